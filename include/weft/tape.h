@@ -4,7 +4,7 @@
  *
  * A tape owns the results of the operators that run on it (temporaries), keeps the first error, and has the
  * seed of random operators. If it records, it also keeps what the backward pass needs. Nothing is thread-local:
- * one thread at a time uses a tape, and any number of threads may use a tape each.
+ * one thread at a time uses a tape, and any number of threads may use a tape each, also over one graph (`parent`).
  *
  *     weft_status step(weft_tensor *x, weft_tensor *w, weft_tensor *target, weft_optimizer *sgd, uint64_t seed)
  *     {
@@ -13,7 +13,7 @@
  *         weft_backward(t, loss);
  *         weft_status st = weft_tape_status(t); // asked once, for all operators above
  *         if (!st)
- *             st = weft_optimizer_accumulate(sgd, weft_tape_grads(t, weft_optimizer_parameters(sgd)));
+ *             st = weft_optimizer_apply(sgd, weft_tape_gradients(t, weft_optimizer_parameters(sgd)));
  *         weft_tape_close(t); // loss and all temporaries are gone
  *         return st;
  *     }
@@ -22,8 +22,8 @@
  * asks the tape once, at the end.
  *
  * LEAVES. A tensor that this tape did not make is a leaf: the backward pass gives it a gradient if it wants one
- * (weft_tensor_set_requires_grad). A tensor of another tape is a leaf as well, unless that other tape is this
- * tape's parent, or the parent's parent, and so on.
+ * (weft_tensor_set_requires_grad). A tensor of another tape is a leaf as well, unless the two record into one graph: a
+ * tape and its parent do, and so all that have the same first ancestor.
  *
  * RANDOM NUMBERS. What a random operator draws depends on two things alone: the tape's seed, and how many
  * random operators ran on the tape before. Two tapes with the same seed draw the same numbers. A program that
@@ -44,8 +44,9 @@ typedef struct weft_tape_options {
     /* For random operators (dropout, categorical). A tape with a parent has the parent's seed, whatever stands
      * here, but draws other numbers than the parent does. */
     uint64_t seed;
-    /* When this tape closes, what it recorded moves to its parent. No other thread may use the parent while
-     * this tape is open. */
+    /* This tape records into its parent's graph: a backward pass of the parent goes through what this tape recorded,
+     * once it is closed. Children of one parent may be open at once, each on a thread of its own; the parent's own
+     * thread opens and closes them, or sees to it that nobody uses the parent meanwhile. */
     weft_tape *parent;
 } weft_tape_options;
 
@@ -106,14 +107,17 @@ typedef struct weft_backward_options {
 WEFT_API void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
                                  const weft_backward_options *options);
 
-/* The gradient of leaf `x`, contiguous. Borrowed until the next backward pass, or until the tape closes. NULL
- * if `x` got none. */
+/* The gradient of leaf `x`, dense and contiguous. Borrowed until the next backward pass, or until the tape closes.
+ * NULL if `x` got none. */
 WEFT_API weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x);
 
 /*
- * The gradients of `parameters` in the same order, and a tensor of zeros for each that got none. The list is
- * borrowed until the tape closes, and the tensors in it do not change. It is empty after a failure.
+ * The gradients of `parameters` in the same order, as the passes left them: dense, of rows only (a sparse
+ * embedding's), or none. So an optimizer takes them (weft_optimizer_apply). The list is borrowed until the tape
+ * closes, and the tensors in it do not change. It is empty after a failure.
  */
+WEFT_API weft_gradients weft_tape_gradients(weft_tape *tape, weft_tensors parameters);
+/* The same, all dense, with a tensor of zeros for each that got none. */
 WEFT_API weft_tensors weft_tape_grads(weft_tape *tape, weft_tensors parameters);
 
 WEFT_END_C

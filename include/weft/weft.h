@@ -10,6 +10,8 @@
 #include <weft/value.h>   /* arguments and results of calls */
 #include <weft/future.h>  /* results that come later */
 #include <weft/tape.h>    /* recording, gradients */
+#include <weft/operator.h> /* operators of your own */
+#include <weft/hooks.h>   /* functions in a backward pass */
 #include <weft/ops.h>     /* operators */
 #include <weft/nn.h>      /* modules, models, files */
 #include <weft/optim.h>   /* optimizers */

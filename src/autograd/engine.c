@@ -1,259 +1,347 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * engine.c - the backward pass.
- *
- * Every node was made after its inputs, so its sequence is greater than theirs. A heap that always gives the greatest
- * sequence therefore meets a node only when all that use its result have added their share: no counting of uses before, no
- * recursion, and only what is reachable is looked at.
- */
+/* engine.c - the backward pass. */
+#include "autograd/engine.h"
+
 #include "base/alloc.h"
-#include "autograd/tape.h"
+#include "base/error.h"
 
-#include <stdio.h>
+#include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
-typedef struct engine {
-    weft_tape *tape;
-    bool retain;
-    wfi_pointers heap; /* wfi_node, borrowed from its tape; the greatest sequence first */
-} engine;
+#define PAGE_BITS 7
+#define PAGE_ENTRIES ((size_t)1 << PAGE_BITS)
+#define FEW 8 /* gradients of one node that need no memory of their own */
 
-static uint64_t sequence_at(const engine *e, size_t i)
+/* What a pass knows of one result of a node. `awaited` and the marks are the node's: they stand at its first result. */
+typedef struct wfi_pass_entry {
+    weft_gradient sum;
+    uint32_t awaited; /* consumers that have not answered */
+    bool seen;
+    bool root;
+} entry;
+
+void wfi_pass_fail(wfi_pass *pass, weft_status code, const char *format, ...)
 {
-    return ((wfi_node *)e->heap.items[i])->sequence;
+    if (pass->error != NULL)
+        return;
+    wfi_error_detail detail = {.code = code, .function = "backward", .worker = -1};
+    va_list args;
+    va_start(args, format);
+    pass->error = wfi_error_create_v(&detail, format, args);
+    va_end(args);
 }
 
-static void swap(engine *e, size_t i, size_t j)
+static void fail_memory(wfi_pass *pass)
 {
-    void *item = e->heap.items[i];
-    e->heap.items[i] = e->heap.items[j];
-    e->heap.items[j] = item;
+    wfi_pass_fail(pass, WEFT_ERR_MEMORY, "backward: out of memory");
 }
 
-static weft_status push(engine *e, wfi_node *node)
+/* ---- Entries, in pages by slot ---- */
+
+static entry *entry_at(const wfi_pass *pass, uint64_t slot)
 {
-    if (node->queued)
-        return WEFT_OK;
-    if (!wfi_pointers_push(&e->heap, node))
-        return WEFT_ERR_MEMORY;
-    node->queued = true;
-    for (size_t i = e->heap.count - 1; i > 0 && sequence_at(e, (i - 1) / 2) < sequence_at(e, i); i = (i - 1) / 2)
-        swap(e, i, (i - 1) / 2);
-    return WEFT_OK;
+    return &pass->pages[slot >> PAGE_BITS][slot & (PAGE_ENTRIES - 1)];
 }
 
-static wfi_node *pop(engine *e)
+static bool make_page(wfi_pass *pass, size_t page)
 {
-    if (e->heap.count == 0)
+    if (page >= pass->page_count) {
+        size_t count = page + 1 > 2 * pass->page_count ? page + 1 : 2 * pass->page_count;
+        entry **pages = realloc(pass->pages, count * sizeof(*pages));
+        if (pages == NULL)
+            return false;
+        memset(pages + pass->page_count, 0, (count - pass->page_count) * sizeof(*pages));
+        pass->pages = pages;
+        pass->page_count = count;
+    }
+    if (pass->pages[page] == NULL)
+        pass->pages[page] = wfi_calloc(PAGE_ENTRIES, sizeof(entry));
+    return pass->pages[page] != NULL;
+}
+
+/* ---- Counting ---- */
+
+/* The entry of a node's first result, after it was made sure that those of all results exist. NULL: the pass failed. */
+static entry *meet(wfi_pass *pass, wfi_node *node)
+{
+    size_t first = (size_t)(node->slot >> PAGE_BITS);
+    size_t last = (size_t)((node->slot + node->result_count - 1) >> PAGE_BITS);
+    for (size_t page = first; page <= last; page++) {
+        if ((page >= pass->page_count || pass->pages[page] == NULL) && !make_page(pass, page)) {
+            fail_memory(pass);
+            return NULL;
+        }
+    }
+    entry *e = entry_at(pass, node->slot);
+    if (e->seen)
+        return e;
+    e->seen = true;
+    if (wfi_pointers_push(&pass->todo, node))
+        return e;
+    fail_memory(pass);
+    return NULL;
+}
+
+static void count_consumers(wfi_pass *pass)
+{
+    while (pass->todo.count > 0 && pass->error == NULL) {
+        const wfi_node *node = pass->todo.items[--pass->todo.count];
+        for (uint32_t i = 0; i < node->input_count && pass->error == NULL; i++) {
+            entry *e = node->inputs[i].node == NULL ? NULL : meet(pass, node->inputs[i].node);
+            if (e != NULL)
+                e->awaited++;
+        }
+    }
+}
+
+/* ---- The heap of those that are ready ---- */
+
+static uint64_t sequence_at(const wfi_pass *pass, size_t i)
+{
+    return ((wfi_node *)pass->ready.items[i])->sequence;
+}
+
+static void swap(wfi_pass *pass, size_t i, size_t j)
+{
+    void *item = pass->ready.items[i];
+    pass->ready.items[i] = pass->ready.items[j];
+    pass->ready.items[j] = item;
+}
+
+static void push_ready(wfi_pass *pass, wfi_node *node)
+{
+    if (!wfi_pointers_push(&pass->ready, node)) {
+        fail_memory(pass);
+        return;
+    }
+    for (size_t i = pass->ready.count - 1; i > 0 && sequence_at(pass, (i - 1) / 2) < sequence_at(pass, i);
+         i = (i - 1) / 2)
+        swap(pass, i, (i - 1) / 2);
+}
+
+static wfi_node *pop_ready(wfi_pass *pass)
+{
+    if (pass->ready.count == 0)
         return NULL;
-    wfi_node *top = e->heap.items[0];
-    e->heap.items[0] = e->heap.items[--e->heap.count];
+    wfi_node *top = pass->ready.items[0];
+    pass->ready.items[0] = pass->ready.items[--pass->ready.count];
     for (size_t i = 0;;) {
         size_t child = 2 * i + 1;
-        if (child + 1 < e->heap.count && sequence_at(e, child + 1) > sequence_at(e, child))
+        if (child + 1 < pass->ready.count && sequence_at(pass, child + 1) > sequence_at(pass, child))
             child++;
-        if (child >= e->heap.count || sequence_at(e, child) < sequence_at(e, i))
+        if (child >= pass->ready.count || sequence_at(pass, child) < sequence_at(pass, i))
             break;
-        swap(e, i, child);
+        swap(pass, i, child);
         i = child;
     }
-    top->queued = false;
     return top;
 }
 
-/*
- * Takes over the reference to `gradient`. The first share is kept as it is; the second makes a buffer of the node's own,
- * to which the others are added in place.
- */
-static weft_status add_share(wfi_node *node, weft_tensor *gradient, bool aliased)
+/* ---- Shares ---- */
+
+static void check(wfi_pass *pass, const wfi_node *node, weft_status status)
 {
-    if (node->gradient == NULL) {
-        node->gradient = gradient;
-        node->gradient_own = false;
-        node->gradient_aliased = aliased;
-        return WEFT_OK;
-    }
-    weft_status status = WEFT_OK;
-    if (node->gradient_own) {
-        status = wfi_add_into(gradient, node->gradient);
-    } else {
-        weft_tensor *sum = weft_tensor_empty(node->shape, node->dtype);
-        status = sum == NULL ? WEFT_ERR_MEMORY : wfi_binary(WFI_ADD, node->gradient, gradient, sum);
-        weft_tensor_unref(node->gradient);
-        node->gradient = sum;
-        node->gradient_own = true;
-        node->gradient_aliased = false;
-    }
-    weft_tensor_unref(gradient);
-    return status;
+    if (status != WEFT_OK)
+        wfi_pass_fail(pass, status, "backward: %s: %s", node->type->name, weft_status_text(status));
 }
 
-static void forget_gradient(wfi_node *node)
+/* Takes over the reference to `share`. */
+static void add_share(wfi_pass *pass, const wfi_node *node, uint32_t result, weft_tensor *share)
 {
-    weft_tensor_unref(node->gradient);
-    node->gradient = NULL;
+    if (node->leaf != 0 && pass->hooks != NULL)
+        share = wfi_hooks_pre(pass->hooks, node->leaf, share);
+    if (share == NULL)
+        wfi_pass_fail(pass, WEFT_ERR_INVALID,
+                      "backward: a hook gave NULL, or not a gradient of its leaf's shape and dtype");
+    else
+        check(pass, node, wfi_gradient_add(&entry_at(pass, node->slot + result)->sum, share));
 }
 
-/* Whether another of the operator's gradients, or its result's, lies in the same storage. */
-static bool is_aliased(const wfi_node *node, weft_tensor *const *dx, size_t which)
+static void answered(wfi_pass *pass, wfi_node *node)
 {
-    if (dx[which]->storage == node->gradient->storage)
-        return true;
-    for (size_t i = 0; i < node->input_count && node->input_count <= WFI_NODE_INPUTS; i++)
-        if (i != which && dx[i] != NULL && dx[i]->storage == dx[which]->storage)
-            return true;
-    return false;
+    entry *e = entry_at(pass, node->slot);
+    if (--e->awaited == 0)
+        push_ready(pass, node);
 }
 
-static weft_status spread(engine *e, wfi_node *node, weft_tensor *const *dx)
+/* Answers all inputs of a node: dx[i], whose reference it takes over, or none. */
+static void answer_inputs(wfi_pass *pass, const wfi_node *node, weft_tensor **dx)
 {
-    for (size_t i = 0; i < node->input_count; i++) {
-        if (dx[i] == NULL || node->inputs[i] == NULL)
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        wfi_node *input = node->inputs[i].node;
+        weft_tensor *share = dx == NULL ? NULL : dx[i];
+        if (input == NULL || pass->error != NULL) {
+            weft_tensor_unref(share);
             continue;
-        weft_status status = add_share(node->inputs[i], weft_tensor_ref(dx[i]), is_aliased(node, dx, i));
-        if (status == WEFT_OK)
-            status = push(e, node->inputs[i]);
-        if (status != WEFT_OK) {
-            forget_gradient(node->inputs[i]); /* it may not have reached the heap, which others are cleaned up from */
-            return status;
         }
+        if (share != NULL)
+            add_share(pass, input, node->inputs[i].result, share);
+        answered(pass, input);
     }
-    return WEFT_OK;
 }
 
-static bool is_usable(engine *e, const wfi_node *node)
+/* ---- Running nodes ---- */
+
+static void run_leaf(wfi_pass *pass, const wfi_node *leaf, entry *e)
+{
+    weft_gradient sum = e->sum;
+    e->sum = (weft_gradient){0};
+    if (pass->hooks != NULL)
+        check(pass, leaf, wfi_hooks_post(pass->hooks, leaf->leaf, &sum, &pass->waits));
+    if (pass->error == NULL)
+        check(pass, leaf, pass->give(pass->arg, leaf, &sum));
+    else
+        wfi_gradient_clear(&sum);
+}
+
+static bool enter(wfi_pass *pass, wfi_node *node)
 {
     const char *name = node->type->name;
-    if (node->spent) {
-        wfi_tape_fail(
-            e->tape, WEFT_ERR_STATE, "backward",
+    if (!wfi_node_enter(node, !pass->retain)) {
+        wfi_pass_fail(
+            pass, WEFT_ERR_STATE,
             "backward: the records of %s are gone: to go back through them a second time, the first pass must "
             "retain them",
             name);
         return false;
     }
-    int slot = wfi_node_changed(node);
-    if (slot < 0)
+    int changed = wfi_node_changed(node);
+    if (changed < 0)
         return true;
-    wfi_tape_fail(e->tape, WEFT_ERR_STATE, "backward",
-                  "backward: tensor %d that %s kept for its gradient was changed in place afterwards", slot, name);
+    wfi_pass_fail(pass, WEFT_ERR_STATE,
+                  "backward: tensor %d that %s kept for its gradient was changed in place afterwards", changed, name);
+    wfi_node_leave(node, !pass->retain);
     return false;
 }
 
-/* The node's backward function, and its gradients to where they belong. */
-static weft_status run_backward(engine *e, wfi_node *node)
+/* Whether input 0 got its gradient by rows; then nothing else of the node is to be run. */
+static bool gave_rows(wfi_pass *pass, const wfi_node *node, weft_tensor *dy)
 {
-    weft_tensor *few[WFI_NODE_INPUTS] = {NULL}, **dx = few;
-    if (node->input_count > WFI_NODE_INPUTS)
-        dx = wfi_calloc(node->input_count, sizeof(weft_tensor *));
-    if (dx == NULL)
-        return WEFT_ERR_MEMORY;
-    weft_status status = node->type->backward(node, node->gradient, dx);
-    if (status == WEFT_OK)
-        status = spread(e, node, dx);
-    for (size_t i = 0; i < node->input_count; i++)
-        weft_tensor_unref(dx[i]);
-    if (dx != few)
-        free(dx);
-    return status;
+    wfi_node *leaf = node->type->backward_rows == NULL ? NULL : node->inputs[0].node;
+    if (leaf == NULL || leaf->leaf == 0 || (pass->hooks != NULL && wfi_hooks_has(pass->hooks, leaf->leaf)))
+        return false;
+    weft_tensor *rows = NULL, *values = NULL;
+    check(pass, node, node->type->backward_rows(node, dy, &rows, &values));
+    if (rows != NULL)
+        check(pass, node, wfi_gradient_add_rows(&entry_at(pass, leaf->slot)->sum, rows, values));
+    return rows != NULL || pass->error != NULL;
 }
 
-static void run_node(engine *e, wfi_node *node)
+/* The gradients of a node's results, taken from their entries; false: there are none. */
+static bool take_gradients(wfi_pass *pass, const wfi_node *node, weft_tensor **dy)
 {
-    weft_status status = WEFT_OK;
-    if (node->type->backward == NULL) {
-        status = wfi_tape_add_gradient(e->tape, node->leaf, node->gradient, node->gradient_aliased);
-    } else if (is_usable(e, node)) {
-        status = run_backward(e, node);
+    bool any = false;
+    for (uint32_t i = 0; i < node->result_count; i++) {
+        weft_gradient *sum = &entry_at(pass, node->slot + i)->sum;
+        dy[i] = sum->values;
+        sum->values = NULL;
+        any = any || dy[i] != NULL;
     }
-    if (status != WEFT_OK)
-        wfi_tape_fail(e->tape, status, "backward", "backward: %s: %s", node->type->name, weft_status_text(status));
-    forget_gradient(node);
-    if (!e->retain && node->type->backward != NULL && e->tape->error == NULL)
-        wfi_node_release_saved(node);
+    return any;
 }
 
-static void run(engine *e)
+static void drop_all(weft_tensor **tensors, uint32_t count)
 {
+    for (uint32_t i = 0; i < count; i++)
+        weft_tensor_unref(tensors[i]);
+}
+
+static void run_backward(wfi_pass *pass, wfi_node *node, weft_tensor **dy, weft_tensor **dx)
+{
+    if (!take_gradients(pass, node, dy)) {
+        answer_inputs(pass, node, NULL);
+        return;
+    }
+    if (enter(pass, node)) {
+        if (!gave_rows(pass, node, dy[0]))
+            check(pass, node,
+                  node->type->backward_all != NULL ? node->type->backward_all(node, dy, dx)
+                                                   : node->type->backward(node, dy[0], dx));
+        wfi_node_leave(node, pass->error != NULL && !pass->retain);
+    }
+    drop_all(dy, node->result_count); /* before the shares are added: what nobody else holds is added to in place */
+    answer_inputs(pass, node, dx);
+}
+
+static void run_operator(wfi_pass *pass, wfi_node *node)
+{
+    weft_tensor *few[FEW] = {NULL};
+    uint32_t results = node->result_count, count = results + node->input_count;
+    weft_tensor **gradients = count <= FEW ? few : wfi_calloc(count, sizeof(*gradients));
+    if (gradients == NULL) {
+        fail_memory(pass);
+        return;
+    }
+    run_backward(pass, node, gradients, gradients + results);
+    if (gradients != few)
+        free(gradients);
+}
+
+static void run_node(wfi_pass *pass, wfi_node *node)
+{
+    entry *e = entry_at(pass, node->slot);
+    if (node->leaf == 0)
+        run_operator(pass, node);
+    else if (e->sum.values != NULL)
+        run_leaf(pass, node, e);
+}
+
+/* ---- The pass ---- */
+
+void wfi_pass_root(wfi_pass *pass, wfi_node *node, uint32_t result, weft_tensor *gradient)
+{
+    entry *e = pass->error == NULL ? meet(pass, node) : NULL;
+    if (e == NULL) {
+        weft_tensor_unref(gradient);
+        return;
+    }
+    add_share(pass, node, result, gradient);
+    if (pass->error == NULL && !e->root && !wfi_pointers_push(&pass->roots, node))
+        fail_memory(pass);
+    e->root = true;
+}
+
+/* What hooks still do to the sums is part of the pass. */
+static void await_hooks(wfi_pass *pass)
+{
+    for (size_t i = 0; i < pass->waits.count; i++) {
+        weft_future *wait = pass->waits.items[i];
+        weft_status status = weft_future_wait(wait, WEFT_FOREVER);
+        if (status != WEFT_OK)
+            wfi_pass_fail(pass, status, "backward: what a hook had begun failed: %s",
+                          weft_future_error(wait) != NULL ? weft_error_message(weft_future_error(wait))
+                                                          : weft_status_text(status));
+        weft_future_unref(wait);
+    }
+    free(pass->waits.items);
+    pass->waits = (wfi_pointers){0};
+}
+
+void wfi_pass_run(wfi_pass *pass)
+{
+    count_consumers(pass);
+    for (size_t i = 0; i < pass->roots.count && pass->error == NULL; i++) {
+        wfi_node *root = pass->roots.items[i];
+        if (entry_at(pass, root->slot)->awaited == 0)
+            push_ready(pass, root);
+    }
     wfi_node *node;
-    while (e->tape->error == NULL && (node = pop(e)) != NULL)
-        run_node(e, node);
-    while ((node = pop(e)) != NULL) /* after a failure */
-        forget_gradient(node);
-    free(e->heap.items);
+    while (pass->error == NULL && (node = pop_ready(pass)) != NULL)
+        run_node(pass, node);
+    await_hooks(pass);
 }
 
-static weft_tensor *ones_for(weft_tape *tape, const weft_tensor *output)
+void wfi_pass_end(wfi_pass *pass)
 {
-    if (output->numel != 1) {
-        wfi_tape_fail(tape, WEFT_ERR_SHAPE, "backward",
-                      "backward: a gradient can be implied only for an output of one element; this one has %lld",
-                      (long long)output->numel);
-        return NULL;
+    for (size_t page = 0; page < pass->page_count; page++) {
+        for (size_t i = 0; i < PAGE_ENTRIES && pass->error != NULL && pass->pages[page] != NULL; i++)
+            wfi_gradient_clear(&pass->pages[page][i].sum);
+        free(pass->pages[page]);
     }
-    weft_tensor *one = weft_tensor_full(output->shape, output->dtype, 1);
-    if (one == NULL)
-        wfi_tape_fail_memory(tape, "backward");
-    return one;
-}
-
-/* The gradient to start from, contiguous, with a reference. */
-static weft_tensor *start_gradient(weft_tape *tape, const weft_tensor *output, weft_tensor *gradient)
-{
-    if (gradient == NULL)
-        return ones_for(tape, output);
-    if (gradient->dtype != output->dtype || !weft_tensor_same_shape(output, gradient)) {
-        wfi_tape_fail(tape, gradient->dtype != output->dtype ? WEFT_ERR_TYPE : WEFT_ERR_SHAPE, "backward",
-                      "backward: the gradient is not of its output's shape and dtype");
-        return NULL;
-    }
-    weft_tensor *contiguous = weft_tensor_contiguous(gradient);
-    if (contiguous == NULL)
-        wfi_tape_fail_memory(tape, "backward");
-    return contiguous;
-}
-
-static void start(engine *e, weft_tensor *output, weft_tensor *gradient)
-{
-    if (output == NULL) {
-        wfi_tape_fail(e->tape, WEFT_ERR_INVALID, "backward", "backward: the output is NULL");
-        return;
-    }
-    wfi_node *node = wfi_tape_node_of(e->tape, output);
-    if (node == NULL) {
-        wfi_tape_fail(e->tape, WEFT_ERR_INVALID, "backward",
-                      "backward: the output was not recorded on this tape and is no leaf that wants a gradient");
-        return;
-    }
-    weft_tensor *first = start_gradient(e->tape, output, gradient);
-    if (first == NULL)
-        return;
-    weft_status status = add_share(node, first, true);
-    if (status == WEFT_OK)
-        status = push(e, node);
-    if (status == WEFT_OK)
-        return;
-    forget_gradient(node);
-    wfi_tape_fail(e->tape, status, "backward", "backward: %s", weft_status_text(status));
-}
-
-void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
-                        const weft_backward_options *options)
-{
-    if (!wfi_tape_ready(tape))
-        return;
-    if (gradients.count != 0 && gradients.count != outputs.count) {
-        wfi_tape_fail(tape, WEFT_ERR_INVALID, "backward", "backward: %zu gradients for %zu outputs", gradients.count,
-                      outputs.count);
-        return;
-    }
-    engine e = {.tape = tape, .retain = options != NULL && options->retain};
-    for (size_t i = 0; i < outputs.count && tape->error == NULL; i++)
-        start(&e, outputs.items[i], gradients.count == 0 ? NULL : gradients.items[i]);
-    run(&e);
-}
-
-void weft_backward(weft_tape *tape, weft_tensor *loss)
-{
-    weft_backward_with(tape, (weft_tensors){&loss, 1}, (weft_tensors){NULL, 0}, NULL);
+    free(pass->pages);
+    free(pass->todo.items);
+    free(pass->roots.items);
+    free(pass->ready.items);
+    weft_error_unref(pass->error);
 }

@@ -1,122 +1,139 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gradient.c - nodes and leaves of a tape, and the gradients that it holds for the leaves. */
-#include "base/alloc.h"
-#include "autograd/tape.h"
+/* gradient.c - adding up what came for one tensor. */
+#include "autograd/gradient.h"
 
-#include <stdlib.h>
+#include "tensor/copy.h"
+#include "tensor/cpu/cpu.h"
 
-static const wfi_node_type leaf_type = {.name = "leaf", .backward = NULL};
-
-wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type, size_t input_count)
+void wfi_gradient_clear(weft_gradient *sum)
 {
-    wfi_node *node = wfi_node_create(type, tape->id, input_count);
-    if (node != NULL && wfi_pointers_push(&tape->nodes, node))
-        return node;
-    wfi_node_unref(node);
-    wfi_tape_fail_memory(tape, type->name);
-    return NULL;
+    weft_tensor_unref(sum->rows);
+    weft_tensor_unref(sum->values);
+    *sum = (weft_gradient){0};
 }
 
-static bool is_of_lineage(const weft_tape *tape, const wfi_node *node)
+static void replace_values(weft_gradient *sum, weft_tensor *values)
 {
-    uint64_t id = atomic_load_explicit(&node->tape_id, memory_order_relaxed);
-    for (; tape != NULL; tape = tape->parent)
-        if (tape->id == id)
-            return true;
-    return false;
+    weft_tensor_unref(sum->values);
+    sum->values = values;
 }
 
-static wfi_node *leaf_node(weft_tape *tape, const weft_tensor *x)
+weft_status wfi_gradient_make_own(weft_gradient *sum)
 {
-    wfi_node *node = wfi_map_get(&tape->leaves, x->id);
-    if (node != NULL)
-        return node;
-    node = wfi_tape_add_node(tape, &leaf_type, 0);
-    if (node == NULL)
-        return NULL;
-    node->leaf = x->id;
-    node->shape = x->shape;
-    node->dtype = x->dtype;
-    if (wfi_map_put(&tape->leaves, x->id, node) == WEFT_OK)
-        return node;
-    wfi_tape_fail_memory(tape, "leaf");
-    return NULL;
-}
-
-wfi_node *wfi_tape_node_of(weft_tape *tape, weft_tensor *x)
-{
-    if (x->grad_node != NULL && is_of_lineage(tape, x->grad_node))
-        return x->grad_node;
-    if (!weft_tensor_requires_grad(x) || !wfi_dtype_is_float(x->dtype))
-        return NULL;
-    return leaf_node(tape, x);
-}
-
-/* What is borrowed from the tape never changes: a sum is a new tensor. */
-static weft_status sum_of(const weft_tensor *a, const weft_tensor *b, weft_tensor **out)
-{
-    weft_tensor *sum = weft_tensor_empty(a->shape, a->dtype);
-    if (sum == NULL)
+    if (sum->values == NULL || wfi_tensor_is_alone(sum->values))
+        return WEFT_OK;
+    weft_tensor *copy = weft_tensor_clone(sum->values);
+    if (copy == NULL)
         return WEFT_ERR_MEMORY;
-    weft_status status = wfi_binary(WFI_ADD, a, b, sum);
-    if (status != WEFT_OK) {
-        weft_tensor_unref(sum);
-        return status;
-    }
-    *out = sum;
+    replace_values(sum, copy);
     return WEFT_OK;
 }
 
-weft_status wfi_tape_add_gradient(weft_tape *tape, uint64_t leaf, weft_tensor *gradient, bool aliased)
+static weft_status add_dense(weft_gradient *sum, const weft_tensor *share)
 {
-    weft_tensor *before = wfi_map_get(&tape->gradients, leaf), *after = NULL;
-    weft_status status = WEFT_OK;
-    if (before != NULL)
-        status = sum_of(before, gradient, &after);
-    else
-        after = aliased ? weft_tensor_clone(gradient) : weft_tensor_ref(gradient);
-    if (status != WEFT_OK || after == NULL)
-        return status != WEFT_OK ? status : WEFT_ERR_MEMORY;
-    weft_tensor_unref(wfi_map_take(&tape->gradients, leaf));
-    status = wfi_map_put(&tape->gradients, leaf, after);
-    if (status != WEFT_OK)
-        weft_tensor_unref(after);
+    if (wfi_tensor_is_alone(sum->values))
+        return wfi_add_into(share, sum->values);
+    weft_tensor *total = weft_tensor_empty(share->shape, share->dtype);
+    if (total == NULL)
+        return WEFT_ERR_MEMORY;
+    weft_status status = wfi_binary(WFI_ADD, sum->values, share, total);
+    replace_values(sum, total);
     return status;
 }
 
-weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x)
+weft_status wfi_gradient_add(weft_gradient *sum, weft_tensor *share)
 {
-    return tape == NULL || x == NULL ? NULL : wfi_map_get(&tape->gradients, x->id);
+    weft_status status = wfi_gradient_make_dense(sum, &share->shape);
+    if (status == WEFT_OK && sum->values == NULL) {
+        sum->values = share;
+        return WEFT_OK;
+    }
+    if (status == WEFT_OK)
+        status = add_dense(sum, share);
+    weft_tensor_unref(share);
+    return status;
 }
 
-/* A gradient as the tape's temporary, so that it outlives later passes. */
-static weft_tensor *lend_grad(weft_tape *tape, const weft_tensor *x)
+/* `a` and, below it, `b`, both borrowed. NULL: no memory. */
+static weft_tensor *append(const weft_tensor *a, const weft_tensor *b)
 {
-    weft_tensor *gradient = weft_tape_grad(tape, x);
-    gradient = gradient != NULL ? weft_tensor_ref(gradient) : weft_tensor_zeros(x->shape, x->dtype);
-    if (gradient == NULL)
-        wfi_tape_fail_memory(tape, "tape_grads");
-    return weft_tape_take(tape, gradient);
+    weft_shape shape = a->shape;
+    shape.dims[0] += b->shape.dims[0];
+    weft_tensor *joined = weft_tensor_empty(shape, a->dtype);
+    weft_tensor *upper = weft_tensor_narrow(joined, 0, 0, a->shape.dims[0]);
+    weft_tensor *lower = weft_tensor_narrow(joined, 0, a->shape.dims[0], b->shape.dims[0]);
+    bool done = upper != NULL && lower != NULL && wfi_copy(a, upper) == WEFT_OK && wfi_copy(b, lower) == WEFT_OK;
+    weft_tensor_unref(upper);
+    weft_tensor_unref(lower);
+    if (done)
+        return joined;
+    weft_tensor_unref(joined);
+    return NULL;
 }
 
-weft_tensors weft_tape_grads(weft_tape *tape, weft_tensors parameters)
+/* Adds each row of more->values to its row of the dense sum, which nobody else holds. */
+static weft_status add_to_rows(weft_gradient *sum, const weft_gradient *more)
 {
-    const weft_tensors none = {NULL, 0};
-    if (!wfi_tape_ready(tape) || parameters.count == 0)
-        return none;
-    weft_tensor **items = wfi_calloc(parameters.count, sizeof(weft_tensor *));
-    if (items == NULL || !wfi_pointers_push(&tape->lists, items)) {
-        free(items);
-        wfi_tape_fail_memory(tape, "tape_grads");
-        return none;
+    weft_status status = WEFT_OK;
+    for (int64_t i = 0; i < more->rows->numel && status == WEFT_OK; i++) {
+        weft_tensor *to = weft_tensor_select(sum->values, 0, weft_tensor_get_i64(more->rows, i));
+        weft_tensor *from = weft_tensor_select(more->values, 0, i);
+        status = to == NULL || from == NULL ? WEFT_ERR_MEMORY : wfi_add_into(from, to);
+        weft_tensor_unref(to);
+        weft_tensor_unref(from);
     }
-    for (size_t i = 0; i < parameters.count; i++) {
-        if (parameters.items[i] == NULL)
-            wfi_tape_fail(tape, WEFT_ERR_INVALID, "tape_grads", "tape_grads: parameter %zu is NULL", i);
-        else
-            items[i] = lend_grad(tape, parameters.items[i]);
-        if (items[i] == NULL)
-            return none;
+    return status;
+}
+
+static weft_status append_rows(weft_gradient *sum, weft_gradient *more)
+{
+    weft_gradient joined = {append(sum->values, more->values), append(sum->rows, more->rows)};
+    if (joined.values == NULL || joined.rows == NULL) {
+        wfi_gradient_clear(&joined);
+        return WEFT_ERR_MEMORY;
     }
-    return (weft_tensors){items, parameters.count};
+    wfi_gradient_clear(sum);
+    *sum = joined;
+    return WEFT_OK;
+}
+
+weft_status wfi_gradient_add_rows(weft_gradient *sum, weft_tensor *rows, weft_tensor *values)
+{
+    weft_gradient more = {values, rows};
+    return wfi_gradient_join(sum, &more);
+}
+
+weft_status wfi_gradient_join(weft_gradient *sum, weft_gradient *more)
+{
+    weft_status status = WEFT_OK;
+    if (sum->values == NULL) {
+        *sum = *more;
+        *more = (weft_gradient){0};
+        return WEFT_OK;
+    }
+    if (more->rows == NULL) {
+        weft_tensor *share = more->values;
+        more->values = NULL;
+        return share == NULL ? WEFT_OK : wfi_gradient_add(sum, share);
+    }
+    if (sum->rows != NULL) {
+        status = append_rows(sum, more);
+    } else {
+        status = wfi_gradient_make_own(sum);
+        if (status == WEFT_OK)
+            status = add_to_rows(sum, more);
+    }
+    wfi_gradient_clear(more);
+    return status;
+}
+
+weft_status wfi_gradient_make_dense(weft_gradient *sum, const weft_shape *shape)
+{
+    if (sum->rows == NULL)
+        return WEFT_OK;
+    weft_gradient dense = {.values = weft_tensor_zeros(*shape, sum->values->dtype)};
+    weft_status status = dense.values == NULL ? WEFT_ERR_MEMORY : add_to_rows(&dense, sum);
+    wfi_gradient_clear(sum);
+    *sum = dense;
+    return status;
 }

@@ -6,23 +6,49 @@
 
 #include <stdlib.h>
 
-/* One count for all tapes, so that a child's nodes stay in order when they move to the parent. */
-uint64_t wfi_sequence_next(void)
+#define SPENT (UINT32_C(1) << 31) /* in `use` */
+
+/* One count for the process, so that nodes of several tapes that use each other's tensors stay in order. */
+static uint64_t next_sequence(void)
 {
     static _Atomic uint64_t last;
     return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
 }
 
-wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t tape_id, size_t input_count)
+/* The lists that lie behind a node, those with the strictest alignment first. */
+static void place_lists(wfi_node *node, const wfi_node_counts *counts)
 {
-    wfi_node *node = wfi_calloc(1, sizeof(*node) + input_count * sizeof(node->inputs[0]));
+    char *at = (char *)(node + 1);
+    node->state = counts->state == 0 ? NULL : (wfi_node_state *)at;
+    at += counts->state;
+    node->inputs = (wfi_edge *)at;
+    at += counts->inputs * sizeof(wfi_edge);
+    node->results = (wfi_result *)at;
+    at += counts->results * sizeof(wfi_result);
+    node->saved = (weft_tensor **)at;
+    at += counts->saved * sizeof(weft_tensor *);
+    node->versions = (uint64_t *)at;
+}
+
+wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t graph_id, uint64_t slot, wfi_node_counts counts)
+{
+    _Static_assert(sizeof(wfi_node_state) % 8 == 0 && sizeof(wfi_edge) % 8 == 0 && sizeof(wfi_result) % 8 == 0, "");
+    if (counts.inputs > UINT32_MAX || counts.results > UINT32_MAX || counts.saved > UINT32_MAX)
+        return NULL;
+    size_t size = sizeof(wfi_node) + counts.state + counts.inputs * sizeof(wfi_edge) +
+                  counts.results * sizeof(wfi_result) + counts.saved * (sizeof(weft_tensor *) + sizeof(uint64_t));
+    wfi_node *node = wfi_calloc(1, size);
     if (node == NULL)
         return NULL;
     atomic_init(&node->refs, 1);
-    atomic_init(&node->tape_id, tape_id);
-    node->sequence = wfi_sequence_next();
+    atomic_init(&node->graph_id, graph_id);
+    node->sequence = next_sequence();
+    node->slot = slot;
     node->type = type;
-    node->input_count = input_count;
+    node->input_count = (uint32_t)counts.inputs;
+    node->result_count = (uint32_t)counts.results;
+    node->saved_count = (uint32_t)counts.saved;
+    place_lists(node, &counts);
     return node;
 }
 
@@ -45,7 +71,15 @@ void wfi_node_unref_opaque(void *node)
     wfi_node_unref(node);
 }
 
-void wfi_node_save(wfi_node *node, int slot, weft_tensor *tensor)
+void wfi_node_set_result(wfi_node *node, uint32_t result, weft_tensor *tensor)
+{
+    node->results[result] = (wfi_result){.shape = tensor->shape, .dtype = tensor->dtype};
+    tensor->grad_node = wfi_node_ref(node);
+    tensor->grad_result = result;
+    tensor->grad_node_drop = wfi_node_unref_opaque;
+}
+
+void wfi_node_save(wfi_node *node, size_t slot, weft_tensor *tensor)
 {
     if (tensor == NULL)
         return;
@@ -55,30 +89,51 @@ void wfi_node_save(wfi_node *node, int slot, weft_tensor *tensor)
 
 int wfi_node_changed(const wfi_node *node)
 {
-    for (int i = 0; i < WFI_NODE_SAVED; i++)
+    for (uint32_t i = 0; i < node->saved_count; i++)
         if (node->saved[i] != NULL && wfi_storage_version(node->saved[i]->storage) != node->versions[i])
-            return i;
+            return (int)i;
     return -1;
 }
 
-void wfi_node_release_saved(wfi_node *node)
+static void release_saved(wfi_node *node)
 {
-    for (int i = 0; i < WFI_NODE_SAVED; i++) {
+    for (uint32_t i = 0; i < node->saved_count; i++) {
         weft_tensor *tensor = node->saved[i];
         node->saved[i] = NULL;
         weft_tensor_unref(tensor);
     }
-    node->spent = true;
+    weft_drop_fn drop = node->drop;
+    node->drop = NULL;
+    if (drop != NULL)
+        drop(node->user_state);
+}
+
+bool wfi_node_enter(wfi_node *node, bool last)
+{
+    uint32_t use = atomic_load_explicit(&node->use, memory_order_relaxed);
+    do {
+        if (use & SPENT)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&node->use, &use, (use + 1) | (last ? SPENT : 0),
+                                                    memory_order_acquire, memory_order_relaxed));
+    return true;
+}
+
+void wfi_node_leave(wfi_node *node, bool undo)
+{
+    if (undo)
+        atomic_fetch_and_explicit(&node->use, ~SPENT, memory_order_relaxed);
+    if (atomic_fetch_sub_explicit(&node->use, 1, memory_order_acq_rel) == (SPENT | 1))
+        release_saved(node);
 }
 
 void wfi_node_clear(wfi_node *node)
 {
-    wfi_node_release_saved(node);
-    weft_tensor_unref(node->gradient);
-    node->gradient = NULL;
-    for (size_t i = 0; i < node->input_count; i++) {
-        wfi_node *input = node->inputs[i];
-        node->inputs[i] = NULL;
+    atomic_fetch_or_explicit(&node->use, SPENT, memory_order_relaxed);
+    release_saved(node);
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        wfi_node *input = node->inputs[i].node;
+        node->inputs[i].node = NULL;
         wfi_node_unref(input);
     }
 }

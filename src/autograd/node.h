@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node.h - a node of the graph: one recorded operator with one result, or a leaf.
+ * node.h - a node of the graph: one recorded operator with its inputs, results and what it saved for the backward pass; or a leaf.
  *
- * The tape holds a reference to a node, and so does the tensor that the operator made. When the tape closes, each of
- * its nodes drops all that it holds. So the last reference to a node never drops a chain of others, however deep the
- * graph was. (A tensor that was saved by the very node that made it is a cycle; closing the tape breaks it.)
+ * A node is one block of memory: its lists lie behind it. It never changes once it is recorded, but for `use`, which says who may
+ * read what was saved; so several backward passes may go over it at once.
+ *
+ * LIFETIME. The graph (or, until it commits, the tape) holds a reference to a node, and so does each tensor that the operator
+ * made. When the graph ends, each of its nodes drops all that it holds. So the last reference to a node never drops a
+ * chain of others, however deep the graph was. (A tensor that was saved by the very node that made it is a cycle; the end of
+ * the graph breaks it.)
  */
 #ifndef WFI_NODE_H
 #define WFI_NODE_H
@@ -14,25 +18,34 @@
 
 #include <stdatomic.h>
 
-#define WFI_NODE_INPUTS 3 /* of every operator but those that join a list */
-#define WFI_NODE_SAVED 4
-
 typedef struct wfi_node wfi_node;
+typedef struct wfi_graph wfi_graph;
 
 /*
- * dy: the result's gradient, contiguous, borrowed, not to be changed. Sets dx[i] (NULL before; one reference each,
- * contiguous, of input i's shape) for every input with node->inputs[i] != NULL; on failure what is set is dropped by the
- * caller. dx[i] may be dy itself, referenced, or share its storage. Where there are more than WFI_NODE_INPUTS, they share
- * storage with dy only, not with each other.
+ * What a backward function does. dy: the results' gradients, contiguous, borrowed, not to be changed. It sets dx[i] (NULL before;
+ * one reference each, contiguous, of input i's shape and dtype) for the inputs with node->inputs[i].node != NULL; one that it
+ * leaves NULL gets no gradient from this node. On failure what is set is dropped by the caller. dx[i] may be a tensor of dy, referenced, or
+ * share storage with one, or with another dx.
  */
 typedef weft_status (*wfi_backward_fn)(const wfi_node *node, weft_tensor *dy, weft_tensor **dx);
+/* The same for an operator with several results: dy[i] is NULL where no gradient came for result i; one at least is there. */
+typedef weft_status (*wfi_backward_all_fn)(const wfi_node *node, weft_tensor *const *dy, weft_tensor **dx);
+/*
+ * The gradient of input 0 alone, by rows: values[i] belongs to row rows[i] (int64) of the input; one reference each. Asked where
+ * input 0 is a leaf without hooks, before `backward`, which is asked for input 0 if `*rows` is NULL afterwards.
+ */
+typedef weft_status (*wfi_backward_rows_fn)(const wfi_node *node, weft_tensor *dy, weft_tensor **rows,
+                                            weft_tensor **values);
 
 typedef struct wfi_node_type {
-    const char *name;         /* the operator's, for errors */
-    wfi_backward_fn backward; /* NULL: a leaf */
+    const char *name;                   /* the operator's, for errors */
+    wfi_backward_fn backward;           /* this, or backward_all; a leaf has neither */
+    wfi_backward_all_fn backward_all;   /* for more than one result */
+    wfi_backward_rows_fn backward_rows; /* or NULL */
+    uint32_t results;                   /* 0 stands for 1 */
 } wfi_node_type;
 
-/* What an operator keeps besides tensors; each uses what it needs. */
+/* What an operator of weft keeps besides tensors; each uses what it needs. */
 typedef struct wfi_node_state {
     weft_shape shapes[2]; /* of the inputs, where they are not kept */
     double factor;
@@ -45,39 +58,63 @@ typedef struct wfi_node_state {
     wfi_conv2d conv;
 } wfi_node_state;
 
+/* One result of a node, as an input of another. */
+typedef struct wfi_edge {
+    wfi_node *node; /* referenced; NULL: no gradient wanted */
+    uint32_t result;
+} wfi_edge;
+
+typedef struct wfi_result {
+    weft_shape shape;
+    weft_dtype dtype;
+} wfi_result;
+
 struct wfi_node {
     _Atomic uint32_t refs;
-    _Atomic uint64_t tape_id; /* changes when a child's nodes move to the parent */
-    uint64_t sequence;        /* greater than that of every input */
-    uint64_t leaf;            /* a leaf: its tensor's id */
+    _Atomic uint32_t use;      /* how many passes read what was saved; and WFI_NODE_SPENT */
+    _Atomic uint64_t graph_id; /* 0: of no graph any more */
+    uint64_t sequence;         /* greater than that of every input */
+    uint64_t slot;             /* of the first result; ascending in the graph. Result i has slot + i */
+    uint64_t leaf;             /* a leaf: its tensor's id; else 0 */
     const wfi_node_type *type;
-    weft_shape shape; /* of the result */
-    weft_dtype dtype;
-    bool spent; /* what it had saved is gone */
-
-    weft_tensor *saved[WFI_NODE_SAVED];
-    uint64_t versions[WFI_NODE_SAVED]; /* of their storages when they were saved */
-    wfi_node_state state;
-
-    weft_tensor *gradient; /* during a backward pass: the sum so far, referenced */
-    bool gradient_own;     /* made by the engine: it may be added to in place */
-    bool gradient_aliased; /* others hold its storage */
-    bool queued;
-
-    size_t input_count;
-    wfi_node *inputs[]; /* referenced; NULL: no gradient wanted */
+    uint32_t input_count, result_count, saved_count;
+    wfi_node *next; /* in the list of its tape, later of its graph */
+    wfi_edge *inputs;
+    wfi_result *results;
+    weft_tensor **saved; /* referenced; some may be NULL */
+    uint64_t *versions;  /* of their storages when they were saved */
+    union {
+        wfi_node_state *state;          /* of weft's operators */
+        struct wfi_user_operator *user; /* of the user's (operator.c) */
+    };
+    void *user_state; /* what `drop` is called with, when nobody reads it any more */
+    weft_drop_fn drop;
 };
 
-wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t tape_id, size_t input_count); /* NULL: no memory */
+typedef struct wfi_node_counts {
+    size_t inputs, results, saved;
+    size_t state; /* bytes, a multiple of 8 */
+} wfi_node_counts;
+
+#define WFI_NODE_SAVED 4 /* of each of weft's operators */
+
+/* `slot`: graph.h gives it. NULL: no memory. */
+wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t graph_id, uint64_t slot, wfi_node_counts counts);
 wfi_node *wfi_node_ref(wfi_node *node);
 void wfi_node_unref(wfi_node *node);
-void wfi_node_unref_opaque(void *node);                            /* for weft_tensor.grad_node_drop */
-void wfi_node_save(wfi_node *node, int slot, weft_tensor *tensor); /* references it; NULL saves nothing */
+void wfi_node_unref_opaque(void *node); /* for weft_tensor.grad_node_drop */
+/* Makes `tensor`, which no other thread knows yet, result `result` of the node. */
+void wfi_node_set_result(wfi_node *node, uint32_t result, weft_tensor *tensor);
+void wfi_node_save(wfi_node *node, size_t slot, weft_tensor *tensor); /* references it; NULL saves nothing */
 /* The slot of a saved tensor that was changed in place since; -1 if there is none. */
 int wfi_node_changed(const wfi_node *node);
-void wfi_node_release_saved(wfi_node *node);
-void wfi_node_clear(wfi_node *node); /* all that it holds */
+void wfi_node_clear(wfi_node *node); /* drops all that it holds. No pass may run over it, now or later */
 
-uint64_t wfi_sequence_next(void); /* ascending over the process; ids of tapes, too */
+/*
+ * A pass reads what was saved between enter and leave. `last`: no other may enter after it, and what was saved is dropped by the
+ * one that leaves last. False: another entered as the last before. `undo`: it does not count as the last after all.
+ */
+bool wfi_node_enter(wfi_node *node, bool last);
+void wfi_node_leave(wfi_node *node, bool undo);
 
 #endif

@@ -110,30 +110,17 @@ static void take_operands(wfi_op *op, unsigned flags)
 
 static void drop_operands(wfi_op *op)
 {
-    for (int i = 0; i < WFI_NODE_INPUTS; i++)
+    for (int i = 0; i < WFI_OP_INPUTS; i++)
         weft_tensor_unref(op->in[i]);
 }
 
-static wfi_node *node_of_operand(wfi_op *op, size_t which)
-{
-    return op->given[which] == NULL ? NULL : wfi_tape_node_of(op->tape, op->given[which]);
-}
-
 /* Made now, so that it stands after its inputs and what the operator saves has a place. */
-static void make_node(wfi_op *op)
+static void make_node(wfi_op *op, size_t saved)
 {
-    bool wanted = false;
-    if (!op->tape->record || op->type->backward == NULL)
-        return;
-    for (size_t i = 0; i < op->given_count; i++) /* all of them: leaves' nodes are made here, before this one's */
-        wanted = node_of_operand(op, i) != NULL || wanted;
-    if (!wanted || !wfi_op_ok(op))
-        return;
-    op->node = wfi_tape_add_node(op->tape, op->type, op->given_count);
-    for (size_t i = 0; i < op->given_count && op->node != NULL; i++) {
-        wfi_node *input = node_of_operand(op, i);
-        op->node->inputs[i] = input == NULL ? NULL : wfi_node_ref(input);
-    }
+    wfi_node_counts counts = {op->given_count, op->type->results == 0 ? 1 : op->type->results, saved,
+                              sizeof(wfi_node_state)};
+    if (op->type->backward != NULL || op->type->backward_all != NULL)
+        op->node = wfi_tape_add_node(op->tape, op->type, counts, (weft_tensors){op->given, op->given_count});
 }
 
 static void start_frame(wfi_op *op, weft_tape *tape, const wfi_node_type *type)
@@ -154,7 +141,7 @@ bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsign
     memcpy(op->few, in, (size_t)count * sizeof(in[0]));
     check_dtypes(op, flags);
     if (wfi_op_ok(op))
-        make_node(op);
+        make_node(op, WFI_NODE_SAVED);
     if (wfi_op_ok(op))
         take_operands(op, flags);
     if (!wfi_op_ok(op))
@@ -177,7 +164,7 @@ static bool is_list(weft_tape *tape, const wfi_node_type *type, weft_tensors lis
     return true;
 }
 
-bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, weft_tensors list)
+bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, weft_tensors list, size_t saved)
 {
     if (!wfi_tape_ready(tape) || !is_list(tape, type, list))
         return false;
@@ -186,13 +173,13 @@ bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, w
     op->given_count = list.count;
     check_dtypes(op, WFI_OP_ANY_DTYPE);
     if (wfi_op_ok(op))
-        make_node(op);
+        make_node(op, saved);
     return wfi_op_ok(op);
 }
 
 weft_tensor *wfi_op_give(wfi_op *op, weft_tensor *tensor)
 {
-    op->out = tensor;
+    op->out[op->out_count++] = tensor;
     if (tensor == NULL)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory for the result");
     return tensor;
@@ -224,20 +211,22 @@ void wfi_op_save(wfi_op *op, int slot, weft_tensor *tensor)
         wfi_node_save(op->node, slot, tensor);
 }
 
-weft_tensor *wfi_op_end(wfi_op *op)
+void wfi_op_end_all(wfi_op *op, weft_tensor **results)
 {
     drop_operands(op);
-    if (!wfi_op_ok(op)) {
-        weft_tensor_unref(op->out);
-        return NULL;
-    }
-    if (op->node != NULL) {
-        op->node->shape = op->out->shape;
-        op->node->dtype = op->out->dtype;
-        op->out->grad_node = wfi_node_ref(op->node);
-        op->out->grad_node_drop = wfi_node_unref_opaque;
-    }
-    return weft_tape_take(op->tape, op->out);
+    for (size_t i = 0; i < op->out_count && wfi_op_ok(op) && op->node != NULL; i++)
+        wfi_node_set_result(op->node, (uint32_t)i, op->out[i]);
+    for (size_t i = 0; i < op->out_count; i++)
+        op->out[i] = weft_tape_take(op->tape, op->out[i]);
+    for (size_t i = 0; i == 0 || i < op->type->results; i++)
+        results[i] = wfi_op_ok(op) ? op->out[i] : NULL;
+}
+
+weft_tensor *wfi_op_end(wfi_op *op)
+{
+    weft_tensor *results[WFI_OP_RESULTS];
+    wfi_op_end_all(op, results);
+    return results[0];
 }
 
 bool wfi_op_dim(wfi_op *op, int *dim)

@@ -25,16 +25,20 @@ enum {
     WFI_OP_ANY_STRIDES = 2, /* do not make operands contiguous */
 };
 
+#define WFI_OP_INPUTS 3 /* of every operator but those on a list */
+#define WFI_OP_RESULTS 3
+
 typedef struct wfi_op {
     weft_tape *tape;
     const wfi_node_type *type;
     weft_tensor *in
-        [WFI_NODE_INPUTS]; /* contiguous unless ANY_STRIDES; referenced; NULL: an optional one is not there, or a list */
-    weft_tensor *few[WFI_NODE_INPUTS];
+        [WFI_OP_INPUTS]; /* contiguous unless ANY_STRIDES; referenced; NULL: an optional one is not there, or a list */
+    weft_tensor *few[WFI_OP_INPUTS];
     weft_tensor *const *given; /* as the caller gave them (`few`, or a list); for the graph and for messages */
     size_t given_count;
     wfi_node *node; /* if this operator is recorded */
-    weft_tensor *out;
+    weft_tensor *out[WFI_OP_RESULTS];
+    size_t out_count;
 } wfi_op;
 
 /*
@@ -44,10 +48,10 @@ typedef struct wfi_op {
 bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsigned flags, weft_tensor *const *in,
                   int count);
 /*
- * The same for an operator that joins a list: at least one tensor, none NULL, of one dtype (any), of any strides. They are
- * used as they are given; `in` stays empty.
+ * The same for an operator on a list: at least one tensor, none NULL, of one dtype (any), of any strides. They are
+ * used as they are given; `in` stays empty. `saved`: how many tensors its node has room for.
  */
-bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, weft_tensors list);
+bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, weft_tensors list, size_t saved);
 /* Fails the tape if `x` is NULL: for operands that are not optional. */
 bool wfi_op_needs(weft_tape *tape, const wfi_node_type *type, const weft_tensor *x, const char *operand);
 
@@ -56,16 +60,18 @@ void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...) WEFT_PRI
 bool wfi_op_check(wfi_op *op, weft_status status); /* fails with the status's own text; true if it was WEFT_OK */
 bool wfi_op_ok(const wfi_op *op);
 
-/* The result: new and contiguous, of the first operand's dtype or another. NULL: failed. It belongs to the frame until the end. */
+/* The next result (the first, of most operators): new and contiguous, of the first operand's dtype or another. NULL: failed. It belongs to the frame until the end. */
 weft_tensor *wfi_op_output(wfi_op *op, weft_shape shape);
 weft_tensor *wfi_op_output_as(wfi_op *op, weft_shape shape, weft_dtype dtype);
-/* The result: what `tensor` references (NULL: out of memory). For views. */
+/* The next result: what `tensor` references (NULL: out of memory). For views. */
 weft_tensor *wfi_op_give(wfi_op *op, weft_tensor *tensor);
 /* A tensor that the backward pass needs besides, dropped by the tape. NULL: failed. */
 weft_tensor *wfi_op_extra(wfi_op *op, weft_shape shape, weft_dtype dtype);
 
 void wfi_op_save(wfi_op *op, int slot, weft_tensor *tensor); /* if recorded */
-weft_tensor *wfi_op_end(wfi_op *op);                         /* the result, or NULL */
+weft_tensor *wfi_op_end(wfi_op *op);                         /* the first result, or NULL */
+/* For operators with several: all results that were made, or NULL for each of type->results. */
+void wfi_op_end_all(wfi_op *op, weft_tensor **results);
 
 /* `dim` made >= 0; fails where it is outside. */
 bool wfi_op_dim(wfi_op *op, int *dim);

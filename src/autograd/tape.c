@@ -9,42 +9,32 @@
 
 #define CHILD_STREAMS_SHIFT 32 /* random streams that a tape, or each of its children, has for itself */
 
-bool wfi_pointers_push(wfi_pointers *list, void *item)
-{
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 16 : 2 * list->capacity;
-        void **items = realloc(list->items, capacity * sizeof(*items));
-        if (items == NULL)
-            return false;
-        list->items = items;
-        list->capacity = capacity;
-    }
-    list->items[list->count++] = item;
-    return true;
-}
-
 /* Counted at the root: no two descendants, of whatever depth, share a stream. */
 static wfi_random child_random(weft_tape *parent)
 {
     weft_tape *root = parent;
     while (root->parent != NULL)
         root = root->parent;
-    return (wfi_random){root->random.seed, ++root->children << CHILD_STREAMS_SHIFT};
+    return (wfi_random){root->random.seed, (atomic_fetch_add_explicit(&root->children, 1, memory_order_relaxed) + 1)
+                                               << CHILD_STREAMS_SHIFT};
 }
 
 weft_tape *weft_tape_open(const weft_tape_options *options)
 {
-    weft_tape *tape = wfi_calloc(1, sizeof(*tape));
-    if (tape == NULL)
+    static const weft_tape_options defaults;
+    const weft_tape_options *how = options == NULL ? &defaults : options;
+    wfi_graph *graph = how->parent != NULL ? wfi_graph_ref(how->parent->graph) : wfi_graph_create();
+    weft_tape *tape = graph == NULL ? NULL : wfi_calloc(1, sizeof(*tape));
+    if (tape == NULL) {
+        wfi_graph_unref(graph);
         return NULL;
-    tape->id = wfi_sequence_next();
+    }
+    tape->graph = graph;
     wfi_map_init(&tape->leaves);
     wfi_map_init(&tape->gradients);
-    if (options == NULL)
-        return tape;
-    tape->record = options->record;
-    tape->random.seed = options->seed;
-    tape->parent = options->parent;
+    tape->record = how->record;
+    tape->random.seed = how->seed;
+    tape->parent = how->parent;
     if (tape->parent != NULL)
         tape->random = child_random(tape->parent);
     return tape;
@@ -63,56 +53,47 @@ static void drop_temporaries(weft_tape *tape)
     free(tape->temporaries.items);
 }
 
-/* All are cleared before any is let go: so no node's end ends another, and the depth of the graph does not matter. */
-static void drop_nodes(weft_tape *tape)
-{
-    for (size_t i = 0; i < tape->nodes.count; i++)
-        wfi_node_clear(tape->nodes.items[i]);
-    for (size_t i = 0; i < tape->nodes.count; i++)
-        wfi_node_unref(tape->nodes.items[i]);
-    free(tape->nodes.items);
-}
-
 static void drop_gradients(weft_tape *tape)
 {
     size_t cursor = 0;
-    weft_tensor *gradient;
-    while ((gradient = wfi_map_next(&tape->gradients, &cursor, NULL)) != NULL)
-        weft_tensor_unref(gradient);
+    weft_gradient *kept;
+    while ((kept = wfi_map_next(&tape->gradients, &cursor, NULL)) != NULL) {
+        wfi_gradient_clear(kept);
+        free(kept);
+    }
     wfi_map_fini(&tape->gradients);
-    for (size_t i = 0; i < tape->lists.count; i++)
-        free(tape->lists.items[i]);
-    free(tape->lists.items);
 }
 
-/* The child's nodes become the parent's. If there is no memory for that, they end here and the parent fails. */
-static void move_nodes(weft_tape *child, weft_tape *parent)
+void wfi_tape_commit(weft_tape *tape)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < child->nodes.count; i++) {
-        wfi_node *node = child->nodes.items[i];
-        if (!wfi_pointers_push(&parent->nodes, node)) {
-            wfi_tape_fail_memory(parent, "tape_close");
-            child->nodes.items[kept++] = node;
-            continue;
-        }
-        atomic_store_explicit(&node->tape_id, parent->id, memory_order_relaxed);
-    }
-    child->nodes.count = kept;
+    bool keep = tape->error == NULL && (tape->parent == NULL || tape->parent->error == NULL);
+    wfi_graph_commit(tape->graph, &tape->nodes, keep);
 }
 
 void weft_tape_close(weft_tape *tape)
 {
     if (tape == NULL)
         return;
-    if (tape->parent != NULL && tape->error == NULL && tape->parent->error == NULL)
-        move_nodes(tape, tape->parent);
-    drop_nodes(tape);
+    wfi_tape_commit(tape);
+    wfi_graph_unref(tape->graph);
     drop_temporaries(tape);
     drop_gradients(tape);
+    for (size_t i = 0; i < tape->lists.count; i++)
+        free(tape->lists.items[i]);
+    free(tape->lists.items);
     wfi_map_fini(&tape->leaves);
+    weft_hooks_unref(tape->hooks);
     weft_error_unref(tape->error);
     free(tape);
+}
+
+void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks)
+{
+    if (tape == NULL)
+        return;
+    weft_hooks *before = tape->hooks;
+    tape->hooks = weft_hooks_ref(hooks);
+    weft_hooks_unref(before);
 }
 
 weft_status weft_tape_status(const weft_tape *tape)
@@ -190,4 +171,48 @@ wfi_random wfi_tape_random(weft_tape *tape)
     wfi_random random = tape->random;
     tape->random.stream++;
     return random;
+}
+
+/* ---- What it records ---- */
+
+static wfi_node *leaf_of(weft_tape *tape, const weft_tensor *x)
+{
+    wfi_node *leaf = wfi_map_get(&tape->leaves, x->id);
+    if (leaf != NULL)
+        return leaf;
+    leaf = wfi_graph_leaf(tape->graph, x);
+    if (leaf == NULL || wfi_map_put(&tape->leaves, x->id, leaf) != WEFT_OK)
+        wfi_tape_fail_memory(tape, "leaf");
+    return leaf;
+}
+
+wfi_node *wfi_tape_node_of(weft_tape *tape, const weft_tensor *x)
+{
+    if (wfi_graph_made(tape->graph, x))
+        return x->grad_node;
+    if (!weft_tensor_requires_grad(x) || !wfi_dtype_is_float(x->dtype))
+        return NULL;
+    return leaf_of(tape, x);
+}
+
+wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type, wfi_node_counts counts, weft_tensors inputs)
+{
+    bool wanted = false;
+    if (!tape->record)
+        return NULL;
+    for (size_t i = 0; i < inputs.count; i++) /* all of them: leaves' nodes are made here, before this one's */
+        wanted = (inputs.items[i] != NULL && wfi_tape_node_of(tape, inputs.items[i]) != NULL) || wanted;
+    if (!wanted || tape->error != NULL)
+        return NULL;
+    wfi_node *node = wfi_graph_new_node(tape->graph, &tape->nodes, type, counts);
+    if (node == NULL) {
+        wfi_tape_fail_memory(tape, type->name);
+        return NULL;
+    }
+    for (size_t i = 0; i < inputs.count; i++) {
+        wfi_node *input = inputs.items[i] == NULL ? NULL : wfi_tape_node_of(tape, inputs.items[i]);
+        if (input != NULL)
+            node->inputs[i] = (wfi_edge){wfi_node_ref(input), input->leaf != 0 ? 0 : inputs.items[i]->grad_result};
+    }
+    return node;
 }

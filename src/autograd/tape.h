@@ -1,44 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tape.h - the inside of a tape: temporaries, the nodes of the graph, leaves and their gradients.
+ * tape.h - the inside of a tape: temporaries, the nodes that it has not committed to its graph yet, and gradients of leaves.
  *
- * LOCKING. None: one thread at a time uses a tape. Other threads can meet only a node of it, through a tensor that was
- * kept; they touch the node's atomic count and its tape's id, and nothing else.
- * LIFETIME. The tape holds one reference to each temporary, node and gradient, until it is closed.
+ * LOCKING. None: one thread at a time uses a tape. What threads share is the graph (graph.h).
+ * LIFETIME. The tape holds one reference to each temporary, node and gradient, until it is closed, and one to its graph.
  */
 #ifndef WFI_TAPE_H
 #define WFI_TAPE_H
 
-#include "autograd/node.h"
+#include "autograd/gradient.h"
+#include "autograd/graph.h"
+#include "autograd/pointers.h"
 #include "base/map.h"
 #include "tensor/random.h"
 
+#include <weft/hooks.h>
 #include <weft/tape.h>
 
 #include <stdarg.h>
 
-/* A growing array of pointers. */
-typedef struct wfi_pointers {
-    void **items;
-    size_t count, capacity;
-} wfi_pointers;
-
 struct weft_tape {
-    uint64_t id;
     bool record;
     weft_error *error; /* the first */
     weft_tape *parent;
-    uint64_t children; /* of a tape without parent: how many it and its descendants opened */
-    wfi_random random; /* the next stream */
+    _Atomic uint64_t children; /* of a tape without parent: how many it and its descendants opened */
+    wfi_random random;         /* the next stream */
 
+    wfi_graph *graph;         /* its own, or its parent's */
+    wfi_node_list nodes;      /* not committed yet */
+    wfi_map leaves;           /* tensor id -> wfi_node of the graph, borrowed: those that this tape used */
+    weft_hooks *hooks;        /* referenced; or NULL */
     wfi_pointers temporaries; /* weft_tensor, one reference each */
-    wfi_pointers nodes;       /* wfi_node, one reference each, by ascending sequence (but for what children left) */
     wfi_pointers lists;       /* arrays lent by weft_tape_grads */
-    wfi_map leaves;           /* tensor id -> wfi_node, borrowed from nodes */
-    wfi_map gradients;        /* tensor id -> weft_tensor, one reference */
+    wfi_map gradients;        /* tensor id -> weft_gradient */
 };
-
-bool wfi_pointers_push(wfi_pointers *list, void *item); /* false: no memory */
 
 /* True if the tape exists and has not failed: operators go on only then. */
 bool wfi_tape_ready(const weft_tape *tape);
@@ -54,14 +49,19 @@ void wfi_tape_fail_memory(weft_tape *tape, const char *what);
 wfi_random wfi_tape_random(weft_tape *tape);
 
 /*
- * The node that made `x` on this tape or an ancestor; for a leaf that wants a gradient its node, made at first sight; NULL
- * for a constant. Borrowed. Without memory the tape fails.
+ * The node that made `x` in the tape's graph; for a leaf that wants a gradient its node, made at first sight; NULL for a
+ * constant. Borrowed. Without memory the tape fails.
  */
-wfi_node *wfi_tape_node_of(weft_tape *tape, weft_tensor *x);
-/* A new node, in the tape's list; borrowed. NULL: the tape failed. */
-wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type, size_t input_count);
+wfi_node *wfi_tape_node_of(weft_tape *tape, const weft_tensor *x);
+/*
+ * A new node, in the tape's list, for an operator on `inputs` (NULLs among them are not there), which are set; counts.inputs is
+ * theirs. Borrowed. NULL: nothing is to be recorded, or the tape failed.
+ */
+wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type, wfi_node_counts counts, weft_tensors inputs);
+/* Gives the tape's nodes to its graph: before a pass, and before another thread uses its tensors. */
+void wfi_tape_commit(weft_tape *tape);
 
-/* Adds `gradient` (borrowed) to a leaf's. `aliased`: others hold it, so it must be copied to be kept. */
-weft_status wfi_tape_add_gradient(weft_tape *tape, uint64_t leaf, weft_tensor *gradient, bool aliased);
+/* Adds `sum`, which it empties, to a leaf's gradient. */
+weft_status wfi_tape_add_gradient(weft_tape *tape, const wfi_node *leaf, weft_gradient *sum);
 
 #endif

@@ -43,6 +43,8 @@ weft_status wfi_memory_check_cuda(int device, weft_error **error);
 wfi_storage *wfi_storage_ref(wfi_storage *storage);
 void wfi_storage_unref(wfi_storage *storage);
 
+bool wfi_storage_is_alone(const wfi_storage *storage); /* there is one reference */
+
 void *wfi_storage_data(const wfi_storage *storage);
 size_t wfi_storage_size(const wfi_storage *storage);
 wfi_memory_kind wfi_storage_kind(const wfi_storage *storage);

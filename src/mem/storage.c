@@ -100,6 +100,11 @@ wfi_storage *wfi_storage_ref(wfi_storage *storage)
     return storage;
 }
 
+bool wfi_storage_is_alone(const wfi_storage *storage)
+{
+    return atomic_load_explicit(&storage->refs, memory_order_acquire) == 1;
+}
+
 void wfi_storage_unref(wfi_storage *storage)
 {
     if (storage == NULL || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1)

@@ -28,6 +28,7 @@ struct weft_tensor {
     uint64_t id;                             /* never used twice in a process: a key for maps */
     wfi_storage *storage;                    /* one reference */
     void *grad_node;                         /* autograd's; NULL: a leaf, or not recorded */
+    uint32_t grad_result;                    /* which result of that node it is */
     void (*grad_node_drop)(void *grad_node); /* runs with the last reference; may be NULL */
 };
 
@@ -63,6 +64,12 @@ const char *wfi_device_text(weft_device device, char text[WFI_DEVICE_TEXT]); /* 
 static inline wfi_memory_kind wfi_tensor_kind(const weft_tensor *tensor)
 {
     return wfi_storage_kind(tensor->storage);
+}
+
+/* Whether the caller's reference is the only one, and nothing else refers to the storage: then it may be written to. */
+static inline bool wfi_tensor_is_alone(const weft_tensor *tensor)
+{
+    return atomic_load_explicit(&tensor->refs, memory_order_acquire) == 1 && wfi_storage_is_alone(tensor->storage);
 }
 
 /* The first element's address, in whatever memory it is. */

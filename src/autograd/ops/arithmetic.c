@@ -52,18 +52,18 @@ static weft_status add_backward(const wfi_node *node, weft_tensor *dy, weft_tens
 {
     weft_status status = WEFT_OK;
     for (int i = 0; i < 2 && status == WEFT_OK; i++)
-        if (node->inputs[i] != NULL)
-            status = fold(weft_tensor_ref(dy), &node->state.shapes[i], &dx[i]);
+        if (node->inputs[i].node != NULL)
+            status = fold(weft_tensor_ref(dy), &node->state->shapes[i], &dx[i]);
     return status;
 }
 
 static weft_status sub_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     weft_status status = WEFT_OK;
-    if (node->inputs[0] != NULL)
-        status = fold(weft_tensor_ref(dy), &node->state.shapes[0], &dx[0]);
-    if (status == WEFT_OK && node->inputs[1] != NULL)
-        status = negative_of(dy, &node->state.shapes[1], &dx[1]);
+    if (node->inputs[0].node != NULL)
+        status = fold(weft_tensor_ref(dy), &node->state->shapes[0], &dx[0]);
+    if (status == WEFT_OK && node->inputs[1].node != NULL)
+        status = negative_of(dy, &node->state->shapes[1], &dx[1]);
     return status;
 }
 
@@ -72,8 +72,8 @@ static weft_status mul_backward(const wfi_node *node, weft_tensor *dy, weft_tens
 {
     weft_status status = WEFT_OK;
     for (int i = 0; i < 2 && status == WEFT_OK; i++)
-        if (node->inputs[i] != NULL)
-            status = combine(WFI_MUL, dy, node->saved[1 - i], &dy->shape, &node->state.shapes[i], &dx[i]);
+        if (node->inputs[i].node != NULL)
+            status = combine(WFI_MUL, dy, node->saved[1 - i], &dy->shape, &node->state->shapes[i], &dx[i]);
     return status;
 }
 
@@ -82,32 +82,32 @@ static weft_status div_backward(const wfi_node *node, weft_tensor *dy, weft_tens
 {
     weft_tensor *over = NULL;
     weft_status status = combine(WFI_DIV, dy, node->saved[1], &dy->shape, &dy->shape, &over);
-    if (status == WEFT_OK && node->inputs[1] != NULL)
-        status = combine(WFI_MUL, over, node->saved[0], &dy->shape, &node->state.shapes[1], &dx[1]);
-    if (status == WEFT_OK && node->inputs[1] != NULL)
+    if (status == WEFT_OK && node->inputs[1].node != NULL)
+        status = combine(WFI_MUL, over, node->saved[0], &dy->shape, &node->state->shapes[1], &dx[1]);
+    if (status == WEFT_OK && node->inputs[1].node != NULL)
         status = negate(dx[1]);
-    if (status == WEFT_OK && node->inputs[0] != NULL)
-        return fold(over, &node->state.shapes[0], &dx[0]);
+    if (status == WEFT_OK && node->inputs[0].node != NULL)
+        return fold(over, &node->state->shapes[0], &dx[0]);
     weft_tensor_unref(over);
     return status;
 }
 
-static const wfi_node_type add_type = {"add", add_backward};
-static const wfi_node_type sub_type = {"sub", sub_backward};
-static const wfi_node_type mul_type = {"mul", mul_backward};
-static const wfi_node_type div_type = {"div", div_backward};
+static const wfi_node_type add_type = {.name = "add", .backward = add_backward};
+static const wfi_node_type sub_type = {.name = "sub", .backward = sub_backward};
+static const wfi_node_type mul_type = {.name = "mul", .backward = mul_backward};
+static const wfi_node_type div_type = {.name = "div", .backward = div_backward};
 
 static void save_operands(wfi_op *op, wfi_binary_op how)
 {
     if (op->node == NULL)
         return;
-    op->node->state.shapes[0] = op->in[0]->shape;
-    op->node->state.shapes[1] = op->in[1]->shape;
-    if (how == WFI_MUL && op->node->inputs[1] != NULL)
+    op->node->state->shapes[0] = op->in[0]->shape;
+    op->node->state->shapes[1] = op->in[1]->shape;
+    if (how == WFI_MUL && op->node->inputs[1].node != NULL)
         wfi_op_save(op, 0, op->in[0]);
-    if (how == WFI_DIV && op->node->inputs[1] != NULL)
-        wfi_op_save(op, 0, op->out);
-    if (how == WFI_DIV || (how == WFI_MUL && op->node->inputs[0] != NULL))
+    if (how == WFI_DIV && op->node->inputs[1].node != NULL)
+        wfi_op_save(op, 0, op->out[0]);
+    if (how == WFI_DIV || (how == WFI_MUL && op->node->inputs[0].node != NULL))
         wfi_op_save(op, 1, op->in[1]);
 }
 

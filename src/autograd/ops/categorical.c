@@ -2,7 +2,7 @@
 /* categorical.c - drawing classes from distributions. */
 #include "autograd/autograd.h"
 
-static const wfi_node_type categorical_type = {"categorical", NULL};
+static const wfi_node_type categorical_type = {.name = "categorical"};
 
 static void draw(wfi_op *op, weft_tensor *y)
 {

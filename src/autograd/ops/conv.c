@@ -6,26 +6,26 @@
 static weft_status conv2d_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     const weft_tensor *x = node->saved[0], *weight = node->saved[1];
-    const wfi_conv2d *how = &node->state.conv;
-    weft_status status = wfi_grad_new(node->inputs[0] != NULL, x->shape, dy->dtype, &dx[0]);
+    const wfi_conv2d *how = &node->state->conv;
+    weft_status status = wfi_grad_new(node->inputs[0].node != NULL, x->shape, dy->dtype, &dx[0]);
     if (status == WEFT_OK && dx[0] != NULL)
         status = wfi_conv2d_backward_data(dy, weight, how, dx[0]);
-    if (status != WEFT_OK || (node->inputs[1] == NULL && node->inputs[2] == NULL))
+    if (status != WEFT_OK || (node->inputs[1].node == NULL && node->inputs[2].node == NULL))
         return status;
     /* The kernel makes both or the weight's alone. */
     weft_tensor *dweight = NULL;
     status = wfi_grad_new(true, weight->shape, dy->dtype, &dweight);
     if (status == WEFT_OK)
-        status = wfi_grad_new(node->inputs[2] != NULL, WEFT_SHAPE(dy->shape.dims[1]), dy->dtype, &dx[2]);
+        status = wfi_grad_new(node->inputs[2].node != NULL, WEFT_SHAPE(dy->shape.dims[1]), dy->dtype, &dx[2]);
     if (status == WEFT_OK)
         status = wfi_conv2d_backward_weight(dy, x, how, dweight, dx[2]);
-    if (status == WEFT_OK && node->inputs[1] != NULL)
+    if (status == WEFT_OK && node->inputs[1].node != NULL)
         dx[1] = weft_tensor_ref(dweight);
     weft_tensor_unref(dweight);
     return status;
 }
 
-static const wfi_node_type conv2d_type = {"conv2d", conv2d_backward};
+static const wfi_node_type conv2d_type = {.name = "conv2d", .backward = conv2d_backward};
 
 static int64_t or_default(int64_t value, int64_t otherwise)
 {
@@ -81,7 +81,7 @@ weft_tensor *weft_conv2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, w
     if (y != NULL)
         wfi_op_check(&op, wfi_conv2d_forward(op.in[0], op.in[1], op.in[2], &how, y));
     if (op.node != NULL)
-        op.node->state.conv = how;
+        op.node->state->conv = how;
     wfi_op_save(&op, 0, op.in[0]);
     wfi_op_save(&op, 1, op.in[1]);
     return wfi_op_end(&op);

@@ -9,8 +9,8 @@ static weft_status dropout_backward(const wfi_node *node, weft_tensor *dy, weft_
     return status == WEFT_OK ? wfi_binary(WFI_MUL, dy, node->saved[0], dx[0]) : status;
 }
 
-static const wfi_node_type dropout_type = {"dropout", dropout_backward};
-static const wfi_node_type dropout2d_type = {"dropout2d", dropout_backward};
+static const wfi_node_type dropout_type = {.name = "dropout", .backward = dropout_backward};
+static const wfi_node_type dropout2d_type = {.name = "dropout2d", .backward = dropout_backward};
 
 static weft_tensor *apply(wfi_op *op, weft_shape mask_shape, double p)
 {

@@ -10,7 +10,7 @@ static weft_status scaled(const weft_tensor *dy, double factor, weft_tensor **dx
 
 static weft_status scale_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    return scaled(dy, node->state.factor, &dx[0]);
+    return scaled(dy, node->state->factor, &dx[0]);
 }
 
 static weft_status same_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
@@ -41,12 +41,12 @@ static weft_status relu_backward(const wfi_node *node, weft_tensor *dy, weft_ten
     return status == WEFT_OK ? wfi_relu_backward(dy, node->saved[0], dx[0]) : status;
 }
 
-static const wfi_node_type neg_type = {"neg", scale_backward};
-static const wfi_node_type scale_type = {"scale", scale_backward};
-static const wfi_node_type add_scalar_type = {"add_scalar", same_backward};
-static const wfi_node_type exp_type = {"exp", exp_backward};
-static const wfi_node_type log_type = {"log", log_backward};
-static const wfi_node_type relu_type = {"relu", relu_backward};
+static const wfi_node_type neg_type = {.name = "neg", .backward = scale_backward};
+static const wfi_node_type scale_type = {.name = "scale", .backward = scale_backward};
+static const wfi_node_type add_scalar_type = {.name = "add_scalar", .backward = same_backward};
+static const wfi_node_type exp_type = {.name = "exp", .backward = exp_backward};
+static const wfi_node_type log_type = {.name = "log", .backward = log_backward};
+static const wfi_node_type relu_type = {.name = "relu", .backward = relu_backward};
 
 static weft_tensor *scale(weft_tape *tape, const wfi_node_type *type, weft_tensor *x, double factor)
 {
@@ -57,7 +57,7 @@ static weft_tensor *scale(weft_tape *tape, const wfi_node_type *type, weft_tenso
     if (y != NULL)
         wfi_op_check(&op, wfi_scale(op.in[0], factor, y));
     if (op.node != NULL)
-        op.node->state.factor = factor;
+        op.node->state->factor = factor;
     return wfi_op_end(&op);
 }
 

@@ -5,11 +5,11 @@
 /* saved: index; shapes[0]: x's; dims[0] */
 static weft_status gather_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, node->state.shapes[0], dy->dtype, &dx[0]);
-    return status == WEFT_OK ? wfi_gather_backward(dy, node->state.dims[0], node->saved[0], dx[0]) : status;
+    weft_status status = wfi_grad_new(true, node->state->shapes[0], dy->dtype, &dx[0]);
+    return status == WEFT_OK ? wfi_gather_backward(dy, node->state->dims[0], node->saved[0], dx[0]) : status;
 }
 
-static const wfi_node_type gather_type = {"gather", gather_backward};
+static const wfi_node_type gather_type = {.name = "gather", .backward = gather_backward};
 
 static void check_index(wfi_op *op, int dim, const weft_tensor *index)
 {
@@ -51,8 +51,8 @@ weft_tensor *weft_gather(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *
     if (y != NULL)
         run_gather(&op, dim, index, y);
     if (op.node != NULL) {
-        op.node->state.shapes[0] = x->shape;
-        op.node->state.dims[0] = dim;
+        op.node->state->shapes[0] = x->shape;
+        op.node->state->dims[0] = dim;
     }
     return wfi_op_end(&op);
 }

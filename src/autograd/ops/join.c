@@ -16,9 +16,9 @@ static weft_tensor *place_of(weft_tensor *y, int dim, const weft_tensor *starts,
 static weft_status join_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     for (size_t i = 0; i < node->input_count; i++) {
-        if (node->inputs[i] == NULL)
+        if (node->inputs[i].node == NULL)
             continue;
-        weft_tensor *part = place_of(dy, node->state.dims[0], node->saved[0], i);
+        weft_tensor *part = place_of(dy, node->state->dims[0], node->saved[0], i);
         dx[i] = part == NULL ? NULL : weft_tensor_contiguous(part);
         weft_tensor_unref(part);
         if (dx[i] == NULL)
@@ -27,8 +27,8 @@ static weft_status join_backward(const wfi_node *node, weft_tensor *dy, weft_ten
     return WEFT_OK;
 }
 
-static const wfi_node_type stack_type = {"stack", join_backward};
-static const wfi_node_type concat_type = {"concat", join_backward};
+static const wfi_node_type stack_type = {.name = "stack", .backward = join_backward};
+static const wfi_node_type concat_type = {.name = "concat", .backward = join_backward};
 
 static weft_tensor *join(wfi_op *op, weft_shape shape, int dim, weft_tensor *starts)
 {
@@ -39,7 +39,7 @@ static weft_tensor *join(wfi_op *op, weft_shape shape, int dim, weft_tensor *sta
         weft_tensor_unref(place);
     }
     if (op->node != NULL)
-        op->node->state.dims[0] = dim;
+        op->node->state->dims[0] = dim;
     wfi_op_save(op, 0, starts);
     return wfi_op_end(op);
 }
@@ -54,7 +54,7 @@ static void fail_of_shapes(wfi_op *op, size_t which)
 weft_tensor *weft_stack(weft_tape *tape, weft_tensors xs, int dim)
 {
     wfi_op op;
-    if (!wfi_op_begin_list(&op, tape, &stack_type, xs))
+    if (!wfi_op_begin_list(&op, tape, &stack_type, xs, 1))
         return NULL;
     weft_shape shape = xs.items[0]->shape;
     for (size_t i = 1; i < xs.count && wfi_op_ok(&op); i++)
@@ -96,7 +96,7 @@ static void set_starts(wfi_op *op, int dim, int64_t *starts)
 weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim)
 {
     wfi_op op;
-    if (!wfi_op_begin_list(&op, tape, &concat_type, xs))
+    if (!wfi_op_begin_list(&op, tape, &concat_type, xs, 1))
         return NULL;
     wfi_op_dim(&op, &dim);
     weft_shape shape = xs.items[0]->shape;

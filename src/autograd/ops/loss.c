@@ -6,20 +6,20 @@
 static weft_status softmax_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
-    return status == WEFT_OK ? wfi_softmax_backward(dy, node->saved[0], node->state.dims[0], dx[0]) : status;
+    return status == WEFT_OK ? wfi_softmax_backward(dy, node->saved[0], node->state->dims[0], dx[0]) : status;
 }
 
 static weft_status log_softmax_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
-    return status == WEFT_OK ? wfi_log_softmax_backward(dy, node->saved[0], node->state.dims[0], dx[0]) : status;
+    return status == WEFT_OK ? wfi_log_softmax_backward(dy, node->saved[0], node->state->dims[0], dx[0]) : status;
 }
 
 /* saved: target; shapes[0]: of the log-probabilities */
 static weft_status nll_loss_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, node->state.shapes[0], dy->dtype, &dx[0]);
-    return status == WEFT_OK ? wfi_nll_loss_backward(dy, node->saved[0], node->state.reduction, dx[0]) : status;
+    weft_status status = wfi_grad_new(true, node->state->shapes[0], dy->dtype, &dx[0]);
+    return status == WEFT_OK ? wfi_nll_loss_backward(dy, node->saved[0], node->state->reduction, dx[0]) : status;
 }
 
 /* saved: x, target. The target's gradient is the negative of x's. */
@@ -28,23 +28,24 @@ static weft_status mse_loss_backward(const wfi_node *node, weft_tensor *dy, weft
     weft_tensor *d = NULL;
     weft_status status = wfi_grad_new(true, node->saved[0]->shape, dy->dtype, &d);
     if (status == WEFT_OK)
-        status = wfi_mse_loss_backward(dy, node->saved[0], node->saved[1], node->state.reduction, d);
-    if (status == WEFT_OK && node->inputs[1] != NULL) {
+        status = wfi_mse_loss_backward(dy, node->saved[0], node->saved[1], node->state->reduction, d);
+    if (status == WEFT_OK && node->inputs[1].node != NULL) {
         status = wfi_grad_new(true, d->shape, d->dtype, &dx[1]);
         if (status == WEFT_OK)
             status = wfi_scale(d, -1, dx[1]);
     }
-    if (status == WEFT_OK && node->inputs[0] != NULL)
+    if (status == WEFT_OK && node->inputs[0].node != NULL)
         dx[0] = weft_tensor_ref(d);
     weft_tensor_unref(d);
     return status;
 }
 
-static const wfi_node_type softmax_type = {"softmax", softmax_backward};
-static const wfi_node_type log_softmax_type = {"log_softmax", log_softmax_backward};
-static const wfi_node_type nll_loss_type = {"nll_loss", nll_loss_backward};
-static const wfi_node_type cross_entropy_type = {"cross_entropy", nll_loss_backward}; /* after a log_softmax */
-static const wfi_node_type mse_loss_type = {"mse_loss", mse_loss_backward};
+static const wfi_node_type softmax_type = {.name = "softmax", .backward = softmax_backward};
+static const wfi_node_type log_softmax_type = {.name = "log_softmax", .backward = log_softmax_backward};
+static const wfi_node_type nll_loss_type = {.name = "nll_loss", .backward = nll_loss_backward};
+static const wfi_node_type cross_entropy_type = {.name = "cross_entropy",
+                                                 .backward = nll_loss_backward}; /* after a log_softmax */
+static const wfi_node_type mse_loss_type = {.name = "mse_loss", .backward = mse_loss_backward};
 
 static weft_tensor *softmax(weft_tape *tape, const wfi_node_type *type, weft_tensor *x, int dim)
 {
@@ -56,7 +57,7 @@ static weft_tensor *softmax(weft_tape *tape, const wfi_node_type *type, weft_ten
     if (y != NULL)
         wfi_op_check(&op, type == &softmax_type ? wfi_softmax(op.in[0], dim, y) : wfi_log_softmax(op.in[0], dim, y));
     if (op.node != NULL)
-        op.node->state.dims[0] = dim;
+        op.node->state->dims[0] = dim;
     wfi_op_save(&op, 0, y);
     return wfi_op_end(&op);
 }
@@ -126,8 +127,8 @@ static weft_tensor *nll(weft_tape *tape, const wfi_node_type *type, weft_tensor 
     if (y != NULL)
         run_nll(&op, target, how, y);
     if (op.node != NULL) {
-        op.node->state.shapes[0] = log_probabilities->shape;
-        op.node->state.reduction = how;
+        op.node->state->shapes[0] = log_probabilities->shape;
+        op.node->state->reduction = how;
     }
     return wfi_op_end(&op);
 }
@@ -151,7 +152,7 @@ weft_tensor *weft_mse_loss_reduced(weft_tape *tape, weft_tensor *x, weft_tensor 
     if (y != NULL)
         wfi_op_check(&op, wfi_mse_loss(op.in[0], op.in[1], how, y));
     if (op.node != NULL)
-        op.node->state.reduction = how;
+        op.node->state->reduction = how;
     wfi_op_save(&op, 0, op.in[0]);
     wfi_op_save(&op, 1, op.in[1]);
     return wfi_op_end(&op);

@@ -9,17 +9,17 @@
 /* saved: x, weight (or none), mean, invstd */
 static weft_status batch_norm2d_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_shape channels = WEFT_SHAPE(node->shape.dims[1]);
-    weft_status status = wfi_grad_new(node->inputs[0] != NULL, node->shape, dy->dtype, &dx[0]);
+    weft_shape channels = WEFT_SHAPE(node->results[0].shape.dims[1]);
+    weft_status status = wfi_grad_new(node->inputs[0].node != NULL, node->results[0].shape, dy->dtype, &dx[0]);
     for (int i = 1; i < 3 && status == WEFT_OK; i++)
-        status = wfi_grad_new(node->inputs[i] != NULL, channels, dy->dtype, &dx[i]);
+        status = wfi_grad_new(node->inputs[i].node != NULL, channels, dy->dtype, &dx[i]);
     if (status != WEFT_OK)
         return status;
     return wfi_batch_norm_backward(dy, node->saved[0], node->saved[1], node->saved[2], node->saved[3],
-                                   node->state.train, dx[0], dx[1], dx[2]);
+                                   node->state->train, dx[0], dx[1], dx[2]);
 }
 
-static const wfi_node_type batch_norm2d_type = {"batch_norm2d", batch_norm2d_backward};
+static const wfi_node_type batch_norm2d_type = {.name = "batch_norm2d", .backward = batch_norm2d_backward};
 
 static void check_channels(wfi_op *op, const weft_tensor *tensor, const char *name)
 {
@@ -114,7 +114,7 @@ weft_tensor *weft_batch_norm2d(weft_tape *tape, weft_tensor *x, weft_tensor *wei
     else if (y != NULL)
         run_eval(&op, running_mean, running_var, &how, y);
     if (op.node != NULL)
-        op.node->state.train = how.train;
+        op.node->state->train = how.train;
     wfi_op_save(&op, 0, op.in[0]);
     wfi_op_save(&op, 1, op.in[1]);
     return wfi_op_end(&op);

@@ -5,18 +5,19 @@
 /* saved: indices */
 static weft_status max_pool2d_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, node->state.shapes[0], dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_new(true, node->state->shapes[0], dy->dtype, &dx[0]);
     return status == WEFT_OK ? wfi_max_pool2d_backward(dy, node->saved[0], dx[0]) : status;
 }
 
 static weft_status adaptive_avg_pool2d_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, node->state.shapes[0], dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_new(true, node->state->shapes[0], dy->dtype, &dx[0]);
     return status == WEFT_OK ? wfi_adaptive_avg_pool2d_backward(dy, dx[0]) : status;
 }
 
-static const wfi_node_type max_pool2d_type = {"max_pool2d", max_pool2d_backward};
-static const wfi_node_type adaptive_avg_pool2d_type = {"adaptive_avg_pool2d", adaptive_avg_pool2d_backward};
+static const wfi_node_type max_pool2d_type = {.name = "max_pool2d", .backward = max_pool2d_backward};
+static const wfi_node_type adaptive_avg_pool2d_type = {.name = "adaptive_avg_pool2d",
+                                                       .backward = adaptive_avg_pool2d_backward};
 
 static wfi_pool2d how_from(const weft_max_pool2d_options *options)
 {
@@ -53,7 +54,7 @@ weft_tensor *weft_max_pool2d(weft_tape *tape, weft_tensor *x, const weft_max_poo
     if (y != NULL && indices != NULL)
         wfi_op_check(&op, wfi_max_pool2d(op.in[0], &how, y, indices));
     if (op.node != NULL)
-        op.node->state.shapes[0] = x->shape;
+        op.node->state->shapes[0] = x->shape;
     wfi_op_save(&op, 0, indices);
     return wfi_op_end(&op);
 }
@@ -76,6 +77,6 @@ weft_tensor *weft_adaptive_avg_pool2d(weft_tape *tape, weft_tensor *x, int64_t h
     if (y != NULL)
         wfi_op_check(&op, wfi_adaptive_avg_pool2d(op.in[0], y));
     if (op.node != NULL)
-        op.node->state.shapes[0] = x->shape;
+        op.node->state->shapes[0] = x->shape;
     return wfi_op_end(&op);
 }

@@ -5,18 +5,18 @@
 /* saved: a [M, K], b [K, L]; dy [M, L]. da = dy b^T, db = a^T dy */
 static weft_status matmul_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    const weft_shape *shapes = node->state.shapes;
-    weft_status status = wfi_grad_new(node->inputs[0] != NULL, shapes[0], dy->dtype, &dx[0]);
+    const weft_shape *shapes = node->state->shapes;
+    weft_status status = wfi_grad_new(node->inputs[0].node != NULL, shapes[0], dy->dtype, &dx[0]);
     if (status == WEFT_OK && dx[0] != NULL)
         status = wfi_matmul(dy, false, node->saved[1], true, dx[0]);
     if (status == WEFT_OK)
-        status = wfi_grad_new(node->inputs[1] != NULL, shapes[1], dy->dtype, &dx[1]);
+        status = wfi_grad_new(node->inputs[1].node != NULL, shapes[1], dy->dtype, &dx[1]);
     if (status == WEFT_OK && dx[1] != NULL)
         status = wfi_matmul(node->saved[0], true, dy, false, dx[1]);
     return status;
 }
 
-static const wfi_node_type matmul_type = {"matmul", matmul_backward};
+static const wfi_node_type matmul_type = {.name = "matmul", .backward = matmul_backward};
 
 weft_tensor *weft_matmul(weft_tape *tape, weft_tensor *a, weft_tensor *b)
 {
@@ -34,8 +34,8 @@ weft_tensor *weft_matmul(weft_tape *tape, weft_tensor *a, weft_tensor *b)
     if (y != NULL)
         wfi_op_check(&op, wfi_matmul(op.in[0], false, op.in[1], false, y));
     if (op.node != NULL) {
-        op.node->state.shapes[0] = a->shape;
-        op.node->state.shapes[1] = b->shape;
+        op.node->state->shapes[0] = a->shape;
+        op.node->state->shapes[1] = b->shape;
         wfi_op_save(&op, 0, op.in[0]);
         wfi_op_save(&op, 1, op.in[1]);
     }
@@ -61,11 +61,11 @@ static weft_status linear_backward(const wfi_node *node, weft_tensor *dy, weft_t
     weft_tensor *x = as_matrix(node->saved[0]), *rows = as_matrix(dy), *into = NULL;
     weft_status status = x == NULL || rows == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
     if (status == WEFT_OK)
-        status = wfi_grad_new(node->inputs[0] != NULL, node->saved[0]->shape, dy->dtype, &dx[0]);
+        status = wfi_grad_new(node->inputs[0].node != NULL, node->saved[0]->shape, dy->dtype, &dx[0]);
     if (status == WEFT_OK)
-        status = wfi_grad_new(node->inputs[1] != NULL, node->saved[1]->shape, dy->dtype, &dx[1]);
+        status = wfi_grad_new(node->inputs[1].node != NULL, node->saved[1]->shape, dy->dtype, &dx[1]);
     if (status == WEFT_OK)
-        status = wfi_grad_new(node->inputs[2] != NULL, WEFT_SHAPE(rows->shape.dims[1]), dy->dtype, &dx[2]);
+        status = wfi_grad_new(node->inputs[2].node != NULL, WEFT_SHAPE(rows->shape.dims[1]), dy->dtype, &dx[2]);
     if (status == WEFT_OK && dx[0] != NULL && (into = as_matrix(dx[0])) == NULL)
         status = WEFT_ERR_MEMORY;
     if (status == WEFT_OK)
@@ -76,7 +76,7 @@ static weft_status linear_backward(const wfi_node *node, weft_tensor *dy, weft_t
     return status;
 }
 
-static const wfi_node_type linear_type = {"linear", linear_backward};
+static const wfi_node_type linear_type = {.name = "linear", .backward = linear_backward};
 
 static void check_linear(wfi_op *op, const weft_shape *x, const weft_shape *weight, const weft_tensor *bias)
 {

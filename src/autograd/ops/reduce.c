@@ -5,14 +5,14 @@
 /* shapes[0]: x's; mask: the reduced dimensions */
 static weft_status reduce_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    const wfi_node_state *state = &node->state;
+    const wfi_node_state *state = node->state;
     weft_status status = wfi_grad_new(true, state->shapes[0], dy->dtype, &dx[0]);
     return status == WEFT_OK ? wfi_sum_backward(dy, state->mask, state->factor, dx[0]) : status;
 }
 
-static const wfi_node_type sum_type = {"sum", reduce_backward};
-static const wfi_node_type mean_type = {"mean", reduce_backward};
-static const wfi_node_type argmax_type = {"argmax", NULL};
+static const wfi_node_type sum_type = {.name = "sum", .backward = reduce_backward};
+static const wfi_node_type mean_type = {.name = "mean", .backward = reduce_backward};
+static const wfi_node_type argmax_type = {.name = "argmax"};
 
 static weft_tensor *reduce(wfi_op *op, uint32_t mask, bool keep, bool mean)
 {
@@ -21,9 +21,9 @@ static weft_tensor *reduce(wfi_op *op, uint32_t mask, bool keep, bool mean)
     if (y != NULL)
         wfi_op_check(op, mean ? wfi_mean(x, mask, y) : wfi_sum(x, mask, y));
     if (op->node != NULL && y != NULL) {
-        op->node->state.shapes[0] = x->shape;
-        op->node->state.mask = mask;
-        op->node->state.factor = mean && x->numel > 0 ? (double)y->numel / (double)x->numel : 1;
+        op->node->state->shapes[0] = x->shape;
+        op->node->state->mask = mask;
+        op->node->state->factor = mean && x->numel > 0 ? (double)y->numel / (double)x->numel : 1;
     }
     return wfi_op_end(op);
 }

@@ -6,13 +6,13 @@
 /* shapes[0]: x's */
 static weft_status reshape_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    dx[0] = weft_tensor_reshape(dy, node->state.shapes[0]);
+    dx[0] = weft_tensor_reshape(dy, node->state->shapes[0]);
     return dx[0] == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
 static weft_status transpose_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_tensor *view = weft_tensor_transpose(dy, node->state.dims[0], node->state.dims[1]);
+    weft_tensor *view = weft_tensor_transpose(dy, node->state->dims[0], node->state->dims[1]);
     dx[0] = view == NULL ? NULL : weft_tensor_contiguous(view);
     weft_tensor_unref(view);
     return dx[0] == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
@@ -21,13 +21,13 @@ static weft_status transpose_backward(const wfi_node *node, weft_tensor *dy, wef
 /* dy goes to its place among zeros. dims[1]: whether the dimension was dropped */
 static weft_status narrow_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    const wfi_node_state *state = &node->state;
+    const wfi_node_state *state = node->state;
     dx[0] = weft_tensor_zeros(state->shapes[0], dy->dtype);
     if (dx[0] == NULL)
         return WEFT_ERR_MEMORY;
-    weft_tensor *place =
-        state->dims[1] ? weft_tensor_select(dx[0], state->dims[0], state->start)
-                       : weft_tensor_narrow(dx[0], state->dims[0], state->start, node->shape.dims[state->dims[0]]);
+    weft_tensor *place = state->dims[1] ? weft_tensor_select(dx[0], state->dims[0], state->start)
+                                        : weft_tensor_narrow(dx[0], state->dims[0], state->start,
+                                                             node->results[0].shape.dims[state->dims[0]]);
     if (place == NULL)
         return WEFT_ERR_MEMORY;
     weft_status status = wfi_copy(dy, place);
@@ -42,20 +42,20 @@ static weft_status clone_backward(const wfi_node *node, weft_tensor *dy, weft_te
     return WEFT_OK;
 }
 
-static const wfi_node_type flatten_type = {"flatten", reshape_backward};
-static const wfi_node_type reshape_type = {"reshape", reshape_backward};
-static const wfi_node_type transpose_type = {"transpose", transpose_backward};
-static const wfi_node_type narrow_type = {"narrow", narrow_backward};
-static const wfi_node_type select_type = {"select", narrow_backward};
-static const wfi_node_type clone_type = {"clone", clone_backward};
-static const wfi_node_type detach_type = {"detach", NULL};
+static const wfi_node_type flatten_type = {.name = "flatten", .backward = reshape_backward};
+static const wfi_node_type reshape_type = {.name = "reshape", .backward = reshape_backward};
+static const wfi_node_type transpose_type = {.name = "transpose", .backward = transpose_backward};
+static const wfi_node_type narrow_type = {.name = "narrow", .backward = narrow_backward};
+static const wfi_node_type select_type = {.name = "select", .backward = narrow_backward};
+static const wfi_node_type clone_type = {.name = "clone", .backward = clone_backward};
+static const wfi_node_type detach_type = {.name = "detach"};
 
 static bool begin_view(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsigned flags, weft_tensor *x)
 {
     if (!wfi_op_begin(op, tape, type, flags | WFI_OP_ANY_DTYPE, &x, 1))
         return false;
     if (op->node != NULL)
-        op->node->state.shapes[0] = x->shape;
+        op->node->state->shapes[0] = x->shape;
     return true;
 }
 
@@ -100,8 +100,8 @@ weft_tensor *weft_transpose(weft_tape *tape, weft_tensor *x, int dim0, int dim1)
     if (wfi_op_dim(&op, &dim0) && wfi_op_dim(&op, &dim1))
         wfi_op_give(&op, weft_tensor_transpose(x, dim0, dim1));
     if (op.node != NULL) {
-        op.node->state.dims[0] = dim0;
-        op.node->state.dims[1] = dim1;
+        op.node->state->dims[0] = dim0;
+        op.node->state->dims[1] = dim1;
     }
     return wfi_op_end(&op);
 }
@@ -110,9 +110,9 @@ static void remember_place(wfi_op *op, int dim, bool dropped, int64_t start)
 {
     if (op->node == NULL)
         return;
-    op->node->state.dims[0] = dim;
-    op->node->state.dims[1] = dropped;
-    op->node->state.start = start;
+    op->node->state->dims[0] = dim;
+    op->node->state->dims[1] = dropped;
+    op->node->state->start = start;
 }
 
 weft_tensor *weft_narrow(weft_tape *tape, weft_tensor *x, int dim, int64_t start, int64_t length)

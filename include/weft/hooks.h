@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft/hooks.h - functions of yours that a backward pass calls for a leaf (a parameter): with each share of its
+ * gradient, and with the whole.
+ *
+ *     static weft_tensor *halve(weft_tensor *gradient, void *arg)
+ *     {
+ *         (void)arg;
+ *         weft_tensor *half = weft_tensor_clone(gradient); // what you are given may be seen by others
+ *         for (int64_t i = 0; half && i < weft_tensor_numel(half); i++)
+ *             ((float *)weft_tensor_data(half))[i] *= 0.5f;
+ *         return half; // NULL makes the pass fail
+ *     }
+ *     weft_status halve_shares_of(weft_tape *t, weft_tensor *weight)
+ *     {
+ *         weft_hooks *hooks = weft_hooks_create();
+ *         weft_status st = weft_hooks_add(hooks, weight, &(weft_leaf_hook){.pre = halve});
+ *         if (!st)
+ *             weft_tape_set_hooks(t, hooks);
+ *         weft_hooks_unref(hooks); // the tape has a reference of its own
+ *         return st;
+ *     }
+ *
+ * THREADS. Hooks run on the thread that runs the backward pass, with no lock of weft held: they may wait, call
+ * and begin passes. One set of hooks may be used on any number of tapes and threads at once. References may be
+ * taken and dropped on any thread.
+ */
+#ifndef WEFT_HOOKS_H
+#define WEFT_HOOKS_H
+
+#include <weft/tape.h>
+
+WEFT_BEGIN_C
+
+/*
+ * Receives a gradient, borrowed and not to be changed: others may see it. Returns a reference: to the same tensor
+ * (weft_tensor_ref), or to another of its shape and dtype that takes its place. NULL, or a tensor of another shape
+ * or dtype, makes the pass fail with WEFT_ERR_INVALID.
+ */
+typedef weft_tensor *(*weft_gradient_fn)(weft_tensor *gradient, void *arg);
+
+typedef struct weft_leaf_hook {
+    /* Called with each share of the leaf's gradient before it is added to the sum; or NULL. */
+    weft_gradient_fn pre;
+    /*
+     * Called once a pass with the leaf and the sum of its shares; not in a pass that brought the leaf none. Or NULL.
+     * The function may change `sum` in place, also after it has returned: then it sets *wait (NULL before) to a
+     * future, whose reference the pass takes over, and the pass does not end before the future is complete. What it
+     * returns, or the future's failure, makes the pass fail. The tensors are borrowed; until *wait completes they stay.
+     */
+    weft_status (*post)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);
+    void *arg;
+    weft_drop_fn drop; /* called with `arg` when the hooks end; or NULL */
+} weft_leaf_hook;
+
+/* An empty set of hooks, with one reference; NULL if memory is out. */
+WEFT_API weft_hooks *weft_hooks_create(void);
+WEFT_API weft_hooks *weft_hooks_ref(weft_hooks *hooks);
+WEFT_API void weft_hooks_unref(weft_hooks *hooks); /* NULL does nothing */
+
+/*
+ * Adds a hook for `leaf`, of which it takes a reference. Several hooks of one leaf run in the order in which they
+ * were added, each with what the one before made. A leaf with hooks gets dense gradients only. WEFT_ERR_INVALID (NULL,
+ * or a tensor that does not want a gradient), WEFT_ERR_MEMORY; then `drop` has run.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_hooks_add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how);
+
+/* From now on backward passes begun with this tape call these hooks. NULL: none. The tape takes a reference. */
+WEFT_API void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks);
+
+/*
+ * A tensor with x's elements (the same storage) whose gradient goes on to x as `fn` makes it: for any tensor of a
+ * tape, not only leaves. `drop(arg)` runs when the record ends, or at once if nothing is recorded or this fails.
+ */
+WEFT_API weft_tensor *weft_on_gradient(weft_tape *tape, weft_tensor *x, weft_gradient_fn fn, void *arg,
+                                       weft_drop_fn drop);
+
+WEFT_END_C
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* backward.c - a pass begun with a tape, and the gradients that the tape keeps of it. */
+#include "autograd/engine.h"
+#include "autograd/tape.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+
+/* ---- Gradients that a tape keeps ---- */
+
+weft_status wfi_tape_add_gradient(weft_tape *tape, const wfi_node *leaf, weft_gradient *sum)
+{
+    weft_gradient *kept = wfi_map_get(&tape->gradients, leaf->leaf);
+    if (kept != NULL)
+        return wfi_gradient_join(kept, sum);
+    weft_status status = wfi_gradient_make_own(sum); /* not a tensor of the caller's, nor another leaf's */
+    kept = status == WEFT_OK ? wfi_calloc(1, sizeof(*kept)) : NULL;
+    if (kept != NULL && wfi_map_put(&tape->gradients, leaf->leaf, kept) == WEFT_OK) {
+        *kept = *sum;
+        return WEFT_OK;
+    }
+    free(kept);
+    wfi_gradient_clear(sum);
+    return WEFT_ERR_MEMORY;
+}
+
+weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x)
+{
+    weft_gradient *kept = tape == NULL || x == NULL ? NULL : wfi_map_get(&tape->gradients, x->id);
+    if (kept == NULL || wfi_gradient_make_dense(kept, &x->shape) != WEFT_OK)
+        return NULL;
+    return kept->values;
+}
+
+/* Memory that the tape frees when it closes; all zero. NULL: the tape failed. */
+static void *lend(weft_tape *tape, size_t count, size_t size, const char *what)
+{
+    void *items = wfi_calloc(count, size);
+    if (items != NULL && wfi_pointers_push(&tape->lists, items))
+        return items;
+    free(items);
+    wfi_tape_fail_memory(tape, what);
+    return NULL;
+}
+
+static bool are_there(weft_tape *tape, weft_tensors parameters, const char *what)
+{
+    for (size_t i = 0; i < parameters.count && wfi_tape_ready(tape); i++)
+        if (parameters.items[i] == NULL)
+            wfi_tape_fail(tape, WEFT_ERR_INVALID, what, "%s: parameter %zu is NULL", what, i);
+    return wfi_tape_ready(tape);
+}
+
+weft_gradients weft_tape_gradients(weft_tape *tape, weft_tensors parameters)
+{
+    const weft_gradients none = {NULL, 0};
+    if (!wfi_tape_ready(tape) || parameters.count == 0 || !are_there(tape, parameters, "tape_gradients"))
+        return none;
+    weft_gradient *items = lend(tape, parameters.count, sizeof(*items), "tape_gradients");
+    for (size_t i = 0; i < parameters.count && wfi_tape_ready(tape); i++) {
+        const weft_gradient *kept = wfi_map_get(&tape->gradients, parameters.items[i]->id);
+        if (kept == NULL)
+            continue;
+        items[i].values = weft_tape_take(tape, weft_tensor_ref(kept->values));
+        items[i].rows = weft_tape_take(tape, weft_tensor_ref(kept->rows));
+    }
+    return wfi_tape_ready(tape) ? (weft_gradients){items, parameters.count} : none;
+}
+
+/* A gradient as the tape's temporary, so that it outlives later passes. */
+static weft_tensor *lend_grad(weft_tape *tape, const weft_tensor *x)
+{
+    weft_tensor *gradient = weft_tape_grad(tape, x);
+    gradient = gradient != NULL ? weft_tensor_ref(gradient) : weft_tensor_zeros(x->shape, x->dtype);
+    if (gradient == NULL)
+        wfi_tape_fail_memory(tape, "tape_grads");
+    return weft_tape_take(tape, gradient);
+}
+
+weft_tensors weft_tape_grads(weft_tape *tape, weft_tensors parameters)
+{
+    const weft_tensors none = {NULL, 0};
+    if (!wfi_tape_ready(tape) || parameters.count == 0 || !are_there(tape, parameters, "tape_grads"))
+        return none;
+    weft_tensor **items = lend(tape, parameters.count, sizeof(*items), "tape_grads");
+    for (size_t i = 0; i < parameters.count && wfi_tape_ready(tape); i++)
+        items[i] = lend_grad(tape, parameters.items[i]);
+    return wfi_tape_ready(tape) ? (weft_tensors){items, parameters.count} : none;
+}
+
+/* ---- A pass ---- */
+
+static weft_status keep_gradient(void *arg, const wfi_node *leaf, weft_gradient *sum)
+{
+    return wfi_tape_add_gradient(arg, leaf, sum);
+}
+
+static weft_tensor *ones_for(wfi_pass *pass, const weft_tensor *output)
+{
+    if (output->numel != 1) {
+        wfi_pass_fail(pass, WEFT_ERR_SHAPE,
+                      "backward: a gradient can be implied only for an output of one element; this one has %lld",
+                      (long long)output->numel);
+        return NULL;
+    }
+    weft_tensor *one = weft_tensor_full(output->shape, output->dtype, 1);
+    if (one == NULL)
+        wfi_pass_fail(pass, WEFT_ERR_MEMORY, "backward: out of memory");
+    return one;
+}
+
+/* The gradient to start from, contiguous, with a reference. */
+static weft_tensor *start_gradient(wfi_pass *pass, const weft_tensor *output, weft_tensor *gradient)
+{
+    if (gradient == NULL)
+        return ones_for(pass, output);
+    if (gradient->dtype != output->dtype || !weft_tensor_same_shape(output, gradient)) {
+        wfi_pass_fail(pass, gradient->dtype != output->dtype ? WEFT_ERR_TYPE : WEFT_ERR_SHAPE,
+                      "backward: the gradient is not of its output's shape and dtype");
+        return NULL;
+    }
+    weft_tensor *contiguous = weft_tensor_contiguous(gradient);
+    if (contiguous == NULL)
+        wfi_pass_fail(pass, WEFT_ERR_MEMORY, "backward: out of memory");
+    return contiguous;
+}
+
+static void start(wfi_pass *pass, weft_tape *tape, const weft_tensor *output, weft_tensor *gradient)
+{
+    if (output == NULL) {
+        wfi_pass_fail(pass, WEFT_ERR_INVALID, "backward: the output is NULL");
+        return;
+    }
+    wfi_node *node = wfi_tape_node_of(tape, output);
+    if (node == NULL) {
+        wfi_pass_fail(pass, WEFT_ERR_INVALID,
+                      "backward: the output was not recorded on this tape and is no leaf that wants a gradient");
+        return;
+    }
+    weft_tensor *first = start_gradient(pass, output, gradient);
+    if (first != NULL)
+        wfi_pass_root(pass, node, node->leaf != 0 ? 0 : output->grad_result, first);
+}
+
+void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
+                        const weft_backward_options *options)
+{
+    if (!wfi_tape_ready(tape))
+        return;
+    if (gradients.count != 0 && gradients.count != outputs.count) {
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, "backward", "backward: %zu gradients for %zu outputs", gradients.count,
+                      outputs.count);
+        return;
+    }
+    wfi_tape_commit(tape);
+    wfi_pass pass = {
+        .retain = options != NULL && options->retain, .hooks = tape->hooks, .give = keep_gradient, .arg = tape};
+    for (size_t i = 0; i < outputs.count && pass.error == NULL; i++)
+        start(&pass, tape, outputs.items[i], gradients.count == 0 ? NULL : gradients.items[i]);
+    wfi_pass_run(&pass);
+    if (pass.error != NULL && wfi_tape_ready(tape))
+        tape->error = weft_error_ref(pass.error);
+    wfi_pass_end(&pass);
+}
+
+void weft_backward(weft_tape *tape, weft_tensor *loss)
+{
+    weft_backward_with(tape, (weft_tensors){&loss, 1}, (weft_tensors){NULL, 0}, NULL);
+}

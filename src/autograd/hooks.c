@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hooks.c - the hooks of leaves.
+ *
+ * Hooks are only ever added. The map from a leaf to its hooks is read and changed under the lock; each leaf's list ends in an atomic
+ * pointer, so that a pass walks it without the lock, while others add behind.
+ */
+#include "autograd/hooks.h"
+
+#include "base/alloc.h"
+#include "base/map.h"
+#include "base/mutex.h"
+
+#include <weft/future.h>
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+typedef struct hook {
+    weft_leaf_hook how;
+    _Atomic(struct hook *) next;
+} hook;
+
+typedef struct leaf_hooks {
+    weft_tensor *leaf; /* referenced */
+    _Atomic(hook *) first;
+} leaf_hooks;
+
+struct weft_hooks {
+    _Atomic uint32_t refs;
+    wfi_mutex lock; /* of `leaves` */
+    wfi_map leaves; /* tensor id -> leaf_hooks */
+};
+
+weft_hooks *weft_hooks_create(void)
+{
+    weft_hooks *hooks = wfi_calloc(1, sizeof(*hooks));
+    if (hooks == NULL)
+        return NULL;
+    atomic_init(&hooks->refs, 1);
+    wfi_mutex_init(&hooks->lock);
+    wfi_map_init(&hooks->leaves);
+    return hooks;
+}
+
+weft_hooks *weft_hooks_ref(weft_hooks *hooks)
+{
+    if (hooks != NULL)
+        atomic_fetch_add_explicit(&hooks->refs, 1, memory_order_relaxed);
+    return hooks;
+}
+
+static void end_leaf(leaf_hooks *of)
+{
+    for (hook *each = atomic_load(&of->first), *next; each != NULL; each = next) {
+        next = atomic_load(&each->next);
+        if (each->how.drop != NULL)
+            each->how.drop(each->how.arg);
+        free(each);
+    }
+    weft_tensor_unref(of->leaf);
+    free(of);
+}
+
+void weft_hooks_unref(weft_hooks *hooks)
+{
+    if (hooks == NULL || atomic_fetch_sub_explicit(&hooks->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    size_t cursor = 0;
+    leaf_hooks *of;
+    while ((of = wfi_map_next(&hooks->leaves, &cursor, NULL)) != NULL)
+        end_leaf(of);
+    wfi_map_fini(&hooks->leaves);
+    wfi_mutex_fini(&hooks->lock);
+    free(hooks);
+}
+
+/* The hooks of a leaf, made if need be. NULL: no memory. With the lock. */
+static leaf_hooks *hooks_for(weft_hooks *hooks, weft_tensor *leaf)
+{
+    leaf_hooks *of = wfi_map_get(&hooks->leaves, leaf->id);
+    if (of != NULL || (of = wfi_calloc(1, sizeof(*of))) == NULL)
+        return of;
+    if (wfi_map_put(&hooks->leaves, leaf->id, of) != WEFT_OK) {
+        free(of);
+        return NULL;
+    }
+    of->leaf = weft_tensor_ref(leaf);
+    return of;
+}
+
+static weft_status add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how)
+{
+    hook *added = wfi_calloc(1, sizeof(*added));
+    if (added == NULL)
+        return WEFT_ERR_MEMORY;
+    added->how = *how;
+    wfi_mutex_lock(&hooks->lock);
+    leaf_hooks *of = hooks_for(hooks, leaf);
+    if (of != NULL) {
+        _Atomic(hook *) *end = &of->first;
+        for (hook *each; (each = atomic_load(end)) != NULL;)
+            end = &each->next;
+        atomic_store(end, added);
+    }
+    wfi_mutex_unlock(&hooks->lock);
+    if (of != NULL)
+        return WEFT_OK;
+    free(added);
+    return WEFT_ERR_MEMORY;
+}
+
+weft_status weft_hooks_add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how)
+{
+    if (how == NULL)
+        return WEFT_ERR_INVALID;
+    weft_status status = WEFT_ERR_INVALID;
+    if (hooks != NULL && leaf != NULL && weft_tensor_requires_grad(leaf))
+        status = add(hooks, leaf, how);
+    if (status != WEFT_OK && how->drop != NULL)
+        how->drop(how->arg);
+    return status;
+}
+
+static leaf_hooks *find(weft_hooks *hooks, uint64_t leaf)
+{
+    wfi_mutex_lock(&hooks->lock);
+    leaf_hooks *of = wfi_map_get(&hooks->leaves, leaf);
+    wfi_mutex_unlock(&hooks->lock);
+    return of;
+}
+
+bool wfi_hooks_has(weft_hooks *hooks, uint64_t leaf)
+{
+    return find(hooks, leaf) != NULL;
+}
+
+weft_tensor *wfi_gradient_from(weft_gradient_fn fn, void *arg, weft_tensor *gradient)
+{
+    weft_tensor *made = fn(gradient, arg);
+    if (made == gradient || made == NULL)
+        return made;
+    weft_tensor *contiguous = NULL;
+    if (made->dtype == gradient->dtype && weft_tensor_same_shape(made, gradient))
+        contiguous = weft_tensor_contiguous(made);
+    weft_tensor_unref(made);
+    return contiguous;
+}
+
+weft_tensor *wfi_hooks_pre(weft_hooks *hooks, uint64_t leaf, weft_tensor *share)
+{
+    leaf_hooks *of = find(hooks, leaf);
+    for (hook *each = of == NULL ? NULL : atomic_load(&of->first); each != NULL && share != NULL;
+         each = atomic_load(&each->next)) {
+        if (each->how.pre == NULL)
+            continue;
+        weft_tensor *made = wfi_gradient_from(each->how.pre, each->how.arg, share);
+        weft_tensor_unref(share);
+        share = made;
+    }
+    return share;
+}
+
+weft_status wfi_hooks_post(weft_hooks *hooks, uint64_t leaf, weft_gradient *sum, wfi_pointers *waits)
+{
+    leaf_hooks *of = find(hooks, leaf);
+    weft_status status = of == NULL ? WEFT_OK : wfi_gradient_make_dense(sum, &of->leaf->shape);
+    if (of != NULL && status == WEFT_OK)
+        status = wfi_gradient_make_own(sum);
+    for (hook *each = of == NULL ? NULL : atomic_load(&of->first); each != NULL && status == WEFT_OK;
+         each = atomic_load(&each->next)) {
+        weft_future *wait = NULL;
+        if (each->how.post != NULL)
+            status = each->how.post(of->leaf, sum->values, &wait, each->how.arg);
+        if (wait != NULL && !wfi_pointers_push(waits, wait)) {
+            status = weft_future_wait(wait, WEFT_FOREVER); /* it may still write to the sum */
+            status = status == WEFT_OK ? WEFT_ERR_MEMORY : status;
+            weft_future_unref(wait);
+        }
+    }
+    return status;
+}

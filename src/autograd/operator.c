@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* operator.c - operators of the user's own: recording them, and calling their backward functions. */
+#include "autograd/tape.h"
+
+#include "autograd/hooks.h"
+#include "base/alloc.h"
+
+#include <weft/operator.h>
+
+#include <stdlib.h>
+
+#define FEW 8 /* inputs that need no memory of their own */
+
+/* What such a node keeps behind it. */
+struct wfi_user_operator {
+    wfi_node_type type; /* the node's: it bears this operator's name */
+    weft_operator op;
+};
+
+/* Makes what the user's function gave for an input contiguous; WEFT_ERR_INVALID if it is none of that input's. */
+static weft_status accept(const wfi_edge *input, weft_tensor **dx)
+{
+    if (*dx == NULL)
+        return WEFT_OK;
+    if (input->node == NULL) { /* it was not wanted */
+        weft_tensor_unref(*dx);
+        *dx = NULL;
+        return WEFT_OK;
+    }
+    const wfi_result *of = &input->node->results[input->result];
+    if ((*dx)->dtype != of->dtype || !wfi_shape_equal(&(*dx)->shape, &of->shape))
+        return WEFT_ERR_SHAPE;
+    weft_tensor *contiguous = weft_tensor_contiguous(*dx);
+    if (contiguous == NULL)
+        return WEFT_ERR_MEMORY;
+    weft_tensor_unref(*dx);
+    *dx = contiguous;
+    return WEFT_OK;
+}
+
+static weft_status call_backward(const wfi_node *node, weft_tensor *const *dy, weft_tensor **dx, bool *wanted)
+{
+    for (uint32_t i = 0; i < node->input_count; i++)
+        wanted[i] = node->inputs[i].node != NULL;
+    weft_status status = node->user->op.backward(node->user_state, (weft_tensors){node->saved, node->saved_count},
+                                                 (weft_tensors){dy, node->result_count}, wanted, dx);
+    for (uint32_t i = 0; i < node->input_count && status == WEFT_OK; i++)
+        status = accept(&node->inputs[i], &dx[i]);
+    return status;
+}
+
+static weft_status user_backward(const wfi_node *node, weft_tensor *const *dy, weft_tensor **dx)
+{
+    bool few[FEW], *wanted = few;
+    if (node->input_count > FEW && (wanted = wfi_calloc(node->input_count, sizeof(*wanted))) == NULL)
+        return WEFT_ERR_MEMORY;
+    weft_status status = call_backward(node, dy, dx, wanted);
+    if (wanted != few)
+        free(wanted);
+    return status;
+}
+
+/* The node for the operator; NULL: nothing wants a gradient, or the tape has failed. */
+static wfi_node *make_node(weft_tape *tape, const weft_operator *op, weft_tensors inputs, weft_tensors saved,
+                           size_t results)
+{
+    wfi_node_counts counts = {inputs.count, results, saved.count, sizeof(struct wfi_user_operator)};
+    wfi_node *node = wfi_tape_add_node(tape, &(wfi_node_type){.name = op->name}, counts, inputs);
+    if (node == NULL)
+        return NULL;
+    node->user->op = *op;
+    node->user->type = (wfi_node_type){.name = op->name, .backward_all = user_backward};
+    node->type = &node->user->type;
+    for (size_t i = 0; i < saved.count; i++)
+        wfi_node_save(node, i, saved.items[i]);
+    return node;
+}
+
+static bool check_results(weft_tape *tape, const weft_operator *op, weft_tensors results)
+{
+    const char *name = op->name;
+    if (op->backward == NULL || results.count == 0)
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, name, "%s: record: %s", name,
+                      results.count == 0 ? "there are no results" : "the backward function is NULL");
+    for (size_t i = 0; i < results.count && wfi_tape_ready(tape); i++)
+        if (results.items[i] == NULL)
+            wfi_tape_fail(tape, WEFT_ERR_INVALID, name, "%s: record: result %zu is NULL", name, i);
+    return wfi_tape_ready(tape);
+}
+
+/* Result i as the tape knows it. NULL: the tape failed. */
+static weft_tensor *make_result(weft_tape *tape, const char *name, wfi_node *node, size_t i, weft_tensor *result)
+{
+    weft_tensor *out = NULL;
+    if (node == NULL)
+        return weft_tape_take(tape, weft_tensor_ref(result));
+    if (!wfi_dtype_is_float(result->dtype)) {
+        wfi_tape_fail(tape, WEFT_ERR_TYPE, name, "%s: record: result %zu is %s, which has no gradient", name, i,
+                      weft_dtype_name(result->dtype));
+        return NULL;
+    }
+    if (wfi_tensor_view(result, result->shape, result->strides, result->offset, &out) != WEFT_OK) {
+        wfi_tape_fail_memory(tape, name);
+        return NULL;
+    }
+    wfi_node_set_result(node, (uint32_t)i, out);
+    return weft_tape_take(tape, out);
+}
+
+/* Whether the node took over the state. */
+static bool record(weft_tape *tape, const weft_operator *op, weft_tensors inputs, weft_tensors saved, void *state,
+                   weft_tensors results, weft_tensor **out)
+{
+    if (!check_results(tape, op, results))
+        return false;
+    wfi_node *node = make_node(tape, op, inputs, saved, results.count);
+    if (node != NULL) {
+        node->user_state = state;
+        node->drop = op->drop;
+    }
+    for (size_t i = 0; i < results.count && wfi_tape_ready(tape); i++)
+        out[i] = make_result(tape, op->name, node, i, results.items[i]);
+    return node != NULL;
+}
+
+void weft_tape_record(weft_tape *tape, const weft_operator *op, weft_tensors inputs, weft_tensors saved, void *state,
+                      weft_tensors results, weft_tensor **out)
+{
+    for (size_t i = 0; i < results.count && out != NULL; i++)
+        out[i] = NULL;
+    if (op == NULL || op->name == NULL || out == NULL) {
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, "record", "record: %s is NULL",
+                      op == NULL    ? "the operator"
+                      : out == NULL ? "`out`"
+                                    : "the operator's name");
+        if (op != NULL && op->drop != NULL)
+            op->drop(state);
+        return;
+    }
+    bool taken = wfi_tape_ready(tape) && record(tape, op, inputs, saved, state, results, out);
+    if (!taken && op->drop != NULL)
+        op->drop(state);
+    for (size_t i = 0; i < results.count && !wfi_tape_ready(tape); i++)
+        out[i] = NULL;
+}
+
+/* ---- A function on the gradient of any tensor ---- */
+
+typedef struct gradient_function {
+    weft_gradient_fn fn;
+    void *arg;
+    weft_drop_fn drop;
+} gradient_function;
+
+static weft_status call_function(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted, weft_tensor **dx)
+{
+    (void)saved, (void)wanted;
+    const gradient_function *function = state;
+    dx[0] = wfi_gradient_from(function->fn, function->arg, dy.items[0]);
+    return dx[0] == NULL ? WEFT_ERR_INVALID : WEFT_OK;
+}
+
+static void end_function(void *state)
+{
+    gradient_function *function = state;
+    if (function->drop != NULL)
+        function->drop(function->arg);
+    free(function);
+}
+
+weft_tensor *weft_on_gradient(weft_tape *tape, weft_tensor *x, weft_gradient_fn fn, void *arg, weft_drop_fn drop)
+{
+    static const weft_operator op = {.name = "on_gradient", .backward = call_function, .drop = end_function};
+    gradient_function *function = fn == NULL || x == NULL ? NULL : wfi_calloc(1, sizeof(*function));
+    if (function == NULL) {
+        if (fn != NULL && x != NULL)
+            wfi_tape_fail_memory(tape, op.name);
+        else
+            wfi_tape_fail(tape, WEFT_ERR_INVALID, op.name, "on_gradient: %s is NULL", x == NULL ? "x" : "the function");
+        if (drop != NULL)
+            drop(arg);
+        return NULL;
+    }
+    *function = (gradient_function){fn, arg, drop};
+    weft_tensor *out = NULL;
+    weft_tape_record(tape, &op, (weft_tensors){&x, 1}, (weft_tensors){0}, function, (weft_tensors){&x, 1}, &out);
+    return out;
+}
