@@ -1,61 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* adam_optimizer.c - Adam: the running means of the gradient and of its square, and the largest of those for AMSGrad. */
-#include "optim/optim.h"
+/* adam_optimizer.c - Adam and AdamW: the running means of the gradient and of its square, and the largest of those for AMSGrad. */
+#include "optim/rules.h"
 
-#include "base/text/log.h"
-#include "tensor/cpu/optim/optim.h"
-
-#include <math.h>
-
-enum { MEAN, SQUARE, LARGEST };
-
-typedef struct adam {
-    weft_optimizer base;
-    weft_adam_options options; /* with the defaults filled in; but for the rate, which the base has */
-} adam;
-
-static weft_status adam_step(const weft_optimizer *optimizer, weft_tensor *parameter, const weft_tensor *gradient,
-                             weft_tensor *const *slots, uint64_t before)
+static bool is_beta(double beta)
 {
-    const weft_adam_options *o = &((const adam *)optimizer)->options;
-    wfi_adam how = {optimizer->lr, o->beta1, o->beta2, o->eps, o->weight_decay, before + 1};
-    return wfi_adam_step(parameter, gradient, slots[MEAN], slots[SQUARE], o->amsgrad ? slots[LARGEST] : NULL, &how);
+    return beta > 0 && beta < 1;
 }
 
-static const wfi_optimizer_rule adam_rule = {.name = "Adam", .size = sizeof(adam), .step = adam_step};
-
-static double or_else(double given, double otherwise)
+static weft_error *complete(weft_optimizer_spec *spec)
 {
-    return given == 0 ? otherwise : given;
+    const char *kind = spec->kind == WEFT_OPTIMIZER_ADAMW ? "AdamW" : "Adam";
+    weft_adam_options *o = &spec->adam;
+    o->lr = wfi_or_else(o->lr, 1e-3);
+    o->beta1 = wfi_or_else(o->beta1, 0.9);
+    o->beta2 = wfi_or_else(o->beta2, 0.999);
+    o->eps = wfi_or_else(o->eps, 1e-8);
+    if (!is_beta(o->beta1))
+        return wfi_bad_option(kind, "beta1", o->beta1, "between 0 and 1");
+    if (!is_beta(o->beta2))
+        return wfi_bad_option(kind, "beta2", o->beta2, "between 0 and 1");
+    if (!wfi_is_not_negative(o->eps))
+        return wfi_bad_option(kind, "eps", o->eps, "finite and not negative");
+    if (!wfi_is_not_negative(o->weight_decay))
+        return wfi_bad_option(kind, "weight_decay", o->weight_decay, "finite and not negative");
+    return NULL;
 }
 
-static weft_adam_options with_defaults(const weft_adam_options *options)
+static wfi_common_options common(weft_optimizer_spec *spec)
 {
-    weft_adam_options o = options == NULL ? (weft_adam_options){0} : *options;
-    o.lr = or_else(o.lr, 1e-3);
-    o.beta1 = or_else(o.beta1, 0.9);
-    o.beta2 = or_else(o.beta2, 0.999);
-    o.eps = or_else(o.eps, 1e-8);
-    return o;
+    weft_adam_options *o = &spec->adam;
+    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->pin_timeout_ms};
 }
 
-static bool is_option(const weft_adam_options *o)
+static void slots(const weft_optimizer_spec *spec, wfi_slot list[WFI_STEP_SLOTS + 1])
 {
-    return o->beta1 > 0 && o->beta1 < 1 && o->beta2 > 0 && o->beta2 < 1 && o->eps > 0 && isfinite(o->eps) &&
-           o->weight_decay >= 0 && isfinite(o->weight_decay);
+    list[0].name = "exp_avg";
+    list[1].name = "exp_avg_sq";
+    list[2].name = spec->adam.amsgrad ? "max_exp_avg_sq" : NULL;
 }
 
-weft_optimizer *weft_adam_create(weft_tensors parameters, const weft_adam_options *options)
+static const char *not_sparse(const weft_optimizer_spec *spec)
 {
-    weft_adam_options o = with_defaults(options);
-    if (!is_option(&o)) {
-        wfi_log(WEFT_LOG_DEBUG, "no Adam: bad options");
-        return NULL;
-    }
-    weft_optimizer *optimizer = wfi_optimizer_create(&adam_rule, parameters, o.lr, o.average, o.pin_timeout_ms);
-    if (optimizer == NULL)
-        return NULL;
-    optimizer->slot_count = o.amsgrad ? 3 : 2;
-    ((adam *)optimizer)->options = o;
-    return optimizer;
+    return spec->adam.weight_decay > 0 ? "weight_decay" : NULL;
 }
+
+static weft_status step(const weft_optimizer_spec *spec, const wfi_update *update)
+{
+    const weft_adam_options *o = &spec->adam;
+    wfi_adam how = {o->lr, o->beta1, o->beta2, o->eps, o->weight_decay, spec->kind == WEFT_OPTIMIZER_ADAMW, o->amsgrad};
+    return wfi_adam_step(update, &how);
+}
+
+const wfi_optimizer_rule wfi_adam_rule = {.name = "Adam",
+                                          .complete = complete,
+                                          .common = common,
+                                          .slots = slots,
+                                          .not_sparse = not_sparse,
+                                          .step = step,
+                                          .counts = true};
+const wfi_optimizer_rule wfi_adamw_rule = {.name = "AdamW",
+                                           .complete = complete,
+                                           .common = common,
+                                           .slots = slots,
+                                           .not_sparse = not_sparse,
+                                           .step = step,
+                                           .counts = true};

@@ -1,68 +1,199 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * optimizer.c - what all optimizers share: parameters, gradient accumulators of their own, and the way to a step.
- *
- * No lock: one thread at a time uses an optimizer; the reference count alone is atomic.
- */
+/* optimizer.c - optimizers and their groups of parameters: making, checking, counting references. */
 #include "optim/optim.h"
 
 #include "base/alloc.h"
-#include "autograd/autograd.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/text/log.h"
-#include "tensor/copy.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #define PIN_TIMEOUT_MS 60000
 
-bool wfi_is_rate(double lr)
+static weft_error *parameter_problem(const weft_tensor *p, size_t i)
 {
-    return lr > 0 && isfinite(lr);
+    if (p == NULL)
+        return weft_error_create(WEFT_ERR_INVALID, "parameter %zu is NULL", i);
+    if (!wfi_dtype_is_float(p->dtype))
+        return weft_error_create(WEFT_ERR_TYPE, "parameter %zu is %s; optimizers step float32 and float64", i,
+                                 weft_dtype_name(p->dtype));
+    if (wfi_tensor_kind(p) == WFI_MEMORY_CUDA)
+        return weft_error_create(WEFT_ERR_UNSUPPORTED, "parameter %zu is on a device; optimizers step on the host", i);
+    if (!weft_tensor_is_contiguous(p))
+        return weft_error_create(WEFT_ERR_UNSUPPORTED, "parameter %zu is not contiguous", i);
+    return NULL;
 }
 
-static bool is_parameter(const weft_tensor *p)
+static int by_address(const void *a, const void *b)
 {
-    return p != NULL && wfi_dtype_is_float(p->dtype) && weft_tensor_is_contiguous(p);
+    const weft_tensor *x = *(weft_tensor *const *)a, *y = *(weft_tensor *const *)b;
+    return (x > y) - (x < y);
 }
 
-static bool are_parameters(weft_tensors parameters)
+/* That no parameter stands twice, among those that are there and the new ones. */
+static weft_error *twice_problem(const weft_optimizer *optimizer, weft_tensors more)
 {
-    for (size_t i = 0; i < parameters.count; i++)
-        if (!is_parameter(parameters.items[i]))
-            return false;
-    return parameters.count > 0;
+    size_t count = optimizer->count + more.count;
+    weft_tensor **sorted = wfi_calloc(count, sizeof(weft_tensor *));
+    if (sorted == NULL)
+        return weft_error_create(WEFT_ERR_MEMORY, "no memory for %zu parameters", count);
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = i < optimizer->count ? optimizer->parameters[i] : more.items[i - optimizer->count];
+    qsort(sorted, count, sizeof(weft_tensor *), by_address);
+    weft_error *error = NULL;
+    for (size_t i = 1; i < count && error == NULL; i++)
+        if (sorted[i - 1] == sorted[i])
+            error = weft_error_create(WEFT_ERR_INVALID, "a parameter of %lld elements stands twice",
+                                      (long long)sorted[i]->numel);
+    free(sorted);
+    return error;
 }
 
-weft_optimizer *wfi_optimizer_create(const wfi_optimizer_rule *rule, weft_tensors parameters, double lr, bool average,
-                                     int64_t pin_timeout_ms)
+static weft_error *parameters_problem(const weft_optimizer *optimizer, weft_tensors parameters)
 {
-    if (!wfi_is_rate(lr) || pin_timeout_ms < WEFT_FOREVER || !are_parameters(parameters)) {
-        wfi_log(WEFT_LOG_DEBUG, "no %s: bad options, or parameters that are not contiguous floats", rule->name);
-        return NULL;
+    weft_error *error = NULL;
+    if (parameters.count == 0 || parameters.items == NULL)
+        return weft_error_create(WEFT_ERR_INVALID, "there are no parameters");
+    for (size_t i = 0; i < parameters.count && error == NULL; i++)
+        error = parameter_problem(parameters.items[i], i);
+    return error != NULL ? error : twice_problem(optimizer, parameters);
+}
+
+/* Room in all arrays for one more group of `more` parameters; nothing else changes. */
+static bool make_room(weft_optimizer *optimizer, size_t more)
+{
+    size_t count = optimizer->count + more;
+    weft_tensor **parameters = realloc(optimizer->parameters, count * sizeof(*parameters));
+    if (parameters != NULL)
+        optimizer->parameters = parameters;
+    wfi_kept *kept = realloc(optimizer->kept, count * sizeof(*kept));
+    if (kept != NULL)
+        optimizer->kept = kept;
+    wfi_group *groups = realloc(optimizer->groups, (optimizer->group_count + 1) * sizeof(*groups));
+    if (groups != NULL)
+        optimizer->groups = groups;
+    return parameters != NULL && kept != NULL && groups != NULL;
+}
+
+/* A spec that is complete and fits. */
+static weft_error *append(weft_optimizer *optimizer, weft_tensors parameters, const weft_optimizer_spec *spec)
+{
+    weft_error *error = parameters_problem(optimizer, parameters);
+    if (error == NULL && !make_room(optimizer, parameters.count))
+        error = weft_error_create(WEFT_ERR_MEMORY, "no memory for %zu parameters", parameters.count);
+    if (error != NULL)
+        return error;
+    optimizer->groups[optimizer->group_count] = (wfi_group){*spec, optimizer->count, parameters.count};
+    for (size_t i = 0; i < parameters.count; i++) {
+        optimizer->parameters[optimizer->count] = weft_tensor_ref(parameters.items[i]);
+        optimizer->kept[optimizer->count++] = (wfi_kept){.group = optimizer->group_count};
     }
-    weft_optimizer *optimizer = wfi_calloc(1, rule->size);
+    optimizer->group_count++;
+    return NULL;
+}
+
+static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *given, weft_optimizer **out)
+{
+    if (given == NULL)
+        return weft_error_create(WEFT_ERR_INVALID, "the options are NULL");
+    weft_optimizer_spec spec = *given;
+    weft_error *error = wfi_spec_complete(&spec);
+    if (error == NULL && spec.update != WEFT_UPDATE_IN_PLACE)
+        error = weft_error_create(WEFT_ERR_UNSUPPORTED, "WEFT_UPDATE_BESIDE needs parameters that are cells");
+    if (error != NULL)
+        return error;
+    weft_optimizer *optimizer = wfi_calloc(1, sizeof(*optimizer));
     if (optimizer == NULL)
-        return NULL;
+        return weft_error_create(WEFT_ERR_MEMORY, "no memory for an optimizer");
     atomic_init(&optimizer->refs, 1);
-    optimizer->rule = rule;
-    optimizer->lr = lr;
-    optimizer->average = average;
-    optimizer->pin_timeout_ms = pin_timeout_ms == 0 ? PIN_TIMEOUT_MS : pin_timeout_ms;
-    optimizer->parameters = wfi_calloc(parameters.count, sizeof(weft_tensor *));
-    optimizer->accumulators = wfi_calloc(parameters.count, sizeof(weft_tensor *));
-    optimizer->slots = wfi_calloc(parameters.count, sizeof(*optimizer->slots));
-    optimizer->steps = wfi_calloc(parameters.count, sizeof(uint64_t));
-    if (!optimizer->parameters || !optimizer->accumulators || !optimizer->slots || !optimizer->steps) {
+    optimizer->rule = wfi_optimizer_rule_of(spec.kind);
+    optimizer->common = wfi_spec_common(&spec);
+    if (optimizer->common.pin_timeout_ms == 0)
+        optimizer->common.pin_timeout_ms = PIN_TIMEOUT_MS;
+    error = append(optimizer, parameters, &spec);
+    if (error == NULL)
+        *out = optimizer;
+    else
         weft_optimizer_unref(optimizer);
-        return NULL;
+    return error;
+}
+
+weft_optimizer *weft_optimizer_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
+{
+    weft_optimizer *optimizer = NULL;
+    weft_error *found = create(parameters, spec, &optimizer);
+    if (found != NULL) {
+        wfi_log(WEFT_LOG_DEBUG, "no optimizer: %s", weft_error_message(found));
+        wfi_error_give(error, found);
     }
-    optimizer->count = parameters.count;
-    for (size_t i = 0; i < parameters.count; i++)
-        optimizer->parameters[i] = weft_tensor_ref(parameters.items[i]);
     return optimizer;
+}
+
+weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_sgd_options *options)
+{
+    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD};
+    if (options != NULL)
+        spec.sgd = *options;
+    return weft_optimizer_create(parameters, options == NULL ? NULL : &spec, NULL);
+}
+
+weft_optimizer *weft_adam_create(weft_tensors parameters, const weft_adam_options *options)
+{
+    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADAM, .adam = {0}};
+    if (options != NULL)
+        spec.adam = *options;
+    return weft_optimizer_create(parameters, &spec, NULL);
+}
+
+weft_optimizer *weft_adamw_create(weft_tensors parameters, const weft_adam_options *options)
+{
+    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADAMW, .adam = {0}};
+    if (options != NULL)
+        spec.adam = *options;
+    return weft_optimizer_create(parameters, &spec, NULL);
+}
+
+weft_optimizer *weft_adagrad_create(weft_tensors parameters, const weft_adagrad_options *options)
+{
+    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {0}};
+    if (options != NULL)
+        spec.adagrad = *options;
+    return weft_optimizer_create(parameters, &spec, NULL);
+}
+
+/* That a group's spec says of the optimizer as a whole what the first group's does. */
+static weft_error *group_problem(const weft_optimizer *optimizer, const weft_optimizer_spec *spec)
+{
+    const weft_optimizer_spec *first = &optimizer->groups[0].spec;
+    if (spec->kind != first->kind)
+        return weft_error_create(WEFT_ERR_INVALID, "a group of %s in an optimizer of kind %s",
+                                 wfi_optimizer_rule_of(spec->kind)->name, optimizer->rule->name);
+    wfi_common_options here = wfi_spec_common(spec), there = wfi_spec_common(first);
+    if (spec->update != first->update || here.average != there.average || here.max_norm != there.max_norm ||
+        here.pin_timeout_ms != there.pin_timeout_ms)
+        return weft_error_create(WEFT_ERR_INVALID,
+                                 "update, average, max_norm and pin_timeout_ms of a group must be the first group's");
+    return NULL;
+}
+
+weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors parameters,
+                                     const weft_optimizer_spec *spec, weft_error **error)
+{
+    if (optimizer == NULL || spec == NULL)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the optimizer or the options are NULL");
+    if (optimizer->accumulated > 0)
+        return wfi_error_fail(error, WEFT_ERR_STATE, "%zu gradients are accumulated: step or zero them first",
+                              optimizer->accumulated);
+    weft_optimizer_spec complete = *spec;
+    weft_error *found = wfi_spec_complete(&complete);
+    if (found == NULL)
+        found = group_problem(optimizer, &complete);
+    if (found == NULL)
+        found = append(optimizer, parameters, &complete);
+    weft_status status = weft_error_code(found);
+    if (found != NULL)
+        wfi_error_give(error, found);
+    return status;
 }
 
 weft_optimizer *weft_optimizer_ref(weft_optimizer *optimizer)
@@ -78,229 +209,81 @@ void weft_optimizer_unref(weft_optimizer *optimizer)
         return;
     for (size_t i = 0; i < optimizer->count; i++) {
         weft_tensor_unref(optimizer->parameters[i]);
-        weft_tensor_unref(optimizer->accumulators[i]);
-        for (int k = 0; k < optimizer->slot_count; k++)
-            weft_tensor_unref(optimizer->slots[i][k]);
+        weft_tensor_unref(optimizer->kept[i].sum);
+        for (int k = 0; k < WFI_STEP_SLOTS; k++)
+            weft_tensor_unref(optimizer->kept[i].slots[k]);
     }
     free(optimizer->parameters);
-    free(optimizer->accumulators);
-    free(optimizer->slots);
-    free(optimizer->steps);
+    free(optimizer->kept);
+    free(optimizer->groups);
     free(optimizer);
 }
 
-/* What does not fit in gradient i, which is there; NULL if it is right. */
-static weft_error *misfit(const weft_optimizer *optimizer, size_t i, weft_gradient gradient)
-{
-    char wanted[WFI_SHAPE_TEXT], got[WFI_SHAPE_TEXT];
-    const weft_tensor *p = optimizer->parameters[i], *g = gradient.values;
-    if (gradient.rows != NULL)
-        return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse", i);
-    if (g->dtype != p->dtype)
-        return weft_error_create(WEFT_ERR_TYPE, "gradient %zu is %s, its parameter %s", i, weft_dtype_name(g->dtype),
-                                 weft_dtype_name(p->dtype));
-    if (!wfi_shape_equal(&g->shape, &p->shape))
-        return weft_error_create(WEFT_ERR_SHAPE, "gradient %zu is %s, its parameter %s", i,
-                                 wfi_shape_text(&g->shape, got), wfi_shape_text(&p->shape, wanted));
-    return NULL;
-}
-
-weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors gradients, weft_error **error)
-{
-    weft_error *found = NULL;
-    if (optimizer == NULL)
-        found = weft_error_create(WEFT_ERR_INVALID, "the optimizer is NULL");
-    else if (gradients.count != optimizer->count)
-        found =
-            weft_error_create(WEFT_ERR_SHAPE, "%zu gradients for %zu parameters", gradients.count, optimizer->count);
-    for (size_t i = 0; found == NULL && i < gradients.count; i++)
-        found = gradients.items[i] == NULL ? weft_error_create(WEFT_ERR_INVALID, "gradient %zu is NULL", i)
-                                           : misfit(optimizer, i, (weft_gradient){gradients.items[i], NULL});
-    weft_status status = weft_error_code(found);
-    if (found != NULL)
-        wfi_error_give(error, found);
-    return status;
-}
-
-/* Where there is none yet; a step that fails for memory finds some there the next time. */
-static weft_status make_accumulators(const weft_optimizer *optimizer)
-{
-    for (size_t i = 0; i < optimizer->count; i++) {
-        const weft_tensor *p = optimizer->parameters[i];
-        if (optimizer->accumulators[i] == NULL)
-            optimizer->accumulators[i] = weft_tensor_empty(p->shape, p->dtype);
-        if (optimizer->accumulators[i] == NULL)
-            return WEFT_ERR_MEMORY;
-    }
-    return WEFT_OK;
-}
-
-static weft_status make_slots(const weft_optimizer *optimizer, size_t i)
+weft_status wfi_optimizer_make_slots(const weft_optimizer *optimizer, size_t i)
 {
     const weft_tensor *p = optimizer->parameters[i];
-    for (int k = 0; k < optimizer->slot_count; k++) {
-        if (optimizer->slots[i][k] == NULL)
-            optimizer->slots[i][k] = weft_tensor_zeros(p->shape, p->dtype);
-        if (optimizer->slots[i][k] == NULL)
+    wfi_kept *kept = &optimizer->kept[i];
+    wfi_slot slots[WFI_STEP_SLOTS + 1] = {{0}};
+    optimizer->rule->slots(&optimizer->groups[kept->group].spec, slots);
+    for (int k = 0; slots[k].name != NULL; k++) {
+        if (kept->slots[k] == NULL)
+            kept->slots[k] = weft_tensor_full(p->shape, p->dtype, slots[k].initial);
+        if (kept->slots[k] == NULL)
             return WEFT_ERR_MEMORY;
     }
     return WEFT_OK;
 }
 
-/* Packed copies of those that are not contiguous, made before anything changes. */
-static weft_status pack(weft_tensors gradients, weft_tensor ***out)
+size_t weft_optimizer_group_count(const weft_optimizer *optimizer)
 {
-    weft_tensor **packed = wfi_calloc(gradients.count, sizeof(weft_tensor *));
-    weft_status status = packed == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
-    for (size_t i = 0; i < gradients.count && status == WEFT_OK; i++) {
-        if (gradients.items[i] != NULL && (packed[i] = weft_tensor_contiguous(gradients.items[i])) == NULL)
-            status = WEFT_ERR_MEMORY;
-    }
-    *out = packed;
-    return status;
+    return optimizer == NULL ? 0 : optimizer->group_count;
 }
 
-static void drop_packed(weft_tensor **packed, size_t count)
+static bool has_group(const weft_optimizer *optimizer, size_t group)
 {
-    for (size_t i = 0; packed != NULL && i < count; i++)
-        weft_tensor_unref(packed[i]);
-    free(packed);
+    return optimizer != NULL && group < optimizer->group_count;
 }
 
-weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gradients)
+weft_tensors weft_optimizer_group_parameters(const weft_optimizer *optimizer, size_t group)
 {
-    weft_tensor **packed = NULL;
-    weft_status status = weft_optimizer_check(optimizer, gradients, NULL);
-    if (status != WEFT_OK)
-        return status;
-    status = make_accumulators(optimizer);
-    if (status == WEFT_OK)
-        status = pack(gradients, &packed);
-    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
-        status = optimizer->accumulated == 0 ? wfi_copy(packed[i], optimizer->accumulators[i])
-                                             : wfi_add_into(packed[i], optimizer->accumulators[i]);
-    if (status == WEFT_OK)
-        optimizer->accumulated++;
-    drop_packed(packed, gradients.count);
-    return status;
+    if (!has_group(optimizer, group))
+        return (weft_tensors){NULL, 0};
+    const wfi_group *g = &optimizer->groups[group];
+    return (weft_tensors){optimizer->parameters + g->begin, g->count};
 }
 
-size_t weft_optimizer_accumulated(const weft_optimizer *optimizer)
+weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t group, weft_optimizer_spec *spec)
 {
-    return optimizer == NULL ? 0 : optimizer->accumulated;
-}
-
-void weft_optimizer_zero(weft_optimizer *optimizer)
-{
-    if (optimizer != NULL)
-        optimizer->accumulated = 0; /* the next accumulation overwrites */
-}
-
-/* All that a step of the parameters with a gradient may wait for or fail in. */
-static weft_status make_ready(const weft_optimizer *optimizer, weft_tensor *const *gradients)
-{
-    uint64_t deadline = wfi_deadline(&wfi_clock_real, optimizer->pin_timeout_ms);
-    for (size_t i = 0; i < optimizer->count; i++) {
-        weft_status status = gradients[i] == NULL ? WEFT_OK : make_slots(optimizer, i);
-        if (status != WEFT_OK)
-            return status;
-    }
-    for (size_t i = 0; i < optimizer->count; i++)
-        if (gradients[i] != NULL && !wfi_storage_wait_unread(optimizer->parameters[i]->storage, deadline))
-            return WEFT_ERR_TIMEOUT;
+    if (!has_group(optimizer, group) || spec == NULL)
+        return WEFT_ERR_INVALID;
+    *spec = optimizer->groups[group].spec;
     return WEFT_OK;
 }
 
-/* gradients[i]: contiguous, of the parameter's shape and dtype, or NULL */
-static weft_status step_all(weft_optimizer *optimizer, weft_tensor *const *gradients)
+weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group, double lr)
 {
-    weft_status status = WEFT_OK;
-    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++) {
-        if (gradients[i] == NULL)
-            continue;
-        status = optimizer->rule->step(optimizer, optimizer->parameters[i], gradients[i], optimizer->slots[i],
-                                       optimizer->steps[i]);
-        wfi_storage_wrote(optimizer->parameters[i]->storage);
-        optimizer->steps[i]++;
-    }
-    return status;
-}
-
-static weft_status average(const weft_optimizer *optimizer)
-{
-    weft_status status = WEFT_OK;
-    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
-        status =
-            wfi_scale(optimizer->accumulators[i], 1.0 / (double)optimizer->accumulated, optimizer->accumulators[i]);
-    return status;
-}
-
-weft_status weft_optimizer_step(weft_optimizer *optimizer)
-{
-    if (optimizer == NULL)
+    if (!has_group(optimizer, group) || !wfi_is_rate(lr))
         return WEFT_ERR_INVALID;
-    if (optimizer->accumulated == 0)
-        return WEFT_ERR_STATE;
-    weft_status status = make_ready(optimizer, optimizer->accumulators);
-    if (status != WEFT_OK)
-        return status;
-    if (optimizer->average && optimizer->accumulated > 1)
-        status = average(optimizer);
-    if (status == WEFT_OK)
-        status = step_all(optimizer, optimizer->accumulators);
-    optimizer->accumulated = 0;
-    return status;
-}
-
-static weft_status check_borrowed(const weft_optimizer *optimizer, weft_gradients gradients)
-{
-    weft_error *found = NULL;
-    if (gradients.count != optimizer->count)
-        return WEFT_ERR_SHAPE;
-    for (size_t i = 0; found == NULL && i < gradients.count; i++)
-        if (gradients.items[i].values != NULL)
-            found = misfit(optimizer, i, gradients.items[i]);
-        else if (gradients.items[i].rows != NULL)
-            found = weft_error_create(WEFT_ERR_INVALID, "gradient %zu has rows and no values", i);
-    weft_status status = weft_error_code(found);
-    if (found != NULL)
-        wfi_log(WEFT_LOG_DEBUG, "%s", weft_error_message(found));
-    weft_error_unref(found);
-    return status;
-}
-
-weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients)
-{
-    weft_tensor **packed = NULL, **values;
-    weft_status status = optimizer == NULL ? WEFT_ERR_INVALID : check_borrowed(optimizer, gradients);
-    if (status != WEFT_OK)
-        return status;
-    values = wfi_calloc(gradients.count, sizeof(weft_tensor *));
-    if (values == NULL)
-        return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < gradients.count; i++)
-        values[i] = gradients.items[i].values;
-    status = pack((weft_tensors){values, gradients.count}, &packed);
-    if (status == WEFT_OK)
-        status = make_ready(optimizer, packed);
-    if (status == WEFT_OK)
-        status = step_all(optimizer, packed);
-    drop_packed(packed, gradients.count);
-    free(values);
-    return status;
+    *wfi_spec_common(&optimizer->groups[group].spec).lr = lr;
+    return WEFT_OK;
 }
 
 weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr)
 {
-    if (optimizer == NULL || !wfi_is_rate(lr))
-        return WEFT_ERR_INVALID;
-    optimizer->lr = lr;
-    return WEFT_OK;
+    weft_status status = optimizer == NULL ? WEFT_ERR_INVALID : WEFT_OK;
+    for (size_t g = 0; status == WEFT_OK && g < optimizer->group_count; g++)
+        status = weft_optimizer_set_group_lr(optimizer, g, lr);
+    return status;
+}
+
+double weft_optimizer_group_lr(const weft_optimizer *optimizer, size_t group)
+{
+    return has_group(optimizer, group) ? *wfi_spec_common(&optimizer->groups[group].spec).lr : 0;
 }
 
 double weft_optimizer_lr(const weft_optimizer *optimizer)
 {
-    return optimizer == NULL ? 0 : optimizer->lr;
+    return weft_optimizer_group_lr(optimizer, 0);
 }
 
 weft_tensors weft_optimizer_parameters(const weft_optimizer *optimizer)

@@ -1,44 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sgd_optimizer.c - stochastic gradient descent: one slot, the velocity, where there is momentum. */
-#include "optim/optim.h"
-
-#include "base/text/log.h"
-#include "tensor/cpu/optim/optim.h"
+#include "optim/rules.h"
 
 #include <math.h>
 
-typedef struct sgd {
-    weft_optimizer base;
-    weft_sgd_options options; /* but for the rate, which the base has */
-} sgd;
-
-static weft_status sgd_step(const weft_optimizer *optimizer, weft_tensor *parameter, const weft_tensor *gradient,
-                            weft_tensor *const *slots, uint64_t before)
+static weft_error *complete(weft_optimizer_spec *spec)
 {
-    const weft_sgd_options *o = &((const sgd *)optimizer)->options;
-    wfi_sgd how = {optimizer->lr, o->momentum, o->dampening, o->weight_decay, o->nesterov, before == 0};
-    return wfi_sgd_step(parameter, gradient, o->momentum > 0 ? slots[0] : NULL, &how);
+    const weft_sgd_options *o = &spec->sgd;
+    if (!wfi_is_not_negative(o->momentum))
+        return wfi_bad_option("SGD", "momentum", o->momentum, "finite and not negative");
+    if (!isfinite(o->dampening))
+        return wfi_bad_option("SGD", "dampening", o->dampening, "finite");
+    if (!wfi_is_not_negative(o->weight_decay))
+        return wfi_bad_option("SGD", "weight_decay", o->weight_decay, "finite and not negative");
+    if (o->nesterov && o->momentum == 0)
+        return wfi_bad_option("SGD", "momentum", o->momentum, "positive with nesterov");
+    if (o->nesterov && o->dampening != 0)
+        return wfi_bad_option("SGD", "dampening", o->dampening, "0 with nesterov");
+    return NULL;
 }
 
-static const wfi_optimizer_rule sgd_rule = {.name = "SGD", .size = sizeof(sgd), .step = sgd_step};
-
-static bool is_option(const weft_sgd_options *o)
+static wfi_common_options common(weft_optimizer_spec *spec)
 {
-    return o->momentum >= 0 && o->weight_decay >= 0 && isfinite(o->dampening) &&
-           (!o->nesterov || (o->momentum > 0 && o->dampening == 0));
+    weft_sgd_options *o = &spec->sgd;
+    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->pin_timeout_ms};
 }
 
-weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_sgd_options *options)
+static void slots(const weft_optimizer_spec *spec, wfi_slot list[WFI_STEP_SLOTS + 1])
 {
-    if (options == NULL || !is_option(options)) {
-        wfi_log(WEFT_LOG_DEBUG, "no SGD: bad options");
-        return NULL;
-    }
-    weft_optimizer *optimizer =
-        wfi_optimizer_create(&sgd_rule, parameters, options->lr, options->average, options->pin_timeout_ms);
-    if (optimizer == NULL)
-        return NULL;
-    optimizer->slot_count = options->momentum > 0 ? 1 : 0;
-    ((sgd *)optimizer)->options = *options;
-    return optimizer;
+    list[0].name = spec->sgd.momentum > 0 ? "momentum_buffer" : NULL;
 }
+
+static const char *not_sparse(const weft_optimizer_spec *spec)
+{
+    if (spec->sgd.momentum > 0)
+        return "momentum";
+    return spec->sgd.weight_decay > 0 ? "weight_decay" : NULL;
+}
+
+static weft_status step(const weft_optimizer_spec *spec, const wfi_update *update)
+{
+    const weft_sgd_options *o = &spec->sgd;
+    wfi_sgd how = {o->lr, o->momentum, o->dampening, o->weight_decay, o->nesterov};
+    return wfi_sgd_step(update, &how);
+}
+
+const wfi_optimizer_rule wfi_sgd_rule = {
+    .name = "SGD", .complete = complete, .common = common, .slots = slots, .not_sparse = not_sparse, .step = step};

@@ -30,10 +30,18 @@ static weft_status add(setting *s)
     return wfi_binary(WFI_ADD, s->t[0], s->t[1], s->t[2]);
 }
 
+static wfi_update update_of(const setting *s)
+{
+    return (wfi_update){.from = s->t[0], .to = s->t[0], .gradient = s->t[1], .factor = 1, .step = 10};
+}
+
 static weft_status adam(setting *s)
 {
-    wfi_adam how = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = 10};
-    return wfi_adam_step(s->t[0], s->t[1], s->t[2], s->t[3], NULL, &how);
+    wfi_adam how = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    wfi_update update = update_of(s);
+    update.slots[0] = s->t[2];
+    update.slots[1] = s->t[3];
+    return wfi_adam_step(&update, &how);
 }
 
 static weft_status add_into(setting *s)
@@ -79,13 +87,16 @@ static weft_status average_pool(setting *s)
 static weft_status sgd(setting *s)
 {
     wfi_sgd how = {.lr = 1e-4};
-    return wfi_sgd_step(s->t[0], s->t[1], NULL, &how);
+    wfi_update update = update_of(s);
+    return wfi_sgd_step(&update, &how);
 }
 
 static weft_status sgd_momentum(setting *s)
 {
     wfi_sgd how = {.lr = 1e-4, .momentum = 0.9, .weight_decay = 1e-4};
-    return wfi_sgd_step(s->t[0], s->t[1], s->t[2], &how);
+    wfi_update update = update_of(s);
+    update.slots[0] = s->t[2];
+    return wfi_sgd_step(&update, &how);
 }
 
 static weft_status log_softmax(setting *s)

@@ -250,12 +250,13 @@ static void sgd_with_momentum_and_decay_matches_the_formula(void **state)
 {
     weft_tensor *p = f64s(WEFT_SHAPE(1), (double[]){1}), *g = f64s(WEFT_SHAPE(1), (double[]){0.5});
     weft_tensor *v = f64s(WEFT_SHAPE(1), (double[]){NAN});
-    wfi_sgd how = {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true, .first = true};
-    assert_int_equal(wfi_sgd_step(p, g, v, &how), WEFT_OK);
+    wfi_sgd how = {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true};
+    wfi_update update = {.from = p, .to = p, .gradient = g, .factor = 1, .slots = {v}, .step = 1};
+    assert_int_equal(wfi_sgd_step(&update, &how), WEFT_OK);
     double d = 0.51, p1 = 1 - 0.1 * (d + 0.9 * d);
     assert_true(fabs(weft_tensor_get_f64(p, 0) - p1) < 1e-15);
-    how.first = false;
-    assert_int_equal(wfi_sgd_step(p, g, v, &how), WEFT_OK);
+    update.step = 2;
+    assert_int_equal(wfi_sgd_step(&update, &how), WEFT_OK);
     double d2 = 0.5 + 0.01 * p1, v2 = 0.9 * d + d2;
     assert_true(fabs(weft_tensor_get_f64(p, 0) - (p1 - 0.1 * (d2 + 0.9 * v2))) < 1e-15);
     weft_tensor_unref(p);

@@ -246,8 +246,9 @@ static void run_sgd(void)
     weft_tensor *p = plain(WEFT_SHAPE(7), 1), *velocity = room(WEFT_SHAPE(7));
     for (uint64_t step = 0; step < 4; step++) {
         weft_tensor *gradient = plain(WEFT_SHAPE(7), 20 + step);
-        how.first = step == 0;
-        assert_int_equal(wfi_sgd_step(p, gradient, velocity, &how), WEFT_OK);
+        wfi_update update = {
+            .from = p, .to = p, .gradient = gradient, .factor = 1, .slots = {velocity}, .step = step + 1};
+        assert_int_equal(wfi_sgd_step(&update, &how), WEFT_OK);
         weft_tensor_unref(gradient);
     }
     expect("p", p);

@@ -1,64 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* adam.c - one step of Adam, as PyTorch defines it, in one pass over memory. */
-#include "tensor/check.h"
-#include "tensor/parallel.h"
-#include "tensor/cpu/optim/optim.h"
+/* adam.c - one step of Adam or AdamW, as PyTorch defines them, in one pass over memory. */
+#include "tensor/cpu/optim/update.h"
 
 #include <math.h>
 
-typedef struct adam_args {
-    void *parameter, *mean, *square, *largest; /* largest: NULL without AMSGrad */
-    const void *gradient;
-    const wfi_adam *how;
+typedef struct numbers {
+    double factor, decay;
+    double keep; /* AdamW: what the parameter is multiplied by first; 1: nothing */
+    double beta2, fresh1, fresh2;
     double rate;  /* lr / (1 - beta1^step) */
     double scale; /* sqrt(1 - beta2^step) */
-} adam_args;
+    double eps;
+} numbers;
 
-#define ADAM_PIECE(name, T, ROOT)                                                                                      \
-    static void name(void *arg, int64_t begin, int64_t end)                                                            \
+#define ADAM(adam, amsgrad, T, ROOT)                                                                                   \
+    static void adam(const void *arg, const wfi_span *span)                                                            \
     {                                                                                                                  \
-        const adam_args *args = arg;                                                                                   \
-        const T *restrict g = args->gradient;                                                                          \
-        T *restrict p = args->parameter, *restrict m = args->mean, *restrict v = args->square;                         \
-        T *restrict top = args->largest;                                                                               \
-        T decay = (T)args->how->weight_decay, fresh1 = (T)(1 - args->how->beta1), beta2 = (T)args->how->beta2;         \
-        T fresh2 = (T)(1 - args->how->beta2), rate = (T)args->rate, scale = (T)args->scale, eps = (T)args->how->eps;   \
-        for (int64_t i = begin; i < end; i++) {                                                                        \
-            T d = g[i] + decay * p[i];                                                                                 \
-            m[i] += fresh1 * (d - m[i]);                                                                               \
-            v[i] = beta2 * v[i] + fresh2 * d * d;                                                                      \
+        const numbers *n = arg;                                                                                        \
+        const T *p = span->from, *restrict g = span->gradient;                                                         \
+        T *to = span->to, *restrict m = span->slots[0], *restrict v = span->slots[1];                                  \
+        T factor = (T)n->factor, decay = (T)n->decay, keep = (T)n->keep, fresh1 = (T)n->fresh1, beta2 = (T)n->beta2;   \
+        T fresh2 = (T)n->fresh2, rate = (T)n->rate, scale = (T)n->scale, eps = (T)n->eps;                              \
+        WFI_ELEMENTWISE                                                                                                \
+        for (int64_t i = 0; i < span->count; i++) {                                                                    \
+            T d = factor * g[i] + decay * p[i], mean = m[i] + fresh1 * (d - m[i]);                                     \
+            T square = beta2 * v[i] + fresh2 * d * d;                                                                  \
+            m[i] = mean;                                                                                               \
+            v[i] = square;                                                                                             \
+            to[i] = keep * p[i] - rate * mean / (ROOT(square) / scale + eps);                                          \
         }                                                                                                              \
-        for (int64_t i = begin; i < end && top != NULL; i++)                                                           \
-            top[i] = v[i] > top[i] || v[i] != v[i] ? v[i] : top[i]; /* a NaN stays to be seen */                       \
-        const T *restrict seen = top != NULL ? top : v;                                                                \
-        for (int64_t i = begin; i < end; i++)                                                                          \
-            p[i] -= rate * m[i] / (ROOT(seen[i]) / scale + eps);                                                       \
+    }                                                                                                                  \
+    static void amsgrad(const void *arg, const wfi_span *span)                                                         \
+    {                                                                                                                  \
+        const numbers *n = arg;                                                                                        \
+        const T *p = span->from, *restrict g = span->gradient;                                                         \
+        T *to = span->to, *restrict m = span->slots[0], *restrict v = span->slots[1], *restrict top = span->slots[2];  \
+        T factor = (T)n->factor, decay = (T)n->decay, keep = (T)n->keep, fresh1 = (T)n->fresh1, beta2 = (T)n->beta2;   \
+        T fresh2 = (T)n->fresh2, rate = (T)n->rate, scale = (T)n->scale, eps = (T)n->eps;                              \
+        WFI_ELEMENTWISE                                                                                                \
+        for (int64_t i = 0; i < span->count; i++) {                                                                    \
+            T d = factor * g[i] + decay * p[i], mean = m[i] + fresh1 * (d - m[i]);                                     \
+            T square = beta2 * v[i] + fresh2 * d * d;                                                                  \
+            T largest = square > top[i] || square != square ? square : top[i]; /* a NaN stays to be seen */            \
+            m[i] = mean;                                                                                               \
+            v[i] = square;                                                                                             \
+            top[i] = largest;                                                                                          \
+            to[i] = keep * p[i] - rate * mean / (ROOT(largest) / scale + eps);                                         \
+        }                                                                                                              \
     }
-ADAM_PIECE(adam_f32, float, sqrtf)
-ADAM_PIECE(adam_f64, double, sqrt)
+ADAM(adam_f32, amsgrad_f32, float, sqrtf)
+ADAM(adam_f64, amsgrad_f64, double, sqrt)
 
-weft_status wfi_adam_step(weft_tensor *parameter, const weft_tensor *gradient, weft_tensor *mean, weft_tensor *square,
-                          weft_tensor *largest, const wfi_adam *how)
+weft_status wfi_adam_step(const wfi_update *update, const wfi_adam *how)
 {
-    weft_status status = WFI_CHECK_FLOATS(parameter, gradient, mean, square, largest);
-    if (status != WEFT_OK)
-        return status;
-    if (how->step < 1)
-        return WEFT_ERR_INVALID;
-    bool fits = weft_tensor_same_shape(parameter, gradient) && weft_tensor_same_shape(parameter, mean) &&
-                weft_tensor_same_shape(parameter, square) &&
-                (largest == NULL || weft_tensor_same_shape(parameter, largest));
-    if (!fits)
-        return WEFT_ERR_SHAPE;
-    double steps = (double)how->step;
-    adam_args args = {wfi_tensor_address(parameter),
-                      wfi_tensor_address(mean),
-                      wfi_tensor_address(square),
-                      largest != NULL ? wfi_tensor_address(largest) : NULL,
-                      wfi_tensor_address(gradient),
-                      how,
-                      how->lr / (1 - pow(how->beta1, steps)),
-                      sqrt(1 - pow(how->beta2, steps))};
-    wfi_parallel(parameter->numel, WFI_GRAIN, WFI_BY_FLOAT(parameter->dtype, adam_f32, adam_f64), &args);
-    return WEFT_OK;
+    double steps = (double)update->step, scale = sqrt(1 - pow(how->beta2, steps));
+    numbers n = {.factor = update->factor,
+                 .decay = how->decoupled ? 0 : how->weight_decay,
+                 .keep = how->decoupled ? 1 - how->lr * how->weight_decay : 1,
+                 .beta2 = how->beta2,
+                 .fresh1 = 1 - how->beta1,
+                 .fresh2 = 1 - how->beta2,
+                 .rate = how->lr / (1 - pow(how->beta1, steps)),
+                 .scale = scale,
+                 .eps =
+                     update->rows == NULL ? how->eps : how->eps / scale}; /* SparseAdam adds it before the correction */
+    if (how->amsgrad)
+        return wfi_update_run(update, 3, amsgrad_f32, amsgrad_f64, &n);
+    return wfi_update_run(update, 2, adam_f32, adam_f64, &n);
 }

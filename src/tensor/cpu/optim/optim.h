@@ -1,28 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optim.h - one step of an optimizer on one parameter, in place. The conventions are those of tensor/cpu/cpu.h; nothing is kept
- * between calls but in the tensors that are passed.
+ * optim.h - one step of an optimizer on one parameter, and the norm of a gradient. The conventions are those of tensor/cpu/cpu.h;
+ * nothing is kept between calls but in the tensors that are passed.
  */
 #ifndef WFI_CPU_OPTIM_H
 #define WFI_CPU_OPTIM_H
 
 #include "tensor/tensor.h"
 
+#define WFI_STEP_SLOTS 3
+
+/* A sparse gradient, added up by row. Zeroed = none. */
+typedef struct wfi_gradient_rows {
+    int64_t count, width; /* different rows; elements of each */
+    weft_dtype dtype;
+    int64_t *rows;             /* [count], ascending */
+    const void **at;           /* [count]: the sum of each row's values, [width] */
+    void *sums;                /* of the rows that stood several times */
+    weft_tensor *values, *ids; /* one reference each: contiguous, what was given */
+} wfi_gradient_rows;
+
+/*
+ * values [n, ...] in host memory, rows int64 [n], any strides. WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED, _MEMORY; WEFT_ERR_INVALID if a row is
+ * outside of [0, row_count), and *bad is its place in `rows`. The values of a row are added in the order of their places.
+ */
+weft_status wfi_gradient_rows_init(wfi_gradient_rows *out, weft_tensor *values, weft_tensor *rows, int64_t row_count,
+                                   int64_t *bad);
+void wfi_gradient_rows_fini(wfi_gradient_rows *rows);
+
+/* The sum of the squares of all elements, the same for any number of threads. WEFT_ERR_TYPE, _UNSUPPORTED, _MEMORY. */
+weft_status wfi_squares(const weft_tensor *x, double *sum);
+weft_status wfi_squares_of_rows(const wfi_gradient_rows *x, double *sum);
+
+/*
+ * What a step works on. All tensors have the parameter's shape and dtype. `from` is read and `to` written: the same tensor, or two that
+ * share no memory; with `rows` the same, and only those rows change.
+ */
+typedef struct wfi_update {
+    const weft_tensor *from;
+    weft_tensor *to;
+    const weft_tensor *gradient;   /* NULL with rows */
+    const wfi_gradient_rows *rows; /* NULL: dense */
+    double factor;                 /* the gradient is multiplied by it first */
+    weft_tensor *slots[WFI_STEP_SLOTS];
+    uint64_t step; /* which one of this parameter it is; the first is 1 */
+} wfi_update;
+
 typedef struct wfi_sgd {
     double lr, momentum, dampening, weight_decay;
     bool nesterov;
-    bool first; /* the momentum buffer holds nothing yet: it becomes the gradient */
 } wfi_sgd;
-/* PyTorch's SGD. `velocity` may be NULL when momentum is 0. */
-weft_status wfi_sgd_step(weft_tensor *parameter, const weft_tensor *gradient, weft_tensor *velocity,
-                         const wfi_sgd *how);
+/* PyTorch's SGD. Slots: the velocity, where momentum > 0; its first step does not read it. */
+weft_status wfi_sgd_step(const wfi_update *update, const wfi_sgd *how);
 
 typedef struct wfi_adam {
     double lr, beta1, beta2, eps, weight_decay;
-    uint64_t step; /* which one this is; the first is 1 */
+    bool decoupled; /* AdamW's weight decay */
+    bool amsgrad;
 } wfi_adam;
-/* PyTorch's Adam. `mean` and `square` (and `largest`, NULL without AMSGrad) are zeros before the first step. */
-weft_status wfi_adam_step(weft_tensor *parameter, const weft_tensor *gradient, weft_tensor *mean, weft_tensor *square,
-                          weft_tensor *largest, const wfi_adam *how);
+/* PyTorch's Adam and AdamW; on rows its SparseAdam. Slots: mean, mean square, and with amsgrad the largest of it; zeros at first. */
+weft_status wfi_adam_step(const wfi_update *update, const wfi_adam *how);
+
+typedef struct wfi_adagrad {
+    double lr, lr_decay, eps, weight_decay;
+} wfi_adagrad;
+/* PyTorch's Adagrad. Slots: the sum of squares. */
+weft_status wfi_adagrad_step(const wfi_update *update, const wfi_adagrad *how);
 
 #endif

@@ -1,57 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sgd.c - one step of stochastic gradient descent, as PyTorch defines it, in one pass over memory. */
-#include "tensor/check.h"
-#include "tensor/parallel.h"
-#include "tensor/cpu/optim/optim.h"
+#include "tensor/cpu/optim/update.h"
 
-typedef struct sgd_args {
-    void *parameter, *velocity;
-    const void *gradient;
-    const wfi_sgd *how;
-} sgd_args;
+typedef struct numbers {
+    double factor, lr, decay;
+    double old,
+        fresh; /* the velocity becomes old v + fresh d; what the first step finds there, a NaN perhaps, is not read */
+    double ahead, direct; /* the step is lr (direct d + ahead v) */
+} numbers;
 
-#define SGD_PIECE(name, T)                                                                                             \
-    static void name(void *arg, int64_t begin, int64_t end)                                                            \
+#define SGD(plain, first, later, T)                                                                                    \
+    static void plain(const void *arg, const wfi_span *span)                                                           \
     {                                                                                                                  \
-        const sgd_args *args = arg;                                                                                    \
-        T *restrict p = args->parameter, *restrict v = args->velocity;                                                 \
-        const T *restrict g = args->gradient;                                                                          \
-        T lr = (T)args->how->lr, decay = (T)args->how->weight_decay, momentum = (T)args->how->momentum;                \
-        T fresh = args->how->first ? (T)1 : (T)(1 - args->how->dampening), old = args->how->first ? (T)0 : momentum;   \
-        T ahead = args->how->nesterov ? momentum : (T)1, direct = args->how->nesterov ? (T)1 : (T)0;                   \
-        if (v == NULL) {                                                                                               \
-            for (int64_t i = begin; i < end; i++)                                                                      \
-                p[i] -= lr * (g[i] + decay * p[i]);                                                                    \
-            return;                                                                                                    \
+        const numbers *n = arg;                                                                                        \
+        const T *p = span->from, *restrict g = span->gradient;                                                         \
+        T *to = span->to, factor = (T)n->factor, lr = (T)n->lr, decay = (T)n->decay;                                   \
+        WFI_ELEMENTWISE                                                                                                \
+        for (int64_t i = 0; i < span->count; i++)                                                                      \
+            to[i] = p[i] - lr * (factor * g[i] + decay * p[i]);                                                        \
+    }                                                                                                                  \
+    static void first(const void *arg, const wfi_span *span)                                                           \
+    {                                                                                                                  \
+        const numbers *n = arg;                                                                                        \
+        const T *p = span->from, *restrict g = span->gradient;                                                         \
+        T *to = span->to, *restrict v = span->slots[0], factor = (T)n->factor, lr = (T)n->lr, decay = (T)n->decay;     \
+        T ahead = (T)n->ahead, direct = (T)n->direct;                                                                  \
+        WFI_ELEMENTWISE                                                                                                \
+        for (int64_t i = 0; i < span->count; i++) {                                                                    \
+            T d = factor * g[i] + decay * p[i];                                                                        \
+            v[i] = d;                                                                                                  \
+            to[i] = p[i] - lr * (direct * d + ahead * d);                                                              \
         }                                                                                                              \
-        if (args->how->first) { /* whatever the buffer holds, a NaN perhaps, must not come through */                  \
-            for (int64_t i = begin; i < end; i++)                                                                      \
-                v[i] = 0;                                                                                              \
-        }                                                                                                              \
-        for (int64_t i = begin; i < end; i++) {                                                                        \
-            T d = g[i] + decay * p[i];                                                                                 \
-            v[i] = old * v[i] + fresh * d;                                                                             \
-            p[i] -= lr * (direct * d + ahead * v[i]);                                                                  \
+    }                                                                                                                  \
+    static void later(const void *arg, const wfi_span *span)                                                           \
+    {                                                                                                                  \
+        const numbers *n = arg;                                                                                        \
+        const T *p = span->from, *restrict g = span->gradient;                                                         \
+        T *to = span->to, *restrict v = span->slots[0], factor = (T)n->factor, lr = (T)n->lr, decay = (T)n->decay;     \
+        T old = (T)n->old, fresh = (T)n->fresh, ahead = (T)n->ahead, direct = (T)n->direct;                            \
+        WFI_ELEMENTWISE                                                                                                \
+        for (int64_t i = 0; i < span->count; i++) {                                                                    \
+            T d = factor * g[i] + decay * p[i], u = old * v[i] + fresh * d;                                            \
+            v[i] = u;                                                                                                  \
+            to[i] = p[i] - lr * (direct * d + ahead * u);                                                              \
         }                                                                                                              \
     }
-SGD_PIECE(sgd_f32, float)
-SGD_PIECE(sgd_f64, double)
+SGD(plain_f32, first_f32, later_f32, float)
+SGD(plain_f64, first_f64, later_f64, double)
 
-weft_status wfi_sgd_step(weft_tensor *parameter, const weft_tensor *gradient, weft_tensor *velocity, const wfi_sgd *how)
+weft_status wfi_sgd_step(const wfi_update *update, const wfi_sgd *how)
 {
+    numbers n = {update->factor,     how->lr,
+                 how->weight_decay,  how->momentum,
+                 1 - how->dampening, how->nesterov ? how->momentum : 1,
+                 how->nesterov};
     if (how->momentum == 0)
-        velocity = NULL;
-    weft_status status = WFI_CHECK_FLOATS(parameter, gradient, velocity);
-    if (status != WEFT_OK)
-        return status;
-    if (how->momentum != 0 && velocity == NULL)
-        return WEFT_ERR_INVALID;
-    bool fits = weft_tensor_same_shape(parameter, gradient) &&
-                (velocity == NULL || weft_tensor_same_shape(parameter, velocity));
-    if (!fits)
-        return WEFT_ERR_SHAPE;
-    sgd_args args = {wfi_tensor_address(parameter), velocity != NULL ? wfi_tensor_address(velocity) : NULL,
-                     wfi_tensor_address(gradient), how};
-    wfi_parallel(parameter->numel, WFI_GRAIN, WFI_BY_FLOAT(parameter->dtype, sgd_f32, sgd_f64), &args);
-    return WEFT_OK;
+        return wfi_update_run(update, 0, plain_f32, plain_f64, &n);
+    if (update->step == 1)
+        return wfi_update_run(update, 1, first_f32, first_f64, &n);
+    return wfi_update_run(update, 1, later_f32, later_f64, &n);
 }

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gradients.c - gradients before a step: whether they fit, made contiguous or added up by row, and their norm. */
+#include "optim/optim.h"
+
+#include "autograd/autograd.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static weft_error *dense_misfit(const weft_tensor *p, const weft_tensor *g, size_t i)
+{
+    char wanted[WFI_SHAPE_TEXT], got[WFI_SHAPE_TEXT];
+    if (g->dtype != p->dtype)
+        return weft_error_create(WEFT_ERR_TYPE, "gradient %zu is %s, its parameter %s", i, weft_dtype_name(g->dtype),
+                                 weft_dtype_name(p->dtype));
+    if (!wfi_shape_equal(&g->shape, &p->shape))
+        return weft_error_create(WEFT_ERR_SHAPE, "gradient %zu is %s, its parameter %s", i,
+                                 wfi_shape_text(&g->shape, got), wfi_shape_text(&p->shape, wanted));
+    return NULL;
+}
+
+static weft_error *rows_outside(const weft_tensor *p, weft_tensor *rows, size_t i)
+{
+    weft_tensor *packed = weft_tensor_contiguous(rows);
+    if (packed == NULL)
+        return weft_error_create(WEFT_ERR_MEMORY, "no memory for the rows of gradient %zu", i);
+    const int64_t *at = wfi_tensor_address(packed);
+    weft_error *error = NULL;
+    for (int64_t k = 0; k < packed->numel && error == NULL; k++)
+        if (at[k] < 0 || at[k] >= p->shape.dims[0])
+            error = weft_error_create(WEFT_ERR_INVALID, "gradient %zu: rows[%lld] is %lld, its parameter has %lld rows",
+                                      i, (long long)k, (long long)at[k], (long long)p->shape.dims[0]);
+    weft_tensor_unref(packed);
+    return error;
+}
+
+static weft_error *sparse_misfit(const weft_tensor *p, weft_gradient gradient, size_t i)
+{
+    char wanted[WFI_SHAPE_TEXT], got[WFI_SHAPE_TEXT];
+    const weft_tensor *values = gradient.values, *rows = gradient.rows;
+    if (rows->dtype != WEFT_INT64)
+        return weft_error_create(WEFT_ERR_TYPE, "gradient %zu: its rows are %s, not int64", i,
+                                 weft_dtype_name(rows->dtype));
+    if (values->dtype != p->dtype)
+        return weft_error_create(WEFT_ERR_TYPE, "gradient %zu is %s, its parameter %s", i,
+                                 weft_dtype_name(values->dtype), weft_dtype_name(p->dtype));
+    if (rows->shape.ndim != 1)
+        return weft_error_create(WEFT_ERR_SHAPE, "gradient %zu: its rows are %s, not a vector", i,
+                                 wfi_shape_text(&rows->shape, got));
+    if (p->shape.ndim == 0)
+        return weft_error_create(WEFT_ERR_SHAPE, "gradient %zu is sparse, its parameter a scalar", i);
+    weft_shape shape = p->shape;
+    shape.dims[0] = rows->numel;
+    if (!wfi_shape_equal(&values->shape, &shape))
+        return weft_error_create(WEFT_ERR_SHAPE, "gradient %zu: its values are %s; for these rows they must be %s", i,
+                                 wfi_shape_text(&values->shape, got), wfi_shape_text(&shape, wanted));
+    return NULL;
+}
+
+static bool is_on_device(const weft_tensor *tensor)
+{
+    return tensor != NULL && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA;
+}
+
+static weft_error *misfit(const weft_optimizer *optimizer, size_t i, weft_gradient gradient)
+{
+    const weft_tensor *p = optimizer->parameters[i];
+    const weft_optimizer_spec *spec = &optimizer->groups[optimizer->kept[i].group].spec;
+    if (gradient.values == NULL)
+        return gradient.rows == NULL ? NULL
+                                     : weft_error_create(WEFT_ERR_INVALID, "gradient %zu has rows and no values", i);
+    if (is_on_device(gradient.values) || is_on_device(gradient.rows))
+        return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is on a device, its parameter on the host", i);
+    if (gradient.rows == NULL)
+        return dense_misfit(p, gradient.values, i);
+    const char *option = optimizer->rule->not_sparse(spec);
+    if (option != NULL)
+        return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse: %s takes these only without %s", i,
+                                 optimizer->rule->name, option);
+    weft_error *error = sparse_misfit(p, gradient, i);
+    return error != NULL ? error : rows_outside(p, gradient.rows, i);
+}
+
+weft_error *wfi_optimizer_misfit(const weft_optimizer *optimizer, weft_gradients gradients)
+{
+    weft_error *error = NULL;
+    if (gradients.count != optimizer->count)
+        return weft_error_create(WEFT_ERR_SHAPE, "%zu gradients for %zu parameters", gradients.count, optimizer->count);
+    for (size_t i = 0; i < gradients.count && error == NULL; i++)
+        error = misfit(optimizer, i, gradients.items[i]);
+    return error;
+}
+
+weft_status weft_optimizer_check_gradients(const weft_optimizer *optimizer, weft_gradients gradients,
+                                           weft_error **error)
+{
+    weft_error *found = optimizer == NULL ? weft_error_create(WEFT_ERR_INVALID, "the optimizer is NULL")
+                                          : wfi_optimizer_misfit(optimizer, gradients);
+    weft_status status = weft_error_code(found);
+    if (found != NULL)
+        wfi_error_give(error, found);
+    return status;
+}
+
+weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors gradients, weft_error **error)
+{
+    weft_gradient *items = wfi_calloc(gradients.count + 1, sizeof(weft_gradient));
+    if (items == NULL)
+        return wfi_error_fail(error, WEFT_ERR_MEMORY, "no memory for %zu gradients", gradients.count);
+    for (size_t i = 0; i < gradients.count; i++)
+        items[i].values = gradients.items[i];
+    weft_status status = weft_optimizer_check_gradients(optimizer, (weft_gradients){items, gradients.count}, error);
+    free(items);
+    return status;
+}
+
+static weft_status make_ready(weft_gradient gradient, wfi_ready *out)
+{
+    int64_t bad;
+    if (gradient.rows != NULL)
+        return wfi_gradient_rows_init(&out->rows, gradient.values, gradient.rows, INT64_MAX, &bad);
+    if (gradient.values != NULL && (out->dense = weft_tensor_contiguous(gradient.values)) == NULL)
+        return WEFT_ERR_MEMORY;
+    return WEFT_OK;
+}
+
+weft_status wfi_ready_gradients(weft_gradients gradients, wfi_ready **out)
+{
+    wfi_ready *ready = wfi_calloc(gradients.count + 1, sizeof(*ready));
+    weft_status status = ready == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    for (size_t i = 0; i < gradients.count && status == WEFT_OK; i++)
+        status = make_ready(gradients.items[i], &ready[i]);
+    if (status == WEFT_OK)
+        *out = ready;
+    else
+        wfi_ready_drop(ready, gradients.count);
+    return status;
+}
+
+void wfi_ready_drop(wfi_ready *ready, size_t count)
+{
+    for (size_t i = 0; ready != NULL && i < count; i++) {
+        weft_tensor_unref(ready[i].dense);
+        wfi_gradient_rows_fini(&ready[i].rows);
+    }
+    free(ready);
+}
+
+weft_status wfi_ready_norm(const wfi_ready *ready, size_t count, double *norm)
+{
+    double total = 0, sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (wfi_ready_is_none(&ready[i]))
+            continue;
+        weft_status status =
+            ready[i].dense != NULL ? wfi_squares(ready[i].dense, &sum) : wfi_squares_of_rows(&ready[i].rows, &sum);
+        if (status != WEFT_OK)
+            return status;
+        total += sum;
+    }
+    *norm = sqrt(total);
+    return WEFT_OK;
+}
+
+weft_status weft_gradients_norm(weft_gradients gradients, double *norm)
+{
+    wfi_ready *ready = NULL;
+    if (norm == NULL || (gradients.items == NULL && gradients.count > 0))
+        return WEFT_ERR_INVALID;
+    for (size_t i = 0; i < gradients.count; i++) {
+        if (gradients.items[i].values == NULL && gradients.items[i].rows != NULL)
+            return WEFT_ERR_INVALID;
+        if (is_on_device(gradients.items[i].values))
+            return WEFT_ERR_UNSUPPORTED;
+    }
+    weft_status status = wfi_ready_gradients(gradients, &ready);
+    if (status == WEFT_OK)
+        status = wfi_ready_norm(ready, gradients.count, norm);
+    wfi_ready_drop(ready, gradients.count);
+    return status;
+}

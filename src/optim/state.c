@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* state.c - what an optimizer keeps, as named tensors: taken out, and put in again. */
+#include "optim/optim.h"
+
+#include "autograd/autograd.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "tensor/copy.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEP "step"
+#define STEPS_MAX 9007199254740992.0 /* 2^53: a float64 holds every whole number up to here */
+
+static int slots_of(const weft_optimizer *optimizer, size_t i, wfi_slot slots[WFI_STEP_SLOTS + 1])
+{
+    int count = 0;
+    memset(slots, 0, (WFI_STEP_SLOTS + 1) * sizeof(*slots));
+    optimizer->rule->slots(&optimizer->groups[optimizer->kept[i].group].spec, slots);
+    while (slots[count].name != NULL)
+        count++;
+    return count;
+}
+
+/* How many tensors the state of parameter i has. */
+static size_t tensors_of(const weft_optimizer *optimizer, size_t i)
+{
+    wfi_slot slots[WFI_STEP_SLOTS + 1];
+    if (optimizer->kept[i].steps == 0)
+        return 0;
+    return (size_t)slots_of(optimizer, i, slots) + (optimizer->rule->counts ? 1 : 0);
+}
+
+size_t weft_optimizer_state_count(const weft_optimizer *optimizer)
+{
+    size_t count = 0;
+    for (size_t i = 0; optimizer != NULL && i < optimizer->count; i++)
+        count += tensors_of(optimizer, i);
+    return count;
+}
+
+weft_status weft_optimizer_state_at(const weft_optimizer *optimizer, size_t index, weft_optimizer_state *out)
+{
+    size_t i = 0, here;
+    if (optimizer == NULL || out == NULL)
+        return WEFT_ERR_INVALID;
+    for (; i < optimizer->count && index >= (here = tensors_of(optimizer, i)); i++)
+        index -= here;
+    if (i == optimizer->count)
+        return WEFT_ERR_INVALID;
+    wfi_slot slots[WFI_STEP_SLOTS + 1];
+    const wfi_kept *kept = &optimizer->kept[i];
+    weft_optimizer_state state = {.parameter = i};
+    slots_of(optimizer, i, slots);
+    if (optimizer->rule->counts && index == 0) {
+        state.name = STEP;
+        state.tensor = weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT64, (double)kept->steps);
+    } else {
+        size_t k = optimizer->rule->counts ? index - 1 : index;
+        state.name = slots[k].name;
+        state.tensor = weft_tensor_ref(kept->slots[k]);
+    }
+    if (state.tensor == NULL)
+        return WEFT_ERR_MEMORY;
+    *out = state;
+    return WEFT_OK;
+}
+
+/* What is put in, before it takes the place of what is there. */
+typedef struct wfi_new {
+    weft_tensor *slots[WFI_STEP_SLOTS];
+    bool has_step;
+    uint64_t steps;
+} wfi_new;
+
+static weft_error *take_step(wfi_new *into, const weft_optimizer_state *item)
+{
+    if (into->has_step)
+        return weft_error_create(WEFT_ERR_EXISTS, "parameter %zu: %s is given twice", item->parameter, STEP);
+    if (item->tensor->numel != 1)
+        return weft_error_create(WEFT_ERR_SHAPE, "parameter %zu: %s has %lld elements, not 1", item->parameter, STEP,
+                                 (long long)item->tensor->numel);
+    double steps = weft_tensor_get_f64(item->tensor, 0);
+    if (!(steps >= 0 && steps <= STEPS_MAX) || steps != floor(steps))
+        return weft_error_create(WEFT_ERR_INVALID, "parameter %zu: %s is %g, not a whole number from 0 on",
+                                 item->parameter, STEP, steps);
+    into->has_step = true;
+    into->steps = (uint64_t)steps;
+    return NULL;
+}
+
+static weft_error *take_slot(const weft_tensor *p, weft_tensor **slot, const weft_optimizer_state *item)
+{
+    char wanted[WFI_SHAPE_TEXT], got[WFI_SHAPE_TEXT];
+    const weft_tensor *given = item->tensor;
+    if (*slot != NULL)
+        return weft_error_create(WEFT_ERR_EXISTS, "parameter %zu: %s is given twice", item->parameter, item->name);
+    if (given->dtype != p->dtype)
+        return weft_error_create(WEFT_ERR_TYPE, "parameter %zu: %s is %s, the parameter %s", item->parameter,
+                                 item->name, weft_dtype_name(given->dtype), weft_dtype_name(p->dtype));
+    if (!wfi_shape_equal(&given->shape, &p->shape))
+        return weft_error_create(WEFT_ERR_SHAPE, "parameter %zu: %s is %s, the parameter %s", item->parameter,
+                                 item->name, wfi_shape_text(&given->shape, got), wfi_shape_text(&p->shape, wanted));
+    *slot = weft_tensor_clone(given);
+    return *slot != NULL
+               ? NULL
+               : weft_error_create(WEFT_ERR_MEMORY, "parameter %zu: no memory for %s", item->parameter, item->name);
+}
+
+static weft_error *take(const weft_optimizer *optimizer, wfi_new *news, const weft_optimizer_state *item)
+{
+    wfi_slot slots[WFI_STEP_SLOTS + 1];
+    if (item->name == NULL || item->tensor == NULL)
+        return weft_error_create(WEFT_ERR_INVALID, "a name or a tensor of the state is NULL");
+    if (item->parameter >= optimizer->count)
+        return weft_error_create(WEFT_ERR_NOT_FOUND, "%s of parameter %zu: there are %zu parameters", item->name,
+                                 item->parameter, optimizer->count);
+    if (optimizer->rule->counts && strcmp(item->name, STEP) == 0)
+        return take_step(&news[item->parameter], item);
+    slots_of(optimizer, item->parameter, slots);
+    for (int k = 0; slots[k].name != NULL; k++)
+        if (strcmp(slots[k].name, item->name) == 0)
+            return take_slot(optimizer->parameters[item->parameter], &news[item->parameter].slots[k], item);
+    return weft_error_create(WEFT_ERR_NOT_FOUND, "parameter %zu: %s with these options keeps no '%s'", item->parameter,
+                             optimizer->rule->name, item->name);
+}
+
+/* That a parameter has all of its state or nothing. */
+static weft_error *gap(const weft_optimizer *optimizer, const wfi_new *of, size_t i)
+{
+    wfi_slot slots[WFI_STEP_SLOTS + 1];
+    const char *missing = optimizer->rule->counts && !of->has_step ? STEP : NULL;
+    int count = slots_of(optimizer, i, slots), given = 0;
+    for (int k = 0; k < count; k++) {
+        given += of->slots[k] != NULL;
+        if (of->slots[k] == NULL && missing == NULL)
+            missing = slots[k].name;
+    }
+    if (missing == NULL || (given == 0 && !of->has_step))
+        return NULL;
+    return weft_error_create(WEFT_ERR_INVALID, "parameter %zu: its %s is missing", i, missing);
+}
+
+static void put(weft_optimizer *optimizer, wfi_new *news)
+{
+    for (size_t i = 0; i < optimizer->count; i++) {
+        wfi_kept *kept = &optimizer->kept[i];
+        for (int k = 0; k < WFI_STEP_SLOTS; k++) {
+            weft_tensor *old = kept->slots[k];
+            kept->slots[k] = news[i].slots[k];
+            news[i].slots[k] = old;
+        }
+        kept->steps = optimizer->rule->counts ? news[i].steps : kept->slots[0] != NULL;
+    }
+}
+
+weft_status weft_optimizer_set_state(weft_optimizer *optimizer, const weft_optimizer_state *items, size_t count,
+                                     weft_error **error)
+{
+    if (optimizer == NULL || (items == NULL && count > 0))
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the optimizer or the state is NULL");
+    wfi_new *news = wfi_calloc(optimizer->count, sizeof(*news));
+    weft_error *found = news == NULL ? weft_error_create(WEFT_ERR_MEMORY, "no memory for the state") : NULL;
+    for (size_t i = 0; i < count && found == NULL; i++)
+        found = take(optimizer, news, &items[i]);
+    for (size_t i = 0; i < optimizer->count && found == NULL; i++)
+        found = gap(optimizer, &news[i], i);
+    if (found == NULL)
+        put(optimizer, news);
+    for (size_t i = 0; news != NULL && i < optimizer->count; i++)
+        for (int k = 0; k < WFI_STEP_SLOTS; k++)
+            weft_tensor_unref(news[i].slots[k]);
+    free(news);
+    weft_status status = weft_error_code(found);
+    if (found != NULL)
+        wfi_error_give(error, found);
+    return status;
+}

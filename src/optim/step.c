@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step.c - sums of gradients, and the way to a step: all that may fail or wait comes before the first parameter changes. */
+#include "optim/optim.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/text/log.h"
+#include "tensor/copy.h"
+#include "tensor/cpu/cpu.h"
+
+#include <stdlib.h>
+
+#define NORM_ROOM 1e-6 /* PyTorch adds it to the norm that gradients are clipped by */
+
+/* Where there is none yet; a call that fails for memory finds some there the next time. */
+static weft_status make_sums(const weft_optimizer *optimizer, weft_tensors gradients)
+{
+    for (size_t i = 0; i < optimizer->count; i++) {
+        const weft_tensor *p = optimizer->parameters[i];
+        wfi_kept *kept = &optimizer->kept[i];
+        if (gradients.items[i] != NULL && kept->sum == NULL)
+            kept->sum = weft_tensor_empty(p->shape, p->dtype);
+        if (gradients.items[i] != NULL && kept->sum == NULL)
+            return WEFT_ERR_MEMORY;
+    }
+    return WEFT_OK;
+}
+
+/* Packed copies of those that are not contiguous, made before anything changes. */
+static weft_status pack(weft_tensors gradients, weft_tensor ***out)
+{
+    weft_tensor **packed = wfi_calloc(gradients.count, sizeof(weft_tensor *));
+    weft_status status = packed == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    for (size_t i = 0; i < gradients.count && status == WEFT_OK; i++)
+        if (gradients.items[i] != NULL && (packed[i] = weft_tensor_contiguous(gradients.items[i])) == NULL)
+            status = WEFT_ERR_MEMORY;
+    *out = packed;
+    return status;
+}
+
+static void drop_packed(weft_tensor **packed, size_t count)
+{
+    for (size_t i = 0; packed != NULL && i < count; i++)
+        weft_tensor_unref(packed[i]);
+    free(packed);
+}
+
+static weft_status add(wfi_kept *kept, const weft_tensor *gradient)
+{
+    weft_status status = kept->is_summed ? wfi_add_into(gradient, kept->sum) : wfi_copy(gradient, kept->sum);
+    kept->is_summed = kept->is_summed || status == WEFT_OK;
+    return status;
+}
+
+weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gradients)
+{
+    weft_tensor **packed = NULL;
+    weft_status status = weft_optimizer_check(optimizer, gradients, NULL);
+    if (status != WEFT_OK)
+        return status;
+    status = make_sums(optimizer, gradients);
+    if (status == WEFT_OK)
+        status = pack(gradients, &packed);
+    for (size_t i = 0; i < gradients.count && status == WEFT_OK; i++)
+        if (packed[i] != NULL)
+            status = add(&optimizer->kept[i], packed[i]);
+    if (status == WEFT_OK)
+        optimizer->accumulated++;
+    drop_packed(packed, gradients.count);
+    return status;
+}
+
+size_t weft_optimizer_accumulated(const weft_optimizer *optimizer)
+{
+    return optimizer == NULL ? 0 : optimizer->accumulated;
+}
+
+void weft_optimizer_zero(weft_optimizer *optimizer)
+{
+    if (optimizer == NULL)
+        return;
+    optimizer->accumulated = 0;
+    for (size_t i = 0; i < optimizer->count; i++)
+        optimizer->kept[i].is_summed = false; /* the next accumulation overwrites */
+}
+
+/* The slots of what will be stepped, and nobody who reads it. */
+static weft_status make_way(const weft_optimizer *optimizer, const wfi_ready *ready)
+{
+    uint64_t deadline = wfi_deadline(&wfi_clock_real, optimizer->common.pin_timeout_ms);
+    for (size_t i = 0; i < optimizer->count; i++) {
+        weft_status status = wfi_ready_is_none(&ready[i]) ? WEFT_OK : wfi_optimizer_make_slots(optimizer, i);
+        if (status != WEFT_OK)
+            return status;
+    }
+    for (size_t i = 0; i < optimizer->count; i++)
+        if (!wfi_ready_is_none(&ready[i]) && !wfi_storage_wait_unread(optimizer->parameters[i]->storage, deadline))
+            return WEFT_ERR_TIMEOUT;
+    return WEFT_OK;
+}
+
+/* Here alone, and in the kernels, is a parameter read and written. */
+static weft_status step_one(const weft_optimizer *optimizer, size_t i, const wfi_ready *gradient, double factor)
+{
+    weft_tensor *parameter = optimizer->parameters[i];
+    wfi_kept *kept = &optimizer->kept[i];
+    const weft_optimizer_spec *spec = &optimizer->groups[kept->group].spec;
+    wfi_update update = {.from = parameter,
+                         .to = parameter,
+                         .gradient = gradient->dense,
+                         .rows = gradient->dense == NULL ? &gradient->rows : NULL,
+                         .factor = wfi_spec_common(spec).maximize ? -factor : factor,
+                         .slots = {kept->slots[0], kept->slots[1], kept->slots[2]},
+                         .step = kept->steps + 1};
+    weft_status status = optimizer->rule->step(spec, &update);
+    wfi_storage_wrote(parameter->storage);
+    kept->steps++;
+    return status;
+}
+
+/* What gradients of this norm are multiplied by. */
+static double clip(double norm, double max_norm)
+{
+    double factor = max_norm / (norm + NORM_ROOM);
+    return factor > 1 ? 1 : factor; /* a NaN stays to be seen */
+}
+
+/* `factor`: what the gradients are to be multiplied by before all else */
+static weft_status step_all(weft_optimizer *optimizer, const wfi_ready *ready, double factor)
+{
+    double norm = 0, max_norm = optimizer->common.max_norm;
+    weft_status status = make_way(optimizer, ready);
+    if (status == WEFT_OK && max_norm > 0)
+        status = wfi_ready_norm(ready, optimizer->count, &norm);
+    if (status != WEFT_OK)
+        return status;
+    if (max_norm > 0) {
+        optimizer->norm = factor * norm;
+        factor *= clip(optimizer->norm, max_norm);
+    }
+    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
+        if (!wfi_ready_is_none(&ready[i]))
+            status = step_one(optimizer, i, &ready[i], factor);
+    return status;
+}
+
+weft_status weft_optimizer_step(weft_optimizer *optimizer)
+{
+    if (optimizer == NULL)
+        return WEFT_ERR_INVALID;
+    if (optimizer->accumulated == 0)
+        return WEFT_ERR_STATE;
+    wfi_ready *ready = wfi_calloc(optimizer->count, sizeof(*ready)); /* the sums, borrowed */
+    if (ready == NULL)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < optimizer->count; i++)
+        ready[i].dense = optimizer->kept[i].is_summed ? optimizer->kept[i].sum : NULL;
+    weft_status status =
+        step_all(optimizer, ready, optimizer->common.average ? 1.0 / (double)optimizer->accumulated : 1);
+    free(ready);
+    if (status == WEFT_OK)
+        weft_optimizer_zero(optimizer);
+    return status;
+}
+
+weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients)
+{
+    wfi_ready *ready = NULL;
+    weft_error *error = NULL;
+    weft_status status = weft_optimizer_check_gradients(optimizer, gradients, &error);
+    if (status != WEFT_OK)
+        wfi_log(WEFT_LOG_DEBUG, "no step: %s", weft_error_message(error));
+    weft_error_unref(error);
+    if (status != WEFT_OK)
+        return status;
+    status = wfi_ready_gradients(gradients, &ready);
+    if (status == WEFT_OK)
+        status = step_all(optimizer, ready, 1);
+    wfi_ready_drop(ready, gradients.count);
+    return status;
+}
+
+double weft_optimizer_norm(const weft_optimizer *optimizer)
+{
+    return optimizer == NULL ? 0 : optimizer->norm;
+}

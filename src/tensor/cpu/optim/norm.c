@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* norm.c - sums of squares in float64: by pieces whose bounds do not depend on the threads, and the pieces in order. */
+#include "tensor/check.h"
+#include "tensor/parallel.h"
+#include "tensor/cpu/optim/optim.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+
+#define LANES                                                                                                          \
+    16 /* partial sums of a span: what the compiler needs to use vectors, without changing the order of additions */
+
+#define SQUARES(name, T)                                                                                               \
+    static double name(const void *data, int64_t count)                                                                \
+    {                                                                                                                  \
+        const T *x = data;                                                                                             \
+        double lanes[LANES] = {0}, sum = 0;                                                                            \
+        int64_t whole = count - count % LANES;                                                                         \
+        for (int64_t i = 0; i < whole; i += LANES)                                                                     \
+            for (int k = 0; k < LANES; k++)                                                                            \
+                lanes[k] += (double)x[i + k] * (double)x[i + k];                                                       \
+        for (int64_t i = whole; i < count; i++)                                                                        \
+            lanes[i - whole] += (double)x[i] * (double)x[i];                                                           \
+        for (int k = 0; k < LANES; k++)                                                                                \
+            sum += lanes[k];                                                                                           \
+        return sum;                                                                                                    \
+    }
+SQUARES(squares_f32, float)
+SQUARES(squares_f64, double)
+
+typedef struct squares {
+    double (*of)(const void *data, int64_t count);
+    const char *data; /* of a dense one */
+    size_t size;
+    const wfi_gradient_rows *rows; /* NULL: dense */
+    int64_t grain;
+    double *sums; /* of the pieces */
+} squares;
+
+static void piece(void *arg, int64_t begin, int64_t end)
+{
+    const squares *s = arg;
+    double sum = 0;
+    if (s->rows == NULL)
+        sum = s->of(s->data + (size_t)begin * s->size, end - begin);
+    else
+        for (int64_t i = begin; i < end; i++)
+            sum += s->of(s->rows->at[i], s->rows->width);
+    s->sums[begin / s->grain] = sum;
+}
+
+static weft_status run(squares *s, int64_t count, double *sum)
+{
+    int64_t pieces = (count + s->grain - 1) / s->grain;
+    s->sums = wfi_calloc((size_t)pieces + 1, sizeof(double));
+    if (s->sums == NULL)
+        return WEFT_ERR_MEMORY;
+    wfi_parallel(count, s->grain, piece, s);
+    double total = 0;
+    for (int64_t i = 0; i < pieces; i++)
+        total += s->sums[i];
+    free(s->sums);
+    *sum = total;
+    return WEFT_OK;
+}
+
+weft_status wfi_squares(const weft_tensor *x, double *sum)
+{
+    weft_status status = WFI_CHECK_FLOATS(x);
+    if (status != WEFT_OK)
+        return status;
+    squares s = {.of = WFI_BY_FLOAT(x->dtype, squares_f32, squares_f64),
+                 .data = wfi_tensor_address(x),
+                 .size = weft_dtype_size(x->dtype),
+                 .grain = WFI_GRAIN};
+    return run(&s, x->numel, sum);
+}
+
+weft_status wfi_squares_of_rows(const wfi_gradient_rows *x, double *sum)
+{
+    squares s = {.of = WFI_BY_FLOAT(x->dtype, squares_f32, squares_f64),
+                 .rows = x,
+                 .grain = x->width > 0 ? 1 + WFI_GRAIN / x->width : WFI_GRAIN};
+    return run(&s, x->count, sum);
+}

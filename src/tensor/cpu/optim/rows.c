@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rows.c - sparse gradients, added up by row: places are sorted by their rows, and only rows that stand several times are copied. */
+#include "tensor/check.h"
+#include "tensor/parallel.h"
+#include "tensor/cpu/optim/optim.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DIGIT_BITS 11
+#define DIGITS ((size_t)1 << DIGIT_BITS)
+
+static bool is_ascending(const int64_t *rows, int64_t count)
+{
+    for (int64_t i = 1; i < count; i++)
+        if (rows[i - 1] >= rows[i])
+            return false;
+    return true;
+}
+
+static int64_t place_outside(const int64_t *rows, int64_t count, int64_t row_count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (rows[i] < 0 || rows[i] >= row_count)
+            return i;
+    return -1;
+}
+
+/* One pass of a radix sort, which keeps the order of equal ones: by the digit that begins at bit `shift`. */
+static void sort_by_digit(const int64_t *rows, int64_t count, int shift, const int64_t *places, int64_t *sorted)
+{
+    int64_t begin[DIGITS] = {0}, sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        begin[(size_t)(rows[i] >> shift) % DIGITS]++;
+    for (size_t d = 0; d < DIGITS; d++) {
+        int64_t here = begin[d];
+        begin[d] = sum;
+        sum += here;
+    }
+    for (int64_t i = 0; i < count; i++)
+        sorted[begin[(size_t)(rows[places[i]] >> shift) % DIGITS]++] = places[i];
+}
+
+/* The places 0 .. count - 1 in the order of their rows, and of themselves where these are equal. NULL: memory is out. */
+static int64_t *places_by_row(const int64_t *rows, int64_t count)
+{
+    int64_t highest = 0, *places = wfi_calloc((size_t)count, sizeof(int64_t)),
+            *spare = wfi_calloc((size_t)count, sizeof(int64_t));
+    for (int64_t i = 0; places != NULL && spare != NULL && i < count; i++) {
+        places[i] = i;
+        highest = rows[i] > highest ? rows[i] : highest;
+    }
+    for (int shift = 0; places != NULL && spare != NULL && shift < 63 && highest >> shift != 0; shift += DIGIT_BITS) {
+        sort_by_digit(rows, count, shift, places, spare);
+        int64_t *other = places;
+        places = spare;
+        spare = other;
+    }
+    if (spare == NULL) {
+        free(places);
+        return NULL;
+    }
+    free(spare);
+    return places;
+}
+
+/* A row's values stand at places[first[i]] to places[first[i + 1] - 1]; at[i], where it is no value itself, receives their sum. */
+typedef struct adding {
+    wfi_gradient_rows *rows;
+    const int64_t *places, *first;
+} adding;
+
+#define ADD(name, T)                                                                                                   \
+    static void name(void *arg, int64_t begin, int64_t end)                                                            \
+    {                                                                                                                  \
+        const adding *a = arg;                                                                                         \
+        int64_t width = a->rows->width;                                                                                \
+        const T *values = wfi_tensor_address(a->rows->values);                                                         \
+        for (int64_t row = begin; row < end; row++) {                                                                  \
+            int64_t from = a->first[row], to = a->first[row + 1];                                                      \
+            T *restrict sum = (T *)a->rows->at[row];                                                                   \
+            if (to - from > 1)                                                                                         \
+                memcpy(sum, values + a->places[from] * width, (size_t)width * sizeof(T));                              \
+            for (int64_t k = from + 1; k < to; k++) {                                                                  \
+                const T *restrict one = values + a->places[k] * width;                                                 \
+                for (int64_t i = 0; i < width; i++)                                                                    \
+                    sum[i] += one[i];                                                                                  \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+ADD(add_f32, float)
+ADD(add_f64, double)
+
+/* Finds the different rows, the first place of each, and how many stand several times. */
+static int64_t find_rows(wfi_gradient_rows *out, const int64_t *rows, int64_t count, const int64_t *places,
+                         int64_t *first)
+{
+    int64_t several = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row = rows[places[i]];
+        if (i > 0 && row == out->rows[out->count - 1]) {
+            several += i - first[out->count - 1] == 1;
+            continue;
+        }
+        first[out->count] = i;
+        out->rows[out->count++] = row;
+    }
+    first[out->count] = count;
+    return several;
+}
+
+static weft_status add_up(wfi_gradient_rows *out, const int64_t *rows, int64_t count)
+{
+    size_t row_bytes = (size_t)out->width * weft_dtype_size(out->dtype), used = 0;
+    const char *values = wfi_tensor_address(out->values);
+    int64_t *first = wfi_calloc((size_t)count + 1, sizeof(int64_t)), *places = places_by_row(rows, count);
+    weft_status status = first == NULL || places == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (status == WEFT_OK) {
+        size_t bytes = (size_t)find_rows(out, rows, count, places, first) * row_bytes;
+        out->sums = malloc(bytes > 0 ? bytes : 1);
+        status = out->sums == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    }
+    for (int64_t i = 0; status == WEFT_OK && i < out->count; i++) {
+        bool is_sum = first[i + 1] - first[i] > 1;
+        out->at[i] = is_sum ? (char *)out->sums + used : values + (size_t)places[first[i]] * row_bytes;
+        used += is_sum ? row_bytes : 0;
+    }
+    if (status == WEFT_OK && out->width > 0) {
+        adding a = {out, places, first};
+        wfi_parallel(out->count, 1 + WFI_GRAIN / out->width, WFI_BY_FLOAT(out->dtype, add_f32, add_f64), &a);
+    }
+    free(first);
+    free(places);
+    return status;
+}
+
+static weft_status check(const weft_tensor *values, const weft_tensor *rows)
+{
+    if (!wfi_dtype_is_float(values->dtype) || rows->dtype != WEFT_INT64)
+        return WEFT_ERR_TYPE;
+    if (rows->shape.ndim != 1 || values->shape.ndim < 1 || values->shape.dims[0] != rows->numel)
+        return WEFT_ERR_SHAPE;
+    if (wfi_tensor_kind(values) == WFI_MEMORY_CUDA || wfi_tensor_kind(rows) == WFI_MEMORY_CUDA)
+        return WEFT_ERR_UNSUPPORTED;
+    return WEFT_OK;
+}
+
+static weft_status fill(wfi_gradient_rows *out, int64_t row_count, int64_t *bad)
+{
+    int64_t count = out->ids->numel;
+    const int64_t *rows = wfi_tensor_address(out->ids);
+    const char *values = wfi_tensor_address(out->values);
+    int64_t outside = place_outside(rows, count, row_count);
+    if (outside >= 0) {
+        *bad = outside;
+        return WEFT_ERR_INVALID;
+    }
+    out->rows = wfi_calloc((size_t)count + 1, sizeof(int64_t));
+    out->at = wfi_calloc((size_t)count + 1, sizeof(void *));
+    if (out->rows == NULL || out->at == NULL)
+        return WEFT_ERR_MEMORY;
+    if (!is_ascending(rows, count))
+        return add_up(out, rows, count);
+    for (int64_t i = 0; i < count; i++) {
+        out->rows[i] = rows[i];
+        out->at[i] = values + (size_t)(i * out->width) * weft_dtype_size(out->dtype);
+    }
+    out->count = count;
+    return WEFT_OK;
+}
+
+weft_status wfi_gradient_rows_init(wfi_gradient_rows *out, weft_tensor *values, weft_tensor *rows, int64_t row_count,
+                                   int64_t *bad)
+{
+    weft_status status = check(values, rows);
+    if (status != WEFT_OK)
+        return status;
+    wfi_gradient_rows made = {.width = 1, .dtype = values->dtype};
+    for (int d = 1; d < values->shape.ndim; d++)
+        made.width *= values->shape.dims[d];
+    made.values = weft_tensor_contiguous(values);
+    made.ids = weft_tensor_contiguous(rows);
+    status = made.values == NULL || made.ids == NULL ? WEFT_ERR_MEMORY : fill(&made, row_count, bad);
+    if (status == WEFT_OK)
+        *out = made;
+    else
+        wfi_gradient_rows_fini(&made);
+    return status;
+}
+
+void wfi_gradient_rows_fini(wfi_gradient_rows *rows)
+{
+    free(rows->rows);
+    free(rows->at);
+    free(rows->sums);
+    weft_tensor_unref(rows->values);
+    weft_tensor_unref(rows->ids);
+    *rows = (wfi_gradient_rows){0};
+}

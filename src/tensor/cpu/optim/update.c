@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* update.c - see update.h. Pieces of a parameter, or of the rows of a gradient, are shared among threads. */
+#include "tensor/check.h"
+#include "tensor/parallel.h"
+#include "tensor/cpu/optim/update.h"
+
+typedef struct update_run {
+    const wfi_update *update;
+    wfi_span_fn run;
+    const void *numbers;
+    size_t size; /* bytes of an element */
+} update_run;
+
+/* `count` elements from element `begin` of the parameter on; but for the gradient's. */
+static wfi_span span_at(const update_run *r, int64_t begin, int64_t count)
+{
+    const wfi_update *u = r->update;
+    size_t offset = (size_t)begin * r->size;
+    wfi_span span = {.from = (const char *)wfi_tensor_address(u->from) + offset,
+                     .to = (char *)wfi_tensor_address(u->to) + offset,
+                     .count = count};
+    for (int k = 0; k < WFI_STEP_SLOTS; k++)
+        span.slots[k] = u->slots[k] == NULL ? NULL : (char *)wfi_tensor_address(u->slots[k]) + offset;
+    return span;
+}
+
+static void run_piece(void *arg, int64_t begin, int64_t end)
+{
+    const update_run *r = arg;
+    wfi_span span = span_at(r, begin, end - begin);
+    span.gradient = (const char *)wfi_tensor_address(r->update->gradient) + (size_t)begin * r->size;
+    r->run(r->numbers, &span);
+}
+
+static void run_rows(void *arg, int64_t begin, int64_t end)
+{
+    const update_run *r = arg;
+    const wfi_gradient_rows *rows = r->update->rows;
+    for (int64_t i = begin; i < end; i++) {
+        wfi_span span = span_at(r, rows->rows[i] * rows->width, rows->width);
+        span.gradient = rows->at[i];
+        r->run(r->numbers, &span);
+    }
+}
+
+static weft_status check(const wfi_update *u, int slots)
+{
+    const weft_tensor *p = u->from;
+    weft_status status = WFI_CHECK_FLOATS(p, u->to, u->gradient, u->slots[0], u->slots[1], u->slots[2]);
+    if (status != WEFT_OK)
+        return status;
+    if (u->step < 1 || (u->gradient == NULL) == (u->rows == NULL) || (u->rows != NULL && u->to != u->from))
+        return WEFT_ERR_INVALID;
+    bool fits = weft_tensor_same_shape(p, u->to) && (u->gradient == NULL || weft_tensor_same_shape(p, u->gradient));
+    for (int k = 0; k < slots; k++) {
+        if (u->slots[k] == NULL)
+            return WEFT_ERR_INVALID;
+        fits = fits && weft_tensor_same_shape(p, u->slots[k]);
+    }
+    if (!fits || (u->rows != NULL && u->rows->dtype != p->dtype))
+        return fits ? WEFT_ERR_TYPE : WEFT_ERR_SHAPE;
+    return WEFT_OK;
+}
+
+weft_status wfi_update_run(const wfi_update *update, int slots, wfi_span_fn f32, wfi_span_fn f64, const void *numbers)
+{
+    weft_status status = check(update, slots);
+    if (status != WEFT_OK)
+        return status;
+    weft_dtype dtype = update->from->dtype;
+    update_run r = {update, WFI_BY_FLOAT(dtype, f32, f64), numbers, weft_dtype_size(dtype)};
+    const wfi_gradient_rows *rows = update->rows;
+    if (rows == NULL)
+        wfi_parallel(update->from->numel, WFI_GRAIN, run_piece, &r);
+    else if (rows->width > 0)
+        wfi_parallel(rows->count, 1 + WFI_GRAIN / rows->width, run_rows, &r);
+    return WEFT_OK;
+}

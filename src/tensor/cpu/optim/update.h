@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* update.h - how a step runs: its arithmetic, written for consecutive elements, over a whole parameter or over some of its rows. */
+#ifndef WFI_UPDATE_H
+#define WFI_UPDATE_H
+
+#include "tensor/cpu/optim/optim.h"
+
+/* Consecutive elements. `from` may be `to`. */
+typedef struct wfi_span {
+    const void *from, *gradient;
+    void *to, *slots[WFI_STEP_SLOTS];
+    int64_t count;
+} wfi_span;
+typedef void (*wfi_span_fn)(const void *numbers, const wfi_span *span);
+
+/*
+ * Runs one of the two functions over all that the update is about, on several threads. `slots`: how many it uses. WEFT_ERR_TYPE,
+ * _SHAPE, _UNSUPPORTED, _INVALID; then nothing was run.
+ */
+weft_status wfi_update_run(const wfi_update *update, int slots, wfi_span_fn f32, wfi_span_fn f64, const void *numbers);
+
+/* Before a loop over a span: element i of what it writes depends on elements i alone, also where `to` is `from`. */
+#if defined(__clang__)
+#define WFI_ELEMENTWISE _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define WFI_ELEMENTWISE _Pragma("GCC ivdep")
+#endif
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_optim_cases.c - values and states against those of PyTorch's optimizers, of all kinds, dense and sparse: tests/data/optim_cases.txt,
+ * see tests/oracle/optim_oracle.py.
+ */
+#include <weft/weft.h>
+
+#include "oracle/formula.h"
+#include "unit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS 20
+#define PARAMETERS 2
+#define SPARSE_ROWS 11
+#define LINE_MAX_BYTES 65536
+
+typedef struct optim_case {
+    char title[LINE_MAX_BYTES]; /* its first line */
+    weft_optimizer_spec spec;
+    bool sparse;
+    weft_dtype dtype;
+    double tolerance;
+} optim_case;
+
+static const struct {
+    const char *name;
+    weft_optimizer_kind kind;
+} kinds[] = {{"sgd", WEFT_OPTIMIZER_SGD},
+             {"adam", WEFT_OPTIMIZER_ADAM},
+             {"adamw", WEFT_OPTIMIZER_ADAMW},
+             {"adagrad", WEFT_OPTIMIZER_ADAGRAD}};
+
+static const struct {
+    const char *name;
+    size_t number[4], flag[4]; /* where each kind's options have it; 0: nowhere, as `kind` stands there */
+} options[] = {
+#define SGD(field) offsetof(weft_optimizer_spec, sgd.field)
+#define ADAM(field) offsetof(weft_optimizer_spec, adam.field)
+#define ADAGRAD(field) offsetof(weft_optimizer_spec, adagrad.field)
+#define ALL(field)                                                                                                     \
+    {                                                                                                                  \
+        SGD(field), ADAM(field), ADAM(field), ADAGRAD(field)                                                           \
+    }
+    {"lr", ALL(lr), {0}},
+    {"max_norm", ALL(max_norm), {0}},
+    {"weight_decay", ALL(weight_decay), {0}},
+    {"maximize", {0}, ALL(maximize)},
+    {"momentum", {SGD(momentum)}, {0}},
+    {"dampening", {SGD(dampening)}, {0}},
+    {"beta1", {0, ADAM(beta1), ADAM(beta1)}, {0}},
+    {"beta2", {0, ADAM(beta2), ADAM(beta2)}, {0}},
+    {"eps", {0, ADAM(eps), ADAM(eps), ADAGRAD(eps)}, {0}},
+    {"amsgrad", {0}, {0, ADAM(amsgrad), ADAM(amsgrad)}},
+    {"lr_decay", {0, 0, 0, ADAGRAD(lr_decay)}, {0}},
+    {"initial_accumulator_value", {0, 0, 0, ADAGRAD(initial_accumulator_value)}, {0}},
+};
+
+static void set_option(weft_optimizer_spec *spec, const char *name, double value)
+{
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        if (strcmp(options[i].name, name) != 0)
+            continue;
+        size_t number = options[i].number[spec->kind], flag = options[i].flag[spec->kind];
+        assert_true(number != 0 || flag != 0);
+        if (number != 0)
+            *(double *)((char *)spec + number) = value;
+        else
+            *(bool *)((char *)spec + flag) = value != 0;
+        return;
+    }
+    fail_msg("option %s", name);
+}
+
+static bool read_case(FILE *file, optim_case *c)
+{
+    char line[LINE_MAX_BYTES], *rest, *value;
+    if (fgets(c->title, sizeof(c->title), file) == NULL)
+        return false;
+    memcpy(line, c->title, sizeof(line));
+    const char *word = strtok_r(line, " \n", &rest);
+    memset(&c->spec, 0, sizeof(c->spec));
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strcmp(kinds[i].name, word) == 0)
+            c->spec.kind = kinds[i].kind;
+    for (char *name = strtok_r(NULL, " \n", &rest); name != NULL; name = strtok_r(NULL, " \n", &rest)) {
+        value = strchr(name, '=');
+        assert_non_null(value);
+        *value++ = '\0';
+        if (strcmp(name, "sparse") == 0)
+            c->sparse = atoi(value) != 0;
+        else
+            set_option(&c->spec, name, strtod(value, NULL));
+    }
+    return true;
+}
+
+static double next_number(FILE *file)
+{
+    char word[64];
+    assert_int_equal(fscanf(file, "%63s", word), 1);
+    return strtod(word, NULL);
+}
+
+static void assert_numbers(FILE *file, const optim_case *c, const weft_tensor *tensor, const char *what)
+{
+    for (int64_t i = 0; i < weft_tensor_numel(tensor); i++) {
+        double wanted = next_number(file), got = weft_tensor_get_f64(tensor, i);
+        if (!(fabs(got - wanted) <= c->tolerance * (1 + fabs(wanted))))
+            fail_msg("%s[%d]: %.17g, wanted %.17g; %s", what, (int)i, got, wanted, c->title);
+    }
+}
+
+/* The third line: every tensor of the state, whatever the order, and no other. */
+static void assert_state(FILE *file, const optim_case *c, const weft_optimizer *optimizer)
+{
+    size_t count = weft_optimizer_state_count(optimizer), seen = 0;
+    unsigned k;
+    char name[32];
+    while (fscanf(file, "%*[ ]") != EOF) {
+        int next = fgetc(file);
+        if (next == '\n')
+            break;
+        ungetc(next, file);
+        int64_t elements;
+        assert_int_equal(fscanf(file, "%u %31s", &k, name), 2);
+        elements = (int64_t)next_number(file);
+        for (size_t i = 0; i < count; i++) {
+            weft_optimizer_state state;
+            assert_int_equal(weft_optimizer_state_at(optimizer, i, &state), WEFT_OK);
+            if (state.parameter == k && strcmp(state.name, name) == 0) {
+                assert_int_equal(weft_tensor_numel(state.tensor), elements);
+                assert_numbers(file, c, state.tensor, name);
+                seen++;
+            }
+            weft_tensor_unref(state.tensor);
+        }
+    }
+    if (seen != count)
+        fail_msg("%zu of %zu tensors of the state are PyTorch's; %s", seen, count, c->title);
+}
+
+static weft_gradient make_gradient(const optim_case *c, const weft_tensor *p, int step, int k)
+{
+    weft_gradient g = {0};
+    if ((step + k) % 5 == 3)
+        return g;
+    weft_shape shape = weft_tensor_shape(p);
+    if (c->sparse) {
+        g.rows = weft_tensor_empty(WEFT_SHAPE(SPARSE_ROWS), WEFT_INT64);
+        formula_fill_below(g.rows, (uint64_t)(1000 + 2 * step + k), shape.dims[0]);
+        shape.dims[0] = SPARSE_ROWS;
+    }
+    g.values = weft_tensor_empty(shape, c->dtype);
+    formula_fill(g.values, (uint64_t)(100 + 2 * step + k), step > 4 ? 0.1 : 1, 0);
+    return g;
+}
+
+static void step_once(const optim_case *c, weft_optimizer *optimizer, weft_tensor *const *p, int step)
+{
+    weft_gradient g[PARAMETERS];
+    for (int k = 0; k < PARAMETERS; k++)
+        g[k] = make_gradient(c, p[k], step, k);
+    assert_int_equal(weft_optimizer_apply(optimizer, (weft_gradients){g, PARAMETERS}), WEFT_OK);
+    for (int k = 0; k < PARAMETERS; k++) {
+        weft_tensor_unref(g[k].values);
+        weft_tensor_unref(g[k].rows);
+    }
+}
+
+static void run_case(FILE *file, const optim_case *c)
+{
+    const weft_shape shapes[2][PARAMETERS] = {{WEFT_SHAPE(7), WEFT_SHAPE(2, 3)}, {WEFT_SHAPE(9, 4), WEFT_SHAPE(6)}};
+    weft_tensor *p[PARAMETERS];
+    weft_error *error = NULL;
+    for (int k = 0; k < PARAMETERS; k++)
+        p[k] = formula_tensor(shapes[c->sparse][k], c->dtype, 1 + (uint64_t)k);
+    weft_optimizer *optimizer = weft_optimizer_create((weft_tensors){p, PARAMETERS}, &c->spec, &error);
+    if (optimizer == NULL)
+        fail_msg("%s: %s", weft_error_message(error), c->title);
+    double lr = weft_optimizer_lr(optimizer);
+    for (int step = 0; step < STEPS; step++) {
+        step_once(c, optimizer, p, step);
+        if (step == 10)
+            assert_int_equal(weft_optimizer_set_lr(optimizer, lr / 2), WEFT_OK);
+        for (int k = 0; k < PARAMETERS && (step < 2 || step == STEPS - 1); k++)
+            assert_numbers(file, c, p[k], "parameter");
+    }
+    assert_int_equal(fgetc(file), '\n');
+    assert_state(file, c, optimizer);
+    for (int k = 0; k < PARAMETERS; k++)
+        weft_tensor_unref(p[k]);
+    weft_optimizer_unref(optimizer);
+}
+
+static void run_all(weft_dtype dtype, double tolerance)
+{
+    static optim_case c;
+    int count = 0;
+    FILE *file = fopen(WEFT_TEST_DATA "/optim_cases.txt", "r");
+    assert_non_null(file);
+    c.dtype = dtype;
+    c.tolerance = tolerance;
+    for (; read_case(file, &c); count++)
+        run_case(file, &c);
+    fclose(file);
+    assert_int_equal(count, 47);
+}
+
+static void optimizers_match_pytorch_in_float64(void **state)
+{
+    run_all(WEFT_FLOAT64, 1e-13);
+}
+
+static void optimizers_match_pytorch_in_float32(void **state)
+{
+    run_all(WEFT_FLOAT32, 4e-6);
+}
+
+UNIT_MAIN(optimizers_match_pytorch_in_float64, optimizers_match_pytorch_in_float32)
