@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* adagrad.c - one step of Adagrad, as PyTorch defines it, in one pass over memory. */
+#include "tensor/clones.h"
 #include "tensor/cpu/optim/update.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@ typedef struct numbers {
 } numbers;
 
 #define ADAGRAD(name, T, ROOT)                                                                                         \
-    static void name(const void *arg, const wfi_span *span)                                                            \
+    WFI_CLONES static void name(const void *arg, const wfi_span *span)                                                 \
     {                                                                                                                  \
         const numbers *n = arg;                                                                                        \
         const T *p = span->from, *restrict g = span->gradient;                                                         \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* norm.c - sums of squares in float64: by pieces whose bounds do not depend on the threads, and the pieces in order. */
 #include "tensor/check.h"
+#include "tensor/clones.h"
 #include "tensor/parallel.h"
 #include "tensor/cpu/optim/optim.h"
 
@@ -12,7 +13,7 @@
     16 /* partial sums of a span: what the compiler needs to use vectors, without changing the order of additions */
 
 #define SQUARES(name, T)                                                                                               \
-    static double name(const void *data, int64_t count)                                                                \
+    WFI_CLONES static double name(const void *data, int64_t count)                                                     \
     {                                                                                                                  \
         const T *x = data;                                                                                             \
         double lanes[LANES] = {0}, sum = 0;                                                                            \

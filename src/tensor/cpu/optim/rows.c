@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rows.c - sparse gradients, added up by row: places are sorted by their rows, and only rows that stand several times are copied. */
 #include "tensor/check.h"
+#include "tensor/clones.h"
 #include "tensor/parallel.h"
 #include "tensor/cpu/optim/optim.h"
 
@@ -73,7 +74,7 @@ typedef struct adding {
 } adding;
 
 #define ADD(name, T)                                                                                                   \
-    static void name(void *arg, int64_t begin, int64_t end)                                                            \
+    WFI_CLONES static void name(void *arg, int64_t begin, int64_t end)                                                 \
     {                                                                                                                  \
         const adding *a = arg;                                                                                         \
         int64_t width = a->rows->width;                                                                                \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sgd.c - one step of stochastic gradient descent, as PyTorch defines it, in one pass over memory. */
+#include "tensor/clones.h"
 #include "tensor/cpu/optim/update.h"
 
 typedef struct numbers {
@@ -10,7 +11,7 @@ typedef struct numbers {
 } numbers;
 
 #define SGD(plain, first, later, T)                                                                                    \
-    static void plain(const void *arg, const wfi_span *span)                                                           \
+    WFI_CLONES static void plain(const void *arg, const wfi_span *span)                                                \
     {                                                                                                                  \
         const numbers *n = arg;                                                                                        \
         const T *p = span->from, *restrict g = span->gradient;                                                         \
@@ -19,7 +20,7 @@ typedef struct numbers {
         for (int64_t i = 0; i < span->count; i++)                                                                      \
             to[i] = p[i] - lr * (factor * g[i] + decay * p[i]);                                                        \
     }                                                                                                                  \
-    static void first(const void *arg, const wfi_span *span)                                                           \
+    WFI_CLONES static void first(const void *arg, const wfi_span *span)                                                \
     {                                                                                                                  \
         const numbers *n = arg;                                                                                        \
         const T *p = span->from, *restrict g = span->gradient;                                                         \
@@ -32,7 +33,7 @@ typedef struct numbers {
             to[i] = p[i] - lr * (direct * d + ahead * d);                                                              \
         }                                                                                                              \
     }                                                                                                                  \
-    static void later(const void *arg, const wfi_span *span)                                                           \
+    WFI_CLONES static void later(const void *arg, const wfi_span *span)                                                \
     {                                                                                                                  \
         const numbers *n = arg;                                                                                        \
         const T *p = span->from, *restrict g = span->gradient;                                                         \

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_optim_groups.c - groups of parameters, each with its options, step as optimizers of their own; specs, and what is wrong with them. */
+#include <weft/weft.h>
+
+#include "oracle/formula.h"
+#include "unit.h"
+
+#include <math.h>
+#include <string.h>
+
+#define PARAMETERS 3 /* of which the first group has two */
+
+static const weft_optimizer_spec specs[][2] = {
+    {{.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1}},
+     {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.01}}},
+    {{.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 0.1}},
+     {.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 0.2, .weight_decay = 0.1, .amsgrad = true, .maximize = true}}},
+    {{.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.weight_decay = 0.5}},
+     {.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.beta1 = 0.5, .eps = 0.1}}},
+    {{.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr = 0.1}},
+     {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr_decay = 0.5, .initial_accumulator_value = 2}}},
+};
+#define SPECS (sizeof(specs) / sizeof(specs[0]))
+
+static void make_tensors(weft_tensor **p, uint64_t key)
+{
+    for (int k = 0; k < PARAMETERS; k++)
+        p[k] = formula_tensor(WEFT_SHAPE(3 + k), WEFT_FLOAT32, key + (uint64_t)k);
+}
+
+static void drop_tensors(weft_tensor **p)
+{
+    for (int k = 0; k < PARAMETERS; k++)
+        weft_tensor_unref(p[k]);
+}
+
+static void apply(weft_optimizer *optimizer, weft_tensor *const *gradients, size_t count)
+{
+    weft_gradient lent[PARAMETERS] = {{0}};
+    for (size_t k = 0; k < count; k++)
+        lent[k].values = gradients[k];
+    assert_int_equal(weft_optimizer_apply(optimizer, (weft_gradients){lent, count}), WEFT_OK);
+}
+
+static void groups_step_as_optimizers_of_their_own(void **state)
+{
+    for (size_t s = 0; s < SPECS; s++) {
+        weft_tensor *p[PARAMETERS], *q[PARAMETERS], *g[PARAMETERS];
+        make_tensors(p, 1);
+        make_tensors(q, 1);
+        weft_optimizer *joined = weft_optimizer_create((weft_tensors){p, 2}, &specs[s][0], NULL);
+        assert_int_equal(weft_optimizer_add_group(joined, (weft_tensors){p + 2, 1}, &specs[s][1], NULL), WEFT_OK);
+        weft_optimizer *first = weft_optimizer_create((weft_tensors){q, 2}, &specs[s][0], NULL);
+        weft_optimizer *second = weft_optimizer_create((weft_tensors){q + 2, 1}, &specs[s][1], NULL);
+        for (uint64_t step = 0; step < 6; step++) {
+            make_tensors(g, 10 + 3 * step);
+            apply(joined, g, 3);
+            apply(first, g, 2);
+            apply(second, g + 2, 1);
+            drop_tensors(g);
+            if (step == 2) {
+                assert_int_equal(weft_optimizer_set_group_lr(joined, 1, 0.5), WEFT_OK);
+                assert_int_equal(weft_optimizer_set_lr(second, 0.5), WEFT_OK);
+            }
+        }
+        for (int k = 0; k < PARAMETERS; k++)
+            assert_memory_equal(weft_tensor_data(p[k]), weft_tensor_data(q[k]), weft_tensor_nbytes(p[k]));
+        assert_int_equal(weft_optimizer_state_count(joined),
+                         weft_optimizer_state_count(first) + weft_optimizer_state_count(second));
+        weft_optimizer_unref(joined);
+        weft_optimizer_unref(first);
+        weft_optimizer_unref(second);
+        drop_tensors(p);
+        drop_tensors(q);
+    }
+}
+
+static void groups_tell_their_parameters_rates_and_specs(void **state)
+{
+    weft_tensor *p[PARAMETERS];
+    weft_optimizer_spec spec;
+    make_tensors(p, 1);
+    weft_optimizer *adamw = weft_optimizer_create((weft_tensors){p, 2}, &specs[2][0], NULL);
+    assert_int_equal(weft_optimizer_add_group(adamw, (weft_tensors){p + 2, 1}, &specs[2][1], NULL), WEFT_OK);
+    assert_int_equal(weft_optimizer_group_count(adamw), 2);
+    assert_int_equal(weft_optimizer_parameters(adamw).count, 3);
+    assert_int_equal(weft_optimizer_group_parameters(adamw, 0).count, 2);
+    weft_tensors of_second = weft_optimizer_group_parameters(adamw, 1);
+    assert_int_equal(of_second.count, 1);
+    assert_ptr_equal(of_second.items[0], p[2]);
+    assert_int_equal(weft_optimizer_group_parameters(adamw, 2).count, 0);
+    assert_int_equal(weft_optimizer_set_group_lr(adamw, 1, 0.25), WEFT_OK);
+    assert_true(weft_optimizer_lr(adamw) == 1e-3 && weft_optimizer_group_lr(adamw, 1) == 0.25);
+    assert_int_equal(weft_optimizer_get_spec(adamw, 1, &spec), WEFT_OK);
+    assert_int_equal(spec.kind, WEFT_OPTIMIZER_ADAMW);
+    assert_true(spec.adam.lr == 0.25 && spec.adam.beta1 == 0.5 && spec.adam.beta2 == 0.999 && spec.adam.eps == 0.1);
+    assert_int_equal(weft_optimizer_set_lr(adamw, 0.125), WEFT_OK); /* all groups' */
+    assert_true(weft_optimizer_group_lr(adamw, 0) == 0.125 && weft_optimizer_group_lr(adamw, 1) == 0.125);
+    assert_int_equal(weft_optimizer_get_spec(adamw, 2, &spec), WEFT_ERR_INVALID);
+    assert_int_equal(weft_optimizer_set_group_lr(adamw, 2, 1), WEFT_ERR_INVALID);
+    assert_int_equal(weft_optimizer_set_group_lr(adamw, 0, NAN), WEFT_ERR_INVALID);
+    assert_true(weft_optimizer_group_lr(adamw, 2) == 0);
+    weft_optimizer_unref(adamw);
+    drop_tensors(p);
+}
+
+static void refuse_group(weft_optimizer *optimizer, weft_tensor *const *p, size_t count, weft_optimizer_spec spec,
+                         weft_status code, const char *text)
+{
+    weft_error *error = NULL;
+    assert_int_equal(weft_optimizer_add_group(optimizer, (weft_tensors){p, count}, &spec, &error), code);
+    assert_string_equal(weft_error_message(error), text);
+    weft_error_unref(error);
+}
+
+static void groups_that_do_not_fit_are_refused(void **state)
+{
+    const char *whole = "update, average, max_norm and pin_timeout_ms of a group must be the first group's";
+    weft_tensor *p[PARAMETERS], *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT64);
+    make_tensors(p, 1);
+    weft_optimizer *sgd = weft_optimizer_create((weft_tensors){p, 2}, &specs[0][0], NULL);
+    refuse_group(sgd, p + 2, 1, specs[1][0], WEFT_ERR_INVALID, "a group of Adam in an optimizer of kind SGD");
+    refuse_group(sgd, p + 1, 2, specs[0][0], WEFT_ERR_INVALID, "a parameter of 4 elements stands twice");
+    refuse_group(sgd, (weft_tensor *[]){p[2], p[2]}, 2, specs[0][0], WEFT_ERR_INVALID,
+                 "a parameter of 5 elements stands twice");
+    refuse_group(sgd, &integers, 1, specs[0][0], WEFT_ERR_TYPE,
+                 "parameter 0 is int64; optimizers step float32 and float64");
+    refuse_group(sgd, NULL, 0, specs[0][0], WEFT_ERR_INVALID, "there are no parameters");
+    refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.sgd = {.lr = 1, .average = true}}, WEFT_ERR_INVALID, whole);
+    refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.sgd = {.lr = 1, .max_norm = 1}}, WEFT_ERR_INVALID, whole);
+    refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.sgd = {.lr = 1, .pin_timeout_ms = 1}}, WEFT_ERR_INVALID, whole);
+    assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){p, 2}), WEFT_OK);
+    refuse_group(sgd, p + 2, 1, specs[0][1], WEFT_ERR_STATE, "1 gradients are accumulated: step or zero them first");
+    assert_int_equal(weft_optimizer_add_group(NULL, (weft_tensors){p, 1}, &specs[0][0], NULL), WEFT_ERR_INVALID);
+    assert_int_equal(weft_optimizer_add_group(sgd, (weft_tensors){p, 1}, NULL, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(weft_optimizer_group_count(sgd), 1);
+    assert_int_equal(weft_optimizer_parameters(sgd).count, 2);
+    weft_optimizer_unref(sgd);
+    weft_tensor_unref(integers);
+    drop_tensors(p);
+}
+
+static void specs_that_are_wrong_are_named(void **state)
+{
+    const struct {
+        weft_optimizer_spec spec;
+        weft_status code;
+        const char *text;
+    } wrong[] = {
+        {{.kind = (weft_optimizer_kind)9}, WEFT_ERR_INVALID, "there is no optimizer of kind 9"},
+        {{.kind = WEFT_OPTIMIZER_SGD}, WEFT_ERR_INVALID, "SGD: lr is 0, it must be positive and finite"},
+        {{.sgd = {.lr = 1, .momentum = -1}},
+         WEFT_ERR_INVALID,
+         "SGD: momentum is -1, it must be finite and not negative"},
+        {{.sgd = {.lr = 1, .dampening = INFINITY}}, WEFT_ERR_INVALID, "SGD: dampening is inf, it must be finite"},
+        {{.sgd = {.lr = 1, .nesterov = true}},
+         WEFT_ERR_INVALID,
+         "SGD: momentum is 0, it must be positive with nesterov"},
+        {{.sgd = {.lr = 1, .momentum = 0.5, .dampening = 0.5, .nesterov = true}},
+         WEFT_ERR_INVALID,
+         "SGD: dampening is 0.5, it must be 0 with nesterov"},
+        {{.sgd = {.lr = 1, .max_norm = -2}},
+         WEFT_ERR_INVALID,
+         "SGD: max_norm is -2, it must be finite and not negative"},
+        {{.sgd = {.lr = 1, .pin_timeout_ms = -7}},
+         WEFT_ERR_INVALID,
+         "SGD: pin_timeout_ms is -7, it must be WEFT_FOREVER (-1) or not negative"},
+        {{.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.beta2 = 1}},
+         WEFT_ERR_INVALID,
+         "AdamW: beta2 is 1, it must be between 0 and 1"},
+        {{.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr_decay = -0.5}},
+         WEFT_ERR_INVALID,
+         "Adagrad: lr_decay is -0.5, it must be finite and not negative"},
+        {{.kind = WEFT_OPTIMIZER_ADAGRAD, .update = (weft_update)5}, WEFT_ERR_INVALID, "Adagrad: there is no update 5"},
+    };
+    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        weft_error *error = NULL;
+        assert_null(weft_optimizer_create((weft_tensors){&p, 1}, &wrong[i].spec, &error));
+        assert_int_equal(weft_error_code(error), wrong[i].code);
+        assert_string_equal(weft_error_message(error), wrong[i].text);
+        weft_error_unref(error);
+    }
+    assert_null(weft_optimizer_create((weft_tensors){&p, 1}, NULL, NULL));
+    weft_tensor_unref(p);
+}
+
+UNIT_MAIN(groups_step_as_optimizers_of_their_own, groups_tell_their_parameters_rates_and_specs,
+          groups_that_do_not_fit_are_refused, specs_that_are_wrong_are_named)
