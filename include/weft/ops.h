@@ -116,6 +116,35 @@ WEFT_API weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim);
 WEFT_API weft_tensor *weft_clone(weft_tape *tape, weft_tensor *x);  /* a contiguous copy; the gradient goes on to x */
 WEFT_API weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x); /* the same storage; no gradient goes on to x */
 
+/* ---- Rows of a table: weight [V, D]. Indices are int64; WEFT_ERR_INVALID names one that is not in [0, V). ---- */
+typedef struct weft_embedding_options {
+    bool padding;        /* whether padding_row counts; false */
+    int64_t padding_row; /* a row that gets no gradient; below 0 it counts from the end */
+} weft_embedding_options;
+/* y[.., :] = weight[index[..], :]: index of any shape [...] -> [..., D] */
+WEFT_API weft_tensor *weft_embedding(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
+                                     const weft_embedding_options *options);
+
+typedef enum weft_bag_mode {
+    WEFT_BAG_MEAN = 0,
+    WEFT_BAG_SUM = 1,
+    WEFT_BAG_MAX = 2, /* of each column by itself; the gradient goes to the first of equal ones */
+} weft_bag_mode;
+
+typedef struct weft_embedding_bag_options {
+    weft_bag_mode mode;  /* WEFT_BAG_MEAN */
+    bool padding;        /* whether padding_row counts; false */
+    int64_t padding_row; /* indices of this row count as not there; below 0 it counts from the end */
+} weft_embedding_bag_options;
+/*
+ * The rows of each of B bags reduced to one: [B, D], zeros for an empty bag. Each row of index [B, L] is a bag; or
+ * with `offsets`, int64 [B], bag b has elements offsets[b] to offsets[b + 1] of index [n], and the last all to the
+ * end. offsets[0] is 0, and none is below the one before it or above n; else WEFT_ERR_INVALID names it. NULL: none.
+ * `sample_weights`, of the index's shape and the weight's dtype, multiply the rows of WEFT_BAG_SUM; NULL: 1.
+ */
+WEFT_API weft_tensor *weft_embedding_bag(weft_tape *tape, weft_tensor *weight, weft_tensor *index, weft_tensor *offsets,
+                                         weft_tensor *sample_weights, const weft_embedding_bag_options *options);
+
 /* ---- Reducing ---- */
 WEFT_API weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x);  /* of all elements; a scalar */
 WEFT_API weft_tensor *weft_mean(weft_tape *tape, weft_tensor *x); /* NaN if x has no elements */

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* embedding.c - embedding and embedding_bag: rows of a table picked by their numbers. */
+#include "autograd/autograd.h"
+#include "tensor/cpu/embedding.h"
+
+/* The packed index; NULL: failed. Kept by the tape. */
+static weft_tensor *take_numbers(wfi_op *op, weft_tensor *numbers, const char *name)
+{
+    if (!wfi_op_ok(op))
+        return NULL;
+    if (numbers->dtype != WEFT_INT64) {
+        wfi_op_fail(op, WEFT_ERR_TYPE, "the %s must be int64, not %s", name, weft_dtype_name(numbers->dtype));
+        return NULL;
+    }
+    weft_tensor *packed = weft_tape_take(op->tape, weft_tensor_contiguous(numbers));
+    if (packed == NULL)
+        wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
+    return packed;
+}
+
+static bool check_rows(wfi_op *op, const weft_tensor *index)
+{
+    int64_t rows = op->in[0]->shape.dims[0], outside = wfi_index_outside(index, rows);
+    if (outside >= 0)
+        wfi_op_fail(op, WEFT_ERR_INVALID, "element %lld of the index is %lld, not in [0, %lld)", (long long)outside,
+                    (long long)weft_tensor_get_i64(index, outside), (long long)rows);
+    return wfi_op_ok(op);
+}
+
+static bool check_table(wfi_op *op)
+{
+    if (op->in[0]->shape.ndim != 2)
+        wfi_op_fail(op, WEFT_ERR_SHAPE, "wants a weight [V, D]");
+    return wfi_op_ok(op);
+}
+
+/* The row that is padding, >= 0; -1: none. */
+static int64_t padding_row(wfi_op *op, bool padding, int64_t row)
+{
+    int64_t rows = op->in[0]->shape.dims[0];
+    if (!padding)
+        return -1;
+    if (row < -rows || row >= rows)
+        wfi_op_fail(op, WEFT_ERR_INVALID, "the padding's row %lld is not in [-%lld, %lld)", (long long)row,
+                    (long long)rows, (long long)rows);
+    return row < 0 ? row + rows : row;
+}
+
+/* ---- embedding. saved: index; shapes[0]: the weight's; start: the padding's row ---- */
+
+static weft_status embedding_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    weft_status status = wfi_grad_new(true, node->state->shapes[0], dy->dtype, &dx[0]);
+    return status == WEFT_OK ? wfi_embedding_backward(dy, node->saved[0], node->state->start, dx[0]) : status;
+}
+
+static const wfi_node_type embedding_type = {.name = "embedding", .backward = embedding_backward};
+
+static weft_shape with_width(weft_shape shape, int64_t width)
+{
+    shape.dims[shape.ndim++] = width;
+    return shape;
+}
+
+static void run_embedding(wfi_op *op, weft_tensor *index, const weft_embedding_options *options)
+{
+    weft_tensor *packed = check_table(op) ? take_numbers(op, index, "index") : NULL;
+    if (packed == NULL || !check_rows(op, packed))
+        return;
+    if (packed->shape.ndim == WEFT_MAX_DIMS) {
+        wfi_op_fail(op, WEFT_ERR_SHAPE, "the index has %d dimensions, one too many", packed->shape.ndim);
+        return;
+    }
+    int64_t padding = options == NULL ? -1 : padding_row(op, options->padding, options->padding_row);
+    weft_tensor *y = wfi_op_output(op, with_width(packed->shape, op->in[0]->shape.dims[1]));
+    if (y != NULL)
+        wfi_op_check(op, wfi_embedding(op->in[0], packed, y));
+    wfi_op_save(op, 0, packed);
+    if (op->node != NULL) {
+        op->node->state->shapes[0] = op->in[0]->shape;
+        op->node->state->start = padding;
+    }
+}
+
+weft_tensor *weft_embedding(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
+                            const weft_embedding_options *options)
+{
+    wfi_op op;
+    if (!wfi_op_needs(tape, &embedding_type, weight, "the weight") ||
+        !wfi_op_needs(tape, &embedding_type, index, "the index") ||
+        !wfi_op_begin(&op, tape, &embedding_type, 0, &weight, 1))
+        return NULL;
+    run_embedding(&op, index, options);
+    return wfi_op_end(&op);
+}
+
+/* ---- embedding_bag. saved: as below; shapes[0]: the weight's; dims[0]: mode; start: the padding's row ---- */
+
+enum { INDEX, OFFSETS, SCALE_OR_PICKED, WEIGHT };
+
+static wfi_bags bags_of(const wfi_node *node)
+{
+    wfi_bag_mode mode = (wfi_bag_mode)node->state->dims[0];
+    return (wfi_bags){.index = node->saved[INDEX],
+                      .offsets = node->saved[OFFSETS],
+                      .scale = mode == WFI_BAG_MAX ? NULL : node->saved[SCALE_OR_PICKED],
+                      .mode = mode,
+                      .padding = node->state->start};
+}
+
+static weft_status embedding_bag_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    wfi_bags bags = bags_of(node);
+    weft_status status = wfi_grad_new(node->inputs[0].node != NULL, node->state->shapes[0], dy->dtype, &dx[0]);
+    if (status == WEFT_OK && dx[0] != NULL)
+        status = wfi_bag_backward(dy, &bags, node->saved[SCALE_OR_PICKED], dx[0]);
+    if (status == WEFT_OK && bags.scale != NULL && node->inputs[1].node != NULL) {
+        status = wfi_grad_new(true, bags.scale->shape, dy->dtype, &dx[1]);
+        if (status == WEFT_OK)
+            status = wfi_bag_backward_scale(dy, &bags, node->saved[WEIGHT], dx[1]);
+    }
+    return status;
+}
+
+static const wfi_node_type embedding_bag_type = {.name = "embedding_bag", .backward = embedding_bag_backward};
+
+static void check_bags(wfi_op *op, const wfi_bags *bags)
+{
+    const weft_tensor *index = bags->index, *offsets = bags->offsets;
+    int64_t wrong = -1;
+    if (offsets == NULL && index->shape.ndim != 2)
+        wfi_op_fail(op, WEFT_ERR_SHAPE, "without offsets the index must be [B, L], not of %d dimensions",
+                    index->shape.ndim);
+    else if (offsets != NULL && (index->shape.ndim != 1 || offsets->shape.ndim != 1))
+        wfi_op_fail(op, WEFT_ERR_SHAPE, "with offsets [B] the index must be [n]; they have %d and %d dimensions",
+                    offsets->shape.ndim, index->shape.ndim);
+    else if (bags->scale != NULL && !weft_tensor_same_shape(bags->scale, index))
+        wfi_op_fail(op, WEFT_ERR_SHAPE, "the sample weights must have the index's shape");
+    else if (bags->scale != NULL && bags->mode != WFI_BAG_SUM)
+        wfi_op_fail(op, WEFT_ERR_INVALID, "sample weights are for sums alone");
+    else if (offsets != NULL && offsets->numel == 0 && index->numel > 0)
+        wfi_op_fail(op, WEFT_ERR_INVALID, "there are %lld indices, but no bag", (long long)index->numel);
+    else if ((wrong = wfi_bags_offset_wrong(bags)) == 0)
+        wfi_op_fail(op, WEFT_ERR_INVALID, "offset 0 is %lld, not 0", (long long)weft_tensor_get_i64(offsets, 0));
+    else if (wrong > 0)
+        wfi_op_fail(op, WEFT_ERR_INVALID, "offset %lld is %lld, not in [%lld, %lld]", (long long)wrong,
+                    (long long)weft_tensor_get_i64(offsets, wrong), (long long)weft_tensor_get_i64(offsets, wrong - 1),
+                    (long long)index->numel);
+}
+
+static void save_bags(wfi_op *op, const wfi_bags *bags, weft_tensor *picked)
+{
+    wfi_op_save(op, INDEX, (weft_tensor *)bags->index);
+    wfi_op_save(op, OFFSETS, (weft_tensor *)bags->offsets);
+    wfi_op_save(op, SCALE_OR_PICKED, picked != NULL ? picked : op->in[1]);
+    if (op->node == NULL)
+        return;
+    if (op->node->inputs[1].node != NULL)
+        wfi_op_save(op, WEIGHT, op->in[0]);
+    op->node->state->shapes[0] = op->in[0]->shape;
+    op->node->state->dims[0] = (int)bags->mode;
+    op->node->state->start = bags->padding;
+}
+
+static void run_bags(wfi_op *op, weft_tensor *index, weft_tensor *offsets, const weft_embedding_bag_options *how)
+{
+    static const wfi_bag_mode modes[] = {
+        [WEFT_BAG_MEAN] = WFI_BAG_MEAN, [WEFT_BAG_SUM] = WFI_BAG_SUM, [WEFT_BAG_MAX] = WFI_BAG_MAX};
+    if (!check_table(op))
+        return;
+    if ((unsigned)how->mode > WEFT_BAG_MAX) {
+        wfi_op_fail(op, WEFT_ERR_INVALID, "there is no mode %d", (int)how->mode);
+        return;
+    }
+    wfi_bags bags = {.index = take_numbers(op, index, "index"),
+                     .offsets = offsets == NULL ? NULL : take_numbers(op, offsets, "offsets"),
+                     .scale = op->in[1],
+                     .mode = modes[how->mode],
+                     .padding = padding_row(op, how->padding, how->padding_row)};
+    if (wfi_op_ok(op))
+        check_bags(op, &bags);
+    if (!wfi_op_ok(op) || !check_rows(op, bags.index))
+        return;
+    weft_shape shape = WEFT_SHAPE(wfi_bags_count(&bags), op->in[0]->shape.dims[1]);
+    weft_tensor *picked = NULL, *y = wfi_op_output(op, shape);
+    if (bags.mode == WFI_BAG_MAX && op->node != NULL)
+        picked = wfi_op_extra(op, shape, WEFT_INT64);
+    if (wfi_op_ok(op) && wfi_op_check(op, wfi_bag(op->in[0], &bags, y, picked)))
+        save_bags(op, &bags, picked);
+}
+
+weft_tensor *weft_embedding_bag(weft_tape *tape, weft_tensor *weight, weft_tensor *index, weft_tensor *offsets,
+                                weft_tensor *sample_weights, const weft_embedding_bag_options *options)
+{
+    wfi_op op;
+    weft_embedding_bag_options how = {0};
+    if (options != NULL)
+        how = *options;
+    if (!wfi_op_needs(tape, &embedding_bag_type, weight, "the weight") ||
+        !wfi_op_needs(tape, &embedding_bag_type, index, "the index") ||
+        !wfi_op_begin(&op, tape, &embedding_bag_type, 0, (weft_tensor *[]){weight, sample_weights}, 2))
+        return NULL;
+    run_bags(&op, index, offsets, &how);
+    return wfi_op_end(&op);
+}

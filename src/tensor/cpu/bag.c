@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bag.c - rows of a table summed, averaged or compared in bags, and their gradients. */
+#include "tensor/check.h"
+#include "tensor/copy.h"
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/embedding.h"
+#include "tensor/cpu/row_scatter.h"
+#include "tensor/cpu/row_sum.h"
+#include "tensor/parallel.h"
+
+#include <string.h>
+
+int64_t wfi_bags_count(const wfi_bags *bags)
+{
+    return bags->offsets != NULL ? bags->offsets->numel : bags->index->shape.dims[0];
+}
+
+int64_t wfi_bags_offset_wrong(const wfi_bags *bags)
+{
+    if (bags->offsets == NULL)
+        return -1;
+    const int64_t *offsets = wfi_tensor_address(bags->offsets);
+    int64_t before = 0;
+    for (int64_t b = 0; b < bags->offsets->numel; b++) {
+        if (offsets[b] < before || offsets[b] > bags->index->numel || (b == 0 && offsets[b] != 0))
+            return b;
+        before = offsets[b];
+    }
+    return -1;
+}
+
+/* --- What a loop over bags needs of them. --- */
+
+typedef struct bag_args {
+    const void *table; /* [V, width] */
+    const void *scale; /* [n], or NULL */
+    const int64_t *index, *offsets;
+    int64_t bags, count, length; /* B; n; of a bag where there are no offsets */
+    int64_t width, padding;
+    wfi_bag_mode mode;
+    const void *dy;
+    void *y;         /* or the gradient of the scale */
+    int64_t *picked; /* or NULL */
+} bag_args;
+
+static int64_t bag_begin(const bag_args *args, int64_t bag)
+{
+    if (args->offsets == NULL)
+        return bag * args->length;
+    return bag < args->bags ? args->offsets[bag] : args->count;
+}
+
+static bag_args args_of(const wfi_bags *bags, int64_t width)
+{
+    return (bag_args){.scale = bags->scale == NULL ? NULL : wfi_tensor_address(bags->scale),
+                      .index = wfi_tensor_address(bags->index),
+                      .offsets = bags->offsets == NULL ? NULL : wfi_tensor_address(bags->offsets),
+                      .bags = wfi_bags_count(bags),
+                      .count = bags->index->numel,
+                      .length = bags->offsets == NULL ? bags->index->shape.dims[1] : 0,
+                      .width = width,
+                      .padding = bags->padding,
+                      .mode = bags->mode};
+}
+
+/* Bags for a thread to take at a time. */
+static int64_t grain(const bag_args *args)
+{
+    int64_t work = (1 + args->count / (args->bags > 0 ? args->bags : 1)) * (args->width + 1);
+    return 1 + WFI_GRAIN / work;
+}
+
+static weft_status check_index(const wfi_bags *bags)
+{
+    const weft_tensor *index = bags->index, *offsets = bags->offsets;
+    if (index->dtype != WEFT_INT64 || (offsets != NULL && offsets->dtype != WEFT_INT64))
+        return WEFT_ERR_TYPE;
+    if (wfi_check_plain(index) != WEFT_OK || wfi_check_plain(offsets) != WEFT_OK)
+        return WEFT_ERR_UNSUPPORTED;
+    bool fits = offsets == NULL ? index->shape.ndim == 2 : index->shape.ndim == 1 && offsets->shape.ndim == 1;
+    if (!fits || (bags->scale != NULL && !weft_tensor_same_shape(bags->scale, index)))
+        return WEFT_ERR_SHAPE;
+    if ((unsigned)bags->mode > WFI_BAG_MAX || (bags->scale != NULL && bags->mode != WFI_BAG_SUM))
+        return WEFT_ERR_INVALID;
+    bool placed = wfi_bags_offset_wrong(bags) < 0 && (wfi_bags_count(bags) > 0 || index->numel == 0);
+    return placed ? WEFT_OK : WEFT_ERR_INVALID;
+}
+
+/* `weight` may be its gradient, and `y` that of the result. */
+static weft_status check(const weft_tensor *weight, const wfi_bags *bags, const weft_tensor *y)
+{
+    weft_status status = WFI_CHECK_FLOATS(weight, y, bags->scale);
+    if (status == WEFT_OK)
+        status = check_index(bags);
+    if (status != WEFT_OK)
+        return status;
+    bool fits = weight->shape.ndim == 2 && y->shape.ndim == 2 && y->shape.dims[0] == wfi_bags_count(bags) &&
+                y->shape.dims[1] == weight->shape.dims[1];
+    if (!fits)
+        return WEFT_ERR_SHAPE;
+    return wfi_index_outside(bags->index, weight->shape.dims[0]) < 0 ? WEFT_OK : WEFT_ERR_INVALID;
+}
+
+static weft_status check_picked(const weft_tensor *picked, const weft_tensor *y)
+{
+    if (picked == NULL)
+        return WEFT_OK;
+    if (picked->dtype != WEFT_INT64)
+        return WEFT_ERR_TYPE;
+    return weft_tensor_same_shape(picked, y) ? wfi_check_plain(picked) : WEFT_ERR_SHAPE;
+}
+
+/* --- Forward --- */
+
+#define BAG_LOOPS(tag, T)                                                                                              \
+    static void tag##_sums(void *arg, int64_t begin, int64_t end)                                                      \
+    {                                                                                                                  \
+        const bag_args *args = arg;                                                                                    \
+        wfi_row_sum sum = {.table = args->table, .width = args->width, .skip = args->padding};                         \
+        for (int64_t bag = begin; bag < end; bag++) {                                                                  \
+            int64_t first = bag_begin(args, bag);                                                                      \
+            T *y = (T *)args->y + bag * args->width;                                                                   \
+            sum.rows = args->index + first;                                                                            \
+            sum.factors = args->scale != NULL ? (const T *)args->scale + first : NULL;                                 \
+            sum.count = bag_begin(args, bag + 1) - first;                                                              \
+            sum.beyond = args->count - first - sum.count;                                                              \
+            int64_t used = wfi_row_sum_##tag(&sum, y);                                                                 \
+            for (int64_t d = 0; d < args->width && args->mode == WFI_BAG_MEAN && used > 1; d++)                        \
+                y[d] /= (T)used;                                                                                       \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void tag##_larger(const T *x, int64_t row, bool first, int64_t width, T *y, int64_t *picked)                \
+    {                                                                                                                  \
+        for (int64_t d = 0; d < width; d++) {                                                                          \
+            if (!first && !(x[d] > y[d]))                                                                              \
+                continue;                                                                                              \
+            y[d] = x[d];                                                                                               \
+            if (picked != NULL)                                                                                        \
+                picked[d] = row;                                                                                       \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void tag##_maxima(void *arg, int64_t begin, int64_t end)                                                    \
+    {                                                                                                                  \
+        const bag_args *args = arg;                                                                                    \
+        for (int64_t bag = begin; bag < end; bag++) {                                                                  \
+            T *y = (T *)args->y + bag * args->width;                                                                   \
+            int64_t *picked = args->picked != NULL ? args->picked + bag * args->width : NULL;                          \
+            bool first = true;                                                                                         \
+            for (int64_t i = bag_begin(args, bag); i < bag_begin(args, bag + 1); i++) {                                \
+                int64_t row = args->index[i];                                                                          \
+                if (row == args->padding)                                                                              \
+                    continue;                                                                                          \
+                tag##_larger((const T *)args->table + row * args->width, row, first, args->width, y, picked);          \
+                first = false;                                                                                         \
+            }                                                                                                          \
+            for (int64_t d = 0; d < args->width && first; d++) {                                                       \
+                y[d] = 0;                                                                                              \
+                if (picked != NULL)                                                                                    \
+                    picked[d] = -1;                                                                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+BAG_LOOPS(f32, float)
+BAG_LOOPS(f64, double)
+
+weft_status wfi_bag(const weft_tensor *weight, const wfi_bags *bags, weft_tensor *y, weft_tensor *picked)
+{
+    weft_status status = check(weight, bags, y);
+    if (status == WEFT_OK)
+        status = check_picked(picked, y);
+    if (status != WEFT_OK || y->numel == 0)
+        return status;
+    bag_args args = args_of(bags, weight->shape.dims[1]);
+    args.table = wfi_tensor_address(weight);
+    args.y = wfi_tensor_address(y);
+    args.picked = picked == NULL ? NULL : wfi_tensor_address(picked);
+    wfi_parallel(args.bags, grain(&args),
+                 bags->mode == WFI_BAG_MAX ? WFI_BY_FLOAT(weight->dtype, f32_maxima, f64_maxima)
+                                           : WFI_BY_FLOAT(weight->dtype, f32_sums, f64_sums),
+                 &args);
+    return WEFT_OK;
+}
+
+/* --- Backward: each index has the gradient of its bag, times a factor. --- */
+
+/* How many indices of a bag count. */
+static int64_t bag_used(const bag_args *args, int64_t bag)
+{
+    int64_t end = bag_begin(args, bag + 1), used = 0;
+    for (int64_t i = bag_begin(args, bag); i < end; i++)
+        used += args->index[i] != args->padding;
+    return used;
+}
+
+/* from[n]: the bag of each index; factors[n] (may be NULL): what a mean multiplies its gradient with. */
+#define SPREAD(tag, T)                                                                                                 \
+    static void tag##_spread(const bag_args *args, int64_t *from, T *factors)                                          \
+    {                                                                                                                  \
+        for (int64_t bag = 0; bag < args->bags; bag++) {                                                               \
+            int64_t end = bag_begin(args, bag + 1);                                                                    \
+            T factor = factors != NULL ? (T)1 / (T)bag_used(args, bag) : 1;                                            \
+            for (int64_t i = bag_begin(args, bag); i < end; i++) {                                                     \
+                from[i] = bag;                                                                                         \
+                if (factors != NULL)                                                                                   \
+                    factors[i] = factor;                                                                               \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+SPREAD(f32, float)
+SPREAD(f64, double)
+
+static weft_status backward_sums(const weft_tensor *dy, const wfi_bags *bags, weft_tensor *dweight)
+{
+    bag_args args = args_of(bags, dweight->shape.dims[1]);
+    bool mean = bags->mode == WFI_BAG_MEAN;
+    weft_tensor *from = weft_tensor_empty(WEFT_SHAPE(args.count), WEFT_INT64);
+    weft_tensor *factors = mean ? weft_tensor_empty(WEFT_SHAPE(args.count), dy->dtype) : NULL;
+    weft_status status = WEFT_ERR_MEMORY;
+    if (from != NULL && (!mean || factors != NULL)) {
+        int64_t *source = wfi_tensor_address(from);
+        void *factor = mean ? wfi_tensor_address(factors) : NULL;
+        if (dy->dtype == WEFT_FLOAT32)
+            f32_spread(&args, source, factor);
+        else
+            f64_spread(&args, source, factor);
+        wfi_row_scatter scatter = {.index = args.index,
+                                   .from = source,
+                                   .factors = mean ? factor : args.scale,
+                                   .table = wfi_tensor_address(dy),
+                                   .count = args.count,
+                                   .skip = args.padding};
+        status = wfi_row_scatter_run(&scatter, dweight);
+    }
+    weft_tensor_unref(from);
+    weft_tensor_unref(factors);
+    return status;
+}
+
+/* Columns begin to end: one thread has all that is added to them, in order. */
+#define MAX_BACK(tag, T)                                                                                               \
+    static void tag##_max_back(void *arg, int64_t begin, int64_t end)                                                  \
+    {                                                                                                                  \
+        const bag_args *args = arg;                                                                                    \
+        T *to = args->y;                                                                                               \
+        const T *dy = args->dy;                                                                                        \
+        for (int64_t bag = 0; bag < args->bags; bag++) {                                                               \
+            const int64_t *picked = args->picked + bag * args->width;                                                  \
+            for (int64_t d = begin; d < end; d++)                                                                      \
+                if (picked[d] >= 0)                                                                                    \
+                    to[picked[d] * args->width + d] += dy[bag * args->width + d];                                      \
+        }                                                                                                              \
+    }
+MAX_BACK(f32, float)
+MAX_BACK(f64, double)
+
+static bool picked_inside(const weft_tensor *picked, int64_t rows)
+{
+    const int64_t *at = wfi_tensor_address(picked);
+    for (int64_t i = 0; i < picked->numel; i++)
+        if (at[i] < -1 || at[i] >= rows)
+            return false;
+    return true;
+}
+
+static weft_status backward_max(const weft_tensor *dy, const wfi_bags *bags, const weft_tensor *picked,
+                                weft_tensor *dweight)
+{
+    weft_status status = picked == NULL ? WEFT_ERR_INVALID : check_picked(picked, dy);
+    if (status == WEFT_OK && !picked_inside(picked, dweight->shape.dims[0]))
+        status = WEFT_ERR_INVALID;
+    if (status != WEFT_OK)
+        return status;
+    bag_args args = args_of(bags, dweight->shape.dims[1]);
+    args.dy = wfi_tensor_address(dy);
+    args.y = wfi_tensor_address(dweight);
+    args.picked = wfi_tensor_address(picked);
+    wfi_fill(dweight, 0);
+    int64_t columns = 16 + WFI_GRAIN / (1 + args.bags); /* whole lines of memory, so that threads do not share many */
+    wfi_parallel(args.width, columns / 16 * 16, WFI_BY_FLOAT(dy->dtype, f32_max_back, f64_max_back), &args);
+    return WEFT_OK;
+}
+
+weft_status wfi_bag_backward(const weft_tensor *dy, const wfi_bags *bags, const weft_tensor *picked,
+                             weft_tensor *dweight)
+{
+    weft_status status = check(dweight, bags, dy);
+    if (status != WEFT_OK)
+        return status;
+    return bags->mode == WFI_BAG_MAX ? backward_max(dy, bags, picked, dweight) : backward_sums(dy, bags, dweight);
+}
+
+#define ROWS_BACK(tag, T)                                                                                              \
+    static void tag##_rows_back(const bag_args *args, int64_t *rows)                                                   \
+    {                                                                                                                  \
+        T *to = args->y;                                                                                               \
+        for (int64_t bag = 0; bag < args->bags; bag++) {                                                               \
+            const T *dy = (const T *)args->dy + bag * args->width;                                                     \
+            int64_t end = bag_begin(args, bag + 1);                                                                    \
+            T mean = args->mode == WFI_BAG_MEAN ? (T)1 / (T)bag_used(args, bag) : 1;                                   \
+            for (int64_t i = bag_begin(args, bag); i < end; i++) {                                                     \
+                if (args->index[i] == args->padding)                                                                   \
+                    continue;                                                                                          \
+                T factor = args->scale != NULL ? ((const T *)args->scale)[i] : mean;                                   \
+                for (int64_t d = 0; d < args->width; d++)                                                              \
+                    to[d] = factor * dy[d];                                                                            \
+                to += args->width;                                                                                     \
+                *rows++ = args->index[i];                                                                              \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+ROWS_BACK(f32, float)
+ROWS_BACK(f64, double)
+
+weft_status wfi_bag_backward_rows(const weft_tensor *dy, const wfi_bags *bags, weft_tensor *rows, weft_tensor *values)
+{
+    weft_status status = WFI_CHECK_FLOATS(dy, values, bags->scale);
+    if (status == WEFT_OK)
+        status = rows->dtype == WEFT_INT64 ? wfi_check_plain(rows) : WEFT_ERR_TYPE;
+    if (status == WEFT_OK)
+        status = check_index(bags);
+    if (status != WEFT_OK)
+        return status;
+    if (bags->mode == WFI_BAG_MAX)
+        return WEFT_ERR_UNSUPPORTED;
+    int64_t count = wfi_index_count_other(bags->index, bags->padding);
+    bool fits = dy->shape.ndim == 2 && values->shape.ndim == 2 && dy->shape.dims[0] == wfi_bags_count(bags) &&
+                dy->shape.dims[1] == values->shape.dims[1] && values->shape.dims[0] == count &&
+                wfi_is_vector(rows, count);
+    if (!fits)
+        return WEFT_ERR_SHAPE;
+    bag_args args = args_of(bags, dy->shape.dims[1]);
+    args.dy = wfi_tensor_address(dy);
+    args.y = wfi_tensor_address(values);
+    WFI_BY_FLOAT(dy->dtype, f32_rows_back, f64_rows_back)(&args, wfi_tensor_address(rows));
+    return WEFT_OK;
+}
+
+/* LANES sums side by side: one alone waits for itself at every addition. */
+#define LANES 8
+#define SCALE_BACK(tag, T)                                                                                             \
+    static T tag##_dot(const T *a, const T *b, int64_t count)                                                          \
+    {                                                                                                                  \
+        T lane[LANES] = {0}, sum = 0;                                                                                  \
+        int64_t i = 0;                                                                                                 \
+        for (; i + LANES <= count; i += LANES)                                                                         \
+            for (int k = 0; k < LANES; k++)                                                                            \
+                lane[k] += a[i + k] * b[i + k];                                                                        \
+        for (; i < count; i++)                                                                                         \
+            sum += a[i] * b[i];                                                                                        \
+        for (int k = 0; k < LANES; k++)                                                                                \
+            sum += lane[k];                                                                                            \
+        return sum;                                                                                                    \
+    }                                                                                                                  \
+    static void tag##_scale_back(void *arg, int64_t begin, int64_t end)                                                \
+    {                                                                                                                  \
+        const bag_args *args = arg;                                                                                    \
+        const T *dy = args->dy, *table = args->table;                                                                  \
+        T *to = args->y;                                                                                               \
+        for (int64_t bag = begin; bag < end; bag++) {                                                                  \
+            for (int64_t i = bag_begin(args, bag); i < bag_begin(args, bag + 1); i++) {                                \
+                int64_t row = args->index[i];                                                                          \
+                to[i] = row == args->padding                                                                           \
+                            ? 0                                                                                        \
+                            : tag##_dot(dy + bag * args->width, table + row * args->width, args->width);               \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+SCALE_BACK(f32, float)
+SCALE_BACK(f64, double)
+
+weft_status wfi_bag_backward_scale(const weft_tensor *dy, const wfi_bags *bags, const weft_tensor *weight,
+                                   weft_tensor *dscale)
+{
+    weft_status status = check(weight, bags, dy);
+    if (status == WEFT_OK)
+        status = wfi_check_float(dscale, dy);
+    if (status == WEFT_OK && !weft_tensor_same_shape(dscale, bags->index))
+        status = WEFT_ERR_SHAPE;
+    if (status != WEFT_OK)
+        return status;
+    bag_args args = args_of(bags, weight->shape.dims[1]);
+    args.table = wfi_tensor_address(weight);
+    args.dy = wfi_tensor_address(dy);
+    args.y = wfi_tensor_address(dscale);
+    wfi_parallel(args.bags, grain(&args), WFI_BY_FLOAT(dy->dtype, f32_scale_back, f64_scale_back), &args);
+    return WEFT_OK;
+}

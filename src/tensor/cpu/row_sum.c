@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * row_sum.c - see row_sum.h. Columns are taken in blocks that stay in registers while the rows pass by. Rows of a large table are far
+ * apart, so each is asked for some rows before its turn.
+ */
+#include "tensor/cpu/row_sum.h"
+
+#include "tensor/cpu/clones.h"
+
+#define AHEAD 8      /* rows */
+#define LINE 64      /* bytes that memory gives at once */
+#define LINES_MAX 16 /* of a row that are asked for; the processor guesses the others */
+
+static inline __attribute__((always_inline)) void ask_for(const wfi_row_sum *sum, int64_t at, int64_t size)
+{
+    if (at >= sum->count + sum->beyond)
+        return;
+    int64_t bytes = sum->width * size, lines = (bytes + LINE - 1) / LINE;
+    const char *row = (const char *)sum->table + sum->rows[at] * bytes;
+    for (int64_t line = 0; line < lines && line < LINES_MAX; line++)
+        __builtin_prefetch(row + line * LINE);
+}
+
+#define BLOCK 8 /* vectors of 32 bytes */
+#define ROW_SUM(tag, T)                                                                                                \
+    typedef T tag##_vector __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));                            \
+    enum { tag##_lanes = 32 / sizeof(T) };                                                                             \
+    static inline __attribute__((always_inline))                                                                       \
+    int64_t tag##_block(const wfi_row_sum *sum, int64_t column, T *to, const int vectors)                              \
+    {                                                                                                                  \
+        tag##_vector total[BLOCK] = {0};                                                                               \
+        const T *table = (const T *)sum->table + column, *factors = sum->factors;                                      \
+        int64_t used = 0;                                                                                              \
+        for (int64_t i = 0; i < sum->count; i++) {                                                                     \
+            if (column == 0)                                                                                           \
+                ask_for(sum, i + AHEAD, sizeof(T));                                                                    \
+            if (sum->rows[i] == sum->skip)                                                                             \
+                continue;                                                                                              \
+            const tag##_vector *x = (const tag##_vector *)(table + sum->rows[i] * sum->width);                         \
+            used++;                                                                                                    \
+            if (factors != NULL) {                                                                                     \
+                for (int v = 0; v < vectors; v++)                                                                      \
+                    total[v] += factors[i] * x[v];                                                                     \
+            } else {                                                                                                   \
+                for (int v = 0; v < vectors; v++)                                                                      \
+                    total[v] += x[v];                                                                                  \
+            }                                                                                                          \
+        }                                                                                                              \
+        for (int v = 0; v < vectors; v++)                                                                              \
+            ((tag##_vector *)(to + column))[v] = total[v];                                                             \
+        return used;                                                                                                   \
+    }                                                                                                                  \
+    WFI_CLONES int64_t wfi_row_sum_##tag(const wfi_row_sum *sum, T *to)                                                \
+    {                                                                                                                  \
+        const T *table = sum->table, *factors = sum->factors;                                                          \
+        int64_t column = 0, used = 0;                                                                                  \
+        for (; column + BLOCK * tag##_lanes <= sum->width; column += BLOCK * tag##_lanes)                              \
+            used = tag##_block(sum, column, to, BLOCK);                                                                \
+        for (; column + 2 * tag##_lanes <= sum->width; column += 2 * tag##_lanes)                                      \
+            used = tag##_block(sum, column, to, 2);                                                                    \
+        for (; column < sum->width; column++) {                                                                        \
+            T total = 0;                                                                                               \
+            used = 0;                                                                                                  \
+            for (int64_t i = 0; i < sum->count; i++) {                                                                 \
+                if (sum->rows[i] == sum->skip)                                                                         \
+                    continue;                                                                                          \
+                T x = table[sum->rows[i] * sum->width + column];                                                       \
+                total += factors != NULL ? factors[i] * x : x;                                                         \
+                used++;                                                                                                \
+            }                                                                                                          \
+            to[column] = total;                                                                                        \
+        }                                                                                                              \
+        return used;                                                                                                   \
+    }
+ROW_SUM(f32, float)
+ROW_SUM(f64, double)

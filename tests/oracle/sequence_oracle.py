@@ -1,0 +1,85 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""sequence_oracle.py - embedding, embedding_bag and LSTM by PyTorch in float64, on tensors from formula.py.
+
+usage: tests/oracle/sequence_oracle.py > tests/data/sequence_cases.txt      needs python3-torch; tests do not run it
+
+A case begins with "case KIND", ends with "end"; between them each line is a field: NAME COUNT VALUES. What a field means stands in
+tests/autograd/test_autograd_embedding.c and test_autograd_lstm.c; gradients are those of sum(result * weights), weights from
+keys 77 (and 78, 79 for h_n and c_n).
+"""
+import torch
+import torch.nn.functional as F
+
+import formula
+
+WEIGHTS_KEY = 77
+
+
+def field(name, values):
+    if isinstance(values, torch.Tensor):
+        values = values.detach().reshape(-1).tolist()
+    print(name, len(values), *[f"{v:.17g}" if isinstance(v, float) else int(v) for v in values])
+
+
+def embedding(rows, width, shape, padding):
+    print("case embedding")
+    weight = formula.tensor((rows, width), 1).requires_grad_()
+    index = formula.below(shape, 5, rows)
+    y = F.embedding(index, weight, padding_idx=padding)
+    y.backward(formula.tensor(y.shape, WEIGHTS_KEY))
+    field("table", [rows, width])
+    field("shape", list(shape))
+    field("index", index)
+    field("padding", [] if padding is None else [padding])
+    field("out", y)
+    field("grad", weight.grad)
+    print("end")
+
+
+def bag(rows, width, shape, mode, offsets=None, padding=None, scaled=False, scale_wanted=True):
+    print("case bag")
+    weight = formula.tensor((rows, width), 1).requires_grad_()
+    index = formula.below(shape, 6, rows)
+    scale = formula.tensor(shape, 2).requires_grad_(scale_wanted) if scaled else None
+    where = None if offsets is None else torch.tensor(offsets)
+    y = F.embedding_bag(index, weight, where, mode=mode, per_sample_weights=scale, padding_idx=padding)
+    y.backward(formula.tensor(y.shape, WEIGHTS_KEY))
+    field("table", [rows, width])
+    field("shape", list(shape))
+    field("index", index)
+    field("mode", [["mean", "sum", "max"].index(mode)])
+    field("padding", [] if padding is None else [padding])
+    if offsets is not None:
+        field("offsets", offsets)
+    field("out", y)
+    field("grad", weight.grad)
+    if scaled:
+        field("scale_grad", scale.grad if scale_wanted else [])
+    print("end")
+
+
+def embeddings():
+    for rows, width, shape in [(7, 3, (5,)), (7, 3, (2, 4)), (1, 1, (3,)), (11, 20, (4, 2, 3)), (5, 70, (6,)), (5, 4, ())]:
+        embedding(rows, width, shape, None)
+    embedding(4, 3, (9,), 2)
+    embedding(4, 3, (9,), -1)
+
+
+def bags():
+    for mode in ("mean", "sum", "max"):
+        bag(7, 3, (4, 5), mode)
+        bag(9, 20, (3, 1), mode)
+        bag(3, 70, (2, 9), mode)
+        bag(7, 5, (10,), mode, offsets=[0, 4, 4, 5, 10])
+        bag(7, 5, (6,), mode, offsets=[0])
+        bag(5, 4, (12,), mode, offsets=[0, 3, 9], padding=2)
+        bag(3, 4, (4, 6), mode, padding=-1)
+    bag(7, 5, (3, 4), "sum", scaled=True)
+    bag(7, 18, (10,), "sum", offsets=[0, 4, 4, 10], scaled=True)
+    bag(4, 5, (10,), "sum", offsets=[0, 4, 4, 10], scaled=True, padding=1)
+    bag(4, 5, (3, 4), "sum", scaled=True, scale_wanted=False)
+
+
+embeddings()
+bags()
