@@ -7,6 +7,9 @@
  *     options (NULL or a zeroed struct takes the defaults), the outputs. Outputs are written only on success.
  *   - Objects that are opened have _open and _close. Objects that are counted have _create, _ref and _unref.
  *     Releasing NULL does nothing.
+ *   - NULL for an object, or for an output that the function must write, is an argument outside its domain: a
+ *     function that returns a weft_status returns WEFT_ERR_INVALID, and the error or the log says what was NULL; one
+ *     that makes something makes nothing; one that asks something returns 0, false or NULL, or -1 for a rank.
  *   - A function called `get` lends something, `ref` gives you a reference of your own, `take` takes yours over.
  *   - The caller must look at every weft_status that a function returns; the compiler warns otherwise.
  */

@@ -88,7 +88,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_local_typed(weft_rref *rref, const
                                                           int64_t timeout_ms, void **out);
 
 /* A future that completes when the value exists, on whichever worker, without copying it here; it fails with
- * the error of the function that was to make the value. You get a reference. NULL if memory is out. */
+ * the error of the function that was to make the value, or with WEFT_ERR_INVALID if `rref` is NULL. You get a reference.
+ * NULL if memory is out. */
 WEFT_API weft_future *weft_rref_created(weft_rref *rref);
 
 /*

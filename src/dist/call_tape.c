@@ -33,6 +33,8 @@ static weft_tape *open_in(wfi_call_slot *slot, uint64_t seed)
 
 weft_tape *weft_call_tape(weft_call *call)
 {
+    if (!call)
+        return NULL;
     uint64_t key[] = {(uint64_t)wfi_agent_rank(call->agent), (uint64_t)call->from, call->incarnation, call->id};
     return open_in(&call->slot, wfi_hash_bytes(key, sizeof key));
 }

@@ -193,8 +193,11 @@ static void stop_from_outside(weft_agent *agent);
 weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
 {
     weft_error *error = NULL;
-    if (!out)
-        return WEFT_ERR_INVALID;
+    if (!out) {
+        if (options && options->error)
+            *options->error = weft_error_create(WEFT_ERR_INVALID, "weft_agent_open: out is NULL");
+        return wfi_refuse_null("weft_agent_open", "out");
+    }
     weft_agent *agent = make_agent();
     weft_status st = agent ? open_parts(agent, options, &error) : WEFT_ERR_MEMORY;
     bool has_joined = !st;

@@ -142,9 +142,11 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options);
 /* WEFT_OK, or why no call may start now. [agent lock] */
 weft_status wfi_agent_usable(const weft_agent *agent);
 bool wfi_agent_knows_alive(const weft_agent *agent, int rank); /* [agent lock] */
-/* A line in the log about the call with this id (0: about none). Any thread. */
+/* A line in the log of this agent (NULL: of none) about the call with this id (0: about none). Any thread. */
 void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
     WEFT_PRINTF(4, 5);
+/* For public functions that need what a NULL was given for: says so in the log, and returns WEFT_ERR_INVALID. */
+weft_status wfi_refuse_null(const char *function, const char *what);
 /* A future of this agent (NULL: it is closed), its executor and its waiting, which weft alone completes. NULL if memory
  * is out. */
 weft_future *wfi_agent_future(weft_agent *agent);

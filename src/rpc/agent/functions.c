@@ -120,7 +120,7 @@ static void free_entry(wfi_registered *entry)
 
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function)
 {
-    weft_status st = agent ? check_function(agent, function) : WEFT_ERR_INVALID;
+    weft_status st = check_function(agent, function);
     if (st)
         return st;
     wfi_registered *entry = wfi_calloc(1, sizeof *entry);
@@ -146,10 +146,12 @@ weft_status wfi_function_register(weft_agent *agent, const weft_function *functi
 
 weft_status weft_agent_register(weft_agent *agent, const weft_function *function)
 {
-    if (agent && function && function->name && strncmp(function->name, "weft:", 5) == 0)
+    if (!agent)
+        return wfi_refuse_null("weft_agent_register", "the agent");
+    if (function && function->name && strncmp(function->name, "weft:", 5) == 0)
         return refuse_function(agent, function, WEFT_ERR_INVALID, "name",
                                "begins with \"weft:\", as only weft's own do");
-    if (agent && function && function->flags & WFI_AT_ONCE)
+    if (function && function->flags & WFI_AT_ONCE)
         return refuse_function(agent, function, WEFT_ERR_INVALID, "flags", "has a bit that is no flag");
     return wfi_function_register(agent, function);
 }

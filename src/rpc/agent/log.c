@@ -10,12 +10,18 @@
 void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
 {
     va_list args;
-    wfi_log_context context = {.rank = wfi_agent_rank(agent), .call_id = call_id};
+    wfi_log_context context = {.rank = agent ? wfi_agent_rank(agent) : -1, .call_id = call_id};
     if (!wfi_log_wants(level))
         return;
-    if (agent->options.values.sim)
+    if (agent && agent->options.values.sim)
         context.clock = wfi_sim_clock(agent->options.values.sim);
     va_start(args, format);
     wfi_log_line_in(&context, level, format, args);
     va_end(args);
+}
+
+weft_status wfi_refuse_null(const char *function, const char *what)
+{
+    wfi_log_agent(NULL, WEFT_LOG_ERROR, 0, "%s: %s is NULL", function, what);
+    return WEFT_ERR_INVALID;
 }

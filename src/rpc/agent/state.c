@@ -40,21 +40,23 @@ weft_status wfi_agent_usable(const weft_agent *agent)
 
 int weft_agent_rank(const weft_agent *agent)
 {
-    return agent->options.values.rank;
+    return agent ? agent->options.values.rank : -1;
 }
 
 int weft_agent_world_size(const weft_agent *agent)
 {
-    return agent->options.values.world_size;
+    return agent ? agent->options.values.world_size : 0;
 }
 
 uint64_t weft_agent_now_ns(const weft_agent *agent)
 {
-    return wfi_now(wfi_net_clock(agent->net));
+    return agent ? wfi_now(wfi_net_clock(agent->net)) : 0;
 }
 
 weft_status weft_agent_status(const weft_agent *agent)
 {
+    if (!agent)
+        return wfi_refuse_null("weft_agent_status", "the agent");
     wfi_net_lock(agent->net);
     weft_status st = agent->gone;
     wfi_net_unlock(agent->net);
@@ -69,7 +71,7 @@ static size_t run_handlers(weft_agent *agent)
 
 size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms)
 {
-    if (!agent->options.values.no_threads || agent->forked)
+    if (!agent || !agent->options.values.no_threads || agent->forked)
         return 0;
     size_t ran = run_handlers(agent);
     size_t handled = wfi_net_progress(agent->net, ran ? 0 : timeout_ms);
@@ -78,6 +80,8 @@ size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms)
 
 weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
 {
+    if (!agent)
+        return wfi_refuse_null("weft_agent_set_call_timeout", "the agent");
     if (timeout_ms < WEFT_FOREVER)
         return WEFT_ERR_INVALID;
     wfi_net_lock(agent->net);

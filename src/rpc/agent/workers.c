@@ -48,9 +48,11 @@ static int find_name(weft_agent *agent, const char *name)
 
 int weft_agent_find(const weft_agent *agent, const char *name)
 {
+    if (!agent || !name)
+        return -1;
     wfi_net_lock(agent->net);
     /* What it remembers is no part of what the user sees. */
-    int found = name ? find_name((weft_agent *)agent, name) : -1;
+    int found = find_name((weft_agent *)agent, name);
     wfi_net_unlock(agent->net);
     return found;
 }
@@ -83,6 +85,8 @@ static const char *give_name(weft_agent *agent, const char *name)
 
 const char *weft_agent_name(const weft_agent *agent, int rank)
 {
+    if (!agent)
+        return NULL;
     wfi_net_lock(agent->net);
     const wfi_member *member = wfi_net_member(agent->net, rank);
     const char *name = member ? give_name((weft_agent *)agent, member->name) : NULL; /* as above */
@@ -101,6 +105,8 @@ bool wfi_agent_knows_alive(const weft_agent *agent, int rank)
 
 bool weft_agent_alive(const weft_agent *agent, int rank)
 {
+    if (!agent)
+        return false;
     wfi_net_lock(agent->net);
     bool alive = wfi_agent_knows_alive(agent, rank);
     wfi_net_unlock(agent->net);
@@ -109,6 +115,8 @@ bool weft_agent_alive(const weft_agent *agent, int rank)
 
 weft_worker weft_agent_worker(const weft_agent *agent, int rank)
 {
+    if (!agent)
+        return (weft_worker){rank, 0};
     wfi_net_lock(agent->net);
     const wfi_member *member = wfi_net_member(agent->net, rank);
     weft_worker worker = {rank, member ? member->incarnation : 0};
@@ -119,11 +127,13 @@ weft_worker weft_agent_worker(const weft_agent *agent, int rank)
 size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity)
 {
     size_t count = 0;
+    if (!agent)
+        return 0;
     wfi_net_lock(agent->net);
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
         if (!wfi_agent_knows_alive(agent, rank))
             continue;
-        if (count < capacity)
+        if (out && count < capacity)
             out[count] = (weft_worker){rank, wfi_net_member(agent->net, rank)->incarnation};
         count++;
     }
@@ -149,7 +159,7 @@ void wfi_names_fini(weft_agent *agent)
 static weft_status change_watch(weft_agent *agent, int rank, int by)
 {
     if (!agent)
-        return WEFT_ERR_INVALID;
+        return wfi_refuse_null(by > 0 ? "weft_watch" : "weft_unwatch", "the agent");
     wfi_net_lock(agent->net);
     weft_status st = wfi_agent_usable(agent);
     wfi_peer *peer = st ? NULL : wfi_net_peer(agent->net, rank);

@@ -24,10 +24,17 @@ void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options
 {
     weft_status st = weft_error_code(error);
     bool is_mistake = st == WEFT_ERR_INVALID || st == WEFT_ERR_TYPE || st == WEFT_ERR_SHAPE || st == WEFT_ERR_DEADLOCK;
-    if (is_mistake && agent && !(options && options->error))
+    if (is_mistake && !(options && options->error))
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "a call of \"%s\" failed: %s", weft_error_function(error),
                       weft_error_message(error));
     wfi_error_give(options ? options->error : NULL, error);
+}
+
+weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *function, const char *what)
+{
+    wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .function = function, .worker = -1};
+    wfi_rpc_give_error(NULL, options, wfi_error_create(&detail, "the call could not be started: %s is NULL", what));
+    return WEFT_ERR_INVALID;
 }
 
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
@@ -50,7 +57,7 @@ weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *functi
     weft_future *future = NULL;
     weft_error *error = NULL;
     if (!agent)
-        return WEFT_ERR_INVALID;
+        return wfi_rpc_refuse_null(options, function, "the agent");
     options = options ? options : &defaults;
     wfi_call_spec spec = {
         .to = to, .function = function, .arguments = arguments, .options = options, .parent = &options->parent};
@@ -103,7 +110,7 @@ weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *functio
                           const weft_rpc_options *options, weft_values **out)
 {
     weft_future *future;
-    weft_status st = agent ? wfi_rpc_may_wait(agent, options) : WEFT_ERR_INVALID;
+    weft_status st = agent ? wfi_rpc_may_wait(agent, options) : WEFT_OK; /* else the start says so */
     if (!st)
         st = weft_rpc_async(agent, to, function, arguments, options, &future);
     return st ? st : wfi_rpc_await(agent, future, options, out);

@@ -73,8 +73,11 @@ weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **
 /* Whether the calling thread may wait for calls of this agent, asked before anything is started: WEFT_ERR_DEADLOCK,
  * with the detail, in an inline handler. `options` may be NULL. Not locked. */
 weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options);
-/* To whoever asked for it (options may be NULL); what is a mistake of the program and goes to nobody, to the log. */
+/* To whoever asked for it (agent and options may be NULL); what is a mistake of the program and goes to nobody, to the log. */
 void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error);
+/* For public functions that start a call, and need what a NULL was given for: the same way, as WEFT_ERR_INVALID, which it
+ * returns. `options` and `function` may be NULL. */
+weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *function, const char *what);
 /* Waits for what a blocking function started, hands out its results or its error, and takes over the future, which
  * nobody else has: it is over afterwards whatever the waiting ended with. `options` and `out` may be NULL; and `agent`,
  * where the function that waits takes no options, so that nobody could ask for the error. */

@@ -173,7 +173,9 @@ static weft_status start_to_here(weft_rref *rref, int64_t timeout_ms, bool waits
 weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out)
 {
     weft_future *future = NULL;
-    weft_status st = rref && out ? start_to_here(rref, timeout_ms, false, &future) : WEFT_ERR_INVALID;
+    if (!rref || !out)
+        return wfi_refuse_null("weft_rref_to_here_async", rref ? "out" : "the handle");
+    weft_status st = start_to_here(rref, timeout_ms, false, &future);
     if (!st)
         *out = future;
     return st;
@@ -182,7 +184,9 @@ weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_fu
 weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out)
 {
     weft_future *future = NULL;
-    weft_status st = rref && out ? start_to_here(rref, timeout_ms, true, &future) : WEFT_ERR_INVALID;
+    if (!rref || !out)
+        return wfi_refuse_null("weft_rref_to_here", rref ? "out" : "the handle");
+    weft_status st = start_to_here(rref, timeout_ms, true, &future);
     return st ? st : wfi_rpc_await(NULL, future, NULL, out);
 }
 
@@ -225,6 +229,12 @@ static weft_future *created(weft_rref *rref)
 weft_future *weft_rref_created(weft_rref *rref)
 {
     weft_future *future = NULL;
+    if (!rref) {
+        weft_error *error = weft_error_create(WEFT_ERR_INVALID, "weft_rref_created: the handle is NULL");
+        future = wfi_failed_future(NULL, error);
+        weft_error_unref(error);
+        return future;
+    }
     if (wfi_agent_enter(rref->agent)) {
         future = created(rref);
         wfi_agent_leave(rref->agent);

@@ -44,7 +44,7 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
                           .packed = &packed,
                           .parent = &options->parent};
     if (!agent)
-        return WEFT_ERR_INVALID;
+        return wfi_rpc_refuse_null(options, function, "the agent");
     if (options->land.count || options->on_item || (count && !to)) {
         weft_error *error =
             count && !to ? weft_error_create(WEFT_ERR_INVALID, "%zu targets at NULL", count)

@@ -18,10 +18,8 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
     weft_rref *rref;
     weft_future *making = NULL;
     options = options ? options : &defaults;
-    if (!agent || !out) {
-        wfi_rpc_give_error(agent, options, weft_error_create(WEFT_ERR_INVALID, "%s is NULL", agent ? "out" : "agent"));
-        return WEFT_ERR_INVALID;
-    }
+    if (!agent || !out)
+        return wfi_rpc_refuse_null(options, function, agent ? "out" : "the agent");
     int rank = wfi_target_resolve(agent, to, &error);
     if (rank < 0) {
         weft_status st = weft_error_code(error);
@@ -29,8 +27,10 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
         return st;
     }
     weft_status st = wfi_rref_create_pending(agent, rank, &rref);
-    if (st)
+    if (st) {
+        wfi_rpc_give_error(agent, options, weft_error_create(st, "no handle could be made: %s", weft_status_text(st)));
         return st;
+    }
     wfi_call_spec spec = {.to = {rank, NULL, to.name ? 0 : to.incarnation},
                           .function = function,
                           .arguments = arguments,
@@ -80,9 +80,11 @@ static weft_status call_on_owner(weft_rref *rref, const rref_question *q, weft_f
 {
     weft_agent *agent = rref ? rref->agent : NULL;
     if (!rref)
-        return WEFT_ERR_INVALID;
-    if (!wfi_agent_enter(agent))
+        return wfi_rpc_refuse_null(q->options, q->function, "the handle");
+    if (!wfi_agent_enter(agent)) {
+        wfi_rpc_give_error(agent, q->options, weft_error_create(WEFT_ERR_CLOSED, "this worker closed its agent"));
         return WEFT_ERR_CLOSED;
+    }
     wfi_net_lock(agent->net);
     weft_error *lost = rref->lost ? weft_error_ref(rref->error) : NULL;
     wfi_net_unlock(agent->net);
@@ -91,8 +93,10 @@ static weft_status call_on_owner(weft_rref *rref, const rref_question *q, weft_f
         wfi_error_give(q->options ? q->options->error : NULL, lost);
     bool at_null = q->arguments.count && !q->arguments.items; /* the call says what is wrong with that */
     weft_value *items = st || at_null ? NULL : prepend(rref, q->arguments);
-    if (!st && !at_null && !items)
+    if (!st && !at_null && !items) {
         st = WEFT_ERR_MEMORY;
+        wfi_rpc_give_error(agent, q->options, weft_error_create(st, "no memory for the arguments"));
+    }
     weft_args args = at_null ? q->arguments : (weft_args){items, q->arguments.count + 1};
     if (!st && remote)
         st = weft_rpc_remote(agent, to_owner(rref), q->function, args, q->options, made);

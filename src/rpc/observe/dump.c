@@ -136,7 +136,7 @@ weft_status weft_debug_dump(const weft_agent *const_agent, FILE *to)
     char *text = NULL;
     size_t size = 0;
     if (!agent || !to)
-        return WEFT_ERR_INVALID;
+        return wfi_refuse_null("weft_debug_dump", agent ? "the file" : "the agent");
     wfi_json j = {.to = open_memstream(&text, &size), .separated = true};
     if (!j.to)
         return WEFT_ERR_MEMORY;

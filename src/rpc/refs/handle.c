@@ -10,17 +10,17 @@
 
 int weft_rref_owner(const weft_rref *rref)
 {
-    return (int)rref->name.owner;
+    return rref ? (int)rref->name.owner : -1;
 }
 
 bool weft_rref_is_owner(const weft_rref *rref)
 {
-    return rref->value != NULL;
+    return rref && rref->value != NULL;
 }
 
 bool weft_rref_confirmed(const weft_rref *rref)
 {
-    if (!wfi_agent_enter_locked(rref->agent))
+    if (!rref || !wfi_agent_enter_locked(rref->agent))
         return false;
     bool confirmed = rref->confirmed;
     wfi_agent_leave_locked(rref->agent);
@@ -29,6 +29,8 @@ bool weft_rref_confirmed(const weft_rref *rref)
 
 weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_value *out)
 {
+    if (!rref || !out)
+        return wfi_refuse_null("weft_rref_local_value", rref ? "out" : "the handle");
     if (!rref->value)
         return WEFT_ERR_STATE;
     weft_future *value = rref->value;
@@ -140,17 +142,31 @@ static weft_status create_made(weft_agent *agent, void *payload, weft_drop_fn dr
 weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **out)
 {
     weft_values *values;
+    if (!agent || !out)
+        return wfi_refuse_null("weft_rref_create", agent ? "out" : "the agent");
     weft_status st = weft_values_create((weft_args){&value, 1}, &values);
     return st ? st : create_made(agent, values, wfi_values_drop, out);
 }
 
 weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop, weft_rref **out)
 {
+    if (!agent || !out) {
+        if (drop)
+            drop(object);
+        return wfi_refuse_null("weft_rref_create_object", agent ? "out" : "the agent");
+    }
     return create_made(agent, wfi_object_create(NULL, object, drop), wfi_object_drop, out);
 }
 
 weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type, void *object, weft_rref **out)
 {
+    if (!type)
+        return wfi_refuse_null("weft_rref_create_typed", "the type");
+    if (!agent || !out) {
+        if (type->drop)
+            type->drop(object);
+        return wfi_refuse_null("weft_rref_create_typed", agent ? "out" : "the agent");
+    }
     return create_made(agent, wfi_object_create(type, object, type->drop), wfi_object_drop, out);
 }
 

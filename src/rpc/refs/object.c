@@ -48,6 +48,8 @@ weft_error *wfi_object_stays(const wfi_object *object, int owner)
 
 weft_status weft_rref_local_object(weft_rref *rref, void **out)
 {
+    if (!rref || !out)
+        return wfi_refuse_null("weft_rref_local_object", rref ? "out" : "the handle");
     if (!rref->value)
         return WEFT_ERR_STATE;
     const wfi_object *held = wfi_object_of(rref->value);
@@ -59,6 +61,8 @@ weft_status weft_rref_local_object(weft_rref *rref, void **out)
 
 weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type, int64_t timeout_ms, void **out)
 {
+    if (!rref || !type || !out)
+        return wfi_refuse_null("weft_rref_local_typed", !rref ? "the handle" : type ? "out" : "the type");
     if (!rref->value)
         return WEFT_ERR_STATE;
     weft_status st = weft_future_wait(rref->value, timeout_ms);

@@ -60,7 +60,7 @@ void wfi_serve_end_watch(weft_call *call)
 
 bool weft_call_cancelled(const weft_call *call)
 {
-    if (atomic_load(&call->cancel_reason))
+    if (!call || atomic_load(&call->cancel_reason))
         return true;
     if (call->deadline_ns == WFI_NEVER)
         return false;
@@ -73,6 +73,8 @@ bool weft_call_cancelled(const weft_call *call)
 
 weft_future *weft_call_cancellation(weft_call *call)
 {
+    if (!call)
+        return NULL;
     weft_agent *agent = call->agent;
     if (!wfi_agent_enter_locked(agent)) {
         weft_error *closed = wfi_call_error(call, WEFT_ERR_CLOSED, "the agent is closed");

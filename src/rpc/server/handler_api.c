@@ -13,7 +13,7 @@
 static const weft_value *argument(const weft_call *call, size_t index, weft_type type)
 {
     static const weft_value none = {.type = WEFT_NULL};
-    weft_args args = weft_values_args(call->args);
+    weft_args args = call ? weft_values_args(call->args) : WEFT_NO_VALUES;
     bool fits = index < args.count && args.items[index].type == type;
     assert(fits && "no such argument, or of another type");
     return fits ? &args.items[index] : &none;
@@ -21,12 +21,12 @@ static const weft_value *argument(const weft_call *call, size_t index, weft_type
 
 size_t weft_call_count(const weft_call *call)
 {
-    return weft_values_count(call->args);
+    return call ? weft_values_count(call->args) : 0;
 }
 
 weft_type weft_call_type(const weft_call *call, size_t index)
 {
-    return weft_values_type(call->args, index);
+    return call ? weft_values_type(call->args, index) : WEFT_NULL;
 }
 
 bool weft_call_bool(const weft_call *call, size_t index)
@@ -53,7 +53,8 @@ const char *weft_call_string(const weft_call *call, size_t index)
 const void *weft_call_bytes(const weft_call *call, size_t index, size_t *size)
 {
     const weft_value *value = argument(call, index, WEFT_BYTES);
-    *size = value->as.bytes.size;
+    if (size)
+        *size = value->as.bytes.size;
     return value->as.bytes.data;
 }
 
@@ -79,16 +80,18 @@ weft_args weft_call_list(const weft_call *call, size_t index)
 
 weft_agent *weft_call_agent(const weft_call *call)
 {
-    return call->agent;
+    return call ? call->agent : NULL;
 }
 
 int weft_call_from(const weft_call *call)
 {
-    return call->from;
+    return call ? call->from : -1;
 }
 
 int64_t weft_call_time_left(const weft_call *call)
 {
+    if (!call)
+        return 0;
     if (call->deadline_ns == WFI_NEVER)
         return WEFT_FOREVER;
     if (!wfi_agent_enter(call->agent))
@@ -102,7 +105,7 @@ int64_t weft_call_time_left(const weft_call *call)
 
 void weft_call_fail(weft_call *call, weft_status code, const char *format, ...)
 {
-    if (call->error)
+    if (!call || call->error)
         return;
     wfi_error_detail detail = {.code = WEFT_ERR_REMOTE,
                                .remote_code = code < 0 ? code : WEFT_ERR_INVALID,
@@ -116,7 +119,7 @@ void weft_call_fail(weft_call *call, weft_status code, const char *format, ...)
 
 void weft_call_fail_with(weft_call *call, const weft_error *error)
 {
-    if (call->error || !error)
+    if (!call || call->error || !error)
         return;
     weft_status code = weft_error_code(error);
     int rank = wfi_agent_rank(call->agent), origin = weft_error_worker(error);
@@ -159,6 +162,8 @@ static void refuse_results(weft_call *call, weft_status st, weft_args results)
 void weft_call_give(weft_call *call, weft_args results)
 {
     char problem[128];
+    if (!call)
+        return;
     if (!wfi_args_are_readable(results)) {
         refuse_results(call, WEFT_ERR_INVALID, results);
         return;
@@ -191,6 +196,12 @@ void weft_call_give(weft_call *call, weft_args results)
 
 void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object)
 {
+    if (!call || !type) {
+        if (type && type->drop)
+            type->drop(object);
+        weft_call_fail(call, WEFT_ERR_INVALID, "the result: the type of the object is NULL");
+        return;
+    }
     if (!call->owned) {
         if (type->drop)
             type->drop(object);
@@ -211,6 +222,8 @@ void weft_call_give_object(weft_call *call, const weft_object_type *type, void *
 
 weft_status weft_call_status(const weft_call *call)
 {
+    if (!call)
+        return wfi_refuse_null("weft_call_status", "the call");
     if (call->error)
         return weft_error_remote_code(call->error);
     weft_error *kept = call->slot.error ? call->slot.error(call->slot.value) : NULL;
@@ -235,13 +248,15 @@ static void take_slot_error(weft_call *call)
 
 weft_call *weft_call_defer(weft_call *call)
 {
-    call->deferred = true;
+    if (call)
+        call->deferred = true;
     return call;
 }
 
 weft_call *weft_call_defer_keeping(weft_call *call)
 {
-    call->keep_arguments = true;
+    if (call)
+        call->keep_arguments = true;
     return weft_call_defer(call);
 }
 
