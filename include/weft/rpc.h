@@ -246,8 +246,11 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const 
  * WEFT_ERR_INVALID here. Items go to on_item as in any call; they are not part of the value.
  *
  * If a call of any kind has an argument that is such a handle, and this worker already knows that the call
- * which was to make its value has failed, then the call with the handle fails with the same error. Only
- * WEFT_ERR_BUSY and WEFT_ERR_AGAIN become WEFT_ERR_NOT_FOUND, because to try this call again would not help.
+ * which was to make its value has failed, then the call with the handle does not run, and fails with the same
+ * error: its code, what weft_error_remote_code says of a handler, and its message, behind the name of the
+ * function that was to make the value. Only WEFT_ERR_BUSY and WEFT_ERR_AGAIN become WEFT_ERR_NOT_FOUND, because
+ * to try this call again would not help. If this worker does not know yet, the handler runs, and whoever reads
+ * the handle there gets the error.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function,
                                                     weft_args arguments, const weft_rpc_options *options,

@@ -113,8 +113,55 @@ static void failures_pass_on(weft_agent *agent, void *arg)
     weft_status st = weft_rpc_sync(agent, weft_to_rank(2), "read", WEFT_VALUES(weft_of_rref(rref)),
                                    &(weft_rpc_options){.error = &error}, NULL);
     MUST_BE(st, WEFT_ERR_REMOTE);
-    MUST_BE(weft_error_remote_code(error), WEFT_ERR_REMOTE);
+    weft_status inside =
+        weft_error_remote_code(error); /* the reader's failure; where time is real, perhaps the maker's */
+    MUST(inside == WEFT_ERR_REMOTE || (inside == WEFT_ERR_SHAPE && shared.w->fabric == WORLD_TCP));
     weft_error_unref(error);
+    weft_rref_unref(rref);
+}
+
+static void must_carry_on(weft_status st, weft_error **error)
+{
+    MUST_BE(st, WEFT_ERR_REMOTE);
+    MUST_BE(weft_error_remote_code(*error), WEFT_ERR_SHAPE);
+    MUST(strcmp(weft_error_function(*error), "read") == 0 && weft_error_worker(*error) == 1);
+    MUST(strstr(weft_error_message(*error), "argument 0 is a reference to a value that was not made"));
+    MUST(strstr(weft_error_message(*error), "fail: it would not be made"));
+    weft_error_unref(*error);
+    *error = NULL;
+}
+
+/* Its maker knows that it failed: every call that takes the reference along fails with that, and no handler runs. */
+static void failures_are_carried_on(weft_agent *agent, void *arg)
+{
+    weft_error *error = NULL;
+    weft_rref *none;
+    weft_future *all;
+    const weft_rpc_options told = {.error = &error};
+    const weft_target others[] = {weft_to_rank(0), weft_to_rank(2)};
+    int64_t n;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_rref *rref = make(agent, 1, "fail", WEFT_NO_VALUES);
+    weft_args args = WEFT_VALUES(weft_of_rref(rref));
+    MUST_BE(read_i64(rref, 5000, &n), WEFT_ERR_REMOTE);
+    weft_future *made = weft_rref_created(rref);
+    MUST_BE(weft_future_wait(made, 5000), WEFT_ERR_REMOTE);
+    for (int rank = 0; rank < 3; rank++) {
+        must_carry_on(weft_rpc_sync(agent, weft_to_rank(rank), "read", args, &told, NULL), &error);
+        must_carry_on(weft_rpc_remote(agent, weft_to_rank(rank), "read", args, &told, &none), &error);
+    }
+    must_carry_on(weft_rref_rpc_sync(rref, "read", WEFT_NO_VALUES, &told, NULL), &error);
+    must_carry_on(weft_rref_rpc_remote(rref, "read", WEFT_NO_VALUES, &told, &none), &error);
+    MUST_OK(weft_rpc_multicast(agent, others, 2, "read", args, NULL, &all));
+    MUST_OK(weft_future_wait(all, 5000));
+    weft_future *const *each = weft_future_payload(all);
+    for (int i = 0; i < 2; i++) {
+        error = weft_error_ref(weft_future_error(each[i]));
+        must_carry_on(weft_error_code(error), &error);
+    }
+    weft_future_unref(all);
+    weft_future_unref(made);
     weft_rref_unref(rref);
 }
 
@@ -189,6 +236,7 @@ WORLD_TEST(values_at_home, 1, 1, SCENE, .size = 1)
 WORLD_TEST(objects_drop_once, 2, 1, SCENE, .size = 1)
 WORLD_TEST(dropped_while_asked, 5, 1, SCENE, .size = 3)
 WORLD_TEST(failures_pass_on, 40, 1, SCENE, .size = 3)
+WORLD_TEST(failures_are_carried_on, 5, 1, SCENE, .size = 3)
 WORLD_TEST(time_limits, 5, 1, SCENE, .size = 2)
 WORLD_TEST(last_handle, 40, 1, SCENE, .size = 3)
 
@@ -287,4 +335,5 @@ static void test_use_after_close(void **s)
 }
 
 UNIT_MAIN(test_values_at_home, test_objects_drop_once, test_dropped_while_asked, test_failures_pass_on,
-          test_time_limits, test_last_handle, test_users_death, test_makers_death, test_use_after_close)
+          test_failures_are_carried_on, test_time_limits, test_last_handle, test_users_death, test_makers_death,
+          test_use_after_close)

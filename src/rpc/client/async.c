@@ -6,6 +6,7 @@
 #include "rpc/client/client.h"
 
 #include "base/error.h"
+#include "rpc/refs/refs.h"
 
 static const weft_rpc_options defaults;
 
@@ -37,12 +38,28 @@ weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *fun
     return WEFT_ERR_INVALID;
 }
 
+/* What fails a call before it starts: it takes a reference along whose value, as is known here, was not made. */
+static weft_error *failure_among(weft_agent *agent, const wfi_call_spec *spec)
+{
+    if (!wfi_rrefs_are_among(spec->arguments))
+        return NULL;
+    wfi_net_lock(agent->net);
+    weft_error *error = wfi_rrefs_failed(spec->arguments, spec->function);
+    wfi_net_unlock(agent->net);
+    return error;
+}
+
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
     weft_status st = wfi_spec_check(agent, spec);
     if (st) {
         *error = wfi_spec_explain(agent, spec, st, -1);
         return st;
+    }
+    *error = failure_among(agent, spec);
+    if (*error) {
+        note_failure(spec->options, *error);
+        return weft_error_code(*error);
     }
     bool again = spec->options->retry.attempts > 1;
     st = again ? wfi_retry_start(agent, spec, out, error) : wfi_call_begin(agent, spec, out, error);

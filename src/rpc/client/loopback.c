@@ -339,7 +339,7 @@ static void run_or_refuse(wfi_loopback *loop)
 {
     weft_call *call = &loop->call;
     weft_error *error = loop->starved ? wfi_call_error(call, WEFT_ERR_MEMORY, "no memory to wait for its references")
-                                      : wfi_rrefs_lost(weft_values_args(call->args));
+                                      : wfi_rrefs_failed(weft_values_args(call->args), call->function->name);
     if (error)
         wfi_serve_refuse(call, error);
     else

@@ -85,15 +85,10 @@ static weft_status call_on_owner(weft_rref *rref, const rref_question *q, weft_f
         wfi_rpc_give_error(agent, q->options, weft_error_create(WEFT_ERR_CLOSED, "this worker closed its agent"));
         return WEFT_ERR_CLOSED;
     }
-    wfi_net_lock(agent->net);
-    weft_error *lost = rref->lost ? weft_error_ref(rref->error) : NULL;
-    wfi_net_unlock(agent->net);
-    weft_status st = lost ? weft_error_code(lost) : WEFT_OK;
-    if (lost)
-        wfi_error_give(q->options ? q->options->error : NULL, lost);
+    weft_status st = WEFT_OK;
     bool at_null = q->arguments.count && !q->arguments.items; /* the call says what is wrong with that */
-    weft_value *items = st || at_null ? NULL : prepend(rref, q->arguments);
-    if (!st && !at_null && !items) {
+    weft_value *items = at_null ? NULL : prepend(rref, q->arguments);
+    if (!at_null && !items) {
         st = WEFT_ERR_MEMORY;
         wfi_rpc_give_error(agent, q->options, weft_error_create(st, "no memory for the arguments"));
     }

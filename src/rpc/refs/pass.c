@@ -40,15 +40,59 @@ weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
     return st;
 }
 
-weft_error *wfi_rrefs_lost(weft_args values)
+/* Why its value was not made, or is not to be had any more, as far as is known here; borrowed. NULL: nothing is known.
+ * [agent lock] */
+static const weft_error *known_failure(const weft_rref *rref)
+{
+    if (rref->lost || (rref->error && !rref->making))
+        return rref->error;
+    return rref->value && weft_future_done(rref->value) ? weft_future_error(rref->value) : NULL;
+}
+
+/* Of a call that takes it along: that call did not run, but the handler that was to make the value may have. */
+static weft_error *failure_of_call(const weft_rref *rref, const weft_error *why, const char *function, const char *path)
+{
+    weft_status code = weft_error_code(why);
+    bool owner_gone = code == WEFT_ERR_PEER_DEAD || code == WEFT_ERR_PEER_LEFT;
+    bool no_room = code == WEFT_ERR_AGAIN || code == WEFT_ERR_BUSY; /* for that call; this one may not be made again */
+    const char *maker = weft_error_function(why);
+    wfi_error_detail detail = {.code = no_room ? WEFT_ERR_NOT_FOUND : code,
+                               .remote_code = code == WEFT_ERR_REMOTE ? weft_error_remote_code(why) : WEFT_OK,
+                               .function = function,
+                               .worker = weft_error_worker(why)};
+    if (owner_gone)
+        return wfi_error_create(&detail, "argument %s is a reference to a value of rank %u, which is gone: %s", path,
+                                rref->name.owner, weft_error_message(why));
+    return wfi_error_create(&detail, "argument %s is a reference to a value that was not made: %s%s%s", path, maker,
+                            maker[0] ? ": " : "", weft_error_message(why));
+}
+
+weft_error *wfi_rrefs_failed(weft_args values, const char *function)
+{
+    wfi_walk walk;
+    weft_error *error = NULL;
+    wfi_walk_begin(&walk, values);
+    for (const weft_value *value; !error && (value = wfi_walk_next(&walk));) {
+        weft_rref *rref = value->type == WEFT_RREF ? value->as.rref : NULL;
+        char path[WFI_WALK_PATH];
+        if (!rref)
+            continue;
+        wfi_assert_held(wfi_net_mutex(rref->agent->net));
+        const weft_error *why = known_failure(rref);
+        if (why)
+            error = failure_of_call(rref, why, function, wfi_walk_path(&walk, path));
+    }
+    return error;
+}
+
+bool wfi_rrefs_are_among(weft_args values)
 {
     wfi_walk walk;
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; (value = wfi_walk_next(&walk));)
-        if (value->type == WEFT_RREF && value->as.rref->lost)
-            return wfi_error_recoded(value->as.rref->error, lost_status(value->as.rref), WEFT_OK,
-                                     wfi_agent_rank(value->as.rref->agent));
-    return NULL;
+        if (value->type == WEFT_RREF)
+            return true;
+    return false;
 }
 
 size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *memory_out)

@@ -109,8 +109,10 @@ weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name);
  * elsewhere. `then` runs once for each of them when its call has ended. Returns how many there are. *memory_out: there
  * was no memory to wait for all. [agent lock] */
 size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *memory_out);
-/* Why one of them is of no use, with a reference; NULL: none is lost. [agent lock] */
-weft_error *wfi_rrefs_lost(weft_args values);
+bool wfi_rrefs_are_among(weft_args values); /* in lists in it as well. Any thread */
+/* Why a call of `function` with these arguments must fail: one of the references is to a value that was not made, as this
+ * worker knows by now. The call's own error, with a reference; NULL: none is. [agent lock] */
+weft_error *wfi_rrefs_failed(weft_args values, const char *function);
 
 /* ---- The owner's side. All [agent lock] ---- */
 
