@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * train_step.c - time of one training step (forward, backward, optimizer) without any network.
+ * train_step.c - time of one training step (forward, backward, optimizer) without any network; and of what it consists of: many
+ * small operators recorded and run backward ("nodes"), one large product of matrices ("product").
  *
  * With --serve it reads numbers of steps, one a line, and answers each with the seconds that they took: so that perf/run can
  * let it and peers/torch_train_step.py work in turn.
@@ -13,13 +14,16 @@
 
 #include <stdlib.h>
 
-typedef enum model_kind { MODEL_CONVNET = 0, MODEL_RESNET50 = 1 } model_kind;
+typedef enum model_kind { MODEL_CONVNET = 0, MODEL_RESNET50 = 1, MODEL_NODES = 2, MODEL_PRODUCT = 3 } model_kind;
+
+#define NODES 10000       /* additions of one element, one after the other */
+#define PRODUCT_SIZE 1024 /* rows and columns of square matrices */
 
 typedef struct bench {
     model_kind kind;
     weft_module *model;
     weft_optimizer *optimizer;
-    weft_tensor *x, *target; /* convnet: classes; ResNet-50: one-hot rows, as in the tutorial */
+    weft_tensor *x, *target; /* convnet: classes; ResNet-50: one-hot rows, as in the tutorial; nodes, product: none */
     uint64_t steps;
 } bench;
 
@@ -50,6 +54,12 @@ static weft_tensor *labels(model_kind kind, int64_t batch)
 static bool bench_open(bench *b, model_kind kind, int64_t batch)
 {
     *b = (bench){.kind = kind};
+    if (kind == MODEL_NODES || kind == MODEL_PRODUCT) {
+        b->x = random_images(kind == MODEL_NODES ? WEFT_SHAPE(1) : WEFT_SHAPE(PRODUCT_SIZE, PRODUCT_SIZE));
+        if (b->x)
+            weft_tensor_set_requires_grad(b->x, kind == MODEL_NODES);
+        return b->x != NULL;
+    }
     b->model = kind == MODEL_CONVNET ? weft_mnist_convnet_create(1) : weft_resnet50_create(30, 1);
     b->x = random_images(kind == MODEL_CONVNET ? WEFT_SHAPE(batch, 1, 28, 28) : WEFT_SHAPE(batch, 3, 64, 64));
     b->target = labels(kind, batch);
@@ -70,20 +80,33 @@ static void bench_close(bench *b)
     weft_module_unref(b->model);
 }
 
+static weft_tensor *loss_of(bench *b, weft_tape *tape)
+{
+    weft_tensor *out = b->kind == MODEL_NODES ? b->x : weft_module_forward(tape, b->model, b->x);
+    switch (b->kind) {
+    case MODEL_CONVNET:
+        return weft_nll_loss(tape, out, b->target);
+    case MODEL_RESNET50:
+        return weft_mse_loss(tape, out, b->target);
+    default:
+        for (int i = 0; i < NODES; i++)
+            out = weft_add(tape, out, b->x);
+        return out;
+    }
+}
+
 static bool step(bench *b)
 {
-    weft_tape *tape = weft_tape_open(&(weft_tape_options){.record = true, .seed = b->steps++});
-    weft_tensor *out = weft_module_forward(tape, b->model, b->x);
-    weft_tensor *loss =
-        b->kind == MODEL_CONVNET ? weft_nll_loss(tape, out, b->target) : weft_mse_loss(tape, out, b->target);
-    weft_backward(tape, loss);
+    weft_tape *tape = weft_tape_open(&(weft_tape_options){.record = b->kind != MODEL_PRODUCT, .seed = b->steps++});
+    if (b->kind == MODEL_PRODUCT)
+        weft_matmul(tape, b->x, b->x);
+    else
+        weft_backward(tape, loss_of(b, tape));
     weft_status status = weft_tape_status(tape);
     if (status != WEFT_OK)
         weft_error_print(weft_tape_error(tape), stderr);
-    else
-        status = weft_optimizer_accumulate(b->optimizer, weft_tape_grads(tape, weft_module_parameters(b->model)));
-    if (status == WEFT_OK)
-        status = weft_optimizer_step(b->optimizer);
+    else if (b->optimizer)
+        status = weft_optimizer_apply(b->optimizer, weft_tape_gradients(tape, weft_module_parameters(b->model)));
     weft_tape_close(tape);
     return status == WEFT_OK;
 }
@@ -117,13 +140,19 @@ static bool show(bench *b, int64_t batch, int64_t count)
     double seconds;
     if (!steps(b, 2, &seconds) || !steps(b, (long)count, &seconds))
         return false;
-    printf("%.1f images/s, %.2f ms a step\n", (double)(batch * count) / seconds, 1e3 * seconds / (double)count);
+    double step_ns = 1e9 * seconds / (double)count;
+    if (b->kind == MODEL_NODES)
+        printf("%.0f ns a node, recorded and run backward\n", step_ns / NODES);
+    else if (b->kind == MODEL_PRODUCT)
+        printf("%.1f GFLOP/s\n", 2.0 * PRODUCT_SIZE * PRODUCT_SIZE * PRODUCT_SIZE / step_ns);
+    else
+        printf("%.1f images/s, %.2f ms a step\n", (double)(batch * count) / seconds, step_ns / 1e6);
     return true;
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const models[] = {"convnet", "resnet50", NULL};
+    static const char *const models[] = {"convnet", "resnet50", "nodes", "product", NULL};
     int kind = MODEL_CONVNET;
     int64_t batch = 0, count = 10;
     bool serves = false;

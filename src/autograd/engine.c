@@ -95,11 +95,11 @@ static void count_consumers(wfi_pass *pass)
     }
 }
 
-/* ---- The heap of those that are ready ---- */
+/* ---- The heap of those that are ready, by slot: the one recorded last first ---- */
 
-static uint64_t sequence_at(const wfi_pass *pass, size_t i)
+static uint64_t slot_at(const wfi_pass *pass, size_t i)
 {
-    return ((wfi_node *)pass->ready.items[i])->sequence;
+    return ((wfi_node *)pass->ready.items[i])->slot;
 }
 
 static void swap(wfi_pass *pass, size_t i, size_t j)
@@ -115,8 +115,7 @@ static void push_ready(wfi_pass *pass, wfi_node *node)
         fail_memory(pass);
         return;
     }
-    for (size_t i = pass->ready.count - 1; i > 0 && sequence_at(pass, (i - 1) / 2) < sequence_at(pass, i);
-         i = (i - 1) / 2)
+    for (size_t i = pass->ready.count - 1; i > 0 && slot_at(pass, (i - 1) / 2) < slot_at(pass, i); i = (i - 1) / 2)
         swap(pass, i, (i - 1) / 2);
 }
 
@@ -128,9 +127,9 @@ static wfi_node *pop_ready(wfi_pass *pass)
     pass->ready.items[0] = pass->ready.items[--pass->ready.count];
     for (size_t i = 0;;) {
         size_t child = 2 * i + 1;
-        if (child + 1 < pass->ready.count && sequence_at(pass, child + 1) > sequence_at(pass, child))
+        if (child + 1 < pass->ready.count && slot_at(pass, child + 1) > slot_at(pass, child))
             child++;
-        if (child >= pass->ready.count || sequence_at(pass, child) < sequence_at(pass, i))
+        if (child >= pass->ready.count || slot_at(pass, child) < slot_at(pass, i))
             break;
         swap(pass, i, child);
         i = child;
@@ -151,11 +150,14 @@ static void add_share(wfi_pass *pass, const wfi_node *node, uint32_t result, wef
 {
     if (node->leaf != 0 && pass->hooks != NULL)
         share = wfi_hooks_pre(pass->hooks, node->leaf, share);
+    weft_gradient *sum = &entry_at(pass, node->slot + result)->sum;
     if (share == NULL)
         wfi_pass_fail(pass, WEFT_ERR_INVALID,
                       "backward: a hook gave NULL, or not a gradient of its leaf's shape and dtype");
+    else if (sum->values == NULL)
+        sum->values = share;
     else
-        check(pass, node, wfi_gradient_add(&entry_at(pass, node->slot + result)->sum, share));
+        check(pass, node, wfi_gradient_add(sum, share));
 }
 
 static void answered(wfi_pass *pass, wfi_node *node)

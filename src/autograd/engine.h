@@ -9,7 +9,7 @@
  *     wfi_pass_end(&pass);
  *
  * It first counts, from the roots downward, the consumers that each node hears from; then runs the nodes all of whose consumers have
- * answered, that of the highest sequence first, so that the order, and with it every bit of a sum, depends on the recording alone. A consumer
+ * answered, the one recorded last first, so that the order, and with it every bit of a sum, depends on the recording alone. A consumer
  * answers each of its inputs once: by a gradient or by none. What got no gradient at all does not run and passes none on.
  *
  * THREADS. A pass is one thread's. Counts and sums are the pass's own, so any number of passes may go over one graph at once, on
@@ -39,7 +39,7 @@ typedef struct wfi_pass {
     size_t page_count;
     wfi_pointers roots;
     wfi_pointers todo;  /* while counting: nodes whose inputs are still to be counted */
-    wfi_pointers ready; /* a heap; the greatest sequence first */
+    wfi_pointers ready; /* a heap; the greatest slot first */
     wfi_pointers waits; /* weft_future of hooks, referenced */
 } wfi_pass;
 

@@ -8,19 +8,10 @@
 
 #define SPENT (UINT32_C(1) << 31) /* in `use` */
 
-/* One count for the process, so that nodes of several tapes that use each other's tensors stay in order. */
-static uint64_t next_sequence(void)
-{
-    static _Atomic uint64_t last;
-    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
-}
-
-/* The lists that lie behind a node, those with the strictest alignment first. */
+/* The lists that lie behind a node, those that every pass reads first. */
 static void place_lists(wfi_node *node, const wfi_node_counts *counts)
 {
     char *at = (char *)(node + 1);
-    node->state = counts->state == 0 ? NULL : (wfi_node_state *)at;
-    at += counts->state;
     node->inputs = (wfi_edge *)at;
     at += counts->inputs * sizeof(wfi_edge);
     node->results = (wfi_result *)at;
@@ -28,6 +19,8 @@ static void place_lists(wfi_node *node, const wfi_node_counts *counts)
     node->saved = (weft_tensor **)at;
     at += counts->saved * sizeof(weft_tensor *);
     node->versions = (uint64_t *)at;
+    at += counts->saved * sizeof(uint64_t);
+    node->state = counts->state == 0 ? NULL : (wfi_node_state *)at;
 }
 
 wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t graph_id, uint64_t slot, wfi_node_counts counts)
@@ -42,12 +35,10 @@ wfi_node *wfi_node_create(const wfi_node_type *type, uint64_t graph_id, uint64_t
         return NULL;
     atomic_init(&node->refs, 1);
     atomic_init(&node->graph_id, graph_id);
-    node->sequence = next_sequence();
     node->slot = slot;
     node->type = type;
     node->input_count = (uint32_t)counts.inputs;
     node->result_count = (uint32_t)counts.results;
-    node->saved_count = (uint32_t)counts.saved;
     place_lists(node, &counts);
     return node;
 }
@@ -85,6 +76,8 @@ void wfi_node_save(wfi_node *node, size_t slot, weft_tensor *tensor)
         return;
     node->saved[slot] = weft_tensor_ref(tensor);
     node->versions[slot] = wfi_storage_version(tensor->storage);
+    if (node->saved_count <= slot)
+        node->saved_count = (uint32_t)slot + 1;
 }
 
 int wfi_node_changed(const wfi_node *node)

@@ -73,12 +73,11 @@ struct wfi_node {
     _Atomic uint32_t refs;
     _Atomic uint32_t use;      /* how many passes read what was saved; and WFI_NODE_SPENT */
     _Atomic uint64_t graph_id; /* 0: of no graph any more */
-    uint64_t sequence;         /* greater than that of every input */
-    uint64_t slot;             /* of the first result; ascending in the graph. Result i has slot + i */
+    uint64_t slot;             /* of the first result, greater than those of all inputs; result i has slot + i */
     uint64_t leaf;             /* a leaf: its tensor's id; else 0 */
     const wfi_node_type *type;
-    uint32_t input_count, result_count, saved_count;
-    wfi_node *next; /* in the list of its tape, later of its graph */
+    uint32_t input_count, result_count, saved_count; /* saved: up to the last one used */
+    wfi_node *next;                                  /* in the list of its tape, later of its graph */
     wfi_edge *inputs;
     wfi_result *results;
     weft_tensor **saved; /* referenced; some may be NULL */

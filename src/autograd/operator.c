@@ -73,6 +73,7 @@ static wfi_node *make_node(weft_tape *tape, const weft_operator *op, weft_tensor
     node->type = &node->user->type;
     for (size_t i = 0; i < saved.count; i++)
         wfi_node_save(node, i, saved.items[i]);
+    node->saved_count = (uint32_t)saved.count; /* with the NULLs at its end */
     return node;
 }
 

@@ -41,6 +41,7 @@ static weft_status mix_backward(void *state, weft_tensors saved, weft_tensors dy
 {
     counts *c = state;
     c->backward++;
+    assert_true(saved.count == 3 && saved.items[2] == NULL);
     const float *values[2] = {data(saved.items[0]), data(saved.items[1])};
     for (int r = 0; r < 2; r++)
         c->seen[r] = dy.items[r] != NULL;
@@ -63,14 +64,14 @@ static const weft_operator mix_operator = {.name = "mix", .backward = mix_backwa
 /* out[0] = a + 2 b, out[1] = a b */
 static void mix(weft_tape *t, weft_tensor *a, weft_tensor *b, counts *c, weft_tensor **out)
 {
-    weft_tensor *inputs[] = {a, b}, *results[2];
+    weft_tensor *inputs[] = {a, b}, *saved[] = {a, b, NULL}, *results[2];
     for (int r = 0; r < 2; r++)
         results[r] = weft_tensor_empty(weft_tensor_shape(a), WEFT_FLOAT32);
     for (int64_t k = 0; k < weft_tensor_numel(a); k++) {
         data(results[0])[k] = data(a)[k] + 2 * data(b)[k];
         data(results[1])[k] = data(a)[k] * data(b)[k];
     }
-    weft_tape_record(t, &mix_operator, (weft_tensors){inputs, 2}, (weft_tensors){inputs, 2}, c,
+    weft_tape_record(t, &mix_operator, (weft_tensors){inputs, 2}, (weft_tensors){saved, 3}, c,
                      (weft_tensors){results, 2}, out);
     weft_tensor_unref(results[0]);
     weft_tensor_unref(results[1]);
