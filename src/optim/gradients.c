@@ -88,6 +88,8 @@ weft_error *wfi_optimizer_misfit(const weft_optimizer *optimizer, weft_gradients
     weft_error *error = NULL;
     if (gradients.count != optimizer->count)
         return weft_error_create(WEFT_ERR_SHAPE, "%zu gradients for %zu parameters", gradients.count, optimizer->count);
+    if (gradients.items == NULL)
+        return weft_error_create(WEFT_ERR_INVALID, "the list of %zu gradients is NULL", gradients.count);
     for (size_t i = 0; i < gradients.count && error == NULL; i++)
         error = misfit(optimizer, i, gradients.items[i]);
     return error;
@@ -106,6 +108,8 @@ weft_status weft_optimizer_check_gradients(const weft_optimizer *optimizer, weft
 
 weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors gradients, weft_error **error)
 {
+    if (gradients.items == NULL)
+        return weft_optimizer_check_gradients(optimizer, (weft_gradients){NULL, gradients.count}, error);
     weft_gradient *items = wfi_calloc(gradients.count + 1, sizeof(weft_gradient));
     if (items == NULL)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "no memory for %zu gradients", gradients.count);

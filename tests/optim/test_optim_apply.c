@@ -119,6 +119,33 @@ static void apply_leaves_the_sums_alone(void **state)
     weft_tensor_unref(one);
 }
 
+/* Sums too: what only NULL was added for is not stepped, and of two accumulations one that is missing counts as 0. */
+static void sums_leave_alone_what_has_no_gradient(void **state)
+{
+    weft_tensor *p[2], *g[2];
+    for (int k = 0; k < 2; k++) {
+        p[k] = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32);
+        g[k] = weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT32, 4);
+    }
+    weft_optimizer *adagrad =
+        weft_adagrad_create((weft_tensors){p, 2}, &(weft_adagrad_options){.lr = 1, .average = true});
+    weft_tensor *none = NULL, *first_alone[] = {g[0], none}, *nothing[] = {none, none};
+    assert_int_equal(weft_optimizer_accumulate(adagrad, (weft_tensors){first_alone, 2}), WEFT_OK);
+    assert_int_equal(weft_optimizer_accumulate(adagrad, (weft_tensors){nothing, 2}), WEFT_OK);
+    assert_int_equal(weft_optimizer_step(adagrad), WEFT_OK);
+    weft_optimizer_state item;
+    assert_int_equal(weft_optimizer_state_count(adagrad), 2); /* the first parameter's step and sum */
+    assert_int_equal(weft_optimizer_state_at(adagrad, 1, &item), WEFT_OK);
+    assert_true(item.parameter == 0 && weft_tensor_get_f64(item.tensor, 2) == 2 * 2);
+    weft_tensor_unref(item.tensor);
+    assert_true(weft_tensor_get_f64(p[0], 2) == -1 && weft_tensor_get_f64(p[1], 2) == 0);
+    weft_optimizer_unref(adagrad);
+    for (int k = 0; k < 2; k++) {
+        weft_tensor_unref(p[k]);
+        weft_tensor_unref(g[k]);
+    }
+}
+
 static void apply_refuses_and_changes_nothing(void **state)
 {
     weft_tensor *p[PARAMETERS], *q[PARAMETERS];
@@ -129,6 +156,8 @@ static void apply_refuses_and_changes_nothing(void **state)
     weft_gradient lent[] = {{q[0], NULL}, {q[1], NULL}, {q[2], NULL}};
     assert_int_equal(weft_optimizer_apply(NULL, (weft_gradients){lent, PARAMETERS}), WEFT_ERR_INVALID);
     assert_int_equal(weft_optimizer_apply(sgd, (weft_gradients){lent, 2}), WEFT_ERR_SHAPE);
+    assert_int_equal(weft_optimizer_apply(sgd, (weft_gradients){NULL, PARAMETERS}), WEFT_ERR_INVALID);
+    assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){NULL, PARAMETERS}), WEFT_ERR_INVALID);
     lent[1].values = q[0];
     assert_int_equal(weft_optimizer_apply(sgd, (weft_gradients){lent, PARAMETERS}), WEFT_ERR_SHAPE);
     lent[1].values = doubles;
@@ -143,4 +172,4 @@ static void apply_refuses_and_changes_nothing(void **state)
 }
 
 UNIT_MAIN(apply_steps_as_accumulating_does, apply_leaves_alone_what_has_no_gradient, apply_leaves_the_sums_alone,
-          apply_refuses_and_changes_nothing)
+          sums_leave_alone_what_has_no_gradient, apply_refuses_and_changes_nothing)

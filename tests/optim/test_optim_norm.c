@@ -6,6 +6,7 @@
 #include "unit.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define COUNT 100003 /* more than one piece of a parallel loop, and no multiple of what a vector holds */
 
@@ -100,5 +101,11 @@ static void a_norm_that_is_not_a_number_is_seen(void **state)
     weft_tensor_unref(g);
 }
 
-UNIT_MAIN(norm_is_of_all_gradients_rows_added_first, norm_refuses_what_is_no_gradient,
-          sums_are_clipped_by_the_norm_of_their_average, a_norm_that_is_not_a_number_is_seen)
+/* Several threads, also where a test may have one. */
+static int take_threads(void **state)
+{
+    return setenv("WEFT_CPU_THREADS", "3", 1);
+}
+
+UNIT_MAIN_WITH(take_threads, NULL, norm_is_of_all_gradients_rows_added_first, norm_refuses_what_is_no_gradient,
+               sums_are_clipped_by_the_norm_of_their_average, a_norm_that_is_not_a_number_is_seen)

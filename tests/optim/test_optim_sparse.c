@@ -9,6 +9,7 @@
 #include "unit.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const weft_optimizer_spec specs[] = {
@@ -233,6 +234,13 @@ static void options_that_move_every_row_refuse_sparse_gradients(void **state)
         weft_tensor_unref(tensors[i]);
 }
 
-UNIT_MAIN(sums_of_rows_are_those_of_their_places_in_order, order_and_strides_of_rows_do_not_matter,
-          rows_step_as_dense_ones_and_others_stay, empty_sparse_gradients_step_nothing,
-          sparse_gradients_that_do_not_fit_are_refused, options_that_move_every_row_refuse_sparse_gradients)
+/* Several threads, also where a test may have one. */
+static int take_threads(void **state)
+{
+    return setenv("WEFT_CPU_THREADS", "3", 1);
+}
+
+UNIT_MAIN_WITH(take_threads, NULL, sums_of_rows_are_those_of_their_places_in_order,
+               order_and_strides_of_rows_do_not_matter, rows_step_as_dense_ones_and_others_stay,
+               empty_sparse_gradients_step_nothing, sparse_gradients_that_do_not_fit_are_refused,
+               options_that_move_every_row_refuse_sparse_gradients)

@@ -4,6 +4,10 @@
 #include "tensor/parallel.h"
 #include "tensor/cpu/optim/update.h"
 
+#define AHEAD 8         /* rows that are fetched before their turn comes */
+#define AHEAD_BYTES 512 /* of each; the processor sees by itself how a longer one goes on */
+#define LINE_BYTES 64
+
 typedef struct update_run {
     const wfi_update *update;
     wfi_span_fn run;
@@ -32,13 +36,35 @@ static void run_piece(void *arg, int64_t begin, int64_t end)
     r->run(r->numbers, &span);
 }
 
+static wfi_span row_at(const update_run *r, int64_t i)
+{
+    const wfi_gradient_rows *rows = r->update->rows;
+    wfi_span span = span_at(r, rows->rows[i] * rows->width, rows->width);
+    span.gradient = rows->at[i];
+    return span;
+}
+
+/* Rows lie far apart: no processor foresees the next one. */
+static void fetch_ahead(const wfi_span *span, size_t bytes)
+{
+    for (size_t at = 0; at < bytes && at < AHEAD_BYTES; at += LINE_BYTES) {
+        __builtin_prefetch((const char *)span->from + at, 1);
+        __builtin_prefetch((const char *)span->gradient + at);
+        for (int k = 0; k < WFI_STEP_SLOTS && span->slots[k] != NULL; k++)
+            __builtin_prefetch((const char *)span->slots[k] + at, 1);
+    }
+}
+
 static void run_rows(void *arg, int64_t begin, int64_t end)
 {
     const update_run *r = arg;
-    const wfi_gradient_rows *rows = r->update->rows;
+    size_t bytes = (size_t)r->update->rows->width * r->size;
     for (int64_t i = begin; i < end; i++) {
-        wfi_span span = span_at(r, rows->rows[i] * rows->width, rows->width);
-        span.gradient = rows->at[i];
+        wfi_span span = row_at(r, i);
+        if (i + AHEAD < end) {
+            wfi_span later = row_at(r, i + AHEAD);
+            fetch_ahead(&later, bytes);
+        }
         r->run(r->numbers, &span);
     }
 }
