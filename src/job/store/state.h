@@ -29,7 +29,7 @@ typedef struct wfi_store_link {
     wfi_store_stage stage;
     bool knocks;         /* it was opened or challenged since the last tick */
     uint64_t knocked_ns; /* the time of the last tick that saw `knocks` */
-    /* A member resumed on it and has said nothing since: if it ends, that was perhaps a mere attempt. */
+    /* A member joined or resumed on it and has said nothing since: if it ends, that was perhaps a mere attempt. */
     bool unconfirmed;
     wfi_greeting greeting;
     wfi_seal seal;

@@ -255,7 +255,9 @@ static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_stor
     int rank = link->rank;
     wfi_seat *seat = &store->seats[rank];
     bool says_how_much = message->type == WFI_STORE_HEARTBEAT || message->type == WFI_STORE_ACK;
-    link->unconfirmed = false;
+    if (message->type !=
+        WFI_STORE_HEARTBEAT) /* who waits for the table sends these: one may have been under way before */
+        link->unconfirmed = false;
     seat->heard_ns = now_ns;
     seat->suspected_ns = WFI_NEVER;
     if (!makes_sense(message) || (says_how_much && !wfi_outbox_acknowledge(&seat->outbox, message->received))) {

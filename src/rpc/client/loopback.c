@@ -52,9 +52,9 @@ static bool is_read(const wfi_loopback *loop)
     const weft_agent *agent = call->agent;
     if (!loop->begun || call->stage == WFI_SERVE_ANSWERING)
         return false;
-    bool keeps = call->keep_arguments || call->batch_left,
-         has_left = call->has_left || (call->batch_left && *call->batch_left);
-    return !has_left || (keeps && !agent->closing && !agent->stopped);
+    if (!call->has_left && !(call->batch_left && *call->batch_left))
+        return true; /* the handler runs, and alone may write what is looked at below */
+    return (call->keep_arguments || call->batch_left) && !agent->closing && !agent->stopped;
 }
 
 /* [agent lock] */

@@ -301,6 +301,22 @@ static weft_status await_room(retry *r, wfi_peer *peer)
     return st;
 }
 
+/*
+ * What a retry that was stopped ends with. An attempt that was cancelled for that says only whether it may have run; one that ended
+ * by itself says all. [agent lock]
+ */
+static const weft_error *last_word(retry *r, const weft_error *error, bool started)
+{
+    if (started && weft_error_code(error) != WEFT_ERR_CANCELLED)
+        return error;
+    if (started) {
+        weft_error *why = r->stop;
+        r->stop = wfi_error_recoded(why, weft_error_code(why), weft_error_remote_code(error), -1);
+        weft_error_unref(why);
+    }
+    return r->stop;
+}
+
 /* An attempt failed: a pause and the next one, or the end. [agent lock] */
 static void consider(retry *r, const weft_error *error, bool started)
 {
@@ -314,7 +330,7 @@ static void consider(retry *r, const weft_error *error, bool started)
     r->may_have_run |=
         weft_error_remote_code(error) == WEFT_ERR_UNKNOWN || why == WEFT_ERR_UNKNOWN || why == WEFT_ERR_REMOTE;
     if (r->stop || !may_pass(r, error, started) || (!no_room && r->attempts >= r->options.retry.attempts)) {
-        finish(r, NULL, started || !r->stop ? error : r->stop);
+        finish(r, NULL, r->stop ? last_word(r, error, started) : error);
         return;
     }
     r->awaits_room = no_room;
