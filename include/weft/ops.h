@@ -120,6 +120,7 @@ WEFT_API weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x); /* the same 
 typedef struct weft_embedding_options {
     bool padding;        /* whether padding_row counts; false */
     int64_t padding_row; /* a row that gets no gradient; below 0 it counts from the end */
+    bool sparse;         /* the gradient is of rows only, where the weight is a leaf without hooks; false */
 } weft_embedding_options;
 /* y[.., :] = weight[index[..], :]: index of any shape [...] -> [..., D] */
 WEFT_API weft_tensor *weft_embedding(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
@@ -135,6 +136,7 @@ typedef struct weft_embedding_bag_options {
     weft_bag_mode mode;  /* WEFT_BAG_MEAN */
     bool padding;        /* whether padding_row counts; false */
     int64_t padding_row; /* indices of this row count as not there; below 0 it counts from the end */
+    bool sparse;         /* as above; dense all the same where sample_weights want a gradient. Not with WEFT_BAG_MAX */
 } weft_embedding_bag_options;
 /*
  * The rows of each of B bags reduced to one: [B, D], zeros for an empty bag. Each row of index [B, L] is a bag; or
@@ -144,6 +146,24 @@ typedef struct weft_embedding_bag_options {
  */
 WEFT_API weft_tensor *weft_embedding_bag(weft_tape *tape, weft_tensor *weight, weft_tensor *index, weft_tensor *offsets,
                                          weft_tensor *sample_weights, const weft_embedding_bag_options *options);
+
+/* ---- Sequences ---- */
+typedef struct weft_lstm_options {
+    bool batch_first; /* x and y are [N, T, ..] instead of [T, N, ..] */
+    bool no_bias;
+    double dropout; /* of what goes from one layer to the next, as weft_dropout; 0 */
+    bool train;     /* whether there is dropout */
+} weft_lstm_options;
+/*
+ * Long short-term memory (Hochreiter and Schmidhuber 1997) over T steps: x [T, N, I] -> y [T, N, H], the last layer's
+ * hidden state after each step. For each layer `weights` has weight_ih [4 H, I] (I is H after the first layer),
+ * weight_hh [4 H, H], and unless no_bias bias_ih and bias_hh [4 H]; the four gates stand in PyTorch's order: input,
+ * forget, cell, output. h0 and c0 [layers, N, H] are the states to begin with; NULL: zeros. *h_n and *c_n [layers, N, H]
+ * are those after the last step, for the next call; each may be NULL if it is not wanted. There is one direction
+ * only: no bidirectional layers, and no projections. WEFT_ERR_SHAPE: also, T is 0.
+ */
+WEFT_API weft_tensor *weft_lstm(weft_tape *tape, weft_tensor *x, weft_tensor *h0, weft_tensor *c0, weft_tensors weights,
+                                const weft_lstm_options *options, weft_tensor **h_n, weft_tensor **c_n);
 
 /* ---- Reducing ---- */
 WEFT_API weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x);  /* of all elements; a scalar */

@@ -53,6 +53,7 @@ typedef struct wfi_node_state {
     uint32_t mask; /* of dimensions */
     int64_t start;
     bool train;
+    bool sparse; /* the gradient is by rows where it can be */
     wfi_binary_op binary;
     wfi_reduction reduction;
     wfi_conv2d conv;

@@ -67,16 +67,17 @@ static void drop(inputs *in)
     weft_tensor_unref(in->scale);
 }
 
-static weft_tensor *run(weft_tape *t, const cases *c, const inputs *in)
+static weft_tensor *run(weft_tape *t, const cases *c, const inputs *in, bool sparse)
 {
     const cases_field *padding = cases_get(c, "padding");
     bool padded = padding->count > 0;
     int64_t row = padded ? (int64_t)padding->values[0] : 0;
     if (strcmp(c->kind, "embedding") == 0)
         return weft_embedding(t, in->weight, in->index,
-                              &(weft_embedding_options){.padding = padded, .padding_row = row});
+                              &(weft_embedding_options){.padding = padded, .padding_row = row, .sparse = sparse});
     static const weft_bag_mode modes[] = {WEFT_BAG_MEAN, WEFT_BAG_SUM, WEFT_BAG_MAX};
-    weft_embedding_bag_options how = {.mode = modes[cases_int(c, "mode", 0)], .padding = padded, .padding_row = row};
+    weft_embedding_bag_options how = {
+        .mode = modes[cases_int(c, "mode", 0)], .padding = padded, .padding_row = row, .sparse = sparse};
     return weft_embedding_bag(t, in->weight, in->index, in->offsets, in->scale, &how);
 }
 
@@ -84,7 +85,7 @@ static void run_case(const cases *c, weft_dtype dtype, bool gaps)
 {
     inputs in = inputs_of(c, dtype, gaps);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
-    weft_tensor *y = run(t, c, &in);
+    weft_tensor *y = run(t, c, &in, false);
     if (y == NULL)
         fail_msg("case %d: %s", c->number, weft_error_message(weft_tape_error(t)));
     weft_tensor *weights = weft_tape_take(t, formula_tensor(weft_tensor_shape(y), dtype, WEIGHTS_KEY));
@@ -127,6 +128,90 @@ static void operands_may_have_gaps(void **state)
     (void)state;
     run_all(WEFT_FLOAT64, true);
     run_all(WEFT_FLOAT32, true);
+}
+
+/* ---- By rows ---- */
+
+/* Rows added up where they belong; drop it. */
+static weft_tensor *dense_of(const weft_gradient *gradient, const weft_tensor *weight)
+{
+    weft_tensor *dense = weft_tensor_zeros(weft_tensor_shape(weight), WEFT_FLOAT64);
+    int64_t width = weft_tensor_size(weight, 1), n = weft_tensor_numel(gradient->rows);
+    assert_int_equal(weft_tensor_numel(gradient->values), n * width);
+    for (int64_t i = 0; i < n * width; i++) {
+        int64_t row = weft_tensor_get_i64(gradient->rows, i / width);
+        ((double *)weft_tensor_data(dense))[row * width + i % width] += weft_tensor_get_f64(gradient->values, i);
+    }
+    return dense;
+}
+
+static void run_sparse(const cases *c, weft_dtype dtype)
+{
+    inputs in = inputs_of(c, dtype, false);
+    bool scale_wanted = in.scale != NULL && weft_tensor_requires_grad(in.scale);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
+    weft_tensor *y = run(t, c, &in, true);
+    weft_tensor *weights = weft_tape_take(t, formula_tensor(weft_tensor_shape(y), dtype, WEIGHTS_KEY));
+    weft_backward_with(t, (weft_tensors){&y, 1}, (weft_tensors){&weights, 1}, NULL);
+    weft_gradients gradients = weft_tape_gradients(t, (weft_tensors){&in.weight, 1});
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    assert_int_equal(gradients.count, 1);
+    assert_true((gradients.items[0].rows == NULL) == scale_wanted);
+    weft_tensor *dense =
+        scale_wanted ? weft_tensor_ref(gradients.items[0].values) : dense_of(gradients.items, in.weight);
+    weft_tensor_fill(in.index, 0); /* the rows are not the index */
+    cases_assert_near(c, "grad", dense, tolerance(dtype));
+    cases_assert_near(c, "grad", weft_tape_grad(t, in.weight), tolerance(dtype));
+    weft_tensor_unref(dense);
+    weft_tape_close(t);
+    drop(&in);
+}
+
+static void gradients_by_rows_are_the_dense_ones(void **state)
+{
+    (void)state;
+    cases c = {.file = fopen(WEFT_TEST_DATA "/sequence_cases.txt", "r")};
+    int count = 0;
+    assert_non_null(c.file);
+    while (cases_next(&c)) {
+        bool maximum = strcmp(c.kind, "bag") == 0 && cases_int(&c, "mode", 0) == 2;
+        if (strcmp(c.kind, "lstm") == 0 || maximum)
+            continue;
+        run_sparse(&c, WEFT_FLOAT64);
+        run_sparse(&c, WEFT_FLOAT32);
+        count++;
+    }
+    fclose(c.file);
+    assert_int_equal(count, 26);
+}
+
+/* Two uses of a leaf are rows behind rows; what is no leaf gets a dense gradient. */
+static void rows_of_several_uses_follow_each_other(void **state)
+{
+    (void)state;
+    const int64_t numbers[] = {3, 0, 3};
+    weft_tensor *weight = formula_tensor(S(5, 2), WEFT_FLOAT64, TABLE_KEY), *leaf = weft_tensor_clone(weight);
+    weft_tensor *index = weft_tensor_copy_of(S(3), WEFT_INT64, numbers);
+    weft_embedding_options how = {.sparse = true};
+    weft_tensor_set_requires_grad(weight, true);
+    weft_tensor_set_requires_grad(leaf, true);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
+    weft_tensor *twice = weft_add(t, weft_embedding(t, weight, index, &how), weft_embedding(t, weight, index, &how));
+    weft_tensor *doubled = weft_embedding(t, weft_scale(t, leaf, 2), index, &how);
+    weft_backward(t, weft_sum(t, weft_add(t, twice, doubled)));
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    weft_gradients by = weft_tape_gradients(t, (weft_tensors){(weft_tensor *[]){weight, leaf}, 2});
+    assert_int_equal(weft_tensor_numel(by.items[0].rows), 6);
+    assert_null(by.items[1].rows);
+    weft_tensor *dense = dense_of(&by.items[0], weight);
+    for (int64_t i = 0; i < 10; i++) {
+        double wanted = i / 2 == 3 ? 4 : i / 2 == 0 ? 2 : 0;
+        assert_true(weft_tensor_get_f64(dense, i) == wanted && weft_tensor_get_f64(by.items[1].values, i) == wanted);
+    }
+    weft_tape_close(t);
+    weft_tensor *all[] = {weight, leaf, index, dense};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        weft_tensor_unref(all[i]);
 }
 
 /* ---- Finite differences ---- */
@@ -325,6 +410,7 @@ static void embedding_bag_names_what_does_not_fit(void **state)
     refused(WEFT_ERR_SHAPE, "the index's shape", .weight = w, .index = INTS(0, 1), .offsets = INTS(0), .scale = weft_tensor_ref(v), .how = {.mode = WEFT_BAG_SUM});
     refused(WEFT_ERR_INVALID, "for sums alone", .weight = w, .index = INTS(0, 1, 2), .offsets = INTS(0), .scale = weft_tensor_ref(v));
     refused(WEFT_ERR_TYPE, "dtype", .weight = w, .index = INTS(0, 1, 2), .offsets = INTS(0), .scale = weft_tensor_zeros(S(3), WEFT_FLOAT64));
+    refused(WEFT_ERR_INVALID, "no sparse with WEFT_BAG_MAX", .weight = w, .index = INTS(0), .offsets = INTS(0), .how = {.mode = WEFT_BAG_MAX, .sparse = true});
     refused(WEFT_ERR_INVALID, "no mode 3", .weight = w, .index = INTS(0), .offsets = INTS(0), .how = {.mode = (weft_bag_mode)3});
 #undef refused
     weft_tensor_unref(w);
@@ -332,6 +418,7 @@ static void embedding_bag_names_what_does_not_fit(void **state)
 }
 /* clang-format on */
 
-UNIT_MAIN(values_and_gradients_are_those_of_pytorch, operands_may_have_gaps, gradients_agree_with_finite_differences,
+UNIT_MAIN(values_and_gradients_are_those_of_pytorch, gradients_by_rows_are_the_dense_ones,
+          rows_of_several_uses_follow_each_other, operands_may_have_gaps, gradients_agree_with_finite_differences,
           any_number_of_threads_gives_the_same_bits, nothing_to_pick_gives_zeros, embedding_names_what_does_not_fit,
           embedding_bag_names_what_does_not_fit)

@@ -81,5 +81,47 @@ def bags():
     bag(4, 5, (3, 4), "sum", scaled=True, scale_wanted=False)
 
 
+def lstm(steps, batch, inputs, hidden, layers=1, batch_first=False, bias=True, state=True, uses=7):
+    """`uses`: whether the loss has y (1), h_n (2), c_n (4)."""
+    print("case lstm")
+    shape = (batch, steps, inputs) if batch_first else (steps, batch, inputs)
+    net = torch.nn.LSTM(inputs, hidden, layers, bias=bias, batch_first=batch_first).double()
+    for number, p in enumerate(net.parameters()):
+        p.data.copy_(formula.tensor(p.shape, 10 + number, 0.5))
+    x = formula.tensor(shape, 1).requires_grad_()
+    start = [formula.tensor((layers, batch, hidden), key).requires_grad_() for key in (2, 3)] if state else []
+    y, (h_n, c_n) = net(x, tuple(start) if state else None)
+    loss = sum((t * formula.tensor(t.shape, WEIGHTS_KEY + i)).sum() for i, t in enumerate((y, h_n, c_n)) if uses >> i & 1)
+    loss.backward()
+    field("x", list(shape))
+    field("hidden", [hidden])
+    field("layers", [layers])
+    field("batch_first", [batch_first])
+    field("bias", [bias])
+    field("state", [state])
+    field("uses", [uses])
+    for name, t in (("y", y), ("h_n", h_n), ("c_n", c_n), ("dx", x.grad)):
+        field(name, t)
+    for name, t in zip(("dh0", "dc0"), start):
+        field(name, t.grad)
+    for number, p in enumerate(net.parameters()):
+        field(f"dw{number}", p.grad)
+    print("end")
+
+
+def lstms():
+    lstm(5, 3, 4, 6)
+    lstm(1, 1, 1, 1)
+    lstm(4, 2, 3, 5, layers=3)
+    lstm(4, 2, 3, 5, layers=2, batch_first=True)
+    lstm(4, 2, 3, 5, layers=2, bias=False)
+    lstm(4, 2, 3, 5, state=False)
+    lstm(4, 2, 3, 5, layers=2, state=False, batch_first=True, bias=False)
+    for uses in (1, 2, 4):
+        lstm(3, 2, 3, 4, layers=2, uses=uses)
+    lstm(3, 4, 20, 33)
+
+
 embeddings()
 bags()
+lstms()

@@ -54,7 +54,54 @@ static weft_status embedding_backward(const wfi_node *node, weft_tensor *dy, wef
     return status == WEFT_OK ? wfi_embedding_backward(dy, node->saved[0], node->state->start, dx[0]) : status;
 }
 
-static const wfi_node_type embedding_type = {.name = "embedding", .backward = embedding_backward};
+/* New tensors for n rows of `width`. WEFT_ERR_MEMORY. */
+static weft_status new_rows(int64_t n, int64_t width, weft_dtype dtype, weft_tensor **rows, weft_tensor **values)
+{
+    *rows = weft_tensor_empty(WEFT_SHAPE(n), WEFT_INT64);
+    *values = weft_tensor_empty(WEFT_SHAPE(n, width), dtype);
+    return *rows != NULL && *values != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
+}
+
+/* What a backward_rows function returns: after a failure there are none. */
+static weft_status end_rows(weft_status status, weft_tensor **rows, weft_tensor **values)
+{
+    if (status == WEFT_OK)
+        return WEFT_OK;
+    weft_tensor_unref(*rows);
+    weft_tensor_unref(*values);
+    *rows = *values = NULL;
+    return status;
+}
+
+/* All rows of dy, as they are. The numbers are copied: the caller may change the index before a step takes the gradient. */
+static weft_status all_rows(weft_tensor *dy, weft_tensor *index, int64_t width, weft_tensor **rows,
+                            weft_tensor **values)
+{
+    weft_tensor *copy = weft_tensor_clone(index);
+    *rows = weft_tensor_reshape(copy, WEFT_SHAPE(index->numel));
+    *values = weft_tensor_reshape(dy, WEFT_SHAPE(index->numel, width));
+    weft_tensor_unref(copy);
+    return *rows != NULL && *values != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
+}
+
+static weft_status embedding_backward_rows(const wfi_node *node, weft_tensor *dy, weft_tensor **rows,
+                                           weft_tensor **values)
+{
+    weft_tensor *index = node->saved[0];
+    int64_t padding = node->state->start, width = node->state->shapes[0].dims[1];
+    if (!node->state->sparse)
+        return WEFT_OK;
+    int64_t n = wfi_index_count_other(index, padding);
+    if (n == index->numel)
+        return end_rows(all_rows(dy, index, width, rows, values), rows, values);
+    weft_status status = new_rows(n, width, dy->dtype, rows, values);
+    if (status == WEFT_OK)
+        status = wfi_embedding_backward_rows(dy, index, padding, *rows, *values);
+    return end_rows(status, rows, values);
+}
+
+static const wfi_node_type embedding_type = {
+    .name = "embedding", .backward = embedding_backward, .backward_rows = embedding_backward_rows};
 
 static weft_shape with_width(weft_shape shape, int64_t width)
 {
@@ -79,6 +126,7 @@ static void run_embedding(wfi_op *op, weft_tensor *index, const weft_embedding_o
     if (op->node != NULL) {
         op->node->state->shapes[0] = op->in[0]->shape;
         op->node->state->start = padding;
+        op->node->state->sparse = options != NULL && options->sparse;
     }
 }
 
@@ -122,7 +170,21 @@ static weft_status embedding_bag_backward(const wfi_node *node, weft_tensor *dy,
     return status;
 }
 
-static const wfi_node_type embedding_bag_type = {.name = "embedding_bag", .backward = embedding_bag_backward};
+static weft_status embedding_bag_backward_rows(const wfi_node *node, weft_tensor *dy, weft_tensor **rows,
+                                               weft_tensor **values)
+{
+    wfi_bags bags = bags_of(node);
+    if (!node->state->sparse || node->inputs[1].node != NULL)
+        return WEFT_OK;
+    int64_t n = wfi_index_count_other(bags.index, bags.padding);
+    weft_status status = new_rows(n, node->state->shapes[0].dims[1], dy->dtype, rows, values);
+    if (status == WEFT_OK)
+        status = wfi_bag_backward_rows(dy, &bags, *rows, *values);
+    return end_rows(status, rows, values);
+}
+
+static const wfi_node_type embedding_bag_type = {
+    .name = "embedding_bag", .backward = embedding_bag_backward, .backward_rows = embedding_bag_backward_rows};
 
 static void check_bags(wfi_op *op, const wfi_bags *bags)
 {
@@ -148,7 +210,7 @@ static void check_bags(wfi_op *op, const wfi_bags *bags)
                     (long long)index->numel);
 }
 
-static void save_bags(wfi_op *op, const wfi_bags *bags, weft_tensor *picked)
+static void save_bags(wfi_op *op, const wfi_bags *bags, weft_tensor *picked, bool sparse)
 {
     wfi_op_save(op, INDEX, (weft_tensor *)bags->index);
     wfi_op_save(op, OFFSETS, (weft_tensor *)bags->offsets);
@@ -160,6 +222,7 @@ static void save_bags(wfi_op *op, const wfi_bags *bags, weft_tensor *picked)
     op->node->state->shapes[0] = op->in[0]->shape;
     op->node->state->dims[0] = (int)bags->mode;
     op->node->state->start = bags->padding;
+    op->node->state->sparse = sparse;
 }
 
 static void run_bags(wfi_op *op, weft_tensor *index, weft_tensor *offsets, const weft_embedding_bag_options *how)
@@ -170,6 +233,11 @@ static void run_bags(wfi_op *op, weft_tensor *index, weft_tensor *offsets, const
         return;
     if ((unsigned)how->mode > WEFT_BAG_MAX) {
         wfi_op_fail(op, WEFT_ERR_INVALID, "there is no mode %d", (int)how->mode);
+        return;
+    }
+    if (how->sparse && how->mode == WEFT_BAG_MAX) {
+        wfi_op_fail(op, WEFT_ERR_INVALID,
+                    "the gradient of a largest element is not by rows: no sparse with WEFT_BAG_MAX");
         return;
     }
     wfi_bags bags = {.index = take_numbers(op, index, "index"),
@@ -186,7 +254,7 @@ static void run_bags(wfi_op *op, weft_tensor *index, weft_tensor *offsets, const
     if (bags.mode == WFI_BAG_MAX && op->node != NULL)
         picked = wfi_op_extra(op, shape, WEFT_INT64);
     if (wfi_op_ok(op) && wfi_op_check(op, wfi_bag(op->in[0], &bags, y, picked)))
-        save_bags(op, &bags, picked);
+        save_bags(op, &bags, picked, how->sparse);
 }
 
 weft_tensor *weft_embedding_bag(weft_tape *tape, weft_tensor *weight, weft_tensor *index, weft_tensor *offsets,

@@ -5,7 +5,7 @@
  */
 #include "tensor/cpu/row_sum.h"
 
-#include "tensor/cpu/clones.h"
+#include "tensor/clones.h"
 
 #define AHEAD 8      /* rows */
 #define LINE 64      /* bytes that memory gives at once */

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lstm_cell.h - one step of an LSTM but for its products: gates, cell and output in one pass, forward and backward. */
+#ifndef WFI_LSTM_CELL_H
+#define WFI_LSTM_CELL_H
+
+#include <weft/tensor.h>
+
+/* N rows of H cells each, packed, of one floating dtype; a row of gates is i, f, g, o, each [H]. Nothing overlaps. */
+typedef struct wfi_lstm_cell {
+    int64_t batch, hidden;
+    void *gates;          /* [N, 4H]; forward: takes the products, leaves the gates' values; backward: those values */
+    const void *bias;     /* [4H], added to the products; NULL: 0 */
+    const void *c_before; /* [N, H] */
+    void *c, *h;          /* [N, H]; backward reads c alone */
+    /* backward alone */
+    const void *dy; /* [N, H]: the gradient of h from outside; NULL: 0 */
+    void *dh;       /* [N, H]: that from the next step; dy is added to it */
+    void *dc;       /* [N, H]: takes the gradient of c from the next step, leaves that of c_before */
+    void *dgates;   /* [N, 4H]: the gradient of the products */
+} wfi_lstm_cell;
+
+/* The same bits for any number of threads. */
+void wfi_lstm_cell_forward(weft_dtype dtype, const wfi_lstm_cell *cell);
+void wfi_lstm_cell_backward(weft_dtype dtype, const wfi_lstm_cell *cell);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lstm.c - see lstm.h. The input's part of the gates is one product over all steps, and so are all gradients but that of the hidden
+ * state, which goes from step to step.
+ */
+#include "tensor/cpu/product/lstm.h"
+
+#include "tensor/check.h"
+#include "tensor/copy.h"
+#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/lstm_cell.h"
+#include "tensor/cpu/product/gemm.h"
+
+#include <string.h>
+
+typedef struct sizes {
+    int64_t steps, batch, input, hidden;
+    weft_dtype dtype;
+} sizes;
+
+static sizes sizes_of(const wfi_lstm *lstm)
+{
+    return (sizes){lstm->x->shape.dims[0], lstm->x->shape.dims[1], lstm->x->shape.dims[2], lstm->h0->shape.dims[1],
+                   lstm->x->dtype};
+}
+
+/* Where row `row` of `width` elements begins. */
+static void *row_of(const sizes *s, const weft_tensor *tensor, int64_t row, int64_t width)
+{
+    return (char *)wfi_tensor_address(tensor) + (size_t)(row * width) * weft_dtype_size(s->dtype);
+}
+
+static bool has_shape(const weft_tensor *tensor, weft_shape shape)
+{
+    return tensor == NULL || wfi_shape_equal(&tensor->shape, &shape);
+}
+
+static weft_status check(const wfi_lstm *l, const weft_tensor *y, const weft_tensor *c, const weft_tensor *gates)
+{
+    weft_status status =
+        WFI_CHECK_FLOATS(l->x, l->h0, l->c0, l->weight_ih, l->weight_hh, l->bias_ih, l->bias_hh, y, c, gates);
+    if (status != WEFT_OK)
+        return status;
+    if (l->x->shape.ndim != 3 || l->h0->shape.ndim != 2)
+        return WEFT_ERR_SHAPE;
+    sizes s = sizes_of(l);
+    bool fits = has_shape(l->h0, WEFT_SHAPE(s.batch, s.hidden)) && has_shape(l->c0, WEFT_SHAPE(s.batch, s.hidden)) &&
+                has_shape(l->weight_ih, WEFT_SHAPE(4 * s.hidden, s.input)) &&
+                has_shape(l->weight_hh, WEFT_SHAPE(4 * s.hidden, s.hidden)) &&
+                has_shape(l->bias_ih, WEFT_SHAPE(4 * s.hidden)) && has_shape(l->bias_hh, WEFT_SHAPE(4 * s.hidden)) &&
+                has_shape(y, WEFT_SHAPE(s.steps, s.batch, s.hidden)) &&
+                has_shape(c, WEFT_SHAPE(s.steps, s.batch, s.hidden)) &&
+                has_shape(gates, WEFT_SHAPE(s.steps, s.batch, 4 * s.hidden));
+    if (!fits)
+        return WEFT_ERR_SHAPE;
+    return wfi_gemm_fits(s.steps * s.batch, 4 * s.hidden, s.input) ? WEFT_OK : WEFT_ERR_TOO_LARGE;
+}
+
+/* *out: the sum of both, one of them, or NULL; one reference. */
+static weft_status sum_of_biases(const wfi_lstm *lstm, weft_tensor **out)
+{
+    *out = NULL;
+    if (lstm->bias_ih == NULL && lstm->bias_hh == NULL)
+        return WEFT_OK;
+    weft_tensor *sum = weft_tensor_zeros(WEFT_SHAPE(4 * lstm->h0->shape.dims[1]), lstm->x->dtype);
+    weft_status status = sum == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (status == WEFT_OK && lstm->bias_ih != NULL)
+        status = wfi_add_into(lstm->bias_ih, sum);
+    if (status == WEFT_OK && lstm->bias_hh != NULL)
+        status = wfi_add_into(lstm->bias_hh, sum);
+    *out = sum;
+    return status;
+}
+
+weft_status wfi_lstm_forward(const wfi_lstm *lstm, weft_tensor *y, weft_tensor *c, weft_tensor *gates)
+{
+    weft_status status = check(lstm, y, c, gates);
+    if (status != WEFT_OK || gates->numel == 0)
+        return status;
+    sizes s = sizes_of(lstm);
+    weft_tensor *bias;
+    status = sum_of_biases(lstm, &bias);
+    wfi_gemm(s.dtype, false, true, s.steps * s.batch, 4 * s.hidden, s.input, wfi_tensor_address(lstm->x),
+             wfi_tensor_address(lstm->weight_ih), 0, wfi_tensor_address(gates));
+    const void *h_before = wfi_tensor_address(lstm->h0), *c_before = wfi_tensor_address(lstm->c0);
+    for (int64_t t = 0; t < s.steps && status == WEFT_OK; t++) {
+        wfi_lstm_cell cell = {.batch = s.batch,
+                              .hidden = s.hidden,
+                              .gates = row_of(&s, gates, t * s.batch, 4 * s.hidden),
+                              .bias = bias == NULL ? NULL : wfi_tensor_address(bias),
+                              .c_before = c_before,
+                              .c = row_of(&s, c, t * s.batch, s.hidden),
+                              .h = row_of(&s, y, t * s.batch, s.hidden)};
+        wfi_gemm(s.dtype, false, true, s.batch, 4 * s.hidden, s.hidden, h_before, wfi_tensor_address(lstm->weight_hh),
+                 1, cell.gates);
+        wfi_lstm_cell_forward(s.dtype, &cell);
+        h_before = cell.h;
+        c_before = cell.c;
+    }
+    weft_tensor_unref(bias);
+    return status;
+}
+
+/* --- Backward --- */
+
+/* What goes from step to step; the gradient of all gates. */
+typedef struct going_back {
+    weft_tensor *dh, *dc, *dgates;
+} going_back;
+
+static weft_status start(const sizes *s, const wfi_lstm_dy *dy, going_back *back)
+{
+    weft_shape state = WEFT_SHAPE(s->batch, s->hidden);
+    back->dh = dy->h != NULL ? weft_tensor_empty(state, s->dtype) : weft_tensor_zeros(state, s->dtype);
+    back->dc = dy->c != NULL ? weft_tensor_empty(state, s->dtype) : weft_tensor_zeros(state, s->dtype);
+    back->dgates = weft_tensor_empty(WEFT_SHAPE(s->steps, s->batch, 4 * s->hidden), s->dtype);
+    if (back->dh == NULL || back->dc == NULL || back->dgates == NULL)
+        return WEFT_ERR_MEMORY;
+    weft_status status = dy->h != NULL ? wfi_copy(dy->h, back->dh) : WEFT_OK;
+    return status == WEFT_OK && dy->c != NULL ? wfi_copy(dy->c, back->dc) : status;
+}
+
+static void go_back(const wfi_lstm *lstm, const weft_tensor *c, const weft_tensor *gates, const weft_tensor *dy,
+                    const going_back *back)
+{
+    sizes s = sizes_of(lstm);
+    for (int64_t t = s.steps - 1; t >= 0; t--) {
+        wfi_lstm_cell cell = {.batch = s.batch,
+                              .hidden = s.hidden,
+                              .gates = row_of(&s, gates, t * s.batch, 4 * s.hidden),
+                              .c_before =
+                                  t > 0 ? row_of(&s, c, (t - 1) * s.batch, s.hidden) : wfi_tensor_address(lstm->c0),
+                              .c = row_of(&s, c, t * s.batch, s.hidden),
+                              .dy = dy == NULL ? NULL : row_of(&s, dy, t * s.batch, s.hidden),
+                              .dh = wfi_tensor_address(back->dh),
+                              .dc = wfi_tensor_address(back->dc),
+                              .dgates = row_of(&s, back->dgates, t * s.batch, 4 * s.hidden)};
+        wfi_lstm_cell_backward(s.dtype, &cell);
+        wfi_gemm(s.dtype, false, false, s.batch, s.hidden, 4 * s.hidden, cell.dgates,
+                 wfi_tensor_address(lstm->weight_hh), 0, cell.dh);
+    }
+}
+
+/* Of the products over all steps. Step t's hidden state before it is h0, or y of step t - 1. */
+static weft_status take_products(const wfi_lstm *lstm, const weft_tensor *y, const weft_tensor *dgates,
+                                 const wfi_lstm_dx *dx)
+{
+    sizes s = sizes_of(lstm);
+    const void *dg = wfi_tensor_address(dgates);
+    int64_t rows = s.steps * s.batch, wide = 4 * s.hidden;
+    if (dx->x != NULL)
+        wfi_gemm(s.dtype, false, false, rows, s.input, wide, dg, wfi_tensor_address(lstm->weight_ih), 0,
+                 wfi_tensor_address(dx->x));
+    if (dx->weight_ih != NULL)
+        wfi_gemm(s.dtype, true, false, wide, s.input, rows, dg, wfi_tensor_address(lstm->x), 0,
+                 wfi_tensor_address(dx->weight_ih));
+    if (dx->weight_hh != NULL) {
+        void *to = wfi_tensor_address(dx->weight_hh);
+        int64_t later = s.steps > 0 ? rows - s.batch : 0;
+        wfi_gemm(s.dtype, true, false, wide, s.hidden, later, row_of(&s, dgates, rows - later, wide),
+                 wfi_tensor_address(y), 0, to);
+        wfi_gemm(s.dtype, true, false, wide, s.hidden, rows - later, dg, wfi_tensor_address(lstm->h0), 1, to);
+    }
+    weft_status status = WEFT_OK;
+    if (dx->bias != NULL)
+        status = wfi_sum(dgates, 1u << 0 | 1u << 1, dx->bias);
+    return status;
+}
+
+static weft_status check_gradients(const wfi_lstm *l, const weft_tensor *y, const wfi_lstm_dy *dy,
+                                   const wfi_lstm_dx *dx)
+{
+    weft_status status =
+        WFI_CHECK_FLOATS(y, dy->y, dy->h, dy->c, dx->x, dx->h0, dx->c0, dx->weight_ih, dx->weight_hh, dx->bias);
+    bool fits = has_shape(dy->y, y->shape) && has_shape(dy->h, l->h0->shape) && has_shape(dy->c, l->c0->shape) &&
+                has_shape(dx->x, l->x->shape) && has_shape(dx->h0, l->h0->shape) && has_shape(dx->c0, l->c0->shape) &&
+                has_shape(dx->weight_ih, l->weight_ih->shape) && has_shape(dx->weight_hh, l->weight_hh->shape) &&
+                has_shape(dx->bias, WEFT_SHAPE(4 * l->h0->shape.dims[1]));
+    return status != WEFT_OK ? status : fits ? WEFT_OK : WEFT_ERR_SHAPE;
+}
+
+weft_status wfi_lstm_backward(const wfi_lstm *lstm, const weft_tensor *y, const weft_tensor *c,
+                              const weft_tensor *gates, const wfi_lstm_dy *dy, const wfi_lstm_dx *dx)
+{
+    going_back back = {NULL};
+    weft_status status = check(lstm, y, c, gates);
+    if (status == WEFT_OK)
+        status = check_gradients(lstm, y, dy, dx);
+    if (status != WEFT_OK)
+        return status;
+    sizes s = sizes_of(lstm);
+    status = start(&s, dy, &back);
+    if (status == WEFT_OK) {
+        go_back(lstm, c, gates, dy->y, &back);
+        status = take_products(lstm, y, back.dgates, dx);
+    }
+    if (status == WEFT_OK && dx->h0 != NULL)
+        status = wfi_copy(back.dh, dx->h0);
+    if (status == WEFT_OK && dx->c0 != NULL)
+        status = wfi_copy(back.dc, dx->c0);
+    weft_tensor_unref(back.dh);
+    weft_tensor_unref(back.dc);
+    weft_tensor_unref(back.dgates);
+    return status;
+}
