@@ -101,6 +101,35 @@ WEFT_API weft_module *weft_conv2d_create(const weft_conv2d_layer *layer);
 WEFT_API weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed);
 /* weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0; momentum 0 takes 0.1, eps 0 takes 1e-5 */
 WEFT_API weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double eps);
+typedef struct weft_embedding_layer {
+    int64_t rows, width;
+    weft_embedding_options how;
+    uint64_t seed;
+} weft_embedding_layer;
+/* index, int64 [...] -> [..., width]; weight [rows, width] N(0, 1), the padding's row 0 */
+WEFT_API weft_module *weft_embedding_create(const weft_embedding_layer *layer);
+
+typedef struct weft_embedding_bag_layer {
+    int64_t rows, width;
+    weft_embedding_bag_options how;
+    uint64_t seed;
+} weft_embedding_bag_layer;
+/* index, int64 [B, L] -> [B, width]; weight [rows, width] N(0, 1), the padding's row 0 */
+WEFT_API weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer);
+
+typedef struct weft_lstm_layer {
+    int64_t in_features, hidden_features;
+    int64_t layers;   /* 1 */
+    bool batch_first; /* [N, T, ..] instead of [T, N, ..] */
+    bool no_bias;
+    double dropout; /* between layers, in train mode; 0 */
+    uint64_t seed;
+} weft_lstm_layer;
+/*
+ * x [T, N, in_features] -> y [T, N, hidden_features]. For each layer k weight_ih_lk [4 H, I], weight_hh_lk [4 H, H], bias_ih_lk and
+ * bias_hh_lk [4 H], all U(-b, b) with b = 1 / sqrt(H). One direction only. weft_lstm with these parameters also takes and gives states.
+ */
+WEFT_API weft_module *weft_lstm_create(const weft_lstm_layer *layer);
 WEFT_API weft_module *weft_relu_create(void);
 WEFT_API weft_module *weft_max_pool2d_create(const weft_max_pool2d_options *options);
 WEFT_API weft_module *weft_adaptive_avg_pool2d_create(int64_t height, int64_t width);

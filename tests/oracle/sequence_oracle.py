@@ -5,7 +5,7 @@
 usage: tests/oracle/sequence_oracle.py > tests/data/sequence_cases.txt      needs python3-torch; tests do not run it
 
 A case begins with "case KIND", ends with "end"; between them each line is a field: NAME COUNT VALUES. What a field means stands in
-tests/autograd/test_autograd_embedding.c and test_autograd_lstm.c; gradients are those of sum(result * weights), weights from
+tests/autograd/test_autograd_embedding.c, test_autograd_lstm.c and tests/nn/test_nn_sequence.c; gradients are those of sum(result * weights), weights from
 keys 77 (and 78, 79 for h_n and c_n).
 """
 import torch
@@ -122,6 +122,31 @@ def lstms():
     lstm(3, 4, 20, 33)
 
 
+def train():
+    """20 steps of a small language model by SGD; padding, dropout 0. Parameter k is formula key 30 + k, times 0.5."""
+    print("case train")
+    rows, width, hidden, layers, steps, batch = 30, 12, 16, 2, 9, 4
+    net = torch.nn.ModuleDict({"embedding": torch.nn.Embedding(rows, width, padding_idx=0),
+                               "lstm": torch.nn.LSTM(width, hidden, layers), "linear": torch.nn.Linear(hidden, rows)}).double()
+    for number, p in enumerate(net.parameters()):
+        p.data.copy_(formula.tensor(p.shape, 30 + number, 0.5))
+    net["embedding"].weight.data[0] = 0
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    losses = []
+    for step in range(20):
+        text = formula.below((steps + 1, batch), 60 + step % 4, rows)
+        optimizer.zero_grad(set_to_none=True)
+        y, _ = net["lstm"](net["embedding"](text[:-1]))
+        loss = F.cross_entropy(net["linear"](y).reshape(-1, rows), text[1:].reshape(-1))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    field("sizes", [rows, width, hidden, layers, steps, batch])
+    field("losses", losses)
+    print("end")
+
+
 embeddings()
 bags()
 lstms()
+train()

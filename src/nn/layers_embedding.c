@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layers_embedding.c - the modules Embedding and EmbeddingBag: a table of rows. */
+#include "base/alloc.h"
+#include "nn/nn.h"
+
+#include "tensor/copy.h"
+#include "tensor/random.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* N(0, 1), and 0 in the row `padding` (-1: none). NULL: no memory. */
+static weft_tensor *table(int64_t rows, int64_t width, int64_t padding, uint64_t seed)
+{
+    weft_tensor *weight = weft_tensor_empty(WEFT_SHAPE(rows, width), WEFT_FLOAT32);
+    weft_tensor *zero = padding < 0 ? NULL : weft_tensor_select(weight, 0, padding);
+    bool made = weight != NULL && wfi_random_normal(weight, (wfi_random){seed, 0}, 0, 1) == WEFT_OK;
+    if (made && (padding < 0 || zero != NULL)) {
+        if (zero != NULL)
+            wfi_fill(zero, 0);
+        weft_tensor_unref(zero);
+        return weight;
+    }
+    weft_tensor_unref(zero);
+    weft_tensor_unref(weight);
+    return NULL;
+}
+
+/* A row of the table, counted from the end if below 0; -1: none is wanted. False: there is no such row. */
+static bool padding_of(bool padding, int64_t row, int64_t rows, int64_t *out)
+{
+    *out = !padding ? -1 : row < 0 ? row + rows : row;
+    return !padding || (row >= -rows && row < rows);
+}
+
+/* `how` is copied into the module's state. */
+static weft_module *create(const weft_module_type *type, int64_t rows, int64_t width, int64_t padding, uint64_t seed,
+                           const void *how, size_t size)
+{
+    int64_t numel;
+    if (!wfi_shape_numel(&WEFT_SHAPE(rows, width), &numel))
+        return wfi_module_refuse(type->name, "too large");
+    void *state = wfi_calloc(1, size);
+    if (state == NULL)
+        return wfi_module_refuse(type->name, "no memory");
+    memcpy(state, how, size);
+    weft_module *module = weft_module_create(type, state);
+    if (module == NULL)
+        return NULL;
+    weft_module_add_parameter(module, "weight", table(rows, width, padding, seed));
+    return wfi_module_finish(module);
+}
+
+/* ---- Embedding: state is a weft_embedding_options ---- */
+
+static weft_tensor *embedding_forward(weft_tape *tape, weft_module *self, weft_tensor *index)
+{
+    return weft_embedding(tape, self->parameters.tensors[0], index, self->state);
+}
+
+static const weft_module_type embedding_type = {.name = "Embedding", .forward = embedding_forward, .drop = free};
+
+weft_module *weft_embedding_create(const weft_embedding_layer *layer)
+{
+    int64_t padding;
+    if (layer == NULL || layer->rows < 1 || layer->width < 1)
+        return wfi_module_refuse("Embedding", "rows and width must be positive");
+    if (!padding_of(layer->how.padding, layer->how.padding_row, layer->rows, &padding))
+        return wfi_module_refuse("Embedding", "the padding's row is not in the table");
+    return create(&embedding_type, layer->rows, layer->width, padding, layer->seed, &layer->how, sizeof(layer->how));
+}
+
+/* ---- EmbeddingBag: state is a weft_embedding_bag_options ---- */
+
+static weft_tensor *embedding_bag_forward(weft_tape *tape, weft_module *self, weft_tensor *index)
+{
+    return weft_embedding_bag(tape, self->parameters.tensors[0], index, NULL, NULL, self->state);
+}
+
+static const weft_module_type embedding_bag_type = {
+    .name = "EmbeddingBag", .forward = embedding_bag_forward, .drop = free};
+
+weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer)
+{
+    int64_t padding;
+    if (layer == NULL || layer->rows < 1 || layer->width < 1)
+        return wfi_module_refuse("EmbeddingBag", "rows and width must be positive");
+    if ((unsigned)layer->how.mode > WEFT_BAG_MAX || (layer->how.sparse && layer->how.mode == WEFT_BAG_MAX))
+        return wfi_module_refuse("EmbeddingBag", "no such mode, or sparse with WEFT_BAG_MAX");
+    if (!padding_of(layer->how.padding, layer->how.padding_row, layer->rows, &padding))
+        return wfi_module_refuse("EmbeddingBag", "the padding's row is not in the table");
+    return create(&embedding_bag_type, layer->rows, layer->width, padding, layer->seed, &layer->how,
+                  sizeof(layer->how));
+}
