@@ -26,25 +26,6 @@ static weft_status make_sums(const weft_optimizer *optimizer, weft_tensors gradi
     return WEFT_OK;
 }
 
-/* Packed copies of those that are not contiguous, made before anything changes. */
-static weft_status pack(weft_tensors gradients, weft_tensor ***out)
-{
-    weft_tensor **packed = wfi_calloc(gradients.count, sizeof(weft_tensor *));
-    weft_status status = packed == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
-    for (size_t i = 0; i < gradients.count && status == WEFT_OK; i++)
-        if (gradients.items[i] != NULL && (packed[i] = weft_tensor_contiguous(gradients.items[i])) == NULL)
-            status = WEFT_ERR_MEMORY;
-    *out = packed;
-    return status;
-}
-
-static void drop_packed(weft_tensor **packed, size_t count)
-{
-    for (size_t i = 0; packed != NULL && i < count; i++)
-        weft_tensor_unref(packed[i]);
-    free(packed);
-}
-
 static weft_status add(wfi_kept *kept, const weft_tensor *gradient)
 {
     weft_status status = kept->is_summed ? wfi_add_into(gradient, kept->sum) : wfi_copy(gradient, kept->sum);
@@ -54,19 +35,14 @@ static weft_status add(wfi_kept *kept, const weft_tensor *gradient)
 
 weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gradients)
 {
-    weft_tensor **packed = NULL;
     weft_status status = weft_optimizer_check(optimizer, gradients, NULL);
-    if (status != WEFT_OK)
-        return status;
-    status = make_sums(optimizer, gradients);
     if (status == WEFT_OK)
-        status = pack(gradients, &packed);
-    for (size_t i = 0; i < gradients.count && status == WEFT_OK; i++)
-        if (packed[i] != NULL)
-            status = add(&optimizer->kept[i], packed[i]);
+        status = make_sums(optimizer, gradients);
+    for (size_t i = 0; status == WEFT_OK && i < gradients.count; i++)
+        if (gradients.items[i] != NULL)
+            status = add(&optimizer->kept[i], gradients.items[i]);
     if (status == WEFT_OK)
         optimizer->accumulated++;
-    drop_packed(packed, gradients.count);
     return status;
 }
 
