@@ -2,6 +2,7 @@
 /* linear.c - matrix products and the linear layer. */
 #include "tensor/check.h"
 #include "tensor/cpu/product/gemm.h"
+#include "tensor/cpu/product/gemm_onednn.h"
 #include "tensor/cpu/product/libraries.h"
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/product/product.h"
@@ -34,9 +35,10 @@ void wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64_t m, i
     int lda = at_least_one(transpose_a ? m : k), ldb = at_least_one(transpose_b ? k : n), ldc = at_least_one(n);
     wfi_libraries host;
     (void)wfi_libraries_enter(&host);
-    if (wfi_is_f32(dtype))
+    wfi_sgemm single = {transpose_a, transpose_b, m, n, k, a, b, (float)beta, c};
+    if (wfi_is_f32(dtype) && !wfi_sgemm_onednn(&single))
         cblas_sgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0f, a, lda, b, ldb, (float)beta, c, ldc);
-    else
+    else if (!wfi_is_f32(dtype))
         cblas_dgemm(CblasRowMajor, op_a, op_b, (int)m, (int)n, (int)k, 1.0, a, lda, b, ldb, beta, c, ldc);
     wfi_libraries_leave(&host);
 }

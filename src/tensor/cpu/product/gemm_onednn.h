@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_onednn.h - the float32 products that oneDNN computes faster than CBLAS. */
+#ifndef WFI_GEMM_ONEDNN_H
+#define WFI_GEMM_ONEDNN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct wfi_sgemm {
+    bool transpose_a, transpose_b;
+    int64_t m, n, k; /* none is 0 */
+    const float *a, *b;
+    float beta;
+    float *c;
+} wfi_sgemm;
+
+/*
+ * As wfi_gemm (gemm.h), between wfi_libraries_enter and wfi_libraries_leave. False: nothing was done, CBLAS is as fast or faster here. Which
+ * one it is follows from the sizes and the machine alone, so that a program computes the same bits each time.
+ */
+bool wfi_sgemm_onednn(const wfi_sgemm *product);
+
+#endif
