@@ -104,13 +104,14 @@ static const contender contenders[] = {
 #define CONTENDERS (sizeof contenders / sizeof contenders[0])
 
 typedef struct bench {
-    weft_module *model; /* its parameters; all contenders step them in turn */
+    weft_module *model; /* whose parameters are stepped */
     weft_tensor **gradients;
     weft_gradient *lent;
-    weft_optimizer *optimizers[CONTENDERS];
+    weft_optimizer *optimizer; /* the present one: each keeps up to three tensors a parameter */
     size_t count, elements;
     loops plain;
     series copy, add, steps[CONTENDERS]; /* milliseconds */
+    series ratios[CONTENDERS];           /* of a step's rate to that of the better loop just before it */
 } bench;
 
 static bool bench_open(bench *b, int threads)
@@ -130,17 +131,14 @@ static bool bench_open(bench *b, int threads)
         if (!b->gradients[i])
             return false;
     }
-    for (size_t k = 0; k < CONTENDERS; k++)
-        if (!(b->optimizers[k] = weft_optimizer_create(parameters, &contenders[k].spec, NULL)))
-            return false;
     return b->gradients && b->lent && loops_open(&b->plain, b->elements, threads);
 }
 
 static void bench_close(bench *b)
 {
     for (size_t k = 0; k < CONTENDERS; k++) {
-        weft_optimizer_unref(b->optimizers[k]);
         series_fini(&b->steps[k]);
+        series_fini(&b->ratios[k]);
     }
     for (size_t i = 0; b->gradients && i < b->count; i++)
         weft_tensor_unref(b->gradients[i]);
@@ -156,37 +154,9 @@ static void bench_close(bench *b)
 static weft_status step(bench *b, size_t k)
 {
     if (!contenders[k].accumulates)
-        return weft_optimizer_apply(b->optimizers[k], (weft_gradients){b->lent, b->count});
-    weft_status status = weft_optimizer_accumulate(b->optimizers[k], (weft_tensors){b->gradients, b->count});
-    return status ? status : weft_optimizer_step(b->optimizers[k]);
-}
-
-static void time_loop(bench *b, series *times, bool add)
-{
-    double start = measure_now_us();
-    run_loop(&b->plain, add);
-    series_add(times, (measure_now_us() - start) / 1e3);
-}
-
-/* Slices in turn: neighbours on the machine slow all of them alike. The first round warms up. */
-static weft_status measure(bench *b, int64_t rounds)
-{
-    weft_status status = WEFT_OK;
-    for (int64_t round = 0; round <= rounds && status == WEFT_OK; round++) {
-        for (size_t k = 0; k < CONTENDERS && status == WEFT_OK; k++) {
-            time_loop(b, &b->copy, false);
-            time_loop(b, &b->add, true);
-            double start = measure_now_us();
-            status = step(b, k);
-            series_add(&b->steps[k], (measure_now_us() - start) / 1e3);
-        }
-        if (round == 0) {
-            b->copy.count = b->add.count = 0;
-            for (size_t k = 0; k < CONTENDERS; k++)
-                b->steps[k].count = 0;
-        }
-    }
-    return status;
+        return weft_optimizer_apply(b->optimizer, (weft_gradients){b->lent, b->count});
+    weft_status status = weft_optimizer_accumulate(b->optimizer, (weft_tensors){b->gradients, b->count});
+    return status ? status : weft_optimizer_step(b->optimizer);
 }
 
 static double rate(const bench *b, double bytes, double ms)
@@ -194,33 +164,75 @@ static double rate(const bench *b, double bytes, double ms)
     return bytes * (double)b->elements / ms / 1e6; /* GB/s */
 }
 
-static void print_line(const char *name, double ms, double best, double median, double of_best, double of_median)
+static double time_loop(bench *b, series *times, bool add)
 {
-    printf("| %s | %.2f | %.1f | %.1f | %.2f | %.2f |\n", name, ms, best, median, of_best, of_median);
+    double start = measure_now_us();
+    run_loop(&b->plain, add);
+    double ms = (measure_now_us() - start) / 1e3;
+    series_add(times, ms);
+    return rate(b, add ? 12 : 8, ms);
+}
+
+static weft_status time_step(bench *b, size_t k)
+{
+    double copied = time_loop(b, &b->copy, false), added = time_loop(b, &b->add, true), start = measure_now_us();
+    weft_status status = step(b, k);
+    double ms = (measure_now_us() - start) / 1e3;
+    series_add(&b->steps[k], ms);
+    series_add(&b->ratios[k], rate(b, contenders[k].bytes, ms) / (added > copied ? added : copied));
+    return status;
+}
+
+/* Slices in turn: neighbours on the machine slow all of them alike. The first round warms up. */
+static weft_status measure_one(bench *b, size_t k, int64_t rounds)
+{
+    b->optimizer = weft_optimizer_create(weft_module_parameters(b->model), &contenders[k].spec, NULL);
+    weft_status status = b->optimizer ? time_step(b, k) : WEFT_ERR_MEMORY;
+    b->steps[k].count = b->ratios[k].count = 0;
+    if (k == 0)
+        b->copy.count = b->add.count = 0;
+    for (int64_t round = 0; round < rounds && status == WEFT_OK; round++)
+        status = time_step(b, k);
+    weft_optimizer_unref(b->optimizer);
+    return status;
+}
+
+static weft_status measure(bench *b, int64_t rounds)
+{
+    weft_status status = WEFT_OK;
+    for (size_t k = 0; k < CONTENDERS && status == WEFT_OK; k++)
+        status = measure_one(b, k, rounds);
+    return status;
+}
+
+static void print_plain(const bench *b, const char *name, double bytes, summary s, double best)
+{
+    double here = rate(b, bytes, s.min);
+    printf("| %s | %.2f | %.1f | %.1f | %.2f | |\n", name, s.p50, here, rate(b, bytes, s.p50), here / best);
 }
 
 static void show(bench *b, report *r)
 {
     summary copy = series_summary(&b->copy), add = series_summary(&b->add);
-    double best = rate(b, 8, copy.min), median = rate(b, 8, copy.p50), add_best = rate(b, 12, add.min);
-    double add_median = rate(b, 12, add.p50);
-    best = add_best > best ? add_best : best;
-    median = add_median > median ? add_median : median;
+    double best = rate(b, 8, copy.min), of_add = rate(b, 12, add.min);
+    best = of_add > best ? of_add : best;
     printf("%zu parameters in %zu tensors, float32, %d thread%s. The ratios are those to the better of the plain "
-           "loops.\n\n",
+           "loops: the best of\n"
+           "each, and the median of a step's to the loops just before it.\n\n",
            b->elements, b->count, b->plain.threads, b->plain.threads == 1 ? "" : "s");
-    printf("| | ms a step | GB/s, best | GB/s, median | best / best | median / median |\n|---|---|---|---|---|---|\n");
-    print_line("plain copy", copy.p50, rate(b, 8, copy.min), rate(b, 8, copy.p50), rate(b, 8, copy.min) / best,
-               rate(b, 8, copy.p50) / median);
-    print_line("plain y += a x", add.p50, add_best, add_median, add_best / best, add_median / median);
-    report_number(r, median, "bandwidth_gb_per_s");
+    printf(
+        "| | ms a step | GB/s, best | GB/s, median | ratio of the best | median ratio |\n|---|---|---|---|---|---|\n");
+    print_plain(b, "plain copy", 8, copy, best);
+    print_plain(b, "plain y += a x", 12, add, best);
+    report_number(r, best, "bandwidth_gb_per_s");
     for (size_t k = 0; k < CONTENDERS; k++) {
-        summary s = series_summary(&b->steps[k]);
-        double here = rate(b, contenders[k].bytes, s.p50), here_best = rate(b, contenders[k].bytes, s.min);
-        print_line(contenders[k].name, s.p50, here_best, here, here_best / best, here / median);
+        summary s = series_summary(&b->steps[k]), ratio = series_summary(&b->ratios[k]);
+        double here = rate(b, contenders[k].bytes, s.min);
+        printf("| %s | %.2f | %.1f | %.1f | %.2f | %.2f |\n", contenders[k].name, s.p50, here,
+               rate(b, contenders[k].bytes, s.p50), here / best, ratio.p50);
         report_number(r, s.p50, "%s_ms", contenders[k].key);
-        report_number(r, here_best / best, "%s_of_bandwidth_best", contenders[k].key);
-        report_number(r, here / median, "%s_of_bandwidth", contenders[k].key);
+        report_number(r, here / best, "%s_of_bandwidth_best", contenders[k].key);
+        report_number(r, ratio.p50, "%s_of_bandwidth", contenders[k].key);
     }
 }
 
