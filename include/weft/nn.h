@@ -17,7 +17,7 @@
  * the log at level debug says which. A function that takes a child takes over your reference to it, also when
  * it fails. Parameters, buffers, children and names are borrowed from their module.
  *
- * THREADS. One thread builds a module. After that several threads may run its forward function at once, but not
+ * THREADS. One thread builds a module. After that several threads may run it at once, each on a tape of its own, but not
  * in train mode if it has batch norm, which then changes its running statistics. References may be taken and
  * dropped on any thread.
  */
@@ -25,18 +25,37 @@
 #define WEFT_NN_H
 
 #include <weft/ops.h>
+#include <weft/value.h>
 
 WEFT_BEGIN_C
 
 WEFT_API weft_module *weft_module_ref(weft_module *module);
 WEFT_API void weft_module_unref(weft_module *module);
 
-/* Runs the module's forward function on x. The result belongs to the tape. NULL if the tape fails. */
+/* Runs the module on x. The result, one tensor, belongs to the tape. NULL if the tape fails. */
 WEFT_API weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, weft_tensor *x);
 
-/* Sets train mode (the default) or eval mode, for the module and all modules below it. */
+/*
+ * Runs the module from values to values, for those that take or give something else than one tensor (weft/value.h):
+ * several tensors, integers, lists. The results belong to the tape; there are none if the tape fails. A module of one
+ * tensor takes and gives a list of one.
+ *
+ *     weft_tensor *scores(weft_tape *t, weft_module *lstm, weft_tensor *x, weft_tensor *h, weft_tensor *c)
+ *     {
+ *         weft_args out = weft_module_call(t, lstm, WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(h), weft_of_tensor(c)));
+ *         return weft_softmax(t, weft_args_tensor(out, 0), -1); // NULL if the tape failed, as all that follows
+ *     }
+ */
+WEFT_API weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_args inputs);
+/* The tensor that stands at `index`, borrowed; NULL if there is none. */
+WEFT_API weft_tensor *weft_args_tensor(weft_args values, size_t index);
+
+/* Sets train mode (the default) or eval mode, for the module and all modules below it. A tape with a mode of its own
+ * (weft_tape_options) overrules it. */
 WEFT_API void weft_module_train(weft_module *module, bool train);
 WEFT_API bool weft_module_is_training(const weft_module *module);
+/* Whether the module trains on this tape: as the tape says, else as the module's own flag does. For modules of yours. */
+WEFT_API bool weft_module_trains_on(const weft_module *module, const weft_tape *tape);
 
 /* All parameters and buffers, those of children included. Once one of these lists was asked for, the module
  * cannot change any more. */
@@ -63,10 +82,14 @@ WEFT_API const char *weft_module_type_name(const weft_module *module); /* "Conv2
 
 /* ---- Your own modules ------------------------------------------------------------------------------------ */
 
+/* A type has `forward`, `call` or both; what it does not have works through the other. */
 typedef struct weft_module_type {
     const char *name;
-    weft_tensor *(*forward)(weft_tape *tape, weft_module *self, weft_tensor *x);
+    weft_tensor *(*forward)(weft_tape *tape, weft_module *self, weft_tensor *x); /* returns a tensor of the tape */
     weft_drop_fn drop; /* receives `state` when the last reference goes; may be NULL */
+    /* Adds its results to `results`. The tape fails with what it returns, under the module's name. If an operator in
+     * it has failed, what it returns and adds does not matter. */
+    weft_status (*call)(weft_tape *tape, weft_module *self, weft_args inputs, weft_values *results);
 } weft_module_type;
 
 /* Makes a module of your own type. `type` is borrowed and must outlive the module: it is usually a constant. */
@@ -76,9 +99,11 @@ WEFT_API void *weft_module_state(const weft_module *module);
 /*
  * These add to a module while it is built. They take over your reference, also when they fail. A name is not
  * empty, has no dots, and is unique in its module; a child may be called "0". A parameter is set to want a
- * gradient. A module keeps its first failure, which weft_module_status returns: an argument is NULL, a name is
+ * gradient. A child may be added under several names, and to several modules: take a reference for each. Its
+ * parameters and buffers stand in the lists once, under the first of their full names; weft_module_find knows them
+ * under each. A module keeps its first failure, which weft_module_status returns: an argument is NULL, a name is
  * bad, or the module cannot change any more, as it is another's child or its lists were asked for
- * (WEFT_ERR_STATE). A module that has failed, or has a child that has failed, makes every tape fail that it
+ * (WEFT_ERR_STATE; so is a module that is to be its own child). A module that has failed, or has a child that has failed, makes every tape fail that it
  * runs on.
  */
 WEFT_API void weft_module_add_parameter(weft_module *module, const char *name, weft_tensor *tensor);
@@ -138,7 +163,8 @@ WEFT_API weft_module *weft_dropout2d_create(double p);
 WEFT_API weft_module *weft_flatten_create(int from_dim);
 WEFT_API weft_module *weft_softmax_create(int dim);
 WEFT_API weft_module *weft_log_softmax_create(int dim);
-/* Runs the modules one after the other. The children are called "0", "1", ... If one of them is NULL it
+/* Runs the modules one after the other: weft_module_forward gives each the first result of the one before,
+ * weft_module_call all of its results. The children are called "0", "1", ... If one of them is NULL it
  * releases the others and returns NULL: so constructors may be nested. */
 WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t count);
 
@@ -150,6 +176,30 @@ WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t
  * begin with N(0, 2 / fan_out).
  */
 WEFT_API weft_module *weft_resnet50_create(int64_t classes, uint64_t seed);
+
+/* Its parts, in the order in which an image passes them. */
+typedef enum weft_resnet_part {
+    WEFT_RESNET_STEM = 0,   /* [N, 3, H, W] -> [N, 64, H / 4, W / 4]: convolution, batch norm, relu, pooling */
+    WEFT_RESNET_LAYER1 = 1, /* -> [N, 256, H / 4, W / 4] */
+    WEFT_RESNET_LAYER2 = 2, /* -> [N, 512, H / 8, W / 8] */
+    WEFT_RESNET_LAYER3 = 3, /* -> [N, 1024, H / 16, W / 16] */
+    WEFT_RESNET_LAYER4 = 4, /* -> [N, 2048, H / 32, W / 32] */
+    WEFT_RESNET_HEAD = 5,   /* -> [N, classes]: pooling, linear */
+    WEFT_RESNET_PARTS = 6,
+} weft_resnet_part;
+/*
+ * The parts `from` to `to`, that one excluded, as a module: a stage of a pipeline. It has the names of the whole network
+ * ("layer3.0.conv1.weight") and, with the same `seed`, bit for bit its parameters; stages one behind the other compute
+ * what the whole computes. `classes` counts for the head only. NULL if from >= to, or one is no part.
+ */
+WEFT_API weft_module *weft_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to, int64_t classes,
+                                                 uint64_t seed);
+/*
+ * One block of it: [N, in_channels, H, W] -> [N, 4 planes, H / stride, W / stride]. Three convolutions (1x1, 3x3 with
+ * the stride, 1x1), each with batch norm, added to the input, which a fourth convolution brings to the shape where it
+ * differs.
+ */
+WEFT_API weft_module *weft_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride, uint64_t seed);
 /* The network of PyTorch's MNIST example: [N, 1, 28, 28] -> log-probabilities [N, 10]. It has 1,199,882
  * parameters. */
 WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);

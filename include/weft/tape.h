@@ -39,6 +39,13 @@
 
 WEFT_BEGIN_C
 
+/* How modules run that do one thing in training and another in evaluation (dropout, batch norm; weft/nn.h). */
+typedef enum weft_mode {
+    WEFT_MODE_MODULE = 0, /* as the module's own flag says (weft_module_train); with a parent: as its tape says */
+    WEFT_MODE_TRAIN = 1,
+    WEFT_MODE_EVAL = 2,
+} weft_mode;
+
 typedef struct weft_tape_options {
     bool record; /* keep what the backward pass needs; else operators only compute */
     /* For random operators (dropout, categorical). A tape with a parent has the parent's seed, whatever stands
@@ -48,6 +55,7 @@ typedef struct weft_tape_options {
      * once it is closed. Children of one parent may be open at once, each on a thread of its own; the parent's own
      * thread opens and closes them, or sees to it that nobody uses the parent meanwhile. */
     weft_tape *parent;
+    weft_mode mode; /* so that threads may train and evaluate one module at once */
 } weft_tape_options;
 
 /* Opens a tape. With `options` NULL it does not record and has seed 0. NULL only if memory is out; an operator
@@ -57,6 +65,9 @@ WEFT_API weft_tape *weft_tape_open(const weft_tape_options *options);
 /* From now on random operators draw what they would draw on a new tape of this seed. It is meant for tapes that
  * weft opened, those of calls and batches. NULL does nothing. */
 WEFT_API void weft_tape_set_seed(weft_tape *tape, uint64_t seed);
+
+/* From now on modules run on the tape in this mode. NULL does nothing. */
+WEFT_API void weft_tape_set_mode(weft_tape *tape, weft_mode mode);
 
 /*
  * Drops every temporary, gradient and record of the tape. Take a reference (weft_tensor_ref) to what you keep

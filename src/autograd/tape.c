@@ -33,6 +33,7 @@ weft_tape *weft_tape_open(const weft_tape_options *options)
     wfi_map_init(&tape->leaves);
     wfi_map_init(&tape->gradients);
     tape->record = how->record;
+    tape->mode = how->mode == WEFT_MODE_MODULE && how->parent != NULL ? how->parent->mode : how->mode;
     tape->random.seed = how->seed;
     tape->parent = how->parent;
     if (tape->parent != NULL)
@@ -46,8 +47,17 @@ void weft_tape_set_seed(weft_tape *tape, uint64_t seed)
         tape->random = (wfi_random){.seed = seed};
 }
 
+void weft_tape_set_mode(weft_tape *tape, weft_mode mode)
+{
+    if (tape != NULL)
+        tape->mode = mode;
+}
+
 static void drop_temporaries(weft_tape *tape)
 {
+    while (tape->values.count > 0)
+        weft_values_unref(tape->values.items[--tape->values.count]);
+    free(tape->values.items);
     while (tape->temporaries.count > 0)
         weft_tensor_unref(tape->temporaries.items[--tape->temporaries.count]);
     free(tape->temporaries.items);
@@ -164,6 +174,15 @@ weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor)
     }
     weft_tensor_unref(tensor);
     return NULL;
+}
+
+weft_args wfi_tape_take_values(weft_tape *tape, weft_values *values)
+{
+    if (wfi_tape_ready(tape) && wfi_pointers_push(&tape->values, values))
+        return weft_values_args(values);
+    wfi_tape_fail_memory(tape, "tape_take_values");
+    weft_values_unref(values);
+    return WEFT_NO_VALUES;
 }
 
 wfi_random wfi_tape_random(weft_tape *tape)

@@ -16,11 +16,13 @@
 
 #include <weft/hooks.h>
 #include <weft/tape.h>
+#include <weft/value.h>
 
 #include <stdarg.h>
 
 struct weft_tape {
     bool record;
+    weft_mode mode;
     weft_error *error; /* the first */
     weft_tape *parent;
     _Atomic uint64_t children; /* of a tape without parent: how many it and its descendants opened */
@@ -31,6 +33,7 @@ struct weft_tape {
     wfi_map leaves;           /* tensor id -> wfi_node of the graph, borrowed: those that this tape used */
     weft_hooks *hooks;        /* referenced; or NULL */
     wfi_pointers temporaries; /* weft_tensor, one reference each */
+    wfi_pointers values;      /* weft_values, one reference each */
     wfi_pointers lists;       /* arrays lent by weft_tape_grads */
     wfi_map gradients;        /* tensor id -> weft_gradient */
 };
@@ -44,6 +47,9 @@ void wfi_tape_fail_v(weft_tape *tape, weft_status code, const char *what, const 
 /* A child's failure becomes the parent's; out of memory if the child was not even made. */
 void wfi_tape_pass_error(const weft_tape *child, weft_tape *parent);
 void wfi_tape_fail_memory(weft_tape *tape, const char *what);
+
+/* Gives `values` (its reference) to the tape, which lends what is in it until it closes. Nothing if the tape has failed. */
+weft_args wfi_tape_take_values(weft_tape *tape, weft_values *values);
 
 /* A random stream that no other operator of this tape uses. */
 wfi_random wfi_tape_random(weft_tape *tape);

@@ -88,7 +88,7 @@ static weft_tensor *batch_norm2d_forward(weft_tape *tape, weft_module *self, wef
 {
     weft_batch_norm_options how = *(const weft_batch_norm_options *)self->state;
     weft_tensor *const *parameters = self->parameters.tensors, *const *buffers = self->buffers.tensors;
-    how.train = weft_module_is_training(self);
+    how.train = weft_module_trains_on(self, tape);
     weft_tensor *y = weft_batch_norm2d(tape, x, parameters[0], parameters[1], buffers[0], buffers[1], &how);
     if (y != NULL && how.train)
         weft_tensor_fill(buffers[2], (double)(weft_tensor_get_i64(buffers[2], 0) + 1));

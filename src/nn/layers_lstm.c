@@ -13,7 +13,7 @@
 static weft_tensor *lstm_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
 {
     weft_lstm_options how = *(const weft_lstm_options *)self->state;
-    how.train = weft_module_is_training(self);
+    how.train = weft_module_trains_on(self, tape);
     weft_tensors weights = {self->parameters.tensors, self->parameters.count};
     return weft_lstm(tape, x, NULL, NULL, weights, &how, NULL, NULL);
 }

@@ -60,12 +60,12 @@ weft_module *weft_adaptive_avg_pool2d_create(int64_t height, int64_t width)
 
 static weft_tensor *dropout_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
 {
-    return weft_dropout(tape, x, *(double *)self->state, weft_module_is_training(self));
+    return weft_dropout(tape, x, *(double *)self->state, weft_module_trains_on(self, tape));
 }
 
 static weft_tensor *dropout2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
 {
-    return weft_dropout2d(tape, x, *(double *)self->state, weft_module_is_training(self));
+    return weft_dropout2d(tape, x, *(double *)self->state, weft_module_trains_on(self, tape));
 }
 
 static const weft_module_type dropout_type = {.name = "Dropout", .forward = dropout_forward, .drop = free};
@@ -131,7 +131,19 @@ static weft_tensor *sequential_forward(weft_tape *tape, weft_module *self, weft_
     return x;
 }
 
-static const weft_module_type sequential_type = {.name = "Sequential", .forward = sequential_forward};
+/* What a module gives, all of it, is what the next one takes. */
+static weft_status sequential_call(weft_tape *tape, weft_module *self, weft_args inputs, weft_values *results)
+{
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < self->child_count; i++)
+        inputs = weft_module_call(tape, self->children[i], inputs);
+    for (size_t i = 0; i < inputs.count && status == WEFT_OK; i++)
+        status = weft_values_add(results, inputs.items[i]);
+    return status;
+}
+
+static const weft_module_type sequential_type = {
+    .name = "Sequential", .forward = sequential_forward, .call = sequential_call};
 
 weft_module *weft_sequential_create(weft_module *const *modules, size_t count)
 {

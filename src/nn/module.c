@@ -16,11 +16,12 @@ weft_module *wfi_module_refuse(const char *type, const char *why)
 
 weft_module *weft_module_create(const weft_module_type *type, void *state)
 {
-    weft_module *module = type != NULL && type->forward != NULL ? wfi_calloc(1, sizeof(*module)) : NULL;
+    weft_module *module =
+        type != NULL && (type->forward != NULL || type->call != NULL) ? wfi_calloc(1, sizeof(*module)) : NULL;
     if (module == NULL) {
         if (type != NULL && type->drop != NULL)
             type->drop(state);
-        return wfi_module_refuse("module", "no memory, or no forward function");
+        return wfi_module_refuse("module", "no memory, or neither `forward` nor `call`");
     }
     atomic_init(&module->refs, 1);
     atomic_init(&module->training, true);
@@ -54,6 +55,7 @@ void weft_module_unref(weft_module *module)
         module->type->drop(module->state);
     free_list(&module->parameters);
     free_list(&module->buffers);
+    free_list(&module->aliases);
     for (size_t i = 0; i < module->child_count; i++) {
         weft_module_unref(module->children[i]);
         free(module->child_names[i]);
@@ -165,13 +167,23 @@ static char *full_name(const char *prefix, const char *name)
     return full;
 }
 
-static weft_status append_all(wfi_named *list, const char *prefix, const wfi_named *from)
+static bool has_tensor(const wfi_named *list, const weft_tensor *tensor)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->tensors[i] == tensor)
+            return true;
+    return false;
+}
+
+/* Appends a child's list to the parent's `list`; what stands there already gets one more name. */
+static weft_status append_all(weft_module *module, wfi_named *list, const char *prefix, const wfi_named *from)
 {
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < from->count && status == WEFT_OK; i++) {
         if (strlen(prefix) + strlen(from->names[i]) + 2 > WFI_NAME_MAX)
             return WEFT_ERR_TOO_LARGE;
-        status = insert(list, list->count, full_name(prefix, from->names[i]), weft_tensor_ref(from->tensors[i]));
+        wfi_named *to = has_tensor(list, from->tensors[i]) ? &module->aliases : list;
+        status = insert(to, to->count, full_name(prefix, from->names[i]), weft_tensor_ref(from->tensors[i]));
     }
     return status;
 }
@@ -186,16 +198,20 @@ static weft_status append_child(weft_module *module, const char *name, weft_modu
     }
     module->children[module->child_count] = weft_module_ref(child);
     module->child_names[module->child_count++] = copy;
-    weft_status status = append_all(&module->parameters, name, &child->parameters);
-    return status != WEFT_OK ? status : append_all(&module->buffers, name, &child->buffers);
+    weft_status status = append_all(module, &module->parameters, name, &child->parameters);
+    if (status == WEFT_OK)
+        status = append_all(module, &module->buffers, name, &child->buffers);
+    return status != WEFT_OK ? status : append_all(module, &module->aliases, name, &child->aliases);
 }
 
 void weft_module_add_child(weft_module *module, const char *name, weft_module *child)
 {
     if (module != NULL && may_add(module, name, child)) {
         weft_status status = child->status;
-        if (status == WEFT_OK && (child == module || atomic_exchange(&child->adopted, true)))
+        if (child == module)
             status = WEFT_ERR_STATE;
+        else
+            atomic_store(&child->adopted, true);
         if (status == WEFT_OK)
             status = append_child(module, name, child);
         if (status != WEFT_OK)

@@ -1,58 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* module_convert.c - the same module in another floating dtype. */
-#include "base/alloc.h"
+#include "base/map.h"
 #include "nn/nn.h"
 
 #include "tensor/tensor.h"
 
-#include <stdlib.h>
+/* Which tensor stands in the place of which: old id -> new tensor, referenced. */
+typedef struct conversion {
+    wfi_map made;
+} conversion;
 
-/* One tensor in place of each of the list, converted if it is floating; NULL if memory is out. */
-static weft_tensor **convert(const wfi_named *list, weft_dtype dtype)
+static void end_conversion(conversion *c)
 {
-    weft_tensor **made = wfi_calloc(list->count + 1, sizeof(weft_tensor *));
-    for (size_t i = 0; made != NULL && i < list->count; i++) {
-        weft_tensor *old = list->tensors[i];
-        made[i] = wfi_dtype_is_float(old->dtype) ? weft_tensor_to(old, dtype) : weft_tensor_ref(old);
-        if (made[i] == NULL) {
-            while (i > 0)
-                weft_tensor_unref(made[--i]);
-            free(made);
-            return NULL;
-        }
-        weft_tensor_set_requires_grad(made[i], weft_tensor_requires_grad(old));
-    }
-    return made;
+    size_t cursor = 0;
+    weft_tensor *tensor;
+    while ((tensor = wfi_map_next(&c->made, &cursor, NULL)) != NULL)
+        weft_tensor_unref(tensor);
+    wfi_map_fini(&c->made);
 }
 
-/* A parent's list is its own entries and then those of its children in order, so one walk serves all. */
-static void replace(wfi_named *list, weft_tensor *const *made)
+/* Makes one in the place of each floating tensor of the list. */
+static weft_status convert(conversion *c, const wfi_named *list, weft_dtype dtype)
+{
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < list->count && status == WEFT_OK; i++) {
+        weft_tensor *old = list->tensors[i];
+        weft_tensor *tensor = wfi_dtype_is_float(old->dtype) ? weft_tensor_to(old, dtype) : weft_tensor_ref(old);
+        if (tensor == NULL)
+            return WEFT_ERR_MEMORY;
+        weft_tensor_set_requires_grad(tensor, weft_tensor_requires_grad(old));
+        status = wfi_map_put(&c->made, old->id, tensor);
+        if (status != WEFT_OK)
+            weft_tensor_unref(tensor);
+    }
+    return status;
+}
+
+/* A module that stands at several places is met several times: what was replaced before is in the map no more. */
+static void replace(const conversion *c, wfi_named *list)
 {
     for (size_t i = 0; i < list->count; i++) {
+        weft_tensor *tensor = wfi_map_get(&c->made, list->tensors[i]->id);
+        if (tensor == NULL || tensor == list->tensors[i])
+            continue;
         weft_tensor_unref(list->tensors[i]);
-        list->tensors[i] = weft_tensor_ref(made[i]);
+        list->tensors[i] = weft_tensor_ref(tensor);
     }
 }
 
-static void replace_all(weft_module *module, weft_tensor *const *parameters, weft_tensor *const *buffers)
+static void replace_all(const conversion *c, weft_module *module)
 {
-    replace(&module->parameters, parameters);
-    replace(&module->buffers, buffers);
-    parameters += module->parameters.own;
-    buffers += module->buffers.own;
-    for (size_t i = 0; i < module->child_count; i++) {
-        weft_module *child = module->children[i];
-        replace_all(child, parameters, buffers);
-        parameters += child->parameters.count;
-        buffers += child->buffers.count;
-    }
-}
-
-static void drop(weft_tensor **made, size_t count)
-{
-    for (size_t i = 0; made != NULL && i < count; i++)
-        weft_tensor_unref(made[i]);
-    free(made);
+    replace(c, &module->parameters);
+    replace(c, &module->buffers);
+    replace(c, &module->aliases);
+    for (size_t i = 0; i < module->child_count; i++)
+        replace_all(c, module->children[i]);
 }
 
 weft_status weft_module_to(weft_module *module, weft_dtype dtype)
@@ -63,11 +65,13 @@ weft_status weft_module_to(weft_module *module, weft_dtype dtype)
         return module->status;
     if (atomic_load(&module->adopted) || atomic_load(&module->sealed_lists))
         return WEFT_ERR_STATE;
-    weft_tensor **parameters = convert(&module->parameters, dtype), **buffers = convert(&module->buffers, dtype);
-    weft_status status = parameters != NULL && buffers != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
+    conversion c;
+    wfi_map_init(&c.made);
+    weft_status status = convert(&c, &module->parameters, dtype);
     if (status == WEFT_OK)
-        replace_all(module, parameters, buffers);
-    drop(parameters, module->parameters.count);
-    drop(buffers, module->buffers.count);
+        status = convert(&c, &module->buffers, dtype);
+    if (status == WEFT_OK)
+        replace_all(&c, module);
+    end_conversion(&c);
     return status;
 }

@@ -1,21 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* module_view.c - running modules, and what they let see. */
+/* module_view.c - what modules let see. */
 #include "nn/nn.h"
 
 #include <string.h>
-
-weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, weft_tensor *x)
-{
-    if (tape == NULL || weft_tape_status(tape) != WEFT_OK)
-        return NULL;
-    if (module == NULL || x == NULL)
-        weft_tape_fail(tape, WEFT_ERR_INVALID, "module_forward: the %s is NULL", module == NULL ? "module" : "input");
-    else if (module->status != WEFT_OK)
-        weft_tape_fail(tape, module->status, "module_forward: %s was not built", module->type->name);
-    else
-        return module->type->forward(tape, module, x);
-    return NULL;
-}
 
 void weft_module_train(weft_module *module, bool train)
 {
@@ -76,7 +63,9 @@ weft_tensor *weft_module_find(const weft_module *module, const char *name)
     if (module == NULL || name == NULL)
         return NULL;
     weft_tensor *found = find_in(&module->parameters, name);
-    return found != NULL ? found : find_in(&module->buffers, name);
+    if (found == NULL)
+        found = find_in(&module->buffers, name);
+    return found != NULL ? found : find_in(&module->aliases, name);
 }
 
 int64_t weft_module_numel(const weft_module *module)

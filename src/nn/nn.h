@@ -33,9 +33,10 @@ struct weft_module {
     atomic_bool sealed_lists; /* its lists were lent */
     const weft_module_type *type;
     void *state;
-    weft_status status; /* the first failure of building */
-    wfi_named parameters, buffers;
-    weft_module **children; /* one reference each */
+    weft_status status;            /* the first failure of building */
+    wfi_named parameters, buffers; /* each tensor once, under its first name */
+    wfi_named aliases;             /* parameters and buffers under their other names; `own` is not used */
+    weft_module **children;        /* one reference each */
     char **child_names;
     size_t child_count;
 };

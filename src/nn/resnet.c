@@ -10,6 +10,7 @@
 #include "tensor/random.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define EXPANSION 4
 
@@ -99,18 +100,48 @@ static weft_module *bottleneck(builder *b, int64_t in, int64_t planes, int64_t s
     return wfi_module_finish(block);
 }
 
-#define BLOCKS_MAX 6
-
-static weft_module *layer(builder *b, int64_t in, int64_t planes, size_t blocks, int64_t stride)
+weft_module *weft_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride, uint64_t seed)
 {
-    weft_module *block[BLOCKS_MAX];
-    for (size_t i = 0; i < blocks; i++)
-        block[i] = bottleneck(b, i == 0 ? in : planes * EXPANSION, planes, i == 0 ? stride : 1);
-    return weft_sequential_create(block, blocks);
+    builder b = {.seed = seed};
+    if (in_channels < 1 || planes < 1 || planes > INT64_MAX / EXPANSION || stride < 1)
+        return wfi_module_refuse("Bottleneck", "channels, planes and stride must be positive");
+    return bottleneck(&b, in_channels, planes, stride);
 }
 
-/* Children: conv1 bn1 relu maxpool layer1..layer4 avgpool fc */
+#define BLOCKS_MAX 6
+
+/* The layers of blocks, in order: LAYER1 is layers[0]. */
+static const struct {
+    const char *name;
+    int64_t in, planes, stride;
+    size_t blocks;
+} layers[] = {
+    {"layer1", 64, 64, 1, 3}, {"layer2", 256, 128, 2, 4}, {"layer3", 512, 256, 2, 6}, {"layer4", 1024, 512, 2, 3}};
+
+static void add_layer(weft_module *net, builder *b, size_t which)
+{
+    weft_module *block[BLOCKS_MAX];
+    int64_t in = layers[which].in, planes = layers[which].planes;
+    for (size_t i = 0; i < layers[which].blocks; i++)
+        block[i] = bottleneck(b, i == 0 ? in : planes * EXPANSION, planes, i == 0 ? layers[which].stride : 1);
+    weft_module_add_child(net, layers[which].name, weft_sequential_create(block, layers[which].blocks));
+}
+
+/* How many seeds the parts before `part` take: one for each convolution; the first block of a layer has four. */
+static uint64_t seeds_before(int part)
+{
+    uint64_t count = part > WEFT_RESNET_STEM ? 1 : 0;
+    for (int i = WEFT_RESNET_LAYER1; i < part && i <= WEFT_RESNET_LAYER4; i++)
+        count += 3 * layers[i - WEFT_RESNET_LAYER1].blocks + 1;
+    return count;
+}
+
+/* Children of the whole: conv1 bn1 relu maxpool layer1..layer4 avgpool fc. State: the parts that are there. */
 #define STEM 4
+
+typedef struct stage {
+    int from, to;
+} stage;
 
 static weft_tensor *stem_inner(weft_tape *t, weft_module *self, weft_tensor *x)
 {
@@ -121,31 +152,54 @@ static weft_tensor *stem_inner(weft_tape *t, weft_module *self, weft_tensor *x)
 
 static weft_tensor *resnet_forward(weft_tape *t, weft_module *self, weft_tensor *x)
 {
-    size_t last = self->child_count - 1;
-    x = in_own_tape(t, self, x, stem_inner);
-    for (size_t i = STEM; i < last; i++)
+    const stage *parts = self->state;
+    bool has_head = parts->to > WEFT_RESNET_HEAD;
+    size_t first = parts->from == WEFT_RESNET_STEM ? STEM : 0, last = self->child_count - (has_head ? 1 : 0);
+    if (first > 0)
+        x = in_own_tape(t, self, x, stem_inner);
+    for (size_t i = first; i < last; i++)
         x = weft_module_forward(t, self->children[i], x);
-    return weft_module_forward(t, self->children[last], weft_flatten(t, x, 1));
+    return has_head ? weft_module_forward(t, self->children[last], weft_flatten(t, x, 1)) : x;
 }
 
-static const weft_module_type resnet_type = {.name = "ResNet", .forward = resnet_forward};
+static const weft_module_type resnet_type = {.name = "ResNet", .forward = resnet_forward, .drop = free};
+
+static void add_stem(weft_module *net, builder *b)
+{
+    weft_max_pool2d_options pool = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
+    weft_module_add_child(net, "conv1", conv(b, 3, 64, 7, 2, 3));
+    weft_module_add_child(net, "bn1", norm(64));
+    weft_module_add_child(net, "relu", weft_relu_create());
+    weft_module_add_child(net, "maxpool", weft_max_pool2d_create(&pool));
+}
+
+weft_module *weft_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to, int64_t classes, uint64_t seed)
+{
+    int first = (int)from, end = (int)to;
+    if (first < 0 || first >= end || end > WEFT_RESNET_PARTS)
+        return wfi_module_refuse("ResNet", "its parts are WEFT_RESNET_STEM to WEFT_RESNET_HEAD, at least one");
+    if (end > WEFT_RESNET_HEAD && classes < 1)
+        return wfi_module_refuse("ResNet", "there must be at least one class");
+    stage *parts = malloc(sizeof(*parts));
+    if (parts == NULL)
+        return wfi_module_refuse("ResNet", "no memory");
+    *parts = (stage){first, end};
+    builder b = {.seed = seed, .layer = seeds_before(first)};
+    weft_module *net = weft_module_create(&resnet_type, parts);
+    for (int part = first; part < end; part++) {
+        if (part == WEFT_RESNET_STEM) {
+            add_stem(net, &b);
+        } else if (part < WEFT_RESNET_HEAD) {
+            add_layer(net, &b, (size_t)(part - WEFT_RESNET_LAYER1));
+        } else {
+            weft_module_add_child(net, "avgpool", weft_adaptive_avg_pool2d_create(1, 1));
+            weft_module_add_child(net, "fc", weft_linear_create(512L * EXPANSION, classes, false, next_seed(&b)));
+        }
+    }
+    return wfi_module_finish(net);
+}
 
 weft_module *weft_resnet50_create(int64_t classes, uint64_t seed)
 {
-    builder b = {.seed = seed};
-    if (classes < 1)
-        return wfi_module_refuse("ResNet", "there must be at least one class");
-    weft_module *net = weft_module_create(&resnet_type, NULL);
-    weft_module_add_child(net, "conv1", conv(&b, 3, 64, 7, 2, 3));
-    weft_module_add_child(net, "bn1", norm(64));
-    weft_module_add_child(net, "relu", weft_relu_create());
-    weft_max_pool2d_options pool = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
-    weft_module_add_child(net, "maxpool", weft_max_pool2d_create(&pool));
-    weft_module_add_child(net, "layer1", layer(&b, 64, 64, 3, 1));
-    weft_module_add_child(net, "layer2", layer(&b, 256, 128, 4, 2));
-    weft_module_add_child(net, "layer3", layer(&b, 512, 256, 6, 2));
-    weft_module_add_child(net, "layer4", layer(&b, 1024, 512, 3, 2));
-    weft_module_add_child(net, "avgpool", weft_adaptive_avg_pool2d_create(1, 1));
-    weft_module_add_child(net, "fc", weft_linear_create(512L * EXPANSION, classes, false, next_seed(&b)));
-    return wfi_module_finish(net);
+    return weft_resnet50_stage_create(WEFT_RESNET_STEM, WEFT_RESNET_PARTS, classes, seed);
 }

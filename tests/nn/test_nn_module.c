@@ -21,7 +21,7 @@ static void doubler_drop(void *state)
     ((doubler *)state)->drops++;
 }
 
-static const weft_module_type doubler_type = {"Doubler", doubler_forward, doubler_drop};
+static const weft_module_type doubler_type = {.name = "Doubler", .forward = doubler_forward, .drop = doubler_drop};
 
 static weft_module *make_doubler(doubler *d)
 {
@@ -107,13 +107,16 @@ static void first_mistake_of_building_stays(void **state)
     assert_int_equal(d[1].drops, 1);
     assert_fails(lent, WEFT_ERR_STATE);
     doubler shared = {0};
-    weft_module *parents[] = {make_doubler(&d[0]), make_doubler(&d[0])}, *child = make_doubler(&shared);
-    weft_module_add_child(parents[0], "inner", weft_module_ref(child));
-    weft_module_add_child(parents[1], "inner", child); /* it has a parent already */
-    assert_int_equal(weft_module_status(parents[0]), WEFT_OK);
-    assert_fails(parents[1], WEFT_ERR_STATE);
-    weft_module_unref(parents[0]);
+    weft_module *parent = make_doubler(&d[0]), *child = make_doubler(&shared);
+    weft_module_add_child(parent, "inner", weft_module_ref(child));
+    weft_module_add_parameter(child, "late", weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32)); /* it has a parent */
+    assert_int_equal(weft_module_status(parent), WEFT_OK);
+    assert_fails(child, WEFT_ERR_STATE);
+    weft_module_unref(parent);
     assert_int_equal(shared.drops, 1);
+    weft_module *own = make_doubler(&d[0]);
+    weft_module_add_child(own, "self", weft_module_ref(own));
+    assert_fails(own, WEFT_ERR_STATE);
 }
 
 static void conversion_changes_all_or_nothing(void **state)
