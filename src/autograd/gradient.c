@@ -4,6 +4,7 @@
 
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
+#include "tensor/cpu/embedding.h"
 
 void wfi_gradient_clear(weft_gradient *sum)
 {
@@ -71,20 +72,6 @@ static weft_tensor *append(const weft_tensor *a, const weft_tensor *b)
     return NULL;
 }
 
-/* Adds each row of more->values to its row of the dense sum, which nobody else holds. */
-static weft_status add_to_rows(weft_gradient *sum, const weft_gradient *more)
-{
-    weft_status status = WEFT_OK;
-    for (int64_t i = 0; i < more->rows->numel && status == WEFT_OK; i++) {
-        weft_tensor *to = weft_tensor_select(sum->values, 0, weft_tensor_get_i64(more->rows, i));
-        weft_tensor *from = weft_tensor_select(more->values, 0, i);
-        status = to == NULL || from == NULL ? WEFT_ERR_MEMORY : wfi_add_into(from, to);
-        weft_tensor_unref(to);
-        weft_tensor_unref(from);
-    }
-    return status;
-}
-
 static weft_status append_rows(weft_gradient *sum, weft_gradient *more)
 {
     weft_gradient joined = {append(sum->values, more->values), append(sum->rows, more->rows)};
@@ -121,7 +108,7 @@ weft_status wfi_gradient_join(weft_gradient *sum, weft_gradient *more)
     } else {
         status = wfi_gradient_make_own(sum);
         if (status == WEFT_OK)
-            status = add_to_rows(sum, more);
+            status = wfi_rows_add(more->values, more->rows, sum->values);
     }
     wfi_gradient_clear(more);
     return status;
@@ -132,7 +119,7 @@ weft_status wfi_gradient_make_dense(weft_gradient *sum, const weft_shape *shape)
     if (sum->rows == NULL)
         return WEFT_OK;
     weft_gradient dense = {.values = weft_tensor_zeros(*shape, sum->values->dtype)};
-    weft_status status = dense.values == NULL ? WEFT_ERR_MEMORY : add_to_rows(&dense, sum);
+    weft_status status = dense.values == NULL ? WEFT_ERR_MEMORY : wfi_rows_add(sum->values, sum->rows, dense.values);
     wfi_gradient_clear(sum);
     *sum = dense;
     return status;

@@ -136,6 +136,64 @@ static weft_status build_and_learn(void)
     return status;
 }
 
+typedef struct reader {
+    weft_module *embedding, *lstm, *bag;
+    weft_tensor *parameters[10];
+    size_t count;
+} reader;
+
+/* False: out of memory. */
+static bool take_parameters(reader *r, weft_module *module)
+{
+    weft_tensors all = module == NULL ? (weft_tensors){NULL, 0} : weft_module_parameters(module);
+    for (size_t i = 0; i < all.count; i++)
+        r->parameters[r->count++] = all.items[i];
+    return all.count > 0;
+}
+
+/* Gradients dense and by rows, those of two uses joined, and made dense. */
+static weft_status read_numbers(const reader *r, weft_optimizer *sgd, weft_tensor *index)
+{
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = 2});
+    weft_tensors parameters = {(weft_tensor **)r->parameters, r->count};
+    weft_tensor *x =
+        weft_add(t, weft_module_forward(t, r->embedding, index), weft_module_forward(t, r->embedding, index));
+    weft_tensor *y = weft_module_forward(t, r->lstm, x), *sums = weft_module_forward(t, r->bag, index);
+    weft_backward(t, weft_add(t, weft_mean(t, y), weft_mean(t, sums)));
+    weft_gradients gradients = weft_tape_gradients(t, parameters);
+    weft_status status = weft_tape_status(t);
+    if (status == WEFT_OK)
+        status = weft_optimizer_apply(sgd, gradients);
+    if (status == WEFT_OK && weft_tape_grads(t, parameters).count == 0)
+        status = weft_tape_status(t);
+    weft_tape_close(t);
+    return status;
+}
+
+static weft_status build_and_read(void)
+{
+    weft_status status = WEFT_ERR_MEMORY;
+    weft_embedding_layer table = {.rows = 7, .width = 4, .how = {.padding = true, .sparse = true}};
+    reader r = {.embedding = weft_embedding_create(&table),
+                .lstm = weft_lstm_create(
+                    &(weft_lstm_layer){.in_features = 4, .hidden_features = 3, .layers = 2, .dropout = 0.5}),
+                .bag = weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 7, .width = 4})};
+    weft_tensor *index = weft_tensor_zeros(WEFT_SHAPE(3, 2), WEFT_INT64);
+    weft_optimizer *sgd = NULL;
+    if (take_parameters(&r, r.embedding) && take_parameters(&r, r.lstm) && take_parameters(&r, r.bag))
+        sgd = weft_sgd_create((weft_tensors){r.parameters, r.count}, &(weft_sgd_options){.lr = 0.1});
+    if (index != NULL)
+        formula_fill_below(index, 4, 7);
+    if (sgd != NULL && index != NULL)
+        status = read_numbers(&r, sgd, index);
+    weft_optimizer_unref(sgd);
+    weft_tensor_unref(index);
+    weft_module_unref(r.embedding);
+    weft_module_unref(r.lstm);
+    weft_module_unref(r.bag);
+    return status;
+}
+
 static void fail_each_allocation(weft_status (*run)(void))
 {
     assert_int_equal(run(), WEFT_OK);
@@ -163,4 +221,10 @@ static void policy_gradients_survive_a_failure_of_any_allocation(void **state)
     fail_each_allocation(build_and_learn);
 }
 
-UNIT_MAIN(training_survives_a_failure_of_any_allocation, policy_gradients_survive_a_failure_of_any_allocation)
+static void sequences_survive_a_failure_of_any_allocation(void **state)
+{
+    fail_each_allocation(build_and_read);
+}
+
+UNIT_MAIN(training_survives_a_failure_of_any_allocation, sequences_survive_a_failure_of_any_allocation,
+          policy_gradients_survive_a_failure_of_any_allocation)

@@ -99,3 +99,39 @@ weft_status wfi_embedding_backward_rows(const weft_tensor *dy, const weft_tensor
     }
     return WEFT_OK;
 }
+
+#define ROWS_ADD(name, T)                                                                                              \
+    static void name(const T *values, const int64_t *rows, int64_t count, int64_t width, T *to)                        \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < count; i++) {                                                                          \
+            T *row = to + rows[i] * width;                                                                             \
+            for (int64_t d = 0; d < width; d++)                                                                        \
+                row[d] += values[i * width + d];                                                                       \
+        }                                                                                                              \
+    }
+ROWS_ADD(rows_add_f32, float)
+ROWS_ADD(rows_add_f64, double)
+
+weft_status wfi_rows_add(const weft_tensor *values, const weft_tensor *rows, weft_tensor *to)
+{
+    weft_status status = WFI_CHECK_FLOATS(values, to);
+    if (status == WEFT_OK)
+        status = rows->dtype == WEFT_INT64 ? wfi_check_plain(rows) : WEFT_ERR_TYPE;
+    if (status != WEFT_OK)
+        return status;
+    int64_t count = rows->numel;
+    bool fits = wfi_is_vector(rows, count) && values->shape.ndim == to->shape.ndim && to->shape.ndim >= 1 &&
+                values->shape.dims[0] == count;
+    for (int d = 1; d < to->shape.ndim && fits; d++)
+        fits = values->shape.dims[d] == to->shape.dims[d];
+    if (!fits)
+        return WEFT_ERR_SHAPE;
+    if (wfi_index_outside(rows, to->shape.dims[0]) >= 0)
+        return WEFT_ERR_INVALID;
+    int64_t width = count > 0 ? values->numel / count : 0;
+    if (wfi_is_f32(to->dtype))
+        rows_add_f32(wfi_tensor_address(values), wfi_tensor_address(rows), count, width, wfi_tensor_address(to));
+    else
+        rows_add_f64(wfi_tensor_address(values), wfi_tensor_address(rows), count, width, wfi_tensor_address(to));
+    return WEFT_OK;
+}
