@@ -111,7 +111,7 @@ static void served_by_nobody(void)
     MUST(weft_call_agent(NULL) == NULL && weft_call_from(NULL) == -1 && weft_call_count(NULL) == 0);
     MUST(weft_call_time_left(NULL) == 0 && weft_call_cancelled(NULL) && weft_call_cancellation(NULL) == NULL);
     MUST(weft_call_tape(NULL) == NULL && weft_call_defer(NULL) == NULL && weft_call_defer_keeping(NULL) == NULL);
-    MUST(weft_call_type(NULL, 0) == WEFT_NULL);
+    MUST(weft_call_type(NULL, 0) == WEFT_NONE);
     MUST_BE(weft_call_status(NULL), WEFT_ERR_INVALID);
     MUST_BE(weft_call_send_item(NULL, WEFT_NO_VALUES), WEFT_ERR_INVALID);
     weft_call_give(NULL, WEFT_NO_VALUES);

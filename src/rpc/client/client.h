@@ -73,7 +73,8 @@ weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **
 /* Whether the calling thread may wait for calls of this agent, asked before anything is started: WEFT_ERR_DEADLOCK,
  * with the detail, in an inline handler. `options` may be NULL. Not locked. */
 weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options);
-/* To whoever asked for it (agent and options may be NULL); what is a mistake of the program and goes to nobody, to the log. */
+/* To whoever asked for it (options may be NULL). What is a mistake of the program and goes to nobody goes to the log of
+ * `agent` (NULL: to none). */
 void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error);
 /* For public functions that start a call, and need what a NULL was given for: the same way, as WEFT_ERR_INVALID, which it
  * returns. `options` and `function` may be NULL. */

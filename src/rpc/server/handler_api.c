@@ -26,7 +26,7 @@ size_t weft_call_count(const weft_call *call)
 
 weft_type weft_call_type(const weft_call *call, size_t index)
 {
-    return call ? weft_values_type(call->args, index) : WEFT_NULL;
+    return call ? weft_values_type(call->args, index) : WEFT_NONE;
 }
 
 bool weft_call_bool(const weft_call *call, size_t index)
