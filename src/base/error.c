@@ -115,6 +115,17 @@ weft_error *wfi_error_recoded(const weft_error *error, weft_status code, weft_st
     return build(&detail, error->message, error->hops, error->hop_count);
 }
 
+weft_error *wfi_error_naming(const weft_error *error, const char *function)
+{
+    wfi_error_detail detail = {
+        .code = error->code, .remote_code = error->remote_code, .function = function, .worker = error->worker};
+    weft_error *copy;
+    if (error == &out_of_memory || error->function[0] != '\0' || function == NULL || function[0] == '\0')
+        return weft_error_ref(error);
+    copy = build(&detail, error->message, error->hops, error->hop_count);
+    return copy == &out_of_memory ? weft_error_ref(error) : copy; /* the cause is worth more than the name */
+}
+
 void wfi_error_give(weft_error **out, weft_error *error)
 {
     if (out != NULL)

@@ -28,6 +28,8 @@ weft_error *wfi_error_create_v(const wfi_error_detail *detail, const char *forma
 weft_error *wfi_error_with_hop(const weft_error *error, int rank);
 /* A copy with other codes, and with `worker` where the original says "here". */
 weft_error *wfi_error_recoded(const weft_error *error, weft_status code, weft_status remote_code, int worker);
+/* A reference to the same error if it names a function (or `function` is NULL or ""), else a copy that names this one. */
+weft_error *wfi_error_naming(const weft_error *error, const char *function);
 /* Moves `error` to *out if out is not NULL, else drops it. For functions with an optional error output. */
 void wfi_error_give(weft_error **out, weft_error *error);
 /* Gives one of here, with that text, if anybody asked for it (out is not NULL). Returns `code`. */

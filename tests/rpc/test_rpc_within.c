@@ -75,6 +75,14 @@ static void relayed(weft_future *future, void *arg)
     weft_call_finish(arg, WEFT_OK);
 }
 
+static weft_status run_fail_with_own(weft_call *call, void *user)
+{
+    weft_error *own = weft_error_create(WEFT_ERR_STATE, "not today");
+    weft_call_fail_with(call, own);
+    weft_error_unref(own);
+    return WEFT_OK;
+}
+
 static weft_status run_relay_later(weft_call *call, void *user)
 {
     weft_rpc_options options = {.parent = call, .timeout_ms = WEFT_FOREVER};
@@ -167,6 +175,7 @@ static const weft_function functions[] = {
     {.name = "await unwanted", .run = run_await_unwanted, ANY_RESULTS},
     {.name = "is held", .run = run_is_held, ANY_RESULTS},
     {.name = "time left", .run = run_time_left, ANY_RESULTS},
+    {.name = "fail with own", .run = run_fail_with_own},
     {.name = "relay", .takes = {WEFT_I64, WEFT_STRING}, .run = run_relay, ANY_RESULTS},
     {.name = "relay later", .takes = {WEFT_I64, WEFT_STRING}, .run = run_relay_later, ANY_RESULTS},
     {.name = "start and go", .takes = {WEFT_I64, WEFT_STRING}, .run = run_start_and_go, ANY_RESULTS},
@@ -358,6 +367,40 @@ static void failures_with_their_way(weft_agent *agent, void *arg)
     weft_error_unref(error);
 }
 
+/* Whatever becomes of a call: its error says which function was called. */
+static void failures_name_the_function(weft_agent *agent, void *arg)
+{
+    static const struct {
+        const char *function;
+        int rank;
+        weft_status status;
+        const char *line;
+    } calls[] = {
+        {"fail with own", 1, WEFT_ERR_REMOTE, "weft: REMOTE (STATE) in fail with own at worker 1: not today"},
+        {"fail with own", 0, WEFT_ERR_REMOTE, "weft: REMOTE (STATE) in fail with own at worker 0: not today"},
+        {"nobody's", 1, WEFT_ERR_NOT_FOUND, "weft: NOT_FOUND in nobody's at worker 1: no function \"nobody's\" is"},
+        {"nobody's", 0, WEFT_ERR_NOT_FOUND, "weft: NOT_FOUND in nobody's at worker 0: no function \"nobody's\" is"},
+        {"break", 77, WEFT_ERR_NOT_FOUND, "weft: NOT_FOUND in break: no worker has rank 77"},
+    };
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        weft_error *error = NULL;
+        char *text = NULL;
+        size_t size;
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(calls[i].rank), calls[i].function, WEFT_NO_VALUES,
+                              &(weft_rpc_options){.error = &error}, NULL),
+                calls[i].status);
+        FILE *to = open_memstream(&text, &size);
+        weft_error_print(error, to);
+        fclose(to);
+        if (strncmp(text, calls[i].line, strlen(calls[i].line)) != 0)
+            fail_msg("%s is not: %s", text, calls[i].line);
+        free(text);
+        weft_error_unref(error);
+    }
+}
+
 /* ---- Running ----------------------------------------------------------------------------------------------------------- */
 
 static void begin(world *w)
@@ -371,6 +414,7 @@ WORLD_TEST(nothing_starts_too_late, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functio
 WORLD_TEST(no_time_is_left, 0, 1, .size = 1, WORLD_FUNCTIONS(functions), .begin = begin, .adjust = world_no_threads)
 WORLD_TEST(what_is_answered_lets_go, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
 WORLD_TEST(failures_with_their_way, 25, 1, .size = SIZE, WORLD_FUNCTIONS(functions), .begin = begin)
+WORLD_TEST(failures_name_the_function, 5, 1, .size = 2, WORLD_FUNCTIONS(functions), .begin = begin)
 
 UNIT_MAIN(test_time_travels, test_cancelling_travels, test_nothing_starts_too_late, test_no_time_is_left,
-          test_what_is_answered_lets_go, test_failures_with_their_way)
+          test_what_is_answered_lets_go, test_failures_with_their_way, test_failures_name_the_function)

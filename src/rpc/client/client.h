@@ -87,8 +87,8 @@ weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const we
 /* The same call again and again, as its options say (client/retry.c). */
 weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
 void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text); /* [agent lock] */
-/* The target's rank, or -1 with the error. Not locked. */
-int wfi_target_resolve(weft_agent *agent, weft_target to, weft_error **error);
+/* The target's rank, or -1 with the error of a call of `function` to it. Not locked. */
+int wfi_target_resolve(weft_agent *agent, weft_target to, const char *function, weft_error **error);
 /* One call (not its retries), to whomever the spec names. *error, if the start fails, is the detail. Not locked. */
 weft_status wfi_call_begin(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
 /* The same to another worker. */

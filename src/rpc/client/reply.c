@@ -56,7 +56,8 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
  * exposed the bulk connection is closed, though the peer says that it is done. */
 static void fail_by_reply(wfi_request *call, wfi_reader *reader)
 {
-    weft_error *error = wfi_error_read(reader);
+    weft_error *read = wfi_error_read(reader), *error = read ? wfi_error_naming(read, call->function) : NULL;
+    weft_error_unref(read);
     if (!error) {
         wfi_error_detail detail = {.code = WEFT_ERR_PROTOCOL,
                                    .remote_code = WEFT_ERR_UNKNOWN,

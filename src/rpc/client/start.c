@@ -3,25 +3,29 @@
  * (loopback.c). */
 #include "rpc/client/client.h"
 
-int wfi_target_resolve(weft_agent *agent, weft_target to, weft_error **error)
+#include "base/error.h"
+
+int wfi_target_resolve(weft_agent *agent, weft_target to, const char *function, weft_error **error)
 {
+    wfi_error_detail unknown = {.code = WEFT_ERR_NOT_FOUND, .function = function, .worker = -1};
     int rank = to.name ? weft_agent_find(agent, to.name) : to.rank;
     if (rank >= 0 && rank < wfi_net_world_size(agent->net))
         return rank;
     weft_status gone = weft_agent_status(agent); /* then nobody has a name any more */
+    wfi_error_detail out_of_job = {.code = gone, .function = function, .worker = -1};
     if (to.name && gone)
-        *error = weft_error_create(gone, "worker \"%s\" cannot be called: %s", to.name, weft_status_text(gone));
+        *error = wfi_error_create(&out_of_job, "worker \"%s\" cannot be called: %s", to.name, weft_status_text(gone));
     else if (to.name)
-        *error = weft_error_create(WEFT_ERR_NOT_FOUND, "no worker is named \"%s\"", to.name);
+        *error = wfi_error_create(&unknown, "no worker is named \"%s\"", to.name);
     else
-        *error = weft_error_create(WEFT_ERR_NOT_FOUND, "no worker has rank %d: the world size is %d", to.rank,
-                                   wfi_net_world_size(agent->net));
+        *error = wfi_error_create(&unknown, "no worker has rank %d: the world size is %d", to.rank,
+                                  wfi_net_world_size(agent->net));
     return -1;
 }
 
 weft_status wfi_call_begin(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
-    int rank = wfi_target_resolve(agent, spec->to, error);
+    int rank = wfi_target_resolve(agent, spec->to, spec->function, error);
     if (rank < 0)
         return weft_error_code(*error);
     bool home = rank == wfi_agent_rank(agent);

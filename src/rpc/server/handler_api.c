@@ -125,7 +125,9 @@ void weft_call_fail_with(weft_call *call, const weft_error *error)
     int rank = wfi_agent_rank(call->agent), origin = weft_error_worker(error);
     weft_error *here =
         wfi_error_recoded(error, WEFT_ERR_REMOTE, code == WEFT_ERR_REMOTE ? weft_error_remote_code(error) : code, rank);
-    call->error = origin < 0 || origin == rank ? weft_error_ref(here) : wfi_error_with_hop(here, rank);
+    weft_error *named = wfi_error_naming(here, call->function->name); /* one of the handler's own names none */
+    call->error = origin < 0 || origin == rank ? weft_error_ref(named) : wfi_error_with_hop(named, rank);
+    weft_error_unref(named);
     weft_error_unref(here);
 }
 
