@@ -282,6 +282,12 @@ WORLD_TEST(leave_looking_up, 0, 20, SCENE, .stop = true)
 
 /* ---- Not opened ------------------------------------------------------------------------------------------------- */
 
+static weft_status run_none(weft_batch *batch, void *user)
+{
+    MUST(false); /* it is never registered */
+    return WEFT_OK;
+}
+
 static void must_not_open(weft_agent_options options, weft_status wanted, const char *text)
 {
     weft_error *error = NULL;
@@ -299,7 +305,8 @@ static void test_bad_options(void **s)
 {
     static const weft_function no_name = {.run = run_add},
                                twice[] = {{.name = "f", .run = run_add}, {.name = "f", .run = run_add}},
-                               ours = {.name = "weft:mine", .run = run_add}, no_run = {.name = "f"};
+                               ours = {.name = "weft:mine", .run = run_add}, no_run = {.name = "f"},
+                               wide = {.name = "f", .run_batch = run_none, .batch = {.size = 8, .max_per_caller = 9}};
     static char name[200];
 #define BAD(...)                                                                                                       \
     {                                                                                                                  \
@@ -309,19 +316,22 @@ static void test_bad_options(void **s)
         weft_status status;
         const char *text;
         weft_agent_options given;
-    } bad[] = {{WEFT_ERR_INVALID, "rank 1", BAD(.rank = 1)},
-               {WEFT_ERR_INVALID, "world size 0", {.has_rank = true}},
-               {WEFT_ERR_INVALID, "-3", BAD(.workers = -3)},
-               {WEFT_ERR_INVALID, "too long", BAD(.name = name)},
-               {WEFT_ERR_INVALID, "", BAD(.fabric = "pigeon")},
-               {WEFT_ERR_INVALID, "sim", BAD(.fabric = "sim")},
-               {WEFT_ERR_INVALID, "function 0", BAD(.functions = &no_name, .function_count = 1)},
-               {WEFT_ERR_INVALID, "\"f\"", BAD(.functions = &no_run, .function_count = 1)},
-               {WEFT_ERR_INVALID, "weft:", BAD(.functions = &ours, .function_count = 1)},
-               {WEFT_ERR_INVALID, "functions is NULL", BAD(.function_count = 3)},
-               {WEFT_ERR_INVALID, "secret", BAD(.secret_size = 32)},
-               {WEFT_ERR_EXISTS, "taken", BAD(.functions = twice, .function_count = 2)},
-               {WEFT_ERR_RENDEZVOUS, "1", {.has_rank = true, .world_size = 2}}};
+    } bad[] = {
+        {WEFT_ERR_INVALID, "rank 1", BAD(.rank = 1)},
+        {WEFT_ERR_INVALID, "world size 0", {.has_rank = true}},
+        {WEFT_ERR_INVALID, "-3", BAD(.workers = -3)},
+        {WEFT_ERR_INVALID, "too long", BAD(.name = name)},
+        {WEFT_ERR_INVALID, "", BAD(.fabric = "pigeon")},
+        {WEFT_ERR_INVALID, "sim", BAD(.fabric = "sim")},
+        {WEFT_ERR_INVALID, "function 0", BAD(.functions = &no_name, .function_count = 1)},
+        {WEFT_ERR_INVALID, "function 0, \"f\", cannot be registered: run is NULL",
+         BAD(.functions = &no_run, .function_count = 1)},
+        {WEFT_ERR_INVALID, "batch.max_per_caller is 9: 1 to the size, 8", BAD(.functions = &wide, .function_count = 1)},
+        {WEFT_ERR_INVALID, "weft:", BAD(.functions = &ours, .function_count = 1)},
+        {WEFT_ERR_INVALID, "functions is NULL", BAD(.function_count = 3)},
+        {WEFT_ERR_INVALID, "secret", BAD(.secret_size = 32)},
+        {WEFT_ERR_EXISTS, "taken", BAD(.functions = twice, .function_count = 2)},
+        {WEFT_ERR_RENDEZVOUS, "1", {.has_rank = true, .world_size = 2}}};
 #undef BAD
     static const char *const no_ports[] = {"9-8",   "1",          "80",         "0-9", "5000-",
                                            "-5000", "5000-65536", "5000-6000x", "a-b"};

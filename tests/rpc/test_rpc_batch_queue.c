@@ -188,7 +188,8 @@ static void fill_it(weft_agent *agent, weft_tensor *small)
     for (int i = 0; i < 2; i++) {
         weft_future *refused = start(agent, 0, "hold", large);
         MUST_BE(weft_future_wait(refused, 60000), WEFT_ERR_BUSY);
-        MUST(strstr(weft_error_message(weft_future_error(refused)), "4 calls of \"hold\" wait for their batch"));
+        MUST(strstr(weft_error_message(weft_future_error(refused)),
+                    "4 calls of \"hold\" wait for their batch, 4 of them from rank "));
         MUST_OK(weft_error_remote_code(weft_future_error(refused))); /* it surely did not run */
         weft_future_unref(refused);
     }

@@ -74,17 +74,12 @@ static weft_status register_users(weft_agent *agent, weft_error **error)
     for (size_t i = 0; i < options->function_count && !st; i++) {
         const weft_function *function = &options->functions[i];
         const char *name = function->name ? function->name : "(no name)";
-        st = weft_agent_register(agent, function);
+        weft_error *why = NULL;
+        st = wfi_function_register_user(agent, function, &why);
         if (st)
-            *error = weft_error_create(
-                st, "function %zu, \"%s\", cannot be registered: %s", i, name,
-                st == WEFT_ERR_EXISTS
-                    ? "the name is taken"
-                    : "it needs a name of 1 to 127 bytes outside \"weft:\", a "
-                      "function in run or run_batch, signatures that end with WEFT_NONE (WEFT_REST last), "
-                      "flags that go together, a land function for WEFT_LAND_ADD, and batch options in their bounds; "
-                      "the "
-                      "log says which is wrong");
+            *error = weft_error_create(st, "function %zu, \"%s\", cannot be registered: %s", i, name,
+                                       why ? weft_error_message(why) : weft_status_text(st));
+        weft_error_unref(why);
     }
     return st;
 }

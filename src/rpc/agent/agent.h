@@ -155,8 +155,10 @@ weft_future *wfi_failed_future(weft_agent *agent, const weft_error *error); /* t
  * stays as it is. */
 void wfi_future_settle(weft_future *future, const weft_values *values, const weft_error *error);
 
-/* As weft_agent_register, but names of weft's own ("weft:...") are allowed. Any thread. */
-weft_status wfi_function_register(weft_agent *agent, const weft_function *function);
+/* As weft_agent_register; *error (NULL: nobody asks) is which field is at fault, and not set if memory is out. The first
+ * one allows names of weft's own ("weft:..."). Any thread. */
+weft_status wfi_function_register(weft_agent *agent, const weft_function *function, weft_error **error);
+weft_status wfi_function_register_user(weft_agent *agent, const weft_function *function, weft_error **error);
 /* The function of that name; NULL if there is none. It stays valid until the agent is freed. Any thread. */
 const weft_function *wfi_function_find(weft_agent *agent, const char *name);
 /* The runner of a registered function; NULL: its calls are served one by one, or `function` is NULL. */

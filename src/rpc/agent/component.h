@@ -37,7 +37,8 @@ typedef struct wfi_component {
     weft_status (*begin)(weft_agent *agent, weft_error **error);
 
     /* ---- Functions that are registered ---- */
-    const char *(*problem)(const weft_function *function); /* with its batch options, in words; NULL: none */
+    /* Whether it, or its batch options, are at fault; *error says which field, and what it has. */
+    weft_status (*check)(const weft_function *function, weft_error **error);
     /* *out: what serves calls of the function; not set if it does not. */
     weft_status (*runner)(weft_agent *agent, const weft_function *function, wfi_runner **out);
     void (*registered)(wfi_runner *runner);  /* the function can be called from here on */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* functions.c - the table of functions that others may call, by name. No entry is removed while the agent lives. */
 #include "base/alloc.h"
+#include "base/error.h"
 #include "rpc/agent/agent.h"
 
 #include <stdlib.h>
@@ -51,37 +52,29 @@ static const char *flags_problem(const weft_function *function)
     return flags & WEFT_LAND_ADD && flags & WEFT_INLINE ? "is WEFT_LAND_ADD and WEFT_INLINE at once" : NULL;
 }
 
-/* Only the code goes back: what was at fault stands in the log. */
-static weft_status refuse_function(const weft_agent *agent, const weft_function *function, weft_status status,
-                                   const char *field, const char *problem)
-{
-    const char *name = function && function->name ? function->name : "(no name)";
-    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_register: \"%.140s\": %s %s", name, field, problem);
-    return status;
-}
-
-static weft_status check_function(const weft_agent *agent, const weft_function *function)
+/* *error: the field at fault, and what is wrong with it. */
+static weft_status check_function(const weft_function *function, weft_error **error)
 {
     const weft_status bad = WEFT_ERR_INVALID;
     const char *problem;
     if (!function)
-        return refuse_function(agent, NULL, bad, "the function", "is NULL");
+        return wfi_error_fail(error, bad, "the function is NULL");
     if (!function->name || !function->name[0])
-        return refuse_function(agent, function, bad, "name", "is NULL or empty");
+        return wfi_error_fail(error, bad, "name is NULL or empty");
     if (strlen(function->name) > WFI_FUNCTION_NAME_MAX)
-        return refuse_function(agent, function, bad, "name", "is longer than 127 bytes");
+        return wfi_error_fail(error, bad, "name has %zu bytes: 1 to %d", strlen(function->name), WFI_FUNCTION_NAME_MAX);
     if (!function->run && !function->run_batch)
-        return refuse_function(agent, function, bad, "run", "is NULL");
+        return wfi_error_fail(error, bad, "run is NULL");
     if ((problem = signature_problem(function->takes)))
-        return refuse_function(agent, function, bad, "takes", problem);
+        return wfi_error_fail(error, bad, "takes %s", problem);
     if ((problem = signature_problem(function->gives)))
-        return refuse_function(agent, function, bad, "gives", problem);
+        return wfi_error_fail(error, bad, "gives %s", problem);
     if ((problem = flags_problem(function)))
-        return refuse_function(agent, function, bad, "flags", problem);
-    WFI_FOR_COMPONENTS (component, problem)
-        if ((problem = component->problem(function)))
-            return refuse_function(agent, function, bad, "batch", problem);
-    return WEFT_OK;
+        return wfi_error_fail(error, bad, "flags %s", problem);
+    weft_status st = WEFT_OK;
+    WFI_FOR_COMPONENTS (component, check)
+        st = st ? st : component->check(function, error);
+    return st;
 }
 
 static weft_status insert_locked(weft_agent *agent, wfi_registered *entry)
@@ -118,9 +111,9 @@ static void free_entry(wfi_registered *entry)
     free(entry);
 }
 
-weft_status wfi_function_register(weft_agent *agent, const weft_function *function)
+weft_status wfi_function_register(weft_agent *agent, const weft_function *function, weft_error **error)
 {
-    weft_status st = check_function(agent, function);
+    weft_status st = check_function(function, error);
     if (st)
         return st;
     wfi_registered *entry = wfi_calloc(1, sizeof *entry);
@@ -139,21 +132,30 @@ weft_status wfi_function_register(weft_agent *agent, const weft_function *functi
         free_entry(entry);
     else if (entry->runner)
         entry->runs->registered(entry->runner);
-    if (st == WEFT_ERR_EXISTS)
-        return refuse_function(agent, function, st, "name", "is taken");
-    return st;
+    return st == WEFT_ERR_EXISTS ? wfi_error_fail(error, st, "name is taken") : st;
 }
 
+weft_status wfi_function_register_user(weft_agent *agent, const weft_function *function, weft_error **error)
+{
+    if (function && function->name && strncmp(function->name, "weft:", 5) == 0)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "name begins with \"weft:\", as only weft's own do");
+    if (function && function->flags & WFI_AT_ONCE)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "flags has a bit that is no flag");
+    return wfi_function_register(agent, function, error);
+}
+
+/* Only the code goes back: what was at fault stands in the log. */
 weft_status weft_agent_register(weft_agent *agent, const weft_function *function)
 {
+    weft_error *error = NULL;
     if (!agent)
         return wfi_refuse_null("weft_agent_register", "the agent");
-    if (function && function->name && strncmp(function->name, "weft:", 5) == 0)
-        return refuse_function(agent, function, WEFT_ERR_INVALID, "name",
-                               "begins with \"weft:\", as only weft's own do");
-    if (function && function->flags & WFI_AT_ONCE)
-        return refuse_function(agent, function, WEFT_ERR_INVALID, "flags", "has a bit that is no flag");
-    return wfi_function_register(agent, function);
+    weft_status st = wfi_function_register_user(agent, function, &error);
+    if (error)
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_register: \"%.140s\": %s",
+                      function && function->name ? function->name : "(no name)", weft_error_message(error));
+    weft_error_unref(error);
+    return st;
 }
 
 void wfi_functions_fini(weft_agent *agent)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* batcher.c - makes and frees the batcher of a function, and serves the function's calls with it; see batch.h. */
 #include "base/alloc.h"
+#include "base/error.h"
 #include "rpc/batch/batch.h"
 
 #include "value/value.h"
@@ -23,47 +24,81 @@ static size_t count_types(const weft_type *types, weft_type wanted)
     return count;
 }
 
-static const char *callers_problem(const int *ranks, size_t count)
+static weft_status check_callers(const int *ranks, size_t count, weft_error **error)
 {
     if (count && !ranks)
-        return "has callers at NULL";
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "%zu callers at NULL", count);
     for (size_t i = 0; i < count; i++) {
         if (ranks[i] < 0)
-            return "expects a negative rank";
+            return wfi_error_fail(error, WEFT_ERR_INVALID, "caller %zu has rank %d", i, ranks[i]);
         for (size_t k = 0; k < i; k++)
             if (ranks[k] == ranks[i])
-                return "expects a rank twice";
+                return wfi_error_fail(error, WEFT_ERR_INVALID, "callers %zu and %zu have the same rank, %d", k, i,
+                                      ranks[i]);
     }
+    return WEFT_OK;
+}
+
+static weft_status check_numbers(const weft_batch_options *o, weft_error **error)
+{
+    const weft_status bad = WEFT_ERR_INVALID;
+    const int size = o->size ? o->size : DEFAULT_SIZE;
+    if (o->size < 0 || o->size > WEFT_MAX_BATCH)
+        return wfi_error_fail(error, bad, "batch.size is %d: 1 to %d, or 0 for %d", o->size, WEFT_MAX_BATCH,
+                              DEFAULT_SIZE);
+    if (o->wait_us < WEFT_FOREVER)
+        return wfi_error_fail(error, bad, "batch.wait_us is %lld: 0, more, or WEFT_FOREVER", (long long)o->wait_us);
+    if (o->adaptive && o->wait_us == WEFT_FOREVER)
+        return wfi_error_fail(error, bad, "batch.adaptive is set, and batch.wait_us is WEFT_FOREVER");
+    if (o->in_flight < 0)
+        return wfi_error_fail(error, bad, "batch.in_flight is %d: 1 or more, or 0 for 1", o->in_flight);
+    if (o->queue < 0)
+        return wfi_error_fail(error, bad, "batch.queue is %d: 1 or more, or 0 for the default", o->queue);
+    if (o->max_per_caller < 0 || o->max_per_caller > size)
+        return wfi_error_fail(error, bad, "batch.max_per_caller is %d: 1 to the size, %d, or 0 for that",
+                              o->max_per_caller, size);
+    if (o->wait_us == WEFT_FOREVER && o->queue && o->queue < size)
+        return wfi_error_fail(error, bad,
+                              "batch.queue is %d, below the size, %d: with wait_us WEFT_FOREVER no batch would be full",
+                              o->queue, size);
+    return WEFT_OK;
+}
+
+/* The first option that is set; NULL: none is. */
+static const char *option_set(const weft_batch_options *o)
+{
+    const struct {
+        bool is_set;
+        const char *name;
+    } options[] = {{o->size, "size"},           {o->wait_us, "wait_us"},
+                   {o->adaptive, "adaptive"},   {o->caller_count, "caller_count"},
+                   {o->in_flight, "in_flight"}, {o->max_per_caller, "max_per_caller"},
+                   {o->queue, "queue"}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].is_set)
+            return options[i].name;
     return NULL;
 }
 
-static const char *problem_of(const weft_function *function)
+static weft_status check_batched(const weft_function *function, weft_error **error)
 {
-    const weft_batch_options *o = &function->batch;
-    if (!function->run_batch)
-        return o->size || o->wait_us || o->adaptive || o->caller_count || o->in_flight || o->queue || o->max_per_caller
-                   ? "is set without run_batch"
-                   : NULL;
+    const weft_status bad = WEFT_ERR_INVALID;
+    if (!function->run_batch) {
+        const char *option = option_set(&function->batch);
+        return option ? wfi_error_fail(error, bad, "batch.%s is set without run_batch", option) : WEFT_OK;
+    }
     if (function->run)
-        return "has run_batch and run";
+        return wfi_error_fail(error, bad, "run and run_batch are both set");
     if (function->land)
-        return "is not for functions with land";
-    if (count_types(function->takes, WEFT_TENSORS) + count_types(function->takes, WEFT_LIST) +
-        count_types(function->takes, WEFT_ANY) + count_types(function->takes, WEFT_REST))
-        return "is not for functions that take WEFT_TENSORS, WEFT_LIST, WEFT_ANY or WEFT_REST";
-    if (o->size < 0 || o->size > WEFT_MAX_BATCH)
-        return "has a size that is not 0 to 65536";
-    if (o->wait_us < WEFT_FOREVER)
-        return "has a negative wait_us";
-    if (o->adaptive && o->wait_us == WEFT_FOREVER)
-        return "is adaptive and waits for ever";
-    if (o->in_flight < 0 || o->queue < 0)
-        return "has a negative in_flight or queue";
-    if (o->max_per_caller < 0 || o->max_per_caller > (o->size ? o->size : DEFAULT_SIZE))
-        return "has a max_per_caller that is not 0 to its size";
-    if (o->wait_us == WEFT_FOREVER && o->queue && o->queue < (o->size ? o->size : DEFAULT_SIZE))
-        return "waits for ever for more calls than its queue holds";
-    return callers_problem(o->callers, o->caller_count);
+        return wfi_error_fail(error, bad, "land is set: no batched function has one");
+    for (size_t i = 0; function->takes[i] != WEFT_NONE; i++) {
+        weft_type type = function->takes[i];
+        if (type == WEFT_TENSORS || type == WEFT_LIST || type == WEFT_ANY || type == WEFT_REST)
+            return wfi_error_fail(error, bad, "takes[%zu] is %s, which no batched function can take", i,
+                                  weft_type_name(type));
+    }
+    weft_status st = check_numbers(&function->batch, error);
+    return st ? st : check_callers(function->batch.callers, function->batch.caller_count, error);
 }
 
 static weft_status copy_ranks(const int *ranks, size_t count, const int **out)
@@ -146,8 +181,15 @@ static void destroy_batcher(wfi_runner *runner)
 weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, const int *ranks, size_t count)
 {
     const int *copy = NULL;
-    if (!agent || !function || callers_problem(ranks, count))
+    weft_error *error = NULL;
+    if (!agent || !function)
+        return wfi_refuse_null("weft_agent_expect_callers", agent ? "the function's name" : "the agent");
+    if (check_callers(ranks, count, &error)) {
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_expect_callers: \"%.140s\": %s", function,
+                      weft_error_message(error));
+        weft_error_unref(error);
         return WEFT_ERR_INVALID;
+    }
     wfi_batcher *batcher = wfi_batcher_of(wfi_function_find(agent, function));
     weft_status st = batcher ? copy_ranks(ranks, count, &copy) : WEFT_ERR_NOT_FOUND;
     if (st)
@@ -317,7 +359,7 @@ static void pump_without(weft_agent *agent, wfi_peer *peer, weft_status why, con
 }
 
 const wfi_component wfi_batch_component = {
-    .problem = problem_of,
+    .check = check_batched,
     .runner = create_batcher,
     .registered = announce_batcher,
     .free_runner = destroy_batcher,

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define ACTIVE_BATCHES 8 /* so many batches after its last call a client no longer counts as active */
@@ -46,6 +47,21 @@ void wfi_batch_count_active(wfi_batcher *batcher)
     }
 }
 
+/* `quota`: how many calls of one caller may wait, where that is the limit; 0: the queue as a whole is full. */
+static weft_error *refused_as_full(const weft_call *call, const wfi_batcher *batcher, const wfi_batch_client *client,
+                                   size_t quota)
+{
+    const weft_batch_options *o = &batcher->options;
+    char limit[160];
+    if (quota)
+        snprintf(limit, sizeof limit, "%zu of one caller may, as batch.queue is %d, and max_per_caller %d of %d", quota,
+                 o->queue, o->max_per_caller, o->size);
+    else
+        snprintf(limit, sizeof limit, "batch.queue is %d", o->queue);
+    return wfi_call_error(call, WEFT_ERR_BUSY, "%zu calls of \"%s\" wait for their batch, %zu of them from rank %d: %s",
+                          batcher->queued, call->function->name, client->queued, client->rank, limit);
+}
+
 weft_error *wfi_batch_admit(weft_call *call)
 {
     wfi_batcher *batcher = wfi_batcher_of(call->function);
@@ -59,11 +75,12 @@ weft_error *wfi_batch_admit(weft_call *call)
     const weft_batch_options *o = &batcher->options;
     /* Of one client as many may wait as the same part of the queue that it may have of a batch; one at least. */
     size_t quota = (size_t)o->queue * (size_t)o->max_per_caller / (size_t)o->size;
-    if (batcher->queued >= (size_t)o->queue || client->queued >= (quota ? quota : 1)) {
+    quota = quota ? quota : 1;
+    bool full = batcher->queued >= (size_t)o->queue;
+    if (full || client->queued >= quota) {
         batcher->stats.refused++;
         call->agent->stats.calls_refused++;
-        return wfi_call_error(call, WEFT_ERR_BUSY, "%zu calls of \"%s\" wait for their batch, %zu of them from rank %d",
-                              batcher->queued, call->function->name, client->queued, client->rank);
+        return refused_as_full(call, batcher, client, full ? 0 : quota);
     }
     client->queued++;
     batcher->queued++;

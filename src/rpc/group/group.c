@@ -431,7 +431,7 @@ static weft_status open_groups(weft_agent *agent, weft_error **error)
     wfi_list_init(&groups->pasts_over);
     wfi_map_init(&groups->pasts);
     groups->early_by_rank = wfi_calloc((size_t)agent->options.values.world_size, sizeof *groups->early_by_rank);
-    return groups->early_by_rank ? wfi_function_register(agent, &wfi_gather_function) : WEFT_ERR_MEMORY;
+    return groups->early_by_rank ? wfi_function_register(agent, &wfi_gather_function, error) : WEFT_ERR_MEMORY;
 }
 
 static void close_groups(weft_agent *agent)
