@@ -243,7 +243,9 @@ typedef struct weft_stats {
     uint64_t calls_started;  /* calls that this worker made */
     uint64_t calls_finished; /* of these, the ones that are complete, well or not */
     uint64_t calls_failed;   /* of these, the ones that completed with an error */
-    uint64_t calls_served;   /* calls whose handler finished here, calls to this worker itself included */
+    /* Calls whose handler ran here and is finished, well or not; calls to this worker itself included. Those that were
+     * refused (no such function, arguments that do not fit, no room) or given up before it began do not count. */
+    uint64_t calls_served;
     uint64_t bytes_sent;     /* payload of tensors and values that left, large and small */
     uint64_t bytes_received;
     /* What weft copied of payloads too large for a message. Tensors between workers are never copied; strings,

@@ -43,6 +43,14 @@ static weft_status run_served(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status run_served_in_all(weft_call *call, void *user)
+{
+    weft_stats stats;
+    weft_agent_stats(weft_call_agent(call), &stats);
+    weft_call_give(call, WEFT_VALUES(weft_of_i64((int64_t)stats.calls_served)));
+    return WEFT_OK;
+}
+
 static weft_status run_stream(weft_call *call, void *user)
 {
     return weft_call_send_item(call, WEFT_NO_VALUES);
@@ -52,6 +60,7 @@ static const weft_function functions[] = {
     {.name = "echo", .run = run_echo, .takes = {WEFT_I64}, .gives = {WEFT_I64}},
     {.name = "slow", .run = run_slow},
     {.name = "stream", .run = run_stream},
+    {.name = "served in all", .run = run_served_in_all, .gives = {WEFT_I64}},
     {.name = "fail", .run = run_fail},
     {.name = ODD_NAME, .run = run_fail, .flags = WEFT_INLINE},
     {.name = "served", .run = run_served, .takes = {WEFT_STRING}, .gives = {WEFT_I64, WEFT_I64, WEFT_I64}},
@@ -80,6 +89,16 @@ static void served_there(weft_agent *agent, const char *function, int64_t *count
     MUST_OK(weft_values_get_i64(values, 1, failed));
     MUST_OK(weft_values_get_i64(values, 2, p50_ns));
     weft_values_unref(values);
+}
+
+static int64_t served_in_all(weft_agent *agent, int rank)
+{
+    weft_values *values = NULL;
+    int64_t count;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), "served in all", WEFT_NO_VALUES, NULL, &values));
+    MUST_OK(weft_values_get_i64(values, 0, &count));
+    weft_values_unref(values);
+    return count;
 }
 
 static void count_both_sides(weft_agent *agent, void *arg)
@@ -121,6 +140,24 @@ static void count_both_sides(weft_agent *agent, void *arg)
 }
 
 WORLD_TEST(count_both_sides, 1, 1, SCENE)
+
+/* Only a call whose handler ran counts as served. */
+static void refused_is_not_served(weft_agent *agent, void *arg)
+{
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int rank = 0; rank < 2; rank++) {
+        int64_t before = served_in_all(agent, rank);
+        call_times(agent, rank, "nobody has it", WEFT_NO_VALUES, 2, WEFT_ERR_NOT_FOUND);
+        call_times(agent, rank, "echo", WEFT_VALUES(weft_of_f64(4)), 3, WEFT_ERR_TYPE);
+        MUST(served_in_all(agent, rank) == before + 1); /* the first question, which was not finished when it counted */
+        call_times(agent, rank, "echo", WEFT_VALUES(weft_of_i64(4)), 1, WEFT_OK);
+        call_times(agent, rank, "fail", WEFT_NO_VALUES, 1, WEFT_ERR_REMOTE);
+        MUST(served_in_all(agent, rank) == before + 4);
+    }
+}
+
+WORLD_TEST(refused_is_not_served, 1, 1, SCENE)
 
 static void time_out(weft_agent *agent, void *arg)
 {
@@ -276,5 +313,5 @@ static void call_very_many(weft_agent *agent, void *arg)
 
 WORLD_TEST(call_very_many, 1, 0, .size = 2)
 
-UNIT_MAIN(test_count_both_sides, test_time_out, test_write_page, test_stream, test_read_nothing, test_write_nowhere,
-          test_call_very_many)
+UNIT_MAIN(test_count_both_sides, test_refused_is_not_served, test_time_out, test_write_page, test_stream,
+          test_read_nothing, test_write_nowhere, test_call_very_many)

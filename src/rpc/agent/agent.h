@@ -113,6 +113,7 @@ struct weft_agent {
     size_t notifications; /* small messages (agent/notify.c) that their receivers have not acknowledged */
     wfi_list spare_notifications;
     size_t spare_notification_count, promised_notifications;
+    uint64_t answered; /* calls that came here and were answered, those included whose handlers never ran */
     weft_stats stats;
 };
 

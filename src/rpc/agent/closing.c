@@ -52,7 +52,7 @@ static void answer_if_idle(weft_agent *agent)
     wfi_idle_report report = {.idle = true,
                               .started = agent->stats.calls_started,
                               .finished = agent->stats.calls_finished,
-                              .served = agent->stats.calls_served};
+                              .served = agent->answered};
     wfi_net_report_idle(agent->net, agent->probe_wave, &report);
 }
 

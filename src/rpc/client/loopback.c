@@ -255,7 +255,8 @@ static void respond_locally(weft_call *call)
     call->stage = WFI_SERVE_ANSWERING;
     wfi_serve_uncount(call);
     wfi_children_forget(call);
-    agent->stats.calls_served++;
+    agent->answered++;
+    agent->stats.calls_served += call->ran;
     WFI_TELL_HOOKS(answered, call);
     wfi_serve_settle_owned(call);
     if (loop->items)

@@ -167,7 +167,7 @@ static void write_stats(const text *t)
         {"weft_calls_started_total", "Calls that this worker started.", s.calls_started},
         {"weft_calls_finished_total", "Of those, completed, well or not.", s.calls_finished},
         {"weft_calls_failed_total", "Of those, with an error.", s.calls_failed},
-        {"weft_calls_served_total", "Handlers finished here.", s.calls_served},
+        {"weft_calls_served_total", "Calls whose handler ran here and is finished.", s.calls_served},
         {"weft_calls_cancelled_total", "Served here, whose callers gave up before the answer.", s.calls_cancelled},
         {"weft_calls_refused_total", "Calls of others refused over the memory budget.", s.calls_refused},
         {"weft_calls_retried_total", "Attempts of this worker's calls after the first.", s.calls_retried},

@@ -221,7 +221,8 @@ static void answer_locked(weft_call *call, leftovers *left)
     call->stage = WFI_SERVE_ANSWERING;
     wfi_serve_uncount(call);
     wfi_children_forget(call);
-    call->agent->stats.calls_served++;
+    call->agent->answered++;
+    call->agent->stats.calls_served += call->ran;
     WFI_TELL_HOOKS(answered, call);
     if (!call->deferred || wfi_runner_of(call->function)) /* else its handler may still have them */
         wfi_budget_release_arguments(&call->charge);
