@@ -33,6 +33,7 @@
 
 WEFT_BEGIN_C
 
+/* A zeroed struct, or NULL for it, starts no children: a job of rank 0 alone. */
 typedef struct weft_spawn_options {
     int count;               /* how many children: their ranks are 1..count, the world size is count + 1 */
     const char *program;     /* default: this executable */

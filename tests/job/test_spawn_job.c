@@ -320,12 +320,26 @@ static void a_program_that_does_not_exist_is_an_error(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+static void no_options_start_nobody(void **state)
+{
+    weft_job *job = NULL;
+    assert_int_equal(weft_spawn(NULL, &job), WEFT_OK);
+    assert_non_null(job);
+    assert_int_equal(weft_job_pid(job, 1), 0);
+    assert_int_equal(weft_job_wait(job, 0, NULL), WEFT_OK);
+}
+
 static void bad_options_are_refused(void **state)
 {
     weft_job *job;
     const char *argv[] = {NULL};
-    assert_int_equal(weft_spawn(NULL, &job), WEFT_ERR_INVALID);
-    assert_int_equal(weft_spawn(&(weft_spawn_options){.count = -1}, &job), WEFT_ERR_INVALID);
+    weft_error *error = NULL;
+    assert_int_equal(weft_spawn(&(weft_spawn_options){.count = -1, .error = &error}, &job), WEFT_ERR_INVALID);
+    assert_string_equal(weft_error_message(error), "count is -1: 0 to 65535");
+    weft_error_unref(error);
+    assert_int_equal(weft_spawn(&(weft_spawn_options){.error = &error}, NULL), WEFT_ERR_INVALID);
+    assert_string_equal(weft_error_message(error), "out is NULL");
+    weft_error_unref(error);
     assert_int_equal(weft_spawn(&(weft_spawn_options){.count = 1 << 20}, &job), WEFT_ERR_INVALID);
     assert_int_equal(weft_spawn(&(weft_spawn_options){.count = 1, .argv = argv}, &job), WEFT_ERR_INVALID);
     assert_int_equal(weft_job_wait(NULL, 0, NULL), WEFT_OK);
@@ -451,6 +465,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(waiting_closes_all_descriptors),
         cmocka_unit_test(the_stores_socket_is_taken_once),
         cmocka_unit_test(a_program_that_does_not_exist_is_an_error),
+        cmocka_unit_test(no_options_start_nobody),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(an_application_that_reaps_first_is_survived),
         cmocka_unit_test(an_agent_whose_children_have_ended_does_not_wait),

@@ -289,10 +289,13 @@ static weft_status make_secret(weft_job *job, weft_error **error)
 
 static weft_status spawn(const weft_spawn_options *options, weft_job **out, weft_error **error)
 {
-    if (!options || !out || options->count < 0 || options->count >= WFI_STORE_WORKERS_MAX)
-        return spawn_fail(error, WEFT_ERR_INVALID, "the count of workers is outside 0..65535", EINVAL);
+    if (!out)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "out is NULL");
+    if (options->count < 0 || options->count >= WFI_STORE_WORKERS_MAX)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "count is %d: 0 to %d", options->count,
+                              WFI_STORE_WORKERS_MAX - 1);
     if (options->argv && !options->argv[0])
-        return spawn_fail(error, WEFT_ERR_INVALID, "argv has no name of the program", EINVAL);
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "argv has no name of the program");
     if (getenv(SPAWNED))
         return refuse_generation(error);
     weft_job *job = wfi_calloc(1, sizeof *job + (size_t)options->count * sizeof *job->processes);
@@ -323,11 +326,13 @@ free_job:
 
 weft_status weft_spawn(const weft_spawn_options *options, weft_job **out)
 {
+    static const weft_spawn_options defaults;
     weft_error *error = NULL;
+    options = options ? options : &defaults;
     weft_status status = spawn(options, out, &error);
-    if (status && (!options || !options->error)) /* whoever does not take the sentence reads it in the log */
+    if (status && !options->error) /* whoever does not take the sentence reads it in the log */
         wfi_log(WEFT_LOG_ERROR, "weft_spawn: %s", weft_error_message(error));
     if (status)
-        wfi_error_give(options ? options->error : NULL, error);
+        wfi_error_give(options->error, error);
     return status;
 }
