@@ -106,6 +106,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_register(weft_agent *agent, const
 
 /* ---- Calling ----------------------------------------------------------------------------------- */
 
+#define WEFT_NAME_NULL INT32_MIN /* the rank in what weft_to_name makes of NULL: calls to it are WEFT_ERR_INVALID */
+
 /* The worker that a call goes to. weft_to_rank, weft_to_name and weft_to_worker make one. */
 typedef struct weft_target {
     int rank;             /* if name is NULL */
@@ -119,7 +121,7 @@ static inline weft_target weft_to_rank(int rank)
 }
 static inline weft_target weft_to_name(const char *name)
 {
-    weft_target t = {-1, name, 0};
+    weft_target t = {name ? -1 : WEFT_NAME_NULL, name, 0};
     return t;
 }
 /* A call to exactly this worker. Once it is gone the call fails with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT,

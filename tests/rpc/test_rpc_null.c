@@ -34,8 +34,8 @@ static void must_refuse_call(weft_status st, weft_error **error, const char *wor
     *error = NULL;
 }
 
-/* Without an agent, or a handle: nothing is started, and the sentence goes where it was asked for. */
-static void calls_of_nobody(void)
+/* Without an agent, a handle, or a target's name: nothing is started, and the sentence goes where it was asked for. */
+static void calls_of_nobody(weft_agent *agent)
 {
     weft_error *error = NULL;
     weft_rref *rref;
@@ -50,6 +50,13 @@ static void calls_of_nobody(void)
     must_refuse_call(weft_rref_rpc_async(NULL, "count", nothing, &told, NULL), &error, "handle is NULL");
     must_refuse_call(weft_rref_rpc_sync(NULL, "count", nothing, &told, NULL), &error, "handle is NULL");
     must_refuse_call(weft_rref_rpc_remote(NULL, "count", nothing, &told, &rref), &error, "handle is NULL");
+    for (int attempts = 0; attempts <= 3; attempts += 3) {
+        weft_rpc_options options = {.error = &error, .retry.attempts = attempts};
+        must_refuse_call(weft_rpc_sync(agent, weft_to_name(NULL), "count", nothing, &options, NULL), &error,
+                         "name of the worker to be called is NULL");
+    }
+    must_refuse_call(weft_rpc_remote(agent, weft_to_name(NULL), "count", nothing, &told, &rref), &error,
+                     "name of the worker to be called is NULL");
     MUST_BE(weft_agent_open(&(weft_agent_options){.error = &error}, NULL), WEFT_ERR_INVALID);
     must_say(error, WEFT_ERR_INVALID, "out is NULL");
 }
@@ -128,7 +135,7 @@ static void without_objects(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
         return;
-    calls_of_nobody();
+    calls_of_nobody(agent);
     agents_at_null(agent);
     handles_at_null(agent);
     served_by_nobody();

@@ -11,6 +11,11 @@ int wfi_target_resolve(weft_agent *agent, weft_target to, const char *function, 
     int rank = to.name ? weft_agent_find(agent, to.name) : to.rank;
     if (rank >= 0 && rank < wfi_net_world_size(agent->net))
         return rank;
+    if (!to.name && to.rank == WEFT_NAME_NULL) {
+        wfi_error_detail no_name = {.code = WEFT_ERR_INVALID, .function = function, .worker = -1};
+        *error = wfi_error_create(&no_name, "the name of the worker to be called is NULL");
+        return -1;
+    }
     weft_status gone = weft_agent_status(agent); /* then nobody has a name any more */
     wfi_error_detail out_of_job = {.code = gone, .function = function, .worker = -1};
     if (to.name && gone)
