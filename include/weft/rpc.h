@@ -89,7 +89,7 @@ typedef enum weft_function_flags {
 /* A function that workers can call. */
 struct weft_function {
     const char *name; /* unique on this worker; 1..127 bytes */
-    /* The types of the arguments, then WEFT_NONE. WEFT_REST before that allows any further ones. */
+    /* The types of the arguments, then WEFT_NONE to the end. WEFT_REST before that allows any further ones. */
     weft_type takes[WEFT_MAX_SIGNATURE];
     weft_type gives[WEFT_MAX_SIGNATURE]; /* the types of the results, likewise */
     weft_handler_fn run;

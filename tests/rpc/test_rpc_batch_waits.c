@@ -477,6 +477,8 @@ static void registering(weft_agent *agent, void *arg)
         {{.run = run_plain, .batch = {.size = 1}}, "batch.size is set without run_batch"},
         {{.run = run_plain, .batch = {.adaptive = true}}, "batch.adaptive is set without run_batch"},
         {{.takes = {WEFT_I64}}, "run is NULL"},
+        {{.run = run_plain, .takes = {WEFT_I64, WEFT_NONE, WEFT_I64}}, "takes goes on after WEFT_NONE"},
+        {{.run = run_plain, .gives = {WEFT_NONE, WEFT_I64}}, "gives goes on after WEFT_NONE"},
     };
     int ranks[] = {5, 6};
     weft_batch_stats stats = {.calls = 1};

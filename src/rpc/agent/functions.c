@@ -24,12 +24,21 @@ const weft_function *wfi_function_find(weft_agent *agent, const char *name)
     return entry ? &entry->function : NULL;
 }
 
+/* Whether no type follows the WEFT_NONE at `end`: one that does was meant, and would be ignored. */
+static bool ends_there(const weft_type *types, int end)
+{
+    for (int i = end + 1; i < WEFT_MAX_SIGNATURE; i++)
+        if (types[i] != WEFT_NONE)
+            return false;
+    return true;
+}
+
 /* What is wrong with a signature; NULL: nothing. */
 static const char *signature_problem(const weft_type *types)
 {
     for (int i = 0; i < WEFT_MAX_SIGNATURE; i++) {
         if (types[i] == WEFT_NONE)
-            return NULL;
+            return ends_there(types, i) ? NULL : "goes on after WEFT_NONE";
         if (types[i] < WEFT_NULL || types[i] > WEFT_REST)
             return "has a number that is no type";
         if (types[i] == WEFT_REST && i + 1 < WEFT_MAX_SIGNATURE && types[i + 1] != WEFT_NONE)
