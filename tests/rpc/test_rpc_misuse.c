@@ -13,6 +13,7 @@ static struct shared {
     atomic_int ran;  /* calls of "count" */
     atomic_int part; /* what sending a part at NULL returned */
     _Atomic(weft_future *) held;
+    atomic_bool barrier_named; /* the log has which call an inline handler could not wait for */
     atomic_bool refused; /* the inline handler has seen its waits refused */
 } shared;
 
@@ -45,6 +46,12 @@ static void must_say(weft_error *error, weft_status code, const char *words)
     weft_error_unref(error);
 }
 
+static void note_barrier(weft_log_level level, const char *line, void *arg)
+{
+    if (level == WEFT_LOG_ERROR && strstr(line, "a call of \"weft_group_barrier\" failed: nothing was started"))
+        atomic_store(&shared.barrier_named, true);
+}
+
 /* Inline, at rank 1: whatever would wait is refused. Argument 0 is a reference to a value of rank 0's. */
 static weft_status run_wait_inline(weft_call *call, void *user)
 {
@@ -60,7 +67,10 @@ static weft_status run_wait_inline(weft_call *call, void *user)
     MUST_BE(weft_rref_rpc_sync(rref, "count", WEFT_NO_VALUES, &options, &values), WEFT_ERR_DEADLOCK);
     must_say(error, WEFT_ERR_DEADLOCK, "nothing was started");
     MUST_BE(weft_rref_to_here(rref, 20000, &values), WEFT_ERR_DEADLOCK);
+    weft_log_set_sink(note_barrier, NULL);
     MUST_BE(weft_group_barrier(shared.groups[1], 20000), WEFT_ERR_DEADLOCK);
+    weft_log_set_sink(NULL, NULL);
+    MUST(atomic_exchange(&shared.barrier_named, false));
     MUST_BE(weft_group_all_gather(shared.groups[1], WEFT_VALUES(weft_of_i64(9)), 20000, &values), WEFT_ERR_DEADLOCK);
     MUST(values == NULL);
     MUST_OK(weft_rref_create(agent, weft_of_i64(5), &own)); /* what is there is not waited for */

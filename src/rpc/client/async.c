@@ -93,14 +93,15 @@ weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *functi
 
 /* ---- Waiting ----------------------------------------------------------------------------------------------------- */
 
-weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options)
+weft_status wfi_rpc_may_wait(weft_agent *agent, const char *what, const weft_rpc_options *options)
 {
     if (!wfi_net_is_inline(agent->net))
         return WEFT_OK;
-    weft_error *error = weft_error_create(WEFT_ERR_DEADLOCK,
-                                          "nothing was started: an inline handler, a land or a destructor, on the "
-                                          "thread that reads the network, cannot wait; call async, or register without "
-                                          "WEFT_INLINE");
+    wfi_error_detail detail = {.code = WEFT_ERR_DEADLOCK, .function = what, .worker = -1};
+    weft_error *error =
+        wfi_error_create(&detail, "nothing was started: an inline handler, a land or a destructor, on the "
+                                  "thread that reads the network, cannot wait; call async, or register without "
+                                  "WEFT_INLINE");
     if (options)
         note_failure(options, error);
     wfi_rpc_give_error(agent, options, error);
@@ -130,7 +131,7 @@ weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *functio
                           const weft_rpc_options *options, weft_values **out)
 {
     weft_future *future;
-    weft_status st = agent ? wfi_rpc_may_wait(agent, options) : WEFT_OK; /* else the start says so */
+    weft_status st = agent ? wfi_rpc_may_wait(agent, function, options) : WEFT_OK; /* else the start says so */
     if (!st)
         st = weft_rpc_async(agent, to, function, arguments, options, &future);
     return st ? st : wfi_rpc_await(agent, future, options, out);

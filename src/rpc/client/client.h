@@ -71,8 +71,8 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec);
  * locked. */
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
 /* Whether the calling thread may wait for calls of this agent, asked before anything is started: WEFT_ERR_DEADLOCK,
- * with the detail, in an inline handler. `options` may be NULL. Not locked. */
-weft_status wfi_rpc_may_wait(weft_agent *agent, const weft_rpc_options *options);
+ * with the detail, in an inline handler. `what` was to be called or done; `options` may be NULL. Not locked. */
+weft_status wfi_rpc_may_wait(weft_agent *agent, const char *what, const weft_rpc_options *options);
 /* To whoever asked for it (options may be NULL). What is a mistake of the program and goes to nobody goes to the log of
  * `agent` (NULL: to none). */
 void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error);

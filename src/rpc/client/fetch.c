@@ -156,7 +156,7 @@ static weft_status start_to_here(weft_rref *rref, int64_t timeout_ms, bool waits
     if (!wfi_agent_enter(agent)) /* on its owner the value outlives the agent */
         return is_here ? answer_here(NULL, value, owner, out) : WEFT_ERR_CLOSED;
     weft_error *error = known_error(rref);
-    weft_status st = waits && !error && !is_here ? wfi_rpc_may_wait(agent, NULL) : WEFT_OK;
+    weft_status st = waits && !error && !is_here ? wfi_rpc_may_wait(agent, "weft_rref_to_here", NULL) : WEFT_OK;
     if (error) {
         *out = wfi_failed_future(agent, error);
         st = *out ? WEFT_OK : WEFT_ERR_MEMORY;

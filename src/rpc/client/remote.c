@@ -120,7 +120,7 @@ weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args 
     weft_future *future;
     weft_status st = WEFT_OK;
     if (rref && wfi_agent_enter(rref->agent)) { /* else the start says so */
-        st = wfi_rpc_may_wait(rref->agent, options);
+        st = wfi_rpc_may_wait(rref->agent, function, options);
         wfi_agent_leave(rref->agent);
     }
     if (!st)

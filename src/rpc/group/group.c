@@ -305,7 +305,8 @@ static weft_status start_and_wait(weft_group *group, wfi_gather_kind kind, weft_
     weft_future *future;
     weft_status st = WEFT_OK;
     if (group && wfi_agent_enter(group->agent)) {
-        st = wfi_rpc_may_wait(group->agent, NULL);
+        const char *what = kind == WFI_GATHER_BARRIER ? "weft_group_barrier" : "weft_group_all_gather";
+        st = wfi_rpc_may_wait(group->agent, what, NULL);
         wfi_agent_leave(group->agent);
     }
     if (!st)
