@@ -63,7 +63,9 @@ typedef struct weft_batch_options {
     /* Choose the wait by measurement: a batch of n calls waits for another one only while n times the gap between
      * two calls is shorter than the handler's time. wait_us is then the longest wait; 0: 10,000. */
     bool adaptive;
-    const int *callers;  /* ranks, each once: the batch begins when all of them are in it. Copied at registration */
+    /* Ranks of the job (0 to world_size - 1), each once: the batch begins when all of them are in it. A rank whose
+     * worker is not there is not waited for. Copied at registration. */
+    const int *callers;
     size_t caller_count; /* 0: nobody is expected */
     int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */
     /* How many calls of one caller a batch has at most, 1..size; 0: size. The caller's further calls go to
@@ -73,8 +75,8 @@ typedef struct weft_batch_options {
 } weft_batch_options;
 
 /*
- * Replaces the expected callers of a function: `count` different ranks, or none (NULL, 0). For jobs whose
- * workers come and go, and for callers that pause. A rank that is not in the job is not waited for.
+ * Replaces the expected callers of a function: `count` different ranks of the job, or none (NULL, 0). For jobs
+ * whose workers come and go, and for callers that pause. A rank whose worker is not there is not waited for.
  * WEFT_ERR_NOT_FOUND (no batched function of this name is registered), WEFT_ERR_INVALID, WEFT_ERR_MEMORY. Any
  * thread.
  */

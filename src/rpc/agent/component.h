@@ -38,7 +38,7 @@ typedef struct wfi_component {
 
     /* ---- Functions that are registered ---- */
     /* Whether it, or its batch options, are at fault; *error says which field, and what it has. */
-    weft_status (*check)(const weft_function *function, weft_error **error);
+    weft_status (*check)(const weft_agent *agent, const weft_function *function, weft_error **error);
     /* *out: what serves calls of the function; not set if it does not. */
     weft_status (*runner)(weft_agent *agent, const weft_function *function, wfi_runner **out);
     void (*registered)(wfi_runner *runner);  /* the function can be called from here on */

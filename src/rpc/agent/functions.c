@@ -62,7 +62,7 @@ static const char *flags_problem(const weft_function *function)
 }
 
 /* *error: the field at fault, and what is wrong with it. */
-static weft_status check_function(const weft_function *function, weft_error **error)
+static weft_status check_function(const weft_agent *agent, const weft_function *function, weft_error **error)
 {
     const weft_status bad = WEFT_ERR_INVALID;
     const char *problem;
@@ -82,7 +82,7 @@ static weft_status check_function(const weft_function *function, weft_error **er
         return wfi_error_fail(error, bad, "flags %s", problem);
     weft_status st = WEFT_OK;
     WFI_FOR_COMPONENTS (component, check)
-        st = st ? st : component->check(function, error);
+        st = st ? st : component->check(agent, function, error);
     return st;
 }
 
@@ -122,7 +122,7 @@ static void free_entry(wfi_registered *entry)
 
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function, weft_error **error)
 {
-    weft_status st = check_function(function, error);
+    weft_status st = check_function(agent, function, error);
     if (st)
         return st;
     wfi_registered *entry = wfi_calloc(1, sizeof *entry);

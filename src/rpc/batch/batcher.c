@@ -24,13 +24,15 @@ static size_t count_types(const weft_type *types, weft_type wanted)
     return count;
 }
 
-static weft_status check_callers(const int *ranks, size_t count, weft_error **error)
+static weft_status check_callers(const weft_agent *agent, const int *ranks, size_t count, weft_error **error)
 {
+    int world_size = agent->options.values.world_size; /* of an elastic job: the ranks that there may be */
     if (count && !ranks)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "%zu callers at NULL", count);
     for (size_t i = 0; i < count; i++) {
-        if (ranks[i] < 0)
-            return wfi_error_fail(error, WEFT_ERR_INVALID, "caller %zu has rank %d", i, ranks[i]);
+        if (ranks[i] < 0 || ranks[i] >= world_size)
+            return wfi_error_fail(error, WEFT_ERR_INVALID, "caller %zu has rank %d: 0 to %d, as the world size is %d",
+                                  i, ranks[i], world_size - 1, world_size);
         for (size_t k = 0; k < i; k++)
             if (ranks[k] == ranks[i])
                 return wfi_error_fail(error, WEFT_ERR_INVALID, "callers %zu and %zu have the same rank, %d", k, i,
@@ -80,7 +82,7 @@ static const char *option_set(const weft_batch_options *o)
     return NULL;
 }
 
-static weft_status check_batched(const weft_function *function, weft_error **error)
+static weft_status check_batched(const weft_agent *agent, const weft_function *function, weft_error **error)
 {
     const weft_status bad = WEFT_ERR_INVALID;
     if (!function->run_batch) {
@@ -98,7 +100,7 @@ static weft_status check_batched(const weft_function *function, weft_error **err
                                   weft_type_name(type));
     }
     weft_status st = check_numbers(&function->batch, error);
-    return st ? st : check_callers(function->batch.callers, function->batch.caller_count, error);
+    return st ? st : check_callers(agent, function->batch.callers, function->batch.caller_count, error);
 }
 
 static weft_status copy_ranks(const int *ranks, size_t count, const int **out)
@@ -184,7 +186,7 @@ weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, c
     weft_error *error = NULL;
     if (!agent || !function)
         return wfi_refuse_null("weft_agent_expect_callers", agent ? "the function's name" : "the agent");
-    if (check_callers(ranks, count, &error)) {
+    if (check_callers(agent, ranks, count, &error)) {
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_expect_callers: \"%.140s\": %s", function,
                       weft_error_message(error));
         weft_error_unref(error);
