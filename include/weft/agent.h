@@ -179,7 +179,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
  * Leaves the job at once and frees the agent. Outstanding calls fail with WEFT_ERR_CLOSED, calls of others with
  * WEFT_ERR_PEER_LEFT. It may be called right after a barrier, and the other members still learn that the barrier
  * is over: the first member of a group waits up to half a second until the results of its operations have
- * arrived (weft/group.h). In a handler or continuation of this agent it logs an error and does nothing.
+ * arrived (weft/group.h). On rank 0 the store serves the other members on until all of them have left, so that those
+ * who end at the same time end in order: it waits at most death_timeout_ms, and never more than 2 seconds. A member
+ * that goes on, or is stopped (SIGSTOP), makes it wait that long. In a handler or continuation of this agent it logs
+ * an error and does nothing.
  */
 WEFT_API void weft_agent_stop(weft_agent *agent);
 
