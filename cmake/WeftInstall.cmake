@@ -10,7 +10,9 @@ set(weft_pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH weft_pc_to_prefix /${weft_pc_dir} /)
 string(REGEX REPLACE "/$" "" weft_pc_to_prefix ${weft_pc_to_prefix})
 
-install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT rpc FILES_MATCHING PATTERN "*.h")
+set(weft_only_headers "/(hooks|nn|operator|ops|optim|tape|weft)\\.h$") # of what libweft_rpc alone does not have
+install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT rpc FILES_MATCHING PATTERN "*.h"
+  REGEX ${weft_only_headers} EXCLUDE)
 configure_package_config_file(cmake/weftConfig.cmake.in weftConfig.cmake INSTALL_DESTINATION ${weft_cmake_dir})
 write_basic_package_version_file(weftConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/weftConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/weftConfigVersion.cmake
@@ -38,5 +40,6 @@ endfunction()
 weft_install(weft_rpc rpc)
 if("weft" IN_LIST weft_parts)
   weft_install(weft weft)
+  install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT weft FILES_MATCHING REGEX ${weft_only_headers})
   install(FILES cmake/FindOneDNN.cmake DESTINATION ${weft_cmake_dir} COMPONENT weft)
 endif()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # install.sh CMAKE BUILD PREFIX [COMPONENT] - installs the build, or one component of it, into a fresh prefix and looks whether the pieces
-# are there; of the component rpc also, that nothing else is.
+# are there, and all headers that installed ones include; of the component rpc also, that nothing else is.
 set -euo pipefail
 cmake=$1 build=$2 prefix=$3 component=${4:-}
 rm -rf "$prefix"
@@ -24,4 +24,16 @@ if [ -n "$component" ] && find "$prefix" -name 'libweft.*' -o -name weft.pc -o -
   echo "the above is no part of the component $component"
   fail=1
 fi
+headers=$(find "$prefix" -path '*/include/weft' -type d)
+if [ -n "$component" ] && find "$headers" -name tape.h -o -name weft.h | grep .; then
+  echo "the above is no header of the component $component"
+  fail=1
+fi
+[ -n "$component" ] || [ -f "$headers/weft.h" ] || { echo "not installed: include/weft/weft.h"; fail=1; }
+for header in $(grep -hoE '^#include <weft/[a-z_]+\.h>' "$headers"/*.h | grep -oE '[a-z_]+\.h' | sort -u); do
+  if [ ! -f "$headers/$header" ]; then
+    echo "an installed header includes <weft/$header>, which is not installed"
+    fail=1
+  fi
+done
 exit $fail
