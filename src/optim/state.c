@@ -162,14 +162,16 @@ weft_status weft_optimizer_set_state(weft_optimizer *optimizer, const weft_optim
     if (optimizer == NULL || (items == NULL && count > 0))
         return wfi_error_fail(error, WEFT_ERR_INVALID, "the optimizer or the state is NULL");
     wfi_new *news = wfi_calloc(optimizer->count, sizeof(*news));
-    weft_error *found = news == NULL ? weft_error_create(WEFT_ERR_MEMORY, "no memory for the state") : NULL;
+    if (news == NULL)
+        return wfi_error_fail(error, WEFT_ERR_MEMORY, "no memory for the state of %zu parameters", optimizer->count);
+    weft_error *found = NULL;
     for (size_t i = 0; i < count && found == NULL; i++)
         found = take(optimizer, news, &items[i]);
     for (size_t i = 0; i < optimizer->count && found == NULL; i++)
         found = gap(optimizer, &news[i], i);
     if (found == NULL)
         put(optimizer, news);
-    for (size_t i = 0; news != NULL && i < optimizer->count; i++)
+    for (size_t i = 0; i < optimizer->count; i++)
         for (int k = 0; k < WFI_STEP_SLOTS; k++)
             weft_tensor_unref(news[i].slots[k]);
     free(news);
