@@ -139,7 +139,10 @@ typedef struct weft_embedding_bag_layer {
     weft_embedding_bag_options how;
     uint64_t seed;
 } weft_embedding_bag_layer;
-/* index, int64 [B, L] -> [B, width]; weight [rows, width] N(0, 1), the padding's row 0 */
+/*
+ * index, int64 [B, L] -> [B, width]; weight [rows, width] N(0, 1), the padding's row 0. weft_module_call also takes
+ * (index [n], offsets [B]) and (index, offsets or null, sample weights), as weft_embedding_bag does.
+ */
 WEFT_API weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer);
 
 typedef struct weft_lstm_layer {
@@ -152,7 +155,9 @@ typedef struct weft_lstm_layer {
 } weft_lstm_layer;
 /*
  * x [T, N, in_features] -> y [T, N, hidden_features]. For each layer k weight_ih_lk [4 H, I], weight_hh_lk [4 H, H], bias_ih_lk and
- * bias_hh_lk [4 H], all U(-b, b) with b = 1 / sqrt(H). One direction only. weft_lstm with these parameters also takes and gives states.
+ * bias_hh_lk [4 H], all U(-b, b) with b = 1 / sqrt(H). One direction only. weft_module_call takes
+ * (x) or (x, h, c) and gives (y, h, c): the states before and after, [layers, N, hidden_features]. h and c of one call may begin
+ * the next; weft_detach ends what goes back from there.
  */
 WEFT_API weft_module *weft_lstm_create(const weft_lstm_layer *layer);
 WEFT_API weft_module *weft_relu_create(void);

@@ -78,8 +78,28 @@ static weft_tensor *embedding_bag_forward(weft_tape *tape, weft_module *self, we
     return weft_embedding_bag(tape, self->parameters.tensors[0], index, NULL, NULL, self->state);
 }
 
+static bool is_tensor_or_null(weft_args values, size_t index)
+{
+    return index >= values.count || values.items[index].type == WEFT_NULL || weft_args_tensor(values, index) != NULL;
+}
+
+static weft_status embedding_bag_call(weft_tape *tape, weft_module *self, weft_args inputs, weft_values *results)
+{
+    weft_tensor *index = weft_args_tensor(inputs, 0);
+    if (index == NULL || inputs.count > 3 || !is_tensor_or_null(inputs, 1) || !is_tensor_or_null(inputs, 2)) {
+        weft_tape_fail(
+            tape, WEFT_ERR_INVALID,
+            "EmbeddingBag: takes tensors index, offsets (or null), sample weights (or null); not these %zu values",
+            inputs.count);
+        return WEFT_OK;
+    }
+    weft_tensor *y = weft_embedding_bag(tape, self->parameters.tensors[0], index, weft_args_tensor(inputs, 1),
+                                        weft_args_tensor(inputs, 2), self->state);
+    return y == NULL ? WEFT_OK : weft_values_add(results, weft_of_tensor(y));
+}
+
 static const weft_module_type embedding_bag_type = {
-    .name = "EmbeddingBag", .forward = embedding_bag_forward, .drop = free};
+    .name = "EmbeddingBag", .forward = embedding_bag_forward, .call = embedding_bag_call, .drop = free};
 
 weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer)
 {

@@ -10,15 +10,41 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static weft_tensor *lstm_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+/* From the states h and c, or zeros where they are NULL; *h_n and *c_n where they are wanted. */
+static weft_tensor *run(weft_tape *tape, weft_module *self, weft_tensor *x, weft_tensor *h, weft_tensor *c,
+                        weft_tensor **h_n, weft_tensor **c_n)
 {
     weft_lstm_options how = *(const weft_lstm_options *)self->state;
     how.train = weft_module_trains_on(self, tape);
     weft_tensors weights = {self->parameters.tensors, self->parameters.count};
-    return weft_lstm(tape, x, NULL, NULL, weights, &how, NULL, NULL);
+    return weft_lstm(tape, x, h, c, weights, &how, h_n, c_n);
 }
 
-static const weft_module_type lstm_type = {.name = "LSTM", .forward = lstm_forward, .drop = free};
+static weft_tensor *lstm_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    return run(tape, self, x, NULL, NULL, NULL, NULL);
+}
+
+static weft_status lstm_call(weft_tape *tape, weft_module *self, weft_args inputs, weft_values *results)
+{
+    weft_tensor *x = weft_args_tensor(inputs, 0), *h = weft_args_tensor(inputs, 1), *c = weft_args_tensor(inputs, 2);
+    weft_tensor *h_n, *c_n;
+    bool alone = inputs.count == 1 && x != NULL, all = inputs.count == 3 && x != NULL && h != NULL && c != NULL;
+    if (!alone && !all) {
+        weft_tape_fail(tape, WEFT_ERR_INVALID, "LSTM: takes a tensor x, or three, x, h and c; not these %zu values",
+                       inputs.count);
+        return WEFT_OK;
+    }
+    weft_tensor *y = run(tape, self, x, h, c, &h_n, &c_n);
+    if (y == NULL)
+        return WEFT_OK; /* the tape has failed */
+    weft_status status = weft_values_add(results, weft_of_tensor(y));
+    if (status == WEFT_OK)
+        status = weft_values_add(results, weft_of_tensor(h_n));
+    return status == WEFT_OK ? weft_values_add(results, weft_of_tensor(c_n)) : status;
+}
+
+static const weft_module_type lstm_type = {.name = "LSTM", .forward = lstm_forward, .call = lstm_call, .drop = free};
 
 static weft_tensor *uniform(weft_shape shape, double bound, wfi_random random)
 {

@@ -121,6 +121,94 @@ static void bad_sizes_make_no_module(void **state)
     assert_null(weft_lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = INT64_MAX / 2}));
 }
 
+/* States of one call begin the next; gradients go back through them. */
+static void lstm_takes_and_gives_states(void **state)
+{
+    (void)state;
+    weft_module *net =
+        weft_lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = 4, .layers = 2, .seed = 2});
+    weft_tensor *x = formula_tensor(S(6, 2, 3), WEFT_FLOAT32, 1), *w = weft_module_find(net, "weight_hh_l0");
+    double gradients[2];
+    weft_tensor *last[2];
+    weft_tape *tapes[2];
+    for (int parts = 1; parts <= 2; parts++) {
+        weft_tape *t = tapes[parts - 1] = weft_tape_open(&(weft_tape_options){.record = true});
+        weft_args out = weft_module_call(t, net, WEFT_VALUES(weft_of_tensor(weft_narrow(t, x, 0, 0, 6 / parts))));
+        assert_int_equal(out.count, 3);
+        if (parts == 2)
+            out = weft_module_call(t, net,
+                                   WEFT_VALUES(weft_of_tensor(weft_narrow(t, x, 0, 3, 3)), out.items[1], out.items[2]));
+        last[parts - 1] = weft_args_tensor(out, 2);
+        weft_backward(t, weft_sum(t, last[parts - 1]));
+        assert_int_equal(weft_tape_status(t), WEFT_OK);
+        gradients[parts - 1] = weft_tensor_get_f64(weft_tape_grad(t, w), 5);
+    }
+    assert_int_equal(weft_tensor_size(last[0], 0), 2);
+    for (int64_t i = 0; i < weft_tensor_numel(last[0]); i++)
+        assert_true(fabs(weft_tensor_get_f64(last[0], i) - weft_tensor_get_f64(last[1], i)) < 1e-6);
+    assert_true(gradients[0] != 0 && fabs(gradients[0] - gradients[1]) < 1e-6);
+    weft_tape_close(tapes[0]);
+    weft_tape_close(tapes[1]);
+    weft_tensor_unref(x);
+    weft_module_unref(net);
+}
+
+static void embedding_bag_takes_offsets_and_weights(void **state)
+{
+    (void)state;
+    weft_module *bag = weft_embedding_bag_create(
+        &(weft_embedding_bag_layer){.rows = 9, .width = 4, .how = {.mode = WEFT_BAG_SUM}, .seed = 1});
+    weft_tensor *index = weft_tensor_empty(S(6), WEFT_INT64), *twice = weft_tensor_full(S(6), WEFT_FLOAT32, 2);
+    weft_tensor *offsets = weft_tensor_copy_of(S(2), WEFT_INT64, (int64_t[]){0, 3});
+    formula_fill_below(index, 3, 9);
+    weft_tape *t = weft_tape_open(NULL);
+    weft_tensor *square = weft_reshape(t, index, S(2, 3)), *weights = weft_reshape(t, twice, S(2, 3));
+    weft_value i = weft_of_tensor(index), o = weft_of_tensor(offsets);
+    weft_tensor *wanted = weft_module_forward(t, bag, square);
+    weft_tensor *a = weft_args_tensor(weft_module_call(t, bag, WEFT_VALUES(i, o)), 0);
+    weft_tensor *b = weft_args_tensor(weft_module_call(t, bag, WEFT_VALUES(i, o, weft_of_tensor(twice))), 0);
+    weft_args last =
+        weft_module_call(t, bag, WEFT_VALUES(weft_of_tensor(square), weft_of_null(), weft_of_tensor(weights)));
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    for (int64_t k = 0; k < 8; k++) {
+        double sum = weft_tensor_get_f64(wanted, k);
+        assert_true(weft_tensor_get_f64(a, k) == sum && weft_tensor_get_f64(b, k) == 2 * sum);
+        assert_true(weft_tensor_get_f64(weft_args_tensor(last, 0), k) == 2 * sum);
+    }
+    weft_tape_close(t);
+    weft_tensor_unref(index);
+    weft_tensor_unref(twice);
+    weft_tensor_unref(offsets);
+    weft_module_unref(bag);
+}
+
+static void assert_call_refused(weft_module *module, weft_args inputs, const char *says)
+{
+    weft_tape *t = weft_tape_open(NULL);
+    assert_int_equal(weft_module_call(t, module, inputs).count, 0);
+    assert_int_equal(weft_tape_status(t), WEFT_ERR_INVALID);
+    assert_non_null(strstr(weft_error_message(weft_tape_error(t)), says));
+    weft_tape_close(t);
+}
+
+static void calls_with_other_values_are_refused(void **state)
+{
+    (void)state;
+    weft_module *lstm = weft_lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = 4});
+    weft_module *bag = weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 9, .width = 4});
+    weft_tensor *x = formula_tensor(S(6, 2, 3), WEFT_FLOAT32, 1);
+    weft_value v = weft_of_tensor(x), number = weft_of_i64(3);
+    assert_call_refused(lstm, WEFT_NO_VALUES, "takes a tensor x, or three");
+    assert_call_refused(lstm, WEFT_VALUES(v, v), "these 2 values");
+    assert_call_refused(lstm, WEFT_VALUES(v, v, number), "these 3 values");
+    assert_call_refused(bag, WEFT_VALUES(number), "takes tensors index");
+    assert_call_refused(bag, WEFT_VALUES(v, number), "these 2 values");
+    assert_call_refused(bag, WEFT_VALUES(v, v, v, v), "these 4 values");
+    weft_tensor_unref(x);
+    weft_module_unref(lstm);
+    weft_module_unref(bag);
+}
+
 /* ---- A small language model ---- */
 
 typedef struct model {
@@ -212,4 +300,5 @@ static void twenty_steps_follow_pytorchs_losses(void **state)
 }
 
 UNIT_MAIN(lstm_has_pytorchs_names_and_initial_values, embeddings_begin_normal_and_padding_is_zero,
-          modules_compute_what_the_operators_do, bad_sizes_make_no_module, twenty_steps_follow_pytorchs_losses)
+          modules_compute_what_the_operators_do, lstm_takes_and_gives_states, embedding_bag_takes_offsets_and_weights,
+          calls_with_other_values_are_refused, bad_sizes_make_no_module, twenty_steps_follow_pytorchs_losses)

@@ -12,6 +12,10 @@ static weft_tensor *take_numbers(wfi_op *op, weft_tensor *numbers, const char *n
         wfi_op_fail(op, WEFT_ERR_TYPE, "the %s must be int64, not %s", name, weft_dtype_name(numbers->dtype));
         return NULL;
     }
+    if (weft_tensor_device(numbers).kind != WEFT_CPU) {
+        wfi_op_fail(op, WEFT_ERR_UNSUPPORTED, "the %s must be in the host's memory", name);
+        return NULL;
+    }
     weft_tensor *packed = weft_tape_take(op->tape, weft_tensor_contiguous(numbers));
     if (packed == NULL)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
