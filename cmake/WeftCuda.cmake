@@ -41,8 +41,22 @@ if(NOT WEFT_CUDA STREQUAL "OFF")
   endif()
 endif()
 
+# cuBLAS is loaded at run time, when it is first needed (src/tensor/cuda/product): here only its header counts.
+set(WEFT_HAVE_CUBLAS OFF)
+set(weft_map_cuda "") # what it takes of libweft_rpc (cmake/weft_rpc.map.in)
+if(WEFT_HAVE_CUDA)
+  find_file(WEFT_CUBLAS_HEADER cublas_v2.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
+  mark_as_advanced(WEFT_CUBLAS_HEADER)
+  if(WEFT_CUBLAS_HEADER)
+    set(WEFT_HAVE_CUBLAS ON)
+    set(weft_map_cuda "\n    wfi_cuda_enter;\n    wfi_cuda_leave;")
+    target_compile_definitions(weft_flags INTERFACE WEFT_HAVE_CUBLAS)
+  endif()
+endif()
+
 if(WEFT_HAVE_CUDA)
   set(CMAKE_CUDA_STANDARD 17)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   target_compile_definitions(weft_flags INTERFACE WEFT_HAVE_CUDA)
   target_link_libraries(weft_rpc_deps INTERFACE CUDA::cudart_static)
   list(APPEND weft_rpc_private_libs -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt)
@@ -68,6 +82,8 @@ function(weft_cuda_sources)
   endif()
   cmake_parse_arguments(C "" "" "LIBS" ${ARGN})
   weft_sources(${C_UNPARSED_ARGUMENTS})
+  set_source_files_properties(${C_UNPARSED_ARGUMENTS} TARGET_DIRECTORY ${weft_part}_objects PROPERTIES
+    COMPILE_OPTIONS "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>") # products and sums have the CPU's bits
   if("${C_UNPARSED_ARGUMENTS}" MATCHES "\\.cu(;|$)") # what nvcc makes of them is C++
     set_property(GLOBAL APPEND PROPERTY ${weft_part}_cuda_libraries -lstdc++)
   endif()

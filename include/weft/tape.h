@@ -56,6 +56,9 @@ typedef struct weft_tape_options {
      * thread opens and closes them, or sees to it that nobody uses the parent meanwhile. */
     weft_tape *parent;
     weft_mode mode; /* so that threads may train and evaluate one module at once */
+    /* Where operators compute: their operands must lie there, and so do their results. A tape with a parent has
+     * the parent's. If there is no such device, the tape has failed from the start. */
+    weft_device device;
 } weft_tape_options;
 
 /* Opens a tape. With `options` NULL it does not record and has seed 0. NULL only if memory is out; an operator

@@ -4,6 +4,7 @@
 #include "autograd/tape.h"
 
 #include "base/alloc.h"
+#include "tensor/copy.h"
 
 #include <stdlib.h>
 
@@ -72,7 +73,7 @@ weft_gradients weft_tape_gradients(weft_tape *tape, weft_tensors parameters)
 static weft_tensor *lend_grad(weft_tape *tape, const weft_tensor *x)
 {
     weft_tensor *gradient = weft_tape_grad(tape, x);
-    gradient = gradient != NULL ? weft_tensor_ref(gradient) : weft_tensor_zeros(x->shape, x->dtype);
+    gradient = gradient != NULL ? weft_tensor_ref(gradient) : wfi_tensor_full_like(x, x->shape, x->dtype, 0);
     if (gradient == NULL)
         wfi_tape_fail_memory(tape, "tape_grads");
     return weft_tape_take(tape, gradient);
@@ -104,7 +105,7 @@ static weft_tensor *ones_for(wfi_pass *pass, const weft_tensor *output)
                       (long long)output->numel);
         return NULL;
     }
-    weft_tensor *one = weft_tensor_full(output->shape, output->dtype, 1);
+    weft_tensor *one = wfi_tensor_full_like(output, output->shape, output->dtype, 1);
     if (one == NULL)
         wfi_pass_fail(pass, WEFT_ERR_MEMORY, "backward: out of memory");
     return one;

@@ -34,7 +34,7 @@ static weft_status add_dense(weft_gradient *sum, const weft_tensor *share)
 {
     if (wfi_tensor_is_alone(sum->values))
         return wfi_add_into(share, sum->values);
-    weft_tensor *total = weft_tensor_empty(share->shape, share->dtype);
+    weft_tensor *total = wfi_tensor_empty_like(share, share->shape, share->dtype);
     if (total == NULL)
         return WEFT_ERR_MEMORY;
     weft_status status = wfi_binary(WFI_ADD, sum->values, share, total);

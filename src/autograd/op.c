@@ -96,6 +96,18 @@ static void check_dtypes(wfi_op *op, unsigned flags)
             wfi_op_fail(op, WEFT_ERR_TYPE, "operand %zu is of another dtype than the first", i);
 }
 
+static void check_devices(wfi_op *op)
+{
+    weft_device tape = op->tape->device;
+    for (size_t i = 0; i < op->given_count && wfi_op_ok(op); i++) {
+        weft_device device = op->given[i] == NULL ? tape : weft_tensor_device(op->given[i]);
+        char here[WFI_DEVICE_TEXT], there[WFI_DEVICE_TEXT];
+        if (device.kind != tape.kind || device.index != tape.index)
+            wfi_op_fail(op, WEFT_ERR_UNSUPPORTED, "operand %zu is on %s, and the tape computes on %s", i,
+                        wfi_device_text(device, there), wfi_device_text(tape, here));
+    }
+}
+
 static void take_operands(wfi_op *op, unsigned flags)
 {
     for (size_t i = 0; i < op->given_count && wfi_op_ok(op); i++) {
@@ -139,7 +151,9 @@ bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsign
     op->given = op->few;
     op->given_count = (size_t)count;
     memcpy(op->few, in, (size_t)count * sizeof(in[0]));
-    check_dtypes(op, flags);
+    check_devices(op);
+    if (wfi_op_ok(op))
+        check_dtypes(op, flags);
     if (wfi_op_ok(op))
         make_node(op, WFI_NODE_SAVED);
     if (wfi_op_ok(op))
@@ -171,7 +185,9 @@ bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, w
     start_frame(op, tape, type);
     op->given = list.items;
     op->given_count = list.count;
-    check_dtypes(op, WFI_OP_ANY_DTYPE);
+    check_devices(op);
+    if (wfi_op_ok(op))
+        check_dtypes(op, WFI_OP_ANY_DTYPE);
     if (wfi_op_ok(op))
         make_node(op, saved);
     return wfi_op_ok(op);
@@ -187,7 +203,7 @@ weft_tensor *wfi_op_give(wfi_op *op, weft_tensor *tensor)
 
 weft_tensor *wfi_op_output_as(wfi_op *op, weft_shape shape, weft_dtype dtype)
 {
-    return wfi_op_ok(op) ? wfi_op_give(op, weft_tensor_empty(shape, dtype)) : NULL;
+    return wfi_op_ok(op) ? wfi_op_give(op, weft_tensor_empty_on(op->tape->device, shape, dtype)) : NULL;
 }
 
 weft_tensor *wfi_op_output(wfi_op *op, weft_shape shape)
@@ -199,7 +215,7 @@ weft_tensor *wfi_op_extra(wfi_op *op, weft_shape shape, weft_dtype dtype)
 {
     if (!wfi_op_ok(op))
         return NULL;
-    weft_tensor *extra = weft_tensor_empty(shape, dtype);
+    weft_tensor *extra = weft_tensor_empty_on(op->tape->device, shape, dtype);
     if (extra == NULL)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
     return weft_tape_take(op->tape, extra);
@@ -238,13 +254,20 @@ bool wfi_op_dim(wfi_op *op, int *dim)
     return false;
 }
 
-weft_status wfi_grad_new(bool wanted, weft_shape shape, weft_dtype dtype, weft_tensor **out)
+static weft_status grad_given(weft_tensor *tensor, weft_tensor **out)
 {
-    if (!wanted)
-        return WEFT_OK;
-    weft_tensor *tensor = weft_tensor_empty(shape, dtype);
     if (tensor == NULL)
         return WEFT_ERR_MEMORY;
     *out = tensor;
     return WEFT_OK;
+}
+
+weft_status wfi_grad_new(bool wanted, weft_shape shape, weft_dtype dtype, weft_tensor **out)
+{
+    return wanted ? grad_given(weft_tensor_empty(shape, dtype), out) : WEFT_OK;
+}
+
+weft_status wfi_grad_like(bool wanted, weft_shape shape, const weft_tensor *dy, weft_tensor **out)
+{
+    return wanted ? grad_given(wfi_tensor_empty_like(dy, shape, dy->dtype), out) : WEFT_OK;
 }

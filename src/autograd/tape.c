@@ -19,6 +19,17 @@ static wfi_random child_random(weft_tape *parent)
                                                << CHILD_STREAMS_SHIFT};
 }
 
+/* One that is not there fails the tape, so that its first operator does. */
+static void check_device(weft_tape *tape)
+{
+    weft_error *error = NULL;
+    weft_status status = weft_device_check(tape->device, &error);
+    if (status != WEFT_OK)
+        wfi_tape_fail(tape, status, NULL, "the tape's device: %s",
+                      error != NULL ? weft_error_message(error) : weft_status_text(status));
+    weft_error_unref(error);
+}
+
 weft_tape *weft_tape_open(const weft_tape_options *options)
 {
     static const weft_tape_options defaults;
@@ -38,6 +49,8 @@ weft_tape *weft_tape_open(const weft_tape_options *options)
     tape->parent = how->parent;
     if (tape->parent != NULL)
         tape->random = child_random(tape->parent);
+    tape->device = tape->parent != NULL ? tape->parent->device : how->device;
+    check_device(tape);
     return tape;
 }
 

@@ -23,7 +23,8 @@
 struct weft_tape {
     bool record;
     weft_mode mode;
-    weft_error *error; /* the first */
+    weft_device device; /* that it computes on */
+    weft_error *error;  /* the first */
     weft_tape *parent;
     _Atomic uint64_t children; /* of a tape without parent: how many it and its descendants opened */
     wfi_random random;         /* the next stream */

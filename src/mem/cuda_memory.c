@@ -4,14 +4,16 @@
  * driver or device each function says so by its status. The calling thread's current device is left as it was.
  */
 #include "mem/backend.h"
+#include "mem/cuda.h"
 
 #include "base/error.h"
 #include "base/text/log.h"
 
 #include <cuda_runtime_api.h>
 
-static weft_status status_of(cudaError_t error, const char *what)
+weft_status wfi_cuda_status(int code, const char *what)
 {
+    cudaError_t error = (cudaError_t)code;
     if (error == cudaSuccess)
         return WEFT_OK;
     (void)cudaGetLastError(); /* or the next caller would be told of it */
@@ -38,21 +40,21 @@ weft_status wfi_cuda_check(int device, weft_error **error)
     return WEFT_OK;
 }
 
-static weft_status enter_device(int device, int *before)
+weft_status wfi_cuda_enter(int device, int *before)
 {
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess)
-        return status_of(error, "looking for CUDA devices");
+        return wfi_cuda_status(error, "looking for CUDA devices");
     if (device < 0 || device >= count)
         return WEFT_ERR_INVALID;
     error = cudaGetDevice(before);
     if (error == cudaSuccess && *before != device)
         error = cudaSetDevice(device);
-    return status_of(error, "choosing a CUDA device");
+    return wfi_cuda_status(error, "choosing a CUDA device");
 }
 
-static void leave_device(int device, int before)
+void wfi_cuda_leave(int device, int before)
 {
     if (before != device)
         (void)cudaSetDevice(before);
@@ -61,33 +63,33 @@ static void leave_device(int device, int before)
 weft_status wfi_cuda_map(wfi_memory_kind kind, int device, size_t size, void **data)
 {
     int before = 0;
-    weft_status status = enter_device(device, &before);
+    weft_status status = wfi_cuda_enter(device, &before);
     if (status != WEFT_OK)
         return status;
     if (kind == WFI_MEMORY_PINNED)
-        status = status_of(cudaHostAlloc(data, size, cudaHostAllocPortable), "page-locking memory");
+        status = wfi_cuda_status(cudaHostAlloc(data, size, cudaHostAllocPortable), "page-locking memory");
     else
-        status = status_of(cudaMalloc(data, size), "allocating device memory");
-    leave_device(device, before);
+        status = wfi_cuda_status(cudaMalloc(data, size), "allocating device memory");
+    wfi_cuda_leave(device, before);
     return status;
 }
 
 void wfi_cuda_unmap(wfi_memory_kind kind, int device, void *data)
 {
     int before = 0;
-    if (enter_device(device, &before) != WEFT_OK)
+    if (wfi_cuda_enter(device, &before) != WEFT_OK)
         return; /* the process is ending and the runtime has gone before us */
     cudaError_t error = kind == WFI_MEMORY_PINNED ? cudaFreeHost(data) : cudaFree(data);
     if (error != cudaSuccess && error != cudaErrorCudartUnloading)
-        (void)status_of(error, "freeing device memory");
-    leave_device(device, before);
+        (void)wfi_cuda_status(error, "freeing device memory");
+    wfi_cuda_leave(device, before);
 }
 
 weft_status wfi_cuda_copy(int to_device, void *to, int from_device, const void *from, size_t size)
 {
     int device = to_device >= 0 ? to_device : from_device;
     int before = 0;
-    weft_status status = enter_device(device, &before);
+    weft_status status = wfi_cuda_enter(device, &before);
     if (status != WEFT_OK)
         return status;
     cudaError_t error;
@@ -97,7 +99,7 @@ weft_status wfi_cuda_copy(int to_device, void *to, int from_device, const void *
         error = cudaMemcpy(to, from, size, cudaMemcpyDefault);
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(cudaStreamLegacy); /* device to device does not wait by itself */
-    status = status_of(error, "copying device memory");
-    leave_device(device, before);
+    status = wfi_cuda_status(error, "copying device memory");
+    wfi_cuda_leave(device, before);
     return status;
 }

@@ -11,12 +11,23 @@ weft_tensor *weft_tensor_zeros(weft_shape shape, weft_dtype dtype)
     return weft_tensor_full(shape, dtype, 0);
 }
 
+/* Takes over the reference. */
+static weft_tensor *filled(weft_tensor *tensor, double value)
+{
+    if (tensor == NULL || wfi_fill(tensor, value) == WEFT_OK)
+        return tensor;
+    weft_tensor_unref(tensor);
+    return NULL;
+}
+
 weft_tensor *weft_tensor_full(weft_shape shape, weft_dtype dtype, double value)
 {
-    weft_tensor *tensor = weft_tensor_empty(shape, dtype);
-    if (tensor != NULL)
-        wfi_fill(tensor, value);
-    return tensor;
+    return filled(weft_tensor_empty(shape, dtype), value);
+}
+
+weft_tensor *wfi_tensor_full_like(const weft_tensor *tensor, weft_shape shape, weft_dtype dtype, double value)
+{
+    return filled(wfi_tensor_empty_like(tensor, shape, dtype), value);
 }
 
 weft_tensor *weft_tensor_arange(int64_t count, weft_dtype dtype)

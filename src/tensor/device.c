@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c - where tensors are: asked, chosen, changed by a copy. */
-#include "tensor/copy.h"
+/* device.c - where tensors are: asked and chosen. */
+#include "tensor/tensor.h"
 
 #include "base/error.h"
 #include "base/text/log.h"
@@ -50,20 +50,7 @@ weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dty
     return tensor;
 }
 
-weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device)
+weft_tensor *wfi_tensor_empty_like(const weft_tensor *tensor, weft_shape shape, weft_dtype dtype)
 {
-    weft_device now = weft_tensor_device(tensor);
-    if (now.kind == device.kind && now.index == device.index)
-        return weft_tensor_ref(tensor);
-    if (tensor == NULL)
-        return NULL;
-    weft_tensor *packed = weft_tensor_contiguous(tensor); /* only whole stretches go from one device to another */
-    weft_tensor *copy = packed == NULL ? NULL : weft_tensor_empty_on(device, tensor->shape, tensor->dtype);
-    weft_status status = copy == NULL ? WEFT_OK : wfi_copy(packed, copy);
-    weft_tensor_unref(packed);
-    if (status == WEFT_OK)
-        return copy;
-    wfi_log(WEFT_LOG_DEBUG, "no copy to another device: %s", weft_status_text(status));
-    weft_tensor_unref(copy);
-    return NULL;
+    return weft_tensor_empty_on(weft_tensor_device(tensor), shape, dtype);
 }

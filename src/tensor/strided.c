@@ -2,6 +2,8 @@
 /* strided.c - see strided.h. */
 #include "tensor/strided.h"
 
+#include "tensor/tensor.h"
+
 #include <string.h>
 
 static weft_status set_operand(wfi_strided *walk, int operand, const weft_shape *shape, const weft_tensor *tensor)
@@ -9,7 +11,10 @@ static weft_status set_operand(wfi_strided *walk, int operand, const weft_shape 
     int missing = shape->ndim - tensor->shape.ndim;
     if (missing < 0)
         return WEFT_ERR_SHAPE;
-    if (wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA)
+    weft_device device = weft_tensor_device(tensor);
+    if (operand == 0)
+        walk->device = device;
+    if (device.kind != walk->device.kind || device.index != walk->device.index)
         return WEFT_ERR_UNSUPPORTED;
     int64_t size = (int64_t)weft_dtype_size(tensor->dtype);
     for (int d = 0; d < tensor->shape.ndim; d++) {

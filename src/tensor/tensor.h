@@ -12,6 +12,7 @@
 #define WFI_TENSOR_H
 
 #include "mem/mem.h"
+#include "tensor/dtype.h"
 
 #include <weft/tensor.h>
 
@@ -34,6 +35,8 @@ struct weft_tensor {
 
 /* New contiguous tensor on a kind of memory. WEFT_ERR_INVALID, _TOO_LARGE, _MEMORY, _UNSUPPORTED. */
 weft_status wfi_tensor_create(weft_shape shape, weft_dtype dtype, wfi_memory_kind kind, int device, weft_tensor **out);
+/* New and contiguous where `tensor` is. NULL: no memory. */
+weft_tensor *wfi_tensor_empty_like(const weft_tensor *tensor, weft_shape shape, weft_dtype dtype);
 /* Contiguous over an existing storage, which it references. The range must lie inside it. */
 weft_status wfi_tensor_over(wfi_storage *storage, int64_t offset, weft_shape shape, weft_dtype dtype,
                             weft_tensor **out);
@@ -48,15 +51,6 @@ void wfi_shape_strides(const weft_shape *shape, int64_t strides[WEFT_MAX_DIMS]);
 /* Fills in a -1 of a reshape. WEFT_ERR_SHAPE if the element count does not come out. */
 weft_status wfi_shape_infer(int64_t numel, weft_shape *shape);
 bool wfi_dim_wrap(int ndim, int *dim); /* negative ones count from the end; false if outside */
-
-#define WFI_DTYPES 12 /* they are numbered from 0 on */
-typedef enum wfi_dtype_class { WFI_CLASS_BOOL, WFI_CLASS_INTEGER, WFI_CLASS_FLOAT, WFI_CLASS_COMPLEX } wfi_dtype_class;
-bool wfi_dtype_is_valid(weft_dtype dtype);
-/* float32 or float64: what floating kernels compute in. float16 and bfloat16 are of the class, but not of these. */
-bool wfi_dtype_is_float(weft_dtype dtype);
-wfi_dtype_class wfi_dtype_class_of(weft_dtype dtype); /* these three: of a valid one */
-size_t wfi_dtype_align(weft_dtype dtype);
-weft_dtype wfi_dtype_real(weft_dtype dtype); /* of a complex number's parts; else itself */
 
 #define WFI_DEVICE_TEXT 24
 const char *wfi_device_text(weft_device device, char text[WFI_DEVICE_TEXT]); /* "the CPU", "cuda:1"; returns `text` */

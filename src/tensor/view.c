@@ -91,7 +91,7 @@ static weft_tensor *copied(const weft_tensor *tensor, weft_dtype dtype)
         wfi_log(WEFT_LOG_DEBUG, "no copy: %s", there_is_none);
         return NULL;
     }
-    weft_tensor *copy = weft_tensor_empty(tensor->shape, dtype);
+    weft_tensor *copy = wfi_tensor_empty_like(tensor, tensor->shape, dtype);
     weft_status status = copy == NULL ? WEFT_OK : wfi_copy(tensor, copy);
     if (status == WEFT_OK)
         return copy;
@@ -116,6 +116,22 @@ weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype)
     return copied(tensor, dtype);
 }
 
+weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device)
+{
+    weft_device now = weft_tensor_device(tensor);
+    if (now.kind == device.kind && now.index == device.index)
+        return weft_tensor_ref(tensor);
+    if (tensor == NULL)
+        return NULL;
+    weft_tensor *copy = weft_tensor_empty_on(device, tensor->shape, tensor->dtype);
+    weft_status status = copy == NULL ? WEFT_OK : wfi_copy(tensor, copy);
+    if (status == WEFT_OK)
+        return copy;
+    wfi_log(WEFT_LOG_DEBUG, "no copy to another device: %s", weft_status_text(status));
+    weft_tensor_unref(copy);
+    return NULL;
+}
+
 weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
 {
     if (target == NULL || source == NULL)
@@ -130,6 +146,9 @@ void weft_tensor_fill(weft_tensor *target, double value)
 {
     if (target == NULL)
         return;
-    wfi_fill(target, value);
-    wfi_storage_wrote(target->storage);
+    weft_status status = wfi_fill(target, value);
+    if (status == WEFT_OK)
+        wfi_storage_wrote(target->storage);
+    else
+        wfi_log(WEFT_LOG_ERROR, "a tensor was not filled: %s", weft_status_text(status));
 }

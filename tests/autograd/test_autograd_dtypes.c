@@ -2,6 +2,7 @@
 /* test_autograd_dtypes.c - operators and dtypes: where there is no kernel they say so; what only moves elements takes any. */
 #include <weft/weft.h>
 
+#include "tensor/tensor.h"
 #include "unit.h"
 
 #include <stdio.h>
@@ -103,4 +104,47 @@ static void what_was_written_is_noticed(void **state)
     }
 }
 
-UNIT_MAIN(operators_without_a_kernel_say_so, what_moves_elements_takes_any_dtype, what_was_written_is_noticed)
+/* A device that is not there fails the tape from the start, and its first operator is not run. */
+static void a_tape_wants_its_device(void **state)
+{
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = {WEFT_CUDA, 4711}});
+    assert_non_null(t);
+    assert_true(weft_tape_status(t) == WEFT_ERR_UNSUPPORTED || weft_tape_status(t) == WEFT_ERR_INVALID);
+    assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "the tape's device: no cuda:4711 here: "));
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    assert_null(weft_relu(t, x));
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+}
+
+static char far_away[64]; /* stands for device memory: nobody may look into it */
+
+static weft_tensor *on_device(weft_shape shape)
+{
+    wfi_storage *storage;
+    weft_tensor *tensor = NULL;
+    assert_int_equal(wfi_storage_wrap(WFI_MEMORY_CUDA, 1, far_away, sizeof(far_away), NULL, NULL, &storage), WEFT_OK);
+    assert_int_equal(wfi_tensor_over(storage, 0, shape, WEFT_FLOAT32, &tensor), WEFT_OK);
+    wfi_storage_unref(storage);
+    return tensor;
+}
+
+static void operands_lie_where_the_tape_computes(void **state)
+{
+    weft_tensor *there = on_device(WEFT_SHAPE(2, 2)), *here = weft_tensor_zeros(WEFT_SHAPE(2, 2), WEFT_FLOAT32);
+    for (int which = 0; which < 2; which++) {
+        weft_tape *t = weft_tape_open(NULL);
+        weft_tensor *both[] = {which == 0 ? there : here, which == 0 ? here : there};
+        assert_null(which == 0 ? weft_add(t, both[0], both[1]) : weft_concat(t, (weft_tensors){both, 2}, 0));
+        assert_int_equal(weft_tape_status(t), WEFT_ERR_UNSUPPORTED);
+        assert_non_null(strstr(weft_error_message(weft_tape_error(t)),
+                               which == 0 ? "operand 0 is on cuda:1, and the tape computes on the CPU"
+                                          : "operand 1 is on cuda:1, and the tape computes on the CPU"));
+        weft_tape_close(t);
+    }
+    weft_tensor_unref(there);
+    weft_tensor_unref(here);
+}
+
+UNIT_MAIN(operators_without_a_kernel_say_so, what_moves_elements_takes_any_dtype, what_was_written_is_noticed,
+          a_tape_wants_its_device, operands_lie_where_the_tape_computes)

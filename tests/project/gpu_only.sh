@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gpu_only.sh ROOT CMAKE CC - the tree of tools/gpu-check, src/base and src/mem, builds and links without the libraries of
+# gpu_only.sh ROOT CMAKE CC - the tree of tools/gpu-check, src/base, src/mem and src/tensor, builds and links without the libraries of
 # docs/dependencies.md. CUDA is left out: it takes a toolkit.
 set -euo pipefail
 work=$(mktemp -d)

@@ -9,7 +9,7 @@ static weft_status fold(weft_tensor *full, const weft_shape *shape, weft_tensor 
         *out = full;
         return WEFT_OK;
     }
-    weft_status status = wfi_grad_new(true, *shape, full->dtype, out);
+    weft_status status = wfi_grad_like(true, *shape, full, out);
     if (status == WEFT_OK)
         status = wfi_sum_to_shape(full, *out);
     weft_tensor_unref(full);
@@ -21,7 +21,7 @@ static weft_status combine(wfi_binary_op how, const weft_tensor *a, const weft_t
                            const weft_shape *shape, weft_tensor **out)
 {
     weft_tensor *full = NULL;
-    weft_status status = wfi_grad_new(true, *full_shape, a->dtype, &full);
+    weft_status status = wfi_grad_like(true, *full_shape, a, &full);
     if (status == WEFT_OK)
         status = wfi_binary(how, a, b, full);
     if (status == WEFT_OK)
@@ -39,7 +39,7 @@ static weft_status negate(weft_tensor *tensor)
 static weft_status negative_of(weft_tensor *dy, const weft_shape *shape, weft_tensor **out)
 {
     weft_tensor *full = NULL;
-    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &full);
+    weft_status status = wfi_grad_like(true, dy->shape, dy, &full);
     if (status == WEFT_OK)
         status = wfi_scale(dy, -1, full);
     if (status == WEFT_OK)

@@ -4,7 +4,7 @@
 
 static weft_status scaled(const weft_tensor *dy, double factor, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, dx);
+    weft_status status = wfi_grad_like(true, dy->shape, dy, dx);
     return status == WEFT_OK ? wfi_scale(dy, factor, *dx) : status;
 }
 
@@ -23,21 +23,21 @@ static weft_status same_backward(const wfi_node *node, weft_tensor *dy, weft_ten
 /* saved: y. d e^x = y dx */
 static weft_status exp_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, dy->shape, dy, &dx[0]);
     return status == WEFT_OK ? wfi_binary(WFI_MUL, dy, node->saved[0], dx[0]) : status;
 }
 
 /* saved: x */
 static weft_status log_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, dy->shape, dy, &dx[0]);
     return status == WEFT_OK ? wfi_binary(WFI_DIV, dy, node->saved[0], dx[0]) : status;
 }
 
 /* saved: y, which is positive where x was */
 static weft_status relu_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, dy->shape, dy, &dx[0]);
     return status == WEFT_OK ? wfi_relu_backward(dy, node->saved[0], dx[0]) : status;
 }
 

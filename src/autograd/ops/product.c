@@ -6,11 +6,11 @@
 static weft_status matmul_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     const weft_shape *shapes = node->state->shapes;
-    weft_status status = wfi_grad_new(node->inputs[0].node != NULL, shapes[0], dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(node->inputs[0].node != NULL, shapes[0], dy, &dx[0]);
     if (status == WEFT_OK && dx[0] != NULL)
         status = wfi_matmul(dy, false, node->saved[1], true, dx[0]);
     if (status == WEFT_OK)
-        status = wfi_grad_new(node->inputs[1].node != NULL, shapes[1], dy->dtype, &dx[1]);
+        status = wfi_grad_like(node->inputs[1].node != NULL, shapes[1], dy, &dx[1]);
     if (status == WEFT_OK && dx[1] != NULL)
         status = wfi_matmul(node->saved[0], true, dy, false, dx[1]);
     return status;
@@ -61,11 +61,11 @@ static weft_status linear_backward(const wfi_node *node, weft_tensor *dy, weft_t
     weft_tensor *x = as_matrix(node->saved[0]), *rows = as_matrix(dy), *into = NULL;
     weft_status status = x == NULL || rows == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
     if (status == WEFT_OK)
-        status = wfi_grad_new(node->inputs[0].node != NULL, node->saved[0]->shape, dy->dtype, &dx[0]);
+        status = wfi_grad_like(node->inputs[0].node != NULL, node->saved[0]->shape, dy, &dx[0]);
     if (status == WEFT_OK)
-        status = wfi_grad_new(node->inputs[1].node != NULL, node->saved[1]->shape, dy->dtype, &dx[1]);
+        status = wfi_grad_like(node->inputs[1].node != NULL, node->saved[1]->shape, dy, &dx[1]);
     if (status == WEFT_OK)
-        status = wfi_grad_new(node->inputs[2].node != NULL, WEFT_SHAPE(rows->shape.dims[1]), dy->dtype, &dx[2]);
+        status = wfi_grad_like(node->inputs[2].node != NULL, WEFT_SHAPE(rows->shape.dims[1]), dy, &dx[2]);
     if (status == WEFT_OK && dx[0] != NULL && (into = as_matrix(dx[0])) == NULL)
         status = WEFT_ERR_MEMORY;
     if (status == WEFT_OK)

@@ -22,7 +22,7 @@ static weft_status transpose_backward(const wfi_node *node, weft_tensor *dy, wef
 static weft_status narrow_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     const wfi_node_state *state = node->state;
-    dx[0] = weft_tensor_zeros(state->shapes[0], dy->dtype);
+    dx[0] = wfi_tensor_full_like(dy, state->shapes[0], dy->dtype, 0);
     if (dx[0] == NULL)
         return WEFT_ERR_MEMORY;
     weft_tensor *place = state->dims[1] ? weft_tensor_select(dx[0], state->dims[0], state->start)

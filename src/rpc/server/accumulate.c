@@ -33,7 +33,7 @@ static weft_error *check_place(const weft_call *call, size_t index, const weft_t
         return wfi_call_error(call, WEFT_ERR_SHAPE, "tensor %zu is %s, its landing place is %s%s", index, comes, waits,
                               weft_tensor_is_contiguous(place) ? "" : ", not contiguous");
     bool adds = call->function->flags & WEFT_LAND_ADD;
-    if (adds && (!wfi_has_binary(weft_tensor_dtype(place)) || wfi_tensor_kind(place) == WFI_MEMORY_CUDA))
+    if (adds && (!wfi_has_binary(place) || wfi_tensor_kind(place) == WFI_MEMORY_CUDA))
         return wfi_call_error(call, WEFT_ERR_TYPE,
                               "tensor %zu, %s, cannot be added: the CPU adds float32, float64, int64, int32 and uint8, "
                               "in its own memory",

@@ -219,7 +219,7 @@ static weft_status backward_sums(const weft_tensor *dy, const wfi_bags *bags, we
     if (from != NULL && (!mean || factors != NULL)) {
         int64_t *source = wfi_tensor_address(from);
         void *factor = mean ? wfi_tensor_address(factors) : NULL;
-        if (dy->dtype == WEFT_FLOAT32)
+        if (wfi_is_f32(dy->dtype))
             f32_spread(&args, source, factor);
         else
             f64_spread(&args, source, factor);

@@ -18,36 +18,14 @@
 #ifndef WFI_CPU_H
 #define WFI_CPU_H
 
+#include "tensor/elementwise.h"
 #include "tensor/random.h"
 #include "tensor/tensor.h"
 
-/* --- elementwise --- */
-typedef enum wfi_binary_op { WFI_ADD, WFI_SUB, WFI_MUL, WFI_DIV } wfi_binary_op;
-typedef enum wfi_compare_op { WFI_EQ, WFI_NE, WFI_LT, WFI_LE, WFI_GT, WFI_GE } wfi_compare_op;
-
-/* NumPy's rule. WEFT_ERR_SHAPE. */
-weft_status wfi_broadcast_shape(const weft_shape *a, const weft_shape *b, weft_shape *out);
-/* y = a op b, broadcast; a dtype that has them (else WEFT_ERR_TYPE), the same in all; y may be a or b. Integer division by 0:
- * WEFT_ERR_INVALID. */
-weft_status wfi_binary(wfi_binary_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y);
-bool wfi_has_binary(weft_dtype dtype); /* float32, float64, int64, int32, uint8 */
-/* y[bool] = a op b, broadcast; these and bool, the same in a and b. */
-weft_status wfi_compare(wfi_compare_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y);
-/* x summed over its broadcast dimensions to y's shape: the gradient of a broadcast operand. */
-weft_status wfi_sum_to_shape(const weft_tensor *x, weft_tensor *y);
-weft_status wfi_scale(const weft_tensor *x, double factor, weft_tensor *y); /* in place allowed */
-weft_status wfi_axpy(double factor, const weft_tensor *x, weft_tensor *y);  /* y += factor x, same shape */
-weft_status wfi_add_into(const weft_tensor *x, weft_tensor *y);             /* y += x, same shape */
-
-weft_status wfi_relu(const weft_tensor *x, weft_tensor *y);                                  /* in place allowed */
-weft_status wfi_relu_backward(const weft_tensor *dy, const weft_tensor *y, weft_tensor *dx); /* dx may be dy */
-
-weft_status wfi_exp(const weft_tensor *x, weft_tensor *y);                      /* in place allowed, as below */
-weft_status wfi_ln(const weft_tensor *x, weft_tensor *y);                       /* wfi_log is what writes log lines */
-weft_status wfi_add_scalar(const weft_tensor *x, double value, weft_tensor *y); /* y = x + value */
-
 /* --- reductions; `dims` is a mask, bit d for dimension d; WFI_ALL_DIMS all of them --- */
 #define WFI_ALL_DIMS UINT32_MAX
+/* x summed over its broadcast dimensions to y's shape: the gradient of a broadcast operand. */
+weft_status wfi_sum_to_shape(const weft_tensor *x, weft_tensor *y);
 weft_shape wfi_reduce_shape(const weft_shape *x, uint32_t dims, bool keep);
 /* y: reduce_shape, kept or not. float to the same float, int64, int32, uint8 and bool to int64. An empty mean is NaN. */
 weft_status wfi_sum(const weft_tensor *x, uint32_t dims, weft_tensor *y);

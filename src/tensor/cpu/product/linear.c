@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* linear.c - matrix products and the linear layer. */
 #include "tensor/check.h"
+#include "tensor/kernels.h"
 #include "tensor/cpu/product/gemm.h"
 #include "tensor/cpu/product/gemm_onednn.h"
 #include "tensor/cpu/product/libraries.h"
+#include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/product/product.h"
 
@@ -43,24 +45,77 @@ void wfi_gemm(weft_dtype dtype, bool transpose_a, bool transpose_b, int64_t m, i
     wfi_libraries_leave(&host);
 }
 
+static weft_status gemm_cpu(const wfi_gemm_args *g, weft_dtype dtype)
+{
+    wfi_gemm(dtype, g->transpose_a, g->transpose_b, g->m, g->n, g->k, g->a, g->b, g->beta, g->c);
+    return WEFT_OK;
+}
+
+static weft_status gemm_f32(const wfi_gemm_args *args)
+{
+    return gemm_cpu(args, WEFT_FLOAT32);
+}
+
+static weft_status gemm_f64(const wfi_gemm_args *args)
+{
+    return gemm_cpu(args, WEFT_FLOAT64);
+}
+
+const wfi_product_kernels wfi_product_cpu[WFI_DTYPES] = {[WEFT_FLOAT32] = {gemm_f32}, [WEFT_FLOAT64] = {gemm_f64}};
+
+static const wfi_product_kernels *kernels_of(const weft_tensor *tensor)
+{
+    static const wfi_product_kernels *const by_device[WFI_DEVICE_KINDS] = {
+        [WEFT_CPU] = wfi_product_cpu,
+#ifdef WEFT_HAVE_CUBLAS
+        [WEFT_CUDA] = wfi_product_cuda,
+#endif
+    };
+    static const wfi_product_kernels none;
+    const wfi_product_kernels *by_dtype = by_device[weft_tensor_device(tensor).kind];
+    return by_dtype != NULL ? &by_dtype[tensor->dtype] : &none;
+}
+
+/* Contiguous, of one dtype, on one device; NULLs are not there. */
+static weft_status check_alike(int count, const weft_tensor *const *tensors)
+{
+    weft_device device = weft_tensor_device(tensors[0]);
+    for (int i = 0; i < count; i++) {
+        if (tensors[i] == NULL)
+            continue;
+        weft_device other = weft_tensor_device(tensors[i]);
+        if (tensors[i]->dtype != tensors[0]->dtype)
+            return WEFT_ERR_TYPE;
+        if (other.kind != device.kind || other.index != device.index || !weft_tensor_is_contiguous(tensors[i]))
+            return WEFT_ERR_UNSUPPORTED;
+    }
+    return kernels_of(tensors[0])->gemm != NULL ? WEFT_OK : wfi_no_kernel(tensors[0]);
+}
+
 /* y = beta y + op(a) op(b) */
 static weft_status multiply(const weft_tensor *a, bool transpose_a, const weft_tensor *b, bool transpose_b, double beta,
                             weft_tensor *y)
 {
-    int64_t m = a->shape.dims[transpose_a], k = a->shape.dims[!transpose_a];
-    int64_t n = b->shape.dims[!transpose_b];
-    if (b->shape.dims[transpose_b] != k || y->shape.dims[0] != m || y->shape.dims[1] != n)
+    wfi_gemm_args args = {.device = weft_tensor_device(a),
+                          .transpose_a = transpose_a,
+                          .transpose_b = transpose_b,
+                          .m = a->shape.dims[transpose_a],
+                          .n = b->shape.dims[!transpose_b],
+                          .k = a->shape.dims[!transpose_a],
+                          .a = wfi_tensor_address(a),
+                          .b = wfi_tensor_address(b),
+                          .beta = beta,
+                          .c = wfi_tensor_address(y)};
+    if (b->shape.dims[transpose_b] != args.k || y->shape.dims[0] != args.m || y->shape.dims[1] != args.n)
         return WEFT_ERR_SHAPE;
-    if (!wfi_gemm_fits(m, n, k))
+    if (!wfi_gemm_fits(args.m, args.n, args.k))
         return WEFT_ERR_TOO_LARGE;
-    wfi_gemm(a->dtype, transpose_a, transpose_b, m, n, k, wfi_tensor_address(a), wfi_tensor_address(b), beta,
-             wfi_tensor_address(y));
-    return WEFT_OK;
+    return kernels_of(a)->gemm(&args);
 }
 
 weft_status wfi_matmul(const weft_tensor *a, bool transpose_a, const weft_tensor *b, bool transpose_b, weft_tensor *y)
 {
-    weft_status status = WFI_CHECK_FLOATS(a, b, y);
+    weft_status status = check_alike(3, (const weft_tensor *[]){a, b, y});
     if (status != WEFT_OK)
         return status;
     if (a->shape.ndim != 2 || b->shape.ndim != 2 || y->shape.ndim != 2)
@@ -71,21 +126,13 @@ weft_status wfi_matmul(const weft_tensor *a, bool transpose_a, const weft_tensor
 static weft_status check_linear(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
                                 const weft_tensor *y)
 {
-    weft_status status = WFI_CHECK_FLOATS(x, weight, bias, y);
+    weft_status status = check_alike(4, (const weft_tensor *[]){x, weight, bias, y});
     if (status != WEFT_OK)
         return status;
     bool fits = x->shape.ndim == 2 && weight->shape.ndim == 2 && y->shape.ndim == 2 &&
                 x->shape.dims[1] == weight->shape.dims[1] && y->shape.dims[0] == x->shape.dims[0] &&
                 y->shape.dims[1] == weight->shape.dims[0] && wfi_is_vector(bias, weight->shape.dims[0]);
     return fits ? WEFT_OK : WEFT_ERR_SHAPE;
-}
-
-static void fill_rows(weft_tensor *y, const weft_tensor *row)
-{
-    size_t bytes = weft_tensor_nbytes(row);
-    char *at = wfi_tensor_address(y);
-    for (int64_t i = 0; i < y->shape.dims[0]; i++)
-        memcpy(at + (size_t)i * bytes, wfi_tensor_address(row), bytes);
 }
 
 /* The product is added to the bias: less than to pass over y again. */
@@ -95,8 +142,8 @@ weft_status wfi_linear(const weft_tensor *x, const weft_tensor *weight, const we
     if (status != WEFT_OK)
         return status;
     if (bias != NULL)
-        fill_rows(y, bias);
-    return multiply(x, false, weight, true, bias != NULL ? 1 : 0, y);
+        status = wfi_expand(bias, y);
+    return status == WEFT_OK ? multiply(x, false, weight, true, bias != NULL ? 1 : 0, y) : status;
 }
 
 weft_status wfi_linear_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *weight, weft_tensor *dx,

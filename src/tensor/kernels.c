@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels.c - the tables by device; see kernels.h. */
+#include "tensor/kernels.h"
+
+#include "tensor/tensor.h"
+
+#ifdef WEFT_HAVE_CUDA
+#define CUDA(table) table
+#else
+#define CUDA(table) NULL /* no tensor can be there */
+#endif
+
+static const wfi_copy_kernels *const copies[WFI_DEVICE_KINDS] = {
+    [WEFT_CPU] = wfi_copy_cpu,
+    [WEFT_CUDA] = CUDA(wfi_copy_cuda),
+};
+static const wfi_elementwise_kernels *const elementwise[WFI_DEVICE_KINDS] = {
+    [WEFT_CPU] = wfi_elementwise_cpu,
+    [WEFT_CUDA] = CUDA(wfi_elementwise_cuda),
+};
+
+const wfi_copy_kernels *wfi_copy_kernels_of(const weft_tensor *tensor)
+{
+    static const wfi_copy_kernels none;
+    const wfi_copy_kernels *by_dtype = copies[weft_tensor_device(tensor).kind];
+    return by_dtype != NULL ? &by_dtype[tensor->dtype] : &none;
+}
+
+const wfi_elementwise_kernels *wfi_elementwise_kernels_of(const weft_tensor *tensor)
+{
+    static const wfi_elementwise_kernels none;
+    const wfi_elementwise_kernels *by_dtype = elementwise[weft_tensor_device(tensor).kind];
+    return by_dtype != NULL ? &by_dtype[tensor->dtype] : &none;
+}
+
+weft_status wfi_no_kernel(const weft_tensor *tensor)
+{
+    return weft_tensor_device(tensor).kind == WEFT_CPU ? WEFT_ERR_TYPE : WEFT_ERR_UNSUPPORTED;
+}
