@@ -258,6 +258,25 @@ static void gradients_agree_with_finite_differences(void **state)
     weft_tensor_unref(offsets);
 }
 
+/* Rows 3 and 1 are equal in the first column; the second is larger in row 1. */
+static void the_first_of_equal_elements_gets_the_gradient(void **state)
+{
+    (void)state;
+    const float rows[] = {0, 0, 5, 7, 0, 0, 5, 6};
+    weft_tensor *weight = weft_tensor_copy_of(S(4, 2), WEFT_FLOAT32, rows);
+    weft_tensor *index = weft_tensor_copy_of(S(1, 3), WEFT_INT64, (int64_t[]){3, 1, 0});
+    weft_tensor_set_requires_grad(weight, true);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
+    weft_backward(t, weft_sum(t, weft_embedding_bag(t, weight, index, NULL, NULL,
+                                                    &(weft_embedding_bag_options){.mode = WEFT_BAG_MAX})));
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    for (int64_t i = 0; i < 8; i++)
+        assert_true(weft_tensor_get_f64(weft_tape_grad(t, weight), i) == (i == 6 || i == 3));
+    weft_tape_close(t);
+    weft_tensor_unref(weight);
+    weft_tensor_unref(index);
+}
+
 /* ---- Threads ---- */
 
 #define ROWS 997
@@ -420,5 +439,5 @@ static void embedding_bag_names_what_does_not_fit(void **state)
 
 UNIT_MAIN(values_and_gradients_are_those_of_pytorch, gradients_by_rows_are_the_dense_ones,
           rows_of_several_uses_follow_each_other, operands_may_have_gaps, gradients_agree_with_finite_differences,
-          any_number_of_threads_gives_the_same_bits, nothing_to_pick_gives_zeros, embedding_names_what_does_not_fit,
-          embedding_bag_names_what_does_not_fit)
+          the_first_of_equal_elements_gets_the_gradient, any_number_of_threads_gives_the_same_bits,
+          nothing_to_pick_gives_zeros, embedding_names_what_does_not_fit, embedding_bag_names_what_does_not_fit)

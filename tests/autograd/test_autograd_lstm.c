@@ -202,6 +202,32 @@ static void a_sequence_may_be_run_in_parts(void **state)
     drop(&whole);
 }
 
+/* One layer has no dropout, nor has evaluation; between two there is. */
+static void dropout_is_between_layers_in_training(void **state)
+{
+    (void)state;
+    call two = call_with(4, 3, 6, 5), one = two;
+    one.count = 4;
+    for (int layers = 1; layers <= 2; layers++) {
+        call *c = layers == 1 ? &one : &two;
+        weft_tape *t = weft_tape_open(&(weft_tape_options){.seed = 3});
+        weft_tensor *plain = run(t, c, NULL, NULL), *dropped[2];
+        c->how.dropout = 0.5;
+        for (int train = 0; train < 2; train++) {
+            c->how.train = train;
+            dropped[train] = run(t, c, NULL, NULL);
+        }
+        assert_int_equal(weft_tape_status(t), WEFT_OK);
+        assert_same(plain, dropped[0], 0);
+        double apart = 0;
+        for (int64_t i = 0; i < weft_tensor_numel(plain); i++)
+            apart += fabs(weft_tensor_get_f64(plain, i) - weft_tensor_get_f64(dropped[1], i));
+        assert_true((apart > 0.01) == (layers == 2));
+        weft_tape_close(t);
+    }
+    drop(&two);
+}
+
 static void operands_may_have_gaps(void **state)
 {
     (void)state;
@@ -407,6 +433,6 @@ static void a_batch_may_be_empty(void **state)
 }
 
 UNIT_MAIN(values_and_gradients_are_those_of_pytorch, gradients_agree_with_finite_differences,
-          a_sequence_may_be_run_in_parts, operands_may_have_gaps, any_number_of_threads_gives_nearly_the_same,
-          cells_have_the_same_bits_with_any_number_of_threads, large_values_saturate, what_does_not_fit_is_named,
-          a_batch_may_be_empty)
+          a_sequence_may_be_run_in_parts, dropout_is_between_layers_in_training, operands_may_have_gaps,
+          any_number_of_threads_gives_nearly_the_same, cells_have_the_same_bits_with_any_number_of_threads,
+          large_values_saturate, what_does_not_fit_is_named, a_batch_may_be_empty)
