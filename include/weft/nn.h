@@ -161,6 +161,8 @@ typedef struct weft_lstm_layer {
  */
 WEFT_API weft_module *weft_lstm_create(const weft_lstm_layer *layer);
 WEFT_API weft_module *weft_relu_create(void);
+WEFT_API weft_module *weft_sigmoid_create(void);
+WEFT_API weft_module *weft_tanh_create(void);
 WEFT_API weft_module *weft_max_pool2d_create(const weft_max_pool2d_options *options);
 WEFT_API weft_module *weft_adaptive_avg_pool2d_create(int64_t height, int64_t width);
 WEFT_API weft_module *weft_dropout_create(double p);

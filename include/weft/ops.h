@@ -38,7 +38,9 @@ WEFT_API weft_tensor *weft_scale(weft_tape *tape, weft_tensor *x, double factor)
 WEFT_API weft_tensor *weft_add_scalar(weft_tape *tape, weft_tensor *x, double value);
 WEFT_API weft_tensor *weft_exp(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_log(weft_tape *tape, weft_tensor *x);
-WEFT_API weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x); /* max(x, 0) */
+WEFT_API weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x);    /* max(x, 0) */
+WEFT_API weft_tensor *weft_sigmoid(weft_tape *tape, weft_tensor *x); /* 1 / (1 + e^-x) */
+WEFT_API weft_tensor *weft_tanh(weft_tape *tape, weft_tensor *x);
 
 /* ---- Products ---- */
 WEFT_API weft_tensor *weft_matmul(weft_tape *tape, weft_tensor *a, weft_tensor *b); /* [M, K] [K, L] -> [M, L] */
@@ -95,6 +97,11 @@ WEFT_API weft_tensor *weft_dropout2d(weft_tape *tape, weft_tensor *x, double p, 
  */
 WEFT_API weft_tensor *weft_categorical(weft_tape *tape, weft_tensor *probabilities);
 
+/* New float32 or float64 tensors of random numbers, uniform in [low, high) or normal. Element i is random number i of
+ * this operator (weft/tape.h). No gradient. */
+WEFT_API weft_tensor *weft_uniform(weft_tape *tape, weft_shape shape, weft_dtype dtype, double low, double high);
+WEFT_API weft_tensor *weft_normal(weft_tape *tape, weft_shape shape, weft_dtype dtype, double mean, double deviation);
+
 /* ---- Shape. The result is a view over x's storage where the strides allow that, else a copy; any dtype. ---- */
 WEFT_API weft_tensor *weft_flatten(weft_tape *tape, weft_tensor *x, int from_dim); /* joins from_dim and all after it */
 WEFT_API weft_tensor *weft_reshape(weft_tape *tape, weft_tensor *x, weft_shape shape); /* one size may be -1 */
@@ -108,6 +115,18 @@ WEFT_API weft_tensor *weft_select(weft_tape *tape, weft_tensor *x, int dim, int6
  * `dim`).
  */
 WEFT_API weft_tensor *weft_gather(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
+/*
+ * The slices of x along `dim` that `index`, int64 [n], names, in its order; one may be named several times. y has x's
+ * shape with n in the place of x's size along `dim`. x may have any dtype. A new tensor. WEFT_ERR_INVALID: an index
+ * outside [0, size of x along `dim`).
+ */
+WEFT_API weft_tensor *weft_index_select(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
+/*
+ * x, to which is added: y[.., index[.., i, ..], ..] += source[.., i, ..], where i is the place along `dim`. `index`
+ * fits x as that of weft_gather does, and `source` has its shape. A new tensor; sums are made in the index's order.
+ */
+WEFT_API weft_tensor *weft_scatter_add(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index,
+                                       weft_tensor *source);
 /* These join at least one tensor of one dtype, which may be any, to a new tensor. weft_stack makes a new
  * dimension `dim`; all tensors have the same shape. weft_concat joins them along dimension `dim`, which exists;
  * only their sizes along it may differ. */
@@ -182,12 +201,13 @@ WEFT_API weft_tensor *weft_log_softmax(weft_tape *tape, weft_tensor *x, int dim)
 typedef enum weft_reduction {
     WEFT_REDUCE_MEAN = 0,
     WEFT_REDUCE_SUM = 1,
-    WEFT_REDUCE_NONE = 2, /* one loss for each sample (weft_mse_loss_reduced: for each element) */
+    WEFT_REDUCE_NONE = 2, /* one loss for each element of the target */
 } weft_reduction;
 
-/* log_probabilities [N, C], target int64 [N] in [0, C) -> the mean of -log_probabilities[n, target[n]] */
+/* log_probabilities [N, C, ...], target int64 [N, ...] in [0, C) -> the mean of -log_probabilities[n, target[n, ...], ...];
+ * or [C] and a scalar. */
 WEFT_API weft_tensor *weft_nll_loss(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target);
-/* weft_nll_loss of weft_log_softmax(scores, 1). */
+/* weft_nll_loss of the log_softmax of scores [N, C, ...] or [C] over their classes. */
 WEFT_API weft_tensor *weft_cross_entropy(weft_tape *tape, weft_tensor *scores, weft_tensor *target);
 /* The mean of (x - target)^2; x and target have the same shape. */
 WEFT_API weft_tensor *weft_mse_loss(weft_tape *tape, weft_tensor *x, weft_tensor *target);

@@ -196,6 +196,16 @@ WEFT_API weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype);
  * strides may differ, where weft_tensor_to can convert (else WEFT_ERR_TYPE). WEFT_ERR_INVALID (NULL). */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source);
 WEFT_API void weft_tensor_fill(weft_tensor *target, double value);
+/*
+ * Fill a float32 or float64 tensor with random numbers: uniform in [low, high), or normal. Element i, in row-major
+ * order, is a function of `seed` and i alone (Philox4x32-10: Salmon, Moraes, Dror, Shaw, SC 2011), whatever the
+ * number of threads. WEFT_ERR_TYPE, WEFT_ERR_INVALID (NULL; low > high; a deviation below 0; not finite),
+ * WEFT_ERR_MEMORY.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_fill_uniform(weft_tensor *target, uint64_t seed, double low,
+                                                             double high);
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_fill_normal(weft_tensor *target, uint64_t seed, double mean,
+                                                            double deviation);
 
 /* Whether a tape that records computes a gradient for this tensor (weft/tape.h). New tensors want none. */
 WEFT_API void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_grad);

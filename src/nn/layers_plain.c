@@ -28,6 +28,32 @@ weft_module *weft_relu_create(void)
     return weft_module_create(&relu_type, NULL);
 }
 
+static weft_tensor *sigmoid_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    (void)self;
+    return weft_sigmoid(tape, x);
+}
+
+static const weft_module_type sigmoid_type = {.name = "Sigmoid", .forward = sigmoid_forward};
+
+weft_module *weft_sigmoid_create(void)
+{
+    return weft_module_create(&sigmoid_type, NULL);
+}
+
+static weft_tensor *tanh_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    (void)self;
+    return weft_tanh(tape, x);
+}
+
+static const weft_module_type tanh_type = {.name = "Tanh", .forward = tanh_forward};
+
+weft_module *weft_tanh_create(void)
+{
+    return weft_module_create(&tanh_type, NULL);
+}
+
 static weft_tensor *max_pool2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
 {
     return weft_max_pool2d(tape, x, self->state);

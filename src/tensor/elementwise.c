@@ -122,3 +122,23 @@ weft_status wfi_add_scalar(const weft_tensor *x, double value, weft_tensor *y)
 {
     return map(WFI_ADD_SCALAR, x, NULL, value, y);
 }
+
+weft_status wfi_sigmoid(const weft_tensor *x, weft_tensor *y)
+{
+    return map(WFI_SIGMOID, x, NULL, 0, y);
+}
+
+weft_status wfi_sigmoid_backward(const weft_tensor *dy, const weft_tensor *y, weft_tensor *dx)
+{
+    return map(WFI_SIGMOID_BACKWARD, dy, y, 0, dx);
+}
+
+weft_status wfi_tanh(const weft_tensor *x, weft_tensor *y)
+{
+    return map(WFI_TANH, x, NULL, 0, y);
+}
+
+weft_status wfi_tanh_backward(const weft_tensor *dy, const weft_tensor *y, weft_tensor *dx)
+{
+    return map(WFI_TANH_BACKWARD, dy, y, 0, dx);
+}

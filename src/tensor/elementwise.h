@@ -23,6 +23,10 @@ weft_status wfi_scale(const weft_tensor *x, double factor, weft_tensor *y);
 weft_status wfi_axpy(double factor, const weft_tensor *x, weft_tensor *y); /* y += factor x */
 weft_status wfi_relu(const weft_tensor *x, weft_tensor *y);
 weft_status wfi_relu_backward(const weft_tensor *dy, const weft_tensor *y, weft_tensor *dx); /* dx may be dy */
+weft_status wfi_sigmoid(const weft_tensor *x, weft_tensor *y);                               /* 1 / (1 + e^-x) */
+weft_status wfi_sigmoid_backward(const weft_tensor *dy, const weft_tensor *y, weft_tensor *dx);
+weft_status wfi_tanh(const weft_tensor *x, weft_tensor *y);
+weft_status wfi_tanh_backward(const weft_tensor *dy, const weft_tensor *y, weft_tensor *dx);
 weft_status wfi_exp(const weft_tensor *x, weft_tensor *y);
 weft_status wfi_ln(const weft_tensor *x, weft_tensor *y);                       /* wfi_log is what writes log lines */
 weft_status wfi_add_scalar(const weft_tensor *x, double value, weft_tensor *y); /* y = x + value */

@@ -33,13 +33,17 @@ typedef struct wfi_copy_kernels {
 typedef enum wfi_binary_op { WFI_ADD, WFI_SUB, WFI_MUL, WFI_DIV, WFI_BINARY_OPS } wfi_binary_op;
 typedef enum wfi_compare_op { WFI_EQ, WFI_NE, WFI_LT, WFI_LE, WFI_GT, WFI_GE, WFI_COMPARE_OPS } wfi_compare_op;
 typedef enum wfi_map_op {
-    WFI_SCALE,         /* y = factor x */
-    WFI_AXPY,          /* y = y + factor x */
-    WFI_ADD_SCALAR,    /* y = x + factor */
-    WFI_EXP,           /* y = e^x */
-    WFI_LN,            /* y = ln x */
-    WFI_RELU,          /* y = x where x > 0 or NaN, else 0 */
-    WFI_RELU_BACKWARD, /* y = x where z > 0, else 0 */
+    WFI_SCALE,            /* y = factor x */
+    WFI_AXPY,             /* y = y + factor x */
+    WFI_ADD_SCALAR,       /* y = x + factor */
+    WFI_EXP,              /* y = e^x */
+    WFI_LN,               /* y = ln x */
+    WFI_RELU,             /* y = x where x > 0 or NaN, else 0 */
+    WFI_RELU_BACKWARD,    /* y = x where z > 0, else 0 */
+    WFI_SIGMOID,          /* y = 1 / (1 + e^-x) */
+    WFI_SIGMOID_BACKWARD, /* y = x z (1 - z) */
+    WFI_TANH,
+    WFI_TANH_BACKWARD, /* y = x (1 - z^2) */
     WFI_MAP_OPS,
 } wfi_map_op;
 

@@ -167,3 +167,36 @@ weft_status wfi_random_permutation(weft_tensor *tensor, wfi_random random)
     }
     return WEFT_OK;
 }
+
+/* ---- Fills of any tensor ---- */
+
+/* Fills a contiguous tensor of the target's shape with `fill_plain`, and assigns it where the target has gaps. */
+static weft_status fill_any(weft_tensor *target, wfi_random random, double a, double b,
+                            weft_status (*fill_plain)(weft_tensor *, wfi_random, double, double))
+{
+    weft_tensor *plain =
+        weft_tensor_is_contiguous(target) ? weft_tensor_ref(target) : weft_tensor_empty(target->shape, target->dtype);
+    if (plain == NULL)
+        return WEFT_ERR_MEMORY;
+    weft_status status = fill_plain(plain, random, a, b);
+    if (status == WEFT_OK && plain != target)
+        status = weft_tensor_assign(target, plain);
+    else if (status == WEFT_OK)
+        wfi_storage_wrote(target->storage);
+    weft_tensor_unref(plain);
+    return status;
+}
+
+weft_status weft_tensor_fill_uniform(weft_tensor *target, uint64_t seed, double low, double high)
+{
+    if (target == NULL || !isfinite(low) || !isfinite(high) || low > high)
+        return WEFT_ERR_INVALID;
+    return fill_any(target, (wfi_random){seed, 0}, low, high, wfi_random_uniform);
+}
+
+weft_status weft_tensor_fill_normal(weft_tensor *target, uint64_t seed, double mean, double deviation)
+{
+    if (target == NULL || !isfinite(mean) || !isfinite(deviation) || deviation < 0)
+        return WEFT_ERR_INVALID;
+    return fill_any(target, (wfi_random){seed, 0}, mean, deviation, wfi_random_normal);
+}

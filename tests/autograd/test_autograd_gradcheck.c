@@ -23,6 +23,10 @@ EXPRESSION(add_scalar, weft_add_scalar(t, in[0], 3))
 EXPRESSION(exponential, weft_exp(t, in[0]))
 EXPRESSION(logarithm, weft_log(t, in[0]))
 EXPRESSION(relu, weft_relu(t, in[0]))
+EXPRESSION(sigmoid, weft_sigmoid(t, in[0]))
+EXPRESSION(hyperbolic_tangent, weft_tanh(t, in[0]))
+EXPRESSION(index_select, weft_index_select(t, in[0], 1, (weft_tensor *)arg))
+EXPRESSION(scatter_add, weft_scatter_add(t, in[0], 1, (weft_tensor *)arg, in[1]))
 EXPRESSION(matmul, weft_matmul(t, in[0], in[1]))
 EXPRESSION(matmul_turned, weft_matmul(t, weft_transpose(t, in[0], 0, 1), weft_transpose(t, in[1], 0, 1)))
 EXPRESSION(linear, weft_linear(t, in[0], in[1], in[2]))
@@ -96,6 +100,8 @@ CHECK(check_add_scalar, add_scalar, 0, NULL, S(5))
 CHECK(check_exp, exponential, 0, NULL, S(2, 3))
 CHECK(check_log, logarithm, 2, NULL, S(2, 3))
 CHECK(check_relu, relu, 0, NULL, S(3, 5))
+CHECK(check_sigmoid, sigmoid, 0, NULL, S(3, 5))
+CHECK(check_tanh, hyperbolic_tangent, 0, NULL, S(3, 5))
 CHECK(check_matmul, matmul, 0, NULL, S(3, 4), S(4, 2))
 CHECK(check_matmul_turned, matmul_turned, 0, NULL, S(3, 2), S(4, 3))
 CHECK(check_linear, linear, 0, NULL, S(3, 4), S(2, 4), S(2))
@@ -166,6 +172,27 @@ static void check_cross_entropy(void **state)
     check_with_target(cross_entropy);
 }
 
+static void check_cross_entropy_of_pixels(void **state)
+{
+    weft_tensor *target = weft_tensor_empty(S(2, 2, 3), WEFT_INT64);
+    formula_fill_below(target, 4, 4);
+    gradcheck_shapes(cross_entropy, SHAPES(S(2, 4, 2, 3)), 1, 0, target);
+    gradcheck_shapes(nll_none, SHAPES(S(2, 4, 2, 3)), 1, 0, target);
+    weft_tensor_unref(target);
+}
+
+static void check_slices(void **state)
+{
+    weft_tensor *at = weft_tensor_empty(S(7), WEFT_INT64), *places = weft_tensor_empty(S(2, 7), WEFT_INT64);
+    formula_fill_below(at, 4, 5);
+    formula_fill_below(places, 4, 5);
+    gradcheck_shapes(index_select, SHAPES(S(3, 5)), 1, 0, at);
+    gradcheck_shapes(index_select, SHAPES(S(2, 5, 3)), 1, 0, at);
+    gradcheck_shapes(scatter_add, SHAPES(S(3, 5), S(2, 7)), 2, 0, places);
+    weft_tensor_unref(at);
+    weft_tensor_unref(places);
+}
+
 static void check_gather(void **state)
 {
     weft_tensor *at = weft_tensor_empty(S(3, 7), WEFT_INT64);
@@ -194,6 +221,10 @@ int main(void)
         T(check_exp),
         T(check_log),
         T(check_relu),
+        T(check_sigmoid),
+        T(check_tanh),
+        T(check_cross_entropy_of_pixels),
+        T(check_slices),
         T(check_matmul),
         T(check_matmul_turned),
         T(check_linear),

@@ -64,6 +64,10 @@ RUN(add_scalar, weft_add_scalar(t, in[0], o[0]))
 RUN(exp, weft_exp(t, in[0]))
 RUN(log, weft_log(t, in[0]))
 RUN(relu, weft_relu(t, in[0]))
+RUN(sigmoid, weft_sigmoid(t, in[0]))
+RUN(tanh, weft_tanh(t, in[0]))
+RUN(index_select, weft_index_select(t, in[0], (int)o[0], in[1]))
+RUN(scatter_add, weft_scatter_add(t, in[0], (int)o[0], in[1], in[2]))
 RUN(matmul, weft_matmul(t, in[0], in[1]))
 RUN(linear, weft_linear(t, in[0], in[1], c->in_count > 2 ? in[2] : NULL))
 RUN(adaptive_avg_pool2d, weft_adaptive_avg_pool2d(t, in[0], (int64_t)o[0], (int64_t)o[1]))
@@ -138,16 +142,17 @@ static run_fn find_operator(const char *name)
     static const struct {
         const char *name;
         run_fn run;
-    } all[] = {ENTRY(add),       ENTRY(sub),           ENTRY(mul),        ENTRY(div),
-               ENTRY(neg),       ENTRY(scale),         ENTRY(add_scalar), ENTRY(exp),
-               ENTRY(log),       ENTRY(relu),          ENTRY(matmul),     ENTRY(linear),
-               ENTRY(conv2d),    ENTRY(batch_norm2d),  ENTRY(max_pool2d), ENTRY(adaptive_avg_pool2d),
-               ENTRY(dropout),   ENTRY(dropout2d),     ENTRY(flatten),    ENTRY(reshape),
-               ENTRY(transpose), ENTRY(narrow),        ENTRY(select),     ENTRY(clone),
-               ENTRY(detach),    ENTRY(sum),           ENTRY(mean),       ENTRY(sum_dim),
-               ENTRY(mean_dim),  ENTRY(argmax),        ENTRY(softmax),    ENTRY(log_softmax),
-               ENTRY(nll_loss),  ENTRY(cross_entropy), ENTRY(mse_loss),   ENTRY(gather),
-               ENTRY(stack),     ENTRY(concat)};
+    } all[] = {ENTRY(add),          ENTRY(sub),           ENTRY(mul),        ENTRY(div),
+               ENTRY(neg),          ENTRY(scale),         ENTRY(add_scalar), ENTRY(exp),
+               ENTRY(log),          ENTRY(relu),          ENTRY(matmul),     ENTRY(linear),
+               ENTRY(conv2d),       ENTRY(batch_norm2d),  ENTRY(max_pool2d), ENTRY(adaptive_avg_pool2d),
+               ENTRY(dropout),      ENTRY(dropout2d),     ENTRY(flatten),    ENTRY(reshape),
+               ENTRY(transpose),    ENTRY(narrow),        ENTRY(select),     ENTRY(clone),
+               ENTRY(detach),       ENTRY(sum),           ENTRY(mean),       ENTRY(sum_dim),
+               ENTRY(mean_dim),     ENTRY(argmax),        ENTRY(softmax),    ENTRY(log_softmax),
+               ENTRY(nll_loss),     ENTRY(cross_entropy), ENTRY(mse_loss),   ENTRY(gather),
+               ENTRY(stack),        ENTRY(concat),        ENTRY(sigmoid),    ENTRY(tanh),
+               ENTRY(index_select), ENTRY(scatter_add)};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (strcmp(all[i].name, name) == 0)
             return all[i].run;

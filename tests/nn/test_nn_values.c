@@ -61,6 +61,19 @@ static void module_takes_and_gives_values(void **state)
     weft_module_unref(m);
 }
 
+static void gates_are_modules(void **state)
+{
+    weft_module *gates[] = {weft_sigmoid_create(), weft_tanh_create()};
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tape *t = weft_tape_open(NULL);
+    assert_true(first(weft_module_forward(t, gates[0], x)) == 0.5 && first(weft_module_forward(t, gates[1], x)) == 0);
+    assert_string_equal(weft_module_type_name(gates[1]), "Tanh");
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+    weft_module_unref(gates[0]);
+    weft_module_unref(gates[1]);
+}
+
 static void one_tensor_is_a_list_of_one_and_back(void **state)
 {
     weft_module *linear = weft_linear_create(3, 2, false, 1);
@@ -292,7 +305,7 @@ static void parts_that_are_none_are_refused(void **state)
     weft_module_unref(block);
 }
 
-UNIT_MAIN(module_takes_and_gives_values, one_tensor_is_a_list_of_one_and_back, sequence_hands_on_all_values,
-          wrong_values_fail_the_tape_by_the_modules_name, mode_of_a_tape_overrules_the_modules,
-          child_used_twice_is_listed_once, conversion_meets_a_shared_child_once,
+UNIT_MAIN(module_takes_and_gives_values, gates_are_modules, one_tensor_is_a_list_of_one_and_back,
+          sequence_hands_on_all_values, wrong_values_fail_the_tape_by_the_modules_name,
+          mode_of_a_tape_overrules_the_modules, child_used_twice_is_listed_once, conversion_meets_a_shared_child_once,
           stages_are_the_whole_network_cut_in_two, parts_that_are_none_are_refused)

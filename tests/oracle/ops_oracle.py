@@ -263,6 +263,38 @@ def picking():
     case("concat_integers", "concat", concat, [i(2, 2, end=9), i(1, 2, end=9)], dim)
 
 
+def gates():
+    for op, fn in (("sigmoid", torch.sigmoid), ("tanh", torch.tanh)):
+        for shape in [(), (7,), (2, 3, 4), (0,), (65,)]:
+            case(f"{op}_{text(shape)}", op, fn, [f(*shape, factor=2)])
+        case(f"{op}_large", op, fn, [f(33, factor=40)])
+        case(f"{op}_small", op, fn, [f(9, factor=1e-3)])
+
+
+def losses_of_more_dimensions():
+    for shape in [(2, 3, 4), (2, 5, 3, 2), (4, 1, 3), (0, 3, 2), (2, 3, 0), (5,)]:
+        target = i(*(shape[:1] + shape[2:] if len(shape) > 1 else ()), end=shape[1] if len(shape) > 1 else shape[0])
+        for number, reduction in enumerate(("mean", "sum", "none")):
+            name = f"{text(shape)}_{reduction}"
+            case(f"nll_loss_{name}", "nll_loss", lambda x, t: F.nll_loss(x, t, reduction=reduction), [f(*shape), target], number)
+            case(f"cross_entropy_{name}", "cross_entropy", lambda x, t: F.cross_entropy(x, t, reduction=reduction),
+                 [f(*shape, factor=3), target], number)
+
+
+def slices():
+    for shape, dim, count in [((4, 3), 0, 7), ((4, 3), 1, 2), ((4, 3), -1, 5), ((2, 3, 4), 1, 9), ((5,), 0, 3), ((5,), 0, 0),
+                              ((0, 4), 1, 2), ((6, 0), 0, 3), ((17, 33), 0, 40)]:
+        case(f"index_select_{text(shape)}_{dim}_{count}", "index_select", lambda x, at: x.index_select(dim, at),
+             [f(*shape), i(count, end=max(shape[dim], 1))], dim)
+    case("index_select_integers", "index_select", lambda x, at: x.index_select(1, at), [i(2, 3, end=100), i(4, end=3)], 1)
+    for shape, dim, index in [((2, 3), 1, (2, 5)), ((4, 3), 0, (9, 2)), ((2, 3, 4), 1, (1, 7, 4)), ((5,), -1, (11,)), ((3, 4), 1, (0, 2)),
+                              ((3, 4), 0, (2, 0)), ((33, 9), 1, (33, 40))]:
+        at, source = i(*index, end=shape[dim]), f(*index)
+        name = f"{text(shape)}_{dim}_{text(index)}"
+        case(f"scatter_add_{name}", "scatter_add", lambda x, at, s: x.scatter_add(dim, at, s), [f(*shape), at, source], dim)
+        case(f"scatter_add_to_constant_{name}", "scatter_add", lambda x, at, s: x.scatter_add(dim, at, s), [c(*shape), at, source], dim)
+
+
 def main():
     torch.set_num_threads(1)
     elementwise()
@@ -273,6 +305,9 @@ def main():
     reductions()
     losses()
     picking()
+    gates()
+    losses_of_more_dimensions()
+    slices()
     print("total", counter, file=sys.stderr)
 
 

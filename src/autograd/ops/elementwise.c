@@ -41,12 +41,28 @@ static weft_status relu_backward(const wfi_node *node, weft_tensor *dy, weft_ten
     return status == WEFT_OK ? wfi_relu_backward(dy, node->saved[0], dx[0]) : status;
 }
 
+/* saved: y */
+static weft_status sigmoid_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    return status == WEFT_OK ? wfi_sigmoid_backward(dy, node->saved[0], dx[0]) : status;
+}
+
+/* saved: y */
+static weft_status tanh_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    return status == WEFT_OK ? wfi_tanh_backward(dy, node->saved[0], dx[0]) : status;
+}
+
 static const wfi_node_type neg_type = {.name = "neg", .backward = scale_backward};
 static const wfi_node_type scale_type = {.name = "scale", .backward = scale_backward};
 static const wfi_node_type add_scalar_type = {.name = "add_scalar", .backward = same_backward};
 static const wfi_node_type exp_type = {.name = "exp", .backward = exp_backward};
 static const wfi_node_type log_type = {.name = "log", .backward = log_backward};
 static const wfi_node_type relu_type = {.name = "relu", .backward = relu_backward};
+static const wfi_node_type sigmoid_type = {.name = "sigmoid", .backward = sigmoid_backward};
+static const wfi_node_type tanh_type = {.name = "tanh", .backward = tanh_backward};
 
 static weft_tensor *scale(weft_tape *tape, const wfi_node_type *type, weft_tensor *x, double factor)
 {
@@ -82,16 +98,38 @@ weft_tensor *weft_add_scalar(weft_tape *tape, weft_tensor *x, double value)
     return wfi_op_end(&op);
 }
 
-weft_tensor *weft_exp(weft_tape *tape, weft_tensor *x)
+/* y = kernel(x), of whose y the gradient is found. */
+static weft_tensor *map(weft_tape *tape, const wfi_node_type *type, weft_tensor *x,
+                        weft_status (*kernel)(const weft_tensor *x, weft_tensor *y))
 {
     wfi_op op;
-    if (!wfi_op_begin(&op, tape, &exp_type, 0, &x, 1))
+    if (!wfi_op_begin(&op, tape, type, 0, &x, 1))
         return NULL;
     weft_tensor *y = wfi_op_output(&op, x->shape);
     if (y != NULL)
-        wfi_op_check(&op, wfi_exp(op.in[0], y));
+        wfi_op_check(&op, kernel(op.in[0], y));
     wfi_op_save(&op, 0, y);
     return wfi_op_end(&op);
+}
+
+weft_tensor *weft_exp(weft_tape *tape, weft_tensor *x)
+{
+    return map(tape, &exp_type, x, wfi_exp);
+}
+
+weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x)
+{
+    return map(tape, &relu_type, x, wfi_relu);
+}
+
+weft_tensor *weft_sigmoid(weft_tape *tape, weft_tensor *x)
+{
+    return map(tape, &sigmoid_type, x, wfi_sigmoid);
+}
+
+weft_tensor *weft_tanh(weft_tape *tape, weft_tensor *x)
+{
+    return map(tape, &tanh_type, x, wfi_tanh);
 }
 
 weft_tensor *weft_log(weft_tape *tape, weft_tensor *x)
@@ -103,17 +141,5 @@ weft_tensor *weft_log(weft_tape *tape, weft_tensor *x)
     if (y != NULL)
         wfi_op_check(&op, wfi_ln(op.in[0], y));
     wfi_op_save(&op, 0, op.in[0]);
-    return wfi_op_end(&op);
-}
-
-weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x)
-{
-    wfi_op op;
-    if (!wfi_op_begin(&op, tape, &relu_type, 0, &x, 1))
-        return NULL;
-    weft_tensor *y = wfi_op_output(&op, x->shape);
-    if (y != NULL)
-        wfi_op_check(&op, wfi_relu(op.in[0], y));
-    wfi_op_save(&op, 0, y);
     return wfi_op_end(&op);
 }

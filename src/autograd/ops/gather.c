@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather.c - gather: elements picked along one dimension by an index. */
+/* gather.c - elements and slices picked along one dimension by an index (gather, index_select), and added there (scatter_add). */
 #include "autograd/autograd.h"
+#include "tensor/copy.h"
 
 /* saved: index; shapes[0]: x's; dims[0] */
 static weft_status gather_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
@@ -9,7 +10,27 @@ static weft_status gather_backward(const wfi_node *node, weft_tensor *dy, weft_t
     return status == WEFT_OK ? wfi_gather_backward(dy, node->state->dims[0], node->saved[0], dx[0]) : status;
 }
 
+/* saved: index; shapes[0]: x's; dims[0] */
+static weft_status index_select_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    weft_status status = wfi_grad_new(true, node->state->shapes[0], dy->dtype, &dx[0]);
+    return status == WEFT_OK ? wfi_index_select_backward(dy, node->state->dims[0], node->saved[0], dx[0]) : status;
+}
+
+/* saved: index; dims[0]. x's gradient is y's, the source's what lies where it was added. */
+static weft_status scatter_add_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    if (node->inputs[0].node != NULL)
+        dx[0] = weft_tensor_ref(dy);
+    if (node->inputs[1].node == NULL)
+        return WEFT_OK;
+    weft_status status = wfi_grad_new(true, node->saved[0]->shape, dy->dtype, &dx[1]);
+    return status == WEFT_OK ? wfi_gather(dy, node->state->dims[0], node->saved[0], dx[1]) : status;
+}
+
 static const wfi_node_type gather_type = {.name = "gather", .backward = gather_backward};
+static const wfi_node_type index_select_type = {.name = "index_select", .backward = index_select_backward};
+static const wfi_node_type scatter_add_type = {.name = "scatter_add", .backward = scatter_add_backward};
 
 static void check_index(wfi_op *op, int dim, const weft_tensor *index)
 {
@@ -23,20 +44,29 @@ static void check_index(wfi_op *op, int dim, const weft_tensor *index)
                     wfi_shape_text(&index->shape, text), dim);
 }
 
-static void run_gather(wfi_op *op, int dim, weft_tensor *index, weft_tensor *y)
+/* The index contiguous, on the tape, its elements inside of `dim`. NULL: failed. */
+static weft_tensor *take_index(wfi_op *op, int dim, weft_tensor *index)
 {
-    weft_tensor *packed = weft_tape_take(op->tape, weft_tensor_contiguous(index));
+    weft_tensor *packed = wfi_op_ok(op) ? weft_tape_take(op->tape, weft_tensor_contiguous(index)) : NULL;
     if (packed == NULL) {
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
-        return;
+        return NULL;
     }
     int64_t size = op->in[0]->shape.dims[dim], outside = wfi_index_outside(packed, size);
-    if (outside >= 0)
-        wfi_op_fail(op, WEFT_ERR_INVALID, "element %lld of the index is %lld, not in [0, %lld)", (long long)outside,
-                    (long long)weft_tensor_get_i64(packed, outside), (long long)size);
-    else
-        wfi_op_check(op, wfi_gather(op->in[0], dim, packed, y));
-    wfi_op_save(op, 0, packed);
+    if (outside < 0)
+        return packed;
+    wfi_op_fail(op, WEFT_ERR_INVALID, "element %lld of the index is %lld, not in [0, %lld)", (long long)outside,
+                (long long)weft_tensor_get_i64(packed, outside), (long long)size);
+    return NULL;
+}
+
+static void keep(wfi_op *op, int dim, weft_tensor *index)
+{
+    wfi_op_save(op, 0, index);
+    if (op->node == NULL)
+        return;
+    op->node->state->shapes[0] = op->given[0]->shape;
+    op->node->state->dims[0] = dim;
 }
 
 weft_tensor *weft_gather(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index)
@@ -47,12 +77,57 @@ weft_tensor *weft_gather(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *
         return NULL;
     if (wfi_op_dim(&op, &dim))
         check_index(&op, dim, index);
-    weft_tensor *y = wfi_op_output(&op, index->shape);
+    weft_tensor *packed = take_index(&op, dim, index);
+    weft_tensor *y = packed == NULL ? NULL : wfi_op_output(&op, index->shape);
     if (y != NULL)
-        run_gather(&op, dim, index, y);
-    if (op.node != NULL) {
-        op.node->state->shapes[0] = x->shape;
-        op.node->state->dims[0] = dim;
-    }
+        wfi_op_check(&op, wfi_gather(op.in[0], dim, packed, y));
+    keep(&op, dim, packed);
+    return wfi_op_end(&op);
+}
+
+weft_tensor *weft_index_select(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index)
+{
+    wfi_op op;
+    if (!wfi_op_needs(tape, &index_select_type, x, "x") ||
+        !wfi_op_needs(tape, &index_select_type, index, "the index") ||
+        !wfi_op_begin(&op, tape, &index_select_type, WFI_OP_ANY_DTYPE, &x, 1))
+        return NULL;
+    char text[WFI_SHAPE_TEXT];
+    wfi_op_dim(&op, &dim);
+    if (wfi_op_ok(&op) && index->dtype != WEFT_INT64)
+        wfi_op_fail(&op, WEFT_ERR_TYPE, "the index must be int64, not %s", weft_dtype_name(index->dtype));
+    if (wfi_op_ok(&op) && index->shape.ndim != 1)
+        wfi_op_fail(&op, WEFT_ERR_SHAPE, "the index must have one dimension, not %s",
+                    wfi_shape_text(&index->shape, text));
+    weft_tensor *packed = take_index(&op, dim, index);
+    weft_shape shape = x->shape;
+    if (packed != NULL)
+        shape.dims[dim] = packed->numel;
+    weft_tensor *y = packed == NULL ? NULL : wfi_op_output(&op, shape);
+    if (y != NULL)
+        wfi_op_check(&op, wfi_index_select(op.in[0], dim, packed, y));
+    keep(&op, dim, packed);
+    return wfi_op_end(&op);
+}
+
+weft_tensor *weft_scatter_add(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index, weft_tensor *source)
+{
+    wfi_op op;
+    const wfi_node_type *type = &scatter_add_type;
+    if (!wfi_op_needs(tape, type, x, "x") || !wfi_op_needs(tape, type, index, "the index") ||
+        !wfi_op_needs(tape, type, source, "the source") ||
+        !wfi_op_begin(&op, tape, type, 0, (weft_tensor *[]){x, source}, 2))
+        return NULL;
+    char text[WFI_SHAPE_TEXT], index_text[WFI_SHAPE_TEXT];
+    if (wfi_op_dim(&op, &dim))
+        check_index(&op, dim, index);
+    if (wfi_op_ok(&op) && !wfi_shape_equal(&index->shape, &source->shape))
+        wfi_op_fail(&op, WEFT_ERR_SHAPE, "the source is %s, and the index %s: they must be of one shape",
+                    wfi_shape_text(&source->shape, text), wfi_shape_text(&index->shape, index_text));
+    weft_tensor *packed = take_index(&op, dim, index);
+    weft_tensor *y = packed == NULL ? NULL : wfi_op_output(&op, x->shape);
+    if (y != NULL && wfi_op_check(&op, wfi_copy(op.in[0], y)))
+        wfi_op_check(&op, wfi_scatter_add(op.in[1], dim, packed, y));
+    keep(&op, dim, packed);
     return wfi_op_end(&op);
 }

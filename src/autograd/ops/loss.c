@@ -86,16 +86,30 @@ static wfi_reduction reduction_from(wfi_op *op, weft_reduction reduction)
     return WFI_REDUCE_MEAN;
 }
 
+/* The target's shape: that of the scores without their classes. */
+static weft_shape shape_of_target(const weft_shape *x)
+{
+    weft_shape shape = {x->ndim - 1, {0}};
+    for (int d = 0; d < shape.ndim; d++)
+        shape.dims[d] = x->dims[d == 0 ? 0 : d + 1];
+    return shape;
+}
+
 static void check_target(wfi_op *op, const weft_tensor *target)
 {
     const weft_shape *x = &op->in[0]->shape;
-    char text[WFI_SHAPE_TEXT];
-    if (target->dtype != WEFT_INT64)
+    char text[WFI_SHAPE_TEXT], wanted_text[WFI_SHAPE_TEXT];
+    if (target->dtype != WEFT_INT64) {
         wfi_op_fail(op, WEFT_ERR_TYPE, "the target must be int64, not %s", weft_dtype_name(target->dtype));
-    else if (x->ndim != 2)
-        wfi_op_fail(op, WEFT_ERR_SHAPE, "wants scores [N, C]");
-    else if (target->shape.ndim != 1 || target->shape.dims[0] != x->dims[0])
-        wfi_op_fail(op, WEFT_ERR_SHAPE, "the target must be [%lld], not %s", (long long)x->dims[0],
+        return;
+    }
+    if (x->ndim < 1) {
+        wfi_op_fail(op, WEFT_ERR_SHAPE, "wants scores [N, C, ...] or [C]");
+        return;
+    }
+    weft_shape wanted = shape_of_target(x);
+    if (!wfi_shape_equal(&wanted, &target->shape))
+        wfi_op_fail(op, WEFT_ERR_SHAPE, "the target must be %s, not %s", wfi_shape_text(&wanted, wanted_text),
                     wfi_shape_text(&target->shape, text));
 }
 
@@ -106,11 +120,13 @@ static void run_nll(wfi_op *op, weft_tensor *target, wfi_reduction how, weft_ten
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
         return;
     }
-    weft_status status = wfi_nll_loss(op->in[0], packed, how, y);
-    if (status == WEFT_ERR_INVALID)
-        wfi_op_fail(op, status, "a target is not in [0, %lld)", (long long)op->in[0]->shape.dims[1]);
+    const weft_shape *x = &op->in[0]->shape;
+    int64_t classes = x->dims[x->ndim > 1 ? 1 : 0], outside = wfi_index_outside(packed, classes);
+    if (outside >= 0)
+        wfi_op_fail(op, WEFT_ERR_INVALID, "element %lld of the target is %lld: a target is not in [0, %lld)",
+                    (long long)outside, (long long)weft_tensor_get_i64(packed, outside), (long long)classes);
     else
-        wfi_op_check(op, status);
+        wfi_op_check(op, wfi_nll_loss(op->in[0], packed, how, y));
     wfi_op_save(op, 0, packed);
 }
 
@@ -163,7 +179,8 @@ weft_tensor *weft_cross_entropy_reduced(weft_tape *tape, weft_tensor *scores, we
 {
     if (!wfi_op_needs(tape, &cross_entropy_type, scores, "the first operand"))
         return NULL;
-    return nll(tape, &cross_entropy_type, weft_log_softmax(tape, scores, 1), target, reduction);
+    return nll(tape, &cross_entropy_type, weft_log_softmax(tape, scores, weft_tensor_ndim(scores) > 1 ? 1 : 0), target,
+               reduction);
 }
 
 weft_tensor *weft_nll_loss(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target)

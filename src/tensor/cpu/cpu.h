@@ -44,6 +44,17 @@ weft_status wfi_gather(const weft_tensor *x, int dim, const weft_tensor *index, 
 /* dx = the sum of what was picked from each element, floats. */
 weft_status wfi_gather_backward(const weft_tensor *dy, int dim, const weft_tensor *index, weft_tensor *dx);
 
+/*
+ * y[.., index[.., i, ..], ..] += source[.., i, ..], floats; source of the index's shape, which fits y as that of a gather does. In the
+ * index's order, on one thread: several may add to one element, and the sum has the same bits always.
+ */
+weft_status wfi_scatter_add(const weft_tensor *source, int dim, const weft_tensor *index, weft_tensor *y);
+
+/* y = the slices of x along `dim` that index [n] names, in its order; any dtype. WEFT_ERR_INVALID: one outside. */
+weft_status wfi_index_select(const weft_tensor *x, int dim, const weft_tensor *index, weft_tensor *y);
+/* dx = the sum of what was taken from each slice, in the index's order; floats. */
+weft_status wfi_index_select_backward(const weft_tensor *dy, int dim, const weft_tensor *index, weft_tensor *dx);
+
 /* --- drawing --- */
 /*
  * drawn [...] int64: the class that number i picks from row i of `weights` [..., C] (floats; finite, >= 0, not all 0). Else
@@ -58,7 +69,10 @@ weft_status wfi_log_softmax(const weft_tensor *x, int dim, weft_tensor *y);
 weft_status wfi_log_softmax_backward(const weft_tensor *dy, const weft_tensor *y, int dim, weft_tensor *dx);
 
 typedef enum wfi_reduction { WFI_REDUCE_MEAN, WFI_REDUCE_SUM, WFI_REDUCE_NONE } wfi_reduction;
-/* logp [N, C], target int64 [N] in [0, C) (else WEFT_ERR_INVALID); y scalar, or [N] for NONE. */
+/*
+ * logp [N, C, ...] or [C], target int64 [N, ...] or a scalar, in [0, C) (else WEFT_ERR_INVALID); y scalar, or of the target's shape for
+ * NONE.
+ */
 weft_status wfi_nll_loss(const weft_tensor *logp, const weft_tensor *target, wfi_reduction reduction, weft_tensor *y);
 weft_status wfi_nll_loss_backward(const weft_tensor *dy, const weft_tensor *target, wfi_reduction reduction,
                                   weft_tensor *dlogp);

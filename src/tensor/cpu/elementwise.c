@@ -2,6 +2,8 @@
 /* elementwise.c - the CPU's kernels of tensor/elementwise.h: any strides, and quick loops where they are plain. */
 #include "tensor/kernels.h"
 #include "tensor/parallel.h"
+#include "tensor/clones.h"
+#include "tensor/cpu/vector_math.h"
 
 #include <math.h>
 
@@ -168,6 +170,17 @@ MAP_PIECE(relu_f64, double, x[i] <= 0 ? 0 : x[i])
 MAP_PIECE(relu_back_f32, float, select_f32(z[i] > 0, x[i]))
 MAP_PIECE(relu_back_f64, double, select_f64(z[i] > 0, x[i]))
 
+#define MAP_CLONES(name, T, EXPRESSION) WFI_CLONES MAP_PIECE(name, T, EXPRESSION)
+MAP_CLONES(sigmoid_f32, float, wfi_sigmoid_lane_f32(x[i]))
+MAP_CLONES(sigmoid_f64, double, wfi_sigmoid_lane_f64(x[i]))
+MAP_CLONES(tanh_f32, float, wfi_tanh_lane_f32(x[i]))
+MAP_CLONES(tanh_f64, double, wfi_tanh_lane_f64(x[i]))
+/* z is y here. */
+MAP_CLONES(sigmoid_back_f32, float, x[i] * (z[i] * (1 - z[i])))
+MAP_CLONES(sigmoid_back_f64, double, x[i] * (z[i] * (1 - z[i])))
+MAP_CLONES(tanh_back_f32, float, x[i] * (1 - z[i] * z[i]))
+MAP_CLONES(tanh_back_f64, double, x[i] * (1 - z[i] * z[i]))
+
 #define BINARY_LINE(tag)                                                                                               \
     {                                                                                                                  \
         tag##_add, tag##_sub, tag##_mul, tag##_div                                                                     \
@@ -179,7 +192,9 @@ MAP_PIECE(relu_back_f64, double, select_f64(z[i] > 0, x[i]))
 #define MAP_LINE(tag)                                                                                                  \
     {                                                                                                                  \
         [WFI_SCALE] = scale_##tag, [WFI_AXPY] = axpy_##tag, [WFI_ADD_SCALAR] = add_##tag, [WFI_EXP] = exp_##tag,       \
-        [WFI_LN] = ln_##tag, [WFI_RELU] = relu_##tag, [WFI_RELU_BACKWARD] = relu_back_##tag                            \
+        [WFI_LN] = ln_##tag, [WFI_RELU] = relu_##tag, [WFI_RELU_BACKWARD] = relu_back_##tag,                           \
+        [WFI_SIGMOID] = sigmoid_##tag, [WFI_SIGMOID_BACKWARD] = sigmoid_back_##tag, [WFI_TANH] = tanh_##tag,           \
+        [WFI_TANH_BACKWARD] = tanh_back_##tag                                                                          \
     }
 const wfi_elementwise_kernels wfi_elementwise_cpu[WFI_DTYPES] = {
     [WEFT_FLOAT32] = {BINARY_LINE(f32), COMPARE_LINE(f32), MAP_LINE(f32)},

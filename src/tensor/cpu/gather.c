@@ -131,17 +131,23 @@ weft_status wfi_gather(const weft_tensor *x, int dim, const weft_tensor *index, 
     return WEFT_OK;
 }
 
+weft_status wfi_scatter_add(const weft_tensor *source, int dim, const weft_tensor *index, weft_tensor *y)
+{
+    weft_status status = wfi_dtype_is_float(y->dtype) ? check(y, dim, index, source) : WEFT_ERR_TYPE;
+    if (status != WEFT_OK || index->numel == 0)
+        return status;
+    gather_args args = plan(y, dim, index);
+    args.from = wfi_tensor_address(source);
+    args.to = wfi_tensor_address(y);
+    WFI_BY_FLOAT(y->dtype, scatter_f32, scatter_f64)(&args, index->numel / args.length);
+    return WEFT_OK;
+}
+
 weft_status wfi_gather_backward(const weft_tensor *dy, int dim, const weft_tensor *index, weft_tensor *dx)
 {
     weft_status status = wfi_dtype_is_float(dx->dtype) ? check(dx, dim, index, dy) : WEFT_ERR_TYPE;
     if (status != WEFT_OK)
         return status;
     wfi_fill(dx, 0);
-    if (index->numel == 0)
-        return WEFT_OK;
-    gather_args args = plan(dx, dim, index);
-    args.from = wfi_tensor_address(dy);
-    args.to = wfi_tensor_address(dx);
-    WFI_BY_FLOAT(dx->dtype, scatter_f32, scatter_f64)(&args, index->numel / args.length);
-    return WEFT_OK;
+    return wfi_scatter_add(dy, dim, index, dx);
 }

@@ -22,7 +22,27 @@ static void write_one(weft_tensor *y, int64_t i, double value)
         ((double *)data)[i] = value;
 }
 
-/* logp [N, C], target [N] of classes, y or dy a scalar or [N]. */
+/* How many elements lie behind a class, and how many classes there are: logp is [N, C, behind], target [N, behind]. */
+static int64_t behind_class(const weft_shape *logp, int64_t *classes)
+{
+    int64_t behind = 1;
+    for (int d = 2; d < logp->ndim; d++)
+        behind *= logp->dims[d];
+    *classes = logp->dims[logp->ndim > 1 ? 1 : 0];
+    return behind;
+}
+
+static bool target_fits(const weft_shape *logp, const weft_shape *target)
+{
+    if (logp->ndim < 1 || target->ndim != logp->ndim - 1)
+        return false;
+    for (int d = 0; d < target->ndim; d++)
+        if (target->dims[d] != logp->dims[d == 0 ? 0 : d + 1])
+            return false;
+    return true;
+}
+
+/* target: of classes; y or dy: a scalar, or of the target's shape. */
 static weft_status check_nll(const weft_tensor *logp, const weft_tensor *target, wfi_reduction reduction,
                              const weft_tensor *y)
 {
@@ -36,16 +56,11 @@ static weft_status check_nll(const weft_tensor *logp, const weft_tensor *target,
     if ((unsigned)reduction > WFI_REDUCE_NONE)
         return WEFT_ERR_INVALID;
     int64_t expected = reduction == WFI_REDUCE_NONE ? target->numel : 1;
-    bool fits = logp->shape.ndim == 2 && target->shape.ndim == 1 && logp->shape.dims[0] == target->numel &&
-                y->numel == expected;
-    if (!fits)
+    if (!target_fits(&logp->shape, &target->shape) || y->numel != expected)
         return WEFT_ERR_SHAPE;
-    const int64_t *classes = wfi_tensor_address(target);
-    for (int64_t i = 0; i < target->numel; i++) {
-        if (classes[i] < 0 || classes[i] >= logp->shape.dims[1])
-            return WEFT_ERR_INVALID;
-    }
-    return WEFT_OK;
+    int64_t classes;
+    (void)behind_class(&logp->shape, &classes);
+    return wfi_index_outside(target, classes) < 0 ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
 weft_status wfi_nll_loss(const weft_tensor *logp, const weft_tensor *target, wfi_reduction reduction, weft_tensor *y)
@@ -53,10 +68,11 @@ weft_status wfi_nll_loss(const weft_tensor *logp, const weft_tensor *target, wfi
     weft_status status = check_nll(logp, target, reduction, y);
     if (status != WEFT_OK)
         return status;
-    const int64_t *classes = wfi_tensor_address(target);
+    const int64_t *at = wfi_tensor_address(target);
+    int64_t classes, behind = behind_class(&logp->shape, &classes);
     double sum = 0;
     for (int64_t i = 0; i < target->numel; i++) {
-        double loss = -read_one(logp, i * logp->shape.dims[1] + classes[i]);
+        double loss = -read_one(logp, (i / behind * classes + at[i]) * behind + i % behind);
         sum += loss;
         if (reduction == WFI_REDUCE_NONE)
             write_one(y, i, loss);
@@ -72,12 +88,13 @@ weft_status wfi_nll_loss_backward(const weft_tensor *dy, const weft_tensor *targ
     weft_status status = check_nll(dlogp, target, reduction, dy);
     if (status != WEFT_OK)
         return status;
-    const int64_t *classes = wfi_tensor_address(target);
+    const int64_t *at = wfi_tensor_address(target);
+    int64_t classes, behind = behind_class(&dlogp->shape, &classes);
     double factor = reduction == WFI_REDUCE_MEAN ? -1.0 / (double)target->numel : -1.0;
     wfi_fill(dlogp, 0);
     for (int64_t i = 0; i < target->numel; i++) {
         double from = read_one(dy, reduction == WFI_REDUCE_NONE ? i : 0);
-        write_one(dlogp, i * dlogp->shape.dims[1] + classes[i], factor * from);
+        write_one(dlogp, (i / behind * classes + at[i]) * behind + i % behind, factor * from);
     }
     return WEFT_OK;
 }

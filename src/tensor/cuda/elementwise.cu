@@ -68,6 +68,15 @@ __device__ inline double logarithm(double x)
     return log(x);
 }
 
+__device__ inline float hyperbolic_tangent(float x)
+{
+    return tanhf(x);
+}
+__device__ inline double hyperbolic_tangent(double x)
+{
+    return tanh(x);
+}
+
 template <typename T, wfi_map_op op> struct map_body {
     const T *x, *z;
     T *y, factor;
@@ -85,6 +94,14 @@ template <typename T, wfi_map_op op> struct map_body {
             y[i] = logarithm(x[i]);
         else if constexpr (op == WFI_RELU)
             y[i] = x[i] <= 0 ? 0 : x[i]; /* a NaN stays one */
+        else if constexpr (op == WFI_SIGMOID)
+            y[i] = 1 / (1 + exponential(-x[i]));
+        else if constexpr (op == WFI_SIGMOID_BACKWARD)
+            y[i] = x[i] * (z[i] * (1 - z[i]));
+        else if constexpr (op == WFI_TANH)
+            y[i] = hyperbolic_tangent(x[i]);
+        else if constexpr (op == WFI_TANH_BACKWARD)
+            y[i] = x[i] * (1 - z[i] * z[i]);
         else
             y[i] = z[i] > 0 ? x[i] : 0;
     }
@@ -135,6 +152,10 @@ template <typename T> constexpr wfi_elementwise_kernels floats()
     kernels.map[WFI_LN] = map<T, WFI_LN>;
     kernels.map[WFI_RELU] = map<T, WFI_RELU>;
     kernels.map[WFI_RELU_BACKWARD] = map<T, WFI_RELU_BACKWARD>;
+    kernels.map[WFI_SIGMOID] = map<T, WFI_SIGMOID>;
+    kernels.map[WFI_SIGMOID_BACKWARD] = map<T, WFI_SIGMOID_BACKWARD>;
+    kernels.map[WFI_TANH] = map<T, WFI_TANH>;
+    kernels.map[WFI_TANH_BACKWARD] = map<T, WFI_TANH_BACKWARD>;
     return kernels;
 }
 
