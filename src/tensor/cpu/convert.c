@@ -32,7 +32,15 @@ SATURATE(float_to_u8, uint8_t, 0, UINT8_MAX)
     static bool name##_row(char *const *at, const int64_t *step, int64_t count, void *arg)                             \
     {                                                                                                                  \
         (void)arg;                                                                                                     \
-        for (int64_t i = 0; i < count; i++) {                                                                          \
+        const FROM *from = (const FROM *)at[0];                                                                        \
+        TO *to = (TO *)at[1];                                                                                          \
+        bool packed = step[0] == sizeof(FROM) && step[1] == sizeof(TO); /* vector code */                              \
+        for (int64_t i = 0; packed && i < count; i++) {                                                                \
+            FROM raw = from[i];                                                                                        \
+            VALUE v = READ(raw);                                                                                       \
+            to[i] = (EXPRESSION);                                                                                      \
+        }                                                                                                              \
+        for (int64_t i = 0; !packed && i < count; i++) {                                                               \
             FROM raw = *(const FROM *)(at[0] + i * step[0]);                                                           \
             VALUE v = READ(raw);                                                                                       \
             *(TO *)(at[1] + i * step[1]) = (EXPRESSION);                                                               \
