@@ -17,9 +17,11 @@
  * the log at level debug says which. A function that takes a child takes over your reference to it, also when
  * it fails. Parameters, buffers, children and names are borrowed from their module.
  *
- * THREADS. One thread builds a module. After that several threads may run it at once, each on a tape of its own, but not
- * in train mode if it has batch norm, which then changes its running statistics. References may be taken and
- * dropped on any thread.
+ * THREADS. One thread builds a module. After that several threads may run it at once, each on a
+ * tape of its own; in train mode too: batch norm loses none of their moves of its running statistics. They may do so
+ * beside steps of an optimizer with WEFT_UPDATE_BESIDE (weft/optim.h), and beside weft_module_load: a forward function reads
+ * each parameter as a whole, before a step or after it, and its backward pass has the same bits. References may be
+ * taken and dropped on any thread.
  */
 #ifndef WEFT_NN_H
 #define WEFT_NN_H
@@ -99,7 +101,8 @@ WEFT_API void *weft_module_state(const weft_module *module);
 /*
  * These add to a module while it is built. They take over your reference, also when they fail. A name is not
  * empty, has no dots, and is unique in its module; a child may be called "0". A parameter is set to want a
- * gradient. A child may be added under several names, and to several modules: take a reference for each. Its
+ * gradient. A contiguous tensor that no tape made becomes a cell (weft/tensor.h): no other thread may use it meanwhile.
+ * A child may be added under several names, and to several modules: take a reference for each. Its
  * parameters and buffers stand in the lists once, under the first of their full names; weft_module_find knows them
  * under each. A module keeps its first failure, which weft_module_status returns: an argument is NULL, a name is
  * bad, or the module cannot change any more, as it is another's child or its lists were asked for

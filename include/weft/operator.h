@@ -50,7 +50,8 @@ typedef struct weft_operator {
  *
  * A NULL input is one that is not there; at least one input is floating and wants a gradient, or nothing is recorded (nor
  * on a tape that does not record), and out[i] is results.items[i] itself. `saved` are kept for the backward pass, which
- * fails if one of them is changed in place before; entries may be NULL. The lists and *op are borrowed for this call.
+ * fails if one of them is changed in place before; entries may be NULL. Of a module's parameter the present value is kept:
+ * where other threads may step it, take weft_tensor_contiguous(parameter), compute with that, and save that. The lists and *op are borrowed for this call.
  * `state` is taken over: `drop` runs on every path, also if the tape has failed or is NULL. After a failure all of
  * out[] is NULL. Errors, which the tape keeps: WEFT_ERR_INVALID (no results, a NULL result or function),
  * WEFT_ERR_TYPE (a result that is recorded and not floating), WEFT_ERR_MEMORY.

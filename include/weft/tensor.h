@@ -6,6 +6,10 @@
  * change. Its contents may change: threads that use tensors of one storage must agree among themselves who
  * writes when.
  *
+ * PARAMETERS AND BUFFERS of modules (weft/nn.h) are *cells*: tensors whose value is replaced as a whole. Any thread may read one at any
+ * time, also beside a step (WEFT_UPDATE_BESIDE) or weft_tensor_assign of another: it gets the value before or the one after. Views,
+ * weft_tensor_contiguous and records of tapes keep the value that was there when they were made, and do not follow.
+ *
  * A function that makes a tensor gives you one reference, or returns NULL if memory is out or an argument is
  * wrong; the log at level debug says which. References may be taken and dropped on any thread. NULL for a tensor
  * is a wrong argument too: so what one function failed to make may be handed to the next one, which then makes
@@ -162,7 +166,8 @@ WEFT_API bool weft_tensor_is_contiguous(const weft_tensor *tensor);
 WEFT_API bool weft_tensor_same_shape(const weft_tensor *a, const weft_tensor *b);
 
 /* The address of the first element, borrowed; NULL if the tensor is in the memory of a device. Who writes there
- * while a tape may have saved the tensor says so by weft_tensor_wrote. */
+ * while a tape may have saved the tensor says so by weft_tensor_wrote. That of a module's parameter or buffer holds until its next
+ * step or assignment; weft_tensor_contiguous gives you a tensor whose address stays. */
 WEFT_API void *weft_tensor_data(const weft_tensor *tensor);
 
 /* Says that the contents of `tensor` were changed through its address, after the fact. A tape that saved it, or
@@ -184,7 +189,8 @@ WEFT_API weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t s
 /* Element `index` along `dim`; the result has no such dimension any more. */
 WEFT_API weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index);
 
-/* A contiguous tensor of the same elements: a reference to `tensor` if it is contiguous, else a copy. */
+/* A contiguous tensor of the same elements: a reference to `tensor` if it is contiguous, else a copy. Of a module's parameter or
+ * buffer its present value, without a copy, which steps beside it do not change; it wants no gradient. */
 WEFT_API weft_tensor *weft_tensor_contiguous(weft_tensor *tensor);
 WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor); /* a contiguous copy */
 /* A copy, converted to `dtype`. To a float: rounded to nearest, ties to even, once; beyond the largest value
@@ -193,7 +199,8 @@ WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor); /* a contigu
 WEFT_API weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype);
 
 /* Copies all elements of `source` to `target`. They must have the same shape (else WEFT_ERR_SHAPE); dtypes and
- * strides may differ, where weft_tensor_to can convert (else WEFT_ERR_TYPE). WEFT_ERR_INVALID (NULL). */
+ * strides may differ, where weft_tensor_to can convert (else WEFT_ERR_TYPE). WEFT_ERR_INVALID (NULL). A module's
+ * parameter or buffer whose value somebody holds gets another (WEFT_ERR_MEMORY), and its holders keep theirs. */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source);
 WEFT_API void weft_tensor_fill(weft_tensor *target, double value);
 /*

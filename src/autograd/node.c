@@ -74,8 +74,8 @@ void wfi_node_save(wfi_node *node, size_t slot, weft_tensor *tensor)
 {
     if (tensor == NULL)
         return;
-    node->saved[slot] = weft_tensor_ref(tensor);
-    node->versions[slot] = wfi_storage_version(tensor->storage);
+    node->saved[slot] = wfi_tensor_read(tensor);
+    node->versions[slot] = wfi_storage_version(wfi_tensor_storage(node->saved[slot]));
     if (node->saved_count <= slot)
         node->saved_count = (uint32_t)slot + 1;
 }
@@ -83,7 +83,7 @@ void wfi_node_save(wfi_node *node, size_t slot, weft_tensor *tensor)
 int wfi_node_changed(const wfi_node *node)
 {
     for (uint32_t i = 0; i < node->saved_count; i++)
-        if (node->saved[i] != NULL && wfi_storage_version(node->saved[i]->storage) != node->versions[i])
+        if (node->saved[i] != NULL && wfi_storage_version(wfi_tensor_storage(node->saved[i])) != node->versions[i])
             return (int)i;
     return -1;
 }

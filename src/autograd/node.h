@@ -105,7 +105,8 @@ void wfi_node_unref(wfi_node *node);
 void wfi_node_unref_opaque(void *node); /* for weft_tensor.grad_node_drop */
 /* Makes `tensor`, which no other thread knows yet, result `result` of the node. */
 void wfi_node_set_result(wfi_node *node, uint32_t result, weft_tensor *tensor);
-void wfi_node_save(wfi_node *node, size_t slot, weft_tensor *tensor); /* references it; NULL saves nothing */
+void wfi_node_save(wfi_node *node, size_t slot,
+                   weft_tensor *tensor); /* references it, or a cell's snapshot; NULL saves nothing */
 /* The slot of a saved tensor that was changed in place since; -1 if there is none. */
 int wfi_node_changed(const wfi_node *node);
 void wfi_node_clear(wfi_node *node); /* drops all that it holds. No pass may run over it, now or later */

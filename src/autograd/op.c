@@ -2,7 +2,11 @@
 /* op.c - the frame that every operator runs in. */
 #include "autograd/op.h"
 
+#include "base/alloc.h"
+#include "tensor/cell.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define OPERANDS_TEXT 512
@@ -108,22 +112,56 @@ static void check_devices(wfi_op *op)
     }
 }
 
+static weft_tensor *take_operand(wfi_op *op, size_t i, unsigned flags)
+{
+    weft_tensor *x = op->given[i];
+    if (i == 0 && (flags & WFI_OP_HOLD_FIRST) && x->cell != NULL) {
+        op->held = x;
+        return weft_tensor_ref(wfi_tensor_hold(x));
+    }
+    bool as_is = (flags & WFI_OP_ANY_STRIDES) || weft_tensor_is_contiguous(x);
+    return as_is ? wfi_tensor_read(x) : weft_tensor_contiguous(x);
+}
+
+/* The first one last: what it is held by may be another operand too. */
 static void take_operands(wfi_op *op, unsigned flags)
 {
-    for (size_t i = 0; i < op->given_count && wfi_op_ok(op); i++) {
+    for (size_t i = op->given_count; i-- > 0 && wfi_op_ok(op);) {
         if (op->given[i] == NULL)
             continue;
-        bool as_is = (flags & WFI_OP_ANY_STRIDES) || weft_tensor_is_contiguous(op->given[i]);
-        op->in[i] = as_is ? weft_tensor_ref(op->given[i]) : weft_tensor_contiguous(op->given[i]);
+        op->in[i] = take_operand(op, i, flags);
         if (op->in[i] == NULL)
             wfi_tape_fail_memory(op->tape, op->type->name);
     }
+}
+
+static void take_list(wfi_op *op)
+{
+    size_t i = 0;
+    while (i < op->given_count && op->given[i]->cell == NULL)
+        i++;
+    op->list = op->given;
+    if (i == op->given_count)
+        return;
+    op->taken = wfi_calloc(op->given_count, sizeof(weft_tensor *));
+    if (op->taken == NULL) {
+        wfi_tape_fail_memory(op->tape, op->type->name);
+        return;
+    }
+    for (i = 0; i < op->given_count; i++)
+        op->taken[i] = wfi_tensor_read(op->given[i]);
+    op->list = op->taken;
 }
 
 static void drop_operands(wfi_op *op)
 {
     for (int i = 0; i < WFI_OP_INPUTS; i++)
         weft_tensor_unref(op->in[i]);
+    if (op->held != NULL)
+        wfi_tensor_release(op->held);
+    for (size_t i = 0; op->taken != NULL && i < op->given_count; i++)
+        weft_tensor_unref(op->taken[i]);
+    free(op->taken);
 }
 
 /* Made now, so that it stands after its inputs and what the operator saves has a place. */
@@ -190,6 +228,8 @@ bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, w
         check_dtypes(op, WFI_OP_ANY_DTYPE);
     if (wfi_op_ok(op))
         make_node(op, saved);
+    if (wfi_op_ok(op))
+        take_list(op);
     return wfi_op_ok(op);
 }
 

@@ -23,6 +23,8 @@
 enum {
     WFI_OP_ANY_DTYPE = 1,   /* integers and bool too; they are not recorded */
     WFI_OP_ANY_STRIDES = 2, /* do not make operands contiguous */
+    WFI_OP_HOLD_FIRST =
+        4, /* in[0] is large and only read until the end: a step on its rows then need not copy it (cell.h) */
 };
 
 #define WFI_OP_INPUTS 3 /* of every operator but those on a list */
@@ -31,8 +33,12 @@ enum {
 typedef struct wfi_op {
     weft_tape *tape;
     const wfi_node_type *type;
-    weft_tensor *in
-        [WFI_OP_INPUTS]; /* contiguous unless ANY_STRIDES; referenced; NULL: an optional one is not there, or a list */
+    weft_tensor
+        *in[WFI_OP_INPUTS]; /* contiguous unless ANY_STRIDES; referenced; NULL: an optional one is not there, or a list.
+                            Of a cell the snapshot: elements are read from here, never from `given` */
+    weft_tensor *const *list; /* of an operator on a list: what `in` is for others */
+    weft_tensor **taken;      /* the list's memory, if it is not the caller's */
+    const weft_tensor *held;  /* until the end */
     weft_tensor *few[WFI_OP_INPUTS];
     weft_tensor *const *given; /* as the caller gave them (`few`, or a list); for the graph and for messages */
     size_t given_count;
@@ -48,8 +54,8 @@ typedef struct wfi_op {
 bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsigned flags, weft_tensor *const *in,
                   int count);
 /*
- * The same for an operator on a list: at least one tensor, none NULL, of one dtype (any), of any strides. They are
- * used as they are given; `in` stays empty. `saved`: how many tensors its node has room for.
+ * The same for an operator on a list: at least one tensor, none NULL, of one dtype (any), of any strides. `list` has
+ * them; `in` stays empty. `saved`: how many tensors its node has room for.
  */
 bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, weft_tensors list, size_t saved);
 /* Fails the tape if `x` is NULL: for operands that are not optional. */

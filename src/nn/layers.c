@@ -3,8 +3,8 @@
 #include "base/alloc.h"
 #include "nn/nn.h"
 
+#include "tensor/cell.h"
 #include "tensor/random.h"
-#include "tensor/tensor.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -84,6 +84,18 @@ weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool 
 
 /* ---- BatchNorm2d: state is a weft_batch_norm_options ---- */
 
+/* Of threads that train the module at once, each counts its own. */
+static void count_batch(weft_tape *tape, weft_tensor *batches)
+{
+    wfi_write write;
+    if (wfi_write_begin(&write, batches, WFI_WRITE_WHOLE, NULL) != WEFT_OK) {
+        weft_tape_fail(tape, WEFT_ERR_MEMORY, "BatchNorm2d: no memory to count a batch");
+        return;
+    }
+    *(int64_t *)wfi_tensor_address(write.to) = *(const int64_t *)wfi_tensor_address(write.from) + 1;
+    wfi_write_end(&write, true);
+}
+
 static weft_tensor *batch_norm2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
 {
     weft_batch_norm_options how = *(const weft_batch_norm_options *)self->state;
@@ -91,8 +103,8 @@ static weft_tensor *batch_norm2d_forward(weft_tape *tape, weft_module *self, wef
     how.train = weft_module_trains_on(self, tape);
     weft_tensor *y = weft_batch_norm2d(tape, x, parameters[0], parameters[1], buffers[0], buffers[1], &how);
     if (y != NULL && how.train)
-        weft_tensor_fill(buffers[2], (double)(weft_tensor_get_i64(buffers[2], 0) + 1));
-    return y;
+        count_batch(tape, buffers[2]);
+    return weft_tape_status(tape) == WEFT_OK ? y : NULL;
 }
 
 static const weft_module_type batch_norm2d_type = {

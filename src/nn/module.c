@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/text/log.h"
+#include "tensor/cell.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +134,11 @@ static void add_own(weft_module *module, wfi_named *list, const char *name, weft
         weft_tensor_unref(tensor);
         return;
     }
-    weft_status status = insert(list, list->own, strdup(name), tensor);
+    weft_status status = wfi_tensor_make_cell(tensor);
+    if (status == WEFT_OK)
+        status = insert(list, list->own, strdup(name), tensor);
+    else
+        weft_tensor_unref(tensor);
     if (status == WEFT_OK)
         list->own++;
     else

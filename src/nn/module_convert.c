@@ -3,7 +3,7 @@
 #include "base/map.h"
 #include "nn/nn.h"
 
-#include "tensor/tensor.h"
+#include "tensor/cell.h"
 
 /* Which tensor stands in the place of which: old id -> new tensor, referenced. */
 typedef struct conversion {
@@ -29,7 +29,9 @@ static weft_status convert(conversion *c, const wfi_named *list, weft_dtype dtyp
         if (tensor == NULL)
             return WEFT_ERR_MEMORY;
         weft_tensor_set_requires_grad(tensor, weft_tensor_requires_grad(old));
-        status = wfi_map_put(&c->made, old->id, tensor);
+        status = wfi_tensor_make_cell(tensor);
+        if (status == WEFT_OK)
+            status = wfi_map_put(&c->made, old->id, tensor);
         if (status != WEFT_OK)
             weft_tensor_unref(tensor);
     }

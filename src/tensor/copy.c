@@ -5,6 +5,7 @@
 #include "tensor/kernels.h"
 #include "tensor/parallel.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* How the device of `like` turns its dtype into `to`. NULL: it does not. */
@@ -56,6 +57,7 @@ static weft_status copy_across(const weft_tensor *x, weft_tensor *y)
 
 weft_status wfi_copy(const weft_tensor *x, weft_tensor *y)
 {
+    assert(x->cell == NULL && y->cell == NULL);
     if (!weft_tensor_same_shape(x, y))
         return WEFT_ERR_SHAPE;
     bool plain = x->dtype == y->dtype && weft_tensor_is_contiguous(x) && weft_tensor_is_contiguous(y);

@@ -10,7 +10,7 @@
 weft_device weft_tensor_device(const weft_tensor *tensor)
 {
     if (tensor != NULL && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA)
-        return (weft_device){WEFT_CUDA, wfi_storage_device(tensor->storage)};
+        return (weft_device){WEFT_CUDA, wfi_storage_device(wfi_tensor_storage(tensor))};
     return (weft_device){WEFT_CPU, 0};
 }
 

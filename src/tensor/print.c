@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* print.c - single elements, and tensors as text. */
+#include "tensor/cell.h"
 #include "tensor/copy.h"
 
 #include <inttypes.h>
@@ -20,22 +21,29 @@ static const void *element(const weft_tensor *tensor, int64_t index)
     return (const char *)wfi_tensor_address(tensor) + at * (int64_t)weft_dtype_size(tensor->dtype);
 }
 
+/* One element as another dtype; of a complex number the real part, which comes first. `value` stays if there is none. */
+static void get(const weft_tensor *tensor, int64_t index, weft_dtype as, void *value)
+{
+    if (tensor == NULL)
+        return;
+    const weft_tensor *now = wfi_tensor_hold(tensor);
+    const void *data = element(now, index);
+    if (data != NULL)
+        (void)wfi_convert_one(wfi_dtype_real(now->dtype), data, as, value);
+    wfi_tensor_release(tensor);
+}
+
 double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index)
 {
-    const void *data = element(tensor, index);
     double value = 0;
-    if (data != NULL)
-        (void)wfi_convert_one(wfi_dtype_real(tensor->dtype), data, WEFT_FLOAT64,
-                              &value); /* the real part comes first */
+    get(tensor, index, WEFT_FLOAT64, &value);
     return value;
 }
 
 int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index)
 {
-    const void *data = element(tensor, index);
     int64_t value = 0;
-    if (data != NULL)
-        (void)wfi_convert_one(wfi_dtype_real(tensor->dtype), data, WEFT_INT64, &value);
+    get(tensor, index, WEFT_INT64, &value);
     return value;
 }
 
@@ -85,14 +93,8 @@ static void print_block(const weft_tensor *tensor, int dim, int64_t index, FILE 
     fputc(']', to);
 }
 
-void weft_tensor_print(const weft_tensor *tensor, FILE *to)
+static void print(const weft_tensor *tensor, FILE *to)
 {
-    if (to == NULL)
-        return;
-    if (tensor == NULL) {
-        fputs("no tensor\n", to);
-        return;
-    }
     fprintf(to, "%s [", weft_dtype_name(tensor->dtype));
     for (int d = 0; d < tensor->shape.ndim; d++)
         fprintf(to, "%s%" PRId64, d > 0 ? ", " : "", tensor->shape.dims[d]);
@@ -104,4 +106,17 @@ void weft_tensor_print(const weft_tensor *tensor, FILE *to)
     else
         print_block(tensor, 0, 0, to);
     fputc('\n', to);
+}
+
+void weft_tensor_print(const weft_tensor *tensor, FILE *to)
+{
+    if (to == NULL)
+        return;
+    if (tensor == NULL) {
+        fputs("no tensor\n", to);
+        return;
+    }
+    weft_tensor *now = wfi_tensor_read(tensor);
+    print(now, to);
+    weft_tensor_unref(now);
 }

@@ -2,7 +2,9 @@
 /* random.c - see random.h. */
 #include "tensor/random.h"
 
+#include "tensor/cell.h"
 #include "tensor/check.h"
+#include "tensor/copy.h"
 #include "tensor/parallel.h"
 
 #include <math.h>
@@ -174,15 +176,16 @@ weft_status wfi_random_permutation(weft_tensor *tensor, wfi_random random)
 static weft_status fill_any(weft_tensor *target, wfi_random random, double a, double b,
                             weft_status (*fill_plain)(weft_tensor *, wfi_random, double, double))
 {
+    wfi_write write;
+    weft_status status = wfi_write_begin(&write, target, WFI_WRITE_WHOLE, NULL);
+    if (status != WEFT_OK)
+        return status;
     weft_tensor *plain =
-        weft_tensor_is_contiguous(target) ? weft_tensor_ref(target) : weft_tensor_empty(target->shape, target->dtype);
-    if (plain == NULL)
-        return WEFT_ERR_MEMORY;
-    weft_status status = fill_plain(plain, random, a, b);
-    if (status == WEFT_OK && plain != target)
-        status = weft_tensor_assign(target, plain);
-    else if (status == WEFT_OK)
-        wfi_storage_wrote(target->storage);
+        weft_tensor_is_contiguous(target) ? weft_tensor_ref(write.to) : weft_tensor_empty(target->shape, target->dtype);
+    status = plain == NULL ? WEFT_ERR_MEMORY : fill_plain(plain, random, a, b);
+    if (status == WEFT_OK && plain != write.to)
+        status = wfi_copy(plain, write.to);
+    wfi_write_end(&write, status == WEFT_OK);
     weft_tensor_unref(plain);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensor.c - making tensors over storage, counting and asking them. */
 #include "base/alloc.h"
-#include "tensor/tensor.h"
+#include "tensor/cell.h"
 
 #include "base/text/log.h"
 
@@ -99,8 +99,12 @@ weft_status wfi_tensor_over(wfi_storage *storage, int64_t offset, weft_shape sha
 weft_status wfi_tensor_view(const weft_tensor *tensor, weft_shape shape, const int64_t *strides, int64_t offset,
                             weft_tensor **out)
 {
-    assert(range_fits(tensor->storage, &shape, strides, offset, tensor->dtype));
-    return assemble(wfi_storage_ref(tensor->storage), shape, strides, offset, tensor->dtype, out);
+    weft_tensor *of = wfi_tensor_read(tensor); /* a cell's offset is 0 */
+    offset += of != tensor ? of->offset : 0;
+    assert(range_fits(of->storage, &shape, strides, offset, of->dtype));
+    weft_status status = assemble(wfi_storage_ref(of->storage), shape, strides, offset, of->dtype, out);
+    weft_tensor_unref(of);
+    return status;
 }
 
 static weft_tensor *made(weft_status status, weft_tensor *tensor, const char *what)
@@ -162,6 +166,51 @@ weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, co
     return made(status, tensor, "memory not wrapped");
 }
 
+/* ---- Cells: what their readers need, and their end ---- */
+
+static wfi_cell *lock_shared(wfi_cell *cell)
+{
+    pthread_rwlock_rdlock(&cell->lock);
+    return cell;
+}
+
+weft_tensor *wfi_cell_read(wfi_cell *cell)
+{
+    weft_tensor *now = weft_tensor_ref(lock_shared(cell)->now);
+    pthread_rwlock_unlock(&cell->lock);
+    return now;
+}
+
+wfi_storage *wfi_cell_storage(wfi_cell *cell)
+{
+    wfi_storage *storage = lock_shared(cell)->now->storage;
+    pthread_rwlock_unlock(&cell->lock);
+    return storage;
+}
+
+void *wfi_cell_address(wfi_cell *cell)
+{
+    void *address = wfi_tensor_address(lock_shared(cell)->now);
+    pthread_rwlock_unlock(&cell->lock);
+    return address;
+}
+
+wfi_memory_kind wfi_cell_kind(const wfi_cell *cell)
+{
+    return cell->kind;
+}
+
+static void end_cell(wfi_cell *cell)
+{
+    weft_tensor_unref(cell->now);
+    weft_tensor_unref(cell->spare);
+    pthread_rwlock_destroy(&cell->lock);
+    wfi_mutex_fini(&cell->writing);
+    free(cell);
+}
+
+/* ---- Counting ---- */
+
 weft_tensor *weft_tensor_ref(weft_tensor *tensor)
 {
     if (tensor == NULL)
@@ -179,6 +228,8 @@ void weft_tensor_unref(weft_tensor *tensor)
     if (tensor->grad_node_drop != NULL)
         tensor->grad_node_drop(tensor->grad_node);
     wfi_storage_unref(tensor->storage);
+    if (tensor->cell != NULL)
+        end_cell(tensor->cell);
     free(tensor);
 }
 
@@ -244,8 +295,11 @@ void *weft_tensor_data(const weft_tensor *tensor)
 
 void weft_tensor_wrote(weft_tensor *tensor)
 {
-    if (tensor != NULL)
-        wfi_storage_wrote(tensor->storage);
+    if (tensor == NULL)
+        return;
+    weft_tensor *now = wfi_tensor_read(tensor);
+    wfi_storage_wrote(now->storage);
+    weft_tensor_unref(now);
 }
 
 void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_grad)

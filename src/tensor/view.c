@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* view.c - tensors over the storage of another, and packed or converted copies. */
+#include "tensor/cell.h"
 #include "tensor/copy.h"
 
 #include "base/text/log.h"
@@ -91,8 +92,9 @@ static weft_tensor *copied(const weft_tensor *tensor, weft_dtype dtype)
         wfi_log(WEFT_LOG_DEBUG, "no copy: %s", there_is_none);
         return NULL;
     }
-    weft_tensor *copy = wfi_tensor_empty_like(tensor, tensor->shape, dtype);
-    weft_status status = copy == NULL ? WEFT_OK : wfi_copy(tensor, copy);
+    weft_tensor *copy = wfi_tensor_empty_like(tensor, tensor->shape, dtype), *from = wfi_tensor_read(tensor);
+    weft_status status = copy == NULL ? WEFT_OK : wfi_copy(from, copy);
+    weft_tensor_unref(from);
     if (status == WEFT_OK)
         return copy;
     wfi_log(WEFT_LOG_DEBUG, "no copy of a %s tensor as %s: %s", weft_dtype_name(tensor->dtype), weft_dtype_name(dtype),
@@ -103,7 +105,7 @@ static weft_tensor *copied(const weft_tensor *tensor, weft_dtype dtype)
 
 weft_tensor *weft_tensor_contiguous(weft_tensor *tensor)
 {
-    return weft_tensor_is_contiguous(tensor) ? weft_tensor_ref(tensor) : copied(tensor, weft_tensor_dtype(tensor));
+    return weft_tensor_is_contiguous(tensor) ? wfi_tensor_read(tensor) : copied(tensor, weft_tensor_dtype(tensor));
 }
 
 weft_tensor *weft_tensor_clone(const weft_tensor *tensor)
@@ -123,8 +125,9 @@ weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device)
         return weft_tensor_ref(tensor);
     if (tensor == NULL)
         return NULL;
-    weft_tensor *copy = weft_tensor_empty_on(device, tensor->shape, tensor->dtype);
-    weft_status status = copy == NULL ? WEFT_OK : wfi_copy(tensor, copy);
+    weft_tensor *copy = weft_tensor_empty_on(device, tensor->shape, tensor->dtype), *from = wfi_tensor_read(tensor);
+    weft_status status = copy == NULL ? WEFT_OK : wfi_copy(from, copy);
+    weft_tensor_unref(from);
     if (status == WEFT_OK)
         return copy;
     wfi_log(WEFT_LOG_DEBUG, "no copy to another device: %s", weft_status_text(status));
@@ -136,9 +139,14 @@ weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
 {
     if (target == NULL || source == NULL)
         return WEFT_ERR_INVALID;
-    weft_status status = wfi_copy(source, target);
-    if (status == WEFT_OK)
-        wfi_storage_wrote(target->storage); /* tapes notice that it changed under them */
+    wfi_write write;
+    weft_tensor *from = wfi_tensor_read(source);
+    weft_status status = wfi_write_begin(&write, target, WFI_WRITE_WHOLE, NULL);
+    if (status == WEFT_OK) {
+        status = wfi_copy(from, write.to);
+        wfi_write_end(&write, status == WEFT_OK);
+    }
+    weft_tensor_unref(from);
     return status;
 }
 
@@ -146,9 +154,12 @@ void weft_tensor_fill(weft_tensor *target, double value)
 {
     if (target == NULL)
         return;
-    weft_status status = wfi_fill(target, value);
-    if (status == WEFT_OK)
-        wfi_storage_wrote(target->storage);
-    else
+    wfi_write write;
+    weft_status status = wfi_write_begin(&write, target, WFI_WRITE_WHOLE, NULL);
+    if (status == WEFT_OK) {
+        status = wfi_fill(write.to, value);
+        wfi_write_end(&write, status == WEFT_OK);
+    }
+    if (status != WEFT_OK)
         wfi_log(WEFT_LOG_ERROR, "a tensor was not filled: %s", weft_status_text(status));
 }

@@ -72,6 +72,14 @@ static bool admit_tensor(decoding *d, weft_dtype dtype, weft_shape shape)
     return !st;
 }
 
+/* Of a module's parameter that is a landing place; takes over the reference. */
+static weft_tensor *present_value(weft_tensor *place)
+{
+    weft_tensor *now = wfi_tensor_read(place);
+    weft_tensor_unref(place);
+    return now;
+}
+
 static weft_tensor *place_for(decoding *d, weft_dtype dtype, weft_shape shape)
 {
     size_t index = d->tensor_count++;
@@ -84,6 +92,7 @@ static weft_tensor *place_for(decoding *d, weft_dtype dtype, weft_shape shape)
             fail(d, WEFT_ERR_MEMORY, "no memory for tensor %zu", index);
         return place;
     }
+    place = present_value(place);
     weft_shape have = weft_tensor_shape(place);
     bool fits = weft_tensor_dtype(place) == dtype && have.ndim == shape.ndim && !wfi_check_plain(place) &&
                 memcmp(have.dims, shape.dims, (size_t)shape.ndim * sizeof *shape.dims) == 0;

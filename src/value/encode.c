@@ -131,7 +131,7 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
     }
     size_t nbytes = weft_tensor_nbytes(flat);
     bool has_landing = e->options->landing;
-    out->packed_bytes += flat == tensor ? 0 : nbytes;
+    out->packed_bytes += weft_tensor_is_contiguous(tensor) ? 0 : nbytes;
     wfi_write_tensor_type(&out->meta, weft_tensor_dtype(flat), weft_tensor_shape(flat));
     if (has_landing && !fits_landing(e->options, flat, index)) {
         e->status = WEFT_ERR_SHAPE;

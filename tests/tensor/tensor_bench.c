@@ -61,7 +61,7 @@ static weft_status relu_backward(setting *s)
 
 static weft_status norm(setting *s)
 {
-    return wfi_batch_norm_train(s->t[0], NULL, NULL, s->c[2], s->c[3], 0.1, 1e-5, s->t[1], s->c[0], s->c[1]);
+    return wfi_batch_norm_train(s->t[0], NULL, NULL, 1e-5, s->t[1], s->c[0], s->c[1], NULL);
 }
 
 static weft_status norm_backward(setting *s)

@@ -20,9 +20,8 @@ static double norm_output(void *arg)
 {
     norm_set *s = arg;
     weft_status status =
-        s->train
-            ? wfi_batch_norm_train(s->x, s->weight, s->bias, NULL, NULL, 0.1, 1e-5, s->y, s->save_mean, s->save_invstd)
-            : wfi_batch_norm_eval(s->x, s->weight, s->bias, s->mean, s->var, 1e-5, s->y, s->save_invstd);
+        s->train ? wfi_batch_norm_train(s->x, s->weight, s->bias, 1e-5, s->y, s->save_mean, s->save_invstd, NULL)
+                 : wfi_batch_norm_eval(s->x, s->weight, s->bias, s->mean, s->var, 1e-5, s->y, s->save_invstd);
     assert_int_equal(status, WEFT_OK);
     return dot(s->y, s->dy);
 }
@@ -88,7 +87,11 @@ static void running_statistics_use_the_unbiased_variance(void **state)
     weft_tensor *x = f64s(WEFT_SHAPE(4, 1), (double[]){1, 2, 3, 6});
     weft_tensor *mean = f64s(WEFT_SHAPE(1), (double[]){0}), *var = f64s(WEFT_SHAPE(1), (double[]){1});
     weft_tensor *y = weft_tensor_clone(x), *m = weft_tensor_clone(mean), *s = weft_tensor_clone(mean);
-    assert_int_equal(wfi_batch_norm_train(x, NULL, NULL, mean, var, 0.1, 1e-5, y, m, s), WEFT_OK);
+    weft_tensor *moments = weft_tensor_empty(WEFT_SHAPE(2, 1), WEFT_FLOAT64);
+    assert_int_equal(wfi_batch_norm_train(x, NULL, NULL, 1e-5, y, m, s, moments), WEFT_OK);
+    assert_int_equal(wfi_batch_norm_move(moments, 0, 0.1, mean, mean), WEFT_OK);
+    assert_int_equal(wfi_batch_norm_move(moments, 1, 0.1, var, var), WEFT_OK);
+    weft_tensor_unref(moments);
     assert_true(fabs(weft_tensor_get_f64(mean, 0) - 0.3) < 1e-12);
     assert_true(fabs(weft_tensor_get_f64(var, 0) - (0.9 + 0.1 * 14 / 3)) < 1e-12);
     weft_tensor *all[] = {x, mean, var, y, m, s};

@@ -134,10 +134,14 @@ static void run_norm(void)
     weft_tensor *mean = plain(channels, 4), *var = input(channels, 5, 0.5, 1), *dy = plain(shape, 9), *y = room(shape);
     weft_tensor *saved = room(channels), *invstd = room(channels), *dx = room(shape);
     weft_tensor *dweight = room(channels), *dbias = room(channels);
-    if (train)
-        assert_int_equal(wfi_batch_norm_train(x, weight, bias, mean, var, 0.1, 1e-5, y, saved, invstd), WEFT_OK);
-    else
+    weft_tensor *moments = weft_tensor_empty(WEFT_SHAPE(2, channels.dims[0]), WEFT_FLOAT64);
+    if (train) {
+        assert_int_equal(wfi_batch_norm_train(x, weight, bias, 1e-5, y, saved, invstd, moments), WEFT_OK);
+        assert_int_equal(wfi_batch_norm_move(moments, 0, 0.1, mean, mean), WEFT_OK);
+        assert_int_equal(wfi_batch_norm_move(moments, 1, 0.1, var, var), WEFT_OK);
+    } else
         assert_int_equal(wfi_batch_norm_eval(x, weight, bias, mean, var, 1e-5, y, invstd), WEFT_OK);
+    weft_tensor_unref(moments);
     assert_int_equal(wfi_batch_norm_backward(dy, x, weight, train ? saved : mean, invstd, train, dx, dweight, dbias),
                      WEFT_OK);
     expect("y", y);

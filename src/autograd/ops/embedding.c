@@ -140,7 +140,7 @@ weft_tensor *weft_embedding(weft_tape *tape, weft_tensor *weight, weft_tensor *i
     wfi_op op;
     if (!wfi_op_needs(tape, &embedding_type, weight, "the weight") ||
         !wfi_op_needs(tape, &embedding_type, index, "the index") ||
-        !wfi_op_begin(&op, tape, &embedding_type, 0, &weight, 1))
+        !wfi_op_begin(&op, tape, &embedding_type, WFI_OP_HOLD_FIRST, &weight, 1))
         return NULL;
     run_embedding(&op, index, options);
     return wfi_op_end(&op);
@@ -270,7 +270,7 @@ weft_tensor *weft_embedding_bag(weft_tape *tape, weft_tensor *weight, weft_tenso
         how = *options;
     if (!wfi_op_needs(tape, &embedding_bag_type, weight, "the weight") ||
         !wfi_op_needs(tape, &embedding_bag_type, index, "the index") ||
-        !wfi_op_begin(&op, tape, &embedding_bag_type, 0, (weft_tensor *[]){weight, sample_weights}, 2))
+        !wfi_op_begin(&op, tape, &embedding_bag_type, WFI_OP_HOLD_FIRST, (weft_tensor *[]){weight, sample_weights}, 2))
         return NULL;
     run_bags(&op, index, offsets, &how);
     return wfi_op_end(&op);

@@ -35,7 +35,7 @@ static weft_tensor *join(wfi_op *op, weft_shape shape, int dim, weft_tensor *sta
     weft_tensor *y = wfi_op_output(op, shape);
     for (size_t i = 0; i < op->given_count && wfi_op_ok(op); i++) {
         weft_tensor *place = place_of(y, dim, starts, i);
-        wfi_op_check(op, place == NULL ? WEFT_ERR_MEMORY : wfi_copy(op->given[i], place));
+        wfi_op_check(op, place == NULL ? WEFT_ERR_MEMORY : wfi_copy(op->list[i], place));
         weft_tensor_unref(place);
     }
     if (op->node != NULL)

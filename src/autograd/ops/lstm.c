@@ -82,7 +82,7 @@ static bool check_layer(wfi_op *op)
 static bool pack(wfi_op *op, weft_tensor *packed[OPERANDS])
 {
     for (size_t i = 0; i < op->given_count; i++) {
-        packed[i] = op->given[i];
+        packed[i] = op->list[i];
         if (weft_tensor_is_contiguous(packed[i]))
             continue;
         packed[i] = weft_tape_take(op->tape, weft_tensor_contiguous(packed[i]));

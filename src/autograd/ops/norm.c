@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* norm.c - batch_norm2d. */
 #include "autograd/autograd.h"
+#include "tensor/cell.h"
 #include "tensor/copy.h"
 
 #define DEFAULT_MOMENTUM 0.1
@@ -51,27 +52,41 @@ static void check_batch_norm(wfi_op *op, const weft_tensor *mean, const weft_ten
         wfi_op_fail(op, WEFT_ERR_SHAPE, "training wants more than one value a channel");
 }
 
+/* Other threads may train the module too, or read it: a moved vector is published, and none of their moves is lost. */
+static void move(wfi_op *op, weft_tensor *running, const weft_tensor *moments, int which, double momentum)
+{
+    wfi_write write;
+    if (!wfi_op_ok(op) || !wfi_op_check(op, wfi_write_begin(&write, running, WFI_WRITE_WHOLE, NULL)))
+        return;
+    weft_status status = wfi_batch_norm_move(moments, which, momentum, write.from, write.to);
+    wfi_write_end(&write, status == WEFT_OK);
+    wfi_op_check(op, status);
+}
+
 static void run_train(wfi_op *op, weft_tensor *mean, weft_tensor *var, const weft_batch_norm_options *how,
                       weft_tensor *y)
 {
-    weft_shape channels = WEFT_SHAPE(op->in[0]->shape.dims[1]);
-    weft_tensor *save_mean = wfi_op_extra(op, channels, y->dtype), *invstd = wfi_op_extra(op, channels, y->dtype);
-    if (save_mean == NULL || invstd == NULL)
-        return;
-    if (!wfi_op_check(op, wfi_batch_norm_train(op->in[0], op->in[1], op->in[2], mean, var, how->momentum, how->eps, y,
-                                               save_mean, invstd)))
-        return;
+    int64_t channels = op->in[0]->shape.dims[1];
+    weft_tensor *save_mean = wfi_op_extra(op, WEFT_SHAPE(channels), y->dtype);
+    weft_tensor *invstd = wfi_op_extra(op, WEFT_SHAPE(channels), y->dtype);
+    weft_tensor *moments = mean == NULL ? NULL : weft_tensor_empty(WEFT_SHAPE(2, channels), WEFT_FLOAT64);
+    if (mean != NULL && moments == NULL)
+        wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
+    if (wfi_op_ok(op))
+        wfi_op_check(op,
+                     wfi_batch_norm_train(op->in[0], op->in[1], op->in[2], how->eps, y, save_mean, invstd, moments));
     if (mean != NULL) {
-        wfi_storage_wrote(mean->storage);
-        wfi_storage_wrote(var->storage);
+        move(op, mean, moments, 0, how->momentum);
+        move(op, var, moments, 1, how->momentum);
     }
+    weft_tensor_unref(moments);
     wfi_op_save(op, 2, save_mean);
     wfi_op_save(op, 3, invstd);
 }
 
 /* The mean is copied: another step may move the running one before the backward pass. */
-static void run_eval(wfi_op *op, const weft_tensor *mean, const weft_tensor *var, const weft_batch_norm_options *how,
-                     weft_tensor *y)
+static void normalise(wfi_op *op, const weft_tensor *mean, const weft_tensor *var, const weft_batch_norm_options *how,
+                      weft_tensor *y)
 {
     weft_tensor *invstd = wfi_op_extra(op, mean->shape, y->dtype), *save_mean = NULL;
     if (invstd == NULL)
@@ -85,6 +100,15 @@ static void run_eval(wfi_op *op, const weft_tensor *mean, const weft_tensor *var
         wfi_op_save(op, 2, save_mean);
         wfi_op_save(op, 3, invstd);
     }
+}
+
+static void run_eval(wfi_op *op, const weft_tensor *mean, const weft_tensor *var, const weft_batch_norm_options *how,
+                     weft_tensor *y)
+{
+    weft_tensor *mean_now = wfi_tensor_read(mean), *var_now = wfi_tensor_read(var);
+    normalise(op, mean_now, var_now, how, y);
+    weft_tensor_unref(mean_now);
+    weft_tensor_unref(var_now);
 }
 
 static weft_batch_norm_options how_from(const weft_batch_norm_options *options)

@@ -119,7 +119,7 @@ static void keep_copies(weft_batch *batch, weft_call *call)
     if (done)
         wfi_values_tensors(results, tensors, count);
     for (size_t i = 0; done && i < count; i++) {
-        bool copies = wfi_storage_size(tensors[i]->storage) > weft_tensor_nbytes(tensors[i]);
+        bool copies = wfi_storage_size(wfi_tensor_storage(tensors[i])) > weft_tensor_nbytes(tensors[i]);
         weft_tensor *kept = copies ? weft_tensor_clone(tensors[i]) : weft_tensor_ref(tensors[i]);
         batch->copied_bytes += copies && kept ? wfi_copied(weft_tensor_nbytes(kept)) : 0;
         tensors[i] = kept;

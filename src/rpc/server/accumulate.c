@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/list.h"
 #include "value/value.h"
+#include "tensor/cell.h"
 #include "tensor/cpu/cpu.h"
 
 #include <stdlib.h>
@@ -75,8 +76,12 @@ static weft_error *add_all(weft_call *call, const adding *a)
     for (size_t i = 0; i < a->count && !st; i++) {
         if (!a->places[i])
             continue;
-        st = wfi_binary(WFI_ADD, a->places[i], a->arrived[i], a->places[i]);
-        wfi_storage_wrote(a->places[i]->storage); /* tapes notice that it changed under them */
+        wfi_write place;
+        st = wfi_write_begin(&place, a->places[i], WFI_WRITE_IN_PLACE, NULL); /* so it takes no memory */
+        if (st)
+            continue;
+        st = wfi_binary(WFI_ADD, place.from, a->arrived[i], place.to);
+        wfi_write_end(&place, !st);
     }
     pthread_mutex_unlock(&entry->adding);
     return st ? wfi_call_error(call, st, "the tensors could not be added: %s", weft_status_text(st)) : NULL;

@@ -15,9 +15,10 @@
 
 typedef struct norm_args {
     const void *x, *dy, *weight, *bias, *mean, *invstd;
-    void *y, *dweight, *dbias, *save_mean, *save_invstd, *running_mean, *running_var;
+    void *y, *dweight, *dbias, *save_mean, *save_invstd;
+    double *moments; /* [2, C], or NULL */
     int64_t batch, channels, plane;
-    double momentum, eps;
+    double eps;
     bool train;
 } norm_args;
 
@@ -115,11 +116,10 @@ static void *address(const weft_tensor *tensor)
                 y[i] = x[i] * scale + shift;                                                                           \
         }                                                                                                              \
     }                                                                                                                  \
-    static void tag##_move(void *running, int64_t c, double momentum, double value)                                    \
+    static void tag##_move(const double *moments, int64_t count, double momentum, const T *running, T *next)           \
     {                                                                                                                  \
-        T *at = running;                                                                                               \
-        if (at != NULL)                                                                                                \
-            at[c] = (T)((1 - momentum) * (double)at[c] + momentum * value);                                            \
+        for (int64_t c = 0; c < count; c++)                                                                            \
+            next[c] = (T)((1 - momentum) * (double)running[c] + momentum * moments[c]);                                \
     }                                                                                                                  \
     static void tag##_settle(const norm_args *args, int64_t c, double mean, double invstd, double *factor,             \
                              double *offset)                                                                           \
@@ -133,8 +133,10 @@ static void *address(const weft_tensor *tensor)
         double count = (double)(args->batch * args->plane), invstd = 1 / sqrt(variance + args->eps);                   \
         ((T *)args->save_mean)[c] = (T)mean;                                                                           \
         ((T *)args->save_invstd)[c] = (T)invstd;                                                                       \
-        tag##_move(args->running_mean, c, args->momentum, mean);                                                       \
-        tag##_move(args->running_var, c, args->momentum, variance *count / (count - 1));                               \
+        if (args->moments != NULL) {                                                                                   \
+            args->moments[c] = mean;                                                                                   \
+            args->moments[args->channels + c] = variance * count / (count - 1);                                        \
+        }                                                                                                              \
         tag##_settle(args, c, mean, invstd, factor, offset);                                                           \
     }                                                                                                                  \
     static void tag##_settle_eval(const norm_args *args, int64_t c, double *factor, double *offset)                    \
@@ -343,28 +345,45 @@ static void run_pieces(norm_args *args, weft_dtype dtype, const norm_piece piece
     wfi_parallel(args->channels, channels, pieces[!wfi_is_f32(dtype)][channels == 1], args);
 }
 
-weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
-                                 weft_tensor *running_mean, weft_tensor *running_var, double momentum, double eps,
-                                 weft_tensor *y, weft_tensor *save_mean, weft_tensor *save_invstd)
+weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, double eps,
+                                 weft_tensor *y, weft_tensor *save_mean, weft_tensor *save_invstd, weft_tensor *moments)
 {
-    norm_args args = {.momentum = momentum, .eps = eps};
-    const weft_tensor *vectors[] = {weight, bias, running_mean, running_var, save_mean, save_invstd};
-    weft_status status = norm_init(&args, x, 6, vectors);
+    norm_args args = {.eps = eps};
+    const weft_tensor *vectors[] = {weight, bias, save_mean, save_invstd};
+    weft_status status = norm_init(&args, x, 4, vectors);
     if (status == WEFT_OK)
         status = wfi_check_float(y, x);
     if (status != WEFT_OK)
         return status;
     if (!weft_tensor_same_shape(x, y) || args.batch * args.plane < 2)
         return WEFT_ERR_SHAPE;
+    if (moments != NULL && (moments->dtype != WEFT_FLOAT64 || moments->numel != 2 * args.channels))
+        return WEFT_ERR_SHAPE;
     args.weight = address(weight);
     args.bias = address(bias);
-    args.running_mean = address(running_mean);
-    args.running_var = address(running_var);
+    args.moments = address(moments);
     args.save_mean = address(save_mean);
     args.save_invstd = address(save_invstd);
     args.y = address(y);
     static const norm_piece pieces[2][2] = {{f32_train_run, f32_train_piece}, {f64_train_run, f64_train_piece}};
     run_pieces(&args, x->dtype, pieces);
+    return WEFT_OK;
+}
+
+weft_status wfi_batch_norm_move(const weft_tensor *moments, int which, double momentum, const weft_tensor *running,
+                                weft_tensor *next)
+{
+    int64_t channels = moments->numel / 2;
+    weft_status status = WFI_CHECK_FLOATS(running, next);
+    if (status != WEFT_OK)
+        return status;
+    if (running->numel != channels || next->numel != channels)
+        return WEFT_ERR_SHAPE;
+    const double *values = (const double *)wfi_tensor_address(moments) + which * channels;
+    if (wfi_is_f32(running->dtype))
+        f32_move(values, channels, momentum, wfi_tensor_address(running), wfi_tensor_address(next));
+    else
+        f64_move(values, channels, momentum, wfi_tensor_address(running), wfi_tensor_address(next));
     return WEFT_OK;
 }
 

@@ -83,13 +83,16 @@ weft_status wfi_mse_loss_backward(const weft_tensor *dy, const weft_tensor *x, c
 
 /* --- batch normalisation; x [N, C, H, W] or [N, C]; all others [C] --- */
 /*
- * Normalises by the batch's own mean and (biased) variance; moves the running ones by `momentum` (the unbiased variance,
- * as PyTorch does); keeps mean and 1 / sqrt(var + eps) for the backward pass. weight and bias may be NULL (1, 0), running_*
- * too. WEFT_ERR_SHAPE with a single value a channel.
+ * Normalises by the batch's own mean and (biased) variance; keeps mean and 1 / sqrt(var + eps) for the backward pass. `moments`
+ * (float64 [2, C], contiguous) receives mean and unbiased variance, which running ones are moved by. weight and bias may be NULL (1, 0),
+ * moments too. WEFT_ERR_SHAPE with a single value a channel.
  */
-weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
-                                 weft_tensor *running_mean, weft_tensor *running_var, double momentum, double eps,
-                                 weft_tensor *y, weft_tensor *save_mean, weft_tensor *save_invstd);
+weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, double eps,
+                                 weft_tensor *y, weft_tensor *save_mean, weft_tensor *save_invstd,
+                                 weft_tensor *moments);
+/* next = (1 - momentum) running + momentum moment, `which` being 0 for the mean, 1 for the variance. next may be running. */
+weft_status wfi_batch_norm_move(const weft_tensor *moments, int which, double momentum, const weft_tensor *running,
+                                weft_tensor *next);
 /* Normalises by the running statistics; save_invstd (may be NULL) receives 1 / sqrt(running_var + eps). */
 weft_status wfi_batch_norm_eval(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
                                 const weft_tensor *running_mean, const weft_tensor *running_var, double eps,

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cell.c - making cells, holding and replacing their snapshots. */
+#include "tensor/cell.h"
+
+#include "base/alloc.h"
+#include "tensor/copy.h"
+
+#include <stdlib.h>
+
+/* Writers go first: readers that come without a pause would keep them out for ever. */
+static void init_lock(pthread_rwlock_t *lock)
+{
+    pthread_rwlockattr_t how;
+    pthread_rwlockattr_init(&how);
+#ifdef __GLIBC__
+    pthread_rwlockattr_setkind_np(&how, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+#endif
+    pthread_rwlock_init(lock, &how);
+    pthread_rwlockattr_destroy(&how);
+}
+
+static void lock_shared(wfi_cell *cell)
+{
+    pthread_rwlock_rdlock(&cell->lock);
+}
+
+static void lock_alone(wfi_cell *cell)
+{
+    pthread_rwlock_wrlock(&cell->lock);
+}
+
+static void unlock(wfi_cell *cell)
+{
+    pthread_rwlock_unlock(&cell->lock);
+}
+
+weft_status wfi_tensor_make_cell(weft_tensor *tensor)
+{
+    if (tensor->cell != NULL || tensor->grad_node != NULL || !weft_tensor_is_contiguous(tensor))
+        return WEFT_OK;
+    wfi_cell *cell = wfi_calloc(1, sizeof(*cell));
+    if (cell == NULL)
+        return WEFT_ERR_MEMORY;
+    weft_status status = wfi_tensor_over(tensor->storage, tensor->offset, tensor->shape, tensor->dtype, &cell->now);
+    if (status != WEFT_OK) {
+        free(cell);
+        return status;
+    }
+    wfi_mutex_init(&cell->writing);
+    init_lock(&cell->lock);
+    cell->kind = wfi_storage_kind(tensor->storage);
+    cell->device = wfi_storage_device(tensor->storage);
+    wfi_storage_unref(tensor->storage);
+    tensor->storage = NULL;
+    tensor->offset = 0; /* views count from the snapshot's first element */
+    wfi_shape_strides(&tensor->shape, tensor->strides);
+    tensor->cell = cell;
+    return WEFT_OK;
+}
+
+weft_tensor *wfi_tensor_hold(const weft_tensor *tensor)
+{
+    if (tensor->cell == NULL)
+        return (weft_tensor *)tensor;
+    lock_shared(tensor->cell);
+    return tensor->cell->now;
+}
+
+void wfi_tensor_release(const weft_tensor *tensor)
+{
+    if (tensor->cell != NULL)
+        unlock(tensor->cell);
+}
+
+bool wfi_cell_is_seen(weft_tensor *target)
+{
+    wfi_cell *cell = target->cell;
+    lock_alone(cell);
+    bool seen = !wfi_tensor_is_alone(cell->now);
+    unlock(cell);
+    return seen;
+}
+
+weft_status wfi_cell_reserve(weft_tensor *target, weft_tensor **slab)
+{
+    wfi_cell *cell = target->cell;
+    wfi_mutex_lock(&cell->writing);
+    weft_tensor *spare = cell->spare;
+    cell->spare = NULL;
+    wfi_mutex_unlock(&cell->writing);
+    *slab = spare;
+    if (spare != NULL && wfi_tensor_is_alone(spare))
+        return WEFT_OK;
+    weft_tensor_unref(spare);
+    *slab = NULL;
+    return wfi_tensor_create(target->shape, target->dtype, cell->kind, cell->device, slab);
+}
+
+/* Goes beside, with the cell's `writing` alone. */
+static weft_status write_beside(wfi_write *w)
+{
+    wfi_cell *cell = w->target->cell;
+    weft_tensor *slab = w->slab;
+    w->slab = NULL;
+    weft_status status =
+        slab != NULL ? WEFT_OK : wfi_tensor_create(w->target->shape, w->target->dtype, cell->kind, cell->device, &slab);
+    if (status == WEFT_OK && w->how == WFI_WRITE_PART)
+        status = wfi_copy(w->from, slab);
+    w->to = slab;
+    if (status == WEFT_OK)
+        return WEFT_OK;
+    wfi_mutex_unlock(&cell->writing);
+    weft_tensor_unref(slab);
+    return status;
+}
+
+weft_status wfi_write_begin(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor *slab)
+{
+    wfi_cell *cell = target->cell;
+    *w = (wfi_write){.target = target, .how = how, .from = target, .to = target, .slab = slab};
+    if (cell == NULL)
+        return WEFT_OK;
+    wfi_mutex_lock(&cell->writing);
+    w->from = w->to = cell->now;
+    if (how == WFI_WRITE_BESIDE)
+        return write_beside(w);
+    lock_alone(cell);
+    if (how == WFI_WRITE_IN_PLACE || wfi_tensor_is_alone(cell->now))
+        return WEFT_OK;
+    unlock(cell);
+    return write_beside(w);
+}
+
+/* The snapshot that goes: kept for the next step, or the caller's to drop. */
+static weft_tensor *replace(wfi_write *w)
+{
+    wfi_cell *cell = w->target->cell;
+    weft_tensor *before = cell->now;
+    lock_alone(cell);
+    cell->now = w->to;
+    unlock(cell);
+    if (w->how != WFI_WRITE_BESIDE)
+        return before;
+    weft_tensor *older = cell->spare;
+    cell->spare = before;
+    return older;
+}
+
+void wfi_write_end(wfi_write *w, bool done)
+{
+    wfi_cell *cell = w->target->cell;
+    weft_tensor *drop = NULL;
+    if (done && w->to == w->from)
+        wfi_storage_wrote(w->to->storage); /* tapes notice that it changed under them */
+    if (cell != NULL && w->to == w->from)
+        unlock(cell);
+    else if (cell != NULL)
+        drop = done ? replace(w) : w->to;
+    if (cell != NULL)
+        wfi_mutex_unlock(&cell->writing);
+    weft_tensor_unref(drop);
+    weft_tensor_unref(w->slab);
+}
