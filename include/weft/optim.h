@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/optim.h - optimizers: SGD, Adam, AdamW and Adagrad, which update a list of parameters in place by their gradients.
+ * weft/optim.h - optimizers: SGD, Adam, AdamW and Adagrad, which update a list of parameters by their gradients.
  *
  * weft_optimizer_apply steps straight from gradients that you lend it. Where several must be added first, call
  * weft_optimizer_accumulate any number of times and then weft_optimizer_step, which uses the sums and clears
@@ -24,6 +24,12 @@
  *
  * CLIPPING. With max_norm > 0 all gradients of a step are multiplied by min(1, max_norm / (norm + 1e-6)), as by PyTorch's
  * clip_grad_norm_; norm is that of weft_gradients_norm. They are read twice and not written; yours stay as they are.
+ *
+ * BESIDE (weft_optimizer_spec.update). Where several threads train one module, a step in place would make another's backward
+ * pass fail (WEFT_ERR_STATE), or tear what its forward pass reads. With WEFT_UPDATE_BESIDE a step with a dense gradient writes the
+ * new value into other memory and then puts it in the old one's place: nobody waits, and each backward pass uses the values that
+ * its forward pass read, bit for bit. It takes the memory of a parameter a second time, and that of old values as long as records have
+ * them. A sparse gradient changes rows in place while nobody has the value; where somebody has, all is copied first.
  *
  * One thread at a time uses an optimizer. References may be taken and dropped on any thread.
  */
@@ -122,9 +128,11 @@ typedef enum weft_optimizer_kind {
 } weft_optimizer_kind;
 
 typedef enum weft_update {
-    WEFT_UPDATE_IN_PLACE = 0, /* a step writes over the parameter */
+    WEFT_UPDATE_IN_PLACE =
+        0, /* a step writes over the parameter: no other thread may use it meanwhile, and records that
+                                 saved it are stale */
     WEFT_UPDATE_BESIDE =
-        1, /* it writes beside it, and readers keep the old one; else than for cells WEFT_ERR_UNSUPPORTED */
+        1, /* a step writes beside it, see above; parameters of modules alone, else WEFT_ERR_UNSUPPORTED */
 } weft_update;
 
 /* Which optimizer, with which options: plain data, that may be copied and sent. */
@@ -166,9 +174,9 @@ WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);
 
 /* --- stepping --- */
 /*
- * Updates the parameters in place by gradients that you lend it until it returns: one for each parameter, in the same order,
+ * Updates the parameters by gradients that you lend it until it returns: one for each parameter, in the same order,
  * with its dtype and any strides. It makes no sums, and leaves those of weft_optimizer_accumulate alone. Before it
- * writes it waits until no transfer to another worker reads a parameter that it steps.
+ * writes in place it waits until no transfer to another worker reads a parameter that it steps.
  *
  * WEFT_ERR_SHAPE (their number or a shape is wrong), WEFT_ERR_TYPE, WEFT_ERR_INVALID (NULL, a row outside of the parameter),
  * WEFT_ERR_UNSUPPORTED (sparse, and the options do not take that; on a device), WEFT_ERR_MEMORY, WEFT_ERR_TIMEOUT if a transfer
@@ -186,7 +194,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_optimizer_accumulate(weft_optimizer *op
 WEFT_API size_t weft_optimizer_accumulated(const weft_optimizer *optimizer); /* accumulations since the last step */
 
 /*
- * Updates the parameters in place and clears the sums. WEFT_ERR_STATE if nothing was accumulated; waits and fails as
+ * Updates the parameters and clears the sums. WEFT_ERR_STATE if nothing was accumulated; waits and fails as
  * weft_optimizer_apply does; then nothing has changed. A parameter that only NULL was added for has no gradient.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_step(weft_optimizer *optimizer);

@@ -47,6 +47,7 @@ struct weft_optimizer {
 typedef struct wfi_ready {
     weft_tensor *dense;     /* contiguous; one reference */
     wfi_gradient_rows rows; /* values NULL: it is dense */
+    weft_tensor *slab;      /* what a step beside will write; step.c's */
 } wfi_ready;
 
 /* An error that says what does not fit; NULL: all do. */

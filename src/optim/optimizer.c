@@ -10,7 +10,7 @@
 
 #define PIN_TIMEOUT_MS 60000
 
-static weft_error *parameter_problem(const weft_tensor *p, size_t i)
+static weft_error *parameter_problem(const weft_tensor *p, weft_update update, size_t i)
 {
     if (p == NULL)
         return weft_error_create(WEFT_ERR_INVALID, "parameter %zu is NULL", i);
@@ -21,6 +21,11 @@ static weft_error *parameter_problem(const weft_tensor *p, size_t i)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "parameter %zu is on a device; optimizers step on the host", i);
     if (!weft_tensor_is_contiguous(p))
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "parameter %zu is not contiguous", i);
+    if (update == WEFT_UPDATE_BESIDE && p->cell == NULL)
+        return weft_error_create(WEFT_ERR_UNSUPPORTED,
+                                 "parameter %zu is a plain tensor; WEFT_UPDATE_BESIDE is for parameters of modules "
+                                 "(weft_module_add_parameter)",
+                                 i);
     return NULL;
 }
 
@@ -49,13 +54,13 @@ static weft_error *twice_problem(const weft_optimizer *optimizer, weft_tensors m
     return error;
 }
 
-static weft_error *parameters_problem(const weft_optimizer *optimizer, weft_tensors parameters)
+static weft_error *parameters_problem(const weft_optimizer *optimizer, weft_tensors parameters, weft_update update)
 {
     weft_error *error = NULL;
     if (parameters.count == 0 || parameters.items == NULL)
         return weft_error_create(WEFT_ERR_INVALID, "there are no parameters");
     for (size_t i = 0; i < parameters.count && error == NULL; i++)
-        error = parameter_problem(parameters.items[i], i);
+        error = parameter_problem(parameters.items[i], update, i);
     return error != NULL ? error : twice_problem(optimizer, parameters);
 }
 
@@ -78,7 +83,7 @@ static bool make_room(weft_optimizer *optimizer, size_t more)
 /* A spec that is complete and fits. */
 static weft_error *append(weft_optimizer *optimizer, weft_tensors parameters, const weft_optimizer_spec *spec)
 {
-    weft_error *error = parameters_problem(optimizer, parameters);
+    weft_error *error = parameters_problem(optimizer, parameters, spec->update);
     if (error == NULL && !make_room(optimizer, parameters.count))
         error = weft_error_create(WEFT_ERR_MEMORY, "no memory for %zu parameters", parameters.count);
     if (error != NULL)
@@ -98,8 +103,6 @@ static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *gi
         return weft_error_create(WEFT_ERR_INVALID, "the options are NULL");
     weft_optimizer_spec spec = *given;
     weft_error *error = wfi_spec_complete(&spec);
-    if (error == NULL && spec.update != WEFT_UPDATE_IN_PLACE)
-        error = weft_error_create(WEFT_ERR_UNSUPPORTED, "WEFT_UPDATE_BESIDE needs parameters that are cells");
     if (error != NULL)
         return error;
     weft_optimizer *optimizer = wfi_calloc(1, sizeof(*optimizer));

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text/log.h"
+#include "tensor/cell.h"
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
 
@@ -60,36 +61,67 @@ void weft_optimizer_zero(weft_optimizer *optimizer)
         optimizer->kept[i].is_summed = false; /* the next accumulation overwrites */
 }
 
-/* The slots of what will be stepped, and nobody who reads it. */
-static weft_status make_way(const weft_optimizer *optimizer, const wfi_ready *ready)
-{
-    uint64_t deadline = wfi_deadline(&wfi_clock_real, optimizer->common.pin_timeout_ms);
-    for (size_t i = 0; i < optimizer->count; i++) {
-        weft_status status = wfi_ready_is_none(&ready[i]) ? WEFT_OK : wfi_optimizer_make_slots(optimizer, i);
-        if (status != WEFT_OK)
-            return status;
-    }
-    for (size_t i = 0; i < optimizer->count; i++)
-        if (!wfi_ready_is_none(&ready[i]) && !wfi_storage_wait_unread(optimizer->parameters[i]->storage, deadline))
-            return WEFT_ERR_TIMEOUT;
-    return WEFT_OK;
-}
-
-/* Here alone, and in the kernels, is a parameter read and written. */
-static weft_status step_one(const weft_optimizer *optimizer, size_t i, const wfi_ready *gradient, double factor)
+/* In place: nobody reads it. Beside: a slab to write; rows are written in place where nobody has it. */
+static weft_status make_room(const weft_optimizer *optimizer, size_t i, wfi_ready *ready, uint64_t deadline)
 {
     weft_tensor *parameter = optimizer->parameters[i];
+    if (optimizer->groups[0].spec.update == WEFT_UPDATE_BESIDE)
+        return ready->dense != NULL || wfi_cell_is_seen(parameter) ? wfi_cell_reserve(parameter, &ready->slab)
+                                                                   : WEFT_OK;
+    weft_tensor *now = wfi_tensor_read(parameter);
+    bool unread = wfi_storage_wait_unread(now->storage, deadline);
+    weft_tensor_unref(now);
+    return unread ? WEFT_OK : WEFT_ERR_TIMEOUT;
+}
+
+/* The slots of what will be stepped, and room for it. */
+static weft_status make_way(const weft_optimizer *optimizer, wfi_ready *ready)
+{
+    uint64_t deadline = wfi_deadline(&wfi_clock_real, optimizer->common.pin_timeout_ms);
+    weft_status status = WEFT_OK;
+    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
+        if (!wfi_ready_is_none(&ready[i]))
+            status = wfi_optimizer_make_slots(optimizer, i);
+    for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
+        if (!wfi_ready_is_none(&ready[i]))
+            status = make_room(optimizer, i, &ready[i], deadline);
+    return status;
+}
+
+static void drop_slabs(wfi_ready *ready, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        weft_tensor_unref(ready[i].slab);
+        ready[i].slab = NULL;
+    }
+}
+
+/*
+ * Here alone, and in the kernels, is a parameter read and written. (Out of memory late: rows beside what somebody began to read after
+ * make_way; the parameters before it are stepped then.)
+ */
+static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready *gradient, double factor)
+{
     wfi_kept *kept = &optimizer->kept[i];
     const weft_optimizer_spec *spec = &optimizer->groups[kept->group].spec;
-    wfi_update update = {.from = parameter,
-                         .to = parameter,
+    bool sparse = gradient->dense == NULL;
+    wfi_write_how how = spec->update == WEFT_UPDATE_IN_PLACE ? WFI_WRITE_IN_PLACE
+                        : sparse                             ? WFI_WRITE_PART
+                                                             : WFI_WRITE_BESIDE;
+    wfi_write write;
+    weft_status status = wfi_write_begin(&write, optimizer->parameters[i], how, gradient->slab);
+    gradient->slab = NULL;
+    if (status != WEFT_OK)
+        return status;
+    wfi_update update = {.from = sparse ? write.to : write.from,
+                         .to = write.to,
                          .gradient = gradient->dense,
-                         .rows = gradient->dense == NULL ? &gradient->rows : NULL,
+                         .rows = sparse ? &gradient->rows : NULL,
                          .factor = wfi_spec_common(spec).maximize ? -factor : factor,
                          .slots = {kept->slots[0], kept->slots[1], kept->slots[2]},
                          .step = kept->steps + 1};
-    weft_status status = optimizer->rule->step(spec, &update);
-    wfi_storage_wrote(parameter->storage);
+    status = optimizer->rule->step(spec, &update);
+    wfi_write_end(&write, status == WEFT_OK || write.to == write.from);
     kept->steps++;
     return status;
 }
@@ -102,7 +134,7 @@ static double clip(double norm, double max_norm)
 }
 
 /* `factor`: what the gradients are to be multiplied by before all else */
-static weft_status step_all(weft_optimizer *optimizer, const wfi_ready *ready, double factor)
+static weft_status try_step(weft_optimizer *optimizer, wfi_ready *ready, double factor)
 {
     double norm = 0, max_norm = optimizer->common.max_norm;
     weft_status status = make_way(optimizer, ready);
@@ -117,6 +149,13 @@ static weft_status step_all(weft_optimizer *optimizer, const wfi_ready *ready, d
     for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
         if (!wfi_ready_is_none(&ready[i]))
             status = step_one(optimizer, i, &ready[i], factor);
+    return status;
+}
+
+static weft_status step_all(weft_optimizer *optimizer, wfi_ready *ready, double factor)
+{
+    weft_status status = try_step(optimizer, ready, factor);
+    drop_slabs(ready, optimizer->count);
     return status;
 }
 
