@@ -249,7 +249,7 @@ typedef struct weft_stats {
     /* Calls whose handler ran here and is finished, well or not; calls to this worker itself included. Those that were
      * refused (no such function, arguments that do not fit, no room) or given up before it began do not count. */
     uint64_t calls_served;
-    uint64_t bytes_sent;     /* payload of tensors and values that left, large and small */
+    uint64_t bytes_sent; /* payload of tensors and values that left, large and small */
     uint64_t bytes_received;
     /* What weft copied of payloads too large for a message. Tensors between workers are never copied; strings,
      * bytes, and what lands in a call to this worker itself are. */

@@ -14,7 +14,7 @@ static struct shared {
     atomic_int part; /* what sending a part at NULL returned */
     _Atomic(weft_future *) held;
     atomic_bool barrier_named; /* the log has which call an inline handler could not wait for */
-    atomic_bool refused; /* the inline handler has seen its waits refused */
+    atomic_bool refused;       /* the inline handler has seen its waits refused */
 } shared;
 
 static const weft_rpc_options none = {.timeout_ms = 20000};
