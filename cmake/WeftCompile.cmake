@@ -18,6 +18,8 @@ add_library(weft_flags INTERFACE)
 target_compile_options(weft_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wstrict-prototypes
   -Wmissing-prototypes -Wpointer-arith -Wvla -Wformat=2 -fno-common>)
 target_compile_options(weft_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>")
+# Host stubs of nvcc's begin static locals, whose guards would need the C++ runtime: C programs link the static library without it.
+target_compile_options(weft_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-threadsafe-statics,-fno-exceptions>")
 target_compile_definitions(weft_flags INTERFACE _GNU_SOURCE)
 if(WEFT_WERROR)
   target_compile_options(weft_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>

@@ -180,6 +180,12 @@ void bench_pass(bench *at, uint64_t ms)
     at->now_ns = until_ns;
 }
 
+void bench_end(bench *at, uint64_t line)
+{
+    at->now_ns += 5 * MS;
+    wfi_store_closed(at->store, line, WFI_STORE_ENDED, at->now_ns);
+}
+
 uint64_t bench_refused(const bench *at)
 {
     wfi_store_counts counts;

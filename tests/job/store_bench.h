@@ -50,6 +50,8 @@ void bench_need(bench *at, uint64_t line, int rank, bool on);
 void bench_say_type(bench *at, uint64_t line, wfi_store_type type);
 /* Time passes; ticks come when due. */
 void bench_pass(bench *at, uint64_t ms);
+/* The worker ends the connection, later than what the store takes for the end of an attempt to join. */
+void bench_end(bench *at, uint64_t line);
 /* How many messages of a type a line got, and the last of them. */
 size_t bench_heard(const bench *at, uint64_t line, wfi_store_type type);
 uint64_t bench_refused(const bench *at);  /* strangers, by the store */

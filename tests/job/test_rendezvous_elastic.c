@@ -80,7 +80,7 @@ static void ranks_and_names_of_the_gone_are_free_again(void **state)
     bench_join(at, 2, 1, 3, "b", 1000);
     bench_join(at, 3, 2, 3, "c", 1000);
     bench_say_type(at, 2, WFI_STORE_GOODBYE);
-    wfi_store_closed(at->store, 3, WFI_STORE_ENDED, at->now_ns);
+    bench_end(at, 3);
     bench_join(at, 4, 2, 3, "b", 1000);
     bench_join(at, 5, -1, 3, "c", 1000);
     assert_int_equal(at->lines[4].world.rank, 2);
@@ -113,7 +113,7 @@ static void the_seat_of_a_dead_worker_of_a_static_job_is_taken_again(void **stat
 {
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
-    wfi_store_closed(at->store, 3, WFI_STORE_ENDED, at->now_ns);
+    bench_end(at, 3);
     bench_join(at, 9, 2, 3, "worker2", 1000);
     assert_int_equal(entry(at, 9, 2)->incarnation, 4);
     assert_int_equal(entry(at, 9, 1)->incarnation, 2);
@@ -140,7 +140,7 @@ static void rank_0_is_never_taken_again(void **state)
     bench *at = bench_create_elastic(3, 2000);
     bench_join(at, 1, 0, 3, "a", 1000);
     bench_join(at, 2, 1, 3, "b", 1000);
-    wfi_store_closed(at->store, 1, WFI_STORE_ENDED, at->now_ns);
+    bench_end(at, 1);
     bench_join(at, 3, 0, 3, "a", 1000);
     assert_string_equal(bench_last(at, 3, WFI_STORE_REFUSE)->text, "rank 0 keeps the store: it cannot be taken again");
     bench_destroy(at);
@@ -247,7 +247,7 @@ static void every_member_knows_of_every_member_whatever_happened(void **state)
             if (next_random(&random) % 2)
                 bench_say_type(at, lines[rank], WFI_STORE_GOODBYE);
             else
-                wfi_store_closed(at->store, lines[rank], WFI_STORE_ENDED, at->now_ns);
+                bench_end(at, lines[rank]);
             lines[rank] = incarnations[rank] = 0;
         }
         for (int one = 0; one < SEATS; one++)

@@ -102,7 +102,7 @@ static void a_death_voids_the_waves_and_the_rest_ends(void **state)
     for (uint64_t line = 1; line <= 3; line++)
         report(at, line, true, 0, 0, 0);
     report(at, 1, true, 0, 0, 0);
-    wfi_store_closed(at->store, 3, WFI_STORE_ENDED, at->now_ns); /* in the middle of the second wave */
+    bench_end(at, 3); /* in the middle of the second wave */
     assert_int_equal(bench_heard(at, 2, WFI_STORE_PROBE), 3);
     report(at, 1, true, 0, 0, 0);
     report(at, 2, true, 0, 0, 0);
@@ -119,7 +119,7 @@ static void a_death_of_the_last_one_who_does_not_close_begins_the_waves(void **s
     bench_join_all(at, 3);
     bench_say_type(at, 1, WFI_STORE_CLOSING);
     bench_say_type(at, 2, WFI_STORE_CLOSING);
-    wfi_store_closed(at->store, 3, WFI_STORE_ENDED, at->now_ns);
+    bench_end(at, 3);
     assert_int_equal(bench_heard(at, 1, WFI_STORE_PROBE), 1);
     bench_destroy(at);
 }

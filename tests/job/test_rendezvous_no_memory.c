@@ -34,7 +34,7 @@ enum { WORKERS = 40 };
 static void kill_line(bench *at, uint64_t line)
 {
     at->lines[line].closed = true;
-    wfi_store_closed(at->store, line, WFI_STORE_ENDED, at->now_ns);
+    bench_end(at, line);
 }
 
 static void acknowledge_all(bench *at, uint64_t news)

@@ -157,10 +157,10 @@ static void who_goes_at_the_proof_is_counted(void **state)
 {
     bench *at = secret_bench(2);
     bench_greet(at, 1);
-    wfi_store_closed(at->store, 1, WFI_STORE_ENDED, at->now_ns);
+    bench_end(at, 1);
     assert_int_equal(bench_refused(at), 1);
     wfi_store_opened(at->store, 2); /* comes and goes: nobody was refused */
-    wfi_store_closed(at->store, 2, WFI_STORE_ENDED, at->now_ns);
+    bench_end(at, 2);
     assert_int_equal(bench_refused(at), 1);
     wfi_store_opened(at->store, 3); /* was silent until its time was over */
     wfi_store_closed(at->store, 3, WFI_STORE_CUT, at->now_ns);
@@ -189,7 +189,7 @@ static void a_recorded_join_is_worth_nothing(void **state)
     size_t size = wfi_seal_frame(&at->lines[1].seal, frame, wfi_store_encode(&join, frame), sealed);
     wfi_store_received(at->store, 1, at->now_ns, sealed, size);
     assert_int_equal(wfi_store_alive(at->store), 1);
-    wfi_store_closed(at->store, 1, WFI_STORE_ENDED, at->now_ns);
+    bench_end(at, 1);
     wfi_store_opened(at->store, 2);
     wfi_store_received(at->store, 2, at->now_ns, hello, hello_size);
     wfi_store_received(at->store, 2, at->now_ns, sealed, size);

@@ -13,6 +13,7 @@
 
 static void kill_line(bench *at, uint64_t line, wfi_store_loss how)
 {
+    bench_pass(at, 5); /* it was a member for a while */
     wfi_store_closed(at->store, line, how, at->now_ns);
 }
 
@@ -261,6 +262,24 @@ static void a_joining_that_asks_again_gets_its_answer_again(void **state)
     }
 }
 
+/* It had given its connection up before the table came, as the store stood still: that end is no death, if it comes soon. */
+static void a_joining_that_was_given_up_is_no_death(void **state)
+{
+    for (int soon = 0; soon < 2; soon++) {
+        bench *at = bench_create(3, 2000);
+        join_with(at, 1, 0, "worker0", 1);
+        join_with(at, 2, 1, "worker1", 2);
+        join_with(at, 3, 2, "worker2", 3);
+        bench_pass(at, soon ? 4 : 5);
+        wfi_store_closed(at->store, 2, WFI_STORE_ENDED, at->now_ns);
+        assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), !soon);
+        join_with(at, 9, 1, "worker1", 2);
+        uint64_t again = at->lines[9].world.members[1].incarnation, before = at->lines[2].world.members[1].incarnation;
+        assert_true(soon ? again == before : again > before);
+        bench_destroy(at);
+    }
+}
+
 /* One that lost the store, and that the store has not missed, joins again: its own former life holds the seat. */
 static void the_holder_of_a_seat_is_asked_whether_it_lives(void **state)
 {
@@ -415,7 +434,7 @@ static void one_that_does_not_beat_may_be_suspected(void **state)
 
 UNIT_MAIN(news_that_was_not_heard_comes_again, the_store_says_how_much_it_has_heard,
           a_resume_without_the_token_is_refused, one_that_was_declared_dead_is_told_when_it_resumes,
-          how_a_connection_ends_says_how_long_it_is_waited_for,
+          a_joining_that_was_given_up_is_no_death, how_a_connection_ends_says_how_long_it_is_waited_for,
           a_reset_or_cut_connection_that_resumes_in_time_is_no_death, one_that_knocks_as_its_time_ends_is_heard_first,
           knocking_puts_a_death_off_for_a_quarter_of_the_bound, attempts_of_a_member_that_is_missed_are_not_refusals,
           an_attempt_that_is_given_up_is_no_death, a_new_process_need_not_wait_for_a_lost_one,

@@ -212,7 +212,7 @@ static void one_that_goes_while_waiting_frees_its_rank_and_name(void **state)
 {
     bench *at = bench_create(2, 2000);
     bench_join(at, 1, 1, 2, "a", 1000);
-    wfi_store_closed(at->store, 1, WFI_STORE_ENDED, at->now_ns);
+    bench_end(at, 1);
     bench_join(at, 2, 1, 2, "a", 1000);
     bench_join(at, 3, 0, 2, "b", 1000);
     assert_int_equal(at->lines[2].world.world_size, 2);
@@ -268,7 +268,7 @@ static void a_link_that_breaks_is_a_death_told_to_the_others(void **state)
 {
     bench *at = bench_create(3, 2000);
     bench_join_all(at, 3);
-    wfi_store_closed(at->store, 2, WFI_STORE_ENDED, at->now_ns);
+    bench_end(at, 2);
     assert_int_equal(bench_last(at, 1, WFI_STORE_DIED)->rank, 1);
     assert_int_equal(bench_last(at, 3, WFI_STORE_DIED)->incarnation, at->lines[1].world.members[1].incarnation);
     assert_int_equal(bench_heard(at, 2, WFI_STORE_DIED), 0);

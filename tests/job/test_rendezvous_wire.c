@@ -213,7 +213,7 @@ static void nonsense_while_gathering_leaves_room_for_the_true_ones(void **state)
         wfi_store_opened(at->store, line);
         feed_nonsense(at, &seed, line);
         if (!at->lines[line].closed)
-            wfi_store_closed(at->store, line, WFI_STORE_ENDED, at->now_ns);
+            bench_end(at, line);
     }
     bench_join_all(at, 4);
     assert_int_equal(at->lines[1].world.world_size, 4);

@@ -80,7 +80,7 @@ int main(int argc, char **argv)
         MUST_OK(weft_sim_spawn(sim, rank, be_one_of_many, &all));
     MUST_OK(weft_sim_run(sim, 3600 * 1000));
     MUST(all.opened == all.size && all.closed == all.size && all.right == 3 * (int64_t)all.size);
-    MUST(all.joined > 0 && all.joined <= 5 * (uint64_t)all.size); /* hello, proof, join, table, and that it came */
+    MUST(all.joined > 0 && all.joined <= 4 * (uint64_t)all.size);
     uint64_t end_ns = weft_sim_now(sim), messages = wfi_sim_channel_messages(sim);
     weft_sim_destroy(sim);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);

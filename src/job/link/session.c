@@ -226,14 +226,6 @@ static void adopt_next(wfi_rendezvous *link)
     set_stage(link, WFI_NEXT, WFI_WIRE_NONE);
 }
 
-/* Says on the connection that counts from now on that it does: the store takes its end for ours only after that. */
-static void confirm(wfi_rendezvous *link)
-{
-    wfi_store_message ack = {.type = WFI_STORE_ACK, .received = link->received};
-    link->acked = link->received;
-    wfi_link_post(link, &ack);
-}
-
 static void become_member(wfi_rendezvous *link)
 {
     link->heard_ns = link->ticked_ns = link->beat_ns = wfi_now(link->clock);
@@ -264,7 +256,6 @@ static void take_world(wfi_rendezvous *link, const uint8_t *frame, size_t size)
         link->rank = world.rank;
         link->incarnation = world.members[world.rank].incarnation;
         become_member(link);
-        confirm(link);
     }
 }
 
@@ -285,7 +276,7 @@ static void take_resumed(wfi_rendezvous *link, const wfi_store_message *resumed)
         return;
     }
     wfi_log(WEFT_LOG_INFO, "rank %d: resumed with the store on another connection", link->rank);
-    confirm(link);
+    wfi_link_send_heartbeat(link); /* confirms the wire */
 }
 
 /* Sealed: from somebody who has the secret, if there is one. */

@@ -152,7 +152,7 @@ static void make_member(wfi_store *store, int rank, uint64_t now_ns)
     wfi_seat *seat = &store->seats[rank];
     seat->state = WFI_SEAT_ALIVE;
     seat->heard_ns = now_ns;
-    seat->link->unconfirmed = true; /* it may have given this connection up, and have joined again on another */
+    seat->link->joined_ns = now_ns;
     store->options.outputs.random(store->options.outputs.arg, seat->token, sizeof seat->token);
     store->members[rank].incarnation = ++store->incarnations;
     store->waiting--;

@@ -29,8 +29,9 @@ typedef struct wfi_store_link {
     wfi_store_stage stage;
     bool knocks;         /* it was opened or challenged since the last tick */
     uint64_t knocked_ns; /* the time of the last tick that saw `knocks` */
-    /* A member joined or resumed on it and has said nothing since: if it ends, that was perhaps a mere attempt. */
+    /* A member resumed on it and has said nothing since: if it ends, that was perhaps a mere attempt. */
     bool unconfirmed;
+    uint64_t joined_ns; /* when the worker became a member on it; 0: it resumed on it, or is none */
     wfi_greeting greeting;
     wfi_seal seal;
 } wfi_store_link;

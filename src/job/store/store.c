@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RESERVE 64         /* entries, and one for each worker */
-#define RESERVED_BYTES 320 /* the longest news of a death or a joining */
+#define RESERVE 64          /* entries, and one for each worker */
+#define FRESH_NS 5000000ull /* so soon after its joining the end of a connection is no death yet */
+#define RESERVED_BYTES 320  /* the longest news of a death or a joining */
 
 static uint8_t *copy_guarded(const uint8_t *bytes, size_t size)
 {
@@ -128,6 +129,9 @@ void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how,
     store->now_ns = now_ns;
     int rank = link->rank;
     bool unconfirmed = link->unconfirmed;
+    if (how == WFI_STORE_ENDED && link->joined_ns != 0 && now_ns - link->joined_ns < FRESH_NS)
+        how =
+            WFI_STORE_RESET; /* it may have given up waiting for the table before it came, and be about to join again */
     if (rank < 0)
         count_unproven(store, link, how, now_ns);
     wfi_guarded_free(link);
@@ -255,9 +259,7 @@ static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_stor
     int rank = link->rank;
     wfi_seat *seat = &store->seats[rank];
     bool says_how_much = message->type == WFI_STORE_HEARTBEAT || message->type == WFI_STORE_ACK;
-    if (message->type !=
-        WFI_STORE_HEARTBEAT) /* who waits for the table sends these: one may have been under way before */
-        link->unconfirmed = false;
+    link->unconfirmed = false;
     seat->heard_ns = now_ns;
     seat->suspected_ns = WFI_NEVER;
     if (!makes_sense(message) || (says_how_much && !wfi_outbox_acknowledge(&seat->outbox, message->received))) {

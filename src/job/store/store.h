@@ -34,10 +34,11 @@
  *
  * DEATHS. The store declares a member dead
  *   1. at once, if the member's host closed the connection without a goodbye: a process that dies closes all of its
- *      own, and a living worker never closes the connection that counts before it has resumed on another;
+ *      own, and a living worker never closes the connection that counts before it has resumed on another; within
+ *      5 ms of its joining it counts as in 2, as it may have given that connection up, and joins again;
  *   2. after RESET_MS without a resume, if the connection was reset, as something between the hosts may have done that;
- *   3. after the death bound, if the network gave the connection up, or if the member had just joined or resumed
- *      on it and nothing came yet (it says something at once);
+ *   3. after the death bound, if the network gave the connection up, or if the member had just resumed on it and
+ *      nothing came yet;
  *   4. after the bound, if the member was told to send heartbeats and is silent;
  *   5. if a peer suspects it and it does not answer.
  * All others are told. The dead one is told as well, whenever it speaks. The bound is that of rank 0's options, for
