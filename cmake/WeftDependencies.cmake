@@ -20,14 +20,15 @@ list(APPEND weft_rpc_private_libs -lpthread -lm)
 
 if("weft" IN_LIST weft_parts)
   pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET GLOBAL openblas)
+  pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET GLOBAL libcjson>=1.7.13)
   find_package(OneDNN 2.6 REQUIRED)
   add_library(weft_deps INTERFACE)
-  target_link_libraries(weft_deps INTERFACE PkgConfig::OPENBLAS OneDNN::dnnl PkgConfig::SODIUM Threads::Threads m)
-  set(weft_private_libs ${OPENBLAS_LDFLAGS} -ldnnl ${SODIUM_LDFLAGS} -lpthread -lm)
+  target_link_libraries(weft_deps INTERFACE PkgConfig::OPENBLAS OneDNN::dnnl PkgConfig::SODIUM PkgConfig::CJSON Threads::Threads m)
+  set(weft_private_libs ${OPENBLAS_LDFLAGS} -ldnnl ${SODIUM_LDFLAGS} ${CJSON_LDFLAGS} -lpthread -lm)
 endif()
 
-# Of the programs alone: PkgConfig::CJSON (reports), PkgConfig::ZLIB (data sets).
+# Of the programs: PkgConfig::CJSON (reports), PkgConfig::ZLIB (data sets).
 if(NOT WEFT_GPU_ONLY AND (WEFT_EXAMPLES OR WEFT_PERF OR WEFT_TESTS))
-  pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET GLOBAL libcjson)
+  pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET GLOBAL libcjson>=1.7.13)
   pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET GLOBAL zlib)
 endif()

@@ -217,20 +217,24 @@ WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
 /* ---- Files ----------------------------------------------------------------------------------------------- */
 
 /*
- * Writes all parameters and buffers with their names to a file. `error`, if not NULL, receives the detail of a
- * failure; you release it. WEFT_ERR_IO, WEFT_ERR_MEMORY. It writes a temporary file beside `path` and renames
+ * Writes all parameters and buffers to a file of the format safetensors, which Python and others read (docs/files.md):
+ * each once, under the first of its names. `error`, if not NULL, receives the detail of a failure; you release it.
+ * WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (a name is not UTF-8), WEFT_ERR_UNSUPPORTED (a complex128 tensor, which the
+ * format does not have). It writes a temporary file beside `path` and renames
  * it at the end, so a failure leaves the old file as it was. (After a failure of the disk at the very end,
  * either file may be there.) When the function has returned WEFT_OK, a loss of power does not lose the file:
  * the file and its folder are synced. It follows symbolic links and keeps the mode of an old file. If `path` is
- * no plain file but a pipe or a device, it writes there directly.
+ * no plain file but a pipe or a device, it writes there directly, without a checksum.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error);
 
 /*
- * Reads a file of weft_module_save into a module. The file must hold exactly the names of the module, with the
- * same dtypes and shapes. On failure nothing has changed. WEFT_ERR_NOT_FOUND, WEFT_ERR_IO, WEFT_ERR_FORMAT
- * (damaged, or another kind of file), WEFT_ERR_SHAPE or WEFT_ERR_TYPE (of another module), WEFT_ERR_MEMORY. It
- * is safe to read a file that you do not trust.
+ * Reads a file of safetensors into a module, whoever wrote it; or a file of weft's own format, which weft_module_save wrote
+ * before. It must hold exactly the names of the module, in any order, with the same dtypes and shapes; what has several
+ * names may stand under each, with the same elements. On failure nothing has changed. WEFT_ERR_NOT_FOUND, WEFT_ERR_IO,
+ * WEFT_ERR_FORMAT (damaged, or another kind of file), WEFT_ERR_SHAPE or WEFT_ERR_TYPE (of another module, or a dtype that
+ * weft does not have), WEFT_ERR_MEMORY; `error` then says which tensor it was, with both values. It is safe to read a file that
+ * you do not trust.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_load(weft_module *module, const char *path, weft_error **error);
 

@@ -259,5 +259,16 @@ WEFT_API WEFT_NODISCARD weft_status weft_optimizer_set_state(weft_optimizer *opt
                                                              const weft_optimizer_state *items, size_t count,
                                                              weft_error **error);
 
+/*
+ * The state in a file of safetensors, under names such as "state.0.exp_avg": 0 is the parameter's place. Parameters and
+ * options are not in it. Codes and promises of saving are those of weft_module_save (weft/nn.h), those of loading are
+ * those of weft_optimizer_set_state and besides WEFT_ERR_NOT_FOUND (no such file), WEFT_ERR_IO, WEFT_ERR_FORMAT, WEFT_ERR_TYPE
+ * (the state of another kind). `error`, if not NULL, receives the detail; you release it. It is safe to read a file that you do not
+ * trust.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_save(const weft_optimizer *optimizer, const char *path,
+                                                        weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_load(weft_optimizer *optimizer, const char *path, weft_error **error);
+
 WEFT_END_C
 #endif

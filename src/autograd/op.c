@@ -13,16 +13,6 @@
 #define REASON_TEXT 512
 #define OPERANDS_NAMED 4 /* of a long list, in a message */
 
-const char *wfi_shape_text(const weft_shape *shape, char text[WFI_SHAPE_TEXT])
-{
-    size_t at = (size_t)snprintf(text, WFI_SHAPE_TEXT, "[");
-    for (int i = 0; i < shape->ndim && at < WFI_SHAPE_TEXT; i++)
-        at += (size_t)snprintf(text + at, WFI_SHAPE_TEXT - at, "%s%lld", i ? ", " : "", (long long)shape->dims[i]);
-    if (at < WFI_SHAPE_TEXT)
-        snprintf(text + at, WFI_SHAPE_TEXT - at, "]");
-    return text;
-}
-
 static void operands_text(const wfi_op *op, char text[OPERANDS_TEXT])
 {
     char shape[WFI_SHAPE_TEXT];

@@ -17,6 +17,7 @@
 #define WFI_OP_H
 
 #include "autograd/tape.h"
+#include "tensor/print.h"
 
 #include <weft/ops.h>
 
@@ -86,9 +87,5 @@ bool wfi_op_dim(wfi_op *op, int *dim);
 weft_status wfi_grad_new(bool wanted, weft_shape shape, weft_dtype dtype, weft_tensor **out);
 /* The same, of dy's dtype and on its device: for operators that other devices than the CPU have kernels for. */
 weft_status wfi_grad_like(bool wanted, weft_shape shape, const weft_tensor *dy, weft_tensor **out);
-
-/* "[2, 3]"; cut if it does not fit. */
-#define WFI_SHAPE_TEXT 96
-const char *wfi_shape_text(const weft_shape *shape, char text[WFI_SHAPE_TEXT]);
 
 #endif

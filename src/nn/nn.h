@@ -17,6 +17,7 @@
 #include <weft/nn.h>
 
 #include <stdatomic.h>
+#include <stdio.h>
 
 #define WFI_NAME_MAX 256 /* bytes of a full name, the NUL included */
 
@@ -45,5 +46,10 @@ struct weft_module {
 weft_module *wfi_module_refuse(const char *type, const char *why);
 /* The finished module, or NULL (released) if building failed. */
 weft_module *wfi_module_finish(weft_module *module);
+
+/* A file of the format before safetensors, behind its magic: its tensors into loaded[], parameters and then buffers, also on failure. */
+extern const char wfi_module_old_magic[8];
+weft_status wfi_module_read_old(const weft_module *module, FILE *stream, const char *path, weft_tensor **loaded,
+                                weft_error **error);
 
 #endif

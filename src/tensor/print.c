@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* print.c - single elements, and tensors as text. */
+#include "tensor/print.h"
+
 #include "tensor/cell.h"
 #include "tensor/copy.h"
 
@@ -119,4 +121,14 @@ void weft_tensor_print(const weft_tensor *tensor, FILE *to)
     weft_tensor *now = wfi_tensor_read(tensor);
     print(now, to);
     weft_tensor_unref(now);
+}
+
+const char *wfi_shape_text(const weft_shape *shape, char text[WFI_SHAPE_TEXT])
+{
+    size_t at = (size_t)snprintf(text, WFI_SHAPE_TEXT, "[");
+    for (int i = 0; i < shape->ndim && at < WFI_SHAPE_TEXT; i++)
+        at += (size_t)snprintf(text + at, WFI_SHAPE_TEXT - at, "%s%lld", i ? ", " : "", (long long)shape->dims[i]);
+    if (at < WFI_SHAPE_TEXT)
+        snprintf(text + at, WFI_SHAPE_TEXT - at, "]");
+    return text;
 }

@@ -2,6 +2,7 @@
 /* inside.c - see inside.h. Each also checks what its decoder promises of what it accepts. */
 #include "fuzz/inside.h"
 
+#include "file/safetensors.h"
 #include "job/protocol/protocol.h"
 #include "net/net.h"
 #include "value/decode.h"
@@ -78,7 +79,32 @@ static bool run_store(const uint8_t *bytes, size_t size)
     return true;
 }
 
+/* A file of tensors. The sizes in its header are looked at before it is read, as whoever reads a pipe does. */
+static bool run_safetensors(const uint8_t *bytes, size_t size)
+{
+    wfi_safetensors file;
+    if (size <= WFI_SAFETENSORS_HEAD)
+        return false;
+    size_t left = size - WFI_SAFETENSORS_HEAD;
+    FILE *stream = fmemopen((void *)(bytes + WFI_SAFETENSORS_HEAD), left, "rb");
+    if (!stream)
+        return false;
+    bool taken = wfi_safetensors_open(&file, stream, "fuzz", bytes, NULL) == WEFT_OK && file.size < left;
+    uint64_t at = 0;
+    for (size_t i = 0; taken && i < file.count; i++) {
+        must(file.entries[i].begin == at && file.entries[i].name != NULL &&
+             file.entries[i].shape.ndim <= WEFT_MAX_DIMS);
+        at += file.entries[i].size;
+    }
+    must(!taken || at == file.size);
+    taken = taken && wfi_safetensors_read(&file, NULL) == WEFT_OK;
+    wfi_safetensors_fini(&file);
+    fclose(stream);
+    return taken;
+}
+
 const fuzz_target fuzz_targets[] = {
     {"values", run_values}, {"frame", run_frame},      {"store", run_store},
-    {"agent", fuzz_agent},  {"machine", fuzz_machine}, {NULL, NULL},
+    {"agent", fuzz_agent},  {"machine", fuzz_machine}, {"safetensors", run_safetensors},
+    {NULL, NULL},
 };

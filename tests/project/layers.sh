@@ -27,6 +27,7 @@ cuda src/mem/cuda src/tensor/cuda/
 cublas src/tensor/cuda/
 cudnn src/tensor/cuda/
 nccl src/coll/
+cjson src/file/
 '
 
 folders=()

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the UTF-8 sequence that begins here, of a code point that may stand in text; 0: it is none. */
-static size_t sequence_size(const unsigned char *at)
+size_t wfi_utf8_size(const char *text)
 {
+    const unsigned char *at = (const unsigned char *)text;
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t size = *at < 0x80 ? 1 : *at >> 5 == 6 ? 2 : *at >> 4 == 14 ? 3 : *at >> 3 == 30 ? 4 : 0;
     uint32_t point = size > 1 ? *at & (0x7fu >> size) : *at;
@@ -25,7 +25,7 @@ void wfi_json_write_string(FILE *to, const char *text)
 {
     fputc('"', to);
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        size_t size = sequence_size(at);
+        size_t size = wfi_utf8_size((const char *)at);
         if (*at == '"' || *at == '\\')
             fprintf(to, "\\%c", *at);
         else if (!size || *at < 0x20 || *at == 0x7f)

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_file_safetensors.c - what a stranger's file may have wrong: each is refused with a message that says what and where. */
+#include "file/safetensors.h"
+
+#include <weft/weft.h>
+
+#include "unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define T "{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":"
+
+/* A file of that header and `bytes` zeros behind it, through a stream that is no plain file. */
+static weft_status read_text(const char *header, size_t header_size, size_t bytes, wfi_safetensors *file,
+                             weft_error **error)
+{
+    uint8_t head[WFI_SAFETENSORS_HEAD] = {(uint8_t)header_size, (uint8_t)(header_size >> 8),
+                                          (uint8_t)(header_size >> 16)};
+    char *all = calloc(1, header_size + bytes + 1);
+    assert_non_null(all);
+    memcpy(all, header, header_size);
+    FILE *stream = fmemopen(all, header_size + bytes, "rb");
+    assert_non_null(stream);
+    weft_status status = wfi_safetensors_open(file, stream, "it", head, error);
+    if (status == WEFT_OK)
+        status = wfi_safetensors_read(file, error);
+    fclose(stream);
+    free(all);
+    return status;
+}
+
+static void refused(const char *header, size_t bytes, weft_status wanted, const char *text)
+{
+    wfi_safetensors file;
+    weft_error *error = NULL;
+    weft_status status = read_text(header, strlen(header), bytes, &file, &error);
+    if (status != wanted || error == NULL || strstr(weft_error_message(error), text) == NULL)
+        fail_msg("%s: %s, \"%s\", not \"%s\"", header, weft_status_text(status), error ? weft_error_message(error) : "",
+                 text);
+    assert_non_null(strstr(weft_error_message(error), "\"it\""));
+    weft_error_unref(error);
+    wfi_safetensors_fini(&file);
+}
+
+static void taken(const char *header, size_t bytes, size_t count)
+{
+    wfi_safetensors file;
+    weft_error *error = NULL;
+    weft_status status = read_text(header, strlen(header), bytes, &file, &error);
+    if (status != WEFT_OK)
+        fail_msg("%s: %s", header, weft_error_message(error));
+    assert_int_equal(file.count, count);
+    wfi_safetensors_fini(&file);
+}
+
+static void headers_that_are_right(void **state)
+{
+    taken("{}", 0, 0);
+    taken("{}   \n", 0, 0);
+    taken("{\"a\":" T "[0,8]}}", 8, 1);
+    taken("{\"b\":" T "[8,16]},\"a\":" T "[0,8]}}", 16, 2);
+    taken("{\"__metadata__\":{\"k\":\"v\"},\"a\":" T "[0,8],\"more\":[1]}}", 8, 1);
+    taken("{\"a\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[0,1]}}", 1, 1);
+    taken("{\"a\":{\"dtype\":\"BF16\",\"shape\":[0,9],\"data_offsets\":[0,0]}, \"b\":" T "[0,8]}}", 8, 2);
+    taken("{\"caf\\u00e9 \\\" \xc3\xa9\":" T "[0,8]}}", 8, 1);
+}
+
+static void texts_are_found(void **state)
+{
+    const char header[] = "{\"__metadata__\":{\"k\":\"v\"}}";
+    wfi_safetensors file;
+    assert_int_equal(read_text(header, strlen(header), 0, &file, NULL), WEFT_OK);
+    assert_string_equal(wfi_safetensors_text(&file, "k"), "v");
+    assert_null(wfi_safetensors_text(&file, "other"));
+    wfi_safetensors_fini(&file);
+}
+
+static void headers_that_are_no_json(void **state)
+{
+    refused("[]", 0, WEFT_ERR_FORMAT, "does not begin with '{'");
+    refused(" {}", 0, WEFT_ERR_FORMAT, "does not begin with '{'");
+    refused("{\"a\":", 0, WEFT_ERR_FORMAT, "is no JSON");
+    refused("{} x", 0, WEFT_ERR_FORMAT, "is no JSON, or memory is out, at its byte 3");
+    refused("{\"a\xff\":1}", 0, WEFT_ERR_FORMAT, "is not UTF-8, at its byte 3");
+    refused("{\"a\\u0000\":1}", 0, WEFT_ERR_FORMAT, "has a character 0, at its byte 3");
+    refused("{\"a\":[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]}", 0, WEFT_ERR_FORMAT,
+            "nested deeper than 16 brackets, at its byte 20");
+    wfi_safetensors file;
+    assert_int_equal(read_text("{\0}", 3, 0, &file, NULL), WEFT_ERR_FORMAT);
+    wfi_safetensors_fini(&file);
+}
+
+static void tensors_that_are_badly_described(void **state)
+{
+    refused("{\"a\":1}", 0, WEFT_ERR_FORMAT, "\"a\" is described by something that is no object");
+    refused("{\"a\":{}}", 0, WEFT_ERR_FORMAT, "\"a\" has no \"dtype\"");
+    refused("{\"a\":{\"dtype\":1}}", 0, WEFT_ERR_FORMAT, "\"dtype\" that is no string");
+    refused("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F64\"}}", 0, WEFT_ERR_FORMAT, "has \"dtype\" twice");
+    refused("{\"a\":{\"dtype\":\"U16\"}}", 0, WEFT_ERR_TYPE, "\"a\" has dtype \"U16\", which weft does not have");
+    refused("{\"a\":{\"dtype\":\"F32\"}}", 0, WEFT_ERR_FORMAT, "has no \"shape\"");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":2}}", 0, WEFT_ERR_FORMAT, "\"shape\" that is no array");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,-2]}}", 0, WEFT_ERR_FORMAT,
+            "in dimension 1 that is no whole number");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5]}}", 0, WEFT_ERR_FORMAT,
+            "in dimension 0 that is no whole number");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1e99]}}", 0, WEFT_ERR_FORMAT, "no whole number up to 2^53");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}}", 0, WEFT_ERR_FORMAT,
+            "dimensions");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[4503599627370496,4503599627370496],\"data_offsets\":[0,8]}}", 8,
+            WEFT_ERR_FORMAT, "larger than 2^63");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 0, WEFT_ERR_FORMAT, "has no \"data_offsets\"");
+    refused("{\"a\":" T "[0]}}", 8, WEFT_ERR_FORMAT, "not two whole numbers");
+    refused("{\"a\":" T "[8,0]}}", 8, WEFT_ERR_FORMAT, "begins at 8 and ends at 0");
+    refused("{\"a\":" T "[0,7]}}", 7, WEFT_ERR_FORMAT, "is float32 [2], 8 bytes, but lies from 0 to 7");
+    refused("{\"a\\n\\u007f\":1}", 0, WEFT_ERR_FORMAT, "\"a??\" is");
+}
+
+static void tensors_that_do_not_fit_together(void **state)
+{
+    refused("{\"a\":" T "[8,16]}}", 16, WEFT_ERR_FORMAT, "\"a\" begins at 8, behind a hole");
+    refused("{\"a\":" T "[0,8]},\"b\":" T "[4,12]}}", 12, WEFT_ERR_FORMAT,
+            "\"b\" begins at 4, inside the one before it");
+    refused("{\"a\":" T "[0,8]},\"b\":" T "[0,8]}}", 8, WEFT_ERR_FORMAT, "\"b\" begins at 0, inside");
+    refused("{\"a\":" T "[0,8]},\"b\":" T "[8,16]},\"a\":" T "[16,24]}}", 24, WEFT_ERR_FORMAT, "\"a\" stands twice");
+    refused("{\"__metadata__\":{},\"__metadata__\":{}}", 0, WEFT_ERR_FORMAT, "\"__metadata__\" twice");
+    refused("{\"__metadata__\":[]}", 0, WEFT_ERR_FORMAT, "\"__metadata__\" is no object");
+    refused("{\"__metadata__\":{\"k\":1}}", 0, WEFT_ERR_FORMAT, "has \"k\", which is no string");
+}
+
+static void elements_that_are_not_as_the_header_says(void **state)
+{
+    refused("{\"a\":" T "[0,8]}}", 7, WEFT_ERR_FORMAT, "ends too early");
+    refused("{\"a\":" T "[0,8]}}", 9, WEFT_ERR_FORMAT, "goes on after its end");
+    refused("{\"__metadata__\":{\"weft.blake2b\":\"00\"},\"a\":" T "[0,8]}}", 8, WEFT_ERR_FORMAT,
+            "checksum does not match");
+    const char header[] = "{\"a\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]}}\1\1\2";
+    wfi_safetensors file;
+    weft_error *error = NULL;
+    uint8_t head[WFI_SAFETENSORS_HEAD] = {sizeof(header) - 4};
+    FILE *stream = fmemopen((void *)header, sizeof(header) - 1, "rb");
+    assert_int_equal(wfi_safetensors_open(&file, stream, "it", head, NULL), WEFT_OK);
+    assert_int_equal(wfi_safetensors_read(&file, &error), WEFT_ERR_FORMAT);
+    assert_non_null(strstr(weft_error_message(error), "element 2 of tensor \"a\" is 2, no bool"));
+    weft_error_unref(error);
+    wfi_safetensors_fini(&file);
+    fclose(stream);
+}
+
+static void a_header_over_the_limit_is_not_read(void **state)
+{
+    wfi_safetensors file;
+    weft_error *error = NULL;
+    const uint8_t head[WFI_SAFETENSORS_HEAD] = {1, 0xe1, 0xf5, 5}; /* 100,000,001 */
+    FILE *stream = fmemopen("{}", 2, "rb");
+    assert_int_equal(wfi_safetensors_open(&file, stream, "it", head, &error), WEFT_ERR_FORMAT);
+    assert_non_null(strstr(weft_error_message(error), "would have 100000001 bytes"));
+    weft_error_unref(error);
+    wfi_safetensors_fini(&file);
+    fclose(stream);
+}
+
+static void what_the_format_does_not_have_is_not_written(void **state)
+{
+    weft_tensor *wide = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_COMPLEX128),
+                *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    const wfi_file_tensor items[] = {{"wide", wide}, {"not \xff", x}, {"__metadata__", x}};
+    const weft_status wanted[] = {WEFT_ERR_UNSUPPORTED, WEFT_ERR_INVALID, WEFT_ERR_INVALID};
+    const char *const texts[] = {"has no complex128, as \"wide\" is", "is not UTF-8", "no tensor may be called"};
+    for (int i = 0; i < 3; i++) {
+        weft_error *error = NULL;
+        assert_int_equal(wfi_safetensors_save("never-made", &(wfi_file_tensors){&items[i], 1, NULL, 0}, &error),
+                         wanted[i]);
+        assert_non_null(strstr(weft_error_message(error), texts[i]));
+        weft_error_unref(error);
+    }
+    assert_null(fopen("never-made", "rb"));
+    weft_tensor_unref(wide);
+    weft_tensor_unref(x);
+}
+
+UNIT_MAIN(headers_that_are_right, texts_are_found, headers_that_are_no_json, tensors_that_are_badly_described,
+          tensors_that_do_not_fit_together, elements_that_are_not_as_the_header_says,
+          a_header_over_the_limit_is_not_read, what_the_format_does_not_have_is_not_written)
