@@ -224,7 +224,7 @@ bool wfi_executor_nudge_leader(wfi_executor *executor)
 void wfi_executor_call_worker(wfi_executor *executor)
 {
     wfi_assert_held(&executor->lock);
-    if (executor->options.manual || !wfi_executor_may_take(executor))
+    if (executor->options.manual || executor->forked || !wfi_executor_may_take(executor))
         return;
     if (!wfi_list_empty(&executor->followers)) {
         wfi_list *link = wfi_list_pop_front(&executor->followers);
@@ -239,6 +239,8 @@ void wfi_executor_call_worker(wfi_executor *executor)
 
 void wfi_executor_submit(wfi_executor *executor, wfi_task *task)
 {
+    if (executor->forked)
+        return;
     wfi_mutex_lock(&executor->lock);
     if (executor->ended) {
         wfi_mutex_unlock(&executor->lock);
@@ -323,7 +325,13 @@ void wfi_executor_block_end(void)
 void wfi_executor_forked(wfi_executor *executor)
 {
     wfi_mutex_init(&executor->lock);
+    for (int i = 0; i < WFI_URGENCIES; i++) /* the parent runs these */
+        wfi_list_init(&executor->queues[i]);
+    atomic_store(&executor->queued, 0);
+    wfi_list_init(&executor->followers);
     wfi_list_init(&executor->visits);
+    executor->hook = NULL; /* a handler that forked and returned must not lead */
+    executor->forked = true;
 }
 
 bool wfi_executor_enter(wfi_executor *executor, wfi_visit *visit, wfi_parker *parker)

@@ -63,7 +63,10 @@ wfi_executor *wfi_executor_ref(wfi_executor *executor); /* futures hold their ex
 void wfi_executor_unref(wfi_executor *executor);
 bool wfi_executor_has_ended(
     const wfi_executor *executor); /* destroy was called: its agent's driver is not to be used */
-/* In a child of fork(), before anything else there: its threads, of which one may have held its lock, did not come along. */
+/*
+ * In a child of fork(), before anything else there: its threads, of which one may have held its lock, did not come along.
+ * What was queued is forgotten, for the parent runs it; what is submitted later never runs; no worker is started.
+ */
 void wfi_executor_forked(wfi_executor *executor);
 /*
  * Whoever is inside an agent's driver visits the agent's executor meanwhile: destroy calls the visitors out (by their

@@ -67,6 +67,7 @@ struct wfi_executor {
     atomic_bool ending;
     bool over;    /* ending, and the last task has run: the workers leave */
     bool ended;   /* they have left */
+    bool forked;  /* (constant) this is a child of fork(): what is submitted is dropped, nobody is called, none leads */
     wfi_list all; /* threads */
     int total;    /* workers that exist */
     int active, blocked;

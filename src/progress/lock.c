@@ -90,6 +90,10 @@ wfi_task *wfi_progress_unlock_as(wfi_progress *progress, wfi_role role)
 {
     wfi_list lists[WFI_DEFER_KINDS];
     wfi_task *mine = NULL;
+    if (progress->forked) { /* nothing is told or done in a child of fork(): whose it is are threads of the parent */
+        wfi_mutex_unlock(&progress->lock);
+        return NULL;
+    }
     wfi_progress_settle(progress);
     progress->in_round = false;
     for (int kind = 0; kind < WFI_DEFER_KINDS; kind++) {

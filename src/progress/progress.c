@@ -66,6 +66,10 @@ void wfi_progress_fini(wfi_progress *progress)
 void wfi_progress_forked(wfi_progress *progress)
 {
     wfi_mutex_init(&progress->lock);
+    for (int kind = 0; kind < WFI_DONE_KINDS; kind++) /* the parent does these; a list may be half written, too */
+        wfi_list_init(&progress->done[kind]);
+    for (int kind = 0; kind < WFI_DEFER_KINDS; kind++)
+        wfi_list_init(&progress->deferred[kind]);
     progress->forked = true;
 }
 

@@ -186,7 +186,8 @@ typedef struct wfi_progress_options {
 void wfi_progress_init(wfi_progress *progress, const wfi_progress_options *options);
 weft_status wfi_progress_open(wfi_progress *progress); /* WEFT_ERR_SYSTEM. Not in the simulation */
 void wfi_progress_fini(wfi_progress *progress);
-void wfi_progress_forked(wfi_progress *progress); /* in a child of fork(2): waits are refused from now on */
+/* In a child of fork(2): from now on waits are refused, and nothing that was pending is done. */
+void wfi_progress_forked(wfi_progress *progress);
 void wfi_progress_add(wfi_progress *progress, wfi_source *source);
 void wfi_progress_remove(wfi_progress *progress, const wfi_source *source); /* the last one added */
 weft_status wfi_threads_start(wfi_progress *progress);

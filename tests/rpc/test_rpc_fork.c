@@ -4,10 +4,14 @@
  */
 #include "rpc/world.h"
 
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define FORKS 5
+#define CHILD_MS 20000 /* a child that has not ended by then never will */
 
 static atomic_bool over;
 
@@ -74,17 +78,30 @@ static int be_careless(owned *o)
     return 0;
 }
 
-static void fork_carelessly(owned *o)
+/* Killed, a child that hangs ends with SIGKILL. No alarm: weft's own threads, which may have forked it, block it. */
+static int reap(pid_t child)
 {
     int status;
+    for (int ms = 0; ms < CHILD_MS; ms++) {
+        pid_t ended = waitpid(child, &status, WNOHANG);
+        MUST(ended >= 0);
+        if (ended)
+            return status;
+        usleep(1000);
+    }
+    kill(child, SIGKILL);
+    MUST(waitpid(child, &status, 0) == child);
+    return status;
+}
+
+static void fork_carelessly(owned *o)
+{
     fflush(NULL);
     pid_t child = fork();
     MUST(child >= 0);
-    if (child == 0) {
-        alarm(30);
+    if (child == 0)
         _exit(be_careless(o));
-    }
-    MUST(waitpid(child, &status, 0) == child);
+    int status = reap(child);
     if (status)
         fprintf(stderr, "the child ended with %#x\n", (unsigned)status);
     MUST(status == 0);
@@ -147,6 +164,167 @@ static void a_child_is_refused_and_harms_nobody(void **state)
     weft_log_set_sink(NULL, NULL);
 }
 
+/* ---- With work pending ------------------------------------------------------------------------------------------- */
+
+#define CALLERS 8
+#define CROWD_FORKS 60
+#define ROOM_BYTES 8192
+#define QUEUED 12
+
+static void little_room(weft_agent_options *options, void *arg)
+{
+    options->queue_limit_bytes = ROOM_BYTES;
+}
+
+static weft_status run_take(weft_call *call, void *user)
+{
+    weft_call_give(call, WEFT_NO_VALUES);
+    return WEFT_OK;
+}
+
+static weft_status push(weft_agent *agent)
+{
+    static const char pad[3000];
+    weft_rpc_options options = {.wait_for_room = true};
+    return weft_rpc_sync(agent, weft_to_rank(1), "take", WEFT_VALUES(weft_of_bytes(pad, sizeof pad)), &options, NULL);
+}
+
+static void *push_on(void *agent)
+{
+    while (!atomic_load(&over))
+        MUST_OK(push(agent));
+    return NULL;
+}
+
+/* What takes the agent's lock, and would do on letting it go what the parent's threads have pending. */
+static int ask_for_everything(weft_agent *agent)
+{
+    static const weft_function more = {.name = "more", .run = run_take};
+    weft_rpc_options again = {.wait_for_room = true, .retry = {.attempts = 3}};
+    weft_target all[] = {weft_to_rank(0), weft_to_rank(1)};
+    weft_rref *made;
+    weft_group *group;
+    if (push(agent) != WEFT_ERR_STATE ||
+        weft_rpc_async(agent, weft_to_rank(1), "take", WEFT_NO_VALUES, &again, NULL) != WEFT_ERR_STATE ||
+        weft_rpc_multicast(agent, all, 2, "take", WEFT_NO_VALUES, NULL, NULL) != WEFT_ERR_STATE ||
+        weft_rpc_remote(agent, weft_to_name("worker1"), "take", WEFT_NO_VALUES, NULL, &made) != WEFT_ERR_STATE)
+        return 1;
+    if (weft_rref_create(agent, weft_of_i64(1), &made) != WEFT_ERR_STATE ||
+        weft_group_create(agent, "late", NULL, 0, &group) != WEFT_ERR_STATE)
+        return 2;
+    if (weft_watch(agent, 1) != WEFT_ERR_STATE || weft_unwatch(agent, 1) != WEFT_ERR_STATE ||
+        weft_agent_set_call_timeout(agent, 5) != WEFT_ERR_STATE || weft_agent_register(agent, &more) != WEFT_ERR_STATE)
+        return 3;
+    if (weft_debug_dump(agent, stderr) != WEFT_ERR_STATE || weft_metrics_write(agent, stderr) != WEFT_ERR_STATE)
+        return 4;
+    if (weft_agent_find(agent, "worker1") != -1 || weft_agent_name(agent, 1) || weft_agent_alive(agent, 0))
+        return 5;
+    return weft_agent_status(agent) == WEFT_ERR_STATE && weft_agent_close(agent) == WEFT_ERR_STATE ? 0 : 6;
+}
+
+static void push_in_a_crowd(weft_agent *agent, void *arg)
+{
+    pthread_t callers[CALLERS];
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int i = 0; i < CALLERS; i++)
+        MUST(pthread_create(&callers[i], NULL, push_on, agent) == 0);
+    for (int i = 0; i < CROWD_FORKS; i++) {
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (child == 0)
+            _exit(ask_for_everything(agent));
+        MUST(reap(child) == 0);
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < CALLERS; i++)
+        pthread_join(callers[i], NULL);
+}
+
+static void children_end_whatever_was_pending(void **state)
+{
+    static const weft_function takes[] = {{.name = "take", .takes = {WEFT_BYTES}, .run = run_take}};
+    world w = {
+        .fabric = WORLD_TCP, .size = 2, WORLD_FUNCTIONS(takes), .program = push_in_a_crowd, .adjust = little_room};
+    atomic_store(&over, false);
+    weft_log_set_sink(drop_line, NULL);
+    world_run(&w);
+    weft_log_set_sink(NULL, NULL);
+}
+
+static atomic_int handlers_run;
+
+static int threads_here(void)
+{
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *entry; tasks && (entry = readdir(tasks));)
+        count += entry->d_name[0] != '.';
+    if (tasks)
+        closedir(tasks);
+    return count;
+}
+
+/* In a handler's child: waiting makes no worker there, which would run what is queued a second time. */
+static int wait_in_child(weft_agent *agent)
+{
+    int before = atomic_load(&handlers_run);
+    weft_future *never = weft_future_create(NULL), *of_agent = weft_future_create(agent);
+    if (!never || !of_agent)
+        return 1;
+    if (weft_future_wait(never, 100) != WEFT_ERR_TIMEOUT || weft_future_wait(of_agent, 100) != WEFT_ERR_DEADLOCK)
+        return 2;
+    if (add(agent, 0) != WEFT_ERR_STATE)
+        return 3;
+    if (atomic_load(&handlers_run) != before)
+        return 4;
+    return threads_here() == 1 ? 0 : 5;
+}
+
+/* The first of them forks, when others have come and wait behind it for the only worker. */
+static weft_status run_forking(weft_call *call, void *user)
+{
+    if (atomic_fetch_add(&handlers_run, 1) == 0) {
+        usleep(300000);
+        pid_t child = fork();
+        MUST(child >= 0);
+        if (child == 0)
+            _exit(wait_in_child(weft_call_agent(call)));
+        int status = reap(child);
+        if (status)
+            fprintf(stderr, "the handler's child ended with %#x\n", (unsigned)status);
+        MUST(status == 0);
+    }
+    weft_call_give(call, WEFT_NO_VALUES);
+    return WEFT_OK;
+}
+
+static void queue_handlers(weft_agent *agent, void *arg)
+{
+    weft_future *calls[QUEUED];
+    if (weft_agent_rank(agent) != 1)
+        return;
+    for (int i = 0; i < QUEUED; i++)
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "forking", WEFT_NO_VALUES, NULL, &calls[i]));
+    MUST_OK(weft_future_wait_all(calls, QUEUED, WEFT_FOREVER));
+    for (int i = 0; i < QUEUED; i++)
+        weft_future_unref(calls[i]);
+    MUST(atomic_load(&handlers_run) == QUEUED);
+}
+
+static void a_handlers_child_waits_and_runs_nothing(void **state)
+{
+    static const weft_function forking[] = {{.name = "forking", .run = run_forking}};
+    world w = {.fabric = WORLD_TCP,
+               .size = 2,
+               WORLD_FUNCTIONS(forking),
+               .program = queue_handlers,
+               .adjust = world_one_worker};
+    weft_log_set_sink(drop_line, NULL);
+    world_run(&w);
+    weft_log_set_sink(NULL, NULL);
+}
+
 /* Without threads whoever waits reads the network: in the child nobody does. */
 static void without_threads_it_is_the_same(void **state)
 {
@@ -175,4 +353,5 @@ static void without_threads_it_is_the_same(void **state)
     assert_int_equal(weft_agent_close(agent), WEFT_OK);
 }
 
-UNIT_MAIN(a_child_is_refused_and_harms_nobody, without_threads_it_is_the_same)
+UNIT_MAIN(a_child_is_refused_and_harms_nobody, children_end_whatever_was_pending,
+          a_handlers_child_waits_and_runs_nothing, without_threads_it_is_the_same)

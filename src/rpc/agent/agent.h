@@ -133,6 +133,8 @@ void wfi_agent_leave(weft_agent *agent);
 bool wfi_agent_enter_locked(weft_agent *agent);
 void wfi_agent_leave_locked(weft_agent *agent);
 
+/* What calls say that are refused in a child of fork(2). */
+#define WFI_FORKED_TEXT "this is a child of fork(), and the agent its parent's"
 /* Called when net has opened, and before it closes: in between the agent is marked in a child of fork(2) (forks.c). */
 void wfi_forks_watch(weft_agent *agent);
 void wfi_forks_forget(weft_agent *agent);

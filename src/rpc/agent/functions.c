@@ -159,6 +159,8 @@ weft_status weft_agent_register(weft_agent *agent, const weft_function *function
     weft_error *error = NULL;
     if (!agent)
         return wfi_refuse_null("weft_agent_register", "the agent");
+    if (agent->forked)
+        return WEFT_ERR_STATE;
     weft_status st = wfi_function_register_user(agent, function, &error);
     if (error)
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_register: \"%.140s\": %s",

@@ -57,6 +57,8 @@ weft_status weft_agent_status(const weft_agent *agent)
 {
     if (!agent)
         return wfi_refuse_null("weft_agent_status", "the agent");
+    if (agent->forked)
+        return WEFT_ERR_STATE;
     wfi_net_lock(agent->net);
     weft_status st = agent->gone;
     wfi_net_unlock(agent->net);
@@ -84,6 +86,8 @@ weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
         return wfi_refuse_null("weft_agent_set_call_timeout", "the agent");
     if (timeout_ms < WEFT_FOREVER)
         return WEFT_ERR_INVALID;
+    if (agent->forked)
+        return WEFT_ERR_STATE;
     wfi_net_lock(agent->net);
     agent->call_timeout_ms = timeout_ms ? timeout_ms : 60000;
     wfi_net_unlock(agent->net);
@@ -95,7 +99,7 @@ void weft_agent_stats(const weft_agent *agent, weft_stats *out)
     if (!out)
         return;
     *out = (weft_stats){0};
-    if (!agent)
+    if (!agent || agent->forked)
         return;
     wfi_net_lock(agent->net);
     *out = agent->stats;

@@ -48,7 +48,7 @@ static int find_name(weft_agent *agent, const char *name)
 
 int weft_agent_find(const weft_agent *agent, const char *name)
 {
-    if (!agent || !name)
+    if (!agent || !name || agent->forked)
         return -1;
     wfi_net_lock(agent->net);
     /* What it remembers is no part of what the user sees. */
@@ -85,7 +85,7 @@ static const char *give_name(weft_agent *agent, const char *name)
 
 const char *weft_agent_name(const weft_agent *agent, int rank)
 {
-    if (!agent)
+    if (!agent || agent->forked)
         return NULL;
     wfi_net_lock(agent->net);
     const wfi_member *member = wfi_net_member(agent->net, rank);
@@ -160,6 +160,8 @@ static weft_status change_watch(weft_agent *agent, int rank, int by)
 {
     if (!agent)
         return wfi_refuse_null(by > 0 ? "weft_watch" : "weft_unwatch", "the agent");
+    if (agent->forked)
+        return WEFT_ERR_STATE;
     wfi_net_lock(agent->net);
     weft_status st = wfi_agent_usable(agent);
     wfi_peer *peer = st ? NULL : wfi_net_peer(agent->net, rank);

@@ -186,6 +186,8 @@ weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, c
     weft_error *error = NULL;
     if (!agent || !function)
         return wfi_refuse_null("weft_agent_expect_callers", agent ? "the function's name" : "the agent");
+    if (agent->forked)
+        return WEFT_ERR_STATE;
     if (check_callers(agent, ranks, count, &error)) {
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_expect_callers: \"%.140s\": %s", function,
                       weft_error_message(error));

@@ -102,6 +102,8 @@ weft_status weft_batch_stats_read(const weft_agent *const_agent, const char *fun
         *out = (weft_batch_stats){0};
     if (!agent || !function || !out)
         return WEFT_ERR_INVALID;
+    if (agent->forked)
+        return WEFT_ERR_STATE;
     const wfi_batcher *batcher = wfi_batcher_of(wfi_function_find(agent, function));
     if (!batcher)
         return WEFT_ERR_NOT_FOUND;

@@ -13,7 +13,7 @@ static const weft_rpc_options defaults;
 /* A handler that returns the failure of a call that did not even start passes that on as well. */
 static void note_failure(const weft_rpc_options *options, const weft_error *error)
 {
-    if (!options->parent)
+    if (!options->parent || options->parent->agent->forked)
         return;
     weft_call *parent = (weft_call *)options->parent;
     wfi_net_lock(parent->agent->net);
@@ -54,7 +54,7 @@ static weft_error *failure_among(weft_agent *agent, const wfi_call_spec *spec)
 
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
-    weft_status st = wfi_spec_check(agent, spec);
+    weft_status st = agent->forked ? WEFT_ERR_STATE : wfi_spec_check(agent, spec);
     if (st) {
         *error = wfi_spec_explain(agent, spec, st, -1);
         return st;

@@ -83,6 +83,9 @@ static void look_at_incarnation(weft_agent *agent, const wfi_call_spec *spec, in
 
 weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank)
 {
+    wfi_error_detail nobody = {.code = why, .function = spec->function, .worker = -1};
+    if (agent->forked) /* and nothing of it is to be looked at */
+        return wfi_error_create(&nobody, "the call could not be started: %s", WFI_FORKED_TEXT);
     bool ours = why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE,
          theirs = why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT;
     wfi_finding found = {.worker = ours ? -1 : rank};

@@ -52,7 +52,7 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
         wfi_rpc_give_error(agent, options, error);
         return WEFT_ERR_INVALID;
     }
-    weft_status st = wfi_spec_check(agent, &spec);
+    weft_status st = agent->forked ? WEFT_ERR_STATE : wfi_spec_check(agent, &spec);
     if (!st)
         st = wfi_spec_pack(agent, &spec); /* what is wrong with the arguments is wrong for all */
     if (!st)

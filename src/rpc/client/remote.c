@@ -20,6 +20,10 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
     options = options ? options : &defaults;
     if (!agent || !out)
         return wfi_rpc_refuse_null(options, function, agent ? "out" : "the agent");
+    if (agent->forked) {
+        wfi_rpc_give_error(agent, options, weft_error_create(WEFT_ERR_STATE, "%s", WFI_FORKED_TEXT));
+        return WEFT_ERR_STATE;
+    }
     int rank = wfi_target_resolve(agent, to, function, &error);
     if (rank < 0) {
         weft_status st = weft_error_code(error);

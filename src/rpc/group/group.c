@@ -160,6 +160,8 @@ weft_status weft_group_create(weft_agent *agent, const char *name, const int *ra
                             name ? name : "(NULL)", WFI_GROUP_NAME_MAX);
     if (ranks && !count)
         return refuse_group(agent, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", name);
+    if (agent->forked)
+        return refuse_group(agent, WEFT_ERR_STATE, "%s", WFI_FORKED_TEXT);
     snprintf(key.name, sizeof key.name, "%s", name);
     wfi_net_lock(agent->net);
     weft_group *group = wfi_group_make(agent, &key);

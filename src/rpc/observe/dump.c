@@ -137,6 +137,8 @@ weft_status weft_debug_dump(const weft_agent *const_agent, FILE *to)
     size_t size = 0;
     if (!agent || !to)
         return wfi_refuse_null("weft_debug_dump", agent ? "the file" : "the agent");
+    if (agent->forked)
+        return WEFT_ERR_STATE;
     wfi_json j = {.to = open_memstream(&text, &size), .separated = true};
     if (!j.to)
         return WEFT_ERR_MEMORY;

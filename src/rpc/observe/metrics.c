@@ -20,6 +20,8 @@ static weft_status list_rows(const weft_agent *agent, wfi_metric ***out, size_t 
 {
     wfi_metrics *metrics = &agent->observer->metrics;
     wfi_metric **rows = NULL;
+    if (agent->forked)
+        return WEFT_ERR_STATE;
     wfi_net_lock(agent->net);
     *count = metrics->count + 2;
     rows = malloc(*count * sizeof *rows);

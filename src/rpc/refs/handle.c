@@ -114,6 +114,8 @@ static wfi_rref_name new_name(weft_agent *agent, int owner)
 
 static weft_status create_home(weft_agent *agent, weft_rref **out)
 {
+    if (agent->forked)
+        return WEFT_ERR_STATE;
     wfi_net_lock(agent->net);
     wfi_rref_name name = new_name(agent, wfi_agent_rank(agent));
     name.number = ++wfi_refs_of(agent)->next_number;
