@@ -169,8 +169,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  * does nothing.
  *
  * FORK. An agent belongs to the process that opened it. In a child of fork(), calls and this function return
- * WEFT_ERR_STATE, waits return WEFT_ERR_DEADLOCK, handles behave as after closing, and weft_agent_stop does
- * nothing. The parent's agent is not disturbed. The descriptors that the child inherited close when it calls
+ * WEFT_ERR_STATE, waits return WEFT_ERR_DEADLOCK, handles behave as after closing, weft_agent_find is -1,
+ * weft_agent_name NULL, statistics are zeros, and weft_agent_stop does nothing. None of the parent's handlers and
+ * continuations run there. The parent's agent is not disturbed. The descriptors that the child inherited close when it calls
  * exec.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);

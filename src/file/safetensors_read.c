@@ -76,7 +76,7 @@ weft_status wfi_safetensors_open(wfi_safetensors *file, FILE *stream, const char
                                  const uint8_t head[WFI_SAFETENSORS_HEAD], weft_error **error)
 {
     wfi_reader r;
-    uint64_t size, there;
+    uint64_t size, there = 0;
     weft_status status = WEFT_OK;
     *file = (wfi_safetensors){.stream = stream, .path = path};
     wfi_reader_init(&r, head, WFI_SAFETENSORS_HEAD);
