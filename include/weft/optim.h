@@ -268,7 +268,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_optimizer_set_state(weft_optimizer *opt
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_save(const weft_optimizer *optimizer, const char *path,
                                                         weft_error **error);
-WEFT_API WEFT_NODISCARD weft_status weft_optimizer_load(weft_optimizer *optimizer, const char *path, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_load(weft_optimizer *optimizer, const char *path,
+                                                        weft_error **error);
 
 WEFT_END_C
 #endif
