@@ -44,7 +44,7 @@ const char *wfi_shown(const char *name, char text[WFI_SHOWN])
     size_t size = 0;
     for (; name[size] != 0 && size < WFI_SHOWN - 4; size++)
         text[size] = (unsigned char)name[size] < 0x20 || name[size] == 0x7f ? '?' : name[size];
-    strcpy(text + size, name[size] != 0 ? "..." : "");
+    snprintf(text + size, WFI_SHOWN - size, "%s", name[size] != 0 ? "..." : "");
     return text;
 }
 

@@ -63,12 +63,13 @@ static char *read_text(const wfi_safetensors *file, size_t size, weft_status *st
                       ? wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path)
                       : wfi_file_read(file->stream, file->path, more + got, next - got, error);
         text = more != NULL ? more : text;
-        if (*status != WEFT_OK) {
+        if (*status != WEFT_OK || text == NULL) {
             free(text);
             return NULL;
         }
     }
-    text[size] = 0;
+    if (text != NULL)
+        text[size] = 0;
     return text;
 }
 

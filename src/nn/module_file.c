@@ -111,7 +111,7 @@ static weft_status hand_over(const wfi_safetensors *file, const size_t *places, 
                              weft_error **error)
 {
     char name[WFI_SHOWN];
-    for (size_t i = 0; i < file->count; i++) {
+    for (size_t i = 0; places != NULL && i < file->count; i++) {
         const wfi_safetensors_entry *e = &file->entries[i];
         weft_tensor **into = &loaded[places[i]];
         if (*into == NULL)

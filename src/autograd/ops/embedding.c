@@ -194,6 +194,8 @@ static void check_bags(wfi_op *op, const wfi_bags *bags)
 {
     const weft_tensor *index = bags->index, *offsets = bags->offsets;
     int64_t wrong = -1;
+    if (index == NULL)
+        return; /* the operator has failed */
     if (offsets == NULL && index->shape.ndim != 2)
         wfi_op_fail(op, WEFT_ERR_SHAPE, "without offsets the index must be [B, L], not of %d dimensions",
                     index->shape.ndim);

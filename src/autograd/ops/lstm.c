@@ -97,7 +97,9 @@ static bool pack(wfi_op *op, weft_tensor *packed[OPERANDS])
 /* The state after the last step: row T - 1 of y or c. */
 static void give_last(wfi_op *op, weft_tensor *all)
 {
-    weft_tensor *last = wfi_op_ok(op) ? weft_tensor_select(all, 0, -1) : NULL;
+    if (all == NULL || !wfi_op_ok(op))
+        return;
+    weft_tensor *last = weft_tensor_select(all, 0, -1);
     weft_tensor *out = wfi_op_output(op, WEFT_SHAPE(all->shape.dims[1], all->shape.dims[2]));
     if (out != NULL)
         wfi_op_check(op, last == NULL ? WEFT_ERR_MEMORY : wfi_copy(last, out));
@@ -107,7 +109,7 @@ static void give_last(wfi_op *op, weft_tensor *all)
 static void run_layer(wfi_op *op)
 {
     weft_tensor *in[OPERANDS] = {NULL};
-    if (!check_layer(op) || !pack(op, in))
+    if (!check_layer(op) || !pack(op, in) || in[X] == NULL || in[H0] == NULL)
         return;
     int64_t steps = in[X]->shape.dims[0], batch = in[X]->shape.dims[1], hidden = in[H0]->shape.dims[1];
     weft_shape states = WEFT_SHAPE(steps, batch, hidden);

@@ -123,7 +123,7 @@ static void free_entry(wfi_registered *entry)
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function, weft_error **error)
 {
     weft_status st = check_function(agent, function, error);
-    if (st)
+    if (st || !function || !function->name) /* what is missing has failed the check */
         return st;
     wfi_registered *entry = wfi_calloc(1, sizeof *entry);
     if (!entry)

@@ -129,5 +129,5 @@ weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args 
     }
     if (!st)
         st = weft_rref_rpc_async(rref, function, arguments, options, &future);
-    return st ? st : wfi_rpc_await(rref->agent, future, options, out);
+    return st || !rref ? st : wfi_rpc_await(rref->agent, future, options, out);
 }

@@ -54,9 +54,9 @@ static inline __attribute__((always_inline)) void ask_for(const wfi_row_sum *sum
     {                                                                                                                  \
         const T *table = sum->table, *factors = sum->factors;                                                          \
         int64_t column = 0, used = 0;                                                                                  \
-        for (; column + BLOCK * tag##_lanes <= sum->width; column += BLOCK * tag##_lanes)                              \
+        for (; column + (int64_t)BLOCK * tag##_lanes <= sum->width; column += (int64_t)BLOCK * tag##_lanes)            \
             used = tag##_block(sum, column, to, BLOCK);                                                                \
-        for (; column + 2 * tag##_lanes <= sum->width; column += 2 * tag##_lanes)                                      \
+        for (; column + (int64_t)2 * tag##_lanes <= sum->width; column += (int64_t)2 * tag##_lanes)                    \
             used = tag##_block(sum, column, to, 2);                                                                    \
         for (; column < sum->width; column++) {                                                                        \
             T total = 0;                                                                                               \

@@ -79,6 +79,8 @@ static const wfi_product_kernels *kernels_of(const weft_tensor *tensor)
 /* Contiguous, of one dtype, on one device; NULLs are not there. */
 static weft_status check_alike(int count, const weft_tensor *const *tensors)
 {
+    if (tensors[0] == NULL)
+        return WEFT_ERR_INVALID;
     weft_device device = weft_tensor_device(tensors[0]);
     for (int i = 0; i < count; i++) {
         if (tensors[i] == NULL)
