@@ -55,6 +55,7 @@ typedef struct weft_tensor weft_tensor;       /* weft/tensor.h */
 typedef struct weft_values weft_values;       /* weft/value.h */
 typedef struct weft_rref weft_rref;           /* weft/rref.h */
 typedef struct weft_tape weft_tape;           /* weft/tape.h */
+typedef struct weft_context weft_context;     /* weft/context.h */
 typedef struct weft_hooks weft_hooks;         /* weft/hooks.h */
 typedef struct weft_module weft_module;       /* weft/nn.h */
 typedef struct weft_optimizer weft_optimizer; /* weft/optim.h */

@@ -175,6 +175,10 @@ typedef struct weft_rpc_options {
     weft_retry retry;
     weft_item_fn on_item; /* receives items of the results; NULL: the handler cannot send any */
     void *item_arg;       /* handed to on_item */
+    /* In libweft, not in libweft_rpc: a tape of a distributed context (weft/context.h), which the call takes part in then. Tensors
+     * among arguments and results that were recorded under it, or that are leaves which want a gradient, are linked: the backward
+     * pass crosses to the other worker there. Used until the function that makes the call returns. NULL: none. */
+    weft_tape *tape;
 } weft_rpc_options;
 
 /*

@@ -18,6 +18,7 @@
 #include <weft/agent.h>    /* membership of a job */
 #include <weft/rpc.h>      /* functions and calls */
 #include <weft/batch.h>    /* handlers of many calls at once */
+#include <weft/context.h>  /* distributed autograd */
 #include <weft/rref.h>     /* remote references */
 #include <weft/group.h>    /* barrier, all-gather */
 #include <weft/metrics.h>  /* counters, histograms */

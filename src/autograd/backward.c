@@ -154,6 +154,11 @@ void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors grad
                       outputs.count);
         return;
     }
+    if (wfi_tape_owner(tape) != NULL) {
+        wfi_tape_fail(tape, WEFT_ERR_STATE, "backward",
+                      "backward: the tape records into a distributed context: use weft_dist_backward");
+        return;
+    }
     wfi_tape_commit(tape);
     wfi_pass pass = {
         .retain = options != NULL && options->retain, .hooks = tape->hooks, .give = keep_gradient, .arg = tape};

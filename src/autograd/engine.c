@@ -145,8 +145,74 @@ static void check(wfi_pass *pass, const wfi_node *node, weft_status status)
         wfi_pass_fail(pass, status, "backward: %s: %s", node->type->name, weft_status_text(status));
 }
 
-/* Takes over the reference to `share`. */
-static void add_share(wfi_pass *pass, const wfi_node *node, uint32_t result, weft_tensor *share)
+/* ---- Shares that wait for their turn ---- */
+
+typedef struct held_share {
+    uint64_t order, slot; /* of the node that it comes from */
+    weft_gradient gradient;
+} held_share;
+
+typedef struct held_shares {
+    size_t count, capacity;
+    held_share *items;
+} held_shares;
+
+/* Whether shares for a node wait: it has several consumers. */
+static bool is_held(const wfi_pass *pass, const wfi_node *node, uint64_t slot)
+{
+    return pass->ordered && (entry_at(pass, node->slot)->awaited > 1 || wfi_map_get(&pass->held, slot + 1) != NULL);
+}
+
+/* Takes over the share. */
+static void hold_share(wfi_pass *pass, uint64_t slot, const wfi_node *from, weft_gradient share)
+{
+    held_shares *held = wfi_map_get(&pass->held, slot + 1);
+    if (held == NULL) {
+        held = wfi_calloc(1, sizeof(*held));
+        if (held != NULL && wfi_map_put(&pass->held, slot + 1, held) != WEFT_OK) {
+            free(held);
+            held = NULL;
+        }
+    }
+    held_share *items = held == NULL ? NULL : wfi_grow(held->items, held->count, &held->capacity, sizeof(*items));
+    if (items == NULL) {
+        wfi_gradient_clear(&share);
+        fail_memory(pass);
+        return;
+    }
+    held->items = items;
+    /* Of the node recorded last first. An answer from outside belongs to none: it comes before all. */
+    held_share new = {from == NULL ? UINT64_MAX : from->order, from == NULL ? UINT64_MAX : from->slot, share};
+    size_t at = held->count++;
+    for (; at > 0 &&
+           (items[at - 1].order < new.order || (items[at - 1].order == new.order &&items[at - 1].slot < new.slot));
+         at--)
+        items[at] = items[at - 1];
+    items[at] = new;
+}
+
+static void drop_held(held_shares *held)
+{
+    for (size_t i = 0; i < held->count; i++)
+        wfi_gradient_clear(&held->items[i].gradient);
+    free(held->items);
+    free(held);
+}
+
+/* All consumers of a node have answered: its shares are added up, those recorded last first. */
+static void sum_held(wfi_pass *pass, const wfi_node *node, uint64_t slot)
+{
+    held_shares *held = pass->ordered ? wfi_map_take(&pass->held, slot + 1) : NULL;
+    if (held == NULL)
+        return;
+    weft_gradient *sum = &entry_at(pass, slot)->sum;
+    for (size_t i = 0; i < held->count; i++)
+        check(pass, node, wfi_gradient_join(sum, &held->items[i].gradient));
+    drop_held(held);
+}
+
+/* Takes over the reference to `share`. `from`: the consumer, NULL if it is outside. */
+static void add_share(wfi_pass *pass, const wfi_node *node, uint32_t result, const wfi_node *from, weft_tensor *share)
 {
     if (node->leaf != 0 && pass->hooks != NULL)
         share = wfi_hooks_pre(pass->hooks, node->leaf, share);
@@ -154,6 +220,8 @@ static void add_share(wfi_pass *pass, const wfi_node *node, uint32_t result, wef
     if (share == NULL)
         wfi_pass_fail(pass, WEFT_ERR_INVALID,
                       "backward: a hook gave NULL, or not a gradient of its leaf's shape and dtype");
+    else if (is_held(pass, node, node->slot + result))
+        hold_share(pass, node->slot + result, from, (weft_gradient){.values = share});
     else if (sum->values == NULL)
         sum->values = share;
     else
@@ -163,8 +231,11 @@ static void add_share(wfi_pass *pass, const wfi_node *node, uint32_t result, wef
 static void answered(wfi_pass *pass, wfi_node *node)
 {
     entry *e = entry_at(pass, node->slot);
-    if (--e->awaited == 0)
-        push_ready(pass, node);
+    if (--e->awaited != 0)
+        return;
+    for (uint32_t i = 0; i < node->result_count; i++)
+        sum_held(pass, node, node->slot + i);
+    push_ready(pass, node);
 }
 
 /* Answers all inputs of a node: dx[i], whose reference it takes over, or none. */
@@ -178,7 +249,7 @@ static void answer_inputs(wfi_pass *pass, const wfi_node *node, weft_tensor **dx
             continue;
         }
         if (share != NULL)
-            add_share(pass, input, node->inputs[i].result, share);
+            add_share(pass, input, node->inputs[i].result, node, share);
         answered(pass, input);
     }
 }
@@ -225,7 +296,9 @@ static bool gave_rows(wfi_pass *pass, const wfi_node *node, weft_tensor *dy)
         return false;
     weft_tensor *rows = NULL, *values = NULL;
     check(pass, node, node->type->backward_rows(node, dy, &rows, &values));
-    if (rows != NULL)
+    if (rows != NULL && is_held(pass, leaf, leaf->slot))
+        hold_share(pass, leaf->slot, node, (weft_gradient){.values = values, .rows = rows});
+    else if (rows != NULL)
         check(pass, node, wfi_gradient_add_rows(&entry_at(pass, leaf->slot)->sum, rows, values));
     return rows != NULL || pass->error != NULL;
 }
@@ -283,7 +356,11 @@ static void run_operator(wfi_pass *pass, wfi_node *node)
 static void run_node(wfi_pass *pass, wfi_node *node)
 {
     entry *e = entry_at(pass, node->slot);
-    if (node->leaf == 0)
+    if (node->type->is_end) {
+        weft_tensor *gradient = e->sum.values;
+        e->sum.values = NULL;
+        pass->end(pass->arg, node, gradient);
+    } else if (node->leaf == 0)
         run_operator(pass, node);
     else if (e->sum.values != NULL)
         run_leaf(pass, node, e);
@@ -298,14 +375,14 @@ void wfi_pass_root(wfi_pass *pass, wfi_node *node, uint32_t result, weft_tensor 
         weft_tensor_unref(gradient);
         return;
     }
-    add_share(pass, node, result, gradient);
+    add_share(pass, node, result, NULL, gradient);
     if (pass->error == NULL && !e->root && !wfi_pointers_push(&pass->roots, node))
         fail_memory(pass);
     e->root = true;
 }
 
 /* What hooks still do to the sums is part of the pass. */
-static void await_hooks(wfi_pass *pass)
+void wfi_pass_await_hooks(wfi_pass *pass)
 {
     for (size_t i = 0; i < pass->waits.count; i++) {
         weft_future *wait = pass->waits.items[i];
@@ -320,7 +397,31 @@ static void await_hooks(wfi_pass *pass)
     pass->waits = (wfi_pointers){0};
 }
 
-void wfi_pass_run(wfi_pass *pass)
+void wfi_pass_await(wfi_pass *pass, wfi_node *node)
+{
+    entry *e = pass->error == NULL ? meet(pass, node) : NULL;
+    if (e != NULL)
+        e->awaited++;
+}
+
+bool wfi_pass_meets(const wfi_pass *pass, const wfi_node *node)
+{
+    size_t page = (size_t)(node->slot >> PAGE_BITS);
+    return page < pass->page_count && pass->pages[page] != NULL && entry_at(pass, node->slot)->seen;
+}
+
+void wfi_pass_answer(wfi_pass *pass, wfi_node *node, weft_tensor *gradient)
+{
+    if (pass->error != NULL) {
+        weft_tensor_unref(gradient);
+        return;
+    }
+    if (gradient != NULL)
+        add_share(pass, node, 0, NULL, gradient);
+    answered(pass, node);
+}
+
+void wfi_pass_begin(wfi_pass *pass)
 {
     count_consumers(pass);
     for (size_t i = 0; i < pass->roots.count && pass->error == NULL; i++) {
@@ -328,10 +429,20 @@ void wfi_pass_run(wfi_pass *pass)
         if (entry_at(pass, root->slot)->awaited == 0)
             push_ready(pass, root);
     }
+}
+
+void wfi_pass_work(wfi_pass *pass)
+{
     wfi_node *node;
     while (pass->error == NULL && (node = pop_ready(pass)) != NULL)
         run_node(pass, node);
-    await_hooks(pass);
+}
+
+void wfi_pass_run(wfi_pass *pass)
+{
+    wfi_pass_begin(pass);
+    wfi_pass_work(pass);
+    wfi_pass_await_hooks(pass);
 }
 
 void wfi_pass_end(wfi_pass *pass)
@@ -341,6 +452,10 @@ void wfi_pass_end(wfi_pass *pass)
             wfi_gradient_clear(&pass->pages[page][i].sum);
         free(pass->pages[page]);
     }
+    held_shares *held;
+    for (size_t cursor = 0; (held = wfi_map_next(&pass->held, &cursor, NULL)) != NULL;)
+        drop_held(held);
+    wfi_map_fini(&pass->held);
     free(pass->pages);
     free(pass->todo.items);
     free(pass->roots.items);

@@ -43,6 +43,8 @@ typedef struct wfi_node_type {
     wfi_backward_all_fn backward_all;   /* for more than one result */
     wfi_backward_rows_fn backward_rows; /* or NULL */
     uint32_t results;                   /* 0 stands for 1 */
+    bool
+        is_end; /* it has no inputs and no function: the pass gives its gradient, or that there is none, to `end` (engine.h) */
 } wfi_node_type;
 
 /* What an operator of weft keeps besides tensors; each uses what it needs. */
@@ -76,6 +78,7 @@ struct wfi_node {
     _Atomic uint64_t graph_id; /* 0: of no graph any more */
     uint64_t slot;             /* of the first result, greater than those of all inputs; result i has slot + i */
     uint64_t leaf;             /* a leaf: its tensor's id; else 0 */
+    uint64_t order;            /* its tape's (tape.h) */
     const wfi_node_type *type;
     uint32_t input_count, result_count, saved_count; /* saved: up to the last one used */
     wfi_node *next;                                  /* in the list of its tape, later of its graph */

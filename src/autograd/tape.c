@@ -35,23 +35,37 @@ weft_tape *weft_tape_open(const weft_tape_options *options)
     static const weft_tape_options defaults;
     const weft_tape_options *how = options == NULL ? &defaults : options;
     wfi_graph *graph = how->parent != NULL ? wfi_graph_ref(how->parent->graph) : wfi_graph_create();
-    weft_tape *tape = graph == NULL ? NULL : wfi_calloc(1, sizeof(*tape));
-    if (tape == NULL) {
-        wfi_graph_unref(graph);
+    weft_tape *tape = graph == NULL ? NULL : wfi_tape_open_in(graph, how);
+    wfi_graph_unref(graph);
+    return tape;
+}
+
+weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *how)
+{
+    weft_tape *tape = wfi_calloc(1, sizeof(*tape));
+    if (tape == NULL)
         return NULL;
-    }
-    tape->graph = graph;
+    tape->graph = wfi_graph_ref(graph);
     wfi_map_init(&tape->leaves);
     wfi_map_init(&tape->gradients);
     tape->record = how->record;
     tape->mode = how->mode == WEFT_MODE_MODULE && how->parent != NULL ? how->parent->mode : how->mode;
     tape->random.seed = how->seed;
     tape->parent = how->parent;
-    if (tape->parent != NULL)
+    if (tape->parent != NULL) {
         tape->random = child_random(tape->parent);
+        tape->order = tape->parent->order;
+    }
     tape->device = tape->parent != NULL ? tape->parent->device : how->device;
     check_device(tape);
     return tape;
+}
+
+void *wfi_tape_owner(const weft_tape *tape)
+{
+    while (tape->parent != NULL)
+        tape = tape->parent;
+    return tape->owner;
 }
 
 void weft_tape_set_seed(weft_tape *tape, uint64_t seed)
@@ -107,6 +121,8 @@ void weft_tape_close(weft_tape *tape)
     wfi_map_fini(&tape->leaves);
     weft_hooks_unref(tape->hooks);
     weft_error_unref(tape->error);
+    if (tape->owner_drop != NULL)
+        tape->owner_drop(tape->owner);
     free(tape);
 }
 
@@ -241,6 +257,7 @@ wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type, wfi_node
         wfi_tape_fail_memory(tape, type->name);
         return NULL;
     }
+    node->order = tape->order;
     for (size_t i = 0; i < inputs.count; i++) {
         wfi_node *input = inputs.items[i] == NULL ? NULL : wfi_tape_node_of(tape, inputs.items[i]);
         if (input != NULL)

@@ -26,8 +26,11 @@ struct weft_tape {
     weft_device device; /* that it computes on */
     weft_error *error;  /* the first */
     weft_tape *parent;
-    _Atomic uint64_t children; /* of a tape without parent: how many it and its descendants opened */
-    wfi_random random;         /* the next stream */
+    uint64_t order; /* of its nodes' shares in an ordered pass; then by slot */
+    void *owner;    /* whose graph it records into: a distributed context; NULL: its own, or its parent's */
+    void (*owner_drop)(void *owner); /* when the tape closes */
+    _Atomic uint64_t children;       /* of a tape without parent: how many it and its descendants opened */
+    wfi_random random;               /* the next stream */
 
     wfi_graph *graph;         /* its own, or its parent's */
     wfi_node_list nodes;      /* not committed yet */
@@ -38,6 +41,11 @@ struct weft_tape {
     wfi_pointers lists;       /* arrays lent by weft_tape_grads */
     wfi_map gradients;        /* tensor id -> weft_gradient */
 };
+
+/* A tape that records into `graph`, of which it takes a reference; options->parent is NULL. NULL: no memory. */
+weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *options);
+
+void *wfi_tape_owner(const weft_tape *tape); /* of the tape, or of the first of its parents */
 
 /* True if the tape exists and has not failed: operators go on only then. */
 bool wfi_tape_ready(const weft_tape *tape);

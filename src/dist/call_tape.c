@@ -2,8 +2,11 @@
 /*
  * call_tape.c - the tape of a call, or a batch of calls, being served: opened at first use, kept in a slot there, asked for its
  * error when the call or the batch is finished, and closed then. Its seed follows from which call, or batch, it is. Here because
- * src/rpc may not know tapes. Under a distributed context a call's will be a child of the context's tape.
+ * src/rpc may not know tapes. The tape of a call under a distributed context records into that.
  */
+#include "autograd/tape.h"
+#include "dist/contexts.h"
+#include "dist/link.h"
 #include "rpc/batch/batch.h"
 
 #include <weft/rpc.h>
@@ -20,12 +23,14 @@ static void close_tape(void *value)
     weft_tape_close(value);
 }
 
-static weft_tape *open_in(wfi_call_slot *slot, uint64_t seed)
+static weft_tape *open_in(wfi_call_slot *slot, uint64_t seed, const wfi_link *link)
 {
     if (!slot->value) {
-        weft_tape *tape = weft_tape_open(&(weft_tape_options){.seed = seed});
+        const weft_tape_options how = {.seed = seed};
+        weft_tape *tape = link ? weft_context_tape(link->context, &how) : weft_tape_open(&how);
         if (!tape)
             return NULL; /* operators on it return NULL, which giving results answers */
+        tape->order = link ? link->order : 0;
         *slot = (wfi_call_slot){.value = tape, .error = tape_error, .drop = close_tape};
     }
     return slot->value;
@@ -36,10 +41,15 @@ weft_tape *weft_call_tape(weft_call *call)
     if (!call)
         return NULL;
     uint64_t key[] = {(uint64_t)wfi_agent_rank(call->agent), (uint64_t)call->from, call->incarnation, call->id};
-    return open_in(&call->slot, wfi_hash_bytes(key, sizeof key));
+    return open_in(&call->slot, wfi_hash_bytes(key, sizeof key), call->link);
 }
 
 weft_tape *weft_batch_tape(weft_batch *batch)
 {
-    return open_in(&batch->slot, batch->seed);
+    return open_in(&batch->slot, batch->seed, NULL);
+}
+
+weft_context *weft_call_context(weft_call *call)
+{
+    return call && call->link ? call->link->context : NULL;
 }

@@ -5,8 +5,20 @@
 #include "rpc/group/group.h"
 #include "rpc/observe/observe.h"
 
-const wfi_component *const wfi_components[] = {
+#include <assert.h>
+
+#define MOST 8
+
+const wfi_component *wfi_components[MOST + 1] = {
     &wfi_observe_component, /* first: its port or file may keep the agent from opening */
-    &wfi_client_component,  &wfi_server_component, &wfi_refs_component,
-    &wfi_group_component,   &wfi_batch_component,  NULL,
+    &wfi_client_component,  &wfi_server_component, &wfi_refs_component, &wfi_group_component, &wfi_batch_component,
 };
+
+void wfi_component_add(const wfi_component *component)
+{
+    size_t count = 0;
+    while (wfi_components[count])
+        count++;
+    assert(count < MOST && "room for one more");
+    wfi_components[count] = component;
+}

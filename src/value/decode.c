@@ -146,15 +146,33 @@ static void check_landed(decoding *d, uint64_t nbytes)
              d->options->landed_count);
 }
 
+/* The next tensor came linked. */
+static void note_linked(decoding *d)
+{
+    wfi_decoded *out = d->out;
+    size_t *linked = wfi_grow(out->linked, out->linked_count, &out->linked_capacity, sizeof *linked);
+    if (linked)
+        out->linked = linked;
+    if (!linked)
+        fail(d, WEFT_ERR_MEMORY, "no memory for the list of linked tensors");
+    else if (!d->options->takes_linked)
+        fail(d, WEFT_ERR_PROTOCOL, "tensor %zu is linked, outside of a distributed context", d->tensor_count);
+    else
+        out->linked[out->linked_count++] = d->tensor_count;
+}
+
 /* A tensor with a reference. NULL: the failure is kept; or it was measured. */
 static weft_tensor *decode_tensor(decoding *d)
 {
     wfi_tensor_type type = {WEFT_FLOAT32, WEFT_SCALAR};
     uint64_t nbytes = 0;
+    bool linked = false;
     if (d->tensor_count >= WEFT_MAX_CALL_TENSORS)
         fail(d, WEFT_ERR_TOO_LARGE, "over %d tensors in one call", WEFT_MAX_CALL_TENSORS);
-    else if (!wfi_read_tensor_type(d->meta, &type.dtype, &type.shape, &nbytes))
+    else if (!wfi_read_tensor_type(d->meta, &type.dtype, &type.shape, &nbytes, &linked))
         fail(d, WEFT_ERR_PROTOCOL, "malformed type of tensor %zu", d->tensor_count);
+    else if (linked && d->options)
+        note_linked(d);
     if (d->status)
         return NULL;
     uint8_t encoding = wfi_read_u8(d->meta);
@@ -346,6 +364,7 @@ void wfi_decoded_fini(wfi_decoded *decoded)
     weft_values_unref(decoded->values);
     free(decoded->segments);
     free(decoded->rrefs);
+    free(decoded->linked);
     *decoded = (wfi_decoded){0};
 }
 
@@ -362,7 +381,7 @@ weft_status wfi_decode_landing(wfi_reader *meta, wfi_landing **out, size_t *coun
     if (!list)
         return WEFT_ERR_MEMORY;
     for (uint32_t i = 0; i < announced; i++) {
-        wfi_read_tensor_type(meta, &list[i].dtype, &list[i].shape, &list[i].size);
+        wfi_read_tensor_type(meta, &list[i].dtype, &list[i].shape, &list[i].size, NULL);
         list[i].address = wfi_read_u64(meta);
         list[i].key = wfi_read_u64(meta);
     }

@@ -38,6 +38,7 @@ typedef struct wfi_decode_options {
     weft_status (*admit)(void *arg, uint64_t bytes, char *problem, size_t room);
     void *admit_arg;
     size_t landed_count; /* how many landing places we offered; a PUSH beyond is a protocol error */
+    bool takes_linked;   /* the values belong to a call under a distributed context; else WFI_LINKED is malformed */
 } wfi_decode_options;
 
 /* A reference named in the values; its value slot is filled once the reference has been imported. */
@@ -52,6 +53,8 @@ typedef struct wfi_decoded {
     size_t segment_count, segment_capacity;
     wfi_decoded_rref *rrefs;
     size_t rref_count, rref_capacity;
+    size_t *linked; /* which of all tensors came with WFI_LINKED, growing */
+    size_t linked_count, linked_capacity;
     uint64_t landed_bytes; /* that the peer pushed into our places: net has not counted them */
     uint64_t copied_bytes; /* see wfi_copied */
     char problem[160];     /* what was wrong, for the error's message */

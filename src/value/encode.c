@@ -116,6 +116,21 @@ static bool fits_landing(const wfi_encode_options *options, const weft_tensor *t
     return false;
 }
 
+/* `at`: where its dtype stands. */
+static void add_linked(encoding *e, weft_tensor *tensor, size_t at)
+{
+    wfi_encoded *out = e->out;
+    weft_tensor **linked = wfi_grow(out->linked, out->linked_count, &out->linked_capacity, sizeof(*linked));
+    if (!linked) {
+        e->status = WEFT_ERR_MEMORY;
+        return;
+    }
+    out->linked = linked;
+    out->linked[out->linked_count++] = weft_tensor_ref(tensor);
+    if (!out->meta.failed)
+        out->meta.data[at] |= WFI_LINKED;
+}
+
 static void encode_tensor(encoding *e, weft_tensor *tensor)
 {
     wfi_encoded *out = e->out;
@@ -132,7 +147,10 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
     size_t nbytes = weft_tensor_nbytes(flat);
     bool has_landing = e->options->landing;
     out->packed_bytes += weft_tensor_is_contiguous(tensor) ? 0 : nbytes;
+    size_t at = out->meta.size;
     wfi_write_tensor_type(&out->meta, weft_tensor_dtype(flat), weft_tensor_shape(flat));
+    if (e->options->is_linked && e->options->is_linked(e->options->context, tensor))
+        add_linked(e, tensor, at);
     if (has_landing && !fits_landing(e->options, flat, index)) {
         e->status = WEFT_ERR_SHAPE;
     } else if (e->all_inline || nbytes <= WFI_TINY_TENSOR) {
@@ -267,6 +285,9 @@ void wfi_encoded_fini(wfi_encoded *encoded)
         weft_tensor_unref(encoded->remote[i].tensor);
     for (size_t i = 0; i < encoded->rref_count; i++)
         weft_rref_unref(encoded->rrefs[i]);
+    for (size_t i = 0; i < encoded->linked_count; i++)
+        weft_tensor_unref(encoded->linked[i]);
+    free(encoded->linked);
     free(encoded->rrefs);
     free(encoded->remote);
     wfi_writer_fini(&encoded->meta);

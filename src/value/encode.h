@@ -27,6 +27,8 @@ typedef struct wfi_encoded {
     size_t tensor_count;
     weft_rref **rrefs; /* held: the receiver makes its own known to the owner while ours still count */
     size_t rref_count, rref_capacity;
+    weft_tensor **linked; /* held: those that `is_linked` holds of, in order */
+    size_t linked_count, linked_capacity;
     uint64_t remote_bytes; /* of the tensors in `remote` */
     uint64_t packed_bytes; /* of non-contiguous tensors, copied to be sent */
     uint64_t copied_bytes; /* of tensors over the inline limit, copied all the same: see wfi_copied */
@@ -37,6 +39,8 @@ typedef struct wfi_encode_options {
     size_t landing_count;
     char *problem; /* what does not fit its landing place; NULL: not asked for */
     size_t problem_room;
+    bool (*is_linked)(const void *context, const weft_tensor *tensor); /* who gets WFI_LINKED; NULL: none */
+    const void *context;
 } wfi_encode_options;
 
 /* Whether these values fit in one call, as arguments or as results: looks at the limits that hold for all lists

@@ -2,6 +2,8 @@
 /* wire.c - pieces that several call messages have: names of references, dtypes with shapes. */
 #include "value/wire.h"
 
+#include "tensor/dtype.h"
+
 #include <stdio.h>
 
 void wfi_write_rref_name(wfi_writer *writer, const wfi_rref_name *name)
@@ -39,12 +41,15 @@ void wfi_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shap
         wfi_write_i64(writer, shape.dims[i]);
 }
 
-bool wfi_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *shape, uint64_t *nbytes)
+bool wfi_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *shape, uint64_t *nbytes, bool *linked)
 {
-    *dtype = (weft_dtype)wfi_read_u8(reader);
+    uint8_t byte = wfi_read_u8(reader);
+    *dtype = (weft_dtype)(linked ? byte & ~WFI_LINKED : byte);
+    if (linked)
+        *linked = byte & WFI_LINKED;
     shape->ndim = wfi_read_u8(reader);
     uint64_t bytes = weft_dtype_size(*dtype);
-    if (reader->failed || !bytes || shape->ndim > WEFT_MAX_DIMS)
+    if (reader->failed || !bytes || shape->ndim > WEFT_MAX_DIMS || (linked && *linked && !wfi_dtype_is_float(*dtype)))
         return !(reader->failed = true);
     for (int i = 0; i < shape->ndim; i++) {
         shape->dims[i] = wfi_read_i64(reader);

@@ -5,7 +5,7 @@
  * CALL    id u64, flags u8, timeout_ns u64, function (u8 length, bytes), context blob,
  *         [trace u64, span u64, sent_ns u64 (time of day; 0: unknown)], [rref name, fork u64], body
  *         (rref name: owner u32, its incarnation u32, creator u32, its incarnation u32, number u64)
- * REPLY   id u64, flags u8, items u32 (how many the callee sent), error or body
+ * REPLY   id u64, flags u8, items u32 (how many the callee sent), [context blob], error or body
  * ITEM    id u64, number u32 (from 0), flags u8 (0), body      an item of the results, ahead of the reply
  * TOOK    id u64, number u32     the caller's on_item has returned from that item
  * DONE    id u64                 the caller has pulled the results (and confirmed the references in them)
@@ -51,6 +51,7 @@ enum wfi_call_flags {
 enum wfi_reply_flags {
     WFI_REPLY_ERROR = 1,
     WFI_REPLY_NEEDS_DONE = 2, /* the callee keeps something until DONE */
+    WFI_REPLY_LINKED = 4,     /* the callee takes part in the call's distributed context: its blob follows */
 };
 
 /* Where a tensor's bytes are. */
@@ -60,6 +61,9 @@ enum wfi_tensor_encoding {
     WFI_ENCODING_PULL = 2,   /* to be pulled: address, key */
     WFI_ENCODING_PUSH = 3,   /* were pushed into landing place number u32 */
 };
+
+/* Set in a tensor's dtype byte: it was recorded under the distributed context of its call (src/dist). */
+#define WFI_LINKED 0x80u
 
 #define WFI_INLINE_LIMIT 2048 /* payload that rides in the frame; above it, nothing is copied */
 #define WFI_BODY_INLINE 3456  /* bytes of metadata, inline payload included, that fit a message for sure */
@@ -94,11 +98,12 @@ typedef struct wfi_landing {
     uint64_t address, key, size;
 } wfi_landing;
 
-/* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, and sizes that overflow. */
+/* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, and sizes that overflow; and on WFI_LINKED where
+ * `linked` is NULL, or the dtype is not floating. */
 void wfi_write_tensor_type(wfi_writer *writer, weft_dtype dtype, weft_shape shape);
 /* "float32 [2, 3]", for messages; returns `text`. */
 #define WFI_TENSOR_TEXT 96
 const char *wfi_tensor_type_text(char text[WFI_TENSOR_TEXT], weft_dtype dtype, weft_shape shape);
-bool wfi_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *shape, uint64_t *nbytes);
+bool wfi_read_tensor_type(wfi_reader *reader, weft_dtype *dtype, weft_shape *shape, uint64_t *nbytes, bool *linked);
 
 #endif

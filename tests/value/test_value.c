@@ -152,8 +152,10 @@ static void an_unknown_dtype_is_refused(void **state)
         bool fits = dtype == WEFT_INT8 || dtype == WEFT_UINT8 || dtype == WEFT_BOOL_DTYPE; /* of one byte an element */
         weft_status st = decode(&encoded.meta, encoded.meta.size, tail, &decoded);
         assert_int_equal(st, fits ? WEFT_OK : WEFT_ERR_PROTOCOL);
+        bool linked = dtype == (WFI_LINKED | WEFT_FLOAT32) || dtype == (WFI_LINKED | WEFT_FLOAT64);
         if (!fits && dtype > WEFT_COMPLEX128)
-            assert_string_equal(decoded.problem, "malformed type of tensor 0");
+            assert_string_equal(decoded.problem, linked ? "tensor 0 is linked, outside of a distributed context"
+                                                        : "malformed type of tensor 0");
         wfi_decoded_fini(&decoded);
     }
     wfi_encoded_fini(&encoded);

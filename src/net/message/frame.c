@@ -20,7 +20,7 @@
 #include <string.h>
 
 #define MAGIC 0x5745
-#define VERSION 4
+#define VERSION 5
 #define HASH crypto_shorthash_BYTES
 #define FIELDS (WFI_FRAME_HEAD - HASH)
 

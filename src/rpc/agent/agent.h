@@ -31,6 +31,8 @@ typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe/internal.h */
  * once, so that a full executor does not hold them up.
  */
 #define WFI_AT_ONCE (1u << 16)
+/* A flag of weft's own functions whose arguments free what fills the memory budget: they do not count against it. */
+#define WFI_UNCHARGED (1u << 17)
 
 /* What rpc keeps of one other worker. */
 typedef struct wfi_rpc_peer {

@@ -25,7 +25,7 @@ typedef struct wfi_runner {
 } wfi_runner;
 
 /* Where components keep their own in agent->state. */
-enum { WFI_STATE_REFS, WFI_STATE_GROUPS, WFI_STATES };
+enum { WFI_STATE_REFS, WFI_STATE_GROUPS, WFI_STATE_CONTEXTS, WFI_STATES };
 
 typedef struct wfi_component {
     uint64_t messages; /* WFI_TAKES of each type of message that `message` takes */
@@ -72,11 +72,13 @@ typedef struct wfi_component {
     const wfi_call_hooks *hooks; /* NULL: it does not look at calls */
 } wfi_component;
 
-extern const wfi_component *const wfi_components[]; /* ends with NULL: src/rpc/components.c */
+extern const wfi_component *wfi_components[]; /* ends with NULL: src/rpc/components.c */
+/* One more, behind the others: of a library above rpc, before any agent is opened. */
+void wfi_component_add(const wfi_component *component);
 
 /* Each component that has this slot, in their order. */
 #define WFI_FOR_COMPONENTS(component, slot)                                                                            \
-    for (const wfi_component *const *at_ = wfi_components, *component; (component = *at_); at_++)                      \
+    for (const wfi_component **at_ = wfi_components, *component; (component = *at_); at_++)                            \
         if (component->slot)
 
 #endif

@@ -5,8 +5,8 @@
  * A call of ours to another worker is started, sent, replied to and settled. A call that is served here, for another
  * worker or for ourselves, arrives, runs, is answered and ends. [agent lock]: called with the agent's lock held.
  */
-#ifndef WFI_HOOKS_H
-#define WFI_HOOKS_H
+#ifndef WFI_CALL_HOOKS_H
+#define WFI_CALL_HOOKS_H
 
 #include <weft/base.h>
 
@@ -46,7 +46,7 @@ typedef struct wfi_call_hooks {
 /* WFI_TELL_HOOKS(slot, arguments): calls this hook of each component that has it. */
 #define WFI_TELL_HOOKS(slot, ...)                                                                                      \
     do {                                                                                                               \
-        for (const wfi_component *const *at_ = wfi_components; *at_; at_++)                                            \
+        for (const wfi_component **at_ = wfi_components; *at_; at_++)                                                  \
             if ((*at_)->hooks && (*at_)->hooks->slot)                                                                  \
                 (*at_)->hooks->slot(__VA_ARGS__);                                                                      \
     } while (0)

@@ -52,6 +52,35 @@ static weft_error *failure_among(weft_agent *agent, const wfi_call_spec *spec)
     return error;
 }
 
+weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_error **error)
+{
+    char problem[256] = "the option tape: this program has no distributed contexts";
+    const wfi_links *links = wfi_links_get();
+    if (!spec->options->tape)
+        return WEFT_OK;
+    weft_status st = links ? links->from_tape(agent, spec->options->tape, &spec->source, problem, sizeof problem)
+                           : WEFT_ERR_UNSUPPORTED;
+    wfi_error_detail detail = {.code = st, .function = spec->function, .worker = -1};
+    if (st)
+        *error = wfi_error_create(&detail, "the call could not be started: %s", problem);
+    return st;
+}
+
+static weft_status start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
+{
+    bool found = !spec->source && spec->options->tape;
+    weft_status st = found ? wfi_spec_find_source(agent, spec, error) : WEFT_OK;
+    if (st)
+        return st;
+    bool again = spec->options->retry.attempts > 1;
+    st = again ? wfi_retry_start(agent, spec, out, error) : wfi_call_begin(agent, spec, out, error);
+    if (found) {
+        wfi_links_get()->unref(spec->source);
+        spec->source = NULL;
+    }
+    return st;
+}
+
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error)
 {
     weft_status st = agent->forked ? WEFT_ERR_STATE : wfi_spec_check(agent, spec);
@@ -64,8 +93,7 @@ weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **
         note_failure(spec->options, *error);
         return weft_error_code(*error);
     }
-    bool again = spec->options->retry.attempts > 1;
-    st = again ? wfi_retry_start(agent, spec, out, error) : wfi_call_begin(agent, spec, out, error);
+    st = start(agent, spec, out, error);
     if (st)
         note_failure(spec->options, *error);
     return st;

@@ -4,6 +4,7 @@
 #define WFI_CALL_H
 
 #include "rpc/agent/notify.h"
+#include "rpc/payload/link.h"
 #include "rpc/payload/payload.h"
 #include "rpc/server/server.h"
 #include "value/encode.h"
@@ -20,8 +21,10 @@ typedef struct wfi_call_spec {
     const weft_call *const *parent; /* where the served call stands; read under the agent's lock */
     uint64_t deadline_ns;           /* 0: to be found from the options */
     bool exempt;                    /* into a full queue as well: whoever starts these bounds them */
-    size_t kept_bytes;              /* that the peer's queue held at the last try: for the error */
-    bool waited;                    /* there was no room at first: for the error, if the time then ran out */
+    wfi_link_source *source; /* the distributed context of options->tape, for all attempts; NULL: none. Referenced by
+                                       whoever made the spec */
+    size_t kept_bytes;       /* that the peer's queue held at the last try: for the error */
+    bool waited;             /* there was no room at first: for the error, if the time then ran out */
 } wfi_call_spec;
 
 /*
@@ -47,6 +50,7 @@ struct wfi_request {
     wfi_exposure *land_exposures; /* of the large ones among them; NULL: none is */
     size_t land_count, land_exposed;
 
+    wfi_link *link; /* under a distributed context; else NULL */
     wfi_inbound results;
     bool needs_done;            /* the callee keeps something until we say DONE */
     weft_error *failure;        /* why it ends, while the inbound of its results is being cancelled */
@@ -65,6 +69,9 @@ struct wfi_request {
 weft_status wfi_spec_check(const weft_agent *agent, const wfi_call_spec *spec); /* client/check.c */
 /* Why it could not be started at `rank` (-1: at whoever), naming the field or value at fault. Not locked. */
 weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank);
+/* spec->source becomes the distributed context of the option `tape`, with a reference; NULL without one. On the thread that uses the
+ * tape, not locked. */
+weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_error **error);
 /* Packs the arguments of several calls, and counts that, unless it was done. Not locked. */
 weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec);
 /* What weft_rpc_async does: checks the spec, and starts the call, with its retries if there are to be any. Not

@@ -405,6 +405,8 @@ static weft_status make_local(weft_agent *agent, const wfi_call_spec *spec, wfi_
     loop->future = wfi_agent_future(agent);
     if (!st && !loop->future)
         st = WEFT_ERR_MEMORY;
+    if (!st && spec->source)
+        st = wfi_links_get()->here(spec->source, &loop->call.link);
     if (!st && spec->options->on_item) {
         loop->items = wfi_items_in_create(agent, spec->options, loop, &stream_owner, NULL);
         st = loop->items ? WEFT_OK : WEFT_ERR_MEMORY;
@@ -428,6 +430,8 @@ weft_status wfi_call_start_local(weft_agent *agent, wfi_call_spec *spec, weft_fu
     }
     if (st && loop) {
         fini_local(&loop->call);
+        if (loop->call.link)
+            wfi_links_get()->free(loop->call.link);
         weft_values_unref(loop->call.args);
         free(loop);
     }

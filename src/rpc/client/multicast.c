@@ -52,14 +52,19 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
         wfi_rpc_give_error(agent, options, error);
         return WEFT_ERR_INVALID;
     }
+    weft_error *error = NULL;
     weft_status st = agent->forked ? WEFT_ERR_STATE : wfi_spec_check(agent, &spec);
+    if (!st)
+        st = wfi_spec_find_source(agent, &spec, &error);
     if (!st)
         st = wfi_spec_pack(agent, &spec); /* what is wrong with the arguments is wrong for all */
     if (!st)
         st = start_all(agent, to, count, &spec, &all);
     wfi_shared_body_unref(packed);
+    if (spec.source)
+        wfi_links_get()->unref(spec.source);
     if (st)
-        wfi_rpc_give_error(agent, options, wfi_spec_explain(agent, &spec, st, -1));
+        wfi_rpc_give_error(agent, options, error ? error : wfi_spec_explain(agent, &spec, st, -1));
     else if (out)
         *out = all;
     else

@@ -38,6 +38,13 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
         wfi_call_complete(call, NULL, call->failure, false);
         return;
     }
+    if (!status && call->link) {
+        status = wfi_links_get()->receive(call->link, call->peer, inbound->values, inbound->decoded.linked,
+                                          inbound->decoded.linked_count);
+        if (status)
+            snprintf(inbound->problem, sizeof inbound->problem, "they could not be recorded: %s",
+                     weft_status_text(status));
+    }
     if (!status) {
         agent->stats.bytes_received += inbound->landed_bytes;
         wfi_call_complete(call, inbound->values, NULL, true);
@@ -69,6 +76,16 @@ static void fail_by_reply(wfi_request *call, wfi_reader *reader)
     weft_error_unref(error);
 }
 
+/* What the callee says of the context. */
+static bool read_link(wfi_request *call, wfi_reader *reader)
+{
+    size_t size;
+    wfi_reader blob;
+    const uint8_t *bytes = wfi_read_blob(reader, WFI_MESSAGE_MAX, &size);
+    wfi_reader_init(&blob, bytes, size);
+    return !reader->failed && call->link && wfi_links_get()->replied(call->link, call->peer, &blob);
+}
+
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
 {
     uint64_t id = wfi_read_u64(reader);
@@ -86,6 +103,10 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     if (call->items && !wfi_items_in_expect(call->items, items))
         return; /* a second reply */
     WFI_TELL_HOOKS(replied, call);
+    if (flags & WFI_REPLY_LINKED && !read_link(call, reader)) {
+        wfi_call_fail(call, WEFT_ERR_PROTOCOL, "its reply says nonsense about the context");
+        return;
+    }
     if (flags & WFI_REPLY_ERROR) {
         fail_by_reply(call, reader);
         return;
@@ -93,6 +114,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     call->needs_done = flags & WFI_REPLY_NEEDS_DONE;
     call->results.options = (wfi_decode_options){
         .place = call->land_count ? landing_place : NULL, .place_arg = call, .landed_count = call->land_count};
+    call->results.options.takes_linked = call->link && flags & WFI_REPLY_LINKED;
     call->results.free_places = true; /* the places stay as they are until it has completed */
     call->results.ready = results_ready;
     wfi_inbound_start(&call->results, reader);

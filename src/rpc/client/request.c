@@ -29,6 +29,8 @@ static void free_call(wfi_request *call)
         weft_tensor_unref(call->land[i]);
     free(call->land);
     free(call->land_exposures);
+    if (call->link)
+        wfi_links_get()->free(call->link);
     wfi_inbound_fini(&call->results);
     wfi_items_in_free(call->items);
     wfi_outbound_fini(&call->arguments);
@@ -245,6 +247,16 @@ static weft_status expose_landing(wfi_request *call)
     return WEFT_OK;
 }
 
+static void write_link(wfi_request *call)
+{
+    uint8_t room[WFI_LINK_BYTES];
+    wfi_writer blob;
+    wfi_writer_init(&blob, room, sizeof room);
+    if (call->link)
+        wfi_links_get()->write(call->link, &blob);
+    wfi_write_blob(&call->header, room, blob.size);
+}
+
 static void write_header(wfi_request *call, uint64_t timeout_ns)
 {
     wfi_writer *w = &call->header;
@@ -254,7 +266,7 @@ static void write_header(wfi_request *call, uint64_t timeout_ns)
     wfi_write_u64(w, timeout_ns);
     wfi_write_u8(w, call->function_size);
     wfi_write_bytes(w, call->function, call->function_size);
-    wfi_write_blob(w, NULL, 0); /* the context of src/dist goes here */
+    write_link(call);
     if (call->span.trace) {
         wfi_write_u64(w, call->span.trace);
         wfi_write_u64(w, call->span.id);
@@ -329,9 +341,14 @@ weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now,
 }
 
 /* Writes the message, and exposes what the callee is to read and write. [agent lock] */
-static weft_status seal(wfi_request *call, uint64_t timeout_ns)
+static weft_status seal(wfi_request *call, wfi_link_source *source, uint64_t timeout_ns)
 {
+    const wfi_encoded *body = &call->arguments.body;
     weft_status st = call->remote ? wfi_rref_launch(call->remote, call->peer) : WEFT_OK;
+    if (!st && source)
+        st = wfi_links_get()->open(source, call->peer, &call->link);
+    if (!st && source)
+        st = wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count);
     if (!st)
         st = expose_landing(call);
     if (st)
@@ -387,7 +404,7 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
     WFI_TELL_HOOKS(started, call);
     st = wfi_notifications_promise(agent, 2, &call->notifications);
     if (!st)
-        st = seal(call, deadline_ns == WFI_NEVER ? WFI_TIMEOUT_NEVER : deadline_ns - now);
+        st = seal(call, spec->source, deadline_ns == WFI_NEVER ? WFI_TIMEOUT_NEVER : deadline_ns - now);
     if (!st)
         st = wfi_map_put(&agent->calls, call->id, call);
     if (st)
@@ -471,11 +488,20 @@ static weft_status launch_when_there_is_room(wfi_request *call, int rank, wfi_ca
 
 /* ---- Preparing --------------------------------------------------------------------------------------------------- */
 
+static wfi_encode_options encode_options(const wfi_call_spec *spec)
+{
+    wfi_encode_options how = {.context = spec->source};
+    if (spec->source)
+        how.is_linked = wfi_links_get()->is_linked;
+    return how;
+}
+
 weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
 {
     if (*spec->packed)
         return WEFT_OK;
-    weft_status st = wfi_shared_body_create(spec->arguments, spec->packed);
+    wfi_encode_options how = encode_options(spec);
+    weft_status st = wfi_shared_body_create(spec->arguments, &how, spec->packed);
     if (st)
         return st;
     wfi_net_lock(agent->net);
@@ -487,7 +513,7 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec)
 
 static weft_status pack_arguments(wfi_request *call, const wfi_call_spec *spec)
 {
-    wfi_encode_options how = {0};
+    wfi_encode_options how = encode_options(spec);
     if (!spec->packed)
         return wfi_encode(&call->arguments.body, spec->arguments, &how);
     weft_status st = wfi_spec_pack(call->agent, spec);

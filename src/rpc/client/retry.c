@@ -30,6 +30,7 @@ typedef struct retry {
     char function[WFI_FUNCTION_NAME_MAX + 1], name[WFI_FUNCTION_NAME_MAX + 1];
     weft_values *args;
     wfi_shared_body *packed; /* once an attempt needed it */
+    wfi_link_source *source;
     weft_rpc_options options;
     weft_tensor **land; /* referenced; options.land is them */
     weft_rref *remote;
@@ -62,6 +63,8 @@ static void free_retry(retry *r)
     free(r->land);
     weft_values_unref(r->args);
     wfi_shared_body_unref(r->packed);
+    if (r->source)
+        wfi_links_get()->unref(r->source);
     weft_future_unref(r->attempt);
     weft_future_unref(r->future);
     weft_rref_unref(r->remote);
@@ -376,6 +379,7 @@ static weft_status begin(retry *r, bool wait_for_room, weft_error **error)
                           .remote = r->remote,
                           .is_attempt = true,
                           .packed = &r->packed,
+                          .source = r->source,
                           .parent = (const weft_call *const *)&r->child.parent,
                           .deadline_ns = r->deadline_ns,
                           .exempt = r->exempt,
@@ -482,6 +486,8 @@ static weft_status keep_plan(retry *r, const wfi_call_spec *spec)
         r->to.name = r->name;
     }
     r->remote = weft_rref_ref(spec->remote);
+    if (spec->source)
+        r->source = wfi_links_get()->ref(spec->source);
     r->exempt = spec->exempt;
     if (spec->packed && *spec->packed)
         r->packed = wfi_shared_body_ref(*spec->packed);

@@ -152,7 +152,8 @@ weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing 
 void wfi_outbound_fini(wfi_outbound *outbound)
 {
     if (outbound->shared) { /* the lists are its */
-        outbound->body.remote_count = outbound->body.rref_count = 0;
+        outbound->body.remote_count = outbound->body.rref_count = outbound->body.linked_count = 0;
+        outbound->body.linked = NULL;
         outbound->body.rrefs = NULL;
         outbound->body.remote = NULL;
     }

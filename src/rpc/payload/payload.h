@@ -62,7 +62,7 @@ static inline uint64_t wfi_outbound_bytes(const wfi_outbound *outbound)
 void wfi_outbound_fini(wfi_outbound *outbound); /* not locked */
 
 /* For calls without landing places. Counts what was packed and copied here, once; views count their own. */
-weft_status wfi_shared_body_create(weft_args values, wfi_shared_body **out);
+weft_status wfi_shared_body_create(weft_args values, const wfi_encode_options *how, wfi_shared_body **out);
 wfi_shared_body *wfi_shared_body_ref(wfi_shared_body *shared);
 void wfi_shared_body_unref(wfi_shared_body *shared); /* not locked. NULL is a no-op */
 const wfi_encoded *wfi_shared_body_get(const wfi_shared_body *shared);

@@ -14,13 +14,13 @@ struct wfi_shared_body {
     wfi_encoded body; /* unchanged once made */
 };
 
-weft_status wfi_shared_body_create(weft_args values, wfi_shared_body **out)
+weft_status wfi_shared_body_create(weft_args values, const wfi_encode_options *how, wfi_shared_body **out)
 {
     wfi_shared_body *shared = wfi_calloc(1, sizeof *shared);
     if (!shared)
         return WEFT_ERR_MEMORY;
     atomic_init(&shared->refs, 1);
-    weft_status st = wfi_encode(&shared->body, values, &(wfi_encode_options){0});
+    weft_status st = wfi_encode(&shared->body, values, how);
     if (!st) {
         wfi_encode_landing_count(&shared->body, 0);
         st = shared->body.meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;

@@ -63,6 +63,8 @@ static void free_task(wfi_task *task)
     call->deferred = false;
     wfi_serve_release_work(call);
     call->responder->fini(call);
+    if (call->link)
+        wfi_links_get()->free(call->link);
     weft_values_unref(call->results);
     wfi_object_drop(call->object);
     weft_error_unref(call->error);

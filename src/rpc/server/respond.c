@@ -17,12 +17,28 @@
 
 /* How a reply begins; `write_reply_header` writes so many bytes. */
 #define REPLY_HEADER_SIZE (sizeof(uint64_t) + sizeof(uint8_t) + sizeof(uint32_t))
+#define LINK_HOLDERS_BYTES 256 /* besides WFI_LINK_BYTES */
 
 static void write_reply_header(wfi_writer *writer, const weft_call *call, uint8_t flags)
 {
     wfi_write_u64(writer, call->id);
     wfi_write_u8(writer, flags);
     wfi_write_u32(writer, wfi_items_out_count(call));
+}
+
+/* What the caller is to know of the context: behind the header, under a flag. */
+static void write_link(weft_call *call)
+{
+    uint8_t room[WFI_LINK_BYTES + LINK_HOLDERS_BYTES];
+    wfi_writer blob;
+    wfi_writer_init(&blob, room, sizeof room);
+    wfi_links_get()->write(call->link, &blob);
+    wfi_write_blob(&call->header, room, blob.size);
+}
+
+static uint8_t link_flag(const weft_call *call)
+{
+    return call->link ? WFI_REPLY_LINKED : 0;
 }
 
 static void reply_gone(wfi_message *message, weft_status status)
@@ -93,7 +109,9 @@ static void write_error_reply(weft_call *call)
 {
     wfi_writer_fini(&call->header); /* it may have failed half-way */
     wfi_writer_init_growing(&call->header);
-    write_reply_header(&call->header, call, WFI_REPLY_ERROR);
+    write_reply_header(&call->header, call, WFI_REPLY_ERROR | link_flag(call));
+    if (call->link)
+        write_link(call);
     wfi_error_write(&call->header, call->error);
     call->awaiting_done = false;
 }
@@ -101,9 +119,16 @@ static void write_error_reply(weft_call *call)
 /* The header and body of good results. */
 static weft_status write_reply(weft_call *call)
 {
-    call->awaiting_done =
-        wfi_outbound_exposes(&call->outbound, REPLY_HEADER_SIZE) || call->outbound.body.rref_count > 0;
-    write_reply_header(&call->header, call, call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0);
+    const wfi_encoded *body = &call->outbound.body;
+    size_t header_size = REPLY_HEADER_SIZE + (call->link ? WFI_LINK_BYTES + LINK_HOLDERS_BYTES : 0);
+    weft_status st =
+        call->link ? wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count) : WEFT_OK;
+    if (st)
+        return st;
+    call->awaiting_done = wfi_outbound_exposes(&call->outbound, header_size) || body->rref_count > 0;
+    write_reply_header(&call->header, call, (call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0) | link_flag(call));
+    if (call->link)
+        write_link(call);
     return wfi_outbound_publish(&call->outbound, call->peer, &call->header);
 }
 
@@ -168,6 +193,10 @@ static weft_status pack_results(weft_call *call, wfi_encode_options how)
 {
     const wfi_inbound *inbound = call->arguments;
     weft_args results = call->owned ? WEFT_NO_VALUES : weft_values_args(call->results);
+    if (call->link) {
+        how.is_linked = wfi_links_get()->is_linked;
+        how.context = wfi_links_get()->source(call->link);
+    }
     if (!call->owned) {
         how.landing = inbound->landing;
         how.landing_count = inbound->landing_count;

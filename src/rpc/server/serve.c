@@ -16,6 +16,22 @@
 
 /* ---- Arrival ----------------------------------------------------------------------------------------------------- */
 
+/* What came linked was recorded by the caller, and is so here. */
+static weft_error *receive_links(weft_call *call, const wfi_inbound *inbound)
+{
+    const wfi_decoded *decoded = &inbound->decoded;
+    if (!decoded->linked_count)
+        return NULL;
+    if (wfi_runner_of(call->function) || call->function->flags & WEFT_LAND_ADD)
+        return wfi_call_error(
+            call, WEFT_ERR_UNSUPPORTED,
+            "an argument was recorded under a distributed context, which a function that %s does not take",
+            call->function->flags & WEFT_LAND_ADD ? "adds what lands" : "is served in batches");
+    weft_status st =
+        wfi_links_get()->receive(call->link, call->peer, call->args, decoded->linked, decoded->linked_count);
+    return st ? wfi_call_error(call, st, "the arguments could not be recorded: %s", weft_status_text(st)) : NULL;
+}
+
 static void arguments_ready(wfi_inbound *inbound, weft_status status)
 {
     weft_call *call = inbound->owner;
@@ -26,7 +42,8 @@ static void arguments_ready(wfi_inbound *inbound, weft_status status)
     } else {
         call->args = inbound->values;
         inbound->values = NULL;
-        if (!wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof problem))
+        error = receive_links(call, inbound);
+        if (!error && !wfi_signature_fits(call->function->takes, weft_values_args(call->args), problem, sizeof problem))
             error = wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem);
     }
     if (!error) {
@@ -111,6 +128,16 @@ static wfi_span read_span(uint8_t flags, wfi_reader *reader)
     return span;
 }
 
+/* Where no contexts are known, the caller hears of none in the reply. */
+static weft_status read_link(weft_call *call, const uint8_t *bytes, size_t size)
+{
+    wfi_reader blob;
+    if (!size || !wfi_links_get())
+        return WEFT_OK;
+    wfi_reader_init(&blob, bytes, size);
+    return wfi_links_get()->arrived(call->agent, call->peer, &blob, &call->link);
+}
+
 static void take_in(weft_call *call, wfi_reader *body)
 {
     const weft_function *function = call->function;
@@ -121,11 +148,14 @@ static void take_in(weft_call *call, wfi_reader *body)
         return;
     }
     wfi_inbound *arguments = call->arguments;
+    if (function->flags & WFI_UNCHARGED)
+        arguments->charge = NULL;
     arguments->user_places = function->land && !(function->flags & WEFT_LAND_ADD);
     if (arguments->user_places)
         arguments->options = (wfi_decode_options){.place = user_place, .place_arg = call};
     else if (runner)
         runner->ops->options(call, &arguments->options);
+    arguments->options.takes_linked = call->link != NULL;
     wfi_inbound_start(arguments, body);
 }
 
@@ -137,8 +167,8 @@ static void serve_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     uint64_t timeout_ns = wfi_read_u64(reader);
     uint8_t name_size = wfi_read_u8(reader);
     const uint8_t *name_bytes = wfi_read_bytes(reader, name_size);
-    size_t context_size;
-    wfi_read_blob(reader, WFI_MESSAGE_MAX, &context_size);
+    size_t link_size;
+    const uint8_t *link_bytes = wfi_read_blob(reader, WFI_MESSAGE_MAX, &link_size);
     wfi_span span = read_span(flags, reader);
     weft_call *call = NULL;
     weft_status made = WEFT_ERR_PROTOCOL;
@@ -158,7 +188,13 @@ static void serve_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     call->function = wfi_function_find(agent, name);
     weft_status remote = flags & WFI_CALL_REMOTE ? read_remote(call, reader) : WEFT_OK;
     weft_status items = flags & WFI_CALL_ITEMS ? wfi_items_out_create(&call->items) : WEFT_OK;
-    if (items)
+    weft_status linked = read_link(call, link_bytes, link_size);
+    if (linked)
+        wfi_serve_refuse(call,
+                         wfi_call_error(call, linked, "%s",
+                                        linked == WEFT_ERR_STATE ? "its distributed context is over"
+                                                                 : "its distributed context could not be taken up"));
+    else if (items)
         wfi_serve_refuse(call, wfi_call_error(call, items, "no memory for its items"));
     else if (remote)
         wfi_serve_refuse(call, wfi_call_error(call, remote,

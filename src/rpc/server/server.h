@@ -16,6 +16,7 @@
 #define WFI_SERVE_H
 
 #include "rpc/agent/budget.h"
+#include "rpc/payload/link.h"
 #include "rpc/payload/payload.h"
 #include "rpc/refs/refs.h"
 #include "value/encode.h"
@@ -94,6 +95,7 @@ struct weft_call {
     struct wfi_object *object; /* of the user's own type, instead of results: refs/object.c */
     weft_error *error;
     wfi_call_slot slot;
+    wfi_link *link; /* under a distributed context; else NULL */
 
     wfi_outbound outbound; /* the results on their way */
     wfi_writer header;

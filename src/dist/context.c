@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* context.c - a context's graph: sends, recvs, and the gradients that passes left. */
+#include "dist/context.h"
+
+#include "autograd/tape.h"
+#include "base/alloc.h"
+#include "dist/contexts.h"
+
+#include <stdlib.h>
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+weft_context *wfi_context_create(weft_agent *agent, weft_context_id id)
+{
+    weft_context *context = wfi_calloc(1, sizeof *context);
+    wfi_graph *graph = context ? wfi_graph_create() : NULL;
+    uint8_t *holders = graph ? wfi_calloc((size_t)agent->options.values.world_size, 1) : NULL;
+    if (!holders) {
+        wfi_graph_unref(graph);
+        free(context);
+        return NULL;
+    }
+    atomic_init(&context->refs, 1);
+    context->agent = wfi_agent_ref(agent);
+    context->id = id;
+    context->graph = graph;
+    context->holders = holders;
+    wfi_mutex_init(&context->lock);
+    wfi_list_init(&context->passes);
+    wfi_list_init(&context->link);
+    return context;
+}
+
+weft_context *wfi_context_ref(weft_context *context)
+{
+    atomic_fetch_add_explicit(&context->refs, 1, memory_order_relaxed);
+    return context;
+}
+
+void wfi_gradients_clear(wfi_map *gradients)
+{
+    size_t cursor = 0;
+    weft_gradient *kept;
+    while ((kept = wfi_map_next(gradients, &cursor, NULL))) {
+        wfi_gradient_clear(kept);
+        free(kept);
+    }
+    wfi_map_fini(gradients);
+    wfi_map_init(gradients);
+}
+
+void wfi_context_unref(weft_context *context)
+{
+    if (!context || atomic_fetch_sub_explicit(&context->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    wfi_graph_unref(context->graph); /* first: it clears all nodes */
+    for (size_t i = 0; i < context->send_count; i++)
+        wfi_node_unref(context->sends[i].node);
+    for (size_t i = 0; i < context->recv_count; i++)
+        wfi_node_unref(context->recvs[i].node);
+    free(context->sends);
+    free(context->recvs);
+    for (wfi_list *link; (link = wfi_list_pop_front(&context->passes));) {
+        wfi_pass_record *pass = wfi_container_of(link, wfi_pass_record, link);
+        pass->unref(pass);
+    }
+    wfi_mutex_fini(&context->lock);
+    wfi_agent_unref(context->agent);
+    free(context->holders);
+    free(context);
+}
+
+weft_context_id weft_context_get_id(const weft_context *context)
+{
+    return context ? context->id : (weft_context_id){0};
+}
+
+bool wfi_context_is_of(const weft_context *context, const weft_context_id *id)
+{
+    return context->id.rank == id->rank && context->id.incarnation == id->incarnation &&
+           context->id.number == id->number;
+}
+
+/* ---- Tapes ------------------------------------------------------------------------------------------------------- */
+
+static void drop_owner(void *context)
+{
+    wfi_context_unref(context);
+}
+
+weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options)
+{
+    weft_tape_options how = options ? *options : (weft_tape_options){0};
+    how.record = true;
+    weft_tape *parent = how.parent;
+    how.parent = NULL;
+    weft_tape *tape = context ? wfi_tape_open_in(context->graph, &how) : NULL;
+    if (!tape)
+        return NULL;
+    tape->owner = wfi_context_ref(context);
+    tape->owner_drop = drop_owner;
+    if (parent)
+        weft_tape_fail(tape, WEFT_ERR_INVALID, "weft_context_tape: a tape of a context has no parent");
+    return tape;
+}
+
+/* ---- Pairs ------------------------------------------------------------------------------------------------------- */
+
+bool wfi_context_links(const weft_context *context, const weft_tensor *tensor)
+{
+    return wfi_graph_made(context->graph, tensor) ||
+           (!tensor->grad_node && weft_tensor_requires_grad(tensor) && wfi_dtype_is_float(tensor->dtype));
+}
+
+/* What came for the other end of the pair goes to what was sent. */
+static weft_status send_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
+{
+    (void)node;
+    dx[0] = weft_tensor_ref(dy);
+    return WEFT_OK;
+}
+
+static const wfi_node_type send_type = {.name = "send", .backward = send_backward};
+static const wfi_node_type recv_type = {.name = "recv", .is_end = true};
+
+static wfi_node *make_send(weft_context *context, weft_tensor *tensor)
+{
+    wfi_node_list made = {0};
+    bool recorded = wfi_graph_made(context->graph, tensor);
+    wfi_node *from = recorded ? tensor->grad_node : wfi_graph_leaf(context->graph, tensor);
+    wfi_node *node = from ? wfi_graph_new_node(context->graph, &made, &send_type, (wfi_node_counts){1, 1, 0, 0}) : NULL;
+    if (!node)
+        return NULL;
+    node->inputs[0] = (wfi_edge){wfi_node_ref(from), recorded ? tensor->grad_result : 0};
+    node->results[0] = from->results[node->inputs[0].result];
+    wfi_node_ref(node);
+    wfi_graph_commit(context->graph, &made, true);
+    return node;
+}
+
+/* With the lock. */
+static weft_status add_send(weft_context *context, int to, uint32_t incarnation, weft_tensor *tensor)
+{
+    wfi_send *sends = wfi_grow(context->sends, context->send_count, &context->send_capacity, sizeof *sends);
+    if (!sends)
+        return WEFT_ERR_MEMORY;
+    context->sends = sends;
+    wfi_node *node = make_send(context, tensor);
+    if (!node)
+        return WEFT_ERR_MEMORY;
+    sends[context->send_count++] = (wfi_send){node, to, incarnation};
+    return WEFT_OK;
+}
+
+weft_status wfi_context_add_sends(weft_context *context, int to, uint32_t incarnation, weft_tensor *const *tensors,
+                                  size_t count, uint64_t *first)
+{
+    wfi_mutex_lock(&context->lock);
+    weft_status st = context->over ? WEFT_ERR_STATE : WEFT_OK;
+    *first = context->send_count + 1;
+    for (size_t i = 0; i < count && !st; i++) /* those made before a failure are never heard of at the other end */
+        st = add_send(context, to, incarnation, tensors[i]);
+    wfi_mutex_unlock(&context->lock);
+    return st;
+}
+
+static wfi_node *make_recv(weft_context *context, weft_tensor *tensor)
+{
+    wfi_node_list made = {0};
+    wfi_node *node = wfi_graph_new_node(context->graph, &made, &recv_type, (wfi_node_counts){0, 1, 0, 0});
+    if (!node)
+        return NULL;
+    wfi_node_set_result(node, 0, tensor);
+    wfi_node_ref(node);
+    wfi_graph_commit(context->graph, &made, true);
+    return node;
+}
+
+weft_tensor *wfi_context_add_recv(weft_context *context, const wfi_recv *pair, weft_tensor *tensor)
+{
+    weft_tensor *view = NULL;
+    if (wfi_tensor_view(tensor, tensor->shape, tensor->strides, tensor->offset, &view))
+        return NULL;
+    wfi_mutex_lock(&context->lock);
+    wfi_recv *recvs = wfi_grow(context->recvs, context->recv_count, &context->recv_capacity, sizeof *recvs);
+    wfi_node *node = NULL;
+    if (recvs) {
+        context->recvs = recvs;
+        node = make_recv(context, view);
+    }
+    if (node) {
+        recvs[context->recv_count] = *pair;
+        recvs[context->recv_count++].node = node;
+    }
+    wfi_mutex_unlock(&context->lock);
+    if (!node) {
+        weft_tensor_unref(view);
+        return NULL;
+    }
+    return view;
+}
+
+/* ---- Gradients --------------------------------------------------------------------------------------------------- */
+
+/* The sum over all passes that ended well, with references. */
+static weft_status gradient_of(weft_context *context, const weft_tensor *leaf, weft_gradient *out)
+{
+    wfi_mutex_lock(&context->lock);
+    weft_status st = WEFT_OK;
+    WFI_FOR_LIST (wfi_pass_record, pass, &context->passes, link) {
+        const weft_gradient *sum = pass->ended_well && !st ? wfi_map_get(&pass->gradients, leaf->id) : NULL;
+        weft_gradient share = {0};
+        if (sum)
+            share = (weft_gradient){weft_tensor_ref(sum->values), weft_tensor_ref(sum->rows)};
+        if (sum)
+            st = wfi_gradient_join(out, &share);
+    }
+    wfi_mutex_unlock(&context->lock);
+    if (st)
+        wfi_gradient_clear(out);
+    return st;
+}
+
+weft_tensor *weft_context_grad(weft_context *context, const weft_tensor *leaf)
+{
+    weft_gradient sum = {0};
+    if (!context || !leaf || gradient_of(context, leaf, &sum))
+        return NULL;
+    if (wfi_gradient_make_dense(&sum, &leaf->shape)) {
+        wfi_gradient_clear(&sum);
+        return NULL;
+    }
+    return sum.values;
+}
+
+weft_status weft_context_gradients(weft_context *context, weft_tensors parameters, weft_gradient *out)
+{
+    if (!context || (parameters.count && (!parameters.items || !out)))
+        return wfi_refuse_null("weft_context_gradients", !context ? "the context" : "a list");
+    weft_status st = WEFT_OK;
+    for (size_t i = 0; i < parameters.count; i++)
+        out[i] = (weft_gradient){0};
+    for (size_t i = 0; i < parameters.count && !st; i++)
+        st = parameters.items[i] ? gradient_of(context, parameters.items[i], &out[i])
+                                 : wfi_refuse_null("weft_context_gradients", "a parameter");
+    if (st)
+        weft_context_drop_gradients(out, parameters.count);
+    return st;
+}
+
+void weft_context_drop_gradients(weft_gradient *gradients, size_t count)
+{
+    for (size_t i = 0; i < count && gradients; i++)
+        wfi_gradient_clear(&gradients[i]);
+}
+
+/* A program that uses contexts, or the tape of a call, links this file, and so has the component. */
+__attribute__((constructor)) static void join_agents(void)
+{
+    wfi_component_add(&wfi_dist_component);
+    wfi_links_set(&wfi_dist_links);
+}

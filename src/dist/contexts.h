@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * contexts.h - the contexts of an agent: who has something of which, and how each ends everywhere.
+ *
+ * The opener of a context learns who holds something of it from replies: each says whom its sender has called. When a context is
+ * closed they are told. Each call carries the opener's floor, the lowest number that it still has open: what lies below is over. So in a
+ * loop the next call tells its callee for nothing; whoever is not told so within 2 ms gets a call of its own ("weft:close").
+ *
+ * LOCK. The agent's, for everything here but where stated.
+ */
+#ifndef WFI_CONTEXTS_H
+#define WFI_CONTEXTS_H
+
+#include "dist/context.h"
+#include "rpc/payload/link.h"
+
+enum wfi_holder {
+    WFI_HOLDER_NONE,
+    WFI_HOLDER_YES,     /* and, of a closed context, it is not known to have heard of that */
+    WFI_HOLDER_TELLING, /* a call that tells it is under way */
+};
+
+/* A worker's contexts as others know them. */
+typedef struct wfi_opener {
+    uint32_t incarnation;
+    uint64_t floor; /* all below are over */
+    wfi_map closed; /* numbers from the floor on that are over; values mean nothing */
+} wfi_opener;
+
+typedef struct wfi_contexts {
+    weft_agent *agent;
+    wfi_map table;         /* hash of the id -> weft_context, linked by next_same; each referenced */
+    size_t count;          /* in the table */
+    _Atomic size_t passes; /* that run here. Any thread */
+    wfi_list ours;         /* that this worker opened, by number: open, or closed and not heard of by all */
+    uint64_t last_number;
+    wfi_opener *openers; /* by rank */
+    wfi_timer timer;     /* tells those who were not told by a call */
+} wfi_contexts;
+
+static inline wfi_contexts *wfi_contexts_of(const weft_agent *agent)
+{
+    return agent->state[WFI_STATE_CONTEXTS];
+}
+
+weft_context *wfi_contexts_find(weft_agent *agent, const weft_context_id *id); /* borrowed; NULL: it has nothing here */
+/* The same, made where it is not there. WEFT_ERR_STATE: it is over; WEFT_ERR_MEMORY. */
+weft_status wfi_contexts_join(weft_agent *agent, const weft_context_id *id, weft_context **out);
+/* What a worker says of its contexts: those below `floor` are over. */
+void wfi_contexts_floor(weft_agent *agent, uint32_t rank, uint32_t incarnation, uint64_t floor);
+uint64_t wfi_contexts_our_floor(const weft_agent *agent);
+/* A call to `rank` leaves with our floor; it was answered, or it failed. */
+void wfi_contexts_telling(weft_agent *agent, int rank, uint64_t floor);
+void wfi_contexts_told(weft_agent *agent, int rank, uint64_t floor, bool heard);
+
+/* For the component: component.c. */
+weft_status wfi_contexts_open(weft_agent *agent);
+void wfi_contexts_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);
+void wfi_contexts_fail_all(weft_agent *agent, weft_status why, const char *text);
+bool wfi_contexts_are_busy(weft_agent *agent);
+size_t wfi_contexts_leaks(weft_agent *agent); /* not locked */
+void wfi_contexts_close(weft_agent *agent);   /* not locked */
+
+extern const wfi_component wfi_dist_component;
+extern const wfi_links wfi_dist_links; /* link.c */
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link.c - a call under a context: what it says of it, and what it records (rpc/payload/link.h). */
+#include "autograd/tape.h"
+#include "base/alloc.h"
+#include "dist/contexts.h"
+#include "dist/link.h"
+#include "value/value.h"
+
+#include <stdlib.h>
+
+/* ---- The caller's side ------------------------------------------------------------------------------------------- */
+
+static weft_status from_tape(weft_agent *agent, weft_tape *tape, wfi_link_source **out, char *problem, size_t room)
+{
+    weft_context *context = wfi_tape_owner(tape);
+    weft_status st = weft_tape_status(tape);
+    if (st)
+        snprintf(problem, room, "the option tape: it has failed: %s", weft_error_message(weft_tape_error(tape)));
+    else if (!context || context->agent != agent)
+        snprintf(problem, room, "the option tape: it is none of a distributed context%s",
+                 context ? " of this agent" : "");
+    if (st || !context || context->agent != agent)
+        return st ? st : WEFT_ERR_INVALID;
+    wfi_tape_commit(tape);
+    *out = wfi_context_ref(context);
+    return WEFT_OK;
+}
+
+static bool is_linked(const void *source, const weft_tensor *tensor)
+{
+    return wfi_context_links(source, tensor);
+}
+
+static const wfi_link_source *source_of(const wfi_link *link)
+{
+    return link->context;
+}
+
+static wfi_link *make_link(weft_context *context)
+{
+    wfi_link *link = wfi_calloc(1, sizeof *link);
+    if (link)
+        link->context = wfi_context_ref(context);
+    return link;
+}
+
+static bool is_opener(const weft_context *context)
+{
+    return (int)context->id.rank == wfi_agent_rank(context->agent);
+}
+
+static weft_status open_link(wfi_link_source *context, wfi_peer *peer, wfi_link **out)
+{
+    wfi_link *link = make_link(context);
+    if (!link)
+        return WEFT_ERR_MEMORY;
+    int rank = wfi_peer_rank(peer);
+    wfi_mutex_lock(&context->lock);
+    bool over = context->over;
+    wfi_mutex_unlock(&context->lock);
+    *out = link;
+    if (over)
+        return WEFT_ERR_STATE;
+    link->calls = true;
+    link->peer = rank;
+    if (!context->holders[rank] && rank != (int)context->id.rank) {
+        context->holders[rank] = WFI_HOLDER_YES;
+        context->first_untold++;
+    }
+    link->floor = wfi_contexts_our_floor(context->agent);
+    wfi_contexts_telling(context->agent, rank, link->floor);
+    return WEFT_OK;
+}
+
+static weft_status send(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count)
+{
+    return wfi_context_add_sends(link->context, wfi_peer_rank(peer), wfi_peer_incarnation(peer), tensors, count,
+                                 &link->first_send);
+}
+
+/* Those whom this worker has called, for the opener, as many as fit. */
+static void write_holders(weft_context *context, wfi_writer *blob)
+{
+    uint16_t count = context->first_untold > WFI_LINK_HOLDERS ? WFI_LINK_HOLDERS : (uint16_t)context->first_untold;
+    wfi_write_u16(blob, count);
+    for (int rank = 0; count && rank < context->agent->options.values.world_size; rank++) {
+        if (context->holders[rank] != WFI_HOLDER_YES)
+            continue;
+        context->holders[rank] = WFI_HOLDER_TELLING; /* passed on, here: it is not said twice */
+        context->first_untold--;
+        wfi_write_u32(blob, (uint32_t)rank);
+        count--;
+    }
+}
+
+static void write(wfi_link *link, wfi_writer *blob)
+{
+    const weft_context *context = link->context;
+    if (!link->calls) {
+        wfi_write_u64(blob, link->first_send);
+        write_holders(link->context, blob);
+        return;
+    }
+    const wfi_opener *opener = &wfi_contexts_of(context->agent)->openers[context->id.rank];
+    wfi_write_u32(blob, context->id.rank);
+    wfi_write_u32(blob, context->id.incarnation);
+    wfi_write_u64(blob, context->id.number);
+    wfi_write_u64(blob, is_opener(context)                               ? link->floor
+                        : opener->incarnation == context->id.incarnation ? opener->floor
+                                                                         : 0);
+    wfi_write_u64(blob, link->first_send);
+}
+
+static bool replied(wfi_link *link, wfi_peer *peer, wfi_reader *blob)
+{
+    weft_context *context = link->context;
+    (void)peer;
+    link->theirs = wfi_read_u64(blob);
+    uint16_t count = wfi_read_u16(blob);
+    for (uint16_t i = 0; i < count && !blob->failed; i++) {
+        uint32_t rank = wfi_read_u32(blob);
+        if (rank >= (uint32_t)context->agent->options.values.world_size)
+            return false;
+        if (blob->failed || context->holders[rank] || rank == context->id.rank)
+            continue;
+        context->holders[rank] = WFI_HOLDER_YES;
+        context->first_untold++;
+    }
+    link->heard = !blob->failed;
+    return link->heard;
+}
+
+/* ---- The callee's side ------------------------------------------------------------------------------------------- */
+
+static weft_status arrived(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_link **out)
+{
+    weft_context *context;
+    weft_context_id id = {.rank = wfi_read_u32(blob), .incarnation = wfi_read_u32(blob)};
+    id.number = wfi_read_u64(blob);
+    uint64_t floor = wfi_read_u64(blob), first = wfi_read_u64(blob);
+    if (blob->failed || !id.number || !id.incarnation || floor > id.number || !first ||
+        id.rank >= (uint32_t)agent->options.values.world_size)
+        return WEFT_ERR_PROTOCOL;
+    wfi_contexts_floor(agent, id.rank, id.incarnation, floor);
+    weft_status st = wfi_contexts_join(agent, &id, &context);
+    if (st)
+        return st;
+    *out = make_link(context);
+    if (!*out)
+        return WEFT_ERR_MEMORY;
+    (*out)->peer = wfi_peer_rank(from);
+    (*out)->theirs = first;
+    (*out)->order = first;
+    return WEFT_OK;
+}
+
+static weft_status here(wfi_link_source *context, wfi_link **out)
+{
+    *out = make_link(context);
+    if (!*out)
+        return WEFT_ERR_MEMORY;
+    (*out)->peer = wfi_agent_rank(context->agent);
+    return WEFT_OK;
+}
+
+/* ---- Both -------------------------------------------------------------------------------------------------------- */
+
+static weft_status receive(wfi_link *link, wfi_peer *from, weft_values *values, const size_t *places, size_t count)
+{
+    size_t all = count ? wfi_values_tensors(weft_values_args(values), NULL, 0) : 0;
+    weft_tensor **tensors = count ? wfi_calloc(all, sizeof(*tensors)) : NULL;
+    weft_status st = WEFT_OK;
+    if (!count)
+        return WEFT_OK;
+    if (!tensors)
+        return WEFT_ERR_MEMORY;
+    wfi_values_tensors(weft_values_args(values), tensors, all);
+    wfi_recv pair = {.from = wfi_peer_rank(from), .incarnation = wfi_peer_incarnation(from), .number = link->theirs};
+    for (size_t i = 0; i < all; i++)
+        weft_tensor_ref(tensors[i]);
+    for (size_t i = 0; i < count && !st; i++, pair.number++) {
+        weft_tensor *recorded = places[i] < all ? wfi_context_add_recv(link->context, &pair, tensors[places[i]]) : NULL;
+        if (!recorded) {
+            st = WEFT_ERR_MEMORY;
+            break;
+        }
+        weft_tensor_unref(tensors[places[i]]);
+        tensors[places[i]] = recorded;
+    }
+    if (!st)
+        wfi_values_replace_tensors(values, tensors);
+    for (size_t i = 0; i < all; i++)
+        weft_tensor_unref(tensors[i]);
+    free(tensors);
+    return st;
+}
+
+static void free_link(wfi_link *link)
+{
+    if (!link)
+        return;
+    weft_agent *agent = link->context->agent;
+    if (link->calls && wfi_agent_enter_locked(agent)) {
+        wfi_contexts_told(agent, link->peer, link->floor, link->heard);
+        wfi_agent_leave_locked(agent);
+    }
+    wfi_context_unref(link->context);
+    free(link);
+}
+
+const wfi_links wfi_dist_links = {.from_tape = from_tape,
+                                  .ref = wfi_context_ref,
+                                  .unref = wfi_context_unref,
+                                  .is_linked = is_linked,
+                                  .source = source_of,
+                                  .open = open_link,
+                                  .send = send,
+                                  .write = write,
+                                  .replied = replied,
+                                  .arrived = arrived,
+                                  .here = here,
+                                  .receive = receive,
+                                  .free = free_link};

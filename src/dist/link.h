@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link.h - one side of a call under a context, as src/dist sees it (rpc/payload/link.h has what calls do with it). */
+#ifndef WFI_DIST_LINK_H
+#define WFI_DIST_LINK_H
+
+#include "dist/context.h"
+#include "rpc/payload/link.h"
+
+#define WFI_LINK_HOLDERS 32 /* named in one reply */
+
+struct wfi_link {
+    weft_context *context; /* referenced */
+    bool calls;            /* the caller's side of a call to another worker */
+    bool heard;            /* it was answered by one who takes part */
+    int peer;
+    uint64_t floor;      /* ours, as the call said */
+    uint64_t first_send; /* of what this side sent */
+    uint64_t theirs;     /* of what the other side sent */
+    uint64_t order;      /* of the callee's tape: shares of calls add up in the order of the calls */
+};
+
+#endif

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pass.c - one worker's part in a pass: what comes is put down, and taken by whoever runs the pass. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "dist/pass_impl.h"
+
+#include <stdlib.h>
+
+/* ---- Life -------------------------------------------------------------------------------------------------------- */
+
+static void run_task(wfi_task *task);
+static void drop_work(wfi_dist_pass *pass);
+static void end_pass(wfi_dist_pass *pass, const weft_error *error);
+static weft_status give_sum(void *arg, const wfi_node *leaf, weft_gradient *sum);
+static void take_end(void *arg, wfi_node *node, weft_tensor *gradient);
+
+wfi_dist_pass *wfi_dist_pass_create(weft_context *context, unsigned flags)
+{
+    weft_agent *agent = context->agent;
+    wfi_dist_pass *pass = wfi_calloc(1, sizeof *pass);
+    wfi_pass_peer *peers = pass ? wfi_calloc((size_t)agent->options.values.world_size, sizeof *peers) : NULL;
+    if (!peers) {
+        free(pass);
+        return NULL;
+    }
+    atomic_init(&pass->refs, 1);
+    pass->agent = wfi_agent_ref(agent);
+    pass->context = wfi_context_ref(context);
+    pass->context_id = context->id;
+    pass->flags = flags;
+    pass->peers = peers;
+    pass->task.run = run_task;
+    pass->engine = (wfi_pass){.retain = flags & WFI_PASS_RETAINS,
+                              .ordered = !(flags & WFI_PASS_UNORDERED),
+                              .give = give_sum,
+                              .end = take_end,
+                              .arg = pass};
+    wfi_mutex_init(&pass->lock);
+    wfi_list_init(&pass->record.link);
+    wfi_list_init(&pass->events);
+    wfi_map_init(&pass->recv_of);
+    wfi_map_init(&pass->record.gradients);
+    atomic_fetch_add(&wfi_contexts_of(agent)->passes, 1);
+    return pass;
+}
+
+void wfi_dist_pass_discard(wfi_dist_pass *pass)
+{
+    if (!pass)
+        return;
+    wfi_pass_fail(&pass->engine, WEFT_ERR_CANCELLED, "it never ran");
+    drop_work(pass);
+    if (pass->context)
+        end_pass(pass, NULL);
+    wfi_dist_pass_unref(pass);
+}
+
+/* ---- What the engine gives --------------------------------------------------------------------------------------- */
+
+static weft_status give_sum(void *arg, const wfi_node *leaf, weft_gradient *sum)
+{
+    wfi_dist_pass *pass = arg;
+    weft_gradient *kept = wfi_calloc(1, sizeof *kept);
+    if (!kept || wfi_map_put(&pass->record.gradients, leaf->leaf, kept)) {
+        free(kept);
+        wfi_gradient_clear(sum);
+        return WEFT_ERR_MEMORY;
+    }
+    *kept = *sum;
+    return WEFT_OK;
+}
+
+/* All consumers of what came from another worker have answered. */
+static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
+{
+    wfi_dist_pass *pass = arg;
+    wfi_pass_recv *recv = wfi_map_get(&pass->recv_of, node->slot + 1);
+    if (!recv) { /* it came after this pass began, so nothing of the pass leads to it */
+        weft_tensor_unref(gradient);
+        return;
+    }
+    const wfi_pass_peer *origin = &pass->peers[recv->pair.from];
+    recv->state = gradient ? WFI_RECV_READY : origin->stated ? WFI_RECV_NONE : WFI_RECV_ANSWERED;
+    recv->gradient = gradient;
+    if (gradient && (origin->gone || origin->incarnation != recv->pair.incarnation))
+        wfi_pass_fail(&pass->engine, WEFT_ERR_PEER_DEAD,
+                      "the gradient of a tensor of rank %d cannot go there: it is gone", recv->pair.from);
+}
+
+/* ---- Joining ----------------------------------------------------------------------------------------------------- */
+
+/* What there is of the context now; nodes are referenced. */
+static weft_status snapshot(wfi_dist_pass *pass)
+{
+    weft_context *context = pass->context;
+    wfi_mutex_lock(&context->lock);
+    pass->sends = wfi_calloc(context->send_count + 1, sizeof *pass->sends);
+    pass->recvs = wfi_calloc(context->recv_count + 1, sizeof *pass->recvs);
+    bool whole = pass->sends && pass->recvs;
+    for (size_t i = 0; whole && i < context->send_count; i++) {
+        pass->sends[i] = (wfi_pass_send){.send = context->sends[i]};
+        wfi_node_ref(context->sends[i].node);
+    }
+    pass->send_count = whole ? context->send_count : 0;
+    for (size_t i = 0; whole && i < context->recv_count; i++) {
+        pass->recvs[i] = (wfi_pass_recv){.pair = context->recvs[i]};
+        wfi_node_ref(context->recvs[i].node);
+    }
+    pass->recv_count = whole ? context->recv_count : 0;
+    wfi_mutex_unlock(&context->lock);
+    return whole ? WEFT_OK : WEFT_ERR_MEMORY;
+}
+
+static void look_at_peers(wfi_dist_pass *pass)
+{
+    weft_agent *agent = pass->agent;
+    wfi_net_lock(agent->net);
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        const wfi_member *member = wfi_net_member(agent->net, rank);
+        pass->peers[rank].incarnation = member ? member->incarnation : 0;
+        pass->peers[rank].gone = rank != wfi_agent_rank(agent) && !wfi_agent_knows_alive(agent, rank);
+    }
+    wfi_net_unlock(agent->net);
+}
+
+/* Marks the sends to `rank` that the words list; NULL: no memory. */
+static bool *listed(const wfi_dist_pass *pass, const wfi_pass_words *words)
+{
+    bool *marks = wfi_calloc(pass->send_count + 1, sizeof *marks);
+    for (size_t i = 0; marks && i < words->statement_count + words->number_count; i++) {
+        uint64_t number = i < words->statement_count ? wfi_pass_number(words->statement, i)
+                                                     : wfi_pass_number(words->numbers, i - words->statement_count);
+        if (number >= 1 && number <= pass->send_count)
+            marks[number - 1] = true;
+    }
+    return marks;
+}
+
+/* Awaits an answer for each send that may bring one. `first`, from `rank`: what ruled some of them out. */
+static weft_status await_sends(wfi_dist_pass *pass, int rank, const wfi_pass_words *first)
+{
+    bool *marks = first ? listed(pass, first) : NULL;
+    if (first && !marks)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < pass->send_count; i++) {
+        wfi_pass_send *send = &pass->sends[i];
+        wfi_pass_peer *peer = &pass->peers[send->send.to];
+        send->answered =
+            peer->gone || peer->incarnation != send->send.incarnation || (first && send->send.to == rank && !marks[i]);
+        if (send->answered)
+            continue;
+        peer->owed++;
+        pass->awaited++;
+        wfi_pass_await(&pass->engine, send->send.node);
+    }
+    free(marks);
+    return WEFT_OK;
+}
+
+static weft_status begin(wfi_dist_pass *pass, int rank, const wfi_pass_words *first)
+{
+    pass->begun = true;
+    weft_status st = snapshot(pass);
+    if (st)
+        return st;
+    look_at_peers(pass);
+    for (size_t i = 0; i < pass->recv_count && !st; i++)
+        st = wfi_map_put(&pass->recv_of, pass->recvs[i].pair.node->slot + 1, &pass->recvs[i]);
+    if (!st)
+        st = await_sends(pass, rank, first && first->flags & WFI_PASS_STATES ? first : NULL);
+    if (st)
+        return st;
+    wfi_pass_begin(&pass->engine);
+    for (size_t i = 0; i < pass->recv_count; i++)
+        if (!wfi_pass_meets(&pass->engine, pass->recvs[i].pair.node))
+            pass->recvs[i].state = WFI_RECV_ANSWERED;
+    return WEFT_OK;
+}
+
+/* ---- Answers for our sends --------------------------------------------------------------------------------------- */
+
+static void answer_send(wfi_dist_pass *pass, wfi_pass_send *send, weft_tensor *gradient)
+{
+    send->answered = true;
+    pass->peers[send->send.to].owed--;
+    pass->awaited--;
+    wfi_pass_answer(&pass->engine, send->send.node, weft_tensor_ref(gradient));
+}
+
+/* The send of that number, if it went to `rank` and is not answered. */
+static wfi_pass_send *pending_send(const wfi_dist_pass *pass, int rank, uint64_t number)
+{
+    wfi_pass_send *send = number >= 1 && number <= pass->send_count ? &pass->sends[number - 1] : NULL;
+    return send && send->send.to == rank && !send->answered ? send : NULL;
+}
+
+/* What rank says before anything is done with it; NULL: it is in order. */
+static weft_error *fault_of(const wfi_dist_pass *pass, int rank, const wfi_pass_words *words)
+{
+    for (size_t i = 0; i < words->number_count; i++) {
+        uint64_t number = wfi_pass_number(words->numbers, i);
+        const wfi_pass_send *send = pending_send(pass, rank, number);
+        const weft_tensor *gradient = words->gradients.items[i];
+        if (!send)
+            return weft_error_create(WEFT_ERR_INVALID, "rank %d has no gradient to give for number %llu", rank,
+                                     (unsigned long long)number);
+        const wfi_result *sent = &send->send.node->results[0];
+        if (gradient->dtype != sent->dtype || !wfi_shape_equal(&gradient->shape, &sent->shape))
+            return weft_error_create(WEFT_ERR_SHAPE,
+                                     "the gradient of rank %d for number %llu is not of the shape of what was sent",
+                                     rank, (unsigned long long)number);
+        for (size_t j = 0; j < i; j++)
+            if (wfi_pass_number(words->numbers, j) == number)
+                return weft_error_create(WEFT_ERR_INVALID, "rank %d gives number %llu twice", rank,
+                                         (unsigned long long)number);
+    }
+    return NULL;
+}
+
+static weft_status take_words(wfi_dist_pass *pass, int rank, const wfi_pass_words *words)
+{
+    for (size_t i = 0; i < words->number_count; i++)
+        answer_send(pass, pending_send(pass, rank, wfi_pass_number(words->numbers, i)), words->gradients.items[i]);
+    for (size_t i = 0; i < words->none_count; i++) {
+        wfi_pass_send *send = pending_send(pass, rank, wfi_pass_number(words->nones, i));
+        if (send)
+            answer_send(pass, send, NULL);
+    }
+    if (!(words->flags & WFI_PASS_STATES))
+        return WEFT_OK;
+    bool *marks = listed(pass, words);
+    if (!marks)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < pass->send_count; i++)
+        if (pass->sends[i].send.to == rank && !pass->sends[i].answered && !marks[i])
+            answer_send(pass, &pass->sends[i], NULL);
+    free(marks);
+    return WEFT_OK;
+}
+
+static void answer_rest(wfi_dist_pass *pass, int rank)
+{
+    for (size_t i = 0; i < pass->send_count && pass->peers[rank].owed; i++)
+        if (pass->sends[i].send.to == rank && !pass->sends[i].answered)
+            answer_send(pass, &pass->sends[i], NULL);
+}
+
+/* ---- Ending ------------------------------------------------------------------------------------------------------ */
+
+static void drop_work(wfi_dist_pass *pass)
+{
+    for (size_t i = 0; i < pass->send_count; i++)
+        wfi_node_unref(pass->sends[i].send.node);
+    for (size_t i = 0; i < pass->recv_count; i++) {
+        wfi_node_unref(pass->recvs[i].pair.node);
+        weft_tensor_unref(pass->recvs[i].gradient);
+    }
+    free(pass->sends);
+    free(pass->recvs);
+    pass->sends = NULL;
+    pass->recvs = NULL;
+    pass->send_count = pass->recv_count = 0;
+    wfi_map_fini(&pass->recv_of);
+    wfi_map_init(&pass->recv_of);
+    weft_hooks_unref(pass->engine.hooks);
+    wfi_pass_end(&pass->engine);
+    pass->engine = (wfi_pass){0};
+    for (size_t i = 0; i < pass->futures.count; i++)
+        weft_future_unref(pass->futures.items[i]);
+    free(pass->futures.items);
+    free(pass->held.items);
+    pass->futures = pass->held = (wfi_pointers){0};
+}
+
+static void clear_timer(wfi_dist_pass *pass)
+{
+    if (!pass->future || !wfi_agent_enter_locked(pass->agent))
+        return;
+    wfi_net_timer_clear(pass->agent->net, &pass->timer);
+    wfi_agent_leave_locked(pass->agent);
+}
+
+/* It is over, well (`error` NULL) or not: no events are taken any more. */
+static void end_pass(wfi_dist_pass *pass, const weft_error *error)
+{
+    weft_context *context = pass->context;
+    wfi_mutex_lock(&context->lock);
+    pass->record.ended_well = !error;
+    pass->record.error = weft_error_ref((weft_error *)error);
+    if (error)
+        wfi_gradients_clear(&pass->record.gradients);
+    wfi_mutex_unlock(&context->lock);
+    wfi_mutex_lock(&pass->lock);
+    pass->over = true;
+    wfi_mutex_unlock(&pass->lock);
+    atomic_fetch_sub(&wfi_contexts_of(pass->agent)->passes, 1);
+    clear_timer(pass);
+    pass->context = NULL;
+    wfi_context_unref(context);
+}
+
+static void end_well(wfi_dist_pass *pass)
+{
+    weft_call *parent = pass->parent;
+    wfi_pointers held = pass->held;
+    pass->held = (wfi_pointers){0};
+    drop_work(pass);
+    end_pass(pass, NULL);
+    for (size_t i = 0; i < held.count; i++)
+        wfi_pass_answer_call(held.items[i], true);
+    free(held.items);
+    if (parent)
+        wfi_pass_answer_call(parent, true);
+    if (pass->future)
+        wfi_future_settle(pass->future, NULL, NULL);
+}
+
+void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error)
+{
+    weft_context *context = pass->context;
+    pass->record.error = weft_error_ref((weft_error *)error);
+    pass->over = true;
+    pass->context = NULL;
+    atomic_fetch_sub(&wfi_contexts_of(pass->agent)->passes, 1);
+    wfi_context_unref(context);
+}
+
+/* Takes over the error. */
+static void fail(wfi_dist_pass *pass, weft_error *error)
+{
+    weft_call *parent = pass->parent;
+    wfi_pointers held = pass->held, futures = pass->futures;
+    pass->held = pass->futures = (wfi_pointers){0};
+    drop_work(pass);
+    end_pass(pass, error);
+    for (size_t i = 0; i < futures.count; i++) {
+        weft_status st = weft_future_cancel(futures.items[i]);
+        (void)st; /* it may have been answered */
+        weft_future_unref(futures.items[i]);
+    }
+    free(futures.items);
+    for (size_t i = 0; i < held.count; i++)
+        wfi_pass_refuse(held.items[i], weft_error_ref(error));
+    free(held.items);
+    if (parent)
+        wfi_pass_refuse(parent, weft_error_ref(error));
+    wfi_pass_abort(pass, error);
+    if (pass->future)
+        wfi_future_settle(pass->future, NULL, error);
+    weft_error_unref(error);
+}
+
+/* What the engine says, with this worker's name. */
+static weft_error *named(const wfi_dist_pass *pass)
+{
+    const weft_error *error = pass->engine.error;
+    wfi_error_detail detail = {
+        .code = weft_error_code(error), .function = "backward", .worker = wfi_agent_rank(pass->agent)};
+    return wfi_error_create(&detail, "on rank %d (%s): %s", wfi_agent_rank(pass->agent), pass->agent->options.name,
+                            weft_error_message(error));
+}
+
+/* ---- Events ------------------------------------------------------------------------------------------------------ */
+
+static void take_call(wfi_dist_pass *pass, weft_call *call)
+{
+    wfi_pass_words words;
+    weft_context_id id;
+    int root, from = call->from;
+    uint64_t number;
+    if (!wfi_pass_read(call, &words, &id, &root, &number)) {
+        wfi_pass_refuse(call, weft_error_create(WEFT_ERR_PROTOCOL, "malformed words of a pass"));
+        return;
+    }
+    weft_status st = pass->begun ? WEFT_OK : begin(pass, from, &words);
+    weft_error *fault = st ? NULL : fault_of(pass, from, &words);
+    if (fault) {
+        wfi_pass_refuse(call, fault);
+        return;
+    }
+    if (!pass->parent && !pass->future)
+        pass->parent = call;
+    else if (!wfi_pointers_push(&pass->held, call))
+        wfi_pass_answer_call(call, false);
+    pass->peers[from].heard = true;
+    pass->peers[from].asked = pass->peers[from].asked || words.flags & WFI_PASS_ASKS;
+    if (!st)
+        st = take_words(pass, from, &words);
+    if (st)
+        wfi_pass_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
+}
+
+/* The failure that an event is; NULL: none. */
+static weft_error *take_event(wfi_dist_pass *pass, wfi_pass_event *event)
+{
+    wfi_pass_peer *peer = &pass->peers[event->rank];
+    if (event->kind == WFI_EVENT_CALL) {
+        take_call(pass, event->call);
+        return NULL;
+    }
+    if (event->kind == WFI_EVENT_GONE) {
+        peer->gone = true;
+        bool needed =
+            peer->owed || pass->record.root == event->rank || (pass->parent && pass->parent->from == event->rank);
+        return needed ? weft_error_ref(event->error) : NULL;
+    }
+    if (event->kind == WFI_EVENT_ANSWER)
+        pass->calls--;
+    if (event->kind == WFI_EVENT_ANSWER && !event->error && event->all_answered)
+        answer_rest(pass, event->rank);
+    return weft_error_ref(event->error);
+}
+
+/* Whether one must end it: it has failed, or all is done. */
+static bool round_of(wfi_dist_pass *pass, weft_error *failure)
+{
+    weft_status st = pass->begun || failure ? WEFT_OK : begin(pass, -1, NULL);
+    if (!failure && !st) {
+        wfi_pass_work(&pass->engine);
+        if (!pass->engine.error)
+            st = wfi_pass_write(pass);
+        if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
+            wfi_pass_await_hooks(&pass->engine);
+    }
+    if (st)
+        wfi_pass_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
+    if (!failure && pass->engine.error)
+        failure = named(pass);
+    if (failure) {
+        fail(pass, failure);
+        return true;
+    }
+    if (!pass->awaited && !pass->calls) {
+        end_well(pass);
+        return true;
+    }
+    for (size_t i = 0; i < pass->held.count; i++)
+        wfi_pass_answer_call(pass->held.items[i], false);
+    pass->held.count = 0;
+    return false;
+}
+
+/* What came while it ended. */
+static void answer_left(wfi_dist_pass *pass)
+{
+    for (wfi_list *link; (link = wfi_list_pop_front(&pass->events));)
+        wfi_pass_answer_late(pass, wfi_container_of(link, wfi_pass_event, link));
+}
+
+void wfi_dist_pass_run(wfi_dist_pass *pass)
+{
+    for (bool over = false; !over;) {
+        weft_error *failure = NULL;
+        wfi_mutex_lock(&pass->lock);
+        wfi_list *link = wfi_list_pop_front(&pass->events);
+        wfi_mutex_unlock(&pass->lock);
+        while (link) {
+            wfi_pass_event *event = wfi_container_of(link, wfi_pass_event, link);
+            weft_error *error = take_event(pass, event);
+            if (failure)
+                weft_error_unref(error);
+            else
+                failure = error;
+            wfi_pass_free_event(event);
+            wfi_mutex_lock(&pass->lock);
+            link = wfi_list_pop_front(&pass->events);
+            wfi_mutex_unlock(&pass->lock);
+        }
+        over = round_of(pass, failure);
+        if (over)
+            break;
+        wfi_mutex_lock(&pass->lock);
+        bool more = !wfi_list_empty(&pass->events);
+        pass->running = more;
+        wfi_mutex_unlock(&pass->lock);
+        if (!more)
+            return;
+    }
+    answer_left(pass);
+}
+
+static void run_task(wfi_task *task)
+{
+    wfi_dist_pass *pass = wfi_container_of(task, wfi_dist_pass, task);
+    wfi_dist_pass_run(pass);
+    wfi_dist_pass_unref(pass);
+}

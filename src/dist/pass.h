@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pass.h - one worker's part in a backward pass over a context.
+ *
+ * THE PROTOCOL (docs/decisions/046-passes-are-calls.md). Each pair that a pass may concern is answered once, by its gradient or by *none*. All that workers
+ * say to each other in a pass are calls of "weft:pass". Such a call brings, from the target of pairs to their origin: gradients; nones; and,
+ * in the first one, a statement: which of the origin's sends stay pending there. Sends that are neither listed nor answered in it are
+ * none. A worker
+ *   - joins at its first call, the root at the start: it awaits an answer for each of its sends, but those ruled out by then;
+ *   - writes to a peer when it has gradients for it; when the peer asked and has no statement; when the peer has the statement and is owed a
+ *     none; or, to ask, when the peer owes answers and neither of the two has written;
+ *   - answers a call at once, but the one by which it joined: that when all is answered, and its own calls are. The answer says whether all
+ *     was answered; then what the caller still awaits from it is none.
+ * So the calls that are not answered form a tree below the root, and the root's end is everybody's.
+ *
+ * A failure ends the part, fails the calls that it owes answers, and goes to all with whom it wrote ("weft:abort"), once.
+ *
+ * THREADS. What comes is an event, put down under `lock`; one task at a time (or the thread that waits for the root's pass) takes events,
+ * runs nodes and writes, without any lock held.
+ * LIFETIME. Counted: by its context's list, its task, its calls under way, and the root's future.
+ */
+#ifndef WFI_DIST_PASS_H
+#define WFI_DIST_PASS_H
+
+#include "dist/context.h"
+
+typedef struct wfi_dist_pass wfi_dist_pass;
+
+weft_status wfi_passes_register(weft_agent *agent); /* weft's own functions */
+/* All passes of a context that run here end. [agent lock] */
+void wfi_passes_cancel(weft_context *context, weft_status why, const char *text);
+/* Those fail that need a worker which is gone. [agent lock] */
+void wfi_passes_peer_gone(weft_context *context, int rank, weft_status why, const char *text);
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pass_calls.c - the functions of weft's own that others call in a pass. */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "dist/pass_impl.h"
+
+#include <stdlib.h>
+
+/* Of that root and number; NULL. With the context's lock. */
+static wfi_dist_pass *find_pass(const weft_context *context, int root, uint64_t number)
+{
+    WFI_FOR_LIST (wfi_dist_pass, pass, (wfi_list *)&context->passes, record.link)
+        if (pass->record.root == root && pass->record.number == number)
+            return pass;
+    return NULL;
+}
+
+/* The pass, joined if need be, with a reference. *st: why not. [agent lock] */
+static wfi_dist_pass *join_pass(weft_context *context, int root, uint64_t number, unsigned flags, weft_status *st)
+{
+    wfi_mutex_lock(&context->lock);
+    wfi_dist_pass *pass = find_pass(context, root, number);
+    *st = !pass && context->over ? WEFT_ERR_CANCELLED : WEFT_OK;
+    if (!pass && !*st) {
+        pass = wfi_dist_pass_create(context, flags);
+        if (pass)
+            wfi_dist_pass_enlist(pass, root, number);
+        *st = pass ? WEFT_OK : WEFT_ERR_MEMORY;
+    } else if (pass) {
+        wfi_dist_pass_ref(pass);
+    }
+    wfi_mutex_unlock(&context->lock);
+    return pass;
+}
+
+static bool was_closed(const weft_agent *agent, const weft_context_id *id)
+{
+    const wfi_opener *opener = &wfi_contexts_of(agent)->openers[id->rank];
+    if (id->rank == (uint32_t)wfi_agent_rank(agent))
+        return true; /* it is not in the table */
+    return opener->incarnation == id->incarnation &&
+           (id->number < opener->floor || wfi_map_get(&opener->closed, id->number));
+}
+
+static weft_status run_pass_call(weft_call *call, void *user)
+{
+    (void)user;
+    wfi_pass_words words;
+    weft_context_id id;
+    int root;
+    uint64_t number;
+    weft_agent *agent = call->agent;
+    weft_status st = WEFT_OK;
+    if (!wfi_pass_read(call, &words, &id, &root, &number))
+        return WEFT_ERR_PROTOCOL;
+    wfi_pass_event *event = wfi_calloc(1, sizeof *event);
+    if (!event)
+        return WEFT_ERR_MEMORY;
+    wfi_net_lock(agent->net);
+    weft_context *context = wfi_contexts_find(agent, &id);
+    bool closed = !context && was_closed(agent, &id);
+    wfi_dist_pass *pass = context ? join_pass(context, root, number, words.flags, &st) : NULL;
+    wfi_net_unlock(agent->net);
+    if (!pass) {
+        free(event);
+        if (closed || st)
+            return closed ? WEFT_ERR_CANCELLED : st;
+        weft_call_give(call, WEFT_VALUES(weft_of_bool(true))); /* nothing came from the caller, or went there */
+        return WEFT_OK;
+    }
+    event->kind = WFI_EVENT_CALL;
+    event->rank = call->from;
+    event->call = weft_call_defer_keeping(call);
+    wfi_pass_post(pass, event, false);
+    wfi_dist_pass_unref(pass);
+    return WEFT_DEFERRED;
+}
+
+/* A pass ended badly elsewhere. *out: what is to be told of it, with a reference; *told: it has ended here, and so have its sums. One that
+ * did not begin here never will. With the context's lock. */
+static void end_here(weft_context *context, int root, uint64_t number, const weft_error *error, wfi_dist_pass **out,
+                     bool *told)
+{
+    wfi_dist_pass *pass = find_pass(context, root, number);
+    if (!pass && !context->over) {
+        pass = wfi_dist_pass_create(context, 0);
+        if (!pass)
+            return; /* the context's end ends it */
+        wfi_dist_pass_enlist(pass, root, number);
+        wfi_dist_pass_stillborn(pass, error);
+        *told = true;
+        *out = pass;
+        return;
+    }
+    *out = pass ? wfi_dist_pass_ref(pass) : NULL;
+    *told = pass && (pass->record.ended_well || pass->record.error);
+    if (pass && pass->record.ended_well) {
+        wfi_gradients_clear(&pass->record.gradients);
+        pass->record.ended_well = false;
+        pass->record.error = weft_error_ref((weft_error *)error);
+    }
+}
+
+static weft_status run_abort_call(weft_call *call, void *user)
+{
+    (void)user;
+    weft_context_id id;
+    int root;
+    uint64_t number;
+    weft_agent *agent = call->agent;
+    int64_t code = weft_call_i64(call, 1);
+    if (!wfi_pass_read(call, NULL, &id, &root, &number) || code >= 0 || code < INT32_MIN ||
+        !wfi_status_is_known((int)code))
+        return WEFT_ERR_PROTOCOL;
+    wfi_error_detail detail = {.code = (weft_status)code, .function = "backward", .worker = call->from};
+    weft_error *error = wfi_error_create(&detail, "%s", weft_call_string(call, 2));
+    wfi_dist_pass *pass = NULL;
+    bool told = false;
+    wfi_net_lock(agent->net);
+    weft_context *context = wfi_contexts_find(agent, &id);
+    if (context) {
+        wfi_mutex_lock(&context->lock);
+        end_here(context, root, number, error, &pass, &told);
+        wfi_mutex_unlock(&context->lock);
+    }
+    wfi_net_unlock(agent->net);
+    if (pass && told)
+        wfi_pass_abort(pass, error); /* on to those with whom it wrote, once */
+    else if (pass)
+        wfi_pass_post_failure(pass, WFI_EVENT_FAIL, call->from, weft_error_ref(error), false);
+    wfi_dist_pass_unref(pass);
+    weft_error_unref(error);
+    return WEFT_OK;
+}
+
+weft_status wfi_passes_register(weft_agent *agent)
+{
+    static const weft_function pass_function = {.name = "weft:pass",
+                                                .takes = {WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_TENSORS},
+                                                .gives = {WEFT_BOOL},
+                                                .run = run_pass_call,
+                                                .flags = WFI_AT_ONCE | WFI_UNCHARGED};
+    static const weft_function abort_function = {.name = "weft:abort",
+                                                 .takes = {WEFT_BYTES, WEFT_I64, WEFT_STRING},
+                                                 .run = run_abort_call,
+                                                 .flags = WEFT_URGENT};
+    weft_status st = wfi_function_register(agent, &pass_function, NULL);
+    return st ? st : wfi_function_register(agent, &abort_function, NULL);
+}

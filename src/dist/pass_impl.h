@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pass_impl.h - the inside of a pass, which pass.c (events, nodes), pass_wire.c (what is written) and backward.c (the root) share. */
+#ifndef WFI_DIST_PASS_IMPL_H
+#define WFI_DIST_PASS_IMPL_H
+
+#include "autograd/engine.h"
+#include "dist/contexts.h"
+#include "dist/pass.h"
+#include "rpc/server/server.h"
+
+#include <endian.h>
+
+enum { WFI_PASS_ASKS = 1, WFI_PASS_STATES = 2, WFI_PASS_RETAINS = 4, WFI_PASS_UNORDERED = 8 };
+
+typedef enum wfi_recv_state {
+    WFI_RECV_PENDING, /* its consumers have not all answered */
+    WFI_RECV_READY,   /* it has a gradient, which is to be written */
+    WFI_RECV_NONE,    /* none, and its origin, which has the statement, is to hear so */
+    WFI_RECV_ANSWERED,
+} wfi_recv_state;
+
+typedef struct wfi_pass_recv {
+    wfi_recv pair; /* its node referenced */
+    wfi_recv_state state;
+    weft_tensor *gradient;
+} wfi_pass_recv;
+
+typedef struct wfi_pass_send {
+    wfi_send send; /* its node referenced */
+    bool answered;
+} wfi_pass_send;
+
+typedef struct wfi_pass_peer {
+    uint32_t incarnation; /* of whoever had the rank when this worker joined */
+    size_t owed;          /* answers that it owes us */
+    bool gone;            /* that worker is */
+    bool heard, wrote;    /* it wrote to us; we to it */
+    bool asked, stated;   /* it wants a statement; it has ours */
+} wfi_pass_peer;
+
+/* What happened to a pass. */
+typedef struct wfi_pass_event {
+    wfi_list link;
+    enum { WFI_EVENT_CALL, WFI_EVENT_ANSWER, WFI_EVENT_FAIL, WFI_EVENT_GONE } kind;
+    weft_call *call;   /* CALL: "weft:pass", deferred; to be finished */
+    int rank;          /* ANSWER, GONE: whose */
+    bool all_answered; /* ANSWER: what it said */
+    weft_error *error; /* ANSWER, FAIL, GONE; referenced */
+} wfi_pass_event;
+
+struct wfi_dist_pass {
+    _Atomic uint32_t refs;
+    weft_agent *agent;     /* referenced */
+    weft_context *context; /* referenced while it runs */
+    weft_context_id context_id;
+    wfi_pass_record record;
+    unsigned flags;
+
+    wfi_mutex lock; /* of these */
+    wfi_list events;
+    bool running, over; /* a task runs or is queued; no events are taken any more */
+    wfi_task task;
+
+    /* Of whoever runs it. */
+    bool begun;
+    wfi_pass engine;
+    wfi_pass_send *sends; /* number n is sends[n - 1] */
+    size_t send_count;
+    wfi_pass_recv *recvs;
+    size_t recv_count;
+    wfi_map recv_of;      /* node's slot + 1 -> wfi_pass_recv */
+    wfi_pass_peer *peers; /* by rank */
+    size_t awaited;       /* sends that were not answered */
+    size_t calls;         /* of ours, under way */
+    weft_call *parent;
+    wfi_pointers held;    /* weft_call to be answered at the end of this round */
+    wfi_pointers futures; /* weft_future of our calls, referenced */
+
+    weft_future *future; /* of the root; NULL */
+    wfi_timer timer;     /* of the root. [agent lock] */
+};
+
+/* pass_life.c */
+wfi_dist_pass *wfi_dist_pass_ref(wfi_dist_pass *pass);
+void wfi_dist_pass_unref(wfi_dist_pass *pass); /* not locked */
+/* Puts it in its context's list, which references it. With the context's lock. */
+void wfi_dist_pass_enlist(wfi_dist_pass *pass, int root, uint64_t number);
+void wfi_pass_refuse(weft_call *call, weft_error *error); /* ends a call of "weft:pass"; takes over the error */
+void wfi_pass_answer_call(weft_call *call, bool all_answered);
+void wfi_pass_free_event(wfi_pass_event *event);
+void wfi_pass_answer_late(wfi_dist_pass *pass,
+                          wfi_pass_event *event); /* of a pass that is over; takes over the event */
+/* Adds an event, which it takes over, and sees to it that somebody runs the pass. `call` of one that is over is answered. Any thread,
+ * not locked (`locked`: with the agent's lock). */
+void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, bool locked);
+void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *error,
+                           bool locked); /* takes over the error */
+
+/* pass.c */
+wfi_dist_pass *wfi_dist_pass_create(weft_context *context, unsigned flags); /* one reference; NULL: no memory */
+void wfi_dist_pass_discard(
+    wfi_dist_pass *pass); /* one that never ran, with the reference. Not locked. NULL does nothing */
+/* One that had failed before it began here. With the context's lock. */
+void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error);
+void wfi_dist_pass_run(
+    wfi_dist_pass *pass); /* takes all events that there are. By one thread at a time, which set `running` */
+
+/* pass_wire.c */
+weft_status wfi_pass_write(wfi_dist_pass *pass); /* to all who are to be written to */
+void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error);
+/* What a "weft:pass" call says. Borrowed from the call. */
+typedef struct wfi_pass_words {
+    unsigned flags;
+    const uint64_t *statement, *nones, *numbers; /* of sends of this worker; wfi_pass_number reads one */
+    size_t statement_count, none_count, number_count;
+    weft_tensors gradients;
+} wfi_pass_words;
+static inline uint64_t wfi_pass_number(const uint64_t *numbers, size_t i)
+{
+    return le64toh(numbers[i]);
+}
+bool wfi_pass_read(const weft_call *call, wfi_pass_words *out, weft_context_id *id, int *root, uint64_t *number);
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pass_wire.c - what workers say to each other in a pass: calls of weft's own functions.
+ *
+ *   weft:pass   bytes (context: rank u32, incarnation u32, number u64; root u32; pass u64; flags u8), bytes (statement), bytes (nones), bytes
+ *               (numbers of gradients), tensors (gradients). Lists are of u64, numbers of the callee's sends. Gives bool: all was answered
+ *   weft:abort  the first of these bytes, i64 (a status), string
+ */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "dist/pass_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAD_BYTES (3 * sizeof(uint32_t) + 2 * sizeof(uint64_t) + 1)
+
+static void write_head(const wfi_dist_pass *pass, unsigned flags, wfi_writer *writer)
+{
+    const weft_context_id *id = &pass->context_id;
+    wfi_write_u32(writer, id->rank);
+    wfi_write_u32(writer, id->incarnation);
+    wfi_write_u64(writer, id->number);
+    wfi_write_u32(writer, (uint32_t)pass->record.root);
+    wfi_write_u64(writer, pass->record.number);
+    wfi_write_u8(writer, (uint8_t)flags);
+}
+
+/* ---- Writing ----------------------------------------------------------------------------------------------------- */
+
+/* What is to be said to one peer. */
+typedef struct words {
+    wfi_writer statement, nones, numbers;
+    wfi_pointers gradients; /* borrowed from the recvs */
+} words;
+
+static void gather(const wfi_dist_pass *pass, int rank, bool states, words *out)
+{
+    for (size_t i = 0; i < pass->recv_count; i++) {
+        const wfi_pass_recv *recv = &pass->recvs[i];
+        if (recv->pair.from != rank)
+            continue;
+        if (recv->state == WFI_RECV_PENDING && states)
+            wfi_write_u64(&out->statement, recv->pair.number);
+        else if (recv->state == WFI_RECV_NONE && !states)
+            wfi_write_u64(&out->nones, recv->pair.number);
+        else if (recv->state == WFI_RECV_READY) {
+            wfi_write_u64(&out->numbers, recv->pair.number);
+            out->numbers.failed = out->numbers.failed || !wfi_pointers_push(&out->gradients, recv->gradient);
+        }
+    }
+}
+
+/* Said: they are answered. A pending one's none is told later only to a peer that has the statement. */
+static void mark_said(wfi_dist_pass *pass, int rank)
+{
+    for (size_t i = 0; i < pass->recv_count; i++) {
+        wfi_pass_recv *recv = &pass->recvs[i];
+        if (recv->pair.from != rank || recv->state == WFI_RECV_PENDING)
+            continue;
+        weft_tensor_unref(recv->gradient);
+        recv->gradient = NULL;
+        recv->state = WFI_RECV_ANSWERED;
+    }
+}
+
+typedef struct answer_arg {
+    wfi_dist_pass *pass;
+    int rank;
+} answer_arg;
+
+static void answered(weft_future *future, void *arg)
+{
+    const answer_arg *answer = arg;
+    const weft_error *error = weft_future_error(future);
+    wfi_pass_event *event = wfi_calloc(1, sizeof *event);
+    if (!event)
+        return; /* the root's time limit, or the context's end, ends it */
+    event->kind = WFI_EVENT_ANSWER;
+    event->rank = answer->rank;
+    bool all = false;
+    if (error)
+        event->error = weft_error_ref(error);
+    else if (weft_values_get_bool(weft_future_values(future), 0, &all))
+        event->error = weft_error_create(WEFT_ERR_PROTOCOL, "rank %d answered nonsense in a pass", answer->rank);
+    event->all_answered = all;
+    wfi_pass_post(answer->pass, event, false);
+}
+
+static void free_answer(void *arg)
+{
+    answer_arg *answer = arg;
+    wfi_dist_pass_unref(answer->pass);
+    free(answer);
+}
+
+static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
+{
+    weft_agent *agent = pass->agent;
+    weft_worker to = {rank, pass->peers[rank].incarnation};
+    weft_future *future = NULL;
+    answer_arg *answer = wfi_calloc(1, sizeof *answer);
+    if (!answer)
+        return WEFT_ERR_MEMORY;
+    *answer = (answer_arg){wfi_dist_pass_ref(pass), rank};
+    weft_error *error = NULL;
+    weft_status st = weft_rpc_async(
+        agent, weft_to_worker(to), "weft:pass", args,
+        &(weft_rpc_options){.timeout_ms = WEFT_FOREVER, .wait_for_room = true, .error = &error}, &future);
+    if (st) {
+        wfi_pass_fail(&pass->engine, st, "to rank %d: %s", rank,
+                      error ? weft_error_message(error) : weft_status_text(st));
+        weft_error_unref(error);
+        free_answer(answer);
+        return st;
+    }
+    pass->calls++;
+    if (weft_future_add_done_callback(future, answered, answer, free_answer) ||
+        !wfi_pointers_push(&pass->futures, future)) {
+        weft_future_unref(future);
+        return WEFT_ERR_MEMORY;
+    }
+    return WEFT_OK;
+}
+
+static weft_status write_to(wfi_dist_pass *pass, int rank)
+{
+    wfi_pass_peer *peer = &pass->peers[rank];
+    bool states = !peer->stated;
+    unsigned flags = (peer->owed ? WFI_PASS_ASKS : 0) | (states ? WFI_PASS_STATES : 0) |
+                     (pass->flags & (WFI_PASS_RETAINS | WFI_PASS_UNORDERED));
+    uint8_t room[HEAD_BYTES];
+    wfi_writer head;
+    words out = {0};
+    wfi_writer_init(&head, room, sizeof room);
+    write_head(pass, flags, &head);
+    wfi_writer_init_growing(&out.statement);
+    wfi_writer_init_growing(&out.nones);
+    wfi_writer_init_growing(&out.numbers);
+    gather(pass, rank, states, &out);
+    weft_status st = out.statement.failed || out.nones.failed || out.numbers.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (!st)
+        st = call_pass(
+            pass, rank,
+            WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_bytes(out.statement.data, out.statement.size),
+                        weft_of_bytes(out.nones.data, out.nones.size),
+                        weft_of_bytes(out.numbers.data, out.numbers.size),
+                        weft_of_tensors((weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count})));
+    if (!st)
+        mark_said(pass, rank);
+    peer->stated = peer->wrote = true;
+    peer->asked = false;
+    wfi_writer_fini(&out.statement);
+    wfi_writer_fini(&out.nones);
+    wfi_writer_fini(&out.numbers);
+    free(out.gradients.items);
+    return st;
+}
+
+weft_status wfi_pass_write(wfi_dist_pass *pass)
+{
+    int world = pass->agent->options.values.world_size;
+    weft_status st = WEFT_OK;
+    bool *has_gradients = wfi_calloc((size_t)world, 2 * sizeof *has_gradients);
+    bool *has_nones = has_gradients + world;
+    if (!has_gradients)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < pass->recv_count; i++) {
+        const wfi_pass_recv *recv = &pass->recvs[i];
+        has_gradients[recv->pair.from] |= recv->state == WFI_RECV_READY;
+        has_nones[recv->pair.from] |= recv->state == WFI_RECV_NONE;
+    }
+    for (int rank = 0; rank < world && !st; rank++) {
+        const wfi_pass_peer *peer = &pass->peers[rank];
+        if (has_gradients[rank] || (peer->asked && !peer->stated) || (peer->stated && has_nones[rank]) ||
+            (peer->owed && !peer->heard && !peer->wrote))
+            st = write_to(pass, rank);
+    }
+    free(has_gradients);
+    return st;
+}
+
+void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error)
+{
+    weft_agent *agent = pass->agent;
+    uint8_t room[HEAD_BYTES];
+    wfi_writer head;
+    wfi_writer_init(&head, room, sizeof room);
+    write_head(pass, 0, &head);
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        weft_error *unsent = NULL;
+        if (!pass->peers[rank].wrote && !pass->peers[rank].heard)
+            continue;
+        pass->peers[rank].wrote = pass->peers[rank].heard = false; /* once */
+        weft_worker to = {rank, pass->peers[rank].incarnation};
+        weft_status st = weft_rpc_async(agent, weft_to_worker(to), "weft:abort",
+                                        WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_i64(weft_error_code(error)),
+                                                    weft_of_string(weft_error_message(error))),
+                                        &(weft_rpc_options){.error = &unsent}, NULL);
+        (void)st; /* who is gone needs not hear */
+        weft_error_unref(unsent);
+    }
+}
+
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+
+static bool read_numbers(const weft_call *call, size_t index, const uint64_t **numbers, size_t *count)
+{
+    size_t size;
+    *numbers = weft_call_bytes(call, index, &size);
+    *count = size / sizeof(uint64_t);
+    return size % sizeof(uint64_t) == 0;
+}
+
+bool wfi_pass_read(const weft_call *call, wfi_pass_words *out, weft_context_id *id, int *root, uint64_t *number)
+{
+    size_t size;
+    wfi_reader head;
+    const void *bytes = weft_call_bytes(call, 0, &size);
+    wfi_reader_init(&head, bytes, size);
+    id->rank = wfi_read_u32(&head);
+    id->incarnation = wfi_read_u32(&head);
+    id->number = wfi_read_u64(&head);
+    uint32_t rank = wfi_read_u32(&head), world = (uint32_t)call->agent->options.values.world_size;
+    *number = wfi_read_u64(&head);
+    uint8_t flags = wfi_read_u8(&head);
+    *root = (int)rank;
+    if (head.failed || wfi_reader_left(&head) || rank >= world || id->rank >= world)
+        return false;
+    if (!out)
+        return true;
+    out->flags = flags;
+    out->gradients = weft_call_tensors(call, 4);
+    return read_numbers(call, 1, &out->statement, &out->statement_count) &&
+           read_numbers(call, 2, &out->nones, &out->none_count) &&
+           read_numbers(call, 3, &out->numbers, &out->number_count) && out->number_count == out->gradients.count;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * link.h - what a call under a distributed context carries besides its values: which tensors were recorded, and under which numbers.
+ *
+ * rpc knows neither tapes nor contexts. src/dist, where it is linked, registers one table of functions (wfi_links_set); a call whose
+ * options name a tape asks it at these stations:
+ *
+ *   caller   from_tape, is_linked (while arguments are encoded), send, write; then replied, receive, free
+ *   callee   arrived, receive; then is_linked (while results are encoded), send, write, free
+ *   both     here, for a call to oneself: there is but one graph, and nothing to be linked
+ *
+ * A link is one side of one attempt of a call. A source is counted: the context that the tape records into.
+ */
+#ifndef WFI_CALL_LINK_H
+#define WFI_CALL_LINK_H
+
+#include "net/net.h"
+
+#include <weft/rpc.h>
+
+typedef struct wfi_link wfi_link;
+typedef struct weft_context wfi_link_source;
+
+#define WFI_LINK_BYTES 128 /* of what `write` writes, at most, but for the holders of a reply: docs/wire.md */
+
+typedef struct wfi_links {
+    /* The source of a tape, with a reference; what the tape recorded is visible to others afterwards. WEFT_ERR_INVALID: it records into
+     * none; WEFT_ERR_STATE: that is closed; or the tape's failure. `problem` says which. On the thread that uses the tape. */
+    weft_status (*from_tape)(weft_agent *agent, weft_tape *tape, wfi_link_source **out, char *problem, size_t room);
+    wfi_link_source *(*ref)(wfi_link_source *source);
+    void (*unref)(wfi_link_source *source); /* not locked. NULL does nothing */
+    bool (*is_linked)(const void *source, const weft_tensor *tensor);
+    const wfi_link_source *(*source)(const wfi_link *link);
+
+    /* Begins the caller's side. [agent lock] */
+    weft_status (*open)(wfi_link_source *source, wfi_peer *peer, wfi_link **out);
+    /* The tensors that leave with the next message, in their order, get numbers. [agent lock] */
+    weft_status (*send)(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count);
+    void (*write)(wfi_link *link, wfi_writer *blob); /* what the peer is to know of it. [agent lock] */
+    /* A reply's blob: false if it is malformed. [agent lock] */
+    bool (*replied)(wfi_link *link, wfi_peer *peer, wfi_reader *blob);
+
+    /* Begins the callee's side: WEFT_ERR_STATE, the context is over; WEFT_ERR_PROTOCOL; WEFT_ERR_MEMORY. [agent lock] */
+    weft_status (*arrived)(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_link **out);
+    weft_status (*here)(wfi_link_source *source, wfi_link **out); /* of a call to oneself. Not locked */
+
+    /* Tensors at these places among all of `values` came linked: recorded ones take their places. [agent lock] */
+    weft_status (*receive)(wfi_link *link, wfi_peer *from, weft_values *values, const size_t *places, size_t count);
+    void (*free)(wfi_link *link); /* NULL does nothing. Not locked */
+} wfi_links;
+
+void wfi_links_set(const wfi_links *links); /* before any agent is opened */
+const wfi_links *wfi_links_get(void);       /* NULL: this process has no contexts */
+
+#endif

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_dist_backward.c - a backward pass over several workers: its gradients are those of the same computation on one tape, whatever was
+ * called, used or not used; and nothing of a context is left when it is closed.
+ */
+#include "rpc/world.h"
+
+#include <math.h>
+
+#define WORKERS 3
+
+/* ---- What every worker serves ------------------------------------------------------------------------------------ */
+
+static weft_tensor *leaf_of(float a, float b)
+{
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(2), WEFT_FLOAT32);
+    memcpy(weft_tensor_data(x), (float[]){a, b}, 2 * sizeof(float));
+    weft_tensor_set_requires_grad(x, true);
+    return x;
+}
+
+/* A parameter of each rank's, [2]. All agents of a world live in this process. */
+static weft_tensor *parameters[WORKERS];
+
+static void make_parameters(world *w)
+{
+    (void)w;
+    for (int rank = 0; rank < WORKERS; rank++)
+        parameters[rank] = leaf_of((float)rank + 2, (float)rank - 3);
+}
+
+static void drop_parameters(world *w)
+{
+    (void)w;
+    for (int rank = 0; rank < WORKERS; rank++)
+        weft_tensor_unref(parameters[rank]);
+}
+
+static weft_tensor *parameter_here(const weft_call *call)
+{
+    return parameters[weft_agent_rank(weft_call_agent(call))];
+}
+
+/* (x) -> (parameter * x) */
+static weft_status serve_times(weft_call *call, void *user)
+{
+    (void)user;
+    weft_tensor *y = weft_mul(weft_call_tape(call), parameter_here(call), weft_call_tensor(call, 0));
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
+    return WEFT_OK;
+}
+
+/* (x) -> (parameter + x, parameter * x, a constant) */
+static weft_status serve_three(weft_call *call, void *user)
+{
+    (void)user;
+    weft_tape *t = weft_call_tape(call);
+    weft_tensor *x = weft_call_tensor(call, 0), *constant = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_add(t, parameter_here(call), x)),
+                                     weft_of_tensor(weft_mul(t, parameter_here(call), x)), weft_of_tensor(constant)));
+    weft_tensor_unref(constant);
+    return WEFT_OK;
+}
+
+/* (x, hops) -> parameter * x, sent on to the next worker while hops are left */
+static weft_status serve_pass_on(weft_call *call, void *user)
+{
+    (void)user;
+    weft_agent *agent = weft_call_agent(call);
+    weft_tape *t = weft_call_tape(call);
+    int64_t hops = weft_call_i64(call, 1);
+    weft_tensor *y = weft_mul(t, parameter_here(call), weft_call_tensor(call, 0));
+    if (!hops) {
+        weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
+        return WEFT_OK;
+    }
+    weft_values *results;
+    weft_status st = weft_rpc_sync(agent, weft_to_rank((weft_agent_rank(agent) + 1) % WORKERS), "pass_on",
+                                   WEFT_VALUES(weft_of_tensor(y), weft_of_i64(hops - 1)),
+                                   &(weft_rpc_options){.tape = t, .parent = call}, &results);
+    if (!st) {
+        weft_call_give(call, weft_values_args(results));
+        weft_values_unref(results);
+    }
+    return st;
+}
+
+/* () -> the gradient of this worker's parameter in the call's context; null if there is none */
+static weft_status serve_gradient(weft_call *call, void *user)
+{
+    (void)user;
+    weft_tensor *gradient = weft_context_grad(weft_call_context(call), parameter_here(call));
+    weft_call_give(call, WEFT_VALUES(gradient ? weft_of_tensor(gradient) : weft_of_null()));
+    weft_tensor_unref(gradient);
+    return WEFT_OK;
+}
+
+static weft_status broken_backward(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted,
+                                   weft_tensor **dx)
+{
+    (void)state, (void)saved, (void)dy, (void)wanted, (void)dx;
+    return WEFT_ERR_SYSTEM;
+}
+
+/* (x) -> x, whose gradient fails */
+static weft_status serve_broken(weft_call *call, void *user)
+{
+    (void)user;
+    static const weft_operator op = {.name = "broken_pipe", .backward = broken_backward};
+    weft_tensor *x = weft_call_tensor(call, 0), *y = weft_tensor_clone(x), *out = NULL;
+    weft_tape_record(weft_call_tape(call), &op, (weft_tensors){&x, 1}, (weft_tensors){0}, NULL, (weft_tensors){&y, 1},
+                     &out);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(out)));
+    weft_tensor_unref(y);
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "times", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_times},
+    {.name = "three", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR, WEFT_TENSOR, WEFT_TENSOR}, .run = serve_three},
+    {.name = "pass_on", .takes = {WEFT_TENSOR, WEFT_I64}, .gives = {WEFT_TENSOR}, .run = serve_pass_on},
+    {.name = "gradient", .gives = {WEFT_ANY}, .run = serve_gradient},
+    {.name = "broken", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_broken},
+};
+
+#define DIST_TEST(name, seeds, on_tcp)                                                                                 \
+    WORLD_TEST(name, seeds, on_tcp, .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = make_parameters,             \
+               .end = drop_parameters)
+
+/* ---- What a root does -------------------------------------------------------------------------------------------- */
+
+/* A call's results, for the tape's while. */
+static weft_values *call_on(weft_tape *t, weft_agent *agent, int rank, const char *function, weft_args args)
+{
+    weft_values *results = NULL;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), function, args, &(weft_rpc_options){.tape = t}, &results));
+    return results;
+}
+
+static weft_tensor *result(const weft_values *results, size_t index)
+{
+    weft_tensor *tensor = NULL;
+    MUST_OK(weft_values_get_tensor(results, index, &tensor));
+    return tensor;
+}
+
+static void must_be(const weft_tensor *tensor, float a, float b)
+{
+    const float *values = tensor ? weft_tensor_data((weft_tensor *)tensor) : NULL;
+    MUST(values && values[0] == a && values[1] == b);
+}
+
+static void must_have_gradient(weft_context *c, const weft_tensor *leaf, float a, float b)
+{
+    weft_tensor *gradient = weft_context_grad(c, leaf);
+    must_be(gradient, a, b);
+    weft_tensor_unref(gradient);
+}
+
+/* The gradient of rank's parameter; NULL in `values`: it must have none. */
+static void must_have_there(weft_tape *t, weft_agent *agent, int rank, const float *values)
+{
+    weft_values *results = call_on(t, agent, rank, "gradient", WEFT_NO_VALUES);
+    if (values)
+        must_be(result(results, 0), values[0], values[1]);
+    else
+        MUST(weft_values_type(results, 0) == WEFT_NULL);
+    weft_values_unref(results);
+}
+
+/* Closes it, waits for all to let go, and sees that they did. */
+static void close_and_look(weft_context *c, weft_agent *agent)
+{
+    weft_future *gone;
+    size_t passes;
+    weft_context_close(c, &gone);
+    MUST_OK(weft_future_wait(gone, WEFT_FOREVER));
+    weft_future_unref(gone);
+    MUST(weft_agent_contexts(agent, &passes) == 0 && passes == 0);
+}
+
+/* ---- Programs ---------------------------------------------------------------------------------------------------- */
+
+static void one_call(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_context *c;
+    weft_tensor *x = leaf_of(5, 7);
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_values *y = call_on(t, agent, 1, "times", WEFT_VALUES(weft_of_tensor(x)));
+    must_be(result(y, 0), 15, -14);
+    weft_dist_backward(t, weft_sum(t, weft_scale(t, result(y, 0), 2)), NULL);
+    MUST_OK(weft_tape_status(t));
+    must_have_gradient(c, x, 6, -4); /* 2 * parameter */
+    must_have_there(t, agent, 1, (float[]){10, 14});
+    must_have_there(t, agent, 2, NULL);
+    weft_values_unref(y);
+    weft_tape_close(t);
+    close_and_look(c, agent);
+    weft_tensor_unref(x);
+}
+DIST_TEST(one_call, 20, 3)
+
+/* Of what three workers gave, one part is used: the reference waits for the others for ever. */
+static void results_that_are_not_used(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_context *c;
+    weft_tensor *x = leaf_of(5, 7);
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_values *all[WORKERS];
+    for (int rank = 0; rank < WORKERS; rank++)
+        all[rank] = call_on(t, agent, rank, "three", WEFT_VALUES(weft_of_tensor(x)));
+    weft_dist_backward(t, weft_sum(t, result(all[1], 1)), NULL);
+    MUST_OK(weft_tape_status(t));
+    must_have_gradient(c, x, 3, -2);
+    must_have_there(t, agent, 0, NULL);
+    must_have_there(t, agent, 1, (float[]){5, 7});
+    must_have_there(t, agent, 2, NULL);
+    for (int rank = 0; rank < WORKERS; rank++)
+        weft_values_unref(all[rank]);
+    weft_tape_close(t);
+    close_and_look(c, agent);
+    weft_tensor_unref(x);
+}
+DIST_TEST(results_that_are_not_used, 20, 3)
+
+/* Through all workers, and each of them twice; begun on every worker at once. */
+static void round_and_round(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    int me = weft_agent_rank(agent);
+    weft_context *c;
+    weft_tensor *x = leaf_of(1, 1);
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_values *y =
+        call_on(t, agent, (me + 1) % WORKERS, "pass_on", WEFT_VALUES(weft_of_tensor(x), weft_of_i64(2 * WORKERS - 1)));
+    /* The square of (2 * 3 * 4) = 24 and of (-3 * -2 * -1) = -6. */
+    must_be(result(y, 0), 576, 36);
+    weft_dist_backward(t, weft_sum(t, result(y, 0)), NULL);
+    MUST_OK(weft_tape_status(t));
+    must_have_gradient(c, x, 576, 36);
+    for (int rank = 0; rank < WORKERS; rank++) {
+        float p = (float)rank + 2, q = (float)rank - 3;
+        must_have_there(t, agent, rank, (float[]){2 * 576 / p, 2 * 36 / q});
+    }
+    weft_values_unref(y);
+    weft_tape_close(t);
+    weft_context_close(c, NULL);
+    weft_tensor_unref(x);
+}
+DIST_TEST(round_and_round, 20, 3)
+
+/* Two passes over the same records: they add up; the second uses them up, so that a third fails. */
+static void passes_that_retain(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_context *c;
+    weft_tensor *x = leaf_of(5, 7);
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_values *y = call_on(t, agent, 1, "times", WEFT_VALUES(weft_of_tensor(x)));
+    weft_tensor *loss = weft_sum(t, result(y, 0));
+    weft_dist_backward(t, loss, &(weft_pass_options){.retain = true});
+    weft_dist_backward(t, loss, NULL);
+    MUST_OK(weft_tape_status(t));
+    must_have_gradient(c, x, 6, -4);
+    must_have_there(t, agent, 1, (float[]){10, 14});
+    weft_dist_backward(t, loss, NULL);
+    MUST(weft_tape_status(t) == WEFT_ERR_STATE);
+    must_have_gradient(c, x, 6, -4); /* as before */
+    weft_values_unref(y);
+    weft_tape_close(t);
+    close_and_look(c, agent);
+    weft_tensor_unref(x);
+}
+DIST_TEST(passes_that_retain, 10, 2)
+
+/* The failure of an operator elsewhere ends the pass here, and names worker and operator. */
+static void an_operator_that_fails(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_context *c;
+    weft_tensor *x = leaf_of(5, 7);
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_values *y = call_on(t, agent, 1, "times", WEFT_VALUES(weft_of_tensor(x)));
+    weft_values *z = call_on(t, agent, 2, "broken", WEFT_VALUES(weft_of_tensor(result(y, 0))));
+    weft_dist_backward(t, weft_sum(t, result(z, 0)), NULL);
+    const weft_error *error = weft_tape_error(t);
+    MUST(weft_tape_status(t) == WEFT_ERR_SYSTEM);
+    MUST(weft_error_worker(error) == 2 && strstr(weft_error_message(error), "broken_pipe"));
+    MUST(weft_context_grad(c, x) == NULL);
+    weft_values_unref(y);
+    weft_values_unref(z);
+    weft_tape_close(t);
+    close_and_look(c, agent);
+    weft_tensor_unref(x);
+}
+DIST_TEST(an_operator_that_fails, 10, 2)
+
+/* Step after step, as a trainer has them: the news of a context's end rides on the next call. */
+static void many_contexts(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    if (weft_agent_rank(agent) == 2)
+        return;
+    for (int step = 0; step < 100; step++) {
+        weft_context *c;
+        weft_tensor *x = leaf_of(5, 7);
+        MUST_OK(weft_context_open(agent, &c));
+        weft_tape *t = weft_context_tape(c, NULL);
+        weft_values *y = call_on(t, agent, 2, "times", WEFT_VALUES(weft_of_tensor(x)));
+        weft_dist_backward(t, weft_sum(t, result(y, 0)), NULL);
+        MUST_OK(weft_tape_status(t));
+        must_have_gradient(c, x, 4, -1);
+        weft_values_unref(y);
+        weft_tape_close(t);
+        weft_context_close(c, NULL);
+        weft_tensor_unref(x);
+    }
+    while (weft_agent_contexts(agent, NULL))
+        world_sleep_ms(w, 1);
+}
+DIST_TEST(many_contexts, 3, 2)
+
+static void misuse(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_context *c;
+    weft_tensor *x = leaf_of(5, 7);
+    MUST(weft_context_open(NULL, &c) == WEFT_ERR_INVALID && weft_context_open(agent, NULL) == WEFT_ERR_INVALID);
+    MUST_OK(weft_context_open(agent, &c));
+    MUST(weft_context_get_id(c).number > 0 && weft_context_get_id(NULL).number == 0);
+    weft_tape *t = weft_context_tape(c, NULL), *other = weft_tape_open(&(weft_tape_options){.record = true});
+    weft_error *error = NULL;
+    /* A tape of no context. */
+    MUST(weft_rpc_sync(agent, weft_to_rank(1), "times", WEFT_VALUES(weft_of_tensor(x)),
+                       &(weft_rpc_options){.tape = other, .error = &error}, NULL) == WEFT_ERR_INVALID);
+    MUST(strstr(weft_error_message(error), "distributed context"));
+    weft_error_unref(error);
+    weft_dist_backward(other, weft_sum(other, x), NULL);
+    MUST(weft_tape_status(other) == WEFT_ERR_STATE);
+    weft_tape_close(other);
+    weft_backward(t, weft_sum(t, x)); /* the wrong function */
+    MUST(weft_tape_status(t) == WEFT_ERR_STATE && strstr(weft_error_message(weft_tape_error(t)), "weft_dist_backward"));
+    weft_tape_close(t);
+    t = weft_context_tape(c, NULL);
+    weft_dist_backward(t, x, NULL); /* not recorded */
+    MUST(weft_tape_status(t) == WEFT_ERR_INVALID);
+    weft_tape_close(t);
+    t = weft_context_tape(c, NULL);
+    weft_dist_backward(t, weft_scale(t, x, 2), NULL); /* two elements */
+    MUST(weft_tape_status(t) == WEFT_ERR_SHAPE);
+    weft_tape_close(t);
+    t = weft_context_tape(c, NULL);
+    weft_context_close(c, NULL);
+    MUST(weft_rpc_sync(agent, weft_to_rank(1), "times", WEFT_VALUES(weft_of_tensor(x)), &(weft_rpc_options){.tape = t},
+                       NULL) == WEFT_ERR_STATE);
+    weft_dist_backward(t, weft_sum(t, x), NULL);
+    MUST(weft_tape_status(t) == WEFT_ERR_STATE);
+    weft_tape_close(t);
+    weft_context_close(NULL, NULL);
+    weft_tensor_unref(x);
+}
+DIST_TEST(misuse, 3, 1)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_call),
+        cmocka_unit_test(test_results_that_are_not_used),
+        cmocka_unit_test(test_round_and_round),
+        cmocka_unit_test(test_passes_that_retain),
+        cmocka_unit_test(test_an_operator_that_fails),
+        cmocka_unit_test(test_many_contexts),
+        cmocka_unit_test(test_misuse),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
