@@ -177,7 +177,7 @@ typedef struct weft_rpc_options {
     void *item_arg;       /* handed to on_item */
     /* In libweft, not in libweft_rpc: a tape of a distributed context (weft/context.h), which the call takes part in then. Tensors
      * among arguments and results that were recorded under it, or that are leaves which want a gradient, are linked: the backward
-     * pass crosses to the other worker there. Used until the function that makes the call returns. NULL: none. */
+     * pass crosses to the other worker there. Not together with `land` in a call to oneself (WEFT_ERR_UNSUPPORTED). Used until the function that makes the call returns. NULL: none. */
     weft_tape *tape;
 } weft_rpc_options;
 

@@ -14,7 +14,8 @@ weft_context *wfi_context_create(weft_agent *agent, weft_context_id id)
 {
     weft_context *context = wfi_calloc(1, sizeof *context);
     wfi_graph *graph = context ? wfi_graph_create() : NULL;
-    uint8_t *holders = graph ? wfi_calloc((size_t)agent->options.values.world_size, 1) : NULL;
+    size_t world = (size_t)agent->options.values.world_size;
+    uint8_t *holders = graph ? wfi_calloc(world, 1) : NULL;
     if (!holders) {
         wfi_graph_unref(graph);
         free(context);

@@ -63,7 +63,9 @@ struct weft_context {
     struct weft_context *next_same; /* in the table, of the same hash */
     wfi_list link;                  /* of ours: among those that are open, or over and not known to be so by all */
     uint8_t *holders;               /* by rank: enum wfi_holder */
-    uint64_t first_untold;          /* not the opener: how many holders the opener has not heard of */
+    size_t served;                  /* calls of others that are not answered yet: their answers carry the holders */
+    bool reports;                   /* a call that tells the opener of them is under way */
+    uint64_t untold;                /* not the opener: how many holders the opener has not heard of */
 };
 
 weft_context *wfi_context_create(weft_agent *agent, weft_context_id id); /* one reference; NULL: no memory */

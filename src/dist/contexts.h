@@ -2,7 +2,8 @@
 /*
  * contexts.h - the contexts of an agent: who has something of which, and how each ends everywhere.
  *
- * The opener of a context learns who holds something of it from replies: each says whom its sender has called. When a context is
+ * The opener of a context learns who holds something of it from replies: each says whom its sender has called. Whom no reply will name is
+ * told to the opener by a call ("weft:joined"): where no call is served any more. When a worker dies, each holder names itself. When a context is
  * closed they are told. Each call carries the opener's floor, the lowest number that it still has open: what lies below is over. So in a
  * loop the next call tells its callee for nothing; whoever is not told so within 2 ms gets a call of its own ("weft:close").
  *
@@ -52,6 +53,26 @@ uint64_t wfi_contexts_our_floor(const weft_agent *agent);
 /* A call to `rank` leaves with our floor; it was answered, or it failed. */
 void wfi_contexts_telling(weft_agent *agent, int rank, uint64_t floor);
 void wfi_contexts_told(weft_agent *agent, int rank, uint64_t floor, bool heard);
+
+/* On a worker that did not open it: tells the opener whom this worker has called, if no answer will carry that. */
+void wfi_contexts_report(weft_context *context);
+/* On the opener: a holder is heard of when the context is over. */
+void wfi_contexts_late_holder(weft_context *context, int rank);
+
+/* table.c and ends.c, for contexts.c. */
+weft_status wfi_contexts_add(wfi_contexts *all, weft_context *context);
+void wfi_contexts_take(wfi_contexts *all, weft_context *context); /* out of the table */
+void wfi_context_unref_later(
+    weft_context *context); /* when the lock is let go. Without memory for that it is kept for ever */
+/* Takes it out of the table: its passes end, and calls that name it fail. */
+void wfi_contexts_end(wfi_contexts *all, weft_context *context, weft_status why, const char *text);
+void wfi_contexts_look_again(wfi_contexts *all);  /* tells those who have not heard, soon */
+void wfi_contexts_forget_told(wfi_contexts *all); /* lets go of those of ours that are over, and heard of by all */
+void wfi_contexts_report_again(weft_context *context);
+void wfi_contexts_tell_all(wfi_timer *timer);
+/* Begins a call of "weft:close" to `rank`, for all that it has not heard of, and for number `also` (0: none); *out its future. Not locked. */
+weft_status wfi_contexts_tell(weft_agent *agent, int rank, uint64_t also, weft_future **out);
+extern const weft_function wfi_close_function, wfi_joined_function;
 
 /* For the component: component.c. */
 weft_status wfi_contexts_open(weft_agent *agent);

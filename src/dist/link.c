@@ -65,10 +65,13 @@ static weft_status open_link(wfi_link_source *context, wfi_peer *peer, wfi_link 
     link->peer = rank;
     if (!context->holders[rank] && rank != (int)context->id.rank) {
         context->holders[rank] = WFI_HOLDER_YES;
-        context->first_untold++;
+        context->untold++;
+        wfi_contexts_report(context);
     }
-    link->floor = wfi_contexts_our_floor(context->agent);
-    wfi_contexts_telling(context->agent, rank, link->floor);
+    if (is_opener(context)) { /* the call says so */
+        link->floor = wfi_contexts_our_floor(context->agent);
+        wfi_contexts_telling(context->agent, rank, link->floor);
+    }
     return WEFT_OK;
 }
 
@@ -81,16 +84,28 @@ static weft_status send(wfi_link *link, wfi_peer *peer, weft_tensor *const *tens
 /* Those whom this worker has called, for the opener, as many as fit. */
 static void write_holders(weft_context *context, wfi_writer *blob)
 {
-    uint16_t count = context->first_untold > WFI_LINK_HOLDERS ? WFI_LINK_HOLDERS : (uint16_t)context->first_untold;
+    uint16_t count = context->untold > WFI_LINK_HOLDERS ? WFI_LINK_HOLDERS : (uint16_t)context->untold;
+    if (is_opener(context))
+        count = 0; /* it knows */
     wfi_write_u16(blob, count);
     for (int rank = 0; count && rank < context->agent->options.values.world_size; rank++) {
         if (context->holders[rank] != WFI_HOLDER_YES)
             continue;
         context->holders[rank] = WFI_HOLDER_TELLING; /* passed on, here: it is not said twice */
-        context->first_untold--;
+        context->untold--;
         wfi_write_u32(blob, (uint32_t)rank);
         count--;
     }
+}
+
+/* It is answered, or never will be. */
+static void end_served(wfi_link *link)
+{
+    if (!link->served)
+        return;
+    link->served = false;
+    link->context->served--;
+    wfi_contexts_report(link->context);
 }
 
 static void write(wfi_link *link, wfi_writer *blob)
@@ -99,6 +114,7 @@ static void write(wfi_link *link, wfi_writer *blob)
     if (!link->calls) {
         wfi_write_u64(blob, link->first_send);
         write_holders(link->context, blob);
+        end_served(link);
         return;
     }
     const wfi_opener *opener = &wfi_contexts_of(context->agent)->openers[context->id.rank];
@@ -121,11 +137,18 @@ static bool replied(wfi_link *link, wfi_peer *peer, wfi_reader *blob)
         uint32_t rank = wfi_read_u32(blob);
         if (rank >= (uint32_t)context->agent->options.values.world_size)
             return false;
-        if (blob->failed || context->holders[rank] || rank == context->id.rank)
+        if (blob->failed || rank == context->id.rank)
             continue;
+        if (context->over && is_opener(context)) {
+            wfi_contexts_late_holder(context, (int)rank);
+            continue;
+        }
+        if (context->holders[rank] == WFI_HOLDER_YES || (is_opener(context) && context->holders[rank]))
+            continue; /* who named it to the callee itself names it once more: that is on its way up now */
         context->holders[rank] = WFI_HOLDER_YES;
-        context->first_untold++;
+        context->untold++;
     }
+    wfi_contexts_report(context);
     link->heard = !blob->failed;
     return link->heard;
 }
@@ -151,6 +174,8 @@ static weft_status arrived(weft_agent *agent, wfi_peer *from, wfi_reader *blob, 
     (*out)->peer = wfi_peer_rank(from);
     (*out)->theirs = first;
     (*out)->order = first;
+    (*out)->served = true;
+    context->served++;
     return WEFT_OK;
 }
 
@@ -200,8 +225,10 @@ static void free_link(wfi_link *link)
     if (!link)
         return;
     weft_agent *agent = link->context->agent;
-    if (link->calls && wfi_agent_enter_locked(agent)) {
-        wfi_contexts_told(agent, link->peer, link->floor, link->heard);
+    if ((link->floor || link->served) && wfi_agent_enter_locked(agent)) {
+        end_served(link);
+        if (link->floor)
+            wfi_contexts_told(agent, link->peer, link->floor, link->heard);
         wfi_agent_leave_locked(agent);
     }
     wfi_context_unref(link->context);

@@ -12,8 +12,9 @@ struct wfi_link {
     weft_context *context; /* referenced */
     bool calls;            /* the caller's side of a call to another worker */
     bool heard;            /* it was answered by one who takes part */
+    bool served;           /* the callee's side, counted in context->served */
     int peer;
-    uint64_t floor;      /* ours, as the call said */
+    uint64_t floor;      /* ours, as the call said; 0: it said another's */
     uint64_t first_send; /* of what this side sent */
     uint64_t theirs;     /* of what the other side sent */
     uint64_t order;      /* of the callee's tape: shares of calls add up in the order of the calls */

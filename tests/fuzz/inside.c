@@ -23,7 +23,7 @@ static bool run_values(const uint8_t *bytes, size_t size)
     wfi_reader meta, tail;
     wfi_landing *landing;
     size_t count;
-    wfi_decode_options options = {.landed_count = 2};
+    wfi_decode_options options = {.landed_count = 2, .takes_linked = true};
     if (size == 0)
         return false;
     size_t at = 1 + (size_t)bytes[0] * (size - 1) / 255;
@@ -32,6 +32,9 @@ static bool run_values(const uint8_t *bytes, size_t size)
     if (wfi_decode(&decoded, &meta, &tail, &options) != WEFT_OK)
         return false;
     must(decoded.values != NULL && weft_values_count(decoded.values) <= WEFT_MAX_VALUES);
+    must(decoded.linked_count <= WEFT_MAX_CALL_TENSORS);
+    for (size_t i = 1; i < decoded.linked_count; i++)
+        must(decoded.linked[i - 1] < decoded.linked[i]);
     if (wfi_decode_landing(&meta, &landing, &count) == WEFT_OK)
         free(landing);
     wfi_decoded_fini(&decoded);

@@ -100,6 +100,8 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
     bool waited = spec->waited && (why == WEFT_ERR_TIMEOUT || why == WEFT_ERR_DEADLOCK);
     if (rank >= 0 && (why == WEFT_ERR_AGAIN || waited))
         look_at_queue(agent, spec, why, rank, &found);
+    if (why == WEFT_ERR_UNSUPPORTED && spec->options->tape)
+        wfi_find(&found, "land: a call to oneself on a tape of a distributed context has no landing places");
     if (rank >= 0 && (theirs || why == WEFT_ERR_UNREACHABLE))
         look_at_incarnation(agent, spec, rank, &found);
     if (spec->options->parent && why == WEFT_ERR_TIMEOUT)

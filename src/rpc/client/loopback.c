@@ -416,8 +416,9 @@ static weft_status make_local(weft_agent *agent, const wfi_call_spec *spec, wfi_
 
 weft_status wfi_call_start_local(weft_agent *agent, wfi_call_spec *spec, weft_future **out)
 {
-    wfi_loopback *loop;
-    weft_status st = make_local(agent, spec, &loop);
+    wfi_loopback *loop = NULL;
+    bool loses_records = spec->source && spec->options->land.count; /* what lands is copied, here without a record */
+    weft_status st = loses_records ? WEFT_ERR_UNSUPPORTED : make_local(agent, spec, &loop);
     if (!st) {
         wfi_net_lock(agent->net);
         st = launch_local(loop, spec);

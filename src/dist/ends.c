@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ends.c - how a context ends: here, and at all who have something of it. */
+#include "base/alloc.h"
+#include "dist/contexts.h"
+#include "dist/pass.h"
+#include "rpc/client/client.h"
+#include "rpc/server/server.h"
+
+#include <stdlib.h>
+
+#define TELL_MS 2
+
+/* Takes a context out of the table: its passes end, and calls that name it fail. */
+void wfi_contexts_end(wfi_contexts *all, weft_context *context, weft_status why, const char *text)
+{
+    wfi_contexts_take(all, context);
+    wfi_mutex_lock(&context->lock);
+    context->over = true;
+    wfi_mutex_unlock(&context->lock);
+    wfi_passes_cancel(context, why, text);
+    wfi_contexts_report(context); /* whom it has called meanwhile, the opener may not have known */
+    wfi_context_unref_later(context);
+}
+
+/* ---- What is over ------------------------------------------------------------------------------------------------ */
+
+/* Ends all contexts of an opener below `floor`, or up to an incarnation, if that is gone. */
+static void end_below(wfi_contexts *all, uint32_t rank, uint32_t incarnation, uint64_t floor, weft_status why,
+                      const char *text)
+{
+    weft_context *found;
+    do { /* the table changes as one is taken out */
+        size_t cursor = 0;
+        found = NULL;
+        for (weft_context *at; !found && (at = wfi_map_next(&all->table, &cursor, NULL));)
+            for (; at && !found; at = at->next_same)
+                if (at->id.rank == rank && at->id.incarnation == incarnation && at->id.number < floor)
+                    found = at;
+        if (found)
+            wfi_contexts_end(all, found, why, text);
+    } while (found);
+}
+
+void wfi_contexts_floor(weft_agent *agent, uint32_t rank, uint32_t incarnation, uint64_t floor)
+{
+    wfi_contexts *all = wfi_contexts_of(agent);
+    wfi_opener *opener = &all->openers[rank];
+    if ((int)rank == wfi_agent_rank(agent) || opener->incarnation > incarnation)
+        return;
+    if (opener->incarnation < incarnation) {
+        wfi_map_fini(&opener->closed);
+        *opener = (wfi_opener){.incarnation = incarnation};
+        wfi_map_init_keyed(&opener->closed, &agent->hash_key);
+    }
+    if (floor <= opener->floor)
+        return;
+    for (uint64_t number = opener->floor; number < floor && opener->closed.count; number++)
+        wfi_map_take(&opener->closed, number);
+    opener->floor = floor;
+    end_below(all, rank, incarnation, floor, WEFT_ERR_CANCELLED, "its context was closed");
+}
+
+uint64_t wfi_contexts_our_floor(const weft_agent *agent)
+{
+    const wfi_contexts *all = wfi_contexts_of(agent);
+    WFI_FOR_LIST (weft_context, context, (wfi_list *)&all->ours, link)
+        if (!context->over)
+            return context->id.number;
+    return all->last_number + 1;
+}
+
+/* ---- Telling ----------------------------------------------------------------------------------------------------- */
+
+void wfi_contexts_look_again(wfi_contexts *all)
+{
+    /* Without memory for a timer they are told by the next close. */
+    (void)!wfi_net_timer_set(all->agent->net, &all->timer, wfi_deadline(wfi_net_clock(all->agent->net), TELL_MS));
+}
+
+/* Lets go of those of ours that are over, and heard of by all. */
+void wfi_contexts_forget_told(wfi_contexts *all)
+{
+    WFI_FOR_LIST_TAKING (weft_context, context, next, &all->ours, link) {
+        bool told = context->over;
+        for (int rank = 0; told && rank < all->agent->options.values.world_size; rank++)
+            told = !context->holders[rank];
+        if (told) {
+            wfi_list_remove(&context->link);
+            wfi_context_unref_later(context);
+        }
+    }
+}
+
+void wfi_contexts_telling(weft_agent *agent, int rank, uint64_t floor)
+{
+    WFI_FOR_LIST (weft_context, context, &wfi_contexts_of(agent)->ours, link)
+        if (context->over && context->id.number < floor && context->holders[rank] == WFI_HOLDER_YES)
+            context->holders[rank] = WFI_HOLDER_TELLING;
+}
+
+void wfi_contexts_told(weft_agent *agent, int rank, uint64_t floor, bool heard)
+{
+    wfi_contexts *all = wfi_contexts_of(agent);
+    bool again = false;
+    WFI_FOR_LIST (weft_context, context, &all->ours, link) {
+        if (!context->over || context->id.number >= floor || context->holders[rank] != WFI_HOLDER_TELLING)
+            continue;
+        context->holders[rank] = heard ? WFI_HOLDER_NONE : WFI_HOLDER_YES;
+        again = again || !heard;
+    }
+    wfi_contexts_forget_told(all);
+    if (again)
+        wfi_contexts_look_again(all);
+}
+
+/* What "weft:close" says: the floor, and the numbers above it that are over. */
+typedef struct close_call {
+    weft_agent *agent;
+    int rank;
+    uint64_t floor, most; /* what it told of: numbers up to `most` */
+} close_call;
+
+static void close_answered(weft_future *future, void *arg)
+{
+    const close_call *close = arg;
+    bool heard = !weft_future_error(future) || weft_error_code(weft_future_error(future)) == WEFT_ERR_PEER_DEAD ||
+                 weft_error_code(weft_future_error(future)) == WEFT_ERR_PEER_LEFT;
+    if (!wfi_agent_enter_locked(close->agent))
+        return;
+    wfi_contexts_told(close->agent, close->rank, close->most + 1, heard);
+    wfi_agent_leave_locked(close->agent);
+}
+
+static void free_close(void *arg)
+{
+    close_call *close = arg;
+    wfi_agent_unref(close->agent);
+    free(close);
+}
+
+/* Begins a call of "weft:close" to `rank`, for all that it has not heard of, and for number `also` (0: none); *out its future. Not locked. */
+weft_status wfi_contexts_tell(weft_agent *agent, int rank, uint64_t also, weft_future **out)
+{
+    wfi_contexts *all = wfi_contexts_of(agent);
+    uint8_t room[1024];
+    wfi_writer writer;
+    wfi_writer_init(&writer, room, sizeof room);
+    close_call *close = wfi_calloc(1, sizeof *close);
+    if (!close)
+        return WEFT_ERR_MEMORY;
+    close->agent = wfi_agent_ref(agent);
+    close->rank = rank;
+    wfi_net_lock(agent->net);
+    close->floor = close->most = wfi_contexts_our_floor(agent);
+    wfi_write_u64(&writer, close->floor);
+    if (also >= close->floor)
+        wfi_write_u64(&writer, also);
+    WFI_FOR_LIST (weft_context, context, &all->ours, link) {
+        if (!context->over || context->holders[rank] != WFI_HOLDER_YES || writer.size + sizeof(uint64_t) > sizeof room)
+            continue;
+        context->holders[rank] = WFI_HOLDER_TELLING;
+        if (context->id.number >= close->floor)
+            wfi_write_u64(&writer, context->id.number);
+        if (context->id.number > close->most)
+            close->most = context->id.number;
+    }
+    wfi_net_unlock(agent->net);
+    weft_future *future = NULL;
+    weft_error *error = NULL;
+    weft_status st =
+        weft_rpc_async(agent, weft_to_rank(rank), "weft:close", WEFT_VALUES(weft_of_bytes(room, writer.size)),
+                       &(weft_rpc_options){.error = &error}, &future);
+    if (st)
+        future = wfi_failed_future(agent, error);
+    weft_error_unref(error);
+    if (!future) {
+        free_close(close);
+        return WEFT_ERR_MEMORY;
+    }
+    st = weft_future_add_done_callback(future, close_answered, close, free_close);
+    if (st)
+        free_close(close);
+    *out = future;
+    return st;
+}
+
+typedef struct tell_task {
+    wfi_task task;
+    weft_agent *agent;
+    int rank;
+    uint64_t also;
+} tell_task;
+
+static void run_tell(wfi_task *task)
+{
+    tell_task *later = wfi_container_of(task, tell_task, task);
+    weft_future *future = NULL;
+    if (wfi_agent_enter(later->agent)) {
+        if (wfi_contexts_tell(later->agent, later->rank, later->also, &future) == WEFT_OK)
+            weft_future_unref(future);
+        wfi_agent_leave(later->agent);
+    }
+    wfi_agent_unref(later->agent);
+    free(later);
+}
+
+static bool tell_later(weft_agent *agent, int rank, uint64_t also)
+{
+    tell_task *later = wfi_calloc(1, sizeof *later);
+    if (!later)
+        return false;
+    *later = (tell_task){.task.run = run_tell, .agent = wfi_agent_ref(agent), .rank = rank, .also = also};
+    wfi_net_defer(agent->net, &later->task, WFI_DEFER_WORKER);
+    return true;
+}
+
+static bool is_untold(const wfi_contexts *all, int rank)
+{
+    WFI_FOR_LIST (weft_context, context, (wfi_list *)&all->ours, link)
+        if (context->over && context->holders[rank] == WFI_HOLDER_YES)
+            return true;
+    return false;
+}
+
+void wfi_contexts_tell_all(wfi_timer *timer)
+{
+    wfi_contexts *all = wfi_container_of(timer, wfi_contexts, timer);
+    for (int rank = 0; rank < all->agent->options.values.world_size; rank++) {
+        if (!is_untold(all, rank))
+            continue;
+        if (!tell_later(all->agent, rank, 0)) {
+            wfi_contexts_look_again(all);
+            return;
+        }
+    }
+}
+
+/* ---- "weft:joined" ----------------------------------------------------------------------------------------------- */
+
+typedef struct report {
+    wfi_task task;
+    weft_context *context; /* referenced */
+    wfi_writer ranks;
+} report;
+
+static void free_report(void *arg)
+{
+    report *r = arg;
+    wfi_writer_fini(&r->ranks);
+    wfi_context_unref(r->context);
+    free(r);
+}
+
+/* The opener says whether the context is over. */
+static void report_answered(weft_future *future, void *arg)
+{
+    const report *r = arg;
+    weft_context *context = r->context;
+    weft_agent *agent = context->agent;
+    bool over = false;
+    if (!wfi_agent_enter_locked(agent))
+        return;
+    context->reports = false;
+    if (!weft_future_error(future) && !weft_values_get_bool(weft_future_values(future), 0, &over) && over &&
+        !context->over)
+        wfi_contexts_end(wfi_contexts_of(agent), context, WEFT_ERR_CANCELLED, "its context was closed");
+    else
+        wfi_contexts_report(context);
+    wfi_agent_leave_locked(agent);
+}
+
+static void run_report(wfi_task *task)
+{
+    report *r = wfi_container_of(task, report, task);
+    const weft_context_id *id = &r->context->id;
+    weft_agent *agent = r->context->agent;
+    weft_future *future = NULL;
+    weft_error *error = NULL;
+    weft_status st = WEFT_ERR_CLOSED;
+    if (wfi_agent_enter(agent)) {
+        st = weft_rpc_async(agent, weft_to_worker((weft_worker){(int)id->rank, id->incarnation}), "weft:joined",
+                            WEFT_VALUES(weft_of_i64((int64_t)id->number), weft_of_bytes(r->ranks.data, r->ranks.size)),
+                            &(weft_rpc_options){.error = &error}, &future);
+        if (!st)
+            st = weft_future_add_done_callback(future, report_answered, r, free_report);
+        weft_future_unref(future);
+        wfi_agent_leave(agent);
+    }
+    weft_error_unref(error);
+    if (st)
+        free_report(r); /* its opener is gone: then so is the context */
+}
+
+static void begin_report(weft_context *context)
+{
+    int world = context->agent->options.values.world_size;
+    report *r = wfi_calloc(1, sizeof *r);
+    if (!r)
+        return; /* those whom it would name wait for the opener's next call */
+    r->context = wfi_context_ref(context);
+    r->task.run = run_report;
+    wfi_writer_init_growing(&r->ranks);
+    for (int rank = 0; rank < world; rank++) {
+        if (context->holders[rank] != WFI_HOLDER_YES)
+            continue;
+        context->holders[rank] = WFI_HOLDER_TELLING; /* here: it is not said twice */
+        wfi_write_u32(&r->ranks, (uint32_t)rank);
+    }
+    context->untold = 0;
+    context->reports = true;
+    wfi_net_defer(context->agent->net, &r->task, WFI_DEFER_WORKER);
+}
+
+void wfi_contexts_report(weft_context *context)
+{
+    if (context->untold && !context->served && !context->reports &&
+        (int)context->id.rank != wfi_agent_rank(context->agent))
+        begin_report(context);
+}
+
+/* Somebody is gone, and may have taken along what it was to say of us and of those whom we told it of: each holder says so itself. */
+void wfi_contexts_report_again(weft_context *context)
+{
+    if ((int)context->id.rank == wfi_agent_rank(context->agent))
+        return;
+    for (int rank = 0; rank < context->agent->options.values.world_size; rank++)
+        if (context->holders[rank] == WFI_HOLDER_TELLING)
+            context->holders[rank] = WFI_HOLDER_YES;
+    begin_report(context);
+}
+
+/* NULL: there was none of that number, or it is over and all had heard of that. */
+static weft_context *ours_of(const wfi_contexts *all, uint64_t number)
+{
+    WFI_FOR_LIST (weft_context, context, (wfi_list *)&all->ours, link)
+        if (context->id.number == number)
+            return context;
+    return NULL;
+}
+
+/* A holder of one of ours; if that is over it is to hear so. */
+static void join_holder(wfi_contexts *all, weft_context *context, uint64_t number, int rank)
+{
+    weft_agent *agent = all->agent;
+    if (rank < 0 || rank >= agent->options.values.world_size || rank == wfi_agent_rank(agent) ||
+        !wfi_agent_knows_alive(agent, rank))
+        return;
+    if (context && !context->holders[rank])
+        context->holders[rank] = WFI_HOLDER_YES;
+    if (context && context->over)
+        wfi_contexts_look_again(all);
+    else if (!context && number <= all->last_number)
+        (void)!tell_later(agent, rank, number); /* without memory it waits for our next call */
+}
+
+void wfi_contexts_late_holder(weft_context *context, int rank)
+{
+    wfi_contexts *all = wfi_contexts_of(context->agent);
+    join_holder(all, ours_of(all, context->id.number), context->id.number, rank);
+}
+
+static weft_status run_joined(weft_call *call, void *user)
+{
+    (void)user;
+    size_t size;
+    wfi_reader reader;
+    weft_agent *agent = weft_call_agent(call);
+    wfi_contexts *all = wfi_contexts_of(agent);
+    const void *bytes = weft_call_bytes(call, 1, &size);
+    uint64_t number = (uint64_t)weft_call_i64(call, 0);
+    wfi_reader_init(&reader, bytes, size);
+    if (size % sizeof(uint32_t))
+        return WEFT_ERR_PROTOCOL;
+    wfi_net_lock(agent->net);
+    weft_context *context = ours_of(all, number);
+    bool over = number <= all->last_number && (!context || context->over);
+    join_holder(all, context, number, call->from);
+    while (wfi_reader_left(&reader))
+        join_holder(all, context, number, (int)wfi_read_u32(&reader));
+    wfi_net_unlock(agent->net);
+    weft_call_give(call, WEFT_VALUES(weft_of_bool(over)));
+    return WEFT_OK;
+}
+
+const weft_function wfi_joined_function = {.name = "weft:joined",
+                                           .takes = {WEFT_I64, WEFT_BYTES},
+                                           .gives = {WEFT_BOOL},
+                                           .run = run_joined,
+                                           .flags = WFI_AT_ONCE};
+
+/* ---- "weft:close" ------------------------------------------------------------------------------------------------ */
+
+static weft_status run_close(weft_call *call, void *user)
+{
+    (void)user;
+    size_t size;
+    wfi_reader reader;
+    weft_agent *agent = weft_call_agent(call);
+    const void *bytes = weft_call_bytes(call, 0, &size);
+    wfi_reader_init(&reader, bytes, size);
+    uint64_t floor = wfi_read_u64(&reader);
+    if (reader.failed || size % sizeof(uint64_t))
+        return WEFT_ERR_PROTOCOL;
+    weft_context_id id = {.rank = (uint32_t)call->from, .incarnation = call->incarnation};
+    wfi_net_lock(agent->net);
+    wfi_contexts_floor(agent, id.rank, id.incarnation, floor);
+    while (wfi_reader_left(&reader)) {
+        id.number = wfi_read_u64(&reader);
+        if (id.rank == (uint32_t)wfi_agent_rank(agent) || id.number < floor)
+            continue;
+        wfi_opener *opener = &wfi_contexts_of(agent)->openers[id.rank];
+        (void)!wfi_map_put(&opener->closed, id.number,
+                           opener); /* without memory a late call may open it again, until the floor passes */
+        weft_context *context = wfi_contexts_find(agent, &id);
+        if (context)
+            wfi_contexts_end(wfi_contexts_of(agent), context, WEFT_ERR_CANCELLED, "its context was closed");
+    }
+    wfi_net_unlock(agent->net);
+    return WEFT_OK;
+}
+
+const weft_function wfi_close_function = {
+    .name = "weft:close", .takes = {WEFT_BYTES}, .run = run_close, .flags = WFI_AT_ONCE};
