@@ -3,26 +3,28 @@
 #ifndef WEFT_WEFT_H
 #define WEFT_WEFT_H
 
-#include <weft/base.h>     /* visibility, names of the opaque objects */
-#include <weft/status.h>   /* status codes, errors with detail */
-#include <weft/log.h>      /* log level and sink */
-#include <weft/tensor.h>   /* tensors */
-#include <weft/value.h>    /* arguments and results of calls */
-#include <weft/future.h>   /* results that come later */
-#include <weft/tape.h>     /* recording, gradients */
-#include <weft/operator.h> /* operators of your own */
-#include <weft/hooks.h>    /* functions in a backward pass */
-#include <weft/ops.h>      /* operators */
-#include <weft/nn.h>       /* modules, models, files */
-#include <weft/optim.h>    /* optimizers */
-#include <weft/agent.h>    /* membership of a job */
-#include <weft/rpc.h>      /* functions and calls */
-#include <weft/batch.h>    /* handlers of many calls at once */
-#include <weft/context.h>  /* distributed autograd */
-#include <weft/rref.h>     /* remote references */
-#include <weft/group.h>    /* barrier, all-gather */
-#include <weft/metrics.h>  /* counters, histograms */
-#include <weft/spawn.h>    /* workers as processes of this machine */
-#include <weft/sim.h>      /* the simulated fabric */
+#include <weft/base.h>          /* visibility, names of the opaque objects */
+#include <weft/status.h>        /* status codes, errors with detail */
+#include <weft/log.h>           /* log level and sink */
+#include <weft/tensor.h>        /* tensors */
+#include <weft/value.h>         /* arguments and results of calls */
+#include <weft/future.h>        /* results that come later */
+#include <weft/tape.h>          /* recording, gradients */
+#include <weft/operator.h>      /* operators of your own */
+#include <weft/hooks.h>         /* functions in a backward pass */
+#include <weft/ops.h>           /* operators */
+#include <weft/nn.h>            /* modules, models, files */
+#include <weft/optim.h>         /* optimizers */
+#include <weft/agent.h>         /* membership of a job */
+#include <weft/rpc.h>           /* functions and calls */
+#include <weft/batch.h>         /* handlers of many calls at once */
+#include <weft/context.h>       /* distributed autograd */
+#include <weft/dist_optim.h>    /* an optimizer over parameters of several workers */
+#include <weft/remote_module.h> /* modules on other workers */
+#include <weft/rref.h>          /* remote references */
+#include <weft/group.h>         /* barrier, all-gather */
+#include <weft/metrics.h>       /* counters, histograms */
+#include <weft/spawn.h>         /* workers as processes of this machine */
+#include <weft/sim.h>           /* the simulated fabric */
 
 #endif

@@ -25,7 +25,7 @@ typedef struct wfi_runner {
 } wfi_runner;
 
 /* Where components keep their own in agent->state. */
-enum { WFI_STATE_REFS, WFI_STATE_GROUPS, WFI_STATE_CONTEXTS, WFI_STATES };
+enum { WFI_STATE_REFS, WFI_STATE_GROUPS, WFI_STATE_CONTEXTS, WFI_STATE_MODULES, WFI_STATES };
 
 typedef struct wfi_component {
     uint64_t messages; /* WFI_TAKES of each type of message that `message` takes */

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft/remote_module.h - a module (weft/nn.h) that lives on another worker, and is run from here.
+ *
+ *     static weft_module *make_net(weft_args args, void *user) // on the server
+ *     {
+ *         (void)user;
+ *         return weft_mnist_convnet_create((uint64_t)args.items[0].as.i64);
+ *     }
+ *     weft_status serve(weft_agent *agent)
+ *     {
+ *         return weft_agent_register_module(agent, "net", make_net, NULL);
+ *     }
+ *     weft_status make(weft_agent *agent, weft_remote_module **net) // on a trainer
+ *     {
+ *         return weft_remote_module_create(agent, weft_to_rank(0), "net", WEFT_VALUES(weft_of_i64(1)), net);
+ *     }
+ *     void backward(weft_tape *t, weft_remote_module *net, weft_tensor *x, weft_tensor *y) // t: of a context
+ *     {
+ *         weft_tensor *scores = weft_remote_forward(t, net, WEFT_VALUES(weft_of_tensor(x)), NULL);
+ *         weft_dist_backward(t, weft_nll_loss(t, scores, y), NULL);
+ *     }
+ *
+ * THREADS. Any thread; several may run one module at a time.
+ */
+#ifndef WEFT_REMOTE_MODULE_H
+#define WEFT_REMOTE_MODULE_H
+
+#include <weft/context.h>
+#include <weft/nn.h>
+#include <weft/rref.h>
+
+WEFT_BEGIN_C
+
+typedef struct weft_remote_module weft_remote_module;
+
+/* Makes a module for somebody: with the arguments of weft_remote_module_create. NULL: it could not. Any worker thread. */
+typedef weft_module *(*weft_make_module_fn)(weft_args args, void *user);
+/* Lets others make modules of this type here. The name is copied: 1 to 115 bytes. WEFT_ERR_INVALID, WEFT_ERR_EXISTS, WEFT_ERR_MEMORY. */
+WEFT_API WEFT_NODISCARD weft_status weft_agent_register_module(weft_agent *agent, const char *type,
+                                                               weft_make_module_fn make, void *user);
+
+/* Makes a module on a worker. Returns at once; if it cannot be made there, whatever uses it fails and says why. WEFT_ERR_INVALID (NULL), or
+ * as weft_rpc_remote. */
+WEFT_API WEFT_NODISCARD weft_status weft_remote_module_create(weft_agent *agent, weft_target to, const char *type,
+                                                              weft_args args, weft_remote_module **out);
+/* The same module, from a handle that somebody passed on (weft_remote_module_rref). */
+WEFT_API WEFT_NODISCARD weft_status weft_remote_module_from_rref(weft_rref *rref, weft_remote_module **out);
+/* A handle to a module that is here, for others. Takes a reference to the module. */
+WEFT_API WEFT_NODISCARD weft_status weft_module_to_rref(weft_agent *agent, weft_module *module, weft_rref **out);
+WEFT_API weft_remote_module *weft_remote_module_ref(weft_remote_module *module);
+WEFT_API void weft_remote_module_unref(weft_remote_module *module);      /* NULL does nothing */
+WEFT_API weft_rref *weft_remote_module_rref(weft_remote_module *module); /* borrowed */
+
+/* How this handle runs it: in train mode (the default) or eval mode. Other handles, and the module's own flag, are left alone. */
+WEFT_API void weft_remote_module_train(weft_remote_module *module, bool train);
+
+typedef struct weft_forward_options {
+    weft_mode mode;     /* WEFT_MODE_MODULE: the tape's mode, if it has one, else the handle's */
+    bool has_seed;      /* `seed` is to be taken; else each forward has one of its own */
+    uint64_t seed;      /* of random operators: the same numbers as on a new tape of this seed */
+    int64_t timeout_ms; /* 0: the agent's default */
+} weft_forward_options;
+
+/*
+ * Runs the module on its worker and waits for the results. On a tape of a context the call takes part in that: the backward pass goes through
+ * the module. Any other tape only computes. Gives the first result; NULL if the tape fails. _all gives all results. They belong to the
+ * tape. `options` may be NULL.
+ */
+WEFT_API weft_tensor *weft_remote_forward(weft_tape *tape, weft_remote_module *module, weft_args inputs,
+                                          const weft_forward_options *options);
+WEFT_API weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, weft_args inputs,
+                                           const weft_forward_options *options);
+/* Starts it: *out is the future of the results. As weft_rpc_async. */
+WEFT_API WEFT_NODISCARD weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *module,
+                                                              weft_args inputs, const weft_forward_options *options,
+                                                              weft_future **out);
+
+/* Handles to its parameters, in the module's order: values of type WEFT_RREF. Waits. You release them. Errors as weft_rpc_sync. */
+WEFT_API WEFT_NODISCARD weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out);
+
+WEFT_END_C
+#endif

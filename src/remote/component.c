@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* component.c - src/remote as a component of the agent. */
+#include "remote/remote.h"
+
+static weft_status open_remote(weft_agent *agent, weft_error **error)
+{
+    (void)error;
+    weft_status st = wfi_remote_modules_register(agent);
+    return st ? st : wfi_remote_optimizers_register(agent);
+}
+
+const wfi_component wfi_remote_component = {.open = open_remote, .close = wfi_remote_modules_close};
+
+/* Behind that of src/dist, which this links. */
+__attribute__((constructor)) static void join_agents(void)
+{
+    wfi_component_add(&wfi_remote_component);
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* module.c - modules on other workers (weft/remote_module.h). */
+#include "autograd/tape.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "remote/remote.h"
+#include "rpc/client/client.h"
+
+#include <weft/remote_module.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX "weft:module:"
+
+/* A program that links this links the component as well. */
+__attribute__((used)) static const wfi_component *const linked = &wfi_remote_component;
+
+struct weft_remote_module {
+    atomic_int refs;
+    weft_rref *rref;
+    atomic_bool eval;
+};
+
+/* ---- On the owner ------------------------------------------------------------------------------------------------ */
+
+static void drop_module(void *module)
+{
+    weft_module_unref(module);
+}
+
+static const weft_object_type module_type = {.name = "module", .drop = drop_module};
+
+/* Else the log says what is wrong with it. */
+static bool names_type(const char *type)
+{
+    size_t length = strlen(type), most = WFI_FUNCTION_NAME_MAX - strlen(PREFIX);
+    if (length >= 1 && length <= most)
+        return true;
+    wfi_log_agent(NULL, WEFT_LOG_ERROR, 0, "a type of modules has a name of %zu bytes: 1 to %zu", length, most);
+    return false;
+}
+
+/* How modules of one type are made here: in the agent's list. */
+typedef struct maker {
+    struct maker *next;
+    weft_make_module_fn make;
+    void *user;
+} maker;
+
+static weft_status run_make(weft_call *call, void *user)
+{
+    const maker *how = user;
+    weft_args args = weft_values_args(call->args);
+    weft_module *module = how->make(args, how->user);
+    if (!module || weft_module_status(module)) {
+        weft_call_fail(call, module ? weft_module_status(module) : WEFT_ERR_INVALID, "the module could not be made");
+        weft_module_unref(module);
+        return WEFT_ERR_INVALID;
+    }
+    weft_call_give_object(call, &module_type, module);
+    return WEFT_OK;
+}
+
+weft_status weft_agent_register_module(weft_agent *agent, const char *type, weft_make_module_fn make, void *user)
+{
+    char name[WFI_FUNCTION_NAME_MAX + 1];
+    if (!agent || !type || !make)
+        return wfi_refuse_null("weft_agent_register_module", !agent ? "the agent" : make ? "the type" : "make");
+    if (!names_type(type))
+        return WEFT_ERR_INVALID;
+    maker *how = wfi_calloc(1, sizeof *how);
+    if (!how)
+        return WEFT_ERR_MEMORY;
+    *how = (maker){.make = make, .user = user};
+    snprintf(name, sizeof name, PREFIX "%s", type);
+    weft_function function = {.name = name, .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_make, .user = how};
+    weft_status st = wfi_function_register(agent, &function, NULL);
+    if (st) {
+        free(how);
+        return st;
+    }
+    wfi_net_lock(agent->net);
+    how->next = agent->state[WFI_STATE_MODULES];
+    agent->state[WFI_STATE_MODULES] = how;
+    wfi_net_unlock(agent->net);
+    return WEFT_OK;
+}
+
+void wfi_remote_modules_close(weft_agent *agent)
+{
+    for (maker *how = agent->state[WFI_STATE_MODULES], *next; how; how = next) {
+        next = how->next;
+        free(how);
+    }
+    agent->state[WFI_STATE_MODULES] = NULL;
+}
+
+static weft_status module_of(weft_call *call, weft_module **out)
+{
+    void *object;
+    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &module_type, WEFT_FOREVER, &object);
+    *out = st ? NULL : object;
+    return st;
+}
+
+/* (module, mode, has a seed, seed, inputs ...) */
+static weft_status run_forward(weft_call *call, void *user)
+{
+    (void)user;
+    enum { INPUTS = 4 };
+    weft_module *module;
+    weft_status st = module_of(call, &module);
+    int64_t mode = weft_call_i64(call, 1);
+    if (st || mode < WEFT_MODE_MODULE || mode > WEFT_MODE_EVAL)
+        return st ? st : WEFT_ERR_INVALID;
+    weft_tape *t = weft_call_tape(call);
+    weft_tape_set_mode(t, (weft_mode)mode);
+    if (weft_call_bool(call, 2))
+        weft_tape_set_seed(t, (uint64_t)weft_call_i64(call, 3));
+    weft_args all = weft_values_args(call->args);
+    weft_call_give(call, weft_module_call(t, module, (weft_args){all.items + INPUTS, all.count - INPUTS}));
+    return WEFT_OK;
+}
+
+static weft_status run_parameters(weft_call *call, void *user)
+{
+    (void)user;
+    weft_module *module;
+    weft_status st = module_of(call, &module);
+    if (st)
+        return st;
+    weft_tensors all = weft_module_parameters(module);
+    weft_value *items = wfi_calloc(all.count + 1, sizeof *items);
+    size_t count = 0;
+    st = items ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (; count < all.count && !st; count += !st) {
+        weft_rref *rref;
+        st = weft_rref_create(weft_call_agent(call), weft_of_tensor(all.items[count]), &rref);
+        if (!st)
+            items[count] = weft_of_rref(rref);
+    }
+    if (!st)
+        weft_call_give(call, (weft_args){items, count});
+    for (size_t i = 0; i < count; i++)
+        weft_rref_unref(items[i].as.rref);
+    free(items);
+    return st;
+}
+
+weft_status wfi_remote_modules_register(weft_agent *agent)
+{
+    static const weft_function forward = {.name = "weft:forward",
+                                          .takes = {WEFT_RREF, WEFT_I64, WEFT_BOOL, WEFT_I64, WEFT_REST},
+                                          .gives = {WEFT_REST},
+                                          .run = run_forward};
+    static const weft_function parameters = {
+        .name = "weft:parameters", .takes = {WEFT_RREF}, .gives = {WEFT_REST}, .run = run_parameters};
+    weft_status st = wfi_function_register(agent, &forward, NULL);
+    return st ? st : wfi_function_register(agent, &parameters, NULL);
+}
+
+/* ---- Handles ----------------------------------------------------------------------------------------------------- */
+
+weft_status weft_remote_module_from_rref(weft_rref *rref, weft_remote_module **out)
+{
+    if (!rref || !out)
+        return wfi_refuse_null("weft_remote_module_from_rref", rref ? "out" : "the handle");
+    weft_remote_module *module = wfi_calloc(1, sizeof *module);
+    if (!module)
+        return WEFT_ERR_MEMORY;
+    atomic_init(&module->refs, 1);
+    module->rref = weft_rref_ref(rref);
+    *out = module;
+    return WEFT_OK;
+}
+
+weft_status weft_remote_module_create(weft_agent *agent, weft_target to, const char *type, weft_args args,
+                                      weft_remote_module **out)
+{
+    char name[WFI_FUNCTION_NAME_MAX + 1];
+    weft_rref *rref;
+    if (!agent || !type || !out)
+        return wfi_refuse_null("weft_remote_module_create", !agent ? "the agent" : out ? "the type" : "out");
+    if (!names_type(type))
+        return WEFT_ERR_INVALID;
+    snprintf(name, sizeof name, PREFIX "%s", type);
+    weft_status st = weft_rpc_remote(agent, to, name, args, NULL, &rref);
+    if (st)
+        return st;
+    st = weft_remote_module_from_rref(rref, out);
+    weft_rref_unref(rref);
+    return st;
+}
+
+weft_status weft_module_to_rref(weft_agent *agent, weft_module *module, weft_rref **out)
+{
+    if (!agent || !module || !out)
+        return wfi_refuse_null("weft_module_to_rref", !agent ? "the agent" : module ? "out" : "the module");
+    return weft_rref_create_typed(agent, &module_type, weft_module_ref(module), out);
+}
+
+weft_remote_module *weft_remote_module_ref(weft_remote_module *module)
+{
+    if (module)
+        atomic_fetch_add(&module->refs, 1);
+    return module;
+}
+
+void weft_remote_module_unref(weft_remote_module *module)
+{
+    if (!module || atomic_fetch_sub(&module->refs, 1) != 1)
+        return;
+    weft_rref_unref(module->rref);
+    free(module);
+}
+
+weft_rref *weft_remote_module_rref(weft_remote_module *module)
+{
+    return module ? module->rref : NULL;
+}
+
+void weft_remote_module_train(weft_remote_module *module, bool train)
+{
+    if (module)
+        atomic_store(&module->eval, !train);
+}
+
+/* ---- Forward ----------------------------------------------------------------------------------------------------- */
+
+static weft_mode mode_of(const weft_tape *tape, const weft_remote_module *module, const weft_forward_options *options)
+{
+    if (options && options->mode != WEFT_MODE_MODULE)
+        return options->mode;
+    if (tape && tape->mode != WEFT_MODE_MODULE)
+        return tape->mode;
+    return atomic_load(&module->eval) ? WEFT_MODE_EVAL : WEFT_MODE_TRAIN;
+}
+
+weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *module, weft_args inputs,
+                                      const weft_forward_options *options, weft_future **out)
+{
+    enum { OURS = 3 };
+    if (!module || !out || (inputs.count && !inputs.items))
+        return wfi_refuse_null("weft_remote_forward_async", !module ? "the module"
+                                                            : !out  ? "out"
+                                                                    : "the list of inputs");
+    weft_value *items = wfi_calloc(inputs.count + OURS, sizeof *items);
+    if (!items)
+        return WEFT_ERR_MEMORY;
+    items[0] = weft_of_i64(mode_of(tape, module, options));
+    items[1] = weft_of_bool(options && options->has_seed);
+    items[2] = weft_of_i64(options ? (int64_t)options->seed : 0);
+    if (inputs.count)
+        memcpy(items + OURS, inputs.items, inputs.count * sizeof *items);
+    weft_error *error = NULL;
+    const weft_rpc_options how = {.tape = tape && wfi_tape_owner(tape) ? tape : NULL,
+                                  .timeout_ms = options ? options->timeout_ms : 0,
+                                  .error = &error};
+    weft_status st =
+        weft_rref_rpc_async(module->rref, "weft:forward", (weft_args){items, inputs.count + OURS}, &how, out);
+    if (error && tape)
+        weft_tape_fail(tape, st, "remote_forward: %s", weft_error_message(error));
+    weft_error_unref(error);
+    free(items);
+    return st;
+}
+
+weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, weft_args inputs,
+                                  const weft_forward_options *options)
+{
+    weft_future *future;
+    weft_error *error = NULL;
+    weft_values *values = NULL;
+    if (!wfi_tape_ready(tape))
+        return WEFT_NO_VALUES;
+    weft_status st = weft_remote_forward_async(tape, module, inputs, options, &future);
+    if (!st)
+        st = wfi_rpc_await(NULL, future, &(weft_rpc_options){.error = &error}, &values);
+    if (error && !tape->error)
+        tape->error = weft_error_ref(error); /* with the worker where it failed */
+    else if (st)
+        weft_tape_fail(tape, st, "remote_forward: %s", weft_status_text(st));
+    weft_error_unref(error);
+    return st ? WEFT_NO_VALUES : wfi_tape_take_values(tape, values);
+}
+
+weft_tensor *weft_remote_forward(weft_tape *tape, weft_remote_module *module, weft_args inputs,
+                                 const weft_forward_options *options)
+{
+    weft_tensor *first = weft_args_tensor(weft_remote_forward_all(tape, module, inputs, options), 0);
+    if (!first && wfi_tape_ready(tape))
+        weft_tape_fail(tape, WEFT_ERR_TYPE, "remote_forward: the module's first result is no tensor");
+    return first;
+}
+
+weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out)
+{
+    if (!module || !out)
+        return wfi_refuse_null("weft_remote_parameters", module ? "out" : "the module");
+    return weft_rref_rpc_sync(module->rref, "weft:parameters", WEFT_NO_VALUES, NULL, out);
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_remote_training.c - a model of two parts on two other workers is trained by a third, and by all at once: every step gives the same
+ * bits as the same model on one tape.
+ */
+#include "rpc/world.h"
+
+#include <math.h>
+
+#define WORKERS 3
+#define STEPS 20
+#define BATCH 8
+
+static weft_module *make_front(weft_args args, void *user)
+{
+    (void)user;
+    return weft_sequential_create((weft_module *[]){weft_linear_create(6, 16, false, (uint64_t)args.items[0].as.i64),
+                                                    weft_relu_create(), weft_dropout_create(0.25)},
+                                  3);
+}
+
+static weft_module *make_back(weft_args args, void *user)
+{
+    (void)user;
+    return weft_linear_create(16, 4, false, (uint64_t)args.items[0].as.i64);
+}
+
+static weft_module *make_nothing(weft_args args, void *user)
+{
+    (void)args, (void)user;
+    return NULL;
+}
+
+static weft_status barrier(weft_agent *agent)
+{
+    weft_group *all;
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    weft_status st = weft_group_barrier(all, WEFT_FOREVER);
+    weft_group_destroy(all);
+    return st;
+}
+
+static void register_types(weft_agent *agent)
+{
+    MUST_OK(weft_agent_register_module(agent, "front", make_front, NULL));
+    MUST_OK(weft_agent_register_module(agent, "back", make_back, NULL));
+    MUST_OK(weft_agent_register_module(agent, "nothing", make_nothing, NULL));
+    MUST_OK(barrier(agent));
+}
+
+static weft_tensor *inputs(int step)
+{
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH, 6), WEFT_FLOAT32);
+    for (int i = 0; i < BATCH * 6; i++)
+        ((float *)weft_tensor_data(x))[i] = (float)((i * 7 + step * 13) % 17 - 8) / 8;
+    return x;
+}
+
+static weft_tensor *targets(int step)
+{
+    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(BATCH), WEFT_INT64);
+    for (int i = 0; i < BATCH; i++)
+        ((int64_t *)weft_tensor_data(y))[i] = (i + step) % 4;
+    return y;
+}
+
+/* ---- The same on one tape ----------------------------------------------------------------------------------------- */
+
+typedef struct local_run {
+    float losses[STEPS], weights[16 * 6];
+} local_run;
+
+static void train_here(local_run *out, double max_norm)
+{
+    const weft_value seed = weft_of_i64(1), other = weft_of_i64(2);
+    weft_module *front = make_front((weft_args){&seed, 1}, NULL), *back = make_back((weft_args){&other, 1}, NULL);
+    weft_tensor *parameters[] = {weft_module_parameters(front).items[0], weft_module_parameters(front).items[1],
+                                 weft_module_parameters(back).items[0], weft_module_parameters(back).items[1]};
+    weft_tensors all = {parameters, 4};
+    weft_optimizer *sgd = weft_sgd_create(all, &(weft_sgd_options){.lr = 0.1, .momentum = 0.9, .max_norm = max_norm});
+    for (int step = 0; step < STEPS; step++) {
+        weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
+        weft_tensor *x = inputs(step), *y = targets(step);
+        weft_tape_set_seed(t, (uint64_t)step + 100);
+        weft_tensor *h = weft_module_forward(t, front, x);
+        weft_tensor *loss = weft_cross_entropy(t, weft_module_forward(t, back, h), y);
+        weft_backward(t, loss);
+        MUST_OK(weft_tape_status(t));
+        out->losses[step] = *(float *)weft_tensor_data(loss);
+        MUST_OK(weft_optimizer_apply(sgd, weft_tape_gradients(t, all)));
+        weft_tape_close(t);
+        weft_tensor_unref(x);
+        weft_tensor_unref(y);
+    }
+    memcpy(out->weights, weft_tensor_data(parameters[0]), sizeof out->weights);
+    weft_optimizer_unref(sgd);
+    weft_module_unref(front);
+    weft_module_unref(back);
+}
+
+/* ---- Split -------------------------------------------------------------------------------------------------------- */
+
+typedef struct split {
+    weft_remote_module *front, *back;
+    weft_dist_optimizer *sgd;
+    weft_values *lists[2];
+} split;
+
+static void make_split(weft_agent *agent, split *s)
+{
+    MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_i64(1)), &s->front));
+    MUST_OK(weft_remote_module_create(agent, weft_to_rank(2), "back", WEFT_VALUES(weft_of_i64(2)), &s->back));
+}
+
+static void optimize_split(weft_agent *agent, split *s)
+{
+    weft_rref *rrefs[4];
+    MUST_OK(weft_remote_parameters(s->front, &s->lists[0]));
+    MUST_OK(weft_remote_parameters(s->back, &s->lists[1]));
+    for (size_t i = 0; i < 4; i++)
+        MUST_OK(weft_values_get_rref(s->lists[i / 2], i % 2, &rrefs[i]));
+    weft_error *error = NULL;
+    weft_status st = weft_dist_optimizer_create(
+        agent, rrefs, 4, &(weft_optimizer_spec){.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.1, .momentum = 0.9}},
+        &s->sgd, &error);
+    if (st)
+        fprintf(stderr, "%s\n", weft_error_message(error));
+    MUST_OK(st);
+    MUST(weft_dist_optimizer_owners(s->sgd) == 2);
+}
+
+static void close_split(split *s)
+{
+    weft_dist_optimizer_unref(s->sgd);
+    weft_values_unref(s->lists[0]);
+    weft_values_unref(s->lists[1]);
+    weft_remote_module_unref(s->front);
+    weft_remote_module_unref(s->back);
+}
+
+static float one_step(weft_agent *agent, const split *s, int step, double max_norm)
+{
+    weft_context *c;
+    weft_tensor *x = inputs(step), *y = targets(step);
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_tensor *h = weft_remote_forward(t, s->front, WEFT_VALUES(weft_of_tensor(x)),
+                                         &(weft_forward_options){.has_seed = true, .seed = (uint64_t)step + 100});
+    weft_tensor *loss = weft_cross_entropy(t, weft_remote_forward(t, s->back, WEFT_VALUES(weft_of_tensor(h)), NULL), y);
+    weft_dist_backward(t, loss, NULL);
+    MUST_OK(weft_tape_status(t));
+    float value = *(float *)weft_tensor_data(loss);
+    double norm = -1;
+    MUST_OK(weft_dist_optimizer_step(s->sgd, &c, 1, &(weft_dist_step_options){.max_norm = max_norm, .norm = &norm}));
+    MUST(max_norm == 0 || norm > 0);
+    weft_tape_close(t);
+    weft_context_close(c, NULL);
+    weft_tensor_unref(x);
+    weft_tensor_unref(y);
+    return value;
+}
+
+static void train_split(weft_agent *agent, double max_norm, float tolerance)
+{
+    local_run want;
+    split s;
+    register_types(agent);
+    if (weft_agent_rank(agent) == 0) {
+        train_here(&want, max_norm);
+        make_split(agent, &s);
+        optimize_split(agent, &s);
+        for (int step = 0; step < STEPS; step++) {
+            float got = one_step(agent, &s, step, max_norm);
+            if (fabsf(got - want.losses[step]) > tolerance)
+                fprintf(stderr, "step %d: %.9g, not %.9g\n", step, (double)got, (double)want.losses[step]);
+            MUST(fabsf(got - want.losses[step]) <= tolerance);
+        }
+        weft_values *weight;
+        weft_tensor *tensor;
+        weft_rref *first;
+        MUST_OK(weft_values_get_rref(s.lists[0], 0, &first));
+        MUST_OK(weft_rref_to_here(first, 0, &weight));
+        MUST_OK(weft_values_get_tensor(weight, 0, &tensor));
+        for (size_t i = 0; i < sizeof want.weights / sizeof *want.weights; i++)
+            MUST(fabsf(((float *)weft_tensor_data(tensor))[i] - want.weights[i]) <= tolerance);
+        weft_values_unref(weight);
+        close_split(&s);
+    }
+    MUST_OK(barrier(agent));
+}
+
+static void the_same_bits(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    train_split(agent, 0, 0);
+}
+WORLD_TEST(the_same_bits, 3, 2, .size = WORKERS)
+
+/* The norm is of sums over two workers, added in another order. */
+static void clipped(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    train_split(agent, 0.5, 1e-5F);
+}
+WORLD_TEST(clipped, 2, 1, .size = WORKERS)
+
+static split *shared; /* rank 0's */
+
+/* () -> handles to both parts of the model that rank 0 made */
+static weft_status serve_model(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_rref(weft_remote_module_rref(shared->front)),
+                                     weft_of_rref(weft_remote_module_rref(shared->back))));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {{.name = "model", .gives = {WEFT_RREF, WEFT_RREF}, .run = serve_model}};
+
+static void ask_for_split(weft_agent *agent, split *s)
+{
+    weft_values *results;
+    weft_rref *rref;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "model", WEFT_NO_VALUES, NULL, &results));
+    MUST_OK(weft_values_get_rref(results, 0, &rref));
+    MUST_OK(weft_remote_module_from_rref(rref, &s->front));
+    MUST_OK(weft_values_get_rref(results, 1, &rref));
+    MUST_OK(weft_remote_module_from_rref(rref, &s->back));
+    weft_values_unref(results);
+}
+
+/* All three train one model, each when it likes: no pass fails, and it learns. */
+static void several_trainers(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    split s;
+    register_types(agent);
+    if (weft_agent_rank(agent) == 0) {
+        make_split(agent, &s);
+        shared = &s;
+    }
+    MUST_OK(barrier(agent));
+    if (weft_agent_rank(agent) != 0)
+        ask_for_split(agent, &s);
+    optimize_split(agent, &s);
+    float first = 0, last = 0;
+    for (int step = 0; step < STEPS; step++) {
+        float loss = one_step(agent, &s, step % 4, 0);
+        first = step == 0 ? loss : first;
+        last = loss;
+    }
+    MUST(last < first);
+    MUST_OK(barrier(agent));
+    close_split(&s);
+    for (int i = 0; weft_agent_contexts(agent, NULL) && i < 10000; i++)
+        world_sleep_ms(w, 1);
+    MUST(weft_agent_contexts(agent, NULL) == 0);
+}
+WORLD_TEST(several_trainers, 3, 2, .size = WORKERS, WORLD_FUNCTIONS(functions))
+
+static void misuse(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    register_types(agent);
+    if (weft_agent_rank(agent) == 0) {
+        weft_remote_module *none;
+        weft_rref *handle;
+        weft_dist_optimizer *sgd;
+        weft_error *error = NULL;
+        MUST(weft_agent_register_module(agent, "front", make_front, NULL) == WEFT_ERR_EXISTS);
+        MUST(weft_agent_register_module(agent, "", make_front, NULL) == WEFT_ERR_INVALID);
+        for (int i = 0; i < 2; i++) { /* one that cannot be made, and one of no type */
+            MUST_OK(
+                weft_remote_module_create(agent, weft_to_rank(1), i ? "unknown" : "nothing", WEFT_NO_VALUES, &none));
+            weft_tape *t = weft_tape_open(NULL);
+            weft_tensor *x = inputs(0);
+            MUST(!weft_remote_forward(t, none, WEFT_VALUES(weft_of_tensor(x)), NULL) && weft_tape_status(t));
+            weft_tape_close(t);
+            weft_tensor_unref(x);
+            weft_remote_module_unref(none);
+        }
+        MUST_OK(weft_rref_create(agent, weft_of_i64(3), &handle));
+        const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 0.1};
+        MUST(weft_dist_optimizer_create(agent, &handle, 1, &spec, &sgd, &error) == WEFT_ERR_REMOTE);
+        MUST(strstr(weft_error_message(error), "neither a tensor"));
+        weft_error_unref(error);
+        MUST(weft_dist_optimizer_create(agent, NULL, 0, &spec, &sgd, NULL) == WEFT_ERR_INVALID);
+        MUST(weft_dist_optimizer_step(NULL, NULL, 0, NULL) == WEFT_ERR_INVALID);
+        weft_rref_unref(handle);
+    }
+    MUST_OK(barrier(agent));
+}
+WORLD_TEST(misuse, 2, 1, .size = WORKERS)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_same_bits),
+        cmocka_unit_test(test_clipped),
+        cmocka_unit_test(test_several_trainers),
+        cmocka_unit_test(test_misuse),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
