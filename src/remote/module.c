@@ -269,7 +269,7 @@ weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *modul
 weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, weft_args inputs,
                                   const weft_forward_options *options)
 {
-    weft_future *future;
+    weft_future *future = NULL;
     weft_error *error = NULL;
     weft_values *values = NULL;
     if (!wfi_tape_ready(tape))
