@@ -54,7 +54,20 @@ typedef struct scan {
     bool in_string;
     int depth;
     size_t values;
+    char number; /* '0': the number that is being read began with it; '1': otherwise; 0: none is read */
 } scan;
+
+/* Numbers of the format are sizes: digits, and no 0 before others. cJSON takes 1e0, 1.0, -0 and 01 for such. */
+static const char *scan_number(scan *s, char byte)
+{
+    static const char *const odd = "has a number that is not written as a whole one";
+    bool is_digit = byte >= '0' && byte <= '9';
+    if (strchr("+-.", byte) != NULL || (s->number != 0 && (byte == 'e' || byte == 'E')) ||
+        (s->number == '0' && is_digit))
+        return odd;
+    s->number = !is_digit ? 0 : s->number == 0 && byte == '0' ? '0' : '1';
+    return NULL;
+}
 
 /* What is wrong with the byte at `at`, or NULL. *step: how many bytes it takes with those that belong to it. */
 static const char *scan_byte(scan *s, const char *at, const char *end, size_t *step)
@@ -64,6 +77,11 @@ static const char *scan_byte(scan *s, const char *at, const char *end, size_t *s
         return "is not UTF-8";
     if (*at == 0)
         return "has a byte 0";
+    if (s->in_string && (unsigned char)*at < 0x20)
+        return "has a control character in a string";
+    const char *odd = s->in_string ? NULL : scan_number(s, *at);
+    if (odd != NULL)
+        return odd;
     if (*at == '"')
         s->in_string = !s->in_string;
     else if (s->in_string && *at == '\\') {

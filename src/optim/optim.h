@@ -65,4 +65,9 @@ static inline bool wfi_ready_is_none(const wfi_ready *ready)
 /* The slots of parameter i, where they are not made yet, as they are before the first step. WEFT_ERR_MEMORY. */
 weft_status wfi_optimizer_make_slots(const weft_optimizer *optimizer, size_t i);
 
+#define WFI_STATE_SHOWN 64 /* bytes of a state's name that a message has */
+/* Why the optimizer keeps no such state (item->parameter, item->name) of that dtype and shape; NULL: it does. state.c */
+weft_error *wfi_state_fault(const weft_optimizer *optimizer, const weft_optimizer_state *item, weft_dtype dtype,
+                            const weft_shape *shape);
+
 #endif

@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "file/safetensors.h"
-#include "tensor/print.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
@@ -58,6 +57,8 @@ static bool parse_name(const char *name, weft_optimizer_state *state)
     size_t number = 0;
     if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
         return false;
+    if (*at == '0' && at[1] != '.') /* one name for each */
+        return false;
     for (; *at >= '0' && *at <= '9'; at++)
         if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, (size_t)(*at - '0'), &number))
             return false;
@@ -68,26 +69,26 @@ static bool parse_name(const char *name, weft_optimizer_state *state)
     return true;
 }
 
-/* Enough that what will be read is no larger than the optimizer's own state may be; weft_optimizer_set_state checks the rest. */
+/* Names the file, and takes over the error. WEFT_OK if that is NULL. */
+static weft_status fail_with(const wfi_safetensors *file, weft_error *found, weft_error **error)
+{
+    weft_status status = weft_error_code(found);
+    if (found != NULL)
+        wfi_error_fail(error, status, "\"%s\": %s", file->path, weft_error_message(found));
+    weft_error_unref(found);
+    return status;
+}
+
+/* All that can be said before the elements are read, so that no more of them are than the optimizer's own state has. */
 static weft_status check_entry(const weft_optimizer *optimizer, const wfi_safetensors *file,
                                const wfi_safetensors_entry *e, weft_optimizer_state *state, weft_error **error)
 {
-    char name[WFI_SHOWN], its[WFI_SHAPE_TEXT], ours[WFI_SHAPE_TEXT];
-    int64_t numel = 0;
+    char name[WFI_SHOWN];
     if (!parse_name(e->name, state))
         return wfi_error_fail(error, WEFT_ERR_NOT_FOUND,
                               "\"%s\" holds \"%s\", which is no state of an optimizer: \"" PREFIX "0.name\"",
                               file->path, wfi_shown(e->name, name));
-    if (state->parameter >= optimizer->count)
-        return wfi_error_fail(error, WEFT_ERR_NOT_FOUND, "\"%s\" holds \"%s\", but there are %zu parameters",
-                              file->path, wfi_shown(e->name, name), optimizer->count);
-    const weft_tensor *p = optimizer->parameters[state->parameter];
-    bool is_small = wfi_shape_numel(&e->shape, &numel) && numel <= 1;
-    if (!is_small && !wfi_shape_equal(&e->shape, &p->shape))
-        return wfi_error_fail(error, WEFT_ERR_SHAPE, "\"%s\": %s is %s, the parameter %s", file->path,
-                              wfi_shown(e->name, name), wfi_shape_text(&e->shape, its),
-                              wfi_shape_text(&p->shape, ours));
-    return WEFT_OK;
+    return fail_with(file, wfi_state_fault(optimizer, state, e->dtype, &e->shape), error);
 }
 
 static weft_status read_state(weft_optimizer *optimizer, wfi_safetensors *file, weft_error **error)
@@ -107,8 +108,9 @@ static weft_status read_state(weft_optimizer *optimizer, wfi_safetensors *file, 
         status = wfi_safetensors_read(file, error);
     for (size_t i = 0; i < file->count && status == WEFT_OK; i++)
         states[i].tensor = file->entries[i].tensor;
-    if (status == WEFT_OK)
-        status = weft_optimizer_set_state(optimizer, states, file->count, error);
+    weft_error *found = NULL;
+    if (status == WEFT_OK && weft_optimizer_set_state(optimizer, states, file->count, &found) != WEFT_OK)
+        status = fail_with(file, found, error);
     free(states);
     return status;
 }

@@ -75,13 +75,52 @@ typedef struct wfi_new {
     uint64_t steps;
 } wfi_new;
 
+/* Which of the parameter's slots has that name; -1: none. */
+static int slot_named(const weft_optimizer *optimizer, size_t i, const char *name)
+{
+    wfi_slot slots[WFI_STEP_SLOTS + 1];
+    int count = slots_of(optimizer, i, slots);
+    for (int k = 0; k < count; k++)
+        if (strcmp(slots[k].name, name) == 0)
+            return k;
+    return -1;
+}
+
+static bool is_step(const weft_optimizer *optimizer, const char *name)
+{
+    return optimizer->rule->counts && strcmp(name, STEP) == 0;
+}
+
+weft_error *wfi_state_fault(const weft_optimizer *optimizer, const weft_optimizer_state *item, weft_dtype dtype,
+                            const weft_shape *shape)
+{
+    char wanted[WFI_SHAPE_TEXT], got[WFI_SHAPE_TEXT], name[WFI_STATE_SHOWN];
+    snprintf(name, sizeof(name), "%s", item->name);
+    if (item->parameter >= optimizer->count)
+        return weft_error_create(WEFT_ERR_NOT_FOUND, "%s of parameter %zu: there are %zu parameters", name,
+                                 item->parameter, optimizer->count);
+    const weft_tensor *p = optimizer->parameters[item->parameter];
+    int64_t numel = 0;
+    if (is_step(optimizer, item->name)) {
+        if (wfi_shape_numel(shape, &numel) && numel == 1)
+            return NULL;
+        return weft_error_create(WEFT_ERR_SHAPE, "parameter %zu: %s has %lld elements, not 1", item->parameter, STEP,
+                                 (long long)numel);
+    }
+    if (slot_named(optimizer, item->parameter, item->name) < 0)
+        return weft_error_create(WEFT_ERR_NOT_FOUND, "parameter %zu: %s with these options keeps no '%s'",
+                                 item->parameter, optimizer->rule->name, name);
+    if (dtype != p->dtype)
+        return weft_error_create(WEFT_ERR_TYPE, "parameter %zu: %s is %s, the parameter %s", item->parameter, name,
+                                 weft_dtype_name(dtype), weft_dtype_name(p->dtype));
+    if (!wfi_shape_equal(shape, &p->shape))
+        return weft_error_create(WEFT_ERR_SHAPE, "parameter %zu: %s is %s, the parameter %s", item->parameter, name,
+                                 wfi_shape_text(shape, got), wfi_shape_text(&p->shape, wanted));
+    return NULL;
+}
+
 static weft_error *take_step(wfi_new *into, const weft_optimizer_state *item)
 {
-    if (into->has_step)
-        return weft_error_create(WEFT_ERR_EXISTS, "parameter %zu: %s is given twice", item->parameter, STEP);
-    if (item->tensor->numel != 1)
-        return weft_error_create(WEFT_ERR_SHAPE, "parameter %zu: %s has %lld elements, not 1", item->parameter, STEP,
-                                 (long long)item->tensor->numel);
     double steps = weft_tensor_get_f64(item->tensor, 0);
     if (!(steps >= 0 && steps <= STEPS_MAX) || steps != floor(steps))
         return weft_error_create(WEFT_ERR_INVALID, "parameter %zu: %s is %g, not a whole number from 0 on",
@@ -91,40 +130,24 @@ static weft_error *take_step(wfi_new *into, const weft_optimizer_state *item)
     return NULL;
 }
 
-static weft_error *take_slot(const weft_tensor *p, weft_tensor **slot, const weft_optimizer_state *item)
+static weft_error *take(const weft_optimizer *optimizer, wfi_new *news, const weft_optimizer_state *item)
 {
-    char wanted[WFI_SHAPE_TEXT], got[WFI_SHAPE_TEXT];
-    const weft_tensor *given = item->tensor;
-    if (*slot != NULL)
+    if (item->name == NULL || item->tensor == NULL)
+        return weft_error_create(WEFT_ERR_INVALID, "a name or a tensor of the state is NULL");
+    weft_error *fault = wfi_state_fault(optimizer, item, item->tensor->dtype, &item->tensor->shape);
+    if (fault != NULL)
+        return fault;
+    wfi_new *into = &news[item->parameter];
+    bool step = is_step(optimizer, item->name);
+    weft_tensor **slot = step ? NULL : &into->slots[slot_named(optimizer, item->parameter, item->name)];
+    if (step ? into->has_step : *slot != NULL)
         return weft_error_create(WEFT_ERR_EXISTS, "parameter %zu: %s is given twice", item->parameter, item->name);
-    if (given->dtype != p->dtype)
-        return weft_error_create(WEFT_ERR_TYPE, "parameter %zu: %s is %s, the parameter %s", item->parameter,
-                                 item->name, weft_dtype_name(given->dtype), weft_dtype_name(p->dtype));
-    if (!wfi_shape_equal(&given->shape, &p->shape))
-        return weft_error_create(WEFT_ERR_SHAPE, "parameter %zu: %s is %s, the parameter %s", item->parameter,
-                                 item->name, wfi_shape_text(&given->shape, got), wfi_shape_text(&p->shape, wanted));
-    *slot = weft_tensor_clone(given);
+    if (step)
+        return take_step(into, item);
+    *slot = weft_tensor_clone(item->tensor);
     return *slot != NULL
                ? NULL
                : weft_error_create(WEFT_ERR_MEMORY, "parameter %zu: no memory for %s", item->parameter, item->name);
-}
-
-static weft_error *take(const weft_optimizer *optimizer, wfi_new *news, const weft_optimizer_state *item)
-{
-    wfi_slot slots[WFI_STEP_SLOTS + 1];
-    if (item->name == NULL || item->tensor == NULL)
-        return weft_error_create(WEFT_ERR_INVALID, "a name or a tensor of the state is NULL");
-    if (item->parameter >= optimizer->count)
-        return weft_error_create(WEFT_ERR_NOT_FOUND, "%s of parameter %zu: there are %zu parameters", item->name,
-                                 item->parameter, optimizer->count);
-    if (optimizer->rule->counts && strcmp(item->name, STEP) == 0)
-        return take_step(&news[item->parameter], item);
-    slots_of(optimizer, item->parameter, slots);
-    for (int k = 0; slots[k].name != NULL; k++)
-        if (strcmp(slots[k].name, item->name) == 0)
-            return take_slot(optimizer->parameters[item->parameter], &news[item->parameter].slots[k], item);
-    return weft_error_create(WEFT_ERR_NOT_FOUND, "parameter %zu: %s with these options keeps no '%s'", item->parameter,
-                             optimizer->rule->name, item->name);
 }
 
 /* That a parameter has all of its state or nothing. */

@@ -116,6 +116,10 @@ static void files_that_do_not_fit_are_refused(void **state)
                    WEFT_ERR_SHAPE, "[2], the parameter [3, 4]");
     assert_refused(adam, "{\"state.0.step\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4,
                    WEFT_ERR_INVALID, "exp_avg is missing");
+    assert_refused(adam, "{\"state.00.step\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4,
+                   WEFT_ERR_NOT_FOUND, "no state");
+    assert_refused(adam, "{\"state.0.exp_avg\":{\"dtype\":\"F64\",\"shape\":[3,4],\"data_offsets\":[0,96]}}", 96,
+                   WEFT_ERR_TYPE, path); /* which file */
     assert_refused(adam, "{\"state.0.step\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 3,
                    WEFT_ERR_FORMAT, "ends too early");
     assert_int_equal(weft_optimizer_load(adam, "no-such-file", NULL), WEFT_ERR_NOT_FOUND);
@@ -125,6 +129,29 @@ static void files_that_do_not_fit_are_refused(void **state)
     assert_int_equal(weft_optimizer_state_count(adam), before);
     drop(adam, p);
     drop(sgd, q);
+}
+
+/* Nothing of the elements is there: so it was refused by the header. */
+static void what_a_pipe_announces_is_refused_before_it_is_read(void **state)
+{
+    static const char header[] = "{\"state.0.moment\":{\"dtype\":\"F32\",\"shape\":[3,4],\"data_offsets\":[0,48]}}";
+    weft_tensor *p[PARAMETERS];
+    weft_error *error = NULL;
+    char name[32];
+    int ends[2];
+    uint64_t size = strlen(header);
+    weft_optimizer *adam = make(WEFT_OPTIMIZER_ADAM, p);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], &size, sizeof(size)), sizeof(size));
+    assert_int_equal(write(ends[1], header, size), size);
+    close(ends[1]);
+    snprintf(name, sizeof(name), "/proc/self/fd/%d", ends[0]);
+    assert_int_equal(weft_optimizer_load(adam, name, &error), WEFT_ERR_NOT_FOUND);
+    assert_non_null(strstr(weft_error_message(error), "keeps no 'moment'"));
+    assert_non_null(strstr(weft_error_message(error), name));
+    weft_error_unref(error);
+    close(ends[0]);
+    drop(adam, p);
 }
 
 static int make_file(void **state)
@@ -139,4 +166,4 @@ static int remove_file(void **state)
 }
 
 UNIT_MAIN_WITH(make_file, remove_file, state_goes_through_a_file, one_that_was_never_stepped_has_an_empty_file,
-               files_that_do_not_fit_are_refused)
+               files_that_do_not_fit_are_refused, what_a_pipe_announces_is_refused_before_it_is_read)

@@ -100,11 +100,16 @@ static void tensors_that_are_badly_described(void **state)
     refused("{\"a\":{\"dtype\":\"U16\"}}", 0, WEFT_ERR_TYPE, "\"a\" has dtype \"U16\", which weft does not have");
     refused("{\"a\":{\"dtype\":\"F32\"}}", 0, WEFT_ERR_FORMAT, "has no \"shape\"");
     refused("{\"a\":{\"dtype\":\"F32\",\"shape\":2}}", 0, WEFT_ERR_FORMAT, "\"shape\" that is no array");
-    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,-2]}}", 0, WEFT_ERR_FORMAT,
-            "in dimension 1 that is no whole number");
-    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5]}}", 0, WEFT_ERR_FORMAT,
-            "in dimension 0 that is no whole number");
-    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1e99]}}", 0, WEFT_ERR_FORMAT, "no whole number up to 2^53");
+    static const char *const odd[] = {"-2", "-0", "1.5", "1.0", "1e0", "1E9", "01", "00", "1e99"};
+    for (size_t k = 0; k < sizeof(odd) / sizeof(*odd); k++) {
+        char header[96];
+        snprintf(header, sizeof(header), "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,%s]}}", odd[k]);
+        refused(header, 0, WEFT_ERR_FORMAT, "has a number that is not written as a whole one, at its byte");
+    }
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[9007199254740993000]}}", 0, WEFT_ERR_FORMAT,
+            "no whole number up to 2^53");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[true]}}", 0, WEFT_ERR_FORMAT, "no whole number up to 2^53");
+    refused("{\"a\nb\":1}", 0, WEFT_ERR_FORMAT, "has a control character in a string, at its byte 3");
     refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}}", 0, WEFT_ERR_FORMAT,
             "dimensions");
     refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[4503599627370496,4503599627370496],\"data_offsets\":[0,8]}}", 8,
