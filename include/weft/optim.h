@@ -180,7 +180,9 @@ WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);
  *
  * WEFT_ERR_SHAPE (their number or a shape is wrong), WEFT_ERR_TYPE, WEFT_ERR_INVALID (NULL, a row outside of the parameter),
  * WEFT_ERR_UNSUPPORTED (sparse, and the options do not take that; on a device), WEFT_ERR_MEMORY, WEFT_ERR_TIMEOUT if a transfer
- * still reads after pin_timeout_ms; then no parameter and no state has changed. The log at level debug says what did not
+ * still reads after pin_timeout_ms; then no parameter and no state has changed. (One exception: with WEFT_UPDATE_BESIDE and sparse
+ * gradients, if another thread begins to read a parameter during the step, and there is no memory for its copy: then the parameters before
+ * it have been stepped.) The log at level debug says what did not
  * fit, as weft_optimizer_check_gradients does.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients);
