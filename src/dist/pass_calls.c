@@ -15,13 +15,31 @@ static wfi_dist_pass *find_pass(const weft_context *context, int root, uint64_t 
     return NULL;
 }
 
-/* The pass, joined if need be, with a reference. *st: why not. [agent lock] */
-static wfi_dist_pass *join_pass(weft_context *context, int root, uint64_t number, unsigned flags, weft_status *st)
+/* Whether some tensor crossed between this worker and `rank`: else neither has a say in the other's passes. With the context's lock. */
+static bool has_pairs_with(const weft_context *context, int rank)
+{
+    for (size_t i = 0; i < context->send_count; i++)
+        if (context->sends[i].to == rank)
+            return true;
+    for (size_t i = 0; i < context->recv_count; i++)
+        if (context->recvs[i].from == rank)
+            return true;
+    return false;
+}
+
+/* The pass, joined if need be, with a reference. NULL and *st: why not; WEFT_OK: there is nothing between us and `from`. [agent lock] */
+static wfi_dist_pass *join_pass(weft_context *context, int from, int root, uint64_t number, unsigned flags,
+                                weft_status *st)
 {
     wfi_mutex_lock(&context->lock);
     wfi_dist_pass *pass = find_pass(context, root, number);
-    *st = !pass && context->over ? WEFT_ERR_CANCELLED : WEFT_OK;
-    if (!pass && !*st) {
+    bool ours = root == wfi_agent_rank(context->agent), apart = !has_pairs_with(context, from);
+    *st = !pass && context->over ? WEFT_ERR_CANCELLED
+          : !pass && ours        ? WEFT_ERR_INVALID
+                                 : WEFT_OK; /* we know our own */
+    if (apart) {
+        pass = NULL;
+    } else if (!pass && !*st) {
         pass = wfi_dist_pass_create(context, flags);
         if (pass)
             wfi_dist_pass_enlist(pass, root, number);
@@ -59,10 +77,12 @@ static weft_status run_pass_call(weft_call *call, void *user)
     wfi_net_lock(agent->net);
     weft_context *context = wfi_contexts_find(agent, &id);
     bool closed = !context && was_closed(agent, &id);
-    wfi_dist_pass *pass = context ? join_pass(context, root, number, words.flags, &st) : NULL;
+    wfi_dist_pass *pass = context ? join_pass(context, call->from, root, number, words.flags, &st) : NULL;
     wfi_net_unlock(agent->net);
     if (!pass) {
         free(event);
+        if (words.number_count)
+            st = WEFT_ERR_INVALID;
         if (closed || st)
             return closed ? WEFT_ERR_CANCELLED : st;
         weft_call_give(call, WEFT_VALUES(weft_of_bool(true))); /* nothing came from the caller, or went there */

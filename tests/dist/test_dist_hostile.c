@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_dist_hostile.c - a member that breaks the rules of passes and contexts: forged numbers, sends of others, gradients of wrong shapes,
+ * malformed lists. Each is refused with a status, and the pass that it meant goes on as if nothing had been said.
+ */
+#include "rpc/world.h"
+
+#define WORKERS 3
+
+static weft_tensor *parameter; /* rank 1's */
+
+static void make_parameter(world *w)
+{
+    (void)w;
+    parameter = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 3);
+    weft_tensor_set_requires_grad(parameter, true);
+}
+
+static void drop_parameter(world *w)
+{
+    (void)w;
+    weft_tensor_unref(parameter);
+}
+
+static weft_status serve_times(weft_call *call, void *user)
+{
+    (void)user;
+    weft_tensor *y = weft_mul(weft_call_tape(call), parameter, weft_call_tensor(call, 0));
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
+    return WEFT_OK;
+}
+
+static const weft_function functions[] = {
+    {.name = "times", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_times}};
+
+/* What the victim's context is called; rank 0 writes it before the barrier. */
+static weft_context_id context_id;
+
+static void barrier(weft_agent *agent, const char *name)
+{
+    weft_group *all;
+    MUST_OK(weft_group_create(agent, name, NULL, 0, &all));
+    MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
+    weft_group_destroy(all);
+}
+
+/* The first bytes of a call of a pass. */
+typedef struct head {
+    uint8_t bytes[64];
+    size_t size;
+} head;
+
+static void put(head *h, uint64_t value, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        h->bytes[h->size++] = (uint8_t)(value >> (8 * i));
+}
+
+static head head_of(weft_context_id id, uint32_t root, uint64_t number, uint8_t flags)
+{
+    head h = {.size = 0};
+    put(&h, id.rank, 4);
+    put(&h, id.incarnation, 4);
+    put(&h, id.number, 8);
+    put(&h, root, 4);
+    put(&h, number, 8);
+    put(&h, flags, 1);
+    return h;
+}
+
+static weft_status say(weft_agent *agent, int to, head h, const uint64_t *numbers, size_t count, weft_tensors gradients,
+                       size_t odd)
+{
+    weft_error *error = NULL;
+    weft_value none = weft_of_bytes("", 0);
+    weft_status st =
+        weft_rpc_sync(agent, weft_to_rank(to), "weft:pass",
+                      WEFT_VALUES(weft_of_bytes(h.bytes, h.size), weft_of_bytes(numbers, odd), none,
+                                  weft_of_bytes(numbers, count * sizeof *numbers), weft_of_tensors(gradients)),
+                      &(weft_rpc_options){.error = &error, .timeout_ms = 5000}, NULL);
+    if (st == WEFT_ERR_REMOTE)
+        st = weft_error_remote_code(error);
+    weft_error_unref(error);
+    return st;
+}
+
+static void forge(weft_agent *agent)
+{
+    static const uint64_t numbers[] = {1, 1, 99, UINT64_MAX, 0};
+    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1000);
+    weft_tensor *items[] = {fits, fits};
+    weft_tensors none = {NULL, 0};
+    head good = head_of(context_id, 0, 1, 2), cut = good, nowhere = head_of(context_id, 999, 1, 0), longer = good;
+    cut.size -= 3;
+    put(&longer, 1, 1);
+    weft_context_id foreign = {.rank = 77, .incarnation = 1, .number = 1},
+                    unknown = {.rank = 1, .incarnation = 9, .number = 5};
+    for (int to = 0; to < 2; to++) {
+        MUST(say(agent, to, cut, numbers, 0, none, 0) == WEFT_ERR_PROTOCOL);
+        MUST(say(agent, to, longer, numbers, 0, none, 0) == WEFT_ERR_PROTOCOL);
+        MUST(say(agent, to, nowhere, numbers, 0, none, 0) == WEFT_ERR_PROTOCOL);
+        MUST(say(agent, to, good, numbers, 0, none, 5) == WEFT_ERR_PROTOCOL);
+        MUST(say(agent, to, good, numbers, 2, (weft_tensors){items, 1}, 0) == WEFT_ERR_PROTOCOL); /* two for one */
+        MUST(say(agent, to, head_of(foreign, 0, 1, 2), numbers, 0, none, 0) == WEFT_ERR_PROTOCOL);
+        weft_status st = say(agent, to, head_of(unknown, 0, 1, 2), numbers, 0, none, 0);
+        MUST(st == WEFT_OK || st == WEFT_ERR_CANCELLED); /* nothing is there */
+        /* Nothing crossed between this member and those: it has no gradients to give. */
+        MUST(say(agent, to, good, numbers, 1, (weft_tensors){items, 1}, 0) != WEFT_OK);
+        MUST(say(agent, to, good, numbers, 2, (weft_tensors){items, 2}, 0) != WEFT_OK);
+        MUST(say(agent, to, good, numbers + 2, 1, (weft_tensors){items, 1}, 0) != WEFT_OK);
+        MUST(say(agent, to, good, numbers + 3, 2, (weft_tensors){items, 2}, 0) != WEFT_OK);
+    }
+    weft_status st = weft_rpc_sync(
+        agent, weft_to_rank(1), "weft:abort",
+        WEFT_VALUES(weft_of_bytes(good.bytes, good.size), weft_of_i64(7), weft_of_string("x")), NULL, NULL);
+    MUST(st == WEFT_ERR_REMOTE); /* 7 is no failure */
+    MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes("abc", 3)), NULL, NULL) ==
+         WEFT_ERR_REMOTE);
+    MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:joined", WEFT_VALUES(weft_of_i64(1), weft_of_bytes("abc", 3)),
+                       NULL, NULL) == WEFT_ERR_REMOTE);
+    /* Of contexts that are another's only that one says that they are over. */
+    uint64_t floor[] = {1000000, context_id.number};
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes(floor, sizeof floor)), NULL,
+                          NULL));
+    weft_tensor_unref(fits);
+}
+
+static void a_member_that_forges(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    int me = weft_agent_rank(agent);
+    weft_context *c = NULL;
+    weft_tape *t = NULL;
+    weft_values *y = NULL;
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 5), *result;
+    weft_tensor_set_requires_grad(x, true);
+    if (me == 0) {
+        MUST_OK(weft_context_open(agent, &c));
+        context_id = weft_context_get_id(c);
+        t = weft_context_tape(c, NULL);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "times", WEFT_VALUES(weft_of_tensor(x)),
+                              &(weft_rpc_options){.tape = t}, &y));
+    }
+    barrier(agent, "recorded");
+    if (me == 2)
+        forge(agent);
+    barrier(agent, "forged");
+    if (me == 0) {
+        MUST_OK(weft_values_get_tensor(y, 0, &result));
+        weft_dist_backward(t, weft_sum(t, result), NULL);
+        weft_status st = weft_tape_status(t);
+        if (st)
+            fprintf(stderr, "%s\n", weft_error_message(weft_tape_error(t)));
+        MUST_OK(st);
+        weft_tensor *gradient = weft_context_grad(c, x);
+        MUST(gradient && ((float *)weft_tensor_data(gradient))[0] == 3);
+        weft_tensor_unref(gradient);
+        weft_values_unref(y);
+        weft_tape_close(t);
+        weft_future *gone;
+        weft_context_close(c, &gone);
+        MUST_OK(weft_future_wait(gone, WEFT_FOREVER));
+        weft_future_unref(gone);
+    }
+    barrier(agent, "closed");
+    size_t passes;
+    MUST(weft_agent_contexts(agent, &passes) == 0);
+    weft_tensor_unref(x);
+}
+WORLD_TEST(a_member_that_forges, 5, 2, .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = make_parameter,
+           .end = drop_parameter)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_member_that_forges),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
