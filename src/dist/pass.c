@@ -331,6 +331,8 @@ static void fail(wfi_dist_pass *pass, weft_error *error)
     weft_call *parent = pass->parent;
     wfi_pointers held = pass->held, futures = pass->futures;
     pass->held = pass->futures = (wfi_pointers){0};
+    if (!pass->engine.error)
+        pass->engine.error = weft_error_ref(error); /* its sums are dropped */
     drop_work(pass);
     end_pass(pass, error);
     for (size_t i = 0; i < futures.count; i++) {

@@ -189,9 +189,12 @@ void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error)
     write_head(pass, 0, &head);
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
         weft_error *unsent = NULL;
-        if (!pass->peers[rank].wrote && !pass->peers[rank].heard)
-            continue;
+        wfi_mutex_lock(&pass->lock); /* whoever ran the pass may do this just now, and an abort from elsewhere too */
+        bool knows = pass->peers[rank].wrote || pass->peers[rank].heard;
         pass->peers[rank].wrote = pass->peers[rank].heard = false; /* once */
+        wfi_mutex_unlock(&pass->lock);
+        if (!knows)
+            continue;
         weft_worker to = {rank, pass->peers[rank].incarnation};
         weft_status st = weft_rpc_async(agent, weft_to_worker(to), "weft:abort",
                                         WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_i64(weft_error_code(error)),
