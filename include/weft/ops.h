@@ -39,6 +39,9 @@ WEFT_API weft_tensor *weft_add_scalar(weft_tape *tape, weft_tensor *x, double va
 WEFT_API weft_tensor *weft_exp(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_log(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x);    /* max(x, 0) */
+/* The same numbers and gradients, over the memory of x if x is the newest result on this tape, nobody took a reference to it, and no
+ * record kept its elements; else as weft_relu. In any case x is not to be used afterwards: its elements may be those of the result. */
+WEFT_API weft_tensor *weft_relu_in_place(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_sigmoid(weft_tape *tape, weft_tensor *x); /* 1 / (1 + e^-x) */
 WEFT_API weft_tensor *weft_tanh(weft_tape *tape, weft_tensor *x);
 

@@ -301,3 +301,9 @@ weft_status wfi_grad_like(bool wanted, weft_shape shape, const weft_tensor *dy, 
 {
     return wanted ? grad_given(wfi_tensor_empty_like(dy, shape, dy->dtype), out) : WEFT_OK;
 }
+
+weft_status wfi_grad_over(weft_tensor *dy, weft_tensor **out)
+{
+    bool over = wfi_tensor_is_alone(dy) && weft_tensor_is_contiguous(dy);
+    return over ? grad_given(weft_tensor_ref(dy), out) : wfi_grad_like(true, dy->shape, dy, out);
+}

@@ -87,5 +87,7 @@ bool wfi_op_dim(wfi_op *op, int *dim);
 weft_status wfi_grad_new(bool wanted, weft_shape shape, weft_dtype dtype, weft_tensor **out);
 /* The same, of dy's dtype and on its device: for operators that other devices than the CPU have kernels for. */
 weft_status wfi_grad_like(bool wanted, weft_shape shape, const weft_tensor *dy, weft_tensor **out);
+/* Of dy's shape, for kernels that may write over what they read: dy itself, referenced, if nobody else refers to it. */
+weft_status wfi_grad_over(weft_tensor *dy, weft_tensor **out);
 
 #endif

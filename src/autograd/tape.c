@@ -205,6 +205,12 @@ weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor)
     return NULL;
 }
 
+bool wfi_tape_may_overwrite(const weft_tape *tape, const weft_tensor *x)
+{
+    const wfi_pointers *all = &tape->temporaries;
+    return all->count != 0 && all->items[all->count - 1] == x && wfi_tensor_is_alone(x) && weft_tensor_is_contiguous(x);
+}
+
 weft_args wfi_tape_take_values(weft_tape *tape, weft_values *values)
 {
     if (wfi_tape_ready(tape) && wfi_pointers_push(&tape->values, values))

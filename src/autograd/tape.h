@@ -57,6 +57,9 @@ void wfi_tape_fail_v(weft_tape *tape, weft_status code, const char *what, const 
 void wfi_tape_pass_error(const weft_tape *child, weft_tape *parent);
 void wfi_tape_fail_memory(weft_tape *tape, const char *what);
 
+/* Whether `x` is the newest temporary, and nobody but the tape refers to it: then nothing has kept its elements. */
+bool wfi_tape_may_overwrite(const weft_tape *tape, const weft_tensor *x);
+
 /* Gives `values` (its reference) to the tape, which lends what is in it until it closes. Nothing if the tape has failed. */
 weft_args wfi_tape_take_values(weft_tape *tape, weft_values *values);
 

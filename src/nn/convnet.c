@@ -10,10 +10,10 @@ static weft_tensor *convnet_forward(weft_tape *t, weft_module *self, weft_tensor
 {
     weft_module **child = self->children;
     const weft_max_pool2d_options by2 = {.kernel = {2, 2}};
-    x = weft_relu(t, weft_module_forward(t, child[CONV1], x));             /* [N, 32, 26, 26] */
+    x = weft_relu_in_place(t, weft_module_forward(t, child[CONV1], x));    /* [N, 32, 26, 26] */
     x = weft_max_pool2d(t, weft_module_forward(t, child[CONV2], x), &by2); /* [N, 64, 12, 12] */
     x = weft_flatten(t, weft_module_forward(t, child[DROPOUT1], x), 1);    /* [N, 9216] */
-    x = weft_relu(t, weft_module_forward(t, child[FC1], x));               /* [N, 128] */
+    x = weft_relu_in_place(t, weft_module_forward(t, child[FC1], x));      /* [N, 128] */
     x = weft_module_forward(t, child[FC2], weft_module_forward(t, child[DROPOUT2], x));
     return weft_log_softmax(t, x, 1);
 }

@@ -64,15 +64,15 @@ static weft_tensor *in_own_tape(weft_tape *outer, weft_module *self, weft_tensor
     return weft_tape_take(outer, y);
 }
 
-/* Children: conv1 bn1 conv2 bn2 conv3 bn3 relu, and downsample where the shape changes. */
+/* Children: conv1 bn1 conv2 bn2 conv3 bn3 relu, and downsample where the shape changes. `relu` is there for its name: it runs in place. */
 static weft_tensor *bottleneck_inner(weft_tape *t, weft_module *self, weft_tensor *x)
 {
     weft_module **child = self->children;
     weft_tensor *shortcut = self->child_count > 7 ? weft_module_forward(t, child[7], x) : x;
-    weft_tensor *y = weft_relu(t, weft_module_forward(t, child[1], weft_module_forward(t, child[0], x)));
-    y = weft_relu(t, weft_module_forward(t, child[3], weft_module_forward(t, child[2], y)));
+    weft_tensor *y = weft_relu_in_place(t, weft_module_forward(t, child[1], weft_module_forward(t, child[0], x)));
+    y = weft_relu_in_place(t, weft_module_forward(t, child[3], weft_module_forward(t, child[2], y)));
     y = weft_module_forward(t, child[5], weft_module_forward(t, child[4], y));
-    return weft_module_forward(t, child[6], weft_add(t, y, shortcut));
+    return weft_relu_in_place(t, weft_add(t, y, shortcut));
 }
 
 static weft_tensor *bottleneck_forward(weft_tape *t, weft_module *self, weft_tensor *x)
@@ -137,7 +137,7 @@ static uint64_t seeds_before(int part)
 }
 
 /* Children of the whole: conv1 bn1 relu maxpool layer1..layer4 avgpool fc. State: the parts that are there. */
-#define STEM 4
+enum { STEM_RELU = 2, STEM = 4 };
 
 typedef struct stage {
     int from, to;
@@ -146,7 +146,7 @@ typedef struct stage {
 static weft_tensor *stem_inner(weft_tape *t, weft_module *self, weft_tensor *x)
 {
     for (size_t i = 0; i < STEM; i++)
-        x = weft_module_forward(t, self->children[i], x);
+        x = i == STEM_RELU ? weft_relu_in_place(t, x) : weft_module_forward(t, self->children[i], x);
     return x;
 }
 

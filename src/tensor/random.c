@@ -4,6 +4,7 @@
 
 #include "tensor/cell.h"
 #include "tensor/check.h"
+#include "tensor/clones.h"
 #include "tensor/copy.h"
 #include "tensor/parallel.h"
 
@@ -14,10 +15,12 @@
 #define WEYL_0 0x9E3779B9u
 #define WEYL_1 0xBB67AE85u
 #define ROUNDS 10
+#define STRETCH 512 /* numbers that are made at a time, on the stack */
 
-void wfi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+static inline void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+#pragma GCC unroll 10
     for (int round = 0; round < ROUNDS; round++) {
         uint64_t p0 = (uint64_t)MULTIPLIER_0 * c0, p1 = (uint64_t)MULTIPLIER_1 * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
@@ -33,15 +36,30 @@ void wfi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
     out[3] = c3;
 }
 
+void wfi_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    philox(counter, key, out);
+}
+
 /* 128 bits for each index: the counter is (index, stream), the key is the seed. */
-static void block(wfi_random random, uint64_t index, uint64_t out[2])
+static inline void block(wfi_random random, uint64_t index, uint64_t out[2])
 {
     uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)random.stream,
                            (uint32_t)(random.stream >> 32)};
     uint32_t key[2] = {(uint32_t)random.seed, (uint32_t)(random.seed >> 32)}, bits[4];
-    wfi_philox(counter, key, bits);
+    philox(counter, key, bits);
     out[0] = bits[0] | (uint64_t)bits[1] << 32;
     out[1] = bits[2] | (uint64_t)bits[3] << 32;
+}
+
+/* The first halves of the blocks from `first` on: what wfi_random_u64 gives for each. The compiler works on several at once. */
+WFI_CLONES static void u64s(wfi_random random, uint64_t first, int64_t count, uint64_t *out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t bits[2];
+        block(random, first + (uint64_t)i, bits);
+        out[i] = bits[0];
+    }
 }
 
 static double unit(uint64_t bits)
@@ -85,18 +103,36 @@ typedef struct random_args {
     double a, b;
 } random_args;
 
+/* Calls `use` for [begin, end) in short stretches, with the numbers of each. */
+static void for_u64s(const random_args *args, int64_t begin, int64_t end,
+                     void (*use)(const random_args *args, int64_t first, int64_t count, const uint64_t *bits))
+{
+    uint64_t bits[STRETCH];
+    for (int64_t first = begin; first < end; first += STRETCH) {
+        int64_t count = end - first < STRETCH ? end - first : STRETCH;
+        u64s(args->random, (uint64_t)first, count, bits);
+        use(args, first, count, bits);
+    }
+}
+
+static void uniform_f32(const random_args *args, int64_t first, int64_t count, const uint64_t *bits)
+{
+    float *to = (float *)args->data + first, low = (float)args->a, width = (float)(args->b - args->a);
+    for (int64_t i = 0; i < count; i++) /* 24 bits: rounding a double could reach 1 */
+        to[i] = low + (float)(int32_t)(bits[i] >> 40) * 0x1p-24f * width;
+}
+
+static void uniform_f64(const random_args *args, int64_t first, int64_t count, const uint64_t *bits)
+{
+    double *to = (double *)args->data + first;
+    for (int64_t i = 0; i < count; i++)
+        to[i] = args->a + unit(bits[i]) * (args->b - args->a);
+}
+
 static void uniform_piece(void *arg, int64_t begin, int64_t end)
 {
     const random_args *args = arg;
-    for (int64_t i = begin; i < end; i++) {
-        uint64_t bits = wfi_random_u64(args->random, (uint64_t)i);
-        if (wfi_is_f32(args->dtype)) { /* 24 bits: rounding a double could reach 1 */
-            float u = (float)(bits >> 40) * 0x1p-24f;
-            ((float *)args->data)[i] = (float)args->a + u * (float)(args->b - args->a);
-        } else {
-            ((double *)args->data)[i] = args->a + unit(bits) * (args->b - args->a);
-        }
-    }
+    for_u64s(args, begin, end, wfi_is_f32(args->dtype) ? uniform_f32 : uniform_f64);
 }
 
 static void normal_piece(void *arg, int64_t begin, int64_t end)
@@ -134,16 +170,32 @@ weft_status wfi_random_normal(weft_tensor *tensor, wfi_random random, double mea
     return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, normal_piece) : WEFT_ERR_TYPE;
 }
 
+/* unit(bits) < p in whole numbers. */
+static uint64_t mask_end(double p)
+{
+    return (uint64_t)ceil(p * 0x1p53);
+}
+
+static void mask_f32(const random_args *args, int64_t first, int64_t count, const uint64_t *bits)
+{
+    float *to = (float *)args->data + first, value = (float)args->b;
+    uint64_t end = mask_end(args->a);
+    for (int64_t i = 0; i < count; i++)
+        to[i] = bits[i] >> 11 < end ? value : 0;
+}
+
+static void mask_f64(const random_args *args, int64_t first, int64_t count, const uint64_t *bits)
+{
+    double *to = (double *)args->data + first;
+    uint64_t end = mask_end(args->a);
+    for (int64_t i = 0; i < count; i++)
+        to[i] = bits[i] >> 11 < end ? args->b : 0;
+}
+
 static void mask_piece(void *arg, int64_t begin, int64_t end)
 {
     const random_args *args = arg;
-    for (int64_t i = begin; i < end; i++) {
-        double value = wfi_random_f64(args->random, (uint64_t)i) < args->a ? args->b : 0;
-        if (wfi_is_f32(args->dtype))
-            ((float *)args->data)[i] = (float)value;
-        else
-            ((double *)args->data)[i] = value;
-    }
+    for_u64s(args, begin, end, wfi_is_f32(args->dtype) ? mask_f32 : mask_f64);
 }
 
 weft_status wfi_random_mask(weft_tensor *tensor, wfi_random random, double p, double value)

@@ -64,6 +64,29 @@ static void numbers_do_not_depend_on_the_thread_count(void **state)
     weft_tensor_unref(x[1]);
 }
 
+/* Of every length around those that are made at a time, and from the middle of others' stretches. */
+static void each_number_is_the_one_of_its_index(void **state)
+{
+    const int64_t lengths[] = {1, 7, 511, 512, 513, 1025, 40000};
+    const wfi_random random = {0x123456789abcdefu, 0x1000000000003u};
+    for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
+        for (int wide = 0; wide < 2; wide++) {
+            weft_tensor *u = weft_tensor_empty(WEFT_SHAPE(lengths[l]), wide ? WEFT_FLOAT64 : WEFT_FLOAT32);
+            weft_tensor *mask = weft_tensor_empty(WEFT_SHAPE(lengths[l]), wide ? WEFT_FLOAT64 : WEFT_FLOAT32);
+            assert_int_equal(wfi_random_uniform(u, random, -3, 5), WEFT_OK);
+            assert_int_equal(wfi_random_mask(mask, random, 0.3, 7), WEFT_OK);
+            for (int64_t i = 0; i < lengths[l]; i++) {
+                double x = wfi_random_f64(random, (uint64_t)i);
+                float x24 = (float)(wfi_random_u64(random, (uint64_t)i) >> 40) * 0x1p-24f;
+                assert_true(weft_tensor_get_f64(u, i) == (wide ? -3 + x * 8 : (double)(-3 + x24 * 8)));
+                assert_true(weft_tensor_get_f64(mask, i) == (x < 0.3 ? 7 : 0));
+            }
+            weft_tensor_unref(u);
+            weft_tensor_unref(mask);
+        }
+    }
+}
+
 static void a_permutation_holds_each_number_once(void **state)
 {
     bool seen[100] = {false};
@@ -78,4 +101,4 @@ static void a_permutation_holds_each_number_once(void **state)
 }
 
 UNIT_MAIN(philox_gives_the_known_answers, distributions_have_their_moments, numbers_do_not_depend_on_the_thread_count,
-          a_permutation_holds_each_number_once)
+          each_number_is_the_one_of_its_index, a_permutation_holds_each_number_once)

@@ -5,7 +5,7 @@
 /* saved: mask, of x's shape or [N, C, 1, ...] */
 static weft_status dropout_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_over(dy, &dx[0]);
     return status == WEFT_OK ? wfi_binary(WFI_MUL, dy, node->saved[0], dx[0]) : status;
 }
 

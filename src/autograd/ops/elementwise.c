@@ -37,7 +37,7 @@ static weft_status log_backward(const wfi_node *node, weft_tensor *dy, weft_tens
 /* saved: y, which is positive where x was */
 static weft_status relu_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_like(true, dy->shape, dy, &dx[0]);
+    weft_status status = wfi_grad_over(dy, &dx[0]);
     return status == WEFT_OK ? wfi_relu_backward(dy, node->saved[0], dx[0]) : status;
 }
 
@@ -120,6 +120,23 @@ weft_tensor *weft_exp(weft_tape *tape, weft_tensor *x)
 weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x)
 {
     return map(tape, &relu_type, x, wfi_relu);
+}
+
+weft_tensor *weft_relu_in_place(weft_tape *tape, weft_tensor *x)
+{
+    wfi_op op;
+    bool in_place =
+        wfi_tape_ready(tape) && x != NULL && wfi_tape_may_overwrite(tape, x); /* the frame refers to x too */
+    if (!in_place)
+        return weft_relu(tape, x);
+    if (!wfi_op_begin(&op, tape, &relu_type, 0, &x, 1))
+        return NULL;
+    weft_tensor *y = NULL;
+    (void)wfi_tensor_view(x, x->shape, x->strides, x->offset, &y); /* NULL: out of memory */
+    if (wfi_op_give(&op, y) != NULL)
+        wfi_op_check(&op, wfi_relu(x, y));
+    wfi_op_save(&op, 0, y);
+    return wfi_op_end(&op);
 }
 
 weft_tensor *weft_sigmoid(weft_tape *tape, weft_tensor *x)

@@ -15,8 +15,8 @@ typedef struct wfi_sgemm {
 } wfi_sgemm;
 
 /*
- * As wfi_gemm (gemm.h), between wfi_libraries_enter and wfi_libraries_leave. False: nothing was done, CBLAS is as fast or faster here. Which
- * one it is follows from the sizes and the machine alone, so that a program computes the same bits each time.
+ * As wfi_gemm (gemm.h), between wfi_libraries_enter and wfi_libraries_leave. False: nothing was done, CBLAS is as fast or faster here, or
+ * the product is small. WEFT_PRODUCT says which to take for larger ones; "auto" times both when the process comes to its first.
  */
 bool wfi_sgemm_onednn(const wfi_sgemm *product);
 
