@@ -89,6 +89,9 @@ typedef struct weft_pass_options {
     bool retain;            /* keep the records, so that another pass may follow */
     bool unordered;     /* add gradients as they come: less memory, but the last bits may differ from pass to pass */
     int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: deaths and cut links end it all the same */
+    /* Owners step by this pass's gradients as soon as these are whole there, with no message more (weft/dist_optim.h). A failure elsewhere
+     * undoes no step: after one, some parameters may have been stepped and others not. NULL: nobody steps */
+    struct weft_dist_optimizer *step;
 } weft_pass_options;
 
 /*

@@ -114,6 +114,14 @@ static weft_status set_timer(wfi_dist_pass *pass, int64_t timeout_ms)
     return st;
 }
 
+static weft_error *set_optimizer(wfi_dist_pass *pass, const struct weft_dist_optimizer *optimizer)
+{
+    weft_status st = wfi_pass_set_optimizer(pass, optimizer);
+    return st ? refuse(st, "the optimizer that is to step: %s",
+                       st == WEFT_ERR_INVALID ? "it was made by another agent" : weft_status_text(st))
+              : NULL;
+}
+
 /* A pass whose first round is still to run, with `running` set; NULL: *error. */
 static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft_hooks *hooks,
                                  const weft_pass_options *options, weft_error **error)
@@ -137,6 +145,8 @@ static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft
     pass->running = true;
     wfi_future_set_canceller(pass->future, &canceller, pass, 0);
     *error = add_roots(pass, roots, options->gradients);
+    if (!*error && options->step)
+        *error = set_optimizer(pass, options->step);
     weft_status st = *error ? WEFT_OK : enlist(context, pass);
     if (!*error && !st)
         st = set_timer(pass, options->timeout_ms);

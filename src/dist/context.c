@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "base/alloc.h"
 #include "dist/contexts.h"
+#include "dist/pass.h"
 
 #include <stdlib.h>
 
@@ -203,18 +204,23 @@ weft_tensor *wfi_context_add_recv(weft_context *context, const wfi_recv *pair, w
 
 /* ---- Gradients --------------------------------------------------------------------------------------------------- */
 
+weft_status wfi_pass_add_gradient(const wfi_pass_record *pass, const weft_tensor *leaf, weft_gradient *sum)
+{
+    const weft_gradient *found = wfi_map_get(&pass->gradients, leaf->id);
+    if (!found)
+        return WEFT_OK;
+    weft_gradient share = {weft_tensor_ref(found->values), weft_tensor_ref(found->rows)};
+    return wfi_gradient_join(sum, &share);
+}
+
 /* The sum over all passes that ended well, with references. */
 static weft_status gradient_of(weft_context *context, const weft_tensor *leaf, weft_gradient *out)
 {
     wfi_mutex_lock(&context->lock);
     weft_status st = WEFT_OK;
     WFI_FOR_LIST (wfi_pass_record, pass, &context->passes, link) {
-        const weft_gradient *sum = pass->ended_well && !st ? wfi_map_get(&pass->gradients, leaf->id) : NULL;
-        weft_gradient share = {0};
-        if (sum)
-            share = (weft_gradient){weft_tensor_ref(sum->values), weft_tensor_ref(sum->rows)};
-        if (sum)
-            st = wfi_gradient_join(out, &share);
+        if (pass->ended_well && !st)
+            st = wfi_pass_add_gradient(pass, leaf, out);
     }
     wfi_mutex_unlock(&context->lock);
     if (st)

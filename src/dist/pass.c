@@ -161,6 +161,8 @@ static weft_status begin(wfi_dist_pass *pass, int rank, const wfi_pass_words *fi
 {
     pass->begun = true;
     weft_status st = snapshot(pass);
+    if (!st && first)
+        st = wfi_pass_set_steps(pass, first->step_names, first->step_size);
     if (st)
         return st;
     look_at_peers(pass);
@@ -413,6 +415,13 @@ static weft_error *take_event(wfi_dist_pass *pass, wfi_pass_event *event)
     return weft_error_ref(event->error);
 }
 
+static void step(wfi_dist_pass *pass)
+{
+    weft_status st = wfi_pass_step(pass);
+    if (st)
+        wfi_pass_fail(&pass->engine, st, "the step that the pass takes along: %s", weft_status_text(st));
+}
+
 /* Whether one must end it: it has failed, or all is done. */
 static bool round_of(wfi_dist_pass *pass, weft_error *failure)
 {
@@ -423,6 +432,8 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
             st = wfi_pass_write(pass);
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
             wfi_pass_await_hooks(&pass->engine);
+        if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
+            step(pass);
     }
     if (st)
         wfi_pass_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
@@ -442,15 +453,25 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
     return false;
 }
 
-/* What came while it ended. */
-static void answer_left(wfi_dist_pass *pass)
+/* What came while it ended: calls are answered, and if it has failed elsewhere it has failed here too. */
+static void answer_left(wfi_dist_pass *pass, weft_context *context)
 {
-    for (wfi_list *link; (link = wfi_list_pop_front(&pass->events));)
-        wfi_pass_answer_late(pass, wfi_container_of(link, wfi_pass_event, link));
+    for (wfi_list *link; (link = wfi_list_pop_front(&pass->events));) {
+        wfi_pass_event *event = wfi_container_of(link, wfi_pass_event, link);
+        bool undone = false;
+        wfi_mutex_lock(&context->lock);
+        if (event->kind == WFI_EVENT_FAIL || (event->kind == WFI_EVENT_GONE && event->rank == pass->record.root))
+            undone = wfi_pass_undo(&pass->record, event->error);
+        wfi_mutex_unlock(&context->lock);
+        if (undone)
+            wfi_pass_abort(pass, event->error);
+        wfi_pass_answer_late(pass, event);
+    }
 }
 
 void wfi_dist_pass_run(wfi_dist_pass *pass)
 {
+    weft_context *context = wfi_context_ref(pass->context); /* its end lets go of it */
     for (bool over = false; !over;) {
         weft_error *failure = NULL;
         wfi_mutex_lock(&pass->lock);
@@ -475,10 +496,13 @@ void wfi_dist_pass_run(wfi_dist_pass *pass)
         bool more = !wfi_list_empty(&pass->events);
         pass->running = more;
         wfi_mutex_unlock(&pass->lock);
-        if (!more)
+        if (!more) {
+            wfi_context_unref(context);
             return;
+        }
     }
-    answer_left(pass);
+    answer_left(pass, context);
+    wfi_context_unref(context);
 }
 
 static void run_task(wfi_task *task)

@@ -32,4 +32,17 @@ void wfi_passes_cancel(weft_context *context, weft_status why, const char *text)
 /* Those fail that need a worker which is gone. [agent lock] */
 void wfi_passes_peer_gone(weft_context *context, int rank, weft_status why, const char *text);
 
+/*
+ * What steps optimizers where a pass has become whole: src/remote, above. `names` go along with all calls of the pass, and mean nothing
+ * here. `run` may be called by several threads, for several passes; not locked.
+ */
+typedef struct wfi_pass_steps {
+    weft_status (*write)(const struct weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *names);
+    weft_status (*run)(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass);
+} wfi_pass_steps;
+void wfi_pass_steps_set(const wfi_pass_steps *steps); /* once, before there is an agent */
+
+/* Adds what a pass found for `leaf`; for `run`. WEFT_ERR_MEMORY. */
+weft_status wfi_pass_add_gradient(const wfi_pass_record *pass, const weft_tensor *leaf, weft_gradient *sum);
+
 #endif

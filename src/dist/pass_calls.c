@@ -114,11 +114,8 @@ static void end_here(weft_context *context, int root, uint64_t number, const wef
     }
     *out = pass ? wfi_dist_pass_ref(pass) : NULL;
     *told = pass && (pass->record.ended_well || pass->record.error);
-    if (pass && pass->record.ended_well) {
-        wfi_gradients_clear(&pass->record.gradients);
-        pass->record.ended_well = false;
-        pass->record.error = weft_error_ref((weft_error *)error);
-    }
+    if (pass)
+        wfi_pass_undo(&pass->record, error);
 }
 
 static weft_status run_abort_call(weft_call *call, void *user)
@@ -156,7 +153,7 @@ static weft_status run_abort_call(weft_call *call, void *user)
 weft_status wfi_passes_register(weft_agent *agent)
 {
     static const weft_function pass_function = {.name = "weft:pass",
-                                                .takes = {WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_TENSORS},
+                                                .takes = {WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_TENSORS},
                                                 .gives = {WEFT_BOOL},
                                                 .run = run_pass_call,
                                                 .flags = WFI_AT_ONCE | WFI_UNCHARGED};

@@ -55,6 +55,8 @@ struct wfi_dist_pass {
     weft_context_id context_id;
     wfi_pass_record record;
     unsigned flags;
+    void *step_names; /* whose optimizers step when it is whole, for wfi_pass_steps; owned; NULL: nobody's */
+    size_t step_size;
 
     wfi_mutex lock; /* of these */
     wfi_list events;
@@ -87,6 +89,11 @@ void wfi_dist_pass_unref(wfi_dist_pass *pass); /* not locked */
 void wfi_dist_pass_enlist(wfi_dist_pass *pass, int root, uint64_t number);
 void wfi_pass_refuse(weft_call *call, weft_error *error); /* ends a call of "weft:pass"; takes over the error */
 void wfi_pass_answer_call(weft_call *call, bool all_answered);
+weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t size); /* copies them. WEFT_ERR_MEMORY */
+weft_status wfi_pass_set_optimizer(wfi_dist_pass *pass, const struct weft_dist_optimizer *optimizer); /* the same, of the root */
+weft_status wfi_pass_step(wfi_dist_pass *pass); /* it is whole here: optimizers step, if it takes any along */
+/* It had ended well here, and fails elsewhere: its sums go. False: it had not. With the context's lock. */
+bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error);
 void wfi_pass_free_event(wfi_pass_event *event);
 void wfi_pass_answer_late(wfi_dist_pass *pass,
                           wfi_pass_event *event); /* of a pass that is over; takes over the event */
@@ -111,6 +118,8 @@ void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error);
 /* What a "weft:pass" call says. Borrowed from the call. */
 typedef struct wfi_pass_words {
     unsigned flags;
+    const void *step_names;
+    size_t step_size;
     const uint64_t *statement, *nones, *numbers; /* of sends of this worker; wfi_pass_number reads one */
     size_t statement_count, none_count, number_count;
     weft_tensors gradients;

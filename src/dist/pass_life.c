@@ -5,6 +5,7 @@
 #include "dist/pass_impl.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 wfi_dist_pass *wfi_dist_pass_ref(wfi_dist_pass *pass)
 {
@@ -20,6 +21,7 @@ void wfi_dist_pass_unref(wfi_dist_pass *pass)
     weft_error_unref(pass->record.error);
     weft_future_unref(pass->future);
     free(pass->peers);
+    free(pass->step_names);
     wfi_mutex_fini(&pass->lock);
     wfi_agent_unref(pass->agent);
     free(pass);
@@ -36,6 +38,45 @@ void wfi_dist_pass_enlist(wfi_dist_pass *pass, int root, uint64_t number)
     pass->record.number = number;
     pass->record.unref = unref_record;
     wfi_list_push_back(&pass->context->passes, &wfi_dist_pass_ref(pass)->record.link);
+}
+
+/* ---- Steps ------------------------------------------------------------------------------------------------------- */
+
+static const wfi_pass_steps *steps; /* set before there is an agent */
+
+void wfi_pass_steps_set(const wfi_pass_steps *all)
+{
+    steps = all;
+}
+
+weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t size)
+{
+    if (!size)
+        return WEFT_OK;
+    pass->step_names = wfi_calloc(size, 1);
+    if (!pass->step_names)
+        return WEFT_ERR_MEMORY;
+    memcpy(pass->step_names, names, size);
+    pass->step_size = size;
+    return WEFT_OK;
+}
+
+weft_status wfi_pass_set_optimizer(wfi_dist_pass *pass, const struct weft_dist_optimizer *optimizer)
+{
+    wfi_writer names;
+    wfi_writer_init_growing(&names);
+    weft_status st = steps ? steps->write(optimizer, pass->agent, &names) : WEFT_ERR_UNSUPPORTED;
+    if (!st)
+        st = wfi_pass_set_steps(pass, names.data, names.size);
+    wfi_writer_fini(&names);
+    return st;
+}
+
+weft_status wfi_pass_step(wfi_dist_pass *pass)
+{
+    if (!pass->step_names)
+        return WEFT_OK;
+    return steps ? steps->run(pass->agent, pass->step_names, pass->step_size, &pass->record) : WEFT_ERR_UNSUPPORTED;
 }
 
 /* ---- Answering calls --------------------------------------------------------------------------------------------- */
@@ -106,6 +147,16 @@ void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *
     wfi_pass_post(pass, event, locked);
 }
 
+bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error)
+{
+    if (!record->ended_well)
+        return false;
+    wfi_gradients_clear(&record->gradients);
+    record->ended_well = false;
+    record->error = weft_error_ref((weft_error *)error);
+    return true;
+}
+
 /* ---- The ends of others ------------------------------------------------------------------------------------------ */
 
 static void post_to_all(weft_context *context, int kind, int rank, weft_status why, const char *text)
@@ -113,12 +164,10 @@ static void post_to_all(weft_context *context, int kind, int rank, weft_status w
     wfi_error_detail detail = {.code = why, .function = "backward", .worker = rank};
     wfi_mutex_lock(&context->lock);
     WFI_FOR_LIST (wfi_dist_pass, pass, &context->passes, record.link) {
-        if (kind == WFI_EVENT_GONE && pass->record.ended_well && pass->record.root == rank) {
-            wfi_gradients_clear(&pass->record.gradients); /* nobody knows any more whether it ended well */
-            pass->record.ended_well = false;
-            pass->record.error = wfi_error_create(&detail, "%s", text);
-        }
-        wfi_pass_post_failure(pass, kind, rank < 0 ? 0 : rank, wfi_error_create(&detail, "%s", text), true);
+        weft_error *error = wfi_error_create(&detail, "%s", text);
+        if (kind == WFI_EVENT_GONE && pass->record.root == rank)
+            wfi_pass_undo(&pass->record, error); /* nobody knows any more whether it ended well */
+        wfi_pass_post_failure(pass, kind, rank < 0 ? 0 : rank, error, true);
     }
     wfi_mutex_unlock(&context->lock);
 }

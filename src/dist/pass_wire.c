@@ -3,7 +3,8 @@
  * pass_wire.c - what workers say to each other in a pass: calls of weft's own functions.
  *
  *   weft:pass   bytes (context: rank u32, incarnation u32, number u64; root u32; pass u64; flags u8), bytes (statement), bytes (nones), bytes
- *               (numbers of gradients), tensors (gradients). Lists are of u64, numbers of the callee's sends. Gives bool: all was answered
+ *               (numbers of gradients), bytes (names of optimizers that step), tensors (gradients). Lists are of u64, numbers of the callee's
+ *               sends. Gives bool: all was answered
  *   weft:abort  the first of these bytes, i64 (a status), string
  */
 #include "base/alloc.h"
@@ -145,6 +146,7 @@ static weft_status write_to(wfi_dist_pass *pass, int rank)
             WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_bytes(out.statement.data, out.statement.size),
                         weft_of_bytes(out.nones.data, out.nones.size),
                         weft_of_bytes(out.numbers.data, out.numbers.size),
+                        weft_of_bytes(pass->step_names, pass->step_size),
                         weft_of_tensors((weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count})));
     if (!st)
         mark_said(pass, rank);
@@ -233,7 +235,8 @@ bool wfi_pass_read(const weft_call *call, wfi_pass_words *out, weft_context_id *
     if (!out)
         return true;
     out->flags = flags;
-    out->gradients = weft_call_tensors(call, 4);
+    out->step_names = weft_call_bytes(call, 4, &out->step_size);
+    out->gradients = weft_call_tensors(call, 5);
     return read_numbers(call, 1, &out->statement, &out->statement_count) &&
            read_numbers(call, 2, &out->nones, &out->none_count) &&
            read_numbers(call, 3, &out->numbers, &out->number_count) && out->number_count == out->gradients.count;

@@ -11,8 +11,11 @@ static weft_status open_remote(weft_agent *agent, weft_error **error)
 
 const wfi_component wfi_remote_component = {.open = open_remote, .close = wfi_remote_modules_close};
 
+static const wfi_pass_steps steps = {.write = wfi_dist_optimizer_write, .run = wfi_parts_step};
+
 /* Behind that of src/dist, which this links. */
 __attribute__((constructor)) static void join_agents(void)
 {
+    wfi_pass_steps_set(&steps);
     wfi_component_add(&wfi_remote_component);
 }

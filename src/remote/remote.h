@@ -3,19 +3,28 @@
  * remote.h - modules and optimizers on other workers.
  *
  * module.c      weft/remote_module.h: modules are objects of their owner's, named by references; forward is a call
- * optimizer.c   weft/dist_optim.h: an optimizer at each owner is such an object too; a step is a call to each
+ * optimizer.c   weft/dist_optim.h: handles of an optimizer at each owner; a step is a call to each, or is taken along by a pass
+ * part.c        the optimizer at an owner, which is such an object too
  * component.c   what this adds to an agent: the functions of weft's own that others call, and types of modules
  */
 #ifndef WFI_REMOTE_H
 #define WFI_REMOTE_H
 
+#include "dist/pass.h"
 #include "rpc/agent/agent.h"
 #include "rpc/agent/component.h"
+
+#include <weft/dist_optim.h>
 
 weft_status wfi_remote_modules_register(weft_agent *agent);
 weft_status wfi_remote_optimizers_register(weft_agent *agent);
 
 void wfi_remote_modules_close(weft_agent *agent);
+
+/* Names the parts of `optimizer`, for a pass of that agent. WEFT_ERR_INVALID: it is another agent's; or what became of an owner. */
+weft_status wfi_dist_optimizer_write(const weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *out);
+/* Those of the named parts that are here step by what a pass, whole here, found. WEFT_ERR_PROTOCOL, or the error of the step. */
+weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass);
 
 extern const wfi_component wfi_remote_component;
 

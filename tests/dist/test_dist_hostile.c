@@ -76,7 +76,7 @@ static weft_status say(weft_agent *agent, int to, head h, const uint64_t *number
     weft_status st =
         weft_rpc_sync(agent, weft_to_rank(to), "weft:pass",
                       WEFT_VALUES(weft_of_bytes(h.bytes, h.size), weft_of_bytes(numbers, odd), none,
-                                  weft_of_bytes(numbers, count * sizeof *numbers), weft_of_tensors(gradients)),
+                                  weft_of_bytes(numbers, count * sizeof *numbers), none, weft_of_tensors(gradients)),
                       &(weft_rpc_options){.error = &error, .timeout_ms = 5000}, NULL);
     if (st == WEFT_ERR_REMOTE)
         st = weft_error_remote_code(error);

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* part.c - what an owner has of an optimizer over several workers: an optimizer over its own parameters, an object that handles name. */
+#include "autograd/gradient.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/mutex.h"
+#include "dist/contexts.h"
+#include "dist/pass.h"
+#include "remote/remote.h"
+#include "rpc/refs/refs.h"
+#include "tensor/tensor.h"
+#include "value/walk.h"
+
+#include <weft/ops.h>
+#include <weft/optim.h>
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The part of one owner. */
+typedef struct part {
+    weft_optimizer *optimizer;
+    wfi_mutex lock; /* an optimizer is one thread's at a time */
+} part;
+
+static void drop_part(void *object)
+{
+    part *p = object;
+    weft_optimizer_unref(p->optimizer);
+    wfi_mutex_fini(&p->lock);
+    free(p);
+}
+
+static const weft_object_type part_type = {.name = "optimizer", .drop = drop_part};
+
+/* A spec as it came: no byte of it is trusted to be a bool. False: it is none. */
+static bool read_spec(const void *bytes, size_t size, weft_optimizer_spec *out)
+{
+    uint8_t raw[sizeof *out];
+    static const size_t sgd[] = {offsetof(weft_sgd_options, nesterov), offsetof(weft_sgd_options, maximize),
+                                 offsetof(weft_sgd_options, average)},
+                        adam[] = {offsetof(weft_adam_options, amsgrad), offsetof(weft_adam_options, maximize),
+                                  offsetof(weft_adam_options, average)},
+                        adagrad[] = {offsetof(weft_adagrad_options, maximize), offsetof(weft_adagrad_options, average),
+                                     offsetof(weft_adagrad_options, average)};
+    int kind;
+    if (size != sizeof raw)
+        return false;
+    memcpy(raw, bytes, size);
+    memcpy(&kind, raw + offsetof(weft_optimizer_spec, kind), sizeof kind);
+    const size_t *bools = kind == WEFT_OPTIMIZER_SGD ? sgd : kind == WEFT_OPTIMIZER_ADAGRAD ? adagrad : adam;
+    for (int i = 0; i < 3; i++)
+        raw[offsetof(weft_optimizer_spec, sgd) + bools[i]] &= 1;
+    memcpy(out, raw, size);
+    return kind >= WEFT_OPTIMIZER_SGD && kind <= WEFT_OPTIMIZER_ADAGRAD &&
+           (out->update == WEFT_UPDATE_IN_PLACE || out->update == WEFT_UPDATE_BESIDE);
+}
+
+/* The tensors that the call's handles name, from `first` on: a list to be freed, of borrowed ones. */
+static weft_status find_parameters(weft_call *call, size_t first, weft_tensor ***items, size_t *count)
+{
+    size_t capacity = 0;
+    *items = NULL;
+    *count = 0;
+    for (size_t i = first; i < weft_call_count(call); i++) {
+        weft_value value;
+        if (weft_call_type(call, i) != WEFT_RREF)
+            return WEFT_ERR_TYPE;
+        weft_status st = weft_rref_local_value(weft_call_rref(call, i), WEFT_FOREVER, &value);
+        if (st)
+            return st;
+        weft_tensors here = wfi_tensors_in(&value);
+        if (!here.count) {
+            weft_call_fail(call, WEFT_ERR_TYPE, "parameter %zu is neither a tensor nor a list of tensors", i - first);
+            return WEFT_ERR_TYPE;
+        }
+        for (size_t k = 0; k < here.count; k++) {
+            weft_tensor **grown = wfi_grow(*items, *count, &capacity, sizeof(*grown));
+            if (!grown)
+                return WEFT_ERR_MEMORY;
+            *items = grown;
+            grown[(*count)++] = here.items[k];
+        }
+    }
+    return WEFT_OK;
+}
+
+/* Beside, where all are parameters of modules; else as the spec says. */
+static weft_optimizer *make_optimizer(weft_tensors parameters, weft_optimizer_spec spec, weft_error **error)
+{
+    weft_update asked = spec.update;
+    spec.update = WEFT_UPDATE_BESIDE;
+    weft_optimizer *made = weft_optimizer_create(parameters, &spec, error);
+    if (made || asked == WEFT_UPDATE_BESIDE || weft_error_code(*error) != WEFT_ERR_UNSUPPORTED)
+        return made;
+    weft_error_unref(*error);
+    *error = NULL;
+    spec.update = asked;
+    return weft_optimizer_create(parameters, &spec, error);
+}
+
+/* (spec, parameters ...) */
+static weft_status run_create(weft_call *call, void *user)
+{
+    (void)user;
+    size_t size, count;
+    weft_tensor **items;
+    weft_optimizer_spec spec;
+    weft_error *error = NULL;
+    const void *bytes = weft_call_bytes(call, 0, &size);
+    if (!read_spec(bytes, size, &spec))
+        return WEFT_ERR_PROTOCOL;
+    weft_status st = find_parameters(call, 1, &items, &count);
+    part *made = st ? NULL : wfi_calloc(1, sizeof *made);
+    if (!st && !made)
+        st = WEFT_ERR_MEMORY;
+    if (!st) {
+        wfi_mutex_init(&made->lock);
+        made->optimizer = make_optimizer((weft_tensors){items, count}, spec, &error);
+        st = made->optimizer ? WEFT_OK : error ? weft_error_code(error) : WEFT_ERR_MEMORY;
+    }
+    free(items);
+    if (!st) {
+        weft_call_give_object(call, &part_type, made);
+    } else {
+        weft_call_fail(call, st, "%s", error ? weft_error_message(error) : weft_status_text(st));
+        if (made)
+            drop_part(made);
+    }
+    weft_error_unref(error);
+    return st;
+}
+
+static weft_context *find_context(weft_agent *agent, const weft_context_id *id)
+{
+    wfi_net_lock(agent->net);
+    weft_context *context = wfi_contexts_find(agent, id);
+    if (context)
+        wfi_context_ref(context);
+    wfi_net_unlock(agent->net);
+    return context;
+}
+
+/* Adds what a context has for the parameters. */
+static weft_status add_gradients(weft_context *context, weft_tensors parameters, weft_gradient *sums)
+{
+    weft_gradient *more = wfi_calloc(parameters.count + 1, sizeof *more);
+    weft_status st = more ? weft_context_gradients(context, parameters, more) : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < parameters.count && !st; i++)
+        st = wfi_gradient_join(&sums[i], &more[i]);
+    if (more)
+        weft_context_drop_gradients(more, parameters.count);
+    free(more);
+    return st;
+}
+
+/* The sums over the contexts that the call's bytes number `at` name: to be dropped. */
+static weft_status gather(weft_call *call, const part *p, size_t at, weft_gradient **out)
+{
+    size_t size;
+    wfi_reader ids;
+    weft_tensors parameters = weft_optimizer_parameters(p->optimizer);
+    const void *bytes = weft_call_bytes(call, at, &size);
+    wfi_reader_init(&ids, bytes, size);
+    *out = wfi_calloc(parameters.count + 1, sizeof **out);
+    weft_status st = *out ? WEFT_OK : WEFT_ERR_MEMORY;
+    while (!st && wfi_reader_left(&ids)) {
+        weft_context_id id = {.rank = wfi_read_u32(&ids), .incarnation = wfi_read_u32(&ids)};
+        id.number = wfi_read_u64(&ids);
+        weft_context *context = ids.failed ? NULL : find_context(weft_call_agent(call), &id);
+        st = ids.failed ? WEFT_ERR_PROTOCOL : context ? add_gradients(context, parameters, *out) : WEFT_OK;
+        wfi_context_unref(context);
+    }
+    return st;
+}
+
+static void drop_gathered(const part *p, weft_gradient *sums)
+{
+    if (sums)
+        weft_context_drop_gradients(sums, weft_optimizer_parameters(p->optimizer).count);
+    free(sums);
+}
+
+static weft_status apply(part *p, weft_gradient *sums)
+{
+    wfi_mutex_lock(&p->lock);
+    weft_status st =
+        weft_optimizer_apply(p->optimizer, (weft_gradients){sums, weft_optimizer_parameters(p->optimizer).count});
+    wfi_mutex_unlock(&p->lock);
+    return st;
+}
+
+static weft_status part_of(weft_call *call, part **out)
+{
+    void *object;
+    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &part_type, WEFT_FOREVER, &object);
+    *out = st ? NULL : object;
+    return st;
+}
+
+/* (part, contexts) -> the norm of all gradients here */
+static weft_status run_norm(weft_call *call, void *user)
+{
+    (void)user;
+    part *p;
+    weft_gradient *sums = NULL;
+    double norm = 0;
+    weft_status st = part_of(call, &p);
+    if (!st)
+        st = gather(call, p, 1, &sums);
+    if (!st)
+        st = weft_gradients_norm((weft_gradients){sums, weft_optimizer_parameters(p->optimizer).count}, &norm);
+    if (!st)
+        weft_call_give(call, WEFT_VALUES(weft_of_f64(norm)));
+    if (p)
+        drop_gathered(p, sums);
+    return st;
+}
+
+static weft_status scale_all(weft_call *call, weft_gradient *sums, size_t count, double factor)
+{
+    weft_tape *t = weft_call_tape(call);
+    for (size_t i = 0; i < count; i++) {
+        if (!sums[i].values)
+            continue;
+        weft_tensor *scaled = weft_tensor_ref(weft_scale(t, sums[i].values, factor));
+        if (!scaled)
+            return weft_tape_status(t);
+        weft_tensor_unref(sums[i].values);
+        sums[i].values = scaled;
+    }
+    return WEFT_OK;
+}
+
+/* (part, contexts, factor of the gradients) */
+static weft_status run_step(weft_call *call, void *user)
+{
+    (void)user;
+    part *p;
+    weft_gradient *sums = NULL;
+    double factor = weft_call_f64(call, 2);
+    weft_status st = part_of(call, &p);
+    size_t count = st ? 0 : weft_optimizer_parameters(p->optimizer).count;
+    if (!st)
+        st = gather(call, p, 1, &sums);
+    if (!st && factor != 1)
+        st = scale_all(call, sums, count, factor);
+    if (!st)
+        st = apply(p, sums);
+    if (p)
+        drop_gathered(p, sums);
+    return st;
+}
+
+/* ---- Taken along by a pass --------------------------------------------------------------------------------------- */
+
+static void confirmed_here(wfi_ref_waiter *waiter, weft_status status) /* at once: it is this worker's own */
+{
+    (void)waiter;
+    (void)status;
+}
+
+/* By the sums of a pass, if `name` names a part that is still there. */
+static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const wfi_pass_record *pass)
+{
+    wfi_ref_waiter at_once = {confirmed_here};
+    weft_rref *rref = NULL;
+    wfi_net_lock(agent->net);
+    weft_status st = wfi_rref_import(agent, name, &at_once, &rref);
+    wfi_net_unlock(agent->net);
+    if (st)
+        return st == WEFT_ERR_NOT_FOUND ? WEFT_OK : st; /* the root has let go of it: the pass has failed there */
+    void *object = NULL;
+    weft_gradient *sums = NULL;
+    st = weft_rref_local_typed(rref, &part_type, 0, &object);
+    part *p = object;
+    if (!st) {
+        weft_tensors parameters = weft_optimizer_parameters(p->optimizer);
+        sums = wfi_calloc(parameters.count + 1, sizeof *sums);
+        st = sums ? WEFT_OK : WEFT_ERR_MEMORY;
+        for (size_t i = 0; i < parameters.count && !st; i++)
+            st = wfi_pass_add_gradient(pass, parameters.items[i], &sums[i]);
+        if (!st)
+            st = apply(p, sums);
+        drop_gathered(p, sums);
+    }
+    weft_rref_unref(rref);
+    return st;
+}
+
+weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass)
+{
+    weft_status st = WEFT_OK;
+    wfi_reader reader;
+    wfi_reader_init(&reader, names, size);
+    while (!st && wfi_reader_left(&reader)) {
+        wfi_rref_name name = wfi_read_rref_name(&reader);
+        if (reader.failed)
+            return WEFT_ERR_PROTOCOL;
+        if (name.owner == (uint32_t)wfi_agent_rank(agent))
+            st = step_part(agent, &name, pass);
+    }
+    return st;
+}
+
+/* ---- The functions ----------------------------------------------------------------------------------------------- */
+
+weft_status wfi_remote_optimizers_register(weft_agent *agent)
+{
+    static const weft_function functions[] = {
+        {.name = "weft:optimizer", .takes = {WEFT_BYTES, WEFT_REST}, .gives = {WEFT_REST}, .run = run_create},
+        {.name = "weft:norm", .takes = {WEFT_RREF, WEFT_BYTES}, .gives = {WEFT_F64}, .run = run_norm},
+        {.name = "weft:step", .takes = {WEFT_RREF, WEFT_BYTES, WEFT_F64}, .run = run_step},
+    };
+    weft_status st = WEFT_OK;
+    for (size_t i = 0; i < sizeof functions / sizeof *functions && !st; i++)
+        st = wfi_function_register(agent, &functions[i], NULL);
+    return st;
+}
