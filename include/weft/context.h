@@ -47,6 +47,7 @@
 #define WEFT_CONTEXT_H
 
 #include <weft/rpc.h>
+#include <weft/rref.h>
 #include <weft/tape.h>
 
 WEFT_BEGIN_C
@@ -111,6 +112,21 @@ WEFT_API void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_backward(weft_context *context, weft_tensors roots,
                                                           const weft_pass_options *options, weft_future **out);
+
+/*
+ * The same from a root that another worker has: a tensor, or a list of them, that was recorded there under the context. That worker
+ * begins the pass. The future fails with WEFT_ERR_REMOTE, and the status said above inside (weft_error_remote_code), with
+ * WEFT_ERR_INVALID inside (the value is no tensor, or that worker has nothing of the context), or as weft_rpc_async. timeout_ms is the call's.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_rref_backward(weft_rref *root, weft_context *context,
+                                                       const weft_pass_options *options, weft_future **out);
+
+/*
+ * Fetches a copy of what a handle names, as weft_rref_to_here_async, under options->tape: what was recorded there stays joined, and a leaf
+ * that wants a gradient gets it there. A call as weft_rpc_async makes it: all options, and its errors.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_rref_fetch(weft_rref *rref, const weft_rpc_options *options,
+                                                    weft_future **out);
 
 /*
  * The gradient of `leaf` on this worker: the sum over all passes that ended well, dense. A reference; NULL: there is none, or memory is out.

@@ -14,6 +14,8 @@
  *         return weft_dist_optimizer_create(agent, parameters, count, &spec, out, NULL);
  *     }
  *
+ * A pass can take the step along, which saves a message each way: weft_dist_backward(t, loss, &(weft_pass_options){.step = sgd}).
+ *
  * Each owner has an optimizer of its own for its part, which goes when the last handle to it does. Several trainers may have an optimizer each
  * over the same parameters: then each has states of its own (momenta), as in PyTorch; to share one, pass one on.
  *

@@ -114,9 +114,10 @@ static weft_status set_timer(wfi_dist_pass *pass, int64_t timeout_ms)
     return st;
 }
 
-static weft_error *set_optimizer(wfi_dist_pass *pass, const struct weft_dist_optimizer *optimizer)
+static weft_error *write_optimizer(const weft_agent *agent, const struct weft_dist_optimizer *optimizer,
+                                   wfi_writer *names)
 {
-    weft_status st = wfi_pass_set_optimizer(pass, optimizer);
+    weft_status st = optimizer ? wfi_pass_write_optimizer(agent, optimizer, names) : WEFT_OK;
     return st ? refuse(st, "the optimizer that is to step: %s",
                        st == WEFT_ERR_INVALID ? "it was made by another agent" : weft_status_text(st))
               : NULL;
@@ -124,7 +125,7 @@ static weft_error *set_optimizer(wfi_dist_pass *pass, const struct weft_dist_opt
 
 /* A pass whose first round is still to run, with `running` set; NULL: *error. */
 static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft_hooks *hooks,
-                                 const weft_pass_options *options, weft_error **error)
+                                 const weft_pass_options *options, wfi_pass_names steps, weft_error **error)
 {
     weft_agent *agent = context->agent;
     unsigned flags = (options->retain ? WFI_PASS_RETAINS : 0) | (options->unordered ? WFI_PASS_UNORDERED : 0);
@@ -145,9 +146,9 @@ static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft
     pass->running = true;
     wfi_future_set_canceller(pass->future, &canceller, pass, 0);
     *error = add_roots(pass, roots, options->gradients);
-    if (!*error && options->step)
-        *error = set_optimizer(pass, options->step);
-    weft_status st = *error ? WEFT_OK : enlist(context, pass);
+    weft_status st = *error ? WEFT_OK : wfi_pass_set_steps(pass, steps.bytes, steps.size);
+    if (!*error && !st)
+        st = enlist(context, pass);
     if (!*error && !st)
         st = set_timer(pass, options->timeout_ms);
     if (st)
@@ -160,22 +161,35 @@ static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft
 
 static const weft_pass_options defaults;
 
+weft_future *wfi_context_backward(weft_context *context, weft_tensors roots, const weft_pass_options *options,
+                                  wfi_pass_names steps, weft_error **error)
+{
+    weft_agent *agent = context->agent;
+    wfi_dist_pass *pass = begin_pass(context, roots, NULL, options, steps, error);
+    if (!pass)
+        return NULL;
+    weft_future *future = weft_future_ref(pass->future);
+    wfi_net_lock(agent->net);
+    wfi_net_defer(agent->net, &pass->task, WFI_DEFER_WORKER); /* with our reference */
+    wfi_net_unlock(agent->net);
+    return future;
+}
+
 weft_status weft_context_backward(weft_context *context, weft_tensors roots, const weft_pass_options *options,
                                   weft_future **out)
 {
     if (!context || !out)
         return wfi_refuse_null("weft_context_backward", context ? "out" : "the context");
     weft_agent *agent = context->agent;
-    weft_error *error = NULL;
+    const weft_pass_options *how = options ? options : &defaults;
+    wfi_writer names;
     if (!wfi_agent_enter(agent))
         return WEFT_ERR_CLOSED;
-    wfi_dist_pass *pass = begin_pass(context, roots, NULL, options ? options : &defaults, &error);
-    if (pass) {
-        *out = weft_future_ref(pass->future);
-        wfi_net_lock(agent->net);
-        wfi_net_defer(agent->net, &pass->task, WFI_DEFER_WORKER); /* with our reference */
-        wfi_net_unlock(agent->net);
-    }
+    wfi_writer_init_growing(&names);
+    weft_error *error = write_optimizer(agent, how->step, &names);
+    if (!error)
+        *out = wfi_context_backward(context, roots, how, (wfi_pass_names){names.data, names.size}, &error);
+    wfi_writer_fini(&names);
     weft_status st = weft_error_code(error);
     if (st)
         wfi_rpc_give_error(agent, NULL, error);
@@ -212,10 +226,17 @@ void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_opti
         weft_tape_fail(tape, WEFT_ERR_CLOSED, "dist_backward: this worker closed its agent");
         return;
     }
+    const weft_pass_options *how = options ? options : &defaults;
+    wfi_writer names;
+    wfi_writer_init_growing(&names);
     weft_status may = wfi_rpc_may_wait(agent, "dist_backward", &(weft_rpc_options){.error = &error});
     wfi_tape_commit(tape);
-    wfi_dist_pass *pass =
-        may ? NULL : begin_pass(context, (weft_tensors){&loss, 1}, tape->hooks, options ? options : &defaults, &error);
+    if (!may)
+        error = write_optimizer(agent, how->step, &names);
+    wfi_dist_pass *pass = error ? NULL
+                                : begin_pass(context, (weft_tensors){&loss, 1}, tape->hooks, how,
+                                             (wfi_pass_names){names.data, names.size}, &error);
+    wfi_writer_fini(&names);
     if (pass) {
         weft_future *future = weft_future_ref(pass->future);
         wfi_dist_pass_run(pass);

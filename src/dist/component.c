@@ -7,7 +7,9 @@ static weft_status open_all(weft_agent *agent, weft_error **error)
 {
     (void)error;
     weft_status st = wfi_contexts_open(agent);
-    return st ? st : wfi_passes_register(agent);
+    if (!st)
+        st = wfi_passes_register(agent);
+    return st ? st : wfi_remote_roots_register(agent);
 }
 
 const wfi_component wfi_dist_component = {

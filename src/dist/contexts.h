@@ -45,7 +45,8 @@ static inline wfi_contexts *wfi_contexts_of(const weft_agent *agent)
 }
 
 weft_context *wfi_contexts_find(weft_agent *agent, const weft_context_id *id); /* borrowed; NULL: it has nothing here */
-/* The same, made where it is not there. WEFT_ERR_STATE: it is over; WEFT_ERR_MEMORY. */
+weft_context *wfi_contexts_find_ref(weft_agent *agent, const weft_context_id *id); /* not locked; with a reference */
+/* The first, made where it is not there. WEFT_ERR_STATE: it is over; WEFT_ERR_MEMORY. */
 weft_status wfi_contexts_join(weft_agent *agent, const weft_context_id *id, weft_context **out);
 /* What a worker says of its contexts: those below `floor` are over. */
 void wfi_contexts_floor(weft_agent *agent, uint32_t rank, uint32_t incarnation, uint64_t floor);

@@ -152,11 +152,12 @@ static weft_status run_abort_call(weft_call *call, void *user)
 
 weft_status wfi_passes_register(weft_agent *agent)
 {
-    static const weft_function pass_function = {.name = "weft:pass",
-                                                .takes = {WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_TENSORS},
-                                                .gives = {WEFT_BOOL},
-                                                .run = run_pass_call,
-                                                .flags = WFI_AT_ONCE | WFI_UNCHARGED};
+    static const weft_function pass_function = {
+        .name = "weft:pass",
+        .takes = {WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_TENSORS},
+        .gives = {WEFT_BOOL},
+        .run = run_pass_call,
+        .flags = WFI_AT_ONCE | WFI_UNCHARGED};
     static const weft_function abort_function = {.name = "weft:abort",
                                                  .takes = {WEFT_BYTES, WEFT_I64, WEFT_STRING},
                                                  .run = run_abort_call,

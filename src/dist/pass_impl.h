@@ -90,7 +90,9 @@ void wfi_dist_pass_enlist(wfi_dist_pass *pass, int root, uint64_t number);
 void wfi_pass_refuse(weft_call *call, weft_error *error); /* ends a call of "weft:pass"; takes over the error */
 void wfi_pass_answer_call(weft_call *call, bool all_answered);
 weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t size); /* copies them. WEFT_ERR_MEMORY */
-weft_status wfi_pass_set_optimizer(wfi_dist_pass *pass, const struct weft_dist_optimizer *optimizer); /* the same, of the root */
+/* Names the parts of `optimizer`. WEFT_ERR_INVALID: it is another agent's; or what became of an owner. */
+weft_status wfi_pass_write_optimizer(const weft_agent *agent, const struct weft_dist_optimizer *optimizer,
+                                     wfi_writer *names);
 weft_status wfi_pass_step(wfi_dist_pass *pass); /* it is whole here: optimizers step, if it takes any along */
 /* It had ended well here, and fails elsewhere: its sums go. False: it had not. With the context's lock. */
 bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error);
@@ -111,6 +113,18 @@ void wfi_dist_pass_discard(
 void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error);
 void wfi_dist_pass_run(
     wfi_dist_pass *pass); /* takes all events that there are. By one thread at a time, which set `running` */
+
+/* backward.c */
+typedef struct wfi_pass_names {
+    const void *bytes;
+    size_t size;
+} wfi_pass_names;
+/* Starts a pass here, as weft_context_backward; those of `steps` step, options->step is not looked at. Its future; NULL: *error. */
+weft_future *wfi_context_backward(weft_context *context, weft_tensors roots, const weft_pass_options *options,
+                                  wfi_pass_names steps, weft_error **error);
+
+/* remote_root.c */
+weft_status wfi_remote_roots_register(weft_agent *agent);
 
 /* pass_wire.c */
 weft_status wfi_pass_write(wfi_dist_pass *pass); /* to all who are to be written to */

@@ -61,15 +61,10 @@ weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t si
     return WEFT_OK;
 }
 
-weft_status wfi_pass_set_optimizer(wfi_dist_pass *pass, const struct weft_dist_optimizer *optimizer)
+weft_status wfi_pass_write_optimizer(const weft_agent *agent, const struct weft_dist_optimizer *optimizer,
+                                     wfi_writer *names)
 {
-    wfi_writer names;
-    wfi_writer_init_growing(&names);
-    weft_status st = steps ? steps->write(optimizer, pass->agent, &names) : WEFT_ERR_UNSUPPORTED;
-    if (!st)
-        st = wfi_pass_set_steps(pass, names.data, names.size);
-    wfi_writer_fini(&names);
-    return st;
+    return steps ? steps->write(optimizer, agent, names) : WEFT_ERR_UNSUPPORTED;
 }
 
 weft_status wfi_pass_step(wfi_dist_pass *pass)

@@ -20,6 +20,16 @@ weft_context *wfi_contexts_find(weft_agent *agent, const weft_context_id *id)
     return context;
 }
 
+weft_context *wfi_contexts_find_ref(weft_agent *agent, const weft_context_id *id)
+{
+    wfi_net_lock(agent->net);
+    weft_context *context = wfi_contexts_find(agent, id);
+    if (context)
+        wfi_context_ref(context);
+    wfi_net_unlock(agent->net);
+    return context;
+}
+
 weft_status wfi_contexts_add(wfi_contexts *all, weft_context *context)
 {
     uint64_t key = key_of(all->agent, &context->id);

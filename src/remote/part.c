@@ -132,16 +132,6 @@ static weft_status run_create(weft_call *call, void *user)
     return st;
 }
 
-static weft_context *find_context(weft_agent *agent, const weft_context_id *id)
-{
-    wfi_net_lock(agent->net);
-    weft_context *context = wfi_contexts_find(agent, id);
-    if (context)
-        wfi_context_ref(context);
-    wfi_net_unlock(agent->net);
-    return context;
-}
-
 /* Adds what a context has for the parameters. */
 static weft_status add_gradients(weft_context *context, weft_tensors parameters, weft_gradient *sums)
 {
@@ -168,7 +158,7 @@ static weft_status gather(weft_call *call, const part *p, size_t at, weft_gradie
     while (!st && wfi_reader_left(&ids)) {
         weft_context_id id = {.rank = wfi_read_u32(&ids), .incarnation = wfi_read_u32(&ids)};
         id.number = wfi_read_u64(&ids);
-        weft_context *context = ids.failed ? NULL : find_context(weft_call_agent(call), &id);
+        weft_context *context = ids.failed ? NULL : wfi_contexts_find_ref(weft_call_agent(call), &id);
         st = ids.failed ? WEFT_ERR_PROTOCOL : context ? add_gradients(context, parameters, *out) : WEFT_OK;
         wfi_context_unref(context);
     }

@@ -335,6 +335,117 @@ static void many_contexts(weft_agent *agent, void *arg)
 }
 DIST_TEST(many_contexts, 3, 2)
 
+static weft_rref *remote_on(weft_tape *t, weft_agent *agent, int rank, weft_args args)
+{
+    weft_rref *rref;
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(rank), "times", args, &(weft_rpc_options){.tape = t}, &rref));
+    return rref;
+}
+
+static weft_status ended(weft_future *future)
+{
+    weft_status st = weft_future_wait(future, WEFT_FOREVER);
+    if (st == WEFT_ERR_REMOTE)
+        st = weft_error_remote_code(weft_future_error(future));
+    weft_future_unref(future);
+    return st;
+}
+
+/* The root is a value that stays where it was made: on another worker, or on this one. */
+static void remote_roots(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int owner = 0; owner < 2; owner++) {
+        weft_context *c;
+        weft_future *pass;
+        weft_tensor *x = leaf_of(5, 7), *ones = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+        MUST_OK(weft_context_open(agent, &c));
+        weft_tape *t = weft_context_tape(c, NULL);
+        weft_values *first = call_on(t, agent, 2, "times", WEFT_VALUES(weft_of_tensor(x)));
+        weft_rref *y = remote_on(t, agent, owner, WEFT_VALUES(weft_of_tensor(result(first, 0))));
+        const weft_pass_options how = {.gradients = {&ones, 1}, .retain = true};
+        MUST_OK(weft_rref_backward(y, c, NULL, &pass)); /* two elements, and no gradient is given */
+        MUST(ended(pass) == WEFT_ERR_SHAPE);
+        MUST_OK(weft_rref_backward(y, c, &how, &pass));
+        MUST_OK(ended(pass));
+        float p = (float)owner + 2, q = (float)owner - 3;
+        must_have_gradient(c, x, 4 * p, -1 * q);
+        must_have_there(t, agent, 2, (float[]){5 * p, 7 * q});
+        must_have_there(t, agent, owner, (float[]){20, -7});
+        weft_rref_unref(y);
+        weft_values_unref(first);
+        weft_tape_close(t);
+        close_and_look(c, agent);
+        weft_tensor_unref(x);
+        weft_tensor_unref(ones);
+    }
+}
+DIST_TEST(remote_roots, 20, 3)
+
+/* What is fetched under a tape stays joined with what it was made of. */
+static void fetched_values(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int owner = 0; owner < 2; owner++) {
+        weft_context *c;
+        weft_future *fetched;
+        weft_tensor *x = leaf_of(5, 7), *y;
+        MUST_OK(weft_context_open(agent, &c));
+        weft_tape *t = weft_context_tape(c, NULL);
+        weft_rref *handle = remote_on(t, agent, owner, WEFT_VALUES(weft_of_tensor(x)));
+        MUST_OK(weft_rref_fetch(handle, &(weft_rpc_options){.tape = t}, &fetched));
+        MUST_OK(weft_future_wait(fetched, WEFT_FOREVER));
+        MUST_OK(weft_values_get_tensor(weft_future_values(fetched), 0, &y));
+        float p = (float)owner + 2, q = (float)owner - 3;
+        must_be(y, 5 * p, 7 * q);
+        weft_dist_backward(t, weft_sum(t, weft_mul(t, y, y)), NULL);
+        MUST_OK(weft_tape_status(t));
+        must_have_gradient(c, x, 10 * p * p, 14 * q * q);
+        must_have_there(t, agent, owner, (float[]){50 * p, 98 * q});
+        weft_future_unref(fetched);
+        weft_rref_unref(handle);
+        weft_tape_close(t);
+        close_and_look(c, agent);
+        weft_tensor_unref(x);
+    }
+}
+DIST_TEST(fetched_values, 20, 3)
+
+static void remote_root_misuse(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_context *c, *other;
+    weft_future *pass;
+    weft_rref *number;
+    weft_tensor *x = leaf_of(5, 7);
+    MUST_OK(weft_context_open(agent, &c));
+    MUST_OK(weft_context_open(agent, &other));
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_rref *y = remote_on(t, agent, 1, WEFT_VALUES(weft_of_tensor(x)));
+    MUST(weft_rref_backward(NULL, c, NULL, &pass) == WEFT_ERR_INVALID);
+    MUST(weft_rref_backward(y, NULL, NULL, &pass) == WEFT_ERR_INVALID);
+    MUST(weft_rref_backward(y, c, NULL, NULL) == WEFT_ERR_INVALID);
+    MUST(weft_rref_fetch(NULL, NULL, &pass) == WEFT_ERR_INVALID);
+    MUST_OK(weft_rref_backward(y, other, NULL, &pass)); /* which rank 1 does not know */
+    MUST(ended(pass) == WEFT_ERR_INVALID);
+    MUST_OK(weft_rref_create(agent, weft_of_i64(3), &number));
+    MUST_OK(weft_rref_backward(number, c, NULL, &pass)); /* no tensor */
+    MUST(ended(pass) == WEFT_ERR_INVALID);
+    weft_rref_unref(number);
+    weft_rref_unref(y);
+    weft_tape_close(t);
+    weft_context_close(other, NULL);
+    weft_context_close(c, NULL);
+    weft_tensor_unref(x);
+}
+DIST_TEST(remote_root_misuse, 3, 1)
+
 static void misuse(weft_agent *agent, void *arg)
 {
     (void)arg;
@@ -386,6 +497,9 @@ int main(void)
         cmocka_unit_test(test_round_and_round),
         cmocka_unit_test(test_passes_that_retain),
         cmocka_unit_test(test_an_operator_that_fails),
+        cmocka_unit_test(test_remote_roots),
+        cmocka_unit_test(test_fetched_values),
+        cmocka_unit_test(test_remote_root_misuse),
         cmocka_unit_test(test_many_contexts),
         cmocka_unit_test(test_misuse),
     };

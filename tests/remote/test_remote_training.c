@@ -104,10 +104,12 @@ typedef struct split {
     weft_remote_module *front, *back;
     weft_dist_optimizer *sgd;
     weft_values *lists[2];
+    bool fused; /* the backward pass takes the step along */
 } split;
 
 static void make_split(weft_agent *agent, split *s)
 {
+    s->fused = false;
     MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_i64(1)), &s->front));
     MUST_OK(weft_remote_module_create(agent, weft_to_rank(2), "back", WEFT_VALUES(weft_of_i64(2)), &s->back));
 }
@@ -138,21 +140,28 @@ static void close_split(split *s)
     weft_remote_module_unref(s->back);
 }
 
+static weft_tensor *loss_of(weft_tape *t, const split *s, int step, weft_tensor *x, weft_tensor *y)
+{
+    weft_tensor *h = weft_remote_forward(t, s->front, WEFT_VALUES(weft_of_tensor(x)),
+                                         &(weft_forward_options){.has_seed = true, .seed = (uint64_t)step + 100});
+    return weft_cross_entropy(t, weft_remote_forward(t, s->back, WEFT_VALUES(weft_of_tensor(h)), NULL), y);
+}
+
 static float one_step(weft_agent *agent, const split *s, int step, double max_norm)
 {
     weft_context *c;
     weft_tensor *x = inputs(step), *y = targets(step);
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
-    weft_tensor *h = weft_remote_forward(t, s->front, WEFT_VALUES(weft_of_tensor(x)),
-                                         &(weft_forward_options){.has_seed = true, .seed = (uint64_t)step + 100});
-    weft_tensor *loss = weft_cross_entropy(t, weft_remote_forward(t, s->back, WEFT_VALUES(weft_of_tensor(h)), NULL), y);
-    weft_dist_backward(t, loss, NULL);
+    weft_tensor *loss = loss_of(t, s, step, x, y);
+    weft_dist_backward(t, loss, &(weft_pass_options){.step = s->fused ? s->sgd : NULL});
     MUST_OK(weft_tape_status(t));
     float value = *(float *)weft_tensor_data(loss);
     double norm = -1;
-    MUST_OK(weft_dist_optimizer_step(s->sgd, &c, 1, &(weft_dist_step_options){.max_norm = max_norm, .norm = &norm}));
-    MUST(max_norm == 0 || norm > 0);
+    if (!s->fused)
+        MUST_OK(
+            weft_dist_optimizer_step(s->sgd, &c, 1, &(weft_dist_step_options){.max_norm = max_norm, .norm = &norm}));
+    MUST(s->fused || max_norm == 0 || norm > 0);
     weft_tape_close(t);
     weft_context_close(c, NULL);
     weft_tensor_unref(x);
@@ -160,7 +169,7 @@ static float one_step(weft_agent *agent, const split *s, int step, double max_no
     return value;
 }
 
-static void train_split(weft_agent *agent, double max_norm, float tolerance)
+static void train_split(weft_agent *agent, double max_norm, float tolerance, bool fused)
 {
     local_run want;
     split s;
@@ -169,6 +178,7 @@ static void train_split(weft_agent *agent, double max_norm, float tolerance)
         train_here(&want, max_norm);
         make_split(agent, &s);
         optimize_split(agent, &s);
+        s.fused = fused;
         for (int step = 0; step < STEPS; step++) {
             float got = one_step(agent, &s, step, max_norm);
             if (fabsf(got - want.losses[step]) > tolerance)
@@ -192,15 +202,23 @@ static void train_split(weft_agent *agent, double max_norm, float tolerance)
 static void the_same_bits(weft_agent *agent, void *arg)
 {
     (void)arg;
-    train_split(agent, 0, 0);
+    train_split(agent, 0, 0, false);
 }
 WORLD_TEST(the_same_bits, 3, 2, .size = WORKERS)
+
+/* Backward and step in one. */
+static void the_same_bits_fused(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    train_split(agent, 0, 0, true);
+}
+WORLD_TEST(the_same_bits_fused, 3, 2, .size = WORKERS)
 
 /* The norm is of sums over two workers, added in another order. */
 static void clipped(weft_agent *agent, void *arg)
 {
     (void)arg;
-    train_split(agent, 0.5, 1e-5F);
+    train_split(agent, 0.5, 1e-5F, false);
 }
 WORLD_TEST(clipped, 2, 1, .size = WORKERS)
 
@@ -258,6 +276,97 @@ static void several_trainers(weft_agent *agent, void *arg)
 }
 WORLD_TEST(several_trainers, 3, 2, .size = WORKERS, WORLD_FUNCTIONS(functions))
 
+/* Records that are retained may be gone through with a step again; used up they may not. */
+static void fused_again(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    split s;
+    register_types(agent);
+    if (weft_agent_rank(agent) == 0) {
+        make_split(agent, &s);
+        optimize_split(agent, &s);
+        s.fused = true;
+        (void)one_step(agent, &s, 0, 0);
+        weft_context *c;
+        MUST_OK(weft_context_open(agent, &c));
+        weft_tape *t = weft_context_tape(c, NULL);
+        weft_tensor *x = inputs(0), *y = targets(0), *loss = loss_of(t, &s, 0, x, y);
+        weft_dist_backward(t, loss, &(weft_pass_options){.step = s.sgd, .retain = true});
+        weft_dist_backward(t, loss,
+                           &(weft_pass_options){.step = s.sgd}); /* again: a second step by the same gradients */
+        MUST_OK(weft_tape_status(t));
+        weft_dist_backward(t, loss, &(weft_pass_options){.step = s.sgd});
+        MUST(weft_tape_status(t) == WEFT_ERR_STATE);
+        weft_tape_close(t);
+        weft_context_close(c, NULL);
+        weft_tensor_unref(x);
+        weft_tensor_unref(y);
+        close_split(&s);
+    }
+    MUST_OK(barrier(agent));
+}
+WORLD_TEST(fused_again, 2, 1, .size = WORKERS)
+
+/* ---- Messages ----------------------------------------------------------------------------------------------------- */
+
+#define ROUNDS 20
+
+static uint64_t frames(weft_agent *agent)
+{
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    return stats.frames_sent + stats.frames_received;
+}
+
+/* One iteration with a model on one other worker. */
+static void iterate(weft_agent *agent, const split *s)
+{
+    weft_context *c;
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_FLOAT32, 1);
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_tensor *loss = weft_sum(t, weft_remote_forward(t, s->back, WEFT_VALUES(weft_of_tensor(x)), NULL));
+    weft_dist_backward(t, loss, &(weft_pass_options){.step = s->fused ? s->sgd : NULL});
+    MUST_OK(weft_tape_status(t));
+    if (!s->fused)
+        MUST_OK(weft_dist_optimizer_step(s->sgd, &c, 1, NULL));
+    weft_tape_close(t);
+    weft_context_close(c, NULL);
+    weft_tensor_unref(x);
+}
+
+/* Forward, backward, step: a call each, and its answer; taken along, the step costs none. The end of a context costs none. */
+static void messages_of_an_iteration(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    split s = {0};
+    weft_rref *rrefs[2];
+    register_types(agent);
+    if (weft_agent_rank(agent) == 0) {
+        MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), &s.back));
+        MUST_OK(weft_remote_parameters(s.back, &s.lists[0]));
+        for (size_t i = 0; i < 2; i++)
+            MUST_OK(weft_values_get_rref(s.lists[0], i, &rrefs[i]));
+        const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.1}};
+        MUST_OK(weft_dist_optimizer_create(agent, rrefs, 2, &spec, &s.sgd, NULL));
+        for (int fused = 0; fused < 2; fused++) {
+            s.fused = fused;
+            iterate(agent, &s);
+            uint64_t before = frames(agent);
+            for (int i = 0; i < ROUNDS; i++)
+                iterate(agent, &s);
+            uint64_t each = (frames(agent) - before + ROUNDS / 2) / ROUNDS;
+            fprintf(stderr, "%llu frames an iteration\n", (unsigned long long)each);
+            MUST(each == (fused ? 4 : 6));
+        }
+        weft_dist_optimizer_unref(s.sgd);
+        weft_values_unref(s.lists[0]);
+        weft_remote_module_unref(s.back);
+    }
+    MUST_OK(barrier(agent));
+}
+WORLD_TEST(messages_of_an_iteration, 2, 0, .size = WORKERS)
+
 static void misuse(weft_agent *agent, void *arg)
 {
     (void)arg;
@@ -295,9 +404,9 @@ WORLD_TEST(misuse, 2, 1, .size = WORKERS)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_same_bits),
-        cmocka_unit_test(test_clipped),
-        cmocka_unit_test(test_several_trainers),
+        cmocka_unit_test(test_the_same_bits), cmocka_unit_test(test_the_same_bits_fused),
+        cmocka_unit_test(test_clipped),       cmocka_unit_test(test_several_trainers),
+        cmocka_unit_test(test_fused_again),  cmocka_unit_test(test_messages_of_an_iteration),
         cmocka_unit_test(test_misuse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
