@@ -15,42 +15,29 @@
  */
 #include <weft/weft.h>
 
+#include "common/crew.h"      /* the trainers, as the server sees them */
 #include "common/dismissal.h" /* early ends */
 #include "common/ending.h"    /* messages, exit codes, signals */
-#include "common/progress.h"  /* the live line */
-#include "common/report.h"    /* the closing table */
 #include "common/settings.h"  /* the command line */
-#include "common/tally.h"     /* what the trainers tell */
 #include "common/workload.h"  /* model, batches, loss, accuracy */
 
-#include <pthread.h>
-#include <stdarg.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* ---- The server ----------------------------------------------------------------------------------------------- */
 
 typedef struct server {
-    const settings *set;
-    int64_t updates; /* in all */
+    crew crew; /* its lock covers everything below, and the model */
+    const workload *work;
     weft_module *model;
-
-    /* Handlers run on several threads. The lock covers everything below, and the model. */
-    pthread_mutex_t lock;
     weft_optimizer *sgd;
     weft_call **waiting; /* by rank: its call, while it has no answer */
-    bool *gone;          /* by rank: it has done its work, or died */
     int arrived;         /* calls that wait */
-    int training;        /* trainers that are not gone */
-    int finished;        /* of those gone: with their work done */
-    tally tally;
-    char failure[256]; /* why the job ends early; "" */
 } server;
 
 static void answer_all(server *s, weft_status status, const char *why)
 {
     weft_args model = WEFT_VALUES(weft_of_tensors(weft_module_parameters(s->model)));
-    for (int rank = 0; rank < s->set->job.world_size; rank++) {
+    for (int rank = 0; rank < s->crew.set->job.world_size; rank++) {
         weft_call *call = s->waiting[rank];
         if (!call)
             continue;
@@ -64,24 +51,18 @@ static void answer_all(server *s, weft_status status, const char *why)
     s->arrived = 0;
 }
 
-static void end_early(server *s, const char *format, ...) WEFT_PRINTF(2, 3);
-static void end_early(server *s, const char *format, ...)
+static void refuse_all(crew *c)
 {
-    va_list args;
-    if (*s->failure)
-        return;
-    va_start(args, format);
-    vsnprintf(s->failure, sizeof s->failure, format, args);
-    va_end(args);
-    answer_all(s, WEFT_ERR_CANCELLED, s->failure);
+    answer_all((server *)c, WEFT_ERR_CANCELLED, c->failure);
 }
 
 /* With --deterministic the calls' gradients were kept until now, so that they are added in the order of the
  * ranks. */
 static weft_status update(server *s)
 {
-    weft_status st = weft_optimizer_set_lr(s->sgd, settings_lr(s->set, s->tally.updates, s->updates));
-    for (int rank = 1; rank < s->set->job.world_size && s->set->deterministic && !st; rank++)
+    const settings *set = s->crew.set;
+    weft_status st = weft_optimizer_set_lr(s->sgd, settings_lr(set, s->crew.tally.updates, s->crew.updates));
+    for (int rank = 1; rank < set->job.world_size && set->deterministic && !st; rank++)
         if (s->waiting[rank])
             st = weft_optimizer_accumulate(s->sgd, weft_call_tensors(s->waiting[rank], 0));
     return st ? st : weft_optimizer_step(s->sgd);
@@ -89,41 +70,56 @@ static weft_status update(server *s)
 
 static void update_if_complete(server *s)
 {
-    int wanted = s->set->batch_update_size < s->training ? (int)s->set->batch_update_size : s->training;
+    int64_t size = s->crew.set->batch_update_size;
+    int wanted = size < s->crew.training ? (int)size : s->crew.training;
     if (s->arrived == 0 || s->arrived < wanted)
         return;
     weft_status st = update(s);
     if (st) {
-        end_early(s, "the model cannot be updated: %s", weft_status_text(st));
+        crew_fail(&s->crew, "the model cannot be updated: %s", weft_status_text(st));
         return;
     }
-    tally_update(&s->tally);
+    tally_update(&s->crew.tally);
     answer_all(s, WEFT_OK, NULL);
+}
+
+/* Perhaps its gradients were the last ones missing. */
+static void go_on_without(crew *c, int rank)
+{
+    server *s = (server *)c;
+    weft_call *call = s->waiting[rank];
+    if (call) {
+        s->waiting[rank] = NULL;
+        s->arrived--;
+        weft_call_finish(call, WEFT_ERR_PEER_DEAD);
+    }
+    update_if_complete(s);
 }
 
 /* Gradients, and for the tally: the loss, images, seconds of computing, seconds in the call before. */
 static weft_status update_and_fetch(weft_call *call, void *arg)
 {
     server *s = arg;
+    crew *c = &s->crew;
     int rank = weft_call_from(call);
     weft_tensors gradients = weft_call_tensors(call, 0);
     weft_error *unfit = NULL;
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&c->lock);
     weft_status st = weft_optimizer_check(s->sgd, gradients, &unfit);
     if (st)
         weft_call_fail(call, st, "%s", weft_error_message(unfit));
-    else if (*s->failure || s->gone[rank] || s->waiting[rank])
-        weft_call_fail(call, st = WEFT_ERR_STATE, "%s", *s->failure ? s->failure : "this trainer takes no part now");
-    else if (!s->set->deterministic)
+    else if (*c->failure || c->gone[rank] || s->waiting[rank])
+        weft_call_fail(call, st = WEFT_ERR_STATE, "%s", *c->failure ? c->failure : "this trainer takes no part now");
+    else if (!c->set->deterministic)
         st = weft_optimizer_accumulate(s->sgd, gradients);
     if (!st) {
-        tally_gradient(&s->tally, weft_call_f64(call, 1), weft_call_i64(call, 2), weft_call_f64(call, 3),
+        tally_gradient(&c->tally, weft_call_f64(call, 1), weft_call_i64(call, 2), weft_call_f64(call, 3),
                        weft_call_f64(call, 4));
-        s->waiting[rank] = s->set->deterministic ? weft_call_defer_keeping(call) : weft_call_defer(call);
+        s->waiting[rank] = c->set->deterministic ? weft_call_defer_keeping(call) : weft_call_defer(call);
         s->arrived++;
         update_if_complete(s);
     }
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&c->lock);
     weft_error_unref(unfit);
     return st ? st : WEFT_DEFERRED;
 }
@@ -131,159 +127,55 @@ static weft_status update_and_fetch(weft_call *call, void *arg)
 static weft_status fetch(weft_call *call, void *arg)
 {
     server *s = arg;
-    pthread_mutex_lock(&s->lock);
-    if (s->tally.began <= 0)
-        s->tally.began = clock_seconds();
+    pthread_mutex_lock(&s->crew.lock);
+    tally_begin(&s->crew.tally);
     weft_call_give(call, WEFT_VALUES(weft_of_tensors(weft_module_parameters(s->model))));
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->crew.lock);
     return WEFT_OK;
-}
-
-/* A trainer takes no part any more. Perhaps its gradients were the last ones missing. */
-static void go_on_without(server *s, int rank)
-{
-    weft_call *call = s->waiting[rank];
-    if (call) {
-        s->waiting[rank] = NULL;
-        s->arrived--;
-        weft_call_finish(call, WEFT_ERR_PEER_DEAD);
-    }
-    s->gone[rank] = true;
-    s->training--;
-    update_if_complete(s);
 }
 
 /* A trainer has done its work: seconds in its last call, bytes that it sent, bytes that weft copied for it. */
 static weft_status leave(weft_call *call, void *arg)
 {
     server *s = arg;
-    pthread_mutex_lock(&s->lock);
-    s->tally.in_calls += weft_call_f64(call, 0);
-    s->tally.bytes_sent += (uint64_t)weft_call_i64(call, 1);
-    s->tally.bytes_copied += (uint64_t)weft_call_i64(call, 2);
-    s->finished++;
-    if (!s->gone[weft_call_from(call)])
-        go_on_without(s, weft_call_from(call));
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&s->crew.lock);
+    s->crew.tally.in_calls += weft_call_f64(call, 0);
+    crew_leave(&s->crew, weft_call_from(call), weft_call_i64(call, 1), weft_call_i64(call, 2));
+    pthread_mutex_unlock(&s->crew.lock);
     return WEFT_OK;
 }
 
-static void on_trainer(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+static weft_status accuracy(crew *c, double *out, weft_error **error)
 {
-    server *s = arg;
-    (void)agent;
-    pthread_mutex_lock(&s->lock);
-    if ((event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_LEFT) && !s->gone[rank] && !*s->failure) {
-        const char *what = event == WEFT_MEMBER_DEAD ? "is dead" : "left before its work was done";
-        if (s->set->job.on_death == ON_DEATH_STOP)
-            end_early(s, "trainer %d %s: %s", rank, what, why);
-        else
-            ending_note("trainer %d %s: %s; going on with %d", rank, what, why, s->training - 1);
-        go_on_without(s, rank);
-        if (s->training == 0 && s->finished == 0)
-            end_early(s, "no trainer is left");
-    }
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* A trainer that computes has no call under way, so nobody would notice its death: this asks weft to watch it. */
-static void watch_trainers(weft_agent *agent)
-{
-    for (int rank = 1; rank < weft_agent_world_size(agent); rank++) {
-        weft_status gone = weft_watch(agent, rank);
-        (void)gone; /* then on_trainer hears of it */
-    }
-}
-
-/* Shows progress until there is nothing more to train, or a reason to end early. */
-static void watch(server *s, const weft_agent *agent)
-{
-    progress line;
-    weft_stats stats;
-    progress_init(&line, s->set->quiet ? NULL : stdout, s->updates);
-    for (bool over = false; !over;) {
-        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-        weft_agent_stats(agent, &stats);
-        pthread_mutex_lock(&s->lock);
-        if (ending_interrupted())
-            end_early(s, "interrupted");
-        over = s->training == 0 || *s->failure;
-        progress_show(&line, &s->tally, stats.bytes_sent + stats.bytes_received, over);
-        pthread_mutex_unlock(&s->lock);
-    }
-}
-
-/* Prints the results. The trainers' agents wait in weft_agent_close meanwhile. */
-static int conclude(server *s, weft_agent *agent, const workload *work)
-{
-    weft_error *error = NULL;
-    weft_stats stats;
-    weft_agent_stats(agent, &stats);
-    report table = report_of(s->set, &s->tally, &stats);
-    weft_status st = workload_accuracy(work, s->model, &table.held_out_accuracy, &error);
-    if (!st)
-        st = report_deliver(&table, s->set, s->model, &error);
-    if (!st)
-        st = weft_agent_close(agent);
-    else
-        weft_agent_stop(agent);
-    return st ? ending_error(st, error) : 0;
-}
-
-static int run_server(server *s, const workload *work, weft_job *job)
-{
-    const weft_function functions[] = {
-        {.name = "fetch", .gives = {WEFT_TENSORS}, .run = fetch, .user = s},
-        {.name = "update_and_fetch",
-         .takes = {WEFT_TENSORS, WEFT_F64, WEFT_I64, WEFT_F64, WEFT_F64},
-         .gives = {WEFT_TENSORS},
-         .run = update_and_fetch,
-         .user = s},
-        {.name = "leave", .takes = {WEFT_F64, WEFT_I64, WEFT_I64}, .run = leave, .user = s},
-    };
-    weft_error *error = NULL;
-    weft_agent *agent;
-    weft_agent_options options = launch_agent(&s->set->job, &error);
-    options.job = job;
-    options.functions = functions;
-    options.function_count = sizeof functions / sizeof *functions;
-    options.on_membership = on_trainer;
-    options.membership_arg = s;
-    weft_status st = weft_agent_open(&options, &agent);
-    ending_with_children(false, NULL);
-    if (st)
-        return ending_error(st, error);
-    ending_catch_signals();
-    watch_trainers(agent);
-    watch(s, agent);
-    if (!*s->failure)
-        return conclude(s, agent, work);
-    dismissal_send(agent, job, s->failure);
-    return ending_fail("%s", s->failure);
+    server *s = (server *)c;
+    return workload_accuracy(s->work, s->model, out, error);
 }
 
 static int serve(const settings *set, workload *work, weft_module *model)
 {
     const weft_sgd_options how = {.lr = set->lr, .momentum = set->momentum, .average = true};
-    server s = {.set = set, .model = model, .training = (int)set->trainers, .lock = PTHREAD_MUTEX_INITIALIZER};
-    s.updates = workload_iterations(work) * set->trainers / set->batch_update_size;
+    server s = {.work = work, .model = model};
+    const weft_function functions[] = {
+        {.name = "fetch", .gives = {WEFT_TENSORS}, .run = fetch, .user = &s},
+        {.name = "update_and_fetch",
+         .takes = {WEFT_TENSORS, WEFT_F64, WEFT_I64, WEFT_F64, WEFT_F64},
+         .gives = {WEFT_TENSORS},
+         .run = update_and_fetch,
+         .user = &s},
+        {.name = "leave", .takes = {WEFT_F64, WEFT_I64, WEFT_I64}, .run = leave, .user = &s},
+    };
+    weft_status st = crew_init(&s.crew, set, workload_iterations(work) * set->trainers / set->batch_update_size);
+    s.crew.on_gone = go_on_without;
+    s.crew.on_failure = refuse_all;
     s.sgd = weft_sgd_create(weft_module_parameters(model), &how);
     s.waiting = calloc((size_t)set->job.world_size, sizeof *s.waiting);
-    s.gone = calloc((size_t)set->job.world_size, sizeof *s.gone);
-    weft_job *job = NULL;
-    weft_error *error = NULL;
-    weft_status st = s.sgd && s.waiting && s.gone ? WEFT_OK : WEFT_ERR_MEMORY;
-    ending_with_children(set->job.spawn, NULL);
-    if (!st && set->job.spawn)
-        st = weft_spawn(&(weft_spawn_options){.count = (int)set->trainers, .error = &error}, &job);
-    ending_with_children(set->job.spawn, job);
-    int code = st ? ending_error(st, error) : run_server(&s, work, job);
-    if (weft_job_wait(job, code ? 500 : 5000, NULL) && code == 0 && set->job.on_death == ON_DEATH_STOP)
-        code = ending_fail("a trainer did not end well");
-    free(s.gone);
+    int code = !st && s.sgd && s.waiting
+                   ? crew_serve(&s.crew, functions, sizeof functions / sizeof *functions, model, accuracy)
+                   : ending_error(WEFT_ERR_MEMORY, NULL);
     free(s.waiting);
     weft_optimizer_unref(s.sgd);
-    return ending_interrupted() ? 130 : code;
+    crew_fini(&s.crew);
+    return code;
 }
 
 /* ---- A trainer ------------------------------------------------------------------------------------------------ */
@@ -363,7 +255,7 @@ static int train(const settings *set, workload *work, weft_module *model)
 int main(int argc, char **argv)
 {
     settings set;
-    int code = settings_parse(argc, argv, &set);
+    int code = settings_parse(SETTINGS_BATCH, argc, argv, &set);
     if (code >= 0)
         return code;
     ending_begin("batch_parameter_server", "server", "trainer", (int)set.job.rank);

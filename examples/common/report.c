@@ -46,7 +46,7 @@ static void print_table(const report *r, FILE *to)
     fprintf(to, "  loss                 %.4f (at first %.4f)\n", r->loss, r->first_loss);
     if (r->held_out_accuracy >= 0)
         fprintf(to, "  held-out accuracy    %.2f %%\n", 100 * r->held_out_accuracy);
-    fprintf(to, "  in communication     %.1f %% of the trainers' time\n", 100 * r->communication_share);
+    fprintf(to, "  in calls             %.1f %% of the trainers' time\n", 100 * r->communication_share);
     fprintf(to, "  sent                 %s, of which weft copied %s\n", bytes_text(r->bytes_sent, sent),
             bytes_text(r->bytes_copied_by_weft, copied));
     fprintf(to, "  server's peak memory %s\n", bytes_text(peak_rss_bytes(), peak));
@@ -62,6 +62,7 @@ static cJSON *to_json(const report *r)
         cJSON_AddNumberToObject(json, "iterations", (double)r->iterations) &&
         cJSON_AddNumberToObject(json, "seconds", r->seconds) &&
         cJSON_AddNumberToObject(json, "images_per_s", images_per_s(r)) &&
+        cJSON_AddNumberToObject(json, "iterations_per_s", r->seconds > 0 ? (double)r->iterations / r->seconds : 0) &&
         cJSON_AddNumberToObject(json, "loss", r->loss) && cJSON_AddNumberToObject(json, "first_loss", r->first_loss) &&
         (r->held_out_accuracy < 0 ? cJSON_AddNullToObject(json, "held_out_accuracy")
                                   : cJSON_AddNumberToObject(json, "held_out_accuracy", r->held_out_accuracy)) &&

@@ -18,7 +18,7 @@ typedef struct report {
     int64_t images;
     double loss, first_loss;
     double held_out_accuracy;   /* 0 to 1; < 0: nothing was held out (null in JSON) */
-    double communication_share; /* 0 to 1 */
+    double communication_share; /* of the trainers' time in calls, what the server computes in them included; 0 to 1 */
     uint64_t bytes_sent;        /* payload, by all workers */
     uint64_t bytes_copied_by_weft;
 } report;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.c - the command line of batch_parameter_server: its table, and the defaults that depend on the model. */
+/* settings.c - the command lines of the parameter servers: their tables, and the defaults that depend on program and model. */
 #include "settings.h"
 
 #include "cli.h"
@@ -13,7 +13,7 @@ static const char *const models[] = {"convnet", "resnet50", NULL};
 static const char *const schedules[] = {"linear", "constant", NULL};
 
 static const settings unset = {
-    .job.rank = -1, .seed = 1, .digits = 6000, .held_out = 2000, .schedule = -1, .momentum = 0.9};
+    .job.rank = -1, .seed = 1, .digits = 6000, .held_out = 2000, .schedule = -1, .momentum = -1};
 
 /* ---- The table ------------------------------------------------------------------------------------------------- */
 
@@ -21,7 +21,8 @@ static const settings unset = {
 static size_t list_workers(settings *s, cli_option *out)
 {
     const cli_option options[] = {
-        {"trainers", CLI_INT, &s->trainers, 1, 65535, NULL, "N", "start N trainers as processes of this machine", "2"},
+        {"trainers", CLI_INT, &s->trainers, 1, 65535, NULL, "N", "start N trainers as processes of this machine",
+         s->program == SETTINGS_BATCH ? "2" : "3"},
         {"world-size", CLI_INT, &s->job.world_size, 2, 65536, NULL, "N",
          "with --rank: workers of that job, the trainers and the server, which is 0", "WORLD_SIZE"},
     };
@@ -29,7 +30,7 @@ static size_t list_workers(settings *s, cli_option *out)
     return sizeof options / sizeof *options + launch_list(&s->job, out + sizeof options / sizeof *options);
 }
 
-static size_t list_training(settings *s, cli_option *out)
+static size_t list_batch_training(settings *s, cli_option *out)
 {
     const cli_option options[] = {
         {"model", CLI_CHOICE, &s->model, 0, 0, models, NULL, "what is trained", "convnet"},
@@ -61,6 +62,28 @@ static size_t list_training(settings *s, cli_option *out)
     return sizeof options / sizeof *options;
 }
 
+static size_t list_rpc_training(settings *s, cli_option *out)
+{
+    const cli_option options[] = {
+        {"data", CLI_TEXT, &s->data, 0, 0, NULL, "DIR", "IDX files of the MNIST family, plain or .gz",
+         "digits are drawn"},
+        {"digits", CLI_INT, &s->digits, 1, 10000000, NULL, "N", "digits to draw for training", "6000"},
+        {"held-out", CLI_INT, &s->held_out, 1, 10000000, NULL, "N", "digits to draw for the test at the end", "2000"},
+        {"batch-size", CLI_INT, &s->batch_size, 1, 65536, NULL, "N", "images of a trainer's batch", "32"},
+        {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "times each trainer goes through all the data", "5"},
+        {"iterations", CLI_INT, &s->iterations, 1, 1000000000, NULL, "N", "batches of each trainer, instead of epochs",
+         "by epochs"},
+        {"lr", CLI_NUMBER, &s->lr, 1e-9, 1e3, NULL, "X", "learning rate", "0.03"},
+        {"momentum", CLI_NUMBER, &s->momentum, 0, 0.9999, NULL, "X", "of each trainer's SGD", "0"},
+        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N", "of weights, drawings, order and dropout", "1"},
+        {"save", CLI_TEXT, &s->save, 0, 0, NULL, "FILE", "write the trained model there", NULL},
+        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the closing table there as JSON", NULL},
+        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "no progress, no table", NULL},
+    };
+    memcpy(out, options, sizeof options);
+    return sizeof options / sizeof *options;
+}
+
 /* ---- What follows from what -------------------------------------------------------------------------------------- */
 
 static int check_workers(const cli *program, settings *s)
@@ -70,7 +93,7 @@ static int check_workers(const cli *program, settings *s)
         return cli_error(program, "--rank and --world-size go together");
     int code = launch_find(program, job, s->trainers > 0);
     if (code < 0)
-        code = launch_settle(program, job, 1 + (s->trainers ? s->trainers : 2));
+        code = launch_settle(program, job, 1 + (s->trainers ? s->trainers : s->program == SETTINGS_BATCH ? 2 : 3));
     if (code >= 0)
         return code;
     if (s->trainers && s->trainers != job->world_size - 1)
@@ -89,7 +112,7 @@ static int check_convnet(const cli *program, settings *s)
     s->image_size = DATASET_SIDE;
     s->classes = DATASET_CLASSES;
     s->batch_size = s->batch_size ? s->batch_size : 32;
-    s->epochs = s->epochs ? s->epochs : 8;
+    s->epochs = s->epochs ? s->epochs : s->program == SETTINGS_BATCH ? 8 : 5;
     s->lr = s->lr > 0 ? s->lr : 0.03;
     s->schedule = s->schedule >= 0 ? s->schedule : SCHEDULE_LINEAR;
     return -1;
@@ -135,19 +158,30 @@ static int check(const cli *program, settings *s)
                          (int)s->batch_update_size, (int)s->trainers);
     if (!s->batch_update_size)
         s->batch_update_size = s->trainers;
+    if (s->momentum < 0)
+        s->momentum = s->program == SETTINGS_BATCH ? 0.9 : 0;
     return s->model == MODEL_CONVNET ? check_convnet(program, s) : check_resnet50(program, s);
 }
 
-int settings_parse(int argc, char **argv, settings *out)
+int settings_parse(settings_program which, int argc, char **argv, settings *out)
 {
+    static const char *const about[][3] = {
+        [SETTINGS_BATCH] = {"batch_parameter_server", "trains a model by one parameter server and several trainers",
+                            "batch_parameter_server --trainers 2 --epochs 4 --report report.json"},
+        [SETTINGS_RPC] = {"rpc_parameter_server",
+                          "trains a model that lives on one server, by remote forward, backward and step",
+                          "rpc_parameter_server --trainers 3 --epochs 2 --report report.json"},
+    };
     settings s = unset;
     cli_option options[ROOM];
+    s.program = which;
     size_t count = list_workers(&s, options);
-    count += list_training(&s, options + count);
+    count +=
+        which == SETTINGS_BATCH ? list_batch_training(&s, options + count) : list_rpc_training(&s, options + count);
     const cli program = {
-        .program = "batch_parameter_server",
-        .purpose = "trains a model by one parameter server and several trainers",
-        .example = "batch_parameter_server --trainers 2 --epochs 4 --report report.json",
+        .program = about[which][0],
+        .purpose = about[which][1],
+        .example = about[which][2],
         .options = options,
         .count = count,
     };

@@ -13,15 +13,37 @@ double clock_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-void tally_gradient(tally *t, double loss, int64_t images, double computing, double in_call)
+void tally_begin(tally *t)
 {
-    if (t->gradients++ == 0)
+    if (t->began <= 0)
+        t->began = clock_seconds();
+}
+
+static void add(tally *t, int64_t count, double loss, int64_t images, double computing, double in_calls)
+{
+    if (t->gradients == 0)
         t->first_loss = loss;
-    double share = 1 / (double)t->gradients;
-    t->loss += (loss - t->loss) * (share > MEMORY ? share : MEMORY);
+    t->gradients += count;
+    double all = (double)t->gradients, share = (double)count / all, least = (double)count * MEMORY;
+    share = share > least ? share : least < 1 ? least : 1;
+    t->loss += (loss - t->loss) * share;
     t->images += images;
     t->computing += computing;
-    t->in_calls += in_call;
+    t->in_calls += in_calls;
+}
+
+void tally_gradient(tally *t, double loss, int64_t images, double computing, double in_call)
+{
+    add(t, 1, loss, images, computing, in_call);
+}
+
+void tally_steps(tally *t, int64_t steps, double loss, int64_t images, double computing, double in_calls)
+{
+    if (steps < 1)
+        return;
+    add(t, steps, loss, images, computing, in_calls);
+    t->updates += steps;
+    t->ended = clock_seconds();
 }
 
 void tally_update(tally *t)

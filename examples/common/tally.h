@@ -18,9 +18,13 @@ typedef struct tally {
 /* Seconds on a clock that is never set. */
 double clock_seconds(void);
 
+/* The first model was asked for, unless it was before. */
+void tally_begin(tally *tally);
 /* A gradient came: its loss, its images, how long the trainer computed it, and was in its last call before. */
 void tally_gradient(tally *tally, double loss, int64_t images, double computing, double in_call);
 void tally_update(tally *tally);
+/* A trainer made `steps` of the model itself: their mean loss, and the sums of the rest. */
+void tally_steps(tally *tally, int64_t steps, double loss, int64_t images, double computing, double in_calls);
 /* The share of their time that trainers spent in calls, 0 to 1. */
 double tally_communication(const tally *tally);
 double tally_seconds(const tally *tally);

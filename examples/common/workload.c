@@ -19,8 +19,9 @@ enum { FOR_WEIGHTS = 1, FOR_DRAWING, FOR_ORDER, FOR_IMAGES, FOR_TARGETS, FOR_DRO
 struct workload {
     const settings *settings;
     int64_t iterations;
-    dataset data;    /* convnet: a trainer's training part, the server's held-out part */
-    sampler sampler; /* convnet, trainers */
+    dataset data;     /* convnet, trainers: the training part */
+    dataset held_out; /* convnet: the server's, or each trainer's */
+    sampler sampler;  /* convnet, trainers */
 };
 
 static uint64_t stream_of(const workload *w, uint64_t use)
@@ -39,39 +40,54 @@ static weft_status load(const workload *w, dataset_part part, dataset *out, weft
     return dataset_draw(stream_of(w, FOR_DRAWING), part, (size_t)count, out, error);
 }
 
-/* The server looks at the training part too, so that a bad file is told once, before anybody has begun. */
+/* Each trainer has its part of every epoch, or goes through all of it in an order of its own. */
+static weft_status open_sampler(workload *w, size_t count, weft_error **error)
+{
+    const settings *s = w->settings;
+    size_t part = s->job.rank > 0 ? (size_t)s->job.rank - 1 : 0;
+    bool shared = s->program == SETTINGS_BATCH;
+    uint64_t order = stream_of(w, FOR_ORDER);
+    return sampler_init(&w->sampler, shared ? order : random_key(order, part), count, (size_t)s->batch_size,
+                        shared ? part : 0, shared ? (size_t)s->trainers : 1, error);
+}
+
+/* The server looks at both parts too, so that a bad file is told once, before anybody has begun. */
 static weft_status open_digits(workload *w, weft_error **error)
 {
     const settings *s = w->settings;
     weft_status st = WEFT_OK;
-    size_t count = (size_t)s->digits, part = s->job.rank > 0 ? (size_t)s->job.rank - 1 : 0;
-    if (s->data || s->job.rank > 0) {
+    bool serves = s->job.rank == 0, tests = serves == (s->program == SETTINGS_BATCH);
+    size_t count = (size_t)s->digits;
+    if (s->data || !serves) {
         st = load(w, DATASET_TRAIN, &w->data, error);
         count = w->data.count;
     }
     if (!st)
-        st = sampler_init(&w->sampler, stream_of(w, FOR_ORDER), count, (size_t)s->batch_size, part, (size_t)s->trainers,
-                          error);
+        st = open_sampler(w, count, error);
     if (st)
         return st;
     if (!s->iterations)
         w->iterations = sampler_per_epoch(&w->sampler) * s->epochs;
-    if (s->job.rank > 0)
-        return WEFT_OK;
-    sampler_fini(&w->sampler);
-    dataset_fini(&w->data);
-    return load(w, DATASET_HELD_OUT, &w->data, error);
+    if (serves) {
+        sampler_fini(&w->sampler);
+        dataset_fini(&w->data);
+    }
+    if (tests || (s->data && serves))
+        st = load(w, DATASET_HELD_OUT, &w->held_out, error);
+    if (!st && !tests)
+        dataset_fini(&w->held_out);
+    return st;
 }
 
-static void put_image(const workload *w, size_t index, float *pixels)
+static void put_image(const dataset *data, size_t index, float *pixels)
 {
-    const uint8_t *image = w->data.images + index * DATASET_PIXELS;
+    const uint8_t *image = data->images + index * DATASET_PIXELS;
     for (int i = 0; i < DATASET_PIXELS; i++)
         pixels[i] = ((float)image[i] / 255.0f - PIXEL_MEAN) / PIXEL_DEVIATION;
 }
 
 /* `count` images, those named by `indices`, or those from `first` on: x [count, 1, 28, 28], labels [count]. */
-static weft_tensor *digits_batch(const workload *w, weft_tape *t, const uint32_t *indices, size_t first, size_t count,
+static weft_tensor *digits_batch(const dataset *data, weft_tape *t, const uint32_t *indices, size_t first, size_t count,
                                  weft_tensor **labels)
 {
     weft_shape shape = WEFT_SHAPE((int64_t)count, 1, DATASET_SIDE, DATASET_SIDE);
@@ -85,8 +101,8 @@ static weft_tensor *digits_batch(const workload *w, weft_tape *t, const uint32_t
     int64_t *label = weft_tensor_data(*labels);
     for (size_t i = 0; i < count; i++) {
         size_t index = indices ? indices[i] : first + i;
-        put_image(w, index, pixels + i * DATASET_PIXELS);
-        label[i] = w->data.labels[index];
+        put_image(data, index, pixels + i * DATASET_PIXELS);
+        label[i] = data->labels[index];
     }
     return x;
 }
@@ -95,7 +111,7 @@ static weft_tensor *digits_loss(workload *w, weft_tape *t, weft_module *model, i
 {
     weft_tensor *labels;
     const uint32_t *indices = sampler_batch(&w->sampler, iteration);
-    weft_tensor *x = digits_batch(w, t, indices, 0, (size_t)w->settings->batch_size, &labels);
+    weft_tensor *x = digits_batch(&w->data, t, indices, 0, (size_t)w->settings->batch_size, &labels);
     return weft_nll_loss(t, weft_module_forward(t, model, x), labels);
 }
 
@@ -162,6 +178,7 @@ void workload_close(workload *w)
         return;
     sampler_fini(&w->sampler);
     dataset_fini(&w->data);
+    dataset_fini(&w->held_out);
     free(w);
 }
 
@@ -193,7 +210,7 @@ static weft_status count_right(const workload *w, weft_module *model, size_t fir
 {
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *labels;
-    weft_tensor *x = digits_batch(w, t, NULL, first, count, &labels);
+    weft_tensor *x = digits_batch(&w->held_out, t, NULL, first, count, &labels);
     weft_tensor *guess = weft_argmax(t, weft_module_forward(t, model, x), 1);
     weft_status st = weft_tape_status(t);
     for (size_t i = 0; i < count && !st; i++)
@@ -206,7 +223,7 @@ static weft_status count_right(const workload *w, weft_module *model, size_t fir
 
 weft_status workload_accuracy(const workload *w, weft_module *model, double *out, weft_error **error)
 {
-    size_t right = 0, all = w->data.count;
+    size_t right = 0, all = w->held_out.count;
     weft_status st = WEFT_OK;
     weft_module_train(model, false);
     for (size_t at = 0; at < all && !st; at += TEST_BATCH)

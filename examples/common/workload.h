@@ -15,7 +15,10 @@
 
 typedef struct workload workload;
 
-/* For the worker that `settings` says. The server (rank 0) checks all data, and keeps what is held out. */
+/*
+ * For the worker that `settings` says. The server (rank 0) checks all data. Of batch_parameter_server it keeps what is held out, and the trainers share
+ * the rest; of rpc_parameter_server each trainer keeps all of both, in an order of its own.
+ */
 WEFT_NODISCARD weft_status workload_open(const settings *settings, workload **out, weft_error **error);
 void workload_close(workload *workload);
 
@@ -31,7 +34,7 @@ weft_module *workload_model(const workload *workload);
 /* The loss of `model` on this trainer's batch number `iteration`, on a tape that may record. NULL when the tape fails. */
 weft_tensor *workload_loss(workload *workload, weft_tape *tape, weft_module *model, int64_t iteration);
 
-/* On the server: the share of held-out images that `model` gets right, 0 to 1; -1 if nothing is held out. */
+/* Where held-out images are kept: the share of them that `model` gets right, 0 to 1; -1 if nothing is held out. */
 WEFT_NODISCARD weft_status workload_accuracy(const workload *workload, weft_module *model, double *out,
                                              weft_error **error);
 

@@ -38,7 +38,7 @@ WEFT_API weft_tensor *weft_scale(weft_tape *tape, weft_tensor *x, double factor)
 WEFT_API weft_tensor *weft_add_scalar(weft_tape *tape, weft_tensor *x, double value);
 WEFT_API weft_tensor *weft_exp(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_log(weft_tape *tape, weft_tensor *x);
-WEFT_API weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x);    /* max(x, 0) */
+WEFT_API weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x); /* max(x, 0) */
 /* The same numbers and gradients, over the memory of x if x is the newest result on this tape, nobody took a reference to it, and no
  * record kept its elements; else as weft_relu. In any case x is not to be used afterwards: its elements may be those of the result. */
 WEFT_API weft_tensor *weft_relu_in_place(weft_tape *tape, weft_tensor *x);

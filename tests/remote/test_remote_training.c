@@ -406,7 +406,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_bits), cmocka_unit_test(test_the_same_bits_fused),
         cmocka_unit_test(test_clipped),       cmocka_unit_test(test_several_trainers),
-        cmocka_unit_test(test_fused_again),  cmocka_unit_test(test_messages_of_an_iteration),
+        cmocka_unit_test(test_fused_again),   cmocka_unit_test(test_messages_of_an_iteration),
         cmocka_unit_test(test_misuse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

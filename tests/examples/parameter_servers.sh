@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# batch_parameter_server.sh - runs the program as its users do: batch_parameter_server.sh PROGRAM CASE STRAY
+# parameter_servers.sh - runs batch_parameter_server or rpc_parameter_server as its users do: parameter_servers.sh PROGRAM CASE STRAY
+# Cases that begin with rpc_ are rpc_parameter_server's alone; those that the build lists for both are run with both.
 #
 # Every case ends with all its processes gone. Exits 1 with a line that says what was expected and what was found.
 set -uo pipefail
@@ -207,7 +208,7 @@ case_trainer_stopped_stop() {
 case_trainer_stopped_continue() {
   start "${noticed[@]}" --trainers 3 --on-death continue
   kill -STOP "${trainers[1]}"
-  within 20 says 'trainer 2 is dead: silent.*going on with 2' || fail "expected news of the death"
+  within 20 says 'trainer 2 is dead: .*going on with 2' || fail "expected news of the death"
   trains_on
   kill -CONT "${trainers[1]}"
   within 20 says 'trainer 2: this trainer was declared dead, and is out of the job' || fail "expected it to be told"
@@ -226,6 +227,41 @@ case_server_killed() {
   ends_within 20000 1 "${pids[1]}" "${pids[2]}"
   grep -q 'the server is gone' "$dir/log1" || fail "expected trainer 1 to say so: $(cat "$dir/log1")"
   grep -q 'the server is gone' "$dir/log2" || fail "expected trainer 2 to say so: $(cat "$dir/log2")"
+}
+case_rpc_usage() {
+  "$program" --help >"$log" || fail "--help: expected exit code 0"
+  local option
+  for option in trainers rank world-size master-addr master-port fabric batch-size epochs iterations lr momentum data seed \
+    save on-death report quiet; do
+    says "^  --$option" || fail "--help: expected --$option"
+  done
+  says '^example: rpc_parameter_server' || fail "--help: expected an example"
+  refuses "unknown option '--model'" --model convnet
+  refuses "\-\-lr is 'fast'" --lr fast
+  refuses "not both" --epochs 1 --iterations 1
+  refuses "go together" --rank 0
+  rejects "640 images do not make a batch of 641" --digits 640 --batch-size 641
+}
+case_rpc_closed() {
+  local quick=(--trainers 1 --digits 64 --held-out 10 --batch-size 2 --iterations 2 --death-timeout 20000)
+  closed "$program" "${quick[@]}"
+  full "$program" "${quick[@]}"
+}
+case_rpc_trains() {
+  local r=$dir/report.json key
+  "$program" "${small[@]}" --epochs 4 --report "$r" --save "$dir/model" >"$log" 2>&1 || fail "expected it to train"
+  for key in trainers iterations iterations_per_s seconds images_per_s loss held_out_accuracy communication_share bytes_sent \
+    bytes_copied_by_weft server_peak_rss_bytes; do
+    [ -n "$(value $key "$r")" ] || fail "expected $key in the report"
+  done
+  holds "$(value trainers "$r") == 2"
+  holds "$(value iterations "$r") == 160" # each trainer goes through all 640 images
+  holds "$(value loss "$r") < 0.6 * $(value first_loss "$r")"
+  holds "$(value held_out_accuracy "$r") > 0.6"
+  # Images there, scores back, their gradient there: (32 * 784 + 2 * 32 * 10) float32 an iteration, and the test; no parameter.
+  holds "$(value bytes_sent "$r") >= 160 * 102912 && $(value bytes_sent "$r") < 1.3 * 160 * 102912"
+  [ "$(stat -c %s "$dir/model")" -gt 4799528 ] || fail "expected the server's model to be saved"
+  says 'held-out accuracy' || fail "expected a table"
 }
 case_interrupted() {
   start --trainers 2
