@@ -86,7 +86,7 @@ static void watch(crew *c, const weft_agent *agent)
 {
     progress line;
     weft_stats stats;
-    progress_init(&line, c->set->quiet ? NULL : stdout, c->updates);
+    progress_init(&line, c->set->quiet ? NULL : stdout, c->updates, "images");
     for (bool over = false; !over;) {
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
         weft_agent_stats(agent, &stats);

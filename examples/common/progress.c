@@ -19,9 +19,9 @@ const char *bytes_text(uint64_t bytes, char out[16])
     return out;
 }
 
-void progress_init(progress *p, FILE *to, int64_t updates)
+void progress_init(progress *p, FILE *to, int64_t updates, const char *unit)
 {
-    *p = (progress){.to = to, .updates = updates, .last = clock_seconds()};
+    *p = (progress){.to = to, .updates = updates, .unit = unit, .last = clock_seconds()};
     p->live = to && isatty(fileno(to));
 }
 
@@ -30,10 +30,9 @@ static void write_line(progress *p, const tally *t, uint64_t bytes_moved)
     char bytes[16];
     double now = clock_seconds(), seconds = now - t->began;
     double rate = t->images > 0 && seconds > 0 ? (double)t->images / seconds : 0;
-    fprintf(p->to,
-            "%s%3.0f %%  update %lld of %lld  loss %.4f  %.0f images/s  %s moved  %.0f %% of the time in calls%s",
+    fprintf(p->to, "%s%3.0f %%  update %lld of %lld  loss %.4f  %.0f %s/s  %s moved  %.0f %% of the time in calls%s",
             p->live ? CLEAR : "", p->updates ? 100.0 * (double)t->updates / (double)p->updates : 0,
-            (long long)t->updates, (long long)p->updates, t->loss, rate, bytes_text(bytes_moved, bytes),
+            (long long)t->updates, (long long)p->updates, t->loss, rate, p->unit, bytes_text(bytes_moved, bytes),
             100 * tally_communication(t), p->live ? "" : "\n");
     fflush(p->to);
     p->last = now;

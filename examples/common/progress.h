@@ -11,11 +11,12 @@
 typedef struct progress {
     FILE *to; /* NULL: says nothing */
     bool live;
-    int64_t updates; /* in all */
-    double last;     /* when something was written */
+    int64_t updates;  /* in all */
+    const char *unit; /* what an "image" of the tally is called, in the plural */
+    double last;      /* when something was written */
 } progress;
 
-void progress_init(progress *progress, FILE *to, int64_t updates);
+void progress_init(progress *progress, FILE *to, int64_t updates, const char *unit);
 /* Writes if it is time (five times a second on a terminal, else every two seconds), and in any case if it is over. */
 void progress_show(progress *progress, const tally *tally, uint64_t bytes_moved, bool over);
 

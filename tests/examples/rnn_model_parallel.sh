@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# rnn_model_parallel.sh - runs the program as its users do: rnn_model_parallel.sh PROGRAM CASE
+#
+# Every case ends with all its processes gone. Exits 1 with a line that says what was expected and what was found.
+set -uo pipefail
+program=$1 case=$2
+source "$(dirname "$0")/common.sh"
+
+steady=(--death-timeout 20000) # a machine that has other work makes nobody dead
+
+start() { # start OPTIONS... - a job in the background, until its first line was shown; sets job and server
+  "$program" --epochs 1000000 "$@" >"$log" 2>&1 &
+  job=$!
+  pids+=("$job")
+  within 60 says 'update [1-9]' || fail "expected training to begin"
+  read -r server < <(children "$job")
+  pids+=("$server")
+}
+
+case_usage() {
+  "$program" --help >"$log" || fail "--help: expected exit code 0"
+  local option
+  for option in rank world-size master-addr master-port words embedding hidden layers length batch-size batches epochs dropout \
+    lr seed report quiet; do
+    says "^  --$option" || fail "--help: expected --$option"
+  done
+  says '^example: rnn_model_parallel' || fail "--help: expected an example"
+  refuses "\-\-words is '0'" --words 0
+  refuses "\-\-dropout is '1'" --dropout 1
+  refuses "\-\-lr is 'fast'" --lr fast
+  refuses "go together" --rank 0
+  refuses "\-\-world-size is '3'" --rank 0 --world-size 3
+  RANK=0 WORLD_SIZE=3 refuses "WORLD_SIZE is '3': one worker trains, one serves"
+  RANK=1 refuses "WORLD_SIZE is not set"
+  refuses "\-\-report is '$dir': that is a folder" --report "$dir"
+}
+case_closed() {
+  closed "$program" --epochs 1 --batches 2 "${steady[@]}"
+  full "$program" --epochs 1 --batches 2 "${steady[@]}"
+}
+case_trains() {
+  local r=$dir/report.json key
+  "$program" "${steady[@]}" --report "$r" >"$log" 2>&1 || fail "expected it to train"
+  for key in trainers iterations iterations_per_s seconds loss first_loss communication_share bytes_sent bytes_copied_by_weft; do
+    [ -n "$(value $key "$r")" ] || fail "expected $key in the report"
+  done
+  holds "$(value iterations "$r") == 50"
+  holds "$(value parameters_here "$r") == 372 && $(value parameters_on_server "$r") == 42" # as the tutorial's
+  "$program" "${steady[@]}" --embedding 16 --hidden 32 --layers 1 --dropout 0 --lr 2 --epochs 200 --report "$r" --quiet \
+    >"$log" 2>&1 || fail "expected it to train"
+  holds "$(value loss "$r") < 0.5 * $(value first_loss "$r")"
+}
+case_by_hand() {
+  local port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000)) rank p
+  for rank in 0 1; do
+    "$program" --rank $rank --world-size 2 --master-addr 127.0.0.1 --master-port $port --report "$dir/report.json" "${steady[@]}" \
+      >"$dir/log$rank" 2>&1 &
+    pids+=($!)
+  done
+  for p in "${pids[@]}"; do
+    code_of "$p"
+    [ "$code" = 0 ] || fail "expected each worker to exit with 0: $(cat "$dir/log0" "$dir/log1")"
+  done
+  holds "$(value iterations "$dir/report.json") == 50"
+}
+case_server_killed() {
+  start
+  kill -KILL "$server"
+  ends_within 20000 1 "$job" "$server"
+  says 'trainer: the server is gone' || fail "expected the trainer to name it"
+}
+case_trainer_killed() {
+  start
+  kill -KILL "$job"
+  ends_within 20000 137 "$job" "$server"
+  says 'server 1: the trainer is gone' || fail "expected the server to say so"
+}
+case_interrupted() {
+  start
+  kill -TERM "$job"
+  ends_within 20000 130 "$job" "$server"
+  says 'trainer: interrupted' || fail "expected it to say so"
+}
+
+"case_$case" || fail "it fails"
