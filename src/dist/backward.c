@@ -67,7 +67,7 @@ static void time_is_up(wfi_timer *timer)
 {
     wfi_dist_pass *pass = wfi_container_of(timer, wfi_dist_pass, timer);
     wfi_pass_post_failure(pass, WFI_EVENT_FAIL, 0,
-                          refuse(WEFT_ERR_TIMEOUT, "the pass did not end within its time limit"), true);
+                          refuse(WEFT_ERR_TIMEOUT, "the pass did not end within its time limit"), WFI_RUN_LOCKED);
 }
 
 static void hold_pass(void *owner)
@@ -80,7 +80,8 @@ static void cancel_pass(void *owner, uint64_t id)
     wfi_dist_pass *pass = owner;
     (void)id;
     if (wfi_agent_enter(pass->agent)) {
-        wfi_pass_post_failure(pass, WFI_EVENT_FAIL, 0, refuse(WEFT_ERR_CANCELLED, "the pass was cancelled"), false);
+        wfi_pass_post_failure(pass, WFI_EVENT_FAIL, 0, refuse(WEFT_ERR_CANCELLED, "the pass was cancelled"),
+                              WFI_RUN_LATER);
         wfi_agent_leave(pass->agent);
     }
     wfi_dist_pass_unref(pass);
@@ -239,7 +240,8 @@ void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_opti
     wfi_writer_fini(&names);
     if (pass) {
         weft_future *future = weft_future_ref(pass->future);
-        wfi_dist_pass_run(pass);
+        wfi_dist_pass_run(pass, true);
+        wfi_pass_wait_for_calls(pass);
         weft_status st = weft_future_wait(future, WEFT_FOREVER);
         if (st)
             error = weft_error_ref((weft_error *)weft_future_error(future));

@@ -91,7 +91,7 @@ static weft_status run_pass_call(weft_call *call, void *user)
     event->kind = WFI_EVENT_CALL;
     event->rank = call->from;
     event->call = weft_call_defer_keeping(call);
-    wfi_pass_post(pass, event, false);
+    wfi_pass_post(pass, event, WFI_RUN_HERE);
     wfi_dist_pass_unref(pass);
     return WEFT_DEFERRED;
 }
@@ -144,7 +144,7 @@ static weft_status run_abort_call(weft_call *call, void *user)
     if (pass && told)
         wfi_pass_abort(pass, error); /* on to those with whom it wrote, once */
     else if (pass)
-        wfi_pass_post_failure(pass, WFI_EVENT_FAIL, call->from, weft_error_ref(error), false);
+        wfi_pass_post_failure(pass, WFI_EVENT_FAIL, call->from, weft_error_ref(error), WFI_RUN_HERE);
     wfi_dist_pass_unref(pass);
     weft_error_unref(error);
     return WEFT_OK;
@@ -157,7 +157,7 @@ weft_status wfi_passes_register(weft_agent *agent)
         .takes = {WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_TENSORS},
         .gives = {WEFT_BOOL},
         .run = run_pass_call,
-        .flags = WFI_AT_ONCE | WFI_UNCHARGED};
+        .flags = WFI_UNCHARGED};
     static const weft_function abort_function = {.name = "weft:abort",
                                                  .takes = {WEFT_BYTES, WEFT_I64, WEFT_STRING},
                                                  .run = run_abort_call,

@@ -38,6 +38,13 @@ typedef struct wfi_pass_peer {
     bool asked, stated;   /* it wants a statement; it has ours */
 } wfi_pass_peer;
 
+/* A call that whoever waits for the pass waits for. */
+typedef struct wfi_pass_wait {
+    weft_future *call; /* referenced */
+    int rank;          /* whom it went to */
+} wfi_pass_wait;
+#define WFI_PASS_WAITS 8 /* further calls wake another thread when they are answered */
+
 /* What happened to a pass. */
 typedef struct wfi_pass_event {
     wfi_list link;
@@ -78,6 +85,10 @@ struct wfi_dist_pass {
     wfi_pointers held;    /* weft_call to be answered at the end of this round */
     wfi_pointers futures; /* weft_future of our calls, referenced */
 
+    bool waiter_runs;                        /* the thread that waits for the root's pass runs it now */
+    wfi_pass_wait waits_for[WFI_PASS_WAITS]; /* that thread's: calls that it made */
+    size_t waits_for_count;
+
     weft_future *future; /* of the root; NULL */
     wfi_timer timer;     /* of the root. [agent lock] */
 };
@@ -99,11 +110,17 @@ bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error);
 void wfi_pass_free_event(wfi_pass_event *event);
 void wfi_pass_answer_late(wfi_dist_pass *pass,
                           wfi_pass_event *event); /* of a pass that is over; takes over the event */
-/* Adds an event, which it takes over, and sees to it that somebody runs the pass. `call` of one that is over is answered. Any thread,
- * not locked (`locked`: with the agent's lock). */
-void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, bool locked);
+/* Who runs a pass that nobody runs: the caller, a worker thread that holds nothing; or a worker thread, by and by. */
+typedef enum wfi_pass_runner {
+    WFI_RUN_HERE,
+    WFI_RUN_WAITER, /* the caller is the thread that waits for the root's pass */
+    WFI_RUN_LATER,  /* the caller is any thread, not locked */
+    WFI_RUN_LOCKED, /* the caller has the agent's lock */
+} wfi_pass_runner;
+/* Adds an event, which it takes over, and sees to it that somebody runs the pass. `call` of one that is over is answered. */
+void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, wfi_pass_runner runner);
 void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *error,
-                           bool locked); /* takes over the error */
+                           wfi_pass_runner runner); /* takes over the error */
 
 /* pass.c */
 wfi_dist_pass *wfi_dist_pass_create(weft_context *context, unsigned flags); /* one reference; NULL: no memory */
@@ -111,8 +128,8 @@ void wfi_dist_pass_discard(
     wfi_dist_pass *pass); /* one that never ran, with the reference. Not locked. NULL does nothing */
 /* One that had failed before it began here. With the context's lock. */
 void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error);
-void wfi_dist_pass_run(
-    wfi_dist_pass *pass); /* takes all events that there are. By one thread at a time, which set `running` */
+/* Takes all events that there are. By one thread at a time, which set `running`; `waiter`: by the one that waits for the root's pass. */
+void wfi_dist_pass_run(wfi_dist_pass *pass, bool waiter);
 
 /* backward.c */
 typedef struct wfi_pass_names {
@@ -128,6 +145,8 @@ weft_status wfi_remote_roots_register(weft_agent *agent);
 
 /* pass_wire.c */
 weft_status wfi_pass_write(wfi_dist_pass *pass); /* to all who are to be written to */
+void wfi_pass_wait_for_calls(
+    wfi_dist_pass *pass); /* the waiter: for all that it made, and runs the pass with what they answer */
 void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error);
 /* What a "weft:pass" call says. Borrowed from the call. */
 typedef struct wfi_pass_words {

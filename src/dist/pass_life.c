@@ -108,7 +108,7 @@ void wfi_pass_answer_late(wfi_dist_pass *pass, wfi_pass_event *event)
     wfi_pass_free_event(event);
 }
 
-void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, bool locked)
+void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, wfi_pass_runner runner)
 {
     weft_agent *agent = pass->agent;
     wfi_mutex_lock(&pass->lock);
@@ -121,15 +121,23 @@ void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, bool locked)
         wfi_pass_answer_late(pass, event);
     if (!start)
         return;
+    if (runner == WFI_RUN_WAITER) {
+        wfi_dist_pass_run(pass, true);
+        return;
+    }
     wfi_dist_pass_ref(pass); /* the task's */
-    if (!locked)
+    if (runner == WFI_RUN_HERE) {
+        pass->task.run(&pass->task);
+        return;
+    }
+    if (runner == WFI_RUN_LATER)
         wfi_net_lock(agent->net);
     wfi_net_defer(agent->net, &pass->task, WFI_DEFER_WORKER);
-    if (!locked)
+    if (runner == WFI_RUN_LATER)
         wfi_net_unlock(agent->net);
 }
 
-void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *error, bool locked)
+void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *error, wfi_pass_runner runner)
 {
     wfi_pass_event *event = wfi_calloc(1, sizeof *event);
     if (!event) {
@@ -139,7 +147,7 @@ void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *
     event->kind = kind;
     event->rank = rank;
     event->error = error;
-    wfi_pass_post(pass, event, locked);
+    wfi_pass_post(pass, event, runner);
 }
 
 bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error)
@@ -162,7 +170,7 @@ static void post_to_all(weft_context *context, int kind, int rank, weft_status w
         weft_error *error = wfi_error_create(&detail, "%s", text);
         if (kind == WFI_EVENT_GONE && pass->record.root == rank)
             wfi_pass_undo(&pass->record, error); /* nobody knows any more whether it ended well */
-        wfi_pass_post_failure(pass, kind, rank < 0 ? 0 : rank, error, true);
+        wfi_pass_post_failure(pass, kind, rank < 0 ? 0 : rank, error, WFI_RUN_LOCKED);
     }
     wfi_mutex_unlock(&context->lock);
 }

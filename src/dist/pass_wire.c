@@ -70,22 +70,28 @@ typedef struct answer_arg {
     int rank;
 } answer_arg;
 
-static void answered(weft_future *future, void *arg)
+/* A call of the pass has ended. */
+static void post_answer(wfi_dist_pass *pass, weft_future *call, int rank, wfi_pass_runner runner)
 {
-    const answer_arg *answer = arg;
-    const weft_error *error = weft_future_error(future);
+    const weft_error *error = weft_future_error(call);
     wfi_pass_event *event = wfi_calloc(1, sizeof *event);
     if (!event)
         return; /* the root's time limit, or the context's end, ends it */
     event->kind = WFI_EVENT_ANSWER;
-    event->rank = answer->rank;
+    event->rank = rank;
     bool all = false;
     if (error)
         event->error = weft_error_ref(error);
-    else if (weft_values_get_bool(weft_future_values(future), 0, &all))
-        event->error = weft_error_create(WEFT_ERR_PROTOCOL, "rank %d answered nonsense in a pass", answer->rank);
+    else if (weft_values_get_bool(weft_future_values(call), 0, &all))
+        event->error = weft_error_create(WEFT_ERR_PROTOCOL, "rank %d answered nonsense in a pass", rank);
     event->all_answered = all;
-    wfi_pass_post(answer->pass, event, false);
+    wfi_pass_post(pass, event, runner);
+}
+
+static void answered(weft_future *future, void *arg)
+{
+    const answer_arg *answer = arg;
+    post_answer(answer->pass, future, answer->rank, WFI_RUN_HERE);
 }
 
 static void free_answer(void *arg)
@@ -95,15 +101,42 @@ static void free_answer(void *arg)
     free(answer);
 }
 
+/* Who waits for the root's pass waits for the calls that it makes itself: so no other thread has to wake for their answers. */
+static weft_status follow_call(wfi_dist_pass *pass, int rank, weft_future *call)
+{
+    if (pass->waiter_runs && pass->waits_for_count < WFI_PASS_WAITS) {
+        pass->waits_for[pass->waits_for_count++] = (wfi_pass_wait){weft_future_ref(call), rank};
+        return WEFT_OK;
+    }
+    answer_arg *answer = wfi_calloc(1, sizeof *answer);
+    if (!answer)
+        return WEFT_ERR_MEMORY;
+    *answer = (answer_arg){wfi_dist_pass_ref(pass), rank};
+    return weft_future_add_done_callback(call, answered, answer, free_answer);
+}
+
+void wfi_pass_wait_for_calls(wfi_dist_pass *pass)
+{
+    weft_future *calls[WFI_PASS_WAITS];
+    while (pass->waits_for_count > 0) { /* whichever is answered first: what it says may be needed for the others */
+        size_t count = pass->waits_for_count, first = 0;
+        for (size_t i = 0; i < count; i++)
+            calls[i] = pass->waits_for[i].call;
+        if (count > 1 && weft_future_wait_any(calls, count, WEFT_FOREVER, &first))
+            first = 0;
+        (void)!weft_future_wait(calls[first], WEFT_FOREVER); /* its error is the answer */
+        wfi_pass_wait one = pass->waits_for[first];
+        pass->waits_for[first] = pass->waits_for[--pass->waits_for_count];
+        post_answer(pass, one.call, one.rank, WFI_RUN_WAITER);
+        weft_future_unref(one.call);
+    }
+}
+
 static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
 {
     weft_agent *agent = pass->agent;
     weft_worker to = {rank, pass->peers[rank].incarnation};
     weft_future *future = NULL;
-    answer_arg *answer = wfi_calloc(1, sizeof *answer);
-    if (!answer)
-        return WEFT_ERR_MEMORY;
-    *answer = (answer_arg){wfi_dist_pass_ref(pass), rank};
     weft_error *error = NULL;
     weft_status st = weft_rpc_async(
         agent, weft_to_worker(to), "weft:pass", args,
@@ -112,12 +145,10 @@ static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
         wfi_pass_fail(&pass->engine, st, "to rank %d: %s", rank,
                       error ? weft_error_message(error) : weft_status_text(st));
         weft_error_unref(error);
-        free_answer(answer);
         return st;
     }
     pass->calls++;
-    if (weft_future_add_done_callback(future, answered, answer, free_answer) ||
-        !wfi_pointers_push(&pass->futures, future)) {
+    if (follow_call(pass, rank, future) || !wfi_pointers_push(&pass->futures, future)) {
         weft_future_unref(future);
         return WEFT_ERR_MEMORY;
     }
