@@ -70,6 +70,15 @@ static weft_status give_sum(void *arg, const wfi_node *leaf, weft_gradient *sum)
     return WEFT_OK;
 }
 
+/* A gradient would have to go to `rank`, which is gone. */
+static void fail_for_gone(wfi_dist_pass *pass, int rank, weft_status why)
+{
+    wfi_error_detail detail = {.code = why, .function = "backward", .worker = rank};
+    if (!pass->engine.error)
+        pass->engine.error = wfi_error_create(&detail, "the gradient of a tensor of rank %d cannot go there: it %s",
+                                              rank, why == WEFT_ERR_PEER_LEFT ? "has left" : "is dead");
+}
+
 /* All consumers of what came from another worker have answered. */
 static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
 {
@@ -83,8 +92,7 @@ static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
     recv->state = gradient ? WFI_RECV_READY : origin->stated ? WFI_RECV_NONE : WFI_RECV_ANSWERED;
     recv->gradient = gradient;
     if (gradient && (origin->gone || origin->incarnation != recv->pair.incarnation))
-        wfi_pass_fail(&pass->engine, WEFT_ERR_PEER_DEAD,
-                      "the gradient of a tensor of rank %d cannot go there: it is gone", recv->pair.from);
+        fail_for_gone(pass, recv->pair.from, origin->gone ? origin->gone : WEFT_ERR_PEER_DEAD);
 }
 
 /* ---- Joining ----------------------------------------------------------------------------------------------------- */
@@ -118,7 +126,8 @@ static void look_at_peers(wfi_dist_pass *pass)
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
         const wfi_member *member = wfi_net_member(agent->net, rank);
         pass->peers[rank].incarnation = member ? member->incarnation : 0;
-        pass->peers[rank].gone = rank != wfi_agent_rank(agent) && !wfi_agent_knows_alive(agent, rank);
+        if (rank != wfi_agent_rank(agent))
+            pass->peers[rank].gone = wfi_agent_peer_status(agent, rank);
     }
     wfi_net_unlock(agent->net);
 }
@@ -354,12 +363,14 @@ static void fail(wfi_dist_pass *pass, weft_error *error)
     weft_error_unref(error);
 }
 
-/* What the engine says, with this worker's name. */
+/* What the engine says, with this worker's name; it is this worker's failure unless another one caused it. */
 static weft_error *named(const wfi_dist_pass *pass)
 {
     const weft_error *error = pass->engine.error;
-    wfi_error_detail detail = {
-        .code = weft_error_code(error), .function = "backward", .worker = wfi_agent_rank(pass->agent)};
+    int cause = weft_error_worker(error);
+    wfi_error_detail detail = {.code = weft_error_code(error),
+                               .function = "backward",
+                               .worker = cause >= 0 ? cause : wfi_agent_rank(pass->agent)};
     return wfi_error_create(&detail, "on rank %d (%s): %s", wfi_agent_rank(pass->agent), pass->agent->options.name,
                             weft_error_message(error));
 }
@@ -403,7 +414,7 @@ static weft_error *take_event(wfi_dist_pass *pass, wfi_pass_event *event)
         return NULL;
     }
     if (event->kind == WFI_EVENT_GONE) {
-        peer->gone = true;
+        peer->gone = weft_error_code(event->error);
         bool needed =
             peer->owed || pass->record.root == event->rank || (pass->parent && pass->parent->from == event->rank);
         return needed ? weft_error_ref(event->error) : NULL;

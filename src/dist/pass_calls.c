@@ -125,12 +125,12 @@ static weft_status run_abort_call(weft_call *call, void *user)
     int root;
     uint64_t number;
     weft_agent *agent = call->agent;
-    int64_t code = weft_call_i64(call, 1);
+    int64_t code = weft_call_i64(call, 1), where = weft_call_i64(call, 2);
     if (!wfi_pass_read(call, NULL, &id, &root, &number) || code >= 0 || code < INT32_MIN ||
-        !wfi_status_is_known((int)code))
+        !wfi_status_is_known((int)code) || where < -1 || where >= agent->options.values.world_size)
         return WEFT_ERR_PROTOCOL;
-    wfi_error_detail detail = {.code = (weft_status)code, .function = "backward", .worker = call->from};
-    weft_error *error = wfi_error_create(&detail, "%s", weft_call_string(call, 2));
+    wfi_error_detail detail = {.code = (weft_status)code, .function = "backward", .worker = (int)where};
+    weft_error *error = wfi_error_create(&detail, "%s", weft_call_string(call, 3));
     wfi_dist_pass *pass = NULL;
     bool told = false;
     wfi_net_lock(agent->net);
@@ -159,7 +159,7 @@ weft_status wfi_passes_register(weft_agent *agent)
         .run = run_pass_call,
         .flags = WFI_UNCHARGED};
     static const weft_function abort_function = {.name = "weft:abort",
-                                                 .takes = {WEFT_BYTES, WEFT_I64, WEFT_STRING},
+                                                 .takes = {WEFT_BYTES, WEFT_I64, WEFT_I64, WEFT_STRING},
                                                  .run = run_abort_call,
                                                  .flags = WEFT_URGENT};
     weft_status st = wfi_function_register(agent, &pass_function, NULL);

@@ -33,7 +33,7 @@ typedef struct wfi_pass_send {
 typedef struct wfi_pass_peer {
     uint32_t incarnation; /* of whoever had the rank when this worker joined */
     size_t owed;          /* answers that it owes us */
-    bool gone;            /* that worker is */
+    weft_status gone;     /* WEFT_ERR_PEER_DEAD or the like, once that worker is; else WEFT_OK */
     bool heard, wrote;    /* it wrote to us; we to it */
     bool asked, stated;   /* it wants a statement; it has ours */
 } wfi_pass_peer;

@@ -5,7 +5,7 @@
  *   weft:pass   bytes (context: rank u32, incarnation u32, number u64; root u32; pass u64; flags u8), bytes (statement), bytes (nones), bytes
  *               (numbers of gradients), bytes (names of optimizers that step), tensors (gradients). Lists are of u64, numbers of the callee's
  *               sends. Gives bool: all was answered
- *   weft:abort  the first of these bytes, i64 (a status), string
+ *   weft:abort  the first of these bytes, i64 (a status), i64 (the rank that failed, or -1), string
  */
 #include "base/alloc.h"
 #include "base/error.h"
@@ -231,6 +231,7 @@ void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error)
         weft_worker to = {rank, pass->peers[rank].incarnation};
         weft_status st = weft_rpc_async(agent, weft_to_worker(to), "weft:abort",
                                         WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_i64(weft_error_code(error)),
+                                                    weft_of_i64(weft_error_worker(error)),
                                                     weft_of_string(weft_error_message(error))),
                                         &(weft_rpc_options){.error = &unsent}, NULL);
         (void)st; /* who is gone needs not hear */

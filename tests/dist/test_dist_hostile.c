@@ -110,10 +110,12 @@ static void forge(weft_agent *agent)
         MUST(say(agent, to, good, numbers + 2, 1, (weft_tensors){items, 1}, 0) != WEFT_OK);
         MUST(say(agent, to, good, numbers + 3, 2, (weft_tensors){items, 2}, 0) != WEFT_OK);
     }
-    weft_status st = weft_rpc_sync(
-        agent, weft_to_rank(1), "weft:abort",
-        WEFT_VALUES(weft_of_bytes(good.bytes, good.size), weft_of_i64(7), weft_of_string("x")), NULL, NULL);
-    MUST(st == WEFT_ERR_REMOTE); /* 7 is no failure */
+    const int64_t aborts[][2] = {{7, 1}, {WEFT_ERR_SYSTEM, 1000}, {WEFT_ERR_SYSTEM, -2}}; /* no failure; no workers */
+    for (int i = 0; i < 3; i++)
+        MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:abort",
+                           WEFT_VALUES(weft_of_bytes(good.bytes, good.size), weft_of_i64(aborts[i][0]),
+                                       weft_of_i64(aborts[i][1]), weft_of_string("x")),
+                           NULL, NULL) == WEFT_ERR_REMOTE);
     MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes("abc", 3)), NULL, NULL) ==
          WEFT_ERR_REMOTE);
     MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:joined", WEFT_VALUES(weft_of_i64(1), weft_of_bytes("abc", 3)),

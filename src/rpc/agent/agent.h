@@ -147,6 +147,8 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options);
 /* WEFT_OK, or why no call may start now. [agent lock] */
 weft_status wfi_agent_usable(const weft_agent *agent);
 bool wfi_agent_knows_alive(const weft_agent *agent, int rank); /* [agent lock] */
+/* Of another rank: WEFT_OK while it is alive, else WEFT_ERR_PEER_LEFT or WEFT_ERR_PEER_DEAD, also if nobody had it. [agent lock] */
+weft_status wfi_agent_peer_status(const weft_agent *agent, int rank);
 /* A line in the log of this agent (NULL: of none) about the call with this id (0: about none). Any thread. */
 void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
     WEFT_PRINTF(4, 5);

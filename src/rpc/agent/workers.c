@@ -99,8 +99,13 @@ bool wfi_agent_knows_alive(const weft_agent *agent, int rank)
 {
     if (rank == wfi_agent_rank(agent))
         return !agent->gone;
+    return wfi_agent_peer_status(agent, rank) == WEFT_OK;
+}
+
+weft_status wfi_agent_peer_status(const weft_agent *agent, int rank)
+{
     wfi_peer *peer = wfi_net_peer(agent->net, rank);
-    return peer && wfi_peer_status(peer) == WEFT_OK;
+    return peer ? wfi_peer_status(peer) : WEFT_ERR_PEER_DEAD;
 }
 
 bool weft_agent_alive(const weft_agent *agent, int rank)
