@@ -326,7 +326,8 @@ WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *form
  * WEFT_ERR_REMOTE with the status of `error` inside, its message, the worker where it failed first, and the
  * chain of workers, to which this one is added (weft_error_hop). If the call has failed already, the first
  * failure stays. NULL does nothing. A handler that simply returns the status of a call that it made with the
- * option `parent` has the same effect.
+ * option `parent` has the same effect; so has one that returns what it met with in a handle among its arguments, whose value
+ * could not be made.
  */
 WEFT_API void weft_call_fail_with(weft_call *call, const weft_error *error);
 /* The code of the first failure of this call, or of its tape; WEFT_OK if there is none. */

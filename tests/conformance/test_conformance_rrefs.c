@@ -86,6 +86,13 @@ static weft_status serve_slow(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+/* (handle): a handler that needs the value, and returns what it met with. */
+static weft_status serve_need(weft_call *call, void *user)
+{
+    weft_value value;
+    return weft_rref_local_value(weft_call_rref(call, 0), ITEM_PATIENCE_MS, &value);
+}
+
 static const weft_function functions[] = {
     COMMON_FUNCTIONS,
     {.name = "read", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = serve_read},
@@ -96,6 +103,7 @@ static const weft_function functions[] = {
     {.name = "forward", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = serve_forward},
     {.name = "is confirmed", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = serve_is_confirmed},
     {.name = "throw", .gives = {WEFT_I64}, .run = serve_throw},
+    {.name = "need", .takes = {WEFT_RREF}, .run = serve_need},
     {.name = "slow", .gives = {WEFT_I64}, .run = serve_slow},
 };
 
@@ -312,6 +320,16 @@ static void must_have_thrown(weft_rref *rref, int worker)
     weft_future_unref(future);
 }
 
+static void must_be_handed_on(weft_rref *rref, int worker)
+{
+    weft_error *error = NULL;
+    MUST_BE(weft_rref_rpc_sync(rref, "need", WEFT_NO_VALUES, &(weft_rpc_options){.error = &error}, NULL),
+            WEFT_ERR_REMOTE);
+    MUST_BE(weft_error_remote_code(error), WEFT_ERR_SHAPE);
+    MUST(says(error, "it would not be made") && weft_error_worker(error) == worker);
+    weft_error_unref(error);
+}
+
 /* What goes wrong in the making is told to whoever asks, as often as it is asked; and to those it was passed to. */
 static void remote_throws(weft_agent *agent, void *arg)
 {
@@ -319,6 +337,7 @@ static void remote_throws(weft_agent *agent, void *arg)
         weft_rref *rref = make(agent, weft_to_rank(to), "throw", WEFT_NO_VALUES);
         must_have_thrown(rref, to);
         must_have_thrown(rref, to);
+        must_be_handed_on(rref, to);
         weft_rref_unref(rref);
     }
     weft_rref *rref = make(agent, weft_to_rank(next_rank(agent)), "throw", WEFT_NO_VALUES), *never = NULL;

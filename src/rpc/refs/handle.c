@@ -43,6 +43,11 @@ weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_valu
     return WEFT_OK;
 }
 
+const weft_error *wfi_rref_failure(const weft_rref *rref)
+{
+    return rref->value ? weft_future_error(rref->value) : NULL;
+}
+
 /* ---- Making handles ---------------------------------------------------------------------------------------------- */
 
 static void release_handle(weft_rref *rref);

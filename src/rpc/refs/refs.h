@@ -168,6 +168,8 @@ void wfi_object_drop(void *object);
 /* What a value's future holds, if that is an object; else NULL. */
 const wfi_object *wfi_object_of(const weft_future *value);
 
+/* How the making of a value of this worker's failed; borrowed from the handle. NULL: it did not, or not yet, or is another worker's. */
+const weft_error *wfi_rref_failure(const weft_rref *rref);
 /* Of a value that has been made, and is no object: what a reference to it names. Borrowed from it. */
 weft_value wfi_value_made(const weft_future *value);
 /* Why no copy of it can be had anywhere. */

@@ -131,6 +131,18 @@ void weft_call_fail_with(weft_call *call, const weft_error *error)
     weft_error_unref(here);
 }
 
+/* The handler returned what the making of a value had ended with that one of its arguments names: then that is the failure. Arguments
+ * of a deferred call may be gone, or go just now. */
+static void pass_handle_on(weft_call *call, weft_status status)
+{
+    weft_args args = call->deferred && !call->keep_arguments ? WEFT_NO_VALUES : weft_values_args(call->args);
+    for (size_t i = 0; i < args.count && !call->error; i++) {
+        const weft_error *failure = args.items[i].type == WEFT_RREF ? wfi_rref_failure(args.items[i].as.rref) : NULL;
+        if (failure && weft_error_code(failure) == status)
+            weft_call_fail_with(call, failure);
+    }
+}
+
 /* The handler returned what a call made within its own ended with: then that is the failure, from where it arose. */
 static void pass_inner_on(weft_call *call, weft_status status)
 {
@@ -272,6 +284,8 @@ static void settle_outcome(weft_call *call, weft_status status)
     }
     if (status < 0 && !call->error)
         pass_inner_on(call, status);
+    if (status < 0 && !call->error)
+        pass_handle_on(call, status);
     if (status < 0)
         weft_call_fail(call, status, "%s", weft_status_text(status));
     if (call->error || call->results || call->object)
