@@ -240,7 +240,8 @@ void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_opti
     wfi_writer_fini(&names);
     if (pass) {
         weft_future *future = weft_future_ref(pass->future);
-        wfi_dist_pass_run(pass, true);
+        pass->waiter_runs = true;
+        wfi_dist_pass_run(pass);
         wfi_pass_wait_for_calls(pass);
         weft_status st = weft_future_wait(future, WEFT_FOREVER);
         if (st)

@@ -480,10 +480,9 @@ static void answer_left(wfi_dist_pass *pass, weft_context *context)
     }
 }
 
-void wfi_dist_pass_run(wfi_dist_pass *pass, bool waiter)
+void wfi_dist_pass_run(wfi_dist_pass *pass)
 {
     weft_context *context = wfi_context_ref(pass->context); /* its end lets go of it */
-    pass->waiter_runs = waiter;
     for (bool over = false; !over;) {
         weft_error *failure = NULL;
         wfi_mutex_lock(&pass->lock);
@@ -520,6 +519,6 @@ void wfi_dist_pass_run(wfi_dist_pass *pass, bool waiter)
 static void run_task(wfi_task *task)
 {
     wfi_dist_pass *pass = wfi_container_of(task, wfi_dist_pass, task);
-    wfi_dist_pass_run(pass, false);
+    wfi_dist_pass_run(pass);
     wfi_dist_pass_unref(pass);
 }

@@ -128,8 +128,8 @@ void wfi_dist_pass_discard(
     wfi_dist_pass *pass); /* one that never ran, with the reference. Not locked. NULL does nothing */
 /* One that had failed before it began here. With the context's lock. */
 void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error);
-/* Takes all events that there are. By one thread at a time, which set `running`; `waiter`: by the one that waits for the root's pass. */
-void wfi_dist_pass_run(wfi_dist_pass *pass, bool waiter);
+/* Takes all events that there are. By one thread at a time, which set `running` and then `waiter_runs`. */
+void wfi_dist_pass_run(wfi_dist_pass *pass);
 
 /* backward.c */
 typedef struct wfi_pass_names {

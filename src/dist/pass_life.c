@@ -121,12 +121,9 @@ void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, wfi_pass_runner r
         wfi_pass_answer_late(pass, event);
     if (!start)
         return;
-    if (runner == WFI_RUN_WAITER) {
-        wfi_dist_pass_run(pass, true);
-        return;
-    }
+    pass->waiter_runs = runner == WFI_RUN_WAITER;
     wfi_dist_pass_ref(pass); /* the task's */
-    if (runner == WFI_RUN_HERE) {
+    if (runner == WFI_RUN_WAITER || runner == WFI_RUN_HERE) {
         pass->task.run(&pass->task);
         return;
     }
