@@ -122,7 +122,7 @@ static const weft_module_type remote_type = {.name = "Remote", .forward = forwar
 
 static weft_status ask(trainer *me, const char *function, weft_args arguments, weft_values **out)
 {
-    weft_rpc_options how = {.timeout_ms = WEFT_FOREVER, .error = &me->error};
+    weft_rpc_options how = {.error = &me->error};
     return weft_rpc_sync(me->agent, weft_to_rank(0), function, arguments, &how, out);
 }
 
@@ -230,6 +230,7 @@ static int train(const settings *set, workload *work)
     options.functions = &dismissal_function;
     options.function_count = 1;
     options.on_membership = dismissal_on_news;
+    options.call_timeout_ms = WEFT_FOREVER; /* a busy server is slow, and nothing more: deaths end calls all the same */
     weft_status st = weft_agent_open(&options, &me.agent);
     if (st)
         return ending_error(st, me.error);

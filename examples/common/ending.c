@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 static char program[32] = "program", first[32] = "first", other[32] = "worker", who[48] = "worker";
-static char child_news[160]; /* with a '?' where the last digit of the rank goes */
+static char child_news[160]; /* before the rank */
 static atomic_flag said = ATOMIC_FLAG_INIT;
 static volatile sig_atomic_t interrupted;
 
@@ -23,7 +23,7 @@ void ending_name(const char *name, const char *first_one, const char *other_ones
         snprintf(who, sizeof who, "%s %d", other, rank);
     else
         snprintf(who, sizeof who, "%s", first);
-    snprintf(child_news, sizeof child_news, "%s: %s: %s    ? ended before the job began\n", program, first, other);
+    snprintf(child_news, sizeof child_news, "%s: %s: %s ", program, first, other);
 }
 
 const char *ending_first(void)
@@ -113,14 +113,23 @@ static const weft_job *_Atomic watched; /* NULL while its children are being sta
 /* Only async-signal-safe calls: it may come at any moment of the rendezvous. */
 static void on_child(int number, siginfo_t *info, void *context)
 {
-    char *digit = strchr(child_news, '?');
+    static const char end[] = "ended before the job began\n";
+    char line[sizeof child_news + sizeof end + 6], digits[6]; /* a rank has five at most, and a space follows */
+    size_t first_digit = sizeof digits, length = strlen(child_news);
     (void)number, (void)context;
     for (int rank = 1; weft_job_pid(watched, rank) > 0; rank++) {
-        if (weft_job_pid(watched, rank) == info->si_pid)
-            for (int left = rank; left > 0; left /= 10)
-                *digit-- = (char)('0' + left % 10);
+        if (weft_job_pid(watched, rank) != info->si_pid)
+            continue;
+        digits[--first_digit] = ' ';
+        for (int left = rank; left > 0; left /= 10)
+            digits[--first_digit] = (char)('0' + left % 10);
+        break;
     }
-    (void)!write(STDERR_FILENO, child_news, strlen(child_news));
+    memcpy(line, child_news, length);
+    memcpy(line + length, digits + first_digit, sizeof digits - first_digit);
+    length += sizeof digits - first_digit;
+    memcpy(line + length, end, sizeof end - 1);
+    (void)!write(STDERR_FILENO, line, length + sizeof end - 1);
     _exit(1);
 }
 

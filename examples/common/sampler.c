@@ -4,6 +4,7 @@
 
 #include "random_stream.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 weft_status sampler_init(sampler *s, uint64_t seed, size_t count, size_t batch, size_t part, size_t parts,
@@ -11,10 +12,11 @@ weft_status sampler_init(sampler *s, uint64_t seed, size_t count, size_t batch, 
 {
     *s = (sampler){.seed = seed, .count = count, .batch = batch, .part = part, .parts = parts, .epoch = -1};
     if (count > UINT32_MAX || batch == 0 || parts == 0 || part >= parts || count / parts < batch) {
-        *error = weft_error_create(WEFT_ERR_INVALID,
-                                   "%zu images do not make a batch of %zu for each of %zu trainers: a smaller batch, "
-                                   "please",
-                                   count, batch, parts);
+        char shared[48] = "";
+        if (parts > 1)
+            snprintf(shared, sizeof shared, " for each of %zu trainers", parts);
+        *error = weft_error_create(WEFT_ERR_INVALID, "%zu images do not make a batch of %zu%s: a smaller batch, please",
+                                   count, batch, shared);
         return WEFT_ERR_INVALID;
     }
     s->order = malloc(count * sizeof *s->order);

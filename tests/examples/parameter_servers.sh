@@ -19,6 +19,7 @@ start() { # start OPTIONS... - a job in the background, until its first update w
   trainers=($(children "$job"))
   pids+=("${trainers[@]}")
 }
+has_children() { [ "$(children "$1" | wc -w)" = 2 ]; }
 shown() { grep -c 'update [1-9]' "$log"; }                                   # lines
 updates() { grep -o 'update [0-9]*' "$log" | tail -n 1 | grep -o '[0-9]*'; } # as the last line has it
 beyond() { [ "$("$1")" -gt "$2" ]; }                                         # beyond COUNT NUMBER
@@ -91,7 +92,7 @@ case_data() {
     idx 1 64 0 64 "$d/$part-labels-idx1-ubyte"
   done
   "$program" --trainers 2 --data "$d" --batch-size 8 --iterations 2 --quiet >"$log" 2>&1 || fail "expected good data to do"
-  rejects "64 images do not make a batch of 33" --data "$d" --batch-size 33
+  rejects "64 images do not make a batch of 33 for each of 2 trainers: a smaller" --data "$d" --batch-size 33
   idx 1 63 0 63 "$d/train-labels-idx1-ubyte"
   rejects "train-labels-idx1-ubyte: expected as many labels as images, 64, found 63" --data "$d"
   { head -c 71 "$d/t10k-labels-idx1-ubyte"; printf '\12'; } >"$d/train-labels-idx1-ubyte"
@@ -240,7 +241,29 @@ case_rpc_usage() {
   refuses "\-\-lr is 'fast'" --lr fast
   refuses "not both" --epochs 1 --iterations 1
   refuses "go together" --rank 0
-  rejects "640 images do not make a batch of 641" --digits 640 --batch-size 641
+  rejects "640 images do not make a batch of 641: a smaller" --digits 640 --batch-size 641
+  rejects "train-images-idx3-ubyte there, or the same with .gz" --data "$dir"
+}
+case_rpc_killed_others_finish() {
+  local r=$dir/report.json
+  start "${steady[@]}" --trainers 3 --on-death continue --threads 1 --iterations 300 --held-out 200 --report "$r"
+  kill -KILL "${trainers[1]}"
+  ends_within 75000 0 "$job" "${trainers[@]}"
+  says 'server: trainer 2 is dead: .*going on with 2' || fail "expected news of the death"
+  holds "$(value iterations "$r") >= 600 && $(value iterations "$r") < 900" # those of two, and some of the third's
+  holds "$(value loss "$r") < 0.6 * $(value first_loss "$r")"
+  holds "$(value held_out_accuracy "$r") > 0.6"
+}
+case_killed_at_start() { # before the workers have met (perhaps before ranks have processes): nobody waits for one that will not come
+  "$program" "${steady[@]}" --trainers 2 --digits 640 --on-death continue >"$log" 2>&1 &
+  job=$!
+  pids+=("$job")
+  within 20 has_children "$job" || fail "expected trainers"
+  trainers=($(children "$job"))
+  pids+=("${trainers[@]}")
+  kill -KILL "${trainers[0]}"
+  ends_within 20000 1 "$job" "${trainers[@]}"
+  says 'server: trainer \([12] \)\?ended before the job began$' || fail "expected the server to name it"
 }
 case_rpc_closed() {
   local quick=(--trainers 1 --digits 64 --held-out 10 --batch-size 2 --iterations 2 --death-timeout 20000)
