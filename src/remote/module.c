@@ -259,8 +259,8 @@ weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *modul
                                   .error = &error};
     weft_status st =
         weft_rref_rpc_async(module->rref, "weft:forward", (weft_args){items, inputs.count + OURS}, &how, out);
-    if (error && tape)
-        weft_tape_fail(tape, st, "remote_forward: %s", weft_error_message(error));
+    if (error && tape && !tape->error)
+        tape->error = weft_error_ref(error); /* with the status where the module could not be made */
     weft_error_unref(error);
     free(items);
     return st;
