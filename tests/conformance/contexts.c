@@ -304,6 +304,29 @@ void must_have_none(step *s, int rank)
     weft_values_unref(results);
 }
 
+static bool has_there(step *s, int rank, float a, float b)
+{
+    weft_values *results = gradient_there(s, rank);
+    weft_tensor *gradient = NULL;
+    bool none = weft_values_type(results, 0) == WEFT_NULL;
+    if (!none)
+        MUST_OK(weft_values_get_tensor(results, 0, &gradient));
+    bool is = none ? a == 0 && b == 0
+                   : weft_tensor_get_f64(gradient, 0) == (double)a && weft_tensor_get_f64(gradient, 1) == (double)b;
+    weft_values_unref(results);
+    return is;
+}
+
+void await_there(step *s, int rank, float a, float b)
+{
+    bool is = has_there(s, rank, a, b);
+    for (int ms = 0; ms < ITEM_PATIENCE_MS && !is; ms++) {
+        item_sleep_ms(1);
+        is = has_there(s, rank, a, b);
+    }
+    MUST(is);
+}
+
 void nothing_is_left(weft_agent *agent)
 {
     weft_group *all = NULL;

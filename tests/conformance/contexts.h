@@ -90,6 +90,8 @@ void must_be_equal(const weft_tensor *a, const weft_tensor *b); /* dtype, shape 
 void must_have(const step *s, const weft_tensor *leaf, float a, float b);
 void must_have_there(step *s, int rank, float a, float b);
 void must_have_none(step *s, int rank);
+/* The same, in time: the news that a pass failed reaches a worker which had done its part by itself. 0 and 0: none. */
+void await_there(step *s, int rank, float a, float b);
 
 /* All workers come here, each with its steps closed: nothing of a context is left on any. */
 void nothing_is_left(weft_agent *agent);

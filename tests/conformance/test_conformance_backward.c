@@ -457,7 +457,7 @@ static void passes_after_failures(weft_agent *agent)
             float n = (float)round + 1, p = parameter_at(1, 0), q = parameter_at(1, 1);
             must_have(&s, x, n * p * parameter_at(3, 0), n * q * parameter_at(3, 1));
             must_have_there(&s, 1, n * 3 * parameter_at(3, 0), n * 4 * parameter_at(3, 1));
-            must_have_there(&s, 3, n * 3 * p, n * 4 * q);
+            await_there(&s, 3, n * 3 * p, n * 4 * q); /* it may have done its part before the failure */
         }
         step_close(&s);
         weft_tensor_unref(x);
