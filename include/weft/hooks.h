@@ -45,12 +45,12 @@ typedef struct weft_leaf_hook {
     /*
      * Called once a pass with the leaf and the sum of its shares; not in a pass that brought the leaf none. Or NULL.
      * The function may change `sum` in place, also after it has returned: then it sets *wait (NULL before) to a
-     * future, whose reference the pass takes over, and the pass does not end before the future is complete. What it
+     * future, whose reference the pass takes over. Until any thread completes that future `sum` may be changed, and the pass does not end. What it
      * returns, or the future's failure, makes the pass fail. The tensors are borrowed; until *wait completes they stay.
      */
     weft_status (*post)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);
     void *arg;
-    weft_drop_fn drop; /* called with `arg` when the hooks end; or NULL */
+    weft_drop_fn drop; /* called with `arg` when the set's last reference goes; or NULL */
 } weft_leaf_hook;
 
 /* An empty set of hooks, with one reference; NULL if memory is out. */
@@ -61,7 +61,7 @@ WEFT_API void weft_hooks_unref(weft_hooks *hooks); /* NULL does nothing */
 /*
  * Adds a hook for `leaf`, of which it takes a reference. Several hooks of one leaf run in the order in which they
  * were added, each with what the one before made. A leaf with hooks gets dense gradients only. WEFT_ERR_INVALID (NULL,
- * or a tensor that does not want a gradient), WEFT_ERR_MEMORY; then `drop` has run.
+ * or a tensor that does not want a gradient), WEFT_ERR_MEMORY; then `drop` has run (unless `how` is NULL). Not while a pass uses the set.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_hooks_add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how);
 
@@ -70,7 +70,7 @@ WEFT_API void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks);
 
 /*
  * A tensor with x's elements (the same storage) whose gradient goes on to x as `fn` makes it: for any tensor of a
- * tape, not only leaves. `drop(arg)` runs when the record ends, or at once if nothing is recorded or this fails.
+ * tape, not only leaves. `fn` gets the whole gradient, once a pass. `drop(arg)` runs when the record ends, or at once if nothing is recorded or this fails.
  */
 WEFT_API weft_tensor *weft_on_gradient(weft_tape *tape, weft_tensor *x, weft_gradient_fn fn, void *arg,
                                        weft_drop_fn drop);

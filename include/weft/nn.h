@@ -18,7 +18,7 @@
  * it fails. Parameters, buffers, children and names are borrowed from their module.
  *
  * THREADS. One thread builds a module. After that several threads may run it at once, each on a
- * tape of its own; in train mode too: batch norm loses none of their moves of its running statistics. They may do so
+ * tape of its own; in train mode too: no thread's update of batch norm's running statistics is lost. They may do so
  * beside steps of an optimizer with WEFT_UPDATE_BESIDE (weft/optim.h), and beside weft_module_load: a forward function reads
  * each parameter as a whole, before a step or after it, and its backward pass has the same bits. References may be
  * taken and dropped on any thread.
@@ -53,14 +53,14 @@ WEFT_API weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_a
 WEFT_API weft_tensor *weft_args_tensor(weft_args values, size_t index);
 
 /* Sets train mode (the default) or eval mode, for the module and all modules below it. A tape with a mode of its own
- * (weft_tape_options) overrules it. */
+ * (weft_tape_options) overrules it; where several threads run the module, let tapes say it, as all of them see this flag change. */
 WEFT_API void weft_module_train(weft_module *module, bool train);
 WEFT_API bool weft_module_is_training(const weft_module *module);
 /* Whether the module trains on this tape: as the tape says, else as the module's own flag does. For modules of yours. */
 WEFT_API bool weft_module_trains_on(const weft_module *module, const weft_tape *tape);
 
-/* All parameters and buffers, those of children included. Once one of these lists was asked for, the module
- * cannot change any more. */
+/* All parameters and buffers, those of children included. Asking for one of these lists ends the building of the module, which one
+ * thread does: it cannot change any more. */
 WEFT_API weft_tensors weft_module_parameters(const weft_module *module);
 WEFT_API weft_tensors weft_module_buffers(const weft_module *module);
 WEFT_API const char *weft_module_parameter_name(const weft_module *module, size_t index); /* NULL past the end */
@@ -221,8 +221,8 @@ WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
  * each once, under the first of its names. `error`, if not NULL, receives the detail of a failure; you release it.
  * WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (a name is not UTF-8), WEFT_ERR_UNSUPPORTED (a complex128 tensor, which the
  * format does not have). It writes a temporary file beside `path` and renames
- * it at the end, so a failure leaves the old file as it was. (After a failure of the disk at the very end,
- * either file may be there.) When the function has returned WEFT_OK, a loss of power does not lose the file:
+ * it at the end, so a failure leaves the old file as it was; only if the disk fails at the very end may either file be there. Beside
+ * steps (WEFT_UPDATE_BESIDE) each tensor is written whole, perhaps of two steps. When the function has returned WEFT_OK, a loss of power does not lose the file:
  * the file and its folder are synced. It follows symbolic links and keeps the mode of an old file. If `path` is
  * no plain file but a pipe or a device, it writes there directly, without a checksum.
  */

@@ -37,7 +37,8 @@ typedef struct weft_operator {
      * contiguous, borrowed, not to be changed; NULL if none came for it (for one at least one came). For each input with
      * wanted[i] it may set dx[i] (NULL before) to a reference to a tensor of that input's shape and dtype; what it leaves
      * NULL is no gradient. dx[i] may be a tensor of dy, referenced. If it fails, the pass fails with this code; what
-     * is set in dx is dropped. Runs on the thread of the pass, several at once if several passes retain the records.
+     * is set in dx is dropped. Runs on the thread of its pass; where passes that retain the
+     * records run at once it may run on several threads, with the same `state`: guard what it changes there.
      */
     weft_status (*backward)(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted, weft_tensor **dx);
     weft_drop_fn drop; /* called with `state` when nobody needs it any more; or NULL */
@@ -48,10 +49,10 @@ typedef struct weft_operator {
  * same storage, which belongs to the tape; use it from now on in place of results.items[i], and drop your own reference
  * to that.
  *
- * A NULL input is one that is not there; at least one input is floating and wants a gradient, or nothing is recorded (nor
- * on a tape that does not record), and out[i] is results.items[i] itself. `saved` are kept for the backward pass, which
- * fails if one of them is changed in place before; entries may be NULL. Of a module's parameter the present value is kept:
- * where other threads may step it, take weft_tensor_contiguous(parameter), compute with that, and save that. The lists and *op are borrowed for this call.
+ * A NULL input is one that is not there. If the tape does not record, or no input is floating and wants a gradient, nothing is
+ * recorded: then out[i] is results.items[i] itself, of which the tape takes a reference, and `drop` runs at once. `saved` are kept for the backward pass, which
+ * fails if one of them is changed in place before; entries may be NULL. Of a module's parameter the value is kept that it has in this call, which may be
+ * later than the one that you computed with: where other threads may step it, take weft_tensor_contiguous(parameter), compute with that, and save that. The lists and *op are borrowed for this call.
  * `state` is taken over: `drop` runs on every path, also if the tape has failed or is NULL. After a failure all of
  * out[] is NULL. Errors, which the tape keeps: WEFT_ERR_INVALID (no results, a NULL result or function),
  * WEFT_ERR_TYPE (a result that is recorded and not floating), WEFT_ERR_MEMORY.

@@ -27,7 +27,7 @@
  *
  * BESIDE (weft_optimizer_spec.update). Where several threads train one module, a step in place would make another's backward
  * pass fail (WEFT_ERR_STATE), or tear what its forward pass reads. With WEFT_UPDATE_BESIDE a step with a dense gradient writes the
- * new value into other memory and then puts it in the old one's place: nobody waits, and each backward pass uses the values that
+ * new value into other memory and then puts it in the old one's place: no reader waits for a step's arithmetic, and each backward pass uses the values that
  * its forward pass read, bit for bit. It takes the memory of a parameter a second time, and that of old values as long as records have
  * them. A sparse gradient changes rows in place while nobody has the value; where somebody has, all is copied first.
  *
@@ -42,7 +42,7 @@ WEFT_BEGIN_C
 
 /*
  * Options that all kinds have. maximize: steps up the gradient, not down. weight_decay, where nothing else is said, adds
- * weight_decay p to the gradient. The next three are the optimizer's as a whole, not a group's:
+ * weight_decay p to the gradient. These are the optimizer's as a whole, not a group's (as is `update` of weft_optimizer_spec):
  *   average         weft_optimizer_step divides the sums by the number of accumulations;
  *   max_norm        clips the gradients of each step, see above; 0: no clipping;
  *   pin_timeout_ms  how long a step waits for transfers that read a parameter; 0: 60,000; or WEFT_FOREVER.
@@ -66,11 +66,11 @@ typedef struct weft_sgd_options {
  *   p -= lr g.
  * Here p is a parameter, g the sum of its gradients, v its velocity (state "momentum_buffer"). There must be at least one
  * parameter, each contiguous and float32 or float64, none twice; the optimizer holds references to them. Sparse
- * gradients: without momentum and weight_decay. NULL if memory is out or an argument is wrong.
+ * gradients: without momentum and weight_decay. NULL if memory is out or an argument is wrong: weft_optimizer_create says which.
  */
 WEFT_API weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_sgd_options *options);
 
-typedef struct weft_adam_options { /* a zero field takes its default */
+typedef struct weft_adam_options { /* a zero field takes its default, so beta1 and eps cannot be 0 */
     double lr;                     /* 1e-3 */
     double beta1, beta2;           /* in (0, 1); 0.9 and 0.999 */
     double eps;                    /* 1e-8 */
@@ -132,7 +132,7 @@ typedef enum weft_update {
         0, /* a step writes over the parameter: no other thread may use it meanwhile, and records that
                                  saved it are stale */
     WEFT_UPDATE_BESIDE =
-        1, /* a step writes beside it, see above; parameters of modules alone, else WEFT_ERR_UNSUPPORTED */
+        1, /* a step writes beside it, see BESIDE above; parameters of modules alone, else WEFT_ERR_UNSUPPORTED */
 } weft_update;
 
 /* Which optimizer, with which options: plain data, that may be copied and sent. */
@@ -197,7 +197,7 @@ WEFT_API size_t weft_optimizer_accumulated(const weft_optimizer *optimizer); /* 
 
 /*
  * Updates the parameters and clears the sums. WEFT_ERR_STATE if nothing was accumulated; waits and fails as
- * weft_optimizer_apply does; then nothing has changed. A parameter that only NULL was added for has no gradient.
+ * weft_optimizer_apply does, and as the sums are dense without its exception: then nothing has changed. A parameter that only NULL was added for has no gradient.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_step(weft_optimizer *optimizer);
 WEFT_API void weft_optimizer_zero(weft_optimizer *optimizer); /* clears the sums */

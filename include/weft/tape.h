@@ -21,12 +21,13 @@
  * ERRORS. After an operator has failed every later one on the tape does nothing and returns NULL. So a program
  * asks the tape once, at the end.
  *
- * LEAVES. A tensor that this tape did not make is a leaf: the backward pass gives it a gradient if it wants one
- * (weft_tensor_set_requires_grad). A tensor of another tape is a leaf as well, unless the two record into one graph: a
- * tape and its parent do, and so all that have the same first ancestor.
+ * LEAVES. A leaf is a tensor that was not recorded into the tape's graph: the backward pass gives it a gradient if it wants one
+ * (weft_tensor_set_requires_grad). A tape has a graph of its own, or its parent's; so all that have the same first ancestor record
+ * into one.
  *
  * RANDOM NUMBERS. What a random operator draws depends on two things alone: the tape's seed, and how many
- * random operators ran on the tape before. Two tapes with the same seed draw the same numbers. A program that
+ * random operators ran on the tape before. Two tapes with the same seed draw the same numbers. (Those of a child depend also on how many
+ * tapes its first ancestor's descendants opened before it: open them in a fixed order for the same numbers.) A program that
  * opens one tape a step should give each step of each run a seed of its own, for example `run << 32 | step`;
  * with several workers, put the rank between the two. Seeds that differ by one draw numbers that are as
  * unrelated as those of any other two. Such a program needs to save only the number of its step to be continued
@@ -53,11 +54,13 @@ typedef struct weft_tape_options {
     uint64_t seed;
     /* This tape records into its parent's graph: a backward pass of the parent goes through what this tape recorded,
      * once it is closed. Children of one parent may be open at once, each on a thread of its own; the parent's own
-     * thread opens and closes them, or sees to it that nobody uses the parent meanwhile. */
+     * thread opens and closes them, or sees to it that nobody uses the parent meanwhile. A parameter's gradient is the sum of its shares,
+     * in the order in which they were recorded: where children record at once, its last bits may differ from run to run. What a child that
+     * failed has recorded is dropped, and its parent goes on: its results are constants there. */
     weft_tape *parent;
     weft_mode mode; /* so that threads may train and evaluate one module at once */
     /* Where operators compute: their operands must lie there, and so do their results. A tape with a parent has
-     * the parent's. If there is no such device, the tape has failed from the start. */
+     * the parent's. If there is no such device, the tape has failed from the start. All zero: the CPU. */
     weft_device device;
 } weft_tape_options;
 
@@ -91,21 +94,21 @@ WEFT_API bool weft_tape_records(const weft_tape *tape);
 
 /*
  * Gives your reference to `tensor` to the tape, which drops it when the tape closes, or at once if this fails.
- * Returns the tensor; NULL if `tensor` is NULL or the tape has failed.
+ * Returns the tensor; NULL if `tensor` is NULL, or the tape is NULL or has failed.
  */
 WEFT_API weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor);
 
 /* ---- Gradients ------------------------------------------------------------------------------------------- */
 
 /*
- * Computes the gradient of `loss` with respect to every leaf that wants one. `loss` has one element, and this
- * tape recorded it. The gradients are added to those that earlier passes on this tape left. The pass uses up
+ * Computes the gradient of `loss` with respect to every leaf that wants one. `loss` has one element, and was
+ * recorded into this tape's graph. The gradients are added to those that earlier passes on this tape left. The pass uses up
  * the records: a second pass over the same ones fails with WEFT_ERR_STATE, unless the first one had the option
  * `retain`.
  *
  * The tape keeps a failure, and the gradients are incomplete then: WEFT_ERR_SHAPE (`loss` has not one element),
  * WEFT_ERR_INVALID (`loss` was not recorded), WEFT_ERR_STATE (also: a tensor that the pass needs was changed in
- * place), WEFT_ERR_MEMORY.
+ * place), WEFT_ERR_MEMORY. Gradients belong to the tape that ran the pass.
  */
 WEFT_API void weft_backward(weft_tape *tape, weft_tensor *loss);
 
@@ -128,7 +131,7 @@ WEFT_API weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x
 /*
  * The gradients of `parameters` in the same order, as the passes left them: dense, of rows only (a sparse
  * embedding's), or none. So an optimizer takes them (weft_optimizer_apply). The list is borrowed until the tape
- * closes, and the tensors in it do not change. It is empty after a failure.
+ * closes, and the tensors in it do not change: a later pass makes new ones for a new list. It is empty after a failure.
  */
 WEFT_API weft_gradients weft_tape_gradients(weft_tape *tape, weft_tensors parameters);
 /* The same, all dense, with a tensor of zeros for each that got none. */

@@ -9,7 +9,8 @@
  *     wfi_pass_end(&pass);
  *
  * It first counts, from the roots downward, the consumers that each node hears from; then runs the nodes all of whose consumers have
- * answered, the one recorded last first, so that the order, and with it every bit of a sum, depends on the recording alone. A consumer
+ * answered, the one recorded last first, by slot, so that the order, and with it every bit of a sum, depends on the recording alone (where threads recorded at once: on how they
+ * interleaved). A consumer
  * answers each of its inputs once: by a gradient or by none. What got no gradient at all does not run and passes none on.
  *
  * A pass that goes on at other workers (src/dist) is run in parts instead: wfi_pass_await for each node that is also to be answered from

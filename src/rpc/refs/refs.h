@@ -2,9 +2,12 @@
 /*
  * refs.h - remote references: handles to values, the owner's table of them, and how a reference spreads.
  *
- * handle.c    making, asking and letting go of a handle       protocol.c  a reference that arrived is made known to its
- * owner owned.c     the owner's table: values, and who holds them   pass.c      references that calls take along
- * object.c    objects of the user's own types as values       leaks.c     what was left at the end
+ * handle.c    making, asking and letting go of a handle
+ * protocol.c  a reference that arrived is made known to its owner
+ * owned.c     the owner's table: values, and who holds them
+ * pass.c      references that calls take along
+ * object.c    objects of the user's own types as values
+ * leaks.c     what was left at the end
  * dump.c      all of it, as JSON
  *
  * A handle that is confirmed is counted by the owner, so its value stays. One rule ensures that, however a reference
