@@ -47,7 +47,7 @@ WEFT_API weft_tensor *weft_tanh(weft_tape *tape, weft_tensor *x);
 
 /* ---- Products ---- */
 WEFT_API weft_tensor *weft_matmul(weft_tape *tape, weft_tensor *a, weft_tensor *b); /* [M, K] [K, L] -> [M, L] */
-/* x [..., I], weight [O, I], bias [O] or NULL -> x weight^T + bias [..., O] */
+/* x [..., I], weight [O, I], bias [O] or NULL -> x weight^T + bias [..., O]; I is at least 1 */
 WEFT_API weft_tensor *weft_linear(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias);
 
 typedef struct weft_conv2d_options {

@@ -145,7 +145,7 @@ WEFT_API weft_device weft_tensor_device(const weft_tensor *tensor);
  *         return weft_tensor_wrap(WEFT_SHAPE(m, n), WEFT_FLOAT64, a, (int64_t[]){1, m}, NULL, NULL);
  *     }
  *
- * No stride is negative. Where several indices lead to one element (a stride of 0), the tensor may only be read.
+ * No stride is negative. Where several indices lead to one element (a stride of 0), the tensor may only be read; that is not checked.
  * `data` must be aligned for the dtype. `drop(arg)` runs when nothing refers to the memory any more, or at once
  * if this fails. With `drop` NULL you must keep the memory alive as long as anything may use it.
  */

@@ -135,8 +135,9 @@ static void start(wfi_pass *pass, weft_tape *tape, const weft_tensor *output, we
     }
     wfi_node *node = wfi_tape_node_of(tape, output);
     if (node == NULL) {
-        wfi_pass_fail(pass, WEFT_ERR_INVALID,
-                      "backward: the output was not recorded on this tape and is no leaf that wants a gradient");
+        wfi_pass_fail(
+            pass, WEFT_ERR_INVALID,
+            "backward: the output depends on nothing that wants a gradient, or was not recorded on this tape");
         return;
     }
     weft_tensor *first = start_gradient(pass, output, gradient);

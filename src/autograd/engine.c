@@ -141,8 +141,12 @@ static wfi_node *pop_ready(wfi_pass *pass)
 
 static void check(wfi_pass *pass, const wfi_node *node, weft_status status)
 {
-    if (status != WEFT_OK)
+    char *misfit = wfi_node_misfit();
+    if (status == WEFT_ERR_SHAPE && *misfit)
+        wfi_pass_fail(pass, status, "backward: %s: %s", node->type->name, misfit);
+    else if (status != WEFT_OK)
         wfi_pass_fail(pass, status, "backward: %s: %s", node->type->name, weft_status_text(status));
+    *misfit = '\0';
 }
 
 /* ---- Shares that wait for their turn ---- */

@@ -130,3 +130,9 @@ void wfi_node_clear(wfi_node *node)
         wfi_node_unref(input);
     }
 }
+
+char *wfi_node_misfit(void)
+{
+    static _Thread_local char text[WFI_MISFIT_TEXT];
+    return text;
+}

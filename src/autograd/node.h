@@ -121,4 +121,8 @@ void wfi_node_clear(wfi_node *node); /* drops all that it holds. No pass may run
 bool wfi_node_enter(wfi_node *node, bool last);
 void wfi_node_leave(wfi_node *node, bool undo);
 
+/* Why a backward function of this thread returned WEFT_ERR_SHAPE, for the error's text; "": it does not say. Whoever has read it clears it. */
+#define WFI_MISFIT_TEXT 400
+char *wfi_node_misfit(void);
+
 #endif

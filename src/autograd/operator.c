@@ -4,9 +4,11 @@
 
 #include "autograd/hooks.h"
 #include "base/alloc.h"
+#include "tensor/print.h"
 
 #include <weft/operator.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define FEW 8 /* inputs that need no memory of their own */
@@ -17,9 +19,10 @@ struct wfi_user_operator {
     weft_operator op;
 };
 
-/* Makes what the user's function gave for an input contiguous; WEFT_ERR_INVALID if it is none of that input's. */
-static weft_status accept(const wfi_edge *input, weft_tensor **dx)
+/* Makes what the user's function gave for an input contiguous; WEFT_ERR_SHAPE if it is none of that input's. */
+static weft_status accept(const wfi_edge *input, uint32_t index, weft_tensor **dx)
 {
+    char given[WFI_SHAPE_TEXT], wanted[WFI_SHAPE_TEXT];
     if (*dx == NULL)
         return WEFT_OK;
     if (input->node == NULL) { /* it was not wanted */
@@ -28,8 +31,12 @@ static weft_status accept(const wfi_edge *input, weft_tensor **dx)
         return WEFT_OK;
     }
     const wfi_result *of = &input->node->results[input->result];
-    if ((*dx)->dtype != of->dtype || !wfi_shape_equal(&(*dx)->shape, &of->shape))
+    if ((*dx)->dtype != of->dtype || !wfi_shape_equal(&(*dx)->shape, &of->shape)) {
+        snprintf(wfi_node_misfit(), WFI_MISFIT_TEXT, "the gradient of input %u is %s %s, the input is %s %s", index,
+                 weft_dtype_name((*dx)->dtype), wfi_shape_text(&(*dx)->shape, given), weft_dtype_name(of->dtype),
+                 wfi_shape_text(&of->shape, wanted));
         return WEFT_ERR_SHAPE;
+    }
     weft_tensor *contiguous = weft_tensor_contiguous(*dx);
     if (contiguous == NULL)
         return WEFT_ERR_MEMORY;
@@ -45,7 +52,7 @@ static weft_status call_backward(const wfi_node *node, weft_tensor *const *dy, w
     weft_status status = node->user->op.backward(node->user_state, (weft_tensors){node->saved, node->saved_count},
                                                  (weft_tensors){dy, node->result_count}, wanted, dx);
     for (uint32_t i = 0; i < node->input_count && status == WEFT_OK; i++)
-        status = accept(&node->inputs[i], &dx[i]);
+        status = accept(&node->inputs[i], i, &dx[i]);
     return status;
 }
 

@@ -40,6 +40,14 @@ weft_tape *weft_tape_open(const weft_tape_options *options)
     return tape;
 }
 
+static bool check_mode(weft_tape *tape, weft_mode mode)
+{
+    bool known = mode == WEFT_MODE_MODULE || mode == WEFT_MODE_TRAIN || mode == WEFT_MODE_EVAL;
+    if (!known)
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, "tape", "the tape's mode is %d, which is none", (int)mode);
+    return known;
+}
+
 weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *how)
 {
     weft_tape *tape = wfi_calloc(1, sizeof(*tape));
@@ -58,6 +66,7 @@ weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *how)
     }
     tape->device = tape->parent != NULL ? tape->parent->device : how->device;
     check_device(tape);
+    check_mode(tape, how->mode);
     return tape;
 }
 
@@ -76,7 +85,7 @@ void weft_tape_set_seed(weft_tape *tape, uint64_t seed)
 
 void weft_tape_set_mode(weft_tape *tape, weft_mode mode)
 {
-    if (tape != NULL)
+    if (tape != NULL && check_mode(tape, mode))
         tape->mode = mode;
 }
 

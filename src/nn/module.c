@@ -68,10 +68,19 @@ void weft_module_unref(weft_module *module)
 
 static void fail(weft_module *module, weft_status status, const char *name)
 {
-    if (module->status == WEFT_OK)
-        module->status = status;
-    wfi_log(WEFT_LOG_DEBUG, "%s cannot take \"%s\": %s", module->type->name, name == NULL ? "" : name,
-            weft_status_text(status));
+    const char *why = status == WEFT_ERR_STATE    ? "it is another's child, or its lists were asked for"
+                      : status == WEFT_ERR_EXISTS ? "it has one of that name"
+                      : status == WEFT_ERR_TYPE   ? "a parameter is of a floating dtype"
+                      : status == WEFT_ERR_INVALID
+                          ? "it is NULL, or has failed, or its name is empty, too long or has a dot"
+                          : weft_status_text(status);
+    char text[sizeof(module->why)];
+    snprintf(text, sizeof(text), "%s cannot take \"%.40s\": %s", module->type->name, name == NULL ? "" : name, why);
+    wfi_log(WEFT_LOG_DEBUG, "%s", text);
+    if (module->status != WEFT_OK)
+        return;
+    module->status = status;
+    memcpy(module->why, text, sizeof(text));
 }
 
 static bool has_name(const weft_module *module, const char *name)
@@ -147,9 +156,12 @@ static void add_own(weft_module *module, wfi_named *list, const char *name, weft
 
 void weft_module_add_parameter(weft_module *module, const char *name, weft_tensor *tensor)
 {
-    if (tensor != NULL)
+    bool floating = tensor == NULL || wfi_dtype_class_of(tensor->dtype) == WFI_CLASS_FLOAT;
+    if (tensor != NULL && floating)
         weft_tensor_set_requires_grad(tensor, true);
-    if (module != NULL)
+    if (module != NULL && !floating)
+        fail(module, WEFT_ERR_TYPE, name);
+    if (module != NULL && floating)
         add_own(module, &module->parameters, name, tensor);
     else
         weft_tensor_unref(tensor);

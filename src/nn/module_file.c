@@ -38,8 +38,10 @@ static const char *name_at(const weft_module *module, size_t i)
 weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error)
 {
     static const wfi_file_text texts[] = {{"format", "pt"}}; /* libraries on top of PyTorch ask for it */
-    if (module == NULL || path == NULL || module->status != WEFT_OK)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no module or no path to save it to");
+    if (module == NULL || path == NULL)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no %s to save", module == NULL ? "module" : "path");
+    if (module->status != WEFT_OK)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the module was not built: %s", module->why);
     size_t count = tensor_count(module);
     wfi_file_tensor *items = wfi_calloc(count + 1, sizeof(*items));
     if (items == NULL)
@@ -168,8 +170,10 @@ static weft_status read_tensors(const weft_module *module, const char *path, wef
 
 weft_status weft_module_load(weft_module *module, const char *path, weft_error **error)
 {
-    if (module == NULL || path == NULL || module->status != WEFT_OK)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no module or no path to load it from");
+    if (module == NULL || path == NULL)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no %s to load", module == NULL ? "module" : "path");
+    if (module->status != WEFT_OK)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the module was not built: %s", module->why);
     size_t count = tensor_count(module);
     weft_tensor **loaded = wfi_calloc(count + 1, sizeof(weft_tensor *));
     if (loaded == NULL)

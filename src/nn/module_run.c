@@ -23,8 +23,7 @@ static bool may_run(weft_tape *tape, const weft_module *module, const char *what
     if (module == NULL)
         wfi_tape_fail(tape, WEFT_ERR_INVALID, what, "%s: the module is NULL", what);
     else if (module->status != WEFT_OK)
-        wfi_tape_fail(tape, module->status, what, "%s: %s was not built: %s", what, module->type->name,
-                      weft_status_text(module->status));
+        wfi_tape_fail(tape, module->status, what, "%s: %s was not built: %s", what, module->type->name, module->why);
     return wfi_tape_ready(tape);
 }
 

@@ -35,6 +35,7 @@ struct weft_module {
     const weft_module_type *type;
     void *state;
     weft_status status;            /* the first failure of building */
+    char why[160];                 /* the same, as a sentence */
     wfi_named parameters, buffers; /* each tensor once, under its first name */
     wfi_named aliases;             /* parameters and buffers under their other names; `own` is not used */
     weft_module **children;        /* one reference each */

@@ -37,6 +37,14 @@ REFUSED(norm_one_value, weft_batch_norm2d(t, weft_reshape(t, x->v, S(1, 3, 1, 1)
 REFUSED(pool_kernel, weft_max_pool2d(t, x->c, NULL))
 REFUSED(pool_padding, weft_max_pool2d(t, x->c, &(weft_max_pool2d_options){.kernel = {2, 2}, .padding = {2, 2}}))
 REFUSED(avg_size, weft_adaptive_avg_pool2d(t, x->c, 0, 1))
+REFUSED(conv_padding, weft_conv2d(t, x->c, x->w, NULL, &(weft_conv2d_options){.groups = 2, .padding = {INT64_MAX, 0}}))
+REFUSED(reshape_dims, weft_reshape(t, x->m, (weft_shape){.ndim = 64}))
+REFUSED(uniform_order, weft_uniform(t, S(2), WEFT_FLOAT32, 2, 1))
+REFUSED(uniform_int, weft_uniform(t, S(2), WEFT_INT64, 0, 1))
+REFUSED(uniform_shape, weft_uniform(t, S(2, -3), WEFT_FLOAT32, 0, 1))
+REFUSED(uniform_huge, weft_uniform(t, S(1L << 50), WEFT_FLOAT32, 0, 1))
+REFUSED(normal_deviation, weft_normal(t, S(2), WEFT_FLOAT32, 0, -1))
+REFUSED(no_such_mode, (weft_tape_set_mode(t, (weft_mode)9), weft_neg(t, x->v)))
 REFUSED(dropout_one, weft_dropout(t, x->v, 1, true))
 REFUSED(dropout_nan, weft_dropout(t, x->v, NAN, true))
 REFUSED(dropout2d_vector, weft_dropout2d(t, x->v, 0.5, true))
@@ -113,6 +121,14 @@ static const struct {
     R(pool_kernel, WEFT_ERR_INVALID, "max_pool2d(float32 [1, 4, 5, 5])"),
     R(pool_padding, WEFT_ERR_INVALID, "max_pool2d(float32 [1, 4, 5, 5])"),
     R(avg_size, WEFT_ERR_INVALID, "height and width must be positive"),
+    R(conv_padding, WEFT_ERR_TOO_LARGE, "padding 9223372036854775807 x 0: at most 2147483647 each"),
+    R(reshape_dims, WEFT_ERR_SHAPE, "6 elements do not fit a shape of 64 dimensions (0 to 8)"),
+    R(uniform_order, WEFT_ERR_INVALID, "uniform(2, 1): both finite, and the first at most the second"),
+    R(uniform_int, WEFT_ERR_TYPE, "uniform: int64: wants float32 or float64"),
+    R(uniform_shape, WEFT_ERR_INVALID, "uniform: there is no tensor [2, -3]"),
+    R(uniform_huge, WEFT_ERR_MEMORY, "uniform: out of memory for [1125899906842624]"),
+    R(normal_deviation, WEFT_ERR_INVALID, "normal(0, -1): both finite, and the deviation not negative"),
+    R(no_such_mode, WEFT_ERR_INVALID, "the tape's mode is 9, which is none"),
     R(dropout_one, WEFT_ERR_INVALID, "dropout: the rate 1 is not in [0, 1)"),
     R(dropout_nan, WEFT_ERR_INVALID, "dropout: the rate"),
     R(dropout2d_vector, WEFT_ERR_SHAPE, "dropout2d(float32 [3]): wants x [N, C, ...]"),

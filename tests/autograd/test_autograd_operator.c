@@ -196,6 +196,8 @@ static void gradient_of_another_shape_is_refused(void **state)
     weft_tape_record(t, &op, (weft_tensors){&a, 1}, (weft_tensors){0}, NULL, (weft_tensors){&y, 1}, &out);
     weft_backward(t, weft_sum(t, out));
     assert_int_equal(weft_tape_status(t), WEFT_ERR_SHAPE);
+    assert_non_null(strstr(weft_error_message(weft_tape_error(t)),
+                           "the gradient of input 0 is float32 [1, 1], the input is float32 [2]"));
     assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "crooked"));
     weft_tape_close(t);
     weft_tensor_unref(y);

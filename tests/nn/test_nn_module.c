@@ -4,6 +4,8 @@
 
 #include "unit.h"
 
+#include <string.h>
+
 typedef struct doubler {
     int forwards, drops;
 } doubler;
@@ -133,5 +135,25 @@ static void conversion_changes_all_or_nothing(void **state)
     weft_module_unref(m);
 }
 
-UNIT_MAIN(users_module_computes_and_gets_gradients, names_are_full_and_own_ones_come_first,
+/* What could not be built says which name it was, whoever asks. */
+static void a_failed_module_says_why(void **state)
+{
+    weft_error *error = NULL;
+    weft_tape *t = weft_tape_open(NULL);
+    weft_module *dotted = weft_sequential_create(NULL, 0), *counted = weft_sequential_create(NULL, 0);
+    weft_module_add_parameter(dotted, "a.b", weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32));
+    assert_int_equal(weft_module_status(dotted), WEFT_ERR_INVALID);
+    assert_int_equal(weft_module_save(dotted, "never", &error), WEFT_ERR_INVALID);
+    assert_non_null(strstr(weft_error_message(error), "cannot take \"a.b\""));
+    weft_error_unref(error);
+    assert_null(weft_module_forward(t, dotted, weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32))));
+    assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "cannot take \"a.b\""));
+    weft_module_add_parameter(counted, "n", weft_tensor_arange(3, WEFT_INT64));
+    assert_int_equal(weft_module_status(counted), WEFT_ERR_TYPE);
+    weft_module_unref(counted);
+    weft_module_unref(dotted);
+    weft_tape_close(t);
+}
+
+UNIT_MAIN(a_failed_module_says_why, users_module_computes_and_gets_gradients, names_are_full_and_own_ones_come_first,
           first_mistake_of_building_stays, conversion_changes_all_or_nothing)

@@ -56,6 +56,9 @@ static void check_conv2d(wfi_op *op, const wfi_conv2d *how)
     else if (how->stride[0] < 1 || how->stride[1] < 1 || how->dilation[0] < 1 || how->dilation[1] < 1 ||
              how->padding[0] < 0 || how->padding[1] < 0 || how->groups < 1)
         wfi_op_fail(op, WEFT_ERR_INVALID, "stride, dilation and groups must be positive, padding not negative");
+    else if (how->padding[0] > INT32_MAX || how->padding[1] > INT32_MAX)
+        wfi_op_fail(op, WEFT_ERR_TOO_LARGE, "padding %lld x %lld: at most %d each", (long long)how->padding[0],
+                    (long long)how->padding[1], INT32_MAX);
     else if (x->dims[1] % how->groups != 0 || weight->dims[0] % how->groups != 0)
         wfi_op_fail(op, WEFT_ERR_SHAPE, "the channels do not divide into %lld groups", (long long)how->groups);
     else if (x->dims[1] / how->groups != weight->dims[1])

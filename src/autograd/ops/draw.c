@@ -36,36 +36,48 @@ weft_tensor *weft_categorical(weft_tape *tape, weft_tensor *probabilities)
 
 /* ---- New tensors of random numbers ---- */
 
-/* Fails the tape unless `x` is one. Takes over the reference. */
+/* A tensor to be filled with numbers of two parameters, which `fit`; NULL: the tape fails. */
+static weft_tensor *begin_drawn(weft_tape *tape, const char *name, weft_shape shape, weft_dtype dtype, bool fit,
+                                double a, double b)
+{
+    char text[WFI_SHAPE_TEXT];
+    int64_t numel;
+    if (!wfi_tape_ready(tape))
+        return NULL;
+    if (!wfi_shape_numel(&shape, &numel))
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, name, "%s: there is no tensor %s", name, wfi_shape_text(&shape, text));
+    else if (!wfi_dtype_is_float(dtype))
+        wfi_tape_fail(tape, WEFT_ERR_TYPE, name, "%s: %s: wants float32 or float64", name, weft_dtype_name(dtype));
+    else if (!fit)
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, name, "%s(%g, %g): both finite, and %s", name, a, b,
+                      name[0] == 'u' ? "the first at most the second" : "the deviation not negative");
+    if (!wfi_tape_ready(tape))
+        return NULL;
+    weft_tensor *x = weft_tensor_empty(shape, dtype);
+    if (x == NULL)
+        wfi_tape_fail(tape, WEFT_ERR_MEMORY, name, "%s: out of memory for %s", name, wfi_shape_text(&shape, text));
+    return x;
+}
+
+/* Takes over the reference. */
 static weft_tensor *take_drawn(weft_tape *tape, const char *name, weft_tensor *x, weft_status status)
 {
-    if (x == NULL)
-        wfi_tape_fail(tape, WEFT_ERR_INVALID, name, "%s: no such tensor: a negative size, or out of memory", name);
-    else if (status != WEFT_OK)
+    if (status != WEFT_OK)
         wfi_tape_fail(tape, status, name, "%s(%s): %s", name, weft_dtype_name(x->dtype), weft_status_text(status));
     return weft_tape_take(tape, x);
 }
 
 weft_tensor *weft_uniform(weft_tape *tape, weft_shape shape, weft_dtype dtype, double low, double high)
 {
-    if (!wfi_tape_ready(tape))
-        return NULL;
-    wfi_random random = wfi_tape_random(tape);
-    weft_tensor *x = weft_tensor_empty(shape, dtype);
-    weft_status status = isfinite(low) && isfinite(high) && low <= high ? WEFT_OK : WEFT_ERR_INVALID;
-    if (x != NULL && status == WEFT_OK)
-        status = wfi_random_uniform(x, random, low, high);
-    return take_drawn(tape, "uniform", x, status);
+    bool fit = isfinite(low) && isfinite(high) && low <= high;
+    weft_tensor *x = begin_drawn(tape, "uniform", shape, dtype, fit, low, high);
+    return x == NULL ? NULL : take_drawn(tape, "uniform", x, wfi_random_uniform(x, wfi_tape_random(tape), low, high));
 }
 
 weft_tensor *weft_normal(weft_tape *tape, weft_shape shape, weft_dtype dtype, double mean, double deviation)
 {
-    if (!wfi_tape_ready(tape))
-        return NULL;
-    wfi_random random = wfi_tape_random(tape);
-    weft_tensor *x = weft_tensor_empty(shape, dtype);
-    weft_status status = isfinite(mean) && isfinite(deviation) && deviation >= 0 ? WEFT_OK : WEFT_ERR_INVALID;
-    if (x != NULL && status == WEFT_OK)
-        status = wfi_random_normal(x, random, mean, deviation);
-    return take_drawn(tape, "normal", x, status);
+    bool fit = isfinite(mean) && isfinite(deviation) && deviation >= 0;
+    weft_tensor *x = begin_drawn(tape, "normal", shape, dtype, fit, mean, deviation);
+    return x == NULL ? NULL
+                     : take_drawn(tape, "normal", x, wfi_random_normal(x, wfi_tape_random(tape), mean, deviation));
 }
