@@ -245,12 +245,13 @@ case_rpc_usage() {
   rejects "train-images-idx3-ubyte there, or the same with .gz" --data "$dir"
 }
 case_rpc_killed_others_finish() {
-  local r=$dir/report.json
-  start "${steady[@]}" --trainers 3 --on-death continue --threads 1 --iterations 300 --held-out 200 --report "$r"
+  local r=$dir/report.json each=300 # long after the first line, which comes after 2 s
+  ! grep -q '__tsan_init' "$program" || each=70
+  start "${steady[@]}" --trainers 3 --on-death continue --threads 1 --iterations $each --held-out 200 --report "$r"
   kill -KILL "${trainers[1]}"
   ends_within 75000 0 "$job" "${trainers[@]}"
   says 'server: trainer 2 is dead: .*going on with 2' || fail "expected news of the death"
-  holds "$(value iterations "$r") >= 600 && $(value iterations "$r") < 900" # those of two, and some of the third's
+  holds "$(value iterations "$r") >= 2 * $each && $(value iterations "$r") < 3 * $each" # those of two, and some of the third's
   holds "$(value loss "$r") < 0.6 * $(value first_loss "$r")"
   holds "$(value held_out_accuracy "$r") > 0.6"
 }
