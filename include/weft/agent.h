@@ -238,7 +238,7 @@ WEFT_API uint64_t weft_agent_now_ns(const weft_agent *agent);
 /*
  * Prints what the agent holds as one JSON object: the workers, its own values and who holds handles to them,
  * its handles to values of others, handles that their owner has not confirmed yet, calls that it made, and
- * calls that it serves. Allowed at any time. WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (NULL).
+ * calls that it serves, contexts of distributed autograd and their passes. Allowed at any time. WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (NULL).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_debug_dump(const weft_agent *agent, FILE *to);
 

@@ -16,6 +16,7 @@ const wfi_component wfi_dist_component = {
     .open = open_all,
     .peer_gone = wfi_contexts_peer_gone,
     .busy = wfi_contexts_are_busy,
+    .dump = wfi_contexts_dump,
     .leaks = wfi_contexts_leaks,
     .fail = wfi_contexts_fail_all,
     .close = wfi_contexts_close,

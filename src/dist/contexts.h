@@ -82,6 +82,7 @@ void wfi_contexts_fail_all(weft_agent *agent, weft_status why, const char *text)
 bool wfi_contexts_are_busy(weft_agent *agent);
 size_t wfi_contexts_leaks(weft_agent *agent); /* not locked */
 void wfi_contexts_close(weft_agent *agent);   /* not locked */
+void wfi_contexts_dump(weft_agent *agent, struct wfi_json *j);
 
 extern const wfi_component wfi_dist_component;
 extern const wfi_links wfi_dist_links; /* link.c */

@@ -446,6 +446,41 @@ static void remote_root_misuse(weft_agent *agent, void *arg)
 }
 DIST_TEST(remote_root_misuse, 3, 1)
 
+/* What weft_debug_dump says of a context and of two passes, one of which fails. */
+static void contexts_in_the_dump(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_context *c;
+    char text[16384] = "";
+    weft_tensor *x = leaf_of(5, 7);
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_values *y = call_on(t, agent, 1, "times", WEFT_VALUES(weft_of_tensor(x)));
+    weft_tensor *loss = weft_sum(t, result(y, 0));
+    weft_dist_backward(t, loss, NULL);
+    weft_dist_backward(t, loss, NULL);
+    MUST(weft_tape_status(t) == WEFT_ERR_STATE);
+    FILE *to = fmemopen(text, sizeof text, "w");
+    MUST_OK(weft_debug_dump(agent, to));
+    fclose(to);
+    MUST(strstr(
+        text,
+        "\"contexts\": [{\"opener\": 0, \"number\": 1, \"over\": false, \"sends\": 1, \"receives\": 1, \"passes\": ["));
+    MUST(strstr(text, "{\"root\": 0, \"number\": 1, \"state\": \"done here\"}"));
+    MUST(strstr(text, "\"number\": 2, \"state\": \"failed\", \"error\": \""));
+    weft_values_unref(y);
+    weft_tape_close(t);
+    close_and_look(c, agent);
+    to = fmemopen(text, sizeof text, "w");
+    MUST_OK(weft_debug_dump(agent, to));
+    fclose(to);
+    MUST(strstr(text, "\"contexts\": []"));
+    weft_tensor_unref(x);
+}
+DIST_TEST(contexts_in_the_dump, 3, 1)
+
 static void misuse(weft_agent *agent, void *arg)
 {
     (void)arg;
@@ -500,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_remote_roots),
         cmocka_unit_test(test_fetched_values),
         cmocka_unit_test(test_remote_root_misuse),
+        cmocka_unit_test(test_contexts_in_the_dump),
         cmocka_unit_test(test_many_contexts),
         cmocka_unit_test(test_misuse),
     };

@@ -27,6 +27,8 @@ typedef struct wfi_runner {
 /* Where components keep their own in agent->state. */
 enum { WFI_STATE_REFS, WFI_STATE_GROUPS, WFI_STATE_CONTEXTS, WFI_STATE_MODULES, WFI_STATES };
 
+struct wfi_json; /* base/text/json_writer.h */
+
 typedef struct wfi_component {
     uint64_t messages; /* WFI_TAKES of each type of message that `message` takes */
 
@@ -52,6 +54,8 @@ typedef struct wfi_component {
     void (*self_gone)(weft_agent *agent, weft_status why, const char *text);  /* this worker is out of the job */
     /* All threads of handlers wait: refuses the calls in their queue, and returns how many. */
     size_t (*turn_away)(weft_agent *agent);
+
+    void (*dump)(weft_agent *agent, struct wfi_json *j); /* for weft_debug_dump: items of the one object */
 
     /* ---- The graceful end ---- */
     /* weft_agent_close has begun: what waits for more to come (an open batch) goes on without. [agent lock] */

@@ -151,6 +151,8 @@ weft_status weft_debug_dump(const weft_agent *const_agent, FILE *to)
     put_requests(&j, agent, now);
     put_serving(&j, agent, now);
     put_batches(&j, agent);
+    WFI_FOR_COMPONENTS (component, dump)
+        component->dump(agent, &j);
     wfi_json_put_number(&j, "held_bytes", agent->held_bytes);
     wfi_json_put_number(&j, "notifications", agent->notifications);
     wfi_json_close(&j, '}');

@@ -81,8 +81,12 @@ static double lead_of_onednn(void)
     float *memory = wfi_calloc((size_t)3 * SIDE * SIDE, sizeof(float)); /* zeros take as long as other numbers */
     if (memory == NULL)
         return 1;
-    const wfi_sgemm product = {
-        .m = SIDE, .n = SIDE, .k = SIDE, .a = memory, .b = memory + SIDE * SIDE, .c = memory + 2 * SIDE * SIDE};
+    const wfi_sgemm product = {.m = SIDE,
+                               .n = SIDE,
+                               .k = SIDE,
+                               .a = memory,
+                               .b = memory + (size_t)SIDE * SIDE,
+                               .c = memory + (size_t)2 * SIDE * SIDE};
     int64_t blas = INT64_MAX, onednn = INT64_MAX;
     for (int i = 0; i < ROUNDS; i++) {
         time_one(run_blas, &product, &blas);
