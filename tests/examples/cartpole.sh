@@ -207,7 +207,7 @@ case_stray() { # an observer that lives, and fails
     strays 'the pole is gone' fails "$program" $mode --on-death continue
     strays 'the pole is gone' states "$program" $mode
   done
-  strays 'the remote handler failed' refuses "$program"
+  strays 'no pole to be had' refuses "$program"
   strays 'shape' returns "$program"
   strays 'the pole is gone' states "$manual"
 }
