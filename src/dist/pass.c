@@ -296,9 +296,10 @@ static void end_pass(wfi_dist_pass *pass, const weft_error *error)
 {
     weft_context *context = pass->context;
     wfi_mutex_lock(&context->lock);
-    pass->record.ended_well = !error;
-    pass->record.error = weft_error_ref((weft_error *)error);
-    if (error)
+    if (!pass->record.error) /* else it has failed elsewhere */
+        pass->record.error = weft_error_ref((weft_error *)error);
+    pass->record.ended_well = !pass->record.error;
+    if (pass->record.error)
         wfi_gradients_clear(&pass->record.gradients);
     wfi_mutex_unlock(&context->lock);
     wfi_mutex_lock(&pass->lock);
@@ -469,12 +470,13 @@ static void answer_left(wfi_dist_pass *pass, weft_context *context)
 {
     for (wfi_list *link; (link = wfi_list_pop_front(&pass->events));) {
         wfi_pass_event *event = wfi_container_of(link, wfi_pass_event, link);
-        bool undone = false;
+        bool failed =
+            event->kind == WFI_EVENT_FAIL || (event->kind == WFI_EVENT_GONE && event->rank == pass->record.root);
         wfi_mutex_lock(&context->lock);
-        if (event->kind == WFI_EVENT_FAIL || (event->kind == WFI_EVENT_GONE && event->rank == pass->record.root))
-            undone = wfi_pass_undo(&pass->record, event->error);
+        if (failed)
+            wfi_pass_undo(&pass->record, event->error);
         wfi_mutex_unlock(&context->lock);
-        if (undone)
+        if (failed)
             wfi_pass_abort(pass, event->error);
         wfi_pass_answer_late(pass, event);
     }

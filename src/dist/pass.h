@@ -42,6 +42,13 @@ typedef struct wfi_pass_steps {
 } wfi_pass_steps;
 void wfi_pass_steps_set(const wfi_pass_steps *steps); /* once, before there is an agent */
 
+/*
+ * Which passes over a context are known here to have failed: written for another worker, and told by one. So what a worker asks for after
+ * a failure never counts that pass, even where its "weft:abort" has not come yet. Not locked. *in: WEFT_ERR_PROTOCOL if it is malformed.
+ */
+void wfi_passes_write_failed(weft_context *context, wfi_writer *out);
+weft_status wfi_passes_read_failed(const weft_call *call, const weft_context_id *id, wfi_reader *in);
+
 /* Adds what a pass found for `leaf`; for `run`. WEFT_ERR_MEMORY. */
 weft_status wfi_pass_add_gradient(const wfi_pass_record *pass, const weft_tensor *leaf, weft_gradient *sum);
 

@@ -114,8 +114,29 @@ static void end_here(weft_context *context, int root, uint64_t number, const wef
     }
     *out = pass ? wfi_dist_pass_ref(pass) : NULL;
     *told = pass && (pass->record.ended_well || pass->record.error);
-    if (pass)
-        wfi_pass_undo(&pass->record, error);
+    if (pass && !wfi_pass_undo(&pass->record, error) && !pass->record.error)
+        pass->record.error = weft_error_ref((weft_error *)error); /* it runs, and may not end well any more */
+}
+
+/* Pass `number` of `root` failed elsewhere, as `from` says. Not locked. */
+static void fail_here(weft_agent *agent, const weft_context_id *id, int root, uint64_t number, int from,
+                      const weft_error *error)
+{
+    wfi_dist_pass *pass = NULL;
+    bool told = false;
+    wfi_net_lock(agent->net);
+    weft_context *context = wfi_contexts_find(agent, id);
+    if (context) {
+        wfi_mutex_lock(&context->lock);
+        end_here(context, root, number, error, &pass, &told);
+        wfi_mutex_unlock(&context->lock);
+    }
+    wfi_net_unlock(agent->net);
+    if (pass && told)
+        wfi_pass_abort(pass, error); /* on to those with whom it wrote, once */
+    else if (pass)
+        wfi_pass_post_failure(pass, WFI_EVENT_FAIL, from, weft_error_ref((weft_error *)error), WFI_RUN_HERE);
+    wfi_dist_pass_unref(pass);
 }
 
 static weft_status run_abort_call(weft_call *call, void *user)
@@ -131,24 +152,48 @@ static weft_status run_abort_call(weft_call *call, void *user)
         return WEFT_ERR_PROTOCOL;
     wfi_error_detail detail = {.code = (weft_status)code, .function = "backward", .worker = (int)where};
     weft_error *error = wfi_error_create(&detail, "%s", weft_call_string(call, 3));
-    wfi_dist_pass *pass = NULL;
-    bool told = false;
-    wfi_net_lock(agent->net);
-    weft_context *context = wfi_contexts_find(agent, &id);
-    if (context) {
-        wfi_mutex_lock(&context->lock);
-        end_here(context, root, number, error, &pass, &told);
-        wfi_mutex_unlock(&context->lock);
-    }
-    wfi_net_unlock(agent->net);
-    if (pass && told)
-        wfi_pass_abort(pass, error); /* on to those with whom it wrote, once */
-    else if (pass)
-        wfi_pass_post_failure(pass, WFI_EVENT_FAIL, call->from, weft_error_ref(error), WFI_RUN_HERE);
-    wfi_dist_pass_unref(pass);
+    fail_here(agent, &id, root, number, call->from, error);
     weft_error_unref(error);
     return WEFT_OK;
 }
+
+/* ---- What is known of failures, along with other words ----------------------------------------------------------- */
+
+void wfi_passes_write_failed(weft_context *context, wfi_writer *out)
+{
+    uint32_t count = 0;
+    wfi_mutex_lock(&context->lock);
+    WFI_FOR_LIST (wfi_pass_record, pass, &context->passes, link)
+        count += pass->error != NULL;
+    wfi_write_u32(out, count);
+    WFI_FOR_LIST (wfi_pass_record, pass, &context->passes, link) {
+        if (!pass->error)
+            continue;
+        wfi_write_u32(out, (uint32_t)pass->root);
+        wfi_write_u64(out, pass->number);
+    }
+    wfi_mutex_unlock(&context->lock);
+}
+
+weft_status wfi_passes_read_failed(const weft_call *call, const weft_context_id *id, wfi_reader *in)
+{
+    weft_agent *agent = call->agent;
+    uint32_t count = wfi_read_u32(in), world = (uint32_t)agent->options.values.world_size;
+    wfi_error_detail detail = {.code = WEFT_ERR_CANCELLED, .function = "backward", .worker = call->from};
+    for (uint32_t i = 0; i < count && !in->failed; i++) {
+        uint32_t root = wfi_read_u32(in);
+        uint64_t number = wfi_read_u64(in);
+        if (in->failed || root >= world)
+            return WEFT_ERR_PROTOCOL;
+        weft_error *error =
+            wfi_error_create(&detail, "rank %d knows that the pass of rank %u failed", call->from, (unsigned)root);
+        fail_here(agent, id, (int)root, number, call->from, error);
+        weft_error_unref(error);
+    }
+    return in->failed ? WEFT_ERR_PROTOCOL : WEFT_OK;
+}
+
+/* ---- Their registration ------------------------------------------------------------------------------------------ */
 
 weft_status wfi_passes_register(weft_agent *agent)
 {

@@ -2,6 +2,7 @@
 /* optimizer.c - an optimizer over parameters of several workers (weft/dist_optim.h): an optimizer at each owner (part.c), stepped by calls. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "dist/pass.h"
 #include "remote/remote.h"
 #include "rpc/client/client.h"
 #include "value/reference.h"
@@ -187,6 +188,15 @@ static weft_status clip(const weft_dist_optimizer *optimizer, weft_value context
     return st;
 }
 
+static void write_context(weft_context *context, wfi_writer *out)
+{
+    weft_context_id id = weft_context_get_id(context);
+    wfi_write_u32(out, id.rank);
+    wfi_write_u32(out, id.incarnation);
+    wfi_write_u64(out, id.number);
+    wfi_passes_write_failed(context, out);
+}
+
 weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer, weft_context *const *contexts, size_t count,
                                      const weft_dist_step_options *options)
 {
@@ -204,11 +214,9 @@ weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer, weft_contex
     weft_status st =
         wfi_rpc_may_wait(optimizer->agent, "weft_dist_optimizer_step", &(weft_rpc_options){.error = &error});
     for (size_t i = 0; i < count && !st; i++) {
-        weft_context_id id = weft_context_get_id(contexts[i]);
-        wfi_write_u32(&ids, id.rank);
-        wfi_write_u32(&ids, id.incarnation);
-        wfi_write_u64(&ids, id.number);
-        if (!contexts[i])
+        if (contexts[i])
+            write_context(contexts[i], &ids);
+        else
             st = WEFT_ERR_INVALID;
     }
     if (!st && ids.failed)

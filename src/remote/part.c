@@ -158,8 +158,10 @@ static weft_status gather(weft_call *call, const part *p, size_t at, weft_gradie
     while (!st && wfi_reader_left(&ids)) {
         weft_context_id id = {.rank = wfi_read_u32(&ids), .incarnation = wfi_read_u32(&ids)};
         id.number = wfi_read_u64(&ids);
-        weft_context *context = ids.failed ? NULL : wfi_contexts_find_ref(weft_call_agent(call), &id);
-        st = ids.failed ? WEFT_ERR_PROTOCOL : context ? add_gradients(context, parameters, *out) : WEFT_OK;
+        st = ids.failed ? WEFT_ERR_PROTOCOL : wfi_passes_read_failed(call, &id, &ids);
+        weft_context *context = st ? NULL : wfi_contexts_find_ref(weft_call_agent(call), &id);
+        if (context)
+            st = add_gradients(context, parameters, *out);
         wfi_context_unref(context);
     }
     return st;
