@@ -27,7 +27,7 @@
 
 typedef struct server {
     crew crew; /* its lock covers everything below, and the model */
-    const workload *work;
+    workload *work;
     weft_module *model;
     weft_optimizer *sgd;
     weft_call **waiting; /* by rank: its call, while it has no answer */
@@ -163,6 +163,7 @@ static int serve(const settings *set, workload *work, weft_module *model)
          .run = update_and_fetch,
          .user = &s},
         {.name = "leave", .takes = {WEFT_F64, WEFT_I64, WEFT_I64}, .run = leave, .user = &s},
+        {.name = "give_up", .takes = {WEFT_STRING}, .run = crew_give_up, .user = &s.crew},
     };
     weft_status st = crew_init(&s.crew, set, workload_iterations(work) * set->trainers / set->batch_update_size);
     s.crew.on_gone = go_on_without;
@@ -219,12 +220,21 @@ static weft_status train_step(trainer *me, int64_t iteration)
     return st;
 }
 
+/* Losses are not numbers any more, and others train the same model: all are to hear of it, whatever --on-death says. */
+static void give_up(trainer *me)
+{
+    (void)!weft_rpc_sync(me->agent, weft_to_rank(0), "give_up",
+                         WEFT_VALUES(weft_of_string(weft_error_message(me->error))), NULL, NULL);
+}
+
 static weft_status train_all(trainer *me)
 {
     weft_stats stats;
     weft_status st = ask(me, "fetch", WEFT_NO_VALUES, weft_module_parameters(me->model));
     for (int64_t i = 0; i < workload_iterations(me->work) && !st; i++)
         st = train_step(me, i);
+    if (st && workload_diverged(me->work))
+        give_up(me);
     if (st)
         return st;
     weft_agent_stats(me->agent, &stats);

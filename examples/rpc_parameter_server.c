@@ -63,7 +63,7 @@ static weft_status leave(weft_call *call, void *arg)
 {
     server *s = arg;
     pthread_mutex_lock(&s->crew.lock);
-    s->crew.accuracy = weft_call_f64(call, 0); /* the last one's is of the model as it will stay */
+    crew_measured(&s->crew, weft_call_f64(call, 0));
     crew_leave(&s->crew, weft_call_from(call), weft_call_i64(call, 1), weft_call_i64(call, 2));
     pthread_mutex_unlock(&s->crew.lock);
     return WEFT_OK;
@@ -76,6 +76,7 @@ static int serve(const settings *set, workload *work)
         {.name = "model", .gives = {WEFT_RREF}, .run = give_model, .user = &s},
         {.name = "hear", .takes = {WEFT_I64, WEFT_F64, WEFT_I64, WEFT_F64, WEFT_F64}, .run = hear, .user = &s},
         {.name = "leave", .takes = {WEFT_F64, WEFT_I64, WEFT_I64}, .run = leave, .user = &s},
+        {.name = "give_up", .takes = {WEFT_STRING}, .run = crew_give_up, .user = &s.crew},
     };
     weft_status st = crew_init(&s.crew, set, workload_iterations(work) * set->trainers);
     int code = !st && s.model ? crew_serve(&s.crew, functions, sizeof functions / sizeof *functions, s.model, NULL)
@@ -124,6 +125,13 @@ static weft_status ask(trainer *me, const char *function, weft_args arguments, w
 {
     weft_rpc_options how = {.error = &me->error};
     return weft_rpc_sync(me->agent, weft_to_rank(0), function, arguments, &how, out);
+}
+
+/* Losses are not numbers any more, and others train the same model: all are to hear of it, whatever --on-death says. */
+static void give_up(trainer *me)
+{
+    (void)!weft_rpc_sync(me->agent, weft_to_rank(0), "give_up",
+                         WEFT_VALUES(weft_of_string(weft_error_message(me->error))), NULL, NULL);
 }
 
 /* Finds the server's model, and makes an optimizer of this trainer's over it. */
@@ -217,6 +225,8 @@ static weft_status train_all(trainer *me)
                  WEFT_VALUES(weft_of_f64(accuracy), weft_of_i64((int64_t)stats.bytes_sent),
                              weft_of_i64((int64_t)stats.bytes_copied)),
                  NULL);
+    else if (workload_diverged(me->work))
+        give_up(me);
     weft_dist_optimizer_unref(me->sgd);
     weft_module_unref(me->model);
     weft_remote_module_unref(me->remote);

@@ -54,6 +54,28 @@ void crew_leave(crew *c, int rank, int64_t bytes_sent, int64_t bytes_copied)
         go_on_without(c, rank);
 }
 
+void crew_measured(crew *c, double accuracy)
+{
+    c->accuracy = accuracy;
+    *c->missing = '\0';
+}
+
+weft_status crew_give_up(weft_call *call, void *arg)
+{
+    crew *c = arg;
+    pthread_mutex_lock(&c->lock);
+    crew_fail(c, "%s", weft_call_string(call, 0));
+    pthread_mutex_unlock(&c->lock);
+    return WEFT_OK;
+}
+
+/* Steps that it made after others had measured are in the model. */
+static void forget_accuracy(crew *c, int rank, const char *what)
+{
+    c->accuracy = -1;
+    snprintf(c->missing, sizeof c->missing, "not measured: trainer %d %s before it had", rank, what);
+}
+
 void crew_on_news(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
     crew *c = arg;
@@ -65,6 +87,7 @@ void crew_on_news(weft_agent *agent, weft_member_event event, int rank, const ch
             crew_fail(c, "trainer %d %s: %s", rank, what, why);
         else
             ending_note("trainer %d %s: %s; going on with %d", rank, what, why, c->training - 1);
+        forget_accuracy(c, rank, event == WEFT_MEMBER_DEAD ? "died" : "left");
         go_on_without(c, rank);
         if (c->training == 0 && c->finished == 0)
             crew_fail(c, "no trainer is left");
@@ -107,6 +130,7 @@ static int conclude(crew *c, weft_agent *agent, const weft_module *model, crew_a
     weft_agent_stats(agent, &stats);
     report table = report_of(c->set, &c->tally, &stats);
     table.held_out_accuracy = c->accuracy;
+    table.accuracy_missing = accuracy ? "" : c->missing;
     weft_status st = accuracy ? accuracy(c, &table.held_out_accuracy, &error) : WEFT_OK;
     if (!st)
         st = report_deliver(&table, c->set, model, &error);

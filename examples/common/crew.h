@@ -27,7 +27,8 @@ struct crew {
     int finished; /* of those gone: with their work done */
     tally tally;
     char failure[256]; /* why the job ends early; "" */
-    double accuracy;   /* on what was held out, 0 to 1; < 0: nobody has said */
+    double accuracy;   /* on what was held out, as trainers measured it, 0 to 1; < 0: there is none, or: */
+    char missing[256]; /* why the accuracy of the model as it is now was not measured; "" */
 
     /* With the lock; NULL: nothing is to be done. */
     void (*on_gone)(crew *c, int rank); /* a trainer takes no part any more: `training` does not count it now */
@@ -42,6 +43,12 @@ void crew_fail(crew *c, const char *format, ...) WEFT_PRINTF(2, 3);
 
 /* A trainer has done its work, and takes no part any more: it sent so many bytes, of which weft copied some. With the lock. */
 void crew_leave(crew *c, int rank, int64_t bytes_sent, int64_t bytes_copied);
+
+/* A trainer measured the accuracy of the model when it had trained: the last one's is the result, unless another dies after it. */
+void crew_measured(crew *c, double accuracy); /* with the lock */
+
+/* Serves a call of a trainer that tells, in a text, why training cannot go on for anybody; `crew` is the crew. */
+weft_status crew_give_up(weft_call *call, void *crew);
 
 /* For weft_agent_options.on_membership; `arg` is the crew. */
 void crew_on_news(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg);

@@ -19,6 +19,7 @@ report report_of(const settings *set, const tally *t, const weft_stats *stats)
         .loss = t->loss,
         .first_loss = t->first_loss,
         .held_out_accuracy = -1,
+        .accuracy_missing = "",
         .communication_share = tally_communication(t),
         .bytes_sent = t->bytes_sent + stats->bytes_sent,
         .bytes_copied_by_weft = t->bytes_copied + stats->bytes_copied,
@@ -46,6 +47,8 @@ static void print_table(const report *r, FILE *to)
     fprintf(to, "  loss                 %.4f (at first %.4f)\n", r->loss, r->first_loss);
     if (r->held_out_accuracy >= 0)
         fprintf(to, "  held-out accuracy    %.2f %%\n", 100 * r->held_out_accuracy);
+    else if (*r->accuracy_missing)
+        fprintf(to, "  held-out accuracy    %s\n", r->accuracy_missing);
     fprintf(to, "  in calls             %.1f %% of the trainers' time\n", 100 * r->communication_share);
     fprintf(to, "  sent                 %s, of which weft copied %s\n", bytes_text(r->bytes_sent, sent),
             bytes_text(r->bytes_copied_by_weft, copied));
@@ -66,6 +69,7 @@ static cJSON *to_json(const report *r)
         cJSON_AddNumberToObject(json, "loss", r->loss) && cJSON_AddNumberToObject(json, "first_loss", r->first_loss) &&
         (r->held_out_accuracy < 0 ? cJSON_AddNullToObject(json, "held_out_accuracy")
                                   : cJSON_AddNumberToObject(json, "held_out_accuracy", r->held_out_accuracy)) &&
+        (!*r->accuracy_missing || cJSON_AddStringToObject(json, "held_out_accuracy_missing", r->accuracy_missing)) &&
         cJSON_AddNumberToObject(json, "communication_share", r->communication_share) &&
         cJSON_AddNumberToObject(json, "bytes_sent", (double)r->bytes_sent) &&
         cJSON_AddNumberToObject(json, "bytes_copied_by_weft", (double)r->bytes_copied_by_weft) &&

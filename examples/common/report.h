@@ -17,7 +17,8 @@ typedef struct report {
     double seconds;     /* of training: from the first model asked for to the last update */
     int64_t images;
     double loss, first_loss;
-    double held_out_accuracy;   /* 0 to 1; < 0: nothing was held out (null in JSON) */
+    double held_out_accuracy;     /* 0 to 1; < 0: nothing was held out (null in JSON), or: */
+    const char *accuracy_missing; /* why it was not measured; "" */
     double communication_share; /* of the trainers' time in calls, what the server computes in them included; 0 to 1 */
     uint64_t bytes_sent;        /* payload, by all workers */
     uint64_t bytes_copied_by_weft;

@@ -8,6 +8,8 @@
 
 #include <weft/ops.h>
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define PIXEL_MEAN 0.1307f /* of MNIST */
@@ -22,6 +24,7 @@ struct workload {
     dataset data;     /* convnet, trainers: the training part */
     dataset held_out; /* convnet: the server's, or each trainer's */
     sampler sampler;  /* convnet, trainers */
+    bool diverged;
 };
 
 static uint64_t stream_of(const workload *w, uint64_t use)
@@ -199,19 +202,56 @@ weft_module *workload_model(const workload *w)
                                                : weft_resnet50_create(w->settings->classes, seed);
 }
 
-weft_tensor *workload_loss(workload *w, weft_tape *t, weft_module *model, int64_t iteration)
+/* Fails the tape at a loss with which no training can go on. */
+static void check_loss(workload *w, weft_tape *t, const weft_tensor *loss, int64_t iteration)
 {
-    return w->settings->model == MODEL_CONVNET ? digits_loss(w, t, model, iteration)
-                                               : random_loss(w, t, model, iteration);
+    const settings *s = w->settings;
+    char epoch[40] = "";
+    double value = weft_tensor_get_f64(loss, 0);
+    if (isfinite(value))
+        return;
+    w->diverged = true;
+    if (s->model == MODEL_CONVNET)
+        snprintf(epoch, sizeof epoch, "epoch %lld, ", (long long)(1 + iteration / sampler_per_epoch(&w->sampler)));
+    weft_tape_fail(t, WEFT_ERR_STATE,
+                   "the loss of trainer %d is %s in %siteration %lld of %lld, with --lr %g: a smaller one, please",
+                   (int)s->job.rank, isnan(value) ? "nan" : "infinite", epoch, (long long)iteration + 1,
+                   (long long)w->iterations, s->lr);
 }
 
-static weft_status count_right(const workload *w, weft_module *model, size_t first, size_t count, size_t *right,
+weft_tensor *workload_loss(workload *w, weft_tape *t, weft_module *model, int64_t iteration)
+{
+    weft_tensor *loss =
+        w->settings->model == MODEL_CONVNET ? digits_loss(w, t, model, iteration) : random_loss(w, t, model, iteration);
+    if (!weft_tape_status(t))
+        check_loss(w, t, loss, iteration);
+    return weft_tape_status(t) ? NULL : loss;
+}
+
+/* The last steps may have ruined the model, and no loss have shown it. */
+static void check_scores(workload *w, weft_tape *t, const weft_tensor *scores)
+{
+    for (int64_t i = 0; i < weft_tensor_numel(scores); i++) {
+        if (isfinite(weft_tensor_get_f64(scores, i)))
+            continue;
+        w->diverged = true;
+        weft_tape_fail(
+            t, WEFT_ERR_STATE,
+            "the trained model's scores of held-out images are not finite, with --lr %g: a smaller one, please",
+            w->settings->lr);
+        return;
+    }
+}
+
+static weft_status count_right(workload *w, weft_module *model, size_t first, size_t count, size_t *right,
                                weft_error **error)
 {
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *labels;
     weft_tensor *x = digits_batch(&w->held_out, t, NULL, first, count, &labels);
-    weft_tensor *guess = weft_argmax(t, weft_module_forward(t, model, x), 1);
+    weft_tensor *scores = weft_module_forward(t, model, x), *guess = weft_argmax(t, scores, 1);
+    if (!weft_tape_status(t))
+        check_scores(w, t, scores);
     weft_status st = weft_tape_status(t);
     for (size_t i = 0; i < count && !st; i++)
         *right += weft_tensor_get_i64(guess, (int64_t)i) == weft_tensor_get_i64(labels, (int64_t)i);
@@ -221,7 +261,7 @@ static weft_status count_right(const workload *w, weft_module *model, size_t fir
     return st;
 }
 
-weft_status workload_accuracy(const workload *w, weft_module *model, double *out, weft_error **error)
+weft_status workload_accuracy(workload *w, weft_module *model, double *out, weft_error **error)
 {
     size_t right = 0, all = w->held_out.count;
     weft_status st = WEFT_OK;
@@ -232,4 +272,9 @@ weft_status workload_accuracy(const workload *w, weft_module *model, double *out
     if (!st)
         *out = all ? (double)right / (double)all : -1;
     return st;
+}
+
+bool workload_diverged(const workload *w)
+{
+    return w->diverged;
 }

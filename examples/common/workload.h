@@ -31,11 +31,19 @@ uint64_t workload_seed(const workload *workload, int64_t iteration);
 /* The model, the same for the same seed; NULL if memory is out. You unref it. */
 weft_module *workload_model(const workload *workload);
 
-/* The loss of `model` on this trainer's batch number `iteration`, on a tape that may record. NULL when the tape fails. */
+/*
+ * The loss of `model` on this trainer's batch number `iteration`, on a tape that may record. NULL when the tape fails; it does so if the
+ * loss is NaN or infinite, with an error that names trainer, epoch and iteration.
+ */
 weft_tensor *workload_loss(workload *workload, weft_tape *tape, weft_module *model, int64_t iteration);
 
-/* Where held-out images are kept: the share of them that `model` gets right, 0 to 1; -1 if nothing is held out. */
-WEFT_NODISCARD weft_status workload_accuracy(const workload *workload, weft_module *model, double *out,
-                                             weft_error **error);
+/*
+ * Where held-out images are kept: the share of them that `model` gets right, 0 to 1; -1 if nothing is held out. WEFT_ERR_STATE: its scores
+ * are NaN or infinite.
+ */
+WEFT_NODISCARD weft_status workload_accuracy(workload *workload, weft_module *model, double *out, weft_error **error);
+
+/* Whether a loss or scores were NaN or infinite: then there is no use in going on, for no trainer. */
+bool workload_diverged(const workload *workload);
 
 #endif

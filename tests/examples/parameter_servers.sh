@@ -244,6 +244,38 @@ case_rpc_usage() {
   rejects "640 images do not make a batch of 641: a smaller" --digits 640 --batch-size 641
   rejects "train-images-idx3-ubyte there, or the same with .gz" --data "$dir"
 }
+diverges() { # diverges WORDS OPTIONS... - the job ends with 1, and each worker says why
+  local words=$1 code=0
+  shift
+  "$program" "${small[@]}" --lr 1000 --quiet --report "$dir/report.json" "$@" >"$log" 2>&1 || code=$?
+  [ $code = 1 ] || fail "$*: expected exit code 1, found $code"
+  says "server: $words" || fail "$*: expected the server to say '$words'"
+  [ ! -e "$dir/report.json" ] || fail "$*: expected no report"
+}
+case_diverges() {
+  local epoch iteration each=1 # iterations of an epoch: trainers share the images, or go through all of them
+  [[ $program != *rpc_* ]] || each=2
+  diverges 'the loss of trainer [12] is \(nan\|infinite\) in epoch 1, iteration [0-9]* of 10, with --lr 1000' --iterations 10
+  diverges 'the loss of trainer [12] is \(nan\|infinite\) in epoch [0-9]*, iteration' --epochs 6 --batch-size 320 --on-death continue
+  read -r epoch iteration < <(sed -n 's/.*server: .* in epoch \([0-9]*\), iteration \([0-9]*\) .*/\1 \2/p' "$log")
+  [ "$epoch" = $((1 + (iteration - 1) / each)) ] || fail "expected epoch $epoch to have iteration $iteration"
+  # No loss tells of the model after the last step; a trainer of its own pace may have met it before.
+  diverges "the \(trained model's scores of held-out images are not finite\|loss of trainer\)" --iterations 2 --on-death continue
+}
+case_rpc_accuracy_missing() { # rank 1 has left, and rank 2 is killed while it measures
+  local r=$dir/report.json
+  port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+  join 0 "$log" "${steady[@]}" --on-death continue --report "$r"
+  join 1 "$dir/log1" "${steady[@]}" --iterations 2 --held-out 10
+  join 2 "$dir/log2" "${steady[@]}" --iterations 60 --held-out 30000
+  within 60 says 'update 62' || fail "expected both to have trained"
+  kill -KILL "${pids[2]}"
+  ends_within 20000 0 "${pids[0]}" "${pids[1]}"
+  says 'trainer 2 is dead: .*going on with 0' || fail "expected news of the death"
+  says 'held-out accuracy    not measured: trainer 2 died before it had' || fail "expected the table to say what is missing"
+  [ "$(value held_out_accuracy "$r")" = null ] || fail "expected no other trainer's accuracy in the report"
+  [ "$(value held_out_accuracy_missing "$r")" = '"not measured: trainer 2 died before it had"' ] || fail "expected the report to say why"
+}
 case_rpc_killed_others_finish() {
   local r=$dir/report.json each=300 # long after the first line, which comes after 2 s
   ! grep -q '__tsan_init' "$program" || each=70
