@@ -100,6 +100,10 @@ static const contender contenders[] = {
     {"Adam, AMSGrad", "adam_amsgrad", 36, {.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 1e-3, .amsgrad = true}}, false},
     {"AdamW", "adamw", 28, {.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.lr = 1e-3, .weight_decay = 0.01}}, false},
     {"Adagrad", "adagrad", 20, {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr = 1e-3}}, false},
+    {"RMSprop", "rmsprop", 20, {.kind = WEFT_OPTIMIZER_RMSPROP}, false},
+    {"Rprop", "rprop", 28, {.kind = WEFT_OPTIMIZER_RPROP, .rprop = {.lr = 1e-3}}, false},
+    {"Adadelta", "adadelta", 28, {.kind = WEFT_OPTIMIZER_ADADELTA}, false},
+    {"Adamax", "adamax", 28, {.kind = WEFT_OPTIMIZER_ADAMAX}, false},
 };
 #define CONTENDERS (sizeof contenders / sizeof contenders[0])
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/optim.h - optimizers: SGD, Adam, AdamW and Adagrad, which update a list of parameters by their gradients.
+ * weft/optim.h - optimizers, which update a list of parameters by their gradients: SGD, Adam, AdamW, Adagrad, RMSprop, Rprop,
+ * Adadelta, Adamax.
  *
  * weft_optimizer_apply steps straight from gradients that you lend it. Where several must be added first, call
  * weft_optimizer_accumulate any number of times and then weft_optimizer_step, which uses the sums and clears
@@ -119,12 +120,94 @@ typedef struct weft_adagrad_options { /* a zero field takes its default */
  */
 WEFT_API weft_optimizer *weft_adagrad_create(weft_tensors parameters, const weft_adagrad_options *options);
 
+typedef struct weft_rmsprop_options { /* a zero field takes its default */
+    double lr;                        /* 1e-2 */
+    double alpha;                     /* in (0, 1); 0.99 */
+    double eps;                       /* 1e-8 */
+    double weight_decay;              /* 0 */
+    double momentum;                  /* 0 */
+    bool centered;                    /* divides by the standard deviation: Graves (arXiv:1308.0850) */
+    bool maximize;
+    bool average;
+    double max_norm;
+    int64_t pin_timeout_ms;
+} weft_rmsprop_options;
+
+/*
+ * RMSprop, by Tieleman, Hinton (Coursera lecture 6.5, 2012), in the form of PyTorch's RMSprop:
+ *   g += weight_decay p;  s = alpha s + (1 - alpha) g^2;  m = alpha m + (1 - alpha) g;
+ *   d = g / (sqrt(centered ? s - m^2 : s) + eps);  v = momentum v + d;  p -= lr (momentum > 0 ? v : d).
+ * State: "step", "square_avg" (s), "momentum_buffer" (v, with momentum), "grad_avg" (m, if centered). Parameters as for SGD;
+ * `options` NULL takes all defaults. Dense gradients only. NULL if memory is out or an argument is wrong.
+ */
+WEFT_API weft_optimizer *weft_rmsprop_create(weft_tensors parameters, const weft_rmsprop_options *options);
+
+typedef struct weft_rprop_options { /* a zero field takes its default */
+    double lr;                      /* how long the first step of each element is; 1e-2 */
+    double eta_minus, eta_plus;     /* in (0, 1), and above 1; 0.5 and 1.2 */
+    double step_min, step_max;      /* 1e-6 and 50 */
+    bool maximize;
+    bool average;
+    double max_norm;
+    int64_t pin_timeout_ms;
+} weft_rprop_options;
+
+/*
+ * Resilient backpropagation, by Riedmiller, Braun (ICNN 1993), in the form of PyTorch's Rprop: with g' the gradient of the step before,
+ *   l = min(step_max, max(step_min, l (g g' > 0 ? eta_plus : g g' < 0 ? eta_minus : 1)));  if g g' < 0: g = 0;  p -= sign(g) l;  g' = g.
+ * State: "step", "prev" (g'), "step_size" (l, lr at first: a later rate moves only parameters that were never stepped). Parameters as for
+ * SGD; `options` NULL takes all defaults. Dense gradients only. NULL if memory is out or an argument is wrong.
+ */
+WEFT_API weft_optimizer *weft_rprop_create(weft_tensors parameters, const weft_rprop_options *options);
+
+typedef struct weft_adadelta_options { /* a zero field takes its default */
+    double lr;                         /* 1 */
+    double rho;                        /* in (0, 1); 0.9 */
+    double eps;                        /* 1e-6 */
+    double weight_decay;               /* 0 */
+    bool maximize;
+    bool average;
+    double max_norm;
+    int64_t pin_timeout_ms;
+} weft_adadelta_options;
+
+/*
+ * Adadelta, by Zeiler (arXiv:1212.5701), in the form of PyTorch's Adadelta:
+ *   g += weight_decay p;  s = rho s + (1 - rho) g^2;  d = sqrt(u + eps) / sqrt(s + eps) g;  u = rho u + (1 - rho) d^2;  p -= lr d.
+ * State: "step", "square_avg" (s), "acc_delta" (u). Parameters as for SGD; `options` NULL takes all defaults. Dense gradients only. NULL
+ * if memory is out or an argument is wrong.
+ */
+WEFT_API weft_optimizer *weft_adadelta_create(weft_tensors parameters, const weft_adadelta_options *options);
+
+typedef struct weft_adamax_options { /* a zero field takes its default */
+    double lr;                       /* 2e-3 */
+    double beta1, beta2;             /* in (0, 1); 0.9 and 0.999 */
+    double eps;                      /* 1e-8 */
+    double weight_decay;             /* 0 */
+    bool maximize;
+    bool average;
+    double max_norm;
+    int64_t pin_timeout_ms;
+} weft_adamax_options;
+
+/*
+ * Adamax, by Kingma, Ba (ICLR 2015, section 7.1), in the form of PyTorch's Adamax; at step t of a parameter, counted from 1:
+ *   g += weight_decay p;  m = beta1 m + (1 - beta1) g;  u = max(beta2 u, |g| + eps);  p -= lr / (1 - beta1^t) m / u.
+ * State: "step", "exp_avg" (m), "exp_inf" (u). Parameters as for SGD; `options` NULL takes all defaults. Dense gradients only. NULL if
+ * memory is out or an argument is wrong.
+ */
+WEFT_API weft_optimizer *weft_adamax_create(weft_tensors parameters, const weft_adamax_options *options);
+
 /* --- any kind, and groups of parameters --- */
 typedef enum weft_optimizer_kind {
     WEFT_OPTIMIZER_SGD = 0,
     WEFT_OPTIMIZER_ADAM = 1,
     WEFT_OPTIMIZER_ADAMW = 2,
     WEFT_OPTIMIZER_ADAGRAD = 3,
+    WEFT_OPTIMIZER_RMSPROP = 4,
+    WEFT_OPTIMIZER_RPROP = 5,
+    WEFT_OPTIMIZER_ADADELTA = 6,
+    WEFT_OPTIMIZER_ADAMAX = 7,
 } weft_optimizer_kind;
 
 typedef enum weft_update {
@@ -143,6 +226,10 @@ typedef struct weft_optimizer_spec {
         weft_sgd_options sgd;
         weft_adam_options adam; /* of WEFT_OPTIMIZER_ADAM and _ADAMW */
         weft_adagrad_options adagrad;
+        weft_rmsprop_options rmsprop;
+        weft_rprop_options rprop;
+        weft_adadelta_options adadelta;
+        weft_adamax_options adamax;
     };
 } weft_optimizer_spec;
 

@@ -2,11 +2,6 @@
 /* adam_optimizer.c - Adam and AdamW: the running means of the gradient and of its square, and the largest of those for AMSGrad. */
 #include "optim/rules.h"
 
-static bool is_beta(double beta)
-{
-    return beta > 0 && beta < 1;
-}
-
 static weft_error *complete(weft_optimizer_spec *spec)
 {
     const char *kind = spec->kind == WEFT_OPTIMIZER_ADAMW ? "AdamW" : "Adam";
@@ -15,9 +10,9 @@ static weft_error *complete(weft_optimizer_spec *spec)
     o->beta1 = wfi_or_else(o->beta1, 0.9);
     o->beta2 = wfi_or_else(o->beta2, 0.999);
     o->eps = wfi_or_else(o->eps, 1e-8);
-    if (!is_beta(o->beta1))
+    if (!wfi_is_share(o->beta1))
         return wfi_bad_option(kind, "beta1", o->beta1, "between 0 and 1");
-    if (!is_beta(o->beta2))
+    if (!wfi_is_share(o->beta2))
         return wfi_bad_option(kind, "beta2", o->beta2, "between 0 and 1");
     if (!wfi_is_not_negative(o->eps))
         return wfi_bad_option(kind, "eps", o->eps, "finite and not negative");

@@ -75,6 +75,9 @@ static weft_error *misfit(const weft_optimizer *optimizer, size_t i, weft_gradie
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is on a device, its parameter on the host", i);
     if (gradient.rows == NULL)
         return dense_misfit(p, gradient.values, i);
+    if (optimizer->rule->not_sparse == NULL)
+        return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse, and %s takes dense ones only", i,
+                                 optimizer->rule->name);
     const char *option = optimizer->rule->not_sparse(spec);
     if (option != NULL)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse: %s takes these only without %s", i,

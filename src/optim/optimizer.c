@@ -164,6 +164,38 @@ weft_optimizer *weft_adagrad_create(weft_tensors parameters, const weft_adagrad_
     return weft_optimizer_create(parameters, &spec, NULL);
 }
 
+weft_optimizer *weft_rmsprop_create(weft_tensors parameters, const weft_rmsprop_options *options)
+{
+    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_RMSPROP, .rmsprop = {0}};
+    if (options != NULL)
+        spec.rmsprop = *options;
+    return weft_optimizer_create(parameters, &spec, NULL);
+}
+
+weft_optimizer *weft_rprop_create(weft_tensors parameters, const weft_rprop_options *options)
+{
+    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_RPROP, .rprop = {0}};
+    if (options != NULL)
+        spec.rprop = *options;
+    return weft_optimizer_create(parameters, &spec, NULL);
+}
+
+weft_optimizer *weft_adadelta_create(weft_tensors parameters, const weft_adadelta_options *options)
+{
+    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADADELTA, .adadelta = {0}};
+    if (options != NULL)
+        spec.adadelta = *options;
+    return weft_optimizer_create(parameters, &spec, NULL);
+}
+
+weft_optimizer *weft_adamax_create(weft_tensors parameters, const weft_adamax_options *options)
+{
+    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADAMAX, .adamax = {0}};
+    if (options != NULL)
+        spec.adamax = *options;
+    return weft_optimizer_create(parameters, &spec, NULL);
+}
+
 /* That a group's spec says of the optimizer as a whole what the first group's does. */
 static weft_error *group_problem(const weft_optimizer *optimizer, const weft_optimizer_spec *spec)
 {

@@ -14,6 +14,11 @@ bool wfi_is_not_negative(double number)
     return number >= 0 && isfinite(number);
 }
 
+bool wfi_is_share(double number)
+{
+    return number > 0 && number < 1;
+}
+
 double wfi_or_else(double given, double otherwise)
 {
     return given == 0 ? otherwise : given;

@@ -13,6 +13,14 @@ const wfi_optimizer_rule *wfi_optimizer_rule_of(weft_optimizer_kind kind)
         return &wfi_adamw_rule;
     case WEFT_OPTIMIZER_ADAGRAD:
         return &wfi_adagrad_rule;
+    case WEFT_OPTIMIZER_RMSPROP:
+        return &wfi_rmsprop_rule;
+    case WEFT_OPTIMIZER_RPROP:
+        return &wfi_rprop_rule;
+    case WEFT_OPTIMIZER_ADADELTA:
+        return &wfi_adadelta_rule;
+    case WEFT_OPTIMIZER_ADAMAX:
+        return &wfi_adamax_rule;
     }
     return NULL;
 }

@@ -28,13 +28,14 @@ typedef struct wfi_optimizer_rule {
     wfi_common_options (*common)(weft_optimizer_spec *spec);
     /* These see complete specs. */
     void (*slots)(const weft_optimizer_spec *spec, wfi_slot slots[WFI_STEP_SLOTS + 1]);
-    const char *(*not_sparse)(
-        const weft_optimizer_spec *spec); /* the option that forbids sparse gradients; NULL: none */
+    /* The option that forbids sparse gradients, or NULL. Itself NULL: the kind takes none. */
+    const char *(*not_sparse)(const weft_optimizer_spec *spec);
     weft_status (*step)(const weft_optimizer_spec *spec, const wfi_update *update);
     bool counts; /* its state has the number of steps */
 } wfi_optimizer_rule;
 
-extern const wfi_optimizer_rule wfi_sgd_rule, wfi_adam_rule, wfi_adamw_rule, wfi_adagrad_rule;
+extern const wfi_optimizer_rule wfi_sgd_rule, wfi_adam_rule, wfi_adamw_rule, wfi_adagrad_rule, wfi_rmsprop_rule,
+    wfi_rprop_rule, wfi_adadelta_rule, wfi_adamax_rule;
 
 const wfi_optimizer_rule *wfi_optimizer_rule_of(weft_optimizer_kind kind); /* NULL: there is no such kind */
 
@@ -49,6 +50,7 @@ static inline wfi_common_options wfi_spec_common(const weft_optimizer_spec *spec
 /* option.c */
 bool wfi_is_rate(double lr);             /* positive and finite */
 bool wfi_is_not_negative(double number); /* and finite */
+bool wfi_is_share(double number);        /* between 0 and 1 */
 weft_error *wfi_bad_option(const char *kind, const char *option, double value, const char *must);
 double wfi_or_else(double given, double otherwise); /* `otherwise` for 0 */
 

@@ -38,23 +38,29 @@ static const weft_object_type part_type = {.name = "optimizer", .drop = drop_par
 static bool read_spec(const void *bytes, size_t size, weft_optimizer_spec *out)
 {
     uint8_t raw[sizeof *out];
-    static const size_t sgd[] = {offsetof(weft_sgd_options, nesterov), offsetof(weft_sgd_options, maximize),
-                                 offsetof(weft_sgd_options, average)},
-                        adam[] = {offsetof(weft_adam_options, amsgrad), offsetof(weft_adam_options, maximize),
-                                  offsetof(weft_adam_options, average)},
-                        adagrad[] = {offsetof(weft_adagrad_options, maximize), offsetof(weft_adagrad_options, average),
-                                     offsetof(weft_adagrad_options, average)};
+#define AT(field) offsetof(weft_optimizer_spec, field)
+    static const size_t bools[][3] = {
+        [WEFT_OPTIMIZER_SGD] = {AT(sgd.nesterov), AT(sgd.maximize), AT(sgd.average)},
+        [WEFT_OPTIMIZER_ADAM] = {AT(adam.amsgrad), AT(adam.maximize), AT(adam.average)},
+        [WEFT_OPTIMIZER_ADAMW] = {AT(adam.amsgrad), AT(adam.maximize), AT(adam.average)},
+        [WEFT_OPTIMIZER_ADAGRAD] = {AT(adagrad.maximize), AT(adagrad.average), AT(adagrad.average)},
+        [WEFT_OPTIMIZER_RMSPROP] = {AT(rmsprop.centered), AT(rmsprop.maximize), AT(rmsprop.average)},
+        [WEFT_OPTIMIZER_RPROP] = {AT(rprop.maximize), AT(rprop.average), AT(rprop.average)},
+        [WEFT_OPTIMIZER_ADADELTA] = {AT(adadelta.maximize), AT(adadelta.average), AT(adadelta.average)},
+        [WEFT_OPTIMIZER_ADAMAX] = {AT(adamax.maximize), AT(adamax.average), AT(adamax.average)},
+    };
+#undef AT
     int kind;
     if (size != sizeof raw)
         return false;
     memcpy(raw, bytes, size);
     memcpy(&kind, raw + offsetof(weft_optimizer_spec, kind), sizeof kind);
-    const size_t *bools = kind == WEFT_OPTIMIZER_SGD ? sgd : kind == WEFT_OPTIMIZER_ADAGRAD ? adagrad : adam;
+    if (kind < 0 || (size_t)kind >= sizeof bools / sizeof *bools)
+        return false;
     for (int i = 0; i < 3; i++)
-        raw[offsetof(weft_optimizer_spec, sgd) + bools[i]] &= 1;
+        raw[bools[kind][i]] &= 1;
     memcpy(out, raw, size);
-    return kind >= WEFT_OPTIMIZER_SGD && kind <= WEFT_OPTIMIZER_ADAGRAD &&
-           (out->update == WEFT_UPDATE_IN_PLACE || out->update == WEFT_UPDATE_BESIDE);
+    return out->update == WEFT_UPDATE_IN_PLACE || out->update == WEFT_UPDATE_BESIDE;
 }
 
 /* The tensors that the call's handles name, from `first` on: a list to be freed, of borrowed ones. */

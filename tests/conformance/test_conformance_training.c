@@ -125,16 +125,17 @@ static void trained_as_locally(weft_agent *agent, const weft_optimizer_spec *spe
     drop_pair(&p);
 }
 
+/* The nine that the reference tests, with a rate that shows. */
 static const weft_optimizer_spec configurations[] = {
     {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.05}},
-    {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.05, .momentum = 0.9, .dampening = 0.1}},
     {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}},
-    {.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 0.05}},
     {.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 0.05, .amsgrad = true}},
     {.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.lr = 0.05, .weight_decay = 0.01}},
-    {.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.lr = 0.05, .weight_decay = 0.01, .amsgrad = true}},
-    {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr = 0.05}},
     {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr = 0.05, .lr_decay = 0.1, .maximize = true}},
+    {.kind = WEFT_OPTIMIZER_RMSPROP, .rmsprop = {.lr = 0.05, .momentum = 0.9, .centered = true}},
+    {.kind = WEFT_OPTIMIZER_RPROP, .rprop = {.lr = 0.05}},
+    {.kind = WEFT_OPTIMIZER_ADADELTA, .adadelta = {.rho = 0.95}},
+    {.kind = WEFT_OPTIMIZER_ADAMAX, .adamax = {.lr = 0.05}},
 };
 
 /* A loss that needs one of the two parameters: the other stays as it was. */

@@ -28,34 +28,47 @@ typedef struct optim_case {
 static const struct {
     const char *name;
     weft_optimizer_kind kind;
-} kinds[] = {{"sgd", WEFT_OPTIMIZER_SGD},
-             {"adam", WEFT_OPTIMIZER_ADAM},
-             {"adamw", WEFT_OPTIMIZER_ADAMW},
-             {"adagrad", WEFT_OPTIMIZER_ADAGRAD}};
+} kinds[] = {{"sgd", WEFT_OPTIMIZER_SGD},           {"adam", WEFT_OPTIMIZER_ADAM},
+             {"adamw", WEFT_OPTIMIZER_ADAMW},       {"adagrad", WEFT_OPTIMIZER_ADAGRAD},
+             {"rmsprop", WEFT_OPTIMIZER_RMSPROP},   {"rprop", WEFT_OPTIMIZER_RPROP},
+             {"adadelta", WEFT_OPTIMIZER_ADADELTA}, {"adamax", WEFT_OPTIMIZER_ADAMAX}};
+
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 static const struct {
     const char *name;
-    size_t number[4], flag[4]; /* where each kind's options have it; 0: nowhere, as `kind` stands there */
+    size_t number[KINDS], flag[KINDS]; /* where each kind's options have it; 0: nowhere, as `kind` stands there */
 } options[] = {
-#define SGD(field) offsetof(weft_optimizer_spec, sgd.field)
-#define ADAM(field) offsetof(weft_optimizer_spec, adam.field)
-#define ADAGRAD(field) offsetof(weft_optimizer_spec, adagrad.field)
+#define AT(kind, field) offsetof(weft_optimizer_spec, kind.field)
 #define ALL(field)                                                                                                     \
     {                                                                                                                  \
-        SGD(field), ADAM(field), ADAM(field), ADAGRAD(field)                                                           \
+        AT(sgd, field), AT(adam, field), AT(adam, field), AT(adagrad, field), AT(rmsprop, field), AT(rprop, field),    \
+            AT(adadelta, field), AT(adamax, field)                                                                     \
     }
     {"lr", ALL(lr), {0}},
     {"max_norm", ALL(max_norm), {0}},
-    {"weight_decay", ALL(weight_decay), {0}},
     {"maximize", {0}, ALL(maximize)},
-    {"momentum", {SGD(momentum)}, {0}},
-    {"dampening", {SGD(dampening)}, {0}},
-    {"beta1", {0, ADAM(beta1), ADAM(beta1)}, {0}},
-    {"beta2", {0, ADAM(beta2), ADAM(beta2)}, {0}},
-    {"eps", {0, ADAM(eps), ADAM(eps), ADAGRAD(eps)}, {0}},
-    {"amsgrad", {0}, {0, ADAM(amsgrad), ADAM(amsgrad)}},
-    {"lr_decay", {0, 0, 0, ADAGRAD(lr_decay)}, {0}},
-    {"initial_accumulator_value", {0, 0, 0, ADAGRAD(initial_accumulator_value)}, {0}},
+    {"weight_decay",
+     {AT(sgd, weight_decay), AT(adam, weight_decay), AT(adam, weight_decay), AT(adagrad, weight_decay),
+      AT(rmsprop, weight_decay), 0, AT(adadelta, weight_decay), AT(adamax, weight_decay)},
+     {0}},
+    {"momentum", {[WEFT_OPTIMIZER_SGD] = AT(sgd, momentum), [WEFT_OPTIMIZER_RMSPROP] = AT(rmsprop, momentum)}, {0}},
+    {"dampening", {AT(sgd, dampening)}, {0}},
+    {"beta1", {0, AT(adam, beta1), AT(adam, beta1), [WEFT_OPTIMIZER_ADAMAX] = AT(adamax, beta1)}, {0}},
+    {"beta2", {0, AT(adam, beta2), AT(adam, beta2), [WEFT_OPTIMIZER_ADAMAX] = AT(adamax, beta2)}, {0}},
+    {"eps",
+     {0, AT(adam, eps), AT(adam, eps), AT(adagrad, eps), AT(rmsprop, eps), 0, AT(adadelta, eps), AT(adamax, eps)},
+     {0}},
+    {"amsgrad", {0}, {0, AT(adam, amsgrad), AT(adam, amsgrad)}},
+    {"lr_decay", {[WEFT_OPTIMIZER_ADAGRAD] = AT(adagrad, lr_decay)}, {0}},
+    {"initial_accumulator_value", {[WEFT_OPTIMIZER_ADAGRAD] = AT(adagrad, initial_accumulator_value)}, {0}},
+    {"alpha", {[WEFT_OPTIMIZER_RMSPROP] = AT(rmsprop, alpha)}, {0}},
+    {"centered", {0}, {[WEFT_OPTIMIZER_RMSPROP] = AT(rmsprop, centered)}},
+    {"eta_minus", {[WEFT_OPTIMIZER_RPROP] = AT(rprop, eta_minus)}, {0}},
+    {"eta_plus", {[WEFT_OPTIMIZER_RPROP] = AT(rprop, eta_plus)}, {0}},
+    {"step_min", {[WEFT_OPTIMIZER_RPROP] = AT(rprop, step_min)}, {0}},
+    {"step_max", {[WEFT_OPTIMIZER_RPROP] = AT(rprop, step_max)}, {0}},
+    {"rho", {[WEFT_OPTIMIZER_ADADELTA] = AT(adadelta, rho)}, {0}},
 };
 
 static void set_option(weft_optimizer_spec *spec, const char *name, double value)
@@ -82,7 +95,7 @@ static bool read_case(FILE *file, optim_case *c)
     memcpy(line, c->title, sizeof(line));
     const char *word = strtok_r(line, " \n", &rest);
     memset(&c->spec, 0, sizeof(c->spec));
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+    for (size_t i = 0; i < KINDS; i++)
         if (strcmp(kinds[i].name, word) == 0)
             c->spec.kind = kinds[i].kind;
     for (char *name = strtok_r(NULL, " \n", &rest); name != NULL; name = strtok_r(NULL, " \n", &rest)) {
@@ -206,7 +219,7 @@ static void run_all(weft_dtype dtype, double tolerance)
     for (; read_case(file, &c); count++)
         run_case(file, &c);
     fclose(file);
-    assert_int_equal(count, 47);
+    assert_int_equal(count, 63);
 }
 
 static void optimizers_match_pytorch_in_float64(void **state)

@@ -41,7 +41,30 @@ static weft_status adagrad(const wfi_update *update)
     return wfi_adagrad_step(update, &(wfi_adagrad){.lr = 0.1, .eps = 1e-8, .weight_decay = 0.1});
 }
 
-static const step_fn kinds[] = {sgd, plain_sgd, adamw, amsgrad, adagrad};
+static weft_status rmsprop(const wfi_update *update)
+{
+    return wfi_rmsprop_step(
+        update,
+        &(wfi_rmsprop){.lr = 0.1, .alpha = 0.9, .eps = 1e-3, .weight_decay = 0.1, .momentum = 0.9, .centered = true});
+}
+
+static weft_status rprop(const wfi_update *update)
+{
+    return wfi_rprop_step(update, &(wfi_rprop){.eta_minus = 0.5, .eta_plus = 1.2, .step_min = 1e-3, .step_max = 0.1});
+}
+
+static weft_status adadelta(const wfi_update *update)
+{
+    return wfi_adadelta_step(update, &(wfi_adadelta){.lr = 1, .rho = 0.9, .eps = 1e-6, .weight_decay = 0.1});
+}
+
+static weft_status adamax(const wfi_update *update)
+{
+    return wfi_adamax_step(update,
+                           &(wfi_adamax){.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1});
+}
+
+static const step_fn kinds[] = {sgd, plain_sgd, adamw, amsgrad, adagrad, rmsprop, rprop, adadelta, adamax};
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 static void assert_same_bits(const weft_tensor *a, const weft_tensor *b)

@@ -217,6 +217,10 @@ static void options_that_move_every_row_refuse_sparse_gradients(void **state)
          "gradient 0 is sparse: AdamW takes these only without weight_decay"},
         {{.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.weight_decay = 0.5}},
          "gradient 0 is sparse: Adagrad takes these only without weight_decay"},
+        {{.kind = WEFT_OPTIMIZER_RMSPROP}, "gradient 0 is sparse, and RMSprop takes dense ones only"},
+        {{.kind = WEFT_OPTIMIZER_RPROP}, "gradient 0 is sparse, and Rprop takes dense ones only"},
+        {{.kind = WEFT_OPTIMIZER_ADADELTA}, "gradient 0 is sparse, and Adadelta takes dense ones only"},
+        {{.kind = WEFT_OPTIMIZER_ADAMAX}, "gradient 0 is sparse, and Adamax takes dense ones only"},
     };
     weft_tensor *p = formula_tensor(WEFT_SHAPE(4), WEFT_FLOAT32, 1),
                 *values = weft_tensor_full(WEFT_SHAPE(1), WEFT_FLOAT32, 1);

@@ -16,6 +16,10 @@ static const weft_optimizer_spec specs[] = {
     {.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 0.1}},
     {.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.lr = 0.1, .weight_decay = 0.1, .amsgrad = true}},
     {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr = 0.1, .lr_decay = 0.1, .initial_accumulator_value = 1}},
+    {.kind = WEFT_OPTIMIZER_RMSPROP, .rmsprop = {.momentum = 0.9, .centered = true}},
+    {.kind = WEFT_OPTIMIZER_RPROP, .rprop = {.lr = 0.05}},
+    {.kind = WEFT_OPTIMIZER_ADADELTA, .adadelta = {.rho = 0.8}},
+    {.kind = WEFT_OPTIMIZER_ADAMAX, .adamax = {.lr = 0.1}},
 };
 #define SPECS (sizeof(specs) / sizeof(specs[0]))
 
@@ -85,7 +89,11 @@ static void state_has_pytorchs_names(void **state)
                                                 {NULL},
                                                 {"step", "exp_avg", "exp_avg_sq"},
                                                 {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
-                                                {"step", "sum"}};
+                                                {"step", "sum"},
+                                                {"step", "square_avg", "momentum_buffer", "grad_avg"},
+                                                {"step", "prev", "step_size"},
+                                                {"step", "square_avg", "acc_delta"},
+                                                {"step", "exp_avg", "exp_inf"}};
     for (size_t s = 0; s < SPECS; s++) {
         weft_tensor *p[PARAMETERS];
         weft_optimizer_state item;

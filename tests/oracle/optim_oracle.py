@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""optim_oracle.py - where PyTorch's optimizers take parameters in 20 steps, and the state that they keep: AdamW, Adagrad, maximize,
+"""optim_oracle.py - where PyTorch's optimizers take parameters in 20 steps, and the state that they keep: AdamW, Adagrad, RMSprop, Rprop, Adadelta, Adamax, maximize,
 clipping by global norm, steps without a gradient, and sparse gradients (SGD, SparseAdam, Adagrad).
 
 usage: tests/oracle/optim_oracle.py > tests/data/optim_cases.txt      needs python3-torch; tests do not run it
@@ -27,6 +27,10 @@ KINDS = {
     "adamw": torch.optim.AdamW,
     "adagrad": torch.optim.Adagrad,
     "sparse_adam": torch.optim.SparseAdam,
+    "rmsprop": torch.optim.RMSprop,
+    "rprop": torch.optim.Rprop,
+    "adadelta": torch.optim.Adadelta,
+    "adamax": torch.optim.Adamax,
 }
 
 
@@ -54,7 +58,10 @@ def arguments(kind, options):
     given = dict(options)
     if "beta1" in given:
         given["betas"] = (given.pop("beta1"), given.pop("beta2"))
-    if "lr" not in given:
+    if "eta_minus" in given:
+        given["etas"] = (given.pop("eta_minus"), given.pop("eta_plus"))
+        given["step_sizes"] = (given.pop("step_min"), given.pop("step_max"))
+    if "lr" not in given and kind in ("sgd", "adam", "adamw", "adagrad"):
         given["lr"] = 1e-2 if kind == "adagrad" else 1e-3
     if kind == "adamw":
         given.setdefault("weight_decay", 0)
@@ -89,7 +96,7 @@ def run(kind, sparse=0, max_norm=0, **options):
             clip(parameters, max_norm)
         optimizer.step()
         if step == 10:
-            optimizer.param_groups[0]["lr"] = given["lr"] / 2
+            optimizer.param_groups[0]["lr"] /= 2
         if step in (0, 1, STEPS - 1):
             words += [word for p in parameters for word in numbers(p)]
     print(kind, f"sparse={sparse}", f"max_norm={max_norm}", *(f"{k}={v + 0}" for k, v in options.items()))
@@ -120,3 +127,14 @@ for max_norm in (0, 1.5):
     run("adam", sparse=1, lr=0.05, beta1=0.8, beta2=0.9, eps=1e-2, max_norm=max_norm)
     run("adagrad", sparse=1, max_norm=max_norm)
     run("adagrad", sparse=1, lr=0.1, lr_decay=0.05, initial_accumulator_value=0.1, maximize=True, max_norm=max_norm)
+for momentum in (0, 0.9):
+    for centered in (False, True):
+        run("rmsprop", momentum=momentum, centered=centered)
+        run("rmsprop", lr=0.05, alpha=0.8, eps=1e-2, weight_decay=0.01, momentum=momentum, centered=centered, maximize=True)
+run("rprop")
+run("rprop", lr=0.05, eta_minus=0.4, eta_plus=1.5, step_min=1e-3, step_max=0.06, maximize=True)
+for kind in ("adadelta", "adamax"):
+    run(kind)
+    run(kind, lr=0.05, max_norm=0.5)
+run("adadelta", lr=0.5, rho=0.8, eps=1e-3, weight_decay=0.01, maximize=True)
+run("adamax", lr=0.05, beta1=0.8, beta2=0.9, eps=1e-2, weight_decay=0.01, maximize=True)

@@ -67,4 +67,29 @@ typedef struct wfi_adagrad {
 /* PyTorch's Adagrad. Slots: the sum of squares. */
 weft_status wfi_adagrad_step(const wfi_update *update, const wfi_adagrad *how);
 
+typedef struct wfi_rmsprop {
+    double lr, alpha, eps, weight_decay, momentum;
+    bool centered;
+} wfi_rmsprop;
+/* PyTorch's RMSprop. Slots: mean square, with momentum the velocity, if centered the mean; zeros at first. */
+weft_status wfi_rmsprop_step(const wfi_update *update, const wfi_rmsprop *how);
+
+typedef struct wfi_rprop {
+    double eta_minus, eta_plus, step_min, step_max;
+} wfi_rprop;
+/* PyTorch's Rprop. Slots: the gradient before, zeros at first, and the length of the step. */
+weft_status wfi_rprop_step(const wfi_update *update, const wfi_rprop *how);
+
+typedef struct wfi_adadelta {
+    double lr, rho, eps, weight_decay;
+} wfi_adadelta;
+/* PyTorch's Adadelta. Slots: the mean squares of gradients and of steps, zeros at first. */
+weft_status wfi_adadelta_step(const wfi_update *update, const wfi_adadelta *how);
+
+typedef struct wfi_adamax {
+    double lr, beta1, beta2, eps, weight_decay;
+} wfi_adamax;
+/* PyTorch's Adamax. Slots: the mean, and the largest absolute value; zeros at first. */
+weft_status wfi_adamax_step(const wfi_update *update, const wfi_adamax *how);
+
 #endif
