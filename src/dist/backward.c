@@ -163,12 +163,14 @@ static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft
 static const weft_pass_options defaults;
 
 weft_future *wfi_context_backward(weft_context *context, weft_tensors roots, const weft_pass_options *options,
-                                  wfi_pass_names steps, weft_error **error)
+                                  wfi_pass_names steps, const weft_call *within, weft_error **error)
 {
     weft_agent *agent = context->agent;
     wfi_dist_pass *pass = begin_pass(context, roots, NULL, options, steps, error);
     if (!pass)
         return NULL;
+    if (within)
+        wfi_pass_observe_within(pass, within);
     weft_future *future = weft_future_ref(pass->future);
     wfi_net_lock(agent->net);
     wfi_net_defer(agent->net, &pass->task, WFI_DEFER_WORKER); /* with our reference */
@@ -189,7 +191,7 @@ weft_status weft_context_backward(weft_context *context, weft_tensors roots, con
     wfi_writer_init_growing(&names);
     weft_error *error = write_optimizer(agent, how->step, &names);
     if (!error)
-        *out = wfi_context_backward(context, roots, how, (wfi_pass_names){names.data, names.size}, &error);
+        *out = wfi_context_backward(context, roots, how, (wfi_pass_names){names.data, names.size}, NULL, &error);
     wfi_writer_fini(&names);
     weft_status st = weft_error_code(error);
     if (st)

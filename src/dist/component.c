@@ -17,6 +17,7 @@ const wfi_component wfi_dist_component = {
     .peer_gone = wfi_contexts_peer_gone,
     .busy = wfi_contexts_are_busy,
     .dump = wfi_contexts_dump,
+    .metrics = wfi_contexts_write_metrics,
     .leaks = wfi_contexts_leaks,
     .fail = wfi_contexts_fail_all,
     .close = wfi_contexts_close,

@@ -117,6 +117,7 @@ weft_status wfi_contexts_open(weft_agent *agent)
     all->agent = agent;
     all->openers = openers;
     all->timer.fire = wfi_contexts_tell_all;
+    wfi_dist_counts_init(&all->counts);
     wfi_map_init(&all->table);
     wfi_list_init(&all->ours);
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
@@ -189,6 +190,7 @@ void wfi_contexts_close(weft_agent *agent)
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
         wfi_map_fini(&all->openers[rank].closed);
     free(all->openers);
+    wfi_dist_counts_fini(&all->counts);
     free(all);
     agent->state[WFI_STATE_CONTEXTS] = NULL;
 }

@@ -13,6 +13,7 @@
 #define WFI_CONTEXTS_H
 
 #include "dist/context.h"
+#include "dist/observe.h"
 #include "rpc/payload/link.h"
 
 enum wfi_holder {
@@ -35,8 +36,9 @@ typedef struct wfi_contexts {
     _Atomic size_t passes; /* that run here. Any thread */
     wfi_list ours;         /* that this worker opened, by number: open, or closed and not heard of by all */
     uint64_t last_number;
-    wfi_opener *openers; /* by rank */
-    wfi_timer timer;     /* tells those who were not told by a call */
+    wfi_opener *openers;    /* by rank */
+    wfi_dist_counts counts; /* with a lock of its own */
+    wfi_timer timer;        /* tells those who were not told by a call */
 } wfi_contexts;
 
 static inline wfi_contexts *wfi_contexts_of(const weft_agent *agent)

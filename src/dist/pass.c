@@ -169,6 +169,7 @@ static weft_status await_sends(wfi_dist_pass *pass, int rank, const wfi_pass_wor
 static weft_status begin(wfi_dist_pass *pass, int rank, const wfi_pass_words *first)
 {
     pass->begun = true;
+    wfi_pass_observe_begin(pass);
     weft_status st = snapshot(pass);
     if (!st && first)
         st = wfi_pass_set_steps(pass, first->step_names, first->step_size);
@@ -299,9 +300,11 @@ static void end_pass(wfi_dist_pass *pass, const weft_error *error)
     if (!pass->record.error) /* else it has failed elsewhere */
         pass->record.error = weft_error_ref((weft_error *)error);
     pass->record.ended_well = !pass->record.error;
-    if (pass->record.error)
+    weft_status status = weft_error_code(pass->record.error);
+    if (status)
         wfi_gradients_clear(&pass->record.gradients);
     wfi_mutex_unlock(&context->lock);
+    wfi_pass_observe_end(pass, status);
     wfi_mutex_lock(&pass->lock);
     pass->over = true;
     wfi_mutex_unlock(&pass->lock);
@@ -388,12 +391,15 @@ static void take_call(wfi_dist_pass *pass, weft_call *call)
         wfi_pass_refuse(call, weft_error_create(WEFT_ERR_PROTOCOL, "malformed words of a pass"));
         return;
     }
+    if (!pass->begun)
+        wfi_pass_observe_within(pass, call);
     weft_status st = pass->begun ? WEFT_OK : begin(pass, from, &words);
     weft_error *fault = st ? NULL : fault_of(pass, from, &words);
     if (fault) {
         wfi_pass_refuse(call, fault);
         return;
     }
+    wfi_pass_observe_message(pass, WFI_PASS_RECEIVED, words.gradients);
     if (!pass->parent && !pass->future)
         pass->parent = call;
     else if (!wfi_pointers_push(&pass->held, call))

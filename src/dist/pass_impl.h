@@ -82,6 +82,7 @@ struct wfi_dist_pass {
     size_t awaited;       /* sends that were not answered */
     size_t calls;         /* of ours, under way */
     weft_call *parent;
+    wfi_span span;        /* its place in a trace; constant once it is over */
     wfi_pointers held;    /* weft_call to be answered at the end of this round */
     wfi_pointers futures; /* weft_future of our calls, referenced */
 
@@ -136,9 +137,10 @@ typedef struct wfi_pass_names {
     const void *bytes;
     size_t size;
 } wfi_pass_names;
-/* Starts a pass here, as weft_context_backward; those of `steps` step, options->step is not looked at. Its future; NULL: *error. */
+/* Starts a pass here, as weft_context_backward, for the served call `within`, or NULL; those of `steps` step, options->step is not looked
+ * at. Its future; NULL: *error. */
 weft_future *wfi_context_backward(weft_context *context, weft_tensors roots, const weft_pass_options *options,
-                                  wfi_pass_names steps, weft_error **error);
+                                  wfi_pass_names steps, const weft_call *within, weft_error **error);
 
 /* remote_root.c */
 weft_status wfi_remote_roots_register(weft_agent *agent);

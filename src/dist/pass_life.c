@@ -71,7 +71,13 @@ weft_status wfi_pass_step(wfi_dist_pass *pass)
 {
     if (!pass->step_names)
         return WEFT_OK;
-    return steps ? steps->run(pass->agent, pass->step_names, pass->step_size, &pass->record) : WEFT_ERR_UNSUPPORTED;
+    size_t stepped = 0;
+    uint64_t began_ns = wfi_pass_observe_now(pass);
+    weft_status st = steps ? steps->run(pass->agent, pass->step_names, pass->step_size, &pass->record, &stepped)
+                           : WEFT_ERR_UNSUPPORTED;
+    if (stepped)
+        wfi_pass_observe_steps(pass, stepped, began_ns);
+    return st;
 }
 
 /* ---- Answering calls --------------------------------------------------------------------------------------------- */
@@ -152,6 +158,7 @@ bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error)
     if (!record->ended_well)
         return false;
     wfi_gradients_clear(&record->gradients);
+    wfi_pass_observe_undone(wfi_container_of(record, wfi_dist_pass, record));
     record->ended_well = false;
     record->error = weft_error_ref((weft_error *)error);
     return true;

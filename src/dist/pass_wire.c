@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "dist/pass_impl.h"
+#include "rpc/client/client.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -138,9 +139,14 @@ static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
     weft_worker to = {rank, pass->peers[rank].incarnation};
     weft_future *future = NULL;
     weft_error *error = NULL;
-    weft_status st = weft_rpc_async(
-        agent, weft_to_worker(to), "weft:pass", args,
-        &(weft_rpc_options){.timeout_ms = WEFT_FOREVER, .wait_for_room = true, .error = &error}, &future);
+    const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER, .wait_for_room = true};
+    wfi_call_spec spec = {.to = weft_to_worker(to),
+                          .function = "weft:pass",
+                          .arguments = args,
+                          .options = &how,
+                          .parent = &how.parent,
+                          .within = &pass->span};
+    weft_status st = wfi_rpc_start(agent, &spec, &future, &error);
     if (st) {
         wfi_pass_fail(&pass->engine, st, "to rank %d: %s", rank,
                       error ? weft_error_message(error) : weft_status_text(st));
@@ -179,8 +185,11 @@ static weft_status write_to(wfi_dist_pass *pass, int rank)
                         weft_of_bytes(out.numbers.data, out.numbers.size),
                         weft_of_bytes(pass->step_names, pass->step_size),
                         weft_of_tensors((weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count})));
-    if (!st)
+    if (!st) {
+        wfi_pass_observe_message(pass, WFI_PASS_SENT,
+                                 (weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count});
         mark_said(pass, rank);
+    }
     peer->stated = peer->wrote = true;
     peer->asked = false;
     wfi_writer_fini(&out.statement);

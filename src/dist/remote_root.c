@@ -83,7 +83,7 @@ static weft_status run_backward(weft_call *call, void *user)
                                                                   .retain = flags & WFI_PASS_RETAINS,
                                                                   .unordered = flags & WFI_PASS_UNORDERED,
                                                                   .timeout_ms = WEFT_FOREVER},
-                                             (wfi_pass_names){step_names, step_size}, &error);
+                                             (wfi_pass_names){step_names, step_size}, call, &error);
     wfi_context_unref(context);
     if (pass) {
         follow(call, pass);

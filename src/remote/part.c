@@ -259,8 +259,8 @@ static void confirmed_here(wfi_ref_waiter *waiter, weft_status status) /* at onc
     (void)status;
 }
 
-/* By the sums of a pass, if `name` names a part that is still there. */
-static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const wfi_pass_record *pass)
+/* By the sums of a pass, if `name` names a part that is still there; then ++*stepped. */
+static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const wfi_pass_record *pass, size_t *stepped)
 {
     wfi_ref_waiter at_once = {confirmed_here};
     weft_rref *rref = NULL;
@@ -281,13 +281,15 @@ static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const
             st = wfi_pass_add_gradient(pass, parameters.items[i], &sums[i]);
         if (!st)
             st = apply(p, sums);
+        *stepped += !st;
         drop_gathered(p, sums);
     }
     weft_rref_unref(rref);
     return st;
 }
 
-weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass)
+weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass,
+                           size_t *stepped)
 {
     weft_status st = WEFT_OK;
     wfi_reader reader;
@@ -297,7 +299,7 @@ weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, co
         if (reader.failed)
             return WEFT_ERR_PROTOCOL;
         if (name.owner == (uint32_t)wfi_agent_rank(agent))
-            st = step_part(agent, &name, pass);
+            st = step_part(agent, &name, pass, stepped);
     }
     return st;
 }

@@ -24,7 +24,8 @@ void wfi_remote_modules_close(weft_agent *agent);
 /* Names the parts of `optimizer`, for a pass of that agent. WEFT_ERR_INVALID: it is another agent's; or what became of an owner. */
 weft_status wfi_dist_optimizer_write(const weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *out);
 /* Those of the named parts that are here step by what a pass, whole here, found. WEFT_ERR_PROTOCOL, or the error of the step. */
-weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass);
+weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass,
+                           size_t *stepped);
 
 extern const wfi_component wfi_remote_component;
 

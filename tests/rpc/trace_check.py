@@ -5,7 +5,7 @@
 Of calls to oneself both ends must be there; of others the caller's file may not be given.
 --cut: the file's writer died: its end may be missing. --chain: the files show one call 0 -> 1 -> 2, nested by ids and time; --self: one call
 0 -> 0 -> 0.
-Prints the number of spans.
+--passes N: they show so many parts of workers in passes; prints how many of these failed. Else prints the number of spans.
 """
 import argparse
 import json
@@ -142,17 +142,47 @@ def check_chain(events, spans):
     need(any(e["ph"] == "b" and e["name"] == "wire" for e in events), "", "no wire")
 
 
+def check_passes(spans, count):
+    """Each part in a pass is within what began it, down from the root's; and so are the calls of that part."""
+    by_id = {s["args"]["span"]: s for s in spans}
+    passes = [s for s in spans if s["cat"] == "pass"]
+    need(len(passes) == count, [p["args"] for p in passes], f"not {count} passes")
+
+    def which(span):
+        return tuple(span["args"][key] for key in ("opener", "context", "root", "pass"))
+
+    for span in passes:
+        above = by_id.get(span["args"].get("parent"))
+        if above:
+            need(above["pid"] == span["pid"] and above["cat"] == "serve", span, "within no served call of its worker")
+            check_links([above, span])
+        if span["args"]["root"] + 1 == span["pid"]:
+            need(not above or above["name"] == "weft:backward", span, "a root within something else")
+            continue
+        need(above and above["name"] == "weft:pass", span, "a part that nobody called for")
+        call = by_id[above["args"]["parent"]]
+        caller = by_id[call["args"]["parent"]]
+        need(caller["cat"] == "pass" and which(caller) == which(span), span, "called for by another pass")
+        check_links([caller, call, above, span])
+    for span in spans:
+        if (span["cat"], span["name"]) == ("call", "weft:pass"):
+            caller = by_id.get(span["args"].get("parent"))
+            need(caller and caller["cat"] == "pass" and caller["pid"] == span["pid"], span, "a message of no pass")
+    return sum(p["args"]["status"] != "OK" for p in passes)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--cut", action="store_true")
     parser.add_argument("--chain", action="store_true")
     parser.add_argument("--self", action="store_true", dest="itself")
+    parser.add_argument("--passes", type=int)
     parser.add_argument("files", nargs="+")
     options = parser.parse_args()
     events = [event for path in options.files for event in load(path, options.cut)]
     for event in events:
         check_event(event)
-    spans = [e for e in events if e["ph"] == "X" and e["cat"] in ("call", "serve")]
+    spans = [e for e in events if e["ph"] == "X" and e["cat"] in ("call", "serve", "pass")]
     check_nesting(events)
     check_names(events)
     if not options.cut:
@@ -163,7 +193,8 @@ def main():
         check_chain(events, spans)
     if options.itself:
         check_self(spans)
-    print(len(spans))
+    failed = check_passes(spans, options.passes) if options.passes is not None else None
+    print(len(spans) if failed is None else failed)
 
 
 if __name__ == "__main__":

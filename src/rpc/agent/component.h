@@ -16,6 +16,8 @@
 #include <weft/agent.h>
 #include <weft/rpc.h>
 
+#include <stdio.h>
+
 #define WFI_TAKES(type) (UINT64_C(1) << (type))
 
 /* What serves calls of one function otherwise than one by one; rpc/server/server.h has wfi_runner_ops. It embeds
@@ -56,6 +58,8 @@ typedef struct wfi_component {
     size_t (*turn_away)(weft_agent *agent);
 
     void (*dump)(weft_agent *agent, struct wfi_json *j); /* for weft_debug_dump: items of the one object */
+    /* Prometheus text; `who` are the labels of every line. Not locked. WEFT_ERR_MEMORY. */
+    weft_status (*metrics)(weft_agent *agent, FILE *to, const char *who);
 
     /* ---- The graceful end ---- */
     /* weft_agent_close has begun: what waits for more to come (an open batch) goes on without. [agent lock] */

@@ -13,13 +13,13 @@
 struct wfi_request;
 struct weft_call;
 
-/* When what happened to a call, and where it belongs in a trace. Times are of the agent's clock; 0: not yet. */
+/* When what happened to a call (or to a backward pass here), and where it belongs in a trace. Times are of the agent's clock; 0: not yet. */
 typedef struct wfi_span {
     uint64_t trace, id, parent; /* 0: not traced. A trace is made by the first call that is not within another */
-    uint64_t begun_ns;          /* ours: started; served: its first message came */
+    uint64_t begun_ns;          /* ours: started; served: its first message came; pass: this worker's part began */
     uint64_t ready_ns;          /* ours: its message was handed to net; served: the arguments are whole */
-    uint64_t run_ns;            /* ours: the reply came; served: the handler began */
-    uint64_t done_ns;           /* served: finished */
+    uint64_t run_ns;            /* ours: the reply came; served: the handler began; pass: its step began */
+    uint64_t done_ns;           /* served: finished; pass: its step ended */
     uint64_t left_ns;           /* when the caller sent it. Ours: as other hosts understand it; served: by our clock */
     uint32_t track;             /* its line in the picture of the trace; 0: none */
 } wfi_span;

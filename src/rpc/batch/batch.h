@@ -167,6 +167,6 @@ extern const wfi_component wfi_batch_component;
 /* ---- metrics.c --------------------------------------------------------------------------------------------------- */
 
 /* What batched functions count; `who`: the labels of every line. Not locked. */
-weft_status wfi_metrics_write_batches(const weft_agent *agent, FILE *to, const char *who);
+weft_status wfi_batches_write_metrics(weft_agent *agent, FILE *to, const char *who);
 
 #endif

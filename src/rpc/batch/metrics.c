@@ -106,9 +106,8 @@ static void write_rows(FILE *to, const row *rows, size_t count)
         wfi_exposition_seconds(to, "weft_batch_wait_seconds", &rows[i].waits, rows[i].labels);
 }
 
-weft_status wfi_metrics_write_batches(const weft_agent *const_agent, FILE *to, const char *who)
+weft_status wfi_batches_write_metrics(weft_agent *agent, FILE *to, const char *who)
 {
-    weft_agent *agent = (weft_agent *)const_agent; /* its lock is taken; nothing else of it changes */
     const wfi_batcher *first = atomic_load(&agent->batchers);
     size_t count = 0;
     weft_status st = WEFT_OK;

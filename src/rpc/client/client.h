@@ -20,6 +20,7 @@ typedef struct wfi_call_spec {
     wfi_shared_body **packed; /* of several calls with the same arguments: these, once packed; NULL: it is alone */
     const weft_call *const *parent; /* where the served call stands; read under the agent's lock */
     uint64_t deadline_ns;           /* 0: to be found from the options */
+    const wfi_span *within;         /* the span of what it is made for, where that is no served call; NULL */
     bool exempt;                    /* into a full queue as well: whoever starts these bounds them */
     wfi_link_source *source; /* the distributed context of options->tape, for all attempts; NULL: none. Referenced by
                                        whoever made the spec */

@@ -560,6 +560,10 @@ static weft_status prepare(wfi_request *call, const wfi_call_spec *spec)
     call->results.agent = call->agent;
     call->remote = weft_rref_ref(spec->remote);
     call->is_attempt = spec->is_attempt;
+    if (spec->within) {
+        call->span.trace = spec->within->trace;
+        call->span.parent = spec->within->id;
+    }
     call->future = wfi_agent_future(call->agent);
     if (!call->future)
         return WEFT_ERR_MEMORY;

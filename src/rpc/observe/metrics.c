@@ -5,7 +5,6 @@
  * Rows are copied one at a time under the agent's lock and worked on outside it: a scrape of thousands of rows holds
  * nobody up. So the text is not of one instant; each row is.
  */
-#include "rpc/batch/batch.h"
 #include "rpc/observe/observe.h"
 #include "tensor/parallel.h"
 
@@ -224,8 +223,9 @@ weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
           to);
     if (!st)
         st = write_family(&t, write_latency);
-    if (!st)
-        st = wfi_metrics_write_batches(agent, to, t.who);
+    WFI_FOR_COMPONENTS (component, metrics)
+        if (!st)
+            st = component->metrics((weft_agent *)agent, to, t.who); /* locks are taken; nothing else of it changes */
     free(t.rows);
     if (!st && (fflush(to) || ferror(to)))
         st = WEFT_ERR_IO;

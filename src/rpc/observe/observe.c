@@ -118,7 +118,7 @@ static uint64_t new_id(wfi_call_observer *observer)
 /* Within a served call that belongs to a trace it belongs to it too, also where this worker writes none itself. */
 static void join_trace(wfi_call_observer *observer, wfi_span *span, const weft_call *within)
 {
-    if (span->trace)
+    if (span->id)
         return; /* tried again */
     if (within && within->span.trace) {
         span->trace = within->span.trace;
@@ -164,6 +164,31 @@ static uint64_t elapsed(uint64_t from_ns, uint64_t to_ns)
     return from_ns && to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
+/* ---- Of components above rpc ------------------------------------------------------------------------------------- */
+
+void wfi_observe_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span)
+{
+    wfi_call_observer *observer = agent->observer;
+    span->begun_ns = wfi_now(wfi_net_clock(agent->net));
+    if (!observer->trace) {
+        span->id = span->parent; /* what it calls hangs below what it is within */
+        return;
+    }
+    wfi_net_lock(agent->net);
+    join_trace(observer, span, NULL);
+    span->track = wfi_trace_take_track(observer->trace, side, span->begun_ns);
+    wfi_net_unlock(agent->net);
+}
+
+void wfi_observe_end(weft_agent *agent, wfi_trace_record *record, const char *what)
+{
+    if (!is_traced(agent, &record->span))
+        return;
+    wfi_net_lock(agent->net);
+    add_record(agent->observer, record, what, NULL);
+    wfi_net_unlock(agent->net);
+}
+
 /* ---- Calls of ours ----------------------------------------------------------------------------------------------- */
 
 /* Our clock's time as one that other hosts understand: CLOCK_REALTIME (in the simulation, the same). */
@@ -180,7 +205,7 @@ static void on_sent(wfi_request *call)
         return;
     wfi_trace *trace = call->agent->observer->trace;
     call->span.ready_ns = wfi_net_now(call->agent->net);
-    call->span.track = wfi_trace_take_track(trace, WEFT_METRIC_CALLS, call->span.begun_ns);
+    call->span.track = wfi_trace_take_track(trace, WFI_TRACE_CALLS, call->span.begun_ns);
 }
 
 static void on_replied(wfi_request *call)
@@ -201,7 +226,7 @@ static void call_over(const weft_agent *agent, uint64_t id, int rank, const char
     if (!is_traced(agent, span))
         return;
     wfi_trace_record record = {
-        .side = WEFT_METRIC_CALLS, .peer = rank, .call_id = id, .span = *span, .end_ns = end_ns, .status = status};
+        .side = WFI_TRACE_CALLS, .peer = rank, .call_id = id, .span = *span, .end_ns = end_ns, .status = status};
     add_record(observer, &record, function, NULL);
 }
 
@@ -225,7 +250,7 @@ static void call_ourselves(wfi_loopback *loop)
     loop->outer.begun_ns = loop->call.span.begun_ns;
     join_trace(observer, &loop->outer, loop->child.parent);
     if (is_traced(loop->call.agent, &loop->outer))
-        loop->outer.track = wfi_trace_take_track(observer->trace, WEFT_METRIC_CALLS, loop->outer.begun_ns);
+        loop->outer.track = wfi_trace_take_track(observer->trace, WFI_TRACE_CALLS, loop->outer.begun_ns);
     loop->call.span.trace = loop->outer.trace;
     loop->call.span.parent = loop->outer.id;
 }
@@ -243,7 +268,7 @@ static void on_arrived(weft_call *call)
     } else
         call->span.id = call->span.parent; /* what it calls hangs below its caller */
     if (is_traced(call->agent, &call->span))
-        call->span.track = wfi_trace_take_track(observer->trace, WEFT_METRIC_SERVED, call->span.begun_ns);
+        call->span.track = wfi_trace_take_track(observer->trace, WFI_TRACE_SERVED, call->span.begun_ns);
 }
 
 static void on_running(weft_call *call)
@@ -256,7 +281,7 @@ static void trace_served(weft_call *call, uint64_t end_ns)
 {
     if (!is_traced(call->agent, &call->span) || !call->span.track)
         return;
-    wfi_trace_record record = {.side = WEFT_METRIC_SERVED,
+    wfi_trace_record record = {.side = WFI_TRACE_SERVED,
                                .peer = call->from,
                                .call_id = call->id,
                                .span = call->span,

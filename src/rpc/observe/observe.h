@@ -66,6 +66,15 @@ void wfi_metrics_record(wfi_metrics *metrics, weft_metric_side side, int rank, c
                         weft_status status);
 uint64_t wfi_metric_failed(const wfi_metric *metric);
 
+/* ---- Of components above rpc (observe.c) ------------------------------------------------------------------------- */
+
+/*
+ * A span of what is no call. Before its beginning `trace` and `parent` are those of the served call that it is within, or 0. It begins
+ * now, and ends with a record that has a copy of it. Not locked; the lock is taken only where there is a trace.
+ */
+void wfi_observe_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span);
+void wfi_observe_end(weft_agent *agent, wfi_trace_record *record, const char *what);
+
 /* ---- The server (observe/server.c) ------------------------------------------------------------------------------- */
 
 typedef struct wfi_listener wfi_listener;

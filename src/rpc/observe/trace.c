@@ -77,7 +77,7 @@ static bool make_track_room(wfi_trace_tracks *tracks)
     return true;
 }
 
-uint32_t wfi_trace_take_track(wfi_trace *trace, weft_metric_side side, uint64_t begun_ns)
+uint32_t wfi_trace_take_track(wfi_trace *trace, wfi_trace_side side, uint64_t begun_ns)
 {
     wfi_trace_tracks *tracks = &trace->tracks[side];
     uint32_t least = tracks->made < WFI_TRACE_TRACKS && tracks->free_count > LOOK_AT_TRACKS
@@ -93,7 +93,7 @@ uint32_t wfi_trace_take_track(wfi_trace *trace, weft_metric_side side, uint64_t 
     return make_track_room(tracks) ? ++tracks->made : 0;
 }
 
-void wfi_trace_free_track(wfi_trace *trace, weft_metric_side side, uint32_t track, uint64_t end_ns)
+void wfi_trace_free_track(wfi_trace *trace, wfi_trace_side side, uint32_t track, uint64_t end_ns)
 {
     wfi_trace_tracks *tracks = &trace->tracks[side];
     if (!track)
@@ -197,10 +197,10 @@ static void tell_losses(wfi_trace *trace, bool now_at_least)
     }
     pthread_mutex_unlock(&trace->lock);
     if (due)
-        wfi_log_in(
-            &(wfi_log_context){.rank = trace->rank, .clock = trace->clock}, WEFT_LOG_WARN,
-            "the trace has lost %llu spans: more than %d waited to be written, or more than %d calls were under way",
-            (unsigned long long)dropped, WFI_TRACE_ROOM, WFI_TRACE_TRACKS);
+        wfi_log_in(&(wfi_log_context){.rank = trace->rank, .clock = trace->clock}, WEFT_LOG_WARN,
+                   "the trace has lost %llu spans: more than %d waited to be written, or more than %d calls or passes "
+                   "were under way",
+                   (unsigned long long)dropped, WFI_TRACE_ROOM, WFI_TRACE_TRACKS);
 }
 
 void wfi_trace_flush(wfi_trace *trace)
@@ -337,7 +337,7 @@ void wfi_trace_destroy(wfi_trace *trace)
     pthread_mutex_destroy(&trace->lock);
     pthread_mutex_destroy(&trace->file_lock);
     free(trace->spare);
-    for (int side = 0; side < 2; side++) {
+    for (int side = 0; side < WFI_TRACE_SIDES; side++) {
         free(trace->tracks[side].ends);
         free(trace->tracks[side].free);
     }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace.h - spans of calls, written as trace events (the JSON array form that Chrome's and Perfetto's viewers read).
+ * trace.h - spans of calls and passes, written as trace events (the JSON array form that Chrome's and Perfetto's viewers read).
  *
  * One file a worker. Times are the agent's clock, CLOCK_MONOTONIC, which all processes of a host share; the first event
  * carries an anchor (the same moment by CLOCK_REALTIME), by which tools/trace-merge aligns files of several hosts.
  * Calls overlap, and the slices of one track of the picture may not. So each call takes a track that is free from the
- * call's beginning on. A call and the serving of it are joined by a flow whose id is the caller's span.
+ * call's beginning on. A call and the serving of it are joined by a flow whose id is the caller's span. What is within what is told by
+ * ids: the calls of a pass are within this worker's part of it, and that, but for the root's, within the call by which this worker joined.
  *
  * THREADS. Any thread may call wfi_trace_add. It copies the record, under a lock of the trace's own; if the buffer is
  * full the record is dropped, and the log says how many were. The trace has a thread that writes. Without one
@@ -23,10 +24,20 @@
 
 typedef struct wfi_trace wfi_trace;
 
+/* Whose tracks. */
+typedef enum wfi_trace_side {
+    WFI_TRACE_CALLS = WEFT_METRIC_CALLS,
+    WFI_TRACE_SERVED = WEFT_METRIC_SERVED,
+    WFI_TRACE_PASSES, /* this worker's parts in backward passes */
+    WFI_TRACE_SIDES,
+} wfi_trace_side;
+
 typedef struct wfi_trace_record {
-    weft_metric_side side;
-    int peer;
-    uint64_t call_id;
+    wfi_trace_side side;
+    int peer;         /* of a pass: its root's rank */
+    uint64_t call_id; /* of a pass: its number */
+    uint64_t context; /* of a pass: its context's number, and who opened that */
+    int opener;
     wfi_span span;
     uint64_t end_ns;
     weft_status status, remote_status;
@@ -51,7 +62,7 @@ uint64_t wfi_trace_dropped(wfi_trace *trace);
 int64_t wfi_trace_anchor_ns(const wfi_trace *trace); /* CLOCK_REALTIME less the agent's clock */
 
 /* A track for a span that began then: 1 and up; 0: too many at once. And back. */
-uint32_t wfi_trace_take_track(wfi_trace *trace, weft_metric_side side, uint64_t begun_ns);
-void wfi_trace_free_track(wfi_trace *trace, weft_metric_side side, uint32_t track, uint64_t end_ns);
+uint32_t wfi_trace_take_track(wfi_trace *trace, wfi_trace_side side, uint64_t begun_ns);
+void wfi_trace_free_track(wfi_trace *trace, wfi_trace_side side, uint32_t track, uint64_t end_ns);
 
 #endif

@@ -35,7 +35,7 @@ struct wfi_trace {
     char interface[64];
     pthread_t thread;
 
-    wfi_trace_tracks tracks[2]; /* the agent's lock */
+    wfi_trace_tracks tracks[WFI_TRACE_SIDES]; /* the agent's lock */
 
     pthread_mutex_t lock; /* a leaf; guards what follows */
     pthread_cond_t some;
@@ -47,9 +47,9 @@ struct wfi_trace {
     uint64_t dropped_told, told_ns; /* what the log knows of it, and since when */
     bool ending;
 
-    pthread_mutex_t file_lock; /* above `lock`; guards what follows: whoever writes */
-    FILE *file;                /* NULL: not begun, or it failed */
-    uint32_t named[2];         /* tracks whose names are in the file */
+    pthread_mutex_t file_lock;       /* above `lock`; guards what follows: whoever writes */
+    FILE *file;                      /* NULL: not begun, or it failed */
+    uint32_t named[WFI_TRACE_SIDES]; /* tracks whose names are in the file */
 };
 
 /* All with file_lock. */

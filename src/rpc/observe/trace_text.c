@@ -14,9 +14,10 @@
 #include <unistd.h>
 
 #define TRACKS_BASE 10 /* tracks of the picture are numbered from here within a worker's block */
-#define TRACKS_BLOCK (2 * WFI_TRACE_TRACKS + TRACKS_BASE)
+#define TRACKS_BLOCK (WFI_TRACE_SIDES * WFI_TRACE_TRACKS + TRACKS_BASE)
 
-static const char *const side_names[2] = {"calls", "served"};
+static const char *const side_names[WFI_TRACE_SIDES] = {"calls", "served", "passes"};
+static const char *const categories[WFI_TRACE_SIDES] = {"call", "serve", "pass"};
 
 static void write_us(FILE *to, const char *key, uint64_t ns)
 {
@@ -28,7 +29,7 @@ static int process_of(const wfi_trace *trace)
     return trace->rank + 1;
 }
 
-static unsigned thread_of(const wfi_trace *trace, weft_metric_side side, uint32_t track)
+static unsigned thread_of(const wfi_trace *trace, wfi_trace_side side, uint32_t track)
 {
     return (unsigned)process_of(trace) * TRACKS_BLOCK + TRACKS_BASE + (unsigned)side * WFI_TRACE_TRACKS + track;
 }
@@ -89,7 +90,7 @@ void wfi_trace_write_end(wfi_trace *trace, uint64_t dropped)
             (unsigned)process_of(trace) * TRACKS_BLOCK, dropped);
 }
 
-static void name_tracks(wfi_trace *trace, weft_metric_side side, uint32_t track)
+static void name_tracks(wfi_trace *trace, wfi_trace_side side, uint32_t track)
 {
     char name[32];
     while (trace->named[side] < track) {
@@ -146,18 +147,22 @@ static void write_span(const wfi_trace *trace, const wfi_trace_record *record)
 {
     const wfi_span *span = &record->span;
     FILE *to = trace->file;
-    begin_event(trace, "X", record->side == WEFT_METRIC_CALLS ? "call" : "serve", record->function);
+    begin_event(trace, "X", categories[record->side], record->function);
     fprintf(to, ",\"tid\":%u", thread_of(trace, record->side, span->track));
     write_us(to, "ts", span->begun_ns);
     write_us(to, "dur", record->end_ns - span->begun_ns);
     fprintf(to, ",\"args\":{\"trace\":\"0x%" PRIx64 "\",\"span\":\"0x%" PRIx64 "\"", span->trace, span->id);
     if (span->parent)
         fprintf(to, ",\"parent\":\"0x%" PRIx64 "\"", span->parent);
-    fprintf(to, ",\"call\":%" PRIu64 ",\"peer\":%d,\"status\":\"%s\"", record->call_id, record->peer,
-            weft_status_name(record->status));
+    if (record->side == WFI_TRACE_PASSES)
+        fprintf(to, ",\"opener\":%d,\"context\":%" PRIu64 ",\"root\":%d,\"pass\":%" PRIu64, record->opener,
+                record->context, record->peer, record->call_id);
+    else
+        fprintf(to, ",\"call\":%" PRIu64 ",\"peer\":%d", record->call_id, record->peer);
+    fprintf(to, ",\"status\":\"%s\"", weft_status_name(record->status));
     if (record->status == WEFT_ERR_REMOTE && record->remote_status)
         fprintf(to, ",\"remote_status\":\"%s\"", weft_status_name(record->remote_status));
-    if (trace->interface[0] && record->peer != trace->rank) {
+    if (trace->interface[0] && record->side != WFI_TRACE_PASSES && record->peer != trace->rank) {
         fputs(",\"interface\":", to);
         wfi_json_write_string(to, trace->interface);
     }
@@ -170,7 +175,11 @@ void wfi_trace_write_record(wfi_trace *trace, const wfi_trace_record *record)
     const wfi_span *span = &record->span;
     name_tracks(trace, record->side, span->track);
     write_span(trace, record);
-    if (record->side == WEFT_METRIC_CALLS) {
+    if (record->side == WFI_TRACE_PASSES) {
+        write_stage(trace, record, "step", span->run_ns, span->done_ns);
+        return;
+    }
+    if (record->side == WFI_TRACE_CALLS) {
         write_stage(trace, record, "send", span->begun_ns, span->ready_ns);
         write_stage(trace, record, "results", span->run_ns, record->end_ns);
         write_flow(trace, record, "s", span->begun_ns, span->id);
