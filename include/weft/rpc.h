@@ -303,8 +303,9 @@ WEFT_API weft_tape *weft_call_tape(weft_call *call);
 WEFT_API void weft_call_give(weft_call *call, weft_args results);
 /*
  * Sends an item of the results ahead, to the caller's on_item. References are taken; items have no signature.
- * Allowed until the call ends, for the handler and for whoever holds the deferred call.
- *   - WEFT_ERR_STATE: the caller accepts no items.
+ * Allowed until the call ends, for the handler and for whoever holds the deferred call. Under a distributed context, what was recorded is
+ * linked, and the thread that uses the call's tape sends it.
+ *   - WEFT_ERR_STATE: the caller accepts no items; or the call's distributed context is over.
  *   - WEFT_ERR_AGAIN: 16 items of this call are on their way: on_item has not returned from them. Try again
  *     later, or leave the item out. To wait for room, wait a millisecond for weft_call_cancellation: while the
  *     handler waits there, another one can run.

@@ -18,6 +18,11 @@ static weft_error *tape_error(void *value)
     return error ? weft_error_ref(error) : NULL;
 }
 
+static void commit_tape(void *value)
+{
+    wfi_tape_commit(value);
+}
+
 static void close_tape(void *value)
 {
     weft_tape_close(value);
@@ -31,7 +36,7 @@ static weft_tape *open_in(wfi_call_slot *slot, uint64_t seed, const wfi_link *li
         if (!tape)
             return NULL; /* operators on it return NULL, which giving results answers */
         tape->order = link ? link->order : 0;
-        *slot = (wfi_call_slot){.value = tape, .error = tape_error, .drop = close_tape};
+        *slot = (wfi_call_slot){.value = tape, .error = tape_error, .publish = commit_tape, .drop = close_tape};
     }
     return slot->value;
 }

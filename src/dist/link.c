@@ -75,10 +75,10 @@ static weft_status open_link(wfi_link_source *context, wfi_peer *peer, wfi_link 
     return WEFT_OK;
 }
 
-static weft_status send(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count)
+static weft_status send(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count, uint64_t *first)
 {
     return wfi_context_add_sends(link->context, wfi_peer_rank(peer), wfi_peer_incarnation(peer), tensors, count,
-                                 &link->first_send);
+                                 first ? first : &link->first_send);
 }
 
 /* Those whom this worker has called, for the opener, as many as fit. */
@@ -190,7 +190,8 @@ static weft_status here(wfi_link_source *context, wfi_link **out)
 
 /* ---- Both -------------------------------------------------------------------------------------------------------- */
 
-static weft_status receive(wfi_link *link, wfi_peer *from, weft_values *values, const size_t *places, size_t count)
+static weft_status receive(wfi_link *link, wfi_peer *from, uint64_t first, weft_values *values, const size_t *places,
+                           size_t count)
 {
     size_t all = count ? wfi_values_tensors(weft_values_args(values), NULL, 0) : 0;
     weft_tensor **tensors = count ? wfi_calloc(all, sizeof(*tensors)) : NULL;
@@ -200,7 +201,8 @@ static weft_status receive(wfi_link *link, wfi_peer *from, weft_values *values, 
     if (!tensors)
         return WEFT_ERR_MEMORY;
     wfi_values_tensors(weft_values_args(values), tensors, all);
-    wfi_recv pair = {.from = wfi_peer_rank(from), .incarnation = wfi_peer_incarnation(from), .number = link->theirs};
+    wfi_recv pair = {
+        .from = wfi_peer_rank(from), .incarnation = wfi_peer_incarnation(from), .number = first ? first : link->theirs};
     for (size_t i = 0; i < all; i++)
         weft_tensor_ref(tensors[i]);
     for (size_t i = 0; i < count && !st; i++, pair.number++) {

@@ -54,6 +54,10 @@ enum wfi_reply_flags {
     WFI_REPLY_LINKED = 4,     /* the callee takes part in the call's distributed context: its blob follows */
 };
 
+enum wfi_item_flags {
+    WFI_ITEM_LINKED = 1, /* the number of the first linked tensor follows */
+};
+
 /* Where a tensor's bytes are. */
 enum wfi_tensor_encoding {
     WFI_ENCODING_INLINE = 0, /* right here in meta */

@@ -39,7 +39,7 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
         return;
     }
     if (!status && call->link) {
-        status = wfi_links_get()->receive(call->link, call->peer, inbound->values, inbound->decoded.linked,
+        status = wfi_links_get()->receive(call->link, call->peer, 0, inbound->values, inbound->decoded.linked,
                                           inbound->decoded.linked_count);
         if (status)
             snprintf(inbound->problem, sizeof inbound->problem, "they could not be recorded: %s",

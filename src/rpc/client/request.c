@@ -348,7 +348,7 @@ static weft_status seal(wfi_request *call, wfi_link_source *source, uint64_t tim
     if (!st && source)
         st = wfi_links_get()->open(source, call->peer, &call->link);
     if (!st && source)
-        st = wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count);
+        st = wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count, NULL);
     if (!st)
         st = expose_landing(call);
     if (st)

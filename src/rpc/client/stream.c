@@ -13,6 +13,7 @@ typedef struct slot {
     wfi_items_in *items;
     enum { SLOT_FREE, SLOT_COMING, SLOT_READY } state;
     wfi_inbound inbound; /* of an item that comes over the wire */
+    uint64_t linked;     /* the number of the first tensor in it that was recorded; 0: none was */
     weft_values *values; /* of one of a call to ourselves */
 } slot;
 
@@ -190,11 +191,27 @@ static void begin_handing_over(wfi_items_in *items)
 
 /* ---- Arrival ----------------------------------------------------------------------------------------------------- */
 
+static weft_status receive_links(const slot *s)
+{
+    const wfi_request *call = s->items->call;
+    const wfi_decoded *decoded = &s->inbound.decoded;
+    if (!decoded->linked_count)
+        return WEFT_OK;
+    return wfi_links_get()->receive(call->link, call->peer, s->linked, s->inbound.values, decoded->linked,
+                                    decoded->linked_count);
+}
+
 static void item_ready(wfi_inbound *inbound, weft_status status)
 {
     slot *s = wfi_container_of(inbound, slot, inbound);
     wfi_items_in *items = s->items;
     wfi_request *call = items->call;
+    if (!status && !items->stopped) {
+        status = receive_links(s);
+        if (status)
+            snprintf(inbound->problem, sizeof inbound->problem, "it could not be recorded: %s",
+                     weft_status_text(status));
+    }
     s->state = status || items->stopped ? SLOT_FREE : SLOT_READY; /* what it holds goes with the call */
     if (items->stopped) {
         end_if_settled(items);
@@ -214,9 +231,13 @@ void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     uint64_t id = wfi_read_u64(reader);
     uint32_t number = wfi_read_u32(reader);
     uint8_t flags = wfi_read_u8(reader);
-    wfi_request *call = reader->failed || flags ? NULL : wfi_map_get(&agent->calls, id);
+    bool is_linked = flags & WFI_ITEM_LINKED;
+    uint64_t linked = is_linked ? wfi_read_u64(reader) : 0;
+    wfi_request *call = reader->failed || flags & ~WFI_ITEM_LINKED ? NULL : wfi_map_get(&agent->calls, id);
     if (!call || call->peer != from || !call->items || call->failure || call->completed)
         return; /* late, or nonsense */
+    if (is_linked && (!call->link || !linked))
+        return;
     wfi_items_in *items = call->items;
     slot *s = slot_of(items, number);
     if (items->stopped || number - items->next >= WFI_ITEMS_MAX || s->state != SLOT_FREE ||
@@ -228,7 +249,9 @@ void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     }
     s->items = items;
     s->state = SLOT_COMING;
-    s->inbound = (wfi_inbound){.agent = agent, .peer = from, .ready = item_ready};
+    s->linked = linked;
+    s->inbound =
+        (wfi_inbound){.agent = agent, .peer = from, .ready = item_ready, .options = {.takes_linked = is_linked}};
     wfi_inbound_start(&s->inbound, reader);
 }
 

@@ -5,8 +5,8 @@
  * rpc knows neither tapes nor contexts. src/dist, where it is linked, registers one table of functions (wfi_links_set); a call whose
  * options name a tape asks it at these stations:
  *
- *   caller   from_tape, is_linked (while arguments are encoded), send, write; then replied, receive, free
- *   callee   arrived, receive; then is_linked (while results are encoded), send, write, free
+ *   caller   from_tape, is_linked (while arguments are encoded), send, write; then replied, receive, free; for each item receive
+ *   callee   arrived, receive; then is_linked (while results are encoded), send, write, free; for each item is_linked, send
  *   both     here, for a call to oneself: there is but one graph, and nothing to be linked
  *
  * A link is one side of one attempt of a call. A source is counted: the context that the tape records into.
@@ -34,8 +34,8 @@ typedef struct wfi_links {
 
     /* Begins the caller's side. [agent lock] */
     weft_status (*open)(wfi_link_source *source, wfi_peer *peer, wfi_link **out);
-    /* The tensors that leave with the next message, in their order, get numbers. [agent lock] */
-    weft_status (*send)(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count);
+    /* The tensors that leave with the next message, in their order, get numbers from *first on; NULL: `write` says it. [agent lock] */
+    weft_status (*send)(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count, uint64_t *first);
     void (*write)(wfi_link *link, wfi_writer *blob); /* what the peer is to know of it. [agent lock] */
     /* A reply's blob: false if it is malformed. [agent lock] */
     bool (*replied)(wfi_link *link, wfi_peer *peer, wfi_reader *blob);
@@ -44,8 +44,10 @@ typedef struct wfi_links {
     weft_status (*arrived)(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_link **out);
     weft_status (*here)(wfi_link_source *source, wfi_link **out); /* of a call to oneself. Not locked */
 
-    /* Tensors at these places among all of `values` came linked: recorded ones take their places. [agent lock] */
-    weft_status (*receive)(wfi_link *link, wfi_peer *from, weft_values *values, const size_t *places, size_t count);
+    /* Tensors at these places among all of `values` came linked, with numbers from `first` on (0: as the blob said): recorded ones take
+     * their places. [agent lock] */
+    weft_status (*receive)(wfi_link *link, wfi_peer *from, uint64_t first, weft_values *values, const size_t *places,
+                           size_t count);
     void (*free)(wfi_link *link); /* NULL does nothing. Not locked */
 } wfi_links;
 

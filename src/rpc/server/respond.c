@@ -122,7 +122,7 @@ static weft_status write_reply(weft_call *call)
     const wfi_encoded *body = &call->outbound.body;
     size_t header_size = REPLY_HEADER_SIZE + (call->link ? WFI_LINK_BYTES + LINK_HOLDERS_BYTES : 0);
     weft_status st =
-        call->link ? wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count) : WEFT_OK;
+        call->link ? wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count, NULL) : WEFT_OK;
     if (st)
         return st;
     call->awaiting_done = wfi_outbound_exposes(&call->outbound, header_size) || body->rref_count > 0;

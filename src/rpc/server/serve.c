@@ -28,7 +28,7 @@ static weft_error *receive_links(weft_call *call, const wfi_inbound *inbound)
             "an argument was recorded under a distributed context, which a function that %s does not take",
             call->function->flags & WEFT_LAND_ADD ? "adds what lands" : "is served in batches");
     weft_status st =
-        wfi_links_get()->receive(call->link, call->peer, call->args, decoded->linked, decoded->linked_count);
+        wfi_links_get()->receive(call->link, call->peer, 0, call->args, decoded->linked, decoded->linked_count);
     return st ? wfi_call_error(call, st, "the arguments could not be recorded: %s", weft_status_text(st)) : NULL;
 }
 

@@ -63,6 +63,7 @@ typedef struct wfi_child {
 typedef struct wfi_call_slot {
     void *value;
     weft_error *(*error)(void *value); /* the failure it keeps, with a reference; NULL: none */
+    void (*publish)(void *value);      /* others may see what was made with it so far; NULL: nothing */
     void (*drop)(void *value);         /* when the handler's work is over */
 } wfi_call_slot;
 

@@ -119,6 +119,22 @@ static weft_status may_send(const weft_call *call)
     return !st && call->items->count >= WFI_ITEMS_MAX ? WEFT_ERR_AGAIN : st;
 }
 
+/* Tensors that were recorded get numbers, which the header says. */
+static weft_status write_header(weft_call *call, item_out *item)
+{
+    const wfi_encoded *body = &item->outbound.body;
+    uint64_t first = 0;
+    weft_status st = body->linked_count
+                         ? wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count, &first)
+                         : WEFT_OK;
+    wfi_write_u64(&item->header, call->id);
+    wfi_write_u32(&item->header, item->number);
+    wfi_write_u8(&item->header, body->linked_count ? WFI_ITEM_LINKED : 0);
+    if (body->linked_count)
+        wfi_write_u64(&item->header, first);
+    return st;
+}
+
 static weft_status send_locked(weft_call *call, item_out *item)
 {
     weft_status st = may_send(call);
@@ -126,9 +142,9 @@ static weft_status send_locked(weft_call *call, item_out *item)
         return st;
     item->number = call->items->sent;
     item->kept = wfi_outbound_bytes(&item->outbound);
-    wfi_write_u64(&item->header, call->id);
-    wfi_write_u32(&item->header, item->number);
-    wfi_write_u8(&item->header, 0);
+    st = write_header(call, item);
+    if (st)
+        return st;
     st = wfi_outbound_publish(&item->outbound, call->peer, &item->header);
     if (st)
         return st;
@@ -169,7 +185,12 @@ weft_status wfi_items_out_send(weft_call *call, weft_args values)
     if (!item)
         return WEFT_ERR_MEMORY;
     wfi_writer_init_growing(&item->header);
-    st = wfi_encode(&item->outbound.body, values, &(wfi_encode_options){0});
+    wfi_encode_options how = {0};
+    if (call->link) {
+        how.is_linked = wfi_links_get()->is_linked;
+        how.context = wfi_links_get()->source(call->link);
+    }
+    st = wfi_encode(&item->outbound.body, values, &how);
     if (!st) {
         wfi_encode_landing_count(&item->outbound.body, 0);
         wfi_net_lock(net);
@@ -189,6 +210,8 @@ weft_status weft_call_send_item(weft_call *call, weft_args item)
         return WEFT_ERR_INVALID;
     if (!wfi_agent_enter(call->agent))
         return WEFT_ERR_CANCELLED;
+    if (call->slot.publish)
+        call->slot.publish(call->slot.value); /* before anybody may use what the item has of it */
     weft_status st = call->responder->send_item(call, item);
     wfi_agent_leave(call->agent);
     return st;
