@@ -5,7 +5,6 @@
  */
 #include "dist/parameters.h"
 
-#include <math.h>
 
 /* ---- What every worker serves ------------------------------------------------------------------------------------ */
 
