@@ -166,12 +166,28 @@ static weft_status await_sends(wfi_dist_pass *pass, int rank, const wfi_pass_wor
     return WEFT_OK;
 }
 
+static void drop_snapshot(wfi_dist_pass *pass)
+{
+    for (size_t i = 0; i < pass->send_count; i++)
+        wfi_node_unref(pass->sends[i].send.node);
+    for (size_t i = 0; i < pass->recv_count; i++) {
+        wfi_node_unref(pass->recvs[i].pair.node);
+        weft_tensor_unref(pass->recvs[i].gradient);
+    }
+    free(pass->sends);
+    free(pass->recvs);
+    pass->sends = NULL;
+    pass->recvs = NULL;
+    pass->send_count = pass->recv_count = 0;
+}
+
+/* With the snapshot. `first`: the words of `rank` by which it joins; NULL: it is the root. */
 static weft_status begin(wfi_dist_pass *pass, int rank, const wfi_pass_words *first)
 {
+    weft_status st = WEFT_OK;
     pass->begun = true;
     wfi_pass_observe_begin(pass);
-    weft_status st = snapshot(pass);
-    if (!st && first)
+    if (first)
         st = wfi_pass_set_steps(pass, first->step_names, first->step_size);
     if (st)
         return st;
@@ -261,17 +277,7 @@ static void answer_rest(wfi_dist_pass *pass, int rank)
 
 static void drop_work(wfi_dist_pass *pass)
 {
-    for (size_t i = 0; i < pass->send_count; i++)
-        wfi_node_unref(pass->sends[i].send.node);
-    for (size_t i = 0; i < pass->recv_count; i++) {
-        wfi_node_unref(pass->recvs[i].pair.node);
-        weft_tensor_unref(pass->recvs[i].gradient);
-    }
-    free(pass->sends);
-    free(pass->recvs);
-    pass->sends = NULL;
-    pass->recvs = NULL;
-    pass->send_count = pass->recv_count = 0;
+    drop_snapshot(pass);
     wfi_map_fini(&pass->recv_of);
     wfi_map_init(&pass->recv_of);
     weft_hooks_unref(pass->engine.hooks);
@@ -381,6 +387,18 @@ static weft_error *named(const wfi_dist_pass *pass)
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */
 
+/* Joins by the words of `from`. *fault: they are not in order, and it has not begun. */
+static weft_status join(wfi_dist_pass *pass, int from, const wfi_pass_words *words, weft_error **fault)
+{
+    weft_status st = snapshot(pass);
+    if (!st)
+        *fault = fault_of(pass, from, words);
+    if (!st && !*fault)
+        return begin(pass, from, words);
+    drop_snapshot(pass);
+    return st;
+}
+
 static void take_call(wfi_dist_pass *pass, weft_call *call)
 {
     wfi_pass_words words;
@@ -393,8 +411,10 @@ static void take_call(wfi_dist_pass *pass, weft_call *call)
     }
     if (!pass->begun)
         wfi_pass_observe_within(pass, call);
-    weft_status st = pass->begun ? WEFT_OK : begin(pass, from, &words);
-    weft_error *fault = st ? NULL : fault_of(pass, from, &words);
+    weft_error *fault = NULL;
+    weft_status st = pass->begun ? WEFT_OK : join(pass, from, &words, &fault);
+    if (!st && !fault)
+        fault = fault_of(pass, from, &words);
     if (fault) {
         wfi_pass_refuse(call, fault);
         return;
@@ -443,7 +463,14 @@ static void step(wfi_dist_pass *pass)
 /* Whether one must end it: it has failed, or all is done. */
 static bool round_of(wfi_dist_pass *pass, weft_error *failure)
 {
-    weft_status st = pass->begun || failure ? WEFT_OK : begin(pass, -1, NULL);
+    weft_status st = WEFT_OK;
+    if (!failure && !pass->begun && pass->future) {
+        st = snapshot(pass);
+        if (!st)
+            st = begin(pass, -1, NULL);
+    }
+    if (!failure && !st && !pass->begun && !pass->engine.error)
+        return false; /* all words that came were refused */
     if (!failure && !st) {
         wfi_pass_work(&pass->engine);
         if (!pass->engine.error)

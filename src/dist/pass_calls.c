@@ -102,7 +102,8 @@ static void end_here(weft_context *context, int root, uint64_t number, const wef
                      bool *told)
 {
     wfi_dist_pass *pass = find_pass(context, root, number);
-    if (!pass && !context->over) {
+    if (!pass && !context->over &&
+        root != wfi_agent_rank(context->agent)) { /* our own are known here from their beginning */
         pass = wfi_dist_pass_create(context, 0);
         if (!pass)
             return; /* the context's end ends it */
@@ -118,9 +119,9 @@ static void end_here(weft_context *context, int root, uint64_t number, const wef
         pass->record.error = weft_error_ref((weft_error *)error); /* it runs, and may not end well any more */
 }
 
-/* Pass `number` of `root` failed elsewhere, as `from` says. Not locked. */
+/* Pass `number` of `root` failed elsewhere, as `from` says; `takes_part`: it must be one who has a say in our passes. Not locked. */
 static void fail_here(weft_agent *agent, const weft_context_id *id, int root, uint64_t number, int from,
-                      const weft_error *error)
+                      bool takes_part, const weft_error *error)
 {
     wfi_dist_pass *pass = NULL;
     bool told = false;
@@ -128,7 +129,8 @@ static void fail_here(weft_agent *agent, const weft_context_id *id, int root, ui
     weft_context *context = wfi_contexts_find(agent, id);
     if (context) {
         wfi_mutex_lock(&context->lock);
-        end_here(context, root, number, error, &pass, &told);
+        if (!takes_part || has_pairs_with(context, from))
+            end_here(context, root, number, error, &pass, &told);
         wfi_mutex_unlock(&context->lock);
     }
     wfi_net_unlock(agent->net);
@@ -152,7 +154,7 @@ static weft_status run_abort_call(weft_call *call, void *user)
         return WEFT_ERR_PROTOCOL;
     wfi_error_detail detail = {.code = (weft_status)code, .function = "backward", .worker = (int)where};
     weft_error *error = wfi_error_create(&detail, "%s", weft_call_string(call, 3));
-    fail_here(agent, &id, root, number, call->from, error);
+    fail_here(agent, &id, root, number, call->from, true, error);
     weft_error_unref(error);
     return WEFT_OK;
 }
@@ -187,7 +189,7 @@ weft_status wfi_passes_read_failed(const weft_call *call, const weft_context_id 
             return WEFT_ERR_PROTOCOL;
         weft_error *error =
             wfi_error_create(&detail, "rank %d knows that the pass of rank %u failed", call->from, (unsigned)root);
-        fail_here(agent, id, (int)root, number, call->from, error);
+        fail_here(agent, id, (int)root, number, call->from, false, error);
         weft_error_unref(error);
     }
     return in->failed ? WEFT_ERR_PROTOCOL : WEFT_OK;

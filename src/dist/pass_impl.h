@@ -10,7 +10,13 @@
 
 #include <endian.h>
 
-enum { WFI_PASS_ASKS = 1, WFI_PASS_STATES = 2, WFI_PASS_RETAINS = 4, WFI_PASS_UNORDERED = 8 };
+enum {
+    WFI_PASS_ASKS = 1,
+    WFI_PASS_STATES = 2,
+    WFI_PASS_RETAINS = 4,
+    WFI_PASS_UNORDERED = 8,
+    WFI_PASS_FLAGS = 15, /* all of them */
+};
 
 typedef enum wfi_recv_state {
     WFI_RECV_PENDING, /* its consumers have not all answered */

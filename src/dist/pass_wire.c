@@ -275,6 +275,8 @@ bool wfi_pass_read(const weft_call *call, wfi_pass_words *out, weft_context_id *
         return false;
     if (!out)
         return true;
+    if (flags & ~WFI_PASS_FLAGS)
+        return false;
     out->flags = flags;
     out->step_names = weft_call_bytes(call, 4, &out->step_size);
     out->gradients = weft_call_tensors(call, 5);

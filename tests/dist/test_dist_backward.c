@@ -5,7 +5,6 @@
  */
 #include "dist/parameters.h"
 
-
 /* ---- What every worker serves ------------------------------------------------------------------------------------ */
 
 /* (x) -> (parameter * x) */

@@ -68,20 +68,28 @@ static head head_of(weft_context_id id, uint32_t root, uint64_t number, uint8_t 
     return h;
 }
 
-static weft_status say(weft_agent *agent, int to, head h, const uint64_t *numbers, size_t count, weft_tensors gradients,
-                       size_t odd)
+/* The status of a call of "weft:pass", the callee's own where it refused. */
+static weft_status say_all(weft_agent *agent, int to, head h, weft_args lists)
 {
     weft_error *error = NULL;
-    weft_value none = weft_of_bytes("", 0);
-    weft_status st =
-        weft_rpc_sync(agent, weft_to_rank(to), "weft:pass",
-                      WEFT_VALUES(weft_of_bytes(h.bytes, h.size), weft_of_bytes(numbers, odd), none,
-                                  weft_of_bytes(numbers, count * sizeof *numbers), none, weft_of_tensors(gradients)),
-                      &(weft_rpc_options){.error = &error, .timeout_ms = 5000}, NULL);
+    weft_value all[6] = {weft_of_bytes(h.bytes, h.size)};
+    for (int i = 0; i < 5; i++)
+        all[i + 1] = lists.items[i];
+    weft_status st = weft_rpc_sync(agent, weft_to_rank(to), "weft:pass", (weft_args){all, 6},
+                                   &(weft_rpc_options){.error = &error, .timeout_ms = 5000}, NULL);
     if (st == WEFT_ERR_REMOTE)
         st = weft_error_remote_code(error);
     weft_error_unref(error);
     return st;
+}
+
+static weft_status say(weft_agent *agent, int to, head h, const uint64_t *numbers, size_t count, weft_tensors gradients,
+                       size_t odd)
+{
+    weft_value none = weft_of_bytes("", 0);
+    return say_all(agent, to, h,
+                   WEFT_VALUES(weft_of_bytes(numbers, odd), none, weft_of_bytes(numbers, count * sizeof *numbers), none,
+                               weft_of_tensors(gradients)));
 }
 
 static void forge(weft_agent *agent)
@@ -172,9 +180,180 @@ static void a_member_that_forges(weft_agent *agent, void *arg)
 WORLD_TEST(a_member_that_forges, 5, 2, .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = make_parameter,
            .end = drop_parameter)
 
+/* ---- One who takes part ------------------------------------------------------------------------------------------ */
+
+static void abort_there(weft_agent *agent, int to, uint32_t root, uint64_t number)
+{
+    head h = head_of(context_id, root, number, 0);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(to), "weft:abort",
+                          WEFT_VALUES(weft_of_bytes(h.bytes, h.size), weft_of_i64(WEFT_ERR_SYSTEM), weft_of_i64(1),
+                                      weft_of_string("forged")),
+                          NULL, NULL));
+}
+
+/* Tensors crossed between rank 2 and rank 0: number 2 of rank 0's went there, number 1 to rank 1. Nothing between it and rank 1. */
+static void forge_as_participant(weft_agent *agent)
+{
+    static const uint64_t anothers = 1, ours = 2, twice[] = {2, 2}, beyond[] = {3, 0, UINT64_MAX};
+    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1000),
+                *longer = weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT32, 1000),
+                *wider = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT64, 1000);
+    weft_tensor *items[] = {fits, fits};
+    weft_tensors one = {items, 1}, none = {NULL, 0};
+    head early = head_of(context_id, 0, 1, 2), own = head_of(context_id, 2, 1, 2);
+    /* Of a pass whose root is the victim, and which it has not begun. */
+    MUST(say(agent, 0, early, &ours, 1, one, 0) == WEFT_ERR_INVALID);
+    abort_there(agent, 0, 0, 1);
+    /* Among rank 1's passes this member has no say. */
+    abort_there(agent, 1, 0, 1);
+    MUST(say(agent, 1, early, &anothers, 1, one, 0) == WEFT_ERR_INVALID);
+    /* In a pass of its own it gives what is another's to give, what does not fit, twice, or to nobody. */
+    MUST(say(agent, 0, own, &anothers, 1, one, 0) == WEFT_ERR_INVALID);
+    MUST(say(agent, 0, own, &ours, 1, (weft_tensors){&longer, 1}, 0) == WEFT_ERR_SHAPE);
+    MUST(say(agent, 0, own, &ours, 1, (weft_tensors){&wider, 1}, 0) == WEFT_ERR_SHAPE);
+    MUST(say(agent, 0, own, twice, 2, (weft_tensors){items, 2}, 0) == WEFT_ERR_INVALID);
+    for (int i = 0; i < 3; i++)
+        MUST(say(agent, 0, own, &beyond[i], 1, one, 0) == WEFT_ERR_INVALID);
+    MUST(say(agent, 0, head_of(context_id, 2, 1, 255), &ours, 1, one, 0) == WEFT_ERR_PROTOCOL);
+    /* Statements and nones about others' numbers, and optimizers that nobody has: that pass ends, and does nothing. */
+    weft_value names = weft_of_bytes("no name of a reference", 22), lists = weft_of_bytes(beyond, sizeof beyond);
+    weft_status st = say_all(agent, 0, head_of(context_id, 2, 2, 2),
+                             WEFT_VALUES(lists, weft_of_bytes(&anothers, sizeof anothers), weft_of_bytes("", 0), names,
+                                         weft_of_tensors(none)));
+    MUST(st != WEFT_ERR_TIMEOUT);
+    abort_there(agent, 0, 2, 1);
+    abort_there(agent, 0, 2, 2);
+    weft_tensor_unref(fits);
+    weft_tensor_unref(longer);
+    weft_tensor_unref(wider);
+}
+
+/* Late words, and an abort, of a pass that ended well at both of the others. */
+static void forge_late(weft_agent *agent)
+{
+    static const uint64_t ours = 2;
+    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1000);
+    (void)say(agent, 0, head_of(context_id, 0, 1, 0), &ours, 1, (weft_tensors){&fits, 1}, 0);
+    (void)say(agent, 0, head_of(context_id, 0, 1, 2), &ours, 1, (weft_tensors){&fits, 1}, 0);
+    abort_there(agent, 1, 0, 1); /* it has no say there; at rank 0 it has */
+    weft_tensor_unref(fits);
+}
+
+static void must_have(weft_context *c, const weft_tensor *leaf, float value)
+{
+    weft_tensor *gradient = weft_context_grad(c, leaf);
+    MUST(gradient && ((float *)weft_tensor_data(gradient))[0] == value &&
+         ((float *)weft_tensor_data(gradient))[1] == value);
+    weft_tensor_unref(gradient);
+}
+
+/* () -> the gradient of rank 1's parameter */
+static weft_status serve_gradient(weft_call *call, void *user)
+{
+    (void)user;
+    weft_tensor *gradient = weft_context_grad(weft_call_context(call), parameter);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(gradient)));
+    weft_tensor_unref(gradient);
+    return WEFT_OK;
+}
+
+/* (x) -> 2 x, where there is no parameter */
+static weft_status serve_twice(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_scale(weft_call_tape(call), weft_call_tensor(call, 0), 2))));
+    return WEFT_OK;
+}
+
+static const weft_function functions_of_participants[] = {
+    {.name = "times", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_times},
+    {.name = "twice", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_twice},
+    {.name = "gradient", .gives = {WEFT_TENSOR}, .run = serve_gradient},
+};
+
+typedef struct victim {
+    weft_context *context;
+    weft_tape *tape;
+    weft_tensor *x, *y, *loss;
+    weft_values *results[2];
+} victim;
+
+static void record(weft_agent *agent, victim *v)
+{
+    weft_tensor *parts[2];
+    v->x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 5);
+    v->y = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 7);
+    weft_tensor_set_requires_grad(v->x, true);
+    weft_tensor_set_requires_grad(v->y, true);
+    MUST_OK(weft_context_open(agent, &v->context));
+    context_id = weft_context_get_id(v->context);
+    v->tape = weft_context_tape(v->context, NULL);
+    for (int i = 0; i < 2; i++) {
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(i + 1), i ? "twice" : "times",
+                              WEFT_VALUES(weft_of_tensor(i ? v->y : v->x)), &(weft_rpc_options){.tape = v->tape},
+                              &v->results[i]));
+        MUST_OK(weft_values_get_tensor(v->results[i], 0, &parts[i]));
+    }
+    v->loss = weft_sum(v->tape, weft_add(v->tape, parts[0], parts[1]));
+}
+
+static void look_and_close(weft_agent *agent, victim *v)
+{
+    weft_values *there;
+    weft_tensor *gradient;
+    must_have(v->context, v->x, 3);
+    must_have(v->context, v->y, 2);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "gradient", WEFT_NO_VALUES, &(weft_rpc_options){.tape = v->tape},
+                          &there));
+    MUST_OK(weft_values_get_tensor(there, 0, &gradient));
+    MUST(((float *)weft_tensor_data(gradient))[0] == 5 && ((float *)weft_tensor_data(gradient))[1] == 5);
+    weft_values_unref(there);
+    weft_tape_close(v->tape);
+    weft_future *gone;
+    weft_context_close(v->context, &gone);
+    MUST_OK(weft_future_wait(gone, WEFT_FOREVER));
+    weft_future_unref(gone);
+    for (int i = 0; i < 2; i++)
+        weft_values_unref(v->results[i]);
+    weft_tensor_unref(v->x);
+    weft_tensor_unref(v->y);
+}
+
+static void a_participant_that_forges(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    int me = weft_agent_rank(agent);
+    victim v;
+    if (me == 0)
+        record(agent, &v);
+    barrier(agent, "recorded");
+    if (me == 2)
+        forge_as_participant(agent);
+    barrier(agent, "forged");
+    if (me == 0) {
+        weft_dist_backward(v.tape, v.loss, NULL);
+        weft_status st = weft_tape_status(v.tape);
+        if (st)
+            fprintf(stderr, "%s\n", weft_error_message(weft_tape_error(v.tape)));
+        MUST_OK(st);
+    }
+    barrier(agent, "passed");
+    if (me == 2)
+        forge_late(agent);
+    barrier(agent, "late");
+    if (me == 0)
+        look_and_close(agent, &v);
+    barrier(agent, "closed");
+    size_t passes;
+    MUST(weft_agent_contexts(agent, &passes) == 0 && passes == 0);
+}
+WORLD_TEST(a_participant_that_forges, 10, 2, .size = WORKERS, WORLD_FUNCTIONS(functions_of_participants),
+           .begin = make_parameter, .end = drop_parameter)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_participant_that_forges),
         cmocka_unit_test(test_a_member_that_forges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

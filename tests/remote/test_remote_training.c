@@ -439,6 +439,49 @@ static void messages_of_an_iteration(weft_agent *agent, void *arg)
 }
 WORLD_TEST(messages_of_an_iteration, 2, 0, .size = WORKERS)
 
+/* Calls of weft's own functions that no optimizer makes: malformed contexts, a count of failures that is not there, no handle, and a
+ * handle to something else. */
+static void forge_steps(weft_agent *agent, weft_rref *no_part)
+{
+    weft_remote_module *back;
+    weft_values *parameters, *made;
+    weft_rref *first, *part;
+    const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 0.1};
+    const uint64_t many[] = {1ull << 32, 1, UINT32_MAX}, nowhere[] = {1ull << 32, 1, 1 | 77ull << 32, 1};
+    MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), &back));
+    MUST_OK(weft_remote_parameters(back, &parameters));
+    MUST_OK(weft_values_get_rref(parameters, 0, &first));
+    MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
+                            WEFT_VALUES(weft_of_bytes(&spec, sizeof spec), weft_of_rref(first)), NULL, &part));
+    const weft_value contexts[] = {weft_of_bytes("abc", 3), weft_of_bytes(many, sizeof many - 4),
+                                   weft_of_bytes(nowhere, sizeof nowhere)};
+    for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++)
+        for (int step = 0; step < 2; step++)
+            MUST(weft_rref_rpc_sync(part, step ? "weft:step" : "weft:norm",
+                                    step ? WEFT_VALUES(contexts[i], weft_of_f64(1)) : WEFT_VALUES(contexts[i]), NULL,
+                                    NULL) == WEFT_ERR_REMOTE);
+    MUST(weft_rref_rpc_sync(no_part, "weft:step", WEFT_VALUES(weft_of_bytes("", 0), weft_of_f64(1)), NULL, NULL) ==
+         WEFT_ERR_REMOTE);
+    MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:step",
+                       WEFT_VALUES(weft_of_i64(1), weft_of_bytes("", 0), weft_of_f64(1)), NULL, NULL) == WEFT_ERR_TYPE);
+    MUST_OK(weft_rref_rpc_sync(part, "weft:norm", WEFT_VALUES(weft_of_bytes("", 0)), NULL, &made)); /* it lives */
+    weft_values_unref(made);
+    for (int kind = -1; kind < 9; kind += 9) { /* kinds that there are not */
+        weft_optimizer_spec wrong = spec;
+        weft_rref *none;
+        wrong.kind = (weft_optimizer_kind)kind;
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
+                                WEFT_VALUES(weft_of_bytes(&wrong, sizeof wrong), weft_of_rref(first)), NULL, &none));
+        weft_future *created = weft_rref_created(none);
+        MUST(weft_future_wait(created, WEFT_FOREVER) != WEFT_OK);
+        weft_future_unref(created);
+        weft_rref_unref(none);
+    }
+    weft_rref_unref(part);
+    weft_values_unref(parameters);
+    weft_remote_module_unref(back);
+}
+
 static void misuse(weft_agent *agent, void *arg)
 {
     (void)arg;
@@ -467,6 +510,7 @@ static void misuse(weft_agent *agent, void *arg)
         weft_error_unref(error);
         MUST(weft_dist_optimizer_create(agent, NULL, 0, &spec, &sgd, NULL) == WEFT_ERR_INVALID);
         MUST(weft_dist_optimizer_step(NULL, NULL, 0, NULL) == WEFT_ERR_INVALID);
+        forge_steps(agent, handle);
         weft_rref_unref(handle);
     }
     MUST_OK(barrier(agent));
