@@ -65,6 +65,7 @@ struct weft_context {
     uint8_t *holders;               /* by rank: enum wfi_holder */
     size_t served;                  /* calls of others that are not answered yet: their answers carry the holders */
     bool reports;                   /* a call that tells the opener of them is under way */
+    bool quiet;                     /* no call came since the asking timer looked at it */
     uint64_t untold;                /* not the opener: how many holders the opener has not heard of */
 };
 

@@ -117,6 +117,7 @@ weft_status wfi_contexts_open(weft_agent *agent)
     all->agent = agent;
     all->openers = openers;
     all->timer.fire = wfi_contexts_tell_all;
+    all->asking.fire = wfi_contexts_ask_openers;
     wfi_dist_counts_init(&all->counts);
     wfi_map_init(&all->table);
     wfi_list_init(&all->ours);

@@ -6,6 +6,8 @@
  * told to the opener by a call ("weft:joined"): where no call is served any more. When a worker dies, each holder names itself. When a context is
  * closed they are told. Each call carries the opener's floor, the lowest number that it still has open: what lies below is over. So in a
  * loop the next call tells its callee for nothing; whoever is not told so within 2 ms gets a call of its own ("weft:close").
+ * News of a holder can be lost with the answer of a call that nobody waits for any more. So whoever has something of another's context, and heard of
+ * no call under it for 10 to 20 s, names itself to the opener, which says whether the context is over.
  *
  * LOCK. The agent's, for everything here but where stated.
  */
@@ -39,6 +41,8 @@ typedef struct wfi_contexts {
     wfi_opener *openers;    /* by rank */
     wfi_dist_counts counts; /* with a lock of its own */
     wfi_timer timer;        /* tells those who were not told by a call */
+    wfi_timer asking;       /* asks the openers of what is quiet here, */
+    bool asks;              /* and is set */
 } wfi_contexts;
 
 static inline wfi_contexts *wfi_contexts_of(const weft_agent *agent)
@@ -73,6 +77,8 @@ void wfi_contexts_look_again(wfi_contexts *all);  /* tells those who have not he
 void wfi_contexts_forget_told(wfi_contexts *all); /* lets go of those of ours that are over, and heard of by all */
 void wfi_contexts_report_again(weft_context *context);
 void wfi_contexts_tell_all(wfi_timer *timer);
+void wfi_contexts_ask_later(wfi_contexts *all); /* there is one of another's here */
+void wfi_contexts_ask_openers(wfi_timer *timer);
 /* Begins a call of "weft:close" to `rank`, for all that it has not heard of, and for number `also` (0: none); *out its future. Not locked. */
 weft_status wfi_contexts_tell(weft_agent *agent, int rank, uint64_t also, weft_future **out);
 extern const weft_function wfi_close_function, wfi_joined_function;

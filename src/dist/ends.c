@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define TELL_MS 2
+#define ASK_MS 10000
 
 /* Takes a context out of the table: its passes end, and calls that name it fail. */
 void wfi_contexts_end(wfi_contexts *all, weft_context *context, weft_status why, const char *text)
@@ -327,6 +328,32 @@ void wfi_contexts_report_again(weft_context *context)
         if (context->holders[rank] == WFI_HOLDER_TELLING)
             context->holders[rank] = WFI_HOLDER_YES;
     begin_report(context);
+}
+
+void wfi_contexts_ask_later(wfi_contexts *all)
+{
+    /* Without memory for a timer the next that comes here sets it. */
+    if (!all->asks)
+        all->asks =
+            !wfi_net_timer_set(all->agent->net, &all->asking, wfi_deadline(wfi_net_clock(all->agent->net), ASK_MS));
+}
+
+void wfi_contexts_ask_openers(wfi_timer *timer)
+{
+    wfi_contexts *all = wfi_container_of(timer, wfi_contexts, asking);
+    size_t cursor = 0;
+    bool again = false;
+    all->asks = false;
+    for (weft_context *context; (context = wfi_map_next(&all->table, &cursor, NULL));)
+        for (; context; context = context->next_same) {
+            if ((int)context->id.rank == wfi_agent_rank(all->agent))
+                continue;
+            if (context->quiet && !context->served && !context->reports)
+                begin_report(context);
+            context->quiet = again = true;
+        }
+    if (again)
+        wfi_contexts_ask_later(all);
 }
 
 /* NULL: there was none of that number, or it is over and all had heard of that. */

@@ -176,6 +176,8 @@ static weft_status arrived(weft_agent *agent, wfi_peer *from, wfi_reader *blob, 
     (*out)->order = first;
     (*out)->served = true;
     context->served++;
+    context->quiet = false;
+    wfi_contexts_ask_later(wfi_contexts_of(agent));
     return WEFT_OK;
 }
 
