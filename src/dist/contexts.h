@@ -7,7 +7,7 @@
  * closed they are told. Each call carries the opener's floor, the lowest number that it still has open: what lies below is over. So in a
  * loop the next call tells its callee for nothing; whoever is not told so within 2 ms gets a call of its own ("weft:close").
  * News of a holder can be lost with the answer of a call that nobody waits for any more. So whoever has something of another's context, and heard of
- * no call under it for 10 to 20 s, names itself to the opener, which says whether the context is over.
+ * no call under it for 10 to 20 s, names itself to the opener, which says whether the context is over. docs/models/ends.pml is a model of all this.
  *
  * LOCK. The agent's, for everything here but where stated.
  */
