@@ -438,8 +438,11 @@ void wfi_pass_begin(wfi_pass *pass)
 void wfi_pass_work(wfi_pass *pass)
 {
     wfi_node *node;
-    while (pass->error == NULL && (node = pop_ready(pass)) != NULL)
+    while (pass->error == NULL && (node = pop_ready(pass)) != NULL) {
+        if (node->leaf == 0 && !node->type->is_end)
+            pass->last_operator = node->type->name;
         run_node(pass, node);
+    }
 }
 
 void wfi_pass_run(wfi_pass *pass)

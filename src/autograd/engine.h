@@ -41,7 +41,8 @@ typedef struct wfi_pass {
                 weft_tensor *gradient); /* of nodes that are ends; takes over the reference; NULL: none */
     void *arg;
     bool ordered;
-    weft_error *error; /* the first; referenced */
+    weft_error *error;         /* the first; referenced */
+    const char *last_operator; /* that has run, or runs; NULL: none yet */
 
     /* Below: the engine's. */
     struct wfi_pass_entry **pages; /* by slot */

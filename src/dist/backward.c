@@ -66,8 +66,10 @@ static weft_error *add_roots(wfi_dist_pass *pass, weft_tensors roots, weft_tenso
 static void time_is_up(wfi_timer *timer)
 {
     wfi_dist_pass *pass = wfi_container_of(timer, wfi_dist_pass, timer);
-    wfi_pass_post_failure(pass, WFI_EVENT_FAIL, 0,
-                          refuse(WEFT_ERR_TIMEOUT, "the pass did not end within its time limit"), WFI_RUN_LOCKED);
+    wfi_pass_post_failure(
+        pass, WFI_EVENT_END, 0,
+        refuse(WEFT_ERR_TIMEOUT, "the pass did not end within its time limit, %lld ms", (long long)pass->limit_ms),
+        WFI_RUN_LOCKED);
 }
 
 static void hold_pass(void *owner)
@@ -80,7 +82,9 @@ static void cancel_pass(void *owner, uint64_t id)
     wfi_dist_pass *pass = owner;
     (void)id;
     if (wfi_agent_enter(pass->agent)) {
-        wfi_pass_post_failure(pass, WFI_EVENT_FAIL, 0, refuse(WEFT_ERR_CANCELLED, "the pass was cancelled"),
+        wfi_error_detail detail = {
+            .code = WEFT_ERR_CANCELLED, .function = "dist_backward", .worker = wfi_agent_rank(pass->agent)};
+        wfi_pass_post_failure(pass, WFI_EVENT_END, 0, wfi_error_create(&detail, "the pass was cancelled"),
                               WFI_RUN_LATER);
         wfi_agent_leave(pass->agent);
     }
@@ -109,6 +113,7 @@ static weft_status set_timer(wfi_dist_pass *pass, int64_t timeout_ms)
     int64_t limit = timeout_ms ? timeout_ms : agent->call_timeout_ms;
     weft_status st = WEFT_OK;
     pass->timer.fire = time_is_up;
+    pass->limit_ms = limit;
     if (limit != WEFT_FOREVER)
         st = wfi_net_timer_set(agent->net, &pass->timer, wfi_deadline(wfi_net_clock(agent->net), limit));
     wfi_net_unlock(agent->net);

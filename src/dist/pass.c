@@ -5,12 +5,13 @@
 #include "dist/pass_impl.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
 static void run_task(wfi_task *task);
 static void drop_work(wfi_dist_pass *pass);
-static void end_pass(wfi_dist_pass *pass, const weft_error *error);
+static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error);
 static weft_status give_sum(void *arg, const wfi_node *leaf, weft_gradient *sum);
 static void take_end(void *arg, wfi_node *node, weft_tensor *gradient);
 
@@ -51,7 +52,7 @@ void wfi_dist_pass_discard(wfi_dist_pass *pass)
     wfi_pass_fail(&pass->engine, WEFT_ERR_CANCELLED, "it never ran");
     drop_work(pass);
     if (pass->context)
-        end_pass(pass, NULL);
+        weft_error_unref(end_pass(pass, NULL));
     wfi_dist_pass_unref(pass);
 }
 
@@ -74,9 +75,11 @@ static weft_status give_sum(void *arg, const wfi_node *leaf, weft_gradient *sum)
 static void fail_for_gone(wfi_dist_pass *pass, int rank, weft_status why)
 {
     wfi_error_detail detail = {.code = why, .function = "backward", .worker = rank};
+    char who[WFI_PASS_WHO_MAX];
     if (!pass->engine.error)
-        pass->engine.error = wfi_error_create(&detail, "the gradient of a tensor of rank %d cannot go there: it %s",
-                                              rank, why == WEFT_ERR_PEER_LEFT ? "has left" : "is dead");
+        pass->engine.error =
+            wfi_error_create(&detail, "the gradient of a tensor of %s cannot go there: it %s",
+                             wfi_pass_who(pass, rank, who), why == WEFT_ERR_PEER_LEFT ? "has left" : "is dead");
 }
 
 /* All consumers of what came from another worker have answered. */
@@ -298,16 +301,20 @@ static void clear_timer(wfi_dist_pass *pass)
     wfi_agent_leave_locked(pass->agent);
 }
 
-/* It is over, well (`error` NULL) or not: no events are taken any more. */
-static void end_pass(wfi_dist_pass *pass, const weft_error *error)
+/* It is over, well (`error` NULL) or not: no events are taken any more. Returns how it failed, with a reference; that may have been said
+ * from elsewhere meanwhile. */
+static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error)
 {
     weft_context *context = pass->context;
     wfi_mutex_lock(&context->lock);
-    if (!pass->record.error) /* else it has failed elsewhere */
-        pass->record.error = weft_error_ref((weft_error *)error);
-    pass->record.ended_well = !pass->record.error;
-    weft_status status = weft_error_code(pass->record.error);
-    if (status)
+    if (error) {
+        weft_error_unref(pass->record.error);
+        pass->record.error = weft_error_ref(error);
+    }
+    weft_error *failure = weft_error_ref(pass->record.error);
+    weft_status status = weft_error_code(failure);
+    pass->record.ended_well = !failure;
+    if (failure)
         wfi_gradients_clear(&pass->record.gradients);
     wfi_mutex_unlock(&context->lock);
     wfi_pass_observe_end(pass, status);
@@ -318,71 +325,58 @@ static void end_pass(wfi_dist_pass *pass, const weft_error *error)
     clear_timer(pass);
     pass->context = NULL;
     wfi_context_unref(context);
+    return failure;
 }
 
+/* All who called are answered. */
+static void answer_all(const wfi_pointers *held, weft_call *parent, const weft_error *failure)
+{
+    for (size_t i = 0; i < held->count + (parent != NULL); i++) {
+        weft_call *call = i < held->count ? held->items[i] : parent;
+        if (failure)
+            wfi_pass_refuse(call, weft_error_ref(failure));
+        else
+            wfi_pass_answer_call(call, true);
+    }
+}
+
+/* As far as is known here. */
 static void end_well(wfi_dist_pass *pass)
 {
-    weft_call *parent = pass->parent;
     wfi_pointers held = pass->held;
     pass->held = (wfi_pointers){0};
     drop_work(pass);
-    end_pass(pass, NULL);
-    for (size_t i = 0; i < held.count; i++)
-        wfi_pass_answer_call(held.items[i], true);
+    weft_error *failure = end_pass(pass, NULL);
+    answer_all(&held, pass->parent, failure);
     free(held.items);
-    if (parent)
-        wfi_pass_answer_call(parent, true);
     if (pass->future)
-        wfi_future_settle(pass->future, NULL, NULL);
-}
-
-void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error)
-{
-    weft_context *context = pass->context;
-    pass->record.error = weft_error_ref((weft_error *)error);
-    pass->over = true;
-    pass->context = NULL;
-    atomic_fetch_sub(&wfi_contexts_of(pass->agent)->passes, 1);
-    wfi_context_unref(context);
+        wfi_future_settle(pass->future, NULL, failure);
+    weft_error_unref(failure);
 }
 
 /* Takes over the error. */
 static void fail(wfi_dist_pass *pass, weft_error *error)
 {
-    weft_call *parent = pass->parent;
     wfi_pointers held = pass->held, futures = pass->futures;
     pass->held = pass->futures = (wfi_pointers){0};
+    weft_error *here = pass->told && !pass->future ? wfi_pass_told(pass, error) : weft_error_ref(error);
     if (!pass->engine.error)
         pass->engine.error = weft_error_ref(error); /* its sums are dropped */
     drop_work(pass);
-    end_pass(pass, error);
+    weft_error_unref(end_pass(pass, here));
+    weft_error_unref(here);
     for (size_t i = 0; i < futures.count; i++) {
         weft_status st = weft_future_cancel(futures.items[i]);
         (void)st; /* it may have been answered */
         weft_future_unref(futures.items[i]);
     }
     free(futures.items);
-    for (size_t i = 0; i < held.count; i++)
-        wfi_pass_refuse(held.items[i], weft_error_ref(error));
+    answer_all(&held, pass->parent, error);
     free(held.items);
-    if (parent)
-        wfi_pass_refuse(parent, weft_error_ref(error));
     wfi_pass_abort(pass, error);
     if (pass->future)
         wfi_future_settle(pass->future, NULL, error);
     weft_error_unref(error);
-}
-
-/* What the engine says, with this worker's name; it is this worker's failure unless another one caused it. */
-static weft_error *named(const wfi_dist_pass *pass)
-{
-    const weft_error *error = pass->engine.error;
-    int cause = weft_error_worker(error);
-    wfi_error_detail detail = {.code = weft_error_code(error),
-                               .function = "backward",
-                               .worker = cause >= 0 ? cause : wfi_agent_rank(pass->agent)};
-    return wfi_error_create(&detail, "on rank %d (%s): %s", wfi_agent_rank(pass->agent), pass->agent->options.name,
-                            weft_error_message(error));
 }
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */
@@ -432,24 +426,54 @@ static void take_call(wfi_dist_pass *pass, weft_call *call)
         wfi_pass_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
 }
 
+/* A call of ours to `rank` was refused by that, or did not get there. */
+static weft_error *failure_of_call(wfi_dist_pass *pass, int rank, const weft_error *error)
+{
+    char who[WFI_PASS_WHO_MAX];
+    pass->told = strcmp(weft_error_function(error), WFI_PASS_FUNCTION) != 0;
+    if (pass->told)
+        return weft_error_ref(error);
+    wfi_error_detail detail = {.code = weft_error_code(error), .function = "backward", .worker = rank};
+    return wfi_pass_located(pass, wfi_error_create(&detail, "what is to be said to %s: %s",
+                                                   wfi_pass_who(pass, rank, who), weft_error_message(error)));
+}
+
+static weft_error *take_answer(wfi_dist_pass *pass, const wfi_pass_event *event)
+{
+    weft_error *failure = event->error ? failure_of_call(pass, event->rank, event->error) : NULL;
+    pass->calls--;
+    pass->peers[event->rank].calls--;
+    if (!failure && event->all_answered)
+        answer_rest(pass, event->rank);
+    return failure;
+}
+
+/* Somebody is gone: it fails if it needs that worker. */
+static weft_error *take_death(wfi_dist_pass *pass, const wfi_pass_event *event)
+{
+    wfi_pass_peer *peer = &pass->peers[event->rank];
+    peer->gone = weft_error_code(event->error);
+    bool needed = peer->owed || pass->record.root == event->rank || (pass->parent && pass->parent->from == event->rank);
+    return needed ? wfi_pass_located(pass, weft_error_ref(event->error)) : NULL;
+}
+
 /* The failure that an event is; NULL: none. */
 static weft_error *take_event(wfi_dist_pass *pass, wfi_pass_event *event)
 {
-    wfi_pass_peer *peer = &pass->peers[event->rank];
-    if (event->kind == WFI_EVENT_CALL) {
+    switch (event->kind) {
+    case WFI_EVENT_CALL:
         take_call(pass, event->call);
         return NULL;
+    case WFI_EVENT_ANSWER:
+        return take_answer(pass, event);
+    case WFI_EVENT_GONE:
+        return take_death(pass, event);
+    case WFI_EVENT_END:
+        return wfi_pass_located(pass, weft_error_ref(event->error));
+    case WFI_EVENT_FAIL:
+        pass->told = true;
+        break;
     }
-    if (event->kind == WFI_EVENT_GONE) {
-        peer->gone = weft_error_code(event->error);
-        bool needed =
-            peer->owed || pass->record.root == event->rank || (pass->parent && pass->parent->from == event->rank);
-        return needed ? weft_error_ref(event->error) : NULL;
-    }
-    if (event->kind == WFI_EVENT_ANSWER)
-        pass->calls--;
-    if (event->kind == WFI_EVENT_ANSWER && !event->error && event->all_answered)
-        answer_rest(pass, event->rank);
     return weft_error_ref(event->error);
 }
 
@@ -458,6 +482,17 @@ static void step(wfi_dist_pass *pass)
     weft_status st = wfi_pass_step(pass);
     if (st)
         wfi_pass_fail(&pass->engine, st, "the step that the pass takes along: %s", weft_status_text(st));
+}
+
+/* Whether an event is there that ends it, and is still to be taken. */
+static bool is_to_end(wfi_dist_pass *pass)
+{
+    bool found = false;
+    wfi_mutex_lock(&pass->lock);
+    WFI_FOR_LIST (const wfi_pass_event, event, &pass->events, link)
+        found = found || event->kind == WFI_EVENT_END || event->kind == WFI_EVENT_FAIL;
+    wfi_mutex_unlock(&pass->lock);
+    return found;
 }
 
 /* Whether one must end it: it has failed, or all is done. */
@@ -473,6 +508,8 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
         return false; /* all words that came were refused */
     if (!failure && !st) {
         wfi_pass_work(&pass->engine);
+        if (!pass->engine.error && is_to_end(pass))
+            return false; /* nobody needs what would be said now, and nobody is to wait for it */
         if (!pass->engine.error)
             st = wfi_pass_write(pass);
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
@@ -483,7 +520,7 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
     if (st)
         wfi_pass_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
     if (!failure && pass->engine.error)
-        failure = named(pass);
+        failure = wfi_pass_named(pass);
     if (failure) {
         fail(pass, failure);
         return true;
@@ -503,8 +540,8 @@ static void answer_left(wfi_dist_pass *pass, weft_context *context)
 {
     for (wfi_list *link; (link = wfi_list_pop_front(&pass->events));) {
         wfi_pass_event *event = wfi_container_of(link, wfi_pass_event, link);
-        bool failed =
-            event->kind == WFI_EVENT_FAIL || (event->kind == WFI_EVENT_GONE && event->rank == pass->record.root);
+        bool failed = event->kind == WFI_EVENT_FAIL || event->kind == WFI_EVENT_END ||
+                      (event->kind == WFI_EVENT_GONE && event->rank == pass->record.root);
         wfi_mutex_lock(&context->lock);
         if (failed)
             wfi_pass_undo(&pass->record, event->error);

@@ -187,8 +187,10 @@ weft_status wfi_passes_read_failed(const weft_call *call, const weft_context_id 
         uint64_t number = wfi_read_u64(in);
         if (in->failed || root >= world)
             return WEFT_ERR_PROTOCOL;
+        const char *names[] = {weft_agent_name(agent, call->from), weft_agent_name(agent, (int)root)};
         weft_error *error =
-            wfi_error_create(&detail, "rank %d knows that the pass of rank %u failed", call->from, (unsigned)root);
+            wfi_error_create(&detail, "rank %d (%s) knows that the pass of rank %u (%s) failed", call->from,
+                             names[0] ? names[0] : "unknown", (unsigned)root, names[1] ? names[1] : "unknown");
         fail_here(agent, id, (int)root, number, call->from, false, error);
         weft_error_unref(error);
     }
@@ -200,7 +202,7 @@ weft_status wfi_passes_read_failed(const weft_call *call, const weft_context_id 
 weft_status wfi_passes_register(weft_agent *agent)
 {
     static const weft_function pass_function = {
-        .name = "weft:pass",
+        .name = WFI_PASS_FUNCTION,
         .takes = {WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_TENSORS},
         .gives = {WEFT_BOOL},
         .run = run_pass_call,

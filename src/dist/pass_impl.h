@@ -4,11 +4,14 @@
 #define WFI_DIST_PASS_IMPL_H
 
 #include "autograd/engine.h"
+#include "base/error.h"
 #include "dist/contexts.h"
 #include "dist/pass.h"
 #include "rpc/server/server.h"
 
 #include <endian.h>
+
+#define WFI_PASS_FUNCTION "weft:pass"
 
 enum {
     WFI_PASS_ASKS = 1,
@@ -39,6 +42,7 @@ typedef struct wfi_pass_send {
 typedef struct wfi_pass_peer {
     uint32_t incarnation; /* of whoever had the rank when this worker joined */
     size_t owed;          /* answers that it owes us */
+    size_t calls;         /* of ours to it, under way */
     weft_status gone;     /* WEFT_ERR_PEER_DEAD or the like, once that worker is; else WEFT_OK */
     bool heard, wrote;    /* it wrote to us; we to it */
     bool asked, stated;   /* it wants a statement; it has ours */
@@ -54,11 +58,12 @@ typedef struct wfi_pass_wait {
 /* What happened to a pass. */
 typedef struct wfi_pass_event {
     wfi_list link;
-    enum { WFI_EVENT_CALL, WFI_EVENT_ANSWER, WFI_EVENT_FAIL, WFI_EVENT_GONE } kind;
+    /* FAIL: it failed elsewhere, as `rank` says; END: it is to end here, for want of time, or because somebody wants it to. */
+    enum { WFI_EVENT_CALL, WFI_EVENT_ANSWER, WFI_EVENT_FAIL, WFI_EVENT_END, WFI_EVENT_GONE } kind;
     weft_call *call;   /* CALL: "weft:pass", deferred; to be finished */
     int rank;          /* ANSWER, GONE: whose */
     bool all_answered; /* ANSWER: what it said */
-    weft_error *error; /* ANSWER, FAIL, GONE; referenced */
+    weft_error *error; /* ANSWER, FAIL, END, GONE; referenced */
 } wfi_pass_event;
 
 struct wfi_dist_pass {
@@ -77,7 +82,7 @@ struct wfi_dist_pass {
     wfi_task task;
 
     /* Of whoever runs it. */
-    bool begun;
+    bool begun, told; /* told: why it fails was said by another worker */
     wfi_pass engine;
     wfi_pass_send *sends; /* number n is sends[n - 1] */
     size_t send_count;
@@ -98,6 +103,7 @@ struct wfi_dist_pass {
 
     weft_future *future; /* of the root; NULL */
     wfi_timer timer;     /* of the root. [agent lock] */
+    int64_t limit_ms;    /* that it has; or WEFT_FOREVER */
 };
 
 /* pass_life.c */
@@ -105,6 +111,8 @@ wfi_dist_pass *wfi_dist_pass_ref(wfi_dist_pass *pass);
 void wfi_dist_pass_unref(wfi_dist_pass *pass); /* not locked */
 /* Puts it in its context's list, which references it. With the context's lock. */
 void wfi_dist_pass_enlist(wfi_dist_pass *pass, int root, uint64_t number);
+/* One that had failed before it began here. With the context's lock. */
+void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error);
 void wfi_pass_refuse(weft_call *call, weft_error *error); /* ends a call of "weft:pass"; takes over the error */
 void wfi_pass_answer_call(weft_call *call, bool all_answered);
 weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t size); /* copies them. WEFT_ERR_MEMORY */
@@ -128,13 +136,21 @@ typedef enum wfi_pass_runner {
 void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, wfi_pass_runner runner);
 void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *error,
                            wfi_pass_runner runner); /* takes over the error */
+#define WFI_PASS_WHO_MAX 160
+/* "rank 2 (worker2)". Not locked. */
+const char *wfi_pass_who(const wfi_dist_pass *pass, int rank, char out[WFI_PASS_WHO_MAX]);
+/* The error with this worker's name, the operator behind which the pass stands here, and whom it waits for. By who runs it; takes over the
+ * error. */
+weft_error *wfi_pass_located(const wfi_dist_pass *pass, weft_error *error);
+/* What the engine says, with this worker's name; it is this worker's failure unless another one caused it. A new reference. */
+weft_error *wfi_pass_named(const wfi_dist_pass *pass);
+/* As wfi_pass_located, for one that came from elsewhere: without whom it waits for. A new reference. */
+weft_error *wfi_pass_told(const wfi_dist_pass *pass, const weft_error *error);
 
 /* pass.c */
 wfi_dist_pass *wfi_dist_pass_create(weft_context *context, unsigned flags); /* one reference; NULL: no memory */
 void wfi_dist_pass_discard(
     wfi_dist_pass *pass); /* one that never ran, with the reference. Not locked. NULL does nothing */
-/* One that had failed before it began here. With the context's lock. */
-void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error);
 /* Takes all events that there are. By one thread at a time, which set `running` and then `waiter_runs`. */
 void wfi_dist_pass_run(wfi_dist_pass *pass);
 

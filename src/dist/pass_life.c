@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "dist/pass_impl.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,16 @@ void wfi_dist_pass_enlist(wfi_dist_pass *pass, int root, uint64_t number)
     pass->record.number = number;
     pass->record.unref = unref_record;
     wfi_list_push_back(&pass->context->passes, &wfi_dist_pass_ref(pass)->record.link);
+}
+
+void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error)
+{
+    weft_context *context = pass->context;
+    pass->record.error = weft_error_ref((weft_error *)error);
+    pass->over = true;
+    pass->context = NULL;
+    atomic_fetch_sub(&wfi_contexts_of(pass->agent)->passes, 1);
+    wfi_context_unref(context);
 }
 
 /* ---- Steps ------------------------------------------------------------------------------------------------------- */
@@ -164,27 +175,148 @@ bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error)
     return true;
 }
 
+/* ---- What errors say --------------------------------------------------------------------------------------------- */
+
+const char *wfi_pass_who(const wfi_dist_pass *pass, int rank, char out[WFI_PASS_WHO_MAX])
+{
+    const char *name = weft_agent_name(pass->agent, rank);
+    snprintf(out, WFI_PASS_WHO_MAX, "rank %d (%s)", rank, name ? name : "unknown");
+    return out;
+}
+
+/* Adds to a text, as far as there is room. */
+static void add_text(char *text, size_t room, const char *format, ...) WEFT_PRINTF(3, 4);
+static void add_text(char *text, size_t room, const char *format, ...)
+{
+    size_t length = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + length, room - length, format, args);
+    va_end(args);
+}
+
+/* The first of the sends to `rank` that are not answered. */
+static void add_owed(const wfi_dist_pass *pass, int rank, char *text, size_t room)
+{
+    size_t i = 0;
+    while (i < pass->send_count && (pass->sends[i].answered || pass->sends[i].send.to != rank))
+        i++;
+    if (i == pass->send_count)
+        return;
+    const wfi_node *made = pass->sends[i].send.node->inputs[0].node;
+    if (made->leaf)
+        add_text(text, room, "a leaf");
+    else if (made->type->is_end)
+        add_text(text, room, "what came from another worker");
+    else
+        add_text(text, room, "what operator %s made", made->type->name);
+    if (pass->peers[rank].owed > 1)
+        add_text(text, room, ", and %zu more", pass->peers[rank].owed - 1);
+}
+
+/* Who keeps it waiting, three workers at most. Returns the first of them, or -1. */
+static int add_awaited(const wfi_dist_pass *pass, char *text, size_t room)
+{
+    char who[WFI_PASS_WHO_MAX];
+    int first = -1, count = 0;
+    for (int rank = 0; pass->begun && rank < pass->agent->options.values.world_size; rank++) {
+        const wfi_pass_peer *peer = &pass->peers[rank];
+        if ((!peer->owed && !peer->calls) || !peer->wrote || count++ >= 3)
+            continue;
+        first = first < 0 ? rank : first;
+        add_text(text, room, "; %s %s", wfi_pass_who(pass, rank, who),
+                 peer->owed ? "owes the gradient of " : "has not ended its part");
+        if (peer->owed)
+            add_owed(pass, rank, text, room);
+    }
+    if (count > 3)
+        add_text(text, room, "; and %d more workers", count - 3);
+    return first;
+}
+
+/* This worker's name, and the operator behind which the pass stands here. */
+static void add_place(const wfi_dist_pass *pass, char *text, size_t room)
+{
+    const char *operator= pass->engine.last_operator;
+    char who[WFI_PASS_WHO_MAX];
+    add_text(text, room, "on %s", wfi_pass_who(pass, wfi_agent_rank(pass->agent), who));
+    if (operator)
+        add_text(text, room, ", behind operator %s", operator);
+}
+
+static weft_error *say_again(const weft_error *error, int worker, const char *text)
+{
+    int cause = weft_error_worker(error);
+    wfi_error_detail detail = {.code = weft_error_code(error),
+                               .remote_code = weft_error_remote_code(error),
+                               .function = weft_error_function(error),
+                               .worker = cause >= 0 ? cause : worker};
+    return wfi_error_create(&detail, "%s", text);
+}
+
+weft_error *wfi_pass_located(const wfi_dist_pass *pass, weft_error *error)
+{
+    char text[WFI_ERROR_MESSAGE_MAX] = "";
+    add_place(pass, text, sizeof text);
+    add_text(text, sizeof text, ": %s", weft_error_message(error));
+    int awaited = add_awaited(pass, text, sizeof text);
+    weft_error *located = say_again(error, awaited >= 0 ? awaited : wfi_agent_rank(pass->agent), text);
+    weft_error_unref(error);
+    return located;
+}
+
+weft_error *wfi_pass_told(const wfi_dist_pass *pass, const weft_error *error)
+{
+    char text[WFI_ERROR_MESSAGE_MAX] = "";
+    add_text(text, sizeof text, "%s; here, ", weft_error_message(error));
+    add_place(pass, text, sizeof text);
+    return say_again(error, -1, text);
+}
+
+weft_error *wfi_pass_named(const wfi_dist_pass *pass)
+{
+    const weft_error *error = pass->engine.error;
+    int cause = weft_error_worker(error);
+    wfi_error_detail detail = {.code = weft_error_code(error),
+                               .function = "backward",
+                               .worker = cause >= 0 ? cause : wfi_agent_rank(pass->agent)};
+    return wfi_error_create(&detail, "on rank %d (%s): %s", wfi_agent_rank(pass->agent), pass->agent->options.name,
+                            weft_error_message(error));
+}
+
 /* ---- The ends of others ------------------------------------------------------------------------------------------ */
 
-static void post_to_all(weft_context *context, int kind, int rank, weft_status why, const char *text)
+static const char *name_of(const weft_context *context, int rank)
 {
-    wfi_error_detail detail = {.code = why, .function = "backward", .worker = rank};
-    wfi_mutex_lock(&context->lock);
-    WFI_FOR_LIST (wfi_dist_pass, pass, &context->passes, record.link) {
-        weft_error *error = wfi_error_create(&detail, "%s", text);
-        if (kind == WFI_EVENT_GONE && pass->record.root == rank)
-            wfi_pass_undo(&pass->record, error); /* nobody knows any more whether it ended well */
-        wfi_pass_post_failure(pass, kind, rank < 0 ? 0 : rank, error, WFI_RUN_LOCKED);
-    }
-    wfi_mutex_unlock(&context->lock);
+    const wfi_member *member = wfi_net_member(context->agent->net, rank);
+    return member ? member->name : "unknown";
 }
 
 void wfi_passes_cancel(weft_context *context, weft_status why, const char *text)
 {
-    post_to_all(context, WFI_EVENT_FAIL, -1, why, text);
+    int opener = (int)context->id.rank;
+    bool by_agent = why <= WEFT_ERR_CLOSED; /* this worker is out of the job, or leaves it */
+    wfi_error_detail detail = {
+        .code = why, .function = "backward", .worker = by_agent ? wfi_agent_rank(context->agent) : opener};
+    wfi_mutex_lock(&context->lock);
+    WFI_FOR_LIST (wfi_dist_pass, pass, &context->passes, record.link) {
+        weft_error *error =
+            wfi_error_create(&detail, "%s; the context is of rank %d (%s)", text, opener, name_of(context, opener));
+        wfi_pass_post_failure(pass, WFI_EVENT_END, 0, error, WFI_RUN_LOCKED);
+    }
+    wfi_mutex_unlock(&context->lock);
 }
 
 void wfi_passes_peer_gone(weft_context *context, int rank, weft_status why, const char *text)
 {
-    post_to_all(context, WFI_EVENT_GONE, rank, why, text);
+    wfi_error_detail detail = {.code = why, .function = "backward", .worker = rank};
+    const char *what = why == WEFT_ERR_PEER_LEFT ? "has left" : "is dead";
+    wfi_mutex_lock(&context->lock);
+    WFI_FOR_LIST (wfi_dist_pass, pass, &context->passes, record.link) {
+        weft_error *error = wfi_error_create(&detail, "rank %d (%s) %s: %s", rank, name_of(context, rank), what, text);
+        if (pass->record.root == rank)
+            wfi_pass_undo(&pass->record, error); /* nobody knows any more whether it ended well */
+        wfi_pass_post_failure(pass, WFI_EVENT_GONE, rank, error, WFI_RUN_LOCKED);
+    }
+    wfi_mutex_unlock(&context->lock);
 }

@@ -133,6 +133,15 @@ void wfi_pass_wait_for_calls(wfi_dist_pass *pass)
     }
 }
 
+static void fail_to_say(wfi_dist_pass *pass, int rank, weft_status why, const char *text)
+{
+    wfi_error_detail detail = {.code = why, .function = "backward", .worker = rank};
+    char who[WFI_PASS_WHO_MAX];
+    if (!pass->engine.error)
+        pass->engine.error =
+            wfi_error_create(&detail, "what is to be said to %s: %s", wfi_pass_who(pass, rank, who), text);
+}
+
 static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
 {
     weft_agent *agent = pass->agent;
@@ -141,19 +150,19 @@ static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
     weft_error *error = NULL;
     const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER, .wait_for_room = true};
     wfi_call_spec spec = {.to = weft_to_worker(to),
-                          .function = "weft:pass",
+                          .function = WFI_PASS_FUNCTION,
                           .arguments = args,
                           .options = &how,
                           .parent = &how.parent,
                           .within = &pass->span};
     weft_status st = wfi_rpc_start(agent, &spec, &future, &error);
     if (st) {
-        wfi_pass_fail(&pass->engine, st, "to rank %d: %s", rank,
-                      error ? weft_error_message(error) : weft_status_text(st));
+        fail_to_say(pass, rank, st, error ? weft_error_message(error) : weft_status_text(st));
         weft_error_unref(error);
         return st;
     }
     pass->calls++;
+    pass->peers[rank].calls++;
     if (follow_call(pass, rank, future) || !wfi_pointers_push(&pass->futures, future)) {
         weft_future_unref(future);
         return WEFT_ERR_MEMORY;

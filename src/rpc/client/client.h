@@ -109,10 +109,10 @@ weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now,
 
 /* The id of our next call, to whomever it goes. [agent lock] */
 uint64_t wfi_call_next_id(weft_agent *agent);
-/* What is said of a call that had no answer in time: an attempt (client/retry.c) has a limit of its own. */
-static inline const char *wfi_late_text(bool is_attempt)
+/* Which limit a call that had no answer in time was over: an attempt (client/retry.c) has one of its own. */
+static inline const char *wfi_late_limit(bool is_attempt)
 {
-    return is_attempt ? "no answer within the time limit of this attempt" : "no answer within the call's time limit";
+    return is_attempt ? "the time limit of this attempt" : "the call's time limit";
 }
 
 /* Fails the calls to ourselves that have not been answered. [agent lock] */

@@ -93,7 +93,9 @@ void wfi_local_settle_left(weft_agent *agent)
 static void local_late(wfi_timer *timer)
 {
     wfi_loopback *loop = wfi_container_of(timer, wfi_loopback, call.timer);
-    give_up_local(loop, WEFT_ERR_TIMEOUT, wfi_late_text(loop->is_attempt));
+    char text[80];
+    snprintf(text, sizeof text, "no answer from this worker itself within %s", wfi_late_limit(loop->is_attempt));
+    give_up_local(loop, WEFT_ERR_TIMEOUT, text);
 }
 
 static void local_parent_over(wfi_child *child, weft_status why, const char *text)

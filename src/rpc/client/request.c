@@ -157,7 +157,11 @@ void wfi_call_fail(wfi_request *call, weft_status why, const char *text)
 static void timer_fired(wfi_timer *timer)
 {
     wfi_request *call = wfi_container_of(timer, wfi_request, timer);
-    wfi_call_fail(call, WEFT_ERR_TIMEOUT, wfi_late_text(call->is_attempt));
+    const wfi_member *member = wfi_net_member(call->agent->net, wfi_peer_rank(call->peer));
+    char text[WFI_NAME_MAX + 80];
+    snprintf(text, sizeof text, "no answer from rank %d (%s) within %s", wfi_peer_rank(call->peer),
+             member ? member->name : "unknown", wfi_late_limit(call->is_attempt));
+    wfi_call_fail(call, WEFT_ERR_TIMEOUT, text);
 }
 
 static void hold_agent(void *owner)
