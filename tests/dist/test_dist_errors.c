@@ -5,6 +5,8 @@
  */
 #include "rpc/world.h"
 
+#include <weft/remote_module.h>
+
 #define WORKERS 3
 #define PATIENCE_MS 20000
 
@@ -340,6 +342,50 @@ static void late_call(weft_agent *agent, void *arg)
 }
 WORLD_TEST(late_call, 5, 2, SCENE)
 
+static weft_tensor *patient_forward(weft_tape *t, weft_module *self, weft_tensor *x)
+{
+    (void)t, (void)self;
+    await(&released);
+    return x;
+}
+
+static weft_module *make_patient(weft_args args, void *user)
+{
+    static const weft_module_type type = {.name = "Patient", .forward = patient_forward};
+    (void)args, (void)user;
+    return weft_module_create(&type, NULL);
+}
+
+/* A forward pass of a module that lives elsewhere: the tape has the error. */
+static void late_forward(weft_agent *agent, void *arg)
+{
+    weft_context *c;
+    weft_remote_module *module;
+    (void)arg;
+    if (weft_agent_rank(agent) == 1) {
+        MUST_OK(weft_agent_register_module(agent, "patient", make_patient, NULL));
+        atomic_store(&entered, true);
+    }
+    if (weft_agent_rank(agent) != 0)
+        return;
+    await(&entered);
+    weft_tensor *x = leaf_of(5, 7);
+    MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "patient", WEFT_NO_VALUES, &module));
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_tensor *y =
+        weft_remote_forward(t, module, WEFT_VALUES(weft_of_tensor(x)), &(weft_forward_options){.timeout_ms = 20});
+    atomic_store(&released, true);
+    MUST(!y);
+    must_say(weft_tape_error(t), WEFT_ERR_TIMEOUT, 1,
+             SAYS("no answer from rank 1 (worker1) within the call's time limit"));
+    weft_tape_close(t);
+    weft_context_close(c, NULL);
+    weft_remote_module_unref(module);
+    weft_tensor_unref(x);
+}
+WORLD_TEST(late_forward, 5, 2, SCENE)
+
 /* ---- Failures ---------------------------------------------------------------------------------------------------- */
 
 static void broken_there(weft_agent *agent, void *arg)
@@ -406,10 +452,11 @@ WORLD_TEST(a_worker_dies, 5, 0, SCENE)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cancelled),   cmocka_unit_test(test_closed),
-        cmocka_unit_test(test_out_of_time), cmocka_unit_test(test_out_of_time_here),
-        cmocka_unit_test(test_late_call),   cmocka_unit_test(test_broken_there),
-        cmocka_unit_test(test_broken_here), cmocka_unit_test(test_a_worker_dies),
+        cmocka_unit_test(test_cancelled),     cmocka_unit_test(test_closed),
+        cmocka_unit_test(test_out_of_time),   cmocka_unit_test(test_out_of_time_here),
+        cmocka_unit_test(test_late_call),     cmocka_unit_test(test_late_forward),
+        cmocka_unit_test(test_broken_there),  cmocka_unit_test(test_broken_here),
+        cmocka_unit_test(test_a_worker_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
