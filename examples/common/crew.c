@@ -88,6 +88,7 @@ void crew_on_news(weft_agent *agent, weft_member_event event, int rank, const ch
         else
             ending_note("trainer %d %s: %s; going on with %d", rank, what, why, c->training - 1);
         forget_accuracy(c, rank, event == WEFT_MEMBER_DEAD ? "died" : "left");
+        c->lost++;
         go_on_without(c, rank);
         if (c->training == 0 && c->finished == 0)
             crew_fail(c, "no trainer is left");
@@ -129,6 +130,7 @@ static int conclude(crew *c, weft_agent *agent, const weft_module *model, crew_a
     weft_stats stats;
     weft_agent_stats(agent, &stats);
     report table = report_of(c->set, &c->tally, &stats);
+    table.lost = c->lost;
     table.held_out_accuracy = c->accuracy;
     table.accuracy_missing = accuracy ? "" : c->missing;
     weft_status st = accuracy ? accuracy(c, &table.held_out_accuracy, &error) : WEFT_OK;

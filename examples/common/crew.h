@@ -24,6 +24,7 @@ struct crew {
     pthread_mutex_t lock;
     bool *gone;   /* by rank: it has done its work, or died */
     int training; /* trainers that are not gone */
+    int lost;     /* that died, or left before their work was done */
     int finished; /* of those gone: with their work done */
     tally tally;
     char failure[256]; /* why the job ends early; "" */

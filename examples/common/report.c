@@ -41,7 +41,10 @@ static void print_table(const report *r, FILE *to)
 {
     char sent[16], copied[16], peak[16];
     fprintf(to, "\n  model                %s, seed %lld\n", r->model, (long long)r->seed);
-    fprintf(to, "  trainers             %d\n", r->trainers);
+    fprintf(to, "  trainers             %d", r->trainers);
+    if (r->lost)
+        fprintf(to, ", of whom %d died or left", r->lost);
+    fputc('\n', to);
     fprintf(to, "  iterations           %lld in %.1f s\n", (long long)r->iterations, r->seconds);
     fprintf(to, "  images/s             %.0f\n", images_per_s(r));
     fprintf(to, "  loss                 %.4f (at first %.4f)\n", r->loss, r->first_loss);
@@ -61,7 +64,7 @@ static cJSON *to_json(const report *r)
     cJSON *json = cJSON_CreateObject();
     bool whole =
         cJSON_AddStringToObject(json, "model", r->model) && cJSON_AddNumberToObject(json, "seed", (double)r->seed) &&
-        cJSON_AddNumberToObject(json, "trainers", r->trainers) &&
+        cJSON_AddNumberToObject(json, "trainers", r->trainers) && cJSON_AddNumberToObject(json, "lost", r->lost) &&
         cJSON_AddNumberToObject(json, "iterations", (double)r->iterations) &&
         cJSON_AddNumberToObject(json, "seconds", r->seconds) &&
         cJSON_AddNumberToObject(json, "images_per_s", images_per_s(r)) &&

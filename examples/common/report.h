@@ -12,7 +12,7 @@
 typedef struct report {
     const char *model;
     int64_t seed;
-    int trainers;
+    int trainers, lost; /* that there were; those of them that died, or left early */
     int64_t iterations; /* updates of the model */
     double seconds;     /* of training: from the first model asked for to the last update */
     int64_t images;

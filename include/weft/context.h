@@ -6,6 +6,7 @@
  * was recorded among the arguments and results stays joined across the wire. One backward pass then goes back through all of it, and
  * leaves each worker the gradients of its own parameters.
  *
+ *     #include <weft/ops.h>
  *     weft_status step(weft_agent *agent, weft_tensor *x, weft_tensor *target, weft_tensors mine, weft_optimizer *sgd)
  *     {
  *         weft_context *c;
@@ -67,7 +68,8 @@ WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* al
 
 /*
  * Ends the context on all workers that hold something of it, and drops your reference. Its passes are cancelled; calls that name it
- * fail with WEFT_ERR_STATE from then on; tensors of it that you still hold are constants. Returns at once. `out`, if not NULL, receives
+ * fail with WEFT_ERR_STATE from then on; handlers that run under it go on, and what they recorded does not reach their caller; tensors of it that you still
+ * hold are constants. Returns at once. On a worker that did not open it, it drops your reference and no more. `out`, if not NULL, receives
  * a future that completes when all workers that took part have let go (or are gone); without it, the next call to such a worker
  * carries the news, or a message 2 ms later. NULL does nothing.
  */
@@ -80,7 +82,7 @@ WEFT_API void weft_context_close(weft_context *context, weft_future **out);
  */
 WEFT_API weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options);
 
-/* The context of a call that is being served, borrowed until the call is finished; NULL: none. weft_call_tape records into it. */
+/* The context of a call that is being served, borrowed until the call is finished: do not close it. NULL: none. weft_call_tape records into it. */
 WEFT_API weft_context *weft_call_context(weft_call *call);
 
 /* ---- The backward pass -------------------------------------------------------------------------- */

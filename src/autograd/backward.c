@@ -150,6 +150,11 @@ void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors grad
 {
     if (!wfi_tape_ready(tape))
         return;
+    if ((outputs.count != 0 && outputs.items == NULL) || (gradients.count != 0 && gradients.items == NULL)) {
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, "backward", "backward: the list of %s is NULL",
+                      outputs.items == NULL ? "outputs" : "gradients");
+        return;
+    }
     if (gradients.count != 0 && gradients.count != outputs.count) {
         wfi_tape_fail(tape, WEFT_ERR_INVALID, "backward", "backward: %zu gradients for %zu outputs", gradients.count,
                       outputs.count);

@@ -44,6 +44,8 @@ static weft_error *add_roots(wfi_dist_pass *pass, weft_tensors roots, weft_tenso
     weft_error *error = NULL;
     if (!roots.count)
         return refuse(WEFT_ERR_INVALID, "no roots are given");
+    if (!roots.items || (gradients.count && !gradients.items))
+        return refuse(WEFT_ERR_INVALID, "the list of %s is NULL", roots.items ? "gradients" : "roots");
     if (gradients.count && gradients.count != roots.count)
         return refuse(WEFT_ERR_INVALID, "%zu gradients for %zu roots", gradients.count, roots.count);
     for (size_t i = 0; i < roots.count && !error; i++) {
@@ -51,9 +53,10 @@ static weft_error *add_roots(wfi_dist_pass *pass, weft_tensors roots, weft_tenso
         if (!root)
             return refuse(WEFT_ERR_INVALID, "root %zu is NULL", i);
         if (!wfi_graph_made(pass->context->graph, root))
-            return refuse(WEFT_ERR_INVALID,
-                          "root %zu was not recorded under this context: it depends on nothing that wants a gradient",
-                          i);
+            return refuse(WEFT_ERR_INVALID, "root %zu was not recorded under this context: it %s", i,
+                          root->grad_node                   ? "was under another one, or on a local tape"
+                          : weft_tensor_requires_grad(root) ? "is a leaf, not what was computed from one"
+                                                            : "depends on nothing that wants a gradient");
         weft_tensor *gradient = gradient_of_root(root, i, gradients.count ? gradients.items[i] : NULL, &error);
         if (gradient)
             wfi_pass_root(&pass->engine, root->grad_node, root->grad_result, gradient);
@@ -123,10 +126,14 @@ static weft_status set_timer(wfi_dist_pass *pass, int64_t timeout_ms)
 static weft_error *write_optimizer(const weft_agent *agent, const struct weft_dist_optimizer *optimizer,
                                    wfi_writer *names)
 {
-    weft_status st = optimizer ? wfi_pass_write_optimizer(agent, optimizer, names) : WEFT_OK;
-    return st ? refuse(st, "the optimizer that is to step: %s",
-                       st == WEFT_ERR_INVALID ? "it was made by another agent" : weft_status_text(st))
-              : NULL;
+    int owner = -1;
+    weft_status st = optimizer ? wfi_pass_write_optimizer(agent, optimizer, names, &owner) : WEFT_OK;
+    if (!st)
+        return NULL;
+    wfi_error_detail detail = {.code = st, .function = "dist_backward", .worker = owner};
+    const char *what = st == WEFT_ERR_INVALID && owner < 0 ? "it was made by another agent" : weft_status_text(st);
+    return owner < 0 ? wfi_error_create(&detail, "the optimizer that is to step: %s", what)
+                     : wfi_error_create(&detail, "the optimizer that is to step: its part at rank %d: %s", owner, what);
 }
 
 /* A pass whose first round is still to run, with `running` set; NULL: *error. */

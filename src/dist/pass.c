@@ -479,9 +479,12 @@ static weft_error *take_event(wfi_dist_pass *pass, wfi_pass_event *event)
 
 static void step(wfi_dist_pass *pass)
 {
-    weft_status st = wfi_pass_step(pass);
+    weft_error *error = NULL;
+    weft_status st = wfi_pass_step(pass, &error);
     if (st)
-        wfi_pass_fail(&pass->engine, st, "the step that the pass takes along: %s", weft_status_text(st));
+        wfi_pass_fail(&pass->engine, st, "the step that the pass takes along: %s",
+                      error ? weft_error_message(error) : weft_status_text(st));
+    weft_error_unref(error);
 }
 
 /* Whether an event is there that ends it, and is still to be taken. */

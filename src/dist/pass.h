@@ -34,11 +34,13 @@ void wfi_passes_peer_gone(weft_context *context, int rank, weft_status why, cons
 
 /*
  * What steps optimizers where a pass has become whole: src/remote, above. `names` go along with all calls of the pass, and mean nothing
- * here. `run` adds to *stepped how many stepped; it may be called by several threads, for several passes; not locked.
+ * here. `write`'s *owner is the rank that its failure is about, or -1. `run` adds to *stepped how many stepped, and says in *error what did not fit; it may be called by several threads, for several passes; not locked.
  */
 typedef struct wfi_pass_steps {
-    weft_status (*write)(const struct weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *names);
-    weft_status (*run)(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass, size_t *stepped);
+    weft_status (*write)(const struct weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *names,
+                         int *owner);
+    weft_status (*run)(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass, size_t *stepped,
+                       weft_error **error);
 } wfi_pass_steps;
 void wfi_pass_steps_set(const wfi_pass_steps *steps); /* once, before there is an agent */
 

@@ -116,10 +116,11 @@ void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error);
 void wfi_pass_refuse(weft_call *call, weft_error *error); /* ends a call of "weft:pass"; takes over the error */
 void wfi_pass_answer_call(weft_call *call, bool all_answered);
 weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t size); /* copies them. WEFT_ERR_MEMORY */
-/* Names the parts of `optimizer`. WEFT_ERR_INVALID: it is another agent's; or what became of an owner. */
+/* Names the parts of `optimizer`. WEFT_ERR_INVALID: it is another agent's; or what became of *owner. */
 weft_status wfi_pass_write_optimizer(const weft_agent *agent, const struct weft_dist_optimizer *optimizer,
-                                     wfi_writer *names);
-weft_status wfi_pass_step(wfi_dist_pass *pass); /* it is whole here: optimizers step, if it takes any along */
+                                     wfi_writer *names, int *owner);
+/* It is whole here: optimizers step, if it takes any along. *error says what did not fit, and may stay NULL. */
+weft_status wfi_pass_step(wfi_dist_pass *pass, weft_error **error);
 /* It had ended well here, and fails elsewhere: its sums go. False: it had not. With the context's lock. */
 bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error);
 void wfi_pass_free_event(wfi_pass_event *event);

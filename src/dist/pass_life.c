@@ -73,18 +73,19 @@ weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t si
 }
 
 weft_status wfi_pass_write_optimizer(const weft_agent *agent, const struct weft_dist_optimizer *optimizer,
-                                     wfi_writer *names)
+                                     wfi_writer *names, int *owner)
 {
-    return steps ? steps->write(optimizer, agent, names) : WEFT_ERR_UNSUPPORTED;
+    *owner = -1;
+    return steps ? steps->write(optimizer, agent, names, owner) : WEFT_ERR_UNSUPPORTED;
 }
 
-weft_status wfi_pass_step(wfi_dist_pass *pass)
+weft_status wfi_pass_step(wfi_dist_pass *pass, weft_error **error)
 {
     if (!pass->step_names)
         return WEFT_OK;
     size_t stepped = 0;
     uint64_t began_ns = wfi_pass_observe_now(pass);
-    weft_status st = steps ? steps->run(pass->agent, pass->step_names, pass->step_size, &pass->record, &stepped)
+    weft_status st = steps ? steps->run(pass->agent, pass->step_names, pass->step_size, &pass->record, &stepped, error)
                            : WEFT_ERR_UNSUPPORTED;
     if (stepped)
         wfi_pass_observe_steps(pass, stepped, began_ns);

@@ -135,7 +135,8 @@ weft_status weft_rref_backward(weft_rref *root, weft_context *context, const wef
     wfi_write_u64(&head, context->id.number);
     wfi_write_u8(&head, (uint8_t)((how->retain ? WFI_PASS_RETAINS : 0) | (how->unordered ? WFI_PASS_UNORDERED : 0)));
     wfi_writer_init_growing(&names);
-    weft_status st = how->step ? wfi_pass_write_optimizer(context->agent, how->step, &names) : WEFT_OK;
+    int owner;
+    weft_status st = how->step ? wfi_pass_write_optimizer(context->agent, how->step, &names, &owner) : WEFT_OK;
     if (!st)
         st = weft_rref_rpc_async(root, "weft:backward",
                                  WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_bytes(names.data, names.size),

@@ -245,6 +245,10 @@ weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *modul
         return wfi_refuse_null("weft_remote_forward_async", !module ? "the module"
                                                             : !out  ? "out"
                                                                     : "the list of inputs");
+    if (options && (options->mode < WEFT_MODE_MODULE || options->mode > WEFT_MODE_EVAL)) {
+        weft_tape_fail(tape, WEFT_ERR_INVALID, "remote_forward: there is no mode %d", (int)options->mode);
+        return WEFT_ERR_INVALID;
+    }
     weft_value *items = wfi_calloc(inputs.count + OURS, sizeof *items);
     if (!items)
         return WEFT_ERR_MEMORY;
@@ -274,6 +278,8 @@ weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, w
     weft_values *values = NULL;
     if (!wfi_tape_ready(tape))
         return WEFT_NO_VALUES;
+    if (!module)
+        weft_tape_fail(tape, WEFT_ERR_INVALID, "remote_forward: the module is NULL");
     weft_status st = weft_remote_forward_async(tape, module, inputs, options, &future);
     if (!st)
         st = wfi_rpc_await(NULL, future, &(weft_rpc_options){.error = &error}, &values);

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "dist/pass.h"
+#include "optim/rules.h"
 #include "remote/remote.h"
 #include "rpc/client/client.h"
 #include "value/reference.h"
@@ -105,13 +106,23 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *para
                                        const weft_optimizer_spec *spec, weft_dist_optimizer **out, weft_error **error)
 {
     weft_error *why = NULL;
-    if (!agent || !parameters || !count || !spec || !out)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "a distributed optimizer: %s",
-                              !count ? "no parameters are given" : "an argument is NULL");
+    const char *missing = !agent        ? "the agent"
+                          : !parameters ? "the list of parameters"
+                          : !spec       ? "the spec"
+                          : !out        ? "out"
+                                        : NULL;
+    if (missing && !error)
+        return wfi_refuse_null("weft_dist_optimizer_create", missing);
+    if (missing || !count)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "a distributed optimizer: %s%s",
+                              missing ? missing : "no parameters are given", missing ? " is NULL" : "");
     for (size_t i = 0; i < count; i++)
         if (!parameters[i])
             return wfi_error_fail(error, WEFT_ERR_INVALID, "a distributed optimizer: parameter %zu is NULL", i);
-    weft_status st = wfi_rpc_may_wait(agent, "weft_dist_optimizer_create", &(weft_rpc_options){.error = &why});
+    weft_optimizer_spec complete = *spec;
+    why = wfi_spec_complete(&complete); /* before any owner hears of it */
+    weft_status st = why ? weft_error_code(why)
+                         : wfi_rpc_may_wait(agent, "weft_dist_optimizer_create", &(weft_rpc_options){.error = &why});
     weft_dist_optimizer *optimizer = st ? NULL : wfi_calloc(1, sizeof *optimizer);
     weft_rref **parts = optimizer ? wfi_calloc(count, sizeof *parts) : NULL;
     if (!st && !parts)
@@ -205,20 +216,20 @@ weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer, weft_contex
     weft_error *error = NULL;
     double factor = 1;
     wfi_writer ids;
-    if (!optimizer || (count && !contexts))
-        return wfi_error_fail(how->error, WEFT_ERR_INVALID, "a step: %s is NULL",
-                              optimizer ? "the list of contexts" : "the optimizer");
+    const char *missing = !optimizer ? "the optimizer" : count && !contexts ? "the list of contexts" : NULL;
+    for (size_t i = 0; i < count && !missing; i++)
+        missing = contexts[i] ? NULL : "a context";
+    if (missing && !how->error)
+        return wfi_refuse_null("weft_dist_optimizer_step", missing);
+    if (missing)
+        return wfi_error_fail(how->error, WEFT_ERR_INVALID, "a step: %s is NULL", missing);
     if (!(how->max_norm >= 0))
         return wfi_error_fail(how->error, WEFT_ERR_INVALID, "a step: max_norm is %g: 0, or more", how->max_norm);
     wfi_writer_init_growing(&ids);
     weft_status st =
         wfi_rpc_may_wait(optimizer->agent, "weft_dist_optimizer_step", &(weft_rpc_options){.error = &error});
-    for (size_t i = 0; i < count && !st; i++) {
-        if (contexts[i])
-            write_context(contexts[i], &ids);
-        else
-            st = WEFT_ERR_INVALID;
-    }
+    for (size_t i = 0; i < count && !st; i++)
+        write_context(contexts[i], &ids);
     if (!st && ids.failed)
         st = WEFT_ERR_MEMORY;
     weft_value all = weft_of_bytes(ids.data, ids.size);
@@ -235,13 +246,16 @@ weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer, weft_contex
 
 /* ---- Taken along by a pass --------------------------------------------------------------------------------------- */
 
-weft_status wfi_dist_optimizer_write(const weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *out)
+weft_status wfi_dist_optimizer_write(const weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *out,
+                                     int *owner)
 {
+    *owner = -1;
     if (optimizer->agent != agent)
         return WEFT_ERR_INVALID;
     for (size_t i = 0; i < optimizer->count; i++) {
         wfi_rref_name name;
         weft_status st = wfi_reference_pass(optimizer->parts[i], &name);
+        *owner = weft_rref_owner(optimizer->parts[i]);
         if (st)
             return st;
         wfi_write_rref_name(out, &name);

@@ -180,11 +180,14 @@ static void drop_gathered(const part *p, weft_gradient *sums)
     free(sums);
 }
 
-static weft_status apply(part *p, weft_gradient *sums)
+/* *error: what does not fit. */
+static weft_status apply(part *p, weft_gradient *sums, weft_error **error)
 {
+    weft_gradients gradients = {sums, weft_optimizer_parameters(p->optimizer).count};
     wfi_mutex_lock(&p->lock);
-    weft_status st =
-        weft_optimizer_apply(p->optimizer, (weft_gradients){sums, weft_optimizer_parameters(p->optimizer).count});
+    weft_status st = weft_optimizer_apply(p->optimizer, gradients);
+    if (st)
+        (void)!weft_optimizer_check_gradients(p->optimizer, gradients, error); /* to say more */
     wfi_mutex_unlock(&p->lock);
     return st;
 }
@@ -244,8 +247,12 @@ static weft_status run_step(weft_call *call, void *user)
         st = gather(call, p, 1, &sums);
     if (!st && factor != 1)
         st = scale_all(call, sums, count, factor);
+    weft_error *error = NULL;
     if (!st)
-        st = apply(p, sums);
+        st = apply(p, sums, &error);
+    if (error)
+        weft_call_fail(call, st, "%s", weft_error_message(error));
+    weft_error_unref(error);
     if (p)
         drop_gathered(p, sums);
     return st;
@@ -260,7 +267,8 @@ static void confirmed_here(wfi_ref_waiter *waiter, weft_status status) /* at onc
 }
 
 /* By the sums of a pass, if `name` names a part that is still there; then ++*stepped. */
-static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const wfi_pass_record *pass, size_t *stepped)
+static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const wfi_pass_record *pass, size_t *stepped,
+                             weft_error **error)
 {
     wfi_ref_waiter at_once = {confirmed_here};
     weft_rref *rref = NULL;
@@ -280,7 +288,7 @@ static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const
         for (size_t i = 0; i < parameters.count && !st; i++)
             st = wfi_pass_add_gradient(pass, parameters.items[i], &sums[i]);
         if (!st)
-            st = apply(p, sums);
+            st = apply(p, sums, error);
         *stepped += !st;
         drop_gathered(p, sums);
     }
@@ -289,7 +297,7 @@ static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const
 }
 
 weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass,
-                           size_t *stepped)
+                           size_t *stepped, weft_error **error)
 {
     weft_status st = WEFT_OK;
     wfi_reader reader;
@@ -299,7 +307,7 @@ weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, co
         if (reader.failed)
             return WEFT_ERR_PROTOCOL;
         if (name.owner == (uint32_t)wfi_agent_rank(agent))
-            st = step_part(agent, &name, pass, stepped);
+            st = step_part(agent, &name, pass, stepped, error);
     }
     return st;
 }

@@ -21,11 +21,13 @@ weft_status wfi_remote_optimizers_register(weft_agent *agent);
 
 void wfi_remote_modules_close(weft_agent *agent);
 
-/* Names the parts of `optimizer`, for a pass of that agent. WEFT_ERR_INVALID: it is another agent's; or what became of an owner. */
-weft_status wfi_dist_optimizer_write(const weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *out);
-/* Those of the named parts that are here step by what a pass, whole here, found. WEFT_ERR_PROTOCOL, or the error of the step. */
+/* Names the parts of `optimizer`, for a pass of that agent. WEFT_ERR_INVALID: it is another agent's; or what became of *owner. */
+weft_status wfi_dist_optimizer_write(const weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *out,
+                                     int *owner);
+/* Those of the named parts that are here step by what a pass, whole here, found. WEFT_ERR_PROTOCOL, or why the step was refused: *error, which may
+ * stay NULL. */
 weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass,
-                           size_t *stepped);
+                           size_t *stepped, weft_error **error);
 
 extern const wfi_component wfi_remote_component;
 

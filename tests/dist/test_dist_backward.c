@@ -398,6 +398,7 @@ static void misuse(weft_agent *agent, void *arg)
                        &(weft_rpc_options){.tape = other, .error = &error}, NULL) == WEFT_ERR_INVALID);
     MUST(strstr(weft_error_message(error), "distributed context"));
     weft_error_unref(error);
+    error = NULL;
     weft_dist_backward(other, weft_sum(other, x), NULL);
     MUST(weft_tape_status(other) == WEFT_ERR_STATE);
     weft_tape_close(other);
@@ -413,9 +414,17 @@ static void misuse(weft_agent *agent, void *arg)
     MUST(weft_tape_status(t) == WEFT_ERR_SHAPE);
     weft_tape_close(t);
     t = weft_context_tape(c, NULL);
+    weft_future *none;
+    MUST(weft_context_backward(c, (weft_tensors){NULL, 1}, NULL, &none) == WEFT_ERR_INVALID);
+    weft_dist_backward(t, weft_sum(t, x), &(weft_pass_options){.gradients = {NULL, 1}});
+    MUST(strstr(weft_error_message(weft_tape_error(t)), "the list of gradients is NULL"));
+    weft_tape_close(t);
+    t = weft_context_tape(c, NULL);
     weft_context_close(c, NULL);
-    MUST(weft_rpc_sync(agent, weft_to_rank(1), "times", WEFT_VALUES(weft_of_tensor(x)), &(weft_rpc_options){.tape = t},
-                       NULL) == WEFT_ERR_STATE);
+    MUST(weft_rpc_sync(agent, weft_to_rank(1), "times", WEFT_VALUES(weft_of_tensor(x)),
+                       &(weft_rpc_options){.tape = t, .error = &error}, NULL) == WEFT_ERR_STATE);
+    MUST(strstr(weft_error_message(error), "its distributed context is over"));
+    weft_error_unref(error);
     weft_dist_backward(t, weft_sum(t, x), NULL);
     MUST(weft_tape_status(t) == WEFT_ERR_STATE);
     weft_tape_close(t);

@@ -510,6 +510,11 @@ static void misuse(weft_agent *agent, void *arg)
         weft_error_unref(error);
         MUST(weft_dist_optimizer_create(agent, NULL, 0, &spec, &sgd, NULL) == WEFT_ERR_INVALID);
         MUST(weft_dist_optimizer_step(NULL, NULL, 0, NULL) == WEFT_ERR_INVALID);
+        const weft_optimizer_spec unknown = {.kind = (weft_optimizer_kind)99};
+        error = NULL;
+        MUST(weft_dist_optimizer_create(agent, &handle, 1, &unknown, &sgd, &error) == WEFT_ERR_INVALID);
+        MUST(strstr(weft_error_message(error), "there is no optimizer of kind 99"));
+        weft_error_unref(error);
         forge_steps(agent, handle);
         weft_rref_unref(handle);
     }

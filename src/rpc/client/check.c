@@ -102,6 +102,10 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
         look_at_queue(agent, spec, why, rank, &found);
     if (why == WEFT_ERR_UNSUPPORTED && spec->options->tape)
         wfi_find(&found, "land: a call to oneself on a tape of a distributed context has no landing places");
+    if (why == WEFT_ERR_STATE && spec->source) {
+        wfi_find(&found, "its distributed context is over");
+        found.worker = -1;
+    }
     if (rank >= 0 && (theirs || why == WEFT_ERR_UNREACHABLE))
         look_at_incarnation(agent, spec, rank, &found);
     if (spec->options->parent && why == WEFT_ERR_TIMEOUT)

@@ -235,7 +235,9 @@ static void keep_within_bounds(weft_call *call, leftovers *left)
 static weft_error *cannot_be_sent(weft_call *call, weft_status st)
 {
     if (st != WEFT_ERR_TOO_LARGE)
-        return wfi_call_error(call, st, "the results could not be sent: %s", weft_status_text(st));
+        return wfi_call_error(call, st, "the results could not be sent: %s",
+                              st == WEFT_ERR_STATE && call->link ? "its distributed context is over"
+                                                                 : weft_status_text(st));
     return wfi_call_error(
         call, st,
         "the results: %zu bytes beside tensors (strings, bytes, the shape of each tensor), where a call "
