@@ -36,7 +36,32 @@ static weft_status serve_times(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static weft_status of_call; /* to rank 2, by the handler below */
+
+/* (x, ms before, ms after, dies) -> what rank 2 makes of x; so long it sleeps before and after it asks */
+static weft_status serve_slowly(weft_call *call, void *user)
+{
+    (void)user;
+    weft_values *results = NULL;
+    world_sleep_ms(now, (int)weft_call_i64(call, 1));
+    of_call = weft_rpc_sync(weft_call_agent(call), weft_to_rank(2), "times",
+                            WEFT_VALUES(weft_of_tensor(weft_call_tensor(call, 0))),
+                            &(weft_rpc_options){.tape = weft_call_tape(call)}, &results);
+    if (of_call)
+        return of_call;
+    world_sleep_ms(now, (int)weft_call_i64(call, 2));
+    if (weft_call_bool(call, 3))
+        weft_sim_kill(now->sim, weft_agent_rank(weft_call_agent(call)));
+    weft_call_give(call, weft_values_args(results));
+    weft_values_unref(results);
+    return WEFT_OK;
+}
+
 static const weft_function functions[] = {
+    {.name = "slowly",
+     .takes = {WEFT_TENSOR, WEFT_I64, WEFT_I64, WEFT_BOOL},
+     .gives = {WEFT_TENSOR},
+     .run = serve_slowly},
     {.name = "cut off", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_cut_off},
     {.name = "times", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_times},
 };
@@ -98,11 +123,94 @@ static void a_context_that_stays_open(weft_agent *agent, void *arg)
 WORLD_TEST(a_context_that_stays_open, 3, 0, .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = begin,
            .end = drop_parameters)
 
+#define SOON_MS 9000 /* nobody has asked by then; deaths are known */
+
+/* Calls rank 1, and closes the context before it answers. What became of the call. */
+static weft_status close_early(weft_agent *agent, world *w, weft_args how, bool cut)
+{
+    weft_context *c;
+    weft_future *answer;
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    if (cut) { /* rank 2 is to hear of the end, and rank 1 not */
+        weft_values *results;
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "times", (weft_args){how.items, 1},
+                              &(weft_rpc_options){.tape = t}, &results));
+        weft_values_unref(results);
+    }
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "slowly", how, &(weft_rpc_options){.tape = t}, &answer));
+    world_sleep_ms(w, 20);
+    if (cut)
+        weft_sim_cut(w->sim, 0, 1);
+    weft_tape_close(t);
+    weft_context_close(c, NULL);
+    world_sleep_ms(w, 100);
+    if (cut)
+        weft_sim_heal(w->sim, 0, 1);
+    weft_status st = weft_future_wait(answer, WEFT_FOREVER);
+    weft_future_unref(answer);
+    return st;
+}
+
+static void end_soon(weft_agent *agent, world *w)
+{
+    world_sleep_ms(w, SOON_MS);
+    MUST(weft_agent_contexts(agent, NULL) == 0);
+}
+
+/* An answer names rank 2 when the context is over; its own result is not recorded any more. */
+static void news_when_it_is_over(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    if (weft_agent_rank(agent) == 0) {
+        weft_tensor *x = leaf_of(5, 7);
+        MUST(close_early(agent, w, WEFT_VALUES(weft_of_tensor(x), weft_of_i64(0), weft_of_i64(50), weft_of_bool(false)),
+                         false));
+        weft_tensor_unref(x);
+    }
+    end_soon(agent, w);
+}
+WORLD_TEST(news_when_it_is_over, 10, 0, .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = begin,
+           .end = drop_parameters)
+
+/* Rank 1, which has not heard of the end, calls rank 2, which has. */
+static void a_call_that_comes_late(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    if (weft_agent_rank(agent) == 0) {
+        weft_tensor *x = leaf_of(5, 7);
+        of_call = WEFT_OK;
+        MUST(close_early(agent, w, WEFT_VALUES(weft_of_tensor(x), weft_of_i64(60), weft_of_i64(0), weft_of_bool(false)),
+                         true));
+        MUST(of_call == WEFT_ERR_STATE);
+        weft_tensor_unref(x);
+    }
+    end_soon(agent, w);
+}
+WORLD_TEST(a_call_that_comes_late, 10, 0, .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = begin,
+           .end = drop_parameters)
+
+/* Nobody but rank 1, which dies, knows that rank 2 has a part. */
+static void a_death_takes_news_along(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    if (weft_agent_rank(agent) == 0) {
+        weft_tensor *x = leaf_of(5, 7);
+        MUST(close_early(agent, w, WEFT_VALUES(weft_of_tensor(x), weft_of_i64(0), weft_of_i64(0), weft_of_bool(true)),
+                         false));
+        weft_tensor_unref(x);
+    }
+    end_soon(agent, w);
+}
+WORLD_TEST(a_death_takes_news_along, 10, 0, .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = begin,
+           .end = drop_parameters, .close_may_fail = true)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_news_in_a_late_answer),
-        cmocka_unit_test(test_a_context_that_stays_open),
+        cmocka_unit_test(test_news_in_a_late_answer),    cmocka_unit_test(test_a_context_that_stays_open),
+        cmocka_unit_test(test_news_when_it_is_over),     cmocka_unit_test(test_a_call_that_comes_late),
+        cmocka_unit_test(test_a_death_takes_news_along),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -307,6 +307,36 @@ static void fused_again(weft_agent *agent, void *arg)
 }
 WORLD_TEST(fused_again, 2, 1, .size = WORKERS)
 
+/* An optimizer is one agent's. */
+static void of_another_agent(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    static split s;
+    register_types(agent);
+    if (weft_agent_rank(agent) == 0) {
+        make_split(agent, &s);
+        optimize_split(agent, &s);
+    }
+    MUST_OK(barrier(agent));
+    if (weft_agent_rank(agent) == 1) {
+        weft_context *c;
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT32, 1);
+        weft_tensor_set_requires_grad(x, true);
+        MUST_OK(weft_context_open(agent, &c));
+        weft_tape *t = weft_context_tape(c, NULL);
+        weft_dist_backward(t, weft_sum(t, x), &(weft_pass_options){.step = s.sgd});
+        MUST(weft_tape_status(t) == WEFT_ERR_INVALID);
+        MUST(strstr(weft_error_message(weft_tape_error(t)), "it was made by another agent"));
+        weft_tape_close(t);
+        weft_context_close(c, NULL);
+        weft_tensor_unref(x);
+    }
+    MUST_OK(barrier(agent));
+    if (weft_agent_rank(agent) == 0)
+        close_split(&s);
+}
+WORLD_TEST(of_another_agent, 2, 1, .size = WORKERS)
+
 /* ---- Failures ----------------------------------------------------------------------------------------------------- */
 
 /* (handle of a module, x) -> what it makes of x, wherever it is */
@@ -466,12 +496,13 @@ static void forge_steps(weft_agent *agent, weft_rref *no_part)
                        WEFT_VALUES(weft_of_i64(1), weft_of_bytes("", 0), weft_of_f64(1)), NULL, NULL) == WEFT_ERR_TYPE);
     MUST_OK(weft_rref_rpc_sync(part, "weft:norm", WEFT_VALUES(weft_of_bytes("", 0)), NULL, &made)); /* it lives */
     weft_values_unref(made);
-    for (int kind = -1; kind < 9; kind += 9) { /* kinds that there are not */
+    for (int i = 0; i < 3; i++) { /* kinds that there are not, and options that are cut */
         weft_optimizer_spec wrong = spec;
         weft_rref *none;
-        wrong.kind = (weft_optimizer_kind)kind;
+        wrong.kind = i < 2 ? (weft_optimizer_kind)(9 * i - 1) : spec.kind;
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
-                                WEFT_VALUES(weft_of_bytes(&wrong, sizeof wrong), weft_of_rref(first)), NULL, &none));
+                                WEFT_VALUES(weft_of_bytes(&wrong, sizeof wrong - (i == 2)), weft_of_rref(first)), NULL,
+                                &none));
         weft_future *created = weft_rref_created(none);
         MUST(weft_future_wait(created, WEFT_FOREVER) != WEFT_OK);
         weft_future_unref(created);
@@ -525,10 +556,15 @@ WORLD_TEST(misuse, 2, 1, .size = WORKERS)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_same_bits), cmocka_unit_test(test_the_same_bits_fused),
-        cmocka_unit_test(test_clipped),       cmocka_unit_test(test_several_trainers),
-        cmocka_unit_test(test_fused_again),   cmocka_unit_test(test_messages_of_an_iteration),
-        cmocka_unit_test(test_misuse),        cmocka_unit_test(test_a_failed_pass_is_not_stepped),
+        cmocka_unit_test(test_the_same_bits),
+        cmocka_unit_test(test_the_same_bits_fused),
+        cmocka_unit_test(test_clipped),
+        cmocka_unit_test(test_several_trainers),
+        cmocka_unit_test(test_fused_again),
+        cmocka_unit_test(test_messages_of_an_iteration),
+        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_of_another_agent),
+        cmocka_unit_test(test_a_failed_pass_is_not_stepped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
