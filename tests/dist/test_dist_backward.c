@@ -7,15 +7,6 @@
 
 /* ---- What every worker serves ------------------------------------------------------------------------------------ */
 
-/* (x) -> (parameter * x) */
-static weft_status serve_times(weft_call *call, void *user)
-{
-    (void)user;
-    weft_tensor *y = weft_mul(weft_call_tape(call), parameter_here(call), weft_call_tensor(call, 0));
-    weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
-    return WEFT_OK;
-}
-
 /* (x) -> (parameter + x, parameter * x, a constant) */
 static weft_status serve_three(weft_call *call, void *user)
 {
@@ -25,49 +16,6 @@ static weft_status serve_three(weft_call *call, void *user)
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_add(t, parameter_here(call), x)),
                                      weft_of_tensor(weft_mul(t, parameter_here(call), x)), weft_of_tensor(constant)));
     weft_tensor_unref(constant);
-    return WEFT_OK;
-}
-
-/* (x, hops) -> parameter * x, sent on to the next worker while hops are left */
-static weft_status serve_pass_on(weft_call *call, void *user)
-{
-    (void)user;
-    weft_agent *agent = weft_call_agent(call);
-    weft_tape *t = weft_call_tape(call);
-    int64_t hops = weft_call_i64(call, 1);
-    weft_tensor *y = weft_mul(t, parameter_here(call), weft_call_tensor(call, 0));
-    if (!hops) {
-        weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
-        return WEFT_OK;
-    }
-    weft_values *results;
-    weft_status st = weft_rpc_sync(agent, weft_to_rank((weft_agent_rank(agent) + 1) % WORKERS), "pass_on",
-                                   WEFT_VALUES(weft_of_tensor(y), weft_of_i64(hops - 1)),
-                                   &(weft_rpc_options){.tape = t, .parent = call}, &results);
-    if (!st) {
-        weft_call_give(call, weft_values_args(results));
-        weft_values_unref(results);
-    }
-    return st;
-}
-
-static weft_status broken_backward(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted,
-                                   weft_tensor **dx)
-{
-    (void)state, (void)saved, (void)dy, (void)wanted, (void)dx;
-    return WEFT_ERR_SYSTEM;
-}
-
-/* (x) -> x, whose gradient fails */
-static weft_status serve_broken(weft_call *call, void *user)
-{
-    (void)user;
-    static const weft_operator op = {.name = "broken_pipe", .backward = broken_backward};
-    weft_tensor *x = weft_call_tensor(call, 0), *y = weft_tensor_clone(x), *out = NULL;
-    weft_tape_record(weft_call_tape(call), &op, (weft_tensors){&x, 1}, (weft_tensors){0}, NULL, (weft_tensors){&y, 1},
-                     &out);
-    weft_call_give(call, WEFT_VALUES(weft_of_tensor(out)));
-    weft_tensor_unref(y);
     return WEFT_OK;
 }
 

@@ -28,14 +28,6 @@ static weft_status serve_cut_off(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static weft_status serve_times(weft_call *call, void *user)
-{
-    (void)user;
-    weft_tensor *y = weft_mul(weft_call_tape(call), parameter_here(call), weft_call_tensor(call, 0));
-    weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
-    return WEFT_OK;
-}
-
 static weft_status of_call; /* to rank 2, by the handler below */
 
 /* (x, ms before, ms after, dies) -> what rank 2 makes of x; so long it sleeps before and after it asks */

@@ -1,82 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_dist_observe.c - what contexts and passes leave in the metrics and the trace of each worker. */
+#include "dist/parameters.h"
 #include "rpc/script.h"
-#include "rpc/world.h"
 
 #include <weft/dist_optim.h>
 
 #include <unistd.h>
 
-#define WORKERS 3
-
 /* ---- What every worker serves ------------------------------------------------------------------------------------ */
-
-static weft_tensor *leaf_of(float a, float b)
-{
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(2), WEFT_FLOAT32);
-    memcpy(weft_tensor_data(x), (float[]){a, b}, 2 * sizeof(float));
-    weft_tensor_set_requires_grad(x, true);
-    return x;
-}
-
-static weft_tensor *parameters[WORKERS]; /* by rank, [2] */
-
-static void make_parameters(world *w)
-{
-    (void)w;
-    for (int rank = 0; rank < WORKERS; rank++)
-        parameters[rank] = leaf_of((float)rank + 2, (float)rank - 3);
-}
-
-static void drop_parameters(world *w)
-{
-    (void)w;
-    for (int rank = 0; rank < WORKERS; rank++)
-        weft_tensor_unref(parameters[rank]);
-}
-
-/* (x, hops) -> parameter * x, sent on to the next worker while hops are left */
-static weft_status serve_pass_on(weft_call *call, void *user)
-{
-    (void)user;
-    weft_agent *agent = weft_call_agent(call);
-    int rank = weft_agent_rank(agent);
-    weft_tape *t = weft_call_tape(call);
-    int64_t hops = weft_call_i64(call, 1);
-    weft_tensor *y = weft_mul(t, parameters[rank], weft_call_tensor(call, 0));
-    weft_values *results = NULL;
-    weft_status st = WEFT_OK;
-    if (!hops)
-        weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
-    else
-        st = weft_rpc_sync(agent, weft_to_rank((rank + 1) % WORKERS), "pass_on",
-                           WEFT_VALUES(weft_of_tensor(y), weft_of_i64(hops - 1)),
-                           &(weft_rpc_options){.tape = t, .parent = call}, &results);
-    if (hops && !st)
-        weft_call_give(call, weft_values_args(results));
-    weft_values_unref(results);
-    return st;
-}
-
-static weft_status broken_backward(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted,
-                                   weft_tensor **dx)
-{
-    (void)state, (void)saved, (void)dy, (void)wanted, (void)dx;
-    return WEFT_ERR_SYSTEM;
-}
-
-/* (x) -> x, whose gradient fails */
-static weft_status serve_broken(weft_call *call, void *user)
-{
-    (void)user;
-    static const weft_operator op = {.name = "broken_pipe", .backward = broken_backward};
-    weft_tensor *x = weft_call_tensor(call, 0), *y = weft_tensor_clone(x), *out = NULL;
-    weft_tape_record(weft_call_tape(call), &op, (weft_tensors){&x, 1}, (weft_tensors){0}, NULL, (weft_tensors){&y, 1},
-                     &out);
-    weft_call_give(call, WEFT_VALUES(weft_of_tensor(out)));
-    weft_tensor_unref(y);
-    return WEFT_OK;
-}
 
 /* () -> a handle to this worker's parameter */
 static weft_status serve_parameter(weft_call *call, void *user)
@@ -120,20 +51,6 @@ static const weft_function functions[] = {
 
 /* ---- Passes ------------------------------------------------------------------------------------------------------ */
 
-static weft_values *call_on(weft_tape *t, weft_agent *agent, int rank, const char *function, weft_args args)
-{
-    weft_values *results = NULL;
-    MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), function, args, &(weft_rpc_options){.tape = t}, &results));
-    return results;
-}
-
-static weft_tensor *result(const weft_values *results)
-{
-    weft_tensor *tensor = NULL;
-    MUST_OK(weft_values_get_tensor(results, 0, &tensor));
-    return tensor;
-}
-
 /* Over the parameters of ranks 1 and 2. */
 static weft_dist_optimizer *make_optimizer(weft_agent *agent)
 {
@@ -159,7 +76,7 @@ static weft_context *chain(weft_agent *agent, weft_tensor *x)
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *y = call_on(t, agent, 1, "pass_on", WEFT_VALUES(weft_of_tensor(x), weft_of_i64(1)));
-    weft_dist_backward(t, weft_sum(t, result(y)), &(weft_pass_options){.step = sgd});
+    weft_dist_backward(t, weft_sum(t, result(y, 0)), &(weft_pass_options){.step = sgd});
     MUST_OK(weft_tape_status(t));
     weft_values_unref(y);
     weft_tape_close(t);
@@ -173,7 +90,7 @@ static weft_context *failure(weft_agent *agent, weft_tensor *x)
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *y = call_on(t, agent, 1, "broken", WEFT_VALUES(weft_of_tensor(x)));
-    weft_dist_backward(t, weft_sum(t, result(y)), NULL);
+    weft_dist_backward(t, weft_sum(t, result(y, 0)), NULL);
     MUST_BE(weft_tape_status(t), WEFT_ERR_SYSTEM);
     weft_values_unref(y);
     weft_tape_close(t);
@@ -331,7 +248,7 @@ static void undo(weft_agent *agent, void *arg)
     weft_tape_record(t, &op, (weft_tensors){&x, 1}, (weft_tensors){0}, NULL, (weft_tensors){&y, 1}, &out);
     weft_values *there = call_on(t, agent, 1, "pass_on", WEFT_VALUES(weft_of_tensor(out), weft_of_i64(0)));
     weft_values *other = call_on(t, agent, 2, "pass_on", WEFT_VALUES(weft_of_tensor(one), weft_of_i64(0)));
-    weft_dist_backward(t, weft_sum(t, weft_add(t, result(there), result(other))), NULL);
+    weft_dist_backward(t, weft_sum(t, weft_add(t, result(there, 0), result(other, 0))), NULL);
     MUST_BE(weft_tape_status(t), WEFT_ERR_SYSTEM);
     weft_values_unref(there);
     weft_values_unref(other);
