@@ -107,7 +107,8 @@ static bool run_safetensors(const uint8_t *bytes, size_t size)
 }
 
 const fuzz_target fuzz_targets[] = {
-    {"values", run_values}, {"frame", run_frame},      {"store", run_store},
-    {"agent", fuzz_agent},  {"machine", fuzz_machine}, {"safetensors", run_safetensors},
-    {NULL, NULL},
+    {"values", run_values},    {"frame", run_frame},
+    {"store", run_store},      {"agent", fuzz_agent},
+    {"machine", fuzz_machine}, {"safetensors", run_safetensors},
+    {"context", fuzz_context}, {NULL, NULL},
 };
