@@ -47,6 +47,7 @@
 #ifndef WEFT_CONTEXT_H
 #define WEFT_CONTEXT_H
 
+#include <weft/hooks.h>
 #include <weft/rpc.h>
 #include <weft/rref.h>
 #include <weft/tape.h>
@@ -81,6 +82,14 @@ WEFT_API void weft_context_close(weft_context *context, weft_future **out);
  * NULL. Close it with weft_tape_close, before or after the context.
  */
 WEFT_API weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options);
+
+/*
+ * From now on passes over the context, wherever they begin, call these hooks for leaves on this worker (weft/hooks.h), but for those that
+ * weft_dist_backward begins here with a tape that has hooks of its own. They take the place of the ones before; NULL: none. The context
+ * takes a reference. So a handler sets them: weft_context_set_hooks(weft_call_context(call), hooks). What a hook begins (*wait) is part of the
+ * pass: that ends badly, if it must, without waiting for it. Any thread. A NULL context does nothing.
+ */
+WEFT_API void weft_context_set_hooks(weft_context *context, weft_hooks *hooks);
 
 /* The context of a call that is being served, borrowed until the call is finished: do not close it. NULL: none. weft_call_tape records into it. */
 WEFT_API weft_context *weft_call_context(weft_call *call);

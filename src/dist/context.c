@@ -66,6 +66,7 @@ void wfi_context_unref(weft_context *context)
         wfi_pass_record *pass = wfi_container_of(link, wfi_pass_record, link);
         pass->unref(pass);
     }
+    weft_hooks_unref(context->hooks);
     wfi_mutex_fini(&context->lock);
     wfi_agent_unref(context->agent);
     free(context->holders);
@@ -104,6 +105,17 @@ weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *opt
     if (parent)
         weft_tape_fail(tape, WEFT_ERR_INVALID, "weft_context_tape: a tape of a context has no parent");
     return tape;
+}
+
+void weft_context_set_hooks(weft_context *context, weft_hooks *hooks)
+{
+    if (!context)
+        return;
+    wfi_mutex_lock(&context->lock);
+    weft_hooks *before = context->hooks;
+    context->hooks = weft_hooks_ref(hooks);
+    wfi_mutex_unlock(&context->lock);
+    weft_hooks_unref(before);
 }
 
 /* ---- Pairs ------------------------------------------------------------------------------------------------------- */

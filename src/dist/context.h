@@ -52,7 +52,8 @@ struct weft_context {
 
     wfi_mutex lock;
     bool over;
-    wfi_send *sends; /* number n is sends[n - 1] */
+    weft_hooks *hooks; /* of the leaves here; referenced; NULL: none */
+    wfi_send *sends;   /* number n is sends[n - 1] */
     size_t send_count, send_capacity;
     wfi_recv *recvs;
     size_t recv_count, recv_capacity;

@@ -105,6 +105,8 @@ static weft_status snapshot(wfi_dist_pass *pass)
 {
     weft_context *context = pass->context;
     wfi_mutex_lock(&context->lock);
+    if (!pass->engine.hooks)
+        pass->engine.hooks = weft_hooks_ref(context->hooks);
     pass->sends = wfi_calloc(context->send_count + 1, sizeof *pass->sends);
     pass->recvs = wfi_calloc(context->recv_count + 1, sizeof *pass->recvs);
     bool whole = pass->sends && pass->recvs;
@@ -314,7 +316,7 @@ static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error)
     weft_error *failure = weft_error_ref(pass->record.error);
     weft_status status = weft_error_code(failure);
     pass->record.ended_well = !failure;
-    if (failure)
+    if (failure && !pass->hooks) /* else they may be written to, and go with the pass */
         wfi_gradients_clear(&pass->record.gradients);
     wfi_mutex_unlock(&context->lock);
     wfi_pass_observe_end(pass, status);
@@ -362,6 +364,7 @@ static void fail(wfi_dist_pass *pass, weft_error *error)
     weft_error *here = pass->told && !pass->future ? wfi_pass_told(pass, error) : weft_error_ref(error);
     if (!pass->engine.error)
         pass->engine.error = weft_error_ref(error); /* its sums are dropped */
+    wfi_pass_follow_hooks(pass);
     drop_work(pass);
     weft_error_unref(end_pass(pass, here));
     weft_error_unref(here);
@@ -473,18 +476,12 @@ static weft_error *take_event(wfi_dist_pass *pass, wfi_pass_event *event)
     case WFI_EVENT_FAIL:
         pass->told = true;
         break;
+    case WFI_EVENT_HOOK:
+        pass->calls--;
+        pass->hooks--;
+        break;
     }
     return weft_error_ref(event->error);
-}
-
-static void step(wfi_dist_pass *pass)
-{
-    weft_error *error = NULL;
-    weft_status st = wfi_pass_step(pass, &error);
-    if (st)
-        wfi_pass_fail(&pass->engine, st, "the step that the pass takes along: %s",
-                      error ? weft_error_message(error) : weft_status_text(st));
-    weft_error_unref(error);
 }
 
 /* Whether an event is there that ends it, and is still to be taken. */
@@ -516,9 +513,9 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
         if (!pass->engine.error)
             st = wfi_pass_write(pass);
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
-            wfi_pass_await_hooks(&pass->engine);
+            wfi_pass_follow_hooks(pass);
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
-            step(pass);
+            wfi_pass_step(pass);
     }
     if (st)
         wfi_pass_fail(&pass->engine, st, "backward: %s", weft_status_text(st));

@@ -59,11 +59,11 @@ typedef struct wfi_pass_wait {
 typedef struct wfi_pass_event {
     wfi_list link;
     /* FAIL: it failed elsewhere, as `rank` says; END: it is to end here, for want of time, or because somebody wants it to. */
-    enum { WFI_EVENT_CALL, WFI_EVENT_ANSWER, WFI_EVENT_FAIL, WFI_EVENT_END, WFI_EVENT_GONE } kind;
+    enum { WFI_EVENT_CALL, WFI_EVENT_ANSWER, WFI_EVENT_FAIL, WFI_EVENT_END, WFI_EVENT_GONE, WFI_EVENT_HOOK } kind;
     weft_call *call;   /* CALL: "weft:pass", deferred; to be finished */
     int rank;          /* ANSWER, GONE: whose */
     bool all_answered; /* ANSWER: what it said */
-    weft_error *error; /* ANSWER, FAIL, END, GONE; referenced */
+    weft_error *error; /* ANSWER, FAIL, END, GONE, HOOK; referenced */
 } wfi_pass_event;
 
 struct wfi_dist_pass {
@@ -91,7 +91,8 @@ struct wfi_dist_pass {
     wfi_map recv_of;      /* node's slot + 1 -> wfi_pass_recv */
     wfi_pass_peer *peers; /* by rank */
     size_t awaited;       /* sends that were not answered */
-    size_t calls;         /* of ours, under way */
+    size_t calls;         /* of ours, under way; and: */
+    size_t hooks;         /* what hooks began, and is not complete */
     weft_call *parent;
     wfi_span span;        /* its place in a trace; constant once it is over */
     wfi_pointers held;    /* weft_call to be answered at the end of this round */
@@ -119,8 +120,9 @@ weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t si
 /* Names the parts of `optimizer`. WEFT_ERR_INVALID: it is another agent's; or what became of *owner. */
 weft_status wfi_pass_write_optimizer(const weft_agent *agent, const struct weft_dist_optimizer *optimizer,
                                      wfi_writer *names, int *owner);
-/* It is whole here: optimizers step, if it takes any along. *error says what did not fit, and may stay NULL. */
-weft_status wfi_pass_step(wfi_dist_pass *pass, weft_error **error);
+void wfi_pass_step(wfi_dist_pass *pass); /* it is whole here: optimizers step, if it takes any along */
+/* What hooks have begun, and is not complete, is waited for: as a call of ours is. */
+void wfi_pass_follow_hooks(wfi_dist_pass *pass);
 /* It had ended well here, and fails elsewhere: its sums go. False: it had not. With the context's lock. */
 bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error);
 void wfi_pass_free_event(wfi_pass_event *event);

@@ -79,17 +79,21 @@ weft_status wfi_pass_write_optimizer(const weft_agent *agent, const struct weft_
     return steps ? steps->write(optimizer, agent, names, owner) : WEFT_ERR_UNSUPPORTED;
 }
 
-weft_status wfi_pass_step(wfi_dist_pass *pass, weft_error **error)
+void wfi_pass_step(wfi_dist_pass *pass)
 {
     if (!pass->step_names)
-        return WEFT_OK;
+        return;
     size_t stepped = 0;
+    weft_error *error = NULL;
     uint64_t began_ns = wfi_pass_observe_now(pass);
-    weft_status st = steps ? steps->run(pass->agent, pass->step_names, pass->step_size, &pass->record, &stepped, error)
+    weft_status st = steps ? steps->run(pass->agent, pass->step_names, pass->step_size, &pass->record, &stepped, &error)
                            : WEFT_ERR_UNSUPPORTED;
     if (stepped)
         wfi_pass_observe_steps(pass, stepped, began_ns);
-    return st;
+    if (st)
+        wfi_pass_fail(&pass->engine, st, "the step that the pass takes along: %s",
+                      error ? weft_error_message(error) : weft_status_text(st));
+    weft_error_unref(error);
 }
 
 /* ---- Answering calls --------------------------------------------------------------------------------------------- */
@@ -163,6 +167,70 @@ void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *
     event->rank = rank;
     event->error = error;
     wfi_pass_post(pass, event, runner);
+}
+
+/* ---- Hooks ------------------------------------------------------------------------------------------------------- */
+
+/* Something that a hook began; it may write to sums that the pass holds, and to the leaf, which the hooks hold. */
+typedef struct hook_wait {
+    wfi_dist_pass *pass; /* referenced */
+    weft_hooks *hooks;   /* referenced */
+} hook_wait;
+
+static void hook_complete(weft_future *future, void *arg)
+{
+    const hook_wait *wait = arg;
+    weft_agent *agent = wait->pass->agent;
+    const weft_error *why = weft_future_error(future);
+    wfi_error_detail detail = {
+        .code = weft_error_code(why), .function = "backward", .worker = wfi_agent_rank(wait->pass->agent)};
+    if (!wfi_agent_enter(agent))
+        return;
+    wfi_pass_post_failure(wait->pass, WFI_EVENT_HOOK, 0,
+                          why ? wfi_error_create(&detail, "on rank %d (%s): what a hook had begun failed: %s",
+                                                 wfi_agent_rank(agent), agent->options.name, weft_error_message(why))
+                              : NULL,
+                          WFI_RUN_LATER);
+    wfi_agent_leave(agent);
+}
+
+static void free_hook_wait(void *arg)
+{
+    hook_wait *wait = arg;
+    weft_hooks_unref(wait->hooks);
+    wfi_dist_pass_unref(wait->pass);
+    free(wait);
+}
+
+static bool follow_hook(wfi_dist_pass *pass, weft_future *future)
+{
+    hook_wait *wait = weft_future_done(future) ? NULL : wfi_calloc(1, sizeof *wait);
+    if (!wait)
+        return false;
+    *wait = (hook_wait){wfi_dist_pass_ref(pass), weft_hooks_ref(pass->engine.hooks)};
+    pass->calls++;
+    pass->hooks++;
+    if (weft_future_add_done_callback(future, hook_complete, wait, free_hook_wait) == WEFT_OK)
+        return true;
+    pass->calls--;
+    pass->hooks--;
+    return false;
+}
+
+void wfi_pass_follow_hooks(wfi_dist_pass *pass)
+{
+    wfi_pointers waits = pass->engine.waits;
+    size_t left = 0;
+    for (size_t i = 0; i < waits.count; i++) {
+        weft_future *future = waits.items[i];
+        if (follow_hook(pass, future))
+            weft_future_unref(future);
+        else
+            waits.items[left++] = future;
+    }
+    pass->engine.waits = waits;
+    pass->engine.waits.count = left;
+    wfi_pass_await_hooks(&pass->engine); /* those that are complete; and what there is no memory to follow */
 }
 
 bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error)
