@@ -83,10 +83,11 @@ function(weft_sources)
 endfunction()
 
 # The loops in these are written for the vectoriser; it needs no licence to reorder arithmetic, so it gets none.
+set(weft_kernel_options -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off)
 function(weft_kernels)
   weft_sources(${ARGN})
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${weft_part}_objects PROPERTIES
-    COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math;-ffp-contract=off")
+    COMPILE_OPTIONS "${weft_kernel_options}")
 endfunction()
 
 function(weft_program name)

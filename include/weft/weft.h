@@ -23,6 +23,7 @@
 #include <weft/remote_module.h> /* modules on other workers */
 #include <weft/rref.h>          /* remote references */
 #include <weft/group.h>         /* barrier, all-gather */
+#include <weft/reduce.h>        /* sums, minimums ... over a group */
 #include <weft/metrics.h>       /* counters, histograms */
 #include <weft/spawn.h>         /* workers as processes of this machine */
 #include <weft/sim.h>           /* the simulated fabric */

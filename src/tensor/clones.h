@@ -8,9 +8,9 @@
 #ifndef WFI_CLONES_H
 #define WFI_CLONES_H
 
-/* The sanitizers instrument what the loader runs before they are set up. */
+/* The sanitizers instrument what the loader runs before they are set up. WFI_ONE_CLONE: tests compile a file for one processor. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
-    !defined(__SANITIZE_THREAD__)
+    !defined(__SANITIZE_THREAD__) && !defined(WFI_ONE_CLONE)
 #define WFI_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
 #else
 #define WFI_CLONES

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * combine.c - see combine.h. Plain loops that the compiler turns into vector code, several times over (clones.h).
+ *
+ * Two things would make the bits depend on the order of the operands or on the processor. Of two NaNs the processor hands one on, by their
+ * order, and those that it makes itself have a sign of its maker's choice: so all become one and the same. And its minimum of -0 and +0 is
+ * its second operand: so the minimums of both orders are joined.
+ */
+#include "tensor/combine.h"
+
+#include "tensor/clones.h"
+#include "tensor/dtype.h"
+#include "tensor/f16.h"
+#include "tensor/half.h"
+
+#include <assert.h>
+
+/* `out` is an input or apart from it: no element that a later step reads is written by an earlier one. */
+#if defined(__clang__)
+#define NO_STEP_NEEDS_ANOTHER _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define NO_STEP_NEEDS_ANOTHER _Pragma("GCC ivdep")
+#else
+#define NO_STEP_NEEDS_ANOTHER
+#endif
+
+typedef void (*combine_kernel)(void *out, const void *left, const void *right, size_t count);
+
+#define COMBINE(name, T, EXPRESSION)                                                                                   \
+    WFI_CLONES static void name(void *out, const void *left, const void *right, size_t count)                          \
+    {                                                                                                                  \
+        const T *x = left, *z = right;                                                                                 \
+        T *y = out;                                                                                                    \
+        NO_STEP_NEEDS_ANOTHER                                                                                          \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            T a = x[i], b = z[i];                                                                                      \
+            y[i] = (T)(EXPRESSION);                                                                                    \
+        }                                                                                                              \
+    }
+
+/* ---- Integers; the arithmetic is done unsigned and no narrower than int, where wrapping is defined ----------------- */
+
+#define COMBINE_WRAPPING(tag, U, WIDE)                                                                                 \
+    COMBINE(tag##_sum, U, (WIDE)a + (WIDE)b)                                                                           \
+    COMBINE(tag##_prod, U, (WIDE)a *(WIDE)b)
+#define COMBINE_ORDERED(tag, T)                                                                                        \
+    COMBINE(tag##_min, T, a < b ? a : b)                                                                               \
+    COMBINE(tag##_max, T, a < b ? b : a)
+
+COMBINE_WRAPPING(int8, uint8_t, uint32_t)
+COMBINE_WRAPPING(int16, uint16_t, uint32_t)
+COMBINE_WRAPPING(int32, uint32_t, uint32_t)
+COMBINE_WRAPPING(int64, uint64_t, uint64_t)
+COMBINE_ORDERED(u8, uint8_t)
+COMBINE_ORDERED(i8, int8_t)
+COMBINE_ORDERED(i16, int16_t)
+COMBINE_ORDERED(i32, int32_t)
+COMBINE_ORDERED(i64, int64_t)
+COMBINE(bool_or, uint8_t, (a | b) != 0)
+COMBINE(bool_and, uint8_t, (a != 0) & (b != 0))
+
+/* ---- Floats -------------------------------------------------------------------------------------------------------- */
+
+static inline uint64_t bits_of_double(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static inline double double_of_bits(uint64_t bits)
+{
+    double value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+/* Least, largest: where neither is less, both choices are the same bits, or zeros: of these `|` gives -0 if there is one, `&` +0. */
+#define FLOAT_FUNCTIONS(tag, T, BITS_OF, OF_BITS, NAN_BITS)                                                            \
+    static inline T tag##_one_nan(T value)                                                                             \
+    {                                                                                                                  \
+        return value == value ? value : OF_BITS(NAN_BITS);                                                             \
+    }                                                                                                                  \
+    static inline T tag##_sum_of(T a, T b)                                                                             \
+    {                                                                                                                  \
+        return tag##_one_nan(a + b);                                                                                   \
+    }                                                                                                                  \
+    static inline T tag##_prod_of(T a, T b)                                                                            \
+    {                                                                                                                  \
+        return tag##_one_nan(a * b);                                                                                   \
+    }                                                                                                                  \
+    static inline T tag##_min_of(T a, T b)                                                                             \
+    {                                                                                                                  \
+        T least = OF_BITS(BITS_OF(a < b ? a : b) | BITS_OF(b < a ? b : a));                                            \
+        return a == a && b == b ? least : OF_BITS(NAN_BITS);                                                           \
+    }                                                                                                                  \
+    static inline T tag##_max_of(T a, T b)                                                                             \
+    {                                                                                                                  \
+        T largest = OF_BITS(BITS_OF(a > b ? a : b) & BITS_OF(b > a ? b : a));                                          \
+        return a == a && b == b ? largest : OF_BITS(NAN_BITS);                                                         \
+    }
+FLOAT_FUNCTIONS(f32, float, wfi_bits_of_float, wfi_float_of_bits, UINT32_C(0x7fc00000))
+FLOAT_FUNCTIONS(f64, double, bits_of_double, double_of_bits, UINT64_C(0x7ff8000000000000))
+
+#define COMBINE_FLOATS(tag, T)                                                                                         \
+    COMBINE(tag##_sum, T, tag##_sum_of(a, b))                                                                          \
+    COMBINE(tag##_min, T, tag##_min_of(a, b))                                                                          \
+    COMBINE(tag##_max, T, tag##_max_of(a, b))                                                                          \
+    COMBINE(tag##_prod, T, tag##_prod_of(a, b))
+COMBINE_FLOATS(f32, float)
+COMBINE_FLOATS(f64, double)
+
+/* ---- bfloat16: two in each 32 bits, which both are floats after a shift or a mask ---------------------------------- */
+
+/* Where the upper half is the bfloat16 next to `value`. That of the one NaN is bfloat16's. */
+static inline uint32_t bf16_above(float value)
+{
+    uint32_t bits = wfi_bits_of_float(value);
+    return bits + 0x7fff + (bits >> 16 & 1);
+}
+
+#define BF16_HIGH UINT32_C(0xffff0000)
+#define BF16_PAIR(low, high) (bf16_above(low) >> 16 | (bf16_above(high) & BF16_HIGH))
+#define COMBINE_BF16(name, FUNCTION)                                                                                   \
+    static inline uint32_t name##_of(uint32_t a, uint32_t b)                                                           \
+    {                                                                                                                  \
+        float low = FUNCTION(wfi_float_of_bits(a << 16), wfi_float_of_bits(b << 16));                                  \
+        float high = FUNCTION(wfi_float_of_bits(a & BF16_HIGH), wfi_float_of_bits(b & BF16_HIGH));                     \
+        return BF16_PAIR(low, high);                                                                                   \
+    }                                                                                                                  \
+    WFI_CLONES static void name(void *out, const void *left, const void *right, size_t count)                          \
+    {                                                                                                                  \
+        const uint16_t *x = left, *z = right;                                                                          \
+        uint16_t *y = out;                                                                                             \
+        NO_STEP_NEEDS_ANOTHER                                                                                          \
+        for (size_t i = 0; i < count / 2; i++) {                                                                       \
+            uint32_t a, b;                                                                                             \
+            memcpy(&a, x + 2 * i, sizeof(a));                                                                          \
+            memcpy(&b, z + 2 * i, sizeof(b));                                                                          \
+            uint32_t pair = name##_of(a, b);                                                                           \
+            memcpy(y + 2 * i, &pair, sizeof(pair));                                                                    \
+        }                                                                                                              \
+        if (count % 2 != 0)                                                                                            \
+            y[count - 1] = (uint16_t)name##_of(x[count - 1], z[count - 1]);                                            \
+    }
+COMBINE_BF16(bf16_sum, f32_sum_of)
+COMBINE_BF16(bf16_min, f32_min_of)
+COMBINE_BF16(bf16_max, f32_max_of)
+COMBINE_BF16(bf16_prod, f32_prod_of)
+
+/* ---- float16: a block at a time, as floats ------------------------------------------------------------------------- */
+
+enum { BLOCK = 512 }; /* elements; two blocks of floats lie on the stack and stay in the nearest cache */
+
+#define COMBINE_F16(how)                                                                                               \
+    static void f16_##how(void *out, const void *left, const void *right, size_t count)                                \
+    {                                                                                                                  \
+        float x[BLOCK], z[BLOCK];                                                                                      \
+        for (size_t begin = 0; begin < count; begin += BLOCK) {                                                        \
+            size_t length = count - begin < BLOCK ? count - begin : BLOCK;                                             \
+            wfi_f16_widen(x, (const uint16_t *)left + begin, length);                                                  \
+            wfi_f16_widen(z, (const uint16_t *)right + begin, length);                                                 \
+            f32_##how(x, x, z, length);                                                                                \
+            wfi_f16_narrow((uint16_t *)out + begin, x, length);                                                        \
+        }                                                                                                              \
+    }
+COMBINE_F16(sum)
+COMBINE_F16(min)
+COMBINE_F16(max)
+COMBINE_F16(prod)
+
+/* ---- Complex numbers: two floats, which sums and quotients take apart ---------------------------------------------- */
+
+typedef struct complex_f32 {
+    float real, imaginary;
+} complex_f32;
+typedef struct complex_f64 {
+    double real, imaginary;
+} complex_f64;
+
+/*
+ * The products lose their NaNs before they are added: what is added is then no product, and cannot be fused with one. gcc 12 does so for
+ * AVX-512 where real and imaginary parts take turns, whatever -ffp-contract says.
+ */
+#define COMBINE_COMPLEX(tag, real_tag, T)                                                                              \
+    static void tag##_sum(void *out, const void *left, const void *right, size_t count)                                \
+    {                                                                                                                  \
+        real_tag##_sum(out, left, right, 2 * count);                                                                   \
+    }                                                                                                                  \
+    static inline T tag##_prod_of(T a, T b)                                                                            \
+    {                                                                                                                  \
+        return (T){                                                                                                    \
+            real_tag##_sum_of(real_tag##_prod_of(a.real, b.real), -real_tag##_prod_of(a.imaginary, b.imaginary)),      \
+            real_tag##_sum_of(real_tag##_prod_of(a.real, b.imaginary), real_tag##_prod_of(a.imaginary, b.real))};      \
+    }                                                                                                                  \
+    COMBINE(tag##_prod, T, tag##_prod_of(a, b))
+COMBINE_COMPLEX(c64, f32, complex_f32)
+COMBINE_COMPLEX(c128, f64, complex_f64)
+
+/* ---- Quotients ----------------------------------------------------------------------------------------------------- */
+
+#define DIVIDE(tag, T)                                                                                                 \
+    WFI_CLONES static void tag##_divide(void *data, size_t count, size_t divisor)                                      \
+    {                                                                                                                  \
+        T *x = data, by = (T)divisor;                                                                                  \
+        for (size_t i = 0; i < count; i++)                                                                             \
+            x[i] = tag##_one_nan(x[i] / by);                                                                           \
+    }
+DIVIDE(f32, float)
+DIVIDE(f64, double)
+
+static inline uint32_t bf16_quotients(uint32_t pair, float by)
+{
+    float low = f32_one_nan(wfi_float_of_bits(pair << 16) / by);
+    float high = f32_one_nan(wfi_float_of_bits(pair & BF16_HIGH) / by);
+    return BF16_PAIR(low, high);
+}
+
+WFI_CLONES static void bf16_divide(void *data, size_t count, size_t divisor)
+{
+    uint16_t *x = data;
+    float by = (float)divisor;
+    for (size_t i = 0; i < count / 2; i++) {
+        uint32_t pair;
+        memcpy(&pair, x + 2 * i, sizeof(pair));
+        pair = bf16_quotients(pair, by);
+        memcpy(x + 2 * i, &pair, sizeof(pair));
+    }
+    if (count % 2 != 0)
+        x[count - 1] = (uint16_t)bf16_quotients(x[count - 1], by);
+}
+
+static void f16_divide(void *data, size_t count, size_t divisor)
+{
+    float x[BLOCK];
+    for (size_t begin = 0; begin < count; begin += BLOCK) {
+        size_t length = count - begin < BLOCK ? count - begin : BLOCK;
+        uint16_t *at = (uint16_t *)data + begin;
+        wfi_f16_widen(x, at, length);
+        f32_divide(x, length, divisor);
+        wfi_f16_narrow(at, x, length);
+    }
+}
+
+static void c64_divide(void *data, size_t count, size_t divisor)
+{
+    f32_divide(data, 2 * count, divisor);
+}
+
+static void c128_divide(void *data, size_t count, size_t divisor)
+{
+    f64_divide(data, 2 * count, divisor);
+}
+
+/* ---- The table ----------------------------------------------------------------------------------------------------- */
+
+enum { REDUCES = WEFT_PROD + 1 };
+
+typedef struct combine_kernels {
+    combine_kernel by[REDUCES]; /* NULL: there is no such combination */
+    void (*divide)(void *data, size_t count, size_t divisor);
+} combine_kernels;
+
+#define FLOATS(tag)                                                                                                    \
+    {                                                                                                                  \
+        {tag##_sum, tag##_sum, tag##_min, tag##_max, tag##_prod}, tag##_divide                                         \
+    }
+#define INTEGERS(size_tag, tag)                                                                                        \
+    {                                                                                                                  \
+        {size_tag##_sum, NULL, tag##_min, tag##_max, size_tag##_prod}, NULL                                            \
+    }
+#define COMPLEX(tag)                                                                                                   \
+    {                                                                                                                  \
+        {tag##_sum, tag##_sum, NULL, NULL, tag##_prod}, tag##_divide                                                   \
+    }
+static const combine_kernels kernels[WFI_DTYPES] = {
+    [WEFT_FLOAT32] = FLOATS(f32),        [WEFT_FLOAT64] = FLOATS(f64),
+    [WEFT_FLOAT16] = FLOATS(f16),        [WEFT_BFLOAT16] = FLOATS(bf16),
+    [WEFT_INT64] = INTEGERS(int64, i64), [WEFT_INT32] = INTEGERS(int32, i32),
+    [WEFT_INT16] = INTEGERS(int16, i16), [WEFT_INT8] = INTEGERS(int8, i8),
+    [WEFT_UINT8] = INTEGERS(int8, u8),   [WEFT_BOOL_DTYPE] = {{bool_or, NULL, bool_and, bool_or, bool_and}, NULL},
+    [WEFT_COMPLEX64] = COMPLEX(c64),     [WEFT_COMPLEX128] = COMPLEX(c128),
+};
+
+bool wfi_can_combine(weft_dtype dtype, weft_reduce how)
+{
+    return wfi_dtype_is_valid(dtype) && (unsigned)how < REDUCES && kernels[dtype].by[how] != NULL;
+}
+
+void wfi_combine(weft_dtype dtype, weft_reduce how, void *out, const void *a, const void *b, size_t count)
+{
+    assert(wfi_can_combine(dtype, how));
+    kernels[dtype].by[how](out, a, b, count);
+}
+
+void wfi_combine_divide(weft_dtype dtype, void *data, size_t count, size_t divisor)
+{
+    assert(wfi_can_combine(dtype, WEFT_AVG) && divisor > 0);
+    kernels[dtype].divide(data, count, divisor);
+}
