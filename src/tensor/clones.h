@@ -16,4 +16,13 @@
 #define WFI_CLONES
 #endif
 
+/* Before a loop whose output is one of its inputs, or apart from them: nothing that a later step reads is written by an earlier one. */
+#if defined(__clang__)
+#define WFI_NO_STEP_NEEDS_ANOTHER _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define WFI_NO_STEP_NEEDS_ANOTHER _Pragma("GCC ivdep")
+#else
+#define WFI_NO_STEP_NEEDS_ANOTHER
+#endif
+
 #endif

@@ -1,28 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * combine.c - see combine.h. Plain loops that the compiler turns into vector code, several times over (clones.h).
- *
- * Two things would make the bits depend on the order of the operands or on the processor. Of two NaNs the processor hands one on, by their
- * order, and those that it makes itself have a sign of its maker's choice: so all become one and the same. And its minimum of -0 and +0 is
- * its second operand: so the minimums of both orders are joined.
- */
+/* combine.c - see combine.h. Plain loops that the compiler turns into vector code, several times over (clones.h). */
 #include "tensor/combine.h"
 
 #include "tensor/clones.h"
+#include "tensor/combine_f16.h"
+#include "tensor/combine_float.h"
 #include "tensor/dtype.h"
-#include "tensor/f16.h"
-#include "tensor/half.h"
 
 #include <assert.h>
-
-/* `out` is an input or apart from it: no element that a later step reads is written by an earlier one. */
-#if defined(__clang__)
-#define NO_STEP_NEEDS_ANOTHER _Pragma("clang loop vectorize(assume_safety)")
-#elif defined(__GNUC__)
-#define NO_STEP_NEEDS_ANOTHER _Pragma("GCC ivdep")
-#else
-#define NO_STEP_NEEDS_ANOTHER
-#endif
 
 typedef void (*combine_kernel)(void *out, const void *left, const void *right, size_t count);
 
@@ -31,7 +16,7 @@ typedef void (*combine_kernel)(void *out, const void *left, const void *right, s
     {                                                                                                                  \
         const T *x = left, *z = right;                                                                                 \
         T *y = out;                                                                                                    \
-        NO_STEP_NEEDS_ANOTHER                                                                                          \
+        WFI_NO_STEP_NEEDS_ANOTHER                                                                                      \
         for (size_t i = 0; i < count; i++) {                                                                           \
             T a = x[i], b = z[i];                                                                                      \
             y[i] = (T)(EXPRESSION);                                                                                    \
@@ -60,47 +45,6 @@ COMBINE(bool_or, uint8_t, (a | b) != 0)
 COMBINE(bool_and, uint8_t, (a != 0) & (b != 0))
 
 /* ---- Floats -------------------------------------------------------------------------------------------------------- */
-
-static inline uint64_t bits_of_double(double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
-static inline double double_of_bits(uint64_t bits)
-{
-    double value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-/* Least, largest: where neither is less, both choices are the same bits, or zeros: of these `|` gives -0 if there is one, `&` +0. */
-#define FLOAT_FUNCTIONS(tag, T, BITS_OF, OF_BITS, NAN_BITS)                                                            \
-    static inline T tag##_one_nan(T value)                                                                             \
-    {                                                                                                                  \
-        return value == value ? value : OF_BITS(NAN_BITS);                                                             \
-    }                                                                                                                  \
-    static inline T tag##_sum_of(T a, T b)                                                                             \
-    {                                                                                                                  \
-        return tag##_one_nan(a + b);                                                                                   \
-    }                                                                                                                  \
-    static inline T tag##_prod_of(T a, T b)                                                                            \
-    {                                                                                                                  \
-        return tag##_one_nan(a * b);                                                                                   \
-    }                                                                                                                  \
-    static inline T tag##_min_of(T a, T b)                                                                             \
-    {                                                                                                                  \
-        T least = OF_BITS(BITS_OF(a < b ? a : b) | BITS_OF(b < a ? b : a));                                            \
-        return a == a && b == b ? least : OF_BITS(NAN_BITS);                                                           \
-    }                                                                                                                  \
-    static inline T tag##_max_of(T a, T b)                                                                             \
-    {                                                                                                                  \
-        T largest = OF_BITS(BITS_OF(a > b ? a : b) & BITS_OF(b > a ? b : a));                                          \
-        return a == a && b == b ? largest : OF_BITS(NAN_BITS);                                                         \
-    }
-FLOAT_FUNCTIONS(f32, float, wfi_bits_of_float, wfi_float_of_bits, UINT32_C(0x7fc00000))
-FLOAT_FUNCTIONS(f64, double, bits_of_double, double_of_bits, UINT64_C(0x7ff8000000000000))
 
 #define COMBINE_FLOATS(tag, T)                                                                                         \
     COMBINE(tag##_sum, T, tag##_sum_of(a, b))                                                                          \
@@ -132,7 +76,7 @@ static inline uint32_t bf16_above(float value)
     {                                                                                                                  \
         const uint16_t *x = left, *z = right;                                                                          \
         uint16_t *y = out;                                                                                             \
-        NO_STEP_NEEDS_ANOTHER                                                                                          \
+        WFI_NO_STEP_NEEDS_ANOTHER                                                                                      \
         for (size_t i = 0; i < count / 2; i++) {                                                                       \
             uint32_t a, b;                                                                                             \
             memcpy(&a, x + 2 * i, sizeof(a));                                                                          \
@@ -147,27 +91,6 @@ COMBINE_BF16(bf16_sum, f32_sum_of)
 COMBINE_BF16(bf16_min, f32_min_of)
 COMBINE_BF16(bf16_max, f32_max_of)
 COMBINE_BF16(bf16_prod, f32_prod_of)
-
-/* ---- float16: a block at a time, as floats ------------------------------------------------------------------------- */
-
-enum { BLOCK = 512 }; /* elements; two blocks of floats lie on the stack and stay in the nearest cache */
-
-#define COMBINE_F16(how)                                                                                               \
-    static void f16_##how(void *out, const void *left, const void *right, size_t count)                                \
-    {                                                                                                                  \
-        float x[BLOCK], z[BLOCK];                                                                                      \
-        for (size_t begin = 0; begin < count; begin += BLOCK) {                                                        \
-            size_t length = count - begin < BLOCK ? count - begin : BLOCK;                                             \
-            wfi_f16_widen(x, (const uint16_t *)left + begin, length);                                                  \
-            wfi_f16_widen(z, (const uint16_t *)right + begin, length);                                                 \
-            f32_##how(x, x, z, length);                                                                                \
-            wfi_f16_narrow((uint16_t *)out + begin, x, length);                                                        \
-        }                                                                                                              \
-    }
-COMBINE_F16(sum)
-COMBINE_F16(min)
-COMBINE_F16(max)
-COMBINE_F16(prod)
 
 /* ---- Complex numbers: two floats, which sums and quotients take apart ---------------------------------------------- */
 
@@ -204,15 +127,15 @@ COMBINE_COMPLEX(c128, f64, complex_f64)
     {                                                                                                                  \
         T *x = data, by = (T)divisor;                                                                                  \
         for (size_t i = 0; i < count; i++)                                                                             \
-            x[i] = tag##_one_nan(x[i] / by);                                                                           \
+            x[i] = tag##_quotient_of(x[i], by);                                                                        \
     }
 DIVIDE(f32, float)
 DIVIDE(f64, double)
 
 static inline uint32_t bf16_quotients(uint32_t pair, float by)
 {
-    float low = f32_one_nan(wfi_float_of_bits(pair << 16) / by);
-    float high = f32_one_nan(wfi_float_of_bits(pair & BF16_HIGH) / by);
+    float low = f32_quotient_of(wfi_float_of_bits(pair << 16), by);
+    float high = f32_quotient_of(wfi_float_of_bits(pair & BF16_HIGH), by);
     return BF16_PAIR(low, high);
 }
 
@@ -228,18 +151,6 @@ WFI_CLONES static void bf16_divide(void *data, size_t count, size_t divisor)
     }
     if (count % 2 != 0)
         x[count - 1] = (uint16_t)bf16_quotients(x[count - 1], by);
-}
-
-static void f16_divide(void *data, size_t count, size_t divisor)
-{
-    float x[BLOCK];
-    for (size_t begin = 0; begin < count; begin += BLOCK) {
-        size_t length = count - begin < BLOCK ? count - begin : BLOCK;
-        uint16_t *at = (uint16_t *)data + begin;
-        wfi_f16_widen(x, at, length);
-        f32_divide(x, length, divisor);
-        wfi_f16_narrow(at, x, length);
-    }
 }
 
 static void c64_divide(void *data, size_t count, size_t divisor)
@@ -275,7 +186,7 @@ typedef struct combine_kernels {
     }
 static const combine_kernels kernels[WFI_DTYPES] = {
     [WEFT_FLOAT32] = FLOATS(f32),        [WEFT_FLOAT64] = FLOATS(f64),
-    [WEFT_FLOAT16] = FLOATS(f16),        [WEFT_BFLOAT16] = FLOATS(bf16),
+    [WEFT_FLOAT16] = FLOATS(wfi_f16),    [WEFT_BFLOAT16] = FLOATS(bf16),
     [WEFT_INT64] = INTEGERS(int64, i64), [WEFT_INT32] = INTEGERS(int32, i32),
     [WEFT_INT16] = INTEGERS(int16, i16), [WEFT_INT8] = INTEGERS(int8, i8),
     [WEFT_UINT8] = INTEGERS(int8, u8),   [WEFT_BOOL_DTYPE] = {{bool_or, NULL, bool_and, bool_or, bool_and}, NULL},
