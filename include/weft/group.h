@@ -1,51 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/group.h - groups of workers: barrier and all-gather.
+ * weft/group.h - groups of workers, and what all members of one do together: allreduce, broadcast, barrier and others.
  *
- * Every member makes the group, with the same name and the same ranks in the same order, and takes part in all
- * its operations, in the same order. Making a group sends nothing.
+ * Every member makes the group, with the same name and the same ranks in the same order, and takes part in all its
+ * operations, in the same order. Making a group sends nothing. A member is named by its place in the list, its index.
  *
- *     weft_status count_samples(weft_agent *agent, int64_t mine, int64_t *total) // every worker of the job calls this
+ *     weft_status average(weft_agent *agent, weft_tensor *gradient) // every worker of the job calls this
  *     {
  *         weft_group *all;
- *         weft_values *gathered;
- *         weft_status st = weft_group_create(agent, "count", NULL, 0, &all);
- *         if (st)
- *             return st;
- *         st = weft_group_all_gather(all, WEFT_VALUES(weft_of_i64(mine)), 0, &gathered);
- *         *total = 0;
- *         for (size_t i = 0; !st && i < weft_group_size(all); i++)
- *             *total += weft_values_args(gathered).items[i].as.list.items[0].as.i64; // a list for each member
+ *         weft_status st = weft_group_create(agent, "gradients", NULL, 0, &all);
  *         if (!st)
- *             weft_values_unref(gathered);
+ *             st = weft_group_allreduce(all, gradient, WEFT_AVG, 0); // in place: the same bits on every member
+ *         if (st)
+ *             weft_error_print(weft_group_error(all), stderr); // says which member is missing
  *         weft_group_destroy(all);
  *         return st;
  *     }
  *
- * Operations of different groups do not disturb each other. Up to 256 operations of one group may be under way
- * at once.
+ * Each function with _async starts the operation, and gives a future that completes when this worker's part is done;
+ * the one without it waits. Operations of different groups do not disturb each other, and those of one group may
+ * overlap: up to 64 are under way at once, further ones wait their turn.
  *
- * ERRORS. An operation ends alike on all members; its error is that of its future, and the blocking functions
- * return the code.
- *   - If a member dies or leaves, the operations under way and all later ones fail with WEFT_ERR_PEER_DEAD or
- *     WEFT_ERR_PEER_LEFT.
- *   - WEFT_ERR_STATE: one member called a barrier, another an all-gather. WEFT_ERR_INVALID: the members' lists
- *     of ranks differ. (If that cannot be seen, the members time out.)
+ * TENSORS of an operation are on the CPU. Their dtypes and element counts are the same on all members, which is
+ * checked; shapes need not be. Until the operation has ended its tensors must not be changed, nor read where they
+ * receive a result; they are referenced meanwhile. After a failure the contents of what was to receive a result are
+ * undefined. Tensors that are not contiguous, and parameters of modules, are copied. Tensors without elements are fine.
+ *
+ * ERRORS. What is wrong with the arguments of a call (a NULL, a tensor on a device, no such member) is refused at once,
+ * with a warning in the log; the call takes no part. Any other failure ends the GROUP: the operation and all others
+ * under way fail on every member, all later ones are refused with the same error, and weft_group_error tells it.
+ *   - WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT: a member is gone; the error names it.
  *   - WEFT_ERR_TIMEOUT: the message names the members that did not come.
- * docs/groups.md says what happens when a member cannot take part, and what a group costs in memory.
+ *   - WEFT_ERR_STATE: the members did not call the same operation, or with other dtypes or counts; the message says
+ *     what each had. WEFT_ERR_INVALID: the lists of ranks differ.
+ *   - WEFT_ERR_CANCELLED: a member cancelled a future, or destroyed the group with operations under way.
+ *   - WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
+ * An operation may have completed on some members when it fails on others: a member that died after it had given its
+ * part. The next one fails on all. weft_group_shrink makes a group of those who live. docs/groups.md says more.
  *
- * THREADS. Any thread may call these functions at any time, with one exception: while weft_group_destroy runs, no
- * other thread may be in a function of that group. Only one that waits in weft_group_barrier or
- * weft_group_all_gather may: its function returns WEFT_ERR_CLOSED.
+ * THREADS. Any thread may call these functions at any time, with one exception: while weft_group_destroy runs, no other
+ * thread may be in a function of that group. Only one that waits in an operation may: it returns WEFT_ERR_CANCELLED.
+ * Since all members must call in the same order, threads that use groups at the same time need a group each.
+ * WEFT_ERR_DEADLOCK, from functions that wait: this thread cannot wait (weft_future_wait); the call took no part.
+ *
+ * timeout_ms: 0 is the agent's default for calls, WEFT_FOREVER no limit. The time in which it waits its turn counts.
  */
 #ifndef WEFT_GROUP_H
 #define WEFT_GROUP_H
 
 #include <weft/agent.h>
 #include <weft/future.h>
+#include <weft/reduce.h>
+#include <weft/tensor.h>
 #include <weft/value.h>
 
+#include <stdio.h>
+
 WEFT_BEGIN_C
+
+/* ---- Groups ------------------------------------------------------------------------------------------------------ */
 
 /*
  * Makes this worker's side of a group. `ranks` lists the members, of which this worker is one; NULL: all
@@ -57,46 +70,152 @@ WEFT_BEGIN_C
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_create(weft_agent *agent, const char *name, const int *ranks,
                                                       size_t count, weft_group **out);
-/* Frees the group. This worker's operations under way fail with WEFT_ERR_CLOSED. If this worker is the first of
- * the list, those of the other members fail with WEFT_ERR_CANCELLED. Allowed at any time, also after the agent
- * was closed. NULL does nothing. */
+/* Frees the group. If operations are under way here, the group is over for all (WEFT_ERR_CANCELLED); their futures
+ * complete once nobody touches their tensors any more. Allowed at any time, also after the agent was closed. NULL does
+ * nothing. */
 WEFT_API void weft_group_destroy(weft_group *group);
 
 WEFT_API size_t weft_group_size(const weft_group *group);
 WEFT_API int weft_group_index(const weft_group *group);                /* this worker's place in it */
 WEFT_API int weft_group_member(const weft_group *group, size_t index); /* the rank at a place; -1 past the end */
+/* Why the group is over; NULL: it is not, or `group` is NULL. Borrowed, until the group is destroyed. */
+WEFT_API const weft_error *weft_group_error(const weft_group *group);
 
 /*
- * A barrier: completes when every member has called it. timeout_ms: 0 is the agent's default for calls,
- * WEFT_FOREVER no limit.
- *
- * The operations of a group are numbered, and each call of this function or of an all-gather uses one number up,
- * even if it fails: so after a failure or a time-out the next call belongs to the next operation. Do not repeat a
- * call that failed. If the async function returns a failure, for example WEFT_ERR_AGAIN because the queue to the
- * first member is full, the operation fails with this code for all members.
- *
- * WEFT_ERR_STATE: this worker could not tell the others that an earlier call of its own failed, so every later
- * operation of this group fails here (docs/groups.md). WEFT_ERR_DEADLOCK, from the blocking function only: this
- * thread cannot wait (weft_future_wait), and the call used no number up.
+ * Makes a group of those members of `group` that live, in the same order and with the same name; all of these call it,
+ * and it returns when all have. The old group is over with it, if it was not before, and stays to be destroyed. A member
+ * that dies meanwhile is left out. WEFT_ERR_TIMEOUT (who lives did not come; the log says who), and the errors of
+ * weft_group_create.
  */
+WEFT_API WEFT_NODISCARD weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out);
+
+/* ---- Operations -------------------------------------------------------------------------------------------------- */
+
+/* A barrier: completes when every member has called it. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out);
 
+/* tensor, on every member: the sum (or what `how` says) of all members' tensors; the same bits on all. */
+WEFT_API WEFT_NODISCARD weft_status weft_group_allreduce(weft_group *group, weft_tensor *tensor, weft_reduce how,
+                                                         int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_group_allreduce_async(weft_group *group, weft_tensor *tensor, weft_reduce how,
+                                                               int64_t timeout_ms, weft_future **out);
+
+/* tensor, on member `root` alone: the sum of all members' tensors; the others' stay as they are. */
+WEFT_API WEFT_NODISCARD weft_status weft_group_reduce(weft_group *group, weft_tensor *tensor, weft_reduce how,
+                                                      size_t root, int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_async(weft_group *group, weft_tensor *tensor, weft_reduce how,
+                                                            size_t root, int64_t timeout_ms, weft_future **out);
+
+/* tensor, on every member: that of member `root`. */
+WEFT_API WEFT_NODISCARD weft_status weft_group_broadcast(weft_group *group, weft_tensor *tensor, size_t root,
+                                                         int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_group_broadcast_async(weft_group *group, weft_tensor *tensor, size_t root,
+                                                               int64_t timeout_ms, weft_future **out);
+
+/* output, on every member: the inputs of all, one behind the other in the order of the group; it has as many times the
+ * elements of `input` as there are members. `input` may be a view of this member's part of `output`, else they do not
+ * overlap. */
+WEFT_API WEFT_NODISCARD weft_status weft_group_allgather(weft_group *group, const weft_tensor *input,
+                                                         weft_tensor *output, int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_async(weft_group *group, const weft_tensor *input,
+                                                               weft_tensor *output, int64_t timeout_ms,
+                                                               weft_future **out);
+
+/* output: this member's part of the sum of all inputs; part i of an input, of as many as there are members, is for
+ * member i. They do not overlap. */
+WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_scatter(weft_group *group, const weft_tensor *input,
+                                                              weft_tensor *output, weft_reduce how, int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_scatter_async(weft_group *group, const weft_tensor *input,
+                                                                    weft_tensor *output, weft_reduce how,
+                                                                    int64_t timeout_ms, weft_future **out);
+
+/* output, on member `root`: as of an allgather. The others' output is not looked at, and may be NULL. */
+WEFT_API WEFT_NODISCARD weft_status weft_group_gather(weft_group *group, const weft_tensor *input, weft_tensor *output,
+                                                      size_t root, int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_group_gather_async(weft_group *group, const weft_tensor *input,
+                                                            weft_tensor *output, size_t root, int64_t timeout_ms,
+                                                            weft_future **out);
+
+/* output: part i of the input of member `root` on member i. The others' input is not looked at, and may be NULL. */
+WEFT_API WEFT_NODISCARD weft_status weft_group_scatter(weft_group *group, const weft_tensor *input, weft_tensor *output,
+                                                       size_t root, int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_group_scatter_async(weft_group *group, const weft_tensor *input,
+                                                             weft_tensor *output, size_t root, int64_t timeout_ms,
+                                                             weft_future **out);
+
+/* Part j of output on member i: part i of the input of member j. They have as many elements, a multiple of the count of
+ * members, and do not overlap. */
+WEFT_API WEFT_NODISCARD weft_status weft_group_all_to_all(weft_group *group, const weft_tensor *input,
+                                                          weft_tensor *output, int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_group_all_to_all_async(weft_group *group, const weft_tensor *input,
+                                                                weft_tensor *output, int64_t timeout_ms,
+                                                                weft_future **out);
+
+/* From one member to another: the n-th send to a member meets its n-th recv from this one. These two alone take part,
+ * whatever order other operations have. A send of up to 2 KiB may end before the recv is called. */
+WEFT_API WEFT_NODISCARD weft_status weft_group_send(weft_group *group, const weft_tensor *tensor, size_t to,
+                                                    int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_group_send_async(weft_group *group, const weft_tensor *tensor, size_t to,
+                                                          int64_t timeout_ms, weft_future **out);
+WEFT_API WEFT_NODISCARD weft_status weft_group_recv(weft_group *group, weft_tensor *tensor, size_t from,
+                                                    int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_group_recv_async(weft_group *group, weft_tensor *tensor, size_t from,
+                                                          int64_t timeout_ms, weft_future **out);
+
 /*
  * Gives every member the values of all: the result is a list of lists, one for each member, in the order of the
- * group. The contents of tensors in `mine` must not change until it completes. All else is as for the barrier;
- * besides:
- *   - WEFT_ERR_TOO_LARGE, for all: the values of all members together exceed the limits of one call
- *     (weft/value.h): 1,024 members, lists of 7 levels, 65,536 tensors, 64 MiB of strings and bytes. Or one
- *     member's values exceed the first member's memory budget.
- *   - WEFT_ERR_BUSY, for all: the first member had no memory for some member's values until the time limit. The
- *     values wait there, and count against its memory_budget_bytes: so do not run further ahead of the first
- *     member than it has memory for.
+ * group. The members' values may differ in kind and size. Besides the errors above:
+ *   - WEFT_ERR_TOO_LARGE, for all: the values of all members together exceed the limits of one call (weft/value.h).
+ *   - WEFT_ERR_UNSUPPORTED, at once: `mine` has a remote reference; pass these on in calls.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_group_all_gather(weft_group *group, weft_args mine, int64_t timeout_ms,
-                                                          weft_values **out);
-WEFT_API WEFT_NODISCARD weft_status weft_group_all_gather_async(weft_group *group, weft_args mine, int64_t timeout_ms,
-                                                                weft_future **out);
+WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values(weft_group *group, weft_args mine, int64_t timeout_ms,
+                                                                weft_values **out);
+WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group *group, weft_args mine,
+                                                                      int64_t timeout_ms, weft_future **out);
+
+/* ---- Algorithms -------------------------------------------------------------------------------------------------- */
+
+/*
+ * Which algorithm carries an operation depends on the group's size and the bytes of a member's tensor, by a table that
+ * was measured. `rules` go before it: "OPERATION SIZE BYTES ALGORITHM; ...", where SIZE and BYTES are
+ * the most for which the rule holds, or *; the first rule that fits counts. All members need the same rules. The
+ * environment's WEFT_ALGORITHMS is taken for groups that were not given any. Call it before the first operation.
+ *     weft_group_set_algorithms(group, "allreduce 4 65536 recursive_doubling; allreduce * * ring");
+ * weft_group_print_algorithms prints the whole table that holds for this group, as such rules, a line each.
+ * WEFT_ERR_INVALID: the log says which word; WEFT_ERR_STATE: it is too late.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_group_set_algorithms(weft_group *group, const char *rules);
+WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
+
+/* ---- Operations carried by others -------------------------------------------------------------------------------- */
+
+/*
+ * A table of functions that carry this group's operations in place of weft, for example by the MPI or NCCL of the
+ * machine. Each gets plain memory, does the whole operation, and returns when it is done. They are called in the order in
+ * which the operations were started, one at a time for each group, on a thread of weft's (of groups that overlap, several
+ * at once). A failure that they return ends the group here; nobody tells the other members. A NULL slot: weft carries that
+ * operation itself. `count` is the elements of one member's part.
+ */
+typedef struct weft_group_carrier {
+    weft_status (*barrier)(void *arg);
+    weft_status (*allreduce)(void *arg, void *data, size_t count, weft_dtype dtype, weft_reduce how);
+    weft_status (*reduce)(void *arg, void *data, size_t count, weft_dtype dtype, weft_reduce how, size_t root);
+    weft_status (*broadcast)(void *arg, void *data, size_t count, weft_dtype dtype, size_t root);
+    weft_status (*allgather)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype);
+    weft_status (*reduce_scatter)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype,
+                                  weft_reduce how);
+    weft_status (*gather)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, size_t root);
+    weft_status (*scatter)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, size_t root);
+    weft_status (*all_to_all)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype);
+    weft_status (*send)(void *arg, const void *data, size_t count, weft_dtype dtype, size_t to);
+    weft_status (*recv)(void *arg, void *data, size_t count, weft_dtype dtype, size_t from);
+} weft_group_carrier;
+
+/* `carrier` is copied. drop(arg), if not NULL, runs when the group is gone, or at once on failure. Before the first
+ * operation: WEFT_ERR_STATE after it. WEFT_ERR_INVALID: a NULL. */
+WEFT_API WEFT_NODISCARD weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *carrier,
+                                                           void *arg, weft_drop_fn drop);
 
 WEFT_END_C
 #endif

@@ -2,7 +2,6 @@
 /* components.c - what an agent is made of: the one list of its components. They hear of everything in this order. */
 #include "rpc/batch/batch.h"
 #include "rpc/client/client.h"
-#include "rpc/group/group.h"
 #include "rpc/observe/observe.h"
 
 #include <assert.h>
@@ -11,7 +10,7 @@
 
 const wfi_component *wfi_components[MOST + 1] = {
     &wfi_observe_component, /* first: its port or file may keep the agent from opening */
-    &wfi_client_component,  &wfi_server_component, &wfi_refs_component, &wfi_group_component, &wfi_batch_component,
+    &wfi_client_component,  &wfi_server_component, &wfi_refs_component, &wfi_batch_component,
 };
 
 void wfi_component_add(const wfi_component *component)

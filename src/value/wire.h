@@ -40,6 +40,7 @@ enum wfi_rpc_message {
     WFI_RPC_ITEM = 8,
     WFI_RPC_TOOK = 9,
     WFI_RPC_REFUSED = 10,
+    WFI_RPC_GROUP = 11, /* of src/coll */
 };
 
 enum wfi_call_flags {

@@ -183,7 +183,7 @@ static void all_to_myself(weft_agent *agent, void *arg)
     MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
     MUST(weft_group_size(group) == 1 && weft_group_index(group) == 0);
     MUST_OK(weft_group_barrier(group, ITEM_PATIENCE_MS));
-    MUST_OK(weft_group_all_gather(group, WEFT_VALUES(weft_of_i64(8)), ITEM_PATIENCE_MS, &got));
+    MUST_OK(weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64(8)), ITEM_PATIENCE_MS, &got));
     MUST_OK(weft_values_get_list(got, 0, &one));
     MUST(one.count == 1 && one.items[0].as.i64 == 8);
     weft_values_unref(got);

@@ -5,7 +5,7 @@
 #include "job/link/link.h"
 #include "net/net.h"
 #include "rpc/agent/agent.h"
-#include "rpc/group/group.h"
+#include "coll/group.h"
 #include "rpc/refs/internal.h"
 #include "rpc/batch/batch.h"
 #include "rpc/client/client.h"

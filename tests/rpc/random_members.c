@@ -177,7 +177,7 @@ void step_meeting(life *l)
     if (number % 2)
         st = weft_group_barrier_async(m->group, 2 * PATIENT_MS, &m->future);
     else
-        st = weft_group_all_gather_async(m->group, mine, 2 * PATIENT_MS, &m->future);
+        st = weft_group_allgather_values_async(m->group, mine, 2 * PATIENT_MS, &m->future);
     if (st)
         MUST_IN_JOB(some_excused(weft_group_size(m->group)));
 }

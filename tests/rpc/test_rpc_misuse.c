@@ -71,7 +71,7 @@ static weft_status run_wait_inline(weft_call *call, void *user)
     MUST_BE(weft_group_barrier(shared.groups[1], 20000), WEFT_ERR_DEADLOCK);
     weft_log_set_sink(NULL, NULL);
     MUST(atomic_exchange(&shared.barrier_named, false));
-    MUST_BE(weft_group_all_gather(shared.groups[1], WEFT_VALUES(weft_of_i64(9)), 20000, &values), WEFT_ERR_DEADLOCK);
+    MUST_BE(weft_group_allgather_values(shared.groups[1], WEFT_VALUES(weft_of_i64(9)), 20000, &values), WEFT_ERR_DEADLOCK);
     MUST(values == NULL);
     MUST_OK(weft_rref_create(agent, weft_of_i64(5), &own)); /* what is there is not waited for */
     MUST_OK(weft_rref_to_here(own, 0, &values));
@@ -168,7 +168,7 @@ static void inline_waits(weft_agent *agent)
     while (!atomic_load(&shared.refused))
         world_sleep_ms(shared.w, 1);
     MUST_OK(weft_group_barrier(group, 20000));
-    MUST_OK(weft_group_all_gather(group, WEFT_VALUES(weft_of_i64(rank)), 20000, &all));
+    MUST_OK(weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64(rank)), 20000, &all));
     for (size_t i = 0; i < 2; i++) {
         MUST_OK(weft_values_get_list(all, i, &list));
         MUST(list.count == 1 && list.items[0].as.i64 == (int64_t)i);
@@ -323,7 +323,7 @@ static void gather_at_null(weft_agent *agent)
 {
     weft_group *group = shared.groups[weft_agent_rank(agent)];
     weft_values *values;
-    MUST_BE(weft_group_all_gather(group, (weft_args){NULL, 2}, 20000, &values), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_allgather_values(group, (weft_args){NULL, 2}, 20000, &values), WEFT_ERR_INVALID);
     MUST_OK(weft_group_barrier(group, 20000));
 }
 

@@ -65,7 +65,7 @@ static weft_future *start(weft_group *group, weft_tensor *mine, bool may_fail)
     int64_t limit_ms = may_fail ? LIMIT_MS : BOUND_MS;
     weft_args args = WEFT_VALUES(weft_of_i64(weft_group_index(group)), weft_of_tensor(mine));
     weft_future *future = NULL;
-    weft_status st = mine ? weft_group_all_gather_async(group, args, limit_ms, &future)
+    weft_status st = mine ? weft_group_allgather_values_async(group, args, limit_ms, &future)
                           : weft_group_barrier_async(group, limit_ms, &future);
     return went_well("start", st, may_fail) ? future : NULL;
 }

@@ -76,7 +76,7 @@ static weft_status meet(weft_group *group, const epoch *e, unsigned number)
     if (kind == ALL_GATHER) {
         int64_t id = gather_id(e, number, self.rank);
         weft_tensor *mine = make_tensor(GATHER_WORDS, id, ARGUMENT);
-        st = weft_group_all_gather(group, WEFT_VALUES(weft_of_i64(id), weft_of_tensor(mine)), MEET_MS, &values);
+        st = weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64(id), weft_of_tensor(mine)), MEET_MS, &values);
         weft_tensor_unref(mine);
     } else {
         st = weft_group_barrier(group, MEET_MS);

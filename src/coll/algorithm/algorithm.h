@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * algorithm.h - the algorithms of group operations: each builds one member's schedule (coll/algorithm/schedule.h). And the table
+ * that says which algorithm carries which operation.
+ *
+ * All members build their schedules from the same wfi_collective, but for `me`. LOCKING: none, but the process's own
+ * rules are read once.
+ */
+#ifndef WFI_ALGORITHM_H
+#define WFI_ALGORITHM_H
+
+#include "coll/algorithm/schedule.h"
+
+#include <stdio.h>
+
+typedef enum wfi_operation_kind {
+    WFI_BARRIER,
+    WFI_ALLREDUCE,
+    WFI_REDUCE,
+    WFI_BROADCAST,
+    WFI_ALLGATHER,
+    WFI_REDUCE_SCATTER,
+    WFI_GATHER,
+    WFI_SCATTER,
+    WFI_ALL_TO_ALL,
+    WFI_TABLED, /* the kinds above have algorithms */
+    WFI_SENDRECV = WFI_TABLED,
+    WFI_GATHER_VALUES, /* an allgather of blocks of different sizes: values.c */
+    WFI_OPERATION_KINDS,
+} wfi_operation_kind;
+
+extern const char *const wfi_operation_names[WFI_OPERATION_KINDS];
+
+/*
+ * An operation, as algorithms see it. Which memory is which:
+ *   allreduce, broadcast   output: `count` elements, in place
+ *   reduce                 input: `count`; output, at the root alone: `count`, perhaps the same memory
+ *   allgather              input: `count`; output: members * count, of which its own part may be the input
+ *   gather, scatter        the longer one, of members * count, at the root alone
+ *   reduce_scatter         input: members * count; output: count
+ *   all_to_all             both members * count
+ */
+typedef struct wfi_collective {
+    wfi_operation_kind kind;
+    size_t members, me, root;
+    size_t count;   /* elements of one member's part */
+    size_t element; /* bytes of one */
+    bool divides;   /* the sum, by `members`, at the end */
+    bool in_place;  /* the input is the output, or its place in it */
+    size_t chunk;   /* the most bytes of a step; a multiple of every element's size */
+} wfi_collective;
+
+typedef void (*wfi_build_fn)(const wfi_collective *collective, wfi_schedule *schedule);
+
+void wfi_build_dissemination(const wfi_collective *collective, wfi_schedule *schedule); /* barrier */
+void wfi_build_doubling(const wfi_collective *collective, wfi_schedule *schedule);      /* allreduce */
+void wfi_build_rabenseifner(const wfi_collective *collective, wfi_schedule *schedule);  /* allreduce */
+void wfi_build_bruck(const wfi_collective *collective, wfi_schedule *schedule);         /* allgather */
+void wfi_build_ring(const wfi_collective *collective,
+                    wfi_schedule *schedule); /* allreduce, allgather, reduce_scatter */
+void wfi_build_tree(const wfi_collective *collective, wfi_schedule *schedule);   /* allreduce, reduce, broadcast */
+void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule);  /* reduce, broadcast */
+void wfi_build_direct(const wfi_collective *collective, wfi_schedule *schedule); /* all but reductions to one */
+
+/* ---- What they share: pieces.c ----------------------------------------------------------------------------------- */
+
+/* `count` elements cut into `parts`: where part i begins, in bytes. */
+static inline size_t wfi_part_begin(const wfi_collective *collective, size_t parts, size_t i)
+{
+    return collective->count / parts * i * collective->element +
+           (collective->count % parts * i / parts) * collective->element;
+}
+
+static inline size_t wfi_part_bytes(const wfi_collective *collective) /* one member's */
+{
+    return collective->count * collective->element;
+}
+
+/* Sends, receives ... in steps of at most `chunk` bytes. A range of no bytes has no step, but see wfi_pieces_signal. */
+void wfi_pieces_send(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place from,
+                     size_t size);
+void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to, size_t size);
+/* Receives into `room`, then to = from `peer` (how) b; `first`: the peer's is the first operand. */
+void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place room,
+                             wfi_place to, wfi_place b, bool first, size_t size);
+void wfi_pieces_copy(const wfi_collective *collective, wfi_schedule *schedule, wfi_place to, wfi_place from,
+                     size_t size);
+void wfi_pieces_divide(const wfi_collective *collective, wfi_schedule *schedule, wfi_place at, size_t size);
+
+/* The rounds of an allgather in which each member has a block of its own size: scratch, from begins[i] to begins[i + 1], is that
+ * of the i-th member behind us. Our own is there already. doubling.c */
+void wfi_bruck_rounds(const wfi_collective *collective, wfi_schedule *schedule, const size_t *begins);
+
+/* ---- The table: table.c ------------------------------------------------------------------------------------------ */
+
+typedef struct wfi_rule {
+    wfi_operation_kind kind;
+    size_t members, bytes; /* the most for which it holds */
+    const struct wfi_algorithm *algorithm;
+} wfi_rule;
+
+typedef struct wfi_rules {
+    wfi_rule *items;
+    size_t count;
+} wfi_rules;
+
+/* Reads rules (weft/group.h). WEFT_ERR_INVALID: `problem` says which word is wrong. WEFT_ERR_MEMORY. */
+weft_status wfi_rules_read(const char *text, wfi_rules *out, char *problem, size_t room);
+void wfi_rules_fini(wfi_rules *rules);
+/* The algorithm for an operation of so many members and bytes of one: the first rule that fits, else the measured table's.
+ * The name in *name if that is not NULL. */
+wfi_build_fn wfi_rules_choose(const wfi_rules *rules, wfi_operation_kind kind, size_t members, size_t bytes,
+                              const char **name);
+void wfi_rules_print(const wfi_rules *rules, FILE *to); /* then the measured ones */
+
+#endif

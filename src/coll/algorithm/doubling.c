@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doubling.c - algorithms in about log2(members) rounds, in which members at a distance of 1, 2, 4 ... exchange.
+ *
+ * Sources: D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for Barrier Synchronization", IJPP 17(1), 1988
+ * (dissemination); R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in
+ * MPICH", IJHPCA 19(1), 2005 (recursive doubling; recursive halving and doubling, of Rabenseifner); J. Bruck and others,
+ * "Efficient Algorithms for All-to-All Communications in Multiport Message-Passing Systems", IEEE TPDS 8(11), 1997.
+ */
+#include "coll/algorithm/algorithm.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+
+void wfi_build_dissemination(const wfi_collective *collective, wfi_schedule *schedule)
+{
+    size_t members = collective->members, me = collective->me;
+    wfi_place token = wfi_at(WFI_SCRATCH, 0); /* orders them: a round's send waits for the recv before */
+    for (size_t distance = 1; distance < members; distance *= 2) {
+        wfi_schedule_send(schedule, (me + distance) % members, token, 1);
+        wfi_schedule_recv(schedule, (me + members - distance) % members, token, 1);
+    }
+}
+
+/*
+ * The largest power of two of the members take part in the rounds. Of the first 2 * (members - power) the odd ones stand
+ * for themselves and the even one before them.
+ */
+typedef struct folding {
+    size_t power, extra;
+    bool out;     /* of the rounds: our neighbour stands for us */
+    size_t place; /* in the rounds */
+} folding;
+
+static folding fold_of(const wfi_collective *collective)
+{
+    folding fold = {.power = 1};
+    while (2 * fold.power <= collective->members)
+        fold.power *= 2;
+    fold.extra = collective->members - fold.power;
+    fold.out = collective->me < 2 * fold.extra && collective->me % 2 == 0;
+    fold.place = collective->me < 2 * fold.extra ? collective->me / 2 : collective->me - fold.extra;
+    return fold;
+}
+
+static size_t member_at(const folding *fold, size_t place)
+{
+    return place < fold->extra ? 2 * place + 1 : place + fold->extra;
+}
+
+/* Those who are out give their part away. `room`: of scratch. */
+static void fold_in(const wfi_collective *collective, wfi_schedule *schedule, const folding *fold, size_t room)
+{
+    size_t me = collective->me, bytes = wfi_part_bytes(collective);
+    wfi_place all = wfi_at(WFI_OUTPUT, 0);
+    if (me >= 2 * fold->extra)
+        return;
+    if (fold->out)
+        wfi_pieces_send(collective, schedule, me + 1, all, bytes);
+    else
+        wfi_pieces_recv_combine(collective, schedule, me - 1, wfi_at(WFI_SCRATCH, room), all, all, true, bytes);
+}
+
+/* And get the result. */
+static void fold_out(const wfi_collective *collective, wfi_schedule *schedule, const folding *fold)
+{
+    size_t me = collective->me, bytes = wfi_part_bytes(collective);
+    wfi_place all = wfi_at(WFI_OUTPUT, 0);
+    if (me >= 2 * fold->extra)
+        return;
+    if (fold->out)
+        wfi_pieces_recv(collective, schedule, me + 1, all, bytes);
+    else
+        wfi_pieces_send(collective, schedule, me - 1, all, bytes);
+}
+
+void wfi_build_doubling(const wfi_collective *collective, wfi_schedule *schedule)
+{
+    folding fold = fold_of(collective);
+    size_t bytes = wfi_part_bytes(collective), room = bytes;
+    wfi_place all = wfi_at(WFI_OUTPUT, 0);
+    fold_in(collective, schedule, &fold, 0);
+    for (size_t distance = 1; distance < fold.power && !fold.out; distance *= 2, room += bytes) {
+        size_t place = fold.place ^ distance, peer = member_at(&fold, place);
+        wfi_pieces_send(collective, schedule, peer, all, bytes);
+        wfi_pieces_recv_combine(collective, schedule, peer, wfi_at(WFI_SCRATCH, room), all, all, place < fold.place,
+                                bytes);
+    }
+    if (collective->divides && !fold.out)
+        wfi_pieces_divide(collective, schedule, all, bytes);
+    fold_out(collective, schedule, &fold);
+}
+
+/* Members exchange halves, then quarters ...; each ends with one part of the sum, and these are gathered the same way. */
+void wfi_build_rabenseifner(const wfi_collective *collective, wfi_schedule *schedule)
+{
+    folding fold = fold_of(collective);
+    size_t low = 0, parts = fold.power, room = wfi_part_bytes(collective);
+    fold_in(collective, schedule, &fold, 0);
+    for (size_t distance = fold.power / 2; distance > 0 && !fold.out; distance /= 2) {
+        size_t place = fold.place ^ distance, peer = member_at(&fold, place);
+        bool keeps_low = fold.place < place;
+        size_t middle = wfi_part_begin(collective, parts, low + distance);
+        size_t begin = wfi_part_begin(collective, parts, low);
+        size_t end = wfi_part_begin(collective, parts, low + 2 * distance);
+        size_t kept = keeps_low ? begin : middle, given = keeps_low ? middle : begin;
+        size_t kept_bytes = keeps_low ? middle - begin : end - middle, given_bytes = end - begin - kept_bytes;
+        wfi_place ours = wfi_at(WFI_OUTPUT, kept);
+        wfi_pieces_send(collective, schedule, peer, wfi_at(WFI_OUTPUT, given), given_bytes);
+        wfi_pieces_recv_combine(collective, schedule, peer, wfi_at(WFI_SCRATCH, room), ours, ours, !keeps_low,
+                                kept_bytes);
+        room += kept_bytes;
+        low += keeps_low ? 0 : distance;
+    }
+    if (collective->divides && !fold.out) {
+        size_t begin = wfi_part_begin(collective, parts, low);
+        wfi_pieces_divide(collective, schedule, wfi_at(WFI_OUTPUT, begin),
+                          wfi_part_begin(collective, parts, low + 1) - begin);
+    }
+    for (size_t distance = 1; distance < fold.power && !fold.out; distance *= 2) {
+        size_t peer = member_at(&fold, fold.place ^ distance);
+        size_t mine = fold.place & ~(distance - 1), theirs = mine ^ distance;
+        size_t begin = wfi_part_begin(collective, parts, mine), other = wfi_part_begin(collective, parts, theirs);
+        wfi_pieces_send(collective, schedule, peer, wfi_at(WFI_OUTPUT, begin),
+                        wfi_part_begin(collective, parts, mine + distance) - begin);
+        wfi_pieces_recv(collective, schedule, peer, wfi_at(WFI_OUTPUT, other),
+                        wfi_part_begin(collective, parts, theirs + distance) - other);
+    }
+    fold_out(collective, schedule, &fold);
+}
+
+/* ---- Allgather ----------------------------------------------------------------------------------------------------- */
+
+void wfi_bruck_rounds(const wfi_collective *collective, wfi_schedule *schedule, const size_t *begins)
+{
+    size_t members = collective->members, me = collective->me;
+    for (size_t distance = 1; distance < members; distance *= 2) {
+        size_t count = distance < members - distance ? distance : members - distance;
+        wfi_pieces_send(collective, schedule, (me + members - distance) % members, wfi_at(WFI_SCRATCH, 0),
+                        begins[count]);
+        wfi_pieces_recv(collective, schedule, (me + distance) % members, wfi_at(WFI_SCRATCH, begins[distance]),
+                        begins[distance + count] - begins[distance]);
+    }
+}
+
+/* Parts are gathered in scratch, our own first, and put in order at the end. */
+void wfi_build_bruck(const wfi_collective *collective, wfi_schedule *schedule)
+{
+    size_t members = collective->members, me = collective->me, bytes = wfi_part_bytes(collective);
+    size_t *begins = wfi_calloc(members + 1, sizeof *begins);
+    schedule->failed = schedule->failed || !begins;
+    if (!begins)
+        return;
+    for (size_t i = 0; i <= members; i++)
+        begins[i] = i * bytes;
+    wfi_pieces_copy(collective, schedule, wfi_at(WFI_SCRATCH, 0),
+                    collective->in_place ? wfi_at(WFI_OUTPUT, me * bytes) : wfi_at(WFI_INPUT, 0), bytes);
+    wfi_bruck_rounds(collective, schedule, begins);
+    wfi_pieces_copy(collective, schedule, wfi_at(WFI_OUTPUT, me * bytes), wfi_at(WFI_SCRATCH, 0),
+                    (members - me) * bytes);
+    wfi_pieces_copy(collective, schedule, wfi_at(WFI_OUTPUT, 0), wfi_at(WFI_SCRATCH, (members - me) * bytes),
+                    me * bytes);
+    free(begins);
+}

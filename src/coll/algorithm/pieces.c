@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pieces.c - ranges of memory, in steps of at most a chunk. */
+#include "coll/algorithm/algorithm.h"
+
+#define FOR_PIECES(at, piece, size, collective)                                                                        \
+    for (size_t at = 0, piece;                                                                                         \
+         at < (size) && ((piece) = (size)-at < (collective)->chunk ? (size)-at : (collective)->chunk); at += (piece))
+
+void wfi_pieces_send(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place from, size_t size)
+{
+    FOR_PIECES(at, piece, size, collective)
+    wfi_schedule_send(schedule, peer, wfi_beyond(from, at), piece);
+}
+
+void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to, size_t size)
+{
+    FOR_PIECES(at, piece, size, collective)
+    wfi_schedule_recv(schedule, peer, wfi_beyond(to, at), piece);
+}
+
+void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place room,
+                             wfi_place to, wfi_place b, bool first, size_t size)
+{
+    FOR_PIECES(at, piece, size, collective)
+    {
+        wfi_place theirs = wfi_beyond(room, at), ours = wfi_beyond(b, at);
+        wfi_schedule_recv(schedule, peer, theirs, piece);
+        wfi_schedule_combine(schedule, wfi_beyond(to, at), first ? theirs : ours, first ? ours : theirs, piece);
+    }
+}
+
+void wfi_pieces_copy(const wfi_collective *collective, wfi_schedule *schedule, wfi_place to, wfi_place from,
+                     size_t size)
+{
+    FOR_PIECES(at, piece, size, collective)
+    wfi_schedule_copy(schedule, wfi_beyond(to, at), wfi_beyond(from, at), piece);
+}
+
+void wfi_pieces_divide(const wfi_collective *collective, wfi_schedule *schedule, wfi_place at, size_t size)
+{
+    FOR_PIECES(from, piece, size, collective)
+    wfi_schedule_divide(schedule, wfi_beyond(at, from), piece);
+}

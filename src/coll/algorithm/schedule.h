@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * schedule.h - what one member does in an operation: steps, each of which may begin when those that it waits for are
+ * done. Algorithms (algorithm/) build it, operation.c runs it.
+ *
+ * An algorithm adds steps in the order in which a single thread could do them. Which wait for which follows from the
+ * memory that they use: a step waits for those before it that write what it reads or writes, or read what it writes. All
+ * others may run beside each other; so a tree of chunks is a pipeline without more words.
+ *
+ * Two members that talk to each other build schedules that fit: the n-th send to a member is met by that member's n-th
+ * recv from this one, in the order in which both were added. Source of the form: T. Hoefler, A. Lumsdaine, W. Rehm,
+ * "Implementation and Performance Analysis of Non-Blocking Collective Operations for MPI", SC 2007.
+ *
+ * LOCKING. None: one thread builds a schedule, before others see it.
+ */
+#ifndef WFI_SCHEDULE_H
+#define WFI_SCHEDULE_H
+
+#include "mem/mem.h"
+
+#include <weft/reduce.h>
+#include <weft/tensor.h>
+
+typedef enum wfi_step_kind {
+    WFI_STEP_SEND,    /* `a` to `peer` */
+    WFI_STEP_RECV,    /* from `peer` to `to` */
+    WFI_STEP_COMBINE, /* to = a (how) b */
+    WFI_STEP_COPY,    /* to = a */
+    WFI_STEP_DIVIDE,  /* to /= the group's size */
+    WFI_STEP_CARRY,   /* all of it, by the group's carrier */
+} wfi_step_kind;
+
+/* Of an operation, the memory that steps use. */
+typedef enum wfi_buffer { WFI_INPUT, WFI_OUTPUT, WFI_SCRATCH, WFI_BUFFERS } wfi_buffer;
+
+typedef struct wfi_place { /* in one of them, `offset` in bytes */
+    wfi_buffer buffer;
+    size_t offset;
+} wfi_place;
+
+typedef uint32_t wfi_step_id;
+#define WFI_NO_STEP UINT32_MAX
+
+typedef struct wfi_step {
+    wfi_step_kind kind;
+    bool begun, done;
+    int peer;           /* a member's index */
+    uint32_t slot;      /* of a send or recv: its number among those with that peer */
+    uint32_t waits;     /* for so many steps yet */
+    uint32_t edges;     /* the first of those that wait for it; WFI_NO_STEP */
+    wfi_step_id next;   /* of the recvs from this peer */
+    wfi_step_id ready;  /* the next one of those that may begin */
+    wfi_place to, a, b; /* as its kind says */
+    size_t size;        /* bytes */
+    void *arrival;      /* of a recv: what came for it before it began (group.h) */
+    void *bulk;         /* while it moves bytes that do not fit a message (group.h) */
+} wfi_step;
+
+typedef struct wfi_edge {
+    wfi_step_id step; /* that waits */
+    uint32_t next;
+} wfi_edge;
+
+/* A use of memory that later steps may have to wait for. */
+typedef struct wfi_use {
+    wfi_step_id step;
+    bool writes;
+    size_t begin, end;
+} wfi_use;
+
+typedef struct wfi_uses { /* of one buffer */
+    wfi_use *items;
+    size_t count, capacity;
+} wfi_uses;
+
+typedef struct wfi_schedule {
+    wfi_step *steps;
+    wfi_edge *edges;
+    size_t step_count, step_capacity, edge_count, edge_capacity;
+    uint32_t *sends, *recvs;             /* by member: how many there are */
+    wfi_step_id *first_recv, *last_recv; /* by member */
+    wfi_uses uses[WFI_BUFFERS];          /* while it is built */
+    size_t members;
+    size_t scratch; /* bytes of it that the steps use */
+    bool failed;    /* no memory */
+} wfi_schedule;
+
+void wfi_schedule_init(wfi_schedule *schedule, size_t members);
+void wfi_schedule_built(wfi_schedule *schedule); /* frees what only building needs */
+void wfi_schedule_fini(wfi_schedule *schedule);
+/* Each adds a step. `to` may be `a` or `b`, else they do not overlap. */
+void wfi_schedule_send(wfi_schedule *schedule, size_t peer, wfi_place from, size_t size);
+void wfi_schedule_recv(wfi_schedule *schedule, size_t peer, wfi_place to, size_t size);
+void wfi_schedule_combine(wfi_schedule *schedule, wfi_place to, wfi_place a, wfi_place b, size_t size);
+void wfi_schedule_copy(wfi_schedule *schedule, wfi_place to, wfi_place from, size_t size);
+void wfi_schedule_divide(wfi_schedule *schedule, wfi_place at, size_t size);
+void wfi_schedule_carry(wfi_schedule *schedule);
+
+static inline wfi_place wfi_at(wfi_buffer buffer, size_t offset)
+{
+    return (wfi_place){buffer, offset};
+}
+
+static inline wfi_place wfi_beyond(wfi_place place, size_t bytes)
+{
+    return (wfi_place){place.buffer, place.offset + bytes};
+}
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* table.c - which algorithm carries which operation: a user's rules, and the measured ones behind them. */
+#include "coll/algorithm/algorithm.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ANY SIZE_MAX
+#define WORD_MAX 32
+
+const char *const wfi_operation_names[WFI_OPERATION_KINDS] = {
+    [WFI_BARRIER] = "barrier",
+    [WFI_ALLREDUCE] = "allreduce",
+    [WFI_REDUCE] = "reduce",
+    [WFI_BROADCAST] = "broadcast",
+    [WFI_ALLGATHER] = "allgather",
+    [WFI_REDUCE_SCATTER] = "reduce_scatter",
+    [WFI_GATHER] = "gather",
+    [WFI_SCATTER] = "scatter",
+    [WFI_ALL_TO_ALL] = "all_to_all",
+    [WFI_SENDRECV] = "send and recv",
+    [WFI_GATHER_VALUES] = "allgather of values",
+};
+
+typedef struct wfi_algorithm {
+    const char *name;
+    wfi_build_fn build;
+    unsigned kinds; /* bits of those that it can carry */
+} wfi_algorithm;
+
+enum { DISSEMINATION, DOUBLING, BRUCK, RABENSEIFNER, RING, TREE, CHAIN, DIRECT, ALGORITHMS };
+
+#define BIT(kind) (1u << (kind))
+static const wfi_algorithm algorithms[ALGORITHMS] = {
+    [DISSEMINATION] = {"dissemination", wfi_build_dissemination, BIT(WFI_BARRIER)},
+    [DOUBLING] = {"recursive_doubling", wfi_build_doubling, BIT(WFI_ALLREDUCE)},
+    [BRUCK] = {"bruck", wfi_build_bruck, BIT(WFI_ALLGATHER)},
+    [RABENSEIFNER] = {"rabenseifner", wfi_build_rabenseifner, BIT(WFI_ALLREDUCE)},
+    [RING] = {"ring", wfi_build_ring, BIT(WFI_ALLREDUCE) | BIT(WFI_ALLGATHER) | BIT(WFI_REDUCE_SCATTER)},
+    [TREE] = {"tree", wfi_build_tree, BIT(WFI_ALLREDUCE) | BIT(WFI_REDUCE) | BIT(WFI_BROADCAST)},
+    [CHAIN] = {"chain", wfi_build_chain, BIT(WFI_REDUCE) | BIT(WFI_BROADCAST)},
+    [DIRECT] = {"direct", wfi_build_direct,
+                BIT(WFI_ALLGATHER) | BIT(WFI_REDUCE_SCATTER) | BIT(WFI_GATHER) | BIT(WFI_SCATTER) |
+                    BIT(WFI_ALL_TO_ALL)},
+};
+
+/* Measured on two cores over tcp. The last rule of each operation holds always. */
+static const wfi_rule measured[] = {
+    {WFI_BARRIER, ANY, ANY, &algorithms[DISSEMINATION]},
+    {WFI_ALLREDUCE, ANY, 8192, &algorithms[DOUBLING]},
+    {WFI_ALLREDUCE, ANY, 1 << 20, &algorithms[RABENSEIFNER]},
+    {WFI_ALLREDUCE, ANY, ANY, &algorithms[RING]},
+    {WFI_REDUCE, ANY, 65536, &algorithms[TREE]},
+    {WFI_REDUCE, ANY, ANY, &algorithms[CHAIN]},
+    {WFI_BROADCAST, ANY, 65536, &algorithms[TREE]},
+    {WFI_BROADCAST, ANY, ANY, &algorithms[CHAIN]},
+    {WFI_ALLGATHER, 8, 16384, &algorithms[DIRECT]},
+    {WFI_ALLGATHER, ANY, 16384, &algorithms[BRUCK]},
+    {WFI_ALLGATHER, ANY, ANY, &algorithms[RING]},
+    {WFI_REDUCE_SCATTER, 16, 16384, &algorithms[DIRECT]},
+    {WFI_REDUCE_SCATTER, ANY, ANY, &algorithms[RING]},
+    {WFI_GATHER, ANY, ANY, &algorithms[DIRECT]},
+    {WFI_SCATTER, ANY, ANY, &algorithms[DIRECT]},
+    {WFI_ALL_TO_ALL, ANY, ANY, &algorithms[DIRECT]},
+};
+
+/* ---- Choosing ---------------------------------------------------------------------------------------------------- */
+
+static const wfi_algorithm *find(const wfi_rule *rules, size_t count, wfi_operation_kind kind, size_t members,
+                                 size_t bytes)
+{
+    for (size_t i = 0; i < count; i++)
+        if (rules[i].kind == kind && members <= rules[i].members && bytes <= rules[i].bytes)
+            return rules[i].algorithm;
+    return NULL;
+}
+
+wfi_build_fn wfi_rules_choose(const wfi_rules *rules, wfi_operation_kind kind, size_t members, size_t bytes,
+                              const char **name)
+{
+    const wfi_algorithm *chosen = find(rules->items, rules->count, kind, members, bytes);
+    if (!chosen)
+        chosen = find(measured, sizeof measured / sizeof *measured, kind, members, bytes);
+    if (name)
+        *name = chosen->name;
+    return chosen->build;
+}
+
+static void print(const wfi_rule *rules, size_t count, FILE *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        fprintf(to, "%s ", wfi_operation_names[rules[i].kind]);
+        rules[i].members == ANY ? fprintf(to, "* ") : fprintf(to, "%zu ", rules[i].members);
+        rules[i].bytes == ANY ? fprintf(to, "* ") : fprintf(to, "%zu ", rules[i].bytes);
+        fprintf(to, "%s\n", rules[i].algorithm->name);
+    }
+}
+
+void wfi_rules_print(const wfi_rules *rules, FILE *to)
+{
+    print(rules->items, rules->count, to);
+    print(measured, sizeof measured / sizeof *measured, to);
+}
+
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+
+static bool read_number(const char *word, size_t *out)
+{
+    char *end;
+    if (!strcmp(word, "*")) {
+        *out = ANY;
+        return true;
+    }
+    unsigned long long number = strtoull(word, &end, 10);
+    *out = (size_t)number;
+    return word[0] >= '0' && word[0] <= '9' && !*end;
+}
+
+/* The word of a rule that is wrong; NULL: none is. */
+static const char *read_rule(char words[4][WORD_MAX], wfi_rule *out)
+{
+    *out = (wfi_rule){.kind = WFI_OPERATION_KINDS};
+    for (int kind = 0; kind < WFI_TABLED; kind++)
+        if (!strcmp(words[0], wfi_operation_names[kind]))
+            out->kind = (wfi_operation_kind)kind;
+    if (out->kind == WFI_OPERATION_KINDS)
+        return words[0];
+    if (!read_number(words[1], &out->members))
+        return words[1];
+    if (!read_number(words[2], &out->bytes))
+        return words[2];
+    for (int i = 0; i < ALGORITHMS; i++)
+        if (!strcmp(words[3], algorithms[i].name) && algorithms[i].kinds & BIT(out->kind))
+            out->algorithm = &algorithms[i];
+    return out->algorithm ? NULL : words[3];
+}
+
+static void list_algorithms(wfi_operation_kind kind, char *problem, size_t room)
+{
+    size_t used = strlen(problem);
+    for (int i = 0; i < ALGORITHMS; i++)
+        if (kind < WFI_TABLED && algorithms[i].kinds & BIT(kind) && used < room)
+            used += (size_t)snprintf(problem + used, room - used, " %s", algorithms[i].name);
+}
+
+static weft_status read_one(const char *text, size_t length, wfi_rule *out, char *problem, size_t room)
+{
+    char words[4][WORD_MAX] = {{0}}, extra[2] = "", line[5 * WORD_MAX];
+    snprintf(line, sizeof line, "%.*s", (int)length, text);
+    int count = length < sizeof line
+                    ? sscanf(line, "%31s %31s %31s %31s %1s", words[0], words[1], words[2], words[3], extra)
+                    : 0;
+    if (count != 4) {
+        snprintf(problem, room, "\"%s\" is no rule: OPERATION SIZE BYTES ALGORITHM", line);
+        return WEFT_ERR_INVALID;
+    }
+    const char *wrong = read_rule(words, out);
+    if (!wrong)
+        return WEFT_OK;
+    snprintf(problem, room, "\"%s\" in \"%s\" is wrong%s", wrong, line,
+             wrong == words[0]   ? ": no operation that has algorithms"
+             : wrong == words[3] ? ": this operation has"
+                                 : ": a number or *");
+    if (wrong == words[3])
+        list_algorithms(out->kind, problem, room);
+    return WEFT_ERR_INVALID;
+}
+
+weft_status wfi_rules_read(const char *text, wfi_rules *out, char *problem, size_t room)
+{
+    size_t most = 1;
+    weft_status st = WEFT_OK;
+    for (const char *at = text; *at; at++)
+        most += *at == ';' || *at == '\n';
+    wfi_rules rules = {.items = wfi_calloc(most, sizeof *rules.items)};
+    if (!rules.items)
+        return WEFT_ERR_MEMORY;
+    for (const char *at = text; *at && !st;) {
+        size_t length = strcspn(at, ";\n");
+        if (strspn(at, " \t") < length)
+            st = read_one(at, length, &rules.items[rules.count++], problem, room);
+        at += length + (at[length] != 0);
+    }
+    if (st)
+        wfi_rules_fini(&rules);
+    else
+        *out = rules;
+    return st;
+}
+
+void wfi_rules_fini(wfi_rules *rules)
+{
+    free(rules->items);
+    *rules = (wfi_rules){0};
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coll/carrier.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+
+struct wfi_carrier {
+    weft_group_carrier table;
+    void *arg;
+    weft_drop_fn drop;
+    wfi_list queue; /* wfi_task.link */
+    bool runs;
+};
+
+void wfi_carrier_free(wfi_carrier *carrier)
+{
+    if (carrier && carrier->drop)
+        carrier->drop(carrier->arg);
+    free(carrier);
+}
+
+weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *table, void *arg, weft_drop_fn drop)
+{
+    const char *lacks = !group ? "group" : !table ? "carrier" : NULL;
+    weft_status st = lacks ? wfi_refuse_null("weft_group_set_carrier", lacks) : WEFT_OK;
+    wfi_carrier *carrier = st ? NULL : wfi_calloc(1, sizeof *carrier), *former = NULL;
+    if (!st && !carrier)
+        st = WEFT_ERR_MEMORY;
+    if (!st) {
+        *carrier = (wfi_carrier){.table = *table, .arg = arg, .drop = drop};
+        wfi_list_init(&carrier->queue);
+        st = wfi_agent_enter_locked(group->agent) ? WEFT_OK : WEFT_ERR_CLOSED;
+    }
+    if (!st) {
+        if (group->used) {
+            st = WEFT_ERR_STATE;
+        } else {
+            former = group->carrier;
+            group->carrier = carrier;
+        }
+        wfi_agent_leave_locked(group->agent);
+        wfi_carrier_free(former);
+    }
+    if (st && carrier)
+        wfi_carrier_free(carrier);
+    else if (st && drop)
+        drop(arg);
+    return st;
+}
+
+bool wfi_carrier_has(const wfi_carrier *carrier, wfi_operation_kind kind, bool sends)
+{
+    if (!carrier)
+        return false;
+    const weft_group_carrier *t = &carrier->table;
+    const bool has[WFI_OPERATION_KINDS] = {
+        [WFI_BARRIER] = t->barrier != NULL,       [WFI_ALLREDUCE] = t->allreduce != NULL,
+        [WFI_REDUCE] = t->reduce != NULL,         [WFI_BROADCAST] = t->broadcast != NULL,
+        [WFI_ALLGATHER] = t->allgather != NULL,   [WFI_REDUCE_SCATTER] = t->reduce_scatter != NULL,
+        [WFI_GATHER] = t->gather != NULL,         [WFI_SCATTER] = t->scatter != NULL,
+        [WFI_ALL_TO_ALL] = t->all_to_all != NULL, [WFI_SENDRECV] = sends ? t->send != NULL : t->recv != NULL};
+    return has[kind];
+}
+
+static void submit(weft_agent *agent, wfi_task *task)
+{
+    wfi_net_defer(agent->net, task, WFI_DEFER_WORKER);
+}
+
+void wfi_carrier_queue(wfi_carrier *carrier, weft_agent *agent, wfi_task *task)
+{
+    if (carrier->runs) {
+        wfi_list_push_back(&carrier->queue, &task->link);
+        return;
+    }
+    carrier->runs = true;
+    submit(agent, task);
+}
+
+void wfi_carrier_next(wfi_carrier *carrier, weft_agent *agent)
+{
+    wfi_list *next = wfi_list_pop_front(&carrier->queue);
+    if (next)
+        submit(agent, wfi_container_of(next, wfi_task, link));
+    else
+        carrier->runs = false;
+}
+
+weft_status wfi_carrier_run(wfi_carrier *carrier, const wfi_operation *operation)
+{
+    const weft_group_carrier *t = &carrier->table;
+    const wfi_collective *what = &operation->what;
+    const void *in = operation->memory[WFI_INPUT].data;
+    void *arg = carrier->arg, *out = operation->memory[WFI_OUTPUT].data;
+    size_t count = what->count, root = what->root;
+    weft_dtype dtype = operation->dtype;
+    switch (what->kind) {
+    case WFI_BARRIER:
+        return t->barrier(arg);
+    case WFI_ALLREDUCE:
+        return t->allreduce(arg, out, count, dtype, operation->how);
+    case WFI_REDUCE:
+        return t->reduce(arg, operation->memory[WFI_INPUT].data, count, dtype, operation->how, root);
+    case WFI_BROADCAST:
+        return t->broadcast(arg, out, count, dtype, root);
+    case WFI_ALLGATHER:
+        return t->allgather(arg, in, out, count, dtype);
+    case WFI_REDUCE_SCATTER:
+        return t->reduce_scatter(arg, in, out, count, dtype, operation->how);
+    case WFI_GATHER:
+        return t->gather(arg, in, out, count, dtype, root);
+    case WFI_SCATTER:
+        return t->scatter(arg, in, out, count, dtype, root);
+    case WFI_ALL_TO_ALL:
+        return t->all_to_all(arg, in, out, count, dtype);
+    default:
+        return operation->sends ? t->send(arg, in, count, dtype, operation->peer)
+                                : t->recv(arg, out, count, dtype, operation->peer);
+    }
+}

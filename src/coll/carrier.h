@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * carrier.h - operations of a group that others carry (weft_group_carrier): one at a time, in order, on the executor.
+ *
+ * LOCKING. [agent lock], but for wfi_carrier_free. LIFETIME: the group's; while it runs an operation, that one keeps the group.
+ */
+#ifndef WFI_CARRIER_H
+#define WFI_CARRIER_H
+
+#include "coll/group.h"
+
+typedef struct wfi_carrier wfi_carrier;
+
+void wfi_carrier_free(wfi_carrier *carrier); /* NULL is a no-op */
+bool wfi_carrier_has(const wfi_carrier *carrier, wfi_operation_kind kind, bool sends);
+/* Runs `task` after those before it. */
+void wfi_carrier_queue(wfi_carrier *carrier, weft_agent *agent, wfi_task *task);
+void wfi_carrier_next(wfi_carrier *carrier, weft_agent *agent); /* the one before has ended */
+/* Does the whole operation. Not locked. */
+weft_status wfi_carrier_run(wfi_carrier *carrier, const wfi_operation *operation);
+
+#endif

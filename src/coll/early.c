@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * early.c - messages that come before this member is ready for them: for operations that have not begun, and for groups
+ * that are not open. All count against the memory budget.
+ */
+#include "coll/group.h"
+
+#include "base/alloc.h"
+#include "rpc/agent/budget.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool has_room(const weft_agent *agent, size_t bytes)
+{
+    size_t budget = agent->options.values.memory_budget_bytes;
+    return !budget || agent->held_bytes + bytes <= budget;
+}
+
+/* ---- For operations that have not begun -------------------------------------------------------------------------- */
+
+static size_t early_bytes(const wfi_early *early)
+{
+    return sizeof *early + (early->data.rides ? early->data.size : 0);
+}
+
+void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data)
+{
+    weft_agent *agent = group->agent;
+    size_t bytes = sizeof(wfi_early) + (data->rides ? data->size : 0);
+    wfi_early *early = has_room(agent, bytes) ? malloc(bytes) : NULL;
+    if (!early) {
+        wfi_group_break_for(group, WEFT_ERR_BUSY, wfi_agent_rank(agent),
+                            "rank %d has no memory for what came early: memory_budget_bytes is %zu",
+                            wfi_agent_rank(agent), agent->options.values.memory_budget_bytes);
+        return;
+    }
+    *early = (wfi_early){.agent = agent, .from = from, .data = *data};
+    if (data->rides)
+        memcpy(early + 1, data->bytes, data->size);
+    early->data.bytes = (const uint8_t *)(early + 1);
+    wfi_budget_keep_item(agent, (int64_t)bytes);
+    wfi_list *where =
+        data->space == WFI_TOGETHER ? &group->early[data->number % WFI_GROUP_AHEAD] : &group->members[from].early;
+    wfi_list_push_back(where, &early->link);
+}
+
+void wfi_early_free(wfi_early *early)
+{
+    wfi_list_remove(&early->link);
+    if (early->agent)
+        wfi_budget_keep_item(early->agent, -(int64_t)early_bytes(early));
+    free(early);
+}
+
+wfi_early *wfi_early_take(const wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    if (operation->space == WFI_BETWEEN && operation->sends)
+        return NULL;
+    wfi_list *where = operation->space == WFI_TOGETHER ? &group->early[operation->number % WFI_GROUP_AHEAD]
+                                                       : &group->members[operation->peer].early;
+    WFI_FOR_LIST (wfi_early, early, where, link) {
+        bool is_later = operation->more && early->data.slot >= operation->schedule.recvs[early->from];
+        if (early->data.number == operation->number && !is_later) {
+            wfi_list_remove(&early->link);
+            return early;
+        }
+    }
+    return NULL;
+}
+
+static void free_all(wfi_list *list)
+{
+    while (!wfi_list_empty(list))
+        wfi_early_free(wfi_container_of(list->next, wfi_early, link));
+}
+
+void wfi_early_forget(weft_group *group)
+{
+    for (size_t i = 0; i < WFI_GROUP_AHEAD; i++)
+        free_all(&group->early[i]);
+    for (size_t i = 0; i < group->size; i++)
+        free_all(&group->members[i].early);
+}
+
+/* ---- For groups that are not open -------------------------------------------------------------------------------- */
+
+typedef struct stray {
+    wfi_list link;
+    wfi_peer *from; /* referenced */
+    size_t size;
+    uint8_t *bytes;
+} stray;
+
+typedef struct record {
+    uint64_t id;
+    wfi_list strays;
+} record;
+
+static void free_stray(weft_agent *agent, stray *one)
+{
+    wfi_list_remove(&one->link);
+    wfi_budget_keep_item(agent, -(int64_t)(sizeof *one + one->size));
+    wfi_peer_unref(one->from);
+    free(one->bytes);
+    free(one);
+}
+
+weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, const uint8_t *bytes,
+                            size_t size)
+{
+    wfi_map *records = &wfi_groups_of(agent)->records;
+    uint64_t id = wfi_group_id(agent, key);
+    record *kept = wfi_map_get(records, id);
+    stray *one = has_room(agent, sizeof *one + size) ? wfi_calloc(1, sizeof *one) : NULL;
+    if (one && !(one->bytes = malloc(size))) {
+        free(one);
+        one = NULL;
+    }
+    if (!kept && one && (kept = malloc(sizeof *kept))) {
+        kept->id = id;
+        wfi_list_init(&kept->strays);
+        if (wfi_map_put(records, id, kept)) {
+            free(kept);
+            kept = NULL;
+        }
+    }
+    if (!one || !kept) {
+        if (one)
+            free(one->bytes);
+        free(one);
+        return WEFT_ERR_BUSY;
+    }
+    one->from = wfi_peer_ref(from);
+    one->size = size;
+    memcpy(one->bytes, bytes, size);
+    wfi_list_push_back(&kept->strays, &one->link);
+    wfi_budget_keep_item(agent, (int64_t)(sizeof *one + size));
+    return WEFT_OK;
+}
+
+uint8_t *wfi_record_take(weft_agent *agent, const wfi_group_key *key, wfi_peer **from, size_t *size)
+{
+    wfi_map *records = &wfi_groups_of(agent)->records;
+    record *kept = wfi_map_get(records, wfi_group_id(agent, key));
+    if (!kept)
+        return NULL;
+    stray *one = wfi_container_of(kept->strays.next, stray, link);
+    uint8_t *bytes = one->bytes;
+    *from = wfi_peer_ref(one->from);
+    *size = one->size;
+    one->bytes = NULL;
+    free_stray(agent, one);
+    if (wfi_list_empty(&kept->strays)) {
+        (void)wfi_map_take(records, kept->id);
+        free(kept);
+    }
+    return bytes;
+}
+
+void wfi_records_forget(weft_agent *agent, const wfi_peer *from)
+{
+    wfi_map *records = &wfi_groups_of(agent)->records;
+    record *kept;
+    for (size_t at = 0; (kept = wfi_map_next(records, &at, NULL));) {
+        WFI_FOR_LIST_TAKING (stray, one, next, &kept->strays, link)
+            if (!from || one->from == from)
+                free_stray(agent, one);
+        if (!wfi_list_empty(&kept->strays))
+            continue;
+        (void)wfi_map_take(records, kept->id);
+        free(kept);
+        at = 0; /* the table has changed */
+    }
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group.h - groups inside weft: members, the operations under way, and what members say to each other.
+ *
+ * An OPERATION is a schedule (schedule.h) that this member works off: operation.c. Its sends and recvs are messages of type
+ * WFI_RPC_GROUP. Up to WFI_GROUP_EAGER bytes ride in the message (DATA); more are exposed to the receiver, which is told
+ * where (DATA, too), pulls them, and says TAKEN. Nobody waits for anything but the bytes that it needs.
+ *
+ * NUMBERS. Collective operations of a group are numbered in the order of the calls; sends and recvs between two members
+ * have numbers of their own, for each pair and direction (wfi_space). A member begins operations in this order, and no
+ * operation to whose receivers it is WFI_GROUP_AHEAD operations ahead: so what comes early is bounded. A sender that is half
+ * as far ahead as it may be asks (ASK); the answer (BEGUN) comes when the other has caught up.
+ *
+ * EARLY. What comes for an operation that has not begun here waits in the group; what comes for a group that is not open
+ * here, in a record (early.c). Both count against the agent's memory budget.
+ *
+ * THE END OF A GROUP. The first failure is the group's (wfi_group_break). Just before the lock is released it is told to all
+ * members (OVER), and all that is under way fails with it: over.c. So whoever breaks the group goes on as if nothing had
+ * happened, and looks at group->over where it matters. When a time limit passes, the members are asked first how far they
+ * are (QUERY, STATE), so that the error names those who did not come: missing.c.
+ *
+ * THE FILES, lowest first: group, early, say, missing, run, operation, over, hear, open; and on operation: request, calls,
+ * values, shrink; carrier and rules beside group.
+ *
+ * LOCKING. All of it is guarded by the agent's lock, but for what is marked (constant) once the group is open.
+ *
+ * LIFETIME. A group is referenced by its user, its operations, and its messages until their receivers have them. An
+ * operation is freed once nobody touches its memory any more.
+ */
+#ifndef WFI_GROUP_H
+#define WFI_GROUP_H
+
+#include "coll/algorithm/algorithm.h"
+#include "rpc/agent/agent.h"
+
+#include <weft/group.h>
+
+#define WFI_GROUP_NAME_MAX 64
+#define WFI_GROUP_EAGER 3584 /* bytes that ride in a message */
+#define WFI_GROUP_AHEAD 64   /* operations that a member may be ahead of one to whom it sends */
+#define WFI_GROUP_HEAD 96    /* the most bytes of a message before those that ride in it, and before an error */
+#define WFI_GROUP_CHUNK (256u << 10)
+
+typedef enum wfi_space { WFI_TOGETHER, WFI_BETWEEN, WFI_SPACES } wfi_space; /* collective; of two members */
+
+typedef struct wfi_group_key {
+    uint64_t name_hash, members_hash; /* members: ranks and incarnations, in order */
+    uint32_t generation;              /* how many groups of that name and these members were made before */
+} wfi_group_key;
+
+typedef struct wfi_group_member {
+    int rank;             /* (constant) */
+    uint32_t incarnation; /* (constant) */
+    wfi_peer *peer;       /* NULL: ourselves, or one that is gone */
+    struct {
+        uint64_t begun;  /* operations that it has begun, as far as it has told us */
+        uint64_t asked;  /* we asked to hear when it has begun this one */
+        uint64_t wanted; /* it asked us; 0: it did not */
+    } spaces[WFI_SPACES];
+    uint64_t sends, recvs; /* between it and us: numbers given */
+    uint64_t sends_begun, recvs_begun;
+    wfi_list early;   /* wfi_early.link: for recvs that have not begun */
+    bool is_asked;    /* a QUERY to it has no answer yet */
+    char missing[64]; /* why it is missing, as its answer says; "" if it is not */
+} wfi_group_member;
+
+struct weft_group {
+    atomic_int refs;
+    weft_agent *agent; /* (constant) a reference */
+    wfi_list link;     /* in wfi_groups.all */
+    char name[WFI_GROUP_NAME_MAX + 1];
+    wfi_group_key key;
+    size_t size;               /* (constant) */
+    int index;                 /* (constant) */
+    wfi_group_member *members; /* (constant) */
+    wfi_map places;            /* (constant) member by rank + 1 */
+    wfi_rules rules;
+    struct wfi_carrier *carrier; /* NULL: weft carries all */
+    bool used;                   /* an operation was called */
+    bool open;                   /* its user has it, and the agent has not closed */
+
+    wfi_list operations;             /* wfi_operation.link, in the order of the calls */
+    uint64_t given, begun;           /* collective ones */
+    wfi_list early[WFI_GROUP_AHEAD]; /* by number: wfi_early.link */
+    weft_error *over;                /* why; NULL: it is not */
+    bool tells;                      /* the members do not know */
+    wfi_done ended;                  /* what is to follow from `over`: over.c */
+    wfi_task let_go;                 /* the reference of `ended` */
+
+    struct wfi_operation *asking; /* whose time limit has passed: the members are being asked */
+    size_t unanswered;
+    wfi_timer ask_timer;
+};
+
+/* What both sides of a message must agree on. */
+typedef struct wfi_signature {
+    uint8_t kind, dtype, how;
+    uint32_t root;
+    uint64_t count;
+} wfi_signature;
+
+/* DATA, as read. */
+typedef struct wfi_data {
+    wfi_space space;
+    uint64_t number;
+    wfi_signature signature;
+    uint32_t slot, token; /* token: for TAKEN */
+    bool rides;
+    uint64_t size, address, key;
+    const uint8_t *bytes; /* if it rides */
+} wfi_data;
+
+typedef struct wfi_early {
+    wfi_list link;
+    weft_agent *agent; /* (constant) whose budget it counts against */
+    size_t from;       /* index */
+    wfi_data data;     /* whose bytes follow */
+} wfi_early;
+
+typedef struct wfi_operation {
+    wfi_list link; /* in group->operations */
+    weft_group *group;
+    uint64_t id; /* in wfi_groups.operations */
+    wfi_space space;
+    bool sends;  /* WFI_BETWEEN: it is the sender's */
+    size_t peer; /* likewise: with whom */
+    uint64_t number;
+    wfi_collective what;
+    weft_dtype dtype;
+    weft_reduce how;
+    wfi_schedule schedule;
+    struct {
+        uint8_t *data;
+        wfi_storage *storage; /* a reference; NULL: none of that */
+    } memory[WFI_BUFFERS];
+    bool begun, failing;
+    size_t left;       /* steps that are not done */
+    size_t busy;       /* transfers and tasks of it */
+    wfi_step_id ready; /* the first step that may begin */
+    wfi_step_id last_ready;
+    wfi_timer timer;
+    int64_t timeout_ms;
+    weft_future *future;
+    wfi_task end; /* frees it, without the lock; before that calls `finish` */
+    /* When all steps are done: adds more, once; NULL: there are none. [agent lock] */
+    weft_status (*more)(struct wfi_operation *operation);
+    /* What is to be done with the results before the future completes, without the lock; NULL: nothing. On success alone. */
+    weft_status (*finish)(struct wfi_operation *operation);
+    weft_tensor *tensors[2]; /* references to the user's: input, output */
+    weft_values *values;     /* the result of the future; NULL: none */
+    void *own;               /* of whoever made it; `free_own` at the end, without the lock */
+    void (*free_own)(void *own);
+} wfi_operation;
+
+typedef struct wfi_groups { /* what an agent has of groups */
+    wfi_list all;           /* weft_group.link */
+    wfi_map open;           /* group by wfi_group_id */
+    wfi_map records;        /* wfi_record by the same: what came for groups that are not open yet */
+    wfi_map pasts;          /* by name and members: how many groups there were (as a number in a pointer) */
+    wfi_map operations;     /* by id */
+    uint64_t last_operation;
+    size_t under_way;     /* operations, those included that are being freed */
+    size_t messages;      /* on their way */
+    weft_future *settled; /* completes when there are none; NULL: nobody waits */
+} wfi_groups;
+
+static inline wfi_groups *wfi_groups_of(const weft_agent *agent)
+{
+    return agent->state[WFI_STATE_GROUPS];
+}
+
+/* ---- group.c ----------------------------------------------------------------------------------------------------- */
+
+/* With one reference and no members. `ended` is called once, when it is over. NULL: no memory. */
+weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wfi_done *done));
+weft_group *wfi_group_ref(weft_group *group);
+void wfi_group_unref(weft_group *group); /* not [locked] if it may be the last */
+uint64_t wfi_group_id(const weft_agent *agent, const wfi_group_key *key);
+/* How many groups of that name and these members were made here; and one more. [agent lock] */
+uint64_t wfi_group_past(const weft_agent *agent, const wfi_group_key *key);
+weft_status wfi_group_remember(const weft_group *group);
+/* The member that this peer is; NULL: it is none. */
+wfi_group_member *wfi_group_member_of(const weft_group *group, const wfi_peer *peer);
+/* +1: it has operations under way, and waits for the members; -1: it has none any more. [agent lock] */
+void wfi_group_depend(weft_group *group, int change);
+/* An error of this group's; `worker` is at fault (-1: nobody is). */
+weft_error *wfi_group_problem(const weft_group *group, weft_status code, int worker, const char *format, ...)
+    WEFT_PRINTF(4, 5);
+/* The group is over, if it was not: for that reason, of which `tells` says whether the members have to be told. Takes over
+ * `error`. [agent lock] */
+void wfi_group_break(weft_group *group, weft_error *error, bool tells);
+/* The same, with an error of wfi_group_problem, and the members are told. */
+void wfi_group_break_for(weft_group *group, weft_status code, int worker, const char *format, ...) WEFT_PRINTF(4, 5);
+
+/* ---- early.c. All [agent lock] ----------------------------------------------------------------------------------- */
+
+void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data);
+/* The next message that is kept for this operation, and has its recv in its schedule; the caller frees it. NULL: none. */
+wfi_early *wfi_early_take(const wfi_operation *operation);
+void wfi_early_free(wfi_early *early);
+void wfi_early_forget(weft_group *group); /* all */
+/* Keeps a message for a group that is not open. WEFT_ERR_BUSY: there is no room for it. */
+weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, const uint8_t *bytes,
+                            size_t size);
+/* A message that was kept for that group, and who sent it (a reference); the caller frees it. NULL: there is none. */
+uint8_t *wfi_record_take(weft_agent *agent, const wfi_group_key *key, wfi_peer **from, size_t *size);
+void wfi_records_forget(weft_agent *agent, const wfi_peer *from); /* of that peer; NULL: all */
+
+/* ---- say.c: what is said to members. All [agent lock] ------------------------------------------------------------- */
+
+enum wfi_group_word { WFI_DATA = 1, WFI_TAKEN, WFI_ASK, WFI_BEGUN, WFI_QUERY, WFI_STATE, WFI_OVER };
+
+typedef enum wfi_group_state {                    /* of a member, as it answers a QUERY */
+                               WFI_STATE_HERE,    /* it has the group */
+                               WFI_STATE_UNKNOWN, /* it has not made it */
+                               WFI_STATE_DESTROYED,
+                               WFI_STATE_OTHER_LIST, /* it has one of that name with other members */
+} wfi_group_state;
+
+/* Each sends a message; if it cannot, the group is over. */
+void wfi_say_data(weft_group *group, size_t to, const wfi_data *data);
+void wfi_say_taken(weft_group *group, size_t to, const wfi_data *data);
+/* ASK, BEGUN or QUERY */
+void wfi_say_number(weft_group *group, size_t to, enum wfi_group_word word, wfi_space space, uint64_t number);
+void wfi_say_over(weft_group *group, size_t to);
+/* Answers to somebody who speaks of a group, which need not be open here. */
+void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, wfi_space space, wfi_group_state state,
+                      uint64_t begun);
+void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, weft_status why);
+
+/* ---- missing.c. All [agent lock] --------------------------------------------------------------------------------- */
+
+void wfi_missing_ask(wfi_operation *operation); /* its time limit has passed: who is missing? */
+void wfi_missing_answered(weft_group *group, wfi_group_member *member, wfi_group_state state, wfi_space space,
+                          uint64_t begun);
+void wfi_missing_forget(wfi_operation *operation); /* it has ended: nobody needs the answers */
+
+/* ---- run.c: the steps of an operation that has begun. All [agent lock] but free ------------------------------------ */
+
+void wfi_run_begin(wfi_operation *operation);
+void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data); /* DATA has come for it */
+void wfi_run_taken(wfi_operation *operation, uint32_t token);
+void wfi_run_fail(wfi_operation *operation); /* the group is over */
+wfi_signature wfi_operation_signature(const wfi_operation *operation);
+void wfi_operation_free(wfi_operation *operation); /* one that was never started */
+
+/* ---- operation.c ------------------------------------------------------------------------------------------------- */
+
+/* Numbers the operation, and begins it as soon as it may. Takes it over. WEFT_OK, or why the group takes none; then it has been
+ * freed. Not locked. */
+weft_status wfi_operation_start(wfi_operation *operation);
+void wfi_operations_begin(weft_group *group); /* those that may begin now. [agent lock] */
+/* The one that a message of that member belongs to; NULL: none is under way. [agent lock] */
+wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends, size_t peer, uint64_t number);
+
+/* ---- over.c, hear.c. All [agent lock] ---------------------------------------------------------------------------- */
+
+void wfi_group_ended(wfi_done *done);                                                     /* of a group */
+void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader); /* a message of `from` */
+
+/* ---- open.c ------------------------------------------------------------------------------------------------------ */
+
+/* As weft_group_create, of those members of `group` that live: for shrink.c. */
+weft_status wfi_group_of_living(weft_group *group, weft_group **out);
+weft_status wfi_rules_of_environment(const weft_agent *agent, wfi_rules *out); /* rules.c */
+
+extern const wfi_component wfi_group_component;
+
+#endif

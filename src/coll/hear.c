@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hear.c - what the members of a group say (say.c), as it arrives. Nothing in it is believed. */
+#include "coll/group.h"
+
+#include "base/error.h"
+
+static wfi_space read_space(wfi_reader *reader)
+{
+    unsigned space = wfi_read_u8(reader);
+    reader->failed |= space >= WFI_SPACES;
+    return (wfi_space)space;
+}
+
+static bool read_data(wfi_reader *reader, wfi_data *out)
+{
+    out->space = read_space(reader);
+    out->number = wfi_read_u64(reader);
+    out->signature.kind = wfi_read_u8(reader);
+    out->signature.dtype = wfi_read_u8(reader);
+    out->signature.how = wfi_read_u8(reader);
+    out->signature.root = wfi_read_u32(reader);
+    out->signature.count = wfi_read_u64(reader);
+    out->slot = wfi_read_u32(reader);
+    out->token = wfi_read_u32(reader);
+    out->rides = wfi_read_u8(reader);
+    out->size = wfi_read_u64(reader);
+    if (out->rides) {
+        out->bytes = wfi_read_bytes(reader, out->size);
+    } else {
+        out->address = wfi_read_u64(reader);
+        out->key = wfi_read_u64(reader);
+    }
+    return !reader->failed && !wfi_reader_left(reader) && out->signature.kind < WFI_OPERATION_KINDS;
+}
+
+static uint64_t begun_here(const weft_group *group, const wfi_group_member *member, wfi_space space, bool sends)
+{
+    if (space == WFI_TOGETHER)
+        return group->begun;
+    return sends ? member->sends_begun : member->recvs_begun;
+}
+
+/* False: nonsense. */
+static bool hear_data(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+{
+    wfi_data data = {0};
+    size_t index = (size_t)(from - group->members);
+    if (!read_data(reader, &data))
+        return false;
+    uint64_t begun = begun_here(group, from, data.space, false);
+    if (group->over || data.number > begun + WFI_GROUP_AHEAD)
+        return group->over != NULL;
+    if (data.number > begun) {
+        wfi_early_keep(group, index, &data);
+        return true;
+    }
+    wfi_operation *operation = wfi_operation_find(group, data.space, false, index, data.number);
+    if (operation) /* else it has failed */
+        wfi_run_take(operation, index, &data);
+    return true;
+}
+
+static bool hear_taken(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+{
+    wfi_space space = read_space(reader);
+    uint64_t number = wfi_read_u64(reader);
+    uint32_t token = wfi_read_u32(reader);
+    if (reader->failed)
+        return false;
+    wfi_operation *operation = wfi_operation_find(group, space, true, (size_t)(from - group->members), number);
+    if (operation)
+        wfi_run_taken(operation, token);
+    return true;
+}
+
+static bool hear_ask(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+{
+    wfi_space space = read_space(reader);
+    uint64_t number = wfi_read_u64(reader);
+    if (reader->failed)
+        return false;
+    uint64_t begun = begun_here(group, from, space, false);
+    if (begun >= number)
+        wfi_say_number(group, (size_t)(from - group->members), WFI_BEGUN, space, begun);
+    else
+        from->spaces[space].wanted = number;
+    return true;
+}
+
+static bool hear_begun(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+{
+    wfi_space space = read_space(reader);
+    uint64_t number = wfi_read_u64(reader);
+    if (reader->failed)
+        return false;
+    if (number > from->spaces[space].begun)
+        from->spaces[space].begun = number;
+    wfi_operations_begin(group);
+    return true;
+}
+
+static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *key, weft_group *group,
+                       wfi_reader *reader)
+{
+    wfi_space space = read_space(reader);
+    (void)wfi_read_u64(reader);
+    if (reader->failed)
+        return false;
+    const wfi_group_member *member = group ? wfi_group_member_of(group, peer) : NULL;
+    wfi_group_state state = WFI_STATE_UNKNOWN;
+    if (member)
+        state = WFI_STATE_HERE;
+    else if (wfi_group_past(agent, key) > key->generation)
+        state = WFI_STATE_DESTROYED;
+    WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link)
+        if (state == WFI_STATE_UNKNOWN && other->open && other->key.name_hash == key->name_hash)
+            state = WFI_STATE_OTHER_LIST;
+    wfi_answer_state(agent, peer, key, space, state, member ? begun_here(group, member, space, false) : 0);
+    return true;
+}
+
+static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+{
+    wfi_space space = read_space(reader);
+    unsigned state = wfi_read_u8(reader);
+    uint64_t begun = wfi_read_u64(reader);
+    if (reader->failed || state > WFI_STATE_OTHER_LIST)
+        return false;
+    wfi_missing_answered(group, from, (wfi_group_state)state, space, begun);
+    return true;
+}
+
+static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+{
+    weft_error *error = wfi_error_read(reader);
+    if (!error)
+        return false;
+    weft_status code = weft_error_code(error);
+    bool is_bare = !weft_error_message(error)[0]; /* an answer to us alone, of a member that does not have the group */
+    if (is_bare) {
+        weft_error_unref(error);
+        error = wfi_group_problem(group, code, from->rank, "rank %d %s", from->rank,
+                                  code == WEFT_ERR_BUSY ? "has not made it, and has no memory for what came early"
+                                                        : "has destroyed it");
+    }
+    wfi_group_break(group, error, is_bare);
+    return true;
+}
+
+/* A message for a group that is not open here. */
+static bool hear_stray(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, unsigned word, wfi_reader *reader,
+                       const uint8_t *bytes, size_t size)
+{
+    if (word == WFI_QUERY)
+        return hear_query(agent, from, key, NULL, reader);
+    if (word != WFI_DATA && word != WFI_ASK && word != WFI_OVER)
+        return true; /* late words to a group that is destroyed */
+    if (wfi_group_past(agent, key) > key->generation) {
+        if (word != WFI_OVER)
+            wfi_answer_over(agent, from, key, WEFT_ERR_CANCELLED);
+    } else if (wfi_record_keep(agent, from, key, bytes, size) && word != WFI_OVER) {
+        wfi_answer_over(agent, from, key, WEFT_ERR_BUSY);
+    }
+    return true;
+}
+
+void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
+{
+    const uint8_t *bytes = reader->data;
+    size_t size = reader->size;
+    (void)type;
+    unsigned word = wfi_read_u8(reader);
+    wfi_group_key key = {.name_hash = wfi_read_u64(reader)};
+    key.members_hash = wfi_read_u64(reader);
+    key.generation = wfi_read_u32(reader);
+    weft_group *group = reader->failed ? NULL : wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &key));
+    wfi_group_member *member = group ? wfi_group_member_of(group, from) : NULL;
+    bool sense = !reader->failed;
+    if (sense && !member)
+        sense = hear_stray(agent, from, &key, word, reader, bytes, size);
+    else if (sense)
+        switch (word) {
+        case WFI_DATA:
+            sense = hear_data(group, member, reader);
+            break;
+        case WFI_TAKEN:
+            sense = hear_taken(group, member, reader);
+            break;
+        case WFI_ASK:
+            sense = hear_ask(group, member, reader);
+            break;
+        case WFI_BEGUN:
+            sense = hear_begun(group, member, reader);
+            break;
+        case WFI_QUERY:
+            sense = hear_query(agent, from, &key, group, reader);
+            break;
+        case WFI_STATE:
+            sense = hear_state(group, member, reader);
+            break;
+        case WFI_OVER:
+            sense = hear_over(group, member, reader);
+            break;
+        default:
+            sense = false;
+        }
+    if (!sense)
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d sent a malformed message of a group (word %u, %zu bytes)",
+                      wfi_peer_rank(from), word, size);
+}

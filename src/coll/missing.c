@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * missing.c - who is missing, when an operation is late.
+ *
+ * It may wait for a member that itself waits for another. So its member asks all the others how far they are, and names
+ * those who have not begun the operation, and those who do not answer within ANSWER_MS. If all have begun it, it goes on
+ * until then. That the answers come in time is not needed for anything but the names.
+ */
+#include "coll/group.h"
+
+#include <string.h>
+
+#define ANSWER_MS 1000
+
+static void name_missing(const weft_group *group, char *out, size_t room, int *first)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < group->size; i++) {
+        const wfi_group_member *member = &group->members[i];
+        const char *why = member->is_asked ? "does not answer" : member->missing;
+        if (!why[0])
+            continue;
+        if (*first < 0)
+            *first = member->rank;
+        if (used < room)
+            used += (size_t)snprintf(out + used, room - used, "%srank %d (%s)", used ? ", " : "", member->rank, why);
+    }
+}
+
+static bool lists_differ(const weft_group *group)
+{
+    for (size_t i = 0; i < group->size; i++)
+        if (!group->members[i].is_asked && strstr(group->members[i].missing, "other members"))
+            return true;
+    return false;
+}
+
+/* All have answered, or the time for that is over. */
+static void conclude(weft_group *group)
+{
+    wfi_operation *operation = group->asking;
+    char missing[640] = "", which[40] = "";
+    int first = -1;
+    if (operation->space == WFI_TOGETHER)
+        snprintf(which, sizeof which, "operation %llu, ", (unsigned long long)operation->number);
+    name_missing(group, missing, sizeof missing, &first);
+    wfi_group_break_for(group, lists_differ(group) ? WEFT_ERR_INVALID : WEFT_ERR_TIMEOUT, first,
+                        "%s%s, was not complete within %lld ms: %s%s", which, wfi_operation_names[operation->what.kind],
+                        (long long)operation->timeout_ms,
+                        missing[0] ? "missing is " : "all have begun it, and it takes longer", missing);
+}
+
+static void answers_due(wfi_timer *timer)
+{
+    conclude(wfi_container_of(timer, weft_group, ask_timer));
+}
+
+void wfi_missing_forget(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    if (group->asking != operation)
+        return;
+    group->asking = NULL;
+    wfi_net_timer_clear(group->agent->net, &group->ask_timer);
+    for (size_t i = 0; i < group->size; i++)
+        group->members[i].is_asked = false;
+}
+
+void wfi_missing_ask(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    weft_agent *agent = group->agent;
+    if (group->asking || group->over)
+        return; /* the answers are on their way, and end the group */
+    group->asking = operation;
+    group->unanswered = 0;
+    for (size_t i = 0; i < group->size && !group->over; i++) {
+        wfi_group_member *member = &group->members[i];
+        member->missing[0] = 0;
+        if (!member->peer || (operation->space == WFI_BETWEEN && operation->peer != i))
+            continue;
+        member->is_asked = true;
+        group->unanswered++;
+        wfi_say_number(group, i, WFI_QUERY, operation->space, operation->number);
+    }
+    if (group->over)
+        return;
+    group->ask_timer.fire = answers_due;
+    uint64_t until = wfi_deadline(wfi_net_clock(agent->net), ANSWER_MS);
+    if (!group->unanswered || wfi_net_timer_set(agent->net, &group->ask_timer, until))
+        conclude(group);
+}
+
+void wfi_missing_answered(weft_group *group, wfi_group_member *member, wfi_group_state state, wfi_space space,
+                          uint64_t begun)
+{
+    const wfi_operation *operation = group->asking;
+    if (!operation || !member->is_asked || space != operation->space)
+        return;
+    member->is_asked = false;
+    if (state == WFI_STATE_UNKNOWN)
+        snprintf(member->missing, sizeof member->missing, "has not made the group");
+    else if (state == WFI_STATE_OTHER_LIST)
+        snprintf(member->missing, sizeof member->missing, "has a group of that name with other members");
+    else if (state == WFI_STATE_HERE && begun < operation->number)
+        snprintf(member->missing, sizeof member->missing, "has not called it");
+    bool is_missing = member->missing[0] != 0;
+    if (--group->unanswered == 0 && (is_missing || operation->number)) {
+        for (size_t i = 0; i < group->size; i++)
+            is_missing = is_missing || group->members[i].missing[0];
+        if (is_missing)
+            conclude(group);
+        /* else all are at it: it may end yet before the answers are due */
+    }
+}

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* open.c - making and destroying groups, news of members, and src/coll as a component of the agent. */
+#include "coll/group.h"
+
+#include "base/alloc.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STOP_GRACE_MS 500 /* before this worker stops, for its last messages to arrive */
+
+/* ---- Making one -------------------------------------------------------------------------------------------------- */
+
+static bool is_group_name(const char *name)
+{
+    static const char legal[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_:";
+    return name && name[0] && strlen(name) <= WFI_GROUP_NAME_MAX && strspn(name, legal) == strlen(name);
+}
+
+static bool name_is_taken(const weft_agent *agent, const char *name)
+{
+    WFI_FOR_LIST (const weft_group, group, &wfi_groups_of(agent)->all, link)
+        if (group->open && !group->over && !strcmp(group->name, name))
+            return true;
+    return false;
+}
+
+/* Only the code goes back: what was at fault stands in the log. */
+WEFT_PRINTF(3, 4)
+static weft_status refuse_group(const weft_agent *agent, weft_status status, const char *format, ...)
+{
+    char text[320];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_group_create: %s", text);
+    return status;
+}
+
+static weft_status add_member(weft_group *group, int rank)
+{
+    weft_agent *agent = group->agent;
+    int world_size = wfi_net_world_size(agent->net);
+    if (rank < 0 || rank >= world_size)
+        return refuse_group(agent, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d, where the world size is %d",
+                            group->size, group->name, rank, world_size);
+    const wfi_member *known = wfi_net_member(agent->net, rank);
+    if (!known || !known->incarnation)
+        return refuse_group(agent, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d: nobody ever held that", group->size,
+                            group->name, rank);
+    wfi_group_member *member = &group->members[group->size];
+    *member = (wfi_group_member){.rank = rank, .incarnation = known->incarnation};
+    wfi_list_init(&member->early);
+    if (rank == wfi_agent_rank(agent))
+        group->index = (int)group->size;
+    else
+        member->peer = wfi_net_peer(agent->net, rank);
+    weft_status st = wfi_map_put(&group->places, (uint64_t)rank + 1, member);
+    if (st == WEFT_ERR_EXISTS)
+        return refuse_group(agent, WEFT_ERR_INVALID, "ranks[%zu] of \"%s\" is %d, for the second time", group->size,
+                            group->name, rank);
+    group->size++;
+    return st;
+}
+
+static weft_status add_members(weft_group *group, const int *ranks, size_t count)
+{
+    weft_agent *agent = group->agent;
+    weft_status st = WEFT_OK;
+    size_t members = ranks ? count : (size_t)wfi_net_world_size(agent->net);
+    group->index = -1;
+    group->members = wfi_calloc(members + 1, sizeof *group->members);
+    if (!group->members)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < members && !st; i++) {
+        /* NULL: in a static job everybody, dead or not, so that all members name the same; else who lives. */
+        bool is_meant = ranks || !agent->options.values.elastic || wfi_agent_knows_alive(agent, (int)i) ||
+                        (int)i == wfi_agent_rank(agent);
+        if (is_meant)
+            st = add_member(group, ranks ? ranks[i] : (int)i);
+    }
+    if (!st && group->index < 0)
+        return refuse_group(agent, WEFT_ERR_INVALID, "the %zu ranks of \"%s\" are without this worker's own, %d",
+                            group->size, group->name, wfi_agent_rank(agent));
+    return st;
+}
+
+static weft_status make_key(weft_group *group)
+{
+    wfi_writer writer;
+    wfi_writer_init_growing(&writer);
+    for (size_t i = 0; i < group->size; i++) {
+        wfi_write_u32(&writer, (uint32_t)group->members[i].rank);
+        wfi_write_u32(&writer, group->members[i].incarnation);
+    }
+    weft_status st = writer.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (!st) {
+        group->key.name_hash = wfi_hash_bytes(group->name, strlen(group->name));
+        group->key.members_hash = wfi_hash_bytes(writer.data, writer.size);
+        group->key.generation = (uint32_t)wfi_group_past(group->agent, &group->key);
+    }
+    wfi_writer_fini(&writer);
+    return st;
+}
+
+static void member_is_gone(weft_group *group, wfi_group_member *member, weft_status why)
+{
+    wfi_group_break(group,
+                    wfi_group_problem(group, why, member->rank, "rank %d %s", member->rank,
+                                      why == WEFT_ERR_PEER_LEFT ? "has left the job" : "is dead"),
+                    false); /* the others hear that from the store */
+}
+
+static void have_interest(weft_group *group, int change)
+{
+    for (size_t i = 0; i < group->size; i++)
+        if (group->members[i].peer)
+            wfi_peer_interest(group->members[i].peer, change);
+}
+
+/* What came before it was open. */
+static void hear_early(weft_group *group)
+{
+    uint8_t *bytes;
+    wfi_peer *from;
+    size_t size;
+    while ((bytes = wfi_record_take(group->agent, &group->key, &from, &size))) {
+        wfi_reader reader;
+        wfi_reader_init(&reader, bytes, size);
+        if (!wfi_peer_status(from))
+            wfi_group_hear(group->agent, from, WFI_RPC_GROUP, &reader);
+        wfi_peer_unref(from);
+        free(bytes);
+    }
+}
+
+/* [agent lock] */
+static weft_status open_group(weft_group *group)
+{
+    weft_agent *agent = group->agent;
+    weft_status st = make_key(group);
+    if (!st && name_is_taken(agent, group->name))
+        st = refuse_group(agent, WEFT_ERR_EXISTS, "name is \"%s\", as that of an open group", group->name);
+    if (!st)
+        st = wfi_group_remember(group);
+    if (!st)
+        st = wfi_map_put(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key), group);
+    if (st)
+        return st;
+    group->open = true;
+    wfi_list_push_back(&wfi_groups_of(agent)->all, &group->link);
+    have_interest(group, 1);
+    for (size_t i = 0; i < group->size; i++) {
+        wfi_group_member *member = &group->members[i];
+        weft_status gone = member->peer ? wfi_peer_status(member->peer) : WEFT_OK;
+        if (gone) {
+            member->peer = NULL;
+            member_is_gone(group, member, gone);
+        }
+    }
+    hear_early(group);
+    return WEFT_OK;
+}
+
+static weft_status may_make(const weft_agent *agent)
+{
+    bool leaving = agent->closing && agent->options.values.elastic;
+    return leaving ? WEFT_ERR_CLOSED : wfi_agent_usable(agent);
+}
+
+weft_status weft_group_create(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out)
+{
+    if (!agent)
+        return wfi_refuse_null("weft_group_create", "agent");
+    if (!out)
+        return refuse_group(agent, WEFT_ERR_INVALID, "out is NULL");
+    if (!is_group_name(name))
+        return refuse_group(agent, WEFT_ERR_INVALID, "name is \"%.80s\": 1 to %d bytes of [A-Za-z0-9-_:]",
+                            name ? name : "(NULL)", WFI_GROUP_NAME_MAX);
+    if (ranks && !count)
+        return refuse_group(agent, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", name);
+    if (agent->forked)
+        return refuse_group(agent, WEFT_ERR_STATE, "%s", WFI_FORKED_TEXT);
+    weft_group *group = wfi_group_make(agent, name, wfi_group_ended);
+    if (!group)
+        return WEFT_ERR_MEMORY;
+    weft_status st = wfi_rules_of_environment(agent, &group->rules);
+    wfi_net_lock(agent->net);
+    if (!st)
+        st = may_make(agent);
+    if (!st)
+        st = add_members(group, ranks, count);
+    if (!st)
+        st = open_group(group);
+    wfi_net_unlock(agent->net);
+    if (st)
+        wfi_group_unref(group);
+    else
+        *out = group;
+    return st;
+}
+
+weft_status wfi_group_of_living(weft_group *group, weft_group **out)
+{
+    weft_agent *agent = group->agent;
+    size_t count = 0;
+    int *ranks = wfi_calloc(group->size, sizeof *ranks);
+    if (!ranks)
+        return WEFT_ERR_MEMORY;
+    wfi_net_lock(agent->net);
+    for (size_t i = 0; i < group->size; i++) {
+        const wfi_group_member *member = &group->members[i];
+        if ((int)i == group->index || (member->peer && !wfi_peer_status(member->peer)))
+            ranks[count++] = member->rank;
+    }
+    wfi_net_unlock(agent->net);
+    weft_status st = weft_group_create(agent, group->name, ranks, count, out);
+    free(ranks);
+    return st;
+}
+
+/* ---- Its life ---------------------------------------------------------------------------------------------------- */
+
+/* [agent lock] */
+static void close_group(weft_group *group, weft_status why, const char *text)
+{
+    weft_agent *agent = group->agent;
+    int me = wfi_agent_rank(agent);
+    if (!group->open)
+        return;
+    group->open = false;
+    if (!wfi_list_empty(&group->operations))
+        wfi_group_break_for(group, why, me, "rank %d %s", me, text);
+    wfi_early_forget(group);
+    have_interest(group, -1);
+    (void)wfi_map_take(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key));
+    wfi_list_remove(&group->link);
+}
+
+void weft_group_destroy(weft_group *group)
+{
+    if (!group)
+        return;
+    if (wfi_agent_enter_locked(group->agent)) {
+        close_group(group, WEFT_ERR_CANCELLED, "has destroyed it");
+        wfi_agent_leave_locked(group->agent);
+    }
+    wfi_group_unref(group);
+}
+
+size_t weft_group_size(const weft_group *group)
+{
+    return group ? group->size : 0;
+}
+
+int weft_group_index(const weft_group *group)
+{
+    return group ? group->index : -1;
+}
+
+int weft_group_member(const weft_group *group, size_t index)
+{
+    return group && index < group->size ? group->members[index].rank : -1;
+}
+
+const weft_error *weft_group_error(const weft_group *group)
+{
+    if (!group)
+        return NULL;
+    weft_agent *agent = group->agent;
+    if (!wfi_agent_enter_locked(agent))
+        return group->over; /* nobody changes it any more */
+    const weft_error *error = group->over;
+    wfi_agent_leave_locked(agent);
+    return error;
+}
+
+/* ---- News -------------------------------------------------------------------------------------------------------- */
+
+static void peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
+{
+    (void)text;
+    WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link) {
+        wfi_group_member *member = wfi_group_member_of(group, peer);
+        if (!member)
+            continue;
+        member->peer = NULL;
+        member_is_gone(group, member, why);
+    }
+    wfi_records_forget(agent, peer);
+}
+
+static void unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
+{
+    WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link) {
+        const wfi_group_member *member = wfi_group_member_of(group, peer);
+        if (member && !wfi_list_empty(&group->operations))
+            wfi_group_break_for(group, WEFT_ERR_UNREACHABLE, member->rank, "rank %d cannot be reached: %s",
+                                member->rank, text);
+    }
+}
+
+static void fail_all(weft_agent *agent, weft_status why, const char *text)
+{
+    WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link)
+        wfi_group_break(group, wfi_group_problem(group, why, wfi_agent_rank(agent), "%s", text), false);
+}
+
+/* ---- A component of the agent ------------------------------------------------------------------------------------ */
+
+static weft_status open_groups(weft_agent *agent, weft_error **error)
+{
+    (void)error;
+    wfi_groups *groups = wfi_calloc(1, sizeof *groups);
+    if (!groups)
+        return WEFT_ERR_MEMORY;
+    agent->state[WFI_STATE_GROUPS] = groups;
+    wfi_list_init(&groups->all);
+    wfi_map_init(&groups->open);
+    wfi_map_init(&groups->records);
+    wfi_map_init(&groups->pasts);
+    wfi_map_init(&groups->operations);
+    return WEFT_OK;
+}
+
+static bool is_busy(weft_agent *agent)
+{
+    return wfi_groups_of(agent)->under_way > 0;
+}
+
+/* Waits, at most STOP_GRACE_MS, until what this worker said has arrived: the others may need it. */
+static void flush_messages(weft_agent *agent)
+{
+    wfi_groups *groups = wfi_groups_of(agent);
+    weft_future *settled = NULL;
+    wfi_net_lock(agent->net);
+    if (groups->messages && !agent->gone)
+        settled = groups->settled = wfi_agent_future(agent);
+    uint64_t until = wfi_deadline(wfi_net_clock(agent->net), STOP_GRACE_MS);
+    wfi_net_unlock(agent->net);
+    if (!settled)
+        return;
+    while (agent->options.values.no_threads && !weft_future_done(settled) && wfi_now(wfi_net_clock(agent->net)) < until)
+        weft_agent_progress(agent, 1);
+    weft_status st = agent->options.values.no_threads ? WEFT_OK : weft_future_wait_until(settled, until);
+    (void)st; /* else whoever did not take it in time hears that we have left */
+}
+
+/* Groups stay with their users, who destroy them. */
+static void end_groups(weft_agent *agent)
+{
+    while (!wfi_list_empty(&wfi_groups_of(agent)->all)) {
+        weft_group *group = wfi_container_of(wfi_groups_of(agent)->all.next, weft_group, link);
+        wfi_group_break(group,
+                        wfi_group_problem(group, WEFT_ERR_CLOSED, wfi_agent_rank(agent), "rank %d has closed",
+                                          wfi_agent_rank(agent)),
+                        false);
+        close_group(group, WEFT_ERR_CLOSED, "has closed");
+    }
+    wfi_records_forget(agent, NULL);
+}
+
+static void close_groups(weft_agent *agent)
+{
+    wfi_groups *groups = wfi_groups_of(agent);
+    if (!groups)
+        return;
+    weft_future_unref(groups->settled);
+    wfi_map_fini(&groups->open);
+    wfi_map_fini(&groups->records);
+    wfi_map_fini(&groups->pasts);
+    wfi_map_fini(&groups->operations);
+}
+
+static void free_groups(weft_agent *agent)
+{
+    free(wfi_groups_of(agent));
+}
+
+const wfi_component wfi_group_component = {
+    .messages = WFI_TAKES(WFI_RPC_GROUP),
+    .open = open_groups,
+    .message = wfi_group_hear,
+    .peer_gone = peer_gone,
+    .unreachable = unreachable,
+    .self_gone = fail_all,
+    .busy = is_busy,
+    .flush = flush_messages,
+    .end = end_groups,
+    .close = close_groups,
+    .free = free_groups,
+};
+
+/* A program that uses groups links this file, and so has the component. */
+__attribute__((constructor)) static void join_agents(void)
+{
+    wfi_component_add(&wfi_group_component);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* operation.c - an operation before it runs: its number, its turn, its time limit, its cancelling. */
+#include "coll/group.h"
+
+wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends, size_t peer, uint64_t number)
+{
+    WFI_FOR_LIST (wfi_operation, operation, &group->operations, link) {
+        if (operation->space == space && operation->number == number &&
+            (space == WFI_TOGETHER || (operation->sends == sends && operation->peer == peer)))
+            return operation;
+    }
+    return NULL;
+}
+
+/* ---- Beginning --------------------------------------------------------------------------------------------------- */
+
+/* Whether all to whom it sends have come far enough. Asks those who may not have. */
+static bool is_let(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    bool let = true;
+    for (size_t i = 0; i < group->size; i++) {
+        wfi_group_member *member = &group->members[i];
+        if (!operation->schedule.sends[i] || !member->peer)
+            continue;
+        uint64_t begun = member->spaces[operation->space].begun;
+        if (operation->number > begun + WFI_GROUP_AHEAD / 2 &&
+            operation->number > member->spaces[operation->space].asked + WFI_GROUP_AHEAD / 2) {
+            member->spaces[operation->space].asked = operation->number - WFI_GROUP_AHEAD / 2;
+            wfi_say_number(group, i, WFI_ASK, operation->space, operation->number - WFI_GROUP_AHEAD / 2);
+        }
+        let = let && operation->number <= begun + WFI_GROUP_AHEAD;
+    }
+    return let;
+}
+
+static uint64_t *begun_count(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    if (operation->space == WFI_TOGETHER)
+        return &group->begun;
+    return operation->sends ? &group->members[operation->peer].sends_begun
+                            : &group->members[operation->peer].recvs_begun;
+}
+
+/* Tells those who asked how far we are. */
+static void tell_begun(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    for (size_t i = 0; i < group->size; i++) {
+        wfi_group_member *member = &group->members[i];
+        uint64_t *wanted = &member->spaces[operation->space].wanted;
+        bool concerns = operation->space == WFI_TOGETHER || (!operation->sends && operation->peer == i);
+        if (!concerns || !*wanted || *wanted > operation->number || !member->peer)
+            continue;
+        *wanted = 0;
+        wfi_say_number(group, i, WFI_BEGUN, operation->space, operation->number);
+    }
+}
+
+static void begin(wfi_operation *operation)
+{
+    *begun_count(operation) = operation->number;
+    tell_begun(operation);
+    wfi_run_begin(operation);
+}
+
+void wfi_operations_begin(weft_group *group)
+{
+    for (bool again = true; again && !group->over;) {
+        again = false;
+        WFI_FOR_LIST (wfi_operation, operation, &group->operations, link) {
+            if (operation->begun || operation->number != *begun_count(operation) + 1 || !is_let(operation))
+                continue;
+            again = true;
+            begin(operation); /* it may have ended, and others with it */
+            break;
+        }
+    }
+}
+
+static void time_over(wfi_timer *timer)
+{
+    wfi_missing_ask(wfi_container_of(timer, wfi_operation, timer));
+}
+
+static void give_number(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    if (operation->space == WFI_TOGETHER)
+        operation->number = ++group->given;
+    else if (operation->sends)
+        operation->number = ++group->members[operation->peer].sends;
+    else
+        operation->number = ++group->members[operation->peer].recvs;
+}
+
+static void hold_agent(void *owner)
+{
+    wfi_agent_ref(owner);
+}
+
+static void cancel_by_id(void *owner, uint64_t id)
+{
+    weft_agent *agent = owner;
+    if (wfi_agent_enter_locked(agent)) {
+        wfi_operation *operation = wfi_map_get(&wfi_groups_of(agent)->operations, id);
+        if (operation)
+            wfi_group_break_for(operation->group, WEFT_ERR_CANCELLED, wfi_agent_rank(agent), "rank %d cancelled %s",
+                                wfi_agent_rank(agent), wfi_operation_names[operation->what.kind]);
+        wfi_agent_leave_locked(agent);
+    }
+    wfi_agent_unref(agent);
+}
+
+static const wfi_canceller canceller = {.hold = hold_agent, .cancel = cancel_by_id};
+
+/* [agent lock] */
+static weft_status enter(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    wfi_groups *groups = wfi_groups_of(group->agent);
+    weft_status st = wfi_agent_usable(group->agent);
+    if (!st && group->over)
+        st = weft_error_code(group->over);
+    if (!st)
+        st = wfi_map_put(&groups->operations, operation->id = ++groups->last_operation, operation);
+    if (st)
+        return st;
+    give_number(operation);
+    group->used = true;
+    groups->under_way++;
+    if (wfi_list_empty(&group->operations))
+        wfi_group_depend(group, 1);
+    wfi_list_push_back(&group->operations, &operation->link);
+    return WEFT_OK;
+}
+
+weft_status wfi_operation_start(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    weft_agent *agent = group->agent;
+    operation->left = operation->schedule.step_count;
+    operation->ready = WFI_NO_STEP;
+    operation->timer.fire = time_over;
+    wfi_net_lock(agent->net);
+    if (!operation->timeout_ms)
+        operation->timeout_ms = agent->call_timeout_ms;
+    weft_status st = enter(operation);
+    if (!st) {
+        wfi_future_set_canceller(operation->future, &canceller, agent, operation->id);
+        uint64_t until = wfi_deadline(wfi_net_clock(agent->net), operation->timeout_ms);
+        if (until != WFI_NEVER && wfi_net_timer_set(agent->net, &operation->timer, until))
+            wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(agent), "a time limit");
+        else
+            wfi_operations_begin(group);
+    }
+    wfi_net_unlock(agent->net);
+    if (st)
+        wfi_operation_free(operation);
+    return st;
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* request.c - one call of the user's: looks at what it gives, and makes an operation of it. */
+#include "coll/request.h"
+
+#include "base/alloc.h"
+#include "coll/carrier.h"
+#include "rpc/client/client.h"
+#include "tensor/cell.h"
+#include "tensor/combine.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Looking ----------------------------------------------------------------------------------------------------- */
+
+WEFT_PRINTF(3, 4)
+static weft_status refuse(const weft_group *group, const wfi_group_request *what, const char *format, ...)
+{
+    char text[320];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "%s (\"%s\"): %s", what->name, group->name, text);
+    return WEFT_ERR_INVALID;
+}
+
+static weft_status look_at_tensor(const weft_group *group, const wfi_group_request *what, const weft_tensor *tensor,
+                                  const char *name)
+{
+    if (!tensor)
+        return refuse(group, what, "%s is NULL", name);
+    if (wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA) {
+        (void)refuse(group, what, "%s is on a CUDA device: give a copy on the CPU (weft_tensor_to_device)", name);
+        return WEFT_ERR_UNSUPPORTED;
+    }
+    return WEFT_OK;
+}
+
+/* How many parts of one member the input and the output have; 0: this member has none. */
+static void parts_of(const weft_group *group, const wfi_group_request *what, size_t *input, size_t *output)
+{
+    bool at_root = (size_t)group->index == what->root;
+    size_t all = group->size;
+    *input = *output = 1;
+    switch (what->kind) {
+    case WFI_BARRIER:
+        *input = *output = 0;
+        break;
+    case WFI_ALLGATHER:
+        *output = all;
+        break;
+    case WFI_REDUCE_SCATTER:
+        *input = all;
+        break;
+    case WFI_GATHER:
+        *output = at_root ? all : 0;
+        break;
+    case WFI_SCATTER:
+        *input = at_root ? all : 0;
+        break;
+    case WFI_ALL_TO_ALL:
+        *input = *output = all;
+        break;
+    case WFI_SENDRECV:
+        *input = what->sends;
+        *output = !what->sends;
+        break;
+    default:
+        break;
+    }
+}
+
+static weft_status look_at_counts(const weft_group *group, const wfi_group_request *what, size_t inputs, size_t outputs,
+                                  size_t *count)
+{
+    const weft_tensor *whole = inputs == 1 ? what->input : outputs == 1 ? what->output : what->input;
+    size_t in = inputs ? (size_t)weft_tensor_numel(what->input) : 0;
+    size_t out = outputs ? (size_t)weft_tensor_numel(what->output) : 0;
+    size_t part = inputs == 1 ? in : outputs == 1 ? out : in / group->size;
+    if (inputs && in != inputs * part)
+        return refuse(group, what, "input has %zu elements: not %zu times %zu", in, inputs, part);
+    if (outputs && out != outputs * part)
+        return refuse(group, what, "output has %zu elements: not %zu times %zu", out, outputs, part);
+    if (inputs && outputs && what->input->dtype != what->output->dtype)
+        return refuse(group, what, "input is %s, output %s", weft_dtype_name(what->input->dtype),
+                      weft_dtype_name(what->output->dtype));
+    if (what->reduces && !wfi_can_combine(whole->dtype, what->how)) {
+        (void)refuse(group, what, "there is no reduction %d of %s", (int)what->how, weft_dtype_name(whole->dtype));
+        return WEFT_ERR_TYPE;
+    }
+    *count = part;
+    return WEFT_OK;
+}
+
+static weft_status look(const weft_group *group, const wfi_group_request *what, size_t *count, weft_dtype *dtype)
+{
+    size_t inputs, outputs;
+    weft_status st = WEFT_OK;
+    parts_of(group, what, &inputs, &outputs);
+    if (what->timeout_ms < WEFT_FOREVER)
+        return refuse(group, what, "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)what->timeout_ms);
+    if (what->root >= group->size)
+        return refuse(group, what, "member %zu of %zu", what->root, group->size);
+    if (what->kind == WFI_SENDRECV && what->root == (size_t)group->index)
+        return refuse(group, what, "member %zu is this one", what->root);
+    if (inputs)
+        st = look_at_tensor(group, what, what->input, what->input == what->output ? "tensor" : "input");
+    if (!st && outputs && what->output != what->input)
+        st = look_at_tensor(group, what, what->output, "output");
+    if (st || !(inputs || outputs))
+        return st;
+    *dtype = (inputs ? what->input : what->output)->dtype;
+    return look_at_counts(group, what, inputs, outputs, count);
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+/* A copy of what the user's tensor has is used in its place, if that is not plain memory. */
+static weft_tensor *plain(const weft_tensor *tensor)
+{
+    return weft_tensor_contiguous((weft_tensor *)tensor);
+}
+
+static void set_memory(wfi_operation *operation, wfi_buffer which, const weft_tensor *tensor)
+{
+    operation->memory[which].data = wfi_tensor_address(tensor);
+    operation->memory[which].storage = wfi_storage_ref(wfi_tensor_storage(tensor));
+}
+
+/* Where results came into a copy: into the user's own tensor. */
+static weft_status assign_output(wfi_operation *operation)
+{
+    return weft_tensor_assign(operation->tensors[1], operation->own);
+}
+
+static void drop_copy(void *copy)
+{
+    weft_tensor_unref(copy);
+}
+
+static weft_status take_output(wfi_operation *operation, weft_tensor *output, bool reads)
+{
+    operation->tensors[1] = weft_tensor_ref(output);
+    if (!output->cell && weft_tensor_is_contiguous(output)) {
+        set_memory(operation, WFI_OUTPUT, output);
+        return WEFT_OK;
+    }
+    weft_tensor *copy = reads ? weft_tensor_clone(output) : wfi_tensor_empty_like(output, output->shape, output->dtype);
+    if (!copy)
+        return WEFT_ERR_MEMORY;
+    operation->own = copy;
+    operation->free_own = drop_copy;
+    operation->finish = assign_output;
+    set_memory(operation, WFI_OUTPUT, copy);
+    return WEFT_OK;
+}
+
+/* The input, the output or both; those of a reduction to one, and of a broadcast, are the same tensor. */
+static weft_status take_memory(wfi_operation *operation, const wfi_group_request *what)
+{
+    weft_group *group = operation->group;
+    size_t inputs, outputs;
+    parts_of(group, what, &inputs, &outputs);
+    bool at_root = (size_t)group->index == what->root;
+    if (what->kind == WFI_REDUCE && !at_root)
+        outputs = 0;
+    weft_status st = outputs ? take_output(operation, what->output, what->input == what->output) : WEFT_OK;
+    if (st || !inputs)
+        return st;
+    if (outputs && what->input == what->output) {
+        operation->memory[WFI_INPUT] = operation->memory[WFI_OUTPUT];
+        (void)wfi_storage_ref(operation->memory[WFI_INPUT].storage);
+        return WEFT_OK;
+    }
+    operation->tensors[0] = plain(what->input);
+    if (!operation->tensors[0])
+        return WEFT_ERR_MEMORY;
+    set_memory(operation, WFI_INPUT, operation->tensors[0]);
+    return WEFT_OK;
+}
+
+static bool is_in_place(const wfi_operation *operation)
+{
+    const wfi_collective *what = &operation->what;
+    size_t bytes = wfi_part_bytes(what);
+    const uint8_t *in = operation->memory[WFI_INPUT].data, *out = operation->memory[WFI_OUTPUT].data;
+    if (!in || !out)
+        return false;
+    if (what->kind == WFI_ALLGATHER || what->kind == WFI_GATHER)
+        return in == out + what->me * bytes;
+    return what->kind == WFI_SCATTER ? out == in + what->root * bytes : in == out;
+}
+
+weft_status wfi_operation_make_scratch(wfi_operation *operation)
+{
+    size_t bytes = operation->schedule.scratch;
+    if (!bytes)
+        return WEFT_OK;
+    weft_status st = wfi_storage_create(WFI_MEMORY_HOST, 0, bytes, &operation->memory[WFI_SCRATCH].storage);
+    if (st)
+        return st;
+    operation->memory[WFI_SCRATCH].data = wfi_storage_data(operation->memory[WFI_SCRATCH].storage);
+    if (bytes == 1)
+        operation->memory[WFI_SCRATCH].data[0] = 0; /* a barrier's token */
+    return WEFT_OK;
+}
+
+/* ---- The schedule ------------------------------------------------------------------------------------------------ */
+
+#define STEPS_MOST 256 /* about so many pieces of one member's part, however large it is */
+
+size_t wfi_chunk_for(size_t bytes)
+{
+    size_t chunk = bytes / STEPS_MOST / 64 * 64;
+    return chunk > WFI_GROUP_CHUNK ? chunk : WFI_GROUP_CHUNK;
+}
+
+static weft_status build(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    wfi_collective *what = &operation->what;
+    wfi_schedule *schedule = &operation->schedule;
+    size_t bytes = wfi_part_bytes(what);
+    wfi_schedule_init(schedule, group->size);
+    if (schedule->failed)
+        return WEFT_ERR_MEMORY;
+    if (wfi_carrier_has(group->carrier, what->kind, operation->sends))
+        wfi_schedule_carry(schedule);
+    else if (what->kind == WFI_SENDRECV && operation->sends)
+        wfi_pieces_send(what, schedule, operation->peer, wfi_at(WFI_INPUT, 0), bytes);
+    else if (what->kind == WFI_SENDRECV)
+        wfi_pieces_recv(what, schedule, operation->peer, wfi_at(WFI_OUTPUT, 0), bytes);
+    else if (what->members > 1)
+        wfi_rules_choose(&group->rules, what->kind, what->members, bytes, NULL)(what, schedule);
+    else if (!what->in_place && operation->memory[WFI_INPUT].data)
+        wfi_pieces_copy(what, schedule, wfi_at(WFI_OUTPUT, 0), wfi_at(WFI_INPUT, 0), bytes);
+    wfi_schedule_built(schedule);
+    return schedule->failed ? WEFT_ERR_MEMORY : wfi_operation_make_scratch(operation);
+}
+
+/* ---- Starting ---------------------------------------------------------------------------------------------------- */
+
+wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, int64_t timeout_ms)
+{
+    wfi_operation *operation = wfi_calloc(1, sizeof *operation);
+    weft_future *future = operation ? wfi_agent_future(group->agent) : NULL;
+    if (!future) {
+        free(operation);
+        return NULL;
+    }
+    operation->group = wfi_group_ref(group);
+    operation->future = future;
+    operation->timeout_ms = timeout_ms;
+    operation->what = (wfi_collective){
+        .kind = kind, .members = group->size, .me = (size_t)group->index, .chunk = WFI_GROUP_CHUNK, .element = 1};
+    operation->dtype = WEFT_UINT8;
+    wfi_list_init(&operation->link);
+    return operation;
+}
+
+static weft_status make(weft_group *group, const wfi_group_request *what, wfi_operation **out)
+{
+    size_t count = 0;
+    weft_dtype dtype = WEFT_UINT8;
+    weft_status st = look(group, what, &count, &dtype);
+    if (st)
+        return st;
+    wfi_operation *operation = wfi_operation_create(group, what->kind, what->timeout_ms);
+    if (!operation)
+        return WEFT_ERR_MEMORY;
+    operation->dtype = dtype;
+    operation->how = what->how;
+    operation->space = what->kind == WFI_SENDRECV ? WFI_BETWEEN : WFI_TOGETHER;
+    operation->sends = what->sends;
+    operation->peer = operation->space == WFI_BETWEEN ? what->root : 0;
+    operation->what.root = operation->space == WFI_BETWEEN ? 0 : what->root;
+    operation->what.count = count;
+    operation->what.element = weft_dtype_size(dtype);
+    operation->what.divides = what->reduces && what->how == WEFT_AVG;
+    operation->what.chunk = wfi_chunk_for(wfi_part_bytes(&operation->what));
+    st = take_memory(operation, what);
+    operation->what.in_place = is_in_place(operation);
+    if (!st)
+        st = build(operation);
+    if (st)
+        wfi_operation_free(operation);
+    else
+        *out = operation;
+    return st;
+}
+
+/* Whether the group can take an operation at all, asked first, so that its error is not hidden behind another. */
+weft_status wfi_group_may_start(weft_group *group)
+{
+    wfi_net_lock(group->agent->net);
+    weft_status st = wfi_agent_usable(group->agent);
+    if (!st && group->over)
+        st = weft_error_code(group->over);
+    wfi_net_unlock(group->agent->net);
+    return st;
+}
+
+weft_status wfi_operation_run(wfi_operation *operation, weft_future **out)
+{
+    weft_future *future = weft_future_ref(operation->future);
+    weft_status st = wfi_operation_start(operation);
+    if (st)
+        weft_future_unref(future);
+    else
+        *out = future;
+    return st;
+}
+
+weft_status wfi_request_start(weft_group *group, const wfi_group_request *what, weft_future **out)
+{
+    wfi_operation *operation;
+    if (!group || !out)
+        return wfi_refuse_null(what->name, group ? "out" : "group");
+    if (!wfi_agent_enter(group->agent))
+        return WEFT_ERR_CLOSED;
+    weft_status st = wfi_group_may_start(group);
+    if (!st)
+        st = make(group, what, &operation);
+    if (!st)
+        st = wfi_operation_run(operation, out);
+    wfi_agent_leave(group->agent);
+    return st;
+}
+
+weft_status wfi_group_may_wait(weft_group *group, const char *name)
+{
+    weft_status st = WEFT_OK;
+    if (group && wfi_agent_enter(group->agent)) {
+        st = wfi_rpc_may_wait(group->agent, name, NULL);
+        wfi_agent_leave(group->agent);
+    }
+    return st;
+}
+
+/* The group may be destroyed while we wait: it is not touched once the operation has begun. */
+weft_status wfi_request_wait(weft_group *group, const wfi_group_request *what)
+{
+    weft_future *future;
+    weft_status st = wfi_group_may_wait(group, what->name);
+    if (!st)
+        st = wfi_request_start(group, what, &future);
+    return st ? st : wfi_rpc_await(NULL, future, NULL, NULL);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * request.h - one call of the user's of a function of weft/group.h, before it is an operation.
+ *
+ * Not [locked]: any thread. What is wrong with a request is refused with a line in the log, and nothing has happened.
+ */
+#ifndef WFI_REQUEST_H
+#define WFI_REQUEST_H
+
+#include "coll/group.h"
+
+typedef struct wfi_group_request {
+    wfi_operation_kind kind;
+    const char *name;         /* of the function */
+    const weft_tensor *input; /* NULL: none is meant, or the user gave none */
+    weft_tensor *output;      /* likewise; or `input` once more: in place */
+    weft_reduce how;
+    bool reduces;
+    size_t root; /* WFI_SENDRECV: the other member */
+    bool sends;  /* WFI_SENDRECV */
+    int64_t timeout_ms;
+} wfi_group_request;
+
+/* Starts it; *out completes when it has ended. */
+weft_status wfi_request_start(weft_group *group, const wfi_group_request *request, weft_future **out);
+weft_status wfi_request_wait(weft_group *group, const wfi_group_request *request); /* starts it, and waits */
+
+/* For values.c, which makes its operation itself. */
+wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, int64_t timeout_ms);
+weft_status wfi_operation_make_scratch(wfi_operation *operation);           /* as much as its schedule uses */
+size_t wfi_chunk_for(size_t bytes);                                         /* the most bytes of a step, of so many */
+weft_status wfi_operation_run(wfi_operation *operation, weft_future **out); /* starts it; takes it over */
+weft_status wfi_group_may_start(weft_group *group);                         /* or why it takes no operation */
+weft_status wfi_group_may_wait(weft_group *group, const char *name);        /* whether this thread may */
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rules.c - a group's own rules for the choice of algorithms (algorithm/table.c). */
+#include "coll/group.h"
+
+#include "base/env.h"
+
+static weft_status read_rules(const weft_agent *agent, const char *where, const char *text, wfi_rules *out)
+{
+    char problem[400] = "";
+    weft_status st = wfi_rules_read(text, out, problem, sizeof problem);
+    if (st == WEFT_ERR_INVALID)
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "%s: %s", where, problem);
+    return st;
+}
+
+weft_status wfi_rules_of_environment(const weft_agent *agent, wfi_rules *out)
+{
+    const char *text = wfi_env_string("WEFT_ALGORITHMS");
+    return text ? read_rules(agent, "WEFT_ALGORITHMS", text, out) : WEFT_OK;
+}
+
+weft_status weft_group_set_algorithms(weft_group *group, const char *rules)
+{
+    wfi_rules read = {0};
+    if (!group || !rules)
+        return wfi_refuse_null("weft_group_set_algorithms", group ? "rules" : "group");
+    weft_status st = read_rules(group->agent, "weft_group_set_algorithms", rules, &read);
+    if (st)
+        return st;
+    if (!wfi_agent_enter_locked(group->agent)) {
+        wfi_rules_fini(&read);
+        return WEFT_ERR_CLOSED;
+    }
+    wfi_rules former = group->rules;
+    if (group->used) {
+        former = read;
+        st = WEFT_ERR_STATE;
+        wfi_log_agent(group->agent, WEFT_LOG_WARN, 0,
+                      "weft_group_set_algorithms: group \"%s\" has had operations already", group->name);
+    } else {
+        group->rules = read;
+    }
+    wfi_agent_leave_locked(group->agent);
+    wfi_rules_fini(&former);
+    return st;
+}
+
+void weft_group_print_algorithms(const weft_group *group, FILE *to)
+{
+    if (group && to)
+        wfi_rules_print(&group->rules, to);
+}

@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.c - an operation that has begun: its steps begin when they may, and the last one ends it. */
+#include "coll/group.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "coll/carrier.h"
+#include "tensor/combine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define INLINE_BYTES 16384 /* combined or copied with the lock held: a few microseconds */
+
+/* Bytes that are moved for a step: a send's, while the receiver may read them; or a recv's. */
+typedef struct bulk {
+    wfi_exposure exposure;
+    wfi_transfer transfer;
+    wfi_segment segment;
+    wfi_operation *operation;
+    wfi_step_id step;
+    wfi_data data;
+} bulk;
+
+/* A step that computes for longer than the lock should be held. */
+typedef struct computation {
+    wfi_task task;
+    wfi_operation *operation;
+    wfi_step_id step;
+} computation;
+
+static void advance(wfi_operation *operation);
+
+/* Whether nothing more is to begin: the group is over, and wfi_run_fail has been called or will be. */
+static bool is_over(const wfi_operation *operation)
+{
+    return operation->group->over != NULL;
+}
+
+static weft_agent *agent_of(const wfi_operation *operation)
+{
+    return operation->group->agent;
+}
+
+static uint8_t *address(const wfi_operation *operation, wfi_place place)
+{
+    uint8_t *data = operation->memory[place.buffer].data;
+    return data ? data + place.offset : NULL;
+}
+
+wfi_signature wfi_operation_signature(const wfi_operation *operation)
+{
+    return (wfi_signature){.kind = (uint8_t)operation->what.kind,
+                           .dtype = (uint8_t)operation->dtype,
+                           .how = (uint8_t)operation->how,
+                           .root = (uint32_t)operation->what.root,
+                           .count = operation->what.count};
+}
+
+/* ---- Its end ----------------------------------------------------------------------------------------------------- */
+
+void wfi_operation_free(wfi_operation *operation)
+{
+    wfi_schedule_fini(&operation->schedule);
+    for (int i = 0; i < WFI_BUFFERS; i++)
+        wfi_storage_unref(operation->memory[i].storage);
+    weft_tensor_unref(operation->tensors[0]);
+    weft_tensor_unref(operation->tensors[1]);
+    weft_values_unref(operation->values);
+    weft_future_unref(operation->future);
+    if (operation->free_own)
+        operation->free_own(operation->own);
+    if (operation->group)
+        wfi_group_unref(operation->group);
+    free(operation);
+}
+
+/* Without the lock. */
+static void end_operation(wfi_task *task)
+{
+    wfi_operation *operation = wfi_container_of(task, wfi_operation, end);
+    weft_agent *agent = wfi_agent_ref(agent_of(operation));
+    weft_status st = WEFT_OK;
+    if (operation->finish && !operation->failing)
+        st = operation->finish(operation);
+    if (!weft_future_done(operation->future)) {
+        weft_error *error = st ? wfi_group_problem(operation->group, st, -1, "the results of %s: %s",
+                                                   wfi_operation_names[operation->what.kind], weft_status_text(st))
+                               : NULL;
+        wfi_future_settle(operation->future, operation->values, error);
+        weft_error_unref(error);
+    }
+    wfi_operation_free(operation);
+    wfi_net_lock(agent->net);
+    wfi_groups_of(agent)->under_way--;
+    wfi_net_unlock(agent->net);
+    wfi_agent_unref(agent);
+}
+
+/* Nothing of it is under way any more: it leaves the group, and completes. */
+static void finish(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    wfi_groups *groups = wfi_groups_of(group->agent);
+    wfi_missing_forget(operation);
+    wfi_net_timer_clear(group->agent->net, &operation->timer);
+    wfi_list_remove(&operation->link);
+    (void)wfi_map_take(&groups->operations, operation->id);
+    if (wfi_list_empty(&group->operations))
+        wfi_group_depend(group, -1);
+    if (operation->memory[WFI_OUTPUT].storage)
+        wfi_storage_wrote(operation->memory[WFI_OUTPUT].storage);
+    if (operation->failing)
+        wfi_future_settle(operation->future, NULL, group->over);
+    else if (!operation->finish)
+        wfi_future_settle(operation->future, operation->values, NULL);
+    operation->end.run = end_operation;
+    wfi_net_defer(group->agent->net, &operation->end, WFI_DEFER_RELEASE);
+}
+
+static void drop_bulk(wfi_operation *operation, wfi_step *step)
+{
+    bulk *moved = step->bulk;
+    if (!moved)
+        return;
+    if (step->kind == WFI_STEP_RECV) {
+        wfi_transfer_cancel(&moved->transfer); /* its `done` frees it, at once or soon */
+        return;
+    }
+    wfi_peer *peer = operation->group->members[step->peer].peer;
+    if (peer) /* else its exposures ended with it */
+        wfi_peer_withdraw(peer, &moved->exposure, 1, false);
+    step->bulk = NULL;
+    free(moved);
+}
+
+void wfi_run_fail(wfi_operation *operation)
+{
+    if (operation->failing)
+        return;
+    operation->failing = true;
+    operation->busy++;
+    for (size_t i = 0; i < operation->schedule.step_count; i++) {
+        wfi_step *step = &operation->schedule.steps[i];
+        wfi_early *arrival = step->arrival;
+        step->arrival = NULL;
+        if (arrival)
+            wfi_early_free(arrival);
+        drop_bulk(operation, step);
+    }
+    if (!--operation->busy)
+        finish(operation);
+}
+
+/* ---- Steps that compute ------------------------------------------------------------------------------------------ */
+
+static void compute(const wfi_operation *operation, const wfi_step *step)
+{
+    void *to = address(operation, step->to);
+    const void *a = address(operation, step->a), *b = address(operation, step->b);
+    size_t count = step->size / operation->what.element;
+    if (step->kind == WFI_STEP_COMBINE)
+        wfi_combine(operation->dtype, operation->how, to, a, b, count);
+    else if (step->kind == WFI_STEP_DIVIDE)
+        wfi_combine_divide(operation->dtype, to, count, operation->what.members);
+    else if (to != a)
+        memcpy(to, a, step->size);
+}
+
+static void step_done(wfi_operation *operation, wfi_step_id id);
+
+static void run_computation(wfi_task *task)
+{
+    computation *one = wfi_container_of(task, computation, task);
+    wfi_operation *operation = one->operation;
+    weft_agent *agent = agent_of(operation);
+    compute(operation, &operation->schedule.steps[one->step]);
+    wfi_net_lock(agent->net); /* the operation is busy: so it is there, and its agent open */
+    operation->busy--;
+    step_done(operation, one->step);
+    advance(operation);
+    wfi_net_unlock(agent->net);
+    free(one);
+}
+
+static void begin_computation(wfi_operation *operation, wfi_step_id id)
+{
+    const wfi_step *step = &operation->schedule.steps[id];
+    computation *one = step->size > INLINE_BYTES ? malloc(sizeof *one) : NULL;
+    if (!one) { /* small, or no memory: here and now */
+        compute(operation, step);
+        step_done(operation, id);
+        return;
+    }
+    *one = (computation){.task.run = run_computation, .operation = operation, .step = id};
+    operation->busy++;
+    wfi_net_defer(agent_of(operation)->net, &one->task, WFI_DEFER_RELEASE);
+}
+
+/* On the executor. */
+static void run_carrier(wfi_task *task)
+{
+    computation *one = wfi_container_of(task, computation, task);
+    wfi_operation *operation = one->operation;
+    weft_group *group = operation->group;
+    weft_agent *agent = group->agent;
+    weft_status st = wfi_carrier_run(group->carrier, operation);
+    wfi_net_lock(agent->net);
+    operation->busy--;
+    wfi_carrier_next(group->carrier, agent);
+    if (st)
+        wfi_group_break_for(group, st, wfi_agent_rank(agent), "the carrier's %s: %s",
+                            wfi_operation_names[operation->what.kind], weft_status_text(st));
+    else
+        step_done(operation, one->step);
+    advance(operation);
+    wfi_net_unlock(agent->net);
+    free(one);
+}
+
+static void begin_carrying(wfi_operation *operation, wfi_step_id id)
+{
+    weft_group *group = operation->group;
+    computation *one = malloc(sizeof *one);
+    if (!one) {
+        wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(group->agent), "the carrier's %s",
+                            wfi_operation_names[operation->what.kind]);
+        return;
+    }
+    *one = (computation){.task.run = run_carrier, .operation = operation, .step = id};
+    operation->busy++;
+    wfi_carrier_queue(group->carrier, group->agent, &one->task);
+}
+
+/* ---- Sends ------------------------------------------------------------------------------------------------------- */
+
+static void fail_for(wfi_operation *operation, weft_status st, size_t peer, const char *what)
+{
+    weft_group *group = operation->group;
+    int rank = group->members[peer].rank;
+    bool is_memory = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM;
+    wfi_group_break_for(group, st, is_memory ? wfi_agent_rank(group->agent) : rank, "%s rank %d: %s", what, rank,
+                        weft_status_text(st));
+}
+
+static void begin_send(wfi_operation *operation, wfi_step_id id)
+{
+    weft_group *group = operation->group;
+    wfi_step *step = &operation->schedule.steps[id];
+    size_t to = (size_t)step->peer;
+    wfi_data data = {.space = operation->space,
+                     .number = operation->number,
+                     .signature = wfi_operation_signature(operation),
+                     .slot = step->slot,
+                     .token = id,
+                     .rides = step->size <= WFI_GROUP_EAGER,
+                     .size = step->size,
+                     .bytes = address(operation, step->a)};
+    if (data.rides) {
+        wfi_say_data(group, to, &data);
+        step_done(operation, id);
+        return;
+    }
+    bulk *moved = wfi_calloc(1, sizeof *moved);
+    wfi_peer *peer = group->members[to].peer;
+    weft_status st = !moved ? WEFT_ERR_MEMORY : !peer ? WEFT_ERR_PEER_DEAD : WEFT_OK;
+    if (!st)
+        st = wfi_peer_expose(peer, operation->memory[step->a.buffer].storage, (void *)data.bytes, step->size,
+                             WFI_REMOTE_READ, &moved->exposure);
+    if (st) {
+        free(moved);
+        fail_for(operation, st, to, "a send to");
+        return;
+    }
+    step->bulk = moved;
+    data.address = moved->exposure.address;
+    data.key = moved->exposure.key;
+    wfi_say_data(group, to, &data);
+}
+
+void wfi_run_taken(wfi_operation *operation, uint32_t token)
+{
+    wfi_step *step = token < operation->schedule.step_count ? &operation->schedule.steps[token] : NULL;
+    if (is_over(operation) || !step || step->kind != WFI_STEP_SEND || !step->bulk)
+        return; /* it was withdrawn, or the peer says so for the second time */
+    bulk *moved = step->bulk;
+    step->bulk = NULL;
+    wfi_peer *peer = operation->group->members[step->peer].peer;
+    if (peer)
+        wfi_peer_withdraw(peer, &moved->exposure, 1, true);
+    free(moved);
+    step_done(operation, token);
+    advance(operation);
+}
+
+/* ---- Recvs ------------------------------------------------------------------------------------------------------- */
+
+static void pulled(wfi_transfer *transfer, weft_status st)
+{
+    bulk *moved = wfi_container_of(transfer, bulk, transfer);
+    wfi_operation *operation = moved->operation;
+    wfi_step *step = &operation->schedule.steps[moved->step];
+    size_t from = (size_t)step->peer;
+    step->bulk = NULL;
+    operation->busy--;
+    if (st && !operation->failing) /* else it was cancelled */
+        fail_for(operation, st, from, "a transfer from");
+    if (!st && !is_over(operation))
+        wfi_say_taken(operation->group, from, &moved->data);
+    if (!st)
+        step_done(operation, moved->step);
+    advance(operation);
+    free(moved);
+}
+
+static const wfi_transfer_ops pull_ops = {.chunk = wfi_transfer_chunk_unheard, .done = pulled};
+
+static void pull(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
+{
+    wfi_step *step = &operation->schedule.steps[id];
+    wfi_peer *peer = operation->group->members[step->peer].peer;
+    bulk *moved = wfi_calloc(1, sizeof *moved);
+    weft_status st = !moved ? WEFT_ERR_MEMORY : !peer ? WEFT_ERR_PEER_DEAD : WEFT_OK;
+    if (!st) {
+        moved->operation = operation;
+        moved->step = id;
+        moved->data = *data;
+        moved->segment = (wfi_segment){.local = address(operation, step->to),
+                                       .storage = operation->memory[step->to.buffer].storage,
+                                       .size = data->size,
+                                       .remote_address = data->address,
+                                       .remote_key = data->key};
+        moved->transfer =
+            (wfi_transfer){.kind = WFI_PULL, .segments = &moved->segment, .segment_count = 1, .ops = &pull_ops};
+        st = wfi_peer_transfer(peer, &moved->transfer);
+    }
+    if (st) {
+        free(moved);
+        fail_for(operation, st, (size_t)step->peer, "a transfer from");
+        return;
+    }
+    step->bulk = moved;
+    operation->busy++;
+}
+
+/* The bytes of a recv that has begun are here, or can be pulled. */
+static void receive(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
+{
+    wfi_step *step = &operation->schedule.steps[id];
+    if (!data->rides) {
+        pull(operation, id, data);
+        return;
+    }
+    if (data->size)
+        memcpy(address(operation, step->to), data->bytes, data->size);
+    step_done(operation, id);
+}
+
+/* As people say it; returns `text`. `whole`: with all that must agree. */
+static const char *describe(const wfi_signature *signature, bool whole, char *text, size_t room)
+{
+    static const char *const reductions[] = {"sum", "average", "minimum", "maximum", "product"};
+    if (whole)
+        snprintf(text, room, "%s of %llu %s (%s, root %u)", wfi_operation_names[signature->kind],
+                 (unsigned long long)signature->count, weft_dtype_name((weft_dtype)signature->dtype),
+                 signature->how <= WEFT_PROD ? reductions[signature->how] : "?", signature->root);
+    else
+        snprintf(text, room, "%s", wfi_operation_names[signature->kind]);
+    return text;
+}
+
+static bool agrees(wfi_operation *operation, size_t from, const wfi_data *data)
+{
+    weft_group *group = operation->group;
+    wfi_signature ours = wfi_operation_signature(operation), theirs = data->signature;
+    char mine[128], other[128];
+    bool same_kind = ours.kind == theirs.kind;
+    if (same_kind && ours.dtype == theirs.dtype && ours.how == theirs.how && ours.root == theirs.root &&
+        ours.count == theirs.count)
+        return true;
+    wfi_group_break_for(group, WEFT_ERR_STATE, group->members[from].rank,
+                        "operation %llu: rank %d called %s, rank %d %s", (unsigned long long)operation->number,
+                        wfi_agent_rank(group->agent), describe(&ours, same_kind, mine, sizeof mine),
+                        group->members[from].rank, describe(&theirs, same_kind, other, sizeof other));
+    return false;
+}
+
+static void fail_for_nonsense(wfi_operation *operation, size_t from, const char *what)
+{
+    weft_group *group = operation->group;
+    wfi_group_break_for(group, WEFT_ERR_PROTOCOL, group->members[from].rank, "rank %d sent %s",
+                        group->members[from].rank, what);
+}
+
+void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data)
+{
+    wfi_schedule *schedule = &operation->schedule;
+    if (is_over(operation) || !agrees(operation, from, data))
+        return;
+    wfi_step_id *first = &schedule->first_recv[from], id;
+    while (*first != WFI_NO_STEP && schedule->steps[*first].done)
+        *first = schedule->steps[*first].next;
+    for (id = *first; id != WFI_NO_STEP && schedule->steps[id].slot != data->slot; id = schedule->steps[id].next) {}
+    wfi_step *step = id == WFI_NO_STEP ? NULL : &schedule->steps[id];
+    if (!step && operation->more && data->slot >= schedule->recvs[from]) {
+        wfi_early_keep(operation->group, from, data); /* for a step that is not there yet */
+        return;
+    }
+    if (!step || step->arrival || step->bulk || step->done || step->size != data->size) {
+        fail_for_nonsense(operation, from, "a part that this operation does not have, or has already");
+        return;
+    }
+    if (step->begun) {
+        receive(operation, id, data);
+        advance(operation);
+        return;
+    }
+    wfi_early *kept = malloc(sizeof *kept + (data->rides ? data->size : 0));
+    if (!kept) {
+        fail_for(operation, WEFT_ERR_MEMORY, from, "a message of");
+        return;
+    }
+    *kept = (wfi_early){.from = from, .data = *data};
+    wfi_list_init(&kept->link);
+    if (data->rides)
+        memcpy(kept + 1, data->bytes, data->size);
+    kept->data.bytes = (const uint8_t *)(kept + 1);
+    step->arrival = kept;
+}
+
+static void begin_recv(wfi_operation *operation, wfi_step_id id)
+{
+    wfi_step *step = &operation->schedule.steps[id];
+    wfi_early *arrival = step->arrival;
+    step->arrival = NULL;
+    if (!arrival)
+        return;
+    receive(operation, id, &arrival->data);
+    wfi_early_free(arrival);
+}
+
+/* ---- All steps --------------------------------------------------------------------------------------------------- */
+
+static void make_ready(wfi_operation *operation, wfi_step_id id)
+{
+    wfi_step *steps = operation->schedule.steps;
+    steps[id].ready = WFI_NO_STEP;
+    if (operation->ready == WFI_NO_STEP)
+        operation->ready = id;
+    else
+        steps[operation->last_ready].ready = id;
+    operation->last_ready = id;
+}
+
+static void step_done(wfi_operation *operation, wfi_step_id id)
+{
+    wfi_schedule *schedule = &operation->schedule;
+    schedule->steps[id].done = true;
+    operation->left--;
+    for (uint32_t at = schedule->steps[id].edges; at != WFI_NO_STEP; at = schedule->edges[at].next)
+        if (!--schedule->steps[schedule->edges[at].step].waits)
+            make_ready(operation, schedule->edges[at].step);
+}
+
+/* What came for it before there was a step for that. */
+static void take_early(wfi_operation *operation)
+{
+    for (wfi_early *early; !is_over(operation) && (early = wfi_early_take(operation));) {
+        wfi_run_take(operation, early->from, &early->data);
+        wfi_early_free(early);
+    }
+}
+
+/* Its steps are done: those that it can only now add, if there are any, and what came for them. */
+static void add_more(wfi_operation *operation)
+{
+    wfi_schedule *schedule = &operation->schedule;
+    weft_status (*more)(wfi_operation *) = operation->more;
+    size_t had = schedule->step_count;
+    operation->more = NULL;
+    weft_status st = more(operation);
+    if (st) {
+        weft_group *group = operation->group;
+        wfi_group_break_for(group, st, wfi_agent_rank(group->agent), "%s: %s",
+                            wfi_operation_names[operation->what.kind], weft_status_text(st));
+        return;
+    }
+    operation->left = schedule->step_count - had;
+    for (size_t i = had; i < schedule->step_count; i++)
+        if (!schedule->steps[i].waits)
+            make_ready(operation, (wfi_step_id)i);
+    take_early(operation);
+}
+
+static void begin_steps(wfi_operation *operation)
+{
+    while (operation->ready != WFI_NO_STEP && !is_over(operation)) {
+        wfi_step_id id = operation->ready;
+        wfi_step *step = &operation->schedule.steps[id];
+        operation->ready = step->ready;
+        step->begun = true;
+        if (step->kind == WFI_STEP_SEND)
+            begin_send(operation, id);
+        else if (step->kind == WFI_STEP_RECV)
+            begin_recv(operation, id);
+        else if (step->kind == WFI_STEP_CARRY)
+            begin_carrying(operation, id);
+        else
+            begin_computation(operation, id);
+    }
+}
+
+/* Begins what may begin, and ends the operation after the last step. */
+static void advance(wfi_operation *operation)
+{
+    operation->busy++; /* so that it does not end under us */
+    begin_steps(operation);
+    if (!operation->left && operation->more && !is_over(operation)) {
+        add_more(operation);
+        begin_steps(operation);
+    }
+    operation->busy--;
+    if (!operation->busy && (operation->failing || (!operation->left && !is_over(operation))))
+        finish(operation);
+}
+
+void wfi_run_begin(wfi_operation *operation)
+{
+    wfi_schedule *schedule = &operation->schedule;
+    operation->begun = true;
+    for (size_t i = 0; i < schedule->step_count; i++)
+        if (!schedule->steps[i].waits)
+            make_ready(operation, (wfi_step_id)i);
+    operation->busy++;
+    take_early(operation);
+    operation->busy--;
+    advance(operation);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * say.c - what members of a group say to each other: messages of type WFI_RPC_GROUP. Each begins with
+ *
+ *   word u8, name hash u64, members hash u64, generation u32
+ *
+ *   DATA    space u8, number u64, kind u8, dtype u8, how u8, root u32, count u64, slot u32, token u32, rides u8, size u64;
+ *           then the bytes, or address u64, key u64
+ *   TAKEN   space u8, number u64, token u32
+ *   ASK     space u8, number u64: say BEGUN once you have begun that operation
+ *   BEGUN   space u8, number u64
+ *   QUERY   space u8, number u64: how far are you?
+ *   STATE   space u8, state u8 (wfi_group_state), begun u64
+ *   OVER    an error: the group is over
+ */
+#include "coll/group.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "rpc/agent/notify.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct group_message {
+    wfi_message message;
+    weft_group *group;
+    size_t to;
+    wfi_task release;
+    uint8_t head[WFI_GROUP_HEAD];
+    uint8_t bytes[];
+} group_message;
+
+/* ---- Sending ----------------------------------------------------------------------------------------------------- */
+
+static void release_message(wfi_task *task)
+{
+    group_message *message = wfi_container_of(task, group_message, release);
+    wfi_group_unref(message->group);
+    free(message);
+}
+
+static void said(wfi_message *sent, weft_status st)
+{
+    group_message *message = wfi_container_of(sent, group_message, message);
+    weft_group *group = message->group;
+    wfi_groups *groups = wfi_groups_of(group->agent);
+    bool starved = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM; /* who is gone is heard of otherwise */
+    if (starved)
+        wfi_group_break_for(group, st, wfi_agent_rank(group->agent), "a message to rank %d: %s",
+                            group->members[message->to].rank, weft_status_text(st));
+    if (!--groups->messages && groups->settled)
+        wfi_future_settle(groups->settled, NULL, NULL);
+    message->release.run = release_message;
+    wfi_net_defer(group->agent->net, &message->release, WFI_DEFER_RELEASE);
+}
+
+static void begin_words(wfi_writer *writer, uint8_t *room, size_t size, const wfi_group_key *key, unsigned word)
+{
+    wfi_writer_init(writer, room, size);
+    wfi_write_u8(writer, (uint8_t)word);
+    wfi_write_u64(writer, key->name_hash);
+    wfi_write_u64(writer, key->members_hash);
+    wfi_write_u32(writer, key->generation);
+}
+
+/* `head` is of WFI_GROUP_HEAD bytes at most. */
+static void say(weft_group *group, size_t to, const wfi_writer *head, const void *bytes, size_t size)
+{
+    wfi_peer *peer = group->members[to].peer;
+    if (!peer)
+        return;
+    group_message *message = malloc(sizeof *message + size);
+    weft_status st = message ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (message) {
+        memcpy(message->head, head->data, head->size);
+        if (size)
+            memcpy(message->bytes, bytes, size);
+        message->message = (wfi_message){.type = WFI_RPC_GROUP,
+                                         .exempt = true,
+                                         .head = message->head,
+                                         .head_size = head->size,
+                                         .parts = {{message->bytes, size}},
+                                         .part_count = size > 0,
+                                         .keeps = sizeof *message,
+                                         .done = said};
+        message->group = group;
+        message->to = to;
+        st = wfi_peer_send(peer, &message->message);
+    }
+    if (st) {
+        free(message);
+        if (!wfi_peer_status(peer)) /* else its end is about to be told */
+            wfi_group_break_for(group, st, wfi_agent_rank(group->agent), "a message to rank %d: %s",
+                                group->members[to].rank, weft_status_text(st));
+        return;
+    }
+    wfi_group_ref(group);
+    wfi_groups_of(group->agent)->messages++;
+}
+
+void wfi_say_data(weft_group *group, size_t to, const wfi_data *data)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer writer;
+    begin_words(&writer, room, sizeof room, &group->key, WFI_DATA);
+    wfi_write_u8(&writer, (uint8_t)data->space);
+    wfi_write_u64(&writer, data->number);
+    wfi_write_u8(&writer, data->signature.kind);
+    wfi_write_u8(&writer, data->signature.dtype);
+    wfi_write_u8(&writer, data->signature.how);
+    wfi_write_u32(&writer, data->signature.root);
+    wfi_write_u64(&writer, data->signature.count);
+    wfi_write_u32(&writer, data->slot);
+    wfi_write_u32(&writer, data->token);
+    wfi_write_u8(&writer, data->rides);
+    wfi_write_u64(&writer, data->size);
+    if (!data->rides) {
+        wfi_write_u64(&writer, data->address);
+        wfi_write_u64(&writer, data->key);
+    }
+    say(group, to, &writer, data->bytes, data->rides ? data->size : 0);
+}
+
+void wfi_say_number(weft_group *group, size_t to, enum wfi_group_word word, wfi_space space, uint64_t number)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer writer;
+    begin_words(&writer, room, sizeof room, &group->key, word);
+    wfi_write_u8(&writer, (uint8_t)space);
+    wfi_write_u64(&writer, number);
+    say(group, to, &writer, NULL, 0);
+}
+
+void wfi_say_taken(weft_group *group, size_t to, const wfi_data *data)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer writer;
+    begin_words(&writer, room, sizeof room, &group->key, WFI_TAKEN);
+    wfi_write_u8(&writer, (uint8_t)data->space);
+    wfi_write_u64(&writer, data->number);
+    wfi_write_u32(&writer, data->token);
+    say(group, to, &writer, NULL, 0);
+}
+
+void wfi_say_over(weft_group *group, size_t to)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer head, error;
+    begin_words(&head, room, sizeof room, &group->key, WFI_OVER);
+    wfi_writer_init_growing(&error);
+    wfi_error_write(&error, group->over);
+    if (!error.failed)
+        say(group, to, &head, error.data, error.size);
+    wfi_writer_fini(&error);
+}
+
+/* ---- Answers ----------------------------------------------------------------------------------------------------- */
+
+void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, wfi_space space, wfi_group_state state,
+                      uint64_t begun)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer writer;
+    begin_words(&writer, room, sizeof room, key, WFI_STATE);
+    wfi_write_u8(&writer, (uint8_t)space);
+    wfi_write_u8(&writer, (uint8_t)state);
+    wfi_write_u64(&writer, begun);
+    wfi_post_answer(agent, to, WFI_RPC_GROUP, &writer, NULL);
+}
+
+void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, weft_status why)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer writer;
+    begin_words(&writer, room, sizeof room, key, WFI_OVER);
+    wfi_error_write_bare(&writer, why, WEFT_OK, wfi_agent_rank(agent));
+    wfi_post_answer(agent, to, WFI_RPC_GROUP, &writer, NULL);
+}

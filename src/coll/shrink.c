@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shrink.c - a group of those members who live.
+ *
+ * Each of them makes the group of those that it believes to live, and passes a barrier there. Who lives is what the store
+ * says, so all come to the same list in the end; if one of a list dies, its barrier fails for all, and each tries again
+ * without it. A member that has made more attempts with one list is told by the others' answers (their attempt is over),
+ * and these try again until their counts meet.
+ */
+#include "coll/group.h"
+
+#include "rpc/client/client.h"
+
+static bool may_try_again(weft_status st)
+{
+    return st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_CANCELLED;
+}
+
+static void end_old(weft_group *group)
+{
+    weft_agent *agent = group->agent;
+    wfi_net_lock(agent->net);
+    wfi_group_break_for(group, WEFT_ERR_CANCELLED, wfi_agent_rank(agent), "rank %d has shrunk it",
+                        wfi_agent_rank(agent));
+    wfi_net_unlock(agent->net);
+}
+
+/* What is left until `until_ns`, in milliseconds and at least one; 0: nothing. */
+static int64_t left_ms(weft_agent *agent, uint64_t until_ns)
+{
+    uint64_t now = wfi_now(wfi_net_clock(agent->net));
+    if (until_ns == WFI_NEVER)
+        return WEFT_FOREVER;
+    return until_ns <= now ? 0 : (int64_t)((until_ns - now) / 1000000u) + 1;
+}
+
+static weft_status shrink(weft_group *group, uint64_t until_ns, weft_group **out)
+{
+    weft_agent *agent = group->agent;
+    for (;;) {
+        weft_group *made;
+        int64_t left = left_ms(agent, until_ns);
+        weft_status st = left ? wfi_group_of_living(group, &made) : WEFT_ERR_TIMEOUT;
+        if (st)
+            return st;
+        st = weft_group_barrier(made, left);
+        if (!st) {
+            *out = made;
+            return WEFT_OK;
+        }
+        const weft_error *why = weft_group_error(made);
+        if (!may_try_again(st))
+            wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_group_shrink: %s",
+                          why ? weft_error_message(why) : weft_status_text(st));
+        weft_group_destroy(made);
+        if (!may_try_again(st))
+            return st;
+    }
+}
+
+weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out)
+{
+    if (!group || !out)
+        return wfi_refuse_null("weft_group_shrink", group ? "out" : "group");
+    if (timeout_ms < WEFT_FOREVER)
+        return WEFT_ERR_INVALID;
+    weft_agent *agent = group->agent;
+    if (!wfi_agent_enter(agent))
+        return WEFT_ERR_CLOSED;
+    weft_status st = wfi_rpc_may_wait(agent, "weft_group_shrink", NULL);
+    if (!st) {
+        end_old(group);
+        st = shrink(group, wfi_deadline(wfi_net_clock(agent->net), timeout_ms ? timeout_ms : agent->call_timeout_ms),
+                    out);
+    }
+    wfi_agent_leave(agent);
+    return st;
+}

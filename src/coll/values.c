@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * values.c - an allgather of values. A member's values are encoded as for a call, and their tensors laid behind them: one
+ * block. First all learn how large each is, then the blocks are gathered; both in about
+ * log2(members) rounds.
+ */
+#include "coll/request.h"
+
+#include "base/alloc.h"
+#include "rpc/client/client.h"
+#include "value/decode.h"
+#include "value/encode.h"
+#include "value/value.h"
+#include "tensor/tensor.h"
+#include "value/walk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 64 /* of tensors in a block */
+
+/* ---- Blocks ------------------------------------------------------------------------------------------------------ */
+
+static size_t aligned(size_t size)
+{
+    return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* A block: u64 bytes of metadata, these, and the tensors, each aligned and at the address that the metadata say. */
+static weft_status make_block(weft_args mine, wfi_storage **out)
+{
+    wfi_encoded encoded;
+    weft_status st = wfi_encode(&encoded, mine, &(wfi_encode_options){0});
+    if (st)
+        return st;
+    size_t size = aligned(sizeof(uint64_t) + encoded.meta.size);
+    for (size_t i = 0; i < encoded.remote_count; i++) {
+        wfi_encode_address(&encoded, &encoded.remote[i], size, 0);
+        size += aligned((size_t)weft_tensor_numel(encoded.remote[i].tensor) *
+                        weft_dtype_size(encoded.remote[i].tensor->dtype));
+    }
+    wfi_storage *block;
+    st = encoded.meta.failed ? WEFT_ERR_MEMORY : wfi_storage_create(WFI_MEMORY_HOST, 0, size, &block);
+    if (!st) {
+        uint8_t *at = wfi_storage_data(block);
+        uint64_t meta = htole64(encoded.meta.size);
+        memset(at, 0, size);
+        memcpy(at, &meta, sizeof meta);
+        memcpy(at + sizeof meta, encoded.meta.data, encoded.meta.size);
+        at += aligned(sizeof meta + encoded.meta.size);
+        for (size_t i = 0; i < encoded.remote_count; i++) {
+            const weft_tensor *tensor = encoded.remote[i].tensor;
+            size_t bytes = (size_t)weft_tensor_numel(tensor) * weft_dtype_size(tensor->dtype);
+            memcpy(at, wfi_tensor_address(tensor), bytes);
+            at += aligned(bytes);
+        }
+        *out = block;
+    }
+    wfi_encoded_fini(&encoded);
+    return st;
+}
+
+/* The values of a block that came from a member: nothing in it is believed. */
+static weft_status read_block(const uint8_t *block, size_t size, weft_values **out)
+{
+    uint64_t meta_size = 0;
+    wfi_reader meta, tail;
+    wfi_decoded decoded;
+    if (size < sizeof meta_size)
+        return WEFT_ERR_PROTOCOL;
+    memcpy(&meta_size, block, sizeof meta_size);
+    meta_size = le64toh(meta_size);
+    if (meta_size > size - sizeof meta_size)
+        return WEFT_ERR_PROTOCOL;
+    wfi_reader_init(&meta, block + sizeof meta_size, meta_size);
+    wfi_reader_init(&tail, block, 0);
+    weft_status st = wfi_decode(&decoded, &meta, &tail, &(wfi_decode_options){0});
+    if (st)
+        return st;
+    if (decoded.rref_count)
+        st = WEFT_ERR_PROTOCOL;
+    for (size_t i = 0; i < decoded.segment_count && !st; i++) {
+        const wfi_segment *segment = &decoded.segments[i];
+        if (segment->size > size || segment->remote_address > size - segment->size)
+            st = WEFT_ERR_PROTOCOL;
+        else
+            memcpy(segment->local, block + segment->remote_address, segment->size);
+    }
+    if (!st)
+        *out = weft_values_ref(decoded.values);
+    wfi_decoded_fini(&decoded);
+    return st;
+}
+
+/* ---- The operation ----------------------------------------------------------------------------------------------- */
+
+typedef struct gathering {
+    wfi_storage *mine;
+    size_t members, me;
+    size_t *begins; /* in scratch, of the block of the i-th member behind us; and behind the last the end of all */
+} gathering;
+
+static void free_gathering(void *own)
+{
+    gathering *all = own;
+    wfi_storage_unref(all->mine);
+    free(all->begins);
+    free(all);
+}
+
+/* The sizes first, each as u64: in scratch, our own first. */
+static weft_status add_sizes(wfi_operation *operation)
+{
+    const gathering *all = operation->own;
+    wfi_schedule *schedule = &operation->schedule;
+    wfi_schedule_init(schedule, all->members);
+    if (schedule->failed)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i <= all->members; i++)
+        all->begins[i] = i * sizeof(uint64_t);
+    wfi_bruck_rounds(&operation->what, schedule, all->begins);
+    wfi_schedule_built(schedule);
+    schedule->scratch = all->begins[all->members];
+    weft_status st = schedule->failed ? WEFT_ERR_MEMORY : wfi_operation_make_scratch(operation);
+    uint64_t own = htole64(wfi_storage_size(all->mine));
+    if (!st)
+        memcpy(operation->memory[WFI_SCRATCH].data, &own, sizeof own);
+    return st;
+}
+
+/* The sizes are here: the blocks. [agent lock] */
+static weft_status add_blocks(wfi_operation *operation)
+{
+    const gathering *all = operation->own;
+    wfi_schedule *schedule = &operation->schedule;
+    size_t budget = operation->group->agent->options.values.memory_budget_bytes;
+    const uint8_t *sizes = operation->memory[WFI_SCRATCH].data;
+    for (size_t i = 0; i < all->members; i++) {
+        uint64_t size;
+        memcpy(&size, sizes + i * sizeof size, sizeof size);
+        size = le64toh(size);
+        if (size > SIZE_MAX / 2 - all->begins[i] || (budget && all->begins[i] + size > budget))
+            return WEFT_ERR_TOO_LARGE;
+        all->begins[i + 1] = all->begins[i] + size;
+    }
+    wfi_storage_unref(operation->memory[WFI_SCRATCH].storage);
+    operation->memory[WFI_SCRATCH].storage = NULL;
+    schedule->scratch = all->begins[all->members];
+    weft_status st = wfi_operation_make_scratch(operation);
+    if (st)
+        return st;
+    operation->memory[WFI_INPUT].storage = wfi_storage_ref(all->mine);
+    operation->memory[WFI_INPUT].data = wfi_storage_data(all->mine);
+    operation->what.chunk = wfi_chunk_for(all->begins[all->members]);
+    wfi_pieces_copy(&operation->what, schedule, wfi_at(WFI_SCRATCH, 0), wfi_at(WFI_INPUT, 0), all->begins[1]);
+    wfi_bruck_rounds(&operation->what, schedule, all->begins);
+    wfi_schedule_built(schedule);
+    return schedule->failed ? WEFT_ERR_MEMORY : WEFT_OK;
+}
+
+/* The lists of all members become the result. Not locked. */
+static weft_status read_blocks(wfi_operation *operation)
+{
+    const gathering *all = operation->own;
+    const uint8_t *blocks = operation->memory[WFI_SCRATCH].data;
+    weft_values **lists = wfi_calloc(all->members, sizeof(*lists));
+    weft_value *items = wfi_calloc(all->members, sizeof(*items));
+    weft_status st = lists && items ? WEFT_OK : WEFT_ERR_MEMORY;
+    char problem[200];
+    for (size_t i = 0; i < all->members && !st; i++) {
+        size_t member = (all->me + i) % all->members;
+        st = read_block(blocks + all->begins[i], all->begins[i + 1] - all->begins[i], &lists[i]);
+        if (!st)
+            items[member] = weft_of_list(weft_values_args(lists[i]));
+    }
+    weft_args whole = {items, all->members};
+    if (!st)
+        st = wfi_encode_fits(whole, problem, sizeof problem);
+    if (!st)
+        st = weft_values_create(whole, &operation->values);
+    for (size_t i = 0; i < all->members && lists; i++)
+        weft_values_unref(lists[i]);
+    free(lists);
+    free(items);
+    return st;
+}
+
+/* ---- Starting ---------------------------------------------------------------------------------------------------- */
+
+static weft_status look(const weft_group *group, weft_args mine, int64_t timeout_ms)
+{
+    char problem[200] = "";
+    weft_status st = WEFT_OK;
+    wfi_walk walk;
+    if (timeout_ms < WEFT_FOREVER || !wfi_args_are_readable(mine)) {
+        snprintf(problem, sizeof problem,
+                 timeout_ms < WEFT_FOREVER ? "timeout_ms is %lld: 0, more, or WEFT_FOREVER"
+                                           : "a list of values has a count, and no items (%lld)",
+                 (long long)timeout_ms);
+        st = WEFT_ERR_INVALID;
+    }
+    if (!st)
+        wfi_walk_begin(&walk, mine);
+    for (const weft_value *value; !st && (value = wfi_walk_next(&walk));)
+        if (value->type == WEFT_RREF) {
+            snprintf(problem, sizeof problem, "a remote reference: pass it on in calls");
+            st = WEFT_ERR_UNSUPPORTED;
+        }
+    if (!st)
+        st = wfi_encode_fits(mine, problem, sizeof problem);
+    if (st)
+        wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "weft_group_allgather_values (\"%s\"): %s", group->name,
+                      problem[0] ? problem : weft_status_text(st));
+    return st;
+}
+
+static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, wfi_operation **out)
+{
+    weft_status st = look(group, mine, timeout_ms);
+    wfi_operation *operation = st ? NULL : wfi_operation_create(group, WFI_GATHER_VALUES, timeout_ms);
+    if (!operation)
+        return st ? st : WEFT_ERR_MEMORY;
+    gathering *all = wfi_calloc(1, sizeof *all);
+    operation->own = all;
+    operation->free_own = all ? free_gathering : NULL;
+    operation->more = add_blocks;
+    operation->finish = read_blocks;
+    if (all) {
+        all->members = group->size;
+        all->me = (size_t)group->index;
+        all->begins = wfi_calloc(group->size + 1, sizeof *all->begins);
+    }
+    st = all && all->begins ? make_block(mine, &all->mine) : WEFT_ERR_MEMORY;
+    if (!st)
+        st = add_sizes(operation);
+    if (st)
+        wfi_operation_free(operation);
+    else
+        *out = operation;
+    return st;
+}
+
+weft_status weft_group_allgather_values_async(weft_group *group, weft_args mine, int64_t timeout_ms, weft_future **out)
+{
+    wfi_operation *operation;
+    if (!group || !out)
+        return wfi_refuse_null("weft_group_allgather_values_async", group ? "out" : "group");
+    if (!wfi_agent_enter(group->agent))
+        return WEFT_ERR_CLOSED;
+    weft_status st = wfi_group_may_start(group);
+    if (!st)
+        st = make(group, mine, timeout_ms, &operation);
+    if (!st)
+        st = wfi_operation_run(operation, out);
+    wfi_agent_leave(group->agent);
+    return st;
+}
+
+weft_status weft_group_allgather_values(weft_group *group, weft_args mine, int64_t timeout_ms, weft_values **out)
+{
+    weft_future *future;
+    weft_status st = out ? wfi_group_may_wait(group, "weft_group_allgather_values")
+                         : wfi_refuse_null("weft_group_allgather_values", "out");
+    if (!st)
+        st = weft_group_allgather_values_async(group, mine, timeout_ms, &future);
+    return st ? st : wfi_rpc_await(NULL, future, NULL, out);
+}

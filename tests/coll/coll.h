@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* coll.h - what the tests of groups share. */
+#ifndef TESTS_COLL_H
+#define TESTS_COLL_H
+
+#include "rpc/world.h"
+
+#include <math.h>
+
+static inline bool coll_is_dtype(weft_dtype dtype)
+{
+    return weft_dtype_size(dtype) != 0;
+}
+
+static inline bool coll_is_complex(weft_dtype dtype)
+{
+    return dtype == WEFT_COMPLEX64 || dtype == WEFT_COMPLEX128;
+}
+
+static inline bool coll_is_float(weft_dtype dtype)
+{
+    return dtype == WEFT_FLOAT32 || dtype == WEFT_FLOAT64 || dtype == WEFT_FLOAT16 || dtype == WEFT_BFLOAT16;
+}
+
+/* Which reductions there are. */
+static inline bool coll_can(weft_dtype dtype, weft_reduce how)
+{
+    if (how == WEFT_AVG)
+        return coll_is_float(dtype) || coll_is_complex(dtype);
+    return !coll_is_complex(dtype) || how == WEFT_SUM || how == WEFT_PROD;
+}
+
+static inline weft_tensor *coll_empty(weft_dtype dtype, int64_t count)
+{
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), dtype);
+    MUST(x != NULL);
+    return x;
+}
+
+/* Of float64; complex: real parts. */
+static inline weft_tensor *coll_convert(weft_tensor *x, weft_dtype dtype)
+{
+    weft_tensor *converted;
+    if (!coll_is_complex(dtype)) {
+        converted = weft_tensor_to(x, dtype);
+        MUST(converted != NULL);
+        return converted;
+    }
+    converted = coll_empty(dtype, weft_tensor_numel(x));
+    for (int64_t i = 0; i < weft_tensor_numel(x); i++) {
+        double real = weft_tensor_get_f64(x, i);
+        if (dtype == WEFT_COMPLEX64)
+            ((float *)weft_tensor_data(converted))[2 * i] = (float)real,
+                                                       ((float *)weft_tensor_data(converted))[2 * i + 1] = 0;
+        else
+            ((double *)weft_tensor_data(converted))[2 * i] = real,
+                                                        ((double *)weft_tensor_data(converted))[2 * i + 1] = 0;
+    }
+    return converted;
+}
+
+static inline uint64_t coll_hash(const weft_tensor *x) /* of its bytes; FNV-1a */
+{
+    const uint8_t *data = weft_tensor_data(x);
+    uint64_t hash = 1469598103934665603u;
+    for (size_t i = 0; i < weft_tensor_nbytes(x); i++)
+        hash = (hash ^ data[i]) * 1099511628211u;
+    return hash;
+}
+
+#endif

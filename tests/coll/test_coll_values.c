@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_coll_values.c - what operations of groups give, against sums that the test forms itself: every operation, group sizes 1 to
+ * 9, all dtypes, from no elements on, all algorithms; the same bits on all members; and in place, from views, into views.
+ *
+ * COLL_LARGE=1 in the environment (tools/check --long): sizes up to 64 MiB.
+ */
+#include "coll/coll.h"
+
+#define MOST 9
+
+typedef struct scene {
+    world w;
+    int64_t count; /* elements of one part */
+    weft_dtype dtype;
+    const char *algorithms; /* NULL: the table's */
+    /* Of the last operation, from each member: the bits must be the same. */
+    uint64_t hash[MOST];
+} scene;
+
+static weft_group *make(weft_agent *agent, const scene *s)
+{
+    weft_group *group;
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    if (s->algorithms)
+        MUST_OK(weft_group_set_algorithms(group, s->algorithms));
+    return group;
+}
+
+/* What member `rank` gives as element i: small whole numbers, so that sums are exact in every dtype. */
+static double given(weft_dtype dtype, int rank, int64_t i)
+{
+    int64_t lowest = dtype == WEFT_UINT8 || dtype == WEFT_BOOL_DTYPE ? 0 : -1;
+    return (double)((i * 7 + rank * 3) % 4 + lowest);
+}
+
+static weft_tensor *given_tensor(const scene *s, int rank, int64_t first, int64_t count)
+{
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), WEFT_FLOAT64);
+    double *data = weft_tensor_data(x);
+    for (int64_t i = 0; i < count; i++)
+        data[i] = given(s->dtype, rank, first + i);
+    weft_tensor *converted = coll_convert(x, s->dtype);
+    weft_tensor_unref(x);
+    return converted;
+}
+
+/* As an element of that dtype holds it; integers wrap. */
+static double held(weft_dtype dtype, double value)
+{
+    switch (dtype) {
+    case WEFT_BOOL_DTYPE:
+        return value != 0;
+    case WEFT_UINT8:
+        return (double)(uint8_t)(int64_t)value;
+    case WEFT_INT8:
+        return (double)(int8_t)(int64_t)value;
+    case WEFT_INT16:
+        return (double)(int16_t)(int64_t)value;
+    default:
+        return value;
+    }
+}
+
+static double combined(weft_dtype dtype, weft_reduce how, int size, int64_t i)
+{
+    double sum = how == WEFT_PROD ? 1 : 0, low = 0, high = 0;
+    for (int rank = 0; rank < size; rank++) {
+        double x = held(dtype, given(dtype, rank, i));
+        sum = how == WEFT_PROD ? sum * x : sum + x;
+        low = rank ? fmin(low, x) : x;
+        high = rank ? fmax(high, x) : x;
+    }
+    switch (how) {
+    case WEFT_MIN:
+        return low;
+    case WEFT_MAX:
+        return high;
+    case WEFT_AVG:
+        return sum / size;
+    default:
+        return held(dtype, sum);
+    }
+}
+
+static void check(const scene *s, const weft_tensor *got, int64_t i, double wanted, const char *what)
+{
+    double is = weft_tensor_get_f64(got, i);
+    double room = s->dtype == WEFT_BFLOAT16 ? 0.03 : s->dtype == WEFT_FLOAT16 ? 0.002 : 1e-6;
+    if (fabs(is - wanted) > room * (1 + fabs(wanted))) {
+        fprintf(stderr, "%s of %s, %d members, element %lld of %lld: %g, not %g (%s)\n", what,
+                weft_dtype_name(s->dtype), s->w.size, (long long)i, (long long)s->count, is, wanted,
+                s->algorithms ? s->algorithms : "");
+        abort();
+    }
+}
+
+/* Few of many. */
+static int64_t step_of(int64_t count)
+{
+    return count < 2000 ? 1 : count / 997;
+}
+
+static void check_reduced(scene *s, const weft_tensor *got, weft_reduce how, int64_t first, const char *what)
+{
+    int64_t count = weft_tensor_numel(got);
+    for (int64_t i = 0; i < count; i += step_of(count))
+        check(s, got, i, combined(s->dtype, how, s->w.size, first + i), what);
+    if (count)
+        check(s, got, count - 1, combined(s->dtype, how, s->w.size, first + count - 1), what);
+}
+
+static void same_bits(scene *s, weft_group *group, const weft_tensor *got)
+{
+    weft_values *all;
+    uint64_t hash = coll_hash(got);
+    MUST_OK(weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64((int64_t)hash)), 60000, &all));
+    for (int i = 0; i < s->w.size; i++) {
+        weft_args list;
+        MUST_OK(weft_values_get_list(all, (size_t)i, &list));
+        MUST(list.items[0].as.i64 == (int64_t)hash);
+    }
+    weft_values_unref(all);
+}
+
+static void reductions(weft_agent *agent, weft_group *group, scene *s)
+{
+    int me = weft_agent_rank(agent), size = s->w.size;
+    for (weft_reduce how = WEFT_SUM; how <= WEFT_PROD; how++) {
+        if (!coll_can(s->dtype, how))
+            continue;
+        weft_tensor *x = given_tensor(s, me, 0, s->count);
+        MUST_OK(weft_group_allreduce(group, x, how, 60000));
+        check_reduced(s, x, how, 0, "allreduce");
+        same_bits(s, group, x);
+        weft_tensor_unref(x);
+    }
+    for (int root = 0; root<size; root += size> 3 ? 3 : 1) {
+        weft_tensor *x = given_tensor(s, me, 0, s->count);
+        uint64_t before = coll_hash(x);
+        MUST_OK(weft_group_reduce(group, x, WEFT_SUM, (size_t)root, 60000));
+        if (me == root)
+            check_reduced(s, x, WEFT_SUM, 0, "reduce");
+        else
+            MUST(coll_hash(x) == before);
+        weft_tensor_unref(x);
+    }
+    weft_tensor *in = given_tensor(s, me, 0, s->count * size), *out = coll_empty(s->dtype, s->count);
+    MUST_OK(weft_group_reduce_scatter(group, in, out, WEFT_SUM, 60000));
+    check_reduced(s, out, WEFT_SUM, me * s->count, "reduce_scatter");
+    weft_tensor_unref(in);
+    weft_tensor_unref(out);
+}
+
+static void check_given(scene *s, const weft_tensor *got, int64_t at, int rank, int64_t first, const char *what)
+{
+    for (int64_t i = 0; i < s->count; i += step_of(s->count)) {
+        check(s, got, at + i, held(s->dtype, given(s->dtype, rank, first + i)), what);
+    }
+}
+
+static void moves_to_all(weft_agent *agent, weft_group *group, scene *s)
+{
+    int me = weft_agent_rank(agent), size = s->w.size;
+    for (int root = 0; root<size; root += size> 3 ? 3 : 1) {
+        weft_tensor *x = given_tensor(s, me, 0, s->count);
+        MUST_OK(weft_group_broadcast(group, x, (size_t)root, 60000));
+        check_given(s, x, 0, root, 0, "broadcast");
+        weft_tensor_unref(x);
+    }
+    weft_tensor *in = given_tensor(s, me, 0, s->count), *out = coll_empty(s->dtype, s->count * size);
+    MUST_OK(weft_group_allgather(group, in, out, 60000));
+    for (int rank = 0; rank < size; rank++)
+        check_given(s, out, rank * s->count, rank, 0, "allgather");
+    weft_tensor_unref(out);
+    /* In place: the input is this member's part of the output. */
+    out = coll_empty(s->dtype, s->count * size);
+    weft_tensor *part = weft_tensor_narrow(out, 0, me * s->count, s->count);
+    MUST_OK(weft_tensor_assign(part, in));
+    MUST_OK(weft_group_allgather(group, part, out, 60000));
+    for (int rank = 0; rank < size; rank++)
+        check_given(s, out, rank * s->count, rank, 0, "allgather in place");
+    weft_tensor_unref(part);
+    weft_tensor_unref(out);
+    weft_tensor_unref(in);
+}
+
+static void moves(weft_agent *agent, weft_group *group, scene *s)
+{
+    int me = weft_agent_rank(agent), size = s->w.size;
+    int64_t all = s->count * size;
+    for (int root = 0; root<size; root += size> 3 ? 3 : 1) {
+        weft_tensor *in = given_tensor(s, me, 0, s->count), *out = me == root ? coll_empty(s->dtype, all) : NULL;
+        MUST_OK(weft_group_gather(group, in, out, (size_t)root, 60000));
+        for (int rank = 0; rank < size && out; rank++)
+            check_given(s, out, rank * s->count, rank, 0, "gather");
+        weft_tensor_unref(in);
+        weft_tensor_unref(out);
+        in = me == root ? given_tensor(s, me, 0, all) : NULL;
+        out = coll_empty(s->dtype, s->count);
+        MUST_OK(weft_group_scatter(group, in, out, (size_t)root, 60000));
+        check_given(s, out, 0, root, me * s->count, "scatter");
+        weft_tensor_unref(in);
+        weft_tensor_unref(out);
+    }
+    weft_tensor *in = given_tensor(s, me, 0, all), *out = coll_empty(s->dtype, all);
+    MUST_OK(weft_group_all_to_all(group, in, out, 60000));
+    for (int rank = 0; rank < size; rank++)
+        check_given(s, out, rank * s->count, rank, me * s->count, "all_to_all");
+    weft_tensor_unref(in);
+    weft_tensor_unref(out);
+}
+
+/* Each to its next one, and back. */
+static void between_two(weft_agent *agent, weft_group *group, scene *s)
+{
+    int me = weft_agent_rank(agent), size = s->w.size;
+    if (size < 2)
+        return;
+    size_t right = (size_t)(me + 1) % (size_t)size, left = (size_t)(me + size - 1) % (size_t)size;
+    weft_tensor *mine = given_tensor(s, me, 0, s->count), *got = coll_empty(s->dtype, s->count);
+    weft_future *sent;
+    MUST_OK(weft_group_send_async(group, mine, right, 60000, &sent));
+    MUST_OK(weft_group_recv(group, got, left, 60000));
+    MUST_OK(weft_future_wait(sent, WEFT_FOREVER));
+    check_given(s, got, 0, (int)left, 0, "recv");
+    weft_future_unref(sent);
+    weft_tensor_unref(mine);
+    weft_tensor_unref(got);
+}
+
+static void all_operations(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    weft_group *group = make(agent, s);
+    reductions(agent, group, s);
+    moves_to_all(agent, group, s);
+    moves(agent, group, s);
+    between_two(agent, group, s);
+    MUST_OK(weft_group_barrier(group, 60000));
+    weft_group_destroy(group);
+}
+
+static void run(world_fabric fabric, int size, weft_dtype dtype, int64_t count, const char *algorithms)
+{
+    scene s = {
+        .w = {.fabric = fabric, .size = size, .seed = (uint64_t)(size * 31 + count % 7 + 1), .program = all_operations},
+        .count = count,
+        .dtype = dtype,
+        .algorithms = algorithms};
+    s.w.arg = &s;
+    world_run(&s.w);
+}
+
+static void test_sizes_of_groups(void **state)
+{
+    static const int64_t counts[] = {0, 1, 2, 7, 1000, 70001};
+    for (int size = 1; size <= MOST; size++)
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+            run(WORLD_SIM, size, WEFT_FLOAT32, counts[i], NULL);
+}
+
+static void test_dtypes(void **state)
+{
+    for (weft_dtype dtype = WEFT_FLOAT32; coll_is_dtype(dtype); dtype++) {
+        run(WORLD_SIM, 4, dtype, 13, NULL);
+        run(WORLD_SIM, 3, dtype, 5000, NULL);
+    }
+}
+
+static void test_algorithms(void **state)
+{
+    static const char *const tables[] = {
+        "allreduce * * recursive_doubling; reduce * * tree; broadcast * * tree; allgather * * direct; reduce_scatter * "
+        "* direct",
+        "allreduce * * rabenseifner; reduce * * chain; broadcast * * chain; allgather * * ring; reduce_scatter * * "
+        "ring",
+        "allreduce * * ring",
+        "allreduce * * tree; allgather * * bruck",
+    };
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        for (int size = 2; size <= MOST; size++) {
+            run(WORLD_SIM, size, WEFT_FLOAT32, 11, tables[i]);
+            run(WORLD_SIM, size, WEFT_FLOAT64, 150000, tables[i]); /* several chunks */
+        }
+}
+
+static void test_over_tcp(void **state)
+{
+    for (int size = 1; size <= MOST; size += size < 4 ? 1 : 2) {
+        run(WORLD_TCP, size, WEFT_FLOAT32, 3, NULL);
+        run(WORLD_TCP, size, WEFT_BFLOAT16, 100003, NULL);
+        run(WORLD_TCP, size, WEFT_FLOAT64, 300000, NULL);
+    }
+}
+
+static void test_large(void **state)
+{
+    if (!getenv("COLL_LARGE"))
+        return;
+    for (int size = 2; size <= MOST; size++)
+        for (int64_t bytes = 1 << 20; bytes <= 64 << 20; bytes *= 4)
+            run(WORLD_TCP, size, WEFT_FLOAT32, bytes / 4 / (size > 4 ? 4 : 1), NULL);
+}
+
+UNIT_MAIN(test_sizes_of_groups, test_dtypes, test_algorithms, test_over_tcp, test_large)
