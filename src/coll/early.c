@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool has_room(const weft_agent *agent, size_t bytes)
+static weft_status room_for(const weft_agent *agent, size_t bytes)
 {
     size_t budget = agent->options.values.memory_budget_bytes;
-    return !budget || agent->held_bytes + bytes <= budget;
+    return !budget || agent->held_bytes + bytes <= budget ? WEFT_OK : WEFT_ERR_BUSY;
 }
 
 /* ---- For operations that have not begun -------------------------------------------------------------------------- */
@@ -28,9 +28,10 @@ void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data)
 {
     weft_agent *agent = group->agent;
     size_t bytes = sizeof(wfi_early) + (data->rides ? data->size : 0);
-    wfi_early *early = has_room(agent, bytes) ? malloc(bytes) : NULL;
+    weft_status st = room_for(agent, bytes);
+    wfi_early *early = st ? NULL : malloc(bytes);
     if (!early) {
-        wfi_group_break_for(group, WEFT_ERR_BUSY, wfi_agent_rank(agent),
+        wfi_group_break_for(group, st ? st : WEFT_ERR_MEMORY, wfi_agent_rank(agent),
                             "rank %d has no memory for what came early: memory_budget_bytes is %zu",
                             wfi_agent_rank(agent), agent->options.values.memory_budget_bytes);
         return;
@@ -113,7 +114,8 @@ weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_k
     wfi_map *records = &wfi_groups_of(agent)->records;
     uint64_t id = wfi_group_id(agent, key);
     record *kept = wfi_map_get(records, id);
-    stray *one = has_room(agent, sizeof *one + size) ? wfi_calloc(1, sizeof *one) : NULL;
+    weft_status st = room_for(agent, sizeof(stray) + size);
+    stray *one = st ? NULL : wfi_calloc(1, sizeof *one);
     if (one && !(one->bytes = malloc(size))) {
         free(one);
         one = NULL;
@@ -130,7 +132,7 @@ weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_k
         if (one)
             free(one->bytes);
         free(one);
-        return WEFT_ERR_BUSY;
+        return st ? st : WEFT_ERR_MEMORY;
     }
     one->from = wfi_peer_ref(from);
     one->size = size;

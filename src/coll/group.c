@@ -28,17 +28,81 @@ static uint64_t past_id(const weft_agent *agent, const wfi_group_key *key)
     return wfi_hash_keyed(&agent->hash_key, &bytes, sizeof bytes);
 }
 
+/*
+ * What is remembered of a name and its members. When another worker takes the rank of one of them, no group of these members
+ * can be made any more, and the past is over: it is kept for messages that come late, as long as it is among the last
+ * PASTS_OVER.
+ */
+#define PASTS_OVER 64
+typedef struct past {
+    wfi_list link; /* over: in pasts_over */
+    uint64_t id;
+    uint64_t count; /* of groups */
+    size_t size;
+    weft_worker members[];
+} past;
+
 uint64_t wfi_group_past(const weft_agent *agent, const wfi_group_key *key)
 {
-    return (uintptr_t)wfi_map_get(&wfi_groups_of(agent)->pasts, past_id(agent, key));
+    const past *of = wfi_map_get(&wfi_groups_of(agent)->pasts, past_id(agent, key));
+    return of ? of->count : 0;
 }
 
 weft_status wfi_group_remember(const weft_group *group)
 {
     wfi_map *pasts = &wfi_groups_of(group->agent)->pasts;
     uint64_t id = past_id(group->agent, &group->key);
-    (void)wfi_map_take(pasts, id);
-    return wfi_map_put(pasts, id, (void *)((uintptr_t)group->key.generation + 1));
+    past *of = wfi_map_get(pasts, id);
+    if (of) {
+        of->count++;
+        return WEFT_OK;
+    }
+    of = wfi_calloc(1, sizeof *of + group->size * sizeof *of->members);
+    if (!of)
+        return WEFT_ERR_MEMORY;
+    *of = (past){.id = id, .count = 1, .size = group->size};
+    wfi_list_init(&of->link);
+    for (size_t i = 0; i < group->size; i++)
+        of->members[i] = (weft_worker){group->members[i].rank, group->members[i].incarnation};
+    weft_status st = wfi_map_put(pasts, id, of);
+    if (st)
+        free(of);
+    return st;
+}
+
+static bool had_former(const past *of, const wfi_peer *peer)
+{
+    for (size_t i = 0; i < of->size; i++)
+        if (of->members[i].rank == wfi_peer_rank(peer) && of->members[i].incarnation != wfi_peer_incarnation(peer))
+            return true;
+    return false;
+}
+
+void wfi_pasts_joined(weft_agent *agent, const wfi_peer *peer)
+{
+    wfi_groups *groups = wfi_groups_of(agent);
+    past *of;
+    for (size_t at = 0; (of = wfi_map_next(&groups->pasts, &at, NULL));) {
+        if (!wfi_list_empty(&of->link) || !had_former(of, peer))
+            continue;
+        wfi_list_push_back(&groups->pasts_over, &of->link);
+        groups->pasts_over_count++;
+    }
+    while (groups->pasts_over_count > PASTS_OVER) {
+        of = wfi_container_of(wfi_list_pop_front(&groups->pasts_over), past, link);
+        groups->pasts_over_count--;
+        (void)wfi_map_take(&groups->pasts, of->id);
+        free(of);
+    }
+}
+
+void wfi_pasts_free(weft_agent *agent)
+{
+    wfi_map *pasts = &wfi_groups_of(agent)->pasts;
+    past *of;
+    for (size_t at = 0; (of = wfi_map_next(pasts, &at, NULL));)
+        free(of);
+    wfi_map_fini(pasts);
 }
 
 /* ---- References -------------------------------------------------------------------------------------------------- */

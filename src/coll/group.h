@@ -156,8 +156,10 @@ typedef struct wfi_groups { /* what an agent has of groups */
     wfi_list all;           /* weft_group.link */
     wfi_map open;           /* group by wfi_group_id */
     wfi_map records;        /* wfi_record by the same: what came for groups that are not open yet */
-    wfi_map pasts;          /* by name and members: how many groups there were (as a number in a pointer) */
-    wfi_map operations;     /* by id */
+    wfi_map pasts;          /* wfi_past by name and members */
+    wfi_list pasts_over;    /* those that can only be asked for, oldest first: group.c */
+    size_t pasts_over_count;
+    wfi_map operations; /* by id */
     uint64_t last_operation;
     size_t under_way;     /* operations, those included that are being freed */
     size_t messages;      /* on their way */
@@ -179,6 +181,9 @@ uint64_t wfi_group_id(const weft_agent *agent, const wfi_group_key *key);
 /* How many groups of that name and these members were made here; and one more. [agent lock] */
 uint64_t wfi_group_past(const weft_agent *agent, const wfi_group_key *key);
 weft_status wfi_group_remember(const weft_group *group);
+/* A worker took the rank of a former one: no group with that one will be made any more. [agent lock] */
+void wfi_pasts_joined(weft_agent *agent, const wfi_peer *peer);
+void wfi_pasts_free(weft_agent *agent);
 /* The member that this peer is; NULL: it is none. */
 wfi_group_member *wfi_group_member_of(const weft_group *group, const wfi_peer *peer);
 /* +1: it has operations under way, and waits for the members; -1: it has none any more. [agent lock] */
@@ -199,7 +204,7 @@ void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data);
 wfi_early *wfi_early_take(const wfi_operation *operation);
 void wfi_early_free(wfi_early *early);
 void wfi_early_forget(weft_group *group); /* all */
-/* Keeps a message for a group that is not open. WEFT_ERR_BUSY: there is no room for it. */
+/* Keeps a message for a group that is not open. WEFT_ERR_BUSY: the budget is used up; WEFT_ERR_MEMORY. */
 weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, const uint8_t *bytes,
                             size_t size);
 /* A message that was kept for that group, and who sent it (a reference); the caller frees it. NULL: there is none. */

@@ -139,9 +139,9 @@ static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *rea
     bool is_bare = !weft_error_message(error)[0]; /* an answer to us alone, of a member that does not have the group */
     if (is_bare) {
         weft_error_unref(error);
-        error = wfi_group_problem(group, code, from->rank, "rank %d %s", from->rank,
-                                  code == WEFT_ERR_BUSY ? "has not made it, and has no memory for what came early"
-                                                        : "has destroyed it");
+        error = wfi_group_problem(
+            group, code, from->rank, "rank %d %s", from->rank,
+            code == WEFT_ERR_CANCELLED ? "has destroyed it" : "has not made it, and has no memory for what came early");
     }
     wfi_group_break(group, error, is_bare);
     return true;
@@ -158,9 +158,11 @@ static bool hear_stray(weft_agent *agent, wfi_peer *from, const wfi_group_key *k
     if (wfi_group_past(agent, key) > key->generation) {
         if (word != WFI_OVER)
             wfi_answer_over(agent, from, key, WEFT_ERR_CANCELLED);
-    } else if (wfi_record_keep(agent, from, key, bytes, size) && word != WFI_OVER) {
-        wfi_answer_over(agent, from, key, WEFT_ERR_BUSY);
+        return true;
     }
+    weft_status st = wfi_record_keep(agent, from, key, bytes, size);
+    if (st && word != WFI_OVER)
+        wfi_answer_over(agent, from, key, st);
     return true;
 }
 

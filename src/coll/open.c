@@ -292,6 +292,11 @@ static void peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const 
     wfi_records_forget(agent, peer);
 }
 
+static void peer_joined(weft_agent *agent, wfi_peer *peer)
+{
+    wfi_pasts_joined(agent, peer);
+}
+
 static void unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
 {
     WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link) {
@@ -318,6 +323,7 @@ static weft_status open_groups(weft_agent *agent, weft_error **error)
         return WEFT_ERR_MEMORY;
     agent->state[WFI_STATE_GROUPS] = groups;
     wfi_list_init(&groups->all);
+    wfi_list_init(&groups->pasts_over);
     wfi_map_init(&groups->open);
     wfi_map_init(&groups->records);
     wfi_map_init(&groups->pasts);
@@ -370,7 +376,7 @@ static void close_groups(weft_agent *agent)
     weft_future_unref(groups->settled);
     wfi_map_fini(&groups->open);
     wfi_map_fini(&groups->records);
-    wfi_map_fini(&groups->pasts);
+    wfi_pasts_free(agent);
     wfi_map_fini(&groups->operations);
 }
 
@@ -384,6 +390,7 @@ const wfi_component wfi_group_component = {
     .open = open_groups,
     .message = wfi_group_hear,
     .peer_gone = peer_gone,
+    .peer_joined = peer_joined,
     .unreachable = unreachable,
     .self_gone = fail_all,
     .busy = is_busy,

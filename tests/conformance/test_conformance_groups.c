@@ -133,8 +133,8 @@ static void gather(weft_agent *agent)
         weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(1 + 1000 * rank), WEFT_FLOAT32, rank + round);
         weft_values *got = NULL;
         weft_args list;
-        MUST_OK(
-            weft_group_allgather_values(all, WEFT_VALUES(weft_of_i64(rank), weft_of_tensor(mine)), ITEM_PATIENCE_MS, &got));
+        MUST_OK(weft_group_allgather_values(all, WEFT_VALUES(weft_of_i64(rank), weft_of_tensor(mine)), ITEM_PATIENCE_MS,
+                                            &got));
         weft_tensor_unref(mine);
         MUST(weft_values_count(got) == WORKERS);
         for (int i = 0; i < WORKERS; i++) {
@@ -148,25 +148,20 @@ static void gather(weft_agent *agent)
     weft_group_destroy(all);
 }
 
-/* One is too late: the others' time is over, they are told who it was; the next round is everybody's again. */
+/* One is too late: the others' time is over, all are told who it was, the group is over; the next one is everybody's again. */
 static void gather_late(weft_agent *agent)
 {
     int rank = weft_agent_rank(agent);
     weft_values *got = NULL;
     weft_group *all = group_of(agent, "late", NULL, 0);
-    if (rank == 1) {
+    if (rank == 1)
         item_await(&left_count, WORKERS - 1);
-        MUST_OK(weft_group_allgather_values(all, WEFT_VALUES(weft_of_i64(rank)), ITEM_PATIENCE_MS, &got));
-        MUST(weft_values_count(got) == WORKERS); /* they gave theirs before they gave up */
-        weft_values_unref(got);
-    } else {
-        weft_future *future = NULL;
-        MUST_OK(weft_group_allgather_values_async(all, WEFT_VALUES(weft_of_i64(rank)), 30, &future));
-        MUST_BE(weft_future_wait(future, ITEM_PATIENCE_MS), WEFT_ERR_TIMEOUT);
-        MUST(weft_future_done(future) && says(weft_future_error(future), "1"));
-        weft_future_unref(future);
-        atomic_fetch_add(&left_count, 1);
-    }
+    MUST_BE(weft_group_allgather_values(all, WEFT_VALUES(weft_of_i64(rank)), rank == 1 ? ITEM_PATIENCE_MS : 30, &got),
+            WEFT_ERR_TIMEOUT);
+    MUST(!got && says(weft_group_error(all), "missing is rank 1 (has not called it)"));
+    atomic_fetch_add(&left_count, rank != 1);
+    weft_group_destroy(all);
+    all = group_of(agent, "late", NULL, 0);
     MUST_OK(weft_group_allgather_values(all, WEFT_VALUES(weft_of_i64(rank)), ITEM_PATIENCE_MS, &got));
     MUST(weft_values_count(got) == WORKERS);
     weft_values_unref(got);

@@ -7,7 +7,7 @@
 #include "rpc/world.h"
 
 #define FORMERS 300
-#define PASTS_MAX 70 /* of groups: a few more than WFI_PASTS_OVER */
+#define PASTS_MAX 70 /* of groups: a few more than are kept (src/coll/group.c) */
 
 static void take_seat(weft_agent *agent, uint32_t incarnation)
 {

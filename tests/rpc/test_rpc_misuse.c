@@ -71,7 +71,8 @@ static weft_status run_wait_inline(weft_call *call, void *user)
     MUST_BE(weft_group_barrier(shared.groups[1], 20000), WEFT_ERR_DEADLOCK);
     weft_log_set_sink(NULL, NULL);
     MUST(atomic_exchange(&shared.barrier_named, false));
-    MUST_BE(weft_group_allgather_values(shared.groups[1], WEFT_VALUES(weft_of_i64(9)), 20000, &values), WEFT_ERR_DEADLOCK);
+    MUST_BE(weft_group_allgather_values(shared.groups[1], WEFT_VALUES(weft_of_i64(9)), 20000, &values),
+            WEFT_ERR_DEADLOCK);
     MUST(values == NULL);
     MUST_OK(weft_rref_create(agent, weft_of_i64(5), &own)); /* what is there is not waited for */
     MUST_OK(weft_rref_to_here(own, 0, &values));
