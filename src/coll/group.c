@@ -195,3 +195,16 @@ void wfi_group_break_for(weft_group *group, weft_status code, int worker, const 
     wfi_group_break(group, problem_of(group, code, worker, format, args), true);
     va_end(args);
 }
+
+const char *wfi_signature_text(const wfi_signature *signature, bool whole, char text[WFI_SIGNATURE_TEXT])
+{
+    static const char *const reductions[] = {"sum", "average", "minimum", "maximum", "product"};
+    const char *name = wfi_operation_names[signature->kind];
+    if (whole)
+        snprintf(text, WFI_SIGNATURE_TEXT, "%s of %llu %s (%s, root %u)", name, (unsigned long long)signature->count,
+                 weft_dtype_name((weft_dtype)signature->dtype),
+                 signature->how <= WEFT_PROD ? reductions[signature->how] : "?", signature->root);
+    else
+        snprintf(text, WFI_SIGNATURE_TEXT, "%s", name);
+    return text;
+}

@@ -39,7 +39,6 @@
 #define WFI_GROUP_EAGER 3584 /* bytes that ride in a message */
 #define WFI_GROUP_AHEAD 64   /* operations that a member may be ahead of one to whom it sends */
 #define WFI_GROUP_HEAD 96    /* the most bytes of a message before those that ride in it, and before an error */
-#define WFI_GROUP_CHUNK (256u << 10)
 
 typedef enum wfi_space { WFI_TOGETHER, WFI_BETWEEN, WFI_SPACES } wfi_space; /* collective; of two members */
 
@@ -196,6 +195,10 @@ weft_error *wfi_group_problem(const weft_group *group, weft_status code, int wor
 void wfi_group_break(weft_group *group, weft_error *error, bool tells);
 /* The same, with an error of wfi_group_problem, and the members are told. */
 void wfi_group_break_for(weft_group *group, weft_status code, int worker, const char *format, ...) WEFT_PRINTF(4, 5);
+
+#define WFI_SIGNATURE_TEXT 128
+/* As people say it: `whole`, or the kind alone. Returns `text`. */
+const char *wfi_signature_text(const wfi_signature *signature, bool whole, char text[WFI_SIGNATURE_TEXT]);
 
 /* ---- early.c. All [agent lock] ----------------------------------------------------------------------------------- */
 

@@ -55,8 +55,14 @@ static bool hear_data(weft_group *group, wfi_group_member *from, wfi_reader *rea
         return true;
     }
     wfi_operation *operation = wfi_operation_find(group, data.space, false, index, data.number);
-    if (operation) /* else it has failed */
+    char theirs[WFI_SIGNATURE_TEXT];
+    if (operation)
         wfi_run_take(operation, index, &data);
+    else /* it has ended here, and so has had all that members who agree send */
+        wfi_group_break_for(group, WEFT_ERR_STATE, from->rank,
+                            "operation %llu: rank %d called %s, and rank %d something else",
+                            (unsigned long long)data.number, from->rank,
+                            wfi_signature_text(&data.signature, true, theirs), wfi_agent_rank(group->agent));
     return true;
 }
 

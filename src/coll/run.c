@@ -356,32 +356,19 @@ static void receive(wfi_operation *operation, wfi_step_id id, const wfi_data *da
     step_done(operation, id);
 }
 
-/* As people say it; returns `text`. `whole`: with all that must agree. */
-static const char *describe(const wfi_signature *signature, bool whole, char *text, size_t room)
-{
-    static const char *const reductions[] = {"sum", "average", "minimum", "maximum", "product"};
-    if (whole)
-        snprintf(text, room, "%s of %llu %s (%s, root %u)", wfi_operation_names[signature->kind],
-                 (unsigned long long)signature->count, weft_dtype_name((weft_dtype)signature->dtype),
-                 signature->how <= WEFT_PROD ? reductions[signature->how] : "?", signature->root);
-    else
-        snprintf(text, room, "%s", wfi_operation_names[signature->kind]);
-    return text;
-}
-
 static bool agrees(wfi_operation *operation, size_t from, const wfi_data *data)
 {
     weft_group *group = operation->group;
     wfi_signature ours = wfi_operation_signature(operation), theirs = data->signature;
-    char mine[128], other[128];
+    char mine[WFI_SIGNATURE_TEXT], other[WFI_SIGNATURE_TEXT];
     bool same_kind = ours.kind == theirs.kind;
     if (same_kind && ours.dtype == theirs.dtype && ours.how == theirs.how && ours.root == theirs.root &&
         ours.count == theirs.count)
         return true;
     wfi_group_break_for(group, WEFT_ERR_STATE, group->members[from].rank,
                         "operation %llu: rank %d called %s, rank %d %s", (unsigned long long)operation->number,
-                        wfi_agent_rank(group->agent), describe(&ours, same_kind, mine, sizeof mine),
-                        group->members[from].rank, describe(&theirs, same_kind, other, sizeof other));
+                        wfi_agent_rank(group->agent), wfi_signature_text(&ours, same_kind, mine),
+                        group->members[from].rank, wfi_signature_text(&theirs, same_kind, other));
     return false;
 }
 

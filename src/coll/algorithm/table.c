@@ -48,21 +48,15 @@ static const wfi_algorithm algorithms[ALGORITHMS] = {
 
 /* Measured on two cores over tcp. The last rule of each operation holds always. */
 static const wfi_rule measured[] = {
-    {WFI_BARRIER, ANY, ANY, &algorithms[DISSEMINATION]},
-    {WFI_ALLREDUCE, ANY, 8192, &algorithms[DOUBLING]},
-    {WFI_ALLREDUCE, ANY, 1 << 20, &algorithms[RABENSEIFNER]},
-    {WFI_ALLREDUCE, ANY, ANY, &algorithms[RING]},
-    {WFI_REDUCE, ANY, 65536, &algorithms[TREE]},
-    {WFI_REDUCE, ANY, ANY, &algorithms[CHAIN]},
-    {WFI_BROADCAST, ANY, 65536, &algorithms[TREE]},
-    {WFI_BROADCAST, ANY, ANY, &algorithms[CHAIN]},
-    {WFI_ALLGATHER, 8, 16384, &algorithms[DIRECT]},
-    {WFI_ALLGATHER, ANY, 16384, &algorithms[BRUCK]},
-    {WFI_ALLGATHER, ANY, ANY, &algorithms[RING]},
-    {WFI_REDUCE_SCATTER, 16, 16384, &algorithms[DIRECT]},
-    {WFI_REDUCE_SCATTER, ANY, ANY, &algorithms[RING]},
-    {WFI_GATHER, ANY, ANY, &algorithms[DIRECT]},
-    {WFI_SCATTER, ANY, ANY, &algorithms[DIRECT]},
+    {WFI_BARRIER, ANY, ANY, &algorithms[DISSEMINATION]},  {WFI_ALLREDUCE, 2, 512 << 10, &algorithms[DOUBLING]},
+    {WFI_ALLREDUCE, 4, 256 << 10, &algorithms[DOUBLING]}, {WFI_ALLREDUCE, ANY, 2048, &algorithms[DOUBLING]},
+    {WFI_ALLREDUCE, 16, 1 << 20, &algorithms[TREE]},      {WFI_ALLREDUCE, ANY, 4 << 20, &algorithms[RABENSEIFNER]},
+    {WFI_ALLREDUCE, ANY, ANY, &algorithms[RING]},         {WFI_REDUCE, ANY, 65536, &algorithms[TREE]},
+    {WFI_REDUCE, ANY, ANY, &algorithms[CHAIN]},           {WFI_BROADCAST, ANY, 65536, &algorithms[TREE]},
+    {WFI_BROADCAST, ANY, ANY, &algorithms[CHAIN]},        {WFI_ALLGATHER, 8, 16384, &algorithms[DIRECT]},
+    {WFI_ALLGATHER, ANY, 16384, &algorithms[BRUCK]},      {WFI_ALLGATHER, ANY, ANY, &algorithms[RING]},
+    {WFI_REDUCE_SCATTER, 16, 16384, &algorithms[DIRECT]}, {WFI_REDUCE_SCATTER, ANY, ANY, &algorithms[RING]},
+    {WFI_GATHER, ANY, ANY, &algorithms[DIRECT]},          {WFI_SCATTER, ANY, ANY, &algorithms[DIRECT]},
     {WFI_ALL_TO_ALL, ANY, ANY, &algorithms[DIRECT]},
 };
 

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_coll_faults.c - members that die, stop, are missing or do not agree, at every step of operations: all others hear of it, with the
+ * right name and in bounded time; what succeeded is right; and those who live go on in a group of theirs.
+ *
+ * test_coll_faults [--seeds N] [--first S]: as many runs of the random program; the default is for tools/check.
+ */
+#include "coll/coll.h"
+
+enum { SIZE = 5, OPERATIONS = 12, BOUND_S = 20 };
+
+typedef struct scene {
+    world w;
+    uint64_t seed;
+    int victim;
+    bool pause;                  /* it is stopped, and goes on when it has been declared dead */
+    uint64_t delay_ns, death_ns; /* after the first member began; when it was */
+    int64_t most;                /* elements of a tensor */
+    int over, before;            /* members that are through; with their program before the death */
+} scene;
+
+static void adjust(weft_agent_options *options, void *arg)
+{
+    options->death_timeout_ms = 2000;
+}
+
+/* SplitMix64: the same on all members. Source: G. Steele, D. Lea, C. Flood, OOPSLA 2014. */
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static weft_tensor *filled(int64_t count, double value)
+{
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(count), WEFT_FLOAT64, value);
+    MUST(x != NULL);
+    return x;
+}
+
+static void check_all(const weft_tensor *x, double value)
+{
+    const double *data = weft_tensor_data(x);
+    for (int64_t i = 0; i < weft_tensor_numel(x); i++)
+        MUST(data[i] == value);
+}
+
+/* The i-th operation of a program; its result is looked at if it succeeded. */
+static weft_status operate(weft_group *group, uint64_t seed, int i, int64_t most)
+{
+    uint64_t chance = mix(seed * 1000 + (uint64_t)i);
+    size_t size = weft_group_size(group), me = (size_t)weft_group_index(group), root = chance / 8 % size;
+    int64_t count = (int64_t)(chance / 64 % (uint64_t)most);
+    weft_tensor *x = filled(count, (double)me + 1), *y = NULL;
+    double sum = (double)(size * (size + 1) / 2);
+    weft_status st;
+    switch (chance % 6) {
+    case 0:
+        st = weft_group_barrier(group, WEFT_FOREVER);
+        break;
+    case 1:
+        st = weft_group_broadcast(group, x, root, WEFT_FOREVER);
+        if (!st)
+            check_all(x, (double)root + 1);
+        break;
+    case 2:
+        st = weft_group_reduce(group, x, WEFT_SUM, root, WEFT_FOREVER);
+        if (!st)
+            check_all(x, me == root ? sum : (double)me + 1);
+        break;
+    case 3:
+        y = filled(count * (int64_t)size, -1);
+        st = weft_group_allgather(group, x, y, WEFT_FOREVER);
+        for (size_t k = 0; !st && k < size && count; k++)
+            MUST(((double *)weft_tensor_data(y))[(int64_t)k * count] == (double)k + 1);
+        break;
+    default:
+        st = weft_group_allreduce(group, x, WEFT_SUM, WEFT_FOREVER);
+        if (!st)
+            check_all(x, sum);
+    }
+    weft_tensor_unref(x);
+    weft_tensor_unref(y);
+    return st;
+}
+
+/* Without the victim, and without its name in anything. */
+static void go_on(scene *s, weft_group *group)
+{
+    weft_group *left;
+    MUST_OK(weft_group_shrink(group, WEFT_FOREVER, &left));
+    MUST(weft_group_size(left) == SIZE - 1);
+    for (int i = 0; i < 3; i++)
+        MUST_OK(operate(left, s->seed + 77, i, s->most));
+    weft_group_destroy(left);
+}
+
+static void killer(weft_sim *sim, int rank, void *arg)
+{
+    scene *s = arg;
+    weft_sim_sleep(sim, s->delay_ns);
+    s->death_ns = weft_sim_now(sim);
+    if (s->pause)
+        weft_sim_pause(sim, s->victim);
+    else
+        weft_sim_kill(sim, s->victim);
+}
+
+static void with_death(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    int me = weft_agent_rank(agent);
+    weft_group *group = NULL;
+    if (me == 0)
+        MUST_OK(weft_sim_spawn(s->w.sim, 0, killer, s));
+    weft_status st = weft_group_create(agent, "all", NULL, 0, &group);
+    MUST(st == WEFT_OK || me == s->victim);
+    for (int i = 0; !st && i < OPERATIONS; i++)
+        st = operate(group, s->seed, i, s->most);
+    s->before += me == 0 && !st;
+    if (me == s->victim) { /* it lives yet, or was stopped and is out of the job */
+        weft_sim_sleep(s->w.sim, BOUND_S * UINT64_C(1000000000));
+        weft_group_destroy(group);
+        return;
+    }
+    while (!st) /* all may have succeeded before the death: a later one does not */
+        st = weft_group_barrier(group, WEFT_FOREVER);
+    MUST_BE(st, WEFT_ERR_PEER_DEAD);
+    MUST(weft_error_worker(weft_group_error(group)) == s->victim);
+    MUST(weft_sim_now(s->w.sim) < s->death_ns + BOUND_S * UINT64_C(1000000000));
+    go_on(s, group);
+    weft_group_destroy(group);
+    if (++s->over == SIZE - 1 && s->pause)
+        weft_sim_resume(s->w.sim, s->victim);
+}
+
+static uint64_t seeds = 150, first_seed = 1;
+
+static void test_deaths(void **state)
+{
+    int before = 0;
+    for (uint64_t seed = first_seed; seed < first_seed + world_seeds(seeds); seed++) {
+        uint64_t chance = mix(seed);
+        scene s = {.w = {.fabric = WORLD_SIM,
+                         .size = SIZE,
+                         .seed = seed,
+                         .program = with_death,
+                         .adjust = adjust,
+                         .close_may_fail = true},
+                   .seed = seed,
+                   .victim = 1 + (int)(chance % (SIZE - 1)),
+                   .pause = chance / 16 % 4 == 0,
+                   .delay_ns = chance / 64 % (chance / 1024 % 2 ? 250000 : 2000000),
+                   .most = chance / 1024 % 2 ? 50 : 40000};
+        s.w.arg = &s;
+        world_run(&s.w);
+        before += s.before;
+    }
+    printf("%llu runs; in %d all operations were over before the death\n", (unsigned long long)world_seeds(seeds),
+           before);
+    assert_true(seeds < 50 || before < (int)world_seeds(seeds) / 2); /* most meet it */
+}
+
+/* ---- Missing, mistaken, cancelled -------------------------------------------------------------------------------- */
+
+static void must_say(const weft_group *group, const char *text)
+{
+    const char *message = weft_error_message(weft_group_error(group));
+    if (!strstr(message, text)) {
+        fprintf(stderr, "\"%s\" does not speak of \"%s\"\n", message, text);
+        abort();
+    }
+}
+
+static weft_group *make(weft_agent *agent, const char *name)
+{
+    weft_group *group;
+    MUST_OK(weft_group_create(agent, name, NULL, 0, &group));
+    return group;
+}
+
+static world *stage;
+
+/* A ring: each waits for its neighbour, and only one does not come. */
+static void one_is_missing(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    weft_tensor *x = filled(1000, 1);
+    MUST_OK(weft_group_set_algorithms(all, "allreduce * * ring"));
+    if (me != 2) {
+        MUST_BE(weft_group_allreduce(all, x, WEFT_SUM, 200), WEFT_ERR_TIMEOUT);
+        must_say(all, "missing is rank 2 (has not called it)");
+        MUST(weft_error_worker(weft_group_error(all)) == 2);
+    }
+    MUST_OK(weft_group_barrier(meet, 20000));
+    MUST_BE(weft_group_allreduce(all, x, WEFT_SUM, 20000), WEFT_ERR_TIMEOUT); /* and there is none any more */
+    weft_group *again;
+    MUST_OK(weft_group_shrink(all, 20000, &again)); /* all live */
+    MUST(weft_group_size(again) == weft_group_size(all));
+    MUST_OK(weft_group_allreduce(again, x, WEFT_SUM, 20000));
+    weft_group_destroy(again);
+    weft_group_destroy(all);
+    MUST_OK(weft_group_barrier(meet, 20000));
+    weft_group_destroy(meet);
+    weft_tensor_unref(x);
+}
+
+/* Other counts, dtypes, reductions, roots, operations. */
+static void members_disagree(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    weft_tensor *x = filled(me == 1 ? 7 : 8, 1), *f = weft_tensor_full(WEFT_SHAPE(8), WEFT_FLOAT32, 1),
+                *y = filled(8, 1);
+    weft_group *meet = make(agent, "meet");
+    for (int i = 0; i < 5; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "odd-%d", i);
+        weft_group *odd = make(agent, name);
+        bool is_odd = me == 1;
+        weft_status st = i == 0   ? weft_group_allreduce(odd, x, WEFT_SUM, 20000)
+                         : i == 1 ? weft_group_allreduce(odd, is_odd ? f : y, WEFT_SUM, 20000)
+                         : i == 2 ? weft_group_allreduce(odd, y, is_odd ? WEFT_MAX : WEFT_SUM, 20000)
+                         : i == 3 ? weft_group_broadcast(odd, y, is_odd, 20000)
+                         : is_odd ? weft_group_barrier(odd, 20000)
+                                  : weft_group_allreduce(odd, y, WEFT_SUM, 20000);
+        if (!st && i == 3) /* two roots: a member of the tree may be done before they meet */
+            st = weft_group_barrier(odd, 20000);
+        MUST_BE(st, WEFT_ERR_STATE);
+        must_say(odd, i == 0 ? "7 float64" : i == 1 ? "float32" : i == 2 ? "maximum" : i == 3 ? "root" : "barrier");
+        MUST_OK(weft_group_barrier(meet, 20000));
+        weft_group_destroy(odd);
+    }
+    weft_group_destroy(meet);
+    weft_tensor_unref(x);
+    weft_tensor_unref(f);
+    weft_tensor_unref(y);
+}
+
+static void one_cancels(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    weft_tensor *x = filled(500000, 1); /* in transfers */
+    weft_future *future;
+    if (me == 1)
+        world_sleep_ms(stage, 20);
+    weft_status st = weft_group_allreduce_async(all, x, WEFT_SUM, WEFT_FOREVER, &future);
+    if (me == 0) {
+        world_sleep_ms(stage, 5);
+        MUST_OK(weft_future_cancel(future));
+    }
+    if (!st) {
+        st = weft_future_wait(future, 20000);
+        weft_future_unref(future);
+    }
+    MUST_BE(st, WEFT_ERR_CANCELLED);
+    must_say(all, "rank 0 cancelled allreduce");
+    weft_tensor_unref(x);
+    MUST_OK(weft_group_barrier(meet, 20000));
+    weft_group_destroy(all);
+    weft_group_destroy(meet);
+}
+
+/* Far ahead of one who does not come yet: bounded, and in order. */
+static void one_runs_ahead(weft_agent *agent, void *arg)
+{
+    enum { COUNT = 300 };
+    int me = weft_agent_rank(agent);
+    weft_group *all = make(agent, "all");
+    weft_future *futures[COUNT];
+    weft_tensor *x[COUNT];
+    if (me)
+        world_sleep_ms(stage, 30 * me);
+    for (int i = 0; i < COUNT; i++) {
+        x[i] = filled(1 + i % 600, me ? 0 : i);
+        MUST_OK(weft_group_broadcast_async(all, x[i], 0, 60000, &futures[i]));
+    }
+    for (int i = 0; i < COUNT; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        check_all(x[i], i);
+        weft_future_unref(futures[i]);
+        weft_tensor_unref(x[i]);
+    }
+    /* The same between two. */
+    for (int i = 0; i < COUNT && me < 2; i++) {
+        x[i] = filled(1 + i % 600, me ? 0 : i);
+        MUST_OK(me ? weft_group_recv_async(all, x[i], 0, 60000, &futures[i])
+                   : weft_group_send_async(all, x[i], 1, 60000, &futures[i]));
+    }
+    for (int i = 0; i < COUNT && me < 2; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        check_all(x[i], i);
+        weft_future_unref(futures[i]);
+        weft_tensor_unref(x[i]);
+    }
+    MUST_OK(weft_group_barrier(all, 60000));
+    weft_group_destroy(all);
+}
+
+/* Arguments that are refused at once: nobody else notices. */
+static void mistakes(weft_agent *agent, void *arg)
+{
+    weft_group *all = make(agent, "all");
+    weft_tensor *x = filled(6, 1), *y = filled(5, 1), *i = weft_tensor_full(WEFT_SHAPE(6), WEFT_INT32, 1);
+    weft_tensor *c = weft_tensor_full(WEFT_SHAPE(6), WEFT_COMPLEX64, 1);
+    size_t me = (size_t)weft_group_index(all);
+    MUST_BE(weft_group_allreduce(NULL, x, WEFT_SUM, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_allreduce(all, NULL, WEFT_SUM, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_allreduce(all, i, WEFT_AVG, 100), WEFT_ERR_TYPE);
+    MUST_BE(weft_group_allreduce(all, c, WEFT_MAX, 100), WEFT_ERR_TYPE);
+    MUST_BE(weft_group_allreduce(all, x, (weft_reduce)17, 100), WEFT_ERR_TYPE);
+    MUST_BE(weft_group_allreduce(all, x, WEFT_SUM, -2), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_broadcast(all, x, 3, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_allgather(all, x, y, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_reduce_scatter(all, y, x, WEFT_SUM, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_gather(all, x, NULL, me, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_all_to_all(all, y, y, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_all_to_all(all, x, i, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_send(all, x, me, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_recv(all, x, 99, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_set_algorithms(all, "allreduce * * bruck"), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_set_algorithms(all, "allreduce four * ring"), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_set_algorithms(all, "allreduce ring"), WEFT_ERR_INVALID);
+    MUST_OK(weft_group_set_algorithms(all, " ; allreduce 4 100 tree;\nbroadcast * * chain; "));
+    MUST_OK(weft_group_allreduce(all, x, WEFT_SUM, 20000));
+    MUST_BE(weft_group_set_algorithms(all, "allreduce * * ring"), WEFT_ERR_STATE);
+    MUST(weft_group_error(all) == NULL && weft_group_error(NULL) == NULL);
+    check_all(x, 3);
+    weft_group_destroy(all);
+    weft_tensor_unref(x);
+    weft_tensor_unref(y);
+    weft_tensor_unref(i);
+    weft_tensor_unref(c);
+}
+
+static void begin(world *w)
+{
+    stage = w;
+}
+
+#define STAGE .size = 3, .adjust = adjust, .begin = begin
+WORLD_TEST(one_is_missing, 3, 1, STAGE)
+WORLD_TEST(members_disagree, 3, 1, STAGE)
+WORLD_TEST(one_cancels, 3, 1, STAGE)
+WORLD_TEST(one_runs_ahead, 2, 1, STAGE)
+WORLD_TEST(mistakes, 1, 1, STAGE)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest all[] = {cmocka_unit_test(test_one_is_missing), cmocka_unit_test(test_members_disagree),
+                                     cmocka_unit_test(test_one_cancels),    cmocka_unit_test(test_one_runs_ahead),
+                                     cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_deaths)};
+    const struct CMUnitTest deaths[] = {cmocka_unit_test(test_deaths)};
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--seeds"))
+            seeds = strtoull(argv[i + 1], NULL, 10);
+        else if (!strcmp(argv[i], "--first"))
+            first_seed = strtoull(argv[i + 1], NULL, 10);
+    }
+    return argc > 1 ? cmocka_run_group_tests(deaths, NULL, NULL) : cmocka_run_group_tests(all, NULL, NULL);
+}
