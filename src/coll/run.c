@@ -14,6 +14,7 @@
 
 /* Bytes that are moved for a step: a send's, while the receiver may read them; or a recv's. */
 typedef struct bulk {
+    wfi_peer *peer; /* referenced, of a send: also a dead one's exposures have to be withdrawn */
     wfi_exposure exposure;
     wfi_transfer transfer;
     wfi_segment segment;
@@ -118,20 +119,23 @@ static void finish(wfi_operation *operation)
     wfi_net_defer(group->agent->net, &operation->end, WFI_DEFER_RELEASE);
 }
 
-static void drop_bulk(wfi_operation *operation, wfi_step *step)
+/* `quiet`: the receiver has the bytes. */
+static void end_send(wfi_step *step, bool quiet)
 {
     bulk *moved = step->bulk;
-    if (!moved)
-        return;
-    if (step->kind == WFI_STEP_RECV) {
-        wfi_transfer_cancel(&moved->transfer); /* its `done` frees it, at once or soon */
-        return;
-    }
-    wfi_peer *peer = operation->group->members[step->peer].peer;
-    if (peer) /* else its exposures ended with it */
-        wfi_peer_withdraw(peer, &moved->exposure, 1, false);
     step->bulk = NULL;
+    wfi_peer_withdraw(moved->peer, &moved->exposure, 1, quiet || wfi_peer_status(moved->peer) != WEFT_OK);
+    wfi_peer_unref(moved->peer);
     free(moved);
+}
+
+static void drop_bulk(wfi_step *step)
+{
+    bulk *moved = step->bulk;
+    if (moved && step->kind == WFI_STEP_RECV)
+        wfi_transfer_cancel(&moved->transfer); /* its `done` frees it, at once or soon */
+    else if (moved)
+        end_send(step, false);
 }
 
 void wfi_run_fail(wfi_operation *operation)
@@ -146,7 +150,7 @@ void wfi_run_fail(wfi_operation *operation)
         step->arrival = NULL;
         if (arrival)
             wfi_early_free(arrival);
-        drop_bulk(operation, step);
+        drop_bulk(step);
     }
     if (!--operation->busy)
         finish(operation);
@@ -272,6 +276,7 @@ static void begin_send(wfi_operation *operation, wfi_step_id id)
         fail_for(operation, st, to, "a send to");
         return;
     }
+    moved->peer = wfi_peer_ref(peer);
     step->bulk = moved;
     data.address = moved->exposure.address;
     data.key = moved->exposure.key;
@@ -283,12 +288,7 @@ void wfi_run_taken(wfi_operation *operation, uint32_t token)
     wfi_step *step = token < operation->schedule.step_count ? &operation->schedule.steps[token] : NULL;
     if (is_over(operation) || !step || step->kind != WFI_STEP_SEND || !step->bulk)
         return; /* it was withdrawn, or the peer says so for the second time */
-    bulk *moved = step->bulk;
-    step->bulk = NULL;
-    wfi_peer *peer = operation->group->members[step->peer].peer;
-    if (peer)
-        wfi_peer_withdraw(peer, &moved->exposure, 1, true);
-    free(moved);
+    end_send(step, true);
     step_done(operation, token);
     advance(operation);
 }
