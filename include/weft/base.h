@@ -49,20 +49,21 @@ WEFT_BEGIN_C
 #define WEFT_FOREVER (-1)
 
 /* The opaque objects; each has a header of its own. */
-typedef struct weft_error weft_error;         /* weft/status.h */
-typedef struct weft_future weft_future;       /* weft/future.h */
-typedef struct weft_tensor weft_tensor;       /* weft/tensor.h */
-typedef struct weft_values weft_values;       /* weft/value.h */
-typedef struct weft_rref weft_rref;           /* weft/rref.h */
-typedef struct weft_tape weft_tape;           /* weft/tape.h */
-typedef struct weft_context weft_context;     /* weft/context.h */
-typedef struct weft_hooks weft_hooks;         /* weft/hooks.h */
-typedef struct weft_module weft_module;       /* weft/nn.h */
-typedef struct weft_optimizer weft_optimizer; /* weft/optim.h */
-typedef struct weft_agent weft_agent;         /* weft/agent.h */
-typedef struct weft_call weft_call;           /* weft/rpc.h */
-typedef struct weft_sim weft_sim;             /* weft/sim.h */
-typedef struct weft_job weft_job;             /* weft/spawn.h */
+typedef struct weft_error weft_error;                 /* weft/status.h */
+typedef struct weft_future weft_future;               /* weft/future.h */
+typedef struct weft_tensor weft_tensor;               /* weft/tensor.h */
+typedef struct weft_values weft_values;               /* weft/value.h */
+typedef struct weft_rref weft_rref;                   /* weft/rref.h */
+typedef struct weft_tape weft_tape;                   /* weft/tape.h */
+typedef struct weft_context weft_context;             /* weft/context.h */
+typedef struct weft_hooks weft_hooks;                 /* weft/hooks.h */
+typedef struct weft_data_parallel weft_data_parallel; /* weft/data_parallel.h */
+typedef struct weft_module weft_module;               /* weft/nn.h */
+typedef struct weft_optimizer weft_optimizer;         /* weft/optim.h */
+typedef struct weft_agent weft_agent;                 /* weft/agent.h */
+typedef struct weft_call weft_call;                   /* weft/rpc.h */
+typedef struct weft_sim weft_sim;                     /* weft/sim.h */
+typedef struct weft_job weft_job;                     /* weft/spawn.h */
 
 typedef struct weft_group weft_group;             /* weft/group.h */
 typedef struct weft_object_type weft_object_type; /* weft/rref.h */

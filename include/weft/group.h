@@ -81,6 +81,10 @@ WEFT_API int weft_group_member(const weft_group *group, size_t index); /* the ra
 /* Why the group is over; NULL: it is not, or `group` is NULL. Borrowed, until the group is destroyed. */
 WEFT_API const weft_error *weft_group_error(const weft_group *group);
 
+/* Ends the group on all members, for that reason: what is under way fails, and nothing is taken any more. For who finds out that it cannot
+ * take part in what the others will wait for. `why` is copied; NULL: WEFT_ERR_CANCELLED. */
+WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
+
 /*
  * Makes a group of those members of `group` that live, in the same order and with the same name; all of these call it,
  * and it returns when all have. The old group is over with it, if it was not before, and stays to be destroyed. A member

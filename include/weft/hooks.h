@@ -51,6 +51,9 @@ typedef struct weft_leaf_hook {
     weft_status (*post)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);
     void *arg;
     weft_drop_fn drop; /* called with `arg` when the set's last reference goes; or NULL */
+    /* As post, and besides gives the tensor that takes the sum's place: a reference, to `sum` or to another of its shape and dtype,
+     * contiguous. NULL makes the pass fail. Or NULL; called before post. */
+    weft_tensor *(*replace)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);
 } weft_leaf_hook;
 
 /* An empty set of hooks, with one reference; NULL if memory is out. */
@@ -64,6 +67,15 @@ WEFT_API void weft_hooks_unref(weft_hooks *hooks); /* NULL does nothing */
  * or a tensor that does not want a gradient), WEFT_ERR_MEMORY; then `drop` has run (unless `how` is NULL). Not while a pass uses the set.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_hooks_add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how);
+
+/*
+ * A function that a pass calls once on this worker: when all leaves here have had their hooks, before the pass waits for what they
+ * began; or when it has failed, with `why` (else NULL), and then nothing more of it follows. It may set *wait as a post hook does. What it
+ * returns, or the future's failure, makes the pass fail.
+ */
+typedef weft_status (*weft_pass_end_fn)(const weft_error *why, weft_future **wait, void *arg);
+/* In place of the one before; NULL: none. `arg` lives as long as the set. Not while a pass uses the set. */
+WEFT_API void weft_hooks_set_end(weft_hooks *hooks, weft_pass_end_fn fn, void *arg);
 
 /* From now on backward passes begun with this tape call these hooks. NULL: none. The tape takes a reference. */
 WEFT_API void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks);

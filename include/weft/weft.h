@@ -22,7 +22,8 @@
 #include <weft/dist_optim.h>    /* an optimizer over parameters of several workers */
 #include <weft/remote_module.h> /* modules on other workers */
 #include <weft/rref.h>          /* remote references */
-#include <weft/group.h>         /* barrier, all-gather */
+#include <weft/group.h>         /* groups of workers: allreduce, broadcast, barrier ... */
+#include <weft/data_parallel.h> /* a module on several workers, gradients averaged */
 #include <weft/reduce.h>        /* sums, minimums ... over a group */
 #include <weft/metrics.h>       /* counters, histograms */
 #include <weft/spawn.h>         /* workers as processes of this machine */

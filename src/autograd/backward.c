@@ -15,7 +15,9 @@ weft_status wfi_tape_add_gradient(weft_tape *tape, const wfi_node *leaf, weft_gr
     weft_gradient *kept = wfi_map_get(&tape->gradients, leaf->leaf);
     if (kept != NULL)
         return wfi_gradient_join(kept, sum);
-    weft_status status = wfi_gradient_make_own(sum); /* not a tensor of the caller's, nor another leaf's */
+    bool is_hooked = tape->hooks != NULL && wfi_hooks_has(tape->hooks, leaf->leaf); /* it is as the hooks made it */
+    /* Else not a tensor of the caller's, nor another leaf's. */
+    weft_status status = is_hooked ? WEFT_OK : wfi_gradient_make_own(sum);
     kept = status == WEFT_OK ? wfi_calloc(1, sizeof(*kept)) : NULL;
     if (kept != NULL && wfi_map_put(&tape->gradients, leaf->leaf, kept) == WEFT_OK) {
         *kept = *sum;
@@ -92,9 +94,47 @@ weft_tensors weft_tape_grads(weft_tape *tape, weft_tensors parameters)
 
 /* ---- A pass ---- */
 
+/* A sum to which hooks may still write. */
+typedef struct hooked_sum {
+    const wfi_node *leaf;
+    weft_gradient sum;
+} hooked_sum;
+
+typedef struct keeper {
+    weft_tape *tape;
+    wfi_pointers hooked; /* hooked_sum */
+} keeper;
+
 static weft_status keep_gradient(void *arg, const wfi_node *leaf, weft_gradient *sum)
 {
-    return wfi_tape_add_gradient(arg, leaf, sum);
+    keeper *k = arg;
+    if (k->tape->hooks == NULL || !wfi_hooks_has(k->tape->hooks, leaf->leaf))
+        return wfi_tape_add_gradient(k->tape, leaf, sum);
+    hooked_sum *later = wfi_calloc(1, sizeof(*later));
+    if (later == NULL || !wfi_pointers_push(&k->hooked, later)) {
+        free(later);
+        wfi_gradient_clear(sum);
+        return WEFT_ERR_MEMORY;
+    }
+    *later = (hooked_sum){leaf, *sum};
+    return WEFT_OK;
+}
+
+/* The pass is over, and nobody writes to the sums any more. */
+static void keep_hooked(keeper *k, wfi_pass *pass)
+{
+    for (size_t i = 0; i < k->hooked.count; i++) {
+        hooked_sum *later = k->hooked.items[i];
+        weft_status status = WEFT_OK;
+        if (pass->error == NULL)
+            status = wfi_tape_add_gradient(k->tape, later->leaf, &later->sum);
+        else
+            wfi_gradient_clear(&later->sum);
+        if (status != WEFT_OK)
+            wfi_pass_fail(pass, status, "backward: %s", weft_status_text(status));
+        free(later);
+    }
+    free(k->hooked.items);
 }
 
 static weft_tensor *ones_for(wfi_pass *pass, const weft_tensor *output)
@@ -166,11 +206,13 @@ void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors grad
         return;
     }
     wfi_tape_commit(tape);
+    keeper k = {.tape = tape};
     wfi_pass pass = {
-        .retain = options != NULL && options->retain, .hooks = tape->hooks, .give = keep_gradient, .arg = tape};
+        .retain = options != NULL && options->retain, .hooks = tape->hooks, .give = keep_gradient, .arg = &k};
     for (size_t i = 0; i < outputs.count && pass.error == NULL; i++)
         start(&pass, tape, outputs.items[i], gradients.count == 0 ? NULL : gradients.items[i]);
     wfi_pass_run(&pass);
+    keep_hooked(&k, &pass);
     if (pass.error != NULL && wfi_tape_ready(tape))
         tape->error = weft_error_ref(pass.error);
     wfi_pass_end(&pass);

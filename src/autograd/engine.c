@@ -385,6 +385,17 @@ void wfi_pass_root(wfi_pass *pass, wfi_node *node, uint32_t result, weft_tensor 
     e->root = true;
 }
 
+void wfi_pass_end_hooks(wfi_pass *pass)
+{
+    if (pass->hooks == NULL || pass->hooks_ended)
+        return;
+    pass->hooks_ended = true;
+    weft_status status = wfi_hooks_end(pass->hooks, pass->error, &pass->waits);
+    if (status != WEFT_OK)
+        wfi_pass_fail(pass, status, "backward: the function of weft_hooks_set_end failed: %s",
+                      weft_status_text(status));
+}
+
 /* What hooks still do to the sums is part of the pass. */
 void wfi_pass_await_hooks(wfi_pass *pass)
 {
@@ -449,6 +460,7 @@ void wfi_pass_run(wfi_pass *pass)
 {
     wfi_pass_begin(pass);
     wfi_pass_work(pass);
+    wfi_pass_end_hooks(pass);
     wfi_pass_await_hooks(pass);
 }
 

@@ -51,6 +51,7 @@ typedef struct wfi_pass {
     wfi_pointers todo;  /* while counting: nodes whose inputs are still to be counted */
     wfi_pointers ready; /* a heap; the greatest slot first */
     wfi_pointers waits; /* weft_future of hooks, referenced */
+    bool hooks_ended;   /* wfi_pass_end_hooks was called */
     wfi_map held;       /* ordered: slot + 1 -> shares that wait for others of the same tensor */
 } wfi_pass;
 
@@ -63,7 +64,9 @@ void wfi_pass_await(wfi_pass *pass, wfi_node *node);
 void wfi_pass_begin(wfi_pass *pass);
 /* The answer of such a consumer: a gradient as for wfi_pass_root, whose reference it takes over, or NULL. */
 void wfi_pass_answer(wfi_pass *pass, wfi_node *node, weft_tensor *gradient);
-void wfi_pass_work(wfi_pass *pass);        /* until nothing is ready, or the first failure */
+void wfi_pass_work(wfi_pass *pass); /* until nothing is ready, or the first failure */
+/* All leaves here have had their hooks, or the pass has failed: says so to the hooks, once. */
+void wfi_pass_end_hooks(wfi_pass *pass);
 void wfi_pass_await_hooks(wfi_pass *pass); /* when all is answered: until what hooks began is complete */
 bool wfi_pass_meets(const wfi_pass *pass, const wfi_node *node); /* whether the pass, begun, may bring it a gradient */
 /* Keeps a failure unless there is one. */

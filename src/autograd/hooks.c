@@ -30,6 +30,8 @@ struct weft_hooks {
     _Atomic uint32_t refs;
     wfi_mutex lock; /* of `leaves` */
     wfi_map leaves; /* tensor id -> leaf_hooks */
+    weft_pass_end_fn end;
+    void *end_arg;
 };
 
 weft_hooks *weft_hooks_create(void)
@@ -161,6 +163,31 @@ weft_tensor *wfi_hooks_pre(weft_hooks *hooks, uint64_t leaf, weft_tensor *share)
     return share;
 }
 
+/* What a hook has begun is waited for at the end of the pass; at once if there is no memory to remember it. */
+static weft_status follow(wfi_pointers *waits, weft_future *wait, weft_status status)
+{
+    if (wait == NULL || wfi_pointers_push(waits, wait))
+        return status;
+    weft_status ended = weft_future_wait(wait, WEFT_FOREVER); /* it may still write to the sum */
+    weft_future_unref(wait);
+    ended = ended == WEFT_OK ? WEFT_ERR_MEMORY : ended;
+    return status == WEFT_OK ? ended : status;
+}
+
+static weft_status replace(const hook *each, weft_tensor *leaf, weft_gradient *sum, weft_future **wait)
+{
+    weft_tensor *made = each->how.replace(leaf, sum->values, wait, each->how.arg);
+    bool fits = made != NULL && made->dtype == sum->values->dtype && weft_tensor_same_shape(made, sum->values) &&
+                weft_tensor_is_contiguous(made);
+    if (!fits) {
+        weft_tensor_unref(made);
+        return WEFT_ERR_INVALID;
+    }
+    weft_tensor_unref(sum->values);
+    sum->values = made;
+    return WEFT_OK;
+}
+
 weft_status wfi_hooks_post(weft_hooks *hooks, uint64_t leaf, weft_gradient *sum, wfi_pointers *waits)
 {
     leaf_hooks *of = find(hooks, leaf);
@@ -170,13 +197,30 @@ weft_status wfi_hooks_post(weft_hooks *hooks, uint64_t leaf, weft_gradient *sum,
     for (hook *each = of == NULL ? NULL : atomic_load(&of->first); each != NULL && status == WEFT_OK;
          each = atomic_load(&each->next)) {
         weft_future *wait = NULL;
-        if (each->how.post != NULL)
+        if (each->how.replace != NULL)
+            status = replace(each, of->leaf, sum, &wait);
+        status = follow(waits, wait, status);
+        wait = NULL;
+        if (each->how.post != NULL && status == WEFT_OK)
             status = each->how.post(of->leaf, sum->values, &wait, each->how.arg);
-        if (wait != NULL && !wfi_pointers_push(waits, wait)) {
-            status = weft_future_wait(wait, WEFT_FOREVER); /* it may still write to the sum */
-            status = status == WEFT_OK ? WEFT_ERR_MEMORY : status;
-            weft_future_unref(wait);
-        }
+        status = follow(waits, wait, status);
     }
     return status;
+}
+
+weft_status wfi_hooks_end(weft_hooks *hooks, const weft_error *why, wfi_pointers *waits)
+{
+    weft_future *wait = NULL;
+    if (hooks == NULL || hooks->end == NULL)
+        return WEFT_OK;
+    weft_status status = hooks->end(why, &wait, hooks->end_arg);
+    return follow(waits, wait, status);
+}
+
+void weft_hooks_set_end(weft_hooks *hooks, weft_pass_end_fn fn, void *arg)
+{
+    if (hooks == NULL)
+        return;
+    hooks->end = fn;
+    hooks->end_arg = arg;
 }

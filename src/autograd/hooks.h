@@ -18,4 +18,7 @@ weft_tensor *wfi_hooks_pre(weft_hooks *hooks, uint64_t leaf, weft_tensor *share)
 /* Gives the sum, which nobody else holds then, to the leaf's hooks; adds the futures that they begin (referenced) to `waits`. */
 weft_status wfi_hooks_post(weft_hooks *hooks, uint64_t leaf, weft_gradient *sum, wfi_pointers *waits);
 
+/* Calls the function of weft_hooks_set_end, if there is one; `why`: the pass has failed. */
+weft_status wfi_hooks_end(weft_hooks *hooks, const weft_error *why, wfi_pointers *waits);
+
 #endif

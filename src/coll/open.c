@@ -250,6 +250,16 @@ void weft_group_destroy(weft_group *group)
     wfi_group_unref(group);
 }
 
+void weft_group_abort(weft_group *group, const weft_error *why)
+{
+    if (!group || !wfi_agent_enter_locked(group->agent))
+        return;
+    int me = wfi_agent_rank(group->agent);
+    wfi_group_break_for(group, why ? weft_error_code(why) : WEFT_ERR_CANCELLED, me, "rank %d ended it: %s", me,
+                        why ? weft_error_message(why) : "no reason given");
+    wfi_agent_leave_locked(group->agent);
+}
+
 size_t weft_group_size(const weft_group *group)
 {
     return group ? group->size : 0;

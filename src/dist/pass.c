@@ -364,6 +364,7 @@ static void fail(wfi_dist_pass *pass, weft_error *error)
     weft_error *here = pass->told && !pass->future ? wfi_pass_told(pass, error) : weft_error_ref(error);
     if (!pass->engine.error)
         pass->engine.error = weft_error_ref(error); /* its sums are dropped */
+    wfi_pass_end_hooks(&pass->engine);
     wfi_pass_follow_hooks(pass);
     drop_work(pass);
     weft_error_unref(end_pass(pass, here));
@@ -512,8 +513,10 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
             return false; /* nobody needs what would be said now, and nobody is to wait for it */
         if (!pass->engine.error)
             st = wfi_pass_write(pass);
-        if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
+        if (!st && !pass->engine.error && !pass->awaited && !pass->calls) {
+            wfi_pass_end_hooks(&pass->engine);
             wfi_pass_follow_hooks(pass);
+        }
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
             wfi_pass_step(pass);
     }

@@ -69,7 +69,10 @@ static void shares_and_sum_pass_the_hooks(void **state)
     weft_tensor *x = leaf(1), *other = leaf(1);
     seen s = {0};
     weft_hooks *hooks = weft_hooks_create();
-    assert_int_equal(weft_hooks_add(hooks, x, &(weft_leaf_hook){double_it, add_a_hundred, &s, count_drop}), WEFT_OK);
+    assert_int_equal(
+        weft_hooks_add(hooks, x,
+                       &(weft_leaf_hook){.pre = double_it, .post = add_a_hundred, .arg = &s, .drop = count_drop}),
+        WEFT_OK);
     weft_tape_set_hooks(t, hooks);
     weft_hooks_unref(hooks);
     weft_backward(t, weft_add(t, two_shares(t, x), weft_sum(t, other)));
@@ -91,8 +94,12 @@ static void several_hooks_run_in_order(void **state)
     weft_tensor *x = leaf(1);
     seen a = {0}, b = {0};
     weft_hooks *hooks = weft_hooks_create();
-    assert_int_equal(weft_hooks_add(hooks, x, &(weft_leaf_hook){double_it, add_a_hundred, &a, NULL}), WEFT_OK);
-    assert_int_equal(weft_hooks_add(hooks, x, &(weft_leaf_hook){double_it, add_a_hundred, &b, NULL}), WEFT_OK);
+    assert_int_equal(
+        weft_hooks_add(hooks, x, &(weft_leaf_hook){.pre = double_it, .post = add_a_hundred, .arg = &a, .drop = NULL}),
+        WEFT_OK);
+    assert_int_equal(
+        weft_hooks_add(hooks, x, &(weft_leaf_hook){.pre = double_it, .post = add_a_hundred, .arg = &b, .drop = NULL}),
+        WEFT_OK);
     weft_tape_set_hooks(t, hooks);
     weft_backward(t, weft_sum(t, x));
     assert_true(a.shares[0] == 1 && b.shares[0] == 2 && a.sum == 4 && b.sum == 104);

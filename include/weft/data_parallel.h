@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft/data_parallel.h - one module on every member of a group, each with its own data: backward passes average the
+ * gradients over the members, and do so while they compute.
+ *
+ *     weft_status train(weft_group *group, weft_module *model, weft_tensor *x, weft_tensor *y)
+ *     {
+ *         weft_data_parallel *parallel;
+ *         weft_status st = weft_data_parallel_create(group, model, NULL, &parallel, NULL); // all get member 0's parameters
+ *         if (st)
+ *             return st;
+ *         weft_optimizer *sgd = weft_sgd_create(weft_module_parameters(model), &(weft_sgd_options){.lr = 0.05});
+ *         for (int i = 0; i < 100 && !st; i++) {
+ *             weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = (uint64_t)i});
+ *             weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
+ *             weft_backward(t, weft_cross_entropy(t, weft_module_forward(t, model, x), y));
+ *             st = weft_tape_status(t);
+ *             if (!st)
+ *                 st = weft_optimizer_apply(sgd, weft_tape_gradients(t, weft_module_parameters(model))); // alike on all members
+ *             weft_tape_close(t);
+ *         }
+ *         weft_optimizer_unref(sgd);
+ *         weft_data_parallel_unref(parallel);
+ *         return st;
+ *     }
+ *
+ * Under a distributed context it is the context that takes the hooks: weft_context_set_hooks(context,
+ * weft_data_parallel_hooks(parallel)). The averaged gradients are the context's then, and distributed optimizers step with them.
+ *
+ * BUCKETS. Gradients are gathered in buckets, and a bucket is reduced as soon as its last gradient is there, while the pass goes on: the first
+ * one of 1 MiB, the others of 25 MiB, by option. Parameters are in them in the order in which their gradients came in the first pass, at
+ * member 0. What a pass leaves as gradients are views of the buckets: a sum is copied once, into its bucket. Their memory is used again
+ * by a later pass if nobody holds any of them then. Gradients of embeddings are dense here.
+ *
+ * ALL MEMBERS make it for modules that are alike, and then run the same number of passes; each pass is one after the other. A member whose
+ * pass fails ends the group, so that the others do not wait for it: their passes fail with its name, as they do if it dies. Then this object is
+ * of no use any more, and weft_group_error says why; weft_group_shrink and another object are the way on.
+ *
+ * THREADS. Any thread, one at a time. The group is used by this object alone.
+ */
+#ifndef WEFT_DATA_PARALLEL_H
+#define WEFT_DATA_PARALLEL_H
+
+#include <weft/group.h>
+#include <weft/hooks.h>
+#include <weft/nn.h>
+
+WEFT_BEGIN_C
+
+/*
+ * Reduces a bucket: starts what makes `bucket` (contiguous, one dimension, this member's sums) the average over the group, on every member
+ * the same operations, and gives a future that completes when it is. `index`: which one it is. For compression, above all.
+ */
+typedef weft_status (*weft_bucket_fn)(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
+                                      weft_future **out, void *arg);
+/* One of these: gradients travel as bfloat16, which halves what float32 takes, and keeps 8 bits of each. `arg` is NULL. */
+WEFT_API weft_status weft_bucket_bfloat16(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
+                                          weft_future **out, void *arg);
+
+typedef struct weft_data_parallel_options {
+    size_t bucket_bytes;       /* 0: 25 MiB */
+    size_t first_bucket_bytes; /* 0: 1 MiB */
+    bool find_unused;          /* a pass may leave parameters out, other ones on each member; else that is an error */
+    bool uneven;               /* members may run out of data: see weft_data_parallel_join */
+    bool divide_by_all;        /* uneven: averages are over all members, also those that ran out */
+    weft_bucket_fn reduce;     /* NULL: weft_group_allreduce. Not with `uneven` */
+    void *reduce_arg;
+    int64_t timeout_ms; /* of each operation of the group; 0: the agent's default */
+} weft_data_parallel_options;
+
+/*
+ * Compares names, dtypes and shapes of all parameters and buffers with the other members', and gives all of them member 0's values. Waits for
+ * all members. It references group and module. WEFT_ERR_INVALID (NULL; the modules differ: *error names the member and the first
+ * parameter; no parameter wants a gradient; a parameter is not on the CPU), WEFT_ERR_MEMORY, and the errors of the group.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_create(weft_group *group, weft_module *module,
+                                                              const weft_data_parallel_options *options,
+                                                              weft_data_parallel **out, weft_error **error);
+WEFT_API weft_data_parallel *weft_data_parallel_ref(weft_data_parallel *parallel);
+WEFT_API void weft_data_parallel_unref(weft_data_parallel *parallel); /* NULL does nothing */
+
+/* For weft_tape_set_hooks and weft_context_set_hooks. Borrowed; with references of their own the hooks outlast the object, of which they hold
+ * one. */
+WEFT_API weft_hooks *weft_data_parallel_hooks(weft_data_parallel *parallel);
+
+/*
+ * Off: the passes from now on reduce nothing; what they find is added up here, and is part of what the next pass reduces that is begun when it
+ * is on again. The gradients that such a pass leaves are this member's own: do not step with them. All members do the same.
+ */
+WEFT_API void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on);
+
+/*
+ * The averages of the last pass, for weft_optimizer_apply: one for each parameter of the module, in its order; those that no member used have
+ * none. With find_unused a tape has only those that this member used. Borrowed, until the next pass begins or the object goes.
+ */
+WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *parallel);
+
+/*
+ * With `uneven`: this member has no more data. It takes part in the others' reductions with zeros until all members have called this, and
+ * returns then. Averages are over those who still train, or with divide_by_all over all. WEFT_ERR_STATE: without `uneven`.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_join(weft_data_parallel *parallel);
+
+WEFT_END_C
+#endif

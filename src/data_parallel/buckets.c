@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* buckets.c - which parameter is where, and the reduction of a bucket that is full. */
+#include "data_parallel/data_parallel.h"
+
+#include "base/alloc.h"
+#include "future/future.h"
+#include "tensor/combine.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+
+#define BUCKET_BYTES (25u << 20)
+#define FIRST_BUCKET_BYTES (1u << 20)
+
+/* ---- Which parameter is where ------------------------------------------------------------------------------------ */
+
+static size_t bytes_of(const wfi_bucket *bucket)
+{
+    return (size_t)bucket->elements * weft_dtype_size(bucket->dtype);
+}
+
+static bool is_full(const weft_data_parallel *parallel, const wfi_bucket *bucket, weft_dtype dtype)
+{
+    const weft_data_parallel_options *o = &parallel->options;
+    bool first = bucket == parallel->buckets;
+    size_t most = first ? (o->first_bucket_bytes ? o->first_bucket_bytes : FIRST_BUCKET_BYTES)
+                        : (o->bucket_bytes ? o->bucket_bytes : BUCKET_BYTES);
+    return bucket->count && (bytes_of(bucket) >= most || bucket->dtype != dtype);
+}
+
+weft_status wfi_buckets_make(weft_data_parallel *parallel, const size_t *order)
+{
+    size_t count = parallel->count;
+    wfi_buckets_free(parallel);
+    parallel->buckets = wfi_calloc(count, sizeof *parallel->buckets);
+    if (!parallel->buckets)
+        return WEFT_ERR_MEMORY;
+    wfi_bucket *bucket = parallel->buckets;
+    parallel->bucket_count = 1;
+    for (size_t i = 0; i < count; i++) {
+        wfi_parallel_parameter *parameter = &parallel->parameters[order[i]];
+        if (is_full(parallel, bucket, parameter->tensor->dtype)) {
+            bucket++;
+            parallel->bucket_count++;
+        }
+        if (!bucket->parameters && !(bucket->parameters = wfi_calloc(count - i, sizeof *bucket->parameters)))
+            return WEFT_ERR_MEMORY;
+        bucket->dtype = parameter->tensor->dtype;
+        bucket->parameters[bucket->count++] = order[i];
+        parameter->bucket = parallel->bucket_count - 1;
+        parameter->offset = bucket->elements;
+        bucket->elements += weft_tensor_numel(parameter->tensor);
+    }
+    return WEFT_OK;
+}
+
+void wfi_buckets_free(weft_data_parallel *parallel)
+{
+    for (size_t i = 0; i < parallel->bucket_count; i++) {
+        free(parallel->buckets[i].parameters);
+        weft_tensor_unref(parallel->buckets[i].flat);
+        weft_future_unref(parallel->buckets[i].whole);
+    }
+    free(parallel->buckets);
+    parallel->buckets = NULL;
+    parallel->bucket_count = 0;
+}
+
+weft_tensor *wfi_bucket_view(const weft_data_parallel *parallel, size_t parameter)
+{
+    const wfi_parallel_parameter *of = &parallel->parameters[parameter];
+    weft_tensor *view;
+    const wfi_bucket *bucket = &parallel->buckets[of->bucket];
+    return wfi_tensor_over(bucket->flat->storage, of->offset, of->tensor->shape, bucket->dtype, &view) ? NULL : view;
+}
+
+/* ---- A pass ------------------------------------------------------------------------------------------------------ */
+
+weft_status wfi_buckets_open(weft_data_parallel *parallel)
+{
+    parallel->begun = 0;
+    for (size_t i = 0; i < parallel->count; i++) {
+        wfi_parallel_parameter *of = &parallel->parameters[i];
+        of->arrived = false;
+        weft_tensor_unref(parallel->gradients[of->place].values); /* a view of a bucket */
+        parallel->gradients[of->place].values = NULL;
+    }
+    for (size_t i = 0; i < parallel->bucket_count; i++) {
+        wfi_bucket *bucket = &parallel->buckets[i];
+        weft_future_unref(bucket->whole);
+        bucket->whole = NULL;
+        bucket->arrived = 0;
+        if (bucket->flat && wfi_tensor_is_alone(bucket->flat))
+            continue;
+        weft_tensor_unref(bucket->flat);
+        bucket->flat = weft_tensor_empty(WEFT_SHAPE(bucket->elements), bucket->dtype);
+        if (!bucket->flat)
+            return WEFT_ERR_MEMORY;
+    }
+    return WEFT_OK;
+}
+
+void wfi_parameter_arrives(weft_data_parallel *parallel, size_t parameter)
+{
+    wfi_parallel_parameter *of = &parallel->parameters[parameter];
+    of->arrived = true;
+    parallel->buckets[of->bucket].arrived++;
+}
+
+/* Where the members are uneven: the sum, by those who count. */
+typedef struct division {
+    weft_tensor *flat;
+    size_t divisor;
+} division;
+
+static void free_division(void *arg)
+{
+    division *of = arg;
+    weft_tensor_unref(of->flat);
+    free(of);
+}
+
+static weft_status divide(weft_future *reduced, weft_future *whole, void *arg)
+{
+    const division *of = arg;
+    const weft_error *error = weft_future_error(reduced);
+    if (error)
+        return wfi_future_fail(whole, error);
+    wfi_combine_divide(of->flat->dtype, weft_tensor_data(of->flat), (size_t)weft_tensor_numel(of->flat), of->divisor);
+    return wfi_future_complete(whole, NULL, NULL);
+}
+
+static weft_status reduce_uneven(weft_data_parallel *parallel, wfi_bucket *bucket)
+{
+    weft_future *reduced;
+    division *of = wfi_calloc(1, sizeof *of);
+    if (!of)
+        return WEFT_ERR_MEMORY;
+    weft_status st =
+        weft_group_allreduce_async(parallel->group, bucket->flat, WEFT_SUM, parallel->options.timeout_ms, &reduced);
+    if (st) {
+        free(of);
+        return st;
+    }
+    *of = (division){weft_tensor_ref(bucket->flat),
+                     parallel->options.divide_by_all ? weft_group_size(parallel->group) : parallel->active};
+    bucket->whole = wfi_future_then(reduced, divide, of, free_division);
+    weft_future_unref(reduced);
+    return bucket->whole ? WEFT_OK : WEFT_ERR_MEMORY;
+}
+
+static weft_status reduce(weft_data_parallel *parallel, size_t index)
+{
+    const weft_data_parallel_options *o = &parallel->options;
+    wfi_bucket *bucket = &parallel->buckets[index];
+    if (o->reduce)
+        return o->reduce(parallel->group, bucket->flat, index, o->timeout_ms, &bucket->whole, o->reduce_arg);
+    if (o->uneven)
+        return reduce_uneven(parallel, bucket);
+    return weft_group_allreduce_async(parallel->group, bucket->flat, WEFT_AVG, o->timeout_ms, &bucket->whole);
+}
+
+weft_status wfi_buckets_advance(weft_data_parallel *parallel)
+{
+    weft_status st = WEFT_OK;
+    while (!st && parallel->begun < parallel->bucket_count &&
+           parallel->buckets[parallel->begun].arrived == parallel->buckets[parallel->begun].count)
+        st = reduce(parallel, parallel->begun++);
+    return st;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * data_parallel.h - the inside of a weft_data_parallel.
+ *
+ * A pass, seen from here: the hook of each parameter brings its sum, which is copied into its bucket (pass.c); a bucket that is full is
+ * reduced, after those before it (buckets.c); at the end of the pass what is missing is zero, and all wait for the last bucket.
+ *
+ * LOCKING. `lock` guards all that the hooks change; it is not held while anything of the group is called that waits.
+ * LIFETIME. `users` counts the user's references: with the last one the object lets go of the hooks, which tapes may still hold. `refs` counts one for
+ * all users, and one for each hook and callback; the memory goes with the last of these.
+ */
+#ifndef WFI_DATA_PARALLEL_H
+#define WFI_DATA_PARALLEL_H
+
+#include "base/mutex.h"
+
+#include <weft/data_parallel.h>
+
+#include <stdatomic.h>
+
+typedef struct wfi_bucket {
+    size_t *parameters; /* their places in the module, `count` of them */
+    size_t count, arrived;
+    int64_t elements;
+    weft_dtype dtype;
+    weft_tensor *flat;  /* of the present pass, or the last */
+    weft_future *whole; /* of the present pass: completes when it is reduced; NULL: that has not begun */
+} wfi_bucket;
+
+typedef struct wfi_parallel_parameter {
+    weft_tensor *tensor; /* borrowed from the module, as `name` is */
+    const char *name;
+    size_t place; /* among all parameters of the module */
+    size_t bucket;
+    int64_t offset;       /* elements */
+    bool arrived;         /* in the present pass */
+    weft_tensor *carried; /* sums of passes that reduced nothing; NULL: none */
+} wfi_parallel_parameter;
+
+struct weft_data_parallel {
+    atomic_int users, refs;
+    weft_group *group; /* the user's, who keeps it */
+    weft_module *module;
+    weft_data_parallel_options options;
+    weft_hooks *hooks;
+    wfi_mutex lock;
+    size_t count;
+    wfi_parallel_parameter *parameters; /* those of the module that want a gradient */
+    wfi_bucket *buckets;
+    size_t bucket_count, begun; /* in the present pass: so many are being reduced */
+    size_t *order;              /* of arrival, in the first pass */
+    size_t order_count;
+    bool ordered; /* the buckets are in it */
+    bool syncs;   /* as the user set it */
+    bool in_pass, pass_syncs;
+    size_t active;                    /* of the present pass: members that train, if uneven */
+    weft_error *trouble;              /* why the present pass cannot succeed */
+    weft_tensor *used, *shared_order; /* what else the present pass exchanges; or NULL */
+    weft_gradient *gradients;         /* of the last pass */
+};
+
+/* ---- buckets.c --------------------------------------------------------------------------------------------------- */
+
+/* Puts the parameters into buckets, in that order. WEFT_ERR_MEMORY. */
+weft_status wfi_buckets_make(weft_data_parallel *parallel, const size_t *order);
+void wfi_buckets_free(weft_data_parallel *parallel);
+weft_status wfi_buckets_open(weft_data_parallel *parallel); /* each has memory for a pass, which nobody else holds */
+/* Starts to reduce those that are full and not begun, in order. [lock] */
+weft_status wfi_buckets_advance(weft_data_parallel *parallel);
+/* A view of the parameter's part; a reference. NULL: no memory. */
+weft_tensor *wfi_bucket_view(const weft_data_parallel *parallel, size_t parameter);
+void wfi_parameter_arrives(weft_data_parallel *parallel, size_t parameter); /* its part has its sum. [lock] */
+
+/* ---- pass.c ------------------------------------------------------------------------------------------------------ */
+
+weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel);
+/* Opens the buckets; if uneven, finds out how many members train, of those who say that they do: that waits. */
+weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains);
+/* Everything is in its bucket: *out completes when all is exchanged. [lock] */
+weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out);
+
+/* ---- life.c ------------------------------------------------------------------------------------------------------ */
+
+void wfi_parallel_ref(weft_data_parallel *parallel);
+void wfi_parallel_unref(void *parallel);
+
+#endif

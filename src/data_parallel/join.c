@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* join.c - a member that has no more data takes part in the others' passes with zeros. */
+#include "data_parallel/data_parallel.h"
+
+#include "rpc/agent/agent.h"
+
+#include <string.h>
+
+/* What the others exchange in one pass. */
+static weft_status shadow(weft_data_parallel *parallel)
+{
+    weft_future *ended = NULL;
+    wfi_mutex_lock(&parallel->lock);
+    parallel->in_pass = false;
+    for (size_t i = 0; i < parallel->bucket_count; i++) {
+        wfi_bucket *bucket = &parallel->buckets[i];
+        memset(weft_tensor_data(bucket->flat), 0, weft_tensor_nbytes(bucket->flat));
+        bucket->arrived = bucket->count;
+    }
+    weft_status st = wfi_buckets_advance(parallel);
+    if (!st && parallel->options.find_unused &&
+        !(parallel->used = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_UINT8)))
+        st = WEFT_ERR_MEMORY;
+    if (!st)
+        st = wfi_parallel_finish(parallel, &ended);
+    wfi_mutex_unlock(&parallel->lock);
+    if (!st)
+        st = weft_future_wait(ended, WEFT_FOREVER);
+    weft_future_unref(ended);
+    return st;
+}
+
+weft_status weft_data_parallel_join(weft_data_parallel *parallel)
+{
+    if (!parallel)
+        return wfi_refuse_null("weft_data_parallel_join", "parallel");
+    if (!parallel->options.uneven)
+        return WEFT_ERR_STATE;
+    for (;;) {
+        weft_status st = wfi_parallel_begin(parallel, false);
+        if (!st && !parallel->active)
+            parallel->in_pass = false;
+        if (st || !parallel->active)
+            return st;
+        st = shadow(parallel);
+        if (st)
+            return st;
+    }
+}

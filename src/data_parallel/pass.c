@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pass.c - a backward pass: sums come, in whatever order, and at its end all is exchanged. */
+#include "data_parallel/data_parallel.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "future/future.h"
+#include "tensor/combine.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct hook_arg {
+    weft_data_parallel *parallel; /* a reference */
+    size_t parameter;
+} hook_arg;
+
+/* Keeps the first. Takes over `error`. [lock] */
+static void have_trouble(weft_data_parallel *parallel, weft_error *error)
+{
+    if (parallel->trouble)
+        weft_error_unref(error);
+    else
+        parallel->trouble = error;
+}
+
+/* [lock] */
+static void note(weft_data_parallel *parallel, weft_status st, const char *what)
+{
+    const weft_error *why = weft_group_error(parallel->group);
+    if (st)
+        have_trouble(parallel, why ? weft_error_ref(why)
+                                   : weft_error_create(st, "data parallel: %s: %s", what, weft_status_text(st)));
+}
+
+/* ---- The beginning ----------------------------------------------------------------------------------------------- */
+
+static weft_status count_active(weft_data_parallel *parallel, bool trains, size_t *out)
+{
+    int64_t mine = trains;
+    weft_tensor *count = weft_tensor_copy_of(WEFT_SHAPE(1), WEFT_INT64, &mine);
+    if (!count)
+        return WEFT_ERR_MEMORY;
+    weft_status st = weft_group_allreduce(parallel->group, count, WEFT_SUM, parallel->options.timeout_ms);
+    *out = (size_t)weft_tensor_get_i64(count, 0);
+    weft_tensor_unref(count);
+    return st;
+}
+
+weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains)
+{
+    size_t active = weft_group_size(parallel->group);
+    bool syncs = parallel->syncs || !trains;
+    weft_status st = parallel->options.uneven && syncs ? count_active(parallel, trains, &active) : WEFT_OK;
+    wfi_mutex_lock(&parallel->lock);
+    parallel->in_pass = true;
+    parallel->pass_syncs = syncs;
+    parallel->active = active;
+    parallel->order_count = 0;
+    if (!st && syncs)
+        st = wfi_buckets_open(parallel);
+    note(parallel, st, "a pass could not begin");
+    wfi_mutex_unlock(&parallel->lock);
+    return st;
+}
+
+/* ---- Sums come --------------------------------------------------------------------------------------------------- */
+
+static void add_to(weft_tensor *sum, const weft_tensor *more)
+{
+    void *data = weft_tensor_data(sum);
+    wfi_combine(sum->dtype, WEFT_SUM, data, data, weft_tensor_data(more), (size_t)weft_tensor_numel(sum));
+}
+
+/* Of a pass that reduces nothing. [lock] */
+static void carry(weft_data_parallel *parallel, wfi_parallel_parameter *of, const weft_tensor *sum)
+{
+    if (of->carried)
+        add_to(of->carried, sum);
+    else if (!(of->carried = weft_tensor_clone(sum)))
+        note(parallel, WEFT_ERR_MEMORY, "a sum that is carried on");
+}
+
+/* What is carried goes along. [lock] */
+static void take_carried(wfi_parallel_parameter *of, weft_tensor *view)
+{
+    if (of->carried)
+        add_to(view, of->carried);
+    weft_tensor_unref(of->carried);
+    of->carried = NULL;
+}
+
+/* [lock] */
+static weft_tensor *put_into_bucket(weft_data_parallel *parallel, size_t parameter, weft_tensor *sum)
+{
+    wfi_parallel_parameter *of = &parallel->parameters[parameter];
+    if (of->arrived) {
+        have_trouble(parallel, weft_error_create(WEFT_ERR_STATE,
+                                                 "data parallel: the gradient of parameter %zu came twice: "
+                                                 "passes have to be one after the other",
+                                                 parameter));
+        return weft_tensor_ref(sum);
+    }
+    weft_tensor *view = wfi_bucket_view(parallel, parameter);
+    if (!view)
+        return NULL;
+    memcpy(weft_tensor_data(view), weft_tensor_data(sum), weft_tensor_nbytes(sum));
+    take_carried(of, view);
+    wfi_parameter_arrives(parallel, parameter);
+    parallel->order[parallel->order_count++] = parameter;
+    note(parallel, wfi_buckets_advance(parallel), "a bucket could not be reduced");
+    return view;
+}
+
+static weft_tensor *sum_came(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg)
+{
+    const hook_arg *hook = arg;
+    weft_data_parallel *parallel = hook->parallel;
+    (void)leaf, (void)wait; /* the end of the pass waits for all buckets */
+    if (!parallel->in_pass)
+        (void)!wfi_parallel_begin(parallel, true); /* its failure is noted */
+    wfi_mutex_lock(&parallel->lock);
+    weft_tensor *made = NULL;
+    if (parallel->pass_syncs && !parallel->trouble) {
+        made = put_into_bucket(parallel, hook->parameter, sum);
+    } else {
+        if (!parallel->pass_syncs)
+            carry(parallel, &parallel->parameters[hook->parameter], sum);
+        made = weft_tensor_ref(sum);
+    }
+    wfi_mutex_unlock(&parallel->lock);
+    return made;
+}
+
+/* ---- The end ----------------------------------------------------------------------------------------------------- */
+
+/* Parameters that got nothing have zeros, and what was carried. They are named if that is a mistake. [lock] */
+static weft_status fill_missing(weft_data_parallel *parallel)
+{
+    char names[200] = "";
+    size_t used = 0, missing = 0;
+    for (size_t i = 0; i < parallel->count; i++) {
+        wfi_parallel_parameter *of = &parallel->parameters[i];
+        if (of->arrived)
+            continue;
+        weft_tensor *view = wfi_bucket_view(parallel, i);
+        if (!view)
+            return WEFT_ERR_MEMORY;
+        memset(weft_tensor_data(view), 0, weft_tensor_nbytes(view));
+        missing += of->carried == NULL;
+        if (!of->carried && used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", of->name);
+        take_carried(of, view);
+        weft_tensor_unref(view);
+        wfi_parameter_arrives(parallel, i);
+    }
+    if (missing && !parallel->options.find_unused)
+        have_trouble(parallel, weft_error_create(WEFT_ERR_STATE,
+                                                 "data parallel: %zu parameters got no gradient in this pass (%s): "
+                                                 "set find_unused if passes may leave some out",
+                                                 missing, names));
+    return wfi_buckets_advance(parallel);
+}
+
+/* Which ones this member used, of all; 1 or 0 each. [lock] */
+static weft_tensor *used_here(const weft_data_parallel *parallel)
+{
+    weft_tensor *used = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_UINT8);
+    for (size_t i = 0; used && i < parallel->count; i++)
+        ((uint8_t *)weft_tensor_data(used))[i] = parallel->parameters[i].arrived || parallel->parameters[i].carried;
+    return used;
+}
+
+static weft_tensor *order_here(const weft_data_parallel *parallel)
+{
+    weft_tensor *order = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_INT64);
+    int64_t *at = order ? weft_tensor_data(order) : NULL;
+    size_t came = parallel->order_count;
+    for (size_t i = 0; order && i < came; i++)
+        *at++ = (int64_t)parallel->order[i];
+    for (size_t i = 0; order && i < parallel->count; i++) { /* behind them those that did not come */
+        bool is_there = false;
+        for (size_t k = 0; k < came; k++)
+            is_there = is_there || parallel->order[k] == i;
+        if (!is_there)
+            *at++ = (int64_t)i;
+    }
+    return order;
+}
+
+/* [lock] */
+static weft_status keep_gradients(weft_data_parallel *parallel)
+{
+    const uint8_t *used = parallel->used ? weft_tensor_data(parallel->used) : NULL;
+    for (size_t i = 0; i < parallel->count; i++) {
+        weft_gradient *gradient = &parallel->gradients[parallel->parameters[i].place];
+        weft_tensor_unref(gradient->values);
+        gradient->values = NULL;
+        if (!used || used[i])
+            gradient->values = wfi_bucket_view(parallel, i);
+        if ((!used || used[i]) && !gradient->values)
+            return WEFT_ERR_MEMORY;
+    }
+    return WEFT_OK;
+}
+
+/* Member 0's order becomes everybody's. [lock] */
+static weft_status take_order(weft_data_parallel *parallel)
+{
+    const int64_t *shared = weft_tensor_data(parallel->shared_order);
+    bool *seen = wfi_calloc(parallel->count, sizeof *seen);
+    weft_status st = seen ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < parallel->count && !st; i++) {
+        if (shared[i] < 0 || shared[i] >= (int64_t)parallel->count || seen[shared[i]])
+            st = WEFT_ERR_PROTOCOL;
+        else
+            seen[parallel->order[i] = (size_t)shared[i]] = true;
+    }
+    free(seen);
+    parallel->ordered = true;
+    return st ? st : wfi_buckets_make(parallel, parallel->order);
+}
+
+static const weft_error *first_failure(const weft_data_parallel *parallel)
+{
+    const weft_error *error = parallel->trouble;
+    for (size_t i = 0; i < parallel->bucket_count && !error; i++)
+        error = parallel->buckets[i].whole ? weft_future_error(parallel->buckets[i].whole) : NULL;
+    return error ? error : weft_group_error(parallel->group);
+}
+
+/* All is exchanged, or failed. */
+static weft_status conclude(weft_future *all, weft_future *ended, void *arg)
+{
+    weft_data_parallel *parallel = arg;
+    (void)all;
+    wfi_mutex_lock(&parallel->lock);
+    const weft_error *failure = first_failure(parallel);
+    weft_error *error = failure ? weft_error_ref(failure) : NULL;
+    weft_status st = error ? WEFT_OK : keep_gradients(parallel);
+    if (!error && !st && parallel->shared_order)
+        st = take_order(parallel);
+    weft_tensor_unref(parallel->used);
+    weft_tensor_unref(parallel->shared_order);
+    weft_error_unref(parallel->trouble);
+    parallel->used = parallel->shared_order = NULL;
+    parallel->trouble = NULL;
+    wfi_mutex_unlock(&parallel->lock);
+    if (error)
+        st = wfi_future_fail(ended, error);
+    else if (!st)
+        st = wfi_future_complete(ended, NULL, NULL);
+    weft_error_unref(error);
+    return st;
+}
+
+weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out)
+{
+    size_t count = 0, room = parallel->bucket_count + 2;
+    int64_t timeout_ms = parallel->options.timeout_ms;
+    weft_future **futures = wfi_calloc(room, sizeof(*futures));
+    weft_status st = futures ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < parallel->begun && !st; i++)
+        if (parallel->buckets[i].whole)
+            futures[count++] = weft_future_ref(parallel->buckets[i].whole);
+    if (!st && parallel->used)
+        st = weft_group_allreduce_async(parallel->group, parallel->used, WEFT_MAX, timeout_ms, &futures[count]);
+    count += !st && parallel->used;
+    if (!st && !parallel->ordered && (parallel->shared_order = order_here(parallel)))
+        st = weft_group_broadcast_async(parallel->group, parallel->shared_order, 0, timeout_ms, &futures[count]);
+    count += !st && parallel->shared_order;
+    note(parallel, st, "the end of a pass");
+    weft_future *all = futures ? weft_future_collect_all(futures, count) : NULL;
+    if (all) {
+        wfi_parallel_ref(parallel);
+        *out = wfi_future_then(all, conclude, parallel, wfi_parallel_unref);
+    }
+    for (size_t i = 0; i < count; i++)
+        weft_future_unref(futures[i]);
+    free(futures);
+    weft_future_unref(all);
+    return all && *out ? WEFT_OK : WEFT_ERR_MEMORY;
+}
+
+static weft_status pass_ends(const weft_error *why, weft_future **wait, void *arg)
+{
+    weft_data_parallel *parallel = arg;
+    if (!parallel->in_pass && (why || !parallel->options.find_unused || !parallel->syncs))
+        return WEFT_OK; /* it brought nothing here */
+    if (!parallel->in_pass)
+        (void)!wfi_parallel_begin(parallel, true);
+    if (why && parallel->pass_syncs)
+        weft_group_abort(parallel->group, why);
+    wfi_mutex_lock(&parallel->lock);
+    weft_status st = WEFT_OK;
+    parallel->in_pass = false;
+    if (parallel->pass_syncs && !why) {
+        if (parallel->options.find_unused && !parallel->trouble && !(parallel->used = used_here(parallel)))
+            note(parallel, WEFT_ERR_MEMORY, "the list of what was used");
+        if (!parallel->trouble)
+            note(parallel, fill_missing(parallel), "a bucket could not be reduced");
+        st = wfi_parallel_finish(parallel, wait);
+    }
+    wfi_mutex_unlock(&parallel->lock);
+    return st;
+}
+
+/* ---- Hooks ------------------------------------------------------------------------------------------------------- */
+
+static void free_hook(void *arg)
+{
+    hook_arg *hook = arg;
+    wfi_parallel_unref(hook->parallel);
+    free(hook);
+}
+
+weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel)
+{
+    weft_status st = WEFT_OK;
+    parallel->hooks = weft_hooks_create();
+    if (!parallel->hooks)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < parallel->count && !st; i++) {
+        hook_arg *hook = wfi_calloc(1, sizeof *hook);
+        if (!hook)
+            return WEFT_ERR_MEMORY;
+        wfi_parallel_ref(parallel);
+        *hook = (hook_arg){parallel, i};
+        st = weft_hooks_add(parallel->hooks, parallel->parameters[i].tensor,
+                            &(weft_leaf_hook){.replace = sum_came, .arg = hook, .drop = free_hook});
+    }
+    weft_hooks_set_end(parallel->hooks, pass_ends, parallel);
+    return st;
+}
