@@ -20,33 +20,38 @@ void wfi_carrier_free(wfi_carrier *carrier)
     free(carrier);
 }
 
+/* Takes over the carrier, also on failure. */
+static weft_status exchange(weft_group *group, wfi_carrier *carrier)
+{
+    weft_status st = WEFT_OK;
+    if (!wfi_agent_enter_locked(group->agent)) {
+        wfi_carrier_free(carrier);
+        return WEFT_ERR_CLOSED;
+    }
+    wfi_carrier *unused = carrier;
+    if (group->used) {
+        st = WEFT_ERR_STATE;
+    } else {
+        unused = group->carrier;
+        group->carrier = carrier;
+    }
+    wfi_agent_leave_locked(group->agent);
+    wfi_carrier_free(unused);
+    return st;
+}
+
 weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *table, void *arg, weft_drop_fn drop)
 {
-    const char *lacks = !group ? "group" : !table ? "carrier" : NULL;
-    weft_status st = lacks ? wfi_refuse_null("weft_group_set_carrier", lacks) : WEFT_OK;
-    wfi_carrier *carrier = st ? NULL : wfi_calloc(1, sizeof *carrier), *former = NULL;
-    if (!st && !carrier)
-        st = WEFT_ERR_MEMORY;
-    if (!st) {
-        *carrier = (wfi_carrier){.table = *table, .arg = arg, .drop = drop};
-        wfi_list_init(&carrier->queue);
-        st = wfi_agent_enter_locked(group->agent) ? WEFT_OK : WEFT_ERR_CLOSED;
+    wfi_carrier *carrier = group && table ? wfi_calloc(1, sizeof *carrier) : NULL;
+    if (!carrier) {
+        if (drop)
+            drop(arg);
+        return group && table ? WEFT_ERR_MEMORY
+                              : wfi_refuse_null("weft_group_set_carrier", group ? "carrier" : "group");
     }
-    if (!st) {
-        if (group->used) {
-            st = WEFT_ERR_STATE;
-        } else {
-            former = group->carrier;
-            group->carrier = carrier;
-        }
-        wfi_agent_leave_locked(group->agent);
-        wfi_carrier_free(former);
-    }
-    if (st && carrier)
-        wfi_carrier_free(carrier);
-    else if (st && drop)
-        drop(arg);
-    return st;
+    *carrier = (wfi_carrier){.table = *table, .arg = arg, .drop = drop};
+    wfi_list_init(&carrier->queue);
+    return exchange(group, carrier);
 }
 
 bool wfi_carrier_has(const wfi_carrier *carrier, wfi_operation_kind kind, bool sends)

@@ -184,7 +184,7 @@ void wfi_group_break(weft_group *group, weft_error *error, bool tells)
     }
     group->over = error;
     group->tells = tells;
-    wfi_group_ref(group); /* over.c lets go of it */
+    wfi_group_ref(group); /* operation.c lets go of it */
     wfi_progress_end(&group->agent->net->progress, &group->ended, WFI_DONE_MESSAGE);
 }
 

@@ -15,11 +15,11 @@
  * here, in a record (early.c). Both count against the agent's memory budget.
  *
  * THE END OF A GROUP. The first failure is the group's (wfi_group_break). Just before the lock is released it is told to all
- * members (OVER), and all that is under way fails with it: over.c. So whoever breaks the group goes on as if nothing had
+ * members (OVER), and all that is under way fails with it (operation.c). So whoever breaks the group goes on as if nothing had
  * happened, and looks at group->over where it matters. When a time limit passes, the members are asked first how far they
  * are (QUERY, STATE), so that the error names those who did not come: missing.c.
  *
- * THE FILES, lowest first: group, early, say, missing, run, operation, over, hear, open; and on operation: request, calls,
+ * THE FILES, lowest first: group, early, say, missing, run, operation, hear, open; and on operation: request, calls,
  * values, shrink; carrier and rules beside group.
  *
  * LOCKING. All of it is guarded by the agent's lock, but for what is marked (constant) once the group is open.
@@ -83,7 +83,7 @@ struct weft_group {
     wfi_list early[WFI_GROUP_AHEAD]; /* by number: wfi_early.link */
     weft_error *over;                /* why; NULL: it is not */
     bool tells;                      /* the members do not know */
-    wfi_done ended;                  /* what is to follow from `over`: over.c */
+    wfi_done ended;                  /* what is to follow from `over`: operation.c */
     wfi_task let_go;                 /* the reference of `ended` */
 
     struct wfi_operation *asking; /* whose time limit has passed: the members are being asked */
@@ -261,7 +261,7 @@ void wfi_operations_begin(weft_group *group); /* those that may begin now. [agen
 /* The one that a message of that member belongs to; NULL: none is under way. [agent lock] */
 wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends, size_t peer, uint64_t number);
 
-/* ---- over.c, hear.c. All [agent lock] ---------------------------------------------------------------------------- */
+/* ---- operation.c, hear.c. All [agent lock] ---------------------------------------------------------------------------- */
 
 void wfi_group_ended(wfi_done *done);                                                     /* of a group */
 void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader); /* a message of `from` */
@@ -271,6 +271,9 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
 /* As weft_group_create, of those members of `group` that live: for shrink.c. */
 weft_status wfi_group_of_living(weft_group *group, weft_group **out);
 weft_status wfi_rules_of_environment(const weft_agent *agent, wfi_rules *out); /* rules.c */
+
+struct wfi_json;
+void wfi_groups_dump(weft_agent *agent, struct wfi_json *j); /* dump.c; [agent lock] */
 
 extern const wfi_component wfi_group_component;
 

@@ -404,6 +404,7 @@ const wfi_component wfi_group_component = {
     .unreachable = unreachable,
     .self_gone = fail_all,
     .busy = is_busy,
+    .dump = wfi_groups_dump,
     .flush = flush_messages,
     .end = end_groups,
     .close = close_groups,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* operation.c - an operation before it runs: its number, its turn, its time limit, its cancelling. */
+/* operation.c - an operation before it runs: its number, its turn, its time limit, its cancelling; and what all of a group suffer when it is
+ * over. */
 #include "coll/group.h"
 
 wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends, size_t peer, uint64_t number)
@@ -159,4 +160,24 @@ weft_status wfi_operation_start(wfi_operation *operation)
     if (st)
         wfi_operation_free(operation);
     return st;
+}
+
+/* ---- The end of a group ------------------------------------------------------------------------------------------ */
+
+static void let_go(wfi_task *task)
+{
+    wfi_group_unref(wfi_container_of(task, weft_group, let_go));
+}
+
+void wfi_group_ended(wfi_done *done)
+{
+    weft_group *group = wfi_container_of(done, weft_group, ended);
+    wfi_log_agent(group->agent, WEFT_LOG_INFO, 0, "%s", weft_error_message(group->over));
+    for (size_t i = 0; group->tells && i < group->size; i++)
+        wfi_say_over(group, i);
+    wfi_early_forget(group);
+    WFI_FOR_LIST_TAKING (wfi_operation, operation, next, &group->operations, link)
+        wfi_run_fail(operation); /* it leaves the list, now or later */
+    group->let_go.run = let_go;
+    wfi_net_defer(group->agent->net, &group->let_go, WFI_DEFER_RELEASE);
 }

@@ -347,7 +347,7 @@ weft_status wfi_group_may_wait(weft_group *group, const char *name)
 /* The group may be destroyed while we wait: it is not touched once the operation has begun. */
 weft_status wfi_request_wait(weft_group *group, const wfi_group_request *what)
 {
-    weft_future *future;
+    weft_future *future = NULL;
     weft_status st = wfi_group_may_wait(group, what->name);
     if (!st)
         st = wfi_request_start(group, what, &future);

@@ -258,7 +258,7 @@ weft_status weft_group_allgather_values_async(weft_group *group, weft_args mine,
 
 weft_status weft_group_allgather_values(weft_group *group, weft_args mine, int64_t timeout_ms, weft_values **out)
 {
-    weft_future *future;
+    weft_future *future = NULL;
     weft_status st = out ? wfi_group_may_wait(group, "weft_group_allgather_values")
                          : wfi_refuse_null("weft_group_allgather_values", "out");
     if (!st)

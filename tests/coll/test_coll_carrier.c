@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_coll_carrier.c - operations that functions of the program carry, and rules for algorithms. */
+#include "coll/coll.h"
+
+enum { SIZE = 3 };
+
+/* What a carrier sees: here it carries through another group of weft's. */
+typedef struct bridge {
+    weft_group *through;
+    atomic_int calls, running, dropped;
+    weft_status fails;
+} bridge;
+
+static weft_tensor *over(void *data, size_t count, weft_dtype dtype)
+{
+    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE((int64_t)count), dtype, data, NULL, NULL, NULL);
+    MUST(x != NULL);
+    return x;
+}
+
+static void enter(bridge *b)
+{
+    MUST(atomic_fetch_add(&b->running, 1) == 0); /* one at a time */
+    atomic_fetch_add(&b->calls, 1);
+}
+
+static weft_status leave(bridge *b, weft_status st)
+{
+    atomic_fetch_sub(&b->running, 1);
+    return b->fails ? b->fails : st;
+}
+
+static weft_status carry_barrier(void *arg)
+{
+    bridge *b = arg;
+    enter(b);
+    return leave(b, weft_group_barrier(b->through, 20000));
+}
+
+static weft_status carry_allreduce(void *arg, void *data, size_t count, weft_dtype dtype, weft_reduce how)
+{
+    bridge *b = arg;
+    enter(b);
+    weft_tensor *x = over(data, count, dtype);
+    weft_status st = weft_group_allreduce(b->through, x, how, 20000);
+    weft_tensor_unref(x);
+    return leave(b, st);
+}
+
+static void count_drop(void *arg)
+{
+    atomic_fetch_add(&((bridge *)arg)->dropped, 1);
+}
+
+static void carried(weft_agent *agent, void *arg)
+{
+    static const weft_group_carrier table = {.barrier = carry_barrier, .allreduce = carry_allreduce};
+    bridge b = {0};
+    weft_group *group;
+    weft_future *futures[10];
+    weft_tensor *x[10];
+    MUST_OK(weft_group_create(agent, "through", NULL, 0, &b.through));
+    MUST_OK(weft_group_create(agent, "carried", NULL, 0, &group));
+    MUST_BE(weft_group_set_carrier(NULL, &table, &b, count_drop), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_set_carrier(group, NULL, &b, count_drop), WEFT_ERR_INVALID);
+    MUST(b.dropped == 2);
+    MUST_OK(weft_group_set_carrier(group, &table, &b, count_drop));
+    for (int i = 0; i < 10; i++) {
+        x[i] = weft_tensor_full(WEFT_SHAPE(100 + i), WEFT_FLOAT32, i);
+        MUST_OK(weft_group_allreduce_async(group, x[i], WEFT_SUM, 20000, &futures[i]));
+    }
+    for (int i = 0; i < 10; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        MUST(weft_tensor_get_f64(x[i], 99) == i * SIZE);
+        weft_future_unref(futures[i]);
+    }
+    MUST_OK(weft_group_barrier(group, 20000));
+    MUST_OK(weft_group_broadcast(group, x[3], 1, 20000)); /* weft's own, as there is no slot */
+    MUST(b.calls == 11);
+    MUST_BE(weft_group_set_carrier(group, &table, &b, NULL), WEFT_ERR_STATE);
+    MUST_OK(weft_group_barrier(group, 20000));
+    b.fails = WEFT_ERR_SYSTEM;
+    MUST_BE(weft_group_barrier(group, 20000), WEFT_ERR_SYSTEM); /* on each of them, as each carrier fails */
+    MUST_BE(weft_group_barrier(group, 20000), WEFT_ERR_SYSTEM);
+    weft_group_destroy(group);
+    MUST_OK(weft_group_barrier(b.through, 20000));
+    weft_group_destroy(b.through);
+    while (b.dropped < 3)
+        world_sleep_ms(arg, 1); /* the last operation may still be let go of */
+    for (int i = 0; i < 10; i++)
+        weft_tensor_unref(x[i]);
+}
+
+WORLD_TEST(carried, 2, 1, .size = SIZE)
+
+static void printed(weft_agent *agent, void *arg)
+{
+    char text[4096] = "";
+    weft_group *group;
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_set_algorithms(group, "allreduce 4 100 tree"));
+    FILE *to = fmemopen(text, sizeof text, "w");
+    weft_group_print_algorithms(group, to);
+    fclose(to);
+    MUST(strncmp(text, "allreduce 4 100 tree\n", 21) == 0);
+    MUST_OK(weft_group_set_algorithms(group, text)); /* what is printed can be read */
+    weft_group_destroy(group);
+}
+
+WORLD_TEST(printed, 1, 0, .size = 1)
+
+UNIT_MAIN(test_carried, test_printed)
