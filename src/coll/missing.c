@@ -70,8 +70,14 @@ void wfi_missing_ask(wfi_operation *operation)
 {
     weft_group *group = operation->group;
     weft_agent *agent = group->agent;
-    if (group->asking || group->over)
-        return; /* the answers are on their way, and end the group */
+    uint64_t until = wfi_deadline(wfi_net_clock(agent->net), ANSWER_MS);
+    if (group->over)
+        return;
+    if (group->asking) { /* for another operation: its answers end the group, or it has ended by then */
+        if (wfi_net_timer_set(agent->net, &operation->timer, until))
+            conclude(group);
+        return;
+    }
     group->asking = operation;
     group->unanswered = 0;
     for (size_t i = 0; i < group->size && !group->over; i++) {
@@ -86,9 +92,16 @@ void wfi_missing_ask(wfi_operation *operation)
     if (group->over)
         return;
     group->ask_timer.fire = answers_due;
-    uint64_t until = wfi_deadline(wfi_net_clock(agent->net), ANSWER_MS);
     if (!group->unanswered || wfi_net_timer_set(agent->net, &group->ask_timer, until))
         conclude(group);
+}
+
+static bool is_anybody_missing(const weft_group *group)
+{
+    for (size_t i = 0; i < group->size; i++)
+        if (group->members[i].missing[0])
+            return true;
+    return false;
 }
 
 void wfi_missing_answered(weft_group *group, wfi_group_member *member, wfi_group_state state, wfi_space space,
@@ -104,12 +117,6 @@ void wfi_missing_answered(weft_group *group, wfi_group_member *member, wfi_group
         snprintf(member->missing, sizeof member->missing, "has a group of that name with other members");
     else if (state == WFI_STATE_HERE && begun < operation->number)
         snprintf(member->missing, sizeof member->missing, "has not called it");
-    bool is_missing = member->missing[0] != 0;
-    if (--group->unanswered == 0 && (is_missing || operation->number)) {
-        for (size_t i = 0; i < group->size; i++)
-            is_missing = is_missing || group->members[i].missing[0];
-        if (is_missing)
-            conclude(group);
-        /* else all are at it: it may end yet before the answers are due */
-    }
+    if (--group->unanswered == 0 && is_anybody_missing(group))
+        conclude(group); /* else all are at it: it may end yet before the answers are due */
 }

@@ -208,7 +208,10 @@ static void run_carrier(wfi_task *task)
     wfi_operation *operation = one->operation;
     weft_group *group = operation->group;
     weft_agent *agent = group->agent;
-    weft_status st = wfi_carrier_run(group->carrier, operation);
+    wfi_net_lock(agent->net);
+    bool over = is_over(operation); /* then the other members may not come to it */
+    wfi_net_unlock(agent->net);
+    weft_status st = over ? WEFT_ERR_CANCELLED : wfi_carrier_run(group->carrier, operation);
     wfi_net_lock(agent->net);
     operation->busy--;
     wfi_carrier_next(group->carrier, agent);
