@@ -83,6 +83,7 @@ struct weft_group {
     wfi_list early[WFI_GROUP_AHEAD]; /* by number: wfi_early.link */
     weft_error *over;                /* why; NULL: it is not */
     bool tells;                      /* the members do not know */
+    bool told;                       /* by this member */
     wfi_done ended;                  /* what is to follow from `over`: operation.c */
     wfi_task let_go;                 /* the reference of `ended` */
 
@@ -263,6 +264,8 @@ wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends
 
 /* ---- operation.c, hear.c. All [agent lock] ---------------------------------------------------------------------------- */
 
+/* Tells the members why the group is over, unless this member has done so. */
+void wfi_group_tell(weft_group *group);
 void wfi_group_ended(wfi_done *done);                                                     /* of a group */
 void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader); /* a message of `from` */
 

@@ -233,6 +233,9 @@ static void close_group(weft_group *group, weft_status why, const char *text)
     group->open = false;
     if (!wfi_list_empty(&group->operations))
         wfi_group_break_for(group, why, me, "rank %d %s", me, text);
+    if (group
+            ->over) /* also what others said, who may not have been heard yet: from now on strays get an answer that says less */
+        wfi_group_tell(group);
     wfi_early_forget(group);
     have_interest(group, -1);
     (void)wfi_map_take(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key));
