@@ -153,8 +153,10 @@ static weft_status reduce(weft_data_parallel *parallel, size_t index)
 {
     const weft_data_parallel_options *o = &parallel->options;
     wfi_bucket *bucket = &parallel->buckets[index];
-    if (o->reduce)
-        return o->reduce(parallel->group, bucket->flat, index, o->timeout_ms, &bucket->whole, o->reduce_arg);
+    if (o->reduce) {
+        weft_status st = o->reduce(parallel->group, bucket->flat, index, o->timeout_ms, &bucket->whole, o->reduce_arg);
+        return !st && !bucket->whole ? WEFT_ERR_INVALID : st;
+    }
     if (o->uneven)
         return reduce_uneven(parallel, bucket);
     return weft_group_allreduce_async(parallel->group, bucket->flat, WEFT_AVG, o->timeout_ms, &bucket->whole);

@@ -36,14 +36,13 @@ weft_status weft_data_parallel_join(weft_data_parallel *parallel)
         return wfi_refuse_null("weft_data_parallel_join", "parallel");
     if (!parallel->options.uneven)
         return WEFT_ERR_STATE;
-    for (;;) {
-        weft_status st = wfi_parallel_begin(parallel, false);
-        if (!st && !parallel->active)
-            parallel->in_pass = false;
-        if (st || !parallel->active)
-            return st;
-        st = shadow(parallel);
-        if (st)
-            return st;
-    }
+    weft_status st;
+    do {
+        st = wfi_parallel_begin(parallel, false);
+        if (!st && parallel->active)
+            st = shadow(parallel);
+    } while (!st && parallel->active);
+    if (st)
+        weft_group_abort(parallel->group, NULL); /* if it is not over: the others' passes need this member */
+    return st;
 }

@@ -16,6 +16,8 @@ typedef struct hook_arg {
     size_t parameter;
 } hook_arg;
 
+#define ONE_AFTER_THE_OTHER "passes have to be one after the other"
+
 /* Keeps the first. Takes over `error`. [lock] */
 static void have_trouble(weft_data_parallel *parallel, weft_error *error)
 {
@@ -52,15 +54,20 @@ weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains)
 {
     size_t active = weft_group_size(parallel->group);
     bool syncs = parallel->syncs || !trains;
-    weft_status st = parallel->options.uneven && syncs ? count_active(parallel, trains, &active) : WEFT_OK;
     wfi_mutex_lock(&parallel->lock);
-    parallel->in_pass = true;
+    bool overlaps = parallel->concluding;
+    wfi_mutex_unlock(&parallel->lock);
+    weft_status st = overlaps ? WEFT_ERR_STATE : WEFT_OK;
+    if (!st && parallel->options.uneven && syncs)
+        st = count_active(parallel, trains, &active);
+    wfi_mutex_lock(&parallel->lock);
+    parallel->in_pass = trains;
     parallel->pass_syncs = syncs;
     parallel->active = active;
     parallel->order_count = 0;
     if (!st && syncs)
         st = wfi_buckets_open(parallel);
-    note(parallel, st, "a pass could not begin");
+    note(parallel, st, overlaps ? ONE_AFTER_THE_OTHER : "a pass could not begin");
     wfi_mutex_unlock(&parallel->lock);
     return st;
 }
@@ -96,10 +103,9 @@ static weft_tensor *put_into_bucket(weft_data_parallel *parallel, size_t paramet
 {
     wfi_parallel_parameter *of = &parallel->parameters[parameter];
     if (of->arrived) {
-        have_trouble(parallel, weft_error_create(WEFT_ERR_STATE,
-                                                 "data parallel: the gradient of parameter %zu came twice: "
-                                                 "passes have to be one after the other",
-                                                 parameter));
+        have_trouble(parallel,
+                     weft_error_create(WEFT_ERR_STATE,
+                                       "data parallel: the gradient of %s came twice: " ONE_AFTER_THE_OTHER, of->name));
         return weft_tensor_ref(sum);
     }
     weft_tensor *view = wfi_bucket_view(parallel, parameter);
@@ -155,12 +161,13 @@ static weft_status fill_missing(weft_data_parallel *parallel)
         weft_tensor_unref(view);
         wfi_parameter_arrives(parallel, i);
     }
-    if (missing && !parallel->options.find_unused)
-        have_trouble(parallel, weft_error_create(WEFT_ERR_STATE,
-                                                 "data parallel: %zu parameters got no gradient in this pass (%s): "
-                                                 "set find_unused if passes may leave some out",
-                                                 missing, names));
-    return wfi_buckets_advance(parallel);
+    if (!missing || parallel->options.find_unused)
+        return wfi_buckets_advance(parallel);
+    have_trouble(parallel, weft_error_create(WEFT_ERR_STATE,
+                                             "data parallel: %zu parameters got no gradient in this pass (%s): "
+                                             "set find_unused if passes may leave some out",
+                                             missing, names));
+    return WEFT_OK;
 }
 
 /* Which ones this member used, of all; 1 or 0 each. [lock] */
@@ -230,78 +237,126 @@ static const weft_error *first_failure(const weft_data_parallel *parallel)
     return error ? error : weft_group_error(parallel->group);
 }
 
-/* All is exchanged, or failed. */
-static weft_status conclude(weft_future *all, weft_future *ended, void *arg)
+/* All is exchanged, or failed: gives why, a reference; NULL: it is well. [lock] */
+static weft_error *settle(weft_data_parallel *parallel)
 {
-    weft_data_parallel *parallel = arg;
-    (void)all;
-    wfi_mutex_lock(&parallel->lock);
+    if (!first_failure(parallel)) {
+        note(parallel, keep_gradients(parallel), "the gradients");
+        if (parallel->shared_order && !parallel->trouble)
+            note(parallel, take_order(parallel), "the order of the parameters");
+    }
     const weft_error *failure = first_failure(parallel);
     weft_error *error = failure ? weft_error_ref(failure) : NULL;
-    weft_status st = error ? WEFT_OK : keep_gradients(parallel);
-    if (!error && !st && parallel->shared_order)
-        st = take_order(parallel);
+    if (error)
+        weft_group_abort(parallel->group, error); /* the others have what this member lacks: they must not go on */
     weft_tensor_unref(parallel->used);
     weft_tensor_unref(parallel->shared_order);
     weft_error_unref(parallel->trouble);
     parallel->used = parallel->shared_order = NULL;
     parallel->trouble = NULL;
-    wfi_mutex_unlock(&parallel->lock);
-    if (error)
-        st = wfi_future_fail(ended, error);
-    else if (!st)
-        st = wfi_future_complete(ended, NULL, NULL);
+    parallel->concluding = false;
+    return error;
+}
+
+/* Drops the error. */
+static weft_status end_with(weft_future *ended, weft_error *error)
+{
+    weft_status st = error ? wfi_future_fail(ended, error) : wfi_future_complete(ended, NULL, NULL);
     weft_error_unref(error);
     return st;
 }
 
-weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out)
+static weft_status conclude(weft_future *all, weft_future *ended, void *arg)
 {
-    size_t count = 0, room = parallel->bucket_count + 2;
+    weft_data_parallel *parallel = arg;
+    (void)all;
+    wfi_mutex_lock(&parallel->lock);
+    weft_error *error = settle(parallel);
+    wfi_mutex_unlock(&parallel->lock);
+    return end_with(ended, error);
+}
+
+/* Begins what is exchanged besides the buckets, and lists in futures[] all that is under way. [lock] */
+static size_t begin_rest(weft_data_parallel *parallel, weft_future **futures)
+{
+    size_t count = 0;
     int64_t timeout_ms = parallel->options.timeout_ms;
-    weft_future **futures = wfi_calloc(room, sizeof(*futures));
-    weft_status st = futures ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < parallel->begun && !st; i++)
+    weft_status st = WEFT_OK;
+    for (size_t i = 0; i < parallel->begun; i++)
         if (parallel->buckets[i].whole)
             futures[count++] = weft_future_ref(parallel->buckets[i].whole);
-    if (!st && parallel->used)
+    if (parallel->trouble)
+        return count;
+    if (parallel->used)
         st = weft_group_allreduce_async(parallel->group, parallel->used, WEFT_MAX, timeout_ms, &futures[count]);
     count += !st && parallel->used;
-    if (!st && !parallel->ordered && (parallel->shared_order = order_here(parallel)))
+    if (!st && !parallel->ordered)
+        st = (parallel->shared_order = order_here(parallel)) ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!st && parallel->shared_order)
         st = weft_group_broadcast_async(parallel->group, parallel->shared_order, 0, timeout_ms, &futures[count]);
     count += !st && parallel->shared_order;
     note(parallel, st, "the end of a pass");
-    weft_future *all = futures ? weft_future_collect_all(futures, count) : NULL;
-    if (all) {
+    return count;
+}
+
+weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out)
+{
+    weft_future *all = NULL, **futures = wfi_calloc(parallel->bucket_count + 2, sizeof(*futures));
+    size_t count = futures ? begin_rest(parallel, futures) : 0;
+    if (count && (all = weft_future_collect_all(futures, count))) {
         wfi_parallel_ref(parallel);
+        parallel->concluding = true;
         *out = wfi_future_then(all, conclude, parallel, wfi_parallel_unref);
     }
     for (size_t i = 0; i < count; i++)
         weft_future_unref(futures[i]);
     free(futures);
     weft_future_unref(all);
-    return all && *out ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (*out)
+        return WEFT_OK;
+    /* Nothing is under way, or nobody could follow it. */
+    if (!futures || count)
+        note(parallel, WEFT_ERR_MEMORY, "the end of a pass");
+    weft_error *error = settle(parallel);
+    if ((*out = weft_future_create(NULL)))
+        return end_with(*out, error);
+    weft_error_unref(error);
+    return WEFT_ERR_MEMORY;
+}
+
+/* The pass has failed by itself: the others must not wait for what it will not bring. */
+static weft_status pass_failed(weft_data_parallel *parallel, const weft_error *why)
+{
+    weft_group_abort(parallel->group, why);
+    wfi_mutex_lock(&parallel->lock);
+    parallel->in_pass = false;
+    weft_error_unref(parallel->trouble);
+    parallel->trouble = NULL;
+    wfi_mutex_unlock(&parallel->lock);
+    return WEFT_OK;
 }
 
 static weft_status pass_ends(const weft_error *why, weft_future **wait, void *arg)
 {
     weft_data_parallel *parallel = arg;
-    if (!parallel->in_pass && (why || !parallel->options.find_unused || !parallel->syncs))
+    if (why)
+        return pass_failed(parallel, why);
+    if (!parallel->in_pass && (!parallel->options.find_unused || !parallel->syncs))
         return WEFT_OK; /* it brought nothing here */
     if (!parallel->in_pass)
-        (void)!wfi_parallel_begin(parallel, true);
-    if (why && parallel->pass_syncs)
-        weft_group_abort(parallel->group, why);
+        (void)!wfi_parallel_begin(parallel, true); /* its failure is noted */
     wfi_mutex_lock(&parallel->lock);
     weft_status st = WEFT_OK;
     parallel->in_pass = false;
-    if (parallel->pass_syncs && !why) {
-        if (parallel->options.find_unused && !parallel->trouble && !(parallel->used = used_here(parallel)))
-            note(parallel, WEFT_ERR_MEMORY, "the list of what was used");
-        if (!parallel->trouble)
-            note(parallel, fill_missing(parallel), "a bucket could not be reduced");
+    if (parallel->pass_syncs && !parallel->trouble && parallel->options.find_unused &&
+        !(parallel->used = used_here(parallel)))
+        note(parallel, WEFT_ERR_MEMORY, "the list of what was used");
+    if (parallel->pass_syncs && !parallel->trouble)
+        note(parallel, fill_missing(parallel), "a bucket could not be reduced");
+    if (parallel->trouble)
+        weft_group_abort(parallel->group, parallel->trouble);
+    if (parallel->pass_syncs || parallel->trouble)
         st = wfi_parallel_finish(parallel, wait);
-    }
     wfi_mutex_unlock(&parallel->lock);
     return st;
 }
