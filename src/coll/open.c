@@ -233,8 +233,8 @@ static void close_group(weft_group *group, weft_status why, const char *text)
     group->open = false;
     if (!wfi_list_empty(&group->operations))
         wfi_group_break_for(group, why, me, "rank %d %s", me, text);
-    if (group
-            ->over) /* also what others said, who may not have been heard yet: from now on strays get an answer that says less */
+    /* Also what others said, who may not have been heard yet: from now on strays get an answer that says less. */
+    if (group->over)
         wfi_group_tell(group);
     wfi_early_forget(group);
     have_interest(group, -1);
@@ -376,6 +376,7 @@ static void end_groups(weft_agent *agent)
                         wfi_group_problem(group, WEFT_ERR_CLOSED, wfi_agent_rank(agent), "rank %d has closed",
                                           wfi_agent_rank(agent)),
                         false);
+        group->told = true; /* the others hear from the store that this worker has left */
         close_group(group, WEFT_ERR_CLOSED, "has closed");
     }
     wfi_records_forget(agent, NULL);

@@ -53,7 +53,7 @@ struct weft_data_parallel {
     bool ordered; /* the buckets are in it */
     bool syncs;   /* as the user set it */
     bool in_pass, pass_syncs;
-    bool concluding; /* its sums have come, and it waits for the others */
+    bool concluding;                  /* its sums have come, and it waits for the others */
     size_t active;                    /* of the present pass: members that train, if uneven */
     weft_error *trouble;              /* why the present pass cannot succeed */
     weft_tensor *used, *shared_order; /* what else the present pass exchanges; or NULL */
