@@ -91,7 +91,7 @@ WEFT_API void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on)
 
 /*
  * The averages of the last pass, for weft_optimizer_apply: one for each parameter of the module, in its order; those that no member used have
- * none. With find_unused a tape has only those that this member used. Borrowed, until the next pass begins or the object goes.
+ * none. Tapes and contexts have the same. Borrowed, until the next pass begins or the object goes.
  */
 WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *parallel);
 

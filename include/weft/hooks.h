@@ -54,6 +54,9 @@ typedef struct weft_leaf_hook {
     /* As post, and besides gives the tensor that takes the sum's place: a reference, to `sum` or to another of its shape and dtype,
      * contiguous. NULL makes the pass fail. Or NULL; called before post. */
     weft_tensor *(*replace)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);
+    /* Called at the end of a pass that brought the leaf no gradient here, once all that hooks began is complete; not if the pass has
+     * failed. Gives what becomes its gradient: a reference to a contiguous tensor of its shape and dtype; NULL: it has none. Or NULL. */
+    weft_tensor *(*absent)(weft_tensor *leaf, void *arg);
 } weft_leaf_hook;
 
 /* An empty set of hooks, with one reference; NULL if memory is out. */

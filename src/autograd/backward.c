@@ -10,16 +10,16 @@
 
 /* ---- Gradients that a tape keeps ---- */
 
-weft_status wfi_tape_add_gradient(weft_tape *tape, const wfi_node *leaf, weft_gradient *sum)
+weft_status wfi_tape_add_gradient(weft_tape *tape, uint64_t leaf, weft_gradient *sum)
 {
-    weft_gradient *kept = wfi_map_get(&tape->gradients, leaf->leaf);
+    weft_gradient *kept = wfi_map_get(&tape->gradients, leaf);
     if (kept != NULL)
         return wfi_gradient_join(kept, sum);
-    bool is_hooked = tape->hooks != NULL && wfi_hooks_has(tape->hooks, leaf->leaf); /* it is as the hooks made it */
+    bool is_hooked = tape->hooks != NULL && wfi_hooks_has(tape->hooks, leaf); /* it is as the hooks made it */
     /* Else not a tensor of the caller's, nor another leaf's. */
     weft_status status = is_hooked ? WEFT_OK : wfi_gradient_make_own(sum);
     kept = status == WEFT_OK ? wfi_calloc(1, sizeof(*kept)) : NULL;
-    if (kept != NULL && wfi_map_put(&tape->gradients, leaf->leaf, kept) == WEFT_OK) {
+    if (kept != NULL && wfi_map_put(&tape->gradients, leaf, kept) == WEFT_OK) {
         *kept = *sum;
         return WEFT_OK;
     }
@@ -96,7 +96,7 @@ weft_tensors weft_tape_grads(weft_tape *tape, weft_tensors parameters)
 
 /* A sum to which hooks may still write. */
 typedef struct hooked_sum {
-    const wfi_node *leaf;
+    uint64_t leaf;
     weft_gradient sum;
 } hooked_sum;
 
@@ -105,10 +105,10 @@ typedef struct keeper {
     wfi_pointers hooked; /* hooked_sum */
 } keeper;
 
-static weft_status keep_gradient(void *arg, const wfi_node *leaf, weft_gradient *sum)
+static weft_status keep_gradient(void *arg, uint64_t leaf, weft_gradient *sum)
 {
     keeper *k = arg;
-    if (k->tape->hooks == NULL || !wfi_hooks_has(k->tape->hooks, leaf->leaf))
+    if (k->tape->hooks == NULL || !wfi_hooks_has(k->tape->hooks, leaf))
         return wfi_tape_add_gradient(k->tape, leaf, sum);
     hooked_sum *later = wfi_calloc(1, sizeof(*later));
     if (later == NULL || !wfi_pointers_push(&k->hooked, later)) {

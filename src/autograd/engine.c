@@ -266,8 +266,10 @@ static void run_leaf(wfi_pass *pass, const wfi_node *leaf, entry *e)
     e->sum = (weft_gradient){0};
     if (pass->hooks != NULL)
         check(pass, leaf, wfi_hooks_post(pass->hooks, leaf->leaf, &sum, &pass->waits));
+    if (pass->hooks != NULL && pass->error == NULL)
+        check(pass, leaf, wfi_map_put(&pass->hooked, leaf->leaf, pass));
     if (pass->error == NULL)
-        check(pass, leaf, pass->give(pass->arg, leaf, &sum));
+        check(pass, leaf, pass->give(pass->arg, leaf->leaf, &sum));
     else
         wfi_gradient_clear(&sum);
 }
@@ -412,6 +414,16 @@ void wfi_pass_await_hooks(wfi_pass *pass)
     pass->waits = (wfi_pointers){0};
 }
 
+void wfi_pass_give_absent(wfi_pass *pass)
+{
+    if (pass->hooks == NULL || pass->absent_given || pass->error != NULL)
+        return;
+    pass->absent_given = true;
+    weft_status status = wfi_hooks_give_absent(pass->hooks, &pass->hooked, pass->give, pass->arg);
+    if (status != WEFT_OK)
+        wfi_pass_fail(pass, status, "backward: the gradient of a leaf that got none: %s", weft_status_text(status));
+}
+
 void wfi_pass_await(wfi_pass *pass, wfi_node *node)
 {
     entry *e = pass->error == NULL ? meet(pass, node) : NULL;
@@ -462,6 +474,7 @@ void wfi_pass_run(wfi_pass *pass)
     wfi_pass_work(pass);
     wfi_pass_end_hooks(pass);
     wfi_pass_await_hooks(pass);
+    wfi_pass_give_absent(pass);
 }
 
 void wfi_pass_end(wfi_pass *pass)
@@ -475,6 +488,7 @@ void wfi_pass_end(wfi_pass *pass)
     for (size_t cursor = 0; (held = wfi_map_next(&pass->held, &cursor, NULL)) != NULL;)
         drop_held(held);
     wfi_map_fini(&pass->held);
+    wfi_map_fini(&pass->hooked);
     free(pass->pages);
     free(pass->todo.items);
     free(pass->roots.items);

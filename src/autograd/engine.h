@@ -30,13 +30,10 @@
 
 #include <weft/future.h>
 
-/* Receives what came for a leaf, once a pass: `sum` is the callee's. */
-typedef weft_status (*wfi_give_fn)(void *arg, const wfi_node *leaf, weft_gradient *sum);
-
 typedef struct wfi_pass {
     bool retain;       /* keep what the nodes saved */
     weft_hooks *hooks; /* or NULL; borrowed */
-    wfi_give_fn give;
+    wfi_give_fn give;  /* once a pass for each leaf */
     void (*end)(void *arg, wfi_node *node,
                 weft_tensor *gradient); /* of nodes that are ends; takes over the reference; NULL: none */
     void *arg;
@@ -52,6 +49,8 @@ typedef struct wfi_pass {
     wfi_pointers ready; /* a heap; the greatest slot first */
     wfi_pointers waits; /* weft_future of hooks, referenced */
     bool hooks_ended;   /* wfi_pass_end_hooks was called */
+    bool absent_given;  /* wfi_pass_give_absent was called */
+    wfi_map hooked;     /* id of a leaf whose hooks have had its sum -> the pass */
     wfi_map held;       /* ordered: slot + 1 -> shares that wait for others of the same tensor */
 } wfi_pass;
 
@@ -68,6 +67,8 @@ void wfi_pass_work(wfi_pass *pass); /* until nothing is ready, or the first fail
 /* All leaves here have had their hooks, or the pass has failed: says so to the hooks, once. */
 void wfi_pass_end_hooks(wfi_pass *pass);
 void wfi_pass_await_hooks(wfi_pass *pass); /* when all is answered: until what hooks began is complete */
+/* When that is complete, once: leaves that got no sum here have what their hooks give in its place. */
+void wfi_pass_give_absent(wfi_pass *pass);
 bool wfi_pass_meets(const wfi_pass *pass, const wfi_node *node); /* whether the pass, begun, may bring it a gradient */
 /* Keeps a failure unless there is one. */
 void wfi_pass_fail(wfi_pass *pass, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);

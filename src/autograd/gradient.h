@@ -9,6 +9,9 @@
 
 #include "tensor/tensor.h"
 
+/* Receives what a pass made for a leaf, whose id is `leaf`: `sum` is the callee's. */
+typedef weft_status (*wfi_give_fn)(void *arg, uint64_t leaf, weft_gradient *sum);
+
 /*
  * Adds a dense share, over whose reference it takes, also on failure. The first is kept as it is; a later one is added to it in place if
  * nobody else holds it, else to a new tensor: what others hold never changes. WEFT_ERR_MEMORY.

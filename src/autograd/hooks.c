@@ -174,12 +174,15 @@ static weft_status follow(wfi_pointers *waits, weft_future *wait, weft_status st
     return status == WEFT_OK ? ended : status;
 }
 
+static bool is_like(const weft_tensor *made, const weft_tensor *other)
+{
+    return made->dtype == other->dtype && weft_tensor_same_shape(made, other) && weft_tensor_is_contiguous(made);
+}
+
 static weft_status replace(const hook *each, weft_tensor *leaf, weft_gradient *sum, weft_future **wait)
 {
     weft_tensor *made = each->how.replace(leaf, sum->values, wait, each->how.arg);
-    bool fits = made != NULL && made->dtype == sum->values->dtype && weft_tensor_same_shape(made, sum->values) &&
-                weft_tensor_is_contiguous(made);
-    if (!fits) {
+    if (made == NULL || !is_like(made, sum->values)) {
         weft_tensor_unref(made);
         return WEFT_ERR_INVALID;
     }
@@ -205,6 +208,45 @@ weft_status wfi_hooks_post(weft_hooks *hooks, uint64_t leaf, weft_gradient *sum,
             status = each->how.post(of->leaf, sum->values, &wait, each->how.arg);
         status = follow(waits, wait, status);
     }
+    return status;
+}
+
+/* With what is not in `came`, for use without the lock: leaves stay as long as the set. */
+static bool list_absent(weft_hooks *hooks, const wfi_map *came, wfi_pointers *out)
+{
+    bool listed = true;
+    uint64_t leaf;
+    leaf_hooks *of;
+    wfi_mutex_lock(&hooks->lock);
+    for (size_t cursor = 0; listed && (of = wfi_map_next(&hooks->leaves, &cursor, &leaf)) != NULL;)
+        if (wfi_map_get(came, leaf) == NULL)
+            listed = wfi_pointers_push(out, of);
+    wfi_mutex_unlock(&hooks->lock);
+    return listed;
+}
+
+/* By the first hook that has something to give. */
+static weft_status give_absent(leaf_hooks *of, wfi_give_fn give, void *arg)
+{
+    weft_gradient made = {0};
+    for (hook *each = atomic_load(&of->first); each != NULL && made.values == NULL; each = atomic_load(&each->next))
+        if (each->how.absent != NULL)
+            made.values = each->how.absent(of->leaf, each->how.arg);
+    if (made.values == NULL)
+        return WEFT_OK;
+    if (is_like(made.values, of->leaf))
+        return give(arg, of->leaf->id, &made);
+    wfi_gradient_clear(&made);
+    return WEFT_ERR_INVALID;
+}
+
+weft_status wfi_hooks_give_absent(weft_hooks *hooks, const wfi_map *came, wfi_give_fn give, void *arg)
+{
+    wfi_pointers absent = {0};
+    weft_status status = list_absent(hooks, came, &absent) ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < absent.count && status == WEFT_OK; i++)
+        status = give_absent(absent.items[i], give, arg);
+    free(absent.items);
     return status;
 }
 

@@ -5,6 +5,7 @@
 
 #include "autograd/gradient.h"
 #include "autograd/pointers.h"
+#include "base/map.h"
 
 #include <weft/hooks.h>
 
@@ -20,5 +21,8 @@ weft_status wfi_hooks_post(weft_hooks *hooks, uint64_t leaf, weft_gradient *sum,
 
 /* Calls the function of weft_hooks_set_end, if there is one; `why`: the pass has failed. */
 weft_status wfi_hooks_end(weft_hooks *hooks, const weft_error *why, wfi_pointers *waits);
+
+/* Gives what `absent` makes for leaves whose ids are not in `came`. */
+weft_status wfi_hooks_give_absent(weft_hooks *hooks, const wfi_map *came, wfi_give_fn give, void *arg);
 
 #endif

@@ -81,6 +81,6 @@ wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type, wfi_node
 void wfi_tape_commit(weft_tape *tape);
 
 /* Adds `sum`, which it empties, to a leaf's gradient. */
-weft_status wfi_tape_add_gradient(weft_tape *tape, const wfi_node *leaf, weft_gradient *sum);
+weft_status wfi_tape_add_gradient(weft_tape *tape, uint64_t leaf, weft_gradient *sum);
 
 #endif

@@ -139,6 +139,20 @@ static weft_tensor *sum_came(weft_tensor *leaf, weft_tensor *sum, weft_future **
     return made;
 }
 
+/* What other members brought for it is its gradient here too, so that whoever steps with it does as they do. */
+static weft_tensor *average_of_others(weft_tensor *leaf, void *arg)
+{
+    const hook_arg *hook = arg;
+    weft_data_parallel *parallel = hook->parallel;
+    (void)leaf;
+    wfi_mutex_lock(&parallel->lock);
+    weft_tensor *average = NULL;
+    if (parallel->pass_syncs)
+        average = weft_tensor_ref(parallel->gradients[parallel->parameters[hook->parameter].place].values);
+    wfi_mutex_unlock(&parallel->lock);
+    return average;
+}
+
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
 /* Parameters that got nothing have zeros, and what was carried. They are named if that is a mistake. [lock] */
@@ -341,8 +355,10 @@ static weft_status pass_ends(const weft_error *why, weft_future **wait, void *ar
     weft_data_parallel *parallel = arg;
     if (why)
         return pass_failed(parallel, why);
-    if (!parallel->in_pass && (!parallel->options.find_unused || !parallel->syncs))
+    if (!parallel->in_pass && (!parallel->options.find_unused || !parallel->syncs)) {
+        parallel->pass_syncs = false;
         return WEFT_OK; /* it brought nothing here */
+    }
     if (!parallel->in_pass)
         (void)!wfi_parallel_begin(parallel, true); /* its failure is noted */
     wfi_mutex_lock(&parallel->lock);
@@ -382,8 +398,9 @@ weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel)
             return WEFT_ERR_MEMORY;
         wfi_parallel_ref(parallel);
         *hook = (hook_arg){parallel, i};
-        st = weft_hooks_add(parallel->hooks, parallel->parameters[i].tensor,
-                            &(weft_leaf_hook){.replace = sum_came, .arg = hook, .drop = free_hook});
+        st = weft_hooks_add(
+            parallel->hooks, parallel->parameters[i].tensor,
+            &(weft_leaf_hook){.replace = sum_came, .absent = average_of_others, .arg = hook, .drop = free_hook});
     }
     weft_hooks_set_end(parallel->hooks, pass_ends, parallel);
     return st;

@@ -12,7 +12,7 @@
 static void run_task(wfi_task *task);
 static void drop_work(wfi_dist_pass *pass);
 static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error);
-static weft_status give_sum(void *arg, const wfi_node *leaf, weft_gradient *sum);
+static weft_status give_sum(void *arg, uint64_t leaf, weft_gradient *sum);
 static void take_end(void *arg, wfi_node *node, weft_tensor *gradient);
 
 wfi_dist_pass *wfi_dist_pass_create(weft_context *context, unsigned flags)
@@ -58,11 +58,11 @@ void wfi_dist_pass_discard(wfi_dist_pass *pass)
 
 /* ---- What the engine gives --------------------------------------------------------------------------------------- */
 
-static weft_status give_sum(void *arg, const wfi_node *leaf, weft_gradient *sum)
+static weft_status give_sum(void *arg, uint64_t leaf, weft_gradient *sum)
 {
     wfi_dist_pass *pass = arg;
     weft_gradient *kept = wfi_calloc(1, sizeof *kept);
-    if (!kept || wfi_map_put(&pass->record.gradients, leaf->leaf, kept)) {
+    if (!kept || wfi_map_put(&pass->record.gradients, leaf, kept)) {
         free(kept);
         wfi_gradient_clear(sum);
         return WEFT_ERR_MEMORY;
@@ -517,6 +517,8 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
             wfi_pass_end_hooks(&pass->engine);
             wfi_pass_follow_hooks(pass);
         }
+        if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
+            wfi_pass_give_absent(&pass->engine);
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls)
             wfi_pass_step(pass);
     }

@@ -129,6 +129,40 @@ static void post_is_not_called_without_a_gradient(void **state)
     weft_tensor_unref(y);
 }
 
+/* *arg is the shape's length; NULL: it has none to give. */
+static weft_tensor *sevens(weft_tensor *of, void *arg)
+{
+    const int64_t *length = arg;
+    (void)of;
+    return *length ? weft_tensor_full(WEFT_SHAPE(*length), WEFT_FLOAT32, 7) : NULL;
+}
+
+static void leaf_without_a_gradient_may_be_given_one(void **state)
+{
+    weft_tensor *x = leaf(1), *y = leaf(1);
+    int64_t length = 2;
+    weft_hooks *hooks = weft_hooks_create();
+    assert_int_equal(weft_hooks_add(hooks, x, &(weft_leaf_hook){.absent = sevens, .arg = &length}), WEFT_OK);
+    assert_int_equal(weft_hooks_add(hooks, y, &(weft_leaf_hook){.absent = sevens, .arg = &length}), WEFT_OK);
+    weft_tape *t = recording();
+    weft_tape_set_hooks(t, hooks);
+    weft_backward(t, weft_sum(t, weft_scale(t, y, 3)));
+    assert_true(first(weft_tape_grad(t, x)) == 7 && first(weft_tape_grad(t, y)) == 3);
+    weft_backward(t, weft_sum(t, weft_scale(t, x, 2))); /* now it is the other's turn */
+    assert_true(first(weft_tape_grad(t, x)) == 9 && first(weft_tape_grad(t, y)) == 10);
+    length = 0;
+    weft_backward(t, weft_sum(t, y));
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    assert_true(first(weft_tape_grad(t, x)) == 9 && first(weft_tape_grad(t, y)) == 11);
+    length = 3; /* not x's shape */
+    weft_backward(t, weft_sum(t, y));
+    assert_int_equal(weft_tape_status(t), WEFT_ERR_INVALID);
+    weft_tape_close(t);
+    weft_hooks_unref(hooks);
+    weft_tensor_unref(x);
+    weft_tensor_unref(y);
+}
+
 /* ---- A sum that changes after the hook has returned ---- */
 
 typedef struct later {
@@ -283,5 +317,6 @@ static void function_on_the_gradient_of_a_tensor_between(void **state)
 }
 
 UNIT_MAIN(shares_and_sum_pass_the_hooks, several_hooks_run_in_order, post_is_not_called_without_a_gradient,
-          pass_waits_for_what_a_hook_began, hook_that_gives_no_gradient_fails_the_pass,
-          hook_on_the_sum_may_fail_the_pass, misuse_drops_and_says_so, function_on_the_gradient_of_a_tensor_between)
+          leaf_without_a_gradient_may_be_given_one, pass_waits_for_what_a_hook_began,
+          hook_that_gives_no_gradient_fails_the_pass, hook_on_the_sum_may_fail_the_pass, misuse_drops_and_says_so,
+          function_on_the_gradient_of_a_tensor_between)

@@ -256,6 +256,9 @@ static void leave_out(weft_agent *agent, void *arg)
         weft_gradients got = weft_data_parallel_gradients(parallel);
         MUST((got.items[4].values != NULL) == (step > 0) && (got.items[5].values != NULL) == (step > 0));
         check_gradients((weft_gradients){got.items, step ? 6 : 4}, sums, 1e-9);
+        weft_gradients on_tape = weft_tape_gradients(t, weft_module_parameters(m.all)); /* also what only others used */
+        check_gradients((weft_gradients){on_tape.items, step ? 6 : 4}, sums, 1e-9);
+        MUST(step > 0 || (!on_tape.items[4].values && !on_tape.items[5].values));
         weft_tape_close(t);
         drop(sums, 6);
     }
@@ -305,7 +308,7 @@ static void test_run_out(void **state)
     run(WORLD_TCP, 3, run_out, (weft_data_parallel_options){.uneven = true, .find_unused = true});
 }
 
-/* Under a distributed context, whose gradients are the averaged ones then. */
+/* Under a distributed context, whose gradients are the averaged ones then, also of the third layer, which member 0 alone uses. */
 static void in_context(weft_agent *agent, void *arg)
 {
     const scene *s = arg;
@@ -318,13 +321,15 @@ static void in_context(weft_agent *agent, void *arg)
     for (int step = 0; step < 3; step++) {
         weft_context *context;
         for (int member = 0; member < size; member++)
-            add_reference(&m, member, step, true, size, sums);
+            add_reference(&m, member, step, !s->options.find_unused || member == 0, size, sums);
         MUST_OK(weft_context_open(agent, &context));
         weft_context_set_hooks(context, weft_data_parallel_hooks(parallel));
         weft_tape *t = weft_context_tape(context, &(weft_tape_options){.record = true, .seed = 3});
         weft_tensor *x = data_of(me, step, IN, 1), *y = data_of(me, step, OUT, 2);
         weft_tensor *h = weft_tanh(t, weft_module_forward(t, m.first, x));
-        weft_tensor *z = weft_add(t, weft_module_forward(t, m.second, h), weft_module_forward(t, m.third, h));
+        weft_tensor *z = weft_module_forward(t, m.second, h);
+        if (!s->options.find_unused || me == 0)
+            z = weft_add(t, z, weft_module_forward(t, m.third, h));
         weft_dist_backward(t, weft_mse_loss(t, z, y), NULL);
         MUST_OK(weft_tape_status(t));
         weft_gradient got[6];
@@ -347,6 +352,7 @@ static void in_context(weft_agent *agent, void *arg)
 static void test_in_context(void **state)
 {
     run(WORLD_SIM, 3, in_context, (weft_data_parallel_options){0});
+    run(WORLD_SIM, 3, in_context, (weft_data_parallel_options){.find_unused = true, .first_bucket_bytes = 1});
     run(WORLD_TCP, 2, in_context, (weft_data_parallel_options){.first_bucket_bytes = 1, .bucket_bytes = 1});
 }
 
