@@ -198,8 +198,10 @@ WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
  * A table of functions that carry this group's operations in place of weft, for example by the MPI or NCCL of the
  * machine. Each gets plain memory, does the whole operation, and returns when it is done. They are called in the order in
  * which the operations were started, one at a time for each group, on a thread of weft's (of groups that overlap, several
- * at once). A failure that they return ends the group here; nobody tells the other members. A NULL slot: weft carries that
- * operation itself. `count` is the elements of one member's part.
+ * at once, up to 256), and may wait there for each other. A failure that they return ends the group. When a time limit passes,
+ * or the group ends for another reason, the members hear of it and later operations are refused; but a function that runs is not
+ * interrupted, and the future of its operation completes when it returns. A NULL slot: weft carries that operation itself. `count` is the
+ * elements of one member's part.
  */
 typedef struct weft_group_carrier {
     weft_status (*barrier)(void *arg);

@@ -211,7 +211,9 @@ static void run_carrier(wfi_task *task)
     wfi_net_lock(agent->net);
     bool over = is_over(operation); /* then the other members may not come to it */
     wfi_net_unlock(agent->net);
+    wfi_executor_block_begin(); /* it waits for other members, whose own work may need this thread's place */
     weft_status st = over ? WEFT_ERR_CANCELLED : wfi_carrier_run(group->carrier, operation);
+    wfi_executor_block_end();
     wfi_net_lock(agent->net);
     operation->busy--;
     wfi_carrier_next(group->carrier, agent);

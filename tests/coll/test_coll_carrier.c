@@ -2,6 +2,8 @@
 /* test_coll_carrier.c - operations that functions of the program carry, and rules for algorithms. */
 #include "coll/coll.h"
 
+#include <unistd.h>
+
 enum { SIZE = 3 };
 
 /* What a carrier sees: here it carries through another group of weft's. */
@@ -93,6 +95,72 @@ static void carried(weft_agent *agent, void *arg)
 
 WORLD_TEST(carried, 2, 1, .size = SIZE)
 
+#define AT_ONCE 24 /* more than an agent has workers */
+
+static weft_status wait_for_all(void *arg)
+{
+    atomic_int *entered = arg;
+    atomic_fetch_add(entered, 1);
+    while (atomic_load(entered) < AT_ONCE)
+        usleep(1000); /* as an MPI would: weft knows nothing of this wait */
+    return WEFT_OK;
+}
+
+/* Functions of different groups may wait for each other. */
+static void many_carried(weft_agent *agent, void *arg)
+{
+    static const weft_group_carrier table = {.barrier = wait_for_all};
+    atomic_int entered = 0;
+    weft_group *groups[AT_ONCE];
+    weft_future *futures[AT_ONCE];
+    (void)arg;
+    for (int i = 0; i < AT_ONCE; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "carried%d", i);
+        MUST_OK(weft_group_create(agent, name, NULL, 0, &groups[i]));
+        MUST_OK(weft_group_set_carrier(groups[i], &table, &entered, NULL));
+        MUST_OK(weft_group_barrier_async(groups[i], WEFT_FOREVER, &futures[i]));
+    }
+    for (int i = 0; i < AT_ONCE; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        weft_future_unref(futures[i]);
+        weft_group_destroy(groups[i]);
+    }
+}
+
+WORLD_TEST(many_carried, 0, 1, .size = 1)
+
+static weft_status wait_for_word(void *arg)
+{
+    while (!atomic_load((atomic_bool *)arg))
+        usleep(1000);
+    return WEFT_OK;
+}
+
+/* A time limit ends the group at once, and the operation when its function returns. */
+static void late_carrier(weft_agent *agent, void *arg)
+{
+    static const weft_group_carrier table = {.barrier = wait_for_word};
+    atomic_bool go_on = false;
+    weft_group *group;
+    weft_future *late;
+    (void)arg;
+    MUST_OK(weft_group_create(agent, "late", NULL, 0, &group));
+    MUST_OK(weft_group_set_carrier(group, &table, &go_on, NULL));
+    MUST_OK(weft_group_barrier_async(group, 20, &late));
+    while (!weft_group_error(group))
+        usleep(1000);
+    MUST_BE(weft_error_code(weft_group_error(group)), WEFT_ERR_TIMEOUT);
+    MUST_BE(weft_group_barrier(group, 0), WEFT_ERR_TIMEOUT);
+    MUST(!weft_future_done(late));
+    atomic_store(&go_on, true);
+    MUST_BE(weft_future_wait(late, WEFT_FOREVER), WEFT_ERR_TIMEOUT);
+    weft_future_unref(late);
+    weft_group_destroy(group);
+}
+
+WORLD_TEST(late_carrier, 0, 1, .size = 1)
+
 static void printed(weft_agent *agent, void *arg)
 {
     char text[4096] = "";
@@ -109,4 +177,4 @@ static void printed(weft_agent *agent, void *arg)
 
 WORLD_TEST(printed, 1, 0, .size = 1)
 
-UNIT_MAIN(test_carried, test_printed)
+UNIT_MAIN(test_carried, test_many_carried, test_late_carrier, test_printed)
