@@ -560,7 +560,7 @@ static void answer_left(wfi_dist_pass *pass, weft_context *context)
 void wfi_dist_pass_run(wfi_dist_pass *pass)
 {
     weft_context *context = wfi_context_ref(pass->context); /* its end lets go of it */
-    for (bool over = false; !over;) {
+    for (;;) {
         weft_error *failure = NULL;
         wfi_mutex_lock(&pass->lock);
         wfi_list *link = wfi_list_pop_front(&pass->events);
@@ -577,8 +577,7 @@ void wfi_dist_pass_run(wfi_dist_pass *pass)
             link = wfi_list_pop_front(&pass->events);
             wfi_mutex_unlock(&pass->lock);
         }
-        over = round_of(pass, failure);
-        if (over)
+        if (round_of(pass, failure))
             break;
         wfi_mutex_lock(&pass->lock);
         bool more = !wfi_list_empty(&pass->events);

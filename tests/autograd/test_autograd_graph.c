@@ -63,9 +63,9 @@ static void tensor_of_a_failed_child_is_no_record(void **state)
 
 /* ---- Passes at once ---- */
 
-static weft_status keep(void *arg, const wfi_node *node, weft_gradient *sum)
+static weft_status keep(void *arg, uint64_t leaf, weft_gradient *sum)
 {
-    (void)node;
+    (void)leaf;
     *(weft_gradient *)arg = *sum;
     return WEFT_OK;
 }
