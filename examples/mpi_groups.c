@@ -485,7 +485,7 @@ static int work(const cli *line, const settings *set, int threads)
     program p = {.set = set};
     MPI_Comm_rank(MPI_COMM_WORLD, &p.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &p.size);
-    ending_begin(line->program, "process 0", "process", p.rank);
+    ending_name(line->program, "process 0", "process", p.rank);
     if (p.size < 2)
         return cli_error(line, "one process alone has no group: start it as 'mpirun -n 2 %s'", line->program);
     if (threads < MPI_THREAD_MULTIPLE)

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# mpi_groups.sh - runs the program under mpirun: mpi_groups.sh PROGRAM CASE MPIRUN. Exits 77 where there is no mpirun that starts anything.
+set -uo pipefail
+program=$1 case=$2 mpirun=$3
+source "$(dirname "$0")/common.sh"
+
+command -v "$mpirun" >/dev/null || { echo "$case: no mpirun here: skipped"; exit 77; }
+# Open MPI: as root, with more processes than cores, not bound to them and giving them up while it waits, without a remote shell.
+starter=("$mpirun") tcp=()
+if "$mpirun" --version 2>/dev/null | grep -q 'Open MPI'; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  starter+=(--oversubscribe --bind-to none --mca plm isolated --mca mpi_yield_when_idle 1)
+  tcp=(--mca btl tcp,self --mca pml ob1 --mca btl_tcp_if_include lo)
+fi
+"${starter[@]}" -n 1 true >"$log" 2>&1 || { echo "$case: this mpirun starts nothing: skipped" >&2; cat "$log" >&2; exit 77; }
+export WEFT_DEATH_MS=20000 # a machine that has other work makes nobody dead
+
+agree() { # agree PROCESSES OPTIONS... - all ways have the same results, and the report says so
+  local n=$1 r=$dir/report.json
+  shift
+  timeout -s KILL 60 "${starter[@]}" "$@" -n "$n" "$program" --repeats 3 --report "$r" >"$log" 2>&1 || fail "expected all ways to agree"
+  holds "$(value processes "$r") == $n && $(value unequal_combinations "$r") == 0 && $(value combinations "$r") == 50"
+  [ "$(grep -o '"equal":[[:space:]]*true' "$r" | wc -l)" = 10 ] || fail "expected ten operations to be equal"
+  [ "$(value same_bits "$r")" = true ] || fail "expected the same bits on all processes"
+  [ "$(grep -c '  yes  ' "$log")" = 9 ] || fail "expected a table"
+}
+
+case_usage() {
+  "$program" --help >"$log" || fail "--help: expected exit code 0"
+  local option
+  for option in bytes repeats master-addr report quiet; do
+    says "^  --$option" || fail "--help: expected --$option"
+  done
+  says '^example: mpirun -n 2' || fail "--help: expected an example"
+  refuses "\-\-bytes is '1'" --bytes 1
+  refuses "\-\-report is '$dir': that is a folder" --report "$dir"
+  refuses "start it as 'mpirun -n 2 mpi_groups'" # MPI begins without a launcher, with one process
+}
+case_two() { agree 2 "${tcp[@]}"; }
+case_three() { agree 3; }
+case_killed() {
+  "${starter[@]}" -n 3 "$program" --repeats 1000000 --bytes 64 >"$log" 2>&1 &
+  local job=$! workers
+  pids+=("$job")
+  within 30 eval '[ "$(children "$job" | wc -w)" -ge 3 ]' || fail "expected three processes"
+  read -r -a workers < <(children "$job")
+  pids+=("${workers[@]}")
+  sleep 1 # they are at work, or on the way there: all end in either case
+  kill -KILL "${workers[2]}"
+  local end=$(($(now_ms) + 30000)) p code
+  for p in "$job" "${workers[@]}"; do
+    until ended "$p"; do
+      [ "$(now_ms)" -lt "$end" ] || fail "expected process $p to have ended by now"
+      sleep 0.05
+    done
+  done
+  code_of "$job"
+  [ "$code" != 0 ] || fail "expected mpirun to tell of it"
+}
+
+"case_$case" || fail "it fails"
