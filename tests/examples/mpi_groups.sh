@@ -8,8 +8,8 @@ command -v "$mpirun" >/dev/null || { echo "$case: no mpirun here: skipped"; exit
 # Open MPI: as root, with more processes than cores, not bound to them and giving them up while it waits, without a remote shell.
 starter=("$mpirun") tcp=()
 if "$mpirun" --version 2>/dev/null | grep -q 'Open MPI'; then
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-  starter+=(--oversubscribe --bind-to none --mca plm isolated --mca mpi_yield_when_idle 1)
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated
+  starter+=(--oversubscribe --bind-to none --mca mpi_yield_when_idle 1)
   tcp=(--mca btl tcp,self --mca pml ob1 --mca btl_tcp_if_include lo)
 fi
 "${starter[@]}" -n 1 true >"$log" 2>&1 || { echo "$case: this mpirun starts nothing: skipped" >&2; cat "$log" >&2; exit 77; }
