@@ -24,22 +24,33 @@ static size_t early_bytes(const wfi_early *early)
     return sizeof *early + (early->data.rides ? early->data.size : 0);
 }
 
+wfi_early *wfi_early_make(size_t from, const wfi_data *data)
+{
+    size_t riding = data->rides ? data->size : 0;
+    wfi_early *early = malloc(sizeof *early + riding);
+    if (!early)
+        return NULL;
+    *early = (wfi_early){.from = from, .data = *data};
+    wfi_list_init(&early->link);
+    if (riding)
+        memcpy(early + 1, data->bytes, riding);
+    early->data.bytes = (const uint8_t *)(early + 1);
+    return early;
+}
+
 void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data)
 {
     weft_agent *agent = group->agent;
     size_t bytes = sizeof(wfi_early) + (data->rides ? data->size : 0);
     weft_status st = room_for(agent, bytes);
-    wfi_early *early = st ? NULL : malloc(bytes);
+    wfi_early *early = st ? NULL : wfi_early_make(from, data);
     if (!early) {
         wfi_group_break_for(group, st ? st : WEFT_ERR_MEMORY, wfi_agent_rank(agent),
                             "rank %d has no memory for what came early: memory_budget_bytes is %zu",
                             wfi_agent_rank(agent), agent->options.values.memory_budget_bytes);
         return;
     }
-    *early = (wfi_early){.agent = agent, .from = from, .data = *data};
-    if (data->rides)
-        memcpy(early + 1, data->bytes, data->size);
-    early->data.bytes = (const uint8_t *)(early + 1);
+    early->agent = agent;
     wfi_budget_keep_item(agent, (int64_t)bytes);
     wfi_list *where =
         data->space == WFI_TOGETHER ? &group->early[data->number % WFI_GROUP_AHEAD] : &group->members[from].early;

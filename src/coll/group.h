@@ -2,7 +2,7 @@
 /*
  * group.h - groups inside weft: members, the operations under way, and what members say to each other.
  *
- * An OPERATION is a schedule (schedule.h) that this member works off: operation.c. Its sends and recvs are messages of type
+ * An OPERATION is a schedule (schedule.h) that this member works off: run.c. Its sends and recvs are messages of type
  * WFI_RPC_GROUP. Up to WFI_GROUP_EAGER bytes ride in the message (DATA); more are exposed to the receiver, which is told
  * where (DATA, too), pulls them, and says TAKEN. Nobody waits for anything but the bytes that it needs.
  *
@@ -20,7 +20,7 @@
  * are (QUERY, STATE), so that the error names those who did not come: missing.c.
  *
  * THE FILES, lowest first: group, early, say, missing, run, operation, hear, open; and on operation: request, calls,
- * values, shrink; carrier and rules beside group.
+ * values, shrink; carrier, rules and dump beside group.
  *
  * LOCKING. All of it is guarded by the agent's lock, but for what is marked (constant) once the group is open.
  *
@@ -58,9 +58,9 @@ typedef struct wfi_group_member {
     } spaces[WFI_SPACES];
     uint64_t sends, recvs; /* between it and us: numbers given */
     uint64_t sends_begun, recvs_begun;
-    wfi_list early;   /* wfi_early.link: for recvs that have not begun */
-    bool is_asked;    /* a QUERY to it has no answer yet */
-    char missing[64]; /* why it is missing, as its answer says; "" if it is not */
+    wfi_list early;      /* wfi_early.link: for recvs that have not begun */
+    bool is_asked;       /* a QUERY to it has no answer yet */
+    const char *missing; /* why it is missing, as its answer says; NULL: it is not */
 } wfi_group_member;
 
 struct weft_group {
@@ -69,11 +69,11 @@ struct weft_group {
     wfi_list link;     /* in wfi_groups.all */
     char name[WFI_GROUP_NAME_MAX + 1];
     wfi_group_key key;
-    size_t size;               /* (constant) */
-    int index;                 /* (constant) */
-    wfi_group_member *members; /* (constant) */
-    wfi_map places;            /* (constant) member by rank + 1 */
-    wfi_rules rules;
+    size_t size;                 /* (constant) */
+    int index;                   /* (constant) */
+    wfi_group_member *members;   /* (constant) */
+    wfi_map places;              /* (constant) member by rank + 1 */
+    wfi_rules rules;             /* constant once it is used, as the carrier is */
     struct wfi_carrier *carrier; /* NULL: weft carries all */
     bool used;                   /* an operation was called */
     bool open;                   /* its user has it, and the agent has not closed */
@@ -94,7 +94,7 @@ struct weft_group {
 
 /* What both sides of a message must agree on. */
 typedef struct wfi_signature {
-    uint8_t kind, dtype, how;
+    uint8_t kind, dtype, how, algorithm;
     uint32_t root;
     uint64_t count;
 } wfi_signature;
@@ -128,6 +128,7 @@ typedef struct wfi_operation {
     wfi_collective what;
     weft_dtype dtype;
     weft_reduce how;
+    uint8_t algorithm; /* of wfi_rules_choose; 0 where there is no choice */
     wfi_schedule schedule;
     struct {
         uint8_t *data;
@@ -203,6 +204,8 @@ const char *wfi_signature_text(const wfi_signature *signature, bool whole, char 
 
 /* ---- early.c. All [agent lock] ----------------------------------------------------------------------------------- */
 
+/* A copy, with the bytes that ride; in no list, and not counted. NULL: no memory. */
+wfi_early *wfi_early_make(size_t from, const wfi_data *data);
 void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data);
 /* The next message that is kept for this operation, and has its recv in its schedule; the caller frees it. NULL: none. */
 wfi_early *wfi_early_take(const wfi_operation *operation);
@@ -229,19 +232,21 @@ typedef enum wfi_group_state {                    /* of a member, as it answers 
 /* Each sends a message; if it cannot, the group is over. */
 void wfi_say_data(weft_group *group, size_t to, const wfi_data *data);
 void wfi_say_taken(weft_group *group, size_t to, const wfi_data *data);
-/* ASK, BEGUN or QUERY */
+/* ASK or BEGUN */
 void wfi_say_number(weft_group *group, size_t to, enum wfi_group_word word, wfi_space space, uint64_t number);
+/* WFI_BETWEEN: `sends` asks for its sends to us, else for its recvs. */
+void wfi_say_query(weft_group *group, size_t to, wfi_space space, bool sends, uint64_t number);
 void wfi_say_over(weft_group *group, size_t to);
 /* Answers to somebody who speaks of a group, which need not be open here. */
 void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, wfi_space space, wfi_group_state state,
-                      uint64_t begun);
+                      uint64_t number, uint64_t begun);
 void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, weft_status why);
 
 /* ---- missing.c. All [agent lock] --------------------------------------------------------------------------------- */
 
 void wfi_missing_ask(wfi_operation *operation); /* its time limit has passed: who is missing? */
 void wfi_missing_answered(weft_group *group, wfi_group_member *member, wfi_group_state state, wfi_space space,
-                          uint64_t begun);
+                          uint64_t number, uint64_t begun);
 void wfi_missing_forget(wfi_operation *operation); /* it has ended: nobody needs the answers */
 
 /* ---- run.c: the steps of an operation that has begun. All [agent lock] but free ------------------------------------ */
@@ -273,7 +278,11 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
 
 /* As weft_group_create, of those members of `group` that live: for shrink.c. */
 weft_status wfi_group_of_living(weft_group *group, weft_group **out);
-weft_status wfi_rules_of_environment(const weft_agent *agent, wfi_rules *out); /* rules.c */
+
+/* ---- rules.c ----------------------------------------------------------------------------------------------------- */
+
+weft_status wfi_rules_of_environment(const weft_agent *agent, wfi_rules *out);
+weft_status wfi_group_take_rules(weft_group *group, const weft_group *from); /* a copy. WEFT_ERR_MEMORY */
 
 struct wfi_json;
 void wfi_groups_dump(weft_agent *agent, struct wfi_json *j); /* dump.c; [agent lock] */

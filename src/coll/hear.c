@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 
+#define BEGUN_MOST (UINT64_MAX / 2) /* no member ever comes so far */
+
 static wfi_space read_space(wfi_reader *reader)
 {
     unsigned space = wfi_read_u8(reader);
@@ -18,6 +20,7 @@ static bool read_data(wfi_reader *reader, wfi_data *out)
     out->signature.kind = wfi_read_u8(reader);
     out->signature.dtype = wfi_read_u8(reader);
     out->signature.how = wfi_read_u8(reader);
+    out->signature.algorithm = wfi_read_u8(reader);
     out->signature.root = wfi_read_u32(reader);
     out->signature.count = wfi_read_u64(reader);
     out->slot = wfi_read_u32(reader);
@@ -88,7 +91,7 @@ static bool hear_ask(weft_group *group, wfi_group_member *from, wfi_reader *read
     uint64_t begun = begun_here(group, from, space, false);
     if (begun >= number)
         wfi_say_number(group, (size_t)(from - group->members), WFI_BEGUN, space, begun);
-    else
+    else if (!from->spaces[space].wanted || number < from->spaces[space].wanted)
         from->spaces[space].wanted = number;
     return true;
 }
@@ -97,7 +100,7 @@ static bool hear_begun(weft_group *group, wfi_group_member *from, wfi_reader *re
 {
     wfi_space space = read_space(reader);
     uint64_t number = wfi_read_u64(reader);
-    if (reader->failed)
+    if (reader->failed || number > BEGUN_MOST)
         return false;
     if (number > from->spaces[space].begun)
         from->spaces[space].begun = number;
@@ -105,11 +108,20 @@ static bool hear_begun(weft_group *group, wfi_group_member *from, wfi_reader *re
     return true;
 }
 
+/* Whether a member of another group of that name waits here for those of its own list, or has done so. */
+static bool is_other_list(const weft_group *other, const wfi_group_key *key)
+{
+    weft_status over = other->over ? weft_error_code(other->over) : WEFT_OK;
+    return other->key.name_hash == key->name_hash && other->key.members_hash != key->members_hash &&
+           (!over || over == WEFT_ERR_TIMEOUT || over == WEFT_ERR_INVALID);
+}
+
 static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *key, weft_group *group,
                        wfi_reader *reader)
 {
     wfi_space space = read_space(reader);
-    (void)wfi_read_u64(reader);
+    bool sends = wfi_read_u8(reader);
+    uint64_t number = wfi_read_u64(reader);
     if (reader->failed)
         return false;
     const wfi_group_member *member = group ? wfi_group_member_of(group, peer) : NULL;
@@ -119,9 +131,9 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
     else if (wfi_group_past(agent, key) > key->generation)
         state = WFI_STATE_DESTROYED;
     WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link)
-        if (state == WFI_STATE_UNKNOWN && other->open && other->key.name_hash == key->name_hash)
+        if (state == WFI_STATE_UNKNOWN && is_other_list(other, key))
             state = WFI_STATE_OTHER_LIST;
-    wfi_answer_state(agent, peer, key, space, state, member ? begun_here(group, member, space, false) : 0);
+    wfi_answer_state(agent, peer, key, space, state, number, member ? begun_here(group, member, space, sends) : 0);
     return true;
 }
 
@@ -129,10 +141,11 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
 {
     wfi_space space = read_space(reader);
     unsigned state = wfi_read_u8(reader);
+    uint64_t number = wfi_read_u64(reader);
     uint64_t begun = wfi_read_u64(reader);
     if (reader->failed || state > WFI_STATE_OTHER_LIST)
         return false;
-    wfi_missing_answered(group, from, (wfi_group_state)state, space, begun);
+    wfi_missing_answered(group, from, (wfi_group_state)state, space, number, begun);
     return true;
 }
 

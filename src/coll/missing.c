@@ -8,31 +8,38 @@
  */
 #include "coll/group.h"
 
-#include <string.h>
-
 #define ANSWER_MS 1000
 
-static void name_missing(const weft_group *group, char *out, size_t room, int *first)
+/* What an answer says of a member that has not begun the operation. */
+static const char *const reasons[] = {
+    [WFI_STATE_HERE] = "has not called it",
+    [WFI_STATE_UNKNOWN] = "has not made the group",
+    [WFI_STATE_DESTROYED] = "has destroyed the group",
+    [WFI_STATE_OTHER_LIST] = "has a group of that name with other members",
+};
+
+static bool is_missing_for(const weft_group *group, const char *reason)
+{
+    for (size_t i = 0; i < group->size; i++)
+        if (!group->members[i].is_asked && group->members[i].missing == reason)
+            return true;
+    return false;
+}
+
+/* Who has destroyed the group may have done its part before: it is named only where nobody else is. */
+static void name_missing(const weft_group *group, bool destroyed, char *out, size_t room, int *first)
 {
     size_t used = 0;
     for (size_t i = 0; i < group->size; i++) {
         const wfi_group_member *member = &group->members[i];
         const char *why = member->is_asked ? "does not answer" : member->missing;
-        if (!why[0])
+        if (!why || (why == reasons[WFI_STATE_DESTROYED]) != destroyed)
             continue;
         if (*first < 0)
             *first = member->rank;
         if (used < room)
             used += (size_t)snprintf(out + used, room - used, "%srank %d (%s)", used ? ", " : "", member->rank, why);
     }
-}
-
-static bool lists_differ(const weft_group *group)
-{
-    for (size_t i = 0; i < group->size; i++)
-        if (!group->members[i].is_asked && strstr(group->members[i].missing, "other members"))
-            return true;
-    return false;
 }
 
 /* All have answered, or the time for that is over. */
@@ -43,8 +50,11 @@ static void conclude(weft_group *group)
     int first = -1;
     if (operation->space == WFI_TOGETHER)
         snprintf(which, sizeof which, "operation %llu, ", (unsigned long long)operation->number);
-    name_missing(group, missing, sizeof missing, &first);
-    wfi_group_break_for(group, lists_differ(group) ? WEFT_ERR_INVALID : WEFT_ERR_TIMEOUT, first,
+    name_missing(group, false, missing, sizeof missing, &first);
+    if (first < 0)
+        name_missing(group, true, missing, sizeof missing, &first);
+    bool lists_differ = is_missing_for(group, reasons[WFI_STATE_OTHER_LIST]);
+    wfi_group_break_for(group, lists_differ ? WEFT_ERR_INVALID : WEFT_ERR_TIMEOUT, first,
                         "%s%s, was not complete within %lld ms: %s%s", which, wfi_operation_names[operation->what.kind],
                         (long long)operation->timeout_ms,
                         missing[0] ? "missing is " : "all have begun it, and it takes longer", missing);
@@ -82,12 +92,12 @@ void wfi_missing_ask(wfi_operation *operation)
     group->unanswered = 0;
     for (size_t i = 0; i < group->size && !group->over; i++) {
         wfi_group_member *member = &group->members[i];
-        member->missing[0] = 0;
+        member->missing = NULL;
         if (!member->peer || (operation->space == WFI_BETWEEN && operation->peer != i))
             continue;
         member->is_asked = true;
         group->unanswered++;
-        wfi_say_number(group, i, WFI_QUERY, operation->space, operation->number);
+        wfi_say_query(group, i, operation->space, !operation->sends, operation->number);
     }
     if (group->over)
         return;
@@ -99,24 +109,20 @@ void wfi_missing_ask(wfi_operation *operation)
 static bool is_anybody_missing(const weft_group *group)
 {
     for (size_t i = 0; i < group->size; i++)
-        if (group->members[i].missing[0])
+        if (group->members[i].missing && group->members[i].missing != reasons[WFI_STATE_DESTROYED])
             return true;
     return false;
 }
 
 void wfi_missing_answered(weft_group *group, wfi_group_member *member, wfi_group_state state, wfi_space space,
-                          uint64_t begun)
+                          uint64_t number, uint64_t begun)
 {
     const wfi_operation *operation = group->asking;
-    if (!operation || !member->is_asked || space != operation->space)
+    if (!operation || !member->is_asked || space != operation->space || number != operation->number)
         return;
     member->is_asked = false;
-    if (state == WFI_STATE_UNKNOWN)
-        snprintf(member->missing, sizeof member->missing, "has not made the group");
-    else if (state == WFI_STATE_OTHER_LIST)
-        snprintf(member->missing, sizeof member->missing, "has a group of that name with other members");
-    else if (state == WFI_STATE_HERE && begun < operation->number)
-        snprintf(member->missing, sizeof member->missing, "has not called it");
+    if (state != WFI_STATE_HERE || begun < operation->number)
+        member->missing = reasons[state];
     if (--group->unanswered == 0 && is_anybody_missing(group))
         conclude(group); /* else all are at it: it may end yet before the answers are due */
 }

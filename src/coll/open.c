@@ -144,11 +144,14 @@ static weft_status open_group(weft_group *group)
     if (!st && name_is_taken(agent, group->name))
         st = refuse_group(agent, WEFT_ERR_EXISTS, "name is \"%s\", as that of an open group", group->name);
     if (!st)
-        st = wfi_group_remember(group);
-    if (!st)
         st = wfi_map_put(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key), group);
     if (st)
         return st;
+    st = wfi_group_remember(group);
+    if (st) {
+        (void)wfi_map_take(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key));
+        return st;
+    }
     group->open = true;
     wfi_list_push_back(&wfi_groups_of(agent)->all, &group->link);
     have_interest(group, 1);
@@ -238,6 +241,10 @@ static void close_group(weft_group *group, weft_status why, const char *text)
         wfi_group_tell(group);
     wfi_early_forget(group);
     have_interest(group, -1);
+    if (!wfi_list_empty(&group->operations))
+        wfi_group_depend(group, -1);
+    for (size_t i = 0; i < group->size; i++) /* nothing more is said to them, and nobody will tell us when they go */
+        group->members[i].peer = NULL;
     (void)wfi_map_take(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key));
     wfi_list_remove(&group->link);
 }

@@ -15,7 +15,15 @@ wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends
 
 /* ---- Beginning --------------------------------------------------------------------------------------------------- */
 
-/* Whether all to whom it sends have come far enough. Asks those who may not have. */
+/* Asks a member to say when it has begun operation `number`; it keeps the lowest of what it was asked. */
+static void ask(wfi_operation *operation, size_t whom, uint64_t number)
+{
+    operation->group->members[whom].spaces[operation->space].asked = number;
+    wfi_say_number(operation->group, whom, WFI_ASK, operation->space, number);
+}
+
+/* Whether all to whom it sends have come far enough. Asks those who have not, so that one always tells whoever waits for it; and some time
+ * before, so that perhaps nobody has to wait. */
 static bool is_let(wfi_operation *operation)
 {
     weft_group *group = operation->group;
@@ -24,13 +32,14 @@ static bool is_let(wfi_operation *operation)
         wfi_group_member *member = &group->members[i];
         if (!operation->schedule.sends[i] || !member->peer)
             continue;
-        uint64_t begun = member->spaces[operation->space].begun;
-        if (operation->number > begun + WFI_GROUP_AHEAD / 2 &&
-            operation->number > member->spaces[operation->space].asked + WFI_GROUP_AHEAD / 2) {
-            member->spaces[operation->space].asked = operation->number - WFI_GROUP_AHEAD / 2;
-            wfi_say_number(group, i, WFI_ASK, operation->space, operation->number - WFI_GROUP_AHEAD / 2);
-        }
-        let = let && operation->number <= begun + WFI_GROUP_AHEAD;
+        uint64_t begun = member->spaces[operation->space].begun, asked = member->spaces[operation->space].asked;
+        bool waits = operation->number > begun + WFI_GROUP_AHEAD, is_asked = asked > begun;
+        uint64_t needed = operation->number - WFI_GROUP_AHEAD;
+        if (waits && (!is_asked || asked > needed))
+            ask(operation, i, needed);
+        else if (!is_asked && operation->number > begun + WFI_GROUP_AHEAD / 2)
+            ask(operation, i, operation->number - WFI_GROUP_AHEAD / 2);
+        let = let && !waits;
     }
     return let;
 }
@@ -124,6 +133,8 @@ static weft_status enter(wfi_operation *operation)
     weft_status st = wfi_agent_usable(group->agent);
     if (!st && group->over)
         st = weft_error_code(group->over);
+    else if (!st && !group->open)
+        st = WEFT_ERR_CLOSED;
     if (!st)
         st = wfi_map_put(&groups->operations, operation->id = ++groups->last_operation, operation);
     if (st)

@@ -238,7 +238,7 @@ static weft_status build(wfi_operation *operation)
     else if (what->kind == WFI_SENDRECV)
         wfi_pieces_recv(what, schedule, operation->peer, wfi_at(WFI_OUTPUT, 0), bytes);
     else if (what->members > 1)
-        wfi_rules_choose(&group->rules, what->kind, what->members, bytes, NULL)(what, schedule);
+        wfi_rules_choose(&group->rules, what->kind, what->members, bytes, &operation->algorithm)(what, schedule);
     else if (!what->in_place && operation->memory[WFI_INPUT].data)
         wfi_pieces_copy(what, schedule, wfi_at(WFI_OUTPUT, 0), wfi_at(WFI_INPUT, 0), bytes);
     wfi_schedule_built(schedule);
@@ -265,6 +265,14 @@ wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, 
     return operation;
 }
 
+/* From now on rules and carrier stay as they are: so who builds an operation reads them without the lock. */
+static void use(weft_group *group)
+{
+    wfi_net_lock(group->agent->net);
+    group->used = true;
+    wfi_net_unlock(group->agent->net);
+}
+
 static weft_status make(weft_group *group, const wfi_group_request *what, wfi_operation **out)
 {
     size_t count = 0;
@@ -275,6 +283,7 @@ static weft_status make(weft_group *group, const wfi_group_request *what, wfi_op
     wfi_operation *operation = wfi_operation_create(group, what->kind, what->timeout_ms);
     if (!operation)
         return WEFT_ERR_MEMORY;
+    use(group);
     operation->dtype = dtype;
     operation->how = what->how;
     operation->space = what->kind == WFI_SENDRECV ? WFI_BETWEEN : WFI_TOGETHER;
@@ -303,6 +312,8 @@ weft_status wfi_group_may_start(weft_group *group)
     weft_status st = wfi_agent_usable(group->agent);
     if (!st && group->over)
         st = weft_error_code(group->over);
+    else if (!st && !group->open)
+        st = WEFT_ERR_CLOSED; /* its user destroyed it, and somebody else refers to it */
     wfi_net_unlock(group->agent->net);
     return st;
 }

@@ -45,8 +45,33 @@ weft_status weft_group_set_algorithms(weft_group *group, const char *rules)
     return st;
 }
 
+static weft_status copy_rules(const weft_group *group, wfi_rules *out)
+{
+    wfi_net_lock(group->agent->net);
+    weft_status st = wfi_rules_copy(&group->rules, out);
+    wfi_net_unlock(group->agent->net);
+    return st;
+}
+
+weft_status wfi_group_take_rules(weft_group *group, const weft_group *from)
+{
+    wfi_rules rules;
+    weft_status st = copy_rules(from, &rules);
+    if (st)
+        return st;
+    wfi_net_lock(group->agent->net);
+    wfi_rules former = group->rules;
+    group->rules = rules;
+    wfi_net_unlock(group->agent->net);
+    wfi_rules_fini(&former);
+    return WEFT_OK;
+}
+
 void weft_group_print_algorithms(const weft_group *group, FILE *to)
 {
-    if (group && to)
-        wfi_rules_print(&group->rules, to);
+    wfi_rules rules;
+    if (!group || !to || copy_rules(group, &rules))
+        return;
+    wfi_rules_print(&rules, to);
+    wfi_rules_fini(&rules);
 }

@@ -54,6 +54,7 @@ wfi_signature wfi_operation_signature(const wfi_operation *operation)
     return (wfi_signature){.kind = (uint8_t)operation->what.kind,
                            .dtype = (uint8_t)operation->dtype,
                            .how = (uint8_t)operation->how,
+                           .algorithm = operation->algorithm,
                            .root = (uint32_t)operation->what.root,
                            .count = operation->what.count};
 }
@@ -76,6 +77,23 @@ void wfi_operation_free(wfi_operation *operation)
     free(operation);
 }
 
+static weft_error *no_results(const wfi_operation *operation, weft_status st)
+{
+    return wfi_group_problem(operation->group, st, wfi_agent_rank(agent_of(operation)), "the results of %s: %s",
+                             wfi_operation_names[operation->what.kind], weft_status_text(st));
+}
+
+/* This member does not have what the others have: they must not go on without it. Not locked. */
+static void end_group(const wfi_operation *operation, weft_status st)
+{
+    if (st == WEFT_ERR_TOO_LARGE) /* that it is for all of them */
+        return;
+    weft_agent *agent = agent_of(operation);
+    wfi_net_lock(agent->net);
+    wfi_group_break(operation->group, no_results(operation, st), true);
+    wfi_net_unlock(agent->net);
+}
+
 /* Without the lock. */
 static void end_operation(wfi_task *task)
 {
@@ -84,10 +102,10 @@ static void end_operation(wfi_task *task)
     weft_status st = WEFT_OK;
     if (operation->finish && !operation->failing)
         st = operation->finish(operation);
+    if (st)
+        end_group(operation, st);
     if (!weft_future_done(operation->future)) {
-        weft_error *error = st ? wfi_group_problem(operation->group, st, -1, "the results of %s: %s",
-                                                   wfi_operation_names[operation->what.kind], weft_status_text(st))
-                               : NULL;
+        weft_error *error = st ? no_results(operation, st) : NULL;
         wfi_future_settle(operation->future, operation->values, error);
         weft_error_unref(error);
     }
@@ -367,9 +385,19 @@ static bool agrees(wfi_operation *operation, size_t from, const wfi_data *data)
     wfi_signature ours = wfi_operation_signature(operation), theirs = data->signature;
     char mine[WFI_SIGNATURE_TEXT], other[WFI_SIGNATURE_TEXT];
     bool same_kind = ours.kind == theirs.kind;
-    if (same_kind && ours.dtype == theirs.dtype && ours.how == theirs.how && ours.root == theirs.root &&
-        ours.count == theirs.count)
+    bool same_call = same_kind && ours.dtype == theirs.dtype && ours.how == theirs.how && ours.root == theirs.root &&
+                     ours.count == theirs.count;
+    if (same_call && ours.algorithm == theirs.algorithm)
         return true;
+    if (same_call) {
+        wfi_group_break_for(
+            group, WEFT_ERR_STATE, group->members[from].rank,
+            "operation %llu, %s: rank %d does it by %s, rank %d by %s: their rules for algorithms differ",
+            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind],
+            wfi_agent_rank(group->agent), wfi_algorithm_name(ours.algorithm), group->members[from].rank,
+            wfi_algorithm_name(theirs.algorithm));
+        return false;
+    }
     wfi_group_break_for(group, WEFT_ERR_STATE, group->members[from].rank,
                         "operation %llu: rank %d called %s, rank %d %s", (unsigned long long)operation->number,
                         wfi_agent_rank(group->agent), wfi_signature_text(&ours, same_kind, mine),
@@ -407,17 +435,9 @@ void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data)
         advance(operation);
         return;
     }
-    wfi_early *kept = malloc(sizeof *kept + (data->rides ? data->size : 0));
-    if (!kept) {
+    step->arrival = wfi_early_make(from, data);
+    if (!step->arrival)
         fail_for(operation, WEFT_ERR_MEMORY, from, "a message of");
-        return;
-    }
-    *kept = (wfi_early){.from = from, .data = *data};
-    wfi_list_init(&kept->link);
-    if (data->rides)
-        memcpy(kept + 1, data->bytes, data->size);
-    kept->data.bytes = (const uint8_t *)(kept + 1);
-    step->arrival = kept;
 }
 
 static void begin_recv(wfi_operation *operation, wfi_step_id id)

@@ -4,13 +4,13 @@
  *
  *   word u8, name hash u64, members hash u64, generation u32
  *
- *   DATA    space u8, number u64, kind u8, dtype u8, how u8, root u32, count u64, slot u32, token u32, rides u8, size u64;
+ *   DATA    space u8, number u64, kind u8, dtype u8, how u8, algorithm u8, root u32, count u64, slot u32, token u32, rides u8, size u64;
  *           then the bytes, or address u64, key u64
  *   TAKEN   space u8, number u64, token u32
  *   ASK     space u8, number u64: say BEGUN once you have begun that operation
  *   BEGUN   space u8, number u64
- *   QUERY   space u8, number u64: how far are you?
- *   STATE   space u8, state u8 (wfi_group_state), begun u64
+ *   QUERY   space u8, sends u8, number u64: how far are you, of two members' with your sends (or your recvs)? `number` is late here
+ *   STATE   space u8, state u8 (wfi_group_state), number u64 (the query's), begun u64
  *   OVER    an error: the group is over
  */
 #include "coll/group.h"
@@ -109,6 +109,7 @@ void wfi_say_data(weft_group *group, size_t to, const wfi_data *data)
     wfi_write_u8(&writer, data->signature.kind);
     wfi_write_u8(&writer, data->signature.dtype);
     wfi_write_u8(&writer, data->signature.how);
+    wfi_write_u8(&writer, data->signature.algorithm);
     wfi_write_u32(&writer, data->signature.root);
     wfi_write_u64(&writer, data->signature.count);
     wfi_write_u32(&writer, data->slot);
@@ -128,6 +129,17 @@ void wfi_say_number(weft_group *group, size_t to, enum wfi_group_word word, wfi_
     wfi_writer writer;
     begin_words(&writer, room, sizeof room, &group->key, word);
     wfi_write_u8(&writer, (uint8_t)space);
+    wfi_write_u64(&writer, number);
+    say(group, to, &writer, NULL, 0);
+}
+
+void wfi_say_query(weft_group *group, size_t to, wfi_space space, bool sends, uint64_t number)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer writer;
+    begin_words(&writer, room, sizeof room, &group->key, WFI_QUERY);
+    wfi_write_u8(&writer, (uint8_t)space);
+    wfi_write_u8(&writer, sends);
     wfi_write_u64(&writer, number);
     say(group, to, &writer, NULL, 0);
 }
@@ -158,13 +170,14 @@ void wfi_say_over(weft_group *group, size_t to)
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
 void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, wfi_space space, wfi_group_state state,
-                      uint64_t begun)
+                      uint64_t number, uint64_t begun)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
     begin_words(&writer, room, sizeof room, key, WFI_STATE);
     wfi_write_u8(&writer, (uint8_t)space);
     wfi_write_u8(&writer, (uint8_t)state);
+    wfi_write_u64(&writer, number);
     wfi_write_u64(&writer, begun);
     wfi_post_answer(agent, to, WFI_RPC_GROUP, &writer, NULL);
 }

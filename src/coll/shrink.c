@@ -34,6 +34,15 @@ static int64_t left_ms(weft_agent *agent, uint64_t until_ns)
     return until_ns <= now ? 0 : (int64_t)((until_ns - now) / 1000000u) + 1;
 }
 
+/* The barrier was ours: the user has called nothing yet, and may still set rules and a carrier. */
+static void give(weft_group *made, weft_group **out)
+{
+    wfi_net_lock(made->agent->net);
+    made->used = false;
+    wfi_net_unlock(made->agent->net);
+    *out = made;
+}
+
 static weft_status shrink(weft_group *group, uint64_t until_ns, weft_group **out)
 {
     weft_agent *agent = group->agent;
@@ -43,9 +52,11 @@ static weft_status shrink(weft_group *group, uint64_t until_ns, weft_group **out
         weft_status st = left ? wfi_group_of_living(group, &made) : WEFT_ERR_TIMEOUT;
         if (st)
             return st;
-        st = weft_group_barrier(made, left);
+        st = wfi_group_take_rules(made, group);
+        if (!st)
+            st = weft_group_barrier(made, left);
         if (!st) {
-            *out = made;
+            give(made, out);
             return WEFT_OK;
         }
         const weft_error *why = weft_group_error(made);

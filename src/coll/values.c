@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * values.c - an allgather of values. A member's values are encoded as for a call, and their tensors laid behind them: one
- * block. First all learn how large each is, then the blocks are gathered; both in about
- * log2(members) rounds.
+ * block. First all learn how large each is, then the blocks are gathered; both in about log2(members) rounds.
  */
 #include "coll/request.h"
 
@@ -60,6 +59,18 @@ static weft_status make_block(weft_args mine, wfi_storage **out)
     return st;
 }
 
+/* Tensors lie in the block one behind the other: no more is taken for them than it has. `arg`: the bytes that are left. */
+static weft_status admit_tensor(void *arg, uint64_t bytes, char *problem, size_t room)
+{
+    uint64_t *left = arg;
+    if (bytes > *left) {
+        snprintf(problem, room, "tensors that are larger than what came");
+        return WEFT_ERR_PROTOCOL;
+    }
+    *left -= bytes;
+    return WEFT_OK;
+}
+
 /* The values of a block that came from a member: nothing in it is believed. */
 static weft_status read_block(const uint8_t *block, size_t size, weft_values **out)
 {
@@ -74,7 +85,9 @@ static weft_status read_block(const uint8_t *block, size_t size, weft_values **o
         return WEFT_ERR_PROTOCOL;
     wfi_reader_init(&meta, block + sizeof meta_size, meta_size);
     wfi_reader_init(&tail, block, 0);
-    weft_status st = wfi_decode(&decoded, &meta, &tail, &(wfi_decode_options){0});
+    uint64_t left = size;
+    weft_status st =
+        wfi_decode(&decoded, &meta, &tail, &(wfi_decode_options){.admit = admit_tensor, .admit_arg = &left});
     if (st)
         return st;
     if (decoded.rref_count)
@@ -133,13 +146,14 @@ static weft_status add_blocks(wfi_operation *operation)
 {
     const gathering *all = operation->own;
     wfi_schedule *schedule = &operation->schedule;
-    size_t budget = operation->group->agent->options.values.memory_budget_bytes;
+    const weft_agent *agent = operation->group->agent;
+    size_t budget = agent->options.values.memory_budget_bytes;
     const uint8_t *sizes = operation->memory[WFI_SCRATCH].data;
     for (size_t i = 0; i < all->members; i++) {
         uint64_t size;
         memcpy(&size, sizes + i * sizeof size, sizeof size);
         size = le64toh(size);
-        if (size > SIZE_MAX / 2 - all->begins[i] || (budget && all->begins[i] + size > budget))
+        if (size > SIZE_MAX / 2 - all->begins[i] || (budget && agent->held_bytes + all->begins[i] + size > budget))
             return WEFT_ERR_TOO_LARGE;
         all->begins[i + 1] = all->begins[i] + size;
     }

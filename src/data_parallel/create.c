@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/map.h"
+#include "coll/group.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
@@ -56,16 +57,34 @@ static uint64_t hash_of(const weft_module *module)
     return hash;
 }
 
+/* What a member gave; nothing of it is believed. */
+static weft_args given(const weft_values *all, size_t member)
+{
+    return weft_values_args(all).items[member].as.list;
+}
+
+/* The first member that gave something else than the hash of its module; the group's size: all gave one. */
+static size_t not_in_step(const weft_values *all)
+{
+    size_t member = 0;
+    for (; member < weft_values_args(all).count; member++)
+        if (given(all, member).count != 1 || given(all, member).items[0].type != WEFT_I64)
+            break;
+    return member;
+}
+
 static int64_t hash_in(const weft_values *all, size_t member)
 {
-    return weft_values_args(all).items[member].as.list.items[0].as.i64;
+    return given(all, member).items[0].as.i64;
 }
 
 /* What that member says of its i-th tensor. */
 static void text_in(const weft_values *all, size_t member, size_t i, char text[TEXT_MAX])
 {
-    weft_args list = weft_values_args(all).items[member].as.list;
-    if (i < list.count)
+    weft_args list = given(all, member);
+    if (i < list.count && list.items[i].type != WEFT_STRING)
+        snprintf(text, TEXT_MAX, "no name");
+    else if (i < list.count)
         snprintf(text, TEXT_MAX, "%.*s", (int)list.items[i].as.bytes.size, (const char *)list.items[i].as.bytes.data);
     else
         snprintf(text, TEXT_MAX, "nothing more");
@@ -90,7 +109,10 @@ static weft_status compare_names(weft_group *group, const weft_module *module, s
         do {
             text_in(all, 0, i, here);
             text_in(all, other, i, there);
-        } while (!strcmp(here, there) && i++ < listed);
+        } while (!strcmp(here, there) && i++ < NAMES_MOST);
+        if (i > NAMES_MOST)
+            snprintf(there, sizeof there, "something else behind its first %d tensors than what follows there",
+                     NAMES_MOST);
         st = wfi_error_fail(error, WEFT_ERR_INVALID,
                             "data parallel: the modules differ: member %zu has %s where member 0 has %s", other, there,
                             here);
@@ -107,7 +129,14 @@ static weft_status compare(weft_group *group, const weft_module *module, weft_er
     weft_status st = weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64((int64_t)hash_of(module))), 0, &all);
     if (st)
         return st;
-    size_t other = 1;
+    size_t other = not_in_step(all);
+    if (other < weft_group_size(group)) {
+        weft_values_unref(all);
+        return wfi_error_fail(error, WEFT_ERR_STATE,
+                              "data parallel: member %zu (rank %d) called something else meanwhile", other,
+                              weft_group_member(group, other));
+    }
+    other = 1;
     while (other < weft_group_size(group) && hash_in(all, other) == hash_in(all, 0))
         other++;
     weft_values_unref(all);
@@ -182,7 +211,7 @@ weft_status weft_data_parallel_create(weft_group *group, weft_module *module, co
     atomic_init(&parallel->users, 1);
     atomic_init(&parallel->refs, 1);
     wfi_mutex_init(&parallel->lock);
-    parallel->group = group;
+    parallel->group = wfi_group_ref(group);
     parallel->module = weft_module_ref(module);
     parallel->options = options ? *options : (weft_data_parallel_options){0};
     parallel->syncs = true;

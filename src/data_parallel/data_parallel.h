@@ -39,7 +39,7 @@ typedef struct wfi_parallel_parameter {
 
 struct weft_data_parallel {
     atomic_int users, refs;
-    weft_group *group; /* the user's, who keeps it */
+    weft_group *group; /* referenced; its user may destroy it meanwhile */
     weft_module *module;
     weft_data_parallel_options options;
     weft_hooks *hooks;
@@ -48,9 +48,9 @@ struct weft_data_parallel {
     wfi_parallel_parameter *parameters; /* those of the module that want a gradient */
     wfi_bucket *buckets;
     size_t bucket_count, begun; /* in the present pass: so many are being reduced */
-    size_t *order;              /* of arrival, in the first pass */
+    size_t *order;              /* of arrival, in each pass until they are `ordered`; then theirs */
     size_t order_count;
-    bool ordered; /* the buckets are in it */
+    bool ordered; /* the buckets are in member 0's order */
     bool syncs;   /* as the user set it */
     bool in_pass, pass_syncs;
     bool concluding;                  /* its sums have come, and it waits for the others */

@@ -2,6 +2,8 @@
 /* life.c - the references to a weft_data_parallel, and its end. */
 #include "data_parallel/data_parallel.h"
 
+#include "coll/group.h"
+
 #include <stdlib.h>
 
 void wfi_parallel_ref(weft_data_parallel *parallel)
@@ -26,6 +28,7 @@ void wfi_parallel_unref(void *arg)
     weft_tensor_unref(parallel->shared_order);
     weft_error_unref(parallel->trouble);
     weft_module_unref(parallel->module);
+    wfi_group_unref(parallel->group);
     wfi_mutex_fini(&parallel->lock);
     free(parallel);
 }

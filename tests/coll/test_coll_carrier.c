@@ -115,7 +115,7 @@ static void many_carried(weft_agent *agent, void *arg)
     weft_future *futures[AT_ONCE];
     (void)arg;
     for (int i = 0; i < AT_ONCE; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "carried%d", i);
         MUST_OK(weft_group_create(agent, name, NULL, 0, &groups[i]));
         MUST_OK(weft_group_set_carrier(groups[i], &table, &entered, NULL));

@@ -35,6 +35,8 @@ static void write_words(wfi_writer *w, const wfi_group_key *key)
     wfi_write_u64(w, key->members_hash + (chance(20) == 0));
     wfi_write_u32(w, key->generation + (uint32_t)(chance(20) == 0) - (uint32_t)(chance(20) == 0));
     wfi_write_u8(w, (uint8_t)chance(chance(10) ? 2 : 256)); /* space; an error's first byte */
+    if (word == WFI_QUERY || word == WFI_STATE)
+        wfi_write_u8(w, (uint8_t)chance(chance(10) ? 4 : 256)); /* whose sends; a state */
     wfi_write_u64(w, some_number());
     if (word != WFI_DATA) {
         for (uint64_t more = chance(3); more; more--)
@@ -44,6 +46,7 @@ static void write_words(wfi_writer *w, const wfi_group_key *key)
     wfi_write_u8(w, chance(8) ? WFI_ALLREDUCE : (uint8_t)chance(256));
     wfi_write_u8(w, chance(8) ? WEFT_FLOAT64 : (uint8_t)chance(256));
     wfi_write_u8(w, chance(8) ? WEFT_SUM : (uint8_t)chance(256));
+    wfi_write_u8(w, (uint8_t)chance(chance(8) ? 2 : 256)); /* the algorithm */
     wfi_write_u32(w, (uint32_t)(chance(8) ? 0 : some_number()));
     wfi_write_u64(w, chance(4) ? 1000 : some_number());
     wfi_write_u32(w, (uint32_t)(chance(2) ? 0 : some_number()));

@@ -3,8 +3,7 @@
  * algorithm.h - the algorithms of group operations: each builds one member's schedule (coll/algorithm/schedule.h). And the table
  * that says which algorithm carries which operation.
  *
- * All members build their schedules from the same wfi_collective, but for `me`. LOCKING: none, but the process's own
- * rules are read once.
+ * All members build their schedules from the same wfi_collective, but for `me`. LOCKING: none.
  */
 #ifndef WFI_ALGORITHM_H
 #define WFI_ALGORITHM_H
@@ -58,9 +57,10 @@ void wfi_build_rabenseifner(const wfi_collective *collective, wfi_schedule *sche
 void wfi_build_bruck(const wfi_collective *collective, wfi_schedule *schedule);         /* allgather */
 void wfi_build_ring(const wfi_collective *collective,
                     wfi_schedule *schedule); /* allreduce, allgather, reduce_scatter */
-void wfi_build_tree(const wfi_collective *collective, wfi_schedule *schedule);   /* allreduce, reduce, broadcast */
-void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule);  /* reduce, broadcast */
-void wfi_build_direct(const wfi_collective *collective, wfi_schedule *schedule); /* all but reductions to one */
+void wfi_build_tree(const wfi_collective *collective, wfi_schedule *schedule);  /* allreduce, reduce, broadcast */
+void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule); /* reduce, broadcast */
+void wfi_build_direct(const wfi_collective *collective,
+                      wfi_schedule *schedule); /* allgather, reduce_scatter, gather, scatter, all_to_all */
 
 /* ---- What they share: pieces.c ----------------------------------------------------------------------------------- */
 
@@ -76,11 +76,11 @@ static inline size_t wfi_part_bytes(const wfi_collective *collective) /* one mem
     return collective->count * collective->element;
 }
 
-/* Sends, receives ... in steps of at most `chunk` bytes. A range of no bytes has no step, but see wfi_pieces_signal. */
+/* Sends, receives ... in steps of at most `chunk` bytes. A range of no bytes has no step. */
 void wfi_pieces_send(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place from,
                      size_t size);
 void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to, size_t size);
-/* Receives into `room`, then to = from `peer` (how) b; `first`: the peer's is the first operand. */
+/* Receives into `room`, then to = room (how) b; `first`: the peer's is the first operand. */
 void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place room,
                              wfi_place to, wfi_place b, bool first, size_t size);
 void wfi_pieces_copy(const wfi_collective *collective, wfi_schedule *schedule, wfi_place to, wfi_place from,
@@ -108,9 +108,11 @@ typedef struct wfi_rules {
 weft_status wfi_rules_read(const char *text, wfi_rules *out, char *problem, size_t room);
 void wfi_rules_fini(wfi_rules *rules);
 /* The algorithm for an operation of so many members and bytes of one: the first rule that fits, else the measured table's.
- * The name in *name if that is not NULL. */
+ * *which receives its number, the same on all members. */
 wfi_build_fn wfi_rules_choose(const wfi_rules *rules, wfi_operation_kind kind, size_t members, size_t bytes,
-                              const char **name);
-void wfi_rules_print(const wfi_rules *rules, FILE *to); /* then the measured ones */
+                              uint8_t *which);
+const char *wfi_algorithm_name(uint8_t which);                     /* "?" if there is none of that number */
+weft_status wfi_rules_copy(const wfi_rules *from, wfi_rules *out); /* WEFT_ERR_MEMORY */
+void wfi_rules_print(const wfi_rules *rules, FILE *to);            /* then the measured ones */
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,14 +73,18 @@ static const wfi_algorithm *find(const wfi_rule *rules, size_t count, wfi_operat
 }
 
 wfi_build_fn wfi_rules_choose(const wfi_rules *rules, wfi_operation_kind kind, size_t members, size_t bytes,
-                              const char **name)
+                              uint8_t *which)
 {
     const wfi_algorithm *chosen = find(rules->items, rules->count, kind, members, bytes);
     if (!chosen)
         chosen = find(measured, sizeof measured / sizeof *measured, kind, members, bytes);
-    if (name)
-        *name = chosen->name;
+    *which = (uint8_t)(chosen - algorithms);
     return chosen->build;
+}
+
+const char *wfi_algorithm_name(uint8_t which)
+{
+    return which < ALGORITHMS ? algorithms[which].name : "?";
 }
 
 static void print(const wfi_rule *rules, size_t count, FILE *to)
@@ -107,9 +112,10 @@ static bool read_number(const char *word, size_t *out)
         *out = ANY;
         return true;
     }
+    errno = 0;
     unsigned long long number = strtoull(word, &end, 10);
     *out = (size_t)number;
-    return word[0] >= '0' && word[0] <= '9' && !*end;
+    return word[0] >= '0' && word[0] <= '9' && !*end && !errno;
 }
 
 /* The word of a rule that is wrong; NULL: none is. */
@@ -182,6 +188,17 @@ weft_status wfi_rules_read(const char *text, wfi_rules *out, char *problem, size
     else
         *out = rules;
     return st;
+}
+
+weft_status wfi_rules_copy(const wfi_rules *from, wfi_rules *out)
+{
+    wfi_rule *items = wfi_calloc(from->count + 1, sizeof *items);
+    if (!items)
+        return WEFT_ERR_MEMORY;
+    if (from->count)
+        memcpy(items, from->items, from->count * sizeof *items);
+    *out = (wfi_rules){items, from->count};
+    return WEFT_OK;
 }
 
 void wfi_rules_fini(wfi_rules *rules)

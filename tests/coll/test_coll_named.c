@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_coll_named.c - who is named when an operation is late or members disagree; and what of a group outlives its end. */
+#include "rpc/world.h"
+
+#include <weft/ops.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+static void adjust(weft_agent_options *options, void *arg)
+{
+    options->death_timeout_ms = 20000;
+}
+
+#define SCENE .size = 3, .adjust = adjust
+
+static weft_group *make(weft_agent *agent, const char *name)
+{
+    weft_group *group;
+    MUST_OK(weft_group_create(agent, name, NULL, 0, &group));
+    return group;
+}
+
+static weft_tensor *one(void)
+{
+    return weft_tensor_full(WEFT_SHAPE(1), WEFT_FLOAT64, 1);
+}
+
+static void must_say(const weft_group *group, int worker, const char *words)
+{
+    const weft_error *error = weft_group_error(group);
+    MUST(error && strstr(weft_error_message(error), words));
+    MUST(weft_error_worker(error) == worker);
+}
+
+/* Member 1 has received from member 0 and waits for it; that one never sends. It is the sends that it is asked for. */
+static void late_sender(weft_agent *agent, void *arg)
+{
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    weft_tensor *x = one();
+    int me = weft_agent_rank(agent);
+    if (me == 0)
+        MUST_OK(weft_group_recv(all, x, 1, 20000));
+    if (me == 1) {
+        MUST_OK(weft_group_send(all, x, 0, 20000));
+        MUST_BE(weft_group_recv(all, x, 0, 200), WEFT_ERR_TIMEOUT);
+        must_say(all, 0, "rank 0 (has not called it)");
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_tensor_unref(x);
+    weft_group_destroy(all);
+    weft_group_destroy(meet);
+}
+
+/* One member alone shrinks: the others have the old group still, which is no other list of that name. */
+static void shrinks_alone(weft_agent *agent, void *arg)
+{
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet"), *less = NULL;
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (weft_agent_rank(agent) == 1) {
+        MUST_BE(weft_group_shrink(all, 200, &less), WEFT_ERR_TIMEOUT);
+        MUST(less == NULL);
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_group_destroy(all);
+    weft_group_destroy(meet);
+}
+
+static weft_status carry_barrier(void *arg)
+{
+    (void)arg;
+    return WEFT_OK;
+}
+
+static bool is_printed(const weft_group *group, const char *words)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    MUST(to != NULL);
+    weft_group_print_algorithms(group, to);
+    MUST(fclose(to) == 0);
+    bool found = strstr(text, words) != NULL;
+    free(text);
+    return found;
+}
+
+/* What shrink gives has the old group's rules, and is as good as new. */
+static void shrunk_is_new(weft_agent *agent, void *arg)
+{
+    static const char rules[] = "allreduce 77 88 tree";
+    weft_group *all = make(agent, "all"), *again;
+    MUST_OK(weft_group_set_algorithms(all, rules));
+    MUST_OK(weft_group_barrier(all, 20000)); /* it has had an operation */
+    weft_group *meet = make(agent, "meet");
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    MUST_OK(weft_group_shrink(all, 20000, &again));
+    MUST(is_printed(again, rules) && is_printed(all, rules));
+    MUST_OK(weft_group_set_carrier(again, &(weft_group_carrier){.barrier = carry_barrier}, NULL, NULL));
+    MUST_OK(weft_group_set_algorithms(again, "allreduce * * ring"));
+    MUST_OK(weft_group_barrier(again, 20000));
+    MUST_BE(weft_group_set_algorithms(again, rules), WEFT_ERR_STATE);
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_group_destroy(meet);
+    weft_group_destroy(again);
+    weft_group_destroy(all);
+}
+
+/* A wrong sum would come of it. */
+static void rules_differ(weft_agent *agent, void *arg)
+{
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    weft_tensor *x = one();
+    MUST_OK(weft_group_set_algorithms(all, weft_agent_rank(agent) == 2 ? "allreduce * * tree"
+                                                                       : "allreduce * * recursive_doubling"));
+    MUST_BE(weft_group_allreduce(all, x, WEFT_SUM, 20000), WEFT_ERR_STATE);
+    MUST(strstr(weft_error_message(weft_group_error(all)), "their rules for algorithms differ") != NULL);
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_tensor_unref(x);
+    weft_group_destroy(all);
+    weft_group_destroy(meet);
+}
+
+/* A sender may be 64 ahead, whatever it asked before: so member 0 gets its last one through when member 1 has received ten. */
+#define SENDS 65
+static void far_ahead(weft_agent *agent, void *arg)
+{
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    weft_future *futures[SENDS];
+    weft_tensor *x = one();
+    int me = weft_agent_rank(agent);
+    for (int i = 0; me == 0 && i < SENDS; i++)
+        MUST_OK(weft_group_send_async(all, x, 1, WEFT_FOREVER, &futures[i]));
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    for (int i = 0; me == 1 && i < 10; i++)
+        MUST_OK(weft_group_recv(all, x, 0, WEFT_FOREVER));
+    for (int i = 0; me == 0 && i < SENDS; i++) {
+        MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
+        weft_future_unref(futures[i]);
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    for (int i = 10; me == 1 && i < SENDS; i++)
+        MUST_OK(weft_group_recv(all, x, 0, WEFT_FOREVER));
+    MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
+    weft_tensor_unref(x);
+    weft_group_destroy(all);
+    weft_group_destroy(meet);
+}
+
+/* The root has destroyed the group before it called: nobody else is missing. */
+static void destroyed(weft_agent *agent, void *arg)
+{
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    weft_tensor *x = one();
+    int me = weft_agent_rank(agent);
+    if (me == 0)
+        weft_group_destroy(all);
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (me == 1) {
+        MUST_BE(weft_group_recv(all, x, 0, 200), WEFT_ERR_TIMEOUT);
+        must_say(all, 0, "rank 0 (has destroyed the group)");
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (me != 0)
+        weft_group_destroy(all);
+    weft_tensor_unref(x);
+    weft_group_destroy(meet);
+}
+
+WORLD_TEST(late_sender, 2, 1, SCENE)
+WORLD_TEST(shrinks_alone, 2, 1, SCENE)
+WORLD_TEST(shrunk_is_new, 2, 1, SCENE)
+WORLD_TEST(rules_differ, 2, 1, SCENE)
+WORLD_TEST(far_ahead, 2, 1, SCENE)
+WORLD_TEST(destroyed, 2, 1, SCENE)
+UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed)
