@@ -19,7 +19,7 @@
  *
  * Each function with _async starts the operation, and gives a future that completes when this worker's part is done;
  * the one without it waits. Operations of different groups do not disturb each other, and those of one group may
- * overlap: up to 64 are under way at once, further ones wait their turn.
+ * overlap: a member may be 64 operations ahead of one to whom it sends, further ones wait their turn.
  *
  * TENSORS of an operation are on the CPU. Their dtypes and element counts are the same on all members, which is
  * checked; shapes need not be. Until the operation has ended its tensors must not be changed, nor read where they
@@ -31,8 +31,8 @@
  * under way fail on every member, all later ones are refused with the same error, and weft_group_error tells it.
  *   - WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT: a member is gone; the error names it.
  *   - WEFT_ERR_TIMEOUT: the message names the members that did not come.
- *   - WEFT_ERR_STATE: the members did not call the same operation, or with other dtypes or counts; the message says
- *     what each had. WEFT_ERR_INVALID: the lists of ranks differ.
+ *   - WEFT_ERR_STATE: the members did not call the same operation, or with other dtypes, counts or algorithms; the message
+ *     says what each had. WEFT_ERR_INVALID: the lists of ranks differ.
  *   - WEFT_ERR_CANCELLED: a member cancelled a future, or destroyed the group with operations under way.
  *   - WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
  * An operation may have completed on some members when it fails on others: a member that died after it had given its
@@ -88,7 +88,7 @@ WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
 /*
  * Makes a group of those members of `group` that live, in the same order and with the same name; all of these call it,
  * and it returns when all have. The old group is over with it, if it was not before, and stays to be destroyed. A member
- * that dies meanwhile is left out. WEFT_ERR_TIMEOUT (who lives did not come; the log says who), and the errors of
+ * that dies meanwhile is left out. The group has the old one's rules for algorithms, and no carrier. WEFT_ERR_TIMEOUT (who lives did not come; the log says who), and the errors of
  * weft_group_create.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out);
@@ -157,7 +157,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_all_to_all_async(weft_group *grou
                                                                 weft_future **out);
 
 /* From one member to another: the n-th send to a member meets its n-th recv from this one. These two alone take part,
- * whatever order other operations have. A send of up to 2 KiB may end before the recv is called. */
+ * whatever order other operations have. A small send may end before the recv is called. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_send(weft_group *group, const weft_tensor *tensor, size_t to,
                                                     int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_send_async(weft_group *group, const weft_tensor *tensor, size_t to,

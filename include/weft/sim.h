@@ -42,6 +42,7 @@ typedef struct weft_sim_options {
     uint64_t latency_max_ns;   /* default 20,000 */
     uint64_t bytes_per_second; /* of one connection; default 10 GB/s */
     size_t stack_bytes;        /* of a fiber; default 256 KiB */
+    int ranks_per_host;        /* neighbours in rank count as processes of one host; default 1 */
 } weft_sim_options;
 
 WEFT_API weft_sim *weft_sim_create(const weft_sim_options *options);

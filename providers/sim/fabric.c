@@ -93,8 +93,16 @@ static size_t fabric_address(const wfi_fabric *base, uint8_t *out)
 {
     const sim_fabric *fabric = (const sim_fabric *)base;
     memcpy(out, &fabric->rank->rank, sizeof fabric->rank->rank);
+    int host = fabric->rank->rank / fabric->sim->options.ranks_per_host;
     memcpy(out + sizeof fabric->rank->rank, &fabric->number, sizeof fabric->number);
+    memcpy(out + WFI_SIM_ADDRESS_BYTES - sizeof host, &host, sizeof host);
     return WFI_SIM_ADDRESS_BYTES;
+}
+
+static bool fabric_same_host(const uint8_t *one, const uint8_t *other, size_t size)
+{
+    size_t at = WFI_SIM_ADDRESS_BYTES - sizeof(int);
+    return size == WFI_SIM_ADDRESS_BYTES && memcmp(one + at, other + at, sizeof(int)) == 0;
 }
 
 static void fabric_address_text(const uint8_t *address, size_t size, char *out, size_t room)
@@ -118,6 +126,7 @@ const wfi_fabric_ops wfi_fabric_sim = {
     .close = fabric_close,
     .limits = fabric_limits,
     .address = fabric_address,
+    .same_host = fabric_same_host,
     .address_text = fabric_address_text,
     .iface = fabric_iface,
     .connect = wfi_sim_connect,

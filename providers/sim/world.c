@@ -20,6 +20,8 @@ static weft_sim_options with_defaults(const weft_sim_options *options)
     weft_sim_options all = options ? *options : (weft_sim_options){0};
     if (!all.latency_min_ns)
         all.latency_min_ns = 2000;
+    if (all.ranks_per_host < 1)
+        all.ranks_per_host = 1;
     if (!all.latency_max_ns)
         all.latency_max_ns = 20000;
     if (all.latency_max_ns < all.latency_min_ns)

@@ -27,7 +27,7 @@
 #define SIM_MESSAGE_MAX ((size_t)1 << 20)
 #define SIM_RMA_MAX ((size_t)1 << 30)
 #define SIM_IOV_MAX 4
-#define WFI_SIM_ADDRESS_BYTES (sizeof(int) + sizeof(uint64_t)) /* rank, number of its fabric */
+#define WFI_SIM_ADDRESS_BYTES (2 * sizeof(int) + sizeof(uint64_t)) /* rank, number of its fabric, host */
 
 /* What the fingerprint tells apart. */
 typedef enum sim_kind {

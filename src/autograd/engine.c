@@ -398,6 +398,15 @@ void wfi_pass_end_hooks(wfi_pass *pass)
                       weft_status_text(status));
 }
 
+/* With the worker that the hook's own failure names. */
+static void fail_for_hook(wfi_pass *pass, weft_status status, const weft_error *why)
+{
+    wfi_error_detail detail = {.code = status, .function = "backward", .worker = why ? weft_error_worker(why) : -1};
+    if (pass->error == NULL)
+        pass->error = wfi_error_create(&detail, "backward: what a hook had begun failed: %s",
+                                       why ? weft_error_message(why) : weft_status_text(status));
+}
+
 /* What hooks still do to the sums is part of the pass. */
 void wfi_pass_await_hooks(wfi_pass *pass)
 {
@@ -405,9 +414,7 @@ void wfi_pass_await_hooks(wfi_pass *pass)
         weft_future *wait = pass->waits.items[i];
         weft_status status = weft_future_wait(wait, WEFT_FOREVER);
         if (status != WEFT_OK)
-            wfi_pass_fail(pass, status, "backward: what a hook had begun failed: %s",
-                          weft_future_error(wait) != NULL ? weft_error_message(weft_future_error(wait))
-                                                          : weft_status_text(status));
+            fail_for_hook(pass, status, weft_future_error(wait));
         weft_future_unref(wait);
     }
     free(pass->waits.items);

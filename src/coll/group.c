@@ -139,6 +139,7 @@ void wfi_group_unref(weft_group *group)
     wfi_carrier_free(group->carrier);
     wfi_map_fini(&group->places);
     free(group->members);
+    free(group->hosts);
     wfi_agent_unref(group->agent);
     free(group);
 }

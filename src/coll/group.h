@@ -73,6 +73,8 @@ struct weft_group {
     int index;                   /* (constant) */
     wfi_group_member *members;   /* (constant) */
     wfi_map places;              /* (constant) member by rank + 1 */
+    size_t *hosts;               /* (constant) by member: the first one of its host */
+    bool has_levels;             /* (constant) there are several hosts, and one with several members */
     wfi_rules rules;             /* constant once it is used, as the carrier is */
     struct wfi_carrier *carrier; /* NULL: weft carries all */
     bool used;                   /* an operation was called */

@@ -87,6 +87,26 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
     return st;
 }
 
+/* Which members share a host: as all members see it, for it follows from their addresses. */
+static weft_status find_hosts(weft_group *group)
+{
+    const wfi_net *net = group->agent->net;
+    size_t hosts = 0;
+    group->hosts = wfi_calloc(group->size, sizeof *group->hosts);
+    if (!group->hosts)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < group->size; i++) {
+        size_t first = 0;
+        while (first < i && (group->hosts[first] != first ||
+                             !wfi_net_same_host(net, group->members[first].rank, group->members[i].rank)))
+            first++;
+        group->hosts[i] = first;
+        hosts += first == i;
+    }
+    group->has_levels = hosts > 1 && hosts < group->size;
+    return WEFT_OK;
+}
+
 static weft_status make_key(weft_group *group)
 {
     wfi_writer writer;
@@ -195,6 +215,8 @@ weft_status weft_group_create(weft_agent *agent, const char *name, const int *ra
         st = may_make(agent);
     if (!st)
         st = add_members(group, ranks, count);
+    if (!st)
+        st = find_hosts(group);
     if (!st)
         st = open_group(group);
     wfi_net_unlock(agent->net);

@@ -134,7 +134,7 @@ static weft_status enter(wfi_operation *operation)
     if (!st && group->over)
         st = weft_error_code(group->over);
     else if (!st && !group->open)
-        st = WEFT_ERR_CLOSED;
+        st = WEFT_ERR_CANCELLED;
     if (!st)
         st = wfi_map_put(&groups->operations, operation->id = ++groups->last_operation, operation);
     if (st)

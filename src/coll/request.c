@@ -238,7 +238,7 @@ static weft_status build(wfi_operation *operation)
     else if (what->kind == WFI_SENDRECV)
         wfi_pieces_recv(what, schedule, operation->peer, wfi_at(WFI_OUTPUT, 0), bytes);
     else if (what->members > 1)
-        wfi_rules_choose(&group->rules, what->kind, what->members, bytes, &operation->algorithm)(what, schedule);
+        wfi_rules_choose(&group->rules, what, &operation->algorithm)(what, schedule);
     else if (!what->in_place && operation->memory[WFI_INPUT].data)
         wfi_pieces_copy(what, schedule, wfi_at(WFI_OUTPUT, 0), wfi_at(WFI_INPUT, 0), bytes);
     wfi_schedule_built(schedule);
@@ -258,8 +258,13 @@ wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, 
     operation->group = wfi_group_ref(group);
     operation->future = future;
     operation->timeout_ms = timeout_ms;
-    operation->what = (wfi_collective){
-        .kind = kind, .members = group->size, .me = (size_t)group->index, .chunk = CHUNK_BYTES, .element = 1};
+    operation->what = (wfi_collective){.kind = kind,
+                                       .members = group->size,
+                                       .me = (size_t)group->index,
+                                       .chunk = CHUNK_BYTES,
+                                       .element = 1,
+                                       .hosts = group->hosts,
+                                       .has_levels = group->has_levels};
     operation->dtype = WEFT_UINT8;
     wfi_list_init(&operation->link);
     return operation;
@@ -313,7 +318,7 @@ weft_status wfi_group_may_start(weft_group *group)
     if (!st && group->over)
         st = weft_error_code(group->over);
     else if (!st && !group->open)
-        st = WEFT_ERR_CLOSED; /* its user destroyed it, and somebody else refers to it */
+        st = WEFT_ERR_CANCELLED; /* its user destroyed it, and somebody else refers to it */
     wfi_net_unlock(group->agent->net);
     return st;
 }

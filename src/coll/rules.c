@@ -72,6 +72,6 @@ void weft_group_print_algorithms(const weft_group *group, FILE *to)
     wfi_rules rules;
     if (!group || !to || copy_rules(group, &rules))
         return;
-    wfi_rules_print(&rules, to);
+    wfi_rules_print(&rules, group->has_levels, to);
     wfi_rules_fini(&rules);
 }

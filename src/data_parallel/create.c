@@ -190,8 +190,13 @@ static weft_status set_up(weft_data_parallel *parallel, weft_error **error)
     weft_status st = take_parameters(parallel, error);
     if (!st)
         st = wfi_parallel_add_hooks(parallel);
-    if (!st)
-        st = compare(parallel->group, parallel->module, error);
+    if (st) { /* of this member alone, perhaps: the others would wait for it */
+        if (!*error)
+            *error = weft_error_create(st, "data parallel: %s", weft_status_text(st));
+        weft_group_abort(parallel->group, *error);
+        return st;
+    }
+    st = compare(parallel->group, parallel->module, error);
     return st ? st : share_values(parallel->group, parallel->module);
 }
 

@@ -42,7 +42,10 @@ weft_status weft_data_parallel_join(weft_data_parallel *parallel)
         if (!st && parallel->active)
             st = shadow(parallel);
     } while (!st && parallel->active);
-    if (st)
-        weft_group_abort(parallel->group, NULL); /* if it is not over: the others' passes need this member */
+    if (st) { /* the others' passes need this member, if the group is not over */
+        weft_error *why = weft_error_create(st, "data parallel: a member that had joined: %s", weft_status_text(st));
+        weft_group_abort(parallel->group, why);
+        weft_error_unref(why);
+    }
     return st;
 }

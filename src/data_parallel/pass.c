@@ -193,14 +193,17 @@ static weft_tensor *used_here(const weft_data_parallel *parallel)
     return used;
 }
 
+/* -1 first: there is none, as where member 0 joins before it has had a pass. */
 static weft_tensor *order_here(const weft_data_parallel *parallel)
 {
     weft_tensor *order = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_INT64);
     int64_t *at = order ? weft_tensor_data(order) : NULL;
     size_t came = parallel->order_count;
+    if (order && !came)
+        *at = -1;
     for (size_t i = 0; order && i < came; i++)
         *at++ = (int64_t)parallel->order[i];
-    for (size_t i = 0; order && i < parallel->count; i++) { /* behind them those that did not come */
+    for (size_t i = 0; order && came && i < parallel->count; i++) { /* behind them those that did not come */
         bool is_there = false;
         for (size_t k = 0; k < came; k++)
             is_there = is_there || parallel->order[k] == i;
@@ -226,21 +229,24 @@ static weft_status keep_gradients(weft_data_parallel *parallel)
     return WEFT_OK;
 }
 
-/* Member 0's order becomes everybody's. [lock] */
+/* Member 0's order becomes everybody's, if it has one. [lock] */
 static weft_status take_order(weft_data_parallel *parallel)
 {
     const int64_t *shared = weft_tensor_data(parallel->shared_order);
     bool *seen = wfi_calloc(parallel->count, sizeof *seen);
     weft_status st = seen ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < parallel->count && !st; i++) {
+    bool has_none = shared[0] == -1;
+    for (size_t i = 0; i < parallel->count && !st && !has_none; i++) {
         if (shared[i] < 0 || shared[i] >= (int64_t)parallel->count || seen[shared[i]])
             st = WEFT_ERR_PROTOCOL;
         else
             seen[parallel->order[i] = (size_t)shared[i]] = true;
     }
     free(seen);
+    if (st || has_none)
+        return st;
     parallel->ordered = true;
-    return st ? st : wfi_buckets_make(parallel, parallel->order);
+    return wfi_buckets_make(parallel, parallel->order);
 }
 
 static const weft_error *first_failure(const weft_data_parallel *parallel)

@@ -182,8 +182,8 @@ static void hook_complete(weft_future *future, void *arg)
     const hook_wait *wait = arg;
     weft_agent *agent = wait->pass->agent;
     const weft_error *why = weft_future_error(future);
-    wfi_error_detail detail = {
-        .code = weft_error_code(why), .function = "backward", .worker = wfi_agent_rank(wait->pass->agent)};
+    int worker = why && weft_error_worker(why) >= 0 ? weft_error_worker(why) : wfi_agent_rank(agent);
+    wfi_error_detail detail = {.code = weft_error_code(why), .function = "backward", .worker = worker};
     if (!wfi_agent_enter(agent))
         return;
     wfi_pass_post_failure(wait->pass, WFI_EVENT_HOOK, 0,

@@ -27,16 +27,20 @@ const wfi_member *wfi_net_member(const wfi_net *net, int rank)
     return net->transport.peers[rank] ? &net->transport.peers[rank]->member : NULL;
 }
 
+bool wfi_net_same_host(const wfi_net *net, int a, int b)
+{
+    const wfi_member *one = wfi_net_member(net, a), *other = wfi_net_member(net, b);
+    return a == b || (one && other && net->transport.ops->same_host && one->address_size == other->address_size &&
+                      net->transport.ops->same_host(one->address, other->address, one->address_size));
+}
+
 int wfi_net_members_here(const wfi_net *net)
 {
     int count = 1;
     wfi_assert_held(&net->progress.lock);
-    for (int rank = 0; rank < net->transport.world_size && net->transport.ops->same_host; rank++) {
+    for (int rank = 0; rank < net->transport.world_size; rank++) {
         const wfi_peer *peer = net->transport.peers[rank];
-        count += peer && wfi_peer_status(peer) == WEFT_OK &&
-                 peer->member.address_size == net->transport.self.address_size &&
-                 net->transport.ops->same_host(peer->member.address, net->transport.self.address,
-                                               net->transport.self.address_size);
+        count += peer && wfi_peer_status(peer) == WEFT_OK && wfi_net_same_host(net, rank, net->transport.rank);
     }
     return count;
 }

@@ -163,6 +163,8 @@ static inline const char *wfi_net_interface(const wfi_net *net)
     return net->transport.ops->iface(net->transport.fabric);
 }
 
+/* Whether two ranks are held, or were held last, by processes of one host, as far as can be told. [locked] */
+bool wfi_net_same_host(const wfi_net *net, int a, int b);
 /* Living ones on this host, ourselves included, as far as is known. [locked] */
 int wfi_net_members_here(const wfi_net *net);
 /* Who holds the rank now, or held it last; NULL if nobody ever did. Of others it is [locked], and valid while the lock

@@ -241,6 +241,8 @@ static void all_operations(weft_agent *agent, void *arg)
     weft_group_destroy(group);
 }
 
+static int ranks_per_host = 1;
+
 static void run(world_fabric fabric, int size, weft_dtype dtype, int64_t count, const char *algorithms)
 {
     scene s = {
@@ -249,6 +251,7 @@ static void run(world_fabric fabric, int size, weft_dtype dtype, int64_t count, 
         .dtype = dtype,
         .algorithms = algorithms};
     s.w.arg = &s;
+    s.w.ranks_per_host = ranks_per_host;
     world_run(&s.w);
 }
 
@@ -291,6 +294,20 @@ static void test_algorithms(void **state)
         }
 }
 
+/* Hosts of one, two, three members, and one of all: whatever the roots. */
+static void test_two_levels(void **state)
+{
+    static const int hosts[] = {1, 2, 3, 100};
+    static const char all[] = "allreduce * * two_level; reduce * * two_level; broadcast * * two_level";
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+        for (int size = 2; size <= MOST; size += STRIDE) {
+            ranks_per_host = hosts[i];
+            run(WORLD_SIM, size, WEFT_FLOAT32, 11, all);
+            run(WORLD_SIM, size, WEFT_INT64, 20000, hosts[i] == 2 ? NULL : all);
+        }
+    ranks_per_host = 1;
+}
+
 static void test_over_tcp(void **state)
 {
     for (int size = 1; size <= MOST; size += size < 4 ? 1 : 2) {
@@ -309,4 +326,4 @@ static void test_large(void **state)
             run(WORLD_TCP, size, WEFT_FLOAT32, bytes / 4 / (size > 4 ? 4 : 1), NULL);
 }
 
-UNIT_MAIN(test_sizes_of_groups, test_dtypes, test_algorithms, test_over_tcp, test_large)
+UNIT_MAIN(test_sizes_of_groups, test_dtypes, test_algorithms, test_two_levels, test_over_tcp, test_large)

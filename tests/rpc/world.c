@@ -119,7 +119,7 @@ static void run_tcp(world *w)
 
 static void run_sim(world *w)
 {
-    w->sim = weft_sim_create(&(weft_sim_options){.seed = w->seed});
+    w->sim = weft_sim_create(&(weft_sim_options){.seed = w->seed, .ranks_per_host = w->ranks_per_host});
     assert_non_null(w->sim);
     for (int rank = 0; rank < w->size; rank++)
         assert_int_equal(weft_sim_spawn(w->sim, rank, run_fiber, w), WEFT_OK);

@@ -18,7 +18,8 @@ typedef enum world_fabric { WORLD_SIM, WORLD_TCP, WORLD_FABRICS } world_fabric;
 typedef struct world {
     world_fabric fabric;
     int size;
-    uint64_t seed; /* of the simulation */
+    uint64_t seed;      /* of the simulation */
+    int ranks_per_host; /* likewise */
     const weft_function *functions;
     size_t function_count;
     void (*program)(weft_agent *agent, void *arg);          /* between open and close of each rank */

@@ -42,11 +42,13 @@ extern const char *const wfi_operation_names[WFI_OPERATION_KINDS];
 typedef struct wfi_collective {
     wfi_operation_kind kind;
     size_t members, me, root;
-    size_t count;   /* elements of one member's part */
-    size_t element; /* bytes of one */
-    bool divides;   /* the sum, by `members`, at the end */
-    bool in_place;  /* the input is the output, or its place in it */
-    size_t chunk;   /* the most bytes of a step; a multiple of every element's size */
+    size_t count;        /* elements of one member's part */
+    size_t element;      /* bytes of one */
+    bool divides;        /* the sum, by `members`, at the end */
+    bool in_place;       /* the input is the output, or its place in it */
+    size_t chunk;        /* the most bytes of a step; a multiple of every element's size */
+    const size_t *hosts; /* by member: the first one of its host. Borrowed while a schedule is built */
+    bool has_levels;     /* there are several hosts, and one with several members */
 } wfi_collective;
 
 typedef void (*wfi_build_fn)(const wfi_collective *collective, wfi_schedule *schedule);
@@ -57,8 +59,9 @@ void wfi_build_rabenseifner(const wfi_collective *collective, wfi_schedule *sche
 void wfi_build_bruck(const wfi_collective *collective, wfi_schedule *schedule);         /* allgather */
 void wfi_build_ring(const wfi_collective *collective,
                     wfi_schedule *schedule); /* allreduce, allgather, reduce_scatter */
-void wfi_build_tree(const wfi_collective *collective, wfi_schedule *schedule);  /* allreduce, reduce, broadcast */
-void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule); /* reduce, broadcast */
+void wfi_build_tree(const wfi_collective *collective, wfi_schedule *schedule);      /* allreduce, reduce, broadcast */
+void wfi_build_two_level(const wfi_collective *collective, wfi_schedule *schedule); /* allreduce, reduce, broadcast */
+void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule);     /* reduce, broadcast */
 void wfi_build_direct(const wfi_collective *collective,
                       wfi_schedule *schedule); /* allgather, reduce_scatter, gather, scatter, all_to_all */
 
@@ -107,12 +110,12 @@ typedef struct wfi_rules {
 /* Reads rules (weft/group.h). WEFT_ERR_INVALID: `problem` says which word is wrong. WEFT_ERR_MEMORY. */
 weft_status wfi_rules_read(const char *text, wfi_rules *out, char *problem, size_t room);
 void wfi_rules_fini(wfi_rules *rules);
-/* The algorithm for an operation of so many members and bytes of one: the first rule that fits, else the measured table's.
+/* The algorithm for an operation: the first rule that fits its members and the bytes of one, else the measured table's.
  * *which receives its number, the same on all members. */
-wfi_build_fn wfi_rules_choose(const wfi_rules *rules, wfi_operation_kind kind, size_t members, size_t bytes,
-                              uint8_t *which);
+wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *collective, uint8_t *which);
 const char *wfi_algorithm_name(uint8_t which);                     /* "?" if there is none of that number */
 weft_status wfi_rules_copy(const wfi_rules *from, wfi_rules *out); /* WEFT_ERR_MEMORY */
-void wfi_rules_print(const wfi_rules *rules, FILE *to);            /* then the measured ones */
+/* Then the measured ones; those for groups in levels, too, if it is of one. */
+void wfi_rules_print(const wfi_rules *rules, bool has_levels, FILE *to);
 
 #endif

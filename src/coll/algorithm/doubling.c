@@ -78,7 +78,7 @@ static void fold_out(const wfi_collective *collective, wfi_schedule *schedule, c
 void wfi_build_doubling(const wfi_collective *collective, wfi_schedule *schedule)
 {
     folding fold = fold_of(collective);
-    size_t bytes = wfi_part_bytes(collective), room = bytes;
+    size_t bytes = wfi_part_bytes(collective), room = fold.extra ? bytes : 0;
     wfi_place all = wfi_at(WFI_OUTPUT, 0);
     fold_in(collective, schedule, &fold, 0);
     for (size_t distance = 1; distance < fold.power && !fold.out; distance *= 2, room += bytes) {
@@ -96,7 +96,7 @@ void wfi_build_doubling(const wfi_collective *collective, wfi_schedule *schedule
 void wfi_build_rabenseifner(const wfi_collective *collective, wfi_schedule *schedule)
 {
     folding fold = fold_of(collective);
-    size_t low = 0, parts = fold.power, room = wfi_part_bytes(collective);
+    size_t low = 0, parts = fold.power, room = fold.extra ? wfi_part_bytes(collective) : 0;
     fold_in(collective, schedule, &fold, 0);
     for (size_t distance = fold.power / 2; distance > 0 && !fold.out; distance /= 2) {
         size_t place = fold.place ^ distance, peer = member_at(&fold, place);

@@ -2,8 +2,6 @@
 /* pieces.c - ranges of memory, in steps of at most a chunk. */
 #include "coll/algorithm/algorithm.h"
 
-#define SLOTS 8 /* chunks that come in at a time, to be added while they are in the cache */
-
 #define FOR_PIECES(at, piece, size, collective)                                                                        \
     for (size_t at = 0, piece;                                                                                         \
          at < (size) && ((piece) = (size)-at < (collective)->chunk ? (size)-at : (collective)->chunk); at += (piece))

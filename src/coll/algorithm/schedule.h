@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * schedule.h - what one member does in an operation: steps, each of which may begin when those that it waits for are
- * done. Algorithms (algorithm/) build it, operation.c runs it.
+ * done. Algorithms (algorithm/) build it, run.c runs it.
  *
  * An algorithm adds steps in the order in which a single thread could do them. Which wait for which follows from the
  * memory that they use: a step waits for those before it that write what it reads or writes, or read what it writes. All

@@ -31,7 +31,7 @@ typedef struct wfi_algorithm {
     unsigned kinds; /* bits of those that it can carry */
 } wfi_algorithm;
 
-enum { DISSEMINATION, DOUBLING, BRUCK, RABENSEIFNER, RING, TREE, CHAIN, DIRECT, ALGORITHMS };
+enum { DISSEMINATION, DOUBLING, BRUCK, RABENSEIFNER, RING, TREE, CHAIN, DIRECT, TWO_LEVEL, ALGORITHMS };
 
 #define BIT(kind) (1u << (kind))
 static const wfi_algorithm algorithms[ALGORITHMS] = {
@@ -45,6 +45,16 @@ static const wfi_algorithm algorithms[ALGORITHMS] = {
     [DIRECT] = {"direct", wfi_build_direct,
                 BIT(WFI_ALLGATHER) | BIT(WFI_REDUCE_SCATTER) | BIT(WFI_GATHER) | BIT(WFI_SCATTER) |
                     BIT(WFI_ALL_TO_ALL)},
+    [TWO_LEVEL] = {"two_level", wfi_build_two_level, BIT(WFI_ALLREDUCE) | BIT(WFI_REDUCE) | BIT(WFI_BROADCAST)},
+};
+
+#define COUNT(rules) (sizeof(rules) / sizeof *(rules))
+/* Where several hosts have several members: measured with two hosts of two, over a link that is slower than what joins members of one. */
+static const wfi_rule with_levels[] = {
+    {WFI_ALLREDUCE, ANY, 2048, &algorithms[DOUBLING]},
+    {WFI_ALLREDUCE, ANY, ANY, &algorithms[TWO_LEVEL]},
+    {WFI_REDUCE, ANY, ANY, &algorithms[TWO_LEVEL]},
+    {WFI_BROADCAST, ANY, ANY, &algorithms[TWO_LEVEL]},
 };
 
 /* Measured on two cores over tcp. The last rule of each operation holds always. */
@@ -72,12 +82,14 @@ static const wfi_algorithm *find(const wfi_rule *rules, size_t count, wfi_operat
     return NULL;
 }
 
-wfi_build_fn wfi_rules_choose(const wfi_rules *rules, wfi_operation_kind kind, size_t members, size_t bytes,
-                              uint8_t *which)
+wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *collective, uint8_t *which)
 {
-    const wfi_algorithm *chosen = find(rules->items, rules->count, kind, members, bytes);
+    size_t members = collective->members, bytes = wfi_part_bytes(collective);
+    const wfi_algorithm *chosen = find(rules->items, rules->count, collective->kind, members, bytes);
+    if (!chosen && collective->has_levels)
+        chosen = find(with_levels, COUNT(with_levels), collective->kind, members, bytes);
     if (!chosen)
-        chosen = find(measured, sizeof measured / sizeof *measured, kind, members, bytes);
+        chosen = find(measured, COUNT(measured), collective->kind, members, bytes);
     *which = (uint8_t)(chosen - algorithms);
     return chosen->build;
 }
@@ -97,10 +109,12 @@ static void print(const wfi_rule *rules, size_t count, FILE *to)
     }
 }
 
-void wfi_rules_print(const wfi_rules *rules, FILE *to)
+void wfi_rules_print(const wfi_rules *rules, bool has_levels, FILE *to)
 {
     print(rules->items, rules->count, to);
-    print(measured, sizeof measured / sizeof *measured, to);
+    if (has_levels)
+        print(with_levels, COUNT(with_levels), to);
+    print(measured, COUNT(measured), to);
 }
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tree.c - from one member to all, and from all to one: over a binomial tree, which has few rounds, or along a chain, which
- * passes each byte once; both in chunks, so that all levels work at once.
+ * passes each byte once; both in chunks, so that all levels work at once. In two levels, a tree joins the members of each host, and
+ * a tree or a chain one member of each, so that every byte crosses to a host once.
  *
  * Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
  * 19(1), 2005.
  */
 #include "coll/algorithm/algorithm.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
 
 #define LEVELS_MAX 64
 
@@ -17,28 +22,38 @@ typedef struct relatives {
     size_t child_count;
 } relatives;
 
-static size_t member_from(const wfi_collective *collective, size_t root, size_t place)
+/* Members one behind the other: of all, from `root` on; or those listed. */
+typedef struct line {
+    size_t count, root;
+    const size_t *who;
+} line;
+
+static size_t member_at(const line *of, size_t place)
 {
-    return (place + root) % collective->members;
+    return of->who ? of->who[place] : (place + of->root) % of->count;
 }
 
-static void in_tree(const wfi_collective *collective, size_t root, relatives *out)
+/* Whoever has that place in the line gets the relatives that it has in a tree over it. */
+static void add_tree(const line *of, size_t place, relatives *out)
 {
-    size_t members = collective->members, place = (collective->me + members - root) % members, step = 1;
-    *out = (relatives){0};
-    for (; step < members && !(place & step); step *= 2)
-        if (place + step < members)
-            out->children[out->child_count++] = member_from(collective, root, place + step);
-    out->has_parent = place > 0;
-    out->parent = member_from(collective, root, place - (place ? step : 0));
+    size_t step = 1;
+    for (; step < of->count && !(place & step); step *= 2)
+        if (place + step < of->count)
+            out->children[out->child_count++] = member_at(of, place + step);
+    if (place) {
+        out->has_parent = true;
+        out->parent = member_at(of, place - step);
+    }
 }
 
-static void in_chain(const wfi_collective *collective, size_t root, relatives *out)
+static void add_chain(const line *of, size_t place, relatives *out)
 {
-    size_t members = collective->members, place = (collective->me + members - root) % members;
-    *out = (relatives){.has_parent = place > 0, .child_count = place + 1 < members};
-    out->parent = member_from(collective, root, place + members - 1);
-    out->children[0] = member_from(collective, root, place + 1);
+    if (place + 1 < of->count)
+        out->children[out->child_count++] = member_at(of, place + 1);
+    if (place) {
+        out->has_parent = true;
+        out->parent = member_at(of, place - 1);
+    }
 }
 
 static void spread(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, size_t at,
@@ -83,16 +98,77 @@ static void build(const wfi_collective *collective, wfi_schedule *schedule, cons
     }
 }
 
+static size_t root_of(const wfi_collective *collective)
+{
+    return collective->kind == WFI_ALLREDUCE ? 0 : collective->root;
+}
+
+static void build_flat(const wfi_collective *collective, wfi_schedule *schedule,
+                       void (*add)(const line *of, size_t place, relatives *out))
+{
+    relatives around = {0};
+    line all = {.count = collective->members, .root = root_of(collective)};
+    add(&all, (collective->me + all.count - all.root) % all.count, &around);
+    build(collective, schedule, &around);
+}
+
 void wfi_build_tree(const wfi_collective *collective, wfi_schedule *schedule)
 {
-    relatives around;
-    in_tree(collective, collective->kind == WFI_ALLREDUCE ? 0 : collective->root, &around);
-    build(collective, schedule, &around);
+    build_flat(collective, schedule, add_tree);
 }
 
 void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule)
 {
-    relatives around;
-    in_chain(collective, collective->root, &around);
-    build(collective, schedule, &around);
+    build_flat(collective, schedule, add_chain);
+}
+
+/* ---- Two levels -------------------------------------------------------------------------------------------------- */
+
+#define CHAIN_BYTES                                                                                                    \
+    65536 /* longer parts go along a chain of hosts: from there on rounds cost less than bytes, as in table.c */
+
+/* Lists those of this member's host, its leader first, and the leaders of all hosts, the root first: it leads its host, and the first of each other one
+ * leads that. */
+static void list_levels(const wfi_collective *collective, size_t root, line *here, size_t *locals, line *hosts,
+                        size_t *leaders)
+{
+    const size_t *host = collective->hosts;
+    size_t my_host = host[collective->me], leader = host[root] == my_host ? root : my_host;
+    locals[here->count++] = leader;
+    leaders[hosts->count++] = root;
+    for (size_t i = 0; i < collective->members; i++) {
+        if (host[i] == my_host && i != leader)
+            locals[here->count++] = i;
+        if (host[i] == i && i != host[root])
+            leaders[hosts->count++] = i;
+    }
+    here->who = locals;
+    hosts->who = leaders;
+}
+
+static size_t place_in(const line *of, size_t member)
+{
+    size_t place = 0;
+    while (place < of->count && of->who[place] != member)
+        place++;
+    return place; /* count: it is not in it */
+}
+
+void wfi_build_two_level(const wfi_collective *collective, wfi_schedule *schedule)
+{
+    relatives around = {0};
+    line here = {0}, hosts = {0};
+    size_t *locals = wfi_calloc(collective->members, sizeof *locals);
+    size_t *leaders = wfi_calloc(collective->members, sizeof *leaders);
+    if (locals && leaders) {
+        list_levels(collective, root_of(collective), &here, locals, &hosts, leaders);
+        size_t place = place_in(&hosts, collective->me);
+        add_tree(&here, place_in(&here, collective->me), &around);
+        if (place < hosts.count)
+            (wfi_part_bytes(collective) > CHAIN_BYTES ? add_chain : add_tree)(&hosts, place, &around);
+        build(collective, schedule, &around);
+    }
+    schedule->failed |= !locals || !leaders;
+    free(locals);
+    free(leaders);
 }

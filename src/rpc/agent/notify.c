@@ -135,8 +135,7 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
     wfi_notification *notification = take(agent, reserved);
     if (!notification) {
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
-                      "no memory for a message to rank %d: it may keep_spare something for us too long",
-                      wfi_peer_rank(to));
+                      "no memory for a message to rank %d: it may keep something for us too long", wfi_peer_rank(to));
         return WEFT_ERR_MEMORY;
     }
     memcpy(notification->room, bytes->data, bytes->size);
@@ -183,11 +182,22 @@ bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to)
     return agent->peers[wfi_peer_rank(to)].answers < ANSWERS_MAX;
 }
 
-void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *reserved)
+static void answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *reserved,
+                   bool urgent)
 {
     size_t *answers = &agent->peers[wfi_peer_rank(to)].answers;
     if (reserved || wfi_may_answer(agent, to))
-        (void)post(agent, to, type, bytes, reserved, (how_to_post){.urgent = true, .counted = answers});
+        (void)post(agent, to, type, bytes, reserved, (how_to_post){.urgent = urgent, .counted = answers});
+}
+
+void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *reserved)
+{
+    answer(agent, to, type, bytes, reserved, true);
+}
+
+void wfi_post_answer_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes)
+{
+    answer(agent, to, type, bytes, NULL, false);
 }
 
 weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes,

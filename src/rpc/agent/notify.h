@@ -21,6 +21,8 @@ weft_status wfi_post_and_hear(weft_agent *agent, wfi_peer *to, uint8_t type, con
 /* As wfi_post, for an answer to a message of that peer's. It is dropped, unless it was promised, if wfi_may_answer is
  * false: then the peer has too many answers that it did not acknowledge. */
 void wfi_post_answer(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes, unsigned *reserved);
+/* The same, behind what was said to that peer before. */
+void wfi_post_answer_in_turn(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi_writer *bytes);
 bool wfi_may_answer(const weft_agent *agent, const wfi_peer *to);
 /* Adds `count` to *reserved: so many notifications can be posted later, whatever memory there is then.
  * WEFT_ERR_MEMORY. */

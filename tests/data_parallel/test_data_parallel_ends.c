@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_data_parallel_ends.c - members that die in a pass, that cannot make their module, that do something else meanwhile; a group that is
+ * destroyed before its module.
+ *
+ * The module is a linear layer, its input a member's number, so the gradient of its weights is that number: the mean over the members is known.
+ */
+#include "rpc/world.h"
+
+enum { SIZE = 4, WIDTH = 3, PASSES = 4 };
+
+typedef struct scene {
+    world w;
+    int victim;
+    uint64_t delay_ns; /* from when the first member has made its group */
+    int cut_short;     /* members whose passes failed */
+} scene;
+
+static void adjust(weft_agent_options *options, void *arg)
+{
+    options->death_timeout_ms = 2000;
+}
+
+static weft_group *make_group(weft_agent *agent)
+{
+    weft_group *group;
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    return group;
+}
+
+static void must_say(const weft_error *error, const char *words)
+{
+    if (!error || !strstr(weft_error_message(error), words))
+        fprintf(stderr, "\"%s\", not \"%s\"\n", error ? weft_error_message(error) : "", words);
+    MUST(error && strstr(weft_error_message(error), words));
+}
+
+/* One pass. On success all weights have the mean of 1 .. size as gradient. */
+static weft_status pass(weft_data_parallel *parallel, weft_module *module, size_t me, size_t size, int *worker)
+{
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
+    weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_FLOAT32, (double)me + 1));
+    weft_backward(t, weft_sum(t, weft_module_forward(t, module, x)));
+    weft_status st = weft_tape_status(t);
+    const weft_tensor *found = st ? NULL : weft_tape_grad(t, weft_module_find(module, "weight"));
+    for (int64_t i = 0; !st && i < weft_tensor_numel(found); i++)
+        MUST(weft_tensor_get_f64(found, i) == ((double)size + 1) / 2);
+    if (st && worker)
+        *worker = weft_error_worker(weft_tape_error(t));
+    weft_tape_close(t);
+    return st;
+}
+
+static void killer(weft_sim *sim, int rank, void *arg)
+{
+    const scene *s = arg;
+    weft_sim_sleep(sim, s->delay_ns);
+    weft_sim_kill(sim, s->victim);
+}
+
+/* Passes until somebody dies; then those who live go on. */
+static void with_death(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    int me = weft_agent_rank(agent), worker = -1;
+    weft_group *group = make_group(agent), *left = NULL;
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    weft_data_parallel *parallel = NULL, *again = NULL;
+    if (me == 0)
+        MUST_OK(weft_sim_spawn(s->w.sim, 0, killer, s));
+    weft_status st = weft_data_parallel_create(group, module, NULL, &parallel, NULL);
+    while (!st)
+        st = pass(parallel, module, (size_t)me, SIZE, &worker);
+    MUST_BE(st, WEFT_ERR_PEER_DEAD);
+    MUST(weft_error_worker(weft_group_error(group)) == s->victim && (worker == -1 || worker == s->victim));
+    s->cut_short += worker >= 0;
+    weft_data_parallel_unref(parallel);
+    MUST_OK(weft_group_shrink(group, WEFT_FOREVER, &left));
+    weft_group_destroy(group);
+    MUST_OK(weft_data_parallel_create(left, module, NULL, &again, NULL));
+    for (int i = 0; i < PASSES; i++)
+        MUST_OK(pass(again, module, (size_t)weft_group_index(left), SIZE - 1, NULL));
+    weft_data_parallel_unref(again);
+    weft_group_destroy(left);
+    weft_module_unref(module);
+}
+
+static void test_deaths(void **state)
+{
+    int cut_short = 0;
+    for (uint64_t round = 1; round <= world_seeds(40); round++) {
+        scene s = {.w = {.fabric = WORLD_SIM,
+                         .size = SIZE,
+                         .seed = round,
+                         .program = with_death,
+                         .adjust = adjust,
+                         .close_may_fail = true},
+                   .victim = 1 + (int)(round % (SIZE - 1)),
+                   .delay_ns = round * 37000};
+        s.w.arg = &s;
+        world_run(&s.w);
+        cut_short += s.cut_short;
+    }
+    assert_true(cut_short > 0);
+}
+
+/* One member's module has nothing to train: the others do not wait for it. */
+static void refused_alone(weft_agent *agent, void *arg)
+{
+    bool is_odd = weft_agent_rank(agent) == 1;
+    weft_group *group = make_group(agent);
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    weft_data_parallel *none = NULL;
+    weft_error *error = NULL;
+    for (size_t i = 0; is_odd && i < weft_module_parameters(module).count; i++)
+        weft_tensor_set_requires_grad(weft_module_parameters(module).items[i], false);
+    MUST_BE(weft_data_parallel_create(group, module, NULL, &none, &error), WEFT_ERR_INVALID);
+    must_say(error, "no parameter of the module wants a gradient");
+    MUST(is_odd || weft_error_worker(error) == 1);
+    weft_error_unref(error);
+    weft_group_destroy(group);
+    weft_module_unref(module);
+}
+
+/* One member gathers values where the others make a module: what it gives is no hash. */
+static void something_else(weft_agent *agent, void *arg)
+{
+    weft_group *group = make_group(agent);
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    weft_data_parallel *none = NULL;
+    weft_values *all = NULL;
+    weft_error *error = NULL;
+    if (weft_agent_rank(agent) == 1) {
+        MUST_OK(weft_group_allgather_values(group, WEFT_NO_VALUES, 20000, &all));
+    } else {
+        MUST_BE(weft_data_parallel_create(group, module, NULL, &none, &error), WEFT_ERR_STATE);
+        must_say(error, "member 1 (rank 1) called something else meanwhile");
+    }
+    weft_error_unref(error);
+    weft_values_unref(all);
+    MUST_OK(weft_group_barrier(group, 20000)); /* it is no failure of the group */
+    weft_group_destroy(group);
+    weft_module_unref(module);
+}
+
+/* The module refers to its group: a pass fails, and no more. */
+static void group_goes_first(weft_agent *agent, void *arg)
+{
+    weft_group *group = make_group(agent), *meet;
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    weft_data_parallel *parallel = NULL;
+    MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
+    MUST_OK(weft_data_parallel_create(group, module, NULL, &parallel, NULL));
+    MUST_OK(pass(parallel, module, (size_t)weft_group_index(group), weft_group_size(group), NULL));
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_group_destroy(group);
+    MUST_BE(pass(parallel, module, 0, 1, NULL), WEFT_ERR_CANCELLED);
+    weft_data_parallel_unref(parallel);
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_group_destroy(meet);
+    weft_module_unref(module);
+}
+
+#define SCENE .size = 3, .adjust = adjust
+WORLD_TEST(refused_alone, 2, 1, SCENE)
+WORLD_TEST(something_else, 2, 1, SCENE)
+WORLD_TEST(group_goes_first, 2, 1, SCENE)
+UNIT_MAIN(test_deaths, test_refused_alone, test_something_else, test_group_goes_first)
