@@ -49,7 +49,8 @@ WEFT_BEGIN_C
 
 /*
  * Reduces a bucket: starts what makes `bucket` (contiguous, one dimension, this member's sums) the average over the group, on every member
- * the same operations, and gives a future that completes when it is. `index`: which one it is. For compression, above all.
+ * the same operations, and gives a future that completes when it is. `index`: which one it is. For compression, above all. It is called with
+ * a lock of the weft_data_parallel held: it must not wait, nor call functions of that.
  */
 typedef weft_status (*weft_bucket_fn)(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
                                       weft_future **out, void *arg);

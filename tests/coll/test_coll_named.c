@@ -167,10 +167,83 @@ static void destroyed(weft_agent *agent, void *arg)
     weft_group_destroy(meet);
 }
 
+/* Member 0 has given its part, and destroyed the group: it is member 2 that the root waits for. */
+static void gave_and_left(weft_agent *agent, void *arg)
+{
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    weft_tensor *x = one();
+    int me = weft_agent_rank(agent);
+    if (me == 0) {
+        MUST_OK(weft_group_reduce(all, x, WEFT_SUM, 1, 20000));
+        weft_group_destroy(all);
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (me == 1) {
+        MUST_BE(weft_group_reduce(all, x, WEFT_SUM, 1, 200), WEFT_ERR_TIMEOUT);
+        must_say(all, 2, "missing is rank 2 (has not called it)");
+        MUST(!strstr(weft_error_message(weft_group_error(all)), "rank 0"));
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (me != 0)
+        weft_group_destroy(all);
+    weft_tensor_unref(x);
+    weft_group_destroy(meet);
+}
+
+/* All hear who brought another size, and which. */
+static void sizes_differ(weft_agent *agent, void *arg)
+{
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    int me = weft_agent_rank(agent);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(me == 2 ? 5 : 7), WEFT_FLOAT64);
+    MUST_BE(weft_group_allreduce(all, x, WEFT_SUM, 20000), WEFT_ERR_STATE);
+    const char *message = weft_error_message(weft_group_error(all));
+    MUST(strstr(message, "allreduce of 7 float64") && strstr(message, "allreduce of 5 float64"));
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_tensor_unref(x);
+    weft_group_destroy(all);
+    weft_group_destroy(meet);
+}
+
+/* What comes early takes no more than the memory budget: with less than that the group ends, and says why. */
+static void small_budget(weft_agent_options *options, void *arg)
+{
+    options->memory_budget_bytes = 64 << 10;
+    options->death_timeout_ms = 20000;
+}
+
+static void early_flood(weft_agent *agent, void *arg)
+{
+    enum { FLOOD = 40, ELEMENTS = 400 };
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_FLOAT64);
+    weft_future *futures[FLOOD];
+    size_t begun = 0;
+    if (weft_agent_rank(agent) == 0)
+        while (begun < FLOOD && !weft_group_send_async(all, x, 1, 20000, &futures[begun]))
+            begun++;
+    for (size_t i = 0; i < begun; i++) {
+        (void)!weft_future_wait(futures[i], WEFT_FOREVER); /* a send succeeds when it is sent */
+        weft_future_unref(futures[i]);
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (weft_agent_rank(agent) < 2) {
+        MUST_BE(weft_group_recv(all, x, weft_agent_rank(agent) ^ 1, 20000), WEFT_ERR_BUSY);
+        must_say(all, 1, "rank 1 has no memory for what came early: memory_budget_bytes is 65536");
+    }
+    weft_tensor_unref(x);
+    weft_group_destroy(all);
+    weft_group_destroy(meet);
+}
+
 WORLD_TEST(late_sender, 2, 1, SCENE)
 WORLD_TEST(shrinks_alone, 2, 1, SCENE)
 WORLD_TEST(shrunk_is_new, 2, 1, SCENE)
 WORLD_TEST(rules_differ, 2, 1, SCENE)
 WORLD_TEST(far_ahead, 2, 1, SCENE)
 WORLD_TEST(destroyed, 2, 1, SCENE)
-UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed)
+WORLD_TEST(gave_and_left, 2, 1, SCENE)
+WORLD_TEST(sizes_differ, 2, 1, SCENE)
+WORLD_TEST(early_flood, 2, 1, .size = 3, .adjust = small_budget)
+UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed,
+          test_gave_and_left, test_sizes_differ, test_early_flood)

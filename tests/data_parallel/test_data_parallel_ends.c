@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_data_parallel_ends.c - members that die in a pass, that cannot make their module, that do something else meanwhile; a group that is
- * destroyed before its module.
+ * test_data_parallel_ends.c - members that die in a pass, that cannot make their module, that do something else meanwhile; hooks that fail
+ * after the exchange, an order of parameters that is none; a group that is destroyed before its module.
  *
  * The module is a linear layer, its input a member's number, so the gradient of its weights is that number: the mean over the members is known.
  */
+#include "data_parallel/data_parallel.h"
 #include "rpc/world.h"
 
 enum { SIZE = 4, WIDTH = 3, PASSES = 4 };
@@ -162,8 +163,78 @@ static void group_goes_first(weft_agent *agent, void *arg)
     weft_module_unref(module);
 }
 
+static weft_status spoil(weft_future *reduced, weft_future *whole, void *arg)
+{
+    (void)reduced, (void)whole, (void)arg;
+    return WEFT_ERR_FORMAT;
+}
+
+/* The bucket is reduced on all members; at one of them what comes behind that fails. */
+static weft_status reduce_and_spoil(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
+                                    weft_future **out, void *arg)
+{
+    weft_future *reduced;
+    (void)index;
+    weft_status st = weft_group_allreduce_async(group, bucket, WEFT_AVG, timeout_ms, arg ? &reduced : out);
+    if (st || !arg)
+        return st;
+    *out = weft_future_then(reduced, spoil, NULL, NULL);
+    weft_future_unref(reduced);
+    return *out ? WEFT_OK : WEFT_ERR_MEMORY;
+}
+
+/* The others have averages that this member lacks: its group is over at once, and theirs by its word. */
+static void spoiled_alone(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    weft_group *group = make_group(agent), *meet;
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    weft_data_parallel *parallel = NULL;
+    weft_data_parallel_options options = {.reduce = reduce_and_spoil, .reduce_arg = me == 1 ? &options : NULL};
+    MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
+    MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
+    weft_status st = pass(parallel, module, (size_t)me, weft_group_size(group), NULL);
+    MUST(me == 1 ? st == WEFT_ERR_FORMAT && weft_group_error(group) : !st || st == WEFT_ERR_FORMAT);
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    MUST_BE(pass(parallel, module, (size_t)me, weft_group_size(group), NULL), WEFT_ERR_FORMAT);
+    MUST(weft_error_worker(weft_group_error(group)) == 1);
+    weft_data_parallel_unref(parallel);
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_group_destroy(meet);
+    weft_group_destroy(group);
+    weft_module_unref(module);
+}
+
+/* Member 0 lies about the order in which its gradients came, between the last of them and the end of the pass. */
+static weft_status reduce_and_lie(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
+                                  weft_future **out, void *arg)
+{
+    weft_data_parallel **parallel = arg;
+    if (*parallel && (*parallel)->order_count == (*parallel)->count)
+        (*parallel)->order[0] = 1000000;
+    (void)index;
+    return weft_group_allreduce_async(group, bucket, WEFT_AVG, timeout_ms, out);
+}
+
+static void lies_about_order(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    weft_group *group = make_group(agent);
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    weft_data_parallel *parallel = NULL;
+    weft_data_parallel_options options = {.reduce = me == 0 ? reduce_and_lie : NULL, .reduce_arg = &parallel};
+    MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
+    MUST_BE(pass(parallel, module, (size_t)me, weft_group_size(group), NULL), WEFT_ERR_PROTOCOL);
+    weft_data_parallel_unref(parallel);
+    weft_group_destroy(group);
+    weft_module_unref(module);
+}
+
 #define SCENE .size = 3, .adjust = adjust
 WORLD_TEST(refused_alone, 2, 1, SCENE)
 WORLD_TEST(something_else, 2, 1, SCENE)
 WORLD_TEST(group_goes_first, 2, 1, SCENE)
-UNIT_MAIN(test_deaths, test_refused_alone, test_something_else, test_group_goes_first)
+WORLD_TEST(spoiled_alone, 2, 1, SCENE)
+WORLD_TEST(lies_about_order, 2, 1, SCENE)
+UNIT_MAIN(test_deaths, test_refused_alone, test_something_else, test_group_goes_first, test_spoiled_alone,
+          test_lies_about_order)

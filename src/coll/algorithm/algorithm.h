@@ -83,9 +83,9 @@ static inline size_t wfi_part_bytes(const wfi_collective *collective) /* one mem
 void wfi_pieces_send(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place from,
                      size_t size);
 void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to, size_t size);
-/* Receives into `room`, then to = room (how) b; `first`: the peer's is the first operand. */
+/* Receives into `room`, then to = room (how) b. */
 void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place room,
-                             wfi_place to, wfi_place b, bool first, size_t size);
+                             wfi_place to, wfi_place b, size_t size);
 void wfi_pieces_copy(const wfi_collective *collective, wfi_schedule *schedule, wfi_place to, wfi_place from,
                      size_t size);
 void wfi_pieces_divide(const wfi_collective *collective, wfi_schedule *schedule, wfi_place at, size_t size);

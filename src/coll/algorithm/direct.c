@@ -79,7 +79,7 @@ static void reduce_scatter(const wfi_collective *collective, wfi_schedule *sched
     }
     for (size_t turn = 1; turn < collective->members; turn++)
         wfi_pieces_recv_combine(collective, schedule, other_back(collective, turn),
-                                wfi_at(WFI_SCRATCH, (turn - 1) * bytes), sum, turn == 1 ? own : sum, false, bytes);
+                                wfi_at(WFI_SCRATCH, (turn - 1) * bytes), sum, turn == 1 ? own : sum, bytes);
     if (collective->divides)
         wfi_pieces_divide(collective, schedule, sum, bytes);
 }

@@ -59,7 +59,7 @@ static void fold_in(const wfi_collective *collective, wfi_schedule *schedule, co
     if (fold->out)
         wfi_pieces_send(collective, schedule, me + 1, all, bytes);
     else
-        wfi_pieces_recv_combine(collective, schedule, me - 1, wfi_at(WFI_SCRATCH, room), all, all, true, bytes);
+        wfi_pieces_recv_combine(collective, schedule, me - 1, wfi_at(WFI_SCRATCH, room), all, all, bytes);
 }
 
 /* And get the result. */
@@ -84,8 +84,7 @@ void wfi_build_doubling(const wfi_collective *collective, wfi_schedule *schedule
     for (size_t distance = 1; distance < fold.power && !fold.out; distance *= 2, room += bytes) {
         size_t place = fold.place ^ distance, peer = member_at(&fold, place);
         wfi_pieces_send(collective, schedule, peer, all, bytes);
-        wfi_pieces_recv_combine(collective, schedule, peer, wfi_at(WFI_SCRATCH, room), all, all, place < fold.place,
-                                bytes);
+        wfi_pieces_recv_combine(collective, schedule, peer, wfi_at(WFI_SCRATCH, room), all, all, bytes);
     }
     if (collective->divides && !fold.out)
         wfi_pieces_divide(collective, schedule, all, bytes);
@@ -108,8 +107,7 @@ void wfi_build_rabenseifner(const wfi_collective *collective, wfi_schedule *sche
         size_t kept_bytes = keeps_low ? middle - begin : end - middle, given_bytes = end - begin - kept_bytes;
         wfi_place ours = wfi_at(WFI_OUTPUT, kept);
         wfi_pieces_send(collective, schedule, peer, wfi_at(WFI_OUTPUT, given), given_bytes);
-        wfi_pieces_recv_combine(collective, schedule, peer, wfi_at(WFI_SCRATCH, room), ours, ours, !keeps_low,
-                                kept_bytes);
+        wfi_pieces_recv_combine(collective, schedule, peer, wfi_at(WFI_SCRATCH, room), ours, ours, kept_bytes);
         room += kept_bytes;
         low += keeps_low ? 0 : distance;
     }

@@ -19,13 +19,13 @@ void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, s
 }
 
 void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place room,
-                             wfi_place to, wfi_place b, bool first, size_t size)
+                             wfi_place to, wfi_place b, size_t size)
 {
     FOR_PIECES(at, piece, size, collective)
     {
         wfi_place theirs = wfi_beyond(room, at), ours = wfi_beyond(b, at);
         wfi_schedule_recv(schedule, peer, theirs, piece);
-        wfi_schedule_combine(schedule, wfi_beyond(to, at), first ? theirs : ours, first ? ours : theirs, piece);
+        wfi_schedule_combine(schedule, wfi_beyond(to, at), theirs, ours, piece);
     }
 }
 

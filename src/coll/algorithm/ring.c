@@ -33,7 +33,7 @@ static void allreduce(const wfi_collective *collective, wfi_schedule *schedule)
         size_t out = behind(&ring, round), in = behind(&ring, round + 1);
         wfi_place ours = wfi_at(WFI_OUTPUT, BEGIN(in));
         wfi_pieces_send(collective, schedule, ring.right, wfi_at(WFI_OUTPUT, BEGIN(out)), SIZE(out));
-        wfi_pieces_recv_combine(collective, schedule, ring.left, wfi_at(WFI_SCRATCH, 0), ours, ours, true, SIZE(in));
+        wfi_pieces_recv_combine(collective, schedule, ring.left, wfi_at(WFI_SCRATCH, 0), ours, ours, SIZE(in));
     }
     size_t whole = behind(&ring, parts - 1);
     if (collective->divides)
@@ -72,7 +72,7 @@ static void reduce_scatter(const wfi_collective *collective, wfi_schedule *sched
         wfi_place room = wfi_at(WFI_SCRATCH, round % 2 * bytes), to = last ? wfi_at(WFI_OUTPUT, 0) : room;
         wfi_pieces_send(collective, schedule, ring.right, sum, bytes);
         wfi_pieces_recv_combine(collective, schedule, ring.left, room, to,
-                                wfi_at(WFI_INPUT, behind(&ring, round + 2) * bytes), true, bytes);
+                                wfi_at(WFI_INPUT, behind(&ring, round + 2) * bytes), bytes);
         sum = to;
     }
     if (collective->divides)

@@ -77,7 +77,7 @@ static void collect(const wfi_collective *collective, wfi_schedule *schedule, co
         wfi_place room = wfi_at(WFI_SCRATCH, i * bytes + at);
         bool last = i + 1 == around->child_count && !around->has_parent;
         wfi_place to = last ? wfi_at(WFI_OUTPUT, at) : room;
-        wfi_pieces_recv_combine(collective, schedule, around->children[i], room, to, sum, false, size);
+        wfi_pieces_recv_combine(collective, schedule, around->children[i], room, to, sum, size);
         sum = to;
     }
     if (around->has_parent)

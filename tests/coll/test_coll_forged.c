@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_coll_forged.c - messages of a member that are well formed and wrong in one thing: each is refused for that, or does no harm.
+ * (test_coll_hostile.c has those that are wrong in any way.) Member 0 hears them as if member 1 had sent them.
+ */
+#include "coll/coll.h"
+#include "rpc/inside.h"
+
+#include "coll/group.h"
+
+#include <string.h>
+
+/* An allreduce of two members goes in three messages, of slots 0 to 2. */
+#define DOUBLING "recursive_doubling"
+enum { ELEMENTS = 1000, FIRST_BYTES = WFI_GROUP_EAGER, LIMIT_MS = 300, LONG_BYTES = 1 << 20 };
+
+static wfi_data first_part(void)
+{
+    wfi_data part = {.space = WFI_TOGETHER, .number = 1, .rides = true, .size = FIRST_BYTES};
+    part.signature = (wfi_signature){.kind = WFI_ALLREDUCE, .dtype = WEFT_FLOAT64, .how = WEFT_SUM, .count = ELEMENTS};
+    while (strcmp(wfi_algorithm_name(part.signature.algorithm), DOUBLING))
+        part.signature.algorithm++;
+    return part;
+}
+
+static void begin_words(wfi_writer *w, const weft_group *group, unsigned word)
+{
+    wfi_writer_init_growing(w);
+    wfi_write_u8(w, (uint8_t)word);
+    wfi_write_u64(w, group->key.name_hash);
+    wfi_write_u64(w, group->key.members_hash);
+    wfi_write_u32(w, group->key.generation);
+    wfi_write_u8(w, WFI_TOGETHER);
+}
+
+static void hear(weft_agent *agent, wfi_writer *w)
+{
+    MUST(!w->failed);
+    inside_arrive(agent, 1, WFI_RPC_GROUP, w->data, w->size);
+    wfi_writer_fini(w);
+}
+
+static void hear_data(weft_agent *agent, const weft_group *group, const wfi_data *data)
+{
+    wfi_writer w;
+    begin_words(&w, group, WFI_DATA);
+    wfi_write_u64(&w, data->number);
+    wfi_write_u8(&w, data->signature.kind);
+    wfi_write_u8(&w, data->signature.dtype);
+    wfi_write_u8(&w, data->signature.how);
+    wfi_write_u8(&w, data->signature.algorithm);
+    wfi_write_u32(&w, data->signature.root);
+    wfi_write_u64(&w, data->signature.count);
+    wfi_write_u32(&w, data->slot);
+    wfi_write_u32(&w, data->token);
+    wfi_write_u8(&w, data->rides);
+    wfi_write_u64(&w, data->size);
+    for (uint64_t i = 0; data->rides ? i < data->size : i < 16; i++)
+        wfi_write_u8(&w, 0);
+    hear(agent, &w);
+}
+
+static weft_group *make(weft_agent *agent, const char *name)
+{
+    weft_group *group;
+    MUST_OK(weft_group_create(agent, name, NULL, 0, &group));
+    MUST_OK(weft_group_set_algorithms(group, "allreduce * * " DOUBLING));
+    return group;
+}
+
+/* An operation under way at member 0, which member 1 never calls. */
+typedef struct scene {
+    weft_group *group;
+    weft_future *future;
+    weft_tensor *x;
+} scene;
+
+static scene begin(weft_agent *agent, const char *name, int64_t elements)
+{
+    scene s = {.group = make(agent, name), .x = weft_tensor_zeros(WEFT_SHAPE(elements), WEFT_FLOAT64)};
+    MUST_OK(weft_group_allreduce_async(s.group, s.x, WEFT_SUM, LIMIT_MS, &s.future));
+    return s;
+}
+
+static void end(scene *s, weft_status wanted, const char *words)
+{
+    MUST_BE(weft_future_wait(s->future, WEFT_FOREVER), wanted);
+    const char *message = weft_error_message(weft_future_error(s->future));
+    if (!strstr(message, words))
+        fprintf(stderr, "\"%s\" does not say \"%s\"\n", message, words);
+    MUST(strstr(message, words) && weft_error_worker(weft_future_error(s->future)) == 1);
+    weft_future_unref(s->future);
+    weft_group_destroy(s->group);
+    weft_tensor_unref(s->x);
+}
+
+static const char not_a_part[] = "rank 1 sent a part that this operation does not have, or has already";
+
+/* A part longer than its place, or shorter; one that came before. */
+static void wrong_parts(weft_agent *agent)
+{
+    wfi_data part = first_part();
+    scene s = begin(agent, "longer", ELEMENTS);
+    part.slot = 2; /* the rest, of 832 bytes */
+    hear_data(agent, s.group, &part);
+    end(&s, WEFT_ERR_PROTOCOL, not_a_part);
+
+    s = begin(agent, "shorter", ELEMENTS);
+    part.slot = 0;
+    part.size = FIRST_BYTES - 8;
+    hear_data(agent, s.group, &part);
+    end(&s, WEFT_ERR_PROTOCOL, not_a_part);
+
+    s = begin(agent, "twice", ELEMENTS);
+    part.slot = 1;
+    part.size = FIRST_BYTES;
+    hear_data(agent, s.group, &part);
+    MUST(!weft_future_done(s.future));
+    hear_data(agent, s.group, &part);
+    end(&s, WEFT_ERR_PROTOCOL, not_a_part);
+}
+
+/* It says that it has taken what is being read from it, and what nobody sent. */
+static void takes_what_it_gave(weft_agent *agent)
+{
+    scene s = begin(agent, "taken", LONG_BYTES / 8);
+    wfi_data part = first_part();
+    part.signature.count = LONG_BYTES / 8;
+    part.rides = false;
+    part.size = LONG_BYTES / 2;
+    hear_data(agent, s.group, &part); /* of an address that nobody exposed */
+    for (uint32_t token = 0; token < 20; token++) {
+        wfi_writer w;
+        begin_words(&w, s.group, WFI_TAKEN);
+        wfi_write_u64(&w, 1);
+        wfi_write_u32(&w, token);
+        hear(agent, &w);
+    }
+    end(&s, WEFT_ERR_PROTOCOL, "a transfer from rank 1");
+}
+
+/* Far ahead of what any member sends: nothing of it is kept. */
+static void far_ahead(weft_agent *agent)
+{
+    weft_group *group = make(agent, "ahead");
+    wfi_data part = first_part();
+    uint64_t before = world_stats(agent).bytes_held;
+    for (part.number = WFI_GROUP_AHEAD + 1; part.number < WFI_GROUP_AHEAD + 50; part.number++)
+        hear_data(agent, group, &part);
+    MUST(world_stats(agent).bytes_held == before && !weft_group_error(group));
+    weft_group_destroy(group);
+}
+
+/* It says that it has begun what no member ever can: that is not believed, and the two go on. Both do this. */
+static void has_begun_all(weft_agent *agent)
+{
+    enum { OPERATIONS = WFI_GROUP_AHEAD + 10 };
+    weft_group *group = make(agent, "all");
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1), WEFT_FLOAT64, 1);
+    if (weft_agent_rank(agent) == 0) {
+        wfi_writer w;
+        begin_words(&w, group, WFI_BEGUN);
+        wfi_write_u64(&w, UINT64_MAX);
+        hear(agent, &w);
+    }
+    for (int i = 0; i < OPERATIONS; i++)
+        MUST_OK(weft_group_allreduce(group, x, WEFT_AVG, 20000));
+    weft_tensor_unref(x);
+    weft_group_destroy(group);
+}
+
+static void listen(weft_agent *agent, void *arg)
+{
+    weft_group *meet = make(agent, "meet");
+    if (weft_agent_rank(agent) == 0) {
+        wrong_parts(agent);
+        takes_what_it_gave(agent);
+        far_ahead(agent);
+    }
+    has_begun_all(agent);
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_group_destroy(meet);
+}
+
+WORLD_TEST(listen, 3, 1, .size = 2, .close_may_fail = true)
+UNIT_MAIN(test_listen)
