@@ -4,8 +4,9 @@
 # weft_test(NAME SOURCES... [TIMEOUT s] [LABELS l...] [ARGS a...] [SERIAL])
 #     a cmocka test program `NAME`, run by CTest; exit 77 means skipped. LABELS threads: also run under ThreadSanitizer
 #     by tools/check. SERIAL: nothing else runs beside it (it measures time, or needs all cores).
-# weft_test_settings(NAME [TIMEOUT s] [LABELS l...] [SERIAL])
-#     the same limits and environment for a test added with add_test().
+# weft_test_settings(NAME [TIMEOUT s] [LABELS l...] [SERIAL] [PROGRAM])
+#     the same limits and environment for a test added with add_test(). PROGRAM: it runs a program of several processes; one such
+#     test runs at a time, beside others.
 #
 # Two libraries, neither with code of the other: libweft_rpc, the component rpc (calls and tensors), and libweft, which rests on it. Each
 # has its object files once, in PART_objects; its shared and its static form are made of these. Tests link the static forms, which
@@ -106,7 +107,7 @@ set(weft_test_environment OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 IPATH_NO_BACK
   UBSAN_OPTIONS=print_stacktrace=1)
 
 function(weft_test_settings name)
-  cmake_parse_arguments(T "SERIAL" "TIMEOUT" "LABELS" ${ARGN})
+  cmake_parse_arguments(T "SERIAL;PROGRAM" "TIMEOUT" "LABELS" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 60)
   endif()
@@ -117,6 +118,9 @@ function(weft_test_settings name)
     ENVIRONMENT "${weft_test_environment}")
   if(T_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+  if(T_PROGRAM)
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK programs)
   endif()
 endfunction()
 

@@ -180,7 +180,8 @@ void wfi_trace_write_record(wfi_trace *trace, const wfi_trace_record *record)
         return;
     }
     if (record->side == WFI_TRACE_CALLS) {
-        write_stage(trace, record, "send", span->begun_ns, span->ready_ns);
+        bool late = span->run_ns && span->run_ns < span->ready_ns; /* the results came before word that it was sent */
+        write_stage(trace, record, "send", span->begun_ns, late ? span->run_ns : span->ready_ns);
         write_stage(trace, record, "results", span->run_ns, record->end_ns);
         write_flow(trace, record, "s", span->begun_ns, span->id);
         return;
