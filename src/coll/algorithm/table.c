@@ -51,7 +51,7 @@ static const wfi_algorithm algorithms[ALGORITHMS] = {
 #define COUNT(rules) (sizeof(rules) / sizeof *(rules))
 /* Where several hosts have several members: measured with two hosts of two, over a link that is slower than what joins members of one. */
 static const wfi_rule with_levels[] = {
-    {WFI_ALLREDUCE, ANY, 2048, &algorithms[DOUBLING]},
+    {WFI_ALLREDUCE, ANY, 16384, &algorithms[DOUBLING]},
     {WFI_ALLREDUCE, ANY, ANY, &algorithms[TWO_LEVEL]},
     {WFI_REDUCE, ANY, ANY, &algorithms[TWO_LEVEL]},
     {WFI_BROADCAST, ANY, ANY, &algorithms[TWO_LEVEL]},
