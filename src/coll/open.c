@@ -321,15 +321,31 @@ const weft_error *weft_group_error(const weft_group *group)
 
 /* ---- News -------------------------------------------------------------------------------------------------------- */
 
+/* It is this worker that is gone. */
+static void fail(weft_group *group, weft_status why, const char *text)
+{
+    wfi_group_break(group, wfi_group_problem(group, why, wfi_agent_rank(group->agent), "%s", text), false);
+}
+
+static void fail_all(weft_agent *agent, weft_status why, const char *text)
+{
+    WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link)
+        fail(group, why, text);
+}
+
+/* With another reason than the peer's own end all peers go, since this worker is gone: the first of them is not to blame. */
 static void peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
-    (void)text;
+    bool is_its_end = why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT;
     WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link) {
         wfi_group_member *member = wfi_group_member_of(group, peer);
         if (!member)
             continue;
         member->peer = NULL;
-        member_is_gone(group, member, why);
+        if (is_its_end)
+            member_is_gone(group, member, why);
+        else
+            fail(group, why, text);
     }
     wfi_records_forget(agent, peer);
 }
@@ -347,12 +363,6 @@ static void unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
             wfi_group_break_for(group, WEFT_ERR_UNREACHABLE, member->rank, "rank %d cannot be reached: %s",
                                 member->rank, text);
     }
-}
-
-static void fail_all(weft_agent *agent, weft_status why, const char *text)
-{
-    WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link)
-        wfi_group_break(group, wfi_group_problem(group, why, wfi_agent_rank(agent), "%s", text), false);
 }
 
 /* ---- A component of the agent ------------------------------------------------------------------------------------ */

@@ -265,8 +265,9 @@ static void fail_for(wfi_operation *operation, weft_status st, size_t peer, cons
 {
     weft_group *group = operation->group;
     int rank = group->members[peer].rank;
-    bool is_memory = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM;
-    wfi_group_break_for(group, st, is_memory ? wfi_agent_rank(group->agent) : rank, "%s rank %d: %s", what, rank,
+    bool is_ours =
+        st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM || st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST;
+    wfi_group_break_for(group, st, is_ours ? wfi_agent_rank(group->agent) : rank, "%s rank %d: %s", what, rank,
                         weft_status_text(st));
 }
 

@@ -16,7 +16,8 @@ typedef struct scene {
     bool pause;                  /* it is stopped, and goes on when it has been declared dead */
     uint64_t delay_ns, death_ns; /* after the first member began; when it was */
     int64_t most;                /* elements of a tensor */
-    int over, before;            /* members that are through; with their program before the death */
+    int over, before,
+        evicted; /* members that are through; with their program before the death; the victim, put out of the job */
 } scene;
 
 static void adjust(weft_agent_options *options, void *arg)
@@ -122,6 +123,12 @@ static void with_death(weft_agent *agent, void *arg)
     s->before += me == 0 && !st;
     if (me == s->victim) { /* it lives yet, or was stopped and is out of the job */
         weft_sim_sleep(s->w.sim, BOUND_S * UINT64_C(1000000000));
+        const weft_error *why = weft_group_error(group);
+        bool evicted = why && weft_error_code(why) == WEFT_ERR_EVICTED;
+        if (evicted && weft_error_worker(why) != me)
+            fprintf(stderr, "\"%s\"\n", weft_error_message(why));
+        MUST(!evicted || weft_error_worker(why) == me); /* nobody else is to blame */
+        s->evicted += evicted;
         weft_group_destroy(group);
         return;
     }
@@ -140,7 +147,7 @@ static uint64_t seeds = 150, first_seed = 1;
 
 static void test_deaths(void **state)
 {
-    int before = 0;
+    int before = 0, evicted = 0;
     for (uint64_t seed = first_seed; seed < first_seed + world_seeds(seeds); seed++) {
         uint64_t chance = mix(seed);
         scene s = {.w = {.fabric = WORLD_SIM,
@@ -157,9 +164,11 @@ static void test_deaths(void **state)
         s.w.arg = &s;
         world_run(&s.w);
         before += s.before;
+        evicted += s.evicted;
     }
     printf("%llu runs; in %d all operations were over before the death\n", (unsigned long long)world_seeds(seeds),
            before);
+    assert_true(seeds < 50 || evicted > 0);
     assert_true(seeds < 50 || before < (int)world_seeds(seeds) / 2); /* most meet it */
 }
 
