@@ -156,7 +156,8 @@ static wfi_net *net_create(const wfi_net_options *options)
     clients[0] = (wfi_net_client){0, WFI_CLIENT_TYPES_END - 1, options->upcalls, options->arg};
     clients[1] = (wfi_net_client){WFI_CONTROL_PING, WFI_CONTROL_PING, &wfi_detector_upcalls, NULL};
     clients[2] = (wfi_net_client){WFI_CONTROL_REVALIDATE, WFI_CONTROL_DIAL, &wfi_bulk_upcalls, NULL};
-    net->transport.client_count = 3;
+    clients[3] = (wfi_net_client){WFI_CONTROL_LONG, WFI_CONTROL_LONG_READY, &wfi_long_upcalls, NULL};
+    net->transport.client_count = 4;
     net->link_source.ops = &link_source;
     net->link_fd = -1;
     wfi_list_init(&net->early);

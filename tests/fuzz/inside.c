@@ -58,7 +58,7 @@ static bool run_frame(const uint8_t *bytes, size_t size)
     uint8_t type;
     unsigned i = 0;
     for (; i < frame.count && wfi_frame_next(data, size, &at, &type, &message, &length); i++)
-        must(message >= data && message + length <= data + size && length <= WFI_MESSAGE_MAX);
+        must(message >= data && message + length <= data + size && length <= WFI_LONG_MESSAGE_MAX);
     return i == frame.count;
 }
 

@@ -2,7 +2,8 @@
 /*
  * frame.c - the form of frames, on control channels.
  *
- *   0  u64 keyed hash of everything after it
+ *   0  u64 keyed hash of everything after it, up to byte WFI_FRAME_BYTES: what a long message has beyond is not covered,
+ *      as what remote reads and writes move is not
  *   8  u16 magic        10  u8 version     11  u8 count of messages
  *  12  u32 number of this frame on its connection, from 0
  *  16  u64 sequence of the first message   24  u64 last sequence received
@@ -20,11 +21,16 @@
 #include <string.h>
 
 #define MAGIC 0x5745
-#define VERSION 5
+#define VERSION 6
 #define HASH crypto_shorthash_BYTES
 #define FIELDS (WFI_FRAME_HEAD - HASH)
 
 static_assert(WFI_MESSAGE_MAX + WFI_FRAME_HEAD + WFI_MESSAGE_HEAD <= WFI_FRAME_BYTES, "one message fits a frame");
+
+static size_t hashed(size_t size)
+{
+    return (size < WFI_FRAME_BYTES ? size : WFI_FRAME_BYTES) - HASH;
+}
 
 void wfi_frame_write(const wfi_frame *frame, const uint8_t key[crypto_shorthash_KEYBYTES], uint8_t *out)
 {
@@ -39,7 +45,7 @@ void wfi_frame_write(const wfi_frame *frame, const uint8_t key[crypto_shorthash_
     wfi_write_u32(&writer, frame->consumed);
     wfi_write_u32(&writer, frame->size);
     assert(!writer.failed && writer.size == FIELDS);
-    crypto_shorthash(out, out + HASH, frame->size - HASH, key);
+    crypto_shorthash(out, out + HASH, hashed(frame->size), key);
 }
 
 bool wfi_frame_read(const uint8_t *data, size_t size, const uint8_t key[crypto_shorthash_KEYBYTES], wfi_frame *out)
@@ -59,7 +65,7 @@ bool wfi_frame_read(const uint8_t *data, size_t size, const uint8_t key[crypto_s
     if (magic != MAGIC || version != VERSION || out->size != size)
         return false;
     uint8_t hash[HASH];
-    crypto_shorthash(hash, data + HASH, size - HASH, key);
+    crypto_shorthash(hash, data + HASH, hashed(size), key);
     return sodium_memcmp(hash, data, sizeof(hash)) == 0;
 }
 
@@ -77,7 +83,7 @@ bool wfi_frame_next(const uint8_t *data, size_t size, size_t *at, uint8_t *type,
         return false;
     const uint8_t *head = data + *at;
     size_t wanted = (size_t)head[2] | (size_t)head[3] << 8;
-    if (head[0] >= WFI_NET_MESSAGES_END || head[1] != 0 || wanted > WFI_MESSAGE_MAX ||
+    if (head[0] >= WFI_NET_MESSAGES_END || head[1] != 0 || wanted > WFI_LONG_MESSAGE_MAX ||
         wanted > size - *at - WFI_MESSAGE_HEAD)
         return false;
     *type = head[0];

@@ -6,6 +6,10 @@
  * called. A message that arrives goes to the client (wfi_net_client) of its type. wfi_control_message is for net's own
  * messages to the peer's net.
  *
+ * LONG MESSAGES. A message of up to WFI_LONG_MESSAGE_MAX bytes travels in a frame of its own, once the peer has posted
+ * receives that are long enough: it does so when it is asked to (wfi_peer_ask_long), for good (long.c). So those who
+ * need no such messages pay nothing for them.
+ *
  * FLOW. A frame takes a credit, which comes back when the peer's net has consumed the frame. Several messages for one
  * peer share a frame when the queue is busy. Urgent ones (replies, cancels, acknowledgements) go ahead of the others
  * and have a credit reserved for them (send.c).
@@ -27,6 +31,8 @@
 
 #define WFI_FRAME_BYTES 4096
 #define WFI_MESSAGE_MAX 3968 /* head and parts of one message */
+#define WFI_LONG_MESSAGE_MAX (33u << 10)
+#define WFI_LONG_FRAME_BYTES (WFI_LONG_MESSAGE_MAX + 128)
 
 #define WFI_RECEIVE_DEPTH 6  /* receives posted on a control connection */
 #define WFI_RECEIVE_HEAD 640 /* bytes of a frame that lie with the others' heads: see receive.c */
@@ -62,6 +68,10 @@ typedef struct wfi_message {
  * may exceed the limit; never for urgent or exempt ones, which their senders bound); or the peer's status. After an
  * error `done` is not called. */
 weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message);
+/* The most bytes of a message to the peer, now; urgent ones are never longer than WFI_MESSAGE_MAX. */
+size_t wfi_peer_message_max(const wfi_peer *peer);
+/* Asks the peer to take long messages. No-op if it was asked before. */
+void wfi_peer_ask_long(wfi_peer *peer);
 /* Takes back one that has not left; true: done will not be called. */
 bool wfi_peer_unsend(wfi_peer *peer, wfi_message *message);
 /* Bytes of messages, urgent ones too, that wait or are kept until the peer acknowledges them, and of what is kept for
@@ -82,6 +92,31 @@ bool wfi_peer_has_room(const wfi_peer *peer);
 void wfi_room_await(wfi_room_waiter *waiter, wfi_peer *peer); /* after leaving, if it waited before */
 void wfi_room_leave(wfi_room_waiter *waiter); /* no-op if it did not wait; woken is not called any more */
 
+/* ---- Control messages: control_message.c ------------------------------------------------------------------------------- */
+
+enum {
+    WFI_CONTROL_PING = 0xF0,
+    WFI_CONTROL_REVALIDATE,
+    WFI_CONTROL_REVALIDATED,
+    WFI_CONTROL_DIAL,
+    WFI_CONTROL_LONG,
+    WFI_CONTROL_LONG_READY,
+    WFI_NET_MESSAGES_END
+};
+#define WFI_CLIENT_TYPES_END WFI_CONTROL_PING /* the layers above have what is below */
+
+/* A message of net's own, to a peer's net: embedded beside the peer, one of a kind under way at a time. */
+typedef struct wfi_control_message {
+    wfi_message message;
+    wfi_peer *peer;
+    bool out; /* until it is acknowledged */
+    uint8_t bytes[40];
+    void (*acknowledged)(struct wfi_control_message *own);
+} wfi_control_message;
+
+void wfi_control_message_init(wfi_control_message *own, wfi_peer *peer, void (*acknowledged)(wfi_control_message *own));
+void wfi_control_message_send(wfi_control_message *own, uint8_t type, size_t size); /* of own->bytes; it is not out */
+
 /* ---- The control channel --------------------------------------------------------------------------------------- */
 
 typedef struct wfi_control {
@@ -101,6 +136,13 @@ typedef struct wfi_control {
     bool owes_ack; /* a frame with messages came and nothing has told the peer */
     uint64_t owed_since_ns;
     wfi_timer ack;
+
+    /* Long messages: long.c. Across connections. */
+    bool asks_long;  /* we have asked the peer for them */
+    bool sends_long; /* it has long receives */
+    bool takes_long; /* it has asked us: every receive that is posted from then on is long */
+    bool told_long;  /* and was told that all are */
+    wfi_control_message long_asked, long_ready;
 } wfi_control;
 
 static inline wfi_control *wfi_control_of(const wfi_channel *channel)
@@ -116,8 +158,10 @@ static inline wfi_control *wfi_peer_control(const wfi_peer *peer)
 typedef struct wfi_rx {
     wfi_flight flight;
     uint8_t *head; /* WFI_RECEIVE_HEAD bytes */
-    uint8_t *rest; /* WFI_FRAME_BYTES - WFI_RECEIVE_HEAD */
-    size_t size;   /* what came, while it waits in `early` */
+    uint8_t *
+        rest; /* WFI_FRAME_BYTES - WFI_RECEIVE_HEAD; of a long one, behind its head, as many as WFI_LONG_FRAME_BYTES leave */
+    bool is_long;
+    size_t size; /* what came, while it waits in `early` */
 } wfi_rx;
 
 typedef struct wfi_frames {  /* of one connection: wfi_conn_own */
@@ -127,6 +171,9 @@ typedef struct wfi_frames {  /* of one connection: wfi_conn_own */
     wfi_rx *receives;        /* WFI_RECEIVE_DEPTH */
     uint8_t *receive_data;
     wfi_region *receive_region;
+    size_t long_receives; /* how many of them are long */
+    uint8_t *long_data;   /* theirs; NULL: there are none */
+    wfi_region *long_region;
 } wfi_frames;
 
 static inline wfi_frames *wfi_conn_frames(const wfi_conn *conn)
@@ -139,7 +186,8 @@ typedef struct wfi_tx {
     wfi_region *region; /* of data, where the fabric wants one */
     unsigned count;     /* messages; 0: a bare acknowledgement */
     size_t used;        /* bytes of data */
-    uint8_t data[WFI_FRAME_BYTES];
+    size_t room;        /* of data: WFI_FRAME_BYTES, or of a long one WFI_LONG_FRAME_BYTES */
+    uint8_t data[];
 } wfi_tx;
 
 /* control.c */
@@ -167,28 +215,13 @@ void wfi_receives_free(wfi_conn *conn);
 void wfi_frames_early(wfi_conn *conn); /* it has its keys now */
 void wfi_control_ack_due(wfi_timer *timer);
 
-/* ---- Control messages: control.c ------------------------------------------------------------------------------- */
-
-enum {
-    WFI_CONTROL_PING = 0xF0,
-    WFI_CONTROL_REVALIDATE,
-    WFI_CONTROL_REVALIDATED,
-    WFI_CONTROL_DIAL,
-    WFI_NET_MESSAGES_END
-};
-#define WFI_CLIENT_TYPES_END WFI_CONTROL_PING /* the layers above have what is below */
-
-/* A message of net's own, to a peer's net: embedded beside the peer, one of a kind under way at a time. */
-typedef struct wfi_control_message {
-    wfi_message message;
-    wfi_peer *peer;
-    bool out; /* until it is acknowledged */
-    uint8_t bytes[40];
-    void (*acknowledged)(struct wfi_control_message *own);
-} wfi_control_message;
-
-void wfi_control_message_init(wfi_control_message *own, wfi_peer *peer, void (*acknowledged)(wfi_control_message *own));
-void wfi_control_message_send(wfi_control_message *own, uint8_t type, size_t size); /* of own->bytes; it is not out */
+/* long.c */
+extern const wfi_upcalls wfi_long_upcalls; /* of its client: takes WFI_CONTROL_LONG and WFI_CONTROL_LONG_READY */
+void wfi_long_init(wfi_control *control, wfi_peer *peer);
+void wfi_long_free(wfi_conn *conn);
+/* The receive is about to be posted: it becomes a long one if the peer has asked for that. WEFT_ERR_MEMORY. */
+weft_status wfi_long_receive(wfi_rx *rx);
+void wfi_long_posted(wfi_conn *conn); /* the peer is told once all are long */
 
 /* ---- The form of frames: frame.c ------------------------------------------------------------------------------- */
 

@@ -11,6 +11,11 @@ size_t wfi_message_size(const wfi_message *message)
     return size;
 }
 
+size_t wfi_peer_message_max(const wfi_peer *peer)
+{
+    return wfi_peer_control(peer)->sends_long ? WFI_LONG_MESSAGE_MAX : WFI_MESSAGE_MAX;
+}
+
 size_t wfi_message_weight(const wfi_message *message)
 {
     return wfi_message_size(message) + message->keeps;

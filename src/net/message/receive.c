@@ -54,10 +54,14 @@ static weft_status rx_post(wfi_rx *rx)
 {
     wfi_conn *conn = rx->flight.conn;
     const wfi_frames *frames = wfi_conn_frames(conn);
-    const wfi_receive_buffer buffers[] = {
-        {.data = rx->head, .size = WFI_RECEIVE_HEAD, .region = frames->receive_region},
-        {.data = rx->rest, .size = REST_BYTES, .region = frames->receive_region}};
-    weft_status status = conn->transport->ops->post_recv(conn->lane, &rx->flight.op, buffers, 2);
+    weft_status status = wfi_long_receive(rx);
+    if (status)
+        return status;
+    size_t rest = (rx->is_long ? WFI_LONG_FRAME_BYTES : WFI_FRAME_BYTES) - WFI_RECEIVE_HEAD;
+    wfi_region *region = rx->is_long ? frames->long_region : frames->receive_region;
+    const wfi_receive_buffer buffers[] = {{.data = rx->head, .size = WFI_RECEIVE_HEAD, .region = region},
+                                          {.data = rx->rest, .size = rest, .region = region}};
+    status = conn->transport->ops->post_recv(conn->lane, &rx->flight.op, buffers, 2);
     conn->outstanding += status == WEFT_OK;
     return status;
 }
@@ -76,6 +80,7 @@ void wfi_receives_free(wfi_conn *conn)
     wfi_frames *frames = wfi_conn_frames(conn);
     if (frames->receive_region)
         conn->transport->ops->region_close(conn->transport->fabric, frames->receive_region);
+    wfi_long_free(conn);
     free(frames->receive_data);
     free(frames->receives);
 }
@@ -83,7 +88,7 @@ void wfi_receives_free(wfi_conn *conn)
 /* The `size` bytes that came, in one piece: in `whole`, unless they lie so already. */
 static const uint8_t *rx_frame(const wfi_rx *rx, size_t size, uint8_t whole[WFI_FRAME_BYTES])
 {
-    if (size <= WFI_RECEIVE_HEAD)
+    if (size <= WFI_RECEIVE_HEAD || rx->is_long)
         return rx->head;
     memcpy(whole, rx->head, WFI_RECEIVE_HEAD);
     memcpy(whole + WFI_RECEIVE_HEAD, rx->rest, size - WFI_RECEIVE_HEAD);
@@ -109,6 +114,8 @@ static bool well_formed(const wfi_transport *transport, const wfi_frame *frame, 
     size_t at = WFI_FRAME_HEAD, length;
     const uint8_t *bytes;
     uint8_t type;
+    if (size > WFI_FRAME_BYTES && frame->count != 1) /* the head of a second one would not be hashed */
+        return false;
     for (unsigned i = 0; i < frame->count; i++) {
         if (!wfi_frame_next(data, size, &at, &type, &bytes, &length) || !client_of(transport, type))
             return false;
@@ -207,7 +214,9 @@ static void receive(wfi_rx *rx, size_t size)
         return;
     }
     wfi_conn_frames(conn)->consumed++; /* only now: the credit stands for a receive that is posted */
-    return_credits(conn);
+    wfi_long_posted(conn);
+    if (!conn->closed)
+        return_credits(conn);
 }
 
 static void frame_received(wfi_flight *flight, const wfi_completion *completion)

@@ -9,7 +9,7 @@
  * acknowledgement, and the other side can send again as soon as it has arrived.
  *
  * A frame is a head and messages, copied into the frame's own buffer. The copy costs little, since the hash reads every
- * byte anyway.
+ * byte of a usual frame anyway. A long message has a long frame to itself.
  */
 #include "net/message/message.h"
 
@@ -23,27 +23,31 @@
 
 static const wfi_flight_ops tx_ops;
 
-static wfi_tx *tx_create(wfi_transport *transport)
+static wfi_tx *tx_create(wfi_transport *transport, size_t room)
 {
-    wfi_tx *tx = malloc(sizeof(*tx));
+    wfi_tx *tx = malloc(sizeof(*tx) + room);
     if (!tx)
         return NULL;
     wfi_list_init(&tx->flight.link);
     tx->flight.ops = &tx_ops;
     tx->region = NULL;
+    tx->room = room;
     if (transport->limits->needs_local_regions &&
-        transport->ops->region_open(transport->fabric, tx->data, sizeof(tx->data), WFI_LOCAL, &tx->region)) {
+        transport->ops->region_open(transport->fabric, tx->data, room, WFI_LOCAL, &tx->region)) {
         free(tx);
         return NULL;
     }
     return tx;
 }
 
-/* An empty frame. Without memory for one, whatever waits for it is tried again soon. */
-static wfi_tx *tx_take(wfi_transport *transport)
+/* An empty frame, for that message to begin with (NULL: for none). Without memory for one, whatever waits for it is tried
+ * again soon. */
+static wfi_tx *tx_take(wfi_transport *transport, const wfi_message *first)
 {
-    wfi_list *spare = wfi_list_pop_front(&transport->spares[WFI_CONTROL]);
-    wfi_tx *tx = spare ? wfi_container_of(spare, wfi_tx, flight.link) : tx_create(transport);
+    bool is_long = first && wfi_message_size(first) > WFI_MESSAGE_MAX;
+    wfi_list *spare = is_long ? NULL : wfi_list_pop_front(&transport->spares[WFI_CONTROL]);
+    wfi_tx *tx = spare ? wfi_container_of(spare, wfi_tx, flight.link)
+                       : tx_create(transport, is_long ? WFI_LONG_FRAME_BYTES : WFI_FRAME_BYTES);
     if (!tx) {
         wfi_transport_starve(transport);
         return NULL;
@@ -56,7 +60,7 @@ static wfi_tx *tx_take(wfi_transport *transport)
 
 static void tx_recycle(wfi_transport *transport, wfi_tx *tx)
 {
-    if (transport->spare_frames < SPARE_FRAMES && !transport->closing) {
+    if (transport->spare_frames < SPARE_FRAMES && !transport->closing && tx->room == WFI_FRAME_BYTES) {
         wfi_list_push_front(&transport->spares[WFI_CONTROL], &tx->flight.link);
         transport->spare_frames++;
         return;
@@ -78,7 +82,8 @@ static void put_bytes(wfi_tx *tx, const void *data, size_t size)
 static bool put_message(wfi_tx *tx, const wfi_message *message)
 {
     size_t size = wfi_message_size(message);
-    if (tx->count == UINT8_MAX || tx->used + WFI_MESSAGE_HEAD + size > WFI_FRAME_BYTES)
+    bool is_full = tx->count == (tx->room > WFI_FRAME_BYTES ? 1 : UINT8_MAX);
+    if (is_full || tx->used + WFI_MESSAGE_HEAD + size > tx->room)
         return false;
     wfi_frame_message(tx->data + tx->used, message->type, size);
     tx->used += WFI_MESSAGE_HEAD;
@@ -168,10 +173,11 @@ static unsigned commit(wfi_control *control, wfi_list *list, unsigned count)
 static bool send_again(wfi_conn *conn)
 {
     wfi_control *control = wfi_control_of(conn->channel);
-    wfi_tx *tx = tx_take(conn->transport);
+    const wfi_message *message = wfi_container_of(control->resend, wfi_message, link);
+    uint64_t first = message->net.sequence;
+    wfi_tx *tx = tx_take(conn->transport, message);
     if (!tx)
         return false;
-    uint64_t first = wfi_container_of(control->resend, wfi_message, link)->net.sequence;
     (void)put_list(tx, control->resend, &control->sent);
     unsigned count = tx->count;
     if (!post_frame(conn, tx, first))
@@ -184,7 +190,8 @@ static bool send_again(wfi_conn *conn)
 static bool send_new(wfi_conn *conn, bool requests_too)
 {
     wfi_control *control = wfi_control_of(conn->channel);
-    wfi_tx *tx = tx_take(conn->transport);
+    const wfi_list *first = wfi_list_empty(&control->urgent) ? &control->queued : &control->urgent;
+    wfi_tx *tx = tx_take(conn->transport, wfi_container_of(first->next, wfi_message, link));
     if (!tx)
         return false;
     if (put_list(tx, control->urgent.next, &control->urgent) && requests_too)
@@ -225,7 +232,7 @@ void wfi_peer_send_ack(wfi_peer *peer)
     const wfi_frames *frames = wfi_conn_frames(conn);
     if (frames->consumed == frames->told)
         return;
-    wfi_tx *tx = tx_take(conn->transport);
+    wfi_tx *tx = tx_take(conn->transport, NULL);
     if (tx)
         (void)post_frame(conn, tx, wfi_peer_control(peer)->sequence + 1);
 }
@@ -247,7 +254,7 @@ weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message)
     wfi_transport *transport = peer->transport;
     wfi_control *control = wfi_peer_control(peer);
     wfi_assert_held(&transport->progress->lock);
-    if (wfi_message_size(message) > WFI_MESSAGE_MAX)
+    if (wfi_message_size(message) > (message->urgent ? WFI_MESSAGE_MAX : wfi_peer_message_max(peer)))
         return WEFT_ERR_TOO_LARGE;
     if (transport->closing)
         return WEFT_ERR_CLOSED;

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * long.c - long messages: how a peer comes to post receives that are long enough for them.
+ *
+ * Whoever would send long messages asks the peer (LONG). From then on the peer posts every receive anew as a long one,
+ * when the frame that it was posted for has been consumed. When all are long it says so (LONG_READY), and the asker may
+ * send long messages. Until then, which takes WFI_RECEIVE_DEPTH frames, he does without: he may not wait for it.
+ *
+ * Both words are kept across connections as all messages are, and so is what they mean: a later connection has long
+ * receives from its beginning. If it was made before the peer had been asked, a long message breaks it, and the next
+ * connection takes the message again.
+ */
+#include "base/alloc.h"
+#include "net/message/message.h"
+
+#include <stdlib.h>
+
+#define PAGE_BYTES 4096
+#define LONG_BYTES ((WFI_LONG_FRAME_BYTES + 63) / 64 * 64) /* of one receive */
+
+static_assert(WFI_FRAME_HEAD + WFI_MESSAGE_HEAD + WFI_LONG_MESSAGE_MAX <= WFI_LONG_FRAME_BYTES, "one fits a frame");
+static_assert(WFI_LONG_MESSAGE_MAX <= UINT16_MAX, "the size of a message is two bytes");
+
+void wfi_peer_ask_long(wfi_peer *peer)
+{
+    wfi_control *control = wfi_peer_control(peer);
+    wfi_assert_held(&peer->transport->progress->lock);
+    if (control->asks_long || peer->status || peer->transport->limits->message_max < WFI_LONG_FRAME_BYTES)
+        return;
+    control->asks_long = true;
+    wfi_control_message_send(&control->long_asked, WFI_CONTROL_LONG, 0);
+}
+
+/* ---- Receives -------------------------------------------------------------------------------------------------- */
+
+static weft_status make_room(wfi_conn *conn)
+{
+    wfi_frames *frames = wfi_conn_frames(conn);
+    wfi_transport *transport = conn->transport;
+    size_t bytes = (WFI_RECEIVE_DEPTH * LONG_BYTES + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    frames->long_data = aligned_alloc(PAGE_BYTES, bytes);
+    if (!frames->long_data || !transport->limits->needs_local_regions)
+        return frames->long_data ? WEFT_OK : WEFT_ERR_MEMORY;
+    weft_status status =
+        transport->ops->region_open(transport->fabric, frames->long_data, bytes, WFI_LOCAL, &frames->long_region);
+    if (status) {
+        free(frames->long_data);
+        frames->long_data = NULL;
+    }
+    return status;
+}
+
+void wfi_long_free(wfi_conn *conn)
+{
+    wfi_frames *frames = wfi_conn_frames(conn);
+    if (frames->long_region)
+        conn->transport->ops->region_close(conn->transport->fabric, frames->long_region);
+    free(frames->long_data);
+}
+
+weft_status wfi_long_receive(wfi_rx *rx)
+{
+    wfi_conn *conn = rx->flight.conn;
+    wfi_frames *frames = wfi_conn_frames(conn);
+    const wfi_control *control = wfi_control_of(conn->channel);
+    if (rx->is_long || !control->takes_long)
+        return WEFT_OK;
+    weft_status status = frames->long_data ? WEFT_OK : make_room(conn);
+    if (status)
+        return control->told_long ? status
+                                  : WEFT_OK; /* without memory they become long later, unless the peer relies on it */
+    rx->head = frames->long_data + (size_t)(rx - frames->receives) * LONG_BYTES;
+    rx->rest = rx->head + WFI_RECEIVE_HEAD;
+    rx->is_long = true;
+    frames->long_receives++;
+    return WEFT_OK;
+}
+
+void wfi_long_posted(wfi_conn *conn)
+{
+    wfi_control *control = wfi_control_of(conn->channel);
+    if (control->told_long || wfi_conn_frames(conn)->long_receives < WFI_RECEIVE_DEPTH)
+        return;
+    control->told_long = true;
+    wfi_control_message_send(&control->long_ready, WFI_CONTROL_LONG_READY, 0);
+}
+
+/* ---- What peers say -------------------------------------------------------------------------------------------- */
+
+static void take_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
+{
+    wfi_control *control = wfi_peer_control(from);
+    (void)arg, (void)bytes, (void)size;
+    if (type == WFI_CONTROL_LONG)
+        control->takes_long = true;
+    else if (control->asks_long)
+        control->sends_long = true;
+}
+
+const wfi_upcalls wfi_long_upcalls = {.message = take_message};
+
+static void arrived(wfi_control_message *own)
+{
+    (void)own; /* what follows from it the peer says */
+}
+
+void wfi_long_init(wfi_control *control, wfi_peer *peer)
+{
+    wfi_control_message_init(&control->long_asked, peer, arrived);
+    wfi_control_message_init(&control->long_ready, peer, arrived);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_net_long.c - long messages: who may send them and when, order among others, connections that break, forged ones. */
+#include "net/net_host.h"
+
+#define MANY 200
+#define NUMBER_BYTES 8 /* of a message of net_host.h, before what follows from it */
+
+static wfi_peer *other(net_host *host)
+{
+    return host_peer(host, 1 - host->rank);
+}
+
+static size_t most(net_host *host)
+{
+    wfi_net_lock(host->net);
+    size_t bytes = wfi_peer_message_max(other(host)) - NUMBER_BYTES;
+    wfi_net_unlock(host->net);
+    return bytes;
+}
+
+/* Short ones until the peer takes long ones, then of all sizes. */
+static void body_mixed(net_host *host)
+{
+    wfi_net_lock(host->net);
+    assert_int_equal(wfi_peer_message_max(other(host)), WFI_MESSAGE_MAX);
+    assert_int_equal(host_send(host, 1 - host->rank, 0, WFI_MESSAGE_MAX, false), WEFT_ERR_TOO_LARGE);
+    wfi_peer_ask_long(other(host));
+    wfi_peer_ask_long(other(host));
+    wfi_net_unlock(host->net);
+    for (int i = 0; i < MANY; i++) {
+        size_t limit = most(host), size = (size_t)(i * 37) % 200;
+        size = i % 5 == 0 ? limit : i % 3 == 0 ? (size_t)(i * 1009) % limit : size;
+        wfi_net_lock(host->net);
+        assert_int_equal(host_send_owed(host, 1 - host->rank, (uint64_t)i, size), WEFT_OK);
+        wfi_net_unlock(host->net);
+        host_pause(host, 20000);
+    }
+    host_until(host, &host->done_ok, MANY);
+    host_until(host, &host->arrived, MANY);
+    assert_int_equal(most(host), WFI_LONG_MESSAGE_MAX - NUMBER_BYTES);
+    wfi_net_lock(host->net);
+    assert_int_equal(host_send(host, 1 - host->rank, 0, WFI_LONG_MESSAGE_MAX, false), WEFT_ERR_TOO_LARGE);
+    assert_int_equal(host_send(host, 1 - host->rank, 0, WFI_MESSAGE_MAX, true), WEFT_ERR_TOO_LARGE); /* urgent */
+    wfi_net_unlock(host->net);
+    assert_int_equal(host->arrived, MANY);
+    assert_int_equal(host->done_failed + host->gone, 0);
+    host_meet(host, &host->world->finished);
+}
+
+NET_TEST(long_ones_go_among_others_in_order, body_mixed, 2, 20, true, .on_message = host_check_order)
+NET_TEST(also_where_memory_is_registered, body_mixed, 2, 20, false, .on_message = host_check_order, .like_verbs = true)
+
+/* While both talk, their connection is reset, or cut for a while. */
+static void trouble(weft_sim *sim, int rank, void *arg)
+{
+    net_world *world = arg;
+    (void)rank;
+    while (atomic_load(&world->ready) < world->size)
+        weft_sim_sleep(sim, 10000);
+    for (int i = 0; i < 12; i++) {
+        weft_sim_sleep(sim, wfi_sim_random(sim) % 400000);
+        if (wfi_sim_random(sim) % 3) {
+            weft_sim_reset_link(sim, 0, 1);
+        } else {
+            weft_sim_cut(sim, 0, 1);
+            weft_sim_sleep(sim, wfi_sim_random(sim) % 300000);
+            weft_sim_heal(sim, 0, 1);
+        }
+    }
+}
+
+static void they_survive_resets_and_cuts(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        net_world world = {.on_message = host_check_order, .like_verbs = seed % 2};
+        world_sim(&world, seed, 2, body_mixed, trouble);
+    }
+}
+
+/* ---- Forged ones ------------------------------------------------------------------------------------------------- */
+
+/* A long frame of two messages: the second one's head would lie where no hash covers it. */
+static void put_two(wfi_conn *conn)
+{
+    static uint8_t data[WFI_LONG_FRAME_BYTES];
+    size_t first = WFI_FRAME_BYTES + 100, second = 16, size = WFI_FRAME_HEAD + 2 * WFI_MESSAGE_HEAD + first + second;
+    wfi_frame head = inside_next_frame(conn, size);
+    head.count = 2;
+    wfi_frame_message(data + WFI_FRAME_HEAD, 7, first);
+    wfi_frame_message(data + WFI_FRAME_HEAD + WFI_MESSAGE_HEAD + first, 7, second);
+    wfi_frame_write(&head, inside_frame_key(conn, false), data);
+    assert_int_equal(inside_put(conn, data, size), WEFT_OK);
+}
+
+/* Without having been asked for: no receive is long enough for it, so that it breaks the connection, and nothing else. */
+static void put_unasked(wfi_conn *conn)
+{
+    static uint8_t data[WFI_LONG_FRAME_BYTES];
+    size_t bytes = WFI_FRAME_BYTES + 100, size = WFI_FRAME_HEAD + WFI_MESSAGE_HEAD + bytes;
+    wfi_frame head = inside_next_frame(conn, size);
+    wfi_frame_message(data + WFI_FRAME_HEAD, 7, bytes);
+    wfi_frame_write(&head, inside_frame_key(conn, false), data);
+    assert_int_equal(inside_put(conn, data, size), WEFT_OK);
+}
+
+static void say(net_host *host, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        assert_int_equal(host_send_free(host, 1 - host->rank, (uint64_t)i, 50), WEFT_OK);
+        host_until(host, &host->arrived, i + 1); /* each in a frame of its own */
+    }
+    host_until(host, &host->done_ok, to);
+}
+
+static void forge(net_host *host, void (*put)(wfi_conn *conn), int turn)
+{
+    uint64_t before = inside_stats(host->net).connections_lost;
+    host_pause(host, 10000000); /* what acknowledges has gone out */
+    host_meet(host, &host->world->turns[turn]);
+    wfi_net_lock(host->net);
+    if (host->rank == 1)
+        put(inside_up(host->net, 0, WFI_CONTROL));
+    wfi_net_unlock(host->net);
+    for (int i = 0; host->rank == 0 && inside_has_conn(host->net, 1, WFI_CONTROL) && i < 1000 &&
+                    inside_stats(host->net).connections_lost == before;
+         i++)
+        host_pause(host, 1000000);
+    host_meet(host, &host->world->turns[turn + 1]);
+}
+
+static void body_forged(net_host *host)
+{
+    say(host, 0, 10);
+    forge(host, put_unasked, 0);
+    say(host, 10, 20);
+    wfi_net_lock(host->net);
+    wfi_peer_ask_long(other(host));
+    wfi_net_unlock(host->net);
+    say(host, 20, 50);
+    assert_int_equal(most(host), WFI_LONG_MESSAGE_MAX - NUMBER_BYTES);
+    host_meet(host, &host->world->turns[2]);
+    uint64_t refused = host_refused(host);
+    forge(host, put_two, 3);
+    say(host, 50, 60);
+    assert_int_equal(host_refused(host), refused + (host->rank == 0));
+    assert_int_equal(host->arrived, 60);
+    assert_int_equal(host->done_failed + host->gone, 0);
+    host_meet(host, &host->world->finished);
+}
+
+NET_TEST(forged_ones_break_a_connection_alone, body_forged, 2, 10, true, .on_message = host_check_order,
+         .death_timeout_ms = 20000)
+
+UNIT_MAIN(long_ones_go_among_others_in_order, also_where_memory_is_registered, they_survive_resets_and_cuts,
+          forged_ones_break_a_connection_alone)
