@@ -3,8 +3,9 @@
  * group.h - groups inside weft: members, the operations under way, and what members say to each other.
  *
  * An OPERATION is a schedule (schedule.h) that this member works off: run.c. Its sends and recvs are messages of type
- * WFI_RPC_GROUP. Up to WFI_GROUP_EAGER bytes ride in the message (DATA); more are exposed to the receiver, which is told
- * where (DATA, too), pulls them, and says TAKEN. Nobody waits for anything but the bytes that it needs.
+ * WFI_RPC_GROUP. Up to WFI_GROUP_EAGER bytes ride in the message (DATA), or up to WFI_GROUP_LONG; then the sender's memory is
+ * free at once. More are exposed to the receiver, which is told where (DATA, too), pulls them, and says TAKEN: then it is free.
+ * Nobody waits for anything but the bytes that it needs.
  *
  * NUMBERS. Collective operations of a group are numbered in the order of the calls; sends and recvs between two members
  * have numbers of their own, for each pair and direction (wfi_space). A member begins operations in this order, and no
@@ -36,9 +37,12 @@
 #include <weft/group.h>
 
 #define WFI_GROUP_NAME_MAX 64
-#define WFI_GROUP_EAGER 3584 /* bytes that ride in a message */
-#define WFI_GROUP_AHEAD 64   /* operations that a member may be ahead of one to whom it sends */
-#define WFI_GROUP_HEAD 96    /* the most bytes of a message before those that ride in it, and before an error */
+#define WFI_GROUP_EAGER 3584       /* bytes that ride in a message */
+#define WFI_GROUP_LONG (32u << 10) /* in a long one (net/message/long.c), once the receiver takes such */
+#define WFI_GROUP_LONG_AHEAD                                                                                           \
+    4 /* and is not so many operations behind, as far as is known: its memory is not ours to fill */
+#define WFI_GROUP_AHEAD 64 /* operations that a member may be ahead of one to whom it sends */
+#define WFI_GROUP_HEAD 96  /* the most bytes of a message before those that ride in it, and before an error */
 
 typedef enum wfi_space { WFI_TOGETHER, WFI_BETWEEN, WFI_SPACES } wfi_space; /* collective; of two members */
 

@@ -43,6 +43,13 @@ static uint64_t begun_here(const weft_group *group, const wfi_group_member *memb
     return sends ? member->sends_begun : member->recvs_begun;
 }
 
+/* What the member says shows that it has begun that operation. */
+static void has_begun(wfi_group_member *member, wfi_space space, uint64_t number)
+{
+    if (number > member->spaces[space].begun)
+        member->spaces[space].begun = number;
+}
+
 /* False: nonsense. */
 static bool hear_data(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
@@ -53,6 +60,8 @@ static bool hear_data(weft_group *group, wfi_group_member *from, wfi_reader *rea
     uint64_t begun = begun_here(group, from, data.space, false);
     if (group->over || data.number > begun + WFI_GROUP_AHEAD)
         return group->over != NULL;
+    if (data.space == WFI_TOGETHER)
+        has_begun(from, data.space, data.number);
     if (data.number > begun) {
         wfi_early_keep(group, index, &data);
         return true;
@@ -77,8 +86,10 @@ static bool hear_taken(weft_group *group, wfi_group_member *from, wfi_reader *re
     if (reader->failed)
         return false;
     wfi_operation *operation = wfi_operation_find(group, space, true, (size_t)(from - group->members), number);
-    if (operation)
+    if (operation) {
+        has_begun(from, space, number);
         wfi_run_taken(operation, token);
+    }
     return true;
 }
 
@@ -102,8 +113,7 @@ static bool hear_begun(weft_group *group, wfi_group_member *from, wfi_reader *re
     uint64_t number = wfi_read_u64(reader);
     if (reader->failed || number > BEGUN_MOST)
         return false;
-    if (number > from->spaces[space].begun)
-        from->spaces[space].begun = number;
+    has_begun(from, space, number);
     wfi_operations_begin(group);
     return true;
 }

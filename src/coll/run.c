@@ -271,6 +271,17 @@ static void fail_for(wfi_operation *operation, weft_status st, size_t peer, cons
                         weft_status_text(st));
 }
 
+/* Whether so many bytes ride in a message to that member; if not, it is asked for what it lacks. */
+static bool may_ride(const wfi_operation *operation, size_t to, size_t size)
+{
+    const wfi_group_member *member = &operation->group->members[to];
+    if (size <= WFI_GROUP_EAGER || size > WFI_GROUP_LONG || !member->peer)
+        return size <= WFI_GROUP_EAGER;
+    wfi_peer_ask_long(member->peer);
+    return wfi_peer_message_max(member->peer) >= WFI_GROUP_HEAD + size &&
+           operation->number <= member->spaces[operation->space].begun + WFI_GROUP_LONG_AHEAD;
+}
+
 static void begin_send(wfi_operation *operation, wfi_step_id id)
 {
     weft_group *group = operation->group;
@@ -281,7 +292,7 @@ static void begin_send(wfi_operation *operation, wfi_step_id id)
                      .signature = wfi_operation_signature(operation),
                      .slot = step->slot,
                      .token = id,
-                     .rides = step->size <= WFI_GROUP_EAGER,
+                     .rides = may_ride(operation, to, step->size),
                      .size = step->size,
                      .bytes = address(operation, step->a)};
     if (data.rides) {

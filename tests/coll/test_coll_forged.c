@@ -12,7 +12,7 @@
 
 /* An allreduce of two members goes in three messages, of slots 0 to 2. */
 #define DOUBLING "recursive_doubling"
-enum { ELEMENTS = 1000, FIRST_BYTES = WFI_GROUP_EAGER, LIMIT_MS = 300, LONG_BYTES = 1 << 20 };
+enum { ELEMENTS = 9000, FIRST_BYTES = WFI_GROUP_LONG, LIMIT_MS = 300, LONG_BYTES = 1 << 20 };
 
 static wfi_data first_part(void)
 {
@@ -101,7 +101,7 @@ static void wrong_parts(weft_agent *agent)
 {
     wfi_data part = first_part();
     scene s = begin(agent, "longer", ELEMENTS);
-    part.slot = 2; /* the rest, of 832 bytes */
+    part.slot = 2; /* the rest, of 6,464 bytes */
     hear_data(agent, s.group, &part);
     end(&s, WEFT_ERR_PROTOCOL, not_a_part);
 

@@ -83,6 +83,9 @@ static inline size_t wfi_part_bytes(const wfi_collective *collective) /* one mem
 void wfi_pieces_send(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place from,
                      size_t size);
 void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to, size_t size);
+/* to = what comes from the peer (how) to. It takes scratch of its own choice, so a schedule that uses this has no other. */
+void wfi_pieces_recv_add(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to,
+                         size_t size);
 /* Receives into `room`, then to = room (how) b. */
 void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place room,
                              wfi_place to, wfi_place b, size_t size);

@@ -49,8 +49,8 @@ static size_t member_at(const folding *fold, size_t place)
     return place < fold->extra ? 2 * place + 1 : place + fold->extra;
 }
 
-/* Those who are out give their part away. `room`: of scratch. */
-static void fold_in(const wfi_collective *collective, wfi_schedule *schedule, const folding *fold, size_t room)
+/* Those who are out give their part away. */
+static void fold_in(const wfi_collective *collective, wfi_schedule *schedule, const folding *fold)
 {
     size_t me = collective->me, bytes = wfi_part_bytes(collective);
     wfi_place all = wfi_at(WFI_OUTPUT, 0);
@@ -59,7 +59,7 @@ static void fold_in(const wfi_collective *collective, wfi_schedule *schedule, co
     if (fold->out)
         wfi_pieces_send(collective, schedule, me + 1, all, bytes);
     else
-        wfi_pieces_recv_combine(collective, schedule, me - 1, wfi_at(WFI_SCRATCH, room), all, all, bytes);
+        wfi_pieces_recv_add(collective, schedule, me - 1, all, bytes);
 }
 
 /* And get the result. */
@@ -78,13 +78,13 @@ static void fold_out(const wfi_collective *collective, wfi_schedule *schedule, c
 void wfi_build_doubling(const wfi_collective *collective, wfi_schedule *schedule)
 {
     folding fold = fold_of(collective);
-    size_t bytes = wfi_part_bytes(collective), room = fold.extra ? bytes : 0;
+    size_t bytes = wfi_part_bytes(collective);
     wfi_place all = wfi_at(WFI_OUTPUT, 0);
-    fold_in(collective, schedule, &fold, 0);
-    for (size_t distance = 1; distance < fold.power && !fold.out; distance *= 2, room += bytes) {
+    fold_in(collective, schedule, &fold);
+    for (size_t distance = 1; distance < fold.power && !fold.out; distance *= 2) {
         size_t place = fold.place ^ distance, peer = member_at(&fold, place);
         wfi_pieces_send(collective, schedule, peer, all, bytes);
-        wfi_pieces_recv_combine(collective, schedule, peer, wfi_at(WFI_SCRATCH, room), all, all, bytes);
+        wfi_pieces_recv_add(collective, schedule, peer, all, bytes);
     }
     if (collective->divides && !fold.out)
         wfi_pieces_divide(collective, schedule, all, bytes);
@@ -95,8 +95,8 @@ void wfi_build_doubling(const wfi_collective *collective, wfi_schedule *schedule
 void wfi_build_rabenseifner(const wfi_collective *collective, wfi_schedule *schedule)
 {
     folding fold = fold_of(collective);
-    size_t low = 0, parts = fold.power, room = fold.extra ? wfi_part_bytes(collective) : 0;
-    fold_in(collective, schedule, &fold, 0);
+    size_t low = 0, parts = fold.power;
+    fold_in(collective, schedule, &fold);
     for (size_t distance = fold.power / 2; distance > 0 && !fold.out; distance /= 2) {
         size_t place = fold.place ^ distance, peer = member_at(&fold, place);
         bool keeps_low = fold.place < place;
@@ -105,10 +105,8 @@ void wfi_build_rabenseifner(const wfi_collective *collective, wfi_schedule *sche
         size_t end = wfi_part_begin(collective, parts, low + 2 * distance);
         size_t kept = keeps_low ? begin : middle, given = keeps_low ? middle : begin;
         size_t kept_bytes = keeps_low ? middle - begin : end - middle, given_bytes = end - begin - kept_bytes;
-        wfi_place ours = wfi_at(WFI_OUTPUT, kept);
         wfi_pieces_send(collective, schedule, peer, wfi_at(WFI_OUTPUT, given), given_bytes);
-        wfi_pieces_recv_combine(collective, schedule, peer, wfi_at(WFI_SCRATCH, room), ours, ours, kept_bytes);
-        room += kept_bytes;
+        wfi_pieces_recv_add(collective, schedule, peer, wfi_at(WFI_OUTPUT, kept), kept_bytes);
         low += keeps_low ? 0 : distance;
     }
     if (collective->divides && !fold.out) {

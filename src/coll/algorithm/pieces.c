@@ -2,6 +2,8 @@
 /* pieces.c - ranges of memory, in steps of at most a chunk. */
 #include "coll/algorithm/algorithm.h"
 
+#define ROOMS 4 /* of a chunk each, in scratch */
+
 #define FOR_PIECES(at, piece, size, collective)                                                                        \
     for (size_t at = 0, piece;                                                                                         \
          at < (size) && ((piece) = (size)-at < (collective)->chunk ? (size)-at : (collective)->chunk); at += (piece))
@@ -26,6 +28,20 @@ void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *sch
         wfi_place theirs = wfi_beyond(room, at), ours = wfi_beyond(b, at);
         wfi_schedule_recv(schedule, peer, theirs, piece);
         wfi_schedule_combine(schedule, wfi_beyond(to, at), theirs, ours, piece);
+    }
+}
+
+/* What comes passes through the same few chunks of scratch again and again, so that it is added while it is in the cache. Each piece
+ * takes the next of them: so the next round's can come while this one's is being added. */
+void wfi_pieces_recv_add(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to,
+                         size_t size)
+{
+    size_t bytes = wfi_part_bytes(collective), most = bytes < collective->chunk ? bytes : collective->chunk;
+    FOR_PIECES(at, piece, size, collective)
+    {
+        wfi_place room = wfi_at(WFI_SCRATCH, schedule->rooms++ % ROOMS * ((most + 63) / 64 * 64));
+        wfi_schedule_recv(schedule, peer, room, piece);
+        wfi_schedule_combine(schedule, wfi_beyond(to, at), room, wfi_beyond(to, at), piece);
     }
 }
 

@@ -31,9 +31,8 @@ static void allreduce(const wfi_collective *collective, wfi_schedule *schedule)
 #define SIZE(i) (BEGIN((i) + 1) - BEGIN(i))
     for (size_t round = 0; round + 1 < parts; round++) {
         size_t out = behind(&ring, round), in = behind(&ring, round + 1);
-        wfi_place ours = wfi_at(WFI_OUTPUT, BEGIN(in));
         wfi_pieces_send(collective, schedule, ring.right, wfi_at(WFI_OUTPUT, BEGIN(out)), SIZE(out));
-        wfi_pieces_recv_combine(collective, schedule, ring.left, wfi_at(WFI_SCRATCH, 0), ours, ours, SIZE(in));
+        wfi_pieces_recv_add(collective, schedule, ring.left, wfi_at(WFI_OUTPUT, BEGIN(in)), SIZE(in));
     }
     size_t whole = behind(&ring, parts - 1);
     if (collective->divides)

@@ -82,6 +82,7 @@ typedef struct wfi_schedule {
     wfi_uses uses[WFI_BUFFERS];          /* while it is built */
     size_t members;
     size_t scratch; /* bytes of it that the steps use */
+    size_t rooms;   /* of it that were given to pieces, in turn: pieces.c */
     bool failed;    /* no memory */
 } wfi_schedule;
 
