@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* carrier.c - operations that functions of the program carry: their queue, and the call of each. */
 #include "coll/carrier.h"
 
 #include "base/alloc.h"
@@ -31,6 +32,8 @@ static weft_status exchange(weft_group *group, wfi_carrier *carrier)
     wfi_carrier *unused = carrier;
     if (group->used) {
         st = WEFT_ERR_STATE;
+        wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "weft_group_set_carrier: group \"%s\" has had operations already",
+                      group->name);
     } else {
         unused = group->carrier;
         group->carrier = carrier;

@@ -44,12 +44,16 @@ void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data)
     size_t bytes = sizeof(wfi_early) + (data->rides ? data->size : 0);
     weft_status st = room_for(agent, bytes);
     wfi_early *early = st ? NULL : wfi_early_make(from, data);
-    if (!early) {
-        wfi_group_break_for(group, st ? st : WEFT_ERR_MEMORY, wfi_agent_rank(agent),
-                            "rank %d has no memory for what came early: memory_budget_bytes is %zu",
-                            wfi_agent_rank(agent), agent->options.values.memory_budget_bytes);
+    if (st)
+        wfi_group_break_for(group, st, wfi_agent_rank(agent),
+                            "rank %d: %zu bytes are held, and %zu more came early: raise memory_budget_bytes (%zu), or "
+                            "let members call in step",
+                            wfi_agent_rank(agent), agent->held_bytes, bytes, agent->options.values.memory_budget_bytes);
+    else if (!early)
+        wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(agent),
+                            "rank %d has no memory for %zu bytes that came early", wfi_agent_rank(agent), bytes);
+    if (!early)
         return;
-    }
     early->agent = agent;
     wfi_budget_keep_item(agent, (int64_t)bytes);
     wfi_list *where =

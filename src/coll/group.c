@@ -197,14 +197,30 @@ void wfi_group_break_for(weft_group *group, weft_status code, int worker, const 
     va_end(args);
 }
 
+const char *wfi_reduction_name(unsigned how)
+{
+    static const char *const names[] = {[WEFT_SUM] = "sum",
+                                        [WEFT_AVG] = "average",
+                                        [WEFT_MIN] = "minimum",
+                                        [WEFT_MAX] = "maximum",
+                                        [WEFT_PROD] = "product"};
+    return how < sizeof names / sizeof *names ? names[how] : "reduction of that number";
+}
+
 const char *wfi_signature_text(const wfi_signature *signature, bool whole, char text[WFI_SIGNATURE_TEXT])
 {
-    static const char *const reductions[] = {"sum", "average", "minimum", "maximum", "product"};
-    const char *name = wfi_operation_names[signature->kind];
-    if (whole)
-        snprintf(text, WFI_SIGNATURE_TEXT, "%s of %llu %s (%s, root %u)", name, (unsigned long long)signature->count,
-                 weft_dtype_name((weft_dtype)signature->dtype),
-                 signature->how <= WEFT_PROD ? reductions[signature->how] : "?", signature->root);
+    uint8_t kind = signature->kind;
+    bool has_tensor = kind != WFI_BARRIER && kind != WFI_GATHER_VALUES;
+    bool reduces = kind == WFI_ALLREDUCE || kind == WFI_REDUCE || kind == WFI_REDUCE_SCATTER;
+    bool has_root = kind == WFI_REDUCE || kind == WFI_BROADCAST || kind == WFI_GATHER || kind == WFI_SCATTER;
+    const char *name = wfi_operation_names[kind], *how = reduces ? wfi_reduction_name(signature->how) : "";
+    char root[24] = "";
+    if (has_root)
+        snprintf(root, sizeof root, "%sroot %u", reduces ? ", " : "", signature->root);
+    if (whole && has_tensor)
+        snprintf(text, WFI_SIGNATURE_TEXT, "%s of %llu %s%s%s%s%s", name, (unsigned long long)signature->count,
+                 weft_dtype_name((weft_dtype)signature->dtype), reduces || has_root ? " (" : "", how, root,
+                 reduces || has_root ? ")" : "");
     else
         snprintf(text, WFI_SIGNATURE_TEXT, "%s", name);
     return text;

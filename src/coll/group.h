@@ -204,6 +204,8 @@ void wfi_group_break(weft_group *group, weft_error *error, bool tells);
 /* The same, with an error of wfi_group_problem, and the members are told. */
 void wfi_group_break_for(weft_group *group, weft_status code, int worker, const char *format, ...) WEFT_PRINTF(4, 5);
 
+const char *wfi_reduction_name(unsigned how); /* as people say it */
+
 #define WFI_SIGNATURE_TEXT 128
 /* As people say it: `whole`, or the kind alone. Returns `text`. */
 const char *wfi_signature_text(const wfi_signature *signature, bool whole, char text[WFI_SIGNATURE_TEXT]);

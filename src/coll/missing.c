@@ -46,18 +46,22 @@ static void name_missing(const weft_group *group, bool destroyed, char *out, siz
 static void conclude(weft_group *group)
 {
     wfi_operation *operation = group->asking;
-    char missing[640] = "", which[40] = "";
+    char missing[640] = "", which[80];
     int first = -1;
     if (operation->space == WFI_TOGETHER)
-        snprintf(which, sizeof which, "operation %llu, ", (unsigned long long)operation->number);
+        snprintf(which, sizeof which, "operation %llu, %s,", (unsigned long long)operation->number,
+                 wfi_operation_names[operation->what.kind]);
+    else
+        snprintf(which, sizeof which, "%s rank %d", operation->sends ? "a send to" : "a recv from",
+                 group->members[operation->peer].rank);
     name_missing(group, false, missing, sizeof missing, &first);
     if (first < 0)
         name_missing(group, true, missing, sizeof missing, &first);
     bool lists_differ = is_missing_for(group, reasons[WFI_STATE_OTHER_LIST]);
     wfi_group_break_for(group, lists_differ ? WEFT_ERR_INVALID : WEFT_ERR_TIMEOUT, first,
-                        "%s%s, was not complete within %lld ms: %s%s", which, wfi_operation_names[operation->what.kind],
-                        (long long)operation->timeout_ms,
-                        missing[0] ? "missing is " : "all have begun it, and it takes longer", missing);
+                        "%s was not complete within %lld ms: %s%s", which, (long long)operation->timeout_ms,
+                        missing[0] ? "missing is " : "all have begun it, and it takes longer: raise timeout_ms",
+                        missing);
 }
 
 static void answers_due(wfi_timer *timer)

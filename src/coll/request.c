@@ -87,7 +87,8 @@ static weft_status look_at_counts(const weft_group *group, const wfi_group_reque
         return refuse(group, what, "input is %s, output %s", weft_dtype_name(what->input->dtype),
                       weft_dtype_name(what->output->dtype));
     if (what->reduces && !wfi_can_combine(whole->dtype, what->how)) {
-        (void)refuse(group, what, "there is no reduction %d of %s", (int)what->how, weft_dtype_name(whole->dtype));
+        (void)refuse(group, what, "how is %d: there is no %s of %s", (int)what->how,
+                     wfi_reduction_name((unsigned)what->how), weft_dtype_name(whole->dtype));
         return WEFT_ERR_TYPE;
     }
     *count = part;
@@ -96,15 +97,16 @@ static weft_status look_at_counts(const weft_group *group, const wfi_group_reque
 
 static weft_status look(const weft_group *group, const wfi_group_request *what, size_t *count, weft_dtype *dtype)
 {
+    const char *root = what->kind != WFI_SENDRECV ? "root" : what->sends ? "to" : "from"; /* the argument's name */
     size_t inputs, outputs;
     weft_status st = WEFT_OK;
     parts_of(group, what, &inputs, &outputs);
     if (what->timeout_ms < WEFT_FOREVER)
         return refuse(group, what, "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)what->timeout_ms);
     if (what->root >= group->size)
-        return refuse(group, what, "member %zu of %zu", what->root, group->size);
+        return refuse(group, what, "%s is %zu: the group has %zu members", root, what->root, group->size);
     if (what->kind == WFI_SENDRECV && what->root == (size_t)group->index)
-        return refuse(group, what, "member %zu is this one", what->root);
+        return refuse(group, what, "%s is %zu, this member itself", root, what->root);
     if (inputs)
         st = look_at_tensor(group, what, what->input, what->input == what->output ? "tensor" : "input");
     if (!st && outputs && what->output != what->input)

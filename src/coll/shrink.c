@@ -73,9 +73,13 @@ weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group 
 {
     if (!group || !out)
         return wfi_refuse_null("weft_group_shrink", group ? "out" : "group");
-    if (timeout_ms < WEFT_FOREVER)
-        return WEFT_ERR_INVALID;
     weft_agent *agent = group->agent;
+    if (timeout_ms < WEFT_FOREVER) {
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0,
+                      "weft_group_shrink (\"%s\"): timeout_ms is %lld: 0, more, or WEFT_FOREVER", group->name,
+                      (long long)timeout_ms);
+        return WEFT_ERR_INVALID;
+    }
     if (!wfi_agent_enter(agent))
         return WEFT_ERR_CLOSED;
     weft_status st = wfi_rpc_may_wait(agent, "weft_group_shrink", NULL);

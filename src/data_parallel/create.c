@@ -200,19 +200,30 @@ static weft_status set_up(weft_data_parallel *parallel, weft_error **error)
     return st ? st : share_values(parallel->group, parallel->module);
 }
 
+/* Whoever asked for the error gets it; else the log does. Takes over `why`. */
+static void give_error(const weft_group *group, weft_error **error, weft_error *why)
+{
+    if (why && !error)
+        wfi_log_agent(group ? group->agent : NULL, WEFT_LOG_WARN, 0, "%s", weft_error_message(why));
+    wfi_error_give(error, why);
+}
+
 weft_status weft_data_parallel_create(weft_group *group, weft_module *module, const weft_data_parallel_options *options,
                                       weft_data_parallel **out, weft_error **error)
 {
     weft_error *why = NULL;
-    const char *lacks = !group ? "group" : !module ? "module" : !out ? "out" : NULL;
-    if (lacks)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "weft_data_parallel_create: %s is NULL", lacks);
-    if (options && options->uneven && options->reduce)
-        return wfi_error_fail(error, WEFT_ERR_INVALID,
-                              "weft_data_parallel_create: uneven and reduce do not go together");
+    const char *wrong = !group                                          ? "group is NULL"
+                        : !module                                       ? "module is NULL"
+                        : !out                                          ? "out is NULL"
+                        : options && options->uneven && options->reduce ? "uneven and reduce do not go together"
+                                                                        : NULL;
+    if (wrong) {
+        give_error(group, error, weft_error_create(WEFT_ERR_INVALID, "weft_data_parallel_create: %s", wrong));
+        return WEFT_ERR_INVALID;
+    }
     weft_data_parallel *parallel = wfi_calloc(1, sizeof *parallel);
     if (!parallel)
-        return WEFT_ERR_MEMORY;
+        return wfi_error_fail(error, WEFT_ERR_MEMORY, "weft_data_parallel_create: no memory");
     atomic_init(&parallel->users, 1);
     atomic_init(&parallel->refs, 1);
     wfi_mutex_init(&parallel->lock);
@@ -221,10 +232,10 @@ weft_status weft_data_parallel_create(weft_group *group, weft_module *module, co
     parallel->options = options ? *options : (weft_data_parallel_options){0};
     parallel->syncs = true;
     weft_status st = set_up(parallel, &why);
-    if (st && error && !why)
+    if (st && !why)
         why = weft_group_error(group) ? weft_error_ref(weft_group_error(group))
                                       : weft_error_create(st, "data parallel: %s", weft_status_text(st));
-    wfi_error_give(error, why);
+    give_error(group, error, why);
     if (st)
         weft_data_parallel_unref(parallel);
     else
@@ -258,6 +269,8 @@ void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on)
 {
     if (parallel)
         parallel->syncs = on;
+    else
+        (void)!wfi_refuse_null("weft_data_parallel_set_sync", "parallel");
 }
 
 weft_gradients weft_data_parallel_gradients(weft_data_parallel *parallel)

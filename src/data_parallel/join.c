@@ -2,7 +2,7 @@
 /* join.c - a member that has no more data takes part in the others' passes with zeros. */
 #include "data_parallel/data_parallel.h"
 
-#include "rpc/agent/agent.h"
+#include "coll/group.h"
 
 #include <string.h>
 
@@ -34,8 +34,12 @@ weft_status weft_data_parallel_join(weft_data_parallel *parallel)
 {
     if (!parallel)
         return wfi_refuse_null("weft_data_parallel_join", "parallel");
-    if (!parallel->options.uneven)
+    if (!parallel->options.uneven) {
+        wfi_log_agent(parallel->group->agent, WEFT_LOG_WARN, 0,
+                      "weft_data_parallel_join (group \"%s\"): it was made without the option uneven",
+                      parallel->group->name);
         return WEFT_ERR_STATE;
+    }
     weft_status st;
     do {
         st = wfi_parallel_begin(parallel, false);

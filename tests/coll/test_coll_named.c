@@ -2,6 +2,7 @@
 /* test_coll_named.c - who is named when an operation is late or members disagree; and what of a group outlives its end. */
 #include "rpc/world.h"
 
+#include <weft/log.h>
 #include <weft/ops.h>
 
 #include <stdlib.h>
@@ -12,6 +13,7 @@ static void adjust(weft_agent_options *options, void *arg)
     options->death_timeout_ms = 20000;
 }
 
+#define LINE 400 /* of the log, the most that is looked at */
 #define SCENE .size = 3, .adjust = adjust
 
 static weft_group *make(weft_agent *agent, const char *name)
@@ -44,7 +46,7 @@ static void late_sender(weft_agent *agent, void *arg)
     if (me == 1) {
         MUST_OK(weft_group_send(all, x, 0, 20000));
         MUST_BE(weft_group_recv(all, x, 0, 200), WEFT_ERR_TIMEOUT);
-        must_say(all, 0, "rank 0 (has not called it)");
+        must_say(all, 0, "a recv from rank 0 was not complete within 200 ms: missing is rank 0 (has not called it)");
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_tensor_unref(x);
@@ -198,7 +200,7 @@ static void sizes_differ(weft_agent *agent, void *arg)
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(me == 2 ? 5 : 7), WEFT_FLOAT64);
     MUST_BE(weft_group_allreduce(all, x, WEFT_SUM, 20000), WEFT_ERR_STATE);
     const char *message = weft_error_message(weft_group_error(all));
-    MUST(strstr(message, "allreduce of 7 float64") && strstr(message, "allreduce of 5 float64"));
+    MUST(strstr(message, "allreduce of 7 float64 (sum)") && strstr(message, "allreduce of 5 float64 (sum)"));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_tensor_unref(x);
     weft_group_destroy(all);
@@ -229,13 +231,45 @@ static void early_flood(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (weft_agent_rank(agent) < 2) {
         MUST_BE(weft_group_recv(all, x, weft_agent_rank(agent) ^ 1, 20000), WEFT_ERR_BUSY);
-        must_say(all, 1, "rank 1 has no memory for what came early: memory_budget_bytes is 65536");
+        must_say(all, 1, "more came early: raise memory_budget_bytes (65536), or let members call in step");
     }
     weft_tensor_unref(x);
     weft_group_destroy(all);
     weft_group_destroy(meet);
 }
 
+static void keep_line(weft_log_level level, const char *line, void *arg)
+{
+    (void)level;
+    snprintf(arg, LINE, "%s", line);
+}
+
+/* What is refused at once is said in the log. */
+static void refusals(weft_agent *agent, void *arg)
+{
+    char line[LINE] = "";
+    weft_group *all = make(agent, "all"), *less = NULL;
+    weft_tensor *x = one(), *whole = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_INT64);
+    weft_log_set_sink(keep_line, line);
+    MUST_BE(weft_group_broadcast(all, x, 7, 0), WEFT_ERR_INVALID);
+    MUST(strstr(line, "root is 7: the group has 1 members"));
+    MUST_BE(weft_group_send(all, x, 0, 0), WEFT_ERR_INVALID);
+    MUST(strstr(line, "to is 0, this member itself"));
+    MUST_BE(weft_group_allreduce(all, whole, WEFT_AVG, 0), WEFT_ERR_TYPE);
+    MUST(strstr(line, "how is 1: there is no average of int64"));
+    MUST_BE(weft_group_shrink(all, -5, &less), WEFT_ERR_INVALID);
+    MUST(strstr(line, "weft_group_shrink (\"all\"): timeout_ms is -5"));
+    MUST_OK(weft_group_barrier(all, 0));
+    MUST_BE(weft_group_set_carrier(all, &(weft_group_carrier){.barrier = carry_barrier}, NULL, NULL), WEFT_ERR_STATE);
+    MUST(strstr(line, "weft_group_set_carrier: group \"all\" has had operations already"));
+    weft_log_set_sink(NULL, NULL);
+    MUST(!less);
+    weft_tensor_unref(whole);
+    weft_tensor_unref(x);
+    weft_group_destroy(all);
+}
+
+WORLD_TEST(refusals, 1, 0, .size = 1)
 WORLD_TEST(late_sender, 2, 1, SCENE)
 WORLD_TEST(shrinks_alone, 2, 1, SCENE)
 WORLD_TEST(shrunk_is_new, 2, 1, SCENE)
@@ -246,4 +280,4 @@ WORLD_TEST(gave_and_left, 2, 1, SCENE)
 WORLD_TEST(sizes_differ, 2, 1, SCENE)
 WORLD_TEST(early_flood, 2, 1, .size = 3, .adjust = small_budget)
 UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed,
-          test_gave_and_left, test_sizes_differ, test_early_flood)
+          test_gave_and_left, test_sizes_differ, test_early_flood, test_refusals)
