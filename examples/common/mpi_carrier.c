@@ -231,7 +231,7 @@ static weft_status broadcast(void *arg, void *data, size_t count, weft_dtype dty
     return st ? st : outcome(c, "MPI_Bcast", MPI_Bcast(data, (int)count, type_of(dtype), (int)root, c->comm));
 }
 
-/* An input may be this member's part of the output, for which MPI has a word of its own. */
+/* An input may be this member's place in the output, for which MPI has a word of its own. */
 static const void *input_of(const mpi_carrier *c, const void *in, const void *out, size_t count, weft_dtype dtype)
 {
     size_t part = count * weft_dtype_size(dtype);
@@ -264,10 +264,13 @@ static weft_status scatter(void *arg, const void *in, void *out, size_t count, w
 {
     mpi_carrier *c = arg;
     MPI_Datatype type = type_of(dtype);
+    size_t part = count * weft_dtype_size(dtype);
+    bool is_there = (size_t)c->rank == root && out == (const char *)in + root * part; /* in its place in the input */
+    void *to = is_there ? MPI_IN_PLACE : out;
     weft_status st = check(c, count);
     if (st)
         return st;
-    return outcome(c, "MPI_Scatter", MPI_Scatter(in, (int)count, type, out, (int)count, type, (int)root, c->comm));
+    return outcome(c, "MPI_Scatter", MPI_Scatter(in, (int)count, type, to, (int)count, type, (int)root, c->comm));
 }
 
 static weft_status all_to_all(void *arg, const void *in, void *out, size_t count, weft_dtype dtype)

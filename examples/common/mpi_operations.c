@@ -88,61 +88,61 @@ static place place_in(MPI_Comm comm)
     return p;
 }
 
-static int call_barrier(MPI_Comm comm, const float *in, float *out, int count)
+static void call_barrier(MPI_Comm comm, const float *in, float *out, int count)
 {
     (void)in, (void)out, (void)count;
-    return MPI_Barrier(comm);
+    MPI_Barrier(comm);
 }
 
-static int call_allreduce(MPI_Comm comm, const float *in, float *out, int count)
+static void call_allreduce(MPI_Comm comm, const float *in, float *out, int count)
 {
     (void)in;
-    return MPI_Allreduce(MPI_IN_PLACE, out, count, MPI_FLOAT, MPI_SUM, comm);
+    MPI_Allreduce(MPI_IN_PLACE, out, count, MPI_FLOAT, MPI_SUM, comm);
 }
 
-static int call_reduce(MPI_Comm comm, const float *in, float *out, int count)
+static void call_reduce(MPI_Comm comm, const float *in, float *out, int count)
 {
     place p = place_in(comm);
     (void)in;
-    return MPI_Reduce(p.rank == p.last ? MPI_IN_PLACE : out, out, count, MPI_FLOAT, MPI_SUM, p.last, comm);
+    MPI_Reduce(p.rank == p.last ? MPI_IN_PLACE : out, out, count, MPI_FLOAT, MPI_SUM, p.last, comm);
 }
 
-static int call_broadcast(MPI_Comm comm, const float *in, float *out, int count)
+static void call_broadcast(MPI_Comm comm, const float *in, float *out, int count)
 {
     (void)in;
-    return MPI_Bcast(out, count, MPI_FLOAT, place_in(comm).last, comm);
+    MPI_Bcast(out, count, MPI_FLOAT, place_in(comm).last, comm);
 }
 
-static int call_allgather(MPI_Comm comm, const float *in, float *out, int count)
+static void call_allgather(MPI_Comm comm, const float *in, float *out, int count)
 {
-    return MPI_Allgather(in, count, MPI_FLOAT, out, count, MPI_FLOAT, comm);
+    MPI_Allgather(in, count, MPI_FLOAT, out, count, MPI_FLOAT, comm);
 }
 
-static int call_reduce_scatter(MPI_Comm comm, const float *in, float *out, int count)
+static void call_reduce_scatter(MPI_Comm comm, const float *in, float *out, int count)
 {
-    return MPI_Reduce_scatter_block(in, out, count, MPI_FLOAT, MPI_SUM, comm);
+    MPI_Reduce_scatter_block(in, out, count, MPI_FLOAT, MPI_SUM, comm);
 }
 
-static int call_gather(MPI_Comm comm, const float *in, float *out, int count)
+static void call_gather(MPI_Comm comm, const float *in, float *out, int count)
 {
-    return MPI_Gather(in, count, MPI_FLOAT, out, count, MPI_FLOAT, place_in(comm).last, comm);
+    MPI_Gather(in, count, MPI_FLOAT, out, count, MPI_FLOAT, place_in(comm).last, comm);
 }
 
-static int call_scatter(MPI_Comm comm, const float *in, float *out, int count)
+static void call_scatter(MPI_Comm comm, const float *in, float *out, int count)
 {
-    return MPI_Scatter(in, count, MPI_FLOAT, out, count, MPI_FLOAT, place_in(comm).last, comm);
+    MPI_Scatter(in, count, MPI_FLOAT, out, count, MPI_FLOAT, place_in(comm).last, comm);
 }
 
-static int call_all_to_all(MPI_Comm comm, const float *in, float *out, int count)
+static void call_all_to_all(MPI_Comm comm, const float *in, float *out, int count)
 {
-    return MPI_Alltoall(in, count, MPI_FLOAT, out, count, MPI_FLOAT, comm);
+    MPI_Alltoall(in, count, MPI_FLOAT, out, count, MPI_FLOAT, comm);
 }
 
-static int call_around(MPI_Comm comm, const float *in, float *out, int count)
+static void call_around(MPI_Comm comm, const float *in, float *out, int count)
 {
     place p = place_in(comm);
-    return MPI_Sendrecv(in, count, MPI_FLOAT, (p.rank + 1) % p.size, TAG, out, count, MPI_FLOAT,
-                        (p.rank + p.size - 1) % p.size, TAG, comm, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(in, count, MPI_FLOAT, (p.rank + 1) % p.size, TAG, out, count, MPI_FLOAT,
+                 (p.rank + p.size - 1) % p.size, TAG, comm, MPI_STATUS_IGNORE);
 }
 
 const mpi_operation mpi_operations[MPI_OPERATIONS] = {

@@ -16,8 +16,8 @@ typedef struct mpi_operation {
     bool parts_in, parts_out; /* a part for each member; else one */
     /* Starts it. The futures that there are become yours, also on failure; the others stay NULL. */
     weft_status (*start)(weft_group *group, weft_tensor *in, weft_tensor *out, weft_future **futures);
-    /* Does it. `count`: elements of a part. */
-    int (*call)(MPI_Comm comm, const float *in, float *out, int count);
+    /* Does it. `count`: elements of a part. What fails goes to the communicator's error handler. */
+    void (*call)(MPI_Comm comm, const float *in, float *out, int count);
 } mpi_operation;
 
 extern const mpi_operation mpi_operations[MPI_OPERATIONS];
