@@ -5,8 +5,8 @@
  *
  *     weft_status train(weft_group *group, weft_module *model, weft_tensor *x, weft_tensor *y)
  *     {
- *         weft_data_parallel *parallel;
- *         weft_status st = weft_data_parallel_create(group, model, NULL, &parallel, NULL); // all get member 0's parameters
+ *         weft_data_parallel *parallel; // all get member 0's parameters
+ *         weft_status st = weft_data_parallel_create(group, model, NULL, &parallel, NULL);
  *         if (st)
  *             return st;
  *         weft_optimizer *sgd = weft_sgd_create(weft_module_parameters(model), &(weft_sgd_options){.lr = 0.05});
@@ -15,8 +15,8 @@
  *             weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
  *             weft_backward(t, weft_cross_entropy(t, weft_module_forward(t, model, x), y));
  *             st = weft_tape_status(t);
- *             if (!st)
- *                 st = weft_optimizer_apply(sgd, weft_tape_gradients(t, weft_module_parameters(model))); // alike on all members
+ *             if (!st) // with what is alike on all members
+ *                 st = weft_optimizer_apply(sgd, weft_tape_gradients(t, weft_module_parameters(model)));
  *             weft_tape_close(t);
  *         }
  *         weft_optimizer_unref(sgd);
@@ -25,16 +25,26 @@
  *     }
  *
  * Under a distributed context it is the context that takes the hooks: weft_context_set_hooks(context,
- * weft_data_parallel_hooks(parallel)). The averaged gradients are the context's then, and distributed optimizers step with them.
+ * weft_data_parallel_hooks(parallel)). The averaged gradients are the context's then, and distributed optimizers step
+ * with them.
  *
- * BUCKETS. Gradients are gathered in buckets, and a bucket is reduced as soon as its last gradient is there, while the pass goes on: the first
- * one of 1 MiB, the others of 25 MiB, by option. Parameters are in them in the order in which their gradients came in the first pass, at
- * member 0. What a pass leaves as gradients are views of the buckets: a sum is copied once, into its bucket. Their memory is used again
- * by a later pass if nobody holds any of them then. Gradients of embeddings are dense here.
+ * BUCKETS. Gradients are gathered in buckets, and a bucket is reduced as soon as its last gradient is there, while the
+ * pass goes on. Parameters are put into them in the order in which their gradients came in the first pass, at member
+ * 0. A bucket takes no more once it has reached its size (1 MiB for the first one and 25 MiB for the others, by option),
+ * or where the next parameter has another dtype: so it may be larger than its size by one parameter. What a pass leaves
+ * as gradients are views of the buckets: a sum is copied once, into its bucket. Their memory is used again by a later
+ * pass if nobody holds any of them then. Gradients of embeddings are dense here.
  *
- * ALL MEMBERS make it for modules that are alike, and then run the same number of passes; each pass is one after the other. A member whose
- * pass fails ends the group, so that the others do not wait for it: their passes fail with its name, as they do if it dies. Then this object is
- * of no use any more, and weft_group_error says why; weft_group_shrink and another object are the way on.
+ * BUFFERS of the module, such as a batch norm's statistics, are alike once, after weft_data_parallel_create. From then
+ * on each member's follow its own data.
+ *
+ * ALL MEMBERS make it for modules that are alike, and then run the same number of passes; each pass is one after the
+ * other. A member whose pass fails ends the group, so that the others do not wait for it: their passes fail with its
+ * name, as they do if it dies. Then this object is of no use any more, and weft_group_error says why; weft_group_shrink
+ * and another object are the way on.
+ *
+ * Source: S. Li and others, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", PVLDB 13(12),
+ * 2020.
  *
  * THREADS. Any thread, one at a time. The group is used by this object alone.
  */
@@ -48,13 +58,15 @@
 WEFT_BEGIN_C
 
 /*
- * Reduces a bucket: starts what makes `bucket` (contiguous, one dimension, this member's sums) the average over the group, on every member
- * the same operations, and gives a future that completes when it is. `index`: which one it is. For compression, above all. It is called with
- * a lock of the weft_data_parallel held: it must not wait, nor call functions of that.
+ * Reduces a bucket: starts what makes `bucket` (contiguous, one dimension, this member's sums) the average over the
+ * group, on every member the same operations, and gives a future that completes when it is. `index`: which one it is.
+ * For compression, above all. It is called with a lock of the weft_data_parallel held: it must not wait, nor call
+ * functions of that.
  */
 typedef weft_status (*weft_bucket_fn)(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
                                       weft_future **out, void *arg);
-/* One of these: gradients travel as bfloat16, which halves what float32 takes, and keeps 8 bits of each. `arg` is NULL. */
+/* One of these: gradients travel as bfloat16, which halves what float32 takes, and keeps 8 significant bits of each.
+ * `arg` is NULL. */
 WEFT_API weft_status weft_bucket_bfloat16(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
                                           weft_future **out, void *arg);
 
@@ -62,7 +74,8 @@ typedef struct weft_data_parallel_options {
     size_t bucket_bytes;       /* 0: 25 MiB */
     size_t first_bucket_bytes; /* 0: 1 MiB */
     bool find_unused;          /* a pass may leave parameters out, other ones on each member; else that is an error */
-    bool uneven;               /* members may run out of data: see weft_data_parallel_join */
+    bool uneven;               /* members may run out of data: see weft_data_parallel_join. Each pass that reduces
+                                * then waits, in its first hook, until all have begun it or joined */
     bool divide_by_all;        /* uneven: averages are over all members, also those that ran out */
     weft_bucket_fn reduce;     /* NULL: weft_group_allreduce. Not with `uneven` */
     void *reduce_arg;
@@ -70,9 +83,14 @@ typedef struct weft_data_parallel_options {
 } weft_data_parallel_options;
 
 /*
- * Compares names, dtypes and shapes of all parameters and buffers with the other members', and gives all of them member 0's values. Waits for
- * all members. It references group and module. WEFT_ERR_INVALID (NULL; the modules differ: *error names the member and the first
- * parameter; no parameter wants a gradient; a parameter is not on the CPU), WEFT_ERR_MEMORY, and the errors of the group.
+ * Compares names, dtypes and shapes of all parameters and buffers with the other members', and gives all of them member
+ * 0's values. Waits for all members. It references group and module; `options` is copied, NULL is all zero. On failure
+ * *error is the caller's to unref; if `error` is NULL, the log has a warning in its place.
+ *   - WEFT_ERR_INVALID, at once: a NULL, or `uneven` with `reduce`. This member took no part, and the others wait.
+ *   - WEFT_ERR_INVALID: no parameter wants a gradient, or one is not on the CPU. The group is over.
+ *   - WEFT_ERR_INVALID, on all members: the modules differ; *error names the member and the first parameter. The group
+ *     lives. So it does after WEFT_ERR_STATE: a member gave other values here (weft_group_allgather_values).
+ *   - WEFT_ERR_MEMORY, and the errors of the group.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_create(weft_group *group, weft_module *module,
                                                               const weft_data_parallel_options *options,
@@ -80,25 +98,28 @@ WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_create(weft_group *group,
 WEFT_API weft_data_parallel *weft_data_parallel_ref(weft_data_parallel *parallel);
 WEFT_API void weft_data_parallel_unref(weft_data_parallel *parallel); /* NULL does nothing */
 
-/* For weft_tape_set_hooks and weft_context_set_hooks. Borrowed; with references of their own the hooks outlast the object, of which they hold
- * one. */
+/* For weft_tape_set_hooks and weft_context_set_hooks. Borrowed; with references of their own the hooks outlast the
+ * object, of which they hold one. */
 WEFT_API weft_hooks *weft_data_parallel_hooks(weft_data_parallel *parallel);
 
 /*
- * Off: the passes from now on reduce nothing; what they find is added up here, and is part of what the next pass reduces that is begun when it
- * is on again. The gradients that such a pass leaves are this member's own: do not step with them. All members do the same.
+ * Off: the passes from now on reduce nothing; what they find is added up here, and is part of what the next pass
+ * reduces that is begun when it is on again. The gradients that such a pass leaves are this member's own: do not step
+ * with them. All members do the same.
  */
 WEFT_API void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on);
 
 /*
- * The averages of the last pass, for weft_optimizer_apply: one for each parameter of the module, in its order; those that no member used have
- * none. Tapes and contexts have the same. Borrowed, until the next pass begins or the object goes.
+ * The averages of the last pass, for weft_optimizer_apply: one for each parameter of the module, in its order; those
+ * that no member used have none. Tapes and contexts have the same. Borrowed, until the next pass begins or the object
+ * goes.
  */
 WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *parallel);
 
 /*
- * With `uneven`: this member has no more data. It takes part in the others' reductions with zeros until all members have called this, and
- * returns then. Averages are over those who still train, or with divide_by_all over all. WEFT_ERR_STATE: without `uneven`.
+ * With `uneven`: this member has no more data. It takes part in the others' reductions with zeros until all members
+ * have called this, and returns then. Averages are over those who still train, or with divide_by_all over all.
+ * WEFT_ERR_INVALID: NULL; WEFT_ERR_STATE: without `uneven` (the log says both); the errors of the group.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_join(weft_data_parallel *parallel);
 

@@ -7,7 +7,7 @@
  *
  *     weft_status average(weft_agent *agent, weft_tensor *gradient) // every worker of the job calls this
  *     {
- *         weft_group *all;
+ *         weft_group *all = NULL;
  *         weft_status st = weft_group_create(agent, "gradients", NULL, 0, &all);
  *         if (!st)
  *             st = weft_group_allreduce(all, gradient, WEFT_AVG, 0); // in place: the same bits on every member
@@ -31,8 +31,8 @@
  * under way fail on every member, all later ones are refused with the same error, and weft_group_error tells it.
  *   - WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT: a member is gone; the error names it.
  *   - WEFT_ERR_TIMEOUT: the message names the members that did not come.
- *   - WEFT_ERR_STATE: the members did not call the same operation, or with other dtypes, counts or algorithms; the message
- *     says what each had. WEFT_ERR_INVALID: the lists of ranks differ.
+ *   - WEFT_ERR_STATE: the members did not call the same operation, or with other dtypes, counts or algorithms; the
+ *     message says what each had. WEFT_ERR_INVALID: the lists of ranks differ.
  *   - WEFT_ERR_CANCELLED: a member cancelled a future, or destroyed the group with operations under way.
  *   - WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
  * An operation may have completed on some members when it fails on others: a member that died after it had given its
@@ -65,8 +65,9 @@ WEFT_BEGIN_C
  * workers of a static job, or all that live at this moment in an elastic one, in the order of their ranks.
  * `name` has 1..64 bytes of [A-Za-z0-9-_:], and this worker has no other open group of that name. When all
  * members have destroyed a group they may make another of the same name. The log has a warning that says which
- * argument is wrong. WEFT_ERR_INVALID, WEFT_ERR_NOT_FOUND (no such rank, or nobody ever held it),
- * WEFT_ERR_EXISTS (the name), WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
+ * argument is wrong. WEFT_ERR_INVALID (an argument, or a rule in WEFT_ALGORITHMS: see below), WEFT_ERR_NOT_FOUND (no
+ * such rank, or nobody ever held it), WEFT_ERR_EXISTS (the name), WEFT_ERR_STATE (in a child of fork(2)),
+ * WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_create(weft_agent *agent, const char *name, const int *ranks,
                                                       size_t count, weft_group **out);
@@ -81,15 +82,15 @@ WEFT_API int weft_group_member(const weft_group *group, size_t index); /* the ra
 /* Why the group is over; NULL: it is not, or `group` is NULL. Borrowed, until the group is destroyed. */
 WEFT_API const weft_error *weft_group_error(const weft_group *group);
 
-/* Ends the group on all members, for that reason: what is under way fails, and nothing is taken any more. For who finds out that it cannot
- * take part in what the others will wait for. `why` is copied; NULL: WEFT_ERR_CANCELLED. */
+/* Ends the group on all members, for that reason: what is under way fails, and nothing is taken any more. For who finds
+ * out that it cannot take part in what the others will wait for. `why` is copied; NULL: WEFT_ERR_CANCELLED. */
 WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
 
 /*
  * Makes a group of those members of `group` that live, in the same order and with the same name; all of these call it,
- * and it returns when all have. The old group is over with it, if it was not before, and stays to be destroyed. A member
- * that dies meanwhile is left out. The group has the old one's rules for algorithms, and no carrier. WEFT_ERR_TIMEOUT (who lives did not come; the log says who), and the errors of
- * weft_group_create.
+ * and it returns when all have. The old group is over with it, if it was not before, and stays to be destroyed. A
+ * member that dies meanwhile is left out. The group has the old one's rules for algorithms, and no carrier.
+ * WEFT_ERR_TIMEOUT (who lives did not come; the log says who), and the errors of weft_group_create.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out);
 
@@ -141,7 +142,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_gather_async(weft_group *group, c
                                                             weft_tensor *output, size_t root, int64_t timeout_ms,
                                                             weft_future **out);
 
-/* output: part i of the input of member `root` on member i. The others' input is not looked at, and may be NULL. */
+/* output: part i of the input of member `root` on member i. The others' input is not looked at, and may be NULL. At the
+ * root `output` may be a view of its own part of `input`, else they do not overlap. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_scatter(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                                        size_t root, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_scatter_async(weft_group *group, const weft_tensor *input,
@@ -181,13 +183,15 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group
 /* ---- Algorithms -------------------------------------------------------------------------------------------------- */
 
 /*
- * Which algorithm carries an operation depends on the group's size and the bytes of a member's tensor, by a table that
- * was measured. `rules` go before it: "OPERATION SIZE BYTES ALGORITHM; ...", where SIZE and BYTES are
- * the most for which the rule holds, or *; the first rule that fits counts. All members need the same rules. The
- * environment's WEFT_ALGORITHMS is taken for groups that were not given any. Call it before the first operation.
+ * Which algorithm carries an operation depends on the number of members and the bytes of one member's part, by a table
+ * that was measured. A part is the tensor of an allreduce, a reduce or a broadcast; the longer tensor of the others has
+ * as many parts as there are members. `rules` go before the table: "OPERATION MEMBERS BYTES ALGORITHM; ...", where
+ * MEMBERS and BYTES are the most for which the rule holds, or *; the first rule that fits counts. All members need the
+ * same rules. The environment's WEFT_ALGORITHMS is taken for groups that were not given any. Call it before the first
+ * operation.
  *     weft_group_set_algorithms(group, "allreduce 4 65536 recursive_doubling; allreduce * * ring");
  * weft_group_print_algorithms prints the whole table that holds for this group, as such rules, a line each.
- * WEFT_ERR_INVALID: the log says which word; WEFT_ERR_STATE: it is too late.
+ * WEFT_ERR_INVALID: the log says which word; WEFT_ERR_STATE: it is too late; WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_set_algorithms(weft_group *group, const char *rules);
 WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
@@ -196,30 +200,43 @@ WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
 
 /*
  * A table of functions that carry this group's operations in place of weft, for example by the MPI or NCCL of the
- * machine. Each gets plain memory, does the whole operation, and returns when it is done. They are called in the order in
- * which the operations were started, one at a time for each group, on a thread of weft's (of groups that overlap, several
- * at once, up to 256), and may wait there for each other. A failure that they return ends the group. When a time limit passes,
- * or the group ends for another reason, the members hear of it and later operations are refused; but a function that runs is not
- * interrupted, and the future of its operation completes when it returns. A NULL slot: weft carries that operation itself. `count` is the
- * elements of one member's part.
+ * machine. Each gets plain memory, does the whole operation, and returns when it is done. They are called in the order
+ * in which the operations were started, one at a time for each group, on a thread of weft's (of groups that overlap,
+ * several at once, up to 256), and may wait there for each other. A failure that they return ends the group. When a
+ * time limit passes, or the group ends for another reason, the members hear of it and later operations are refused; but
+ * a function that runs is not interrupted, and the future of its operation completes when it returns.
+ *
+ * A NULL slot: weft carries that operation itself. `count` is the elements of one member's part, and may be 0. Who
+ * reduces by WEFT_AVG divides, too.
  */
 typedef struct weft_group_carrier {
     weft_status (*barrier)(void *arg);
-    weft_status (*allreduce)(void *arg, void *data, size_t count, weft_dtype dtype, weft_reduce how);
+    weft_status (*allreduce)(void *arg, void *data, size_t count, weft_dtype dtype, weft_reduce how); /* in place */
+    /* In place at the root. The others' `data` is the user's own memory, and has to stay as it is. */
     weft_status (*reduce)(void *arg, void *data, size_t count, weft_dtype dtype, weft_reduce how, size_t root);
     weft_status (*broadcast)(void *arg, void *data, size_t count, weft_dtype dtype, size_t root);
+    /* out: `count` elements of each member. `in` may be this member's place in it. */
     weft_status (*allgather)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype);
+    /* in: `count` elements for each member. */
     weft_status (*reduce_scatter)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype,
                                   weft_reduce how);
+    /* As allgather, at the root; `out` of the others is NULL. */
     weft_status (*gather)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, size_t root);
+    /* At the root `out` may be its own place in `in`; `in` of the others is NULL. */
     weft_status (*scatter)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, size_t root);
     weft_status (*all_to_all)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype);
+    /* May wait for the other's recv. All that this group carries waits behind it: members in a circle must not all
+     * call send first. */
     weft_status (*send)(void *arg, const void *data, size_t count, weft_dtype dtype, size_t to);
     weft_status (*recv)(void *arg, void *data, size_t count, weft_dtype dtype, size_t from);
 } weft_group_carrier;
 
-/* `carrier` is copied. drop(arg), if not NULL, runs when the group is gone, or at once on failure. Before the first
- * operation: WEFT_ERR_STATE after it. WEFT_ERR_INVALID: a NULL. */
+/*
+ * `carrier` is copied. drop(arg), if not NULL, runs at once on failure, or when another carrier takes this one's place,
+ * else when the group is gone: on the thread that lets go of it last, which is a thread of weft's, after
+ * weft_group_destroy, if an operation is under way then. Call it before the first operation. WEFT_ERR_INVALID: a NULL;
+ * WEFT_ERR_STATE: it is too late (the log says both); WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
+ */
 WEFT_API WEFT_NODISCARD weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *carrier,
                                                            void *arg, weft_drop_fn drop);
 
