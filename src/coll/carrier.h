@@ -2,7 +2,9 @@
 /*
  * carrier.h - operations of a group that others carry (weft_group_carrier): one at a time, in order, on the executor.
  *
- * LOCKING. [agent lock], but for wfi_carrier_free. LIFETIME: the group's; while it runs an operation, that one keeps the group.
+ * LOCKING. [agent lock] for the queue. wfi_carrier_has and wfi_carrier_run read what does not change once the group is
+ * used, and need none. wfi_carrier_free is called without it, as it calls the user's `drop`.
+ * LIFETIME. The group's; while it runs an operation, that one keeps the group.
  */
 #ifndef WFI_CARRIER_H
 #define WFI_CARRIER_H
@@ -16,7 +18,7 @@ bool wfi_carrier_has(const wfi_carrier *carrier, wfi_operation_kind kind, bool s
 /* Runs `task` after those before it. */
 void wfi_carrier_queue(wfi_carrier *carrier, weft_agent *agent, wfi_task *task);
 void wfi_carrier_next(wfi_carrier *carrier, weft_agent *agent); /* the one before has ended */
-/* Does the whole operation. Not locked. */
+/* Does the whole operation. Not [locked]: it calls the user's functions. */
 weft_status wfi_carrier_run(wfi_carrier *carrier, const wfi_operation *operation);
 
 #endif

@@ -118,7 +118,7 @@ static bool hear_begun(weft_group *group, wfi_group_member *from, wfi_reader *re
     return true;
 }
 
-/* Whether a member of another group of that name waits here for those of its own list, or has done so. */
+/* Whether `other` has that name but another list, and is open or ended because its members did not come. */
 static bool is_other_list(const weft_group *other, const wfi_group_key *key)
 {
     weft_status over = other->over ? weft_error_code(other->over) : WEFT_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* operation.c - an operation before it runs: its number, its turn, its time limit, its cancelling; and what all of a group suffer when it is
- * over. */
+/* operation.c - an operation before it runs: its number, its turn, its time limit, its cancelling. And the end of a
+ * group: its members are told, and all of its operations fail. */
 #include "coll/group.h"
 
 wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends, size_t peer, uint64_t number)
@@ -22,8 +22,8 @@ static void ask(wfi_operation *operation, size_t whom, uint64_t number)
     wfi_say_number(operation->group, whom, WFI_ASK, operation->space, number);
 }
 
-/* Whether all to whom it sends have come far enough. Asks those who have not, so that one always tells whoever waits for it; and some time
- * before, so that perhaps nobody has to wait. */
+/* Whether all to whom it sends have come far enough. Asks those who have not, so that one always tells whoever waits
+ * for it; and some time before, so that perhaps nobody has to wait. */
 static bool is_let(wfi_operation *operation)
 {
     weft_group *group = operation->group;

@@ -110,7 +110,7 @@ static weft_status read_block(const uint8_t *block, size_t size, weft_values **o
 typedef struct gathering {
     wfi_storage *mine;
     size_t members, me;
-    size_t *begins; /* in scratch, of the block of the i-th member behind us; and behind the last the end of all */
+    size_t *begins; /* in scratch, of the block of the i-th member after us; and behind the last the end of all */
 } gathering;
 
 static void free_gathering(void *own)

@@ -2,12 +2,14 @@
 /*
  * data_parallel.h - the inside of a weft_data_parallel.
  *
- * A pass, seen from here: the hook of each parameter brings its sum, which is copied into its bucket (pass.c); a bucket that is full is
- * reduced, after those before it (buckets.c); at the end of the pass what is missing is zero, and all wait for the last bucket.
+ * A pass, seen from here: the hook of each parameter brings its sum, which is copied into its bucket (pass.c); a bucket
+ * that is full is reduced, after those before it (buckets.c); at the end of the pass what is missing is zero, and all
+ * wait for the last bucket.
  *
  * LOCKING. `lock` guards all that the hooks change; it is not held while anything of the group is called that waits.
- * LIFETIME. `users` counts the user's references: with the last one the object lets go of the hooks, which tapes may still hold. `refs` counts one for
- * all users, and one for each hook and callback; the memory goes with the last of these.
+ * LIFETIME. `users` counts the user's references: with the last one the object lets go of the hooks, which tapes may
+ * still hold. `refs` counts one for all users, and one for each hook and callback; the memory goes with the last of
+ * these.
  */
 #ifndef WFI_DATA_PARALLEL_H
 #define WFI_DATA_PARALLEL_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * algorithm.h - the algorithms of group operations: each builds one member's schedule (coll/algorithm/schedule.h). And the table
- * that says which algorithm carries which operation.
+ * algorithm.h - the algorithms of group operations: each builds one member's schedule (coll/algorithm/schedule.h). And
+ * the table that says which algorithm carries which operation.
  *
  * All members build their schedules from the same wfi_collective, but for `me`. LOCKING: none.
  */
@@ -93,8 +93,8 @@ void wfi_pieces_copy(const wfi_collective *collective, wfi_schedule *schedule, w
                      size_t size);
 void wfi_pieces_divide(const wfi_collective *collective, wfi_schedule *schedule, wfi_place at, size_t size);
 
-/* The rounds of an allgather in which each member has a block of its own size: scratch, from begins[i] to begins[i + 1], is that
- * of the i-th member behind us. Our own is there already. doubling.c */
+/* The rounds of an allgather in which each member has a block of its own size: scratch, from begins[i] to begins[i + 1],
+ * is that of the i-th member after us. Our own is there already. doubling.c */
 void wfi_bruck_rounds(const wfi_collective *collective, wfi_schedule *schedule, const size_t *begins);
 
 /* ---- The table: table.c ------------------------------------------------------------------------------------------ */
@@ -113,7 +113,7 @@ typedef struct wfi_rules {
 /* Reads rules (weft/group.h). WEFT_ERR_INVALID: `problem` says which word is wrong. WEFT_ERR_MEMORY. */
 weft_status wfi_rules_read(const char *text, wfi_rules *out, char *problem, size_t room);
 void wfi_rules_fini(wfi_rules *rules);
-/* The algorithm for an operation: the first rule that fits its members and the bytes of one, else the measured table's.
+/* The algorithm for an operation: the first rule that fits its members and the bytes of a part, else the table's.
  * *which receives its number, the same on all members. */
 wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *collective, uint8_t *which);
 const char *wfi_algorithm_name(uint8_t which);                     /* "?" if there is none of that number */

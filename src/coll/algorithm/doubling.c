@@ -4,8 +4,9 @@
  *
  * Sources: D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for Barrier Synchronization", IJPP 17(1), 1988
  * (dissemination); R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in
- * MPICH", IJHPCA 19(1), 2005 (recursive doubling; recursive halving and doubling, of Rabenseifner); J. Bruck and others,
- * "Efficient Algorithms for All-to-All Communications in Multiport Message-Passing Systems", IEEE TPDS 8(11), 1997.
+ * MPICH", IJHPCA 19(1), 2005 (recursive doubling, and members that are no power of two); R. Rabenseifner, "Optimization
+ * of Collective Reduction Operations", ICCS 2004 (recursive halving and doubling); J. Bruck and others, "Efficient
+ * Algorithms for All-to-All Communications in Multiport Message-Passing Systems", IEEE TPDS 8(11), 1997.
  */
 #include "coll/algorithm/algorithm.h"
 

@@ -10,21 +10,20 @@
 
 void wfi_pieces_send(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place from, size_t size)
 {
-    FOR_PIECES(at, piece, size, collective)
-    wfi_schedule_send(schedule, peer, wfi_beyond(from, at), piece);
+    FOR_PIECES (at, piece, size, collective)
+        wfi_schedule_send(schedule, peer, wfi_beyond(from, at), piece);
 }
 
 void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to, size_t size)
 {
-    FOR_PIECES(at, piece, size, collective)
-    wfi_schedule_recv(schedule, peer, wfi_beyond(to, at), piece);
+    FOR_PIECES (at, piece, size, collective)
+        wfi_schedule_recv(schedule, peer, wfi_beyond(to, at), piece);
 }
 
 void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place room,
                              wfi_place to, wfi_place b, size_t size)
 {
-    FOR_PIECES(at, piece, size, collective)
-    {
+    FOR_PIECES (at, piece, size, collective) {
         wfi_place theirs = wfi_beyond(room, at), ours = wfi_beyond(b, at);
         wfi_schedule_recv(schedule, peer, theirs, piece);
         wfi_schedule_combine(schedule, wfi_beyond(to, at), theirs, ours, piece);
@@ -48,12 +47,12 @@ void wfi_pieces_recv_add(const wfi_collective *collective, wfi_schedule *schedul
 void wfi_pieces_copy(const wfi_collective *collective, wfi_schedule *schedule, wfi_place to, wfi_place from,
                      size_t size)
 {
-    FOR_PIECES(at, piece, size, collective)
-    wfi_schedule_copy(schedule, wfi_beyond(to, at), wfi_beyond(from, at), piece);
+    FOR_PIECES (at, piece, size, collective)
+        wfi_schedule_copy(schedule, wfi_beyond(to, at), wfi_beyond(from, at), piece);
 }
 
 void wfi_pieces_divide(const wfi_collective *collective, wfi_schedule *schedule, wfi_place at, size_t size)
 {
-    FOR_PIECES(from, piece, size, collective)
-    wfi_schedule_divide(schedule, wfi_beyond(at, from), piece);
+    FOR_PIECES (from, piece, size, collective)
+        wfi_schedule_divide(schedule, wfi_beyond(at, from), piece);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* schedule.c - building a schedule: its steps, and which of them wait for which. */
 #include "coll/algorithm/schedule.h"
 
 #include "base/alloc.h"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree.c - from one member to all, and from all to one: over a binomial tree, which has few rounds, or along a chain, which
- * passes each byte once; both in chunks, so that all levels work at once. In two levels, a tree joins the members of each host, and
- * a tree or a chain one member of each, so that every byte crosses to a host once.
+ * tree.c - from one member to all, and from all to one: over a binomial tree, which has few rounds, or along a chain,
+ * which passes each byte once; both in chunks, so that all levels work at once. In two levels, a tree joins the members
+ * of each host, and a tree or a chain one member of each, so that every byte crosses to a host once.
  *
- * Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
- * 19(1), 2005.
+ * Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
+ * 19(1), 2005 (trees); T. Kielmann and others, "MagPIe: MPI's Collective Communication Operations for Clustered Wide
+ * Area Systems", PPoPP 1999 (two levels).
  */
 #include "coll/algorithm/algorithm.h"
 
@@ -127,8 +128,8 @@ void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule)
 #define CHAIN_BYTES                                                                                                    \
     65536 /* longer parts go along a chain of hosts: from there on rounds cost less than bytes, as in table.c */
 
-/* Lists those of this member's host, its leader first, and the leaders of all hosts, the root first: it leads its host, and the first of each other one
- * leads that. */
+/* Lists those of this member's host, its leader first, and the leaders of all hosts, the root first: it leads its host,
+ * and the first of each other one leads that. */
 static void list_levels(const wfi_collective *collective, size_t root, line *here, size_t *locals, line *hosts,
                         size_t *leaders)
 {
