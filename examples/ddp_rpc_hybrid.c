@@ -9,7 +9,8 @@
  * The master makes the embedding bag on the server as a remote module, and calls on each trainer to train with it. In each iteration a
  * trainer looks its batch up there, runs its linear layer, and goes back through both under one context: gradients of the linear layer are averaged
  * over the trainers by their group meanwhile, so that its replicas stay alike; each trainer's gradient of the embedding steps the server's by itself. With
- * --synchronous a barrier after the step keeps the trainers together, and the losses are those of one process (--check).
+ * --synchronous a barrier after the step keeps the trainers together, and the losses are those of one process (--check). Such an iteration is
+ * examples/common/hybrid_trainer.c, train_step.
  *
  * After PyTorch's tutorial "Combining Distributed DataParallel with Distributed RPC Framework". --help lists the options.
  */

@@ -12,6 +12,8 @@
  *
  * It does so with several sizes of micro-batches, and shows what each takes: small ones keep both stages busy, large ones are computed more efficiently.
  *
+ * The master's calls are here (send_forward, send_backward), what a stage does with them is in examples/common/pipeline.c (forward).
+ *
  * After PyTorch's tutorial "Distributed Pipeline Parallelism Using RPC". --help lists the options.
  */
 #include <weft/weft.h>
