@@ -36,8 +36,7 @@ void wfi_pieces_recv_add(const wfi_collective *collective, wfi_schedule *schedul
                          size_t size)
 {
     size_t bytes = wfi_part_bytes(collective), most = bytes < collective->chunk ? bytes : collective->chunk;
-    FOR_PIECES(at, piece, size, collective)
-    {
+    FOR_PIECES (at, piece, size, collective) {
         wfi_place room = wfi_at(WFI_SCRATCH, schedule->rooms++ % ROOMS * ((most + 63) / 64 * 64));
         wfi_schedule_recv(schedule, peer, room, piece);
         wfi_schedule_combine(schedule, wfi_beyond(to, at), room, wfi_beyond(to, at), piece);
