@@ -225,3 +225,39 @@ const char *wfi_signature_text(const wfi_signature *signature, bool whole, char 
         snprintf(text, WFI_SIGNATURE_TEXT, "%s", name);
     return text;
 }
+
+wfi_signature wfi_operation_signature(const wfi_operation *operation)
+{
+    return (wfi_signature){.kind = (uint8_t)operation->what.kind,
+                           .dtype = (uint8_t)operation->dtype,
+                           .how = (uint8_t)operation->how,
+                           .algorithm = operation->algorithm,
+                           .root = (uint32_t)operation->what.root,
+                           .count = operation->what.count};
+}
+
+bool wfi_operation_check(const wfi_operation *operation, size_t member, const wfi_signature *theirs)
+{
+    weft_group *group = operation->group;
+    wfi_signature ours = wfi_operation_signature(operation);
+    char mine[WFI_SIGNATURE_TEXT], other[WFI_SIGNATURE_TEXT];
+    bool same_kind = ours.kind == theirs->kind;
+    bool same_call = same_kind && ours.dtype == theirs->dtype && ours.how == theirs->how && ours.root == theirs->root &&
+                     ours.count == theirs->count;
+    if (same_call && ours.algorithm == theirs->algorithm)
+        return true;
+    if (same_call) {
+        wfi_group_break_for(
+            group, WEFT_ERR_STATE, group->members[member].rank,
+            "operation %llu, %s: rank %d does it by %s, rank %d by %s: their rules for algorithms differ",
+            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind],
+            wfi_agent_rank(group->agent), wfi_algorithm_name(ours.algorithm), group->members[member].rank,
+            wfi_algorithm_name(theirs->algorithm));
+        return false;
+    }
+    wfi_group_break_for(group, WEFT_ERR_STATE, group->members[member].rank,
+                        "operation %llu: rank %d called %s, rank %d %s", (unsigned long long)operation->number,
+                        wfi_agent_rank(group->agent), wfi_signature_text(&ours, same_kind, mine),
+                        group->members[member].rank, wfi_signature_text(theirs, same_kind, other));
+    return false;
+}

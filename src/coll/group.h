@@ -65,6 +65,7 @@ typedef struct wfi_group_member {
     wfi_list early;      /* wfi_early.link: for recvs that have not begun */
     bool is_asked;       /* a QUERY to it has no answer yet */
     const char *missing; /* why it is missing, as its answer says; NULL: it is not */
+    bool has_withdrawn;  /* what it had exposed to us: it was asked whether the group is over there */
 } wfi_group_member;
 
 struct weft_group {
@@ -209,6 +210,9 @@ const char *wfi_reduction_name(unsigned how); /* as people say it */
 #define WFI_SIGNATURE_TEXT 128
 /* As people say it: `whole`, or the kind alone. Returns `text`. */
 const char *wfi_signature_text(const wfi_signature *signature, bool whole, char text[WFI_SIGNATURE_TEXT]);
+wfi_signature wfi_operation_signature(const wfi_operation *operation);
+/* Whether that member called the same; if not, the group is over. */
+bool wfi_operation_check(const wfi_operation *operation, size_t member, const wfi_signature *theirs);
 
 /* ---- early.c. All [agent lock] ----------------------------------------------------------------------------------- */
 
@@ -245,16 +249,21 @@ void wfi_say_number(weft_group *group, size_t to, enum wfi_group_word word, wfi_
 /* WFI_BETWEEN: `sends` asks for its sends to us, else for its recvs. */
 void wfi_say_query(weft_group *group, size_t to, wfi_space space, bool sends, uint64_t number);
 void wfi_say_over(weft_group *group, size_t to);
+/* What a member answers to a QUERY for an operation. */
+typedef struct wfi_progress_report {
+    wfi_group_state state;
+    wfi_space space;
+    uint64_t number, begun;
+    wfi_signature called; /* the operation, if it is under way there; else its kind is WFI_OPERATION_KINDS */
+} wfi_progress_report;
 /* Answers to somebody who speaks of a group, which need not be open here. */
-void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, wfi_space space, wfi_group_state state,
-                      uint64_t number, uint64_t begun);
+void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, const wfi_progress_report *report);
 void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, weft_status why);
 
 /* ---- missing.c. All [agent lock] --------------------------------------------------------------------------------- */
 
 void wfi_missing_ask(wfi_operation *operation); /* its time limit has passed: who is missing? */
-void wfi_missing_answered(weft_group *group, wfi_group_member *member, wfi_group_state state, wfi_space space,
-                          uint64_t number, uint64_t begun);
+void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi_progress_report *report);
 void wfi_missing_forget(wfi_operation *operation); /* it has ended: nobody needs the answers */
 
 /* ---- run.c: the steps of an operation that has begun. All [agent lock] but free ------------------------------------ */
@@ -262,8 +271,7 @@ void wfi_missing_forget(wfi_operation *operation); /* it has ended: nobody needs
 void wfi_run_begin(wfi_operation *operation);
 void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data); /* DATA has come for it */
 void wfi_run_taken(wfi_operation *operation, uint32_t token);
-void wfi_run_fail(wfi_operation *operation); /* the group is over */
-wfi_signature wfi_operation_signature(const wfi_operation *operation);
+void wfi_run_fail(wfi_operation *operation);       /* the group is over */
 void wfi_operation_free(wfi_operation *operation); /* one that was never started */
 
 /* ---- operation.c ------------------------------------------------------------------------------------------------- */

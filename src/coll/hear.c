@@ -13,16 +13,21 @@ static wfi_space read_space(wfi_reader *reader)
     return (wfi_space)space;
 }
 
+static void read_signature(wfi_reader *reader, wfi_signature *out)
+{
+    out->kind = wfi_read_u8(reader);
+    out->dtype = wfi_read_u8(reader);
+    out->how = wfi_read_u8(reader);
+    out->algorithm = wfi_read_u8(reader);
+    out->root = wfi_read_u32(reader);
+    out->count = wfi_read_u64(reader);
+}
+
 static bool read_data(wfi_reader *reader, wfi_data *out)
 {
     out->space = read_space(reader);
     out->number = wfi_read_u64(reader);
-    out->signature.kind = wfi_read_u8(reader);
-    out->signature.dtype = wfi_read_u8(reader);
-    out->signature.how = wfi_read_u8(reader);
-    out->signature.algorithm = wfi_read_u8(reader);
-    out->signature.root = wfi_read_u32(reader);
-    out->signature.count = wfi_read_u64(reader);
+    read_signature(reader, &out->signature);
     out->slot = wfi_read_u32(reader);
     out->token = wfi_read_u32(reader);
     out->rides = wfi_read_u8(reader);
@@ -126,36 +131,58 @@ static bool is_other_list(const weft_group *other, const wfi_group_key *key)
            (!over || over == WEFT_ERR_TIMEOUT || over == WEFT_ERR_INVALID);
 }
 
+static wfi_group_state state_here(const weft_agent *agent, const wfi_group_key *key, const wfi_group_member *member)
+{
+    if (member)
+        return WFI_STATE_HERE;
+    if (wfi_group_past(agent, key) > key->generation)
+        return WFI_STATE_DESTROYED;
+    WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link)
+        if (is_other_list(other, key))
+            return WFI_STATE_OTHER_LIST;
+    return WFI_STATE_UNKNOWN;
+}
+
 static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *key, weft_group *group,
                        wfi_reader *reader)
 {
-    wfi_space space = read_space(reader);
+    wfi_progress_report report = {.space = read_space(reader), .called.kind = WFI_OPERATION_KINDS};
     bool sends = wfi_read_u8(reader);
-    uint64_t number = wfi_read_u64(reader);
+    report.number = wfi_read_u64(reader);
     if (reader->failed)
         return false;
     const wfi_group_member *member = group ? wfi_group_member_of(group, peer) : NULL;
-    wfi_group_state state = WFI_STATE_UNKNOWN;
+    size_t index = member ? (size_t)(member - group->members) : 0;
+    if (member && group->over) { /* perhaps for a reason that was not told */
+        wfi_say_over(group, index);
+        return true;
+    }
+    report.state = state_here(agent, key, member);
+    const wfi_operation *operation =
+        member ? wfi_operation_find(group, report.space, sends, index, report.number) : NULL;
+    if (operation)
+        report.called = wfi_operation_signature(operation);
     if (member)
-        state = WFI_STATE_HERE;
-    else if (wfi_group_past(agent, key) > key->generation)
-        state = WFI_STATE_DESTROYED;
-    WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link)
-        if (state == WFI_STATE_UNKNOWN && is_other_list(other, key))
-            state = WFI_STATE_OTHER_LIST;
-    wfi_answer_state(agent, peer, key, space, state, number, member ? begun_here(group, member, space, sends) : 0);
+        report.begun = begun_here(group, member, report.space, sends);
+    wfi_answer_state(agent, peer, key, &report);
     return true;
 }
 
 static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
-    wfi_space space = read_space(reader);
+    wfi_progress_report report = {.space = read_space(reader)};
     unsigned state = wfi_read_u8(reader);
-    uint64_t number = wfi_read_u64(reader);
-    uint64_t begun = wfi_read_u64(reader);
+    report.state = (wfi_group_state)state;
+    report.number = wfi_read_u64(reader);
+    report.begun = wfi_read_u64(reader);
+    read_signature(reader, &report.called);
     if (reader->failed || state > WFI_STATE_OTHER_LIST)
         return false;
-    wfi_missing_answered(group, from, (wfi_group_state)state, space, number, begun);
+    if (from->has_withdrawn && report.state != WFI_STATE_DESTROYED) /* the group is not over there: this was nonsense */
+        wfi_group_break_for(group, WEFT_ERR_PROTOCOL, from->rank, "a transfer from rank %d: %s", from->rank,
+                            weft_status_text(WEFT_ERR_PROTOCOL));
+    else
+        wfi_missing_answered(group, from, &report);
     return true;
 }
 
@@ -238,4 +265,6 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
     if (!sense)
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d sent a malformed message of a group (word %u, %zu bytes)",
                       wfi_peer_rank(from), word, size);
+    if (!sense && member) /* what it meant would be missing here */
+        wfi_group_break_for(group, WEFT_ERR_PROTOCOL, member->rank, "rank %d sent a malformed message", member->rank);
 }

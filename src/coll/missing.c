@@ -4,7 +4,8 @@
  *
  * It may wait for a member that itself waits for another. So its member asks all the others how far they are, and names
  * those who have not begun the operation, and those who do not answer within ANSWER_MS. If all have begun it, it goes on
- * until then. That the answers come in time is not needed for anything but the names.
+ * until then. Members that called something else, another root perhaps, may wait for each other without a word: the
+ * answers show that, too. That the answers come in time is not needed for anything but the names.
  */
 #include "coll/group.h"
 
@@ -118,15 +119,17 @@ static bool is_anybody_missing(const weft_group *group)
     return false;
 }
 
-void wfi_missing_answered(weft_group *group, wfi_group_member *member, wfi_group_state state, wfi_space space,
-                          uint64_t number, uint64_t begun)
+void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi_progress_report *report)
 {
     const wfi_operation *operation = group->asking;
-    if (!operation || !member->is_asked || space != operation->space || number != operation->number)
+    if (!operation || !member->is_asked || report->space != operation->space || report->number != operation->number)
         return;
     member->is_asked = false;
-    if (state != WFI_STATE_HERE || begun < operation->number)
-        member->missing = reasons[state];
+    if (report->called.kind < WFI_OPERATION_KINDS &&
+        !wfi_operation_check(operation, (size_t)(member - group->members), &report->called))
+        return;
+    if (report->state != WFI_STATE_HERE || report->begun < operation->number)
+        member->missing = reasons[report->state];
     if (--group->unanswered == 0 && is_anybody_missing(group))
         conclude(group); /* else all are at it: it may end yet before the answers are due */
 }

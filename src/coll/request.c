@@ -335,6 +335,14 @@ weft_status wfi_operation_run(wfi_operation *operation, weft_future **out)
     return st;
 }
 
+void wfi_group_lacks_memory(weft_group *group, wfi_operation_kind kind)
+{
+    int rank = wfi_agent_rank(group->agent);
+    wfi_net_lock(group->agent->net);
+    wfi_group_break_for(group, WEFT_ERR_MEMORY, rank, "rank %d has no memory for %s", rank, wfi_operation_names[kind]);
+    wfi_net_unlock(group->agent->net);
+}
+
 weft_status wfi_request_start(weft_group *group, const wfi_group_request *what, weft_future **out)
 {
     wfi_operation *operation;
@@ -347,6 +355,8 @@ weft_status wfi_request_start(weft_group *group, const wfi_group_request *what, 
         st = make(group, what, &operation);
     if (!st)
         st = wfi_operation_run(operation, out);
+    if (st == WEFT_ERR_MEMORY)
+        wfi_group_lacks_memory(group, what->kind);
     wfi_agent_leave(group->agent);
     return st;
 }

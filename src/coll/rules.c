@@ -45,11 +45,13 @@ weft_status weft_group_set_algorithms(weft_group *group, const char *rules)
     return st;
 }
 
+/* Once the agent is closed nobody changes them any more, and its lock is gone. */
 static weft_status copy_rules(const weft_group *group, wfi_rules *out)
 {
-    wfi_net_lock(group->agent->net);
+    bool is_open = wfi_agent_enter_locked(group->agent);
     weft_status st = wfi_rules_copy(&group->rules, out);
-    wfi_net_unlock(group->agent->net);
+    if (is_open)
+        wfi_agent_leave_locked(group->agent);
     return st;
 }
 

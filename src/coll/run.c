@@ -49,16 +49,6 @@ static uint8_t *address(const wfi_operation *operation, wfi_place place)
     return data ? data + place.offset : NULL;
 }
 
-wfi_signature wfi_operation_signature(const wfi_operation *operation)
-{
-    return (wfi_signature){.kind = (uint8_t)operation->what.kind,
-                           .dtype = (uint8_t)operation->dtype,
-                           .how = (uint8_t)operation->how,
-                           .algorithm = operation->algorithm,
-                           .root = (uint32_t)operation->what.root,
-                           .count = operation->what.count};
-}
-
 /* ---- Its end ----------------------------------------------------------------------------------------------------- */
 
 void wfi_operation_free(wfi_operation *operation)
@@ -330,6 +320,14 @@ void wfi_run_taken(wfi_operation *operation, uint32_t token)
 
 /* ---- Recvs ------------------------------------------------------------------------------------------------------- */
 
+/* What a member had exposed is exposed no more. As a rule its group is over, perhaps by a death of which we have not heard: its
+ * answer says so, or that it is not (hear.c). The step stays undone. */
+static void ask_why(wfi_operation *operation, size_t from)
+{
+    operation->group->members[from].has_withdrawn = true;
+    wfi_say_query(operation->group, from, operation->space, !operation->sends, operation->number);
+}
+
 static void pulled(wfi_transfer *transfer, weft_status st)
 {
     bulk *moved = wfi_container_of(transfer, bulk, transfer);
@@ -338,7 +336,9 @@ static void pulled(wfi_transfer *transfer, weft_status st)
     size_t from = (size_t)step->peer;
     step->bulk = NULL;
     operation->busy--;
-    if (st && !operation->failing) /* else it was cancelled */
+    if (st == WEFT_ERR_PROTOCOL && !is_over(operation))
+        ask_why(operation, from);
+    else if (st && !operation->failing) /* else it was cancelled */
         fail_for(operation, st, from, "a transfer from");
     if (!st && !is_over(operation))
         wfi_say_taken(operation->group, from, &moved->data);
@@ -391,32 +391,6 @@ static void receive(wfi_operation *operation, wfi_step_id id, const wfi_data *da
     step_done(operation, id);
 }
 
-static bool agrees(wfi_operation *operation, size_t from, const wfi_data *data)
-{
-    weft_group *group = operation->group;
-    wfi_signature ours = wfi_operation_signature(operation), theirs = data->signature;
-    char mine[WFI_SIGNATURE_TEXT], other[WFI_SIGNATURE_TEXT];
-    bool same_kind = ours.kind == theirs.kind;
-    bool same_call = same_kind && ours.dtype == theirs.dtype && ours.how == theirs.how && ours.root == theirs.root &&
-                     ours.count == theirs.count;
-    if (same_call && ours.algorithm == theirs.algorithm)
-        return true;
-    if (same_call) {
-        wfi_group_break_for(
-            group, WEFT_ERR_STATE, group->members[from].rank,
-            "operation %llu, %s: rank %d does it by %s, rank %d by %s: their rules for algorithms differ",
-            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind],
-            wfi_agent_rank(group->agent), wfi_algorithm_name(ours.algorithm), group->members[from].rank,
-            wfi_algorithm_name(theirs.algorithm));
-        return false;
-    }
-    wfi_group_break_for(group, WEFT_ERR_STATE, group->members[from].rank,
-                        "operation %llu: rank %d called %s, rank %d %s", (unsigned long long)operation->number,
-                        wfi_agent_rank(group->agent), wfi_signature_text(&ours, same_kind, mine),
-                        group->members[from].rank, wfi_signature_text(&theirs, same_kind, other));
-    return false;
-}
-
 static void fail_for_nonsense(wfi_operation *operation, size_t from, const char *what)
 {
     weft_group *group = operation->group;
@@ -427,7 +401,7 @@ static void fail_for_nonsense(wfi_operation *operation, size_t from, const char 
 void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data)
 {
     wfi_schedule *schedule = &operation->schedule;
-    if (is_over(operation) || !agrees(operation, from, data))
+    if (is_over(operation) || !wfi_operation_check(operation, from, &data->signature))
         return;
     wfi_step_id *first = &schedule->first_recv[from], id;
     while (*first != WFI_NO_STEP && schedule->steps[*first].done)

@@ -10,7 +10,8 @@
  *   ASK     space u8, number u64: say BEGUN once you have begun that operation
  *   BEGUN   space u8, number u64
  *   QUERY   space u8, sends u8, number u64: how far are you, of two members' with your sends (or your recvs)? `number` is late here
- *   STATE   space u8, state u8 (wfi_group_state), number u64 (the query's), begun u64
+ *   STATE   space u8, state u8 (wfi_group_state), number u64 (the query's), begun u64, kind u8, dtype u8, how u8, algorithm u8, root u32,
+ *           count u64: of that operation, if it is under way; else an impossible kind. A group that is over says OVER instead
  *   OVER    an error: the group is over
  */
 #include "coll/group.h"
@@ -99,6 +100,16 @@ static void say(weft_group *group, size_t to, const wfi_writer *head, const void
     wfi_groups_of(group->agent)->messages++;
 }
 
+static void write_signature(wfi_writer *writer, const wfi_signature *signature)
+{
+    wfi_write_u8(writer, signature->kind);
+    wfi_write_u8(writer, signature->dtype);
+    wfi_write_u8(writer, signature->how);
+    wfi_write_u8(writer, signature->algorithm);
+    wfi_write_u32(writer, signature->root);
+    wfi_write_u64(writer, signature->count);
+}
+
 void wfi_say_data(weft_group *group, size_t to, const wfi_data *data)
 {
     uint8_t room[WFI_GROUP_HEAD];
@@ -106,12 +117,7 @@ void wfi_say_data(weft_group *group, size_t to, const wfi_data *data)
     begin_words(&writer, room, sizeof room, &group->key, WFI_DATA);
     wfi_write_u8(&writer, (uint8_t)data->space);
     wfi_write_u64(&writer, data->number);
-    wfi_write_u8(&writer, data->signature.kind);
-    wfi_write_u8(&writer, data->signature.dtype);
-    wfi_write_u8(&writer, data->signature.how);
-    wfi_write_u8(&writer, data->signature.algorithm);
-    wfi_write_u32(&writer, data->signature.root);
-    wfi_write_u64(&writer, data->signature.count);
+    write_signature(&writer, &data->signature);
     wfi_write_u32(&writer, data->slot);
     wfi_write_u32(&writer, data->token);
     wfi_write_u8(&writer, data->rides);
@@ -169,16 +175,16 @@ void wfi_say_over(weft_group *group, size_t to)
 
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */
 
-void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, wfi_space space, wfi_group_state state,
-                      uint64_t number, uint64_t begun)
+void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, const wfi_progress_report *report)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer writer;
     begin_words(&writer, room, sizeof room, key, WFI_STATE);
-    wfi_write_u8(&writer, (uint8_t)space);
-    wfi_write_u8(&writer, (uint8_t)state);
-    wfi_write_u64(&writer, number);
-    wfi_write_u64(&writer, begun);
+    wfi_write_u8(&writer, (uint8_t)report->space);
+    wfi_write_u8(&writer, (uint8_t)report->state);
+    wfi_write_u64(&writer, report->number);
+    wfi_write_u64(&writer, report->begun);
+    write_signature(&writer, &report->called);
     wfi_post_answer(agent, to, WFI_RPC_GROUP, &writer, NULL);
 }
 

@@ -16,13 +16,16 @@ static bool may_try_again(weft_status st)
     return st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_CANCELLED;
 }
 
-static void end_old(weft_group *group)
+/* Returns the agent's time limit of calls. */
+static int64_t end_old(weft_group *group)
 {
     weft_agent *agent = group->agent;
     wfi_net_lock(agent->net);
+    int64_t limit_ms = agent->call_timeout_ms;
     wfi_group_break_for(group, WEFT_ERR_CANCELLED, wfi_agent_rank(agent), "rank %d has shrunk it",
                         wfi_agent_rank(agent));
     wfi_net_unlock(agent->net);
+    return limit_ms;
 }
 
 /* What is left until `until_ns`, in milliseconds and at least one; 0: nothing. */
@@ -84,9 +87,8 @@ weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group 
         return WEFT_ERR_CLOSED;
     weft_status st = wfi_rpc_may_wait(agent, "weft_group_shrink", NULL);
     if (!st) {
-        end_old(group);
-        st = shrink(group, wfi_deadline(wfi_net_clock(agent->net), timeout_ms ? timeout_ms : agent->call_timeout_ms),
-                    out);
+        int64_t limit_ms = end_old(group);
+        st = shrink(group, wfi_deadline(wfi_net_clock(agent->net), timeout_ms ? timeout_ms : limit_ms), out);
     }
     wfi_agent_leave(agent);
     return st;

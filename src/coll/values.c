@@ -266,6 +266,8 @@ weft_status weft_group_allgather_values_async(weft_group *group, weft_args mine,
         st = make(group, mine, timeout_ms, &operation);
     if (!st)
         st = wfi_operation_run(operation, out);
+    if (st == WEFT_ERR_MEMORY)
+        wfi_group_lacks_memory(group, WFI_GATHER_VALUES);
     wfi_agent_leave(group->agent);
     return st;
 }

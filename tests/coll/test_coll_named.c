@@ -208,6 +208,42 @@ static void sizes_differ(weft_agent *agent, void *arg)
 }
 
 /* What comes early takes no more than the memory budget: with less than that the group ends, and says why. */
+/* Two members that are root each wait for the other, and nothing that they send tells it: their answers do, when it is late. */
+static void roots_differ(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    weft_tensor *x = one();
+    if (me < 2)
+        MUST_BE(weft_group_reduce(all, x, WEFT_SUM, (size_t)me, 300), WEFT_ERR_STATE);
+    if (me < 2)
+        MUST(strstr(weft_error_message(weft_group_error(all)), "root 0") &&
+             strstr(weft_error_message(weft_group_error(all)), "root 1"));
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_tensor_unref(x);
+    weft_group_destroy(all);
+    weft_group_destroy(meet);
+}
+
+static void test_print_when_closed(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    weft_agent *agent;
+    weft_group *alone;
+    FILE *to = fmemopen(text, sizeof text, "w");
+    assert_non_null(to);
+    MUST_OK(weft_agent_open(&(weft_agent_options){.has_rank = true, .world_size = 1, .master_port = world_free_port()},
+                            &agent));
+    alone = make(agent, "alone");
+    MUST_OK(weft_group_set_algorithms(alone, "allreduce 3 64 ring"));
+    MUST_OK(weft_agent_close(agent));
+    weft_group_print_algorithms(alone, to);
+    fclose(to);
+    weft_group_destroy(alone);
+    assert_non_null(strstr(text, "allreduce 3 64 ring"));
+}
+
 static void small_budget(weft_agent_options *options, void *arg)
 {
     options->memory_budget_bytes = 64 << 10;
@@ -278,6 +314,8 @@ WORLD_TEST(far_ahead, 2, 1, SCENE)
 WORLD_TEST(destroyed, 2, 1, SCENE)
 WORLD_TEST(gave_and_left, 2, 1, SCENE)
 WORLD_TEST(sizes_differ, 2, 1, SCENE)
+WORLD_TEST(roots_differ, 2, 1, SCENE)
 WORLD_TEST(early_flood, 2, 1, .size = 3, .adjust = small_budget)
 UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed,
-          test_gave_and_left, test_sizes_differ, test_early_flood, test_refusals)
+          test_gave_and_left, test_sizes_differ, test_roots_differ, test_early_flood, test_refusals,
+          test_print_when_closed)
