@@ -158,10 +158,9 @@ static inline wfi_control *wfi_peer_control(const wfi_peer *peer)
 typedef struct wfi_rx {
     wfi_flight flight;
     uint8_t *head; /* WFI_RECEIVE_HEAD bytes */
-    uint8_t *
-        rest; /* WFI_FRAME_BYTES - WFI_RECEIVE_HEAD; of a long one, behind its head, as many as WFI_LONG_FRAME_BYTES leave */
-    bool is_long;
-    size_t size; /* what came, while it waits in `early` */
+    uint8_t *rest; /* WFI_FRAME_BYTES - WFI_RECEIVE_HEAD */
+    bool is_long;  /* head and rest are one piece of WFI_LONG_FRAME_BYTES */
+    size_t size;   /* what came, while it waits in `early` */
 } wfi_rx;
 
 typedef struct wfi_frames {  /* of one connection: wfi_conn_own */
