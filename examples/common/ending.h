@@ -10,7 +10,7 @@
  * bytes each. Before other threads are there. */
 void ending_name(const char *program, const char *first, const char *other, int rank);
 /* The same for a program, once: until ending_catch_signals, SIGINT and SIGTERM end its rank 0 with a line and
- * 130. */
+ * 130. Others they end at once, but a child of weft_spawn ignores SIGINT, of which its parent tells. */
 void ending_begin(const char *program, const char *first, const char *other, int rank);
 const char *ending_first(void); /* what rank 0 is called */
 const char *ending_other(void);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -55,9 +56,11 @@ void ending_begin(const char *program, const char *first, const char *other, int
     ending_name(program, first, other, rank);
     snprintf(news, sizeof news, "%s: %s: interrupted\n", program, first);
     sigfillset(&action.sa_mask); /* children that end of the same signal are no news */
-    if (rank <= 0) {
-        sigaction(SIGINT, &action, NULL);
-        sigaction(SIGTERM, &action, NULL);
-    }
+    if (rank > 0)                /* libfabric's handlers would call exit() in the middle of whatever runs */
+        action.sa_handler = SIG_DFL;
+    sigaction(SIGTERM, &action, NULL);
+    if (rank > 0 && getenv("WEFT_SPAWNED")) /* Ctrl-C goes to all: rank 0 says that it came, and ends its children */
+        action.sa_handler = SIG_IGN;
+    sigaction(SIGINT, &action, NULL);
     sigprocmask(SIG_SETMASK, &mask_at_start, NULL);
 }

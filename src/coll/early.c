@@ -112,7 +112,12 @@ typedef struct stray {
 typedef struct record {
     uint64_t id;
     wfi_list strays;
+    weft_status
+        refused;  /* why something that came for it was not kept: then the group cannot begin. WEFT_OK: all was */
+    wfi_peer *of; /* referenced: whose that was */
 } record;
+
+#define REFUSED_MOST 1024 /* records that are there for that alone: they count against no budget */
 
 static void free_stray(weft_agent *agent, stray *one)
 {
@@ -123,45 +128,89 @@ static void free_stray(weft_agent *agent, stray *one)
     free(one);
 }
 
-weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, const uint8_t *bytes,
-                            size_t size)
+/* NULL: no memory. */
+static record *make_record(wfi_map *records, uint64_t id)
 {
-    wfi_map *records = &wfi_groups_of(agent)->records;
-    uint64_t id = wfi_group_id(agent, key);
-    record *kept = wfi_map_get(records, id);
+    record *made = wfi_calloc(1, sizeof *made);
+    if (!made)
+        return NULL;
+    made->id = id;
+    wfi_list_init(&made->strays);
+    if (wfi_map_put(records, id, made)) {
+        free(made);
+        return NULL;
+    }
+    return made;
+}
+
+/* If nothing is in it any more. */
+static bool drop_record(wfi_groups *groups, record *kept)
+{
+    if (!wfi_list_empty(&kept->strays) || kept->refused)
+        return false;
+    (void)wfi_map_take(&groups->records, kept->id);
+    free(kept);
+    return true;
+}
+
+static void refuse(wfi_groups *groups, record *kept, wfi_peer *from, weft_status why)
+{
+    if (kept->refused)
+        return;
+    kept->refused = why;
+    kept->of = wfi_peer_ref(from);
+    groups->refused_records++;
+}
+
+static void forget_refusal(wfi_groups *groups, record *kept)
+{
+    if (!kept->refused)
+        return;
+    kept->refused = WEFT_OK;
+    wfi_peer_unref(kept->of);
+    groups->refused_records--;
+}
+
+static weft_status keep(const weft_agent *agent, record *kept, wfi_peer *from, const uint8_t *bytes, size_t size)
+{
     weft_status st = room_for(agent, sizeof(stray) + size);
     stray *one = st ? NULL : wfi_calloc(1, sizeof *one);
-    if (one && !(one->bytes = malloc(size))) {
-        free(one);
-        one = NULL;
-    }
-    if (!kept && one && (kept = malloc(sizeof *kept))) {
-        kept->id = id;
-        wfi_list_init(&kept->strays);
-        if (wfi_map_put(records, id, kept)) {
-            free(kept);
-            kept = NULL;
-        }
-    }
-    if (!one || !kept) {
-        if (one)
-            free(one->bytes);
+    uint8_t *copy = one ? malloc(size) : NULL;
+    if (!copy) {
         free(one);
         return st ? st : WEFT_ERR_MEMORY;
     }
-    one->from = wfi_peer_ref(from);
-    one->size = size;
-    memcpy(one->bytes, bytes, size);
+    memcpy(copy, bytes, size);
+    *one = (stray){.from = wfi_peer_ref(from), .size = size, .bytes = copy};
+    wfi_list_init(&one->link);
     wfi_list_push_back(&kept->strays, &one->link);
-    wfi_budget_keep_item(agent, (int64_t)(sizeof *one + size));
     return WEFT_OK;
+}
+
+weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, const uint8_t *bytes,
+                            size_t size)
+{
+    wfi_groups *groups = wfi_groups_of(agent);
+    uint64_t id = wfi_group_id(agent, key);
+    record *kept = wfi_map_get(&groups->records, id);
+    if (!kept)
+        kept = make_record(&groups->records, id);
+    if (!kept)
+        return WEFT_ERR_MEMORY;
+    weft_status st = keep(agent, kept, from, bytes, size);
+    if (!st)
+        wfi_budget_keep_item(agent, (int64_t)(sizeof(stray) + size));
+    else if (groups->refused_records < REFUSED_MOST)
+        refuse(groups, kept, from, st);
+    (void)drop_record(groups, kept);
+    return st;
 }
 
 uint8_t *wfi_record_take(weft_agent *agent, const wfi_group_key *key, wfi_peer **from, size_t *size)
 {
-    wfi_map *records = &wfi_groups_of(agent)->records;
-    record *kept = wfi_map_get(records, wfi_group_id(agent, key));
-    if (!kept)
+    wfi_groups *groups = wfi_groups_of(agent);
+    record *kept = wfi_map_get(&groups->records, wfi_group_id(agent, key));
+    if (!kept || wfi_list_empty(&kept->strays))
         return NULL;
     stray *one = wfi_container_of(kept->strays.next, stray, link);
     uint8_t *bytes = one->bytes;
@@ -169,25 +218,33 @@ uint8_t *wfi_record_take(weft_agent *agent, const wfi_group_key *key, wfi_peer *
     *size = one->size;
     one->bytes = NULL;
     free_stray(agent, one);
-    if (wfi_list_empty(&kept->strays)) {
-        (void)wfi_map_take(records, kept->id);
-        free(kept);
-    }
+    (void)drop_record(groups, kept);
     return bytes;
+}
+
+weft_status wfi_record_refused(weft_agent *agent, const wfi_group_key *key)
+{
+    wfi_groups *groups = wfi_groups_of(agent);
+    record *kept = wfi_map_get(&groups->records, wfi_group_id(agent, key));
+    weft_status st = kept ? kept->refused : WEFT_OK;
+    if (!kept)
+        return WEFT_OK;
+    forget_refusal(groups, kept);
+    (void)drop_record(groups, kept);
+    return st;
 }
 
 void wfi_records_forget(weft_agent *agent, const wfi_peer *from)
 {
-    wfi_map *records = &wfi_groups_of(agent)->records;
+    wfi_groups *groups = wfi_groups_of(agent);
     record *kept;
-    for (size_t at = 0; (kept = wfi_map_next(records, &at, NULL));) {
+    for (size_t at = 0; (kept = wfi_map_next(&groups->records, &at, NULL));) {
         WFI_FOR_LIST_TAKING (stray, one, next, &kept->strays, link)
             if (!from || one->from == from)
                 free_stray(agent, one);
-        if (!wfi_list_empty(&kept->strays))
-            continue;
-        (void)wfi_map_take(records, kept->id);
-        free(kept);
-        at = 0; /* the table has changed */
+        if (!from || kept->of == from)
+            forget_refusal(groups, kept);
+        if (drop_record(groups, kept))
+            at = 0; /* the table has changed */
     }
 }

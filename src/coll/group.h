@@ -164,6 +164,7 @@ typedef struct wfi_groups { /* what an agent has of groups */
     wfi_list all;           /* weft_group.link */
     wfi_map open;           /* group by wfi_group_id */
     wfi_map records;        /* wfi_record by the same: what came for groups that are not open yet */
+    size_t refused_records; /* of them: early.c */
     wfi_map pasts;          /* wfi_past by name and members */
     wfi_list pasts_over;    /* those that can only be asked for, oldest first: group.c */
     size_t pasts_over_count;
@@ -228,6 +229,8 @@ weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_k
                             size_t size);
 /* A message that was kept for that group, and who sent it (a reference); the caller frees it. NULL: there is none. */
 uint8_t *wfi_record_take(weft_agent *agent, const wfi_group_key *key, wfi_peer **from, size_t *size);
+/* Why something that came for that group was not kept, asked once; WEFT_OK: all was. */
+weft_status wfi_record_refused(weft_agent *agent, const wfi_group_key *key);
 void wfi_records_forget(weft_agent *agent, const wfi_peer *from); /* of that peer; NULL: all */
 
 /* ---- say.c: what is said to members. All [agent lock] ------------------------------------------------------------- */
@@ -253,8 +256,9 @@ void wfi_say_over(weft_group *group, size_t to);
 typedef struct wfi_progress_report {
     wfi_group_state state;
     wfi_space space;
-    uint64_t number, begun;
-    wfi_signature called; /* the operation, if it is under way there; else its kind is WFI_OPERATION_KINDS */
+    uint64_t number;
+    uint64_t called;         /* how many operations, there */
+    wfi_signature signature; /* of that operation, if it is under way there; else its kind is WFI_OPERATION_KINDS */
 } wfi_progress_report;
 /* Answers to somebody who speaks of a group, which need not be open here. */
 void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, const wfi_progress_report *report);
@@ -270,7 +274,7 @@ void wfi_missing_forget(wfi_operation *operation); /* it has ended: nobody needs
 
 void wfi_run_begin(wfi_operation *operation);
 void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data); /* DATA has come for it */
-void wfi_run_taken(wfi_operation *operation, uint32_t token);
+void wfi_run_taken(wfi_operation *operation, size_t from, uint32_t token);
 void wfi_run_fail(wfi_operation *operation);       /* the group is over */
 void wfi_operation_free(wfi_operation *operation); /* one that was never started */
 

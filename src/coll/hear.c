@@ -55,6 +55,14 @@ static void has_begun(wfi_group_member *member, wfi_space space, uint64_t number
         member->spaces[space].begun = number;
 }
 
+/* Operations that were called, of which those that wait their turn have not begun. */
+static uint64_t called_here(const weft_group *group, const wfi_group_member *member, wfi_space space, bool sends)
+{
+    if (space == WFI_TOGETHER)
+        return group->given;
+    return sends ? member->sends : member->recvs;
+}
+
 /* False: nonsense. */
 static bool hear_data(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
@@ -93,7 +101,7 @@ static bool hear_taken(weft_group *group, wfi_group_member *from, wfi_reader *re
     wfi_operation *operation = wfi_operation_find(group, space, true, (size_t)(from - group->members), number);
     if (operation) {
         has_begun(from, space, number);
-        wfi_run_taken(operation, token);
+        wfi_run_taken(operation, (size_t)(from - group->members), token);
     }
     return true;
 }
@@ -146,7 +154,7 @@ static wfi_group_state state_here(const weft_agent *agent, const wfi_group_key *
 static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *key, weft_group *group,
                        wfi_reader *reader)
 {
-    wfi_progress_report report = {.space = read_space(reader), .called.kind = WFI_OPERATION_KINDS};
+    wfi_progress_report report = {.space = read_space(reader), .signature.kind = WFI_OPERATION_KINDS};
     bool sends = wfi_read_u8(reader);
     report.number = wfi_read_u64(reader);
     if (reader->failed)
@@ -161,9 +169,9 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
     const wfi_operation *operation =
         member ? wfi_operation_find(group, report.space, sends, index, report.number) : NULL;
     if (operation)
-        report.called = wfi_operation_signature(operation);
+        report.signature = wfi_operation_signature(operation);
     if (member)
-        report.begun = begun_here(group, member, report.space, sends);
+        report.called = called_here(group, member, report.space, sends);
     wfi_answer_state(agent, peer, key, &report);
     return true;
 }
@@ -174,8 +182,8 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
     unsigned state = wfi_read_u8(reader);
     report.state = (wfi_group_state)state;
     report.number = wfi_read_u64(reader);
-    report.begun = wfi_read_u64(reader);
-    read_signature(reader, &report.called);
+    report.called = wfi_read_u64(reader);
+    read_signature(reader, &report.signature);
     if (reader->failed || state > WFI_STATE_OTHER_LIST)
         return false;
     if (from->has_withdrawn && report.state != WFI_STATE_DESTROYED) /* the group is not over there: this was nonsense */

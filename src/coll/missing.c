@@ -3,7 +3,7 @@
  * missing.c - who is missing, when an operation is late.
  *
  * It may wait for a member that itself waits for another. So its member asks all the others how far they are, and names
- * those who have not begun the operation, and those who do not answer within ANSWER_MS. If all have begun it, it goes on
+ * those who have not called the operation, and those who do not answer within ANSWER_MS. If all have called it, it goes on
  * until then. Members that called something else, another root perhaps, may wait for each other without a word: the
  * answers show that, too. That the answers come in time is not needed for anything but the names.
  */
@@ -125,10 +125,10 @@ void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi
     if (!operation || !member->is_asked || report->space != operation->space || report->number != operation->number)
         return;
     member->is_asked = false;
-    if (report->called.kind < WFI_OPERATION_KINDS &&
-        !wfi_operation_check(operation, (size_t)(member - group->members), &report->called))
+    if (report->signature.kind < WFI_OPERATION_KINDS &&
+        !wfi_operation_check(operation, (size_t)(member - group->members), &report->signature))
         return;
-    if (report->state != WFI_STATE_HERE || report->begun < operation->number)
+    if (report->state != WFI_STATE_HERE || report->called < operation->number)
         member->missing = reasons[report->state];
     if (--group->unanswered == 0 && is_anybody_missing(group))
         conclude(group); /* else all are at it: it may end yet before the answers are due */

@@ -234,10 +234,14 @@ static weft_status build(wfi_operation *operation)
         return WEFT_ERR_MEMORY;
     if (wfi_carrier_has(group->carrier, what->kind, operation->sends))
         wfi_schedule_carry(schedule);
+    else if (what->kind == WFI_SENDRECV && !bytes) /* a message all the same: both must mean that */
+        (operation->sends ? wfi_schedule_send : wfi_schedule_recv)(schedule, operation->peer, wfi_at(WFI_OUTPUT, 0), 0);
     else if (what->kind == WFI_SENDRECV && operation->sends)
         wfi_pieces_send(what, schedule, operation->peer, wfi_at(WFI_INPUT, 0), bytes);
     else if (what->kind == WFI_SENDRECV)
         wfi_pieces_recv(what, schedule, operation->peer, wfi_at(WFI_OUTPUT, 0), bytes);
+    else if (what->members > 1 && !bytes)
+        wfi_build_dissemination(what, schedule); /* nothing to move: but that all call the same is checked */
     else if (what->members > 1)
         wfi_rules_choose(&group->rules, what, &operation->algorithm)(what, schedule);
     else if (!what->in_place && operation->memory[WFI_INPUT].data)

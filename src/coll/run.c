@@ -257,8 +257,18 @@ static void fail_for(wfi_operation *operation, weft_status st, size_t peer, cons
     int rank = group->members[peer].rank;
     bool is_ours =
         st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM || st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST;
-    wfi_group_break_for(group, st, is_ours ? wfi_agent_rank(group->agent) : rank, "%s rank %d: %s", what, rank,
-                        weft_status_text(st));
+    bool tells = st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST; /* of these the others hear from the store */
+    wfi_group_break(group,
+                    wfi_group_problem(group, st, is_ours ? wfi_agent_rank(group->agent) : rank, "%s rank %d: %s", what,
+                                      rank, weft_status_text(st)),
+                    tells);
+}
+
+static void fail_for_nonsense(wfi_operation *operation, size_t from, const char *what)
+{
+    weft_group *group = operation->group;
+    wfi_group_break_for(group, WEFT_ERR_PROTOCOL, group->members[from].rank, "rank %d sent %s",
+                        group->members[from].rank, what);
 }
 
 /* Whether so many bytes ride in a message to that member; if not, it is asked for what it lacks. */
@@ -308,10 +318,16 @@ static void begin_send(wfi_operation *operation, wfi_step_id id)
     wfi_say_data(group, to, &data);
 }
 
-void wfi_run_taken(wfi_operation *operation, uint32_t token)
+void wfi_run_taken(wfi_operation *operation, size_t from, uint32_t token)
 {
     wfi_step *step = token < operation->schedule.step_count ? &operation->schedule.steps[token] : NULL;
-    if (is_over(operation) || !step || step->kind != WFI_STEP_SEND || !step->bulk)
+    if (is_over(operation))
+        return;
+    if (!step || step->kind != WFI_STEP_SEND || step->peer != (int)from) {
+        fail_for_nonsense(operation, from, "word that it took what was not sent to it");
+        return;
+    }
+    if (!step->bulk)
         return; /* it was withdrawn, or the peer says so for the second time */
     end_send(step, true);
     step_done(operation, token);
@@ -389,13 +405,6 @@ static void receive(wfi_operation *operation, wfi_step_id id, const wfi_data *da
     if (data->size)
         memcpy(address(operation, step->to), data->bytes, data->size);
     step_done(operation, id);
-}
-
-static void fail_for_nonsense(wfi_operation *operation, size_t from, const char *what)
-{
-    weft_group *group = operation->group;
-    wfi_group_break_for(group, WEFT_ERR_PROTOCOL, group->members[from].rank, "rank %d sent %s",
-                        group->members[from].rank, what);
 }
 
 void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data)

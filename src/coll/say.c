@@ -10,7 +10,7 @@
  *   ASK     space u8, number u64: say BEGUN once you have begun that operation
  *   BEGUN   space u8, number u64
  *   QUERY   space u8, sends u8, number u64: how far are you, of two members' with your sends (or your recvs)? `number` is late here
- *   STATE   space u8, state u8 (wfi_group_state), number u64 (the query's), begun u64, kind u8, dtype u8, how u8, algorithm u8, root u32,
+ *   STATE   space u8, state u8 (wfi_group_state), number u64 (the query's), called u64, kind u8, dtype u8, how u8, algorithm u8, root u32,
  *           count u64: of that operation, if it is under way; else an impossible kind. A group that is over says OVER instead
  *   OVER    an error: the group is over
  */
@@ -183,8 +183,8 @@ void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key,
     wfi_write_u8(&writer, (uint8_t)report->space);
     wfi_write_u8(&writer, (uint8_t)report->state);
     wfi_write_u64(&writer, report->number);
-    wfi_write_u64(&writer, report->begun);
-    write_signature(&writer, &report->called);
+    wfi_write_u64(&writer, report->called);
+    write_signature(&writer, &report->signature);
     wfi_post_answer(agent, to, WFI_RPC_GROUP, &writer, NULL);
 }
 

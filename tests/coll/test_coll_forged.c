@@ -120,23 +120,50 @@ static void wrong_parts(weft_agent *agent)
     end(&s, WEFT_ERR_PROTOCOL, not_a_part);
 }
 
-/* It says that it has taken what is being read from it, and what nobody sent. */
-static void takes_what_it_gave(weft_agent *agent)
+/* Of an address that nobody exposed. */
+static void reads_nothing(weft_agent *agent)
 {
-    scene s = begin(agent, "taken", LONG_BYTES / 8);
+    scene s = begin(agent, "nothing", LONG_BYTES / 8);
     wfi_data part = first_part();
     part.signature.count = LONG_BYTES / 8;
     part.rides = false;
     part.size = LONG_BYTES / 2;
-    hear_data(agent, s.group, &part); /* of an address that nobody exposed */
-    for (uint32_t token = 0; token < 20; token++) {
-        wfi_writer w;
-        begin_words(&w, s.group, WFI_TAKEN);
-        wfi_write_u64(&w, 1);
-        wfi_write_u32(&w, token);
-        hear(agent, &w);
-    }
+    hear_data(agent, s.group, &part);
     end(&s, WEFT_ERR_PROTOCOL, "a transfer from rank 1");
+}
+
+static void hear_taken(weft_agent *agent, const weft_group *group, uint32_t token)
+{
+    wfi_writer w;
+    begin_words(&w, group, WFI_TAKEN);
+    wfi_write_u64(&w, 1);
+    wfi_write_u32(&w, token);
+    hear(agent, &w);
+}
+
+/* It says that it has taken what nobody sent. */
+static void takes_nothing(weft_agent *agent)
+{
+    scene s = begin(agent, "taken", LONG_BYTES / 8);
+    hear_taken(agent, s.group, 1000);
+    end(&s, WEFT_ERR_PROTOCOL, "rank 1 sent word that it took what was not sent to it");
+}
+
+/* The same of what is being sent to member 2: its memory stays exposed until that one says so. */
+static void takes_anothers(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    weft_group *meet = make(agent, "meet");
+    if (weft_agent_rank(agent) == 0) {
+        scene s = {.group = make(agent, "three"), .x = weft_tensor_zeros(WEFT_SHAPE(LONG_BYTES / 8), WEFT_FLOAT64)};
+        MUST_OK(weft_group_set_algorithms(s.group, "broadcast * * tree")); /* it sends to both */
+        MUST_OK(weft_group_broadcast_async(s.group, s.x, 0, LIMIT_MS, &s.future));
+        for (uint32_t token = 0; token < 20; token++)
+            hear_taken(agent, s.group, token);
+        end(&s, WEFT_ERR_PROTOCOL, "rank 1 sent word that it took what was not sent to it");
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_group_destroy(meet);
 }
 
 static void ends_by(weft_group *group)
@@ -175,7 +202,8 @@ static void listen(weft_agent *agent, void *arg)
     weft_group *meet = make(agent, "meet");
     if (weft_agent_rank(agent) == 0) {
         wrong_parts(agent);
-        takes_what_it_gave(agent);
+        reads_nothing(agent);
+        takes_nothing(agent);
         far_ahead(agent);
         has_begun_all(agent);
     }
@@ -184,4 +212,5 @@ static void listen(weft_agent *agent, void *arg)
 }
 
 WORLD_TEST(listen, 3, 1, .size = 2, .close_may_fail = true)
-UNIT_MAIN(test_listen)
+WORLD_TEST(takes_anothers, 3, 1, .size = 3, .close_may_fail = true)
+UNIT_MAIN(test_listen, test_takes_anothers)

@@ -225,6 +225,45 @@ static void roots_differ(weft_agent *agent, void *arg)
     weft_group_destroy(meet);
 }
 
+/* Without elements: all must mean that, and nobody is through before all have called. */
+static void no_elements(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    weft_group *all = make(agent, "all"), *pair = make(agent, "pair"), *meet = make(agent, "meet");
+    weft_tensor *none = weft_tensor_zeros(WEFT_SHAPE(0), WEFT_FLOAT64), *x = one();
+    MUST_OK(weft_group_allreduce(all, none, WEFT_SUM, 20000));
+    MUST_BE(weft_group_broadcast(all, me ? x : none, 0, 20000), WEFT_ERR_STATE);
+    if (me == 0)
+        MUST_OK(weft_group_send(pair, none, 1, 20000));
+    if (me == 1)
+        MUST_BE(weft_group_recv(pair, x, 0, 20000), WEFT_ERR_STATE);
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_tensor_unref(none);
+    weft_tensor_unref(x);
+    weft_group_destroy(all);
+    weft_group_destroy(pair);
+    weft_group_destroy(meet);
+}
+
+/* Operations that wait their turn were called all the same: who called them is not missing. */
+static void waits_its_turn(weft_agent *agent, void *arg)
+{
+    enum { CALLED = 70 };
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    weft_future *futures[CALLED] = {NULL};
+    for (int i = 0; i < CALLED && weft_agent_rank(agent) < 2; i++)
+        MUST_OK(weft_group_barrier_async(all, i < CALLED - 1 ? WEFT_FOREVER : 300, &futures[i]));
+    for (int i = 0; i < CALLED && futures[i]; i++) {
+        MUST_BE(weft_future_wait(futures[i], WEFT_FOREVER), WEFT_ERR_TIMEOUT);
+        weft_future_unref(futures[i]);
+    }
+    if (weft_agent_rank(agent) < 2)
+        must_say(all, 2, "missing is rank 2 (has not called it)");
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_group_destroy(all);
+    weft_group_destroy(meet);
+}
+
 static void test_print_when_closed(void **state)
 {
     (void)state;
@@ -242,6 +281,33 @@ static void test_print_when_closed(void **state)
     fclose(to);
     weft_group_destroy(alone);
     assert_non_null(strstr(text, "allreduce 3 64 ring"));
+}
+
+/* What came for a group that was not made yet did not fit: the group is over when it is made, and all hear it. */
+static void late_and_small(weft_agent *agent, void *arg)
+{
+    weft_group *meet = make(agent, "meet"), *all;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(400), WEFT_FLOAT64);
+    int me = weft_agent_rank(agent);
+    weft_status st = WEFT_OK;
+    if (me == 0) {
+        all = make(agent, "all");
+        for (int i = 0; i < 60 && !st; i++)
+            st = weft_group_broadcast(all, x, 0, WEFT_FOREVER);
+        weft_group_destroy(all);
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (me == 1) {
+        all = make(agent, "all");
+        for (int i = 0; i < 60 && !st; i++)
+            st = weft_group_broadcast(all, x, 0, WEFT_FOREVER);
+        MUST_BE(st, WEFT_ERR_BUSY);
+        must_say(all, 1, "before it made the group");
+        weft_group_destroy(all);
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_tensor_unref(x);
+    weft_group_destroy(meet);
 }
 
 static void small_budget(weft_agent_options *options, void *arg)
@@ -315,7 +381,10 @@ WORLD_TEST(destroyed, 2, 1, SCENE)
 WORLD_TEST(gave_and_left, 2, 1, SCENE)
 WORLD_TEST(sizes_differ, 2, 1, SCENE)
 WORLD_TEST(roots_differ, 2, 1, SCENE)
+WORLD_TEST(no_elements, 2, 1, SCENE)
+WORLD_TEST(waits_its_turn, 2, 1, SCENE)
+WORLD_TEST(late_and_small, 2, 1, .size = 2, .adjust = small_budget)
 WORLD_TEST(early_flood, 2, 1, .size = 3, .adjust = small_budget)
 UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed,
-          test_gave_and_left, test_sizes_differ, test_roots_differ, test_early_flood, test_refusals,
-          test_print_when_closed)
+          test_gave_and_left, test_sizes_differ, test_roots_differ, test_no_elements, test_waits_its_turn,
+          test_late_and_small, test_early_flood, test_refusals, test_print_when_closed)
