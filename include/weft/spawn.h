@@ -36,7 +36,7 @@ WEFT_BEGIN_C
 /* A zeroed struct, or NULL for it, starts no children: a job of rank 0 alone. */
 typedef struct weft_spawn_options {
     int count;               /* how many children: their ranks are 1..count, the world size is count + 1 */
-    const char *program;     /* default: this executable */
+    const char *program;     /* default: this executable, also where its file was renamed or deleted */
     const char *const *argv; /* NULL-terminated, argv[0] included; default: this process's own */
     weft_error **error;      /* receives the detail of a failure; you release it. NULL: the log has it */
 } weft_spawn_options;

@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -106,6 +108,28 @@ static int check_generation(void)
     return status == WEFT_ERR_STATE && is_told ? 0 : 16;
 }
 
+/* 0 if it was started by its path: the kernel calls a process after the file that it was told. */
+static int check_path(void)
+{
+    char name[32] = "";
+    if (prctl(PR_GET_NAME, name) != 0)
+        return 17;
+    return strcmp(name, "exe") != 0 ? 0 : 18;
+}
+
+/* A program whose file is gone starts itself all the same. */
+static int spawn_without_file(const char *file)
+{
+    const char *argv[] = {"child", "signals", NULL};
+    weft_job *job;
+    if (unlink(file) != 0)
+        return 19;
+    unsetenv("WEFT_SPAWNED"); /* it means to */
+    if (weft_spawn(&(weft_spawn_options){.count = 1, .argv = argv}, &job))
+        return 20;
+    return weft_job_wait(job, 20000, NULL) == WEFT_OK ? 0 : 21;
+}
+
 static int spawn_and_hang(void); /* a parent of grandchildren */
 
 static int be_child(char **argv)
@@ -123,6 +147,10 @@ static int be_child(char **argv)
         return check_grandchild(argv);
     if (strcmp(role, "generation") == 0)
         return check_generation();
+    if (strcmp(role, "path") == 0)
+        return check_path();
+    if (strcmp(role, "fileless") == 0)
+        return spawn_without_file(argv[2]);
     if (strcmp(role, "rank") == 0)
         return env_number("RANK");
     if (strcmp(role, "abort") == 0)
@@ -320,6 +348,33 @@ static void a_program_that_does_not_exist_is_an_error(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+static void a_child_is_started_by_its_path(void **state)
+{
+    expect(spawn(2, "path", NULL), 20000, WEFT_OK, 0);
+}
+
+static void copy_file(int from, int to)
+{
+    char bytes[65536];
+    ssize_t got;
+    while ((got = read(from, bytes, sizeof bytes)) > 0)
+        assert_int_equal(write(to, bytes, (size_t)got), got);
+    assert_int_equal(got, 0);
+    close(from);
+    assert_int_equal(fchmod(to, 0700), 0);
+    close(to);
+}
+
+static void a_program_whose_file_is_gone_starts_itself(void **state)
+{
+    char copy[] = "/tmp/weft-spawn-XXXXXX";
+    const char *argv[] = {"child", "fileless", copy, NULL};
+    weft_job *job;
+    copy_file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), mkostemp(copy, O_CLOEXEC));
+    assert_int_equal(weft_spawn(&(weft_spawn_options){.count = 1, .program = copy, .argv = argv}, &job), WEFT_OK);
+    expect(job, 20000, WEFT_OK, 0);
+}
+
 static void no_options_start_nobody(void **state)
 {
     weft_job *job = NULL;
@@ -465,6 +520,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(waiting_closes_all_descriptors),
         cmocka_unit_test(the_stores_socket_is_taken_once),
         cmocka_unit_test(a_program_that_does_not_exist_is_an_error),
+        cmocka_unit_test(a_child_is_started_by_its_path),
+        cmocka_unit_test(a_program_whose_file_is_gone_starts_itself),
         cmocka_unit_test(no_options_start_nobody),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(an_application_that_reaps_first_is_survived),

@@ -21,6 +21,7 @@
 #include <poll.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -36,8 +37,11 @@
 #define SPAWNED "WEFT_SPAWNED" /* this process is a child of weft_spawn and has not opened an agent yet */
 #define SPAWNED_IS "WEFT_SPAWNED="
 
+#define SELF "/proc/self/exe"
+
 typedef struct recipe { /* how to make a child */
     const char *program;
+    char self[PATH_MAX]; /* what SELF points to; "": that cannot be read, or is not what is started */
     char **argv, **envp; /* envp[0] is "RANK=..", rewritten for each */
     char *command_line;  /* what a default argv points into; NULL: argv is the caller's */
     char rank[24], world_size[32], local_size[32], address[32], port[32], secret[32];
@@ -159,9 +163,21 @@ static void drop_recipe(recipe *made)
         close(made->secret_fd);
 }
 
+/*
+ * By its path, not by SELF, where both are the same: a tool that follows children (valgrind --trace-children) starts this
+ * program in a process whose SELF is the tool. A file that was deleted or replaced has no path, and SELF still starts it.
+ */
+static void find_self(recipe *made)
+{
+    ssize_t length = readlink(SELF, made->self, sizeof made->self - 1);
+    made->self[length > 0 ? length : 0] = 0;
+}
+
 static weft_status build_recipe(const weft_spawn_options *options, const weft_job *job, recipe *made)
 {
-    *made = (recipe){.program = options->program ? options->program : "/proc/self/exe", .parent = getpid()};
+    *made = (recipe){.program = options->program ? options->program : SELF, .parent = getpid()};
+    if (!options->program)
+        find_self(made);
     made->secret_fd = wfi_secret_memory_file(job->secret);
     snprintf(made->secret, sizeof made->secret, "WEFT_SECRET_FD=%d", made->secret_fd);
     snprintf(made->world_size, sizeof made->world_size, "WORLD_SIZE=%d", job->count + 1);
@@ -187,6 +203,8 @@ static void become_worker(const recipe *made, int report_fd)
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     if (!trouble) {
+        if (made->self[0])
+            execve(made->self, made->argv, made->envp); /* returns if it cannot */
         execve(made->program, made->argv, made->envp);
         trouble = errno;
     }
