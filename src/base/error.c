@@ -204,35 +204,37 @@ int weft_error_hop(const weft_error *error, size_t index)
 }
 
 /* Texts may come from another worker: whatever could break the line or drive a terminal becomes a blank. */
-static void print_clean(const char *text, FILE *to)
+static void blank_controls(char *text, size_t size)
 {
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        putc(c < 0x20 || c == 0x7f ? ' ' : c, to);
+    for (size_t i = 0; i < size; i++) {
+        unsigned char c = (unsigned char)text[i];
+        text[i] = c < 0x20 || c == 0x7f ? ' ' : text[i];
     }
 }
 
+#define LINE_BYTES (WFI_ERROR_MESSAGE_MAX + WFI_ERROR_FUNCTION_MAX + 512) /* what else there is: names, ranks */
+
 void weft_error_print(const weft_error *error, FILE *to)
 {
-    uint32_t i;
+    char line[LINE_BYTES];
+    size_t room = sizeof line - 1, at; /* with place for the end of the line */
     if (error == NULL)
         return;
-    flockfile(to); /* one line, whole, among those of other threads */
-    fprintf(to, "weft: %s", weft_status_name(error->code));
+    at = (size_t)snprintf(line, room, "weft: %s", weft_status_name(error->code));
     if (error->remote_code != WEFT_OK)
-        fprintf(to, " (%s)", weft_status_name(error->remote_code));
-    if (error->function[0] != '\0') {
-        fputs(" in ", to);
-        print_clean(error->function, to);
-    }
+        at += (size_t)snprintf(line + at, room - at, " (%s)", weft_status_name(error->remote_code));
+    if (error->function[0] != '\0')
+        at += (size_t)snprintf(line + at, room - at, " in %s", error->function);
     if (error->worker >= 0)
-        fprintf(to, " at worker %d", error->worker);
-    for (i = 0; i < error->hop_count; i++)
-        fprintf(to, "%s %d", i == 0 ? " via" : ",", error->hops[i]);
-    fputs(": ", to);
-    print_clean(error->message[0] != '\0' ? error->message : weft_status_text(error->code), to);
-    putc('\n', to);
-    funlockfile(to);
+        at += (size_t)snprintf(line + at, room - at, " at worker %d", error->worker);
+    for (uint32_t i = 0; i < error->hop_count; i++)
+        at += (size_t)snprintf(line + at, room - at, "%s %d", i == 0 ? " via" : ",", error->hops[i]);
+    at += (size_t)snprintf(line + at, room - at, ": %s",
+                           error->message[0] != '\0' ? error->message : weft_status_text(error->code));
+    assert(at < room);
+    blank_controls(line, at);
+    line[at++] = '\n';
+    (void)!fwrite(line, 1, at, to); /* at once: so it stays whole among the lines of other threads and processes */
 }
 
 void wfi_error_write(wfi_writer *writer, const weft_error *error)

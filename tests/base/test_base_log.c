@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 typedef struct seen {
@@ -110,6 +111,24 @@ static void a_line_has_its_time_and_level(void **state)
     unlink(name);
 }
 
+/* Here each write is a message of its own. */
+static void a_line_is_written_at_once(void **state)
+{
+    char line[2048], text[1000];
+    int ends[2], before = dup(STDERR_FILENO);
+    memset(text, 'y', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    dup2(ends[0], STDERR_FILENO);
+    wfi_log(WEFT_LOG_WARN, "%s", text);
+    dup2(before, STDERR_FILENO);
+    ssize_t size = recv(ends[1], line, sizeof line, 0);
+    assert_true(size > (ssize_t)sizeof text && line[size - 1] == '\n');
+    close(before);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -119,6 +138,7 @@ int main(void)
         cmocka_unit_test(one_line_stays_one_line),
         cmocka_unit_test(a_line_says_whose_it_is),
         cmocka_unit_test(a_line_has_its_time_and_level),
+        cmocka_unit_test(a_line_is_written_at_once),
     };
     setenv("WEFT_LOG", "info", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

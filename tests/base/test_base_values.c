@@ -10,6 +10,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static void every_status_has_a_name(void **state)
 {
@@ -81,6 +83,29 @@ static void an_error_prints_as_one_line(void **state)
     assert_string_equal(line, "weft: REMOTE (SHAPE) in ps.update at worker 3 via 5: rows 7 \n");
     weft_error_unref(error);
     weft_error_unref(hop);
+}
+
+/* Of several processes with one stderr the lines do not mix: here each write is a message of its own. */
+static void an_error_is_written_at_once(void **state)
+{
+    char line[2048] = "", message[1500];
+    int ends[2];
+    weft_error *error;
+    FILE *to;
+    memset(message, 'x', sizeof message - 1);
+    message[sizeof message - 1] = '\0';
+    error = weft_error_create(WEFT_ERR_SHAPE, "%s", message);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    to = fdopen(ends[0], "w");
+    assert_non_null(to);
+    setvbuf(to, NULL, _IONBF, 0); /* as stderr is */
+    weft_error_print(error, to);
+    ssize_t size = recv(ends[1], line, sizeof line, 0);
+    assert_int_equal(size, (ssize_t)strlen("weft: SHAPE: \n") + WFI_ERROR_MESSAGE_MAX - 1);
+    assert_int_equal(line[size - 1], '\n');
+    fclose(to);
+    close(ends[1]);
+    weft_error_unref(error);
 }
 
 static void errors_survive_the_wire_and_truncation_does_not(void **state)
@@ -364,7 +389,7 @@ static void a_mutex_knows_its_owner(void **state)
 }
 
 UNIT_MAIN(every_status_has_a_name, report_gives_an_exit_code, no_error_answers_as_success, long_messages_are_cut,
-          hops_are_added_to_copies_up_to_the_limit, an_error_prints_as_one_line,
+          hops_are_added_to_copies_up_to_the_limit, an_error_prints_as_one_line, an_error_is_written_at_once,
           errors_survive_the_wire_and_truncation_does_not, random_bytes_never_break_the_error_reader,
           numbers_are_little_endian_and_come_back, a_full_writer_keeps_its_failure, a_reader_past_the_end_gives_zeros,
           strings_must_fit_and_hold_no_nul, a_map_keeps_what_it_was_given, a_map_in_steady_use_does_not_grow,

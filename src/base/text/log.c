@@ -64,15 +64,23 @@ static void write_time(const wfi_clock *clock, char *out, size_t room)
     snprintf(out + length, room - length, ".%06ldZ", now.tv_nsec / 1000);
 }
 
+/* At once: so it stays whole among the lines of other threads and processes. */
+static void write_line(const char *line, weft_log_level level, const wfi_clock *clock)
+{
+    char time[64], whole[LINE_MAX_BYTES + 96];
+    write_time(clock, time, sizeof time);
+    int length = snprintf(whole, sizeof whole, "weft: %s %s %s\n", time, level_names[level - WEFT_LOG_ERROR], line);
+    if (length > 0)
+        (void)!fwrite(whole, 1, (size_t)length, stderr);
+}
+
 static void emit(weft_log_level level, const char *line, const wfi_clock *clock)
 {
-    char time[64];
     pthread_rwlock_rdlock(&sink_lock);
     if (current_sink != NULL) {
         current_sink(level, line, current_arg);
     } else {
-        write_time(clock, time, sizeof time);
-        fprintf(stderr, "weft: %s %s %s\n", time, level_names[level - WEFT_LOG_ERROR], line);
+        write_line(line, level, clock);
     }
     pthread_rwlock_unlock(&sink_lock);
 }
