@@ -58,7 +58,8 @@ static size_t list_options(settings *s, cli_option *out)
         {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "no progress, no table", NULL},
     };
     memcpy(out, options, sizeof options);
-    return sizeof options / sizeof *options + launch_list(&s->job, out + sizeof options / sizeof *options);
+    (void)launch_list(&s->job, out + sizeof options / sizeof *options);
+    return sizeof options / sizeof *options + LAUNCH_OPTIONS_TOGETHER;
 }
 
 /* As cli_parse. */
@@ -87,8 +88,6 @@ static int parse(int argc, char **argv, settings *s)
         return code;
     if ((s->job.rank >= 0) != (s->job.world_size > 0))
         return cli_error(&program, "--rank and --world-size go together");
-    if (s->job.on_death != ON_DEATH_STOP)
-        return cli_error(&program, "--on-death continue: neither of the two can go on without the other");
     code = launch_find(&program, &s->job, false);
     if (code < 0 && s->job.world_size > 2)
         return cli_error(&program, "WORLD_SIZE is '%d': one worker trains, one serves", (int)s->job.world_size);

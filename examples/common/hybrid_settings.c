@@ -9,7 +9,7 @@ static size_t list_options(hybrid_settings *s, cli_option *out)
 {
     const cli_option options[] = {
         {"trainers", CLI_INT, &s->trainers, 1, HYBRID_MOST_TRAINERS, NULL, "N",
-         "start N trainers, and the server, as processes of this machine", "2"},
+         "start N trainers, and the server, as processes of this machine, under mpirun and srun too", "2"},
         {"world-size", CLI_INT, &s->job.world_size, 3, HYBRID_MOST_TRAINERS + HYBRID_FIRST_TRAINER, NULL, "N",
          "with --rank: workers of that job: the master, the server, the trainers", "WORLD_SIZE"},
         {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "epochs, in each of which a trainer has other batches",
@@ -26,7 +26,8 @@ static size_t list_options(hybrid_settings *s, cli_option *out)
         {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "no progress, no table", NULL},
     };
     memcpy(out, options, sizeof options);
-    return sizeof options / sizeof *options + launch_list(&s->job, out + sizeof options / sizeof *options);
+    (void)launch_list(&s->job, out + sizeof options / sizeof *options);
+    return sizeof options / sizeof *options + LAUNCH_OPTIONS_TOGETHER;
 }
 
 /* As cli_parse. */
@@ -34,8 +35,6 @@ static int settle(const cli *program, hybrid_settings *s)
 {
     if ((s->job.rank >= 0) != (s->job.world_size > 0))
         return cli_error(program, "--rank and --world-size go together");
-    if (s->job.on_death != ON_DEATH_STOP)
-        return cli_error(program, "--on-death continue: the trainers' dense parts need all of them");
     if (s->check && !s->synchronous)
         return cli_error(program, "--check needs --synchronous: else no other run has the same losses");
     int code = launch_find(program, &s->job, s->trainers > 0);

@@ -24,7 +24,9 @@ typedef struct launch {
 } launch;
 
 #define LAUNCH_OPTIONS 7
-/* The options for it, --world-size aside, which means something else in each program; returns LAUNCH_OPTIONS. */
+#define LAUNCH_OPTIONS_TOGETHER (LAUNCH_OPTIONS - 1) /* of programs that need all their workers: without --on-death */
+/* The options for it, --world-size aside, which means something else in each program, and --on-death last; returns
+ * LAUNCH_OPTIONS. */
 size_t launch_list(launch *job, cli_option out[LAUNCH_OPTIONS]);
 
 /*

@@ -25,7 +25,8 @@ static size_t list_options(pipeline_settings *s, cli_option *out)
         {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "no progress, no table", NULL},
     };
     memcpy(out, options, sizeof options);
-    return sizeof options / sizeof *options + launch_list(&s->job, out + sizeof options / sizeof *options);
+    (void)launch_list(&s->job, out + sizeof options / sizeof *options);
+    return sizeof options / sizeof *options + LAUNCH_OPTIONS_TOGETHER;
 }
 
 /* Those of the tutorial that are smaller than the batch, and the batch. */
@@ -75,8 +76,6 @@ int pipeline_parse(int argc, char **argv, pipeline_settings *s)
         return code;
     if ((s->job.rank >= 0) != (s->job.world_size > 0))
         return cli_error(&program, "--rank and --world-size go together");
-    if (s->job.on_death != ON_DEATH_STOP)
-        return cli_error(&program, "--on-death continue: no stage can go on without the other");
     code = read_sizes(&program, s);
     if (code < 0)
         code = launch_find(&program, &s->job, false);

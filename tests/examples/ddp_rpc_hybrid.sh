@@ -45,7 +45,7 @@ case_usage() {
   refuses "\-\-lr is 'fast'" --lr fast
   refuses "go together" --rank 0
   refuses "\-\-check needs \-\-synchronous" --check
-  refuses "\-\-on-death continue" --on-death continue
+  refuses "unknown option .--on-death" --on-death continue
   refuses "a world of 4 has 2" --rank 0 --world-size 4 --trainers 3
   RANK=0 WORLD_SIZE=2 refuses "WORLD_SIZE is '2': a master, a server and a trainer are three"
   RANK=1 refuses "WORLD_SIZE is not set"

@@ -35,7 +35,7 @@ case_usage() {
   refuses "\-\-micro-batches is '1,,2'" --micro-batches 1,,2
   refuses "\-\-micro-batches is 'all'" --micro-batches all
   refuses "go together" --rank 0
-  refuses "\-\-on-death continue" --on-death continue
+  refuses "unknown option .--on-death" --on-death continue
   RANK=0 WORLD_SIZE=2 refuses "WORLD_SIZE is '2': a master and two stages are three"
   RANK=1 refuses "WORLD_SIZE is not set"
   refuses "\-\-report is '$dir': that is a folder" --report "$dir"
