@@ -79,10 +79,17 @@ static weft_status look_at_counts(const weft_group *group, const wfi_group_reque
     size_t in = inputs ? (size_t)weft_tensor_numel(what->input) : 0;
     size_t out = outputs ? (size_t)weft_tensor_numel(what->output) : 0;
     size_t part = inputs == 1 ? in : outputs == 1 ? out : in / group->size;
+    bool both_whole = inputs > 1 && outputs > 1;
+    if (inputs && in != inputs * part && both_whole)
+        return refuse(group, what, "input has %zu elements: not a multiple of %zu (the members)", in, group->size);
     if (inputs && in != inputs * part)
-        return refuse(group, what, "input has %zu elements: not %zu times %zu", in, inputs, part);
+        return refuse(group, what, "input has %zu elements: not %zu (the members) times %zu (output's)", in, inputs,
+                      part);
+    if (outputs && out != outputs * part && both_whole)
+        return refuse(group, what, "output has %zu elements, input %zu", out, in);
     if (outputs && out != outputs * part)
-        return refuse(group, what, "output has %zu elements: not %zu times %zu", out, outputs, part);
+        return refuse(group, what, "output has %zu elements: not %zu (the members) times %zu (input's)", out, outputs,
+                      part);
     if (inputs && outputs && what->input->dtype != what->output->dtype)
         return refuse(group, what, "input is %s, output %s", weft_dtype_name(what->input->dtype),
                       weft_dtype_name(what->output->dtype));
@@ -131,6 +138,12 @@ static void set_memory(wfi_operation *operation, wfi_buffer which, const weft_te
     operation->memory[which].storage = wfi_storage_ref(wfi_tensor_storage(tensor));
 }
 
+/* These have one tensor, which the caller of wfi_request_start gives as input and as output. */
+static bool has_one_tensor(wfi_operation_kind kind)
+{
+    return kind == WFI_ALLREDUCE || kind == WFI_REDUCE || kind == WFI_BROADCAST;
+}
+
 /* Where results came into a copy: into the user's own tensor. */
 static weft_status assign_output(wfi_operation *operation)
 {
@@ -168,10 +181,11 @@ static weft_status take_memory(wfi_operation *operation, const wfi_group_request
     bool at_root = (size_t)group->index == what->root;
     if (what->kind == WFI_REDUCE && !at_root)
         outputs = 0;
-    weft_status st = outputs ? take_output(operation, what->output, what->input == what->output) : WEFT_OK;
+    bool is_one = has_one_tensor(what->kind);
+    weft_status st = outputs ? take_output(operation, what->output, is_one) : WEFT_OK;
     if (st || !inputs)
         return st;
-    if (outputs && what->input == what->output) {
+    if (outputs && is_one) {
         operation->memory[WFI_INPUT] = operation->memory[WFI_OUTPUT];
         (void)wfi_storage_ref(operation->memory[WFI_INPUT].storage);
         return WEFT_OK;
@@ -193,6 +207,27 @@ static bool is_in_place(const wfi_operation *operation)
     if (what->kind == WFI_ALLGATHER || what->kind == WFI_GATHER)
         return in == out + what->me * bytes;
     return what->kind == WFI_SCATTER ? out == in + what->root * bytes : in == out;
+}
+
+/* Of memory that is used as it is: what was copied overlaps nothing. */
+static weft_status look_at_places(const wfi_operation *operation, const wfi_group_request *what)
+{
+    const weft_group *group = operation->group;
+    const uint8_t *in = operation->memory[WFI_INPUT].data, *out = operation->memory[WFI_OUTPUT].data;
+    size_t inputs, outputs, count = operation->what.count, part = wfi_part_bytes(&operation->what);
+    parts_of(group, what, &inputs, &outputs);
+    bool overlap = in && out && in < out + outputs * part && out < in + inputs * part;
+    bool gathers = what->kind == WFI_ALLGATHER || what->kind == WFI_GATHER;
+    size_t own = (size_t)group->index * count;
+    if (!overlap || has_one_tensor(what->kind) || ((gathers || what->kind == WFI_SCATTER) && is_in_place(operation)))
+        return WEFT_OK;
+    if (gathers)
+        return refuse(group, what, "input overlaps output, and is not this member's part of it, from element %zu on",
+                      own);
+    if (what->kind == WFI_SCATTER)
+        return refuse(group, what, "output overlaps input, and is not this member's part of it, from element %zu on",
+                      own);
+    return refuse(group, what, "input and output overlap: give each memory of its own");
 }
 
 weft_status wfi_operation_make_scratch(wfi_operation *operation)
@@ -293,7 +328,6 @@ static weft_status make(weft_group *group, const wfi_group_request *what, wfi_op
     wfi_operation *operation = wfi_operation_create(group, what->kind, what->timeout_ms);
     if (!operation)
         return WEFT_ERR_MEMORY;
-    use(group);
     operation->dtype = dtype;
     operation->how = what->how;
     operation->space = what->kind == WFI_SENDRECV ? WFI_BETWEEN : WFI_TOGETHER;
@@ -307,7 +341,11 @@ static weft_status make(weft_group *group, const wfi_group_request *what, wfi_op
     st = take_memory(operation, what);
     operation->what.in_place = is_in_place(operation);
     if (!st)
+        st = look_at_places(operation, what);
+    if (!st) {
+        use(group);
         st = build(operation);
+    }
     if (st)
         wfi_operation_free(operation);
     else

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "rpc/client/client.h"
+#include "rpc/payload/explain.h"
 #include "value/decode.h"
 #include "value/encode.h"
 #include "value/value.h"
@@ -201,31 +202,37 @@ static weft_status read_blocks(wfi_operation *operation)
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
 
+static weft_status refuse(const weft_group *group, weft_status status, const char *problem)
+{
+    wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "weft_group_allgather_values (\"%s\"): %s", group->name, problem);
+    return status;
+}
+
+/* Says which of the values is why. */
+static weft_status refuse_values(const weft_group *group, weft_status status, weft_args mine)
+{
+    weft_error *why = wfi_values_explain(group->agent, mine, status);
+    (void)refuse(group, status, weft_error_message(why));
+    weft_error_unref(why);
+    return status;
+}
+
 static weft_status look(const weft_group *group, weft_args mine, int64_t timeout_ms)
 {
-    char problem[200] = "";
-    weft_status st = WEFT_OK;
+    char problem[200];
     wfi_walk walk;
-    if (timeout_ms < WEFT_FOREVER || !wfi_args_are_readable(mine)) {
-        snprintf(problem, sizeof problem,
-                 timeout_ms < WEFT_FOREVER ? "timeout_ms is %lld: 0, more, or WEFT_FOREVER"
-                                           : "a list of values has a count, and no items (%lld)",
-                 (long long)timeout_ms);
-        st = WEFT_ERR_INVALID;
+    if (timeout_ms < WEFT_FOREVER) {
+        snprintf(problem, sizeof problem, "timeout_ms is %lld: 0, more, or WEFT_FOREVER", (long long)timeout_ms);
+        return refuse(group, WEFT_ERR_INVALID, problem);
     }
-    if (!st)
-        wfi_walk_begin(&walk, mine);
-    for (const weft_value *value; !st && (value = wfi_walk_next(&walk));)
-        if (value->type == WEFT_RREF) {
-            snprintf(problem, sizeof problem, "a remote reference: pass it on in calls");
-            st = WEFT_ERR_UNSUPPORTED;
-        }
-    if (!st)
-        st = wfi_encode_fits(mine, problem, sizeof problem);
-    if (st)
-        wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "weft_group_allgather_values (\"%s\"): %s", group->name,
-                      problem[0] ? problem : weft_status_text(st));
-    return st;
+    if (!wfi_args_are_readable(mine))
+        return refuse_values(group, WEFT_ERR_INVALID, mine);
+    wfi_walk_begin(&walk, mine);
+    for (const weft_value *value; (value = wfi_walk_next(&walk));)
+        if (value->type == WEFT_RREF)
+            return refuse(group, WEFT_ERR_UNSUPPORTED, "a remote reference: pass it on in calls");
+    weft_status st = wfi_encode_fits(mine, problem, sizeof problem);
+    return st ? refuse(group, st, problem) : WEFT_OK;
 }
 
 static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, wfi_operation **out)
@@ -245,6 +252,8 @@ static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, w
         all->begins = wfi_calloc(group->size + 1, sizeof *all->begins);
     }
     st = all && all->begins ? make_block(mine, &all->mine) : WEFT_ERR_MEMORY;
+    if (st == WEFT_ERR_INVALID || st == WEFT_ERR_TOO_LARGE)
+        (void)refuse_values(group, st, mine);
     if (!st)
         st = add_sizes(operation);
     if (st)

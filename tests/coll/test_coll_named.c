@@ -340,6 +340,56 @@ static void early_flood(weft_agent *agent, void *arg)
     weft_group_destroy(meet);
 }
 
+static weft_tensor *numbers(int me, int64_t count)
+{
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), WEFT_FLOAT64);
+    for (int64_t i = 0; i < count; i++)
+        ((double *)weft_tensor_data(x))[i] = 100.0 * me + (double)i;
+    return x;
+}
+
+/* Of three members, each with two elements for each: what each has at `stride` in an all_to_all. */
+static void must_be_exchanged(const weft_tensor *got, int me, int64_t stride)
+{
+    for (int i = 0; i < 6; i++)
+        MUST(weft_tensor_get_f64(got, i * stride) == 100 * (i / 2) + 2 * me + i % 2);
+}
+
+/* Input and output are not the same memory, but where that is said; who has copies may say what it likes. */
+static void overlaps(weft_agent *agent, void *arg)
+{
+    weft_group *all = make(agent, "all");
+    int me = weft_agent_rank(agent);
+    weft_tensor *x = numbers(me, 12), *first = weft_tensor_narrow(x, 0, 0, 6), *second = weft_tensor_narrow(x, 0, 6, 6);
+    weft_tensor *late = weft_tensor_narrow(x, 0, 5, 6), *part = weft_tensor_narrow(first, 0, 2 * ((me + 1) % 3), 2);
+    weft_tensor *own = weft_tensor_narrow(first, 0, 2 * me, 2), *crooked = weft_tensor_narrow(first, 0, 1, 2);
+    MUST_BE(weft_group_all_to_all(all, first, first, 20000), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_all_to_all(all, first, late, 20000), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_all_to_all(all, late, first, 20000), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_allgather(all, part, first, 20000), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_allgather(all, crooked, first, 20000), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_reduce_scatter(all, first, own, WEFT_SUM, 20000), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_gather(all, part, first, (size_t)me, 20000), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_scatter(all, first, part, (size_t)me, 20000), WEFT_ERR_INVALID);
+    MUST_OK(weft_group_set_algorithms(all, "allgather * * ring")); /* none of these counted */
+    MUST_OK(weft_group_all_to_all(all, first, second, 20000));
+    must_be_exchanged(second, me, 1);
+    MUST_OK(weft_group_allgather(all, own, first, 20000));
+    MUST(weft_tensor_get_f64(first, 5) == 205);
+    MUST_OK(weft_group_gather(all, own, first, 1, 20000));
+    MUST_OK(weft_group_scatter(all, first, own, 1, 20000));
+    weft_tensor *wide = weft_tensor_zeros(WEFT_SHAPE(6, 2), WEFT_FLOAT64), *column = weft_tensor_select(wide, 1, 0);
+    weft_tensor *mine = numbers(me, 6);
+    MUST_OK(weft_tensor_assign(column, mine));
+    MUST_OK(weft_group_all_to_all(all, column, column, 20000));
+    must_be_exchanged(column, me, 1);
+    MUST_OK(weft_group_barrier(all, 20000));
+    weft_tensor *made[] = {x, first, second, late, part, own, crooked, wide, column, mine};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+        weft_tensor_unref(made[i]);
+    weft_group_destroy(all);
+}
+
 static void keep_line(weft_log_level level, const char *line, void *arg)
 {
     (void)level;
@@ -371,7 +421,44 @@ static void refusals(weft_agent *agent, void *arg)
     weft_group_destroy(all);
 }
 
+/* On fibers: nothing here waits, so the lines are this member's. */
+static void refused_words(weft_agent *agent, void *arg)
+{
+    char line[LINE] = "";
+    weft_group *all = make(agent, "all");
+    weft_tensor *three = numbers(0, 3), *two = numbers(0, 2), *one_element = numbers(0, 1), *four = numbers(0, 4);
+    weft_values *got = NULL;
+    weft_log_set_sink(keep_line, line);
+    MUST_BE(weft_group_all_to_all(all, three, three, 0), WEFT_ERR_INVALID);
+    MUST(strstr(line, "weft_group_all_to_all (\"all\"): input has 3 elements: not a multiple of 2 (the members)"));
+    MUST_BE(weft_group_all_to_all(all, two, three, 0), WEFT_ERR_INVALID);
+    MUST(strstr(line, "output has 3 elements, input 2"));
+    MUST_BE(weft_group_all_to_all(all, two, two, 0), WEFT_ERR_INVALID);
+    MUST(strstr(line, "input and output overlap: give each memory of its own"));
+    MUST_BE(weft_group_allgather(all, two, three, 0), WEFT_ERR_INVALID);
+    MUST(strstr(line, "output has 3 elements: not 2 (the members) times 2 (input's)"));
+    MUST_BE(weft_group_reduce_scatter(all, three, one_element, WEFT_SUM, 0), WEFT_ERR_INVALID);
+    MUST(strstr(line, "input has 3 elements: not 2 (the members) times 1 (output's)"));
+    weft_tensor *inside = weft_tensor_narrow(four, 0, 1, 2);
+    MUST_BE(weft_group_allgather(all, inside, four, 0), WEFT_ERR_INVALID);
+    MUST(strstr(line, "input overlaps output, and is not this member's part of it, from element "));
+    MUST_BE(weft_group_allgather_values(all, WEFT_VALUES(weft_of_tensor(NULL)), 0, &got), WEFT_ERR_INVALID);
+    MUST(strstr(line, "weft_group_allgather_values (\"all\"): value 0 is a NULL tensor"));
+    MUST_BE(weft_group_allgather_values(all, (weft_args){NULL, 3}, 0, &got), WEFT_ERR_INVALID);
+    MUST(strstr(line, "3 values at NULL"));
+    MUST_BE(weft_group_set_algorithms(all, "send * * direct"), WEFT_ERR_INVALID);
+    MUST(strstr(line,
+                "\"send\" in \"send * * direct\" is wrong: operations that have algorithms are barrier allreduce"));
+    weft_log_set_sink(NULL, NULL);
+    weft_tensor *made[] = {three, two, one_element, four, inside};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+        weft_tensor_unref(made[i]);
+    weft_group_destroy(all);
+}
+
 WORLD_TEST(refusals, 1, 0, .size = 1)
+WORLD_TEST(refused_words, 1, 0, .size = 2)
+WORLD_TEST(overlaps, 2, 1, SCENE)
 WORLD_TEST(late_sender, 2, 1, SCENE)
 WORLD_TEST(shrinks_alone, 2, 1, SCENE)
 WORLD_TEST(shrunk_is_new, 2, 1, SCENE)
@@ -387,4 +474,4 @@ WORLD_TEST(late_and_small, 2, 1, .size = 2, .adjust = small_budget)
 WORLD_TEST(early_flood, 2, 1, .size = 3, .adjust = small_budget)
 UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed,
           test_gave_and_left, test_sizes_differ, test_roots_differ, test_no_elements, test_waits_its_turn,
-          test_late_and_small, test_early_flood, test_refusals, test_print_when_closed)
+          test_late_and_small, test_early_flood, test_refusals, test_print_when_closed, test_refused_words, test_overlaps)

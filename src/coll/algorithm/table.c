@@ -180,6 +180,13 @@ static void list_algorithms(wfi_operation_kind kind, char *problem, size_t room)
             used += (size_t)snprintf(problem + used, room - used, " %s", algorithms[i].name);
 }
 
+static void list_operations(char *problem, size_t room)
+{
+    size_t used = strlen(problem);
+    for (int kind = 0; kind < WFI_TABLED && used < room; kind++)
+        used += (size_t)snprintf(problem + used, room - used, " %s", wfi_operation_names[kind]);
+}
+
 static weft_status read_one(const char *text, size_t length, wfi_rule *out, char *problem, size_t room)
 {
     char words[4][WORD_MAX] = {{0}}, extra[2] = "", line[5 * WORD_MAX];
@@ -195,9 +202,11 @@ static weft_status read_one(const char *text, size_t length, wfi_rule *out, char
     if (!wrong)
         return WEFT_OK;
     snprintf(problem, room, "\"%s\" in \"%s\" is wrong%s", wrong, line,
-             wrong == words[0]   ? ": no operation that has algorithms"
+             wrong == words[0]   ? ": operations that have algorithms are"
              : wrong == words[3] ? ": this operation has"
                                  : ": a number or *");
+    if (wrong == words[0])
+        list_operations(problem, room);
     if (wrong == words[3])
         list_algorithms(out->kind, problem, room);
     return WEFT_ERR_INVALID;
