@@ -236,6 +236,24 @@ wfi_signature wfi_operation_signature(const wfi_operation *operation)
                            .count = operation->what.count};
 }
 
+static void break_for_algorithms(const wfi_operation *operation, size_t member, uint8_t ours, uint8_t theirs)
+{
+    weft_group *group = operation->group;
+    const char *kind = wfi_operation_names[operation->what.kind];
+    unsigned long long number = operation->number;
+    int me = wfi_agent_rank(group->agent), other = group->members[member].rank;
+    bool carried = ours == WFI_CARRIED;
+    if (carried || theirs == WFI_CARRIED)
+        wfi_group_break_for(group, WEFT_ERR_STATE, other,
+                            "operation %llu, %s: rank %d has a carrier for it, rank %d has none", number, kind,
+                            carried ? me : other, carried ? other : me);
+    else
+        wfi_group_break_for(
+            group, WEFT_ERR_STATE, other,
+            "operation %llu, %s: rank %d does it by %s, rank %d by %s: their rules for algorithms differ", number, kind,
+            me, wfi_algorithm_name(ours), other, wfi_algorithm_name(theirs));
+}
+
 bool wfi_operation_check(const wfi_operation *operation, size_t member, const wfi_signature *theirs)
 {
     weft_group *group = operation->group;
@@ -247,12 +265,7 @@ bool wfi_operation_check(const wfi_operation *operation, size_t member, const wf
     if (same_call && ours.algorithm == theirs->algorithm)
         return true;
     if (same_call) {
-        wfi_group_break_for(
-            group, WEFT_ERR_STATE, group->members[member].rank,
-            "operation %llu, %s: rank %d does it by %s, rank %d by %s: their rules for algorithms differ",
-            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind],
-            wfi_agent_rank(group->agent), wfi_algorithm_name(ours.algorithm), group->members[member].rank,
-            wfi_algorithm_name(theirs->algorithm));
+        break_for_algorithms(operation, member, ours.algorithm, theirs->algorithm);
         return false;
     }
     wfi_group_break_for(group, WEFT_ERR_STATE, group->members[member].rank,

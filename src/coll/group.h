@@ -135,7 +135,7 @@ typedef struct wfi_operation {
     wfi_collective what;
     weft_dtype dtype;
     weft_reduce how;
-    uint8_t algorithm; /* of wfi_rules_choose; 0 where there is no choice */
+    uint8_t algorithm; /* of wfi_rules_choose; WFI_CARRIED; 0 where there is no choice */
     wfi_schedule schedule;
     struct {
         uint8_t *data;

@@ -267,9 +267,10 @@ static weft_status build(wfi_operation *operation)
     wfi_schedule_init(schedule, group->size);
     if (schedule->failed)
         return WEFT_ERR_MEMORY;
-    if (wfi_carrier_has(group->carrier, what->kind, operation->sends))
+    if (wfi_carrier_has(group->carrier, what->kind, operation->sends)) {
+        operation->algorithm = WFI_CARRIED;
         wfi_schedule_carry(schedule);
-    else if (what->kind == WFI_SENDRECV && !bytes) /* a message all the same: both must mean that */
+    } else if (what->kind == WFI_SENDRECV && !bytes) /* a message all the same: both must mean that */
         (operation->sends ? wfi_schedule_send : wfi_schedule_recv)(schedule, operation->peer, wfi_at(WFI_OUTPUT, 0), 0);
     else if (what->kind == WFI_SENDRECV && operation->sends)
         wfi_pieces_send(what, schedule, operation->peer, wfi_at(WFI_INPUT, 0), bytes);

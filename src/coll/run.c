@@ -69,7 +69,8 @@ void wfi_operation_free(wfi_operation *operation)
 
 static weft_error *no_results(const wfi_operation *operation, weft_status st)
 {
-    return wfi_group_problem(operation->group, st, wfi_agent_rank(agent_of(operation)), "the results of %s: %s",
+    int me = wfi_agent_rank(agent_of(operation));
+    return wfi_group_problem(operation->group, st, me, "rank %d: the results of %s: %s", me,
                              wfi_operation_names[operation->what.kind], weft_status_text(st));
 }
 
@@ -226,7 +227,7 @@ static void run_carrier(wfi_task *task)
     operation->busy--;
     wfi_carrier_next(group->carrier, agent);
     if (st)
-        wfi_group_break_for(group, st, wfi_agent_rank(agent), "the carrier's %s: %s",
+        wfi_group_break_for(group, st, wfi_agent_rank(agent), "rank %d: the carrier's %s: %s", wfi_agent_rank(agent),
                             wfi_operation_names[operation->what.kind], weft_status_text(st));
     else
         step_done(operation, one->step);
@@ -240,7 +241,8 @@ static void begin_carrying(wfi_operation *operation, wfi_step_id id)
     weft_group *group = operation->group;
     computation *one = malloc(sizeof *one);
     if (!one) {
-        wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(group->agent), "the carrier's %s",
+        wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(group->agent),
+                            "rank %d has no memory for the carrier's %s", wfi_agent_rank(group->agent),
                             wfi_operation_names[operation->what.kind]);
         return;
     }
@@ -488,7 +490,7 @@ static void add_more(wfi_operation *operation)
     weft_status st = more(operation);
     if (st) {
         weft_group *group = operation->group;
-        wfi_group_break_for(group, st, wfi_agent_rank(group->agent), "%s: %s",
+        wfi_group_break_for(group, st, wfi_agent_rank(group->agent), "rank %d: %s: %s", wfi_agent_rank(group->agent),
                             wfi_operation_names[operation->what.kind], weft_status_text(st));
         return;
     }

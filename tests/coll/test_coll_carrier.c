@@ -83,6 +83,9 @@ static void carried(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(group, 20000));
     b.fails = WEFT_ERR_SYSTEM;
     MUST_BE(weft_group_barrier(group, 20000), WEFT_ERR_SYSTEM); /* on each of them, as each carrier fails */
+    char words[64];
+    snprintf(words, sizeof words, "rank %d: the carrier's barrier: ", weft_error_worker(weft_group_error(group)));
+    MUST(strstr(weft_error_message(weft_group_error(group)), words));
     MUST_BE(weft_group_barrier(group, 20000), WEFT_ERR_SYSTEM);
     weft_group_destroy(group);
     MUST_OK(weft_group_barrier(b.through, 20000));

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void adjust(weft_agent_options *options, void *arg)
 {
@@ -119,6 +120,32 @@ static void rules_differ(weft_agent *agent, void *arg)
     MUST(strstr(weft_error_message(weft_group_error(all)), "their rules for algorithms differ") != NULL);
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_tensor_unref(x);
+    weft_group_destroy(all);
+    weft_group_destroy(meet);
+}
+
+static atomic_int told; /* members that have heard of it */
+
+static weft_status carry_until_told(void *arg)
+{
+    (void)arg;
+    while (atomic_load(&told) < 2)
+        usleep(1000);
+    return WEFT_OK;
+}
+
+/* One has forgotten, or one alone was told, that others carry the operation. */
+static void one_has_a_carrier(weft_agent *agent, void *arg)
+{
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    const weft_group_carrier carrier = {.barrier = carry_until_told};
+    if (weft_agent_rank(agent) == 1)
+        MUST_OK(weft_group_set_carrier(all, &carrier, NULL, NULL));
+    MUST_BE(weft_group_barrier(all, 20000), WEFT_ERR_STATE);
+    atomic_fetch_add(&told, 1);
+    MUST(strstr(weft_error_message(weft_group_error(all)), "barrier: rank 1 has a carrier for it, rank "));
+    MUST(strstr(weft_error_message(weft_group_error(all)), " has none"));
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_group_destroy(all);
     weft_group_destroy(meet);
 }
@@ -459,6 +486,7 @@ static void refused_words(weft_agent *agent, void *arg)
 WORLD_TEST(refusals, 1, 0, .size = 1)
 WORLD_TEST(refused_words, 1, 0, .size = 2)
 WORLD_TEST(overlaps, 2, 1, SCENE)
+WORLD_TEST(one_has_a_carrier, 0, 1, SCENE)
 WORLD_TEST(late_sender, 2, 1, SCENE)
 WORLD_TEST(shrinks_alone, 2, 1, SCENE)
 WORLD_TEST(shrunk_is_new, 2, 1, SCENE)
@@ -474,4 +502,5 @@ WORLD_TEST(late_and_small, 2, 1, .size = 2, .adjust = small_budget)
 WORLD_TEST(early_flood, 2, 1, .size = 3, .adjust = small_budget)
 UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed,
           test_gave_and_left, test_sizes_differ, test_roots_differ, test_no_elements, test_waits_its_turn,
-          test_late_and_small, test_early_flood, test_refusals, test_print_when_closed, test_refused_words, test_overlaps)
+          test_late_and_small, test_early_flood, test_refusals, test_print_when_closed, test_refused_words, test_overlaps,
+          test_one_has_a_carrier)

@@ -105,6 +105,8 @@ typedef struct wfi_rule {
     const struct wfi_algorithm *algorithm;
 } wfi_rule;
 
+#define WFI_CARRIED UINT8_MAX /* the number of no algorithm: the operation is carried by others (coll/carrier.h) */
+
 typedef struct wfi_rules {
     wfi_rule *items;
     size_t count;

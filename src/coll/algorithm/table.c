@@ -117,6 +117,8 @@ wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *coll
 
 const char *wfi_algorithm_name(uint8_t which)
 {
+    if (which == WFI_CARRIED)
+        return "a carrier";
     return which < ALGORITHMS ? algorithms[which].name : "?";
 }
 
