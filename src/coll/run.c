@@ -488,7 +488,7 @@ static void add_more(wfi_operation *operation)
     size_t had = schedule->step_count;
     operation->more = NULL;
     weft_status st = more(operation);
-    if (st) {
+    if (st) { /* what has more to say has broken the group already */
         weft_group *group = operation->group;
         wfi_group_break_for(group, st, wfi_agent_rank(group->agent), "rank %d: %s: %s", wfi_agent_rank(group->agent),
                             wfi_operation_names[operation->what.kind], weft_status_text(st));

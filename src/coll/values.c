@@ -6,6 +6,7 @@
 #include "coll/request.h"
 
 #include "base/alloc.h"
+#include "rpc/agent/budget.h"
 #include "rpc/client/client.h"
 #include "rpc/payload/explain.h"
 #include "value/decode.h"
@@ -109,7 +110,9 @@ static weft_status read_block(const uint8_t *block, size_t size, weft_values **o
 /* ---- The operation ----------------------------------------------------------------------------------------------- */
 
 typedef struct gathering {
+    weft_agent *agent; /* borrowed from the operation */
     wfi_storage *mine;
+    size_t counted; /* bytes of blocks, against the memory budget */
     size_t members, me;
     size_t *begins; /* in scratch, of the block of the i-th member after us; and behind the last the end of all */
 } gathering;
@@ -117,6 +120,11 @@ typedef struct gathering {
 static void free_gathering(void *own)
 {
     gathering *all = own;
+    if (all->counted) {
+        wfi_net_lock(all->agent->net);
+        wfi_budget_keep_item(all->agent, -(int64_t)all->counted);
+        wfi_net_unlock(all->agent->net);
+    }
     wfi_storage_unref(all->mine);
     free(all->begins);
     free(all);
@@ -142,26 +150,59 @@ static weft_status add_sizes(wfi_operation *operation)
     return st;
 }
 
-/* The sizes are here: the blocks. [agent lock] */
-static weft_status add_blocks(wfi_operation *operation)
+/* Where the block of each begins. Nothing that came is believed; larger than half of all addresses, it is nonsense. */
+static weft_status place_blocks(const wfi_operation *operation, const gathering *all)
 {
-    const gathering *all = operation->own;
-    wfi_schedule *schedule = &operation->schedule;
-    const weft_agent *agent = operation->group->agent;
-    size_t budget = agent->options.values.memory_budget_bytes;
+    weft_group *group = operation->group;
     const uint8_t *sizes = operation->memory[WFI_SCRATCH].data;
     for (size_t i = 0; i < all->members; i++) {
         uint64_t size;
         memcpy(&size, sizes + i * sizeof size, sizeof size);
         size = le64toh(size);
-        if (size > SIZE_MAX / 2 - all->begins[i] || (budget && agent->held_bytes + all->begins[i] + size > budget))
-            return WEFT_ERR_TOO_LARGE;
+        if (size > SIZE_MAX / 2 - all->begins[i]) {
+            int rank = group->members[(all->me + i) % all->members].rank;
+            wfi_group_break_for(group, WEFT_ERR_PROTOCOL, rank, "rank %d speaks of values of %llu bytes", rank,
+                                (unsigned long long)size);
+            return WEFT_ERR_PROTOCOL;
+        }
         all->begins[i + 1] = all->begins[i] + size;
     }
+    return WEFT_OK;
+}
+
+/* Counts the blocks against the memory budget until the operation is freed. */
+static weft_status count_blocks(const wfi_operation *operation, gathering *all)
+{
+    weft_group *group = operation->group;
+    size_t budget = all->agent->options.values.memory_budget_bytes, held = all->agent->held_bytes;
+    size_t bytes = all->begins[all->members];
+    int me = wfi_agent_rank(all->agent);
+    if (budget && (held > budget || bytes > budget - held)) {
+        wfi_group_break_for(group, WEFT_ERR_BUSY, me,
+                            "rank %d: the values of all have %zu bytes, and %zu are held: raise memory_budget_bytes "
+                            "(%zu), or give less",
+                            me, bytes, held, budget);
+        return WEFT_ERR_BUSY;
+    }
+    all->counted = bytes;
+    wfi_budget_keep_item(all->agent, (int64_t)bytes);
+    return WEFT_OK;
+}
+
+/* The sizes are here: the blocks. [agent lock] */
+static weft_status add_blocks(wfi_operation *operation)
+{
+    gathering *all = operation->own;
+    wfi_schedule *schedule = &operation->schedule;
+    weft_status st = place_blocks(operation, all);
+    if (!st)
+        st = count_blocks(operation, all);
+    if (st)
+        return st;
     wfi_storage_unref(operation->memory[WFI_SCRATCH].storage);
     operation->memory[WFI_SCRATCH].storage = NULL;
     schedule->scratch = all->begins[all->members];
-    weft_status st = wfi_operation_make_scratch(operation);
+    st = wfi_operation_make_scratch(operation);
     if (st)
         return st;
     operation->memory[WFI_INPUT].storage = wfi_storage_ref(all->mine);
@@ -247,6 +288,7 @@ static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, w
     operation->more = add_blocks;
     operation->finish = read_blocks;
     if (all) {
+        all->agent = group->agent;
         all->members = group->size;
         all->me = (size_t)group->index;
         all->begins = wfi_calloc(group->size + 1, sizeof *all->begins);

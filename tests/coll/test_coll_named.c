@@ -367,6 +367,27 @@ static void early_flood(weft_agent *agent, void *arg)
     weft_group_destroy(meet);
 }
 
+/* The values of all do not fit: the error says how many bytes, and whose budget. Nothing of it is held when it is over. */
+static void values_over_budget(weft_agent *agent, void *arg)
+{
+    weft_group *all = make(agent, "all"), *few = make(agent, "few");
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(30 << 10), WEFT_UINT8), *y = one();
+    weft_values *got = NULL;
+    MUST_BE(weft_group_allgather_values(all, WEFT_VALUES(weft_of_tensor(x)), 20000, &got), WEFT_ERR_BUSY);
+    const char *message = weft_error_message(weft_group_error(all));
+    MUST(strstr(message, ": the values of all have 9") && strstr(message, "raise memory_budget_bytes (65536)"));
+    MUST(!got);
+    MUST_OK(weft_group_allgather_values(few, WEFT_VALUES(weft_of_tensor(y)), 20000, &got));
+    weft_values_unref(got);
+    MUST_OK(weft_group_barrier(few, 20000));
+    while (world_stats(agent).bytes_held)
+        world_sleep_ms(arg, 1); /* the operation may still be let go of */
+    weft_tensor_unref(x);
+    weft_tensor_unref(y);
+    weft_group_destroy(all);
+    weft_group_destroy(few);
+}
+
 static weft_tensor *numbers(int me, int64_t count)
 {
     weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), WEFT_FLOAT64);
@@ -487,6 +508,7 @@ WORLD_TEST(refusals, 1, 0, .size = 1)
 WORLD_TEST(refused_words, 1, 0, .size = 2)
 WORLD_TEST(overlaps, 2, 1, SCENE)
 WORLD_TEST(one_has_a_carrier, 0, 1, SCENE)
+WORLD_TEST(values_over_budget, 2, 1, .size = 3, .adjust = small_budget)
 WORLD_TEST(late_sender, 2, 1, SCENE)
 WORLD_TEST(shrinks_alone, 2, 1, SCENE)
 WORLD_TEST(shrunk_is_new, 2, 1, SCENE)
@@ -502,5 +524,5 @@ WORLD_TEST(late_and_small, 2, 1, .size = 2, .adjust = small_budget)
 WORLD_TEST(early_flood, 2, 1, .size = 3, .adjust = small_budget)
 UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed,
           test_gave_and_left, test_sizes_differ, test_roots_differ, test_no_elements, test_waits_its_turn,
-          test_late_and_small, test_early_flood, test_refusals, test_print_when_closed, test_refused_words, test_overlaps,
-          test_one_has_a_carrier)
+          test_late_and_small, test_early_flood, test_refusals, test_print_when_closed, test_refused_words,
+          test_overlaps, test_one_has_a_carrier, test_values_over_budget)
