@@ -234,17 +234,28 @@ weft_status wfi_record_refused(weft_agent *agent, const wfi_group_key *key)
     return st;
 }
 
+/* Whether nothing is left, and the record gone. */
+static bool forget_of(weft_agent *agent, record *kept, const wfi_peer *from)
+{
+    WFI_FOR_LIST_TAKING (stray, one, next, &kept->strays, link)
+        if (!from || one->from == from)
+            free_stray(agent, one);
+    if (!from || kept->of == from)
+        forget_refusal(wfi_groups_of(agent), kept);
+    return drop_record(wfi_groups_of(agent), kept);
+}
+
+void wfi_record_forget(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key)
+{
+    record *kept = wfi_map_get(&wfi_groups_of(agent)->records, wfi_group_id(agent, key));
+    if (kept)
+        (void)forget_of(agent, kept, from);
+}
+
 void wfi_records_forget(weft_agent *agent, const wfi_peer *from)
 {
-    wfi_groups *groups = wfi_groups_of(agent);
     record *kept;
-    for (size_t at = 0; (kept = wfi_map_next(&groups->records, &at, NULL));) {
-        WFI_FOR_LIST_TAKING (stray, one, next, &kept->strays, link)
-            if (!from || one->from == from)
-                free_stray(agent, one);
-        if (!from || kept->of == from)
-            forget_refusal(groups, kept);
-        if (drop_record(groups, kept))
+    for (size_t at = 0; (kept = wfi_map_next(&wfi_groups_of(agent)->records, &at, NULL));)
+        if (forget_of(agent, kept, from))
             at = 0; /* the table has changed */
-    }
 }

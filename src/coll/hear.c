@@ -224,6 +224,8 @@ static bool hear_stray(weft_agent *agent, wfi_peer *from, const wfi_group_key *k
             wfi_answer_over(agent, from, key, WEFT_ERR_CANCELLED);
         return true;
     }
+    if (word == WFI_OVER) /* who makes the group here has nothing to do with what came before that */
+        wfi_record_forget(agent, from, key);
     weft_status st = wfi_record_keep(agent, from, key, bytes, size);
     if (st && word != WFI_OVER)
         wfi_answer_over(agent, from, key, st);

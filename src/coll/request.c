@@ -258,6 +258,21 @@ size_t wfi_chunk_for(size_t bytes)
     return chunk > CHUNK_BYTES ? chunk : CHUNK_BYTES;
 }
 
+/* A send or a recv. Without elements it is a message all the same: both must mean that. */
+static void build_transfer(wfi_operation *operation, size_t bytes)
+{
+    wfi_schedule *schedule = &operation->schedule;
+    wfi_place from = wfi_at(WFI_INPUT, 0), to = wfi_at(WFI_OUTPUT, 0);
+    if (operation->sends && bytes)
+        wfi_pieces_send(&operation->what, schedule, operation->peer, from, bytes);
+    else if (operation->sends)
+        wfi_schedule_send(schedule, operation->peer, from, 0);
+    else if (bytes)
+        wfi_pieces_recv(&operation->what, schedule, operation->peer, to, bytes);
+    else
+        wfi_schedule_recv(schedule, operation->peer, to, 0);
+}
+
 static weft_status build(wfi_operation *operation)
 {
     weft_group *group = operation->group;
@@ -270,12 +285,8 @@ static weft_status build(wfi_operation *operation)
     if (wfi_carrier_has(group->carrier, what->kind, operation->sends)) {
         operation->algorithm = WFI_CARRIED;
         wfi_schedule_carry(schedule);
-    } else if (what->kind == WFI_SENDRECV && !bytes) /* a message all the same: both must mean that */
-        (operation->sends ? wfi_schedule_send : wfi_schedule_recv)(schedule, operation->peer, wfi_at(WFI_OUTPUT, 0), 0);
-    else if (what->kind == WFI_SENDRECV && operation->sends)
-        wfi_pieces_send(what, schedule, operation->peer, wfi_at(WFI_INPUT, 0), bytes);
-    else if (what->kind == WFI_SENDRECV)
-        wfi_pieces_recv(what, schedule, operation->peer, wfi_at(WFI_OUTPUT, 0), bytes);
+    } else if (what->kind == WFI_SENDRECV)
+        build_transfer(operation, bytes);
     else if (what->members > 1 && !bytes)
         wfi_build_dissemination(what, schedule); /* nothing to move: but that all call the same is checked */
     else if (what->members > 1)

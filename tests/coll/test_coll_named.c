@@ -388,6 +388,40 @@ static void values_over_budget(weft_agent *agent, void *arg)
     weft_group_destroy(few);
 }
 
+/* What came for a group that was never made here is dropped when that is over: its end alone is kept. */
+static void end_replaces(weft_agent *agent, void *arg)
+{
+    enum { SENT = 40, ELEMENTS = 400 };
+    static const int two[] = {0, 1};
+    weft_group *pair = NULL, *meet = make(agent, "meet");
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_FLOAT64);
+    weft_future *sent;
+    int me = weft_agent_rank(agent);
+    if (me == 1) {
+        MUST_OK(weft_group_create(agent, "pair", two, 2, &pair));
+        for (int i = 0; i < SENT; i++) {
+            MUST_OK(weft_group_send_async(pair, x, 0, 20000, &sent));
+            MUST_OK(weft_future_wait(sent, WEFT_FOREVER));
+            weft_future_unref(sent);
+        }
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (me == 0)
+        MUST(world_stats(agent).bytes_held > SENT * ELEMENTS * sizeof(double));
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_group_abort(pair, NULL);
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (me == 0) {
+        MUST(world_stats(agent).bytes_held < ELEMENTS * sizeof(double));
+        MUST_OK(weft_group_create(agent, "pair", two, 2, &pair));
+        MUST_BE(weft_group_recv(pair, x, 1, 20000), WEFT_ERR_CANCELLED);
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_tensor_unref(x);
+    weft_group_destroy(pair);
+    weft_group_destroy(meet);
+}
+
 static weft_tensor *numbers(int me, int64_t count)
 {
     weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), WEFT_FLOAT64);
@@ -508,6 +542,7 @@ WORLD_TEST(refusals, 1, 0, .size = 1)
 WORLD_TEST(refused_words, 1, 0, .size = 2)
 WORLD_TEST(overlaps, 2, 1, SCENE)
 WORLD_TEST(one_has_a_carrier, 0, 1, SCENE)
+WORLD_TEST(end_replaces, 2, 1, SCENE)
 WORLD_TEST(values_over_budget, 2, 1, .size = 3, .adjust = small_budget)
 WORLD_TEST(late_sender, 2, 1, SCENE)
 WORLD_TEST(shrinks_alone, 2, 1, SCENE)
@@ -525,4 +560,4 @@ WORLD_TEST(early_flood, 2, 1, .size = 3, .adjust = small_budget)
 UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed,
           test_gave_and_left, test_sizes_differ, test_roots_differ, test_no_elements, test_waits_its_turn,
           test_late_and_small, test_early_flood, test_refusals, test_print_when_closed, test_refused_words,
-          test_overlaps, test_one_has_a_carrier, test_values_over_budget)
+          test_overlaps, test_one_has_a_carrier, test_values_over_budget, test_end_replaces)
