@@ -87,7 +87,8 @@ WEFT_API weft_status weft_error_code(const weft_error *error);
  * the ends of peers and agents: WEFT_ERR_UNKNOWN if the handler may have run, WEFT_OK if it surely did not. */
 WEFT_API weft_status weft_error_remote_code(const weft_error *error);
 WEFT_API const char *weft_error_message(const weft_error *error);
-/* The function or operator that failed; of a call within a call it is the one that failed first. "" if none. */
+/* The function or operator that failed; of a call within a call it is the one that failed first; "group" where a group
+ * (weft/group.h) failed, whose name is in the message. "" if none. */
 WEFT_API const char *weft_error_function(const weft_error *error);
 /* The rank that the call went to, or where a call within it failed first; -1: none. */
 WEFT_API int weft_error_worker(const weft_error *error);

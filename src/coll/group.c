@@ -162,7 +162,7 @@ void wfi_group_depend(weft_group *group, int change)
 WEFT_PRINTF(4, 0)
 static weft_error *problem_of(const weft_group *group, weft_status code, int worker, const char *format, va_list args)
 {
-    wfi_error_detail detail = {.code = code, .function = group->name, .worker = worker};
+    wfi_error_detail detail = {.code = code, .function = "group", .worker = worker}; /* its name is in the message */
     char text[WFI_ERROR_MESSAGE_MAX];
     vsnprintf(text, sizeof text, format, args);
     return wfi_error_create(&detail, "group \"%s\": %s", group->name, text);

@@ -411,9 +411,24 @@ static void flush_messages(weft_agent *agent)
     (void)st; /* else whoever did not take it in time hears that we have left */
 }
 
+/* It is no fault: they may be destroyed later. */
+static void log_open(const weft_agent *agent)
+{
+    const weft_group *first = NULL;
+    size_t count = 0;
+    WFI_FOR_LIST (const weft_group, group, &wfi_groups_of(agent)->all, link) {
+        first = first ? first : group;
+        count++;
+    }
+    if (first)
+        wfi_log_agent(agent, WEFT_LOG_INFO, 0, "%zu groups are still open, of which the first is \"%s\"", count,
+                      first->name);
+}
+
 /* Groups stay with their users, who destroy them. */
 static void end_groups(weft_agent *agent)
 {
+    log_open(agent);
     while (!wfi_list_empty(&wfi_groups_of(agent)->all)) {
         weft_group *group = wfi_container_of(wfi_groups_of(agent)->all.next, weft_group, link);
         wfi_group_break(group,

@@ -33,7 +33,7 @@ static void must_say(const weft_group *group, int worker, const char *words)
 {
     const weft_error *error = weft_group_error(group);
     MUST(error && strstr(weft_error_message(error), words));
-    MUST(weft_error_worker(error) == worker);
+    MUST(weft_error_worker(error) == worker && strcmp(weft_error_function(error), "group") == 0);
 }
 
 /* Member 1 has received from member 0 and waits for it; that one never sends. It is the sends that it is asked for. */
