@@ -154,15 +154,17 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
 /*
  * Leaves the job in order, ends the agent's threads and connections, and frees the agent. It goes on serving
  * calls while it waits:
- *   - In a static job, and on rank 0 of an elastic one, it waits until every living worker closes and no calls
- *     are outstanding, those included that handlers still make.
- *   - Another worker of an elastic job waits until its own calls are answered, the calls that it serves are
- *     finished, and their answers have arrived. If others keep it busy for half a second it refuses new calls
- *     with WEFT_ERR_PEER_LEFT.
+ *   - In a static job, and on rank 0 of an elastic one, it waits until every living worker closes, and no calls are
+ *     outstanding, those included that handlers still make, nor operations of groups under way.
+ *   - Another worker of an elastic job waits until its own calls are answered, its operations of groups have ended,
+ *     the calls that it serves are finished, and their answers have arrived. If others keep it busy for half a
+ *     second it refuses new calls with WEFT_ERR_PEER_LEFT.
  *
- * There is no time limit. It waits as long as a living worker does not close, a handler does not end, or a
- * deferred call that somebody waits for is not finished; weft_debug_dump, from another thread, shows what it
- * waits for. If you cannot wait, call weft_agent_stop instead: never both, since both free the agent.
+ * There is no time limit. It waits as long as a living worker does not close, a handler does not end, a deferred
+ * call that somebody waits for is not finished, or an operation of a group lacks a member: one with WEFT_FOREVER waits
+ * for ever, also for a member that closes too, unless weft_group_abort or weft_group_destroy ends it before.
+ * weft_debug_dump, from another thread, shows what it waits for. If you cannot wait, call weft_agent_stop instead:
+ * never both, since both free the agent.
  *
  * Returns WEFT_OK, or what went wrong first: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_STATE
  * (leaks_fail). In a handler or continuation of this agent it does nothing and returns WEFT_ERR_DEADLOCK. NULL
@@ -178,12 +180,11 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
 
 /*
  * Leaves the job at once and frees the agent. Outstanding calls fail with WEFT_ERR_CLOSED, calls of others with
- * WEFT_ERR_PEER_LEFT. It may be called right after a barrier, and the other members still learn that the barrier
- * is over: the first member of a group waits up to half a second until the results of its operations have
- * arrived (weft/group.h). On rank 0 the store serves the other members on until all of them have left, so that those
- * who end at the same time end in order: it waits at most death_timeout_ms, and never more than 2 seconds. A member
- * that goes on, or is stopped (SIGSTOP), makes it wait that long. In a handler or continuation of this agent it logs
- * an error and does nothing.
+ * WEFT_ERR_PEER_LEFT. It may be called right after a barrier of a group, and the other members still learn that the
+ * barrier is over: it waits up to half a second until what this worker said to members of groups has arrived. On rank
+ * 0 the store serves the other members on until all of them have left, so that those who end at the same time end in
+ * order: it waits at most death_timeout_ms, and never more than 2 seconds. A member that goes on, or is stopped
+ * (SIGSTOP), makes it wait that long. In a handler or continuation of this agent it logs an error and does nothing.
  */
 WEFT_API void weft_agent_stop(weft_agent *agent);
 

@@ -24,19 +24,23 @@
  * TENSORS of an operation are on the CPU. Their dtypes and element counts are the same on all members, which is
  * checked; shapes need not be. Until the operation has ended its tensors must not be changed, nor read where they
  * receive a result; they are referenced meanwhile. After a failure the contents of what was to receive a result are
- * undefined. Tensors that are not contiguous, and parameters of modules, are copied. Tensors without elements are fine.
+ * undefined. An input and an output do not overlap (WEFT_ERR_INVALID), but where it is said that they may. Tensors that
+ * are not contiguous, and parameters of modules, are copied, and so may overlap. Tensors without elements are fine.
  *
  * ERRORS. What is wrong with the arguments of a call (a NULL, a tensor on a device, no such member) is refused at once,
- * with a warning in the log; the call takes no part. Any other failure ends the GROUP: the operation and all others
- * under way fail on every member, all later ones are refused with the same error, and weft_group_error tells it.
+ * with a warning in the log, which names the function without its _async; the call takes no part. Any other failure
+ * ends the GROUP: the operation and all others under way fail on every member, all later ones are refused with the same
+ * error, and weft_group_error tells it.
  *   - WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT: a member is gone; the error names it.
  *   - WEFT_ERR_TIMEOUT: the message names the members that did not come.
  *   - WEFT_ERR_STATE: the members did not call the same operation, or with other dtypes, counts or algorithms; the
  *     message says what each had. WEFT_ERR_INVALID: the lists of ranks differ.
  *   - WEFT_ERR_CANCELLED: a member cancelled a future, or destroyed the group with operations under way.
+ *   - WEFT_ERR_BUSY: what came early, or the values of all, do not fit a member's memory_budget_bytes.
  *   - WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
- * An operation may have completed on some members when it fails on others: a member that died after it had given its
- * part. The next one fails on all. weft_group_shrink makes a group of those who live. docs/groups.md says more.
+ * An operation may have completed on some members when it fails on others: a member died after it had given its part,
+ * or one aborted the group right after it. The next one fails on all. weft_group_shrink makes a group of those who
+ * live. docs/groups.md says more.
  *
  * THREADS. Any thread may call these functions at any time, with one exception: while weft_group_destroy runs, no other
  * thread may be in a function of that group. Only one that waits in an operation may: it returns WEFT_ERR_CANCELLED.
@@ -62,7 +66,8 @@ WEFT_BEGIN_C
 
 /*
  * Makes this worker's side of a group. `ranks` lists the members, of which this worker is one; NULL: all
- * workers of a static job, or all that live at this moment in an elastic one, in the order of their ranks.
+ * workers of a static job, or all that live at this moment in an elastic one, in the order of their ranks; `count` is
+ * not looked at then.
  * `name` has 1..64 bytes of [A-Za-z0-9-_:], and this worker has no other open group of that name. When all
  * members have destroyed a group they may make another of the same name. The log has a warning that says which
  * argument is wrong. WEFT_ERR_INVALID (an argument, or a rule in WEFT_ALGORITHMS: see below), WEFT_ERR_NOT_FOUND (no
@@ -90,7 +95,10 @@ WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
  * Makes a group of those members of `group` that live, in the same order and with the same name; all of these call it,
  * and it returns when all have. The old group is over with it, if it was not before, and stays to be destroyed. A
  * member that dies meanwhile is left out. The group has the old one's rules for algorithms, and no carrier.
- * WEFT_ERR_TIMEOUT (who lives did not come; the log says who), and the errors of weft_group_create.
+ * WEFT_ERR_TIMEOUT (who lives did not come; the log says who), WEFT_ERR_INVALID (a NULL, or timeout_ms), and the errors
+ * of weft_group_create. After WEFT_ERR_TIMEOUT it may be called again. Who comes when the others' limit has passed gets
+ * WEFT_ERR_TIMEOUT at once, too, and meets them in its next call. After success it gives WEFT_ERR_EXISTS as long as the
+ * group that it made is open.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out);
 
@@ -119,8 +127,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_broadcast_async(weft_group *group
                                                                int64_t timeout_ms, weft_future **out);
 
 /* output, on every member: the inputs of all, one behind the other in the order of the group; it has as many times the
- * elements of `input` as there are members. `input` may be a view of this member's part of `output`, else they do not
- * overlap. */
+ * elements of `input` as there are members. `input` may be this member's part of `output`. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_allgather(weft_group *group, const weft_tensor *input,
                                                          weft_tensor *output, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_async(weft_group *group, const weft_tensor *input,
@@ -128,7 +135,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_async(weft_group *group
                                                                weft_future **out);
 
 /* output: this member's part of the sum of all inputs; part i of an input, of as many as there are members, is for
- * member i. They do not overlap. */
+ * member i. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_scatter(weft_group *group, const weft_tensor *input,
                                                               weft_tensor *output, weft_reduce how, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_scatter_async(weft_group *group, const weft_tensor *input,
@@ -143,7 +150,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_gather_async(weft_group *group, c
                                                             weft_future **out);
 
 /* output: part i of the input of member `root` on member i. The others' input is not looked at, and may be NULL. At the
- * root `output` may be a view of its own part of `input`, else they do not overlap. */
+ * root `output` may be its own part of `input`. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_scatter(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                                        size_t root, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_scatter_async(weft_group *group, const weft_tensor *input,
@@ -151,7 +158,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_scatter_async(weft_group *group, 
                                                              weft_future **out);
 
 /* Part j of output on member i: part i of the input of member j. They have as many elements, a multiple of the count of
- * members, and do not overlap. */
+ * members. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_all_to_all(weft_group *group, const weft_tensor *input,
                                                           weft_tensor *output, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_all_to_all_async(weft_group *group, const weft_tensor *input,
@@ -159,7 +166,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_all_to_all_async(weft_group *grou
                                                                 weft_future **out);
 
 /* From one member to another: the n-th send to a member meets its n-th recv from this one. These two alone take part,
- * whatever order other operations have. A small send may end before the recv is called. */
+ * whatever order other operations have. A small send may end before the recv is called. Nobody sends to itself:
+ * WEFT_ERR_INVALID. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_send(weft_group *group, const weft_tensor *tensor, size_t to,
                                                     int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_send_async(weft_group *group, const weft_tensor *tensor, size_t to,
@@ -173,6 +181,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_recv_async(weft_group *group, wef
  * Gives every member the values of all: the result is a list of lists, one for each member, in the order of the
  * group. The members' values may differ in kind and size. Besides the errors above:
  *   - WEFT_ERR_TOO_LARGE, for all: the values of all members together exceed the limits of one call (weft/value.h).
+ *   - WEFT_ERR_BUSY: as they come they do not fit the memory_budget_bytes of a member. This ends the group.
  *   - WEFT_ERR_UNSUPPORTED, at once: `mine` has a remote reference; pass these on in calls.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values(weft_group *group, weft_args mine, int64_t timeout_ms,
@@ -190,6 +199,13 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group
  * same rules. The environment's WEFT_ALGORITHMS is taken for groups that were not given any. Call it before the first
  * operation.
  *     weft_group_set_algorithms(group, "allreduce 4 65536 recursive_doubling; allreduce * * ring");
+ * The words for OPERATION and ALGORITHM:
+ *     barrier                      dissemination
+ *     allreduce                    recursive_doubling, rabenseifner, ring, tree, two_level
+ *     reduce, broadcast            tree, chain, two_level
+ *     allgather                    direct, bruck, ring
+ *     reduce_scatter               direct, ring
+ *     gather, scatter, all_to_all  direct
  * weft_group_print_algorithms prints the whole table that holds for this group, as such rules, a line each.
  * WEFT_ERR_INVALID: the log says which word; WEFT_ERR_STATE: it is too late; WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
  */
@@ -233,9 +249,10 @@ typedef struct weft_group_carrier {
 
 /*
  * `carrier` is copied. drop(arg), if not NULL, runs at once on failure, or when another carrier takes this one's place,
- * else when the group is gone: on the thread that lets go of it last, which is a thread of weft's, after
- * weft_group_destroy, if an operation is under way then. Call it before the first operation. WEFT_ERR_INVALID: a NULL;
- * WEFT_ERR_STATE: it is too late (the log says both); WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
+ * else when the group is gone: on the thread that lets go of it last, which may be a thread of weft's, some time after
+ * weft_group_destroy, but before the agent has closed. So free `arg` there, and nowhere else. Call this before the first
+ * operation. WEFT_ERR_INVALID: a NULL; WEFT_ERR_STATE: it is too late (the log says both); WEFT_ERR_CLOSED,
+ * WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *carrier,
                                                            void *arg, weft_drop_fn drop);

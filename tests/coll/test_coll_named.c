@@ -55,16 +55,23 @@ static void late_sender(weft_agent *agent, void *arg)
     weft_group_destroy(meet);
 }
 
-/* One member alone shrinks: the others have the old group still, which is no other list of that name. */
+/* One member alone shrinks: the others have the old group still, which is no other list of that name. They hear that its time
+ * was over, and meet it in their next call. */
 static void shrinks_alone(weft_agent *agent, void *arg)
 {
     weft_group *all = make(agent, "all"), *meet = make(agent, "meet"), *less = NULL;
+    bool is_first = weft_agent_rank(agent) == 1;
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    if (weft_agent_rank(agent) == 1) {
+    if (is_first)
         MUST_BE(weft_group_shrink(all, 200, &less), WEFT_ERR_TIMEOUT);
-        MUST(less == NULL);
-    }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (!is_first)
+        MUST_BE(weft_group_shrink(all, 20000, &less), WEFT_ERR_TIMEOUT);
+    MUST(less == NULL);
+    MUST_OK(weft_group_shrink(all, 20000, &less));
+    MUST_OK(weft_group_barrier(less, 20000));
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_group_destroy(less);
     weft_group_destroy(all);
     weft_group_destroy(meet);
 }
@@ -92,13 +99,15 @@ static bool is_printed(const weft_group *group, const char *words)
 static void shrunk_is_new(weft_agent *agent, void *arg)
 {
     static const char rules[] = "allreduce 77 88 tree";
-    weft_group *all = make(agent, "all"), *again;
+    weft_group *all = make(agent, "all"), *again, *twice = NULL;
     MUST_OK(weft_group_set_algorithms(all, rules));
     MUST_OK(weft_group_barrier(all, 20000)); /* it has had an operation */
     weft_group *meet = make(agent, "meet");
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     MUST_OK(weft_group_shrink(all, 20000, &again));
     MUST(is_printed(again, rules) && is_printed(all, rules));
+    MUST_BE(weft_group_shrink(all, 20000, &twice), WEFT_ERR_EXISTS); /* `again` has the name */
+    MUST(!twice);
     MUST_OK(weft_group_set_carrier(again, &(weft_group_carrier){.barrier = carry_barrier}, NULL, NULL));
     MUST_OK(weft_group_set_algorithms(again, "allreduce * * ring"));
     MUST_OK(weft_group_barrier(again, 20000));
