@@ -62,6 +62,13 @@ struct weft_data_parallel {
     weft_gradient *gradients;         /* of the last pass */
 };
 
+/* ---- alike.c ----------------------------------------------------------------------------------------------------- */
+
+/* Whether all members have a module like this one; it waits for them. On failure *error may say why. */
+weft_status wfi_parallel_compare(weft_data_parallel *parallel, weft_error **error);
+/* All get member 0's values. */
+weft_status wfi_parallel_share(weft_data_parallel *parallel);
+
 /* ---- buckets.c --------------------------------------------------------------------------------------------------- */
 
 /* Puts the parameters into buckets, in that order. WEFT_ERR_MEMORY. */

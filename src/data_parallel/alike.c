@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* alike.c - whether the members' modules are alike, and what makes their values so. */
+#include "data_parallel/data_parallel.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/map.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMES_MOST 1000 /* so many parameters and buffers are named, of those that a value can list */
+
+/* ---- Are the modules alike? --------------------------------------------------------------------------------------- */
+
+static const char *name_of(const weft_module *module, size_t i)
+{
+    size_t parameters = weft_module_parameters(module).count;
+    return i < parameters ? weft_module_parameter_name(module, i) : weft_module_buffer_name(module, i - parameters);
+}
+
+static weft_tensor *tensor_of(const weft_module *module, size_t i)
+{
+    weft_tensors parameters = weft_module_parameters(module), buffers = weft_module_buffers(module);
+    return i < parameters.count ? parameters.items[i] : buffers.items[i - parameters.count];
+}
+
+static size_t tensors_of(const weft_module *module)
+{
+    return weft_module_parameters(module).count + weft_module_buffers(module).count;
+}
+
+/* "conv1.weight float32 [32, 1, 3, 3]" */
+static void describe(const weft_module *module, size_t i, char *text, size_t room)
+{
+    const weft_tensor *tensor = tensor_of(module, i);
+    const char *name = name_of(module, i);
+    size_t used = (size_t)snprintf(text, room, "%.160s %s [", name ? name : "", weft_dtype_name(tensor->dtype));
+    for (int d = 0; d < tensor->shape.ndim && used < room; d++)
+        used += (size_t)snprintf(text + used, room - used, d ? ", %lld" : "%lld", (long long)tensor->shape.dims[d]);
+    if (used < room)
+        snprintf(text + used, room - used, "]%s", weft_tensor_requires_grad(tensor) ? "" : " fixed");
+}
+
+#define TEXT_MAX 320
+
+static uint64_t hash_of(const weft_module *module)
+{
+    uint64_t hash = tensors_of(module);
+    char text[TEXT_MAX];
+    for (size_t i = 0; i < tensors_of(module); i++) {
+        describe(module, i, text, sizeof text);
+        hash = hash * 1099511628211u ^ wfi_hash_bytes(text, strlen(text));
+    }
+    return hash;
+}
+
+/* What a member gave; nothing of it is believed. */
+static weft_args given(const weft_values *all, size_t member)
+{
+    return weft_values_args(all).items[member].as.list;
+}
+
+/* The first member that gave something else than the hash of its module; the group's size: all gave one. */
+static size_t not_in_step(const weft_values *all)
+{
+    size_t member = 0;
+    for (; member < weft_values_args(all).count; member++)
+        if (given(all, member).count != 1 || given(all, member).items[0].type != WEFT_I64)
+            break;
+    return member;
+}
+
+static int64_t hash_in(const weft_values *all, size_t member)
+{
+    return given(all, member).items[0].as.i64;
+}
+
+/* What that member says of its i-th tensor. */
+static void text_in(const weft_values *all, size_t member, size_t i, char text[TEXT_MAX])
+{
+    weft_args list = given(all, member);
+    if (i < list.count && list.items[i].type != WEFT_STRING)
+        snprintf(text, TEXT_MAX, "no name");
+    else if (i < list.count)
+        snprintf(text, TEXT_MAX, "%.*s", (int)list.items[i].as.bytes.size, (const char *)list.items[i].as.bytes.data);
+    else
+        snprintf(text, TEXT_MAX, "nothing more");
+}
+
+static weft_status compare_names(weft_group *group, const weft_module *module, size_t other, weft_error **error)
+{
+    size_t count = tensors_of(module), listed = count < NAMES_MOST ? count : NAMES_MOST;
+    char(*texts)[TEXT_MAX] = wfi_calloc(listed + 1, sizeof *texts);
+    weft_value *items = wfi_calloc(listed + 1, sizeof *items);
+    weft_values *all = NULL;
+    weft_status st = texts && items ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < listed && !st; i++) {
+        describe(module, i, texts[i], sizeof texts[i]);
+        items[i] = weft_of_string(texts[i]);
+    }
+    if (!st)
+        st = weft_group_allgather_values(group, (weft_args){items, listed}, 0, &all);
+    if (!st) {
+        size_t i = 0;
+        char here[TEXT_MAX], there[TEXT_MAX];
+        do {
+            text_in(all, 0, i, here);
+            text_in(all, other, i, there);
+        } while (!strcmp(here, there) && i++ < NAMES_MOST);
+        if (i > NAMES_MOST)
+            snprintf(there, sizeof there, "something else behind its first %d tensors than what follows there",
+                     NAMES_MOST);
+        st = wfi_error_fail(error, WEFT_ERR_INVALID,
+                            "data parallel: the modules differ: member %zu has %s where member 0 has %s", other, there,
+                            here);
+    }
+    weft_values_unref(all);
+    free(texts);
+    free(items);
+    return st;
+}
+
+weft_status wfi_parallel_compare(weft_data_parallel *parallel, weft_error **error)
+{
+    weft_group *group = parallel->group;
+    const weft_module *module = parallel->module;
+    weft_values *all;
+    weft_status st = weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64((int64_t)hash_of(module))), 0, &all);
+    if (st)
+        return st;
+    size_t other = not_in_step(all);
+    if (other < weft_group_size(group)) {
+        weft_values_unref(all);
+        return wfi_error_fail(error, WEFT_ERR_STATE,
+                              "data parallel: member %zu (rank %d) called something else meanwhile", other,
+                              weft_group_member(group, other));
+    }
+    other = 1;
+    while (other < weft_group_size(group) && hash_in(all, other) == hash_in(all, 0))
+        other++;
+    weft_values_unref(all);
+    return other == weft_group_size(group) ? WEFT_OK : compare_names(group, module, other, error);
+}
+
+/* ---- All get the same values ------------------------------------------------------------------------------------- */
+
+/* In as many operations as there are tensors, at once. */
+weft_status wfi_parallel_share(weft_data_parallel *parallel)
+{
+    const weft_module *module = parallel->module;
+    size_t count = tensors_of(module), begun = 0;
+    weft_future **futures = wfi_calloc(count + 1, sizeof(*futures));
+    weft_status st = futures ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (; begun < count && !st; begun += !st)
+        st = weft_group_broadcast_async(parallel->group, tensor_of(module, begun), 0, 0, &futures[begun]);
+    for (size_t i = 0; i < begun; i++) {
+        weft_status ended = weft_future_wait(futures[i], WEFT_FOREVER);
+        st = st ? st : ended;
+        weft_future_unref(futures[i]);
+    }
+    free(futures);
+    return st;
+}
