@@ -79,14 +79,15 @@ typedef struct weft_data_parallel_options {
     bool divide_by_all;        /* uneven: averages are over all members, also those that ran out */
     weft_bucket_fn reduce;     /* NULL: weft_group_allreduce. Not with `uneven` */
     void *reduce_arg;
-    int64_t timeout_ms; /* of each operation of the group; 0: the agent's default */
+    int64_t timeout_ms; /* of each operation of the group, those of create too; 0: the agent's default; WEFT_FOREVER */
 } weft_data_parallel_options;
 
 /*
  * Compares names, dtypes and shapes of all parameters and buffers with the other members', and gives all of them member
  * 0's values. Waits for all members. It references group and module; `options` is copied, NULL is all zero. On failure
  * *error is the caller's to unref; if `error` is NULL, the log has a warning in its place.
- *   - WEFT_ERR_INVALID, at once: a NULL, or `uneven` with `reduce`. This member took no part, and the others wait.
+ *   - WEFT_ERR_INVALID, at once: a NULL, `uneven` with `reduce`, or a timeout_ms that is none. This member took no part,
+ *     and the others wait.
  *   - WEFT_ERR_INVALID: no parameter wants a gradient, or one is not on the CPU. The group is over.
  *   - WEFT_ERR_INVALID, on all members: the modules differ; *error names the member and the first parameter. The group
  *     lives. So it does after WEFT_ERR_STATE: a member gave other values here (weft_group_allgather_values).

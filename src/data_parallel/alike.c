@@ -89,8 +89,9 @@ static void text_in(const weft_values *all, size_t member, size_t i, char text[T
         snprintf(text, TEXT_MAX, "nothing more");
 }
 
-static weft_status compare_names(weft_group *group, const weft_module *module, size_t other, weft_error **error)
+static weft_status compare_names(weft_data_parallel *parallel, size_t other, weft_error **error)
 {
+    const weft_module *module = parallel->module;
     size_t count = tensors_of(module), listed = count < NAMES_MOST ? count : NAMES_MOST;
     char(*texts)[TEXT_MAX] = wfi_calloc(listed + 1, sizeof *texts);
     weft_value *items = wfi_calloc(listed + 1, sizeof *items);
@@ -101,7 +102,8 @@ static weft_status compare_names(weft_group *group, const weft_module *module, s
         items[i] = weft_of_string(texts[i]);
     }
     if (!st)
-        st = weft_group_allgather_values(group, (weft_args){items, listed}, 0, &all);
+        st = weft_group_allgather_values(parallel->group, (weft_args){items, listed}, parallel->options.timeout_ms,
+                                         &all);
     if (!st) {
         size_t i = 0;
         char here[TEXT_MAX], there[TEXT_MAX];
@@ -125,9 +127,9 @@ static weft_status compare_names(weft_group *group, const weft_module *module, s
 weft_status wfi_parallel_compare(weft_data_parallel *parallel, weft_error **error)
 {
     weft_group *group = parallel->group;
-    const weft_module *module = parallel->module;
     weft_values *all;
-    weft_status st = weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64((int64_t)hash_of(module))), 0, &all);
+    weft_status st = weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64((int64_t)hash_of(parallel->module))),
+                                                 parallel->options.timeout_ms, &all);
     if (st)
         return st;
     size_t other = not_in_step(all);
@@ -141,7 +143,7 @@ weft_status wfi_parallel_compare(weft_data_parallel *parallel, weft_error **erro
     while (other < weft_group_size(group) && hash_in(all, other) == hash_in(all, 0))
         other++;
     weft_values_unref(all);
-    return other == weft_group_size(group) ? WEFT_OK : compare_names(group, module, other, error);
+    return other == weft_group_size(group) ? WEFT_OK : compare_names(parallel, other, error);
 }
 
 /* ---- All get the same values ------------------------------------------------------------------------------------- */
@@ -154,7 +156,8 @@ weft_status wfi_parallel_share(weft_data_parallel *parallel)
     weft_future **futures = wfi_calloc(count + 1, sizeof(*futures));
     weft_status st = futures ? WEFT_OK : WEFT_ERR_MEMORY;
     for (; begun < count && !st; begun += !st)
-        st = weft_group_broadcast_async(parallel->group, tensor_of(module, begun), 0, 0, &futures[begun]);
+        st = weft_group_broadcast_async(parallel->group, tensor_of(module, begun), 0, parallel->options.timeout_ms,
+                                        &futures[begun]);
     for (size_t i = 0; i < begun; i++) {
         weft_status ended = weft_future_wait(futures[i], WEFT_FOREVER);
         st = st ? st : ended;

@@ -57,17 +57,30 @@ static void give_error(const weft_group *group, weft_error **error, weft_error *
     wfi_error_give(error, why);
 }
 
-weft_status weft_data_parallel_create(weft_group *group, weft_module *module, const weft_data_parallel_options *options,
-                                      weft_data_parallel **out, weft_error **error)
+/* Why the call is refused; NULL: it is not. */
+static weft_error *objection(const weft_group *group, const weft_module *module,
+                             const weft_data_parallel_options *options, weft_data_parallel **out)
 {
-    weft_error *why = NULL;
     const char *wrong = !group                                          ? "group is NULL"
                         : !module                                       ? "module is NULL"
                         : !out                                          ? "out is NULL"
                         : options && options->uneven && options->reduce ? "uneven and reduce do not go together"
                                                                         : NULL;
-    if (wrong) {
-        give_error(group, error, weft_error_create(WEFT_ERR_INVALID, "weft_data_parallel_create: %s", wrong));
+    if (wrong)
+        return weft_error_create(WEFT_ERR_INVALID, "weft_data_parallel_create: %s", wrong);
+    if (options && options->timeout_ms < WEFT_FOREVER)
+        return weft_error_create(WEFT_ERR_INVALID,
+                                 "weft_data_parallel_create: timeout_ms is %lld: 0, more, or WEFT_FOREVER",
+                                 (long long)options->timeout_ms);
+    return NULL;
+}
+
+weft_status weft_data_parallel_create(weft_group *group, weft_module *module, const weft_data_parallel_options *options,
+                                      weft_data_parallel **out, weft_error **error)
+{
+    weft_error *why = objection(group, module, options, out);
+    if (why) {
+        give_error(group, error, why);
         return WEFT_ERR_INVALID;
     }
     weft_data_parallel *parallel = wfi_calloc(1, sizeof *parallel);
