@@ -88,10 +88,11 @@ typedef struct weft_data_parallel_options {
  * *error is the caller's to unref; if `error` is NULL, the log has a warning in its place.
  *   - WEFT_ERR_INVALID, at once: a NULL, `uneven` with `reduce`, or a timeout_ms that is none. This member took no part,
  *     and the others wait.
- *   - WEFT_ERR_INVALID: no parameter wants a gradient, or one is not on the CPU. The group is over.
+ *   - WEFT_ERR_INVALID: no parameter wants a gradient, or a parameter or buffer is not on the CPU. The group is over, as
+ *     after all that follows where nothing else is said: the others do not wait for a member that cannot make it.
  *   - WEFT_ERR_INVALID, on all members: the modules differ; *error names the member and the first parameter. The group
  *     lives. So it does after WEFT_ERR_STATE: a member gave other values here (weft_group_allgather_values).
- *   - WEFT_ERR_MEMORY, and the errors of the group.
+ *   - WEFT_ERR_MEMORY, WEFT_ERR_DEADLOCK (this thread cannot wait), and the errors of the group.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_create(weft_group *group, weft_module *module,
                                                               const weft_data_parallel_options *options,

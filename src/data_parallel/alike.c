@@ -89,7 +89,7 @@ static void text_in(const weft_values *all, size_t member, size_t i, char text[T
         snprintf(text, TEXT_MAX, "nothing more");
 }
 
-static weft_status compare_names(weft_data_parallel *parallel, size_t other, weft_error **error)
+static weft_status compare_names(weft_data_parallel *parallel, size_t other, bool *known, weft_error **error)
 {
     const weft_module *module = parallel->module;
     size_t count = tensors_of(module), listed = count < NAMES_MOST ? count : NAMES_MOST;
@@ -114,6 +114,7 @@ static weft_status compare_names(weft_data_parallel *parallel, size_t other, wef
         if (i > NAMES_MOST)
             snprintf(there, sizeof there, "something else behind its first %d tensors than what follows there",
                      NAMES_MOST);
+        *known = true;
         st = wfi_error_fail(error, WEFT_ERR_INVALID,
                             "data parallel: the modules differ: member %zu has %s where member 0 has %s", other, there,
                             here);
@@ -124,7 +125,7 @@ static weft_status compare_names(weft_data_parallel *parallel, size_t other, wef
     return st;
 }
 
-weft_status wfi_parallel_compare(weft_data_parallel *parallel, weft_error **error)
+weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft_error **error)
 {
     weft_group *group = parallel->group;
     weft_values *all;
@@ -135,6 +136,7 @@ weft_status wfi_parallel_compare(weft_data_parallel *parallel, weft_error **erro
     size_t other = not_in_step(all);
     if (other < weft_group_size(group)) {
         weft_values_unref(all);
+        *known = true;
         return wfi_error_fail(error, WEFT_ERR_STATE,
                               "data parallel: member %zu (rank %d) called something else meanwhile", other,
                               weft_group_member(group, other));
@@ -143,7 +145,7 @@ weft_status wfi_parallel_compare(weft_data_parallel *parallel, weft_error **erro
     while (other < weft_group_size(group) && hash_in(all, other) == hash_in(all, 0))
         other++;
     weft_values_unref(all);
-    return other == weft_group_size(group) ? WEFT_OK : compare_names(parallel, other, error);
+    return other == weft_group_size(group) ? WEFT_OK : compare_names(parallel, other, known, error);
 }
 
 /* ---- All get the same values ------------------------------------------------------------------------------------- */

@@ -11,6 +11,21 @@
 
 /* ---- Making one -------------------------------------------------------------------------------------------------- */
 
+/* Operations of groups take none that is on a device. */
+static weft_status check_places(const weft_module *module, weft_error **error)
+{
+    weft_tensors parameters = weft_module_parameters(module), buffers = weft_module_buffers(module);
+    for (size_t i = 0; i < parameters.count; i++)
+        if (wfi_tensor_kind(parameters.items[i]) == WFI_MEMORY_CUDA)
+            return wfi_error_fail(error, WEFT_ERR_INVALID, "data parallel: parameter %s is on a device",
+                                  weft_module_parameter_name(module, i));
+    for (size_t i = 0; i < buffers.count; i++)
+        if (wfi_tensor_kind(buffers.items[i]) == WFI_MEMORY_CUDA)
+            return wfi_error_fail(error, WEFT_ERR_INVALID, "data parallel: buffer %s is on a device",
+                                  weft_module_buffer_name(module, i));
+    return WEFT_OK;
+}
+
 static weft_status take_parameters(weft_data_parallel *parallel, weft_error **error)
 {
     weft_tensors all = weft_module_parameters(parallel->module);
@@ -21,8 +36,6 @@ static weft_status take_parameters(weft_data_parallel *parallel, weft_error **er
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < all.count; i++) {
         const char *name = weft_module_parameter_name(parallel->module, i);
-        if (wfi_tensor_kind(all.items[i]) == WFI_MEMORY_CUDA)
-            return wfi_error_fail(error, WEFT_ERR_INVALID, "data parallel: parameter %s is on a device", name);
         if (weft_tensor_requires_grad(all.items[i]))
             parallel->parameters[parallel->count++] =
                 (wfi_parallel_parameter){.tensor = all.items[i], .place = i, .name = name ? name : ""};
@@ -34,19 +47,30 @@ static weft_status take_parameters(weft_data_parallel *parallel, weft_error **er
     return wfi_buckets_make(parallel, parallel->order);
 }
 
+/* The others would wait for what this member cannot do: their group is over. */
+static void end_group(weft_group *group, weft_status st, weft_error **error)
+{
+    const weft_error *over = weft_group_error(group);
+    if (!*error)
+        *error = over ? weft_error_ref(over) : weft_error_create(st, "data parallel: %s", weft_status_text(st));
+    weft_group_abort(group, *error);
+}
+
 static weft_status set_up(weft_data_parallel *parallel, weft_error **error)
 {
-    weft_status st = take_parameters(parallel, error);
+    bool known = false;
+    weft_status st = check_places(parallel->module, error);
+    if (!st)
+        st = take_parameters(parallel, error);
     if (!st)
         st = wfi_parallel_add_hooks(parallel);
-    if (st) { /* of this member alone, perhaps: the others would wait for it */
-        if (!*error)
-            *error = weft_error_create(st, "data parallel: %s", weft_status_text(st));
-        weft_group_abort(parallel->group, *error);
-        return st;
-    }
-    st = wfi_parallel_compare(parallel, error);
-    return st ? st : wfi_parallel_share(parallel);
+    if (!st)
+        st = wfi_parallel_compare(parallel, &known, error);
+    if (!st)
+        st = wfi_parallel_share(parallel);
+    if (st && !known)
+        end_group(parallel->group, st, error);
+    return st;
 }
 
 /* Whoever asked for the error gets it; else the log does. Takes over `why`. */
@@ -84,8 +108,11 @@ weft_status weft_data_parallel_create(weft_group *group, weft_module *module, co
         return WEFT_ERR_INVALID;
     }
     weft_data_parallel *parallel = wfi_calloc(1, sizeof *parallel);
-    if (!parallel)
-        return wfi_error_fail(error, WEFT_ERR_MEMORY, "weft_data_parallel_create: no memory");
+    if (!parallel) {
+        end_group(group, WEFT_ERR_MEMORY, &why);
+        give_error(group, error, why);
+        return WEFT_ERR_MEMORY;
+    }
     atomic_init(&parallel->users, 1);
     atomic_init(&parallel->refs, 1);
     wfi_mutex_init(&parallel->lock);
@@ -94,9 +121,6 @@ weft_status weft_data_parallel_create(weft_group *group, weft_module *module, co
     parallel->options = options ? *options : (weft_data_parallel_options){0};
     parallel->syncs = true;
     weft_status st = set_up(parallel, &why);
-    if (st && !why)
-        why = weft_group_error(group) ? weft_error_ref(weft_group_error(group))
-                                      : weft_error_create(st, "data parallel: %s", weft_status_text(st));
     give_error(group, error, why);
     if (st)
         weft_data_parallel_unref(parallel);

@@ -64,8 +64,9 @@ struct weft_data_parallel {
 
 /* ---- alike.c ----------------------------------------------------------------------------------------------------- */
 
-/* Whether all members have a module like this one; it waits for them. On failure *error may say why. */
-weft_status wfi_parallel_compare(weft_data_parallel *parallel, weft_error **error);
+/* Whether all members have a module like this one; it waits for them. On failure *error may say why, and *known is set
+ * where all members come to the same and none waits for another. */
+weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft_error **error);
 /* All get member 0's values. */
 weft_status wfi_parallel_share(weft_data_parallel *parallel);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_data_parallel_create.c - weft_data_parallel_create: how long it waits, options that are none, or differ between members, and what fails
- * on one member alone: then the others do not wait for it.
+ * on one member alone: then the others do not wait for it. The linker puts wfi_calloc below in the place of the library's.
  */
+#include "data_parallel/data_parallel.h"
 #include "mem/mem.h"
 #include "rpc/world.h"
 #include "tensor/tensor.h"
@@ -70,7 +71,93 @@ static void no_time_limit(weft_agent *agent, void *arg)
     weft_group_destroy(group);
 }
 
+/* ---- One member alone -------------------------------------------------------------------------------------------- */
+
+void *__real_wfi_calloc(size_t count, size_t size);
+void *__wrap_wfi_calloc(size_t count, size_t size);
+
+/* The next request for so many of this size is refused, once. */
+typedef struct refusal {
+    size_t count, size;
+} refusal;
+
+static refusal refused;
+static atomic_int refusals;
+
+void *__wrap_wfi_calloc(size_t count, size_t size)
+{
+    int left = 1;
+    if (count == refused.count && size == refused.size && atomic_compare_exchange_strong(&refusals, &left, 0))
+        return NULL;
+    return __real_wfi_calloc(count, size);
+}
+
+enum { LAYERS = 5, NAMED = 320 /* bytes for the text of a tensor: alike.c */ };
+
+static weft_module *layers(bool is_odd)
+{
+    weft_module *made[LAYERS];
+    for (uint64_t i = 0; i < LAYERS; i++)
+        made[i] = weft_linear_create(WIDTH, WIDTH, is_odd && i == 0, i);
+    return weft_sequential_create(made, LAYERS);
+}
+
+/* The object itself, the names where modules differ, the operations in which all get the same values. */
+static const refusal one_by_one[] = {
+    {1, sizeof(weft_data_parallel)}, {2 * LAYERS + 1, NAMED}, {2 * LAYERS + 1, sizeof(void *)}};
+
+/* One member has no memory for a moment. The group of all is over, by its name; nobody waits for as long as calls may take. */
+static void no_memory(weft_agent *agent, void *arg)
+{
+    for (size_t i = 0; i < sizeof one_by_one / sizeof *one_by_one; i++) {
+        weft_group *group = make_group(agent), *meet;
+        weft_module *module = layers(one_by_one[i].size == NAMED && weft_agent_rank(agent) == 1);
+        weft_data_parallel *parallel = NULL;
+        MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        if (weft_agent_rank(agent) == 0) {
+            refused = one_by_one[i];
+            atomic_store(&refusals, 1);
+        }
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        weft_status st = weft_data_parallel_create(group, module, NULL, &parallel, NULL);
+        MUST(!st || st == WEFT_ERR_MEMORY); /* it may have had all of it before another failed */
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        MUST(atomic_load(&refusals) == 0);
+        weft_data_parallel_unref(parallel);
+        parallel = NULL;
+        MUST_BE(weft_data_parallel_create(group, module, NULL, &parallel, NULL), WEFT_ERR_MEMORY);
+        must_say(weft_group_error(group), "ended it");
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        weft_group_destroy(meet);
+        weft_group_destroy(group);
+        weft_module_unref(module);
+    }
+}
+
+/* A buffer on a device: as a parameter there it ends the group, which would wait for it. */
+static void buffer_elsewhere(weft_agent *agent, void *arg)
+{
+    static char far_away[16]; /* stands for device memory */
+    weft_group *group = make_group(agent);
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    bool is_odd = weft_agent_rank(agent) == 1;
+    wfi_storage *storage;
+    weft_tensor *buffer;
+    MUST_OK(wfi_storage_wrap(is_odd ? WFI_MEMORY_CUDA : WFI_MEMORY_HOST, 0, far_away, sizeof far_away, NULL, NULL,
+                             &storage));
+    MUST_OK(wfi_tensor_over(storage, 0, WEFT_SHAPE(4), WEFT_FLOAT32, &buffer));
+    weft_module_add_buffer(module, "count", buffer);
+    wfi_storage_unref(storage);
+    MUST_OK(weft_module_status(module));
+    must_refuse(group, module, NULL, WEFT_ERR_INVALID, "buffer count is on a device");
+    MUST(weft_error_worker(weft_group_error(group)) == 1);
+    weft_group_destroy(group);
+}
+
 #define SCENE .size = 3, .adjust = adjust
 WORLD_TEST(time_limit, 2, 1, SCENE)
 WORLD_TEST(no_time_limit, 2, 1, SCENE)
-UNIT_MAIN(test_time_limit, test_no_time_limit)
+WORLD_TEST(no_memory, 4, 1, SCENE)
+WORLD_TEST(buffer_elsewhere, 2, 1, SCENE)
+UNIT_MAIN(test_time_limit, test_no_time_limit, test_no_memory, test_buffer_elsewhere)
