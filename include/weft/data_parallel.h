@@ -70,6 +70,8 @@ typedef weft_status (*weft_bucket_fn)(weft_group *group, weft_tensor *bucket, si
 WEFT_API weft_status weft_bucket_bfloat16(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
                                           weft_future **out, void *arg);
 
+/* Equal on all members, which is checked: but for timeout_ms and reduce_arg. Of functions `reduce` it is only seen whether
+ * there is one, and whether it is weft_bucket_bfloat16. */
 typedef struct weft_data_parallel_options {
     size_t bucket_bytes;       /* 0: 25 MiB */
     size_t first_bucket_bytes; /* 0: 1 MiB */
@@ -83,15 +85,15 @@ typedef struct weft_data_parallel_options {
 } weft_data_parallel_options;
 
 /*
- * Compares names, dtypes and shapes of all parameters and buffers with the other members', and gives all of them member
- * 0's values. Waits for all members. It references group and module; `options` is copied, NULL is all zero. On failure
+ * Compares options, and names, dtypes and shapes of all parameters and buffers, with the other members', and gives all of
+ * them member 0's values. Waits for all members. It references group and module; `options` is copied, NULL is all zero. On failure
  * *error is the caller's to unref; if `error` is NULL, the log has a warning in its place.
  *   - WEFT_ERR_INVALID, at once: a NULL, `uneven` with `reduce`, or a timeout_ms that is none. This member took no part,
  *     and the others wait.
  *   - WEFT_ERR_INVALID: no parameter wants a gradient, or a parameter or buffer is not on the CPU. The group is over, as
  *     after all that follows where nothing else is said: the others do not wait for a member that cannot make it.
- *   - WEFT_ERR_INVALID, on all members: the modules differ; *error names the member and the first parameter. The group
- *     lives. So it does after WEFT_ERR_STATE: a member gave other values here (weft_group_allgather_values).
+ *   - WEFT_ERR_INVALID, on all members: the options or the modules differ; *error names the member and the first option
+ *     with both its values, or the first parameter. The group lives. So it does after WEFT_ERR_STATE: a member gave other values here (weft_group_allgather_values).
  *   - WEFT_ERR_MEMORY, WEFT_ERR_DEADLOCK (this thread cannot wait), and the errors of the group.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_create(weft_group *group, weft_module *module,

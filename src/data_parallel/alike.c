@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* alike.c - whether the members' modules are alike, and what makes their values so. */
+/*
+ * alike.c - whether the members' modules and options are alike, and what makes their values so.
+ *
+ * All give a hash of their module and their options; where the hashes differ, also the names of what they have. What they
+ * find is found by all, as all look at the same.
+ */
 #include "data_parallel/data_parallel.h"
 
 #include "base/alloc.h"
@@ -7,9 +12,11 @@
 #include "base/map.h"
 #include "tensor/tensor.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define OPTIONS 6       /* that are compared */
 #define NAMES_MOST 1000 /* so many parameters and buffers are named, of those that a value can list */
 
 /* ---- Are the modules alike? --------------------------------------------------------------------------------------- */
@@ -62,12 +69,13 @@ static weft_args given(const weft_values *all, size_t member)
     return weft_values_args(all).items[member].as.list;
 }
 
-/* The first member that gave something else than the hash of its module; the group's size: all gave one. */
+/* The first member that gave something else than the hash of its module and its options; the group's size: all gave
+ * that. */
 static size_t not_in_step(const weft_values *all)
 {
     size_t member = 0;
     for (; member < weft_values_args(all).count; member++)
-        if (given(all, member).count != 1 || given(all, member).items[0].type != WEFT_I64)
+        if (given(all, member).count != 1 + OPTIONS || given(all, member).items[0].type != WEFT_I64)
             break;
     return member;
 }
@@ -77,7 +85,7 @@ static int64_t hash_in(const weft_values *all, size_t member)
     return given(all, member).items[0].as.i64;
 }
 
-/* What that member says of its i-th tensor. */
+/* What that member says at that place of its list, as of its i-th tensor. */
 static void text_in(const weft_values *all, size_t member, size_t i, char text[TEXT_MAX])
 {
     weft_args list = given(all, member);
@@ -125,12 +133,60 @@ static weft_status compare_names(weft_data_parallel *parallel, size_t other, boo
     return st;
 }
 
+/* ---- Are the options? --------------------------------------------------------------------------------------------- */
+
+/* "find_unused true", each. What is told apart is what a pass does: a time limit and an argument are a member's own. */
+static void describe_options(const weft_data_parallel_options *o, char texts[OPTIONS][TEXT_MAX])
+{
+    const char *reduce = !o->reduce                          ? "NULL"
+                         : o->reduce == weft_bucket_bfloat16 ? "weft_bucket_bfloat16"
+                                                             : "a function of the program's";
+    size_t i = 0;
+    snprintf(texts[i++], TEXT_MAX, "find_unused %s", o->find_unused ? "true" : "false");
+    snprintf(texts[i++], TEXT_MAX, "uneven %s", o->uneven ? "true" : "false");
+    snprintf(texts[i++], TEXT_MAX, "divide_by_all %s", o->divide_by_all ? "true" : "false");
+    snprintf(texts[i++], TEXT_MAX, "bucket_bytes %zu", o->bucket_bytes);
+    snprintf(texts[i++], TEXT_MAX, "first_bucket_bytes %zu", o->first_bucket_bytes);
+    snprintf(texts[i++], TEXT_MAX, "reduce %s", reduce);
+    assert(i == OPTIONS);
+}
+
+/* The options are behind the hash. */
+static weft_status compare_options(const weft_values *all, bool *known, weft_error **error)
+{
+    char here[TEXT_MAX], there[TEXT_MAX];
+    for (size_t other = 1; other < weft_values_args(all).count; other++)
+        for (size_t i = 1; i <= OPTIONS; i++) {
+            text_in(all, 0, i, here);
+            text_in(all, other, i, there);
+            if (!strcmp(here, there))
+                continue;
+            *known = true;
+            return wfi_error_fail(error, WEFT_ERR_INVALID,
+                                  "data parallel: the options differ: member %zu has %s where member 0 has %s", other,
+                                  there, here);
+        }
+    return WEFT_OK;
+}
+
+/* ---- Are both? ---------------------------------------------------------------------------------------------------- */
+
+static weft_status exchange(const weft_data_parallel *parallel, weft_values **all)
+{
+    char options[OPTIONS][TEXT_MAX];
+    weft_value mine[1 + OPTIONS] = {weft_of_i64((int64_t)hash_of(parallel->module))};
+    describe_options(&parallel->options, options);
+    for (size_t i = 0; i < OPTIONS; i++)
+        mine[1 + i] = weft_of_string(options[i]);
+    return weft_group_allgather_values(parallel->group, (weft_args){mine, 1 + OPTIONS}, parallel->options.timeout_ms,
+                                       all);
+}
+
 weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft_error **error)
 {
     weft_group *group = parallel->group;
     weft_values *all;
-    weft_status st = weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64((int64_t)hash_of(parallel->module))),
-                                                 parallel->options.timeout_ms, &all);
+    weft_status st = exchange(parallel, &all);
     if (st)
         return st;
     size_t other = not_in_step(all);
@@ -141,11 +197,12 @@ weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft
                               "data parallel: member %zu (rank %d) called something else meanwhile", other,
                               weft_group_member(group, other));
     }
+    st = compare_options(all, known, error);
     other = 1;
     while (other < weft_group_size(group) && hash_in(all, other) == hash_in(all, 0))
         other++;
     weft_values_unref(all);
-    return other == weft_group_size(group) ? WEFT_OK : compare_names(parallel, other, known, error);
+    return st || other == weft_group_size(group) ? st : compare_names(parallel, other, known, error);
 }
 
 /* ---- All get the same values ------------------------------------------------------------------------------------- */

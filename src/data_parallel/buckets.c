@@ -9,9 +9,6 @@
 
 #include <stdlib.h>
 
-#define BUCKET_BYTES (25u << 20)
-#define FIRST_BUCKET_BYTES (1u << 20)
-
 /* ---- Which parameter is where ------------------------------------------------------------------------------------ */
 
 static size_t bytes_of(const wfi_bucket *bucket)
@@ -21,10 +18,8 @@ static size_t bytes_of(const wfi_bucket *bucket)
 
 static bool is_full(const weft_data_parallel *parallel, const wfi_bucket *bucket, weft_dtype dtype)
 {
-    const weft_data_parallel_options *o = &parallel->options;
     bool first = bucket == parallel->buckets;
-    size_t most = first ? (o->first_bucket_bytes ? o->first_bucket_bytes : FIRST_BUCKET_BYTES)
-                        : (o->bucket_bytes ? o->bucket_bytes : BUCKET_BYTES);
+    size_t most = first ? parallel->options.first_bucket_bytes : parallel->options.bucket_bytes;
     return bucket->count && (bytes_of(bucket) >= most || bucket->dtype != dtype);
 }
 

@@ -9,6 +9,9 @@
 
 #include <stdlib.h>
 
+#define BUCKET_BYTES (25u << 20)
+#define FIRST_BUCKET_BYTES (1u << 20)
+
 /* ---- Making one -------------------------------------------------------------------------------------------------- */
 
 /* Operations of groups take none that is on a device. */
@@ -81,6 +84,14 @@ static void give_error(const weft_group *group, weft_error **error, weft_error *
     wfi_error_give(error, why);
 }
 
+static weft_data_parallel_options with_defaults(const weft_data_parallel_options *options)
+{
+    weft_data_parallel_options o = options ? *options : (weft_data_parallel_options){0};
+    o.bucket_bytes = o.bucket_bytes ? o.bucket_bytes : BUCKET_BYTES;
+    o.first_bucket_bytes = o.first_bucket_bytes ? o.first_bucket_bytes : FIRST_BUCKET_BYTES;
+    return o;
+}
+
 /* Why the call is refused; NULL: it is not. */
 static weft_error *objection(const weft_group *group, const weft_module *module,
                              const weft_data_parallel_options *options, weft_data_parallel **out)
@@ -118,7 +129,7 @@ weft_status weft_data_parallel_create(weft_group *group, weft_module *module, co
     wfi_mutex_init(&parallel->lock);
     parallel->group = wfi_group_ref(group);
     parallel->module = weft_module_ref(module);
-    parallel->options = options ? *options : (weft_data_parallel_options){0};
+    parallel->options = with_defaults(options);
     parallel->syncs = true;
     weft_status st = set_up(parallel, &why);
     give_error(group, error, why);

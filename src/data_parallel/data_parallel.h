@@ -43,7 +43,7 @@ struct weft_data_parallel {
     atomic_int users, refs;
     weft_group *group; /* referenced; its user may destroy it meanwhile */
     weft_module *module;
-    weft_data_parallel_options options;
+    weft_data_parallel_options options; /* (constant) 0 is what it stands for, but for the time limit */
     weft_hooks *hooks;
     wfi_mutex lock;
     size_t count;
@@ -64,7 +64,7 @@ struct weft_data_parallel {
 
 /* ---- alike.c ----------------------------------------------------------------------------------------------------- */
 
-/* Whether all members have a module like this one; it waits for them. On failure *error may say why, and *known is set
+/* Whether all members have a module and options like these; it waits for them. On failure *error may say why, and *known is set
  * where all members come to the same and none waits for another. */
 weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft_error **error);
 /* All get member 0's values. */

@@ -71,6 +71,51 @@ static void no_time_limit(weft_agent *agent, void *arg)
     weft_group_destroy(group);
 }
 
+static weft_status own_reduce(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
+                              weft_future **out, void *arg)
+{
+    return weft_group_allreduce_async(group, bucket, WEFT_AVG, timeout_ms, out);
+}
+
+typedef struct difference {
+    weft_data_parallel_options of_odd, of_others;
+    const char *words;
+} difference;
+
+static int anything;
+static const difference differences[] = {
+    {{.find_unused = true}, {0}, "member 2 has find_unused true where member 0 has find_unused false"},
+    {{0}, {.uneven = true}, "member 2 has uneven false where member 0 has uneven true"},
+    {{.uneven = true}, {.uneven = true, .divide_by_all = true}, "member 2 has divide_by_all false where"},
+    {{.bucket_bytes = 64}, {0}, "member 2 has bucket_bytes 64 where member 0 has bucket_bytes 26214400"},
+    {{.first_bucket_bytes = 1 << 20}, {.first_bucket_bytes = 9}, "has first_bucket_bytes 1048576 where"},
+    {{.reduce = weft_bucket_bfloat16}, {0}, "member 2 has reduce weft_bucket_bfloat16 where member 0 has reduce NULL"},
+    {{.reduce = weft_bucket_bfloat16}, {.reduce = own_reduce}, "where member 0 has reduce a function of the program's"},
+    {{.bucket_bytes = 25 << 20, .timeout_ms = 5000}, {0}, NULL},
+    {{.reduce = own_reduce, .reduce_arg = &anything}, {.reduce = own_reduce, .timeout_ms = 7000}, NULL},
+};
+
+/* All members hear of it, and the group lives: they may try again. */
+static void options_differ(weft_agent *agent, void *arg)
+{
+    weft_group *group = make_group(agent);
+    for (size_t i = 0; i < sizeof differences / sizeof *differences; i++) {
+        const difference *d = &differences[i];
+        const weft_data_parallel_options *options = weft_agent_rank(agent) == 2 ? &d->of_odd : &d->of_others;
+        weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+        if (d->words) {
+            must_refuse(group, module, options, WEFT_ERR_INVALID, d->words);
+            continue;
+        }
+        weft_data_parallel *parallel = NULL;
+        MUST_OK(weft_data_parallel_create(group, module, options, &parallel, NULL));
+        weft_data_parallel_unref(parallel);
+        weft_module_unref(module);
+    }
+    MUST(weft_group_error(group) == NULL);
+    weft_group_destroy(group);
+}
+
 /* ---- One member alone -------------------------------------------------------------------------------------------- */
 
 void *__real_wfi_calloc(size_t count, size_t size);
@@ -158,6 +203,7 @@ static void buffer_elsewhere(weft_agent *agent, void *arg)
 #define SCENE .size = 3, .adjust = adjust
 WORLD_TEST(time_limit, 2, 1, SCENE)
 WORLD_TEST(no_time_limit, 2, 1, SCENE)
+WORLD_TEST(options_differ, 2, 1, SCENE)
 WORLD_TEST(no_memory, 4, 1, SCENE)
 WORLD_TEST(buffer_elsewhere, 2, 1, SCENE)
-UNIT_MAIN(test_time_limit, test_no_time_limit, test_no_memory, test_buffer_elsewhere)
+UNIT_MAIN(test_time_limit, test_no_time_limit, test_options_differ, test_no_memory, test_buffer_elsewhere)

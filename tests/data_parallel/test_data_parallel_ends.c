@@ -210,7 +210,7 @@ static weft_status reduce_and_lie(weft_group *group, weft_tensor *bucket, size_t
                                   weft_future **out, void *arg)
 {
     weft_data_parallel **parallel = arg;
-    if (*parallel && (*parallel)->order_count == (*parallel)->count)
+    if (parallel && *parallel && (*parallel)->order_count == (*parallel)->count)
         (*parallel)->order[0] = 1000000;
     (void)index;
     return weft_group_allreduce_async(group, bucket, WEFT_AVG, timeout_ms, out);
@@ -222,7 +222,7 @@ static void lies_about_order(weft_agent *agent, void *arg)
     weft_group *group = make_group(agent);
     weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
     weft_data_parallel *parallel = NULL;
-    weft_data_parallel_options options = {.reduce = me == 0 ? reduce_and_lie : NULL, .reduce_arg = &parallel};
+    weft_data_parallel_options options = {.reduce = reduce_and_lie, .reduce_arg = me == 0 ? &parallel : NULL};
     MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
     MUST_BE(pass(parallel, module, (size_t)me, weft_group_size(group), NULL), WEFT_ERR_PROTOCOL);
     weft_data_parallel_unref(parallel);
