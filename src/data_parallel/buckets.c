@@ -58,7 +58,7 @@ void wfi_buckets_free(weft_data_parallel *parallel)
     }
     free(parallel->buckets);
     parallel->buckets = NULL;
-    parallel->bucket_count = 0;
+    parallel->bucket_count = parallel->begun = 0;
 }
 
 weft_tensor *wfi_bucket_view(const weft_data_parallel *parallel, size_t parameter)

@@ -164,10 +164,13 @@ weft_hooks *weft_data_parallel_hooks(weft_data_parallel *parallel)
 
 void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on)
 {
-    if (parallel)
-        parallel->syncs = on;
-    else
+    if (!parallel) {
         (void)!wfi_refuse_null("weft_data_parallel_set_sync", "parallel");
+        return;
+    }
+    wfi_mutex_lock(&parallel->lock);
+    parallel->syncs = on;
+    wfi_mutex_unlock(&parallel->lock);
 }
 
 weft_gradients weft_data_parallel_gradients(weft_data_parallel *parallel)

@@ -6,7 +6,8 @@
  * that is full is reduced, after those before it (buckets.c); at the end of the pass what is missing is zero, and all
  * wait for the last bucket.
  *
- * LOCKING. `lock` guards all that the hooks change; it is not held while anything of the group is called that waits.
+ * LOCKING. `lock` guards all that is not marked (constant), which the hooks change; it is not held while anything of the
+ * group is called that waits. The user reads `gradients` without it, when no pass is under way.
  * LIFETIME. `users` counts the user's references: with the last one the object lets go of the hooks, which tapes may
  * still hold. `refs` counts one for all users, and one for each hook and callback; the memory goes with the last of
  * these.
@@ -41,12 +42,12 @@ typedef struct wfi_parallel_parameter {
 
 struct weft_data_parallel {
     atomic_int users, refs;
-    weft_group *group; /* referenced; its user may destroy it meanwhile */
-    weft_module *module;
+    weft_group *group;                  /* (constant) referenced; its user may destroy it meanwhile */
+    weft_module *module;                /* (constant) */
     weft_data_parallel_options options; /* (constant) 0 is what it stands for, but for the time limit */
-    weft_hooks *hooks;
+    weft_hooks *hooks;                  /* (constant) */
     wfi_mutex lock;
-    size_t count;
+    size_t count;                       /* (constant) */
     wfi_parallel_parameter *parameters; /* those of the module that want a gradient */
     wfi_bucket *buckets;
     size_t bucket_count, begun; /* in the present pass: so many are being reduced */
@@ -85,8 +86,11 @@ void wfi_parameter_arrives(weft_data_parallel *parallel, size_t parameter); /* i
 /* ---- pass.c ------------------------------------------------------------------------------------------------------ */
 
 weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel);
-/* Opens the buckets; if uneven, finds out how many members train, of those who say that they do: that waits. */
-weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains);
+/* Opens the buckets; if uneven, finds out how many members train, of those who say that they do: that waits. Not if the
+ * group is over: what there is of buckets may be half of it then. */
+weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t *active);
+/* One number of all members' numbers, the same on all; it waits. */
+weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_reduce how, int64_t *out);
 /* Everything is in its bucket: *out completes when all is exchanged. [lock] */
 weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out);
 

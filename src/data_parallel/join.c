@@ -40,12 +40,13 @@ weft_status weft_data_parallel_join(weft_data_parallel *parallel)
                       parallel->group->name);
         return WEFT_ERR_STATE;
     }
+    size_t active;
     weft_status st;
     do {
-        st = wfi_parallel_begin(parallel, false);
-        if (!st && parallel->active)
+        st = wfi_parallel_begin(parallel, false, &active);
+        if (!st && active)
             st = shadow(parallel);
-    } while (!st && parallel->active);
+    } while (!st && active);
     if (st) { /* the others' passes need this member, if the group is not over */
         weft_error *why = weft_error_create(st, "data parallel: a member that had joined: %s", weft_status_text(st));
         weft_group_abort(parallel->group, why);

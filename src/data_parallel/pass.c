@@ -38,37 +38,51 @@ static void note(weft_data_parallel *parallel, weft_status st, const char *what)
 
 /* ---- The beginning ----------------------------------------------------------------------------------------------- */
 
-static weft_status count_active(weft_data_parallel *parallel, bool trains, size_t *out)
+weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_reduce how, int64_t *out)
 {
-    int64_t mine = trains;
-    weft_tensor *count = weft_tensor_copy_of(WEFT_SHAPE(1), WEFT_INT64, &mine);
-    if (!count)
+    weft_tensor *number = weft_tensor_copy_of(WEFT_SHAPE(1), WEFT_INT64, &mine);
+    if (!number)
         return WEFT_ERR_MEMORY;
-    weft_status st = weft_group_allreduce(parallel->group, count, WEFT_SUM, parallel->options.timeout_ms);
-    *out = (size_t)weft_tensor_get_i64(count, 0);
-    weft_tensor_unref(count);
+    weft_status st = weft_group_allreduce(parallel->group, number, how, parallel->options.timeout_ms);
+    if (!st)
+        *out = weft_tensor_get_i64(number, 0);
+    weft_tensor_unref(number);
     return st;
 }
 
-weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains)
+/* Why no pass may begin: it is not to be this pass's own failure if the group is over. NULL: one may. [lock] */
+static weft_error *obstacle(const weft_data_parallel *parallel)
 {
-    size_t active = weft_group_size(parallel->group);
-    bool syncs = parallel->syncs || !trains;
+    const weft_error *over = weft_group_error(parallel->group);
+    if (!over)
+        return parallel->concluding ? weft_error_create(WEFT_ERR_STATE, "data parallel: " ONE_AFTER_THE_OTHER) : NULL;
+    wfi_error_detail detail = {.code = weft_error_code(over), .worker = weft_error_worker(over)};
+    return wfi_error_create(&detail, "data parallel: the group is over: %s", weft_error_message(over));
+}
+
+weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t *out)
+{
+    int64_t active = (int64_t)weft_group_size(parallel->group);
     wfi_mutex_lock(&parallel->lock);
-    bool overlaps = parallel->concluding;
+    bool syncs = parallel->syncs || !trains;
+    weft_error *why = obstacle(parallel);
+    weft_status st = weft_error_code(why);
     wfi_mutex_unlock(&parallel->lock);
-    weft_status st = overlaps ? WEFT_ERR_STATE : WEFT_OK;
     if (!st && parallel->options.uneven && syncs)
-        st = count_active(parallel, trains, &active);
+        st = wfi_parallel_agree(parallel, trains, WEFT_SUM, &active);
     wfi_mutex_lock(&parallel->lock);
     parallel->in_pass = trains;
     parallel->pass_syncs = syncs;
-    parallel->active = active;
+    parallel->active = (size_t)active;
     parallel->order_count = 0;
     if (!st && syncs)
         st = wfi_buckets_open(parallel);
-    note(parallel, st, overlaps ? ONE_AFTER_THE_OTHER : "a pass could not begin");
+    if (why)
+        have_trouble(parallel, why);
+    else
+        note(parallel, st, "a pass could not begin");
     wfi_mutex_unlock(&parallel->lock);
+    *out = (size_t)active;
     return st;
 }
 
@@ -119,13 +133,23 @@ static weft_tensor *put_into_bucket(weft_data_parallel *parallel, size_t paramet
     return view;
 }
 
+/* This member's pass, unless it has begun. Its failure is noted. */
+static void begin_own(weft_data_parallel *parallel)
+{
+    size_t active;
+    wfi_mutex_lock(&parallel->lock);
+    bool has_begun = parallel->in_pass;
+    wfi_mutex_unlock(&parallel->lock);
+    if (!has_begun)
+        (void)!wfi_parallel_begin(parallel, true, &active);
+}
+
 static weft_tensor *sum_came(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg)
 {
     const hook_arg *hook = arg;
     weft_data_parallel *parallel = hook->parallel;
     (void)leaf, (void)wait; /* the end of the pass waits for all buckets */
-    if (!parallel->in_pass)
-        (void)!wfi_parallel_begin(parallel, true); /* its failure is noted */
+    begin_own(parallel);
     wfi_mutex_lock(&parallel->lock);
     weft_tensor *made = NULL;
     if (parallel->pass_syncs && !parallel->trouble) {
@@ -356,17 +380,25 @@ static weft_status pass_failed(weft_data_parallel *parallel, const weft_error *w
     return WEFT_OK;
 }
 
+/* A pass that brought nothing is none of the module's, unless the others may have brought what is unused here. */
+static bool is_ours(weft_data_parallel *parallel)
+{
+    wfi_mutex_lock(&parallel->lock);
+    bool ours = parallel->in_pass || (parallel->options.find_unused && parallel->syncs);
+    if (!ours)
+        parallel->pass_syncs = false;
+    wfi_mutex_unlock(&parallel->lock);
+    return ours;
+}
+
 static weft_status pass_ends(const weft_error *why, weft_future **wait, void *arg)
 {
     weft_data_parallel *parallel = arg;
     if (why)
         return pass_failed(parallel, why);
-    if (!parallel->in_pass && (!parallel->options.find_unused || !parallel->syncs)) {
-        parallel->pass_syncs = false;
-        return WEFT_OK; /* it brought nothing here */
-    }
-    if (!parallel->in_pass)
-        (void)!wfi_parallel_begin(parallel, true); /* its failure is noted */
+    if (!is_ours(parallel))
+        return WEFT_OK;
+    begin_own(parallel);
     wfi_mutex_lock(&parallel->lock);
     weft_status st = WEFT_OK;
     parallel->in_pass = false;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_data_parallel_create.c - weft_data_parallel_create: how long it waits, options that are none, or differ between members, and what fails
- * on one member alone: then the others do not wait for it. The linker puts wfi_calloc below in the place of the library's.
+ * on one member alone: then the others do not wait for it.
  */
 #include "data_parallel/data_parallel.h"
+#include "data_parallel/refusal.h"
 #include "mem/mem.h"
 #include "rpc/world.h"
 #include "tensor/tensor.h"
@@ -118,25 +119,6 @@ static void options_differ(weft_agent *agent, void *arg)
 
 /* ---- One member alone -------------------------------------------------------------------------------------------- */
 
-void *__real_wfi_calloc(size_t count, size_t size);
-void *__wrap_wfi_calloc(size_t count, size_t size);
-
-/* The next request for so many of this size is refused, once. */
-typedef struct refusal {
-    size_t count, size;
-} refusal;
-
-static refusal refused;
-static atomic_int refusals;
-
-void *__wrap_wfi_calloc(size_t count, size_t size)
-{
-    int left = 1;
-    if (count == refused.count && size == refused.size && atomic_compare_exchange_strong(&refusals, &left, 0))
-        return NULL;
-    return __real_wfi_calloc(count, size);
-}
-
 enum { LAYERS = 5, NAMED = 320 /* bytes for the text of a tensor: alike.c */ };
 
 static weft_module *layers(bool is_odd)
@@ -146,6 +128,10 @@ static weft_module *layers(bool is_odd)
         made[i] = weft_linear_create(WIDTH, WIDTH, is_odd && i == 0, i);
     return weft_sequential_create(made, LAYERS);
 }
+
+typedef struct refusal {
+    size_t count, size;
+} refusal;
 
 /* The object itself, the names where modules differ, the operations in which all get the same values. */
 static const refusal one_by_one[] = {
@@ -160,15 +146,13 @@ static void no_memory(weft_agent *agent, void *arg)
         weft_data_parallel *parallel = NULL;
         MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-        if (weft_agent_rank(agent) == 0) {
-            refused = one_by_one[i];
-            atomic_store(&refusals, 1);
-        }
+        if (weft_agent_rank(agent) == 0)
+            refuse_next(one_by_one[i].count, one_by_one[i].size);
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
         weft_status st = weft_data_parallel_create(group, module, NULL, &parallel, NULL);
         MUST(!st || st == WEFT_ERR_MEMORY); /* it may have had all of it before another failed */
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-        MUST(atomic_load(&refusals) == 0);
+        MUST(was_refused());
         weft_data_parallel_unref(parallel);
         parallel = NULL;
         MUST_BE(weft_data_parallel_create(group, module, NULL, &parallel, NULL), WEFT_ERR_MEMORY);

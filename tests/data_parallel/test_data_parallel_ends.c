@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_data_parallel_ends.c - members that die in a pass, that cannot make their module, that do something else meanwhile; hooks that fail
- * after the exchange, an order of parameters that is none; a group that is destroyed before its module.
+ * after the exchange, an order of parameters that is none, no memory for buckets in that order; a group that is destroyed before its module.
  *
  * The module is a linear layer, its input a member's number, so the gradient of its weights is that number: the mean over the members is known.
  */
 #include "data_parallel/data_parallel.h"
+#include "data_parallel/refusal.h"
 #include "rpc/world.h"
 
 enum { SIZE = 4, WIDTH = 3, PASSES = 4 };
@@ -230,11 +231,59 @@ static void lies_about_order(weft_agent *agent, void *arg)
     weft_module_unref(module);
 }
 
+static weft_status layered_pass(weft_data_parallel *parallel, weft_module *module, const char *words)
+{
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
+    weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_FLOAT32, 1));
+    weft_backward(t, weft_sum(t, weft_module_forward(t, module, x)));
+    weft_status st = weft_tape_status(t);
+    if (words)
+        must_say(weft_tape_error(t), words);
+    weft_tape_close(t);
+    return st;
+}
+
+/* After the first pass one member has no memory for the buckets in member 0's order: it has none of them, or a half. Its group is over, and
+ * no later pass touches what there is. */
+static void no_buckets(weft_agent *agent, void *arg)
+{
+    for (int half = 0; half < 2; half++) {
+        weft_group *group = make_group(agent), *meet;
+        weft_module *module = weft_sequential_create((weft_module *[]){weft_linear_create(WIDTH, WIDTH, false, 1),
+                                                                       weft_linear_create(WIDTH, WIDTH, false, 2),
+                                                                       weft_linear_create(WIDTH, WIDTH, false, 3)},
+                                                     3);
+        size_t count = weft_module_parameters(module).count;
+        weft_data_parallel *parallel = NULL;
+        weft_data_parallel_options options = {.first_bucket_bytes = 1, .bucket_bytes = 1};
+        MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
+        MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        if (weft_agent_rank(agent) == 0)
+            refuse_next(half ? count - 1 : count, half ? sizeof(size_t) : sizeof(wfi_bucket));
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        weft_status st = layered_pass(parallel, module, NULL);
+        MUST(!st || st == WEFT_ERR_MEMORY);
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        MUST(was_refused());
+        MUST_BE(layered_pass(parallel, module, "the group is over"), WEFT_ERR_MEMORY);
+        weft_data_parallel_set_sync(parallel, false);
+        MUST_BE(layered_pass(parallel, module, "the group is over"), WEFT_ERR_MEMORY);
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        weft_data_parallel_unref(parallel);
+        weft_group_destroy(meet);
+        weft_group_destroy(group);
+        weft_module_unref(module);
+    }
+}
+
 #define SCENE .size = 3, .adjust = adjust
 WORLD_TEST(refused_alone, 2, 1, SCENE)
 WORLD_TEST(something_else, 2, 1, SCENE)
 WORLD_TEST(group_goes_first, 2, 1, SCENE)
 WORLD_TEST(spoiled_alone, 2, 1, SCENE)
 WORLD_TEST(lies_about_order, 2, 1, SCENE)
+WORLD_TEST(no_buckets, 4, 1, SCENE)
 UNIT_MAIN(test_deaths, test_refused_alone, test_something_else, test_group_goes_first, test_spoiled_alone,
-          test_lies_about_order)
+          test_lies_about_order, test_no_buckets)
