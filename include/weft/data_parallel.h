@@ -109,21 +109,35 @@ WEFT_API weft_hooks *weft_data_parallel_hooks(weft_data_parallel *parallel);
 /*
  * Off: the passes from now on reduce nothing; what they find is added up here, and is part of what the next pass
  * reduces that is begun when it is on again. The gradients that such a pass leaves are this member's own: do not step
- * with them. All members do the same.
+ * with them. All members do the same. The last pass before weft_data_parallel_join reduces.
  */
 WEFT_API void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on);
 
 /*
  * The averages of the last pass, for weft_optimizer_apply: one for each parameter of the module, in its order; those
- * that no member used have none. Tapes and contexts have the same. Borrowed, until the next pass begins or the object
- * goes.
+ * that no member used have none. Tapes and contexts have the same. Borrowed, until the next pass or a join begins, or
+ * the object goes.
  */
 WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *parallel);
 
 /*
  * With `uneven`: this member has no more data. It takes part in the others' reductions with zeros until all members
- * have called this, and returns then. Averages are over those who still train, or with divide_by_all over all.
- * WEFT_ERR_INVALID: NULL; WEFT_ERR_STATE: without `uneven` (the log says both); the errors of the group.
+ * have called this. Averages are over those who still train, or with divide_by_all over all. Then all get the parameters
+ * and buffers of one member that trained to the end, the same bits on all: of those who had the last pass, the one with
+ * the lowest index; of member 0 if there was no pass since all joined before. So the next epoch begins with one model.
+ *
+ * What an optimizer has beside the parameters is not shared: momentum, averages of squares, counts of steps. A member
+ * that stepped less often has another state, and would part from the others in the next epoch. Make a new optimizer on
+ * all members then, or give all of them the state of the one with most steps: docs/data-parallel.md. SGD without
+ * momentum has none.
+ *
+ * After a failure the group is over, and the module has this member's values or all of the last one's; a mixture after
+ * WEFT_ERR_MEMORY alone.
+ *   - WEFT_ERR_INVALID: NULL.
+ *   - WEFT_ERR_STATE, at once: without `uneven`; or there are sums of passes that reduced nothing, which would be lost
+ *     (weft_data_parallel_set_sync). The group lives, and the others wait. Run a pass that reduces them, step with its
+ *     averages, and join then. With no data left that may be a pass over any, with the loss times 0. The log says which.
+ *   - The errors of the group.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_join(weft_data_parallel *parallel);
 

@@ -207,21 +207,44 @@ weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft
 
 /* ---- All get the same values ------------------------------------------------------------------------------------- */
 
-/* In as many operations as there are tensors, at once. */
-weft_status wfi_parallel_share(weft_data_parallel *parallel)
+/* What the root gives; where the others have theirs until all has come. A reference. */
+static weft_tensor *place_for(weft_tensor *tensor, bool gives)
 {
-    const weft_module *module = parallel->module;
-    size_t count = tensors_of(module), begun = 0;
-    weft_future **futures = wfi_calloc(count + 1, sizeof(*futures));
-    weft_status st = futures ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (; begun < count && !st; begun += !st)
-        st = weft_group_broadcast_async(parallel->group, tensor_of(module, begun), 0, parallel->options.timeout_ms,
-                                        &futures[begun]);
-    for (size_t i = 0; i < begun; i++) {
-        weft_status ended = weft_future_wait(futures[i], WEFT_FOREVER);
+    return gives ? weft_tensor_ref(tensor) : weft_tensor_empty(weft_tensor_shape(tensor), weft_tensor_dtype(tensor));
+}
+
+static weft_status wait_for(weft_future **futures, size_t count, weft_status st)
+{
+    for (size_t i = 0; i < count && futures; i++) {
+        weft_status ended = futures[i] ? weft_future_wait(futures[i], WEFT_FOREVER) : WEFT_OK;
         st = st ? st : ended;
         weft_future_unref(futures[i]);
     }
+    return st;
+}
+
+/* In as many operations as there are tensors, at once. A module takes what has come when all has: if somebody dies
+ * meanwhile, it is one member's or another's, and no mixture. */
+weft_status wfi_parallel_share(weft_data_parallel *parallel, size_t root)
+{
+    const weft_module *module = parallel->module;
+    size_t count = tensors_of(module);
+    bool gives = root == (size_t)weft_group_index(parallel->group);
+    weft_future **futures = wfi_calloc(count + 1, sizeof(*futures));
+    weft_tensor **values = wfi_calloc(count + 1, sizeof(*values));
+    weft_status st = futures && values ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < count && !st; i++) {
+        values[i] = place_for(tensor_of(module, i), gives);
+        st = !values[i] ? WEFT_ERR_MEMORY
+                        : weft_group_broadcast_async(parallel->group, values[i], root, parallel->options.timeout_ms,
+                                                     &futures[i]);
+    }
+    st = wait_for(futures, count, st);
+    for (size_t i = 0; i < count && !st && !gives; i++)
+        st = weft_tensor_assign(tensor_of(module, i), values[i]);
+    for (size_t i = 0; i < count && values; i++)
+        weft_tensor_unref(values[i]);
     free(futures);
+    free(values);
     return st;
 }

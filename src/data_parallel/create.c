@@ -70,7 +70,7 @@ static weft_status set_up(weft_data_parallel *parallel, weft_error **error)
     if (!st)
         st = wfi_parallel_compare(parallel, &known, error);
     if (!st)
-        st = wfi_parallel_share(parallel);
+        st = wfi_parallel_share(parallel, 0);
     if (st && !known)
         end_group(parallel->group, st, error);
     return st;

@@ -68,8 +68,8 @@ struct weft_data_parallel {
 /* Whether all members have a module and options like these; it waits for them. On failure *error may say why, and *known is set
  * where all members come to the same and none waits for another. */
 weft_status wfi_parallel_compare(weft_data_parallel *parallel, bool *known, weft_error **error);
-/* All get member 0's values. */
-weft_status wfi_parallel_share(weft_data_parallel *parallel);
+/* All get the parameters and buffers of member `root`; it waits. */
+weft_status wfi_parallel_share(weft_data_parallel *parallel, size_t root);
 
 /* ---- buckets.c --------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* join.c - a member that has no more data takes part in the others' passes with zeros. */
+/*
+ * join.c - a member that has no more data takes part in the others' passes with zeros; at the end all have one model.
+ *
+ * Each turn begins with a count of those who train. Who finds none when it comes has trained in the turn before, or nobody
+ * has since the last join: it is one of the last.
+ */
 #include "data_parallel/data_parallel.h"
 
 #include "coll/group.h"
@@ -30,23 +35,61 @@ static weft_status shadow(weft_data_parallel *parallel)
     return st;
 }
 
+/* Until all have joined. *is_last: nobody trained any more when this member came. */
+static weft_status accompany(weft_data_parallel *parallel, bool *is_last)
+{
+    size_t active;
+    *is_last = true;
+    weft_status st = wfi_parallel_begin(parallel, false, &active);
+    while (!st && active) {
+        *is_last = false;
+        st = shadow(parallel);
+        if (!st)
+            st = wfi_parallel_begin(parallel, false, &active);
+    }
+    return st;
+}
+
+/* Those who came before the last have parameters of fewer steps: all go on with those of the first of the last. */
+static weft_status take_last(weft_data_parallel *parallel, bool is_last)
+{
+    int64_t size = (int64_t)weft_group_size(parallel->group), root = size;
+    weft_status st = wfi_parallel_agree(parallel, is_last ? weft_group_index(parallel->group) : size, WEFT_MIN, &root);
+    if (st)
+        return st;
+    return root >= 0 && root < size ? wfi_parallel_share(parallel, (size_t)root) : WEFT_ERR_PROTOCOL;
+}
+
+/* Why it cannot join; NULL: it can. */
+static const char *objection(weft_data_parallel *parallel)
+{
+    bool carries = false;
+    wfi_mutex_lock(&parallel->lock);
+    for (size_t i = 0; i < parallel->count; i++)
+        carries = carries || parallel->parameters[i].carried;
+    wfi_mutex_unlock(&parallel->lock);
+    if (!parallel->options.uneven)
+        return "it was made without the option uneven";
+    /* Reduced here they would be lost all the same: nobody steps with the averages any more. */
+    return carries ? "there are sums of passes that reduced nothing: first run a pass that reduces them, over a loss "
+                     "times 0 if need be"
+                   : NULL;
+}
+
 weft_status weft_data_parallel_join(weft_data_parallel *parallel)
 {
     if (!parallel)
         return wfi_refuse_null("weft_data_parallel_join", "parallel");
-    if (!parallel->options.uneven) {
-        wfi_log_agent(parallel->group->agent, WEFT_LOG_WARN, 0,
-                      "weft_data_parallel_join (group \"%s\"): it was made without the option uneven",
-                      parallel->group->name);
+    const char *wrong = objection(parallel);
+    if (wrong) {
+        wfi_log_agent(parallel->group->agent, WEFT_LOG_WARN, 0, "weft_data_parallel_join (group \"%s\"): %s",
+                      parallel->group->name, wrong);
         return WEFT_ERR_STATE;
     }
-    size_t active;
-    weft_status st;
-    do {
-        st = wfi_parallel_begin(parallel, false, &active);
-        if (!st && active)
-            st = shadow(parallel);
-    } while (!st && active);
+    bool is_last;
+    weft_status st = accompany(parallel, &is_last);
+    if (!st)
+        st = take_last(parallel, is_last);
     if (st) { /* the others' passes need this member, if the group is not over */
         weft_error *why = weft_error_create(st, "data parallel: a member that had joined: %s", weft_status_text(st));
         weft_group_abort(parallel->group, why);
