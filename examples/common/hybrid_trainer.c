@@ -99,7 +99,8 @@ static weft_status train_step(trainer *me, int64_t number)
     weft_tensor *loss = loss_of(me, t, number);
     double back = clock_seconds();
     me->tally.computing += back - began - (me->tally.in_calls - in_calls);
-    weft_dist_backward(t, loss, &(weft_pass_options){.step = me->set->synchronous ? NULL : me->sgd});
+    if (!weft_tape_status(t)) /* else give_up ends the groups, once the master has heard why */
+        weft_dist_backward(t, loss, &(weft_pass_options){.step = me->set->synchronous ? NULL : me->sgd});
     st = weft_tape_status(t);
     if (st)
         me->error = weft_error_ref(weft_tape_error(t));
@@ -158,7 +159,7 @@ static void give_results(trainer *me, weft_call *call)
     weft_tensor_unref(losses);
 }
 
-/* The master is to hear it before the others notice that this trainer is out of the group. */
+/* The master is to hear it before the others do, who would wait for this trainer's passes and steps. */
 static weft_status give_up(trainer *me, weft_call *call, weft_status st)
 {
     const weft_error *error = me->error                         ? me->error
@@ -166,6 +167,8 @@ static weft_status give_up(trainer *me, weft_call *call, weft_status st)
                                                                 : weft_group_error(me->steps);
     hybrid_reason why = hybrid_reason_of(me->agent, error ? weft_error_message(error) : weft_status_text(st));
     (void)!weft_rpc_sync(me->agent, weft_to_rank(0), "give_up", WEFT_VALUES(weft_of_string(why.text)), NULL, NULL);
+    weft_group_abort(me->gradients, error);
+    weft_group_abort(me->steps, error);
     weft_call_fail(call, st, "%s", why.text);
     return st;
 }

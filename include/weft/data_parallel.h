@@ -43,6 +43,10 @@
  * name, as they do if it dies. Then this object is of no use any more, and weft_group_error says why; weft_group_shrink
  * and another object are the way on.
  *
+ * A FORWARD PASS that fails is part of this if weft_backward or weft_dist_backward is called all the same, as above: it
+ * finds that the tape has failed, and ends the group with the tape's error. A member that leaves that call out has to say
+ * so itself: weft_group_abort(group, weft_tape_error(t)). Else the others wait until their time is up.
+ *
  * Source: S. Li and others, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", PVLDB 13(12),
  * 2020.
  *

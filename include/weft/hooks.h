@@ -74,7 +74,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_hooks_add(weft_hooks *hooks, weft_tenso
 /*
  * A function that a pass calls once on this worker: when all leaves here have had their hooks, before the pass waits for what they
  * began; or when it has failed, with `why` (else NULL), and then nothing more of it follows. It may set *wait as a post hook does. What it
- * returns, or the future's failure, makes the pass fail.
+ * returns, or the future's failure, makes the pass fail. weft_backward, weft_backward_with and weft_dist_backward call it also where no pass
+ * begins: with the error of the tape, which had failed before or fails then.
  */
 typedef weft_status (*weft_pass_end_fn)(const weft_error *why, weft_future **wait, void *arg);
 /* In place of the one before; NULL: none. `arg` lives as long as the set. Not while a pass uses the set. */

@@ -185,24 +185,29 @@ static void start(wfi_pass *pass, weft_tape *tape, const weft_tensor *output, we
         wfi_pass_root(pass, node, node->leaf != 0 ? 0 : output->grad_result, first);
 }
 
+/* Whether a pass can begin: the tape has not failed, and does not by these arguments. */
+static bool may_begin(weft_tape *tape, weft_tensors outputs, weft_tensors gradients)
+{
+    if (!wfi_tape_ready(tape))
+        return false;
+    if ((outputs.count != 0 && outputs.items == NULL) || (gradients.count != 0 && gradients.items == NULL))
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, "backward", "backward: the list of %s is NULL",
+                      outputs.items == NULL ? "outputs" : "gradients");
+    else if (gradients.count != 0 && gradients.count != outputs.count)
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, "backward", "backward: %zu gradients for %zu outputs", gradients.count,
+                      outputs.count);
+    else if (wfi_tape_owner(tape) != NULL)
+        wfi_tape_fail(tape, WEFT_ERR_STATE, "backward",
+                      "backward: the tape records into a distributed context: use weft_dist_backward");
+    return wfi_tape_ready(tape);
+}
+
 void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
                         const weft_backward_options *options)
 {
-    if (!wfi_tape_ready(tape))
-        return;
-    if ((outputs.count != 0 && outputs.items == NULL) || (gradients.count != 0 && gradients.items == NULL)) {
-        wfi_tape_fail(tape, WEFT_ERR_INVALID, "backward", "backward: the list of %s is NULL",
-                      outputs.items == NULL ? "outputs" : "gradients");
-        return;
-    }
-    if (gradients.count != 0 && gradients.count != outputs.count) {
-        wfi_tape_fail(tape, WEFT_ERR_INVALID, "backward", "backward: %zu gradients for %zu outputs", gradients.count,
-                      outputs.count);
-        return;
-    }
-    if (wfi_tape_owner(tape) != NULL) {
-        wfi_tape_fail(tape, WEFT_ERR_STATE, "backward",
-                      "backward: the tape records into a distributed context: use weft_dist_backward");
+    if (!may_begin(tape, outputs, gradients)) {
+        if (tape != NULL)
+            wfi_pass_decline(tape->hooks, tape->error);
         return;
     }
     wfi_tape_commit(tape);

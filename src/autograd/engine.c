@@ -421,6 +421,14 @@ void wfi_pass_await_hooks(wfi_pass *pass)
     pass->waits = (wfi_pointers){0};
 }
 
+void wfi_pass_decline(weft_hooks *hooks, const weft_error *why)
+{
+    wfi_pass pass = {.hooks = hooks, .error = weft_error_ref(why)};
+    wfi_pass_end_hooks(&pass);
+    wfi_pass_await_hooks(&pass);
+    weft_error_unref(pass.error);
+}
+
 void wfi_pass_give_absent(wfi_pass *pass)
 {
     if (pass->hooks == NULL || pass->absent_given || pass->error != NULL)

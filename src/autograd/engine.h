@@ -66,6 +66,8 @@ void wfi_pass_answer(wfi_pass *pass, wfi_node *node, weft_tensor *gradient);
 void wfi_pass_work(wfi_pass *pass); /* until nothing is ready, or the first failure */
 /* All leaves here have had their hooks, or the pass has failed: says so to the hooks, once. */
 void wfi_pass_end_hooks(wfi_pass *pass);
+/* A pass that does not even begin, for that reason, as its tape has failed: says so to the hooks (or NULL). */
+void wfi_pass_decline(weft_hooks *hooks, const weft_error *why);
 void wfi_pass_await_hooks(wfi_pass *pass); /* when all is answered: until what hooks began is complete */
 /* When that is complete, once: leaves that got no sum here have what their hooks give in its place. */
 void wfi_pass_give_absent(wfi_pass *pass);

@@ -228,20 +228,11 @@ static void keep_error(weft_tape *tape, const weft_error *error)
         tape->error = weft_error_ref((weft_error *)error);
 }
 
-void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_options *options)
+/* The pass, to its end. False: none has begun, and the tape has failed. */
+static bool run_pass(weft_tape *tape, weft_context *context, weft_tensor *loss, const weft_pass_options *how)
 {
-    if (!wfi_tape_ready(tape))
-        return;
-    weft_context *context = context_of(tape);
-    if (!context)
-        return;
     weft_agent *agent = context->agent;
     weft_error *error = NULL;
-    if (!wfi_agent_enter(agent)) {
-        weft_tape_fail(tape, WEFT_ERR_CLOSED, "dist_backward: this worker closed its agent");
-        return;
-    }
-    const weft_pass_options *how = options ? options : &defaults;
     wfi_writer names;
     wfi_writer_init_growing(&names);
     weft_status may = wfi_rpc_may_wait(agent, "dist_backward", &(weft_rpc_options){.error = &error});
@@ -252,7 +243,8 @@ void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_opti
                                 : begin_pass(context, (weft_tensors){&loss, 1}, tape->hooks, how,
                                              (wfi_pass_names){names.data, names.size}, &error);
     wfi_writer_fini(&names);
-    if (pass) {
+    bool begun = pass != NULL;
+    if (begun) {
         weft_future *future = weft_future_ref(pass->future);
         pass->waiter_runs = true;
         wfi_dist_pass_run(pass);
@@ -265,5 +257,35 @@ void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_opti
     }
     keep_error(tape, error);
     weft_error_unref(error);
-    wfi_agent_leave(agent);
+    return begun;
+}
+
+/* No pass has begun: the hooks that it would have had, the tape's or the context's, hear why. */
+static void tell_hooks(const weft_tape *tape)
+{
+    weft_context *context = wfi_tape_owner(tape);
+    weft_hooks *hooks = weft_hooks_ref(tape->hooks);
+    if (!hooks && context) {
+        wfi_mutex_lock(&context->lock);
+        hooks = weft_hooks_ref(context->hooks);
+        wfi_mutex_unlock(&context->lock);
+    }
+    wfi_pass_decline(hooks, tape->error);
+    weft_hooks_unref(hooks);
+}
+
+void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_options *options)
+{
+    if (!tape)
+        return;
+    weft_context *context = wfi_tape_ready(tape) ? context_of(tape) : NULL;
+    bool begun = false;
+    if (context && wfi_agent_enter(context->agent)) {
+        begun = run_pass(tape, context, loss, options ? options : &defaults);
+        wfi_agent_leave(context->agent);
+    } else if (context) {
+        weft_tape_fail(tape, WEFT_ERR_CLOSED, "dist_backward: this worker closed its agent");
+    }
+    if (!begun)
+        tell_hooks(tape);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_data_parallel_ends.c - members that die in a pass, that cannot make their module, that do something else meanwhile; hooks that fail
- * after the exchange, an order of parameters that is none, no memory for buckets in that order; a group that is destroyed before its module.
+ * after the exchange, an order of parameters that is none, no memory for buckets in that order; forward passes that fail; a group that is destroyed before its module.
  *
  * The module is a linear layer, its input a member's number, so the gradient of its weights is that number: the mean over the members is known.
  */
@@ -231,6 +231,57 @@ static void lies_about_order(weft_agent *agent, void *arg)
     weft_module_unref(module);
 }
 
+/* A pass on a tape, or in a context. Its forward pass fails if the target is no class of the module's. */
+static weft_error *classify(weft_agent *agent, weft_data_parallel *parallel, weft_module *module, bool in_context,
+                            int target)
+{
+    weft_context *context = NULL;
+    if (in_context)
+        MUST_OK(weft_context_open(agent, &context));
+    weft_tape *t = in_context ? weft_context_tape(context, NULL) : weft_tape_open(&(weft_tape_options){.record = true});
+    if (in_context)
+        weft_context_set_hooks(context, weft_data_parallel_hooks(parallel));
+    else
+        weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_FLOAT32, 1));
+    weft_tensor *y = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1), WEFT_INT64, target));
+    weft_tensor *loss = weft_cross_entropy(t, weft_module_forward(t, module, x), y);
+    if (in_context)
+        weft_dist_backward(t, loss, NULL);
+    else
+        weft_backward(t, loss);
+    weft_error *error = weft_tape_error(t) ? weft_error_ref(weft_tape_error(t)) : NULL;
+    weft_tape_close(t);
+    weft_context_close(context, NULL);
+    return error;
+}
+
+/* One member's tape has failed when it calls for the backward pass: the others hear of it, and do not wait until their time is up. */
+static void forward_fails(weft_agent *agent, void *arg)
+{
+    for (int in_context = 0; in_context < 2; in_context++) {
+        bool is_odd = weft_agent_rank(agent) == 1;
+        weft_group *group = make_group(agent), *meet;
+        weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+        weft_data_parallel *parallel = NULL;
+        MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
+        MUST_OK(weft_data_parallel_create(group, module, &(weft_data_parallel_options){.timeout_ms = WEFT_FOREVER},
+                                          &parallel, NULL));
+        MUST(classify(agent, parallel, module, in_context, 0) == NULL);
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER)); /* all have it before one fails the next */
+        weft_error *error = classify(agent, parallel, module, in_context, is_odd ? 77 : 0);
+        MUST_BE(weft_error_code(error), WEFT_ERR_INVALID);
+        must_say(error, is_odd ? "77" : "rank 1 ended it");
+        MUST(weft_error_worker(weft_group_error(group)) == 1);
+        weft_error_unref(error);
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        weft_data_parallel_unref(parallel);
+        weft_group_destroy(meet);
+        weft_group_destroy(group);
+        weft_module_unref(module);
+    }
+}
+
 static weft_status layered_pass(weft_data_parallel *parallel, weft_module *module, const char *words)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
@@ -284,6 +335,7 @@ WORLD_TEST(something_else, 2, 1, SCENE)
 WORLD_TEST(group_goes_first, 2, 1, SCENE)
 WORLD_TEST(spoiled_alone, 2, 1, SCENE)
 WORLD_TEST(lies_about_order, 2, 1, SCENE)
+WORLD_TEST(forward_fails, 2, 1, SCENE)
 WORLD_TEST(no_buckets, 4, 1, SCENE)
 UNIT_MAIN(test_deaths, test_refused_alone, test_something_else, test_group_goes_first, test_spoiled_alone,
-          test_lies_about_order, test_no_buckets)
+          test_lies_about_order, test_forward_fails, test_no_buckets)
