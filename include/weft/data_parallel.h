@@ -35,8 +35,8 @@
  * as gradients are views of the buckets: a sum is copied once, into its bucket. Their memory is used again by a later
  * pass if nobody holds any of them then. Gradients of embeddings are dense here.
  *
- * BUFFERS of the module, such as a batch norm's statistics, are alike once, after weft_data_parallel_create. From then
- * on each member's follow its own data.
+ * BUFFERS of the module, such as a batch norm's statistics, are alike after weft_data_parallel_create, and after
+ * weft_data_parallel_join. From then on each member's follow its own data.
  *
  * ALL MEMBERS make it for modules that are alike, and then run the same number of passes; each pass is one after the
  * other. A member whose pass fails ends the group, so that the others do not wait for it: their passes fail with its
@@ -90,14 +90,15 @@ typedef struct weft_data_parallel_options {
 
 /*
  * Compares options, and names, dtypes and shapes of all parameters and buffers, with the other members', and gives all of
- * them member 0's values. Waits for all members. It references group and module; `options` is copied, NULL is all zero. On failure
- * *error is the caller's to unref; if `error` is NULL, the log has a warning in its place.
+ * them member 0's values. Waits for all members. It references group and module; `options` is copied, NULL is all zero.
+ * On failure *error is the caller's to unref; if `error` is NULL, the log has a warning in its place.
  *   - WEFT_ERR_INVALID, at once: a NULL, `uneven` with `reduce`, or a timeout_ms that is none. This member took no part,
  *     and the others wait.
  *   - WEFT_ERR_INVALID: no parameter wants a gradient, or a parameter or buffer is not on the CPU. The group is over, as
  *     after all that follows where nothing else is said: the others do not wait for a member that cannot make it.
  *   - WEFT_ERR_INVALID, on all members: the options or the modules differ; *error names the member and the first option
- *     with both its values, or the first parameter. The group lives. So it does after WEFT_ERR_STATE: a member gave other values here (weft_group_allgather_values).
+ *     with both its values, or the first parameter. The group lives. So it does after WEFT_ERR_STATE: a member gave other
+ *     values here (weft_group_allgather_values).
  *   - WEFT_ERR_MEMORY, WEFT_ERR_DEADLOCK (this thread cannot wait), and the errors of the group.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_create(weft_group *group, weft_module *module,
