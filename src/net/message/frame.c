@@ -2,7 +2,7 @@
 /*
  * frame.c - the form of frames, on control channels.
  *
- *   0  u64 keyed hash of everything after it, up to byte WFI_FRAME_BYTES: what a long message has beyond is not covered,
+ *   0  u64 keyed hash of everything after it; of a long frame up to byte WFI_LONG_HASHED: what lies behind is not covered,
  *      as what remote reads and writes move is not
  *   8  u16 magic        10  u8 version     11  u8 count of messages
  *  12  u32 number of this frame on its connection, from 0
@@ -29,7 +29,7 @@ static_assert(WFI_MESSAGE_MAX + WFI_FRAME_HEAD + WFI_MESSAGE_HEAD <= WFI_FRAME_B
 
 static size_t hashed(size_t size)
 {
-    return (size < WFI_FRAME_BYTES ? size : WFI_FRAME_BYTES) - HASH;
+    return (size > WFI_FRAME_BYTES ? WFI_LONG_HASHED : size) - HASH;
 }
 
 void wfi_frame_write(const wfi_frame *frame, const uint8_t key[crypto_shorthash_KEYBYTES], uint8_t *out)

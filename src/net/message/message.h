@@ -33,6 +33,7 @@
 #define WFI_MESSAGE_MAX 3968 /* head and parts of one message */
 #define WFI_LONG_MESSAGE_MAX (33u << 10)
 #define WFI_LONG_FRAME_BYTES (WFI_LONG_MESSAGE_MAX + 128)
+#define WFI_LONG_HASHED 256 /* bytes of a long frame that its hash covers: what lies behind is a payload */
 
 #define WFI_RECEIVE_DEPTH 6  /* receives posted on a control connection */
 #define WFI_RECEIVE_HEAD 640 /* bytes of a frame that lie with the others' heads: see receive.c */
