@@ -3,8 +3,8 @@
  * doubling.c - algorithms in about log2(members) rounds, in which members at a distance of 1, 2, 4 ... exchange.
  *
  * Sources: D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for Barrier Synchronization", IJPP 17(1), 1988
- * (dissemination); R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in
- * MPICH", IJHPCA 19(1), 2005 (recursive doubling, and members that are no power of two); R. Rabenseifner, "Optimization
+ * (dissemination); E. Brooks III, "The Butterfly Barrier", IJPP 15(4), 1986 (the same in pairs); R. Thakur, R.
+ * Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005 (recursive doubling, and members that are no power of two); R. Rabenseifner, "Optimization
  * of Collective Reduction Operations", ICCS 2004 (recursive halving and doubling); J. Bruck and others, "Efficient
  * Algorithms for All-to-All Communications in Multiport Message-Passing Systems", IEEE TPDS 8(11), 1997.
  */
@@ -14,13 +14,15 @@
 
 #include <stdlib.h>
 
+/* In pairs where members are a power of two. */
 void wfi_build_dissemination(const wfi_collective *collective, wfi_schedule *schedule)
 {
     size_t members = collective->members, me = collective->me;
-    wfi_place token = wfi_at(WFI_SCRATCH, 0); /* orders them: a round's send waits for the recv before */
+    wfi_place token = wfi_at(WFI_SCRATCH, 0);   /* orders them: a round's send waits for the recv before */
+    bool in_pairs = !(members & (members - 1)); /* then each message also acknowledges the one that it meets */
     for (size_t distance = 1; distance < members; distance *= 2) {
-        wfi_schedule_send(schedule, (me + distance) % members, token, 1);
-        wfi_schedule_recv(schedule, (me + members - distance) % members, token, 1);
+        wfi_schedule_send(schedule, in_pairs ? me ^ distance : (me + distance) % members, token, 1);
+        wfi_schedule_recv(schedule, in_pairs ? me ^ distance : (me + members - distance) % members, token, 1);
     }
 }
 

@@ -66,7 +66,7 @@ static const wfi_rule with_levels[] = {
 
 /*
  * Allreduce: on two cores over tcp, where perf/allreduce --table compares the algorithms; what the rules give is in
- * perf/results/2026-11-24-2cpu-x86_64-allreduce.md. No program of the tree compares those of the other operations. The
+ * perf/results/2026-11-25-2cpu-x86_64-allreduce.md. No program of the tree compares those of the other operations. The
  * last rule of each operation holds always.
  */
 static const wfi_rule measured[] = {
