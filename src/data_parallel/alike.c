@@ -240,10 +240,11 @@ weft_status wfi_parallel_share(weft_data_parallel *parallel, size_t root)
                                                      &futures[i]);
     }
     st = wait_for(futures, count, st);
-    for (size_t i = 0; i < count && !st && !gives; i++)
-        st = weft_tensor_assign(tensor_of(module, i), values[i]);
-    for (size_t i = 0; i < count && values; i++)
+    for (size_t i = 0; i < count && values; i++) {
+        if (!st && !gives)
+            st = weft_tensor_assign(tensor_of(module, i), values[i]);
         weft_tensor_unref(values[i]);
+    }
     free(futures);
     free(values);
     return st;

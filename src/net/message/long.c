@@ -16,7 +16,7 @@
 #include <stdlib.h>
 
 #define PAGE_BYTES 4096
-#define LONG_BYTES ((WFI_LONG_FRAME_BYTES + 63) / 64 * 64) /* of one receive */
+#define LONG_BYTES ((size_t)(WFI_LONG_FRAME_BYTES + 63) / 64 * 64) /* of one receive */
 
 static_assert(WFI_FRAME_HEAD + WFI_MESSAGE_HEAD + WFI_LONG_MESSAGE_MAX <= WFI_LONG_FRAME_BYTES, "one fits a frame");
 static_assert(WFI_LONG_MESSAGE_MAX <= UINT16_MAX, "the size of a message is two bytes");
