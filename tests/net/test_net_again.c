@@ -30,8 +30,9 @@ static bool is_last(net_host *host)
 /* In an elastic job those who came first hear of the others one by one. */
 static void know_all(net_host *host)
 {
-    while (!host_member(host, SEAT).incarnation || !host_member(host, 1 - host->rank).incarnation)
-        host_pause(host, 100000);
+    for (int rank = 0; rank <= SEAT; rank++)
+        while (rank != host->rank && !host_member(host, rank).incarnation)
+            host_pause(host, 100000);
     wfi_net_lock(host->net);
     host->user = (void *)(intptr_t)atomic_load(&host->joined);
     wfi_net_unlock(host->net);
@@ -170,7 +171,7 @@ static void body_tcp(net_host *host)
         stay(host);
         return;
     }
-    host_meet(host, &host->world->turns[2]);
+    know_all(host);
     for (int life = 0; life < LIVES; life++) {
         if (life) {
             host_close(host);
