@@ -255,12 +255,13 @@ static void run(world_fabric fabric, int size, weft_dtype dtype, int64_t count, 
     world_run(&s.w);
 }
 
+/* CHUNKS elements are sent in several chunks. */
 #if defined(__SANITIZE_THREAD__) /* there fibers cost a hundred times as much, and have no threads to race */
-enum { STRIDE = 4 };
+enum { STRIDE = 4, CHUNKS = 40000 };
 #elif defined(__SANITIZE_ADDRESS__) /* memory goes wrong by the kind of step more than by the count of members */
-enum { STRIDE = 2 };
+enum { STRIDE = 2, CHUNKS = 150000 };
 #else
-enum { STRIDE = 1 };
+enum { STRIDE = 1, CHUNKS = 150000 };
 #endif
 
 static void test_sizes_of_groups(void **state)
@@ -292,7 +293,7 @@ static void test_algorithms(void **state)
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (int size = 2; size <= MOST; size += STRIDE) {
             run(WORLD_SIM, size, WEFT_FLOAT32, 11, tables[i]);
-            run(WORLD_SIM, size, WEFT_FLOAT64, 150000, tables[i]); /* several chunks */
+            run(WORLD_SIM, size, WEFT_FLOAT64, CHUNKS, tables[i]);
         }
 }
 
@@ -350,7 +351,7 @@ static void test_over_tcp(void **state)
     for (int size = 1; size <= MOST; size += size < 4 ? 1 : 2) {
         run(WORLD_TCP, size, WEFT_FLOAT32, 3, NULL);
         run(WORLD_TCP, size, WEFT_BFLOAT16, 100003, NULL);
-        run(WORLD_TCP, size, WEFT_FLOAT64, 300000, NULL);
+        run(WORLD_TCP, size, WEFT_FLOAT64, 2 * CHUNKS, NULL);
     }
 }
 
