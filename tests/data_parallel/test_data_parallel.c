@@ -4,7 +4,7 @@
  * parameters that are not used, passes that reduce nothing, members that run out of data, compression, under a distributed context; and
  * what happens when a member fails or dies.
  */
-#include "rpc/world.h"
+#include "data_parallel/member.h"
 
 #include <math.h>
 
@@ -101,13 +101,6 @@ static void drop(weft_tensor **sums, size_t count)
         weft_tensor_unref(sums[i]);
         sums[i] = NULL;
     }
-}
-
-static weft_group *make_group(weft_agent *agent)
-{
-    weft_group *group;
-    MUST_OK(weft_group_create(agent, "parallel", NULL, 0, &group));
-    return group;
 }
 
 static weft_data_parallel *make_parallel(weft_group *group, const model *m, const scene *s)

@@ -4,9 +4,9 @@
  * on one member alone: then the others do not wait for it.
  */
 #include "data_parallel/data_parallel.h"
+#include "data_parallel/member.h"
 #include "data_parallel/refusal.h"
 #include "mem/mem.h"
-#include "rpc/world.h"
 #include "tensor/tensor.h"
 
 enum { WIDTH = 3, SHORT_MS = 300 };
@@ -14,20 +14,6 @@ enum { WIDTH = 3, SHORT_MS = 300 };
 static void adjust(weft_agent_options *options, void *arg)
 {
     options->call_timeout_ms = 3600 * 1000; /* whatever waits for that long fails */
-}
-
-static weft_group *make_group(weft_agent *agent)
-{
-    weft_group *group;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
-    return group;
-}
-
-static void must_say(const weft_error *error, const char *words)
-{
-    if (!error || !strstr(weft_error_message(error), words))
-        fprintf(stderr, "\"%s\", not \"%s\"\n", error ? weft_error_message(error) : "", words);
-    MUST(error && strstr(weft_error_message(error), words));
 }
 
 /* It is refused with that status and these words; unrefs the module. */

@@ -6,8 +6,8 @@
  * The module is a linear layer, its input a member's number, so the gradient of its weights is that number: the mean over the members is known.
  */
 #include "data_parallel/data_parallel.h"
+#include "data_parallel/member.h"
 #include "data_parallel/refusal.h"
-#include "rpc/world.h"
 
 enum { SIZE = 4, WIDTH = 3, PASSES = 4 };
 
@@ -21,20 +21,6 @@ typedef struct scene {
 static void adjust(weft_agent_options *options, void *arg)
 {
     options->death_timeout_ms = 2000;
-}
-
-static weft_group *make_group(weft_agent *agent)
-{
-    weft_group *group;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
-    return group;
-}
-
-static void must_say(const weft_error *error, const char *words)
-{
-    if (!error || !strstr(weft_error_message(error), words))
-        fprintf(stderr, "\"%s\", not \"%s\"\n", error ? weft_error_message(error) : "", words);
-    MUST(error && strstr(weft_error_message(error), words));
 }
 
 /* One pass. On success all weights have the mean of 1 .. size as gradient. */

@@ -186,6 +186,23 @@ void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host 
     world->sim = NULL;
 }
 
+void world_trouble(weft_sim *sim, int rank, void *arg)
+{
+    net_world *world = arg;
+    while (atomic_load(&world->ready) < world->size)
+        weft_sim_sleep(sim, 10000);
+    for (int i = 0; i < 12; i++) {
+        weft_sim_sleep(sim, wfi_sim_random(sim) % 200000);
+        if (wfi_sim_random(sim) % 3) {
+            weft_sim_reset_link(sim, 0, 1);
+        } else {
+            weft_sim_cut(sim, 0, 1);
+            weft_sim_sleep(sim, wfi_sim_random(sim) % 300000);
+            weft_sim_heal(sim, 0, 1);
+        }
+    }
+}
+
 static void *tcp_thread(void *arg)
 {
     host_run(arg);

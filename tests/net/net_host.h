@@ -54,6 +54,8 @@ struct net_world {
 /* Runs body(host) on every host of a simulated world, after all have opened; `director` (may be NULL) beside them. */
 void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host *host),
                void (*director)(weft_sim *sim, int rank, void *world));
+/* A director: while hosts 0 and 1 talk, their connection is reset, or cut for a while, twelve times. */
+void world_trouble(weft_sim *sim, int rank, void *world);
 /* The same over tcp, each host on a thread. */
 void world_tcp(net_world *world, int size, void (*body)(net_host *host));
 

@@ -56,31 +56,12 @@ NET_TEST(long_ones_go_among_others_in_order, body_mixed, 2, SEEDS / 10, true, .o
 NET_TEST(also_where_memory_is_registered, body_mixed, 2, SEEDS / 10, false, .on_message = host_check_order,
          .like_verbs = true)
 
-/* While both talk, their connection is reset, or cut for a while. */
-static void trouble(weft_sim *sim, int rank, void *arg)
-{
-    net_world *world = arg;
-    (void)rank;
-    while (atomic_load(&world->ready) < world->size)
-        weft_sim_sleep(sim, 10000);
-    for (int i = 0; i < 12; i++) {
-        weft_sim_sleep(sim, wfi_sim_random(sim) % 400000);
-        if (wfi_sim_random(sim) % 3) {
-            weft_sim_reset_link(sim, 0, 1);
-        } else {
-            weft_sim_cut(sim, 0, 1);
-            weft_sim_sleep(sim, wfi_sim_random(sim) % 300000);
-            weft_sim_heal(sim, 0, 1);
-        }
-    }
-}
-
 static void they_survive_resets_and_cuts(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         net_world world = {.on_message = host_check_order, .like_verbs = seed % 2};
-        world_sim(&world, seed, 2, body_mixed, trouble);
+        world_sim(&world, seed, 2, body_mixed, world_trouble);
     }
 }
 

@@ -26,30 +26,13 @@ static void body_exchange(net_host *host)
     host_meet(host, &host->world->finished);
 }
 
-static void trouble(weft_sim *sim, int rank, void *arg)
-{
-    net_world *world = arg;
-    while (atomic_load(&world->ready) < world->size)
-        weft_sim_sleep(sim, 10000);
-    for (int i = 0; i < 12; i++) {
-        weft_sim_sleep(sim, wfi_sim_random(sim) % 100000);
-        if (wfi_sim_random(sim) % 3) {
-            weft_sim_reset_link(sim, 0, 1);
-        } else {
-            weft_sim_cut(sim, 0, 1);
-            weft_sim_sleep(sim, wfi_sim_random(sim) % 300000);
-            weft_sim_heal(sim, 0, 1);
-        }
-    }
-}
-
 NET_TEST(messages_arrive_once_and_in_order, body_exchange, 2, 1, false, .on_message = host_check_order)
 
 static void messages_survive_resets_and_cuts(void **state)
 {
     for (uint64_t seed = 1; seed <= 200; seed++) {
         net_world world = {.on_message = host_check_order};
-        world_sim(&world, seed, 2, body_exchange, trouble);
+        world_sim(&world, seed, 2, body_exchange, world_trouble);
     }
 }
 
