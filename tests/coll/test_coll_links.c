@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_coll_links.c - links that break and heal while groups work: several operations at once in groups that overlap, of sizes around
+ * those at which the way of a piece changes. None may fail, and every element must be right.
+ *
+ * test_coll_links [--seeds N] [--first S]: as many runs of the random program; the default is for tools/check.
+ */
+#include "coll/coll.h"
+#include "sim/sim.h"
+
+enum { MOST = 6, ROUNDS = 6, AT_ONCE = 4, GROUPS = 2 };
+
+typedef enum kind { ALLREDUCE, BROADCAST, REDUCE, ALLGATHER, REDUCE_SCATTER, ALL_TO_ALL, GATHER, SCATTER, KINDS } kind;
+
+typedef struct operation {
+    kind kind;
+    size_t size, me, root;
+    int64_t count; /* elements of a member's part */
+    int32_t salt;
+    weft_tensor *given, *result; /* the same one where an operation has one tensor; NULL: this member has none */
+    weft_future *future;
+} operation;
+
+static int32_t value(const operation *op, size_t member, int64_t i)
+{
+    return (int32_t)(member + 1) * (int32_t)(i % 1021 + 1) + op->salt;
+}
+
+static int32_t sum(const operation *op, int64_t i)
+{
+    int32_t total = 0;
+    for (size_t member = 0; member < op->size; member++)
+        total += value(op, member, i);
+    return total;
+}
+
+static int32_t expected(const operation *op, int64_t i)
+{
+    int64_t part = op->count ? i / op->count : 0, at = op->count ? i % op->count : 0,
+            mine = (int64_t)op->me * op->count;
+    switch (op->kind) {
+    case ALLREDUCE:
+    case REDUCE:
+        return sum(op, i);
+    case BROADCAST:
+        return value(op, op->root, i);
+    case REDUCE_SCATTER:
+        return sum(op, mine + i);
+    case ALL_TO_ALL:
+        return value(op, (size_t)part, mine + at);
+    case SCATTER:
+        return value(op, op->root, mine + i);
+    default: /* ALLGATHER, GATHER */
+        return value(op, (size_t)part, at);
+    }
+}
+
+static weft_tensor *of_parts(const operation *op, size_t parts)
+{
+    return coll_empty(WEFT_INT32, op->count * (int64_t)parts);
+}
+
+static void begin(weft_group *group, operation *op)
+{
+    bool is_root = op->me == op->root;
+    kind k = op->kind;
+    weft_tensor *x = NULL, *y = NULL;
+    if (k != SCATTER || is_root)
+        x = of_parts(op, k == REDUCE_SCATTER || k == ALL_TO_ALL || k == SCATTER ? op->size : 1);
+    for (int64_t i = 0; x && i < weft_tensor_numel(x); i++)
+        ((int32_t *)weft_tensor_data(x))[i] = value(op, op->me, i);
+    if (k == ALLREDUCE || k == BROADCAST || k == REDUCE)
+        y = weft_tensor_ref(x);
+    else if (k != GATHER || is_root)
+        y = of_parts(op, k == REDUCE_SCATTER || k == SCATTER ? 1 : op->size);
+    weft_status st = k == ALLREDUCE   ? weft_group_allreduce_async(group, x, WEFT_SUM, WEFT_FOREVER, &op->future)
+                     : k == BROADCAST ? weft_group_broadcast_async(group, x, op->root, WEFT_FOREVER, &op->future)
+                     : k == REDUCE    ? weft_group_reduce_async(group, x, WEFT_SUM, op->root, WEFT_FOREVER, &op->future)
+                     : k == ALLGATHER ? weft_group_allgather_async(group, x, y, WEFT_FOREVER, &op->future)
+                     : k == REDUCE_SCATTER
+                         ? weft_group_reduce_scatter_async(group, x, y, WEFT_SUM, WEFT_FOREVER, &op->future)
+                     : k == ALL_TO_ALL ? weft_group_all_to_all_async(group, x, y, WEFT_FOREVER, &op->future)
+                     : k == GATHER     ? weft_group_gather_async(group, x, y, op->root, WEFT_FOREVER, &op->future)
+                                       : weft_group_scatter_async(group, x, y, op->root, WEFT_FOREVER, &op->future);
+    MUST_OK(st);
+    op->given = x;
+    op->result = y;
+}
+
+static void end(operation *op)
+{
+    MUST_OK(weft_future_wait(op->future, WEFT_FOREVER));
+    const int32_t *data = op->result ? weft_tensor_data(op->result) : NULL;
+    for (int64_t i = 0; data && i < weft_tensor_numel(op->result); i++)
+        if ((op->kind != REDUCE || op->me == op->root) && data[i] != expected(op, i)) {
+            fprintf(stderr,
+                    "operation %d of %zu members, %lld elements, root %zu: member %zu has %d in place %lld, not %d\n",
+                    op->kind, op->size, (long long)op->count, op->root, op->me, data[i], (long long)i, expected(op, i));
+            abort();
+        }
+    weft_future_unref(op->future);
+    weft_tensor_unref(op->given);
+    weft_tensor_unref(op->result);
+}
+
+/* ---- The program ------------------------------------------------------------------------------------------------- */
+
+typedef struct scene {
+    world w;
+    int over; /* members that are through */
+} scene;
+
+/* The same on all members: SplitMix64. Source: G. Steele, D. Lea, C. Flood, OOPSLA 2014. */
+static uint64_t draw(uint64_t *state)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* Bytes at which a message becomes too long, or a piece has to be cut; a few elements more or less. */
+static int64_t draw_count(uint64_t *state)
+{
+    static const int64_t bytes[] = {16, 3584, 32 << 10, 64 << 10, 128 << 10, 256 << 10};
+    int64_t count = bytes[draw(state) % (sizeof bytes / sizeof *bytes)] / 4 + (int64_t)(draw(state) % 7) - 3;
+    return draw(state) % 4 ? count : (int64_t)(draw(state) % 3000);
+}
+
+static operation draw_operation(uint64_t *state, const weft_group *group)
+{
+    operation op = {.kind = draw(state) % 2 ? ALLREDUCE : (kind)(draw(state) % KINDS), .size = weft_group_size(group)};
+    op.root = draw(state) % op.size;
+    op.count = draw_count(state);
+    op.salt = (int32_t)(draw(state) % 1000);
+    op.me = (size_t)weft_group_index(group);
+    if (op.kind >= ALLGATHER)
+        op.count /= (int64_t)op.size;
+    return op;
+}
+
+static void trouble(weft_sim *sim, int rank, void *arg)
+{
+    scene *s = arg;
+    int size = s->w.size;
+    while (s->over < size) {
+        weft_sim_sleep(sim, wfi_sim_random(sim) % 300000);
+        int a = (int)(wfi_sim_random(sim) % (uint64_t)size), b = (int)(wfi_sim_random(sim) % (uint64_t)size);
+        if (a == b)
+            continue;
+        if (wfi_sim_random(sim) % 3) {
+            weft_sim_reset_link(sim, a, b);
+        } else {
+            weft_sim_cut(sim, a, b);
+            weft_sim_sleep(sim, wfi_sim_random(sim) % 1000000);
+            weft_sim_heal(sim, a, b);
+        }
+    }
+}
+
+/* All are in the first group, all but the last in the second. */
+static void work(weft_agent *agent, void *arg)
+{
+    static const char *const tables[] = {"", "allreduce * * recursive_doubling", "allreduce * * rabenseifner",
+                                         "allreduce * * ring", "allreduce * * tree; broadcast * * chain"};
+    scene *s = arg;
+    int ranks[MOST] = {0, 1, 2, 3, 4, 5}, me = weft_agent_rank(agent);
+    size_t groups = me < s->w.size - 1 ? GROUPS : 1;
+    weft_group *group[GROUPS];
+    if (me == 0)
+        MUST_OK(weft_sim_spawn(s->w.sim, 0, trouble, s));
+    for (size_t g = 0; g < groups; g++) {
+        MUST_OK(weft_group_create(agent, g ? "most" : "all", ranks, (size_t)s->w.size - g, &group[g]));
+        MUST_OK(weft_group_set_algorithms(group[g], tables[(s->w.seed + g) % (sizeof tables / sizeof *tables)]));
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        operation ops[GROUPS][AT_ONCE];
+        for (size_t g = 0; g < groups; g++) {
+            uint64_t state = s->w.seed * 1000 + (uint64_t)round * 10 + g;
+            for (int i = 0; i < AT_ONCE; i++) {
+                ops[g][i] = draw_operation(&state, group[g]);
+                begin(group[g], &ops[g][i]);
+            }
+        }
+        for (size_t g = 0; g < groups; g++)
+            for (int i = 0; i < AT_ONCE; i++)
+                end(&ops[g][i]);
+    }
+    s->over++;
+    for (size_t g = 0; g < groups; g++) {
+        MUST_OK(weft_group_barrier(group[g], WEFT_FOREVER));
+        weft_group_destroy(group[g]);
+    }
+}
+
+static uint64_t seeds = 40, first_seed = 1;
+
+static void adjust(weft_agent_options *options, void *arg)
+{
+    options->death_timeout_ms = 20000;
+}
+
+static void test_links(void **cmocka)
+{
+    for (uint64_t seed = first_seed; seed < first_seed + world_seeds(seeds); seed++) {
+        scene s = {.w = {.fabric = WORLD_SIM,
+                         .size = 3 + (int)(seed % (MOST - 2)),
+                         .seed = seed,
+                         .program = work,
+                         .adjust = adjust}};
+        s.w.arg = &s;
+        world_run(&s.w);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest all[] = {cmocka_unit_test(test_links)};
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--seeds"))
+            seeds = strtoull(argv[i + 1], NULL, 10);
+        else if (!strcmp(argv[i], "--first"))
+            first_seed = strtoull(argv[i + 1], NULL, 10);
+    }
+    return cmocka_run_group_tests(all, NULL, NULL);
+}
