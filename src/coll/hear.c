@@ -203,9 +203,9 @@ static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *rea
     bool is_bare = !weft_error_message(error)[0]; /* an answer to us alone, of a member that does not have the group */
     if (is_bare) {
         weft_error_unref(error);
-        error = wfi_group_problem(
-            group, code, from->rank, "rank %d %s", from->rank,
-            code == WEFT_ERR_CANCELLED ? "has destroyed it" : "has not made it, and has no memory for what came early");
+        error = wfi_group_problem(group, code, from->rank, "rank %d %s", from->rank,
+                                  code == WEFT_ERR_CANCELLED ? "has destroyed it"
+                                                             : "had no memory for what came before it made the group");
     }
     wfi_group_break(group, error, is_bare);
     return true;

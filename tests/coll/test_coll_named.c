@@ -32,6 +32,8 @@ static weft_tensor *one(void)
 static void must_say(const weft_group *group, int worker, const char *words)
 {
     const weft_error *error = weft_group_error(group);
+    if (error && !strstr(weft_error_message(error), words))
+        fprintf(stderr, "\"%s\", not \"%s\"\n", weft_error_message(error), words);
     MUST(error && strstr(weft_error_message(error), words));
     MUST(weft_error_worker(error) == worker && strcmp(weft_error_function(error), "group") == 0);
 }
@@ -268,6 +270,7 @@ static void no_elements(weft_agent *agent, void *arg)
     weft_group *all = make(agent, "all"), *pair = make(agent, "pair"), *meet = make(agent, "meet");
     weft_tensor *none = weft_tensor_zeros(WEFT_SHAPE(0), WEFT_FLOAT64), *x = one();
     MUST_OK(weft_group_allreduce(all, none, WEFT_SUM, 20000));
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER)); /* it is complete on all before the next one ends the group */
     MUST_BE(weft_group_broadcast(all, me ? x : none, 0, 20000), WEFT_ERR_STATE);
     if (me == 0)
         MUST_OK(weft_group_send(pair, none, 1, 20000));
