@@ -112,8 +112,8 @@ typedef struct stray {
 typedef struct record {
     uint64_t id;
     wfi_list strays;
-    weft_status
-        refused;  /* why something that came for it was not kept: then the group cannot begin. WEFT_OK: all was */
+    /* Why something that came for it was not kept: then the group cannot begin. WEFT_OK: all was. */
+    weft_status refused;
     wfi_peer *of; /* referenced: whose that was */
 } record;
 

@@ -239,11 +239,12 @@ void wfi_records_forget(weft_agent *agent, const wfi_peer *from); /* of that pee
 
 enum wfi_group_word { WFI_DATA = 1, WFI_TAKEN, WFI_ASK, WFI_BEGUN, WFI_QUERY, WFI_STATE, WFI_OVER };
 
-typedef enum wfi_group_state {                    /* of a member, as it answers a QUERY */
-                               WFI_STATE_HERE,    /* it has the group */
-                               WFI_STATE_UNKNOWN, /* it has not made it */
-                               WFI_STATE_DESTROYED,
-                               WFI_STATE_OTHER_LIST, /* it has one of that name with other members */
+/* Of a member, as it answers a QUERY. */
+typedef enum wfi_group_state {
+    WFI_STATE_HERE,    /* it has the group */
+    WFI_STATE_UNKNOWN, /* it has not made it */
+    WFI_STATE_DESTROYED,
+    WFI_STATE_OTHER_LIST, /* it has one of that name with other members */
 } wfi_group_state;
 
 /* Each sends a message; if it cannot, the group is over. */

@@ -194,6 +194,6 @@ void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, 
     wfi_writer writer;
     begin_words(&writer, room, sizeof room, key, WFI_OVER);
     wfi_error_write_bare(&writer, why, WEFT_OK, wfi_agent_rank(agent));
-    wfi_post_answer_in_turn(agent, to, WFI_RPC_GROUP,
-                            &writer); /* it says less than wfi_say_over, which may be on its way */
+    /* In turn, as it says less than wfi_say_over, which may be on its way. */
+    wfi_post_answer_in_turn(agent, to, WFI_RPC_GROUP, &writer);
 }

@@ -16,8 +16,8 @@ typedef struct scene {
     bool pause;                  /* it is stopped, and goes on when it has been declared dead */
     uint64_t delay_ns, death_ns; /* after the first member began; when it was */
     int64_t most;                /* elements of a tensor */
-    int over, before,
-        evicted; /* members that are through; with their program before the death; the victim, put out of the job */
+    int over, before;            /* members that are through; with their program before the death */
+    int evicted;                 /* the victim, put out of the job */
 } scene;
 
 static void adjust(weft_agent_options *options, void *arg)

@@ -245,7 +245,6 @@ static void sizes_differ(weft_agent *agent, void *arg)
     weft_group_destroy(meet);
 }
 
-/* What comes early takes no more than the memory budget: with less than that the group ends, and says why. */
 /* Two members that are root each wait for the other, and nothing that they send tells it: their answers do, when it is late. */
 static void roots_differ(weft_agent *agent, void *arg)
 {
@@ -355,6 +354,7 @@ static void small_budget(weft_agent_options *options, void *arg)
     options->death_timeout_ms = 20000;
 }
 
+/* What comes early takes no more than the memory budget: with less than that the group ends, and says why. */
 static void early_flood(weft_agent *agent, void *arg)
 {
     enum { FLOOD = 40, ELEMENTS = 400 };

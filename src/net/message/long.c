@@ -66,9 +66,8 @@ weft_status wfi_long_receive(wfi_rx *rx)
     if (rx->is_long || !control->takes_long)
         return WEFT_OK;
     weft_status status = frames->long_data ? WEFT_OK : make_room(conn);
-    if (status)
-        return control->told_long ? status
-                                  : WEFT_OK; /* without memory they become long later, unless the peer relies on it */
+    if (status) /* without memory they become long later, unless the peer relies on it */
+        return control->told_long ? status : WEFT_OK;
     rx->head = frames->long_data + (size_t)(rx - frames->receives) * LONG_BYTES;
     rx->rest = rx->head + WFI_RECEIVE_HEAD;
     rx->is_long = true;
