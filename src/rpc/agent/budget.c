@@ -51,29 +51,11 @@ void wfi_budget_release_arguments(wfi_charge *charge)
     release_charge(charge, charge->whole - charge->call);
 }
 
-size_t wfi_budget_take_arguments(wfi_charge *charge)
-{
-    size_t bytes = charge->whole - charge->call;
-    charge->whole = charge->call;
-    return bytes;
-}
-
-void wfi_budget_give_back(weft_agent *agent, size_t bytes)
-{
-    agent->held_bytes -= bytes;
-}
-
-bool wfi_budget_is_sated(const weft_agent *agent, int rank)
-{
-    const wfi_rpc_peer *peer = &agent->peers[rank];
-    return peer->kept_count && peer->kept_bytes >= budget_of(agent);
-}
-
 bool wfi_budget_keep(wfi_charge *charge, uint64_t bytes)
 {
     weft_agent *agent = charge->agent;
     wfi_rpc_peer *peer = &agent->peers[charge->from];
-    bool too_much = peer->kept_count && peer->kept_bytes + bytes > budget_of(agent) && !charge->is_exempt;
+    bool too_much = peer->kept_count && peer->kept_bytes + bytes > budget_of(agent);
     charge->kept = too_much && bytes > SHORT_ERROR ? SHORT_ERROR : bytes;
     peer->kept_count++;
     peer->kept_bytes += charge->kept;

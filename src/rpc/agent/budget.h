@@ -5,12 +5,12 @@
  * agent->held_bytes counts:
  *   - each call of another worker: its structs, from its first message on, and its arguments, unless these land in
  *     places of the user's;
- *   - its results and items, while they are on their way or kept for the caller.
+ *   - its results and items, while they are on their way or kept for the caller;
+ *   - what came for a group's operation, or for a group, that is not there yet (coll/early.c).
  *
  * Arguments are admitted before memory is taken for them, and refused if they do not fit: nothing waits for room.
  * Results exist already, so they are counted and never refused. But one caller may leave only so much of them here
- * (wfi_budget_keep). The answer of a group's operation is always kept (is_exempt); instead, a member that leaves too
- * much of them unread has its next contribution refused (wfi_budget_is_sated).
+ * (wfi_budget_keep).
  *
  * A batch counts two things that no call is charged for: rows made beforehand (only as many as fit the budget), and the
  * copies that it makes when it begins. These are never refused; they are at most as large as the arguments of the
@@ -31,11 +31,10 @@
 /* What a call of another worker counts for, from its first message on. */
 typedef struct wfi_charge {
     weft_agent *agent;
-    int from;       /* its caller's rank */
-    bool is_exempt; /* its answer is kept, whatever is kept for its caller already */
-    size_t call;    /* bytes of the call itself */
-    size_t whole;   /* these and its arguments' */
-    size_t kept;    /* its results', which count among its caller's */
+    int from;     /* its caller's rank */
+    size_t call;  /* bytes of the call itself */
+    size_t whole; /* these and its arguments' */
+    size_t kept;  /* its results', which count among its caller's */
 } wfi_charge;
 
 /* Counts `bytes` for the call itself, whatever is left. */
@@ -45,19 +44,13 @@ void wfi_budget_charge(wfi_charge *charge, uint64_t bytes);
 weft_status wfi_budget_admit(wfi_charge *charge, uint64_t bytes, char *problem, size_t room);
 /* The arguments are gone; the call itself remains. */
 void wfi_budget_release_arguments(wfi_charge *charge);
-/* Hands the arguments' bytes over to the caller of this function, which keeps the values for longer than the call
- * lasts. Returns how many, for wfi_budget_give_back. */
-size_t wfi_budget_take_arguments(wfi_charge *charge);
-void wfi_budget_give_back(weft_agent *agent, size_t bytes);
-
 /* Counts an answer of `bytes` among what is kept for its caller. False: that would be over the bound of one caller;
  * then a short error is counted instead, and may be sent. */
 bool wfi_budget_keep(wfi_charge *charge, uint64_t bytes);
 /* Whether calls that bring nothing are too many to be kept until their refusals have arrived: server/refuse.c. */
 bool wfi_budget_is_exhausted(const weft_agent *agent);
-/* Whether that caller has left so much here that nothing more should be made for it. */
-bool wfi_budget_is_sated(const weft_agent *agent, int rank);
-/* Counts `bytes` for items of results, whose number is bounded. May be negative. */
+/* Counts `bytes` that no call is charged for: items of results, whose number is bounded, or what came early, of which the
+ * caller has seen that it fits. May be negative. */
 void wfi_budget_keep_item(weft_agent *agent, int64_t bytes);
 /* The call is over: all of it. */
 void wfi_budget_release(wfi_charge *charge);
