@@ -234,6 +234,19 @@ weft_status wfi_record_refused(weft_agent *agent, const wfi_group_key *key)
     return st;
 }
 
+size_t wfi_records_count(const weft_agent *agent, size_t *bytes)
+{
+    const record *kept;
+    size_t count = 0;
+    *bytes = 0;
+    for (size_t at = 0; (kept = wfi_map_next(&wfi_groups_of(agent)->records, &at, NULL));)
+        WFI_FOR_LIST (const stray, one, &kept->strays, link) {
+            count++;
+            *bytes += sizeof *one + one->size;
+        }
+    return count;
+}
+
 /* Whether nothing is left, and the record gone. */
 static bool forget_of(weft_agent *agent, record *kept, const wfi_peer *from)
 {

@@ -231,6 +231,8 @@ weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_k
 uint8_t *wfi_record_take(weft_agent *agent, const wfi_group_key *key, wfi_peer **from, size_t *size);
 /* Why something that came for that group was not kept, asked once; WEFT_OK: all was. */
 weft_status wfi_record_refused(weft_agent *agent, const wfi_group_key *key);
+/* How many messages are kept for groups that are not open, and what they count for. */
+size_t wfi_records_count(const weft_agent *agent, size_t *bytes);
 /* Those of that peer for that group. */
 void wfi_record_forget(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key);
 void wfi_records_forget(weft_agent *agent, const wfi_peer *from); /* of that peer; NULL: all */

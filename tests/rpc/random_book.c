@@ -265,10 +265,13 @@ static bool fits(const entry *e, weft_status status, weft_status inner)
     }
 }
 
-/* It may have failed as the making of what its reference names did. */
+/* It may have failed as the making of what its reference names did, which its caller called off at the owner when its time
+ * was over. */
 static bool fits_making(const entry *e, const thing *t, weft_status status, weft_status inner)
 {
-    return t && t->maker && t->maker != e && fits(t->maker, status, inner);
+    if (!t || !t->maker || t->maker == e)
+        return false;
+    return fits(t->maker, status, inner) || (status == WEFT_ERR_CANCELLED && t->maker->status == WEFT_ERR_TIMEOUT);
 }
 
 /* Whether a failure says that it surely did not run. */
