@@ -6,6 +6,7 @@
  */
 #include "arena.h"
 
+#include "coll/group.h"
 #include "ofi/objects.h"
 
 #include <errno.h>
@@ -240,11 +241,14 @@ static void references_of_others(arena *a, unsigned n)
 
 static void weft_functions(arena *a, unsigned n)
 {
-    static const char *const names[] = {"weft:gather", "weft:fetch", "weft:made", "weft:", "", "weft:gather\0x"};
+    static const char *const names[] = {
+        "weft:fetch",     "weft:made",     "weft:pass",       "weft:close",   "weft:joined",
+        "weft:abort",     "weft:recorded", "weft:backward",   "weft:forward", "weft:step",
+        "weft:optimizer", "weft:norm",     "weft:parameters", "weft:",        ""};
     static const char *const text[] = {"", "group", "%s%n", "\xff\xfe"};
     wfi_writer meta;
     letter one;
-    begin_call(&one, n, names[n % 6]);
+    begin_call(&one, n, names[n % (sizeof names / sizeof *names)]);
     begin_meta(&meta, n % 9);
     for (unsigned i = 0; i < n % 9; i++) {
         if ((n + i) % 3 == 0) {
@@ -264,24 +268,17 @@ static void weft_functions(arena *a, unsigned n)
     (void)post(a->member->agent, (int)(n % VICTIMS), &one);
 }
 
-/* One of the part of weft:gather that it takes: for groups that nobody makes. They wait, but not many. */
-static void early_gathers(arena *a, unsigned n)
+/* Data of groups that nobody makes: they are kept, in case somebody does. */
+static void early_data(arena *a, unsigned n)
 {
-    wfi_writer meta;
-    char name[32];
-    snprintf(name, sizeof name, "group-%u", n);
+    static const uint8_t filling[3000];
     letter one;
-    begin_call(&one, n, "weft:gather");
-    begin_meta(&meta, 8);
-    wfi_write_u8(&meta, WEFT_STRING);
-    wfi_write_string(&meta, name);
-    for (int i = 0; i < 6; i++) {
-        wfi_write_u8(&meta, WEFT_I64);
-        wfi_write_u64(&meta, i == 4 ? 1 : i == 5 ? UINT64_MAX : n);
-    }
-    wfi_write_u8(&meta, WEFT_LIST);
-    wfi_write_u32(&meta, 0);
-    end_meta(&one, &meta, false);
+    begin_letter(&one, WFI_RPC_GROUP);
+    wfi_write_u8(&one.w, WFI_DATA);
+    wfi_write_u64(&one.w, n); /* the group's key */
+    wfi_write_u64(&one.w, any_number());
+    wfi_write_u32(&one.w, 0);
+    wfi_write_bytes(&one.w, filling, n * 37 % sizeof filling);
     (void)post(a->member->agent, (int)(n % VICTIMS), &one);
 }
 
@@ -328,7 +325,7 @@ const attack members[] = {
     {"member: calls of others", calls_of_others, 5, false, true},
     {"member: references of others", references_of_others, 5, false, true},
     {"member: weft's own functions", weft_functions, 5, false, true},
-    {"member: groups nobody makes", early_gathers, 5, false, true},
+    {"member: groups nobody makes", early_data, 5, false, true},
     {"member: half headers on its lanes", half_headers_on_lanes, 5, false, true},
 };
 const size_t member_count = sizeof members / sizeof *members;
