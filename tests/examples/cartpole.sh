@@ -264,7 +264,7 @@ start() { # start PROGRAM OPTIONS... - a job in the background, in its third epi
   job=$!
   pids+=("$job")
   within 60 says '^Episode 1' || fail "expected episodes"
-  read -ra observers <<<"$(children "$job" | tr '\n' ' ')"
+  read -ra observers <<<"$(children "$job")"
   pids+=("${observers[@]}")
 }
 goes_on() { # more episodes are shown than before
@@ -366,7 +366,7 @@ case_interrupted_start() { # at any moment of the start: at once, with the same 
 sweep_runs() { # its run has processes of its own
   local run
   for run in $(children "$job"); do
-    [ -z "$(children "$run")" ] || { read -ra observers <<<"$run $(children "$run" | tr '\n' ' ')"; return 0; }
+    [ -z "$(children "$run")" ] || { read -ra observers <<<"$run $(children "$run")"; return 0; }
   done
   return 1
 }

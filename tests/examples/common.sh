@@ -29,7 +29,10 @@ within() { # within SECONDS COMMAND... - tries it until it succeeds
 says() { grep -q -- "$1" "$log"; }
 ended() { ! [ -e "/proc/$1" ] || grep -q '^State:.[ZX]' "/proc/$1/status" 2>/dev/null; }
 code_of() { wait "$1"; code=$?; } # sets code: a subshell could not wait for our children
-children() { cat /proc/"$1"/task/*/children 2>/dev/null; }
+children() { # of a process, oldest first, in a line; proc(5): the kernel's own lists of them may miss some while others end
+  cat /proc/[0-9]*/stat 2>/dev/null | awk -v parent="$1" '{ pid = $1; sub(/.*\) /, "") } $2 == parent { print $20, pid }' |
+    sort -k 1n -k 2n | awk '{ printf "%s ", $2 } END { print "" }'
+}
 value() { grep -o "\"$1\":[^,}]*" "$2" | sed 's/^[^:]*:[[:space:]]*//'; } # value KEY FILE
 holds() { awk "BEGIN { exit !($1) }" || fail "expected $1"; }
 ends_within() { # ends_within MS CODE PIDS... - all end in time; the first with that exit code
