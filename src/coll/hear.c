@@ -127,6 +127,8 @@ static bool hear_begun(weft_group *group, wfi_group_member *from, wfi_reader *re
     if (reader->failed || number > BEGUN_MOST)
         return false;
     has_begun(from, space, number);
+    /* It keeps the lowest number that it was asked, and this was the answer: whoever waits for a higher one asks anew. */
+    from->spaces[space].asked = 0;
     wfi_operations_begin(group);
     return true;
 }

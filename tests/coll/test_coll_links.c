@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_coll_links.c - links that break and heal while groups work: several operations at once in groups that overlap, of sizes around
- * those at which the way of a piece changes. None may fail, and every element must be right.
+ * those at which the way of a piece changes. And hundreds at once of members that are slow, or stand still. None may fail, and every
+ * element must be right.
  *
  * test_coll_links [--seeds N] [--first S]: as many runs of the random program; the default is for tools/check.
  */
@@ -193,6 +194,49 @@ static void work(weft_agent *agent, void *arg)
     }
 }
 
+/* ---- Far apart --------------------------------------------------------------------------------------------------- */
+
+enum { FLOOD = 200 };
+
+static void stop_one(weft_sim *sim, int rank, void *arg)
+{
+    scene *s = arg;
+    for (int i = 0; i < 3 && s->over < s->w.size; i++) {
+        int victim = 1 + (int)(wfi_sim_random(sim) % (uint64_t)(s->w.size - 1)); /* this program runs at 0 */
+        weft_sim_sleep(sim, wfi_sim_random(sim) % 3000000);
+        weft_sim_pause(sim, victim);
+        weft_sim_sleep(sim, wfi_sim_random(sim) % 3000000);
+        weft_sim_resume(sim, victim);
+    }
+}
+
+/* Many operations at once, of members of which one is slow and others stand still for a while: they wait for each other's turns. */
+static void run_apart(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    int me = weft_agent_rank(agent);
+    uint64_t state = s->w.seed, pace = s->w.seed * 77 + (uint64_t)me;
+    operation *ops = calloc(FLOOD, sizeof *ops);
+    weft_group *group;
+    MUST(ops != NULL);
+    if (me == 0)
+        MUST_OK(weft_sim_spawn(s->w.sim, 0, stop_one, s));
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    for (int i = 0; i < FLOOD; i++) {
+        ops[i] = draw_operation(&state, group);
+        ops[i].count %= 1000;
+        if (me == s->w.size - 1 || draw(&pace) % 50 == 0)
+            weft_sim_sleep(s->w.sim, draw(&pace) % 50000);
+        begin(group, &ops[i]);
+    }
+    for (int i = 0; i < FLOOD; i++)
+        end(&ops[i]);
+    s->over++;
+    MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
+    weft_group_destroy(group);
+    free(ops);
+}
+
 static uint64_t seeds = 40, first_seed = 1;
 
 static void adjust(weft_agent_options *options, void *arg)
@@ -200,22 +244,32 @@ static void adjust(weft_agent_options *options, void *arg)
     options->death_timeout_ms = 20000;
 }
 
-static void test_links(void **cmocka)
+static void play(void (*program)(weft_agent *agent, void *arg))
 {
     for (uint64_t seed = first_seed; seed < first_seed + world_seeds(seeds); seed++) {
         scene s = {.w = {.fabric = WORLD_SIM,
                          .size = 3 + (int)(seed % (MOST - 2)),
                          .seed = seed,
-                         .program = work,
+                         .program = program,
                          .adjust = adjust}};
         s.w.arg = &s;
         world_run(&s.w);
     }
 }
 
+static void test_links(void **cmocka)
+{
+    play(work);
+}
+
+static void test_far_apart(void **cmocka)
+{
+    play(run_apart);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest all[] = {cmocka_unit_test(test_links)};
+    const struct CMUnitTest all[] = {cmocka_unit_test(test_links), cmocka_unit_test(test_far_apart)};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seeds"))
             seeds = strtoull(argv[i + 1], NULL, 10);
