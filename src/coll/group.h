@@ -39,7 +39,7 @@
 #define WFI_GROUP_NAME_MAX 64
 #define WFI_GROUP_EAGER 3584       /* bytes that ride in a message */
 #define WFI_GROUP_LONG (32u << 10) /* in a long one (net/message/long.c), once the receiver takes such */
-/* And has begun all operations but so many, as far as is known: its memory is not ours to fill. One has up to four of them. */
+/* And has begun all operations but so many, as far as is known: its memory is not ours to fill. */
 #define WFI_GROUP_LONG_AHEAD 1
 #define WFI_GROUP_AHEAD 64 /* operations that a member may be ahead of one to whom it sends */
 #define WFI_GROUP_HEAD 96  /* the most bytes of a message before those that ride in it, and before an error */
