@@ -5,6 +5,7 @@
 #include "oracle/formula.h"
 #include "unit.h"
 
+#include <math.h>
 #include <string.h>
 
 static weft_tape *recording(void)
@@ -72,6 +73,27 @@ static void gates_are_modules(void **state)
     weft_tensor_unref(x);
     weft_module_unref(gates[0]);
     weft_module_unref(gates[1]);
+}
+
+/* Running statistics of a channel with a NaN are NaN, of small and of large planes; the other channel's are not. */
+static void batch_norm_lets_a_nan_through(void **state)
+{
+    const weft_shape shapes[] = {{4, {3, 2, 1, 1}}, {4, {3, 2, 2, 2}}, {4, {3, 2, 40, 40}}};
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        weft_module *norm = weft_batch_norm2d_create(2, 0, 0);
+        weft_tensor *x = formula_tensor(shapes[i], WEFT_FLOAT32, 1);
+        ((float *)weft_tensor_data(x))[weft_tensor_numel(x) / 6] = NAN; /* channel 1 of the first image */
+        weft_tape *t = weft_tape_open(NULL);
+        assert_non_null(weft_module_forward(t, norm, x));
+        const char *names[] = {"running_mean", "running_var"};
+        for (int k = 0; k < 2; k++) {
+            const weft_tensor *running = weft_module_find(norm, names[k]);
+            assert_true(isfinite(weft_tensor_get_f64(running, 0)) && isnan(weft_tensor_get_f64(running, 1)));
+        }
+        weft_tape_close(t);
+        weft_tensor_unref(x);
+        weft_module_unref(norm);
+    }
 }
 
 static void one_tensor_is_a_list_of_one_and_back(void **state)
@@ -305,7 +327,8 @@ static void parts_that_are_none_are_refused(void **state)
     weft_module_unref(block);
 }
 
-UNIT_MAIN(module_takes_and_gives_values, gates_are_modules, one_tensor_is_a_list_of_one_and_back,
-          sequence_hands_on_all_values, wrong_values_fail_the_tape_by_the_modules_name,
-          mode_of_a_tape_overrules_the_modules, child_used_twice_is_listed_once, conversion_meets_a_shared_child_once,
+UNIT_MAIN(module_takes_and_gives_values, gates_are_modules, batch_norm_lets_a_nan_through,
+          one_tensor_is_a_list_of_one_and_back, sequence_hands_on_all_values,
+          wrong_values_fail_the_tape_by_the_modules_name, mode_of_a_tape_overrules_the_modules,
+          child_used_twice_is_listed_once, conversion_meets_a_shared_child_once,
           stages_are_the_whole_network_cut_in_two, parts_that_are_none_are_refused)

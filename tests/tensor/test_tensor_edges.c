@@ -120,6 +120,56 @@ static void relu_lets_a_nan_through(void **state)
     DROP(x, y, dy, dx);
 }
 
+/* By how many units in the last place `got` is not `wanted`. */
+static double units_off(float got, double wanted)
+{
+    int exponent;
+    (void)frexp(wanted, &exponent);
+    return fabs((double)got - wanted) / ldexp(1, exponent - 24 < -149 ? -149 : exponent - 24);
+}
+
+/* Floats of all sizes, of both signs, subnormal ones among them, in their order as bits. */
+static void sigmoid_and_tanh_are_near_the_true_value_everywhere(void **state)
+{
+    enum { STRIDE = 9973, COUNT = 0xff000000u / STRIDE };
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(COUNT), WEFT_FLOAT32), *y = weft_tensor_clone(x);
+    float *in = weft_tensor_data(x);
+    const float *out = weft_tensor_data(y);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        uint32_t bits = i * STRIDE;
+        if ((bits & 0x7f800000) == 0x7f800000)
+            bits = 0; /* no number */
+        memcpy(&in[i], &bits, sizeof(bits));
+    }
+    assert_int_equal(wfi_sigmoid(x, y), WEFT_OK);
+    for (int64_t i = 0; i < COUNT; i++) {
+        double e = exp(-fabs((double)in[i])), wanted = (in[i] < 0 ? e : 1) / (1 + e);
+        if (!(units_off(out[i], wanted) <= 3))
+            fail_msg("sigmoid(%.9g) is %.9g, not %.9g", (double)in[i], (double)out[i], wanted);
+    }
+    assert_int_equal(wfi_tanh(x, y), WEFT_OK);
+    for (int64_t i = 0; i < COUNT; i++)
+        if (!(units_off(out[i], tanh((double)in[i])) <= 3))
+            fail_msg("tanh(%.9g) is %.9g", (double)in[i], (double)out[i]);
+    DROP(x, y);
+}
+
+static void sigmoid_ends_at_zero_and_its_logarithm_at_minus_infinity(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        weft_tensor *given = of(WEFT_SHAPE(5), (double[]){-1000, -INFINITY, 1000, INFINITY, NAN});
+        weft_tensor *x = weft_tensor_to(given, i == 0 ? WEFT_FLOAT32 : WEFT_FLOAT64), *y = weft_tensor_clone(x);
+        assert_int_equal(wfi_sigmoid(x, y), WEFT_OK);
+        assert_values(y, (double[]){0, 0, 1, 1, NAN});
+        assert_true(weft_tensor_get_f64(y, 0) == 0); /* nothing small that is left over */
+        assert_int_equal(wfi_ln(y, y), WEFT_OK);
+        assert_true(weft_tensor_get_f64(y, 0) == -INFINITY);
+        assert_int_equal(wfi_tanh(x, y), WEFT_OK);
+        assert_values(y, (double[]){-1, -1, 1, 1, NAN});
+        DROP(given, x, y);
+    }
+}
+
 static void exp_and_ln_undo_each_other(void **state)
 {
     weft_tensor *x = of(WEFT_SHAPE(4), (double[]){-1, 0, 0.5, 3}), *y = weft_tensor_clone(x);
@@ -274,7 +324,8 @@ static void tensors_print_as_text(void **state)
 
 UNIT_MAIN(sums_run_over_any_dimensions, sums_of_integers_are_int64, nothing_sums_to_zero_and_has_no_mean,
           the_gradient_of_a_mean_is_spread, argmax_takes_the_first_of_equals_and_any_nan,
-          comparisons_broadcast_to_bools, relu_lets_a_nan_through, exp_and_ln_undo_each_other,
+          comparisons_broadcast_to_bools, relu_lets_a_nan_through, sigmoid_and_tanh_are_near_the_true_value_everywhere,
+          sigmoid_ends_at_zero_and_its_logarithm_at_minus_infinity, exp_and_ln_undo_each_other,
           matmul_transposes_either_side, a_product_over_nothing_is_zero, a_mask_of_probability_zero_or_one_is_exact,
           random_numbers_stay_below_their_end, a_tensor_over_a_storage_must_fit_it,
           empty_tensors_pass_through_every_kernel, shapes_too_large_are_refused_everywhere, tensors_print_as_text)

@@ -269,7 +269,8 @@ static double join_plane(const double *sums, int64_t plane)
         for (int64_t c = 0; c < end - begin; c++) {                                                                    \
             double away = join_plane(sums + c * args->plane, args->plane) / count;                                     \
             double square = join_plane(squares + c * args->plane, args->plane) / count;                                \
-            double mean = (double)first[c * args->plane] + away, variance = fmax(square - away * away, 0);             \
+            double mean = (double)first[c * args->plane] + away, variance = square - away * away;                      \
+            variance = variance < 0 ? 0 : variance; /* a NaN stays one */                                              \
             tag##_settle_train(args, begin + c, mean, variance, &factor, &offset);                                     \
             tag##_spread_value(scale, args, c, (T)factor);                                                             \
             tag##_spread_value(shift, args, c, (T)offset);                                                             \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vector_math.h - exp, the logistic function and tanh for loops that the compiler turns into vector code: no calls, no branches. In float they
- * are within 3 units in the last place of the true value (the polynomials are those of Moshier's Cephes); double takes libm's, a
- * call for each element.
+ * vector_math.h - exp, the logistic function and tanh for loops that the compiler turns into vector code: no calls, no
+ * branches. In float they are within 3 units in the last place of the true value, also where that is subnormal (the
+ * polynomials are those of Moshier's Cephes); double takes libm's, a call for each element.
  */
 #ifndef WFI_VECTOR_MATH_H
 #define WFI_VECTOR_MATH_H
@@ -13,12 +13,13 @@
 
 #define WFI_LANE static inline __attribute__((always_inline))
 
-/* exp(x), from -87 to 88; beyond these, its value there. NaN stays. */
+/* exp(x) for x up to 64; above that, exp(64). Below -87.3 it is a subnormal number, and 0 in the end. NaN stays. */
 WFI_LANE float wfi_exp_lane_f32(float x)
 {
     const float round = 12582912.0f; /* 1.5 * 2^23: what is added to it loses its fraction */
-    float in = x < -87.0f ? -87.0f : x;
-    in = in > 88.0f ? 88.0f : in;
+    const uint32_t lift = 32;        /* the power of two is this much larger at first, so that it is a normal number */
+    float in = x < -104.0f ? -104.0f : x; /* exp(-104) rounds to 0 */
+    in = in > 64.0f ? 64.0f : in;
     float shifted = in * 1.44269504f + round, n = shifted - round;
     float r = in - n * 0.693359375f + n * 2.12194440e-4f; /* in - n ln 2, in two parts */
     float p = 1.9875691500e-4f;
@@ -31,14 +32,17 @@ WFI_LANE float wfi_exp_lane_f32(float x)
     uint32_t exponent, bits;
     memcpy(&exponent, &shifted, sizeof(exponent));
     memcpy(&bits, &p, sizeof(bits));
-    bits += exponent << 23; /* the low bits of `shifted` are n; those of `round` are 0 */
+    bits += (exponent + lift) << 23; /* the low bits of `shifted` are n, from -150 to 92; those of `round` are 0 */
     memcpy(&p, &bits, sizeof(p));
+    p *= 0x1p-32f;
     return x == x ? p : x;
 }
 
+/* 1 / (1 + exp(-x)). The argument of exp is never positive, so that a small result keeps its digits. */
 WFI_LANE float wfi_sigmoid_lane_f32(float x)
 {
-    return 1.0f / (1.0f + wfi_exp_lane_f32(-x));
+    float e = wfi_exp_lane_f32(-fabsf(x));
+    return (x < 0 ? e : 1.0f) / (1.0f + e);
 }
 
 WFI_LANE float wfi_tanh_lane_f32(float x)
