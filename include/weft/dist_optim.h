@@ -18,7 +18,7 @@
  *
  * Each owner has an optimizer of its own for its part, which goes when the last handle to it does. Several trainers may have an optimizer each
  * over the same parameters: then each has states of its own (momenta), as in PyTorch. What it is made with stays: rates cannot be changed, nor its state read, saved or
- * passed on to another worker; for a schedule make another one.
+ * passed on to another worker; for a schedule make another one (with has_lr in its spec if the rate is 0).
  *
  * PARAMETERS OF MODULES are stepped beside (WEFT_UPDATE_BESIDE): nobody waits for a step, no backward pass is disturbed, no step is
  * lost. Other tensors are stepped as the spec says; then no other thread may use them meanwhile.
@@ -52,15 +52,18 @@ WEFT_API size_t weft_dist_optimizer_owners(const weft_dist_optimizer *optimizer)
 typedef struct weft_dist_step_options {
     double
         max_norm; /* > 0: gradients are scaled down so that the norm of all of them, over all owners, is at most this */
-    double *norm; /* receives that norm, before scaling, if max_norm > 0 */
+    double *norm; /* receives that norm, before scaling, if max_norm > 0 or error_if_nonfinite */
+    /* Fail with WEFT_ERR_INVALID before any owner steps if that norm is infinite or NaN. Without this option such a norm
+     * makes parameters NaN, and the step succeeds (weft/optim.h: CLIPPING). */
+    bool error_if_nonfinite;
     int64_t timeout_ms; /* of each call; 0: the agent's default */
     weft_error **error; /* the first owner's error; the log has the others'. You release it */
 } weft_dist_step_options;
 
 /*
  * Steps by the gradients of the contexts, added in this order, and waits until all owners have: one message to an owner, and one more
- * with max_norm. A parameter without a gradient is left alone. Errors: that of the first owner, in the order of the parameters, that
- * failed; others have stepped.
+ * with max_norm or error_if_nonfinite. A parameter without a gradient is left alone. Errors: that of the first owner, in
+ * the order of the parameters, that failed; others have stepped.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer,
                                                              weft_context *const *contexts, size_t count,

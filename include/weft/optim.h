@@ -25,6 +25,11 @@
  *
  * CLIPPING. With max_norm > 0 all gradients of a step are multiplied by min(1, max_norm / (norm + 1e-6)), as by PyTorch's
  * clip_grad_norm_; norm is that of weft_gradients_norm. They are read twice and not written; yours stay as they are.
+ * If the norm is NaN, all parameters that have a gradient become NaN. If it is infinite, finite elements of the
+ * gradients become 0 and infinite ones NaN. The step succeeds all the same, as in PyTorch. With the option
+ * error_if_nonfinite the step fails with WEFT_ERR_INVALID instead, also without max_norm, and nothing has changed;
+ * weft_optimizer_norm then gives the norm. To go on without that step, call weft_optimizer_zero if gradients were
+ * accumulated.
  *
  * BESIDE (weft_optimizer_spec.update). Where several threads train one module, a step in place would make another's backward
  * pass fail (WEFT_ERR_STATE), or tear what its forward pass reads. With WEFT_UPDATE_BESIDE a step with a dense gradient writes the
@@ -42,14 +47,17 @@
 WEFT_BEGIN_C
 
 /*
- * Options that all kinds have. maximize: steps up the gradient, not down. weight_decay, where nothing else is said, adds
+ * Options that all kinds have. lr: finite and not negative. In all kinds except SGD an lr of 0 takes the default; for a
+ * rate of 0, which the first step of a warm-up may have, set has_lr in weft_optimizer_spec, or call
+ * weft_optimizer_set_lr. maximize: steps up the gradient, not down. weight_decay, where nothing else is said, adds
  * weight_decay p to the gradient. These are the optimizer's as a whole, not a group's (as is `update` of weft_optimizer_spec):
  *   average         weft_optimizer_step divides the sums by the number of accumulations;
  *   max_norm        clips the gradients of each step, see above; 0: no clipping;
+ *   error_if_nonfinite  a step fails if the norm of its gradients is infinite or NaN, see CLIPPING above;
  *   pin_timeout_ms  how long a step waits for transfers that read a parameter; 0: 60,000; or WEFT_FOREVER.
  */
 typedef struct weft_sgd_options {
-    double lr; /* the learning rate, > 0; no default */
+    double lr; /* the learning rate, >= 0; no default, so that 0 is 0 */
     double momentum;
     double dampening;
     double weight_decay;
@@ -57,6 +65,7 @@ typedef struct weft_sgd_options {
     bool maximize;
     bool average;
     double max_norm;
+    bool error_if_nonfinite;
     int64_t pin_timeout_ms;
 } weft_sgd_options;
 
@@ -80,6 +89,7 @@ typedef struct weft_adam_options { /* a zero field takes its default, so beta1 a
     bool maximize;
     bool average;
     double max_norm;
+    bool error_if_nonfinite;
     int64_t pin_timeout_ms;
 } weft_adam_options;
 
@@ -109,6 +119,7 @@ typedef struct weft_adagrad_options { /* a zero field takes its default */
     bool maximize;
     bool average;
     double max_norm;
+    bool error_if_nonfinite;
     int64_t pin_timeout_ms;
 } weft_adagrad_options;
 
@@ -130,6 +141,7 @@ typedef struct weft_rmsprop_options { /* a zero field takes its default */
     bool maximize;
     bool average;
     double max_norm;
+    bool error_if_nonfinite;
     int64_t pin_timeout_ms;
 } weft_rmsprop_options;
 
@@ -149,6 +161,7 @@ typedef struct weft_rprop_options { /* a zero field takes its default */
     bool maximize;
     bool average;
     double max_norm;
+    bool error_if_nonfinite;
     int64_t pin_timeout_ms;
 } weft_rprop_options;
 
@@ -168,6 +181,7 @@ typedef struct weft_adadelta_options { /* a zero field takes its default */
     bool maximize;
     bool average;
     double max_norm;
+    bool error_if_nonfinite;
     int64_t pin_timeout_ms;
 } weft_adadelta_options;
 
@@ -187,6 +201,7 @@ typedef struct weft_adamax_options { /* a zero field takes its default */
     bool maximize;
     bool average;
     double max_norm;
+    bool error_if_nonfinite;
     int64_t pin_timeout_ms;
 } weft_adamax_options;
 
@@ -222,6 +237,7 @@ typedef enum weft_update {
 typedef struct weft_optimizer_spec {
     weft_optimizer_kind kind;
     weft_update update;
+    bool has_lr; /* take lr as it is, 0 included; false: an lr of 0 takes the default of the kind */
     union {
         weft_sgd_options sgd;
         weft_adam_options adam; /* of WEFT_OPTIMIZER_ADAM and _ADAMW */
@@ -243,8 +259,8 @@ WEFT_API weft_optimizer *weft_optimizer_create(weft_tensors parameters, const we
 
 /*
  * Adds a group: more parameters, which take the options of `spec`, of the same kind; of the optimizer as a whole
- * are kind, update, average, max_norm and pin_timeout_ms, so these must be those of the first group. Groups count from 0. The
- * new parameters follow the others in all lists. WEFT_ERR_STATE while gradients are accumulated, else codes and
+ * are kind, update, average, max_norm, error_if_nonfinite and pin_timeout_ms, so these must be those of the first
+ * group. Groups count from 0. The new parameters follow the others in all lists. WEFT_ERR_STATE while gradients are accumulated, else codes and
  * `error` as above; then nothing has changed.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors parameters,
@@ -252,7 +268,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_optimizer_add_group(weft_optimizer *opt
 WEFT_API size_t weft_optimizer_group_count(const weft_optimizer *optimizer);
 /* A group's parameters, borrowed until the next group is added; none past the last group. */
 WEFT_API weft_tensors weft_optimizer_group_parameters(const weft_optimizer *optimizer, size_t group);
-/* A group's options with the defaults filled in, and the learning rate as it is now. WEFT_ERR_INVALID past the last. */
+/* A group's options with the defaults filled in, and the learning rate as it is now; has_lr is set. WEFT_ERR_INVALID past
+ * the last. */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t group,
                                                             weft_optimizer_spec *spec);
 
@@ -265,7 +282,8 @@ WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);
  * with its dtype and any strides. It makes no sums, and leaves those of weft_optimizer_accumulate alone. Before it
  * writes in place it waits until no transfer to another worker reads a parameter that it steps.
  *
- * WEFT_ERR_SHAPE (their number or a shape is wrong), WEFT_ERR_TYPE, WEFT_ERR_INVALID (NULL, a row outside of the parameter),
+ * WEFT_ERR_SHAPE (their number or a shape is wrong), WEFT_ERR_TYPE, WEFT_ERR_INVALID (NULL, a row outside of the
+ * parameter, with error_if_nonfinite a norm that is not finite),
  * WEFT_ERR_UNSUPPORTED (sparse, and the options do not take that; on a device), WEFT_ERR_MEMORY, WEFT_ERR_TIMEOUT if a transfer
  * still reads after pin_timeout_ms; then no parameter and no state has changed. (One exception: with WEFT_UPDATE_BESIDE and sparse
  * gradients, if another thread begins to read a parameter during the step, and there is no memory for its copy: then the parameters before
@@ -303,11 +321,13 @@ WEFT_API WEFT_NODISCARD weft_status weft_optimizer_check_gradients(const weft_op
  * WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_gradients_norm(weft_gradients gradients, double *norm);
-/* That norm at the last step with max_norm, before clipping; 0 before. */
+/* That norm at the last step with max_norm or error_if_nonfinite, before clipping, also if the step failed because of the
+ * norm; 0 before the first of these steps. */
 WEFT_API double weft_optimizer_norm(const weft_optimizer *optimizer);
 
 /* The learning rate of all groups is set, that of the first is returned; or of one group (0 past the last).
- * WEFT_ERR_INVALID: not positive and finite, or no such group. */
+ * It may be 0: then a step leaves the parameters as they are, and the state goes on. WEFT_ERR_INVALID: negative or not
+ * finite, or no such group. */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr);
 WEFT_API double weft_optimizer_lr(const weft_optimizer *optimizer);
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group, double lr);

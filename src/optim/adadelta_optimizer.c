@@ -5,7 +5,7 @@
 static weft_error *complete(weft_optimizer_spec *spec)
 {
     weft_adadelta_options *o = &spec->adadelta;
-    o->lr = wfi_or_else(o->lr, 1);
+    o->lr = wfi_lr_or_else(spec, o->lr, 1);
     o->rho = wfi_or_else(o->rho, 0.9);
     o->eps = wfi_or_else(o->eps, 1e-6);
     if (!wfi_is_share(o->rho))
@@ -20,7 +20,7 @@ static weft_error *complete(weft_optimizer_spec *spec)
 static wfi_common_options common(weft_optimizer_spec *spec)
 {
     weft_adadelta_options *o = &spec->adadelta;
-    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->pin_timeout_ms};
+    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->error_if_nonfinite, o->pin_timeout_ms};
 }
 
 static void slots(const weft_optimizer_spec *spec, wfi_slot list[WFI_STEP_SLOTS + 1])

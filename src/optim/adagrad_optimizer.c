@@ -5,7 +5,7 @@
 static weft_error *complete(weft_optimizer_spec *spec)
 {
     weft_adagrad_options *o = &spec->adagrad;
-    o->lr = wfi_or_else(o->lr, 1e-2);
+    o->lr = wfi_lr_or_else(spec, o->lr, 1e-2);
     o->eps = wfi_or_else(o->eps, 1e-10);
     const struct {
         const char *name;
@@ -23,7 +23,7 @@ static weft_error *complete(weft_optimizer_spec *spec)
 static wfi_common_options common(weft_optimizer_spec *spec)
 {
     weft_adagrad_options *o = &spec->adagrad;
-    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->pin_timeout_ms};
+    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->error_if_nonfinite, o->pin_timeout_ms};
 }
 
 static void slots(const weft_optimizer_spec *spec, wfi_slot list[WFI_STEP_SLOTS + 1])

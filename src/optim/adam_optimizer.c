@@ -6,7 +6,7 @@ static weft_error *complete(weft_optimizer_spec *spec)
 {
     const char *kind = spec->kind == WEFT_OPTIMIZER_ADAMW ? "AdamW" : "Adam";
     weft_adam_options *o = &spec->adam;
-    o->lr = wfi_or_else(o->lr, 1e-3);
+    o->lr = wfi_lr_or_else(spec, o->lr, 1e-3);
     o->beta1 = wfi_or_else(o->beta1, 0.9);
     o->beta2 = wfi_or_else(o->beta2, 0.999);
     o->eps = wfi_or_else(o->eps, 1e-8);
@@ -24,7 +24,7 @@ static weft_error *complete(weft_optimizer_spec *spec)
 static wfi_common_options common(weft_optimizer_spec *spec)
 {
     weft_adam_options *o = &spec->adam;
-    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->pin_timeout_ms};
+    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->error_if_nonfinite, o->pin_timeout_ms};
 }
 
 static void slots(const weft_optimizer_spec *spec, wfi_slot list[WFI_STEP_SLOTS + 1])

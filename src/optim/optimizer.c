@@ -205,9 +205,9 @@ static weft_error *group_problem(const weft_optimizer *optimizer, const weft_opt
                                  wfi_optimizer_rule_of(spec->kind)->name, optimizer->rule->name);
     wfi_common_options here = wfi_spec_common(spec), there = wfi_spec_common(first);
     if (spec->update != first->update || here.average != there.average || here.max_norm != there.max_norm ||
-        here.pin_timeout_ms != there.pin_timeout_ms)
-        return weft_error_create(WEFT_ERR_INVALID,
-                                 "update, average, max_norm and pin_timeout_ms of a group must be the first group's");
+        here.error_if_nonfinite != there.error_if_nonfinite || here.pin_timeout_ms != there.pin_timeout_ms)
+        return weft_error_create(WEFT_ERR_INVALID, "update, average, max_norm, error_if_nonfinite and pin_timeout_ms "
+                                                   "of a group must be the first group's");
     return NULL;
 }
 
@@ -297,7 +297,7 @@ weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t grou
 
 weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group, double lr)
 {
-    if (!has_group(optimizer, group) || !wfi_is_rate(lr))
+    if (!has_group(optimizer, group) || !wfi_is_not_negative(lr))
         return WEFT_ERR_INVALID;
     *wfi_spec_common(&optimizer->groups[group].spec).lr = lr;
     return WEFT_OK;

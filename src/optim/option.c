@@ -4,9 +4,11 @@
 
 #include <math.h>
 
-bool wfi_is_rate(double lr)
+#define NORM_ROOM 1e-6 /* PyTorch adds it to the norm that gradients are clipped by */
+
+bool wfi_is_positive(double number)
 {
-    return lr > 0 && isfinite(lr);
+    return number > 0 && isfinite(number);
 }
 
 bool wfi_is_not_negative(double number)
@@ -22,6 +24,17 @@ bool wfi_is_share(double number)
 double wfi_or_else(double given, double otherwise)
 {
     return given == 0 ? otherwise : given;
+}
+
+double wfi_lr_or_else(const weft_optimizer_spec *spec, double given, double otherwise)
+{
+    return spec->has_lr ? given : wfi_or_else(given, otherwise);
+}
+
+double wfi_clip_factor(double norm, double max_norm)
+{
+    double factor = max_norm / (norm + NORM_ROOM);
+    return factor > 1 ? 1 : factor; /* a NaN stays to be seen */
 }
 
 weft_error *wfi_bad_option(const char *kind, const char *option, double value, const char *must)

@@ -5,7 +5,7 @@
 static weft_error *complete(weft_optimizer_spec *spec)
 {
     weft_rmsprop_options *o = &spec->rmsprop;
-    o->lr = wfi_or_else(o->lr, 1e-2);
+    o->lr = wfi_lr_or_else(spec, o->lr, 1e-2);
     o->alpha = wfi_or_else(o->alpha, 0.99);
     o->eps = wfi_or_else(o->eps, 1e-8);
     if (!wfi_is_share(o->alpha))
@@ -22,7 +22,7 @@ static weft_error *complete(weft_optimizer_spec *spec)
 static wfi_common_options common(weft_optimizer_spec *spec)
 {
     weft_rmsprop_options *o = &spec->rmsprop;
-    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->pin_timeout_ms};
+    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->error_if_nonfinite, o->pin_timeout_ms};
 }
 
 static void slots(const weft_optimizer_spec *spec, wfi_slot list[WFI_STEP_SLOTS + 1])

@@ -34,8 +34,9 @@ weft_error *wfi_spec_complete(weft_optimizer_spec *spec)
     if (error != NULL)
         return error;
     wfi_common_options common = rule->common(spec);
-    if (!wfi_is_rate(*common.lr))
-        return wfi_bad_option(rule->name, "lr", *common.lr, "positive and finite");
+    if (!wfi_is_not_negative(*common.lr))
+        return wfi_bad_option(rule->name, "lr", *common.lr, "finite and not negative");
+    spec->has_lr = true;
     if (!wfi_is_not_negative(common.max_norm))
         return wfi_bad_option(rule->name, "max_norm", common.max_norm, "finite and not negative");
     if (common.pin_timeout_ms < WEFT_FOREVER)

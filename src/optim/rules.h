@@ -12,6 +12,7 @@ typedef struct wfi_common_options {
     double *lr;
     bool average, maximize;
     double max_norm;
+    bool error_if_nonfinite;
     int64_t pin_timeout_ms;
 } wfi_common_options;
 
@@ -48,10 +49,15 @@ static inline wfi_common_options wfi_spec_common(const weft_optimizer_spec *spec
 }
 
 /* option.c */
-bool wfi_is_rate(double lr);             /* positive and finite */
+bool wfi_is_positive(double number);     /* and finite */
 bool wfi_is_not_negative(double number); /* and finite */
 bool wfi_is_share(double number);        /* between 0 and 1 */
 weft_error *wfi_bad_option(const char *kind, const char *option, double value, const char *must);
 double wfi_or_else(double given, double otherwise); /* `otherwise` for 0 */
+/* The learning rate of a spec whose option lr is `given`: `otherwise` for 0, unless the spec has has_lr. */
+double wfi_lr_or_else(const weft_optimizer_spec *spec, double given, double otherwise);
+/* The factor by which gradients of this norm are multiplied, so that their norm is at most max_norm, as by PyTorch's
+ * clip_grad_norm_. A norm that is NaN gives NaN. */
+double wfi_clip_factor(double norm, double max_norm);
 
 #endif

@@ -23,7 +23,7 @@ static weft_error *complete(weft_optimizer_spec *spec)
 static wfi_common_options common(weft_optimizer_spec *spec)
 {
     weft_sgd_options *o = &spec->sgd;
-    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->pin_timeout_ms};
+    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->error_if_nonfinite, o->pin_timeout_ms};
 }
 
 static void slots(const weft_optimizer_spec *spec, wfi_slot list[WFI_STEP_SLOTS + 1])

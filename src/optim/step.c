@@ -9,9 +9,8 @@
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
 
+#include <math.h>
 #include <stdlib.h>
-
-#define NORM_ROOM 1e-6 /* PyTorch adds it to the norm that gradients are clipped by */
 
 /* Where there is none yet; a call that fails for memory finds some there the next time. */
 static weft_status make_sums(const weft_optimizer *optimizer, weft_tensors gradients)
@@ -126,26 +125,33 @@ static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready
     return status;
 }
 
-/* What gradients of this norm are multiplied by. */
-static double clip(double norm, double max_norm)
+/* The norm of the gradients times *factor, where an option asks for it; *factor then clips as well. */
+static weft_status clip(weft_optimizer *optimizer, const wfi_ready *ready, double *factor)
 {
-    double factor = max_norm / (norm + NORM_ROOM);
-    return factor > 1 ? 1 : factor; /* a NaN stays to be seen */
+    const wfi_common_options *how = &optimizer->common;
+    double norm = 0;
+    if (how->max_norm == 0 && !how->error_if_nonfinite)
+        return WEFT_OK;
+    weft_status status = wfi_ready_norm(ready, optimizer->count, &norm);
+    if (status != WEFT_OK)
+        return status;
+    optimizer->norm = *factor * norm;
+    if (how->error_if_nonfinite && !isfinite(optimizer->norm)) {
+        wfi_log(WEFT_LOG_DEBUG, "no step: the norm of the gradients is %g, and error_if_nonfinite is set",
+                optimizer->norm);
+        return WEFT_ERR_INVALID;
+    }
+    if (how->max_norm > 0)
+        *factor *= wfi_clip_factor(optimizer->norm, how->max_norm);
+    return WEFT_OK;
 }
 
 /* `factor`: what the gradients are to be multiplied by before all else */
 static weft_status try_step(weft_optimizer *optimizer, wfi_ready *ready, double factor)
 {
-    double norm = 0, max_norm = optimizer->common.max_norm;
-    weft_status status = make_way(optimizer, ready);
-    if (status == WEFT_OK && max_norm > 0)
-        status = wfi_ready_norm(ready, optimizer->count, &norm);
-    if (status != WEFT_OK)
-        return status;
-    if (max_norm > 0) {
-        optimizer->norm = factor * norm;
-        factor *= clip(optimizer->norm, max_norm);
-    }
+    weft_status status = clip(optimizer, ready, &factor);
+    if (status == WEFT_OK)
+        status = make_way(optimizer, ready);
     for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
         if (!wfi_ready_is_none(&ready[i]))
             status = step_one(optimizer, i, &ready[i], factor);

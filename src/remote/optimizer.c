@@ -195,7 +195,12 @@ static weft_status clip(const weft_dist_optimizer *optimizer, weft_value context
     double norm = sqrt(squares);
     if (how->norm)
         *how->norm = norm;
-    *factor = norm > how->max_norm ? how->max_norm / (norm + 1e-6) : 1; /* as PyTorch's clip_grad_norm_ */
+    if (!st && how->error_if_nonfinite && !isfinite(norm))
+        return wfi_error_fail(
+            error, WEFT_ERR_INVALID,
+            "a step: the norm of the gradients is %g: no owner has stepped, as error_if_nonfinite is set", norm);
+    if (how->max_norm > 0)
+        *factor = wfi_clip_factor(norm, how->max_norm);
     return st;
 }
 
@@ -233,7 +238,7 @@ weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer, weft_contex
     if (!st && ids.failed)
         st = WEFT_ERR_MEMORY;
     weft_value all = weft_of_bytes(ids.data, ids.size);
-    if (!st && how->max_norm > 0)
+    if (!st && (how->max_norm > 0 || how->error_if_nonfinite))
         st = clip(optimizer, all, how, &factor, &error);
     if (!st)
         st = call_owners(optimizer, "weft:step", WEFT_VALUES(all, weft_of_f64(factor)), how->timeout_ms, NULL, &error);

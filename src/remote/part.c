@@ -39,16 +39,18 @@ static bool read_spec(const void *bytes, size_t size, weft_optimizer_spec *out)
 {
     uint8_t raw[sizeof *out];
 #define AT(field) offsetof(weft_optimizer_spec, field)
-    static const size_t bools[][3] = {
-        [WEFT_OPTIMIZER_SGD] = {AT(sgd.nesterov), AT(sgd.maximize), AT(sgd.average)},
-        [WEFT_OPTIMIZER_ADAM] = {AT(adam.amsgrad), AT(adam.maximize), AT(adam.average)},
-        [WEFT_OPTIMIZER_ADAMW] = {AT(adam.amsgrad), AT(adam.maximize), AT(adam.average)},
-        [WEFT_OPTIMIZER_ADAGRAD] = {AT(adagrad.maximize), AT(adagrad.average), AT(adagrad.average)},
-        [WEFT_OPTIMIZER_RMSPROP] = {AT(rmsprop.centered), AT(rmsprop.maximize), AT(rmsprop.average)},
-        [WEFT_OPTIMIZER_RPROP] = {AT(rprop.maximize), AT(rprop.average), AT(rprop.average)},
-        [WEFT_OPTIMIZER_ADADELTA] = {AT(adadelta.maximize), AT(adadelta.average), AT(adadelta.average)},
-        [WEFT_OPTIMIZER_ADAMAX] = {AT(adamax.maximize), AT(adamax.average), AT(adamax.average)},
+#define OF_ALL(kind) AT(kind.maximize), AT(kind.average), AT(kind.error_if_nonfinite), AT(has_lr)
+    static const size_t bools[][5] = {
+        [WEFT_OPTIMIZER_SGD] = {OF_ALL(sgd), AT(sgd.nesterov)},
+        [WEFT_OPTIMIZER_ADAM] = {OF_ALL(adam), AT(adam.amsgrad)},
+        [WEFT_OPTIMIZER_ADAMW] = {OF_ALL(adam), AT(adam.amsgrad)},
+        [WEFT_OPTIMIZER_ADAGRAD] = {OF_ALL(adagrad), AT(has_lr)},
+        [WEFT_OPTIMIZER_RMSPROP] = {OF_ALL(rmsprop), AT(rmsprop.centered)},
+        [WEFT_OPTIMIZER_RPROP] = {OF_ALL(rprop), AT(has_lr)},
+        [WEFT_OPTIMIZER_ADADELTA] = {OF_ALL(adadelta), AT(has_lr)},
+        [WEFT_OPTIMIZER_ADAMAX] = {OF_ALL(adamax), AT(has_lr)},
     };
+#undef OF_ALL
 #undef AT
     int kind;
     if (size != sizeof raw)
@@ -57,7 +59,7 @@ static bool read_spec(const void *bytes, size_t size, weft_optimizer_spec *out)
     memcpy(&kind, raw + offsetof(weft_optimizer_spec, kind), sizeof kind);
     if (kind < 0 || (size_t)kind >= sizeof bools / sizeof *bools)
         return false;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 5; i++)
         raw[bools[kind][i]] &= 1;
     memcpy(out, raw, size);
     return out->update == WEFT_UPDATE_IN_PLACE || out->update == WEFT_UPDATE_BESIDE;

@@ -123,7 +123,7 @@ static void adam_refuses_and_changes_nothing(void **state)
     weft_optimizer *adam = weft_adam_create((weft_tensors){p, 1}, NULL);
     assert_int_equal(weft_optimizer_step(adam), WEFT_ERR_STATE);
     assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&turned, 1}), WEFT_ERR_SHAPE);
-    assert_int_equal(weft_optimizer_set_lr(adam, 0), WEFT_ERR_INVALID);
+    assert_int_equal(weft_optimizer_set_lr(adam, -1), WEFT_ERR_INVALID);
     assert_true(weft_optimizer_lr(adam) == 1e-3);
     weft_optimizer_unref(adam);
     weft_tensor_unref(turned);

@@ -104,6 +104,52 @@ static void groups_tell_their_parameters_rates_and_specs(void **state)
     drop_tensors(p);
 }
 
+/* Of every kind: set later, and in the options. A step then moves no parameter, counts, and its state goes on. */
+static void a_rate_of_zero_is_a_rate(void **state)
+{
+    for (int kind = WEFT_OPTIMIZER_SGD; kind <= WEFT_OPTIMIZER_ADAMAX; kind++)
+        for (int later = 0; later < 2; later++) {
+            weft_tensor *p[PARAMETERS], *q[PARAMETERS], *g[PARAMETERS];
+            weft_optimizer_spec spec = {.kind = (weft_optimizer_kind)kind, .has_lr = true}, found;
+            make_tensors(p, 1);
+            make_tensors(q, 1);
+            make_tensors(g, 10);
+            if (later)
+                spec.sgd.lr = 0.5; /* the first of all options */
+            weft_optimizer *optimizer = weft_optimizer_create((weft_tensors){p, PARAMETERS}, &spec, NULL);
+            assert_non_null(optimizer);
+            if (later)
+                assert_int_equal(weft_optimizer_set_lr(optimizer, 0), WEFT_OK);
+            assert_true(weft_optimizer_lr(optimizer) == 0);
+            apply(optimizer, g, PARAMETERS);
+            for (int k = 0; k < PARAMETERS && kind != WEFT_OPTIMIZER_RPROP;
+                 k++) /* its steps have lengths of their own */
+                assert_memory_equal(weft_tensor_data(p[k]), weft_tensor_data(q[k]), weft_tensor_nbytes(p[k]));
+            assert_true(kind == WEFT_OPTIMIZER_SGD || weft_optimizer_state_count(optimizer) > 0);
+            assert_int_equal(weft_optimizer_get_spec(optimizer, 0, &found), WEFT_OK);
+            weft_optimizer *other = weft_optimizer_create((weft_tensors){q, PARAMETERS}, &found, NULL);
+            assert_true(found.has_lr && weft_optimizer_lr(other) == 0);
+            assert_int_equal(weft_optimizer_set_lr(optimizer, 0.5), WEFT_OK);
+            apply(optimizer, g, PARAMETERS);
+            assert_true(weft_tensor_get_f64(p[0], 0) != weft_tensor_get_f64(q[0], 0));
+            assert_int_equal(weft_optimizer_set_lr(optimizer, -1e-9), WEFT_ERR_INVALID);
+            assert_int_equal(weft_optimizer_set_lr(optimizer, INFINITY), WEFT_ERR_INVALID);
+            assert_true(weft_optimizer_lr(optimizer) == 0.5);
+            weft_optimizer_unref(optimizer);
+            weft_optimizer_unref(other);
+            drop_tensors(p);
+            drop_tensors(q);
+            drop_tensors(g);
+        }
+    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_optimizer *adam = weft_adam_create((weft_tensors){&p, 1}, NULL); /* without has_lr 0 stands for the default */
+    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_sgd_options){.lr = 0}); /* which SGD lacks */
+    assert_true(weft_optimizer_lr(adam) == 1e-3 && sgd && weft_optimizer_lr(sgd) == 0);
+    weft_optimizer_unref(adam);
+    weft_optimizer_unref(sgd);
+    weft_tensor_unref(p);
+}
+
 static void refuse_group(weft_optimizer *optimizer, weft_tensor *const *p, size_t count, weft_optimizer_spec spec,
                          weft_status code, const char *text)
 {
@@ -115,7 +161,8 @@ static void refuse_group(weft_optimizer *optimizer, weft_tensor *const *p, size_
 
 static void groups_that_do_not_fit_are_refused(void **state)
 {
-    const char *whole = "update, average, max_norm and pin_timeout_ms of a group must be the first group's";
+    const char *whole =
+        "update, average, max_norm, error_if_nonfinite and pin_timeout_ms of a group must be the first group's";
     weft_tensor *p[PARAMETERS], *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT64);
     make_tensors(p, 1);
     weft_optimizer *sgd = weft_optimizer_create((weft_tensors){p, 2}, &specs[0][0], NULL);
@@ -128,6 +175,8 @@ static void groups_that_do_not_fit_are_refused(void **state)
     refuse_group(sgd, NULL, 0, specs[0][0], WEFT_ERR_INVALID, "there are no parameters");
     refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.sgd = {.lr = 1, .average = true}}, WEFT_ERR_INVALID, whole);
     refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.sgd = {.lr = 1, .max_norm = 1}}, WEFT_ERR_INVALID, whole);
+    refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.sgd = {.lr = 1, .error_if_nonfinite = true}}, WEFT_ERR_INVALID,
+                 whole);
     refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.sgd = {.lr = 1, .pin_timeout_ms = 1}}, WEFT_ERR_INVALID, whole);
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){p, 2}), WEFT_OK);
     refuse_group(sgd, p + 2, 1, specs[0][1], WEFT_ERR_STATE, "1 gradients are accumulated: step or zero them first");
@@ -148,7 +197,13 @@ static void specs_that_are_wrong_are_named(void **state)
         const char *text;
     } wrong[] = {
         {{.kind = (weft_optimizer_kind)9}, WEFT_ERR_INVALID, "there is no optimizer of kind 9"},
-        {{.kind = WEFT_OPTIMIZER_SGD}, WEFT_ERR_INVALID, "SGD: lr is 0, it must be positive and finite"},
+        {{.sgd = {.lr = -0.5}}, WEFT_ERR_INVALID, "SGD: lr is -0.5, it must be finite and not negative"},
+        {{.kind = WEFT_OPTIMIZER_ADAM, .has_lr = true, .adam = {.lr = -1}},
+         WEFT_ERR_INVALID,
+         "Adam: lr is -1, it must be finite and not negative"},
+        {{.kind = WEFT_OPTIMIZER_RPROP, .rprop = {.lr = INFINITY}},
+         WEFT_ERR_INVALID,
+         "Rprop: lr is inf, it must be finite and not negative"},
         {{.sgd = {.lr = 1, .momentum = -1}},
          WEFT_ERR_INVALID,
          "SGD: momentum is -1, it must be finite and not negative"},
@@ -204,4 +259,4 @@ static void specs_that_are_wrong_are_named(void **state)
 }
 
 UNIT_MAIN(groups_step_as_optimizers_of_their_own, groups_tell_their_parameters_rates_and_specs,
-          groups_that_do_not_fit_are_refused, specs_that_are_wrong_are_named)
+          a_rate_of_zero_is_a_rate, groups_that_do_not_fit_are_refused, specs_that_are_wrong_are_named)

@@ -101,6 +101,36 @@ static void a_norm_that_is_not_a_number_is_seen(void **state)
     weft_tensor_unref(g);
 }
 
+/* With error_if_nonfinite: neither parameters nor state change, by max_norm or without; the next step goes well. */
+static void a_norm_that_is_not_finite_is_refused_if_asked(void **state)
+{
+    const double bad[] = {NAN, INFINITY, -INFINITY}, limits[] = {0, 1};
+    for (size_t i = 0; i < 6; i++) {
+        const double values[] = {1, bad[i / 2]};
+        weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT64),
+                    *g = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_FLOAT64, values),
+                    *good = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT64, 1);
+        weft_optimizer *adam = weft_adam_create(
+            (weft_tensors){&p, 1}, &(weft_adam_options){.max_norm = limits[i % 2], .error_if_nonfinite = true});
+        const weft_gradients lent = {&(weft_gradient){g, NULL}, 1};
+        assert_int_equal(weft_optimizer_apply(adam, lent), WEFT_ERR_INVALID);
+        assert_true(isnan(values[1]) ? isnan(weft_optimizer_norm(adam)) : weft_optimizer_norm(adam) == INFINITY);
+        assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&g, 1}), WEFT_OK);
+        assert_int_equal(weft_optimizer_step(adam), WEFT_ERR_INVALID);
+        assert_int_equal(weft_optimizer_accumulated(adam), 1);
+        assert_int_equal(weft_optimizer_state_count(adam), 0);
+        assert_true(weft_tensor_get_f64(p, 0) == 0 && weft_tensor_get_f64(p, 1) == 0);
+        weft_optimizer_zero(adam);
+        assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&good, 1}), WEFT_OK);
+        assert_int_equal(weft_optimizer_step(adam), WEFT_OK);
+        assert_true(fabs(weft_optimizer_norm(adam) - sqrt(2)) < 1e-12 && weft_tensor_get_f64(p, 1) < 0);
+        weft_optimizer_unref(adam);
+        weft_tensor_unref(p);
+        weft_tensor_unref(g);
+        weft_tensor_unref(good);
+    }
+}
+
 /* Several threads, also where a test may have one. */
 static int take_threads(void **state)
 {
@@ -108,4 +138,5 @@ static int take_threads(void **state)
 }
 
 UNIT_MAIN_WITH(take_threads, NULL, norm_is_of_all_gradients_rows_added_first, norm_refuses_what_is_no_gradient,
-               sums_are_clipped_by_the_norm_of_their_average, a_norm_that_is_not_a_number_is_seen)
+               sums_are_clipped_by_the_norm_of_their_average, a_norm_that_is_not_a_number_is_seen,
+               a_norm_that_is_not_finite_is_refused_if_asked)

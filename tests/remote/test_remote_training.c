@@ -337,6 +337,70 @@ static void of_another_agent(weft_agent *agent, void *arg)
 }
 WORLD_TEST(of_another_agent, 2, 1, .size = WORKERS)
 
+/* ---- Rates and norms --------------------------------------------------------------------------------------------- */
+
+/* The loss of one pass over a batch that is `value` everywhere; steps, which comes to `wanted`. */
+static float pass_and_step(weft_agent *agent, const split *s, float value, const weft_dist_step_options *how,
+                           weft_status wanted)
+{
+    weft_context *c;
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_FLOAT32, value);
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_tensor *loss = weft_sum(t, weft_remote_forward(t, s->back, WEFT_VALUES(weft_of_tensor(x)), NULL));
+    weft_dist_backward(t, loss, NULL);
+    MUST_OK(weft_tape_status(t));
+    float found = *(float *)weft_tensor_data(loss);
+    MUST(weft_dist_optimizer_step(s->sgd, &c, 1, how) == wanted);
+    weft_tape_close(t);
+    weft_context_close(c, NULL);
+    weft_tensor_unref(x);
+    return found;
+}
+
+/* A rate of 0 moves nothing. A norm that is not finite is refused if that is asked for, else parameters become NaN. */
+static void rates_and_norms(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    split s = {0};
+    weft_rref *rrefs[2];
+    register_types(agent);
+    if (weft_agent_rank(agent) == 0) {
+        const double rates[] = {0, 0.5};
+        const weft_dist_step_options plain = {0}, clips = {.max_norm = 1};
+        MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), &s.back));
+        MUST_OK(weft_remote_parameters(s.back, &s.lists[0]));
+        for (size_t i = 0; i < 2; i++)
+            MUST_OK(weft_values_get_rref(s.lists[0], i, &rrefs[i]));
+        for (int i = 0; i < 2; i++) {
+            const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADAM, .has_lr = true, .adam = {.lr = rates[i]}};
+            MUST_OK(weft_dist_optimizer_create(agent, rrefs, 2, &spec, &s.sgd, NULL));
+            float before = pass_and_step(agent, &s, 1, &plain, WEFT_OK);
+            float after = pass_and_step(agent, &s, 1, &clips, WEFT_OK);
+            MUST((before == after) == (rates[i] == 0));
+            for (int clip = 0; clip < 2; clip++) {
+                double norm = 0;
+                weft_error *error = NULL;
+                const weft_dist_step_options strict = {
+                    .max_norm = clip, .norm = &norm, .error_if_nonfinite = true, .error = &error};
+                (void)pass_and_step(agent, &s, NAN, &strict, WEFT_ERR_INVALID);
+                MUST(isnan(norm) && strstr(weft_error_message(error), "the norm of the gradients is"));
+                weft_error_unref(error);
+            }
+            MUST(isfinite(pass_and_step(agent, &s, 1, &plain, WEFT_OK)));
+            if (i == 0)
+                weft_dist_optimizer_unref(s.sgd);
+        }
+        (void)pass_and_step(agent, &s, NAN, &clips, WEFT_OK);
+        MUST(isnan(pass_and_step(agent, &s, 1, &plain, WEFT_OK)));
+        weft_dist_optimizer_unref(s.sgd);
+        weft_values_unref(s.lists[0]);
+        weft_remote_module_unref(s.back);
+    }
+    MUST_OK(barrier(agent));
+}
+WORLD_TEST(rates_and_norms, 3, 1, .size = WORKERS)
+
 /* ---- Failures ----------------------------------------------------------------------------------------------------- */
 
 /* (handle of a module, x) -> what it makes of x, wherever it is */
@@ -559,6 +623,7 @@ int main(void)
         cmocka_unit_test(test_the_same_bits),
         cmocka_unit_test(test_the_same_bits_fused),
         cmocka_unit_test(test_clipped),
+        cmocka_unit_test(test_rates_and_norms),
         cmocka_unit_test(test_several_trainers),
         cmocka_unit_test(test_fused_again),
         cmocka_unit_test(test_messages_of_an_iteration),
