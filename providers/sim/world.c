@@ -180,7 +180,7 @@ weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms)
 {
     if (sim->running || wfi_fiber_current())
         return WEFT_ERR_STATE;
-    uint64_t limit_ns = limit_ms < 0 || limit_ms > INT64_MAX / 1000000 ? WFI_NEVER : (uint64_t)limit_ms * 1000000;
+    uint64_t limit_ns = wfi_deadline_after(0, limit_ms);
     weft_status status = sim->broken;
     sim->running = true;
     settle(sim);

@@ -69,7 +69,7 @@ void wfi_peer_suspect(wfi_peer *peer, const char *why)
     wfi_net *net = wfi_net_of(peer);
     wfi_whole_peer *whole = whole_of(peer);
     int64_t bound_ms = net->transport.death_timeout_ms;
-    uint64_t now = wfi_progress_now(&net->progress), pause = bound_ms < 0 ? 0 : (uint64_t)bound_ms * 500000;
+    uint64_t now = wfi_progress_now(&net->progress), pause = bound_ms < 0 ? 0 : wfi_ns_of_ms(bound_ms) / 2;
     if (whole->suspected_ns && now - whole->suspected_ns < pause)
         return;
     whole->suspected_ns = now;

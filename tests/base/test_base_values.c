@@ -349,6 +349,21 @@ static void deadlines_saturate(void **state)
     assert_true(wfi_deadline(&wfi_clock_real, WEFT_FOREVER) == WFI_NEVER);
     assert_true(wfi_deadline(&wfi_clock_real, INT64_MAX) == WFI_NEVER);
     assert_true(wfi_deadline(&wfi_clock_real, 1000) > wfi_now(&wfi_clock_real));
+    assert_true(wfi_deadline_after(5, 1) == 1000005);
+    assert_true(wfi_deadline_after(UINT64_MAX - 5, 1) == WFI_NEVER);
+}
+
+static void durations_saturate(void **state)
+{
+    static const int64_t longest[] = {WEFT_FOREVER, INT64_MIN, INT64_MAX, INT64_MAX / 1000000 + 1};
+    assert_int_equal(wfi_ns_of_ms(0), 0);
+    assert_int_equal(wfi_ns_of_ms(3), 3000000);
+    assert_int_equal(wfi_ns_of_us(7), 7000);
+    assert_true(wfi_ns_of_us(INT64_MAX) == WFI_LONGEST_NS);
+    for (size_t i = 0; i < sizeof longest / sizeof *longest; i++) {
+        assert_true(wfi_ns_of_ms(longest[i]) == WFI_LONGEST_NS);
+        assert_true(wfi_deadline_after(0, longest[i]) == WFI_NEVER);
+    }
 }
 
 typedef struct numbered {
@@ -394,5 +409,5 @@ UNIT_MAIN(every_status_has_a_name, report_gives_an_exit_code, no_error_answers_a
           numbers_are_little_endian_and_come_back, a_full_writer_keeps_its_failure, a_reader_past_the_end_gives_zeros,
           strings_must_fit_and_hold_no_nul, a_map_keeps_what_it_was_given, a_map_in_steady_use_does_not_grow,
           chosen_keys_do_not_meet_where_there_is_a_hash_key, the_hash_is_the_published_one,
-          malformed_environment_is_named, yes_and_no_have_four_words_each, deadlines_saturate,
+          malformed_environment_is_named, yes_and_no_have_four_words_each, deadlines_saturate, durations_saturate,
           lists_keep_order_over_a_splice, a_mutex_knows_its_owner)

@@ -22,7 +22,7 @@
 static uint64_t bound_ns(const wfi_rendezvous *link)
 {
     int64_t bound_ms = link->world.death_timeout_ms;
-    return (uint64_t)(bound_ms < 0 ? UNBOUND_MS : bound_ms) * NS_PER_MS;
+    return wfi_ns_of_ms(bound_ms < 0 ? UNBOUND_MS : bound_ms);
 }
 
 /* The store runs in rank 0's own process: what keeps its thread from answering is want of processor, and comes to an end. */

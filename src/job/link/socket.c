@@ -421,7 +421,7 @@ static void say_what_we_await(attempt *at)
     int64_t first_ms = options->join_timeout_ms; /* half of a short one: whoever waits less is told by the error */
     first_ms = first_ms < 0 || first_ms / 2 > SAY_FIRST_MS ? SAY_FIRST_MS : first_ms / 2;
     at->waits_ms = at->say_at_ns ? at->waits_ms * 2 : first_ms;
-    at->say_at_ns = now_ns + (uint64_t)at->waits_ms * NS_PER_MS;
+    at->say_at_ns = now_ns + wfi_ns_of_ms(at->waits_ms);
 }
 
 /* A store that closes without an answer belongs to a job that ends, or is not one: try again until the time is over. */

@@ -7,7 +7,6 @@
 #include <sodium.h>
 #include <string.h>
 
-#define NS_PER_MS 1000000ull
 #define RESET_MS 100 /* a worker whose connection was reset by somebody else resumes within */
 
 /* Takes a living member out. Its place in the table is empty from now on: one who joins later has never heard of it. */
@@ -78,7 +77,7 @@ void wfi_store_give_up_lost(wfi_store *store, int rank)
 static void ask_to_dial(wfi_store *store, int rank, int by, uint64_t now_ns)
 {
     wfi_seat *seat = &store->seats[by];
-    if (now_ns - seat->asks_ns > (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS / 2) {
+    if (now_ns - seat->asks_ns > wfi_store_bound_ns(store) / 2) {
         seat->asks_ns = now_ns;
         seat->asks = 0;
     }
@@ -110,7 +109,7 @@ void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint
      * It asks for a sign of life; it does not shorten the bound, within which a cut link may heal unnoticed. Of one that
      * does not beat nothing was expected before now.
      */
-    uint64_t bound_ns = (uint64_t)bound_ms * NS_PER_MS, soon = now_ns + bound_ns / 2;
+    uint64_t bound_ns = wfi_ns_of_ms(bound_ms), soon = now_ns + bound_ns / 2;
     uint64_t by_silence = (seat->beats ? seat->heard_ns : now_ns) + bound_ns;
     seat->suspected_ns = soon > by_silence ? soon : by_silence;
     seat->suspected_by = by;
@@ -124,7 +123,7 @@ void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint
 /* When this member is dead if nothing comes from it; WFI_NEVER if nothing need come. */
 static uint64_t dead_at_ns(const wfi_store *store, const wfi_seat *seat)
 {
-    uint64_t when_ns = seat->lost_ns, bound_ns = (uint64_t)store->options.death_timeout_ms * NS_PER_MS;
+    uint64_t when_ns = seat->lost_ns, bound_ns = wfi_ns_of_ms(store->options.death_timeout_ms);
     if (store->options.death_timeout_ms < 0 || seat == &store->seats[0])
         return when_ns; /* rank 0 is in the store's own process: its silence says no more than ours */
     if (seat->beats && seat->heard_ns + bound_ns < when_ns)
@@ -138,7 +137,7 @@ static uint64_t dead_at_ns(const wfi_store *store, const wfi_seat *seat)
  */
 static uint64_t judged_at_ns(const wfi_store *store, const wfi_seat *seat)
 {
-    uint64_t when_ns = dead_at_ns(store, seat), bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
+    uint64_t when_ns = dead_at_ns(store, seat), bound_ns = wfi_store_bound_ns(store);
     uint64_t heard_by_ns = store->knocked_ns ? store->knocked_ns + bound_ns / 8 : 0;
     if (when_ns >= heard_by_ns)
         return when_ns;
@@ -147,7 +146,7 @@ static uint64_t judged_at_ns(const wfi_store *store, const wfi_seat *seat)
 
 bool wfi_store_misses_somebody(const wfi_store *store, uint64_t now_ns)
 {
-    uint64_t bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
+    uint64_t bound_ns = wfi_store_bound_ns(store);
     if (store->resumed_ns && now_ns - store->resumed_ns < bound_ns)
         return true;
     for (int rank = 1; rank < store->options.world_size; rank++) {
@@ -180,7 +179,7 @@ static void declare_silent(wfi_store *store, int rank, uint64_t now_ns)
  */
 void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns)
 {
-    uint64_t bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
+    uint64_t bound_ns = wfi_store_bound_ns(store);
     bool was_absent = store->ticking && now_ns - store->ticked_ns > bound_ns / 2;
     store->ticked_ns = now_ns;
     uint64_t more_ns = store->ticking ? store->late_ns : 0;
@@ -230,5 +229,5 @@ void wfi_store_tick_running(wfi_store *store, uint64_t now_ns)
         return; /* nothing is expected of anybody */
     wfi_store_due_by(store, next_ns);
     /* Often enough to notice an absence of our own. */
-    wfi_store_due_by(store, now_ns + (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS / 4 + 1);
+    wfi_store_due_by(store, now_ns + wfi_store_bound_ns(store) / 4 + 1);
 }

@@ -125,7 +125,7 @@ static void name_awaited(wfi_store *store, uint64_t now_ns)
 void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns)
 {
     bool beats = store->options.death_timeout_ms >= 0 && store->waiting > 0;
-    uint64_t bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
+    uint64_t bound_ns = wfi_store_bound_ns(store);
     wfi_store_excuse_own_absence(store, now_ns);
     for (int rank = 0; rank < store->options.world_size && store->phase == WFI_STORE_GATHERING; rank++) {
         const wfi_seat *seat = &store->seats[rank];
@@ -311,7 +311,7 @@ static bool seat_is_refused(wfi_store *store, wfi_store_link *link, int rank, co
 static bool holder_is_asked(wfi_store *store, wfi_store_link *link, int rank, uint64_t now_ns)
 {
     const wfi_seat *seat = &store->seats[rank];
-    uint64_t bound_ns = (uint64_t)wfi_store_bound_ms(store) * NS_PER_MS;
+    uint64_t bound_ns = wfi_store_bound_ns(store);
     if (rank == 0 || seat->state != WFI_SEAT_ALIVE || store->options.death_timeout_ms < 0)
         return false;
     if (seat->suspected_ns == WFI_NEVER && now_ns - seat->heard_ns < bound_ns)
@@ -326,11 +326,10 @@ static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_me
     wfi_seat *seat = &store->seats[join->rank];
     wfi_member *member = &store->members[join->rank];
     *seat = (wfi_seat){.state = WFI_SEAT_WAITING, .link = link, .patience_ms = join->timeout_ms, .heard_ns = now_ns};
-    seat->patience_ns = seat->suspected_ns = seat->lost_ns = WFI_NEVER;
+    seat->patience_ns = wfi_deadline_after(now_ns, join->timeout_ms);
+    seat->suspected_ns = seat->lost_ns = WFI_NEVER;
     memcpy(seat->asked_with, join->token, sizeof seat->asked_with);
     wfi_outbox_init(&seat->outbox, &store->reserve);
-    if (join->timeout_ms >= 0 && (uint64_t)join->timeout_ms < (WFI_NEVER - now_ns) / NS_PER_MS)
-        seat->patience_ns = now_ns + (uint64_t)join->timeout_ms * NS_PER_MS;
     wfi_store_member_of_message(member, join); /* its incarnation: 0, as a JOIN has none */
     link->rank = join->rank;
     store->waiting++;

@@ -13,12 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NS_PER_MS 1000000ull
 #define UNBOUND_MS 2000 /* how long a lost connection may take to come back where silence is no death */
 
 int64_t wfi_store_bound_ms(const wfi_store *store)
 {
     return store->options.death_timeout_ms < 0 ? UNBOUND_MS : store->options.death_timeout_ms;
+}
+
+uint64_t wfi_store_bound_ns(const wfi_store *store)
+{
+    return wfi_ns_of_ms(wfi_store_bound_ms(store));
 }
 
 void wfi_store_due_by(wfi_store *store, uint64_t when_ns)
@@ -162,7 +166,7 @@ void wfi_store_unlink(wfi_store *store, int rank, uint64_t now_ns, int64_t grace
 {
     wfi_seat *seat = &store->seats[rank];
     seat->link = NULL;
-    seat->lost_ns = now_ns + (uint64_t)grace_ms * NS_PER_MS;
+    seat->lost_ns = now_ns + wfi_ns_of_ms(grace_ms);
     wfi_store_due_by(store, seat->lost_ns);
 }
 

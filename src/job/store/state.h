@@ -125,7 +125,9 @@ void wfi_store_handle_resume(wfi_store *store, wfi_store_link *link, const wfi_s
 void wfi_store_relink(wfi_store *store, int rank, wfi_store_link *link, uint64_t now_ns);
 /* The member's connection is gone; it has grace_ms to come back on another before it is declared dead. */
 void wfi_store_unlink(wfi_store *store, int rank, uint64_t now_ns, int64_t grace_ms);
-int64_t wfi_store_bound_ms(const wfi_store *store); /* the death bound; 2 s where silence is no death */
+/* The death bound; 2 s where silence is no death. */
+int64_t wfi_store_bound_ms(const wfi_store *store);
+uint64_t wfi_store_bound_ns(const wfi_store *store);
 /* after the last word; frees the link */
 void wfi_store_hang_up(wfi_store *store, wfi_store_link *link, int64_t keep_ms);
 void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status, const char *format, ...)

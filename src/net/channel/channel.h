@@ -328,7 +328,7 @@ void wfi_transport_fini(wfi_transport *transport);
 void wfi_transport_starve(wfi_transport *transport);
 static inline uint64_t wfi_transport_bound_ns(const wfi_transport *transport) /* within which deaths are detected */
 {
-    return (uint64_t)transport->death_timeout_ms * 1000000;
+    return wfi_ns_of_ms(transport->death_timeout_ms);
 }
 
 /* accept.c */

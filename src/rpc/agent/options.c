@@ -148,7 +148,7 @@ static weft_status resolve_times(weft_agent_options *values, weft_error **error)
                            (long long)limits[i].value);
     weft_status st = WEFT_OK;
     if (!values->death_timeout_ms)
-        st = wfi_env_i64("WEFT_DEATH_MS", -1, INT64_MAX / 1000000, &death, error);
+        st = wfi_env_i64("WEFT_DEATH_MS", WEFT_FOREVER, INT64_MAX, &death, error);
     if (!st)
         st = check_death(values->death_timeout_ms, "death_timeout_ms", error);
     if (!st)

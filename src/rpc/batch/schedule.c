@@ -77,7 +77,7 @@ static uint64_t time_limit(const weft_batch *batch)
     int64_t wait_us = batcher->options.wait_us;
     if (wait_us == WEFT_FOREVER)
         return WFI_NEVER;
-    uint64_t wait_ns = (uint64_t)wait_us < WFI_NEVER / 1000u ? (uint64_t)wait_us * 1000u : WFI_NEVER;
+    uint64_t wait_ns = wfi_ns_of_us(wait_us);
     if (!batcher->options.adaptive)
         return later_by(batch->first_ns, wait_ns);
     double pause = batcher->handler_ns / (double)(batch->ready ? batch->ready : 1);

@@ -323,20 +323,12 @@ static weft_status find_peer(wfi_request *call, int rank, uint32_t incarnation)
     return wfi_peer_status(call->peer);
 }
 
-static uint64_t later(uint64_t now, int64_t timeout_ms)
-{
-    uint64_t ns, deadline;
-    bool never = timeout_ms < 0 || __builtin_mul_overflow((uint64_t)timeout_ms, 1000000u, &ns) ||
-                 __builtin_add_overflow(now, ns, &deadline);
-    return never ? WFI_NEVER : deadline;
-}
-
 weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now, uint64_t *deadline_ns)
 {
     const weft_call *parent = *spec->parent;
     int64_t timeout_ms = spec->options->timeout_ms;
     if (!spec->deadline_ns)
-        spec->deadline_ns = later(now, timeout_ms ? timeout_ms : agent->call_timeout_ms);
+        spec->deadline_ns = wfi_deadline_after(now, timeout_ms ? timeout_ms : agent->call_timeout_ms);
     weft_status st = parent ? wfi_parent_status(parent) : WEFT_OK;
     *deadline_ns = spec->deadline_ns;
     if (parent && parent->deadline_ns < *deadline_ns)

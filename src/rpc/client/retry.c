@@ -284,7 +284,7 @@ static uint64_t vary(const retry *r, uint64_t now)
 
 static uint64_t next_pause(retry *r, uint64_t now)
 {
-    uint64_t most = (uint64_t)r->options.retry.pause_most_ms * 1000000u, pause = vary(r, now);
+    uint64_t most = wfi_ns_of_ms(r->options.retry.pause_most_ms), pause = vary(r, now);
     r->pause_ns += r->pause_ns / 2;
     if (r->pause_ns > most)
         r->pause_ns = most;
@@ -465,7 +465,7 @@ static weft_status keep_options(retry *r, const weft_rpc_options *options)
     r->options.land.count = 0;
     r->options.retry.pause_ms = options->retry.pause_ms ? options->retry.pause_ms : PAUSE_MS;
     r->options.retry.pause_most_ms = options->retry.pause_most_ms ? options->retry.pause_most_ms : PAUSE_MOST_MS;
-    r->pause_ns = (uint64_t)r->options.retry.pause_ms * 1000000u;
+    r->pause_ns = wfi_ns_of_ms(r->options.retry.pause_ms);
     if (!options->land.count)
         return WEFT_OK;
     r->land = wfi_calloc(options->land.count, sizeof *r->land);
