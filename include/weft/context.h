@@ -72,7 +72,10 @@ WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* al
  * fail with WEFT_ERR_STATE from then on; handlers that run under it go on, and what they recorded does not reach their caller; tensors of it that you still
  * hold are constants. Returns at once. On a worker that did not open it, it drops your reference and no more. `out`, if not NULL, receives
  * a future that completes when all workers that took part have let go (or are gone); without it, the next call to such a worker
- * carries the news, or a message 2 ms later. NULL does nothing.
+ * carries the news, or a message 2 ms later.
+ * If a worker cannot be reached or does not answer within call_timeout_ms, the future fails with WEFT_ERR_UNREACHABLE or
+ * WEFT_ERR_TIMEOUT, and its error names that worker, which lets go when it hears of the end. *out is NULL if memory is
+ * out. NULL for the context does nothing.
  */
 WEFT_API void weft_context_close(weft_context *context, weft_future **out);
 

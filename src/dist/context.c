@@ -67,6 +67,7 @@ void wfi_context_unref(weft_context *context)
         pass->unref(pass);
     }
     weft_hooks_unref(context->hooks);
+    weft_future_unref(context->ended);
     wfi_mutex_fini(&context->lock);
     wfi_agent_unref(context->agent);
     free(context->holders);

@@ -68,6 +68,7 @@ struct weft_context {
     bool reports;                   /* a call that tells the opener of them is under way */
     bool quiet;                     /* no call came since the asking timer looked at it */
     uint64_t untold;                /* not the opener: how many holders the opener has not heard of */
+    weft_future *ended;             /* of weft_context_close, while a holder has not let go; referenced. NULL: none */
 };
 
 weft_context *wfi_context_create(weft_agent *agent, weft_context_id id); /* one reference; NULL: no memory */

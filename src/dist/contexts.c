@@ -46,23 +46,24 @@ weft_status weft_context_open(weft_agent *agent, weft_context **out)
     return st;
 }
 
-/* Tells everybody now; *out: when all have answered. Not locked. */
-static void tell_now(weft_agent *agent, const weft_context *context, weft_future **out)
+/* Tells all holders now. Not locked. */
+static void tell_now(weft_agent *agent, const weft_context *context)
 {
-    int world = agent->options.values.world_size;
-    weft_future **futures = wfi_calloc((size_t)world, sizeof *futures);
-    size_t count = 0;
-    for (int rank = 0; futures && rank < world; rank++) {
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
         wfi_net_lock(agent->net);
-        bool untold = context->holders[rank] == WFI_HOLDER_YES;
+        bool holds = context->holders[rank] != WFI_HOLDER_NONE;
         wfi_net_unlock(agent->net);
-        if (untold && wfi_contexts_tell(agent, rank, 0, &futures[count]) == WEFT_OK)
-            count++;
+        if (holds)
+            wfi_contexts_tell(agent, rank, context->id.number);
     }
-    *out = futures ? weft_future_collect_all(futures, count) : NULL;
-    for (size_t i = 0; i < count; i++)
-        weft_future_unref(futures[i]);
-    free(futures);
+}
+
+/* The future of the end of one of ours that is over, with a reference. NULL: no memory. [agent lock] */
+static weft_future *end_of(weft_context *context)
+{
+    if (!context->ended)
+        context->ended = wfi_agent_future(context->agent);
+    return weft_future_ref(context->ended);
 }
 
 void weft_context_close(weft_context *context, weft_future **out)
@@ -72,16 +73,21 @@ void weft_context_close(weft_context *context, weft_future **out)
     if (!context)
         return;
     weft_agent *agent = context->agent;
+    bool ours = (int)context->id.rank == wfi_agent_rank(agent);
     if (wfi_agent_enter_locked(agent)) {
         wfi_contexts *all = wfi_contexts_of(agent);
-        if (!context->over && (int)context->id.rank == wfi_agent_rank(agent))
+        if (!context->over && ours)
             wfi_contexts_end(all, context, WEFT_ERR_CANCELLED, "its context was closed");
+        if (out && ours && !wfi_list_empty(&context->link)) /* of the list: it is told to somebody yet */
+            *out = end_of(context);
+        else if (out)
+            *out = weft_future_collect_all(NULL, 0);
         wfi_contexts_forget_told(all);
         if (!out)
             wfi_contexts_look_again(all);
         wfi_net_unlock(agent->net);
-        if (out)
-            tell_now(agent, context, out);
+        if (out && ours)
+            tell_now(agent, context);
         wfi_agent_leave(agent);
     } else if (out) {
         *out = weft_future_collect_all(NULL, 0);
@@ -161,6 +167,7 @@ void wfi_contexts_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, 
 void wfi_contexts_fail_all(weft_agent *agent, weft_status why, const char *text)
 {
     end_all(wfi_contexts_of(agent), -1, why, text);
+    wfi_contexts_give_up(wfi_contexts_of(agent), why, text);
 }
 
 bool wfi_contexts_are_busy(weft_agent *agent)

@@ -79,8 +79,11 @@ void wfi_contexts_report_again(weft_context *context);
 void wfi_contexts_tell_all(wfi_timer *timer);
 void wfi_contexts_ask_later(wfi_contexts *all); /* there is one of another's here */
 void wfi_contexts_ask_openers(wfi_timer *timer);
-/* Begins a call of "weft:close" to `rank`, for all that it has not heard of, and for number `also` (0: none); *out its future. Not locked. */
-weft_status wfi_contexts_tell(weft_agent *agent, int rank, uint64_t also, weft_future **out);
+/* Begins a call of "weft:close" to `rank`, for all that it has not heard of, and for number `also` (0: none). If the
+ * call fails, the worker is told again later. Not locked. */
+void wfi_contexts_tell(weft_agent *agent, int rank, uint64_t also);
+/* All incomplete futures of weft_context_close fail. */
+void wfi_contexts_give_up(wfi_contexts *all, weft_status why, const char *text);
 extern const weft_function wfi_close_function, wfi_joined_function;
 
 /* For the component: component.c. */

@@ -78,6 +78,16 @@ void wfi_contexts_look_again(wfi_contexts *all)
     (void)!wfi_net_timer_set(all->agent->net, &all->timer, wfi_deadline(wfi_net_clock(all->agent->net), TELL_MS));
 }
 
+/* The future of weft_context_close, if there is one, completes: with `error`, or well. */
+static void settle_ended(weft_context *context, const weft_error *error)
+{
+    if (!context->ended)
+        return;
+    wfi_future_settle(context->ended, NULL, error);
+    weft_future_unref(context->ended);
+    context->ended = NULL;
+}
+
 /* Lets go of those of ours that are over, and heard of by all. */
 void wfi_contexts_forget_told(wfi_contexts *all)
 {
@@ -86,10 +96,19 @@ void wfi_contexts_forget_told(wfi_contexts *all)
         for (int rank = 0; told && rank < all->agent->options.values.world_size; rank++)
             told = !context->holders[rank];
         if (told) {
+            settle_ended(context, NULL);
             wfi_list_remove(&context->link);
             wfi_context_unref_later(context);
         }
     }
+}
+
+void wfi_contexts_give_up(wfi_contexts *all, weft_status why, const char *text)
+{
+    weft_error *error = weft_error_create(why, "the end of a context: %s", text);
+    WFI_FOR_LIST (weft_context, context, &all->ours, link)
+        settle_ended(context, error);
+    weft_error_unref(error);
 }
 
 void wfi_contexts_telling(weft_agent *agent, int rank, uint64_t floor)
@@ -114,21 +133,61 @@ void wfi_contexts_told(weft_agent *agent, int rank, uint64_t floor, bool heard)
         wfi_contexts_look_again(all);
 }
 
-/* What "weft:close" says: the floor, and the numbers above it that are over. */
+/* What a call of "weft:close" says: the floor, and numbers from the floor on that are over. */
+#define TELL_MOST 127
 typedef struct close_call {
-    weft_agent *agent;
+    weft_agent *agent; /* referenced */
     int rank;
-    uint64_t floor, most; /* what it told of: numbers up to `most` */
+    uint64_t floor;
+    uint64_t numbers[TELL_MOST];
+    size_t count;
 } close_call;
+
+static bool is_told(const close_call *close, uint64_t number)
+{
+    size_t i = 0;
+    while (i < close->count && close->numbers[i] != number)
+        i++;
+    return number < close->floor || i < close->count;
+}
+
+/* Whether a worker with this answer to "weft:close" holds nothing any more. */
+static bool has_let_go(weft_status answer)
+{
+    return answer == WEFT_OK || answer == WEFT_ERR_PEER_DEAD || answer == WEFT_ERR_PEER_LEFT ||
+           answer == WEFT_ERR_NOT_FOUND; /* it knows no contexts */
+}
+
+/*
+ * The call of "weft:close" has ended with `error`, or well. A worker that could not take the message now is told again.
+ * A worker that cannot be reached, or did not answer within the time limit of calls, is told again as well, but the
+ * future of weft_context_close waits for it no longer.
+ */
+static void take_close_answer(const close_call *close, const weft_error *error)
+{
+    wfi_contexts *all = wfi_contexts_of(close->agent);
+    weft_status st = weft_error_code(error);
+    bool again = false;
+    WFI_FOR_LIST (weft_context, context, &all->ours, link) {
+        if (!context->over || context->holders[close->rank] != WFI_HOLDER_TELLING ||
+            !is_told(close, context->id.number))
+            continue;
+        context->holders[close->rank] = has_let_go(st) ? WFI_HOLDER_NONE : WFI_HOLDER_YES;
+        again = again || !has_let_go(st);
+        if (st == WEFT_ERR_UNREACHABLE || st == WEFT_ERR_TIMEOUT)
+            settle_ended(context, error);
+    }
+    wfi_contexts_forget_told(all);
+    if (again)
+        wfi_contexts_look_again(all);
+}
 
 static void close_answered(weft_future *future, void *arg)
 {
     const close_call *close = arg;
-    bool heard = !weft_future_error(future) || weft_error_code(weft_future_error(future)) == WEFT_ERR_PEER_DEAD ||
-                 weft_error_code(weft_future_error(future)) == WEFT_ERR_PEER_LEFT;
     if (!wfi_agent_enter_locked(close->agent))
         return;
-    wfi_contexts_told(close->agent, close->rank, close->most + 1, heard);
+    take_close_answer(close, weft_future_error(future));
     wfi_agent_leave_locked(close->agent);
 }
 
@@ -139,50 +198,72 @@ static void free_close(void *arg)
     free(close);
 }
 
-/* Begins a call of "weft:close" to `rank`, for all that it has not heard of, and for number `also` (0: none); *out its future. Not locked. */
-weft_status wfi_contexts_tell(weft_agent *agent, int rank, uint64_t also, weft_future **out)
+/* Takes over `close`. Without memory to hear the answer, the worker is told again later. */
+static void hear_answer(weft_future *future, close_call *close)
 {
-    wfi_contexts *all = wfi_contexts_of(agent);
-    uint8_t room[1024];
+    close_call copy = *close;
+    wfi_agent_ref(copy.agent);
+    if (weft_future_add_done_callback(future, close_answered, close, free_close)) {
+        weft_error *error = weft_error_create(WEFT_ERR_MEMORY, "out of memory");
+        wfi_net_lock(copy.agent->net);
+        take_close_answer(&copy, error);
+        wfi_net_unlock(copy.agent->net);
+        weft_error_unref(error);
+    }
+    wfi_agent_unref(copy.agent);
+}
+
+/* Notes what the call is to say; `also`: see wfi_contexts_tell. [agent lock] */
+static void gather_ends(close_call *close, uint64_t also)
+{
+    const wfi_contexts *all = wfi_contexts_of(close->agent);
+    close->floor = wfi_contexts_our_floor(close->agent);
+    if (also >= close->floor)
+        close->numbers[close->count++] = also;
+    WFI_FOR_LIST (weft_context, context, (wfi_list *)&all->ours, link) {
+        if (!context->over || context->holders[close->rank] != WFI_HOLDER_YES)
+            continue;
+        if (!is_told(close, context->id.number) && close->count < TELL_MOST)
+            close->numbers[close->count++] = context->id.number;
+        if (is_told(close, context->id.number))
+            context->holders[close->rank] = WFI_HOLDER_TELLING;
+    }
+}
+
+void wfi_contexts_tell(weft_agent *agent, int rank, uint64_t also)
+{
+    uint8_t room[(1 + TELL_MOST) * sizeof(uint64_t)];
     wfi_writer writer;
     wfi_writer_init(&writer, room, sizeof room);
     close_call *close = wfi_calloc(1, sizeof *close);
-    if (!close)
-        return WEFT_ERR_MEMORY;
-    close->agent = wfi_agent_ref(agent);
-    close->rank = rank;
     wfi_net_lock(agent->net);
-    close->floor = close->most = wfi_contexts_our_floor(agent);
-    wfi_write_u64(&writer, close->floor);
-    if (also >= close->floor)
-        wfi_write_u64(&writer, also);
-    WFI_FOR_LIST (weft_context, context, &all->ours, link) {
-        if (!context->over || context->holders[rank] != WFI_HOLDER_YES || writer.size + sizeof(uint64_t) > sizeof room)
-            continue;
-        context->holders[rank] = WFI_HOLDER_TELLING;
-        if (context->id.number >= close->floor)
-            wfi_write_u64(&writer, context->id.number);
-        if (context->id.number > close->most)
-            close->most = context->id.number;
+    if (close) {
+        close->agent = wfi_agent_ref(agent);
+        close->rank = rank;
+        gather_ends(close, also);
+    } else {
+        wfi_contexts_look_again(wfi_contexts_of(agent));
     }
     wfi_net_unlock(agent->net);
+    if (!close)
+        return;
+    wfi_write_u64(&writer, close->floor);
+    for (size_t i = 0; i < close->count; i++)
+        wfi_write_u64(&writer, close->numbers[i]);
+    const wfi_reserved_call call = {.function = "weft:close",
+                                    .arguments = WEFT_VALUES(weft_of_bytes(room, writer.size))};
     weft_future *future = NULL;
     weft_error *error = NULL;
-    weft_status st =
-        weft_rpc_async(agent, weft_to_rank(rank), "weft:close", WEFT_VALUES(weft_of_bytes(room, writer.size)),
-                       &(weft_rpc_options){.error = &error}, &future);
-    if (st)
-        future = wfi_failed_future(agent, error);
-    weft_error_unref(error);
-    if (!future) {
+    if (wfi_rpc_start_reserved(agent, weft_to_rank(rank), &call, &future, &error)) {
+        wfi_net_lock(agent->net);
+        take_close_answer(close, error);
+        wfi_net_unlock(agent->net);
         free_close(close);
-        return WEFT_ERR_MEMORY;
+    } else {
+        hear_answer(future, close);
     }
-    st = weft_future_add_done_callback(future, close_answered, close, free_close);
-    if (st)
-        free_close(close);
-    *out = future;
-    return st;
+    weft_error_unref(error);
+    weft_future_unref(future);
 }
 
 typedef struct tell_task {
@@ -195,10 +276,8 @@ typedef struct tell_task {
 static void run_tell(wfi_task *task)
 {
     tell_task *later = wfi_container_of(task, tell_task, task);
-    weft_future *future = NULL;
     if (wfi_agent_enter(later->agent)) {
-        if (wfi_contexts_tell(later->agent, later->rank, later->also, &future) == WEFT_OK)
-            weft_future_unref(future);
+        wfi_contexts_tell(later->agent, later->rank, later->also);
         wfi_agent_leave(later->agent);
     }
     wfi_agent_unref(later->agent);
@@ -270,26 +349,52 @@ static void report_answered(weft_future *future, void *arg)
     wfi_agent_leave_locked(agent);
 }
 
+/* The answer will not be heard. `unsaid`: the ranks that were not named to the opener; NULL: all were. The asking timer
+ * reports again. */
+static void report_lost(weft_context *context, const wfi_writer *unsaid)
+{
+    weft_agent *agent = context->agent;
+    wfi_reader ranks;
+    wfi_reader_init(&ranks, unsaid ? unsaid->data : NULL, unsaid ? unsaid->size : 0);
+    if (!wfi_agent_enter_locked(agent))
+        return;
+    context->reports = false;
+    while (wfi_reader_left(&ranks)) {
+        context->holders[wfi_read_u32(&ranks)] = WFI_HOLDER_YES;
+        context->untold++;
+    }
+    wfi_contexts_ask_later(wfi_contexts_of(agent));
+    wfi_agent_leave_locked(agent);
+}
+
 static void run_report(wfi_task *task)
 {
     report *r = wfi_container_of(task, report, task);
-    const weft_context_id *id = &r->context->id;
-    weft_agent *agent = r->context->agent;
+    weft_context *context = wfi_context_ref(r->context);
+    const weft_context_id *id = &context->id;
+    weft_agent *agent = context->agent;
     weft_future *future = NULL;
     weft_error *error = NULL;
     weft_status st = WEFT_ERR_CLOSED;
     if (wfi_agent_enter(agent)) {
-        st = weft_rpc_async(agent, weft_to_worker((weft_worker){(int)id->rank, id->incarnation}), "weft:joined",
-                            WEFT_VALUES(weft_of_i64((int64_t)id->number), weft_of_bytes(r->ranks.data, r->ranks.size)),
-                            &(weft_rpc_options){.error = &error}, &future);
-        if (!st)
-            st = weft_future_add_done_callback(future, report_answered, r, free_report);
-        weft_future_unref(future);
+        const wfi_reserved_call call = {
+            .function = "weft:joined",
+            .arguments = WEFT_VALUES(weft_of_i64((int64_t)id->number), weft_of_bytes(r->ranks.data, r->ranks.size))};
+        st = r->ranks.failed
+                 ? WEFT_ERR_MEMORY
+                 : wfi_rpc_start_reserved(agent, weft_to_worker((weft_worker){(int)id->rank, id->incarnation}), &call,
+                                          &future, &error);
         wfi_agent_leave(agent);
     }
     weft_error_unref(error);
-    if (st)
-        free_report(r); /* its opener is gone: then so is the context */
+    if (st) { /* perhaps its opener is gone: then so is the context */
+        report_lost(context, &r->ranks);
+        free_report(r);
+    } else if (weft_future_add_done_callback(future, report_answered, r, free_report)) {
+        report_lost(context, NULL);
+    }
+    weft_future_unref(future);
+    wfi_context_unref(context);
 }
 
 static void begin_report(weft_context *context)

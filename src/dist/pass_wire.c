@@ -148,14 +148,9 @@ static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
     weft_worker to = {rank, pass->peers[rank].incarnation};
     weft_future *future = NULL;
     weft_error *error = NULL;
-    const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER, .wait_for_room = true};
-    wfi_call_spec spec = {.to = weft_to_worker(to),
-                          .function = WFI_PASS_FUNCTION,
-                          .arguments = args,
-                          .options = &how,
-                          .parent = &how.parent,
-                          .within = &pass->span};
-    weft_status st = wfi_rpc_start(agent, &spec, &future, &error);
+    const wfi_reserved_call call = {
+        .function = WFI_PASS_FUNCTION, .arguments = args, .timeout_ms = WEFT_FOREVER, .within = &pass->span};
+    weft_status st = wfi_rpc_start_reserved(agent, weft_to_worker(to), &call, &future, &error);
     if (st) {
         fail_to_say(pass, rank, st, error ? weft_error_message(error) : weft_status_text(st));
         weft_error_unref(error);
@@ -247,12 +242,14 @@ void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error)
         if (!knows)
             continue;
         weft_worker to = {rank, pass->peers[rank].incarnation};
-        weft_status st = weft_rpc_async(agent, weft_to_worker(to), "weft:abort",
-                                        WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_i64(weft_error_code(error)),
-                                                    weft_of_i64(weft_error_worker(error)),
-                                                    weft_of_string(weft_error_message(error))),
-                                        &(weft_rpc_options){.error = &unsent}, NULL);
-        (void)st; /* who is gone needs not hear */
+        weft_future *future = NULL;
+        const wfi_reserved_call call = {
+            .function = "weft:abort",
+            .arguments = WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_i64(weft_error_code(error)),
+                                     weft_of_i64(weft_error_worker(error)), weft_of_string(weft_error_message(error)))};
+        weft_status st = wfi_rpc_start_reserved(agent, weft_to_worker(to), &call, &future, &unsent);
+        (void)st;                  /* a worker that is gone does not need to hear of it */
+        weft_future_unref(future); /* the call goes on alone */
         weft_error_unref(unsent);
     }
 }

@@ -9,6 +9,7 @@
  */
 #include "base/error.h"
 #include "dist/pass_impl.h"
+#include "rpc/client/client.h"
 #include "value/walk.h"
 
 #include <weft/rref.h>
@@ -137,11 +138,16 @@ weft_status weft_rref_backward(weft_rref *root, weft_context *context, const wef
     wfi_writer_init_growing(&names);
     int owner;
     weft_status st = how->step ? wfi_pass_write_optimizer(context->agent, how->step, &names, &owner) : WEFT_OK;
+    weft_error *error = NULL;
+    const wfi_reserved_call call = {.function = "weft:backward",
+                                    .arguments = WEFT_VALUES(weft_of_bytes(room, head.size),
+                                                             weft_of_bytes(names.data, names.size),
+                                                             weft_of_tensors(how->gradients)),
+                                    .timeout_ms = how->timeout_ms};
     if (!st)
-        st = weft_rref_rpc_async(root, "weft:backward",
-                                 WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_bytes(names.data, names.size),
-                                             weft_of_tensors(how->gradients)),
-                                 &(weft_rpc_options){.timeout_ms = how->timeout_ms}, out);
+        st = wfi_rref_start_reserved(root, &call, out, &error);
+    if (error)
+        wfi_rpc_give_error(context->agent, NULL, error);
     wfi_writer_fini(&names);
     return st;
 }

@@ -155,9 +155,8 @@ static weft_status call_owners(const weft_dist_optimizer *optimizer, const char 
     weft_status first = futures ? WEFT_OK : WEFT_ERR_MEMORY;
     for (size_t i = 0; futures && i < optimizer->count; i++) {
         weft_error *unsent = NULL;
-        weft_status st =
-            weft_rref_rpc_async(optimizer->parts[i], function, args,
-                                &(weft_rpc_options){.timeout_ms = timeout_ms, .error = &unsent}, &futures[i]);
+        const wfi_reserved_call call = {.function = function, .arguments = args, .timeout_ms = timeout_ms};
+        weft_status st = wfi_rref_start_reserved(optimizer->parts[i], &call, &futures[i], &unsent);
         if (st && !first) {
             first = st;
             *error = weft_error_ref(unsent);

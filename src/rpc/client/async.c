@@ -99,6 +99,20 @@ weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **
     return st;
 }
 
+weft_status wfi_rpc_start_reserved(weft_agent *agent, weft_target to, const wfi_reserved_call *call, weft_future **out,
+                                   weft_error **error)
+{
+    const weft_rpc_options how = {.timeout_ms = call->timeout_ms};
+    wfi_call_spec spec = {.to = to,
+                          .function = call->function,
+                          .arguments = call->arguments,
+                          .options = &how,
+                          .parent = &how.parent,
+                          .within = call->within,
+                          .exempt = true};
+    return wfi_rpc_start(agent, &spec, out, error);
+}
+
 weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
                            const weft_rpc_options *options, weft_future **out)
 {

@@ -21,7 +21,7 @@ typedef struct wfi_call_spec {
     const weft_call *const *parent; /* where the served call stands; read under the agent's lock */
     uint64_t deadline_ns;           /* 0: to be found from the options */
     const wfi_span *within;         /* the span of what it is made for, where that is no served call; NULL */
-    bool exempt;                    /* into a full queue as well: whoever starts these bounds them */
+    bool exempt;             /* it goes into a full queue as well, and never waits for room: wfi_rpc_start_reserved */
     wfi_link_source *source; /* the distributed context of options->tape, for all attempts; NULL: none. Referenced by
                                        whoever made the spec */
     size_t kept_bytes;       /* that the peer's queue held at the last try: for the error */
@@ -78,6 +78,24 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec);
 /* What weft_rpc_async does: checks the spec, and starts the call, with its retries if there are to be any. Not
  * locked. */
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
+/*
+ * Starts a call of a function of weft's own that a protocol depends on: a message of a backward pass, the end of a
+ * context, a step of an optimizer. The call goes into a full queue as well, so it never fails with WEFT_ERR_AGAIN and
+ * never waits for room. It counts in the queue as any other. The caller bounds how many such calls there are
+ * (docs/decisions/050-room-for-protocols.md). timeout_ms: as in weft_rpc_options. `within`: the span of what the call
+ * is made for, or NULL. On failure *error has the reason, with a reference. Not locked.
+ */
+typedef struct wfi_reserved_call {
+    const char *function;
+    weft_args arguments;
+    int64_t timeout_ms;
+    const wfi_span *within;
+} wfi_reserved_call;
+weft_status wfi_rpc_start_reserved(weft_agent *agent, weft_target to, const wfi_reserved_call *call, weft_future **out,
+                                   weft_error **error);
+/* The same to the owner of a reference; the reference becomes the first argument. */
+weft_status wfi_rref_start_reserved(weft_rref *rref, const wfi_reserved_call *call, weft_future **out,
+                                    weft_error **error);
 /* Whether the calling thread may wait for calls of this agent, asked before anything is started: WEFT_ERR_DEADLOCK,
  * with the detail, in an inline handler. `what` was to be called or done; `options` may be NULL. Not locked. */
 weft_status wfi_rpc_may_wait(weft_agent *agent, const char *what, const weft_rpc_options *options);

@@ -106,6 +106,25 @@ static weft_status call_on_owner(weft_rref *rref, const rref_question *q, weft_f
     return st;
 }
 
+weft_status wfi_rref_start_reserved(weft_rref *rref, const wfi_reserved_call *call, weft_future **out,
+                                    weft_error **error)
+{
+    weft_agent *agent = rref->agent;
+    if (!wfi_agent_enter(agent)) {
+        *error = weft_error_create(WEFT_ERR_CLOSED, "this worker closed its agent");
+        return WEFT_ERR_CLOSED;
+    }
+    weft_value *items = prepend(rref, call->arguments);
+    wfi_reserved_call whole = *call;
+    whole.arguments = (weft_args){items, call->arguments.count + 1};
+    weft_status st = items ? wfi_rpc_start_reserved(agent, to_owner(rref), &whole, out, error) : WEFT_ERR_MEMORY;
+    if (!items)
+        *error = weft_error_create(st, "no memory for the arguments");
+    wfi_agent_leave(agent);
+    free(items);
+    return st;
+}
+
 weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args arguments,
                                 const weft_rpc_options *options, weft_future **out)
 {
