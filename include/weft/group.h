@@ -34,7 +34,7 @@
  *   - WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT: a member is gone; the error names it.
  *   - WEFT_ERR_TIMEOUT: the message names the members that did not come.
  *   - WEFT_ERR_STATE: the members did not call the same operation, or with other dtypes, counts or algorithms; the
- *     message says what each had. WEFT_ERR_INVALID: the lists of ranks differ.
+ *     message says what each had. (At once, without an end of the group: a carrier's function called its own group.) WEFT_ERR_INVALID: the lists of ranks differ.
  *   - WEFT_ERR_CANCELLED: a member cancelled a future, or destroyed the group with operations under way.
  *   - WEFT_ERR_BUSY: what came early, or the values of all, do not fit a member's memory_budget_bytes.
  *   - WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
@@ -218,7 +218,8 @@ WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
  * A table of functions that carry this group's operations in place of weft, for example by the MPI or NCCL of the
  * machine. Each gets plain memory, does the whole operation, and returns when it is done. They are called in the order
  * in which the operations were started, one at a time for each group, on a thread of weft's (of groups that overlap,
- * several at once, up to 256), and may wait there for each other. A failure that they return ends the group. When a
+ * several at once, up to 256), and may wait there for each other. An operation of the same group that such a function
+ * calls is refused with WEFT_ERR_STATE, because it would wait for itself. A failure that they return ends the group. When a
  * time limit passes, or the group ends for another reason, the members hear of it and later operations are refused; but
  * a function that runs is not interrupted, and the future of its operation completes when it returns.
  *

@@ -3,15 +3,20 @@
 #include "coll/carrier.h"
 
 #include "base/alloc.h"
+#include "base/fiber.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 struct wfi_carrier {
     weft_group_carrier table;
     void *arg;
     weft_drop_fn drop;
-    wfi_list queue; /* wfi_task.link */
-    bool runs;
+    wfi_list queue;    /* wfi_task.link */
+    wfi_task *current; /* was given to the executor, and has not ended; NULL: none */
+    bool entered;      /* a function runs, on this thread and fiber: */
+    pthread_t thread;
+    const wfi_fiber *fiber; /* NULL: a plain thread */
 };
 
 void wfi_carrier_free(wfi_carrier *carrier)
@@ -78,21 +83,42 @@ static void submit(weft_agent *agent, wfi_task *task)
 
 void wfi_carrier_queue(wfi_carrier *carrier, weft_agent *agent, wfi_task *task)
 {
-    if (carrier->runs) {
+    if (carrier->current) {
         wfi_list_push_back(&carrier->queue, &task->link);
         return;
     }
-    carrier->runs = true;
+    carrier->current = task;
     submit(agent, task);
+}
+
+bool wfi_carrier_withdraw(wfi_carrier *carrier, wfi_task *task)
+{
+    if (task == carrier->current)
+        return false;
+    wfi_list_remove(&task->link);
+    return true;
+}
+
+void wfi_carrier_enter(wfi_carrier *carrier)
+{
+    carrier->entered = true;
+    carrier->thread = pthread_self();
+    carrier->fiber = wfi_fiber_current();
+}
+
+bool wfi_carrier_is_caller(const wfi_carrier *carrier)
+{
+    return carrier && carrier->entered && pthread_equal(carrier->thread, pthread_self()) &&
+           carrier->fiber == wfi_fiber_current();
 }
 
 void wfi_carrier_next(wfi_carrier *carrier, weft_agent *agent)
 {
     wfi_list *next = wfi_list_pop_front(&carrier->queue);
+    carrier->entered = false;
+    carrier->current = next ? wfi_container_of(next, wfi_task, link) : NULL;
     if (next)
-        submit(agent, wfi_container_of(next, wfi_task, link));
-    else
-        carrier->runs = false;
+        submit(agent, carrier->current);
 }
 
 weft_status wfi_carrier_run(wfi_carrier *carrier, const wfi_operation *operation)

@@ -17,6 +17,12 @@ void wfi_carrier_free(wfi_carrier *carrier); /* NULL is a no-op */
 bool wfi_carrier_has(const wfi_carrier *carrier, wfi_operation_kind kind, bool sends);
 /* Runs `task` after those before it. */
 void wfi_carrier_queue(wfi_carrier *carrier, weft_agent *agent, wfi_task *task);
+/* Takes a task out of the queue. Returns false if the task runs, or was given to the executor to run. */
+bool wfi_carrier_withdraw(wfi_carrier *carrier, wfi_task *task);
+/* The calling thread (or fiber) is about to call a function of the carrier, until wfi_carrier_next. */
+void wfi_carrier_enter(wfi_carrier *carrier);
+/* Whether the calling thread (or fiber) is in a function of the carrier. NULL: no. */
+bool wfi_carrier_is_caller(const wfi_carrier *carrier);
 void wfi_carrier_next(wfi_carrier *carrier, weft_agent *agent); /* the one before has ended */
 /* Does the whole operation. Not [locked]: it calls the user's functions. */
 weft_status wfi_carrier_run(wfi_carrier *carrier, const wfi_operation *operation);

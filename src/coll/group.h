@@ -142,7 +142,8 @@ typedef struct wfi_operation {
         wfi_storage *storage; /* a reference; NULL: none of that */
     } memory[WFI_BUFFERS];
     bool begun, failing;
-    size_t left;       /* steps that are not done */
+    wfi_task *carrying; /* queued or run by the carrier; NULL: none */
+    size_t left;        /* steps that are not done */
     size_t busy;       /* transfers and tasks of it */
     wfi_step_id ready; /* the first step that may begin */
     wfi_step_id last_ready;

@@ -189,11 +189,28 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
     if (reader->failed || state > WFI_STATE_OTHER_LIST)
         return false;
     if (from->has_withdrawn && report.state != WFI_STATE_DESTROYED) /* the group is not over there: this was nonsense */
-        wfi_group_break_for(group, WEFT_ERR_PROTOCOL, from->rank, "a transfer from rank %d: %s", from->rank,
-                            weft_status_text(WEFT_ERR_PROTOCOL));
+        wfi_group_break_for(group, WEFT_ERR_PROTOCOL, from->rank, "rank %d: a transfer from rank %d: %s",
+                            wfi_agent_rank(group->agent), from->rank, weft_status_text(WEFT_ERR_PROTOCOL));
     else
         wfi_missing_answered(group, from, &report);
     return true;
+}
+
+/* A member's error, as this member keeps it: with that member as a hop. If a member cannot reach this one, then this one cannot
+ * reach that member either, and names it. Takes over `error`. */
+static weft_error *as_heard(weft_error *error, int from, int me)
+{
+    weft_error *heard = NULL;
+    if (weft_error_code(error) == WEFT_ERR_UNREACHABLE && weft_error_worker(error) == me) {
+        wfi_error_detail detail = {.code = WEFT_ERR_UNREACHABLE,
+                                   .function = weft_error_function(error),
+                                   .worker = weft_error_hops(error) ? weft_error_hop(error, 0) : from};
+        heard = wfi_error_create(&detail, "%s", weft_error_message(error));
+    } else {
+        heard = wfi_error_with_hop(error, from);
+    }
+    weft_error_unref(error);
+    return heard;
 }
 
 static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *reader)
@@ -208,6 +225,8 @@ static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *rea
         error = wfi_group_problem(group, code, from->rank, "rank %d %s", from->rank,
                                   code == WEFT_ERR_CANCELLED ? "has destroyed it"
                                                              : "had no memory for what came before it made the group");
+    } else {
+        error = as_heard(error, from->rank, wfi_agent_rank(group->agent));
     }
     wfi_group_break(group, error, is_bare);
     return true;

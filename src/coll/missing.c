@@ -60,7 +60,8 @@ static void conclude(weft_group *group)
         name_missing(group, true, missing, sizeof missing, &first);
     bool lists_differ = is_missing_for(group, reasons[WFI_STATE_OTHER_LIST]);
     wfi_group_break_for(group, lists_differ ? WEFT_ERR_INVALID : WEFT_ERR_TIMEOUT, first,
-                        "%s was not complete within %lld ms: %s%s", which, (long long)operation->timeout_ms,
+                        "rank %d: %s was not complete within %lld ms: %s%s", wfi_agent_rank(group->agent), which,
+                        (long long)operation->timeout_ms,
                         missing[0] ? "missing is " : "all have begun it, and it takes longer: raise timeout_ms",
                         missing);
 }

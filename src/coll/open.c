@@ -365,8 +365,8 @@ static void unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
     WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link) {
         const wfi_group_member *member = wfi_group_member_of(group, peer);
         if (member && !wfi_list_empty(&group->operations))
-            wfi_group_break_for(group, WEFT_ERR_UNREACHABLE, member->rank, "rank %d cannot be reached: %s",
-                                member->rank, text);
+            wfi_group_break_for(group, WEFT_ERR_UNREACHABLE, member->rank, "rank %d cannot reach rank %d: %s",
+                                wfi_agent_rank(agent), member->rank, text);
     }
 }
 

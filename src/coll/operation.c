@@ -163,7 +163,8 @@ weft_status wfi_operation_start(wfi_operation *operation)
         wfi_future_set_canceller(operation->future, &canceller, agent, operation->id);
         uint64_t until = wfi_deadline(wfi_net_clock(agent->net), operation->timeout_ms);
         if (until != WFI_NEVER && wfi_net_timer_set(agent->net, &operation->timer, until))
-            wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(agent), "a time limit");
+            wfi_group_break_for(group, WEFT_ERR_MEMORY, wfi_agent_rank(agent), "rank %d has no memory for a time limit",
+                                wfi_agent_rank(agent));
         else
             wfi_operations_begin(group);
     }

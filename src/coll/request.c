@@ -366,15 +366,20 @@ static weft_status make(weft_group *group, const wfi_group_request *what, wfi_op
 }
 
 /* Whether the group can take an operation at all, asked first, so that its error is not hidden behind another. */
-weft_status wfi_group_may_start(weft_group *group)
+weft_status wfi_group_may_start(weft_group *group, const char *name)
 {
     wfi_net_lock(group->agent->net);
-    weft_status st = wfi_agent_usable(group->agent);
+    bool carries = wfi_carrier_is_caller(group->carrier); /* it would wait for itself */
+    weft_status st = carries ? WEFT_ERR_STATE : wfi_agent_usable(group->agent);
     if (!st && group->over)
         st = weft_error_code(group->over);
     else if (!st && !group->open)
         st = WEFT_ERR_CANCELLED; /* its user destroyed it, and somebody else refers to it */
     wfi_net_unlock(group->agent->net);
+    if (carries)
+        wfi_log_agent(group->agent, WEFT_LOG_WARN, 0,
+                      "%s (\"%s\"): called by a function of this group's own carrier: carry by another group", name,
+                      group->name);
     return st;
 }
 
@@ -404,7 +409,7 @@ weft_status wfi_request_start(weft_group *group, const wfi_group_request *what, 
         return wfi_refuse_null(what->name, group ? "out" : "group");
     if (!wfi_agent_enter(group->agent))
         return WEFT_ERR_CLOSED;
-    weft_status st = wfi_group_may_start(group);
+    weft_status st = wfi_group_may_start(group, what->name);
     if (!st)
         st = make(group, what, &operation);
     if (!st)

@@ -31,7 +31,8 @@ weft_status wfi_operation_make_scratch(wfi_operation *operation);           /* a
 size_t wfi_chunk_for(size_t bytes);                                         /* the most bytes of a step, of so many */
 weft_status wfi_operation_run(wfi_operation *operation, weft_future **out); /* starts it; takes it over */
 void wfi_group_lacks_memory(weft_group *group, wfi_operation_kind kind); /* it is over: the others would wait for us */
-weft_status wfi_group_may_start(weft_group *group);                      /* or why it takes no operation */
+/* WEFT_OK, or why the group takes no operation. `name`: of the function, for the log. */
+weft_status wfi_group_may_start(weft_group *group, const char *name);
 weft_status wfi_group_may_wait(weft_group *group, const char *name);     /* whether this thread may */
 
 #endif

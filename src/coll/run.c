@@ -31,6 +31,7 @@ typedef struct computation {
 } computation;
 
 static void advance(wfi_operation *operation);
+static void drop_carrying(wfi_operation *operation);
 
 /* Whether nothing more is to begin: the group is over, and wfi_run_fail has been called or will be. */
 static bool is_over(const wfi_operation *operation)
@@ -161,6 +162,7 @@ void wfi_run_fail(wfi_operation *operation)
             wfi_early_free(arrival);
         drop_bulk(step);
     }
+    drop_carrying(operation);
     if (!--operation->busy)
         finish(operation);
 }
@@ -219,12 +221,14 @@ static void run_carrier(wfi_task *task)
     weft_agent *agent = group->agent;
     wfi_net_lock(agent->net);
     bool over = is_over(operation); /* then the other members may not come to it */
+    wfi_carrier_enter(group->carrier);
     wfi_net_unlock(agent->net);
     wfi_executor_block_begin(); /* it waits for other members, whose own work may need this thread's place */
     weft_status st = over ? WEFT_ERR_CANCELLED : wfi_carrier_run(group->carrier, operation);
     wfi_executor_block_end();
     wfi_net_lock(agent->net);
     operation->busy--;
+    operation->carrying = NULL;
     wfi_carrier_next(group->carrier, agent);
     if (st)
         wfi_group_break_for(group, st, wfi_agent_rank(agent), "rank %d: the carrier's %s: %s", wfi_agent_rank(agent),
@@ -234,6 +238,17 @@ static void run_carrier(wfi_task *task)
     advance(operation);
     wfi_net_unlock(agent->net);
     free(one);
+}
+
+/* The carrier's function has not been called for this operation, and is not called any more. */
+static void drop_carrying(wfi_operation *operation)
+{
+    wfi_task *task = operation->carrying;
+    if (!task || !wfi_carrier_withdraw(operation->group->carrier, task))
+        return;
+    operation->carrying = NULL;
+    operation->busy--;
+    free(wfi_container_of(task, computation, task));
 }
 
 static void begin_carrying(wfi_operation *operation, wfi_step_id id)
@@ -248,6 +263,7 @@ static void begin_carrying(wfi_operation *operation, wfi_step_id id)
     }
     *one = (computation){.task.run = run_carrier, .operation = operation, .step = id};
     operation->busy++;
+    operation->carrying = &one->task;
     wfi_carrier_queue(group->carrier, group->agent, &one->task);
 }
 
@@ -256,13 +272,13 @@ static void begin_carrying(wfi_operation *operation, wfi_step_id id)
 static void fail_for(wfi_operation *operation, weft_status st, size_t peer, const char *what)
 {
     weft_group *group = operation->group;
-    int rank = group->members[peer].rank;
+    int rank = group->members[peer].rank, me = wfi_agent_rank(group->agent);
     bool is_ours =
         st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM || st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST;
     bool tells = st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST; /* of these the others hear from the store */
     wfi_group_break(group,
-                    wfi_group_problem(group, st, is_ours ? wfi_agent_rank(group->agent) : rank, "%s rank %d: %s", what,
-                                      rank, weft_status_text(st)),
+                    wfi_group_problem(group, st, is_ours ? me : rank, "rank %d: %s rank %d: %s", me, what, rank,
+                                      weft_status_text(st)),
                     tells);
 }
 

@@ -46,10 +46,11 @@ static void said(wfi_message *sent, weft_status st)
     group_message *message = wfi_container_of(sent, group_message, message);
     weft_group *group = message->group;
     wfi_groups *groups = wfi_groups_of(group->agent);
+    int me = wfi_agent_rank(group->agent);
     bool starved = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM; /* who is gone is heard of otherwise */
     if (starved)
-        wfi_group_break_for(group, st, wfi_agent_rank(group->agent), "a message to rank %d: %s",
-                            group->members[message->to].rank, weft_status_text(st));
+        wfi_group_break_for(group, st, me, "rank %d: a message to rank %d: %s", me, group->members[message->to].rank,
+                            weft_status_text(st));
     if (!--groups->messages && groups->settled)
         wfi_future_settle(groups->settled, NULL, NULL);
     message->release.run = release_message;
@@ -69,6 +70,7 @@ static void begin_words(wfi_writer *writer, uint8_t *room, size_t size, const wf
 static void say(weft_group *group, size_t to, const wfi_writer *head, const void *bytes, size_t size)
 {
     wfi_peer *peer = group->members[to].peer;
+    int me = wfi_agent_rank(group->agent);
     if (!peer)
         return;
     group_message *message = malloc(sizeof *message + size);
@@ -92,8 +94,8 @@ static void say(weft_group *group, size_t to, const wfi_writer *head, const void
     if (st) {
         free(message);
         if (!wfi_peer_status(peer)) /* else its end is about to be told */
-            wfi_group_break_for(group, st, wfi_agent_rank(group->agent), "a message to rank %d: %s",
-                                group->members[to].rank, weft_status_text(st));
+            wfi_group_break_for(group, st, me, "rank %d: a message to rank %d: %s", me, group->members[to].rank,
+                                weft_status_text(st));
         return;
     }
     wfi_group_ref(group);

@@ -312,7 +312,7 @@ weft_status weft_group_allgather_values_async(weft_group *group, weft_args mine,
         return wfi_refuse_null("weft_group_allgather_values_async", group ? "out" : "group");
     if (!wfi_agent_enter(group->agent))
         return WEFT_ERR_CLOSED;
-    weft_status st = wfi_group_may_start(group);
+    weft_status st = wfi_group_may_start(group, "weft_group_allgather_values");
     if (!st)
         st = make(group, mine, timeout_ms, &operation);
     if (!st)

@@ -164,6 +164,67 @@ static void late_carrier(weft_agent *agent, void *arg)
 
 WORLD_TEST(late_carrier, 0, 1, .size = 1)
 
+typedef struct own_group {
+    weft_group *group, *other; /* `other`: called in place of the group itself */
+    weft_status inner;
+} own_group;
+
+static weft_status call_own_group(void *arg)
+{
+    own_group *own = arg;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32);
+    weft_future *future;
+    MUST_BE(weft_group_allreduce(own->group, x, WEFT_SUM, 20000), WEFT_ERR_STATE);
+    MUST_BE(weft_group_barrier_async(own->group, 20000, &future), WEFT_ERR_STATE);
+    weft_tensor_unref(x);
+    return WEFT_OK;
+}
+
+/* A function of the carrier calls its own group: the call is refused, since it would wait for itself. */
+static void calls_itself(weft_agent *agent, void *arg)
+{
+    static const weft_group_carrier table = {.barrier = call_own_group};
+    own_group own = {0};
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT32, 1);
+    (void)arg;
+    MUST_OK(weft_group_create(agent, "own", NULL, 0, &own.group));
+    MUST_OK(weft_group_set_carrier(own.group, &table, &own, NULL));
+    MUST_OK(weft_group_barrier(own.group, 20000)); /* the calls inside it took no part */
+    MUST_OK(weft_group_allreduce(own.group, x, WEFT_SUM, 20000));
+    MUST(weft_tensor_get_f64(x, 2) == SIZE);
+    weft_tensor_unref(x);
+    weft_group_destroy(own.group);
+}
+
+WORLD_TEST(calls_itself, 2, 1, .size = SIZE)
+
+static weft_status call_other_group(void *arg)
+{
+    own_group *own = arg;
+    own->inner = weft_group_barrier(own->other, 200);
+    return own->inner;
+}
+
+/* Functions of two carriers call each other's group in a circle. The time limits end that: no call waits forever. */
+static void calls_in_a_circle(weft_agent *agent, void *arg)
+{
+    static const weft_group_carrier table = {.barrier = call_other_group};
+    own_group a = {0}, b = {0};
+    (void)arg;
+    MUST_OK(weft_group_create(agent, "a", NULL, 0, &a.group));
+    MUST_OK(weft_group_create(agent, "b", NULL, 0, &b.group));
+    a.other = b.group;
+    b.other = a.group;
+    MUST_OK(weft_group_set_carrier(a.group, &table, &a, NULL));
+    MUST_OK(weft_group_set_carrier(b.group, &table, &b, NULL));
+    MUST_BE(weft_group_barrier(a.group, WEFT_FOREVER), WEFT_ERR_TIMEOUT);
+    MUST(a.inner && b.inner == WEFT_ERR_TIMEOUT);
+    weft_group_destroy(a.group);
+    weft_group_destroy(b.group);
+}
+
+WORLD_TEST(calls_in_a_circle, 1, 1, .size = 1)
+
 static void printed(weft_agent *agent, void *arg)
 {
     char text[4096] = "";
@@ -180,4 +241,4 @@ static void printed(weft_agent *agent, void *arg)
 
 WORLD_TEST(printed, 1, 0, .size = 1)
 
-UNIT_MAIN(test_carried, test_many_carried, test_late_carrier, test_printed)
+UNIT_MAIN(test_carried, test_many_carried, test_late_carrier, test_calls_itself, test_calls_in_a_circle, test_printed)

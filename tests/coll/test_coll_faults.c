@@ -172,6 +172,46 @@ static void test_deaths(void **state)
     assert_true(seeds < 50 || before < (int)world_seeds(seeds) / 2); /* most meet it */
 }
 
+/* ---- A link that stays cut --------------------------------------------------------------------------------------- */
+
+/* The link between members 1 and 2 is cut for good; both reach the store. All members hear which of the two cannot reach which, and
+ * no member is told that it cannot reach itself. */
+static void with_cut(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    int me = weft_agent_rank(agent);
+    weft_group *group;
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
+    if (me == 1)
+        weft_sim_cut(s->w.sim, 1, 2);
+    weft_status st = WEFT_OK;
+    while (!st)
+        st = weft_group_barrier(group, WEFT_FOREVER);
+    MUST_BE(st, WEFT_ERR_UNREACHABLE);
+    const weft_error *why = weft_group_error(group);
+    const char *text = weft_error_message(why);
+    if (!strstr(text, "rank 1 cannot reach rank 2") && !strstr(text, "rank 2 cannot reach rank 1")) {
+        fprintf(stderr, "rank %d: \"%s\"\n", me, text);
+        abort();
+    }
+    MUST(weft_error_worker(why) == 1 || weft_error_worker(why) == 2);
+    MUST(weft_error_worker(why) != me);
+    if (++s->over == SIZE)
+        weft_sim_heal(s->w.sim, 1, 2);
+    weft_group_destroy(group);
+}
+
+static void test_cut_link(void **state)
+{
+    for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
+        scene s = {
+            .w = {.fabric = WORLD_SIM, .size = SIZE, .seed = seed, .program = with_cut, .adjust = adjust}, .seed = seed};
+        s.w.arg = &s;
+        world_run(&s.w);
+    }
+}
+
 /* ---- Missing, mistaken, cancelled -------------------------------------------------------------------------------- */
 
 static void must_say(const weft_group *group, const char *text)
@@ -361,7 +401,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest all[] = {cmocka_unit_test(test_one_is_missing), cmocka_unit_test(test_members_disagree),
                                      cmocka_unit_test(test_one_cancels),    cmocka_unit_test(test_one_runs_ahead),
-                                     cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_deaths)};
+                                     cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_deaths),
+                                     cmocka_unit_test(test_cut_link)};
     const struct CMUnitTest deaths[] = {cmocka_unit_test(test_deaths)};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seeds"))
