@@ -2,28 +2,18 @@
 /*
  * storm.h - jobs of real processes under attack, and the book that says of every call what was told and what ran.
  *
- * The driver (storm.c) runs one elastic job after the other. Its workers (storm_worker.c) call each other in every way that there is
- * while the driver kills, stops, throttles and cuts them off (storm_weather.c). Each call has an id. The book (storm_book.c)
- * is memory that all processes share: under its id stands how often a call began to run, and how it ended for its caller. Words: a
- * seat is a rank of the job, a life is one process in a seat, a violation is whatever must not be.
+ * The driver (chaos/driver.c) runs one elastic job after the other. Its workers (chaos/worker.c, storm.c) call each other in every way that
+ * there is while the driver kills, stops, throttles and cuts them off (chaos/weather.c). Each call has an id. The book (storm_book.c)
+ * is memory that all processes share. It holds, for each id, how often the call began to run, and how it ended for its caller. A
+ * violation is a fault of a call.
  */
 #ifndef TESTS_STORM_STORM_H
 #define TESTS_STORM_STORM_H
 
-#include <weft/weft.h>
-
-#include <stdatomic.h>
-#include <string.h>
-#include <sys/types.h>
+#include "chaos/chaos.h"
 
 #define SEATS 5
-#define LIVES_MAX 8192
 #define CALLS_MAX (1 << 20) /* of one job */
-#define STATUSES 140        /* more than the largest code of a failure */
-#define TICK_MS 100         /* of the quiet clock */
-#define PATIENCE_MS 60000   /* of quiet time: for anything to end */
-#define DEFAULT_MS 10000    /* the limit of calls that name none */
-#define BOOK_FD "STORM_BOOK"
 
 typedef enum storm_kind {
     NO_CALL, /* an id that is not in use */
@@ -58,22 +48,6 @@ extern const char *const storm_kind_names[KINDS]; /* those of functions, where i
 
 /* ---- storm_book.c: what all processes share ------------------------------------------------------------------------- */
 
-typedef enum storm_phase {
-    PHASE_ON,    /* everybody calls */
-    PHASE_DRAIN, /* nobody begins anything; what is under way ends */
-    PHASE_DROP,  /* references are dropped */
-    PHASE_CLOSE, /* all objects are gone; agents close */
-} storm_phase;
-
-typedef enum storm_stage {
-    STAGE_NONE,
-    STAGE_OPENING,
-    STAGE_ON,
-    STAGE_DRAINED,
-    STAGE_DROPPED,
-    STAGE_CLOSING
-} storm_stage;
-
 /* One call. What is no atomic is written before the call starts. */
 typedef struct storm_call {
     atomic_uint begun, finished; /* by handlers */
@@ -89,47 +63,22 @@ typedef struct storm_call {
     atomic_bool shown;      /* as a violation */
 } storm_call;
 
-/* A seat, as its present life says. */
-typedef struct storm_seat {
-    atomic_int stage;
-    atomic_uint life;
-    atomic_ulong beats;     /* of a thread that does nothing else: the process runs */
-    atomic_bool hauls;      /* asked for by the driver */
-    atomic_int under_way;   /* calls and operations that have not ended */
-    atomic_uint came_epoch; /* of the group: the operation that it has come to */
-    atomic_uint came_number;
-} storm_seat;
-
-/* What is left in the book of a life that is over. */
 typedef struct storm_life {
     atomic_int made, dropped; /* objects behind references, of this life */
-    atomic_bool killed;       /* what it had under way needs no answer */
 } storm_life;
 
 typedef struct storm_book {
-    int port, bound_ms, job;
-    uint64_t seed;
-    char master[64];
-    atomic_int phase;
-    atomic_int dump;   /* incremented: every worker prints what it holds */
-    atomic_uint quiet; /* ticks in which every process ran and nothing was done to any */
     atomic_llong next_call;
-    atomic_uint group_epoch;        /* odd while `group_lives` changes */
-    atomic_uint group_lives[SEATS]; /* who is in the group of this epoch; 0: nobody of that seat */
-    storm_seat seats[SEATS];
+    struct {
+        atomic_uint epoch, number; /* the operation of the group that this seat has come to */
+    } came[SEATS];
     storm_life lives[LIVES_MAX];
     atomic_ulong outcomes[KINDS][STATUSES]; /* by kind and by the failure's code */
-    atomic_ulong refused;     /* members that were taken for unauthenticated peers, by those who closed well */
-    atomic_ulong most_in_use; /* bytes of malloc of a worker that closed, and had nothing under way any more */
-    atomic_uint violations;
-    char texts[64][400]; /* of the first violations */
     storm_call calls[CALLS_MAX];
 } storm_book;
-extern storm_book *book;
+#define book ((storm_book *)board_book())
 
-storm_book *book_make(int *fd);
-storm_book *book_find(void); /* of a worker: by BOOK_FD */
-void book_new_job(int port);
+void book_new_job(void);
 
 /* Something that must not be. `id` is a call's, or negative. */
 void violation(int64_t id, const char *format, ...) WEFT_PRINTF(2, 3);
@@ -177,27 +126,6 @@ void room_end_unread(storm_room *room);
 void room_end_unwritten(storm_room *room);
 void rooms_end(void); /* checks those that are kept */
 
-/* ---- storm_worker.c ---------------------------------------------------------------------------------------------------- */
-
-#define EXIT_OUT 3 /* the worker was declared dead, or lost the store, and ended as it should */
-
-typedef struct storm_self {
-    weft_agent *agent; /* may be NULL in the first handlers: they have the call's */
-    int rank;
-    uint32_t life;
-    storm_seat *seat;
-    atomic_bool over; /* begins nothing any more */
-} storm_self;
-extern storm_self self;
-
-int work_in_seat(int rank, uint32_t life);
-bool goes_on(void); /* whether threads may begin something new */
-/* Of the calling thread. */
-uint64_t chance_below(uint64_t below);
-bool once_in(unsigned times);
-uint64_t now_ms(void);
-void sleep_ms(uint64_t ms);
-
 /* ---- storm_functions.c: what they serve -------------------------------------------------------------------------------- */
 
 extern const weft_function storm_functions[];
@@ -226,47 +154,5 @@ weft_status run_read(weft_call *call, void *user);
 /* ---- storm_groups.c ---------------------------------------------------------------------------------------------------- */
 
 void meet_until_over(void);
-
-/* ---- storm_weather.c: what the driver does to the workers -------------------------------------------------------------- */
-
-typedef struct storm_process {
-    pid_t pid; /* 0: nobody is in the seat */
-    uint32_t life;
-    bool killed;         /* by us */
-    bool disturbed;      /* ever in this life */
-    uint64_t restart_at; /* all times are in milliseconds */
-    bool stopped;
-    uint64_t stop_until;     /* or, between two stops of a row, begin again */
-    int stops_left;          /* of a row: further ones, */
-    unsigned stop_ms, go_ms; /* so long and so far apart */
-    bool cut;
-    uint64_t cut_until;
-    int cuts_left;
-    unsigned cut_ms, whole_ms;
-    bool throttled;
-    uint64_t throttled_until;
-} storm_process;
-
-typedef struct storm_weather {
-    storm_process seats[SEATS];
-    unsigned bound_ms;
-    const char *hosts; /* the tag of network namespaces, one a seat; NULL: all are in this one */
-    char groups[64];   /* what the names of control groups with processor quotas begin with; "": there are none */
-    bool groups_are_v2;
-    unsigned kills, stops, rows, quotas, cuts, losses; /* so far */
-} storm_weather;
-
-void weather_begin(storm_weather *w);
-void weather_end(storm_weather *w);
-void weather_adopt(storm_weather *w, int rank, pid_t pid, uint32_t life); /* a process took the seat */
-void weather_turn(storm_weather *w);                                      /* goes on with what is under way */
-void weather_clear(storm_weather *w);                                     /* ends all of it */
-bool weather_is_calm(const storm_weather *w);
-/* These choose whom; false if there is nobody. */
-bool weather_kill(storm_weather *w);
-bool weather_stop(storm_weather *w);
-bool weather_quota(storm_weather *w);
-bool weather_cut(storm_weather *w);
-void weather_kill_seat(storm_weather *w, int rank);
 
 #endif

@@ -7,9 +7,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 const char *const storm_kind_names[KINDS] = {
     [NO_CALL] = "none",      [PLAIN] = "plain",
@@ -27,48 +24,12 @@ const char *const storm_kind_names[KINDS] = {
     [BARRIER] = "(barrier)", [ALL_GATHER] = "(all-gather)",
 };
 
-storm_book *book;
-
-static storm_book *book_map(int fd)
-{
-    void *at = mmap(NULL, sizeof(storm_book), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at != MAP_FAILED)
-        return at;
-    perror("the book");
-    exit(1);
-}
-
-/* A file without a name: nothing of it is left behind. Its descriptor goes to every worker. */
-storm_book *book_make(int *fd)
-{
-    char number[16];
-    *fd = memfd_create("storm-book", 0);
-    if (*fd < 0 || ftruncate(*fd, sizeof(storm_book)) != 0) {
-        perror("the book");
-        exit(1);
-    }
-    snprintf(number, sizeof number, "%d", *fd);
-    setenv(BOOK_FD, number, 1);
-    return book_map(*fd);
-}
-
-storm_book *book_find(void)
-{
-    const char *number = getenv(BOOK_FD);
-    return book_map(number ? atoi(number) : -1);
-}
-
 /* Ids begin anew: nobody is left who could run those of the job before. */
-void book_new_job(int port)
+void book_new_job(void)
 {
     memset(book->calls, 0, (size_t)atomic_load(&book->next_call) * sizeof *book->calls);
     atomic_store(&book->next_call, 0);
-    memset(book->seats, 0, sizeof book->seats);
-    for (int i = 0; i < SEATS; i++)
-        atomic_store(&book->group_lives[i], 0);
-    atomic_store(&book->phase, PHASE_ON);
-    book->port = port;
-    book->job++;
+    memset(book->came, 0, sizeof book->came);
 }
 
 static int describe(char *out, size_t room, int64_t id)
@@ -85,22 +46,18 @@ static int describe(char *out, size_t room, int64_t id)
 
 void violation(int64_t id, const char *format, ...)
 {
-    unsigned number = atomic_fetch_add(&book->violations, 1);
-    char text[sizeof *book->texts];
-    int length = snprintf(text, sizeof text, "job %d, rank %d: ", book->job, self.seat ? self.rank : -1);
+    char text[sizeof *board->texts];
+    int length = 0;
     if (id >= 0 && id < atomic_load(&book->next_call)) {
         atomic_store(&book->calls[id].shown, true);
-        length += describe(text + length, sizeof text - (size_t)length, id);
+        length = describe(text, sizeof text, id);
     }
     va_list arguments;
     va_start(arguments, format);
     if ((size_t)length < sizeof text)
         vsnprintf(text + length, sizeof text - (size_t)length, format, arguments);
     va_end(arguments);
-    if (self.seat) /* into its log; the driver prints them all */
-        fprintf(stderr, "VIOLATION: %s\n", text);
-    if (number < sizeof book->texts / sizeof *book->texts)
-        memcpy(book->texts[number], text, sizeof text);
+    fault(FAULT_WRONG, "%s", text);
 }
 
 void book_count(storm_kind kind, weft_status status)
@@ -125,7 +82,7 @@ int64_t book_begin(storm_kind kind, const storm_plan *plan, int count)
         c->to = (int8_t)(count > 1 ? i : plan->to);
         c->incarnation = plan->target.incarnation;
         c->life = self.life;
-        c->begun_at = atomic_load(&book->quiet);
+        c->begun_at = atomic_load(&board->quiet);
         c->limit_ms = (int32_t)plan->limit_ms;
         c->kind = (uint8_t)kind;
     }
@@ -224,12 +181,12 @@ void book_check(void)
             check_told(id);
         else if (atomic_load(&c->begun) > c->attempts)
             violation(id, "it ran too often");
-        else if (!atomic_load(&book->lives[c->life].killed))
+        else if (!atomic_load(&board->lives[c->life].killed))
             violation(id, "its caller ended well, and was never told");
     }
     for (int life = 1; life < LIVES_MAX; life++) {
         int made = atomic_load(&book->lives[life].made), dropped = atomic_load(&book->lives[life].dropped);
-        if (dropped > made || (dropped < made && !atomic_load(&book->lives[life].killed)))
+        if (dropped > made || (dropped < made && !atomic_load(&board->lives[life].killed)))
             violation(-1, "life %d made %d objects, of which %d were dropped", life, made, dropped);
         atomic_store(&book->lives[life].made, 0);
         atomic_store(&book->lives[life].dropped, 0);
@@ -239,14 +196,14 @@ void book_check(void)
 void book_check_answers(void)
 {
     int64_t count = atomic_load(&book->next_call);
-    unsigned now = atomic_load(&book->quiet);
+    unsigned now = atomic_load(&board->quiet);
     for (int64_t id = 0; id < count; id++) {
         storm_call *c = &book->calls[id];
         int64_t limit_ms = c->limit_ms < 0 ? DEFAULT_MS : c->limit_ms;
         int64_t age_ms = (int64_t)(now - c->begun_at) * TICK_MS;
         if (c->kind == NO_CALL || atomic_load(&c->told) || atomic_load(&c->shown) || age_ms <= limit_ms + PATIENCE_MS)
             continue;
-        if (!atomic_load(&book->lives[c->life].killed))
+        if (!atomic_load(&board->lives[c->life].killed))
             violation(id, "it has not ended after %lld ms in which all was quiet", (long long)age_ms);
     }
 }

@@ -10,50 +10,24 @@
 #define MEET_MS 3000
 #define GATHER_WORDS 3000
 
-typedef struct epoch {
-    unsigned number;
-    uint32_t lives[SEATS];
-    int ranks[SEATS];
-    size_t count;
-    bool ours;
-} epoch;
-
-/* Whole, or not at all. */
-static bool read_epoch(epoch *out)
-{
-    *out = (epoch){.number = atomic_load(&book->group_epoch)};
-    for (int rank = 0; rank < SEATS; rank++) {
-        uint32_t life = out->lives[rank] = atomic_load(&book->group_lives[rank]);
-        if (life)
-            out->ranks[out->count++] = rank;
-        out->ours |= rank == self.rank && life == self.life;
-    }
-    return out->number % 2 == 0 && out->number == atomic_load(&book->group_epoch);
-}
-
-static bool is_current(const epoch *e)
-{
-    return goes_on() && atomic_load(&book->group_epoch) == e->number;
-}
-
-static int64_t gather_id(const epoch *e, unsigned number, int rank)
+static int64_t gather_id(const chaos_epoch *e, unsigned number, int rank)
 {
     return ((int64_t)e->number << 24 | number) * SEATS + rank;
 }
 
 /* It succeeded: then everybody had come. */
-static void check_all_came(const epoch *e, unsigned number, storm_kind kind)
+static void check_all_came(const chaos_epoch *e, unsigned number, storm_kind kind)
 {
     for (size_t i = 0; i < e->count; i++) {
-        const storm_seat *seat = &book->seats[e->ranks[i]];
-        unsigned came_epoch = atomic_load(&seat->came_epoch), came = atomic_load(&seat->came_number);
+        unsigned came_epoch = atomic_load(&book->came[e->ranks[i]].epoch),
+                 came = atomic_load(&book->came[e->ranks[i]].number);
         if (came_epoch < e->number || (came_epoch == e->number && came < number))
             violation(-1, "%s %u of epoch %u succeeded, and rank %d had only come to %u of epoch %u",
                       storm_kind_names[kind], number, e->number, e->ranks[i], came, came_epoch);
     }
 }
 
-static void check_gathered(const epoch *e, unsigned number, const weft_values *values)
+static void check_gathered(const chaos_epoch *e, unsigned number, const weft_values *values)
 {
     for (size_t i = 0; i < e->count; i++) {
         weft_args list;
@@ -68,7 +42,7 @@ static void check_gathered(const epoch *e, unsigned number, const weft_values *v
     }
 }
 
-static weft_status meet(weft_group *group, const epoch *e, unsigned number)
+static weft_status meet(weft_group *group, const chaos_epoch *e, unsigned number)
 {
     weft_values *values = NULL;
     storm_kind kind = number % 3 == 2 ? ALL_GATHER : BARRIER;
@@ -93,13 +67,13 @@ static weft_status meet(weft_group *group, const epoch *e, unsigned number)
     return st;
 }
 
-static void meet_in(const epoch *e)
+static void meet_in(const chaos_epoch *e)
 {
     char name[32];
     weft_group *group;
     snprintf(name, sizeof name, "epoch%u", e->number);
     weft_status st = weft_group_create(self.agent, name, e->ranks, e->count, &group);
-    for (; st == WEFT_ERR_NOT_FOUND && is_current(e); sleep_ms(10)) /* it has not heard of all yet */
+    for (; st == WEFT_ERR_NOT_FOUND && epoch_is_current(e); sleep_ms(10)) /* it has not heard of all yet */
         st = weft_group_create(self.agent, name, e->ranks, e->count, &group);
     if (st == WEFT_ERR_NOT_FOUND || st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
         return;
@@ -107,10 +81,10 @@ static void meet_in(const epoch *e)
         violation(-1, "a group of %zu could not be made: %s", e->count, weft_status_name(st));
         return;
     }
-    atomic_store(&self.seat->came_number, 0);
-    atomic_store(&self.seat->came_epoch, e->number);
-    for (unsigned number = 1; is_current(e); number++) {
-        atomic_store(&self.seat->came_number, number);
+    atomic_store(&book->came[self.rank].number, 0);
+    atomic_store(&book->came[self.rank].epoch, e->number);
+    for (unsigned number = 1; epoch_is_current(e); number++) {
+        atomic_store(&book->came[self.rank].number, number);
         st = meet(group, e, number);
         sleep_ms(st ? 50 : chance_below(20));
     }
@@ -120,8 +94,8 @@ static void meet_in(const epoch *e)
 void meet_until_over(void)
 {
     for (unsigned last = 1; goes_on(); sleep_ms(5)) {
-        epoch e;
-        if (!read_epoch(&e) || !e.ours || e.number == last || e.count < 2)
+        chaos_epoch e;
+        if (!epoch_read(&e) || !e.ours || e.number == last || e.count < 2)
             continue;
         last = e.number;
         meet_in(&e);

@@ -14,7 +14,7 @@
 /* Cheap to make and to check, and no two ids or places have the same. */
 static uint32_t first_word(int64_t id, unsigned salt)
 {
-    uint64_t x = ((uint64_t)id * 64 + salt) * UINT64_C(0x9E3779B97F4A7C15) + book->seed;
+    uint64_t x = ((uint64_t)id * 64 + salt) * UINT64_C(0x9E3779B97F4A7C15) + board->seed;
     return (uint32_t)(x ^ (x >> 32));
 }
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * storm_weather.c - kills, stops, processor quotas, cut links. Everything but a kill is a state of a process that ends by itself
+ * weather.c - kills, stops, processor quotas, cut links. Everything but a kill is a state of a process that ends by itself
  * (weather_turn), or is ended (weather_clear). Rows are many short stops, or cuts, one soon after the other.
  */
-#include "storm/storm.h"
+#include "chaos/chaos.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -18,56 +17,75 @@
 
 extern char **environ;
 
-static storm_process *some_process(storm_weather *w, int from)
+static chaos_process *some_process(chaos_weather *w, int from)
 {
-    int skip = (int)chance_below(SEATS);
-    for (int i = 0; i < SEATS; i++) {
-        int rank = (skip + i) % SEATS;
-        storm_process *p = &w->seats[rank];
+    int skip = (int)chance_below((uint64_t)board->size);
+    for (int i = 0; i < board->size; i++) {
+        int rank = (skip + i) % board->size;
+        chaos_process *p = &w->seats[rank];
         if (rank >= from && p->pid && !p->killed && !p->stopped && !p->stops_left && !p->throttled && !p->cut)
             return p;
     }
     return NULL;
 }
 
-static int rank_of(const storm_weather *w, const storm_process *p)
+static int rank_of(const chaos_weather *w, const chaos_process *p)
 {
     return (int)(p - w->seats);
 }
 
+/* Before it happens, so that a worker that sees the effect sees this, too. */
+static void disturb(chaos_process *p)
+{
+    p->disturbed = true;
+    atomic_store(&board->lives[p->life].disturbed, true);
+}
+
 /* ---- Kills ----------------------------------------------------------------------------------------------------------- */
 
-void weather_kill_seat(storm_weather *w, int rank)
+void weather_kill_seat(chaos_weather *w, int rank)
 {
-    storm_process *p = &w->seats[rank];
+    chaos_process *p = &w->seats[rank];
     if (!p->pid || p->killed)
         return;
     p->killed = true;
-    atomic_store(&book->lives[p->life].killed, true);
+    atomic_store(&board->lives[p->life].killed, true);
     kill(p->pid, SIGKILL);
     w->kills++;
 }
 
 /* Whatever else is being done to it. */
-bool weather_kill(storm_weather *w)
+bool weather_kill(chaos_weather *w)
 {
-    int rank = 1 + (int)chance_below(SEATS - 1);
+    int rank = 1 + (int)chance_below((uint64_t)board->size - 1);
     if (!w->seats[rank].pid || w->seats[rank].killed)
         return false;
     weather_kill_seat(w, rank);
     return true;
 }
 
+/* Asks a worker to end before the job does. */
+bool weather_leave(chaos_weather *w)
+{
+    chaos_process *p = some_process(w, 1);
+    if (!p || p->leaving || atomic_load(&board->seats[rank_of(w, p)].stage) != STAGE_ON)
+        return false;
+    p->leaving = true;
+    w->leaves++;
+    atomic_store(&board->seats[rank_of(w, p)].leave, true);
+    return true;
+}
+
 /* ---- Stops ----------------------------------------------------------------------------------------------------------- */
 
-static void stop(storm_process *p)
+static void stop(chaos_process *p)
 {
+    disturb(p);
     p->stopped = kill(p->pid, SIGSTOP) == 0;
-    p->disturbed = true;
     p->stop_until = now_ms() + p->stop_ms;
 }
 
-static void turn_stop(storm_process *p)
+static void turn_stop(chaos_process *p)
 {
     if (now_ms() < p->stop_until)
         return;
@@ -81,7 +99,7 @@ static void turn_stop(storm_process *p)
     }
 }
 
-static void begin_stops(storm_process *p, int count, unsigned stop_ms, unsigned go_ms)
+static void begin_stops(chaos_process *p, int count, unsigned stop_ms, unsigned go_ms)
 {
     p->stops_left = count - 1;
     p->stop_ms = stop_ms;
@@ -93,14 +111,14 @@ static void begin_stops(storm_process *p, int count, unsigned stop_ms, unsigned 
  * For 0.2 to 3 bounds, short ones more often; one in three is a row of short ones, during which the worker gives up large transfers:
  * a stop is worst where something is being taken down.
  */
-bool weather_stop(storm_weather *w)
+bool weather_stop(chaos_weather *w)
 {
-    storm_process *p = some_process(w, 0);
+    chaos_process *p = some_process(w, 0);
     if (!p)
         return false;
     if (once_in(3)) {
         w->rows++;
-        atomic_store(&book->seats[rank_of(w, p)].hauls, true);
+        atomic_store(&board->seats[rank_of(w, p)].hauls, true);
         begin_stops(p, 4 + (int)chance_below(5), w->bound_ms / 5 + (unsigned)chance_below(w->bound_ms / 10),
                     20 + (unsigned)chance_below(200));
     } else {
@@ -122,14 +140,14 @@ static bool write_to(const char *path, const char *text)
     return well;
 }
 
-static bool write_group(const storm_weather *w, int rank, const char *file, const char *text)
+static bool write_group(const chaos_weather *w, int rank, const char *file, const char *text)
 {
     char path[128];
     snprintf(path, sizeof path, "%s%d/%s", w->groups, rank, file);
     return write_to(path, text);
 }
 
-static bool set_quota(const storm_weather *w, int rank, bool on)
+static bool set_quota(const chaos_weather *w, int rank, bool on)
 {
     char text[64];
     if (w->groups_are_v2)
@@ -141,22 +159,22 @@ static bool set_quota(const storm_weather *w, int rank, bool on)
     return write_group(w, rank, w->groups_are_v2 ? "cpu.max" : "cpu.cfs_quota_us", text);
 }
 
-static void remove_groups(const storm_weather *w)
+static void remove_groups(const chaos_weather *w)
 {
     char path[128];
-    for (int rank = 0; rank < SEATS; rank++) {
+    for (int rank = 0; rank < board->size; rank++) {
         snprintf(path, sizeof path, "%s%d", w->groups, rank);
         rmdir(path);
     }
 }
 
-static bool make_groups(storm_weather *w, const char *root, bool v2)
+static bool make_groups(chaos_weather *w, const char *root, bool v2)
 {
     char path[128];
     bool well = true;
-    snprintf(w->groups, sizeof w->groups, "%s/storm-%d-", root, (int)getpid());
+    snprintf(w->groups, sizeof w->groups, "%s/chaos-%d-", root, (int)getpid());
     w->groups_are_v2 = v2;
-    for (int rank = 0; rank < SEATS && well; rank++) {
+    for (int rank = 0; rank < board->size && well; rank++) {
         snprintf(path, sizeof path, "%s%d", w->groups, rank);
         well = mkdir(path, 0755) == 0 && set_quota(w, rank, false);
     }
@@ -165,28 +183,28 @@ static bool make_groups(storm_weather *w, const char *root, bool v2)
     return well;
 }
 
-void weather_begin(storm_weather *w)
+void weather_begin(chaos_weather *w)
 {
     if (!make_groups(w, "/sys/fs/cgroup/cpu", false) && !make_groups(w, "/sys/fs/cgroup", true))
         w->groups[0] = 0;
 }
 
-void weather_end(storm_weather *w)
+void weather_end(chaos_weather *w)
 {
     if (w->groups[0])
         remove_groups(w);
 }
 
 /* Where there are no control groups: stops that leave it as much of the time. */
-bool weather_quota(storm_weather *w)
+bool weather_quota(chaos_weather *w)
 {
-    storm_process *p = some_process(w, 0);
+    chaos_process *p = some_process(w, 0);
     unsigned lasts_ms = 2000 + (unsigned)chance_below(3000);
     if (!p)
         return false;
     w->quotas++;
-    p->disturbed = true;
-    atomic_store(&book->seats[rank_of(w, p)].hauls, true);
+    disturb(p);
+    atomic_store(&board->seats[rank_of(w, p)].hauls, true);
     if (!w->groups[0]) {
         begin_stops(p, (int)lasts_ms / 1000, 850, 150);
     } else if (set_quota(w, rank_of(w, p), true)) {
@@ -196,18 +214,18 @@ bool weather_quota(storm_weather *w)
     return true;
 }
 
-static void turn_quota(storm_weather *w, storm_process *p)
+static void turn_quota(chaos_weather *w, chaos_process *p)
 {
     if (!p->throttled || now_ms() < p->throttled_until)
         return;
     if (!set_quota(w, rank_of(w, p), false))
-        violation(-1, "a quota cannot be taken back");
+        fault(FAULT_WRONG, "a quota cannot be taken back");
     p->throttled = false;
 }
 
 /* ---- Cuts ------------------------------------------------------------------------------------------------------------ */
 
-static void set_link(const storm_weather *w, int rank, bool on)
+static void set_link(const chaos_weather *w, int rank, bool on)
 {
     char space[64], port[16];
     pid_t pid;
@@ -216,18 +234,18 @@ static void set_link(const storm_weather *w, int rank, bool on)
     snprintf(port, sizeof port, "p%d", rank + 1);
     char *argv[] = {"bridge", "-n", space, "link", "set", "dev", port, "state", on ? "forwarding" : "disabled", NULL};
     if (posix_spawnp(&pid, "bridge", NULL, NULL, argv, environ) != 0 || waitpid(pid, &status, 0) != pid || status)
-        violation(-1, "a link cannot be switched");
+        fault(FAULT_WRONG, "a link cannot be switched");
 }
 
-static void cut(storm_weather *w, storm_process *p)
+static void cut(chaos_weather *w, chaos_process *p)
 {
     p->cut = true;
-    p->disturbed = true;
+    disturb(p);
     p->cut_until = now_ms() + p->cut_ms;
     set_link(w, rank_of(w, p), false);
 }
 
-static void turn_cut(storm_weather *w, storm_process *p)
+static void turn_cut(chaos_weather *w, chaos_process *p)
 {
     if (now_ms() < p->cut_until)
         return;
@@ -242,9 +260,9 @@ static void turn_cut(storm_weather *w, storm_process *p)
 }
 
 /* For 0.1 to 3 bounds; one in three is a row of short ones: what is sent meanwhile is lost. */
-bool weather_cut(storm_weather *w)
+bool weather_cut(chaos_weather *w)
 {
-    storm_process *p = w->hosts ? some_process(w, 0) : NULL;
+    chaos_process *p = w->hosts ? some_process(w, 0) : NULL;
     if (!p)
         return false;
     bool loses = once_in(3);
@@ -262,16 +280,16 @@ bool weather_cut(storm_weather *w)
 /* ---- All of it ------------------------------------------------------------------------------------------------------- */
 
 /* The link and the control group are those of the seat: what was done to the process before has been ended. */
-void weather_adopt(storm_weather *w, int rank, pid_t pid, uint32_t life)
+void weather_adopt(chaos_weather *w, int rank, pid_t pid, uint32_t life)
 {
     char text[16];
-    w->seats[rank] = (storm_process){.pid = pid, .life = life};
+    w->seats[rank] = (chaos_process){.pid = pid, .life = life};
     snprintf(text, sizeof text, "%d", (int)pid);
     if (w->groups[0] && pid && !write_group(w, rank, "cgroup.procs", text))
-        violation(-1, "a worker cannot be put into its control group");
+        fault(FAULT_WRONG, "a worker cannot be put into its control group");
 }
 
-static void end_all(storm_weather *w, storm_process *p)
+static void end_all(chaos_weather *w, chaos_process *p)
 {
     p->stops_left = p->cuts_left = 0;
     p->stop_until = p->cut_until = p->throttled_until = 0;
@@ -282,10 +300,10 @@ static void end_all(storm_weather *w, storm_process *p)
     turn_quota(w, p);
 }
 
-void weather_turn(storm_weather *w)
+void weather_turn(chaos_weather *w)
 {
-    for (int rank = 0; rank < SEATS; rank++) {
-        storm_process *p = &w->seats[rank];
+    for (int rank = 0; rank < board->size; rank++) {
+        chaos_process *p = &w->seats[rank];
         if (p->killed || !p->pid) {
             end_all(w, p);
             continue;
@@ -296,16 +314,16 @@ void weather_turn(storm_weather *w)
     }
 }
 
-void weather_clear(storm_weather *w)
+void weather_clear(chaos_weather *w)
 {
-    for (int rank = 0; rank < SEATS; rank++)
+    for (int rank = 0; rank < board->size; rank++)
         end_all(w, &w->seats[rank]);
 }
 
-bool weather_is_calm(const storm_weather *w)
+bool weather_is_calm(const chaos_weather *w)
 {
-    for (int rank = 0; rank < SEATS; rank++) {
-        const storm_process *p = &w->seats[rank];
+    for (int rank = 0; rank < board->size; rank++) {
+        const chaos_process *p = &w->seats[rank];
         if (p->stopped || p->stops_left || p->cut || p->cuts_left || p->throttled)
             return false;
     }
