@@ -224,7 +224,8 @@ WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
  * it at the end, so a failure leaves the old file as it was; only if the disk fails at the very end may either file be there. Beside
  * steps (WEFT_UPDATE_BESIDE) each tensor is written whole, perhaps of two steps. When the function has returned WEFT_OK, a loss of power does not lose the file:
  * the file and its folder are synced. It follows symbolic links and keeps the mode of an old file. If `path` is
- * no plain file but a pipe or a device, it writes there directly, without a checksum.
+ * no plain file but a pipe or a device, it writes there directly, without a checksum. If the reader of a pipe has gone,
+ * that is WEFT_ERR_IO: weft's functions that write to a file, a pipe or a FILE of yours raise no SIGPIPE or SIGXFSZ.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error);
 

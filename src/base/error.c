@@ -6,6 +6,7 @@
  * there is one static error, which is never counted and never freed.
  */
 #include "base/error.h"
+#include "base/quiet.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -234,7 +235,7 @@ void weft_error_print(const weft_error *error, FILE *to)
     assert(at < room);
     blank_controls(line, at);
     line[at++] = '\n';
-    (void)!fwrite(line, 1, at, to); /* at once: so it stays whole among the lines of other threads and processes */
+    (void)wfi_quiet_write(to, line, at); /* at once: so it stays whole among the lines of other threads and processes */
 }
 
 void wfi_error_write(wfi_writer *writer, const weft_error *error)

@@ -3,6 +3,7 @@
 #include <weft/status.h>
 
 #include "base/error.h"
+#include "base/quiet.h"
 
 static const struct {
     weft_status code;
@@ -72,6 +73,9 @@ int weft_report(weft_status status)
 {
     if (status >= 0)
         return 0;
+    wfi_quiet quiet;
+    wfi_quiet_begin(&quiet);
     fprintf(stderr, "weft: %s (%d): %s\n", weft_status_name(status), status, weft_status_text(status));
+    wfi_quiet_end(&quiet);
     return 1;
 }

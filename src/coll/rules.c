@@ -3,6 +3,7 @@
 #include "coll/group.h"
 
 #include "base/env.h"
+#include "base/quiet.h"
 
 static weft_status read_rules(const weft_agent *agent, const char *where, const char *text, wfi_rules *out)
 {
@@ -72,8 +73,11 @@ weft_status wfi_group_take_rules(weft_group *group, const weft_group *from)
 void weft_group_print_algorithms(const weft_group *group, FILE *to)
 {
     wfi_rules rules;
+    wfi_quiet quiet;
     if (!group || !to || copy_rules(group, &rules))
         return;
+    wfi_quiet_begin(&quiet);
     wfi_rules_print(&rules, group->has_levels, to);
+    wfi_quiet_end(&quiet);
     wfi_rules_fini(&rules);
 }

@@ -138,11 +138,15 @@ static weft_status make_header(writing *w, bool has_sum)
                                 (unsigned long long)size);
 }
 
+static weft_status cannot_write(const writing *w, int trouble)
+{
+    return wfi_error_fail(w->error, WEFT_ERR_IO, "cannot write \"%s\": %s", w->path, strerror(trouble));
+}
+
 static weft_status put(const writing *w, const void *data, size_t size)
 {
-    if (size == 0 || fwrite(data, 1, size, w->out.stream) == size)
-        return WEFT_OK;
-    return wfi_error_fail(w->error, WEFT_ERR_IO, "cannot write \"%s\": %s", w->path, strerror(errno));
+    int trouble = wfi_output_write(&w->out, data, size);
+    return trouble ? cannot_write(w, trouble) : WEFT_OK;
 }
 
 static weft_status put_elements(writing *w, weft_tensor *tensor)
@@ -166,9 +170,8 @@ static weft_status put_sum(writing *w)
         return WEFT_OK;
     crypto_generichash_final(&w->sum, sum, sizeof(sum));
     sodium_bin2hex(digits, sizeof(digits), sum, sizeof(sum));
-    if (fseeko(w->out.stream, (off_t)w->sum_at, SEEK_SET) != 0)
-        return wfi_error_fail(w->error, WEFT_ERR_IO, "cannot write \"%s\": %s", w->path, strerror(errno));
-    return put(w, digits, SUM_DIGITS);
+    int trouble = wfi_output_go_to(&w->out, w->sum_at);
+    return trouble ? cannot_write(w, trouble) : put(w, digits, SUM_DIGITS);
 }
 
 static weft_status put_all(writing *w)
@@ -194,7 +197,7 @@ weft_status wfi_safetensors_save(const char *path, const wfi_file_tensors *tenso
         status = put_all(&w);
         trouble = wfi_output_close(&w.out, status == WEFT_OK);
         if (trouble && status == WEFT_OK)
-            status = wfi_error_fail(error, WEFT_ERR_IO, "cannot write \"%s\": %s", path, strerror(trouble));
+            status = cannot_write(&w, trouble);
     }
     free(w.header);
     free(w.order);

@@ -2,6 +2,7 @@
 /* print.c - single elements, and tensors as text. */
 #include "tensor/print.h"
 
+#include "base/quiet.h"
 #include "tensor/cell.h"
 #include "tensor/copy.h"
 
@@ -112,14 +113,16 @@ static void print(const weft_tensor *tensor, FILE *to)
 
 void weft_tensor_print(const weft_tensor *tensor, FILE *to)
 {
+    wfi_quiet quiet;
     if (to == NULL)
         return;
-    if (tensor == NULL) {
+    weft_tensor *now = tensor != NULL ? wfi_tensor_read(tensor) : NULL;
+    wfi_quiet_begin(&quiet);
+    if (now != NULL)
+        print(now, to);
+    else
         fputs("no tensor\n", to);
-        return;
-    }
-    weft_tensor *now = wfi_tensor_read(tensor);
-    print(now, to);
+    wfi_quiet_end(&quiet);
     weft_tensor_unref(now);
 }
 

@@ -11,6 +11,7 @@
  */
 #include "base/text/log.h"
 #include "base/env.h"
+#include "base/quiet.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -42,8 +43,12 @@ static void read_level(void)
 {
     weft_error *error = NULL;
     int level;
-    if (wfi_log_setting(&level, &error) != WEFT_OK) /* whoever only logs hears of it nowhere else */
+    if (wfi_log_setting(&level, &error) != WEFT_OK) { /* whoever only logs hears of it nowhere else */
+        wfi_quiet quiet;
+        wfi_quiet_begin(&quiet);
         fprintf(stderr, "weft: warn %s\n", weft_error_message(error));
+        wfi_quiet_end(&quiet);
+    }
     weft_error_unref(error);
     atomic_store(&wfi_log_level_now, level);
 }
@@ -71,7 +76,7 @@ static void write_line(const char *line, weft_log_level level, const wfi_clock *
     write_time(clock, time, sizeof time);
     int length = snprintf(whole, sizeof whole, "weft: %s %s %s\n", time, level_names[level - WEFT_LOG_ERROR], line);
     if (length > 0)
-        (void)!fwrite(whole, 1, (size_t)length, stderr);
+        (void)wfi_quiet_write(stderr, whole, (size_t)length);
 }
 
 static void emit(weft_log_level level, const char *line, const wfi_clock *clock)

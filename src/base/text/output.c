@@ -2,6 +2,8 @@
 /* output.c - a file that is written whole or not at all. */
 #include "base/text/output.h"
 
+#include "base/quiet.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -108,13 +110,41 @@ static int sync_folder(const char *path)
     return trouble;
 }
 
-int wfi_output_close(wfi_output *out, bool keep)
+/* Both may write what the stream still holds. 0 or an errno value. */
+static int flush_and_close(const wfi_output *out, bool keep)
 {
+    wfi_quiet quiet;
     int trouble = 0;
+    wfi_quiet_begin(&quiet);
     if (keep && (fflush(out->stream) != 0 || (out->beside && fsync(fileno(out->stream)) != 0)))
         trouble = errno;
     if (fclose(out->stream) != 0 && !trouble)
         trouble = errno;
+    wfi_quiet_end(&quiet);
+    return trouble;
+}
+
+int wfi_output_write(const wfi_output *out, const void *data, size_t size)
+{
+    wfi_quiet quiet;
+    wfi_quiet_begin(&quiet);
+    int trouble = size > 0 && fwrite(data, 1, size, out->stream) != size ? errno : 0;
+    wfi_quiet_end(&quiet);
+    return trouble;
+}
+
+int wfi_output_go_to(const wfi_output *out, size_t offset)
+{
+    wfi_quiet quiet;
+    wfi_quiet_begin(&quiet);
+    int trouble = fseeko(out->stream, (off_t)offset, SEEK_SET) != 0 ? errno : 0;
+    wfi_quiet_end(&quiet);
+    return trouble;
+}
+
+int wfi_output_close(wfi_output *out, bool keep)
+{
+    int trouble = flush_and_close(out, keep);
     if (out->beside) {
         if (keep && !trouble && rename(out->beside, out->target) != 0)
             trouble = errno;

@@ -3,6 +3,7 @@
  * dump.c - weft_debug_dump: what an agent holds, as one JSON object. The text is made under the agent's lock, in memory, so
  * that it is of one moment; it is printed without.
  */
+#include "base/quiet.h"
 #include "base/text/json_writer.h"
 #include "rpc/batch/batch.h"
 #include "rpc/client/loopback.h"
@@ -156,11 +157,12 @@ weft_status weft_debug_dump(const weft_agent *const_agent, FILE *to)
     wfi_json_put_number(&j, "held_bytes", agent->held_bytes);
     wfi_json_put_number(&j, "notifications", agent->notifications);
     wfi_json_close(&j, '}');
+    fputc('\n', j.to);
     wfi_net_unlock(agent->net);
     bool full = ferror(j.to) != 0;
     if (fclose(j.to) || full)
         st = WEFT_ERR_MEMORY;
-    if (!st && (fwrite(text, 1, size, to) != size || fputc('\n', to) == EOF || fflush(to)))
+    if (!st && !(wfi_quiet_write(to, text, size) && wfi_quiet_flush(to)))
         st = WEFT_ERR_IO;
     free(text);
     return st;

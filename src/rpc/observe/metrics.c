@@ -5,6 +5,7 @@
  * Rows are copied one at a time under the agent's lock and worked on outside it: a scrape of thousands of rows holds
  * nobody up. So the text is not of one instant; each row is.
  */
+#include "base/quiet.h"
 #include "rpc/observe/observe.h"
 #include "tensor/parallel.h"
 
@@ -204,11 +205,9 @@ static int by_label(const void *a, const void *b)
     return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
+static weft_status write_all(const weft_agent *agent, FILE *to)
 {
     text t = {.to = to, .agent = agent};
-    if (!agent || !to)
-        return WEFT_ERR_INVALID;
     /* A worker's name has no characters that need escaping. */
     snprintf(t.who, sizeof t.who, "rank=\"%d\",worker=\"%s\"", weft_agent_rank(agent), agent->options.values.name);
     weft_status st = list_rows(agent, &t.rows, &t.count);
@@ -227,7 +226,25 @@ weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
         if (!st)
             st = component->metrics((weft_agent *)agent, to, t.who); /* locks are taken; nothing else of it changes */
     free(t.rows);
-    if (!st && (fflush(to) || ferror(to)))
+    return st;
+}
+
+/* Into memory first: locks are taken meanwhile, which a thread must not hold while it waits for the reader of a pipe. */
+weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
+{
+    char *written = NULL;
+    size_t size = 0;
+    if (!agent || !to)
+        return WEFT_ERR_INVALID;
+    FILE *memory = open_memstream(&written, &size);
+    if (!memory)
+        return WEFT_ERR_MEMORY;
+    weft_status st = write_all(agent, memory);
+    bool full = ferror(memory) != 0;
+    if ((fclose(memory) || full) && !st)
+        st = WEFT_ERR_MEMORY;
+    if (!st && !(wfi_quiet_write(to, written, size) && wfi_quiet_flush(to)))
         st = WEFT_ERR_IO;
+    free(written);
     return st;
 }

@@ -6,6 +6,7 @@
  * something, then waits a little, so that it writes many at once. Whenever the process dies, the file has whole lines.
  */
 #include "base/alloc.h"
+#include "base/quiet.h"
 #include "rpc/observe/trace_internal.h"
 
 #include "base/text/log.h"
@@ -206,7 +207,9 @@ static void tell_losses(wfi_trace *trace, bool now_at_least)
 void wfi_trace_flush(wfi_trace *trace)
 {
     wfi_trace_chunk *next;
+    wfi_quiet quiet;
     pthread_mutex_lock(&trace->file_lock);
+    wfi_quiet_begin(&quiet);
     for (wfi_trace_chunk *chunk = take_chunks(trace); chunk; chunk = next) {
         next = chunk->next;
         for (size_t i = 0; i < chunk->count && trace->file; i++)
@@ -214,6 +217,7 @@ void wfi_trace_flush(wfi_trace *trace)
         chunk_is_done(trace, chunk);
     }
     check_file(trace);
+    wfi_quiet_end(&quiet);
     pthread_mutex_unlock(&trace->file_lock);
     tell_losses(trace, false);
 }
@@ -304,13 +308,16 @@ weft_status wfi_trace_begin(wfi_trace *trace, const char *path, const wfi_trace_
         *error = weft_error_create(WEFT_ERR_INVALID, "the path of the trace file is too long");
         return WEFT_ERR_INVALID;
     }
+    wfi_quiet quiet;
     pthread_mutex_lock(&trace->file_lock);
+    wfi_quiet_begin(&quiet);
     trace->file = fopen(name, "we");
     if (!trace->file)
         *error = weft_error_create(WEFT_ERR_IO, "the trace file \"%s\" cannot be written: %s", name, strerror(errno));
     else
         wfi_trace_write_head(trace, who);
     bool open = trace->file != NULL;
+    wfi_quiet_end(&quiet);
     pthread_mutex_unlock(&trace->file_lock);
     return open ? start_thread(trace, error) : WEFT_ERR_IO;
 }
@@ -327,12 +334,15 @@ void wfi_trace_destroy(wfi_trace *trace)
         pthread_join(trace->thread, NULL);
     wfi_trace_flush(trace);
     tell_losses(trace, true);
+    wfi_quiet quiet;
+    wfi_quiet_begin(&quiet);
     if (trace->file) {
         wfi_trace_write_end(trace, trace->dropped);
         check_file(trace);
     }
     if (trace->file)
         fclose(trace->file);
+    wfi_quiet_end(&quiet);
     pthread_cond_destroy(&trace->some);
     pthread_mutex_destroy(&trace->lock);
     pthread_mutex_destroy(&trace->file_lock);
