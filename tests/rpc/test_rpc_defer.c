@@ -10,6 +10,7 @@ static struct shared {
     atomic_int waited;         /* what an inline handler's wait returned */
     atomic_int closed;         /* what closing from a handler returned */
     atomic_bool refused;
+    atomic_bool deferred[2], dumped[2]; /* by rank; relaxed, so that they order nothing else */
 } shared;
 
 static weft_status run_hold(weft_call *call, void *user)
@@ -91,6 +92,28 @@ static weft_status run_close(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+static void raise_flag(atomic_bool *flag)
+{
+    atomic_store_explicit(flag, true, memory_order_relaxed);
+}
+
+static void await_flag(const atomic_bool *flag)
+{
+    while (!atomic_load_explicit(flag, memory_order_relaxed))
+        world_sleep_ms(shared.w, 1);
+}
+
+/* Between deferring and the return it takes no lock: whoever dumps meanwhile is ordered with it by nothing. */
+static weft_status run_dumped(weft_call *call, void *user)
+{
+    int rank = weft_agent_rank(weft_call_agent(call));
+    weft_call_defer(call);
+    raise_flag(&shared.deferred[rank]);
+    await_flag(&shared.dumped[rank]);
+    weft_call_finish(call, WEFT_OK);
+    return WEFT_DEFERRED;
+}
+
 static const weft_function functions[] = {
     {.name = "nothing", .run = world_run_nothing},
     {.name = "hold", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_hold},
@@ -102,6 +125,7 @@ static const weft_function functions[] = {
     {.name = "nest", .takes = {WEFT_I64}, .run = run_nest},
     {.name = "inline wait", .run = run_inline_wait, .flags = WEFT_INLINE},
     {.name = "close", .run = run_close},
+    {.name = "dumped", .run = run_dumped},
 };
 
 /* ---- Programs -------------------------------------------------------------------------------------------------- */
@@ -241,6 +265,28 @@ static void never_finished(weft_agent *agent, void *arg)
     }
 }
 
+/* For ThreadSanitizer: a dump reads a call that its handler is deferring. */
+static void dumped_while_deferring(weft_agent *agent, void *arg)
+{
+    int rank = weft_agent_rank(agent);
+    weft_future *futures[2];
+    for (int to = 0; rank == 0 && to < 2; to++)
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(to), "dumped", WEFT_NO_VALUES, NULL, &futures[to]));
+    char *text = NULL;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+    await_flag(&shared.deferred[rank]);
+    MUST_OK(weft_debug_dump(agent, to));
+    raise_flag(&shared.dumped[rank]);
+    fclose(to);
+    MUST(strstr(text, "\"deferred\""));
+    free(text);
+    if (rank == 0)
+        MUST_OK(weft_future_wait_all(futures, 2, WEFT_FOREVER));
+    for (int i = 0; rank == 0 && i < 2; i++)
+        weft_future_unref(futures[i]);
+}
+
 static void begin(world *w)
 {
     memset(&shared, 0, sizeof shared);
@@ -259,6 +305,8 @@ WORLD_TEST(nested, 20, 1, SCENE, .size = 2, .adjust = world_one_worker)
 WORLD_TEST(from_continuations, 5, 1, SCENE, .size = 2, .adjust = world_one_worker)
 WORLD_TEST(waits_refused, 5, 1, SCENE, .size = 2)
 
+WORLD_TEST(dumped_while_deferring, 0, 1, SCENE, .size = 2)
+
 static void finish_too_late(world *w)
 {
     assert_true(*(int *)w->arg != 0 || weft_error_code(weft_future_error(unfinished)) == WEFT_ERR_TIMEOUT);
@@ -276,4 +324,4 @@ static void test_never_finished(void **s)
 }
 
 UNIT_MAIN(test_finished_elsewhere, test_bad_handlers, test_nested, test_from_continuations, test_waits_refused,
-          test_never_finished)
+          test_never_finished, test_dumped_while_deferring)

@@ -244,7 +244,7 @@ static void hand_over(weft_batch *batch, size_t left_out, bool runs)
     wfi_net_lock(batch->agent->net);
     for (size_t i = 0; i < batch->count; i++) {
         weft_call *call = batch->calls[i];
-        call->deferred = true;
+        atomic_store_explicit(&call->deferred, true, memory_order_relaxed);
         call->batch_left = &batch->has_left;
         if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
             wfi_serve_interest(call, true);

@@ -60,7 +60,7 @@ void wfi_serve_release_work(weft_call *call)
 static void free_task(wfi_task *task)
 {
     weft_call *call = wfi_container_of(task, weft_call, release);
-    call->deferred = false;
+    atomic_store_explicit(&call->deferred, false, memory_order_relaxed);
     wfi_serve_release_work(call);
     call->responder->fini(call);
     if (call->link)

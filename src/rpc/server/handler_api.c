@@ -263,7 +263,7 @@ static void take_slot_error(weft_call *call)
 weft_call *weft_call_defer(weft_call *call)
 {
     if (call)
-        call->deferred = true;
+        atomic_store_explicit(&call->deferred, true, memory_order_relaxed);
     return call;
 }
 
