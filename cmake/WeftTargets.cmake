@@ -54,7 +54,8 @@ function(weft_shared part visibility)
   set(map ${CMAKE_CURRENT_BINARY_DIR}/${part}.map)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/${part}.map.in ${map} @ONLY)
   # All symbols are bound when it is loaded: binding at the first call leaves the caller's registers, and keys in them, on the stack.
-  target_link_options(${part} PRIVATE -Wl,--version-script=${map} -Wl,-Bsymbolic-functions -Wl,-z,now)
+  # nodelete: dlclose leaves the library mapped, because its threads run until the process ends (executors of the process, hwloc's loader).
+  target_link_options(${part} PRIVATE -Wl,--version-script=${map} -Wl,-Bsymbolic-functions -Wl,-z,now -Wl,-z,nodelete)
   set_target_properties(${part} PROPERTIES SOVERSION ${weft_soversion} VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C
     LINK_DEPENDS ${map})
   if(NOT WEFT_SANITIZE)

@@ -35,8 +35,8 @@ WEFT_BEGIN_C
 
 /*
  * Makes a future that you complete, and gives you one reference. Its continuations run on the agent's executor;
- * with `agent` NULL they run on the executor of the process, which starts when it is first used. NULL if memory
- * is out.
+ * with `agent` NULL they run on the executor of the process, which starts when it is first used and lives until
+ * the process ends. NULL if memory is out.
  */
 WEFT_API weft_future *weft_future_create(weft_agent *agent);
 WEFT_API weft_future *weft_future_ref(weft_future *future);
