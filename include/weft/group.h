@@ -184,9 +184,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_recv_async(weft_group *group, wef
  *   - WEFT_ERR_BUSY: as they come they do not fit the memory_budget_bytes of a member. This ends the group.
  *   - WEFT_ERR_UNSUPPORTED, at once: `mine` has a remote reference; pass these on in calls.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values(weft_group *group, weft_args mine, int64_t timeout_ms,
-                                                                weft_values **out);
-WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group *group, weft_args mine,
+WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values(weft_group *group, weft_args_in mine,
+                                                                int64_t timeout_ms, weft_values **out);
+WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group *group, weft_args_in mine,
                                                                       int64_t timeout_ms, weft_future **out);
 
 /* ---- Algorithms -------------------------------------------------------------------------------------------------- */

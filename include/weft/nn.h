@@ -48,9 +48,9 @@ WEFT_API weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, 
  *         return weft_softmax(t, weft_args_tensor(out, 0), -1); // NULL if the tape failed, as all that follows
  *     }
  */
-WEFT_API weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_args inputs);
+WEFT_API weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_args_in inputs);
 /* The tensor that stands at `index`, borrowed; NULL if there is none. */
-WEFT_API weft_tensor *weft_args_tensor(weft_args values, size_t index);
+WEFT_API weft_tensor *weft_args_tensor(weft_args_in values, size_t index);
 
 /* Sets train mode (the default) or eval mode, for the module and all modules below it. A tape with a mode of its own
  * (weft_tape_options) overrules it; where several threads run the module, let tapes say it, as all of them see this flag change. */

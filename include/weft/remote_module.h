@@ -46,7 +46,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_register_module(weft_agent *agent
 /* Makes a module on a worker. Returns at once; if it cannot be made there, whatever uses it fails and says why. WEFT_ERR_INVALID (NULL), or
  * as weft_rpc_remote. */
 WEFT_API WEFT_NODISCARD weft_status weft_remote_module_create(weft_agent *agent, weft_target to, const char *type,
-                                                              weft_args args, weft_remote_module **out);
+                                                              weft_args_in args, weft_remote_module **out);
 /* The same module, from a handle that somebody passed on (weft_remote_module_rref). */
 WEFT_API WEFT_NODISCARD weft_status weft_remote_module_from_rref(weft_rref *rref, weft_remote_module **out);
 /* A handle to a module that is here, for others. Takes a reference to the module. */
@@ -70,13 +70,13 @@ typedef struct weft_forward_options {
  * the module. Any other tape only computes. Gives the first result; NULL if the tape fails. _all gives all results. They belong to the
  * tape. `options` may be NULL.
  */
-WEFT_API weft_tensor *weft_remote_forward(weft_tape *tape, weft_remote_module *module, weft_args inputs,
+WEFT_API weft_tensor *weft_remote_forward(weft_tape *tape, weft_remote_module *module, weft_args_in inputs,
                                           const weft_forward_options *options);
-WEFT_API weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, weft_args inputs,
+WEFT_API weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, weft_args_in inputs,
                                            const weft_forward_options *options);
 /* Starts it: *out is the future of the results. As weft_rpc_async. */
 WEFT_API WEFT_NODISCARD weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *module,
-                                                              weft_args inputs, const weft_forward_options *options,
+                                                              weft_args_in inputs, const weft_forward_options *options,
                                                               weft_future **out);
 
 /* Handles to its parameters, in the module's order: values of type WEFT_RREF. Waits. You release them. Errors as weft_rpc_sync. */

@@ -21,7 +21,7 @@
  *     {
  *         weft_values *results;
  *         weft_tensor *y;
- *         weft_args arguments = WEFT_VALUES(weft_of_tensor(x), weft_of_f64(2.5));
+ *         weft_args arguments = WEFT_VALUES(weft_of_tensor(x), weft_of_f64(2.5)); // in C++: auto arguments
  *         weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "scale", arguments, NULL, &results);
  *         if (!st && !weft_values_get_tensor(results, 0, &y))
  *             weft_tensor_print(y, stdout);
@@ -223,7 +223,7 @@ typedef struct weft_rpc_options {
  * it surely did not.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function,
-                                                   weft_args arguments, const weft_rpc_options *options,
+                                                   weft_args_in arguments, const weft_rpc_options *options,
                                                    weft_future **out);
 
 /*
@@ -232,7 +232,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_targe
  * (weft_future_wait); nothing was started then.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function,
-                                                  weft_args arguments, const weft_rpc_options *options,
+                                                  weft_args_in arguments, const weft_rpc_options *options,
                                                   weft_values **out);
 
 /*
@@ -242,7 +242,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target
  * cancels all calls. `out` may be NULL. The options `land` and on_item are WEFT_ERR_INVALID here.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count,
-                                                       const char *function, weft_args arguments,
+                                                       const char *function, weft_args_in arguments,
                                                        const weft_rpc_options *options, weft_future **out);
 
 /*
@@ -259,7 +259,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const 
  * the handle there gets the error.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function,
-                                                    weft_args arguments, const weft_rpc_options *options,
+                                                    weft_args_in arguments, const weft_rpc_options *options,
                                                     weft_rref **out);
 
 /* ---- Inside a handler -------------------------------------------------------------------------- */
@@ -300,7 +300,7 @@ WEFT_API weft_tape *weft_call_tape(weft_call *call);
 
 /* Sets the results; references are taken, and the limits of arguments apply. If it is called twice, the last
  * one counts. A wrong type, a NULL tensor or list, or too much data makes the call fail. */
-WEFT_API void weft_call_give(weft_call *call, weft_args results);
+WEFT_API void weft_call_give(weft_call *call, weft_args_in results);
 /*
  * Sends an item of the results ahead, to the caller's on_item. References are taken; items have no signature.
  * Allowed until the call ends, for the handler and for whoever holds the deferred call. Under a distributed context, what was recorded is
@@ -312,7 +312,7 @@ WEFT_API void weft_call_give(weft_call *call, weft_args results);
  *   - WEFT_ERR_CANCELLED: nobody wants the answer any more.
  *   - WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_call_send_item(weft_call *call, weft_args item);
+WEFT_API WEFT_NODISCARD weft_status weft_call_send_item(weft_call *call, weft_args_in item);
 /*
  * Only in calls of weft_rpc_remote: the result is an object of your own type, which stays on this worker
  * (weft/rref.h). `type->drop(object)` runs when the last handle is released. In any other call, or if memory is

@@ -97,11 +97,11 @@ WEFT_API weft_future *weft_rref_created(weft_rref *rref);
  * weft_rref_local_value or weft_rref_local_typed; `arguments` follow it. All else is as for weft_rpc_async,
  * weft_rpc_sync and weft_rpc_remote.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args arguments,
+WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args_in arguments,
                                                         const weft_rpc_options *options, weft_future **out);
-WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args arguments,
+WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args_in arguments,
                                                        const weft_rpc_options *options, weft_values **out);
-WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args arguments,
+WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args_in arguments,
                                                          const weft_rpc_options *options, weft_rref **out);
 
 /*

@@ -5,7 +5,8 @@
  * A list has two forms:
  *   - A literal (weft_args) borrows the tensors and strings that it names. WEFT_VALUES(weft_of_tensor(x),
  *     weft_of_f64(2.0)) makes one, which lives until its block ends. A function that receives a literal takes
- *     its own references and copies before it returns.
+ *     its own references and copies before it returns. In C++, name a literal by `auto a = WEFT_VALUES(...);`:
+ *     it lives as long as that variable. `weft_args a = WEFT_VALUES(...);` does not compile there.
  *   - A weft_values owns what it holds, and is counted. Add values to it before you share it; from then on it
  *     does not change, and any thread may read it. The results of a call come in this form.
  *
@@ -21,6 +22,10 @@
 #define WEFT_VALUE_H
 
 #include <weft/tensor.h>
+
+#ifdef __cplusplus
+#include <tuple> /* std::tuple, std::apply */
+#endif
 
 WEFT_BEGIN_C
 
@@ -57,6 +62,23 @@ typedef struct weft_args {
     size_t count;
 } weft_args;
 
+/* A parameter that takes a literal. In C it is a weft_args. In C++ it takes a weft_args or what WEFT_VALUES makes. */
+#ifdef __cplusplus
+WEFT_END_C
+template <typename... V> struct weft_literal;
+struct weft_args_in {
+    const weft_value *items;
+    size_t count;
+    weft_args_in(const weft_args &list) : items(list.items), count(list.count) {}
+    template <typename... V> weft_args_in(const weft_literal<V...> &literal) : items(literal.items), count(sizeof...(V))
+    {
+    }
+};
+WEFT_BEGIN_C
+#else
+typedef weft_args weft_args_in;
+#endif
+
 /* One borrowed value. The functions weft_of_... make it. */
 struct weft_value {
     weft_type type;
@@ -86,21 +108,56 @@ WEFT_API weft_value weft_of_bytes(const void *data, size_t size);
 WEFT_API weft_value weft_of_tensor(weft_tensor *tensor); /* NULL: functions that take the value: WEFT_ERR_INVALID */
 WEFT_API weft_value weft_of_tensors(weft_tensors tensors);
 WEFT_API weft_value weft_of_rref(weft_rref *rref);
-WEFT_API weft_value weft_of_list(weft_args list);
+WEFT_API weft_value weft_of_list(weft_args_in list);
 
 #ifdef __cplusplus
 WEFT_END_C
+/* What WEFT_VALUES makes, and what weft_of_list makes of that: they own their items, and the lists in them. */
+template <typename... V> struct weft_literal_list {
+    weft_literal<V...> list;
+};
+static inline weft_value weft_literal_value(const weft_value &value)
+{
+    return value;
+}
+template <typename... V> static inline weft_value weft_literal_value(const weft_literal_list<V...> &value)
+{
+    return weft_of_list(weft_args{value.list.items, sizeof...(V)});
+}
 template <typename... V> struct weft_literal {
-    weft_value items[sizeof...(V)];
-    operator weft_args() const
+    std::tuple<V...> values;
+    weft_value items[sizeof...(V) ? sizeof...(V) : 1];
+    explicit weft_literal(const std::tuple<V...> &from) : values(from), items()
     {
-        return weft_args{items, sizeof...(V)};
+        list_items();
+    }
+    weft_literal(const weft_literal &from) : weft_literal(from.values) {}
+    weft_literal &operator=(const weft_literal &from)
+    {
+        values = from.values;
+        list_items();
+        return *this;
+    }
+
+  private:
+    void list_items() /* an item that is a list points into `values` */
+    {
+        std::apply(
+            [this](const V &...v) {
+                weft_value *next = items;
+                ((*next++ = weft_literal_value(v)), ...);
+                (void)next;
+            },
+            values);
     }
 };
-/* In C++ a literal lives until the end of the full expression that it stands in. */
 template <typename... V> static inline weft_literal<V...> WEFT_VALUES(V... v)
 {
-    return weft_literal<V...>{{v...}};
+    return weft_literal<V...>(std::tuple<V...>(v...));
+}
+template <typename... V> static inline weft_literal_list<V...> weft_of_list(const weft_literal<V...> &list)
+{
+    return weft_literal_list<V...>{list};
 }
 static const weft_args WEFT_NO_VALUES = {nullptr, 0};
 WEFT_BEGIN_C
@@ -113,7 +170,7 @@ WEFT_BEGIN_C
 /* Makes an owned list of the values of a literal: it copies scalars, strings and bytes, and takes references to
  * tensors and remote references. WEFT_ERR_INVALID (a tensor, a string or the items of a list are NULL, or a
  * value has no valid type), WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY. */
-WEFT_API WEFT_NODISCARD weft_status weft_values_create(weft_args from, weft_values **out);
+WEFT_API WEFT_NODISCARD weft_status weft_values_create(weft_args_in from, weft_values **out);
 WEFT_API weft_values *weft_values_ref(weft_values *values);
 WEFT_API void weft_values_unref(weft_values *values);
 
