@@ -180,7 +180,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_recv_async(weft_group *group, wef
 /*
  * Gives every member the values of all: the result is a list of lists, one for each member, in the order of the
  * group. The members' values may differ in kind and size. Besides the errors above:
- *   - WEFT_ERR_TOO_LARGE, for all: the values of all members together exceed the limits of one call (weft/value.h).
+ *   - WEFT_ERR_TOO_LARGE, on every member: the values of one member, or those of all members together, exceed the limits
+ *     of one call (weft/value.h). The group goes on.
  *   - WEFT_ERR_BUSY: as they come they do not fit the memory_budget_bytes of a member. This ends the group.
  *   - WEFT_ERR_UNSUPPORTED, at once: `mine` has a remote reference; pass these on in calls.
  */

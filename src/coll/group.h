@@ -63,7 +63,8 @@ typedef struct wfi_group_member {
     uint64_t sends, recvs; /* between it and us: numbers given */
     uint64_t sends_begun, recvs_begun;
     wfi_list early;      /* wfi_early.link: for recvs that have not begun */
-    bool is_asked;       /* a QUERY to it has no answer yet */
+    bool is_asked;       /* missing.c: its answer is waited for, since a time limit has passed */
+    uint32_t queries;    /* that it has not answered */
     const char *missing; /* why it is missing, as its answer says; NULL: it is not */
     bool has_withdrawn;  /* what it had exposed to us: it was asked whether the group is over there */
 } wfi_group_member;
@@ -97,6 +98,10 @@ struct weft_group {
     struct wfi_operation *asking; /* whose time limit has passed: the members are being asked */
     size_t unanswered;
     wfi_timer ask_timer;
+
+    wfi_timer look_timer; /* set while operations are under way: missing.c */
+    uint64_t looked_at;   /* wfi_operation.id of the oldest operation when the timer fired last */
+    uint32_t look_pause_ms;
 };
 
 /* What both sides of a message must agree on. */
@@ -144,8 +149,8 @@ typedef struct wfi_operation {
     bool begun, failing;
     wfi_task *carrying; /* queued or run by the carrier; NULL: none */
     size_t left;        /* steps that are not done */
-    size_t busy;       /* transfers and tasks of it */
-    wfi_step_id ready; /* the first step that may begin */
+    size_t busy;        /* transfers and tasks of it */
+    wfi_step_id ready;  /* the first step that may begin */
     wfi_step_id last_ready;
     wfi_timer timer;
     int64_t timeout_ms;
@@ -157,6 +162,7 @@ typedef struct wfi_operation {
     weft_status (*finish)(struct wfi_operation *operation);
     weft_tensor *tensors[2]; /* references to the user's: input, output */
     weft_values *values;     /* the result of the future; NULL: none */
+    weft_error *failure;     /* why `finish` failed; NULL: its status says all */
     void *own;               /* of whoever made it; `free_own` at the end, without the lock */
     void (*free_own)(void *own);
 } wfi_operation;
@@ -272,6 +278,10 @@ void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, 
 
 /* ---- missing.c. All [agent lock] --------------------------------------------------------------------------------- */
 
+void wfi_missing_watch(weft_group *group);   /* an operation has begun: looks from time to time whether it goes on */
+void wfi_missing_unwatch(weft_group *group); /* the group is over or closed */
+/* Whether an operation that has begun still has to hear from that member. */
+bool wfi_missing_waits(const wfi_operation *operation, size_t member);
 void wfi_missing_ask(wfi_operation *operation); /* its time limit has passed: who is missing? */
 void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi_progress_report *report);
 void wfi_missing_forget(wfi_operation *operation); /* it has ended: nobody needs the answers */

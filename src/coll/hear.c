@@ -178,6 +178,22 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
     return true;
 }
 
+/* Whether what a member says of an operation under way fits what was called here, and lets it end; if not, the group is over. */
+static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_progress_report *report)
+{
+    size_t index = (size_t)(from - group->members);
+    const wfi_operation *operation = wfi_operation_find(group, report->space, false, index, report->number);
+    if (!operation || report->space != WFI_TOGETHER)
+        return true;
+    if (report->signature.kind < WFI_OPERATION_KINDS && !wfi_operation_check(operation, index, &report->signature))
+        return false;
+    if (report->state != WFI_STATE_DESTROYED || group->asking || !wfi_missing_waits(operation, index))
+        return true;
+    wfi_group_break_for(group, WEFT_ERR_CANCELLED, from->rank, "operation %llu, %s: rank %d has destroyed the group",
+                        (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], from->rank);
+    return false;
+}
+
 static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
     wfi_progress_report report = {.space = read_space(reader)};
@@ -188,10 +204,13 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
     read_signature(reader, &report.signature);
     if (reader->failed || state > WFI_STATE_OTHER_LIST)
         return false;
-    if (from->has_withdrawn && report.state != WFI_STATE_DESTROYED) /* the group is not over there: this was nonsense */
+    if (from->queries)
+        from->queries--;
+    /* It has answered the query that asked for the reason: the group is not over there. So the transfer was nonsense. */
+    if (from->has_withdrawn && !from->queries && report.state != WFI_STATE_DESTROYED)
         wfi_group_break_for(group, WEFT_ERR_PROTOCOL, from->rank, "rank %d: a transfer from rank %d: %s",
                             wfi_agent_rank(group->agent), from->rank, weft_status_text(WEFT_ERR_PROTOCOL));
-    else
+    else if (agrees(group, from, &report))
         wfi_missing_answered(group, from, &report);
     return true;
 }

@@ -4,12 +4,17 @@
  *
  * It may wait for a member that itself waits for another. So its member asks all the others how far they are, and names
  * those who have not called the operation, and those who do not answer within ANSWER_MS. If all have called it, it goes on
- * until then. Members that called something else, another root perhaps, may wait for each other without a word: the
- * answers show that, too. That the answers come in time is not needed for anything but the names.
+ * until then. That the answers come in time is not needed for anything but the names.
+ *
+ * Members that called something else, another root perhaps, may wait for each other without a word, with no time limit. So a
+ * member looks at its oldest collective operation from time to time. If that is the same one as before, the member asks those
+ * from whom it still has to receive. Each answer has the signature of their operation, which must be the same (hear.c).
  */
 #include "coll/group.h"
 
 #define ANSWER_MS 1000
+#define LOOK_MS 500       /* an operation that has waited so long may wait for ever */
+#define LOOK_MOST_MS 8000 /* the longest pause between two looks at one operation */
 
 /* What an answer says of a member that has not begun the operation. */
 static const char *const reasons[] = {
@@ -112,6 +117,81 @@ void wfi_missing_ask(wfi_operation *operation)
         conclude(group);
 }
 
+/* ---- Looking at what waits --------------------------------------------------------------------------------------- */
+
+static bool waits_for(const wfi_operation *operation, size_t member)
+{
+    const wfi_schedule *schedule = &operation->schedule;
+    for (wfi_step_id id = schedule->first_recv[member]; id != WFI_NO_STEP; id = schedule->steps[id].next) {
+        const wfi_step *step = &schedule->steps[id];
+        if (step->begun && !step->done && !step->bulk)
+            return true;
+    }
+    return false;
+}
+
+bool wfi_missing_waits(const wfi_operation *operation, size_t member)
+{
+    return operation->begun && !operation->failing && waits_for(operation, member);
+}
+
+static void ask_those_waited_for(weft_group *group, const wfi_operation *operation)
+{
+    for (size_t i = 0; i < group->size && !group->over; i++)
+        if (group->members[i].peer && !group->members[i].has_withdrawn && wfi_missing_waits(operation, i))
+            wfi_say_query(group, i, operation->space, false, operation->number);
+}
+
+static wfi_operation *oldest(const weft_group *group)
+{
+    WFI_FOR_LIST (wfi_operation, operation, &group->operations, link)
+        if (operation->space == WFI_TOGETHER)
+            return operation;
+    return NULL;
+}
+
+static void look_later(weft_group *group)
+{
+    weft_agent *agent = group->agent;
+    uint64_t at = wfi_deadline(wfi_net_clock(agent->net), group->look_pause_ms);
+    weft_status st = wfi_net_timer_set(agent->net, &group->look_timer, at);
+    (void)st; /* without memory nobody looks; a time limit still holds */
+}
+
+static void look(wfi_timer *timer)
+{
+    weft_group *group = wfi_container_of(timer, weft_group, look_timer);
+    const wfi_operation *operation = oldest(group);
+    if (!operation || group->over)
+        return;
+    if (operation->id != group->looked_at) {
+        group->looked_at = operation->id;
+        group->look_pause_ms = LOOK_MS;
+    } else {
+        ask_those_waited_for(group, operation);
+        group->look_pause_ms = group->look_pause_ms < LOOK_MOST_MS / 2 ? 2 * group->look_pause_ms : LOOK_MOST_MS;
+    }
+    if (!group->over)
+        look_later(group);
+}
+
+void wfi_missing_watch(weft_group *group)
+{
+    if (group->look_timer.heap_index || group->size == 1)
+        return;
+    group->look_timer.fire = look;
+    group->looked_at = oldest(group)->id;
+    group->look_pause_ms = LOOK_MS;
+    look_later(group);
+}
+
+void wfi_missing_unwatch(weft_group *group)
+{
+    wfi_net_timer_clear(group->agent->net, &group->look_timer);
+}
+
+/* ---- Answers ----------------------------------------------------------------------------------------------------- */
+
 static bool is_anybody_missing(const weft_group *group)
 {
     for (size_t i = 0; i < group->size; i++)
@@ -126,7 +206,7 @@ void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi
     if (!operation || !member->is_asked || report->space != operation->space || report->number != operation->number)
         return;
     member->is_asked = false;
-    if (report->signature.kind < WFI_OPERATION_KINDS &&
+    if (operation->space == WFI_BETWEEN && report->signature.kind < WFI_OPERATION_KINDS &&
         !wfi_operation_check(operation, (size_t)(member - group->members), &report->signature))
         return;
     if (report->state != WFI_STATE_HERE || report->called < operation->number)

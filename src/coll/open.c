@@ -267,6 +267,7 @@ static void close_group(weft_group *group, weft_status why, const char *text)
     if (group->over)
         wfi_group_tell(group);
     wfi_early_forget(group);
+    wfi_missing_unwatch(group);
     have_interest(group, -1);
     if (!wfi_list_empty(&group->operations))
         wfi_group_depend(group, -1);

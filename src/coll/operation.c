@@ -145,6 +145,8 @@ static weft_status enter(wfi_operation *operation)
     if (wfi_list_empty(&group->operations))
         wfi_group_depend(group, 1);
     wfi_list_push_back(&group->operations, &operation->link);
+    if (operation->space == WFI_TOGETHER)
+        wfi_missing_watch(group);
     return WEFT_OK;
 }
 
@@ -195,6 +197,7 @@ void wfi_group_ended(wfi_done *done)
     if (group->tells)
         wfi_group_tell(group);
     wfi_early_forget(group);
+    wfi_missing_unwatch(group);
     WFI_FOR_LIST_TAKING (wfi_operation, operation, next, &group->operations, link)
         wfi_run_fail(operation); /* it leaves the list, now or later */
     group->let_go.run = let_go;

@@ -33,6 +33,6 @@ weft_status wfi_operation_run(wfi_operation *operation, weft_future **out); /* s
 void wfi_group_lacks_memory(weft_group *group, wfi_operation_kind kind); /* it is over: the others would wait for us */
 /* WEFT_OK, or why the group takes no operation. `name`: of the function, for the log. */
 weft_status wfi_group_may_start(weft_group *group, const char *name);
-weft_status wfi_group_may_wait(weft_group *group, const char *name);     /* whether this thread may */
+weft_status wfi_group_may_wait(weft_group *group, const char *name); /* whether this thread may */
 
 #endif

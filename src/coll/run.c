@@ -60,6 +60,7 @@ void wfi_operation_free(wfi_operation *operation)
     weft_tensor_unref(operation->tensors[0]);
     weft_tensor_unref(operation->tensors[1]);
     weft_values_unref(operation->values);
+    weft_error_unref(operation->failure);
     weft_future_unref(operation->future);
     if (operation->free_own)
         operation->free_own(operation->own);
@@ -71,6 +72,8 @@ void wfi_operation_free(wfi_operation *operation)
 static weft_error *no_results(const wfi_operation *operation, weft_status st)
 {
     int me = wfi_agent_rank(agent_of(operation));
+    if (operation->failure)
+        return weft_error_ref(operation->failure);
     return wfi_group_problem(operation->group, st, me, "rank %d: the results of %s: %s", me,
                              wfi_operation_names[operation->what.kind], weft_status_text(st));
 }

@@ -149,6 +149,7 @@ void wfi_say_query(weft_group *group, size_t to, wfi_space space, bool sends, ui
     wfi_write_u8(&writer, (uint8_t)space);
     wfi_write_u8(&writer, sends);
     wfi_write_u64(&writer, number);
+    group->members[to].queries++;
     say(group, to, &writer, NULL, 0);
 }
 
@@ -187,7 +188,10 @@ void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key,
     wfi_write_u64(&writer, report->number);
     wfi_write_u64(&writer, report->called);
     write_signature(&writer, &report->signature);
-    wfi_post_answer(agent, to, WFI_RPC_GROUP, &writer, NULL);
+    if (report->state == WFI_STATE_DESTROYED) /* after all that this member sent before */
+        wfi_post_answer_in_turn(agent, to, WFI_RPC_GROUP, &writer);
+    else
+        wfi_post_answer(agent, to, WFI_RPC_GROUP, &writer, NULL);
 }
 
 void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, weft_status why)

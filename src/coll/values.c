@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * values.c - an allgather of values. A member's values are encoded as for a call, and their tensors laid behind them: one
- * block. First all learn how large each is, then the blocks are gathered; both in about log2(members) rounds.
+ * block. First all learn how large each is, then the blocks are gathered; both in about log2(members) rounds. A member whose
+ * values exceed the limits of one call says TOO_MUCH in place of a size: then the operation ends there, on all members.
  */
 #include "coll/request.h"
 
@@ -18,7 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGNMENT 64 /* of tensors in a block */
+#define ALIGNMENT 64        /* of tensors in a block */
+#define TOO_MUCH UINT64_MAX /* in place of a block's size */
 
 /* ---- Blocks ------------------------------------------------------------------------------------------------------ */
 
@@ -111,8 +113,9 @@ static weft_status read_block(const uint8_t *block, size_t size, weft_values **o
 
 typedef struct gathering {
     weft_agent *agent; /* borrowed from the operation */
-    wfi_storage *mine;
-    size_t counted; /* bytes of blocks, against the memory budget */
+    wfi_storage *mine; /* NULL: these values exceed the limits of one call */
+    int excess;        /* the rank of the first member whose values do so; -1: none do */
+    size_t counted;    /* bytes of blocks, against the memory budget */
     size_t members, me;
     size_t *begins; /* in scratch, of the block of the i-th member after us; and behind the last the end of all */
 } gathering;
@@ -144,29 +147,37 @@ static weft_status add_sizes(wfi_operation *operation)
     wfi_schedule_built(schedule);
     schedule->scratch = all->begins[all->members];
     weft_status st = schedule->failed ? WEFT_ERR_MEMORY : wfi_operation_make_scratch(operation);
-    uint64_t own = htole64(wfi_storage_size(all->mine));
+    uint64_t own = all->mine ? htole64(wfi_storage_size(all->mine)) : TOO_MUCH;
     if (!st)
         memcpy(operation->memory[WFI_SCRATCH].data, &own, sizeof own);
     return st;
 }
 
 /* Where the block of each begins. Nothing that came is believed; larger than half of all addresses, it is nonsense. */
-static weft_status place_blocks(const wfi_operation *operation, const gathering *all)
+static weft_status place_blocks(const wfi_operation *operation, gathering *all)
 {
     weft_group *group = operation->group;
     const uint8_t *sizes = operation->memory[WFI_SCRATCH].data;
+    size_t first_excess = all->members;
     for (size_t i = 0; i < all->members; i++) {
+        size_t member = (all->me + i) % all->members;
         uint64_t size;
         memcpy(&size, sizes + i * sizeof size, sizeof size);
         size = le64toh(size);
+        if (size == TOO_MUCH) {
+            first_excess = member < first_excess ? member : first_excess;
+            size = 0;
+        }
         if (size > SIZE_MAX / 2 - all->begins[i]) {
-            int rank = group->members[(all->me + i) % all->members].rank;
+            int rank = group->members[member].rank;
             wfi_group_break_for(group, WEFT_ERR_PROTOCOL, rank, "rank %d speaks of values of %llu bytes", rank,
                                 (unsigned long long)size);
             return WEFT_ERR_PROTOCOL;
         }
         all->begins[i + 1] = all->begins[i] + size;
     }
+    if (first_excess < all->members)
+        all->excess = group->members[first_excess].rank;
     return WEFT_OK;
 }
 
@@ -195,6 +206,8 @@ static weft_status add_blocks(wfi_operation *operation)
     gathering *all = operation->own;
     wfi_schedule *schedule = &operation->schedule;
     weft_status st = place_blocks(operation, all);
+    if (!st && all->excess >= 0)
+        return WEFT_OK; /* no blocks: read_blocks fails, on all members */
     if (!st)
         st = count_blocks(operation, all);
     if (st)
@@ -214,10 +227,24 @@ static weft_status add_blocks(wfi_operation *operation)
     return schedule->failed ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
+/* That operation fails for its values, on all members alike. Returns WEFT_ERR_TOO_LARGE. */
+static weft_status fail_for_size(wfi_operation *operation, int worker, const char *whose, const char *problem)
+{
+    operation->failure = wfi_group_problem(
+        operation->group, WEFT_ERR_TOO_LARGE, worker,
+        "operation %llu, %s: the values of %s exceed a limit of one call%s%s", (unsigned long long)operation->number,
+        wfi_operation_names[WFI_GATHER_VALUES], whose, *problem ? ": " : "", problem);
+    return WEFT_ERR_TOO_LARGE;
+}
+
 /* The lists of all members become the result. Not locked. */
 static weft_status read_blocks(wfi_operation *operation)
 {
     const gathering *all = operation->own;
+    char whose[24];
+    snprintf(whose, sizeof whose, "rank %d", all->excess);
+    if (all->excess >= 0)
+        return fail_for_size(operation, all->excess, whose, "");
     const uint8_t *blocks = operation->memory[WFI_SCRATCH].data;
     weft_values **lists = wfi_calloc(all->members, sizeof(*lists));
     weft_value *items = wfi_calloc(all->members, sizeof(*items));
@@ -230,8 +257,8 @@ static weft_status read_blocks(wfi_operation *operation)
             items[member] = weft_of_list(weft_values_args(lists[i]));
     }
     weft_args whole = {items, all->members};
-    if (!st)
-        st = wfi_encode_fits(whole, problem, sizeof problem);
+    if (!st && wfi_encode_fits(whole, problem, sizeof problem))
+        st = fail_for_size(operation, -1, "all members together", problem);
     if (!st)
         st = weft_values_create(whole, &operation->values);
     for (size_t i = 0; i < all->members && lists; i++)
@@ -279,6 +306,9 @@ static weft_status look(const weft_group *group, weft_args mine, int64_t timeout
 static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, wfi_operation **out)
 {
     weft_status st = look(group, mine, timeout_ms);
+    bool exceeds = st == WEFT_ERR_TOO_LARGE;
+    if (exceeds) /* the other members must hear of it */
+        st = WEFT_OK;
     wfi_operation *operation = st ? NULL : wfi_operation_create(group, WFI_GATHER_VALUES, timeout_ms);
     if (!operation)
         return st ? st : WEFT_ERR_MEMORY;
@@ -291,11 +321,14 @@ static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, w
         all->agent = group->agent;
         all->members = group->size;
         all->me = (size_t)group->index;
+        all->excess = -1;
         all->begins = wfi_calloc(group->size + 1, sizeof *all->begins);
     }
-    st = all && all->begins ? make_block(mine, &all->mine) : WEFT_ERR_MEMORY;
+    st = !all || !all->begins ? WEFT_ERR_MEMORY : exceeds ? WEFT_OK : make_block(mine, &all->mine);
     if (st == WEFT_ERR_INVALID || st == WEFT_ERR_TOO_LARGE)
         (void)refuse_values(group, st, mine);
+    if (st == WEFT_ERR_TOO_LARGE)
+        st = WEFT_OK;
     if (!st)
         st = add_sizes(operation);
     if (st)

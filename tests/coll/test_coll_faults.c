@@ -205,8 +205,99 @@ static void with_cut(weft_agent *agent, void *arg)
 static void test_cut_link(void **state)
 {
     for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
-        scene s = {
-            .w = {.fabric = WORLD_SIM, .size = SIZE, .seed = seed, .program = with_cut, .adjust = adjust}, .seed = seed};
+        scene s = {.w = {.fabric = WORLD_SIM, .size = SIZE, .seed = seed, .program = with_cut, .adjust = adjust},
+                   .seed = seed};
+        s.w.arg = &s;
+        world_run(&s.w);
+    }
+}
+
+/* ---- Members that are asked how far they are --------------------------------------------------------------------- */
+
+static void pauser(weft_sim *sim, int rank, void *arg)
+{
+    scene *s = arg;
+    weft_sim_sleep(sim, s->delay_ns);
+    weft_sim_pause(sim, s->victim);
+    weft_sim_sleep(sim, UINT64_C(1000000000));
+    weft_sim_resume(sim, s->victim);
+}
+
+/* A member that is slow for half a minute, and one that is stopped for a while, are asked again and again. None of that ends the
+ * group; then one dies while the root waits for it. */
+static void with_looks(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    int me = weft_agent_rank(agent);
+    weft_group *group;
+    weft_tensor *x = filled(1000, me + 1), *all = filled(1000 * (int64_t)SIZE, 0);
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    if (me == 0)
+        MUST_OK(weft_sim_spawn(s->w.sim, 0, pauser, s));
+    for (int i = 0; i < 4; i++) {
+        if (me == 3)
+            weft_sim_sleep(s->w.sim, UINT64_C(31000000000));
+        MUST_OK(weft_group_reduce(group, x, WEFT_SUM, 4, WEFT_FOREVER));
+        MUST_OK(weft_group_gather(group, x, all, 1, WEFT_FOREVER));
+        weft_tensor_fill(x, me + 1);
+    }
+    for (size_t i = 0; me == 1 && i < SIZE; i++)
+        MUST(((double *)weft_tensor_data(all))[i * 1000] == (double)(i < 4 ? i + 1 : SIZE * (SIZE + 1) / 2));
+    if (me == 3)
+        weft_sim_kill(s->w.sim, 3);
+    weft_status st = WEFT_OK;
+    while (!st)
+        st = me == 4 ? weft_group_reduce(group, x, WEFT_SUM, 4, WEFT_FOREVER) : weft_group_barrier(group, WEFT_FOREVER);
+    MUST(st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_STATE); /* member 4 called another operation: both are true */
+    weft_tensor_unref(x);
+    weft_tensor_unref(all);
+    weft_group_destroy(group);
+}
+
+static void test_looks(void **state)
+{
+    for (uint64_t seed = 1; seed <= world_seeds(10); seed++) {
+        scene s = {.w = {.fabric = WORLD_SIM, .size = SIZE, .seed = seed, .program = with_looks, .adjust = adjust},
+                   .seed = seed,
+                   .victim = 1 + (int)(seed % 2),
+                   .delay_ns = mix(seed) % UINT64_C(20000000000)};
+        s.w.arg = &s;
+        world_run(&s.w);
+    }
+}
+
+/* Rank 0, which has the store, dies while two roots wait for each other. */
+static void with_roots(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    int me = weft_agent_rank(agent);
+    weft_group *group;
+    weft_tensor *x = filled(10, 1);
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
+    if (me == 0) {
+        weft_sim_sleep(s->w.sim, s->delay_ns);
+        weft_sim_kill(s->w.sim, 0);
+    }
+    weft_status st = weft_group_reduce(group, x, WEFT_SUM, me == 1, WEFT_FOREVER);
+    if (!st) /* a leaf has given its part */
+        st = weft_group_reduce(group, x, WEFT_SUM, (size_t)me, WEFT_FOREVER);
+    MUST(st == WEFT_ERR_STATE || st == WEFT_ERR_STORE_LOST || st == WEFT_ERR_PEER_DEAD);
+    weft_tensor_unref(x);
+    weft_group_destroy(group);
+}
+
+static void test_roots_without_rank_0(void **state)
+{
+    for (uint64_t seed = 1; seed <= world_seeds(20); seed++) {
+        scene s = {.w = {.fabric = WORLD_SIM,
+                         .size = 3,
+                         .seed = seed,
+                         .program = with_roots,
+                         .adjust = adjust,
+                         .close_may_fail = true},
+                   .seed = seed,
+                   .delay_ns = mix(seed) % UINT64_C(1500000000)};
         s.w.arg = &s;
         world_run(&s.w);
     }
@@ -399,10 +490,15 @@ WORLD_TEST(mistakes, 1, 1, STAGE)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest all[] = {cmocka_unit_test(test_one_is_missing), cmocka_unit_test(test_members_disagree),
-                                     cmocka_unit_test(test_one_cancels),    cmocka_unit_test(test_one_runs_ahead),
-                                     cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_deaths),
-                                     cmocka_unit_test(test_cut_link)};
+    const struct CMUnitTest all[] = {cmocka_unit_test(test_one_is_missing),
+                                     cmocka_unit_test(test_members_disagree),
+                                     cmocka_unit_test(test_one_cancels),
+                                     cmocka_unit_test(test_one_runs_ahead),
+                                     cmocka_unit_test(test_mistakes),
+                                     cmocka_unit_test(test_deaths),
+                                     cmocka_unit_test(test_cut_link),
+                                     cmocka_unit_test(test_looks),
+                                     cmocka_unit_test(test_roots_without_rank_0)};
     const struct CMUnitTest deaths[] = {cmocka_unit_test(test_deaths)};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seeds"))

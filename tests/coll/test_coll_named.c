@@ -262,6 +262,96 @@ static void roots_differ(weft_agent *agent, void *arg)
     weft_group_destroy(meet);
 }
 
+/* The same without a time limit: each asks those that it waits for, and their answers have another root. */
+static void roots_differ_for_ever(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    weft_group *meet = make(agent, "meet");
+    weft_tensor *x = one(), *all_x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT64);
+    for (int gathers = 0; gathers < 2; gathers++) {
+        weft_group *all = make(agent, gathers ? "gather" : "reduce");
+        weft_status st = WEFT_OK;
+        if (me < 2)
+            st = gathers ? weft_group_gather(all, x, all_x, (size_t)me, WEFT_FOREVER)
+                         : weft_group_reduce(all, x, WEFT_SUM, (size_t)me, WEFT_FOREVER);
+        if (me < 2) {
+            MUST_BE(st, WEFT_ERR_STATE);
+            MUST(strstr(weft_error_message(weft_group_error(all)), "root 0") &&
+                 strstr(weft_error_message(weft_group_error(all)), "root 1"));
+        }
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        weft_group_destroy(all);
+    }
+    weft_tensor_unref(x);
+    weft_tensor_unref(all_x);
+    weft_group_destroy(meet);
+}
+
+/* A root that waits for a member which has destroyed the group hears that, without a time limit. What such a member gave before
+ * counts. */
+static void root_waits_for_destroyed(weft_agent *agent, void *arg)
+{
+    int me = weft_agent_rank(agent);
+    weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
+    weft_tensor *x = one(), *all_x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT64);
+    if (me == 2) {
+        MUST_OK(weft_group_gather(all, x, NULL, 0, WEFT_FOREVER)); /* it has given its part */
+        weft_group_destroy(all);
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (me == 1) {
+        world_sleep_ms(arg, 1500); /* member 0 has asked by then */
+        MUST_OK(weft_group_gather(all, x, NULL, 0, WEFT_FOREVER));
+        weft_group_destroy(all);
+    }
+    if (me == 0) {
+        MUST_OK(weft_group_gather(all, x, all_x, 0, WEFT_FOREVER));
+        MUST(weft_tensor_get_f64(all_x, 1) == 1 && weft_tensor_get_f64(all_x, 2) == 1);
+        MUST_BE(weft_group_gather(all, x, all_x, 0, WEFT_FOREVER), WEFT_ERR_CANCELLED);
+        MUST(strstr(weft_error_message(weft_group_error(all)), "has destroyed the group"));
+        weft_group_destroy(all);
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_tensor_unref(x);
+    weft_tensor_unref(all_x);
+    weft_group_destroy(meet);
+}
+
+/* The values of one member exceed a limit: all members hear it, and the group goes on. */
+static void one_gives_too_much(weft_agent *agent, void *arg)
+{
+    enum { TENSORS = WEFT_MAX_CALL_TENSORS + 1 };
+    weft_group *all = make(agent, "all");
+    weft_values *got = NULL;
+    weft_value *many = calloc(TENSORS, sizeof *many);
+    weft_tensor *x = one();
+    MUST(many != NULL);
+    for (int i = 0; i < TENSORS; i++)
+        many[i] = weft_of_tensor(x);
+    weft_args much = {many, TENSORS};
+    for (int who = 0; who < 3; who++) {
+        weft_future *future;
+        MUST_OK(weft_group_allgather_values_async(
+            all, weft_agent_rank(agent) == who ? much : WEFT_VALUES(weft_of_i64(who)), WEFT_FOREVER, &future));
+        MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_TOO_LARGE);
+        char words[40];
+        snprintf(words, sizeof words, "the values of rank %d exceed a limit", who);
+        MUST(strstr(weft_error_message(weft_future_error(future)), words));
+        MUST(weft_error_worker(weft_future_error(future)) == who);
+        weft_future_unref(future);
+        MUST(!weft_group_error(all));
+    }
+    MUST_BE(weft_group_allgather_values(all, much, WEFT_FOREVER, &got), WEFT_ERR_TOO_LARGE); /* all of them */
+    MUST(!got);
+    MUST_OK(weft_group_allgather_values(all, WEFT_VALUES(weft_of_tensor(x)), WEFT_FOREVER, &got));
+    MUST(weft_values_count(got) == 3);
+    weft_values_unref(got);
+    MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
+    free(many);
+    weft_tensor_unref(x);
+    weft_group_destroy(all);
+}
+
 /* Without elements: all must mean that, and nobody is through before all have called. */
 static void no_elements(weft_agent *agent, void *arg)
 {
@@ -565,11 +655,15 @@ WORLD_TEST(destroyed, 2, 1, SCENE)
 WORLD_TEST(gave_and_left, 2, 1, SCENE)
 WORLD_TEST(sizes_differ, 2, 1, SCENE)
 WORLD_TEST(roots_differ, 2, 1, SCENE)
+WORLD_TEST(roots_differ_for_ever, 4, 1, SCENE)
+WORLD_TEST(root_waits_for_destroyed, 4, 1, SCENE)
+WORLD_TEST(one_gives_too_much, 2, 1, SCENE)
 WORLD_TEST(no_elements, 2, 1, SCENE)
 WORLD_TEST(waits_its_turn, 2, 1, SCENE)
 WORLD_TEST(late_and_small, 2, 1, .size = 2, .adjust = small_budget)
 WORLD_TEST(early_flood, 2, 1, .size = 3, .adjust = small_budget)
 UNIT_MAIN(test_late_sender, test_shrinks_alone, test_shrunk_is_new, test_rules_differ, test_far_ahead, test_destroyed,
-          test_gave_and_left, test_sizes_differ, test_roots_differ, test_no_elements, test_waits_its_turn,
+          test_gave_and_left, test_sizes_differ, test_roots_differ, test_roots_differ_for_ever,
+          test_root_waits_for_destroyed, test_one_gives_too_much, test_no_elements, test_waits_its_turn,
           test_late_and_small, test_early_flood, test_refusals, test_print_when_closed, test_refused_words,
           test_overlaps, test_one_has_a_carrier, test_values_over_budget, test_end_replaces)
