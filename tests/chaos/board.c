@@ -146,13 +146,19 @@ bool epoch_is_current(const chaos_epoch *e)
     return goes_on() && atomic_load(&board->group_epoch) == e->number;
 }
 
+bool epoch_was_disturbed(const chaos_epoch *e, int rank)
+{
+    if (rank < 0 || rank >= board->size || !e->lives[rank])
+        return false;
+    const chaos_life *life = &board->lives[e->lives[rank]];
+    return atomic_load(&life->killed) || atomic_load(&life->disturbed) || atomic_load(&life->over);
+}
+
 bool epoch_is_undisturbed(const chaos_epoch *e)
 {
-    for (int rank = 0; rank < board->size; rank++) {
-        const chaos_life *life = &board->lives[e->lives[rank]];
-        if (e->lives[rank] && (atomic_load(&life->killed) || atomic_load(&life->disturbed) || atomic_load(&life->over)))
+    for (int rank = 0; rank < board->size; rank++)
+        if (epoch_was_disturbed(e, rank))
             return false;
-    }
     return !weft_agent_status(self.agent);
 }
 

@@ -123,6 +123,8 @@ bool epoch_read(chaos_epoch *out); /* false: it changes at this moment */
 bool epoch_is_current(const chaos_epoch *e);
 /* Whether every life of this epoch is still in the job and nothing was done to any, so that no operation has a reason to fail. */
 bool epoch_is_undisturbed(const chaos_epoch *e);
+/* The same of one rank. */
+bool epoch_was_disturbed(const chaos_epoch *e, int rank);
 /* An error said that this rank is dead. The driver reports a fault if the rank's life ends well all the same. */
 void epoch_says_dead(const chaos_epoch *e, int rank);
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define BEAT_MS 10
+#define LEFT_MS 25000 /* of quiet time */
 
 chaos_self self;
 static _Thread_local uint64_t chance;
@@ -62,7 +63,11 @@ uint64_t mix(uint64_t x)
 
 bool goes_on(void)
 {
-    return !atomic_load(&self.over) && atomic_load(&board->phase) == PHASE_ON && !weft_agent_status(self.agent);
+    if (weft_agent_status(self.agent)) { /* what this worker does from now on may disturb others */
+        atomic_store(&board->lives[self.life].over, true);
+        return false;
+    }
+    return !atomic_load(&self.over) && atomic_load(&board->phase) == PHASE_ON;
 }
 
 static void *beat(void *arg)
@@ -175,6 +180,25 @@ static int close_agent(void)
     return before ? EXIT_OUT : 0;
 }
 
+/* What the agent holds must be gone soon after nothing is under way in the whole job. */
+static void check_left(void)
+{
+    for (unsigned from = atomic_load(&board->quiet);; sleep_ms(5)) {
+        weft_stats stats;
+        size_t passes, contexts = weft_agent_contexts(self.agent, &passes);
+        weft_agent_stats(self.agent, &stats);
+        uint64_t calls = stats.calls_started - stats.calls_finished;
+        if ((!contexts && !passes && !calls && !stats.bytes_held) || weft_agent_status(self.agent))
+            return;
+        if ((atomic_load(&board->quiet) - from) * TICK_MS < LEFT_MS)
+            continue;
+        fault(FAULT_LEAK, "when nothing was under way: %zu contexts, %zu passes, %llu calls, %llu bytes of the budget",
+              contexts, passes, (unsigned long long)calls, (unsigned long long)stats.bytes_held);
+        (void)!weft_debug_dump(self.agent, stderr);
+        return;
+    }
+}
+
 static void call(void (*function)(void))
 {
     if (function)
@@ -196,8 +220,10 @@ static int live(void)
     call(program->drop);
     reach(STAGE_DROPPED);
     await_phase(PHASE_CLOSE);
-    if (!weft_agent_status(self.agent) && !atomic_load(&self.seat->leave))
+    if (!weft_agent_status(self.agent) && !atomic_load(&self.seat->leave)) {
+        check_left();
         call(program->check);
+    }
     weigh();
     reach(STAGE_CLOSING);
     pthread_mutex_lock(&dumps.lock);

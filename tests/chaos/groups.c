@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * groups.c - chaos program for groups. Each worker has lanes, threads that meet in a group with some of the others. In each generation the
+ * members of a lane play one scene: random operations, a member that disagrees, is absent, cancels, aborts, leaves, or does not make the
+ * group. All members know the scene from the seed, so each knows how it has to end for everybody. Lanes overlap.
+ *
+ * A failure needs a reason: the scene, a death, a worker that leaves, or the end of the epoch. Where an error says that a member is dead, the
+ * driver checks that it is.
+ */
+#include "chaos/groups.h"
+
+#include "rpc/must.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#define LANES 3
+#define WINDOW 8     /* operations under way at once */
+#define SHORT_MS 400 /* a limit that is meant to pass */
+#define SHRINK_MS 5000
+#define TRIES 4 /* until members that differ in the generation come together */
+#define BUDGET (3 << 20)
+#ifdef __SANITIZE_ADDRESS__
+#define LARGE 40000
+#else
+#define LARGE 300000
+#endif
+
+typedef enum scene_kind {
+    SCENE_NORMAL,
+    SCENE_DISAGREE,
+    SCENE_ABSENT,
+    SCENE_CANCEL,
+    SCENE_ABORT,
+    SCENE_DESTROY,
+    SCENE_SKEW,
+    SCENE_TOO_LARGE,
+    SCENES
+} scene_kind;
+static const char *const scene_names[SCENES] = {"normal", "disagree", "absent", "cancel",
+                                                "abort",  "destroy",  "skew",   "too large"};
+
+typedef struct groups_book {
+    atomic_ulong at[LANES][SEATS_MOST]; /* how far each member is: the epoch, and a step of it */
+    atomic_ulong outcomes[OPS][STATUSES];
+    atomic_ulong scenes[SCENES], shrunk;
+} groups_book;
+#define book ((groups_book *)board_book())
+
+/* A lane of this worker in one generation. */
+typedef struct session {
+    chaos_epoch e;
+    int lane, ranks[SEATS_MOST];
+    size_t size, me;
+    unsigned generation;
+    uint64_t seed;
+    scene_kind scene;
+    size_t odd; /* the member that does something else than the others */
+    weft_group *group;
+    char where[120];
+} session;
+
+static void count_end(op_kind kind, weft_status st)
+{
+    if (st <= 0 && st > -STATUSES)
+        atomic_fetch_add(&book->outcomes[kind][-st], 1);
+}
+
+/* ---- Who is in a lane ------------------------------------------------------------------------------------------------ */
+
+/* At least two of those who are there, in any order; the same on all. False: this worker is not one of them. */
+static bool choose_members(session *s)
+{
+    uint64_t chance = mix(board->seed ^ mix((uint64_t)s->e.number * LANES + (uint64_t)s->lane));
+    size_t wanted = 2 + chance % (s->e.count - 1);
+    bool mine = false;
+    memcpy(s->ranks, s->e.ranks, sizeof s->ranks);
+    for (size_t i = 0; i < wanted; i++) {
+        size_t from = i + mix(chance + i) % (s->e.count - i);
+        int rank = s->ranks[from];
+        s->ranks[from] = s->ranks[i];
+        s->ranks[i] = rank;
+        if (rank == self.rank) {
+            s->me = i;
+            mine = true;
+        }
+    }
+    s->size = wanted;
+    return mine;
+}
+
+/* Waits until all members of the lane have come to this step. False: the epoch is over. */
+static bool meet(const session *s, unsigned step)
+{
+    unsigned long place = (unsigned long)s->e.number << 24 | (s->generation << 4 | step);
+    atomic_store(&book->at[s->lane][self.rank], place);
+    for (size_t i = 0; i < s->size; sleep_ms(1)) {
+        if (!epoch_is_current(&s->e))
+            return false;
+        while (i < s->size && atomic_load(&book->at[s->lane][s->ranks[i]]) >= place)
+            i++;
+    }
+    return true;
+}
+
+/* ---- Failures -------------------------------------------------------------------------------------------------------- */
+
+static bool is_excused(const session *s, weft_status st)
+{
+    switch (st) {
+    case WEFT_ERR_EVICTED:
+    case WEFT_ERR_STORE_LOST:
+    case WEFT_ERR_CLOSED:
+        return !goes_on();
+    case WEFT_ERR_PEER_DEAD:
+        epoch_says_dead(&s->e, weft_error_worker(weft_group_error(s->group)));
+        return true;
+    case WEFT_ERR_PEER_LEFT:
+    case WEFT_ERR_UNREACHABLE:
+    case WEFT_ERR_TIMEOUT:
+        return !epoch_is_current(&s->e) || !epoch_is_undisturbed(&s->e);
+    case WEFT_ERR_CANCELLED: /* a member that is declared dead ends its groups before the others hear of its death */
+        return !epoch_is_current(&s->e) || epoch_was_disturbed(&s->e, weft_error_worker(weft_group_error(s->group)));
+    case WEFT_ERR_BUSY:
+        return board->job % 3 == 0; /* the jobs with a small budget */
+    default:
+        return false;
+    }
+}
+
+/* It had to end with `wanted`. Returns whether it did. */
+static bool judge(const session *s, weft_status st, weft_status wanted, const char *what)
+{
+    if (st == wanted)
+        return true;
+    if (!is_excused(s, st))
+        fault(FAULT_WRONG, "%s: %s ended with %s instead of %s: %s", s->where, what, weft_status_name(st),
+              weft_status_name(wanted), weft_error_message(weft_group_error(s->group)));
+    return false;
+}
+
+/* The error of the group must have these words. */
+static void judge_words(const session *s, const char *words)
+{
+    const char *message = weft_error_message(weft_group_error(s->group));
+    if (!strstr(message, words))
+        fault(FAULT_WRONG, "%s: \"%s\" does not speak of \"%s\"", s->where, message, words);
+}
+
+/* ---- Groups and operations ------------------------------------------------------------------------------------------- */
+
+static bool make_group(session *s, const char *suffix)
+{
+    char name[64];
+    snprintf(name, sizeof name, "lane%d-%u%s", s->lane, s->e.number, suffix);
+    s->group = NULL;
+    chaos_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_create", s->where);
+    weft_status st = weft_group_create(self.agent, name, s->ranks, s->size, &s->group);
+    wait_ends(wait);
+    if (!st)
+        return true;
+    if (st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_CLOSED)
+        fault(FAULT_WRONG, "%s: weft_group_create of %zu members ended with %s", s->where, s->size,
+              weft_status_name(st));
+    return false;
+}
+
+static void drop_group(session *s)
+{
+    chaos_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_destroy", s->where);
+    weft_group_destroy(s->group);
+    wait_ends(wait);
+    s->group = NULL;
+}
+
+static weft_status operate(const session *s, const op_plan *plan)
+{
+    weft_status st = op_do(s->group, plan, s->where);
+    count_end(plan->kind, st);
+    return st;
+}
+
+static weft_status barrier(const session *s, int64_t limit_ms)
+{
+    op_plan plan = {.kind = OP_BARRIER, .limit_ms = limit_ms};
+    return operate(s, &plan);
+}
+
+/* The operation may succeed on a member that had all it needed before the group ended. The next one does not. */
+static weft_status operate_and_meet(const session *s, const op_plan *plan)
+{
+    weft_status st = operate(s, plan);
+    return st ? st : barrier(s, 60000);
+}
+
+static op_plan plan_of(const session *s, unsigned i)
+{
+    uint64_t chance = mix(s->seed + 7);
+    return op_choose(mix(s->seed + 1000 + i), s->size, chance % 6 == 0 ? LARGE : 3000);
+}
+
+/* Rules that all members have. */
+static void choose_algorithms(const session *s)
+{
+    static const char *const rules[] = {"allreduce * * ring",
+                                        "allreduce * * tree; broadcast * * chain",
+                                        "allreduce * * rabenseifner",
+                                        "allreduce * * two_level",
+                                        "allgather * * bruck; reduce * * chain",
+                                        "allgather * * ring; reduce_scatter * * ring",
+                                        "reduce_scatter * * direct",
+                                        "allreduce * * recursive_doubling"};
+    uint64_t chance = mix(s->seed + 3);
+    if (chance % 2) {
+        weft_status st = weft_group_set_algorithms(s->group, rules[chance / 2 % (sizeof rules / sizeof *rules)]);
+        if (st && st != WEFT_ERR_CLOSED)
+            fault(FAULT_WRONG, "%s: weft_group_set_algorithms: %s", s->where, weft_status_name(st));
+    }
+}
+
+/* Operations of which several are under way at once. The first failure. */
+static weft_status run_operations(const session *s, unsigned first, unsigned count)
+{
+    op_run runs[WINDOW];
+    unsigned begun = 0, ended = 0, window = 1 + (unsigned)(mix(s->seed + 5) % WINDOW);
+    weft_status st = WEFT_OK, one;
+    while (begun < count && !st && epoch_is_current(&s->e)) {
+        op_plan plan = plan_of(s, first + begun);
+        if (begun - ended == window) {
+            one = op_end(&runs[ended % WINDOW], s->where);
+            count_end(runs[ended++ % WINDOW].plan.kind, one);
+            st = one;
+        }
+        if (!st)
+            st = op_begin(s->group, &plan, &runs[begun % WINDOW]);
+        begun += !st;
+    }
+    if (!st && begun < count) /* the epoch is over: the others need not wait */
+        weft_group_abort(s->group, NULL);
+    for (; ended < begun; ended++) {
+        one = op_end(&runs[ended % WINDOW], s->where);
+        count_end(runs[ended % WINDOW].plan.kind, one);
+        st = st ? st : one;
+    }
+    return st;
+}
+
+/* The members that live make a smaller group, and go on in it. */
+static void shrink(session *s)
+{
+    weft_group *left = NULL, *old = s->group;
+    chaos_wait *wait = wait_begins(SHRINK_MS, "%s: weft_group_shrink", s->where);
+    weft_status st = weft_group_shrink(old, SHRINK_MS, &left);
+    wait_ends(wait);
+    if (st) {
+        if (st != WEFT_ERR_TIMEOUT && !is_excused(s, st))
+            fault(FAULT_WRONG, "%s: weft_group_shrink ended with %s", s->where, weft_status_name(st));
+        return;
+    }
+    session smaller = *s;
+    smaller.group = left;
+    smaller.size = weft_group_size(left);
+    smaller.me = (size_t)weft_group_index(left);
+    for (size_t i = 0, at = 0; i < smaller.size; i++, at++) { /* the same order */
+        while (at < s->size && s->ranks[at] != weft_group_member(left, i))
+            at++;
+        if (at == s->size)
+            fault(FAULT_WRONG, "%s: the smaller group has rank %d in another order", s->where,
+                  weft_group_member(left, i));
+    }
+    atomic_fetch_add(&book->shrunk, 1);
+    for (unsigned i = 0; i < 4 && !st; i++) {
+        op_plan plan = op_choose(mix(s->seed + 5000 + i), smaller.size, 3000);
+        plan.limit_ms = SHRINK_MS; /* a member may have gone on to the next epoch */
+        st = smaller.size > 1 ? operate(&smaller, &plan) : WEFT_OK;
+        if (st && epoch_is_current(&s->e))
+            judge(&smaller, st, WEFT_OK, "an operation after weft_group_shrink");
+    }
+    drop_group(&smaller);
+}
+
+/* ---- Scenes ---------------------------------------------------------------------------------------------------------- */
+
+static void play_normal(session *s)
+{
+    choose_algorithms(s);
+    weft_status st = run_operations(s, 0, 20 + (unsigned)(s->seed % 60));
+    if (!st && epoch_is_current(&s->e))
+        st = barrier(s, 60000);
+    if (st)
+        judge(s, st, WEFT_OK, "an operation");
+    if (st == WEFT_ERR_PEER_DEAD && goes_on())
+        shrink(s);
+}
+
+/* One member calls another operation, or the same with another dtype, reduction, root or count. */
+static void play_disagree(session *s)
+{
+    static const op_kind reductions[] = {OP_ALLREDUCE, OP_REDUCE, OP_REDUCE_SCATTER};
+    static const op_kind rooted[] = {OP_REDUCE, OP_BROADCAST, OP_GATHER, OP_SCATTER};
+    static const op_kind counted[] = {OP_ALLREDUCE,      OP_REDUCE, OP_BROADCAST, OP_ALLGATHER,
+                                      OP_REDUCE_SCATTER, OP_GATHER, OP_SCATTER,   OP_ALL_TO_ALL};
+    uint64_t chance = mix(s->seed + 11);
+    unsigned way = (unsigned)(chance % 5);
+    op_plan plan = {.dtype = WEFT_FLOAT32,
+                    .how = WEFT_SUM,
+                    .root = chance / 8 % s->size,
+                    .count = chance / 64 % 4 ? 1 + (int64_t)(chance / 256 % 700) : 20000,
+                    .limit_ms = 60000};
+    plan.kind = way == 0   ? rooted[chance / 4096 % 4]
+                : way == 1 ? reductions[chance / 4096 % 3]
+                           : counted[chance / 4096 % 8];
+    if (s->me == s->odd) {
+        plan.root = way == 0 ? (plan.root + 1) % s->size : plan.root;
+        plan.how = way == 1 ? WEFT_MAX : plan.how;
+        plan.dtype = way == 2 ? WEFT_INT32 : plan.dtype;
+        plan.count += way == 3;
+        plan.kind = way == 4 ? (plan.kind == OP_ALLREDUCE ? OP_BARRIER : OP_ALLREDUCE) : plan.kind;
+    }
+    char what[200], text[160];
+    op_describe(&plan, text, sizeof text);
+    snprintf(what, sizeof what, "members that differ in the %s: %s",
+             (const char *[]){"root", "reduction", "dtype", "count", "operation"}[way], text);
+    judge(s, operate_and_meet(s, &plan), WEFT_ERR_STATE, what);
+}
+
+/* One member does not come. The others' limit passes, and the error names it. Then all go on together. */
+static void play_absent(session *s)
+{
+    char words[32];
+    op_plan plan = {.kind = s->seed % 2 ? OP_ALLREDUCE : OP_BARRIER, .count = 1000, .limit_ms = SHORT_MS};
+    plan.count = plan.kind == OP_BARRIER ? 0 : plan.count;
+    snprintf(words, sizeof words, "rank %d", s->ranks[s->odd]);
+    bool as_planned = true;
+    if (s->me != s->odd)
+        as_planned = judge(s, operate(s, &plan), WEFT_ERR_TIMEOUT, "an operation to which a member does not come");
+    if (as_planned && s->me != s->odd && epoch_is_current(&s->e) && epoch_is_undisturbed(&s->e))
+        judge_words(s, words);
+    if (!meet(s, 1))
+        return;
+    if (s->me == s->odd)
+        judge(s, operate_and_meet(s, &plan), WEFT_ERR_TIMEOUT, "an operation that the others have given up");
+    shrink(s);
+}
+
+/* Begins an operation on all members but one, does `act` there, and then lets that one come. All must end with `wanted`. */
+static void play_ended_by_one(session *s, weft_status wanted, void (*act)(session *s, op_run *run), const char *words)
+{
+    size_t late = (s->odd + 1) % s->size;
+    op_plan plan = {
+        .kind = OP_ALLREDUCE, .count = s->seed % 2 ? 100 : 50000, .limit_ms = s->seed % 4 < 2 ? 60000 : WEFT_FOREVER};
+    op_run run;
+    weft_status st = WEFT_OK;
+    if (s->me != late)
+        st = op_begin(s->group, &plan, &run);
+    bool begun = s->me != late && !st;
+    if (s->me == s->odd)
+        act(s, begun ? &run : NULL);
+    bool met = meet(s, 1);
+    if (!met && s->group)
+        weft_group_abort(s->group, NULL);
+    if (met && s->me == late) {
+        st = op_begin(s->group, &plan, &run);
+        begun = !st;
+    }
+    if (begun) {
+        st = op_end(&run, s->where);
+        count_end(plan.kind, st);
+    }
+    if (!st && met && s->group)
+        st = barrier(s, 60000);
+    if ((st || met) && s->group && judge(s, st, wanted, "an operation that a member ended") && epoch_is_current(&s->e))
+        judge_words(s, words);
+    if (!s->group && st != WEFT_ERR_CANCELLED && begun && epoch_is_undisturbed(&s->e))
+        fault(FAULT_WRONG, "%s: the future of a destroyed group ended with %s", s->where, weft_status_name(st));
+}
+
+static void act_cancel(session *s, op_run *run)
+{
+    weft_status st = run ? weft_future_cancel(run->futures[0]) : WEFT_ERR_COMPLETED;
+    if (st && st != WEFT_ERR_COMPLETED)
+        fault(FAULT_WRONG, "%s: weft_future_cancel: %s", s->where, weft_status_name(st));
+}
+
+static void act_abort(session *s, op_run *run)
+{
+    weft_error *why = weft_error_create(WEFT_ERR_FORMAT, "chaos of seed %llu", (unsigned long long)(s->seed % 1000));
+    weft_group_abort(s->group, why);
+    weft_error_unref(why);
+}
+
+static void act_destroy(session *s, op_run *run)
+{
+    drop_group(s);
+}
+
+/* One member's weft_group_create fails, or it does not call it. Members must be able to come together afterwards. */
+static void play_skew(session *s)
+{
+    op_plan plan = {.kind = OP_ALLREDUCE, .count = 500, .limit_ms = SHORT_MS};
+    char words[32];
+    snprintf(words, sizeof words, "rank %d", s->ranks[s->odd]);
+    if (s->me != s->odd && make_group(s, "-skew")) {
+        if (judge(s, operate(s, &plan), WEFT_ERR_TIMEOUT, "an operation of a group that a member did not make") &&
+            epoch_is_current(&s->e) && epoch_is_undisturbed(&s->e))
+            judge_words(s, words);
+        drop_group(s);
+    } else if (s->me == s->odd && s->seed % 2) {
+        int wrong[] = {s->ranks[s->me], board->size + 7};
+        weft_group *none;
+        if (!weft_group_create(self.agent, "lane-wrong", wrong, 2, &none))
+            fault(FAULT_WRONG, "%s: a group with a rank that cannot be was made", s->where);
+    }
+    plan.limit_ms = 4000;
+    for (unsigned i = 0; i < TRIES; i++) {
+        if (!meet(s, 2 + 2 * i) || !make_group(s, "-skew"))
+            return;
+        weft_status st = operate(s, &plan);
+        if (i + 1 == TRIES)
+            judge(s, st, WEFT_OK, "an operation after members had made the group unequally often");
+        drop_group(s);
+        if (!meet(s, 3 + 2 * i))
+            return;
+    }
+}
+
+/* One member alone exceeds the limit of tensors in one call. */
+static void play_too_large(session *s)
+{
+    enum { COUNT = WEFT_MAX_CALL_TENSORS + 1 };
+    weft_tensor *one = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_FLOAT32), **many = malloc(COUNT * sizeof(weft_tensor *));
+    weft_values *all = NULL;
+    for (size_t i = 0; i < COUNT; i++)
+        many[i] = one;
+    size_t count = s->me == s->odd ? COUNT : 1 + s->seed % 5;
+    chaos_wait *wait = wait_begins(60000, "%s: weft_group_allgather_values", s->where);
+    weft_status st =
+        weft_group_allgather_values(s->group, WEFT_VALUES(weft_of_tensors((weft_tensors){many, count})), 60000, &all);
+    wait_ends(wait);
+    count_end(OP_VALUES, st);
+    judge(s, st, WEFT_ERR_TOO_LARGE, "weft_group_allgather_values over the limit of tensors");
+    weft_values_unref(all);
+    weft_tensor_unref(one);
+    free(many);
+}
+
+static void play(session *s)
+{
+    char words[64];
+    if (s->scene == SCENE_SKEW) {
+        play_skew(s);
+        drop_group(s);
+        return;
+    }
+    if (!make_group(s, ""))
+        return;
+    switch (s->scene) {
+    case SCENE_DISAGREE:
+        play_disagree(s);
+        break;
+    case SCENE_ABSENT:
+        play_absent(s);
+        break;
+    case SCENE_CANCEL:
+        snprintf(words, sizeof words, "rank %d cancelled", s->ranks[s->odd]);
+        play_ended_by_one(s, WEFT_ERR_CANCELLED, act_cancel, words);
+        break;
+    case SCENE_ABORT:
+        snprintf(words, sizeof words, "chaos of seed %llu", (unsigned long long)(s->seed % 1000));
+        play_ended_by_one(s, WEFT_ERR_FORMAT, act_abort, words);
+        break;
+    case SCENE_DESTROY:
+        snprintf(words, sizeof words, "rank %d", s->ranks[s->odd]);
+        play_ended_by_one(s, WEFT_ERR_CANCELLED, act_destroy, words);
+        break;
+    case SCENE_TOO_LARGE:
+        play_too_large(s);
+        break;
+    default:
+        play_normal(s);
+    }
+    drop_group(s);
+}
+
+/* ---- Lanes ----------------------------------------------------------------------------------------------------------- */
+
+static scene_kind choose_scene(uint64_t seed)
+{
+    unsigned chance = (unsigned)(mix(seed + 17) % 32);
+    if (chance == 0)
+        return SCENE_TOO_LARGE;
+    return chance < 13 ? (scene_kind)(1 + chance / 2 % (SCENES - 2)) : SCENE_NORMAL;
+}
+
+static void play_epoch(session *s)
+{
+    for (s->generation = 0;; s->generation++) {
+        if (!meet(s, 0))
+            return;
+        s->seed = mix(mix(board->seed * 1000003 + s->e.number) + (uint64_t)s->lane * 4096 + s->generation);
+        s->scene = choose_scene(s->seed);
+        s->odd = mix(s->seed + 19) % s->size;
+        snprintf(s->where, sizeof s->where, "lane %d, epoch %u, generation %u, %s (odd: member %zu of %zu)", s->lane,
+                 s->e.number, s->generation, scene_names[s->scene], s->odd, s->size);
+        atomic_fetch_add(&book->scenes[s->scene], s->me == 0);
+        play(s);
+    }
+}
+
+static void *run_lane(void *arg)
+{
+    int lane = (int)(intptr_t)arg;
+    for (unsigned last = 1; goes_on(); sleep_ms(3)) {
+        session s = {.lane = lane};
+        if (!epoch_read(&s.e) || !s.e.ours || s.e.number == last || s.e.count < 2)
+            continue;
+        last = s.e.number;
+        if (choose_members(&s))
+            play_epoch(&s);
+    }
+    return arg;
+}
+
+static pthread_t lanes[LANES];
+
+static void begin(void)
+{
+    for (int i = 0; i < LANES; i++)
+        MUST(pthread_create(&lanes[i], NULL, run_lane, (void *)(intptr_t)i) == 0);
+}
+
+static void end(void)
+{
+    for (int i = 0; i < LANES; i++)
+        pthread_join(lanes[i], NULL);
+}
+
+static void adjust(weft_agent_options *options)
+{
+    if (board->job % 3 == 0)
+        options->memory_budget_bytes = BUDGET;
+}
+
+/* ---- In the driver --------------------------------------------------------------------------------------------------- */
+
+static unsigned long count(unsigned long *well)
+{
+    unsigned long sum = 0;
+    for (int kind = 0; kind < OPS; kind++)
+        for (int status = 0; status < STATUSES; status++)
+            sum += atomic_load(&book->outcomes[kind][status]);
+    *well = 0;
+    for (int kind = 0; kind < OPS; kind++)
+        *well += atomic_load(&book->outcomes[kind][0]);
+    return sum;
+}
+
+static void table(void)
+{
+    printf("\n");
+    for (int status = 0; status < STATUSES; status++) {
+        unsigned long sum = 0;
+        for (int kind = 0; kind < OPS; kind++)
+            sum += atomic_load(&book->outcomes[kind][status]);
+        if (!sum)
+            continue;
+        printf("%-14s %10lu ", weft_status_name((weft_status)-status), sum);
+        for (int kind = 0; kind < OPS; kind++)
+            if (atomic_load(&book->outcomes[kind][status]))
+                printf(" %s %lu", op_names[kind], atomic_load(&book->outcomes[kind][status]));
+        printf("\n");
+    }
+    printf("scenes:");
+    for (int i = 0; i < SCENES; i++)
+        printf(" %s %lu", scene_names[i], atomic_load(&book->scenes[i]));
+    printf("; members of smaller groups %lu\n", atomic_load(&book->shrunk));
+}
+
+int main(int argc, char **argv)
+{
+    const chaos_program program = {
+        .name = "chaos_groups",
+        .about = "Groups under attack: random operations, members that disagree, are absent, cancel, abort, die, join "
+                 "and leave.",
+        .book_bytes = sizeof(groups_book),
+        .workers = 5,
+        .leaves = true,
+        .leaks_fail = true,
+        .adjust = adjust,
+        .begin = begin,
+        .end = end,
+        .count = count,
+        .table = table,
+    };
+    return chaos_main(&program, argc, argv);
+}
