@@ -102,7 +102,9 @@ WEFT_API weft_context *weft_call_context(weft_call *call);
 typedef struct weft_pass_options {
     weft_tensors gradients; /* of the roots, in order; an entry may be NULL. None: 1 each, for roots of one element */
     bool retain;            /* keep the records, so that another pass may follow */
-    bool unordered;     /* add gradients as they come: less memory, but the last bits may differ from pass to pass */
+    /* Add gradients as they come: this takes less memory, but the last bits may differ from pass to pass. Without it they never do
+     * (docs/distributed-autograd.md, "The order of sums") */
+    bool unordered;
     int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: deaths and cut links end it all the same */
     /* Owners step by this pass's gradients as soon as these are whole there, with no message more (weft/dist_optim.h). A failure elsewhere
      * undoes no step: after one, some parameters may have been stepped and others not. NULL: nobody steps */

@@ -152,7 +152,8 @@ static void check(wfi_pass *pass, const wfi_node *node, weft_status status)
 /* ---- Shares that wait for their turn ---- */
 
 typedef struct held_share {
-    uint64_t order, slot; /* of the node that it comes from */
+    const wfi_node *from; /* borrowed; NULL: outside */
+    size_t number;        /* of the shares of its tensor, as they came */
     weft_gradient gradient;
 } held_share;
 
@@ -160,6 +161,20 @@ typedef struct held_shares {
     size_t count, capacity;
     held_share *items;
 } held_shares;
+
+/* The share that is to be added first comes first: that of the node recorded last. Shares from outside belong to no node and come before
+ * all. Several of one node come in the order of its inputs. */
+static int compare_shares(const void *left, const void *right)
+{
+    const held_share *a = left, *b = right;
+    int order = (a->from != NULL) - (b->from != NULL);
+    if (order == 0 && a->from != NULL && a->from != b->from) {
+        order = wfi_tape_path_compare(b->from->path, b->from->after, a->from->path, a->from->after);
+        if (order == 0)
+            order = a->from->slot < b->from->slot ? 1 : -1;
+    }
+    return order != 0 ? order : a->number < b->number ? -1 : 1;
+}
 
 /* Whether shares for a node wait: it has several consumers. */
 static bool is_held(const wfi_pass *pass, const wfi_node *node, uint64_t slot)
@@ -185,14 +200,8 @@ static void hold_share(wfi_pass *pass, uint64_t slot, const wfi_node *from, weft
         return;
     }
     held->items = items;
-    /* Of the node recorded last first. An answer from outside belongs to none: it comes before all. */
-    held_share new = {from == NULL ? UINT64_MAX : from->order, from == NULL ? UINT64_MAX : from->slot, share};
-    size_t at = held->count++;
-    for (; at > 0 &&
-           (items[at - 1].order < new.order || (items[at - 1].order == new.order &&items[at - 1].slot < new.slot));
-         at--)
-        items[at] = items[at - 1];
-    items[at] = new;
+    items[held->count] = (held_share){from, held->count, share};
+    held->count++;
 }
 
 static void drop_held(held_shares *held)
@@ -203,13 +212,14 @@ static void drop_held(held_shares *held)
     free(held);
 }
 
-/* All consumers of a node have answered: its shares are added up, those recorded last first. */
+/* All consumers of a node have answered: its shares are added up, that of the node recorded last first. */
 static void sum_held(wfi_pass *pass, const wfi_node *node, uint64_t slot)
 {
     held_shares *held = pass->ordered ? wfi_map_take(&pass->held, slot + 1) : NULL;
     if (held == NULL)
         return;
     weft_gradient *sum = &entry_at(pass, slot)->sum;
+    qsort(held->items, held->count, sizeof(*held->items), compare_shares);
     for (size_t i = 0; i < held->count; i++)
         check(pass, node, wfi_gradient_join(sum, &held->items[i].gradient));
     drop_held(held);

@@ -54,6 +54,7 @@ void wfi_node_unref(wfi_node *node)
     if (node == NULL || atomic_fetch_sub_explicit(&node->refs, 1, memory_order_acq_rel) != 1)
         return;
     wfi_node_clear(node);
+    wfi_tape_path_unref(node->path);
     free(node);
 }
 
@@ -68,6 +69,12 @@ void wfi_node_set_result(wfi_node *node, uint32_t result, weft_tensor *tensor)
     tensor->grad_node = wfi_node_ref(node);
     tensor->grad_result = result;
     tensor->grad_node_drop = wfi_node_unref_opaque;
+}
+
+void wfi_node_set_path(wfi_node *node, wfi_tape_path *path)
+{
+    node->path = wfi_tape_path_ref(path);
+    node->after = wfi_tape_path_now(path);
 }
 
 void wfi_node_save(wfi_node *node, size_t slot, weft_tensor *tensor)

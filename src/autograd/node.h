@@ -13,6 +13,7 @@
 #ifndef WFI_NODE_H
 #define WFI_NODE_H
 
+#include "autograd/tape_path.h"
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/product/product.h"
 
@@ -78,7 +79,8 @@ struct wfi_node {
     _Atomic uint64_t graph_id; /* 0: of no graph any more */
     uint64_t slot;             /* of the first result, greater than those of all inputs; result i has slot + i */
     uint64_t leaf;             /* a leaf: its tensor's id; else 0 */
-    uint64_t order;            /* its tape's (tape.h) */
+    wfi_tape_path *path;       /* of its tape; referenced; NULL: none, or it is a leaf or an end */
+    uint32_t after;            /* how many calls and child tapes had begun on the tape before it */
     const wfi_node_type *type;
     uint32_t input_count, result_count, saved_count; /* saved: up to the last one used */
     wfi_node *next;                                  /* in the list of its tape, later of its graph */
@@ -108,6 +110,7 @@ void wfi_node_unref(wfi_node *node);
 void wfi_node_unref_opaque(void *node); /* for weft_tensor.grad_node_drop */
 /* Makes `tensor`, which no other thread knows yet, result `result` of the node. */
 void wfi_node_set_result(wfi_node *node, uint32_t result, weft_tensor *tensor);
+void wfi_node_set_path(wfi_node *node, wfi_tape_path *path); /* a new node's: it is recorded there now */
 void wfi_node_save(wfi_node *node, size_t slot,
                    weft_tensor *tensor); /* references it, or a cell's snapshot; NULL saves nothing */
 /* The slot of a saved tensor that was changed in place since; -1 if there is none. */

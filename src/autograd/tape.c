@@ -62,7 +62,11 @@ weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *how)
     tape->parent = how->parent;
     if (tape->parent != NULL) {
         tape->random = child_random(tape->parent);
-        tape->order = tape->parent->order;
+        if (tape->parent->path != NULL) {
+            tape->path = wfi_tape_path_begin(tape->parent->path);
+            if (tape->path == NULL)
+                wfi_tape_fail_memory(tape, "tape_open");
+        }
     }
     tape->device = tape->parent != NULL ? tape->parent->device : how->device;
     check_device(tape);
@@ -130,6 +134,7 @@ void weft_tape_close(weft_tape *tape)
     wfi_map_fini(&tape->leaves);
     weft_hooks_unref(tape->hooks);
     weft_error_unref(tape->error);
+    wfi_tape_path_unref(tape->path);
     if (tape->owner_drop != NULL)
         tape->owner_drop(tape->owner);
     free(tape);
@@ -272,7 +277,7 @@ wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type, wfi_node
         wfi_tape_fail_memory(tape, type->name);
         return NULL;
     }
-    node->order = tape->order;
+    wfi_node_set_path(node, tape->path);
     for (size_t i = 0; i < inputs.count; i++) {
         wfi_node *input = inputs.items[i] == NULL ? NULL : wfi_tape_node_of(tape, inputs.items[i]);
         if (input != NULL)

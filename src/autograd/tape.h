@@ -11,6 +11,7 @@
 #include "autograd/gradient.h"
 #include "autograd/graph.h"
 #include "autograd/pointers.h"
+#include "autograd/tape_path.h"
 #include "base/map.h"
 #include "tensor/random.h"
 
@@ -26,9 +27,8 @@ struct weft_tape {
     weft_device device; /* that it computes on */
     weft_error *error;  /* the first */
     weft_tape *parent;
-    uint64_t
-        order; /* its nodes' shares are added by this in an ordered pass, the greatest first; equal ones by slot, likewise */
-    void *owner; /* whose graph it records into: a distributed context; NULL: its own, or its parent's */
+    wfi_tape_path *path; /* referenced; NULL: its graph is not of a distributed context */
+    void *owner;         /* whose graph it records into: a distributed context; NULL: its own, or its parent's */
     void (*owner_drop)(void *owner); /* when the tape closes */
     _Atomic uint64_t children;       /* of a tape without parent: how many it and its descendants opened */
     wfi_random random;               /* the next stream */

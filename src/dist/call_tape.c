@@ -32,10 +32,9 @@ static weft_tape *open_in(wfi_call_slot *slot, uint64_t seed, const wfi_link *li
 {
     if (!slot->value) {
         const weft_tape_options how = {.seed = seed};
-        weft_tape *tape = link ? weft_context_tape(link->context, &how) : weft_tape_open(&how);
+        weft_tape *tape = link ? wfi_context_tape_at(link->context, &how, link->source->path) : weft_tape_open(&how);
         if (!tape)
             return NULL; /* operators on it return NULL, which giving results answers */
-        tape->order = link ? link->order : 0;
         *slot = (wfi_call_slot){.value = tape, .error = tape_error, .publish = commit_tape, .drop = close_tape};
     }
     return slot->value;

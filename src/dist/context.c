@@ -25,6 +25,9 @@ weft_context *wfi_context_create(weft_agent *agent, weft_context_id id)
     atomic_init(&context->refs, 1);
     context->agent = wfi_agent_ref(agent);
     context->id = id;
+    context->incarnation = (int)id.rank == wfi_agent_rank(agent)
+                               ? id.incarnation
+                               : wfi_net_member(agent->net, wfi_agent_rank(agent))->incarnation;
     context->graph = graph;
     context->holders = holders;
     wfi_mutex_init(&context->lock);
@@ -92,19 +95,33 @@ static void drop_owner(void *context)
     wfi_context_unref(context);
 }
 
-weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options)
+weft_tape *wfi_context_tape_at(weft_context *context, const weft_tape_options *options, wfi_tape_path *path)
 {
     weft_tape_options how = options ? *options : (weft_tape_options){0};
     how.record = true;
     weft_tape *parent = how.parent;
     how.parent = NULL;
-    weft_tape *tape = context ? wfi_tape_open_in(context->graph, &how) : NULL;
+    weft_tape *tape = wfi_tape_open_in(context->graph, &how);
     if (!tape)
         return NULL;
+    tape->path = wfi_tape_path_ref(path);
     tape->owner = wfi_context_ref(context);
     tape->owner_drop = drop_owner;
     if (parent)
         weft_tape_fail(tape, WEFT_ERR_INVALID, "weft_context_tape: a tape of a context has no parent");
+    return tape;
+}
+
+weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options)
+{
+    if (!context)
+        return NULL;
+    wfi_mutex_lock(&context->lock);
+    uint32_t number = ++context->tapes;
+    wfi_mutex_unlock(&context->lock);
+    wfi_tape_path *path = wfi_tape_path_root((uint32_t)wfi_agent_rank(context->agent), context->incarnation, number);
+    weft_tape *tape = path ? wfi_context_tape_at(context, options, path) : NULL;
+    wfi_tape_path_unref(path);
     return tape;
 }
 
@@ -138,7 +155,7 @@ static weft_status send_backward(const wfi_node *node, weft_tensor *dy, weft_ten
 static const wfi_node_type send_type = {.name = "send", .backward = send_backward};
 static const wfi_node_type recv_type = {.name = "recv", .is_end = true};
 
-static wfi_node *make_send(weft_context *context, weft_tensor *tensor)
+static wfi_node *make_send(weft_context *context, wfi_tape_path *path, weft_tensor *tensor)
 {
     wfi_node_list made = {0};
     bool recorded = wfi_graph_made(context->graph, tensor);
@@ -148,33 +165,35 @@ static wfi_node *make_send(weft_context *context, weft_tensor *tensor)
         return NULL;
     node->inputs[0] = (wfi_edge){wfi_node_ref(from), recorded ? tensor->grad_result : 0};
     node->results[0] = from->results[node->inputs[0].result];
+    wfi_node_set_path(node, path);
     wfi_node_ref(node);
     wfi_graph_commit(context->graph, &made, true);
     return node;
 }
 
 /* With the lock. */
-static weft_status add_send(weft_context *context, int to, uint32_t incarnation, weft_tensor *tensor)
+static weft_status add_send(weft_context *context, wfi_tape_path *path, int to, uint32_t incarnation,
+                            weft_tensor *tensor)
 {
     wfi_send *sends = wfi_grow(context->sends, context->send_count, &context->send_capacity, sizeof *sends);
     if (!sends)
         return WEFT_ERR_MEMORY;
     context->sends = sends;
-    wfi_node *node = make_send(context, tensor);
+    wfi_node *node = make_send(context, path, tensor);
     if (!node)
         return WEFT_ERR_MEMORY;
     sends[context->send_count++] = (wfi_send){node, to, incarnation};
     return WEFT_OK;
 }
 
-weft_status wfi_context_add_sends(weft_context *context, int to, uint32_t incarnation, weft_tensor *const *tensors,
-                                  size_t count, uint64_t *first)
+weft_status wfi_context_add_sends(weft_context *context, wfi_tape_path *path, int to, uint32_t incarnation,
+                                  weft_tensor *const *tensors, size_t count, uint64_t *first)
 {
     wfi_mutex_lock(&context->lock);
     weft_status st = context->over ? WEFT_ERR_STATE : WEFT_OK;
     *first = context->send_count + 1;
     for (size_t i = 0; i < count && !st; i++) /* those made before a failure are never heard of at the other end */
-        st = add_send(context, to, incarnation, tensors[i]);
+        st = add_send(context, path, to, incarnation, tensors[i]);
     wfi_mutex_unlock(&context->lock);
     return st;
 }

@@ -48,16 +48,18 @@ struct weft_context {
     _Atomic uint32_t refs;
     weft_agent *agent; /* referenced */
     weft_context_id id;
+    uint32_t incarnation; /* of this worker */
     wfi_graph *graph;
 
     wfi_mutex lock;
     bool over;
+    uint32_t tapes;    /* that weft_context_tape has opened here */
     weft_hooks *hooks; /* of the leaves here; referenced; NULL: none */
     wfi_send *sends;   /* number n is sends[n - 1] */
     size_t send_count, send_capacity;
     wfi_recv *recvs;
     size_t recv_count, recv_capacity;
-    wfi_list passes;    /* wfi_pass_record, in the order in which they began here; each referenced */
+    wfi_list passes;    /* wfi_pass_record, by root and number; each referenced */
     uint64_t last_pass; /* of those whose root is here */
 
     /* [agent lock] contexts.c */
@@ -71,16 +73,20 @@ struct weft_context {
     weft_future *ended;             /* of weft_context_close, while a holder has not let go; referenced. NULL: none */
 };
 
-weft_context *wfi_context_create(weft_agent *agent, weft_context_id id); /* one reference; NULL: no memory */
+/* One reference; NULL: no memory. [agent lock], unless this worker opens it */
+weft_context *wfi_context_create(weft_agent *agent, weft_context_id id);
 weft_context *wfi_context_ref(weft_context *context);
 void wfi_context_unref(weft_context *context); /* not locked */
 bool wfi_context_is_of(const weft_context *context, const weft_context_id *id);
 
 /* Whether a tensor is to be linked where it crosses: it was recorded into the context, or is a leaf that wants a gradient. */
 bool wfi_context_links(const weft_context *context, const weft_tensor *tensor);
-/* Sends for `count` tensors of which that holds, to this worker: *first is the first number. WEFT_ERR_STATE: it is over; WEFT_ERR_MEMORY. */
-weft_status wfi_context_add_sends(weft_context *context, int to, uint32_t incarnation, weft_tensor *const *tensors,
-                                  size_t count, uint64_t *first);
+/* weft_context_tape at a path, of which the tape takes a reference. NULL: no memory. */
+weft_tape *wfi_context_tape_at(weft_context *context, const weft_tape_options *options, wfi_tape_path *path);
+/* Sends of `count` tensors, each of which wfi_context_links, to worker `to`. *first is the number of the first. `path`: of the call that
+ * they belong to. WEFT_ERR_STATE: the context is over; WEFT_ERR_MEMORY. */
+weft_status wfi_context_add_sends(weft_context *context, wfi_tape_path *path, int to, uint32_t incarnation,
+                                  weft_tensor *const *tensors, size_t count, uint64_t *first);
 /* The tensor that came as the pair's recv: one over the same storage, which is recorded. NULL: no memory. */
 weft_tensor *wfi_context_add_recv(weft_context *context, const wfi_recv *pair, weft_tensor *tensor);
 void wfi_gradients_clear(wfi_map *gradients); /* drops all, and ends the map */

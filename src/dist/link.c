@@ -10,6 +10,35 @@
 
 /* ---- The caller's side ------------------------------------------------------------------------------------------- */
 
+/* One reference, which takes over that to `path`; NULL: no memory, or no path. */
+static wfi_link_source *make_source(weft_context *context, wfi_tape_path *path)
+{
+    wfi_link_source *source = path ? wfi_calloc(1, sizeof *source) : NULL;
+    if (!source) {
+        wfi_tape_path_unref(path);
+        return NULL;
+    }
+    atomic_init(&source->refs, 1);
+    source->context = wfi_context_ref(context);
+    source->path = path;
+    return source;
+}
+
+static wfi_link_source *ref_source(wfi_link_source *source)
+{
+    atomic_fetch_add_explicit(&source->refs, 1, memory_order_relaxed);
+    return source;
+}
+
+static void unref_source(wfi_link_source *source)
+{
+    if (!source || atomic_fetch_sub_explicit(&source->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    wfi_context_unref(source->context);
+    wfi_tape_path_unref(source->path);
+    free(source);
+}
+
 static weft_status from_tape(weft_agent *agent, weft_tape *tape, wfi_link_source **out, char *problem, size_t room)
 {
     weft_context *context = wfi_tape_owner(tape);
@@ -22,25 +51,30 @@ static weft_status from_tape(weft_agent *agent, weft_tape *tape, wfi_link_source
     if (st || !context || context->agent != agent)
         return st ? st : WEFT_ERR_INVALID;
     wfi_tape_commit(tape);
-    *out = wfi_context_ref(context);
-    return WEFT_OK;
+    *out = make_source(context, wfi_tape_path_begin(tape->path));
+    if (!*out)
+        snprintf(problem, room, "out of memory");
+    return *out ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
 static bool is_linked(const void *source, const weft_tensor *tensor)
 {
-    return wfi_context_links(source, tensor);
+    return wfi_context_links(((const wfi_link_source *)source)->context, tensor);
 }
 
 static const wfi_link_source *source_of(const wfi_link *link)
 {
-    return link->context;
+    return link->source;
 }
 
-static wfi_link *make_link(weft_context *context)
+/* With a reference to the source. NULL: no memory. */
+static wfi_link *make_link(wfi_link_source *source)
 {
     wfi_link *link = wfi_calloc(1, sizeof *link);
-    if (link)
-        link->context = wfi_context_ref(context);
+    if (!link)
+        return NULL;
+    link->source = ref_source(source);
+    link->context = source->context;
     return link;
 }
 
@@ -49,9 +83,10 @@ static bool is_opener(const weft_context *context)
     return (int)context->id.rank == wfi_agent_rank(context->agent);
 }
 
-static weft_status open_link(wfi_link_source *context, wfi_peer *peer, wfi_link **out)
+static weft_status open_link(wfi_link_source *source, wfi_peer *peer, wfi_link **out)
 {
-    wfi_link *link = make_link(context);
+    weft_context *context = source->context;
+    wfi_link *link = make_link(source);
     if (!link)
         return WEFT_ERR_MEMORY;
     int rank = wfi_peer_rank(peer);
@@ -77,8 +112,8 @@ static weft_status open_link(wfi_link_source *context, wfi_peer *peer, wfi_link 
 
 static weft_status send(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count, uint64_t *first)
 {
-    return wfi_context_add_sends(link->context, wfi_peer_rank(peer), wfi_peer_incarnation(peer), tensors, count,
-                                 first ? first : &link->first_send);
+    return wfi_context_add_sends(link->context, link->source->path, wfi_peer_rank(peer), wfi_peer_incarnation(peer),
+                                 tensors, count, first ? first : &link->first_send);
 }
 
 /* Those whom this worker has called, for the opener, as many as fit. */
@@ -125,6 +160,7 @@ static void write(wfi_link *link, wfi_writer *blob)
                         : opener->incarnation == context->id.incarnation ? opener->floor
                                                                          : 0);
     wfi_write_u64(blob, link->first_send);
+    wfi_write_bytes(blob, link->source->path->bytes, link->source->path->size);
 }
 
 static bool replied(wfi_link *link, wfi_peer *peer, wfi_reader *blob)
@@ -155,25 +191,35 @@ static bool replied(wfi_link *link, wfi_peer *peer, wfi_reader *blob)
 
 /* ---- The callee's side ------------------------------------------------------------------------------------------- */
 
+/* Takes over the reference to `path`. NULL: no memory. */
+static wfi_link *link_at(weft_context *context, wfi_tape_path *path)
+{
+    wfi_link_source *source = make_source(context, path);
+    wfi_link *link = source ? make_link(source) : NULL;
+    unref_source(source);
+    return link;
+}
+
 static weft_status arrived(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_link **out)
 {
     weft_context *context;
     weft_context_id id = {.rank = wfi_read_u32(blob), .incarnation = wfi_read_u32(blob)};
     id.number = wfi_read_u64(blob);
     uint64_t floor = wfi_read_u64(blob), first = wfi_read_u64(blob);
-    if (blob->failed || !id.number || !id.incarnation || floor > id.number || !first ||
-        id.rank >= (uint32_t)agent->options.values.world_size)
+    size_t path_size = wfi_reader_left(blob);
+    const void *path = wfi_read_bytes(blob, path_size);
+    if (blob->failed || !path_size || path_size > WFI_TAPE_PATH_MAX || !id.number || !id.incarnation ||
+        floor > id.number || !first || id.rank >= (uint32_t)agent->options.values.world_size)
         return WEFT_ERR_PROTOCOL;
     wfi_contexts_floor(agent, id.rank, id.incarnation, floor);
     weft_status st = wfi_contexts_join(agent, &id, &context);
     if (st)
         return st;
-    *out = make_link(context);
+    *out = link_at(context, wfi_tape_path_read(path, path_size));
     if (!*out)
         return WEFT_ERR_MEMORY;
     (*out)->peer = wfi_peer_rank(from);
     (*out)->theirs = first;
-    (*out)->order = first;
     (*out)->served = true;
     context->served++;
     context->quiet = false;
@@ -181,12 +227,12 @@ static weft_status arrived(weft_agent *agent, wfi_peer *from, wfi_reader *blob, 
     return WEFT_OK;
 }
 
-static weft_status here(wfi_link_source *context, wfi_link **out)
+static weft_status here(wfi_link_source *source, wfi_link **out)
 {
-    *out = make_link(context);
+    *out = make_link(source);
     if (!*out)
         return WEFT_ERR_MEMORY;
-    (*out)->peer = wfi_agent_rank(context->agent);
+    (*out)->peer = wfi_agent_rank(source->context->agent);
     return WEFT_OK;
 }
 
@@ -235,13 +281,13 @@ static void free_link(wfi_link *link)
             wfi_contexts_told(agent, link->peer, link->floor, link->heard);
         wfi_agent_leave_locked(agent);
     }
-    wfi_context_unref(link->context);
+    unref_source(link->source);
     free(link);
 }
 
 const wfi_links wfi_dist_links = {.from_tape = from_tape,
-                                  .ref = wfi_context_ref,
-                                  .unref = wfi_context_unref,
+                                  .ref = ref_source,
+                                  .unref = unref_source,
                                   .is_linked = is_linked,
                                   .source = source_of,
                                   .open = open_link,

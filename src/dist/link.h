@@ -8,16 +8,23 @@
 
 #define WFI_LINK_HOLDERS 32 /* named in one reply */
 
-struct wfi_link {
+/* A call under a context, as its tape names it. */
+struct wfi_link_source {
+    _Atomic uint32_t refs;
     weft_context *context; /* referenced */
-    bool calls;            /* the caller's side of a call to another worker */
-    bool heard;            /* it was answered by one who takes part */
-    bool served;           /* the callee's side, counted in context->served */
+    wfi_tape_path *path;   /* of the call; referenced */
+};
+
+struct wfi_link {
+    wfi_link_source *source; /* referenced */
+    weft_context *context;   /* the source's */
+    bool calls;              /* the caller's side of a call to another worker */
+    bool heard;              /* it was answered by one who takes part */
+    bool served;             /* the callee's side, counted in context->served */
     int peer;
     uint64_t floor;      /* ours, as the call said; 0: it said another's */
     uint64_t first_send; /* of what this side sent */
     uint64_t theirs;     /* of what the other side sent */
-    uint64_t order;      /* of the callee's tape: shares of calls add up in the order of the calls */
 };
 
 #endif

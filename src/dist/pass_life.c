@@ -38,7 +38,14 @@ void wfi_dist_pass_enlist(wfi_dist_pass *pass, int root, uint64_t number)
     pass->record.root = root;
     pass->record.number = number;
     pass->record.unref = unref_record;
-    wfi_list_push_back(&pass->context->passes, &wfi_dist_pass_ref(pass)->record.link);
+    wfi_list *next = &pass->context->passes; /* the first that comes behind it: their gradients add up in this order */
+    WFI_FOR_LIST (const wfi_pass_record, other, &pass->context->passes, link) {
+        if (other->root > root || (other->root == root && other->number > number)) {
+            next = (wfi_list *)&other->link;
+            break;
+        }
+    }
+    wfi_list_push_back(next, &wfi_dist_pass_ref(pass)->record.link);
 }
 
 void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error)

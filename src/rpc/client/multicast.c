@@ -14,6 +14,7 @@ static weft_status start_all(weft_agent *agent, const weft_target *to, size_t co
         wfi_call_spec one = *spec;
         weft_error *error = NULL;
         one.to = to[i];
+        one.source = NULL; /* each call has its own place in the order of the tape */
         if (wfi_rpc_start(agent, &one, &futures[i], &error))
             futures[i] = wfi_failed_future(agent, error); /* among the others: this target cannot be called */
         weft_error_unref(error);

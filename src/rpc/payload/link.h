@@ -9,7 +9,8 @@
  *   callee   arrived, receive; then is_linked (while results are encoded), send, write, free; for each item is_linked, send
  *   both     here, for a call to oneself: there is but one graph, and nothing to be linked
  *
- * A link is one side of one attempt of a call. A source is counted: the context that the tape records into.
+ * A link is one side of one attempt of a call. A source is counted: the context that the tape records into, and the call's place in the order of
+ * that tape.
  */
 #ifndef WFI_CALL_LINK_H
 #define WFI_CALL_LINK_H
@@ -19,7 +20,7 @@
 #include <weft/rpc.h>
 
 typedef struct wfi_link wfi_link;
-typedef struct weft_context wfi_link_source;
+typedef struct wfi_link_source wfi_link_source;
 
 #define WFI_LINK_BYTES 128 /* of what `write` writes, at most, but for the holders of a reply: docs/wire.md */
 
