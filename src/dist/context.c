@@ -17,7 +17,9 @@ weft_context *wfi_context_create(weft_agent *agent, weft_context_id id)
     wfi_graph *graph = context ? wfi_graph_create() : NULL;
     size_t world = (size_t)agent->options.values.world_size;
     uint8_t *holders = graph ? wfi_calloc(world, 1) : NULL;
-    if (!holders) {
+    bool *has_pairs = holders ? wfi_calloc(world, sizeof *has_pairs) : NULL;
+    if (!has_pairs) {
+        free(holders);
         wfi_graph_unref(graph);
         free(context);
         return NULL;
@@ -30,6 +32,7 @@ weft_context *wfi_context_create(weft_agent *agent, weft_context_id id)
                                : wfi_net_member(agent->net, wfi_agent_rank(agent))->incarnation;
     context->graph = graph;
     context->holders = holders;
+    context->has_pairs = has_pairs;
     wfi_mutex_init(&context->lock);
     wfi_list_init(&context->passes);
     wfi_list_init(&context->link);
@@ -74,6 +77,7 @@ void wfi_context_unref(weft_context *context)
     wfi_mutex_fini(&context->lock);
     wfi_agent_unref(context->agent);
     free(context->holders);
+    free(context->has_pairs);
     free(context);
 }
 
@@ -183,6 +187,7 @@ static weft_status add_send(weft_context *context, wfi_tape_path *path, int to, 
     if (!node)
         return WEFT_ERR_MEMORY;
     sends[context->send_count++] = (wfi_send){node, to, incarnation};
+    context->has_pairs[to] = true;
     return WEFT_OK;
 }
 
@@ -225,6 +230,7 @@ weft_tensor *wfi_context_add_recv(weft_context *context, const wfi_recv *pair, w
     if (node) {
         recvs[context->recv_count] = *pair;
         recvs[context->recv_count++].node = node;
+        context->has_pairs[pair->from] = true;
     }
     wfi_mutex_unlock(&context->lock);
     if (!node) {

@@ -59,6 +59,7 @@ struct weft_context {
     size_t send_count, send_capacity;
     wfi_recv *recvs;
     size_t recv_count, recv_capacity;
+    bool *has_pairs;    /* by rank: whether some tensor crossed between it and this worker */
     wfi_list passes;    /* wfi_pass_record, by root and number; each referenced */
     uint64_t last_pass; /* of those whose root is here */
 

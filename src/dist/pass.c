@@ -82,6 +82,19 @@ static void fail_for_gone(wfi_dist_pass *pass, int rank, weft_status why)
                              wfi_pass_who(pass, rank, who), why == WEFT_ERR_PEER_LEFT ? "has left" : "is dead");
 }
 
+static void add_unsaid(wfi_pass_peer *origin, wfi_pass_recv *recv)
+{
+    if (origin->unsaid)
+        origin->last_unsaid->next_unsaid = recv;
+    else
+        origin->unsaid = recv;
+    origin->last_unsaid = recv;
+    if (recv->state == WFI_RECV_READY)
+        origin->unsaid_gradients++;
+    else
+        origin->unsaid_nones++;
+}
+
 /* All consumers of what came from another worker have answered. */
 static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
 {
@@ -91,9 +104,11 @@ static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
         weft_tensor_unref(gradient);
         return;
     }
-    const wfi_pass_peer *origin = &pass->peers[recv->pair.from];
+    wfi_pass_peer *origin = &pass->peers[recv->pair.from];
     recv->state = gradient ? WFI_RECV_READY : origin->stated ? WFI_RECV_NONE : WFI_RECV_ANSWERED;
     recv->gradient = gradient;
+    if (recv->state != WFI_RECV_ANSWERED)
+        add_unsaid(origin, recv);
     if (gradient && (origin->gone || origin->incarnation != recv->pair.incarnation))
         fail_for_gone(pass, recv->pair.from, origin->gone ? origin->gone : WEFT_ERR_PEER_DEAD);
 }
@@ -137,38 +152,49 @@ static void look_at_peers(wfi_dist_pass *pass)
     wfi_net_unlock(agent->net);
 }
 
-/* Marks the sends to `rank` that the words list; NULL: no memory. */
-static bool *listed(const wfi_dist_pass *pass, const wfi_pass_words *words)
+/* Links the sends and the recvs of each peer, in their order. */
+static void sort_by_peer(wfi_dist_pass *pass)
 {
-    bool *marks = wfi_calloc(pass->send_count + 1, sizeof *marks);
-    for (size_t i = 0; marks && i < words->statement_count + words->number_count; i++) {
+    for (size_t i = pass->send_count; i-- > 0;) {
+        wfi_pass_peer *peer = &pass->peers[pass->sends[i].send.to];
+        pass->sends[i].next = peer->sends;
+        peer->sends = &pass->sends[i];
+    }
+    for (size_t i = pass->recv_count; i-- > 0;) {
+        wfi_pass_peer *peer = &pass->peers[pass->recvs[i].pair.from];
+        pass->recvs[i].next = peer->recvs;
+        peer->recvs = &pass->recvs[i];
+    }
+}
+
+/* Marks the sends that the words list, by a new look. */
+static void look_at_listed(wfi_dist_pass *pass, const wfi_pass_words *words)
+{
+    pass->looks++;
+    for (size_t i = 0; i < words->statement_count + words->number_count; i++) {
         uint64_t number = i < words->statement_count ? wfi_pass_number(words->statement, i)
                                                      : wfi_pass_number(words->numbers, i - words->statement_count);
         if (number >= 1 && number <= pass->send_count)
-            marks[number - 1] = true;
+            pass->sends[number - 1].look = pass->looks;
     }
-    return marks;
 }
 
 /* Awaits an answer for each send that may bring one. `first`, from `rank`: what ruled some of them out. */
-static weft_status await_sends(wfi_dist_pass *pass, int rank, const wfi_pass_words *first)
+static void await_sends(wfi_dist_pass *pass, int rank, const wfi_pass_words *first)
 {
-    bool *marks = first ? listed(pass, first) : NULL;
-    if (first && !marks)
-        return WEFT_ERR_MEMORY;
+    if (first)
+        look_at_listed(pass, first);
     for (size_t i = 0; i < pass->send_count; i++) {
         wfi_pass_send *send = &pass->sends[i];
         wfi_pass_peer *peer = &pass->peers[send->send.to];
-        send->answered =
-            peer->gone || peer->incarnation != send->send.incarnation || (first && send->send.to == rank && !marks[i]);
+        send->answered = peer->gone || peer->incarnation != send->send.incarnation ||
+                         (first && send->send.to == rank && send->look != pass->looks);
         if (send->answered)
             continue;
         peer->owed++;
         pass->awaited++;
         wfi_pass_await(&pass->engine, send->send.node);
     }
-    free(marks);
-    return WEFT_OK;
 }
 
 static void drop_snapshot(wfi_dist_pass *pass)
@@ -184,6 +210,10 @@ static void drop_snapshot(wfi_dist_pass *pass)
     pass->sends = NULL;
     pass->recvs = NULL;
     pass->send_count = pass->recv_count = 0;
+    for (int rank = 0; rank < pass->agent->options.values.world_size; rank++) {
+        pass->peers[rank].sends = NULL;
+        pass->peers[rank].recvs = pass->peers[rank].unsaid = NULL;
+    }
 }
 
 /* With the snapshot. `first`: the words of `rank` by which it joins; NULL: it is the root. */
@@ -199,10 +229,10 @@ static weft_status begin(wfi_dist_pass *pass, int rank, const wfi_pass_words *fi
     look_at_peers(pass);
     for (size_t i = 0; i < pass->recv_count && !st; i++)
         st = wfi_map_put(&pass->recv_of, pass->recvs[i].pair.node->slot + 1, &pass->recvs[i]);
-    if (!st)
-        st = await_sends(pass, rank, first && first->flags & WFI_PASS_STATES ? first : NULL);
     if (st)
         return st;
+    sort_by_peer(pass);
+    await_sends(pass, rank, first && first->flags & WFI_PASS_STATES ? first : NULL);
     wfi_pass_begin(&pass->engine);
     for (size_t i = 0; i < pass->recv_count; i++)
         if (!wfi_pass_meets(&pass->engine, pass->recvs[i].pair.node))
@@ -228,11 +258,12 @@ static wfi_pass_send *pending_send(const wfi_dist_pass *pass, int rank, uint64_t
 }
 
 /* What rank says before anything is done with it; NULL: it is in order. */
-static weft_error *fault_of(const wfi_dist_pass *pass, int rank, const wfi_pass_words *words)
+static weft_error *fault_of(wfi_dist_pass *pass, int rank, const wfi_pass_words *words)
 {
+    pass->looks++;
     for (size_t i = 0; i < words->number_count; i++) {
         uint64_t number = wfi_pass_number(words->numbers, i);
-        const wfi_pass_send *send = pending_send(pass, rank, number);
+        wfi_pass_send *send = pending_send(pass, rank, number);
         const weft_tensor *gradient = words->gradients.items[i];
         if (!send)
             return weft_error_create(WEFT_ERR_INVALID, "rank %d has no gradient to give for number %llu", rank,
@@ -242,15 +273,15 @@ static weft_error *fault_of(const wfi_dist_pass *pass, int rank, const wfi_pass_
             return weft_error_create(WEFT_ERR_SHAPE,
                                      "the gradient of rank %d for number %llu is not of the shape of what was sent",
                                      rank, (unsigned long long)number);
-        for (size_t j = 0; j < i; j++)
-            if (wfi_pass_number(words->numbers, j) == number)
-                return weft_error_create(WEFT_ERR_INVALID, "rank %d gives number %llu twice", rank,
-                                         (unsigned long long)number);
+        if (send->look == pass->looks)
+            return weft_error_create(WEFT_ERR_INVALID, "rank %d gives number %llu twice", rank,
+                                     (unsigned long long)number);
+        send->look = pass->looks;
     }
     return NULL;
 }
 
-static weft_status take_words(wfi_dist_pass *pass, int rank, const wfi_pass_words *words)
+static void take_words(wfi_dist_pass *pass, int rank, const wfi_pass_words *words)
 {
     for (size_t i = 0; i < words->number_count; i++)
         answer_send(pass, pending_send(pass, rank, wfi_pass_number(words->numbers, i)), words->gradients.items[i]);
@@ -260,22 +291,19 @@ static weft_status take_words(wfi_dist_pass *pass, int rank, const wfi_pass_word
             answer_send(pass, send, NULL);
     }
     if (!(words->flags & WFI_PASS_STATES))
-        return WEFT_OK;
-    bool *marks = listed(pass, words);
-    if (!marks)
-        return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < pass->send_count; i++)
-        if (pass->sends[i].send.to == rank && !pass->sends[i].answered && !marks[i])
-            answer_send(pass, &pass->sends[i], NULL);
-    free(marks);
-    return WEFT_OK;
+        return;
+    look_at_listed(pass, words);
+    for (wfi_pass_send *send = pass->peers[rank].sends; send; send = send->next)
+        if (!send->answered && send->look != pass->looks)
+            answer_send(pass, send, NULL);
 }
 
 static void answer_rest(wfi_dist_pass *pass, int rank)
 {
-    for (size_t i = 0; i < pass->send_count && pass->peers[rank].owed; i++)
-        if (pass->sends[i].send.to == rank && !pass->sends[i].answered)
-            answer_send(pass, &pass->sends[i], NULL);
+    const wfi_pass_peer *peer = &pass->peers[rank];
+    for (wfi_pass_send *send = peer->sends; send && peer->owed; send = send->next)
+        if (!send->answered)
+            answer_send(pass, send, NULL);
 }
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
@@ -425,8 +453,8 @@ static void take_call(wfi_dist_pass *pass, weft_call *call)
     pass->peers[from].heard = true;
     pass->peers[from].asked = pass->peers[from].asked || words.flags & WFI_PASS_ASKS;
     if (!st)
-        st = take_words(pass, from, &words);
-    if (st)
+        take_words(pass, from, &words);
+    else
         wfi_pass_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
 }
 

@@ -15,25 +15,14 @@ static wfi_dist_pass *find_pass(const weft_context *context, int root, uint64_t 
     return NULL;
 }
 
-/* Whether some tensor crossed between this worker and `rank`: else neither has a say in the other's passes. With the context's lock. */
-static bool has_pairs_with(const weft_context *context, int rank)
-{
-    for (size_t i = 0; i < context->send_count; i++)
-        if (context->sends[i].to == rank)
-            return true;
-    for (size_t i = 0; i < context->recv_count; i++)
-        if (context->recvs[i].from == rank)
-            return true;
-    return false;
-}
-
 /* The pass, joined if need be, with a reference. NULL and *st: why not; WEFT_OK: there is nothing between us and `from`. [agent lock] */
 static wfi_dist_pass *join_pass(weft_context *context, int from, int root, uint64_t number, unsigned flags,
                                 weft_status *st)
 {
     wfi_mutex_lock(&context->lock);
     wfi_dist_pass *pass = find_pass(context, root, number);
-    bool ours = root == wfi_agent_rank(context->agent), apart = !has_pairs_with(context, from);
+    bool ours = root == wfi_agent_rank(context->agent),
+         apart = !context->has_pairs[from]; /* neither has a say in the other's passes */
     *st = !pass && context->over ? WEFT_ERR_CANCELLED
           : !pass && ours        ? WEFT_ERR_INVALID
                                  : WEFT_OK; /* we know our own */
@@ -129,7 +118,7 @@ static void fail_here(weft_agent *agent, const weft_context_id *id, int root, ui
     weft_context *context = wfi_contexts_find(agent, id);
     if (context) {
         wfi_mutex_lock(&context->lock);
-        if (!takes_part || has_pairs_with(context, from))
+        if (!takes_part || context->has_pairs[from])
             end_here(context, root, number, error, &pass, &told);
         wfi_mutex_unlock(&context->lock);
     }

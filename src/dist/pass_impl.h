@@ -32,20 +32,31 @@ typedef struct wfi_pass_recv {
     wfi_recv pair; /* its node referenced */
     wfi_recv_state state;
     weft_tensor *gradient;
+    struct wfi_pass_recv *next;        /* of the same peer, in the pass's order */
+    struct wfi_pass_recv *next_unsaid; /* READY or NONE: of the same peer */
 } wfi_pass_recv;
 
 typedef struct wfi_pass_send {
     wfi_send send; /* its node referenced */
     bool answered;
+    uint64_t look;              /* the last look that met it: wfi_dist_pass.looks */
+    struct wfi_pass_send *next; /* to the same peer, in the pass's order */
 } wfi_pass_send;
 
+/* What is to be said to one peer in one message: gradients at most. The rest follows in further messages. */
+#define WFI_PASS_GRADIENTS 16384
+
 typedef struct wfi_pass_peer {
-    uint32_t incarnation; /* of whoever had the rank when this worker joined */
-    size_t owed;          /* answers that it owes us */
-    size_t calls;         /* of ours to it, under way */
-    weft_status gone;     /* WEFT_ERR_PEER_DEAD or the like, once that worker is; else WEFT_OK */
-    bool heard, wrote;    /* it wrote to us; we to it */
-    bool asked, stated;   /* it wants a statement; it has ours */
+    uint32_t incarnation;                /* of whoever had the rank when this worker joined */
+    wfi_pass_send *sends;                /* to it */
+    wfi_pass_recv *recvs;                /* from it */
+    wfi_pass_recv *unsaid, *last_unsaid; /* those whose answers it is to hear, in the order in which they came */
+    size_t unsaid_gradients, unsaid_nones;
+    size_t owed;        /* answers that it owes us */
+    size_t calls;       /* of ours to it, under way */
+    weft_status gone;   /* WEFT_ERR_PEER_DEAD or the like, once that worker is; else WEFT_OK */
+    bool heard, wrote;  /* it wrote to us; we to it */
+    bool asked, stated; /* it wants a statement; it has ours */
 } wfi_pass_peer;
 
 /* A call that whoever waits for the pass waits for. */
@@ -86,6 +97,7 @@ struct wfi_dist_pass {
     wfi_pass engine;
     wfi_pass_send *sends; /* number n is sends[n - 1] */
     size_t send_count;
+    uint64_t looks; /* how often numbers of sends were marked */
     wfi_pass_recv *recvs;
     size_t recv_count;
     wfi_map recv_of;      /* node's slot + 1 -> wfi_pass_recv */

@@ -36,30 +36,40 @@ typedef struct words {
     wfi_pointers gradients; /* borrowed from the recvs */
 } words;
 
-static void gather(const wfi_dist_pass *pass, int rank, bool states, words *out)
+/* The answers for the next message: all nones, and as many gradients as the message takes. With `states`, what is not answered yet. Returns the
+ * first answer that is left for a further message. */
+static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool states, words *out)
 {
-    for (size_t i = 0; i < pass->recv_count; i++) {
-        const wfi_pass_recv *recv = &pass->recvs[i];
-        if (recv->pair.from != rank)
-            continue;
-        if (recv->state == WFI_RECV_PENDING && states)
-            wfi_write_u64(&out->statement, recv->pair.number);
-        else if (recv->state == WFI_RECV_NONE && !states)
+    wfi_pass_recv *recv = peer->unsaid;
+    for (; recv && out->gradients.count < WFI_PASS_GRADIENTS; recv = recv->next_unsaid) {
+        if (recv->state == WFI_RECV_NONE) {
             wfi_write_u64(&out->nones, recv->pair.number);
-        else if (recv->state == WFI_RECV_READY) {
-            wfi_write_u64(&out->numbers, recv->pair.number);
-            out->numbers.failed = out->numbers.failed || !wfi_pointers_push(&out->gradients, recv->gradient);
+            continue;
+        }
+        wfi_write_u64(&out->numbers, recv->pair.number);
+        if (!wfi_pointers_push(&out->gradients, recv->gradient)) {
+            out->numbers.failed = true;
+            break;
         }
     }
+    for (const wfi_pass_recv *left = states ? recv : NULL; left; left = left->next_unsaid)
+        wfi_write_u64(&out->statement, left->pair.number);
+    for (const wfi_pass_recv *pending = states ? peer->recvs : NULL; pending; pending = pending->next)
+        if (pending->state == WFI_RECV_PENDING)
+            wfi_write_u64(&out->statement, pending->pair.number);
+    return recv;
 }
 
-/* Said: they are answered. A pending one's none is told later only to a peer that has the statement. */
-static void mark_said(wfi_dist_pass *pass, int rank)
+/* All answers before `left` are said. A pending one's none is told later only to a peer that has the statement. */
+static void mark_said(wfi_pass_peer *peer, const wfi_pass_recv *left)
 {
-    for (size_t i = 0; i < pass->recv_count; i++) {
-        wfi_pass_recv *recv = &pass->recvs[i];
-        if (recv->pair.from != rank || recv->state == WFI_RECV_PENDING)
-            continue;
+    while (peer->unsaid != left) {
+        wfi_pass_recv *recv = peer->unsaid;
+        peer->unsaid = recv->next_unsaid;
+        if (recv->state == WFI_RECV_READY)
+            peer->unsaid_gradients--;
+        else
+            peer->unsaid_nones--;
         weft_tensor_unref(recv->gradient);
         recv->gradient = NULL;
         recv->state = WFI_RECV_ANSWERED;
@@ -179,7 +189,7 @@ static weft_status write_to(wfi_dist_pass *pass, int rank)
     wfi_writer_init_growing(&out.statement);
     wfi_writer_init_growing(&out.nones);
     wfi_writer_init_growing(&out.numbers);
-    gather(pass, rank, states, &out);
+    const wfi_pass_recv *left = gather(peer, states, &out);
     weft_status st = out.statement.failed || out.nones.failed || out.numbers.failed ? WEFT_ERR_MEMORY : WEFT_OK;
     if (!st)
         st = call_pass(
@@ -192,7 +202,7 @@ static weft_status write_to(wfi_dist_pass *pass, int rank)
     if (!st) {
         wfi_pass_observe_message(pass, WFI_PASS_SENT,
                                  (weft_tensors){(weft_tensor **)out.gradients.items, out.gradients.count});
-        mark_said(pass, rank);
+        mark_said(peer, left);
     }
     peer->stated = peer->wrote = true;
     peer->asked = false;
@@ -207,22 +217,14 @@ weft_status wfi_pass_write(wfi_dist_pass *pass)
 {
     int world = pass->agent->options.values.world_size;
     weft_status st = WEFT_OK;
-    bool *has_gradients = wfi_calloc((size_t)world, 2 * sizeof *has_gradients);
-    bool *has_nones = has_gradients + world;
-    if (!has_gradients)
-        return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < pass->recv_count; i++) {
-        const wfi_pass_recv *recv = &pass->recvs[i];
-        has_gradients[recv->pair.from] |= recv->state == WFI_RECV_READY;
-        has_nones[recv->pair.from] |= recv->state == WFI_RECV_NONE;
-    }
     for (int rank = 0; rank < world && !st; rank++) {
         const wfi_pass_peer *peer = &pass->peers[rank];
-        if (has_gradients[rank] || (peer->asked && !peer->stated) || (peer->stated && has_nones[rank]) ||
+        if (peer->unsaid_gradients || (peer->asked && !peer->stated) || (peer->stated && peer->unsaid_nones) ||
             (peer->owed && !peer->heard && !peer->wrote))
             st = write_to(pass, rank);
+        while (!st && peer->unsaid) /* one message does not take them all */
+            st = write_to(pass, rank);
     }
-    free(has_gradients);
     return st;
 }
 
