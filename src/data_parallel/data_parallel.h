@@ -48,7 +48,7 @@ struct weft_data_parallel {
     weft_hooks *hooks;                  /* (constant) */
     wfi_mutex lock;
     size_t count;                       /* (constant) */
-    wfi_parallel_parameter *parameters; /* those of the module that want a gradient */
+    wfi_parallel_parameter *parameters; /* those of the module that wanted a gradient when this was made, by place */
     wfi_bucket *buckets;
     size_t bucket_count, begun; /* in the present pass: so many are being reduced */
     size_t *order;              /* of arrival, in each pass until they are `ordered`; then theirs */
@@ -89,6 +89,8 @@ weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel);
 /* Opens the buckets; if uneven, finds out how many members train, of those who say that they do: that waits. Not if the
  * group is over: what there is of buckets may be half of it then. */
 weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t *active);
+/* The pass has failed: why, as far as is known, which is the caller's to unref; or NULL. */
+weft_error *wfi_parallel_take_trouble(weft_data_parallel *parallel);
 /* One number of all members' numbers, the same on all; it waits. */
 weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_reduce how, int64_t *out);
 /* Everything is in its bucket: *out completes when all is exchanged. [lock] */

@@ -91,7 +91,9 @@ weft_status weft_data_parallel_join(weft_data_parallel *parallel)
     if (!st)
         st = take_last(parallel, is_last);
     if (st) { /* the others' passes need this member, if the group is not over */
-        weft_error *why = weft_error_create(st, "data parallel: a member that had joined: %s", weft_status_text(st));
+        weft_error *why = wfi_parallel_take_trouble(parallel);
+        if (!why)
+            why = weft_error_create(st, "data parallel: a member that had joined: %s", weft_status_text(st));
         weft_group_abort(parallel->group, why);
         weft_error_unref(why);
     }

@@ -36,6 +36,16 @@ static void note(weft_data_parallel *parallel, weft_status st, const char *what)
                                    : weft_error_create(st, "data parallel: %s: %s", what, weft_status_text(st)));
 }
 
+weft_error *wfi_parallel_take_trouble(weft_data_parallel *parallel)
+{
+    wfi_mutex_lock(&parallel->lock);
+    weft_error *trouble = parallel->trouble;
+    parallel->trouble = NULL;
+    parallel->in_pass = false;
+    wfi_mutex_unlock(&parallel->lock);
+    return trouble;
+}
+
 /* ---- The beginning ----------------------------------------------------------------------------------------------- */
 
 weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_reduce how, int64_t *out)
@@ -50,10 +60,29 @@ weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_
     return st;
 }
 
+/* The name of the first parameter that wants a gradient and has no place in a bucket, because it wanted none when the
+ * object was made. NULL: there is none. The lists of a module do not change, so nothing else can be new. */
+static const char *thawed_parameter(const weft_data_parallel *parallel)
+{
+    weft_tensors all = weft_module_parameters(parallel->module);
+    for (size_t i = 0, next = 0; i < all.count; i++)
+        if (next < parallel->count && parallel->parameters[next].place == i)
+            next++;
+        else if (weft_tensor_requires_grad(all.items[i]))
+            return weft_module_parameter_name(parallel->module, i);
+    return NULL;
+}
+
 /* Why no pass may begin: it is not to be this pass's own failure if the group is over. NULL: one may. [lock] */
 static weft_error *obstacle(const weft_data_parallel *parallel)
 {
     const weft_error *over = weft_group_error(parallel->group);
+    const char *thawed = over ? NULL : thawed_parameter(parallel);
+    if (thawed) /* no member would average it: without an error their models part */
+        return weft_error_create(WEFT_ERR_STATE,
+                                 "data parallel: parameter %s was thawed after weft_data_parallel_create, so that no "
+                                 "member would average it: make another weft_data_parallel on all members",
+                                 thawed);
     if (!over)
         return parallel->concluding ? weft_error_create(WEFT_ERR_STATE, "data parallel: " ONE_AFTER_THE_OTHER) : NULL;
     wfi_error_detail detail = {.code = weft_error_code(over), .worker = weft_error_worker(over)};
@@ -372,19 +401,16 @@ weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out)
 static weft_status pass_failed(weft_data_parallel *parallel, const weft_error *why)
 {
     weft_group_abort(parallel->group, why);
-    wfi_mutex_lock(&parallel->lock);
-    parallel->in_pass = false;
-    weft_error_unref(parallel->trouble);
-    parallel->trouble = NULL;
-    wfi_mutex_unlock(&parallel->lock);
+    weft_error_unref(wfi_parallel_take_trouble(parallel));
     return WEFT_OK;
 }
 
-/* A pass that brought nothing is none of the module's, unless the others may have brought what is unused here. */
+/* A pass that brought nothing is none of the module's, unless the others may have brought what is unused here. With a
+ * thawed parameter it is the module's, and fails where it begins: it may have brought that parameter alone. */
 static bool is_ours(weft_data_parallel *parallel)
 {
     wfi_mutex_lock(&parallel->lock);
-    bool ours = parallel->in_pass || (parallel->options.find_unused && parallel->syncs);
+    bool ours = parallel->in_pass || (parallel->options.find_unused && parallel->syncs) || thawed_parameter(parallel);
     if (!ours)
         parallel->pass_syncs = false;
     wfi_mutex_unlock(&parallel->lock);

@@ -59,13 +59,22 @@ static void replace_all(const conversion *c, weft_module *module)
         replace_all(c, module->children[i]);
 }
 
+/* Whether somebody has a list of the module's, or of one below it, whose tensors would be replaced. */
+static bool is_lent(const weft_module *module)
+{
+    bool lent = atomic_load(&module->sealed_lists);
+    for (size_t i = 0; i < module->child_count && !lent; i++)
+        lent = is_lent(module->children[i]);
+    return lent;
+}
+
 weft_status weft_module_to(weft_module *module, weft_dtype dtype)
 {
     if (module == NULL || !wfi_dtype_is_float(dtype))
         return WEFT_ERR_INVALID;
     if (module->status != WEFT_OK)
         return module->status;
-    if (atomic_load(&module->adopted) || atomic_load(&module->sealed_lists))
+    if (atomic_load(&module->adopted) || is_lent(module))
         return WEFT_ERR_STATE;
     conversion c;
     wfi_map_init(&c.made);

@@ -135,6 +135,22 @@ static void conversion_changes_all_or_nothing(void **state)
     weft_module_unref(m);
 }
 
+/* A list that was lent keeps its tensors: also one of a module below, at any depth. */
+static void a_module_above_a_lent_list_is_not_converted(void **state)
+{
+    weft_module *linear = weft_module_ref(weft_linear_create(2, 2, false, 1));
+    weft_module *inner = weft_sequential_create((weft_module *[]){linear}, 1);
+    weft_module *outer = weft_sequential_create((weft_module *[]){inner, weft_relu_create()}, 2);
+    weft_tensors lent = weft_module_parameters(linear);
+    weft_tensor *weight = lent.items[0];
+    assert_int_equal(weft_module_to(outer, WEFT_FLOAT64), WEFT_ERR_STATE);
+    assert_ptr_equal(weft_module_find(outer, "0.0.weight"), weight);
+    assert_ptr_equal(lent.items[0], weight);
+    assert_int_equal(weft_tensor_dtype(weight), WEFT_FLOAT32);
+    weft_module_unref(outer);
+    weft_module_unref(linear);
+}
+
 /* What could not be built says which name it was, whoever asks. */
 static void a_failed_module_says_why(void **state)
 {
@@ -156,4 +172,5 @@ static void a_failed_module_says_why(void **state)
 }
 
 UNIT_MAIN(a_failed_module_says_why, users_module_computes_and_gets_gradients, names_are_full_and_own_ones_come_first,
-          first_mistake_of_building_stays, conversion_changes_all_or_nothing)
+          first_mistake_of_building_stays, conversion_changes_all_or_nothing,
+          a_module_above_a_lent_list_is_not_converted)
