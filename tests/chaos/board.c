@@ -79,8 +79,10 @@ void fault(chaos_fault_kind kind, const char *format, ...)
         fprintf(stderr, "%s\n", text);
     atomic_fetch_add(&board->faults[kind], 1);
     unsigned number = atomic_fetch_add(&board->fault_count, 1);
-    if (number < sizeof board->texts / sizeof *board->texts)
-        memcpy(board->texts[number], text, sizeof text);
+    if (number >= sizeof board->texts / sizeof *board->texts)
+        return;
+    memcpy(board->texts[number], text, sizeof text);
+    atomic_store(&board->readable[number], true);
 }
 
 /* ---- Waits ----------------------------------------------------------------------------------------------------------- */

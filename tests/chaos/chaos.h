@@ -20,6 +20,7 @@
 
 #define SEATS_MOST 8
 #define LIVES_MAX 8192
+#define LANES_MOST 4
 #define WAITS_MOST 24     /* of one seat at one time */
 #define TICK_MS 100       /* of the quiet clock */
 #define PATIENCE_MS 60000 /* of quiet time: for anything to end */
@@ -78,6 +79,7 @@ typedef enum chaos_fault_kind { FAULT_WRONG, FAULT_HANG, FAULT_LEAK, FAULT_KINDS
 typedef struct chaos_board {
     int size; /* seats of a job */
     int port, bound_ms, job;
+    int scene; /* the only one to play; -1: all */
     uint64_t seed;
     char master[64];
     atomic_int phase;
@@ -85,13 +87,16 @@ typedef struct chaos_board {
     atomic_uint quiet;                   /* ticks in which every process ran and nothing was done to any */
     atomic_uint group_epoch;             /* odd while `group_lives` changes */
     atomic_uint group_lives[SEATS_MOST]; /* the lives that were in the job when the epoch began; 0: none in that seat */
+    atomic_ulong at[LANES_MOST][SEATS_MOST]; /* how far each member of a lane is (lanes.c) */
+    bool small_budget;                       /* in this job (chaos_program.adjust) */
     chaos_seat seats[SEATS_MOST];
     chaos_life lives[LIVES_MAX];
     atomic_ulong refused;     /* members that were taken for unauthenticated peers, by those who closed well */
     atomic_ulong most_in_use; /* bytes of malloc of a worker that closed, and had nothing under way any more */
     atomic_uint faults[FAULT_KINDS];
     atomic_uint fault_count;
-    char texts[64][400]; /* of the first faults */
+    char texts[256][400]; /* of the first faults */
+    atomic_bool readable[256];
 } chaos_board;
 extern chaos_board *board;
 
@@ -199,6 +204,8 @@ typedef struct chaos_program {
     size_t book_bytes;         /* of memory of its own that all processes share */
     int workers;               /* in a job, unless --workers says otherwise */
     bool fixed_workers;        /* --workers is refused */
+    const char *const *scenes; /* their names, for --scene */
+    int scene_count;
     bool leaves;               /* workers leave before the job ends, too */
     bool leaks_fail;           /* weft_agent_options.leaks_fail */
     unsigned long most_in_use; /* bytes of malloc that a worker may hold when nothing is under way; 0: 64 MiB */

@@ -32,7 +32,7 @@
 
 static const char usage[] =
     "usage: %s [--seconds N] [--seed S] [--workers N] [--kills N] [--stops N]\n"
-    "             [--bound MS] [--jobs N] [--hosts TAG]\n"
+    "             [--bound MS] [--jobs N] [--hosts TAG] [--scene NAME]\n"
     "%s\n"
     "  --seconds N  how long the storm lasts in all its jobs together (900); their ends come on top\n"
     "  --seed S     of all that is drawn (1); the order of events depends on the machine, too\n"
@@ -40,6 +40,7 @@ static const char usage[] =
     "  --kills N    workers that are killed (200 in 900 s)\n"
     "  --stops N    stops of 0.2 to 3 bounds, and rows of short ones (300 in 900 s)\n"
     "  --bound MS   silence after which a worker is declared dead (1000)\n"
+    "  --scene NAME plays only this one; a wrong name lists them\n"
     "  --jobs N     (one a minute, at least 2)\n"
     "  --hosts TAG  workers are in the network namespaces TAG1, TAG2 ..., rank 0 first, at 10.89.0.1 ...; their\n"
     "               links are ports p1, p2 ... of a bridge in TAG0 (tools/long.d/storm makes them): links are cut, "
@@ -235,7 +236,7 @@ static void show_progress(driver *d)
 
 static void show_faults(driver *d)
 {
-    while (d->shown < sizeof board->texts / sizeof *board->texts && board->texts[d->shown][0])
+    while (d->shown < sizeof board->texts / sizeof *board->texts && atomic_load(&board->readable[d->shown]))
         printf("%s\n", board->texts[d->shown++]);
     fflush(stdout);
 }
@@ -525,6 +526,19 @@ static int end(driver *d)
 
 /* ---- The beginning --------------------------------------------------------------------------------------------------- */
 
+static bool read_scene(const char *name)
+{
+    for (int i = 0; i < program->scene_count; i++)
+        if (strcmp(program->scenes[i], name) == 0) {
+            board->scene = i;
+            return true;
+        }
+    for (int i = 0; i < program->scene_count; i++)
+        fprintf(stderr, "%s\"%s\"", i ? ", " : "scenes: ", program->scenes[i]);
+    fputs("\n", stderr);
+    return false;
+}
+
 static bool read_option(driver *d, const char *option, const char *value)
 {
     unsigned number = (unsigned)strtoul(value, NULL, 10);
@@ -544,6 +558,8 @@ static bool read_option(driver *d, const char *option, const char *value)
         d->weather.bound_ms = number;
     else if (strcmp(option, "--jobs") == 0)
         d->jobs = number;
+    else if (strcmp(option, "--scene") == 0)
+        return read_scene(value);
     else if (strcmp(option, "--hosts") == 0)
         d->weather.hosts = value;
     else
@@ -555,6 +571,7 @@ static bool read_options(driver *d, int argc, char **argv)
 {
     board->size = program->workers;
     board->seed = 1;
+    board->scene = -1;
     d->kills = d->stops = UINT_MAX;
     d->weather.bound_ms = 1000;
     for (int i = 1; i < argc; i += 2)

@@ -8,6 +8,7 @@
  * driver checks that it is.
  */
 #include "chaos/groups.h"
+#include "chaos/lanes.h"
 
 #include "rpc/must.h"
 
@@ -41,24 +42,12 @@ static const char *const scene_names[SCENES] = {"normal", "disagree", "absent", 
                                                 "abort",  "destroy",  "skew",   "too large"};
 
 typedef struct groups_book {
-    atomic_ulong at[LANES][SEATS_MOST]; /* how far each member is: the epoch, and a step of it */
     atomic_ulong outcomes[OPS][STATUSES];
     atomic_ulong scenes[SCENES], shrunk;
 } groups_book;
 #define book ((groups_book *)board_book())
 
-/* A lane of this worker in one generation. */
-typedef struct session {
-    chaos_epoch e;
-    int lane, ranks[SEATS_MOST];
-    size_t size, me;
-    unsigned generation;
-    uint64_t seed;
-    scene_kind scene;
-    size_t odd; /* the member that does something else than the others */
-    weft_group *group;
-    char where[120];
-} session;
+typedef chaos_lane session;
 
 static void count_end(op_kind kind, weft_status st)
 {
@@ -66,112 +55,18 @@ static void count_end(op_kind kind, weft_status st)
         atomic_fetch_add(&book->outcomes[kind][-st], 1);
 }
 
-/* ---- Who is in a lane ------------------------------------------------------------------------------------------------ */
-
-/* At least two of those who are there, in any order; the same on all. False: this worker is not one of them. */
-static bool choose_members(session *s)
-{
-    uint64_t chance = mix(board->seed ^ mix((uint64_t)s->e.number * LANES + (uint64_t)s->lane));
-    size_t wanted = 2 + chance % (s->e.count - 1);
-    bool mine = false;
-    memcpy(s->ranks, s->e.ranks, sizeof s->ranks);
-    for (size_t i = 0; i < wanted; i++) {
-        size_t from = i + mix(chance + i) % (s->e.count - i);
-        int rank = s->ranks[from];
-        s->ranks[from] = s->ranks[i];
-        s->ranks[i] = rank;
-        if (rank == self.rank) {
-            s->me = i;
-            mine = true;
-        }
-    }
-    s->size = wanted;
-    return mine;
-}
-
-/* Waits until all members of the lane have come to this step. False: the epoch is over. */
-static bool meet(const session *s, unsigned step)
-{
-    unsigned long place = (unsigned long)s->e.number << 24 | (s->generation << 4 | step);
-    atomic_store(&book->at[s->lane][self.rank], place);
-    for (size_t i = 0; i < s->size; sleep_ms(1)) {
-        if (!epoch_is_current(&s->e))
-            return false;
-        while (i < s->size && atomic_load(&book->at[s->lane][s->ranks[i]]) >= place)
-            i++;
-    }
-    return true;
-}
-
-/* ---- Failures -------------------------------------------------------------------------------------------------------- */
-
-static bool is_excused(const session *s, weft_status st)
-{
-    switch (st) {
-    case WEFT_ERR_EVICTED:
-    case WEFT_ERR_STORE_LOST:
-    case WEFT_ERR_CLOSED:
-        return !goes_on();
-    case WEFT_ERR_PEER_DEAD:
-        epoch_says_dead(&s->e, weft_error_worker(weft_group_error(s->group)));
-        return true;
-    case WEFT_ERR_PEER_LEFT:
-    case WEFT_ERR_UNREACHABLE:
-    case WEFT_ERR_TIMEOUT:
-        return !epoch_is_current(&s->e) || !epoch_is_undisturbed(&s->e);
-    case WEFT_ERR_CANCELLED: /* a member that is declared dead ends its groups before the others hear of its death */
-        return !epoch_is_current(&s->e) || epoch_was_disturbed(&s->e, weft_error_worker(weft_group_error(s->group)));
-    case WEFT_ERR_BUSY:
-        return board->job % 3 == 0; /* the jobs with a small budget */
-    default:
-        return false;
-    }
-}
-
 /* It had to end with `wanted`. Returns whether it did. */
 static bool judge(const session *s, weft_status st, weft_status wanted, const char *what)
 {
-    if (st == wanted)
-        return true;
-    if (!is_excused(s, st))
-        fault(FAULT_WRONG, "%s: %s ended with %s instead of %s: %s", s->where, what, weft_status_name(st),
-              weft_status_name(wanted), weft_error_message(weft_group_error(s->group)));
-    return false;
+    return lane_judge(s, st, wanted, weft_group_error(s->group), what);
 }
 
-/* The error of the group must have these words. */
 static void judge_words(const session *s, const char *words)
 {
-    const char *message = weft_error_message(weft_group_error(s->group));
-    if (!strstr(message, words))
-        fault(FAULT_WRONG, "%s: \"%s\" does not speak of \"%s\"", s->where, message, words);
+    lane_judge_words(s, weft_group_error(s->group), words);
 }
 
 /* ---- Groups and operations ------------------------------------------------------------------------------------------- */
-
-static bool make_group(session *s, const char *suffix)
-{
-    char name[64];
-    snprintf(name, sizeof name, "lane%d-%u%s", s->lane, s->e.number, suffix);
-    s->group = NULL;
-    chaos_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_create", s->where);
-    weft_status st = weft_group_create(self.agent, name, s->ranks, s->size, &s->group);
-    wait_ends(wait);
-    if (!st)
-        return true;
-    if (st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_CLOSED)
-        fault(FAULT_WRONG, "%s: weft_group_create of %zu members ended with %s", s->where, s->size,
-              weft_status_name(st));
-    return false;
-}
-
-static void drop_group(session *s)
-{
-    chaos_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_destroy", s->where);
-    weft_group_destroy(s->group);
-    wait_ends(wait);
-    s->group = NULL;
-}
 
 static weft_status operate(const session *s, const op_plan *plan)
 {
@@ -253,7 +148,7 @@ static void shrink(session *s)
     weft_status st = weft_group_shrink(old, SHRINK_MS, &left);
     wait_ends(wait);
     if (st) {
-        if (st != WEFT_ERR_TIMEOUT && !is_excused(s, st))
+        if (st != WEFT_ERR_TIMEOUT && !lane_excuses(s, st, weft_group_error(old)))
             fault(FAULT_WRONG, "%s: weft_group_shrink ended with %s", s->where, weft_status_name(st));
         return;
     }
@@ -276,7 +171,7 @@ static void shrink(session *s)
         if (st && epoch_is_current(&s->e))
             judge(&smaller, st, WEFT_OK, "an operation after weft_group_shrink");
     }
-    drop_group(&smaller);
+    lane_drop_group(&smaller);
 }
 
 /* ---- Scenes ---------------------------------------------------------------------------------------------------------- */
@@ -334,9 +229,9 @@ static void play_absent(session *s)
     bool as_planned = true;
     if (s->me != s->odd)
         as_planned = judge(s, operate(s, &plan), WEFT_ERR_TIMEOUT, "an operation to which a member does not come");
-    if (as_planned && s->me != s->odd && epoch_is_current(&s->e) && epoch_is_undisturbed(&s->e))
+    if (as_planned && s->me != s->odd && lane_is_calm(s))
         judge_words(s, words);
-    if (!meet(s, 1))
+    if (!lane_meet(s, 1))
         return;
     if (s->me == s->odd)
         judge(s, operate_and_meet(s, &plan), WEFT_ERR_TIMEOUT, "an operation that the others have given up");
@@ -356,7 +251,7 @@ static void play_ended_by_one(session *s, weft_status wanted, void (*act)(sessio
     bool begun = s->me != late && !st;
     if (s->me == s->odd)
         act(s, begun ? &run : NULL);
-    bool met = meet(s, 1);
+    bool met = lane_meet(s, 1);
     if (!met && s->group)
         weft_group_abort(s->group, NULL);
     if (met && s->me == late) {
@@ -391,7 +286,7 @@ static void act_abort(session *s, op_run *run)
 
 static void act_destroy(session *s, op_run *run)
 {
-    drop_group(s);
+    lane_drop_group(s);
 }
 
 /* One member's weft_group_create fails, or it does not call it. Members must be able to come together afterwards. */
@@ -400,11 +295,11 @@ static void play_skew(session *s)
     op_plan plan = {.kind = OP_ALLREDUCE, .count = 500, .limit_ms = SHORT_MS};
     char words[32];
     snprintf(words, sizeof words, "rank %d", s->ranks[s->odd]);
-    if (s->me != s->odd && make_group(s, "-skew")) {
+    if (s->me != s->odd && lane_make_group(s, "-skew")) {
         if (judge(s, operate(s, &plan), WEFT_ERR_TIMEOUT, "an operation of a group that a member did not make") &&
-            epoch_is_current(&s->e) && epoch_is_undisturbed(&s->e))
+            lane_is_calm(s))
             judge_words(s, words);
-        drop_group(s);
+        lane_drop_group(s);
     } else if (s->me == s->odd && s->seed % 2) {
         int wrong[] = {s->ranks[s->me], board->size + 7};
         weft_group *none;
@@ -413,13 +308,13 @@ static void play_skew(session *s)
     }
     plan.limit_ms = 4000;
     for (unsigned i = 0; i < TRIES; i++) {
-        if (!meet(s, 2 + 2 * i) || !make_group(s, "-skew"))
+        if (!lane_meet(s, 2 + 2 * i) || !lane_make_group(s, "-skew"))
             return;
         weft_status st = operate(s, &plan);
         if (i + 1 == TRIES)
             judge(s, st, WEFT_OK, "an operation after members had made the group unequally often");
-        drop_group(s);
-        if (!meet(s, 3 + 2 * i))
+        lane_drop_group(s);
+        if (!lane_meet(s, 3 + 2 * i))
             return;
     }
 }
@@ -444,17 +339,17 @@ static void play_too_large(session *s)
     free(many);
 }
 
-static void play(session *s)
+static void play(session *s, scene_kind scene)
 {
     char words[64];
-    if (s->scene == SCENE_SKEW) {
+    if (scene == SCENE_SKEW) {
         play_skew(s);
-        drop_group(s);
+        lane_drop_group(s);
         return;
     }
-    if (!make_group(s, ""))
+    if (!lane_make_group(s, ""))
         return;
-    switch (s->scene) {
+    switch (scene) {
     case SCENE_DISAGREE:
         play_disagree(s);
         break;
@@ -479,7 +374,7 @@ static void play(session *s)
     default:
         play_normal(s);
     }
-    drop_group(s);
+    lane_drop_group(s);
 }
 
 /* ---- Lanes ----------------------------------------------------------------------------------------------------------- */
@@ -487,37 +382,25 @@ static void play(session *s)
 static scene_kind choose_scene(uint64_t seed)
 {
     unsigned chance = (unsigned)(mix(seed + 17) % 32);
+    if (board->scene >= 0)
+        return (scene_kind)board->scene;
     if (chance == 0)
         return SCENE_TOO_LARGE;
     return chance < 13 ? (scene_kind)(1 + chance / 2 % (SCENES - 2)) : SCENE_NORMAL;
 }
 
-static void play_epoch(session *s)
+static void play_scene(session *s)
 {
-    for (s->generation = 0;; s->generation++) {
-        if (!meet(s, 0))
-            return;
-        s->seed = mix(mix(board->seed * 1000003 + s->e.number) + (uint64_t)s->lane * 4096 + s->generation);
-        s->scene = choose_scene(s->seed);
-        s->odd = mix(s->seed + 19) % s->size;
-        snprintf(s->where, sizeof s->where, "lane %d, epoch %u, generation %u, %s (odd: member %zu of %zu)", s->lane,
-                 s->e.number, s->generation, scene_names[s->scene], s->odd, s->size);
-        atomic_fetch_add(&book->scenes[s->scene], s->me == 0);
-        play(s);
-    }
+    scene_kind scene = choose_scene(s->seed);
+    snprintf(s->where, sizeof s->where, "lane %d, epoch %u, generation %u, %s (odd: member %zu of %zu)", s->number,
+             s->e.number, s->generation, scene_names[scene], s->odd, s->size);
+    atomic_fetch_add(&book->scenes[scene], s->me == 0);
+    play(s, scene);
 }
 
 static void *run_lane(void *arg)
 {
-    int lane = (int)(intptr_t)arg;
-    for (unsigned last = 1; goes_on(); sleep_ms(3)) {
-        session s = {.lane = lane};
-        if (!epoch_read(&s.e) || !s.e.ours || s.e.number == last || s.e.count < 2)
-            continue;
-        last = s.e.number;
-        if (choose_members(&s))
-            play_epoch(&s);
-    }
+    lane_run((int)(intptr_t)arg, play_scene);
     return arg;
 }
 
@@ -537,8 +420,13 @@ static void end(void)
 
 static void adjust(weft_agent_options *options)
 {
-    if (board->job % 3 == 0)
+    if (board->small_budget)
         options->memory_budget_bytes = BUDGET;
+}
+
+static void job_begins(void)
+{
+    board->small_budget = board->job % 3 == 0;
 }
 
 /* ---- In the driver --------------------------------------------------------------------------------------------------- */
@@ -585,10 +473,13 @@ int main(int argc, char **argv)
         .book_bytes = sizeof(groups_book),
         .workers = 5,
         .leaves = true,
+        .scenes = scene_names,
+        .scene_count = SCENES,
         .leaks_fail = true,
         .adjust = adjust,
         .begin = begin,
         .end = end,
+        .job_begins = job_begins,
         .count = count,
         .table = table,
     };

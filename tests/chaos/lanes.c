@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lanes.c - see lanes.h. */
+#include "chaos/lanes.h"
+
+#include "rpc/must.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+/* ---- Who is in a lane ------------------------------------------------------------------------------------------------ */
+
+/* At least two of those who are there, in any order; the same on all. False: this worker is not one of them. */
+static bool choose_members(chaos_lane *lane)
+{
+    uint64_t chance = mix(board->seed ^ mix((uint64_t)lane->e.number * LANES_MOST + (uint64_t)lane->number));
+    bool mine = false;
+    lane->size = 2 + chance % (lane->e.count - 1);
+    memcpy(lane->ranks, lane->e.ranks, sizeof lane->ranks);
+    for (size_t i = 0; i < lane->size; i++) {
+        size_t from = i + mix(chance + i) % (lane->e.count - i);
+        int rank = lane->ranks[from];
+        lane->ranks[from] = lane->ranks[i];
+        lane->ranks[i] = rank;
+        if (rank == self.rank) {
+            lane->me = i;
+            mine = true;
+        }
+    }
+    return mine;
+}
+
+bool lane_meet(const chaos_lane *lane, unsigned step)
+{
+    unsigned long place = (unsigned long)lane->e.number << 24 | (lane->generation << 4 | step);
+    atomic_store(&board->at[lane->number][self.rank], place);
+    for (size_t i = 0; i < lane->size; sleep_ms(1)) {
+        if (!epoch_is_current(&lane->e))
+            return false;
+        while (i < lane->size && atomic_load(&board->at[lane->number][lane->ranks[i]]) >= place)
+            i++;
+    }
+    return true;
+}
+
+/* ---- The end of an epoch --------------------------------------------------------------------------------------------- */
+
+/* The groups of this worker's lanes. A thread ends them with the epoch, so that nobody waits for members that do not come any more. */
+static struct {
+    pthread_mutex_t lock;
+    weft_group *groups[LANES_MOST];
+    const chaos_epoch *epochs[LANES_MOST];
+} watched = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void *watch(void *arg)
+{
+    for (;; sleep_ms(2)) {
+        pthread_mutex_lock(&watched.lock);
+        for (int i = 0; i < LANES_MOST; i++)
+            if (watched.groups[i] && !epoch_is_current(watched.epochs[i])) {
+                weft_group_abort(watched.groups[i], NULL);
+                watched.groups[i] = NULL;
+            }
+        pthread_mutex_unlock(&watched.lock);
+    }
+    return arg;
+}
+
+static void watch_group(const chaos_lane *lane, weft_group *group)
+{
+    static bool started;
+    pthread_t thread;
+    pthread_mutex_lock(&watched.lock);
+    watched.groups[lane->number] = group;
+    watched.epochs[lane->number] = &lane->e;
+    if (!started)
+        MUST(pthread_create(&thread, NULL, watch, NULL) == 0 && pthread_detach(thread) == 0);
+    started = true;
+    pthread_mutex_unlock(&watched.lock);
+}
+
+static void play_epoch(chaos_lane *lane, void (*play)(chaos_lane *lane))
+{
+    for (lane->generation = 0; lane_meet(lane, 0); lane->generation++) {
+        lane->seed =
+            mix(mix(board->seed * 1000003 + lane->e.number) + (uint64_t)lane->number * 4096 + lane->generation);
+        lane->odd = mix(lane->seed + 19) % lane->size;
+        play(lane);
+    }
+}
+
+void lane_run(int number, void (*play)(chaos_lane *lane))
+{
+    for (unsigned last = 1; goes_on(); sleep_ms(3)) {
+        chaos_lane lane = {.number = number};
+        if (!epoch_read(&lane.e) || !lane.e.ours || lane.e.number == last || lane.e.count < 2)
+            continue;
+        last = lane.e.number;
+        if (choose_members(&lane))
+            play_epoch(&lane, play);
+    }
+}
+
+/* ---- Failures -------------------------------------------------------------------------------------------------------- */
+
+bool lane_is_calm(const chaos_lane *lane)
+{
+    return epoch_is_current(&lane->e) && epoch_is_undisturbed(&lane->e);
+}
+
+bool lane_excuses(const chaos_lane *lane, weft_status st, const weft_error *why)
+{
+    switch (st) {
+    case WEFT_OK: /* what was to fail did not come to it */
+        return !epoch_is_current(&lane->e);
+    case WEFT_ERR_EVICTED:
+    case WEFT_ERR_STORE_LOST:
+    case WEFT_ERR_CLOSED:
+        return !goes_on();
+    case WEFT_ERR_PEER_DEAD:
+        epoch_says_dead(&lane->e, weft_error_worker(why));
+        return true;
+    case WEFT_ERR_PEER_LEFT:
+    case WEFT_ERR_UNREACHABLE:
+    case WEFT_ERR_TIMEOUT:
+        return !lane_is_calm(lane);
+    case WEFT_ERR_CANCELLED: /* a member that is declared dead ends its groups before the others hear of its death */
+        return !epoch_is_current(&lane->e) || epoch_was_disturbed(&lane->e, weft_error_worker(why));
+    case WEFT_ERR_BUSY:
+        return board->small_budget;
+    default:
+        return false;
+    }
+}
+
+bool lane_judge(const chaos_lane *lane, weft_status st, weft_status wanted, const weft_error *why, const char *what)
+{
+    if (st == wanted)
+        return true;
+    if (!lane_excuses(lane, st, why))
+        fault(FAULT_WRONG, "%s: %s ended with %s instead of %s: %s", lane->where, what, weft_status_name(st),
+              weft_status_name(wanted), weft_error_message(why));
+    return false;
+}
+
+void lane_judge_words(const chaos_lane *lane, const weft_error *why, const char *words)
+{
+    if (!strstr(weft_error_message(why), words))
+        fault(FAULT_WRONG, "%s: \"%s\" does not speak of \"%s\"", lane->where, weft_error_message(why), words);
+}
+
+/* ---- Groups ---------------------------------------------------------------------------------------------------------- */
+
+bool lane_make_group(chaos_lane *lane, const char *suffix)
+{
+    char name[64];
+    snprintf(name, sizeof name, "lane%d-%u%s", lane->number, lane->e.number, suffix);
+    lane->group = NULL;
+    chaos_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_create", lane->where);
+    weft_status st = weft_group_create(self.agent, name, lane->ranks, lane->size, &lane->group);
+    wait_ends(wait);
+    if (!st) {
+        watch_group(lane, lane->group);
+        return true;
+    }
+    if (st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_CLOSED)
+        fault(FAULT_WRONG, "%s: weft_group_create of %zu members ended with %s", lane->where, lane->size,
+              weft_status_name(st));
+    return false;
+}
+
+void lane_drop_group(chaos_lane *lane)
+{
+    chaos_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_destroy", lane->where);
+    watch_group(lane, NULL);
+    weft_group_destroy(lane->group);
+    wait_ends(wait);
+    lane->group = NULL;
+}
