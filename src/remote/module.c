@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "remote/remote.h"
 #include "rpc/client/client.h"
+#include "value/value.h"
 
 #include <weft/remote_module.h>
 
@@ -123,27 +124,35 @@ static weft_status run_forward(weft_call *call, void *user)
     return WEFT_OK;
 }
 
+#define PAGE 1000 /* handles of parameters in one answer: a list has WEFT_MAX_VALUES at most */
+
+/* (module, number of the first parameter; without it 0) -> how many parameters there are, handles to those of one page */
 static weft_status run_parameters(weft_call *call, void *user)
 {
     (void)user;
     weft_module *module;
     weft_status st = module_of(call, &module);
+    int64_t from = weft_call_count(call) > 1 ? weft_call_i64(call, 1) : 0;
     if (st)
         return st;
     weft_tensors all = weft_module_parameters(module);
-    weft_value *items = wfi_calloc(all.count + 1, sizeof *items);
-    size_t count = 0;
-    st = items ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (; count < all.count && !st; count += !st) {
+    if (from < 0 || (uint64_t)from > all.count)
+        return WEFT_ERR_INVALID;
+    size_t count = all.count - (size_t)from < PAGE ? all.count - (size_t)from : PAGE, made = 0;
+    weft_value *items = wfi_calloc(1 + count, sizeof *items);
+    if (!items)
+        return WEFT_ERR_MEMORY;
+    items[0] = weft_of_i64((int64_t)all.count);
+    for (; made < count && !st; made += !st) {
         weft_rref *rref;
-        st = weft_rref_create(weft_call_agent(call), weft_of_tensor(all.items[count]), &rref);
+        st = weft_rref_create(weft_call_agent(call), weft_of_tensor(all.items[(size_t)from + made]), &rref);
         if (!st)
-            items[count] = weft_of_rref(rref);
+            items[1 + made] = weft_of_rref(rref);
     }
     if (!st)
-        weft_call_give(call, (weft_args){items, count});
-    for (size_t i = 0; i < count; i++)
-        weft_rref_unref(items[i].as.rref);
+        weft_call_give(call, (weft_args){items, 1 + count});
+    for (size_t i = 0; i < made; i++)
+        weft_rref_unref(items[1 + i].as.rref);
     free(items);
     return st;
 }
@@ -154,8 +163,10 @@ weft_status wfi_remote_modules_register(weft_agent *agent)
                                           .takes = {WEFT_RREF, WEFT_I64, WEFT_BOOL, WEFT_I64, WEFT_REST},
                                           .gives = {WEFT_REST},
                                           .run = run_forward};
-    static const weft_function parameters = {
-        .name = "weft:parameters", .takes = {WEFT_RREF}, .gives = {WEFT_REST}, .run = run_parameters};
+    static const weft_function parameters = {.name = "weft:parameters",
+                                             .takes = {WEFT_RREF, WEFT_REST},
+                                             .gives = {WEFT_I64, WEFT_REST},
+                                             .run = run_parameters};
     weft_status st = wfi_function_register(agent, &forward, NULL);
     return st ? st : wfi_function_register(agent, &parameters, NULL);
 }
@@ -300,9 +311,62 @@ weft_tensor *weft_remote_forward(weft_tape *tape, weft_remote_module *module, we
     return first;
 }
 
+/* The handles that a module's owner has given so far. */
+typedef struct handles {
+    weft_value *items;
+    size_t count, total;
+} handles;
+
+static void drop_handles(handles *all)
+{
+    for (size_t i = 0; i < all->count; i++)
+        weft_rref_unref(all->items[i].as.rref);
+    free(all->items);
+}
+
+/* Adds those of one page. */
+static weft_status take_page(handles *all, const weft_values *page)
+{
+    int64_t total = 0;
+    size_t count = weft_values_count(page) - 1;
+    weft_status st = weft_values_get_i64(page, 0, &total);
+    if (!st && !all->items) {
+        all->total = total >= 0 ? (size_t)total : 0;
+        all->items = wfi_calloc(all->total + 1, sizeof *all->items);
+        st = all->items ? WEFT_OK : WEFT_ERR_MEMORY;
+    }
+    if (!st && (total < 0 || (size_t)total != all->total))
+        st = WEFT_ERR_STATE; /* the module has got or lost parameters meanwhile */
+    if (!st && (count > all->total - all->count || (count == 0 && all->count < all->total)))
+        st = WEFT_ERR_PROTOCOL;
+    for (size_t i = 0; i < count && !st; i++) {
+        weft_rref *rref;
+        st = weft_values_get_rref(page, 1 + i, &rref);
+        if (!st)
+            all->items[all->count++] = weft_of_rref(weft_rref_ref(rref));
+    }
+    return st;
+}
+
 weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out)
 {
+    handles all = {0};
+    weft_status st = WEFT_OK;
     if (!module || !out)
         return wfi_refuse_null("weft_remote_parameters", module ? "out" : "the module");
-    return weft_rref_rpc_sync(module->rref, "weft:parameters", WEFT_NO_VALUES, NULL, out);
+    do {
+        weft_values *page;
+        st = weft_rref_rpc_sync(module->rref, "weft:parameters", WEFT_VALUES(weft_of_i64((int64_t)all.count)), NULL,
+                                &page);
+        if (st)
+            break;
+        st = take_page(&all, page);
+        weft_values_unref(page);
+    } while (!st && all.count < all.total);
+    weft_values *values = st ? NULL : wfi_values_adopt(all.items, all.count);
+    if (values)
+        *out = values;
+    else
+        drop_handles(&all);
+    return st || values ? st : WEFT_ERR_MEMORY;
 }

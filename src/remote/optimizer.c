@@ -56,40 +56,75 @@ static bool came_before(weft_rref *const *parameters, size_t index)
     return false;
 }
 
+#define PAGE 1000 /* handles in one call, which has WEFT_MAX_VALUES at most */
+
+/* Waits until the value of a handle is made. */
+static weft_status await_created(weft_rref *rref, weft_error **error)
+{
+    weft_future *made = weft_rref_created(rref);
+    if (!made)
+        return WEFT_ERR_MEMORY;
+    weft_status st = weft_future_wait(made, WEFT_FOREVER);
+    if (st && weft_future_error(made))
+        *error = weft_error_ref((weft_error *)weft_future_error(made));
+    weft_future_unref(made);
+    return st;
+}
+
+/* Names the parameters items[0 .. count - 1] by fewer handles, each to a list of them at their owner. items[0 .. *pages - 1] are these
+ * handles afterwards, referenced. */
+static weft_status gather_pages(weft_agent *agent, int owner, weft_value *items, size_t count, size_t *pages,
+                                weft_error **error)
+{
+    weft_status st = WEFT_OK;
+    *pages = 0;
+    for (size_t at = 0; at < count && !st; at += PAGE) {
+        weft_rref *page;
+        size_t size = count - at < PAGE ? count - at : PAGE;
+        st = weft_rpc_remote(agent, weft_to_rank(owner), "weft:tensors", (weft_args){items + at, size},
+                             &(weft_rpc_options){.error = error}, &page);
+        if (!st)
+            items[(*pages)++] = weft_of_rref(page);
+    }
+    for (size_t i = 0; i < *pages && !st; i++)
+        st = await_created(items[i].as.rref, error);
+    return st;
+}
+
 /* An optimizer at the owner of parameters[first], over all of its. */
 static weft_status create_part(weft_dist_optimizer *optimizer, weft_rref *const *parameters, size_t count, size_t first,
                                const weft_optimizer_spec *spec, weft_error **error)
 {
     int owner = weft_rref_owner(parameters[first]);
     weft_value *items = wfi_calloc(count + 1, sizeof *items);
-    size_t used = 0;
-    if (!items)
-        return WEFT_ERR_MEMORY;
-    items[used++] = weft_of_bytes(spec, sizeof *spec);
+    size_t used = 1, pages = 0;
+    weft_status st = items ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (st)
+        return st;
+    items[0] = weft_of_bytes(spec, sizeof *spec);
     for (size_t i = first; i < count; i++)
         if (weft_rref_owner(parameters[i]) == owner)
             items[used++] = weft_of_rref(parameters[i]);
-    weft_status st = weft_rpc_remote(optimizer->agent, weft_to_rank(owner), "weft:optimizer", (weft_args){items, used},
-                                     &(weft_rpc_options){.error = error}, &optimizer->parts[optimizer->count]);
+    if (used > WEFT_MAX_VALUES) {
+        st = gather_pages(optimizer->agent, owner, items + 1, used - 1, &pages, error);
+        used = 1 + pages;
+    }
+    if (!st)
+        st = weft_rpc_remote(optimizer->agent, weft_to_rank(owner), "weft:optimizer", (weft_args){items, used},
+                             &(weft_rpc_options){.error = error}, &optimizer->parts[optimizer->count]);
     optimizer->count += !st;
+    for (size_t i = 0; i < pages; i++)
+        weft_rref_unref(items[1 + i].as.rref);
     free(items);
     return st;
 }
 
 static weft_status await_parts(const weft_dist_optimizer *optimizer, weft_error **error)
 {
-    for (size_t i = 0; i < optimizer->count; i++) {
-        weft_future *made = weft_rref_created(optimizer->parts[i]);
-        if (!made)
-            return WEFT_ERR_MEMORY;
-        weft_status st = weft_future_wait(made, WEFT_FOREVER);
-        if (st && weft_future_error(made))
-            *error = weft_error_ref((weft_error *)weft_future_error(made));
-        weft_future_unref(made);
-        if (st)
-            return st;
-    }
-    return WEFT_OK;
+    weft_status st = WEFT_OK;
+    for (size_t i = 0; i < optimizer->count && !st; i++)
+        st = await_created(optimizer->parts[i], error);
+    return st;
 }
 
 static weft_status create_parts(weft_dist_optimizer *optimizer, weft_rref *const *parameters, size_t count,

@@ -108,6 +108,19 @@ static weft_optimizer *make_optimizer(weft_tensors parameters, weft_optimizer_sp
     return weft_optimizer_create(parameters, &spec, error);
 }
 
+/* (parameters ...) -> a list of them, to be named by one handle */
+static weft_status run_gather(weft_call *call, void *user)
+{
+    (void)user;
+    size_t count;
+    weft_tensor **items;
+    weft_status st = find_parameters(call, 0, &items, &count);
+    if (!st)
+        weft_call_give(call, WEFT_VALUES(weft_of_tensors((weft_tensors){items, count})));
+    free(items);
+    return st;
+}
+
 /* (spec, parameters ...) */
 static weft_status run_create(weft_call *call, void *user)
 {
@@ -320,6 +333,7 @@ weft_status wfi_remote_optimizers_register(weft_agent *agent)
 {
     static const weft_function functions[] = {
         {.name = "weft:optimizer", .takes = {WEFT_BYTES, WEFT_REST}, .gives = {WEFT_REST}, .run = run_create},
+        {.name = "weft:tensors", .takes = {WEFT_REST}, .gives = {WEFT_TENSORS}, .run = run_gather},
         {.name = "weft:norm", .takes = {WEFT_RREF, WEFT_BYTES}, .gives = {WEFT_F64}, .run = run_norm},
         {.name = "weft:step", .takes = {WEFT_RREF, WEFT_BYTES, WEFT_F64}, .run = run_step},
     };

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_remote_many.c - modules with more parameters than one list has values (WEFT_MAX_VALUES): handles to all, and an optimizer over all.
+ */
+#include "rpc/world.h"
+
+#define WORKERS 3
+#define MANY 10000
+#define FEWER 1500 /* of the module of rank 2 */
+
+static weft_tensor *add_all(weft_tape *t, weft_module *m, weft_tensor *x)
+{
+    weft_tensors p = weft_module_parameters(m);
+    for (size_t i = 0; i < p.count; i++)
+        x = weft_add(t, x, p.items[i]);
+    return x;
+}
+
+static const weft_module_type adder = {.name = "adder", .forward = add_all};
+
+static weft_module *make_adder(weft_args args, void *user)
+{
+    (void)user;
+    int64_t count = args.items[0].as.i64;
+    weft_module *m = weft_module_create(&adder, NULL);
+    for (int64_t i = 0; i < count; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "p%lld", (long long)i);
+        weft_module_add_parameter(m, name, weft_tensor_zeros(WEFT_SHAPE(1), WEFT_FLOAT32));
+    }
+    return m;
+}
+
+static const int counts[WORKERS] = {0, MANY, FEWER};
+
+static weft_remote_module *make_on(weft_agent *agent, int rank)
+{
+    weft_remote_module *module;
+    MUST_OK(
+        weft_remote_module_create(agent, weft_to_rank(rank), "adder", WEFT_VALUES(weft_of_i64(counts[rank])), &module));
+    return module;
+}
+
+/* Handles to the parameters of both modules, taken in turns. */
+static weft_status take_handles(weft_remote_module *modules[WORKERS], weft_values *lists[WORKERS], weft_rref **all,
+                                size_t *count)
+{
+    weft_status st = WEFT_OK;
+    *count = 0;
+    for (int rank = 1; rank < WORKERS && !st; rank++) {
+        st = weft_remote_parameters(modules[rank], &lists[rank]);
+        MUST(st || weft_values_count(lists[rank]) == (size_t)counts[rank]);
+    }
+    for (size_t i = 0; i < MANY && !st; i++)
+        for (int rank = 1; rank < WORKERS; rank++)
+            if (i < (size_t)counts[rank])
+                MUST_OK(weft_values_get_rref(lists[rank], i, &all[(*count)++]));
+    return st;
+}
+
+static double forward_all(weft_tape *t, weft_remote_module *modules[WORKERS], weft_tensor *x, weft_tensor **y)
+{
+    *y = x;
+    for (int rank = 1; rank < WORKERS; rank++)
+        *y = weft_remote_forward(t, modules[rank], WEFT_VALUES(weft_of_tensor(*y)), NULL);
+    MUST_OK(weft_tape_status(t));
+    return weft_tensor_get_f64(*y, 0);
+}
+
+/* One step moves each parameter by -1. */
+static void learn(weft_agent *agent, weft_remote_module *modules[WORKERS], weft_dist_optimizer *sgd)
+{
+    weft_context *c;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_FLOAT32), *y;
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    MUST(forward_all(t, modules, x, &y) == 0);
+    weft_dist_backward(t, weft_sum(t, y), &(weft_pass_options){.step = sgd});
+    MUST_OK(weft_tape_status(t));
+    MUST(forward_all(t, modules, x, &y) == -(MANY + FEWER));
+    weft_tape_close(t);
+    weft_context_close(c, NULL);
+    weft_tensor_unref(x);
+}
+
+static weft_status use_many(weft_agent *agent, weft_remote_module *modules[WORKERS], bool learns)
+{
+    weft_values *lists[WORKERS] = {NULL};
+    weft_rref **all = calloc(MANY + FEWER, sizeof(*all));
+    weft_dist_optimizer *sgd = NULL;
+    weft_error *error = NULL;
+    size_t count;
+    weft_status st = take_handles(modules, lists, all, &count);
+    if (!st)
+        st = weft_dist_optimizer_create(agent, all, count,
+                                        &(weft_optimizer_spec){.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 1}, &sgd, &error);
+    if (!st && learns)
+        learn(agent, modules, sgd);
+    weft_error_unref(error);
+    weft_dist_optimizer_unref(sgd);
+    for (int rank = 1; rank < WORKERS; rank++)
+        weft_values_unref(lists[rank]);
+    free(all);
+    return st;
+}
+
+static bool is_over;
+
+static void break_links(weft_sim *sim, int rank, void *arg)
+{
+    (void)arg;
+    for (int i = 0; !is_over; i++) {
+        weft_sim_sleep(sim, 200000);
+        weft_sim_reset_link(sim, rank, 1 + i % (WORKERS - 1));
+    }
+}
+
+static void kill_soon(weft_sim *sim, int rank, void *arg)
+{
+    const world *w = arg;
+    (void)rank;
+    weft_sim_sleep(sim, w->seed * 100000);
+    weft_sim_kill(sim, 1 + (int)(w->seed % 2));
+}
+
+static weft_status play(weft_agent *agent, world *w, weft_sim_program trouble)
+{
+    weft_remote_module *modules[WORKERS] = {NULL};
+    weft_group *all;
+    MUST_OK(weft_agent_register_module(agent, "adder", make_adder, NULL));
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_barrier(all, WEFT_FOREVER)); /* all have registered it */
+    weft_group_destroy(all);
+    if (weft_agent_rank(agent) != 0)
+        return WEFT_OK;
+    for (int rank = 1; rank < WORKERS; rank++)
+        modules[rank] = make_on(agent, rank);
+    is_over = false;
+    if (trouble)
+        MUST_OK(weft_sim_spawn(w->sim, 0, trouble, w));
+    weft_status st = use_many(agent, modules, trouble != kill_soon);
+    is_over = true;
+    for (int rank = 1; rank < WORKERS; rank++)
+        weft_remote_module_unref(modules[rank]);
+    return st;
+}
+
+static void many_parameters(weft_agent *agent, void *arg)
+{
+    MUST_OK(play(agent, arg, NULL));
+}
+
+static void many_parameters_over_links_that_break(weft_agent *agent, void *arg)
+{
+    MUST_OK(play(agent, arg, break_links));
+}
+
+static void many_parameters_and_a_death(weft_agent *agent, void *arg)
+{
+    weft_status st = play(agent, arg, kill_soon);
+    MUST(!st || st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_REMOTE);
+}
+
+WORLD_TEST(many_parameters, 2, 1, .size = WORKERS)
+WORLD_TEST(many_parameters_over_links_that_break, 2, 0, .size = WORKERS)
+WORLD_TEST(many_parameters_and_a_death, 8, 0, .size = WORKERS, .close_may_fail = true)
+
+UNIT_MAIN(test_many_parameters, test_many_parameters_over_links_that_break, test_many_parameters_and_a_death)
