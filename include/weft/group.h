@@ -67,11 +67,14 @@ WEFT_BEGIN_C
 /*
  * Makes this worker's side of a group. `ranks` lists the members, of which this worker is one; NULL: all
  * workers of a static job, or all that live at this moment in an elastic one, in the order of their ranks; `count` is
- * not looked at then.
+ * not looked at then. In an elastic job the function waits for ranks that no worker has held yet, since the news of a
+ * worker may arrive late: at most as long as the agent's default limit for calls.
  * `name` has 1..64 bytes of [A-Za-z0-9-_:], and this worker has no other open group of that name. When all
- * members have destroyed a group they may make another of the same name. The log has a warning that says which
+ * members have destroyed a group they may make another of the same name. If some members made it less often than the
+ * others (the function failed there), their next group is over from the start: weft_group_error says why. All members
+ * destroy it, and the next one that all make is one group again. The log has a warning that says which
  * argument is wrong. WEFT_ERR_INVALID (an argument, or a rule in WEFT_ALGORITHMS: see below), WEFT_ERR_NOT_FOUND (no
- * such rank, or nobody ever held it), WEFT_ERR_EXISTS (the name), WEFT_ERR_STATE (in a child of fork(2)),
+ * such rank, or no worker has joined with it in that time), WEFT_ERR_EXISTS (the name), WEFT_ERR_STATE (in a child of fork(2)),
  * WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_create(weft_agent *agent, const char *name, const int *ranks,

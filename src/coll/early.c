@@ -100,17 +100,29 @@ void wfi_early_forget(weft_group *group)
         free_all(&group->members[i].early);
 }
 
-/* ---- For groups that are not open -------------------------------------------------------------------------------- */
+/* ---- For groups that are not open --------------------------------------------------------------------------------
+ *
+ * OVER says that a group has ended. What its sender said before is discarded then, and OVER is kept in place of that, so that
+ * this member hears why if it makes the group all the same. The last OVERS_MOST of these are kept. They do not count against the
+ * budget, because nobody can know whether the group will ever be made here.
+ */
+
+#define OVERS_MOST 128
+#define OVERS_EACH 2 /* of one group: a worker that is no member of it may have sent the first one */
 
 typedef struct stray {
     wfi_list link;
-    wfi_peer *from; /* referenced */
+    struct record *of;
+    wfi_peer *from;     /* referenced */
+    bool is_over;       /* OVER: not counted */
+    wfi_list over_link; /* of OVER: in wfi_groups.overs */
     size_t size;
     uint8_t *bytes;
 } stray;
 
 typedef struct record {
     uint64_t id;
+    wfi_group_key key;
     wfi_list strays;
     /* Why something that came for it was not kept: then the group cannot begin. WEFT_OK: all was. */
     weft_status refused;
@@ -122,19 +134,24 @@ typedef struct record {
 static void free_stray(weft_agent *agent, stray *one)
 {
     wfi_list_remove(&one->link);
-    wfi_budget_keep_item(agent, -(int64_t)(sizeof *one + one->size));
+    wfi_list_remove(&one->over_link);
+    if (one->is_over)
+        wfi_groups_of(agent)->over_count--;
+    else
+        wfi_budget_keep_item(agent, -(int64_t)(sizeof *one + one->size));
     wfi_peer_unref(one->from);
     free(one->bytes);
     free(one);
 }
 
 /* NULL: no memory. */
-static record *make_record(wfi_map *records, uint64_t id)
+static record *make_record(wfi_map *records, uint64_t id, const wfi_group_key *key)
 {
     record *made = wfi_calloc(1, sizeof *made);
     if (!made)
         return NULL;
     made->id = id;
+    made->key = *key;
     wfi_list_init(&made->strays);
     if (wfi_map_put(records, id, made)) {
         free(made);
@@ -168,39 +185,97 @@ static void forget_refusal(wfi_groups *groups, record *kept)
         return;
     kept->refused = WEFT_OK;
     wfi_peer_unref(kept->of);
+    kept->of = NULL;
     groups->refused_records--;
 }
 
-static weft_status keep(const weft_agent *agent, record *kept, wfi_peer *from, const uint8_t *bytes, size_t size)
+/* NULL: no memory. The caller counts it. */
+static stray *make_stray(record *of, wfi_peer *from, const uint8_t *bytes, size_t size)
 {
-    weft_status st = room_for(agent, sizeof(stray) + size);
-    stray *one = st ? NULL : wfi_calloc(1, sizeof *one);
+    stray *one = wfi_calloc(1, sizeof *one);
     uint8_t *copy = one ? malloc(size) : NULL;
     if (!copy) {
         free(one);
-        return st ? st : WEFT_ERR_MEMORY;
+        return NULL;
     }
     memcpy(copy, bytes, size);
-    *one = (stray){.from = wfi_peer_ref(from), .size = size, .bytes = copy};
+    *one = (stray){.of = of, .from = wfi_peer_ref(from), .size = size, .bytes = copy};
     wfi_list_init(&one->link);
-    wfi_list_push_back(&kept->strays, &one->link);
+    wfi_list_init(&one->over_link);
+    wfi_list_push_back(&of->strays, &one->link);
+    return one;
+}
+
+static weft_status keep(weft_agent *agent, record *kept, wfi_peer *from, const uint8_t *bytes, size_t size)
+{
+    weft_status st = room_for(agent, sizeof(stray) + size);
+    if (!st && !make_stray(kept, from, bytes, size))
+        st = WEFT_ERR_MEMORY;
+    if (!st)
+        wfi_budget_keep_item(agent, (int64_t)(sizeof(stray) + size));
+    return st;
+}
+
+/* How many there are; OVERS_EACH: no more are to be kept. */
+static int count_overs(const record *kept, const wfi_peer *from)
+{
+    int count = 0;
+    WFI_FOR_LIST (const stray, one, &kept->strays, link) {
+        count += one->is_over;
+        if (one->is_over && one->from == from)
+            return OVERS_EACH;
+    }
+    return count;
+}
+
+static weft_status keep_over(weft_agent *agent, record *kept, wfi_peer *from, const uint8_t *bytes, size_t size)
+{
+    wfi_groups *groups = wfi_groups_of(agent);
+    int count = count_overs(kept, from);
+    if (count >= OVERS_EACH)
+        return WEFT_OK;
+    stray *one = make_stray(kept, from, bytes, size);
+    if (!one)
+        return WEFT_ERR_MEMORY;
+    one->is_over = true;
+    if (count) /* a second one makes room first */
+        wfi_list_push_front(&groups->overs, &one->over_link);
+    else
+        wfi_list_push_back(&groups->overs, &one->over_link);
+    if (++groups->over_count > OVERS_MOST) {
+        stray *oldest = wfi_container_of(groups->overs.next, stray, over_link);
+        record *of = oldest->of;
+        free_stray(agent, oldest);
+        (void)drop_record(groups, of);
+    }
     return WEFT_OK;
 }
 
+/* Those of that peer. */
+static void forget_strays(weft_agent *agent, record *kept, const wfi_peer *from)
+{
+    WFI_FOR_LIST_TAKING (stray, one, next, &kept->strays, link)
+        if (one->from == from && !one->is_over)
+            free_stray(agent, one);
+}
+
 weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, const uint8_t *bytes,
-                            size_t size)
+                            size_t size, bool is_over)
 {
     wfi_groups *groups = wfi_groups_of(agent);
     uint64_t id = wfi_group_id(agent, key);
     record *kept = wfi_map_get(&groups->records, id);
     if (!kept)
-        kept = make_record(&groups->records, id);
+        kept = make_record(&groups->records, id, key);
     if (!kept)
         return WEFT_ERR_MEMORY;
-    weft_status st = keep(agent, kept, from, bytes, size);
-    if (!st)
-        wfi_budget_keep_item(agent, (int64_t)(sizeof(stray) + size));
-    else if (groups->refused_records < REFUSED_MOST)
+    if (is_over) { /* whoever makes the group here has nothing to do with what came before that */
+        forget_strays(agent, kept, from);
+        if (kept->of == from)
+            forget_refusal(groups, kept);
+    }
+    weft_status st = is_over ? keep_over(agent, kept, from, bytes, size) : keep(agent, kept, from, bytes, size);
+    if (st && groups->refused_records < REFUSED_MOST)
         refuse(groups, kept, from, st);
     (void)drop_record(groups, kept);
     return st;
@@ -241,6 +316,8 @@ size_t wfi_records_count(const weft_agent *agent, size_t *bytes)
     *bytes = 0;
     for (size_t at = 0; (kept = wfi_map_next(&wfi_groups_of(agent)->records, &at, NULL));)
         WFI_FOR_LIST (const stray, one, &kept->strays, link) {
+            if (one->is_over)
+                continue;
             count++;
             *bytes += sizeof *one + one->size;
         }
@@ -258,17 +335,19 @@ static bool forget_of(weft_agent *agent, record *kept, const wfi_peer *from)
     return drop_record(wfi_groups_of(agent), kept);
 }
 
-void wfi_record_forget(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key)
-{
-    record *kept = wfi_map_get(&wfi_groups_of(agent)->records, wfi_group_id(agent, key));
-    if (kept)
-        (void)forget_of(agent, kept, from);
-}
-
 void wfi_records_forget(weft_agent *agent, const wfi_peer *from)
 {
     record *kept;
     for (size_t at = 0; (kept = wfi_map_next(&wfi_groups_of(agent)->records, &at, NULL));)
         if (forget_of(agent, kept, from))
+            at = 0; /* the table has changed */
+}
+
+void wfi_records_forget_former(weft_agent *agent, const wfi_group_key *key)
+{
+    record *kept;
+    for (size_t at = 0; (kept = wfi_map_next(&wfi_groups_of(agent)->records, &at, NULL));)
+        if (kept->key.name_hash == key->name_hash && kept->key.members_hash == key->members_hash &&
+            kept->key.generation < key->generation && forget_of(agent, kept, NULL))
             at = 0; /* the table has changed */
 }

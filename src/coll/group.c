@@ -37,7 +37,8 @@ static uint64_t past_id(const weft_agent *agent, const wfi_group_key *key)
 typedef struct past {
     wfi_list link; /* over: in pasts_over */
     uint64_t id;
-    uint64_t count; /* of groups */
+    uint64_t count; /* of groups: the next one's generation */
+    bool lags;      /* the last one was given up by others before it was made here, or destroyed before it was used */
     size_t size;
     weft_worker members[];
 } past;
@@ -54,7 +55,8 @@ weft_status wfi_group_remember(const weft_group *group)
     uint64_t id = past_id(group->agent, &group->key);
     past *of = wfi_map_get(pasts, id);
     if (of) {
-        of->count++;
+        of->count = group->key.generation + UINT64_C(1);
+        of->lags = false;
         return WEFT_OK;
     }
     of = wfi_calloc(1, sizeof *of + group->size * sizeof *of->members);
@@ -68,6 +70,19 @@ weft_status wfi_group_remember(const weft_group *group)
     if (st)
         free(of);
     return st;
+}
+
+bool wfi_group_lags(const weft_group *group)
+{
+    const past *of = wfi_map_get(&wfi_groups_of(group->agent)->pasts, past_id(group->agent, &group->key));
+    return of && of->lags;
+}
+
+void wfi_group_set_lags(const weft_group *group)
+{
+    past *of = wfi_map_get(&wfi_groups_of(group->agent)->pasts, past_id(group->agent, &group->key));
+    if (of)
+        of->lags = true;
 }
 
 static bool had_former(const past *of, const wfi_peer *peer)

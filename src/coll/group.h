@@ -20,7 +20,7 @@
  * happened, and looks at group->over where it matters. When a time limit passes, the members are asked first how far they
  * are (QUERY, STATE), so that the error names those who did not come: missing.c.
  *
- * THE FILES, lowest first: group, early, say, missing, run, operation, hear, open; and on operation: request, calls,
+ * THE FILES, lowest first: group, early, say, missing, making, run, operation, hear, open; and on operation: request, calls,
  * values, shrink; carrier, rules and dump beside group.
  *
  * LOCKING. All of it is guarded by the agent's lock, but for what is marked (constant) once the group is open.
@@ -62,11 +62,13 @@ typedef struct wfi_group_member {
     } spaces[WFI_SPACES];
     uint64_t sends, recvs; /* between it and us: numbers given */
     uint64_t sends_begun, recvs_begun;
-    wfi_list early;      /* wfi_early.link: for recvs that have not begun */
-    bool is_asked;       /* missing.c: its answer is waited for, since a time limit has passed */
-    uint32_t queries;    /* that it has not answered */
-    const char *missing; /* why it is missing, as its answer says; NULL: it is not */
-    bool has_withdrawn;  /* what it had exposed to us: it was asked whether the group is over there */
+    wfi_list early;          /* wfi_early.link: for recvs that have not begun */
+    bool is_asked;           /* missing.c: its answer is waited for, since a time limit has passed */
+    uint32_t queries;        /* that it has not answered */
+    bool was_sent, is_heard; /* DATA; anything: so it has made the group */
+    bool is_told;            /* that the group is over */
+    const char *missing;     /* why it is missing, as its answer says; NULL: it is not */
+    bool has_withdrawn;      /* what it had exposed to us: it was asked whether the group is over there */
 } wfi_group_member;
 
 struct weft_group {
@@ -85,6 +87,7 @@ struct weft_group {
     struct wfi_carrier *carrier; /* NULL: weft carries all */
     bool used;                   /* an operation was called */
     bool open;                   /* its user has it, and the agent has not closed */
+    bool opening;                /* what came before it was made is being heard */
 
     wfi_list operations;             /* wfi_operation.link, in the order of the calls */
     uint64_t given, begun;           /* collective ones */
@@ -172,8 +175,11 @@ typedef struct wfi_groups { /* what an agent has of groups */
     wfi_map open;           /* group by wfi_group_id */
     wfi_map records;        /* wfi_record by the same: what came for groups that are not open yet */
     size_t refused_records; /* of them: early.c */
-    wfi_map pasts;          /* wfi_past by name and members */
-    wfi_list pasts_over;    /* those that can only be asked for, oldest first: group.c */
+    wfi_list waiters;       /* in makings of groups: making.c */
+    wfi_list overs;         /* of what came: OVER, oldest first: early.c */
+    size_t over_count;
+    wfi_map pasts;       /* wfi_past by name and members */
+    wfi_list pasts_over; /* those that can only be asked for, oldest first: group.c */
     size_t pasts_over_count;
     wfi_map operations; /* by id */
     uint64_t last_operation;
@@ -194,9 +200,12 @@ weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wf
 weft_group *wfi_group_ref(weft_group *group);
 void wfi_group_unref(weft_group *group); /* not [locked] if it may be the last */
 uint64_t wfi_group_id(const weft_agent *agent, const wfi_group_key *key);
-/* How many groups of that name and these members were made here; and one more. [agent lock] */
+/* The first generation of that name and these members that was not made here. [agent lock] */
 uint64_t wfi_group_past(const weft_agent *agent, const wfi_group_key *key);
-weft_status wfi_group_remember(const weft_group *group);
+weft_status wfi_group_remember(const weft_group *group); /* it is made. [agent lock] */
+/* Whether the last group of that name and these members was made here after other members had given it up. [agent lock] */
+bool wfi_group_lags(const weft_group *group);
+void wfi_group_set_lags(const weft_group *group); /* of a group that is open. [agent lock] */
 /* A worker took the rank of a former one: no group with that one will be made any more. [agent lock] */
 void wfi_pasts_joined(weft_agent *agent, const wfi_peer *peer);
 void wfi_pasts_free(weft_agent *agent);
@@ -231,18 +240,19 @@ void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data);
 wfi_early *wfi_early_take(const wfi_operation *operation);
 void wfi_early_free(wfi_early *early);
 void wfi_early_forget(weft_group *group); /* all */
-/* Keeps a message for a group that is not open. WEFT_ERR_BUSY: the budget is used up; WEFT_ERR_MEMORY. */
+/* Keeps a message for a group that is not open. `is_over`: it is OVER, which takes the place of what its sender said before.
+ * WEFT_ERR_BUSY: the budget is used up; WEFT_ERR_MEMORY. */
 weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, const uint8_t *bytes,
-                            size_t size);
+                            size_t size, bool is_over);
 /* A message that was kept for that group, and who sent it (a reference); the caller frees it. NULL: there is none. */
 uint8_t *wfi_record_take(weft_agent *agent, const wfi_group_key *key, wfi_peer **from, size_t *size);
 /* Why something that came for that group was not kept, asked once; WEFT_OK: all was. */
 weft_status wfi_record_refused(weft_agent *agent, const wfi_group_key *key);
-/* How many messages are kept for groups that are not open, and what they count for. */
+/* How many messages are kept for groups that are not open, and what they count for against the memory budget. */
 size_t wfi_records_count(const weft_agent *agent, size_t *bytes);
-/* Those of that peer for that group. */
-void wfi_record_forget(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key);
 void wfi_records_forget(weft_agent *agent, const wfi_peer *from); /* of that peer; NULL: all */
+/* Those for groups of that name and list that were made before this one. */
+void wfi_records_forget_former(weft_agent *agent, const wfi_group_key *key);
 
 /* ---- say.c: what is said to members. All [agent lock] ------------------------------------------------------------- */
 
@@ -254,6 +264,7 @@ typedef enum wfi_group_state {
     WFI_STATE_UNKNOWN, /* it has not made it */
     WFI_STATE_DESTROYED,
     WFI_STATE_OTHER_LIST, /* it has one of that name with other members */
+    WFI_STATE_FORMER,     /* it has a former one of that name and these members, and has not destroyed it */
 } wfi_group_state;
 
 /* Each sends a message; if it cannot, the group is over. */
@@ -269,7 +280,7 @@ typedef struct wfi_progress_report {
     wfi_group_state state;
     wfi_space space;
     uint64_t number;
-    uint64_t called;         /* how many operations, there */
+    uint64_t called;         /* how many operations, there; of WFI_STATE_DESTROYED: the first generation that is not */
     wfi_signature signature; /* of that operation, if it is under way there; else its kind is WFI_OPERATION_KINDS */
 } wfi_progress_report;
 /* Answers to somebody who speaks of a group, which need not be open here. */

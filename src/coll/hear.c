@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hear.c - what the members of a group say (say.c), as it arrives. Nothing in it is believed. */
-#include "coll/group.h"
+#include "coll/making.h"
 
 #include "base/error.h"
 
@@ -141,16 +141,34 @@ static bool is_other_list(const weft_group *other, const wfi_group_key *key)
            (!over || over == WEFT_ERR_TIMEOUT || over == WEFT_ERR_INVALID);
 }
 
+static bool is_same_list(const weft_group *other, const wfi_group_key *key)
+{
+    return other->key.name_hash == key->name_hash && other->key.members_hash == key->members_hash;
+}
+
 static wfi_group_state state_here(const weft_agent *agent, const wfi_group_key *key, const wfi_group_member *member)
 {
     if (member)
         return WFI_STATE_HERE;
     if (wfi_group_past(agent, key) > key->generation)
         return WFI_STATE_DESTROYED;
-    WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link)
+    WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link) {
         if (is_other_list(other, key))
             return WFI_STATE_OTHER_LIST;
+        if (is_same_list(other, key))
+            return WFI_STATE_FORMER;
+    }
     return WFI_STATE_UNKNOWN;
+}
+
+/* The first generation that is not destroyed here. */
+static uint64_t first_left(const weft_agent *agent, const wfi_group_key *key)
+{
+    uint64_t first = wfi_group_past(agent, key);
+    WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link)
+        if (is_same_list(other, key) && other->key.generation < first)
+            first = other->key.generation;
+    return first;
 }
 
 static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *key, weft_group *group,
@@ -163,7 +181,8 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
         return false;
     const wfi_group_member *member = group ? wfi_group_member_of(group, peer) : NULL;
     size_t index = member ? (size_t)(member - group->members) : 0;
-    if (member && group->over) { /* perhaps for a reason that was not told */
+    if (member && group->over) { /* perhaps for a reason that was not told, or for a member that made the group late */
+        group->members[index].is_told = false;
         wfi_say_over(group, index);
         return true;
     }
@@ -174,6 +193,8 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
         report.signature = wfi_operation_signature(operation);
     if (member)
         report.called = called_here(group, member, report.space, sends);
+    else if (report.state == WFI_STATE_DESTROYED)
+        report.called = first_left(agent, key);
     wfi_answer_state(agent, peer, key, &report);
     return true;
 }
@@ -189,20 +210,28 @@ static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_pr
         return false;
     if (report->state != WFI_STATE_DESTROYED || group->asking || !wfi_missing_waits(operation, index))
         return true;
+    wfi_group_set_lags(group);
     wfi_group_break_for(group, WEFT_ERR_CANCELLED, from->rank, "operation %llu, %s: rank %d has destroyed the group",
                         (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], from->rank);
     return false;
 }
 
+/* False: nonsense. */
+static bool read_report(wfi_reader *reader, wfi_progress_report *out)
+{
+    out->space = read_space(reader);
+    unsigned state = wfi_read_u8(reader);
+    out->state = (wfi_group_state)state;
+    out->number = wfi_read_u64(reader);
+    out->called = wfi_read_u64(reader);
+    read_signature(reader, &out->signature);
+    return !reader->failed && state <= WFI_STATE_FORMER;
+}
+
 static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
-    wfi_progress_report report = {.space = read_space(reader)};
-    unsigned state = wfi_read_u8(reader);
-    report.state = (wfi_group_state)state;
-    report.number = wfi_read_u64(reader);
-    report.called = wfi_read_u64(reader);
-    read_signature(reader, &report.signature);
-    if (reader->failed || state > WFI_STATE_OTHER_LIST)
+    wfi_progress_report report;
+    if (!read_report(reader, &report))
         return false;
     if (from->queries)
         from->queries--;
@@ -232,13 +261,30 @@ static weft_error *as_heard(weft_error *error, int from, int me)
     return heard;
 }
 
-static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+/* The error of a group that the others had given up before it was made here. Takes over `error`. */
+static weft_error *over_before(const weft_group *group, weft_error *error)
+{
+    char prefix[WFI_GROUP_NAME_MAX + 16];
+    size_t size = (size_t)snprintf(prefix, sizeof prefix, "group \"%s\": ", group->name);
+    const char *why = weft_error_message(error);
+    if (!strncmp(why, prefix, size))
+        why += size;
+    weft_error *other = wfi_group_problem(group, weft_error_code(error), weft_error_worker(error),
+                                          "it was over before rank %d made it: %s", wfi_agent_rank(group->agent), why);
+    weft_error_unref(error);
+    return other;
+}
+
+/* `is_first`: the member has said nothing else. It may have given up the group before that was made here. */
+static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *reader, bool is_first)
 {
     weft_error *error = wfi_error_read(reader);
     if (!error)
         return false;
     weft_status code = weft_error_code(error);
     bool is_bare = !weft_error_message(error)[0]; /* an answer to us alone, of a member that does not have the group */
+    if (is_first || (is_bare && code == WEFT_ERR_CANCELLED))
+        wfi_group_set_lags(group);
     if (is_bare) {
         weft_error_unref(error);
         error = wfi_group_problem(group, code, from->rank, "rank %d %s", from->rank,
@@ -247,6 +293,8 @@ static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *rea
     } else {
         error = as_heard(error, from->rank, wfi_agent_rank(group->agent));
     }
+    if (group->opening)
+        error = over_before(group, error);
     wfi_group_break(group, error, is_bare);
     return true;
 }
@@ -255,8 +303,13 @@ static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *rea
 static bool hear_stray(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, unsigned word, wfi_reader *reader,
                        const uint8_t *bytes, size_t size)
 {
+    wfi_progress_report report;
     if (word == WFI_QUERY)
         return hear_query(agent, from, key, NULL, reader);
+    if (word == WFI_STATE && read_report(reader, &report))
+        wfi_making_answered(agent, from, key, report.state == WFI_STATE_DESTROYED ? report.called : 0);
+    if (word == WFI_OVER)
+        wfi_making_answered(agent, from, key, 0);
     if (word != WFI_DATA && word != WFI_ASK && word != WFI_OVER)
         return true; /* late words to a group that is destroyed */
     if (wfi_group_past(agent, key) > key->generation) {
@@ -264,9 +317,7 @@ static bool hear_stray(weft_agent *agent, wfi_peer *from, const wfi_group_key *k
             wfi_answer_over(agent, from, key, WEFT_ERR_CANCELLED);
         return true;
     }
-    if (word == WFI_OVER) /* who makes the group here has nothing to do with what came before that */
-        wfi_record_forget(agent, from, key);
-    weft_status st = wfi_record_keep(agent, from, key, bytes, size);
+    weft_status st = wfi_record_keep(agent, from, key, bytes, size, word == WFI_OVER);
     if (st && word != WFI_OVER)
         wfi_answer_over(agent, from, key, st);
     return true;
@@ -283,7 +334,9 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
     key.generation = wfi_read_u32(reader);
     weft_group *group = reader->failed ? NULL : wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &key));
     wfi_group_member *member = group ? wfi_group_member_of(group, from) : NULL;
-    bool sense = !reader->failed;
+    bool sense = !reader->failed, is_first = member && !member->is_heard;
+    if (member)
+        member->is_heard = true;
     if (sense && !member)
         sense = hear_stray(agent, from, &key, word, reader, bytes, size);
     else if (sense)
@@ -307,7 +360,7 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
             sense = hear_state(group, member, reader);
             break;
         case WFI_OVER:
-            sense = hear_over(group, member, reader);
+            sense = hear_over(group, member, reader, is_first);
             break;
         default:
             sense = false;

@@ -22,6 +22,7 @@ static const char *const reasons[] = {
     [WFI_STATE_UNKNOWN] = "has not made the group",
     [WFI_STATE_DESTROYED] = "has destroyed the group",
     [WFI_STATE_OTHER_LIST] = "has a group of that name with other members",
+    [WFI_STATE_FORMER] = "still has a former group of that name, which the other members have given up",
 };
 
 static bool is_missing_for(const weft_group *group, const char *reason)
@@ -52,7 +53,7 @@ static void name_missing(const weft_group *group, bool destroyed, char *out, siz
 static void conclude(weft_group *group)
 {
     wfi_operation *operation = group->asking;
-    char missing[640] = "", which[80];
+    char missing[560] = "", which[80];
     int first = -1;
     if (operation->space == WFI_TOGETHER)
         snprintf(which, sizeof which, "operation %llu, %s,", (unsigned long long)operation->number,
@@ -63,12 +64,16 @@ static void conclude(weft_group *group)
     name_missing(group, false, missing, sizeof missing, &first);
     if (first < 0)
         name_missing(group, true, missing, sizeof missing, &first);
+    if (is_missing_for(group, reasons[WFI_STATE_DESTROYED]))
+        wfi_group_set_lags(group);
+    bool is_unmade =
+        is_missing_for(group, reasons[WFI_STATE_UNKNOWN]) || is_missing_for(group, reasons[WFI_STATE_FORMER]);
     bool lists_differ = is_missing_for(group, reasons[WFI_STATE_OTHER_LIST]);
     wfi_group_break_for(group, lists_differ ? WEFT_ERR_INVALID : WEFT_ERR_TIMEOUT, first,
-                        "rank %d: %s was not complete within %lld ms: %s%s", wfi_agent_rank(group->agent), which,
+                        "rank %d: %s was not complete within %lld ms: %s%s%s", wfi_agent_rank(group->agent), which,
                         (long long)operation->timeout_ms,
                         missing[0] ? "missing is " : "all have begun it, and it takes longer: raise timeout_ms",
-                        missing);
+                        missing, is_unmade ? ": destroy the group and make it again, on all members" : "");
 }
 
 static void answers_due(wfi_timer *timer)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* open.c - making and destroying groups, news of members, and src/coll as a component of the agent. */
-#include "coll/group.h"
+#include "coll/making.h"
 
 #include "base/alloc.h"
 
@@ -48,7 +48,8 @@ static weft_status add_member(weft_group *group, int rank)
                             group->size, group->name, rank, world_size);
     const wfi_member *known = wfi_net_member(agent->net, rank);
     if (!known || !known->incarnation)
-        return refuse_group(agent, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d: nobody ever held that", group->size,
+        return refuse_group(agent, WEFT_ERR_NOT_FOUND,
+                            "ranks[%zu] of \"%s\" is %d: no worker has joined the job with that rank", group->size,
                             group->name, rank);
     wfi_group_member *member = &group->members[group->size];
     *member = (wfi_group_member){.rank = rank, .incarnation = known->incarnation};
@@ -146,6 +147,7 @@ static void hear_early(weft_group *group)
     uint8_t *bytes;
     wfi_peer *from;
     size_t size;
+    group->opening = true;
     while ((bytes = wfi_record_take(group->agent, &group->key, &from, &size))) {
         wfi_reader reader;
         wfi_reader_init(&reader, bytes, size);
@@ -154,6 +156,7 @@ static void hear_early(weft_group *group)
         wfi_peer_unref(from);
         free(bytes);
     }
+    group->opening = false;
     weft_status refused = wfi_record_refused(group->agent, &group->key);
     if (refused)
         wfi_group_break_for(group, refused, wfi_agent_rank(group->agent),
@@ -165,8 +168,8 @@ static void hear_early(weft_group *group)
 static weft_status open_group(weft_group *group)
 {
     weft_agent *agent = group->agent;
-    weft_status st = make_key(group);
-    if (!st && name_is_taken(agent, group->name))
+    weft_status st = WEFT_OK;
+    if (name_is_taken(agent, group->name))
         st = refuse_group(agent, WEFT_ERR_EXISTS, "name is \"%s\", as that of an open group", group->name);
     if (!st)
         st = wfi_map_put(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key), group);
@@ -192,12 +195,6 @@ static weft_status open_group(weft_group *group)
     return WEFT_OK;
 }
 
-static weft_status may_make(const weft_agent *agent)
-{
-    bool leaving = agent->closing && agent->options.values.elastic;
-    return leaving ? WEFT_ERR_CLOSED : wfi_agent_usable(agent);
-}
-
 weft_status weft_group_create(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out)
 {
     if (!agent)
@@ -214,17 +211,24 @@ weft_status weft_group_create(weft_agent *agent, const char *name, const int *ra
     weft_group *group = wfi_group_make(agent, name, wfi_group_ended);
     if (!group)
         return WEFT_ERR_MEMORY;
+    wfi_making making = {.group = group};
     weft_status st = wfi_rules_of_environment(agent, &group->rules);
-    wfi_net_lock(agent->net);
     if (!st)
-        st = may_make(agent);
+        making.inside = wfi_agent_enter_locked(agent);
+    if (!st)
+        st = making.inside ? wfi_making_await_news(&making, ranks, count) : WEFT_ERR_CLOSED;
     if (!st)
         st = add_members(group, ranks, count);
     if (!st)
         st = find_hosts(group);
     if (!st)
+        st = make_key(group);
+    if (!st)
+        st = wfi_making_agree(&making);
+    if (!st)
         st = open_group(group);
-    wfi_net_unlock(agent->net);
+    if (making.inside)
+        wfi_agent_leave_locked(agent);
     if (st)
         wfi_group_unref(group);
     else
@@ -335,6 +339,7 @@ static void fail(weft_group *group, weft_status why, const char *text)
 
 static void fail_all(weft_agent *agent, weft_status why, const char *text)
 {
+    wfi_making_wake(agent);
     WFI_FOR_LIST (weft_group, group, &wfi_groups_of(agent)->all, link)
         fail(group, why, text);
 }
@@ -354,11 +359,13 @@ static void peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const 
             fail(group, why, text);
     }
     wfi_records_forget(agent, peer);
+    wfi_making_gone(agent, peer);
 }
 
 static void peer_joined(weft_agent *agent, wfi_peer *peer)
 {
     wfi_pasts_joined(agent, peer);
+    wfi_making_wake(agent);
 }
 
 static void unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
@@ -384,6 +391,8 @@ static weft_status open_groups(weft_agent *agent, weft_error **error)
     wfi_list_init(&groups->pasts_over);
     wfi_map_init(&groups->open);
     wfi_map_init(&groups->records);
+    wfi_list_init(&groups->overs);
+    wfi_list_init(&groups->waiters);
     wfi_map_init(&groups->pasts);
     wfi_map_init(&groups->operations);
     return WEFT_OK;
@@ -440,6 +449,7 @@ static void end_groups(weft_agent *agent)
         close_group(group, WEFT_ERR_CLOSED, "has closed");
     }
     wfi_records_forget(agent, NULL);
+    wfi_making_end(agent);
 }
 
 static void close_groups(weft_agent *agent)
@@ -468,6 +478,7 @@ const wfi_component wfi_group_component = {
     .unreachable = unreachable,
     .self_gone = fail_all,
     .busy = is_busy,
+    .closing = wfi_making_wake,
     .dump = wfi_groups_dump,
     .flush = flush_messages,
     .end = end_groups,

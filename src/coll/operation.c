@@ -190,12 +190,22 @@ void wfi_group_tell(weft_group *group)
     group->told = true;
 }
 
+/* Members that have not made the group keep what this one sent, until it says that the group is over. */
+static void tell_those_without(weft_group *group)
+{
+    for (size_t i = 0; !group->told && i < group->size; i++)
+        if (group->members[i].was_sent && !group->members[i].is_heard)
+            wfi_say_over(group, i);
+}
+
 void wfi_group_ended(wfi_done *done)
 {
     weft_group *group = wfi_container_of(done, weft_group, ended);
     wfi_log_agent(group->agent, WEFT_LOG_INFO, 0, "%s", weft_error_message(group->over));
     if (group->tells)
         wfi_group_tell(group);
+    else
+        tell_those_without(group);
     wfi_early_forget(group);
     wfi_missing_unwatch(group);
     WFI_FOR_LIST_TAKING (wfi_operation, operation, next, &group->operations, link)

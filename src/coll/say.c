@@ -10,7 +10,7 @@
  *   ASK     space u8, number u64: say BEGUN once you have begun that operation
  *   BEGUN   space u8, number u64
  *   QUERY   space u8, sends u8, number u64: how far are you, of two members' with your sends (or your recvs)? `number` is late here
- *   STATE   space u8, state u8 (wfi_group_state), number u64 (the query's), called u64, kind u8, dtype u8, how u8, algorithm u8, root u32,
+ *   STATE   space u8, state u8 (wfi_group_state), number u64 (the query's), called u64 (see wfi_progress_report), kind u8, dtype u8, how u8, algorithm u8, root u32,
  *           count u64: of that operation, if it is under way; else an impossible kind. A group that is over says OVER instead
  *   OVER    an error: the group is over
  */
@@ -128,6 +128,7 @@ void wfi_say_data(weft_group *group, size_t to, const wfi_data *data)
         wfi_write_u64(&writer, data->address);
         wfi_write_u64(&writer, data->key);
     }
+    group->members[to].was_sent = true;
     say(group, to, &writer, data->bytes, data->rides ? data->size : 0);
 }
 
@@ -168,6 +169,9 @@ void wfi_say_over(weft_group *group, size_t to)
 {
     uint8_t room[WFI_GROUP_HEAD];
     wfi_writer head, error;
+    if (group->members[to].is_told)
+        return;
+    group->members[to].is_told = true;
     begin_words(&head, room, sizeof room, &group->key, WFI_OVER);
     wfi_writer_init_growing(&error);
     wfi_error_write(&error, group->over);

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * making.c - what a group waits for before it is open.
+ *
+ * NEWS. In an elastic job a worker may learn of a rank from another worker before the store's news of it arrive. So the making of a
+ * group waits for ranks that nobody has held yet.
+ *
+ * WHICH GROUP. Members count how often each made a group of one name and list (wfi_group_key.generation). The counts differ if the
+ * making failed on some members, for example because of a wrong argument. Such a member makes a group that the others have given
+ * up: it hears that, once, as the error of its group. After that it does not rely on its own count. It asks the others which
+ * groups they have destroyed, and makes the first one that nobody has destroyed.
+ */
+#include "coll/making.h"
+
+#include "future/future.h"
+
+#define ANSWER_MS 1000
+
+typedef struct waiter {
+    wfi_list link; /* in wfi_groups.waiters */
+    weft_group *group;
+    size_t unanswered; /* members[].is_asked */
+    uint64_t generation;
+    weft_future *woken;
+} waiter;
+
+static void wake(waiter *one)
+{
+    wfi_future_settle(one->woken, NULL, NULL);
+}
+
+void wfi_making_wake(weft_agent *agent)
+{
+    WFI_FOR_LIST (waiter, one, &wfi_groups_of(agent)->waiters, link)
+        wake(one);
+}
+
+void wfi_making_end(weft_agent *agent)
+{
+    wfi_list *link;
+    while ((link = wfi_list_pop_front(&wfi_groups_of(agent)->waiters)))
+        wake(wfi_container_of(link, waiter, link));
+}
+
+/* Waits until it is woken, or until that time. Lets go of the agent's lock meanwhile, and of the agent: it may close. */
+static weft_status sleep_until(wfi_making *making, waiter *one, uint64_t until)
+{
+    weft_agent *agent = making->group->agent;
+    one->woken = wfi_agent_future(agent);
+    if (!one->woken)
+        return WEFT_ERR_MEMORY;
+    wfi_list_init(&one->link);
+    wfi_list_push_back(&wfi_groups_of(agent)->waiters, &one->link);
+    wfi_agent_leave_locked(agent);
+    weft_status st = weft_future_wait_until(one->woken, until);
+    making->inside = wfi_agent_enter_locked(agent);
+    if (making->inside)
+        wfi_list_remove(&one->link);
+    weft_future_unref(one->woken);
+    return making->inside ? st : WEFT_ERR_CLOSED;
+}
+
+static weft_status may_make(const weft_agent *agent)
+{
+    bool leaving = agent->closing && agent->options.values.elastic;
+    return leaving ? WEFT_ERR_CLOSED : wfi_agent_usable(agent);
+}
+
+/* ---- News -------------------------------------------------------------------------------------------------------- */
+
+static bool lacks_news(const weft_agent *agent, const int *ranks, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const wfi_member *known = NULL;
+        if (ranks[i] < 0 || ranks[i] >= wfi_net_world_size(agent->net))
+            return false; /* it is refused for that */
+        known = wfi_net_member(agent->net, ranks[i]);
+        if (!known || !known->incarnation)
+            return true;
+    }
+    return false;
+}
+
+weft_status wfi_making_await_news(wfi_making *making, const int *ranks, size_t count)
+{
+    weft_agent *agent = making->group->agent;
+    uint64_t until = wfi_deadline(wfi_net_clock(agent->net), agent->call_timeout_ms);
+    weft_status st = may_make(agent);
+    while (!st && ranks && agent->options.values.elastic && lacks_news(agent, ranks, count) &&
+           !wfi_net_is_inline(agent->net)) {
+        waiter one = {.group = making->group};
+        st = sleep_until(making, &one, until);
+        if (st == WEFT_ERR_TIMEOUT)
+            return WEFT_OK; /* the rank is refused */
+        if (!st)
+            st = may_make(agent);
+    }
+    return st;
+}
+
+/* ---- Which group ------------------------------------------------------------------------------------------------- */
+
+static void ask_all(waiter *one)
+{
+    weft_group *group = one->group;
+    for (size_t i = 0; i < group->size; i++) {
+        wfi_group_member *member = &group->members[i];
+        if (!member->peer || wfi_peer_status(member->peer))
+            continue;
+        member->is_asked = true;
+        one->unanswered++;
+        wfi_say_query(group, i, WFI_TOGETHER, false, 0);
+    }
+}
+
+weft_status wfi_making_agree(wfi_making *making)
+{
+    weft_group *group = making->group;
+    weft_agent *agent = group->agent;
+    waiter one = {.group = group, .generation = group->key.generation};
+    weft_status st = WEFT_OK;
+    if (!wfi_group_lags(group) || wfi_net_is_inline(agent->net))
+        return WEFT_OK;
+    ask_all(&one);
+    if (one.unanswered)
+        st = sleep_until(making, &one, wfi_deadline(wfi_net_clock(agent->net), ANSWER_MS));
+    if (!making->inside)
+        return st;
+    for (size_t i = 0; i < group->size; i++)
+        group->members[i] = (wfi_group_member){.rank = group->members[i].rank,
+                                               .incarnation = group->members[i].incarnation,
+                                               .peer = group->members[i].peer};
+    for (size_t i = 0; i < group->size; i++)
+        wfi_list_init(&group->members[i].early);
+    group->key.generation = (uint32_t)one.generation;
+    wfi_records_forget_former(agent, &group->key);
+    return st == WEFT_ERR_TIMEOUT ? may_make(agent) : st ? st : may_make(agent);
+}
+
+/* The waiter whose group that peer was asked about; NULL: it was not. It is not asked any more. */
+static waiter *take_asked(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key)
+{
+    WFI_FOR_LIST (waiter, one, &wfi_groups_of(agent)->waiters, link) {
+        wfi_group_member *member = wfi_group_member_of(one->group, from);
+        const wfi_group_key *its = &one->group->key;
+        bool is_meant = !key || (its->name_hash == key->name_hash && its->members_hash == key->members_hash &&
+                                 its->generation == key->generation);
+        if (!member || !member->is_asked || !is_meant)
+            continue;
+        member->is_asked = false;
+        return one;
+    }
+    return NULL;
+}
+
+void wfi_making_answered(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key, uint64_t first_left)
+{
+    waiter *one = take_asked(agent, from, key);
+    if (!one)
+        return;
+    if (first_left > one->generation && first_left < UINT32_MAX)
+        one->generation = first_left;
+    if (!--one->unanswered)
+        wake(one);
+}
+
+void wfi_making_gone(weft_agent *agent, const wfi_peer *peer)
+{
+    waiter *one;
+    while ((one = take_asked(agent, peer, NULL)))
+        if (!--one->unanswered)
+            wake(one);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * making.h - what a group waits for before it is open: news of its members, and their answers about which group they make.
+ *
+ * LOCKING. All [agent lock]. Functions that wait let go of the lock, and of the agent (wfi_agent_leave).
+ */
+#ifndef WFI_MAKING_H
+#define WFI_MAKING_H
+
+#include "coll/group.h"
+
+typedef struct wfi_making {
+    weft_group *group; /* not open, and nobody else has it */
+    bool inside;       /* the agent was entered, and is locked. False: it has closed meanwhile */
+} wfi_making;
+
+/* Waits, within the agent's limit for calls, until each rank has been held by a worker, if the job is elastic. WEFT_OK, also if
+ * that time has passed; or why no group can be made. */
+weft_status wfi_making_await_news(wfi_making *making, const int *ranks, size_t count);
+/* Sets the group's generation. Asks the other members first if this member's own count is known to be behind. */
+weft_status wfi_making_agree(wfi_making *making);
+/* That peer has answered about that group: `first_left` is the first generation that it has not destroyed. */
+void wfi_making_answered(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key, uint64_t first_left);
+void wfi_making_gone(weft_agent *agent, const wfi_peer *peer); /* it will not answer */
+void wfi_making_wake(weft_agent *agent); /* somebody has joined, or this worker is out of the job */
+void wfi_making_end(weft_agent *agent);  /* the agent closes: nobody waits any more */
+
+#endif

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_coll_making.c - groups that some members make late, less often than others, or never: members come together again, whoever is late
+ * hears why, and nothing is held for a group that is over.
+ */
+#include "coll/coll.h"
+#include "rpc/stage.h"
+
+enum { SIZE = 3, PART = 250, PART_BYTES = 1000 };
+
+static void adjust(weft_agent_options *options, void *arg)
+{
+    options->death_timeout_ms = 2000;
+}
+
+static void small_budget(weft_agent_options *options, void *arg)
+{
+    options->death_timeout_ms = 2000;
+    options->memory_budget_bytes = 32 << 10;
+}
+
+static weft_group *make(weft_agent *agent, const char *name)
+{
+    weft_group *group;
+    MUST_OK(weft_group_create(agent, name, NULL, 0, &group));
+    return group;
+}
+
+static void must_say(const weft_group *group, const char *words)
+{
+    const char *message = weft_error_message(weft_group_error(group));
+    if (!strstr(message, words)) {
+        fprintf(stderr, "\"%s\" does not say \"%s\"\n", message, words);
+        abort();
+    }
+}
+
+/* Makes the group, passes a barrier, destroys it. */
+static weft_status meet_once(weft_agent *agent, const char *name, int64_t timeout_ms)
+{
+    weft_group *group = make(agent, name);
+    weft_status st = weft_group_barrier(group, timeout_ms);
+    weft_group_destroy(group);
+    return st;
+}
+
+/* ---- Made less often than by others ------------------------------------------------------------------------------ */
+
+/* Tries again and again, all members in step, until it succeeds. */
+static int attempts(weft_agent *agent, weft_group *meet, const char *name)
+{
+    int count = 1;
+    while (meet_once(agent, name, 300)) {
+        MUST(++count < 10);
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    return count;
+}
+
+/* Member 2 fails to make the group the first time. */
+static void behind(weft_agent *agent, void *arg)
+{
+    static const int wrong[] = {0, 1, 77};
+    weft_group *meet = make(agent, "meet"), *none = NULL;
+    if (weft_agent_rank(agent) == 2)
+        MUST_BE(weft_group_create(agent, "all", wrong, 3, &none), WEFT_ERR_NOT_FOUND);
+    else
+        MUST_BE(meet_once(agent, "all", 100), WEFT_ERR_TIMEOUT);
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    MUST(attempts(agent, meet, "all") == 2); /* the first one tells member 2 that the others are ahead */
+    for (int i = 0; i < 3; i++)
+        MUST_OK(meet_once(agent, "all", 20000));
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_group_destroy(meet);
+}
+
+WORLD_TEST(behind, 10, 1, .size = SIZE, .adjust = adjust)
+
+/* Some make it several times, and some of these without a call of an operation, so that nothing is said about it. */
+static void behind_far(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    weft_group *meet = make(agent, "meet");
+    uint64_t state = w->seed * 100 + (uint64_t)weft_agent_rank(agent);
+    for (int round = 0; round < 3; round++) {
+        for (uint64_t i = 0; i < (state = state * 6364136223846793005u + 1442695040888963407u) >> 62; i++) {
+            weft_group *all = make(agent, "all");
+            if (state >> 32 & 1)
+                (void)!weft_group_barrier(all, 50); /* by chance it succeeds */
+            weft_group_destroy(all);
+        }
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        MUST(attempts(agent, meet, "all") <= 3);
+        for (int i = 0; i < 3; i++)
+            MUST_OK(meet_once(agent, "all", 20000));
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    }
+    weft_group_destroy(meet);
+}
+
+WORLD_TEST(behind_far, 40, 2, .size = 4, .adjust = adjust)
+
+typedef struct scene {
+    world w;
+    int victim;
+    bool pause;
+} scene;
+
+static void killer(weft_sim *sim, int rank, void *arg)
+{
+    scene *s = arg;
+    weft_sim_sleep(sim, s->w.seed * 7919 % 40 * 10000000); /* within the first attempts */
+    if (s->pause)
+        weft_sim_pause(sim, s->victim);
+    else
+        weft_sim_kill(sim, s->victim);
+    weft_sim_sleep(sim, UINT64_C(60000000000));
+    if (s->pause)
+        weft_sim_resume(sim, s->victim);
+}
+
+/* One dies, or is stopped, while members find out which group they make: nobody waits forever, and those who live meet. */
+static void behind_with_death(weft_agent *agent, void *arg)
+{
+    scene *s = arg;
+    static const int wrong[] = {0, 1, 77};
+    int me = weft_agent_rank(agent), living[SIZE], count = 0;
+    weft_group *none = NULL;
+    if (me == (s->victim ? 0 : 1))
+        MUST_OK(weft_sim_spawn(s->w.sim, me, killer, s));
+    if (me == 2)
+        MUST_BE(weft_group_create(agent, "all", wrong, 3, &none), WEFT_ERR_NOT_FOUND);
+    weft_status st = WEFT_OK;
+    while (st != WEFT_ERR_PEER_DEAD && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_EVICTED) {
+        weft_group *group;
+        uint64_t began = weft_sim_now(s->w.sim);
+        st = weft_group_create(agent, "all", NULL, 0, &group);
+        if (me != s->victim)
+            MUST(weft_sim_now(s->w.sim) - began < 1500000000);
+        if (st)
+            continue;
+        st = weft_group_barrier(group, 50);
+        weft_group_destroy(group);
+        weft_sim_sleep(s->w.sim, 50000000);
+    }
+    if (me == s->victim || !s->victim)
+        return;
+    for (int i = 0; i < SIZE; i++)
+        if (i != s->victim)
+            living[count++] = i;
+    for (st = WEFT_ERR_TIMEOUT; st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_CANCELLED;) {
+        weft_group *group;
+        MUST_OK(weft_group_create(agent, "all", living, (size_t)count, &group));
+        st = weft_group_barrier(group, 1000);
+        weft_group_destroy(group);
+    }
+    MUST_OK(st);
+}
+
+static void test_behind_with_death(void **state)
+{
+    for (uint64_t seed = 1; seed <= world_seeds(30); seed++) {
+        scene s = {.w = {.fabric = WORLD_SIM,
+                         .size = SIZE,
+                         .seed = seed,
+                         .program = behind_with_death,
+                         .adjust = adjust,
+                         .close_may_fail = true},
+                   .victim = (int)(seed % SIZE),
+                   .pause = seed % SIZE && seed % 2};
+        s.w.arg = &s;
+        world_run(&s.w);
+    }
+}
+
+/* ---- Never made -------------------------------------------------------------------------------------------------- */
+
+/* Nothing is held but words for the next barrier: less than one part of an operation. */
+static void let_go(world *w, weft_agent *agent)
+{
+    for (int i = 0; i < 20000 && world_stats(agent).bytes_held >= PART_BYTES; i++)
+        world_sleep_ms(w, 1);
+    MUST(world_stats(agent).bytes_held < PART_BYTES);
+}
+
+/* Members 0 and 1 begin an operation in groups that member 2 never makes. What came there is let go of when the group is over, also
+ * while the members still have it; and whoever makes it later hears why it is over. */
+static void never_made(weft_agent *agent, void *arg)
+{
+    enum { GROUPS = 300, LAST = GROUPS - 1 };
+    int me = weft_agent_rank(agent);
+    weft_group *meet = make(agent, "meet");
+    char name[16];
+    for (int i = 0; me < 2 && i < GROUPS; i++) {
+        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(SIZE * PART), WEFT_FLOAT32), *y = weft_tensor_clone(x);
+        weft_future *future = NULL;
+        snprintf(name, sizeof name, "g%d", i);
+        if (i == LAST)
+            MUST_OK(
+                weft_group_barrier(meet, WEFT_FOREVER)); /* both are as far: the last one is the last that is over */
+        weft_group *group = make(agent, name);
+        weft_status st = weft_group_all_to_all_async(group, x, y, WEFT_FOREVER, &future);
+        if (me == 0 && i % 2)
+            weft_group_abort(group, NULL);
+        else if (me == 0 && !st)
+            MUST_OK(weft_future_cancel(future));
+        if (!st)
+            MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_CANCELLED);
+        weft_future_unref(future);
+        weft_tensor_unref(x);
+        weft_tensor_unref(y);
+        if (i == LAST)
+            MUST_OK(weft_group_barrier(meet, WEFT_FOREVER)); /* member 2 looks before the last one is destroyed */
+        weft_group_destroy(group);
+    }
+    if (me == 2) {
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+        let_go(arg, agent);
+        weft_group *late = make(agent, "g299");
+        MUST_BE(weft_group_barrier(late, WEFT_FOREVER), WEFT_ERR_CANCELLED);
+        must_say(late, "it was over before rank 2 made it: rank ");
+        weft_group_destroy(late);
+        late = make(agent, "g0"); /* nothing is known of it any more: the others say that they have destroyed it */
+        MUST_BE(weft_group_barrier(late, WEFT_FOREVER), WEFT_ERR_CANCELLED);
+        weft_group_destroy(late);
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    weft_group_destroy(meet);
+}
+
+WORLD_TEST(never_made, 4, 1, .size = SIZE, .adjust = small_budget)
+
+/* Member 1 dies in such groups, which member 0 does not destroy. */
+static void never_made_with_death(weft_agent *agent, void *arg)
+{
+    enum { GROUPS = 6 };
+    world *w = arg;
+    int me = weft_agent_rank(agent);
+    weft_group *groups[GROUPS], *meet = make(agent, "meet");
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(SIZE * PART), WEFT_FLOAT32), *y[GROUPS] = {NULL};
+    for (int i = 0; me != 2 && i < GROUPS; i++) {
+        char name[16];
+        weft_future *future = NULL;
+        snprintf(name, sizeof name, "g%d", i);
+        groups[i] = make(agent, name);
+        y[i] = weft_tensor_clone(x);
+        MUST_OK(weft_group_all_to_all_async(groups[i], x, y[i], WEFT_FOREVER, &future));
+        weft_future_unref(future);
+    }
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (me == 2)
+        MUST(world_stats(agent).bytes_held > 0);
+    MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
+    if (me == 1) { /* when its last words have arrived */
+        weft_sim_sleep(w->sim, 10000000);
+        weft_sim_kill(w->sim, 1);
+    }
+    MUST_BE(weft_group_barrier(meet, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
+    int living[] = {0, 2};
+    weft_group *both;
+    MUST_OK(weft_group_create(agent, "both", living, 2, &both));
+    if (me == 2)
+        let_go(w, agent);
+    MUST_OK(weft_group_barrier(both, WEFT_FOREVER));
+    for (int i = 0; me == 0 && i < GROUPS; i++) {
+        weft_group_destroy(groups[i]);
+        weft_tensor_unref(y[i]);
+    }
+    weft_group_destroy(both);
+    weft_group_destroy(meet);
+    weft_tensor_unref(x);
+}
+
+WORLD_TEST(never_made_with_death, 10, 0, .size = SIZE, .adjust = small_budget)
+
+/* ---- News that come late ----------------------------------------------------------------------------------------- */
+
+/* Actor 1 makes a group with rank 2 before that has joined: it waits for the news. Rank 3 never joins. */
+static void waits_for_news(stage *s, int actor)
+{
+    const int pair[] = {1, 2}, nobody[] = {actor, 3};
+    weft_group *group = NULL;
+    if (actor == 2) {
+        stage_await_flag(s, 0, 1);
+        stage_sleep_ms(s, 20);
+    }
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    if (actor == 1)
+        atomic_store(&s->flags[0], 1);
+    if (actor) {
+        MUST_OK(weft_group_create(agent, "pair", pair, 2, &group));
+        MUST_OK(weft_group_barrier(group, 20000));
+        weft_group_destroy(group);
+        MUST_OK(weft_agent_set_call_timeout(agent, 200));
+        MUST_BE(weft_group_create(agent, "nobody", nobody, 2, &group), WEFT_ERR_NOT_FOUND);
+        atomic_fetch_add(&s->flags[1], 1);
+    } else {
+        stage_await_flag(s, 1, 2);
+    }
+    MUST_OK(weft_agent_close(agent));
+}
+
+STAGE_TEST(waits_for_news, 3, 20, 2)
+
+typedef struct closer {
+    stage *s;
+    weft_agent *agent;
+} closer;
+
+static void close_while_waiting(weft_sim *sim, int rank, void *arg)
+{
+    (void)sim, (void)rank;
+    closer *c = arg;
+    stage_sleep_ms(c->s, 50);
+    atomic_store(&c->s->flags[1], 1);
+    MUST_OK(weft_agent_close(c->agent));
+    atomic_store(&c->s->flags[2], 1);
+}
+
+/* The agent closes, or rank 0 dies, while a thread waits for news: the making of the group ends. */
+static void waits_in_vain(stage *s, int actor)
+{
+    static const int nobody[] = {1, 3};
+    weft_group *group = NULL;
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    if (actor == 0)
+        atomic_store(&s->flags[3], 1 + (int)(weft_sim_now(s->sim) % 2)); /* it differs from seed to seed */
+    while (!atomic_load(&s->flags[3]))
+        stage_sleep_ms(s, 1);
+    bool closes = atomic_load(&s->flags[3]) == 2;
+    if (actor == 0) {
+        stage_await_flag(s, 0, 1);
+        stage_sleep_ms(s, 100);
+        if (!closes)
+            weft_sim_kill(s->sim, 0);
+        MUST_OK(weft_agent_close(agent));
+        return;
+    }
+    closer c = {s, agent};
+    atomic_store(&s->flags[0], 1);
+    if (closes)
+        MUST_OK(weft_sim_spawn(s->sim, 1, close_while_waiting, &c));
+    weft_status st = weft_group_create(agent, "nobody", nobody, 2, &group);
+    MUST(st == WEFT_ERR_CLOSED || st == WEFT_ERR_STORE_LOST);
+    if (closes)
+        stage_await_flag(s, 2, 1);
+    else
+        (void)!weft_agent_close(agent);
+}
+
+STAGE_TEST(waits_in_vain, 2, 20, 0)
+
+UNIT_MAIN(test_behind, test_behind_far, test_behind_with_death, test_never_made, test_never_made_with_death,
+          test_waits_for_news, test_waits_in_vain)
