@@ -121,8 +121,8 @@ typedef struct weft_agent_options {
      * call to that peer is WEFT_ERR_AGAIN, or waits (weft_rpc_options.wait_for_room). Tensors that lie
      * contiguous, and calls to this worker itself, do not count. */
     size_t queue_limit_bytes;
-    /* How much memory other workers may make this one hold for their calls: arguments, results that wait for
-     * their callers, and what batches add. Over it a call is refused with WEFT_ERR_BUSY, and one whose
+    /* How much memory other workers may make this one hold for their calls: arguments, gradients, results that
+     * wait for their callers, and what batches add. Over it a call is refused with WEFT_ERR_BUSY, and one whose
      * arguments alone are larger with WEFT_ERR_TOO_LARGE; an answer that its caller leaves unread may be given
      * up: that call ends with WEFT_ERR_UNKNOWN. WEFT_MEMORY_BUDGET ("512M": K, M, G or T); default: half of
      * this worker's share of the memory, which is what the machine and its control groups allow, divided by the

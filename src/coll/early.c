@@ -13,8 +13,8 @@
 
 static weft_status room_for(const weft_agent *agent, size_t bytes)
 {
-    size_t budget = agent->options.values.memory_budget_bytes;
-    return !budget || agent->held_bytes + bytes <= budget ? WEFT_OK : WEFT_ERR_BUSY;
+    size_t budget = agent->options.values.memory_budget_bytes, held = wfi_budget_unreserved(agent);
+    return !budget || held + bytes <= budget ? WEFT_OK : WEFT_ERR_BUSY;
 }
 
 /* ---- For operations that have not begun -------------------------------------------------------------------------- */

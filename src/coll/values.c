@@ -185,7 +185,7 @@ static weft_status place_blocks(const wfi_operation *operation, gathering *all)
 static weft_status count_blocks(const wfi_operation *operation, gathering *all)
 {
     weft_group *group = operation->group;
-    size_t budget = all->agent->options.values.memory_budget_bytes, held = all->agent->held_bytes;
+    size_t budget = all->agent->options.values.memory_budget_bytes, held = wfi_budget_unreserved(all->agent);
     size_t bytes = all->begins[all->members];
     int me = wfi_agent_rank(all->agent);
     if (budget && (held > budget || bytes > budget - held)) {

@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 
+#define GRADIENT_OVERHEAD 512 /* bytes: a tensor, its description, its number, a word about it in a statement */
+
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
 weft_context *wfi_context_create(weft_agent *agent, weft_context_id id)
@@ -188,6 +190,7 @@ static weft_status add_send(weft_context *context, wfi_tape_path *path, int to, 
         return WEFT_ERR_MEMORY;
     sends[context->send_count++] = (wfi_send){node, to, incarnation};
     context->has_pairs[to] = true;
+    context->send_bytes += weft_tensor_nbytes(tensor) + GRADIENT_OVERHEAD;
     return WEFT_OK;
 }
 

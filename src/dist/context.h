@@ -57,6 +57,7 @@ struct weft_context {
     weft_hooks *hooks; /* of the leaves here; referenced; NULL: none */
     wfi_send *sends;   /* number n is sends[n - 1] */
     size_t send_count, send_capacity;
+    uint64_t send_bytes; /* about what the gradients of all sends take in one pass */
     wfi_recv *recvs;
     size_t recv_count, recv_capacity;
     bool *has_pairs;    /* by rank: whether some tensor crossed between it and this worker */

@@ -10,6 +10,7 @@
 
 #define TELL_MS 2
 #define ASK_MS 10000
+#define CLOSED_MOST 65536 /* numbers of closed contexts above the floor that are kept for one opener */
 
 /* Takes a context out of the table: its passes end, and calls that name it fail. */
 void wfi_contexts_end(wfi_contexts *all, weft_context *context, weft_status why, const char *text)
@@ -501,7 +502,7 @@ static weft_status run_joined(weft_call *call, void *user)
     const void *bytes = weft_call_bytes(call, 1, &size);
     uint64_t number = (uint64_t)weft_call_i64(call, 0);
     wfi_reader_init(&reader, bytes, size);
-    if (size % sizeof(uint32_t))
+    if (size % sizeof(uint32_t) || size / sizeof(uint32_t) > (size_t)agent->options.values.world_size)
         return WEFT_ERR_PROTOCOL;
     wfi_net_lock(agent->net);
     weft_context *context = ours_of(all, number);
@@ -518,7 +519,7 @@ const weft_function wfi_joined_function = {.name = "weft:joined",
                                            .takes = {WEFT_I64, WEFT_BYTES},
                                            .gives = {WEFT_BOOL},
                                            .run = run_joined,
-                                           .flags = WFI_AT_ONCE};
+                                           .flags = WFI_AT_ONCE | WFI_LET_IN};
 
 /* ---- "weft:close" ------------------------------------------------------------------------------------------------ */
 
@@ -541,8 +542,9 @@ static weft_status run_close(weft_call *call, void *user)
         if (id.rank == (uint32_t)wfi_agent_rank(agent) || id.number < floor)
             continue;
         wfi_opener *opener = &wfi_contexts_of(agent)->openers[id.rank];
-        (void)!wfi_map_put(&opener->closed, id.number,
-                           opener); /* without memory a late call may open it again, until the floor passes */
+        if (opener->closed.count <
+            CLOSED_MOST) /* else, as without memory, a late call may open it again until the floor passes */
+            (void)!wfi_map_put(&opener->closed, id.number, opener);
         weft_context *context = wfi_contexts_find(agent, &id);
         if (context)
             wfi_contexts_end(wfi_contexts_of(agent), context, WEFT_ERR_CANCELLED, "its context was closed");
@@ -552,4 +554,4 @@ static weft_status run_close(weft_call *call, void *user)
 }
 
 const weft_function wfi_close_function = {
-    .name = "weft:close", .takes = {WEFT_BYTES}, .run = run_close, .flags = WFI_AT_ONCE};
+    .name = "weft:close", .takes = {WEFT_BYTES}, .run = run_close, .flags = WFI_AT_ONCE | WFI_LET_IN};

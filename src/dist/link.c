@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "dist/contexts.h"
 #include "dist/link.h"
+#include "dist/pass.h"
 #include "value/value.h"
 
 #include <stdlib.h>
@@ -297,4 +298,5 @@ const wfi_links wfi_dist_links = {.from_tape = from_tape,
                                   .arrived = arrived,
                                   .here = here,
                                   .receive = receive,
-                                  .free = free_link};
+                                  .free = free_link,
+                                  .admit = wfi_pass_admit};

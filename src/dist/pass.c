@@ -321,6 +321,8 @@ static void drop_work(wfi_dist_pass *pass)
     free(pass->futures.items);
     free(pass->held.items);
     pass->futures = pass->held = (wfi_pointers){0};
+    if (pass->held_bytes) /* only whoever runs the pass adds to it */
+        wfi_pass_let_go(pass);
 }
 
 static void clear_timer(wfi_dist_pass *pass)
@@ -446,6 +448,8 @@ static void take_call(wfi_dist_pass *pass, weft_call *call)
         return;
     }
     wfi_pass_observe_message(pass, WFI_PASS_RECEIVED, words.gradients);
+    if (words.number_count)
+        wfi_pass_hold(pass, call);
     if (!pass->parent && !pass->future)
         pass->parent = call;
     else if (!wfi_pointers_push(&pass->held, call))

@@ -28,6 +28,9 @@
 typedef struct wfi_dist_pass wfi_dist_pass;
 
 weft_status wfi_passes_register(weft_agent *agent); /* weft's own functions */
+/* Whether a call of "weft:pass" may bring what its metadata say: wfi_links.admit. [agent lock] */
+weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, uint64_t bytes, char *problem,
+                           size_t room);
 /* All passes of a context that run here end. [agent lock] */
 void wfi_passes_cancel(weft_context *context, weft_status why, const char *text);
 /* Those fail that need a worker which is gone. [agent lock] */

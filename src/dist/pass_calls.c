@@ -5,6 +5,7 @@
 #include "dist/pass_impl.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Of that root and number; NULL. With the context's lock. */
 static wfi_dist_pass *find_pass(const weft_context *context, int root, uint64_t number)
@@ -13,6 +14,17 @@ static wfi_dist_pass *find_pass(const weft_context *context, int root, uint64_t 
         if (pass->record.root == root && pass->record.number == number)
             return pass;
     return NULL;
+}
+
+/* One that another worker begins here: it counts against the memory budget. NULL: no memory. With both locks. */
+static wfi_dist_pass *create_for_others(weft_context *context, unsigned flags)
+{
+    wfi_dist_pass *pass = wfi_dist_pass_create(context, flags);
+    if (!pass)
+        return NULL;
+    pass->counted_bytes = sizeof *pass + (size_t)context->agent->options.values.world_size * sizeof *pass->peers;
+    wfi_budget_keep_item(context->agent, (int64_t)pass->counted_bytes);
+    return pass;
 }
 
 /* The pass, joined if need be, with a reference. NULL and *st: why not; WEFT_OK: there is nothing between us and `from`. [agent lock] */
@@ -29,7 +41,7 @@ static wfi_dist_pass *join_pass(weft_context *context, int from, int root, uint6
     if (apart) {
         pass = NULL;
     } else if (!pass && !*st) {
-        pass = wfi_dist_pass_create(context, flags);
+        pass = create_for_others(context, flags);
         if (pass)
             wfi_dist_pass_enlist(pass, root, number);
         *st = pass ? WEFT_OK : WEFT_ERR_MEMORY;
@@ -48,6 +60,110 @@ static bool was_closed(const weft_agent *agent, const weft_context_id *id)
     return opener->incarnation == id->incarnation &&
            (id->number < opener->floor || wfi_map_get(&opener->closed, id->number));
 }
+
+/* ---- Before anything is pulled ----------------------------------------------------------------------------------- */
+
+enum { WORD_HEAD, WORD_STATEMENT, WORD_NONES, WORD_NUMBERS, WORD_STEPS, WORD_GRADIENTS, WORDS };
+#define WORDS_BYTES (64 << 10) /* of a pass, besides gradients and numbers: names of optimizers */
+
+static bool are_words(const wfi_peeked *words)
+{
+    for (int i = 0; i < WORDS; i++)
+        if (words[i].type != (i == WORD_GRADIENTS ? WEFT_TENSORS : WEFT_BYTES) ||
+            (i >= WORD_STATEMENT && i <= WORD_NUMBERS && words[i].size % sizeof(uint64_t)))
+            return false;
+    return words[WORD_NUMBERS].size / sizeof(uint64_t) == words[WORD_GRADIENTS].tensor_count;
+}
+
+/* Why `send`, number `number`, cannot have this gradient of `call`'s sender; WEFT_OK: it can. */
+static weft_status gradient_fault(const wfi_send *send, const weft_call *call, const wfi_tensor_type *type)
+{
+    const wfi_result *sent = send ? &send->node->results[0] : NULL;
+    if (!send || send->to != call->from || send->incarnation != call->incarnation)
+        return WEFT_ERR_INVALID;
+    return type->dtype == sent->dtype && wfi_shape_equal(&type->shape, &sent->shape) ? WEFT_OK : WEFT_ERR_SHAPE;
+}
+
+/* Each gradient has to be of a tensor that this worker sent to the caller, and of its type. Each number stands there
+ * once. With the context's lock. */
+static weft_status gradients_fault(const weft_context *context, const weft_call *call, const wfi_peeked *words,
+                                   char *problem, size_t room)
+{
+    uint32_t count = words[WORD_GRADIENTS].tensor_count;
+    wfi_reader tensors = words[WORD_GRADIENTS].tensors;
+    const char *what = "there is no memory to check them";
+    bool *seen = wfi_calloc(context->send_count + 1, sizeof *seen);
+    weft_status st = seen ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (uint32_t i = 0; i < count && !st; i++) {
+        uint64_t number;
+        wfi_tensor_type type;
+        memcpy(&number, words[WORD_NUMBERS].bytes + i * sizeof number, sizeof number);
+        number = le64toh(number);
+        bool known = number >= 1 && number <= context->send_count && !seen[number];
+        what = "is of no tensor that was sent there, or not of its shape";
+        st = wfi_peek_tensor(&tensors, &type) ? gradient_fault(known ? &context->sends[number - 1] : NULL, call, &type)
+                                              : WEFT_ERR_PROTOCOL;
+        if (known)
+            seen[number] = true;
+        if (st)
+            snprintf(problem, room, "the gradient of rank %d for number %llu %s", call->from,
+                     (unsigned long long)number, what);
+    }
+    if (!seen)
+        snprintf(problem, room, "the gradients of rank %d: %s", call->from, what);
+    free(seen);
+    return st;
+}
+
+/* With the context's lock. */
+static weft_status words_fault(const weft_context *context, const weft_call *call, const wfi_peeked *words, bool large,
+                               char *problem, size_t room)
+{
+    size_t most = context->send_count * sizeof(uint64_t);
+    if (words[WORD_GRADIENTS].tensor_count)
+        return gradients_fault(context, call, words, problem, room);
+    if (!large || (context->has_pairs[call->from] && words[WORD_STATEMENT].size <= most &&
+                   words[WORD_NONES].size <= most && words[WORD_STEPS].size <= WORDS_BYTES))
+        return WEFT_OK;
+    snprintf(problem, room, "rank %d speaks of more tensors than were sent there", call->from);
+    return WEFT_ERR_INVALID;
+}
+
+weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, uint64_t bytes, char *problem,
+                           size_t room)
+{
+    weft_agent *agent = call->agent;
+    wfi_peeked words[WORDS];
+    wfi_pass_head head;
+    uint64_t allowance = 0;
+    bool large = bytes > WFI_MESSAGE_MAX;
+    weft_status st = WEFT_OK;
+    if (!wfi_peek_values(meta, size, words, WORDS) || !are_words(words) ||
+        !wfi_pass_read_head(agent, words[WORD_HEAD].bytes, words[WORD_HEAD].size, &head)) {
+        snprintf(problem, room, "malformed words of a pass");
+        return WEFT_ERR_PROTOCOL;
+    }
+    weft_context *context = wfi_contexts_find(agent, &head.id);
+    if (!context && (large || words[WORD_GRADIENTS].tensor_count)) {
+        bool closed = was_closed(agent, &head.id);
+        snprintf(problem, room, "its distributed context %s", closed ? "is over" : "is not known here");
+        return closed ? WEFT_ERR_CANCELLED : WEFT_ERR_INVALID;
+    }
+    if (context) {
+        wfi_mutex_lock(&context->lock);
+        const wfi_dist_pass *pass = find_pass(context, head.root, head.number);
+        st = words_fault(context, call, words, large, problem, room);
+        if (!pass || (!pass->record.ended_well && !pass->record.error))
+            allowance = context->send_bytes + WORDS_BYTES;
+        wfi_mutex_unlock(&context->lock);
+    }
+    if (st || large)
+        return st ? st : wfi_budget_admit_reserved(&call->charge, bytes, allowance, problem, room);
+    wfi_budget_charge(&call->charge, bytes);
+    return WEFT_OK;
+}
+
+/* ---- Calls ------------------------------------------------------------------------------------------------------- */
 
 static weft_status run_pass_call(weft_call *call, void *user)
 {
@@ -93,7 +209,7 @@ static void end_here(weft_context *context, int root, uint64_t number, const wef
     wfi_dist_pass *pass = find_pass(context, root, number);
     if (!pass && !context->over &&
         root != wfi_agent_rank(context->agent)) { /* our own are known here from their beginning */
-        pass = wfi_dist_pass_create(context, 0);
+        pass = create_for_others(context, 0);
         if (!pass)
             return; /* the context's end ends it */
         wfi_dist_pass_enlist(pass, root, number);
@@ -195,11 +311,11 @@ weft_status wfi_passes_register(weft_agent *agent)
         .takes = {WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_TENSORS},
         .gives = {WEFT_BOOL},
         .run = run_pass_call,
-        .flags = WFI_UNCHARGED};
+        .flags = WFI_RESERVED};
     static const weft_function abort_function = {.name = "weft:abort",
                                                  .takes = {WEFT_BYTES, WEFT_I64, WEFT_I64, WEFT_STRING},
                                                  .run = run_abort_call,
-                                                 .flags = WEFT_URGENT};
+                                                 .flags = WEFT_URGENT | WFI_LET_IN};
     weft_status st = wfi_function_register(agent, &pass_function, NULL);
     return st ? st : wfi_function_register(agent, &abort_function, NULL);
 }

@@ -117,6 +117,9 @@ struct wfi_dist_pass {
     weft_future *future; /* of the root; NULL */
     wfi_timer timer;     /* of the root. [agent lock] */
     int64_t limit_ms;    /* that it has; or WEFT_FOREVER */
+
+    size_t held_bytes;    /* gradients, against the memory budget until it is over. [agent lock] */
+    size_t counted_bytes; /* itself, likewise, if another worker began it; constant */
 };
 
 /* pass_life.c */
@@ -137,6 +140,9 @@ void wfi_pass_step(wfi_dist_pass *pass); /* it is whole here: optimizers step, i
 void wfi_pass_follow_hooks(wfi_dist_pass *pass);
 /* It had ended well here, and fails elsewhere: its sums go. False: it had not. With the context's lock. */
 bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error);
+/* The gradients that the call brought count for the pass. Not locked. */
+void wfi_pass_hold(wfi_dist_pass *pass, weft_call *call);
+void wfi_pass_let_go(wfi_dist_pass *pass); /* they count no more. Not locked */
 void wfi_pass_free_event(wfi_pass_event *event);
 void wfi_pass_answer_late(wfi_dist_pass *pass,
                           wfi_pass_event *event); /* of a pass that is over; takes over the event */
@@ -187,6 +193,14 @@ weft_status wfi_pass_write(wfi_dist_pass *pass); /* to all who are to be written
 void wfi_pass_wait_for_calls(
     wfi_dist_pass *pass); /* the waiter: for all that it made, and runs the pass with what they answer */
 void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error);
+/* How calls of "weft:pass" and "weft:abort" begin. */
+typedef struct wfi_pass_head {
+    weft_context_id id;
+    int root;
+    uint64_t number;
+    uint8_t flags;
+} wfi_pass_head;
+bool wfi_pass_read_head(const weft_agent *agent, const void *bytes, size_t size, wfi_pass_head *out);
 /* What a "weft:pass" call says. Borrowed from the call. */
 typedef struct wfi_pass_words {
     unsigned flags;

@@ -18,6 +18,10 @@ void wfi_dist_pass_unref(wfi_dist_pass *pass)
 {
     if (!pass || atomic_fetch_sub_explicit(&pass->refs, 1, memory_order_acq_rel) != 1)
         return;
+    if (pass->counted_bytes && wfi_agent_enter_locked(pass->agent)) {
+        wfi_budget_keep_item(pass->agent, -(int64_t)pass->counted_bytes);
+        wfi_agent_leave_locked(pass->agent);
+    }
     wfi_gradients_clear(&pass->record.gradients);
     weft_error_unref(pass->record.error);
     weft_future_unref(pass->future);
@@ -117,6 +121,24 @@ void wfi_pass_answer_call(weft_call *call, bool all_answered)
 {
     weft_call_give(call, WEFT_VALUES(weft_of_bool(all_answered)));
     weft_call_finish(call, WEFT_OK);
+}
+
+/* ---- The memory budget ------------------------------------------------------------------------------------------- */
+
+void wfi_pass_hold(wfi_dist_pass *pass, weft_call *call)
+{
+    wfi_net_lock(pass->agent->net);
+    pass->held_bytes += wfi_budget_take_over(&call->charge);
+    wfi_net_unlock(pass->agent->net);
+}
+
+void wfi_pass_let_go(wfi_dist_pass *pass)
+{
+    if (!wfi_agent_enter_locked(pass->agent))
+        return;
+    wfi_budget_release_reserved(pass->agent, pass->held_bytes);
+    pass->held_bytes = 0;
+    wfi_agent_leave_locked(pass->agent);
 }
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */

@@ -266,21 +266,31 @@ static bool read_numbers(const weft_call *call, size_t index, const uint64_t **n
     return size % sizeof(uint64_t) == 0;
 }
 
+bool wfi_pass_read_head(const weft_agent *agent, const void *bytes, size_t size, wfi_pass_head *out)
+{
+    wfi_reader head;
+    wfi_reader_init(&head, bytes, size);
+    out->id.rank = wfi_read_u32(&head);
+    out->id.incarnation = wfi_read_u32(&head);
+    out->id.number = wfi_read_u64(&head);
+    uint32_t rank = wfi_read_u32(&head), world = (uint32_t)agent->options.values.world_size;
+    out->number = wfi_read_u64(&head);
+    out->flags = wfi_read_u8(&head);
+    out->root = (int)rank;
+    return !head.failed && !wfi_reader_left(&head) && rank < world && out->id.rank < world;
+}
+
 bool wfi_pass_read(const weft_call *call, wfi_pass_words *out, weft_context_id *id, int *root, uint64_t *number)
 {
     size_t size;
-    wfi_reader head;
+    wfi_pass_head head;
     const void *bytes = weft_call_bytes(call, 0, &size);
-    wfi_reader_init(&head, bytes, size);
-    id->rank = wfi_read_u32(&head);
-    id->incarnation = wfi_read_u32(&head);
-    id->number = wfi_read_u64(&head);
-    uint32_t rank = wfi_read_u32(&head), world = (uint32_t)call->agent->options.values.world_size;
-    *number = wfi_read_u64(&head);
-    uint8_t flags = wfi_read_u8(&head);
-    *root = (int)rank;
-    if (head.failed || wfi_reader_left(&head) || rank >= world || id->rank >= world)
+    if (!wfi_pass_read_head(call->agent, bytes, size, &head))
         return false;
+    uint8_t flags = head.flags;
+    *id = head.id;
+    *root = head.root;
+    *number = head.number;
     if (!out)
         return true;
     if (flags & ~WFI_PASS_FLAGS)

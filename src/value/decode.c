@@ -359,6 +359,54 @@ weft_status wfi_decode_measure(wfi_decoded *decoded, const uint8_t *meta, size_t
     return d.status;
 }
 
+/* ---- Peeking ----------------------------------------------------------------------------------------------------- */
+
+bool wfi_peek_tensor(wfi_reader *tensors, wfi_tensor_type *out)
+{
+    uint64_t nbytes = 0;
+    bool linked = false;
+    if (!wfi_read_tensor_type(tensors, &out->dtype, &out->shape, &nbytes, &linked))
+        return false;
+    uint8_t encoding = wfi_read_u8(tensors);
+    if (encoding == WFI_ENCODING_INLINE)
+        (void)wfi_read_bytes(tensors, nbytes);
+    else if (encoding == WFI_ENCODING_PULL)
+        (void)wfi_read_bytes(tensors, 16);
+    else if (encoding == WFI_ENCODING_PUSH)
+        (void)wfi_read_u32(tensors);
+    return !tensors->failed;
+}
+
+static bool peek_value(wfi_reader *meta, wfi_peeked *out)
+{
+    *out = (wfi_peeked){.type = (weft_type)wfi_read_u8(meta)};
+    wfi_tensor_type type;
+    if (out->type == WEFT_BYTES) {
+        out->bytes = wfi_read_blob(meta, UINT32_MAX, &out->size);
+    } else if (out->type == WEFT_TENSORS) {
+        out->tensor_count = wfi_read_u32(meta);
+        out->tensors = *meta;
+        for (uint32_t i = 0; i < out->tensor_count; i++)
+            if (!wfi_peek_tensor(meta, &type))
+                return false;
+    } else {
+        return false;
+    }
+    return !meta->failed;
+}
+
+bool wfi_peek_values(const uint8_t *meta, size_t size, wfi_peeked *values, size_t count)
+{
+    wfi_reader reader;
+    wfi_reader_init(&reader, meta, size);
+    if (wfi_read_u32(&reader) != count)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!peek_value(&reader, &values[i]))
+            return false;
+    return true;
+}
+
 void wfi_decoded_fini(wfi_decoded *decoded)
 {
     weft_values_unref(decoded->values);

@@ -73,6 +73,23 @@ void wfi_decoded_fini(wfi_decoded *decoded);
 weft_status wfi_decode_measure(wfi_decoded *decoded, const uint8_t *meta, size_t size, uint64_t *bytes,
                                wfi_tensor_types *types);
 
+/*
+ * What metadata say, read without making anything, so that it can be checked before memory is taken. A value is bytes,
+ * or a list of tensors, whose types wfi_peek_tensor reads one by one from `tensors`.
+ */
+typedef struct wfi_peeked {
+    weft_type type;
+    const uint8_t *bytes; /* in the metadata */
+    size_t size;
+    wfi_reader tensors;
+    uint32_t tensor_count;
+} wfi_peeked;
+
+/* Reads the `count` values of `meta`, which wfi_decode_measure has found well-formed. False: there are more or fewer,
+ * or one of another type. */
+bool wfi_peek_values(const uint8_t *meta, size_t size, wfi_peeked *values, size_t count);
+bool wfi_peek_tensor(wfi_reader *tensors, wfi_tensor_type *out); /* false: malformed */
+
 /* The caller's landing places behind the values: a malloc'ed array, NULL if none. */
 weft_status wfi_decode_landing(wfi_reader *meta, wfi_landing **out, size_t *count);
 

@@ -350,11 +350,187 @@ static void a_participant_that_forges(weft_agent *agent, void *arg)
 WORLD_TEST(a_participant_that_forges, 10, 2, .size = WORKERS, WORLD_FUNCTIONS(functions_of_participants),
            .begin = make_parameter, .end = drop_parameter)
 
-int main(void)
+/* ---- The memory budget ------------------------------------------------------------------------------------------- */
+
+#define BUDGET 65536 /* bytes, of the victim */
+#define ELEMENTS 65536
+#define LARGE (ELEMENTS * sizeof(float)) /* bytes of a gradient: more than the budget */
+
+static weft_agent *agents[WORKERS];
+
+static void begin_with_budget(world *w)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_participant_that_forges),
-        cmocka_unit_test(test_a_member_that_forges),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    (void)w;
+    memset(agents, 0, sizeof agents);
 }
+
+static void small_budget(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->death_timeout_ms = WEFT_FOREVER;
+    if (options->rank == 0)
+        options->memory_budget_bytes = BUDGET;
+}
+
+static weft_tensor *large_tensor(int64_t elements)
+{
+    return weft_tensor_full(WEFT_SHAPE(elements), WEFT_FLOAT32, 1);
+}
+
+static uint64_t held_by_victim(void)
+{
+    return world_stats(agents[0]).bytes_held;
+}
+
+static uint64_t held_in_pass;
+
+static weft_tensor *look_at_budget(weft_tensor *gradient, void *arg)
+{
+    (void)arg;
+    held_in_pass = held_by_victim();
+    return weft_tensor_ref(gradient);
+}
+
+/* Two leaves of the victim, which ranks 1 and 2 double. */
+static void record_large(weft_agent *agent, victim *v)
+{
+    weft_tensor *parts[2];
+    *v = (victim){.x = large_tensor(ELEMENTS), .y = large_tensor(ELEMENTS)};
+    weft_tensor_set_requires_grad(v->x, true);
+    weft_tensor_set_requires_grad(v->y, true);
+    MUST_OK(weft_context_open(agent, &v->context));
+    context_id = weft_context_get_id(v->context);
+    v->tape = weft_context_tape(v->context, NULL);
+    for (int i = 0; i < 2; i++) {
+        weft_tensor *seen = weft_on_gradient(v->tape, i ? v->y : v->x, look_at_budget, NULL, NULL);
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(i + 1), "twice", WEFT_VALUES(weft_of_tensor(seen)),
+                              &(weft_rpc_options){.tape = v->tape}, &v->results[i]));
+        MUST_OK(weft_values_get_tensor(v->results[i], 0, &parts[i]));
+    }
+    v->loss = weft_sum(v->tape, weft_add(v->tape, parts[0], parts[1]));
+}
+
+/* A pass takes gradients that exceed the budget, and they count. Afterwards nothing does. */
+static void must_pass_and_close(victim *v)
+{
+    weft_future *gone;
+    held_in_pass = 0;
+    weft_dist_backward(v->tape, v->loss, NULL);
+    MUST_OK(weft_tape_status(v->tape));
+    MUST(held_in_pass >= LARGE);
+    must_have(v->context, v->x, 2);
+    must_have(v->context, v->y, 2);
+    weft_tape_close(v->tape);
+    weft_context_close(v->context, &gone);
+    MUST_OK(weft_future_wait(gone, WEFT_FOREVER));
+    weft_future_unref(gone);
+    for (int i = 0; i < 2; i++)
+        weft_values_unref(v->results[i]);
+    weft_tensor_unref(v->x);
+    weft_tensor_unref(v->y);
+}
+
+/* Large gradients for a context that does not exist, for another worker's tensor, of a wrong shape, and twice. */
+static void give_what_nobody_asked_for(weft_agent *agent)
+{
+    static const uint64_t anothers = 1, ours = 2, twice[] = {2, 2};
+    weft_context_id unknown = {.rank = 2, .incarnation = context_id.incarnation, .number = 77};
+    weft_tensor *fits = large_tensor(ELEMENTS), *longer = large_tensor(ELEMENTS + 1), *items[] = {fits, fits};
+    weft_tensors one = {items, 1}, none = {NULL, 0};
+    uint64_t *beyond = calloc(ELEMENTS, sizeof *beyond);
+    head own = head_of(context_id, 2, 1, 2);
+    uint64_t before = world_stats(agents[0]).bytes_received;
+    MUST(say(agent, 0, head_of(unknown, 2, 1, 2), &ours, 1, one, 0) == WEFT_ERR_INVALID);
+    MUST(say(agent, 0, own, &anothers, 1, one, 0) == WEFT_ERR_INVALID);
+    MUST(say(agent, 0, own, &ours, 1, (weft_tensors){&longer, 1}, 0) == WEFT_ERR_SHAPE);
+    MUST(say(agent, 0, own, twice, 2, (weft_tensors){items, 2}, 0) == WEFT_ERR_INVALID);
+    MUST(say(agent, 0, own, &ours, 1, none, 0) == WEFT_ERR_PROTOCOL);
+    MUST(world_stats(agents[0]).bytes_received - before < LARGE / 2); /* none was pulled */
+    /* Lists that are longer than the budget, and than what was sent. */
+    MUST(say(agent, 0, own, beyond, 0, none, ELEMENTS * sizeof *beyond) == WEFT_ERR_TOO_LARGE);
+    MUST(say(agent, 0, own, beyond, 0, none, BUDGET / 4) == WEFT_ERR_INVALID);
+    free(beyond);
+    weft_tensor_unref(fits);
+    weft_tensor_unref(longer);
+}
+
+static void gradients_that_nobody_asked_for(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    int me = weft_agent_rank(agent);
+    victim v;
+    agents[me] = agent;
+    if (me == 0)
+        record_large(agent, &v);
+    barrier(agent, "recorded");
+    if (me == 2)
+        give_what_nobody_asked_for(agent);
+    barrier(agent, "forged");
+    if (me == 0)
+        must_pass_and_close(&v);
+    barrier(agent, "closed");
+}
+WORLD_TEST(gradients_that_nobody_asked_for, 10, 2, .size = WORKERS, WORLD_FUNCTIONS(functions_of_participants),
+           .begin = begin_with_budget, .adjust = small_budget)
+
+enum { PASSES = 6, LET_IN = 2 };
+
+/*
+ * Rank 1 stands still, so passes of rank 2 do not end at the victim. Each brings a gradient that fits. The victim lets in
+ * no more of them than one pass over the context may bring.
+ */
+static void begin_many_passes(weft_agent *agent, world *w)
+{
+    static const uint64_t ours = 2;
+    weft_future *calls[PASSES];
+    weft_tensor *fits = large_tensor(ELEMENTS);
+    int busy = 0;
+    weft_sim_pause(w->sim, 1);
+    for (int i = 0; i < PASSES; i++) {
+        head h = head_of(context_id, 2, (uint64_t)i + 1, 6); /* it states, and retains the records */
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "weft:pass",
+                               WEFT_VALUES(weft_of_bytes(h.bytes, h.size), weft_of_bytes("", 0), weft_of_bytes("", 0),
+                                           weft_of_bytes(&ours, sizeof ours), weft_of_bytes("", 0),
+                                           weft_of_tensors((weft_tensors){&fits, 1})),
+                               &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &calls[i]));
+    }
+    world_sleep_ms(w, 100);
+    for (int i = 0; i < PASSES; i++)
+        busy += weft_error_code(weft_future_error(calls[i])) == WEFT_ERR_BUSY;
+    MUST(busy == PASSES - LET_IN);
+    MUST(held_by_victim() >= LET_IN * LARGE && held_by_victim() < (LET_IN + 1) * LARGE);
+    weft_sim_resume(w->sim, 1);
+    for (int i = 0; i < PASSES; i++) {
+        abort_there(agent, 0, 2, (uint64_t)i + 1);
+        (void)!weft_future_wait(calls[i], WEFT_FOREVER);
+        weft_future_unref(calls[i]);
+    }
+    MUST(held_by_victim() < LARGE);
+    weft_tensor_unref(fits);
+}
+
+static void passes_that_do_not_end(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    int me = weft_agent_rank(agent);
+    victim v;
+    agents[me] = agent;
+    if (me == 0)
+        record_large(agent, &v);
+    barrier(agent, "recorded");
+    if (me == 2)
+        begin_many_passes(agent, w);
+    barrier(agent, "forged");
+    if (me == 0)
+        must_pass_and_close(&v);
+    barrier(agent, "closed");
+    for (int ms = 0; me == 0 && held_by_victim(); ms++) {
+        MUST(ms < 1000);
+        world_sleep_ms(w, 1);
+    }
+}
+WORLD_TEST(passes_that_do_not_end, 10, 0, .size = WORKERS, WORLD_FUNCTIONS(functions_of_participants),
+           .begin = begin_with_budget, .adjust = small_budget)
+
+UNIT_MAIN(test_a_participant_that_forges, test_a_member_that_forges, test_gradients_that_nobody_asked_for,
+          test_passes_that_do_not_end)

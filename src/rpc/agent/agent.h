@@ -31,8 +31,25 @@ typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe/internal.h */
  * once, so that a full executor does not hold them up.
  */
 #define WFI_AT_ONCE (1u << 16)
-/* A flag of weft's own functions whose arguments free what fills the memory budget: they do not count against it. */
-#define WFI_UNCHARGED (1u << 17)
+/*
+ * Flags of weft's own functions that are let in where the memory budget is full, because what they say frees memory, or
+ * tells who holds it. Their arguments count all the same.
+ *
+ *   function        flag                 what bounds it
+ *   weft:pass       WFI_RESERVED         dist/pass_calls.c, wfi_pass_admit: context, membership, numbers and shapes
+ *                                        are checked before a gradient is pulled; then wfi_budget_admit_reserved
+ *   weft:abort      WFI_LET_IN           arguments that fit one message; a pass that it makes known counts
+ *   weft:close      WFI_LET_IN           the same; numbers kept: dist/ends.c, CLOSED_MOST
+ *   weft:joined     WFI_LET_IN           the same; at most one rank for each worker of the job
+ *   all others      none                 the budget, as functions of the program: weft:backward, weft:recorded,
+ *                                        weft:fetch, weft:made, weft:forward, weft:parameters, weft:optimizer,
+ *                                        weft:norm, weft:step. None of them frees memory that it does not itself hold.
+ *
+ * What a call is apart from its arguments (WFI_SERVE_BYTES) counts for every function, and beyond 5/4 of the budget
+ * every call is refused (server/refuse.c).
+ */
+#define WFI_RESERVED (1u << 17) /* wfi_links.admit decides about its arguments */
+#define WFI_LET_IN (1u << 18)   /* arguments that fit one message are never refused for the budget */
 
 /* What rpc keeps of one other worker. */
 typedef struct wfi_rpc_peer {
@@ -110,7 +127,8 @@ struct weft_agent {
     wfi_map found_names; /* rank + 1 where weft_agent_find found a name last, by its hash: agent/workers.c */
     wfi_map given_names; /* what weft_agent_name has given, by its hash */
     wfi_call_observer *observer;
-    size_t held_bytes; /* against options.memory_budget_bytes: agent/budget.c */
+    size_t held_bytes;     /* against options.memory_budget_bytes: agent/budget.c */
+    size_t reserved_bytes; /* of these, what wfi_budget_admit_reserved let in */
     wfi_membership membership;
     size_t notifications; /* small messages (agent/notify.c) that their receivers have not acknowledged */
     wfi_list spare_notifications;

@@ -23,21 +23,60 @@ void wfi_budget_charge(wfi_charge *charge, uint64_t bytes)
     charge_bytes(charge, bytes);
 }
 
-weft_status wfi_budget_admit(wfi_charge *charge, uint64_t bytes, char *problem, size_t room)
+static bool fits(uint64_t limit, uint64_t held, uint64_t bytes)
+{
+    return held <= limit && bytes <= limit - held;
+}
+
+static weft_status refuse(const wfi_charge *charge, uint64_t bytes, bool never, char *problem, size_t room)
 {
     weft_agent *agent = charge->agent;
     uint64_t budget = budget_of(agent), held = agent->held_bytes;
-    uint64_t limit = bytes <= WFI_MESSAGE_MAX ? budget + budget / 8 : budget;
-    wfi_assert_held(wfi_net_mutex(agent->net));
-    if (held <= limit && bytes <= limit - held) {
-        charge_bytes(charge, bytes);
-        return WEFT_OK;
-    }
-    bool never = bytes > limit || charge->whole > limit - bytes;
     snprintf(problem, room, "%llu bytes %s: %llu of a memory budget of %llu are held", (unsigned long long)bytes,
              never ? "will never fit" : "do not fit now", (unsigned long long)held, (unsigned long long)budget);
     agent->stats.calls_refused += !never;
     return never ? WEFT_ERR_TOO_LARGE : WEFT_ERR_BUSY;
+}
+
+weft_status wfi_budget_admit(wfi_charge *charge, uint64_t bytes, char *problem, size_t room)
+{
+    weft_agent *agent = charge->agent;
+    uint64_t budget = budget_of(agent);
+    uint64_t limit = bytes <= WFI_MESSAGE_MAX ? budget + budget / 8 : budget;
+    wfi_assert_held(wfi_net_mutex(agent->net));
+    if (!fits(limit, agent->held_bytes, bytes))
+        return refuse(charge, bytes, bytes > limit || charge->whole > limit - bytes, problem, room);
+    charge_bytes(charge, bytes);
+    return WEFT_OK;
+}
+
+weft_status wfi_budget_admit_reserved(wfi_charge *charge, uint64_t bytes, uint64_t allowance, char *problem,
+                                      size_t room)
+{
+    weft_agent *agent = charge->agent;
+    uint64_t budget = budget_of(agent), most = allowance > budget ? allowance : budget;
+    wfi_assert_held(wfi_net_mutex(agent->net));
+    if (!fits(budget, agent->held_bytes, bytes) && !fits(most, agent->reserved_bytes, bytes))
+        return refuse(charge, bytes, bytes > most, problem, room);
+    charge_bytes(charge, bytes);
+    charge->reserved += bytes;
+    agent->reserved_bytes += bytes;
+    return WEFT_OK;
+}
+
+size_t wfi_budget_take_over(wfi_charge *charge)
+{
+    size_t bytes = charge->reserved;
+    charge->whole -= bytes;
+    charge->reserved = 0;
+    return bytes;
+}
+
+void wfi_budget_release_reserved(weft_agent *agent, size_t bytes)
+{
+    wfi_assert_held(wfi_net_mutex(agent->net));
+    agent->held_bytes -= bytes;
+    agent->reserved_bytes -= bytes;
 }
 
 static void release_charge(wfi_charge *charge, size_t bytes)
@@ -46,8 +85,14 @@ static void release_charge(wfi_charge *charge, size_t bytes)
     charge->agent->held_bytes -= bytes;
 }
 
+static void release_reserved(wfi_charge *charge)
+{
+    wfi_budget_release_reserved(charge->agent, wfi_budget_take_over(charge));
+}
+
 void wfi_budget_release_arguments(wfi_charge *charge)
 {
+    release_reserved(charge);
     release_charge(charge, charge->whole - charge->call);
 }
 
@@ -65,7 +110,8 @@ bool wfi_budget_keep(wfi_charge *charge, uint64_t bytes)
 
 bool wfi_budget_is_exhausted(const weft_agent *agent)
 {
-    return agent->held_bytes > budget_of(agent) / 4 * 5 + REFUSALS;
+    /* Gradients are bounded by themselves, and the calls that bring the rest of a pass must not be refused for them. */
+    return wfi_budget_unreserved(agent) > budget_of(agent) / 4 * 5 + REFUSALS;
 }
 
 void wfi_budget_keep_item(weft_agent *agent, int64_t bytes)
@@ -77,6 +123,7 @@ void wfi_budget_release(wfi_charge *charge)
 {
     weft_agent *agent = charge->agent;
     wfi_rpc_peer *peer = &agent->peers[charge->from];
+    release_reserved(charge);
     release_charge(charge, charge->whole);
     charge->call = 0;
     if (!charge->kept)

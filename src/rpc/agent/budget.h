@@ -6,7 +6,8 @@
  *   - each call of another worker: its structs, from its first message on, and its arguments, unless these land in
  *     places of the user's;
  *   - its results and items, while they are on their way or kept for the caller;
- *   - what came for a group's operation, or for a group, that is not there yet (coll/early.c).
+ *   - what came for a group's operation, or for a group, that is not there yet (coll/early.c);
+ *   - gradients of backward passes, until the pass is over here, and what is kept of passes that others began (dist).
  *
  * Arguments are admitted before memory is taken for them, and refused if they do not fit: nothing waits for room.
  * Results exist already, so they are counted and never refused. But one caller may leave only so much of them here
@@ -15,6 +16,10 @@
  * A batch counts two things that no call is charged for: rows made beforehand (only as many as fit the budget), and the
  * copies that it makes when it begins. These are never refused; they are at most as large as the arguments of the
  * batches that run.
+ *
+ * Gradients end a pass, and with it what its handlers hold. So they are let in over the budget, in a room of their own
+ * (wfi_budget_admit_reserved): all gradients together take at most the budget once more, or, if that is more, what this
+ * worker itself had sent under the context, as each tensor that was sent brings one gradient in a pass.
  *
  * A call whose arguments fit a message may exceed the budget by 1/8, so that a call that frees memory gets in. A call
  * that was refused counts until its caller has acknowledged the refusal. When held_bytes is over 5/4 of the budget
@@ -31,10 +36,11 @@
 /* What a call of another worker counts for, from its first message on. */
 typedef struct wfi_charge {
     weft_agent *agent;
-    int from;     /* its caller's rank */
-    size_t call;  /* bytes of the call itself */
-    size_t whole; /* these and its arguments' */
-    size_t kept;  /* its results', which count among its caller's */
+    int from;        /* its caller's rank */
+    size_t call;     /* bytes of the call itself */
+    size_t whole;    /* these and its arguments' */
+    size_t reserved; /* of its arguments, what came by wfi_budget_admit_reserved */
+    size_t kept;     /* its results', which count among its caller's */
 } wfi_charge;
 
 /* Counts `bytes` for the call itself, whatever is left. */
@@ -42,6 +48,18 @@ void wfi_budget_charge(wfi_charge *charge, uint64_t bytes);
 /* Counts `bytes` of arguments if they fit. WEFT_ERR_BUSY, or WEFT_ERR_TOO_LARGE if they never will; `problem` then says
  * why. */
 weft_status wfi_budget_admit(wfi_charge *charge, uint64_t bytes, char *problem, size_t room);
+/* The same for a call of a backward pass. If the budget is full, it is let in while all that came by this function, with
+ * `bytes`, is at most the budget, or `allowance`. */
+weft_status wfi_budget_admit_reserved(wfi_charge *charge, uint64_t bytes, uint64_t allowance, char *problem,
+                                      size_t room);
+/* What came by wfi_budget_admit_reserved counts for the caller from now on, who calls wfi_budget_release_reserved. */
+size_t wfi_budget_take_over(wfi_charge *charge);
+void wfi_budget_release_reserved(weft_agent *agent, size_t bytes);
+/* What is held besides that: a group, which a refusal ends for good, counts against this. */
+static inline size_t wfi_budget_unreserved(const weft_agent *agent)
+{
+    return agent->held_bytes - agent->reserved_bytes;
+}
 /* The arguments are gone; the call itself remains. */
 void wfi_budget_release_arguments(wfi_charge *charge);
 /* Counts an answer of `bytes` among what is kept for its caller. False: that would be over the bound of one caller;
@@ -49,8 +67,8 @@ void wfi_budget_release_arguments(wfi_charge *charge);
 bool wfi_budget_keep(wfi_charge *charge, uint64_t bytes);
 /* Whether calls that bring nothing are too many to be kept until their refusals have arrived: server/refuse.c. */
 bool wfi_budget_is_exhausted(const weft_agent *agent);
-/* Counts `bytes` that no call is charged for: items of results, whose number is bounded, or what came early, of which the
- * caller has seen that it fits. May be negative. */
+/* Counts `bytes` that no call is charged for: items of results, whose number is bounded; what came early, of which the
+ * caller has seen that it fits; what is kept of a pass. May be negative. */
 void wfi_budget_keep_item(weft_agent *agent, int64_t bytes);
 /* The call is over: all of it. */
 void wfi_budget_release(wfi_charge *charge);

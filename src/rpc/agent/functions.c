@@ -49,7 +49,8 @@ static const char *signature_problem(const weft_type *types)
 
 static const char *flags_problem(const weft_function *function)
 {
-    const unsigned all = WEFT_INLINE | WEFT_URGENT | WEFT_LAZY | WEFT_LAND_ADD | WFI_AT_ONCE | WFI_UNCHARGED,
+    const unsigned all =
+                       WEFT_INLINE | WEFT_URGENT | WEFT_LAZY | WEFT_LAND_ADD | WFI_AT_ONCE | WFI_RESERVED | WFI_LET_IN,
                    both = WEFT_URGENT | WEFT_LAZY;
     unsigned flags = function->flags;
     if (flags & ~all)

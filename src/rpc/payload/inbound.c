@@ -178,8 +178,21 @@ static void pull_payload(wfi_inbound *inbound)
 /* [agent lock] */
 static weft_status admit_bytes(wfi_inbound *inbound, uint64_t bytes)
 {
-    return inbound->charge ? wfi_budget_admit(inbound->charge, bytes, inbound->problem, sizeof inbound->problem)
-                           : WEFT_OK;
+    wfi_charge *charge = inbound->charge;
+    if (!charge)
+        return WEFT_OK;
+    if (inbound->is_let_in && bytes <= WFI_MESSAGE_MAX) {
+        wfi_budget_charge(charge, bytes);
+        return WEFT_OK;
+    }
+    return inbound->admit ? wfi_budget_admit_reserved(charge, bytes, 0, inbound->problem, sizeof inbound->problem)
+                          : wfi_budget_admit(charge, bytes, inbound->problem, sizeof inbound->problem);
+}
+
+/* [agent lock] */
+static weft_status admit_measured(wfi_inbound *inbound, const uint8_t *meta, size_t size, uint64_t bytes)
+{
+    return inbound->admit ? inbound->admit(inbound, meta, size, bytes) : admit_bytes(inbound, bytes);
 }
 
 /* Room for all that `meta` speaks of. Where the user chooses places it is not known yet: admit_slab comes later. */
@@ -192,7 +205,7 @@ static weft_status admit_values(wfi_inbound *inbound, const uint8_t *meta, size_
         return WEFT_OK;
     weft_status st = wfi_decode_measure(&inbound->decoded, meta, size, &bytes, options->expect ? &types : NULL);
     if (!st)
-        st = admit_bytes(inbound, bytes);
+        st = admit_measured(inbound, meta, size, bytes);
     if (!st && options->expect)
         options->expect(options->place_arg, &types);
     return st;
@@ -245,7 +258,7 @@ static weft_status admit_large(wfi_inbound *inbound, const uint8_t *meta, size_t
     if (st)
         return st;
     wfi_net_lock(inbound->agent->net);
-    st = admit_bytes(inbound, bytes);
+    st = admit_measured(inbound, meta, size, bytes);
     wfi_net_unlock(inbound->agent->net);
     return st;
 }

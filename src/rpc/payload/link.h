@@ -50,6 +50,10 @@ typedef struct wfi_links {
     weft_status (*receive)(wfi_link *link, wfi_peer *from, uint64_t first, weft_values *values, const size_t *places,
                            size_t count);
     void (*free)(wfi_link *link); /* NULL does nothing. Not locked */
+
+    /* Whether a call of a function that is WFI_RESERVED takes in its arguments, about `bytes` with tensors, and counts
+     * them; `problem` says why not. [agent lock] */
+    weft_status (*admit)(weft_call *call, const uint8_t *meta, size_t size, uint64_t bytes, char *problem, size_t room);
 } wfi_links;
 
 void wfi_links_set(const wfi_links *links); /* before any agent is opened */

@@ -138,6 +138,11 @@ static weft_status read_link(weft_call *call, const uint8_t *bytes, size_t size)
     return wfi_links_get()->arrived(call->agent, call->peer, &blob, &call->link);
 }
 
+static weft_status admit_reserved(wfi_inbound *inbound, const uint8_t *meta, size_t size, uint64_t bytes)
+{
+    return wfi_links_get()->admit(inbound->owner, meta, size, bytes, inbound->problem, sizeof inbound->problem);
+}
+
 static void take_in(weft_call *call, wfi_reader *body)
 {
     const weft_function *function = call->function;
@@ -148,8 +153,9 @@ static void take_in(weft_call *call, wfi_reader *body)
         return;
     }
     wfi_inbound *arguments = call->arguments;
-    if (function->flags & WFI_UNCHARGED)
-        arguments->charge = NULL;
+    arguments->is_let_in = function->flags & WFI_LET_IN;
+    if (function->flags & WFI_RESERVED)
+        arguments->admit = admit_reserved;
     arguments->user_places = function->land && !(function->flags & WEFT_LAND_ADD);
     if (arguments->user_places)
         arguments->options = (wfi_decode_options){.place = user_place, .place_arg = call};
