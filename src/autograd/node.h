@@ -80,10 +80,10 @@ struct wfi_node {
     uint64_t slot;             /* of the first result, greater than those of all inputs; result i has slot + i */
     uint64_t leaf;             /* a leaf: its tensor's id; else 0 */
     wfi_tape_path *path;       /* of its tape; referenced; NULL: none, or it is a leaf or an end */
-    uint32_t after;            /* how many calls and child tapes had begun on the tape before it */
     const wfi_node_type *type;
     uint32_t input_count, result_count, saved_count; /* saved: up to the last one used */
-    wfi_node *next;                                  /* in the list of its tape, later of its graph */
+    uint32_t after; /* how many calls and child tapes had begun on the tape before it */
+    wfi_node *next; /* in the list of its tape, later of its graph */
     wfi_edge *inputs;
     wfi_result *results;
     weft_tensor **saved; /* referenced; some may be NULL */
