@@ -124,6 +124,8 @@ weft_status wfi_contexts_open(weft_agent *agent)
     all->openers = openers;
     all->timer.fire = wfi_contexts_tell_all;
     all->asking.fire = wfi_contexts_ask_openers;
+    all->aborting.fire = wfi_passes_abort_again;
+    wfi_list_init(&all->unheard);
     wfi_dist_counts_init(&all->counts);
     wfi_map_init(&all->table);
     wfi_list_init(&all->ours);
@@ -192,6 +194,7 @@ void wfi_contexts_close(weft_agent *agent)
     wfi_contexts *all = wfi_contexts_of(agent);
     if (!all)
         return;
+    wfi_passes_forget_unheard(all);
     for (wfi_list *link; (link = wfi_list_pop_front(&all->ours));)
         wfi_context_unref(wfi_container_of(link, weft_context, link));
     wfi_map_fini(&all->table);

@@ -38,6 +38,7 @@ wfi_dist_pass *wfi_dist_pass_create(weft_context *context, unsigned flags)
                               .arg = pass};
     wfi_mutex_init(&pass->lock);
     wfi_list_init(&pass->record.link);
+    wfi_list_init(&pass->unheard);
     wfi_list_init(&pass->events);
     wfi_map_init(&pass->recv_of);
     wfi_map_init(&pass->record.gradients);
@@ -469,7 +470,10 @@ static weft_error *failure_of_call(wfi_dist_pass *pass, int rank, const weft_err
     pass->told = strcmp(weft_error_function(error), WFI_PASS_FUNCTION) != 0;
     if (pass->told)
         return weft_error_ref(error);
-    wfi_error_detail detail = {.code = weft_error_code(error), .function = "backward", .worker = rank};
+    weft_status code = weft_error_code(error);
+    if (code == WEFT_ERR_REMOTE) /* the function is weft's own: its failure is that of the pass */
+        code = weft_error_remote_code(error);
+    wfi_error_detail detail = {.code = code, .function = "backward", .worker = rank};
     return wfi_pass_located(pass, wfi_error_create(&detail, "what is to be said to %s: %s",
                                                    wfi_pass_who(pass, rank, who), weft_error_message(error)));
 }

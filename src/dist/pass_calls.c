@@ -84,35 +84,62 @@ static weft_status gradient_fault(const wfi_send *send, const weft_call *call, c
     return type->dtype == sent->dtype && wfi_shape_equal(&type->shape, &sent->shape) ? WEFT_OK : WEFT_ERR_SHAPE;
 }
 
+static uint64_t number_at(const wfi_peeked *numbers, size_t i)
+{
+    uint64_t number;
+    memcpy(&number, numbers->bytes + i * sizeof number, sizeof number);
+    return le64toh(number);
+}
+
+/* Whether a number stands there twice; all are between 1 and `most`. Numbers usually grow, which needs no memory.
+ * WEFT_ERR_MEMORY. */
+static weft_status numbers_repeat(const wfi_peeked *numbers, size_t most, bool *out)
+{
+    size_t count = numbers->size / sizeof(uint64_t), i = 1;
+    *out = false;
+    while (i < count && number_at(numbers, i - 1) < number_at(numbers, i))
+        i++;
+    if (i >= count)
+        return WEFT_OK;
+    bool *seen = wfi_calloc(most + 1, sizeof *seen);
+    if (!seen)
+        return WEFT_ERR_MEMORY;
+    for (i = 0; i < count; i++) {
+        bool *one = &seen[number_at(numbers, i)];
+        *out = *out || *one;
+        *one = true;
+    }
+    free(seen);
+    return WEFT_OK;
+}
+
 /* Each gradient has to be of a tensor that this worker sent to the caller, and of its type. Each number stands there
  * once. With the context's lock. */
 static weft_status gradients_fault(const weft_context *context, const weft_call *call, const wfi_peeked *words,
                                    char *problem, size_t room)
 {
-    uint32_t count = words[WORD_GRADIENTS].tensor_count;
+    const wfi_peeked *numbers = &words[WORD_NUMBERS];
     wfi_reader tensors = words[WORD_GRADIENTS].tensors;
-    const char *what = "there is no memory to check them";
-    bool *seen = wfi_calloc(context->send_count + 1, sizeof *seen);
-    weft_status st = seen ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (uint32_t i = 0; i < count && !st; i++) {
-        uint64_t number;
+    weft_status st = WEFT_OK;
+    for (uint32_t i = 0; i < words[WORD_GRADIENTS].tensor_count && !st; i++) {
         wfi_tensor_type type;
-        memcpy(&number, words[WORD_NUMBERS].bytes + i * sizeof number, sizeof number);
-        number = le64toh(number);
-        bool known = number >= 1 && number <= context->send_count && !seen[number];
-        what = "is of no tensor that was sent there, or not of its shape";
-        st = wfi_peek_tensor(&tensors, &type) ? gradient_fault(known ? &context->sends[number - 1] : NULL, call, &type)
-                                              : WEFT_ERR_PROTOCOL;
-        if (known)
-            seen[number] = true;
+        uint64_t number = number_at(numbers, i);
+        const wfi_send *send = number >= 1 && number <= context->send_count ? &context->sends[number - 1] : NULL;
+        st = wfi_peek_tensor(&tensors, &type) ? gradient_fault(send, call, &type) : WEFT_ERR_PROTOCOL;
         if (st)
-            snprintf(problem, room, "the gradient of rank %d for number %llu %s", call->from,
-                     (unsigned long long)number, what);
+            snprintf(problem, room,
+                     "the gradient of rank %d for number %llu is of no tensor that was sent there, or not of its shape",
+                     call->from, (unsigned long long)number);
     }
-    if (!seen)
-        snprintf(problem, room, "the gradients of rank %d: %s", call->from, what);
-    free(seen);
-    return st;
+    bool repeat = false;
+    if (!st)
+        st = numbers_repeat(numbers, context->send_count, &repeat);
+    if (st == WEFT_ERR_MEMORY)
+        snprintf(problem, room, "no memory to check the gradients of rank %d", call->from);
+    if (!repeat)
+        return st;
+    snprintf(problem, room, "rank %d gives two gradients for one number", call->from);
+    return WEFT_ERR_INVALID;
 }
 
 /* With the context's lock. */
@@ -186,7 +213,7 @@ static weft_status run_pass_call(weft_call *call, void *user)
     wfi_net_unlock(agent->net);
     if (!pass) {
         free(event);
-        if (words.number_count)
+        if (words.number_count && !st)
             st = WEFT_ERR_INVALID;
         if (closed || st)
             return closed ? WEFT_ERR_CANCELLED : st;
@@ -202,40 +229,42 @@ static weft_status run_pass_call(weft_call *call, void *user)
 }
 
 /* A pass ended badly elsewhere. *out: what is to be told of it, with a reference; *told: it has ended here, and so have its sums. One that
- * did not begin here never will. With the context's lock. */
-static void end_here(weft_context *context, int root, uint64_t number, const weft_error *error, wfi_dist_pass **out,
-                     bool *told)
+ * did not begin here never will. WEFT_ERR_MEMORY: that cannot be kept. With the context's lock. */
+static weft_status end_here(weft_context *context, int root, uint64_t number, const weft_error *error,
+                            wfi_dist_pass **out, bool *told)
 {
     wfi_dist_pass *pass = find_pass(context, root, number);
     if (!pass && !context->over &&
         root != wfi_agent_rank(context->agent)) { /* our own are known here from their beginning */
         pass = create_for_others(context, 0);
         if (!pass)
-            return; /* the context's end ends it */
+            return WEFT_ERR_MEMORY;
         wfi_dist_pass_enlist(pass, root, number);
         wfi_dist_pass_stillborn(pass, error);
         *told = true;
         *out = pass;
-        return;
+        return WEFT_OK;
     }
     *out = pass ? wfi_dist_pass_ref(pass) : NULL;
     *told = pass && (pass->record.ended_well || pass->record.error);
     if (pass && !wfi_pass_undo(&pass->record, error) && !pass->record.error)
         pass->record.error = weft_error_ref((weft_error *)error); /* it runs, and may not end well any more */
+    return WEFT_OK;
 }
 
 /* Pass `number` of `root` failed elsewhere, as `from` says; `takes_part`: it must be one who has a say in our passes. Not locked. */
-static void fail_here(weft_agent *agent, const weft_context_id *id, int root, uint64_t number, int from,
-                      bool takes_part, const weft_error *error)
+static weft_status fail_here(weft_agent *agent, const weft_context_id *id, int root, uint64_t number, int from,
+                             bool takes_part, const weft_error *error)
 {
     wfi_dist_pass *pass = NULL;
     bool told = false;
+    weft_status st = WEFT_OK;
     wfi_net_lock(agent->net);
     weft_context *context = wfi_contexts_find(agent, id);
     if (context) {
         wfi_mutex_lock(&context->lock);
         if (!takes_part || context->has_pairs[from])
-            end_here(context, root, number, error, &pass, &told);
+            st = end_here(context, root, number, error, &pass, &told);
         wfi_mutex_unlock(&context->lock);
     }
     wfi_net_unlock(agent->net);
@@ -244,6 +273,7 @@ static void fail_here(weft_agent *agent, const weft_context_id *id, int root, ui
     else if (pass)
         wfi_pass_post_failure(pass, WFI_EVENT_FAIL, from, weft_error_ref((weft_error *)error), WFI_RUN_HERE);
     wfi_dist_pass_unref(pass);
+    return st;
 }
 
 static weft_status run_abort_call(weft_call *call, void *user)
@@ -259,9 +289,9 @@ static weft_status run_abort_call(weft_call *call, void *user)
         return WEFT_ERR_PROTOCOL;
     wfi_error_detail detail = {.code = (weft_status)code, .function = "backward", .worker = (int)where};
     weft_error *error = wfi_error_create(&detail, "%s", weft_call_string(call, 3));
-    fail_here(agent, &id, root, number, call->from, true, error);
+    weft_status st = fail_here(agent, &id, root, number, call->from, true, error);
     weft_error_unref(error);
-    return WEFT_OK;
+    return st;
 }
 
 /* ---- What is known of failures, along with other words ----------------------------------------------------------- */
@@ -296,8 +326,10 @@ weft_status wfi_passes_read_failed(const weft_call *call, const weft_context_id 
         weft_error *error =
             wfi_error_create(&detail, "rank %d (%s) knows that the pass of rank %u (%s) failed", call->from,
                              names[0] ? names[0] : "unknown", (unsigned)root, names[1] ? names[1] : "unknown");
-        fail_here(agent, id, (int)root, number, call->from, false, error);
+        weft_status st = fail_here(agent, id, (int)root, number, call->from, false, error);
         weft_error_unref(error);
+        if (st)
+            return st;
     }
     return in->failed ? WEFT_ERR_PROTOCOL : WEFT_OK;
 }

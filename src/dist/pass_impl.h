@@ -61,8 +61,8 @@ typedef struct wfi_pass_peer {
 
 /* A call that whoever waits for the pass waits for. */
 typedef struct wfi_pass_wait {
-    weft_future *call; /* referenced */
-    int rank;          /* whom it went to */
+    weft_future *call;            /* referenced */
+    struct wfi_pass_event *event; /* for its answer, owned */
 } wfi_pass_wait;
 #define WFI_PASS_WAITS 8 /* further calls wake another thread when they are answered */
 
@@ -75,6 +75,7 @@ typedef struct wfi_pass_event {
     int rank;          /* ANSWER, GONE: whose */
     bool all_answered; /* ANSWER: what it said */
     weft_error *error; /* ANSWER, FAIL, END, GONE, HOOK; referenced */
+    bool is_spare;     /* it is the pass's own, and is not freed */
 } wfi_pass_event;
 
 struct wfi_dist_pass {
@@ -89,7 +90,8 @@ struct wfi_dist_pass {
 
     wfi_mutex lock; /* of these */
     wfi_list events;
-    bool running, over; /* a task runs or is queued; no events are taken any more */
+    bool running, over;   /* a task runs or is queued; no events are taken any more */
+    wfi_pass_event spare; /* for an event that ends it, where there is no memory for another */
     wfi_task task;
 
     /* Of whoever runs it. */
@@ -117,6 +119,10 @@ struct wfi_dist_pass {
     weft_future *future; /* of the root; NULL */
     wfi_timer timer;     /* of the root. [agent lock] */
     int64_t limit_ms;    /* that it has; or WEFT_FOREVER */
+
+    /* [agent lock] In wfi_contexts.unheard, which references it, while a worker has not heard that the pass failed. */
+    wfi_list unheard;
+    wfi_task abort_task;
 
     size_t held_bytes;    /* gradients, against the memory budget until it is over. [agent lock] */
     size_t counted_bytes; /* itself, likewise, if another worker began it; constant */
@@ -192,6 +198,8 @@ weft_status wfi_remote_roots_register(weft_agent *agent);
 weft_status wfi_pass_write(wfi_dist_pass *pass); /* to all who are to be written to */
 void wfi_pass_wait_for_calls(
     wfi_dist_pass *pass); /* the waiter: for all that it made, and runs the pass with what they answer */
+/* Tells those with whom it wrote that it has failed, each once. If memory is out, here or there, it tries again later.
+ * Not locked. */
 void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error);
 /* How calls of "weft:pass" and "weft:abort" begin. */
 typedef struct wfi_pass_head {

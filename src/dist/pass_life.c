@@ -146,7 +146,30 @@ void wfi_pass_let_go(wfi_dist_pass *pass)
 void wfi_pass_free_event(wfi_pass_event *event)
 {
     weft_error_unref(event->error);
-    free(event);
+    if (!event->is_spare)
+        free(event);
+}
+
+/*
+ * Without memory for an event the pass ends with the spare one. NULL: the spare event is in use, so the pass ends already.
+ * An event that might not end the pass cannot be kept: then the pass ends because memory is out.
+ */
+static wfi_pass_event *make_spare(wfi_dist_pass *pass, int *kind, weft_error **error)
+{
+    wfi_mutex_lock(&pass->lock);
+    bool used = pass->spare.is_spare;
+    pass->spare.is_spare = true;
+    wfi_mutex_unlock(&pass->lock);
+    if (used)
+        return NULL;
+    if (*kind != WFI_EVENT_END && *kind != WFI_EVENT_FAIL) {
+        wfi_error_detail detail = {
+            .code = WEFT_ERR_MEMORY, .function = "backward", .worker = wfi_agent_rank(pass->agent)};
+        weft_error_unref(*error);
+        *error = wfi_error_create(&detail, "out of memory");
+        *kind = WFI_EVENT_END;
+    }
+    return &pass->spare;
 }
 
 /* A call comes to a pass that is over. */
@@ -188,6 +211,8 @@ void wfi_pass_post(wfi_dist_pass *pass, wfi_pass_event *event, wfi_pass_runner r
 void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *error, wfi_pass_runner runner)
 {
     wfi_pass_event *event = wfi_calloc(1, sizeof *event);
+    if (!event)
+        event = make_spare(pass, &kind, &error);
     if (!event) {
         weft_error_unref(error);
         return;

@@ -76,53 +76,66 @@ static void mark_said(wfi_pass_peer *peer, const wfi_pass_recv *left)
     }
 }
 
+/* The event of the answer is made before the call starts. Without memory for it a pass would wait forever. */
 typedef struct answer_arg {
     wfi_dist_pass *pass;
-    int rank;
+    wfi_pass_event *event; /* NULL: it was posted */
 } answer_arg;
 
+static wfi_pass_event *make_answer(int rank)
+{
+    wfi_pass_event *event = wfi_calloc(1, sizeof *event);
+    if (event) {
+        event->kind = WFI_EVENT_ANSWER;
+        event->rank = rank;
+    }
+    return event;
+}
+
 /* A call of the pass has ended. */
-static void post_answer(wfi_dist_pass *pass, weft_future *call, int rank, wfi_pass_runner runner)
+static void post_answer(wfi_dist_pass *pass, weft_future *call, wfi_pass_event *event, wfi_pass_runner runner)
 {
     const weft_error *error = weft_future_error(call);
-    wfi_pass_event *event = wfi_calloc(1, sizeof *event);
-    if (!event)
-        return; /* the root's time limit, or the context's end, ends it */
-    event->kind = WFI_EVENT_ANSWER;
-    event->rank = rank;
     bool all = false;
     if (error)
         event->error = weft_error_ref(error);
     else if (weft_values_get_bool(weft_future_values(call), 0, &all))
-        event->error = weft_error_create(WEFT_ERR_PROTOCOL, "rank %d answered nonsense in a pass", rank);
+        event->error = weft_error_create(WEFT_ERR_PROTOCOL, "rank %d answered nonsense in a pass", event->rank);
     event->all_answered = all;
     wfi_pass_post(pass, event, runner);
 }
 
 static void answered(weft_future *future, void *arg)
 {
-    const answer_arg *answer = arg;
-    post_answer(answer->pass, future, answer->rank, WFI_RUN_HERE);
+    answer_arg *answer = arg;
+    wfi_pass_event *event = answer->event;
+    answer->event = NULL;
+    post_answer(answer->pass, future, event, WFI_RUN_HERE);
 }
 
 static void free_answer(void *arg)
 {
     answer_arg *answer = arg;
+    if (answer->event)
+        wfi_pass_free_event(answer->event);
     wfi_dist_pass_unref(answer->pass);
     free(answer);
 }
 
-/* Who waits for the root's pass waits for the calls that it makes itself: so no other thread has to wake for their answers. */
-static weft_status follow_call(wfi_dist_pass *pass, int rank, weft_future *call)
+/* Takes over the event. The thread that waits for the root's pass waits for the calls that it makes itself, so that no
+ * other thread has to wake for their answers. */
+static weft_status follow_call(wfi_dist_pass *pass, weft_future *call, wfi_pass_event *event)
 {
     if (pass->waiter_runs && pass->waits_for_count < WFI_PASS_WAITS) {
-        pass->waits_for[pass->waits_for_count++] = (wfi_pass_wait){weft_future_ref(call), rank};
+        pass->waits_for[pass->waits_for_count++] = (wfi_pass_wait){weft_future_ref(call), event};
         return WEFT_OK;
     }
     answer_arg *answer = wfi_calloc(1, sizeof *answer);
-    if (!answer)
+    if (!answer) {
+        wfi_pass_free_event(event);
         return WEFT_ERR_MEMORY;
-    *answer = (answer_arg){wfi_dist_pass_ref(pass), rank};
+    }
+    *answer = (answer_arg){wfi_dist_pass_ref(pass), event};
     return weft_future_add_done_callback(call, answered, answer, free_answer);
 }
 
@@ -138,7 +151,7 @@ void wfi_pass_wait_for_calls(wfi_dist_pass *pass)
         (void)!weft_future_wait(calls[first], WEFT_FOREVER); /* its error is the answer */
         wfi_pass_wait one = pass->waits_for[first];
         pass->waits_for[first] = pass->waits_for[--pass->waits_for_count];
-        post_answer(pass, one.call, one.rank, WFI_RUN_WAITER);
+        post_answer(pass, one.call, one.event, WFI_RUN_WAITER);
         weft_future_unref(one.call);
     }
 }
@@ -160,15 +173,19 @@ static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
     weft_error *error = NULL;
     const wfi_reserved_call call = {
         .function = WFI_PASS_FUNCTION, .arguments = args, .timeout_ms = WEFT_FOREVER, .within = &pass->span};
-    weft_status st = wfi_rpc_start_reserved(agent, weft_to_worker(to), &call, &future, &error);
+    wfi_pass_event *event = make_answer(rank);
+    weft_status st =
+        event ? wfi_rpc_start_reserved(agent, weft_to_worker(to), &call, &future, &error) : WEFT_ERR_MEMORY;
     if (st) {
         fail_to_say(pass, rank, st, error ? weft_error_message(error) : weft_status_text(st));
         weft_error_unref(error);
+        free(event);
         return st;
     }
     pass->calls++;
     pass->peers[rank].calls++;
-    if (follow_call(pass, rank, future) || !wfi_pointers_push(&pass->futures, future)) {
+    if (follow_call(pass, future, event) || !wfi_pointers_push(&pass->futures, future)) {
+        (void)!weft_future_cancel(future); /* it may have been answered */
         weft_future_unref(future);
         return WEFT_ERR_MEMORY;
     }
@@ -228,31 +245,111 @@ weft_status wfi_pass_write(wfi_dist_pass *pass)
     return st;
 }
 
-void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error)
+/* ---- Failing ----------------------------------------------------------------------------------------------------- */
+
+#define ABORT_AGAIN_MS 20
+
+/* Somebody has not heard that the pass failed, because memory was out. Not locked. */
+static void abort_later(wfi_dist_pass *pass, int rank)
 {
     weft_agent *agent = pass->agent;
+    wfi_mutex_lock(&pass->lock);
+    pass->peers[rank].wrote = true;
+    wfi_mutex_unlock(&pass->lock);
+    if (!wfi_agent_enter_locked(agent))
+        return;
+    wfi_contexts *all = wfi_contexts_of(agent);
+    if (wfi_list_empty(&pass->unheard) && !agent->stopped)
+        wfi_list_push_back(&all->unheard, &wfi_dist_pass_ref(pass)->unheard);
+    /* Without memory for a timer the next one that comes here sets it. */
+    (void)!wfi_net_timer_set(agent->net, &all->aborting, wfi_deadline(wfi_net_clock(agent->net), ABORT_AGAIN_MS));
+    wfi_agent_leave_locked(agent);
+}
+
+static void run_abort_again(wfi_task *task)
+{
+    wfi_dist_pass *pass = wfi_container_of(task, wfi_dist_pass, abort_task);
+    if (pass->record.error && wfi_agent_enter(pass->agent)) {
+        wfi_pass_abort(pass, pass->record.error);
+        wfi_agent_leave(pass->agent);
+    }
+    wfi_dist_pass_unref(pass);
+}
+
+void wfi_passes_abort_again(wfi_timer *timer)
+{
+    wfi_contexts *all = wfi_container_of(timer, wfi_contexts, aborting);
+    for (wfi_list *link; (link = wfi_list_pop_front(&all->unheard));) {
+        wfi_dist_pass *pass = wfi_container_of(link, wfi_dist_pass, unheard);
+        pass->abort_task.run = run_abort_again;
+        wfi_net_defer(all->agent->net, &pass->abort_task, WFI_DEFER_WORKER); /* with the list's reference */
+    }
+}
+
+void wfi_passes_forget_unheard(wfi_contexts *all)
+{
+    for (wfi_list *link; (link = wfi_list_pop_front(&all->unheard));)
+        wfi_dist_pass_unref(wfi_container_of(link, wfi_dist_pass, unheard));
+}
+
+typedef struct abort_arg {
+    wfi_dist_pass *pass; /* referenced */
+    int rank;
+} abort_arg;
+
+static void abort_answered(weft_future *future, void *arg)
+{
+    const abort_arg *abort = arg;
+    const weft_error *error = weft_future_error(future);
+    weft_status code = weft_error_code(error), there = weft_error_remote_code(error);
+    if (code == WEFT_ERR_BUSY || code == WEFT_ERR_MEMORY || (code == WEFT_ERR_REMOTE && there == WEFT_ERR_MEMORY))
+        abort_later(abort->pass, abort->rank);
+}
+
+static void free_abort(void *arg)
+{
+    abort_arg *abort = arg;
+    wfi_dist_pass_unref(abort->pass);
+    free(abort);
+}
+
+/* Begins a call of "weft:abort" to that worker. WEFT_ERR_MEMORY: it has to be tried again. */
+static weft_status tell_failure(wfi_dist_pass *pass, int rank, const weft_error *error)
+{
     uint8_t room[HEAD_BYTES];
     wfi_writer head;
+    weft_future *future = NULL;
+    weft_error *unsent = NULL;
+    weft_worker to = {rank, pass->peers[rank].incarnation};
+    abort_arg *abort = wfi_calloc(1, sizeof *abort);
+    if (!abort)
+        return WEFT_ERR_MEMORY;
+    *abort = (abort_arg){wfi_dist_pass_ref(pass), rank};
     wfi_writer_init(&head, room, sizeof room);
     write_head(pass, 0, &head);
-    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
-        weft_error *unsent = NULL;
+    const wfi_reserved_call call = {
+        .function = "weft:abort",
+        .arguments = WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_i64(weft_error_code(error)),
+                                 weft_of_i64(weft_error_worker(error)), weft_of_string(weft_error_message(error)))};
+    weft_status st = wfi_rpc_start_reserved(pass->agent, weft_to_worker(to), &call, &future, &unsent);
+    if (st)
+        free_abort(abort);
+    else
+        st = weft_future_add_done_callback(future, abort_answered, abort, free_abort);
+    weft_future_unref(future); /* the call goes on alone */
+    weft_error_unref(unsent);
+    return st;
+}
+
+void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error)
+{
+    for (int rank = 0; rank < pass->agent->options.values.world_size; rank++) {
         wfi_mutex_lock(&pass->lock); /* whoever ran the pass may do this just now, and an abort from elsewhere too */
         bool knows = pass->peers[rank].wrote || pass->peers[rank].heard;
         pass->peers[rank].wrote = pass->peers[rank].heard = false; /* once */
         wfi_mutex_unlock(&pass->lock);
-        if (!knows)
-            continue;
-        weft_worker to = {rank, pass->peers[rank].incarnation};
-        weft_future *future = NULL;
-        const wfi_reserved_call call = {
-            .function = "weft:abort",
-            .arguments = WEFT_VALUES(weft_of_bytes(room, head.size), weft_of_i64(weft_error_code(error)),
-                                     weft_of_i64(weft_error_worker(error)), weft_of_string(weft_error_message(error)))};
-        weft_status st = wfi_rpc_start_reserved(agent, weft_to_worker(to), &call, &future, &unsent);
-        (void)st;                  /* a worker that is gone does not need to hear of it */
-        weft_future_unref(future); /* the call goes on alone */
-        weft_error_unref(unsent);
+        if (knows && tell_failure(pass, rank, error) == WEFT_ERR_MEMORY)
+            abort_later(pass, rank); /* a worker that is gone does not need to hear of it */
     }
 }
 

@@ -476,8 +476,8 @@ WORLD_TEST(gradients_that_nobody_asked_for, 10, 2, .size = WORKERS, WORLD_FUNCTI
 enum { PASSES = 6, LET_IN = 2 };
 
 /*
- * Rank 1 stands still, so passes of rank 2 do not end at the victim. Each brings a gradient that fits. The victim lets in
- * no more of them than one pass over the context may bring.
+ * Rank 1 stands still, so passes of rank 2 do not end at the victim. Each brings a gradient that fits. The victim lets
+ * in no more of them than one pass over the context may bring.
  */
 static void begin_many_passes(weft_agent *agent, world *w)
 {

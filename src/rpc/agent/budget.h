@@ -48,8 +48,8 @@ void wfi_budget_charge(wfi_charge *charge, uint64_t bytes);
 /* Counts `bytes` of arguments if they fit. WEFT_ERR_BUSY, or WEFT_ERR_TOO_LARGE if they never will; `problem` then says
  * why. */
 weft_status wfi_budget_admit(wfi_charge *charge, uint64_t bytes, char *problem, size_t room);
-/* The same for a call of a backward pass. If the budget is full, it is let in while all that came by this function, with
- * `bytes`, is at most the budget, or `allowance`. */
+/* The same for a call of a backward pass. If the budget is full, it is let in while all that came by this function,
+ * with `bytes`, is at most the budget, or `allowance`. */
 weft_status wfi_budget_admit_reserved(wfi_charge *charge, uint64_t bytes, uint64_t allowance, char *problem,
                                       size_t room);
 /* What came by wfi_budget_admit_reserved counts for the caller from now on, who calls wfi_budget_release_reserved. */
