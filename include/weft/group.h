@@ -42,6 +42,10 @@
  * or one aborted the group right after it. The next one fails on all. weft_group_shrink makes a group of those who
  * live. docs/groups.md says more.
  *
+ * What has arrived before a member left or died is delivered. So a recv succeeds after that if the tensor is here already,
+ * and so does another operation in which this member only receives (a broadcast, a scatter; a reduce or a gather at the
+ * root), if all that it needs is here. All other operations fail, as said above.
+ *
  * THREADS. Any thread may call these functions at any time, with one exception: while weft_group_destroy runs, no other
  * thread may be in a function of that group. Only one that waits in an operation may: it returns WEFT_ERR_CANCELLED.
  * Since all members must call in the same order, threads that use groups at the same time need a group each.
@@ -169,8 +173,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_all_to_all_async(weft_group *grou
                                                                 weft_future **out);
 
 /* From one member to another: the n-th send to a member meets its n-th recv from this one. These two alone take part,
- * whatever order other operations have. A small send may end before the recv is called. Nobody sends to itself:
- * WEFT_ERR_INVALID. */
+ * whatever order other operations have. A send of up to 3,584 bytes may end before the recv is called; the tensor is
+ * received also if the sender has left the job by then. Nobody sends to itself: WEFT_ERR_INVALID. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_send(weft_group *group, const weft_tensor *tensor, size_t to,
                                                     int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_send_async(weft_group *group, const weft_tensor *tensor, size_t to,

@@ -86,6 +86,32 @@ wfi_early *wfi_early_take(const wfi_operation *operation)
     return NULL;
 }
 
+static bool has(const wfi_list *where, const wfi_operation *operation, uint64_t number, const wfi_step *step)
+{
+    wfi_signature ours = wfi_operation_signature(operation);
+    WFI_FOR_LIST (const wfi_early, early, where, link)
+        if (early->from == (size_t)step->peer && early->data.number == number && early->data.slot == step->slot &&
+            early->data.rides && early->data.size == step->size && wfi_signature_is(&early->data.signature, &ours))
+            return true;
+    return false;
+}
+
+bool wfi_early_has_all(const wfi_operation *operation, uint64_t number)
+{
+    const weft_group *group = operation->group;
+    size_t recvs = 0;
+    for (size_t i = 0; i < operation->schedule.step_count; i++) {
+        const wfi_step *step = &operation->schedule.steps[i];
+        recvs += step->kind == WFI_STEP_RECV;
+        const wfi_list *where = operation->space == WFI_TOGETHER ? &group->early[number % WFI_GROUP_AHEAD]
+                                                                 : &group->members[operation->peer].early;
+        if (step->kind == WFI_STEP_SEND || step->kind == WFI_STEP_CARRY ||
+            (step->kind == WFI_STEP_RECV && !has(where, operation, number, step)))
+            return false;
+    }
+    return recvs && !operation->more;
+}
+
 static void free_all(wfi_list *list)
 {
     while (!wfi_list_empty(list))

@@ -251,6 +251,19 @@ wfi_signature wfi_operation_signature(const wfi_operation *operation)
                            .count = operation->what.count};
 }
 
+bool wfi_signature_is(const wfi_signature *a, const wfi_signature *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->how == b->how && a->algorithm == b->algorithm &&
+           a->root == b->root && a->count == b->count;
+}
+
+bool wfi_group_delivers(const weft_group *group)
+{
+    weft_status why = group->over ? weft_error_code(group->over) : WEFT_OK;
+    bool is_gone = why == WEFT_ERR_PEER_LEFT || why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_STORE_LOST;
+    return is_gone && group->open && !group->agent->stopped;
+}
+
 static void break_for_algorithms(const wfi_operation *operation, size_t member, uint8_t ours, uint8_t theirs)
 {
     weft_group *group = operation->group;

@@ -17,7 +17,8 @@
  *
  * THE END OF A GROUP. The first failure is the group's (wfi_group_break). Just before the lock is released it is told to all
  * members (OVER), and all that is under way fails with it (operation.c). So whoever breaks the group goes on as if nothing had
- * happened, and looks at group->over where it matters. When a time limit passes, the members are asked first how far they
+ * happened, and looks at group->over where it matters. If the reason is that a member or the store is gone, what has arrived here
+ * is kept, and operations that need nothing else still succeed (wfi_operation.apart). When a time limit passes, the members are asked first how far they
  * are (QUERY, STATE), so that the error names those who did not come: missing.c.
  *
  * THE FILES, lowest first: group, early, say, missing, making, run, operation, hear, open; and on operation: request, calls,
@@ -150,6 +151,7 @@ typedef struct wfi_operation {
         wfi_storage *storage; /* a reference; NULL: none of that */
     } memory[WFI_BUFFERS];
     bool begun, failing;
+    bool apart; /* the group is over, and this operation needs nothing more from the others: it ends all the same */
     wfi_task *carrying; /* queued or run by the carrier; NULL: none */
     size_t left;        /* steps that are not done */
     size_t busy;        /* transfers and tasks of it */
@@ -228,6 +230,9 @@ const char *wfi_reduction_name(unsigned how); /* as people say it */
 /* As people say it: `whole`, or the kind alone. Returns `text`. */
 const char *wfi_signature_text(const wfi_signature *signature, bool whole, char text[WFI_SIGNATURE_TEXT]);
 wfi_signature wfi_operation_signature(const wfi_operation *operation);
+bool wfi_signature_is(const wfi_signature *a, const wfi_signature *b); /* the same */
+/* Whether the group is over because a member is gone, or the store. Then what has arrived here is delivered. [agent lock] */
+bool wfi_group_delivers(const weft_group *group);
 /* Whether that member called the same; if not, the group is over. */
 bool wfi_operation_check(const wfi_operation *operation, size_t member, const wfi_signature *theirs);
 
@@ -238,6 +243,8 @@ wfi_early *wfi_early_make(size_t from, const wfi_data *data);
 void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data);
 /* The next message that is kept for this operation, and has its recv in its schedule; the caller frees it. NULL: none. */
 wfi_early *wfi_early_take(const wfi_operation *operation);
+/* Whether the operation only receives, and all that is here, if its number is `number`. */
+bool wfi_early_has_all(const wfi_operation *operation, uint64_t number);
 void wfi_early_free(wfi_early *early);
 void wfi_early_forget(weft_group *group); /* all */
 /* Keeps a message for a group that is not open. `is_over`: it is OVER, which takes the place of what its sender said before.
@@ -302,7 +309,8 @@ void wfi_missing_forget(wfi_operation *operation); /* it has ended: nobody needs
 void wfi_run_begin(wfi_operation *operation);
 void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data); /* DATA has come for it */
 void wfi_run_taken(wfi_operation *operation, size_t from, uint32_t token);
-void wfi_run_fail(wfi_operation *operation);       /* the group is over */
+/* The group is over: the operation fails, unless all that it needs has arrived and the group delivers that. */
+void wfi_run_fail(wfi_operation *operation);
 void wfi_operation_free(wfi_operation *operation); /* one that was never started */
 
 /* ---- operation.c ------------------------------------------------------------------------------------------------- */

@@ -94,15 +94,13 @@ static void time_over(wfi_timer *timer)
     wfi_missing_ask(wfi_container_of(timer, wfi_operation, timer));
 }
 
-static void give_number(wfi_operation *operation)
+/* Of operations that are numbered alike: how many there are. */
+static uint64_t *given_count(const wfi_operation *operation)
 {
     weft_group *group = operation->group;
     if (operation->space == WFI_TOGETHER)
-        operation->number = ++group->given;
-    else if (operation->sends)
-        operation->number = ++group->members[operation->peer].sends;
-    else
-        operation->number = ++group->members[operation->peer].recvs;
+        return &group->given;
+    return operation->sends ? &group->members[operation->peer].sends : &group->members[operation->peer].recvs;
 }
 
 static void hold_agent(void *owner)
@@ -130,8 +128,10 @@ static weft_status enter(wfi_operation *operation)
 {
     weft_group *group = operation->group;
     wfi_groups *groups = wfi_groups_of(group->agent);
-    weft_status st = wfi_agent_usable(group->agent);
-    if (!st && group->over)
+    uint64_t next = *given_count(operation) + 1;
+    operation->apart = wfi_group_delivers(group) && wfi_early_has_all(operation, next);
+    weft_status st = operation->apart ? WEFT_OK : wfi_agent_usable(group->agent);
+    if (!st && group->over && !operation->apart)
         st = weft_error_code(group->over);
     else if (!st && !group->open)
         st = WEFT_ERR_CANCELLED;
@@ -139,13 +139,13 @@ static weft_status enter(wfi_operation *operation)
         st = wfi_map_put(&groups->operations, operation->id = ++groups->last_operation, operation);
     if (st)
         return st;
-    give_number(operation);
+    operation->number = *given_count(operation) = next;
     group->used = true;
     groups->under_way++;
     if (wfi_list_empty(&group->operations))
         wfi_group_depend(group, 1);
     wfi_list_push_back(&group->operations, &operation->link);
-    if (operation->space == WFI_TOGETHER)
+    if (operation->space == WFI_TOGETHER && !operation->apart)
         wfi_missing_watch(group);
     return WEFT_OK;
 }
@@ -161,7 +161,10 @@ weft_status wfi_operation_start(wfi_operation *operation)
     if (!operation->timeout_ms)
         operation->timeout_ms = agent->call_timeout_ms;
     weft_status st = enter(operation);
-    if (!st) {
+    if (!st && operation->apart) {
+        *begun_count(operation) = operation->number;
+        wfi_run_begin(operation);
+    } else if (!st) {
         wfi_future_set_canceller(operation->future, &canceller, agent, operation->id);
         uint64_t until = wfi_deadline(wfi_net_clock(agent->net), operation->timeout_ms);
         if (until != WFI_NEVER && wfi_net_timer_set(agent->net, &operation->timer, until))
@@ -206,7 +209,8 @@ void wfi_group_ended(wfi_done *done)
         wfi_group_tell(group);
     else
         tell_those_without(group);
-    wfi_early_forget(group);
+    if (!wfi_group_delivers(group))
+        wfi_early_forget(group);
     wfi_missing_unwatch(group);
     WFI_FOR_LIST_TAKING (wfi_operation, operation, next, &group->operations, link)
         wfi_run_fail(operation); /* it leaves the list, now or later */

@@ -370,8 +370,9 @@ weft_status wfi_group_may_start(weft_group *group, const char *name)
 {
     wfi_net_lock(group->agent->net);
     bool carries = wfi_carrier_is_caller(group->carrier); /* it would wait for itself */
-    weft_status st = carries ? WEFT_ERR_STATE : wfi_agent_usable(group->agent);
-    if (!st && group->over)
+    bool delivers = wfi_group_delivers(group);            /* operation.c looks whether what has arrived is enough */
+    weft_status st = carries ? WEFT_ERR_STATE : delivers ? WEFT_OK : wfi_agent_usable(group->agent);
+    if (!st && group->over && !delivers)
         st = weft_error_code(group->over);
     else if (!st && !group->open)
         st = WEFT_ERR_CANCELLED; /* its user destroyed it, and somebody else refers to it */

@@ -36,7 +36,7 @@ static void drop_carrying(wfi_operation *operation);
 /* Whether nothing more is to begin: the group is over, and wfi_run_fail has been called or will be. */
 static bool is_over(const wfi_operation *operation)
 {
-    return operation->group->over != NULL;
+    return operation->group->over && !operation->apart;
 }
 
 static weft_agent *agent_of(const wfi_operation *operation)
@@ -151,10 +151,30 @@ static void drop_bulk(wfi_step *step)
         end_send(step, false);
 }
 
+/* Whether nothing is left to do but what this member does alone. */
+static bool has_all(const wfi_operation *operation)
+{
+    const wfi_schedule *schedule = &operation->schedule;
+    for (size_t i = 0; i < schedule->step_count; i++) {
+        const wfi_step *step = &schedule->steps[i];
+        const wfi_early *arrival = step->arrival;
+        bool is_here = step->done || (step->kind == WFI_STEP_RECV && arrival && arrival->data.rides);
+        bool is_apart = step->kind == WFI_STEP_COMBINE || step->kind == WFI_STEP_COPY || step->kind == WFI_STEP_DIVIDE;
+        if (!is_here && !is_apart)
+            return false;
+    }
+    return operation->begun && !operation->more;
+}
+
 void wfi_run_fail(wfi_operation *operation)
 {
-    if (operation->failing)
+    if (operation->failing || operation->apart)
         return;
+    if (wfi_group_delivers(operation->group) && has_all(operation)) {
+        operation->apart = true;
+        advance(operation);
+        return;
+    }
     operation->failing = true;
     operation->busy++;
     for (size_t i = 0; i < operation->schedule.step_count; i++) {

@@ -212,6 +212,108 @@ static void test_cut_link(void **state)
     }
 }
 
+/* ---- What has arrived before a member left ----------------------------------------------------------------------- */
+
+enum { SENDS = 3, FLOATS = 400 };
+
+typedef struct leaving {
+    world w;
+    int sender;
+    bool dies;
+    atomic_int through;
+} leaving;
+
+static bool is_gone(weft_status st)
+{
+    return st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_STORE_LOST;
+}
+
+static void give_and_leave(leaving *l, weft_group *group, size_t receiver)
+{
+    weft_tensor *x = filled(FLOATS, 0);
+    for (int i = 0; i < SENDS; i++) {
+        weft_tensor_fill(x, i + 1);
+        MUST_OK(weft_group_send(group, x, receiver, WEFT_FOREVER));
+    }
+    MUST_OK(weft_group_broadcast(group, x, (size_t)l->sender, WEFT_FOREVER));
+    weft_tensor_fill(x, 10);
+    MUST_OK(weft_group_reduce(group, x, WEFT_SUM, receiver, WEFT_FOREVER));
+    weft_tensor_unref(x);
+    if (l->dies) {
+        weft_sim_sleep(l->w.sim, 100000000); /* its last words have arrived */
+        weft_sim_kill(l->w.sim, l->sender);
+    }
+}
+
+/* It calls all operations when the sender is gone. */
+static void take_late(weft_group *group, size_t sender)
+{
+    weft_tensor *x = filled(FLOATS, 0), *more = filled(FLOATS + 1, 0);
+    MUST(is_gone(weft_group_barrier(group, WEFT_FOREVER)));            /* it needs others, and so takes no part */
+    MUST(is_gone(weft_group_recv(group, more, sender, WEFT_FOREVER))); /* it does not fit what was sent */
+    for (int i = 0; i < SENDS; i++) {
+        MUST_OK(weft_group_recv(group, x, sender, WEFT_FOREVER));
+        check_all(x, i + 1);
+    }
+    MUST(is_gone(weft_group_recv(group, x, sender, WEFT_FOREVER))); /* there is no more */
+    weft_tensor_fill(x, 0);
+    MUST_OK(weft_group_broadcast(group, x, sender, WEFT_FOREVER));
+    check_all(x, SENDS);
+    weft_tensor_fill(x, 1);
+    MUST_OK(weft_group_reduce(group, x, WEFT_SUM, (size_t)weft_group_index(group), WEFT_FOREVER));
+    check_all(x, 1 + 10 + 10);
+    MUST(is_gone(weft_group_broadcast(group, x, sender, WEFT_FOREVER)));
+    MUST(is_gone(weft_error_code(weft_group_error(group))));
+    weft_tensor_unref(x);
+    weft_tensor_unref(more);
+}
+
+/* A sender gives what completes at once, and leaves, or dies. The receiver comes later. The third member gives its part, too. */
+static void left_behind(weft_agent *agent, void *arg)
+{
+    leaving *l = arg;
+    int me = weft_agent_rank(agent);
+    size_t receiver = 2, sender = (size_t)l->sender;
+    weft_group *group;
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    if ((size_t)me == sender) {
+        give_and_leave(l, group, receiver);
+    } else if ((size_t)me == receiver) {
+        while (!weft_group_error(group))
+            world_sleep_ms(&l->w, 1);
+        world_sleep_ms(&l->w, 20);
+        take_late(group, sender);
+        atomic_store(&l->through, 1);
+    } else {
+        weft_tensor *x = filled(FLOATS, 0);
+        MUST_OK(weft_group_broadcast(group, x, sender, WEFT_FOREVER));
+        weft_tensor_fill(x, 10);
+        MUST_OK(weft_group_reduce(group, x, WEFT_SUM, receiver, WEFT_FOREVER));
+        weft_tensor_unref(x);
+        while (!atomic_load(&l->through))
+            world_sleep_ms(&l->w, 1);
+    }
+    weft_group_destroy(group);
+}
+
+static void test_left_behind(void **state)
+{
+    for (int tcp = 0; tcp < 2; tcp++)
+        for (uint64_t seed = 1; seed <= (tcp ? 2 : world_seeds(30)); seed++) {
+            leaving l = {.w = {.fabric = tcp ? WORLD_TCP : WORLD_SIM,
+                               .size = 3,
+                               .seed = seed,
+                               .program = left_behind,
+                               .adjust = adjust,
+                               .stop = true,
+                               .close_may_fail = true},
+                         .sender = (int)(seed % 2), /* rank 0 has the store */
+                         .dies = !tcp && seed / 2 % 2};
+            l.w.arg = &l;
+            world_run(&l.w);
+        }
+}
+
 /* ---- Members that are asked how far they are --------------------------------------------------------------------- */
 
 static void pauser(weft_sim *sim, int rank, void *arg)
@@ -498,7 +600,8 @@ int main(int argc, char **argv)
                                      cmocka_unit_test(test_deaths),
                                      cmocka_unit_test(test_cut_link),
                                      cmocka_unit_test(test_looks),
-                                     cmocka_unit_test(test_roots_without_rank_0)};
+                                     cmocka_unit_test(test_roots_without_rank_0),
+                                     cmocka_unit_test(test_left_behind)};
     const struct CMUnitTest deaths[] = {cmocka_unit_test(test_deaths)};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seeds"))
