@@ -42,6 +42,8 @@
 #define WFI_GROUP_LONG (32u << 10) /* in a long one (net/message/long.c), once the receiver takes such */
 /* And has begun all operations but so many, as far as is known: its memory is not ours to fill. */
 #define WFI_GROUP_LONG_AHEAD 1
+/* The most bytes of long messages for an operation that the receiver is not known to have begun: it may have to keep them. */
+#define WFI_GROUP_LONG_MOST (128u << 10)
 #define WFI_GROUP_AHEAD 64 /* operations that a member may be ahead of one to whom it sends */
 #define WFI_GROUP_HEAD 96  /* the most bytes of a message before those that ride in it, and before an error */
 
@@ -57,9 +59,11 @@ typedef struct wfi_group_member {
     uint32_t incarnation; /* (constant) */
     wfi_peer *peer;       /* NULL: ourselves, or one that is gone */
     struct {
-        uint64_t begun;  /* operations that it has begun, as far as it has told us */
-        uint64_t asked;  /* we asked to hear when it has begun this one */
-        uint64_t wanted; /* it asked us; 0: it did not */
+        uint64_t begun;        /* operations that it has begun, as far as it has told us */
+        uint64_t asked;        /* we asked to hear when it has begun this one */
+        uint64_t wanted;       /* it asked us; 0: it did not */
+        uint64_t ahead_number; /* the last operation to which long messages went before it is known to have begun it */
+        size_t ahead_bytes;    /* of these messages, for that operation */
     } spaces[WFI_SPACES];
     uint64_t sends, recvs; /* between it and us: numbers given */
     uint64_t sends_begun, recvs_begun;

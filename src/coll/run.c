@@ -312,15 +312,32 @@ static void fail_for_nonsense(wfi_operation *operation, size_t from, const char 
                         group->members[from].rank, what);
 }
 
+/* Counts a long message to a member that is not known to have begun the operation. Returns false if it would hold too many bytes. */
+static bool count_ahead(const wfi_operation *operation, wfi_group_member *member, size_t size)
+{
+    uint64_t *number = &member->spaces[operation->space].ahead_number;
+    size_t *bytes = &member->spaces[operation->space].ahead_bytes;
+    if (*number != operation->number) {
+        *number = operation->number;
+        *bytes = 0;
+    }
+    if (*bytes + size > WFI_GROUP_LONG_MOST)
+        return false;
+    *bytes += size;
+    return true;
+}
+
 /* Whether so many bytes ride in a message to that member; if not, it is asked for what it lacks. */
 static bool may_ride(const wfi_operation *operation, size_t to, size_t size)
 {
-    const wfi_group_member *member = &operation->group->members[to];
+    wfi_group_member *member = &operation->group->members[to];
+    uint64_t begun = member->spaces[operation->space].begun;
     if (size <= WFI_GROUP_EAGER || size > WFI_GROUP_LONG || !member->peer)
         return size <= WFI_GROUP_EAGER;
     wfi_peer_ask_long(member->peer);
-    return wfi_peer_message_max(member->peer) >= WFI_GROUP_HEAD + size &&
-           operation->number <= member->spaces[operation->space].begun + WFI_GROUP_LONG_AHEAD;
+    if (wfi_peer_message_max(member->peer) < WFI_GROUP_HEAD + size || operation->number > begun + WFI_GROUP_LONG_AHEAD)
+        return false;
+    return operation->number <= begun || count_ahead(operation, member, size);
 }
 
 static void begin_send(wfi_operation *operation, wfi_step_id id)

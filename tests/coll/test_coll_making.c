@@ -275,6 +275,35 @@ static void never_made_with_death(weft_agent *agent, void *arg)
 
 WORLD_TEST(never_made_with_death, 10, 0, .size = SIZE, .adjust = small_budget)
 
+/* ---- Held for one who is slow ------------------------------------------------------------------------------------ */
+
+/* One member does not call an allgather whose parts go round a ring in long messages: its neighbour passes on the parts of all members,
+ * and this one holds no more of them than four long messages. */
+static void slow_in_a_ring(weft_agent *agent, void *arg)
+{
+    enum { SLOW = 3, ELEMENTS = 32 << 10, HELD_MOST = 4 * (32 << 10) + 4096 };
+    size_t size = (size_t)weft_agent_world_size(agent), me = (size_t)weft_agent_rank(agent);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_FLOAT32, (double)me);
+    weft_tensor *y = weft_tensor_zeros(WEFT_SHAPE((int64_t)size * ELEMENTS), WEFT_FLOAT32);
+    for (int round = 0; round < 2; round++) { /* in the first one members learn that they may send long messages */
+        weft_group *all = make(agent, round ? "second" : "first");
+        MUST_OK(weft_group_set_algorithms(all, "allgather * * ring"));
+        if (round && me == SLOW) {
+            world_sleep_ms(arg, 300);
+            MUST(world_stats(agent).bytes_held < HELD_MOST);
+        }
+        MUST_OK(weft_group_allgather(all, x, y, WEFT_FOREVER));
+        for (size_t i = 0; i < size; i++)
+            MUST(weft_tensor_get_f64(y, (int64_t)i * ELEMENTS) == (double)i);
+        MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
+        weft_group_destroy(all);
+    }
+    weft_tensor_unref(x);
+    weft_tensor_unref(y);
+}
+
+WORLD_TEST(slow_in_a_ring, 3, 1, .size = 8)
+
 /* ---- News that come late ----------------------------------------------------------------------------------------- */
 
 /* Actor 1 makes a group with rank 2 before that has joined: it waits for the news. Rank 3 never joins. */
@@ -353,4 +382,4 @@ static void waits_in_vain(stage *s, int actor)
 STAGE_TEST(waits_in_vain, 2, 20, 0)
 
 UNIT_MAIN(test_behind, test_behind_far, test_behind_with_death, test_never_made, test_never_made_with_death,
-          test_waits_for_news, test_waits_in_vain)
+          test_slow_in_a_ring, test_waits_for_news, test_waits_in_vain)
