@@ -42,9 +42,9 @@
  * or one aborted the group right after it. The next one fails on all. weft_group_shrink makes a group of those who
  * live. docs/groups.md says more.
  *
- * What has arrived before a member left or died is delivered. So a recv succeeds after that if the tensor is here already,
- * and so does another operation in which this member only receives (a broadcast, a scatter; a reduce or a gather at the
- * root), if all that it needs is here. All other operations fail, as said above.
+ * Data that arrived before a member left or died is delivered. A recv still succeeds if the tensor is here. So does
+ * another operation in which this member only receives (a broadcast, a scatter; a reduce or a gather at the root), if all
+ * that it needs is here. All other operations fail, as said above.
  *
  * THREADS. Any thread may call these functions at any time, with one exception: while weft_group_destroy runs, no other
  * thread may be in a function of that group. Only one that waits in an operation may: it returns WEFT_ERR_CANCELLED.

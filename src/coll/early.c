@@ -128,9 +128,9 @@ void wfi_early_forget(weft_group *group)
 
 /* ---- For groups that are not open --------------------------------------------------------------------------------
  *
- * OVER says that a group has ended. What its sender said before is discarded then, and OVER is kept in place of that, so that
- * this member hears why if it makes the group all the same. The last OVERS_MOST of these are kept. They do not count against the
- * budget, because nobody can know whether the group will ever be made here.
+ * OVER says that a group has ended. Then the earlier messages of its sender are discarded, and OVER is kept instead: if
+ * this member makes the group all the same, it hears the reason. The last OVERS_MOST of these are kept. They do not
+ * count against the budget, because nobody can know whether the group will ever be made here.
  */
 
 #define OVERS_MOST 128

@@ -17,12 +17,13 @@
  *
  * THE END OF A GROUP. The first failure is the group's (wfi_group_break). Just before the lock is released it is told to all
  * members (OVER), and all that is under way fails with it (operation.c). So whoever breaks the group goes on as if nothing had
- * happened, and looks at group->over where it matters. If the reason is that a member or the store is gone, what has arrived here
- * is kept, and operations that need nothing else still succeed (wfi_operation.apart). When a time limit passes, the members are asked first how far they
- * are (QUERY, STATE), so that the error names those who did not come: missing.c.
+ * happened, and looks at group->over where it matters. If the reason is that a member or the store is gone, what has
+ * arrived here is kept, and operations that need nothing else still succeed (wfi_operation.apart). When a time limit
+ * passes, the members are asked first how far they are (QUERY, STATE), so that the error names those who did not come:
+ * missing.c.
  *
- * THE FILES, lowest first: group, early, say, missing, making, run, operation, hear, open; and on operation: request, calls,
- * values, shrink; carrier, rules and dump beside group.
+ * THE FILES, lowest first: group, early, say, missing, making, run, operation, hear, open; and on operation: request,
+ * calls, values, shrink; carrier, rules and dump beside group.
  *
  * LOCKING. All of it is guarded by the agent's lock, but for what is marked (constant) once the group is open.
  *
@@ -42,7 +43,8 @@
 #define WFI_GROUP_LONG (32u << 10) /* in a long one (net/message/long.c), once the receiver takes such */
 /* And has begun all operations but so many, as far as is known: its memory is not ours to fill. */
 #define WFI_GROUP_LONG_AHEAD 1
-/* The most bytes of long messages for an operation that the receiver is not known to have begun: it may have to keep them. */
+/* The most bytes of long messages for an operation that the receiver is not known to have begun: it may have to keep
+ * them. */
 #define WFI_GROUP_LONG_MOST (128u << 10)
 #define WFI_GROUP_AHEAD 64 /* operations that a member may be ahead of one to whom it sends */
 #define WFI_GROUP_HEAD 96  /* the most bytes of a message before those that ride in it, and before an error */
@@ -209,7 +211,8 @@ uint64_t wfi_group_id(const weft_agent *agent, const wfi_group_key *key);
 /* The first generation of that name and these members that was not made here. [agent lock] */
 uint64_t wfi_group_past(const weft_agent *agent, const wfi_group_key *key);
 weft_status wfi_group_remember(const weft_group *group); /* it is made. [agent lock] */
-/* Whether the last group of that name and these members was made here after other members had given it up. [agent lock] */
+/* Whether the last group of that name and these members was made here after other members had given it up. [agent
+ * lock] */
 bool wfi_group_lags(const weft_group *group);
 void wfi_group_set_lags(const weft_group *group); /* of a group that is open. [agent lock] */
 /* A worker took the rank of a former one: no group with that one will be made any more. [agent lock] */
@@ -235,7 +238,8 @@ const char *wfi_reduction_name(unsigned how); /* as people say it */
 const char *wfi_signature_text(const wfi_signature *signature, bool whole, char text[WFI_SIGNATURE_TEXT]);
 wfi_signature wfi_operation_signature(const wfi_operation *operation);
 bool wfi_signature_is(const wfi_signature *a, const wfi_signature *b); /* the same */
-/* Whether the group is over because a member is gone, or the store. Then what has arrived here is delivered. [agent lock] */
+/* Whether the group is over because a member is gone, or the store. Then what has arrived here is delivered. [agent
+ * lock] */
 bool wfi_group_delivers(const weft_group *group);
 /* Whether that member called the same; if not, the group is over. */
 bool wfi_operation_check(const wfi_operation *operation, size_t member, const wfi_signature *theirs);
@@ -251,8 +255,8 @@ wfi_early *wfi_early_take(const wfi_operation *operation);
 bool wfi_early_has_all(const wfi_operation *operation, uint64_t number);
 void wfi_early_free(wfi_early *early);
 void wfi_early_forget(weft_group *group); /* all */
-/* Keeps a message for a group that is not open. `is_over`: it is OVER, which takes the place of what its sender said before.
- * WEFT_ERR_BUSY: the budget is used up; WEFT_ERR_MEMORY. */
+/* Keeps a message for a group that is not open. `is_over`: it is OVER, which takes the place of what its sender said
+ * before. WEFT_ERR_BUSY: the budget is used up; WEFT_ERR_MEMORY. */
 weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_key *key, const uint8_t *bytes,
                             size_t size, bool is_over);
 /* A message that was kept for that group, and who sent it (a reference); the caller frees it. NULL: there is none. */

@@ -199,7 +199,8 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
     return true;
 }
 
-/* Whether what a member says of an operation under way fits what was called here, and lets it end; if not, the group is over. */
+/* Whether what a member says of an operation under way fits what was called here, and lets it end; if not, the group
+ * is over. */
 static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_progress_report *report)
 {
     size_t index = (size_t)(from - group->members);
@@ -235,7 +236,8 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
         return false;
     if (from->queries)
         from->queries--;
-    /* It has answered the query that asked for the reason: the group is not over there. So the transfer was nonsense. */
+    /* It has answered the query that asked for the reason: the group is not over there. So the transfer was
+     * nonsense. */
     if (from->has_withdrawn && !from->queries && report.state != WFI_STATE_DESTROYED)
         wfi_group_break_for(group, WEFT_ERR_PROTOCOL, from->rank, "rank %d: a transfer from rank %d: %s",
                             wfi_agent_rank(group->agent), from->rank, weft_status_text(WEFT_ERR_PROTOCOL));
@@ -244,8 +246,8 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
     return true;
 }
 
-/* A member's error, as this member keeps it: with that member as a hop. If a member cannot reach this one, then this one cannot
- * reach that member either, and names it. Takes over `error`. */
+/* A member's error, as this member keeps it: with that member as a hop. If a member cannot reach this one, then this
+ * one cannot reach that member either, and names it. Takes over `error`. */
 static weft_error *as_heard(weft_error *error, int from, int me)
 {
     weft_error *heard = NULL;

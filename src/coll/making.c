@@ -2,13 +2,13 @@
 /*
  * making.c - what a group waits for before it is open.
  *
- * NEWS. In an elastic job a worker may learn of a rank from another worker before the store's news of it arrive. So the making of a
- * group waits for ranks that nobody has held yet.
+ * NEWS. In an elastic job a worker may learn of a rank from another worker before the store's news of it arrive. So the
+ * making of a group waits for ranks that nobody has held yet.
  *
- * WHICH GROUP. Members count how often each made a group of one name and list (wfi_group_key.generation). The counts differ if the
- * making failed on some members, for example because of a wrong argument. Such a member makes a group that the others have given
- * up: it hears that, once, as the error of its group. After that it does not rely on its own count. It asks the others which
- * groups they have destroyed, and makes the first one that nobody has destroyed.
+ * WHICH GROUP. Members count how often each made a group of one name and list (wfi_group_key.generation). The counts
+ * differ if the making failed on some members, for example because of a wrong argument. Such a member makes a group
+ * that the others have given up: it hears that, once, as the error of its group. After that it does not rely on its own
+ * count. It asks the others which groups they have destroyed, and makes the first one that nobody has destroyed.
  */
 #include "coll/making.h"
 
@@ -42,7 +42,8 @@ void wfi_making_end(weft_agent *agent)
         wake(wfi_container_of(link, waiter, link));
 }
 
-/* Waits until it is woken, or until that time. Lets go of the agent's lock meanwhile, and of the agent: it may close. */
+/* Waits until it is woken, or until that time. Lets go of the agent's lock meanwhile, and of the agent: it may
+ * close. */
 static weft_status sleep_until(wfi_making *making, waiter *one, uint64_t until)
 {
     weft_agent *agent = making->group->agent;
@@ -134,7 +135,7 @@ weft_status wfi_making_agree(wfi_making *making)
         wfi_list_init(&group->members[i].early);
     group->key.generation = (uint32_t)one.generation;
     wfi_records_forget_former(agent, &group->key);
-    return st == WEFT_ERR_TIMEOUT ? may_make(agent) : st ? st : may_make(agent);
+    return st && st != WEFT_ERR_TIMEOUT ? st : may_make(agent);
 }
 
 /* The waiter whose group that peer was asked about; NULL: it was not. It is not asked any more. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * making.h - what a group waits for before it is open: news of its members, and their answers about which group they make.
+ * making.h - what a group waits for before it is open: news of its members, and their answers about which group they
+ * make.
  *
  * LOCKING. All [agent lock]. Functions that wait let go of the lock, and of the agent (wfi_agent_leave).
  */
@@ -14,8 +15,8 @@ typedef struct wfi_making {
     bool inside;       /* the agent was entered, and is locked. False: it has closed meanwhile */
 } wfi_making;
 
-/* Waits, within the agent's limit for calls, until each rank has been held by a worker, if the job is elastic. WEFT_OK, also if
- * that time has passed; or why no group can be made. */
+/* Waits, within the agent's limit for calls, until each rank has been held by a worker, if the job is elastic.
+ * WEFT_OK, also if that time has passed; or why no group can be made. */
 weft_status wfi_making_await_news(wfi_making *making, const int *ranks, size_t count);
 /* Sets the group's generation. Asks the other members first if this member's own count is known to be behind. */
 weft_status wfi_making_agree(wfi_making *making);

@@ -6,9 +6,10 @@
  * those who have not called the operation, and those who do not answer within ANSWER_MS. If all have called it, it goes on
  * until then. That the answers come in time is not needed for anything but the names.
  *
- * Members that called something else, another root perhaps, may wait for each other without a word, with no time limit. So a
- * member looks at its oldest collective operation from time to time. If that is the same one as before, the member asks those
- * from whom it still has to receive. Each answer has the signature of their operation, which must be the same (hear.c).
+ * Members that called something else, another root perhaps, may wait for each other without a word, with no time limit.
+ * So a member looks at its oldest collective operation from time to time. If it is the same operation as the last time,
+ * the member asks the members from whom it still has to receive. Each answer has the signature of their operation,
+ * which must be the same (hear.c).
  */
 #include "coll/group.h"
 

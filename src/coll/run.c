@@ -312,7 +312,8 @@ static void fail_for_nonsense(wfi_operation *operation, size_t from, const char 
                         group->members[from].rank, what);
 }
 
-/* Counts a long message to a member that is not known to have begun the operation. Returns false if it would hold too many bytes. */
+/* Counts a long message to a member that is not known to have begun the operation. Returns false if it would hold
+ * too many bytes. */
 static bool count_ahead(const wfi_operation *operation, wfi_group_member *member, size_t size)
 {
     uint64_t *number = &member->spaces[operation->space].ahead_number;

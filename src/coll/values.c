@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * values.c - an allgather of values. A member's values are encoded as for a call, and their tensors laid behind them: one
- * block. First all learn how large each is, then the blocks are gathered; both in about log2(members) rounds. A member whose
- * values exceed the limits of one call says TOO_MUCH in place of a size: then the operation ends there, on all members.
+ * block. First all learn how large each is, then the blocks are gathered; both in about log2(members) rounds. A member
+ * whose values exceed the limits of one call says TOO_MUCH in place of a size: then the operation ends there, on all
+ * members.
  */
 #include "coll/request.h"
 

@@ -174,8 +174,8 @@ static void test_deaths(void **state)
 
 /* ---- A link that stays cut --------------------------------------------------------------------------------------- */
 
-/* The link between members 1 and 2 is cut for good; both reach the store. All members hear which of the two cannot reach which, and
- * no member is told that it cannot reach itself. */
+/* The link between members 1 and 2 is cut for good; both reach the store. All members hear which of the two cannot
+ * reach which, and no member is told that it cannot reach itself. */
 static void with_cut(weft_agent *agent, void *arg)
 {
     scene *s = arg;
@@ -268,7 +268,8 @@ static void take_late(weft_group *group, size_t sender)
     weft_tensor_unref(more);
 }
 
-/* A sender gives what completes at once, and leaves, or dies. The receiver comes later. The third member gives its part, too. */
+/* A sender gives what completes at once, and leaves, or dies. The receiver comes later. The third member gives its
+ * part, too. */
 static void left_behind(weft_agent *agent, void *arg)
 {
     leaving *l = arg;
@@ -325,8 +326,8 @@ static void pauser(weft_sim *sim, int rank, void *arg)
     weft_sim_resume(sim, s->victim);
 }
 
-/* A member that is slow for half a minute, and one that is stopped for a while, are asked again and again. None of that ends the
- * group; then one dies while the root waits for it. */
+/* A member that is slow for half a minute, and one that is stopped for a while, are asked again and again. None of
+ * that ends the group; then one dies while the root waits for it. */
 static void with_looks(weft_agent *agent, void *arg)
 {
     scene *s = arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_coll_making.c - groups that some members make late, less often than others, or never: members come together again, whoever is late
- * hears why, and nothing is held for a group that is over.
+ * test_coll_making.c - groups that some members make late, less often than others, or never: members come together
+ * again, whoever is late hears why, and nothing is held for a group that is over.
  */
 #include "coll/coll.h"
 #include "rpc/stage.h"
@@ -77,7 +77,8 @@ static void behind(weft_agent *agent, void *arg)
 
 WORLD_TEST(behind, 10, 1, .size = SIZE, .adjust = adjust)
 
-/* Some make it several times, and some of these without a call of an operation, so that nothing is said about it. */
+/* Some members make the group several times, and do not always call an operation: then no message is sent about that
+ * group. */
 static void behind_far(weft_agent *agent, void *arg)
 {
     world *w = arg;
@@ -120,7 +121,8 @@ static void killer(weft_sim *sim, int rank, void *arg)
         weft_sim_resume(sim, s->victim);
 }
 
-/* One dies, or is stopped, while members find out which group they make: nobody waits forever, and those who live meet. */
+/* One dies, or is stopped, while members find out which group they make: nobody waits forever, and those who live
+ * meet. */
 static void behind_with_death(weft_agent *agent, void *arg)
 {
     scene *s = arg;
@@ -184,8 +186,8 @@ static void let_go(world *w, weft_agent *agent)
     MUST(world_stats(agent).bytes_held < PART_BYTES);
 }
 
-/* Members 0 and 1 begin an operation in groups that member 2 never makes. What came there is let go of when the group is over, also
- * while the members still have it; and whoever makes it later hears why it is over. */
+/* Members 0 and 1 begin an operation in groups that member 2 never makes. Member 2 holds nothing of a group that is
+ * over, even if the others have not destroyed it yet. If it makes the group later it hears why that is over. */
 static void never_made(weft_agent *agent, void *arg)
 {
     enum { GROUPS = 300, LAST = GROUPS - 1 };
@@ -277,8 +279,8 @@ WORLD_TEST(never_made_with_death, 10, 0, .size = SIZE, .adjust = small_budget)
 
 /* ---- Held for one who is slow ------------------------------------------------------------------------------------ */
 
-/* One member does not call an allgather whose parts go round a ring in long messages: its neighbour passes on the parts of all members,
- * and this one holds no more of them than four long messages. */
+/* The parts of an allgather go round a ring in long messages. One member does not call it for a while. Its neighbour
+ * passes on the parts of all members; the slow one holds at most four long messages of them. */
 static void slow_in_a_ring(weft_agent *agent, void *arg)
 {
     enum { SLOW = 3, ELEMENTS = 32 << 10, HELD_MOST = 4 * (32 << 10) + 4096 };

@@ -287,8 +287,8 @@ static void roots_differ_for_ever(weft_agent *agent, void *arg)
     weft_group_destroy(meet);
 }
 
-/* A root that waits for a member which has destroyed the group hears that, without a time limit. What such a member gave before
- * counts. */
+/* A root that waits for a member which has destroyed the group hears that, without a time limit. What such a member
+ * gave before counts. */
 static void root_waits_for_destroyed(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
