@@ -334,7 +334,7 @@ static void one_gives_too_much(weft_agent *agent, void *arg)
         MUST_OK(weft_group_allgather_values_async(
             all, weft_agent_rank(agent) == who ? much : WEFT_VALUES(weft_of_i64(who)), WEFT_FOREVER, &future));
         MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_TOO_LARGE);
-        char words[40];
+        char words[80];
         snprintf(words, sizeof words, "the values of rank %d exceed a limit", who);
         MUST(strstr(weft_error_message(weft_future_error(future)), words));
         MUST(weft_error_worker(weft_future_error(future)) == who);
