@@ -10,13 +10,14 @@
 #include <zlib.h>
 
 #define CHUNK_BYTES 65536
+#define GZIP_FIRST 0x1f     /* the first byte of a gzip stream */
 #define GZIP_RATIO_MAX 1040 /* deflate cannot do better than 1032 : 1 */
 
 typedef struct source {
     FILE *file;
     const char *path;
     size_t file_size;
-    bool gzip, ended; /* ended: of the gzip stream */
+    bool gzip, ended; /* ended: the last gzip stream */
     z_stream inflater;
     uint8_t chunk[CHUNK_BYTES];
 } source;
@@ -45,7 +46,7 @@ static weft_status source_start(source *from, weft_error **error)
     if (!S_ISREG(info.st_mode))
         return fail(error, WEFT_ERR_IO, from->path, "expected a file, found something else");
     from->file_size = (size_t)info.st_size;
-    from->gzip = fread(magic, 1, 2, from->file) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+    from->gzip = fread(magic, 1, 2, from->file) == 2 && magic[0] == GZIP_FIRST && magic[1] == 0x8b;
     if (fseek(from->file, 0, SEEK_SET) != 0)
         return fail(error, WEFT_ERR_IO, from->path, "cannot be read: %s", strerror(errno));
     if (from->gzip && inflateInit2(&from->inflater, 15 + 16) != Z_OK)
@@ -95,6 +96,12 @@ static bool source_refill(source *from)
     return z->avail_in > 0;
 }
 
+/* Whether another gzip stream follows, as in files that were put together: then it is begun. */
+static bool source_begin_next(source *from)
+{
+    return source_refill(from) && *from->inflater.next_in == GZIP_FIRST && inflateReset(&from->inflater) == Z_OK;
+}
+
 static weft_status source_inflate(source *from, uint8_t *into, size_t want, size_t *got, weft_error **error)
 {
     z_stream *z = &from->inflater;
@@ -106,7 +113,7 @@ static weft_status source_inflate(source *from, uint8_t *into, size_t want, size
         uint8_t *before = z->next_out;
         int code = inflate(z, Z_NO_FLUSH);
         *got += (size_t)(z->next_out - before);
-        from->ended = code == Z_STREAM_END;
+        from->ended = code == Z_STREAM_END && !source_begin_next(from);
         if (code != Z_OK && code != Z_STREAM_END)
             return fail(error, code == Z_MEM_ERROR ? WEFT_ERR_MEMORY : WEFT_ERR_FORMAT, from->path,
                         "the gzip stream is damaged: %s", z->msg ? z->msg : zError(code));
@@ -130,7 +137,7 @@ static weft_status source_read(source *from, uint8_t *into, size_t want, size_t 
     return WEFT_OK;
 }
 
-/* Nothing may follow: neither data, nor, behind a gzip stream (whose checksum this reads, too), anything in the file. */
+/* Nothing may follow: neither data, nor, behind the last gzip stream, anything in the file. Reads its checksum, too. */
 static weft_status source_end(source *from, size_t expected, weft_error **error)
 {
     uint8_t more;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * idx.h - IDX files of unsigned bytes, the format of the MNIST family, plain or gzipped.
+ * idx.h - IDX files of unsigned bytes, the format of the MNIST family, plain or gzipped
+ * (in one member or several).
  *
  * Big-endian: two zero bytes, the type (8: unsigned byte), the number of dimensions, the size of each, then the bytes and
  * nothing else. Everything is checked before it is believed; files of any origin are safe to try.

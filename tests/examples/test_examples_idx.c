@@ -81,6 +81,30 @@ static void gzip_is_read(void **state)
     check_good();
 }
 
+/* A file of several members, wherever they are cut, and with empty ones: gzip writes such, and `cat` of two files. */
+static void several_gzip_members_are_read(void **state)
+{
+    for (size_t cut = 0; cut <= sizeof good; cut++) {
+        uint8_t packed[256];
+        size_t size = gzip(good, cut, packed, sizeof packed);
+        size += gzip(NULL, 0, packed + size, sizeof packed - size);
+        size += gzip(good + cut, sizeof good - cut, packed + size, sizeof packed - size);
+        put(packed, size);
+        check_good();
+        put(packed, size - 1);
+        check_bad(WEFT_ERR_FORMAT, "cut off");
+        packed[size] = 0x1f;
+        put(packed, size + 1);
+        check_bad(WEFT_ERR_FORMAT, "cut off");
+        size += gzip("x", 1, packed + size, sizeof packed - size);
+        put(packed, size);
+        check_bad(WEFT_ERR_FORMAT, "found more behind them");
+        packed[size] = 'x';
+        put(packed, size + 1);
+        check_bad(WEFT_ERR_FORMAT, "found more behind them");
+    }
+}
+
 static void every_truncation_is_an_error(void **state)
 {
     uint8_t packed[128];
@@ -171,6 +195,6 @@ static void missing_and_odd_files(void **state)
     weft_error_unref(error);
 }
 
-UNIT_MAIN_WITH(make_file, remove_file, plain_is_read, gzip_is_read, every_truncation_is_an_error,
-               what_follows_is_an_error, headers_are_checked, impossible_claims_are_refused, damage_is_survived,
-               missing_and_odd_files)
+UNIT_MAIN_WITH(make_file, remove_file, plain_is_read, gzip_is_read, several_gzip_members_are_read,
+               every_truncation_is_an_error, what_follows_is_an_error, headers_are_checked,
+               impossible_claims_are_refused, damage_is_survived, missing_and_odd_files)
