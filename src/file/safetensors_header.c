@@ -54,7 +54,10 @@ typedef struct scan {
     bool in_string;
     int depth;
     size_t values;
-    char number; /* '0': the number that is being read began with it; '1': otherwise; 0: none is read */
+    const char *key;   /* the last string between the outermost braces, from its quotation mark on */
+    bool in_metadata;  /* between the braces of "__metadata__" */
+    size_t null_count; /* characters 0 among its texts */
+    char number;       /* '0': the number that is being read began with it; '1': otherwise; 0: none is read */
 } scan;
 
 /* Numbers of the format are sizes: digits, and no 0 before others. cJSON takes 1e0, 1.0, -0 and 01 for such. */
@@ -66,6 +69,29 @@ static const char *scan_number(scan *s, char byte)
         (s->number == '0' && is_digit))
         return odd;
     s->number = !is_digit ? 0 : s->number == 0 && byte == '0' ? '0' : '1';
+    return NULL;
+}
+
+/* A bracket outside of strings. False: there are too many, one in another. */
+static bool scan_bracket(scan *s, char bracket)
+{
+    bool opens = bracket == '{' || bracket == '[';
+    s->depth += opens ? 1 : -1;
+    if (opens && s->depth == 2)
+        s->in_metadata = s->key != NULL && strncmp(s->key, "\"" METADATA "\"", strlen(METADATA) + 2) == 0;
+    if (!opens && s->depth <= 1)
+        s->in_metadata = false;
+    return s->depth <= DEPTH_MAX;
+}
+
+/* A backslash in a string. Names with a character 0 would be cut at it, so that only texts may have one. */
+static const char *scan_escape(scan *s, const char *at, const char *end, size_t *step)
+{
+    bool is_null = end - at >= 6 && strncmp(at + 1, "u0000", 5) == 0;
+    if (is_null && !s->in_metadata)
+        return "has a character 0";
+    s->null_count += is_null;
+    *step = end - at > 1 && (unsigned char)at[1] < 0x80 ? 2 : 1;
     return NULL;
 }
 
@@ -82,24 +108,22 @@ static const char *scan_byte(scan *s, const char *at, const char *end, size_t *s
     const char *odd = s->in_string ? NULL : scan_number(s, *at);
     if (odd != NULL)
         return odd;
-    if (*at == '"')
+    if (*at == '"') {
         s->in_string = !s->in_string;
-    else if (s->in_string && *at == '\\') {
-        if (end - at >= 6 && strncmp(at + 1, "u0000", 5) == 0)
-            return "has a character 0";
-        *step = end - at > 1 && (unsigned char)at[1] < 0x80 ? 2 : 1;
-    } else if (!s->in_string && (*at == '{' || *at == '[')) {
-        if (++s->depth > DEPTH_MAX)
+        s->key = s->in_string && s->depth == 1 ? at : s->key;
+    } else if (s->in_string && *at == '\\')
+        return scan_escape(s, at, end, step);
+    else if (!s->in_string && strchr("{}[]", *at) != NULL) {
+        if (!scan_bracket(s, *at))
             return "is nested deeper than 16 brackets";
-    } else if (!s->in_string && (*at == '}' || *at == ']'))
-        s->depth--;
-    else if (!s->in_string && *at == ',' && ++s->values > VALUES_MAX)
+    } else if (!s->in_string && *at == ',' && ++s->values > VALUES_MAX)
         return "has more than 4,000,000 values";
     return NULL;
 }
 
-/* The text has a NUL behind it, so that a sequence which it cuts is seen. */
-static weft_status look_over(const wfi_safetensors *file, const char *text, size_t size, weft_error **error)
+/* The text has a NUL behind it, so that a sequence which it cuts is seen. *null_count: of characters 0 in metadata. */
+static weft_status look_over(const wfi_safetensors *file, const char *text, size_t size, size_t *null_count,
+                             weft_error **error)
 {
     scan s = {0};
     size_t step;
@@ -111,7 +135,21 @@ static weft_status look_over(const wfi_safetensors *file, const char *text, size
             return wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\": the header %s, at its byte %zu", file->path, wrong,
                                   at);
     }
+    *null_count = s.null_count;
     return WEFT_OK;
+}
+
+/* A copy in which each character 0 is U+FFFD, as strings of cJSON's end at the first one. NULL: no memory. */
+static char *without_nulls(const char *text, size_t size)
+{
+    char *copy = wfi_calloc(size + 1, 1);
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, text, size);
+    for (char *at = copy; (at = strchr(at, '\\')) != NULL && at[1] != 0; at += 2)
+        if (strncmp(at + 1, "u0000", 5) == 0)
+            memcpy(at + 1, "ufffd", 5);
+    return copy;
 }
 
 static weft_status parse_json(wfi_safetensors *file, const char *text, size_t size, weft_error **error)
@@ -324,9 +362,14 @@ static weft_status fit_together(wfi_safetensors *file, weft_error **error)
 
 weft_status wfi_safetensors_parse(wfi_safetensors *file, const char *text, size_t size, weft_error **error)
 {
-    weft_status status = look_over(file, text, size, error);
+    size_t null_count = 0;
+    char *copy = NULL;
+    weft_status status = look_over(file, text, size, &null_count, error);
+    if (status == WEFT_OK && null_count > 0 && (copy = without_nulls(text, size)) == NULL)
+        status = wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
     if (status == WEFT_OK)
-        status = parse_json(file, text, size, error);
+        status = parse_json(file, copy != NULL ? copy : text, size, error);
+    free(copy);
     if (status != WEFT_OK)
         return status;
     const cJSON *json = file->json;

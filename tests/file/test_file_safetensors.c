@@ -76,6 +76,27 @@ static void texts_are_found(void **state)
     wfi_safetensors_fini(&file);
 }
 
+/* In texts alone; they are read as U+FFFD, so that none passes for another key or text. */
+static void characters_0_in_texts(void **state)
+{
+    const char header[] = "{\"__metadata__\":{\"weft.blake2b\\u0000\":\"a\\u0000b\",\"k\":\"\\\\u0000\",\"weft.kind\":"
+                          "\"SGD\\u0000\"},\"a\":" T "[0,8]}}";
+    wfi_safetensors file;
+    weft_error *error = NULL;
+    if (read_text(header, strlen(header), 8, &file, &error) != WEFT_OK)
+        fail_msg("%s", weft_error_message(error));
+    assert_int_equal(file.count, 1);
+    assert_null(wfi_safetensors_text(&file, WFI_SAFETENSORS_SUM_KEY));
+    assert_string_equal(wfi_safetensors_text(&file, "weft.blake2b\xef\xbf\xbd"), "a\xef\xbf\xbd"
+                                                                                 "b");
+    assert_string_equal(wfi_safetensors_text(&file, "k"), "\\u0000"); /* a backslash and five characters */
+    assert_string_equal(wfi_safetensors_text(&file, "weft.kind"), "SGD\xef\xbf\xbd");
+    wfi_safetensors_fini(&file);
+    refused("{\"__metadata__\":{},\"a\\u0000\":" T "[0,8]}}", 8, WEFT_ERR_FORMAT, "has a character 0, at its byte 21");
+    refused("{\"__metadata__ \":{\"a\\u0000\":1}}", 0, WEFT_ERR_FORMAT, "has a character 0");
+    refused("{\"a\":{\"__metadata__\":\"\\u0000\"}}", 0, WEFT_ERR_FORMAT, "has a character 0");
+}
+
 static void headers_that_are_no_json(void **state)
 {
     refused("[]", 0, WEFT_ERR_FORMAT, "does not begin with '{'");
@@ -184,6 +205,6 @@ static void what_the_format_does_not_have_is_not_written(void **state)
     weft_tensor_unref(x);
 }
 
-UNIT_MAIN(headers_that_are_right, texts_are_found, headers_that_are_no_json, tensors_that_are_badly_described,
-          tensors_that_do_not_fit_together, elements_that_are_not_as_the_header_says,
+UNIT_MAIN(headers_that_are_right, texts_are_found, characters_0_in_texts, headers_that_are_no_json,
+          tensors_that_are_badly_described, tensors_that_do_not_fit_together, elements_that_are_not_as_the_header_says,
           a_header_over_the_limit_is_not_read, what_the_format_does_not_have_is_not_written)
