@@ -221,7 +221,8 @@ WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
  * each once, under the first of its names. `error`, if not NULL, receives the detail of a failure; you release it.
  * WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (a name is not UTF-8), WEFT_ERR_UNSUPPORTED (a complex128 tensor, which the
  * format does not have). It writes a temporary file beside `path` and renames
- * it at the end, so a failure leaves the old file as it was; only if the disk fails at the very end may either file be there. Beside
+ * it at the end, so a failure leaves the old file as it was; only if the disk fails at the very end may either file be
+ * there. Beside
  * steps (WEFT_UPDATE_BESIDE) each tensor is written whole, perhaps of two steps. When the function has returned WEFT_OK, a loss of power does not lose the file:
  * the file and its folder are synced. It follows symbolic links and keeps the mode of an old file. If `path` is
  * no plain file but a pipe or a device, it writes there directly, without a checksum. If the reader of a pipe has gone,
@@ -234,7 +235,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_module_save(const weft_module *module, 
  * before. It must hold exactly the names of the module, in any order, with the same dtypes and shapes; what has several
  * names may stand under each, with the same elements. On failure nothing has changed. WEFT_ERR_NOT_FOUND, WEFT_ERR_IO,
  * WEFT_ERR_FORMAT (damaged, or another kind of file), WEFT_ERR_SHAPE or WEFT_ERR_TYPE (of another module, or a dtype that
- * weft does not have), WEFT_ERR_MEMORY; `error` then says which tensor it was, with both values. It is safe to read a file that
+ * weft does not have), WEFT_ERR_MEMORY; `error` then says which tensor it was, with both values: the first one that is
+ * missing or unexpected, if the names differ. It is safe to read a file that
  * you do not trust.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_load(weft_module *module, const char *path, weft_error **error);

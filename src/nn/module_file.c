@@ -71,13 +71,21 @@ static size_t place_of(const weft_module *module, const char *name)
     return NOWHERE;
 }
 
+/* The module has no tensor of that name, or the file does not: `name` is the first such one. */
+static weft_status fail_with_name(const weft_module *module, const wfi_safetensors *file, bool in_file,
+                                  const char *name, weft_error **error)
+{
+    char shown[WFI_SHOWN];
+    return wfi_error_fail(error, WEFT_ERR_SHAPE,
+                          "\"%s\" %s \"%s\", which the module %s: it holds %zu tensors, the module has %zu", file->path,
+                          in_file ? "holds" : "does not hold", wfi_shown(name, shown),
+                          in_file ? "does not have" : "has", file->count, tensor_count(module));
+}
+
 static weft_status check_entry(const wfi_safetensors *file, const wfi_safetensors_entry *e, const weft_tensor *tensor,
                                weft_error **error)
 {
     char name[WFI_SHOWN], its[WFI_SHAPE_TEXT], ours[WFI_SHAPE_TEXT];
-    if (tensor == NULL)
-        return wfi_error_fail(error, WEFT_ERR_SHAPE, "\"%s\" holds \"%s\", which the module does not have", file->path,
-                              wfi_shown(e->name, name));
     if (e->dtype != tensor->dtype)
         return wfi_error_fail(error, WEFT_ERR_TYPE, "\"%s\": %s is %s, the module's is %s", file->path,
                               wfi_shown(e->name, name), weft_dtype_name(e->dtype), weft_dtype_name(tensor->dtype));
@@ -95,16 +103,16 @@ static weft_status match(const weft_module *module, const wfi_safetensors *file,
     size_t count = tensor_count(module);
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < file->count && status == WEFT_OK; i++) {
-        places[i] = place_of(module, file->entries[i].name);
-        status =
-            check_entry(file, &file->entries[i], places[i] == NOWHERE ? NULL : tensor_at(module, places[i]), error);
-        if (status == WEFT_OK)
-            found[places[i]] = true;
+        const wfi_safetensors_entry *e = &file->entries[i];
+        places[i] = place_of(module, e->name);
+        if (places[i] == NOWHERE)
+            return fail_with_name(module, file, true, e->name, error);
+        status = check_entry(file, e, tensor_at(module, places[i]), error);
+        found[places[i]] = true;
     }
     for (size_t i = 0; i < count && status == WEFT_OK; i++)
         if (!found[i])
-            status = wfi_error_fail(error, WEFT_ERR_SHAPE, "\"%s\" does not hold \"%s\", which the module has",
-                                    file->path, name_at(module, i));
+            status = fail_with_name(module, file, false, name_at(module, i), error);
     return status;
 }
 
@@ -130,9 +138,6 @@ static weft_status read_matching(const weft_module *module, wfi_safetensors *fil
                                  weft_error **error)
 {
     size_t count = tensor_count(module);
-    if (file->count < count || file->count > count + module->aliases.count)
-        return wfi_error_fail(error, WEFT_ERR_SHAPE, "\"%s\" holds %zu tensors, the module has %zu", file->path,
-                              file->count, count);
     size_t *places = wfi_calloc(file->count + 1, sizeof(*places));
     bool *found = wfi_calloc(count + 1, sizeof(*found));
     weft_status status = places != NULL && found != NULL

@@ -13,6 +13,7 @@
 
 #include "base/codec.h"
 #include "base/error.h"
+#include "file/safetensors.h"
 #include "tensor/tensor.h"
 
 #include <errno.h>
@@ -55,11 +56,6 @@ static const wfi_named *list_of(const weft_module *module, int kind)
     return kind == 0 ? &module->parameters : &module->buffers;
 }
 
-static size_t entry_count(const weft_module *module)
-{
-    return module->parameters.count + module->buffers.count;
-}
-
 /* False: failed, and `into` is undefined. */
 static bool get(module_file *f, void *into, size_t size)
 {
@@ -76,18 +72,18 @@ static bool get(module_file *f, void *into, size_t size)
     return true;
 }
 
-static void get_head(module_file *f, const weft_module *module)
+/* How many tensors the file says that it has. */
+static uint32_t get_head(module_file *f)
 {
     uint8_t bytes[HEAD_BYTES];
     wfi_reader r;
     if (!get(f, bytes, sizeof(bytes)))
-        return;
+        return 0;
     wfi_reader_init(&r, bytes, sizeof(bytes));
     uint32_t version = wfi_read_u32(&r), entries = wfi_read_u32(&r);
     if (version != VERSION)
         fail(f, WEFT_ERR_FORMAT, "\"%s\" has version %u, not %d", f->path, version, VERSION);
-    else if (entries != entry_count(module))
-        fail(f, WEFT_ERR_SHAPE, "\"%s\" holds %u tensors, the module has %zu", f->path, entries, entry_count(module));
+    return entries;
 }
 
 static uint8_t get_u8(module_file *f)
@@ -106,10 +102,11 @@ static uint64_t get_u64(module_file *f)
     return wfi_read_u64(&r);
 }
 
+/* `wanted`: the name that the module has there; NULL: it has no more. */
 static void get_name(module_file *f, const char *wanted)
 {
     uint8_t bytes[4];
-    char name[WFI_NAME_MAX] = "";
+    char name[WFI_NAME_MAX] = "", shown[WFI_SHOWN];
     wfi_reader r;
     if (!get(f, bytes, sizeof(bytes)))
         return;
@@ -119,8 +116,13 @@ static void get_name(module_file *f, const char *wanted)
         fail(f, WEFT_ERR_FORMAT, "\"%s\" has a name of %u bytes", f->path, size);
         return;
     }
-    if (get(f, name, size) && (strlen(name) != size || strcmp(name, wanted) != 0))
-        fail(f, WEFT_ERR_SHAPE, "\"%s\" has another tensor where the module has %s", f->path, wanted);
+    if (!get(f, name, size))
+        return;
+    if (wanted == NULL)
+        fail(f, WEFT_ERR_SHAPE, "\"%s\" holds \"%s\", which the module does not have", f->path, wfi_shown(name, shown));
+    else if (strlen(name) != size || strcmp(name, wanted) != 0)
+        fail(f, WEFT_ERR_SHAPE, "\"%s\" holds \"%s\" where the module has \"%s\"", f->path, wfi_shown(name, shown),
+             wanted);
 }
 
 /* Everything is compared with what the module has, so nothing that the file says is ever a size to allocate. */
@@ -162,12 +164,18 @@ static weft_tensor *get_entry(module_file *f, int kind, const char *name, const 
 static void get_all(module_file *f, const weft_module *module, weft_tensor **loaded)
 {
     uint8_t sum[SUM_BYTES], wanted[SUM_BYTES];
-    size_t at = 0;
-    get_head(f, module);
+    size_t at = 0, entries = get_head(f);
     for (int kind = 0; kind < 2; kind++) {
         const wfi_named *list = list_of(module, kind);
         for (size_t i = 0; i < list->count && f->status == WEFT_OK; i++)
-            loaded[at++] = get_entry(f, kind, list->names[i], list->tensors[i]);
+            if (at == entries)
+                fail(f, WEFT_ERR_SHAPE, "\"%s\" does not hold \"%s\", which the module has", f->path, list->names[i]);
+            else
+                loaded[at++] = get_entry(f, kind, list->names[i], list->tensors[i]);
+    }
+    if (f->status == WEFT_OK && at < entries) {
+        (void)get_u8(f); /* its kind */
+        get_name(f, NULL);
     }
     crypto_generichash_final(&f->sum, sum, sizeof(sum));
     if (f->status != WEFT_OK || !get(f, wanted, sizeof(wanted)))

@@ -96,7 +96,8 @@ static void file_of_another_module_is_refused(void **state)
     weft_error *error = NULL;
     assert_int_equal(weft_module_save(a, path, NULL), WEFT_OK);
     assert_int_equal(weft_module_load(other, path, &error), WEFT_ERR_SHAPE);
-    assert_non_null(strstr(weft_error_message(error), "holds 7 tensors, the module has 2"));
+    assert_non_null(
+        strstr(weft_error_message(error), "which the module does not have: it holds 7 tensors, the module has 2"));
     weft_error_unref(error);
     weft_module_unref(a);
     weft_module_unref(other);
@@ -121,6 +122,27 @@ static weft_module *linear(int in, int out, weft_dtype dtype)
     return m;
 }
 
+static weft_tensor *identity(weft_tape *t, weft_module *self, weft_tensor *x)
+{
+    return x;
+}
+
+static const weft_module_type identity_type = {.name = "Identity", .forward = identity};
+
+/* The first parts of a small module, and behind them one with a buffer of that name, if there is one. */
+static weft_module *first_parts(size_t count, const char *buffer)
+{
+    weft_module *parts[3], *whole = small(1);
+    for (size_t i = 0; i < count; i++)
+        parts[i] = weft_module_ref(weft_module_child(whole, i));
+    weft_module_unref(whole);
+    if (buffer) {
+        parts[count] = weft_module_create(&identity_type, NULL);
+        weft_module_add_buffer(parts[count++], buffer, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32));
+    }
+    return weft_sequential_create(parts, count);
+}
+
 static void file_of_a_module_nearly_the_same_is_refused(void **state)
 {
     weft_module *inner = linear(4, 3, WEFT_FLOAT32);
@@ -130,6 +152,15 @@ static void file_of_a_module_nearly_the_same_is_refused(void **state)
     assert_refused(linear(3, 4, WEFT_FLOAT32), linear(4, 3, WEFT_FLOAT32), WEFT_ERR_SHAPE,
                    "weight is [4, 3], the module's is [3, 4]");
     assert_refused(linear(4, 3, WEFT_FLOAT32), linear(4, 3, WEFT_FLOAT32), WEFT_OK, "");
+    /* Fewer and more tensors: the one that is too many, or lacks. */
+    assert_refused(small(1), first_parts(1, NULL), WEFT_ERR_SHAPE,
+                   "which the module does not have: it holds 7 tensors, the module has 2");
+    assert_refused(first_parts(1, NULL), small(1), WEFT_ERR_SHAPE,
+                   "does not hold \"1.weight\", which the module has: it holds 2 tensors, the module has 7");
+    assert_refused(first_parts(2, "extra"), small(1), WEFT_ERR_SHAPE,
+                   "holds \"2.extra\", which the module does not have");
+    assert_refused(small(1), first_parts(2, "extra"), WEFT_ERR_SHAPE,
+                   "does not hold \"2.extra\", which the module has");
 }
 
 /* ---- Files of the format before safetensors: a stored one, of small(1) with a 7 in it ---- */
@@ -209,9 +240,12 @@ static void file_of_the_old_format_of_another_module_is_refused(void **state)
     weft_module *wide = small(1), *nested = weft_sequential_create((weft_module *[]){small(1)}, 1);
     assert_int_equal(weft_module_to(wide, WEFT_FLOAT64), WEFT_OK);
     assert_old_refused(wide, WEFT_ERR_TYPE, "the module's is float64");
-    assert_old_refused(nested, WEFT_ERR_SHAPE, "another tensor");
+    assert_old_refused(nested, WEFT_ERR_SHAPE, "holds \"0.weight\" where the module has \"0.0.weight\"");
     assert_old_refused(conv_and_norm(2), WEFT_ERR_SHAPE, "dimension 2 of 0.weight");
-    assert_old_refused(weft_linear_create(3, 4, false, 1), WEFT_ERR_SHAPE, "holds 7 tensors, the module has 2");
+    assert_old_refused(weft_linear_create(3, 4, false, 1), WEFT_ERR_SHAPE, "where the module has \"weight\"");
+    /* The tensors that both have fit, and the file has more or fewer. */
+    assert_old_refused(first_parts(1, NULL), WEFT_ERR_SHAPE, "holds \"1.weight\", which the module does not have");
+    assert_old_refused(first_parts(2, "extra"), WEFT_ERR_SHAPE, "does not hold \"2.extra\", which the module has");
 }
 
 /* A child that stands twice: its tensors are in the file once, and may be there twice if they are the same. */
