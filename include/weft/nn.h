@@ -222,7 +222,7 @@ WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
  * WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (a name is not UTF-8), WEFT_ERR_UNSUPPORTED (a complex128 tensor, which the
  * format does not have). It writes a temporary file beside `path` and renames
  * it at the end, so a failure leaves the old file as it was; only if the disk fails at the very end may either file be
- * there. Beside
+ * there. If the process is killed, the temporary file stays until the next save of that name on that host. Beside
  * steps (WEFT_UPDATE_BESIDE) each tensor is written whole, perhaps of two steps. When the function has returned WEFT_OK, a loss of power does not lose the file:
  * the file and its folder are synced. It follows symbolic links and keeps the mode of an old file. If `path` is
  * no plain file but a pipe or a device, it writes there directly, without a checksum. If the reader of a pipe has gone,

@@ -6,12 +6,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char path[] = "weft-test-nn-file-XXXXXX";
@@ -23,6 +25,8 @@ static weft_module *small(uint64_t seed)
         weft_batch_norm2d_create(2, 0, 0)};
     return weft_sequential_create(parts, 2);
 }
+
+static int killed_fd = -1; /* in a child that is to be killed while it saves: where it says that it writes */
 
 static bool same(weft_module *a, weft_module *b)
 {
@@ -407,6 +411,142 @@ static void file_that_cannot_be_finished_leaves_the_old_one(void **state)
     weft_module_unref(b);
 }
 
+/* ---- Temporaries of saves that were killed ----------------------------------------------------------------------- */
+
+/* Saves in a child, which is killed when it has written the temporary. Gives the child's id; the temporary stays. */
+static pid_t killed_while_it_saves(const char *name)
+{
+    int status, ready[2];
+    char byte;
+    weft_module *module = small(1);
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        killed_fd = ready[1]; /* __wrap_fsync says that the temporary is written, and waits */
+        (void)!weft_module_save(module, name, NULL);
+        _exit(1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    close(ready[0]);
+    close(ready[1]);
+    weft_module_unref(module);
+    return child;
+}
+
+static void temporary_name(char *out, size_t room, const char *name, const char *host, long pid)
+{
+    char own[256] = "";
+    assert_int_equal(gethostname(own, sizeof(own) - 1), 0);
+    snprintf(out, room, "%s.weft-%s-%ld-0", name, host ? host : own, pid);
+}
+
+static void file_of_a_killed_save_is_removed_by_the_next(void **state)
+{
+    weft_module *a = small(1);
+    char left[512];
+    pid_t first = killed_while_it_saves("new"), second = killed_while_it_saves("new");
+    temporary_name(left, sizeof(left), "new", NULL, first);
+    assert_int_equal(access(left, F_OK), -1); /* gone by the second save */
+    temporary_name(left, sizeof(left), "new", NULL, second);
+    assert_int_equal(access(left, F_OK), 0);
+    assert_int_equal(weft_module_save(a, "other", NULL), WEFT_OK);
+    assert_int_equal(access(left, F_OK), 0); /* another name's stays */
+    assert_int_equal(unlink("other"), 0);
+    assert_int_equal(weft_module_save(a, "new", NULL), WEFT_OK);
+    assert_saved("new", a);
+    assert_int_equal(count_files(), 1);
+    weft_module_unref(a);
+}
+
+static void touch(const char *name)
+{
+    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+/* Of a process that lives, of another host, and names that only look like it. */
+static void files_that_may_be_in_use_stay(void **state)
+{
+    weft_module *a = small(1);
+    char names[5][512];
+    long gone = killed_while_it_saves("gone");
+    temporary_name(names[0], sizeof(names[0]), "new", NULL, 1);
+    temporary_name(names[1], sizeof(names[1]), "new", "another-host", gone);
+    temporary_name(names[2], sizeof(names[2]), "new2", NULL, gone);
+    temporary_name(names[3], sizeof(names[3]), "new", NULL, gone);
+    strcat(names[3], "x");
+    snprintf(names[4], sizeof(names[4]), "new.%ld.0", gone);
+    for (int i = 0; i < 5; i++)
+        touch(names[i]);
+    assert_int_equal(weft_module_save(a, "new", NULL), WEFT_OK);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(unlink(names[i]), 0);
+    assert_int_equal(weft_module_save(a, "gone", NULL), WEFT_OK);
+    assert_int_equal(unlink("gone"), 0);
+    assert_int_equal(count_files(), 1);
+    weft_module_unref(a);
+}
+
+/* A container's processes have the same id again and again. A temporary of this id that nobody writes to is removed. */
+static void file_under_the_same_process_id_is_removed(void **state)
+{
+    weft_module *a = small(1);
+    char left[512];
+    temporary_name(left, sizeof(left), "new", NULL, getpid());
+    touch(left);
+    assert_int_equal(weft_module_save(a, "new", NULL), WEFT_OK);
+    assert_int_equal(count_files(), 1);
+    weft_module_unref(a);
+}
+
+enum { WRITERS = 4, SAVES = 50 };
+
+static void *save_often(void *arg)
+{
+    for (int i = 0; i < SAVES; i++)
+        if (weft_module_save(arg, "new", NULL) != WEFT_OK)
+            return NULL;
+    return arg;
+}
+
+/* No thread takes another's temporary for one that was left. */
+static void file_is_saved_by_several_threads(void **state)
+{
+    weft_module *a = small(1);
+    pthread_t writers[WRITERS];
+    for (int i = 0; i < WRITERS; i++)
+        assert_int_equal(pthread_create(&writers[i], NULL, save_often, a), 0);
+    for (int i = 0; i < WRITERS; i++) {
+        void *saved;
+        assert_int_equal(pthread_join(writers[i], &saved), 0);
+        assert_ptr_equal(saved, a);
+    }
+    assert_saved("new", a);
+    assert_int_equal(count_files(), 1);
+    weft_module_unref(a);
+}
+
+/* As long as the file system takes: the temporary's is cut. */
+static void file_with_a_long_name_is_saved(void **state)
+{
+    weft_module *a = small(1);
+    char name[256];
+    memset(name, 'n', 255);
+    name[255] = '\0';
+    assert_int_equal(weft_module_save(a, name, NULL), WEFT_OK);
+    assert_saved(name, a);
+    (void)killed_while_it_saves(name);
+    assert_int_equal(count_files(), 2);
+    assert_int_equal(weft_module_save(a, name, NULL), WEFT_OK);
+    assert_int_equal(unlink(name), 0);
+    assert_int_equal(count_files(), 0);
+    weft_module_unref(a);
+}
+
 static void file_that_is_a_folder_is_refused(void **state)
 {
     weft_module *a = small(1);
@@ -437,6 +577,8 @@ int __wrap_fsync(int fd)
 {
     struct stat found;
     bool is_folder = fstat(fd, &found) == 0 && S_ISDIR(found.st_mode);
+    if (killed_fd >= 0 && write(killed_fd, "", 1) == 1)
+        pause(); /* until it is killed */
     step(is_folder ? 'D' : 'F');
     if (!is_folder)
         return __real_fsync(fd);
@@ -517,6 +659,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(file_behind_a_link_is_replaced, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(file_that_is_a_pipe_is_written_to, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(file_that_cannot_be_finished_leaves_the_old_one, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(file_of_a_killed_save_is_removed_by_the_next, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(files_that_may_be_in_use_stay, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(file_under_the_same_process_id_is_removed, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(file_is_saved_by_several_threads, enter_folder, leave_folder),
+        cmocka_unit_test_setup_teardown(file_with_a_long_name_is_saved, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(file_that_is_a_folder_is_refused, enter_folder, leave_folder),
         cmocka_unit_test_setup_teardown(file_and_then_its_folder_are_synced, enter_folder, leave_folder),
     };

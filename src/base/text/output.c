@@ -4,15 +4,19 @@
 
 #include "base/quiet.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAMES 100    /* to try: one is taken where a process of this id was killed while it wrote */
-#define NAME_ROOM 24 /* of what they add */
+#define NAMES 100 /* to try: one is taken where another thread writes to the same name */
 #define MODE_BITS 0777
 
 /* STDOUT_FILENO or STDERR_FILENO if that is it, else -1. */
@@ -25,19 +29,123 @@ static int standard_stream(const struct stat *file)
     return -1;
 }
 
+/* The folder that `path` is in; -1: it cannot be read, or descriptors are out. */
+static int open_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    free(folder);
+    return fd;
+}
+
+/* ---- The file beside --------------------------------------------------------------------------------------------- */
+
+/*
+ * "model.weft-HOST-PID-N" beside "model". Its writer holds a lock (flock) on it. If the writer is killed, the file
+ * stays. The next one that writes to this name removes such a file if three things hold. It is this host's. Its process
+ * is gone, or has this process's id, as in a container whose processes get the same ids again. Nobody holds the lock,
+ * which tells processes apart that do not see each other's ids. Without locks a file with this process's id stays.
+ */
+#define MARK ".weft-"
+#define NUMBERS_MOST 16 /* bytes of "-PID-N" */
+
+/* Between the opening of a file beside and its lock, and while such files are removed. */
+static pthread_mutex_t beside_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The path up to PID; NULL: no memory. A long name is cut, at a character, so that there is place for what is added. */
+static char *beside_prefix(const char *target)
+{
+    char host[HOST_NAME_MAX + 1] = "";
+    const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
+    if (gethostname(host, sizeof host - 1) != 0)
+        snprintf(host, sizeof host, "unknown");
+    for (char *at = host; *at != '\0'; at++)
+        *at = *at == '/' ? '_' : *at;
+    size_t added = strlen(MARK) + strlen(host) + 1, kept = strlen(name);
+    if (kept > NAME_MAX - NUMBERS_MOST - added)
+        for (kept = NAME_MAX - NUMBERS_MOST - added; kept > 0 && ((unsigned char)name[kept] & 0xc0) == 0x80;)
+            kept--;
+    size_t size = (size_t)(name - target) + kept + added + 1;
+    char *prefix = malloc(size);
+    if (prefix)
+        snprintf(prefix, size, "%.*s" MARK "%s-", (int)((size_t)(name - target) + kept), target, host);
+    return prefix;
+}
+
+/* Reads digits and what ends them. */
+static bool read_number(const char **at, char end, long *number)
+{
+    char *behind;
+    if (**at < '0' || **at > '9')
+        return false;
+    errno = 0;
+    *number = strtol(*at, &behind, 10);
+    bool is_whole = errno == 0 && *behind == end;
+    *at = behind + 1;
+    return is_whole;
+}
+
+/* Nobody writes to it any more. */
+static bool is_left_over(int folder, const char *name, long pid)
+{
+    struct stat found;
+    if (fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(found.st_mode))
+        return false;
+    bool is_ours = pid == getpid(), is_gone = kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+    if (!is_ours && !is_gone)
+        return false;
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    bool is_free = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0, is_held = !is_free && fd >= 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return is_ours ? is_free : !is_held;
+}
+
+/* Failing to remove them is no failure to write. [beside_lock] */
+static void remove_left_over(const char *prefix)
+{
+    const char *slash = strrchr(prefix, '/'), *start = slash ? slash + 1 : prefix;
+    int fd = open_folder(prefix);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!folder && fd >= 0)
+        close(fd);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        const char *at = entry->d_name + strlen(start);
+        long pid, number;
+        if (strncmp(entry->d_name, start, strlen(start)) != 0 || !read_number(&at, '-', &pid) || pid <= 0 ||
+            pid > INT_MAX || !read_number(&at, '\0', &number))
+            continue;
+        if (is_left_over(dirfd(folder), entry->d_name, pid))
+            (void)unlinkat(dirfd(folder), entry->d_name, 0);
+    }
+    if (folder)
+        closedir(folder);
+}
+
 static int open_beside(wfi_output *out)
 {
-    size_t room = strlen(out->target) + NAME_ROOM;
     int fd = -1;
-    out->beside = malloc(room);
+    char *prefix = beside_prefix(out->target);
+    size_t room = prefix ? strlen(prefix) + NUMBERS_MOST : 0;
+    out->beside = prefix ? malloc(room) : NULL;
     if (!out->beside) {
+        free(prefix);
         errno = ENOMEM;
         return -1;
     }
+    pthread_mutex_lock(&beside_lock);
+    remove_left_over(prefix);
     for (int i = 0; i < NAMES && fd < 0 && (i == 0 || errno == EEXIST); i++) {
-        snprintf(out->beside, room, "%s.%d.%d", out->target, (int)getpid(), i);
+        snprintf(out->beside, room, "%s%d-%d", prefix, (int)getpid(), i);
         fd = open(out->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     }
+    if (fd >= 0)
+        (void)!flock(fd, LOCK_EX | LOCK_NB); /* some file systems have no locks */
+    int trouble = errno;
+    pthread_mutex_unlock(&beside_lock);
+    free(prefix);
+    errno = trouble;
     return fd;
 }
 
@@ -88,16 +196,6 @@ int wfi_output_open(wfi_output *out, const char *path)
     return trouble;
 }
 
-/* The folder that `path` is in; -1: it cannot be read, or descriptors are out. */
-static int open_folder(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    free(folder);
-    return fd;
-}
-
 /* A new name is on the disk only when its folder is. Who may write to a folder but not read it cannot ask for that, and some file
  * systems have no way to. */
 static int sync_folder(const char *path)
@@ -110,17 +208,36 @@ static int sync_folder(const char *path)
     return trouble;
 }
 
-/* Both may write what the stream still holds. 0 or an errno value. */
-static int flush_and_close(const wfi_output *out, bool keep)
+/* To the disk as well, if it is a file that is replaced. 0 or an errno value. */
+static int flush(const wfi_output *out)
 {
     wfi_quiet quiet;
-    int trouble = 0;
     wfi_quiet_begin(&quiet);
-    if (keep && (fflush(out->stream) != 0 || (out->beside && fsync(fileno(out->stream)) != 0)))
-        trouble = errno;
-    if (fclose(out->stream) != 0 && !trouble)
-        trouble = errno;
+    int trouble = fflush(out->stream) != 0 || (out->beside && fsync(fileno(out->stream)) != 0) ? errno : 0;
     wfi_quiet_end(&quiet);
+    return trouble;
+}
+
+/* It may write what the stream still holds. 0 or an errno value. */
+static int close_stream(const wfi_output *out)
+{
+    wfi_quiet quiet;
+    wfi_quiet_begin(&quiet);
+    int trouble = fclose(out->stream) != 0 ? errno : 0;
+    wfi_quiet_end(&quiet);
+    return trouble;
+}
+
+/* The file beside loses its lock when it is closed. Until it has its name, no other thread removes left over files. */
+static int close_beside(const wfi_output *out, bool keep)
+{
+    pthread_mutex_lock(&beside_lock);
+    int trouble = close_stream(out);
+    if (keep && !trouble && rename(out->beside, out->target) != 0)
+        trouble = errno;
+    if (!keep || trouble)
+        unlink(out->beside);
+    pthread_mutex_unlock(&beside_lock);
     return trouble;
 }
 
@@ -144,15 +261,11 @@ int wfi_output_go_to(const wfi_output *out, size_t offset)
 
 int wfi_output_close(wfi_output *out, bool keep)
 {
-    int trouble = flush_and_close(out, keep);
-    if (out->beside) {
-        if (keep && !trouble && rename(out->beside, out->target) != 0)
-            trouble = errno;
-        if (!keep || trouble)
-            unlink(out->beside);
-        else
-            trouble = sync_folder(out->target);
-    }
+    int trouble = keep ? flush(out) : 0;
+    int closing = out->beside ? close_beside(out, keep && !trouble) : close_stream(out);
+    trouble = trouble ? trouble : closing;
+    if (out->beside && keep && !trouble)
+        trouble = sync_folder(out->target);
     forget(out);
     return trouble;
 }

@@ -3,6 +3,8 @@
  * output.h - writes a file as a whole or not at all: under another name beside the old file, which it replaces at the
  * end.
  *
+ * If a process is killed meanwhile, that other file stays until a process on the same host writes to the file again.
+ *
  * A symbolic link stays, and the file that it leads to is replaced. The mode is that of the old file, or what the umask
  * leaves. What is not a plain file (a pipe, a device), or is this process's standard output or error, cannot be
  * replaced; it is written directly.
