@@ -300,7 +300,7 @@ static void with_fault(weft_agent *agent, void *arg)
 
 static void test_faults(void **state)
 {
-    uint64_t rounds = world_seeds(40), span_ns = 160000; /* in which all passes are over */
+    uint64_t rounds = world_seeds(24), span_ns = 160000; /* in which all passes are over */
     for (int kind = 0; kind < FAULTS; kind++) {
         int named = 0, ended = 0, done = 0;
         for (uint64_t round = 0; round <= rounds; round++) {
