@@ -21,8 +21,6 @@
 
 #define MESSAGE_BYTES 64 /* of the raw ping-pong */
 #define WARM_UP 3
-#define RAW_PAIRS                                                                                                      \
-    3 /* libfabric's tcp loses an event now and then, so that a pair waits for ever: then the next one is taken */
 #define SIZE_MOST ((size_t)100 << 20)
 
 static const size_t sizes[] = {4, 256, 4096, 65536, 1 << 20, 16 << 20, SIZE_MOST};
@@ -78,32 +76,21 @@ static weft_status make_group(weft_agent *agent, const char *algorithm, weft_gro
 
 /* The raw side, of the first process alone; NULL elsewhere. Between its slices the others wait in a barrier. */
 typedef struct floors {
-    raw_pair *pairs[RAW_PAIRS];
-    int at; /* the one in use */
+    raw_pair *pair;
     raw_cut cut;
     series trips, bulk; /* of MESSAGE_BYTES; of a read of SIZE_MOST / 4 */
 } floors;
 
-static bool raw_open(floors *f, const char *provider)
+static bool raw_open(floors *f, const char *provider) /* now: it forks, and later there are threads */
 {
-    for (int i = 0; i < RAW_PAIRS; i++) /* now: they fork, and later there are threads */
-        if (raw_pair_open(provider, SIZE_MOST, &f->pairs[i]))
-            return false;
-    for (; f->at < RAW_PAIRS; f->at++)
-        if (raw_pair_best_cut(f->pairs[f->at], RAW_READ, SIZE_MOST / 4, &f->cut) == 0)
-            return true;
-    return false;
+    return raw_pair_open(provider, SIZE_MOST, &f->pair) == 0 &&
+           raw_pair_best_cut(f->pair, RAW_READ, SIZE_MOST / 4, &f->cut) == 0;
 }
 
 static bool raw_slice(floors *f)
 {
-    for (; f->at < RAW_PAIRS; f->at++) {
-        raw_pair *pair = f->pairs[f->at];
-        if (!pair || (raw_pair_trips(pair, MESSAGE_BYTES, 200, &f->trips) == 0 &&
-                      raw_pair_bulk(pair, RAW_READ, SIZE_MOST / 4, f->cut, 2, &f->bulk) == 0))
-            return true;
-    }
-    return false;
+    return !f->pair || (raw_pair_trips(f->pair, MESSAGE_BYTES, 200, &f->trips) == 0 &&
+                        raw_pair_bulk(f->pair, RAW_READ, SIZE_MOST / 4, f->cut, 2, &f->bulk) == 0);
 }
 
 static void print_size(const settings *o, size_t bytes, double us, double trip_us, double bytes_per_us, report *json)
@@ -202,7 +189,7 @@ static bool print_measured(const settings *o, weft_agent *agent, floors *f, repo
            "of 25 MiB (libfabric %s, %s)\n\n"
            "| size     |         us | raw trips |     GB/s | of bound   |\n"
            "|----------|------------|-----------|----------|------------|\n",
-           (int)o->processes, (int)o->slices, MESSAGE_BYTES, raw_pair_version(f->pairs[0]), o->provider);
+           (int)o->processes, (int)o->slices, MESSAGE_BYTES, raw_pair_version(f->pair), o->provider);
     weft_status st = measure(o, agent, f, json);
     if (st)
         return workers_complain("allreduce", st, NULL);
@@ -231,8 +218,7 @@ static bool run(const settings *o)
         ok = o->table ? print_table(o, w.agent) : print_measured(o, w.agent, &f, &json);
         ok = workers_close(&w) && ok;
     }
-    for (int i = 0; i < RAW_PAIRS; i++)
-        raw_pair_close(f.pairs[i]);
+    raw_pair_close(f.pair);
     series_fini(&f.trips);
     series_fini(&f.bulk);
     return report_close(&json) && ok;

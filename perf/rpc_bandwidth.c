@@ -15,6 +15,7 @@
 
 #define SMALL 4096 /* up to here the floor is a ping-pong */
 #define MIB ((size_t)1 << 20)
+#define WARM_TRIPS 200
 
 static const size_t sizes[] = {8, 64, 512, 4096, 16384, 65536, 262144, 1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -75,12 +76,12 @@ static bool call_slice(bench *b, bool echoes, series *out)
     return true;
 }
 
-/* How many repetitions fill a slice, from the time of a first one. */
-static unsigned repeats(const bench *b, const series *s)
+/* How many repetitions fill a slice, from the best so far: a neighbour on the core makes a slice longer, not poorer in samples. */
+static unsigned repeats(const bench *b, series *s)
 {
     if (s->count == 0)
         return 1;
-    double wanted = (double)b->o->slice_ms * 1e3 / s->values[s->count - 1];
+    double wanted = (double)b->o->slice_ms * 1e3 / series_summary(s).min;
     return wanted < 1 ? 1 : wanted > 20000 ? 20000 : (unsigned)wanted;
 }
 
@@ -114,7 +115,9 @@ static void print_side(bench *b, const char *name, double trips, series *raw, se
 static bool slices(bench *b)
 {
     double us;
-    bool ok = b->bytes <= SMALL || choose_cuts(b);
+    series warm = {0};
+    bool ok = b->bytes <= SMALL ? raw_pair_trips(b->raw, b->bytes, WARM_TRIPS, &warm) == 0 : choose_cuts(b);
+    series_fini(&warm);
     for (int i = 0; ok && i < 3; i++) /* memory and lanes are there */
         ok = call_once(b, true, &us) && call_once(b, false, &us);
     for (int64_t i = 0; ok && i < b->o->slices; i++) {

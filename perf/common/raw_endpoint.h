@@ -30,10 +30,12 @@ typedef struct raw_endpoint {
     struct fid_mr *message_region, *bulk_region;
     uint8_t *out, *in, *bulk; /* in follows out, in one registration */
     bool quiet, shares;       /* shares: all but ep belongs to another */
-    int wait_fd;              /* the queue's, if quiet */
-    unsigned posted;          /* receives, since the start */
-    unsigned asked;           /* sends and remote accesses, since the start */
-    unsigned received, done;  /* completions: messages that came; of what was asked for */
+    bool patient;    /* raw_endpoint_wait has no limit of its own: the other side has one, and ends this process */
+    bool alone;      /* a core to itself: raw_endpoint_wait offers it rarely */
+    int wait_fd;     /* the queue's, if quiet */
+    unsigned posted; /* receives, since the start */
+    unsigned asked;  /* sends and remote accesses, since the start */
+    unsigned received, done; /* completions: messages that came; of what was asked for */
 } raw_endpoint;
 
 typedef struct raw_address {

@@ -2,6 +2,7 @@
 /* raw_pair.c - see raw_pair.h. Orders go to the other process through a socket, on which it sleeps between slices. */
 #include "raw_pair.h"
 
+#include "cores.h"
 #include "raw_endpoint.h"
 
 #include <rdma/fabric.h>
@@ -21,6 +22,8 @@ typedef struct order {
 struct raw_pair {
     raw_endpoint here;
     raw_memory there;
+    cores cores;
+    bool apart; /* there are two processors: the other process is bound to one, this one to the other during a slice */
     int control;
     pid_t child;
     char version[16];
@@ -28,13 +31,17 @@ struct raw_pair {
 
 /* ---- The other process ----------------------------------------------------------------------------------------- */
 
+/*
+ * Counts from the messages that were answered, not from those that were received. After its last answer this process polls until
+ * that answer has left. It may receive the first message of the next slice there.
+ */
 static int answer(raw_endpoint *e, const order *o)
 {
-    unsigned first = e->received;
-    for (unsigned i = 0; i < o->answers;) {
-        if (raw_endpoint_wait(e, &e->received, first + i + 1))
+    unsigned end = e->asked + o->answers;
+    while (e->asked != end) {
+        if (raw_endpoint_wait(e, &e->received, e->asked + 1))
             return -1;
-        for (unsigned come = e->received - first; i < come; i++) {
+        while (e->asked != end && e->asked != e->received) {
             if (raw_endpoint_send(e, o->bytes))
                 return -1;
         }
@@ -44,7 +51,7 @@ static int answer(raw_endpoint *e, const order *o)
     return raw_endpoint_wait(e, &e->done, e->asked);
 }
 
-static int serve(int control, const char *provider, size_t bulk_bytes)
+static int serve(int control, const char *provider, size_t bulk_bytes, bool alone)
 {
     raw_endpoint e;
     raw_address address;
@@ -53,10 +60,21 @@ static int serve(int control, const char *provider, size_t bulk_bytes)
                  write(control, &address, sizeof address) != sizeof address || raw_endpoint_accept(&e);
     raw_memory memory = failed ? (raw_memory){0} : raw_endpoint_memory(&e);
     failed = failed || write(control, &memory, sizeof memory) != sizeof memory;
+    e.alone = alone;
+    e.patient =
+        true; /* the parent says when a slice takes too long: it sees its transfers, and this process does not */
     while (!failed && read(control, &o, sizeof o) == sizeof o)
         failed = answer(&e, &o);
     raw_endpoint_close(&e);
     return failed;
+}
+
+static void be_other(const raw_pair *p, int control, const char *provider, size_t bulk_bytes, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (p->apart)
+        cores_pin(p->cores.other);
+    _exit(getppid() == parent ? serve(control, provider, bulk_bytes, p->apart) : 1);
 }
 
 /* ---- This process ---------------------------------------------------------------------------------------------- */
@@ -67,6 +85,7 @@ static int connect_pair(raw_pair *p, const char *provider, size_t bulk_bytes)
     if (read(p->control, &address, sizeof address) != sizeof address ||
         raw_endpoint_open(&p->here, provider, bulk_bytes) || raw_endpoint_connect(&p->here, &address))
         return -1;
+    p->here.alone = p->apart;
     return read(p->control, &p->there, sizeof p->there) == sizeof p->there ? 0 : -1;
 }
 
@@ -82,11 +101,11 @@ int raw_pair_open(const char *provider, size_t bulk_bytes, raw_pair **out)
     }
     fflush(NULL);
     pid_t parent = getpid();
+    p->apart = cores_find(&p->cores);
     p->child = fork();
     if (p->child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(fds[0]);
-        _exit(getppid() == parent ? serve(fds[1], provider, bulk_bytes) : 1);
+        be_other(p, fds[1], provider, bulk_bytes, parent);
     }
     close(fds[1]);
     p->control = fds[0];
@@ -114,23 +133,35 @@ void raw_pair_close(raw_pair *p)
     free(p);
 }
 
+/* A slice: between begin and finish this thread has the core that the other process does not use. */
 static int begin(raw_pair *p, unsigned answers, size_t bytes)
 {
     order o = {answers, bytes};
+    if (p->apart)
+        cores_pin(p->cores.mine);
     if (write(p->control, &o, sizeof o) == sizeof o)
         return 0;
     perror("raw pair");
     return -1;
 }
 
-int raw_pair_trips(raw_pair *p, size_t bytes, unsigned count, series *out)
+static int finish(raw_pair *p, int failed)
 {
-    raw_endpoint *e = &p->here;
-    if (begin(p, count, bytes))
-        return -1;
+    if (p->apart)
+        cores_free(&p->cores);
+    return failed ? -1 : 0;
+}
+
+static int ask(raw_endpoint *e, size_t bytes)
+{
+    return raw_endpoint_send(e, bytes) || raw_endpoint_wait(e, &e->received, e->received + 1) ? -1 : 0;
+}
+
+static int trips(raw_endpoint *e, size_t bytes, unsigned count, series *out)
+{
     for (unsigned i = 0; i < count; i++) {
         double start = measure_now_us();
-        if (raw_endpoint_send(e, bytes) || raw_endpoint_wait(e, &e->received, e->received + 1))
+        if (ask(e, bytes))
             return -1;
         series_add(out, measure_now_us() - start);
         if (raw_endpoint_receive(e))
@@ -139,12 +170,14 @@ int raw_pair_trips(raw_pair *p, size_t bytes, unsigned count, series *out)
     return 0;
 }
 
-int raw_pair_window(raw_pair *p, size_t bytes, unsigned count, unsigned window, double *us)
+int raw_pair_trips(raw_pair *p, size_t bytes, unsigned count, series *out)
 {
-    raw_endpoint *e = &p->here;
+    return finish(p, begin(p, count, bytes) || trips(&p->here, bytes, count, out));
+}
+
+static int window_of_trips(raw_endpoint *e, size_t bytes, unsigned count, unsigned window, double *us)
+{
     unsigned first = e->received, sent = 0;
-    if (begin(p, count, bytes))
-        return -1;
     double start = measure_now_us();
     while (e->received - first < count) {
         while (sent < count && sent - (e->received - first) < window) {
@@ -157,6 +190,11 @@ int raw_pair_window(raw_pair *p, size_t bytes, unsigned count, unsigned window, 
     }
     *us = measure_now_us() - start;
     return 0;
+}
+
+int raw_pair_window(raw_pair *p, size_t bytes, unsigned count, unsigned window, double *us)
+{
+    return finish(p, begin(p, count, bytes) || window_of_trips(&p->here, bytes, count, window, us));
 }
 
 static int transfer(raw_pair *p, bool writes, size_t bytes, raw_cut cut)
@@ -175,13 +213,10 @@ static int transfer(raw_pair *p, bool writes, size_t bytes, raw_cut cut)
 }
 
 /* The target of remote access must make progress: it polls until the last message of the slice comes. */
-int raw_pair_bulk(raw_pair *p, int what, size_t bytes, raw_cut cut, unsigned count, series *out)
+static int transfers(raw_pair *p, int what, size_t bytes, raw_cut cut, unsigned count, series *out)
 {
     raw_endpoint *e = &p->here;
-    if (begin(p, 2, 1) || raw_endpoint_send(e, 1) || raw_endpoint_wait(e, &e->received, e->received + 1) ||
-        raw_endpoint_receive(e))
-        return -1;
-    if (raw_endpoint_wait(e, &e->done, e->asked))
+    if (ask(e, 1) || raw_endpoint_receive(e) || raw_endpoint_wait(e, &e->done, e->asked))
         return -1;
     for (unsigned i = 0; i < count; i++) {
         double start = measure_now_us();
@@ -189,9 +224,12 @@ int raw_pair_bulk(raw_pair *p, int what, size_t bytes, raw_cut cut, unsigned cou
             return -1;
         series_add(out, measure_now_us() - start);
     }
-    if (raw_endpoint_send(e, 1) || raw_endpoint_wait(e, &e->received, e->received + 1))
-        return -1;
-    return raw_endpoint_receive(e);
+    return ask(e, 1) || raw_endpoint_receive(e) ? -1 : 0;
+}
+
+int raw_pair_bulk(raw_pair *p, int what, size_t bytes, raw_cut cut, unsigned count, series *out)
+{
+    return finish(p, begin(p, 2, 1) || transfers(p, what, bytes, cut, count, out));
 }
 
 /* ---- The floor ------------------------------------------------------------------------------------------------- */
