@@ -100,7 +100,7 @@ WEFT_API int weft_error_hop(const weft_error *error, size_t index);
 WEFT_API void weft_error_print(const weft_error *error, FILE *to);
 
 /* For the end of main: prints one line to stderr if `status` is a failure, and returns the exit code of the
- * process, 0 or 1. */
+ * process, 0 or 1. Prints nothing if the log has the detail of this failure, the calling thread's last one. */
 WEFT_API int weft_report(weft_status status);
 
 WEFT_END_C

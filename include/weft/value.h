@@ -112,7 +112,7 @@ WEFT_API weft_value weft_of_list(weft_args_in list);
 
 #ifdef __cplusplus
 WEFT_END_C
-/* What WEFT_VALUES makes, and what weft_of_list makes of that: they own their items, and the lists in them. */
+/* The results of WEFT_VALUES, and of weft_of_list for such a result. They own their items and the lists in them. */
 template <typename... V> struct weft_literal_list {
     weft_literal<V...> list;
 };

@@ -3,6 +3,7 @@
 #include "objects.h"
 
 #include "base/descriptors.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 
@@ -47,7 +48,7 @@ weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
     char what[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
+    wfi_utf8_print_v(what, sizeof what, format, args);
     va_end(args);
     bool exhausted =
         wfi_descriptors_lack(FEW_DESCRIPTORS); /* libfabric says "Input/output error" to that, at some places */

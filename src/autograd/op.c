@@ -3,6 +3,7 @@
 #include "autograd/op.h"
 
 #include "base/alloc.h"
+#include "base/utf8.h"
 #include "tensor/cell.h"
 
 #include <stdio.h>
@@ -37,7 +38,7 @@ void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...)
     char operands[OPERANDS_TEXT], reason[REASON_TEXT];
     va_list args;
     va_start(args, format);
-    vsnprintf(reason, sizeof(reason), format, args);
+    wfi_utf8_print_v(reason, sizeof(reason), format, args);
     va_end(args);
     operands_text(op, operands);
     wfi_tape_fail(op->tape, code, op->type->name, "%s(%s): %s", op->type->name, operands, reason);

@@ -2,6 +2,7 @@
 /* env.c - environment variables, checked. */
 #include "base/env.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -30,10 +31,10 @@ weft_status wfi_env_i64(const char *name, int64_t min, int64_t max, int64_t *out
     value = strtoll(text, &end, 10);
     if (isspace((unsigned char)text[0]) || *end != '\0' || end == text)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "%s=\"%.*s\" is not a whole number from %" PRId64 " to %" PRId64,
-                              name, SHOWN_MAX, text, min, max);
+                              name, wfi_utf8_fit(text, SHOWN_MAX), text, min, max);
     if (errno == ERANGE || value < min || value > max)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "%s=\"%.*s\" is outside %" PRId64 " to %" PRId64, name,
-                              SHOWN_MAX, text, min, max);
+                              wfi_utf8_fit(text, SHOWN_MAX), text, min, max);
     *out = value;
     return WEFT_OK;
 }
@@ -52,7 +53,7 @@ weft_status wfi_env_bool(const char *name, bool *out, weft_error **error)
         }
     }
     return wfi_error_fail(error, WEFT_ERR_INVALID, "%s=\"%.*s\" is neither yes (true, on, 1) nor no (false, off, 0)",
-                          name, SHOWN_MAX, text);
+                          name, wfi_utf8_fit(text, SHOWN_MAX), text);
 }
 
 weft_status wfi_env_word(const char *name, const char *const *words, int *out, weft_error **error)
@@ -69,5 +70,6 @@ weft_status wfi_env_word(const char *name, const char *const *words, int *out, w
         }
         snprintf(list + length, sizeof list - length, "%s%s", i > 0 ? ", " : "", words[i]);
     }
-    return wfi_error_fail(error, WEFT_ERR_INVALID, "%s=\"%.*s\" is none of %s", name, SHOWN_MAX, text, list);
+    return wfi_error_fail(error, WEFT_ERR_INVALID, "%s=\"%.*s\" is none of %s", name, wfi_utf8_fit(text, SHOWN_MAX),
+                          text, list);
 }

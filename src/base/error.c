@@ -7,6 +7,7 @@
  */
 #include "base/error.h"
 #include "base/quiet.h"
+#include "base/utf8.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -30,9 +31,9 @@ static weft_error out_of_memory = {
     .message = "out of memory (and so is the memory for the error itself)",
 };
 
-static size_t bounded_length(const char *text, size_t limit)
+static size_t bounded_length(const char *text, int limit)
 {
-    return text != NULL ? strnlen(text, limit - 1) : 0;
+    return text != NULL ? (size_t)wfi_utf8_fit(text, limit - 1) : 0;
 }
 
 static weft_error *build(const wfi_error_detail *detail, const char *message, const int *hops, uint32_t hop_count)
@@ -67,7 +68,7 @@ static weft_error *build(const wfi_error_detail *detail, const char *message, co
 weft_error *wfi_error_create_v(const wfi_error_detail *detail, const char *format, va_list args)
 {
     char message[WFI_ERROR_MESSAGE_MAX];
-    if (vsnprintf(message, sizeof message, format, args) < 0)
+    if (wfi_utf8_print_v(message, sizeof message, format, args) < 0)
         message[0] = '\0';
     return build(detail, message, NULL, 0);
 }

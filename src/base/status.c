@@ -69,10 +69,21 @@ const char *weft_status_text(weft_status status)
     return i < TABLE_SIZE ? table[i].text : "a code that weft does not define";
 }
 
+static _Thread_local weft_status said; /* the last failure of which the log has the detail */
+
+void wfi_status_said(weft_status status)
+{
+    said = status;
+}
+
 int weft_report(weft_status status)
 {
     if (status >= 0)
         return 0;
+    bool was_said = status == said;
+    said = WEFT_OK;
+    if (was_said)
+        return 1;
     wfi_quiet quiet;
     wfi_quiet_begin(&quiet);
     fprintf(stderr, "weft: %s (%d): %s\n", weft_status_name(status), status, weft_status_text(status));

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "coll/carrier.h"
 
 #include <stdarg.h>
@@ -179,7 +180,7 @@ static weft_error *problem_of(const weft_group *group, weft_status code, int wor
 {
     wfi_error_detail detail = {.code = code, .function = "group", .worker = worker}; /* its name is in the message */
     char text[WFI_ERROR_MESSAGE_MAX];
-    vsnprintf(text, sizeof text, format, args);
+    wfi_utf8_print_v(text, sizeof text, format, args);
     return wfi_error_create(&detail, "group \"%s\": %s", group->name, text);
 }
 

@@ -3,6 +3,8 @@
 #include "coll/making.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -33,9 +35,11 @@ static weft_status refuse_group(const weft_agent *agent, weft_status status, con
     char text[320];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    wfi_utf8_print_v(text, sizeof text, format, args);
     va_end(args);
     wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_group_create: %s", text);
+    if (wfi_log_wants(WEFT_LOG_WARN))
+        wfi_status_said(status);
     return status;
 }
 
@@ -202,8 +206,8 @@ weft_status weft_group_create(weft_agent *agent, const char *name, const int *ra
     if (!out)
         return refuse_group(agent, WEFT_ERR_INVALID, "out is NULL");
     if (!is_group_name(name))
-        return refuse_group(agent, WEFT_ERR_INVALID, "name is \"%.80s\": 1 to %d bytes of [A-Za-z0-9-_:]",
-                            name ? name : "(NULL)", WFI_GROUP_NAME_MAX);
+        return refuse_group(agent, WEFT_ERR_INVALID, "name is \"%.*s\": 1 to %d bytes of [A-Za-z0-9-_:]",
+                            wfi_utf8_fit(name ? name : "(NULL)", 80), name ? name : "(NULL)", WFI_GROUP_NAME_MAX);
     if (ranks && !count)
         return refuse_group(agent, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", name);
     if (agent->forked)

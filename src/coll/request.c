@@ -3,6 +3,8 @@
 #include "coll/request.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
+#include "base/utf8.h"
 #include "coll/carrier.h"
 #include "rpc/client/client.h"
 #include "tensor/cell.h"
@@ -20,9 +22,11 @@ static weft_status refuse(const weft_group *group, const wfi_group_request *what
     char text[320];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    wfi_utf8_print_v(text, sizeof text, format, args);
     va_end(args);
     wfi_log_agent(group->agent, WEFT_LOG_WARN, 0, "%s (\"%s\"): %s", what->name, group->name, text);
+    if (wfi_log_wants(WEFT_LOG_WARN))
+        wfi_status_said(WEFT_ERR_INVALID);
     return WEFT_ERR_INVALID;
 }
 

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/map.h"
+#include "base/utf8.h"
 #include "tensor/tensor.h"
 
 #include <assert.h>
@@ -43,7 +44,8 @@ static void describe(const weft_module *module, size_t i, char *text, size_t roo
 {
     const weft_tensor *tensor = tensor_of(module, i);
     const char *name = name_of(module, i);
-    size_t used = (size_t)snprintf(text, room, "%.160s %s [", name ? name : "", weft_dtype_name(tensor->dtype));
+    size_t used = (size_t)snprintf(text, room, "%.*s %s [", wfi_utf8_fit(name ? name : "", 160), name ? name : "",
+                                   weft_dtype_name(tensor->dtype));
     for (int d = 0; d < tensor->shape.ndim && used < room; d++)
         used += (size_t)snprintf(text + used, room - used, d ? ", %lld" : "%lld", (long long)tensor->shape.dims[d]);
     if (used < room)

@@ -2,6 +2,7 @@
 /* pass_life.c - the life of a pass, and how what happens to it gets to whoever runs it. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "dist/pass_impl.h"
 
 #include <stdarg.h>
@@ -314,7 +315,7 @@ static void add_text(char *text, size_t room, const char *format, ...)
     size_t length = strlen(text);
     va_list args;
     va_start(args, format);
-    vsnprintf(text + length, room - length, format, args);
+    wfi_utf8_print_v(text + length, room - length, format, args);
     va_end(args);
 }
 

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/text/json.h"
+#include "base/utf8.h"
 #include "tensor/print.h"
 #include "tensor/tensor.h"
 
@@ -180,7 +181,7 @@ static weft_status wrong(const reading *r, weft_status status, const char *forma
     char name[WFI_SHOWN], text[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
+    wfi_utf8_print_v(text, sizeof(text), format, args);
     va_end(args);
     return wfi_error_fail(r->error, status, "\"%s\": tensor \"%s\" %s", r->file->path, wfi_shown(r->entry->name, name),
                           text);

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/text/log.h"
+#include "base/utf8.h"
 #include "tensor/cell.h"
 
 #include <stdlib.h>
@@ -75,7 +76,8 @@ static void fail(weft_module *module, weft_status status, const char *name)
                           ? "it is NULL, or has failed, or its name is empty, too long or has a dot"
                           : weft_status_text(status);
     char text[sizeof(module->why)];
-    snprintf(text, sizeof(text), "%s cannot take \"%.40s\": %s", module->type->name, name == NULL ? "" : name, why);
+    wfi_utf8_print(text, sizeof(text), "%s cannot take \"%.*s\": %s", module->type->name,
+                   name == NULL ? 0 : wfi_utf8_fit(name, 40), name == NULL ? "" : name, why);
     wfi_log(WEFT_LOG_DEBUG, "%s", text);
     if (module->status != WEFT_OK)
         return;

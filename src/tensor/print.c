@@ -7,6 +7,7 @@
 #include "tensor/copy.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #define PRINTED_MAX 1000 /* elements; more are abridged */
 #define EDGE 3           /* shown at each end of an abridged dimension */
@@ -50,20 +51,37 @@ int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index)
     return value;
 }
 
+/* As "%.6g" in the C locale: that of the user may have another decimal point, of several bytes. */
+static void print_number(double value, bool signs, FILE *to)
+{
+    char text[64];
+    snprintf(text, sizeof text, signs ? "%+.6g" : "%.6g", value);
+    for (const char *at = text; *at;) {
+        size_t kept = strspn(at, "+-0123456789abcdefghijklmnopqrstuvwxyz");
+        fwrite(at, 1, kept, to);
+        at += kept;
+        if (*at)
+            fputc('.', to);
+        at += strcspn(at, "+-0123456789abcdefghijklmnopqrstuvwxyz");
+    }
+}
+
 static void print_complex(const weft_tensor *tensor, int64_t index, FILE *to)
 {
     weft_dtype part = wfi_dtype_real(tensor->dtype);
     const char *data = element(tensor, index);
     double imaginary = 0;
     (void)wfi_convert_one(part, data + weft_dtype_size(part), WEFT_FLOAT64, &imaginary);
-    fprintf(to, "%.6g%+.6gi", weft_tensor_get_f64(tensor, index), imaginary);
+    print_number(weft_tensor_get_f64(tensor, index), false, to);
+    print_number(imaginary, true, to);
+    fputc('i', to);
 }
 
 static void print_element(const weft_tensor *tensor, int64_t index, FILE *to)
 {
     wfi_dtype_class class = wfi_dtype_class_of(tensor->dtype);
     if (class == WFI_CLASS_FLOAT)
-        fprintf(to, "%.6g", weft_tensor_get_f64(tensor, index));
+        print_number(weft_tensor_get_f64(tensor, index), false, to);
     else if (class == WFI_CLASS_COMPLEX)
         print_complex(tensor, index, to);
     else if (class == WFI_CLASS_BOOL)

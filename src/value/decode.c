@@ -3,6 +3,7 @@
 #include "value/decode.h"
 
 #include "base/alloc.h"
+#include "base/utf8.h"
 #include "value/value.h"
 #include "tensor/check.h"
 
@@ -26,7 +27,7 @@ static WEFT_PRINTF(3, 4) void fail(decoding *d, weft_status status, const char *
         return;
     va_list args;
     va_start(args, format);
-    vsnprintf(d->out->problem, sizeof d->out->problem, format, args);
+    wfi_utf8_print_v(d->out->problem, sizeof d->out->problem, format, args);
     va_end(args);
     d->status = status;
 }

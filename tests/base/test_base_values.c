@@ -6,6 +6,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mutex.h"
+#include "base/utf8.h"
 #include "unit.h"
 
 #include <stdlib.h>
@@ -49,6 +50,75 @@ static void long_messages_are_cut(void **state)
     error = weft_error_create(WEFT_ERR_IO, "%s", text);
     assert_int_equal(strlen(weft_error_message(error)), WFI_ERROR_MESSAGE_MAX - 1);
     weft_error_unref(error);
+}
+
+/* Every length of a text of characters of 1 to 4 bytes, cut at every place. */
+static void texts_are_cut_between_characters(void **state)
+{
+    static const char text[] = "a\u00e9\u20ac\U0001f600z";
+    static const size_t ends[] = {0, 1, 3, 6, 10, 11};
+    for (size_t most = 0; most < sizeof text + 3; most++) {
+        size_t wanted = 0;
+        for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+            wanted = ends[i] <= most ? ends[i] : wanted;
+        char out[32] = "";
+        assert_int_equal(wfi_utf8_fit(text, (int)most), wanted);
+        assert_int_equal(wfi_utf8_print(out, most + 1, "%s", text), sizeof text - 1);
+        assert_int_equal(strlen(out), wanted);
+        assert_memory_equal(out, text, wanted);
+    }
+    assert_int_equal(wfi_utf8_fit("\xe9", 1), 0); /* of another encoding: the beginning of a character */
+    assert_int_equal(wfi_utf8_fit("\x80\x80\x80\x80", 3), 3);
+}
+
+/* With one byte more before them each time, every cut is met. */
+static void errors_and_what_they_quote_are_cut_between_characters(void **state)
+{
+    char text[WFI_ERROR_MESSAGE_MAX * 2], shift[8] = "";
+    for (size_t i = 0; i + 3 < sizeof text; i += 3)
+        memcpy(text + i, "\u20ac", 4);
+    for (size_t i = 0; i < 3; i++, strcat(shift, "x")) {
+        weft_error *error = weft_error_create(WEFT_ERR_IO, "%s%s", shift, text), *malformed = NULL;
+        size_t length = strlen(weft_error_message(error));
+        assert_int_equal((length - i) % 3, 0);
+        assert_true(length > WFI_ERROR_MESSAGE_MAX - 4);
+        weft_error_unref(error);
+        char value[256];
+        snprintf(value, sizeof value, "%s%.180s", shift, text);
+        setenv("WEFT_TEST", value, 1);
+        int64_t number;
+        assert_int_equal(wfi_env_i64("WEFT_TEST", 0, 1, &number, &malformed), WEFT_ERR_INVALID);
+        assert_non_null(strstr(weft_error_message(malformed), "\u20ac\" is not a whole number"));
+        weft_error_unref(malformed);
+    }
+    unsetenv("WEFT_TEST");
+}
+
+/* What weft_report prints, as bytes of stderr. */
+static size_t reported(weft_status status)
+{
+    char text[256];
+    int ends[2], before = dup(STDERR_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+    assert_int_equal(weft_report(status), 1);
+    fflush(stderr);
+    dup2(before, STDERR_FILENO);
+    close(ends[1]);
+    ssize_t size = read(ends[0], text, sizeof text);
+    close(ends[0]);
+    close(before);
+    return (size_t)size;
+}
+
+static void report_adds_nothing_to_what_the_log_has(void **state)
+{
+    assert_true(reported(WEFT_ERR_REMOTE) > 0);
+    wfi_status_said(WEFT_ERR_REMOTE);
+    assert_true(reported(WEFT_ERR_TIMEOUT) > 0); /* of that the log has nothing */
+    wfi_status_said(WEFT_ERR_REMOTE);
+    assert_int_equal(reported(WEFT_ERR_REMOTE), 0);
+    assert_true(reported(WEFT_ERR_REMOTE) > 0); /* another failure */
 }
 
 static weft_error *detailed(void)
@@ -404,10 +474,12 @@ static void a_mutex_knows_its_owner(void **state)
 }
 
 UNIT_MAIN(every_status_has_a_name, report_gives_an_exit_code, no_error_answers_as_success, long_messages_are_cut,
-          hops_are_added_to_copies_up_to_the_limit, an_error_prints_as_one_line, an_error_is_written_at_once,
-          errors_survive_the_wire_and_truncation_does_not, random_bytes_never_break_the_error_reader,
-          numbers_are_little_endian_and_come_back, a_full_writer_keeps_its_failure, a_reader_past_the_end_gives_zeros,
-          strings_must_fit_and_hold_no_nul, a_map_keeps_what_it_was_given, a_map_in_steady_use_does_not_grow,
+          texts_are_cut_between_characters, errors_and_what_they_quote_are_cut_between_characters,
+          report_adds_nothing_to_what_the_log_has, hops_are_added_to_copies_up_to_the_limit,
+          an_error_prints_as_one_line, an_error_is_written_at_once, errors_survive_the_wire_and_truncation_does_not,
+          random_bytes_never_break_the_error_reader, numbers_are_little_endian_and_come_back,
+          a_full_writer_keeps_its_failure, a_reader_past_the_end_gives_zeros, strings_must_fit_and_hold_no_nul,
+          a_map_keeps_what_it_was_given, a_map_in_steady_use_does_not_grow,
           chosen_keys_do_not_meet_where_there_is_a_hash_key, the_hash_is_the_published_one,
           malformed_environment_is_named, yes_and_no_have_four_words_each, deadlines_saturate, durations_saturate,
           lists_keep_order_over_a_splice, a_mutex_knows_its_owner)

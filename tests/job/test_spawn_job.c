@@ -8,6 +8,7 @@
 #include "base/socket.h"
 
 #include <weft/agent.h>
+#include <weft/log.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -214,9 +215,20 @@ static void the_worst_exit_code_is_told(void **state)
     expect(spawn(3, "rank", NULL), 20000, WEFT_ERR_REMOTE, 3);
 }
 
+static char said[512];
+
+static void keep_line(weft_log_level level, const char *line, void *arg)
+{
+    if (level == WEFT_LOG_ERROR)
+        snprintf(said, sizeof said, "%s", line);
+}
+
 static void a_killed_child_counts_as_128_and_the_signal(void **state)
 {
+    weft_log_set_sink(keep_line, NULL);
     expect(spawn(1, "abort", NULL), 20000, WEFT_ERR_REMOTE, 128 + SIGKILL);
+    weft_log_set_sink(NULL, NULL);
+    assert_string_equal(said, "weft_job_wait: children failed: rank 1 was killed by signal 9 (Killed)");
 }
 
 static void a_straggler_is_ended(void **state)

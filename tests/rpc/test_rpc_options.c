@@ -33,6 +33,7 @@ static const char *const variables[] = {"RANK",
                                         "LOCAL_WORLD_SIZE",
                                         "SLURM_PROCID",
                                         "SLURM_NTASKS",
+                                        "SLURM_STEP_NUM_TASKS",
                                         "WEFT_MEMORY_BUDGET",
                                         "WEFT_METRICS_PORT",
                                         "PMI_RANK",
@@ -156,6 +157,33 @@ static void test_environment(void **state)
     assert_int_equal(out->metrics_port, 80);
     assert_string_equal(out->name, "mine");
     assert_string_equal(out->trace_file, "mine.json");
+}
+
+/* A step of an allocation may have fewer tasks than the allocation. */
+static void test_slurm(void **state)
+{
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    setenv("SLURM_PROCID", "1", 1);
+    setenv("SLURM_NTASKS", "8", 1);
+    assert_int_equal(must_resolve(NULL)->world_size, 8);
+    setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+    assert_int_equal(must_resolve(NULL)->world_size, 2);
+    unsetenv("SLURM_NTASKS");
+    const weft_agent_options *v = must_resolve(NULL);
+    assert_int_equal(v->world_size, 2);
+    assert_int_equal(v->rank, 1);
+}
+
+static void test_brackets(void **state)
+{
+    setenv("MASTER_ADDR", "[::1]", 1);
+    setenv("WEFT_IFACE", "[fe80::1%lo]", 1);
+    const weft_agent_options *v = must_resolve(NULL);
+    assert_string_equal(v->master_addr, "::1");
+    assert_string_equal(v->iface, "fe80::1%lo");
+    assert_string_equal(must_resolve(&(weft_agent_options){.master_addr = "[fd00::2]"})->master_addr, "fd00::2");
+    assert_string_equal(must_resolve(&(weft_agent_options){.master_addr = "[]"})->master_addr, "[]");
 }
 
 static void test_least_death_bound(void **state)
@@ -388,6 +416,8 @@ int main(void)
         cmocka_unit_test_setup(test_defaults, clear_environment),
         cmocka_unit_test_setup(test_descriptors, clear_environment),
         cmocka_unit_test_setup(test_environment, clear_environment),
+        cmocka_unit_test_setup(test_slurm, clear_environment),
+        cmocka_unit_test_setup(test_brackets, clear_environment),
         cmocka_unit_test_setup(test_least_death_bound, clear_environment),
         cmocka_unit_test_setup(test_bad_variables, clear_environment),
         cmocka_unit_test_setup(test_bad_fields, clear_environment),

@@ -50,11 +50,17 @@ void wfi_json_put_bool(wfi_json *j, const char *key, bool value)
     fputs(value ? "true" : "false", j->to);
 }
 
+/* Without the point of the user's locale. */
+static void put_thousandths(FILE *to, uint64_t count)
+{
+    fprintf(to, "%" PRIu64 ".%03" PRIu64, count / 1000, count % 1000);
+}
+
 void wfi_json_put_ms(wfi_json *j, const char *key, uint64_t from_ns, uint64_t to_ns, bool known)
 {
     wfi_json_item(j, key);
     if (known)
-        fprintf(j->to, "%.3f", to_ns > from_ns ? (double)(to_ns - from_ns) / 1e6 : 0.0);
+        put_thousandths(j->to, to_ns > from_ns ? (to_ns - from_ns + 500) / 1000 : 0);
     else
         fputs("null", j->to);
 }

@@ -12,6 +12,7 @@
 #include "base/text/log.h"
 #include "base/env.h"
 #include "base/quiet.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -105,7 +106,7 @@ void wfi_log_line_in(const wfi_log_context *context, weft_log_level level, const
     if (level > weft_log_get_level())
         return;
     size_t length = write_context(context, line, sizeof line);
-    if (vsnprintf(line + length, sizeof line - length, format, args) < 0)
+    if (wfi_utf8_print_v(line + length, sizeof line - length, format, args) < 0)
         return;
     for (unsigned char *c = (unsigned char *)line; *c != '\0'; c++) { /* may come from a peer: one line stays one */
         if (*c < 0x20 || *c == 0x7f)

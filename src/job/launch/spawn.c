@@ -16,6 +16,7 @@
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"
+#include "base/utf8.h"
 #include "job/protocol/protocol.h"
 
 #include <poll.h>
@@ -59,9 +60,9 @@ static weft_status refuse_generation(weft_error **error)
 {
     const char *rank = getenv("RANK");
     return wfi_error_fail(error, WEFT_ERR_STATE,
-                          "this process is itself a child of weft_spawn (RANK=%.16s): it opens an agent, "
+                          "this process is itself a child of weft_spawn (RANK=%.*s): it opens an agent, "
                           "without .job, and may then spawn a job of its own (or unsets " SPAWNED ")",
-                          rank ? rank : "");
+                          rank ? wfi_utf8_fit(rank, 16) : 0, rank ? rank : "");
 }
 
 void wfi_spawn_joined(void)
@@ -348,8 +349,10 @@ weft_status weft_spawn(const weft_spawn_options *options, weft_job **out)
     weft_error *error = NULL;
     options = options ? options : &defaults;
     weft_status status = spawn(options, out, &error);
-    if (status && !options->error) /* whoever does not take the sentence reads it in the log */
+    if (status && !options->error) { /* whoever does not take the sentence reads it in the log */
         wfi_log(WEFT_LOG_ERROR, "weft_spawn: %s", weft_error_message(error));
+        wfi_status_said(status);
+    }
     if (status)
         wfi_error_give(options->error, error);
     return status;

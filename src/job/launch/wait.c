@@ -10,13 +10,16 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/guarded.h"
 #include "base/socket.h"
+#include "base/text/log.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -68,6 +71,7 @@ static bool reap(wfi_process *child)
         child->exit_code = -1;
     else
         child->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    child->signal = got > 0 && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     return true;
 }
 
@@ -164,6 +168,43 @@ static int worst_of(const weft_job *job, bool *unknown)
     return worst;
 }
 
+#define NAMED_MOST 4
+
+/* ": rank 1 exited with 3, rank 2 was killed by signal 9 (Killed), and 5 more" */
+static void name_failures(const weft_job *job, char *out, size_t room)
+{
+    int failed = 0;
+    size_t used = 0;
+    for (int i = 0; i < job->count; i++) {
+        const wfi_process *child = &job->processes[i];
+        if (child->exit_code <= 0 || ++failed > NAMED_MOST)
+            continue;
+        used += (size_t)snprintf(out + used, room - used, failed == 1 ? ": rank %d " : ", rank %d ", i + 1);
+        if (child->signal)
+            used += (size_t)snprintf(out + used, room - used, "was killed by signal %d (%s)", child->signal,
+                                     strsignal(child->signal));
+        else
+            used += (size_t)snprintf(out + used, room - used, "exited with %d", child->exit_code);
+    }
+    if (failed > NAMED_MOST)
+        snprintf(out + used, room - used, ", and %d more", failed - NAMED_MOST);
+}
+
+static weft_status say(const weft_job *job, weft_status status, int64_t timeout_ms)
+{
+    char failures[512] = "";
+    name_failures(job, failures, sizeof failures);
+    if (status == WEFT_ERR_TIMEOUT)
+        wfi_log(WEFT_LOG_ERROR, "weft_job_wait: not all children ended within %lld ms, and the rest were killed%s",
+                (long long)timeout_ms, failures);
+    else if (status == WEFT_ERR_REMOTE)
+        wfi_log(WEFT_LOG_ERROR, "weft_job_wait: children failed%s", failures);
+    else if (status)
+        wfi_log(WEFT_LOG_ERROR, "weft_job_wait: this program reaped a child itself, so its exit code is not known");
+    wfi_status_said(status);
+    return status;
+}
+
 weft_status weft_job_wait(weft_job *job, int64_t timeout_ms, int *worst_exit)
 {
     if (!job)
@@ -177,13 +218,13 @@ weft_status weft_job_wait(weft_job *job, int64_t timeout_ms, int *worst_exit)
         }
     }
     int worst = worst_of(job, &unknown), store_fd = wfi_job_take_fd(job);
+    weft_status status = !in_time ? WEFT_ERR_TIMEOUT : worst ? WEFT_ERR_REMOTE : unknown ? WEFT_ERR_UNKNOWN : WEFT_OK;
+    status = say(job, status, timeout_ms);
     if (store_fd >= 0)
         close(store_fd);
     wfi_guarded_free(job->secret);
     free(job);
     if (worst_exit)
         *worst_exit = worst;
-    if (!in_time)
-        return WEFT_ERR_TIMEOUT;
-    return worst ? WEFT_ERR_REMOTE : unknown ? WEFT_ERR_UNKNOWN : WEFT_OK;
+    return status;
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/guarded.h"
 #include "base/text/log.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -77,7 +78,7 @@ static weft_status read_path(const char *path, wfi_secret *out, weft_error **err
 {
     struct stat about;
     char source[SHOWN_PATH + 32];
-    snprintf(source, sizeof source, "WEFT_SECRET_FILE=\"%.*s\"", SHOWN_PATH, path);
+    snprintf(source, sizeof source, "WEFT_SECRET_FILE=\"%.*s\"", wfi_utf8_fit(path, SHOWN_PATH), path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return secret_fail(error, WEFT_ERR_IO, source, strerrordesc_np(errno));

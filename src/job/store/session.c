@@ -7,6 +7,7 @@
 
 #include "base/guarded.h"
 #include "base/text/log.h"
+#include "base/utf8.h"
 
 #include <sodium.h>
 #include <stdarg.h>
@@ -104,7 +105,7 @@ void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status
     wfi_store_message message = {.type = WFI_STORE_REFUSE, .status = status};
     va_list args;
     va_start(args, format);
-    vsnprintf(message.text, sizeof message.text, format, args);
+    wfi_utf8_print_v(message.text, sizeof message.text, format, args);
     va_end(args);
     wfi_log(WEFT_LOG_INFO, "store: refused a join: %s", message.text);
     wfi_store_send(store, link, &message);

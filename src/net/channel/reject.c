@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reject.c - unauthenticated peers and malformed requests: all are counted, and a few a second are logged. */
 #include "net/channel/channel.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ void wfi_transport_refused(wfi_transport *transport, const char *format, ...)
     char text[160];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
+    wfi_utf8_print_v(text, sizeof(text), format, args);
     va_end(args);
     wfi_log_net(transport, transport->refused_aloud <= ALOUD ? WEFT_LOG_WARN : WEFT_LOG_DEBUG, "%s%s", text,
                 transport->refused_aloud == ALOUD ? " (and what else is refused in this second)" : "");

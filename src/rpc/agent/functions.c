@@ -2,6 +2,7 @@
 /* functions.c - the table of functions that others may call, by name. No entry is removed while the agent lives. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "rpc/agent/agent.h"
 
 #include <stdlib.h>
@@ -162,10 +163,11 @@ weft_status weft_agent_register(weft_agent *agent, const weft_function *function
         return wfi_refuse_null("weft_agent_register", "the agent");
     if (agent->forked)
         return WEFT_ERR_STATE;
+    const char *name = function && function->name ? function->name : "(no name)";
     weft_status st = wfi_function_register_user(agent, function, &error);
     if (error)
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_register: \"%.140s\": %s",
-                      function && function->name ? function->name : "(no name)", weft_error_message(error));
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_register: \"%.*s\": %s", wfi_utf8_fit(name, 140), name,
+                      weft_error_message(error));
     weft_error_unref(error);
     return st;
 }

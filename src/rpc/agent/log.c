@@ -2,6 +2,7 @@
 /* log.c - lines of the log that say which worker and which call they are about. */
 #include "rpc/agent/agent.h"
 
+#include "base/error.h"
 #include "base/text/log.h"
 #include "sim/sim.h"
 
@@ -23,5 +24,6 @@ void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_
 weft_status wfi_refuse_null(const char *function, const char *what)
 {
     wfi_log_agent(NULL, WEFT_LOG_ERROR, 0, "%s: %s is NULL", function, what);
+    wfi_status_said(WEFT_ERR_INVALID);
     return WEFT_ERR_INVALID;
 }

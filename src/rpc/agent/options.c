@@ -8,11 +8,13 @@
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"
+#include "base/utf8.h"
 #include "job/launch/launch.h"
 #include "mem/slab.h"
 #include "tensor/parallel.h"
 #include "topo/share.h"
 
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +24,15 @@
 /* A worker beats four times a bound and dials a lost store every 10 ms: in less, a thread that waited for a core is a death. */
 #define LEAST_DEATH_MS 100
 
+enum { SLURM_STEP = 3 };
+
 /* Ranks as launchers name them, where RANK and WORLD_SIZE are not set: Open MPI, PMI (MPICH, Hydra), Slurm. */
 static const char *const launchers[][2] = {
     {"RANK", "WORLD_SIZE"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
     {"PMI_RANK", "PMI_SIZE"},
+    [SLURM_STEP] = {"SLURM_PROCID",
+                    "SLURM_STEP_NUM_TASKS"}, /* of this step: SLURM_NTASKS may be that of the whole allocation */
     {"SLURM_PROCID", "SLURM_NTASKS"},
 };
 
@@ -46,10 +52,10 @@ static weft_status no_rank(bool elastic, weft_error **error)
 {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const char *rank = wfi_env_string(launchers[i][0]), *size = wfi_env_string(launchers[i][1]);
-        if (!rank == !size)
+        if (!rank == !size || i == SLURM_STEP) /* of Slurm the next row speaks */
             continue;
-        return invalid(error, "%s is set (\"%.32s\"), but %s is not: which worker this is, %s", launchers[i][!rank],
-                       rank ? rank : size, launchers[i][rank != NULL],
+        return invalid(error, "%s is set (\"%.*s\"), but %s is not: which worker this is, %s", launchers[i][!rank],
+                       wfi_utf8_fit(rank ? rank : size, 32), rank ? rank : size, launchers[i][rank != NULL],
                        "takes both (RANK and WORLD_SIZE, or a launcher's own), or has_rank in the options");
     }
     return invalid(error, elastic ? "neither options (has_rank) nor the environment (WORLD_SIZE) say how many "
@@ -168,7 +174,11 @@ static bool read_bytes(const char *text, size_t *out)
     char *end;
     if (text[0] < '0' || text[0] > '9')
         return false;
-    double value = strtod(text, &end);
+    locale_t c = newlocale(LC_ALL_MASK, "C", NULL); /* whatever the point of the user's locale is */
+    if (!c)
+        return false;
+    double value = strtod_l(text, &end, c);
+    freelocale(c);
     const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
     for (const char *at = units; unit && at <= unit; at++)
         value *= 1024;
@@ -230,6 +240,16 @@ static bool is_worker_name(const char *name)
     return name[0] && strspn(name, legal) == strlen(name);
 }
 
+/* "[::1]", as in a URL, is ::1. */
+static void strip_brackets(char *host)
+{
+    size_t size = strlen(host);
+    if (size < 3 || host[0] != '[' || host[size - 1] != ']')
+        return;
+    memmove(host, host + 1, size - 2);
+    host[size - 2] = '\0';
+}
+
 static weft_status resolve_texts(wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
@@ -255,6 +275,8 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
             return invalid(error, "%s is \"%s\": too long", texts[i].variable, text);
         memcpy(texts[i].to, text, strlen(text) + 1);
     }
+    strip_brackets(out->master_addr);
+    strip_brackets(out->iface);
     bool is_named = values->name || out->name[0] || values->rank >= 0;
     if (is_named && !is_worker_name(out->name))
         return invalid(error, "the worker's name is \"%s\": 1 to 127 of [A-Za-z0-9-_:]", out->name);

@@ -2,6 +2,7 @@
 /* batcher.c - makes and frees the batcher of a function, and serves the function's calls with it; see batch.h. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "rpc/batch/batch.h"
 
 #include "value/value.h"
@@ -189,8 +190,8 @@ weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, c
     if (agent->forked)
         return WEFT_ERR_STATE;
     if (check_callers(agent, ranks, count, &error)) {
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_expect_callers: \"%.140s\": %s", function,
-                      weft_error_message(error));
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_expect_callers: \"%.*s\": %s", wfi_utf8_fit(function, 140),
+                      function, weft_error_message(error));
         weft_error_unref(error);
         return WEFT_ERR_INVALID;
     }

@@ -25,18 +25,22 @@ void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options
 {
     weft_status st = weft_error_code(error);
     bool is_mistake = st == WEFT_ERR_INVALID || st == WEFT_ERR_TYPE || st == WEFT_ERR_SHAPE || st == WEFT_ERR_DEADLOCK;
-    if (is_mistake && agent && !(options && options->error))
+    if (is_mistake && agent && !(options && options->error)) {
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "a call of \"%s\" failed: %s", weft_error_function(error),
                       weft_error_message(error));
+        wfi_status_said(st);
+    }
     wfi_error_give(options ? options->error : NULL, error);
 }
 
 weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *function, const char *what)
 {
     wfi_error_detail detail = {.code = WEFT_ERR_INVALID, .function = function, .worker = -1};
-    if (!options || !options->error)
+    if (!options || !options->error) {
         wfi_log_agent(NULL, WEFT_LOG_ERROR, 0, "a call of \"%s\" could not be started: %s is NULL",
                       function ? function : "", what);
+        wfi_status_said(WEFT_ERR_INVALID);
+    }
     wfi_rpc_give_error(NULL, options, wfi_error_create(&detail, "the call could not be started: %s is NULL", what));
     return WEFT_ERR_INVALID;
 }

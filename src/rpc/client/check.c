@@ -58,10 +58,12 @@ static void look_at_queue(const weft_agent *agent, const wfi_call_spec *spec, we
                           wfi_finding *out)
 {
     size_t kept = spec->kept_bytes, limit = agent->options.values.queue_limit_bytes;
+    long long limit_ms = spec->options->timeout_ms ? spec->options->timeout_ms : agent->call_timeout_ms;
     if (why == WEFT_ERR_TIMEOUT)
         wfi_find(out,
-                 "no room in the queue to rank %d within the time limit: %zu of queue_limit_bytes = %zu wait there",
-                 rank, kept, limit);
+                 "no room in the queue to rank %d within the time limit, %lld ms: %zu of queue_limit_bytes = %zu wait "
+                 "there",
+                 rank, limit_ms, kept, limit);
     else if (spec->options->wait_for_room)
         wfi_find(out, "no room in the queue to rank %d, and an inline handler cannot wait for it", rank);
     else

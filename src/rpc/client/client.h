@@ -57,6 +57,7 @@ struct wfi_request {
     weft_error *failure;        /* why it ends, while the inbound of its results is being cancelled */
     weft_rref *remote;          /* rpc_remote: the handle that the reply confirms */
     bool is_attempt;            /* which leaves that to client/retry.c */
+    uint64_t limit_ns;          /* from its launch to its deadline, for errors; if it has one */
     unsigned notifications;     /* promised for it: CANCEL, DONE, and a TOOK for each item that has come */
     wfi_child child;            /* of the served call that this one is made for, if any */
     struct wfi_items_in *items; /* streamed results: client/stream.c */
@@ -127,11 +128,8 @@ weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now,
 
 /* The id of our next call, to whomever it goes. [agent lock] */
 uint64_t wfi_call_next_id(weft_agent *agent);
-/* Which limit a call that had no answer in time was over: an attempt (client/retry.c) has one of its own. */
-static inline const char *wfi_late_limit(bool is_attempt)
-{
-    return is_attempt ? "the time limit of this attempt" : "the call's time limit";
-}
+/* Prints "no answer from WHO within the call's time limit, 100 ms". An attempt (client/retry.c) has a limit of its own. */
+void wfi_late_text(char *out, size_t room, const char *who, bool is_attempt, uint64_t limit_ns);
 
 /* Fails the calls to ourselves that have not been answered. [agent lock] */
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text);

@@ -93,8 +93,8 @@ void wfi_local_settle_left(weft_agent *agent)
 static void local_late(wfi_timer *timer)
 {
     wfi_loopback *loop = wfi_container_of(timer, wfi_loopback, call.timer);
-    char text[80];
-    snprintf(text, sizeof text, "no answer from this worker itself within %s", wfi_late_limit(loop->is_attempt));
+    char text[128];
+    wfi_late_text(text, sizeof text, "this worker itself", loop->is_attempt, timer->deadline_ns - loop->launched_ns);
     give_up_local(loop, WEFT_ERR_TIMEOUT, text);
 }
 
@@ -309,11 +309,13 @@ static weft_status launch_local(wfi_loopback *loop, wfi_call_spec *spec)
     weft_call *call = &loop->call;
     weft_agent *agent = call->agent;
     uint32_t us = wfi_net_member(agent->net, call->from)->incarnation;
+    uint64_t now = wfi_now(wfi_net_clock(agent->net));
     weft_status st = wfi_agent_usable(agent);
+    loop->launched_ns = now;
     if (!st && spec->to.incarnation && spec->to.incarnation != us)
         st = spec->to.incarnation < us ? WEFT_ERR_PEER_DEAD : WEFT_ERR_UNREACHABLE;
     if (!st)
-        st = wfi_call_limit(agent, spec, wfi_now(wfi_net_clock(agent->net)), &call->deadline_ns);
+        st = wfi_call_limit(agent, spec, now, &call->deadline_ns);
     call->timer.fire = local_late;
     if (!st && call->deadline_ns != WFI_NEVER)
         st = wfi_net_timer_set(agent->net, &call->timer, call->deadline_ns);

@@ -17,6 +17,7 @@ typedef struct wfi_loopback {
     bool starved;        /* there was no memory to wait for a reference */
     bool begun;          /* its handler has begun */
     bool is_attempt;     /* as in wfi_request */
+    uint64_t launched_ns;
     size_t unconfirmed;  /* references among its arguments that are being made */
     weft_error *failure; /* nobody wants the answer: what the future fails with, perhaps later */
     wfi_child child;     /* of the served call that it is made for, if any */

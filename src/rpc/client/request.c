@@ -154,13 +154,20 @@ void wfi_call_fail(wfi_request *call, weft_status why, const char *text)
     abort_call(call, wfi_error_create(&detail, "%s", text));
 }
 
+void wfi_late_text(char *out, size_t room, const char *who, bool is_attempt, uint64_t limit_ns)
+{
+    snprintf(out, room, "no answer from %s within %s, %llu ms", who,
+             is_attempt ? "the time limit of this attempt" : "the call's time limit",
+             (unsigned long long)(limit_ns / 1000000 + (limit_ns % 1000000 != 0)));
+}
+
 static void timer_fired(wfi_timer *timer)
 {
     wfi_request *call = wfi_container_of(timer, wfi_request, timer);
     const wfi_member *member = wfi_net_member(call->agent->net, wfi_peer_rank(call->peer));
-    char text[WFI_NAME_MAX + 80];
-    snprintf(text, sizeof text, "no answer from rank %d (%s) within %s", wfi_peer_rank(call->peer),
-             member ? member->name : "unknown", wfi_late_limit(call->is_attempt));
+    char who[WFI_NAME_MAX + 32], text[WFI_NAME_MAX + 128];
+    snprintf(who, sizeof who, "rank %d (%s)", wfi_peer_rank(call->peer), member ? member->name : "unknown");
+    wfi_late_text(text, sizeof text, who, call->is_attempt, call->limit_ns);
     wfi_call_fail(call, WEFT_ERR_TIMEOUT, text);
 }
 
@@ -391,6 +398,7 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
     }
     if (st)
         return st;
+    call->limit_ns = deadline_ns - now;
     if (!call->span.begun_ns) /* else it waited for room in the queue */
         call->span.begun_ns = now;
     if (!spec->exempt && !wfi_peer_has_room(call->peer))

@@ -3,6 +3,7 @@
 #include "rpc/payload/explain.h"
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "rpc/refs/refs.h"
 #include "tensor/tensor.h"
 #include "value/encode.h"
@@ -17,7 +18,7 @@ void wfi_find(wfi_finding *out, const char *format, ...)
     if (out->text[0])
         return; /* the first one counts */
     va_start(args, format);
-    vsnprintf(out->text, sizeof out->text, format, args);
+    wfi_utf8_print_v(out->text, sizeof out->text, format, args);
     va_end(args);
 }
 
