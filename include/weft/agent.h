@@ -148,7 +148,8 @@ typedef struct weft_agent_options {
 /*
  * Joins the job. WEFT_ERR_INVALID (a bad option or environment variable), WEFT_ERR_EXISTS (the rank, the name,
  * or the port of the store is taken), WEFT_ERR_IO (trace_file), WEFT_ERR_RENDEZVOUS (workers did not come in
- * time: the error names their ranks), WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY.
+ * time: the error names their ranks), WEFT_ERR_FABRIC, WEFT_ERR_UNREACHABLE (no route to master_addr),
+ * WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out);
 

@@ -4,6 +4,8 @@
 
 #include "base/text/log.h"
 
+#include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,17 +34,37 @@ static struct fi_info *info_towards(const wfofi_fabric *fabric, const wfofi_sock
     wfofi_sockaddr from = fabric->local;
     wfofi_address_set_port(&from, 0);
     bool done = set_address(&info->dest_addr, &info->dest_addrlen, to);
-    if (done && fabric->own_iface) {
+    /* The user's interface is the source, unless its address is of the other family: then the routing table says. */
+    if (done && fabric->own_iface && from.storage.ss_family == to->storage.ss_family) {
         done = set_address(&info->src_addr, &info->src_addrlen, &from);
     } else {
         free(info->src_addr);
         info->src_addr = NULL;
         info->src_addrlen = 0;
+        info->addr_format = to->storage.ss_family == AF_INET ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
     }
     if (done)
         return info;
     fi_freeinfo(info);
     return NULL;
+}
+
+/* The caller tries again and keeps the words for the error that ends all attempts. */
+static void say_not_connected(wfofi_fabric *fabric, const wfofi_sockaddr *to, int ret)
+{
+    char text[WFOFI_ADDRESS_TEXT], doing[WFOFI_ADDRESS_TEXT + 16];
+    fabric->connect_error = strerrordesc_np(-ret);
+    wfofi_address_text(to, text);
+    snprintf(doing, sizeof doing, "connecting to %s", text);
+    if (ret == -EMFILE || ret == -ENFILE)
+        wfofi_say_failed(fabric, doing, ret);
+    else
+        wfofi_log(fabric, WEFT_LOG_DEBUG, "%s: %s", doing, fi_strerror(-ret));
+}
+
+const char *wfofi_connect_error(const wfi_fabric *base)
+{
+    return wfofi_of(base)->connect_error;
 }
 
 weft_status wfofi_connect(wfi_fabric *base, const uint8_t *address, size_t address_size, const void *data,
@@ -52,6 +74,8 @@ weft_status wfofi_connect(wfi_fabric *base, const uint8_t *address, size_t addre
     wfofi_sockaddr to;
     if (data_size > WFI_CONNECT_DATA_MAX || wfofi_address_decode(address, address_size, &to) != WEFT_OK)
         return WEFT_ERR_INVALID;
+    wfofi_address_set_scope(&to, fabric->scope);
+    fabric->connect_error = NULL;
     struct fi_info *info = info_towards(fabric, &to);
     if (!info)
         return WEFT_ERR_MEMORY;
@@ -64,10 +88,7 @@ weft_status wfofi_connect(wfi_fabric *base, const uint8_t *address, size_t addre
     int ret = fi_connect(lane->ep, &to.storage, data, data_size);
     if (ret == 0)
         return WEFT_OK;
-    char text[WFOFI_ADDRESS_TEXT], doing[WFOFI_ADDRESS_TEXT + 16];
-    wfofi_address_text(&to, text);
-    snprintf(doing, sizeof doing, "connecting to %s", text);
-    wfofi_say_failed(fabric, doing, ret);
+    say_not_connected(fabric, &to, ret);
     *out = NULL;
     wfofi_lane_abandon(lane);
     return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;

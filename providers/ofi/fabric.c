@@ -154,6 +154,7 @@ weft_status wfofi_open(const wfofi_provider *provider, const wfi_fabric_options 
     }
     set_limits(fabric);
     wfofi_address_iface(&fabric->local, fabric->iface);
+    fabric->scope = wfofi_address_scope(&fabric->local, fabric->iface);
     *out = &fabric->base;
     return WEFT_OK;
 }

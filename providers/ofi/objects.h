@@ -56,6 +56,8 @@ typedef struct wfofi_fabric {
     int listen_fd;        /* libfabric's, found; -1: not */
     wfofi_sockaddr local; /* where we listen */
     char iface[IF_NAMESIZE];
+    unsigned scope;            /* of link-local addresses of others */
+    const char *connect_error; /* the caller's of connect: why its last call failed */
     wfi_fabric_limits limits;
 
     wfi_mutex cq_lock;

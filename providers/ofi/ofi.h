@@ -33,6 +33,7 @@ void wfofi_peer_text(const uint8_t *address, size_t size, char *out, size_t room
 
 weft_status wfofi_connect(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
                           size_t data_size, void *lane_user, wfi_lane **out);
+const char *wfofi_connect_error(const wfi_fabric *fabric);
 weft_status wfofi_accept(wfi_fabric *fabric, wfi_connect_request *request, const void *data, size_t data_size,
                          void *lane_user, wfi_lane **out);
 void wfofi_reject(wfi_fabric *fabric, wfi_connect_request *request);

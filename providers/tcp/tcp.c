@@ -27,6 +27,7 @@ const wfi_fabric_ops wfi_fabric_tcp = {
     .address_text = wfofi_peer_text,
     .iface = wfofi_iface,
     .connect = wfofi_connect,
+    .connect_error = wfofi_connect_error,
     .accept = wfofi_accept,
     .reject = wfofi_reject,
     .lane_close = wfofi_lane_close,

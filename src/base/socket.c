@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define LISTEN_BACKLOG 1024
+#define ONE_OF_SEVERAL_MS 3000 /* to connect to one address of a name that has others */
 
 int wfi_poll_timeout(uint64_t now_ns, uint64_t deadline_ns)
 {
@@ -194,12 +195,19 @@ int wfi_connect_endpoint(const wfi_endpoint *endpoint, uint64_t deadline_ns, int
     return connect_address((const struct sockaddr *)&endpoint->address, endpoint->size, deadline_ns, fd);
 }
 
+/* An address that does not answer leaves time for the next one. */
+static uint64_t share_of(uint64_t deadline_ns, bool is_last)
+{
+    uint64_t limit_ns = wfi_deadline(&wfi_clock_real, ONE_OF_SEVERAL_MS);
+    return is_last || deadline_ns < limit_ns ? deadline_ns : limit_ns;
+}
+
 int wfi_connect_to(const char *host, int port, uint64_t deadline_ns, int *fd)
 {
     struct addrinfo *found = resolve(host, port, 0);
     int trouble = EHOSTUNREACH;
     for (const struct addrinfo *where = found; where && trouble; where = where->ai_next)
-        trouble = connect_address(where->ai_addr, where->ai_addrlen, deadline_ns, fd);
+        trouble = connect_address(where->ai_addr, where->ai_addrlen, share_of(deadline_ns, !where->ai_next), fd);
     if (found)
         freeaddrinfo(found);
     return trouble;

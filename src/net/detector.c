@@ -42,14 +42,28 @@ static uint64_t time_since(const wfi_peer *peer, uint64_t since)
     return now > since ? now - since : 0;
 }
 
+/* "; the last attempt to connect to 10.0.0.2:4711: Connection refused". Nothing if none failed since the last connection. */
+static void put_connect_error(const wfi_channel *channel, char *out, size_t room)
+{
+    char address[128];
+    const wfi_peer *peer = channel->peer;
+    const char *why = channel->why ? channel->why : channel->conn && !channel->conn->up ? "no answer yet" : NULL;
+    if (!why)
+        return;
+    peer->transport->ops->address_text(peer->member.address, peer->member.address_size, address, sizeof(address));
+    snprintf(out, room, "; the last attempt to connect to %s: %s", address, why);
+}
+
 /* Attempts to connect go on all the same: channel_needed asks only whether there is something to send. */
 static void give_up_peer(wfi_peer *peer, uint64_t silent)
 {
     wfi_transport *transport = peer->transport;
     wfi_conn *bulk = wfi_channel_up(peer->channels[WFI_BULK]);
-    char text[128];
-    snprintf(text, sizeof(text), "no sign of it for %llu ms, though the store has not declared it dead",
-             (unsigned long long)(silent / 1000000));
+    char text[384];
+    size_t length =
+        (size_t)snprintf(text, sizeof(text), "no sign of it for %llu ms, though the store has not declared it dead",
+                         (unsigned long long)(silent / 1000000));
+    put_connect_error(peer->channels[WFI_CONTROL], text + length, sizeof(text) - length);
     if (!peer->unreachable) /* once, until it is heard again */
         wfi_log_net(transport, WEFT_LOG_WARN, "worker %d cannot be reached: %s", peer->rank, text);
     peer->unreachable = true;

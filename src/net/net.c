@@ -8,6 +8,7 @@
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"
+#include "base/utf8.h"
 #include "sim/sim.h"
 #include "topo/share.h"
 
@@ -249,6 +250,21 @@ static weft_status join_job(wfi_net *net, const wfi_net_options *options, int st
     return status ? wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory") : WEFT_OK;
 }
 
+/* Rank 0 has its store's port, and cannot join. The others, which would take the port for something else's, hear why. */
+static void refuse_all(const wfi_net_options *options, int store_fd, weft_status status, const weft_error *error)
+{
+    char why[WFI_STORE_TEXT_MAX];
+    const weft_agent_options *agent = options->agent;
+    const wfi_rendezvous_options how = {.world_size = agent->world_size,
+                                        .elastic = agent->elastic,
+                                        .secret = agent->secret,
+                                        .secret_size = agent->secret_size,
+                                        .store_fd = store_fd};
+    wfi_utf8_print(why, sizeof why, "rank 0 could not join its own job: %s",
+                   error ? weft_error_message(error) : weft_status_text(status));
+    wfi_rendezvous_refuse(&how, why);
+}
+
 weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_error **error)
 {
     int store_fd;
@@ -289,7 +305,7 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
     goto close_net;
 close_store:
     if (store_fd >= 0)
-        close(store_fd);
+        refuse_all(options, store_fd, status, error ? *error : NULL);
 close_net:
     wfi_net_close(net);
     return status;

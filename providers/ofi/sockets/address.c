@@ -88,6 +88,22 @@ weft_status wfofi_address_decode(const uint8_t *bytes, size_t size, wfofi_sockad
     return is_any(out) || wfofi_address_port(out) == 0 ? WEFT_ERR_INVALID : WEFT_OK;
 }
 
+static bool is_link_local(const wfofi_sockaddr *address)
+{
+    return address->storage.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6_of(address)->sin6_addr);
+}
+
+void wfofi_address_set_scope(wfofi_sockaddr *address, unsigned scope)
+{
+    if (is_link_local(address))
+        v6_of(address)->sin6_scope_id = scope;
+}
+
+unsigned wfofi_address_scope(const wfofi_sockaddr *local, const char *iface)
+{
+    return is_link_local(local) ? v6_of(local)->sin6_scope_id : if_nametoindex(iface);
+}
+
 bool wfofi_address_equal(const wfofi_sockaddr *a, const wfofi_sockaddr *b)
 {
     uint8_t first[WFI_ADDRESS_MAX], second[WFI_ADDRESS_MAX];
@@ -114,6 +130,26 @@ void wfofi_address_text(const wfofi_sockaddr *address, char out[WFOFI_ADDRESS_TE
 
 /* ---- Choosing -------------------------------------------------------------------------------------------------- */
 
+/* The interface that has this address; 0: none. */
+static unsigned scope_here(const wfofi_sockaddr *address)
+{
+    char iface[IF_NAMESIZE];
+    wfofi_address_iface(address, iface);
+    return if_nametoindex(iface);
+}
+
+/* "fe80::1%eth0": an address that is valid on one link only, with its interface. */
+static bool parse_scoped(const char *text, wfofi_sockaddr *out)
+{
+    struct addrinfo hints = {.ai_family = AF_INET6, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+    struct addrinfo *found = NULL;
+    if (!strchr(text, '%') || getaddrinfo(text, NULL, &hints, &found) != 0)
+        return false;
+    address_set(out, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    return true;
+}
+
 static bool parse_numeric(const char *text, wfofi_sockaddr *out)
 {
     memset(out, 0, sizeof *out);
@@ -125,9 +161,10 @@ static bool parse_numeric(const char *text, wfofi_sockaddr *out)
     if (inet_pton(AF_INET6, text, &v6_of(out)->sin6_addr) == 1) {
         out->storage.ss_family = AF_INET6;
         out->size = sizeof(struct sockaddr_in6);
+        wfofi_address_set_scope(out, scope_here(out));
         return true;
     }
-    return false;
+    return parse_scoped(text, out);
 }
 
 /* How much we would like `entry`: 0 not at all, IPv4 before IPv6 before an IPv6 that is valid on one link only. */
@@ -140,7 +177,7 @@ static int preference(const struct ifaddrs *entry, const char *iface)
     if (entry->ifa_addr->sa_family != AF_INET6)
         return 0;
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)entry->ifa_addr;
-    return IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) ? 0 : 2;
+    return IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) ? 1 : 2;
 }
 
 /* The names of the interfaces that could have been meant, for the error. */
@@ -200,25 +237,26 @@ void wfofi_address_iface(const wfofi_sockaddr *address, char out[IF_NAMESIZE])
     freeifaddrs(all);
 }
 
-/* Asks the routing table: a datagram socket that is connected has the local address of its route; nothing is sent. */
-static weft_status route_from(const struct addrinfo *to, wfofi_sockaddr *out)
+/* Asks the routing table: a datagram socket that is connected has the local address of its route; nothing is sent. Returns 0 or
+ * an errno value. */
+static int route_from(const struct addrinfo *to, wfofi_sockaddr *out)
 {
     int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return WEFT_ERR_SYSTEM;
+        return errno;
     wfofi_sockaddr there;
     address_set(&there, to->ai_addr, to->ai_addrlen);
     wfofi_address_set_port(&there, 9); /* some systems refuse port 0 */
     struct sockaddr_storage here;
     socklen_t size = sizeof here;
-    weft_status status = WEFT_ERR_SYSTEM;
+    int trouble = 0;
     if (connect(fd, (struct sockaddr *)&there.storage, there.size) == 0 &&
-        getsockname(fd, (struct sockaddr *)&here, &size) == 0) {
+        getsockname(fd, (struct sockaddr *)&here, &size) == 0)
         address_set(out, (struct sockaddr *)&here, size);
-        status = WEFT_OK;
-    }
+    else
+        trouble = errno;
     close(fd);
-    return status;
+    return trouble;
 }
 
 static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_error **error)
@@ -230,16 +268,19 @@ static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_err
     if (ret != 0)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "cannot resolve '%s': %s", towards,
                               ret == EAI_SYSTEM ? strerror(errno) : gai_strerror(ret));
-    weft_status status = WEFT_ERR_SYSTEM;
-    for (const struct addrinfo *to = found; to && status != WEFT_OK; to = to->ai_next)
-        status = route_from(to, out);
+    int trouble = ENETUNREACH;
+    for (const struct addrinfo *to = found; to && trouble; to = to->ai_next)
+        trouble = route_from(to, out);
     freeaddrinfo(found);
-    if (status == WEFT_OK)
+    if (!trouble)
         return WEFT_OK;
     if (wfi_descriptors_lack(1))
         return wfi_descriptors_fail("look for a route", error);
-    return wfi_error_fail(error, WEFT_ERR_FABRIC, "no route to '%s' (%s): name an interface or address of this machine",
-                          towards, strerror(errno));
+    return wfi_error_fail(
+        error, WEFT_ERR_UNREACHABLE,
+        "no route to '%s' (%s): give master_addr (MASTER_ADDR) another address, or name an interface or "
+        "address of this machine (WEFT_IFACE)",
+        towards, strerrordesc_np(trouble));
 }
 
 weft_status wfofi_choose_address(const wfi_fabric_options *options, wfofi_sockaddr *out, weft_error **error)

@@ -28,6 +28,13 @@ int wfofi_address_port(const wfofi_sockaddr *address);
 bool wfofi_address_equal(const wfofi_sockaddr *a, const wfofi_sockaddr *b);
 uint64_t wfofi_address_hash(const wfofi_sockaddr *address);
 
+/*
+ * A link-local address of IPv6 (fe80::...) is valid on one link. Its scope, the interface to that link, is each host's own and
+ * not part of the address in a rendezvous. A worker reaches the others over the interface of its own address.
+ */
+unsigned wfofi_address_scope(const wfofi_sockaddr *local, const char *iface);
+void wfofi_address_set_scope(wfofi_sockaddr *address, unsigned scope); /* of a link-local one; no-op for others */
+
 /* As it stands in a rendezvous: at most WFI_ADDRESS_MAX bytes. WEFT_ERR_INVALID for what is no address to connect to. */
 size_t wfofi_address_encode(const wfofi_sockaddr *address, uint8_t *out);
 weft_status wfofi_address_decode(const uint8_t *bytes, size_t size, wfofi_sockaddr *out);

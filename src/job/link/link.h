@@ -134,6 +134,8 @@ uint64_t wfi_link_tick(wfi_rendezvous *link); /* does what is due now; returns w
 /* the store refused the join: gives the reason, returns its code */
 weft_status wfi_link_refused(const wfi_rendezvous *link, weft_error **error);
 int64_t wfi_link_patience_ms(const wfi_rendezvous *link); /* the time left for joining; -1: for ever */
+/* How long the link waits for an answer while joining: a store that has answered the greeting gets grace_ms more. */
+uint64_t wfi_link_answer_by_ns(const wfi_rendezvous *link, int64_t grace_ms);
 
 /* Sends the goodbye; the link is out from now on. True: it was a member's and had a connection. */
 bool wfi_link_say_goodbye(wfi_rendezvous *link);

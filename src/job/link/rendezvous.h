@@ -71,6 +71,11 @@ typedef struct wfi_rendezvous wfi_rendezvous;
  * With a secret, key and table come only after both sides have proved that they have it. Errors as weft_agent_open's.
  */
 weft_status wfi_rendezvous_open(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);
+/*
+ * Rank 0 cannot join: refuses every worker that comes with `why`, until all have come or two seconds have passed. Uses
+ * world_size, elastic, the secret and store_fd, which it closes.
+ */
+void wfi_rendezvous_refuse(const wfi_rendezvous_options *options, const char *why);
 const wfi_member *wfi_rendezvous_members(const wfi_rendezvous *link);
 void wfi_rendezvous_drop_members(wfi_rendezvous *link); /* frees the table, of which the caller has made a copy */
 const uint8_t *wfi_rendezvous_job_key(const wfi_rendezvous *link);

@@ -118,6 +118,11 @@ int64_t wfi_link_patience_ms(const wfi_rendezvous *link)
     return link->patience_ns > now_ns ? (int64_t)((link->patience_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS) : 0;
 }
 
+uint64_t wfi_link_answer_by_ns(const wfi_rendezvous *link, int64_t grace_ms)
+{
+    return link->greeted ? wfi_deadline_after(link->patience_ns, grace_ms) : link->patience_ns;
+}
+
 weft_status wfi_link_refused(const wfi_rendezvous *link, weft_error **error)
 {
     return wfi_error_fail(error, link->refusal, "%s", link->refusal_text);

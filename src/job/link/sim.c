@@ -229,12 +229,11 @@ static const wfi_link_shell sim_shell = {.send = sim_send,
 /* False: nobody listens, the store went away, or it does not answer. */
 static bool sim_attempt(sim_link *link)
 {
-    uint64_t deadline_ns = link->base.patience_ns;
+    uint64_t deadline_ns;
     wfi_wire *next = &link->base.wires[WFI_NEXT];
-    if (deadline_ns < WFI_NEVER - ANSWER_GRACE_MS * NS_PER_MS)
-        deadline_ns += ANSWER_GRACE_MS * NS_PER_MS;
     sim_dial(&link->base);
-    while (!link->base.answered && next->stage != WFI_WIRE_NONE && wfi_now(link->base.clock) < deadline_ns) {
+    while (!link->base.answered && next->stage != WFI_WIRE_NONE &&
+           wfi_now(link->base.clock) < (deadline_ns = wfi_link_answer_by_ns(&link->base, ANSWER_GRACE_MS))) {
         uint64_t due_ns = wfi_link_tick(&link->base);
         if (!link->base.answered && next->stage != WFI_WIRE_NONE)
             (void)wfi_park(link->opener, due_ns < deadline_ns ? due_ns : deadline_ns);

@@ -33,8 +33,9 @@
 #define RETRY_FIRST_MS 2
 #define SAY_FIRST_MS 5000
 #define RETRY_LAST_MS 100
-#define ANSWER_GRACE_MS 2000      /* past our patience: the store's answer says who is missing, ours cannot */
+#define ANSWER_GRACE_MS 2000      /* past our patience, for a store: its answer says who is missing, ours cannot */
 #define FAREWELL_MS 1000          /* to hand over the goodbye */
+#define REFUSING_MS 2000          /* for the other workers to hear that rank 0 cannot join */
 #define PENDING_RETRY_NS 1000000u /* pumped: unsent bytes, and a wire that connects, are looked at again */
 
 typedef struct socket_link {
@@ -333,11 +334,12 @@ static bool is_alone(const attempt *at)
 }
 
 /* Reads and ticks until there is an answer. False: the wire went first, or the children, or the time. */
-static bool await_answer(socket_link *link, const attempt *at, uint64_t deadline_ns)
+static bool await_answer(socket_link *link, const attempt *at)
 {
     wfi_pipe *next = &link->pipes[WFI_NEXT];
-    uint64_t now_ns;
-    while (!link->base.answered && next->fd >= 0 && (now_ns = wfi_now(&wfi_clock_real)) < deadline_ns) {
+    uint64_t now_ns, deadline_ns;
+    while (!link->base.answered && next->fd >= 0 &&
+           (now_ns = wfi_now(&wfi_clock_real)) < (deadline_ns = wfi_link_answer_by_ns(&link->base, ANSWER_GRACE_MS))) {
         uint64_t due_ns = wfi_link_tick(&link->base);
         if (at->options->processes && due_ns > now_ns + LOOK_NS)
             due_ns = now_ns + LOOK_NS;
@@ -362,16 +364,13 @@ static bool socket_attempt(socket_link *link, attempt *at)
     if (at->trouble)
         return false;
     at->reached = true;
-    uint64_t answer_ns = at->deadline_ns;
-    if (answer_ns < WFI_NEVER - ANSWER_GRACE_MS * NS_PER_MS)
-        answer_ns += ANSWER_GRACE_MS * NS_PER_MS;
     next->fd = fd;
     next->input_limit = WFI_STORE_WORLD_MAX;
     link->store.size = sizeof link->store.address;
     (void)getpeername(fd, (struct sockaddr *)&link->store.address, &link->store.size);
     link->base.store_is_here = wfi_endpoint_is_loopback(&link->store);
     wfi_link_dialled(&link->base);
-    if (await_answer(link, at, answer_ns))
+    if (await_answer(link, at))
         return true;
     wfi_pipe_close(next);
     return false;
@@ -396,6 +395,12 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
     if (link->base.greeted)
         return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS, "the store on %s port %d did not answer within %lld ms", host,
                               port, waited_ms);
+    if (at->reached && at->trouble)
+        return wfi_error_fail(
+            error, WEFT_ERR_RENDEZVOUS,
+            "rank 0's store on %s port %d went away before it answered: rank 0 has probably failed, and "
+            "its output says why; the last attempt to connect, within %lld ms: %s",
+            host, port, waited_ms, strerrordesc_np(at->trouble));
     if (at->reached)
         return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
                               "what listens on %s port %d is no store of weft's, or hangs: it did not answer within "
@@ -461,6 +466,20 @@ static weft_status socket_start_store(socket_link *link, const wfi_rendezvous_op
         return wfi_error_fail(error, WEFT_ERR_INVALID, "the store's descriptor is no listening socket");
     }
     return wfi_store_server_start(&server, &link->server, error);
+}
+
+void wfi_rendezvous_refuse(const wfi_rendezvous_options *options, const char *why)
+{
+    wfi_store_server *server;
+    const wfi_store_server_options how = {.listen_fd = options->store_fd,
+                                          .world_size = options->world_size,
+                                          .elastic = options->elastic,
+                                          .secret = options->secret,
+                                          .secret_size = options->secret_size,
+                                          .death_timeout_ms = -1,
+                                          .failure = why};
+    if (!wfi_store_server_start(&how, &server, NULL))
+        wfi_store_server_end(server, REFUSING_MS);
 }
 
 static weft_status start_link_thread(socket_link *link, weft_error **error)

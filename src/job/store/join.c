@@ -274,12 +274,14 @@ static bool join_is_malformed(wfi_store *store, wfi_store_link *link, const wfi_
 /* Whoever comes when all is over looks for the job that follows this one on the port: it hears nothing, and tries again. */
 static bool job_is_over(wfi_store *store, wfi_store_link *link)
 {
-    if (store->phase == WFI_STORE_FAILED)
+    if (store->phase == WFI_STORE_FAILED) {
+        store->untold -= store->untold > 0;
         wfi_store_refuse(store, link, WEFT_ERR_RENDEZVOUS, "%s", store->failure);
-    else if (store->terminated || store->draining)
+    } else if (store->terminated || store->draining) {
         wfi_store_hang_up(store, link, 0);
-    else
+    } else {
         return false;
+    }
     return true;
 }
 

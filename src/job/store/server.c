@@ -198,6 +198,7 @@ static weft_status server_create_store(wfi_store_server *server, const wfi_store
                                .secret = options->secret,
                                .secret_size = options->secret_size,
                                .death_timeout_ms = options->death_timeout_ms,
+                               .failure = options->failure,
                                .now_ns = wfi_now(&wfi_clock_real),
                                .outputs = wfi_store_peer_outputs(server)};
     if (sodium_init() < 0)

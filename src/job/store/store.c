@@ -44,6 +44,10 @@ weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
         wfi_store_destroy(store);
         return WEFT_ERR_MEMORY;
     }
+    if (options->failure) {
+        wfi_store_fail_gathering(store, options->failure);
+        store->untold = options->world_size - 1;
+    }
     store->ticked_ns = options->now_ns;
     store->due_ns = store->drain_ns = store->wave_at_ns = store->name_awaited_ns = WFI_NEVER;
     *out = store;
@@ -343,5 +347,6 @@ void wfi_store_drain(wfi_store *store, uint64_t now_ns, uint64_t deadline_ns)
 
 bool wfi_store_is_finished(const wfi_store *store, uint64_t now_ns)
 {
-    return store->draining && (wfi_store_alive(store) == 0 || store->drain_ns <= now_ns);
+    bool all_gone = wfi_store_alive(store) == 0 && store->untold == 0;
+    return store->draining && (all_gone || store->drain_ns <= now_ns);
 }

@@ -75,6 +75,7 @@ typedef struct wfi_store_options {
     const uint8_t *secret;    /* copied; NULL: none */
     size_t secret_size;
     const uint8_t *job_key; /* WFI_JOB_KEY_BYTES; copied, as the secret is */
+    const char *failure;    /* copied; every worker that joins is refused with it. NULL: the store gathers the job */
     uint64_t now_ns;
     wfi_store_outputs outputs;
 } wfi_store_options;

@@ -133,8 +133,10 @@ void wfi_channel_want(wfi_channel *channel)
     weft_status status = transport->ops->connect(transport->fabric, peer->member.address, peer->member.address_size,
                                                  data, size, (void *)(uintptr_t)conn->id, &conn->lane);
     status = wfi_channel_attach(conn, status);
-    if (status)
-        wfi_channel_failed(channel, status, weft_status_text(status));
+    if (!status)
+        return;
+    const char *why = transport->ops->connect_error ? transport->ops->connect_error(transport->fabric) : NULL;
+    wfi_channel_failed(channel, status, why ? why : weft_status_text(status));
 }
 
 void wfi_channel_ask(wfi_channel *channel)
