@@ -81,6 +81,8 @@ static bool is_excused(const session *s, const weft_error *error)
     case WEFT_ERR_PEER_DEAD:
     case WEFT_ERR_BUSY: /* all threads of a worker may wait for others */
         return true;
+    case WEFT_ERR_AGAIN: /* of functions that cannot wait for room */
+        return board->job % 2 == 0;
     case WEFT_ERR_TOO_LARGE:
     case WEFT_ERR_MEMORY:
         return board->small_budget;
@@ -207,6 +209,7 @@ static bool fetch_gradient(const session *s, weft_tape *t, int rank, int k, weft
 
 static void compare_all(const session *s, int root, double times)
 {
+    bool remote = root != self.rank;
     weft_tape *local = run_oracle(s, root), *t = weft_context_tape(s->context, NULL);
     for (int rank = 0; rank < board->size; rank++)
         for (int k = 0; k < PARAMETERS && s->graphs[0].ranks >> rank & 1; k++) {
@@ -214,7 +217,10 @@ static void compare_all(const session *s, int root, double times)
             weft_tensor *gradient;
             if (!fetch_gradient(s, t, rank, k, &keep, &gradient))
                 break;
-            compare(s, rank, k, gradient, weft_tape_grad(local, s->parameters[rank * PARAMETERS + k]), times);
+            const weft_tensor *wanted = weft_tape_grad(local, s->parameters[rank * PARAMETERS + k]);
+            if (!remote || gradient ||
+                !epoch_was_disturbed(&s->e, root)) /* the death of a remote root takes them away */
+                compare(s, rank, k, gradient, wanted, times);
             weft_values_unref(keep);
         }
     weft_tape_close(local);
@@ -426,7 +432,7 @@ static void play_remote_root(session *s, weft_tape *t)
     if (!st) {
         weft_pass_options options = options_of(s);
         st = weft_rref_backward(root, s->context, &options, &future);
-        if (st != WEFT_ERR_REMOTE) /* the call that was to make the loss has failed */
+        if (st != WEFT_ERR_REMOTE && st != WEFT_ERR_AGAIN) /* no loss was made; or the queue is full */
             judge_status(s, st, "weft_rref_backward");
     }
     if (!st && !end_pass(s, future, LIMIT_MS, WEFT_OK))
@@ -582,7 +588,11 @@ static void compare_parameters(const session *s, const owned *o, size_t count)
         weft_tensor *is;
         chaos_wait *wait = wait_begins(LIMIT_MS, "%s: weft_rref_to_here", s->where);
         weft_status st = weft_rref_to_here(o[i].handle, LIMIT_MS, &values);
+        for (; st == WEFT_ERR_AGAIN && goes_on(); sleep_ms(5)) /* the queue is full */
+            st = weft_rref_to_here(o[i].handle, LIMIT_MS, &values);
         wait_ends(wait);
+        if (st == WEFT_ERR_AGAIN)
+            return;
         judge_status(s, st, "weft_rref_to_here");
         if (st || weft_values_get_tensor(values, 0, &is))
             continue;
