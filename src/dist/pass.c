@@ -334,12 +334,35 @@ static void clear_timer(wfi_dist_pass *pass)
     wfi_agent_leave_locked(pass->agent);
 }
 
-/* It is over, well (`error` NULL) or not: no events are taken any more. Returns how it failed, with a reference; that may have been said
- * from elsewhere meanwhile. */
+/* Whether the event makes the pass fail although it has ended well here. */
+static bool is_failure(const wfi_dist_pass *pass, const wfi_pass_event *event)
+{
+    return event->kind == WFI_EVENT_FAIL || event->kind == WFI_EVENT_END ||
+           (event->kind == WFI_EVENT_GONE && event->rank == pass->record.root);
+}
+
+/* The failure among the events that have not been taken. NULL: there is none. [pass->lock] */
+static weft_error *failure_left(wfi_dist_pass *pass)
+{
+    WFI_FOR_LIST (wfi_pass_event, event, &pass->events, link)
+        if (is_failure(pass, event))
+            return event->error;
+    return NULL;
+}
+
+/*
+ * Ends the pass, well (`error` NULL) or not. An event that came before this counts: it makes the pass fail before anybody is told that it ended
+ * well. No event is added to the list afterwards. Returns how the pass failed, with a reference.
+ */
 static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error)
 {
     weft_context *context = pass->context;
     wfi_mutex_lock(&context->lock);
+    wfi_mutex_lock(&pass->lock);
+    pass->over = true;
+    if (!error && !pass->record.error)
+        error = failure_left(pass);
+    wfi_mutex_unlock(&pass->lock);
     if (error) {
         weft_error_unref(pass->record.error);
         pass->record.error = weft_error_ref(error);
@@ -351,9 +374,6 @@ static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error)
         wfi_gradients_clear(&pass->record.gradients);
     wfi_mutex_unlock(&context->lock);
     wfi_pass_observe_end(pass, status);
-    wfi_mutex_lock(&pass->lock);
-    pass->over = true;
-    wfi_mutex_unlock(&pass->lock);
     atomic_fetch_sub(&wfi_contexts_of(pass->agent)->passes, 1);
     clear_timer(pass);
     pass->context = NULL;
@@ -576,18 +596,12 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
     return false;
 }
 
-/* What came while it ended: calls are answered, and if it has failed elsewhere it has failed here too. */
-static void answer_left(wfi_dist_pass *pass, weft_context *context)
+/* Answers the calls that came while the pass ended, and tells others of the failures that came (end_pass has counted these). */
+static void answer_left(wfi_dist_pass *pass)
 {
     for (wfi_list *link; (link = wfi_list_pop_front(&pass->events));) {
         wfi_pass_event *event = wfi_container_of(link, wfi_pass_event, link);
-        bool failed = event->kind == WFI_EVENT_FAIL || event->kind == WFI_EVENT_END ||
-                      (event->kind == WFI_EVENT_GONE && event->rank == pass->record.root);
-        wfi_mutex_lock(&context->lock);
-        if (failed)
-            wfi_pass_undo(&pass->record, event->error);
-        wfi_mutex_unlock(&context->lock);
-        if (failed)
+        if (is_failure(pass, event))
             wfi_pass_abort(pass, event->error);
         wfi_pass_answer_late(pass, event);
     }
@@ -624,7 +638,7 @@ void wfi_dist_pass_run(wfi_dist_pass *pass)
             return;
         }
     }
-    answer_left(pass, context);
+    answer_left(pass);
     wfi_context_unref(context);
 }
 

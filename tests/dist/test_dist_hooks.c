@@ -4,6 +4,8 @@
 
 #include <weft/hooks.h>
 
+#include <sched.h>
+
 static weft_agent *hooked;           /* where the hook below is; the simulation has no other threads than its agents' */
 static _Atomic(weft_future *) begun; /* by that hook, where it waits */
 
@@ -148,12 +150,49 @@ static void what_a_hook_begins(weft_agent *agent, void *arg)
 }
 DIST_TEST(what_a_hook_begins, 5, 2)
 
+static _Atomic(weft_future *) ending; /* the pass whose last hook runs */
+
+static weft_status cancel_at_the_end(const weft_error *why, weft_future **wait, void *arg)
+{
+    while (!ending)
+        sched_yield();
+    weft_status st = weft_future_cancel(ending);
+    MUST(why || st == WEFT_OK || st == WEFT_ERR_COMPLETED);
+    return WEFT_OK;
+}
+
+/* A cancel that comes while the pass ends: the future and the gradients agree on how it ended. */
+static void a_cancel_at_the_end(weft_agent *agent, void *arg)
+{
+    if (weft_agent_rank(agent) != 0)
+        return;
+    run r = record(agent, DOUBLES);
+    weft_hooks *hooks = weft_hooks_create();
+    weft_hooks_set_end(hooks, cancel_at_the_end, NULL);
+    weft_context_set_hooks(r.context, hooks);
+    weft_hooks_unref(hooks);
+    must_have_there(r.tape, agent, 1, NULL); /* a call makes visible what the tape has recorded */
+    weft_future *pass;
+    ending = NULL;
+    MUST_OK(weft_context_backward(r.context, (weft_tensors){&r.loss, 1}, NULL, &pass));
+    ending = pass;
+    weft_status st = weft_future_wait(pass, WEFT_FOREVER);
+    weft_tensor *gradient = weft_context_grad(r.context, r.x);
+    MUST_BE(st, WEFT_ERR_CANCELLED);
+    MUST(!gradient);
+    must_have_there(r.tape, agent, 1, NULL);
+    weft_future_unref(pass);
+    drop(&r, agent);
+}
+DIST_TEST(a_cancel_at_the_end, 5, 2)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hooks_at_every_worker),
         cmocka_unit_test(test_a_hook_that_fails),
         cmocka_unit_test(test_what_a_hook_begins),
+        cmocka_unit_test(test_a_cancel_at_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
