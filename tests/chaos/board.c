@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* board.c - the memory that all processes of a chaos program share: seats, lives, the quiet clock, epochs, and the faults found. */
+/*
+ * board.c - the memory that all processes of a chaos program share: seats, lives, the quiet clock, epochs, and the
+ * faults found.
+ */
 #include "chaos/chaos.h"
 
 #include <stdarg.h>
@@ -85,7 +88,7 @@ void fault(chaos_fault_kind kind, const char *format, ...)
     atomic_store(&board->readable[number], true);
 }
 
-/* ---- Waits ----------------------------------------------------------------------------------------------------------- */
+/* ---- Waits ------------------------------------------------------------------------------------------------------- */
 
 /* NULL: more threads wait than there are places. Such a wait is not watched. */
 chaos_wait *wait_begins(int64_t limit_ms, const char *format, ...)
@@ -129,7 +132,7 @@ void board_check_waits(int rank)
     }
 }
 
-/* ---- Epochs ---------------------------------------------------------------------------------------------------------- */
+/* ---- Epochs ------------------------------------------------------------------------------------------------------ */
 
 bool epoch_read(chaos_epoch *out)
 {

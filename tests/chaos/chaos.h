@@ -2,12 +2,14 @@
 /*
  * chaos.h - what chaos programs share: jobs of real processes over tcp that are killed, stopped, throttled and cut off.
  *
- * The driver (driver.c) runs one elastic job after the other. A seat is a rank of the job. A life is one process in a seat. A worker
- * that was killed or declared dead is replaced. The board (board.c) is memory that all processes share: it holds the seats, the lives, the
- * quiet clock, and every fault that any process found. A program (chaos_program) says what a worker does, and checks the results.
+ * The driver (driver.c) runs one elastic job after the other. A seat is a rank of the job. A life is one process in a
+ * seat. A worker that was killed or declared dead is replaced. The board (board.c) is memory that all processes share:
+ * it holds the seats, the lives, the quiet clock, and every fault that any process found. A program (chaos_program)
+ * says what a worker does, and checks the results.
  *
- * TIME. No limit depends on the wall clock, because any process may be stopped, and the machine may be busy. The quiet clock counts ticks in
- * which every process ran and nothing was done to any. Whatever has to end gets a minute of quiet time.
+ * TIME. No limit depends on the wall clock, because any process may be stopped, and the machine may be busy. The quiet
+ * clock counts ticks in which every process ran and nothing was done to any. Whatever has to end gets a minute of quiet
+ * time.
  */
 #ifndef TESTS_CHAOS_CHAOS_H
 #define TESTS_CHAOS_CHAOS_H
@@ -28,7 +30,7 @@
 #define EXIT_OUT 3        /* a worker was declared dead, or lost the store, and ended as it should */
 #define STATUSES 140      /* more than the largest code of a failure */
 
-/* ---- board.c: what all processes share ------------------------------------------------------------------------------- */
+/* ---- board.c: what all processes share --------------------------------------------------------------------------- */
 
 typedef enum chaos_phase {
     PHASE_ON,    /* workers begin operations */
@@ -46,7 +48,10 @@ typedef enum chaos_stage {
     STAGE_CLOSING
 } chaos_stage;
 
-/* An operation that a thread waits for. The driver reports it as a hang if it lasts a minute of quiet time longer than its limit. */
+/*
+ * An operation that a thread waits for. The driver reports it as a hang if it lasts a minute of quiet time longer than
+ * its limit.
+ */
 typedef struct chaos_wait {
     atomic_bool taken;
     atomic_uint since; /* the quiet clock + 1; 0: nothing is waited for */
@@ -114,7 +119,7 @@ chaos_wait *wait_begins(int64_t limit_ms, const char *format, ...) WEFT_PRINTF(2
 void wait_ends(chaos_wait *wait);
 void board_check_waits(int rank); /* driver */
 
-/* ---- The epoch: who is in the job, as the driver has seen it --------------------------------------------------------- */
+/* ---- The epoch: who is in the job, as the driver has seen it ----------------------------------------------------- */
 
 typedef struct chaos_epoch {
     unsigned number;
@@ -126,14 +131,17 @@ typedef struct chaos_epoch {
 
 bool epoch_read(chaos_epoch *out); /* false: it changes at this moment */
 bool epoch_is_current(const chaos_epoch *e);
-/* Whether every life of this epoch is still in the job and nothing was done to any, so that no operation has a reason to fail. */
+/*
+ * Whether every life of this epoch is still in the job and nothing was done to any, so that no operation has a reason
+ * to fail.
+ */
 bool epoch_is_undisturbed(const chaos_epoch *e);
 /* The same of one rank. */
 bool epoch_was_disturbed(const chaos_epoch *e, int rank);
 /* An error said that this rank is dead. The driver reports a fault if the rank's life ends well all the same. */
 void epoch_says_dead(const chaos_epoch *e, int rank);
 
-/* ---- worker.c -------------------------------------------------------------------------------------------------------- */
+/* ---- worker.c ---------------------------------------------------------------------------------------------------- */
 
 typedef struct chaos_self {
     weft_agent *agent; /* may be NULL in the first handlers: they have the call's */
@@ -152,7 +160,7 @@ uint64_t now_ms(void);
 void sleep_ms(uint64_t ms);
 uint64_t mix(uint64_t x); /* SplitMix64: the same on all workers */
 
-/* ---- weather.c: what the driver does to the workers ------------------------------------------------------------------ */
+/* ---- weather.c: what the driver does to the workers -------------------------------------------------------------- */
 
 typedef struct chaos_process {
     pid_t pid; /* 0: nobody is in the seat */
@@ -196,7 +204,7 @@ bool weather_quota(chaos_weather *w);
 bool weather_cut(chaos_weather *w);
 void weather_kill_seat(chaos_weather *w, int rank);
 
-/* ---- driver.c -------------------------------------------------------------------------------------------------------- */
+/* ---- driver.c ---------------------------------------------------------------------------------------------------- */
 
 /* A chaos program. All functions but `begin` and `end` may be NULL. */
 typedef struct chaos_program {

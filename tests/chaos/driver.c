@@ -2,8 +2,8 @@
 /*
  * driver.c - the driver of a chaos program: jobs of real workers, one after the other, and the result of each.
  *
- * A job is elastic: a worker that is killed or declared dead is replaced. Some jobs end with the death of rank 0, which ends the whole
- * job. The others are drained: every operation ends, every object is dropped, every agent closes well.
+ * A job is elastic: a worker that is killed or declared dead is replaced. Some jobs end with the death of rank 0, which
+ * ends the whole job. The others are drained: every operation ends, every object is dropped, every agent closes well.
  */
 #include "chaos/chaos.h"
 
@@ -69,7 +69,7 @@ typedef struct driver {
     pid_t pids[LIVES_MAX];
 } driver;
 
-/* ---- Processes ------------------------------------------------------------------------------------------------------- */
+/* ---- Processes --------------------------------------------------------------------------------------------------- */
 
 static void log_name(const driver *d, uint32_t life, char out[96])
 {
@@ -170,7 +170,7 @@ static void replace(driver *d)
             start_worker(d, rank);
 }
 
-/* ---- Turns ----------------------------------------------------------------------------------------------------------- */
+/* ---- Turns ------------------------------------------------------------------------------------------------------- */
 
 static bool is_at(const driver *d, int rank, chaos_stage stage)
 {
@@ -255,7 +255,7 @@ static void turn(driver *d)
         show_progress(d);
 }
 
-/* ---- Waiting --------------------------------------------------------------------------------------------------------- */
+/* ---- Waiting ----------------------------------------------------------------------------------------------------- */
 
 typedef bool (*condition)(const driver *d, int stage);
 
@@ -310,7 +310,7 @@ static bool await(driver *d, condition holds, int stage, const char *what)
     return true;
 }
 
-/* ---- Jobs ------------------------------------------------------------------------------------------------------------ */
+/* ---- Jobs -------------------------------------------------------------------------------------------------------- */
 
 /* The rest of a job's events, evenly and by chance over the rest of its time. */
 static void plan_next(const driver *d, schedule *s)
@@ -439,7 +439,7 @@ static void run_job(driver *d, unsigned job)
         remove_logs(d);
 }
 
-/* ---- The end --------------------------------------------------------------------------------------------------------- */
+/* ---- The end ----------------------------------------------------------------------------------------------------- */
 
 static bool is_ours(const driver *d, unsigned long number)
 {
@@ -524,7 +524,7 @@ static int end(driver *d)
     return 0;
 }
 
-/* ---- The beginning --------------------------------------------------------------------------------------------------- */
+/* ---- The beginning ----------------------------------------------------------------------------------------------- */
 
 static bool read_scene(const char *name)
 {

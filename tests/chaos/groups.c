@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * groups.c - chaos program for groups. Each worker has lanes, threads that meet in a group with some of the others. In each generation the
- * members of a lane play one scene: random operations, a member that disagrees, is absent, cancels, aborts, leaves, or does not make the
- * group. All members know the scene from the seed, so each knows how it has to end for everybody. Lanes overlap.
+ * groups.c - chaos program for groups. Each worker has lanes, threads that meet in a group with some of the others. In
+ * each generation the members of a lane play one scene: random operations, a member that disagrees, is absent, cancels,
+ * aborts, leaves, or does not make the group. All members know the scene from the seed, so each knows how it has to end
+ * for everybody. Lanes overlap.
  *
- * A failure needs a reason: the scene, a death, a worker that leaves, or the end of the epoch. Where an error says that a member is dead, the
- * driver checks that it is.
+ * A failure needs a reason: the scene, a death, a worker that leaves, or the end of the epoch. Where an error says that
+ * a member is dead, the driver checks that it is.
  */
 #include "chaos/groups.h"
 #include "chaos/lanes.h"
@@ -66,7 +67,7 @@ static void judge_words(const session *s, const char *words)
     lane_judge_words(s, weft_group_error(s->group), words);
 }
 
-/* ---- Groups and operations ------------------------------------------------------------------------------------------- */
+/* ---- Groups and operations --------------------------------------------------------------------------------------- */
 
 static weft_status operate(const session *s, const op_plan *plan)
 {
@@ -174,7 +175,7 @@ static void shrink(session *s)
     lane_drop_group(&smaller);
 }
 
-/* ---- Scenes ---------------------------------------------------------------------------------------------------------- */
+/* ---- Scenes ------------------------------------------------------------------------------------------------------ */
 
 static void play_normal(session *s)
 {
@@ -238,7 +239,10 @@ static void play_absent(session *s)
     shrink(s);
 }
 
-/* Begins an operation on all members but one, does `act` there, and then lets that one come. All must end with `wanted`. */
+/*
+ * Begins an operation on all members but one, does `act` there, and then lets that one come. All must end with
+ * `wanted`.
+ */
 static void play_ended_by_one(session *s, weft_status wanted, void (*act)(session *s, op_run *run), const char *words)
 {
     size_t late = (s->odd + 1) % s->size;
@@ -377,7 +381,7 @@ static void play(session *s, scene_kind scene)
     lane_drop_group(s);
 }
 
-/* ---- Lanes ----------------------------------------------------------------------------------------------------------- */
+/* ---- Lanes ------------------------------------------------------------------------------------------------------- */
 
 static scene_kind choose_scene(uint64_t seed)
 {
@@ -429,7 +433,7 @@ static void job_begins(void)
     board->small_budget = board->job % 3 == 0;
 }
 
-/* ---- In the driver --------------------------------------------------------------------------------------------------- */
+/* ---- In the driver ----------------------------------------------------------------------------------------------- */
 
 static unsigned long count(unsigned long *well)
 {

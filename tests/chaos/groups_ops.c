@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * groups_ops.c - operations of groups with their oracle. Each element of a member's input follows from the member, the place and the
- * operation, and is a small integer. So every member computes the right result directly, and sums are exact in every dtype and order.
+ * groups_ops.c - operations of groups with their oracle. Each element of a member's input follows from the member, the
+ * place and the operation, and is a small integer. So every member computes the right result directly, and sums are
+ * exact in every dtype and order.
  */
 #include "chaos/groups.h"
 
@@ -14,7 +15,7 @@
 const char *const op_names[OPS] = {"barrier", "allreduce", "reduce",     "broadcast", "allgather", "reduce_scatter",
                                    "gather",  "scatter",   "all_to_all", "send/recv", "values"};
 
-/* ---- Contents -------------------------------------------------------------------------------------------------------- */
+/* ---- Contents ---------------------------------------------------------------------------------------------------- */
 
 /* The element at `place` of the input of a member. */
 static int element(const op_plan *plan, size_t member, int64_t place)
@@ -118,7 +119,7 @@ static weft_tensor *lay_out(const op_run *run, weft_tensor *x)
     return strided;
 }
 
-/* ---- Values of inputs and outputs ------------------------------------------------------------------------------------ */
+/* ---- Values of inputs and outputs -------------------------------------------------------------------------------- */
 
 static double own(const op_run *run, int64_t i)
 {
@@ -185,7 +186,7 @@ static const op_form forms[OPS] = {
     [OP_RING] = {.result = of_previous},
 };
 
-/* ---- Plans ----------------------------------------------------------------------------------------------------------- */
+/* ---- Plans ------------------------------------------------------------------------------------------------------- */
 
 static int64_t choose_count(uint64_t chance, int64_t most)
 {
@@ -236,7 +237,7 @@ void op_describe(const op_plan *plan, char *out, size_t room)
              plan->strided ? ", strided" : "", (long long)plan->limit_ms);
 }
 
-/* ---- Running --------------------------------------------------------------------------------------------------------- */
+/* ---- Running ----------------------------------------------------------------------------------------------------- */
 
 static weft_status start(weft_group *group, op_run *run)
 {

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-/* ---- Who is in a lane ------------------------------------------------------------------------------------------------ */
+/* ---- Who is in a lane -------------------------------------------------------------------------------------------- */
 
 /* At least two of those who are there, in any order; the same on all. False: this worker is not one of them. */
 static bool choose_members(chaos_lane *lane)
@@ -42,9 +42,12 @@ bool lane_meet(const chaos_lane *lane, unsigned step)
     return true;
 }
 
-/* ---- The end of an epoch --------------------------------------------------------------------------------------------- */
+/* ---- The end of an epoch ----------------------------------------------------------------------------------------- */
 
-/* The groups of this worker's lanes. A thread ends them with the epoch, so that nobody waits for members that do not come any more. */
+/*
+ * The groups of this worker's lanes. A thread ends them with the epoch, so that nobody waits for members that do not
+ * come any more.
+ */
 static struct {
     pthread_mutex_t lock;
     weft_group *groups[LANES_MOST];
@@ -100,7 +103,7 @@ void lane_run(int number, void (*play)(chaos_lane *lane))
     }
 }
 
-/* ---- Failures -------------------------------------------------------------------------------------------------------- */
+/* ---- Failures ---------------------------------------------------------------------------------------------------- */
 
 bool lane_is_calm(const chaos_lane *lane)
 {
@@ -148,7 +151,7 @@ void lane_judge_words(const chaos_lane *lane, const weft_error *why, const char 
         fault(FAULT_WRONG, "%s: \"%s\" does not speak of \"%s\"", lane->where, weft_error_message(why), words);
 }
 
-/* ---- Groups ---------------------------------------------------------------------------------------------------------- */
+/* ---- Groups ------------------------------------------------------------------------------------------------------ */
 
 bool lane_make_group(chaos_lane *lane, const char *suffix)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lanes.h - lanes: threads of each worker that meet in a group with some of the other workers, and play one scene after the other there. All
- * members of a lane know from the seed which scene it is and which member is the odd one. Lanes of one worker overlap.
+ * lanes.h - lanes: threads of each worker that meet in a group with some of the other workers, and play one scene after
+ * the other there. All members of a lane know from the seed which scene it is and which member is the odd one. Lanes of
+ * one worker overlap.
  */
 #ifndef TESTS_CHAOS_LANES_H
 #define TESTS_CHAOS_LANES_H
@@ -20,7 +21,10 @@ typedef struct chaos_lane {
     char where[120]; /* for messages */
 } chaos_lane;
 
-/* Plays scenes in this lane until the worker's end. `play` sees the lane with a new seed each time, and without a group. */
+/*
+ * Plays scenes in this lane until the worker's end. `play` sees the lane with a new seed each time, and without a
+ * group.
+ */
 void lane_run(int number, void (*play)(chaos_lane *lane));
 /* Waits until all members have come to this step of the scene, 1 to 15. False: the epoch is over. */
 bool lane_meet(const chaos_lane *lane, unsigned step);
@@ -29,7 +33,10 @@ bool lane_meet(const chaos_lane *lane, unsigned step);
 bool lane_make_group(chaos_lane *lane, const char *suffix);
 void lane_drop_group(chaos_lane *lane);
 
-/* Whether this failure has a reason: a death, a worker that leaves, a stop, the end of the epoch, a small budget. `why` may be NULL. */
+/*
+ * Whether this failure has a reason: a death, a worker that leaves, a stop, the end of the epoch, a small budget. `why`
+ * may be NULL.
+ */
 bool lane_excuses(const chaos_lane *lane, weft_status st, const weft_error *why);
 /* Something had to end with `wanted`. Returns whether it did; it is a fault if it did not and nothing excuses that. */
 bool lane_judge(const chaos_lane *lane, weft_status st, weft_status wanted, const weft_error *why, const char *what);

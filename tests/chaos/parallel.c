@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parallel.c - chaos program for data-parallel modules. The members of a lane (lanes.h) train one module, each with its own data. Each
- * member also trains a copy in its own process with the data of all, and compares: gradients after each pass, parameters at the end,
- * and the bits of the parameters among the members.
+ * parallel.c - chaos program for data-parallel modules. The members of a lane (lanes.h) train one module, each with its
+ * own data. Each member also trains a copy in its own process with the data of all, and compares: gradients after each
+ * pass, parameters at the end, and the bits of the parameters among the members.
  *
- * Scenes: training with every option; members that run out of data; parameters that are frozen and thawed; members that disagree about options or
- * modules, fail, stop early, leave parameters out, or drop everything in the middle.
+ * Scenes: training with every option; members that run out of data; parameters that are frozen and thawed; members that
+ * disagree about options or modules, fail, stop early, leave parameters out, or drop everything in the middle.
  */
 #include "chaos/lanes.h"
 
@@ -64,7 +64,7 @@ typedef struct session {
     double *sizes[PARAMETERS];   /* of their absolute values */
 } session;
 
-/* ---- Models ---------------------------------------------------------------------------------------------------------- */
+/* ---- Models ------------------------------------------------------------------------------------------------------ */
 
 static model make_model(const chaos_lane *lane, uint64_t seed, bool odd)
 {
@@ -114,7 +114,7 @@ static weft_tensor *loss_of(const session *s, weft_tape *t, const model *m, size
     return weft_mse_loss(t, z, y);
 }
 
-/* ---- The oracle: one process's training ------------------------------------------------------------------------------ */
+/* ---- The oracle: one process's training -------------------------------------------------------------------------- */
 
 /* Adds a member's gradients to the sums. */
 static void add_member(session *s, size_t member, unsigned step)
@@ -204,7 +204,7 @@ static bool check_and_step(session *s, weft_gradients real, double members, unsi
     return well;
 }
 
-/* ---- Creating -------------------------------------------------------------------------------------------------------- */
+/* ---- Creating ---------------------------------------------------------------------------------------------------- */
 
 static weft_tensor *twice(weft_tensor *gradient, void *arg)
 {
@@ -300,7 +300,7 @@ static void new_optimizers(session *s)
     s->copy_optimizer = make_optimizer(s, &s->copy);
 }
 
-/* ---- A pass ---------------------------------------------------------------------------------------------------------- */
+/* ---- A pass ------------------------------------------------------------------------------------------------------ */
 
 typedef struct pass {
     weft_status status;
@@ -374,7 +374,7 @@ static bool train_step(session *s, unsigned step, bool syncs, size_t active, dou
     return well;
 }
 
-/* ---- The end of a scene ---------------------------------------------------------------------------------------------- */
+/* ---- The end of a scene ------------------------------------------------------------------------------------------ */
 
 static uint64_t hash_of(const session *s)
 {
@@ -417,7 +417,7 @@ static void check_over(session *s, const char *words)
     drop_pass(&p);
 }
 
-/* ---- Scenes ---------------------------------------------------------------------------------------------------------- */
+/* ---- Scenes ------------------------------------------------------------------------------------------------------ */
 
 static unsigned steps_of(const session *s)
 {
@@ -475,7 +475,10 @@ static void play_train(session *s)
         go_on_smaller(s);
 }
 
-/* Rounds in which members have different numbers of passes; after each join all have the model of those who trained longest. */
+/*
+ * Rounds in which members have different numbers of passes; after each join all have the model of those who trained
+ * longest.
+ */
 static void play_uneven(session *s)
 {
     const chaos_lane *lane = s->lane;
@@ -520,7 +523,10 @@ static void play_uneven(session *s)
     }
 }
 
-/* Parameters that want no gradient at first, and one later, on all members: either all average it, or the pass fails and names it. */
+/*
+ * Parameters that want no gradient at first, and one later, on all members: either all average it, or the pass fails
+ * and names it.
+ */
 static void play_thaw(session *s)
 {
     size_t frozen = mix(s->lane->seed + 8) % PARAMETERS;
@@ -644,7 +650,7 @@ static void play(chaos_lane *lane)
     lane_drop_group(lane);
 }
 
-/* ---- The worker ------------------------------------------------------------------------------------------------------ */
+/* ---- The worker -------------------------------------------------------------------------------------------------- */
 
 static pthread_t lanes[LANES];
 
@@ -672,7 +678,7 @@ static void adjust(weft_agent_options *options)
         options->memory_budget_bytes = BUDGET;
 }
 
-/* ---- In the driver --------------------------------------------------------------------------------------------------- */
+/* ---- In the driver ----------------------------------------------------------------------------------------------- */
 
 static void job_begins(void)
 {

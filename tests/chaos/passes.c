@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * passes.c - chaos program for contexts, backward passes and distributed optimizers. Trainers of each worker compute random graphs over
- * all workers (passes_graph.c), go back through them in every way, and compare each gradient, on the worker that has it, with that of one local
- * tape. Numbers are integers, so that the results are exact in any order; or fractions, whose bits must be the same whenever the same graph
- * runs again. In some jobs queues, in others memory budgets are small.
+ * passes.c - chaos program for contexts, backward passes and distributed optimizers. Trainers of each worker compute
+ * random graphs over all workers (passes_graph.c), go back through them in every way, and compare each gradient, on the
+ * worker that has it, with that of one local tape. Numbers are integers, so that the results are exact in any order; or
+ * fractions, whose bits must be the same whenever the same graph runs again. In some jobs queues, in others memory
+ * budgets are small.
  *
  * A failure needs a reason: the scene, a death, a stop, or a budget.
  */
@@ -65,7 +66,7 @@ typedef struct session {
     char where[120];
 } session;
 
-/* ---- Failures -------------------------------------------------------------------------------------------------------- */
+/* ---- Failures ---------------------------------------------------------------------------------------------------- */
 
 static bool is_excused(const session *s, const weft_error *error)
 {
@@ -125,7 +126,7 @@ static void count_pass(const session *s, weft_status st)
         atomic_fetch_add(&book->outcomes[s->scene][-st], 1);
 }
 
-/* ---- Calls without a graph ------------------------------------------------------------------------------------------- */
+/* ---- Calls without a graph --------------------------------------------------------------------------------------- */
 
 static weft_values *ask(const session *s, int rank, const char *function, weft_args arguments, weft_tape *tape)
 {
@@ -141,7 +142,7 @@ static weft_values *ask(const session *s, int rank, const char *function, weft_a
     return st ? NULL : values;
 }
 
-/* ---- The oracle ------------------------------------------------------------------------------------------------------ */
+/* ---- The oracle -------------------------------------------------------------------------------------------------- */
 
 static void make_oracle(session *s)
 {
@@ -238,7 +239,7 @@ static void check_no_gradients(const session *s)
     }
 }
 
-/* ---- The forward and the backward way -------------------------------------------------------------------------------- */
+/* ---- The forward and the backward way ---------------------------------------------------------------------------- */
 
 static bool open_context(session *s)
 {
@@ -326,7 +327,7 @@ static weft_pass_options options_of(const session *s)
                                .timeout_ms = s->seed >> 21 & 7 ? LIMIT_MS : WEFT_FOREVER};
 }
 
-/* ---- Scenes of passes ------------------------------------------------------------------------------------------------ */
+/* ---- Scenes of passes -------------------------------------------------------------------------------------------- */
 
 /* weft_dist_backward from the sum of the losses. */
 static void play_one(session *s, weft_tape *t, weft_tensor **losses)
@@ -441,7 +442,7 @@ static void play_remote_root(session *s, weft_tape *t)
     weft_tensor_unref(input);
 }
 
-/* ---- The same bits --------------------------------------------------------------------------------------------------- */
+/* ---- The same bits ----------------------------------------------------------------------------------------------- */
 
 #define BITS_MOST (SEATS_MOST * PARAMETERS * COLUMNS)
 
@@ -496,7 +497,7 @@ static void play_same_bits(session *s)
         }
 }
 
-/* ---- Distributed optimizers ------------------------------------------------------------------------------------------ */
+/* ---- Distributed optimizers -------------------------------------------------------------------------------------- */
 
 typedef struct owned {
     int rank;
@@ -649,7 +650,7 @@ static void play_steps(session *s)
     }
 }
 
-/* ---- Trainers -------------------------------------------------------------------------------------------------------- */
+/* ---- Trainers ---------------------------------------------------------------------------------------------------- */
 
 static void choose(session *s)
 {
@@ -755,7 +756,7 @@ static void job_begins(void)
     board->small_budget = board->job % 3 == 0;
 }
 
-/* ---- In the driver --------------------------------------------------------------------------------------------------- */
+/* ---- In the driver ----------------------------------------------------------------------------------------------- */
 
 static unsigned long count(unsigned long *well)
 {

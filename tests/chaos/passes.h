@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* passes.h - computations that are spread over workers by nested calls, and the same on one tape (passes_graph.c), for passes.c. */
+/*
+ * passes.h - computations that are spread over workers by nested calls, and the same on one tape (passes_graph.c), for
+ * passes.c.
+ */
 #ifndef TESTS_CHAOS_PASSES_H
 #define TESTS_CHAOS_PASSES_H
 
@@ -29,7 +32,10 @@ weft_tensor *graph_own(int k, bool fractions); /* borrowed */
 weft_tensor *graph_parameter(int rank, int k, bool fractions);
 weft_tensor *graph_input(const graph *g);
 
-/* The loss, one element, by calls to the others. NULL: the tape has failed, or a call, whose error is in *error (the caller's to release). */
+/*
+ * The loss, one element, by calls to the others. NULL: the tape has failed, or a call, whose error is in *error (the
+ * caller's to release).
+ */
 weft_tensor *graph_run(const graph *g, weft_tape *tape, weft_error **error);
 /* The same on one tape as if it began at `rank`, with parameters[rank * PARAMETERS + k]. */
 weft_tensor *graph_run_locally(const graph *g, int rank, weft_tape *tape, weft_tensor *const *parameters);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * passes_graph.c - computations spread over workers. A node combines its input with parameters of its worker, and with the results of nodes
- * on other workers, which it calls one after the other or all at once. The seed decides everything, so the same code makes the whole
- * computation on one tape, where a call is a call in C.
+ * passes_graph.c - computations spread over workers. A node combines its input with parameters of its worker, and with
+ * the results of nodes on other workers, which it calls one after the other or all at once. The seed decides
+ * everything, so the same code makes the whole computation on one tape, where a call is a call in C.
  */
 #include "chaos/passes.h"
 
@@ -14,7 +14,7 @@
 
 static weft_tensor *own[2][PARAMETERS]; /* integers, fractions */
 
-/* ---- Parameters ------------------------------------------------------------------------------------------------------ */
+/* ---- Parameters -------------------------------------------------------------------------------------------------- */
 
 weft_tensor *graph_parameter(int rank, int k, bool fractions)
 {
@@ -61,7 +61,7 @@ weft_tensor *graph_input(const graph *g)
     return x;
 }
 
-/* ---- One node -------------------------------------------------------------------------------------------------------- */
+/* ---- One node ---------------------------------------------------------------------------------------------------- */
 
 /* Where a node runs. */
 typedef struct place {
@@ -223,7 +223,7 @@ static weft_tensor *run_node(const place *p, uint64_t seed, int depth, weft_tens
     return p->parameters ? run_children_here(p, seed, depth, count, v) : call_children(p, seed, depth, count, v);
 }
 
-/* ---- From the origin ------------------------------------------------------------------------------------------------- */
+/* ---- From the origin --------------------------------------------------------------------------------------------- */
 
 static weft_tensor *run(const place *p)
 {
@@ -242,7 +242,7 @@ weft_tensor *graph_run_locally(const graph *g, int rank, weft_tape *tape, weft_t
     return run(&(place){.g = g, .tape = tape, .rank = rank, .parameters = parameters});
 }
 
-/* ---- On the others --------------------------------------------------------------------------------------------------- */
+/* ---- On the others ----------------------------------------------------------------------------------------------- */
 
 static weft_status fail_call(weft_call *call, weft_error *error)
 {

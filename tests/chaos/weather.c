@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weather.c - kills, stops, processor quotas, cut links. Everything but a kill is a state of a process that ends by itself
- * (weather_turn), or is ended (weather_clear). Rows are many short stops, or cuts, one soon after the other.
+ * weather.c - kills, stops, processor quotas, cut links. Everything but a kill is a state of a process that ends by
+ * itself (weather_turn), or is ended (weather_clear). Rows are many short stops, or cuts, one soon after the other.
  */
 #include "chaos/chaos.h"
 
@@ -41,7 +41,7 @@ static void disturb(chaos_process *p)
     atomic_store(&board->lives[p->life].disturbed, true);
 }
 
-/* ---- Kills ----------------------------------------------------------------------------------------------------------- */
+/* ---- Kills ------------------------------------------------------------------------------------------------------- */
 
 void weather_kill_seat(chaos_weather *w, int rank)
 {
@@ -76,7 +76,7 @@ bool weather_leave(chaos_weather *w)
     return true;
 }
 
-/* ---- Stops ----------------------------------------------------------------------------------------------------------- */
+/* ---- Stops ------------------------------------------------------------------------------------------------------- */
 
 static void stop(chaos_process *p)
 {
@@ -108,8 +108,8 @@ static void begin_stops(chaos_process *p, int count, unsigned stop_ms, unsigned 
 }
 
 /*
- * For 0.2 to 3 bounds, short ones more often; one in three is a row of short ones, during which the worker gives up large transfers:
- * a stop is worst where something is being taken down.
+ * For 0.2 to 3 bounds, short ones more often; one in three is a row of short ones, during which the worker gives up
+ * large transfers: a stop is worst where something is being taken down.
  */
 bool weather_stop(chaos_weather *w)
 {
@@ -129,7 +129,7 @@ bool weather_stop(chaos_weather *w)
     return true;
 }
 
-/* ---- Processor quotas ------------------------------------------------------------------------------------------------ */
+/* ---- Processor quotas -------------------------------------------------------------------------------------------- */
 
 static bool write_to(const char *path, const char *text)
 {
@@ -223,7 +223,7 @@ static void turn_quota(chaos_weather *w, chaos_process *p)
     p->throttled = false;
 }
 
-/* ---- Cuts ------------------------------------------------------------------------------------------------------------ */
+/* ---- Cuts -------------------------------------------------------------------------------------------------------- */
 
 static void set_link(const chaos_weather *w, int rank, bool on)
 {
@@ -277,7 +277,7 @@ bool weather_cut(chaos_weather *w)
     return true;
 }
 
-/* ---- All of it ------------------------------------------------------------------------------------------------------- */
+/* ---- All of it --------------------------------------------------------------------------------------------------- */
 
 /* The link and the control group are those of the seat: what was done to the process before has been ended. */
 void weather_adopt(chaos_weather *w, int rank, pid_t pid, uint32_t life)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * worker.c - one life: joins the job, lets the program run until the driver says that the job ends, or until it is declared dead, and ends
- * with nothing left.
+ * worker.c - one life: joins the job, lets the program run until the driver says that the job ends, or until it is
+ * declared dead, and ends with nothing left.
  */
 #include "chaos/chaos.h"
 
@@ -77,7 +77,7 @@ static void *beat(void *arg)
     return arg;
 }
 
-/* ---- Joining --------------------------------------------------------------------------------------------------------- */
+/* ---- Joining ----------------------------------------------------------------------------------------------------- */
 
 static weft_status try_to_open(weft_agent **out)
 {
@@ -123,7 +123,7 @@ static weft_agent *open_agent(void)
     }
 }
 
-/* ---- Ending ---------------------------------------------------------------------------------------------------------- */
+/* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
 static void reach(chaos_stage stage)
 {
