@@ -161,8 +161,8 @@ static void many_parameters_and_a_death(weft_agent *agent, void *arg)
     MUST(!st || st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_REMOTE);
 }
 
-WORLD_TEST(many_parameters, 2, 1, .size = WORKERS)
-WORLD_TEST(many_parameters_over_links_that_break, 2, 0, .size = WORKERS)
-WORLD_TEST(many_parameters_and_a_death, 8, 0, .size = WORKERS, .close_may_fail = true)
+WORLD_TEST(many_parameters, 1, 1, .size = WORKERS)
+WORLD_TEST(many_parameters_over_links_that_break, 1, 0, .size = WORKERS)
+WORLD_TEST(many_parameters_and_a_death, 4, 0, .size = WORKERS, .close_may_fail = true)
 
 UNIT_MAIN(test_many_parameters, test_many_parameters_over_links_that_break, test_many_parameters_and_a_death)
