@@ -98,6 +98,7 @@ static void must_be_unreachable(weft_agent *agent, weft_future *future, uint64_t
 {
     MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_UNREACHABLE);
     MUST_BE(weft_error_remote_code(weft_future_error(future)), known);
+    MUST(strstr(weft_error_message(weft_future_error(future)), "the last attempt to connect to"));
     MUST(ms_of(agent) - begun_ms <= MOST_MS);
     weft_future_unref(future);
 }
