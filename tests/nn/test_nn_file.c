@@ -558,7 +558,8 @@ static void file_that_is_a_folder_is_refused(void **state)
 /* ---- What is asked of the disk, in order --------------------------------------------------------------------------- */
 
 static char steps[16]; /* F: a file synced, R: renamed, D: a folder synced */
-static ino_t synced_folder;
+static pthread_mutex_t steps_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic ino_t synced_folder;
 static int folder_trouble; /* an errno value: syncing folders fails */
 
 int __real_fsync(int fd);
@@ -568,9 +569,11 @@ int __wrap_rename(const char *from, const char *to);
 
 static void step(char which)
 {
+    pthread_mutex_lock(&steps_lock);
     size_t count = strlen(steps);
     if (count + 1 < sizeof(steps))
         steps[count] = which;
+    pthread_mutex_unlock(&steps_lock);
 }
 
 int __wrap_fsync(int fd)
