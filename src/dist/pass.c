@@ -351,8 +351,9 @@ static weft_error *failure_left(wfi_dist_pass *pass)
 }
 
 /*
- * Ends the pass, well (`error` NULL) or not. An event that came before this counts: it makes the pass fail before anybody is told that it ended
- * well. No event is added to the list afterwards. Returns how the pass failed, with a reference.
+ * Ends the pass, well (`error` NULL) or not. An event that came before this counts: it makes the pass fail before
+ * anybody is told that it ended well. No event is added to the list afterwards. Returns how the pass failed, with a
+ * reference.
  */
 static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error)
 {
@@ -596,7 +597,8 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
     return false;
 }
 
-/* Answers the calls that came while the pass ended, and tells others of the failures that came (end_pass has counted these). */
+/* Answers the calls that came while the pass ended, and tells others of the failures that came: end_pass has counted
+ * these. */
 static void answer_left(wfi_dist_pass *pass)
 {
     for (wfi_list *link; (link = wfi_list_pop_front(&pass->events));) {

@@ -167,8 +167,11 @@ bool epoch_is_undisturbed(const chaos_epoch *e)
     return !weft_agent_status(self.agent);
 }
 
-void epoch_says_dead(const chaos_epoch *e, int rank)
+void epoch_says_dead(const chaos_epoch *e, int rank, uint32_t incarnation)
 {
-    if (rank >= 0 && rank < board->size && e->lives[rank])
-        atomic_store(&board->lives[e->lives[rank]].said_dead, true);
+    if (rank < 0 || rank >= board->size || !e->lives[rank])
+        return;
+    chaos_life *life = &board->lives[e->lives[rank]];
+    if (incarnation && atomic_load(&life->incarnation) == incarnation)
+        atomic_store(&life->said_dead, true);
 }

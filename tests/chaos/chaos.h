@@ -8,8 +8,8 @@
  * says what a worker does, and checks the results.
  *
  * TIME. No limit depends on the wall clock, because any process may be stopped, and the machine may be busy. The quiet
- * clock counts ticks in which every process ran and nothing was done to any. Whatever has to end gets a minute of quiet
- * time.
+ * clock counts ticks in which every process ran and nothing was done to any. Everything that has to end gets a minute
+ * of quiet time.
  */
 #ifndef TESTS_CHAOS_CHAOS_H
 #define TESTS_CHAOS_CHAOS_H
@@ -71,12 +71,13 @@ typedef struct chaos_seat {
     chaos_wait waits[WAITS_MOST];
 } chaos_seat;
 
-/* What stays on the board of a life that is over. */
+/* A life on the board; the entry stays when the life is over. */
 typedef struct chaos_life {
-    atomic_bool killed;    /* or about to be: what it had under way needs no answer */
-    atomic_bool disturbed; /* it was stopped, throttled or cut off: it may be declared dead */
-    atomic_bool over;      /* its process has ended, or begins to leave the job */
-    atomic_bool said_dead; /* an error said that it is dead: then it must not close well */
+    atomic_uint incarnation; /* its number in the job; 0: it has not joined */
+    atomic_bool killed;      /* or about to be: what it had under way needs no answer */
+    atomic_bool disturbed;   /* it was stopped, throttled or cut off: it may be declared dead */
+    atomic_bool over;        /* its process has ended, or begins to leave the job */
+    atomic_bool said_dead;   /* an error said that it is dead: then it must not close well */
 } chaos_life;
 
 typedef enum chaos_fault_kind { FAULT_WRONG, FAULT_HANG, FAULT_LEAK, FAULT_KINDS } chaos_fault_kind;
@@ -138,8 +139,11 @@ bool epoch_is_current(const chaos_epoch *e);
 bool epoch_is_undisturbed(const chaos_epoch *e);
 /* The same of one rank. */
 bool epoch_was_disturbed(const chaos_epoch *e, int rank);
-/* An error said that this rank is dead. The driver reports a fault if the rank's life ends well all the same. */
-void epoch_says_dead(const chaos_epoch *e, int rank);
+/*
+ * An error said that this worker is dead. If it is the one of the epoch, the driver reports a fault if its life ends
+ * well all the same.
+ */
+void epoch_says_dead(const chaos_epoch *e, int rank, uint32_t incarnation);
 
 /* ---- worker.c ---------------------------------------------------------------------------------------------------- */
 

@@ -178,7 +178,7 @@ static bool is_at(const driver *d, int rank, chaos_stage stage)
     return atomic_load(&seat->life) == d->weather.seats[rank].life && atomic_load(&seat->stage) >= (int)stage;
 }
 
-/* Who is in the group now; nothing if that is as it was. */
+/* Publishes the lives that are in the job now, if they are others than before. */
 static void publish_group(driver *d)
 {
     uint32_t lives[SEATS_MOST];
@@ -329,7 +329,7 @@ static void raise_storm(driver *d, schedule *s, bool (*event)(chaos_weather *w))
     plan_next(d, s);
 }
 
-static unsigned share(unsigned all, unsigned jobs, unsigned job) /* of the job, of so many */
+static unsigned share(unsigned all, unsigned jobs, unsigned job) /* of this job, where there are so many jobs */
 {
     return all * (job + 1) / jobs - all * job / jobs;
 }
@@ -375,7 +375,9 @@ static void storm(driver *d, unsigned job)
         d->rss_early = early;
 }
 
-/* The store is gone: everybody notices, ends, and says so. Who is just joining would go on trying for a minute. */
+/*
+ * The store is gone: everybody notices, ends, and says so. A worker that is just joining would try for a minute more.
+ */
 static void end_with_the_store(driver *d)
 {
     d->store_deaths++;

@@ -268,7 +268,7 @@ static void play_ended_by_one(session *s, weft_status wanted, void (*act)(sessio
     }
     if (!st && met && s->group)
         st = barrier(s, 60000);
-    if ((st || met) && s->group && judge(s, st, wanted, "an operation that a member ended") && epoch_is_current(&s->e))
+    if ((st || met) && s->group && judge(s, st, wanted, "an operation that a member ended") && lane_is_calm(s))
         judge_words(s, words);
     if (!s->group && st != WEFT_ERR_CANCELLED && begun && epoch_is_undisturbed(&s->e))
         fault(FAULT_WRONG, "%s: the future of a destroyed group ended with %s", s->where, weft_status_name(st));

@@ -166,7 +166,7 @@ static double nothing(const op_run *run, int64_t i)
     return 1;
 }
 
-/* What each operation takes and leaves. NULL: nothing that is looked at. */
+/* The input and the output of each operation. NULL: nothing that is looked at. */
 typedef struct op_form {
     bool whole_input, whole_output; /* they have a part for each member */
     bool in_place;                  /* the input becomes the output */

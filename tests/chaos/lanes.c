@@ -120,7 +120,8 @@ bool lane_excuses(const chaos_lane *lane, weft_status st, const weft_error *why)
     case WEFT_ERR_CLOSED:
         return !goes_on();
     case WEFT_ERR_PEER_DEAD:
-        epoch_says_dead(&lane->e, weft_error_worker(why));
+        if (why && weft_error_worker(why) >= 0)
+            epoch_says_dead(&lane->e, weft_error_worker(why), lane->incarnations[weft_error_worker(why) % SEATS_MOST]);
         return true;
     case WEFT_ERR_PEER_LEFT:
     case WEFT_ERR_UNREACHABLE:
@@ -153,8 +154,25 @@ void lane_judge_words(const chaos_lane *lane, const weft_error *why, const char 
 
 /* ---- Groups ------------------------------------------------------------------------------------------------------ */
 
+/*
+ * Waits until this worker knows the present workers of ranks that others had before: else it makes a group with the
+ * dead ones. A rank that nobody had before is not waited for: weft_group_create does that.
+ */
+static void await_news(chaos_lane *lane)
+{
+    for (size_t i = 0; i < lane->size; i++) {
+        int rank = lane->ranks[i];
+        uint32_t wanted = atomic_load(&board->lives[lane->e.lives[rank]].incarnation), known;
+        while ((known = weft_agent_worker(self.agent, rank).incarnation) && known != wanted &&
+               epoch_is_current(&lane->e))
+            sleep_ms(1);
+        lane->incarnations[rank] = wanted;
+    }
+}
+
 bool lane_make_group(chaos_lane *lane, const char *suffix)
 {
+    await_news(lane);
     char name[64];
     snprintf(name, sizeof name, "lane%d-%u%s", lane->number, lane->e.number, suffix);
     lane->group = NULL;

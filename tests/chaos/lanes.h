@@ -18,7 +18,8 @@ typedef struct chaos_lane {
     uint64_t seed; /* of the scene */
     size_t odd;    /* the member that does something else than the others */
     weft_group *group;
-    char where[120]; /* for messages */
+    uint32_t incarnations[SEATS_MOST]; /* of the members of the group, by rank */
+    char where[120];                   /* for messages */
 } chaos_lane;
 
 /*

@@ -4,8 +4,9 @@
  * own data. Each member also trains a copy in its own process with the data of all, and compares: gradients after each
  * pass, parameters at the end, and the bits of the parameters among the members.
  *
- * Scenes: training with every option; members that run out of data; parameters that are frozen and thawed; members that
- * disagree about options or modules, fail, stop early, leave parameters out, or drop everything in the middle.
+ * Scenes: training with every option; members that run out of data; parameters that are frozen and thawed. In the
+ * other scenes one member disagrees about options or the module, fails, stops early, leaves parameters out, or drops
+ * everything in the middle.
  */
 #include "chaos/lanes.h"
 
@@ -49,7 +50,7 @@ typedef struct model {
     int64_t in, hidden, out;
 } model;
 
-/* What this member trains, and the oracle beside it. */
+/* The module that this member trains, and the oracle beside it. */
 typedef struct session {
     chaos_lane *lane;
     scene_kind scene;

@@ -73,7 +73,8 @@ static bool is_excused(const session *s, const weft_error *error)
     bool calm = epoch_is_current(&s->e) && epoch_is_undisturbed(&s->e);
     weft_status st = weft_error_code(error);
     if (st == WEFT_ERR_PEER_DEAD) {
-        epoch_says_dead(&s->e, weft_error_worker(error));
+        int rank = weft_error_worker(error);
+        epoch_says_dead(&s->e, rank, rank >= 0 && rank < SEATS_MOST ? s->workers[rank].incarnation : 0);
         weft_error_print(error, stderr);
     }
     if (st == WEFT_ERR_REMOTE)

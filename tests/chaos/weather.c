@@ -54,7 +54,7 @@ void weather_kill_seat(chaos_weather *w, int rank)
     w->kills++;
 }
 
-/* Whatever else is being done to it. */
+/* Kills a worker, whether it is disturbed already or not. */
 bool weather_kill(chaos_weather *w)
 {
     int rank = 1 + (int)chance_below((uint64_t)board->size - 1);
@@ -108,8 +108,8 @@ static void begin_stops(chaos_process *p, int count, unsigned stop_ms, unsigned 
 }
 
 /*
- * For 0.2 to 3 bounds, short ones more often; one in three is a row of short ones, during which the worker gives up
- * large transfers: a stop is worst where something is being taken down.
+ * Stops a worker for 0.2 to 3 bounds, short ones more often. One in three is a row of short stops, during which the
+ * worker gives up large transfers: a stop is worst where something is being taken down.
  */
 bool weather_stop(chaos_weather *w)
 {

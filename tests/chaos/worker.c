@@ -180,7 +180,10 @@ static int close_agent(void)
     return before ? EXIT_OUT : 0;
 }
 
-/* What the agent holds must be gone soon after nothing is under way in the whole job. */
+/*
+ * Reports contexts, passes, calls and memory that the agent still holds some time after the whole job has nothing under
+ * way.
+ */
 static void check_left(void)
 {
     for (unsigned from = atomic_load(&board->quiet);; sleep_ms(5)) {
@@ -210,6 +213,7 @@ static int live(void)
     pthread_t dumping;
     MUST(pthread_create(&dumping, NULL, dump_when_asked, NULL) == 0);
     program->begin();
+    atomic_store(&board->lives[self.life].incarnation, weft_agent_worker(self.agent, self.rank).incarnation);
     reach(STAGE_ON);
     await_phase(PHASE_DRAIN);
     atomic_store(&board->lives[self.life].over, true);
