@@ -172,6 +172,10 @@ static void weigh(void)
 
 static int close_agent(void)
 {
+    if (atomic_load(&self.seat->leave) && once_in(2)) { /* without waiting for anybody */
+        weft_agent_stop(self.agent);
+        return 0;
+    }
     weft_status before = weft_agent_status(self.agent), st = weft_agent_close(self.agent);
     if (st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
         return EXIT_OUT;
