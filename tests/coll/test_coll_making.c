@@ -100,7 +100,7 @@ static void behind_far(weft_agent *agent, void *arg)
     weft_group_destroy(meet);
 }
 
-WORLD_TEST(behind_far, 40, 2, .size = 4, .adjust = adjust)
+WORLD_TEST(behind_far, 20, 2, .size = 4, .adjust = adjust)
 
 typedef struct scene {
     world w;
