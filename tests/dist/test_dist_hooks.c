@@ -124,14 +124,24 @@ static void what_a_hook_begins(weft_agent *agent, void *arg)
     world *w = arg;
     if (weft_agent_rank(agent) != 0)
         return;
+    int64_t limit_ms = 50;
     for (int ends = 0; ends < 3; ends++) { /* not in time; well; badly */
         run r = record(agent, WAITS);
         weft_future *pass;
         begun = NULL;
         MUST_OK(weft_context_backward(r.context, (weft_tensors){&r.loss, 1},
-                                      &(weft_pass_options){.timeout_ms = ends ? WEFT_FOREVER : 50}, &pass));
+                                      &(weft_pass_options){.timeout_ms = ends ? WEFT_FOREVER : limit_ms}, &pass));
         if (!ends)
             MUST(weft_future_wait(pass, WEFT_FOREVER) == WEFT_ERR_TIMEOUT);
+        for (int i = 0; !ends && !begun && i < 500; i++)
+            world_sleep_ms(w, 1);
+        if (!ends && !begun) { /* on a busy machine: the limit passed before the hook ran */
+            limit_ms *= 4;
+            ends--;
+            weft_future_unref(pass);
+            drop(&r, agent);
+            continue;
+        }
         while (!begun)
             world_sleep_ms(w, 1);
         MUST(weft_future_done(pass) == !ends);
@@ -180,7 +190,6 @@ static void a_cancel_at_the_end(weft_agent *agent, void *arg)
     weft_tensor *gradient = weft_context_grad(r.context, r.x);
     MUST_BE(st, WEFT_ERR_CANCELLED);
     MUST(!gradient);
-    must_have_there(r.tape, agent, 1, NULL);
     weft_future_unref(pass);
     drop(&r, agent);
 }
