@@ -247,10 +247,12 @@ weft_tensor *graph_run_locally(const graph *g, int rank, weft_tape *tape, weft_t
 static weft_status fail_call(weft_call *call, weft_error *error)
 {
     weft_status st = weft_tape_status(weft_call_tape(call));
-    if (error)
+    if (error) {
+        st = weft_error_code(error);
         weft_call_fail_with(call, error);
-    weft_error_unref(error);
-    return error ? weft_error_code(error) : st ? st : WEFT_ERR_CANCELLED;
+        weft_error_unref(error);
+    }
+    return st ? st : WEFT_ERR_CANCELLED;
 }
 
 /* (seed, depth, rows, fractions, ranks and the most depth, input) -> tensor */
