@@ -117,9 +117,10 @@ typedef struct weft_agent_options {
     int64_t death_timeout_ms;
 
     /* Limits (docs/budget.md). */
-    /* How much memory this worker may hold for calls to one peer; default 64 MiB. Once it is reached a further
-     * call to that peer is WEFT_ERR_AGAIN, or waits (weft_rpc_options.wait_for_room). Tensors that lie
-     * contiguous, and calls to this worker itself, do not count. */
+    /* How much memory this worker may hold for calls to one peer; default 64 MiB. Once it is reached a further call
+     * to that peer is WEFT_ERR_AGAIN, or waits (weft_rpc_options.wait_for_room). Tensors that lie contiguous, and
+     * calls to this worker itself, do not count. Messages of backward passes, of distributed optimizers, of groups
+     * and of the ends of contexts are queued even if the limit is reached (docs/budget.md). */
     size_t queue_limit_bytes;
     /* How much memory other workers may make this one hold for their calls: arguments, gradients, results that
      * wait for their callers, and what batches add. Over it a call is refused with WEFT_ERR_BUSY, and one whose

@@ -68,21 +68,23 @@ WEFT_API WEFT_NODISCARD weft_status weft_context_open(weft_agent *agent, weft_co
 WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* all 0 for NULL */
 
 /*
- * Ends the context on all workers that hold something of it, and drops your reference. Its passes are cancelled; calls that name it
- * fail with WEFT_ERR_STATE from then on; handlers that run under it go on, and what they recorded does not reach their caller; tensors of it that you still
- * hold are constants. Returns at once. On a worker that did not open it, it drops your reference and no more. `out`, if not NULL, receives
- * a future that completes when all workers that took part have let go (or are gone); without it, the next call to such a worker
- * carries the news, or a message 2 ms later.
- * If a worker cannot be reached or does not answer within call_timeout_ms, the future fails with WEFT_ERR_UNREACHABLE or
- * WEFT_ERR_TIMEOUT, and its error names that worker, which lets go when it hears of the end. *out is NULL if memory is
- * out. NULL for the context does nothing.
+ * Ends the context on all workers that hold something of it, and drops your reference. Its passes are cancelled; calls
+ * that name it fail with WEFT_ERR_STATE from then on; handlers that run under it go on, and what they recorded does not
+ * reach their caller; tensors of it that you still hold are constants. Returns at once. On a worker that did not open
+ * it, it drops your reference and no more. `out`, if not NULL, receives a future that completes when all workers that
+ * took part have let go (or are gone); without it, the next call to such a worker carries the news, or a message 2 ms
+ * later. If a worker cannot be reached or does not answer within call_timeout_ms, the future fails with
+ * WEFT_ERR_UNREACHABLE or WEFT_ERR_TIMEOUT. Its error names that worker, which releases the context when it is told
+ * later. *out is NULL if memory is out. NULL for the context does nothing.
  */
 WEFT_API void weft_context_close(weft_context *context, weft_future **out);
 
 /*
- * A tape that records into the context; any number of them, one thread's each. weft_backward on it fails with WEFT_ERR_STATE: use
- * weft_dist_backward. `options` may be NULL; `record` is taken as true, and `parent` must be NULL. NULL if memory is out, or the context
- * NULL. Close it with weft_tape_close, before or after the context.
+ * A tape that records into the context; any number of them, one thread's each. The order in which a worker opens its
+ * tapes decides the order of sums, and so the last bits of gradients: open tapes of several threads in a fixed order
+ * (docs/distributed-autograd.md, "The order of sums"). weft_backward on it fails with WEFT_ERR_STATE: use
+ * weft_dist_backward. `options` may be NULL; `record` is taken as true, and `parent` must be NULL. NULL if memory is
+ * out, or the context NULL. Close it with weft_tape_close, before or after the context.
  */
 WEFT_API weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options);
 
@@ -102,8 +104,8 @@ WEFT_API weft_context *weft_call_context(weft_call *call);
 typedef struct weft_pass_options {
     weft_tensors gradients; /* of the roots, in order; an entry may be NULL. None: 1 each, for roots of one element */
     bool retain;            /* keep the records, so that another pass may follow */
-    /* Add gradients as they come: this takes less memory, but the last bits may differ from pass to pass. Without it they never do
-     * (docs/distributed-autograd.md, "The order of sums") */
+    /* Add gradients as they come: this takes less memory, but the last bits may differ from pass to pass. Without
+     * this option the last bits are the same in every pass (docs/distributed-autograd.md, "The order of sums") */
     bool unordered;
     int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: deaths and cut links end it all the same */
     /* Owners step by this pass's gradients as soon as these are whole there, with no message more (weft/dist_optim.h). A failure elsewhere
@@ -112,12 +114,14 @@ typedef struct weft_pass_options {
 } weft_pass_options;
 
 /*
- * Goes back from `loss` (recorded on `tape`, which records into a context) through all that it depends on, on all workers, and waits for
- * the end. The gradients are in the context then, each on the worker of its leaf. The tape keeps a failure: WEFT_ERR_STATE (the tape
- * records into no context; the records are used up; a tensor that the pass needs was changed in place), WEFT_ERR_INVALID (`loss` was not
- * recorded), WEFT_ERR_SHAPE (`loss` has not one element, and no gradient was given), WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DEAD and the other
- * ends of a worker that had a part in it, WEFT_ERR_DEADLOCK (this thread cannot wait), WEFT_ERR_MEMORY; the message names the worker and
- * the operator. A pass that failed leaves no gradients; if it was to retain the records it may be tried again.
+ * Goes back from `loss` (recorded on `tape`, which records into a context) through all that it depends on, on all
+ * workers, and waits for the end. The gradients are in the context then, each on the worker of its leaf. The tape keeps
+ * a failure: WEFT_ERR_STATE (the tape records into no context; the records are used up; a tensor that the pass needs
+ * was changed in place), WEFT_ERR_INVALID (`loss` was not recorded), WEFT_ERR_SHAPE (`loss` has not one element, and no
+ * gradient was given), WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DEAD and the other ends of a worker that had a part in it,
+ * WEFT_ERR_DEADLOCK (this thread cannot wait), WEFT_ERR_BUSY and WEFT_ERR_TOO_LARGE (the gradients for a worker do not
+ * fit there: docs/budget.md), WEFT_ERR_MEMORY; the message names the worker and the operator. A pass that failed leaves
+ * no gradients; if it was to retain the records it may be tried again.
  */
 WEFT_API void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_options *options);
 

@@ -35,13 +35,14 @@
  * as gradients are views of the buckets: a sum is copied once, into its bucket. Their memory is used again by a later
  * pass if nobody holds any of them then. Gradients of embeddings are dense here.
  *
- * FROZEN PARAMETERS (weft_tensor_set_requires_grad) have no place in the buckets. They are the same on all members when
- * the object is made. A parameter that is thawed later would not be averaged. So the next pass or join fails with
- * WEFT_ERR_STATE and the parameter's name on each member that has thawed it, and ends the group for all. To thaw one, call
- * weft_data_parallel_unref, thaw the parameter on all members, and call weft_data_parallel_create for the same group. If
- * the parameter is frozen on some members only, this call fails with its name on all, and the group lives. A parameter
- * that is frozen after the object was made keeps its place. With `find_unused` it has no gradient unless another member
- * has one for it. Without that option a pass that brings it none fails.
+ * FROZEN PARAMETERS (weft_tensor_set_requires_grad) have no place in the buckets. They must be the same on all members
+ * when the object is made; weft_data_parallel_create checks it. A parameter that is thawed later would not be averaged.
+ * So the next pass or join fails with WEFT_ERR_STATE and the parameter's name on each member that has thawed it, and
+ * ends the group for all. To thaw one, call weft_data_parallel_unref, thaw the parameter on all members, and call
+ * weft_data_parallel_create for the same group. If the parameter is frozen on some members only, this call fails with
+ * its name on all, and the group lives. A parameter that is frozen after the object was made keeps its place. With
+ * `find_unused` that parameter has a gradient only if another member computed one. Without `find_unused` a pass that
+ * computes no gradient for it fails.
  *
  * BUFFERS of the module, such as a batch norm's statistics, are alike after weft_data_parallel_create, and after
  * weft_data_parallel_join. From then on each member's follow its own data.

@@ -37,10 +37,13 @@ WEFT_BEGIN_C
 typedef struct weft_dist_optimizer weft_dist_optimizer;
 
 /*
- * Makes it, and waits until all owners have. parameters[i] names a float32 or float64 tensor or a list of them; the order among those
- * of one owner is theirs in the list. Steps at an owner run one at a time; a reader may see some of its parameters before and some
- * after a step. *error, if not NULL, receives the detail; you release it. WEFT_ERR_INVALID (NULL,
- * no parameters), WEFT_ERR_REMOTE (an owner could not: the error says which, and why), and the errors of calls.
+ * Makes it, and waits until all owners have. parameters[i] names a float32 or float64 tensor or a list of them; the
+ * order among those of one owner is theirs in the list. Steps at an owner run one at a time; a reader may see some of
+ * its parameters before and some after a step. *error, if not NULL, receives the detail; you release it.
+ * WEFT_ERR_INVALID (NULL, no parameters), WEFT_ERR_TOO_LARGE (more than 1,023,000 parameters of one owner),
+ * WEFT_ERR_REMOTE (an owner could not: the error says which, and why), and the errors of calls. `max_norm` and
+ * `error_if_nonfinite` of the spec apply at each owner to the gradients of that owner alone, and an owner may fail
+ * after others have stepped; for the norm over all owners use weft_dist_step_options.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *parameters,
                                                                size_t count, const weft_optimizer_spec *spec,
@@ -50,20 +53,21 @@ WEFT_API void weft_dist_optimizer_unref(weft_dist_optimizer *optimizer);        
 WEFT_API size_t weft_dist_optimizer_owners(const weft_dist_optimizer *optimizer); /* how many workers have a part */
 
 typedef struct weft_dist_step_options {
-    double
-        max_norm; /* > 0: gradients are scaled down so that the norm of all of them, over all owners, is at most this */
+    /* > 0: gradients are scaled down so that the norm of all of them, over all owners, is at most this. */
+    double max_norm;
     double *norm; /* receives that norm, before scaling, if max_norm > 0 or error_if_nonfinite */
-    /* Fail with WEFT_ERR_INVALID before any owner steps if that norm is infinite or NaN. Without this option such a norm
-     * makes parameters NaN, and the step succeeds (weft/optim.h: CLIPPING). */
+    /* Fail with WEFT_ERR_INVALID before any owner steps if that norm is infinite or NaN. Without this option such a
+     * norm makes parameters NaN, and the step succeeds (weft/optim.h: CLIPPING). */
     bool error_if_nonfinite;
     int64_t timeout_ms; /* of each call; 0: the agent's default */
     weft_error **error; /* the first owner's error; the log has the others'. You release it */
 } weft_dist_step_options;
 
 /*
- * Steps by the gradients of the contexts, added in this order, and waits until all owners have: one message to an owner, and one more
- * with max_norm or error_if_nonfinite. A parameter without a gradient is left alone. Errors: that of the first owner, in
- * the order of the parameters, that failed; others have stepped.
+ * Steps by the gradients of the contexts, added in this order, and waits until all owners have: one message to an
+ * owner, and one more with max_norm or error_if_nonfinite. A parameter without a gradient is left alone. Errors: that
+ * of the first owner, in the order of the parameters, that failed; others may have stepped. WEFT_ERR_BUSY: the memory
+ * budget of an owner is exhausted (docs/budget.md).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer,
                                                              weft_context *const *contexts, size_t count,

@@ -34,7 +34,9 @@
  *   - WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT: a member is gone; the error names it.
  *   - WEFT_ERR_TIMEOUT: the message names the members that did not come.
  *   - WEFT_ERR_STATE: the members did not call the same operation, or with other dtypes, counts or algorithms; the
- *     message says what each had. (At once, without an end of the group: a carrier's function called its own group.) WEFT_ERR_INVALID: the lists of ranks differ.
+ *     message says what each had.
+ *   - WEFT_ERR_STATE, at once: a carrier's function called an operation of its own group. The group goes on.
+ *   - WEFT_ERR_INVALID: the lists of ranks differ.
  *   - WEFT_ERR_CANCELLED: a member cancelled a future, or destroyed the group with operations under way.
  *   - WEFT_ERR_BUSY: what came early, or the values of all, do not fit a member's memory_budget_bytes.
  *   - WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
@@ -43,8 +45,8 @@
  * live. docs/groups.md says more.
  *
  * Data that arrived before a member left or died is delivered. A recv still succeeds if the tensor is here. So does
- * another operation in which this member only receives (a broadcast, a scatter; a reduce or a gather at the root), if all
- * that it needs is here. All other operations fail, as said above.
+ * another operation in which this member only receives (a broadcast, a scatter; a reduce or a gather at the root), if
+ * all that it needs is here. All other operations fail, as said above.
  *
  * THREADS. Any thread may call these functions at any time, with one exception: while weft_group_destroy runs, no other
  * thread may be in a function of that group. Only one that waits in an operation may: it returns WEFT_ERR_CANCELLED.
@@ -69,17 +71,18 @@ WEFT_BEGIN_C
 /* ---- Groups ------------------------------------------------------------------------------------------------------ */
 
 /*
- * Makes this worker's side of a group. `ranks` lists the members, of which this worker is one; NULL: all
- * workers of a static job, or all that live at this moment in an elastic one, in the order of their ranks; `count` is
- * not looked at then. In an elastic job the function waits for ranks that no worker has held yet, since the news of a
- * worker may arrive late: at most as long as the agent's default limit for calls.
- * `name` has 1..64 bytes of [A-Za-z0-9-_:], and this worker has no other open group of that name. When all
- * members have destroyed a group they may make another of the same name. If some members made it less often than the
- * others (the function failed there), their next group is over from the start: weft_group_error says why. All members
- * destroy it, and the next one that all make is one group again. The log has a warning that says which
- * argument is wrong. WEFT_ERR_INVALID (an argument, or a rule in WEFT_ALGORITHMS: see below), WEFT_ERR_NOT_FOUND (no
- * such rank, or no worker has joined with it in that time), WEFT_ERR_EXISTS (the name), WEFT_ERR_STATE (in a child of fork(2)),
- * WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
+ * Makes this worker's side of a group. `ranks` lists the members, of which this worker is one; NULL: all workers of a
+ * static job, or all that live at this moment in an elastic one, in the order of their ranks; `count` is not looked at
+ * then. In an elastic job the function waits for ranks that no worker has held yet, because the news of a worker may
+ * arrive late. It waits at most call_timeout_ms of the agent (forever, if that is WEFT_FOREVER). `name` has 1..64 bytes
+ * of [A-Za-z0-9-_:], and this worker has no other open group of that name. When all members have destroyed a group they
+ * may make another of the same name. If weft_group_create failed on some members, their next group of that name fails
+ * at once, or when a query or a time limit shows that the others have destroyed it; weft_group_error says why. Then all
+ * members destroy the group and create it again: the function then queries the other members, and waits for their
+ * answers for at most a second. In an inline handler (WEFT_INLINE) it neither waits for ranks nor queries. The log has
+ * a warning that says which argument is wrong. WEFT_ERR_INVALID (an argument, or a rule in WEFT_ALGORITHMS: see below),
+ * WEFT_ERR_NOT_FOUND (no such rank, or no worker has joined with it in that time), WEFT_ERR_EXISTS (the name),
+ * WEFT_ERR_STATE (in a child of fork(2)), WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_create(weft_agent *agent, const char *name, const int *ranks,
                                                       size_t count, weft_group **out);
@@ -187,8 +190,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_recv_async(weft_group *group, wef
 /*
  * Gives every member the values of all: the result is a list of lists, one for each member, in the order of the
  * group. The members' values may differ in kind and size. Besides the errors above:
- *   - WEFT_ERR_TOO_LARGE, on every member: the values of one member, or those of all members together, exceed the limits
- *     of one call (weft/value.h). The group goes on.
+ *   - WEFT_ERR_TOO_LARGE, on every member: the values of one member, or those of all members together, exceed the
+ *     limits of one call (weft/value.h). The group goes on.
  *   - WEFT_ERR_BUSY: as they come they do not fit the memory_budget_bytes of a member. This ends the group.
  *   - WEFT_ERR_UNSUPPORTED, at once: `mine` has a remote reference; pass these on in calls.
  */
@@ -227,9 +230,9 @@ WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
  * machine. Each gets plain memory, does the whole operation, and returns when it is done. They are called in the order
  * in which the operations were started, one at a time for each group, on a thread of weft's (of groups that overlap,
  * several at once, up to 256), and may wait there for each other. An operation of the same group that such a function
- * calls is refused with WEFT_ERR_STATE, because it would wait for itself. A failure that they return ends the group. When a
- * time limit passes, or the group ends for another reason, the members hear of it and later operations are refused; but
- * a function that runs is not interrupted, and the future of its operation completes when it returns.
+ * calls is refused with WEFT_ERR_STATE, because it would wait for itself. A failure that they return ends the group.
+ * When a time limit passes, or the group ends for another reason, the members hear of it and later operations are
+ * refused; but a function that runs is not interrupted, and the future of its operation completes when it returns.
  *
  * A NULL slot: weft carries that operation itself. `count` is the elements of one member's part, and may be 0. Who
  * reduces by WEFT_AVG divides, too.

@@ -48,9 +48,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_metrics_read(const weft_agent *agent, w
                                                       const char *function, weft_call_metrics *out);
 
 /*
- * Writes all numbers, weft_stats included, as Prometheus text (format 0.0.4). Each line has the labels rank and
- * worker. In the names of functions a backslash becomes two, and a newline becomes \n, and any other
- * byte that is not printable ASCII \xNN. WEFT_ERR_INVALID (`agent` or `to` is NULL), WEFT_ERR_IO, WEFT_ERR_MEMORY.
+ * Writes all numbers, weft_stats included, as Prometheus text (format 0.0.4). Each line has the labels rank and worker.
+ * In the names of functions a backslash becomes two, and a newline becomes \n, and any other byte that is not printable
+ * ASCII \xNN. WEFT_ERR_INVALID (`agent` or `to` is NULL), WEFT_ERR_IO (also if the reader of a pipe has gone: no
+ * SIGPIPE is raised), WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_metrics_write(const weft_agent *agent, FILE *to);
 

@@ -70,9 +70,9 @@ WEFT_API weft_tensor *weft_module_find(const weft_module *module, const char *na
 WEFT_API int64_t weft_module_numel(const weft_module *module); /* the number of elements of all parameters */
 
 /*
- * Converts parameters and floating buffers to float32 or float64. WEFT_ERR_STATE if one of the lists above has
- * been asked for, of the module or of one below it, or if the module is another's child; WEFT_ERR_INVALID, WEFT_ERR_MEMORY. On failure nothing
- * has changed.
+ * Converts parameters and floating buffers to float32 or float64. WEFT_ERR_STATE if one of the lists above has been
+ * asked for, of the module or of a module inside it, or if the module is another's child; WEFT_ERR_INVALID,
+ * WEFT_ERR_MEMORY. On failure nothing has changed.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to(weft_module *module, weft_dtype dtype);
 

@@ -57,7 +57,7 @@ WEFT_BEGIN_C
  *   pin_timeout_ms  how long a step waits for transfers that read a parameter; 0: 60,000; or WEFT_FOREVER.
  */
 typedef struct weft_sgd_options {
-    double lr; /* the learning rate, >= 0; no default, so that 0 is 0 */
+    double lr; /* the learning rate, >= 0; no default: 0 means a rate of 0 */
     double momentum;
     double dampening;
     double weight_decay;
@@ -258,18 +258,18 @@ WEFT_API weft_optimizer *weft_optimizer_create(weft_tensors parameters, const we
                                                weft_error **error);
 
 /*
- * Adds a group: more parameters, which take the options of `spec`, of the same kind; of the optimizer as a whole
- * are kind, update, average, max_norm, error_if_nonfinite and pin_timeout_ms, so these must be those of the first
- * group. Groups count from 0. The new parameters follow the others in all lists. WEFT_ERR_STATE while gradients are accumulated, else codes and
- * `error` as above; then nothing has changed.
+ * Adds a group: more parameters, which take the options of `spec`, of the same kind; of the optimizer as a whole are
+ * kind, update, average, max_norm, error_if_nonfinite and pin_timeout_ms, so these must be those of the first group.
+ * Groups count from 0. The new parameters follow the others in all lists. WEFT_ERR_STATE while gradients are
+ * accumulated, else codes and `error` as above; then nothing has changed.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors parameters,
                                                              const weft_optimizer_spec *spec, weft_error **error);
 WEFT_API size_t weft_optimizer_group_count(const weft_optimizer *optimizer);
 /* A group's parameters, borrowed until the next group is added; none past the last group. */
 WEFT_API weft_tensors weft_optimizer_group_parameters(const weft_optimizer *optimizer, size_t group);
-/* A group's options with the defaults filled in, and the learning rate as it is now; has_lr is set. WEFT_ERR_INVALID past
- * the last. */
+/* A group's options with the defaults filled in, and the learning rate as it is now; has_lr is set. WEFT_ERR_INVALID
+ * past the last. */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t group,
                                                             weft_optimizer_spec *spec);
 
@@ -282,13 +282,12 @@ WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);
  * with its dtype and any strides. It makes no sums, and leaves those of weft_optimizer_accumulate alone. Before it
  * writes in place it waits until no transfer to another worker reads a parameter that it steps.
  *
- * WEFT_ERR_SHAPE (their number or a shape is wrong), WEFT_ERR_TYPE, WEFT_ERR_INVALID (NULL, a row outside of the
- * parameter, with error_if_nonfinite a norm that is not finite),
- * WEFT_ERR_UNSUPPORTED (sparse, and the options do not take that; on a device), WEFT_ERR_MEMORY, WEFT_ERR_TIMEOUT if a transfer
- * still reads after pin_timeout_ms; then no parameter and no state has changed. (One exception: with WEFT_UPDATE_BESIDE and sparse
- * gradients, if another thread begins to read a parameter during the step, and there is no memory for its copy: then the parameters before
- * it have been stepped.) The log at level debug says what did not
- * fit, as weft_optimizer_check_gradients does.
+ * WEFT_ERR_SHAPE (their number or a shape is wrong), WEFT_ERR_TYPE, WEFT_ERR_INVALID (NULL; a row outside of the
+ * parameter; or the norm is not finite and error_if_nonfinite is set), WEFT_ERR_UNSUPPORTED (sparse, and the options do
+ * not take that; on a device), WEFT_ERR_MEMORY, WEFT_ERR_TIMEOUT if a transfer still reads after pin_timeout_ms; then
+ * no parameter and no state has changed. (One exception: with WEFT_UPDATE_BESIDE and sparse gradients, if another
+ * thread begins to read a parameter during the step, and there is no memory for its copy: then the parameters before it
+ * have been stepped.) The log at level debug says what did not fit, as weft_optimizer_check_gradients does.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients);
 
@@ -321,8 +320,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_optimizer_check_gradients(const weft_op
  * WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_gradients_norm(weft_gradients gradients, double *norm);
-/* That norm at the last step with max_norm or error_if_nonfinite, before clipping, also if the step failed because of the
- * norm; 0 before the first of these steps. */
+/* That norm at the last step with max_norm or error_if_nonfinite, before clipping, also if the step failed because
+ * of the norm; 0 before the first of these steps. */
 WEFT_API double weft_optimizer_norm(const weft_optimizer *optimizer);
 
 /* The learning rate of all groups is set, that of the first is returned; or of one group (0 past the last).

@@ -175,9 +175,12 @@ typedef struct weft_rpc_options {
     weft_retry retry;
     weft_item_fn on_item; /* receives items of the results; NULL: the handler cannot send any */
     void *item_arg;       /* handed to on_item */
-    /* In libweft, not in libweft_rpc: a tape of a distributed context (weft/context.h), which the call takes part in then. Tensors
-     * among arguments and results that were recorded under it, or that are leaves which want a gradient, are linked: the backward
-     * pass crosses to the other worker there. Not together with `land` in a call to oneself (WEFT_ERR_UNSUPPORTED). Used until the function that makes the call returns. NULL: none. */
+    /* In libweft, not in libweft_rpc: a tape of a distributed context (weft/context.h), which the call takes part in
+     * then. Tensors among arguments and results that were recorded under it, or that are leaves which want a
+     * gradient, are linked: the backward pass crosses to the other worker there. Not together with `land` in a call
+     * to oneself (WEFT_ERR_UNSUPPORTED). Used until the function that makes the call returns. One thread at a time
+     * uses a tape: give each thread that calls a tape of its own. The order of the calls on a tape decides the last
+     * bits of gradients (weft_context_tape). NULL: none. */
     weft_tape *tape;
 } weft_rpc_options;
 

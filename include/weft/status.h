@@ -96,7 +96,8 @@ WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers it
 /* The rank of one of these workers; index 0 is the one nearest to the origin. */
 WEFT_API int weft_error_hop(const weft_error *error, size_t index);
 
-/* Prints one line: code, function, worker, chain, message. Prints nothing if `error` is NULL. */
+/* Prints one line: code, function, worker, chain, message. Prints nothing if `error` is NULL. If the reader of a
+ * pipe has gone the line is lost, and no SIGPIPE is raised. */
 WEFT_API void weft_error_print(const weft_error *error, FILE *to);
 
 /* For the end of main: prints one line to stderr if `status` is a failure, and returns the exit code of the

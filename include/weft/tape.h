@@ -53,11 +53,12 @@ typedef struct weft_tape_options {
      * here, but draws other numbers than the parent does. */
     uint64_t seed;
     /* This tape records into its parent's graph: a backward pass of the parent goes through what this tape recorded,
-     * once it is closed; do not begin one before. Children of one parent may be open at once, each on a thread of its own; the parent's own
-     * thread opens and closes them, or sees to it that nobody uses the parent meanwhile. A parameter's gradient is the sum of its shares,
-     * in the order in which they were recorded: where children record at once, its last bits may differ from run to run (under a distributed
-     * context they do not: what a child records stands where the child was opened). What a child that
-     * failed has recorded is dropped, and its parent goes on: use none of its results there. */
+     * once it is closed; do not begin one before. Children of one parent may be open at once, each on a thread of
+     * its own; the parent's own thread opens and closes them, or sees to it that nobody uses the parent meanwhile. A
+     * parameter's gradient is the sum of its shares, in the order in which they were recorded: where children record
+     * at once, its last bits may differ from run to run (under a distributed context the last bits do not differ:
+     * the records of a child take the place at which the child was opened). The records of a child that failed are
+     * dropped, and its parent goes on: use none of the child's results there. */
     weft_tape *parent;
     weft_mode mode; /* so that threads may train and evaluate one module at once */
     /* Where operators compute: their operands must lie there, and so do their results. A tape with a parent has

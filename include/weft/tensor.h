@@ -219,7 +219,7 @@ WEFT_API void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_g
 WEFT_API bool weft_tensor_requires_grad(const weft_tensor *tensor);
 
 /* Prints dtype, shape and elements for people to read, and a newline. Of a large tensor it prints only some
- * elements. */
+ * elements. If the reader of a pipe has gone the text is lost, and no SIGPIPE is raised. */
 WEFT_API void weft_tensor_print(const weft_tensor *tensor, FILE *to);
 
 WEFT_END_C

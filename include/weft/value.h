@@ -62,7 +62,8 @@ typedef struct weft_args {
     size_t count;
 } weft_args;
 
-/* A parameter that takes a literal. In C it is a weft_args. In C++ it takes a weft_args or what WEFT_VALUES makes. */
+/* The type of a parameter that takes a literal, and of nothing else: a variable of it may outlive its list. In C it
+ * is a weft_args. In C++ it takes a weft_args or the result of WEFT_VALUES. */
 #ifdef __cplusplus
 WEFT_END_C
 template <typename... V> struct weft_literal;
@@ -112,7 +113,8 @@ WEFT_API weft_value weft_of_list(weft_args_in list);
 
 #ifdef __cplusplus
 WEFT_END_C
-/* The results of WEFT_VALUES, and of weft_of_list for such a result. They own their items and the lists in them. */
+/* weft_literal is the result of WEFT_VALUES, weft_literal_list that of weft_of_list(WEFT_VALUES(...)). Both own
+ * their items and all nested lists. */
 template <typename... V> struct weft_literal_list {
     weft_literal<V...> list;
 };
