@@ -76,7 +76,8 @@ static bool call_slice(bench *b, bool echoes, series *out)
     return true;
 }
 
-/* How many repetitions fill a slice, from the best so far: a neighbour on the core makes a slice longer, not poorer in samples. */
+/* How many repetitions fill a slice, from the best so far: a neighbour on the core makes a slice longer, not poorer
+ * in samples. */
 static unsigned repeats(const bench *b, series *s)
 {
     if (s->count == 0)

@@ -2,8 +2,8 @@
 /*
  * cores.h - puts the two sides of a floor on cores of their own.
  *
- * Two processes that poll without pause may share a core for seconds: the scheduler sees no difference. Each of their messages then
- * waits until the other one has offered the core, and the floor measures the scheduler.
+ * Two processes that poll without pause may share a core for seconds: the scheduler sees no difference. Each of their
+ * messages then waits until the other one has offered the core, and the floor measures the scheduler.
  */
 #ifndef PERF_CORES_H
 #define PERF_CORES_H

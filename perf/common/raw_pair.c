@@ -32,8 +32,8 @@ struct raw_pair {
 /* ---- The other process ----------------------------------------------------------------------------------------- */
 
 /*
- * Counts from the messages that were answered, not from those that were received. After its last answer this process polls until
- * that answer has left. It may receive the first message of the next slice there.
+ * Counts from the messages that were answered, not from those that were received. After its last answer this process
+ * polls until that answer has left. It may receive the first message of the next slice there.
  */
 static int answer(raw_endpoint *e, const order *o)
 {

@@ -162,8 +162,8 @@ typedef struct held_shares {
     held_share *items;
 } held_shares;
 
-/* The share that is to be added first comes first: that of the node recorded last. Shares from outside belong to no node and come before
- * all. Several of one node come in the order of its inputs. */
+/* Orders shares as they are added: the share of the node recorded last comes first. Shares from outside belong to no
+ * node and come before all. Several shares of one node come in the order of its inputs. */
 static int compare_shares(const void *left, const void *right)
 {
     const held_share *a = left, *b = right;

@@ -13,10 +13,10 @@
  * interleaved). A consumer
  * answers each of its inputs once: by a gradient or by none. What got no gradient at all does not run and passes none on.
  *
- * A pass that goes on at other workers (src/dist) is run in parts instead: wfi_pass_await for each node that is also to be answered from
- * outside, wfi_pass_begin, then wfi_pass_answer as these answers come, and wfi_pass_work until nothing is ready. In such a pass shares
- * may come out of order; with `ordered` those of one tensor wait for each other and are added in the order of their nodes' paths
- * (tape_path.h).
+ * A pass that goes on at other workers (src/dist) is run in parts instead: wfi_pass_await for each node that is also to
+ * be answered from outside, wfi_pass_begin, then wfi_pass_answer as these answers come, and wfi_pass_work until nothing
+ * is ready. In such a pass shares may come out of order; with `ordered` those of one tensor wait for each other and are
+ * added in the order of their nodes' paths (tape_path.h).
  *
  * THREADS. A pass is one thread's. Counts and sums are the pass's own, so any number of passes may go over one graph at once, on
  * threads of their own; those that do not retain use up the nodes that they run. No lock is held while a node or a hook runs.

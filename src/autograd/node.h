@@ -110,7 +110,8 @@ void wfi_node_unref(wfi_node *node);
 void wfi_node_unref_opaque(void *node); /* for weft_tensor.grad_node_drop */
 /* Makes `tensor`, which no other thread knows yet, result `result` of the node. */
 void wfi_node_set_result(wfi_node *node, uint32_t result, weft_tensor *tensor);
-void wfi_node_set_path(wfi_node *node, wfi_tape_path *path); /* a new node's: it is recorded there now */
+/* Gives a new node the path of its tape, and the present count of what has begun on the tape. */
+void wfi_node_set_path(wfi_node *node, wfi_tape_path *path);
 void wfi_node_save(wfi_node *node, size_t slot,
                    weft_tensor *tensor); /* references it, or a cell's snapshot; NULL saves nothing */
 /* The slot of a saved tensor that was changed in place since; -1 if there is none. */

@@ -84,7 +84,8 @@ void wfi_tape_path_unref(wfi_tape_path *path)
         free(path);
 }
 
-/* The path of a node: its tape's path, what had begun before the node, and a mark that puts the node behind the last of these. */
+/* Writes the path of a node: its tape's path, the count of what had begun before the node, and a mark that puts the
+ * node behind the last of these. */
 static size_t write_node(uint8_t out[WFI_TAPE_PATH_MAX + NUMBER_MAX + 1], const wfi_tape_path *path, uint32_t after)
 {
     size_t size = path == NULL ? 0 : path->size;

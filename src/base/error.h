@@ -15,7 +15,8 @@
 
 bool wfi_status_is_known(int status); /* one of weft_status */
 
-/* The log has the detail of a failure whose code the calling thread's function returns: weft_report adds no line for it. */
+/* The log has the detail of a failure whose code the calling thread's function returns: weft_report adds no line for
+ * it. */
 void wfi_status_said(weft_status status);
 
 typedef struct wfi_error_detail {

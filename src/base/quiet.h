@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quiet.h - writes to descriptors of the user's: a write that fails gives an errno value. Without this the signals
- * SIGPIPE (the reader of a pipe or socket has gone) and SIGXFSZ (the file would exceed a limit) end the process.
+ * quiet.h - writes to descriptors of the user's: a write that fails gives an errno value. Without wfi_quiet_begin the
+ * signals SIGPIPE (the reader of a pipe or socket has gone) and SIGXFSZ (the file would exceed a limit) end the
+ * process.
  *
- * The signals are blocked in the calling thread alone, and what the writes between begin and end raised is discarded.
- * The process's signal handlers do not change and are not called.
+ * The signals are blocked in the calling thread alone. Those that are raised between begin and end are discarded, also
+ * a signal that another process sends in that moment. The process's signal handlers do not change and are not called.
  */
 #ifndef WFI_QUIET_H
 #define WFI_QUIET_H

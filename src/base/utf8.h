@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * utf8.h - texts of bounded size, cut between two characters of UTF-8. Texts are not checked: bytes of other encodings pass, and at
- * most three of them are lost at the cut.
+ * utf8.h - texts of bounded size, cut between two characters of UTF-8. Texts are not checked: bytes of other encodings
+ * pass, and at most three of them are lost at the cut.
  */
 #ifndef WFI_UTF8_H
 #define WFI_UTF8_H

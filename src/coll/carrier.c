@@ -13,8 +13,8 @@ struct wfi_carrier {
     void *arg;
     weft_drop_fn drop;
     wfi_list queue;    /* wfi_task.link */
-    wfi_task *current; /* was given to the executor, and has not ended; NULL: none */
-    bool entered;      /* a function runs, on this thread and fiber: */
+    wfi_task *current; /* the task that the executor has; NULL: none */
+    bool entered;      /* a function runs, on `thread` and `fiber` */
     pthread_t thread;
     const wfi_fiber *fiber; /* NULL: a plain thread */
 };

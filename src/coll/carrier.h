@@ -23,7 +23,7 @@ bool wfi_carrier_withdraw(wfi_carrier *carrier, wfi_task *task);
 void wfi_carrier_enter(wfi_carrier *carrier);
 /* Whether the calling thread (or fiber) is in a function of the carrier. NULL: no. */
 bool wfi_carrier_is_caller(const wfi_carrier *carrier);
-void wfi_carrier_next(wfi_carrier *carrier, weft_agent *agent); /* the one before has ended */
+void wfi_carrier_next(wfi_carrier *carrier, weft_agent *agent); /* the task before it has ended */
 /* Does the whole operation. Not [locked]: it calls the user's functions. */
 weft_status wfi_carrier_run(wfi_carrier *carrier, const wfi_operation *operation);
 

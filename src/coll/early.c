@@ -127,11 +127,9 @@ void wfi_early_forget(weft_group *group)
 }
 
 /* ---- For groups that are not open --------------------------------------------------------------------------------
- *
- * OVER says that a group has ended. Then the earlier messages of its sender are discarded, and OVER is kept instead: if
- * this member makes the group all the same, it hears the reason. The last OVERS_MOST of these are kept. They do not
- * count against the budget, because nobody can know whether the group will ever be made here.
- */
+ * OVER says that a group has ended. Then the earlier messages of its sender are discarded. OVER itself is kept, so
+ * that this member learns the reason if it makes the group later. The last OVERS_MOST of these are kept. They do not
+ * count against the budget, because nobody can know whether the group will ever be made here. */
 
 #define OVERS_MOST 128
 #define OVERS_EACH 2 /* of one group: a worker that is no member of it may have sent the first one */
@@ -150,12 +148,12 @@ typedef struct record {
     uint64_t id;
     wfi_group_key key;
     wfi_list strays;
-    /* Why something that came for it was not kept: then the group cannot begin. WEFT_OK: all was. */
+    /* Why a message for the group was not kept: then the group cannot begin. WEFT_OK: all were kept. */
     weft_status refused;
-    wfi_peer *of; /* referenced: whose that was */
+    wfi_peer *of; /* referenced: the sender of that message */
 } record;
 
-#define REFUSED_MOST 1024 /* records that are there for that alone: they count against no budget */
+#define REFUSED_MOST 1024 /* records that only hold such a reason: they count against no budget */
 
 static void free_stray(weft_agent *agent, stray *one)
 {
@@ -242,7 +240,7 @@ static weft_status keep(weft_agent *agent, record *kept, wfi_peer *from, const u
     return st;
 }
 
-/* How many there are; OVERS_EACH: no more are to be kept. */
+/* The number of OVERs kept for this group; OVERS_EACH if the one from `from` is not to be kept. */
 static int count_overs(const record *kept, const wfi_peer *from)
 {
     int count = 0;
@@ -264,7 +262,7 @@ static weft_status keep_over(weft_agent *agent, record *kept, wfi_peer *from, co
     if (!one)
         return WEFT_ERR_MEMORY;
     one->is_over = true;
-    if (count) /* a second one makes room first */
+    if (count) /* the second one of a group is the first to be dropped */
         wfi_list_push_front(&groups->overs, &one->over_link);
     else
         wfi_list_push_back(&groups->overs, &one->over_link);
@@ -277,7 +275,7 @@ static weft_status keep_over(weft_agent *agent, record *kept, wfi_peer *from, co
     return WEFT_OK;
 }
 
-/* Those of that peer. */
+/* Frees the messages of that peer, except OVER. */
 static void forget_strays(weft_agent *agent, record *kept, const wfi_peer *from)
 {
     WFI_FOR_LIST_TAKING (stray, one, next, &kept->strays, link)
@@ -295,7 +293,7 @@ weft_status wfi_record_keep(weft_agent *agent, wfi_peer *from, const wfi_group_k
         kept = make_record(&groups->records, id, key);
     if (!kept)
         return WEFT_ERR_MEMORY;
-    if (is_over) { /* whoever makes the group here has nothing to do with what came before that */
+    if (is_over) { /* messages before OVER are of no use to a member that makes the group now */
         forget_strays(agent, kept, from);
         if (kept->of == from)
             forget_refusal(groups, kept);

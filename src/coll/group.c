@@ -39,7 +39,7 @@ typedef struct past {
     wfi_list link; /* over: in pasts_over */
     uint64_t id;
     uint64_t count; /* of groups: the next one's generation */
-    bool lags;      /* the last one was given up by others before it was made here, or destroyed before it was used */
+    bool lags;      /* this worker may be behind: others may have given up groups not made here */
     size_t size;
     weft_worker members[];
 } past;

@@ -41,7 +41,8 @@
 #define WFI_GROUP_NAME_MAX 64
 #define WFI_GROUP_EAGER 3584       /* bytes that ride in a message */
 #define WFI_GROUP_LONG (32u << 10) /* in a long one (net/message/long.c), once the receiver takes such */
-/* And has begun all operations but so many, as far as is known: its memory is not ours to fill. */
+/* A long message is sent only to a member that is known to have begun all operations except this many: its memory is
+ * not ours to fill. */
 #define WFI_GROUP_LONG_AHEAD 1
 /* The most bytes of long messages for an operation that the receiver is not known to have begun: it may have to keep
  * them. */
@@ -53,7 +54,7 @@ typedef enum wfi_space { WFI_TOGETHER, WFI_BETWEEN, WFI_SPACES } wfi_space; /* c
 
 typedef struct wfi_group_key {
     uint64_t name_hash, members_hash; /* members: ranks and incarnations, in order */
-    uint32_t generation;              /* how many groups of that name and these members were made before */
+    uint32_t generation;              /* of that name and these members: rises by one or more, see making.c */
 } wfi_group_key;
 
 typedef struct wfi_group_member {
@@ -69,13 +70,14 @@ typedef struct wfi_group_member {
     } spaces[WFI_SPACES];
     uint64_t sends, recvs; /* between it and us: numbers given */
     uint64_t sends_begun, recvs_begun;
-    wfi_list early;          /* wfi_early.link: for recvs that have not begun */
-    bool is_asked;           /* missing.c: its answer is waited for, since a time limit has passed */
-    uint32_t queries;        /* that it has not answered */
-    bool was_sent, is_heard; /* DATA; anything: so it has made the group */
-    bool is_told;            /* that the group is over */
-    const char *missing;     /* why it is missing, as its answer says; NULL: it is not */
-    bool has_withdrawn;      /* what it had exposed to us: it was asked whether the group is over there */
+    wfi_list early;      /* wfi_early.link: for recvs that have not begun */
+    bool is_asked;       /* its answer is awaited, in missing.c or in making.c */
+    uint32_t queries;    /* sent to it, and not answered yet */
+    bool was_sent;       /* this worker sent it DATA */
+    bool is_heard;       /* some message came from it, so it has made the group */
+    bool is_told;        /* it was told that the group is over */
+    const char *missing; /* why it is missing, as its answer says; NULL: it is not */
+    bool has_withdrawn;  /* what it had exposed to us: it was asked whether the group is over there */
 } wfi_group_member;
 
 struct weft_group {
@@ -183,8 +185,8 @@ typedef struct wfi_groups { /* what an agent has of groups */
     wfi_map open;           /* group by wfi_group_id */
     wfi_map records;        /* wfi_record by the same: what came for groups that are not open yet */
     size_t refused_records; /* of them: early.c */
-    wfi_list waiters;       /* in makings of groups: making.c */
-    wfi_list overs;         /* of what came: OVER, oldest first: early.c */
+    wfi_list waiters;       /* threads that wait in weft_group_create: making.c */
+    wfi_list overs;         /* kept messages OVER, oldest first: early.c */
     size_t over_count;
     wfi_map pasts;       /* wfi_past by name and members */
     wfi_list pasts_over; /* those that can only be asked for, oldest first: group.c */
@@ -210,7 +212,7 @@ void wfi_group_unref(weft_group *group); /* not [locked] if it may be the last *
 uint64_t wfi_group_id(const weft_agent *agent, const wfi_group_key *key);
 /* The first generation of that name and these members that was not made here. [agent lock] */
 uint64_t wfi_group_past(const weft_agent *agent, const wfi_group_key *key);
-weft_status wfi_group_remember(const weft_group *group); /* it is made. [agent lock] */
+weft_status wfi_group_remember(const weft_group *group); /* counts it as made. [agent lock] */
 /* Whether the last group of that name and these members was made here after other members had given it up. [agent
  * lock] */
 bool wfi_group_lags(const weft_group *group);

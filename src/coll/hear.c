@@ -199,8 +199,10 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
     return true;
 }
 
-/* Whether what a member says of an operation under way fits what was called here, and lets it end; if not, the group
- * is over. */
+#define AGAIN ": destroy the group and make it again, on all members"
+
+/* Checks a member's report on an operation under way. Ends the group and returns false if the operations differ, or
+ * if that member has destroyed the group while this one waits for it. */
 static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_progress_report *report)
 {
     size_t index = (size_t)(from - group->members);
@@ -212,7 +214,8 @@ static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_pr
     if (report->state != WFI_STATE_DESTROYED || group->asking || !wfi_missing_waits(operation, index))
         return true;
     wfi_group_set_lags(group);
-    wfi_group_break_for(group, WEFT_ERR_CANCELLED, from->rank, "operation %llu, %s: rank %d has destroyed the group",
+    wfi_group_break_for(group, WEFT_ERR_CANCELLED, from->rank,
+                        "operation %llu, %s: rank %d has destroyed the group" AGAIN,
                         (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], from->rank);
     return false;
 }
@@ -246,8 +249,8 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
     return true;
 }
 
-/* A member's error, as this member keeps it: with that member as a hop. If a member cannot reach this one, then this
- * one cannot reach that member either, and names it. Takes over `error`. */
+/* Returns a member's error as this member keeps it: with that member as a hop. An error UNREACHABLE about this
+ * worker is turned round: it names the member that reported it. Takes over `error`. */
 static weft_error *as_heard(weft_error *error, int from, int me)
 {
     weft_error *heard = NULL;
@@ -272,12 +275,13 @@ static weft_error *over_before(const weft_group *group, weft_error *error)
     if (!strncmp(why, prefix, size))
         why += size;
     weft_error *other = wfi_group_problem(group, weft_error_code(error), weft_error_worker(error),
-                                          "it was over before rank %d made it: %s", wfi_agent_rank(group->agent), why);
+                                          "it was over before rank %d made it: %s%s", wfi_agent_rank(group->agent), why,
+                                          strstr(why, AGAIN) ? "" : AGAIN);
     weft_error_unref(error);
     return other;
 }
 
-/* `is_first`: the member has said nothing else. It may have given up the group before that was made here. */
+/* `is_first`: no other message came from that member. It may have given up the group before the group was made here. */
 static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *reader, bool is_first)
 {
     weft_error *error = wfi_error_read(reader);

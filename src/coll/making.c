@@ -5,10 +5,10 @@
  * NEWS. In an elastic job a worker may learn of a rank from another worker before the store's news of it arrive. So the
  * making of a group waits for ranks that nobody has held yet.
  *
- * WHICH GROUP. Members count how often each made a group of one name and list (wfi_group_key.generation). The counts
+ * WHICH GROUP. Each member counts the groups of one name and list that it made (wfi_group_key.generation). The counts
  * differ if the making failed on some members, for example because of a wrong argument. Such a member makes a group
- * that the others have given up: it hears that, once, as the error of its group. After that it does not rely on its own
- * count. It asks the others which groups they have destroyed, and makes the first one that nobody has destroyed.
+ * that the others have given up. It learns this from the error of that group. After that it does not rely on its own
+ * count. It asks the others which groups they have destroyed, and makes the first group that no member has destroyed.
  */
 #include "coll/making.h"
 
@@ -42,8 +42,8 @@ void wfi_making_end(weft_agent *agent)
         wake(wfi_container_of(link, waiter, link));
 }
 
-/* Waits until it is woken, or until that time. Lets go of the agent's lock meanwhile, and of the agent: it may
- * close. */
+/* Waits until it is woken, or until that time. Releases the agent's lock and the agent while it waits, so that the
+ * agent can close. */
 static weft_status sleep_until(wfi_making *making, waiter *one, uint64_t until)
 {
     weft_agent *agent = making->group->agent;

@@ -24,6 +24,6 @@ weft_status wfi_making_agree(wfi_making *making);
 void wfi_making_answered(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key, uint64_t first_left);
 void wfi_making_gone(weft_agent *agent, const wfi_peer *peer); /* it will not answer */
 void wfi_making_wake(weft_agent *agent); /* somebody has joined, or this worker is out of the job */
-void wfi_making_end(weft_agent *agent);  /* the agent closes: nobody waits any more */
+void wfi_making_end(weft_agent *agent);  /* wakes all waiters, because the agent closes */
 
 #endif

@@ -6,15 +6,15 @@
  * those who have not called the operation, and those who do not answer within ANSWER_MS. If all have called it, it goes on
  * until then. That the answers come in time is not needed for anything but the names.
  *
- * Members that called something else, another root perhaps, may wait for each other without a word, with no time limit.
- * So a member looks at its oldest collective operation from time to time. If it is the same operation as the last time,
- * the member asks the members from whom it still has to receive. Each answer has the signature of their operation,
- * which must be the same (hear.c).
+ * Members that called different operations (another root, for example) may wait for each other forever if there is no
+ * time limit. So a member looks at its oldest collective operation from time to time. If it is the same operation as
+ * the last time, the member asks the members from whom it still has to receive. Each answer has the signature of their
+ * operation, which must be the same (hear.c).
  */
 #include "coll/group.h"
 
 #define ANSWER_MS 1000
-#define LOOK_MS 500       /* an operation that has waited so long may wait for ever */
+#define LOOK_MS 500       /* an operation that has waited this long may wait forever */
 #define LOOK_MOST_MS 8000 /* the longest pause between two looks at one operation */
 
 /* What an answer says of a member that has not begun the operation. */

@@ -382,9 +382,10 @@ weft_status wfi_group_may_start(weft_group *group, const char *name)
         st = WEFT_ERR_CANCELLED; /* its user destroyed it, and somebody else refers to it */
     wfi_net_unlock(group->agent->net);
     if (carries)
-        wfi_log_agent(group->agent, WEFT_LOG_WARN, 0,
-                      "%s (\"%s\"): called by a function of this group's own carrier: carry by another group", name,
-                      group->name);
+        wfi_log_agent(
+            group->agent, WEFT_LOG_WARN, 0,
+            "%s (\"%s\"): called by a function of this group's own carrier: call an operation of another group there",
+            name, group->name);
     return st;
 }
 

@@ -4,14 +4,16 @@
  *
  *   word u8, name hash u64, members hash u64, generation u32
  *
- *   DATA    space u8, number u64, kind u8, dtype u8, how u8, algorithm u8, root u32, count u64, slot u32, token u32, rides u8, size u64;
- *           then the bytes, or address u64, key u64
+ *   DATA    space u8, number u64, kind u8, dtype u8, how u8, algorithm u8, root u32, count u64, slot u32, token u32,
+ *           rides u8, size u64; then the bytes, or address u64, key u64
  *   TAKEN   space u8, number u64, token u32
  *   ASK     space u8, number u64: say BEGUN once you have begun that operation
  *   BEGUN   space u8, number u64
- *   QUERY   space u8, sends u8, number u64: how far are you, of two members' with your sends (or your recvs)? `number` is late here
- *   STATE   space u8, state u8 (wfi_group_state), number u64 (the query's), called u64 (see wfi_progress_report), kind u8, dtype u8, how u8, algorithm u8, root u32,
- *           count u64: of that operation, if it is under way; else an impossible kind. A group that is over says OVER instead
+ *   QUERY   space u8, sends u8, number u64: how far are you in the operation of that number, which is late here?
+ *           `sends`: it is one of the receiver's sends to us, else one of its recvs from us
+ *   STATE   space u8, state u8 (wfi_group_state), number u64 (the query's), called u64 (see wfi_progress_report), then
+ *           of that operation, if it is under way: kind u8, dtype u8, how u8, algorithm u8, root u32, count u64; else
+ *           kind is WFI_OPERATION_KINDS. A group that is over answers OVER instead
  *   OVER    an error: the group is over
  */
 #include "coll/group.h"

@@ -114,7 +114,7 @@ static weft_status read_block(const uint8_t *block, size_t size, weft_values **o
 
 typedef struct gathering {
     weft_agent *agent; /* borrowed from the operation */
-    wfi_storage *mine; /* NULL: these values exceed the limits of one call */
+    wfi_storage *mine; /* NULL: this member's values exceed the limits of one call */
     int excess;        /* the rank of the first member whose values do so; -1: none do */
     size_t counted;    /* bytes of blocks, against the memory budget */
     size_t members, me;
@@ -228,7 +228,7 @@ static weft_status add_blocks(wfi_operation *operation)
     return schedule->failed ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
-/* That operation fails for its values, on all members alike. Returns WEFT_ERR_TOO_LARGE. */
+/* Fails the operation, on all members, because values are too large. Returns WEFT_ERR_TOO_LARGE. */
 static weft_status fail_for_size(wfi_operation *operation, int worker, const char *whose, const char *problem)
 {
     operation->failure = wfi_group_problem(

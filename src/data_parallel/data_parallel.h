@@ -89,7 +89,7 @@ weft_status wfi_parallel_add_hooks(weft_data_parallel *parallel);
 /* Opens the buckets; if uneven, finds out how many members train, of those who say that they do: that waits. Not if the
  * group is over: what there is of buckets may be half of it then. */
 weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t *active);
-/* The pass has failed: why, as far as is known, which is the caller's to unref; or NULL. */
+/* Ends the failed pass. Returns its error, if it is known (the caller unrefs it), or NULL. */
 weft_error *wfi_parallel_take_trouble(weft_data_parallel *parallel);
 /* One number of all members' numbers, the same on all; it waits. */
 weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_reduce how, int64_t *out);

@@ -405,8 +405,9 @@ static weft_status pass_failed(weft_data_parallel *parallel, const weft_error *w
     return WEFT_OK;
 }
 
-/* A pass that brought nothing is none of the module's, unless the others may have brought what is unused here. With a
- * thawed parameter it is the module's, and fails where it begins: it may have brought that parameter alone. */
+/* A pass that brought nothing is none of the module's, unless the others may have brought what is unused here. If a
+ * parameter was thawed, the pass counts as the module's and fails at its beginning, because it may have brought a
+ * gradient for that parameter only. */
 static bool is_ours(weft_data_parallel *parallel)
 {
     wfi_mutex_lock(&parallel->lock);

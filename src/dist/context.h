@@ -85,8 +85,8 @@ bool wfi_context_is_of(const weft_context *context, const weft_context_id *id);
 bool wfi_context_links(const weft_context *context, const weft_tensor *tensor);
 /* weft_context_tape at a path, of which the tape takes a reference. NULL: no memory. */
 weft_tape *wfi_context_tape_at(weft_context *context, const weft_tape_options *options, wfi_tape_path *path);
-/* Sends of `count` tensors, each of which wfi_context_links, to worker `to`. *first is the number of the first. `path`: of the call that
- * they belong to. WEFT_ERR_STATE: the context is over; WEFT_ERR_MEMORY. */
+/* Sends of `count` tensors, each of which wfi_context_links, to worker `to`. *first is the number of the first.
+ * `path`: of the call that they belong to. WEFT_ERR_STATE: the context is over; WEFT_ERR_MEMORY. */
 weft_status wfi_context_add_sends(weft_context *context, wfi_tape_path *path, int to, uint32_t incarnation,
                                   weft_tensor *const *tensors, size_t count, uint64_t *first);
 /* The tensor that came as the pair's recv: one over the same storage, which is recorded. NULL: no memory. */

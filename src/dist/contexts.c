@@ -78,7 +78,7 @@ void weft_context_close(weft_context *context, weft_future **out)
         wfi_contexts *all = wfi_contexts_of(agent);
         if (!context->over && ours)
             wfi_contexts_end(all, context, WEFT_ERR_CANCELLED, "its context was closed");
-        if (out && ours && !wfi_list_empty(&context->link)) /* of the list: it is told to somebody yet */
+        if (out && ours && !wfi_list_empty(&context->link)) /* some holder has still to be told of the end */
             *out = end_of(context);
         else if (out)
             *out = weft_future_collect_all(NULL, 0);

@@ -134,7 +134,7 @@ void wfi_contexts_told(weft_agent *agent, int rank, uint64_t floor, bool heard)
         wfi_contexts_look_again(all);
 }
 
-/* What a call of "weft:close" says: the floor, and numbers from the floor on that are over. */
+/* The contents of a call of "weft:close": the floor, and the numbers above it of contexts that are over. */
 #define TELL_MOST 127
 typedef struct close_call {
     weft_agent *agent; /* referenced */
@@ -350,7 +350,7 @@ static void report_answered(weft_future *future, void *arg)
     wfi_agent_leave_locked(agent);
 }
 
-/* The answer will not be heard. `unsaid`: the ranks that were not named to the opener; NULL: all were. The asking timer
+/* No answer will come. `unsaid`: ranks that the opener was not told of; NULL: it was told of all. The asking timer
  * reports again. */
 static void report_lost(weft_context *context, const wfi_writer *unsaid)
 {
@@ -542,8 +542,9 @@ static weft_status run_close(weft_call *call, void *user)
         if (id.rank == (uint32_t)wfi_agent_rank(agent) || id.number < floor)
             continue;
         wfi_opener *opener = &wfi_contexts_of(agent)->openers[id.rank];
-        if (opener->closed.count <
-            CLOSED_MOST) /* else, as without memory, a late call may open it again until the floor passes */
+        /* Above the limit, or without memory, the number is not kept: then a late call can open the context again until
+         * the floor passes its number. */
+        if (opener->closed.count < CLOSED_MOST)
             (void)!wfi_map_put(&opener->closed, id.number, opener);
         weft_context *context = wfi_contexts_find(agent, &id);
         if (context)

@@ -334,7 +334,7 @@ static void clear_timer(wfi_dist_pass *pass)
     wfi_agent_leave_locked(pass->agent);
 }
 
-/* Whether the event makes the pass fail although it has ended well here. */
+/* Returns whether the event makes a pass fail that has ended well here. */
 static bool is_failure(const wfi_dist_pass *pass, const wfi_pass_event *event)
 {
     return event->kind == WFI_EVENT_FAIL || event->kind == WFI_EVENT_END ||
@@ -495,7 +495,7 @@ static weft_error *failure_of_call(wfi_dist_pass *pass, int rank, const weft_err
     if (code == WEFT_ERR_REMOTE) /* the function is weft's own: its failure is that of the pass */
         code = weft_error_remote_code(error);
     wfi_error_detail detail = {.code = code, .function = "backward", .worker = rank};
-    return wfi_pass_located(pass, wfi_error_create(&detail, "what is to be said to %s: %s",
+    return wfi_pass_located(pass, wfi_error_create(&detail, "the message of the backward pass to %s: %s",
                                                    wfi_pass_who(pass, rank, who), weft_error_message(error)));
 }
 

@@ -11,8 +11,9 @@
  *     none; or, to ask, when the peer owes answers and neither of the two has written;
  *   - answers a call at once, but the one by which it joined: that when all is answered, and its own calls are. The answer says whether all
  *     was answered; then what the caller still awaits from it is none.
- * One call brings at most WFI_PASS_GRADIENTS gradients. Further calls bring the rest, which a statement in the first one lists as pending.
- * So the calls that are not answered form a tree below the root, and the root's end is everybody's.
+ * One call brings at most WFI_PASS_GRADIENTS gradients. Further calls bring the rest, which a statement in the first
+ * one lists as pending. So the calls that are not answered form a tree below the root, and the root's end is
+ * everybody's.
  *
  * A failure ends the part, fails the calls that it owes answers, and goes to all with whom it wrote ("weft:abort"), once.
  *

@@ -39,11 +39,11 @@ typedef struct wfi_pass_recv {
 typedef struct wfi_pass_send {
     wfi_send send; /* its node referenced */
     bool answered;
-    uint64_t look;              /* the last look that met it: wfi_dist_pass.looks */
+    uint64_t look;              /* wfi_dist_pass.looks when this send was marked last */
     struct wfi_pass_send *next; /* to the same peer, in the pass's order */
 } wfi_pass_send;
 
-/* What is to be said to one peer in one message: gradients at most. The rest follows in further messages. */
+/* The most gradients in one message to a peer. Further gradients follow in further messages. */
 #define WFI_PASS_GRADIENTS 16384
 
 typedef struct wfi_pass_peer {
@@ -69,7 +69,8 @@ typedef struct wfi_pass_wait {
 /* What happened to a pass. */
 typedef struct wfi_pass_event {
     wfi_list link;
-    /* FAIL: it failed elsewhere, as `rank` says; END: it is to end here, for want of time, or because somebody wants it to. */
+    /* FAIL: the pass failed elsewhere, as `rank` says; END: the pass is to end here, because its time is up or it
+     * was cancelled. */
     enum { WFI_EVENT_CALL, WFI_EVENT_ANSWER, WFI_EVENT_FAIL, WFI_EVENT_END, WFI_EVENT_GONE, WFI_EVENT_HOOK } kind;
     weft_call *call;   /* CALL: "weft:pass", deferred; to be finished */
     int rank;          /* ANSWER, GONE: whose */
@@ -91,7 +92,7 @@ struct wfi_dist_pass {
     wfi_mutex lock; /* of these */
     wfi_list events;
     bool running, over;   /* a task runs or is queued; no events are taken any more */
-    wfi_pass_event spare; /* for an event that ends it, where there is no memory for another */
+    wfi_pass_event spare; /* for an event that ends the pass, if memory for another is out */
     wfi_task task;
 
     /* Of whoever runs it. */
@@ -99,7 +100,7 @@ struct wfi_dist_pass {
     wfi_pass engine;
     wfi_pass_send *sends; /* number n is sends[n - 1] */
     size_t send_count;
-    uint64_t looks; /* how often numbers of sends were marked */
+    uint64_t looks; /* counts the checks that mark sends, so that a check knows its own marks */
     wfi_pass_recv *recvs;
     size_t recv_count;
     wfi_map recv_of;      /* node's slot + 1 -> wfi_pass_recv */
@@ -146,9 +147,9 @@ void wfi_pass_step(wfi_dist_pass *pass); /* it is whole here: optimizers step, i
 void wfi_pass_follow_hooks(wfi_dist_pass *pass);
 /* It had ended well here, and fails elsewhere: its sums go. False: it had not. With the context's lock. */
 bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error);
-/* The gradients that the call brought count for the pass. Not locked. */
+/* Moves what the call is charged for its gradients to the pass. Not locked. */
 void wfi_pass_hold(wfi_dist_pass *pass, weft_call *call);
-void wfi_pass_let_go(wfi_dist_pass *pass); /* they count no more. Not locked */
+void wfi_pass_let_go(wfi_dist_pass *pass); /* releases that charge. Not locked */
 void wfi_pass_free_event(wfi_pass_event *event);
 void wfi_pass_answer_late(wfi_dist_pass *pass,
                           wfi_pass_event *event); /* of a pass that is over; takes over the event */
@@ -198,8 +199,8 @@ weft_status wfi_remote_roots_register(weft_agent *agent);
 weft_status wfi_pass_write(wfi_dist_pass *pass); /* to all who are to be written to */
 void wfi_pass_wait_for_calls(
     wfi_dist_pass *pass); /* the waiter: for all that it made, and runs the pass with what they answer */
-/* Tells those with whom it wrote that it has failed, each once. If memory is out, here or there, it tries again later.
- * Not locked. */
+/* Tells each worker that exchanged messages with this one in the pass that the pass failed, once. If memory is out,
+ * here or there, tries again later. Not locked. */
 void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error);
 /* How calls of "weft:pass" and "weft:abort" begin. */
 typedef struct wfi_pass_head {

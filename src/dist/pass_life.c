@@ -152,8 +152,8 @@ void wfi_pass_free_event(wfi_pass_event *event)
 }
 
 /*
- * Without memory for an event the pass ends with the spare one. NULL: the spare event is in use, so the pass ends already.
- * An event that might not end the pass cannot be kept: then the pass ends because memory is out.
+ * If memory is out, returns the spare event, which ends the pass. NULL: the spare event is in use, so the pass ends
+ * already. Without memory an event that might not end the pass is replaced: then the pass ends with WEFT_ERR_MEMORY.
  */
 static wfi_pass_event *make_spare(wfi_dist_pass *pass, int *kind, weft_error **error)
 {

@@ -36,8 +36,9 @@ typedef struct words {
     wfi_pointers gradients; /* borrowed from the recvs */
 } words;
 
-/* The answers for the next message: all nones, and as many gradients as the message takes. With `states`, what is not answered yet. Returns the
- * first answer that is left for a further message. */
+/* Collects the next message to `peer`: the waiting answers in their order, with at most WFI_PASS_GRADIENTS
+ * gradients. With `states` also the statement: the numbers of all recvs that this message does not answer. Returns
+ * the first answer that is left for a further message. */
 static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool states, words *out)
 {
     wfi_pass_recv *recv = peer->unsaid;
@@ -60,7 +61,8 @@ static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool states, words *out)
     return recv;
 }
 
-/* All answers before `left` are said. A pending one's none is told later only to a peer that has the statement. */
+/* All answers before `left` are sent. A recv that is still pending gets its `none` later, and only if the peer has
+ * the statement. */
 static void mark_said(wfi_pass_peer *peer, const wfi_pass_recv *left)
 {
     while (peer->unsaid != left) {
@@ -161,8 +163,8 @@ static void fail_to_say(wfi_dist_pass *pass, int rank, weft_status why, const ch
     wfi_error_detail detail = {.code = why, .function = "backward", .worker = rank};
     char who[WFI_PASS_WHO_MAX];
     if (!pass->engine.error)
-        pass->engine.error =
-            wfi_error_create(&detail, "what is to be said to %s: %s", wfi_pass_who(pass, rank, who), text);
+        pass->engine.error = wfi_error_create(&detail, "the message of the backward pass to %s: %s",
+                                              wfi_pass_who(pass, rank, who), text);
 }
 
 static weft_status call_pass(wfi_dist_pass *pass, int rank, weft_args args)
@@ -249,7 +251,7 @@ weft_status wfi_pass_write(wfi_dist_pass *pass)
 
 #define ABORT_AGAIN_MS 20
 
-/* Somebody has not heard that the pass failed, because memory was out. Not locked. */
+/* Tells `rank` later that the pass failed, because memory was out now. Not locked. */
 static void abort_later(wfi_dist_pass *pass, int rank)
 {
     weft_agent *agent = pass->agent;

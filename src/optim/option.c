@@ -34,7 +34,7 @@ double wfi_lr_or_else(const weft_optimizer_spec *spec, double given, double othe
 double wfi_clip_factor(double norm, double max_norm)
 {
     double factor = max_norm / (norm + NORM_ROOM);
-    return factor > 1 ? 1 : factor; /* a NaN stays to be seen */
+    return factor > 1 ? 1 : factor; /* NaN stays NaN */
 }
 
 weft_error *wfi_bad_option(const char *kind, const char *option, double value, const char *must)

@@ -125,7 +125,8 @@ static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready
     return status;
 }
 
-/* The norm of the gradients times *factor, where an option asks for it; *factor then clips as well. */
+/* Computes the norm of the gradients times *factor, if an option needs it, and multiplies *factor by the clipping
+ * factor. */
 static weft_status clip(weft_optimizer *optimizer, const wfi_ready *ready, double *factor)
 {
     const wfi_common_options *how = &optimizer->common;

@@ -126,7 +126,8 @@ static weft_status run_forward(weft_call *call, void *user)
 
 #define PAGE 1000 /* handles of parameters in one answer: a list has WEFT_MAX_VALUES at most */
 
-/* (module, number of the first parameter; without it 0) -> how many parameters there are, handles to those of one page */
+/* (module, number of the first parameter, by default 0) -> the number of all parameters, and handles to those of one
+ * page */
 static weft_status run_parameters(weft_call *call, void *user)
 {
     (void)user;

@@ -71,8 +71,8 @@ static weft_status await_created(weft_rref *rref, weft_error **error)
     return st;
 }
 
-/* Names the parameters items[0 .. count - 1] by fewer handles, each to a list of them at their owner. items[0 .. *pages - 1] are these
- * handles afterwards, referenced. */
+/* Names the parameters items[0 .. count - 1] by fewer handles, each to a list of parameters at their owner. Afterwards
+ * items[0 .. *pages - 1] are these handles, referenced. */
 static weft_status gather_pages(weft_agent *agent, int owner, weft_value *items, size_t count, size_t *pages,
                                 weft_error **error)
 {
@@ -232,7 +232,7 @@ static weft_status clip(const weft_dist_optimizer *optimizer, weft_value context
     if (!st && how->error_if_nonfinite && !isfinite(norm))
         return wfi_error_fail(
             error, WEFT_ERR_INVALID,
-            "a step: the norm of the gradients is %g: no owner has stepped, as error_if_nonfinite is set", norm);
+            "a step: the norm of the gradients is %g and error_if_nonfinite is set: no owner has stepped", norm);
     if (how->max_norm > 0)
         *factor = wfi_clip_factor(norm, how->max_norm);
     return st;

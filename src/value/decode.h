@@ -74,8 +74,8 @@ weft_status wfi_decode_measure(wfi_decoded *decoded, const uint8_t *meta, size_t
                                wfi_tensor_types *types);
 
 /*
- * What metadata say, read without making anything, so that it can be checked before memory is taken. A value is bytes,
- * or a list of tensors, whose types wfi_peek_tensor reads one by one from `tensors`.
+ * Metadata read without creating values, so that they can be checked before memory is allocated. A value is bytes, or a
+ * list of tensors, whose types wfi_peek_tensor reads one by one from `tensors`.
  */
 typedef struct wfi_peeked {
     weft_type type;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_data_parallel_frozen.c - parameters that are frozen or thawed after weft_data_parallel_create. A thawed one fails
- * the pass, on one member or on all, also while a member dies, stops or is cut off.
+ * test_data_parallel_frozen.c - parameters that are frozen or thawed after weft_data_parallel_create. A thawed one
+ * fails the pass, on one member or on all, also while a member dies, stops or is cut off.
  *
  * The module is a linear layer with a weight and a bias, the input is 1, and the loss is scaled by the member's number,
  * from 1 on. So each element of each gradient is that number, and its average is known.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_dist_many.c - more pairs between two workers than one message has tensors (WEFT_MAX_CALL_TENSORS): a pass says them in several messages.
+ * test_dist_many.c - more pairs between two workers than one message has tensors (WEFT_MAX_CALL_TENSORS): a pass says
+ * them in several messages.
  */
 #include "dist/parameters.h"
 

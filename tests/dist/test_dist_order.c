@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_dist_order.c - the bits of gradients. Random programs of calls within calls, several of them under way at once, from several threads
- * and to oneself, on random float64. Each program runs under many seeds of the simulation, in which calls arrive in different orders, and
- * again on one tape without any call. All gradients must be those of that tape, bit for bit.
+ * test_dist_order.c - the bits of gradients. Random programs of calls within calls, several of them under way at once,
+ * from several threads and to oneself, on random float64. Each program runs under many seeds of the simulation, in
+ * which calls arrive in different orders, and again on one tape without any call. All gradients must be those of that
+ * tape, bit for bit.
  *
- * On the one tape an argument and a result of a call to another worker is a copy of what was sent (docs/distributed-autograd.md, Order).
+ * On the one tape an argument and a result of a call to another worker is a copy of what was sent
+ * (docs/distributed-autograd.md, Order).
  */
 #include "rpc/world.h"
 
@@ -14,7 +16,7 @@
 #define HAND 64
 #define CALLS 4 /* of one computation, at most */
 
-/* ---- One computation, on one tape or over the workers ------------------------------------------------------------- */
+/* ---- One computation, on one tape or over the workers ------------------------------------------------------------ */
 
 static weft_tensor *parameters[WORKERS]; /* all agents of a world live in this process */
 static weft_tensor *inputs[2];           /* leaves of rank 0 */
@@ -113,7 +115,8 @@ static void operate(const place *p, hand *h)
         take(h, weft_scale(t, weft_add(t, weft_mul(t, x, y), y), factor));
 }
 
-/* `h` has the inputs. Its calls are under way while it computes further; results come into the hand in the order of the calls. */
+/* `h` has the inputs. Its calls are under way while it computes further; results come into the hand in the order of
+ * the calls. */
 static weft_status compute(const place *p, int depth, hand *h, weft_tensor *results[2])
 {
     pending calls[CALLS] = {{0}};
@@ -135,7 +138,8 @@ static weft_status compute(const place *p, int depth, hand *h, weft_tensor *resu
         operate(p, h);
         results[i] = h->tensors[h->count - 1 - draw(h, h->count < 4 ? h->count : 4)];
     }
-    /* Tensors in the hand belong to the futures. The tape keeps those that its operators use; these must outlive the computation. */
+    /* Tensors in the hand belong to the futures. The tape keeps those that its operators use; these must outlive the
+     * computation. */
     for (int i = 0; i < 2 && !st; i++)
         results[i] = weft_tape_take(p->tape, weft_tensor_ref(results[i]));
     for (size_t i = 0; i < count; i++)
@@ -143,7 +147,7 @@ static weft_status compute(const place *p, int depth, hand *h, weft_tensor *resu
     return st ? st : weft_tape_status(p->tape);
 }
 
-/* ---- The arrivals ------------------------------------------------------------------------------------------------- */
+/* ---- The arrivals ------------------------------------------------------------------------------------------------ */
 
 static int program_now;
 static uint64_t arrivals[PROGRAMS]
@@ -206,7 +210,7 @@ static const weft_function functions[] = {
     {.name = "gradient", .gives = {WEFT_ANY}, .run = serve_gradient},
 };
 
-/* ---- A program: two threads of rank 0 compute, each with a tape; then there are losses, and a pass for each ---------- */
+/* ---- A program: two threads of rank 0 compute, each with a tape; then there are losses, and a pass for each ------ */
 
 #define LOSSES 3
 
@@ -488,7 +492,7 @@ static void test_a_worker_that_dies(void **state)
     play(A_WORKER_DIES, 40, 0, true);
 }
 
-/* ---- Calls so deep that their paths are folded: not the order of one tape, but the same in every run ------------------- */
+/* ---- Calls so deep that their paths are folded: not the order of one tape, but the same in every run ------------- */
 
 #define DEEP 100
 #define DEEP_CALLS 3

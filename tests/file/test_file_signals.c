@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_file_signals.c - writes to pipes and sockets whose reader has gone, and of a file over the process's limit, fail.
- * No signal ends the process. Masks, handlers and pending signals stay as they are.
+ * test_file_signals.c - writes to pipes and sockets whose reader has gone, and of a file over the process's limit,
+ * fail. No signal ends the process. Masks, handlers and pending signals stay as they are.
  */
 #include "base/text/log.h"
 #include "rpc/world.h"

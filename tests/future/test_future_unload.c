@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_future_unload.c - dlclose leaves the libraries mapped: threads of theirs run until the process ends, such as those of the executor
- * that a future without an agent starts.
+ * test_future_unload.c - dlclose leaves the libraries mapped: threads of theirs run until the process ends, such as
+ * those of the executor that a future without an agent starts.
  */
 #include "unit.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pair_test.c - perf/common/raw_pair: the two processes of a floor agree on where a slice ends, and have a core each. */
+/* pair_test.c - perf/common/raw_pair: the two processes of a floor agree on where a slice ends, and have a core
+ * each. */
 #include "common/cores.h"
 #include "common/raw_endpoint.h"
 #include "common/raw_pair.h"
@@ -18,8 +19,8 @@ int __real_raw_endpoint_send(raw_endpoint *e, size_t bytes);
 int __wrap_raw_endpoint_send(raw_endpoint *e, size_t bytes);
 
 /*
- * The other process loses its core after each answer, as it does on a busy machine. So the first message of the next slice is there
- * before that process has seen that its last answer left.
+ * The other process loses its core after each answer, as it does on a busy machine. So the first message of the next
+ * slice is there before that process has seen that its last answer left.
  */
 int __wrap_raw_endpoint_send(raw_endpoint *e, size_t bytes)
 {

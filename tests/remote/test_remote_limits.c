@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_remote_limits.c - every limit in milliseconds of every public options struct takes the longest value, and values near those whose
- * nanoseconds, or a small multiple of them, no longer fit 64 bits.
+ * test_remote_limits.c - every limit in milliseconds of every public options struct takes the longest value, and values
+ * near those whose nanoseconds, or a small multiple of them, no longer fit 64 bits.
  */
 #include "rpc/world.h"
 
-/* Each value fails in another place if limits are multiplied by hand: the product, three times it, the sum with a clock. */
+/* Each value fails in another place if limits are multiplied by hand: the product, three times it, the sum with a
+ * clock. */
 static const int64_t longest[] = {INT64_MAX,
                                   INT64_MAX - 1,
                                   INT64_MAX / 1000000 + 1,

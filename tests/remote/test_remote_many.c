@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_remote_many.c - modules with more parameters than one list has values (WEFT_MAX_VALUES): handles to all, and an optimizer over all.
+ * test_remote_many.c - modules with more parameters than one list has values (WEFT_MAX_VALUES): handles to all, and an
+ * optimizer over all.
  */
 #include "rpc/world.h"
 

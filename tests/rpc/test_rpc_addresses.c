@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rpc_addresses.c - where workers find each other on tcp: IPv6 in brackets, addresses of one link, two families in one job; and what
- * the errors say where they do not.
+ * test_rpc_addresses.c - where workers find each other on tcp: IPv6 in brackets, addresses of one link, two families in
+ * one job; and what the errors say where they do not.
  */
 #include "rpc/world.h"
 
@@ -114,7 +114,7 @@ static void addresses_of_one_link_work(void **state)
     play((struct plan){.master_addr = scoped, .iface = {scoped, address}}, call_each_other);
 }
 
-/* ---- What errors say ------------------------------------------------------------------------------------------------ */
+/* ---- What errors say --------------------------------------------------------------------------------------------- */
 
 /* Ends all listening sockets of this process but the store's: connects to the workers are refused from then on. */
 static void stop_listening(int except_port)

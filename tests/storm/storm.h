@@ -2,10 +2,10 @@
 /*
  * storm.h - jobs of real processes under attack, and the book that says of every call what was told and what ran.
  *
- * The driver (chaos/driver.c) runs one elastic job after the other. Its workers (chaos/worker.c, storm.c) call each other in every way that
- * there is while the driver kills, stops, throttles and cuts them off (chaos/weather.c). Each call has an id. The book (storm_book.c)
- * is memory that all processes share. It holds, for each id, how often the call began to run, and how it ended for its caller. A
- * violation is a fault of a call.
+ * The driver (chaos/driver.c) runs one elastic job after the other. Its workers (chaos/worker.c, storm.c) call each
+ * other in every way that there is while the driver kills, stops, throttles and cuts them off (chaos/weather.c). Each
+ * call has an id. The book (storm_book.c) is memory that all processes share. It holds, for each id, how often the call
+ * began to run, and how it ended for its caller. A violation is a fault of a call.
  */
 #ifndef TESTS_STORM_STORM_H
 #define TESTS_STORM_STORM_H

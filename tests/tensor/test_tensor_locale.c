@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_tensor_locale.c - texts that weft writes and reads have the point of the C locale, whatever the user's locale is. The test makes
- * its locale with localedef(1), and exits 77 where that is not possible.
+ * test_tensor_locale.c - texts that weft writes and reads have the point of the C locale, whatever the user's locale
+ * is. The test makes its locale with localedef(1), and exits 77 where that is not possible.
  */
 #include "rpc/inside.h"
 #include "unit.h"

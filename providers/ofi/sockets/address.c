@@ -237,8 +237,8 @@ void wfofi_address_iface(const wfofi_sockaddr *address, char out[IF_NAMESIZE])
     freeifaddrs(all);
 }
 
-/* Asks the routing table: a datagram socket that is connected has the local address of its route; nothing is sent. Returns 0 or
- * an errno value. */
+/* Asks the routing table: a datagram socket that is connected has the local address of its route; nothing is sent.
+ * Returns 0 or an errno value. */
 static int route_from(const struct addrinfo *to, wfofi_sockaddr *out)
 {
     int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);

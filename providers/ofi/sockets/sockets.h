@@ -29,8 +29,8 @@ bool wfofi_address_equal(const wfofi_sockaddr *a, const wfofi_sockaddr *b);
 uint64_t wfofi_address_hash(const wfofi_sockaddr *address);
 
 /*
- * A link-local address of IPv6 (fe80::...) is valid on one link. Its scope, the interface to that link, is each host's own and
- * not part of the address in a rendezvous. A worker reaches the others over the interface of its own address.
+ * A link-local address of IPv6 (fe80::...) is valid on one link. Its scope, the interface to that link, is each host's
+ * own and not part of the address in a rendezvous. A worker reaches the others over the interface of its own address.
  */
 unsigned wfofi_address_scope(const wfofi_sockaddr *local, const char *iface);
 void wfofi_address_set_scope(wfofi_sockaddr *address, unsigned scope); /* of a link-local one; no-op for others */

@@ -30,8 +30,8 @@ typedef struct wfi_store_server wfi_store_server;
 
 weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_store_server **out, weft_error **error);
 void wfi_store_server_count(const wfi_store_server *server, wfi_store_counts *out); /* NULL: zeros. Any thread */
-/* Serves until all members are gone and all workers have heard of a failure, at most grace_ms. Waits for that and frees the
- * server. NULL is a no-op. */
+/* Serves until all members are gone and all workers have heard of a failure, at most grace_ms. Waits for that and
+ * frees the server. NULL is a no-op. */
 void wfi_store_server_end(wfi_store_server *server, int64_t grace_ms);
 
 #endif

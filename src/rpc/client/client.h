@@ -21,7 +21,7 @@ typedef struct wfi_call_spec {
     const weft_call *const *parent; /* where the served call stands; read under the agent's lock */
     uint64_t deadline_ns;           /* 0: to be found from the options */
     const wfi_span *within;         /* the span of what it is made for, where that is no served call; NULL */
-    bool exempt;             /* it goes into a full queue as well, and never waits for room: wfi_rpc_start_reserved */
+    bool exempt; /* it is queued even if the queue is full, and never waits for room: wfi_rpc_start_reserved */
     wfi_link_source *source; /* the distributed context of options->tape, for all attempts; NULL: none. Referenced by
                                        whoever made the spec */
     size_t kept_bytes;       /* that the peer's queue held at the last try: for the error */
@@ -81,8 +81,8 @@ weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec);
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
 /*
  * Starts a call of a function of weft's own that a protocol depends on: a message of a backward pass, the end of a
- * context, a step of an optimizer. The call goes into a full queue as well, so it never fails with WEFT_ERR_AGAIN and
- * never waits for room. It counts in the queue as any other. The caller bounds how many such calls there are
+ * context, a step of an optimizer. The call is queued even if the queue is full, so it never fails with WEFT_ERR_AGAIN
+ * and never waits for room. It counts in the queue as any other. The caller bounds how many such calls there are
  * (docs/decisions/050-room-for-protocols.md). timeout_ms: as in weft_rpc_options. `within`: the span of what the call
  * is made for, or NULL. On failure *error has the reason, with a reference. Not locked.
  */
@@ -128,7 +128,8 @@ weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now,
 
 /* The id of our next call, to whomever it goes. [agent lock] */
 uint64_t wfi_call_next_id(weft_agent *agent);
-/* Prints "no answer from WHO within the call's time limit, 100 ms". An attempt (client/retry.c) has a limit of its own. */
+/* Prints "no answer from WHO within the call's time limit, 100 ms". An attempt (client/retry.c) has a limit of its
+ * own. */
 void wfi_late_text(char *out, size_t room, const char *who, bool is_attempt, uint64_t limit_ns);
 
 /* Fails the calls to ourselves that have not been answered. [agent lock] */

@@ -229,7 +229,8 @@ static weft_status write_all(const weft_agent *agent, FILE *to)
     return st;
 }
 
-/* Into memory first: locks are taken meanwhile, which a thread must not hold while it waits for the reader of a pipe. */
+/* Formats into memory first, because the text is made under locks, and a thread must not hold a lock while it waits
+ * for the reader of a pipe. */
 weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
 {
     char *written = NULL;

@@ -9,8 +9,8 @@
  *   callee   arrived, receive; then is_linked (while results are encoded), send, write, free; for each item is_linked, send
  *   both     here, for a call to oneself: there is but one graph, and nothing to be linked
  *
- * A link is one side of one attempt of a call. A source is counted: the context that the tape records into, and the call's place in the order of
- * that tape.
+ * A link is one side of one attempt of a call. A source is the caller's side of all attempts of one call: the context
+ * that the tape records into, and the call's place in the order of that tape. A source is counted.
  */
 #ifndef WFI_CALL_LINK_H
 #define WFI_CALL_LINK_H
@@ -51,8 +51,9 @@ typedef struct wfi_links {
                            size_t count);
     void (*free)(wfi_link *link); /* NULL does nothing. Not locked */
 
-    /* Whether a call of a function that is WFI_RESERVED takes in its arguments, about `bytes` with tensors, and counts
-     * them; `problem` says why not. [agent lock] */
+    /* Decides whether the arguments of a call of a WFI_RESERVED function, about `bytes` with tensors, are taken in,
+     * and counts them. src/dist/pass_calls.c implements it: wfi_pass_admit. On failure `problem` says why. [agent
+     * lock] */
     weft_status (*admit)(weft_call *call, const uint8_t *meta, size_t size, uint64_t bytes, char *problem, size_t room);
 } wfi_links;
 

@@ -81,9 +81,9 @@ typedef struct wfi_inbound {
     bool user_places;   /* options.place is user code: called without the lock */
     bool free_places;   /* options.place may be called with or without the lock; if neither is set: with it */
     wfi_charge *charge; /* memory is counted here before it is taken, or refused; NULL: it is not counted */
-    bool is_let_in;     /* what fits a message is counted, and never refused */
-    /* Decides whether the values that `meta` speaks of, about `bytes`, are taken in, before memory is taken for them.
-     * On failure `problem` says why. NULL: the budget decides. [agent lock] */
+    bool is_let_in;     /* arguments that fit a message are counted and never refused */
+    /* Decides whether the values that `meta` describes, about `bytes`, are taken in, before memory is allocated for
+     * them. On failure `problem` says why. NULL: the budget decides. [agent lock] */
     weft_status (*admit)(struct wfi_inbound *inbound, const uint8_t *meta, size_t size, uint64_t bytes);
     void (*ready)(struct wfi_inbound *inbound, weft_status status);
     void *owner; /* for `ready`, if the inbound is not embedded in its owner */

@@ -91,7 +91,7 @@ struct weft_call {
 
     wfi_inbound *arguments; /* of a remote call; a block of its own: malloc has small ones at hand */
     weft_values *args;      /* what the handler sees */
-    atomic_bool deferred; /* set by the handler, without the lock, while weft_debug_dump may read it */
+    atomic_bool deferred;   /* set by the handler, without the lock, while weft_debug_dump may read it */
     bool keep_arguments;
     weft_values *results;
     struct wfi_object *object; /* of the user's own type, instead of results: refs/object.c */
