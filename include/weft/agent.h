@@ -108,8 +108,8 @@ typedef struct weft_agent_options {
     int workers;     /* threads that run handlers and continuations; WEFT_WORKERS; default 4 */
     bool no_binding; /* do not bind threads to cores; WEFT_NO_BINDING */
 
-    /* Time limits, in milliseconds. 0 takes the default, WEFT_FOREVER switches the limit off. These
-     * limits, and those of all other options, may be as large as INT64_MAX. */
+    /* Time limits, in milliseconds. 0 takes the default, WEFT_FOREVER switches the limit off. Every time limit of
+     * weft may be as large as INT64_MAX. */
     int64_t rendezvous_timeout_ms; /* for opening; default 60,000. The error names the ranks that are missing */
     int64_t call_timeout_ms;       /* for calls that name no limit of their own; default 60,000 */
     /* After this silence the store declares a worker dead; default 2,000, at least 100, since a worker that

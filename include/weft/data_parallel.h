@@ -141,9 +141,9 @@ WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *paralle
  * the lowest index; of member 0 if there was no pass since all joined before. So the next epoch begins with one model.
  *
  * What an optimizer has beside the parameters is not shared: momentum, averages of squares, counts of steps. A member
- * that stepped less often has another state, and would part from the others in the next epoch. Make a new optimizer on
- * all members then, or give all of them the state of the one with most steps: docs/data-parallel.md. SGD without
- * momentum has none.
+ * that stepped less often has another state, so its model would differ from the others' in the next epoch. Make a new
+ * optimizer on all members then, or give all of them the state of the one with most steps: docs/data-parallel.md. SGD
+ * without momentum has none.
  *
  * After a failure the group is over, and the module has this member's values or all of the last one's; a mixture after
  * WEFT_ERR_MEMORY alone.

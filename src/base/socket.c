@@ -195,7 +195,7 @@ int wfi_connect_endpoint(const wfi_endpoint *endpoint, uint64_t deadline_ns, int
     return connect_address((const struct sockaddr *)&endpoint->address, endpoint->size, deadline_ns, fd);
 }
 
-/* An address that does not answer leaves time for the next one. */
+/* Returns the deadline for one address of several: an address that does not answer leaves time for the next one. */
 static uint64_t share_of(uint64_t deadline_ns, bool is_last)
 {
     uint64_t limit_ns = wfi_deadline(&wfi_clock_real, ONE_OF_SEVERAL_MS);

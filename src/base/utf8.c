@@ -11,7 +11,7 @@ static size_t size_of_character(unsigned char first)
     return first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
 }
 
-/* `size`, or less if the last of these bytes begin a character whose rest is not there. */
+/* Returns `size`, or less if the last bytes begin a character that is not complete. */
 static size_t whole(const char *text, size_t size)
 {
     for (size_t back = 1; back <= TAIL_MOST && back <= size; back++) {

@@ -10,7 +10,7 @@
 
 #include <stdarg.h>
 
-/* How many of the first `most` bytes of `text` to take. For "%.*s" in a format. */
+/* Returns how many of the first `most` bytes of `text` to print by "%.*s", so that no character is cut. */
 int wfi_utf8_fit(const char *text, int most);
 /* As snprintf and vsnprintf. */
 int wfi_utf8_print(char *out, size_t room, const char *format, ...) WEFT_PRINTF(3, 4);

@@ -253,7 +253,7 @@ wfi_early *wfi_early_make(size_t from, const wfi_data *data);
 void wfi_early_keep(weft_group *group, size_t from, const wfi_data *data);
 /* The next message that is kept for this operation, and has its recv in its schedule; the caller frees it. NULL: none. */
 wfi_early *wfi_early_take(const wfi_operation *operation);
-/* Whether the operation only receives, and all that is here, if its number is `number`. */
+/* Whether the operation, if its number is `number`, only receives, and all that it receives is here. */
 bool wfi_early_has_all(const wfi_operation *operation, uint64_t number);
 void wfi_early_free(wfi_early *early);
 void wfi_early_forget(weft_group *group); /* all */

@@ -94,7 +94,7 @@ static void time_over(wfi_timer *timer)
     wfi_missing_ask(wfi_container_of(timer, wfi_operation, timer));
 }
 
-/* Of operations that are numbered alike: how many there are. */
+/* Returns the counter of the operations that are numbered together with this one. */
 static uint64_t *given_count(const wfi_operation *operation)
 {
     weft_group *group = operation->group;

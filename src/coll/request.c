@@ -374,7 +374,7 @@ weft_status wfi_group_may_start(weft_group *group, const char *name)
 {
     wfi_net_lock(group->agent->net);
     bool carries = wfi_carrier_is_caller(group->carrier); /* it would wait for itself */
-    bool delivers = wfi_group_delivers(group);            /* operation.c looks whether what has arrived is enough */
+    bool delivers = wfi_group_delivers(group);            /* then operation.c checks whether enough has arrived */
     weft_status st = carries ? WEFT_ERR_STATE : delivers ? WEFT_OK : wfi_agent_usable(group->agent);
     if (!st && group->over && !delivers)
         st = weft_error_code(group->over);

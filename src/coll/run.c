@@ -151,7 +151,7 @@ static void drop_bulk(wfi_step *step)
         end_send(step, false);
 }
 
-/* Whether nothing is left to do but what this member does alone. */
+/* Returns whether all data are here, so that this member can compute the rest alone. */
 static bool has_all(const wfi_operation *operation)
 {
     const wfi_schedule *schedule = &operation->schedule;

@@ -78,7 +78,7 @@ static weft_error *obstacle(const weft_data_parallel *parallel)
 {
     const weft_error *over = weft_group_error(parallel->group);
     const char *thawed = over ? NULL : thawed_parameter(parallel);
-    if (thawed) /* no member would average it: without an error their models part */
+    if (thawed) /* no member would average it: without an error the models would differ */
         return weft_error_create(WEFT_ERR_STATE,
                                  "data parallel: parameter %s was thawed after weft_data_parallel_create, so that no "
                                  "member would average it: make another weft_data_parallel on all members",

@@ -41,10 +41,10 @@ typedef struct wfi_contexts {
     wfi_opener *openers;    /* by rank */
     wfi_dist_counts counts; /* with a lock of its own */
     wfi_timer timer;        /* tells those who were not told by a call */
-    wfi_list unheard;       /* wfi_dist_pass.unheard: passes of whose failure somebody has not heard; each referenced */
-    wfi_timer aborting;     /* tells them again */
-    wfi_timer asking;       /* asks the openers of what is quiet here, */
-    bool asks;              /* and is set */
+    wfi_list unheard;   /* wfi_dist_pass.unheard: passes whose failure some worker was not told of; each referenced */
+    wfi_timer aborting; /* tells these workers again */
+    wfi_timer asking;   /* asks the openers of what is quiet here, */
+    bool asks;          /* and is set */
 } wfi_contexts;
 
 static inline wfi_contexts *wfi_contexts_of(const weft_agent *agent)

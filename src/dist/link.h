@@ -8,7 +8,7 @@
 
 #define WFI_LINK_HOLDERS 32 /* named in one reply */
 
-/* A call under a context, as its tape names it. */
+/* The caller's side of all attempts of one call: its context and its path. */
 struct wfi_link_source {
     _Atomic uint32_t refs;
     weft_context *context; /* referenced */
@@ -17,7 +17,7 @@ struct wfi_link_source {
 
 struct wfi_link {
     wfi_link_source *source; /* referenced */
-    weft_context *context;   /* the source's */
+    weft_context *context;   /* always source->context; not referenced by itself */
     bool calls;              /* the caller's side of a call to another worker */
     bool heard;              /* it was answered by one who takes part */
     bool served;             /* the callee's side, counted in context->served */

@@ -351,9 +351,9 @@ static weft_error *failure_left(wfi_dist_pass *pass)
 }
 
 /*
- * Ends the pass, well (`error` NULL) or not. An event that came before this counts: it makes the pass fail before
- * anybody is told that it ended well. No event is added to the list afterwards. Returns how the pass failed, with a
- * reference.
+ * Ends the pass, well (`error` NULL) or not. A failure among the events that came before counts: it makes the pass fail
+ * before any worker is told that the pass ended well. No event is added to the list afterwards. Returns how the pass
+ * failed, with a reference.
  */
 static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error)
 {
@@ -492,7 +492,7 @@ static weft_error *failure_of_call(wfi_dist_pass *pass, int rank, const weft_err
     if (pass->told)
         return weft_error_ref(error);
     weft_status code = weft_error_code(error);
-    if (code == WEFT_ERR_REMOTE) /* the function is weft's own: its failure is that of the pass */
+    if (code == WEFT_ERR_REMOTE) /* the function is weft's own: its failure fails the pass */
         code = weft_error_remote_code(error);
     wfi_error_detail detail = {.code = code, .function = "backward", .worker = rank};
     return wfi_pass_located(pass, wfi_error_create(&detail, "the message of the backward pass to %s: %s",
@@ -597,8 +597,8 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
     return false;
 }
 
-/* Answers the calls that came while the pass ended, and tells others of the failures that came: end_pass has counted
- * these. */
+/* Answers the calls that came while the pass ended, and tells others of the failures that came. end_pass has taken
+ * these failures into account. */
 static void answer_left(wfi_dist_pass *pass)
 {
     for (wfi_list *link; (link = wfi_list_pop_front(&pass->events));) {

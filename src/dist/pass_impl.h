@@ -76,7 +76,7 @@ typedef struct wfi_pass_event {
     int rank;          /* ANSWER, GONE: whose */
     bool all_answered; /* ANSWER: what it said */
     weft_error *error; /* ANSWER, FAIL, END, GONE, HOOK; referenced */
-    bool is_spare;     /* it is the pass's own, and is not freed */
+    bool is_spare;     /* part of the pass, so not freed: wfi_dist_pass.spare */
 } wfi_pass_event;
 
 struct wfi_dist_pass {
@@ -121,7 +121,8 @@ struct wfi_dist_pass {
     wfi_timer timer;     /* of the root. [agent lock] */
     int64_t limit_ms;    /* that it has; or WEFT_FOREVER */
 
-    /* [agent lock] In wfi_contexts.unheard, which references it, while a worker has not heard that the pass failed. */
+    /* [agent lock] In wfi_contexts.unheard, which references the pass, while some worker was not told that the pass
+     * failed. */
     wfi_list unheard;
     wfi_task abort_task;
 

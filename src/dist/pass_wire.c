@@ -30,7 +30,7 @@ static void write_head(const wfi_dist_pass *pass, unsigned flags, wfi_writer *wr
 
 /* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
-/* What is to be said to one peer. */
+/* The contents of the next message to one peer. */
 typedef struct words {
     wfi_writer statement, nones, numbers;
     wfi_pointers gradients; /* borrowed from the recvs */
@@ -78,7 +78,8 @@ static void mark_said(wfi_pass_peer *peer, const wfi_pass_recv *left)
     }
 }
 
-/* The event of the answer is made before the call starts. Without memory for it a pass would wait forever. */
+/* The event of the answer is made before the call starts: if the event could not be made later, the pass would wait
+ * forever. */
 typedef struct answer_arg {
     wfi_dist_pass *pass;
     wfi_pass_event *event; /* NULL: it was posted */
@@ -263,7 +264,7 @@ static void abort_later(wfi_dist_pass *pass, int rank)
     wfi_contexts *all = wfi_contexts_of(agent);
     if (wfi_list_empty(&pass->unheard) && !agent->stopped)
         wfi_list_push_back(&all->unheard, &wfi_dist_pass_ref(pass)->unheard);
-    /* Without memory for a timer the next one that comes here sets it. */
+    /* If there is no memory for the timer, the next call of this function sets it. */
     (void)!wfi_net_timer_set(agent->net, &all->aborting, wfi_deadline(wfi_net_clock(agent->net), ABORT_AGAIN_MS));
     wfi_agent_leave_locked(agent);
 }
@@ -315,7 +316,7 @@ static void free_abort(void *arg)
     free(abort);
 }
 
-/* Begins a call of "weft:abort" to that worker. WEFT_ERR_MEMORY: it has to be tried again. */
+/* Begins a call of "weft:abort" to that worker. WEFT_ERR_MEMORY: the caller has to try again. */
 static weft_status tell_failure(wfi_dist_pass *pass, int rank, const weft_error *error)
 {
     uint8_t room[HEAD_BYTES];
@@ -351,7 +352,7 @@ void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error)
         pass->peers[rank].wrote = pass->peers[rank].heard = false; /* once */
         wfi_mutex_unlock(&pass->lock);
         if (knows && tell_failure(pass, rank, error) == WEFT_ERR_MEMORY)
-            abort_later(pass, rank); /* a worker that is gone does not need to hear of it */
+            abort_later(pass, rank); /* a worker that is gone need not be told */
     }
 }
 

@@ -73,7 +73,7 @@ static const char *scan_number(scan *s, char byte)
     return NULL;
 }
 
-/* A bracket outside of strings. False: there are too many, one in another. */
+/* Takes a bracket outside of strings. Returns false if brackets are nested too deep. */
 static bool scan_bracket(scan *s, char bracket)
 {
     bool opens = bracket == '{' || bracket == '[';
@@ -85,7 +85,7 @@ static bool scan_bracket(scan *s, char bracket)
     return s->depth <= DEPTH_MAX;
 }
 
-/* A backslash in a string. Names with a character 0 would be cut at it, so that only texts may have one. */
+/* Takes a backslash in a string. A name would be cut at a character 0, so only texts may have one. */
 static const char *scan_escape(scan *s, const char *at, const char *end, size_t *step)
 {
     bool is_null = end - at >= 6 && strncmp(at + 1, "u0000", 5) == 0;
@@ -122,7 +122,8 @@ static const char *scan_byte(scan *s, const char *at, const char *end, size_t *s
     return NULL;
 }
 
-/* The text has a NUL behind it, so that a sequence which it cuts is seen. *null_count: of characters 0 in metadata. */
+/* The text ends in a NUL, so that a sequence that is cut off is found. *null_count: the number of characters 0 in
+ * the metadata. */
 static weft_status look_over(const wfi_safetensors *file, const char *text, size_t size, size_t *null_count,
                              weft_error **error)
 {
@@ -140,7 +141,8 @@ static weft_status look_over(const wfi_safetensors *file, const char *text, size
     return WEFT_OK;
 }
 
-/* A copy in which each character 0 is U+FFFD, as strings of cJSON's end at the first one. NULL: no memory. */
+/* Returns a copy in which each character 0 is U+FFFD, because cJSON's strings end at the first character 0. NULL: no
+ * memory. */
 static char *without_nulls(const char *text, size_t size)
 {
     char *copy = wfi_calloc(size + 1, 1);

@@ -42,8 +42,8 @@ static uint64_t time_since(const wfi_peer *peer, uint64_t since)
     return now > since ? now - since : 0;
 }
 
-/* "; the last attempt to connect to 10.0.0.2:4711: Connection refused". Nothing if none failed since the last
- * connection. */
+/* Prints "; the last attempt to connect to 10.0.0.2:4711: Connection refused", or nothing if no attempt failed since
+ * the last connection. */
 static void put_connect_error(const wfi_channel *channel, char *out, size_t room)
 {
     char address[128];

@@ -250,8 +250,8 @@ static weft_status join_job(wfi_net *net, const wfi_net_options *options, int st
     return status ? wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory") : WEFT_OK;
 }
 
-/* Rank 0 has its store's port, and cannot join. The others, which would take the port for something else's, hear
- * why. */
+/* Rank 0 has the store's port, and cannot join. Tells the other workers why: otherwise they would think that another
+ * program has the port. */
 static void refuse_all(const wfi_net_options *options, int store_fd, weft_status status, const weft_error *error)
 {
     char why[WFI_STORE_TEXT_MAX];

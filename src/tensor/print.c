@@ -51,7 +51,7 @@ int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index)
     return value;
 }
 
-/* As "%.6g" in the C locale: that of the user may have another decimal point, of several bytes. */
+/* Prints as "%.6g" in the C locale. The user's locale may have another decimal point, of several bytes. */
 static void print_number(double value, bool signs, FILE *to)
 {
     char text[64];

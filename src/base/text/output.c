@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAMES 100 /* to try: one is taken where another thread writes to the same name */
+#define NAMES 100 /* names to try: several are in use if several threads write to one file */
 #define MODE_BITS 0777
 
 /* STDOUT_FILENO or STDERR_FILENO if that is it, else -1. */
@@ -29,7 +29,7 @@ static int standard_stream(const struct stat *file)
     return -1;
 }
 
-/* The folder that `path` is in; -1: it cannot be read, or descriptors are out. */
+/* Opens the folder that `path` is in. -1: it cannot be read, or descriptors are out. */
 static int open_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -50,7 +50,7 @@ static int open_folder(const char *path)
 #define MARK ".weft-"
 #define NUMBERS_MOST 16 /* bytes of "-PID-N" */
 
-/* Between the opening of a file beside and its lock, and while such files are removed. */
+/* Held from the opening of a file beside until it is locked, and while such files are removed. */
 static pthread_mutex_t beside_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The path up to PID; NULL: no memory. A long name is cut, at a character, so that there is place for what is added. */
@@ -86,7 +86,7 @@ static bool read_number(const char **at, char end, long *number)
     return is_whole;
 }
 
-/* Nobody writes to it any more. */
+/* Returns whether no process writes to the file any more. */
 static bool is_left_over(int folder, const char *name, long pid)
 {
     struct stat found;
@@ -102,7 +102,7 @@ static bool is_left_over(int folder, const char *name, long pid)
     return is_ours ? is_free : !is_held;
 }
 
-/* Failing to remove them is no failure to write. [beside_lock] */
+/* Removes files that killed writers left. A failure here is ignored: it does not fail the write. [beside_lock] */
 static void remove_left_over(const char *prefix)
 {
     const char *slash = strrchr(prefix, '/'), *start = slash ? slash + 1 : prefix;
@@ -208,7 +208,7 @@ static int sync_folder(const char *path)
     return trouble;
 }
 
-/* To the disk as well, if it is a file that is replaced. 0 or an errno value. */
+/* Flushes the stream, and syncs the file to the disk if it replaces another. Returns 0 or an errno value. */
 static int flush(const wfi_output *out)
 {
     wfi_quiet quiet;
@@ -218,7 +218,7 @@ static int flush(const wfi_output *out)
     return trouble;
 }
 
-/* It may write what the stream still holds. 0 or an errno value. */
+/* Closes the stream, which may write what it still holds. Returns 0 or an errno value. */
 static int close_stream(const wfi_output *out)
 {
     wfi_quiet quiet;

@@ -27,7 +27,7 @@ typedef struct wfi_process {
     pid_t pid;
     bool ended;
     int exit_code; /* -1: ended, but somebody else reaped it */
-    int signal;    /* which killed it; 0: none */
+    int signal;    /* the signal that killed the process; 0: none */
 } wfi_process;
 
 /* Owned by rank 0's program. Only store_fd may be touched by another thread, the agent's. */

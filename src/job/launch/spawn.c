@@ -349,7 +349,7 @@ weft_status weft_spawn(const weft_spawn_options *options, weft_job **out)
     weft_error *error = NULL;
     options = options ? options : &defaults;
     weft_status status = spawn(options, out, &error);
-    if (status && !options->error) { /* whoever does not take the sentence reads it in the log */
+    if (status && !options->error) { /* a caller that does not take the error finds it in the log */
         wfi_log(WEFT_LOG_ERROR, "weft_spawn: %s", weft_error_message(error));
         wfi_status_said(status);
     }

@@ -170,7 +170,7 @@ static int worst_of(const weft_job *job, bool *unknown)
 
 #define NAMED_MOST 4
 
-/* ": rank 1 exited with 3, rank 2 was killed by signal 9 (Killed), and 5 more" */
+/* Prints ": rank 1 exited with 3, rank 2 was killed by signal 9 (Killed), and 5 more". */
 static void name_failures(const weft_job *job, char *out, size_t room)
 {
     int failed = 0;

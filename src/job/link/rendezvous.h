@@ -72,8 +72,8 @@ typedef struct wfi_rendezvous wfi_rendezvous;
  */
 weft_status wfi_rendezvous_open(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);
 /*
- * Rank 0 cannot join: refuses every worker that comes with `why`, until all have come or two seconds have passed. Uses
- * world_size, elastic, the secret and store_fd, which it closes.
+ * For a rank 0 that cannot join: refuses every worker that connects, with the text `why`, until all have connected or
+ * two seconds have passed. Uses world_size, elastic, the secret and store_fd, which it closes.
  */
 void wfi_rendezvous_refuse(const wfi_rendezvous_options *options, const char *why);
 const wfi_member *wfi_rendezvous_members(const wfi_rendezvous *link);

@@ -33,7 +33,7 @@
 #define RETRY_FIRST_MS 2
 #define SAY_FIRST_MS 5000
 #define RETRY_LAST_MS 100
-#define ANSWER_GRACE_MS 2000      /* past our patience, for a store: its answer says who is missing, ours cannot */
+#define ANSWER_GRACE_MS 2000      /* added to our patience for a store that answers: its refusal says who is missing */
 #define FAREWELL_MS 1000          /* to hand over the goodbye */
 #define REFUSING_MS 2000          /* for the other workers to hear that rank 0 cannot join */
 #define PENDING_RETRY_NS 1000000u /* pumped: unsent bytes, and a wire that connects, are looked at again */

@@ -91,12 +91,12 @@ struct wfi_store {
     uint64_t resumed_ns; /* when a member last resumed */
     uint64_t drain_ns;   /* the deadline of wfi_store_drain; WFI_NEVER: none */
     bool draining;
-    bool turned_away;                 /* somebody was not let in, as this process lacks descriptors or memory */
+    bool turned_away;                 /* a connection was refused because this process lacks descriptors or memory */
     char failure[WFI_STORE_TEXT_MAX]; /* in phase FAILED: why */
     int untold;                       /* workers that have not joined yet, of a store that was created with a failure */
-    uint64_t name_awaited_ns;         /* when the log next names those who have not come; WFI_NEVER: nobody waits */
-    uint64_t name_awaited_pause_ns;   /* from one such line to the next */
-    uint64_t challenges;              /* made so far: the counter of the greeting */
+    uint64_t name_awaited_ns;       /* when the log next names the ranks that are missing; WFI_NEVER: no worker waits */
+    uint64_t name_awaited_pause_ns; /* from one such line to the next */
+    uint64_t challenges;            /* made so far: the counter of the greeting */
     _Atomic uint64_t refused, messages; /* wfi_store_counts; any thread may read them */
     int closers;                        /* members that are closing */
 

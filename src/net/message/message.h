@@ -47,7 +47,7 @@ typedef struct wfi_message {
     wfi_list link;
     uint8_t type; /* the upper layer's, < 0xF0 */
     bool urgent;
-    bool exempt;     /* not refused by a full queue, as an urgent one, but sent in its turn */
+    bool exempt;     /* queued even if the queue is full, as an urgent one, but sent in its turn */
     bool persistent; /* if memory or descriptors are out it waits for some, however long: others depend on it */
     const void *head;
     size_t head_size;

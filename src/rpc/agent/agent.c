@@ -209,7 +209,7 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
     if (!error)
         error = weft_error_create(st, "the agent could not be opened: %s", weft_status_text(st));
     int rank = options && options->has_rank ? options->rank : -1;
-    if (!options || !options->error) { /* whoever does not take the sentence reads it in the log */
+    if (!options || !options->error) { /* a caller that does not take the error finds it in the log */
         wfi_log_in(&(wfi_log_context){.rank = rank}, WEFT_LOG_ERROR, "weft_agent_open: %s", weft_error_message(error));
         wfi_status_said(st);
     }

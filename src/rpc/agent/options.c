@@ -52,7 +52,7 @@ static weft_status no_rank(bool elastic, weft_error **error)
 {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const char *rank = wfi_env_string(launchers[i][0]), *size = wfi_env_string(launchers[i][1]);
-        if (!rank == !size || i == SLURM_STEP) /* of Slurm the next row speaks */
+        if (!rank == !size || i == SLURM_STEP) /* the next row is for Slurm, too */
             continue;
         return invalid(error, "%s is set (\"%.*s\"), but %s is not: which worker this is, %s", launchers[i][!rank],
                        wfi_utf8_fit(rank ? rank : size, 32), rank ? rank : size, launchers[i][rank != NULL],
@@ -174,7 +174,7 @@ static bool read_bytes(const char *text, size_t *out)
     char *end;
     if (text[0] < '0' || text[0] > '9')
         return false;
-    locale_t c = newlocale(LC_ALL_MASK, "C", NULL); /* whatever the point of the user's locale is */
+    locale_t c = newlocale(LC_ALL_MASK, "C", NULL); /* so that the decimal point is "." */
     if (!c)
         return false;
     double value = strtod_l(text, &end, c);
@@ -240,7 +240,7 @@ static bool is_worker_name(const char *name)
     return name[0] && strspn(name, legal) == strlen(name);
 }
 
-/* "[::1]", as in a URL, is ::1. */
+/* Takes the brackets of an address off: "[::1]", as in a URL, is ::1. */
 static void strip_brackets(char *host)
 {
     size_t size = strlen(host);

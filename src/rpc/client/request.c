@@ -303,7 +303,7 @@ static void fill_message(wfi_request *call)
     *message = (wfi_message){.type = WFI_RPC_CALL,
                              .head = call->header.data,
                              .head_size = call->header.size,
-                             .exempt = true, /* launch has looked whether there is room */
+                             .exempt = true, /* launch has checked for room, unless wfi_call_spec.exempt */
                              .keeps = held_by(call),
                              .done = message_done};
 }
