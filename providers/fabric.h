@@ -66,7 +66,7 @@ typedef struct wfi_event {
     void *lane_user;              /* what connect or accept was given */
     wfi_connect_request *request; /* REQUEST */
     weft_status status;           /* CLOSED: WEFT_ERR_UNREACHABLE (refused), WEFT_ERR_FABRIC (broken) */
-    const char *why;              /* CLOSED: the system's words, which last for ever; NULL: it has none */
+    const char *why;              /* CLOSED: the system's words, which last forever; NULL: it has none */
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t data_size;
     size_t count; /* SILENT */
@@ -143,7 +143,7 @@ typedef struct wfi_fabric_ops {
     /* Begins a connection; never blocks; an event follows. `data` at most WFI_CONNECT_DATA_MAX. WEFT_ERR_FABRIC, _MEMORY. */
     weft_status (*connect)(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
                            size_t data_size, void *lane_user, wfi_lane **out);
-    /* The system's words for why the last connect failed at once, which last for ever; NULL: it has none. Optional.
+    /* The system's words for why the last connect failed at once, which last forever; NULL: it has none. Optional.
      * For who calls connect, one thread at a time. */
     const char *(*connect_error)(const wfi_fabric *fabric);
     /* Takes a request; an event follows. Receives may be posted at once. The request is used up, also on failure. */

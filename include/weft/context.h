@@ -89,10 +89,11 @@ WEFT_API void weft_context_close(weft_context *context, weft_future **out);
 WEFT_API weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options);
 
 /*
- * From now on passes over the context, wherever they begin, call these hooks for leaves on this worker (weft/hooks.h), but for those that
- * weft_dist_backward begins here with a tape that has hooks of its own. They take the place of the ones before; NULL: none. The context
- * takes a reference. So a handler sets them: weft_context_set_hooks(weft_call_context(call), hooks). What a hook begins (*wait) is part of the
- * pass: that ends badly, if it must, without waiting for it. Any thread. A NULL context does nothing.
+ * From now on passes over the context, wherever they begin, call these hooks for leaves on this worker (weft/hooks.h),
+ * but for those that weft_dist_backward begins here with a tape that has hooks of its own. They take the place of the
+ * ones before; NULL: none. The context takes a reference. So a handler sets them:
+ * weft_context_set_hooks(weft_call_context(call), hooks). An operation that a hook begins (*wait) is part of the pass;
+ * only a pass that fails does not wait for it. Any thread. A NULL context does nothing.
  */
 WEFT_API void weft_context_set_hooks(weft_context *context, weft_hooks *hooks);
 

@@ -16,9 +16,10 @@
  *
  * A pass can take the step along, which saves a message each way: weft_dist_backward(t, loss, &(weft_pass_options){.step = sgd}).
  *
- * Each owner has an optimizer of its own for its part, which goes when the last handle to it does. Several trainers may have an optimizer each
- * over the same parameters: then each has states of its own (momenta), as in PyTorch. What it is made with stays: rates cannot be changed, nor its state read, saved or
- * passed on to another worker; for a schedule make another one (with has_lr in its spec if the rate is 0).
+ * Each owner has an optimizer of its own for its part, which goes when the last handle to it does. Several trainers may
+ * have an optimizer each over the same parameters: then each has states of its own (momenta), as in PyTorch. The
+ * options of an optimizer stay as they are. Rates cannot be changed, and its state cannot be read, saved or passed on
+ * to another worker. For a schedule make another optimizer (with has_lr in its spec if the rate is 0).
  *
  * PARAMETERS OF MODULES are stepped beside (WEFT_UPDATE_BESIDE): nobody waits for a step, no backward pass is disturbed, no step is
  * lost. Other tensors are stepped as the spec says; then no other thread may use them meanwhile.

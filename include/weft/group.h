@@ -27,10 +27,10 @@
  * undefined. An input and an output do not overlap (WEFT_ERR_INVALID), but where it is said that they may. Tensors that
  * are not contiguous, and parameters of modules, are copied, and so may overlap. Tensors without elements are fine.
  *
- * ERRORS. What is wrong with the arguments of a call (a NULL, a tensor on a device, no such member) is refused at once,
- * with a warning in the log, which names the function without its _async; the call takes no part. Any other failure
- * ends the GROUP: the operation and all others under way fail on every member, all later ones are refused with the same
- * error, and weft_group_error tells it.
+ * ERRORS. A call with a wrong argument (a NULL, a tensor on a device, no such member) is refused at once and takes no
+ * part. A warning in the log names the function, without its _async. Any other failure ends the GROUP: the operation
+ * and all others under way fail on every member, all later ones are refused with the same error, and weft_group_error
+ * tells it.
  *   - WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT: a member is gone; the error names it.
  *   - WEFT_ERR_TIMEOUT: the message names the members that did not come.
  *   - WEFT_ERR_STATE: the members did not call the same operation, or with other dtypes, counts or algorithms; the
@@ -97,8 +97,9 @@ WEFT_API int weft_group_member(const weft_group *group, size_t index); /* the ra
 /* Why the group is over; NULL: it is not, or `group` is NULL. Borrowed, until the group is destroyed. */
 WEFT_API const weft_error *weft_group_error(const weft_group *group);
 
-/* Ends the group on all members, for that reason: what is under way fails, and nothing is taken any more. For who finds
- * out that it cannot take part in what the others will wait for. `why` is copied; NULL: WEFT_ERR_CANCELLED. */
+/* Ends the group on all members, for that reason: what is under way fails, and nothing is taken any more. Call it on
+ * a member that cannot take part in an operation for which the others will wait. `why` is copied; NULL:
+ * WEFT_ERR_CANCELLED. */
 WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
 
 /*
@@ -234,8 +235,8 @@ WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
  * When a time limit passes, or the group ends for another reason, the members hear of it and later operations are
  * refused; but a function that runs is not interrupted, and the future of its operation completes when it returns.
  *
- * A NULL slot: weft carries that operation itself. `count` is the elements of one member's part, and may be 0. Who
- * reduces by WEFT_AVG divides, too.
+ * A NULL slot: weft carries that operation itself. `count` is the elements of one member's part, and may be 0. With
+ * WEFT_AVG the function also divides.
  */
 typedef struct weft_group_carrier {
     weft_status (*barrier)(void *arg);

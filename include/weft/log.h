@@ -2,8 +2,9 @@
 /*
  * weft/log.h - which lines weft logs, and where they go.
  *
- * Weft writes lines of the level WEFT_LOG_WARN and worse to stderr, unless the program or the variable WEFT_LOG
- * chooses another level. A line looks like this: "weft: TIME LEVEL rank R call I: text".
+ * Weft writes lines of the level WEFT_LOG_WARN and worse to stderr, unless the program or the variable WEFT_LOG chooses
+ * another level. If the reader of stderr has gone a line is lost, and no SIGPIPE is raised. A line looks like this:
+ * "weft: TIME LEVEL rank R call I: text".
  *   - TIME is UTC, to the microsecond; in the simulation it is virtual seconds.
  *   - R is the rank of the agent that the line is about, I the number that the caller gave the call that it is
  *     about. Either is left out where the line is about no agent or no call.

@@ -48,7 +48,7 @@ static uint64_t begun_here(const weft_group *group, const wfi_group_member *memb
     return sends ? member->sends_begun : member->recvs_begun;
 }
 
-/* What the member says shows that it has begun that operation. */
+/* Notes that the member has begun that operation, as its message shows. */
 static void has_begun(wfi_group_member *member, wfi_space space, uint64_t number)
 {
     if (number > member->spaces[space].begun)

@@ -110,7 +110,7 @@ bool wfi_budget_keep(wfi_charge *charge, uint64_t bytes)
 
 bool wfi_budget_is_exhausted(const weft_agent *agent)
 {
-    /* Gradients are bounded by themselves, and the calls that bring the rest of a pass must not be refused for them. */
+    /* Gradients have a limit of their own, and the calls that bring the rest of a pass must not be refused for them. */
     return wfi_budget_unreserved(agent) > budget_of(agent) / 4 * 5 + REFUSALS;
 }
 
