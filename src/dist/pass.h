@@ -35,8 +35,8 @@ weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, ui
 struct wfi_contexts;
 void wfi_passes_abort_again(
     wfi_timer *timer); /* wfi_contexts.aborting: tells the workers that were not told that a pass failed */
-void wfi_passes_forget_unheard(
-    struct wfi_contexts *all); /* the agent is closed: no worker is told any more. Not locked */
+/* the agent is closed: no worker is told any more. Not locked */
+void wfi_passes_forget_unheard(struct wfi_contexts *all);
 /* All passes of a context that run here end. [agent lock] */
 void wfi_passes_cancel(weft_context *context, weft_status why, const char *text);
 /* Those fail that need a worker which is gone. [agent lock] */
