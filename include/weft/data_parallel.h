@@ -30,10 +30,10 @@
  *
  * BUCKETS. Gradients are gathered in buckets, and a bucket is reduced as soon as its last gradient is there, while the
  * pass goes on. Parameters are put into them in the order in which their gradients came in the first pass, at member
- * 0. A bucket takes no more once it has reached its size (1 MiB for the first one and 25 MiB for the others, by option),
- * or where the next parameter has another dtype: so it may be larger than its size by one parameter. What a pass leaves
- * as gradients are views of the buckets: a sum is copied once, into its bucket. Their memory is used again by a later
- * pass if nobody holds any of them then. Gradients of embeddings are dense here.
+ * 0. A bucket takes no more once it has reached its size (1 MiB for the first one and 25 MiB for the others, by
+ * option), or where the next parameter has another dtype: so it may be larger than its size by one parameter. The
+ * gradients that a pass leaves are views of the buckets: a sum is copied once, into its bucket. Their memory is used
+ * again by a later pass if nobody holds any of them then. Gradients of embeddings are dense here.
  *
  * FROZEN PARAMETERS (weft_tensor_set_requires_grad) have no place in the buckets. They must be the same on all members
  * when the object is made; weft_data_parallel_create checks it. A parameter that is thawed later would not be averaged.
@@ -140,10 +140,10 @@ WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *paralle
  * and buffers of one member that trained to the end, the same bits on all: of those who had the last pass, the one with
  * the lowest index; of member 0 if there was no pass since all joined before. So the next epoch begins with one model.
  *
- * What an optimizer has beside the parameters is not shared: momentum, averages of squares, counts of steps. A member
- * that stepped less often has another state, so its model would differ from the others' in the next epoch. Make a new
- * optimizer on all members then, or give all of them the state of the one with most steps: docs/data-parallel.md. SGD
- * without momentum has none.
+ * The state of an optimizer is not shared: momentum, averages of squares, counts of steps. A member that stepped less
+ * often has another state, so its model would differ from the others' in the next epoch. Make a new optimizer on all
+ * members then, or give all of them the state of the one with most steps: docs/data-parallel.md. SGD without momentum
+ * has none.
  *
  * After a failure the group is over, and the module has this member's values or all of the last one's; a mixture after
  * WEFT_ERR_MEMORY alone.

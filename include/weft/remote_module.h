@@ -37,8 +37,8 @@ typedef struct weft_remote_module weft_remote_module;
 /* Makes a module for somebody: with the arguments of weft_remote_module_create. NULL: it could not. Any worker thread. */
 typedef weft_module *(*weft_make_module_fn)(weft_args args, void *user);
 /*
- * Lets others make modules of this type here. Whoever asks before that gets WEFT_ERR_NOT_FOUND: meet in a barrier first (weft/group.h).
- * The name is copied: 1 to 115 bytes. WEFT_ERR_INVALID, WEFT_ERR_EXISTS, WEFT_ERR_MEMORY.
+ * Lets others make modules of this type here. A worker that asks before that gets WEFT_ERR_NOT_FOUND: meet in a barrier
+ * first (weft/group.h). The name is copied: 1 to 115 bytes. WEFT_ERR_INVALID, WEFT_ERR_EXISTS, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_register_module(weft_agent *agent, const char *type,
                                                                weft_make_module_fn make, void *user);

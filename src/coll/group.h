@@ -116,7 +116,7 @@ struct weft_group {
     uint32_t look_pause_ms;
 };
 
-/* What both sides of a message must agree on. */
+/* The properties of an operation that both sides of a message must agree on. */
 typedef struct wfi_signature {
     uint8_t kind, dtype, how, algorithm;
     uint32_t root;
@@ -292,7 +292,7 @@ void wfi_say_number(weft_group *group, size_t to, enum wfi_group_word word, wfi_
 /* WFI_BETWEEN: `sends` asks for its sends to us, else for its recvs. */
 void wfi_say_query(weft_group *group, size_t to, wfi_space space, bool sends, uint64_t number);
 void wfi_say_over(weft_group *group, size_t to);
-/* What a member answers to a QUERY for an operation. */
+/* A member's answer to a QUERY for an operation. */
 typedef struct wfi_progress_report {
     wfi_group_state state;
     wfi_space space;

@@ -168,7 +168,7 @@ static void sort_by_peer(wfi_dist_pass *pass)
     }
 }
 
-/* Marks the sends that the words list, by a new look. */
+/* Marks the sends that the words list. */
 static void look_at_listed(wfi_dist_pass *pass, const wfi_pass_words *words)
 {
     pass->looks++;
@@ -258,7 +258,7 @@ static wfi_pass_send *pending_send(const wfi_dist_pass *pass, int rank, uint64_t
     return send && send->send.to == rank && !send->answered ? send : NULL;
 }
 
-/* What rank says before anything is done with it; NULL: it is in order. */
+/* Checks the message of `rank` before anything is done with it. Returns its fault, or NULL. */
 static weft_error *fault_of(wfi_dist_pass *pass, int rank, const wfi_pass_words *words)
 {
     pass->looks++;

@@ -66,7 +66,7 @@ typedef struct wfi_pass_wait {
 } wfi_pass_wait;
 #define WFI_PASS_WAITS 8 /* further calls wake another thread when they are answered */
 
-/* What happened to a pass. */
+/* An event of a pass. */
 typedef struct wfi_pass_event {
     wfi_list link;
     /* FAIL: the pass failed elsewhere, as `rank` says; END: the pass is to end here, because its time is up or it
@@ -144,7 +144,7 @@ weft_status wfi_pass_set_steps(wfi_dist_pass *pass, const void *names, size_t si
 weft_status wfi_pass_write_optimizer(const weft_agent *agent, const struct weft_dist_optimizer *optimizer,
                                      wfi_writer *names, int *owner);
 void wfi_pass_step(wfi_dist_pass *pass); /* it is whole here: optimizers step, if it takes any along */
-/* What hooks have begun, and is not complete, is waited for: as a call of ours is. */
+/* Waits for the operations that hooks have begun, as for calls of ours. */
 void wfi_pass_follow_hooks(wfi_dist_pass *pass);
 /* It had ended well here, and fails elsewhere: its sums go. False: it had not. With the context's lock. */
 bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error);
