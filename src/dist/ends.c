@@ -43,6 +43,26 @@ static void end_below(wfi_contexts *all, uint32_t rank, uint32_t incarnation, ui
     } while (found);
 }
 
+/* Forgets the closed contexts below `floor`. The opener chooses the floor and the numbers, so the distance between two
+ * floors bounds nothing: the loops end after as many steps as there are numbers. */
+static void forget_below(wfi_opener *opener, uint64_t floor, const wfi_hash_key *hash_key)
+{
+    wfi_map *closed = &opener->closed, left;
+    if (floor - opener->floor <= closed->count) {
+        for (uint64_t number = opener->floor; number < floor; number++)
+            wfi_map_take(closed, number);
+        return;
+    }
+    size_t cursor = 0;
+    uint64_t number = 0;
+    wfi_map_init_keyed(&left, hash_key);
+    for (void *value; (value = wfi_map_next(closed, &cursor, &number));)
+        if (number >= floor)
+            (void)!wfi_map_put(&left, number, value); /* without memory a late call may open it again: run_close */
+    wfi_map_fini(closed);
+    *closed = left;
+}
+
 void wfi_contexts_floor(weft_agent *agent, uint32_t rank, uint32_t incarnation, uint64_t floor)
 {
     wfi_contexts *all = wfi_contexts_of(agent);
@@ -56,8 +76,7 @@ void wfi_contexts_floor(weft_agent *agent, uint32_t rank, uint32_t incarnation, 
     }
     if (floor <= opener->floor)
         return;
-    for (uint64_t number = opener->floor; number < floor && opener->closed.count; number++)
-        wfi_map_take(&opener->closed, number);
+    forget_below(opener, floor, &agent->hash_key);
     opener->floor = floor;
     end_below(all, rank, incarnation, floor, WEFT_ERR_CANCELLED, "its context was closed");
 }

@@ -92,6 +92,32 @@ static weft_status say(weft_agent *agent, int to, head h, const uint64_t *number
                                weft_of_tensors(gradients)));
 }
 
+/* Says to rank 1 that contexts of this member are over: all below `floor`, and `number`. */
+static void close_there(weft_agent *agent, uint64_t floor, uint64_t number)
+{
+    uint64_t words[] = {floor, number};
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes(words, sizeof words)),
+                          &(weft_rpc_options){.timeout_ms = 5000}, NULL));
+}
+
+/* Contexts whose numbers lie 2^61 apart: it takes no longer than for numbers that lie close together. */
+static void close_far_numbers(weft_agent *agent, weft_tensor *gradient)
+{
+    const uint64_t step = UINT64_C(1) << 61, one = 1;
+    weft_context *ours;
+    MUST_OK(weft_context_open(agent, &ours));
+    weft_context_id id = weft_context_get_id(ours);
+    weft_context_close(ours, NULL);
+    close_there(agent, step, step + 7);
+    close_there(agent, step, 3 * step);
+    close_there(agent, 2 * step, 5 * step);
+    for (int i = 0; i < 7; i++) {
+        id.number = (uint64_t)i * step + (i == 6);
+        weft_status st = say(agent, 1, head_of(id, 2, 1, 2), &one, 1, (weft_tensors){&gradient, 1}, 0);
+        MUST(st == (i == 0 || i == 1 || i == 3 || i == 5 ? WEFT_ERR_CANCELLED : WEFT_ERR_INVALID));
+    }
+}
+
 static void forge(weft_agent *agent)
 {
     static const uint64_t numbers[] = {1, 1, 99, UINT64_MAX, 0};
@@ -132,6 +158,7 @@ static void forge(weft_agent *agent)
     uint64_t floor[] = {1000000, context_id.number};
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes(floor, sizeof floor)), NULL,
                           NULL));
+    close_far_numbers(agent, fits);
     weft_tensor_unref(fits);
 }
 
