@@ -471,7 +471,7 @@ static void take_call(wfi_dist_pass *pass, weft_call *call)
     }
     wfi_pass_observe_message(pass, WFI_PASS_RECEIVED, words.gradients);
     if (words.number_count)
-        wfi_pass_hold(pass, call);
+        wfi_pass_hold(pass, call, words.gradients);
     if (!pass->parent && !pass->future)
         pass->parent = call;
     else if (!wfi_pointers_push(&pass->held, call))

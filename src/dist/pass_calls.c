@@ -64,7 +64,7 @@ static bool was_closed(const weft_agent *agent, const weft_context_id *id)
 /* ---- Before anything is pulled ----------------------------------------------------------------------------------- */
 
 enum { WORD_HEAD, WORD_STATEMENT, WORD_NONES, WORD_NUMBERS, WORD_STEPS, WORD_GRADIENTS, WORDS };
-#define WORDS_BYTES (64 << 10) /* of a pass, besides gradients and numbers: names of optimizers */
+#define WORDS_BYTES (64 << 10) /* of the names of optimizers that step in a pass */
 
 static bool are_words(const wfi_peeked *words)
 {
@@ -126,9 +126,14 @@ static weft_status gradients_fault(const weft_context *context, const weft_call 
         uint64_t number = number_at(numbers, i);
         const wfi_send *send = number >= 1 && number <= context->send_count ? &context->sends[number - 1] : NULL;
         st = wfi_peek_tensor(&tensors, &type) ? gradient_fault(send, call, &type) : WEFT_ERR_PROTOCOL;
-        if (st)
+        if (st == WEFT_ERR_SHAPE)
             snprintf(problem, room,
-                     "the gradient of rank %d for number %llu is of no tensor that was sent there, or not of its shape",
+                     "the gradient of rank %d for number %llu has not the shape and dtype of the tensor "
+                     "that this worker sent",
+                     call->from, (unsigned long long)number);
+        else if (st)
+            snprintf(problem, room,
+                     "rank %d gives a gradient for number %llu: this worker sent it no tensor under that number",
                      call->from, (unsigned long long)number);
     }
     bool repeat = false;
@@ -142,18 +147,59 @@ static weft_status gradients_fault(const weft_context *context, const weft_call 
     return WEFT_ERR_INVALID;
 }
 
-/* With the context's lock. */
+/* A short message of a worker with which no tensor crossed is in order: run_pass_call answers it. With the context's
+ * lock. */
 static weft_status words_fault(const weft_context *context, const weft_call *call, const wfi_peeked *words, bool large,
                                char *problem, size_t room)
 {
-    size_t most = context->send_count * sizeof(uint64_t);
-    if (words[WORD_GRADIENTS].tensor_count)
+    size_t sent = context->send_count, listed = words[WORD_STATEMENT].size > words[WORD_NONES].size
+                                                    ? words[WORD_STATEMENT].size / sizeof(uint64_t)
+                                                    : words[WORD_NONES].size / sizeof(uint64_t);
+    if (large && !context->has_pairs[call->from])
+        snprintf(problem, room, "rank %d has no part in the pass: no tensor crossed between it and this worker",
+                 call->from);
+    else if (listed > sent)
+        snprintf(problem, room, "rank %d lists %zu tensors, of %zu that this worker sent", call->from, listed, sent);
+    else if (words[WORD_STEPS].size > WORDS_BYTES)
+        snprintf(problem, room, "rank %d names optimizers in %zu bytes: a pass takes %d bytes of them", call->from,
+                 (size_t)words[WORD_STEPS].size, WORDS_BYTES);
+    else
         return gradients_fault(context, call, words, problem, room);
-    if (!large || (context->has_pairs[call->from] && words[WORD_STATEMENT].size <= most &&
-                   words[WORD_NONES].size <= most && words[WORD_STEPS].size <= WORDS_BYTES))
-        return WEFT_OK;
-    snprintf(problem, room, "rank %d speaks of more tensors than were sent there", call->from);
     return WEFT_ERR_INVALID;
+}
+
+/* Passes of the context that this worker began, and that run. With the context's lock. */
+static size_t count_own_passes(const weft_context *context)
+{
+    size_t count = 0;
+    WFI_FOR_LIST (const wfi_pass_record, pass, (wfi_list *)&context->passes, link)
+        count += pass->root == wfi_agent_rank(context->agent) && !pass->ended_well && !pass->error;
+    return count;
+}
+
+/*
+ * What messages of passes may take at once, however small the budget is. In one pass each tensor that was sent brings
+ * one gradient at most. Of each context all passes that this worker began run at once, and one of others. [agent lock]
+ */
+static uint64_t allowance_of(const weft_agent *agent)
+{
+    const wfi_contexts *all = wfi_contexts_of(agent);
+    uint64_t bytes = WORDS_BYTES * 2; /* in the metadata, and as they are decoded */
+    size_t cursor = 0;
+    for (weft_context *context; (context = wfi_map_next(&all->table, &cursor, NULL));)
+        for (; context; context = context->next_same) {
+            wfi_mutex_lock(&context->lock);
+            bytes += context->send_bytes * (1 + count_own_passes(context));
+            wfi_mutex_unlock(&context->lock);
+        }
+    return bytes;
+}
+
+/* [agent lock] */
+static weft_status admit_bytes(weft_call *call, uint64_t bytes, bool ended, char *problem, size_t room)
+{
+    uint64_t allowance = ended || wfi_budget_has_reserved_room(call->agent, bytes) ? 0 : allowance_of(call->agent);
+    return wfi_budget_admit_reserved(&call->charge, bytes, allowance, problem, room);
 }
 
 weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, uint64_t bytes, char *problem,
@@ -162,9 +208,10 @@ weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, ui
     weft_agent *agent = call->agent;
     wfi_peeked words[WORDS];
     wfi_pass_head head;
-    uint64_t allowance = 0;
-    bool large = bytes > WFI_MESSAGE_MAX;
+    bool large = bytes > WFI_MESSAGE_MAX, ended = false;
     weft_status st = WEFT_OK;
+    if (!meta)
+        return admit_bytes(call, bytes, false, problem, room);
     if (!wfi_peek_values(meta, size, words, WORDS) || !are_words(words) ||
         !wfi_pass_read_head(agent, words[WORD_HEAD].bytes, words[WORD_HEAD].size, &head)) {
         snprintf(problem, room, "malformed words of a pass");
@@ -180,12 +227,11 @@ weft_status wfi_pass_admit(weft_call *call, const uint8_t *meta, size_t size, ui
         wfi_mutex_lock(&context->lock);
         const wfi_dist_pass *pass = find_pass(context, head.root, head.number);
         st = words_fault(context, call, words, large, problem, room);
-        if (!pass || (!pass->record.ended_well && !pass->record.error))
-            allowance = context->send_bytes + WORDS_BYTES;
+        ended = pass && (pass->record.ended_well || pass->record.error);
         wfi_mutex_unlock(&context->lock);
     }
-    if (st || large)
-        return st ? st : wfi_budget_admit_reserved(&call->charge, bytes, allowance, problem, room);
+    if (st || large || words[WORD_GRADIENTS].tensor_count)
+        return st ? st : admit_bytes(call, bytes, ended, problem, room);
     wfi_budget_charge(&call->charge, bytes);
     return WEFT_OK;
 }

@@ -148,8 +148,9 @@ void wfi_pass_step(wfi_dist_pass *pass); /* it is whole here: optimizers step, i
 void wfi_pass_follow_hooks(wfi_dist_pass *pass);
 /* It had ended well here, and fails elsewhere: its sums go. False: it had not. With the context's lock. */
 bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error);
-/* Moves what the call is charged for its gradients to the pass. Not locked. */
-void wfi_pass_hold(wfi_dist_pass *pass, weft_call *call);
+/* Moves what the call is charged for `gradients`, which it brought, to the pass. The call is charged for its other words
+ * until it is answered. Not locked. */
+void wfi_pass_hold(wfi_dist_pass *pass, weft_call *call, weft_tensors gradients);
 void wfi_pass_let_go(wfi_dist_pass *pass); /* releases that charge. Not locked */
 void wfi_pass_free_event(wfi_pass_event *event);
 void wfi_pass_answer_late(wfi_dist_pass *pass,

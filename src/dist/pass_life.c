@@ -126,10 +126,13 @@ void wfi_pass_answer_call(weft_call *call, bool all_answered)
 
 /* ---- The memory budget ------------------------------------------------------------------------------------------- */
 
-void wfi_pass_hold(wfi_dist_pass *pass, weft_call *call)
+void wfi_pass_hold(wfi_dist_pass *pass, weft_call *call, weft_tensors gradients)
 {
+    size_t bytes = 0;
+    for (size_t i = 0; i < gradients.count; i++)
+        bytes += sizeof *gradients.items[i] + weft_tensor_nbytes(gradients.items[i]);
     wfi_net_lock(pass->agent->net);
-    pass->held_bytes += wfi_budget_take_over(&call->charge);
+    pass->held_bytes += wfi_budget_take_over(&call->charge, bytes);
     wfi_net_unlock(pass->agent->net);
 }
 

@@ -3,8 +3,8 @@
  * pass_wire.c - what workers say to each other in a pass: calls of weft's own functions.
  *
  *   weft:pass   bytes (context: rank u32, incarnation u32, number u64; root u32; pass u64; flags u8), bytes (statement), bytes (nones), bytes
- *               (numbers of gradients), bytes (names of optimizers that step), tensors (gradients). Lists are of u64, numbers of the callee's
- *               sends. Gives bool: all was answered
+ *               (numbers of gradients), bytes (names of optimizers that step; 64 KiB at most), tensors (gradients). Lists are of u64, numbers
+ *               of the callee's sends. Gives bool: all was answered
  *   weft:abort  the first of these bytes, i64 (a status), i64 (the rank that failed, or -1), string
  */
 #include "base/alloc.h"
@@ -36,9 +36,9 @@ typedef struct words {
     wfi_pointers gradients; /* borrowed from the recvs */
 } words;
 
-/* Collects the next message to `peer`: the waiting answers in their order, with at most WFI_PASS_GRADIENTS
- * gradients. With `states` also the statement: the numbers of all recvs that this message does not answer. Returns
- * the first answer that is left for a further message. */
+/* Collects the next message to `peer`: the waiting answers in their order, up to the gradient number
+ * WFI_PASS_GRADIENTS. With `states` also the statement: the numbers of all recvs that this message does not answer.
+ * Returns the first answer that is left for a further message. */
 static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool states, words *out)
 {
     wfi_pass_recv *recv = peer->unsaid;

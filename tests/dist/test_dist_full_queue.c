@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_dist_full_queue.c - passes, steps and the ends of contexts while the queue to a peer is full. They keep their
- * time limits, also if the peer stands still or the link to it is cut.
+ * time limits, also if the peer stands still or the link to it is cut. Likewise while a peer refuses every call, since it
+ * holds more than 5/4 of its memory budget.
  */
 #include "dist/parameters.h"
 
@@ -329,5 +330,153 @@ static void a_holder_that_dies(weft_agent *agent, void *arg)
 WORLD_TEST(a_holder_that_dies, 10, 0, .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = begin,
            .end = drop_parameters, .adjust = adjust, .close_may_fail = true)
 
+/* ---- A budget that is exhausted ---------------------------------------------------------------------------------- */
+
+#define BUDGET 65536 /* bytes, of rank 1 */
+#define MUCH (4 * BUDGET)
+#define SOME_MS 100
+
+static weft_context *there; /* at rank 1 */
+static atomic_bool asked;   /* the call whose result exhausts the budget runs at rank 1 */
+
+static void begin_exhausted(world *w)
+{
+    begin(w);
+    there = NULL;
+    atomic_store(&held, true);
+    atomic_store(&asked, false);
+}
+
+static void small_budget(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->death_timeout_ms = WEFT_FOREVER;
+    options->memory_budget_bytes = options->rank == 1 ? BUDGET : 0;
+}
+
+/* () -> a result that is larger than the budget, once `held` is unset */
+static weft_status serve_much(weft_call *call, void *user)
+{
+    (void)user;
+    atomic_store(&asked, true);
+    while (atomic_load(&held))
+        world_sleep_ms(now, 1);
+    weft_tensor *much = weft_tensor_zeros(WEFT_SHAPE(MUCH), WEFT_INT8);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(much)));
+    weft_tensor_unref(much);
+    return WEFT_OK;
+}
+
+/* As pass_on. Notes the context of rank 1. */
+static weft_status serve_through(weft_call *call, void *user)
+{
+    there = weft_call_context(call);
+    return serve_pass_on(call, user);
+}
+
+static const weft_function functions_of_budget[] = {
+    {.name = "much", .gives = {WEFT_TENSOR}, .run = serve_much},
+    {.name = "through", .takes = {WEFT_TENSOR, WEFT_I64}, .gives = {WEFT_TENSOR}, .run = serve_through},
+    {.name = "pass_on", .takes = {WEFT_TENSOR, WEFT_I64}, .gives = {WEFT_TENSOR}, .run = serve_pass_on},
+    {.name = "times", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_times},
+};
+
+#define BUDGET_TEST(name)                                                                                              \
+    WORLD_TEST(name, 10, 0, .size = WORKERS, WORLD_FUNCTIONS(functions_of_budget), .begin = begin_exhausted,           \
+               .end = drop_parameters, .adjust = small_budget)
+
+/* Rank 2, which takes the result only when it goes on. */
+static void ask_for_much(weft_agent *agent)
+{
+    weft_future *much;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "much", WEFT_NO_VALUES,
+                           &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &much));
+    MUST_OK(weft_future_wait(much, WEFT_FOREVER));
+    weft_future_unref(much);
+}
+
+static void await_question(world *w)
+{
+    while (!atomic_load(&asked))
+        world_sleep_ms(w, 1);
+}
+
+/* Rank 1 refuses every call from now on, until rank 2 goes on. */
+static void exhaust(weft_agent *agent, world *w)
+{
+    weft_tensor *x = leaf_of(1, 1);
+    atomic_store(&held, false);
+    world_sleep_ms(w, SOME_MS);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "times", WEFT_VALUES(weft_of_tensor(x)), NULL, NULL), WEFT_ERR_BUSY);
+    weft_tensor_unref(x);
+}
+
+/* The failure of a pass is told again and again, until rank 1 hears of it: there its gradients go. */
+static void an_abort_that_is_refused(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    int me = weft_agent_rank(agent);
+    agents[me] = agent;
+    if (me == 2)
+        ask_for_much(agent);
+    if (me != 0)
+        return;
+    size_t passes = 0;
+    weft_context *c;
+    weft_future *pass;
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 5);
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    weft_values *y = call_on(t, agent, 1, "through", WEFT_VALUES(weft_of_tensor(x), weft_of_i64(1)));
+    weft_tensor *loss = weft_sum(t, result(y, 0));
+    await_question(w);
+    weft_sim_pause(w->sim, 2);
+    MUST_OK(weft_context_backward(c, (weft_tensors){&loss, 1}, NULL, &pass));
+    world_sleep_ms(w, SOME_MS);
+    (void)weft_agent_contexts(agents[1], &passes);
+    MUST(passes == 1); /* it waits for rank 2 */
+    exhaust(agent, w);
+    MUST_OK(weft_future_cancel(pass));
+    world_sleep_ms(w, SOME_MS);
+    (void)weft_agent_contexts(agents[1], &passes);
+    MUST(passes == 1);
+    weft_sim_resume(w->sim, 2);
+    world_sleep_ms(w, SOME_MS);
+    (void)weft_agent_contexts(agents[1], &passes);
+    MUST(passes == 0 && !weft_context_grad(there, parameters[1]));
+    weft_future_unref(pass);
+    weft_values_unref(y);
+    weft_tape_close(t);
+    weft_tensor_unref(x);
+    close_and_look(c, agent);
+}
+BUDGET_TEST(an_abort_that_is_refused)
+
+/* So is the end of a context. */
+static void a_close_that_is_refused(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    int me = weft_agent_rank(agent);
+    agents[me] = agent;
+    if (me == 2)
+        ask_for_much(agent);
+    if (me != 0)
+        return;
+    weft_future *gone;
+    recorded r = record(agent);
+    await_question(w);
+    weft_sim_pause(w->sim, 2);
+    exhaust(agent, w);
+    drop(&r);
+    weft_context_close(r.c, &gone);
+    world_sleep_ms(w, SOME_MS);
+    MUST(!weft_future_done(gone) && weft_agent_contexts(agents[1], NULL) == 1);
+    weft_sim_resume(w->sim, 2);
+    MUST_OK(weft_future_wait(gone, SOME_MS));
+    MUST(weft_agent_contexts(agents[1], NULL) == 0);
+    weft_future_unref(gone);
+}
+BUDGET_TEST(a_close_that_is_refused)
+
 UNIT_MAIN(test_a_pass_within_the_call_that_fills_the_queue, test_all_of_an_iteration, test_a_peer_that_is_stopped,
-          test_a_link_that_is_cut, test_a_holder_that_dies)
+          test_a_link_that_is_cut, test_a_holder_that_dies, test_an_abort_that_is_refused, test_a_close_that_is_refused)

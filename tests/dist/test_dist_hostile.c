@@ -382,6 +382,7 @@ WORLD_TEST(a_participant_that_forges, 10, 2, .size = WORKERS, WORLD_FUNCTIONS(fu
 #define BUDGET 65536 /* bytes, of the victim */
 #define ELEMENTS 65536
 #define LARGE (ELEMENTS * sizeof(float)) /* bytes of a gradient: more than the budget */
+#define NAMES_BYTES (64 << 10)           /* of optimizers, which a pass takes */
 
 static weft_agent *agents[WORKERS];
 
@@ -464,7 +465,7 @@ static void give_what_nobody_asked_for(weft_agent *agent)
     weft_context_id unknown = {.rank = 2, .incarnation = context_id.incarnation, .number = 77};
     weft_tensor *fits = large_tensor(ELEMENTS), *longer = large_tensor(ELEMENTS + 1), *items[] = {fits, fits};
     weft_tensors one = {items, 1}, none = {NULL, 0};
-    uint64_t *beyond = calloc(ELEMENTS, sizeof *beyond);
+    uint64_t *beyond = calloc(2 * ELEMENTS, sizeof *beyond);
     head own = head_of(context_id, 2, 1, 2);
     uint64_t before = world_stats(agents[0]).bytes_received;
     MUST(say(agent, 0, head_of(unknown, 2, 1, 2), &ours, 1, one, 0) == WEFT_ERR_INVALID);
@@ -474,8 +475,15 @@ static void give_what_nobody_asked_for(weft_agent *agent)
     MUST(say(agent, 0, own, &ours, 1, none, 0) == WEFT_ERR_PROTOCOL);
     MUST(world_stats(agents[0]).bytes_received - before < LARGE / 2); /* none was pulled */
     /* Lists that are longer than the budget, and than what was sent. */
-    MUST(say(agent, 0, own, beyond, 0, none, ELEMENTS * sizeof *beyond) == WEFT_ERR_TOO_LARGE);
+    MUST(say(agent, 0, own, beyond, 0, none, 2 * ELEMENTS * sizeof *beyond) == WEFT_ERR_TOO_LARGE);
     MUST(say(agent, 0, own, beyond, 0, none, BUDGET / 4) == WEFT_ERR_INVALID);
+    MUST(say(agent, 0, own, beyond, 0, none, 3 * sizeof *beyond) == WEFT_ERR_INVALID); /* two were sent */
+    /* The same beside a gradient that is in order, and too many names of optimizers. */
+    MUST(say(agent, 0, own, &ours, 1, one, 3 * sizeof *beyond) == WEFT_ERR_INVALID);
+    weft_value nothing = weft_of_bytes("", 0);
+    MUST(say_all(agent, 0, own,
+                 WEFT_VALUES(nothing, nothing, weft_of_bytes(&ours, sizeof ours),
+                             weft_of_bytes(beyond, NAMES_BYTES + 1), weft_of_tensors(one))) == WEFT_ERR_INVALID);
     free(beyond);
     weft_tensor_unref(fits);
     weft_tensor_unref(longer);
@@ -559,5 +567,143 @@ static void passes_that_do_not_end(weft_agent *agent, void *arg)
 WORLD_TEST(passes_that_do_not_end, 10, 0, .size = WORKERS, WORLD_FUNCTIONS(functions_of_participants),
            .begin = begin_with_budget, .adjust = small_budget)
 
+/* ---- The memory budget, and passes that keep the rules ----------------------------------------------------------- */
+
+enum { CONTEXTS = 2, PASSES_OF_EACH = 2 };
+
+static void drop_victim(victim *v)
+{
+    weft_tape_close(v->tape);
+    weft_context_close(v->context, NULL);
+    for (int i = 0; i < 2; i++)
+        weft_values_unref(v->results[i]);
+    weft_tensor_unref(v->x);
+    weft_tensor_unref(v->y);
+}
+
+/* Rank 2 stands still until the gradients of rank 1 are here. All these gradients are let in: 8 times 256 KiB, 64 KiB
+ * of budget. */
+static void passes_at_once(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    victim v[CONTEXTS];
+    weft_future *passes[CONTEXTS][PASSES_OF_EACH];
+    agents[weft_agent_rank(agent)] = agent;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    for (int i = 0; i < CONTEXTS; i++)
+        record_large(agent, &v[i]);
+    weft_sim_pause(w->sim, 2);
+    for (int i = 0; i < CONTEXTS; i++)
+        for (int j = 0; j < PASSES_OF_EACH; j++)
+            MUST_OK(weft_context_backward(v[i].context, (weft_tensors){&v[i].loss, 1},
+                                          &(weft_pass_options){.retain = true}, &passes[i][j]));
+    world_sleep_ms(w, 100);
+    MUST(held_by_victim() >= CONTEXTS * PASSES_OF_EACH * LARGE);
+    weft_sim_resume(w->sim, 2);
+    for (int i = 0; i < CONTEXTS; i++)
+        for (int j = 0; j < PASSES_OF_EACH; j++) {
+            weft_status st = weft_future_wait(passes[i][j], WEFT_FOREVER);
+            if (st)
+                fprintf(stderr, "%s\n", weft_error_message(weft_future_error(passes[i][j])));
+            MUST_OK(st);
+            weft_future_unref(passes[i][j]);
+        }
+    MUST(held_by_victim() < LARGE);
+    for (int i = 0; i < CONTEXTS; i++) {
+        must_have(v[i].context, v[i].x, 2 * PASSES_OF_EACH);
+        must_have(v[i].context, v[i].y, 2 * PASSES_OF_EACH);
+        drop_victim(&v[i]);
+    }
+}
+WORLD_TEST(passes_at_once, 10, 0, .size = WORKERS, WORLD_FUNCTIONS(functions_of_participants),
+           .begin = begin_with_budget, .adjust = small_budget)
+
+/* A gradient that fits a message counts until the pass is over, too. */
+static void a_small_gradient(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    victim v;
+    weft_future *pass;
+    agents[weft_agent_rank(agent)] = agent;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    record(agent, &v);
+    weft_sim_pause(w->sim, 2);
+    uint64_t before = held_by_victim();
+    MUST_OK(weft_context_backward(v.context, (weft_tensors){&v.loss, 1}, NULL, &pass));
+    world_sleep_ms(w, 100);
+    MUST(held_by_victim() >= before + 2 * sizeof(float));
+    weft_sim_resume(w->sim, 2);
+    MUST_OK(weft_future_wait(pass, WEFT_FOREVER));
+    weft_future_unref(pass);
+    for (int ms = 0; held_by_victim() > before; ms++) {
+        MUST(ms < 1000);
+        world_sleep_ms(w, 1);
+    }
+    must_have(v.context, v.x, 3);
+    drop_victim(&v);
+}
+
+static void begin_small(world *w)
+{
+    make_parameter(w);
+    begin_with_budget(w);
+}
+WORLD_TEST(a_small_gradient, 10, 0, .size = WORKERS, WORLD_FUNCTIONS(functions_of_participants), .begin = begin_small,
+           .end = drop_parameter, .adjust = small_budget)
+
+/* Gradients of one message whose metadata are larger than the budget. */
+static void many_gradients(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    enum { MANY = 8000 };
+    agents[weft_agent_rank(agent)] = agent;
+    if (weft_agent_rank(agent) != 0)
+        return;
+    static weft_tensor *leaves[MANY];
+    weft_context *c;
+    weft_values *results;
+    weft_tensor *sum;
+    for (int i = 0; i < MANY; i++) {
+        leaves[i] = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+        weft_tensor_set_requires_grad(leaves[i], true);
+    }
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "add_all", WEFT_VALUES(weft_of_tensors((weft_tensors){leaves, MANY})),
+                          &(weft_rpc_options){.tape = t}, &results));
+    MUST_OK(weft_values_get_tensor(results, 0, &sum));
+    weft_dist_backward(t, weft_sum(t, sum), NULL);
+    if (weft_tape_status(t))
+        fprintf(stderr, "%s\n", weft_error_message(weft_tape_error(t)));
+    MUST_OK(weft_tape_status(t));
+    for (int i = 0; i < MANY; i++) {
+        must_have(c, leaves[i], 1);
+        weft_tensor_unref(leaves[i]);
+    }
+    weft_values_unref(results);
+    weft_tape_close(t);
+    weft_context_close(c, NULL);
+}
+
+/* (tensors) -> their sum */
+static weft_status serve_add_all(weft_call *call, void *user)
+{
+    (void)user;
+    weft_tape *t = weft_call_tape(call);
+    weft_tensors all = weft_call_tensors(call, 0);
+    weft_tensor *sum = all.items[0];
+    for (size_t i = 1; i < all.count; i++)
+        sum = weft_add(t, sum, all.items[i]);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(sum)));
+    return WEFT_OK;
+}
+
+static const weft_function functions_of_many[] = {
+    {.name = "add_all", .takes = {WEFT_TENSORS}, .gives = {WEFT_TENSOR}, .run = serve_add_all}};
+WORLD_TEST(many_gradients, 2, 1, .size = WORKERS, WORLD_FUNCTIONS(functions_of_many), .begin = begin_with_budget,
+           .adjust = small_budget)
+
 UNIT_MAIN(test_a_participant_that_forges, test_a_member_that_forges, test_gradients_that_nobody_asked_for,
-          test_passes_that_do_not_end)
+          test_passes_that_do_not_end, test_passes_at_once, test_a_small_gradient, test_many_gradients)

@@ -43,13 +43,15 @@ typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe/internal.h */
  *   weft:joined     WFI_LET_IN           the same; at most one rank for each worker of the job
  *   all others      none                 the budget, as functions of the program: weft:backward, weft:recorded,
  *                                        weft:fetch, weft:made, weft:forward, weft:parameters, weft:optimizer,
- *                                        weft:norm, weft:step. None of them frees memory that it does not itself hold.
+ *                                        weft:tensors, weft:norm, weft:step. None of them frees memory that it does not
+ *                                        itself hold.
  *
- * What a call is apart from its arguments (WFI_SERVE_BYTES) counts for every function, and beyond 5/4 of the budget
- * every call is refused (server/refuse.c).
+ * What a call is apart from its arguments (WFI_SERVE_BYTES) counts for every function. When more than 5/4 of the budget
+ * is held besides gradients, every call is refused, these included (server/refuse.c). Then weft:abort, weft:close and
+ * weft:joined are sent again until they get in; a pass whose weft:pass is refused fails.
  */
 #define WFI_RESERVED (1u << 17) /* wfi_links.admit decides about its arguments */
-#define WFI_LET_IN (1u << 18)   /* arguments that fit one message are never refused for the budget */
+#define WFI_LET_IN (1u << 18)   /* arguments that fit one message are refused only beyond 5/4 of the budget */
 
 /* What rpc keeps of one other worker. */
 typedef struct wfi_rpc_peer {

@@ -64,12 +64,17 @@ weft_status wfi_budget_admit_reserved(wfi_charge *charge, uint64_t bytes, uint64
     return WEFT_OK;
 }
 
-size_t wfi_budget_take_over(wfi_charge *charge)
+bool wfi_budget_has_reserved_room(const weft_agent *agent, uint64_t bytes)
 {
-    size_t bytes = charge->reserved;
-    charge->whole -= bytes;
-    charge->reserved = 0;
-    return bytes;
+    return fits(budget_of(agent), agent->held_bytes, bytes) || fits(budget_of(agent), agent->reserved_bytes, bytes);
+}
+
+size_t wfi_budget_take_over(wfi_charge *charge, size_t bytes)
+{
+    size_t taken = bytes < charge->reserved ? bytes : charge->reserved;
+    charge->whole -= taken;
+    charge->reserved -= taken;
+    return taken;
 }
 
 void wfi_budget_release_reserved(weft_agent *agent, size_t bytes)
@@ -87,7 +92,7 @@ static void release_charge(wfi_charge *charge, size_t bytes)
 
 static void release_reserved(wfi_charge *charge)
 {
-    wfi_budget_release_reserved(charge->agent, wfi_budget_take_over(charge));
+    wfi_budget_release_reserved(charge->agent, wfi_budget_take_over(charge, charge->reserved));
 }
 
 void wfi_budget_release_arguments(wfi_charge *charge)

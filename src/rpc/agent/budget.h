@@ -7,7 +7,7 @@
  *     places of the user's;
  *   - its results and items, while they are on their way or kept for the caller;
  *   - what came for a group's operation, or for a group, that is not there yet (coll/early.c);
- *   - gradients of backward passes, until the pass is over here, and what is kept of passes that others began (dist).
+ *   - gradients of backward passes, until the pass is over here, and the records of passes that others began (dist).
  *
  * Arguments are admitted before memory is taken for them, and refused if they do not fit: nothing waits for room.
  * Results exist already, so they are counted and never refused. But one caller may leave only so much of them here
@@ -17,13 +17,13 @@
  * copies that it makes when it begins. These are never refused; they are at most as large as the arguments of the
  * batches that run.
  *
- * Gradients end a pass, and with it what its handlers hold. So they are let in over the budget, in a room of their own
- * (wfi_budget_admit_reserved): all gradients together take at most the budget once more, or, if that is more, what this
- * worker itself had sent under the context, as each tensor that was sent brings one gradient in a pass.
+ * Gradients end a pass, and with it what its handlers hold. So messages with gradients may exceed the budget
+ * (wfi_budget_admit_reserved): these messages together take at most the budget once more or, if that is more, the
+ * allowance that dist computes from what this worker itself had sent under its contexts (dist/pass_calls.c).
  *
  * A call whose arguments fit a message may exceed the budget by 1/8, so that a call that frees memory gets in. A call
- * that was refused counts until its caller has acknowledged the refusal. When held_bytes is over 5/4 of the budget
- * (wfi_budget_is_exhausted), calls are refused and nothing is kept of them (server/refuse.c). So a caller that
+ * that was refused counts until its caller has acknowledged the refusal. When what is held besides gradients is over 5/4
+ * of the budget (wfi_budget_is_exhausted), calls are refused and nothing is kept of them (server/refuse.c). So a caller that
  * acknowledges nothing is bounded too, and the answer of a call that was let in can always be kept.
  *
  * All [agent lock].
@@ -52,10 +52,13 @@ weft_status wfi_budget_admit(wfi_charge *charge, uint64_t bytes, char *problem, 
  * with `bytes`, is at most the budget, or `allowance`. */
 weft_status wfi_budget_admit_reserved(wfi_charge *charge, uint64_t bytes, uint64_t allowance, char *problem,
                                       size_t room);
-/* What came by wfi_budget_admit_reserved counts for the caller from now on, who calls wfi_budget_release_reserved. */
-size_t wfi_budget_take_over(wfi_charge *charge);
+/* Whether it lets `bytes` in without any allowance. */
+bool wfi_budget_has_reserved_room(const weft_agent *agent, uint64_t bytes);
+/* Up to `bytes` of what came by wfi_budget_admit_reserved leave the charge. They still count: the caller passes the
+ * result to wfi_budget_release_reserved later. */
+size_t wfi_budget_take_over(wfi_charge *charge, size_t bytes);
 void wfi_budget_release_reserved(weft_agent *agent, size_t bytes);
-/* What is held besides that: a group, which a refusal ends for good, counts against this. */
+/* What is held besides what wfi_budget_admit_reserved let in: a group, which a refusal ends for good, counts against this. */
 static inline size_t wfi_budget_unreserved(const weft_agent *agent)
 {
     return agent->held_bytes - agent->reserved_bytes;

@@ -185,11 +185,10 @@ static weft_status admit_bytes(wfi_inbound *inbound, uint64_t bytes)
         wfi_budget_charge(charge, bytes);
         return WEFT_OK;
     }
-    return inbound->admit ? wfi_budget_admit_reserved(charge, bytes, 0, inbound->problem, sizeof inbound->problem)
-                          : wfi_budget_admit(charge, bytes, inbound->problem, sizeof inbound->problem);
+    return wfi_budget_admit(charge, bytes, inbound->problem, sizeof inbound->problem);
 }
 
-/* [agent lock] */
+/* `meta` NULL: room for metadata that are still to be pulled. [agent lock] */
 static weft_status admit_measured(wfi_inbound *inbound, const uint8_t *meta, size_t size, uint64_t bytes)
 {
     return inbound->admit ? inbound->admit(inbound, meta, size, bytes) : admit_bytes(inbound, bytes);
@@ -347,7 +346,7 @@ static bool make_meta(wfi_inbound *inbound, uint64_t meta_size, wfi_reader *body
 {
     inbound->meta_size = meta_size;
     inbound->tail_size = wfi_reader_left(body);
-    weft_status st = admit_bytes(inbound, meta_size + inbound->tail_size);
+    weft_status st = admit_measured(inbound, NULL, 0, meta_size + inbound->tail_size);
     if (!st)
         st = wfi_storage_create(WFI_MEMORY_HOST, 0, meta_size + inbound->tail_size, &inbound->meta);
     if (st) {

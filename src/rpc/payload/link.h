@@ -52,8 +52,8 @@ typedef struct wfi_links {
     void (*free)(wfi_link *link); /* NULL does nothing. Not locked */
 
     /* Decides whether the arguments of a call of a WFI_RESERVED function, about `bytes` with tensors, are taken in,
-     * and counts them. src/dist/pass_calls.c implements it: wfi_pass_admit. On failure `problem` says why. [agent
-     * lock] */
+     * and counts them. If `meta` is NULL, `bytes` are metadata that are still to be pulled. src/dist/pass_calls.c
+     * implements it: wfi_pass_admit. On failure `problem` says why. [agent lock] */
     weft_status (*admit)(weft_call *call, const uint8_t *meta, size_t size, uint64_t bytes, char *problem, size_t room);
 } wfi_links;
 

@@ -81,9 +81,10 @@ typedef struct wfi_inbound {
     bool user_places;   /* options.place is user code: called without the lock */
     bool free_places;   /* options.place may be called with or without the lock; if neither is set: with it */
     wfi_charge *charge; /* memory is counted here before it is taken, or refused; NULL: it is not counted */
-    bool is_let_in;     /* arguments that fit a message are counted and never refused */
+    bool is_let_in;     /* arguments that fit a message are counted, and refused only beyond 5/4 of the budget */
     /* Decides whether the values that `meta` describes, about `bytes`, are taken in, before memory is allocated for
-     * them. On failure `problem` says why. NULL: the budget decides. [agent lock] */
+     * them. If `meta` is NULL, `bytes` are metadata that are still to be pulled. On failure `problem` says why. If
+     * `admit` is NULL, the budget decides. [agent lock] */
     weft_status (*admit)(struct wfi_inbound *inbound, const uint8_t *meta, size_t size, uint64_t bytes);
     void (*ready)(struct wfi_inbound *inbound, weft_status status);
     void *owner; /* for `ready`, if the inbound is not embedded in its owner */
