@@ -83,7 +83,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_remote_forward_async(weft_tape *tape, w
  * Handles to the parameters of `module`, in the module's order: values of type WEFT_RREF, any number of them. The list
  * comes in pages of 1,000, so *out may have more values than one call takes (WEFT_MAX_VALUES);
  * weft_dist_optimizer_create takes them all, see there. Waits. You release the list. Errors as weft_rpc_sync;
- * WEFT_ERR_STATE: the number of parameters changed between two pages, which weft's own modules do not do.
+ * WEFT_ERR_PROTOCOL: the pages of the owner contradict each other.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out);
 

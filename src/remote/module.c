@@ -124,22 +124,19 @@ static weft_status run_forward(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-#define PAGE 1000 /* handles of parameters in one answer: a list has WEFT_MAX_VALUES at most */
-
-/* (module, number of the first parameter, by default 0) -> the number of all parameters, and handles to those of one
- * page */
+/* (module, number of the first parameter) -> the number of all parameters, and handles to those of one page */
 static weft_status run_parameters(weft_call *call, void *user)
 {
     (void)user;
     weft_module *module;
     weft_status st = module_of(call, &module);
-    int64_t from = weft_call_count(call) > 1 ? weft_call_i64(call, 1) : 0;
+    int64_t from = weft_call_i64(call, 1);
     if (st)
         return st;
     weft_tensors all = weft_module_parameters(module);
     if (from < 0 || (uint64_t)from > all.count)
         return WEFT_ERR_INVALID;
-    size_t count = all.count - (size_t)from < PAGE ? all.count - (size_t)from : PAGE, made = 0;
+    size_t count = all.count - (size_t)from < WFI_REMOTE_PAGE ? all.count - (size_t)from : WFI_REMOTE_PAGE, made = 0;
     weft_value *items = wfi_calloc(1 + count, sizeof *items);
     if (!items)
         return WEFT_ERR_MEMORY;
@@ -165,7 +162,7 @@ weft_status wfi_remote_modules_register(weft_agent *agent)
                                           .gives = {WEFT_REST},
                                           .run = run_forward};
     static const weft_function parameters = {.name = "weft:parameters",
-                                             .takes = {WEFT_RREF, WEFT_REST},
+                                             .takes = {WEFT_RREF, WEFT_I64},
                                              .gives = {WEFT_I64, WEFT_REST},
                                              .run = run_parameters};
     weft_status st = wfi_function_register(agent, &forward, NULL);
@@ -315,7 +312,7 @@ weft_tensor *weft_remote_forward(weft_tape *tape, weft_remote_module *module, we
 /* The handles that a module's owner has given so far. */
 typedef struct handles {
     weft_value *items;
-    size_t count, total;
+    size_t count, capacity, total;
 } handles;
 
 static void drop_handles(handles *all)
@@ -325,26 +322,33 @@ static void drop_handles(handles *all)
     free(all->items);
 }
 
-/* Adds those of one page. */
-static weft_status take_page(handles *all, const weft_values *page)
+static weft_status add_handle(handles *all, weft_rref *rref)
+{
+    weft_value *items = wfi_grow(all->items, all->count, &all->capacity, sizeof *items);
+    if (!items)
+        return WEFT_ERR_MEMORY;
+    all->items = items;
+    all->items[all->count++] = weft_of_rref(weft_rref_ref(rref));
+    return WEFT_OK;
+}
+
+/* Adds the handles of one page. The owner says how many there are in all: memory is taken only for those that came. All
+ * pages say the same number, because a module's list does not change once it was asked for. */
+static weft_status take_page(handles *all, const weft_values *page, bool is_first)
 {
     int64_t total = 0;
     size_t count = weft_values_count(page) - 1;
     weft_status st = weft_values_get_i64(page, 0, &total);
-    if (!st && !all->items) {
-        all->total = total >= 0 ? (size_t)total : 0;
-        all->items = wfi_calloc(all->total + 1, sizeof *all->items);
-        st = all->items ? WEFT_OK : WEFT_ERR_MEMORY;
-    }
-    if (!st && (total < 0 || (size_t)total != all->total))
-        st = WEFT_ERR_STATE; /* the module has got or lost parameters meanwhile */
-    if (!st && (count > all->total - all->count || (count == 0 && all->count < all->total)))
+    if (!st && is_first)
+        all->total = (size_t)total;
+    if (!st && (total < 0 || (size_t)total != all->total || count > all->total - all->count ||
+                (count == 0 && all->count < all->total)))
         st = WEFT_ERR_PROTOCOL;
     for (size_t i = 0; i < count && !st; i++) {
         weft_rref *rref;
         st = weft_values_get_rref(page, 1 + i, &rref);
         if (!st)
-            all->items[all->count++] = weft_of_rref(weft_rref_ref(rref));
+            st = add_handle(all, rref);
     }
     return st;
 }
@@ -352,16 +356,22 @@ static weft_status take_page(handles *all, const weft_values *page)
 weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out)
 {
     handles all = {0};
+    bool is_first = true;
     weft_status st = WEFT_OK;
     if (!module || !out)
         return wfi_refuse_null("weft_remote_parameters", module ? "out" : "the module");
+    all.items = wfi_calloc(1, sizeof *all.items); /* also the list of a module without parameters */
+    all.capacity = 1;
+    if (!all.items)
+        return WEFT_ERR_MEMORY;
     do {
         weft_values *page;
         st = weft_rref_rpc_sync(module->rref, "weft:parameters", WEFT_VALUES(weft_of_i64((int64_t)all.count)), NULL,
                                 &page);
         if (st)
             break;
-        st = take_page(&all, page);
+        st = take_page(&all, page, is_first);
+        is_first = false;
         weft_values_unref(page);
     } while (!st && all.count < all.total);
     weft_values *values = st ? NULL : wfi_values_adopt(all.items, all.count);

@@ -56,8 +56,6 @@ static bool came_before(weft_rref *const *parameters, size_t index)
     return false;
 }
 
-#define PAGE 1000 /* handles in one call, which has WEFT_MAX_VALUES at most */
-
 /* Waits until the value of a handle is made. */
 static weft_status await_created(weft_rref *rref, weft_error **error)
 {
@@ -78,9 +76,9 @@ static weft_status gather_pages(weft_agent *agent, int owner, weft_value *items,
 {
     weft_status st = WEFT_OK;
     *pages = 0;
-    for (size_t at = 0; at < count && !st; at += PAGE) {
+    for (size_t at = 0; at < count && !st; at += WFI_REMOTE_PAGE) {
         weft_rref *page;
-        size_t size = count - at < PAGE ? count - at : PAGE;
+        size_t size = count - at < WFI_REMOTE_PAGE ? count - at : WFI_REMOTE_PAGE;
         st = weft_rpc_remote(agent, weft_to_rank(owner), "weft:tensors", (weft_args){items + at, size},
                              &(weft_rpc_options){.error = error}, &page);
         if (!st)

@@ -16,6 +16,8 @@
 
 #include <weft/dist_optim.h>
 
+#define WFI_REMOTE_PAGE 1000 /* handles in one call or answer: a list has WEFT_MAX_VALUES at most */
+
 weft_status wfi_remote_modules_register(weft_agent *agent);
 weft_status wfi_remote_optimizers_register(weft_agent *agent);
 

@@ -3,6 +3,7 @@
  * test_remote_many.c - modules with more parameters than one list has values (WEFT_MAX_VALUES): handles to all, and an
  * optimizer over all.
  */
+#include "rpc/agent/agent.h"
 #include "rpc/world.h"
 
 #define WORKERS 3
@@ -162,8 +163,55 @@ static void many_parameters_and_a_death(weft_agent *agent, void *arg)
     MUST(!st || st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_REMOTE);
 }
 
+/* ---- An owner that lies ------------------------------------------------------------------------------------------ */
+
+enum { FULL, SHRINKS, ENDLESS, NEGATIVE, LIES };
+
+static int lie;
+
+/* The first page is an honest one of two handles. */
+static weft_status lie_about_parameters(weft_call *call, void *user)
+{
+    (void)user;
+    const int64_t totals[LIES] = {INT64_MAX, INT64_MAX, INT64_MAX / 2, -1};
+    int64_t from = weft_call_i64(call, 1), total = totals[lie] - (lie == SHRINKS && from > 0);
+    weft_value handle = weft_of_rref(weft_call_rref(call, 0));
+    if (lie == FULL && from > 0)
+        weft_call_give(call, WEFT_VALUES(weft_of_i64(total)));
+    else if (lie == ENDLESS && from >= 4)
+        return WEFT_ERR_SYSTEM;
+    else
+        weft_call_give(call, WEFT_VALUES(weft_of_i64(total), handle, handle));
+    return WEFT_OK;
+}
+
+/* The caller takes no memory for what the owner only speaks of, and hears that the owner lies. */
+static void an_owner_that_lies(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    const weft_status expected[LIES] = {WEFT_ERR_PROTOCOL, WEFT_ERR_PROTOCOL, WEFT_ERR_REMOTE, WEFT_ERR_PROTOCOL};
+    weft_group *all;
+    MUST_OK(weft_agent_register_module(agent, "adder", make_adder, NULL));
+    if (weft_agent_rank(agent) == 1)
+        ((weft_function *)wfi_function_find(agent, "weft:parameters"))->run = lie_about_parameters;
+    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
+    weft_group_destroy(all);
+    if (weft_agent_rank(agent) != 0)
+        return;
+    weft_remote_module *module = make_on(agent, 1);
+    for (lie = 0; lie < LIES; lie++) {
+        weft_values *list = NULL;
+        MUST_BE(weft_remote_parameters(module, &list), expected[lie]);
+        MUST(!list);
+    }
+    weft_remote_module_unref(module);
+}
+WORLD_TEST(an_owner_that_lies, 1, 0, .size = WORKERS)
+
 WORLD_TEST(many_parameters, 1, 1, .size = WORKERS)
 WORLD_TEST(many_parameters_over_links_that_break, 1, 0, .size = WORKERS)
 WORLD_TEST(many_parameters_and_a_death, 4, 0, .size = WORKERS, .close_may_fail = true)
 
-UNIT_MAIN(test_many_parameters, test_many_parameters_over_links_that_break, test_many_parameters_and_a_death)
+UNIT_MAIN(test_many_parameters, test_many_parameters_over_links_that_break, test_many_parameters_and_a_death,
+          test_an_owner_that_lies)
