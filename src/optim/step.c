@@ -138,7 +138,7 @@ static weft_status clip(weft_optimizer *optimizer, const wfi_ready *ready, doubl
         return status;
     optimizer->norm = *factor * norm;
     if (how->error_if_nonfinite && !isfinite(optimizer->norm)) {
-        wfi_log(WEFT_LOG_DEBUG, "no step: the norm of the gradients is %g, and error_if_nonfinite is set",
+        wfi_log(WEFT_LOG_WARN, "no step: the norm of the gradients is %g, and error_if_nonfinite is set",
                 optimizer->norm);
         return WEFT_ERR_INVALID;
     }

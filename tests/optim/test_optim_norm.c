@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define COUNT 100003 /* more than one piece of a parallel loop, and no multiple of what a vector holds */
 
@@ -101,10 +102,19 @@ static void a_norm_that_is_not_a_number_is_seen(void **state)
     weft_tensor_unref(g);
 }
 
-/* With error_if_nonfinite: neither parameters nor state change, by max_norm or without; the next step goes well. */
+static void count_warning(weft_log_level level, const char *line, void *arg)
+{
+    if (level == WEFT_LOG_WARN && strstr(line, "error_if_nonfinite"))
+        ++*(int *)arg;
+}
+
+/* With error_if_nonfinite: neither parameters nor state change, by max_norm or without; the log says why. The next step
+ * goes well. */
 static void a_norm_that_is_not_finite_is_refused_if_asked(void **state)
 {
     const double bad[] = {NAN, INFINITY, -INFINITY}, limits[] = {0, 1};
+    int warnings = 0;
+    weft_log_set_sink(count_warning, &warnings);
     for (size_t i = 0; i < 6; i++) {
         const double values[] = {1, bad[i / 2]};
         weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT64),
@@ -129,6 +139,8 @@ static void a_norm_that_is_not_finite_is_refused_if_asked(void **state)
         weft_tensor_unref(g);
         weft_tensor_unref(good);
     }
+    weft_log_set_sink(NULL, NULL);
+    assert_int_equal(warnings, 12);
 }
 
 /* Several threads, also where a test may have one. */
