@@ -143,8 +143,8 @@ typedef struct wfi_fabric_ops {
     /* Begins a connection; never blocks; an event follows. `data` at most WFI_CONNECT_DATA_MAX. WEFT_ERR_FABRIC, _MEMORY. */
     weft_status (*connect)(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
                            size_t data_size, void *lane_user, wfi_lane **out);
-    /* The system's words for why the last connect failed at once, which last forever; NULL: it has none. Optional.
-     * For who calls connect, one thread at a time. */
+    /* The system's words for why the last connect failed at once, which last forever; NULL: it has none. For who calls
+     * connect, one thread at a time. */
     const char *(*connect_error)(const wfi_fabric *fabric);
     /* Takes a request; an event follows. Receives may be posted at once. The request is used up, also on failure. */
     weft_status (*accept)(wfi_fabric *fabric, wfi_connect_request *request, const void *data, size_t data_size,

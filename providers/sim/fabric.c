@@ -119,6 +119,13 @@ static const char *fabric_iface(const wfi_fabric *fabric)
     return "sim";
 }
 
+/* The simulated network has no error texts of its own. */
+static const char *fabric_connect_error(const wfi_fabric *fabric)
+{
+    (void)fabric;
+    return NULL;
+}
+
 const wfi_fabric_ops wfi_fabric_sim = {
     .size = sizeof(wfi_fabric_ops),
     .name = "sim",
@@ -130,6 +137,7 @@ const wfi_fabric_ops wfi_fabric_sim = {
     .address_text = fabric_address_text,
     .iface = fabric_iface,
     .connect = wfi_sim_connect,
+    .connect_error = fabric_connect_error,
     .accept = wfi_sim_accept,
     .reject = wfi_sim_reject,
     .lane_close = wfi_sim_lane_close,

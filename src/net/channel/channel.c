@@ -135,7 +135,7 @@ void wfi_channel_want(wfi_channel *channel)
     status = wfi_channel_attach(conn, status);
     if (!status)
         return;
-    const char *why = transport->ops->connect_error ? transport->ops->connect_error(transport->fabric) : NULL;
+    const char *why = transport->ops->connect_error(transport->fabric);
     wfi_channel_failed(channel, status, why ? why : weft_status_text(status));
 }
 
