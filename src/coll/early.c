@@ -371,7 +371,7 @@ void wfi_records_forget_former(weft_agent *agent, const wfi_group_key *key)
 {
     record *kept;
     for (size_t at = 0; (kept = wfi_map_next(&wfi_groups_of(agent)->records, &at, NULL));)
-        if (kept->key.name_hash == key->name_hash && kept->key.members_hash == key->members_hash &&
-            kept->key.generation < key->generation && forget_of(agent, kept, NULL))
+        if (wfi_group_is_same_list(&kept->key, key) && kept->key.generation < key->generation &&
+            forget_of(agent, kept, NULL))
             at = 0; /* the table has changed */
 }

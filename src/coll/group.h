@@ -47,8 +47,9 @@
 /* The most bytes of long messages for an operation that the receiver is not known to have begun: it may have to keep
  * them. */
 #define WFI_GROUP_LONG_MOST (128u << 10)
-#define WFI_GROUP_AHEAD 64 /* operations that a member may be ahead of one to whom it sends */
-#define WFI_GROUP_HEAD 96  /* the most bytes of a message before those that ride in it, and before an error */
+#define WFI_GROUP_AHEAD 64       /* operations that a member may be ahead of one to whom it sends */
+#define WFI_GROUP_ANSWER_MS 1000 /* how long the answer to a query is waited for */
+#define WFI_GROUP_HEAD 96        /* the most bytes of a message before those that ride in it, and before an error */
 
 typedef enum wfi_space { WFI_TOGETHER, WFI_BETWEEN, WFI_SPACES } wfi_space; /* collective; of two members */
 
@@ -56,6 +57,12 @@ typedef struct wfi_group_key {
     uint64_t name_hash, members_hash; /* members: ranks and incarnations, in order */
     uint32_t generation;              /* of that name and these members: rises by one or more, see making.c */
 } wfi_group_key;
+
+/* Whether both are of groups of one name and the same members. */
+static inline bool wfi_group_is_same_list(const wfi_group_key *one, const wfi_group_key *other)
+{
+    return one->name_hash == other->name_hash && one->members_hash == other->members_hash;
+}
 
 typedef struct wfi_group_member {
     int rank;             /* (constant) */

@@ -141,11 +141,6 @@ static bool is_other_list(const weft_group *other, const wfi_group_key *key)
            (!over || over == WEFT_ERR_TIMEOUT || over == WEFT_ERR_INVALID);
 }
 
-static bool is_same_list(const weft_group *other, const wfi_group_key *key)
-{
-    return other->key.name_hash == key->name_hash && other->key.members_hash == key->members_hash;
-}
-
 static wfi_group_state state_here(const weft_agent *agent, const wfi_group_key *key, const wfi_group_member *member)
 {
     if (member)
@@ -155,7 +150,7 @@ static wfi_group_state state_here(const weft_agent *agent, const wfi_group_key *
     WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link) {
         if (is_other_list(other, key))
             return WFI_STATE_OTHER_LIST;
-        if (is_same_list(other, key))
+        if (wfi_group_is_same_list(&other->key, key))
             return WFI_STATE_FORMER;
     }
     return WFI_STATE_UNKNOWN;
@@ -166,7 +161,7 @@ static uint64_t first_left(const weft_agent *agent, const wfi_group_key *key)
 {
     uint64_t first = wfi_group_past(agent, key);
     WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link)
-        if (is_same_list(other, key) && other->key.generation < first)
+        if (wfi_group_is_same_list(&other->key, key) && other->key.generation < first)
             first = other->key.generation;
     return first;
 }

@@ -14,8 +14,6 @@
 
 #include "future/future.h"
 
-#define ANSWER_MS 1000
-
 typedef struct waiter {
     wfi_list link; /* in wfi_groups.waiters */
     weft_group *group;
@@ -124,7 +122,7 @@ weft_status wfi_making_agree(wfi_making *making)
         return WEFT_OK;
     ask_all(&one);
     if (one.unanswered)
-        st = sleep_until(making, &one, wfi_deadline(wfi_net_clock(agent->net), ANSWER_MS));
+        st = sleep_until(making, &one, wfi_deadline(wfi_net_clock(agent->net), WFI_GROUP_ANSWER_MS));
     if (!making->inside)
         return st;
     for (size_t i = 0; i < group->size; i++)
@@ -144,8 +142,7 @@ static waiter *take_asked(weft_agent *agent, const wfi_peer *from, const wfi_gro
     WFI_FOR_LIST (waiter, one, &wfi_groups_of(agent)->waiters, link) {
         wfi_group_member *member = wfi_group_member_of(one->group, from);
         const wfi_group_key *its = &one->group->key;
-        bool is_meant = !key || (its->name_hash == key->name_hash && its->members_hash == key->members_hash &&
-                                 its->generation == key->generation);
+        bool is_meant = !key || (wfi_group_is_same_list(its, key) && its->generation == key->generation);
         if (!member || !member->is_asked || !is_meant)
             continue;
         member->is_asked = false;

@@ -3,8 +3,8 @@
  * missing.c - who is missing, when an operation is late.
  *
  * It may wait for a member that itself waits for another. So its member asks all the others how far they are, and names
- * those who have not called the operation, and those who do not answer within ANSWER_MS. If all have called it, it goes on
- * until then. That the answers come in time is not needed for anything but the names.
+ * those who have not called the operation, and those who do not answer within WFI_GROUP_ANSWER_MS. If all have called
+ * it, it goes on until then. That the answers come in time is not needed for anything but the names.
  *
  * Members that called different operations (another root, for example) may wait for each other forever if there is no
  * time limit. So a member looks at its oldest collective operation from time to time. If it is the same operation as
@@ -13,7 +13,6 @@
  */
 #include "coll/group.h"
 
-#define ANSWER_MS 1000
 #define LOOK_MS 500       /* an operation that has waited this long may wait forever */
 #define LOOK_MOST_MS 8000 /* the longest pause between two looks at one operation */
 
@@ -97,7 +96,7 @@ void wfi_missing_ask(wfi_operation *operation)
 {
     weft_group *group = operation->group;
     weft_agent *agent = group->agent;
-    uint64_t until = wfi_deadline(wfi_net_clock(agent->net), ANSWER_MS);
+    uint64_t until = wfi_deadline(wfi_net_clock(agent->net), WFI_GROUP_ANSWER_MS);
     if (group->over)
         return;
     if (group->asking) { /* for another operation: its answers end the group, or it has ended by then */
