@@ -178,8 +178,9 @@ static size_t count_own_passes(const weft_context *context)
 }
 
 /*
- * What messages of passes may take at once, however small the budget is. In one pass each tensor that was sent brings
- * one gradient at most. Of each context all passes that this worker began run at once, and one of others. [agent lock]
+ * Returns the bytes that messages of passes may take at once, however small the budget is. In one pass each tensor that
+ * was sent brings at most one gradient. For each context it counts the passes that this worker began and that run, and
+ * one pass of other workers. [agent lock]
  */
 static uint64_t allowance_of(const weft_agent *agent)
 {

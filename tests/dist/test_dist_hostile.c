@@ -479,8 +479,10 @@ static void give_what_nobody_asked_for(weft_agent *agent)
     MUST(say(agent, 0, own, beyond, 0, none, BUDGET / 4) == WEFT_ERR_INVALID);
     MUST(say(agent, 0, own, beyond, 0, none, 3 * sizeof *beyond) == WEFT_ERR_INVALID); /* two were sent */
     /* The same beside a gradient that is in order, and too many names of optimizers. */
-    MUST(say(agent, 0, own, &ours, 1, one, 3 * sizeof *beyond) == WEFT_ERR_INVALID);
-    weft_value nothing = weft_of_bytes("", 0);
+    weft_value nothing = weft_of_bytes("", 0), three = weft_of_bytes(beyond, 3 * sizeof *beyond);
+    MUST(say_all(agent, 0, own,
+                 WEFT_VALUES(three, nothing, weft_of_bytes(&ours, sizeof ours), nothing, weft_of_tensors(one))) ==
+         WEFT_ERR_INVALID);
     MUST(say_all(agent, 0, own,
                  WEFT_VALUES(nothing, nothing, weft_of_bytes(&ours, sizeof ours),
                              weft_of_bytes(beyond, NAMES_BYTES + 1), weft_of_tensors(one))) == WEFT_ERR_INVALID);

@@ -17,13 +17,13 @@
  * copies that it makes when it begins. These are never refused; they are at most as large as the arguments of the
  * batches that run.
  *
- * Gradients end a pass, and with it what its handlers hold. So messages with gradients may exceed the budget
- * (wfi_budget_admit_reserved): these messages together take at most the budget once more or, if that is more, the
- * allowance that dist computes from what this worker itself had sent under its contexts (dist/pass_calls.c).
+ * A backward pass that gets its gradients releases what its handlers hold. So messages with gradients may exceed the
+ * budget (wfi_budget_admit_reserved). Together they take at most the budget once more or, if that is more, the allowance
+ * that dist computes from what this worker itself had sent under its contexts (dist/pass_calls.c).
  *
  * A call whose arguments fit a message may exceed the budget by 1/8, so that a call that frees memory gets in. A call
- * that was refused counts until its caller has acknowledged the refusal. When what is held besides gradients is over 5/4
- * of the budget (wfi_budget_is_exhausted), calls are refused and nothing is kept of them (server/refuse.c). So a caller that
+ * that was refused counts until its caller has acknowledged the refusal. When more than 5/4 of the budget is held besides
+ * gradients (wfi_budget_is_exhausted), calls are refused and nothing is kept of them (server/refuse.c). So a caller that
  * acknowledges nothing is bounded too, and the answer of a call that was let in can always be kept.
  *
  * All [agent lock].
@@ -58,7 +58,8 @@ bool wfi_budget_has_reserved_room(const weft_agent *agent, uint64_t bytes);
  * result to wfi_budget_release_reserved later. */
 size_t wfi_budget_take_over(wfi_charge *charge, size_t bytes);
 void wfi_budget_release_reserved(weft_agent *agent, size_t bytes);
-/* What is held besides what wfi_budget_admit_reserved let in: a group, which a refusal ends for good, counts against this. */
+/* Returns what is held without the bytes that wfi_budget_admit_reserved let in. Groups use it, since a refusal ends a
+ * group for good. */
 static inline size_t wfi_budget_unreserved(const weft_agent *agent)
 {
     return agent->held_bytes - agent->reserved_bytes;
