@@ -64,7 +64,7 @@ static bool was_closed(const weft_agent *agent, const weft_context_id *id)
 /* ---- Before anything is pulled ----------------------------------------------------------------------------------- */
 
 enum { WORD_HEAD, WORD_STATEMENT, WORD_NONES, WORD_NUMBERS, WORD_STEPS, WORD_GRADIENTS, WORDS };
-#define WORDS_BYTES (64 << 10) /* of the names of optimizers that step in a pass */
+#define WORDS_BYTES ((size_t)64 << 10) /* of the names of optimizers that step in a pass */
 
 static bool are_words(const wfi_peeked *words)
 {
@@ -161,7 +161,7 @@ static weft_status words_fault(const weft_context *context, const weft_call *cal
     else if (listed > sent)
         snprintf(problem, room, "rank %d lists %zu tensors, of %zu that this worker sent", call->from, listed, sent);
     else if (words[WORD_STEPS].size > WORDS_BYTES)
-        snprintf(problem, room, "rank %d names optimizers in %zu bytes: a pass takes %d bytes of them", call->from,
+        snprintf(problem, room, "rank %d names optimizers in %zu bytes: a pass takes %zu bytes of them", call->from,
                  (size_t)words[WORD_STEPS].size, WORDS_BYTES);
     else
         return gradients_fault(context, call, words, problem, room);
