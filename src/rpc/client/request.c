@@ -156,9 +156,9 @@ void wfi_call_fail(wfi_request *call, weft_status why, const char *text)
 
 void wfi_late_text(char *out, size_t room, const char *who, bool is_attempt, uint64_t limit_ns)
 {
+    unsigned long long limit_ms = limit_ns / 1000000 + (limit_ns % 1000000 != 0);
     snprintf(out, room, "no answer from %s within %s, %llu ms", who,
-             is_attempt ? "the time limit of this attempt" : "the call's time limit",
-             (unsigned long long)(limit_ns / 1000000 + (limit_ns % 1000000 != 0)));
+             is_attempt ? "the time limit of this attempt" : "the call's time limit", limit_ms);
 }
 
 static void timer_fired(wfi_timer *timer)
