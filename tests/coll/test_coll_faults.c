@@ -220,7 +220,7 @@ typedef struct leaving {
     world w;
     int sender;
     bool dies;
-    atomic_int through;
+    atomic_int given, through; /* the third member has given its part; the receiver has taken all */
 } leaving;
 
 static bool is_gone(weft_status st)
@@ -228,7 +228,18 @@ static bool is_gone(weft_status st)
     return st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_STORE_LOST;
 }
 
-static void give_and_leave(leaving *l, weft_group *group, size_t receiver)
+static const weft_function echo[] = {
+    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo}};
+
+/* Messages to one worker arrive in order. So what this member gave has arrived there when a later call is answered. */
+static void let_it_arrive(weft_agent *agent, size_t receiver)
+{
+    weft_tensor *x = filled(1, 0);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank((int)receiver), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, NULL));
+    weft_tensor_unref(x);
+}
+
+static void give_and_leave(leaving *l, weft_agent *agent, weft_group *group, size_t receiver)
 {
     weft_tensor *x = filled(FLOATS, 0);
     for (int i = 0; i < SENDS; i++) {
@@ -239,8 +250,10 @@ static void give_and_leave(leaving *l, weft_group *group, size_t receiver)
     weft_tensor_fill(x, 10);
     MUST_OK(weft_group_reduce(group, x, WEFT_SUM, receiver, WEFT_FOREVER));
     weft_tensor_unref(x);
+    let_it_arrive(agent, receiver);
+    while (!atomic_load(&l->given))
+        world_sleep_ms(&l->w, 1);
     if (l->dies) {
-        weft_sim_sleep(l->w.sim, 100000000); /* its last words have arrived */
         weft_sim_kill(l->w.sim, l->sender);
     }
 }
@@ -278,11 +291,10 @@ static void left_behind(weft_agent *agent, void *arg)
     weft_group *group;
     MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
     if ((size_t)me == sender) {
-        give_and_leave(l, group, receiver);
+        give_and_leave(l, agent, group, receiver);
     } else if ((size_t)me == receiver) {
         while (!weft_group_error(group))
             world_sleep_ms(&l->w, 1);
-        world_sleep_ms(&l->w, 20);
         take_late(group, sender);
         atomic_store(&l->through, 1);
     } else {
@@ -291,6 +303,8 @@ static void left_behind(weft_agent *agent, void *arg)
         weft_tensor_fill(x, 10);
         MUST_OK(weft_group_reduce(group, x, WEFT_SUM, receiver, WEFT_FOREVER));
         weft_tensor_unref(x);
+        let_it_arrive(agent, receiver);
+        atomic_store(&l->given, 1);
         while (!atomic_load(&l->through))
             world_sleep_ms(&l->w, 1);
     }
@@ -306,6 +320,7 @@ static void test_left_behind(void **state)
                                .seed = seed,
                                .program = left_behind,
                                .adjust = adjust,
+                               WORLD_FUNCTIONS(echo),
                                .stop = true,
                                .close_may_fail = true},
                          .sender = (int)(seed % 2), /* rank 0 has the store */
