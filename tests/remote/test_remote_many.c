@@ -3,7 +3,7 @@
  * test_remote_many.c - modules with more parameters than one list has values (WEFT_MAX_VALUES): handles to all, and an
  * optimizer over all.
  */
-#include "rpc/agent/agent.h"
+#include "rpc/inside.h"
 #include "rpc/world.h"
 
 #define WORKERS 3
@@ -193,7 +193,7 @@ static void an_owner_that_lies(weft_agent *agent, void *arg)
     weft_group *all;
     MUST_OK(weft_agent_register_module(agent, "adder", make_adder, NULL));
     if (weft_agent_rank(agent) == 1)
-        ((weft_function *)wfi_function_find(agent, "weft:parameters"))->run = lie_about_parameters;
+        inside_replace(agent, "weft:parameters", lie_about_parameters);
     MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
     weft_group_destroy(all);
