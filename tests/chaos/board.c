@@ -61,11 +61,20 @@ void board_new_job(int port)
     atomic_store(&board->phase, PHASE_ON);
     board->port = port;
     board->job++;
+    board->small_budget = board->job % 3 == 0;
 }
 
 unsigned board_faults(void)
 {
     return atomic_load(&board->fault_count);
+}
+
+void board_count(int kind, weft_status status)
+{
+    if (status <= 0 && status > -STATUSES)
+        atomic_fetch_add(&board->outcomes[kind][-status], 1);
+    else
+        fault(FAULT_WRONG, "a status %d", (int)status);
 }
 
 void fault(chaos_fault_kind kind, const char *format, ...)

@@ -29,6 +29,7 @@
 #define DEFAULT_MS 10000  /* the limit of calls that name none */
 #define EXIT_OUT 3        /* a worker was declared dead, or lost the store, and ended as it should */
 #define STATUSES 140      /* more than the largest code of a failure */
+#define KINDS_MOST 24     /* of operations */
 
 /* ---- board.c: what all processes share --------------------------------------------------------------------------- */
 
@@ -93,8 +94,9 @@ typedef struct chaos_board {
     atomic_uint quiet;                   /* ticks in which every process ran and nothing was done to any */
     atomic_uint group_epoch;             /* odd while `group_lives` changes */
     atomic_uint group_lives[SEATS_MOST]; /* the lives that were in the job when the epoch began; 0: none in that seat */
-    atomic_ulong at[LANES_MOST][SEATS_MOST]; /* how far each member of a lane is (lanes.c) */
-    bool small_budget;                       /* in this job (chaos_program.adjust) */
+    atomic_ulong at[LANES_MOST][SEATS_MOST];     /* how far each member of a lane is (lanes.c) */
+    bool small_budget;                           /* in this job; of chaos_program.budget_bytes */
+    atomic_ulong outcomes[KINDS_MOST][STATUSES]; /* of operations, by kind and by the failure's code */
     chaos_seat seats[SEATS_MOST];
     chaos_life lives[LIVES_MAX];
     atomic_ulong refused;     /* members that were taken for unauthenticated peers, by those who closed well */
@@ -112,6 +114,8 @@ void board_find(void);  /* in a worker */
 void *board_book(void); /* the program's own shared memory */
 void board_new_job(int port);
 unsigned board_faults(void); /* of all kinds */
+/* An operation of this kind ended so. */
+void board_count(int kind, weft_status status);
 /* Reports that something happened that must not. */
 void fault(chaos_fault_kind kind, const char *format, ...) WEFT_PRINTF(2, 3);
 
@@ -210,7 +214,7 @@ void weather_kill_seat(chaos_weather *w, int rank);
 
 /* ---- driver.c ---------------------------------------------------------------------------------------------------- */
 
-/* A chaos program. All functions but `begin` and `end` may be NULL. */
+/* A chaos program. All functions but `run` may be NULL. */
 typedef struct chaos_program {
     const char *name, *about;  /* of the program, and one line that --help shows */
     size_t book_bytes;         /* of memory of its own that all processes share */
@@ -218,25 +222,29 @@ typedef struct chaos_program {
     bool fixed_workers;        /* --workers is refused */
     const char *const *scenes; /* their names, for --scene */
     int scene_count;
-    bool leaves;               /* workers leave before the job ends, too */
-    bool leaks_fail;           /* weft_agent_options.leaks_fail */
+    bool leaves;              /* workers leave before the job ends, too */
+    const char *operations;   /* what is counted, for the table at the end */
+    const char *const *kinds; /* the names of its kinds, at most KINDS_MOST */
+    int kind_count;
+    int64_t budget_bytes;      /* of memory in every third job; 0: no job has a budget */
+    int threads;               /* of each worker, */
+    void (*run)(int number);   /* which run this until `self.over`; 0 first */
     unsigned long most_in_use; /* bytes of malloc that a worker may hold when nothing is under way; 0: 64 MiB */
 
     const weft_function *functions; /* that a worker serves */
     const size_t *function_count;
     void (*adjust)(weft_agent_options *options);
-    void (*begin)(void);  /* in a worker whose agent is open: starts its threads */
-    void (*end)(void);    /* `self.over` is set: joins its threads; returns when all it began has ended */
+    void (*begin)(void);  /* in a worker whose agent is open, before its threads */
+    void (*end)(void);    /* its threads have ended: returns when all they began has ended */
     void (*drop)(void);   /* drops objects, and waits until others have dropped theirs */
     void (*check)(void);  /* nothing is under way in the whole job: reports what is left */
     void (*closed)(void); /* the agent is closed */
 
     /* In the driver. */
     void (*job_begins)(void);
-    void (*job_ended)(void);                     /* no worker is left */
-    void (*look)(void);                          /* every few seconds */
-    unsigned long (*count)(unsigned long *well); /* operations that ended, and of these the successful ones */
-    void (*table)(void);                         /* prints what was done */
+    void (*job_ended)(void); /* no worker is left */
+    void (*look)(void);      /* every few seconds */
+    void (*table)(void);     /* prints what was done besides the operations */
 } chaos_program;
 
 /* The whole program: main returns what it returns. */

@@ -213,10 +213,22 @@ static void tick(driver *d)
             board_check_waits(rank);
 }
 
+static unsigned long sum_outcomes(int status)
+{
+    unsigned long sum = 0;
+    for (int kind = 0; kind < program->kind_count; kind++)
+        sum += atomic_load(&board->outcomes[kind][status]);
+    return sum;
+}
+
+/* Operations that ended, and of these the successful ones. */
 static unsigned long count(unsigned long *well)
 {
-    *well = 0;
-    return program->count ? program->count(well) : 0;
+    unsigned long sum = 0;
+    for (int status = 0; status < STATUSES; status++)
+        sum += sum_outcomes(status);
+    *well = sum_outcomes(0);
+    return sum;
 }
 
 static void show_progress(driver *d)
@@ -469,9 +481,25 @@ static void check_left_behind(const driver *d)
         fault(FAULT_LEAK, "a process is left behind");
 }
 
+static void show_outcomes(void)
+{
+    printf("\n%s, by how they ended:\n", program->operations);
+    for (int status = 0; status < STATUSES; status++) {
+        unsigned long sum = sum_outcomes(status);
+        if (!sum)
+            continue;
+        printf("%-14s %10lu ", weft_status_name((weft_status)-status), sum);
+        for (int kind = 0; kind < program->kind_count; kind++)
+            if (atomic_load(&board->outcomes[kind][status]))
+                printf(" %s %lu", program->kinds[kind], atomic_load(&board->outcomes[kind][status]));
+        printf("\n");
+    }
+}
+
 static void show_table(const driver *d)
 {
     const chaos_weather *w = &d->weather;
+    show_outcomes();
     if (program->table)
         program->table();
     printf("%d jobs, %u ended by the store's death; %u lives, %u declared dead (%u of those undisturbed, on a busy "
@@ -593,6 +621,7 @@ int chaos_main(const chaos_program *p, int argc, char **argv)
 {
     static driver d = {.seconds = 900};
     program = p;
+    MUST(p->kind_count <= KINDS_MOST);
     if (argc == 4 && strcmp(argv[1], "--worker") == 0)
         return work_in_seat(p, atoi(argv[2]), (uint32_t)strtoul(argv[3], NULL, 10));
     board_make(p->book_bytes);

@@ -13,7 +13,6 @@
 
 #include "rpc/must.h"
 
-#include <pthread.h>
 #include <stdio.h>
 
 #define LANES 3
@@ -43,18 +42,11 @@ static const char *const scene_names[SCENES] = {"normal", "disagree", "absent", 
                                                 "abort",  "destroy",  "skew",   "too large"};
 
 typedef struct groups_book {
-    atomic_ulong outcomes[OPS][STATUSES];
     atomic_ulong scenes[SCENES], shrunk;
 } groups_book;
 #define book ((groups_book *)board_book())
 
 typedef chaos_lane session;
-
-static void count_end(op_kind kind, weft_status st)
-{
-    if (st <= 0 && st > -STATUSES)
-        atomic_fetch_add(&book->outcomes[kind][-st], 1);
-}
 
 /* It had to end with `wanted`. Returns whether it did. */
 static bool judge(const session *s, weft_status st, weft_status wanted, const char *what)
@@ -72,7 +64,7 @@ static void judge_words(const session *s, const char *words)
 static weft_status operate(const session *s, const op_plan *plan)
 {
     weft_status st = op_do(s->group, plan, s->where);
-    count_end(plan->kind, st);
+    board_count((int)plan->kind, st);
     return st;
 }
 
@@ -124,7 +116,7 @@ static weft_status run_operations(const session *s, unsigned first, unsigned cou
         op_plan plan = plan_of(s, first + begun);
         if (begun - ended == window) {
             one = op_end(&runs[ended % WINDOW], s->where);
-            count_end(runs[ended++ % WINDOW].plan.kind, one);
+            board_count((int)runs[ended++ % WINDOW].plan.kind, one);
             st = one;
         }
         if (!st)
@@ -135,7 +127,7 @@ static weft_status run_operations(const session *s, unsigned first, unsigned cou
         weft_group_abort(s->group, NULL);
     for (; ended < begun; ended++) {
         one = op_end(&runs[ended % WINDOW], s->where);
-        count_end(runs[ended % WINDOW].plan.kind, one);
+        board_count((int)runs[ended % WINDOW].plan.kind, one);
         st = st ? st : one;
     }
     return st;
@@ -264,7 +256,7 @@ static void play_ended_by_one(session *s, weft_status wanted, void (*act)(sessio
     }
     if (begun) {
         st = op_end(&run, s->where);
-        count_end(plan.kind, st);
+        board_count((int)plan.kind, st);
     }
     if (!st && met && s->group)
         st = barrier(s, 60000);
@@ -336,7 +328,7 @@ static void play_too_large(session *s)
     weft_status st =
         weft_group_allgather_values(s->group, WEFT_VALUES(weft_of_tensors((weft_tensors){many, count})), 60000, &all);
     wait_ends(wait);
-    count_end(OP_VALUES, st);
+    board_count((int)OP_VALUES, st);
     judge(s, st, WEFT_ERR_TOO_LARGE, "weft_group_allgather_values over the limit of tensors");
     weft_values_unref(all);
     weft_tensor_unref(one);
@@ -402,66 +394,13 @@ static void play_scene(session *s)
     play(s, scene);
 }
 
-static void *run_lane(void *arg)
+static void run(int number)
 {
-    lane_run((int)(intptr_t)arg, play_scene);
-    return arg;
+    lane_run(number, play_scene);
 }
 
-static pthread_t lanes[LANES];
-
-static void begin(void)
+static void table(void) /* in the driver */
 {
-    for (int i = 0; i < LANES; i++)
-        MUST(pthread_create(&lanes[i], NULL, run_lane, (void *)(intptr_t)i) == 0);
-}
-
-static void end(void)
-{
-    for (int i = 0; i < LANES; i++)
-        pthread_join(lanes[i], NULL);
-}
-
-static void adjust(weft_agent_options *options)
-{
-    if (board->small_budget)
-        options->memory_budget_bytes = BUDGET;
-}
-
-static void job_begins(void)
-{
-    board->small_budget = board->job % 3 == 0;
-}
-
-/* ---- In the driver ----------------------------------------------------------------------------------------------- */
-
-static unsigned long count(unsigned long *well)
-{
-    unsigned long sum = 0;
-    for (int kind = 0; kind < OPS; kind++)
-        for (int status = 0; status < STATUSES; status++)
-            sum += atomic_load(&book->outcomes[kind][status]);
-    *well = 0;
-    for (int kind = 0; kind < OPS; kind++)
-        *well += atomic_load(&book->outcomes[kind][0]);
-    return sum;
-}
-
-static void table(void)
-{
-    printf("\n");
-    for (int status = 0; status < STATUSES; status++) {
-        unsigned long sum = 0;
-        for (int kind = 0; kind < OPS; kind++)
-            sum += atomic_load(&book->outcomes[kind][status]);
-        if (!sum)
-            continue;
-        printf("%-14s %10lu ", weft_status_name((weft_status)-status), sum);
-        for (int kind = 0; kind < OPS; kind++)
-            if (atomic_load(&book->outcomes[kind][status]))
-                printf(" %s %lu", op_names[kind], atomic_load(&book->outcomes[kind][status]));
-        printf("\n");
-    }
     printf("scenes:");
     for (int i = 0; i < SCENES; i++)
         printf(" %s %lu", scene_names[i], atomic_load(&book->scenes[i]));
@@ -479,12 +418,12 @@ int main(int argc, char **argv)
         .leaves = true,
         .scenes = scene_names,
         .scene_count = SCENES,
-        .leaks_fail = true,
-        .adjust = adjust,
-        .begin = begin,
-        .end = end,
-        .job_begins = job_begins,
-        .count = count,
+        .operations = "operations",
+        .kinds = op_names,
+        .kind_count = OPS,
+        .budget_bytes = BUDGET,
+        .threads = LANES,
+        .run = run,
         .table = table,
     };
     return chaos_main(&program, argc, argv);

@@ -13,7 +13,6 @@
 #include "rpc/must.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 
 #define LANES 2
@@ -39,7 +38,6 @@ typedef enum scene_kind {
 static const char *const scene_names[SCENES] = {"train", "uneven", "thaw", "mismatch", "fail", "fewer", "omit", "drop"};
 
 typedef struct parallel_book {
-    atomic_ulong outcomes[SCENES][STATUSES]; /* of passes, creations and joins */
     atomic_ulong gradients, shrunk;
     atomic_ulong hashes[LANES][SEATS_MOST]; /* of the members' parameters at the end of a scene */
 } parallel_book;
@@ -215,12 +213,6 @@ static weft_tensor *twice(weft_tensor *gradient, void *arg)
     return more;
 }
 
-static void count_end(const session *s, weft_status st)
-{
-    if (st <= 0 && st > -STATUSES)
-        atomic_fetch_add(&book->outcomes[s->scene][-st], 1);
-}
-
 static void choose_options(session *s)
 {
     uint64_t chance = mix(s->lane->seed + 3);
@@ -260,7 +252,7 @@ static weft_status create(session *s, weft_error **error)
     chaos_wait *wait = wait_begins(LONG_MS, "%s: weft_data_parallel_create", s->lane->where);
     weft_status st = weft_data_parallel_create(s->lane->group, s->real.all, &s->options, &s->parallel, error);
     wait_ends(wait);
-    count_end(s, st);
+    board_count((int)s->scene, st);
     if (!st && s->doubled)
         MUST_OK(weft_hooks_add(weft_data_parallel_hooks(s->parallel), parameter(&s->real, 0),
                                &(weft_leaf_hook){.pre = twice}));
@@ -346,7 +338,7 @@ static pass run_pass(session *s, unsigned step, bool broken)
     p.error = weft_error_ref(weft_tape_error(t));
     if (!p.status)
         take_gradients(s, c, t, &p);
-    count_end(s, p.status);
+    board_count((int)s->scene, p.status);
     weft_tape_close(t);
     weft_context_close(c, NULL);
     return p;
@@ -513,7 +505,7 @@ static void play_uneven(session *s)
         chaos_wait *wait = wait_begins(LONG_MS, "%s: weft_data_parallel_join", lane->where);
         weft_status st = weft_data_parallel_join(s->parallel);
         wait_ends(wait);
-        count_end(s, st);
+        board_count((int)s->scene, st);
         well = lane_judge(lane, st, WEFT_OK, weft_group_error(lane->group), "weft_data_parallel_join");
         for (size_t k = 0; k < PARAMETERS && well; k++)
             well = compare(s, parameter(&s->real, k), parameter(&s->copy, k), "value after the join", k, 100 * round);
@@ -653,66 +645,13 @@ static void play(chaos_lane *lane)
 
 /* ---- The worker -------------------------------------------------------------------------------------------------- */
 
-static pthread_t lanes[LANES];
-
-static void *run_lane(void *arg)
+static void run(int number)
 {
-    lane_run((int)(intptr_t)arg, play);
-    return arg;
+    lane_run(number, play);
 }
 
-static void begin(void)
+static void table(void) /* in the driver */
 {
-    for (int i = 0; i < LANES; i++)
-        MUST(pthread_create(&lanes[i], NULL, run_lane, (void *)(intptr_t)i) == 0);
-}
-
-static void end(void)
-{
-    for (int i = 0; i < LANES; i++)
-        pthread_join(lanes[i], NULL);
-}
-
-static void adjust(weft_agent_options *options)
-{
-    if (board->small_budget)
-        options->memory_budget_bytes = BUDGET;
-}
-
-/* ---- In the driver ----------------------------------------------------------------------------------------------- */
-
-static void job_begins(void)
-{
-    board->small_budget = board->job % 3 == 0;
-}
-
-static unsigned long count(unsigned long *well)
-{
-    unsigned long sum = 0;
-    *well = 0;
-    for (int scene = 0; scene < SCENES; scene++) {
-        *well += atomic_load(&book->outcomes[scene][0]);
-        for (int status = 0; status < STATUSES; status++)
-            sum += atomic_load(&book->outcomes[scene][status]);
-    }
-    return sum;
-}
-
-static void table(void)
-{
-    printf("\npasses, creations and joins:\n");
-    for (int status = 0; status < STATUSES; status++) {
-        unsigned long sum = 0;
-        for (int scene = 0; scene < SCENES; scene++)
-            sum += atomic_load(&book->outcomes[scene][status]);
-        if (!sum)
-            continue;
-        printf("%-14s %10lu ", weft_status_name((weft_status)-status), sum);
-        for (int scene = 0; scene < SCENES; scene++)
-            if (atomic_load(&book->outcomes[scene][status]))
-                printf(" %s %lu", scene_names[scene], atomic_load(&book->outcomes[scene][status]));
-        printf("\n");
-    }
     printf("%lu gradients compared; %lu members of smaller groups\n", atomic_load(&book->gradients),
            atomic_load(&book->shrunk));
 }
@@ -727,12 +666,12 @@ int main(int argc, char **argv)
         .leaves = true,
         .scenes = scene_names,
         .scene_count = SCENES,
-        .leaks_fail = true,
-        .adjust = adjust,
-        .begin = begin,
-        .end = end,
-        .job_begins = job_begins,
-        .count = count,
+        .operations = "passes, creations and joins",
+        .kinds = scene_names,
+        .kind_count = SCENES,
+        .budget_bytes = BUDGET,
+        .threads = LANES,
+        .run = run,
         .table = table,
     };
     return chaos_main(&program, argc, argv);

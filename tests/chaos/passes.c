@@ -13,7 +13,6 @@
 #include "rpc/must.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 
 #define TRAINERS 2
@@ -46,9 +45,8 @@ static const char *const scene_names[SCENES] = {"one",   "roots", "several", "tw
                                                 "limit", "close", "break",   "same bits", "step"};
 
 typedef struct passes_book {
-    atomic_ulong outcomes[SCENES][STATUSES]; /* of passes */
-    atomic_ulong gradients, given_up;        /* compared; scenes that a call's failure ended */
-    atomic_ulong order_same, order_differs;  /* fractions, compared with the bits of a local tape */
+    atomic_ulong gradients, given_up;       /* compared; scenes that a call's failure ended */
+    atomic_ulong order_same, order_differs; /* fractions, compared with the bits of a local tape */
     atomic_ulong steps, closes;
 } passes_book;
 #define book ((passes_book *)board_book())
@@ -119,12 +117,6 @@ static void judge_status(const session *s, weft_status st, const char *what)
     if (st)
         judge(s, error, what);
     weft_error_unref(error);
-}
-
-static void count_pass(const session *s, weft_status st)
-{
-    if (st <= 0 && st > -STATUSES)
-        atomic_fetch_add(&book->outcomes[s->scene][-st], 1);
 }
 
 /* ---- Calls without a graph --------------------------------------------------------------------------------------- */
@@ -314,7 +306,7 @@ static weft_status end_pass(const session *s, weft_future *future, int64_t limit
     chaos_wait *wait = wait_begins(limit_ms, "%s: a pass", s->where);
     weft_status st = weft_future_wait(future, WEFT_FOREVER);
     wait_ends(wait);
-    count_pass(s, st);
+    board_count((int)s->scene, st);
     weft_status inner = st == WEFT_ERR_REMOTE ? weft_error_remote_code(weft_future_error(future)) : st;
     if (st && inner != planned)
         judge(s, weft_future_error(future), "a pass");
@@ -343,7 +335,7 @@ static void play_one(session *s, weft_tape *t, weft_tensor **losses)
         chaos_wait *wait = wait_begins(LIMIT_MS, "%s: weft_dist_backward", s->where);
         weft_dist_backward(t, sum, &options);
         wait_ends(wait);
-        count_pass(s, weft_tape_status(t));
+        board_count((int)s->scene, weft_tape_status(t));
     }
     if (s->scene == SCENE_BREAK) {
         weft_tape *local = run_oracle(s, self.rank);
@@ -460,7 +452,7 @@ static bool gradients_of_graph(session *s, double out[BITS_MOST])
         chaos_wait *wait = wait_begins(LIMIT_MS, "%s: weft_dist_backward", s->where);
         weft_dist_backward(t, losses[0], &(weft_pass_options){.timeout_ms = LIMIT_MS});
         wait_ends(wait);
-        count_pass(s, weft_tape_status(t));
+        board_count((int)s->scene, weft_tape_status(t));
         well = !weft_tape_status(t);
         if (!well)
             judge(s, weft_tape_error(t), "weft_dist_backward");
@@ -551,7 +543,7 @@ static bool step(session *s, weft_dist_optimizer *optimizer, owned *o, size_t co
         chaos_wait *wait = wait_begins(LIMIT_MS, "%s: weft_dist_backward with a step", s->where);
         weft_dist_backward(t, loss, &(weft_pass_options){.timeout_ms = LIMIT_MS, .step = along ? optimizer : NULL});
         wait_ends(wait);
-        count_pass(s, weft_tape_status(t));
+        board_count((int)s->scene, weft_tape_status(t));
         well = !weft_tape_status(t);
         if (!well)
             judge(s, weft_tape_error(t), "weft_dist_backward");
@@ -704,7 +696,7 @@ static void play_graphs(session *s)
     weft_tape_close(t);
 }
 
-static void *train(void *arg)
+static void train(int number)
 {
     while (goes_on()) {
         session s = {.seed = chance_below(UINT64_C(1) << 50)};
@@ -721,21 +713,6 @@ static void *train(void *arg)
             play_graphs(&s);
         drop_oracle(&s);
     }
-    return arg;
-}
-
-static pthread_t trainers[TRAINERS];
-
-static void begin(void)
-{
-    for (int i = 0; i < TRAINERS; i++)
-        MUST(pthread_create(&trainers[i], NULL, train, NULL) == 0);
-}
-
-static void end(void)
-{
-    for (int i = 0; i < TRAINERS; i++)
-        pthread_join(trainers[i], NULL);
 }
 
 static void adjust(weft_agent_options *options)
@@ -748,44 +725,10 @@ static void adjust(weft_agent_options *options)
     options->call_timeout_ms = LIMIT_MS;
     if (board->job % 2 == 0)
         options->queue_limit_bytes = QUEUE_LIMIT;
-    if (board->small_budget)
-        options->memory_budget_bytes = BUDGET;
 }
 
-static void job_begins(void)
+static void table(void) /* in the driver */
 {
-    board->small_budget = board->job % 3 == 0;
-}
-
-/* ---- In the driver ----------------------------------------------------------------------------------------------- */
-
-static unsigned long count(unsigned long *well)
-{
-    unsigned long sum = 0;
-    *well = 0;
-    for (int scene = 0; scene < SCENES; scene++) {
-        *well += atomic_load(&book->outcomes[scene][0]);
-        for (int status = 0; status < STATUSES; status++)
-            sum += atomic_load(&book->outcomes[scene][status]);
-    }
-    return sum;
-}
-
-static void table(void)
-{
-    printf("\npasses:\n");
-    for (int status = 0; status < STATUSES; status++) {
-        unsigned long sum = 0;
-        for (int scene = 0; scene < SCENES; scene++)
-            sum += atomic_load(&book->outcomes[scene][status]);
-        if (!sum)
-            continue;
-        printf("%-14s %10lu ", weft_status_name((weft_status)-status), sum);
-        for (int scene = 0; scene < SCENES; scene++)
-            if (atomic_load(&book->outcomes[scene][status]))
-                printf(" %s %lu", scene_names[scene], atomic_load(&book->outcomes[scene][status]));
-        printf("\n");
-    }
     printf(
         "%lu gradients compared, %lu steps, %lu ends of contexts waited for, %lu graphs given up; of %lu gradients of "
         "fractions %lu have the bits of a local tape\n",
@@ -804,15 +747,16 @@ int main(int argc, char **argv)
         .workers = 4,
         .scenes = scene_names,
         .scene_count = SCENES,
-        .leaks_fail = true,
+        .operations = "passes",
+        .kinds = scene_names,
+        .kind_count = SCENES,
+        .budget_bytes = BUDGET,
+        .threads = TRAINERS,
+        .run = train,
         .functions = passes_functions,
         .function_count = &passes_function_count,
         .adjust = adjust,
-        .begin = begin,
-        .end = end,
         .closed = graph_end,
-        .job_begins = job_begins,
-        .count = count,
         .table = table,
     };
     return chaos_main(&program, argc, argv);

@@ -19,6 +19,7 @@
 
 #define BEAT_MS 10
 #define LEFT_MS 25000 /* of quiet time */
+#define THREADS_MOST 8
 
 chaos_self self;
 static _Thread_local uint64_t chance;
@@ -89,7 +90,7 @@ static weft_status try_to_open(weft_agent **out)
                                   .rank = self.rank,
                                   .world_size = board->size,
                                   .elastic = true,
-                                  .leaks_fail = program->leaks_fail,
+                                  .leaks_fail = true,
                                   .master_addr = board->master,
                                   .master_port = board->port,
                                   .secret = secret,
@@ -97,6 +98,7 @@ static weft_status try_to_open(weft_agent **out)
                                   .no_binding = true,
                                   .call_timeout_ms = DEFAULT_MS,
                                   .death_timeout_ms = board->bound_ms,
+                                  .memory_budget_bytes = board->small_budget ? program->budget_bytes : 0,
                                   .error = &error};
     if (program->adjust)
         program->adjust(&options);
@@ -212,17 +214,28 @@ static void call(void (*function)(void))
         function();
 }
 
+static void *run_thread(void *arg)
+{
+    program->run((int)(intptr_t)arg);
+    return arg;
+}
+
 static int live(void)
 {
-    pthread_t dumping;
+    pthread_t dumping, threads[THREADS_MOST];
+    MUST(program->threads <= THREADS_MOST);
     MUST(pthread_create(&dumping, NULL, dump_when_asked, NULL) == 0);
-    program->begin();
+    call(program->begin);
+    for (int i = 0; i < program->threads; i++)
+        MUST(pthread_create(&threads[i], NULL, run_thread, (void *)(intptr_t)i) == 0);
     atomic_store(&board->lives[self.life].incarnation, weft_agent_worker(self.agent, self.rank).incarnation);
     reach(STAGE_ON);
     await_phase(PHASE_DRAIN);
     atomic_store(&board->lives[self.life].over, true);
     atomic_store(&self.over, true);
-    program->end();
+    for (int i = 0; i < program->threads; i++)
+        pthread_join(threads[i], NULL);
+    call(program->end);
     reach(STAGE_DRAINED);
     await_phase(PHASE_DROP);
     call(program->drop);

@@ -305,16 +305,24 @@ static void a_child_that_did_not_look_at_its_rank_spawns_nothing(void **state)
     expect(spawn(1, "generation", NULL), 20000, WEFT_OK, 0);
 }
 
-/* Searches what the kernel shows of the process. */
+/*
+ * Searches what the kernel shows of the process. The kernel lets the parent go on before it has set up the new
+ * program's arguments and environment: until then it shows nothing.
+ */
 static bool shows(pid_t pid, const char *what, const wfi_secret *secret)
 {
     static char text[1 << 20];
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, what);
-    FILE *file = fopen(path, "re");
-    assert_non_null(file);
-    size_t size = fread(text, 1, sizeof text, file);
-    fclose(file);
+    size_t size = 0;
+    for (int i = 0; i < 10000 && !size; i++) {
+        FILE *file = fopen(path, "re");
+        assert_non_null(file);
+        size = fread(text, 1, sizeof text, file);
+        fclose(file);
+        if (!size)
+            usleep(1000);
+    }
     assert_true(size > 0);
     return memmem(text, size, secret->bytes, 8) != NULL;
 }

@@ -2,17 +2,11 @@
 /* storm.c - calls of every kind under attack: the threads of a worker, and what the driver prints and checks. */
 #include "storm/storm.h"
 
-#include "rpc/must.h"
-
-#include <pthread.h>
-
 #define CALLERS 2
 #define UNDER_WAY_MOST 40 /* calls of one worker */
 #define PAUSE_MS 8        /* between two of one thread, at most */
 
-static pthread_t callers[CALLERS], meeting;
-
-static void *call_until_over(void *arg)
+static void call_until_over(void)
 {
     while (goes_on()) {
         sleep_ms(chance_below(PAUSE_MS));
@@ -25,28 +19,18 @@ static void *call_until_over(void *arg)
         else
             step_call();
     }
-    return arg;
 }
 
-static void *meet_thread(void *arg)
+static void run(int number)
 {
-    meet_until_over();
-    return arg;
-}
-
-static void begin(void)
-{
-    functions_begin();
-    for (int i = 0; i < CALLERS; i++)
-        MUST(pthread_create(&callers[i], NULL, call_until_over, NULL) == 0);
-    MUST(pthread_create(&meeting, NULL, meet_thread, NULL) == 0);
+    if (number < CALLERS)
+        call_until_over();
+    else
+        meet_until_over();
 }
 
 static void end(void)
 {
-    for (int i = 0; i < CALLERS; i++)
-        pthread_join(callers[i], NULL);
-    pthread_join(meeting, NULL);
     while (calls_under_way()) /* the driver sees that this ends */
         sleep_ms(2);
 }
@@ -65,40 +49,6 @@ static void closed(void)
     rooms_end();
 }
 
-/* ---- In the driver ----------------------------------------------------------------------------------------------- */
-
-static unsigned long sum_outcomes(int status)
-{
-    unsigned long sum = 0;
-    for (int kind = 1; kind < KINDS; kind++)
-        sum += atomic_load(&book->outcomes[kind][status]);
-    return sum;
-}
-
-static unsigned long count(unsigned long *well)
-{
-    unsigned long sum = 0;
-    for (int status = 0; status < STATUSES; status++)
-        sum += sum_outcomes(status);
-    *well = sum_outcomes(0);
-    return sum;
-}
-
-static void table(void)
-{
-    printf("\n%-14s %10s   most of them\n", "calls", "ended");
-    for (int status = 0; status < STATUSES; status++) {
-        unsigned long sum = sum_outcomes(status);
-        if (!sum)
-            continue;
-        printf("%-14s %10lu  ", weft_status_name((weft_status)-status), sum);
-        for (int kind = 1; kind < KINDS; kind++)
-            if (atomic_load(&book->outcomes[kind][status]) > sum / 8)
-                printf(" %s %lu", storm_kind_names[kind], atomic_load(&book->outcomes[kind][status]));
-        printf("\n");
-    }
-}
-
 int main(int argc, char **argv)
 {
     const chaos_program program = {
@@ -107,18 +57,20 @@ int main(int argc, char **argv)
         .book_bytes = sizeof(storm_book),
         .workers = SEATS,
         .fixed_workers = true,
-        .leaks_fail = true,
+        .operations = "calls",
+        .kinds = storm_kind_names,
+        .kind_count = KINDS,
+        .threads = CALLERS + 1,
+        .run = run,
         .functions = storm_functions,
         .function_count = &storm_function_count,
-        .begin = begin,
+        .begin = functions_begin,
         .end = end,
         .drop = drop,
         .closed = closed,
         .job_begins = book_new_job,
         .job_ended = book_check,
         .look = book_check_answers,
-        .count = count,
-        .table = table,
     };
     return chaos_main(&program, argc, argv);
 }

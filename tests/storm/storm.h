@@ -73,7 +73,6 @@ typedef struct storm_book {
         atomic_uint epoch, number; /* the operation of the group that this seat has come to */
     } came[SEATS];
     storm_life lives[LIVES_MAX];
-    atomic_ulong outcomes[KINDS][STATUSES]; /* by kind and by the failure's code */
     storm_call calls[CALLS_MAX];
 } storm_book;
 #define book ((storm_book *)board_book())
@@ -102,7 +101,6 @@ void book_finishes(int64_t id);
 void book_check(void);
 /* Calls that nobody answered, although the machine was quiet for long. */
 void book_check_answers(void);
-void book_count(storm_kind kind, weft_status status);
 
 /* ---- storm_memory.c: contents that follow from an id, and memory that notices who writes to it ------------------------- */
 

@@ -60,14 +60,6 @@ void violation(int64_t id, const char *format, ...)
     fault(FAULT_WRONG, "%s", text);
 }
 
-void book_count(storm_kind kind, weft_status status)
-{
-    if (status <= 0 && status > -STATUSES)
-        atomic_fetch_add(&book->outcomes[kind][-status], 1);
-    else
-        violation(-1, "%s: a status %d", storm_kind_names[kind], (int)status);
-}
-
 int64_t book_begin(storm_kind kind, const storm_plan *plan, int count)
 {
     int64_t id = atomic_fetch_add(&book->next_call, count);
@@ -137,7 +129,7 @@ void book_end(int64_t id, weft_status status, weft_status inner)
     c->status = (int16_t)status;
     c->inner = (int16_t)inner;
     atomic_store(&c->told, 1);
-    book_count((storm_kind)c->kind, status);
+    board_count(c->kind, status);
     check_told(id);
 }
 

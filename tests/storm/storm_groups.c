@@ -63,7 +63,7 @@ static weft_status meet(weft_group *group, const chaos_epoch *e, unsigned number
     if (values)
         check_gathered(e, number, values);
     weft_values_unref(values);
-    book_count(kind, st);
+    board_count((int)kind, st);
     return st;
 }
 
