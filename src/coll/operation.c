@@ -205,9 +205,10 @@ void wfi_group_ended(wfi_done *done)
 {
     weft_group *group = wfi_container_of(done, weft_group, ended);
     wfi_log_agent(group->agent, WEFT_LOG_INFO, 0, "%s", weft_error_message(group->over));
+    weft_status why = weft_error_code(group->over);
     if (group->tells)
         wfi_group_tell(group);
-    else
+    else if (why != WEFT_ERR_EVICTED && why != WEFT_ERR_STORE_LOST) /* the others learn of these from the store */
         tell_those_without(group);
     if (!wfi_group_delivers(group))
         wfi_early_forget(group);

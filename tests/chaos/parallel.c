@@ -398,9 +398,16 @@ static void compare_members(const session *s, unsigned step)
     (void)!lane_meet(lane, step + 1); /* nobody changes its own before all have looked */
 }
 
-/* Later passes fail, too, and say why. */
+/*
+ * Later passes fail, too, and say why. The end of the group may still be on its way to this member: until then a pass
+ * may succeed for which the other members have sent all that it needs.
+ */
 static void check_over(session *s, const char *words)
 {
+    chaos_wait *wait = wait_begins(LONG_MS, "%s: the end of the group", s->lane->where);
+    while (!weft_group_error(s->lane->group) && epoch_is_current(&s->lane->e))
+        sleep_ms(1);
+    wait_ends(wait);
     weft_data_parallel_set_sync(s->parallel, true);
     pass p = run_pass(s, 0, false);
     if (!p.status && epoch_is_current(&s->lane->e)) /* else members may have met in another pass */
