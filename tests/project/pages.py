@@ -10,14 +10,15 @@
 - A name in code (weft_agent, WEFT_FABRIC, bytes_held) stands somewhere in the sources. Not in docs/decisions, which tell what was;
   and on the pages about libfabric's inside those of weft alone.
 - A comment of the C sources that names a path or a C file: the same.
-- docs/tour.md: the call's road, which is what comes before "Where is", has at most 20 files.
+- docs/tour.md: the call's path, which is what comes before "Where is", has at most 20 files.
+- docs/wire.md describes each function of weft's own: each string "weft:NAME" of the C sources in src/ stands there in `code`.
 """
 import glob
 import os
 import re
 import sys
 
-ROAD, MOST = "docs/tour.md", 20
+TOUR, MOST, WIRE = "docs/tour.md", 20, "docs/wire.md"
 FOLDERS = "src|providers|include|tests|tools|examples|perf|docs|cmake"
 PATH = re.compile(r"(?<![\w./<>-])((?:%s)/[\w./*-]*[\w*/])" % FOLDERS)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -25,6 +26,7 @@ CODE = re.compile(r"`([^`]+)`")
 PLACE = re.compile(r"([\w/.-]+\.(?:[chu]+|sh|py)): ?(\w+(?:, \w+)*)")
 OURS = re.compile(r"\b(?:weft|wfi|wfofi|WEFT|WFI)_\w*[^\W_]\b(?!\*)")
 NAMED = re.compile(r"(?<![\w/.%$-])[A-Za-z]+_\w*[^\W_]\b(?![*/.-])")
+RESERVED = re.compile(r'"(weft:[a-z_]+:?)')
 SOURCES = (".c", ".h", ".cu", ".py", ".sh", ".in", ".txt", ".cmake")
 
 
@@ -105,14 +107,22 @@ def check_comments(tree, text):
                 yield "%d: no file is called %s" % (number, name)
 
 
-def check_road(text):
-    """The road's files, which are to be few."""
-    road = re.split(r"^## Where", text, flags=re.M)[0]
-    files = set(re.findall(r"[\w/]+\.[ch]\b", road))
+def check_tour(text):
+    """A call's path may name only a few files."""
+    path = re.split(r"^## Where", text, flags=re.M)[0]
+    files = set(re.findall(r"[\w/]+\.[ch]\b", path))
     if not files:
-        yield "the road of a call names no file"
+        yield "the path of a call names no file"
     if len(files) > MOST:
-        yield "the road of a call has %d files, %d at most" % (len(files), MOST)
+        yield "the path of a call has %d files, %d at most" % (len(files), MOST)
+
+
+def check_reserved(page, text):
+    """The functions of weft's own in a C file that docs/wire.md does not describe: yields line numbers and words."""
+    for number, line in enumerate(text.split("\n"), 1):
+        for name in RESERVED.findall(line):
+            if not re.search("`" + name + "(?![a-z_])", page):
+                yield "%d: %s does not describe `%s`" % (number, WIRE, name)
 
 
 def main():
@@ -122,12 +132,14 @@ def main():
     for page in pages:
         text = read(page)
         wrong = ["%d: %s" % (number, what) for number, line in enumerate(text.split("\n"), 1) for what in check_line(tree, page, line)]
-        if page == ROAD:
-            wrong += ["1: " + what for what in check_road(text)]
+        if page == TOUR:
+            wrong += ["1: " + what for what in check_tour(text)]
         said += ["%s:%s" % (page, what) for what in wrong]
+    wire = read(WIRE) if WIRE in tree.files else ""
     for file in sorted(tree.files):
         if file.endswith((".c", ".h", ".cu")):
             said += ["%s:%s" % (file, what) for what in check_comments(tree, read(file))]
+            said += ["%s:%s" % (file, what) for what in check_reserved(wire, read(file)) if file.startswith("src/")]
     for what in said:
         print(what)
     print("%d pages, and all comments; %d things that they name are not there" % (len(pages), len(said)))

@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 CHECK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages.py")
-ROAD = "`src/rpc/call.c: weft_call, start, table, part, MOST` and `include/weft/call.h: weft_call`\n\n## Where is\n"
+TOUR = "`src/rpc/call.c: weft_call, start, table, part, MOST` and `include/weft/call.h: weft_call`\n\n## Where is\n"
 CODE = """\
 /* call.c - calls; the queue is in src/rpc/call.c. */
 #include "rpc/call.h"
@@ -23,12 +23,13 @@ static void start(part *one,
 }
 int weft_call(part *one)
 {
-    return 0;
+    return register("weft:fetch") || register(one, "weft:kind:%s");
 }
 """
+WIRE = "`weft:fetch` takes a name, `weft:kind:NAME` makes one.\n"
 HEADER = "/* call.h */\nint weft_call(part *one); /* docs/decisions/001 says why */\n"
 TREE = {"README.md": "See [the tour](docs/tour.md) and `tools/check`, `rpc/call.c`, `weft_call`, src/*/call.c.\n",
-        "CONTRIBUTING.md": "", "docs/tour.md": ROAD, "docs/decisions/001-one.md": "`weft_gone` was there.\n",
+        "CONTRIBUTING.md": "", "docs/tour.md": TOUR, "docs/wire.md": WIRE, "docs/decisions/001-one.md": "`weft_gone` was there.\n",
         "src/rpc/call.c": CODE, "include/weft/call.h": HEADER, "tools/check": ""}
 
 
@@ -54,7 +55,13 @@ def main():
             ("README.md", "`src/rpc/call.c: one`\n", "does not define one"),
             ("README.md", "`weft_gone`\n", "weft_gone is nowhere"),
             ("docs/decisions/001-one.md", "src/gone.c\n", "src/gone.c is not there"),
-            ("docs/tour.md", "".join("src/%d.c " % i for i in range(20)), "the road of a call has 22 files"),
+            ("docs/tour.md", "".join("src/%d.c " % i for i in range(20)), "the path of a call has 22 files"),
+            ("src/rpc/call.c", 'static const char name[] = "weft:made";\n', "docs/wire.md does not describe `weft:made`"),
+            ("src/rpc/call.c", 'static const char name[] = "weft:fetch_all";\n', "does not describe `weft:fetch_all`"),
+            ("src/rpc/call.c", 'static const char name[] = "weft:fetch";\n', None),
+            ("src/rpc/call.c", 'static const char name[] = "weft:other:";\n', "does not describe `weft:other:`"),
+            ("src/rpc/call.c", 'log("weft: %s");\n', None),
+            ("tools/call.c", 'static const char name[] = "weft:test";\n', None),
             ("src/rpc/call.c", "/* src/rpc/queue.c has it */\n", "src/rpc/queue.c is not there"),
             ("src/rpc/call.c", "/* queue.c has it */\n", "no file is called queue.c"),
             ("include/weft/call.h", "/* docs/decisions/002 */\n", "docs/decisions/002 is not there")]:
