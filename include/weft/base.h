@@ -2,23 +2,23 @@
 /*
  * weft/base.h - what every other public header needs: visibility, C++ linkage, the names of the objects, callbacks.
  *
- * Rules of the whole API (docs/api.md has them at length):
- *   - Functions are called weft_<noun>_<verb>. Arguments come in this order: the object, the inputs, a pointer to
- *     options (NULL or a zeroed struct takes the defaults), the outputs. Outputs are written only on success.
+ * Rules of the whole API (details: docs/api.md):
+ *   - Functions are called weft_<noun>_<verb>. The order of arguments is: the object, the inputs, a pointer to options
+ *     (NULL or a zeroed struct takes the defaults), the outputs. Outputs are written only on success.
  *   - Objects that are opened have _open and _close. Objects that are counted have _create, _ref and _unref.
  *     Releasing NULL does nothing.
- *   - NULL for an object, or for an output that the function must write, is an argument outside its domain: a
- *     function that returns a weft_status returns WEFT_ERR_INVALID, and the error or the log says what was NULL; one
- *     that makes something makes nothing; one that asks something returns 0, false or NULL, or -1 for a rank.
- *   - A function called `get` lends something, `ref` gives you a reference of your own, `take` takes yours over.
- *   - The caller must look at every weft_status that a function returns; the compiler warns otherwise.
+ *   - A NULL object, or a NULL output that the function must write, is an invalid argument. A function that returns a
+ *     weft_status then returns WEFT_ERR_INVALID, and the error or the log names the argument. A function that makes
+ *     something returns NULL. A function that queries something returns 0, false or NULL, or -1 for a rank.
+ *   - A function called `get` lends a reference. `ref` gives the caller a reference. `take` takes over the caller's.
+ *   - The caller must check every weft_status; the compiler warns otherwise.
  */
 #ifndef WEFT_BASE_H
 #define WEFT_BASE_H
 
 #include <stdbool.h> /* bool */
 #include <stddef.h>  /* size_t */
-#include <stdint.h>  /* int64_t and kin */
+#include <stdint.h>  /* int64_t ... */
 #include <stdio.h>   /* FILE */
 
 #define WEFT_VERSION_MAJOR 0
@@ -45,7 +45,7 @@
 
 WEFT_BEGIN_C
 
-/* As a time limit in milliseconds: there is no limit. */
+/* A time limit in milliseconds that never passes. */
 #define WEFT_FOREVER (-1)
 
 /* The opaque objects; each has a header of its own. */
@@ -68,8 +68,8 @@ typedef struct weft_job weft_job;                     /* weft/spawn.h */
 typedef struct weft_group weft_group;             /* weft/group.h */
 typedef struct weft_object_type weft_object_type; /* weft/rref.h */
 
-/* Releases `arg`. Weft calls it exactly once, also where the function that it was given to fails. A NULL
- * weft_drop_fn means that there is nothing to release. */
+/* Releases `arg`. weft calls it exactly once, also if the function that received it fails. A NULL weft_drop_fn means
+ * that nothing has to be released. */
 typedef void (*weft_drop_fn)(void *arg);
 
 WEFT_END_C

@@ -2,16 +2,16 @@
 /*
  * weft/status.h - status codes, and errors with their detail.
  *
- * A function that can fail returns a weft_status: 0, or a negative code. The codes are grouped by the largest
- * thing that broke, which tells the caller what to rebuild:
- *   - the call: try it again, or correct the arguments;
- *   - the peer: that worker is gone or cannot be reached;
- *   - the agent: this process is not part of the job any more.
+ * A function that can fail returns a weft_status: 0, or a negative code. The group of a code tells the caller what
+ * to rebuild:
+ *   The call failed: try again, or correct the arguments.
+ *   The peer failed: that worker is gone, or cannot be reached.
+ *   The agent failed: this process is not part of the job any more.
  *
- * A weft_error says more than a code: it has a message, the name of the function that failed, the worker where
- * it failed, and the chain of workers that the error passed on its way here. It is counted and never changes.
- * The message is cut after 1,023 bytes, the chain after 16 workers. There is no "last error" of a thread: an
- * error comes from the future, the tape or the options (field `error`) of the function that failed.
+ * A weft_error has more detail than a code: a message, the name of the function that failed, the worker where it
+ * failed, and the chain of workers that the error passed. It is counted and never changes. A message has at most
+ * 1,023 bytes, a chain at most 16 workers. There is no per-thread "last error": an error comes from the future or
+ * tape that failed, or from the field `error` of the options.
  *
  *     int show(weft_future *reply)
  *     {
@@ -29,40 +29,40 @@ WEFT_BEGIN_C
 
 typedef enum weft_status {
     WEFT_OK = 0,
-    WEFT_DEFERRED = 1, /* only a handler returns it: somebody will call weft_call_finish (or weft_batch_finish) later */
+    WEFT_DEFERRED = 1, /* returned by a handler whose call is answered later: weft_call_finish, weft_batch_finish */
 
     /* The call failed. */
     WEFT_ERR_INVALID = -1,      /* an argument is outside its domain */
-    WEFT_ERR_TYPE = -2,         /* a value or tensor is of another type than asked for */
-    WEFT_ERR_SHAPE = -3,        /* shapes do not fit */
+    WEFT_ERR_TYPE = -2,         /* a value or tensor has the wrong type */
+    WEFT_ERR_SHAPE = -3,        /* shapes do not match */
     WEFT_ERR_NOT_FOUND = -4,    /* no such function, worker, key or file */
-    WEFT_ERR_EXISTS = -5,       /* that name or rank is taken */
+    WEFT_ERR_EXISTS = -5,       /* the name or rank is taken */
     WEFT_ERR_TIMEOUT = -6,      /* the time limit passed */
-    WEFT_ERR_CANCELLED = -7,    /* somebody cancelled it */
+    WEFT_ERR_CANCELLED = -7,    /* the operation was cancelled */
     WEFT_ERR_REMOTE = -8,       /* the handler itself failed; weft_error_remote_code has the handler's status */
-    WEFT_ERR_BUSY = -9,         /* the receiver refused it, for want of memory or room */
+    WEFT_ERR_BUSY = -9,         /* the receiver rejected it: it has no memory or no room */
     WEFT_ERR_AGAIN = -10,       /* a queue is full: the same call may succeed later */
-    WEFT_ERR_TOO_LARGE = -11,   /* over a documented limit */
-    WEFT_ERR_UNSUPPORTED = -12, /* weft does not offer this here */
+    WEFT_ERR_TOO_LARGE = -11,   /* a documented limit is exceeded */
+    WEFT_ERR_UNSUPPORTED = -12, /* not available in this build or for these arguments */
     WEFT_ERR_STATE = -13,       /* not allowed in the object's present state */
-    WEFT_ERR_DEADLOCK = -14,    /* waiting on this thread could never end */
-    WEFT_ERR_COMPLETED = -15,   /* the future or call had been completed before */
+    WEFT_ERR_DEADLOCK = -14,    /* this thread would wait for itself */
+    WEFT_ERR_COMPLETED = -15,   /* the future or call is already complete */
     WEFT_ERR_MEMORY = -16,      /* out of memory */
     WEFT_ERR_IO = -17,          /* a file could not be read or written */
     WEFT_ERR_FORMAT = -18,      /* malformed data in a file or message */
-    WEFT_ERR_UNKNOWN = -19,     /* it cannot be known whether the call ran */
+    WEFT_ERR_UNKNOWN = -19,     /* unknown whether the call ran */
 
     /* The peer failed. */
     WEFT_ERR_PEER_DEAD = -64,   /* the store declared that worker dead */
     WEFT_ERR_PEER_LEFT = -65,   /* that worker closed its agent */
     WEFT_ERR_UNREACHABLE = -66, /* the worker is not dead, but cannot be reached from here (docs/failures.md) */
-    WEFT_ERR_PROTOCOL = -67,    /* the peer speaks another version of the protocol, or sent malformed messages */
+    WEFT_ERR_PROTOCOL = -67,    /* the peer has another protocol version, or sent malformed messages */
 
-    /* The agent failed: this process is not part of the job, or not any more. */
+    /* The agent failed: this process is not, or not any more, part of the job. */
     WEFT_ERR_CLOSED = -128,     /* the agent is closed or closing */
-    WEFT_ERR_EVICTED = -129,    /* the job declared this worker dead and went on without it */
+    WEFT_ERR_EVICTED = -129,    /* the job declared this worker dead and continued without it */
     WEFT_ERR_STORE_LOST = -130, /* the store on rank 0 is gone: the job is over */
-    WEFT_ERR_RENDEZVOUS = -131, /* the workers did not all come together in time */
+    WEFT_ERR_RENDEZVOUS = -131, /* not all workers joined in time */
     WEFT_ERR_FABRIC = -132,     /* libfabric failed */
     WEFT_ERR_SYSTEM = -133,     /* the operating system failed */
 } weft_status;
@@ -70,38 +70,38 @@ typedef enum weft_status {
 /* The code's name without its prefix, for example "PEER_DEAD"; never NULL. Static. Any thread. */
 WEFT_API const char *weft_status_name(weft_status status);
 
-/* One sentence on what the code means; never NULL. Static. Any thread. */
+/* One sentence that explains the code; never NULL. Static. Any thread. */
 WEFT_API const char *weft_status_text(weft_status status);
 
 /*
- * Makes an error and gives you one reference. `format` and what follows are as for printf. It never returns
- * NULL: if memory is out it returns a static error that says so. Any thread.
+ * Makes an error and gives the caller one reference. `format` and its arguments are as for printf. Never returns NULL:
+ * if memory is out, it returns a static error with WEFT_ERR_MEMORY. Any thread.
  */
 WEFT_API weft_error *weft_error_create(weft_status code, const char *format, ...) WEFT_PRINTF(2, 3);
 WEFT_API weft_error *weft_error_ref(const weft_error *error);
 WEFT_API void weft_error_unref(weft_error *error);
 
-/* What an error holds, borrowed from it. For `error` NULL they return WEFT_OK, "", -1 and 0. Any thread. */
+/* These read an error. Strings are borrowed from it. For `error` NULL they return WEFT_OK, "", -1 or 0. Any thread. */
 WEFT_API weft_status weft_error_code(const weft_error *error);
-/* With WEFT_ERR_REMOTE: the status that the handler failed with. With WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED and
- * the ends of peers and agents: WEFT_ERR_UNKNOWN if the handler may have run, WEFT_OK if it surely did not. */
+/* With WEFT_ERR_REMOTE: the status of the handler. With WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED and the codes of peers and
+ * agents: WEFT_ERR_UNKNOWN if the handler may have run, WEFT_OK if it certainly did not. */
 WEFT_API weft_status weft_error_remote_code(const weft_error *error);
 WEFT_API const char *weft_error_message(const weft_error *error);
-/* The function or operator that failed; of a call within a call it is the one that failed first; "group" where a group
- * (weft/group.h) failed, whose name is in the message. "" if none. */
+/* The function or operator that failed; "" if none. If calls are nested, it is the one that failed first. If a group
+ * (weft/group.h) failed, it is "group", and the message has the group's name. */
 WEFT_API const char *weft_error_function(const weft_error *error);
-/* The rank that the call went to, or where a call within it failed first; -1: none. */
+/* The rank that the call went to, or, if calls are nested, where the first failure was; -1: none. */
 WEFT_API int weft_error_worker(const weft_error *error);
-WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers it passed on its way here */
-/* The rank of one of these workers; index 0 is the one nearest to the origin. */
+WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers the error passed on its way here */
+/* The rank of one of these workers; index 0 is the nearest to the origin. */
 WEFT_API int weft_error_hop(const weft_error *error, size_t index);
 
-/* Prints one line: code, function, worker, chain, message. Prints nothing if `error` is NULL. If the reader of a
- * pipe has gone the line is lost, and no SIGPIPE is raised. */
+/* Prints one line: code, function, worker, chain, message. Prints nothing if `error` is NULL. If the reader of a pipe
+ * is gone, the line is lost and no SIGPIPE is raised. */
 WEFT_API void weft_error_print(const weft_error *error, FILE *to);
 
-/* For the end of main: prints one line to stderr if `status` is a failure, and returns the exit code of the
- * process, 0 or 1. Prints nothing if the log has the detail of this failure, the calling thread's last one. */
+/* For the end of main: prints one line to stderr if `status` is a failure, and returns the exit code, 0 or 1. Prints
+ * nothing if `status` is the calling thread's last failure and the log already has its detail. */
 WEFT_API int weft_report(weft_status status);
 
 WEFT_END_C
