@@ -2,10 +2,11 @@
 /*
  * weft/rref.h - remote references: counted handles to a value that lives on one worker, its owner.
  *
- * A handle may be an argument or a result of a call. The owner keeps the value as long as any worker holds a
- * handle. There are three ways to get one: weft_rpc_remote runs a function on another worker and leaves its
- * first result there; weft_rref_create and its kin refer to something of this worker; and a handle may arrive
- * in a call.
+ * The owner keeps the value as long as any worker holds a handle. A handle may be an argument or a result of a call.
+ * A worker gets a handle in one of three ways:
+ *   weft_rpc_remote runs a function on another worker and leaves the first result there.
+ *   weft_rref_create and similar functions make one for a value of this worker.
+ *   A call brings it.
  *
  *     weft_status remote_sum(weft_agent *agent, weft_tensor *x, double *sum)
  *     {
@@ -24,10 +25,9 @@
  *
  * THREADS. Every function may be called from any thread.
  *
- * CYCLES are not collected. An object that holds a handle to itself, directly or through other objects, on
- * whichever workers, is never destroyed. The report at closing lists such handles (leaks_fail in weft/agent.h).
- * The object, and some kilobytes of the agent, stay in memory until the handles are released, which may be
- * after the agent was closed.
+ * CYCLES are not collected. An object that holds a handle to itself, directly or through other objects on any workers,
+ * is never destroyed. The report at closing lists such handles (leaks_fail in weft/agent.h). The object, and some
+ * kilobytes of the agent, stay in memory until the handles are released; that may be after the agent was closed.
  */
 #ifndef WEFT_RREF_H
 #define WEFT_RREF_H
@@ -47,20 +47,20 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_create(weft_agent *agent, weft_val
  * Makes a handle to an object of your own type, which only this worker can read (weft_rref_local_object).
  * `drop(object)` runs when the last handle in the job is released, or at once if this fails.
  *
- * `drop` runs on whichever thread that happens, with no lock of weft held. That may be the thread that reads
- * the network: so it must not block, and a wait in it may be refused with WEFT_ERR_DEADLOCK; it may start calls
- * with the async functions. If others still hold handles when this agent ends, `drop` runs inside
- * weft_agent_close or weft_agent_stop; calls that it makes then fail with WEFT_ERR_CLOSED.
+ * `drop` runs on the thread that releases the last handle, with no lock of weft held. That may be the thread that reads
+ * the network, so `drop` must not block: a wait may fail with WEFT_ERR_DEADLOCK. It may start calls with the async
+ * functions. If other workers still hold handles when this agent ends, `drop` runs inside weft_agent_close or
+ * weft_agent_stop, and its calls fail with WEFT_ERR_CLOSED.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop,
                                                             weft_rref **out);
 
-/* A type of your own objects. It must outlive them: it is usually a constant. */
+/* The type of objects of your own. It must live longer than the objects; it is usually a constant. */
 struct weft_object_type {
     const char *name;  /* for messages */
     weft_drop_fn drop; /* runs on the owner when the last handle is released */
 };
-/* As weft_rref_create_object, but the handle knows the object's type, which weft_rref_local_typed checks. */
+/* As weft_rref_create_object, with the object's type, which weft_rref_local_typed checks. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type,
                                                            void *object, weft_rref **out);
 
@@ -73,29 +73,28 @@ WEFT_API bool weft_rref_is_owner(const weft_rref *rref);
 WEFT_API bool weft_rref_confirmed(const weft_rref *rref);
 
 /*
- * Only on the owner: waits until the value exists, and lends it; it is borrowed from the handle. If the
- * function that made it gave several results the value is the first of them; if it gave none, it is a null
- * value. WEFT_ERR_STATE on another worker, WEFT_ERR_TIMEOUT, or the error of the function that was to make the
- * value.
+ * Only on the owner: waits until the value exists, and lends it; borrowed from the handle. The value is the first
+ * result of the function that made it, or a null value if the function gave none. WEFT_ERR_STATE on another worker,
+ * WEFT_ERR_TIMEOUT, or the error of the function that should have made the value.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_value *out);
 /* Only on the owner: the object. WEFT_ERR_TYPE if the handle is to a value. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_object(weft_rref *rref, void **out);
 
-/* Only on the owner: waits until the object exists, and lends it if it has exactly this type. WEFT_ERR_TYPE if
- * not: the log names both types. */
+/* Only on the owner: waits until the object exists, and lends it if it has this type. Otherwise WEFT_ERR_TYPE; the log
+ * names both types. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type,
                                                           int64_t timeout_ms, void **out);
 
-/* A future that completes when the value exists, on whichever worker, without copying it here; it fails with
- * the error of the function that was to make the value, or with WEFT_ERR_INVALID if `rref` is NULL. You get a reference.
+/* A future that completes when the value exists, on whichever worker; the value is not copied. It fails with the error
+ * of the function that should have made the value, or with WEFT_ERR_INVALID if `rref` is NULL. You get a reference.
  * NULL if memory is out. */
 WEFT_API weft_future *weft_rref_created(weft_rref *rref);
 
 /*
- * These call a registered function on the owner. The handle is argument 0, which the handler reads with
- * weft_rref_local_value or weft_rref_local_typed; `arguments` follow it. All else is as for weft_rpc_async,
- * weft_rpc_sync and weft_rpc_remote.
+ * Call a registered function on the owner. The handle is argument 0, which the handler reads with
+ * weft_rref_local_value or weft_rref_local_typed; `arguments` follow. Otherwise as weft_rpc_async, weft_rpc_sync and
+ * weft_rpc_remote.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args_in arguments,
                                                         const weft_rpc_options *options, weft_future **out);
@@ -105,12 +104,12 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, const 
                                                          const weft_rpc_options *options, weft_rref **out);
 
 /*
- * Fetches a copy of the value; on the owner it gives the value itself, without a copy. The result is a list of
- * one value, chosen as by weft_rref_local_value. Errors:
- *   - WEFT_ERR_TYPE: the handle is to an object, which always stays on its owner.
- *   - The error of the function that was to make the value.
- *   - WEFT_ERR_DEADLOCK (weft_rref_to_here only): the value is not here, and this thread cannot wait
- *     (weft_future_wait). Nothing was asked of the owner then.
+ * Fetch a copy of the value; on the owner the value itself. The result is a list of one value, selected as by
+ * weft_rref_local_value. Errors:
+ *   WEFT_ERR_TYPE: the handle refers to an object, which never leaves its owner.
+ *   WEFT_ERR_DEADLOCK (weft_rref_to_here only): the value is not here, and this thread cannot wait (weft_future_wait).
+ *   The owner was not asked.
+ *   The error of the function that should have made the value, and the errors of calls.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out);
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values **out);
