@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/tape.h - a tape: what every operator takes first.
+ * weft/tape.h - tapes: the first argument of every operator.
  *
- * A tape owns the results of the operators that run on it (temporaries), keeps the first error, and has the
- * seed of random operators. If it records, it also keeps what the backward pass needs. Nothing is thread-local:
- * one thread at a time uses a tape, and any number of threads may use a tape each, also over one graph (`parent`).
+ * A tape owns the results of the operators that run on it (temporaries), keeps the first error, and has the seed of
+ * random operators. If it records, it also keeps what the backward pass needs. One thread at a time uses a tape.
+ * Several threads use one tape each; their tapes may record into one graph (`parent`). Nothing is thread-local.
  *
  *     weft_status step(weft_tensor *x, weft_tensor *w, weft_tensor *target, weft_optimizer *sgd, uint64_t seed)
  *     {
@@ -18,20 +18,20 @@
  *         return st;
  *     }
  *
- * ERRORS. After an operator has failed every later one on the tape does nothing and returns NULL. So a program
- * asks the tape once, at the end.
+ * ERRORS. After an operator has failed, every later one on the tape does nothing and returns NULL. So a program checks
+ * the tape once, at the end.
  *
- * LEAVES. A leaf is a tensor that was not recorded into the tape's graph: the backward pass gives it a gradient if it wants one
- * (weft_tensor_set_requires_grad). A tape has a graph of its own, or its parent's; so all that have the same first ancestor record
- * into one.
+ * LEAVES. A leaf is a tensor that was not recorded into the tape's graph. The backward pass computes its gradient if it
+ * wants one (weft_tensor_set_requires_grad). A tape has its own graph or its parent's, so all tapes with the same first
+ * ancestor record into one graph.
  *
- * RANDOM NUMBERS. What a random operator draws depends on two things alone: the tape's seed, and how many
- * random operators ran on the tape before. Two tapes with the same seed draw the same numbers. (Those of a child depend also on how many
- * tapes its first ancestor's descendants opened before it: open them in a fixed order for the same numbers.) A program that
- * opens one tape a step should give each step of each run a seed of its own, for example `run << 32 | step`;
- * with several workers, put the rank between the two. Seeds that differ by one draw numbers that are as
- * unrelated as those of any other two. Such a program needs to save only the number of its step to be continued
- * later, in another process too, with the same numbers.
+ * RANDOM NUMBERS. The numbers that a random operator draws depend only on the tape's seed and on how many random
+ * operators ran on the tape before. Tapes with the same seed draw the same numbers. The numbers of a child tape also
+ * depend on how many tapes the descendants of its first ancestor opened before it: open child tapes in a fixed order.
+ *
+ * A program that opens one tape per step should give each step of each run its own seed, such as (run << 32) + step;
+ * with several workers, put the rank between the two. Seeds that differ by one give unrelated numbers. To continue such
+ * a program later with the same numbers, save the number of its step.
  */
 #ifndef WEFT_TAPE_H
 #define WEFT_TAPE_H
@@ -40,77 +40,78 @@
 
 WEFT_BEGIN_C
 
-/* How modules run that do one thing in training and another in evaluation (dropout, batch norm; weft/nn.h). */
+/* The mode of modules that behave differently in training and evaluation (dropout, batch norm; weft/nn.h). */
 typedef enum weft_mode {
-    WEFT_MODE_MODULE = 0, /* as the module's own flag says (weft_module_train); with a parent: as its tape says */
+    WEFT_MODE_MODULE = 0, /* the module's own flag (weft_module_train); for a tape with a parent: the parent's mode */
     WEFT_MODE_TRAIN = 1,
     WEFT_MODE_EVAL = 2,
 } weft_mode;
 
 typedef struct weft_tape_options {
-    bool record; /* keep what the backward pass needs; else operators only compute */
-    /* For random operators (dropout, categorical). A tape with a parent has the parent's seed, whatever stands
-     * here, but draws other numbers than the parent does. */
+    bool record; /* keep what the backward pass needs; otherwise operators only compute */
+    /* The seed of random operators (dropout, categorical). A tape with a parent has the parent's seed, whatever is set
+     * here, but draws other numbers than the parent. */
     uint64_t seed;
-    /* This tape records into its parent's graph: a backward pass of the parent goes through what this tape recorded,
-     * once it is closed; do not begin one before. Children of one parent may be open at once, each on a thread of
-     * its own; the parent's own thread opens and closes them, or sees to it that nobody uses the parent meanwhile. A
-     * parameter's gradient is the sum of its shares, in the order in which they were recorded: where children record
-     * at once, its last bits may differ from run to run (under a distributed context the last bits do not differ:
-     * the records of a child take the place at which the child was opened). The records of a child that failed are
-     * dropped, and its parent goes on: use none of the child's results there. */
+    /* The tape records into this tape's graph. A backward pass of the parent includes the records of this tape once it
+     * is closed; do not begin one before. Children of one parent may be open at once, each on its own thread. The
+     * parent's thread opens and closes them, or makes sure that no thread uses the parent meanwhile.
+     *
+     * A parameter's gradient is the sum of its shares in the order in which they were recorded. If children record at
+     * once, its last bits may differ from run to run. Under a distributed context they do not: there the records of a
+     * child take the place at which the child was opened. The records of a child that failed are dropped, and its
+     * parent can be used further, without the child's results. */
     weft_tape *parent;
-    weft_mode mode; /* so that threads may train and evaluate one module at once */
-    /* Where operators compute: their operands must lie there, and so do their results. A tape with a parent has
-     * the parent's. If there is no such device, the tape has failed from the start. All zero: the CPU. */
+    weft_mode mode; /* the mode of modules on this tape, so that threads may train and evaluate one module at once */
+    /* The device where operators compute: operands and results are there. A tape with a parent has the parent's. If
+     * there is no such device, the tape has failed from the start. All zero: the CPU. */
     weft_device device;
 } weft_tape_options;
 
-/* Opens a tape. With `options` NULL it does not record and has seed 0. NULL only if memory is out; an operator
- * on a NULL tape returns NULL. */
+/* Opens a tape; `options` NULL: it does not record and has seed 0. NULL only if memory is out; an operator on a NULL
+ * tape returns NULL. */
 WEFT_API weft_tape *weft_tape_open(const weft_tape_options *options);
 
-/* From now on random operators draw what they would draw on a new tape of this seed. It is meant for tapes that
- * weft opened, those of calls and batches. NULL does nothing. */
+/* Random operators then draw what they would draw on a new tape with this seed. For tapes that weft opened: those of
+ * calls and batches. NULL does nothing. */
 WEFT_API void weft_tape_set_seed(weft_tape *tape, uint64_t seed);
 
-/* From now on modules run on the tape in this mode. NULL does nothing. */
+/* Sets the mode of modules that run on the tape from now on. NULL does nothing. */
 WEFT_API void weft_tape_set_mode(weft_tape *tape, weft_mode mode);
 
 /*
- * Drops every temporary, gradient and record of the tape. Take a reference (weft_tensor_ref) to what you keep
- * before you close. Close a child before its parent. NULL does nothing.
+ * Drops all temporaries, gradients and records of the tape. Before closing, take a reference (weft_tensor_ref) to what
+ * you keep. Close a child before its parent. NULL does nothing.
  */
 WEFT_API void weft_tape_close(weft_tape *tape);
 
 /* WEFT_OK, or the code of the first failure; WEFT_ERR_MEMORY for a NULL tape. */
 WEFT_API weft_status weft_tape_status(const weft_tape *tape);
-/* The first failure. Its message names the operator, its operands, and what did not fit. Borrowed from the
- * tape; NULL if there is none. */
+/* The first failure, or NULL; borrowed from the tape. Its message names the operator, its operands, and the
+ * mismatch. */
 WEFT_API const weft_error *weft_tape_error(const weft_tape *tape);
-/* Makes the tape fail, with an error of yours: for modules and operators that you compose of others. A tape
- * that has failed already keeps its first error. */
+/* Makes the tape fail with an error of yours, for modules and operators that you compose of others. If the tape has
+ * failed already, the first error stays. */
 WEFT_API void weft_tape_fail(weft_tape *tape, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 
 WEFT_API bool weft_tape_records(const weft_tape *tape);
 
 /*
- * Gives your reference to `tensor` to the tape, which drops it when the tape closes, or at once if this fails.
- * Returns the tensor; NULL if `tensor` is NULL, or the tape is NULL or has failed.
+ * Hands your reference to `tensor` over to the tape, which drops it when it closes, or at once if this fails. Returns
+ * the tensor; NULL if `tensor` is NULL, or if the tape is NULL or has failed.
  */
 WEFT_API weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor);
 
 /* ---- Gradients ------------------------------------------------------------------------------------------- */
 
 /*
- * Computes the gradient of `loss` with respect to every leaf that wants one. `loss` has one element, and was
- * recorded into this tape's graph. The gradients are added to those that earlier passes on this tape left. The pass uses up
- * the records: a second pass over the same ones fails with WEFT_ERR_STATE, unless the first one had the option
- * `retain`.
+ * Computes the gradient of `loss` for every leaf that wants one, and adds it to the gradients of earlier passes on this
+ * tape. `loss` has one element and was recorded into this tape's graph. The pass uses up the records: a second pass
+ * over them fails with WEFT_ERR_STATE, unless the first had the option `retain`. Gradients belong to the tape that ran
+ * the pass.
  *
- * The tape keeps a failure, and the gradients are incomplete then: WEFT_ERR_SHAPE (`loss` has not one element),
- * WEFT_ERR_INVALID (`loss` was not recorded), WEFT_ERR_STATE (also: a tensor that the pass needs was changed in
- * place), WEFT_ERR_MEMORY. Gradients belong to the tape that ran the pass.
+ * The tape keeps a failure; the gradients are then incomplete. WEFT_ERR_SHAPE (`loss` has not one element),
+ * WEFT_ERR_INVALID (`loss` was not recorded), WEFT_ERR_STATE (also: a tensor that the pass needs was changed in place),
+ * WEFT_ERR_MEMORY.
  */
 WEFT_API void weft_backward(weft_tape *tape, weft_tensor *loss);
 
@@ -119,24 +120,24 @@ typedef struct weft_backward_options {
 } weft_backward_options;
 
 /*
- * Does the same for several outputs, whose gradients you give: gradients[i] has the shape and dtype of
- * outputs[i], and its contents must not change until the tape closes. NULL instead of a gradient means 1; that
- * is allowed for an output of one element. `options` NULL takes the defaults.
+ * The same for several outputs with given gradients. gradients[i] has the shape and dtype of outputs[i], and must not
+ * change until the tape closes. A NULL gradient means 1, for an output of one element. `options` NULL takes the
+ * defaults.
  */
 WEFT_API void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
                                  const weft_backward_options *options);
 
-/* The gradient of leaf `x`, dense and contiguous. Borrowed until the next backward pass, or until the tape closes.
- * NULL if `x` got none. */
+/* The gradient of leaf `x`, dense and contiguous; NULL if it has none. Borrowed until the next backward pass, or until
+ * the tape closes. */
 WEFT_API weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x);
 
 /*
- * The gradients of `parameters` in the same order, as the passes left them: dense, of rows only (a sparse
- * embedding's), or none. So an optimizer takes them (weft_optimizer_apply). The list is borrowed until the tape
- * closes, and the tensors in it do not change: a later pass makes new ones for a new list. It is empty after a failure.
+ * The gradients of `parameters` in the same order, for weft_optimizer_apply: dense, of rows only (a sparse
+ * embedding's), or none. The list is borrowed until the tape closes. Its tensors do not change: a later pass makes new
+ * tensors for a new list. Empty after a failure.
  */
 WEFT_API weft_gradients weft_tape_gradients(weft_tape *tape, weft_tensors parameters);
-/* The same, all dense, with a tensor of zeros for each that got none. */
+/* The same, all dense, with a tensor of zeros for each parameter without a gradient. */
 WEFT_API weft_tensors weft_tape_grads(weft_tape *tape, weft_tensors parameters);
 
 WEFT_END_C
