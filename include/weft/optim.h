@@ -50,8 +50,8 @@ WEFT_BEGIN_C
 /*
  * Options that all kinds have. `average`, max_norm, error_if_nonfinite and pin_timeout_ms (and `update` of
  * weft_optimizer_spec) are the same for all groups of an optimizer.
- *   The learning rate lr is finite and not negative. An lr of 0 takes the default, except in SGD. For a rate of 0, as in
- *   a warm-up, set has_lr in weft_optimizer_spec, or call weft_optimizer_set_lr.
+ *   The learning rate lr is finite and not negative. An lr of 0 takes the default, except in SGD. For a rate of 0, as
+ *   in a warm-up, set has_lr in weft_optimizer_spec, or call weft_optimizer_set_lr.
  *   With maximize a step goes up the gradient.
  *   Unless said otherwise, weight_decay adds weight_decay p to the gradient.
  *   With average weft_optimizer_step divides the sums by the number of accumulations.
@@ -350,9 +350,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_gradients_norm(weft_gradients gradients
  * the norm; 0 before the first such step. */
 WEFT_API double weft_optimizer_norm(const weft_optimizer *optimizer);
 
-/* weft_optimizer_set_lr sets the learning rate of all groups, weft_optimizer_set_group_lr that of one. weft_optimizer_lr
- * returns the rate of the first group, weft_optimizer_group_lr that of one (0 past the last). With a rate of 0 a step
- * updates only the state. WEFT_ERR_INVALID: negative, not finite, or no such group. */
+/* weft_optimizer_set_lr sets the learning rate of all groups, weft_optimizer_set_group_lr that of one.
+ * weft_optimizer_lr returns the rate of the first group, weft_optimizer_group_lr that of one (0 past the last). With a
+ * rate of 0 a step updates only the state. WEFT_ERR_INVALID: negative, not finite, or no such group. */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr);
 WEFT_API double weft_optimizer_lr(const weft_optimizer *optimizer);
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group, double lr);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/value.h - the arguments and results of calls: lists of values, each with its type.
+ * weft/value.h - the arguments and results of calls: lists of values with types.
  *
  * A list has two forms:
- *   - A literal (weft_args) borrows the tensors and strings that it names. WEFT_VALUES(weft_of_tensor(x),
- *     weft_of_f64(2.0)) makes one, which lives until its block ends. A function that receives a literal takes
- *     its own references and copies before it returns. In C++, name a literal by `auto a = WEFT_VALUES(...);`:
- *     it lives as long as that variable. `weft_args a = WEFT_VALUES(...);` does not compile there.
- *   - A weft_values owns what it holds, and is counted. Add values to it before you share it; from then on it
- *     does not change, and any thread may read it. The results of a call come in this form.
+ *   A literal (weft_args) borrows the tensors and strings that it names. WEFT_VALUES(weft_of_tensor(x),
+ *   weft_of_f64(2.0)) makes one, which lives until its block ends. A function that receives a literal copies or
+ *   references the values before it returns. In C++ write `auto a = WEFT_VALUES(...);`, where the literal lives as long
+ *   as the variable; `weft_args a = WEFT_VALUES(...);` does not compile there.
+ *   A weft_values owns its values, and is counted. Add values to it before you share it. After that it does not change,
+ *   and any thread may read it. The results of a call have this form.
  *
  *     weft_status half_of(const weft_values *results, double *out) // results: one double
  *     {
@@ -29,13 +29,13 @@
 
 WEFT_BEGIN_C
 
-/* Limits of one list. What exceeds them fails with WEFT_ERR_TOO_LARGE. */
+/* Limits of one list. Lists that exceed them fail with WEFT_ERR_TOO_LARGE. */
 #define WEFT_MAX_VALUES 1024        /* values in one list */
 #define WEFT_MAX_LIST_DEPTH 8       /* lists in lists */
-#define WEFT_MAX_CALL_TENSORS 65536 /* tensors in one call, all its lists together */
-/* Strings, bytes, and some bytes for each value and tensor may be 64 MiB in one message to another worker: that
- * is a limit for the arguments of a call, one for its results, and one for each item. The contents of tensors
- * do not count: they may have any size. A call to this worker itself has no such limit. */
+#define WEFT_MAX_CALL_TENSORS 65536 /* tensors in one call, in all its lists together */
+/* Bytes of the arguments of a call, of its results, and of each item, in a message to another worker: strings, bytes,
+ * and some bytes for each value and tensor. The contents of tensors do not count. A call to this worker itself has no
+ * such limit. */
 #define WEFT_MAX_CALL_BYTES 67108864
 
 typedef enum weft_type {
@@ -44,7 +44,7 @@ typedef enum weft_type {
     WEFT_BOOL = 2,
     WEFT_I64 = 3,
     WEFT_F64 = 4,
-    WEFT_STRING = 5, /* UTF-8; its length is stored with it */
+    WEFT_STRING = 5, /* UTF-8, stored with its length */
     WEFT_BYTES = 6,
     WEFT_TENSOR = 7,
     WEFT_TENSORS = 8, /* a list of tensors */
@@ -62,8 +62,8 @@ typedef struct weft_args {
     size_t count;
 } weft_args;
 
-/* The type of a parameter that takes a literal, and of nothing else: a variable of it may outlive its list. In C it
- * is a weft_args. In C++ it takes a weft_args or the result of WEFT_VALUES. */
+/* The type of parameters that receive a literal; do not declare variables of it, which may outlive the list. In C it is
+ * weft_args. In C++ it accepts a weft_args or the result of WEFT_VALUES. */
 #ifdef __cplusplus
 WEFT_END_C
 template <typename... V> struct weft_literal;
@@ -80,7 +80,7 @@ WEFT_BEGIN_C
 typedef weft_args weft_args_in;
 #endif
 
-/* One borrowed value. The functions weft_of_... make it. */
+/* One borrowed value, made by the functions weft_of_... */
 struct weft_value {
     weft_type type;
     union {
@@ -106,15 +106,15 @@ WEFT_API weft_value weft_of_i64(int64_t value);
 WEFT_API weft_value weft_of_f64(double value);
 WEFT_API weft_value weft_of_string(const char *text); /* NUL-terminated */
 WEFT_API weft_value weft_of_bytes(const void *data, size_t size);
-WEFT_API weft_value weft_of_tensor(weft_tensor *tensor); /* NULL: functions that take the value: WEFT_ERR_INVALID */
+WEFT_API weft_value weft_of_tensor(weft_tensor *tensor); /* of NULL: WEFT_ERR_INVALID where the value is used */
 WEFT_API weft_value weft_of_tensors(weft_tensors tensors);
 WEFT_API weft_value weft_of_rref(weft_rref *rref);
 WEFT_API weft_value weft_of_list(weft_args_in list);
 
 #ifdef __cplusplus
 WEFT_END_C
-/* weft_literal is the result of WEFT_VALUES, weft_literal_list that of weft_of_list(WEFT_VALUES(...)). Both own
- * their items and all nested lists. */
+/* weft_literal is the result of WEFT_VALUES, weft_literal_list that of weft_of_list(WEFT_VALUES(...)). Both own their
+ * items and all nested lists. */
 template <typename... V> struct weft_literal_list {
     weft_literal<V...> list;
 };
@@ -169,14 +169,15 @@ WEFT_BEGIN_C
 #define WEFT_NO_VALUES ((weft_args){NULL, 0})
 #endif
 
-/* Makes an owned list of the values of a literal: it copies scalars, strings and bytes, and takes references to
- * tensors and remote references. WEFT_ERR_INVALID (a tensor, a string or the items of a list are NULL, or a
- * value has no valid type), WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY. */
+/* Makes an owned list of the values of a literal. Scalars, strings and bytes are copied; tensors and remote references
+ * are referenced. WEFT_ERR_INVALID (a NULL tensor, string or list, or an invalid type), WEFT_ERR_TOO_LARGE,
+ * WEFT_ERR_MEMORY. */
 WEFT_API WEFT_NODISCARD weft_status weft_values_create(weft_args_in from, weft_values **out);
 WEFT_API weft_values *weft_values_ref(weft_values *values);
 WEFT_API void weft_values_unref(weft_values *values);
 
-/* Adds one value, copied or referenced as above; same errors. Only before the list is shared. */
+/* Adds one value, copied or referenced as by weft_values_create, with the same errors. Only before the list is
+ * shared. */
 WEFT_API WEFT_NODISCARD weft_status weft_values_add(weft_values *values, weft_value value);
 
 WEFT_API size_t weft_values_count(const weft_values *values);
@@ -184,8 +185,8 @@ WEFT_API weft_type weft_values_type(const weft_values *values, size_t index); /*
 /* The list as a literal, borrowed from `values`. */
 WEFT_API weft_args weft_values_args(const weft_values *values);
 
-/* These read value `index`. WEFT_ERR_NOT_FOUND if there is none, WEFT_ERR_TYPE if it has another type. What
- * they give is borrowed from `values`. */
+/* These read value `index`; *out is borrowed from `values`. WEFT_ERR_NOT_FOUND if there is no such value,
+ * WEFT_ERR_TYPE if it has another type. */
 WEFT_API WEFT_NODISCARD weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out);
 WEFT_API WEFT_NODISCARD weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out);
 WEFT_API WEFT_NODISCARD weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out);
