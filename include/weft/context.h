@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/context.h - distributed autograd: a model that is split over workers is trained as if it were whole.
+ * weft/context.h - distributed autograd: training a model that is split over several workers.
  *
- * A context is what one training step records, on all workers that take part. A call that names one of its tapes takes part: what
- * was recorded among the arguments and results stays joined across the wire. One backward pass then goes back through all of it, and
- * leaves each worker the gradients of its own parameters.
+ * A context holds the records of one training step on all workers that take part. A call takes part if it names a tape
+ * of the context: recorded tensors among its arguments and results are then linked across the workers. One backward
+ * pass goes through all records, and leaves each worker the gradients of its own parameters.
  *
  *     #include <weft/ops.h>
  *     weft_status step(weft_agent *agent, weft_tensor *x, weft_tensor *target, weft_tensors mine, weft_optimizer *sgd)
@@ -14,7 +14,7 @@
  *         if (st)
  *             return st;
  *         weft_tape *t = weft_context_tape(c, NULL);
- *         weft_values *out = NULL; // what "front", on worker 1, makes of x
+ *         weft_values *out = NULL; // the result of "front", on worker 1, for x
  *         weft_tensor *h = NULL;
  *         st = weft_rpc_sync(agent, weft_to_rank(1), "front", WEFT_VALUES(weft_of_tensor(x)),
  *                            &(weft_rpc_options){.tape = t}, &out);
@@ -38,11 +38,11 @@
  *         return st;
  *     }
  *
- * On worker 1 the handler of "front" computes on weft_call_tape(call), which records under a context. There is nothing else to it.
+ * On worker 1 the handler of "front" computes on weft_call_tape(call), which records into the context.
  *
- * docs/distributed-autograd.md has the rules, and how a pass ends when workers die.
+ * docs/distributed-autograd.md has the rules, and tells how a pass ends when workers die.
  *
- * THREADS. Any thread may call any function; a tape is one thread's.
+ * THREADS. Any thread may call any function. One thread at a time uses a tape.
  */
 #ifndef WEFT_CONTEXT_H
 #define WEFT_CONTEXT_H
@@ -54,116 +54,126 @@
 
 WEFT_BEGIN_C
 
-/* Its name, unique in a job. */
+/* The name of a context, unique in a job. */
 typedef struct weft_context_id {
-    uint32_t rank, incarnation; /* of the worker that opened it */
+    uint32_t rank, incarnation; /* the worker that opened the context */
     uint64_t number;            /* counted by that worker, from 1 */
 } weft_context_id;
 
 /*
- * Opens a context on this worker; no message goes out. It must be closed, also after failures. WEFT_ERR_INVALID (NULL),
- * WEFT_ERR_CLOSED and the other ends of an agent, WEFT_ERR_MEMORY.
+ * Opens a context on this worker; no message is sent. It must be closed, also after failures. WEFT_ERR_INVALID (NULL),
+ * WEFT_ERR_CLOSED and other codes of an agent that has ended, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_open(weft_agent *agent, weft_context **out);
 WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* all 0 for NULL */
 
 /*
- * Ends the context on all workers that hold something of it, and drops your reference. Its passes are cancelled; calls
- * that name it fail with WEFT_ERR_STATE from then on; handlers that run under it go on, and what they recorded does not
- * reach their caller; tensors of it that you still hold are constants. Returns at once. On a worker that did not open
- * it, it drops your reference and no more. `out`, if not NULL, receives a future that completes when all workers that
- * took part have let go (or are gone); without it, the next call to such a worker carries the news, or a message 2 ms
- * later. If a worker cannot be reached or does not answer within call_timeout_ms, the future fails with
- * WEFT_ERR_UNREACHABLE or WEFT_ERR_TIMEOUT. Its error names that worker, which releases the context when it is told
- * later. *out is NULL if memory is out. NULL for the context does nothing.
+ * Ends the context on all workers that hold something of it, and drops your reference. Returns at once. On a worker
+ * that did not open the context, it only drops the reference. NULL does nothing.
+ *   Passes of the context are cancelled. Later calls that name it fail with WEFT_ERR_STATE.
+ *   Handlers that run under it continue, but their records do not reach their callers.
+ *   Tensors of the context that you still hold are constants.
+ * *out, if `out` is not NULL, receives a future that completes when all workers that took part have released the
+ * context or are gone. It fails with WEFT_ERR_UNREACHABLE or WEFT_ERR_TIMEOUT if a worker cannot be reached or does not
+ * answer within call_timeout_ms; the error names the worker, which releases the context later. *out is NULL if memory
+ * is out. Without `out` the workers are notified by the next call to them, or by a message 2 ms later.
  */
 WEFT_API void weft_context_close(weft_context *context, weft_future **out);
 
 /*
- * A tape that records into the context; any number of them, one thread's each. The order in which a worker opens its
- * tapes decides the order of sums, and so the last bits of gradients: open tapes of several threads in a fixed order
- * (docs/distributed-autograd.md, "The order of sums"). weft_backward on it fails with WEFT_ERR_STATE: use
- * weft_dist_backward. `options` may be NULL; `record` is taken as true, and `parent` must be NULL. NULL if memory is
- * out, or the context NULL. Close it with weft_tape_close, before or after the context.
+ * Opens a tape that records into the context. A context may have any number of tapes. `options` may be NULL; `record`
+ * is taken as true, and `parent` must be NULL. NULL if memory is out, or the context is NULL. Close the tape with
+ * weft_tape_close, before or after the context. weft_backward on it fails with WEFT_ERR_STATE: use weft_dist_backward.
+ *
+ * The order in which a worker opens its tapes determines the order of sums, and thereby the last bits of gradients.
+ * Open the tapes of several threads in a fixed order (docs/distributed-autograd.md, "The order of sums").
  */
 WEFT_API weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options);
 
 /*
- * From now on passes over the context, wherever they begin, call these hooks for leaves on this worker (weft/hooks.h),
- * but for those that weft_dist_backward begins here with a tape that has hooks of its own. They take the place of the
- * ones before; NULL: none. The context takes a reference. So a handler sets them:
- * weft_context_set_hooks(weft_call_context(call), hooks). An operation that a hook begins (*wait) is part of the pass;
- * only a pass that fails does not wait for it. Any thread. A NULL context does nothing.
+ * Passes over the context that begin from now on, on any worker, call these hooks for leaves on this worker
+ * (weft/hooks.h). Exception: a pass of weft_dist_backward with a tape that has hooks of its own. The hooks replace the
+ * former ones; NULL: none. The context takes a reference. A handler calls
+ * weft_context_set_hooks(weft_call_context(call), hooks). A pass waits for the operation that a hook begins (*wait),
+ * unless it fails. Any thread. A NULL context does nothing.
  */
 WEFT_API void weft_context_set_hooks(weft_context *context, weft_hooks *hooks);
 
-/* The context of a call that is being served, borrowed until the call is finished: do not close it. NULL: none. weft_call_tape records into it. */
+/* The context of a call that is being served, into which weft_call_tape records; NULL: none. Borrowed until the call is
+ * finished: do not close it. */
 WEFT_API weft_context *weft_call_context(weft_call *call);
 
 /* ---- The backward pass -------------------------------------------------------------------------- */
 
 typedef struct weft_pass_options {
-    weft_tensors gradients; /* of the roots, in order; an entry may be NULL. None: 1 each, for roots of one element */
+    weft_tensors gradients; /* of the roots, in order; NULL entry, or empty list: 1, for a root of one element */
     bool retain;            /* keep the records, so that another pass may follow */
-    /* Add gradients as they come: this takes less memory, but the last bits may differ from pass to pass. Without
-     * this option the last bits are the same in every pass (docs/distributed-autograd.md, "The order of sums") */
+    /* Add gradients in the order of arrival. This takes less memory, but the last bits may differ from pass to pass.
+     * Without it they are the same in every pass (docs/distributed-autograd.md, "The order of sums"). */
     bool unordered;
-    int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: deaths and cut links end it all the same */
-    /* Owners step by this pass's gradients as soon as these are whole there, with no message more (weft/dist_optim.h). A failure elsewhere
-     * undoes no step: after one, some parameters may have been stepped and others not. NULL: nobody steps */
+    int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: only deaths and cut links end the pass */
+    /* Each owner steps with this pass's gradients as soon as they are complete there, without a further message
+     * (weft/dist_optim.h). A failure elsewhere undoes no step, so after a failure some parameters may have been stepped
+     * and others not. NULL: no steps. */
     struct weft_dist_optimizer *step;
 } weft_pass_options;
 
 /*
- * Goes back from `loss` (recorded on `tape`, which records into a context) through all that it depends on, on all
- * workers, and waits for the end. The gradients are in the context then, each on the worker of its leaf. The tape keeps
- * a failure: WEFT_ERR_STATE (the tape records into no context; the records are used up; a tensor that the pass needs
- * was changed in place), WEFT_ERR_INVALID (`loss` was not recorded), WEFT_ERR_SHAPE (`loss` has not one element, and no
- * gradient was given), WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DEAD and the other ends of a worker that had a part in it,
- * WEFT_ERR_DEADLOCK (this thread cannot wait), WEFT_ERR_BUSY and WEFT_ERR_TOO_LARGE (the gradients for a worker do not
- * fit there: docs/budget.md), WEFT_ERR_MEMORY; the message names the worker and the operator. A pass that failed leaves
- * no gradients; if it was to retain the records it may be tried again.
+ * Computes the gradients of all leaves that `loss` depends on, on all workers, and waits for the end. `loss` was
+ * recorded on `tape`, which records into a context. The gradients are then in the context, each on the worker of its
+ * leaf. The tape keeps a failure; its message names the worker and the operator. A pass that failed leaves no
+ * gradients; with `retain` it may be repeated. Errors:
+ *   WEFT_ERR_STATE: the tape has no context, the records are used up, or a tensor that the pass needs was changed in
+ *   place.
+ *   WEFT_ERR_INVALID: `loss` was not recorded.
+ *   WEFT_ERR_SHAPE: `loss` has not one element, and no gradient was given.
+ *   WEFT_ERR_BUSY, WEFT_ERR_TOO_LARGE: a worker has no room for its gradients (docs/budget.md).
+ *   WEFT_ERR_DEADLOCK: this thread cannot wait.
+ *   WEFT_ERR_TIMEOUT, WEFT_ERR_MEMORY, WEFT_ERR_PEER_DEAD and other codes of workers that have ended.
  */
 WEFT_API void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_options *options);
 
 /*
- * Starts the same from several roots; what other tapes recorded must have been made visible, by closing them or by a call that names them.
- * *out receives its future, which fails as said above; cancelling it ends the pass everywhere. Several passes may run at once; over the same
- * records all but the last must retain them.
+ * Starts a pass from several roots. *out receives its future, which fails as weft_dist_backward; cancelling it ends the
+ * pass on all workers. Records of other tapes must be visible: the tape is closed, or a call named it. Several passes
+ * may run at once; over the same records all except the last must have `retain`.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_backward(weft_context *context, weft_tensors roots,
                                                           const weft_pass_options *options, weft_future **out);
 
 /*
- * The same from a root that another worker has: a tensor, or a list of them, that was recorded there under the context. That worker
- * begins the pass. The future fails with WEFT_ERR_REMOTE, and the status said above inside (weft_error_remote_code), with
- * WEFT_ERR_INVALID inside (the value is no tensor, or that worker has nothing of the context), or as weft_rpc_async. timeout_ms is the call's.
+ * Starts a pass from a root on another worker: a tensor, or a list of tensors, recorded there under the context. That
+ * worker begins the pass. The future fails as weft_rpc_async, or with WEFT_ERR_REMOTE. weft_error_remote_code is then a
+ * code of weft_dist_backward; WEFT_ERR_INVALID also means that the value is not a tensor, or that the worker has
+ * nothing of the context. timeout_ms is that of the call.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_backward(weft_rref *root, weft_context *context,
                                                        const weft_pass_options *options, weft_future **out);
 
 /*
- * Fetches a copy of what a handle names, as weft_rref_to_here_async, under options->tape: what was recorded there stays joined, and a leaf
- * that wants a gradient gets it there. A call as weft_rpc_async makes it: all options, and its errors.
+ * As weft_rref_to_here_async under options->tape: fetches a copy of the value of a handle, and links it. Recorded
+ * tensors stay connected, and a leaf that wants a gradient gets it on its worker. Options and errors as for
+ * weft_rpc_async.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_fetch(weft_rref *rref, const weft_rpc_options *options,
                                                     weft_future **out);
 
 /*
- * The gradient of `leaf` on this worker: the sum over all passes that ended well, dense. A reference; NULL: there is none, or memory is out.
- * It does not change when later passes add to it.
+ * The gradient of `leaf` on this worker, dense: the sum over all passes that succeeded. Later passes do not change the
+ * returned tensor. You get a reference; NULL: no gradient, or memory is out.
  */
 WEFT_API weft_tensor *weft_context_grad(weft_context *context, const weft_tensor *leaf);
 
 /*
- * The gradients of `parameters`, in order, into out[parameters.count]: dense, by rows, or none, each with references that you drop with
- * weft_context_drop_gradients. So an optimizer takes them. WEFT_ERR_INVALID (NULL), WEFT_ERR_MEMORY.
+ * The gradients of `parameters`, in order, into out[parameters.count], for an optimizer: dense, by rows, or none. You
+ * get references, which weft_context_drop_gradients drops. WEFT_ERR_INVALID (NULL), WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_gradients(weft_context *context, weft_tensors parameters,
                                                            weft_gradient *out);
 WEFT_API void weft_context_drop_gradients(weft_gradient *gradients, size_t count);
 
-/* How many contexts, of whichever worker, have something here; and how many passes run here. Both 0 for a NULL agent. */
+/* The number of contexts, of any worker, that have state here; *passes receives the number of passes that run here.
+ * Both 0 for a NULL agent. */
 WEFT_API size_t weft_agent_contexts(weft_agent *agent, size_t *passes);
 
 WEFT_END_C

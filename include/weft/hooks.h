@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/hooks.h - functions of yours that a backward pass calls for a leaf (a parameter): with each share of its
- * gradient, and with the whole.
+ * weft/hooks.h - hooks: functions that a backward pass calls for a leaf (a parameter), with each share of its gradient
+ * and with the sum of the shares.
  *
  *     static weft_tensor *halve(weft_tensor *gradient, void *arg)
  *     {
@@ -21,9 +21,8 @@
  *         return st;
  *     }
  *
- * THREADS. Hooks run on the thread that runs the backward pass, with no lock of weft held: they may wait, call
- * and begin passes. One set of hooks may be used on any number of tapes and threads at once. References may be
- * taken and dropped on any thread.
+ * THREADS. Hooks run on the thread that runs the backward pass, with no lock of weft held: they may wait, call and
+ * begin passes. Several tapes and threads may use one set of hooks at once. Any thread may take and drop references.
  */
 #ifndef WEFT_HOOKS_H
 #define WEFT_HOOKS_H
@@ -33,9 +32,9 @@
 WEFT_BEGIN_C
 
 /*
- * Receives a gradient, borrowed and not to be changed: others may see it. Returns a reference: to the same tensor
- * (weft_tensor_ref), or to another of its shape and dtype that takes its place. NULL, or a tensor of another shape
- * or dtype, makes the pass fail with WEFT_ERR_INVALID.
+ * Receives a gradient: borrowed, read-only, because others may hold it. Returns a reference to the same tensor
+ * (weft_tensor_ref), or to another one of its shape and dtype that replaces it. NULL, or a tensor of another shape or
+ * dtype, makes the pass fail with WEFT_ERR_INVALID.
  */
 typedef weft_tensor *(*weft_gradient_fn)(weft_tensor *gradient, void *arg);
 
@@ -43,19 +42,20 @@ typedef struct weft_leaf_hook {
     /* Called with each share of the leaf's gradient before it is added to the sum; or NULL. */
     weft_gradient_fn pre;
     /*
-     * Called once a pass with the leaf and the sum of its shares; not in a pass that brought the leaf none. Or NULL.
-     * The function may change `sum` in place, also after it has returned: then it sets *wait (NULL before) to a
-     * future, whose reference the pass takes over. Until any thread completes that future `sum` may be changed, and the pass does not end. What it
-     * returns, or the future's failure, makes the pass fail. The tensors are borrowed; until *wait completes they stay.
+     * Called once in a pass that computed a gradient for the leaf, with the sum of its shares; or NULL. The function
+     * may change `sum` in place. To change it after returning, the function sets *wait (NULL before) to a future, whose
+     * reference the pass takes over. The pass does not end before that future is complete. If the function returns a
+     * failure, or the future fails, the pass fails. Both tensors are borrowed, until *wait completes.
      */
     weft_status (*post)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);
     void *arg;
-    weft_drop_fn drop; /* called with `arg` when the set's last reference goes; or NULL */
-    /* As post, and besides gives the tensor that takes the sum's place: a reference, to `sum` or to another of its shape and dtype,
-     * contiguous. NULL makes the pass fail. Or NULL; called before post. */
+    weft_drop_fn drop; /* called with `arg` when the last reference to the set is dropped; or NULL */
+    /* As `post`, and returns the tensor that replaces the sum: a reference to `sum`, or to another contiguous tensor of
+     * its shape and dtype. If it returns NULL, the pass fails. Called before `post`; or NULL. */
     weft_tensor *(*replace)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);
-    /* Called at the end of a pass that brought the leaf no gradient here, once all that hooks began is complete; not if the pass has
-     * failed. Gives what becomes its gradient: a reference to a contiguous tensor of its shape and dtype; NULL: it has none. Or NULL. */
+    /* Called at the end of a pass that computed no gradient for the leaf here, when everything that hooks began is
+     * complete; not if the pass has failed. Returns the leaf's gradient: a reference to a contiguous tensor of its
+     * shape and dtype, or NULL for none. Or NULL. */
     weft_tensor *(*absent)(weft_tensor *leaf, void *arg);
 } weft_leaf_hook;
 
@@ -65,28 +65,32 @@ WEFT_API weft_hooks *weft_hooks_ref(weft_hooks *hooks);
 WEFT_API void weft_hooks_unref(weft_hooks *hooks); /* NULL does nothing */
 
 /*
- * Adds a hook for `leaf`, of which it takes a reference. Several hooks of one leaf run in the order in which they
- * were added, each with what the one before made. A leaf with hooks gets dense gradients only. WEFT_ERR_INVALID (NULL,
- * or a tensor that does not want a gradient), WEFT_ERR_MEMORY; then `drop` has run (unless `how` is NULL). Not while a pass uses the set.
+ * Adds a hook for `leaf`, which it references. Several hooks of one leaf run in the order in which they were added,
+ * each with the result of the one before. A leaf with hooks gets dense gradients only. Not allowed while a pass uses
+ * the set. WEFT_ERR_INVALID (NULL, or a tensor that does not want a gradient), WEFT_ERR_MEMORY; `drop` has run then,
+ * unless `how` is NULL.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_hooks_add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how);
 
 /*
- * A function that a pass calls once on this worker: when all leaves here have had their hooks, before the pass waits for what they
- * began; or when it has failed, with `why` (else NULL), and then nothing more of it follows. It may set *wait as a post hook does. What it
- * returns, or the future's failure, makes the pass fail. weft_backward, weft_backward_with and weft_dist_backward call it also where no pass
- * begins: with the error of the tape, which had failed before or fails then.
+ * Called once in each pass on this worker. If the pass has not failed: when the hooks of all leaves here have run,
+ * before the pass waits for what they began; `why` is NULL, and the function may set *wait as a post hook does. If the
+ * pass has failed, `why` is the error, and nothing of the pass follows. If the function returns a failure, or the
+ * future fails, the pass fails. weft_backward, weft_backward_with and weft_dist_backward also call it if no pass begins
+ * because the tape has failed or fails then; `why` is the tape's error.
  */
 typedef weft_status (*weft_pass_end_fn)(const weft_error *why, weft_future **wait, void *arg);
-/* In place of the one before; NULL: none. `arg` lives as long as the set. Not while a pass uses the set. */
+/* Replaces the former function; NULL: none. `arg` must live as long as the set. Not allowed while a pass uses the
+ * set. */
 WEFT_API void weft_hooks_set_end(weft_hooks *hooks, weft_pass_end_fn fn, void *arg);
 
-/* From now on backward passes begun with this tape call these hooks. NULL: none. The tape takes a reference. */
+/* Backward passes that begin with this tape from now on call these hooks; NULL: none. The tape takes a reference. */
 WEFT_API void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks);
 
 /*
- * A tensor with x's elements (the same storage) whose gradient goes on to x as `fn` makes it: for any tensor of a
- * tape, not only leaves. `fn` gets the whole gradient, once a pass. `drop(arg)` runs when the record ends, or at once if nothing is recorded or this fails.
+ * Returns a tensor with x's elements (the same storage), and passes its gradient through `fn` on the way to x. x may be
+ * any tensor of a tape, not only a leaf. `fn` gets the whole gradient, once in each pass. `drop(arg)` runs when the
+ * record ends, or at once if nothing is recorded or this fails.
  */
 WEFT_API weft_tensor *weft_on_gradient(weft_tape *tape, weft_tensor *x, weft_gradient_fn fn, void *arg,
                                        weft_drop_fn drop);

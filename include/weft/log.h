@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/log.h - which lines weft logs, and where they go.
+ * weft/log.h - the log: its level and its destination.
  *
- * Weft writes lines of the level WEFT_LOG_WARN and worse to stderr, unless the program or the variable WEFT_LOG chooses
- * another level. If the reader of stderr has gone a line is lost, and no SIGPIPE is raised. A line looks like this:
+ * weft writes lines of level WEFT_LOG_WARN and more severe to stderr. The program or the variable WEFT_LOG may set
+ * another level. If the reader of stderr is gone, a line is lost, and no SIGPIPE is raised. The format of a line is
  * "weft: TIME LEVEL rank R call I: text".
- *   - TIME is UTC, to the microsecond; in the simulation it is virtual seconds.
- *   - R is the rank of the agent that the line is about, I the number that the caller gave the call that it is
- *     about. Either is left out where the line is about no agent or no call.
+ *   TIME is UTC, to the microsecond; in the simulation it is virtual seconds.
+ *   R is the rank of the agent that the line is about. It is absent if the line is about no agent.
+ *   I is the number of the call that the line is about, given by its caller. It is absent if the line is about no call.
  * A sink (weft_log_set_sink) gets the line from "rank" on.
  */
 #ifndef WEFT_LOG_H
@@ -25,16 +25,16 @@ typedef enum weft_log_level {
     WEFT_LOG_TRACE = 5,
 } weft_log_level;
 
-/* The level of this process: lines of this level and of those above it in weft_log_level are written. It starts
- * with what the variable WEFT_LOG says (error, warn, info, debug, trace). Any thread. */
+/* The level of this process: lines of this level and of more severe levels are written. It begins with the value of
+ * WEFT_LOG (error, warn, info, debug, trace). Any thread. */
 WEFT_API void weft_log_set_level(weft_log_level level);
 WEFT_API weft_log_level weft_log_get_level(void);
 
-/* Receives one line, which has no newline and is borrowed. It is called from any thread, possibly while weft
- * holds a lock: so a sink must not call any function of weft. */
+/* Receives one line, borrowed, without a newline. Any thread may call it, possibly while weft holds a lock, so a sink
+ * must not call functions of weft. */
 typedef void (*weft_log_sink)(weft_log_level level, const char *line, void *arg);
-/* Sends the lines to `sink` from now on; NULL sends them to stderr again. When it returns, the former sink is
- * not running and is not called any more, so its `arg` may be freed. Any thread, but not from inside a sink. */
+/* Sends lines to `sink` from now on; NULL: to stderr. When it returns, the former sink is not running and is not called
+ * any more, so its `arg` may be freed. Any thread, but not from inside a sink. */
 WEFT_API void weft_log_set_sink(weft_log_sink sink, void *arg);
 
 WEFT_END_C

@@ -2,10 +2,9 @@
 /*
  * weft/metrics.h - counters and latency histograms of calls, by peer and function.
  *
- * Weft counts every call from the moment the agent opens. Read the numbers in the program, write them as
- * Prometheus text, or let the agent serve that text on a local port (weft_agent_options.metrics_port).
- * docs/metrics.md lists the names, and describes traces, which are files of spans
- * (weft_agent_options.trace_file). Any thread.
+ * weft counts every call from the moment the agent opens. A program can read the numbers, write them as Prometheus
+ * text, or let the agent serve that text on a local port (weft_agent_options.metrics_port). docs/metrics.md lists the
+ * names, and describes traces: files of spans (weft_agent_options.trace_file). Any thread.
  *
  *     void print_latency(const weft_agent *agent)
  *     {
@@ -14,11 +13,11 @@
  *             printf("%llu calls, p99 %llu ns\n", (unsigned long long)m.count, (unsigned long long)m.p99_ns);
  *     }
  *
- * A call that is tried again counts once for each attempt. Latencies are measured to a few microseconds.
- * Minimum, maximum and mean are exact; percentiles are within 1/32 of the value, from 1 ns to an hour. The
- * histograms have HdrHistogram's form (Gil Tene, hdrhistogram.org): powers of two cut into equal steps. Weft
- * keeps at most 4,096 rows of (side, peer, function) apart. Further ones are counted together: the text calls
- * them "other", and weft_metrics_read includes them when it reads all peers.
+ * Each attempt of a retried call counts as a call. Latencies are measured to a few microseconds. Minimum, maximum and
+ * mean are exact; percentiles are within 1/32 of the value, from 1 ns to an hour. The histograms have HdrHistogram's
+ * form (Gil Tene, hdrhistogram.org): powers of two divided into equal steps. weft keeps at most 4,096 separate rows of
+ * (side, peer, function). Further rows are counted together: the text calls them "other", and weft_metrics_read
+ * includes them when it reads all peers.
  */
 #ifndef WEFT_METRICS_H
 #define WEFT_METRICS_H
@@ -28,36 +27,36 @@
 WEFT_BEGIN_C
 
 typedef enum weft_metric_side {
-    WEFT_METRIC_CALLS = 0,  /* calls that this worker made: from their start until their future completes */
-    WEFT_METRIC_SERVED = 1, /* calls that it served: from when their arguments are complete until they are finished */
+    WEFT_METRIC_CALLS = 0,  /* calls that this worker made: from the start until the future completes */
+    WEFT_METRIC_SERVED = 1, /* calls that this worker served: from when the arguments are complete until the end */
 } weft_metric_side;
 
 typedef struct weft_call_metrics {
-    uint64_t count;  /* completed */
-    uint64_t failed; /* of them, with an error */
+    uint64_t count;  /* completed calls */
+    uint64_t failed; /* completed calls with an error */
     uint64_t min_ns, max_ns, mean_ns;
     uint64_t p50_ns, p90_ns, p99_ns, p999_ns;
 } weft_call_metrics;
 
 /*
- * Reads the numbers of the calls to (or from) one rank, of one function. rank -1: all peers together; function
- * NULL: all functions. *out is zeroed if there were no such calls, and on failure. WEFT_ERR_INVALID (`agent` or
- * `out` is NULL, or there is no such side), WEFT_ERR_MEMORY.
+ * Reads the numbers of the calls to (or from) one rank, of one function. rank -1: all peers together; function NULL:
+ * all functions. If there were no such calls, and on failure, *out is zeroed. WEFT_ERR_INVALID (`agent` or `out` is
+ * NULL, or no such side), WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank,
                                                       const char *function, weft_call_metrics *out);
 
 /*
  * Writes all numbers, weft_stats included, as Prometheus text (format 0.0.4). Each line has the labels rank and worker.
- * In the names of functions a backslash becomes two, and a newline becomes \n, and any other byte that is not printable
- * ASCII \xNN. WEFT_ERR_INVALID (`agent` or `to` is NULL), WEFT_ERR_IO (also if the reader of a pipe has gone: no
+ * In names of functions a backslash is doubled, a newline becomes \n, and other bytes that are not printable ASCII
+ * become \xNN. WEFT_ERR_INVALID (`agent` or `to` is NULL), WEFT_ERR_IO (also if the reader of a pipe is gone; no
  * SIGPIPE is raised), WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_metrics_write(const weft_agent *agent, FILE *to);
 
 /*
- * The port of http://127.0.0.1:PORT/metrics, which has this text, and of /debug, which has what weft_debug_dump
- * prints. 0: nothing is served, or `agent` is NULL. Every user of this machine can read both.
+ * The port of http://127.0.0.1:PORT/metrics, which serves this text, and /debug, which serves the output of
+ * weft_debug_dump. 0: nothing is served, or `agent` is NULL. Every user of this machine can read both.
  */
 WEFT_API int weft_metrics_port(const weft_agent *agent);
 

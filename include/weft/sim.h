@@ -2,10 +2,9 @@
 /*
  * weft/sim.h - a simulated job in one thread: virtual time, seeded delays, deaths and partitions.
  *
- * A weft_sim is a world of workers. Each worker runs one or more programs of yours as fibers of one thread: a
- * program that waits gives way to the others. Nothing depends on the wall clock or on the machine's scheduler,
- * so the same seed gives exactly the same run. A program opens its agent with the options fabric = "sim" and
- * sim = the world.
+ * A weft_sim is a world of workers. Each worker runs one or more programs as fibers of one thread: when a program
+ * waits, others run. Nothing depends on the wall clock or on the machine's scheduler, so the same seed gives exactly
+ * the same run. A program opens its agent with the options fabric = "sim" and sim = the world.
  *
  *     static void worker(weft_sim *sim, int rank, void *arg)
  *     {
@@ -38,57 +37,55 @@ WEFT_BEGIN_C
 
 typedef struct weft_sim_options {
     uint64_t seed;
-    uint64_t latency_min_ns;   /* of one message; default 2,000 */
-    uint64_t latency_max_ns;   /* default 20,000 */
-    uint64_t bytes_per_second; /* of one connection; default 10 GB/s */
-    size_t stack_bytes;        /* of a fiber; default 256 KiB */
-    int ranks_per_host;        /* neighbours in rank count as processes of one host; default 1 */
+    uint64_t latency_min_ns;   /* the shortest latency of a message; default 2,000 */
+    uint64_t latency_max_ns;   /* the longest latency of a message; default 20,000 */
+    uint64_t bytes_per_second; /* the bandwidth of a connection; default 10 GB/s */
+    size_t stack_bytes;        /* the stack of a fiber; default 256 KiB */
+    int ranks_per_host;        /* how many consecutive ranks count as processes of one host; default 1 */
 } weft_sim_options;
 
 WEFT_API weft_sim *weft_sim_create(const weft_sim_options *options);
-/* All programs must have ended or been killed before. NULL does nothing. */
+/* All programs must have ended or been killed. NULL does nothing. */
 WEFT_API void weft_sim_destroy(weft_sim *sim);
 
-/* Adds a program to worker `rank`. It begins to run inside weft_sim_run. */
+/* Adds a program to worker `rank`. It begins inside weft_sim_run. */
 typedef void (*weft_sim_program)(weft_sim *sim, int rank, void *arg);
 WEFT_API WEFT_NODISCARD weft_status weft_sim_spawn(weft_sim *sim, int rank, weft_sim_program program, void *arg);
 
 /*
- * Runs the world until every program has ended, whatever agents still do in the background. limit_ms bounds the
- * virtual time, counted from the start of the world; WEFT_FOREVER: no limit. Errors:
- *   - WEFT_ERR_TIMEOUT: virtual time passed limit_ms.
- *   - WEFT_ERR_DEADLOCK: some programs wait, and nothing is left that could happen. Open agents send
- *     heartbeats, so with them something can always happen: give a limit, and a program that hangs shows as
- *     WEFT_ERR_TIMEOUT.
- *   - WEFT_ERR_STATE: called inside a program.
- *   - WEFT_ERR_MEMORY: the world ran out of memory.
- * After a failure you may change the world (weft_sim_heal, weft_sim_resume ...) and run it again.
+ * Runs the world until every program has ended, even if agents still do work. limit_ms bounds the virtual time, counted
+ * from the start of the world; WEFT_FOREVER: no limit. After a failure you may change the world (weft_sim_heal,
+ * weft_sim_resume ...) and run it again. Errors:
+ *   WEFT_ERR_TIMEOUT: virtual time passed limit_ms.
+ *   WEFT_ERR_DEADLOCK: programs wait, and no event is left. Open agents send heartbeats, so with them there is always
+ *   an event: give a limit, and a program that hangs causes WEFT_ERR_TIMEOUT.
+ *   WEFT_ERR_STATE: called inside a program.
+ *   WEFT_ERR_MEMORY: the world ran out of memory.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms);
 
-/* For programs: the virtual time since the start, and to wait in virtual time. Nanoseconds. */
+/* For programs: weft_sim_now returns the virtual time since the start, weft_sim_sleep waits in virtual time. In
+ * nanoseconds. */
 WEFT_API uint64_t weft_sim_now(const weft_sim *sim);
 WEFT_API void weft_sim_sleep(weft_sim *sim, uint64_t ns);
 
 /*
- * Stops a worker as SIGKILL would: its programs never run again, and its connections close. What its programs
- * had allocated stays allocated; a leak checker counts it as reachable. A program that kills its own worker
- * does not return from here. weft_sim_spawn may start a new program at this rank afterwards.
+ * Stops a worker as SIGKILL does: its programs never run again, and its connections close. Memory that its programs
+ * allocated stays allocated; a leak checker counts it as reachable. A program that kills its own worker does not return
+ * from this function. weft_sim_spawn may then start a new program at this rank.
  */
 WEFT_API void weft_sim_kill(weft_sim *sim, int rank);
-/* Stops and continues a worker as SIGSTOP and SIGCONT would: meanwhile it is silent, and its connections stay
- * open. */
+/* Stop and continue a worker as SIGSTOP and SIGCONT do. A stopped worker sends nothing; its connections stay open. */
 WEFT_API void weft_sim_pause(weft_sim *sim, int rank);
 WEFT_API void weft_sim_resume(weft_sim *sim, int rank);
-/* Cuts the link between two workers in both directions, and heals it. What was under way arrives after it is
- * healed. */
+/* Cut the link between two workers in both directions, and heal it. Messages in flight arrive after it is healed. */
 WEFT_API void weft_sim_cut(weft_sim *sim, int a, int b);
 WEFT_API void weft_sim_heal(weft_sim *sim, int a, int b);
-/* Breaks all connections between two workers, as a reset of TCP would; the workers may connect again. Their
- * connections to the store stay, since the loss of one of these counts as evidence of a death. */
+/* Breaks all connections between two workers, as a TCP reset does; the workers may connect again. Connections to the
+ * store are not affected, because the loss of one counts as evidence of a death. */
 WEFT_API void weft_sim_reset_link(weft_sim *sim, int a, int b);
 
-/* A hash of everything that has happened: the same seed and the same programs give the same hash. */
+/* A hash of all events: the same seed and the same programs give the same hash. */
 WEFT_API uint64_t weft_sim_trace_hash(const weft_sim *sim);
 
 WEFT_END_C

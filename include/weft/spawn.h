@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/spawn.h - starts the other workers of a job as processes of this machine.
+ * weft/spawn.h - starting the other workers of a job as processes on this machine.
  *
- * The calling process becomes rank 0; by default the children run the same program, which sees from RANK that
- * it is another worker.
+ * The calling process becomes rank 0. By default the children run the same program, which learns from RANK that it is
+ * another worker.
  *
  *     weft_status run_job(weft_agent_options options) // the children of weft_spawn come here as well
  *     {
@@ -17,14 +17,14 @@
  *         return st ? st : children;
  *     }
  *
- * ENVIRONMENT. The children get RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and WEFT_SPAWNED,
- * which their first agent removes. The store's port is a free one, bound before they start.
+ * ENVIRONMENT. The children get RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and WEFT_SPAWNED, which
+ * their first agent removes. The store's port is a free one, bound before they start.
  *
- * SECRET. The job has a random secret. Neither command lines nor environments show it: the children inherit it
- * as a descriptor, whose number WEFT_SECRET_FD holds and which their first agent closes.
+ * SECRET. The job has a random secret, which is neither in command lines nor in environments. The children inherit it
+ * as a descriptor, whose number is in WEFT_SECRET_FD; their first agent closes it.
  *
- * DEATH. A child dies when its parent does. On Linux it dies when the thread ends that called weft_spawn: so
- * call it from a thread that lives as long as the job.
+ * DEATH. A child dies when its parent dies. On Linux it dies when the thread that called weft_spawn ends, so call it
+ * from a thread that lives as long as the job.
  */
 #ifndef WEFT_SPAWN_H
 #define WEFT_SPAWN_H
@@ -33,31 +33,31 @@
 
 WEFT_BEGIN_C
 
-/* A zeroed struct, or NULL for it, starts no children: a job of rank 0 alone. */
+/* Options of weft_spawn. A zeroed struct, or NULL, starts no children: a job of rank 0 alone. */
 typedef struct weft_spawn_options {
-    int count;               /* how many children: their ranks are 1..count, the world size is count + 1 */
-    const char *program;     /* default: this executable, also where its file was renamed or deleted */
-    const char *const *argv; /* NULL-terminated, argv[0] included; default: this process's own */
-    weft_error **error;      /* receives the detail of a failure; you release it. NULL: the log has it */
+    int count;               /* the number of children: their ranks are 1..count, the world size is count + 1 */
+    const char *program;     /* default: this executable, also if its file was renamed or deleted */
+    const char *const *argv; /* NULL-terminated, argv[0] included; default: this process's argv */
+    weft_error **error;      /* receives the detail of a failure; you release it. NULL: the log has the detail */
 } weft_spawn_options;
 
 /* Starts the children. Call it before you open an agent and before you start threads. WEFT_ERR_INVALID,
- * WEFT_ERR_SYSTEM, WEFT_ERR_STATE: this process is itself a child of weft_spawn that has not opened an agent
- * yet. (Without that check a program that does not look at RANK would start children without end.) */
+ * WEFT_ERR_SYSTEM. WEFT_ERR_STATE: this process is a child of weft_spawn that has not opened an agent yet. The check
+ * stops programs that ignore RANK from starting children without end. */
 WEFT_API WEFT_NODISCARD weft_status weft_spawn(const weft_spawn_options *options, weft_job **out);
 
 /* The process id of a rank's child; 0 for rank 0 or a rank that does not exist. */
 WEFT_API int weft_job_pid(const weft_job *job, int rank);
 
 /*
- * Waits at most timeout_ms until all children have ended, kills those that have not, and frees the job.
- * `worst_exit`, if not NULL, receives the highest exit code; a child that a signal killed counts as 128 + the
- * signal. One thread; NULL does nothing.
- *   - WEFT_OK: all exited with 0.
- *   - WEFT_ERR_TIMEOUT: some had to be killed.
- *   - WEFT_ERR_REMOTE: some failed.
- *   - WEFT_ERR_UNKNOWN: nothing of that is known, but the program itself reaped a child (in a handler of
- *     SIGCHLD, or by ignoring SIGCHLD), so nobody knows its exit code.
+ * Waits at most timeout_ms until all children have ended, kills the others, and frees the job. *worst_exit, if not
+ * NULL, receives the highest exit code; a child killed by a signal counts as 128 + the signal. One thread. NULL does
+ * nothing.
+ *   WEFT_OK: all children exited with 0.
+ *   WEFT_ERR_TIMEOUT: children had to be killed.
+ *   WEFT_ERR_REMOTE: children failed.
+ *   WEFT_ERR_UNKNOWN: no child is known to have failed, but the program reaped one itself, in a handler of SIGCHLD or
+ *   by ignoring SIGCHLD, so its exit code is unknown.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_job_wait(weft_job *job, int64_t timeout_ms, int *worst_exit);
 
