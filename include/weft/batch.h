@@ -60,8 +60,8 @@ typedef struct weft_batch_options {
     /* How many microseconds a batch waits for more calls after its first call is ready. 0: it begins as soon as it can,
      * and calls that arrive meanwhile form the next one. WEFT_FOREVER: only `size` or `callers` begin it. */
     int64_t wait_us;
-    /* Adapt the wait to the measured rate: a batch of n calls waits for another one only while n times the gap between
-     * two calls is shorter than the handler's time. wait_us is the longest wait; 0: 10,000. */
+    /* Adapt the wait to the measured rate. A batch of n calls waits for another one only while n times the gap between
+     * two calls is shorter than the handler's time. The longest wait is then wait_us; 0: 10,000. */
     bool adaptive;
     /* Expected callers: different ranks (0 to world_size - 1). The batch begins when all of them are in it. A rank
      * without a living worker is ignored. Copied at registration. */

@@ -9,19 +9,18 @@
  *         return weft_sequential_create(layers, 4);
  *     }
  *
- * NAMES, their order and the initial distributions are those of PyTorch and torchvision, so that state dicts
- * can be compared. A module's own parameters come first, then those of each child in order, with names such as
+ * NAMES, their order and the initial distributions are those of PyTorch and torchvision, so that state dicts can be
+ * compared. A module's own parameters come first, then those of each child in order, with names such as
  * "layer1.0.conv1.weight".
  *
- * OWNERSHIP. A constructor gives you one reference, or returns NULL if memory is out or an argument is wrong;
- * the log at level debug says which. A function that takes a child takes over your reference to it, also when
- * it fails. Parameters, buffers, children and names are borrowed from their module.
+ * OWNERSHIP. A constructor gives the caller one reference, or returns NULL if memory is out or an argument is wrong;
+ * the log at level debug tells which. A function that takes a child takes over the caller's reference, also if it
+ * fails. Parameters, buffers, children and names are borrowed from their module.
  *
- * THREADS. One thread builds a module. After that several threads may run it at once, each on a
- * tape of its own; in train mode too: no thread's update of batch norm's running statistics is lost. They may do so
- * beside steps of an optimizer with WEFT_UPDATE_BESIDE (weft/optim.h), and beside weft_module_load: a forward function reads
- * each parameter as a whole, before a step or after it, and its backward pass has the same bits. References may be
- * taken and dropped on any thread.
+ * THREADS. One thread builds a module. After that several threads may run it at once, each on its own tape. This holds
+ * in train mode too: no update of batch norm's running statistics is lost. Steps with WEFT_UPDATE_BESIDE (weft/optim.h)
+ * and weft_module_load may run at the same time: a forward pass reads each parameter before or after a step, never a
+ * mixture, and its backward pass uses the same bits. Any thread may take and drop references.
  */
 #ifndef WEFT_NN_H
 #define WEFT_NN_H
@@ -38,41 +37,43 @@ WEFT_API void weft_module_unref(weft_module *module);
 WEFT_API weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, weft_tensor *x);
 
 /*
- * Runs the module from values to values, for those that take or give something else than one tensor (weft/value.h):
- * several tensors, integers, lists. The results belong to the tape; there are none if the tape fails. A module of one
- * tensor takes and gives a list of one.
- *
+ * Runs the module with values (weft/value.h), for modules that take or give anything else than one tensor: several
+ * tensors, integers, lists. The results belong to the tape; the list is empty if the tape fails. A module of one tensor
+ * takes and gives a list of one.
  *     weft_tensor *scores(weft_tape *t, weft_module *lstm, weft_tensor *x, weft_tensor *h, weft_tensor *c)
  *     {
- *         weft_args out = weft_module_call(t, lstm, WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(h), weft_of_tensor(c)));
+ *         weft_args in = WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(h), weft_of_tensor(c));
+ *         weft_args out = weft_module_call(t, lstm, in);
  *         return weft_softmax(t, weft_args_tensor(out, 0), -1); // NULL if the tape failed, as all that follows
  *     }
  */
 WEFT_API weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_args_in inputs);
-/* The tensor that stands at `index`, borrowed; NULL if there is none. */
+/* The tensor at `index`, borrowed; NULL if there is none. */
 WEFT_API weft_tensor *weft_args_tensor(weft_args_in values, size_t index);
 
-/* Sets train mode (the default) or eval mode, for the module and all modules below it. A tape with a mode of its own
- * (weft_tape_options) overrules it; where several threads run the module, let tapes say it, as all of them see this flag change. */
+/* Sets train mode (the default) or eval mode for the module and all modules below it. A tape with its own mode
+ * (weft_tape_options) overrides this flag. If several threads run the module, set the mode on tapes, because all
+ * threads share the flag. */
 WEFT_API void weft_module_train(weft_module *module, bool train);
 WEFT_API bool weft_module_is_training(const weft_module *module);
-/* Whether the module trains on this tape: as the tape says, else as the module's own flag does. For modules of yours. */
+/* Whether the module is in train mode on this tape: the tape's mode, otherwise the module's flag. For your own
+ * modules. */
 WEFT_API bool weft_module_trains_on(const weft_module *module, const weft_tape *tape);
 
-/* All parameters and buffers, those of children included. Asking for one of these lists ends the building of the module, which one
- * thread does: it cannot change any more. */
+/* All parameters and buffers, those of children included. The first call of one of these functions ends the building of
+ * the module, which one thread does: it cannot be changed any more. */
 WEFT_API weft_tensors weft_module_parameters(const weft_module *module);
 WEFT_API weft_tensors weft_module_buffers(const weft_module *module);
 WEFT_API const char *weft_module_parameter_name(const weft_module *module, size_t index); /* NULL past the end */
 WEFT_API const char *weft_module_buffer_name(const weft_module *module, size_t index);
-/* The parameter or buffer of that full name, such as "layer1.0.conv1.weight"; NULL if there is none. */
+/* The parameter or buffer with that full name, such as "layer1.0.conv1.weight"; NULL if there is none. */
 WEFT_API weft_tensor *weft_module_find(const weft_module *module, const char *name);
 WEFT_API int64_t weft_module_numel(const weft_module *module); /* the number of elements of all parameters */
 
 /*
- * Converts parameters and floating buffers to float32 or float64. WEFT_ERR_STATE if one of the lists above has been
- * asked for, of the module or of a module inside it, or if the module is another's child; WEFT_ERR_INVALID,
- * WEFT_ERR_MEMORY. On failure nothing has changed.
+ * Converts parameters and floating buffers to float32 or float64. WEFT_ERR_STATE if the module is a child of another,
+ * or if one of the lists above was read, of the module or of a module in it. WEFT_ERR_INVALID, WEFT_ERR_MEMORY. On
+ * failure nothing changes.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to(weft_module *module, weft_dtype dtype);
 
@@ -84,37 +85,44 @@ WEFT_API const char *weft_module_type_name(const weft_module *module); /* "Conv2
 
 /* ---- Your own modules ------------------------------------------------------------------------------------ */
 
-/* A type has `forward`, `call` or both; what it does not have works through the other. */
+/* A type has `forward`, `call` or both. If one is missing, weft uses the other. */
 typedef struct weft_module_type {
     const char *name;
     weft_tensor *(*forward)(weft_tape *tape, weft_module *self, weft_tensor *x); /* returns a tensor of the tape */
     weft_drop_fn drop; /* receives `state` when the last reference goes; may be NULL */
-    /* Adds its results to `results`. The tape fails with what it returns, under the module's name. If an operator in
-     * it has failed, what it returns and adds does not matter. */
+    /* Adds the results to `results`. If it returns a failure, the tape fails with it, under the module's name. If an
+     * operator in it has failed, its status and results are ignored. */
     weft_status (*call)(weft_tape *tape, weft_module *self, weft_args inputs, weft_values *results);
 } weft_module_type;
 
-/* Makes a module of your own type. `type` is borrowed and must outlive the module: it is usually a constant. */
+/* Makes a module of a type of yours. `type` is borrowed and must outlive the module; it is usually a constant. */
 WEFT_API weft_module *weft_module_create(const weft_module_type *type, void *state);
 WEFT_API void *weft_module_state(const weft_module *module);
 
 /*
- * These add to a module while it is built. They take over your reference, also when they fail. A name is not
- * empty, has no dots, and is unique in its module; a child may be called "0". A parameter is set to want a
- * gradient. A contiguous tensor that no tape made becomes a cell (weft/tensor.h): no other thread may use it meanwhile.
- * A child may be added under several names, and to several modules: take a reference for each. Its
- * parameters and buffers stand in the lists once, under the first of their full names; weft_module_find knows them
- * under each. A module keeps its first failure, which weft_module_status returns: an argument is NULL, a name is
- * bad, or the module cannot change any more, as it is another's child or its lists were asked for
- * (WEFT_ERR_STATE; so is a module that is to be its own child). A module that has failed, or has a child that has failed, makes every tape fail that it
- * runs on.
+ * Add to a module while it is built. They take over your reference, also if they fail. A name is not empty, has no
+ * dots, and is unique in its module; a child may be called "0". A parameter is set to want a gradient. A contiguous
+ * tensor that no tape made becomes a cell (weft/tensor.h): no other thread may use it meanwhile.
+ *
+ * A child may be added under several names, and to several modules: take a reference for each. Its parameters and
+ * buffers are in the lists once, under the first of their full names; weft_module_find knows all names.
+ *
+ * A module keeps its first failure, which weft_module_status returns. If a module or one of its children has failed,
+ * every tape that it runs on fails. Errors:
+ *   WEFT_ERR_INVALID: an argument is NULL, or a name is invalid or too long.
+ *   WEFT_ERR_EXISTS: the module has something with that name.
+ *   WEFT_ERR_TYPE: a parameter is not floating.
+ *   WEFT_ERR_STATE: the module cannot change any more, because it is a child of another or its lists were read, or it
+ *   would be its own child.
+ *   WEFT_ERR_TOO_LARGE: a full name is too long.
+ *   WEFT_ERR_MEMORY.
  */
 WEFT_API void weft_module_add_parameter(weft_module *module, const char *name, weft_tensor *tensor);
 WEFT_API void weft_module_add_buffer(weft_module *module, const char *name, weft_tensor *tensor);
 WEFT_API void weft_module_add_child(weft_module *module, const char *name, weft_module *child);
 WEFT_API weft_status weft_module_status(const weft_module *module);
 
-/* ---- Layers. Parameters are float32; the same `seed` gives the same initial values. U(a, b) is uniform. ---- */
+/* ---- Layers. Parameters are float32; equal seeds give equal initial values. U(a, b) is uniform. ---- */
 
 typedef struct weft_conv2d_layer {
     int64_t in_channels, out_channels;
@@ -134,7 +142,7 @@ typedef struct weft_embedding_layer {
     weft_embedding_options how;
     uint64_t seed;
 } weft_embedding_layer;
-/* index, int64 [...] -> [..., width]; weight [rows, width] N(0, 1), the padding's row 0 */
+/* index, int64 [...] -> [..., width]; weight [rows, width] N(0, 1), the padding row 0 */
 WEFT_API weft_module *weft_embedding_create(const weft_embedding_layer *layer);
 
 typedef struct weft_embedding_bag_layer {
@@ -143,7 +151,7 @@ typedef struct weft_embedding_bag_layer {
     uint64_t seed;
 } weft_embedding_bag_layer;
 /*
- * index, int64 [B, L] -> [B, width]; weight [rows, width] N(0, 1), the padding's row 0. weft_module_call also takes
+ * index, int64 [B, L] -> [B, width]; weight [rows, width] N(0, 1), the padding row 0. weft_module_call also takes
  * (index [n], offsets [B]) and (index, offsets or null, sample weights), as weft_embedding_bag does.
  */
 WEFT_API weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer);
@@ -153,14 +161,14 @@ typedef struct weft_lstm_layer {
     int64_t layers;   /* 1 */
     bool batch_first; /* [N, T, ..] instead of [T, N, ..] */
     bool no_bias;
-    double dropout; /* between layers, in train mode; 0 */
+    double dropout; /* dropout between layers, in train mode; 0 */
     uint64_t seed;
 } weft_lstm_layer;
 /*
- * x [T, N, in_features] -> y [T, N, hidden_features]. For each layer k weight_ih_lk [4 H, I], weight_hh_lk [4 H, H], bias_ih_lk and
- * bias_hh_lk [4 H], all U(-b, b) with b = 1 / sqrt(H). One direction only. weft_module_call takes
- * (x) or (x, h, c) and gives (y, h, c): the states before and after, [layers, N, hidden_features]. h and c of one call may begin
- * the next; weft_detach ends what goes back from there.
+ * x [T, N, in_features] -> y [T, N, hidden_features]. Layer k has weight_ih_lk [4 H, I], weight_hh_lk [4 H, H], and
+ * bias_ih_lk and bias_hh_lk [4 H], all U(-b, b) with b = 1 / sqrt(H). One direction only. weft_module_call takes (x) or
+ * (x, h, c), and gives (y, h, c). h and c are the states before and after, [layers, N, hidden_features]. They may be
+ * passed to the next call; weft_detach stops the backward pass there.
  */
 WEFT_API weft_module *weft_lstm_create(const weft_lstm_layer *layer);
 WEFT_API weft_module *weft_relu_create(void);
@@ -173,21 +181,21 @@ WEFT_API weft_module *weft_dropout2d_create(double p);
 WEFT_API weft_module *weft_flatten_create(int from_dim);
 WEFT_API weft_module *weft_softmax_create(int dim);
 WEFT_API weft_module *weft_log_softmax_create(int dim);
-/* Runs the modules one after the other: weft_module_forward gives each the first result of the one before,
- * weft_module_call all of its results. The children are called "0", "1", ... If one of them is NULL it
- * releases the others and returns NULL: so constructors may be nested. */
+/* Runs the modules one after another. weft_module_forward gives each module the first result of the one before,
+ * weft_module_call all of its results. The children are called "0", "1", ... If one of them is NULL, the others are
+ * released, and NULL is returned; so constructors may be nested. */
 WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t count);
 
 /* ---- Models ---------------------------------------------------------------------------------------------- */
 
 /*
- * ResNet-50 by He, Zhang, Ren, Sun (CVPR 2016), with the stride in the 3x3 convolution, as in torchvision: [N,
- * 3, H, W] -> [N, classes], H and W at least 32. It has 23,569,502 parameters with 30 classes. Convolutions
- * begin with N(0, 2 / fan_out).
+ * ResNet-50 (He, Zhang, Ren, Sun, CVPR 2016), with the stride in the 3x3 convolution, as in torchvision: [N, 3, H, W]
+ * -> [N, classes], H and W at least 32. With 30 classes it has 23,569,502 parameters. Initial values of convolutions
+ * are N(0, 2 / fan_out).
  */
 WEFT_API weft_module *weft_resnet50_create(int64_t classes, uint64_t seed);
 
-/* Its parts, in the order in which an image passes them. */
+/* The parts of ResNet-50, in the order in which an image passes them. */
 typedef enum weft_resnet_part {
     WEFT_RESNET_STEM = 0,   /* [N, 3, H, W] -> [N, 64, H / 4, W / 4]: convolution, batch norm, relu, pooling */
     WEFT_RESNET_LAYER1 = 1, /* -> [N, 256, H / 4, W / 4] */
@@ -198,46 +206,49 @@ typedef enum weft_resnet_part {
     WEFT_RESNET_PARTS = 6,
 } weft_resnet_part;
 /*
- * The parts `from` to `to`, that one excluded, as a module: a stage of a pipeline. It has the names of the whole network
- * ("layer3.0.conv1.weight") and, with the same `seed`, bit for bit its parameters; stages one behind the other compute
- * what the whole computes. `classes` counts for the head only. NULL if from >= to, or one is no part.
+ * The parts from `from` to before `to`, as a module: a stage of a pipeline. It has the names of the whole network
+ * ("layer3.0.conv1.weight"), and with the same `seed` the same parameters, bit for bit. Consecutive stages compute what
+ * the network computes. `classes` is used for the head only. NULL if from >= to, or one is not a part.
  */
 WEFT_API weft_module *weft_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to, int64_t classes,
                                                  uint64_t seed);
 /*
- * One block of it: [N, in_channels, H, W] -> [N, 4 planes, H / stride, W / stride]. Three convolutions (1x1, 3x3 with
- * the stride, 1x1), each with batch norm, added to the input, which a fourth convolution brings to the shape where it
- * differs.
+ * A block of ResNet-50: [N, in_channels, H, W] -> [N, 4 planes, H / stride, W / stride]. Three convolutions (1x1, 3x3
+ * with the stride, 1x1), each with batch norm, are added to the input. If the shapes differ, a fourth convolution
+ * converts the input.
  */
 WEFT_API weft_module *weft_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride, uint64_t seed);
-/* The network of PyTorch's MNIST example: [N, 1, 28, 28] -> log-probabilities [N, 10]. It has 1,199,882
- * parameters. */
+/* The network of PyTorch's MNIST example: [N, 1, 28, 28] -> log-probabilities [N, 10]. 1,199,882 parameters. */
 WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
 
 /* ---- Files ----------------------------------------------------------------------------------------------- */
 
 /*
- * Writes all parameters and buffers to a file of the format safetensors, which Python and others read (docs/files.md):
- * each once, under the first of its names. `error`, if not NULL, receives the detail of a failure; you release it.
- * WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (a name is not UTF-8), WEFT_ERR_UNSUPPORTED (a complex128 tensor, which the
- * format does not have). It writes a temporary file beside `path` and renames
- * it at the end, so a failure leaves the old file as it was; only if the disk fails at the very end may either file be
- * there. If the process is killed, the temporary file stays until the next save of that name on that host. Beside
- * steps (WEFT_UPDATE_BESIDE) each tensor is written whole, perhaps of two steps. When the function has returned WEFT_OK, a loss of power does not lose the file:
- * the file and its folder are synced. It follows symbolic links and keeps the mode of an old file. If `path` is
- * no plain file but a pipe or a device, it writes there directly, without a checksum. If the reader of a pipe has gone,
- * that is WEFT_ERR_IO: weft's functions that write to a file, a pipe or a FILE of yours raise no SIGPIPE or SIGXFSZ.
+ * Writes all parameters and buffers to a file in safetensors format, which Python reads (docs/files.md): each one once,
+ * under the first of its names. *error, if `error` is not NULL, receives the detail of a failure; you release it.
+ *
+ * It writes a temporary file in the same folder and renames it at the end, so after a failure the old file is
+ * unchanged. Only if the disk fails at the very end, either file may be there. If the process is killed, the temporary
+ * file stays until the next save of that name on that host. After WEFT_OK the file and its folder are synced: a power
+ * failure does not lose the file. It follows symbolic links and keeps the mode of an old file. If `path` is a pipe or a
+ * device, it writes there directly, without a checksum. During steps with WEFT_UPDATE_BESIDE each tensor is consistent,
+ * but different tensors may be of different steps. Errors:
+ *   WEFT_ERR_IO: also if the reader of a pipe is gone. No SIGPIPE or SIGXFSZ is raised, as in all functions of weft
+ *   that write to a file, a pipe or a FILE of yours.
+ *   WEFT_ERR_INVALID: a name is not UTF-8.
+ *   WEFT_ERR_UNSUPPORTED: a complex128 tensor, which the format lacks.
+ *   WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error);
 
 /*
- * Reads a file of safetensors into a module, whoever wrote it; or a file of weft's own format, which weft_module_save wrote
- * before. It must hold exactly the names of the module, in any order, with the same dtypes and shapes; what has several
- * names may stand under each, with the same elements. On failure nothing has changed. WEFT_ERR_NOT_FOUND, WEFT_ERR_IO,
- * WEFT_ERR_FORMAT (damaged, or another kind of file), WEFT_ERR_SHAPE or WEFT_ERR_TYPE (of another module, or a dtype that
- * weft does not have), WEFT_ERR_MEMORY; `error` then says which tensor it was, with both values: the first one that is
- * missing or unexpected, if the names differ. It is safe to read a file that
- * you do not trust.
+ * Reads a file of safetensors, by any writer, or of weft's former own format, into a module. The file must have exactly
+ * the names of the module, in any order, with the same dtypes and shapes. A tensor with several names may be stored
+ * under each of them, with the same elements. On failure nothing changes, and *error, if `error` is not NULL, receives
+ * the first wrong, missing or unexpected tensor, with both values. Untrusted files are safe to load. Errors:
+ *   WEFT_ERR_FORMAT: the file is damaged, or of another kind.
+ *   WEFT_ERR_SHAPE, WEFT_ERR_TYPE: the file is of another module, or has a dtype that weft lacks.
+ *   WEFT_ERR_NOT_FOUND, WEFT_ERR_IO, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_load(weft_module *module, const char *path, weft_error **error);
 

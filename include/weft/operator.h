@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/operator.h - operators of your own: compute what you like, then record how its gradient is found.
+ * weft/operator.h - user-defined operators: the program computes the result, and records how to find its gradient.
  *
  *     static weft_status square_backward(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted,
  *                                        weft_tensor **dx)
@@ -31,31 +31,33 @@
 WEFT_BEGIN_C
 
 typedef struct weft_operator {
-    const char *name; /* for errors; must stay */
+    const char *name; /* for errors; must stay valid */
     /*
-     * Finds the gradients of the inputs. saved: as given when it was recorded. dy.items[i]: the gradient of result i,
-     * contiguous, borrowed, not to be changed; NULL if none came for it (for one at least one came). For each input with
-     * wanted[i] it may set dx[i] (NULL before) to a reference to a tensor of that input's shape and dtype; what it leaves
-     * NULL is no gradient. dx[i] may be a tensor of dy, referenced. If it fails, the pass fails with this code; what
-     * is set in dx is dropped. Runs on the thread of its pass; where passes that retain the
-     * records run at once it may run on several threads, with the same `state`: guard what it changes there.
+     * Computes the gradients of the inputs. `saved` has the tensors saved when the operator was recorded. dy.items[i]
+     * is the gradient of result i: contiguous, borrowed, read-only; NULL if there is none. At least one is not NULL.
+     * For each input with wanted[i] the function may set dx[i] (NULL before) to a reference to a tensor of that input's
+     * shape and dtype, which may be a tensor of dy. NULL means no gradient. If the function fails, the pass fails with
+     * its code, and tensors in dx are dropped. Runs on the thread of its pass. Passes that retain records may run it on
+     * several threads at once with the same `state`: protect what it changes there.
      */
     weft_status (*backward)(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted, weft_tensor **dx);
-    weft_drop_fn drop; /* called with `state` when nobody needs it any more; or NULL */
+    weft_drop_fn drop; /* called with `state` when it is not needed any more; or NULL */
 } weft_operator;
 
 /*
- * Records that `results` were computed from `inputs`. out[i] becomes result i as the tape knows it: a tensor over the
- * same storage, which belongs to the tape; use it from now on in place of results.items[i], and drop your own reference
- * to that.
+ * Records that `results` were computed from `inputs`. out[i] receives result i as the tape knows it: a tensor over the
+ * same storage, which belongs to the tape. Use it in place of results.items[i], and drop your own reference to that.
+ * The lists and *op are borrowed for this call. An input may be NULL: it is absent.
  *
- * A NULL input is one that is not there. If the tape does not record, or no input is floating and wants a gradient, nothing is
- * recorded: then out[i] is results.items[i] itself, of which the tape takes a reference, and `drop` runs at once. `saved` are kept for the backward pass, which
- * fails if one of them is changed in place before; entries may be NULL. Of a module's parameter the value is kept that it has in this call, which may be
- * later than the one that you computed with: where other threads may step it, take weft_tensor_contiguous(parameter), compute with that, and save that. The lists and *op are borrowed for this call.
- * `state` is taken over: `drop` runs on every path, also if the tape has failed or is NULL. After a failure all of
- * out[] is NULL. Errors, which the tape keeps: WEFT_ERR_INVALID (no results, a NULL result or function),
- * WEFT_ERR_TYPE (a result that is recorded and not floating), WEFT_ERR_MEMORY.
+ * `saved` tensors are kept for the backward pass, which fails if one of them is changed in place before; entries may be
+ * NULL. For a module's parameter the value at the time of this call is kept. If other threads may step the parameter,
+ * call weft_tensor_contiguous(parameter) first, and compute with, and save, that tensor.
+ *
+ * Nothing is recorded if the tape does not record, or if no input is floating and wants a gradient. out[i] is then
+ * results.items[i] itself, which the tape references. `state` is taken over: `drop` runs in every case, and at once if
+ * nothing is recorded, the tape has failed or is NULL. After a failure all of out[] is NULL. Errors, which the tape
+ * keeps: WEFT_ERR_INVALID (no results, a NULL result or function), WEFT_ERR_TYPE (a recorded result is not floating),
+ * WEFT_ERR_MEMORY.
  */
 WEFT_API void weft_tape_record(weft_tape *tape, const weft_operator *op, weft_tensors inputs, weft_tensors saved,
                                void *state, weft_tensors results, weft_tensor **out);

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/ops.h - operators on tensors. Each takes as its first argument the tape that it runs on.
+ * weft/ops.h - operators on tensors. The first argument of each is the tape that it runs on.
  *
  *     weft_tensor *scores(weft_tape *t, weft_tensor *x, weft_tensor *w1, weft_tensor *w2) // x [N, I]
  *     {
  *         return weft_log_softmax(t, weft_linear(t, weft_relu(t, weft_linear(t, x, w1, NULL)), w2, NULL), 1); // [N, O]
  *     }
  *
- * RESULTS belong to the tape and go when it closes: take a reference (weft_tensor_ref) to what you keep. They
+ * RESULTS belong to the tape and are freed when it closes: take a reference (weft_tensor_ref) to what you keep. They
  * are contiguous, except for views.
  *
- * ERRORS. An operator returns NULL if it fails, if the tape failed before, or if the tape is NULL. So
- * expressions may nest, and the program asks the tape once (weft_tape_status). Errors that the tape keeps:
- * WEFT_ERR_SHAPE, WEFT_ERR_TYPE (the dtypes differ, or are not floating), WEFT_ERR_INVALID (an option, or an
- * operand that is NULL), WEFT_ERR_UNSUPPORTED, WEFT_ERR_MEMORY.
+ * ERRORS. An operator returns NULL if it fails, if the tape has failed before, or if the tape is NULL. So expressions
+ * may nest, and the program checks the tape once (weft_tape_status). Errors that the tape keeps: WEFT_ERR_SHAPE,
+ * WEFT_ERR_TYPE (the dtypes differ, or are not floating), WEFT_ERR_INVALID (an option, or a NULL operand),
+ * WEFT_ERR_UNSUPPORTED, WEFT_ERR_MEMORY.
  *
- * OPERANDS are float32 or float64, all of one operator the same, and may have any strides, unless it is said
- * otherwise. Every floating operand gets a gradient. A dimension below 0 counts from the end. In a struct of
- * options, a field of zero takes its default, which stands beside it; `options` NULL takes all defaults.
+ * OPERANDS are float32 or float64, the same for all operands of one operator, with any strides, unless said otherwise.
+ * Every floating operand gets a gradient. A negative dimension counts from the end. A zero field of an options struct
+ * takes the default in its comment; `options` NULL takes all defaults.
  *
- * LETTERS in shapes: N batch, C channels, O output channels, H and W height and width, K kernel size.
+ * LETTERS in shapes: N batch, C channels, O output channels, H height, W width, K kernel size.
  */
 #ifndef WEFT_OPS_H
 #define WEFT_OPS_H
@@ -39,8 +39,8 @@ WEFT_API weft_tensor *weft_add_scalar(weft_tape *tape, weft_tensor *x, double va
 WEFT_API weft_tensor *weft_exp(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_log(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x); /* max(x, 0) */
-/* The same numbers and gradients, over the memory of x if x is the newest result on this tape, nobody took a reference to it, and no
- * record kept its elements; else as weft_relu. In any case x is not to be used afterwards: its elements may be those of the result. */
+/* As weft_relu, but writes to the memory of x if x is the newest result on this tape, nothing else references it, and
+ * no record saved its elements. Do not use x afterwards: its elements may be those of the result. */
 WEFT_API weft_tensor *weft_relu_in_place(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_sigmoid(weft_tape *tape, weft_tensor *x); /* 1 / (1 + e^-x) */
 WEFT_API weft_tensor *weft_tanh(weft_tape *tape, weft_tensor *x);
@@ -62,14 +62,13 @@ WEFT_API weft_tensor *weft_conv2d(weft_tape *tape, weft_tensor *x, weft_tensor *
 
 /* ---- Normalising, pooling ---- */
 typedef struct weft_batch_norm_options {
-    bool train; /* normalise by the statistics of the batch and update the running ones; else use the running ones */
-    double momentum; /* how much of the batch goes into the running statistics; 0.1 */
+    bool train;      /* normalise by the batch's statistics and update the running ones; false: use the running ones */
+    double momentum; /* the weight of the batch in the running statistics; 0.1 */
     double eps;      /* added to the variance; 1e-5 */
 } weft_batch_norm_options;
 /*
- * x [N, C, H, W]; weight and bias [C], or NULL for 1 and 0; running_mean and running_var [C], contiguous. With
- * `train` the running statistics are changed in place and may be NULL, and x must have more than one value for
- * each channel.
+ * x [N, C, H, W]; weight and bias [C], NULL for 1 and 0; running_mean and running_var [C], contiguous. With `train` the
+ * running statistics are updated in place and may be NULL, and x must have more than one value per channel.
  */
 WEFT_API weft_tensor *weft_batch_norm2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
                                         weft_tensor *running_mean, weft_tensor *running_var,
@@ -86,17 +85,17 @@ WEFT_API weft_tensor *weft_max_pool2d(weft_tape *tape, weft_tensor *x, const wef
 WEFT_API weft_tensor *weft_adaptive_avg_pool2d(weft_tape *tape, weft_tensor *x, int64_t height, int64_t width);
 
 /*
- * Sets each element (dropout2d: each whole plane of [N, C, ...]) to zero with probability p, in [0, 1), and
- * multiplies the others by 1 / (1 - p). weft/tape.h says where the random numbers come from. Without `train`
- * the result is x itself.
+ * Sets each element (dropout2d: each whole plane of [N, C, ...]) to zero with probability p, in [0, 1). Multiplies the
+ * others by 1 / (1 - p). The section RANDOM NUMBERS of weft/tape.h describes the random numbers. Without `train` the
+ * result is x itself.
  */
 WEFT_API weft_tensor *weft_dropout(weft_tape *tape, weft_tensor *x, double p, bool train);
 WEFT_API weft_tensor *weft_dropout2d(weft_tape *tape, weft_tensor *x, double p, bool train);
 
 /*
- * Draws a class from each row of `probabilities` [..., C]; the result is int64 [...]. Class c is drawn with
- * probability row[c] / sum(row), never if row[c] is 0. No gradient. Row r uses random number r of this operator
- * (weft/tape.h). WEFT_ERR_INVALID: a row has a negative or not finite element, or none above 0.
+ * Draws a class from each row of `probabilities` [..., C]; the result is int64 [...]. The probability of class c is
+ * row[c] / sum(row). No gradient. Row r uses random number r of this operator (weft/tape.h). WEFT_ERR_INVALID: a row
+ * has a negative or non-finite element, or no element above 0.
  */
 WEFT_API weft_tensor *weft_categorical(weft_tape *tape, weft_tensor *probabilities);
 
@@ -105,44 +104,44 @@ WEFT_API weft_tensor *weft_categorical(weft_tape *tape, weft_tensor *probabiliti
 WEFT_API weft_tensor *weft_uniform(weft_tape *tape, weft_shape shape, weft_dtype dtype, double low, double high);
 WEFT_API weft_tensor *weft_normal(weft_tape *tape, weft_shape shape, weft_dtype dtype, double mean, double deviation);
 
-/* ---- Shape. The result is a view over x's storage where the strides allow that, else a copy; any dtype. ---- */
+/* ---- Shape. The result is a view of x's storage if the strides allow that, otherwise a copy; any dtype. ---- */
 WEFT_API weft_tensor *weft_flatten(weft_tape *tape, weft_tensor *x, int from_dim); /* joins from_dim and all after it */
 WEFT_API weft_tensor *weft_reshape(weft_tape *tape, weft_tensor *x, weft_shape shape); /* one size may be -1 */
 WEFT_API weft_tensor *weft_transpose(weft_tape *tape, weft_tensor *x, int dim0, int dim1);
 WEFT_API weft_tensor *weft_narrow(weft_tape *tape, weft_tensor *x, int dim, int64_t start, int64_t length);
 WEFT_API weft_tensor *weft_select(weft_tape *tape, weft_tensor *x, int dim, int64_t index); /* drops `dim` */
 /*
- * Picks elements of x along `dim`: y[.., i, ..] = x[.., index[.., i, ..], ..], where i is the place along
- * `dim`. y has the shape of `index`, an int64 tensor with as many dimensions as x, and no larger than x but
- * along `dim`. x may have any dtype. A new tensor. WEFT_ERR_INVALID: an index outside [0, size of x along
+ * Picks elements of x along `dim`: y[.., i, ..] = x[.., index[.., i, ..], ..], where i is the position along `dim`. y
+ * has the shape of `index`. `index` is int64 and has as many dimensions as x, each no larger than that of x, except
+ * `dim`. x may have any dtype. The result is a new tensor. WEFT_ERR_INVALID: an index outside [0, size of x along
  * `dim`).
  */
 WEFT_API weft_tensor *weft_gather(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
 /*
- * The slices of x along `dim` that `index`, int64 [n], names, in its order; one may be named several times. y has x's
- * shape with n in the place of x's size along `dim`. x may have any dtype. A new tensor. WEFT_ERR_INVALID: an index
- * outside [0, size of x along `dim`).
+ * The slices of x along `dim` that `index`, int64 [n], names, in its order, with repetitions. y has x's shape, with n
+ * as its size along `dim`. x may have any dtype. The result is a new tensor. WEFT_ERR_INVALID: an index outside [0,
+ * size of x along `dim`).
  */
 WEFT_API weft_tensor *weft_index_select(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
 /*
- * x, to which is added: y[.., index[.., i, ..], ..] += source[.., i, ..], where i is the place along `dim`. `index`
- * fits x as that of weft_gather does, and `source` has its shape. A new tensor; sums are made in the index's order.
+ * A copy y of x, with y[.., index[.., i, ..], ..] += source[.., i, ..], where i is the position along `dim`. `index`
+ * matches x as in weft_gather, and `source` has the shape of `index`. The result is a new tensor. Sums are made in the
+ * order of `index`.
  */
 WEFT_API weft_tensor *weft_scatter_add(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index,
                                        weft_tensor *source);
-/* These join at least one tensor of one dtype, which may be any, to a new tensor. weft_stack makes a new
- * dimension `dim`; all tensors have the same shape. weft_concat joins them along dimension `dim`, which exists;
- * only their sizes along it may differ. */
+/* Join at least one tensor to a new tensor. All have the same dtype, which may be any. With weft_stack they have equal
+ * shapes, and `dim` is a new dimension. With weft_concat `dim` exists; only sizes along it may differ. */
 WEFT_API weft_tensor *weft_stack(weft_tape *tape, weft_tensors xs, int dim);
 WEFT_API weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim);
 WEFT_API weft_tensor *weft_clone(weft_tape *tape, weft_tensor *x);  /* a contiguous copy; the gradient goes on to x */
 WEFT_API weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x); /* the same storage; no gradient goes on to x */
 
-/* ---- Rows of a table: weight [V, D]. Indices are int64; WEFT_ERR_INVALID names one that is not in [0, V). ---- */
+/* ---- Rows of a table: weight [V, D]. Indices are int64; WEFT_ERR_INVALID: an index outside [0, V). ---- */
 typedef struct weft_embedding_options {
-    bool padding;        /* whether padding_row counts; false */
-    int64_t padding_row; /* a row that gets no gradient; below 0 it counts from the end */
-    bool sparse;         /* the gradient is of rows only, where the weight is a leaf without hooks; false */
+    bool padding;        /* padding_row is used; false */
+    int64_t padding_row; /* a row without a gradient; a negative one counts from the end */
+    bool sparse;         /* the gradient is of rows only, if the weight is a leaf without hooks; false */
 } weft_embedding_options;
 /* y[.., :] = weight[index[..], :]: index of any shape [...] -> [..., D] */
 WEFT_API weft_tensor *weft_embedding(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
@@ -151,20 +150,21 @@ WEFT_API weft_tensor *weft_embedding(weft_tape *tape, weft_tensor *weight, weft_
 typedef enum weft_bag_mode {
     WEFT_BAG_MEAN = 0,
     WEFT_BAG_SUM = 1,
-    WEFT_BAG_MAX = 2, /* of each column by itself; the gradient goes to the first of equal ones */
+    WEFT_BAG_MAX = 2, /* the maximum of each column; the gradient goes to the first of equal ones */
 } weft_bag_mode;
 
 typedef struct weft_embedding_bag_options {
     weft_bag_mode mode;  /* WEFT_BAG_MEAN */
-    bool padding;        /* whether padding_row counts; false */
-    int64_t padding_row; /* indices of this row count as not there; below 0 it counts from the end */
-    bool sparse;         /* as above; dense all the same where sample_weights want a gradient. Not with WEFT_BAG_MAX */
+    bool padding;        /* padding_row is used; false */
+    int64_t padding_row; /* indices of this row are ignored; a negative one counts from the end */
+    bool sparse;         /* as weft_embedding; dense if sample_weights want a gradient. Not with WEFT_BAG_MAX */
 } weft_embedding_bag_options;
 /*
- * The rows of each of B bags reduced to one: [B, D], zeros for an empty bag. Each row of index [B, L] is a bag; or
- * with `offsets`, int64 [B], bag b has elements offsets[b] to offsets[b + 1] of index [n], and the last all to the
- * end. offsets[0] is 0, and none is below the one before it or above n; else WEFT_ERR_INVALID names it. NULL: none.
- * `sample_weights`, of the index's shape and the weight's dtype, multiply the rows of WEFT_BAG_SUM; NULL: 1.
+ * Reduces the rows of each of B bags to one row: [B, D], zeros for an empty bag. Without `offsets` (NULL) each row of
+ * index [B, L] is a bag. With `offsets`, int64 [B], and index [n], bag b has elements offsets[b] to offsets[b + 1] of
+ * `index`, and the last bag all to the end. The offsets begin with 0, and neither decrease nor exceed n
+ * (WEFT_ERR_INVALID). `sample_weights`, with the index's shape and the weight's dtype, multiply the rows with
+ * WEFT_BAG_SUM; NULL: 1.
  */
 WEFT_API weft_tensor *weft_embedding_bag(weft_tape *tape, weft_tensor *weight, weft_tensor *index, weft_tensor *offsets,
                                          weft_tensor *sample_weights, const weft_embedding_bag_options *options);
@@ -173,28 +173,30 @@ WEFT_API weft_tensor *weft_embedding_bag(weft_tape *tape, weft_tensor *weight, w
 typedef struct weft_lstm_options {
     bool batch_first; /* x and y are [N, T, ..] instead of [T, N, ..] */
     bool no_bias;
-    double dropout; /* of what goes from one layer to the next, as weft_dropout; 0 */
-    bool train;     /* whether there is dropout */
+    double dropout; /* dropout between layers, as weft_dropout; 0 */
+    bool train;     /* apply the dropout */
 } weft_lstm_options;
 /*
- * Long short-term memory (Hochreiter and Schmidhuber 1997) over T steps: x [T, N, I] -> y [T, N, H], the last layer's
- * hidden state after each step. For each layer `weights` has weight_ih [4 H, I] (I is H after the first layer),
- * weight_hh [4 H, H], and unless no_bias bias_ih and bias_hh [4 H]; the four gates stand in PyTorch's order: input,
- * forget, cell, output. h0 and c0 [layers, N, H] are the states to begin with; NULL: zeros. *h_n and *c_n [layers, N, H]
- * are those after the last step, for the next call; each may be NULL if it is not wanted. There is one direction
- * only: no bidirectional layers, and no projections. WEFT_ERR_SHAPE: also, T is 0.
+ * Long short-term memory (Hochreiter, Schmidhuber 1997) over T steps: x [T, N, I] -> y [T, N, H], the last layer's
+ * hidden state after each step. For each layer `weights` has weight_ih [4 H, I] and weight_hh [4 H, H], and, without
+ * no_bias, bias_ih and bias_hh [4 H]. I is H after the first layer. The gates have PyTorch's order: input, forget,
+ * cell, output.
+ *
+ * h0 and c0 [layers, N, H] are the initial states; NULL: zeros. *h_n and *c_n [layers, N, H] receive the states after
+ * the last step; h_n and c_n may be NULL. There are no bidirectional layers and no projections. WEFT_ERR_SHAPE also
+ * means that T is 0.
  */
 WEFT_API weft_tensor *weft_lstm(weft_tape *tape, weft_tensor *x, weft_tensor *h0, weft_tensor *c0, weft_tensors weights,
                                 const weft_lstm_options *options, weft_tensor **h_n, weft_tensor **c_n);
 
 /* ---- Reducing ---- */
-WEFT_API weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x);  /* of all elements; a scalar */
+WEFT_API weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x);  /* the sum of all elements, a scalar */
 WEFT_API weft_tensor *weft_mean(weft_tape *tape, weft_tensor *x); /* NaN if x has no elements */
 WEFT_API weft_tensor *weft_sum_dim(weft_tape *tape, weft_tensor *x, int dim,
                                    bool keep); /* keep: `dim` stays, of size 1 */
 WEFT_API weft_tensor *weft_mean_dim(weft_tape *tape, weft_tensor *x, int dim, bool keep);
-/* The index of the largest element along `dim`, the first if there are several: int64, without dimension `dim`.
- * x may have any dtype. No gradient. */
+/* The index of the largest element along `dim`, the first of equal ones: int64, without dimension `dim`. x may have any
+ * dtype. No gradient. */
 WEFT_API weft_tensor *weft_argmax(weft_tape *tape, weft_tensor *x, int dim);
 
 /* ---- Softmax and losses ---- */
@@ -207,10 +209,10 @@ typedef enum weft_reduction {
     WEFT_REDUCE_NONE = 2, /* one loss for each element of the target */
 } weft_reduction;
 
-/* log_probabilities [N, C, ...], target int64 [N, ...] in [0, C) -> the mean of -log_probabilities[n, target[n, ...], ...];
- * or [C] and a scalar. */
+/* log_probabilities [N, C, ...] or [C], target int64 [N, ...] in [0, C), or a scalar. The result is the mean of
+ * -log_probabilities[n, target[n, ...], ...]. */
 WEFT_API weft_tensor *weft_nll_loss(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target);
-/* weft_nll_loss of the log_softmax of scores [N, C, ...] or [C] over their classes. */
+/* weft_nll_loss of the log_softmax over the classes of scores [N, C, ...] or [C]. */
 WEFT_API weft_tensor *weft_cross_entropy(weft_tape *tape, weft_tensor *scores, weft_tensor *target);
 /* The mean of (x - target)^2; x and target have the same shape. */
 WEFT_API weft_tensor *weft_mse_loss(weft_tape *tape, weft_tensor *x, weft_tensor *target);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/remote_module.h - a module (weft/nn.h) that lives on another worker, and is run from here.
+ * weft/remote_module.h - remote modules: a module (weft/nn.h) on another worker, run from here.
  *
  *     static weft_module *make_net(weft_args args, void *user) // on the server
  *     {
@@ -21,7 +21,7 @@
  *         weft_dist_backward(t, weft_nll_loss(t, scores, y), NULL);
  *     }
  *
- * THREADS. Any thread; several may run one module at a time.
+ * THREADS. Any thread; several threads may run one module at once.
  */
 #ifndef WEFT_REMOTE_MODULE_H
 #define WEFT_REMOTE_MODULE_H
@@ -34,56 +34,59 @@ WEFT_BEGIN_C
 
 typedef struct weft_remote_module weft_remote_module;
 
-/* Makes a module for somebody: with the arguments of weft_remote_module_create. NULL: it could not. Any worker thread. */
+/* Makes a module with the arguments of weft_remote_module_create; NULL on failure. Runs on any worker thread. */
 typedef weft_module *(*weft_make_module_fn)(weft_args args, void *user);
 /*
- * Lets others make modules of this type here. A worker that asks before that gets WEFT_ERR_NOT_FOUND: meet in a barrier
- * first (weft/group.h). The name is copied: 1 to 115 bytes. WEFT_ERR_INVALID, WEFT_ERR_EXISTS, WEFT_ERR_MEMORY.
+ * Registers a type of modules that other workers may make here. The name is copied: 1 to 115 bytes. A worker that asks
+ * earlier gets WEFT_ERR_NOT_FOUND: use a barrier first (weft/group.h). WEFT_ERR_INVALID, WEFT_ERR_EXISTS,
+ * WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_register_module(weft_agent *agent, const char *type,
                                                                weft_make_module_fn make, void *user);
 
-/* Makes a module on a worker. Returns at once; if it cannot be made there, whatever uses it fails and says why. WEFT_ERR_INVALID (NULL), or
- * as weft_rpc_remote. */
+/* Makes a module on a worker. Returns at once; if the module cannot be made, its uses fail with the reason.
+ * WEFT_ERR_INVALID (NULL), and the errors of weft_rpc_remote. */
 WEFT_API WEFT_NODISCARD weft_status weft_remote_module_create(weft_agent *agent, weft_target to, const char *type,
                                                               weft_args_in args, weft_remote_module **out);
-/* The same module, from a handle that somebody passed on (weft_remote_module_rref). */
+/* The same module, from a handle that another worker passed (weft_remote_module_rref). */
 WEFT_API WEFT_NODISCARD weft_status weft_remote_module_from_rref(weft_rref *rref, weft_remote_module **out);
-/* A handle to a module that is here, for others. Takes a reference to the module. */
+/* Makes a handle to a module of this worker, for other workers. References the module. */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to_rref(weft_agent *agent, weft_module *module, weft_rref **out);
 WEFT_API weft_remote_module *weft_remote_module_ref(weft_remote_module *module);
 WEFT_API void weft_remote_module_unref(weft_remote_module *module);      /* NULL does nothing */
 WEFT_API weft_rref *weft_remote_module_rref(weft_remote_module *module); /* borrowed */
 
-/* How this handle runs it: in train mode (the default) or eval mode. Other handles, and the module's own flag, are left alone. */
+/* Sets train mode (the default) or eval mode for forwards of this handle. It does not change other handles or the
+ * module's own flag. */
 WEFT_API void weft_remote_module_train(weft_remote_module *module, bool train);
 
 typedef struct weft_forward_options {
-    weft_mode mode;     /* WEFT_MODE_MODULE: the tape's mode, if it has one, else the handle's */
-    bool has_seed;      /* `seed` is to be taken; else each forward has one of its own */
-    uint64_t seed;      /* of random operators: the same numbers as on a new tape of this seed */
+    weft_mode mode;     /* WEFT_MODE_MODULE: the tape's mode if it has one, otherwise the handle's */
+    bool has_seed;      /* use `seed`; otherwise each forward has its own seed */
+    uint64_t seed;      /* of random operators: the same numbers as on a new tape with this seed */
     int64_t timeout_ms; /* 0: the agent's default */
 } weft_forward_options;
 
 /*
- * Runs the module on its worker and waits for the results. On a tape of a context the call takes part in that: the backward pass goes through
- * the module. Any other tape only computes. Gives the first result; NULL if the tape fails. _all gives all results. They belong to the
- * tape. `options` may be NULL.
+ * Run the module on its worker and wait for the results. On a tape of a context the call takes part in the context: the
+ * backward pass continues through the module. Any other tape only computes. weft_remote_forward returns the first
+ * result, weft_remote_forward_all all results. They belong to the tape. NULL, or no results, if the tape fails.
+ * `options` may be NULL.
  */
 WEFT_API weft_tensor *weft_remote_forward(weft_tape *tape, weft_remote_module *module, weft_args_in inputs,
                                           const weft_forward_options *options);
 WEFT_API weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, weft_args_in inputs,
                                            const weft_forward_options *options);
-/* Starts it: *out is the future of the results. As weft_rpc_async. */
+/* Starts a forward; *out receives the future of the results. As weft_rpc_async. */
 WEFT_API WEFT_NODISCARD weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *module,
                                                               weft_args_in inputs, const weft_forward_options *options,
                                                               weft_future **out);
 
 /*
- * Handles to the parameters of `module`, in the module's order: values of type WEFT_RREF, any number of them. The list
- * comes in pages of 1,000, so *out may have more values than one call takes (WEFT_MAX_VALUES);
- * weft_dist_optimizer_create takes them all, see there. Waits. You release the list. Errors as weft_rpc_sync;
- * WEFT_ERR_PROTOCOL: the pages of the owner contradict each other.
+ * Handles to the parameters of `module`, in the module's order, as values of type WEFT_RREF. Waits; you release the
+ * list. The list is fetched in pages of 1,000, so *out may have more values than one call takes (WEFT_MAX_VALUES);
+ * weft_dist_optimizer_create takes them all. Errors as weft_rpc_sync. WEFT_ERR_PROTOCOL: the owner's pages contradict
+ * each other.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out);
 

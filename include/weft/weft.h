@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weft/weft.h - all of weft. */
+/* weft/weft.h - includes all headers of weft. */
 #ifndef WEFT_WEFT_H
 #define WEFT_WEFT_H
 
@@ -10,8 +10,8 @@
 #include <weft/value.h>         /* arguments and results of calls */
 #include <weft/future.h>        /* results that come later */
 #include <weft/tape.h>          /* recording, gradients */
-#include <weft/operator.h>      /* operators of your own */
-#include <weft/hooks.h>         /* functions in a backward pass */
+#include <weft/operator.h>      /* user-defined operators */
+#include <weft/hooks.h>         /* hooks of a backward pass */
 #include <weft/ops.h>           /* operators */
 #include <weft/nn.h>            /* modules, models, files */
 #include <weft/optim.h>         /* optimizers */
