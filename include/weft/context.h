@@ -40,7 +40,7 @@
  *
  * On worker 1 the handler of "front" computes on weft_call_tape(call), which records into the context.
  *
- * docs/distributed-autograd.md has the rules, and tells how a pass ends when workers die.
+ * docs/distributed-autograd.md has the rules, and describes how a pass ends when workers die.
  *
  * THREADS. Any thread may call any function. One thread at a time uses a tape.
  */

@@ -47,7 +47,7 @@
  *
  * ALL MEMBERS make the object for equal modules, and then run the same number of passes, one after another. If a pass
  * of a member fails, or the member dies, the group ends: the others' passes fail with an error that names the member.
- * The object cannot be used any more, and weft_group_error tells why. To continue, call weft_group_shrink and make
+ * The object cannot be used any more, and weft_group_error has the reason. To continue, call weft_group_shrink and make
  * another object.
  *
  * A FORWARD PASS that fails must reach the group, or the others wait until their time limit. Call weft_backward or
@@ -148,7 +148,8 @@ WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *paralle
  *
  * Errors:
  *   WEFT_ERR_STATE, at once: without `uneven`, or with sums of passes that reduced nothing
- *   (weft_data_parallel_set_sync), which would be lost. The log tells which. The group continues, and the others wait.
+ *   (weft_data_parallel_set_sync), which would be lost. The log has the reason. The group continues, and the others
+ *   wait.
  *   Run a pass that reduces, over any data with the loss times 0 if none is left; step, and join then.
  *   WEFT_ERR_STATE: a parameter was thawed after the object was made; the group's error names it.
  *   WEFT_ERR_INVALID: NULL.

@@ -117,7 +117,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_future_wait_until(weft_future *future, 
 
 /*
  * Requests the early end of a future, which may still complete otherwise. The effect depends on what made the future:
- *   A call: the callee is told to stop. The future fails with WEFT_ERR_CANCELLED as soon as no peer and no handler of
+ *   A call: the callee is notified. The future fails with WEFT_ERR_CANCELLED as soon as no peer and no handler of
  *   this worker uses the call's tensors any more.
  *   Futures of weft_future_create and weft_future_then: the future fails with WEFT_ERR_CANCELLED at once, and
  *   weft_future_complete then returns WEFT_ERR_COMPLETED. The parent of weft_future_then is not cancelled.

@@ -76,10 +76,10 @@ WEFT_BEGIN_C
  *
  * In an elastic job the function waits for ranks that no worker has held yet, at most call_timeout_ms of the agent.
  * When all members have destroyed a group, they may make another of the same name. If weft_group_create failed on some
- * members only, their next group of that name fails; weft_group_error tells why. Then all members destroy the group and
- * create it again, and the function may query the other members for at most a second (docs/groups.md, "How operations
- * match"). In an inline handler (WEFT_INLINE) it neither waits nor queries. Errors, which the log explains in a
- * warning:
+ * members only, their next group of that name fails; weft_group_error has the reason. Then all members destroy the
+ * group and create it again, and the function may query the other members for at most a second (docs/groups.md, "How
+ * operations match"). In an inline handler (WEFT_INLINE) it neither waits nor queries. Errors, which the log explains
+ * in a warning:
  *   WEFT_ERR_INVALID: an argument, or a rule in WEFT_ALGORITHMS (weft_group_set_algorithms).
  *   WEFT_ERR_NOT_FOUND: no such rank, or no worker has joined with it in time.
  *   WEFT_ERR_EXISTS: the name is in use.

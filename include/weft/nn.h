@@ -14,7 +14,7 @@
  * "layer1.0.conv1.weight".
  *
  * OWNERSHIP. A constructor gives the caller one reference, or returns NULL if memory is out or an argument is wrong;
- * the log at level debug tells which. A function that takes a child takes over the caller's reference, also if it
+ * the log at level debug names it. A function that takes a child takes over the caller's reference, also if it
  * fails. Parameters, buffers, children and names are borrowed from their module.
  *
  * THREADS. One thread builds a module. After that several threads may run it at once, each on its own tape. This holds

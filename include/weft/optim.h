@@ -52,7 +52,7 @@ WEFT_BEGIN_C
  * weft_optimizer_spec) are the same for all groups of an optimizer.
  *   The learning rate lr is finite and not negative. An lr of 0 takes the default, except in SGD. For a rate of 0, as
  *   in a warm-up, set has_lr in weft_optimizer_spec, or call weft_optimizer_set_lr.
- *   With maximize a step goes up the gradient.
+ *   With maximize a step ascends the gradient.
  *   Unless said otherwise, weight_decay adds weight_decay p to the gradient.
  *   With average weft_optimizer_step divides the sums by the number of accumulations.
  *   A max_norm above 0 clips the gradients of each step (CLIPPING).
@@ -80,7 +80,7 @@ typedef struct weft_sgd_options {
  *
  * Here p is a parameter, g the sum of its gradients, and v its velocity (state "momentum_buffer"). Sparse gradients:
  * without momentum and weight_decay. There must be at least one parameter, none twice, each contiguous and float32 or
- * float64; the optimizer references them. NULL if memory is out or an argument is wrong: weft_optimizer_create tells
+ * float64; the optimizer references them. NULL if memory is out or an argument is wrong: weft_optimizer_create reports
  * which.
  */
 WEFT_API weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_sgd_options *options);
@@ -113,7 +113,7 @@ typedef struct weft_adam_options { /* a zero field takes its default, so beta1 a
  */
 WEFT_API weft_optimizer *weft_adam_create(weft_tensors parameters, const weft_adam_options *options);
 
-/* AdamW (Loshchilov, Hutter, ICLR 2019), as PyTorch's AdamW: p -= lr weight_decay p before all else, in place of Adam's
+/* AdamW (Loshchilov, Hutter, ICLR 2019), as PyTorch's AdamW: p -= lr weight_decay p comes first, in place of Adam's
  * weight decay, which passes through m and v. Otherwise as Adam. */
 WEFT_API weft_optimizer *weft_adamw_create(weft_tensors parameters, const weft_adam_options *options);
 

@@ -11,7 +11,7 @@
  * of.
  *
  * A function that makes a tensor gives the caller one reference. It returns NULL if memory is out or an argument is
- * wrong; the log at level debug tells which. Any thread may take and drop references. A NULL tensor is a wrong
+ * wrong; the log at level debug names it. Any thread may take and drop references. A NULL tensor is a wrong
  * argument, so results may be passed on without a check. Functions that query a tensor return 0, false or NULL for it.
  *
  *     float sum_of_first_row(const float data[6])
