@@ -497,15 +497,16 @@ int main(int argc, char **argv)
 {
     settings set = {.bytes = 65536, .repeats = 20};
     const cli_option options[] = {
-        {"bytes", CLI_INT, &set.bytes, 4, 1 << 28, NULL, "N", "of one process's part of a tensor", "65536"},
-        {"repeats", CLI_INT, &set.repeats, 1, 1000000, NULL, "N", "of each operation in each of 5 turns", "20"},
-        {"master-addr", CLI_TEXT, &set.master_addr, 0, 0, NULL, "HOST", "the host of process 0, as the others see it",
-         "its own name; 127.0.0.1 if all are on one machine"},
-        {"report", CLI_TEXT, &set.report, 0, 0, NULL, "FILE", "write the table there as JSON", NULL},
-        {"quiet", CLI_FLAG, &set.quiet, 0, 0, NULL, NULL, "no table", NULL},
+        {"bytes", CLI_INT, &set.bytes, 4, 1 << 28, NULL, "N", "bytes of one process's part of a tensor", "65536"},
+        {"repeats", CLI_INT, &set.repeats, 1, 1000000, NULL, "N", "repetitions of each operation in each of 5 rounds",
+         "20"},
+        {"master-addr", CLI_TEXT, &set.master_addr, 0, 0, NULL, "HOST", "address of process 0 for the other processes",
+         "its host name; 127.0.0.1 if all are on one machine"},
+        {"report", CLI_TEXT, &set.report, 0, 0, NULL, "FILE", "write the table to FILE as JSON", NULL},
+        {"quiet", CLI_FLAG, &set.quiet, 0, 0, NULL, NULL, "print no table", NULL},
     };
     const cli line = {.program = "mpi_groups",
-                      .purpose = "does every group operation by weft, by weft handed to MPI, and by MPI itself",
+                      .purpose = "runs each group operation with weft, with weft and MPI as its carrier, and with MPI",
                       .example = "mpirun -n 2 --bind-to none mpi_groups --report report.json",
                       .options = options,
                       .count = sizeof options / sizeof *options};

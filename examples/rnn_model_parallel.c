@@ -41,21 +41,21 @@ typedef struct settings {
 static size_t list_options(settings *s, cli_option *out)
 {
     const cli_option options[] = {
-        {"world-size", CLI_INT, &s->job.world_size, 2, 2, NULL, "2", "with --rank: workers of that job", "WORLD_SIZE"},
-        {"words", CLI_INT, &s->words, 1, 100000000, NULL, "N", "words that there are", "7"},
-        {"embedding", CLI_INT, &s->embedding, 1, 65536, NULL, "N", "numbers that stand for a word", "2"},
-        {"hidden", CLI_INT, &s->hidden, 1, 65536, NULL, "N", "numbers in a state of the LSTM", "3"},
+        {"world-size", CLI_INT, &s->job.world_size, 2, 2, NULL, "2", "with --rank: number of workers", "WORLD_SIZE"},
+        {"words", CLI_INT, &s->words, 1, 100000000, NULL, "N", "size of the vocabulary", "7"},
+        {"embedding", CLI_INT, &s->embedding, 1, 65536, NULL, "N", "width of the embedding", "2"},
+        {"hidden", CLI_INT, &s->hidden, 1, 65536, NULL, "N", "width of the LSTM's hidden state", "3"},
         {"layers", CLI_INT, &s->layers, 1, 64, NULL, "N", "layers of the LSTM", "4"},
-        {"length", CLI_INT, &s->length, 1, 65536, NULL, "N", "words in a sequence", "6"},
-        {"batch-size", CLI_INT, &s->batch, 1, 65536, NULL, "N", "sequences in a batch", "5"},
-        {"batches", CLI_INT, &s->batches, 1, 1000000, NULL, "N", "batches in an epoch", "5"},
-        {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "times through the batches", "10"},
-        {"dropout", CLI_NUMBER, &s->dropout, 0, 0.99, NULL, "X", "behind embedding and LSTM, and between its layers",
-         "0.5"},
+        {"length", CLI_INT, &s->length, 1, 65536, NULL, "N", "words per sequence", "6"},
+        {"batch-size", CLI_INT, &s->batch, 1, 65536, NULL, "N", "sequences per batch", "5"},
+        {"batches", CLI_INT, &s->batches, 1, 1000000, NULL, "N", "batches per epoch", "5"},
+        {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "passes over the batches", "10"},
+        {"dropout", CLI_NUMBER, &s->dropout, 0, 0.99, NULL, "X",
+         "dropout rate after the embedding, between LSTM layers, and after the LSTM", "0.5"},
         {"lr", CLI_NUMBER, &s->lr, 1e-9, 1e3, NULL, "X", "learning rate of SGD", "0.05"},
-        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N", "of weights, words and dropout", "1"},
-        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the closing table there as JSON", NULL},
-        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "no progress, no table", NULL},
+        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N", "seed of weights, words and dropout", "1"},
+        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the final table to FILE as JSON", NULL},
+        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
     };
     memcpy(out, options, sizeof options);
     (void)launch_list(&s->job, out + sizeof options / sizeof *options);
@@ -79,7 +79,7 @@ static int parse(int argc, char **argv, settings *s)
                     .seed = 1};
     cli_option options[32];
     const cli program = {.program = "rnn_model_parallel",
-                         .purpose = "trains a language model whose embedding and decoder are another worker's",
+                         .purpose = "trains a language model whose embedding and decoder are on another worker",
                          .example = "rnn_model_parallel --words 1000 --embedding 64 --hidden 64 --layers 2 --epochs 5",
                          .options = options,
                          .count = list_options(s, options)};

@@ -30,7 +30,7 @@ static size_t list_job(cart_settings *s, cli_option *out)
 {
     const cli_option options[] = {
         {"world-size", CLI_INT, &s->job.world_size, 2, 65536, NULL, "N",
-         "the agent, which is rank 0, and N - 1 observers, started as processes of this machine; --sweep: at most",
+         "the agent (rank 0) and N - 1 observers, as processes on this machine; --sweep: the largest N",
          "2; --solve: 3; --sweep: 11"},
     };
     memcpy(out, options, sizeof options);
@@ -40,16 +40,16 @@ static size_t list_job(cart_settings *s, cli_option *out)
 static size_t list_modes(cart_settings *s, given *g, cli_option *out)
 {
     const cli_option options[] = {
-        {"batch", CLI_FLAG, &g->batch, 0, 0, NULL, NULL, "evaluate the policy once a step, for all observers (default)",
-         NULL},
-        {"no-batch", CLI_FLAG, &g->no_batch, 0, 0, NULL, NULL, "evaluate it once for each observer", NULL},
-        {"sweep", CLI_FLAG, &s->sweep, 0, 0, NULL, NULL, "run world sizes 2, 3, ... in both modes, and draw the times",
+        {"batch", CLI_FLAG, &g->batch, 0, 0, NULL, NULL,
+         "evaluate the policy once per step, for all observers (default)", NULL},
+        {"no-batch", CLI_FLAG, &g->no_batch, 0, 0, NULL, NULL, "evaluate the policy once per step and observer", NULL},
+        {"sweep", CLI_FLAG, &s->sweep, 0, 0, NULL, NULL, "run world sizes 2, 3, ... in both modes, and plot the times",
          NULL},
         {"out", CLI_TEXT, &s->out, 0, 0, NULL, "PATH",
-         "of --sweep: writes PATH.csv and, where gnuplot is installed, PATH.svg and PATH.png", "cartpole_sweep"},
+         "with --sweep: write PATH.csv and, if gnuplot is installed, PATH.svg and PATH.png", "cartpole_sweep"},
         {"peer", CLI_TEXT, &s->peer, 0, 0, NULL, "COMMAND",
-         "of --sweep: another program with the same options, drawn beside this one; 'none'",
-         "perf/peers/torch_cartpole.py where PyTorch is installed"},
+         "with --sweep: another program with the same options to compare with; 'none': no other",
+         "perf/peers/torch_cartpole.py if PyTorch is installed"},
     };
     memcpy(out, options, sizeof options);
     return sizeof options / sizeof *options;
@@ -58,30 +58,29 @@ static size_t list_modes(cart_settings *s, given *g, cli_option *out)
 static size_t list_learning(cart_settings *s, cli_option *out)
 {
     const cli_option options[] = {
-        {"num-episode", CLI_INT, &s->episodes, 0, 1000000, NULL, "N", "episodes; --solve: at most",
+        {"num-episode", CLI_INT, &s->episodes, 0, 1000000, NULL, "N", "number of episodes; --solve: the largest number",
          "10; --solve: 1000"},
-        {"steps", CLI_INT, &s->steps, 1, CART_MOST_STEPS, NULL, "N", "of an episode; a pole that fell begins anew",
+        {"steps", CLI_INT, &s->steps, 1, CART_MOST_STEPS, NULL, "N", "steps per episode; a pole that fell is reset",
          "500"},
-        {"envs", CLI_INT, &s->envs, 1, CART_MOST_ENVS, NULL, "N", "poles that an observer balances at a time",
-         "1; --solve: 8"},
+        {"envs", CLI_INT, &s->envs, 1, CART_MOST_ENVS, NULL, "N", "poles per observer", "1; --solve: 8"},
         {"hidden", CLI_INT, &s->hidden, 1, 65536, NULL, "N", "units of the policy's hidden layer", "128"},
-        {"dropout", CLI_NUMBER, &s->dropout, 0, 0.99, NULL, "X", "rate of the policy's dropout", "0.6"},
+        {"dropout", CLI_NUMBER, &s->dropout, 0, 0.99, NULL, "X", "dropout rate of the policy", "0.6"},
         {"lr", CLI_NUMBER, &s->lr, 1e-9, 10, NULL, "X", "learning rate of Adam", "0.01"},
-        {"gamma", CLI_NUMBER, &s->gamma, 0, 1, NULL, "X", "discount of rewards to come", "1; --solve: 0.99"},
+        {"gamma", CLI_NUMBER, &s->gamma, 0, 1, NULL, "X", "discount of future rewards", "1; --solve: 0.99"},
         {"normalise", CLI_FLAG, &s->normalise, 0, 0, NULL, NULL,
-         "bring the returns of an episode to mean 0 and deviation 1; --solve does", NULL},
-        {"running", CLI_NUMBER, &s->share, 0.001, 1, NULL, "X", "share of the last episode in the running reward",
+         "normalise the returns of an episode to mean 0 and deviation 1; --solve does too", NULL},
+        {"running", CLI_NUMBER, &s->share, 0.001, 1, NULL, "X", "weight of the last episode in the running reward",
          "0.5; --solve: 0.05"},
-        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N", "of weights, dropout, actions and beginnings",
-         "543"},
+        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N",
+         "seed of weights, dropout, actions and initial states", "543"},
         {"solve", CLI_FLAG, &s->solve, 0, 0, NULL, NULL,
-         "train until the running reward passes 475: two observers with eight poles each, returns discounted by 0.99 "
-         "and normalised, nothing added for poles that still stand at the end",
+         "train until the running reward exceeds 475, with two observers of eight poles, discount 0.99 and normalised "
+         "returns; poles that stand at the end add nothing",
          NULL},
-        {"render", CLI_FLAG, &s->render, 0, 0, NULL, NULL, "show the policy at work at the end, in the terminal", NULL},
-        {"load", CLI_TEXT, &s->load, 0, 0, NULL, "FILE", "begin with the policy saved there", NULL},
-        {"save", CLI_TEXT, &s->save, 0, 0, NULL, "FILE", "write the trained policy there", NULL},
-        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write rewards and times there as JSON", NULL},
+        {"render", CLI_FLAG, &s->render, 0, 0, NULL, NULL, "at the end show the policy in the terminal", NULL},
+        {"load", CLI_TEXT, &s->load, 0, 0, NULL, "FILE", "start with the policy in FILE", NULL},
+        {"save", CLI_TEXT, &s->save, 0, 0, NULL, "FILE", "write the trained policy to FILE", NULL},
+        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write rewards and times to FILE as JSON", NULL},
         {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "print no episodes", NULL},
     };
     memcpy(out, options, sizeof options);
@@ -176,7 +175,7 @@ int cart_settings_parse(int argc, char **argv, const char *name, bool both, cart
     snprintf(example, sizeof example, "%s --world-size 5 --num-episode 20", name);
     const cli program = {
         .program = name,
-        .purpose = "balances poles: observers step them, an agent decides for all and learns",
+        .purpose = "learns to balance poles: observers simulate them, one agent decides and learns",
         .example = example,
         .options = options,
         .count = count,

@@ -9,21 +9,20 @@ static size_t list_options(hybrid_settings *s, cli_option *out)
 {
     const cli_option options[] = {
         {"trainers", CLI_INT, &s->trainers, 1, HYBRID_MOST_TRAINERS, NULL, "N",
-         "start N trainers, and the server, as processes of this machine, under mpirun and srun too", "2"},
+         "start N trainers and the server as processes on this machine, also under mpirun and srun", "2"},
         {"world-size", CLI_INT, &s->job.world_size, 3, HYBRID_MOST_TRAINERS + HYBRID_FIRST_TRAINER, NULL, "N",
-         "with --rank: workers of that job: the master, the server, the trainers", "WORLD_SIZE"},
-        {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "epochs, in each of which a trainer has other batches",
-         "100"},
-        {"batches", CLI_INT, &s->batches, 1, 1000000, NULL, "N", "batches in an epoch", "10"},
+         "with --rank: number of workers: the master, the server and the trainers", "WORLD_SIZE"},
+        {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "number of epochs; each has different batches", "100"},
+        {"batches", CLI_INT, &s->batches, 1, 1000000, NULL, "N", "batches per epoch", "10"},
         {"lr", CLI_NUMBER, &s->lr, 1e-9, 1e30, NULL, "X", "learning rate of SGD", "0.05"},
         {"synchronous", CLI_FLAG, &s->synchronous, 0, 0, NULL, NULL, "trainers wait for each other after each step",
          NULL},
         {"check", CLI_FLAG, &s->check, 0, 0, NULL, NULL,
-         "with --synchronous: train in one process, too, and compare all losses", NULL},
-        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N", "of weights and batches", "1"},
-        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the closing table and all losses there as JSON",
+         "with --synchronous: train in one process too, and compare all losses", NULL},
+        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N", "seed of weights and batches", "1"},
+        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the final table and all losses to FILE as JSON",
          NULL},
-        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "no progress, no table", NULL},
+        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
     };
     memcpy(out, options, sizeof options);
     (void)launch_list(&s->job, out + sizeof options / sizeof *options);
@@ -59,7 +58,7 @@ int hybrid_parse(int argc, char **argv, hybrid_settings *s)
     *s = (hybrid_settings){.job.rank = -1, .epochs = 100, .batches = 10, .lr = 0.05, .seed = 1};
     cli_option options[32];
     const cli program = {.program = "ddp_rpc_hybrid",
-                         .purpose = "trains an embedding on a server together with a dense part on each trainer",
+                         .purpose = "trains a model with its embedding on a server and its dense part on each trainer",
                          .example = "ddp_rpc_hybrid --trainers 2 --synchronous --check --report report.json",
                          .options = options,
                          .count = list_options(s, options)};

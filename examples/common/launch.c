@@ -18,18 +18,19 @@ static const char *const deaths[] = {"stop", "continue", NULL};
 size_t launch_list(launch *job, cli_option out[LAUNCH_OPTIONS])
 {
     const cli_option options[LAUNCH_OPTIONS] = {
-        {"rank", CLI_INT, &job->rank, 0, 65535, NULL, "N", "be this worker of a job started by hand", "RANK, if set"},
+        {"rank", CLI_INT, &job->rank, 0, 65535, NULL, "N", "run only this worker; the others are started separately",
+         "RANK, if set"},
         {"master-addr", CLI_TEXT, &job->master_addr, 0, 0, NULL, "HOST", "the host of rank 0",
          "MASTER_ADDR, or 127.0.0.1"},
-        {"master-port", CLI_INT, &job->master_port, 1, 65535, NULL, "PORT", "its port for those who join",
+        {"master-port", CLI_INT, &job->master_port, 1, 65535, NULL, "PORT", "port of rank 0, where workers join",
          "MASTER_PORT"},
         {"fabric", CLI_TEXT, &job->fabric, 0, 0, NULL, FABRIC, "the fabric to use", "WEFT_FABRIC, or " FABRIC},
-        {"threads", CLI_INT, &job->threads, 1, MOST_THREADS, NULL, "N", "computing threads of each worker",
-         "OMP_NUM_THREADS, or the cores shared among the workers"},
+        {"threads", CLI_INT, &job->threads, 1, MOST_THREADS, NULL, "N", "compute threads per worker",
+         "OMP_NUM_THREADS, or an equal share of the cores"},
         {"death-timeout", CLI_INT, &job->death_timeout_ms, 100, 3600000, NULL, "MS",
-         "silence after which a worker counts as dead", "WEFT_DEATH_MS, or 1500"},
+         "silence after which a worker is declared dead", "WEFT_DEATH_MS, or 1500"},
         {"on-death", CLI_CHOICE, &job->on_death, 0, 0, deaths, NULL,
-         "when another worker than rank 0 dies: end the job, or go on without it", "stop"},
+         "if a worker other than rank 0 dies: end the job, or continue without it", "stop"},
     };
     memcpy(out, options, sizeof options);
     return LAUNCH_OPTIONS;

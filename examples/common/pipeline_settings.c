@@ -11,18 +11,18 @@ static size_t list_options(pipeline_settings *s, cli_option *out)
 {
     const cli_option options[] = {
         {"world-size", CLI_INT, &s->job.world_size, 1 + PIPELINE_STAGES, 1 + PIPELINE_STAGES, NULL, "3",
-         "with --rank: workers of that job: the master, two stages", "WORLD_SIZE"},
+         "with --rank: number of workers: the master and two stages", "WORLD_SIZE"},
         {"micro-batches", CLI_TEXT, &s->micro_batches, 0, 0, NULL, "N,N,...",
-         "their sizes, each of which is measured, in images", "1,2,4,8, and the whole batch"},
-        {"batch-size", CLI_INT, &s->batch, 1, 65536, NULL, "N", "images in a batch", "120"},
-        {"batches", CLI_INT, &s->batches, 1, 1000000, NULL, "N", "batches with each size", "3"},
+         "sizes of micro-batches to measure, in images", "1,2,4,8, and the whole batch"},
+        {"batch-size", CLI_INT, &s->batch, 1, 65536, NULL, "N", "images per batch", "120"},
+        {"batches", CLI_INT, &s->batches, 1, 1000000, NULL, "N", "batches for each size", "3"},
         {"image-size", CLI_INT, &s->image_size, 64, 1024, NULL, "N", "height and width of an image, in pixels", "128"},
         {"lr", CLI_NUMBER, &s->lr, 1e-9, 1e30, NULL, "X", "learning rate of SGD", "0.05"},
         {"check", CLI_FLAG, &s->check, 0, 0, NULL, NULL,
-         "compare the gradients of each size's first batch with those of one process", NULL},
-        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N", "of weights and images", "1"},
-        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the closing table there as JSON", NULL},
-        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "no progress, no table", NULL},
+         "compare the gradients of the first batch of each size with those of a single process", NULL},
+        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N", "seed of weights and images", "1"},
+        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the final table to FILE as JSON", NULL},
+        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
     };
     memcpy(out, options, sizeof options);
     (void)launch_list(&s->job, out + sizeof options / sizeof *options);
@@ -67,7 +67,7 @@ int pipeline_parse(int argc, char **argv, pipeline_settings *s)
     cli_option options[32];
     const cli program = {
         .program = "pipeline_resnet50",
-        .purpose = "trains ResNet-50 in two stages on two workers, and measures sizes of micro-batches",
+        .purpose = "trains ResNet-50 in two stages on two workers, and compares sizes of micro-batches",
         .example = "pipeline_resnet50 --batch-size 24 --image-size 64 --micro-batches 1,2,4,8,24 --check",
         .options = options,
         .count = list_options(s, options)};

@@ -24,7 +24,7 @@ static size_t list_workers(settings *s, cli_option *out)
         {"trainers", CLI_INT, &s->trainers, 1, 65535, NULL, "N", "start N trainers as processes of this machine",
          s->program == SETTINGS_BATCH ? "2" : "3"},
         {"world-size", CLI_INT, &s->job.world_size, 2, 65536, NULL, "N",
-         "with --rank: workers of that job, the trainers and the server, which is 0", "WORLD_SIZE"},
+         "with --rank: number of workers: the server (rank 0) and the trainers", "WORLD_SIZE"},
     };
     memcpy(out, options, sizeof options);
     return sizeof options / sizeof *options + launch_list(&s->job, out + sizeof options / sizeof *options);
@@ -33,30 +33,34 @@ static size_t list_workers(settings *s, cli_option *out)
 static size_t list_batch_training(settings *s, cli_option *out)
 {
     const cli_option options[] = {
-        {"model", CLI_CHOICE, &s->model, 0, 0, models, NULL, "what is trained", "convnet"},
-        {"data", CLI_TEXT, &s->data, 0, 0, NULL, "DIR", "IDX files of the MNIST family, plain or .gz, for the convnet",
-         "digits are drawn"},
-        {"digits", CLI_INT, &s->digits, 1, 10000000, NULL, "N", "digits to draw for training", "6000"},
-        {"held-out", CLI_INT, &s->held_out, 1, 10000000, NULL, "N", "digits to draw for the test at the end", "2000"},
-        {"batch-size", CLI_INT, &s->batch_size, 1, 65536, NULL, "N", "images of a trainer's batch", "32; resnet50: 20"},
-        {"batch-update-size", CLI_INT, &s->batch_update_size, 1, 65535, NULL, "N",
-         "gradients that make one update of the model", "one of each trainer"},
-        {"image-size", CLI_INT, &s->image_size, 28, 1024, NULL, "N", "height and width; of the convnet always 28",
-         "28; resnet50: 64"},
-        {"classes", CLI_INT, &s->classes, 2, 100000, NULL, "N", "of the convnet always 10", "10; resnet50: 30"},
-        {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "times through the data; convnet only", "8"},
-        {"iterations", CLI_INT, &s->iterations, 1, 1000000000, NULL, "N", "batches of each trainer, instead of epochs",
-         "by epochs; resnet50: 6"},
+        {"model", CLI_CHOICE, &s->model, 0, 0, models, NULL, "the model to train", "convnet"},
+        {"data", CLI_TEXT, &s->data, 0, 0, NULL, "DIR",
+         "folder of IDX files in MNIST's format, plain or .gz; convnet only", "generated digits"},
+        {"digits", CLI_INT, &s->digits, 1, 10000000, NULL, "N", "number of generated digits for training", "6000"},
+        {"held-out", CLI_INT, &s->held_out, 1, 10000000, NULL, "N", "number of generated digits for the final test",
+         "2000"},
+        {"batch-size", CLI_INT, &s->batch_size, 1, 65536, NULL, "N", "images per batch of a trainer",
+         "32; resnet50: 20"},
+        {"batch-update-size", CLI_INT, &s->batch_update_size, 1, 65535, NULL, "N", "gradients per update of the model",
+         "one from each trainer"},
+        {"image-size", CLI_INT, &s->image_size, 28, 1024, NULL, "N",
+         "height and width of an image; the convnet needs 28", "28; resnet50: 64"},
+        {"classes", CLI_INT, &s->classes, 2, 100000, NULL, "N", "number of classes; the convnet needs 10",
+         "10; resnet50: 30"},
+        {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "passes over the data; convnet only", "8"},
+        {"iterations", CLI_INT, &s->iterations, 1, 1000000000, NULL, "N", "batches per trainer, instead of --epochs",
+         "by --epochs; resnet50: 6"},
         {"lr", CLI_NUMBER, &s->lr, 1e-9, 1e3, NULL, "X", "learning rate", "0.03; resnet50: 0.001"},
-        {"momentum", CLI_NUMBER, &s->momentum, 0, 0.9999, NULL, "X", "of SGD", "0.9"},
-        {"schedule", CLI_CHOICE, &s->schedule, 0, 0, schedules, NULL, "the learning rate falls to 0, or stays",
+        {"momentum", CLI_NUMBER, &s->momentum, 0, 0.9999, NULL, "X", "momentum of SGD", "0.9"},
+        {"schedule", CLI_CHOICE, &s->schedule, 0, 0, schedules, NULL, "linear: the learning rate decreases to 0",
          "linear; resnet50: constant"},
-        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N", "of weights, drawings, order and dropout", "1"},
+        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N",
+         "seed of weights, generated digits, order and dropout", "1"},
         {"deterministic", CLI_FLAG, &s->deterministic, 0, 0, NULL, NULL,
-         "add gradients by rank: the same seed gives the same bits", NULL},
-        {"save", CLI_TEXT, &s->save, 0, 0, NULL, "FILE", "write the trained model there", NULL},
-        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the closing table there as JSON", NULL},
-        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "no progress, no table", NULL},
+         "add gradients in the order of ranks, so that the same seed gives the same bits", NULL},
+        {"save", CLI_TEXT, &s->save, 0, 0, NULL, "FILE", "write the trained model to FILE", NULL},
+        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the final table to FILE as JSON", NULL},
+        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
     };
     memcpy(out, options, sizeof options);
     return sizeof options / sizeof *options;
@@ -65,20 +69,22 @@ static size_t list_batch_training(settings *s, cli_option *out)
 static size_t list_rpc_training(settings *s, cli_option *out)
 {
     const cli_option options[] = {
-        {"data", CLI_TEXT, &s->data, 0, 0, NULL, "DIR", "IDX files of the MNIST family, plain or .gz",
-         "digits are drawn"},
-        {"digits", CLI_INT, &s->digits, 1, 10000000, NULL, "N", "digits to draw for training", "6000"},
-        {"held-out", CLI_INT, &s->held_out, 1, 10000000, NULL, "N", "digits to draw for the test at the end", "2000"},
-        {"batch-size", CLI_INT, &s->batch_size, 1, 65536, NULL, "N", "images of a trainer's batch", "32"},
-        {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "times each trainer goes through all the data", "5"},
-        {"iterations", CLI_INT, &s->iterations, 1, 1000000000, NULL, "N", "batches of each trainer, instead of epochs",
-         "by epochs"},
+        {"data", CLI_TEXT, &s->data, 0, 0, NULL, "DIR", "folder of IDX files in MNIST's format, plain or .gz",
+         "generated digits"},
+        {"digits", CLI_INT, &s->digits, 1, 10000000, NULL, "N", "number of generated digits for training", "6000"},
+        {"held-out", CLI_INT, &s->held_out, 1, 10000000, NULL, "N", "number of generated digits for the final test",
+         "2000"},
+        {"batch-size", CLI_INT, &s->batch_size, 1, 65536, NULL, "N", "images per batch of a trainer", "32"},
+        {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "passes of each trainer over all the data", "5"},
+        {"iterations", CLI_INT, &s->iterations, 1, 1000000000, NULL, "N", "batches per trainer, instead of --epochs",
+         "by --epochs"},
         {"lr", CLI_NUMBER, &s->lr, 1e-9, 1e3, NULL, "X", "learning rate", "0.03"},
-        {"momentum", CLI_NUMBER, &s->momentum, 0, 0.9999, NULL, "X", "of each trainer's SGD", "0"},
-        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N", "of weights, drawings, order and dropout", "1"},
-        {"save", CLI_TEXT, &s->save, 0, 0, NULL, "FILE", "write the trained model there", NULL},
-        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the closing table there as JSON", NULL},
-        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "no progress, no table", NULL},
+        {"momentum", CLI_NUMBER, &s->momentum, 0, 0.9999, NULL, "X", "momentum of each trainer's SGD", "0"},
+        {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N",
+         "seed of weights, generated digits, order and dropout", "1"},
+        {"save", CLI_TEXT, &s->save, 0, 0, NULL, "FILE", "write the trained model to FILE", NULL},
+        {"report", CLI_TEXT, &s->report, 0, 0, NULL, "FILE", "write the final table to FILE as JSON", NULL},
+        {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
     };
     memcpy(out, options, sizeof options);
     return sizeof options / sizeof *options;
@@ -166,10 +172,9 @@ static int check(const cli *program, settings *s)
 int settings_parse(settings_program which, int argc, char **argv, settings *out)
 {
     static const char *const about[][3] = {
-        [SETTINGS_BATCH] = {"batch_parameter_server", "trains a model by one parameter server and several trainers",
+        [SETTINGS_BATCH] = {"batch_parameter_server", "trains a model with one parameter server and several trainers",
                             "batch_parameter_server --trainers 2 --epochs 4 --report report.json"},
-        [SETTINGS_RPC] = {"rpc_parameter_server",
-                          "trains a model that lives on one server, by remote forward, backward and step",
+        [SETTINGS_RPC] = {"rpc_parameter_server", "trains a model on a server, with remote forward, backward and step",
                           "rpc_parameter_server --trainers 3 --epochs 2 --report report.json"},
     };
     settings s = unset;
