@@ -149,8 +149,8 @@ typedef struct weft_agent_options {
 
 /*
  * Joins the job. Errors:
- *   WEFT_ERR_INVALID: a bad option or environment variable, or the store has another secret.
- *   WEFT_ERR_EXISTS: the rank, the name, or the port of the store is taken.
+ *   WEFT_ERR_INVALID: a bad option or environment variable, or `elastic`, world_size or the secret differ from rank 0's.
+ *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, or the name of a function is taken.
  *   WEFT_ERR_RENDEZVOUS: workers did not join in time; the error names their ranks.
  *   WEFT_ERR_PROTOCOL: the store has another version of the protocol.
  *   WEFT_ERR_UNREACHABLE: there is no route to master_addr.
