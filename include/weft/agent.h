@@ -149,7 +149,7 @@ typedef struct weft_agent_options {
 
 /*
  * Joins the job. Errors:
- *   WEFT_ERR_INVALID: a bad option or environment variable, or `elastic`, world_size or the secret differ from rank 0's.
+ *   WEFT_ERR_INVALID: a bad option or environment variable; or `elastic`, world_size or the secret is not rank 0's.
  *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, or the name of a function is taken.
  *   WEFT_ERR_RENDEZVOUS: workers did not join in time; the error names their ranks.
  *   WEFT_ERR_PROTOCOL: the store has another version of the protocol.

@@ -205,8 +205,7 @@ typedef struct weft_rpc_options {
  *   run.
  *   WEFT_ERR_UNREACHABLE: the link to the worker is cut, or cannot carry large payloads (docs/failures.md).
  *
- * DID IT RUN? For WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED and the codes of peers and agents, weft_error_remote_code is
- * WEFT_ERR_UNKNOWN if the handler may have run, WEFT_OK if it certainly did not.
+ * DID IT RUN? weft_error_remote_code (weft/status.h) reports whether the handler may have run.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function,
                                                    weft_args_in arguments, const weft_rpc_options *options,
