@@ -29,9 +29,14 @@ static bool choose_members(chaos_lane *lane)
     return mine;
 }
 
+unsigned long lane_place(const chaos_lane *lane, unsigned step)
+{
+    return (unsigned long)lane->e.number << 24 | (lane->generation << 4 | step);
+}
+
 bool lane_meet(const chaos_lane *lane, unsigned step)
 {
-    unsigned long place = (unsigned long)lane->e.number << 24 | (lane->generation << 4 | step);
+    unsigned long place = lane_place(lane, step);
     atomic_store(&board->at[lane->number][self.rank], place);
     for (size_t i = 0; i < lane->size; sleep_ms(1)) {
         if (!epoch_is_current(&lane->e))

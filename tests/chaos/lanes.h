@@ -27,6 +27,8 @@ typedef struct chaos_lane {
  * group.
  */
 void lane_run(int number, void (*play)(chaos_lane *lane));
+/* A number for a step of this scene, which is larger for each later step, scene and epoch of the job. */
+unsigned long lane_place(const chaos_lane *lane, unsigned step);
 /* Waits until all members have come to this step of the scene, 1 to 15. False: the epoch is over. */
 bool lane_meet(const chaos_lane *lane, unsigned step);
 

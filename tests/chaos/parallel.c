@@ -39,7 +39,9 @@ static const char *const scene_names[SCENES] = {"train", "uneven", "thaw", "mism
 
 typedef struct parallel_book {
     atomic_ulong gradients, shrunk;
-    atomic_ulong hashes[LANES][SEATS_MOST]; /* of the members' parameters at the end of a scene */
+    struct {
+        atomic_ulong place, hash; /* lane_place; of the member's parameters there */
+    } models[LANES][SEATS_MOST];
 } parallel_book;
 #define book ((parallel_book *)board_book())
 
@@ -382,19 +384,25 @@ static uint64_t hash_of(const session *s)
     return hash;
 }
 
-/* All members have the same bits. */
+/*
+ * All members that have come here have the same bits. A member does not come if its last pass failed, which may happen
+ * where that of the others succeeded.
+ */
 static void compare_members(const session *s, unsigned step)
 {
     const chaos_lane *lane = s->lane;
-    atomic_store(&book->hashes[lane->number][self.rank], hash_of(s));
+    unsigned long place = lane_place(lane, step);
+    uint64_t hash = hash_of(s);
+    atomic_store(&book->models[lane->number][self.rank].hash, hash);
+    atomic_store(&book->models[lane->number][self.rank].place, place);
     if (!lane_meet(lane, step))
         return;
-    for (size_t i = 0; i < lane->size; i++)
-        if (atomic_load(&book->hashes[lane->number][lane->ranks[i]]) != hash_of(s)) {
-            if (epoch_is_current(&lane->e))
-                fault(FAULT_WRONG, "%s: member %zu has other parameters", lane->where, i);
-            return;
-        }
+    for (size_t i = 0; i < lane->size; i++) {
+        int rank = lane->ranks[i];
+        uint64_t other = atomic_load(&book->models[lane->number][rank].hash);
+        if (atomic_load(&book->models[lane->number][rank].place) == place && other != hash)
+            fault(FAULT_WRONG, "%s: member %zu has other parameters", lane->where, i);
+    }
     (void)!lane_meet(lane, step + 1); /* nobody changes its own before all have looked */
 }
 
