@@ -6,7 +6,7 @@
  * tape, bit for bit.
  *
  * On the one tape an argument and a result of a call to another worker is a copy of what was sent
- * (docs/distributed-autograd.md, Order).
+ * (docs/distributed-autograd.md, "The order of sums").
  */
 #include "rpc/world.h"
 
