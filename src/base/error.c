@@ -130,10 +130,12 @@ weft_error *wfi_error_naming(const weft_error *error, const char *function)
 
 void wfi_error_give(weft_error **out, weft_error *error)
 {
-    if (out != NULL)
+    if (out != NULL) {
         *out = error;
-    else
+        wfi_status_said(WEFT_OK); /* the program has the detail of this failure, and the log has not */
+    } else {
         weft_error_unref(error);
+    }
 }
 
 weft_status wfi_error_fail(weft_error **out, weft_status code, const char *format, ...)
@@ -145,6 +147,7 @@ weft_status wfi_error_fail(weft_error **out, weft_status code, const char *forma
     va_start(args, format);
     *out = wfi_error_create_v(&detail, format, args);
     va_end(args);
+    wfi_status_said(WEFT_OK);
     return code;
 }
 

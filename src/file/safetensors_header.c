@@ -42,10 +42,10 @@ static bool dtype_of(const char *name, weft_dtype *dtype)
 
 const char *wfi_shown(const char *name, char text[WFI_SHOWN])
 {
-    size_t size = 0;
-    for (; name[size] != 0 && size < WFI_SHOWN - 4; size++)
-        text[size] = (unsigned char)name[size] < 0x20 || name[size] == 0x7f ? '?' : name[size];
-    snprintf(text + size, WFI_SHOWN - size, "%s", name[size] != 0 ? "..." : "");
+    int size = wfi_utf8_fit(name, WFI_SHOWN - 4);
+    for (int i = 0; i < size; i++)
+        text[i] = (unsigned char)name[i] < 0x20 || name[i] == 0x7f ? '?' : name[i];
+    snprintf(text + size, (size_t)(WFI_SHOWN - size), "%s", name[size] != 0 ? "..." : "");
     return text;
 }
 

@@ -119,6 +119,16 @@ static void report_adds_nothing_to_what_the_log_has(void **state)
     wfi_status_said(WEFT_ERR_REMOTE);
     assert_int_equal(reported(WEFT_ERR_REMOTE), 0);
     assert_true(reported(WEFT_ERR_REMOTE) > 0); /* another failure */
+
+    weft_error *error = NULL; /* a later failure whose detail the program got instead of the log */
+    wfi_status_said(WEFT_ERR_INVALID);
+    assert_int_equal(wfi_error_fail(&error, WEFT_ERR_INVALID, "the path is NULL"), WEFT_ERR_INVALID);
+    assert_true(reported(WEFT_ERR_INVALID) > 0);
+    weft_error *given;
+    wfi_status_said(WEFT_ERR_INVALID);
+    wfi_error_give(&given, error);
+    assert_true(reported(WEFT_ERR_INVALID) > 0);
+    weft_error_unref(given);
 }
 
 static weft_error *detailed(void)

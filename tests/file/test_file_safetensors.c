@@ -66,6 +66,23 @@ static void headers_that_are_right(void **state)
     taken("{\"caf\\u00e9 \\\" \xc3\xa9\":" T "[0,8]}}", 8, 1);
 }
 
+static void quoted_names_are_cut_between_characters(void **state)
+{
+    char header[400], name[200];
+    for (size_t ascii = 70; ascii < 80; ascii++) {
+        memset(name, 'x', ascii);
+        strcpy(name + ascii, "\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac"); /* the euro sign */
+        snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"Q8\",\"shape\":[],\"data_offsets\":[0,1]}}", name);
+        weft_error *error = NULL;
+        wfi_safetensors file;
+        assert_int_not_equal(read_text(header, strlen(header), 1, &file, &error), WEFT_OK);
+        const char *shown = strstr(weft_error_message(error), "xxx"), *dots = strstr(shown, "...");
+        assert_non_null(dots);
+        assert_int_equal((dots - shown - (ptrdiff_t)strspn(shown, "x")) % 3, 0);
+        weft_error_unref(error);
+    }
+}
+
 static void texts_are_found(void **state)
 {
     const char header[] = "{\"__metadata__\":{\"k\":\"v\"}}";
@@ -205,6 +222,7 @@ static void what_the_format_does_not_have_is_not_written(void **state)
     weft_tensor_unref(x);
 }
 
-UNIT_MAIN(headers_that_are_right, texts_are_found, characters_0_in_texts, headers_that_are_no_json,
-          tensors_that_are_badly_described, tensors_that_do_not_fit_together, elements_that_are_not_as_the_header_says,
-          a_header_over_the_limit_is_not_read, what_the_format_does_not_have_is_not_written)
+UNIT_MAIN(headers_that_are_right, quoted_names_are_cut_between_characters, texts_are_found, characters_0_in_texts,
+          headers_that_are_no_json, tensors_that_are_badly_described, tensors_that_do_not_fit_together,
+          elements_that_are_not_as_the_header_says, a_header_over_the_limit_is_not_read,
+          what_the_format_does_not_have_is_not_written)

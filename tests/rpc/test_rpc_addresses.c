@@ -168,15 +168,27 @@ static weft_status open_alone(weft_agent_options *options, weft_error **error)
     return st;
 }
 
-/* A link-local address without its interface has no route on any machine. */
+/* The broadcast address has no route for TCP on any machine. */
 static void a_name_without_a_route_is_unreachable(void **state)
 {
     weft_error *error = NULL;
     weft_agent_options options = {
-        .has_rank = true, .rank = 1, .world_size = 2, .master_addr = "fe80::1", .master_port = 1};
+        .has_rank = true, .rank = 1, .world_size = 2, .master_addr = "255.255.255.255", .master_port = 1};
     assert_int_equal(open_alone(&options, &error), WEFT_ERR_UNREACHABLE);
-    assert_non_null(strstr(weft_error_message(error), "no route to 'fe80::1'"));
+    assert_non_null(strstr(weft_error_message(error), "no route to '255.255.255.255'"));
     weft_error_unref(error);
+}
+
+static void a_link_local_address_needs_its_interface(void **state)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        weft_error *error = NULL;
+        weft_agent_options options = {
+            .has_rank = true, .rank = rank, .world_size = 2, .master_addr = "[fe80::1]", .master_port = 1};
+        assert_int_equal(open_alone(&options, &error), WEFT_ERR_INVALID);
+        assert_non_null(strstr(weft_error_message(error), "its interface behind it: fe80::1%eth0"));
+        weft_error_unref(error);
+    }
 }
 
 static uint64_t now_ms(void)
@@ -255,4 +267,5 @@ static void all_hear_why_rank_0_cannot_join(void **state)
 
 UNIT_MAIN(ipv6_may_stand_in_brackets, a_job_may_have_both_families, addresses_of_one_link_work,
           unreachable_names_the_last_connect, a_name_without_a_route_is_unreachable,
-          a_silent_service_is_reported_within_the_limit, all_hear_why_rank_0_cannot_join)
+          a_link_local_address_needs_its_interface, a_silent_service_is_reported_within_the_limit,
+          all_hear_why_rank_0_cannot_join)

@@ -277,6 +277,9 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
     }
     strip_brackets(out->master_addr);
     strip_brackets(out->iface);
+    if (strncasecmp(out->master_addr, "fe80:", 5) == 0 && !strchr(out->master_addr, '%'))
+        return invalid(error, "MASTER_ADDR is \"%s\": a link-local address needs its interface behind it: %s%%eth0",
+                       out->master_addr, out->master_addr);
     bool is_named = values->name || out->name[0] || values->rank >= 0;
     if (is_named && !is_worker_name(out->name))
         return invalid(error, "the worker's name is \"%s\": 1 to 127 of [A-Za-z0-9-_:]", out->name);

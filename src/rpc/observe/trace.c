@@ -159,6 +159,9 @@ static void check_file(wfi_trace *trace)
     wfi_log_in(&(wfi_log_context){.rank = trace->rank}, WEFT_LOG_ERROR, "the trace ends here: %s", strerror(errno));
     fclose(trace->file);
     trace->file = NULL;
+    pthread_mutex_lock(&trace->lock);
+    trace->dropped_told = UINT64_MAX; /* the file has nothing from here on, which is more than lost spans */
+    pthread_mutex_unlock(&trace->lock);
 }
 
 static wfi_trace_chunk *take_chunks(wfi_trace *trace)
