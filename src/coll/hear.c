@@ -179,6 +179,9 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
     if (member && group->over) { /* perhaps for a reason that was not told, or for a member that made the group late */
         group->members[index].is_told = false;
         wfi_say_over(group, index);
+        report.state = WFI_STATE_DESTROYED; /* as good as that: the next one may still meet that member */
+        report.called = (uint64_t)key->generation + 1;
+        wfi_answer_state(agent, peer, key, &report);
         return true;
     }
     report.state = state_here(agent, key, member);
@@ -310,7 +313,7 @@ static bool hear_stray(weft_agent *agent, wfi_peer *from, const wfi_group_key *k
     if (word == WFI_STATE && read_report(reader, &report))
         wfi_making_answered(agent, from, key, report.state == WFI_STATE_DESTROYED ? report.called : 0);
     if (word == WFI_OVER)
-        wfi_making_answered(agent, from, key, 0);
+        wfi_making_over(agent, from, key);
     if (word != WFI_DATA && word != WFI_ASK && word != WFI_OVER)
         return true; /* late words to a group that is destroyed */
     if (wfi_group_past(agent, key) > key->generation) {

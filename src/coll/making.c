@@ -112,6 +112,16 @@ static void ask_all(waiter *one)
     }
 }
 
+/* As before it was asked. While the lock was released its worker may have died, and another may have taken its rank. */
+static void ask_no_more(const weft_group *group, wfi_group_member *member)
+{
+    *member = (wfi_group_member){.rank = member->rank, .incarnation = member->incarnation};
+    wfi_list_init(&member->early);
+    wfi_peer *peer = wfi_net_peer(group->agent->net, member->rank);
+    if (peer && wfi_peer_incarnation(peer) == member->incarnation && member->rank != wfi_agent_rank(group->agent))
+        member->peer = peer;
+}
+
 weft_status wfi_making_agree(wfi_making *making)
 {
     weft_group *group = making->group;
@@ -126,46 +136,61 @@ weft_status wfi_making_agree(wfi_making *making)
     if (!making->inside)
         return st;
     for (size_t i = 0; i < group->size; i++)
-        group->members[i] = (wfi_group_member){.rank = group->members[i].rank,
-                                               .incarnation = group->members[i].incarnation,
-                                               .peer = group->members[i].peer};
-    for (size_t i = 0; i < group->size; i++)
-        wfi_list_init(&group->members[i].early);
+        ask_no_more(group, &group->members[i]);
     group->key.generation = (uint32_t)one.generation;
     wfi_records_forget_former(agent, &group->key);
     return st && st != WEFT_ERR_TIMEOUT ? st : may_make(agent);
 }
 
-/* The waiter whose group that peer was asked about; NULL: it was not. It is not asked any more. */
-static waiter *take_asked(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key)
+/* The waiter whose group that peer was asked about, and the member that it is there; NULL: it was not asked. */
+static waiter *find_asked(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key, wfi_group_member **out)
 {
     WFI_FOR_LIST (waiter, one, &wfi_groups_of(agent)->waiters, link) {
         wfi_group_member *member = wfi_group_member_of(one->group, from);
         const wfi_group_key *its = &one->group->key;
         bool is_meant = !key || (wfi_group_is_same_list(its, key) && its->generation == key->generation);
-        if (!member || !member->is_asked || !is_meant)
-            continue;
-        member->is_asked = false;
-        return one;
+        *out = member;
+        if (member && member->is_asked && is_meant)
+            return one;
     }
     return NULL;
 }
 
-void wfi_making_answered(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key, uint64_t first_left)
+static void raise(waiter *one, uint64_t generation)
 {
-    waiter *one = take_asked(agent, from, key);
-    if (!one)
-        return;
-    if (first_left > one->generation && first_left < UINT32_MAX)
-        one->generation = first_left;
+    if (generation > one->generation && generation < UINT32_MAX)
+        one->generation = generation;
+}
+
+static void end_answer(waiter *one, wfi_group_member *member)
+{
+    member->is_asked = false;
     if (!--one->unanswered)
         wake(one);
 }
 
+void wfi_making_answered(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key, uint64_t first_left)
+{
+    wfi_group_member *member;
+    waiter *one = find_asked(agent, from, key, &member);
+    if (!one)
+        return;
+    raise(one, first_left);
+    end_answer(one, member);
+}
+
+void wfi_making_over(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key)
+{
+    wfi_group_member *member;
+    waiter *one = find_asked(agent, from, key, &member);
+    if (one)
+        raise(one, (uint64_t)key->generation + 1);
+}
+
 void wfi_making_gone(weft_agent *agent, const wfi_peer *peer)
 {
+    wfi_group_member *member;
     waiter *one;
-    while ((one = take_asked(agent, peer, NULL)))
-        if (!--one->unanswered)
-            wake(one);
+    while ((one = find_asked(agent, peer, NULL, &member)))
+        end_answer(one, member);
 }

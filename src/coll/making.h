@@ -22,6 +22,8 @@ weft_status wfi_making_await_news(wfi_making *making, const int *ranks, size_t c
 weft_status wfi_making_agree(wfi_making *making);
 /* That peer has answered about that group: `first_left` is the first generation that it has not destroyed. */
 void wfi_making_answered(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key, uint64_t first_left);
+/* That group is over at that peer, which may be asked about it and has not answered yet. */
+void wfi_making_over(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key);
 void wfi_making_gone(weft_agent *agent, const wfi_peer *peer); /* it will not answer */
 void wfi_making_wake(weft_agent *agent); /* somebody has joined, or this worker is out of the job */
 void wfi_making_end(weft_agent *agent);  /* wakes all waiters, because the agent closes */

@@ -186,15 +186,16 @@ static weft_status open_group(weft_group *group)
     }
     group->open = true;
     wfi_list_push_back(&wfi_groups_of(agent)->all, &group->link);
-    have_interest(group, 1);
     for (size_t i = 0; i < group->size; i++) {
         wfi_group_member *member = &group->members[i];
-        weft_status gone = member->peer ? wfi_peer_status(member->peer) : WEFT_OK;
+        bool is_replaced = !member->peer && member->rank != wfi_agent_rank(agent);
+        weft_status gone = is_replaced ? WEFT_ERR_PEER_DEAD : member->peer ? wfi_peer_status(member->peer) : WEFT_OK;
         if (gone) {
             member->peer = NULL;
             member_is_gone(group, member, gone);
         }
     }
+    have_interest(group, 1);
     hear_early(group);
     return WEFT_OK;
 }
