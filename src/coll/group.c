@@ -39,7 +39,7 @@ typedef struct past {
     wfi_list link; /* over: in pasts_over */
     uint64_t id;
     uint64_t count; /* of groups: the next one's generation */
-    bool lags;      /* this worker may be behind: others may have given up groups not made here */
+    bool failed;    /* the last one, here */
     size_t size;
     weft_worker members[];
 } past;
@@ -57,7 +57,7 @@ weft_status wfi_group_remember(const weft_group *group)
     past *of = wfi_map_get(pasts, id);
     if (of) {
         of->count = group->key.generation + UINT64_C(1);
-        of->lags = false;
+        of->failed = false;
         return WEFT_OK;
     }
     of = wfi_calloc(1, sizeof *of + group->size * sizeof *of->members);
@@ -73,17 +73,17 @@ weft_status wfi_group_remember(const weft_group *group)
     return st;
 }
 
-bool wfi_group_lags(const weft_group *group)
+bool wfi_group_failed_before(const weft_group *group)
 {
     const past *of = wfi_map_get(&wfi_groups_of(group->agent)->pasts, past_id(group->agent, &group->key));
-    return of && of->lags;
+    return of && of->failed;
 }
 
-void wfi_group_set_lags(const weft_group *group)
+void wfi_group_set_failed(const weft_group *group)
 {
     past *of = wfi_map_get(&wfi_groups_of(group->agent)->pasts, past_id(group->agent, &group->key));
     if (of)
-        of->lags = true;
+        of->failed = true;
 }
 
 static bool had_former(const past *of, const wfi_peer *peer)

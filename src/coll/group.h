@@ -220,10 +220,10 @@ uint64_t wfi_group_id(const weft_agent *agent, const wfi_group_key *key);
 /* The first generation of that name and these members that was not made here. [agent lock] */
 uint64_t wfi_group_past(const weft_agent *agent, const wfi_group_key *key);
 weft_status wfi_group_remember(const weft_group *group); /* counts it as made. [agent lock] */
-/* Whether the last group of that name and these members was made here after other members had given it up. [agent
- * lock] */
-bool wfi_group_lags(const weft_group *group);
-void wfi_group_set_lags(const weft_group *group); /* of a group that is open. [agent lock] */
+/* Whether the last group of that name and these members failed here: the other members may have made others since, or
+ * less. [agent lock] */
+bool wfi_group_failed_before(const weft_group *group);
+void wfi_group_set_failed(const weft_group *group); /* of a group that is open. [agent lock] */
 /* A worker took the rank of a former one: no group with that one will be made any more. [agent lock] */
 void wfi_pasts_joined(weft_agent *agent, const wfi_peer *peer);
 void wfi_pasts_free(weft_agent *agent);

@@ -211,7 +211,6 @@ static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_pr
         return false;
     if (report->state != WFI_STATE_DESTROYED || group->asking || !wfi_missing_waits(operation, index))
         return true;
-    wfi_group_set_lags(group);
     wfi_group_break_for(group, WEFT_ERR_CANCELLED, from->rank,
                         "operation %llu, %s: rank %d has destroyed the group" AGAIN,
                         (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], from->rank);
@@ -279,16 +278,13 @@ static weft_error *over_before(const weft_group *group, weft_error *error)
     return other;
 }
 
-/* `is_first`: no other message came from that member. It may have given up the group before the group was made here. */
-static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *reader, bool is_first)
+static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
     weft_error *error = wfi_error_read(reader);
     if (!error)
         return false;
     weft_status code = weft_error_code(error);
     bool is_bare = !weft_error_message(error)[0]; /* an answer to us alone, of a member that does not have the group */
-    if (is_first || (is_bare && code == WEFT_ERR_CANCELLED))
-        wfi_group_set_lags(group);
     if (is_bare) {
         weft_error_unref(error);
         error = wfi_group_problem(group, code, from->rank, "rank %d %s", from->rank,
@@ -338,7 +334,7 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
     key.generation = wfi_read_u32(reader);
     weft_group *group = reader->failed ? NULL : wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &key));
     wfi_group_member *member = group ? wfi_group_member_of(group, from) : NULL;
-    bool sense = !reader->failed, is_first = member && !member->is_heard;
+    bool sense = !reader->failed;
     if (member)
         member->is_heard = true;
     if (sense && !member)
@@ -364,7 +360,7 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
             sense = hear_state(group, member, reader);
             break;
         case WFI_OVER:
-            sense = hear_over(group, member, reader, is_first);
+            sense = hear_over(group, member, reader);
             break;
         default:
             sense = false;

@@ -7,8 +7,8 @@
  *
  * WHICH GROUP. Each member counts the groups of one name and list that it made (wfi_group_key.generation). The counts
  * differ if the making failed on some members, for example because of a wrong argument. Such a member makes a group
- * that the others have given up. It learns this from the error of that group. After that it does not rely on its own
- * count. It asks the others which groups they have destroyed, and makes the first group that no member has destroyed.
+ * that the others have given up, and that group fails. After a group has failed, a member does not rely on its own
+ * count. It asks the others which groups they have given up, and makes the first group that no member has given up.
  */
 #include "coll/making.h"
 
@@ -128,7 +128,7 @@ weft_status wfi_making_agree(wfi_making *making)
     weft_agent *agent = group->agent;
     waiter one = {.group = group, .generation = group->key.generation};
     weft_status st = WEFT_OK;
-    if (!wfi_group_lags(group) || wfi_net_is_inline(agent->net))
+    if (!wfi_group_failed_before(group) || wfi_net_is_inline(agent->net))
         return WEFT_OK;
     ask_all(&one);
     if (one.unanswered)

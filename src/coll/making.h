@@ -18,7 +18,7 @@ typedef struct wfi_making {
 /* Waits, within the agent's limit for calls, until each rank has been held by a worker, if the job is elastic.
  * WEFT_OK, also if that time has passed; or why no group can be made. */
 weft_status wfi_making_await_news(wfi_making *making, const int *ranks, size_t count);
-/* Sets the group's generation. Asks the other members first if this member's own count is known to be behind. */
+/* Sets the group's generation. Asks the other members first if the last group of that name failed here. */
 weft_status wfi_making_agree(wfi_making *making);
 /* That peer has answered about that group: `first_left` is the first generation that it has not destroyed. */
 void wfi_making_answered(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key, uint64_t first_left);

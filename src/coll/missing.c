@@ -64,8 +64,6 @@ static void conclude(weft_group *group)
     name_missing(group, false, missing, sizeof missing, &first);
     if (first < 0)
         name_missing(group, true, missing, sizeof missing, &first);
-    if (is_missing_for(group, reasons[WFI_STATE_DESTROYED]))
-        wfi_group_set_lags(group);
     bool is_unmade =
         is_missing_for(group, reasons[WFI_STATE_UNKNOWN]) || is_missing_for(group, reasons[WFI_STATE_FORMER]);
     bool lists_differ = is_missing_for(group, reasons[WFI_STATE_OTHER_LIST]);

@@ -92,7 +92,7 @@ static void behind_far(weft_agent *agent, void *arg)
             weft_group_destroy(all);
         }
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-        MUST(attempts(agent, meet, "all") <= 3);
+        MUST(attempts(agent, meet, "all") <= 2);
         for (int i = 0; i < 3; i++)
             MUST_OK(meet_once(agent, "all", 20000));
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
