@@ -70,6 +70,13 @@ static void on_probe(void *arg, uint64_t wave)
         wfi_rendezvous_report(watch->link, wave, &idle);
 }
 
+static void on_synced(void *arg, uint64_t number)
+{
+    link_watch *watch = arg;
+    watch->last_synced = number;
+    note(watch, &watch->synced, -1, "");
+}
+
 static void on_terminated(void *arg)
 {
     link_watch *watch = arg;
@@ -99,6 +106,7 @@ void link_watch_open(link_watch *watch, const link_place *place)
                                     .evicted = on_evicted,
                                     .store_lost = on_store_lost,
                                     .probe = on_probe,
+                                    .synced = on_synced,
                                     .terminated = on_terminated,
                                     .arg = watch};
     wfi_rendezvous_options options = {.rank = place->rank,

@@ -100,6 +100,24 @@ static void a_need_that_finds_no_memory_comes_again(void **state)
     bench_destroy(at);
 }
 
+/* There is no room for the answer, which does without the reserve: the worker sends the sync again. */
+static void a_sync_that_finds_no_memory_comes_again(void **state)
+{
+    bench *at = bench_create(3, 2000);
+    const wfi_store_message sync = {.type = WFI_STORE_SYNC, .wave = 5};
+    bench_join_all(at, 3);
+    malloc_fails = true;
+    bench_say(at, 2, &sync);
+    malloc_fails = false;
+    assert_true(at->lines[2].closed);
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_SYNCED), 0);
+    bench_resume(at, 9, 2, 0);
+    assert_int_equal(bench_last(at, 9, WFI_STORE_RESUMED)->received, 0);
+    bench_say(at, 9, &sync);
+    assert_int_equal(bench_last(at, 9, WFI_STORE_SYNCED)->wave, 5);
+    bench_destroy(at);
+}
+
 /* ---- The link ---------------------------------------------------------------------------------------------------- */
 
 typedef struct wire_tap {
@@ -175,4 +193,4 @@ static void a_link_without_memory_says_what_it_must_and_the_rest_later(void **st
 }
 
 UNIT_MAIN(deaths_are_told_without_memory, mail_from_the_reserve_comes_again, a_need_that_finds_no_memory_comes_again,
-          a_link_without_memory_says_what_it_must_and_the_rest_later)
+          a_sync_that_finds_no_memory_comes_again, a_link_without_memory_says_what_it_must_and_the_rest_later)

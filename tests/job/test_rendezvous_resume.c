@@ -345,6 +345,55 @@ static void what_nobody_acknowledges_is_bounded(void **state)
     bench_destroy(at);
 }
 
+/* ---- Syncs ------------------------------------------------------------------------------------------------------ */
+
+static void say_sync(bench *at, uint64_t line, uint64_t number)
+{
+    bench_say(at, line, &(wfi_store_message){.type = WFI_STORE_SYNC, .wave = number});
+}
+
+/* Also on a new connection, if the answer or the news did not arrive on the former one. */
+static void a_sync_is_answered_behind_all_earlier_news(void **state)
+{
+    bench *at = bench_create_elastic(4, 2000);
+    bench_join(at, 1, 0, 4, "a", 1000);
+    bench_join(at, 2, 1, 4, "b", 1000);
+    bench_join(at, 3, 2, 4, "c", 1000);
+    bench_say_type(at, 3, WFI_STORE_GOODBYE);
+    bench_join(at, 4, 2, 4, "d", 1000);
+    say_sync(at, 2, 77);
+    assert_int_equal(bench_last(at, 2, WFI_STORE_SYNCED)->wave, 77);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_SYNCED), 0);
+    bench_resume(at, 5, 2, 2); /* the joining of `d` and the answer did not reach it */
+    const bench_line *line = &at->lines[5];
+    assert_int_equal(line->count, 3);
+    assert_int_equal(line->mail[0].type, WFI_STORE_RESUMED);
+    assert_int_equal(line->mail[0].received, 1);
+    assert_int_equal(line->mail[1].type, WFI_STORE_JOINED);
+    assert_int_equal(line->mail[2].type, WFI_STORE_SYNCED);
+    assert_int_equal(line->mail[2].wave, 77);
+    bench_destroy(at);
+}
+
+/* The store keeps at most 1 MiB of answers for a worker that does not acknowledge them. */
+static void a_flood_of_syncs_is_bounded(void **state)
+{
+    bench *at = bench_create(3, -1);
+    int sent = 0;
+    bench_join_all(at, 3);
+    for (; sent < 100000 && !at->lines[2].closed; sent++) {
+        say_sync(at, 2, (uint64_t)sent);
+        at->lines[2].count = 0;
+        if (wfi_store_due(at->store) <= at->now_ns)
+            wfi_store_tick(at->store, at->now_ns);
+    }
+    assert_in_range(sent, 1000, 40000);
+    assert_string_equal(bench_last(at, 1, WFI_STORE_DIED)->text,
+                        "the store has no room for what it does not acknowledge");
+    assert_false(at->lines[1].closed || at->lines[3].closed);
+    bench_destroy(at);
+}
+
 /* ---- Needs ------------------------------------------------------------------------------------------------------ */
 
 static void nobody_beats_and_nobody_dies_of_silence_unless_needed(void **state)
@@ -439,7 +488,7 @@ UNIT_MAIN(news_that_was_not_heard_comes_again, the_store_says_how_much_it_has_he
           knocking_puts_a_death_off_for_a_quarter_of_the_bound, attempts_of_a_member_that_is_missed_are_not_refusals,
           an_attempt_that_is_given_up_is_no_death, a_new_process_need_not_wait_for_a_lost_one,
           a_joining_that_asks_again_gets_its_answer_again, the_holder_of_a_seat_is_asked_whether_it_lives,
-          one_that_waits_may_ask_again, what_nobody_acknowledges_is_bounded,
-          nobody_beats_and_nobody_dies_of_silence_unless_needed, a_need_ends_when_it_is_taken_back_or_its_worker_goes,
-          a_need_of_the_gone_of_oneself_or_of_nobody_is_nothing, who_closes_needs_all_the_others,
-          one_that_does_not_beat_may_be_suspected)
+          one_that_waits_may_ask_again, what_nobody_acknowledges_is_bounded, a_sync_is_answered_behind_all_earlier_news,
+          a_flood_of_syncs_is_bounded, nobody_beats_and_nobody_dies_of_silence_unless_needed,
+          a_need_ends_when_it_is_taken_back_or_its_worker_goes, a_need_of_the_gone_of_oneself_or_of_nobody_is_nothing,
+          who_closes_needs_all_the_others, one_that_does_not_beat_may_be_suspected)

@@ -110,6 +110,21 @@ static void all_closing_ends_in_terminated(void **state)
     close_from(&at, 0);
 }
 
+/* Rank 0 reaches the store in its own process in the same way. */
+static void a_sync_is_answered(void **state)
+{
+    job at;
+    plan(&at, 2, 2000);
+    open_all(&at);
+    for (int i = 0; i < 2; i++) {
+        wfi_rendezvous_sync(at.watches[i].link, 7);
+        wfi_rendezvous_sync(at.watches[i].link, 8);
+        assert_true(link_watch_await(&at.watches[i], &at.watches[i].synced, 2, 5000));
+        assert_int_equal(at.watches[i].last_synced, 8);
+    }
+    close_from(&at, 0);
+}
+
 static void need_all(job *at)
 {
     for (int i = 0; i < at->count; i++)
@@ -295,7 +310,7 @@ static void two_hundred_strangers_delay_nobody(void **state)
 }
 
 UNIT_MAIN(eight_ranks_in_one_process_join, who_closes_is_reported_as_left, all_closing_ends_in_terminated,
-          heartbeats_keep_a_quiet_job_alive, a_suspicion_of_a_living_one_is_harmless, a_taken_port_is_named,
-          a_missing_rank_is_named_to_everybody, a_rank_twice_is_refused_and_the_job_goes_on,
+          a_sync_is_answered, heartbeats_keep_a_quiet_job_alive, a_suspicion_of_a_living_one_is_harmless,
+          a_taken_port_is_named, a_missing_rank_is_named_to_everybody, a_rank_twice_is_refused_and_the_job_goes_on,
           no_store_is_an_error_that_says_so, a_link_without_threads_is_pumped, a_silent_stranger_delays_nobody,
           half_a_head_delays_nobody, garbage_delays_nobody, two_hundred_strangers_delay_nobody)

@@ -123,6 +123,10 @@ void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message)
     case WFI_STORE_PROBE:
         events->probe(events->arg, message->wave);
         break;
+    case WFI_STORE_SYNCED:
+        if (events->synced)
+            events->synced(events->arg, message->wave);
+        break;
     case WFI_STORE_TERMINATED:
         events->terminated(events->arg);
         break;

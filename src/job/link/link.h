@@ -24,8 +24,8 @@
  *
  * LOCKING. `lock` guards the fields under "Under the lock", `state`, the seals of both connections, and the shell's
  * output. Nothing is called under it but the shell's functions that say so, so it may be taken below the agent's lock:
- * by suspect, interest, closing and report. Upcalls are made without it. All else belongs to the link's own thread. What
- * wfi_rendezvous_open gave out (members, key) never changes.
+ * by suspect, interest, closing, report and sync. Upcalls are made without it. All else belongs to the link's own
+ * thread. What wfi_rendezvous_open gave out (members, key) never changes.
  *
  * LIFETIME. wfi_rendezvous_open makes a link and wfi_rendezvous_close ends it; the table of members is freed earlier,
  * by wfi_rendezvous_drop_members.

@@ -101,6 +101,11 @@ void wfi_rendezvous_report(wfi_rendezvous *link, uint64_t wave, const wfi_idle_r
     wfi_link_post(link, &message);
 }
 
+void wfi_rendezvous_sync(wfi_rendezvous *link, uint64_t number)
+{
+    wfi_link_post(link, &(wfi_store_message){.type = WFI_STORE_SYNC, .wave = number});
+}
+
 void wfi_rendezvous_close(wfi_rendezvous *link)
 {
     if (link)

@@ -37,6 +37,7 @@ typedef struct wfi_rendezvous_events {
     void (*evicted)(void *arg, const char *why);             /* we were declared dead; the link is closed */
     void (*store_lost)(void *arg, const char *why);          /* the link is closed */
     void (*probe)(void *arg, uint64_t wave);                 /* answer with wfi_rendezvous_report, now or when idle */
+    void (*synced)(void *arg, uint64_t number);              /* the answer to wfi_rendezvous_sync; NULL: not needed */
     void (*terminated)(void *arg);                           /* everybody closes and nothing is outstanding anywhere */
     void *arg;
 } wfi_rendezvous_events;
@@ -91,6 +92,10 @@ bool wfi_rendezvous_interest(wfi_rendezvous *link, int rank, uint32_t incarnatio
 
 /* A peer does not answer or its connection is refused: evidence for the store. */
 void wfi_rendezvous_suspect(wfi_rendezvous *link, int rank, uint32_t incarnation, const char *why);
+/* Sends a query to the store, whose answer is the upcall `synced` with the same number. Before it come the upcalls of
+ * all news that the store had when the query reached it. Does not block. The link keeps each query until the store has
+ * acknowledged it, so a caller has at most a few unanswered ones. */
+void wfi_rendezvous_sync(wfi_rendezvous *link, uint64_t number);
 /* We are closing: from now on the store may probe. */
 void wfi_rendezvous_closing(wfi_rendezvous *link);
 void wfi_rendezvous_report(wfi_rendezvous *link, uint64_t wave, const wfi_idle_report *report);

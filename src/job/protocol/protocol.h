@@ -26,7 +26,7 @@
 #define WFI_JOB_KEY_BYTES 16
 #define WFI_PUBLIC_KEY_BYTES 32
 
-#define WFI_STORE_VERSION 4
+#define WFI_STORE_VERSION 5
 #define WFI_STORE_HEAD 8
 #define WFI_STORE_TEXT_MAX 256 /* the NUL included */
 #define WFI_STORE_ADDRESS_MAX 64
@@ -84,6 +84,8 @@ typedef enum wfi_store_type {
     WFI_STORE_NEED = 21,    /* worker (k): rank, incarnation, on */
     WFI_STORE_BEAT = 22,    /* store (k): on: send heartbeats, somebody depends on you */
     WFI_STORE_DIAL = 23,    /* store: rank, incarnation: that worker gets no connection to you, so open one to it */
+    WFI_STORE_SYNC = 24,    /* worker (k): wave. Answered by `synced`, which arrives after all earlier news */
+    WFI_STORE_SYNCED = 25,  /* store (k): wave, that of the `sync` */
 } wfi_store_type;
 
 /* One message; which fields count stands at its type. */

@@ -61,6 +61,8 @@ static const uint32_t fields_by_type[] = {
     [WFI_STORE_NEED] = RANK | INCARNATION | ON | KEPT,
     [WFI_STORE_BEAT] = ON | KEPT,
     [WFI_STORE_DIAL] = RANK | INCARNATION,
+    [WFI_STORE_SYNC] = WAVE | KEPT,
+    [WFI_STORE_SYNCED] = WAVE | KEPT,
 };
 
 static uint32_t fields_of(wfi_store_type type)

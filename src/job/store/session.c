@@ -68,17 +68,33 @@ void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_mess
     wfi_store_send_frame(store, link, frame, wfi_store_encode(message, frame));
 }
 
-void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message)
+/* `matters`: as wfi_outbox_keep's. False: it does not matter, and there is no memory; nothing was done. */
+static bool tell(wfi_store *store, int rank, const wfi_store_message *message, bool matters)
 {
     wfi_seat *seat = &store->seats[rank];
     uint8_t frame[WFI_STORE_SMALL_MAX];
     size_t size = wfi_store_encode(message, frame);
-    if (wfi_store_type_is_kept(message->type) && wfi_outbox_keep(&seat->outbox, frame, size, true)) {
+    bool is_kept = wfi_store_type_is_kept(message->type);
+    weft_status kept = is_kept ? wfi_outbox_keep(&seat->outbox, frame, size, matters) : WEFT_OK;
+    if (kept == WEFT_ERR_MEMORY && !matters)
+        return false;
+    if (kept) {
         seat->hopeless = true; /* it would never know what it missed */
         wfi_store_due_by(store, 0);
     }
     if (seat->link && !seat->hopeless)
         wfi_store_send_frame(store, seat->link, frame, size);
+    return true;
+}
+
+void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message)
+{
+    (void)tell(store, rank, message, true);
+}
+
+bool wfi_store_answer_sync(wfi_store *store, int rank, const wfi_store_message *sync)
+{
+    return tell(store, rank, &(wfi_store_message){.type = WFI_STORE_SYNCED, .wave = sync->wave}, false);
 }
 
 void wfi_store_tell_others(wfi_store *store, int but, const wfi_store_message *message)

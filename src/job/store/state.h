@@ -114,6 +114,8 @@ void wfi_store_send_frame(wfi_store *store, wfi_store_link *link, const uint8_t 
 void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_message *message);
 /* Sends to a member, connected or not: a kept message reaches it later, if it lives. */
 void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message);
+/* False: there is no memory for the answer, and nothing was sent. */
+bool wfi_store_answer_sync(wfi_store *store, int rank, const wfi_store_message *sync);
 void wfi_store_tell_others(wfi_store *store, int but, const wfi_store_message *message);
 void wfi_store_tell_all(wfi_store *store, const wfi_store_message *message);
 void wfi_store_count_message(wfi_store *store, const uint8_t *frame);

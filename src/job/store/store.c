@@ -236,6 +236,8 @@ static bool handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_
     case WFI_STORE_REPORT:
         wfi_store_end_report(store, link->rank, message, now_ns);
         break;
+    case WFI_STORE_SYNC:
+        return wfi_store_answer_sync(store, link->rank, message);
     default: /* an acknowledgement: done */
         break;
     }
@@ -254,7 +256,7 @@ static bool makes_sense(const wfi_store_message *message)
 {
     return message->type == WFI_STORE_HEARTBEAT || message->type == WFI_STORE_ACK ||
            message->type == WFI_STORE_SUSPECT || message->type == WFI_STORE_NEED ||
-           message->type == WFI_STORE_CLOSING || message->type == WFI_STORE_REPORT ||
+           message->type == WFI_STORE_CLOSING || message->type == WFI_STORE_REPORT || message->type == WFI_STORE_SYNC ||
            message->type == WFI_STORE_GOODBYE;
 }
 
