@@ -75,6 +75,10 @@ WEFT_BEGIN_C
  * workers of an elastic job that live now, in the order of their ranks; `count` is then ignored.
  *
  * In an elastic job the function waits for ranks that no worker has held yet, at most call_timeout_ms of the agent.
+ * If a rank is dead or has left as far as this worker knows, the function asks the store, within the same limit,
+ * whether a new worker has taken the rank again. If none has, the group ends at once (WEFT_ERR_PEER_DEAD,
+ * WEFT_ERR_PEER_LEFT).
+ *
  * When all members have destroyed a group, they may make another of the same name. If weft_group_create failed on some
  * members only, their next group of that name fails; weft_group_error has the reason. Then all members destroy the
  * group and create it again, and the function may query the other members for at most a second (docs/groups.md, "How

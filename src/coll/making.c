@@ -3,7 +3,9 @@
  * making.c - what a group waits for before it is open.
  *
  * NEWS. In an elastic job a worker may learn of a rank from another worker before the store's news of it arrive. So the
- * making of a group waits for ranks that nobody has held yet.
+ * making of a group waits for ranks that nobody has held yet. A rank that is dead or has left here may have been taken
+ * again by a new worker. To find out, the making of a group waits for a sync, a round trip to the store: its answer
+ * arrives after all news that the store had. A rank that is still dead then was not taken again.
  *
  * WHICH GROUP. Each member counts the groups of one name and list that it made (wfi_group_key.generation). The counts
  * differ if the making failed on some members, for example because of a wrong argument. Such a member makes a group
@@ -17,6 +19,7 @@
 typedef struct waiter {
     wfi_list link; /* in wfi_groups.waiters */
     weft_group *group;
+    bool wants_news;
     size_t unanswered; /* members[].is_asked */
     uint64_t generation;
     weft_future *woken;
@@ -25,6 +28,13 @@ typedef struct waiter {
 static void wake(waiter *one)
 {
     wfi_future_settle(one->woken, NULL, NULL);
+}
+
+void wfi_making_news(weft_agent *agent)
+{
+    WFI_FOR_LIST (waiter, one, &wfi_groups_of(agent)->waiters, link)
+        if (one->wants_news)
+            wake(one);
 }
 
 void wfi_making_wake(weft_agent *agent)
@@ -67,27 +77,35 @@ static weft_status may_make(const weft_agent *agent)
 
 /* ---- News -------------------------------------------------------------------------------------------------------- */
 
-static bool lacks_news(const weft_agent *agent, const int *ranks, size_t count)
+/* Whether there is something to wait for. *sync: the number of the sync that was started for a rank that is gone here;
+ * 0: none yet. */
+static bool lacks_news(const weft_agent *agent, const int *ranks, size_t count, uint64_t *sync)
 {
+    bool is_unknown = false, is_gone = false;
     for (size_t i = 0; i < count; i++) {
         const wfi_member *known = NULL;
         if (ranks[i] < 0 || ranks[i] >= wfi_net_world_size(agent->net))
             return false; /* it is refused for that */
         known = wfi_net_member(agent->net, ranks[i]);
         if (!known || !known->incarnation)
-            return true;
+            is_unknown = true;
+        else if (!wfi_agent_knows_alive(agent, ranks[i]))
+            is_gone = true;
     }
-    return false;
+    if (is_gone && !*sync)
+        *sync = wfi_net_sync(agent->net);
+    return is_unknown || (is_gone && !wfi_net_is_synced(agent->net, *sync));
 }
 
 weft_status wfi_making_await_news(wfi_making *making, const int *ranks, size_t count)
 {
     weft_agent *agent = making->group->agent;
     uint64_t until = wfi_deadline(wfi_net_clock(agent->net), agent->call_timeout_ms);
+    uint64_t sync = 0;
     weft_status st = may_make(agent);
-    while (!st && ranks && agent->options.values.elastic && lacks_news(agent, ranks, count) &&
-           !wfi_net_is_inline(agent->net)) {
-        waiter one = {.group = making->group};
+    bool may_lack = ranks && agent->options.values.elastic && !wfi_net_is_inline(agent->net);
+    while (!st && may_lack && lacks_news(agent, ranks, count, &sync)) {
+        waiter one = {.group = making->group, .wants_news = true};
         st = sleep_until(making, &one, until);
         if (st == WEFT_ERR_TIMEOUT)
             return WEFT_OK; /* the rank is refused */

@@ -15,8 +15,9 @@ typedef struct wfi_making {
     bool inside;       /* the agent was entered, and is locked. False: it has closed meanwhile */
 } wfi_making;
 
-/* Waits, within the agent's limit for calls, until each rank has been held by a worker, if the job is elastic.
- * WEFT_OK, also if that time has passed; or why no group can be made. */
+/* In an elastic job: waits, within the agent's limit for calls, until each rank has been held by a worker. If a rank is
+ * dead or has left here, also waits until this worker knows all that the store knew when the wait began. WEFT_OK, also
+ * if that time has passed; or why no group can be made. `ranks` NULL: waits for nothing. */
 weft_status wfi_making_await_news(wfi_making *making, const int *ranks, size_t count);
 /* Sets the group's generation. Asks the other members first if the last group of that name failed here. */
 weft_status wfi_making_agree(wfi_making *making);
@@ -25,7 +26,8 @@ void wfi_making_answered(weft_agent *agent, const wfi_peer *from, const wfi_grou
 /* That group is over at that peer, which may be asked about it and has not answered yet. */
 void wfi_making_over(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key);
 void wfi_making_gone(weft_agent *agent, const wfi_peer *peer); /* it will not answer */
-void wfi_making_wake(weft_agent *agent); /* somebody has joined, or this worker is out of the job */
+void wfi_making_news(weft_agent *agent); /* somebody has joined, or a sync with the store was answered */
+void wfi_making_wake(weft_agent *agent); /* wakes all waiters: this worker is out of the job, or about to leave it */
 void wfi_making_end(weft_agent *agent);  /* wakes all waiters, because the agent closes */
 
 #endif

@@ -200,19 +200,10 @@ static weft_status open_group(weft_group *group)
     return WEFT_OK;
 }
 
-weft_status weft_group_create(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out)
+/* `awaits_news`: waits for what the store knows about `ranks` first. */
+static weft_status create(weft_agent *agent, const char *name, const int *ranks, size_t count, bool awaits_news,
+                          weft_group **out)
 {
-    if (!agent)
-        return wfi_refuse_null("weft_group_create", "agent");
-    if (!out)
-        return refuse_group(agent, WEFT_ERR_INVALID, "out is NULL");
-    if (!is_group_name(name))
-        return refuse_group(agent, WEFT_ERR_INVALID, "name is \"%.*s\": 1 to %d bytes of [A-Za-z0-9-_:]",
-                            wfi_utf8_fit(name ? name : "(NULL)", 80), name ? name : "(NULL)", WFI_GROUP_NAME_MAX);
-    if (ranks && !count)
-        return refuse_group(agent, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", name);
-    if (agent->forked)
-        return refuse_group(agent, WEFT_ERR_STATE, "%s", WFI_FORKED_TEXT);
     weft_group *group = wfi_group_make(agent, name, wfi_group_ended);
     if (!group)
         return WEFT_ERR_MEMORY;
@@ -221,7 +212,7 @@ weft_status weft_group_create(weft_agent *agent, const char *name, const int *ra
     if (!st)
         making.inside = wfi_agent_enter_locked(agent);
     if (!st)
-        st = making.inside ? wfi_making_await_news(&making, ranks, count) : WEFT_ERR_CLOSED;
+        st = making.inside ? wfi_making_await_news(&making, awaits_news ? ranks : NULL, count) : WEFT_ERR_CLOSED;
     if (!st)
         st = add_members(group, ranks, count);
     if (!st)
@@ -241,6 +232,22 @@ weft_status weft_group_create(weft_agent *agent, const char *name, const int *ra
     return st;
 }
 
+weft_status weft_group_create(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out)
+{
+    if (!agent)
+        return wfi_refuse_null("weft_group_create", "agent");
+    if (!out)
+        return refuse_group(agent, WEFT_ERR_INVALID, "out is NULL");
+    if (!is_group_name(name))
+        return refuse_group(agent, WEFT_ERR_INVALID, "name is \"%.*s\": 1 to %d bytes of [A-Za-z0-9-_:]",
+                            wfi_utf8_fit(name ? name : "(NULL)", 80), name ? name : "(NULL)", WFI_GROUP_NAME_MAX);
+    if (ranks && !count)
+        return refuse_group(agent, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", name);
+    if (agent->forked)
+        return refuse_group(agent, WEFT_ERR_STATE, "%s", WFI_FORKED_TEXT);
+    return create(agent, name, ranks, count, true, out);
+}
+
 weft_status wfi_group_of_living(weft_group *group, weft_group **out)
 {
     weft_agent *agent = group->agent;
@@ -255,7 +262,7 @@ weft_status wfi_group_of_living(weft_group *group, weft_group **out)
             ranks[count++] = member->rank;
     }
     wfi_net_unlock(agent->net);
-    weft_status st = weft_group_create(agent, group->name, ranks, count, out);
+    weft_status st = agent->forked ? WEFT_ERR_STATE : create(agent, group->name, ranks, count, false, out);
     free(ranks);
     return st;
 }
@@ -370,7 +377,7 @@ static void peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const 
 static void peer_joined(weft_agent *agent, wfi_peer *peer)
 {
     wfi_pasts_joined(agent, peer);
-    wfi_making_wake(agent);
+    wfi_making_news(agent);
 }
 
 static void unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
@@ -480,6 +487,7 @@ const wfi_component wfi_group_component = {
     .message = wfi_group_hear,
     .peer_gone = peer_gone,
     .peer_joined = peer_joined,
+    .synced = wfi_making_news,
     .unreachable = unreachable,
     .self_gone = fail_all,
     .busy = is_busy,

@@ -195,6 +195,26 @@ static void on_store_lost(void *arg, const char *why)
     tell_self(arg, WEFT_ERR_STORE_LOST, why);
 }
 
+void wfi_member_sync(wfi_net *net)
+{
+    if (net->sync_answered == net->sync_sent && net->sync_sent < net->sync_wanted && !net->transport.closing)
+        wfi_rendezvous_sync(net->rendezvous, ++net->sync_sent);
+}
+
+/* It was sent by an open net, so no news wait in net->early. */
+static void on_synced(void *arg, uint64_t number)
+{
+    wfi_net *net = arg;
+    wfi_progress_lock(&net->progress);
+    if (net->open && !net->transport.closing && number == net->sync_sent) {
+        net->sync_answered = number;
+        wfi_member_sync(net);
+        WFI_FOR_CLIENTS (client, &net->transport, synced)
+            client->upcalls->synced(client->arg);
+    }
+    wfi_progress_unlock(&net->progress);
+}
+
 /* Nobody probes or terminates before all are closing, so this cannot come while we open. */
 static void on_probe(void *arg, uint64_t wave)
 {
@@ -223,6 +243,7 @@ const wfi_rendezvous_events wfi_member_events = {.joined = on_member_joined,
                                                  .evicted = on_evicted,
                                                  .store_lost = on_store_lost,
                                                  .probe = on_probe,
+                                                 .synced = on_synced,
                                                  .terminated = on_terminated};
 
 void wfi_member_catch_up(wfi_net *net)

@@ -76,6 +76,14 @@ void wfi_net_untake(wfi_net *net)
     net->transport.untaken = true;
 }
 
+uint64_t wfi_net_sync(wfi_net *net)
+{
+    wfi_assert_held(&net->progress.lock);
+    net->sync_wanted = net->sync_sent + 1; /* one that is under way may have passed the store before the news */
+    wfi_member_sync(net);
+    return net->sync_wanted;
+}
+
 void wfi_net_begin_closing(wfi_net *net)
 {
     if (!net->transport.closing)

@@ -54,11 +54,12 @@ typedef struct wfi_net {
     int link_fd;                   /* [token] what its news can be read from; -1: nothing */
     wfi_store_counts store_counts; /* as last asked, if the store is ours */
 
-    bool open;                 /* the table is here; upcalls may go up */
-    bool stopped;              /* wfi_net_stop is through */
-    weft_status gone;          /* why we are out ourselves; WEFT_OK */
-    weft_status verdict;       /* about ourselves, told while opening */
-    wfi_list early;            /* what the store told while we were opening */
+    bool open;                                      /* the table is here; upcalls may go up */
+    bool stopped;                                   /* wfi_net_stop is through */
+    weft_status gone;                               /* why we are out ourselves; WEFT_OK */
+    weft_status verdict;                            /* about ourselves, told while opening */
+    wfi_list early;                                 /* what the store told while we were opening */
+    uint64_t sync_wanted, sync_sent, sync_answered; /* numbers of syncs: the last one that somebody wants, ... */
     wfi_list interest_changed; /* peers about which the store may have to be told, when interest_timer fires */
     wfi_timer interest_timer;
 } wfi_net;
@@ -188,6 +189,15 @@ bool wfi_net_is_flushed(const wfi_net *net);
  * it. [locked] */
 void wfi_net_untake(wfi_net *net);
 
+/* Starts a sync, a round trip to the store, and returns its number. Once wfi_net_is_synced, which the upcall `synced`
+ * reports, this worker knows all that the store knew when wfi_net_sync was called. At most one sync is under way; the
+ * next one is sent when that is answered, for all who ask until then. [locked] */
+uint64_t wfi_net_sync(wfi_net *net);
+static inline bool wfi_net_is_synced(const wfi_net *net, uint64_t number)
+{
+    return net->sync_answered >= number;
+}
+
 void wfi_net_begin_closing(wfi_net *net);                                             /* [locked] */
 void wfi_net_report_idle(wfi_net *net, uint64_t wave, const wfi_idle_report *report); /* [locked] */
 
@@ -232,7 +242,8 @@ weft_status wfi_peer_create(wfi_net *net,
 void wfi_peer_fail(wfi_peer *peer, weft_status why);   /* closes its channels, fails what is outstanding. [locked] */
 extern const wfi_rendezvous_events wfi_member_events;  /* but for `arg`, the wfi_net */
 void wfi_member_catch_up(wfi_net *net);                /* what was told while opening. [locked] */
-void wfi_member_forget(wfi_net *net);                  /* what was told, if opening failed */
+void wfi_member_sync(wfi_net *net);   /* sends the sync that is wanted, if none is under way. [locked] */
+void wfi_member_forget(wfi_net *net); /* what was told, if opening failed */
 
 /* detector.c; [locked] */
 extern const wfi_upcalls wfi_detector_upcalls; /* of its client: takes WFI_CONTROL_PING */

@@ -6,6 +6,8 @@
 #include "coll/coll.h"
 #include "rpc/stage.h"
 
+#include <sched.h>
+
 enum { SIZE = 3, PART = 250, PART_BYTES = 1000 };
 
 static void adjust(weft_agent_options *options, void *arg)
@@ -335,6 +337,120 @@ static void waits_for_news(stage *s, int actor)
 
 STAGE_TEST(waits_for_news, 3, 20, 2)
 
+/* ---- Ranks that were taken again --------------------------------------------------------------------------------- */
+
+static const int trio[] = {0, 1, 2};
+
+/* For less than the latency of a message. */
+static void wait_a_little(const stage *s)
+{
+    if (s->sim)
+        weft_sim_sleep(s->sim, 1000);
+    else
+        sched_yield();
+}
+
+/* Actor 2 joins, then leaves or dies. Actors 0 and 1 get their agents when both know that. */
+static weft_agent *see_rank_2_go(stage *s, int actor)
+{
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    stage_await_workers(s, agent, 3);
+    atomic_fetch_add(&s->flags[5], 1);
+    if (actor == 2) {
+        stage_await_flag(s, 5, 3);
+        if (s->sim && weft_sim_now(s->sim) / 7 % 2)
+            weft_sim_kill(s->sim, 2);
+        MUST_OK(weft_agent_close(agent));
+        return NULL;
+    }
+    while (weft_agent_alive(agent, 2))
+        stage_sleep_ms(s, 1);
+    atomic_fetch_add(&s->flags[6], 1);
+    stage_await_flag(s, 6, 2);
+    return agent;
+}
+
+/* Actor 3 takes rank 2 again, and rank 0 tells rank 1 that by a flag. The store's news reach rank 1 later: by chance,
+ * or because the network is cut for a while. */
+static void waits_for_taken(stage *s, int actor)
+{
+    weft_agent *agent = NULL;
+    weft_group *group = NULL;
+    if (actor == 3) {
+        stage_await_flag(s, 2, 1);
+        agent = stage_open(s, actor, 2, NULL);
+    } else {
+        agent = see_rank_2_go(s, actor);
+    }
+    if (actor == 2)
+        return;
+    if (actor == 0) {
+        bool is_cut = s->sim && weft_sim_now(s->sim) % 2;
+        if (is_cut)
+            weft_sim_cut(s->sim, 0, 1);
+        atomic_store(&s->flags[2], 1);
+        while (!weft_agent_alive(agent, 2))
+            wait_a_little(s);
+        atomic_store(&s->flags[3], is_cut ? 2 : 1);
+        if (is_cut) {
+            stage_sleep_ms(s, 1 + (int)(weft_sim_now(s->sim) % 40));
+            weft_sim_heal(s->sim, 0, 1);
+        }
+    } else if (actor == 1) {
+        while (!atomic_load(&s->flags[3]))
+            wait_a_little(s);
+        MUST(atomic_load(&s->flags[3]) == 1 || !weft_agent_alive(agent, 2));
+    }
+    MUST_OK(weft_group_create(agent, "trio", trio, 3, &group));
+    MUST_OK(weft_group_barrier(group, 20000));
+    weft_group_destroy(group);
+    MUST_OK(weft_agent_close(agent));
+}
+
+STAGE_TEST(waits_for_taken, 4, 40, 3)
+
+typedef struct maker {
+    stage *s;
+    weft_agent *agent;
+    const char *name;
+} maker;
+
+static void make_with_dead(const maker *m)
+{
+    weft_group *group = NULL;
+    uint64_t began = m->s->sim ? weft_sim_now(m->s->sim) : 0;
+    MUST_OK(weft_group_create(m->agent, m->name, trio, 3, &group));
+    weft_status st = weft_group_barrier(group, WEFT_FOREVER);
+    MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD);
+    MUST(!m->s->sim || weft_sim_now(m->s->sim) - began < 200000);
+    weft_group_destroy(group);
+    atomic_fetch_add(&m->s->flags[0], 1);
+}
+
+static void make_beside(weft_sim *sim, int rank, void *arg)
+{
+    (void)rank;
+    weft_sim_sleep(sim, weft_sim_now(sim) % 30000); /* also while the sync of another one is under way */
+    make_with_dead(arg);
+}
+
+/* Nobody takes rank 2 again: that is found out at once, by several threads at the same time. */
+static void waits_for_no_dead(stage *s, int actor)
+{
+    weft_agent *agent = see_rank_2_go(s, actor);
+    if (!agent)
+        return;
+    maker makers[] = {{s, agent, "a"}, {s, agent, "b"}, {s, agent, "c"}, {s, agent, "d"}};
+    MUST_OK(weft_agent_set_call_timeout(agent, WEFT_FOREVER));
+    for (int i = 1; s->sim && i < 4; i++)
+        MUST_OK(weft_sim_spawn(s->sim, actor, make_beside, &makers[i]));
+    make_with_dead(&makers[0]);
+    stage_await_flag(s, 0, s->sim ? 8 : 2);
+    MUST_OK(weft_agent_close(agent));
+}
+
+STAGE_TEST(waits_for_no_dead, 3, 20, 2)
+
 typedef struct closer {
     stage *s;
     weft_agent *agent;
@@ -383,5 +499,68 @@ static void waits_in_vain(stage *s, int actor)
 
 STAGE_TEST(waits_in_vain, 2, 20, 0)
 
+/* What happens to rank 0, which has the store, while rank 1 waits for its answer. */
+enum { PAUSED = 1, PAUSED_AND_KILLED, CUT_AND_KILLED, PAUSED_AND_CLOSED };
+
+static void disturb(weft_sim *sim, int rank, void *arg)
+{
+    (void)rank;
+    stage *s = arg;
+    int how = atomic_load(&s->flags[3]);
+    if (how == CUT_AND_KILLED)
+        weft_sim_cut(sim, 0, 1);
+    else
+        weft_sim_pause(sim, 0);
+    atomic_store(&s->flags[4], 1);
+    stage_sleep_ms(s, 100);
+    if (how == PAUSED_AND_KILLED || how == CUT_AND_KILLED)
+        weft_sim_kill(sim, 0);
+    stage_sleep_ms(s, 900);
+    if (how == PAUSED || how == PAUSED_AND_CLOSED)
+        weft_sim_resume(sim, 0);
+}
+
+/* The store does not answer: the making of the group ends at its limit, or when the store is lost or the agent
+ * closes. */
+static void waits_for_lost_store(stage *s, int actor)
+{
+    weft_group *group = NULL;
+    weft_agent *agent = see_rank_2_go(s, actor);
+    if (actor == 1) {
+        int how = PAUSED + (int)(weft_sim_now(s->sim) % 4);
+        closer c = {s, agent};
+        atomic_store(&s->flags[3], how);
+        MUST_OK(weft_sim_spawn(s->sim, 1, disturb, s));
+        stage_await_flag(s, 4, 1);
+        MUST_OK(weft_agent_set_call_timeout(agent, how == PAUSED ? 300 : WEFT_FOREVER));
+        if (how == PAUSED_AND_CLOSED)
+            MUST_OK(weft_sim_spawn(s->sim, 1, close_while_waiting, &c));
+        uint64_t began = weft_sim_now(s->sim);
+        weft_status st = weft_group_create(agent, "trio", trio, 3, &group);
+        uint64_t took_ms = (weft_sim_now(s->sim) - began) / 1000000;
+        if (how == PAUSED) {
+            MUST_OK(st);
+            MUST(took_ms >= 299 && took_ms < 310);
+            st = weft_group_barrier(group, WEFT_FOREVER);
+            MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD);
+            weft_group_destroy(group);
+        } else if (how == PAUSED_AND_CLOSED) {
+            MUST_BE(st, WEFT_ERR_CLOSED);
+            MUST(took_ms < 200);
+            stage_await_flag(s, 2, 1);
+            return;
+        } else {
+            MUST_BE(st, WEFT_ERR_STORE_LOST);
+            MUST(took_ms < 20000);
+        }
+        (void)!weft_agent_close(agent);
+    } else if (agent) {
+        (void)!weft_agent_close(agent);
+    }
+}
+
+STAGE_TEST(waits_for_lost_store, 3, 40, 0)
+
 UNIT_MAIN(test_behind, test_behind_far, test_behind_with_death, test_never_made, test_never_made_with_death,
-          test_slow_in_a_ring, test_waits_for_news, test_waits_in_vain)
+          test_slow_in_a_ring, test_waits_for_news, test_waits_in_vain, test_waits_for_taken, test_waits_for_no_dead,
+          test_waits_for_lost_store)

@@ -248,6 +248,7 @@ typedef struct wfi_upcalls {
     /* A worker took a rank while the job was running: a new wfi_peer; the rank's former one, if any, went before. */
     void (*peer_joined)(void *arg, wfi_peer *peer);
     void (*self_gone)(void *arg, weft_status why, const char *text); /* evicted or store lost; all peers went before */
+    void (*synced)(void *arg); /* a sync was answered (wfi_net_sync); all news before it have been handed up */
     void (*probe)(void *arg, uint64_t round);
     void (*terminated)(void *arg);
     /* Our rank is known; before any other upcall, and before any task of theirs. Not locked. */

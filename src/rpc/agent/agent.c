@@ -130,6 +130,7 @@ static const wfi_upcalls upcalls = {.joined = on_joined,
                                     .peer_unreachable = wfi_on_peer_unreachable,
                                     .peer_joined = wfi_on_peer_joined,
                                     .self_gone = wfi_on_self_gone,
+                                    .synced = wfi_on_synced,
                                     .probe = wfi_on_probe,
                                     .terminated = wfi_on_terminated};
 

@@ -206,6 +206,7 @@ void wfi_on_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *byte
 void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *text);
 void wfi_on_peer_unreachable(void *arg, wfi_peer *peer, const char *text);
 void wfi_on_peer_joined(void *arg, wfi_peer *peer);
+void wfi_on_synced(void *arg);
 void wfi_on_self_gone(void *arg, weft_status why, const char *text);
 void wfi_on_probe(void *arg, uint64_t wave);
 void wfi_on_terminated(void *arg);

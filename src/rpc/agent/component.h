@@ -52,6 +52,7 @@ typedef struct wfi_component {
     void (*message)(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader);
     void (*peer_gone)(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);
     void (*peer_joined)(weft_agent *agent, wfi_peer *peer);
+    void (*synced)(weft_agent *agent); /* a sync with the store was answered (wfi_net_sync) */
     void (*unreachable)(weft_agent *agent, wfi_peer *peer, const char *text); /* it lives, but nothing gets there */
     void (*self_gone)(weft_agent *agent, weft_status why, const char *text);  /* this worker is out of the job */
     /* All threads of handlers wait: refuses the calls in their queue, and returns how many. */

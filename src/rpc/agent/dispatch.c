@@ -51,6 +51,12 @@ void wfi_on_peer_joined(void *arg, wfi_peer *peer)
     wfi_membership_tell(arg, WEFT_MEMBER_JOINED, wfi_peer_rank(peer), "it joined the job");
 }
 
+void wfi_on_synced(void *arg)
+{
+    WFI_FOR_COMPONENTS (component, synced)
+        component->synced(arg);
+}
+
 void wfi_on_self_gone(void *arg, weft_status why, const char *text)
 {
     weft_agent *agent = arg;
