@@ -483,6 +483,27 @@ void wfi_pass_begin(wfi_pass *pass)
     }
 }
 
+/* A page, and what the heap of the nodes in it may take. */
+static size_t bytes_of_pages(size_t count)
+{
+    return count * PAGE_ENTRIES * (sizeof(entry) + 2 * sizeof(void *));
+}
+
+size_t wfi_pass_most_bytes(uint64_t slots)
+{
+    size_t pages = (size_t)(slots >> PAGE_BITS) + 1;
+    size_t list = pages * 2 * sizeof(void *), todo = (size_t)slots * 2 * sizeof(void *);
+    return bytes_of_pages(pages) + list + todo;
+}
+
+size_t wfi_pass_bytes(const wfi_pass *pass)
+{
+    size_t pages = 0;
+    for (size_t page = 0; page < pass->page_count; page++)
+        pages += pass->pages[page] != NULL;
+    return bytes_of_pages(pages) + (pass->page_count + pass->todo.capacity) * sizeof(void *);
+}
+
 void wfi_pass_work(wfi_pass *pass)
 {
     wfi_node *node;

@@ -64,6 +64,10 @@ void wfi_pass_await(wfi_pass *pass, wfi_node *node);
 void wfi_pass_begin(wfi_pass *pass);
 /* The answer of such a consumer: a gradient as for wfi_pass_root, whose reference it takes over, or NULL. */
 void wfi_pass_answer(wfi_pass *pass, wfi_node *node, weft_tensor *gradient);
+/* The bytes of the pass's own records, without gradients: at most, over a graph of `slots` results; and of a pass that
+ * has begun. */
+size_t wfi_pass_most_bytes(uint64_t slots);
+size_t wfi_pass_bytes(const wfi_pass *pass);
 void wfi_pass_work(wfi_pass *pass); /* until nothing is ready, or the first failure */
 /* All leaves here have had their hooks, or the pass has failed: says so to the hooks, once. */
 void wfi_pass_end_hooks(wfi_pass *pass);

@@ -64,6 +64,11 @@ uint64_t wfi_graph_id(const wfi_graph *graph)
     return graph->id;
 }
 
+uint64_t wfi_graph_slots(const wfi_graph *graph)
+{
+    return atomic_load_explicit(&graph->slots, memory_order_relaxed);
+}
+
 static void join(wfi_node_list *list, const wfi_node_list *more)
 {
     if (more->first == NULL)

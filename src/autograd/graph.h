@@ -24,6 +24,9 @@ wfi_graph *wfi_graph_ref(wfi_graph *graph);
 void wfi_graph_unref(wfi_graph *graph);
 uint64_t wfi_graph_id(const wfi_graph *graph); /* never used twice in a process; not 0 */
 
+/* The number of results of all nodes so far: the slots of these results are below it. */
+uint64_t wfi_graph_slots(const wfi_graph *graph);
+
 /* A new node of this graph, added to `nodes`, which holds its one reference until it is committed. NULL: no memory. */
 wfi_node *wfi_graph_new_node(wfi_graph *graph, wfi_node_list *nodes, const wfi_node_type *type, wfi_node_counts counts);
 /* The leaf of tensor `x`, borrowed from the graph; made at first sight. NULL: no memory. */

@@ -100,6 +100,14 @@ void wfi_map_fini(wfi_map *map)
     wfi_map_init_keyed(map, map->hash_key);
 }
 
+size_t wfi_map_most_bytes(size_t count)
+{
+    size_t capacity = CAPACITY_MIN;
+    while (capacity * 3 < count * 4)
+        capacity *= 2;
+    return count ? capacity * 2 * sizeof(struct wfi_map_slot) : 0;
+}
+
 weft_status wfi_map_put(wfi_map *map, uint64_t key, void *value)
 {
     size_t probes;

@@ -24,6 +24,7 @@ void wfi_map_init(wfi_map *map); /* allocates nothing */
 /* For keys that others choose. `hash_key` outlives the map, and does not change while there is anything in it. */
 void wfi_map_init_keyed(wfi_map *map, const wfi_hash_key *hash_key);
 void wfi_map_fini(wfi_map *map);
+size_t wfi_map_most_bytes(size_t count); /* the most that a table takes into which `count` keys were put */
 weft_status wfi_map_put(wfi_map *map, uint64_t key, void *value); /* WEFT_ERR_EXISTS, WEFT_ERR_MEMORY */
 void *wfi_map_get(const wfi_map *map, uint64_t key);              /* NULL if absent */
 void *wfi_map_take(wfi_map *map, uint64_t key);                   /* removes; NULL if absent */

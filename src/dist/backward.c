@@ -181,6 +181,7 @@ weft_future *wfi_context_backward(weft_context *context, weft_tensors roots, con
     wfi_dist_pass *pass = begin_pass(context, roots, NULL, options, steps, error);
     if (!pass)
         return NULL;
+    pass->is_of_others = within != NULL;
     if (within)
         wfi_pass_observe_within(pass, within);
     weft_future *future = weft_future_ref(pass->future);

@@ -68,6 +68,7 @@ struct weft_context {
     struct weft_context *next_same; /* in the table, of the same hash */
     wfi_list link;                  /* of ours: among those that are open, or over and not known to be so by all */
     uint8_t *holders;               /* by rank: enum wfi_holder */
+    size_t working_passes;          /* that others began and that count what they work with */
     size_t served;                  /* calls of others that are not answered yet: their answers carry the holders */
     bool reports;                   /* a call that tells the opener of them is under way */
     bool quiet;                     /* no call came since the asking timer looked at it */

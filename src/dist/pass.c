@@ -116,11 +116,31 @@ static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
 
 /* ---- Joining ----------------------------------------------------------------------------------------------------- */
 
+/* Takes the context's lock. If another worker began the pass, what it will allocate counts first. On failure the lock
+ * is free. */
+static weft_status lock_counted(wfi_dist_pass *pass)
+{
+    char problem[WFI_ERROR_MESSAGE_MAX];
+    for (;;) {
+        weft_status st = pass->is_of_others ? wfi_pass_count_work(pass, problem, sizeof problem) : WEFT_OK;
+        if (st) {
+            wfi_pass_fail(&pass->engine, st, "backward: %s", problem);
+            return st;
+        }
+        wfi_mutex_lock(&pass->context->lock);
+        if (!pass->is_of_others || !wfi_pass_work_grew(pass))
+            return WEFT_OK;
+        wfi_mutex_unlock(&pass->context->lock);
+    }
+}
+
 /* What there is of the context now; nodes are referenced. */
 static weft_status snapshot(wfi_dist_pass *pass)
 {
     weft_context *context = pass->context;
-    wfi_mutex_lock(&context->lock);
+    weft_status st = lock_counted(pass);
+    if (st)
+        return st;
     if (!pass->engine.hooks)
         pass->engine.hooks = weft_hooks_ref(context->hooks);
     pass->sends = wfi_calloc(context->send_count + 1, sizeof *pass->sends);
@@ -238,6 +258,7 @@ static weft_status begin(wfi_dist_pass *pass, int rank, const wfi_pass_words *fi
     for (size_t i = 0; i < pass->recv_count; i++)
         if (!wfi_pass_meets(&pass->engine, pass->recvs[i].pair.node))
             pass->recvs[i].state = WFI_RECV_ANSWERED;
+    wfi_pass_trim_work(pass);
     return WEFT_OK;
 }
 
@@ -324,6 +345,7 @@ static void drop_work(wfi_dist_pass *pass)
     pass->futures = pass->held = (wfi_pointers){0};
     if (pass->held_bytes) /* only whoever runs the pass adds to it */
         wfi_pass_let_go(pass);
+    wfi_pass_end_work(pass);
 }
 
 static void clear_timer(wfi_dist_pass *pass)
@@ -446,6 +468,7 @@ static weft_status join(wfi_dist_pass *pass, int from, const wfi_pass_words *wor
     if (!st && !*fault)
         return begin(pass, from, words);
     drop_snapshot(pass);
+    wfi_pass_end_work(pass);
     return st;
 }
 

@@ -22,14 +22,23 @@ static wfi_dist_pass *create_for_others(weft_context *context, unsigned flags)
     wfi_dist_pass *pass = wfi_dist_pass_create(context, flags);
     if (!pass)
         return NULL;
+    pass->is_of_others = true;
     pass->counted_bytes = sizeof *pass + (size_t)context->agent->options.values.world_size * sizeof *pass->peers;
     wfi_budget_keep_item(context->agent, (int64_t)pass->counted_bytes);
     return pass;
 }
 
-/* The pass, joined if need be, with a reference. NULL and *st: why not; WEFT_OK: there is nothing between us and `from`. [agent lock] */
+/* A reason, as a text; empty: it has none. */
+typedef struct reason {
+    char text[WFI_ERROR_MESSAGE_MAX];
+} reason;
+
+/*
+ * Returns pass `number` of `root`, joined if need be, with a reference. NULL and *st: it cannot be joined; `why` may say
+ * more. NULL and WEFT_OK: no tensor crossed between this worker and `from`. [agent lock]
+ */
 static wfi_dist_pass *join_pass(weft_context *context, int from, int root, uint64_t number, unsigned flags,
-                                weft_status *st)
+                                weft_status *st, reason *why)
 {
     wfi_mutex_lock(&context->lock);
     wfi_dist_pass *pass = find_pass(context, root, number);
@@ -41,10 +50,12 @@ static wfi_dist_pass *join_pass(weft_context *context, int from, int root, uint6
     if (apart) {
         pass = NULL;
     } else if (!pass && !*st) {
-        pass = create_for_others(context, flags);
+        *st = wfi_pass_may_work(context, why->text, sizeof why->text);
+        pass = *st ? NULL : create_for_others(context, flags);
         if (pass)
             wfi_dist_pass_enlist(pass, root, number);
-        *st = pass ? WEFT_OK : WEFT_ERR_MEMORY;
+        else if (!*st)
+            *st = WEFT_ERR_MEMORY;
     } else if (pass) {
         wfi_dist_pass_ref(pass);
     }
@@ -248,6 +259,7 @@ static weft_status run_pass_call(weft_call *call, void *user)
     uint64_t number;
     weft_agent *agent = call->agent;
     weft_status st = WEFT_OK;
+    reason why = {""};
     if (!wfi_pass_read(call, &words, &id, &root, &number))
         return WEFT_ERR_PROTOCOL;
     wfi_pass_event *event = wfi_calloc(1, sizeof *event);
@@ -256,10 +268,12 @@ static weft_status run_pass_call(weft_call *call, void *user)
     wfi_net_lock(agent->net);
     weft_context *context = wfi_contexts_find(agent, &id);
     bool closed = !context && was_closed(agent, &id);
-    wfi_dist_pass *pass = context ? join_pass(context, call->from, root, number, words.flags, &st) : NULL;
+    wfi_dist_pass *pass = context ? join_pass(context, call->from, root, number, words.flags, &st, &why) : NULL;
     wfi_net_unlock(agent->net);
     if (!pass) {
         free(event);
+        if (*why.text)
+            weft_call_fail(call, st, "%s", why.text);
         if (words.number_count && !st)
             st = WEFT_ERR_INVALID;
         if (closed || st)

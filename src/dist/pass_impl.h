@@ -128,6 +128,8 @@ struct wfi_dist_pass {
 
     size_t held_bytes;    /* gradients, against the memory budget until it is over. [agent lock] */
     size_t counted_bytes; /* itself, likewise, if another worker began it; constant */
+    bool is_of_others;    /* another worker began it, or had it begun here; constant once it runs */
+    size_t work_bytes; /* of such a pass: the snapshot and the engine's records, until they are freed. [agent lock] */
 };
 
 /* pass_life.c */
@@ -152,6 +154,18 @@ bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error);
  * until it is answered. Not locked. */
 void wfi_pass_hold(wfi_dist_pass *pass, weft_call *call, weft_tensors gradients);
 void wfi_pass_let_go(wfi_dist_pass *pass); /* releases that charge. Not locked */
+/*
+ * Counts what a pass of others over `context` will allocate for itself, before it does. One such pass over each context
+ * is let in however full the budget is. WEFT_ERR_BUSY: it does not fit; `problem` says why. wfi_pass_may_work counts
+ * nothing, and is for a pass that does not exist yet. [agent lock], the context's
+ */
+weft_status wfi_pass_may_work(const weft_context *context, char *problem, size_t room);
+/* Counts it, until wfi_pass_end_work. May be repeated: then only the difference is counted. Not locked */
+weft_status wfi_pass_count_work(wfi_dist_pass *pass, char *problem, size_t room);
+/* Whether the context has grown since then. With the context's lock. */
+bool wfi_pass_work_grew(const wfi_dist_pass *pass);
+void wfi_pass_trim_work(wfi_dist_pass *pass); /* it has begun: counts what it did allocate. Not locked */
+void wfi_pass_end_work(wfi_dist_pass *pass);  /* it is freed. Not locked */
 void wfi_pass_free_event(wfi_pass_event *event);
 void wfi_pass_answer_late(wfi_dist_pass *pass,
                           wfi_pass_event *event); /* of a pass that is over; takes over the event */

@@ -5,6 +5,8 @@
  */
 #include "rpc/world.h"
 
+#include <malloc.h>
+
 #define WORKERS 3
 
 static weft_tensor *parameter; /* rank 1's */
@@ -400,6 +402,14 @@ static void small_budget(weft_agent_options *options, void *arg)
         options->memory_budget_bytes = BUDGET;
 }
 
+static void medium_budget(weft_agent_options *options, void *arg)
+{
+    (void)arg;
+    options->death_timeout_ms = WEFT_FOREVER;
+    if (options->rank == 0)
+        options->memory_budget_bytes = 1 << 20;
+}
+
 static weft_tensor *large_tensor(int64_t elements)
 {
     return weft_tensor_full(WEFT_SHAPE(elements), WEFT_FLOAT32, 1);
@@ -707,5 +717,142 @@ static const weft_function functions_of_many[] = {
 WORLD_TEST(many_gradients, 2, 1, .size = WORKERS, WORLD_FUNCTIONS(functions_of_many), .begin = begin_with_budget,
            .adjust = small_budget)
 
+/* ---- Small messages that begin large passes ------------------------------------------------------------------------ */
+
+enum { FLOOD = 300, MANY_SENDS = 8000 };
+
+static size_t allocated(void)
+{
+    struct mallinfo2 now = mallinfo2();
+    return now.uordblks + now.hblkhd;
+}
+
+/* Many leaves of rank 0, which rank 2 adds up. */
+static void record_many(weft_agent *agent, victim *v, weft_tensor **leaves)
+{
+    weft_tensor *sum;
+    *v = (victim){0};
+    for (int i = 0; i < MANY_SENDS; i++) {
+        leaves[i] = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+        weft_tensor_set_requires_grad(leaves[i], true);
+    }
+    MUST_OK(weft_context_open(agent, &v->context));
+    context_id = weft_context_get_id(v->context);
+    v->tape = weft_context_tape(v->context, NULL);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "add_all",
+                          WEFT_VALUES(weft_of_tensors((weft_tensors){leaves, MANY_SENDS})),
+                          &(weft_rpc_options){.tape = v->tape}, &v->results[0]));
+    MUST_OK(weft_values_get_tensor(v->results[0], 0, &sum));
+    v->loss = weft_sum(v->tape, sum);
+}
+
+/* Begins passes, in each of which number 1 stays pending: so none of them ends. Returns how many are let in. */
+static int flood(weft_agent *agent, world *w, weft_future **calls)
+{
+    static const uint64_t pending = 1;
+    weft_value none = weft_of_bytes("", 0);
+    int running = 0;
+    for (int i = 0; i < FLOOD; i++) {
+        head h = head_of(context_id, 2, (uint64_t)i + 1, 6); /* it states, and retains the records */
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "weft:pass",
+                               WEFT_VALUES(weft_of_bytes(h.bytes, h.size), weft_of_bytes(&pending, sizeof pending),
+                                           none, none, none, weft_of_tensors((weft_tensors){NULL, 0})),
+                               &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &calls[i]));
+    }
+    world_sleep_ms(w, 200);
+    for (int i = 0; i < FLOOD; i++) {
+        weft_status st = weft_error_code(weft_future_error(calls[i]));
+        if (st == WEFT_ERR_REMOTE)
+            st = weft_error_remote_code(weft_future_error(calls[i]));
+        MUST(weft_future_done(calls[i]) ? st == WEFT_ERR_BUSY : !st);
+        running += !weft_future_done(calls[i]);
+    }
+    return running;
+}
+
+static void end_flood(weft_agent *agent, weft_future **calls)
+{
+    for (int i = 0; i < FLOOD; i++) {
+        if (!weft_future_done(calls[i]))
+            abort_there(agent, 0, 2, (uint64_t)i + 1);
+        (void)!weft_future_wait(calls[i], WEFT_FOREVER);
+        weft_future_unref(calls[i]);
+    }
+}
+
+/* Another worker calls the victim under a context of its own, and begins a pass that goes through it. */
+static void pass_through_victim(weft_agent *agent)
+{
+    weft_context *c;
+    weft_values *results;
+    weft_tensor *y, *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+    weft_tensor_set_requires_grad(x, true);
+    MUST_OK(weft_context_open(agent, &c));
+    weft_tape *t = weft_context_tape(c, NULL);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "twice", WEFT_VALUES(weft_of_tensor(x)),
+                          &(weft_rpc_options){.tape = t}, &results));
+    MUST_OK(weft_values_get_tensor(results, 0, &y));
+    weft_dist_backward(t, weft_sum(t, y), NULL);
+    MUST_OK(weft_tape_status(t));
+    must_have(c, x, 2);
+    weft_values_unref(results);
+    weft_tape_close(t);
+    weft_context_close(c, NULL);
+    weft_tensor_unref(x);
+}
+
+/*
+ * Each message has a hundred bytes and begins a pass that has to look at 8,000 tensors. What the victim allocates is
+ * bounded by its budget and one such pass, and counts. Meanwhile passes over other contexts, and the victim's own, work.
+ */
+static void small_messages_that_begin_passes(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    int me = weft_agent_rank(agent);
+    victim v;
+    static weft_tensor *leaves[MANY_SENDS];
+    static weft_future *calls[FLOOD];
+    agents[me] = agent;
+    if (me == 0)
+        record_many(agent, &v, leaves);
+    barrier(agent, "recorded");
+    if (me == 2) {
+        size_t before = allocated();
+        uint64_t held = held_by_victim();
+        int running = flood(agent, w, calls);
+        MUST(running >= 1 && running <= 3);
+        MUST(held_by_victim() > held + MANY_SENDS * sizeof(void *)); /* what the passes work with counts */
+        MUST(allocated() < before + (8 << 20));                      /* with the 300 calls of this worker itself */
+    }
+    barrier(agent, "flooded");
+    if (me == 1)
+        pass_through_victim(agent);
+    if (me == 0) {
+        weft_dist_backward(v.tape, v.loss, NULL);
+        MUST_OK(weft_tape_status(v.tape));
+        must_have(v.context, leaves[MANY_SENDS - 1], 1);
+    }
+    barrier(agent, "passed");
+    if (me == 2)
+        end_flood(agent, calls);
+    barrier(agent, "ended");
+    if (me == 0) {
+        drop_victim(&v);
+        for (int i = 0; i < MANY_SENDS; i++)
+            weft_tensor_unref(leaves[i]);
+    }
+    for (int ms = 0; me == 0 && held_by_victim(); ms++) {
+        MUST(ms < 1000);
+        world_sleep_ms(w, 1);
+    }
+}
+
+static const weft_function functions_of_flood[] = {
+    {.name = "twice", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_twice},
+    {.name = "add_all", .takes = {WEFT_TENSORS}, .gives = {WEFT_TENSOR}, .run = serve_add_all}};
+WORLD_TEST(small_messages_that_begin_passes, 3, 0, .size = WORKERS, WORLD_FUNCTIONS(functions_of_flood),
+           .begin = begin_with_budget, .adjust = medium_budget)
+
 UNIT_MAIN(test_a_participant_that_forges, test_a_member_that_forges, test_gradients_that_nobody_asked_for,
-          test_passes_that_do_not_end, test_passes_at_once, test_a_small_gradient, test_many_gradients)
+          test_passes_that_do_not_end, test_passes_at_once, test_a_small_gradient, test_many_gradients,
+          test_small_messages_that_begin_passes)

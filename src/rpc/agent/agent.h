@@ -131,6 +131,7 @@ struct weft_agent {
     wfi_call_observer *observer;
     size_t held_bytes;     /* against options.memory_budget_bytes: agent/budget.c */
     size_t reserved_bytes; /* of these, what wfi_budget_admit_reserved let in */
+    size_t work_bytes;     /* of these, what wfi_budget_admit_work let in */
     wfi_membership membership;
     size_t notifications; /* small messages (agent/notify.c) that their receivers have not acknowledged */
     wfi_list spare_notifications;

@@ -84,6 +84,28 @@ void wfi_budget_release_reserved(weft_agent *agent, size_t bytes)
     agent->reserved_bytes -= bytes;
 }
 
+weft_status wfi_budget_admit_work(weft_agent *agent, uint64_t bytes, bool always, char *problem, size_t room)
+{
+    uint64_t budget = budget_of(agent);
+    wfi_assert_held(wfi_net_mutex(agent->net));
+    if (!always && !fits(budget, agent->work_bytes, bytes)) {
+        snprintf(problem, room,
+                 "passes of other workers use %llu bytes of a memory budget of %llu, one more would use %llu",
+                 (unsigned long long)agent->work_bytes, (unsigned long long)budget, (unsigned long long)bytes);
+        return WEFT_ERR_BUSY;
+    }
+    agent->held_bytes += bytes;
+    agent->work_bytes += bytes;
+    return WEFT_OK;
+}
+
+void wfi_budget_release_work(weft_agent *agent, size_t bytes)
+{
+    wfi_assert_held(wfi_net_mutex(agent->net));
+    agent->held_bytes -= bytes;
+    agent->work_bytes -= bytes;
+}
+
 static void release_charge(wfi_charge *charge, size_t bytes)
 {
     charge->whole -= bytes;
@@ -115,7 +137,7 @@ bool wfi_budget_keep(wfi_charge *charge, uint64_t bytes)
 
 bool wfi_budget_is_exhausted(const weft_agent *agent)
 {
-    /* Gradients have a limit of their own, and the calls that bring the rest of a pass must not be refused for them. */
+    /* Passes have limits of their own, and the calls that bring the rest of a pass must not be refused for them. */
     return wfi_budget_unreserved(agent) > budget_of(agent) / 4 * 5 + REFUSALS;
 }
 

@@ -7,7 +7,8 @@
  *     places of the user's;
  *   - its results and items, while they are on their way or kept for the caller;
  *   - what came for a group's operation, or for a group, that is not there yet (coll/early.c);
- *   - gradients of backward passes, until the pass is over here, and the records of passes that others began (dist).
+ *   - gradients of backward passes, until the pass is over here; the records of passes that others began, and what such
+ *     a pass works with while it runs (dist).
  *
  * Arguments are admitted before memory is taken for them, and refused if they do not fit: nothing waits for room.
  * Results exist already, so they are counted and never refused. But one caller may leave only so much of them here
@@ -20,6 +21,9 @@
  * A backward pass that gets its gradients releases what its handlers hold. So messages with gradients may exceed the
  * budget (wfi_budget_admit_reserved). Together they take at most the budget once more or, if that is more, the allowance
  * that dist computes from what this worker itself had sent under its contexts (dist/pass_calls.c).
+ *
+ * What passes that others began work with may exceed the budget likewise (wfi_budget_admit_work). Together it takes at
+ * most the budget once more, and one pass over each context is always let in.
  *
  * A call whose arguments fit a message may exceed the budget by 1/8, so that a call that frees memory gets in. A call
  * that was refused counts until its caller has acknowledged the refusal. When more than 5/4 of the budget is held besides
@@ -58,11 +62,18 @@ bool wfi_budget_has_reserved_room(const weft_agent *agent, uint64_t bytes);
  * result to wfi_budget_release_reserved later. */
 size_t wfi_budget_take_over(wfi_charge *charge, size_t bytes);
 void wfi_budget_release_reserved(weft_agent *agent, size_t bytes);
-/* Returns what is held without the bytes that wfi_budget_admit_reserved let in. Groups use it, since a refusal ends a
- * group for good. */
+/*
+ * Counts `bytes` that a pass which another worker began is about to allocate for itself. Lets them in if `always`, or if
+ * all bytes that came by this function, with `bytes`, are at most the budget. WEFT_ERR_BUSY otherwise; `problem` then
+ * says why.
+ */
+weft_status wfi_budget_admit_work(weft_agent *agent, uint64_t bytes, bool always, char *problem, size_t room);
+void wfi_budget_release_work(weft_agent *agent, size_t bytes);
+/* Returns what is held without the bytes that wfi_budget_admit_reserved and wfi_budget_admit_work let in. Groups use it,
+ * since a refusal ends a group for good. */
 static inline size_t wfi_budget_unreserved(const weft_agent *agent)
 {
-    return agent->held_bytes - agent->reserved_bytes;
+    return agent->held_bytes - agent->reserved_bytes - agent->work_bytes;
 }
 /* The arguments are gone; the call itself remains. */
 void wfi_budget_release_arguments(wfi_charge *charge);
