@@ -74,9 +74,12 @@ WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* al
  *   Handlers that run under it continue, but their records do not reach their callers.
  *   Tensors of the context that you still hold are constants.
  * *out, if `out` is not NULL, receives a future that completes when all workers that took part have released the
- * context or are gone. It fails with WEFT_ERR_UNREACHABLE or WEFT_ERR_TIMEOUT if a worker cannot be reached or does not
- * answer within call_timeout_ms; the error names the worker, which releases the context later. *out is NULL if memory
- * is out. Without `out` the workers are notified by the next call to them, or by a message 2 ms later.
+ * context or are gone. These include workers that only another worker has called. weft_agent_contexts no longer counts
+ * the context there. The future does not wait for handlers that still run under the context, so a handler may wait for
+ * it. It fails with WEFT_ERR_UNREACHABLE or WEFT_ERR_TIMEOUT if a worker cannot be reached or does not answer within
+ * call_timeout_ms; the error names the worker, which releases the context later. Workers that only this one has called
+ * may then keep the context longer, too. *out is NULL if memory is out. Without `out` the workers are notified by the
+ * next call to them, or by a message 2 ms later.
  */
 WEFT_API void weft_context_close(weft_context *context, weft_future **out);
 

@@ -73,6 +73,7 @@ struct weft_context {
     bool reports;                   /* a call that tells the opener of them is under way */
     bool quiet;                     /* no call came since the asking timer looked at it */
     uint64_t untold;                /* not the opener: how many holders the opener has not heard of */
+    bool lost;                      /* the opener: a holder may be named by nobody, because a worker is gone */
     weft_future *ended;             /* of weft_context_close, while a holder has not let go; referenced. NULL: none */
 };
 

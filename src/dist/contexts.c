@@ -51,19 +51,11 @@ static void tell_now(weft_agent *agent, const weft_context *context)
 {
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
         wfi_net_lock(agent->net);
-        bool holds = context->holders[rank] != WFI_HOLDER_NONE;
+        bool holds = context->holders[rank] == WFI_HOLDER_YES;
         wfi_net_unlock(agent->net);
         if (holds)
-            wfi_contexts_tell(agent, rank, context->id.number);
+            wfi_contexts_tell(agent, rank, 0);
     }
-}
-
-/* The future of the end of one of ours that is over, with a reference. NULL: no memory. [agent lock] */
-static weft_future *end_of(weft_context *context)
-{
-    if (!context->ended)
-        context->ended = wfi_agent_future(context->agent);
-    return weft_future_ref(context->ended);
 }
 
 void weft_context_close(weft_context *context, weft_future **out)
@@ -79,7 +71,7 @@ void weft_context_close(weft_context *context, weft_future **out)
         if (!context->over && ours)
             wfi_contexts_end(all, context, WEFT_ERR_CANCELLED, "its context was closed");
         if (out && ours && !wfi_list_empty(&context->link)) /* some holder has still to be told of the end */
-            *out = end_of(context);
+            *out = wfi_contexts_end_of(context);
         else if (out)
             *out = weft_future_collect_all(NULL, 0);
         wfi_contexts_forget_told(all);
@@ -161,8 +153,10 @@ void wfi_contexts_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, 
             wfi_passes_peer_gone(context, rank, why, text);
             wfi_contexts_report_again(context);
         }
-    WFI_FOR_LIST (weft_context, context, &all->ours, link)
+    WFI_FOR_LIST (weft_context, context, &all->ours, link) {
+        wfi_contexts_lose_names(context);
         context->holders[rank] = WFI_HOLDER_NONE;
+    }
     wfi_contexts_forget_told(all);
 }
 

@@ -6,6 +6,9 @@
  * told to the opener by a call ("weft:joined"): where no call is served any more. When a worker dies, each holder names itself. When a context is
  * closed they are told. Each call carries the opener's floor, the lowest number that it still has open: what lies below is over. So in a
  * loop the next call tells its callee for nothing; whoever is not told so within 2 ms gets a call of its own ("weft:close").
+ * If a future waits for the end, the floor does not pass the context: each holder is told by "weft:close", and its
+ * answer names those whom it has called. They are told too. The future completes when all that were named have
+ * answered. If a worker dies, nobody can say whom it had called: then every worker is told.
  * News of a holder can be lost with the answer of a call that nobody waits for any more. So whoever has something of another's context, and heard of
  * no call under it for 10 to 20 s, names itself to the opener, which says whether the context is over. docs/models/ends.pml is a model of all this.
  *
@@ -22,6 +25,7 @@ enum wfi_holder {
     WFI_HOLDER_NONE,
     WFI_HOLDER_YES,     /* and, of a closed context, it is not known to have heard of that */
     WFI_HOLDER_TELLING, /* a call that tells it is under way */
+    WFI_HOLDER_TOLD,    /* only at the opener: it has let go of a context that is over */
 };
 
 /* A worker's contexts as others know them. */
@@ -77,6 +81,11 @@ void wfi_context_unref_later(
 void wfi_contexts_end(wfi_contexts *all, weft_context *context, weft_status why, const char *text);
 void wfi_contexts_look_again(wfi_contexts *all);  /* tells those who have not heard, soon */
 void wfi_contexts_forget_told(wfi_contexts *all); /* lets go of those of ours that are over, and heard of by all */
+/* The future of the end of one of ours that is over, with a reference. NULL: no memory. */
+weft_future *wfi_contexts_end_of(weft_context *context);
+/* Some worker that may have called others under one of ours is gone, or its answer is. If a future waits for the end,
+ * every worker is told of it. */
+void wfi_contexts_lose_names(weft_context *context);
 void wfi_contexts_report_again(weft_context *context);
 void wfi_contexts_tell_all(wfi_timer *timer);
 void wfi_contexts_ask_later(wfi_contexts *all); /* there is one of another's here */

@@ -85,7 +85,7 @@ uint64_t wfi_contexts_our_floor(const weft_agent *agent)
 {
     const wfi_contexts *all = wfi_contexts_of(agent);
     WFI_FOR_LIST (weft_context, context, (wfi_list *)&all->ours, link)
-        if (!context->over)
+        if (!context->over || context->ended)
             return context->id.number;
     return all->last_number + 1;
 }
@@ -108,13 +108,40 @@ static void settle_ended(weft_context *context, const weft_error *error)
     context->ended = NULL;
 }
 
+/* Every worker that is not known to have let go of the context is told of its end. */
+static void tell_everybody(weft_context *context)
+{
+    weft_agent *agent = context->agent;
+    for (int rank = 0; rank < agent->options.values.world_size; rank++)
+        if (rank != wfi_agent_rank(agent) && !context->holders[rank] && wfi_agent_knows_alive(agent, rank))
+            context->holders[rank] = WFI_HOLDER_YES;
+    wfi_contexts_look_again(wfi_contexts_of(agent));
+}
+
+weft_future *wfi_contexts_end_of(weft_context *context)
+{
+    if (!context->ended) {
+        context->ended = wfi_agent_future(context->agent);
+        if (context->ended && context->lost)
+            tell_everybody(context);
+    }
+    return weft_future_ref(context->ended);
+}
+
+void wfi_contexts_lose_names(weft_context *context)
+{
+    context->lost = true;
+    if (context->ended)
+        tell_everybody(context);
+}
+
 /* Lets go of those of ours that are over, and heard of by all. */
 void wfi_contexts_forget_told(wfi_contexts *all)
 {
     WFI_FOR_LIST_TAKING (weft_context, context, next, &all->ours, link) {
         bool told = context->over;
         for (int rank = 0; told && rank < all->agent->options.values.world_size; rank++)
-            told = !context->holders[rank];
+            told = context->holders[rank] == WFI_HOLDER_NONE || context->holders[rank] == WFI_HOLDER_TOLD;
         if (told) {
             settle_ended(context, NULL);
             wfi_list_remove(&context->link);
@@ -145,7 +172,7 @@ void wfi_contexts_told(weft_agent *agent, int rank, uint64_t floor, bool heard)
     WFI_FOR_LIST (weft_context, context, &all->ours, link) {
         if (!context->over || context->id.number >= floor || context->holders[rank] != WFI_HOLDER_TELLING)
             continue;
-        context->holders[rank] = heard ? WFI_HOLDER_NONE : WFI_HOLDER_YES;
+        context->holders[rank] = heard ? WFI_HOLDER_TOLD : WFI_HOLDER_YES;
         again = again || !heard;
     }
     wfi_contexts_forget_told(all);
@@ -153,7 +180,11 @@ void wfi_contexts_told(weft_agent *agent, int rank, uint64_t floor, bool heard)
         wfi_contexts_look_again(all);
 }
 
-/* The contents of a call of "weft:close": the floor, and the numbers above it of contexts that are over. */
+/*
+ * The contents of a call of "weft:close": the floor, and the numbers above it of contexts that are over. The answer has
+ * one set of ranks for each number: the workers that the callee knows to have a part. Bit r % 8 of byte r / 8 is rank
+ * r.
+ */
 #define TELL_MOST 127
 typedef struct close_call {
     weft_agent *agent; /* referenced */
@@ -178,12 +209,68 @@ static bool has_let_go(weft_status answer)
            answer == WEFT_ERR_NOT_FOUND; /* it knows no contexts */
 }
 
+/* Whether a call of "weft:close" that failed in this way did not run at the worker. */
+static bool has_not_run(weft_status answer)
+{
+    return answer == WEFT_ERR_AGAIN || answer == WEFT_ERR_BUSY || answer == WEFT_ERR_NOT_FOUND ||
+           answer == WEFT_ERR_CLOSED;
+}
+
+static size_t set_size(const weft_agent *agent)
+{
+    return ((size_t)agent->options.values.world_size + 7) / 8;
+}
+
+/* The worker names those that may have a part in the context. Whether some of them are to be told of its end. */
+static bool add_named(weft_context *context, const uint8_t *set)
+{
+    weft_agent *agent = context->agent;
+    bool added = false;
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        if (!(set[rank / 8] & 1u << rank % 8) || rank == wfi_agent_rank(agent))
+            continue;
+        if (!wfi_agent_knows_alive(agent, rank)) {
+            wfi_contexts_lose_names(context);
+        } else if (!context->holders[rank]) {
+            context->holders[rank] = WFI_HOLDER_YES;
+            added = true;
+        }
+    }
+    return added;
+}
+
+/*
+ * An answer to "weft:close" names the workers that have a part in contexts that are over. Without a future of
+ * weft_context_close nobody waits for them: "weft:joined" names them too. `values`: NULL if the names are lost.
+ */
+static void take_names(const close_call *close, const weft_values *values)
+{
+    wfi_contexts *all = wfi_contexts_of(close->agent);
+    const void *bytes = NULL;
+    size_t size = 0, each = set_size(close->agent);
+    bool added = false,
+         read = values && !weft_values_get_bytes(values, 0, &bytes, &size) && size == close->count * each;
+    WFI_FOR_LIST (weft_context, context, &all->ours, link) {
+        size_t i = 0;
+        while (i < close->count && close->numbers[i] != context->id.number)
+            i++;
+        if (!context->ended || i == close->count)
+            continue;
+        if (read)
+            added = add_named(context, (const uint8_t *)bytes + i * each) || added;
+        else
+            wfi_contexts_lose_names(context);
+    }
+    if (added)
+        wfi_contexts_tell_all(&all->timer);
+}
+
 /*
  * The call of "weft:close" has ended with `error`, or well. A worker that could not take the message now is told again.
  * A worker that cannot be reached, or did not answer within the time limit of calls, is told again as well, but the
  * future of weft_context_close waits for it no longer.
  */
-static void take_close_answer(const close_call *close, const weft_error *error)
+static void take_close_answer(const close_call *close, const weft_error *error, const weft_values *values)
 {
     wfi_contexts *all = wfi_contexts_of(close->agent);
     weft_status st = weft_error_code(error);
@@ -192,11 +279,13 @@ static void take_close_answer(const close_call *close, const weft_error *error)
         if (!context->over || context->holders[close->rank] != WFI_HOLDER_TELLING ||
             !is_told(close, context->id.number))
             continue;
-        context->holders[close->rank] = has_let_go(st) ? WFI_HOLDER_NONE : WFI_HOLDER_YES;
+        context->holders[close->rank] = has_let_go(st) ? WFI_HOLDER_TOLD : WFI_HOLDER_YES;
         again = again || !has_let_go(st);
         if (st == WEFT_ERR_UNREACHABLE || st == WEFT_ERR_TIMEOUT)
             settle_ended(context, error);
     }
+    if (!has_not_run(st))
+        take_names(close, values);
     wfi_contexts_forget_told(all);
     if (again)
         wfi_contexts_look_again(all);
@@ -207,7 +296,7 @@ static void close_answered(weft_future *future, void *arg)
     const close_call *close = arg;
     if (!wfi_agent_enter_locked(close->agent))
         return;
-    take_close_answer(close, weft_future_error(future));
+    take_close_answer(close, weft_future_error(future), weft_future_values(future));
     wfi_agent_leave_locked(close->agent);
 }
 
@@ -226,7 +315,7 @@ static void hear_answer(weft_future *future, close_call *close)
     if (weft_future_add_done_callback(future, close_answered, close, free_close)) {
         weft_error *error = weft_error_create(WEFT_ERR_MEMORY, "out of memory");
         wfi_net_lock(copy.agent->net);
-        take_close_answer(&copy, error);
+        take_close_answer(&copy, error, NULL);
         wfi_net_unlock(copy.agent->net);
         weft_error_unref(error);
     }
@@ -247,6 +336,8 @@ static void gather_ends(close_call *close, uint64_t also)
             close->numbers[close->count++] = context->id.number;
         if (is_told(close, context->id.number))
             context->holders[close->rank] = WFI_HOLDER_TELLING;
+        else
+            wfi_contexts_look_again((wfi_contexts *)all); /* there are too many for one call */
     }
 }
 
@@ -276,7 +367,7 @@ void wfi_contexts_tell(weft_agent *agent, int rank, uint64_t also)
     weft_error *error = NULL;
     if (wfi_rpc_start_reserved(agent, weft_to_rank(rank), &call, &future, &error)) {
         wfi_net_lock(agent->net);
-        take_close_answer(close, error);
+        take_close_answer(close, error, NULL);
         wfi_net_unlock(agent->net);
         free_close(close);
     } else {
@@ -490,13 +581,17 @@ static weft_context *ours_of(const wfi_contexts *all, uint64_t number)
     return NULL;
 }
 
-/* A holder of one of ours; if that is over it is to hear so. */
+/* A holder of one of ours; if that is over it is to hear so. If the holder is gone, nobody says whom it has called. */
 static void join_holder(wfi_contexts *all, weft_context *context, uint64_t number, int rank)
 {
     weft_agent *agent = all->agent;
-    if (rank < 0 || rank >= agent->options.values.world_size || rank == wfi_agent_rank(agent) ||
-        !wfi_agent_knows_alive(agent, rank))
+    if (rank < 0 || rank >= agent->options.values.world_size || rank == wfi_agent_rank(agent))
         return;
+    if (!wfi_agent_knows_alive(agent, rank)) {
+        if (context)
+            wfi_contexts_lose_names(context);
+        return;
+    }
     if (context && !context->holders[rank])
         context->holders[rank] = WFI_HOLDER_YES;
     if (context && context->over)
@@ -525,7 +620,8 @@ static weft_status run_joined(weft_call *call, void *user)
         return WEFT_ERR_PROTOCOL;
     wfi_net_lock(agent->net);
     weft_context *context = ours_of(all, number);
-    bool over = number <= all->last_number && (!context || context->over);
+    /* If a future waits for the end, the caller hears of it by "weft:close": its answer says whom it has called. */
+    bool over = number <= all->last_number && (!context || (context->over && !context->ended));
     join_holder(all, context, number, call->from);
     while (wfi_reader_left(&reader))
         join_holder(all, context, number, (int)wfi_read_u32(&reader));
@@ -542,6 +638,43 @@ const weft_function wfi_joined_function = {.name = "weft:joined",
 
 /* ---- "weft:close" ------------------------------------------------------------------------------------------------ */
 
+/* Ends one context of the caller's. *set receives the workers that may have a part in it because this one has. [agent
+ * lock] */
+static weft_status end_one(weft_agent *agent, const weft_context_id *id, uint8_t *set)
+{
+    wfi_contexts *all = wfi_contexts_of(agent);
+    wfi_opener *opener = &all->openers[id->rank];
+    /* Above the limit the number is not kept: then a late call can open the context again until the floor passes its
+     * number. */
+    if (opener->closed.count < CLOSED_MOST && wfi_map_put(&opener->closed, id->number, opener))
+        return WEFT_ERR_MEMORY; /* the opener tells it again */
+    weft_context *context = wfi_contexts_find(agent, id);
+    if (!context)
+        return WEFT_OK;
+    for (int rank = 0; rank < agent->options.values.world_size; rank++)
+        if (context->holders[rank])
+            set[rank / 8] |= (uint8_t)(1u << rank % 8);
+    wfi_contexts_end(all, context, WEFT_ERR_CANCELLED, "its context was closed");
+    return WEFT_OK;
+}
+
+/* [agent lock] */
+static weft_status end_listed(weft_call *call, uint64_t floor, wfi_reader *numbers, uint8_t *sets)
+{
+    weft_agent *agent = weft_call_agent(call);
+    weft_context_id id = {.rank = (uint32_t)call->from, .incarnation = call->incarnation};
+    weft_status st = WEFT_OK;
+    wfi_contexts_floor(agent, id.rank, id.incarnation, floor);
+    for (; wfi_reader_left(numbers) && !st; sets += set_size(agent)) {
+        id.number = wfi_read_u64(numbers);
+        if (id.rank != (uint32_t)wfi_agent_rank(agent) && id.number >= floor)
+            st = end_one(agent, &id, sets);
+    }
+    return st;
+}
+
+/* The contexts end here at once, also while handlers run under them: those start no further call under them. So the
+ * workers that the answer names are all that this worker has brought in. */
 static weft_status run_close(weft_call *call, void *user)
 {
     (void)user;
@@ -551,27 +684,23 @@ static weft_status run_close(weft_call *call, void *user)
     const void *bytes = weft_call_bytes(call, 0, &size);
     wfi_reader_init(&reader, bytes, size);
     uint64_t floor = wfi_read_u64(&reader);
-    if (reader.failed || size % sizeof(uint64_t))
+    if (reader.failed || size % sizeof(uint64_t) || size / sizeof(uint64_t) > 1 + TELL_MOST)
         return WEFT_ERR_PROTOCOL;
-    weft_context_id id = {.rank = (uint32_t)call->from, .incarnation = call->incarnation};
+    size_t sets_size = (size / sizeof(uint64_t) - 1) * set_size(agent);
+    uint8_t *sets = wfi_calloc(sets_size + 1, 1);
+    if (!sets)
+        return WEFT_ERR_MEMORY;
     wfi_net_lock(agent->net);
-    wfi_contexts_floor(agent, id.rank, id.incarnation, floor);
-    while (wfi_reader_left(&reader)) {
-        id.number = wfi_read_u64(&reader);
-        if (id.rank == (uint32_t)wfi_agent_rank(agent) || id.number < floor)
-            continue;
-        wfi_opener *opener = &wfi_contexts_of(agent)->openers[id.rank];
-        /* Above the limit, or without memory, the number is not kept: then a late call can open the context again until
-         * the floor passes its number. */
-        if (opener->closed.count < CLOSED_MOST)
-            (void)!wfi_map_put(&opener->closed, id.number, opener);
-        weft_context *context = wfi_contexts_find(agent, &id);
-        if (context)
-            wfi_contexts_end(wfi_contexts_of(agent), context, WEFT_ERR_CANCELLED, "its context was closed");
-    }
+    weft_status st = end_listed(call, floor, &reader, sets);
     wfi_net_unlock(agent->net);
-    return WEFT_OK;
+    if (!st)
+        weft_call_give(call, WEFT_VALUES(weft_of_bytes(sets, sets_size)));
+    free(sets);
+    return st;
 }
 
-const weft_function wfi_close_function = {
-    .name = "weft:close", .takes = {WEFT_BYTES}, .run = run_close, .flags = WFI_AT_ONCE | WFI_LET_IN};
+const weft_function wfi_close_function = {.name = "weft:close",
+                                          .takes = {WEFT_BYTES},
+                                          .gives = {WEFT_BYTES},
+                                          .run = run_close,
+                                          .flags = WFI_AT_ONCE | WFI_LET_IN};

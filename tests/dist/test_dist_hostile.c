@@ -154,6 +154,9 @@ static void forge(weft_agent *agent)
                            NULL, NULL) == WEFT_ERR_REMOTE);
     MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes("abc", 3)), NULL, NULL) ==
          WEFT_ERR_REMOTE);
+    static const uint64_t too_many[129];
+    MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:close", WEFT_VALUES(weft_of_bytes(too_many, sizeof too_many)),
+                       NULL, NULL) == WEFT_ERR_REMOTE);
     MUST(weft_rpc_sync(agent, weft_to_rank(1), "weft:joined", WEFT_VALUES(weft_of_i64(1), weft_of_bytes("abc", 3)),
                        NULL, NULL) == WEFT_ERR_REMOTE);
     /* Of contexts that are another's only that one says that they are over. */
