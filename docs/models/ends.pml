@@ -9,13 +9,18 @@
  * among them; each other worker notices that by itself, and what the dead one had said may come until then or not. Up to LATE calls run out of time
  * before they are answered; then what the answer says is lost. When nothing else happens, each holder names itself to the opener, once.
  *
+ * WAITED: a future waits for the end. The floor does not pass the context then, so only CLOSE ends it, and the answer to CLOSE names
+ * all whom the worker knows to have a part. The opener tells these too. If a worker is gone, it tells everybody.
+ *
  * WHAT IS CHECKED: when nothing can happen any more and the context was closed, or its opener is dead, no living worker has a part
  * of it, and the opener waits for nobody's word. Where nobody dies and no answer is lost that holds with UNASKED too, where nobody names itself
- * because it hears nothing.
+ * because it hears nothing. With WAITED also: from the moment when the future completes, no living worker has a part.
  *
  * MUTANTS that the checker must refuse, all with UNASKED: UNREPORTED (no JOINED), FORGETFUL (who hears that it is over does not say whom it
  * has called since), UNTOLD (the opener hears of a late holder and does not tell it), UNREPEATED (nobody repeats what a dead worker may have
- * taken along); and UNASKED itself where an answer is lost, and where one of four workers dies.
+ * taken along); and UNASKED itself where an answer is lost, and where one of four workers dies. With WAITED: UNNAMED (the answer to CLOSE
+ * names nobody), OVERHEARD (the answer to JOINED says that the context is over, before CLOSE does), UNMISSED (a death is no reason to tell
+ * everybody).
  */
 #ifndef WORKERS
 #define WORKERS 4
@@ -38,6 +43,7 @@
 #define NONE 0
 #define YES 1
 #define TELLING 2
+#define TOLD 3 /* only at the opener: it has heard that the context is over */
 
 /* A call from a to b. */
 #define IDLE 0
@@ -58,6 +64,9 @@ byte joined, joined_said[WORKERS]; /* JOINED is under way from these, and names 
 byte answer, answer_over;          /* its answer is, and says so */
 byte asked;                        /* these have named themselves because they heard nothing: once */
 byte close, closed;           /* CLOSE, or another call that says the floor, is under way to these; its answer is */
+byte named[WORKERS];          /* whom that answer names */
+bit waits, complete;          /* the future is incomplete; it has completed well */
+bit gone_names;               /* a worker is gone that may have called others */
 byte a, b, d, r, x;           /* of the step that is taken */
 bit busy;
 
@@ -106,10 +115,49 @@ inline end_part(w) {
 #endif
 }
 
-/* The opener hears of holder h. It tells even those whom it had told, when it has forgotten the context. */
+inline tell_everybody() {
+    for (FOR_EACH(x)) {
+        if
+        :: x != 0 && holders[AT(0, x)] == NONE && !(noticed[0] & BIT(x)) -> holders[AT(0, x)] = YES
+        :: else
+        fi
+    }
+    x = 0
+}
+
+inline lose_names() {
+#ifndef UNMISSED
+    gone_names = 1;
+    if
+    :: waits -> tell_everybody()
+    :: else
+    fi
+#else
+    skip
+#endif
+}
+
+/* Nobody is left to be told: the future completes. */
+inline settle() {
+    if
+    :: waits ->
+        busy = 0;
+        for (FOR_EACH(r)) { busy = busy || holders[AT(0, r)] == YES || holders[AT(0, r)] == TELLING }
+        if
+        :: !busy -> waits = 0; complete = 1
+        :: else
+        fi;
+        r = 0;
+        busy = 0
+    :: else
+    fi
+}
+
+/* The opener hears of holder h. */
 inline hear_of(h) {
     if
-    :: h == 0 || (noticed[0] & BIT(h))
+    :: h == 0
+    :: h != 0 && (noticed[0] & BIT(h)) -> lose_names()
     :: else ->
         if
         :: holders[AT(0, h)] == NONE -> holders[AT(0, h)] = YES
@@ -152,7 +200,9 @@ inline notice(w, gone) {
     drop_call(gone, w);
     if
     :: w == 0 ->
+        lose_names();
         holders[AT(0, gone)] = NONE;
+        named[gone] = 0;
         joined = joined & ~BIT(gone);
         joined_said[gone] = 0;
         close = close & ~BIT(gone);
@@ -234,7 +284,11 @@ inline take_joined(w) {
     }
     joined_said[w] = 0;
     answer = answer | BIT(w);
+#ifdef OVERHEARD
     answer_over = (over -> answer_over | BIT(w) : answer_over & ~BIT(w))
+#else
+    answer_over = (over && !waits -> answer_over | BIT(w) : answer_over & ~BIT(w))
+#endif
 }
 
 inline take_joined_answer(w) {
@@ -250,15 +304,32 @@ inline take_close(w) {
     close = close & ~BIT(w);
     closed = closed | BIT(w);
     knows = knows | BIT(w);
+#ifndef UNNAMED
+    for (FOR_EACH(r)) {
+        if
+        :: (part & BIT(w)) && holders[AT(w, r)] != NONE -> named[w] = named[w] | BIT(r)
+        :: else
+        fi
+    }
+    r = 0;
+#endif
     end_part(w)
 }
 
 inline take_closed(w) {
     closed = closed & ~BIT(w);
     if
-    :: holders[AT(0, w)] == TELLING -> holders[AT(0, w)] = NONE
+    :: holders[AT(0, w)] == TELLING -> holders[AT(0, w)] = TOLD
     :: else
-    fi
+    fi;
+    for (FOR_EACH(r)) {
+        if
+        :: waits && (named[w] & BIT(r)) -> hear_of(r)
+        :: else
+        fi
+    }
+    r = 0;
+    named[w] = 0
 }
 
 /* A step of or between workers a and b. */
@@ -302,6 +373,8 @@ active proctype world() {
         :: b == 0 && late > 0 && CAN_HEAR_CLOSED(a) -> d_step {
             late--; /* and here the answer to CLOSE was lost */
             closed = closed & ~BIT(a);
+            named[a] = 0;
+            waits = 0; /* the future fails */
             holders[AT(0, a)] = (holders[AT(0, a)] == TELLING -> YES : holders[AT(0, a)])
         }
         :: CAN_NOTICE(a, b) -> d_step { d = b; notice(a, d) }
@@ -310,10 +383,22 @@ active proctype world() {
         :: b == 0 && CAN_HEAR_CLOSE(a) -> d_step { take_close(a) }
         :: b == 0 && CAN_HEAR_CLOSED(a) -> d_step { take_closed(a) }
         :: b == 0 && CAN_TELL(a) -> close = close | BIT(a); holders[AT(0, a)] = TELLING
-        :: a == 0 && b == 0 && !over && ALIVE(0) -> over = 1; part = part & ~BIT(0)
+        :: a == 0 && b == 0 && !over && ALIVE(0) -> d_step {
+            over = 1;
+            part = part & ~BIT(0);
+#ifdef WAITED
+            waits = 1;
+            if
+            :: gone_names -> tell_everybody()
+            :: else
+            fi
+#endif
+        }
         :: b == 0 && deaths > 0 && ALIVE(a) -> deaths--; dead = dead | BIT(a); part = part & ~BIT(a)
         :: else
         fi;
+        d_step { settle() };
+        assert(!complete || !part);
         a = 0; b = 0; d = 0; r = 0; busy = 0
        }
     :: atomic {
@@ -339,7 +424,8 @@ done:
     d_step {
         for (FOR_EACH(a)) {
             assert(!ALIVE(a) || !(part & BIT(a)));
-            assert(!ALIVE(0) || holders[AT(0, a)] == NONE)
+            assert(!ALIVE(0) || holders[AT(0, a)] == NONE || holders[AT(0, a)] == TOLD);
+            assert(!ALIVE(0) || !waits)
         }
     }
 }
