@@ -29,7 +29,7 @@
 #define DEFAULT_MS 10000  /* the limit of calls that name none */
 #define EXIT_OUT 3        /* a worker was declared dead, or lost the store, and ended as it should */
 #define STATUSES 140      /* more than the largest code of a failure */
-#define KINDS_MOST 24     /* of operations */
+#define KINDS_MOST 32     /* of operations */
 
 /* ---- board.c: what all processes share --------------------------------------------------------------------------- */
 

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# hello.sh PROGRAM CASE - examples/hello.c: by itself, as four workers that a launcher would start, and as README shows it.
+set -uo pipefail
+program=$1 case=$2
+source "$(dirname "$0")/common.sh"
+root=$(cd "$(dirname "$0")/../.." && pwd)
+answer='the sum of 1000000 numbers is 499999500000'
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+case "$case" in
+alone)
+  env -u RANK timeout 60 "$program" >"$log" 2>&1 || fail "exit code $?"
+  [ "$(cat "$log")" = "rank 1: $answer" ] || fail "it prints something else"
+  ;;
+launched)
+  port=$(free_port)
+  for rank in 0 1 2 3; do
+    RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 60 "$program" >"$log.$rank" 2>&1 &
+    pids+=($!)
+  done
+  for p in "${pids[@]}"; do wait "$p" || { cat "$log".* >"$log"; fail "exit code $?"; }; done
+  for rank in 1 2 3; do
+    grep -q "^rank $rank: $answer\$" "$log.$rank" || fail "rank $rank prints something else"
+  done
+  [ ! -s "$log.0" ] || fail "rank 0 prints something"
+  ;;
+readme) # README has the program, without its head, and what it prints
+  sed -n '/^#include <weft/,$p' "$root/examples/hello.c" >"$dir/program"
+  awk '/^```c$/ { code = 1; next } /^```$/ { code = 0 } code' "$root/README.md" >"$dir/shown"
+  diff "$dir/program" "$dir/shown" >"$log" || fail "README shows another program"
+  grep -qx "rank 1: $answer" "$root/README.md" || fail "README shows another output"
+  [ "$(wc -l <"$root/README.md")" -le 120 ] || fail "README has more than 120 lines"
+  ;;
+*) fail "no such case" ;;
+esac
