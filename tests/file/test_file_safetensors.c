@@ -80,6 +80,7 @@ static void quoted_names_are_cut_between_characters(void **state)
         assert_non_null(dots);
         assert_int_equal((dots - shown - (ptrdiff_t)strspn(shown, "x")) % 3, 0);
         weft_error_unref(error);
+        wfi_safetensors_fini(&file);
     }
 }
 
