@@ -160,6 +160,9 @@ static void play_on_sim(stage *s, uint64_t seed)
 
 void stage_play(void (*program)(stage *s, int actor), int actors, int seeds, int tcp_times)
 {
+#ifdef __SANITIZE_ADDRESS__ /* memory goes wrong by the kind of step more than by the order of events */
+    seeds = 1 + seeds / 4;
+#endif
     for (int i = 0; i < seeds + tcp_times; i++) {
         stage s = {.program = program, .actors = actors, .death_ms = 2000};
         now_playing = &s;
