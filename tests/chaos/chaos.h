@@ -114,7 +114,7 @@ void board_find(void);  /* in a worker */
 void *board_book(void); /* the program's own shared memory */
 void board_new_job(int port);
 unsigned board_faults(void); /* of all kinds */
-/* An operation of this kind ended so. */
+/* Counts an operation of this kind that ended with `status`. */
 void board_count(int kind, weft_status status);
 /* Reports that something happened that must not. */
 void fault(chaos_fault_kind kind, const char *format, ...) WEFT_PRINTF(2, 3);
@@ -227,8 +227,8 @@ typedef struct chaos_program {
     const char *const *kinds; /* the names of its kinds, at most KINDS_MOST */
     int kind_count;
     int64_t budget_bytes;      /* of memory in every third job; 0: no job has a budget */
-    int threads;               /* of each worker, */
-    void (*run)(int number);   /* which run this until `self.over`; 0 first */
+    int threads;               /* the number of threads of each worker that call `run` */
+    void (*run)(int number);   /* one thread, numbered from 0: returns when goes_on() is false */
     unsigned long most_in_use; /* bytes of malloc that a worker may hold when nothing is under way; 0: 64 MiB */
 
     const weft_function *functions; /* that a worker serves */
