@@ -156,14 +156,14 @@ static int serve(const settings *set, workload *work, weft_module *model)
     const weft_sgd_options how = {.lr = set->lr, .momentum = set->momentum, .average = true};
     server s = {.work = work, .model = model};
     const weft_function functions[] = {
-        {.name = "fetch", .gives = {WEFT_TENSORS}, .run = fetch, .user = &s},
+        {.name = "fetch", .gives = {WEFT_TYPE_TENSORS}, .run = fetch, .user = &s},
         {.name = "update_and_fetch",
-         .takes = {WEFT_TENSORS, WEFT_F64, WEFT_I64, WEFT_F64, WEFT_F64},
-         .gives = {WEFT_TENSORS},
+         .takes = {WEFT_TYPE_TENSORS, WEFT_TYPE_F64, WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_F64},
+         .gives = {WEFT_TYPE_TENSORS},
          .run = update_and_fetch,
          .user = &s},
-        {.name = "leave", .takes = {WEFT_F64, WEFT_I64, WEFT_I64}, .run = leave, .user = &s},
-        {.name = "give_up", .takes = {WEFT_STRING}, .run = crew_give_up, .user = &s.crew},
+        {.name = "leave", .takes = {WEFT_TYPE_F64, WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = leave, .user = &s},
+        {.name = "give_up", .takes = {WEFT_TYPE_STRING}, .run = crew_give_up, .user = &s.crew},
     };
     weft_status st = crew_init(&s.crew, set, workload_iterations(work) * set->trainers / set->batch_update_size);
     s.crew.on_gone = go_on_without;

@@ -26,7 +26,7 @@ static weft_status select_actions(weft_batch *batch, void *user)
     cart_learner *learner = user;
     weft_tape *t = weft_batch_tape(batch);
     int64_t count = (int64_t)weft_batch_count(batch), admitted = 0;
-    weft_tensor *ranks = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(count), WEFT_INT32));
+    weft_tensor *ranks = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT32));
     if (!ranks)
         return WEFT_ERR_MEMORY;
     int *rank = weft_tensor_data(ranks);
@@ -59,9 +59,9 @@ static int serve(const cart_settings *set)
     int *ranks = calloc(observers, sizeof *ranks);
     cart_learner *learner = cart_learner_create(set);
     weft_function function = {.name = CART_SELECT_ACTION,
-                              .takes = {WEFT_I64, WEFT_TENSOR},
-                              .gives = {WEFT_TENSOR},
-                              .flags = WEFT_INLINE, /* shorter than handing it to another thread */
+                              .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+                              .gives = {WEFT_TYPE_TENSOR},
+                              .flags = WEFT_FUNCTION_INLINE, /* shorter than handing it to another thread */
                               .user = learner};
     for (size_t i = 0; i < observers && ranks; i++)
         ranks[i] = (int)i + 1;

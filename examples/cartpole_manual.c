@@ -115,7 +115,7 @@ static bool open_gathering(gathering *g, const cart_settings *set)
     g->observers = g->expected = (size_t)set->job.world_size - 1;
     g->row_bytes = (size_t)set->envs * CARTPOLE_STATE * sizeof(float);
     g->learner = cart_learner_create(set);
-    g->states = weft_tensor_zeros(WEFT_SHAPE((int64_t)g->observers, set->envs, CARTPOLE_STATE), WEFT_FLOAT32);
+    g->states = weft_tensor_zeros(WEFT_SHAPE((int64_t)g->observers, set->envs, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32);
     g->calls = calloc(g->observers, sizeof(weft_call *));
     g->ranks = calloc(g->observers, sizeof *g->ranks);
     g->gone = calloc(g->observers + 1, sizeof *g->gone);
@@ -136,10 +136,10 @@ static int serve(const cart_settings *set)
     gathering g = {.lock = PTHREAD_MUTEX_INITIALIZER};
     const cart_hooks hooks = {.gone = on_gone, .end = on_end, .arg = &g};
     const weft_function function = {.name = CART_SELECT_ACTION,
-                                    .takes = {WEFT_I64, WEFT_TENSOR},
-                                    .gives = {WEFT_TENSOR},
+                                    .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+                                    .gives = {WEFT_TYPE_TENSOR},
                                     .run = select_action,
-                                    .flags = WEFT_INLINE, /* shorter than handing it to another thread */
+                                    .flags = WEFT_FUNCTION_INLINE, /* shorter than handing it to another thread */
                                     .user = &g};
     int code = open_gathering(&g, set) ? cart_agent_run(set, g.learner, &function, hooks)
                                        : ending_error(WEFT_ERR_MEMORY, NULL);

@@ -37,11 +37,11 @@
 static weft_status meet(weft_agent *agent)
 {
     weft_group *all;
-    weft_status st = weft_group_create(agent, "all", NULL, 0, &all);
+    weft_status st = weft_group_open(agent, "all", NULL, 0, &all);
     if (st)
         return st;
     st = weft_group_barrier(all, WEFT_FOREVER);
-    weft_group_destroy(all);
+    weft_group_close(all);
     return st;
 }
 
@@ -71,8 +71,8 @@ static int serve(hybrid_settings *set)
         dismissal_function,
         {.name = "leave", .run = leave, .user = &over},
         {.name = "train",
-         .takes = {WEFT_RREF},
-         .gives = {WEFT_TENSOR, WEFT_F64, WEFT_TENSORS},
+         .takes = {WEFT_TYPE_RREF},
+         .gives = {WEFT_TYPE_TENSOR, WEFT_TYPE_F64, WEFT_TYPE_TENSORS},
          .run = hybrid_train,
          .user = set},
     };
@@ -161,7 +161,7 @@ static weft_status begin(master *m)
     if (!st && !m->losses)
         st = WEFT_ERR_MEMORY;
     for (int rank = 1; rank < m->set->job.world_size && !st; rank++)
-        (void)!weft_watch(m->agent, rank); /* if it is gone by now on_news hears of it */
+        (void)!weft_agent_watch(m->agent, rank); /* if it is gone by now on_news hears of it */
     if (!st)
         st = weft_remote_module_create(m->agent, weft_to_rank(HYBRID_SERVER), "embedding",
                                        WEFT_VALUES(weft_of_i64(m->set->seed)), &m->embedding);
@@ -371,8 +371,11 @@ static int end_early(master *m, const weft_job *job, weft_status st)
 static int run(master *m, weft_job *job)
 {
     const weft_function functions[] = {
-        {.name = "hear", .takes = {WEFT_I64, WEFT_F64, WEFT_I64, WEFT_F64, WEFT_F64}, .run = hear, .user = m},
-        {.name = "give_up", .takes = {WEFT_STRING}, .run = hear_of_failure, .user = m},
+        {.name = "hear",
+         .takes = {WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_F64},
+         .run = hear,
+         .user = m},
+        {.name = "give_up", .takes = {WEFT_TYPE_STRING}, .run = hear_of_failure, .user = m},
     };
     weft_agent_options options = launch_agent(&m->set->job, &m->error);
     options.job = job;
@@ -400,10 +403,10 @@ static int start(const hybrid_settings *set)
     pthread_mutex_init(&m.lock, NULL);
     ending_with_children(set->job.spawn, NULL);
     if (set->job.spawn)
-        st = weft_spawn(&(weft_spawn_options){.count = (int)set->job.world_size - 1, .error = &m.error}, &job);
+        st = weft_job_open(&(weft_job_options){.count = (int)set->job.world_size - 1, .error = &m.error}, &job);
     ending_with_children(set->job.spawn, job);
     int code = st ? ending_error(st, m.error) : run(&m, job);
-    if (weft_job_wait(job, code ? 500 : 5000, NULL) && code == 0)
+    if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)
         code = ending_fail("a worker did not end well");
     free(m.losses);
     pthread_mutex_destroy(&m.lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hello.c - rank 1 sends a tensor to rank 0, which answers with its sum. Without a launcher it starts rank 1 itself. */
 #include <weft/rpc.h>
-#include <weft/spawn.h>
+#include <weft/job.h>
 
 #include <stdlib.h>
 
@@ -16,14 +16,15 @@ static weft_status sum(weft_call *call, void *user) /* runs on rank 0, once for 
     return WEFT_OK; /* a failure goes to the caller */
 }
 
-static const weft_function functions[] = {{.name = "sum", .takes = {WEFT_TENSOR}, .gives = {WEFT_F64}, .run = sum}};
+static const weft_function functions[] = {
+    {.name = "sum", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_F64}, .run = sum}};
 
 static weft_status ask(weft_agent *agent)
 {
     weft_values *results = NULL;
     weft_error *error = NULL;
     double total = 0;
-    weft_tensor *x = weft_tensor_arange(1000000, WEFT_FLOAT64); /* 0, 1, 2 ... */
+    weft_tensor *x = weft_tensor_arange(1000000, WEFT_DTYPE_FLOAT64); /* 0, 1, 2 ... */
     weft_status st = weft_rpc_sync(agent, weft_to_rank(0), "sum", WEFT_VALUES(weft_of_tensor(x)),
                                    &(weft_rpc_options){.error = &error}, &results);
     if (!st)
@@ -43,12 +44,12 @@ int main(void)
     bool launched = getenv("RANK") || getenv("SLURM_PROCID") || getenv("OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK");
     weft_job *job = NULL;
     weft_agent *agent = NULL;
-    weft_status st = launched ? WEFT_OK : weft_spawn(&(weft_spawn_options){.count = 1}, &job);
+    weft_status st = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 1}, &job);
     if (!st)
         st = weft_agent_open(&(weft_agent_options){.functions = functions, .function_count = 1, .job = job}, &agent);
     if (!st && weft_agent_rank(agent) > 0)
         st = ask(agent);
     weft_status closed = weft_agent_close(agent); /* serves the others until all have closed */
-    weft_status ended = weft_job_wait(job, WEFT_FOREVER, NULL);
+    weft_status ended = weft_job_close(job, WEFT_FOREVER, NULL);
     return weft_report(st ? st : closed ? closed : ended);
 }

@@ -134,9 +134,9 @@ static weft_status join(program *p)
                                         .error = &p->error};
     st = weft_agent_open(&options, &p->agent);
     if (!st)
-        st = weft_group_create(p->agent, "weft", NULL, 0, &p->groups[BY_WEFT]);
+        st = weft_group_open(p->agent, "weft", NULL, 0, &p->groups[BY_WEFT]);
     if (!st)
-        st = weft_group_create(p->agent, "carried", NULL, 0, &p->groups[CARRIED]);
+        st = weft_group_open(p->agent, "carried", NULL, 0, &p->groups[CARRIED]);
     if (!st)
         st = mpi_carrier_open(MPI_COMM_WORLD, &p->carrier);
     return st ? st : mpi_carrier_give(p->carrier, p->groups[CARRIED]);
@@ -145,7 +145,7 @@ static weft_status join(program *p)
 static weft_status leave(program *p)
 {
     for (int way = 0; way < BY_MPI; way++)
-        weft_group_destroy(p->groups[way]);
+        weft_group_close(p->groups[way]);
     weft_status st = weft_agent_close(p->agent);
     mpi_carrier_close(p->carrier);
     return st;
@@ -166,13 +166,13 @@ static weft_status prepare(const program *p, trial *t, const mpi_operation *oper
     int64_t part = p->set->bytes / (int64_t)sizeof(float);
     int64_t count_in = operation->parts_in ? part * p->size : part,
             count_out = operation->parts_out ? part * p->size : part;
-    *t = (trial){.operation = operation, .in = weft_tensor_empty(WEFT_SHAPE(count_in), WEFT_FLOAT32)};
+    *t = (trial){.operation = operation, .in = weft_tensor_empty(WEFT_SHAPE(count_in), WEFT_DTYPE_FLOAT32)};
     float *values = t->in ? weft_tensor_data(t->in) : NULL;
     for (int64_t i = 0; values && i < count_in; i++)
         values[i] = (float)((p->rank * 31 + i * 7 + (operation - mpi_operations)) % 8); /* their sums are exact */
     for (int way = 0; way < WAYS; way++) {
-        t->out[way] =
-            operation->in_place ? weft_tensor_clone(t->in) : weft_tensor_zeros(WEFT_SHAPE(count_out), WEFT_FLOAT32);
+        t->out[way] = operation->in_place ? weft_tensor_clone(t->in)
+                                          : weft_tensor_zeros(WEFT_SHAPE(count_out), WEFT_DTYPE_FLOAT32);
         if (!values || !t->out[way])
             return WEFT_ERR_MEMORY;
     }
@@ -227,36 +227,38 @@ static weft_status compare(program *p)
 
 /* ---- Every type, every reduction ----------------------------------------------------------------------------------- */
 
-static bool there_is(weft_dtype dtype, weft_reduce how)
+static bool there_is(weft_dtype dtype, weft_op how)
 {
-    bool is_complex = dtype == WEFT_COMPLEX64 || dtype == WEFT_COMPLEX128;
-    bool is_float = dtype == WEFT_FLOAT32 || dtype == WEFT_FLOAT64 || dtype == WEFT_FLOAT16 || dtype == WEFT_BFLOAT16;
-    if (how == WEFT_AVG)
+    bool is_complex = dtype == WEFT_DTYPE_COMPLEX64 || dtype == WEFT_DTYPE_COMPLEX128;
+    bool is_float = dtype == WEFT_DTYPE_FLOAT32 || dtype == WEFT_DTYPE_FLOAT64 || dtype == WEFT_DTYPE_FLOAT16 ||
+                    dtype == WEFT_DTYPE_BFLOAT16;
+    if (how == WEFT_OP_AVG)
         return is_float || is_complex;
-    return how == WEFT_SUM || how == WEFT_PROD || !is_complex;
+    return how == WEFT_OP_SUM || how == WEFT_OP_PROD || !is_complex;
 }
 
 /* Ones and twos (of bool, some zeros too): sums and products of few of them are exact in every type. */
 static weft_tensor *typed(const program *p, weft_dtype dtype)
 {
     float values[2 * TYPED_COUNT];
-    bool is_complex = dtype == WEFT_COMPLEX64 || dtype == WEFT_COMPLEX128, is_bool = dtype == WEFT_BOOL_DTYPE;
+    bool is_complex = dtype == WEFT_DTYPE_COMPLEX64 || dtype == WEFT_DTYPE_COMPLEX128,
+         is_bool = dtype == WEFT_DTYPE_BOOL;
     for (int i = 0; i < 2 * TYPED_COUNT; i++)
         values[i] = (float)((p->rank + i * 3) % 4 / 2 + (is_bool ? 0 : 1));
     weft_tensor *plain =
-        weft_tensor_copy_of(WEFT_SHAPE(TYPED_COUNT), is_complex ? WEFT_COMPLEX64 : WEFT_FLOAT32, values);
+        weft_tensor_copy_of(WEFT_SHAPE(TYPED_COUNT), is_complex ? WEFT_DTYPE_COMPLEX64 : WEFT_DTYPE_FLOAT32, values);
     weft_tensor *out = plain ? weft_tensor_to(plain, dtype) : NULL;
     weft_tensor_unref(plain);
     return out;
 }
 
-static weft_status compare_type(program *p, weft_dtype dtype, weft_reduce how)
+static weft_status compare_type(program *p, weft_dtype dtype, weft_op how)
 {
-    static const char *const names[] = {[WEFT_SUM] = "sum",
-                                        [WEFT_AVG] = "average",
-                                        [WEFT_MIN] = "minimum",
-                                        [WEFT_MAX] = "maximum",
-                                        [WEFT_PROD] = "product"};
+    static const char *const names[] = {[WEFT_OP_SUM] = "sum",
+                                        [WEFT_OP_AVG] = "average",
+                                        [WEFT_OP_MIN] = "minimum",
+                                        [WEFT_OP_MAX] = "maximum",
+                                        [WEFT_OP_PROD] = "product"};
     weft_tensor *x[BY_MPI] = {typed(p, dtype), typed(p, dtype)};
     weft_future *futures[BY_MPI] = {NULL, NULL};
     weft_status st = x[BY_WEFT] && x[CARRIED] ? WEFT_OK : WEFT_ERR_MEMORY;
@@ -281,8 +283,8 @@ static weft_status compare_type(program *p, weft_dtype dtype, weft_reduce how)
 static weft_status compare_types(program *p)
 {
     weft_status st = WEFT_OK;
-    for (weft_dtype dtype = WEFT_FLOAT32; dtype <= WEFT_COMPLEX128 && !st; dtype++)
-        for (weft_reduce how = WEFT_SUM; how <= WEFT_PROD && !st; how++)
+    for (weft_dtype dtype = WEFT_DTYPE_FLOAT32; dtype <= WEFT_DTYPE_COMPLEX128 && !st; dtype++)
+        for (weft_op how = WEFT_OP_SUM; how <= WEFT_OP_PROD && !st; how++)
             if (there_is(dtype, how))
                 st = compare_type(p, dtype, how);
     if (!everywhere(p->unequal == 0) && !p->unequal)
@@ -294,12 +296,12 @@ static weft_status compare_types(program *p)
 static weft_status compare_floats(program *p)
 {
     enum { COUNT = 4099 };
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(COUNT), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32);
     float *values = x ? weft_tensor_data(x) : NULL, theirs[COUNT], first[COUNT];
     random_stream random = {(uint64_t)p->rank + 1};
     for (int i = 0; values && i < COUNT; i++)
         theirs[i] = values[i] = (float)random_unit(&random);
-    weft_status st = x ? weft_group_allreduce(p->groups[BY_WEFT], x, WEFT_SUM, 0) : WEFT_ERR_MEMORY;
+    weft_status st = x ? weft_group_allreduce(p->groups[BY_WEFT], x, WEFT_OP_SUM, 0) : WEFT_ERR_MEMORY;
     if (!st) {
         MPI_Allreduce(MPI_IN_PLACE, theirs, COUNT, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
         memcpy(first, values, sizeof first);

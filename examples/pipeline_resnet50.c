@@ -459,10 +459,10 @@ static int start(const pipeline_settings *set)
     weft_status st = WEFT_OK;
     ending_with_children(set->job.spawn, NULL);
     if (set->job.spawn)
-        st = weft_spawn(&(weft_spawn_options){.count = PIPELINE_STAGES, .error = &m.error}, &job);
+        st = weft_job_open(&(weft_job_options){.count = PIPELINE_STAGES, .error = &m.error}, &job);
     ending_with_children(set->job.spawn, job);
     int code = st ? ending_error(st, m.error) : run(&m, job);
-    if (weft_job_wait(job, code ? 500 : 5000, NULL) && code == 0)
+    if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)
         code = ending_fail("a stage did not end well");
     return ending_interrupted() ? 130 : code;
 }

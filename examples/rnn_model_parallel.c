@@ -104,11 +104,11 @@ static int parse(int argc, char **argv, settings *s)
 static weft_status meet(weft_agent *agent)
 {
     weft_group *both;
-    weft_status st = weft_group_create(agent, "both", NULL, 0, &both);
+    weft_status st = weft_group_open(agent, "both", NULL, 0, &both);
     if (st)
         return st;
     st = weft_group_barrier(both, WEFT_FOREVER);
-    weft_group_destroy(both);
+    weft_group_close(both);
     return st;
 }
 
@@ -269,7 +269,7 @@ static weft_status make_model(trainer *me)
 /* [rows, columns] of whole numbers below `end`. The tape's. */
 static weft_tensor *draw(weft_tape *t, uint64_t seed, int64_t rows, int64_t columns, int64_t end)
 {
-    weft_tensor *drawn = weft_tensor_empty(WEFT_SHAPE(rows, columns), WEFT_INT64);
+    weft_tensor *drawn = weft_tensor_empty(WEFT_SHAPE(rows, columns), WEFT_DTYPE_INT64);
     random_stream random = {seed};
     for (int64_t i = 0; drawn && i < rows * columns; i++)
         ((int64_t *)weft_tensor_data(drawn))[i] = random_below(&random, (uint32_t)end);
@@ -462,10 +462,10 @@ static int train(const settings *set)
     weft_status st = WEFT_OK;
     ending_with_children(set->job.spawn, NULL);
     if (set->job.spawn)
-        st = weft_spawn(&(weft_spawn_options){.count = 1, .error = &me.error}, &job);
+        st = weft_job_open(&(weft_job_options){.count = 1, .error = &me.error}, &job);
     ending_with_children(set->job.spawn, job);
     int code = st ? ending_error(st, me.error) : run(&me, job);
-    if (weft_job_wait(job, code ? 500 : 5000, NULL) && code == 0)
+    if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)
         code = ending_fail("the server did not end well");
     return ending_interrupted() ? 130 : code;
 }

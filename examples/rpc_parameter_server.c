@@ -73,10 +73,13 @@ static int serve(const settings *set, workload *work)
 {
     server s = {.model = workload_model(work)};
     const weft_function functions[] = {
-        {.name = "model", .gives = {WEFT_RREF}, .run = give_model, .user = &s},
-        {.name = "hear", .takes = {WEFT_I64, WEFT_F64, WEFT_I64, WEFT_F64, WEFT_F64}, .run = hear, .user = &s},
-        {.name = "leave", .takes = {WEFT_F64, WEFT_I64, WEFT_I64}, .run = leave, .user = &s},
-        {.name = "give_up", .takes = {WEFT_STRING}, .run = crew_give_up, .user = &s.crew},
+        {.name = "model", .gives = {WEFT_TYPE_RREF}, .run = give_model, .user = &s},
+        {.name = "hear",
+         .takes = {WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_F64},
+         .run = hear,
+         .user = &s},
+        {.name = "leave", .takes = {WEFT_TYPE_F64, WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = leave, .user = &s},
+        {.name = "give_up", .takes = {WEFT_TYPE_STRING}, .run = crew_give_up, .user = &s.crew},
     };
     weft_status st = crew_init(&s.crew, set, workload_iterations(work) * set->trainers);
     int code = !st && s.model ? crew_serve(&s.crew, functions, sizeof functions / sizeof *functions, s.model, NULL)

@@ -21,7 +21,7 @@ static weft_status scale(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "scale", .takes = {WEFT_TENSOR, WEFT_F64}, .gives = {WEFT_TENSOR}, .run = scale},
+    {.name = "scale", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_F64}, .gives = {WEFT_TYPE_TENSOR}, .run = scale},
 };
 
 static int print_help(const char *program, FILE *to)
@@ -48,7 +48,7 @@ static weft_status write_report(const char *path, const weft_tensor *scaled)
 static weft_status ask(weft_agent *agent, const char *report)
 {
     weft_future *reply;
-    weft_tensor *x = weft_tensor_arange(8, WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_arange(8, WEFT_DTYPE_FLOAT32);
     weft_status st =
         weft_rpc_async(agent, weft_to_rank(0), "scale", WEFT_VALUES(weft_of_tensor(x), weft_of_f64(2.5)), NULL, &reply);
     weft_tensor_unref(x); /* the call has its own reference */
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     const char *report = argc == 3 && strcmp(argv[1], "--report") == 0 ? argv[2] : NULL;
     if (argc > 1 && !report)
         return print_help(argv[0], strcmp(argv[1], "--help") == 0 ? stdout : stderr);
-    weft_status st = getenv("RANK") ? WEFT_OK : weft_spawn(&(weft_spawn_options){.count = 1}, &job);
+    weft_status st = getenv("RANK") ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 1}, &job);
     if (!st)
         st = weft_agent_open(&(weft_agent_options){.functions = functions, .function_count = 1, .job = job}, &agent);
     if (st)
@@ -80,6 +80,6 @@ int main(int argc, char **argv)
     if (weft_agent_rank(agent) == 1)
         st = ask(agent, report);
     weft_status closed = weft_agent_close(agent); /* waits until nobody has calls outstanding */
-    weft_status ended = weft_job_wait(job, WEFT_FOREVER, NULL);
+    weft_status ended = weft_job_close(job, WEFT_FOREVER, NULL);
     return weft_report(st ? st : closed ? closed : ended);
 }

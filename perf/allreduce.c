@@ -46,13 +46,13 @@ static int64_t count_of(const settings *o, size_t bytes)
 /* One slice; bytes 0: barriers. `out`: the first process's times, or NULL. */
 static weft_status slice(weft_group *group, size_t bytes, int64_t count, series *out)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE((int64_t)(bytes / 4)), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE((int64_t)(bytes / 4)), WEFT_DTYPE_FLOAT32);
     weft_status st = x ? weft_group_barrier(group, 0) : WEFT_ERR_MEMORY;
     for (int64_t i = 0; i <= count / 10 && !st; i++) /* what ran before has left its own in the caches */
-        st = bytes ? weft_group_allreduce(group, x, WEFT_SUM, 0) : weft_group_barrier(group, 0);
+        st = bytes ? weft_group_allreduce(group, x, WEFT_OP_SUM, 0) : weft_group_barrier(group, 0);
     double start = measure_now_us();
     for (int64_t i = 0; i < count && !st; i++)
-        st = bytes ? weft_group_allreduce(group, x, WEFT_SUM, 0) : weft_group_barrier(group, 0);
+        st = bytes ? weft_group_allreduce(group, x, WEFT_OP_SUM, 0) : weft_group_barrier(group, 0);
     if (out && !st)
         series_add(out, (measure_now_us() - start) / (double)count);
     weft_tensor_unref(x);
@@ -62,13 +62,13 @@ static weft_status slice(weft_group *group, size_t bytes, int64_t count, series 
 static weft_status make_group(weft_agent *agent, const char *algorithm, weft_group **out)
 {
     char rule[80];
-    weft_status st = weft_group_create(agent, "allreduce", NULL, 0, out);
+    weft_status st = weft_group_open(agent, "allreduce", NULL, 0, out);
     if (st || !algorithm)
         return st;
     snprintf(rule, sizeof rule, "allreduce * * %s", algorithm);
     st = weft_group_set_algorithms(*out, rule);
     if (st)
-        weft_group_destroy(*out);
+        weft_group_close(*out);
     return st;
 }
 
@@ -133,7 +133,7 @@ static weft_status measure(const settings *o, weft_agent *agent, floors *f, repo
                    bulk > 0 ? (double)(SIZE_MOST / 4) / bulk : 1, json);
     for (size_t i = 0; i <= SIZES; i++)
         series_fini(&taken[i]);
-    weft_group_destroy(group);
+    weft_group_close(group);
     return st;
 }
 
@@ -153,7 +153,7 @@ static weft_status compare(const settings *o, weft_agent *agent)
                 if (st)
                     break;
                 st = slice(group, bytes, turn < 0 ? WARM_UP : count_of(o, bytes), turn < 0 ? NULL : &taken[i]);
-                weft_group_destroy(group);
+                weft_group_close(group);
             }
         for (size_t i = 0; i < ALGORITHMS && first && !st; i++) {
             best = series_summary(&taken[i]).p50 < series_summary(&taken[best]).p50 ? i : best;

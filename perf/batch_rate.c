@@ -21,7 +21,7 @@ static const int numbers[] = {1, 2, 4, 8, 16, 32, 64};
 static weft_status answer_batch(weft_batch *batch, void *user)
 {
     (void)user;
-    weft_tensor *answers = weft_tensor_zeros(WEFT_SHAPE((int64_t)weft_batch_count(batch)), WEFT_INT64);
+    weft_tensor *answers = weft_tensor_zeros(WEFT_SHAPE((int64_t)weft_batch_count(batch)), WEFT_DTYPE_INT64);
     weft_batch_give(batch, 0, answers);
     weft_tensor_unref(answers);
     return WEFT_OK;
@@ -42,7 +42,7 @@ static weft_status call_for_a_while(weft_call *call, void *user)
     (void)user;
     weft_agent *agent = weft_call_agent(call);
     double end = measure_now_us() + (double)weft_call_i64(call, 1) * 1e3;
-    weft_tensor *state = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32);
+    weft_tensor *state = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
     weft_status status = WEFT_OK;
     int64_t count = 0;
     for (; status == WEFT_OK && measure_now_us() < end; count++)
@@ -55,17 +55,20 @@ static weft_status call_for_a_while(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "batch",
-     .takes = {WEFT_TENSOR},
-     .gives = {WEFT_I64},
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64},
      .run_batch = answer_batch,
      .batch = {.size = CALLERS_MAX, .wait_us = 1000}},
     {.name = "as it comes",
-     .takes = {WEFT_TENSOR},
-     .gives = {WEFT_I64},
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64},
      .run_batch = answer_batch,
      .batch = {.size = CALLERS_MAX}},
-    {.name = "one", .takes = {WEFT_TENSOR}, .gives = {WEFT_I64}, .run = answer_one},
-    {.name = "call for a while", .takes = {WEFT_STRING, WEFT_I64}, .gives = {WEFT_I64}, .run = call_for_a_while},
+    {.name = "one", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_I64}, .run = answer_one},
+    {.name = "call for a while",
+     .takes = {WEFT_TYPE_STRING, WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_I64},
+     .run = call_for_a_while},
 };
 
 typedef struct settings {

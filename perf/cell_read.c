@@ -78,7 +78,7 @@ static void bench_close(bench *b)
 
 static bool bench_open(bench *b, int64_t width)
 {
-    *b = (bench){.width = width, .x = weft_tensor_full(WEFT_SHAPE(BATCH, width), WEFT_FLOAT32, 0.5)};
+    *b = (bench){.width = width, .x = weft_tensor_full(WEFT_SHAPE(BATCH, width), WEFT_DTYPE_FLOAT32, 0.5)};
     bool made = b->x != NULL;
     for (int k = 0; k < KINDS && made; k++)
         made = net_open(&b->nets[k], (net_kind)k, width);

@@ -46,7 +46,7 @@ static weft_status reduce(const rig *r, weft_group *group, weft_tensor *bucket, 
 {
     if (r->o->bfloat16)
         return weft_bucket_bfloat16(group, bucket, index, timeout_ms, out, NULL);
-    return weft_group_allreduce_async(group, bucket, WEFT_AVG, timeout_ms, out);
+    return weft_group_allreduce_async(group, bucket, WEFT_OP_AVG, timeout_ms, out);
 }
 
 /* A weft_bucket_fn: notes how large each bucket is. */
@@ -129,9 +129,9 @@ static weft_status open_groups(rig *r)
                                           .reduce_arg = r,
                                           .timeout_ms = PATIENCE_MS};
     weft_error *error = NULL;
-    weft_status st = weft_group_create(r->agent, "gradients", NULL, 0, &r->group);
+    weft_status st = weft_group_open(r->agent, "gradients", NULL, 0, &r->group);
     if (!st)
-        st = weft_group_create(r->agent, "beside", NULL, 0, &r->beside);
+        st = weft_group_open(r->agent, "beside", NULL, 0, &r->beside);
     if (!st)
         st = weft_data_parallel_create(r->group, r->model, &options, &r->parallel, &error);
     if (st)
@@ -143,8 +143,8 @@ static bool open_rig(rig *r, const settings *o, weft_agent *agent)
 {
     *r = (rig){.o = o, .agent = agent};
     r->model = make_model(o);
-    r->x = weft_tensor_empty(WEFT_SHAPE(o->batch, o->width), WEFT_FLOAT32);
-    r->target = weft_tensor_zeros(WEFT_SHAPE(o->batch, o->width), WEFT_FLOAT32);
+    r->x = weft_tensor_empty(WEFT_SHAPE(o->batch, o->width), WEFT_DTYPE_FLOAT32);
+    r->target = weft_tensor_zeros(WEFT_SHAPE(o->batch, o->width), WEFT_DTYPE_FLOAT32);
     if (!r->model || !r->x || !r->target)
         return workers_complain("the model", WEFT_ERR_MEMORY, NULL);
     weft_status st = weft_tensor_fill_normal(r->x, 1 + (uint64_t)weft_agent_rank(agent), 0, 1);
@@ -155,8 +155,8 @@ static bool open_rig(rig *r, const settings *o, weft_agent *agent)
 static void close_rig(rig *r)
 {
     weft_data_parallel_unref(r->parallel);
-    weft_group_destroy(r->group);
-    weft_group_destroy(r->beside);
+    weft_group_close(r->group);
+    weft_group_close(r->beside);
     weft_optimizer_unref(r->sgd);
     weft_module_unref(r->model);
     weft_tensor_unref(r->x);
@@ -222,14 +222,14 @@ static bool run(const settings *o)
     weft_error *error = NULL;
     weft_status st = WEFT_OK;
     if (!getenv("RANK"))
-        st = weft_spawn(&(weft_spawn_options){.count = (int)o->members - 1, .error = &error}, &job);
+        st = weft_job_open(&(weft_job_options){.count = (int)o->members - 1, .error = &error}, &job);
     if (st)
         return workers_complain("starting the members", st, error);
     st = weft_agent_open(&(weft_agent_options){.job = job, .error = &error}, &agent);
     bool ok = st ? workers_complain("opening the agent", st, error) : run_member(o, agent);
     if (agent && (st = weft_agent_close(agent)))
         ok = workers_complain("closing the agent", st, NULL);
-    if (job && (st = weft_job_wait(job, END_MS, NULL)))
+    if (job && (st = weft_job_close(job, END_MS, NULL)))
         ok = workers_complain("ending the members", st, NULL);
     return ok;
 }

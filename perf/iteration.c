@@ -46,7 +46,7 @@ static weft_module *make_model(int which)
                                       4);
     weft_module *module = weft_module_create(&weight, NULL);
     if (module)
-        weft_module_add_parameter(module, "weight", weft_tensor_full(WEFT_SHAPE(1), WEFT_FLOAT32, 1));
+        weft_module_add_parameter(module, "weight", weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32, 1));
     return module;
 }
 
@@ -67,7 +67,7 @@ static weft_status give_model(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "model", .takes = {WEFT_I64}, .gives = {WEFT_RREF}, .run = give_model}};
+    {.name = "model", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_RREF}, .run = give_model}};
 
 /* ---- Iterations ----------------------------------------------------------------------------------------------- */
 
@@ -154,8 +154,8 @@ static weft_status open_there(rig *r)
 static bool open_rig(rig *r, weft_agent *agent, int model)
 {
     *r = (rig){.agent = agent, .model = model};
-    r->x = weft_tensor_empty(models[model].x, WEFT_FLOAT32);
-    r->labels = weft_tensor_zeros(WEFT_SHAPE(models[model].x.dims[0]), WEFT_INT64);
+    r->x = weft_tensor_empty(models[model].x, WEFT_DTYPE_FLOAT32);
+    r->labels = weft_tensor_zeros(WEFT_SHAPE(models[model].x.dims[0]), WEFT_DTYPE_INT64);
     r->here = make_model(model);
     weft_status st = r->x && r->labels && r->here ? weft_tensor_fill_normal(r->x, 1, 0, 1) : WEFT_ERR_MEMORY;
     if (!st)

@@ -51,8 +51,8 @@ static weft_status echo(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "take", .takes = {WEFT_TENSOR}, .run = take},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = echo},
+    {.name = "take", .takes = {WEFT_TYPE_TENSOR}, .run = take},
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = echo},
 };
 
 static bool call_once(bench *b, bool echoes, double *us)
@@ -132,8 +132,8 @@ static bool measure_size(bench *b, size_t bytes, report *json)
 {
     char name[32];
     b->bytes = bytes;
-    b->there = weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_UINT8, 1);
-    b->back = weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_UINT8);
+    b->there = weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, 1);
+    b->back = weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8);
     bool ok = b->there && b->back && slices(b);
     if (ok) {
         printf("| %-8s |", measure_bytes_name(bytes, name));

@@ -17,7 +17,7 @@ static weft_status do_nothing(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "inline", .run = do_nothing, .flags = WEFT_INLINE},
+    {.name = "inline", .run = do_nothing, .flags = WEFT_FUNCTION_INLINE},
     {.name = "executor", .run = do_nothing},
 };
 #define FUNCTIONS (sizeof functions / sizeof *functions)

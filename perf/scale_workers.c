@@ -131,9 +131,9 @@ static weft_status run_release(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "nothing", .run = run_nothing},
-    {.name = "call next", .takes = {WEFT_I64}, .run = run_call_next},
+    {.name = "call next", .takes = {WEFT_TYPE_I64}, .run = run_call_next},
     {.name = "release", .run = run_release},
-    {.name = "report", .gives = {WEFT_BYTES}, .run = run_report},
+    {.name = "report", .gives = {WEFT_TYPE_BYTES}, .run = run_report},
 };
 
 /* Opens, and calls the neighbour. */
@@ -249,7 +249,7 @@ static bool play(int size, news *near, news *mesh, outcome *o)
     weft_error *error = NULL;
     weft_agent *agent = NULL;
     double began = measure_now_us();
-    weft_status status = weft_spawn(&(weft_spawn_options){.count = size - 1, .error = &error}, &job);
+    weft_status status = weft_job_open(&(weft_job_options){.count = size - 1, .error = &error}, &job);
     o->spawn_ms = (measure_now_us() - began) / 1e3;
     if (status != WEFT_OK)
         return workers_complain("starting the workers", status, error);
@@ -261,7 +261,7 @@ static bool play(int size, news *near, news *mesh, outcome *o)
     o->mesh_ms = (measure_now_us() - began) / 1e3;
     good = good && gather(agent, size, mesh) && release(agent, size);
     status = weft_agent_close(agent);
-    weft_status ended = weft_job_wait(job, good ? PATIENCE_MS : 0, NULL);
+    weft_status ended = weft_job_close(job, good ? PATIENCE_MS : 0, NULL);
     weft_future_unref(called);
     weft_future_unref(released);
     return good &&

@@ -28,7 +28,7 @@ typedef struct bench {
 
 static weft_tensor *uniform(weft_shape shape, bool wanted)
 {
-    weft_tensor *x = weft_tensor_empty(shape, WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     float *data = x ? weft_tensor_data(x) : NULL;
     for (int64_t i = 0; x && i < weft_tensor_numel(x); i++)
         data[i] = ((float)rand() / (float)RAND_MAX - 0.5f) * 0.1f;
@@ -38,7 +38,7 @@ static weft_tensor *uniform(weft_shape shape, bool wanted)
 
 static weft_tensor *numbers(weft_shape shape, int64_t end)
 {
-    weft_tensor *x = weft_tensor_empty(shape, WEFT_INT64);
+    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_INT64);
     int64_t *data = x ? weft_tensor_data(x) : NULL;
     for (int64_t i = 0; x && i < weft_tensor_numel(x); i++)
         data[i] = rand() % end;

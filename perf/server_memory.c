@@ -27,7 +27,8 @@ static weft_status echo(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static const weft_function functions[] = {{.name = "echo", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = echo}};
+static const weft_function functions[] = {
+    {.name = "echo", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = echo}};
 
 /* KiB; -1 if this kernel does not tell. */
 static long private_dirty(void)
@@ -103,8 +104,8 @@ static void show(report *json, const char *name, const char *what, double kib, d
 static bool measure(int peers, long libraries_kib, report *json)
 {
     workers w;
-    weft_tensor *there = weft_tensor_full(WEFT_SHAPE((int64_t)MIB), WEFT_UINT8, 1);
-    weft_tensor *back = weft_tensor_full(WEFT_SHAPE((int64_t)MIB), WEFT_UINT8, 0);
+    weft_tensor *there = weft_tensor_full(WEFT_SHAPE((int64_t)MIB), WEFT_DTYPE_UINT8, 1);
+    weft_tensor *back = weft_tensor_full(WEFT_SHAPE((int64_t)MIB), WEFT_DTYPE_UINT8, 0);
     long start = private_dirty();
     if (!there || !back || start < 0 || !workers_open(functions, 1, peers, &w)) {
         fprintf(stderr, "server_memory: nothing to measure\n");

@@ -29,7 +29,7 @@ typedef struct bench {
 
 static weft_tensor *random_images(weft_shape shape)
 {
-    weft_tensor *x = weft_tensor_empty(shape, WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     float *data = x ? weft_tensor_data(x) : NULL;
     srand(1);
     for (int64_t i = 0; x && i < weft_tensor_numel(x); i++)
@@ -40,12 +40,12 @@ static weft_tensor *random_images(weft_shape shape)
 static weft_tensor *labels(model_kind kind, int64_t batch)
 {
     if (kind == MODEL_CONVNET) {
-        weft_tensor *t = weft_tensor_zeros(WEFT_SHAPE(batch), WEFT_INT64);
+        weft_tensor *t = weft_tensor_zeros(WEFT_SHAPE(batch), WEFT_DTYPE_INT64);
         for (int64_t i = 0; t && i < batch; i++)
             ((int64_t *)weft_tensor_data(t))[i] = i % 10;
         return t;
     }
-    weft_tensor *t = weft_tensor_zeros(WEFT_SHAPE(batch, 30), WEFT_FLOAT32);
+    weft_tensor *t = weft_tensor_zeros(WEFT_SHAPE(batch, 30), WEFT_DTYPE_FLOAT32);
     for (int64_t i = 0; t && i < batch; i++)
         ((float *)weft_tensor_data(t))[i * 30 + i % 30] = 1;
     return t;

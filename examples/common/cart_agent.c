@@ -110,7 +110,7 @@ static weft_status take(cart_agent *a, int rank)
     weft_status st = weft_values_get_tensor(values, 0, &returns);
     if (!st)
         st = weft_values_get_f64(values, 1, &a->rewards[rank]);
-    if (!st && (weft_tensor_dtype(returns) != WEFT_FLOAT64 || weft_tensor_ndim(returns) != 2 ||
+    if (!st && (weft_tensor_dtype(returns) != WEFT_DTYPE_FLOAT64 || weft_tensor_ndim(returns) != 2 ||
                 weft_tensor_size(returns, 0) != set->steps || weft_tensor_size(returns, 1) != set->envs ||
                 !weft_tensor_is_contiguous(returns)))
         st = WEFT_ERR_SHAPE;
@@ -257,10 +257,10 @@ static int start_and_run(cart_agent *a, const weft_function *select_action)
     weft_status st = WEFT_OK;
     ending_with_children(how->spawn, NULL);
     if (how->spawn)
-        st = weft_spawn(&(weft_spawn_options){.count = (int)how->world_size - 1, .error = &error}, &job);
+        st = weft_job_open(&(weft_job_options){.count = (int)how->world_size - 1, .error = &error}, &job);
     ending_with_children(how->spawn, job);
     int code = st ? ending_error(st, error) : run_job(a, select_action, job);
-    if (weft_job_wait(job, code ? 500 : 5000, NULL) && code == 0 && how->on_death == ON_DEATH_STOP)
+    if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0 && how->on_death == ON_DEATH_STOP)
         code = ending_fail("an observer did not end well");
     return ending_interrupted() ? 130 : code;
 }

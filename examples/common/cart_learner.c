@@ -103,7 +103,7 @@ weft_status cart_learner_admit(cart_learner *l, weft_call *call)
     int rank = weft_call_from(call);
     int64_t step = weft_call_i64(call, 0);
     const weft_tensor *states = weft_call_tensor(call, 1);
-    bool fits = weft_tensor_dtype(states) == WEFT_FLOAT32 && weft_tensor_ndim(states) == 2 &&
+    bool fits = weft_tensor_dtype(states) == WEFT_DTYPE_FLOAT32 && weft_tensor_ndim(states) == 2 &&
                 weft_tensor_size(states, 0) == l->set->envs && weft_tensor_size(states, 1) == CARTPOLE_STATE;
     pthread_mutex_lock(&l->lock);
     track *k = &l->tracks[rank];
@@ -154,8 +154,8 @@ weft_tensor *cart_learner_decide(cart_learner *l, weft_tape *t, const int *ranks
 {
     int64_t rows = count * l->set->envs;
     weft_tensor *x = weft_reshape(t, states, WEFT_SHAPE(rows, CARTPOLE_STATE));
-    weft_tensor *keys = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(rows), WEFT_INT64));
-    weft_tensor *actions = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(count, l->set->envs), WEFT_INT64));
+    weft_tensor *keys = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(rows), WEFT_DTYPE_INT64));
+    weft_tensor *actions = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(count, l->set->envs), WEFT_DTYPE_INT64));
     weft_tensor *probabilities = NULL;
     if (keys && actions) {
         find_keys(l, ranks, count, weft_tensor_data(keys));
@@ -196,8 +196,8 @@ static void learn_keys(const cart_learner *l, int rank, int64_t step, int64_t st
 
 static weft_tensor *as_float32(weft_tape *t, int64_t rows, double *returns)
 {
-    weft_tensor *wide = weft_tensor_wrap(WEFT_SHAPE(rows), WEFT_FLOAT64, returns, NULL, NULL, NULL);
-    weft_tensor *narrow = wide ? weft_tape_take(t, weft_tensor_to(wide, WEFT_FLOAT32)) : NULL;
+    weft_tensor *wide = weft_tensor_wrap(WEFT_SHAPE(rows), WEFT_DTYPE_FLOAT64, returns, NULL, NULL, NULL);
+    weft_tensor *narrow = wide ? weft_tape_take(t, weft_tensor_to(wide, WEFT_DTYPE_FLOAT32)) : NULL;
     weft_tensor_unref(wide);
     return narrow;
 }
@@ -209,11 +209,11 @@ static weft_status learn_from(cart_learner *l, int rank, int64_t step, int64_t s
     int64_t rows = steps * l->set->envs, first = step * l->set->envs;
     const track *k = &l->tracks[rank];
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
-    weft_tensor *states = weft_tape_take(t, weft_tensor_wrap(WEFT_SHAPE(rows, CARTPOLE_STATE), WEFT_FLOAT32,
+    weft_tensor *states = weft_tape_take(t, weft_tensor_wrap(WEFT_SHAPE(rows, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32,
                                                              k->states + first * CARTPOLE_STATE, NULL, NULL, NULL));
     weft_tensor *actions =
-        weft_tape_take(t, weft_tensor_wrap(WEFT_SHAPE(rows), WEFT_INT64, k->actions + first, NULL, NULL, NULL));
-    weft_tensor *keys = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(rows), WEFT_INT64));
+        weft_tape_take(t, weft_tensor_wrap(WEFT_SHAPE(rows), WEFT_DTYPE_INT64, k->actions + first, NULL, NULL, NULL));
+    weft_tensor *keys = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(rows), WEFT_DTYPE_INT64));
     weft_tensor *weights = as_float32(t, rows, returns);
     if (keys && weights) {
         learn_keys(l, rank, step, steps, weft_tensor_data(keys));

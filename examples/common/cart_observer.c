@@ -55,8 +55,8 @@ static observer *create(size_t envs, size_t steps, double gamma, uint64_t seed)
     o->beginnings = calloc(envs, sizeof *o->beginnings);
     o->first = calloc(envs, sizeof *o->first);
     o->last = calloc(envs * steps, sizeof *o->last);
-    o->states = weft_tensor_zeros(WEFT_SHAPE((int64_t)envs, CARTPOLE_STATE), WEFT_FLOAT32);
-    o->actions = weft_tensor_zeros(WEFT_SHAPE((int64_t)envs), WEFT_INT64);
+    o->states = weft_tensor_zeros(WEFT_SHAPE((int64_t)envs, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32);
+    o->actions = weft_tensor_zeros(WEFT_SHAPE((int64_t)envs), WEFT_DTYPE_INT64);
     if (o->poles && o->ends && o->beginnings && o->first && o->last && o->states && o->actions)
         return o;
     drop_observer(o);
@@ -150,7 +150,7 @@ static weft_status play(observer *o, weft_call *call, int64_t episode, double *r
 
 static weft_status play_and_give(observer *o, weft_call *call)
 {
-    weft_tensor *returns = weft_tensor_empty(WEFT_SHAPE((int64_t)o->steps, (int64_t)o->envs), WEFT_FLOAT64);
+    weft_tensor *returns = weft_tensor_empty(WEFT_SHAPE((int64_t)o->steps, (int64_t)o->envs), WEFT_DTYPE_FLOAT64);
     if (!returns)
         return WEFT_ERR_MEMORY;
     weft_status st = play(o, call, weft_call_i64(call, 1), weft_tensor_data(returns));
@@ -197,10 +197,13 @@ static weft_status run_episode(weft_call *call, void *arg)
 
 const weft_function cart_observer_functions[2] = {
     {.name = "make_observer",
-     .takes = {WEFT_I64, WEFT_I64, WEFT_F64, WEFT_I64},
-     .gives = {WEFT_ANY},
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_ANY},
      .run = make_observer},
-    {.name = "run_episode", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_TENSOR, WEFT_F64}, .run = run_episode},
+    {.name = "run_episode",
+     .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_TENSOR, WEFT_TYPE_F64},
+     .run = run_episode},
 };
 
 int cart_observer_run(const cart_settings *set)

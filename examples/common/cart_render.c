@@ -63,7 +63,7 @@ static weft_status choose(weft_module *policy, const cartpole *pole, int *action
     cartpole_observe(pole, state);
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *x =
-        weft_tape_take(t, weft_tensor_wrap(WEFT_SHAPE(1, CARTPOLE_STATE), WEFT_FLOAT32, state, NULL, NULL, NULL));
+        weft_tape_take(t, weft_tensor_wrap(WEFT_SHAPE(1, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32, state, NULL, NULL, NULL));
     weft_tensor *best = weft_argmax(t, weft_module_forward(t, policy, x), 1);
     weft_status st = weft_tape_status(t);
     if (st)

@@ -100,7 +100,7 @@ void crew_on_news(weft_agent *agent, weft_member_event event, int rank, const ch
 static void watch_trainers(weft_agent *agent)
 {
     for (int rank = 1; rank < weft_agent_world_size(agent); rank++) {
-        weft_status gone = weft_watch(agent, rank);
+        weft_status gone = weft_agent_watch(agent, rank);
         (void)gone; /* then crew_on_news hears of it */
     }
 }
@@ -169,7 +169,7 @@ int crew_serve(crew *c, const weft_function *functions, size_t count, const weft
     weft_status st = WEFT_OK;
     ending_with_children(how->spawn, NULL);
     if (how->spawn)
-        st = weft_spawn(&(weft_spawn_options){.count = (int)c->set->trainers, .error = &error}, &job);
+        st = weft_job_open(&(weft_job_options){.count = (int)c->set->trainers, .error = &error}, &job);
     ending_with_children(how->spawn, job);
     weft_agent_options options = launch_agent(how, &error);
     options.job = job;
@@ -178,7 +178,7 @@ int crew_serve(crew *c, const weft_function *functions, size_t count, const weft
     options.on_membership = crew_on_news;
     options.membership_arg = c;
     int code = st ? ending_error(st, error) : run(c, &options, &error, job, model, accuracy);
-    if (weft_job_wait(job, code ? 500 : 5000, NULL) && code == 0 && how->on_death == ON_DEATH_STOP)
+    if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0 && how->on_death == ON_DEATH_STOP)
         code = ending_fail("a trainer did not end well");
     return ending_interrupted() ? 130 : code;
 }

@@ -9,7 +9,7 @@
 #define EXAMPLES_CREW_H
 
 #include <weft/rpc.h>
-#include <weft/spawn.h>
+#include <weft/job.h>
 
 #include "report.h"
 #include "settings.h"

@@ -42,13 +42,13 @@ static weft_status dismissed(weft_call *call, void *arg)
     ending_exit("the %s ended the job: %s", ending_first(), weft_call_string(call, 0));
 }
 
-const weft_function dismissal_function = {.name = "dismiss", .takes = {WEFT_STRING}, .run = dismissed};
+const weft_function dismissal_function = {.name = "dismiss", .takes = {WEFT_TYPE_STRING}, .run = dismissed};
 
 void dismissal_on_news(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
     (void)agent, (void)rank, (void)arg;
-    if (event == WEFT_SELF_EVICTED)
+    if (event == WEFT_MEMBER_SELF_EVICTED)
         ending_exit("this %s was declared dead, and is out of the job: %s", ending_other(), why);
-    if (event == WEFT_STORE_LOST)
+    if (event == WEFT_MEMBER_STORE_LOST)
         ending_exit("the %s is gone: %s", ending_first(), why);
 }

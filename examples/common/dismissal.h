@@ -4,7 +4,7 @@
 #define EXAMPLES_DISMISSAL_H
 
 #include <weft/rpc.h>
-#include <weft/spawn.h>
+#include <weft/job.h>
 
 /*
  * For rank 0: tells the other workers why the job ends, also those that are in a long computation, then leaves

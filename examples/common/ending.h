@@ -3,14 +3,14 @@
 #ifndef EXAMPLES_ENDING_H
 #define EXAMPLES_ENDING_H
 
-#include <weft/spawn.h>
+#include <weft/job.h>
 #include <weft/status.h>
 
 /* Who speaks: the program, and what its rank 0 and its others are called, as "server" and "trainer", at most 31
  * bytes each. Before other threads are there. */
 void ending_name(const char *program, const char *first, const char *other, int rank);
 /* The same for a program, once: until ending_catch_signals, SIGINT and SIGTERM end its rank 0 with a line and
- * 130. Others they end at once, but a child of weft_spawn ignores SIGINT, of which its parent tells. */
+ * 130. Others they end at once, but a child of weft_job_open ignores SIGINT, of which its parent tells. */
 void ending_begin(const char *program, const char *first, const char *other, int rank);
 const char *ending_first(void); /* what rank 0 is called */
 const char *ending_other(void);

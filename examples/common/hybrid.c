@@ -31,7 +31,7 @@ static weft_module *drawn(weft_module *module, uint64_t seed, draw_fn draw)
     weft_tensors all = weft_module_parameters(module);
     weft_status st = module && all.count ? weft_module_status(module) : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < all.count && !st; i++) {
-        weft_tensor *values = weft_tensor_empty(weft_tensor_shape(all.items[i]), WEFT_FLOAT32);
+        weft_tensor *values = weft_tensor_empty(weft_tensor_shape(all.items[i]), WEFT_DTYPE_FLOAT32);
         for (int64_t k = 0; values && k < weft_tensor_numel(values); k++)
             ((float *)weft_tensor_data(values))[k] = (float)draw(&random);
         st = values ? weft_tensor_assign(all.items[i], values) : WEFT_ERR_MEMORY;
@@ -59,7 +59,7 @@ weft_module *hybrid_dense(uint64_t seed, int64_t trainer)
 
 static weft_tensor *whole_numbers(weft_tape *t, const int64_t *values, int64_t count)
 {
-    return weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(count), WEFT_INT64, values));
+    return weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(count), WEFT_DTYPE_INT64, values));
 }
 
 hybrid_batch hybrid_draw(weft_tape *t, uint64_t seed, int64_t trainer, int64_t number)

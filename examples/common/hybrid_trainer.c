@@ -32,9 +32,9 @@ static weft_status replicate(trainer *me)
     for (int i = 0; i < me->set->trainers; i++)
         ranks[i] = HYBRID_FIRST_TRAINER + i;
     size_t count = (size_t)me->set->trainers;
-    weft_status st = weft_group_create(me->agent, "gradients", ranks, count, &me->gradients);
+    weft_status st = weft_group_open(me->agent, "gradients", ranks, count, &me->gradients);
     if (!st)
-        st = weft_group_create(me->agent, "steps", ranks, count, &me->steps);
+        st = weft_group_open(me->agent, "steps", ranks, count, &me->steps);
     if (!st)
         st = weft_data_parallel_create(me->gradients, me->dense, NULL, &me->parallel, &me->error);
     return st;
@@ -153,7 +153,7 @@ static weft_status train_all(trainer *me)
 /* To the master: the losses, the seconds, and the dense part, which all trainers have alike. */
 static void give_results(trainer *me, weft_call *call)
 {
-    weft_tensor *losses = weft_tensor_copy_of(WEFT_SHAPE(me->set->epochs), WEFT_FLOAT64, me->losses);
+    weft_tensor *losses = weft_tensor_copy_of(WEFT_SHAPE(me->set->epochs), WEFT_DTYPE_FLOAT64, me->losses);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(losses), weft_of_f64(tally_seconds(&me->tally)),
                                      weft_of_tensors(weft_module_parameters(me->dense))));
     weft_tensor_unref(losses);
@@ -186,8 +186,8 @@ weft_status hybrid_train(weft_call *call, void *set)
         st = give_up(&me, call, st);
     weft_dist_optimizer_unref(me.sgd);
     weft_data_parallel_unref(me.parallel);
-    weft_group_destroy(me.steps);
-    weft_group_destroy(me.gradients);
+    weft_group_close(me.steps);
+    weft_group_close(me.gradients);
     weft_module_unref(me.dense);
     weft_remote_module_unref(me.embedding);
     weft_error_unref(me.error);

@@ -6,9 +6,9 @@
 #include <weft/rpc.h>
 
 /*
- * Serves the master's call to train: with a handle to the embedding, as (WEFT_RREF); `settings` is the job's hybrid_settings. Gives the mean loss of each
- * epoch, the seconds that all iterations took, and the parameters of the dense part. Meanwhile it calls "hear" on the master after each epoch, and
- * "give_up" when it fails.
+ * Serves the master's call to train: with a handle to the embedding, as (WEFT_TYPE_RREF); `settings` is the job's
+ * hybrid_settings. Gives the mean loss of each epoch, the seconds that all iterations took, and the parameters of the
+ * dense part. Meanwhile it calls "hear" on the master after each epoch, and "give_up" when it fails.
  */
 weft_status hybrid_train(weft_call *call, void *settings);
 

@@ -36,7 +36,7 @@ size_t launch_list(launch *job, cli_option out[LAUNCH_OPTIONS])
     return LAUNCH_OPTIONS;
 }
 
-/* Ranks as launchers name them: torchrun and weft_spawn, Open MPI, PMI (MPICH, Hydra), Slurm. */
+/* Ranks as launchers name them: torchrun and weft_job_open, Open MPI, PMI (MPICH, Hydra), Slurm. */
 static const char *const launchers[][2] = {
     {"RANK", "WORLD_SIZE"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},

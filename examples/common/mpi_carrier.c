@@ -19,51 +19,51 @@ struct mpi_carrier {
 
 static bool is_half(weft_dtype dtype)
 {
-    return dtype == WEFT_FLOAT16 || dtype == WEFT_BFLOAT16;
+    return dtype == WEFT_DTYPE_FLOAT16 || dtype == WEFT_DTYPE_BFLOAT16;
 }
 
 static MPI_Datatype type_of(weft_dtype dtype)
 {
     switch (dtype) {
-    case WEFT_FLOAT32:
+    case WEFT_DTYPE_FLOAT32:
         return MPI_FLOAT;
-    case WEFT_FLOAT64:
+    case WEFT_DTYPE_FLOAT64:
         return MPI_DOUBLE;
-    case WEFT_INT64:
+    case WEFT_DTYPE_INT64:
         return MPI_INT64_T;
-    case WEFT_INT32:
+    case WEFT_DTYPE_INT32:
         return MPI_INT32_T;
-    case WEFT_UINT8:
+    case WEFT_DTYPE_UINT8:
         return MPI_UINT8_T;
-    case WEFT_BOOL_DTYPE:
+    case WEFT_DTYPE_BOOL:
         return MPI_C_BOOL;
-    case WEFT_FLOAT16:
-    case WEFT_BFLOAT16:
+    case WEFT_DTYPE_FLOAT16:
+    case WEFT_DTYPE_BFLOAT16:
         return MPI_UINT16_T; /* to be moved */
-    case WEFT_INT8:
+    case WEFT_DTYPE_INT8:
         return MPI_INT8_T;
-    case WEFT_INT16:
+    case WEFT_DTYPE_INT16:
         return MPI_INT16_T;
-    case WEFT_COMPLEX64:
+    case WEFT_DTYPE_COMPLEX64:
         return MPI_C_FLOAT_COMPLEX;
-    case WEFT_COMPLEX128:
+    case WEFT_DTYPE_COMPLEX128:
         return MPI_C_DOUBLE_COMPLEX;
     }
     return MPI_DATATYPE_NULL;
 }
 
-static MPI_Op op_of(weft_reduce how, weft_dtype dtype)
+static MPI_Op op_of(weft_op how, weft_dtype dtype)
 {
-    bool logical = dtype == WEFT_BOOL_DTYPE;
+    bool logical = dtype == WEFT_DTYPE_BOOL;
     switch (how) {
-    case WEFT_SUM:
-    case WEFT_AVG:
+    case WEFT_OP_SUM:
+    case WEFT_OP_AVG:
         return logical ? MPI_LOR : MPI_SUM;
-    case WEFT_MIN:
+    case WEFT_OP_MIN:
         return logical ? MPI_LAND : MPI_MIN;
-    case WEFT_MAX:
+    case WEFT_OP_MAX:
         return logical ? MPI_LOR : MPI_MAX;
-    case WEFT_PROD:
+    case WEFT_OP_PROD:
         return logical ? MPI_LAND : MPI_PROD;
     }
     return MPI_OP_NULL;
@@ -106,7 +106,7 @@ typedef struct reduction {
     void *out;
     size_t count; /* of a part */
     weft_dtype dtype;
-    weft_reduce how;
+    weft_op how;
     size_t root;
 } reduction;
 
@@ -117,11 +117,11 @@ static bool has_result(const mpi_carrier *c, const reduction *r)
 
 static void divide(const mpi_carrier *c, const reduction *r)
 {
-    bool is_complex = r->dtype == WEFT_COMPLEX64 || r->dtype == WEFT_COMPLEX128;
+    bool is_complex = r->dtype == WEFT_DTYPE_COMPLEX64 || r->dtype == WEFT_DTYPE_COMPLEX128;
     size_t numbers = r->count * (is_complex ? 2 : 1);
     float *single = r->out;
     double *full = r->out;
-    if (r->dtype == WEFT_FLOAT32 || r->dtype == WEFT_COMPLEX64)
+    if (r->dtype == WEFT_DTYPE_FLOAT32 || r->dtype == WEFT_DTYPE_COMPLEX64)
         for (size_t i = 0; i < numbers; i++)
             single[i] /= (float)c->size;
     else
@@ -146,7 +146,7 @@ static weft_status reduce_plain(mpi_carrier *c, const reduction *r)
         code = MPI_Reduce_scatter_block(r->in, r->out, count, type, op, c->comm);
         break;
     }
-    if (code == MPI_SUCCESS && r->how == WEFT_AVG && has_result(c, r))
+    if (code == MPI_SUCCESS && r->how == WEFT_OP_AVG && has_result(c, r))
         divide(c, r);
     return outcome(c, "a reduction", code);
 }
@@ -154,7 +154,7 @@ static weft_status reduce_plain(mpi_carrier *c, const reduction *r)
 static weft_tensor *widen(const void *data, size_t count, weft_dtype dtype)
 {
     weft_tensor *half = weft_tensor_copy_of(WEFT_SHAPE((int64_t)count), dtype, data);
-    weft_tensor *wide = half ? weft_tensor_to(half, WEFT_FLOAT32) : NULL;
+    weft_tensor *wide = half ? weft_tensor_to(half, WEFT_DTYPE_FLOAT32) : NULL;
     weft_tensor_unref(half);
     return wide;
 }
@@ -174,12 +174,12 @@ static weft_status reduce_half(mpi_carrier *c, const reduction *r)
 {
     bool parts = r->where == A_PART_EACH;
     weft_tensor *in = parts ? widen(r->in, r->count * (size_t)c->size, r->dtype) : NULL;
-    weft_tensor *out =
-        parts ? weft_tensor_empty(WEFT_SHAPE((int64_t)r->count), WEFT_FLOAT32) : widen(r->out, r->count, r->dtype);
+    weft_tensor *out = parts ? weft_tensor_empty(WEFT_SHAPE((int64_t)r->count), WEFT_DTYPE_FLOAT32)
+                             : widen(r->out, r->count, r->dtype);
     weft_status st = out && (in || !parts) ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st) {
         reduction wide = *r;
-        wide.dtype = WEFT_FLOAT32;
+        wide.dtype = WEFT_DTYPE_FLOAT32;
         wide.in = in ? weft_tensor_data(in) : NULL;
         wide.out = weft_tensor_data(out);
         st = reduce_plain(c, &wide);
@@ -199,18 +199,18 @@ static weft_status run_reduction(mpi_carrier *c, const reduction *r)
     return is_half(r->dtype) ? reduce_half(c, r) : reduce_plain(c, r);
 }
 
-static weft_status allreduce(void *arg, void *data, size_t count, weft_dtype dtype, weft_reduce how)
+static weft_status allreduce(void *arg, void *data, size_t count, weft_dtype dtype, weft_op how)
 {
     return run_reduction(arg, &(reduction){.where = ON_ALL, .out = data, .count = count, .dtype = dtype, .how = how});
 }
 
-static weft_status reduce(void *arg, void *data, size_t count, weft_dtype dtype, weft_reduce how, size_t root)
+static weft_status reduce(void *arg, void *data, size_t count, weft_dtype dtype, weft_op how, size_t root)
 {
     return run_reduction(
         arg, &(reduction){.where = ON_ROOT, .out = data, .count = count, .dtype = dtype, .how = how, .root = root});
 }
 
-static weft_status reduce_scatter(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, weft_reduce how)
+static weft_status reduce_scatter(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, weft_op how)
 {
     return run_reduction(
         arg, &(reduction){.where = A_PART_EACH, .in = in, .out = out, .count = count, .dtype = dtype, .how = how});

@@ -6,11 +6,11 @@
  *     weft_group *all;
  *     weft_status st = mpi_carrier_open(MPI_COMM_WORLD, &carrier); // every process
  *     if (!st)
- *         st = weft_group_create(agent, "all", NULL, 0, &all);
+ *         st = weft_group_open(agent, "all", NULL, 0, &all);
  *     if (!st)
  *         st = mpi_carrier_give(carrier, all); // from now on MPI carries it
  *     ...
- *     weft_group_destroy(all);
+ *     weft_group_close(all);
  *     mpi_carrier_close(carrier); // every process, before MPI_Finalize
  *
  * THREADS. The functions of the table run on a thread of weft's while the program's own threads call MPI: it needs MPI_THREAD_MULTIPLE. The

@@ -20,13 +20,13 @@ static weft_status start_barrier(weft_group *group, weft_tensor *in, weft_tensor
 static weft_status start_allreduce(weft_group *group, weft_tensor *in, weft_tensor *out, weft_future **futures)
 {
     (void)in;
-    return weft_group_allreduce_async(group, out, WEFT_SUM, 0, futures);
+    return weft_group_allreduce_async(group, out, WEFT_OP_SUM, 0, futures);
 }
 
 static weft_status start_reduce(weft_group *group, weft_tensor *in, weft_tensor *out, weft_future **futures)
 {
     (void)in;
-    return weft_group_reduce_async(group, out, WEFT_SUM, last_of(group), 0, futures);
+    return weft_group_reduce_async(group, out, WEFT_OP_SUM, last_of(group), 0, futures);
 }
 
 static weft_status start_broadcast(weft_group *group, weft_tensor *in, weft_tensor *out, weft_future **futures)
@@ -42,7 +42,7 @@ static weft_status start_allgather(weft_group *group, weft_tensor *in, weft_tens
 
 static weft_status start_reduce_scatter(weft_group *group, weft_tensor *in, weft_tensor *out, weft_future **futures)
 {
-    return weft_group_reduce_scatter_async(group, in, out, WEFT_SUM, 0, futures);
+    return weft_group_reduce_scatter_async(group, in, out, WEFT_OP_SUM, 0, futures);
 }
 
 static weft_status start_gather(weft_group *group, weft_tensor *in, weft_tensor *out, weft_future **futures)

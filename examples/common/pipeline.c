@@ -66,7 +66,7 @@ static weft_status gradients(weft_call *call, void *arg)
     weft_tensor **found = calloc(all.count, sizeof *found);
     bool whole = found != NULL;
     for (size_t i = 0; i < all.count && whole; i++) {
-        found[i] = weft_context_grad(weft_call_context(call), all.items[i]);
+        found[i] = weft_context_ref_grad(weft_call_context(call), all.items[i]);
         whole = found[i] != NULL;
     }
     if (whole)
@@ -114,10 +114,10 @@ static weft_status forward(weft_call *call, void *arg)
 }
 
 const weft_function pipeline_functions[PIPELINE_FUNCTIONS] = {
-    {.name = "make_stage", .takes = {WEFT_I64, WEFT_I64}, .run = make_stage},
-    {.name = "parameters", .takes = {WEFT_RREF}, .gives = {WEFT_TENSORS}, .run = parameters},
-    {.name = "forward", .takes = {WEFT_RREF, WEFT_RREF}, .gives = {WEFT_TENSOR}, .run = forward},
-    {.name = "gradients", .takes = {WEFT_RREF}, .gives = {WEFT_TENSORS}, .run = gradients},
+    {.name = "make_stage", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = make_stage},
+    {.name = "parameters", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSORS}, .run = parameters},
+    {.name = "forward", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSOR}, .run = forward},
+    {.name = "gradients", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSORS}, .run = gradients},
 };
 
 /* ---- Images ---------------------------------------------------------------------------------------------------- */
@@ -136,7 +136,7 @@ int64_t pipeline_piece(const pipeline_batch *batch, int64_t k)
 weft_tensor *pipeline_images(const pipeline_batch *batch, int64_t k)
 {
     int64_t count = pipeline_piece(batch, k), image = 3 * batch->size * batch->size;
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count, 3, batch->size, batch->size), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count, 3, batch->size, batch->size), WEFT_DTYPE_FLOAT32);
     for (int64_t i = 0; x && i < count; i++) {
         float *pixels = (float *)weft_tensor_data(x) + i * image;
         random_stream random = {random_key(batch->seed, (uint64_t)(k * batch->piece + i))};
@@ -149,7 +149,8 @@ weft_tensor *pipeline_images(const pipeline_batch *batch, int64_t k)
 weft_tensor *pipeline_loss(weft_tape *tape, const pipeline_batch *batch, int64_t k, weft_tensor *scores)
 {
     int64_t count = pipeline_piece(batch, k);
-    weft_tensor *target = weft_tape_take(tape, weft_tensor_full(WEFT_SHAPE(count, PIPELINE_CLASSES), WEFT_FLOAT32, 0));
+    weft_tensor *target =
+        weft_tape_take(tape, weft_tensor_full(WEFT_SHAPE(count, PIPELINE_CLASSES), WEFT_DTYPE_FLOAT32, 0));
     for (int64_t i = 0; target && i < count; i++) {
         random_stream random = {random_key(batch->seed + 1, (uint64_t)(k * batch->piece + i))};
         ((float *)weft_tensor_data(target))[i * PIPELINE_CLASSES + random_below(&random, PIPELINE_CLASSES)] = 1;

@@ -89,7 +89,7 @@ weft_tensor *policy_mask(weft_tape *t, const weft_module *policy, const uint64_t
     }
     void *data = weft_tensor_data(mask);
     for (int64_t i = 0; i < rows; i++) {
-        if (dtype == WEFT_FLOAT64)
+        if (dtype == WEFT_DTYPE_FLOAT64)
             fill_f64((double *)data + i * s->hidden, s->hidden, keys[i], s->dropout);
         else
             fill_f32((float *)data + i * s->hidden, s->hidden, keys[i], s->dropout);
@@ -112,7 +112,7 @@ weft_tensor *policy_loss(weft_tape *t, weft_module *policy, weft_tensor *states,
                          weft_tensor *actions, weft_tensor *returns)
 {
     weft_tensor *scores = policy_scores(t, policy, states, mask);
-    weft_tensor *surprise = weft_cross_entropy_reduced(t, scores, actions, WEFT_REDUCE_NONE);
+    weft_tensor *surprise = weft_cross_entropy_reduced(t, scores, actions, WEFT_REDUCTION_NONE);
     return weft_sum(t, weft_mul(t, surprise, returns));
 }
 

@@ -94,8 +94,8 @@ static weft_tensor *digits_batch(const dataset *data, weft_tape *t, const uint32
                                  weft_tensor **labels)
 {
     weft_shape shape = WEFT_SHAPE((int64_t)count, 1, DATASET_SIDE, DATASET_SIDE);
-    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_FLOAT32));
-    *labels = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE((int64_t)count), WEFT_INT64));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32));
+    *labels = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT64));
     if (!x || !*labels) {
         weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for a batch of %zu images", count);
         return NULL;
@@ -124,7 +124,7 @@ static weft_tensor *random_images(const workload *w, weft_tape *t, int64_t itera
 {
     const settings *s = w->settings;
     weft_shape shape = WEFT_SHAPE(s->batch_size, 3, s->image_size, s->image_size);
-    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_FLOAT32));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32));
     if (!x)
         return NULL;
     uint64_t seed = random_key(stream_of(w, FOR_IMAGES), (uint64_t)s->job.rank);
@@ -138,7 +138,8 @@ static weft_tensor *random_images(const workload *w, weft_tape *t, int64_t itera
 static weft_tensor *random_targets(const workload *w, weft_tape *t)
 {
     const settings *s = w->settings;
-    weft_tensor *target = weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(s->batch_size, s->classes), WEFT_FLOAT32));
+    weft_tensor *target =
+        weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(s->batch_size, s->classes), WEFT_DTYPE_FLOAT32));
     if (!target)
         return NULL;
     random_stream random = {random_key(stream_of(w, FOR_TARGETS), (uint64_t)s->job.rank)};

@@ -39,11 +39,11 @@ typedef struct weft_function weft_function; /* weft/rpc.h */
 
 /* An event of a worker. */
 typedef enum weft_member_event {
-    WEFT_MEMBER_DEAD = 1,   /* the store declared the worker dead */
-    WEFT_MEMBER_LEFT = 2,   /* the worker closed its agent */
-    WEFT_SELF_EVICTED = 3,  /* the store declared this worker dead: it is not part of the job any more */
-    WEFT_STORE_LOST = 4,    /* the store on rank 0 is gone: the job is over */
-    WEFT_MEMBER_JOINED = 5, /* a worker took this rank while the job was running */
+    WEFT_MEMBER_DEAD = 1,         /* the store declared the worker dead */
+    WEFT_MEMBER_LEFT = 2,         /* the worker closed its agent */
+    WEFT_MEMBER_SELF_EVICTED = 3, /* the store declared this worker dead: it is not part of the job any more */
+    WEFT_MEMBER_STORE_LOST = 4,   /* the store on rank 0 is gone: the job is over */
+    WEFT_MEMBER_JOINED = 5,       /* a worker took this rank while the job was running */
 } weft_member_event;
 
 #define WEFT_ANY_RANK (-1) /* in elastic jobs: any rank that is free */
@@ -86,8 +86,9 @@ typedef struct weft_agent_options {
     /* Where the job is. */
     const char *master_addr; /* the address of rank 0's store; MASTER_ADDR; default 127.0.0.1 */
     int master_port;         /* the port of rank 0's store; MASTER_PORT; no default; not needed with `sim` */
-    /* The job that weft_spawn started, of which this process is rank 0. It gives the rank, the world size, the store's
-     * socket and the secret. Opening fails at once if all children end before the job begins. NULL: no such job. */
+    /* The job that weft_job_open started, of which this process is rank 0. It gives the rank, the world size, the
+     * store's socket and the secret. Opening fails at once if all children end before the job begins. NULL: no such
+     * job. */
     weft_job *job;
     const char *fabric; /* "tcp" or "sim"; WEFT_FABRIC; default "tcp", or "sim" if `sim` is set */
     const char *iface;  /* name or address of the network interface; WEFT_IFACE; default: the route to master_addr */
@@ -97,7 +98,7 @@ typedef struct weft_agent_options {
     /*
      * The job's secret, 16 to 4,096 bytes, by which workers authenticate each other (docs/security.md). If it is NULL,
      * the secret is the content of the file that WEFT_SECRET_FILE names, or WEFT_SECRET, which weft then removes from
-     * the environment. With `job` it must be NULL, because weft_spawn makes a secret; its children inherit that.
+     * the environment. With `job` it must be NULL, because weft_job_open makes a secret; its children inherit that.
      * Without a secret every process that reaches the ports may join; the log has a line about that.
      */
     const void *secret;
@@ -170,7 +171,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  *
  * There is no time limit. It waits while a living worker does not close, a handler does not return, a deferred call
  * that its caller still waits for is not finished, or a group operation lacks a member. An operation with WEFT_FOREVER
- * waits forever, also for a member that closes too; weft_group_abort or weft_group_destroy ends it. weft_debug_dump,
+ * waits forever, also for a member that closes too; weft_group_abort or weft_group_close ends it. weft_debug_dump,
  * called on another thread, shows what weft_agent_close waits for. To leave without waiting, call weft_agent_stop
  * instead, never both: both free the agent.
  *
@@ -215,13 +216,13 @@ WEFT_API weft_worker weft_agent_worker(const weft_agent *agent, int rank);
 WEFT_API size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity);
 
 /*
- * weft_watch makes weft detect the death of the worker that now holds `rank` within death_timeout_ms; weft_unwatch ends
- * that. Each watch needs its own unwatch. Workers that this one has outstanding calls to, or references of, are watched
- * anyway. Errors: WEFT_ERR_NOT_FOUND (no worker ever held the rank, or it is this worker), WEFT_ERR_PEER_DEAD,
- * WEFT_ERR_PEER_LEFT, WEFT_ERR_STATE (unwatch without a watch), or the code of weft_agent_status.
+ * weft_agent_watch makes weft detect the death of the worker that now holds `rank` within death_timeout_ms;
+ * weft_agent_unwatch ends that. Each watch needs its own unwatch. Workers that this one has outstanding calls to, or
+ * references of, are watched anyway. Errors: WEFT_ERR_NOT_FOUND (no worker ever held the rank, or it is this worker),
+ * WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_STATE (unwatch without a watch), or the code of weft_agent_status.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_watch(weft_agent *agent, int rank);
-WEFT_API WEFT_NODISCARD weft_status weft_unwatch(weft_agent *agent, int rank);
+WEFT_API WEFT_NODISCARD weft_status weft_agent_watch(weft_agent *agent, int rank);
+WEFT_API WEFT_NODISCARD weft_status weft_agent_unwatch(weft_agent *agent, int rank);
 
 /* WEFT_OK, or why this worker is not part of the job any more: WEFT_ERR_EVICTED or WEFT_ERR_STORE_LOST. */
 WEFT_API weft_status weft_agent_status(const weft_agent *agent);

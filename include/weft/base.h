@@ -63,7 +63,7 @@ typedef struct weft_optimizer weft_optimizer;         /* weft/optim.h */
 typedef struct weft_agent weft_agent;                 /* weft/agent.h */
 typedef struct weft_call weft_call;                   /* weft/rpc.h */
 typedef struct weft_sim weft_sim;                     /* weft/sim.h */
-typedef struct weft_job weft_job;                     /* weft/spawn.h */
+typedef struct weft_job weft_job;                     /* weft/job.h */
 
 typedef struct weft_group weft_group;             /* weft/group.h */
 typedef struct weft_object_type weft_object_type; /* weft/rref.h */

@@ -15,14 +15,15 @@
  *     }
  *     weft_status offer(weft_agent *agent, weft_module *model)
  *     {
- *         weft_function f = {.name = "classify", .takes = {WEFT_TENSOR}, .gives = {WEFT_I64}, .run_batch = classify,
- *                            .user = model, .batch = {.size = 32, .wait_us = 200}};
+ *         weft_function f = {.name = "classify", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_I64},
+ *                            .run_batch = classify, .user = model, .batch = {.size = 32, .wait_us = 200}};
  *         return weft_agent_register(agent, &f);
  *     }
  *
- * SIGNATURE. `takes` may have all types except WEFT_TENSORS, WEFT_LIST, WEFT_ANY and WEFT_REST. Calls of one batch have
- * tensors of the same dtypes and shapes. The batch adds a dimension, so a tensor of a call has at most 7; a call with
- * more fails with WEFT_ERR_SHAPE. A batched function has no `land` and no WEFT_LAND_ADD.
+ * SIGNATURE. `takes` may have all types except WEFT_TYPE_TENSORS, WEFT_TYPE_LIST, WEFT_TYPE_ANY and WEFT_TYPE_REST.
+ * Calls of one batch have tensors of the same dtypes and shapes. The batch adds a dimension, so a tensor of a call has
+ * at most 7; a call with more fails with WEFT_ERR_SHAPE. A batched function has no `land` and no
+ * WEFT_FUNCTION_LAND_ADD.
  *
  * BEGIN. The handler gets a batch when the batch has `size` calls, `wait_us` after its first call, or when all expected
  * `callers` are in it. Fewer than `in_flight` other batches must be running. If `queue` calls wait, or too many of one
@@ -109,9 +110,9 @@ WEFT_API weft_tape *weft_batch_tape(weft_batch *batch);
 /*
  * Sets result `index` of all calls to the rows of a tensor [n, ...], which is referenced; row i goes to call i. The
  * type in `gives` determines what a call gets:
- *   WEFT_TENSOR, WEFT_ANY: row i as a tensor, without a copy (with weft_rpc_remote a copy).
- *   WEFT_I64, WEFT_F64, WEFT_BOOL: element i. `rows` has n elements, of an integer, a floating, or any dtype
- *   respectively.
+ *   WEFT_TYPE_TENSOR, WEFT_TYPE_ANY: row i as a tensor, without a copy (with weft_rpc_remote a copy).
+ *   WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_BOOL: element i. `rows` has n elements, of an integer, a floating, or any
+ *   dtype respectively.
  * Calls already answered by weft_call_give keep those results. Any other call fails if one of its results is missing.
  * The batch fails if `rows` is NULL, has another number of rows, or a dtype that does not match.
  */

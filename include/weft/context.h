@@ -27,7 +27,7 @@
  *         }
  *         weft_gradient own[2];
  *         if (!st)
- *             st = weft_context_gradients(c, mine, own);
+ *             st = weft_context_ref_gradients(c, mine, own);
  *         if (!st) {
  *             st = weft_optimizer_apply(sgd, (weft_gradients){own, 2});
  *             weft_context_drop_gradients(own, 2);
@@ -165,14 +165,14 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_fetch(weft_rref *rref, const weft_
  * The gradient of `leaf` on this worker, dense: the sum over all passes that succeeded. Later passes do not change the
  * returned tensor. You get a reference; NULL: no gradient, or memory is out.
  */
-WEFT_API weft_tensor *weft_context_grad(weft_context *context, const weft_tensor *leaf);
+WEFT_API weft_tensor *weft_context_ref_grad(weft_context *context, const weft_tensor *leaf);
 
 /*
  * The gradients of `parameters`, in order, into out[parameters.count], for an optimizer: dense, by rows, or none. You
  * get references, which weft_context_drop_gradients drops. WEFT_ERR_INVALID (NULL), WEFT_ERR_MEMORY.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_context_gradients(weft_context *context, weft_tensors parameters,
-                                                           weft_gradient *out);
+WEFT_API WEFT_NODISCARD weft_status weft_context_ref_gradients(weft_context *context, weft_tensors parameters,
+                                                               weft_gradient *out);
 WEFT_API void weft_context_drop_gradients(weft_gradient *gradients, size_t count);
 
 /* The number of contexts, of any worker, that have state here; *passes receives the number of passes that run here.

@@ -58,8 +58,8 @@ WEFT_API bool weft_future_done(const weft_future *future);
  *   WEFT_ERR_TIMEOUT: the future is not complete after timeout_ms, and may complete later. If weft_future_done is true,
  *   the code is that of the future's error.
  *   WEFT_ERR_DEADLOCK, at once: the future is not complete, and this thread reads the network for the future's agent,
- *   so that nothing could arrive. That is the case in handlers with WEFT_INLINE, in `land` and in destructors. Such
- *   code may also run on a thread that can wait; do not rely on that.
+ *   so that nothing could arrive. That is the case in handlers with WEFT_FUNCTION_INLINE, in `land` and in destructors.
+ *   Such code may also run on a thread that can wait; do not rely on that.
  *
  * Any thread may wait for a future without an agent (weft_future_create(NULL)). An inline handler that does so blocks
  * the network.
@@ -97,13 +97,13 @@ WEFT_API weft_future *weft_future_then(weft_future *future, weft_then_fn fn, voi
  * memory is out. While it is incomplete it holds no references: if the last reference to an incomplete future of the
  * list is dropped, it fails with WEFT_ERR_CANCELLED.
  */
-WEFT_API weft_future *weft_future_collect_all(weft_future *const *futures, size_t count);
+WEFT_API weft_future *weft_future_when_all(weft_future *const *futures, size_t count);
 
 /* Makes a future that completes when the first of `count` futures has; it succeeds even if that one fails. Its payload
  * is an array of one pointer to that future, which it references. If the last references to all of them are dropped
  * while they are incomplete, it fails with WEFT_ERR_CANCELLED. With `count` 0 it never completes. NULL if memory is
  * out. */
-WEFT_API weft_future *weft_future_any(weft_future *const *futures, size_t count);
+WEFT_API weft_future *weft_future_when_any(weft_future *const *futures, size_t count);
 
 /* Waits until one of the futures is complete; *index receives its position, whether it succeeded or failed.
  * WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK (as weft_future_wait), WEFT_ERR_INVALID (`count` is 0, or a pointer is NULL),
@@ -121,7 +121,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_future_wait_until(weft_future *future, 
  *   this worker uses the call's tensors any more.
  *   Futures of weft_future_create and weft_future_then: the future fails with WEFT_ERR_CANCELLED at once, and
  *   weft_future_complete then returns WEFT_ERR_COMPLETED. The parent of weft_future_then is not cancelled.
- *   Futures of weft_future_collect_all, weft_future_any, weft_rpc_multicast: the futures in it are cancelled, and it
+ *   Futures of weft_future_when_all, weft_future_when_any, weft_rpc_multicast: the futures in it are cancelled, and it
  *   completes when they have.
  * WEFT_ERR_COMPLETED if the future is already complete.
  */

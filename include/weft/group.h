@@ -8,12 +8,12 @@
  *     weft_status average(weft_agent *agent, weft_tensor *gradient) // every worker of the job calls this
  *     {
  *         weft_group *all = NULL;
- *         weft_status st = weft_group_create(agent, "gradients", NULL, 0, &all);
+ *         weft_status st = weft_group_open(agent, "gradients", NULL, 0, &all);
  *         if (!st)
- *             st = weft_group_allreduce(all, gradient, WEFT_AVG, 0); // in place: the same bits on every member
+ *             st = weft_group_allreduce(all, gradient, WEFT_OP_AVG, 0); // in place: the same bits on every member
  *         if (st)
  *             weft_error_print(weft_group_error(all), stderr); // says which member is missing
- *         weft_group_destroy(all);
+ *         weft_group_close(all);
  *         return st;
  *     }
  *
@@ -48,7 +48,7 @@
  * operation in which this member only receives (broadcast, scatter; reduce and gather at the root), if everything that
  * it needs has arrived. All other operations fail.
  *
- * THREADS. Any thread may call these functions at any time. Exception: while weft_group_destroy runs, no other thread
+ * THREADS. Any thread may call these functions at any time. Exception: while weft_group_close runs, no other thread
  * may be in a function of that group. A wait for an operation is allowed, and returns WEFT_ERR_CANCELLED. All members
  * must call in the same order, so threads that use groups at the same time need one group each.
  *
@@ -79,23 +79,23 @@ WEFT_BEGIN_C
  * whether a new worker has taken the rank again. If none has, the group ends at once (WEFT_ERR_PEER_DEAD,
  * WEFT_ERR_PEER_LEFT).
  *
- * When all members have destroyed a group, they may make another of the same name. If weft_group_create failed on some
+ * When all members have destroyed a group, they may make another of the same name. If weft_group_open failed on some
  * members only, their next group of that name fails; weft_group_error has the reason. Then all members destroy the
  * group and create it again, and the function may query the other members for at most a second (docs/groups.md, "How
- * operations match"). In an inline handler (WEFT_INLINE) it neither waits nor queries. Errors, which the log explains
- * in a warning:
+ * operations match"). In an inline handler (WEFT_FUNCTION_INLINE) it neither waits nor queries. Errors, which the log
+ * explains in a warning:
  *   WEFT_ERR_INVALID: an argument, or a rule in WEFT_ALGORITHMS (weft_group_set_algorithms).
  *   WEFT_ERR_NOT_FOUND: no such rank, or no worker has joined with it in time.
  *   WEFT_ERR_EXISTS: the name is in use.
  *   WEFT_ERR_STATE: in a child of fork(2).
  *   WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_group_create(weft_agent *agent, const char *name, const int *ranks,
-                                                      size_t count, weft_group **out);
+WEFT_API WEFT_NODISCARD weft_status weft_group_open(weft_agent *agent, const char *name, const int *ranks, size_t count,
+                                                    weft_group **out);
 /* Frees the group. If operations are in flight here, the group ends on all members (WEFT_ERR_CANCELLED); their futures
  * complete when their tensors are not used any more. Allowed at any time, also after the agent was closed. NULL does
  * nothing. */
-WEFT_API void weft_group_destroy(weft_group *group);
+WEFT_API void weft_group_close(weft_group *group);
 
 WEFT_API size_t weft_group_size(const weft_group *group);
 WEFT_API int weft_group_index(const weft_group *group);                /* this worker's index */
@@ -115,7 +115,7 @@ WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
  *   after the others' limit has passed gets WEFT_ERR_TIMEOUT at once, and takes part in their next call.
  *   WEFT_ERR_INVALID: a NULL, or timeout_ms.
  *   WEFT_ERR_EXISTS: the group that an earlier call made is still open.
- *   The errors of weft_group_create.
+ *   The errors of weft_group_open.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out);
 
@@ -126,15 +126,15 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_barrier(weft_group *group, int64_
 WEFT_API WEFT_NODISCARD weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out);
 
 /* Sets `tensor`, on every member, to the sum (or `how`) of all members' tensors; the same bits on all. */
-WEFT_API WEFT_NODISCARD weft_status weft_group_allreduce(weft_group *group, weft_tensor *tensor, weft_reduce how,
+WEFT_API WEFT_NODISCARD weft_status weft_group_allreduce(weft_group *group, weft_tensor *tensor, weft_op how,
                                                          int64_t timeout_ms);
-WEFT_API WEFT_NODISCARD weft_status weft_group_allreduce_async(weft_group *group, weft_tensor *tensor, weft_reduce how,
+WEFT_API WEFT_NODISCARD weft_status weft_group_allreduce_async(weft_group *group, weft_tensor *tensor, weft_op how,
                                                                int64_t timeout_ms, weft_future **out);
 
 /* Sets `tensor`, on member `root` only, to the sum (or `how`) of all members' tensors. */
-WEFT_API WEFT_NODISCARD weft_status weft_group_reduce(weft_group *group, weft_tensor *tensor, weft_reduce how,
-                                                      size_t root, int64_t timeout_ms);
-WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_async(weft_group *group, weft_tensor *tensor, weft_reduce how,
+WEFT_API WEFT_NODISCARD weft_status weft_group_reduce(weft_group *group, weft_tensor *tensor, weft_op how, size_t root,
+                                                      int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_async(weft_group *group, weft_tensor *tensor, weft_op how,
                                                             size_t root, int64_t timeout_ms, weft_future **out);
 
 /* Sets `tensor`, on every member, to that of member `root`. */
@@ -154,9 +154,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_async(weft_group *group
 /* Sets `output` to this member's part of the sum (or `how`) of all inputs. An input has one part for each member, in
  * the order of the group. */
 WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_scatter(weft_group *group, const weft_tensor *input,
-                                                              weft_tensor *output, weft_reduce how, int64_t timeout_ms);
+                                                              weft_tensor *output, weft_op how, int64_t timeout_ms);
 WEFT_API WEFT_NODISCARD weft_status weft_group_reduce_scatter_async(weft_group *group, const weft_tensor *input,
-                                                                    weft_tensor *output, weft_reduce how,
+                                                                    weft_tensor *output, weft_op how,
                                                                     int64_t timeout_ms, weft_future **out);
 
 /* As weft_group_allgather, on member `root` only. The others' `output` is ignored and may be NULL. */
@@ -237,7 +237,8 @@ WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
 /*
  * A carrier: functions that do this group's operations in place of weft, for example with MPI or NCCL. Each function
  * gets plain memory, does the whole operation, and returns when it is done. `count` is the number of elements of one
- * member's part, and may be 0. With WEFT_AVG the function also divides. For a NULL function weft does that operation.
+ * member's part, and may be 0. With WEFT_OP_AVG the function also divides. For a NULL function weft does that
+ * operation.
  *
  * The functions of one group are called one at a time, in the order in which the operations were started, on a thread
  * of weft. Those of overlapping groups run at once, up to 256, and may wait for each other. A function must not call an
@@ -247,15 +248,14 @@ WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
  */
 typedef struct weft_group_carrier {
     weft_status (*barrier)(void *arg);
-    weft_status (*allreduce)(void *arg, void *data, size_t count, weft_dtype dtype, weft_reduce how); /* in place */
+    weft_status (*allreduce)(void *arg, void *data, size_t count, weft_dtype dtype, weft_op how); /* in place */
     /* In place at the root. On other members `data` is the program's memory and must not be changed. */
-    weft_status (*reduce)(void *arg, void *data, size_t count, weft_dtype dtype, weft_reduce how, size_t root);
+    weft_status (*reduce)(void *arg, void *data, size_t count, weft_dtype dtype, weft_op how, size_t root);
     weft_status (*broadcast)(void *arg, void *data, size_t count, weft_dtype dtype, size_t root);
     /* out: `count` elements of each member. `in` may be this member's part of `out`. */
     weft_status (*allgather)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype);
     /* in: `count` elements for each member. */
-    weft_status (*reduce_scatter)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype,
-                                  weft_reduce how);
+    weft_status (*reduce_scatter)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, weft_op how);
     /* As allgather, at the root; `out` is NULL on other members. */
     weft_status (*gather)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, size_t root);
     /* At the root `out` may be its own part of `in`; `in` is NULL on other members. */
@@ -269,7 +269,7 @@ typedef struct weft_group_carrier {
 
 /*
  * Sets the carrier of a group, before its first operation. `carrier` is copied. drop(arg), if `drop` is not NULL, runs
- * at once if this fails, and when another carrier replaces this one. Otherwise it runs after weft_group_destroy and
+ * at once if this fails, and when another carrier replaces this one. Otherwise it runs after weft_group_close and
  * before the agent has closed, on the thread that releases the group last, which may be a thread of weft. Free `arg`
  * only there. WEFT_ERR_INVALID: a NULL. WEFT_ERR_STATE: an operation has begun. The log explains both. WEFT_ERR_CLOSED,
  * WEFT_ERR_MEMORY.

@@ -8,7 +8,7 @@
  *   TIME is UTC, to the microsecond; in the simulation it is virtual seconds.
  *   R is the rank of the agent that the line is about. It is absent if the line is about no agent.
  *   I is the number of the call that the line is about, given by its caller. It is absent if the line is about no call.
- * A sink (weft_log_set_sink) gets the line from "rank" on.
+ * A sink (weft_logging_set_sink) gets the line from "rank" on.
  */
 #ifndef WEFT_LOG_H
 #define WEFT_LOG_H
@@ -27,15 +27,15 @@ typedef enum weft_log_level {
 
 /* The level of this process: lines of this level and of more severe levels are written. It begins with the value of
  * WEFT_LOG (error, warn, info, debug, trace). Any thread. */
-WEFT_API void weft_log_set_level(weft_log_level level);
-WEFT_API weft_log_level weft_log_get_level(void);
+WEFT_API void weft_logging_set_level(weft_log_level level);
+WEFT_API weft_log_level weft_logging_get_level(void);
 
 /* Receives one line, borrowed, without a newline. Any thread may call it, possibly while weft holds a lock, so a sink
  * must not call functions of weft. */
 typedef void (*weft_log_sink)(weft_log_level level, const char *line, void *arg);
 /* Sends lines to `sink` from now on; NULL: to stderr. When it returns, the former sink is not running and is not called
  * any more, so its `arg` may be freed. Any thread, but not from inside a sink. */
-WEFT_API void weft_log_set_sink(weft_log_sink sink, void *arg);
+WEFT_API void weft_logging_set_sink(weft_log_sink sink, void *arg);
 
 WEFT_END_C
 #endif

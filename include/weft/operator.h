@@ -7,7 +7,7 @@
  *     {
  *         (void)state, (void)wanted; // there is one input, and it is wanted
  *         const float *x = weft_tensor_data(saved.items[0]), *d = weft_tensor_data(dy.items[0]);
- *         dx[0] = weft_tensor_empty(weft_tensor_shape(saved.items[0]), WEFT_FLOAT32);
+ *         dx[0] = weft_tensor_empty(weft_tensor_shape(saved.items[0]), WEFT_DTYPE_FLOAT32);
  *         for (int64_t i = 0; dx[0] && i < weft_tensor_numel(dx[0]); i++)
  *             ((float *)weft_tensor_data(dx[0]))[i] = 2 * x[i] * d[i];
  *         return dx[0] ? WEFT_OK : WEFT_ERR_MEMORY;

@@ -116,7 +116,7 @@ WEFT_API weft_tensor *weft_select(weft_tape *tape, weft_tensor *x, int dim, int6
  * `dim`. x may have any dtype. The result is a new tensor. WEFT_ERR_INVALID: an index outside [0, size of x along
  * `dim`).
  */
-WEFT_API weft_tensor *weft_gather(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
+WEFT_API weft_tensor *weft_take_along_dim(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
 /*
  * The slices of x along `dim` that `index`, int64 [n], names, in its order, with repetitions. y has x's shape, with n
  * as its size along `dim`. x may have any dtype. The result is a new tensor. WEFT_ERR_INVALID: an index outside [0,
@@ -125,8 +125,8 @@ WEFT_API weft_tensor *weft_gather(weft_tape *tape, weft_tensor *x, int dim, weft
 WEFT_API weft_tensor *weft_index_select(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
 /*
  * A copy y of x, with y[.., index[.., i, ..], ..] += source[.., i, ..], where i is the position along `dim`. `index`
- * matches x as in weft_gather, and `source` has the shape of `index`. The result is a new tensor. Sums are made in the
- * order of `index`.
+ * matches x as in weft_take_along_dim, and `source` has the shape of `index`. The result is a new tensor. Sums are made
+ * in the order of `index`.
  */
 WEFT_API weft_tensor *weft_scatter_add(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index,
                                        weft_tensor *source);
@@ -204,9 +204,9 @@ WEFT_API weft_tensor *weft_softmax(weft_tape *tape, weft_tensor *x, int dim);
 WEFT_API weft_tensor *weft_log_softmax(weft_tape *tape, weft_tensor *x, int dim);
 
 typedef enum weft_reduction {
-    WEFT_REDUCE_MEAN = 0,
-    WEFT_REDUCE_SUM = 1,
-    WEFT_REDUCE_NONE = 2, /* one loss for each element of the target */
+    WEFT_REDUCTION_MEAN = 0,
+    WEFT_REDUCTION_SUM = 1,
+    WEFT_REDUCTION_NONE = 2, /* one loss for each element of the target */
 } weft_reduction;
 
 /* log_probabilities [N, C, ...] or [C], target int64 [N, ...] in [0, C), or a scalar. The result is the mean of

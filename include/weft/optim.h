@@ -377,12 +377,12 @@ typedef struct weft_optimizer_state {
  * Read the state, ordered by parameter, then by name as listed for each kind. With the parameters and the options
  * (weft_optimizer_get_spec) another optimizer continues with the same bits. Accumulated sums are not part of the state.
  *
- * weft_optimizer_state_at fills in *out. The name is static; the tensor is a reference that you release. Its contents
+ * weft_optimizer_ref_state fills in *out. The name is static; the tensor is a reference that you release. Its contents
  * are valid until the next step. WEFT_ERR_INVALID past the end, WEFT_ERR_MEMORY.
  */
 WEFT_API size_t weft_optimizer_state_count(const weft_optimizer *optimizer);
-WEFT_API WEFT_NODISCARD weft_status weft_optimizer_state_at(const weft_optimizer *optimizer, size_t index,
-                                                            weft_optimizer_state *out);
+WEFT_API WEFT_NODISCARD weft_status weft_optimizer_ref_state(const weft_optimizer *optimizer, size_t index,
+                                                             weft_optimizer_state *out);
 /*
  * Replaces the whole state by copies of these tensors, in any order; parameters that are not named then have none.
  * "step" may have any numeric dtype. Other tensors have the parameter's dtype and shape, and any strides. On failure

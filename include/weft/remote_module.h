@@ -83,8 +83,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_remote_forward_async(weft_tape *tape, w
                                                               weft_future **out);
 
 /*
- * Handles to the parameters of `module`, in the module's order, as values of type WEFT_RREF. Waits; you release the
- * list. The list is fetched in pages of 1,000, so *out may have more values than one call takes (WEFT_MAX_VALUES);
+ * Handles to the parameters of `module`, in the module's order, as values of type WEFT_TYPE_RREF. Waits; you release
+ * the list. The list is fetched in pages of 1,000, so *out may have more values than one call takes (WEFT_MAX_VALUES);
  * weft_dist_optimizer_create takes them all. Errors as weft_rpc_sync. WEFT_ERR_PROTOCOL: the owner's pages contradict
  * each other.
  */

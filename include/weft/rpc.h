@@ -15,7 +15,7 @@
  *         return WEFT_OK; // a failure that the tape or the call keeps goes to the caller
  *     }
  *     static const weft_function scale_function = {
- *         .name = "scale", .takes = {WEFT_TENSOR, WEFT_F64}, .gives = {WEFT_TENSOR}, .run = scale};
+ *         .name = "scale", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_F64}, .gives = {WEFT_TYPE_TENSOR}, .run = scale};
  *
  *     weft_status print_scaled(weft_agent *agent, weft_tensor *x) // on another worker
  *     {
@@ -45,7 +45,7 @@
 
 WEFT_BEGIN_C
 
-#define WEFT_MAX_SIGNATURE 16 /* size of `takes` and `gives`, including the WEFT_NONE at the end */
+#define WEFT_MAX_SIGNATURE 16 /* size of `takes` and `gives`, including the WEFT_TYPE_NONE at the end */
 
 /*
  * A handler. It ends in one of three ways:
@@ -54,7 +54,7 @@ WEFT_BEGIN_C
  *   weft_call_fail, if any.
  *   Later: it calls weft_call_defer and returns WEFT_DEFERRED. The program then calls weft_call_finish exactly once, on
  *   any thread.
- * Handlers run on the agent's executor, several at once, with no lock of weft held. For WEFT_INLINE see below.
+ * Handlers run on the agent's executor, several at once, with no lock of weft held. For WEFT_FUNCTION_INLINE see below.
  */
 typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
 
@@ -65,24 +65,27 @@ typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
  * handler runs, the contents of its places are undefined. Runs on a thread of weft, before the payload is pulled, with
  * no lock held; it must not block. For calls to this worker itself see docs/calls.md.
  *
- * With WEFT_LAND_ADD the tensors are added to their places: float32, float64, int64, int32 or uint8, in host memory.
- * The function then runs just before the handler, on the handler's thread. All tensors of a call are added or none.
- * Several calls may add to the same places, but only calls of one function. A handler may read a place only if no
+ * With WEFT_FUNCTION_LAND_ADD the tensors are added to their places: float32, float64, int64, int32 or uint8, in host
+ * memory. The function then runs just before the handler, on the handler's thread. All tensors of a call are added or
+ * none. Several calls may add to the same places, but only calls of one function. A handler may read a place only if no
  * further call can add to it.
  */
 typedef weft_tensor *(*weft_land_fn)(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user);
 
 typedef enum weft_function_flags {
-    WEFT_INLINE = 1,   /* the handler runs on the thread that reads the network: it must never block */
-    WEFT_URGENT = 2,   /* its calls start before other calls that wait for a thread */
-    WEFT_LAZY = 4,     /* its calls start after other calls, but every 16th start takes the call that waited longest */
-    WEFT_LAND_ADD = 8, /* arriving tensors are added to the places of `land` (weft_land_fn); not with WEFT_INLINE */
+    WEFT_FUNCTION_INLINE = 1, /* the handler runs on the thread that reads the network: it must never block */
+    WEFT_FUNCTION_URGENT = 2, /* its calls start before other calls that wait for a thread */
+    WEFT_FUNCTION_LAZY =
+        4, /* its calls start after other calls, but every 16th start takes the call that waited longest */
+    WEFT_FUNCTION_LAND_ADD =
+        8, /* arriving tensors are added to the places of `land` (weft_land_fn); not with WEFT_FUNCTION_INLINE */
 } weft_function_flags;
 
 /* A function that workers can call. */
 struct weft_function {
     const char *name; /* unique on this worker; 1..127 bytes */
-    /* The types of the arguments; the array ends with WEFT_NONE. WEFT_REST as the last type allows any further ones. */
+    /* The types of the arguments; the array ends with WEFT_TYPE_NONE. WEFT_TYPE_REST as the last type allows any
+     * further ones. */
     weft_type takes[WEFT_MAX_SIGNATURE];
     weft_type gives[WEFT_MAX_SIGNATURE]; /* the types of the results, in the same form */
     weft_handler_fn run;
@@ -222,7 +225,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target
 
 /*
  * Makes the same call to `count` workers; the arguments are packed once. The future completes when all calls have, as
- * that of weft_future_collect_all. Its payload is an array of `count` futures, in the order of `to`. If a call cannot
+ * that of weft_future_when_all. Its payload is an array of `count` futures, in the order of `to`. If a call cannot
  * start, its future there has failed. Cancelling the future cancels all calls. `out` may be NULL. The options `land`
  * and on_item are WEFT_ERR_INVALID here.
  */

@@ -16,13 +16,13 @@
  *     }
  *     weft_status two_workers(uint64_t seed)
  *     {
- *         weft_sim *sim = weft_sim_create(&(weft_sim_options){.seed = seed});
+ *         weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = seed});
  *         weft_status st = weft_sim_spawn(sim, 0, worker, NULL);
  *         if (!st)
  *             st = weft_sim_spawn(sim, 1, worker, NULL);
  *         if (!st)
  *             st = weft_sim_run(sim, 60000); // at most 60 virtual seconds
- *         weft_sim_destroy(sim);
+ *         weft_sim_close(sim);
  *         return st;
  *     }
  *
@@ -44,9 +44,9 @@ typedef struct weft_sim_options {
     int ranks_per_host;        /* how many consecutive ranks count as processes of one host; default 1 */
 } weft_sim_options;
 
-WEFT_API weft_sim *weft_sim_create(const weft_sim_options *options);
+WEFT_API weft_sim *weft_sim_open(const weft_sim_options *options);
 /* All programs must have ended or been killed. NULL does nothing. */
-WEFT_API void weft_sim_destroy(weft_sim *sim);
+WEFT_API void weft_sim_close(weft_sim *sim);
 
 /* Adds a program to worker `rank`. It begins inside weft_sim_run. */
 typedef void (*weft_sim_program)(weft_sim *sim, int rank, void *arg);

@@ -16,7 +16,7 @@
  *
  *     float sum_of_first_row(const float data[6])
  *     {
- *         weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_FLOAT32, data); // [2, 3]
+ *         weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, data); // [2, 3]
  *         float sum = 0;
  *         for (int64_t i = 0; x && i < weft_tensor_size(x, 1); i++)
  *             sum += (float)weft_tensor_get_f64(x, i);
@@ -34,26 +34,26 @@ WEFT_BEGIN_C
 #define WEFT_MAX_DIMS 8
 
 typedef enum weft_dtype {
-    WEFT_FLOAT32 = 0,
-    WEFT_FLOAT64 = 1,
-    WEFT_INT64 = 2,
-    WEFT_INT32 = 3,
-    WEFT_UINT8 = 4,
-    WEFT_BOOL_DTYPE = 5, /* one byte, 0 or 1 */
+    WEFT_DTYPE_FLOAT32 = 0,
+    WEFT_DTYPE_FLOAT64 = 1,
+    WEFT_DTYPE_INT64 = 2,
+    WEFT_DTYPE_INT32 = 3,
+    WEFT_DTYPE_UINT8 = 4,
+    WEFT_DTYPE_BOOL = 5, /* one byte, 0 or 1 */
     /* Only for storage and transport: operators have no kernels for the dtypes below. Convert (weft_tensor_to) to
      * compute. */
-    WEFT_FLOAT16 = 6,  /* IEEE 754 binary16 */
-    WEFT_BFLOAT16 = 7, /* the upper half of a float32 */
-    WEFT_INT8 = 8,
-    WEFT_INT16 = 9,
-    WEFT_COMPLEX64 = 10,  /* two float32: real, imaginary */
-    WEFT_COMPLEX128 = 11, /* two float64 */
+    WEFT_DTYPE_FLOAT16 = 6,  /* IEEE 754 binary16 */
+    WEFT_DTYPE_BFLOAT16 = 7, /* the upper half of a float32 */
+    WEFT_DTYPE_INT8 = 8,
+    WEFT_DTYPE_INT16 = 9,
+    WEFT_DTYPE_COMPLEX64 = 10,  /* two float32: real, imaginary */
+    WEFT_DTYPE_COMPLEX128 = 11, /* two float64 */
 } weft_dtype;
 
 /* Where a tensor's memory is. */
 typedef enum weft_device_kind {
-    WEFT_CPU = 0, /* host memory, also page-locked */
-    WEFT_CUDA = 1,
+    WEFT_DEVICE_CPU = 0, /* host memory, also page-locked */
+    WEFT_DEVICE_CUDA = 1,
 } weft_device_kind;
 
 typedef struct weft_device {
@@ -136,11 +136,12 @@ WEFT_API weft_device weft_tensor_device(const weft_tensor *tensor);
  *     static double field[12][12]; // an inside of 10 by 10, a halo of one
  *     weft_tensor *inside_of_field(void)
  *     {
- *         return weft_tensor_wrap(WEFT_SHAPE(10, 10), WEFT_FLOAT64, &field[1][1], (int64_t[]){12, 1}, NULL, NULL);
+ *         const int64_t strides[] = {12, 1};
+ *         return weft_tensor_wrap(WEFT_SHAPE(10, 10), WEFT_DTYPE_FLOAT64, &field[1][1], strides, NULL, NULL);
  *     }
  *     weft_tensor *fortran_array(int64_t m, int64_t n, double *a) // A(m, n)
  *     {
- *         return weft_tensor_wrap(WEFT_SHAPE(m, n), WEFT_FLOAT64, a, (int64_t[]){1, m}, NULL, NULL);
+ *         return weft_tensor_wrap(WEFT_SHAPE(m, n), WEFT_DTYPE_FLOAT64, a, (int64_t[]){1, m}, NULL, NULL);
  *     }
  *
  * Strides are not negative. If several indices refer to one element (a stride of 0), the tensor must only be read; that

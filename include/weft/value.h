@@ -39,19 +39,19 @@ WEFT_BEGIN_C
 #define WEFT_MAX_CALL_BYTES 67108864
 
 typedef enum weft_type {
-    WEFT_NONE = 0, /* ends a signature; no value has this type */
-    WEFT_NULL = 1,
-    WEFT_BOOL = 2,
-    WEFT_I64 = 3,
-    WEFT_F64 = 4,
-    WEFT_STRING = 5, /* UTF-8, stored with its length */
-    WEFT_BYTES = 6,
-    WEFT_TENSOR = 7,
-    WEFT_TENSORS = 8, /* a list of tensors */
-    WEFT_RREF = 9,
-    WEFT_LIST = 10, /* a list of values */
-    WEFT_ANY = 11,  /* in a signature: a value of any type; no value has this type */
-    WEFT_REST = 12, /* at the end of a signature: any number of further values; no value has this type */
+    WEFT_TYPE_NONE = 0, /* ends a signature; no value has this type */
+    WEFT_TYPE_NULL = 1,
+    WEFT_TYPE_BOOL = 2,
+    WEFT_TYPE_I64 = 3,
+    WEFT_TYPE_F64 = 4,
+    WEFT_TYPE_STRING = 5, /* UTF-8, stored with its length */
+    WEFT_TYPE_BYTES = 6,
+    WEFT_TYPE_TENSOR = 7,
+    WEFT_TYPE_TENSORS = 8, /* a list of tensors */
+    WEFT_TYPE_RREF = 9,
+    WEFT_TYPE_LIST = 10, /* a list of values */
+    WEFT_TYPE_ANY = 11,  /* in a signature: a value of any type; no value has this type */
+    WEFT_TYPE_REST = 12, /* at the end of a signature: any number of further values; no value has this type */
 } weft_type;
 
 typedef struct weft_value weft_value;
@@ -90,7 +90,7 @@ struct weft_value {
         struct {
             const void *data;
             size_t size;
-        } bytes; /* WEFT_STRING and WEFT_BYTES */
+        } bytes; /* WEFT_TYPE_STRING and WEFT_TYPE_BYTES */
         weft_tensor *tensor;
         weft_tensors tensors;
         weft_rref *rref;
@@ -181,7 +181,7 @@ WEFT_API void weft_values_unref(weft_values *values);
 WEFT_API WEFT_NODISCARD weft_status weft_values_add(weft_values *values, weft_value value);
 
 WEFT_API size_t weft_values_count(const weft_values *values);
-WEFT_API weft_type weft_values_type(const weft_values *values, size_t index); /* WEFT_NONE past the end */
+WEFT_API weft_type weft_values_type(const weft_values *values, size_t index); /* WEFT_TYPE_NONE past the end */
 /* The list as a literal, borrowed from `values`. */
 WEFT_API weft_args weft_values_args(const weft_values *values);
 

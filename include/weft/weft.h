@@ -26,7 +26,7 @@
 #include <weft/data_parallel.h> /* a module on several workers, gradients averaged */
 #include <weft/reduce.h>        /* sums, minimums ... over a group */
 #include <weft/metrics.h>       /* counters, histograms */
-#include <weft/spawn.h>         /* workers as processes of this machine */
+#include <weft/job.h>           /* workers as processes of this machine */
 #include <weft/sim.h>           /* the simulated fabric */
 
 #endif

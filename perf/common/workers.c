@@ -36,15 +36,15 @@ bool workers_open(const weft_function *functions, size_t function_count, int cou
 {
     workers w = {0};
     weft_error *error = NULL;
-    weft_spawn_options spawn = {.count = count, .error = &error};
-    weft_status status = weft_spawn(&spawn, &w.job);
+    weft_job_options spawn = {.count = count, .error = &error};
+    weft_status status = weft_job_open(&spawn, &w.job);
     if (status != WEFT_OK)
         return workers_complain("starting the workers", status, error);
     weft_agent_options options = {
         .functions = functions, .function_count = function_count, .job = w.job, .error = &error};
     status = weft_agent_open(&options, &w.agent);
     if (status != WEFT_OK) {
-        if (weft_job_wait(w.job, 0, NULL) != WEFT_OK)
+        if (weft_job_close(w.job, 0, NULL) != WEFT_OK)
             fprintf(stderr, "the workers were ended\n");
         return workers_complain("opening the agent", status, error);
     }
@@ -54,7 +54,7 @@ bool workers_open(const weft_function *functions, size_t function_count, int cou
 
 bool workers_close(workers *w)
 {
-    weft_status left = weft_agent_close(w->agent), ended = weft_job_wait(w->job, END_MS, NULL);
+    weft_status left = weft_agent_close(w->agent), ended = weft_job_close(w->job, END_MS, NULL);
     *w = (workers){0};
     if (left != WEFT_OK)
         return workers_complain("closing the agent", left, NULL);

@@ -7,7 +7,7 @@
  * in the world parks its fiber, and is woken by a delivery, by wfi_fabric_options.ready, or by a channel's callback.
  *
  * LOCKING. None: one thread at a time uses a world and all that is in it. LIFETIME. All of it goes with the world
- * (weft_sim_destroy).
+ * (weft_sim_close).
  */
 #ifndef WFI_SIM_H
 #define WFI_SIM_H

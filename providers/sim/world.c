@@ -33,7 +33,7 @@ static weft_sim_options with_defaults(const weft_sim_options *options)
     return all;
 }
 
-weft_sim *weft_sim_create(const weft_sim_options *options)
+weft_sim *weft_sim_open(const weft_sim_options *options)
 {
     weft_sim *sim = wfi_calloc(1, sizeof *sim);
     if (!sim)
@@ -52,7 +52,7 @@ weft_sim *weft_sim_create(const weft_sim_options *options)
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         wfi_list_init(lists[i]);
     if (wfi_sim_stock_init(sim)) {
-        weft_sim_destroy(sim);
+        weft_sim_close(sim);
         return NULL;
     }
     return sim;
@@ -70,7 +70,7 @@ static void programs_free(weft_sim *sim)
         free(wfi_container_of(node, sim_program, link));
 }
 
-void weft_sim_destroy(weft_sim *sim)
+void weft_sim_close(weft_sim *sim)
 {
     if (!sim)
         return;

@@ -19,7 +19,7 @@ weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft
     return wfi_request_start(group, &request, out);
 }
 
-static wfi_group_request allreduce(weft_tensor *tensor, weft_reduce how, int64_t timeout_ms)
+static wfi_group_request allreduce(weft_tensor *tensor, weft_op how, int64_t timeout_ms)
 {
     return (wfi_group_request){.name = "weft_group_allreduce",
                                .kind = WFI_ALLREDUCE,
@@ -30,20 +30,20 @@ static wfi_group_request allreduce(weft_tensor *tensor, weft_reduce how, int64_t
                                .timeout_ms = timeout_ms};
 }
 
-weft_status weft_group_allreduce(weft_group *group, weft_tensor *tensor, weft_reduce how, int64_t timeout_ms)
+weft_status weft_group_allreduce(weft_group *group, weft_tensor *tensor, weft_op how, int64_t timeout_ms)
 {
     wfi_group_request request = allreduce(tensor, how, timeout_ms);
     return wfi_request_wait(group, &request);
 }
 
-weft_status weft_group_allreduce_async(weft_group *group, weft_tensor *tensor, weft_reduce how, int64_t timeout_ms,
+weft_status weft_group_allreduce_async(weft_group *group, weft_tensor *tensor, weft_op how, int64_t timeout_ms,
                                        weft_future **out)
 {
     wfi_group_request request = allreduce(tensor, how, timeout_ms);
     return wfi_request_start(group, &request, out);
 }
 
-static wfi_group_request reduce(weft_tensor *tensor, weft_reduce how, size_t root, int64_t timeout_ms)
+static wfi_group_request reduce(weft_tensor *tensor, weft_op how, size_t root, int64_t timeout_ms)
 {
     return (wfi_group_request){.name = "weft_group_reduce",
                                .kind = WFI_REDUCE,
@@ -55,13 +55,13 @@ static wfi_group_request reduce(weft_tensor *tensor, weft_reduce how, size_t roo
                                .timeout_ms = timeout_ms};
 }
 
-weft_status weft_group_reduce(weft_group *group, weft_tensor *tensor, weft_reduce how, size_t root, int64_t timeout_ms)
+weft_status weft_group_reduce(weft_group *group, weft_tensor *tensor, weft_op how, size_t root, int64_t timeout_ms)
 {
     wfi_group_request request = reduce(tensor, how, root, timeout_ms);
     return wfi_request_wait(group, &request);
 }
 
-weft_status weft_group_reduce_async(weft_group *group, weft_tensor *tensor, weft_reduce how, size_t root,
+weft_status weft_group_reduce_async(weft_group *group, weft_tensor *tensor, weft_op how, size_t root,
                                     int64_t timeout_ms, weft_future **out)
 {
     wfi_group_request request = reduce(tensor, how, root, timeout_ms);
@@ -113,8 +113,7 @@ weft_status weft_group_allgather_async(weft_group *group, const weft_tensor *inp
     return wfi_request_start(group, &request, out);
 }
 
-static wfi_group_request reduce_scatter(const weft_tensor *input, weft_tensor *output, weft_reduce how,
-                                        int64_t timeout_ms)
+static wfi_group_request reduce_scatter(const weft_tensor *input, weft_tensor *output, weft_op how, int64_t timeout_ms)
 {
     return (wfi_group_request){.name = "weft_group_reduce_scatter",
                                .kind = WFI_REDUCE_SCATTER,
@@ -125,7 +124,7 @@ static wfi_group_request reduce_scatter(const weft_tensor *input, weft_tensor *o
                                .timeout_ms = timeout_ms};
 }
 
-weft_status weft_group_reduce_scatter(weft_group *group, const weft_tensor *input, weft_tensor *output, weft_reduce how,
+weft_status weft_group_reduce_scatter(weft_group *group, const weft_tensor *input, weft_tensor *output, weft_op how,
                                       int64_t timeout_ms)
 {
     wfi_group_request request = reduce_scatter(input, output, how, timeout_ms);
@@ -133,7 +132,7 @@ weft_status weft_group_reduce_scatter(weft_group *group, const weft_tensor *inpu
 }
 
 weft_status weft_group_reduce_scatter_async(weft_group *group, const weft_tensor *input, weft_tensor *output,
-                                            weft_reduce how, int64_t timeout_ms, weft_future **out)
+                                            weft_op how, int64_t timeout_ms, weft_future **out)
 {
     wfi_group_request request = reduce_scatter(input, output, how, timeout_ms);
     return wfi_request_start(group, &request, out);

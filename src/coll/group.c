@@ -215,11 +215,11 @@ void wfi_group_break_for(weft_group *group, weft_status code, int worker, const 
 
 const char *wfi_reduction_name(unsigned how)
 {
-    static const char *const names[] = {[WEFT_SUM] = "sum",
-                                        [WEFT_AVG] = "average",
-                                        [WEFT_MIN] = "minimum",
-                                        [WEFT_MAX] = "maximum",
-                                        [WEFT_PROD] = "product"};
+    static const char *const names[] = {[WEFT_OP_SUM] = "sum",
+                                        [WEFT_OP_AVG] = "average",
+                                        [WEFT_OP_MIN] = "minimum",
+                                        [WEFT_OP_MAX] = "maximum",
+                                        [WEFT_OP_PROD] = "product"};
     return how < sizeof names / sizeof *names ? names[how] : "reduction of that number";
 }
 

@@ -158,7 +158,7 @@ typedef struct wfi_operation {
     uint64_t number;
     wfi_collective what;
     weft_dtype dtype;
-    weft_reduce how;
+    weft_op how;
     uint8_t algorithm; /* of wfi_rules_choose; WFI_CARRIED; 0 where there is no choice */
     wfi_schedule schedule;
     struct {
@@ -192,7 +192,7 @@ typedef struct wfi_groups { /* what an agent has of groups */
     wfi_map open;           /* group by wfi_group_id */
     wfi_map records;        /* wfi_record by the same: what came for groups that are not open yet */
     size_t refused_records; /* of them: early.c */
-    wfi_list waiters;       /* threads that wait in weft_group_create: making.c */
+    wfi_list waiters;       /* threads that wait in weft_group_open: making.c */
     wfi_list overs;         /* kept messages OVER, oldest first: early.c */
     size_t over_count;
     wfi_map pasts;       /* wfi_past by name and members */
@@ -348,7 +348,7 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
 
 /* ---- open.c ------------------------------------------------------------------------------------------------------ */
 
-/* As weft_group_create, of those members of `group` that live: for shrink.c. */
+/* As weft_group_open, of those members of `group` that live: for shrink.c. */
 weft_status wfi_group_of_living(weft_group *group, weft_group **out);
 
 /* ---- rules.c ----------------------------------------------------------------------------------------------------- */

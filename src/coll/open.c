@@ -37,7 +37,7 @@ static weft_status refuse_group(const weft_agent *agent, weft_status status, con
     va_start(args, format);
     wfi_utf8_print_v(text, sizeof text, format, args);
     va_end(args);
-    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_group_create: %s", text);
+    wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_group_open: %s", text);
     if (wfi_log_wants(WEFT_LOG_WARN))
         wfi_status_said(status);
     return status;
@@ -232,10 +232,10 @@ static weft_status create(weft_agent *agent, const char *name, const int *ranks,
     return st;
 }
 
-weft_status weft_group_create(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out)
+weft_status weft_group_open(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out)
 {
     if (!agent)
-        return wfi_refuse_null("weft_group_create", "agent");
+        return wfi_refuse_null("weft_group_open", "agent");
     if (!out)
         return refuse_group(agent, WEFT_ERR_INVALID, "out is NULL");
     if (!is_group_name(name))
@@ -293,7 +293,7 @@ static void close_group(weft_group *group, weft_status why, const char *text)
     wfi_list_remove(&group->link);
 }
 
-void weft_group_destroy(weft_group *group)
+void weft_group_close(weft_group *group)
 {
     if (!group)
         return;

@@ -321,7 +321,7 @@ wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, 
                                        .element = 1,
                                        .hosts = group->hosts,
                                        .has_levels = group->has_levels};
-    operation->dtype = WEFT_UINT8;
+    operation->dtype = WEFT_DTYPE_UINT8;
     wfi_list_init(&operation->link);
     return operation;
 }
@@ -337,7 +337,7 @@ static void use(weft_group *group)
 static weft_status make(weft_group *group, const wfi_group_request *what, wfi_operation **out)
 {
     size_t count = 0;
-    weft_dtype dtype = WEFT_UINT8;
+    weft_dtype dtype = WEFT_DTYPE_UINT8;
     weft_status st = look(group, what, &count, &dtype);
     if (st)
         return st;
@@ -352,7 +352,7 @@ static weft_status make(weft_group *group, const wfi_group_request *what, wfi_op
     operation->what.root = operation->space == WFI_BETWEEN ? 0 : what->root;
     operation->what.count = count;
     operation->what.element = weft_dtype_size(dtype);
-    operation->what.divides = what->reduces && what->how == WEFT_AVG;
+    operation->what.divides = what->reduces && what->how == WEFT_OP_AVG;
     operation->what.chunk = wfi_chunk_for(wfi_part_bytes(&operation->what));
     st = take_memory(operation, what);
     operation->what.in_place = is_in_place(operation);

@@ -14,7 +14,7 @@ typedef struct wfi_group_request {
     const char *name;         /* of the function */
     const weft_tensor *input; /* NULL: none is meant, or the user gave none */
     weft_tensor *output;      /* likewise; or `input` once more: in place */
-    weft_reduce how;
+    weft_op how;
     bool reduces;
     size_t root; /* WFI_SENDRECV: the other member */
     bool sends;  /* WFI_SENDRECV */

@@ -66,7 +66,7 @@ static weft_status shrink(weft_group *group, uint64_t until_ns, weft_group **out
         if (!may_try_again(st))
             wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_group_shrink: %s",
                           why ? weft_error_message(why) : weft_status_text(st));
-        weft_group_destroy(made);
+        weft_group_close(made);
         if (!may_try_again(st))
             return st;
     }

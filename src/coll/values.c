@@ -298,7 +298,7 @@ static weft_status look(const weft_group *group, weft_args mine, int64_t timeout
         return refuse_values(group, WEFT_ERR_INVALID, mine);
     wfi_walk_begin(&walk, mine);
     for (const weft_value *value; (value = wfi_walk_next(&walk));)
-        if (value->type == WEFT_RREF)
+        if (value->type == WEFT_TYPE_RREF)
             return refuse(group, WEFT_ERR_UNSUPPORTED, "a remote reference: pass it on in calls");
     weft_status st = wfi_encode_fits(mine, problem, sizeof problem);
     return st ? refuse(group, st, problem) : WEFT_OK;

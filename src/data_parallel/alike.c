@@ -77,7 +77,7 @@ static size_t not_in_step(const weft_values *all)
 {
     size_t member = 0;
     for (; member < weft_values_args(all).count; member++)
-        if (given(all, member).count != 1 + OPTIONS || given(all, member).items[0].type != WEFT_I64)
+        if (given(all, member).count != 1 + OPTIONS || given(all, member).items[0].type != WEFT_TYPE_I64)
             break;
     return member;
 }
@@ -91,7 +91,7 @@ static int64_t hash_in(const weft_values *all, size_t member)
 static void text_in(const weft_values *all, size_t member, size_t i, char text[TEXT_MAX])
 {
     weft_args list = given(all, member);
-    if (i < list.count && list.items[i].type != WEFT_STRING)
+    if (i < list.count && list.items[i].type != WEFT_TYPE_STRING)
         snprintf(text, TEXT_MAX, "no name");
     else if (i < list.count)
         snprintf(text, TEXT_MAX, "%.*s", (int)list.items[i].as.bytes.size, (const char *)list.items[i].as.bytes.data);

@@ -132,7 +132,7 @@ static weft_status reduce_uneven(weft_data_parallel *parallel, wfi_bucket *bucke
     if (!of)
         return WEFT_ERR_MEMORY;
     weft_status st =
-        weft_group_allreduce_async(parallel->group, bucket->flat, WEFT_SUM, parallel->options.timeout_ms, &reduced);
+        weft_group_allreduce_async(parallel->group, bucket->flat, WEFT_OP_SUM, parallel->options.timeout_ms, &reduced);
     if (st) {
         free(of);
         return st;
@@ -154,7 +154,7 @@ static weft_status reduce(weft_data_parallel *parallel, size_t index)
     }
     if (o->uneven)
         return reduce_uneven(parallel, bucket);
-    return weft_group_allreduce_async(parallel->group, bucket->flat, WEFT_AVG, o->timeout_ms, &bucket->whole);
+    return weft_group_allreduce_async(parallel->group, bucket->flat, WEFT_OP_AVG, o->timeout_ms, &bucket->whole);
 }
 
 weft_status wfi_buckets_advance(weft_data_parallel *parallel)

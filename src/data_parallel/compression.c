@@ -40,10 +40,10 @@ weft_status weft_bucket_bfloat16(weft_group *group, weft_tensor *bucket, size_t 
     packed *of = wfi_calloc(1, sizeof *of);
     if (!of)
         return WEFT_ERR_MEMORY;
-    *of = (packed){weft_tensor_ref(bucket), weft_tensor_to(bucket, WEFT_BFLOAT16)};
+    *of = (packed){weft_tensor_ref(bucket), weft_tensor_to(bucket, WEFT_DTYPE_BFLOAT16)};
     weft_future *reduced = NULL;
     weft_status st =
-        of->small ? weft_group_allreduce_async(group, of->small, WEFT_AVG, timeout_ms, &reduced) : WEFT_ERR_MEMORY;
+        of->small ? weft_group_allreduce_async(group, of->small, WEFT_OP_AVG, timeout_ms, &reduced) : WEFT_ERR_MEMORY;
     if (st) {
         free_packed(of);
         return st;

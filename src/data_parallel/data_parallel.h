@@ -92,7 +92,7 @@ weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t
 /* Ends the failed pass. Returns its error, if it is known (the caller unrefs it), or NULL. */
 weft_error *wfi_parallel_take_trouble(weft_data_parallel *parallel);
 /* One number of all members' numbers, the same on all; it waits. */
-weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_reduce how, int64_t *out);
+weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_op how, int64_t *out);
 /* Everything is in its bucket: *out completes when all is exchanged. [lock] */
 weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out);
 

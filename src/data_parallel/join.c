@@ -24,7 +24,7 @@ static weft_status shadow(weft_data_parallel *parallel)
     }
     weft_status st = wfi_buckets_advance(parallel);
     if (!st && parallel->options.find_unused &&
-        !(parallel->used = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_UINT8)))
+        !(parallel->used = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_UINT8)))
         st = WEFT_ERR_MEMORY;
     if (!st)
         st = wfi_parallel_finish(parallel, &ended);
@@ -54,7 +54,8 @@ static weft_status accompany(weft_data_parallel *parallel, bool *is_last)
 static weft_status take_last(weft_data_parallel *parallel, bool is_last)
 {
     int64_t size = (int64_t)weft_group_size(parallel->group), root = size;
-    weft_status st = wfi_parallel_agree(parallel, is_last ? weft_group_index(parallel->group) : size, WEFT_MIN, &root);
+    weft_status st =
+        wfi_parallel_agree(parallel, is_last ? weft_group_index(parallel->group) : size, WEFT_OP_MIN, &root);
     if (st)
         return st;
     return root >= 0 && root < size ? wfi_parallel_share(parallel, (size_t)root) : WEFT_ERR_PROTOCOL;

@@ -48,9 +48,9 @@ weft_error *wfi_parallel_take_trouble(weft_data_parallel *parallel)
 
 /* ---- The beginning ----------------------------------------------------------------------------------------------- */
 
-weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_reduce how, int64_t *out)
+weft_status wfi_parallel_agree(weft_data_parallel *parallel, int64_t mine, weft_op how, int64_t *out)
 {
-    weft_tensor *number = weft_tensor_copy_of(WEFT_SHAPE(1), WEFT_INT64, &mine);
+    weft_tensor *number = weft_tensor_copy_of(WEFT_SHAPE(1), WEFT_DTYPE_INT64, &mine);
     if (!number)
         return WEFT_ERR_MEMORY;
     weft_status st = weft_group_allreduce(parallel->group, number, how, parallel->options.timeout_ms);
@@ -98,7 +98,7 @@ weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t
     weft_status st = weft_error_code(why);
     wfi_mutex_unlock(&parallel->lock);
     if (!st && parallel->options.uneven && syncs)
-        st = wfi_parallel_agree(parallel, trains, WEFT_SUM, &active);
+        st = wfi_parallel_agree(parallel, trains, WEFT_OP_SUM, &active);
     wfi_mutex_lock(&parallel->lock);
     parallel->in_pass = trains;
     parallel->pass_syncs = syncs;
@@ -120,7 +120,7 @@ weft_status wfi_parallel_begin(weft_data_parallel *parallel, bool trains, size_t
 static void add_to(weft_tensor *sum, const weft_tensor *more)
 {
     void *data = weft_tensor_data(sum);
-    wfi_combine(sum->dtype, WEFT_SUM, data, data, weft_tensor_data(more), (size_t)weft_tensor_numel(sum));
+    wfi_combine(sum->dtype, WEFT_OP_SUM, data, data, weft_tensor_data(more), (size_t)weft_tensor_numel(sum));
 }
 
 /* Of a pass that reduces nothing. [lock] */
@@ -240,7 +240,7 @@ static weft_status fill_missing(weft_data_parallel *parallel)
 /* Which ones this member used, of all; 1 or 0 each. [lock] */
 static weft_tensor *used_here(const weft_data_parallel *parallel)
 {
-    weft_tensor *used = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_UINT8);
+    weft_tensor *used = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_UINT8);
     for (size_t i = 0; used && i < parallel->count; i++)
         ((uint8_t *)weft_tensor_data(used))[i] = parallel->parameters[i].arrived || parallel->parameters[i].carried;
     return used;
@@ -249,7 +249,7 @@ static weft_tensor *used_here(const weft_data_parallel *parallel)
 /* -1 first: there is none, as where member 0 joins before it has had a pass. */
 static weft_tensor *order_here(const weft_data_parallel *parallel)
 {
-    weft_tensor *order = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_INT64);
+    weft_tensor *order = weft_tensor_zeros(WEFT_SHAPE((int64_t)parallel->count), WEFT_DTYPE_INT64);
     int64_t *at = order ? weft_tensor_data(order) : NULL;
     size_t came = parallel->order_count;
     if (order && !came)
@@ -361,7 +361,7 @@ static size_t begin_rest(weft_data_parallel *parallel, weft_future **futures)
     if (parallel->trouble)
         return count;
     if (parallel->used)
-        st = weft_group_allreduce_async(parallel->group, parallel->used, WEFT_MAX, timeout_ms, &futures[count]);
+        st = weft_group_allreduce_async(parallel->group, parallel->used, WEFT_OP_MAX, timeout_ms, &futures[count]);
     count += !st && parallel->used;
     if (!st && !parallel->ordered)
         st = (parallel->shared_order = order_here(parallel)) ? WEFT_OK : WEFT_ERR_MEMORY;
@@ -376,7 +376,7 @@ weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out)
 {
     weft_future *all = NULL, **futures = wfi_calloc(parallel->bucket_count + 2, sizeof(*futures));
     size_t count = futures ? begin_rest(parallel, futures) : 0;
-    if (count && (all = weft_future_collect_all(futures, count))) {
+    if (count && (all = weft_future_when_all(futures, count))) {
         wfi_parallel_ref(parallel);
         parallel->concluding = true;
         *out = wfi_future_then(all, conclude, parallel, wfi_parallel_unref);

@@ -269,7 +269,7 @@ static weft_status gradient_of(weft_context *context, const weft_tensor *leaf, w
     return st;
 }
 
-weft_tensor *weft_context_grad(weft_context *context, const weft_tensor *leaf)
+weft_tensor *weft_context_ref_grad(weft_context *context, const weft_tensor *leaf)
 {
     weft_gradient sum = {0};
     if (!context || !leaf || gradient_of(context, leaf, &sum))
@@ -281,16 +281,16 @@ weft_tensor *weft_context_grad(weft_context *context, const weft_tensor *leaf)
     return sum.values;
 }
 
-weft_status weft_context_gradients(weft_context *context, weft_tensors parameters, weft_gradient *out)
+weft_status weft_context_ref_gradients(weft_context *context, weft_tensors parameters, weft_gradient *out)
 {
     if (!context || (parameters.count && (!parameters.items || !out)))
-        return wfi_refuse_null("weft_context_gradients", !context ? "the context" : "a list");
+        return wfi_refuse_null("weft_context_ref_gradients", !context ? "the context" : "a list");
     weft_status st = WEFT_OK;
     for (size_t i = 0; i < parameters.count; i++)
         out[i] = (weft_gradient){0};
     for (size_t i = 0; i < parameters.count && !st; i++)
         st = parameters.items[i] ? gradient_of(context, parameters.items[i], &out[i])
-                                 : wfi_refuse_null("weft_context_gradients", "a parameter");
+                                 : wfi_refuse_null("weft_context_ref_gradients", "a parameter");
     if (st)
         weft_context_drop_gradients(out, parameters.count);
     return st;

@@ -73,7 +73,7 @@ void weft_context_close(weft_context *context, weft_future **out)
         if (out && ours && !wfi_list_empty(&context->link)) /* some holder has still to be told of the end */
             *out = wfi_contexts_end_of(context);
         else if (out)
-            *out = weft_future_collect_all(NULL, 0);
+            *out = weft_future_when_all(NULL, 0);
         wfi_contexts_forget_told(all);
         if (!out)
             wfi_contexts_look_again(all);
@@ -82,7 +82,7 @@ void weft_context_close(weft_context *context, weft_future **out)
             tell_now(agent, context);
         wfi_agent_leave(agent);
     } else if (out) {
-        *out = weft_future_collect_all(NULL, 0);
+        *out = weft_future_when_all(NULL, 0);
     }
     wfi_context_unref(context);
 }

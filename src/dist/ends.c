@@ -631,8 +631,8 @@ static weft_status run_joined(weft_call *call, void *user)
 }
 
 const weft_function wfi_joined_function = {.name = "weft:joined",
-                                           .takes = {WEFT_I64, WEFT_BYTES},
-                                           .gives = {WEFT_BOOL},
+                                           .takes = {WEFT_TYPE_I64, WEFT_TYPE_BYTES},
+                                           .gives = {WEFT_TYPE_BOOL},
                                            .run = run_joined,
                                            .flags = WFI_AT_ONCE | WFI_LET_IN};
 
@@ -700,7 +700,7 @@ static weft_status run_close(weft_call *call, void *user)
 }
 
 const weft_function wfi_close_function = {.name = "weft:close",
-                                          .takes = {WEFT_BYTES},
-                                          .gives = {WEFT_BYTES},
+                                          .takes = {WEFT_TYPE_BYTES},
+                                          .gives = {WEFT_TYPE_BYTES},
                                           .run = run_close,
                                           .flags = WFI_AT_ONCE | WFI_LET_IN};

@@ -80,7 +80,7 @@ enum { WORD_HEAD, WORD_STATEMENT, WORD_NONES, WORD_NUMBERS, WORD_STEPS, WORD_GRA
 static bool are_words(const wfi_peeked *words)
 {
     for (int i = 0; i < WORDS; i++)
-        if (words[i].type != (i == WORD_GRADIENTS ? WEFT_TENSORS : WEFT_BYTES) ||
+        if (words[i].type != (i == WORD_GRADIENTS ? WEFT_TYPE_TENSORS : WEFT_TYPE_BYTES) ||
             (i >= WORD_STATEMENT && i <= WORD_NUMBERS && words[i].size % sizeof(uint64_t)))
             return false;
     return words[WORD_NUMBERS].size / sizeof(uint64_t) == words[WORD_GRADIENTS].tensor_count;
@@ -399,16 +399,17 @@ weft_status wfi_passes_read_failed(const weft_call *call, const weft_context_id 
 
 weft_status wfi_passes_register(weft_agent *agent)
 {
-    static const weft_function pass_function = {
-        .name = WFI_PASS_FUNCTION,
-        .takes = {WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_BYTES, WEFT_TENSORS},
-        .gives = {WEFT_BOOL},
-        .run = run_pass_call,
-        .flags = WFI_RESERVED};
-    static const weft_function abort_function = {.name = "weft:abort",
-                                                 .takes = {WEFT_BYTES, WEFT_I64, WEFT_I64, WEFT_STRING},
-                                                 .run = run_abort_call,
-                                                 .flags = WEFT_URGENT | WFI_LET_IN};
+    static const weft_function pass_function = {.name = WFI_PASS_FUNCTION,
+                                                .takes = {WEFT_TYPE_BYTES, WEFT_TYPE_BYTES, WEFT_TYPE_BYTES,
+                                                          WEFT_TYPE_BYTES, WEFT_TYPE_BYTES, WEFT_TYPE_TENSORS},
+                                                .gives = {WEFT_TYPE_BOOL},
+                                                .run = run_pass_call,
+                                                .flags = WFI_RESERVED};
+    static const weft_function abort_function = {
+        .name = "weft:abort",
+        .takes = {WEFT_TYPE_BYTES, WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_STRING},
+        .run = run_abort_call,
+        .flags = WEFT_FUNCTION_URGENT | WFI_LET_IN};
     weft_status st = wfi_function_register(agent, &pass_function, NULL);
     return st ? st : wfi_function_register(agent, &abort_function, NULL);
 }

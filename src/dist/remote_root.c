@@ -110,8 +110,10 @@ static weft_status run_fetch(weft_call *call, void *user)
 weft_status wfi_remote_roots_register(weft_agent *agent)
 {
     static const weft_function functions[] = {
-        {.name = "weft:backward", .takes = {WEFT_RREF, WEFT_BYTES, WEFT_BYTES, WEFT_TENSORS}, .run = run_backward},
-        {.name = "weft:recorded", .takes = {WEFT_RREF}, .gives = {WEFT_REST}, .run = run_fetch},
+        {.name = "weft:backward",
+         .takes = {WEFT_TYPE_RREF, WEFT_TYPE_BYTES, WEFT_TYPE_BYTES, WEFT_TYPE_TENSORS},
+         .run = run_backward},
+        {.name = "weft:recorded", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_REST}, .run = run_fetch},
     };
     weft_status st = WEFT_OK;
     for (size_t i = 0; i < sizeof functions / sizeof *functions && !st; i++)

@@ -20,9 +20,10 @@
 #define WHOLE_MAX 9007199254740992.0 /* 2^53: cJSON has numbers as float64 */
 
 static const char *const dtype_names[WFI_DTYPES] = {
-    [WEFT_FLOAT32] = "F32", [WEFT_FLOAT64] = "F64",   [WEFT_INT64] = "I64",       [WEFT_INT32] = "I32",
-    [WEFT_UINT8] = "U8",    [WEFT_INT8] = "I8",       [WEFT_BOOL_DTYPE] = "BOOL", [WEFT_FLOAT16] = "F16",
-    [WEFT_INT16] = "I16",   [WEFT_BFLOAT16] = "BF16", [WEFT_COMPLEX64] = "C64",
+    [WEFT_DTYPE_FLOAT32] = "F32",   [WEFT_DTYPE_FLOAT64] = "F64",   [WEFT_DTYPE_INT64] = "I64",
+    [WEFT_DTYPE_INT32] = "I32",     [WEFT_DTYPE_UINT8] = "U8",      [WEFT_DTYPE_INT8] = "I8",
+    [WEFT_DTYPE_BOOL] = "BOOL",     [WEFT_DTYPE_FLOAT16] = "F16",   [WEFT_DTYPE_INT16] = "I16",
+    [WEFT_DTYPE_BFLOAT16] = "BF16", [WEFT_DTYPE_COMPLEX64] = "C64",
 };
 
 const char *wfi_safetensors_dtype(weft_dtype dtype)

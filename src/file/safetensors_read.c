@@ -108,7 +108,7 @@ static weft_status check_bools(const wfi_safetensors *file, const wfi_safetensor
 {
     char name[WFI_SHOWN];
     const uint8_t *data = weft_tensor_data(e->tensor);
-    for (uint64_t i = 0; e->dtype == WEFT_BOOL_DTYPE && i < e->size; i++)
+    for (uint64_t i = 0; e->dtype == WEFT_DTYPE_BOOL && i < e->size; i++)
         if (data[i] > 1)
             return wfi_error_fail(error, WEFT_ERR_FORMAT, "\"%s\": element %llu of tensor \"%s\" is %d, no bool",
                                   file->path, (unsigned long long)i, wfi_shown(e->name, name), data[i]);

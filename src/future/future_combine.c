@@ -440,12 +440,12 @@ static weft_future *join(weft_future *const *futures, size_t count, bool any)
     return child;
 }
 
-weft_future *weft_future_collect_all(weft_future *const *futures, size_t count)
+weft_future *weft_future_when_all(weft_future *const *futures, size_t count)
 {
     return join(futures, count, false);
 }
 
-weft_future *weft_future_any(weft_future *const *futures, size_t count)
+weft_future *weft_future_when_any(weft_future *const *futures, size_t count)
 {
     return join(futures, count, true);
 }

@@ -12,7 +12,7 @@
 /* U(-1 / sqrt(fan_in), ...): what kaiming_uniform with a = sqrt(5) comes to, and the rule for biases. */
 static weft_tensor *uniform(weft_shape shape, int64_t fan_in, uint64_t seed, uint64_t stream)
 {
-    weft_tensor *tensor = weft_tensor_empty(shape, WEFT_FLOAT32);
+    weft_tensor *tensor = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     double bound = fan_in > 0 ? 1 / sqrt((double)fan_in) : 0;
     if (tensor != NULL && wfi_random_uniform(tensor, (wfi_random){seed, stream}, -bound, bound) == WEFT_OK)
         return tensor;
@@ -123,10 +123,10 @@ weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double 
     if (module == NULL)
         return NULL;
     weft_shape shape = WEFT_SHAPE(channels);
-    weft_module_add_parameter(module, "weight", weft_tensor_full(shape, WEFT_FLOAT32, 1));
-    weft_module_add_parameter(module, "bias", weft_tensor_zeros(shape, WEFT_FLOAT32));
-    weft_module_add_buffer(module, "running_mean", weft_tensor_zeros(shape, WEFT_FLOAT32));
-    weft_module_add_buffer(module, "running_var", weft_tensor_full(shape, WEFT_FLOAT32, 1));
-    weft_module_add_buffer(module, "num_batches_tracked", weft_tensor_zeros(WEFT_SCALAR, WEFT_INT64));
+    weft_module_add_parameter(module, "weight", weft_tensor_full(shape, WEFT_DTYPE_FLOAT32, 1));
+    weft_module_add_parameter(module, "bias", weft_tensor_zeros(shape, WEFT_DTYPE_FLOAT32));
+    weft_module_add_buffer(module, "running_mean", weft_tensor_zeros(shape, WEFT_DTYPE_FLOAT32));
+    weft_module_add_buffer(module, "running_var", weft_tensor_full(shape, WEFT_DTYPE_FLOAT32, 1));
+    weft_module_add_buffer(module, "num_batches_tracked", weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_INT64));
     return wfi_module_finish(module);
 }

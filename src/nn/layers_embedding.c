@@ -13,7 +13,7 @@
 /* N(0, 1), and 0 in the row `padding` (-1: none). NULL: no memory. */
 static weft_tensor *table(int64_t rows, int64_t width, int64_t padding, uint64_t seed)
 {
-    weft_tensor *weight = weft_tensor_empty(WEFT_SHAPE(rows, width), WEFT_FLOAT32);
+    weft_tensor *weight = weft_tensor_empty(WEFT_SHAPE(rows, width), WEFT_DTYPE_FLOAT32);
     weft_tensor *zero = padding < 0 ? NULL : weft_tensor_select(weight, 0, padding);
     bool made = weight != NULL && wfi_random_normal(weight, (wfi_random){seed, 0}, 0, 1) == WEFT_OK;
     if (made && (padding < 0 || zero != NULL)) {
@@ -80,7 +80,8 @@ static weft_tensor *embedding_bag_forward(weft_tape *tape, weft_module *self, we
 
 static bool is_tensor_or_null(weft_args values, size_t index)
 {
-    return index >= values.count || values.items[index].type == WEFT_NULL || weft_args_tensor(values, index) != NULL;
+    return index >= values.count || values.items[index].type == WEFT_TYPE_NULL ||
+           weft_args_tensor(values, index) != NULL;
 }
 
 static weft_status embedding_bag_call(weft_tape *tape, weft_module *self, weft_args inputs, weft_values *results)

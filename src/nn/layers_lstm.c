@@ -48,7 +48,7 @@ static const weft_module_type lstm_type = {.name = "LSTM", .forward = lstm_forwa
 
 static weft_tensor *uniform(weft_shape shape, double bound, wfi_random random)
 {
-    weft_tensor *tensor = weft_tensor_empty(shape, WEFT_FLOAT32);
+    weft_tensor *tensor = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     if (tensor != NULL && wfi_random_uniform(tensor, random, -bound, bound) == WEFT_OK)
         return tensor;
     weft_tensor_unref(tensor);

@@ -11,7 +11,7 @@ bool weft_module_trains_on(const weft_module *module, const weft_tape *tape)
 
 weft_tensor *weft_args_tensor(weft_args values, size_t index)
 {
-    bool there = index < values.count && values.items[index].type == WEFT_TENSOR;
+    bool there = index < values.count && values.items[index].type == WEFT_TYPE_TENSOR;
     return there ? values.items[index].as.tensor : NULL;
 }
 
@@ -67,7 +67,7 @@ weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_args input
     if (!may_run(tape, module, "module_call"))
         return WEFT_NO_VALUES;
     for (size_t i = 0; i < inputs.count; i++) {
-        if (inputs.items[i].type != WEFT_TENSOR || inputs.items[i].as.tensor != NULL)
+        if (inputs.items[i].type != WEFT_TYPE_TENSOR || inputs.items[i].as.tensor != NULL)
             continue;
         wfi_tape_fail(tape, WEFT_ERR_INVALID, "module_call", "module_call: %s: input %zu is a NULL tensor",
                       module->type->name, i);

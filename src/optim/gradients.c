@@ -40,7 +40,7 @@ static weft_error *sparse_misfit(const weft_tensor *p, weft_gradient gradient, s
 {
     char wanted[WFI_SHAPE_TEXT], got[WFI_SHAPE_TEXT];
     const weft_tensor *values = gradient.values, *rows = gradient.rows;
-    if (rows->dtype != WEFT_INT64)
+    if (rows->dtype != WEFT_DTYPE_INT64)
         return weft_error_create(WEFT_ERR_TYPE, "gradient %zu: its rows are %s, not int64", i,
                                  weft_dtype_name(rows->dtype));
     if (values->dtype != p->dtype)

@@ -19,7 +19,7 @@ static weft_status gather(const weft_optimizer *optimizer, state_name *all, wfi_
 {
     for (size_t i = 0; i < count; i++) {
         weft_optimizer_state state;
-        weft_status status = weft_optimizer_state_at(optimizer, i, &state);
+        weft_status status = weft_optimizer_ref_state(optimizer, i, &state);
         if (status != WEFT_OK)
             return status;
         snprintf(all[i], sizeof(all[i]), PREFIX "%zu.%s", state.parameter, state.name);

@@ -41,7 +41,7 @@ size_t weft_optimizer_state_count(const weft_optimizer *optimizer)
     return count;
 }
 
-weft_status weft_optimizer_state_at(const weft_optimizer *optimizer, size_t index, weft_optimizer_state *out)
+weft_status weft_optimizer_ref_state(const weft_optimizer *optimizer, size_t index, weft_optimizer_state *out)
 {
     size_t i = 0, here;
     if (optimizer == NULL || out == NULL)
@@ -56,7 +56,7 @@ weft_status weft_optimizer_state_at(const weft_optimizer *optimizer, size_t inde
     slots_of(optimizer, i, slots);
     if (optimizer->rule->counts && index == 0) {
         state.name = STEP;
-        state.tensor = weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT64, (double)kept->steps);
+        state.tensor = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, (double)kept->steps);
     } else {
         size_t k = optimizer->rule->counts ? index - 1 : index;
         state.name = slots[k].name;

@@ -75,7 +75,8 @@ weft_status weft_agent_register_module(weft_agent *agent, const char *type, weft
         return WEFT_ERR_MEMORY;
     *how = (maker){.make = make, .user = user};
     snprintf(name, sizeof name, PREFIX "%s", type);
-    weft_function function = {.name = name, .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_make, .user = how};
+    weft_function function = {
+        .name = name, .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_make, .user = how};
     weft_status st = wfi_function_register(agent, &function, NULL);
     if (st) {
         free(how);
@@ -157,13 +158,14 @@ static weft_status run_parameters(weft_call *call, void *user)
 
 weft_status wfi_remote_modules_register(weft_agent *agent)
 {
-    static const weft_function forward = {.name = "weft:forward",
-                                          .takes = {WEFT_RREF, WEFT_I64, WEFT_BOOL, WEFT_I64, WEFT_REST},
-                                          .gives = {WEFT_REST},
-                                          .run = run_forward};
+    static const weft_function forward = {
+        .name = "weft:forward",
+        .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64, WEFT_TYPE_BOOL, WEFT_TYPE_I64, WEFT_TYPE_REST},
+        .gives = {WEFT_TYPE_REST},
+        .run = run_forward};
     static const weft_function parameters = {.name = "weft:parameters",
-                                             .takes = {WEFT_RREF, WEFT_I64},
-                                             .gives = {WEFT_I64, WEFT_REST},
+                                             .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64},
+                                             .gives = {WEFT_TYPE_I64, WEFT_TYPE_REST},
                                              .run = run_parameters};
     weft_status st = wfi_function_register(agent, &forward, NULL);
     return st ? st : wfi_function_register(agent, &parameters, NULL);

@@ -73,7 +73,7 @@ static weft_status find_parameters(weft_call *call, size_t first, weft_tensor **
     *count = 0;
     for (size_t i = first; i < weft_call_count(call); i++) {
         weft_value value;
-        if (weft_call_type(call, i) != WEFT_RREF)
+        if (weft_call_type(call, i) != WEFT_TYPE_RREF)
             return WEFT_ERR_TYPE;
         weft_status st = weft_rref_local_value(weft_call_rref(call, i), WEFT_FOREVER, &value);
         if (st)
@@ -157,7 +157,7 @@ static weft_status run_create(weft_call *call, void *user)
 static weft_status add_gradients(weft_context *context, weft_tensors parameters, weft_gradient *sums)
 {
     weft_gradient *more = wfi_calloc(parameters.count + 1, sizeof *more);
-    weft_status st = more ? weft_context_gradients(context, parameters, more) : WEFT_ERR_MEMORY;
+    weft_status st = more ? weft_context_ref_gradients(context, parameters, more) : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < parameters.count && !st; i++)
         st = wfi_gradient_join(&sums[i], &more[i]);
     if (more)
@@ -332,10 +332,13 @@ weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, co
 weft_status wfi_remote_optimizers_register(weft_agent *agent)
 {
     static const weft_function functions[] = {
-        {.name = "weft:optimizer", .takes = {WEFT_BYTES, WEFT_REST}, .gives = {WEFT_REST}, .run = run_create},
-        {.name = "weft:tensors", .takes = {WEFT_REST}, .gives = {WEFT_TENSORS}, .run = run_gather},
-        {.name = "weft:norm", .takes = {WEFT_RREF, WEFT_BYTES}, .gives = {WEFT_F64}, .run = run_norm},
-        {.name = "weft:step", .takes = {WEFT_RREF, WEFT_BYTES, WEFT_F64}, .run = run_step},
+        {.name = "weft:optimizer",
+         .takes = {WEFT_TYPE_BYTES, WEFT_TYPE_REST},
+         .gives = {WEFT_TYPE_REST},
+         .run = run_create},
+        {.name = "weft:tensors", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_TENSORS}, .run = run_gather},
+        {.name = "weft:norm", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_BYTES}, .gives = {WEFT_TYPE_F64}, .run = run_norm},
+        {.name = "weft:step", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_BYTES, WEFT_TYPE_F64}, .run = run_step},
     };
     weft_status st = WEFT_OK;
     for (size_t i = 0; i < sizeof functions / sizeof *functions && !st; i++)

@@ -50,7 +50,7 @@ static inline bool wfi_is_vector(const weft_tensor *tensor, int64_t length)
 static inline bool wfi_is_f32(weft_dtype dtype)
 {
     assert(wfi_dtype_is_float(dtype));
-    return dtype == WEFT_FLOAT32;
+    return dtype == WEFT_DTYPE_FLOAT32;
 }
 #define WFI_BY_FLOAT(dtype, f32, f64) (wfi_is_f32(dtype) ? (f32) : (f64))
 

@@ -165,7 +165,7 @@ static void c128_divide(void *data, size_t count, size_t divisor)
 
 /* ---- The table ----------------------------------------------------------------------------------------------------- */
 
-enum { REDUCES = WEFT_PROD + 1 };
+enum { REDUCES = WEFT_OP_PROD + 1 };
 
 typedef struct combine_kernels {
     combine_kernel by[REDUCES]; /* NULL: there is no such combination */
@@ -185,20 +185,20 @@ typedef struct combine_kernels {
         {tag##_sum, tag##_sum, NULL, NULL, tag##_prod}, tag##_divide                                                   \
     }
 static const combine_kernels kernels[WFI_DTYPES] = {
-    [WEFT_FLOAT32] = FLOATS(f32),        [WEFT_FLOAT64] = FLOATS(f64),
-    [WEFT_FLOAT16] = FLOATS(wfi_f16),    [WEFT_BFLOAT16] = FLOATS(bf16),
-    [WEFT_INT64] = INTEGERS(int64, i64), [WEFT_INT32] = INTEGERS(int32, i32),
-    [WEFT_INT16] = INTEGERS(int16, i16), [WEFT_INT8] = INTEGERS(int8, i8),
-    [WEFT_UINT8] = INTEGERS(int8, u8),   [WEFT_BOOL_DTYPE] = {{bool_or, NULL, bool_and, bool_or, bool_and}, NULL},
-    [WEFT_COMPLEX64] = COMPLEX(c64),     [WEFT_COMPLEX128] = COMPLEX(c128),
+    [WEFT_DTYPE_FLOAT32] = FLOATS(f32),        [WEFT_DTYPE_FLOAT64] = FLOATS(f64),
+    [WEFT_DTYPE_FLOAT16] = FLOATS(wfi_f16),    [WEFT_DTYPE_BFLOAT16] = FLOATS(bf16),
+    [WEFT_DTYPE_INT64] = INTEGERS(int64, i64), [WEFT_DTYPE_INT32] = INTEGERS(int32, i32),
+    [WEFT_DTYPE_INT16] = INTEGERS(int16, i16), [WEFT_DTYPE_INT8] = INTEGERS(int8, i8),
+    [WEFT_DTYPE_UINT8] = INTEGERS(int8, u8),   [WEFT_DTYPE_BOOL] = {{bool_or, NULL, bool_and, bool_or, bool_and}, NULL},
+    [WEFT_DTYPE_COMPLEX64] = COMPLEX(c64),     [WEFT_DTYPE_COMPLEX128] = COMPLEX(c128),
 };
 
-bool wfi_can_combine(weft_dtype dtype, weft_reduce how)
+bool wfi_can_combine(weft_dtype dtype, weft_op how)
 {
     return wfi_dtype_is_valid(dtype) && (unsigned)how < REDUCES && kernels[dtype].by[how] != NULL;
 }
 
-void wfi_combine(weft_dtype dtype, weft_reduce how, void *out, const void *a, const void *b, size_t count)
+void wfi_combine(weft_dtype dtype, weft_op how, void *out, const void *a, const void *b, size_t count)
 {
     assert(wfi_can_combine(dtype, how));
     kernels[dtype].by[how](out, a, b, count);
@@ -206,6 +206,6 @@ void wfi_combine(weft_dtype dtype, weft_reduce how, void *out, const void *a, co
 
 void wfi_combine_divide(weft_dtype dtype, void *data, size_t count, size_t divisor)
 {
-    assert(wfi_can_combine(dtype, WEFT_AVG) && divisor > 0);
+    assert(wfi_can_combine(dtype, WEFT_OP_AVG) && divisor > 0);
     kernels[dtype].divide(data, count, divisor);
 }

@@ -13,13 +13,13 @@
 #include <weft/tensor.h>
 
 /* Whether there is such a combination; false too if there is no such dtype or kind. The functions below are for those that there are. */
-bool wfi_can_combine(weft_dtype dtype, weft_reduce how);
+bool wfi_can_combine(weft_dtype dtype, weft_op how);
 
 /*
  * out[i] = a[i] (how) b[i], for i < count. All aligned for the dtype; `out` may be `a` or `b`, else overlaps neither. AVG adds;
  * wfi_combine_divide is its end.
  */
-void wfi_combine(weft_dtype dtype, weft_reduce how, void *out, const void *a, const void *b, size_t count);
+void wfi_combine(weft_dtype dtype, weft_op how, void *out, const void *a, const void *b, size_t count);
 
 /* data[i] /= divisor, rounded once (float16, bfloat16: the float32 quotient is rounded); a dtype that has AVG, a divisor of at least 1. */
 void wfi_combine_divide(weft_dtype dtype, void *data, size_t count, size_t divisor);

@@ -62,7 +62,7 @@ weft_status wfi_copy(const weft_tensor *x, weft_tensor *y)
         return WEFT_ERR_SHAPE;
     bool plain = x->dtype == y->dtype && weft_tensor_is_contiguous(x) && weft_tensor_is_contiguous(y);
     weft_device from = weft_tensor_device(x), to = weft_tensor_device(y);
-    bool device = from.kind != WEFT_CPU || to.kind != WEFT_CPU;
+    bool device = from.kind != WEFT_DEVICE_CPU || to.kind != WEFT_DEVICE_CPU;
     size_t size = weft_dtype_size(x->dtype);
     if (plain && device)
         return wfi_memory_copy(y->storage, (size_t)y->offset * size, x->storage, (size_t)x->offset * size,
@@ -89,7 +89,7 @@ weft_status wfi_expand(const weft_tensor *x, weft_tensor *y)
 weft_status wfi_fill(weft_tensor *y, double value)
 {
     uint64_t element[2] = {0, 0}; /* as large as the largest */
-    (void)wfi_convert_one(WEFT_FLOAT64, &value, wfi_dtype_real(y->dtype),
+    (void)wfi_convert_one(WEFT_DTYPE_FLOAT64, &value, wfi_dtype_real(y->dtype),
                           element); /* all dtypes that are not complex */
     wfi_strided walk;
     weft_status status = wfi_strided_init(&walk, &y->shape, 1, (const weft_tensor *[]){y});

@@ -32,13 +32,13 @@ weft_tensor *wfi_tensor_full_like(const weft_tensor *tensor, weft_shape shape, w
 
 weft_tensor *weft_tensor_arange(int64_t count, weft_dtype dtype)
 {
-    weft_tensor *counted = weft_tensor_empty(WEFT_SHAPE(count), WEFT_INT64);
+    weft_tensor *counted = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64);
     if (counted == NULL)
         return NULL;
     int64_t *data = wfi_tensor_address(counted);
     for (int64_t i = 0; i < count; i++)
         data[i] = i;
-    if (dtype == WEFT_INT64)
+    if (dtype == WEFT_DTYPE_INT64)
         return counted;
     weft_tensor *tensor = weft_tensor_to(counted, dtype);
     weft_tensor_unref(counted);

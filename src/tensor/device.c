@@ -10,13 +10,13 @@
 weft_device weft_tensor_device(const weft_tensor *tensor)
 {
     if (tensor != NULL && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA)
-        return (weft_device){WEFT_CUDA, wfi_storage_device(wfi_tensor_storage(tensor))};
-    return (weft_device){WEFT_CPU, 0};
+        return (weft_device){WEFT_DEVICE_CUDA, wfi_storage_device(wfi_tensor_storage(tensor))};
+    return (weft_device){WEFT_DEVICE_CPU, 0};
 }
 
 const char *wfi_device_text(weft_device device, char text[WFI_DEVICE_TEXT])
 {
-    if (device.kind == WEFT_CPU)
+    if (device.kind == WEFT_DEVICE_CPU)
         snprintf(text, WFI_DEVICE_TEXT, "the CPU");
     else
         snprintf(text, WFI_DEVICE_TEXT, "cuda:%d", device.index);
@@ -25,9 +25,9 @@ const char *wfi_device_text(weft_device device, char text[WFI_DEVICE_TEXT])
 
 weft_status weft_device_check(weft_device device, weft_error **error)
 {
-    if (device.kind == WEFT_CUDA)
+    if (device.kind == WEFT_DEVICE_CUDA)
         return wfi_memory_check_cuda(device.index, error);
-    if (device.kind != WEFT_CPU)
+    if (device.kind != WEFT_DEVICE_CPU)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "%d is no kind of device", (int)device.kind);
     if (device.index != 0)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "the CPU has number 0, not %d", device.index);
@@ -36,7 +36,7 @@ weft_status weft_device_check(weft_device device, weft_error **error)
 
 weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype)
 {
-    if (device.kind == WEFT_CPU && device.index == 0)
+    if (device.kind == WEFT_DEVICE_CPU && device.index == 0)
         return weft_tensor_empty(shape, dtype);
     weft_error *error = NULL;
     weft_tensor *tensor = NULL;

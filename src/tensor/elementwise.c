@@ -48,7 +48,7 @@ bool wfi_has_binary(const weft_tensor *tensor)
 weft_status wfi_compare(wfi_compare_op op, const weft_tensor *a, const weft_tensor *b, weft_tensor *y)
 {
     wfi_strided walk;
-    if (a->dtype != b->dtype || y->dtype != WEFT_BOOL_DTYPE)
+    if (a->dtype != b->dtype || y->dtype != WEFT_DTYPE_BOOL)
         return WEFT_ERR_TYPE;
     if ((unsigned)op >= WFI_COMPARE_OPS)
         return WEFT_ERR_INVALID;

@@ -11,12 +11,12 @@
 #endif
 
 static const wfi_copy_kernels *const copies[WFI_DEVICE_KINDS] = {
-    [WEFT_CPU] = wfi_copy_cpu,
-    [WEFT_CUDA] = CUDA(wfi_copy_cuda),
+    [WEFT_DEVICE_CPU] = wfi_copy_cpu,
+    [WEFT_DEVICE_CUDA] = CUDA(wfi_copy_cuda),
 };
 static const wfi_elementwise_kernels *const elementwise[WFI_DEVICE_KINDS] = {
-    [WEFT_CPU] = wfi_elementwise_cpu,
-    [WEFT_CUDA] = CUDA(wfi_elementwise_cuda),
+    [WEFT_DEVICE_CPU] = wfi_elementwise_cpu,
+    [WEFT_DEVICE_CUDA] = CUDA(wfi_elementwise_cuda),
 };
 
 const wfi_copy_kernels *wfi_copy_kernels_of(const weft_tensor *tensor)
@@ -35,5 +35,5 @@ const wfi_elementwise_kernels *wfi_elementwise_kernels_of(const weft_tensor *ten
 
 weft_status wfi_no_kernel(const weft_tensor *tensor)
 {
-    return weft_tensor_device(tensor).kind == WEFT_CPU ? WEFT_ERR_TYPE : WEFT_ERR_UNSUPPORTED;
+    return weft_tensor_device(tensor).kind == WEFT_DEVICE_CPU ? WEFT_ERR_TYPE : WEFT_ERR_UNSUPPORTED;
 }

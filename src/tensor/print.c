@@ -40,14 +40,14 @@ static void get(const weft_tensor *tensor, int64_t index, weft_dtype as, void *v
 double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index)
 {
     double value = 0;
-    get(tensor, index, WEFT_FLOAT64, &value);
+    get(tensor, index, WEFT_DTYPE_FLOAT64, &value);
     return value;
 }
 
 int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index)
 {
     int64_t value = 0;
-    get(tensor, index, WEFT_INT64, &value);
+    get(tensor, index, WEFT_DTYPE_INT64, &value);
     return value;
 }
 
@@ -71,7 +71,7 @@ static void print_complex(const weft_tensor *tensor, int64_t index, FILE *to)
     weft_dtype part = wfi_dtype_real(tensor->dtype);
     const char *data = element(tensor, index);
     double imaginary = 0;
-    (void)wfi_convert_one(part, data + weft_dtype_size(part), WEFT_FLOAT64, &imaginary);
+    (void)wfi_convert_one(part, data + weft_dtype_size(part), WEFT_DTYPE_FLOAT64, &imaginary);
     print_number(weft_tensor_get_f64(tensor, index), false, to);
     print_number(imaginary, true, to);
     fputc('i', to);

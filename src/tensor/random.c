@@ -206,7 +206,7 @@ weft_status wfi_random_mask(weft_tensor *tensor, wfi_random random, double p, do
 
 weft_status wfi_random_permutation(weft_tensor *tensor, wfi_random random)
 {
-    if (tensor->dtype != WEFT_INT64)
+    if (tensor->dtype != WEFT_DTYPE_INT64)
         return WEFT_ERR_TYPE;
     weft_status status = wfi_check_plain(tensor);
     if (status != WEFT_OK)

@@ -235,7 +235,7 @@ void weft_tensor_unref(weft_tensor *tensor)
 
 weft_dtype weft_tensor_dtype(const weft_tensor *tensor)
 {
-    return tensor != NULL ? tensor->dtype : WEFT_FLOAT32;
+    return tensor != NULL ? tensor->dtype : WEFT_DTYPE_FLOAT32;
 }
 
 int weft_tensor_ndim(const weft_tensor *tensor)

@@ -84,7 +84,8 @@ weft_status wfi_share_setting(int64_t *processes, weft_error **error)
 
 int wfi_share_launched(bool *is_unbound)
 {
-    /* Open MPI's, MPICH's and Intel's, PMI's, MVAPICH's. LOCAL_WORLD_SIZE, weft_spawn's and torchrun's, comes before them. */
+    /* Open MPI's, MPICH's and Intel's, PMI's, MVAPICH's. LOCAL_WORLD_SIZE, weft_job_open's and torchrun's, comes before
+     * them. */
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE",
                                         "MV2_COMM_WORLD_LOCAL_SIZE"};
     int64_t told;

@@ -165,7 +165,7 @@ static void note_linked(decoding *d)
 /* A tensor with a reference. NULL: the failure is kept; or it was measured. */
 static weft_tensor *decode_tensor(decoding *d)
 {
-    wfi_tensor_type type = {WEFT_FLOAT32, WEFT_SCALAR};
+    wfi_tensor_type type = {WEFT_DTYPE_FLOAT32, WEFT_SCALAR};
     uint64_t nbytes = 0;
     bool linked = false;
     if (d->tensor_count >= WEFT_MAX_CALL_TENSORS)
@@ -226,7 +226,7 @@ static void decode_tensors(decoding *d, weft_value *value)
     size_t have = 0;
     while (have < count && (items[have] = decode_tensor(d)))
         have++;
-    value->type = WEFT_TENSORS;
+    value->type = WEFT_TYPE_TENSORS;
     value->as.tensors = (weft_tensors){items, have};
 }
 
@@ -264,7 +264,7 @@ static void decode_rref(decoding *d, weft_value *value)
         return;
     }
     out->rrefs = rrefs;
-    value->type = WEFT_RREF;
+    value->type = WEFT_TYPE_RREF;
     value->as.rref = NULL;
     out->rrefs[out->rref_count++] = (wfi_decoded_rref){value, name};
 }
@@ -274,25 +274,25 @@ static void decode_list(decoding *d, weft_value *value, int depth);
 static void decode_value(decoding *d, weft_value *value, int depth)
 {
     weft_type type = (weft_type)wfi_read_u8(d->meta);
-    if (type == WEFT_NULL)
+    if (type == WEFT_TYPE_NULL)
         *value = weft_of_null();
-    else if (type == WEFT_BOOL)
+    else if (type == WEFT_TYPE_BOOL)
         *value = weft_of_bool(wfi_read_u8(d->meta) != 0);
-    else if (type == WEFT_I64)
+    else if (type == WEFT_TYPE_I64)
         *value = weft_of_i64(wfi_read_i64(d->meta));
-    else if (type == WEFT_F64)
+    else if (type == WEFT_TYPE_F64)
         *value = weft_of_f64(wfi_read_f64(d->meta));
-    else if (type == WEFT_STRING || type == WEFT_BYTES)
+    else if (type == WEFT_TYPE_STRING || type == WEFT_TYPE_BYTES)
         decode_bytes(d, type, value);
-    else if (type == WEFT_TENSOR) {
+    else if (type == WEFT_TYPE_TENSOR) {
         weft_tensor *tensor = decode_tensor(d);
         if (tensor)
             *value = weft_of_tensor(tensor);
-    } else if (type == WEFT_TENSORS)
+    } else if (type == WEFT_TYPE_TENSORS)
         decode_tensors(d, value);
-    else if (type == WEFT_RREF)
+    else if (type == WEFT_TYPE_RREF)
         decode_rref(d, value);
-    else if (type == WEFT_LIST)
+    else if (type == WEFT_TYPE_LIST)
         decode_list(d, value, depth + 1);
     else
         fail(d, WEFT_ERR_PROTOCOL, "unknown type %d of a value", (int)type);
@@ -319,10 +319,10 @@ static void decode_list(decoding *d, weft_value *value, int depth)
         return;
     }
     for (uint32_t i = 0; i < count; i++)
-        items[i].type = WEFT_NULL;
+        items[i].type = WEFT_TYPE_NULL;
     for (uint32_t i = 0; i < count && !d->status; i++)
         decode_value(d, &items[i], depth);
-    value->type = WEFT_LIST;
+    value->type = WEFT_TYPE_LIST;
     value->as.list = (weft_args){items, count};
 }
 
@@ -330,7 +330,7 @@ weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail,
 {
     *decoded = (wfi_decoded){0};
     decoding d = {.out = decoded, .meta = meta, .tail = tail, .options = options, .status = WEFT_OK};
-    weft_value whole = {.type = WEFT_NULL};
+    weft_value whole = {.type = WEFT_TYPE_NULL};
     decode_list(&d, &whole, 0);
     if (!d.status) {
         decoded->values = wfi_values_adopt((weft_value *)whole.as.list.items, whole.as.list.count);
@@ -382,9 +382,9 @@ static bool peek_value(wfi_reader *meta, wfi_peeked *out)
 {
     *out = (wfi_peeked){.type = (weft_type)wfi_read_u8(meta)};
     wfi_tensor_type type;
-    if (out->type == WEFT_BYTES) {
+    if (out->type == WEFT_TYPE_BYTES) {
         out->bytes = wfi_read_blob(meta, UINT32_MAX, &out->size);
-    } else if (out->type == WEFT_TENSORS) {
+    } else if (out->type == WEFT_TYPE_TENSORS) {
         out->tensor_count = wfi_read_u32(meta);
         out->tensors = *meta;
         for (uint32_t i = 0; i < out->tensor_count; i++)

@@ -32,9 +32,9 @@ static sizing size_of(weft_args values)
     for (const weft_value *value; (value = wfi_walk_next(&walk));) {
         weft_tensors tensors = wfi_tensors_in(value);
         sum.meta += 16;
-        if (value->type == WEFT_STRING || value->type == WEFT_BYTES)
+        if (value->type == WEFT_TYPE_STRING || value->type == WEFT_TYPE_BYTES)
             sum.meta += value->as.bytes.size;
-        else if (value->type == WEFT_RREF)
+        else if (value->type == WEFT_TYPE_RREF)
             sum.meta += 32;
         for (size_t i = 0; i < tensors.count; i++) {
             uint64_t nbytes = tensors.items[i] ? weft_tensor_nbytes(tensors.items[i]) : 0;
@@ -188,7 +188,7 @@ static void encode_bytes(encoding *e, const weft_value *value)
 {
     if (value->as.bytes.size > UINT32_MAX)
         e->status = WEFT_ERR_TOO_LARGE;
-    else if (!value->as.bytes.data && (value->as.bytes.size || value->type == WEFT_STRING))
+    else if (!value->as.bytes.data && (value->as.bytes.size || value->type == WEFT_TYPE_STRING))
         e->status = WEFT_ERR_INVALID;
     else {
         wfi_write_blob(&e->out->meta, value->as.bytes.data, value->as.bytes.size);
@@ -209,23 +209,23 @@ static void encode_value(encoding *e, const weft_value *value, int depth)
 {
     wfi_writer *meta = &e->out->meta;
     wfi_write_u8(meta, (uint8_t)value->type);
-    if (value->type == WEFT_NULL)
+    if (value->type == WEFT_TYPE_NULL)
         return;
-    if (value->type == WEFT_BOOL)
+    if (value->type == WEFT_TYPE_BOOL)
         wfi_write_u8(meta, value->as.boolean);
-    else if (value->type == WEFT_I64)
+    else if (value->type == WEFT_TYPE_I64)
         wfi_write_i64(meta, value->as.i64);
-    else if (value->type == WEFT_F64)
+    else if (value->type == WEFT_TYPE_F64)
         wfi_write_f64(meta, value->as.f64);
-    else if (value->type == WEFT_STRING || value->type == WEFT_BYTES)
+    else if (value->type == WEFT_TYPE_STRING || value->type == WEFT_TYPE_BYTES)
         encode_bytes(e, value);
-    else if (value->type == WEFT_TENSOR && value->as.tensor)
+    else if (value->type == WEFT_TYPE_TENSOR && value->as.tensor)
         encode_tensor(e, value->as.tensor);
-    else if (value->type == WEFT_TENSORS)
+    else if (value->type == WEFT_TYPE_TENSORS)
         encode_tensors(e, value->as.tensors);
-    else if (value->type == WEFT_RREF && value->as.rref)
+    else if (value->type == WEFT_TYPE_RREF && value->as.rref)
         encode_rref(e, value->as.rref);
-    else if (value->type == WEFT_LIST)
+    else if (value->type == WEFT_TYPE_LIST)
         encode_list(e, value->as.list, depth + 1);
     else
         e->status = WEFT_ERR_INVALID;

@@ -16,10 +16,11 @@ struct weft_values {
 };
 
 static const char *const type_names[] = {
-    [WEFT_NONE] = "none",       [WEFT_NULL] = "null",     [WEFT_BOOL] = "bool",   [WEFT_I64] = "int64",
-    [WEFT_F64] = "double",      [WEFT_STRING] = "string", [WEFT_BYTES] = "bytes", [WEFT_TENSOR] = "tensor",
-    [WEFT_TENSORS] = "tensors", [WEFT_RREF] = "rref",     [WEFT_LIST] = "list",   [WEFT_ANY] = "any",
-    [WEFT_REST] = "rest",
+    [WEFT_TYPE_NONE] = "none",   [WEFT_TYPE_NULL] = "null",     [WEFT_TYPE_BOOL] = "bool",
+    [WEFT_TYPE_I64] = "int64",   [WEFT_TYPE_F64] = "double",    [WEFT_TYPE_STRING] = "string",
+    [WEFT_TYPE_BYTES] = "bytes", [WEFT_TYPE_TENSOR] = "tensor", [WEFT_TYPE_TENSORS] = "tensors",
+    [WEFT_TYPE_RREF] = "rref",   [WEFT_TYPE_LIST] = "list",     [WEFT_TYPE_ANY] = "any",
+    [WEFT_TYPE_REST] = "rest",
 };
 
 const char *weft_type_name(weft_type type)
@@ -32,52 +33,52 @@ const char *weft_type_name(weft_type type)
 
 weft_value weft_of_null(void)
 {
-    return (weft_value){.type = WEFT_NULL};
+    return (weft_value){.type = WEFT_TYPE_NULL};
 }
 
 weft_value weft_of_bool(bool value)
 {
-    return (weft_value){.type = WEFT_BOOL, .as.boolean = value};
+    return (weft_value){.type = WEFT_TYPE_BOOL, .as.boolean = value};
 }
 
 weft_value weft_of_i64(int64_t value)
 {
-    return (weft_value){.type = WEFT_I64, .as.i64 = value};
+    return (weft_value){.type = WEFT_TYPE_I64, .as.i64 = value};
 }
 
 weft_value weft_of_f64(double value)
 {
-    return (weft_value){.type = WEFT_F64, .as.f64 = value};
+    return (weft_value){.type = WEFT_TYPE_F64, .as.f64 = value};
 }
 
 weft_value weft_of_string(const char *text)
 {
-    return (weft_value){.type = WEFT_STRING, .as.bytes = {.data = text, .size = text ? strlen(text) : 0}};
+    return (weft_value){.type = WEFT_TYPE_STRING, .as.bytes = {.data = text, .size = text ? strlen(text) : 0}};
 }
 
 weft_value weft_of_bytes(const void *data, size_t size)
 {
-    return (weft_value){.type = WEFT_BYTES, .as.bytes = {.data = data, .size = size}};
+    return (weft_value){.type = WEFT_TYPE_BYTES, .as.bytes = {.data = data, .size = size}};
 }
 
 weft_value weft_of_tensor(weft_tensor *tensor)
 {
-    return (weft_value){.type = WEFT_TENSOR, .as.tensor = tensor};
+    return (weft_value){.type = WEFT_TYPE_TENSOR, .as.tensor = tensor};
 }
 
 weft_value weft_of_tensors(weft_tensors tensors)
 {
-    return (weft_value){.type = WEFT_TENSORS, .as.tensors = tensors};
+    return (weft_value){.type = WEFT_TYPE_TENSORS, .as.tensors = tensors};
 }
 
 weft_value weft_of_rref(weft_rref *rref)
 {
-    return (weft_value){.type = WEFT_RREF, .as.rref = rref};
+    return (weft_value){.type = WEFT_TYPE_RREF, .as.rref = rref};
 }
 
 weft_value weft_of_list(weft_args list)
 {
-    return (weft_value){.type = WEFT_LIST, .as.list = list};
+    return (weft_value){.type = WEFT_TYPE_LIST, .as.list = list};
 }
 
 bool wfi_args_are_readable(weft_args values)
@@ -87,9 +88,9 @@ bool wfi_args_are_readable(weft_args values)
         return false;
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; (value = wfi_walk_next(&walk));) {
-        if (value->type == WEFT_LIST && value->as.list.count && !value->as.list.items)
+        if (value->type == WEFT_TYPE_LIST && value->as.list.count && !value->as.list.items)
             return false;
-        if (value->type == WEFT_TENSORS && value->as.tensors.count && !value->as.tensors.items)
+        if (value->type == WEFT_TYPE_TENSORS && value->as.tensors.count && !value->as.tensors.items)
             return false;
     }
     return true;
@@ -100,7 +101,7 @@ bool wfi_args_are_readable(weft_args values)
 static weft_status own_bytes(weft_value *value)
 {
     size_t size = value->as.bytes.size;
-    if (!value->as.bytes.data && (size || value->type == WEFT_STRING))
+    if (!value->as.bytes.data && (size || value->type == WEFT_TYPE_STRING))
         return WEFT_ERR_INVALID;
     char *copy = malloc(size + 1);
     if (!copy)
@@ -149,32 +150,32 @@ static weft_status own(weft_value *value, int depth)
 {
     weft_status st = WEFT_OK;
     switch (value->type) {
-    case WEFT_NULL:
-    case WEFT_BOOL:
-    case WEFT_I64:
-    case WEFT_F64:
+    case WEFT_TYPE_NULL:
+    case WEFT_TYPE_BOOL:
+    case WEFT_TYPE_I64:
+    case WEFT_TYPE_F64:
         break;
-    case WEFT_STRING:
-    case WEFT_BYTES:
+    case WEFT_TYPE_STRING:
+    case WEFT_TYPE_BYTES:
         st = own_bytes(value);
         break;
-    case WEFT_TENSOR:
+    case WEFT_TYPE_TENSOR:
         st = weft_tensor_ref(value->as.tensor) ? WEFT_OK : WEFT_ERR_INVALID;
         break;
-    case WEFT_TENSORS:
+    case WEFT_TYPE_TENSORS:
         st = own_tensors(value);
         break;
-    case WEFT_RREF:
+    case WEFT_TYPE_RREF:
         st = weft_rref_ref(value->as.rref) ? WEFT_OK : WEFT_ERR_INVALID;
         break;
-    case WEFT_LIST:
+    case WEFT_TYPE_LIST:
         st = own_list(value, depth + 1);
         break;
     default:
         st = WEFT_ERR_INVALID;
     }
     if (st)
-        value->type = WEFT_NULL;
+        value->type = WEFT_TYPE_NULL;
     return st;
 }
 
@@ -188,7 +189,7 @@ static weft_status own_all(weft_value *items, size_t count)
         if (!st)
             st = own(value, walk.depth);
         else
-            value->type = WEFT_NULL; /* still borrowed */
+            value->type = WEFT_TYPE_NULL; /* still borrowed */
     }
     for (size_t i = 0; st && i < count; i++)
         wfi_value_release(&items[i]);
@@ -204,22 +205,22 @@ weft_status wfi_value_own(const weft_value *from, weft_value *to)
 void wfi_value_release(weft_value *value)
 {
     switch (value->type) {
-    case WEFT_STRING:
-    case WEFT_BYTES:
+    case WEFT_TYPE_STRING:
+    case WEFT_TYPE_BYTES:
         free((void *)value->as.bytes.data);
         break;
-    case WEFT_TENSOR:
+    case WEFT_TYPE_TENSOR:
         weft_tensor_unref(value->as.tensor);
         break;
-    case WEFT_TENSORS:
+    case WEFT_TYPE_TENSORS:
         for (size_t i = 0; i < value->as.tensors.count; i++)
             weft_tensor_unref(value->as.tensors.items[i]);
         free((void *)value->as.tensors.items);
         break;
-    case WEFT_RREF:
+    case WEFT_TYPE_RREF:
         weft_rref_unref(value->as.rref);
         break;
-    case WEFT_LIST:
+    case WEFT_TYPE_LIST:
         for (size_t i = 0; i < value->as.list.count; i++)
             wfi_value_release((weft_value *)&value->as.list.items[i]);
         free((void *)value->as.list.items);
@@ -227,7 +228,7 @@ void wfi_value_release(weft_value *value)
     default:
         break;
     }
-    value->type = WEFT_NULL;
+    value->type = WEFT_TYPE_NULL;
 }
 
 /* ---- Owned lists ------------------------------------------------------------------------------------------------ */
@@ -305,7 +306,7 @@ size_t weft_values_count(const weft_values *values)
 
 weft_type weft_values_type(const weft_values *values, size_t index)
 {
-    return values && index < values->count ? values->items[index].type : WEFT_NONE;
+    return values && index < values->count ? values->items[index].type : WEFT_TYPE_NONE;
 }
 
 weft_args weft_values_args(const weft_values *values)
@@ -319,11 +320,11 @@ size_t wfi_values_bytes(weft_args values)
     size_t bytes = sizeof(weft_values) + values.count * sizeof *values.items;
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; (value = wfi_walk_next(&walk));) {
-        if (value->type == WEFT_LIST)
+        if (value->type == WEFT_TYPE_LIST)
             bytes += sizeof(weft_values) + value->as.list.count * sizeof *values.items;
-        else if (value->type == WEFT_STRING || value->type == WEFT_BYTES)
+        else if (value->type == WEFT_TYPE_STRING || value->type == WEFT_TYPE_BYTES)
             bytes += value->as.bytes.size;
-        else if (value->type == WEFT_TENSORS)
+        else if (value->type == WEFT_TYPE_TENSORS)
             bytes += value->as.tensors.count * sizeof(weft_tensor *);
     }
     return bytes;
@@ -379,27 +380,27 @@ static weft_status copy_member(const weft_values *values, size_t index, weft_typ
 
 weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out)
 {
-    return copy_member(values, index, WEFT_BOOL, out, sizeof *out);
+    return copy_member(values, index, WEFT_TYPE_BOOL, out, sizeof *out);
 }
 
 weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out)
 {
-    return copy_member(values, index, WEFT_I64, out, sizeof *out);
+    return copy_member(values, index, WEFT_TYPE_I64, out, sizeof *out);
 }
 
 weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out)
 {
-    return copy_member(values, index, WEFT_F64, out, sizeof *out);
+    return copy_member(values, index, WEFT_TYPE_F64, out, sizeof *out);
 }
 
 weft_status weft_values_get_string(const weft_values *values, size_t index, const char **out)
 {
-    return copy_member(values, index, WEFT_STRING, out, sizeof *out);
+    return copy_member(values, index, WEFT_TYPE_STRING, out, sizeof *out);
 }
 
 weft_status weft_values_get_bytes(const weft_values *values, size_t index, const void **data, size_t *size)
 {
-    weft_status st = copy_member(values, index, WEFT_BYTES, data, sizeof *data);
+    weft_status st = copy_member(values, index, WEFT_TYPE_BYTES, data, sizeof *data);
     if (!st)
         *size = values->items[index].as.bytes.size;
     return st;
@@ -407,20 +408,20 @@ weft_status weft_values_get_bytes(const weft_values *values, size_t index, const
 
 weft_status weft_values_get_tensor(const weft_values *values, size_t index, weft_tensor **out)
 {
-    return copy_member(values, index, WEFT_TENSOR, out, sizeof *out);
+    return copy_member(values, index, WEFT_TYPE_TENSOR, out, sizeof *out);
 }
 
 weft_status weft_values_get_tensors(const weft_values *values, size_t index, weft_tensors *out)
 {
-    return copy_member(values, index, WEFT_TENSORS, out, sizeof *out);
+    return copy_member(values, index, WEFT_TYPE_TENSORS, out, sizeof *out);
 }
 
 weft_status weft_values_get_rref(const weft_values *values, size_t index, weft_rref **out)
 {
-    return copy_member(values, index, WEFT_RREF, out, sizeof *out);
+    return copy_member(values, index, WEFT_TYPE_RREF, out, sizeof *out);
 }
 
 weft_status weft_values_get_list(const weft_values *values, size_t index, weft_args *out)
 {
-    return copy_member(values, index, WEFT_LIST, out, sizeof *out);
+    return copy_member(values, index, WEFT_TYPE_LIST, out, sizeof *out);
 }

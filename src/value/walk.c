@@ -21,7 +21,7 @@ void wfi_walk_begin(wfi_walk *walk, weft_args values)
 const weft_value *wfi_walk_next(wfi_walk *walk)
 {
     const weft_value *last = walk->last;
-    if (last && last->type == WEFT_LIST && walk->depth < WEFT_MAX_LIST_DEPTH) {
+    if (last && last->type == WEFT_TYPE_LIST && walk->depth < WEFT_MAX_LIST_DEPTH) {
         walk->depth++;
         enter_list(walk, last->as.list);
     }

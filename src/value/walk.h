@@ -34,9 +34,9 @@ const char *wfi_walk_path(const wfi_walk *walk, char text[WFI_WALK_PATH]);
 /* The tensors right in a value: those of a tensor or of a list of tensors; else none. */
 static inline weft_tensors wfi_tensors_in(const weft_value *value)
 {
-    if (value->type == WEFT_TENSORS)
+    if (value->type == WEFT_TYPE_TENSORS)
         return value->as.tensors;
-    return value->type == WEFT_TENSOR ? (weft_tensors){&value->as.tensor, 1} : (weft_tensors){NULL, 0};
+    return value->type == WEFT_TYPE_TENSOR ? (weft_tensors){&value->as.tensor, 1} : (weft_tensors){NULL, 0};
 }
 
 #endif

@@ -21,7 +21,7 @@ static weft_tensor *gradcheck_loss(weft_tape *t, gradcheck_fn fn, weft_tensor *c
     weft_tensor *y = fn(t, in, arg);
     if (y == NULL)
         return NULL;
-    weft_tensor *weights = weft_tape_take(t, formula_tensor(weft_tensor_shape(y), WEFT_FLOAT64, 77));
+    weft_tensor *weights = weft_tape_take(t, formula_tensor(weft_tensor_shape(y), WEFT_DTYPE_FLOAT64, 77));
     return weft_sum(t, weft_mul(t, y, weights));
 }
 
@@ -76,7 +76,7 @@ static inline void gradcheck_shapes(gradcheck_fn fn, const weft_shape *shapes, i
 {
     weft_tensor *in[GRADCHECK_INPUTS];
     for (int i = 0; i < count; i++) {
-        in[i] = weft_tensor_empty(shapes[i], WEFT_FLOAT64);
+        in[i] = weft_tensor_empty(shapes[i], WEFT_DTYPE_FLOAT64);
         assert_non_null(in[i]);
         formula_fill(in[i], 100 + (uint64_t)i, 1, offset);
     }

@@ -21,7 +21,7 @@ static weft_tensor *rows_of(const double *weights, int64_t classes, weft_dtype d
 {
     weft_tensor *rows = weft_tensor_empty(S(DRAWS, classes), dtype), *row, *all;
     assert_non_null(rows);
-    row = weft_tensor_copy_of(S(classes), WEFT_FLOAT64, weights);
+    row = weft_tensor_copy_of(S(classes), WEFT_DTYPE_FLOAT64, weights);
     all = weft_tensor_to(row, dtype);
     assert_int_equal(wfi_expand(all, rows), WEFT_OK);
     weft_tensor_unref(row);
@@ -34,7 +34,7 @@ static void count_draws(const double *weights, int64_t classes, weft_dtype dtype
     weft_tape *t = weft_tape_open(&(weft_tape_options){.seed = seed});
     weft_tensor *rows = weft_tape_take(t, rows_of(weights, classes, dtype)), *drawn = weft_categorical(t, rows);
     assert_non_null(drawn);
-    assert_int_equal(weft_tensor_dtype(drawn), WEFT_INT64);
+    assert_int_equal(weft_tensor_dtype(drawn), WEFT_DTYPE_INT64);
     assert_int_equal(weft_tensor_ndim(drawn), 1);
     assert_int_equal(weft_tensor_numel(drawn), DRAWS);
     const int64_t *class = weft_tensor_data(drawn);
@@ -76,7 +76,7 @@ static void draws_follow_their_weights(void **state)
             int64_t counts[6], degrees = -1;
             for (int i = 0; i < 6; i++)
                 degrees += weights[k][i] > 0;
-            count_draws(weights[k], 6, of_doubles ? WEFT_FLOAT64 : WEFT_FLOAT32, 11 + k, counts);
+            count_draws(weights[k], 6, of_doubles ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_FLOAT32, 11 + k, counts);
             double off = chi_square(weights[k], counts, 6);
             if (off > (double)degrees + 4 * sqrt(2 * (double)degrees) + 6)
                 fail_msg("weights %zu: chi-square %g with %d degrees of freedom", k, off, (int)degrees);
@@ -91,10 +91,10 @@ static void draws_of_one_possible_class_are_that_class(void **state)
         for (int class = 0; class < 4; class ++) {
             double weights[4] = {0, -0.0, 0, 0};
             weights[class] = extremes[k];
-            count_draws(weights, 4, WEFT_FLOAT64, 5, counts);
+            count_draws(weights, 4, WEFT_DTYPE_FLOAT64, 5, counts);
             assert_int_equal(counts[class], DRAWS);
         }
-    count_draws((double[]){2}, 1, WEFT_FLOAT32, 5, counts);
+    count_draws((double[]){2}, 1, WEFT_DTYPE_FLOAT32, 5, counts);
     assert_int_equal(counts[0], DRAWS);
 }
 
@@ -103,9 +103,9 @@ static void draws_of_extreme_weights_keep_their_shares(void **state)
 {
     int64_t counts[4];
     double large[4] = {1e308, 0, 1.5e308, 1.5e308}, small[4] = {0, 5e-324, 5e-324, 0};
-    count_draws(large, 4, WEFT_FLOAT64, 8, counts);
+    count_draws(large, 4, WEFT_DTYPE_FLOAT64, 8, counts);
     assert_true(chi_square((double[]){1, 0, 1.5, 1.5}, counts, 4) < 25);
-    count_draws(small, 4, WEFT_FLOAT64, 8, counts);
+    count_draws(small, 4, WEFT_DTYPE_FLOAT64, 8, counts);
     assert_int_equal(counts[0] + counts[3], 0);
     assert_int_equal(counts[1] + counts[2], DRAWS);
 }
@@ -129,7 +129,7 @@ static void assert_same_draws(weft_tensor *a, weft_tensor *b, bool same)
 
 static weft_tensor *weights_of(weft_shape shape)
 {
-    weft_tensor *x = weft_tensor_empty(shape, WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     formula_fill(x, 3, 1, 1.5);
     return x;
 }
@@ -181,7 +181,7 @@ static void draws_of_no_rows_are_none(void **state)
 {
     const weft_shape shapes[] = {S(0, 3), S(0, 0), S(2, 0, 3)};
     for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++) {
-        weft_tensor *x = weft_tensor_zeros(shapes[k], WEFT_FLOAT64), *drawn = draw_kept(1, x);
+        weft_tensor *x = weft_tensor_zeros(shapes[k], WEFT_DTYPE_FLOAT64), *drawn = draw_kept(1, x);
         assert_int_equal(weft_tensor_numel(drawn), 0);
         assert_int_equal(weft_tensor_ndim(drawn), shapes[k].ndim - 1);
         weft_tensor_unref(drawn);

@@ -24,7 +24,7 @@ static void moments(const weft_tensor *x, double *mean, double *deviation)
 
 static void fills_have_their_distribution_and_follow_the_seed(void **state)
 {
-    const weft_dtype dtypes[] = {WEFT_FLOAT32, WEFT_FLOAT64};
+    const weft_dtype dtypes[] = {WEFT_DTYPE_FLOAT32, WEFT_DTYPE_FLOAT64};
     for (int d = 0; d < 2; d++) {
         weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(COUNT), dtypes[d]);
         weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(COUNT), dtypes[d]);
@@ -50,8 +50,9 @@ static void fills_have_their_distribution_and_follow_the_seed(void **state)
 
 static void tensor_with_gaps_gets_the_same_numbers(void **state)
 {
-    weft_tensor *whole = weft_tensor_zeros(WEFT_SHAPE(4, 6), WEFT_FLOAT32);
-    weft_tensor *part = weft_tensor_narrow(whole, 1, 1, 3), *plain = weft_tensor_empty(WEFT_SHAPE(4, 3), WEFT_FLOAT32);
+    weft_tensor *whole = weft_tensor_zeros(WEFT_SHAPE(4, 6), WEFT_DTYPE_FLOAT32);
+    weft_tensor *part = weft_tensor_narrow(whole, 1, 1, 3),
+                *plain = weft_tensor_empty(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32);
     assert_int_equal(weft_tensor_fill_uniform(part, 3, 1, 2), WEFT_OK);
     assert_int_equal(weft_tensor_fill_uniform(plain, 3, 1, 2), WEFT_OK);
     for (int64_t i = 0; i < 12; i++)
@@ -64,9 +65,9 @@ static void tensor_with_gaps_gets_the_same_numbers(void **state)
 
 static void fills_refuse_what_makes_no_sense(void **state)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32),
-                *whole = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT64);
-    weft_tensor *none = weft_tensor_empty(WEFT_SHAPE(0), WEFT_FLOAT64);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
+                *whole = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT64);
+    weft_tensor *none = weft_tensor_empty(WEFT_SHAPE(0), WEFT_DTYPE_FLOAT64);
     assert_int_equal(weft_tensor_fill_uniform(NULL, 1, 0, 1), WEFT_ERR_INVALID);
     assert_int_equal(weft_tensor_fill_normal(NULL, 1, 0, 1), WEFT_ERR_INVALID);
     assert_int_equal(weft_tensor_fill_uniform(x, 1, 2, 1), WEFT_ERR_INVALID);
@@ -87,20 +88,20 @@ static void draws_follow_the_tape(void **state)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.seed = 5, .record = true});
     weft_tape *again = weft_tape_open(&(weft_tape_options){.seed = 5});
-    weft_tensor *a = weft_uniform(t, WEFT_SHAPE(9), WEFT_FLOAT32, 0, 1),
-                *b = weft_normal(t, WEFT_SHAPE(9), WEFT_FLOAT32, 0, 1);
-    weft_tensor *c = weft_uniform(again, WEFT_SHAPE(9), WEFT_FLOAT32, 0, 1);
-    weft_tensor *d = weft_normal(again, WEFT_SHAPE(9), WEFT_FLOAT32, 0, 1);
+    weft_tensor *a = weft_uniform(t, WEFT_SHAPE(9), WEFT_DTYPE_FLOAT32, 0, 1),
+                *b = weft_normal(t, WEFT_SHAPE(9), WEFT_DTYPE_FLOAT32, 0, 1);
+    weft_tensor *c = weft_uniform(again, WEFT_SHAPE(9), WEFT_DTYPE_FLOAT32, 0, 1);
+    weft_tensor *d = weft_normal(again, WEFT_SHAPE(9), WEFT_DTYPE_FLOAT32, 0, 1);
     assert_memory_equal(weft_tensor_data(a), weft_tensor_data(c), 36);
     assert_memory_equal(weft_tensor_data(b), weft_tensor_data(d), 36);
-    weft_tensor *e = weft_uniform(t, WEFT_SHAPE(9), WEFT_FLOAT32, 0, 1);
+    weft_tensor *e = weft_uniform(t, WEFT_SHAPE(9), WEFT_DTYPE_FLOAT32, 0, 1);
     assert_memory_not_equal(weft_tensor_data(a), weft_tensor_data(e), 36);
-    assert_null(weft_uniform(t, WEFT_SHAPE(3), WEFT_FLOAT32, 2, 1));
+    assert_null(weft_uniform(t, WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 2, 1));
     assert_int_equal(weft_tape_status(t), WEFT_ERR_INVALID);
-    assert_null(weft_normal(t, WEFT_SHAPE(3), WEFT_FLOAT32, 0, 1)); /* it has failed */
-    assert_null(weft_normal(again, WEFT_SHAPE(3), WEFT_INT32, 0, 1));
+    assert_null(weft_normal(t, WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 0, 1)); /* it has failed */
+    assert_null(weft_normal(again, WEFT_SHAPE(3), WEFT_DTYPE_INT32, 0, 1));
     assert_int_equal(weft_tape_status(again), WEFT_ERR_TYPE);
-    assert_null(weft_normal(NULL, WEFT_SHAPE(3), WEFT_FLOAT32, 0, 1));
+    assert_null(weft_normal(NULL, WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 0, 1));
     weft_tape_close(t);
     weft_tape_close(again);
 }
@@ -131,7 +132,7 @@ static weft_tensor *loss(weft_tape *t, weft_tensor *x, weft_tensor *index)
 static void assert_refused(run_fn run, weft_tensor *index, weft_status code, const char *part)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
-    weft_tensor *x = weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(3, 2), WEFT_FLOAT32));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32));
     weft_tensor_set_requires_grad(x, true);
     assert_null(run(t, x, index));
     assert_int_equal(weft_tape_status(t), code);
@@ -143,7 +144,7 @@ static void assert_refused(run_fn run, weft_tensor *index, weft_status code, con
 
 static weft_tensor *indices(weft_shape shape, int64_t value)
 {
-    return weft_tensor_full(shape, WEFT_INT64, (double)value);
+    return weft_tensor_full(shape, WEFT_DTYPE_INT64, (double)value);
 }
 
 static void wrong_indices_are_named(void **state)
@@ -152,7 +153,7 @@ static void wrong_indices_are_named(void **state)
                    "element 0 of the index is 3, not in [0, 3)");
     assert_refused(select_rows, indices(WEFT_SHAPE(1), -1), WEFT_ERR_INVALID, "is -1");
     assert_refused(select_rows, indices(WEFT_SHAPE(2, 2), 0), WEFT_ERR_SHAPE, "one dimension, not [2, 2]");
-    assert_refused(select_rows, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT32), WEFT_ERR_TYPE, "int64, not int32");
+    assert_refused(select_rows, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT32), WEFT_ERR_TYPE, "int64, not int32");
     assert_refused(select_rows, NULL, WEFT_ERR_INVALID, "the index is NULL");
     assert_refused(select_nowhere, indices(WEFT_SHAPE(2), 0), WEFT_ERR_SHAPE, "no dimension 2");
     assert_refused(add_rows, indices(WEFT_SHAPE(3, 2), 7), WEFT_ERR_INVALID, "is 7, not in [0, 3)");

@@ -32,8 +32,8 @@ static const struct {
 
 static void operators_without_a_kernel_say_so(void **state)
 {
-    static const weft_dtype dtypes[] = {WEFT_FLOAT16, WEFT_BFLOAT16,  WEFT_INT8,
-                                        WEFT_INT16,   WEFT_COMPLEX64, WEFT_COMPLEX128};
+    static const weft_dtype dtypes[] = {WEFT_DTYPE_FLOAT16, WEFT_DTYPE_BFLOAT16,  WEFT_DTYPE_INT8,
+                                        WEFT_DTYPE_INT16,   WEFT_DTYPE_COMPLEX64, WEFT_DTYPE_COMPLEX128};
     for (size_t i = 0; i < sizeof(operators) / sizeof(operators[0]) * 6; i++) {
         weft_dtype dtype = dtypes[i % 6];
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
@@ -44,7 +44,7 @@ static void operators_without_a_kernel_say_so(void **state)
         char no_kernel[64];
         snprintf(no_kernel, sizeof(no_kernel), "no kernel for %s on the CPU", weft_dtype_name(dtype));
         const char *message = weft_error_message(weft_tape_error(t));
-        bool half = dtype == WEFT_FLOAT16 || dtype == WEFT_BFLOAT16;
+        bool half = dtype == WEFT_DTYPE_FLOAT16 || dtype == WEFT_DTYPE_BFLOAT16;
         assert_non_null(strstr(message, half || operators[i / 6].any_number ? no_kernel : "wants float32 or float64"));
         assert_int_equal(strncmp(message, operators[i / 6].name, strlen(operators[i / 6].name)), 0);
         weft_tensor_unref(x);
@@ -55,7 +55,7 @@ static void operators_without_a_kernel_say_so(void **state)
 /* 0, 1, 2 .. as any dtype: complex through its parts. */
 static weft_tensor *counted(int64_t count, weft_dtype dtype)
 {
-    if (dtype != WEFT_COMPLEX64 && dtype != WEFT_COMPLEX128)
+    if (dtype != WEFT_DTYPE_COMPLEX64 && dtype != WEFT_DTYPE_COMPLEX128)
         return weft_tensor_arange(count, dtype);
     weft_tensor *z = weft_tensor_zeros(WEFT_SHAPE(count), dtype);
     for (int64_t i = 0; i < count; i++) {
@@ -68,14 +68,14 @@ static weft_tensor *counted(int64_t count, weft_dtype dtype)
 
 static void what_moves_elements_takes_any_dtype(void **state)
 {
-    for (int dtype = WEFT_FLOAT32; dtype <= WEFT_COMPLEX128; dtype++) {
-        if (dtype == WEFT_BOOL_DTYPE)
+    for (int dtype = WEFT_DTYPE_FLOAT32; dtype <= WEFT_DTYPE_COMPLEX128; dtype++) {
+        if (dtype == WEFT_DTYPE_BOOL)
             continue; /* would not count so far */
         weft_tape *t = weft_tape_open(NULL);
         weft_tensor *x = weft_tape_take(t, counted(6, (weft_dtype)dtype)), *m = weft_reshape(t, x, WEFT_SHAPE(2, 3));
         weft_tensor *turned = weft_clone(t, weft_transpose(t, m, 0, 1));
-        weft_tensor *index = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(2, 1), WEFT_INT64, 2));
-        weft_tensor *picked = weft_gather(t, m, 1, index);
+        weft_tensor *index = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(2, 1), WEFT_DTYPE_INT64, 2));
+        weft_tensor *picked = weft_take_along_dim(t, m, 1, index);
         weft_tensor *both[] = {m, m}, *joined = weft_concat(t, (weft_tensors){both, 2}, 1);
         assert_int_equal(weft_tape_status(t), WEFT_OK);
         assert_true(weft_tensor_get_f64(turned, 1) == 3 && weft_tensor_get_f64(turned, 4) == 2);
@@ -90,7 +90,7 @@ static void what_was_written_is_noticed(void **state)
 {
     for (int through_view = 0; through_view < 2; through_view++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 3), *view = weft_tensor_select(x, 0, 1);
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 3), *view = weft_tensor_select(x, 0, 1);
         weft_tensor_set_requires_grad(x, true);
         weft_tensor *loss = weft_sum(t, weft_mul(t, x, x));
         *(float *)weft_tensor_data(view) = 7;
@@ -107,11 +107,11 @@ static void what_was_written_is_noticed(void **state)
 /* A device that is not there fails the tape from the start, and its first operator is not run. */
 static void a_tape_wants_its_device(void **state)
 {
-    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = {WEFT_CUDA, 4711}});
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = {WEFT_DEVICE_CUDA, 4711}});
     assert_non_null(t);
     assert_true(weft_tape_status(t) == WEFT_ERR_UNSUPPORTED || weft_tape_status(t) == WEFT_ERR_INVALID);
     assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "the tape's device: no cuda:4711 here: "));
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     assert_null(weft_relu(t, x));
     weft_tape_close(t);
     weft_tensor_unref(x);
@@ -124,14 +124,14 @@ static weft_tensor *on_device(weft_shape shape)
     wfi_storage *storage;
     weft_tensor *tensor = NULL;
     assert_int_equal(wfi_storage_wrap(WFI_MEMORY_CUDA, 1, far_away, sizeof(far_away), NULL, NULL, &storage), WEFT_OK);
-    assert_int_equal(wfi_tensor_over(storage, 0, shape, WEFT_FLOAT32, &tensor), WEFT_OK);
+    assert_int_equal(wfi_tensor_over(storage, 0, shape, WEFT_DTYPE_FLOAT32, &tensor), WEFT_OK);
     wfi_storage_unref(storage);
     return tensor;
 }
 
 static void operands_lie_where_the_tape_computes(void **state)
 {
-    weft_tensor *there = on_device(WEFT_SHAPE(2, 2)), *here = weft_tensor_zeros(WEFT_SHAPE(2, 2), WEFT_FLOAT32);
+    weft_tensor *there = on_device(WEFT_SHAPE(2, 2)), *here = weft_tensor_zeros(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32);
     for (int which = 0; which < 2; which++) {
         weft_tape *t = weft_tape_open(NULL);
         weft_tensor *both[] = {which == 0 ? there : here, which == 0 ? here : there};

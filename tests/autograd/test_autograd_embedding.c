@@ -15,7 +15,7 @@
 
 static double tolerance(weft_dtype dtype)
 {
-    return dtype == WEFT_FLOAT64 ? 1e-12 : 1e-5;
+    return dtype == WEFT_DTYPE_FLOAT64 ? 1e-12 : 1e-5;
 }
 
 /* Every second element of a larger tensor; drops `packed`. */
@@ -119,15 +119,15 @@ static void run_all(weft_dtype dtype, bool gaps)
 static void values_and_gradients_are_those_of_pytorch(void **state)
 {
     (void)state;
-    run_all(WEFT_FLOAT64, false);
-    run_all(WEFT_FLOAT32, false);
+    run_all(WEFT_DTYPE_FLOAT64, false);
+    run_all(WEFT_DTYPE_FLOAT32, false);
 }
 
 static void operands_may_have_gaps(void **state)
 {
     (void)state;
-    run_all(WEFT_FLOAT64, true);
-    run_all(WEFT_FLOAT32, true);
+    run_all(WEFT_DTYPE_FLOAT64, true);
+    run_all(WEFT_DTYPE_FLOAT32, true);
 }
 
 /* ---- By rows ---- */
@@ -135,7 +135,7 @@ static void operands_may_have_gaps(void **state)
 /* Rows added up where they belong; drop it. */
 static weft_tensor *dense_of(const weft_gradient *gradient, const weft_tensor *weight)
 {
-    weft_tensor *dense = weft_tensor_zeros(weft_tensor_shape(weight), WEFT_FLOAT64);
+    weft_tensor *dense = weft_tensor_zeros(weft_tensor_shape(weight), WEFT_DTYPE_FLOAT64);
     int64_t width = weft_tensor_size(weight, 1), n = weft_tensor_numel(gradient->rows);
     assert_int_equal(weft_tensor_numel(gradient->values), n * width);
     for (int64_t i = 0; i < n * width; i++) {
@@ -177,8 +177,8 @@ static void gradients_by_rows_are_the_dense_ones(void **state)
         bool maximum = strcmp(c.kind, "bag") == 0 && cases_int(&c, "mode", 0) == 2;
         if ((strcmp(c.kind, "embedding") != 0 && strcmp(c.kind, "bag") != 0) || maximum)
             continue;
-        run_sparse(&c, WEFT_FLOAT64);
-        run_sparse(&c, WEFT_FLOAT32);
+        run_sparse(&c, WEFT_DTYPE_FLOAT64);
+        run_sparse(&c, WEFT_DTYPE_FLOAT32);
         count++;
     }
     fclose(c.file);
@@ -190,8 +190,8 @@ static void rows_of_several_uses_follow_each_other(void **state)
 {
     (void)state;
     const int64_t numbers[] = {3, 0, 3};
-    weft_tensor *weight = formula_tensor(S(5, 2), WEFT_FLOAT64, TABLE_KEY), *leaf = weft_tensor_clone(weight);
-    weft_tensor *index = weft_tensor_copy_of(S(3), WEFT_INT64, numbers);
+    weft_tensor *weight = formula_tensor(S(5, 2), WEFT_DTYPE_FLOAT64, TABLE_KEY), *leaf = weft_tensor_clone(weight);
+    weft_tensor *index = weft_tensor_copy_of(S(3), WEFT_DTYPE_INT64, numbers);
     weft_embedding_options how = {.sparse = true};
     weft_tensor_set_requires_grad(weight, true);
     weft_tensor_set_requires_grad(leaf, true);
@@ -242,8 +242,8 @@ static void gradients_agree_with_finite_differences(void **state)
 {
     (void)state;
     const int64_t numbers[] = {3, 0, 3, 4, 1, 3}, starts[] = {0, 2, 2, 5};
-    weft_tensor *index = weft_tensor_copy_of(S(6), WEFT_INT64, numbers);
-    weft_tensor *offsets = weft_tensor_copy_of(S(4), WEFT_INT64, starts);
+    weft_tensor *index = weft_tensor_copy_of(S(6), WEFT_DTYPE_INT64, numbers);
+    weft_tensor *offsets = weft_tensor_copy_of(S(4), WEFT_DTYPE_INT64, starts);
     gradcheck_shapes(look_up, &S(5, 3), 1, 0, index);
     for (int mode = WEFT_BAG_MEAN; mode <= WEFT_BAG_MAX; mode++) {
         bag_of b = {index, offsets, {.mode = (weft_bag_mode)mode}};
@@ -263,8 +263,8 @@ static void the_first_of_equal_elements_gets_the_gradient(void **state)
 {
     (void)state;
     const float rows[] = {0, 0, 5, 7, 0, 0, 5, 6};
-    weft_tensor *weight = weft_tensor_copy_of(S(4, 2), WEFT_FLOAT32, rows);
-    weft_tensor *index = weft_tensor_copy_of(S(1, 3), WEFT_INT64, (int64_t[]){3, 1, 0});
+    weft_tensor *weight = weft_tensor_copy_of(S(4, 2), WEFT_DTYPE_FLOAT32, rows);
+    weft_tensor *index = weft_tensor_copy_of(S(1, 3), WEFT_DTYPE_INT64, (int64_t[]){3, 1, 0});
     weft_tensor_set_requires_grad(weight, true);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_backward(t, weft_sum(t, weft_embedding_bag(t, weight, index, NULL, NULL,
@@ -288,8 +288,8 @@ static void the_first_of_equal_elements_gets_the_gradient(void **state)
 static weft_tensor *all_bits(int threads, int mode)
 {
     wfi_cpu_threads_set(threads);
-    weft_tensor *weight = formula_tensor(S(ROWS, WIDTH), WEFT_FLOAT32, TABLE_KEY);
-    weft_tensor *index = weft_tensor_empty(S(BAGS, LENGTH), WEFT_INT64);
+    weft_tensor *weight = formula_tensor(S(ROWS, WIDTH), WEFT_DTYPE_FLOAT32, TABLE_KEY);
+    weft_tensor *index = weft_tensor_empty(S(BAGS, LENGTH), WEFT_DTYPE_INT64);
     formula_fill_below(index, 9, ROWS);
     weft_tensor_set_requires_grad(weight, true);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
@@ -297,7 +297,7 @@ static weft_tensor *all_bits(int threads, int mode)
                          ? weft_embedding(t, weight, index, NULL)
                          : weft_embedding_bag(t, weight, index, NULL, NULL,
                                               &(weft_embedding_bag_options){.mode = (weft_bag_mode)mode});
-    weft_tensor *weights = weft_tape_take(t, formula_tensor(weft_tensor_shape(y), WEFT_FLOAT32, WEIGHTS_KEY));
+    weft_tensor *weights = weft_tape_take(t, formula_tensor(weft_tensor_shape(y), WEFT_DTYPE_FLOAT32, WEIGHTS_KEY));
     weft_backward_with(t, (weft_tensors){&y, 1}, (weft_tensors){&weights, 1}, NULL);
     assert_int_equal(weft_tape_status(t), WEFT_OK);
     weft_tensor *gradient = weft_tape_grad(t, weight);
@@ -331,9 +331,10 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 static void nothing_to_pick_gives_zeros(void **state)
 {
     (void)state;
-    weft_tensor *weight = formula_tensor(S(4, 3), WEFT_FLOAT32, TABLE_KEY), *none = weft_tensor_zeros(S(0), WEFT_INT64);
-    weft_tensor *two = weft_tensor_zeros(S(2), WEFT_INT64), *flat = weft_tensor_zeros(S(5, 0), WEFT_INT64);
-    weft_tensor *no_rows = weft_tensor_zeros(S(0, 3), WEFT_FLOAT32);
+    weft_tensor *weight = formula_tensor(S(4, 3), WEFT_DTYPE_FLOAT32, TABLE_KEY),
+                *none = weft_tensor_zeros(S(0), WEFT_DTYPE_INT64);
+    weft_tensor *two = weft_tensor_zeros(S(2), WEFT_DTYPE_INT64), *flat = weft_tensor_zeros(S(5, 0), WEFT_DTYPE_INT64);
+    weft_tensor *no_rows = weft_tensor_zeros(S(0, 3), WEFT_DTYPE_FLOAT32);
     weft_tensor_set_requires_grad(weight, true);
     for (int mode = WEFT_BAG_MEAN; mode <= WEFT_BAG_MAX; mode++) {
         weft_embedding_bag_options how = {.mode = (weft_bag_mode)mode};
@@ -363,7 +364,7 @@ static void nothing_to_pick_gives_zeros(void **state)
 
 static weft_tensor *ints(weft_shape shape, const int64_t *values)
 {
-    weft_tensor *tensor = weft_tensor_copy_of(shape, WEFT_INT64, values);
+    weft_tensor *tensor = weft_tensor_copy_of(shape, WEFT_DTYPE_INT64, values);
     assert_non_null(tensor);
     return tensor;
 }
@@ -398,7 +399,7 @@ static void assert_refused(refusal r)
 static void embedding_names_what_does_not_fit(void **state)
 {
     (void)state;
-    weft_tensor *w = formula_tensor(S(4, 3), WEFT_FLOAT32, 1), *v = formula_tensor(S(3), WEFT_FLOAT32, 1);
+    weft_tensor *w = formula_tensor(S(4, 3), WEFT_DTYPE_FLOAT32, 1), *v = formula_tensor(S(3), WEFT_DTYPE_FLOAT32, 1);
 #define refused(code, text, ...) assert_refused((refusal){.single = true, .status = code, .says = text, __VA_ARGS__})
     refused(WEFT_ERR_INVALID, "element 1 of the index is 4, not in [0, 4)", .weight = w, .index = INTS(1, 4));
     refused(WEFT_ERR_INVALID, "element 0 of the index is -1, not in [0, 4)", .weight = w, .index = INTS(-1));
@@ -406,7 +407,7 @@ static void embedding_names_what_does_not_fit(void **state)
     refused(WEFT_ERR_INVALID, "index is NULL", .weight = w);
     refused(WEFT_ERR_SHAPE, "[V, D]", .weight = v, .index = INTS(0));
     refused(WEFT_ERR_TYPE, "must be int64, not float32", .weight = w, .index = weft_tensor_ref(w));
-    refused(WEFT_ERR_SHAPE, "8 dimensions, one too many", .weight = w, .index = weft_tensor_zeros(S(1, 1, 1, 1, 1, 1, 1, 1), WEFT_INT64));
+    refused(WEFT_ERR_SHAPE, "8 dimensions, one too many", .weight = w, .index = weft_tensor_zeros(S(1, 1, 1, 1, 1, 1, 1, 1), WEFT_DTYPE_INT64));
     refused(WEFT_ERR_INVALID, "row -5 is not in [-4, 4)", .weight = w, .index = INTS(0), .how = {.padding = true, .padding_row = -5});
 #undef refused
     weft_tensor_unref(w);
@@ -416,7 +417,7 @@ static void embedding_names_what_does_not_fit(void **state)
 static void embedding_bag_names_what_does_not_fit(void **state)
 {
     (void)state;
-    weft_tensor *w = formula_tensor(S(4, 3), WEFT_FLOAT32, 1), *v = formula_tensor(S(3), WEFT_FLOAT32, 1);
+    weft_tensor *w = formula_tensor(S(4, 3), WEFT_DTYPE_FLOAT32, 1), *v = formula_tensor(S(3), WEFT_DTYPE_FLOAT32, 1);
 #define refused(code, text, ...) assert_refused((refusal){.status = code, .says = text, __VA_ARGS__})
     refused(WEFT_ERR_INVALID, "element 1 of the index is 9, not in [0, 4)", .weight = w, .index = INTS(0, 9), .offsets = INTS(0));
     refused(WEFT_ERR_SHAPE, "[B, L]", .weight = w, .index = INTS(0, 1));
@@ -424,11 +425,11 @@ static void embedding_bag_names_what_does_not_fit(void **state)
     refused(WEFT_ERR_INVALID, "offset 0 is 1, not 0", .weight = w, .index = INTS(0, 1), .offsets = INTS(1));
     refused(WEFT_ERR_INVALID, "offset 2 is 1, not in [2, 2]", .weight = w, .index = INTS(0, 1), .offsets = INTS(0, 2, 1));
     refused(WEFT_ERR_INVALID, "offset 1 is 3, not in [0, 2]", .weight = w, .index = INTS(0, 1), .offsets = INTS(0, 3));
-    refused(WEFT_ERR_INVALID, "2 indices, but no bag", .weight = w, .index = INTS(0, 1), .offsets = weft_tensor_zeros(S(0), WEFT_INT64));
+    refused(WEFT_ERR_INVALID, "2 indices, but no bag", .weight = w, .index = INTS(0, 1), .offsets = weft_tensor_zeros(S(0), WEFT_DTYPE_INT64));
     refused(WEFT_ERR_TYPE, "offsets must be int64", .weight = w, .index = INTS(0, 1), .offsets = weft_tensor_ref(v));
     refused(WEFT_ERR_SHAPE, "the index's shape", .weight = w, .index = INTS(0, 1), .offsets = INTS(0), .scale = weft_tensor_ref(v), .how = {.mode = WEFT_BAG_SUM});
     refused(WEFT_ERR_INVALID, "for sums alone", .weight = w, .index = INTS(0, 1, 2), .offsets = INTS(0), .scale = weft_tensor_ref(v));
-    refused(WEFT_ERR_TYPE, "dtype", .weight = w, .index = INTS(0, 1, 2), .offsets = INTS(0), .scale = weft_tensor_zeros(S(3), WEFT_FLOAT64));
+    refused(WEFT_ERR_TYPE, "dtype", .weight = w, .index = INTS(0, 1, 2), .offsets = INTS(0), .scale = weft_tensor_zeros(S(3), WEFT_DTYPE_FLOAT64));
     refused(WEFT_ERR_INVALID, "no sparse with WEFT_BAG_MAX", .weight = w, .index = INTS(0), .offsets = INTS(0), .how = {.mode = WEFT_BAG_MAX, .sparse = true});
     refused(WEFT_ERR_INVALID, "no mode 3", .weight = w, .index = INTS(0), .offsets = INTS(0), .how = {.mode = (weft_bag_mode)3});
 #undef refused

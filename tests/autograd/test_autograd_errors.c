@@ -39,11 +39,11 @@ REFUSED(pool_padding, weft_max_pool2d(t, x->c, &(weft_max_pool2d_options){.kerne
 REFUSED(avg_size, weft_adaptive_avg_pool2d(t, x->c, 0, 1))
 REFUSED(conv_padding, weft_conv2d(t, x->c, x->w, NULL, &(weft_conv2d_options){.groups = 2, .padding = {INT64_MAX, 0}}))
 REFUSED(reshape_dims, weft_reshape(t, x->m, (weft_shape){.ndim = 64}))
-REFUSED(uniform_order, weft_uniform(t, S(2), WEFT_FLOAT32, 2, 1))
-REFUSED(uniform_int, weft_uniform(t, S(2), WEFT_INT64, 0, 1))
-REFUSED(uniform_shape, weft_uniform(t, S(2, -3), WEFT_FLOAT32, 0, 1))
-REFUSED(uniform_huge, weft_uniform(t, S(1L << 50), WEFT_FLOAT32, 0, 1))
-REFUSED(normal_deviation, weft_normal(t, S(2), WEFT_FLOAT32, 0, -1))
+REFUSED(uniform_order, weft_uniform(t, S(2), WEFT_DTYPE_FLOAT32, 2, 1))
+REFUSED(uniform_int, weft_uniform(t, S(2), WEFT_DTYPE_INT64, 0, 1))
+REFUSED(uniform_shape, weft_uniform(t, S(2, -3), WEFT_DTYPE_FLOAT32, 0, 1))
+REFUSED(uniform_huge, weft_uniform(t, S(1L << 50), WEFT_DTYPE_FLOAT32, 0, 1))
+REFUSED(normal_deviation, weft_normal(t, S(2), WEFT_DTYPE_FLOAT32, 0, -1))
 REFUSED(no_such_mode, (weft_tape_set_mode(t, (weft_mode)9), weft_neg(t, x->v)))
 REFUSED(dropout_one, weft_dropout(t, x->v, 1, true))
 REFUSED(dropout_nan, weft_dropout(t, x->v, NAN, true))
@@ -64,13 +64,13 @@ REFUSED(cross_entropy_null, weft_cross_entropy(t, x->m, NULL))
 REFUSED(cross_entropy_rows, weft_cross_entropy(t, x->n, x->i))
 REFUSED(mse_shapes, weft_mse_loss(t, x->m, x->v))
 #define LIST(...) ((weft_tensors){(weft_tensor *[]){__VA_ARGS__}, sizeof((weft_tensor *[]){__VA_ARGS__}) / sizeof(weft_tensor *)})
-REFUSED(gather_float, weft_gather(t, x->m, 0, x->m))
-REFUSED(gather_null, weft_gather(t, x->m, 0, NULL))
-REFUSED(gather_dim, weft_gather(t, x->v, 1, x->i))
-REFUSED(gather_dims, weft_gather(t, x->m, 1, x->i))
-REFUSED(gather_wider, weft_gather(t, x->m, 1, weft_reshape(t, weft_stack(t, LIST(x->i, x->i, x->i), 0), S(6, 1))))
-REFUSED(gather_outside, weft_gather(t, x->v, 0, x->i))
-REFUSED(gather_negative, weft_gather(t, x->n, 1, weft_sub(t, weft_reshape(t, x->i, S(2, 1)), weft_add(t, x->i, x->i))))
+REFUSED(gather_float, weft_take_along_dim(t, x->m, 0, x->m))
+REFUSED(gather_null, weft_take_along_dim(t, x->m, 0, NULL))
+REFUSED(gather_dim, weft_take_along_dim(t, x->v, 1, x->i))
+REFUSED(gather_dims, weft_take_along_dim(t, x->m, 1, x->i))
+REFUSED(gather_wider, weft_take_along_dim(t, x->m, 1, weft_reshape(t, weft_stack(t, LIST(x->i, x->i, x->i), 0), S(6, 1))))
+REFUSED(gather_outside, weft_take_along_dim(t, x->v, 0, x->i))
+REFUSED(gather_negative, weft_take_along_dim(t, x->n, 1, weft_sub(t, weft_reshape(t, x->i, S(2, 1)), weft_add(t, x->i, x->i))))
 REFUSED(stack_none, weft_stack(t, (weft_tensors){NULL, 0}, 0))
 REFUSED(stack_null, weft_stack(t, LIST(x->m, NULL), 0))
 REFUSED(stack_shapes, weft_stack(t, LIST(x->m, x->m, x->v), 0))
@@ -184,20 +184,20 @@ static weft_tensor *leaf(weft_shape shape, weft_dtype dtype)
 {
     weft_tensor *x = weft_tensor_full(shape, dtype, 3);
     assert_non_null(x);
-    weft_tensor_set_requires_grad(x, dtype != WEFT_INT64);
+    weft_tensor_set_requires_grad(x, dtype != WEFT_DTYPE_INT64);
     return x;
 }
 
 static int make_operands(void **state)
 {
     static operands x;
-    x = (operands){leaf(S(3), WEFT_FLOAT32),
-                   leaf(S(2, 3), WEFT_FLOAT32),
-                   leaf(S(4, 5), WEFT_FLOAT32),
-                   leaf(S(1, 4, 5, 5), WEFT_FLOAT32),
-                   leaf(S(6, 2, 3, 3), WEFT_FLOAT32),
-                   leaf(S(3), WEFT_FLOAT64),
-                   leaf(S(2), WEFT_INT64)};
+    x = (operands){leaf(S(3), WEFT_DTYPE_FLOAT32),
+                   leaf(S(2, 3), WEFT_DTYPE_FLOAT32),
+                   leaf(S(4, 5), WEFT_DTYPE_FLOAT32),
+                   leaf(S(1, 4, 5, 5), WEFT_DTYPE_FLOAT32),
+                   leaf(S(6, 2, 3, 3), WEFT_DTYPE_FLOAT32),
+                   leaf(S(3), WEFT_DTYPE_FLOAT64),
+                   leaf(S(2), WEFT_DTYPE_INT64)};
     *state = &x;
     return 0;
 }
@@ -233,7 +233,7 @@ static void batch_norm_trains_on_two_values_a_channel(void **state)
 {
     const float values[2] = {3, 5};
     weft_tape *t = weft_tape_open(NULL);
-    weft_tensor *x = weft_tape_take(t, weft_tensor_zeros(S(2, 1, 1, 1), WEFT_FLOAT32));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_zeros(S(2, 1, 1, 1), WEFT_DTYPE_FLOAT32));
     memcpy(weft_tensor_data(x), values, sizeof values);
     weft_tensor *y = weft_batch_norm2d(t, x, NULL, NULL, NULL, NULL, &(weft_batch_norm_options){.train = true});
     assert_int_equal(weft_tape_status(t), WEFT_OK);

@@ -15,7 +15,7 @@ static weft_tape *recording(void)
 
 static weft_tensor *leaf(float value)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, value);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, value);
     weft_tensor_set_requires_grad(x, true);
     return x;
 }
@@ -134,7 +134,7 @@ static weft_tensor *sevens(weft_tensor *of, void *arg)
 {
     const int64_t *length = arg;
     (void)of;
-    return *length ? weft_tensor_full(WEFT_SHAPE(*length), WEFT_FLOAT32, 7) : NULL;
+    return *length ? weft_tensor_full(WEFT_SHAPE(*length), WEFT_DTYPE_FLOAT32, 7) : NULL;
 }
 
 static void leaf_without_a_gradient_may_be_given_one(void **state)
@@ -234,7 +234,7 @@ static weft_tensor *give_null(weft_tensor *gradient, void *arg)
 static weft_tensor *give_another_dtype(weft_tensor *gradient, void *arg)
 {
     (void)arg;
-    return weft_tensor_to(gradient, WEFT_FLOAT64);
+    return weft_tensor_to(gradient, WEFT_DTYPE_FLOAT64);
 }
 
 static void hook_that_gives_no_gradient_fails_the_pass(void **state)
@@ -274,7 +274,7 @@ static void hook_on_the_sum_may_fail_the_pass(void **state)
 
 static void misuse_drops_and_says_so(void **state)
 {
-    weft_tensor *x = leaf(1), *constant = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_FLOAT32);
+    weft_tensor *x = leaf(1), *constant = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32);
     seen s = {0};
     const weft_leaf_hook how = {.pre = double_it, .arg = &s, .drop = count_drop};
     weft_hooks *hooks = weft_hooks_create();

@@ -23,7 +23,7 @@ static weft_tape *recording(weft_tape *parent)
 
 static weft_tensor *leaf(weft_shape shape, uint64_t key)
 {
-    weft_tensor *x = formula_tensor(shape, WEFT_FLOAT64, key);
+    weft_tensor *x = formula_tensor(shape, WEFT_DTYPE_FLOAT64, key);
     assert_non_null(x);
     weft_tensor_set_requires_grad(x, true);
     return x;
@@ -35,13 +35,13 @@ static weft_tensor *leaf(weft_shape shape, uint64_t key)
  */
 static void stack_takes_the_steps_of_an_episode(void **state)
 {
-    weft_tensor *scores = leaf(S(2), 1), *returns = formula_tensor(S(STEPS), WEFT_FLOAT64, 2), *steps[STEPS];
+    weft_tensor *scores = leaf(S(2), 1), *returns = formula_tensor(S(STEPS), WEFT_DTYPE_FLOAT64, 2), *steps[STEPS];
     weft_tape *t = recording(NULL);
     for (int i = 0; i < STEPS; i++) {
         weft_tape *child = recording(t);
-        weft_tensor *action = weft_tape_take(child, weft_tensor_full(S(1), WEFT_INT64, i % 3 == 0));
+        weft_tensor *action = weft_tape_take(child, weft_tensor_full(S(1), WEFT_DTYPE_INT64, i % 3 == 0));
         weft_tensor *log_p = weft_log_softmax(child, scores, 0);
-        steps[i] = weft_tensor_ref(weft_select(child, weft_gather(child, log_p, 0, action), 0, 0));
+        steps[i] = weft_tensor_ref(weft_select(child, weft_take_along_dim(child, log_p, 0, action), 0, 0));
         weft_tape_close(child);
         weft_tape_take(t, steps[i]);
     }
@@ -63,7 +63,7 @@ static void stack_takes_the_steps_of_an_episode(void **state)
 static void concat_takes_a_very_long_list(void **state)
 {
     const size_t count = 20000;
-    weft_tensor *x[] = {leaf(S(1, 2), 1), leaf(S(3, 2), 2), weft_tensor_full(S(0, 2), WEFT_FLOAT64, 0)};
+    weft_tensor *x[] = {leaf(S(1, 2), 1), leaf(S(3, 2), 2), weft_tensor_full(S(0, 2), WEFT_DTYPE_FLOAT64, 0)};
     weft_tensor **list = calloc(count, sizeof(*list));
     assert_non_null(list);
     for (size_t i = 0; i < count; i++)
@@ -86,14 +86,14 @@ static void concat_takes_a_very_long_list(void **state)
 /* The gradients lie in one storage: what is added to one of them must not reach its neighbour, nor the caller's tensor. */
 static void gradients_that_share_a_storage_stay_apart(void **state)
 {
-    weft_tensor *x[5], *weights = formula_tensor(S(5, 3), WEFT_FLOAT64, 50), *kept = weft_tensor_clone(weights);
+    weft_tensor *x[5], *weights = formula_tensor(S(5, 3), WEFT_DTYPE_FLOAT64, 50), *kept = weft_tensor_clone(weights);
     for (int i = 0; i < 5; i++)
         x[i] = leaf(S(3), 1 + (uint64_t)i);
     weft_tape *t = recording(NULL);
     weft_tensor *middle = weft_scale(t, x[2], 1); /* gets a second share besides */
     weft_tensor *y = weft_stack(t, (weft_tensors){(weft_tensor *[]){x[0], x[1], middle, x[3], x[4]}, 5}, 0);
     weft_tensor *outputs[] = {y, middle},
-                *gradients[] = {weights, weft_tape_take(t, weft_tensor_full(S(3), WEFT_FLOAT64, 10))};
+                *gradients[] = {weights, weft_tape_take(t, weft_tensor_full(S(3), WEFT_DTYPE_FLOAT64, 10))};
     for (int pass = 1; pass <= 2; pass++) {
         weft_backward_with(t, (weft_tensors){outputs, 2}, (weft_tensors){gradients, 2},
                            &(weft_backward_options){.retain = pass == 1});
@@ -116,13 +116,14 @@ static void gradients_that_share_a_storage_stay_apart(void **state)
 /* They are copies: later changes of the operands do not show, and results are contiguous. */
 static void joined_tensors_are_new(void **state)
 {
-    const weft_dtype dtypes[] = {WEFT_FLOAT32, WEFT_FLOAT64, WEFT_INT64, WEFT_INT32, WEFT_UINT8, WEFT_BOOL_DTYPE};
+    const weft_dtype dtypes[] = {WEFT_DTYPE_FLOAT32, WEFT_DTYPE_FLOAT64, WEFT_DTYPE_INT64,
+                                 WEFT_DTYPE_INT32,   WEFT_DTYPE_UINT8,   WEFT_DTYPE_BOOL};
     for (size_t k = 0; k < sizeof(dtypes) / sizeof(dtypes[0]); k++) {
         weft_tensor *x = weft_tensor_full(S(2, 3), dtypes[k], 1), *turned = weft_tensor_transpose(x, 0, 1);
-        weft_tensor *at = weft_tensor_full(S(3, 1), WEFT_INT64, 1);
+        weft_tensor *at = weft_tensor_full(S(3, 1), WEFT_DTYPE_INT64, 1);
         weft_tape *t = recording(NULL);
         weft_tensor *results[] = {weft_stack(t, (weft_tensors){&turned, 1}, 0),
-                                  weft_concat(t, (weft_tensors){&turned, 1}, 0), weft_gather(t, turned, 1, at)};
+                                  weft_concat(t, (weft_tensors){&turned, 1}, 0), weft_take_along_dim(t, turned, 1, at)};
         weft_tensor_fill(x, 0);
         for (int i = 0; i < 3; i++) {
             assert_non_null(results[i]);
@@ -140,9 +141,9 @@ static void joined_tensors_are_new(void **state)
 /* The index is kept for the gradient: to change it before the backward pass is an error, not a wrong gradient. */
 static void gather_notices_a_changed_index(void **state)
 {
-    weft_tensor *x = leaf(S(4), 1), *at = weft_tensor_full(S(2), WEFT_INT64, 3);
+    weft_tensor *x = leaf(S(4), 1), *at = weft_tensor_full(S(2), WEFT_DTYPE_INT64, 3);
     weft_tape *t = recording(NULL);
-    weft_tensor *loss = weft_sum(t, weft_gather(t, x, 0, at));
+    weft_tensor *loss = weft_sum(t, weft_take_along_dim(t, x, 0, at));
     weft_tensor_fill(at, 0);
     weft_backward(t, loss);
     assert_int_equal(weft_tape_status(t), WEFT_ERR_STATE);
@@ -155,9 +156,9 @@ static void gather_notices_a_changed_index(void **state)
 static void gather_adds_in_the_indexs_order_on_any_number_of_threads(void **state)
 {
     enum { ROWS = 500, PICKS = 201, WIDTH = 7 };
-    weft_tensor *x = weft_tensor_empty(S(ROWS, WIDTH), WEFT_FLOAT32),
-                *at = weft_tensor_empty(S(ROWS, PICKS), WEFT_INT64);
-    weft_tensor *weights = formula_tensor(S(ROWS, PICKS), WEFT_FLOAT32, 3);
+    weft_tensor *x = weft_tensor_empty(S(ROWS, WIDTH), WEFT_DTYPE_FLOAT32),
+                *at = weft_tensor_empty(S(ROWS, PICKS), WEFT_DTYPE_INT64);
+    weft_tensor *weights = formula_tensor(S(ROWS, PICKS), WEFT_DTYPE_FLOAT32, 3);
     static float wanted[ROWS][WIDTH];
     const int64_t *index = weft_tensor_data(at);
     const float *w = weft_tensor_data(weights);
@@ -170,7 +171,7 @@ static void gather_adds_in_the_indexs_order_on_any_number_of_threads(void **stat
     for (int threads = 1; threads <= 3; threads++) {
         wfi_cpu_threads_set(threads);
         weft_tape *t = recording(NULL);
-        weft_tensor *y = weft_gather(t, x, 1, at);
+        weft_tensor *y = weft_take_along_dim(t, x, 1, at);
         for (int i = 0; i < ROWS * PICKS; i++)
             assert_true(weft_tensor_get_f64(y, i) == weft_tensor_get_f64(x, i / PICKS * WIDTH + index[i]));
         weft_backward_with(t, (weft_tensors){&y, 1}, (weft_tensors){&weights, 1}, NULL);
@@ -185,7 +186,7 @@ static void gather_adds_in_the_indexs_order_on_any_number_of_threads(void **stat
 
 static void concat_of_sizes_that_do_not_add_up_is_refused(void **state)
 {
-    weft_tensor *x = weft_tensor_zeros(S(0, INT64_MAX), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(S(0, INT64_MAX), WEFT_DTYPE_FLOAT32);
     weft_tape *t = weft_tape_open(NULL);
     assert_non_null(x);
     assert_null(weft_concat(t, (weft_tensors){(weft_tensor *[]){x, x}, 2}, 1));

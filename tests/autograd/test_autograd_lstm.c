@@ -88,7 +88,7 @@ static void go_back(weft_tape *t, const cases *c, weft_dtype dtype, weft_tensor 
 
 static void run_case(const cases *c, weft_dtype dtype)
 {
-    double tolerance = dtype == WEFT_FLOAT64 ? 1e-12 : 2e-5;
+    double tolerance = dtype == WEFT_DTYPE_FLOAT64 ? 1e-12 : 2e-5;
     call made = call_of(c, dtype);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *results[3];
@@ -123,8 +123,8 @@ static void values_and_gradients_are_those_of_pytorch(void **state)
     while (cases_next(&c)) {
         if (strcmp(c.kind, "lstm") != 0)
             continue;
-        run_case(&c, WEFT_FLOAT64);
-        run_case(&c, WEFT_FLOAT32);
+        run_case(&c, WEFT_DTYPE_FLOAT64);
+        run_case(&c, WEFT_DTYPE_FLOAT32);
         count++;
     }
     fclose(c.file);
@@ -147,8 +147,8 @@ static weft_tensor *two_layers(weft_tape *t, weft_tensor *const *in, const void 
 {
     weft_tensor *ih[2], *hh[2];
     for (uint64_t i = 0; i < 2; i++) {
-        ih[i] = weft_tape_take(t, formula_tensor(S(8, i == 0 ? 3 : 2), WEFT_FLOAT64, 40 + i));
-        hh[i] = weft_tape_take(t, formula_tensor(S(8, 2), WEFT_FLOAT64, 50 + i));
+        ih[i] = weft_tape_take(t, formula_tensor(S(8, i == 0 ? 3 : 2), WEFT_DTYPE_FLOAT64, 40 + i));
+        hh[i] = weft_tape_take(t, formula_tensor(S(8, 2), WEFT_DTYPE_FLOAT64, 50 + i));
     }
     weft_tensor *weights[] = {ih[0], hh[0], in[1], in[2], ih[1], hh[1], in[3], in[4]};
     return weft_lstm(t, in[0], NULL, NULL, (weft_tensors){weights, 8}, arg, NULL, NULL);
@@ -168,9 +168,9 @@ static void gradients_agree_with_finite_differences(void **state)
 
 static call call_with(int64_t steps, int64_t batch, int64_t input, int64_t hidden)
 {
-    call c = {.x = leaf(S(steps, batch, input), WEFT_FLOAT32, 1, 1)};
-    add_weights(&c, input, hidden, WEFT_FLOAT32);
-    add_weights(&c, hidden, hidden, WEFT_FLOAT32);
+    call c = {.x = leaf(S(steps, batch, input), WEFT_DTYPE_FLOAT32, 1, 1)};
+    add_weights(&c, input, hidden, WEFT_DTYPE_FLOAT32);
+    add_weights(&c, hidden, hidden, WEFT_DTYPE_FLOAT32);
     return c;
 }
 
@@ -262,7 +262,7 @@ static weft_tensor *all_bits(int threads)
     call c = call_with(5, 67, 33, 129);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *h, *cell, *y = run(t, &c, &h, &cell),
-                           *weights = weft_tape_take(t, formula_tensor(weft_tensor_shape(y), WEFT_FLOAT32, 77));
+                           *weights = weft_tape_take(t, formula_tensor(weft_tensor_shape(y), WEFT_DTYPE_FLOAT32, 77));
     weft_backward_with(t, (weft_tensors){&y, 1}, (weft_tensors){&weights, 1}, NULL);
     assert_int_equal(weft_tape_status(t), WEFT_OK);
     weft_tensor *flat[WEIGHTS_MAX + 4] = {weft_flatten(t, y, 0), weft_flatten(t, h, 0), weft_flatten(t, cell, 0),
@@ -302,7 +302,7 @@ static void step(int threads, weft_tensor *parts[PARTS])
     const int64_t batch = 97, hidden = 131;
     for (int i = 0; i < PARTS; i++) {
         weft_shape shape = i == BIAS ? S(4 * hidden) : S(batch, i == GATES || i == DGATES ? 4 * hidden : hidden);
-        parts[i] = formula_tensor(shape, WEFT_FLOAT32, 90 + (uint64_t)i);
+        parts[i] = formula_tensor(shape, WEFT_DTYPE_FLOAT32, 90 + (uint64_t)i);
         assert_non_null(parts[i]);
     }
     wfi_lstm_cell cell = {.batch = batch,
@@ -317,8 +317,8 @@ static void step(int threads, weft_tensor *parts[PARTS])
                           .dc = weft_tensor_data(parts[DC]),
                           .dgates = weft_tensor_data(parts[DGATES])};
     wfi_cpu_threads_set(threads);
-    wfi_lstm_cell_forward(WEFT_FLOAT32, &cell);
-    wfi_lstm_cell_backward(WEFT_FLOAT32, &cell);
+    wfi_lstm_cell_forward(WEFT_DTYPE_FLOAT32, &cell);
+    wfi_lstm_cell_backward(WEFT_DTYPE_FLOAT32, &cell);
 }
 
 static void cells_have_the_same_bits_with_any_number_of_threads(void **state)
@@ -344,7 +344,7 @@ static void large_values_saturate(void **state)
 {
     (void)state;
     for (int dtype = 0; dtype < 2; dtype++) {
-        weft_dtype type = dtype == 0 ? WEFT_FLOAT32 : WEFT_FLOAT64;
+        weft_dtype type = dtype == 0 ? WEFT_DTYPE_FLOAT32 : WEFT_DTYPE_FLOAT64;
         weft_tensor *ih = weft_tensor_full(S(4, 1), type, 1), *hh = weft_tensor_zeros(S(4, 1), type);
         weft_tensor *x = weft_tensor_empty(S(1, 7, 1), type), *weights[] = {ih, hh};
         const double values[] = {1e30, -1e30, 300, -300, 20, -20, NAN};
@@ -384,9 +384,12 @@ static void what_does_not_fit_is_named(void **state)
 {
     (void)state;
     call good = call_with(4, 3, 6, 5);
-    weft_tensor *matrix = weft_tensor_zeros(S(3, 6), WEFT_FLOAT32), *none = weft_tensor_zeros(S(0, 3, 6), WEFT_FLOAT32);
-    weft_tensor *one = weft_tensor_zeros(S(1, 3, 5), WEFT_FLOAT32), *wide = weft_tensor_zeros(S(2, 3, 6), WEFT_FLOAT32);
-    weft_tensor *ints = weft_tensor_zeros(S(4, 3, 6), WEFT_INT64), *twice = weft_tensor_zeros(S(4, 3, 6), WEFT_FLOAT64);
+    weft_tensor *matrix = weft_tensor_zeros(S(3, 6), WEFT_DTYPE_FLOAT32),
+                *none = weft_tensor_zeros(S(0, 3, 6), WEFT_DTYPE_FLOAT32);
+    weft_tensor *one = weft_tensor_zeros(S(1, 3, 5), WEFT_DTYPE_FLOAT32),
+                *wide = weft_tensor_zeros(S(2, 3, 6), WEFT_DTYPE_FLOAT32);
+    weft_tensor *ints = weft_tensor_zeros(S(4, 3, 6), WEFT_DTYPE_INT64),
+                *twice = weft_tensor_zeros(S(4, 3, 6), WEFT_DTYPE_FLOAT64);
     call c = good;
 #define REFUSED(change, status, says)                                                                                  \
     do {                                                                                                               \

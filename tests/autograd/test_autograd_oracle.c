@@ -89,7 +89,7 @@ RUN(log_softmax, weft_log_softmax(t, in[0], (int)o[0]))
 RUN(nll_loss, weft_nll_loss_reduced(t, in[0], in[1], (weft_reduction)o[0]))
 RUN(cross_entropy, weft_cross_entropy_reduced(t, in[0], in[1], (weft_reduction)o[0]))
 RUN(mse_loss, weft_mse_loss_reduced(t, in[0], in[1], (weft_reduction)o[0]))
-RUN(gather, weft_gather(t, in[0], (int)o[0], in[1]))
+RUN(gather, weft_take_along_dim(t, in[0], (int)o[0], in[1]))
 RUN(stack, weft_stack(t, (weft_tensors){in, (size_t)c->in_count}, (int)o[0]))
 RUN(concat, weft_concat(t, (weft_tensors){in, (size_t)c->in_count}, (int)o[0]))
 /* clang-format on */
@@ -279,7 +279,7 @@ static weft_tensor *make_input(const input *in, const how *h, bool must_be_packe
 {
     weft_tensor *x;
     if (in->kind == 'i') {
-        x = weft_tensor_empty(in->shape, WEFT_INT64);
+        x = weft_tensor_empty(in->shape, WEFT_DTYPE_INT64);
         formula_fill_below(x, in->key, (int64_t)in->factor);
         for (int64_t i = 0; i < weft_tensor_numel(x); i++)
             ((int64_t *)weft_tensor_data(x))[i] += (int64_t)in->offset;
@@ -387,18 +387,18 @@ static void run_all(const how *h)
 
 static void operators_match_pytorch_in_float64(void **state)
 {
-    run_all(&(how){WEFT_FLOAT64, TOLERANCE_F64, false});
+    run_all(&(how){WEFT_DTYPE_FLOAT64, TOLERANCE_F64, false});
 }
 
 static void operators_match_pytorch_in_float32(void **state)
 {
-    run_all(&(how){WEFT_FLOAT32, TOLERANCE_F32, false});
+    run_all(&(how){WEFT_DTYPE_FLOAT32, TOLERANCE_F32, false});
 }
 
 static void operators_match_pytorch_on_operands_with_gaps(void **state)
 {
-    run_all(&(how){WEFT_FLOAT64, TOLERANCE_F64, true});
-    run_all(&(how){WEFT_FLOAT32, TOLERANCE_F32, true});
+    run_all(&(how){WEFT_DTYPE_FLOAT64, TOLERANCE_F64, true});
+    run_all(&(how){WEFT_DTYPE_FLOAT32, TOLERANCE_F32, true});
 }
 
 UNIT_MAIN(operators_match_pytorch_in_float64, operators_match_pytorch_in_float32,

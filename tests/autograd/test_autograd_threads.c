@@ -53,8 +53,8 @@ static void *work(void *arg)
 
 static void threads_share_parameters(void **state)
 {
-    shared s = {.net = make_net(), .x = formula_tensor(WEFT_SHAPE(3, 1, 8, 8), WEFT_FLOAT32, 1)};
-    s.target = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT64);
+    shared s = {.net = make_net(), .x = formula_tensor(WEFT_SHAPE(3, 1, 8, 8), WEFT_DTYPE_FLOAT32, 1)};
+    s.target = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT64);
     weft_tensor_set_requires_grad(s.x, true);
     s.wanted = gradient(&s);
     assert_non_null(s.wanted);
@@ -90,7 +90,7 @@ static void *use_kept(void *arg)
 static void threads_use_what_another_tape_made(void **state)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 1);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
     weft_tensor_set_requires_grad(x, true);
     weft_tensor *kept = weft_add_scalar(t, x, 2);
     weft_tensor_set_requires_grad(kept, true);

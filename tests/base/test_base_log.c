@@ -26,30 +26,30 @@ static void sink(weft_log_level level, const char *line, void *arg)
 
 static void the_environment_sets_the_first_level(void **state)
 {
-    assert_int_equal(weft_log_get_level(), WEFT_LOG_INFO);
+    assert_int_equal(weft_logging_get_level(), WEFT_LOG_INFO);
 }
 
 static void only_lines_up_to_the_level_arrive(void **state)
 {
     seen mine = {.lines = 1};
-    weft_log_set_sink(sink, &mine);
-    weft_log_set_level(WEFT_LOG_WARN);
+    weft_logging_set_sink(sink, &mine);
+    weft_logging_set_level(WEFT_LOG_WARN);
     wfi_log(WEFT_LOG_INFO, "not this");
     assert_int_equal(mine.lines, 1);
     wfi_log(WEFT_LOG_WARN, "peer %d", 4);
     assert_int_equal(mine.lines, 2);
     assert_int_equal(mine.level, WEFT_LOG_WARN);
     assert_string_equal(mine.last, "peer 4");
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 static void a_sink_may_log(void **state)
 {
     seen mine = {.lines = 0};
-    weft_log_set_sink(sink, &mine);
+    weft_logging_set_sink(sink, &mine);
     wfi_log(WEFT_LOG_ERROR, "outer");
     assert_int_equal(mine.lines, 2);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 static void one_line_stays_one_line(void **state)
@@ -58,25 +58,25 @@ static void one_line_stays_one_line(void **state)
     char text[5000];
     memset(text, 'y', sizeof text - 1);
     text[sizeof text - 1] = '\0';
-    weft_log_set_sink(sink, &mine);
+    weft_logging_set_sink(sink, &mine);
     wfi_log(WEFT_LOG_ERROR, "a\nb\033[2J");
     assert_string_equal(mine.last, "a b [2J");
     wfi_log(WEFT_LOG_ERROR, "%s", text);
     assert_true(strlen(mine.last) < sizeof text - 1);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 static void a_line_says_whose_it_is(void **state)
 {
     seen mine = {.lines = 1};
-    weft_log_set_sink(sink, &mine);
+    weft_logging_set_sink(sink, &mine);
     wfi_log_in(&(wfi_log_context){.rank = 3, .call_id = 17}, WEFT_LOG_ERROR, "it ended");
     assert_string_equal(mine.last, "rank 3 call 17: it ended");
     wfi_log_in(&(wfi_log_context){.rank = 0}, WEFT_LOG_ERROR, "%d", 5);
     assert_string_equal(mine.last, "rank 0: 5");
     wfi_log_in(&(wfi_log_context){.rank = -1}, WEFT_LOG_ERROR, "%s", "nobody's");
     assert_string_equal(mine.last, "nobody's");
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 static uint64_t a_moment(const wfi_clock *clock)

@@ -190,8 +190,8 @@ static void play_disagree(session *s)
                                       OP_REDUCE_SCATTER, OP_GATHER, OP_SCATTER,   OP_ALL_TO_ALL};
     uint64_t chance = mix(s->seed + 11);
     unsigned way = (unsigned)(chance % 5);
-    op_plan plan = {.dtype = WEFT_FLOAT32,
-                    .how = WEFT_SUM,
+    op_plan plan = {.dtype = WEFT_DTYPE_FLOAT32,
+                    .how = WEFT_OP_SUM,
                     .root = chance / 8 % s->size,
                     .count = chance / 64 % 4 ? 1 + (int64_t)(chance / 256 % 700) : 20000,
                     .limit_ms = 60000};
@@ -200,8 +200,8 @@ static void play_disagree(session *s)
                            : counted[chance / 4096 % 8];
     if (s->me == s->odd) {
         plan.root = way == 0 ? (plan.root + 1) % s->size : plan.root;
-        plan.how = way == 1 ? WEFT_MAX : plan.how;
-        plan.dtype = way == 2 ? WEFT_INT32 : plan.dtype;
+        plan.how = way == 1 ? WEFT_OP_MAX : plan.how;
+        plan.dtype = way == 2 ? WEFT_DTYPE_INT32 : plan.dtype;
         plan.count += way == 3;
         plan.kind = way == 4 ? (plan.kind == OP_ALLREDUCE ? OP_BARRIER : OP_ALLREDUCE) : plan.kind;
     }
@@ -285,7 +285,7 @@ static void act_destroy(session *s, op_run *run)
     lane_drop_group(s);
 }
 
-/* One member's weft_group_create fails, or it does not call it. Members must be able to come together afterwards. */
+/* One member's weft_group_open fails, or it does not call it. Members must be able to come together afterwards. */
 static void play_skew(session *s)
 {
     op_plan plan = {.kind = OP_ALLREDUCE, .count = 500, .limit_ms = SHORT_MS};
@@ -299,7 +299,7 @@ static void play_skew(session *s)
     } else if (s->me == s->odd && s->seed % 2) {
         int wrong[] = {s->ranks[s->me], board->size + 7};
         weft_group *none;
-        if (!weft_group_create(self.agent, "lane-wrong", wrong, 2, &none))
+        if (!weft_group_open(self.agent, "lane-wrong", wrong, 2, &none))
             fault(FAULT_WRONG, "%s: a group with a rank that cannot be was made", s->where);
     }
     plan.limit_ms = 4000;
@@ -319,7 +319,8 @@ static void play_skew(session *s)
 static void play_too_large(session *s)
 {
     enum { COUNT = WEFT_MAX_CALL_TENSORS + 1 };
-    weft_tensor *one = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_FLOAT32), **many = malloc(COUNT * sizeof(weft_tensor *));
+    weft_tensor *one = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32),
+                **many = malloc(COUNT * sizeof(weft_tensor *));
     weft_values *all = NULL;
     for (size_t i = 0; i < COUNT; i++)
         many[i] = one;

@@ -25,7 +25,7 @@ extern const char *const op_names[OPS];
 typedef struct op_plan {
     op_kind kind;
     weft_dtype dtype;
-    weft_reduce how;
+    weft_op how;
     size_t root;
     int64_t count;    /* elements of one part */
     unsigned salt;    /* of the contents */

@@ -21,11 +21,11 @@ const char *const op_names[OPS] = {"barrier", "allreduce", "reduce",     "broadc
 static int element(const op_plan *plan, size_t member, int64_t place)
 {
     uint64_t x = (uint64_t)place * 37 + member * 101 + plan->salt * 13;
-    if (plan->dtype == WEFT_BOOL_DTYPE)
+    if (plan->dtype == WEFT_DTYPE_BOOL)
         return (x ^ x >> 3) % 3 == 0;
-    if (plan->how == WEFT_PROD)
+    if (plan->how == WEFT_OP_PROD)
         return (int[]){1, 2, -1, 1}[(x ^ x >> 2) % 4];
-    if (plan->dtype == WEFT_UINT8) /* minimum and maximum are those of bytes */
+    if (plan->dtype == WEFT_DTYPE_UINT8) /* minimum and maximum are those of bytes */
         return (int)((x ^ x >> 4) % 16);
     return (int)((x ^ x >> 4) % 16) - 7;
 }
@@ -35,17 +35,17 @@ static double reduced(const op_plan *plan, size_t size, int64_t place)
     double value = element(plan, 0, place);
     for (size_t member = 1; member < size; member++) {
         double next = element(plan, member, place);
-        bool boolean = plan->dtype == WEFT_BOOL_DTYPE;
-        if (plan->how == WEFT_MIN || (boolean && plan->how == WEFT_PROD))
+        bool boolean = plan->dtype == WEFT_DTYPE_BOOL;
+        if (plan->how == WEFT_OP_MIN || (boolean && plan->how == WEFT_OP_PROD))
             value = next < value ? next : value;
-        else if (plan->how == WEFT_MAX || boolean)
+        else if (plan->how == WEFT_OP_MAX || boolean)
             value = next > value ? next : value;
-        else if (plan->how == WEFT_PROD)
+        else if (plan->how == WEFT_OP_PROD)
             value *= next;
         else
             value += next;
     }
-    return plan->how == WEFT_AVG ? value / (double)size : value;
+    return plan->how == WEFT_OP_AVG ? value / (double)size : value;
 }
 
 /* A small number as an element of any dtype: integers wrap around; complex numbers get it twice. */
@@ -53,31 +53,31 @@ static void put(weft_dtype dtype, void *data, int64_t i, double value)
 {
     int64_t whole = (int64_t)value;
     switch (dtype) {
-    case WEFT_FLOAT32:
+    case WEFT_DTYPE_FLOAT32:
         ((float *)data)[i] = (float)value;
         return;
-    case WEFT_FLOAT64:
+    case WEFT_DTYPE_FLOAT64:
         ((double *)data)[i] = value;
         return;
-    case WEFT_INT64:
+    case WEFT_DTYPE_INT64:
         ((int64_t *)data)[i] = whole;
         return;
-    case WEFT_INT32:
+    case WEFT_DTYPE_INT32:
         ((int32_t *)data)[i] = (int32_t)whole;
         return;
-    case WEFT_INT16:
+    case WEFT_DTYPE_INT16:
         ((int16_t *)data)[i] = (int16_t)whole;
         return;
-    case WEFT_INT8:
-    case WEFT_UINT8:
-    case WEFT_BOOL_DTYPE:
+    case WEFT_DTYPE_INT8:
+    case WEFT_DTYPE_UINT8:
+    case WEFT_DTYPE_BOOL:
         ((uint8_t *)data)[i] = (uint8_t)whole;
         return;
-    case WEFT_COMPLEX64:
+    case WEFT_DTYPE_COMPLEX64:
         ((float *)data)[2 * i] = (float)value;
         ((float *)data)[2 * i + 1] = (float)(0 - value);
         return;
-    case WEFT_COMPLEX128:
+    case WEFT_DTYPE_COMPLEX128:
         ((double *)data)[2 * i] = value;
         ((double *)data)[2 * i + 1] = 0 - value;
         return;
@@ -92,11 +92,11 @@ typedef double (*value_fn)(const op_run *run, int64_t i);
 static weft_tensor *make(const op_run *run, int64_t count, value_fn value)
 {
     weft_dtype dtype = run->plan.dtype;
-    bool half = dtype == WEFT_FLOAT16 || dtype == WEFT_BFLOAT16;
-    weft_tensor *x = coll_empty(half ? WEFT_FLOAT64 : dtype, count);
+    bool half = dtype == WEFT_DTYPE_FLOAT16 || dtype == WEFT_DTYPE_BFLOAT16;
+    weft_tensor *x = coll_empty(half ? WEFT_DTYPE_FLOAT64 : dtype, count);
     void *data = weft_tensor_data(x);
     for (int64_t i = 0; i < count; i++)
-        put(half ? WEFT_FLOAT64 : dtype, data, i, value(run, i));
+        put(half ? WEFT_DTYPE_FLOAT64 : dtype, data, i, value(run, i));
     if (!half)
         return x;
     weft_tensor *converted = weft_tensor_to(x, dtype);
@@ -211,15 +211,15 @@ op_plan op_choose(uint64_t seed, size_t size, int64_t most)
 {
     uint64_t chance = mix(seed), more = mix(seed + 1);
     op_plan plan = {.kind = (op_kind)(chance % OPS),
-                    .dtype = (weft_dtype)(chance / 16 % (WEFT_COMPLEX128 + 1)),
-                    .how = (weft_reduce)(chance / 256 % (WEFT_PROD + 1)),
+                    .dtype = (weft_dtype)(chance / 16 % (WEFT_DTYPE_COMPLEX128 + 1)),
+                    .how = (weft_op)(chance / 256 % (WEFT_OP_PROD + 1)),
                     .root = chance / 4096 % size,
                     .salt = (unsigned)(chance >> 32 & 1023),
                     .limit_ms = 60000};
     bool parts = forms[plan.kind].whole_input || forms[plan.kind].whole_output;
     plan.count = choose_count(more, parts ? most / (int64_t)size : most);
-    if (!coll_can(plan.dtype, plan.how) || (coll_is_complex(plan.dtype) && plan.how == WEFT_PROD))
-        plan.how = WEFT_SUM;
+    if (!coll_can(plan.dtype, plan.how) || (coll_is_complex(plan.dtype) && plan.how == WEFT_OP_PROD))
+        plan.how = WEFT_OP_SUM;
     if (plan.kind == OP_BARRIER)
         plan.count = 0;
     if (plan.kind == OP_VALUES)

@@ -161,7 +161,7 @@ void lane_judge_words(const chaos_lane *lane, const weft_error *why, const char 
 
 /*
  * Waits until this worker knows the present workers of ranks that others had before: else it makes a group with the
- * dead ones. A rank that nobody had before is not waited for: weft_group_create does that.
+ * dead ones. A rank that nobody had before is not waited for: weft_group_open does that.
  */
 static void await_news(chaos_lane *lane)
 {
@@ -181,24 +181,24 @@ bool lane_make_group(chaos_lane *lane, const char *suffix)
     char name[64];
     snprintf(name, sizeof name, "lane%d-%u%s", lane->number, lane->e.number, suffix);
     lane->group = NULL;
-    chaos_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_create", lane->where);
-    weft_status st = weft_group_create(self.agent, name, lane->ranks, lane->size, &lane->group);
+    chaos_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_open", lane->where);
+    weft_status st = weft_group_open(self.agent, name, lane->ranks, lane->size, &lane->group);
     wait_ends(wait);
     if (!st) {
         watch_group(lane, lane->group);
         return true;
     }
     if (st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_CLOSED)
-        fault(FAULT_WRONG, "%s: weft_group_create of %zu members ended with %s", lane->where, lane->size,
+        fault(FAULT_WRONG, "%s: weft_group_open of %zu members ended with %s", lane->where, lane->size,
               weft_status_name(st));
     return false;
 }
 
 void lane_drop_group(chaos_lane *lane)
 {
-    chaos_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_destroy", lane->where);
+    chaos_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_close", lane->where);
     watch_group(lane, NULL);
-    weft_group_destroy(lane->group);
+    weft_group_close(lane->group);
     wait_ends(wait);
     lane->group = NULL;
 }

@@ -79,7 +79,7 @@ static model make_model(const chaos_lane *lane, uint64_t seed, bool odd)
     m.second = weft_linear_create(m.hidden, m.out, false, seed + 1);
     m.third = weft_linear_create(m.hidden, m.out, false, seed + 2);
     m.all = weft_sequential_create((weft_module *[]){m.first, m.second, m.third}, 3);
-    MUST(m.all && !weft_module_to(m.all, WEFT_FLOAT64));
+    MUST(m.all && !weft_module_to(m.all, WEFT_DTYPE_FLOAT64));
     MUST(weft_module_parameters(m.all).count == PARAMETERS);
     return m;
 }
@@ -91,7 +91,7 @@ static weft_tensor *parameter(const model *m, size_t i)
 
 static weft_tensor *data_of(const chaos_lane *lane, size_t member, unsigned step, int64_t columns, uint64_t what)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH, columns), WEFT_FLOAT64);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH, columns), WEFT_DTYPE_FLOAT64);
     MUST_OK(weft_tensor_fill_normal(x, mix(lane->seed + member * 1000 + step * 10 + what), 0, 1));
     return x;
 }
@@ -154,7 +154,7 @@ static void average(session *s, double members, weft_gradient out[PARAMETERS])
     for (size_t i = 0; i < PARAMETERS; i++) {
         weft_tensor *p = parameter(&s->copy, i);
         out[i] = (weft_gradient){
-            .values = s->sums[i] ? weft_tensor_copy_of(weft_tensor_shape(p), WEFT_FLOAT64, s->sums[i]) : NULL};
+            .values = s->sums[i] ? weft_tensor_copy_of(weft_tensor_shape(p), WEFT_DTYPE_FLOAT64, s->sums[i]) : NULL};
         for (int64_t k = 0; out[i].values && k < weft_tensor_numel(p); k++)
             ((double *)weft_tensor_data(out[i].values))[k] /= members;
     }
@@ -306,7 +306,7 @@ typedef struct pass {
 static void take_gradients(session *s, weft_context *c, weft_tape *t, pass *out)
 {
     if (c) {
-        out->status = weft_context_gradients(c, weft_module_parameters(s->real.all), out->gradients);
+        out->status = weft_context_ref_gradients(c, weft_module_parameters(s->real.all), out->gradients);
         return;
     }
     weft_gradients found = mix(s->lane->seed + 9) % 2 ? weft_data_parallel_gradients(s->parallel)

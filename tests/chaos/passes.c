@@ -196,7 +196,7 @@ static bool fetch_gradient(const session *s, weft_tape *t, int rank, int k, weft
     *keep = ask(s, rank, "gradient", WEFT_VALUES(weft_of_i64(k), weft_of_bool(s->graphs[0].fractions)), t);
     if (!*keep)
         return false;
-    if (weft_values_type(*keep, 0) == WEFT_TENSOR)
+    if (weft_values_type(*keep, 0) == WEFT_TYPE_TENSOR)
         return !weft_values_get_tensor(*keep, 0, out);
     return true;
 }
@@ -225,7 +225,7 @@ static void compare_all(const session *s, int root, double times)
 static void check_no_gradients(const session *s)
 {
     for (int k = 0; k < PARAMETERS; k++) {
-        weft_tensor *gradient = weft_context_grad(s->context, graph_own(k, s->graphs[0].fractions));
+        weft_tensor *gradient = weft_context_ref_grad(s->context, graph_own(k, s->graphs[0].fractions));
         if (gradient)
             fault(FAULT_WRONG, "%s: a pass that failed left a gradient", s->where);
         weft_tensor_unref(gradient);

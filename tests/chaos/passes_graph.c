@@ -18,7 +18,7 @@ static weft_tensor *own[2][PARAMETERS]; /* integers, fractions */
 
 weft_tensor *graph_parameter(int rank, int k, bool fractions)
 {
-    weft_tensor *p = weft_tensor_empty(WEFT_SHAPE(COLUMNS), WEFT_FLOAT64);
+    weft_tensor *p = weft_tensor_empty(WEFT_SHAPE(COLUMNS), WEFT_DTYPE_FLOAT64);
     MUST(p);
     double *data = weft_tensor_data(p);
     for (int i = 0; i < COLUMNS; i++) {
@@ -53,7 +53,7 @@ void graph_end(void)
 
 weft_tensor *graph_input(const graph *g)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(g->rows, COLUMNS), WEFT_FLOAT64);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(g->rows, COLUMNS), WEFT_DTYPE_FLOAT64);
     MUST(x);
     double *data = weft_tensor_data(x);
     for (int64_t i = 0; i < g->rows * COLUMNS; i++)
@@ -307,7 +307,7 @@ void graph_loss_arguments(const graph *g, weft_tensor *input, weft_value out[6])
 static weft_status serve_gradient(weft_call *call, void *user)
 {
     weft_tensor *leaf = own[weft_call_bool(call, 1)][weft_call_i64(call, 0) % PARAMETERS];
-    weft_tensor *gradient = weft_context_grad(weft_call_context(call), leaf);
+    weft_tensor *gradient = weft_context_ref_grad(weft_call_context(call), leaf);
     weft_call_give(call, WEFT_VALUES(gradient ? weft_of_tensor(gradient) : weft_of_null()));
     weft_tensor_unref(gradient);
     return WEFT_OK;
@@ -368,16 +368,16 @@ static weft_status serve_broken(weft_call *call, void *user)
 
 #define NODE_TAKES                                                                                                     \
     {                                                                                                                  \
-        WEFT_I64, WEFT_I64, WEFT_I64, WEFT_BOOL, WEFT_I64, WEFT_TENSOR                                                 \
+        WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_BOOL, WEFT_TYPE_I64, WEFT_TYPE_TENSOR                   \
     }
 const weft_function passes_functions[] = {
-    {.name = "node", .takes = NODE_TAKES, .gives = {WEFT_TENSOR}, .run = serve_node},
-    {.name = "node transposed", .takes = NODE_TAKES, .gives = {WEFT_TENSOR}, .run = serve_transposed},
-    {.name = "loss", .takes = NODE_TAKES, .gives = {WEFT_TENSOR}, .run = serve_loss},
-    {.name = "gradient", .takes = {WEFT_I64, WEFT_BOOL}, .gives = {WEFT_ANY}, .run = serve_gradient},
-    {.name = "holds", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_BOOL}, .run = serve_holds},
-    {.name = "make", .takes = {WEFT_I64}, .gives = {WEFT_TENSOR}, .run = serve_make},
-    {.name = "apply", .takes = {WEFT_RREF, WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_apply},
+    {.name = "node", .takes = NODE_TAKES, .gives = {WEFT_TYPE_TENSOR}, .run = serve_node},
+    {.name = "node transposed", .takes = NODE_TAKES, .gives = {WEFT_TYPE_TENSOR}, .run = serve_transposed},
+    {.name = "loss", .takes = NODE_TAKES, .gives = {WEFT_TYPE_TENSOR}, .run = serve_loss},
+    {.name = "gradient", .takes = {WEFT_TYPE_I64, WEFT_TYPE_BOOL}, .gives = {WEFT_TYPE_ANY}, .run = serve_gradient},
+    {.name = "holds", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_BOOL}, .run = serve_holds},
+    {.name = "make", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_make},
+    {.name = "apply", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_apply},
     {.name = "broken", .run = serve_broken},
 };
 const size_t passes_function_count = sizeof passes_functions / sizeof *passes_functions;

@@ -14,20 +14,21 @@ static inline bool coll_is_dtype(weft_dtype dtype)
 
 static inline bool coll_is_complex(weft_dtype dtype)
 {
-    return dtype == WEFT_COMPLEX64 || dtype == WEFT_COMPLEX128;
+    return dtype == WEFT_DTYPE_COMPLEX64 || dtype == WEFT_DTYPE_COMPLEX128;
 }
 
 static inline bool coll_is_float(weft_dtype dtype)
 {
-    return dtype == WEFT_FLOAT32 || dtype == WEFT_FLOAT64 || dtype == WEFT_FLOAT16 || dtype == WEFT_BFLOAT16;
+    return dtype == WEFT_DTYPE_FLOAT32 || dtype == WEFT_DTYPE_FLOAT64 || dtype == WEFT_DTYPE_FLOAT16 ||
+           dtype == WEFT_DTYPE_BFLOAT16;
 }
 
 /* Which reductions there are. */
-static inline bool coll_can(weft_dtype dtype, weft_reduce how)
+static inline bool coll_can(weft_dtype dtype, weft_op how)
 {
-    if (how == WEFT_AVG)
+    if (how == WEFT_OP_AVG)
         return coll_is_float(dtype) || coll_is_complex(dtype);
-    return !coll_is_complex(dtype) || how == WEFT_SUM || how == WEFT_PROD;
+    return !coll_is_complex(dtype) || how == WEFT_OP_SUM || how == WEFT_OP_PROD;
 }
 
 static inline weft_tensor *coll_empty(weft_dtype dtype, int64_t count)
@@ -49,7 +50,7 @@ static inline weft_tensor *coll_convert(weft_tensor *x, weft_dtype dtype)
     converted = coll_empty(dtype, weft_tensor_numel(x));
     for (int64_t i = 0; i < weft_tensor_numel(x); i++) {
         double real = weft_tensor_get_f64(x, i);
-        if (dtype == WEFT_COMPLEX64)
+        if (dtype == WEFT_DTYPE_COMPLEX64)
             ((float *)weft_tensor_data(converted))[2 * i] = (float)real,
                                                        ((float *)weft_tensor_data(converted))[2 * i + 1] = 0;
         else

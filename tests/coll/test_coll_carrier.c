@@ -39,7 +39,7 @@ static weft_status carry_barrier(void *arg)
     return leave(b, weft_group_barrier(b->through, 20000));
 }
 
-static weft_status carry_allreduce(void *arg, void *data, size_t count, weft_dtype dtype, weft_reduce how)
+static weft_status carry_allreduce(void *arg, void *data, size_t count, weft_dtype dtype, weft_op how)
 {
     bridge *b = arg;
     enter(b);
@@ -61,15 +61,15 @@ static void carried(weft_agent *agent, void *arg)
     weft_group *group;
     weft_future *futures[10];
     weft_tensor *x[10];
-    MUST_OK(weft_group_create(agent, "through", NULL, 0, &b.through));
-    MUST_OK(weft_group_create(agent, "carried", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "through", NULL, 0, &b.through));
+    MUST_OK(weft_group_open(agent, "carried", NULL, 0, &group));
     MUST_BE(weft_group_set_carrier(NULL, &table, &b, count_drop), WEFT_ERR_INVALID);
     MUST_BE(weft_group_set_carrier(group, NULL, &b, count_drop), WEFT_ERR_INVALID);
     MUST(b.dropped == 2);
     MUST_OK(weft_group_set_carrier(group, &table, &b, count_drop));
     for (int i = 0; i < 10; i++) {
-        x[i] = weft_tensor_full(WEFT_SHAPE(100 + i), WEFT_FLOAT32, i);
-        MUST_OK(weft_group_allreduce_async(group, x[i], WEFT_SUM, 20000, &futures[i]));
+        x[i] = weft_tensor_full(WEFT_SHAPE(100 + i), WEFT_DTYPE_FLOAT32, i);
+        MUST_OK(weft_group_allreduce_async(group, x[i], WEFT_OP_SUM, 20000, &futures[i]));
     }
     for (int i = 0; i < 10; i++) {
         MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
@@ -87,9 +87,9 @@ static void carried(weft_agent *agent, void *arg)
     snprintf(words, sizeof words, "rank %d: the carrier's barrier: ", weft_error_worker(weft_group_error(group)));
     MUST(strstr(weft_error_message(weft_group_error(group)), words));
     MUST_BE(weft_group_barrier(group, 20000), WEFT_ERR_SYSTEM);
-    weft_group_destroy(group);
+    weft_group_close(group);
     MUST_OK(weft_group_barrier(b.through, 20000));
-    weft_group_destroy(b.through);
+    weft_group_close(b.through);
     while (b.dropped < 3)
         world_sleep_ms(arg, 1); /* the last operation may still be let go of */
     for (int i = 0; i < 10; i++)
@@ -120,14 +120,14 @@ static void many_carried(weft_agent *agent, void *arg)
     for (int i = 0; i < AT_ONCE; i++) {
         char name[24];
         snprintf(name, sizeof name, "carried%d", i);
-        MUST_OK(weft_group_create(agent, name, NULL, 0, &groups[i]));
+        MUST_OK(weft_group_open(agent, name, NULL, 0, &groups[i]));
         MUST_OK(weft_group_set_carrier(groups[i], &table, &entered, NULL));
         MUST_OK(weft_group_barrier_async(groups[i], WEFT_FOREVER, &futures[i]));
     }
     for (int i = 0; i < AT_ONCE; i++) {
         MUST_OK(weft_future_wait(futures[i], WEFT_FOREVER));
         weft_future_unref(futures[i]);
-        weft_group_destroy(groups[i]);
+        weft_group_close(groups[i]);
     }
 }
 
@@ -148,7 +148,7 @@ static void late_carrier(weft_agent *agent, void *arg)
     weft_group *group;
     weft_future *late;
     (void)arg;
-    MUST_OK(weft_group_create(agent, "late", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "late", NULL, 0, &group));
     MUST_OK(weft_group_set_carrier(group, &table, &go_on, NULL));
     MUST_OK(weft_group_barrier_async(group, 20, &late));
     while (!weft_group_error(group))
@@ -159,7 +159,7 @@ static void late_carrier(weft_agent *agent, void *arg)
     atomic_store(&go_on, true);
     MUST_BE(weft_future_wait(late, WEFT_FOREVER), WEFT_ERR_TIMEOUT);
     weft_future_unref(late);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 WORLD_TEST(late_carrier, 0, 1, .size = 1)
@@ -172,9 +172,9 @@ typedef struct own_group {
 static weft_status call_own_group(void *arg)
 {
     own_group *own = arg;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32);
     weft_future *future;
-    MUST_BE(weft_group_allreduce(own->group, x, WEFT_SUM, 20000), WEFT_ERR_STATE);
+    MUST_BE(weft_group_allreduce(own->group, x, WEFT_OP_SUM, 20000), WEFT_ERR_STATE);
     MUST_BE(weft_group_barrier_async(own->group, 20000, &future), WEFT_ERR_STATE);
     weft_tensor_unref(x);
     return WEFT_OK;
@@ -185,15 +185,15 @@ static void calls_itself(weft_agent *agent, void *arg)
 {
     static const weft_group_carrier table = {.barrier = call_own_group};
     own_group own = {0};
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT32, 1);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
     (void)arg;
-    MUST_OK(weft_group_create(agent, "own", NULL, 0, &own.group));
+    MUST_OK(weft_group_open(agent, "own", NULL, 0, &own.group));
     MUST_OK(weft_group_set_carrier(own.group, &table, &own, NULL));
     MUST_OK(weft_group_barrier(own.group, 20000)); /* the calls inside it took no part */
-    MUST_OK(weft_group_allreduce(own.group, x, WEFT_SUM, 20000));
+    MUST_OK(weft_group_allreduce(own.group, x, WEFT_OP_SUM, 20000));
     MUST(weft_tensor_get_f64(x, 2) == SIZE);
     weft_tensor_unref(x);
-    weft_group_destroy(own.group);
+    weft_group_close(own.group);
 }
 
 WORLD_TEST(calls_itself, 2, 1, .size = SIZE)
@@ -211,16 +211,16 @@ static void calls_in_a_circle(weft_agent *agent, void *arg)
     static const weft_group_carrier table = {.barrier = call_other_group};
     own_group a = {0}, b = {0};
     (void)arg;
-    MUST_OK(weft_group_create(agent, "a", NULL, 0, &a.group));
-    MUST_OK(weft_group_create(agent, "b", NULL, 0, &b.group));
+    MUST_OK(weft_group_open(agent, "a", NULL, 0, &a.group));
+    MUST_OK(weft_group_open(agent, "b", NULL, 0, &b.group));
     a.other = b.group;
     b.other = a.group;
     MUST_OK(weft_group_set_carrier(a.group, &table, &a, NULL));
     MUST_OK(weft_group_set_carrier(b.group, &table, &b, NULL));
     MUST_BE(weft_group_barrier(a.group, WEFT_FOREVER), WEFT_ERR_TIMEOUT);
     MUST(a.inner && b.inner == WEFT_ERR_TIMEOUT);
-    weft_group_destroy(a.group);
-    weft_group_destroy(b.group);
+    weft_group_close(a.group);
+    weft_group_close(b.group);
 }
 
 WORLD_TEST(calls_in_a_circle, 1, 1, .size = 1)
@@ -229,14 +229,14 @@ static void printed(weft_agent *agent, void *arg)
 {
     char text[4096] = "";
     weft_group *group;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
     MUST_OK(weft_group_set_algorithms(group, "allreduce 4 100 tree"));
     FILE *to = fmemopen(text, sizeof text, "w");
     weft_group_print_algorithms(group, to);
     fclose(to);
     MUST(strncmp(text, "allreduce 4 100 tree\n", 21) == 0);
     MUST_OK(weft_group_set_algorithms(group, text)); /* what is printed can be read */
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 WORLD_TEST(printed, 1, 0, .size = 1)

@@ -36,7 +36,7 @@ static uint64_t mix(uint64_t x)
 
 static weft_tensor *filled(int64_t count, double value)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(count), WEFT_FLOAT64, value);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64, value);
     MUST(x != NULL);
     return x;
 }
@@ -67,7 +67,7 @@ static weft_status operate(weft_group *group, uint64_t seed, int i, int64_t most
             check_all(x, (double)root + 1);
         break;
     case 2:
-        st = weft_group_reduce(group, x, WEFT_SUM, root, WEFT_FOREVER);
+        st = weft_group_reduce(group, x, WEFT_OP_SUM, root, WEFT_FOREVER);
         if (!st)
             check_all(x, me == root ? sum : (double)me + 1);
         break;
@@ -78,7 +78,7 @@ static weft_status operate(weft_group *group, uint64_t seed, int i, int64_t most
             MUST(((double *)weft_tensor_data(y))[(int64_t)k * count] == (double)k + 1);
         break;
     default:
-        st = weft_group_allreduce(group, x, WEFT_SUM, WEFT_FOREVER);
+        st = weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER);
         if (!st)
             check_all(x, sum);
     }
@@ -95,7 +95,7 @@ static void go_on(scene *s, weft_group *group)
     MUST(weft_group_size(left) == SIZE - 1);
     for (int i = 0; i < 3; i++)
         MUST_OK(operate(left, s->seed + 77, i, s->most));
-    weft_group_destroy(left);
+    weft_group_close(left);
 }
 
 static void killer(weft_sim *sim, int rank, void *arg)
@@ -116,7 +116,7 @@ static void with_death(weft_agent *agent, void *arg)
     weft_group *group = NULL;
     if (me == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, killer, s));
-    weft_status st = weft_group_create(agent, "all", NULL, 0, &group);
+    weft_status st = weft_group_open(agent, "all", NULL, 0, &group);
     MUST(st == WEFT_OK || me == s->victim);
     for (int i = 0; !st && i < OPERATIONS; i++)
         st = operate(group, s->seed, i, s->most);
@@ -129,7 +129,7 @@ static void with_death(weft_agent *agent, void *arg)
             fprintf(stderr, "\"%s\"\n", weft_error_message(why));
         MUST(!evicted || weft_error_worker(why) == me); /* nobody else is to blame */
         s->evicted += evicted;
-        weft_group_destroy(group);
+        weft_group_close(group);
         return;
     }
     while (!st) /* all may have succeeded before the death: a later one does not */
@@ -138,7 +138,7 @@ static void with_death(weft_agent *agent, void *arg)
     MUST(weft_error_worker(weft_group_error(group)) == s->victim);
     MUST(weft_sim_now(s->w.sim) < s->death_ns + BOUND_S * UINT64_C(1000000000));
     go_on(s, group);
-    weft_group_destroy(group);
+    weft_group_close(group);
     if (++s->over == SIZE - 1 && s->pause)
         weft_sim_resume(s->w.sim, s->victim);
 }
@@ -181,7 +181,7 @@ static void with_cut(weft_agent *agent, void *arg)
     scene *s = arg;
     int me = weft_agent_rank(agent);
     weft_group *group;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
     MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
     if (me == 1)
         weft_sim_cut(s->w.sim, 1, 2);
@@ -199,7 +199,7 @@ static void with_cut(weft_agent *agent, void *arg)
     MUST(weft_error_worker(why) != me);
     if (++s->over == SIZE)
         weft_sim_heal(s->w.sim, 1, 2);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void test_cut_link(void **state)
@@ -229,7 +229,7 @@ static bool is_gone(weft_status st)
 }
 
 static const weft_function echo[] = {
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo}};
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo}};
 
 /* Messages to one worker arrive in order. So what this member gave has arrived there when a later call is answered. */
 static void let_it_arrive(weft_agent *agent, size_t receiver)
@@ -248,7 +248,7 @@ static void give_and_leave(leaving *l, weft_agent *agent, weft_group *group, siz
     }
     MUST_OK(weft_group_broadcast(group, x, (size_t)l->sender, WEFT_FOREVER));
     weft_tensor_fill(x, 10);
-    MUST_OK(weft_group_reduce(group, x, WEFT_SUM, receiver, WEFT_FOREVER));
+    MUST_OK(weft_group_reduce(group, x, WEFT_OP_SUM, receiver, WEFT_FOREVER));
     weft_tensor_unref(x);
     let_it_arrive(agent, receiver);
     while (!atomic_load(&l->given))
@@ -273,7 +273,7 @@ static void take_late(weft_group *group, size_t sender)
     MUST_OK(weft_group_broadcast(group, x, sender, WEFT_FOREVER));
     check_all(x, SENDS);
     weft_tensor_fill(x, 1);
-    MUST_OK(weft_group_reduce(group, x, WEFT_SUM, (size_t)weft_group_index(group), WEFT_FOREVER));
+    MUST_OK(weft_group_reduce(group, x, WEFT_OP_SUM, (size_t)weft_group_index(group), WEFT_FOREVER));
     check_all(x, 1 + 10 + 10);
     MUST(is_gone(weft_group_broadcast(group, x, sender, WEFT_FOREVER)));
     MUST(is_gone(weft_error_code(weft_group_error(group))));
@@ -289,7 +289,7 @@ static void left_behind(weft_agent *agent, void *arg)
     int me = weft_agent_rank(agent);
     size_t receiver = 2, sender = (size_t)l->sender;
     weft_group *group;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
     if ((size_t)me == sender) {
         give_and_leave(l, agent, group, receiver);
     } else if ((size_t)me == receiver) {
@@ -301,14 +301,14 @@ static void left_behind(weft_agent *agent, void *arg)
         weft_tensor *x = filled(FLOATS, 0);
         MUST_OK(weft_group_broadcast(group, x, sender, WEFT_FOREVER));
         weft_tensor_fill(x, 10);
-        MUST_OK(weft_group_reduce(group, x, WEFT_SUM, receiver, WEFT_FOREVER));
+        MUST_OK(weft_group_reduce(group, x, WEFT_OP_SUM, receiver, WEFT_FOREVER));
         weft_tensor_unref(x);
         let_it_arrive(agent, receiver);
         atomic_store(&l->given, 1);
         while (!atomic_load(&l->through))
             world_sleep_ms(&l->w, 1);
     }
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void test_left_behind(void **state)
@@ -349,13 +349,13 @@ static void with_looks(weft_agent *agent, void *arg)
     int me = weft_agent_rank(agent);
     weft_group *group;
     weft_tensor *x = filled(1000, me + 1), *all = filled(1000 * (int64_t)SIZE, 0);
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
     if (me == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, pauser, s));
     for (int i = 0; i < 4; i++) {
         if (me == 3)
             weft_sim_sleep(s->w.sim, UINT64_C(31000000000));
-        MUST_OK(weft_group_reduce(group, x, WEFT_SUM, 4, WEFT_FOREVER));
+        MUST_OK(weft_group_reduce(group, x, WEFT_OP_SUM, 4, WEFT_FOREVER));
         MUST_OK(weft_group_gather(group, x, all, 1, WEFT_FOREVER));
         weft_tensor_fill(x, me + 1);
     }
@@ -365,11 +365,12 @@ static void with_looks(weft_agent *agent, void *arg)
         weft_sim_kill(s->w.sim, 3);
     weft_status st = WEFT_OK;
     while (!st)
-        st = me == 4 ? weft_group_reduce(group, x, WEFT_SUM, 4, WEFT_FOREVER) : weft_group_barrier(group, WEFT_FOREVER);
+        st = me == 4 ? weft_group_reduce(group, x, WEFT_OP_SUM, 4, WEFT_FOREVER)
+                     : weft_group_barrier(group, WEFT_FOREVER);
     MUST(st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_STATE); /* member 4 called another operation: both are true */
     weft_tensor_unref(x);
     weft_tensor_unref(all);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void test_looks(void **state)
@@ -391,18 +392,18 @@ static void with_roots(weft_agent *agent, void *arg)
     int me = weft_agent_rank(agent);
     weft_group *group;
     weft_tensor *x = filled(10, 1);
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
     MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
     if (me == 0) {
         weft_sim_sleep(s->w.sim, s->delay_ns);
         weft_sim_kill(s->w.sim, 0);
     }
-    weft_status st = weft_group_reduce(group, x, WEFT_SUM, me == 1, WEFT_FOREVER);
+    weft_status st = weft_group_reduce(group, x, WEFT_OP_SUM, me == 1, WEFT_FOREVER);
     if (!st) /* a leaf has given its part */
-        st = weft_group_reduce(group, x, WEFT_SUM, (size_t)me, WEFT_FOREVER);
+        st = weft_group_reduce(group, x, WEFT_OP_SUM, (size_t)me, WEFT_FOREVER);
     MUST(st == WEFT_ERR_STATE || st == WEFT_ERR_STORE_LOST || st == WEFT_ERR_PEER_DEAD);
     weft_tensor_unref(x);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void test_roots_without_rank_0(void **state)
@@ -435,7 +436,7 @@ static void must_say(const weft_group *group, const char *text)
 static weft_group *make(weft_agent *agent, const char *name)
 {
     weft_group *group;
-    MUST_OK(weft_group_create(agent, name, NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, name, NULL, 0, &group));
     return group;
 }
 
@@ -449,20 +450,20 @@ static void one_is_missing(weft_agent *agent, void *arg)
     weft_tensor *x = filled(1000, 1);
     MUST_OK(weft_group_set_algorithms(all, "allreduce * * ring"));
     if (me != 2) {
-        MUST_BE(weft_group_allreduce(all, x, WEFT_SUM, 200), WEFT_ERR_TIMEOUT);
+        MUST_BE(weft_group_allreduce(all, x, WEFT_OP_SUM, 200), WEFT_ERR_TIMEOUT);
         must_say(all, "missing is rank 2 (has not called it)");
         MUST(weft_error_worker(weft_group_error(all)) == 2);
     }
     MUST_OK(weft_group_barrier(meet, 20000));
-    MUST_BE(weft_group_allreduce(all, x, WEFT_SUM, 20000), WEFT_ERR_TIMEOUT); /* and there is none any more */
+    MUST_BE(weft_group_allreduce(all, x, WEFT_OP_SUM, 20000), WEFT_ERR_TIMEOUT); /* and there is none any more */
     weft_group *again;
     MUST_OK(weft_group_shrink(all, 20000, &again)); /* all live */
     MUST(weft_group_size(again) == weft_group_size(all));
-    MUST_OK(weft_group_allreduce(again, x, WEFT_SUM, 20000));
-    weft_group_destroy(again);
-    weft_group_destroy(all);
+    MUST_OK(weft_group_allreduce(again, x, WEFT_OP_SUM, 20000));
+    weft_group_close(again);
+    weft_group_close(all);
     MUST_OK(weft_group_barrier(meet, 20000));
-    weft_group_destroy(meet);
+    weft_group_close(meet);
     weft_tensor_unref(x);
 }
 
@@ -470,7 +471,7 @@ static void one_is_missing(weft_agent *agent, void *arg)
 static void members_disagree(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
-    weft_tensor *x = filled(me == 1 ? 7 : 8, 1), *f = weft_tensor_full(WEFT_SHAPE(8), WEFT_FLOAT32, 1),
+    weft_tensor *x = filled(me == 1 ? 7 : 8, 1), *f = weft_tensor_full(WEFT_SHAPE(8), WEFT_DTYPE_FLOAT32, 1),
                 *y = filled(8, 1);
     weft_group *meet = make(agent, "meet");
     for (int i = 0; i < 5; i++) {
@@ -478,20 +479,20 @@ static void members_disagree(weft_agent *agent, void *arg)
         snprintf(name, sizeof name, "odd-%d", i);
         weft_group *odd = make(agent, name);
         bool is_odd = me == 1;
-        weft_status st = i == 0   ? weft_group_allreduce(odd, x, WEFT_SUM, 20000)
-                         : i == 1 ? weft_group_allreduce(odd, is_odd ? f : y, WEFT_SUM, 20000)
-                         : i == 2 ? weft_group_allreduce(odd, y, is_odd ? WEFT_MAX : WEFT_SUM, 20000)
+        weft_status st = i == 0   ? weft_group_allreduce(odd, x, WEFT_OP_SUM, 20000)
+                         : i == 1 ? weft_group_allreduce(odd, is_odd ? f : y, WEFT_OP_SUM, 20000)
+                         : i == 2 ? weft_group_allreduce(odd, y, is_odd ? WEFT_OP_MAX : WEFT_OP_SUM, 20000)
                          : i == 3 ? weft_group_broadcast(odd, y, is_odd, 20000)
                          : is_odd ? weft_group_barrier(odd, 20000)
-                                  : weft_group_allreduce(odd, y, WEFT_SUM, 20000);
+                                  : weft_group_allreduce(odd, y, WEFT_OP_SUM, 20000);
         if (!st && i == 3) /* two roots: a member of the tree may be done before they meet */
             st = weft_group_barrier(odd, 20000);
         MUST_BE(st, WEFT_ERR_STATE);
         must_say(odd, i == 0 ? "7 float64" : i == 1 ? "float32" : i == 2 ? "maximum" : i == 3 ? "root" : "barrier");
         MUST_OK(weft_group_barrier(meet, 20000));
-        weft_group_destroy(odd);
+        weft_group_close(odd);
     }
-    weft_group_destroy(meet);
+    weft_group_close(meet);
     weft_tensor_unref(x);
     weft_tensor_unref(f);
     weft_tensor_unref(y);
@@ -505,7 +506,7 @@ static void one_cancels(weft_agent *agent, void *arg)
     weft_future *future;
     if (me == 1)
         world_sleep_ms(stage, 20);
-    weft_status st = weft_group_allreduce_async(all, x, WEFT_SUM, WEFT_FOREVER, &future);
+    weft_status st = weft_group_allreduce_async(all, x, WEFT_OP_SUM, WEFT_FOREVER, &future);
     if (me == 0) {
         world_sleep_ms(stage, 5);
         MUST_OK(weft_future_cancel(future));
@@ -518,8 +519,8 @@ static void one_cancels(weft_agent *agent, void *arg)
     must_say(all, "rank 0 cancelled allreduce");
     weft_tensor_unref(x);
     MUST_OK(weft_group_barrier(meet, 20000));
-    weft_group_destroy(all);
-    weft_group_destroy(meet);
+    weft_group_close(all);
+    weft_group_close(meet);
 }
 
 /* Far ahead of one who does not come yet: bounded, and in order. */
@@ -555,25 +556,25 @@ static void one_runs_ahead(weft_agent *agent, void *arg)
         weft_tensor_unref(x[i]);
     }
     MUST_OK(weft_group_barrier(all, 60000));
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 /* Arguments that are refused at once: nobody else notices. */
 static void mistakes(weft_agent *agent, void *arg)
 {
     weft_group *all = make(agent, "all");
-    weft_tensor *x = filled(6, 1), *y = filled(5, 1), *i = weft_tensor_full(WEFT_SHAPE(6), WEFT_INT32, 1);
-    weft_tensor *c = weft_tensor_full(WEFT_SHAPE(6), WEFT_COMPLEX64, 1);
+    weft_tensor *x = filled(6, 1), *y = filled(5, 1), *i = weft_tensor_full(WEFT_SHAPE(6), WEFT_DTYPE_INT32, 1);
+    weft_tensor *c = weft_tensor_full(WEFT_SHAPE(6), WEFT_DTYPE_COMPLEX64, 1);
     size_t me = (size_t)weft_group_index(all);
-    MUST_BE(weft_group_allreduce(NULL, x, WEFT_SUM, 100), WEFT_ERR_INVALID);
-    MUST_BE(weft_group_allreduce(all, NULL, WEFT_SUM, 100), WEFT_ERR_INVALID);
-    MUST_BE(weft_group_allreduce(all, i, WEFT_AVG, 100), WEFT_ERR_TYPE);
-    MUST_BE(weft_group_allreduce(all, c, WEFT_MAX, 100), WEFT_ERR_TYPE);
-    MUST_BE(weft_group_allreduce(all, x, (weft_reduce)17, 100), WEFT_ERR_TYPE);
-    MUST_BE(weft_group_allreduce(all, x, WEFT_SUM, -2), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_allreduce(NULL, x, WEFT_OP_SUM, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_allreduce(all, NULL, WEFT_OP_SUM, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_allreduce(all, i, WEFT_OP_AVG, 100), WEFT_ERR_TYPE);
+    MUST_BE(weft_group_allreduce(all, c, WEFT_OP_MAX, 100), WEFT_ERR_TYPE);
+    MUST_BE(weft_group_allreduce(all, x, (weft_op)17, 100), WEFT_ERR_TYPE);
+    MUST_BE(weft_group_allreduce(all, x, WEFT_OP_SUM, -2), WEFT_ERR_INVALID);
     MUST_BE(weft_group_broadcast(all, x, 3, 100), WEFT_ERR_INVALID);
     MUST_BE(weft_group_allgather(all, x, y, 100), WEFT_ERR_INVALID);
-    MUST_BE(weft_group_reduce_scatter(all, y, x, WEFT_SUM, 100), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_reduce_scatter(all, y, x, WEFT_OP_SUM, 100), WEFT_ERR_INVALID);
     MUST_BE(weft_group_gather(all, x, NULL, me, 100), WEFT_ERR_INVALID);
     MUST_BE(weft_group_all_to_all(all, y, y, 100), WEFT_ERR_INVALID);
     MUST_BE(weft_group_all_to_all(all, x, i, 100), WEFT_ERR_INVALID);
@@ -583,11 +584,11 @@ static void mistakes(weft_agent *agent, void *arg)
     MUST_BE(weft_group_set_algorithms(all, "allreduce four * ring"), WEFT_ERR_INVALID);
     MUST_BE(weft_group_set_algorithms(all, "allreduce ring"), WEFT_ERR_INVALID);
     MUST_OK(weft_group_set_algorithms(all, " ; allreduce 4 100 tree;\nbroadcast * * chain; "));
-    MUST_OK(weft_group_allreduce(all, x, WEFT_SUM, 20000));
+    MUST_OK(weft_group_allreduce(all, x, WEFT_OP_SUM, 20000));
     MUST_BE(weft_group_set_algorithms(all, "allreduce * * ring"), WEFT_ERR_STATE);
     MUST(weft_group_error(all) == NULL && weft_group_error(NULL) == NULL);
     check_all(x, 3);
-    weft_group_destroy(all);
+    weft_group_close(all);
     weft_tensor_unref(x);
     weft_tensor_unref(y);
     weft_tensor_unref(i);

@@ -17,7 +17,8 @@ enum { ELEMENTS = 9000, FIRST_BYTES = WFI_GROUP_LONG, LIMIT_MS = 300, LONG_BYTES
 static wfi_data first_part(void)
 {
     wfi_data part = {.space = WFI_TOGETHER, .number = 1, .rides = true, .size = FIRST_BYTES};
-    part.signature = (wfi_signature){.kind = WFI_ALLREDUCE, .dtype = WEFT_FLOAT64, .how = WEFT_SUM, .count = ELEMENTS};
+    part.signature =
+        (wfi_signature){.kind = WFI_ALLREDUCE, .dtype = WEFT_DTYPE_FLOAT64, .how = WEFT_OP_SUM, .count = ELEMENTS};
     while (strcmp(wfi_algorithm_name(part.signature.algorithm), DOUBLING))
         part.signature.algorithm++;
     return part;
@@ -63,7 +64,7 @@ static void hear_data(weft_agent *agent, const weft_group *group, const wfi_data
 static weft_group *make(weft_agent *agent, const char *name)
 {
     weft_group *group;
-    MUST_OK(weft_group_create(agent, name, NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, name, NULL, 0, &group));
     MUST_OK(weft_group_set_algorithms(group, "allreduce * * " DOUBLING));
     return group;
 }
@@ -77,8 +78,8 @@ typedef struct scene {
 
 static scene begin(weft_agent *agent, const char *name, int64_t elements)
 {
-    scene s = {.group = make(agent, name), .x = weft_tensor_zeros(WEFT_SHAPE(elements), WEFT_FLOAT64)};
-    MUST_OK(weft_group_allreduce_async(s.group, s.x, WEFT_SUM, LIMIT_MS, &s.future));
+    scene s = {.group = make(agent, name), .x = weft_tensor_zeros(WEFT_SHAPE(elements), WEFT_DTYPE_FLOAT64)};
+    MUST_OK(weft_group_allreduce_async(s.group, s.x, WEFT_OP_SUM, LIMIT_MS, &s.future));
     return s;
 }
 
@@ -90,7 +91,7 @@ static void end(scene *s, weft_status wanted, const char *words)
         fprintf(stderr, "\"%s\" does not say \"%s\"\n", message, words);
     MUST(strstr(message, words) && weft_error_worker(weft_future_error(s->future)) == 1);
     weft_future_unref(s->future);
-    weft_group_destroy(s->group);
+    weft_group_close(s->group);
     weft_tensor_unref(s->x);
 }
 
@@ -155,7 +156,8 @@ static void takes_anothers(weft_agent *agent, void *arg)
     (void)arg;
     weft_group *meet = make(agent, "meet");
     if (weft_agent_rank(agent) == 0) {
-        scene s = {.group = make(agent, "three"), .x = weft_tensor_zeros(WEFT_SHAPE(LONG_BYTES / 8), WEFT_FLOAT64)};
+        scene s = {.group = make(agent, "three"),
+                   .x = weft_tensor_zeros(WEFT_SHAPE(LONG_BYTES / 8), WEFT_DTYPE_FLOAT64)};
         MUST_OK(weft_group_set_algorithms(s.group, "broadcast * * tree")); /* it sends to both */
         MUST_OK(weft_group_broadcast_async(s.group, s.x, 0, LIMIT_MS, &s.future));
         for (uint32_t token = 0; token < 20; token++)
@@ -163,7 +165,7 @@ static void takes_anothers(weft_agent *agent, void *arg)
         end(&s, WEFT_ERR_PROTOCOL, "rank 1 sent word that it took what was not sent to it");
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_destroy(meet);
+    weft_group_close(meet);
 }
 
 static void ends_by(weft_group *group)
@@ -171,7 +173,7 @@ static void ends_by(weft_group *group)
     const weft_error *error = weft_group_error(group);
     MUST(error && weft_error_code(error) == WEFT_ERR_PROTOCOL && weft_error_worker(error) == 1);
     MUST(strstr(weft_error_message(error), "rank 1 sent a malformed message"));
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 /* Far ahead of what any member sends: nothing of it is kept, and the group is over. */
@@ -208,7 +210,7 @@ static void listen(weft_agent *agent, void *arg)
         has_begun_all(agent);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_destroy(meet);
+    weft_group_close(meet);
 }
 
 WORLD_TEST(listen, 3, 1, .size = 2, .close_may_fail = true)

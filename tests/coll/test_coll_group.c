@@ -22,7 +22,7 @@ static void begin(world *w)
 static weft_group *make(weft_agent *agent, const char *name, const int *ranks, size_t count)
 {
     weft_group *group;
-    MUST_OK(weft_group_create(agent, name, ranks, count, &group));
+    MUST_OK(weft_group_open(agent, name, ranks, count, &group));
     return group;
 }
 
@@ -40,7 +40,7 @@ static void barriers(weft_agent *agent, void *arg)
         MUST_OK(weft_group_barrier(all, 10000));
         MUST(atomic_load(&arrived[i]) == size); /* nobody leaves it before everybody has come */
     }
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 static void test_barriers(void **state)
@@ -56,7 +56,7 @@ static void check_gathered(const weft_values *got, int size, int factor, int64_t
     for (int i = 0; i < size; i++) {
         weft_args list;
         MUST_OK(weft_values_get_list(got, (size_t)i, &list));
-        MUST(list.count == 2 && list.items[0].type == WEFT_I64 && list.items[1].type == WEFT_TENSOR);
+        MUST(list.count == 2 && list.items[0].type == WEFT_TYPE_I64 && list.items[1].type == WEFT_TYPE_TENSOR);
         MUST(list.items[0].as.i64 == i * factor);
         const float *data = weft_tensor_data(list.items[1].as.tensor);
         MUST(weft_tensor_nbytes(list.items[1].as.tensor) == (size_t)numbers * 4);
@@ -72,7 +72,7 @@ static void gathers(weft_agent *agent, void *arg)
     weft_values *got;
     for (int i = 0; i < 6; i++) {
         int64_t numbers = i % 2 ? 1 << 19 : 3;
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(numbers), WEFT_FLOAT32, me);
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(numbers), WEFT_DTYPE_FLOAT32, me);
         MUST_OK(
             weft_group_allgather_values(all, WEFT_VALUES(weft_of_i64(me * (i + 1)), weft_of_tensor(x)), 10000, &got));
         check_gathered(got, size, i + 1, numbers);
@@ -82,7 +82,7 @@ static void gathers(weft_agent *agent, void *arg)
     MUST_OK(weft_group_allgather_values(all, WEFT_NO_VALUES, 10000, &got));
     MUST(weft_values_count(got) == (size_t)size);
     weft_values_unref(got);
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 WORLD_TEST(gathers, 1, 1, SCENE, .size = 4)
@@ -95,7 +95,7 @@ static void some(weft_agent *agent, void *arg)
     weft_values *got;
     weft_group *none;
     if (me == 0) {
-        MUST_BE(weft_group_create(agent, "some", ranks, 3, &none), WEFT_ERR_INVALID);
+        MUST_BE(weft_group_open(agent, "some", ranks, 3, &none), WEFT_ERR_INVALID);
         return;
     }
     for (int i = 0; i < 12; i++) {
@@ -109,7 +109,7 @@ static void some(weft_agent *agent, void *arg)
             MUST(list.items[0].as.i64 == ranks[k] * 100 + i);
         }
         weft_values_unref(got);
-        weft_group_destroy(group);
+        weft_group_close(group);
     }
 }
 
@@ -133,7 +133,7 @@ static void pipelined(weft_agent *agent, void *arg)
         }
         weft_future_unref(futures[i]);
     }
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 WORLD_TEST(pipelined, 1, 1, SCENE, .size = 4)
@@ -145,15 +145,15 @@ static weft_status run_barrier(weft_call *call, void *user)
     weft_group *group;
     char name[16];
     snprintf(name, sizeof name, "in-%d", (int)weft_call_i64(call, 0));
-    weft_status st = weft_group_create(weft_call_agent(call), name, NULL, 0, &group);
+    weft_status st = weft_group_open(weft_call_agent(call), name, NULL, 0, &group);
     if (st)
         return st;
     st = weft_group_barrier(group, 20000);
-    weft_group_destroy(group);
+    weft_group_close(group);
     return st;
 }
 
-static const weft_function functions[] = {{.name = "barrier", .takes = {WEFT_I64}, .run = run_barrier}};
+static const weft_function functions[] = {{.name = "barrier", .takes = {WEFT_TYPE_I64}, .run = run_barrier}};
 
 static void from_handlers(weft_agent *agent, void *arg)
 {
@@ -199,10 +199,10 @@ static void no_group(weft_agent *agent, void *arg)
         weft_group *all = make(agent, "all", NULL, 0);
         MUST_BE(weft_group_barrier(all, 50), WEFT_ERR_TIMEOUT);
         MUST(strstr(weft_error_message(weft_group_error(all)), "missing is rank 0 (has not made the group)") != NULL);
-        weft_group_destroy(all);
+        weft_group_close(all);
     }
     MUST_OK(weft_group_barrier(meet, 10000));
-    weft_group_destroy(meet);
+    weft_group_close(meet);
 }
 
 WORLD_TEST(no_group, 1, 1, SCENE, .size = 3)
@@ -216,12 +216,12 @@ static void mistakes(weft_agent *agent, void *arg)
     weft_group *none = NULL, *all = make(agent, "all", NULL, 0);
     weft_future *future;
     weft_values *got;
-    MUST_BE(weft_group_create(agent, "all", NULL, 0, &none), WEFT_ERR_EXISTS);
-    MUST_BE(weft_group_create(agent, "", NULL, 0, &none), WEFT_ERR_INVALID);
-    MUST_BE(weft_group_create(agent, "two words", NULL, 0, &none), WEFT_ERR_INVALID);
-    MUST_BE(weft_group_create(agent, NULL, NULL, 0, &none), WEFT_ERR_INVALID);
-    MUST_BE(weft_group_create(agent, "twice", twice, 3, &none), WEFT_ERR_INVALID);
-    MUST_BE(weft_group_create(agent, "outside", outside, 4, &none), WEFT_ERR_NOT_FOUND);
+    MUST_BE(weft_group_open(agent, "all", NULL, 0, &none), WEFT_ERR_EXISTS);
+    MUST_BE(weft_group_open(agent, "", NULL, 0, &none), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_open(agent, "two words", NULL, 0, &none), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_open(agent, NULL, NULL, 0, &none), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_open(agent, "twice", twice, 3, &none), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_open(agent, "outside", outside, 4, &none), WEFT_ERR_NOT_FOUND);
     MUST_BE(weft_group_barrier(all, -5), WEFT_ERR_INVALID);
     MUST_BE(weft_group_allgather_values(all, WEFT_VALUES(weft_of_tensor(NULL)), 1000, &got), WEFT_ERR_INVALID);
     MUST_BE(weft_group_barrier_async(all, 1000, NULL), WEFT_ERR_INVALID);
@@ -238,16 +238,16 @@ static void mistakes(weft_agent *agent, void *arg)
     MUST_BE(weft_group_barrier(mixed, 10000), WEFT_ERR_STATE);
     MUST(strstr(weft_error_message(weft_group_error(mixed)), "barrier") != NULL);
     MUST_OK(weft_group_barrier(all, 10000));
-    weft_group_destroy(mixed);
+    weft_group_close(mixed);
     /* Another list under the same name: seen when the time is over. */
     static const int mine[] = {0, 1, 2}, theirs[] = {0, 2, 1};
     weft_group *odd = make(agent, "odd", me == 1 ? theirs : mine, 3);
     MUST_BE(weft_group_barrier(odd, 300), WEFT_ERR_INVALID);
     MUST(strstr(weft_error_message(weft_group_error(odd)), "has a group of that name with other members") != NULL);
     MUST_OK(weft_group_barrier(all, 10000)); /* a slow one is to hear of the mistake, not of the end of the group */
-    weft_group_destroy(odd);
+    weft_group_close(odd);
     MUST_OK(weft_group_barrier(all, 10000));
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 WORLD_TEST(mistakes, 1, 1, SCENE, .size = 3)
@@ -265,27 +265,27 @@ static void destroyed(weft_agent *agent, void *arg)
         MUST_OK(weft_group_barrier_async(all, WEFT_FOREVER, &future));
         world_sleep_ms(scene, 50);
         if (me == 0)
-            weft_group_destroy(all);
+            weft_group_close(all);
         must_fail(future, WEFT_ERR_CANCELLED, "rank 0 has destroyed it");
     }
     MUST_OK(weft_group_barrier(last, 10000));
     if (me != 0) {
         MUST_BE(weft_group_barrier(all, 1000), WEFT_ERR_CANCELLED);
-        weft_group_destroy(all);
+        weft_group_close(all);
     }
     /* Without one: whoever still calls hears that it is gone. */
     weft_group *other = make(agent, "other", NULL, 0);
     if (me == 0)
-        weft_group_destroy(other);
+        weft_group_close(other);
     MUST_OK(weft_group_barrier(last, 10000));
     if (me != 0) {
         MUST_BE(weft_group_barrier(other, WEFT_FOREVER), WEFT_ERR_CANCELLED);
         MUST_OK(weft_group_barrier(last, 10000));
-        weft_group_destroy(other);
+        weft_group_close(other);
     } else {
         MUST_OK(weft_group_barrier(last, 10000));
     }
-    weft_group_destroy(last);
+    weft_group_close(last);
 }
 
 WORLD_TEST(destroyed, 1, 1, SCENE, .size = 3)
@@ -316,7 +316,7 @@ static void nobody_waits_any_more(world *w)
                     st == WEFT_ERR_STORE_LOST || st == WEFT_ERR_CANCELLED);
         weft_future_unref(left_waiting[rank]);
         assert_int_equal(weft_group_barrier(left_open[rank], 10), WEFT_ERR_CLOSED);
-        weft_group_destroy(left_open[rank]);
+        weft_group_close(left_open[rank]);
     }
 }
 
@@ -338,7 +338,7 @@ static void with_death(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(meet, 10000));
     if (me == d->victim) {
         weft_sim_sleep(d->w.sim, 5000000000);
-        weft_group_destroy(meet);
+        weft_group_close(meet);
         return; /* not reached, unless it was but paused */
     }
     all = make(agent, "all", NULL, 0);
@@ -358,8 +358,8 @@ static void with_death(weft_agent *agent, void *arg)
     weft_future_unref(future);
     MUST_BE(weft_group_barrier(all, 1000), WEFT_ERR_PEER_DEAD);
     MUST_BE(weft_group_barrier(meet, 1000), WEFT_ERR_PEER_DEAD);
-    weft_group_destroy(all);
-    weft_group_destroy(meet);
+    weft_group_close(all);
+    weft_group_close(meet);
     /* Those who live meet without it. */
     int ranks[3], count = 0;
     for (int rank = 0; rank < 4; rank++)
@@ -367,7 +367,7 @@ static void with_death(weft_agent *agent, void *arg)
             ranks[count++] = rank;
     all = make(agent, "all", ranks, 3);
     MUST_OK(weft_group_barrier(all, 10000));
-    weft_group_destroy(all);
+    weft_group_close(all);
     if (me == last && d->pause)
         weft_sim_resume(d->w.sim, d->victim);
 }
@@ -404,7 +404,7 @@ static void first_dies(weft_agent *agent, void *arg)
     }
     MUST_BE(weft_group_barrier(group, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
     MUST_BE(weft_group_barrier(group, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void test_first_dies(void **state)

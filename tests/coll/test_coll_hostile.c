@@ -44,8 +44,8 @@ static void write_words(wfi_writer *w, const wfi_group_key *key)
         return;
     }
     wfi_write_u8(w, chance(8) ? WFI_ALLREDUCE : (uint8_t)chance(256));
-    wfi_write_u8(w, chance(8) ? WEFT_FLOAT64 : (uint8_t)chance(256));
-    wfi_write_u8(w, chance(8) ? WEFT_SUM : (uint8_t)chance(256));
+    wfi_write_u8(w, chance(8) ? WEFT_DTYPE_FLOAT64 : (uint8_t)chance(256));
+    wfi_write_u8(w, chance(8) ? WEFT_OP_SUM : (uint8_t)chance(256));
     wfi_write_u8(w, (uint8_t)chance(chance(8) ? 2 : 256)); /* the algorithm */
     wfi_write_u32(w, (uint32_t)(chance(8) ? 0 : some_number()));
     wfi_write_u64(w, chance(4) ? 1000 : some_number());
@@ -74,17 +74,17 @@ static void hear(weft_agent *agent, const weft_group *group)
 static void listen_to_a_liar(weft_agent *agent, void *arg)
 {
     weft_group *meet;
-    MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet));
     for (int round = 0; weft_agent_rank(agent) == 0 && round < ROUNDS; round++) {
         weft_group *group;
         weft_future *futures[3] = {NULL};
-        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1000), WEFT_FLOAT64);
+        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1000), WEFT_DTYPE_FLOAT64);
         char name[16];
         snprintf(name, sizeof name, "lie-%d", round);
-        MUST_OK(weft_group_create(agent, name, NULL, 0, &group));
+        MUST_OK(weft_group_open(agent, name, NULL, 0, &group));
         uint64_t begun = chance(4);
         for (uint64_t i = 0; i < begun && i < 3; i++)
-            if (weft_group_allreduce_async(group, x, WEFT_SUM, 50, &futures[i]))
+            if (weft_group_allreduce_async(group, x, WEFT_OP_SUM, 50, &futures[i]))
                 futures[i] = NULL;
         hear(agent, group);
         for (int i = 0; i < 3; i++) {
@@ -96,11 +96,11 @@ static void listen_to_a_liar(weft_agent *agent, void *arg)
             weft_future_unref(futures[i]);
         }
         hear(agent, group);
-        weft_group_destroy(group);
+        weft_group_close(group);
         weft_tensor_unref(x);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER)); /* who tells the truth in another group is heard there */
-    weft_group_destroy(meet);
+    weft_group_close(meet);
 }
 
 static void test_a_liar(void **state)

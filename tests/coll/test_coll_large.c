@@ -26,7 +26,7 @@ static void check(const weft_values *got, int size, int factor)
     for (int i = 0; i < size; i++) {
         weft_args list;
         MUST_OK(weft_values_get_list(got, (size_t)i, &list));
-        MUST(list.count == 1 && list.items[0].type == WEFT_I64 && list.items[0].as.i64 == i * factor);
+        MUST(list.count == 1 && list.items[0].type == WEFT_TYPE_I64 && list.items[0].as.i64 == i * factor);
     }
 }
 
@@ -35,7 +35,7 @@ static void meet(weft_agent *agent, void *arg)
     int size = weft_agent_world_size(agent), me = weft_agent_rank(agent);
     weft_group *all;
     weft_values *got;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
     MUST(weft_group_size(all) == (size_t)size && weft_group_member(all, (size_t)size - 1) == size - 1);
     for (int i = 1; i <= 3; i++) {
         atomic_fetch_add(&arrived, 1);
@@ -45,7 +45,7 @@ static void meet(weft_agent *agent, void *arg)
         check(got, size, i);
         weft_values_unref(got);
     }
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 static void test_hundreds_meet(void **state)
@@ -74,7 +74,7 @@ static void miss_many(weft_agent *agent, void *arg)
     bool is_late = me >= size - 100;
     weft_future *future;
     weft_group *all;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
     if (!is_late) {
         MUST_OK(weft_group_barrier_async(all, 500, &future));
         must_fail(future, WEFT_ERR_TIMEOUT, "rank 100 (has not called it), rank 101 (has not called it)");
@@ -84,7 +84,7 @@ static void miss_many(weft_agent *agent, void *arg)
             world_sleep_ms(w, 1);
         MUST_BE(weft_group_barrier(all, 60000), WEFT_ERR_TIMEOUT);
     }
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 static void test_many_are_missed(void **state)
@@ -99,7 +99,7 @@ static void at_the_limit(weft_agent *agent, void *arg)
     weft_group *all, *most = NULL;
     weft_future *future;
     weft_values *got;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
     MUST_OK(weft_group_barrier(all, 60000));
     weft_status st = weft_group_allgather_values_async(all, WEFT_VALUES(weft_of_i64(me)), 60000, &future);
     if (!st)
@@ -109,14 +109,14 @@ static void at_the_limit(weft_agent *agent, void *arg)
     for (int i = 0; i < LIMIT; i++)
         ranks[i] = i;
     if (me < LIMIT) {
-        MUST_OK(weft_group_create(agent, "most", ranks, LIMIT, &most));
+        MUST_OK(weft_group_open(agent, "most", ranks, LIMIT, &most));
         MUST_OK(weft_group_allgather_values(most, WEFT_VALUES(weft_of_i64(me)), 60000, &got));
         check(got, LIMIT, 1);
         weft_values_unref(got);
     }
     MUST_OK(weft_group_barrier(all, 60000)); /* and it goes on */
-    weft_group_destroy(most);
-    weft_group_destroy(all);
+    weft_group_close(most);
+    weft_group_close(all);
     MUST(size > LIMIT);
 }
 

@@ -58,7 +58,7 @@ static int32_t expected(const operation *op, int64_t i)
 
 static weft_tensor *of_parts(const operation *op, size_t parts)
 {
-    return coll_empty(WEFT_INT32, op->count * (int64_t)parts);
+    return coll_empty(WEFT_DTYPE_INT32, op->count * (int64_t)parts);
 }
 
 static void begin(weft_group *group, operation *op)
@@ -74,12 +74,12 @@ static void begin(weft_group *group, operation *op)
         y = weft_tensor_ref(x);
     else if (k != GATHER || is_root)
         y = of_parts(op, k == REDUCE_SCATTER || k == SCATTER ? 1 : op->size);
-    weft_status st = k == ALLREDUCE   ? weft_group_allreduce_async(group, x, WEFT_SUM, WEFT_FOREVER, &op->future)
+    weft_status st = k == ALLREDUCE   ? weft_group_allreduce_async(group, x, WEFT_OP_SUM, WEFT_FOREVER, &op->future)
                      : k == BROADCAST ? weft_group_broadcast_async(group, x, op->root, WEFT_FOREVER, &op->future)
-                     : k == REDUCE    ? weft_group_reduce_async(group, x, WEFT_SUM, op->root, WEFT_FOREVER, &op->future)
+                     : k == REDUCE ? weft_group_reduce_async(group, x, WEFT_OP_SUM, op->root, WEFT_FOREVER, &op->future)
                      : k == ALLGATHER ? weft_group_allgather_async(group, x, y, WEFT_FOREVER, &op->future)
                      : k == REDUCE_SCATTER
-                         ? weft_group_reduce_scatter_async(group, x, y, WEFT_SUM, WEFT_FOREVER, &op->future)
+                         ? weft_group_reduce_scatter_async(group, x, y, WEFT_OP_SUM, WEFT_FOREVER, &op->future)
                      : k == ALL_TO_ALL ? weft_group_all_to_all_async(group, x, y, WEFT_FOREVER, &op->future)
                      : k == GATHER     ? weft_group_gather_async(group, x, y, op->root, WEFT_FOREVER, &op->future)
                                        : weft_group_scatter_async(group, x, y, op->root, WEFT_FOREVER, &op->future);
@@ -171,7 +171,7 @@ static void work(weft_agent *agent, void *arg)
     if (me == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, trouble, s));
     for (size_t g = 0; g < groups; g++) {
-        MUST_OK(weft_group_create(agent, g ? "most" : "all", ranks, (size_t)s->w.size - g, &group[g]));
+        MUST_OK(weft_group_open(agent, g ? "most" : "all", ranks, (size_t)s->w.size - g, &group[g]));
         MUST_OK(weft_group_set_algorithms(group[g], tables[(s->w.seed + g) % (sizeof tables / sizeof *tables)]));
     }
     for (int round = 0; round < ROUNDS; round++) {
@@ -190,7 +190,7 @@ static void work(weft_agent *agent, void *arg)
     s->over++;
     for (size_t g = 0; g < groups; g++) {
         MUST_OK(weft_group_barrier(group[g], WEFT_FOREVER));
-        weft_group_destroy(group[g]);
+        weft_group_close(group[g]);
     }
 }
 
@@ -221,7 +221,7 @@ static void run_apart(weft_agent *agent, void *arg)
     MUST(ops != NULL);
     if (me == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, stop_one, s));
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
     for (int i = 0; i < FLOOD; i++) {
         ops[i] = draw_operation(&state, group);
         ops[i].count %= 1000;
@@ -233,7 +233,7 @@ static void run_apart(weft_agent *agent, void *arg)
         end(&ops[i]);
     s->over++;
     MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
-    weft_group_destroy(group);
+    weft_group_close(group);
     free(ops);
 }
 

@@ -24,7 +24,7 @@ static void small_budget(weft_agent_options *options, void *arg)
 static weft_group *make(weft_agent *agent, const char *name)
 {
     weft_group *group;
-    MUST_OK(weft_group_create(agent, name, NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, name, NULL, 0, &group));
     return group;
 }
 
@@ -42,7 +42,7 @@ static weft_status meet_once(weft_agent *agent, const char *name, int64_t timeou
 {
     weft_group *group = make(agent, name);
     weft_status st = weft_group_barrier(group, timeout_ms);
-    weft_group_destroy(group);
+    weft_group_close(group);
     return st;
 }
 
@@ -66,7 +66,7 @@ static void behind(weft_agent *agent, void *arg)
     static const int wrong[] = {0, 1, 77};
     weft_group *meet = make(agent, "meet"), *none = NULL;
     if (weft_agent_rank(agent) == 2)
-        MUST_BE(weft_group_create(agent, "all", wrong, 3, &none), WEFT_ERR_NOT_FOUND);
+        MUST_BE(weft_group_open(agent, "all", wrong, 3, &none), WEFT_ERR_NOT_FOUND);
     else
         MUST_BE(meet_once(agent, "all", 100), WEFT_ERR_TIMEOUT);
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
@@ -74,7 +74,7 @@ static void behind(weft_agent *agent, void *arg)
     for (int i = 0; i < 3; i++)
         MUST_OK(meet_once(agent, "all", 20000));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_destroy(meet);
+    weft_group_close(meet);
 }
 
 WORLD_TEST(behind, 10, 1, .size = SIZE, .adjust = adjust)
@@ -91,7 +91,7 @@ static void behind_far(weft_agent *agent, void *arg)
             weft_group *all = make(agent, "all");
             if (state >> 32 & 1)
                 (void)!weft_group_barrier(all, 50); /* by chance it succeeds */
-            weft_group_destroy(all);
+            weft_group_close(all);
         }
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
         MUST(attempts(agent, meet, "all") <= 2);
@@ -99,7 +99,7 @@ static void behind_far(weft_agent *agent, void *arg)
             MUST_OK(meet_once(agent, "all", 20000));
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     }
-    weft_group_destroy(meet);
+    weft_group_close(meet);
 }
 
 WORLD_TEST(behind_far, 20, 2, .size = 4, .adjust = adjust)
@@ -134,18 +134,18 @@ static void behind_with_death(weft_agent *agent, void *arg)
     if (me == (s->victim ? 0 : 1))
         MUST_OK(weft_sim_spawn(s->w.sim, me, killer, s));
     if (me == 2)
-        MUST_BE(weft_group_create(agent, "all", wrong, 3, &none), WEFT_ERR_NOT_FOUND);
+        MUST_BE(weft_group_open(agent, "all", wrong, 3, &none), WEFT_ERR_NOT_FOUND);
     weft_status st = WEFT_OK;
     while (st != WEFT_ERR_PEER_DEAD && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_EVICTED) {
         weft_group *group;
         uint64_t began = weft_sim_now(s->w.sim);
-        st = weft_group_create(agent, "all", NULL, 0, &group);
+        st = weft_group_open(agent, "all", NULL, 0, &group);
         if (me != s->victim)
             MUST(weft_sim_now(s->w.sim) - began < 1500000000);
         if (st)
             continue;
         st = weft_group_barrier(group, 50);
-        weft_group_destroy(group);
+        weft_group_close(group);
         weft_sim_sleep(s->w.sim, 50000000);
     }
     if (me == s->victim || !s->victim)
@@ -155,9 +155,9 @@ static void behind_with_death(weft_agent *agent, void *arg)
             living[count++] = i;
     for (st = WEFT_ERR_TIMEOUT; st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_CANCELLED;) {
         weft_group *group;
-        MUST_OK(weft_group_create(agent, "all", living, (size_t)count, &group));
+        MUST_OK(weft_group_open(agent, "all", living, (size_t)count, &group));
         st = weft_group_barrier(group, 1000);
-        weft_group_destroy(group);
+        weft_group_close(group);
     }
     MUST_OK(st);
 }
@@ -197,7 +197,7 @@ static void never_made(weft_agent *agent, void *arg)
     weft_group *meet = make(agent, "meet");
     char name[16];
     for (int i = 0; me < 2 && i < GROUPS; i++) {
-        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(SIZE * PART), WEFT_FLOAT32), *y = weft_tensor_clone(x);
+        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(SIZE * PART), WEFT_DTYPE_FLOAT32), *y = weft_tensor_clone(x);
         weft_future *future = NULL;
         snprintf(name, sizeof name, "g%d", i);
         if (i == LAST)
@@ -216,7 +216,7 @@ static void never_made(weft_agent *agent, void *arg)
         weft_tensor_unref(y);
         if (i == LAST)
             MUST_OK(weft_group_barrier(meet, WEFT_FOREVER)); /* member 2 looks before the last one is destroyed */
-        weft_group_destroy(group);
+        weft_group_close(group);
     }
     if (me == 2) {
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
@@ -225,13 +225,13 @@ static void never_made(weft_agent *agent, void *arg)
         weft_group *late = make(agent, "g299");
         MUST_BE(weft_group_barrier(late, WEFT_FOREVER), WEFT_ERR_CANCELLED);
         must_say(late, "it was over before rank 2 made it: rank ");
-        weft_group_destroy(late);
+        weft_group_close(late);
         late = make(agent, "g0"); /* nothing is known of it any more: the others say that they have destroyed it */
         MUST_BE(weft_group_barrier(late, WEFT_FOREVER), WEFT_ERR_CANCELLED);
-        weft_group_destroy(late);
+        weft_group_close(late);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_destroy(meet);
+    weft_group_close(meet);
 }
 
 WORLD_TEST(never_made, 4, 1, .size = SIZE, .adjust = small_budget)
@@ -243,7 +243,7 @@ static void never_made_with_death(weft_agent *agent, void *arg)
     world *w = arg;
     int me = weft_agent_rank(agent);
     weft_group *groups[GROUPS], *meet = make(agent, "meet");
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(SIZE * PART), WEFT_FLOAT32), *y[GROUPS] = {NULL};
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(SIZE * PART), WEFT_DTYPE_FLOAT32), *y[GROUPS] = {NULL};
     for (int i = 0; me != 2 && i < GROUPS; i++) {
         char name[16];
         weft_future *future = NULL;
@@ -264,16 +264,16 @@ static void never_made_with_death(weft_agent *agent, void *arg)
     MUST_BE(weft_group_barrier(meet, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
     int living[] = {0, 2};
     weft_group *both;
-    MUST_OK(weft_group_create(agent, "both", living, 2, &both));
+    MUST_OK(weft_group_open(agent, "both", living, 2, &both));
     if (me == 2)
         let_go(w, agent);
     MUST_OK(weft_group_barrier(both, WEFT_FOREVER));
     for (int i = 0; me == 0 && i < GROUPS; i++) {
-        weft_group_destroy(groups[i]);
+        weft_group_close(groups[i]);
         weft_tensor_unref(y[i]);
     }
-    weft_group_destroy(both);
-    weft_group_destroy(meet);
+    weft_group_close(both);
+    weft_group_close(meet);
     weft_tensor_unref(x);
 }
 
@@ -287,8 +287,8 @@ static void slow_in_a_ring(weft_agent *agent, void *arg)
 {
     enum { SLOW = 3, ELEMENTS = 32 << 10, HELD_MOST = 4 * (32 << 10) + 4096 };
     size_t size = (size_t)weft_agent_world_size(agent), me = (size_t)weft_agent_rank(agent);
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_FLOAT32, (double)me);
-    weft_tensor *y = weft_tensor_zeros(WEFT_SHAPE((int64_t)size * ELEMENTS), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, (double)me);
+    weft_tensor *y = weft_tensor_zeros(WEFT_SHAPE((int64_t)size * ELEMENTS), WEFT_DTYPE_FLOAT32);
     for (int round = 0; round < 2; round++) { /* in the first one members learn that they may send long messages */
         weft_group *all = make(agent, round ? "second" : "first");
         MUST_OK(weft_group_set_algorithms(all, "allgather * * ring"));
@@ -300,7 +300,7 @@ static void slow_in_a_ring(weft_agent *agent, void *arg)
         for (size_t i = 0; i < size; i++)
             MUST(weft_tensor_get_f64(y, (int64_t)i * ELEMENTS) == (double)i);
         MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
-        weft_group_destroy(all);
+        weft_group_close(all);
     }
     weft_tensor_unref(x);
     weft_tensor_unref(y);
@@ -323,11 +323,11 @@ static void waits_for_news(stage *s, int actor)
     if (actor == 1)
         atomic_store(&s->flags[0], 1);
     if (actor) {
-        MUST_OK(weft_group_create(agent, "pair", pair, 2, &group));
+        MUST_OK(weft_group_open(agent, "pair", pair, 2, &group));
         MUST_OK(weft_group_barrier(group, 20000));
-        weft_group_destroy(group);
+        weft_group_close(group);
         MUST_OK(weft_agent_set_call_timeout(agent, 200));
-        MUST_BE(weft_group_create(agent, "nobody", nobody, 2, &group), WEFT_ERR_NOT_FOUND);
+        MUST_BE(weft_group_open(agent, "nobody", nobody, 2, &group), WEFT_ERR_NOT_FOUND);
         atomic_fetch_add(&s->flags[1], 1);
     } else {
         stage_await_flag(s, 1, 2);
@@ -401,11 +401,11 @@ static void waits_for_taken(stage *s, int actor)
             wait_a_little(s);
         MUST(atomic_load(&s->flags[3]) == 1 || !weft_agent_alive(agent, 2));
     }
-    MUST_OK(weft_group_create(agent, "trio", trio, 3, &group));
+    MUST_OK(weft_group_open(agent, "trio", trio, 3, &group));
     MUST_OK(weft_group_barrier(group, 20000));
     atomic_fetch_add(&s->flags[4], 1);
     stage_await_flag(s, 4, 3); /* a member that leaves at once may take its part in the barrier with it */
-    weft_group_destroy(group);
+    weft_group_close(group);
     MUST_OK(weft_agent_close(agent));
 }
 
@@ -421,11 +421,11 @@ static void make_with_dead(const maker *m)
 {
     weft_group *group = NULL;
     uint64_t began = m->s->sim ? weft_sim_now(m->s->sim) : 0;
-    MUST_OK(weft_group_create(m->agent, m->name, trio, 3, &group));
+    MUST_OK(weft_group_open(m->agent, m->name, trio, 3, &group));
     weft_status st = weft_group_barrier(group, WEFT_FOREVER);
     MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD);
     MUST(!m->s->sim || weft_sim_now(m->s->sim) - began < 200000);
-    weft_group_destroy(group);
+    weft_group_close(group);
     atomic_fetch_add(&m->s->flags[0], 1);
 }
 
@@ -491,7 +491,7 @@ static void waits_in_vain(stage *s, int actor)
     atomic_store(&s->flags[0], 1);
     if (closes)
         MUST_OK(weft_sim_spawn(s->sim, 1, close_while_waiting, &c));
-    weft_status st = weft_group_create(agent, "nobody", nobody, 2, &group);
+    weft_status st = weft_group_open(agent, "nobody", nobody, 2, &group);
     MUST(st == WEFT_ERR_CLOSED || st == WEFT_ERR_STORE_LOST);
     if (closes)
         stage_await_flag(s, 2, 1);
@@ -538,14 +538,14 @@ static void waits_for_lost_store(stage *s, int actor)
         if (how == PAUSED_AND_CLOSED)
             MUST_OK(weft_sim_spawn(s->sim, 1, close_while_waiting, &c));
         uint64_t began = weft_sim_now(s->sim);
-        weft_status st = weft_group_create(agent, "trio", trio, 3, &group);
+        weft_status st = weft_group_open(agent, "trio", trio, 3, &group);
         uint64_t took_ms = (weft_sim_now(s->sim) - began) / 1000000;
         if (how == PAUSED) {
             MUST_OK(st);
             MUST(took_ms >= 299 && took_ms < 310);
             st = weft_group_barrier(group, WEFT_FOREVER);
             MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD);
-            weft_group_destroy(group);
+            weft_group_close(group);
         } else if (how == PAUSED_AND_CLOSED) {
             MUST_BE(st, WEFT_ERR_CLOSED);
             MUST(took_ms < 200);

@@ -20,13 +20,13 @@ static void adjust(weft_agent_options *options, void *arg)
 static weft_group *make(weft_agent *agent, const char *name)
 {
     weft_group *group;
-    MUST_OK(weft_group_create(agent, name, NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, name, NULL, 0, &group));
     return group;
 }
 
 static weft_tensor *one(void)
 {
-    return weft_tensor_full(WEFT_SHAPE(1), WEFT_FLOAT64, 1);
+    return weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT64, 1);
 }
 
 static void must_say(const weft_group *group, int worker, const char *words)
@@ -53,8 +53,8 @@ static void late_sender(weft_agent *agent, void *arg)
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_tensor_unref(x);
-    weft_group_destroy(all);
-    weft_group_destroy(meet);
+    weft_group_close(all);
+    weft_group_close(meet);
 }
 
 /* One member alone shrinks: the others have the old group still, which is no other list of that name. They hear that its time
@@ -73,9 +73,9 @@ static void shrinks_alone(weft_agent *agent, void *arg)
     MUST_OK(weft_group_shrink(all, 20000, &less));
     MUST_OK(weft_group_barrier(less, 20000));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_destroy(less);
-    weft_group_destroy(all);
-    weft_group_destroy(meet);
+    weft_group_close(less);
+    weft_group_close(all);
+    weft_group_close(meet);
 }
 
 static weft_status carry_barrier(void *arg)
@@ -115,9 +115,9 @@ static void shrunk_is_new(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(again, 20000));
     MUST_BE(weft_group_set_algorithms(again, rules), WEFT_ERR_STATE);
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_destroy(meet);
-    weft_group_destroy(again);
-    weft_group_destroy(all);
+    weft_group_close(meet);
+    weft_group_close(again);
+    weft_group_close(all);
 }
 
 /* A wrong sum would come of it. */
@@ -127,12 +127,12 @@ static void rules_differ(weft_agent *agent, void *arg)
     weft_tensor *x = one();
     MUST_OK(weft_group_set_algorithms(all, weft_agent_rank(agent) == 2 ? "allreduce * * tree"
                                                                        : "allreduce * * recursive_doubling"));
-    MUST_BE(weft_group_allreduce(all, x, WEFT_SUM, 20000), WEFT_ERR_STATE);
+    MUST_BE(weft_group_allreduce(all, x, WEFT_OP_SUM, 20000), WEFT_ERR_STATE);
     MUST(strstr(weft_error_message(weft_group_error(all)), "their rules for algorithms differ") != NULL);
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_tensor_unref(x);
-    weft_group_destroy(all);
-    weft_group_destroy(meet);
+    weft_group_close(all);
+    weft_group_close(meet);
 }
 
 static atomic_int told; /* members that have heard of it */
@@ -157,8 +157,8 @@ static void one_has_a_carrier(weft_agent *agent, void *arg)
     MUST(strstr(weft_error_message(weft_group_error(all)), "barrier: rank 1 has a carrier for it, rank "));
     MUST(strstr(weft_error_message(weft_group_error(all)), " has none"));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_destroy(all);
-    weft_group_destroy(meet);
+    weft_group_close(all);
+    weft_group_close(meet);
 }
 
 /* A sender may be 64 ahead, whatever it asked before: so member 0 gets its last one through when member 1 has received ten. */
@@ -183,8 +183,8 @@ static void far_ahead(weft_agent *agent, void *arg)
         MUST_OK(weft_group_recv(all, x, 0, WEFT_FOREVER));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
     weft_tensor_unref(x);
-    weft_group_destroy(all);
-    weft_group_destroy(meet);
+    weft_group_close(all);
+    weft_group_close(meet);
 }
 
 /* The root has destroyed the group before it called: nobody else is missing. */
@@ -194,7 +194,7 @@ static void destroyed(weft_agent *agent, void *arg)
     weft_tensor *x = one();
     int me = weft_agent_rank(agent);
     if (me == 0)
-        weft_group_destroy(all);
+        weft_group_close(all);
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (me == 1) {
         MUST_BE(weft_group_recv(all, x, 0, 200), WEFT_ERR_TIMEOUT);
@@ -202,9 +202,9 @@ static void destroyed(weft_agent *agent, void *arg)
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (me != 0)
-        weft_group_destroy(all);
+        weft_group_close(all);
     weft_tensor_unref(x);
-    weft_group_destroy(meet);
+    weft_group_close(meet);
 }
 
 /* Member 0 has given its part, and destroyed the group: it is member 2 that the root waits for. */
@@ -214,20 +214,20 @@ static void gave_and_left(weft_agent *agent, void *arg)
     weft_tensor *x = one();
     int me = weft_agent_rank(agent);
     if (me == 0) {
-        MUST_OK(weft_group_reduce(all, x, WEFT_SUM, 1, 20000));
-        weft_group_destroy(all);
+        MUST_OK(weft_group_reduce(all, x, WEFT_OP_SUM, 1, 20000));
+        weft_group_close(all);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (me == 1) {
-        MUST_BE(weft_group_reduce(all, x, WEFT_SUM, 1, 200), WEFT_ERR_TIMEOUT);
+        MUST_BE(weft_group_reduce(all, x, WEFT_OP_SUM, 1, 200), WEFT_ERR_TIMEOUT);
         must_say(all, 2, "missing is rank 2 (has not called it)");
         MUST(!strstr(weft_error_message(weft_group_error(all)), "rank 0"));
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (me != 0)
-        weft_group_destroy(all);
+        weft_group_close(all);
     weft_tensor_unref(x);
-    weft_group_destroy(meet);
+    weft_group_close(meet);
 }
 
 /* All hear who brought another size, and which. */
@@ -235,14 +235,14 @@ static void sizes_differ(weft_agent *agent, void *arg)
 {
     weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
     int me = weft_agent_rank(agent);
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(me == 2 ? 5 : 7), WEFT_FLOAT64);
-    MUST_BE(weft_group_allreduce(all, x, WEFT_SUM, 20000), WEFT_ERR_STATE);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(me == 2 ? 5 : 7), WEFT_DTYPE_FLOAT64);
+    MUST_BE(weft_group_allreduce(all, x, WEFT_OP_SUM, 20000), WEFT_ERR_STATE);
     const char *message = weft_error_message(weft_group_error(all));
     MUST(strstr(message, "allreduce of 7 float64 (sum)") && strstr(message, "allreduce of 5 float64 (sum)"));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_tensor_unref(x);
-    weft_group_destroy(all);
-    weft_group_destroy(meet);
+    weft_group_close(all);
+    weft_group_close(meet);
 }
 
 /* Two members that are root each wait for the other, and nothing that they send tells it: their answers do, when it is late. */
@@ -252,14 +252,14 @@ static void roots_differ(weft_agent *agent, void *arg)
     weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
     weft_tensor *x = one();
     if (me < 2)
-        MUST_BE(weft_group_reduce(all, x, WEFT_SUM, (size_t)me, 300), WEFT_ERR_STATE);
+        MUST_BE(weft_group_reduce(all, x, WEFT_OP_SUM, (size_t)me, 300), WEFT_ERR_STATE);
     if (me < 2)
         MUST(strstr(weft_error_message(weft_group_error(all)), "root 0") &&
              strstr(weft_error_message(weft_group_error(all)), "root 1"));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_tensor_unref(x);
-    weft_group_destroy(all);
-    weft_group_destroy(meet);
+    weft_group_close(all);
+    weft_group_close(meet);
 }
 
 /* The same without a time limit: each asks those that it waits for, and their answers have another root. */
@@ -267,24 +267,24 @@ static void roots_differ_for_ever(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_group *meet = make(agent, "meet");
-    weft_tensor *x = one(), *all_x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT64);
+    weft_tensor *x = one(), *all_x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
     for (int gathers = 0; gathers < 2; gathers++) {
         weft_group *all = make(agent, gathers ? "gather" : "reduce");
         weft_status st = WEFT_OK;
         if (me < 2)
             st = gathers ? weft_group_gather(all, x, all_x, (size_t)me, WEFT_FOREVER)
-                         : weft_group_reduce(all, x, WEFT_SUM, (size_t)me, WEFT_FOREVER);
+                         : weft_group_reduce(all, x, WEFT_OP_SUM, (size_t)me, WEFT_FOREVER);
         if (me < 2) {
             MUST_BE(st, WEFT_ERR_STATE);
             MUST(strstr(weft_error_message(weft_group_error(all)), "root 0") &&
                  strstr(weft_error_message(weft_group_error(all)), "root 1"));
         }
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-        weft_group_destroy(all);
+        weft_group_close(all);
     }
     weft_tensor_unref(x);
     weft_tensor_unref(all_x);
-    weft_group_destroy(meet);
+    weft_group_close(meet);
 }
 
 /* A root that waits for a member which has destroyed the group hears that, without a time limit. What such a member
@@ -293,28 +293,28 @@ static void root_waits_for_destroyed(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
-    weft_tensor *x = one(), *all_x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT64);
+    weft_tensor *x = one(), *all_x = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
     if (me == 2) {
         MUST_OK(weft_group_gather(all, x, NULL, 0, WEFT_FOREVER)); /* it has given its part */
-        weft_group_destroy(all);
+        weft_group_close(all);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (me == 1) {
         world_sleep_ms(arg, 1500); /* member 0 has asked by then */
         MUST_OK(weft_group_gather(all, x, NULL, 0, WEFT_FOREVER));
-        weft_group_destroy(all);
+        weft_group_close(all);
     }
     if (me == 0) {
         MUST_OK(weft_group_gather(all, x, all_x, 0, WEFT_FOREVER));
         MUST(weft_tensor_get_f64(all_x, 1) == 1 && weft_tensor_get_f64(all_x, 2) == 1);
         MUST_BE(weft_group_gather(all, x, all_x, 0, WEFT_FOREVER), WEFT_ERR_CANCELLED);
         MUST(strstr(weft_error_message(weft_group_error(all)), "has destroyed the group"));
-        weft_group_destroy(all);
+        weft_group_close(all);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_tensor_unref(x);
     weft_tensor_unref(all_x);
-    weft_group_destroy(meet);
+    weft_group_close(meet);
 }
 
 /* The values of one member exceed a limit: all members hear it, and the group goes on. */
@@ -349,7 +349,7 @@ static void one_gives_too_much(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
     free(many);
     weft_tensor_unref(x);
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 /* Without elements: all must mean that, and nobody is through before all have called. */
@@ -357,8 +357,8 @@ static void no_elements(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_group *all = make(agent, "all"), *pair = make(agent, "pair"), *meet = make(agent, "meet");
-    weft_tensor *none = weft_tensor_zeros(WEFT_SHAPE(0), WEFT_FLOAT64), *x = one();
-    MUST_OK(weft_group_allreduce(all, none, WEFT_SUM, 20000));
+    weft_tensor *none = weft_tensor_zeros(WEFT_SHAPE(0), WEFT_DTYPE_FLOAT64), *x = one();
+    MUST_OK(weft_group_allreduce(all, none, WEFT_OP_SUM, 20000));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER)); /* it is complete on all before the next one ends the group */
     MUST_BE(weft_group_broadcast(all, me ? x : none, 0, 20000), WEFT_ERR_STATE);
     if (me == 0)
@@ -368,9 +368,9 @@ static void no_elements(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_tensor_unref(none);
     weft_tensor_unref(x);
-    weft_group_destroy(all);
-    weft_group_destroy(pair);
-    weft_group_destroy(meet);
+    weft_group_close(all);
+    weft_group_close(pair);
+    weft_group_close(meet);
 }
 
 /* Operations that wait their turn were called all the same: who called them is not missing. */
@@ -388,8 +388,8 @@ static void waits_its_turn(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) < 2)
         must_say(all, 2, "missing is rank 2 (has not called it)");
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_destroy(all);
-    weft_group_destroy(meet);
+    weft_group_close(all);
+    weft_group_close(meet);
 }
 
 static void test_print_when_closed(void **state)
@@ -407,7 +407,7 @@ static void test_print_when_closed(void **state)
     MUST_OK(weft_agent_close(agent));
     weft_group_print_algorithms(alone, to);
     fclose(to);
-    weft_group_destroy(alone);
+    weft_group_close(alone);
     assert_non_null(strstr(text, "allreduce 3 64 ring"));
 }
 
@@ -415,14 +415,14 @@ static void test_print_when_closed(void **state)
 static void late_and_small(weft_agent *agent, void *arg)
 {
     weft_group *meet = make(agent, "meet"), *all;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(400), WEFT_FLOAT64);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(400), WEFT_DTYPE_FLOAT64);
     int me = weft_agent_rank(agent);
     weft_status st = WEFT_OK;
     if (me == 0) {
         all = make(agent, "all");
         for (int i = 0; i < 60 && !st; i++)
             st = weft_group_broadcast(all, x, 0, WEFT_FOREVER);
-        weft_group_destroy(all);
+        weft_group_close(all);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (me == 1) {
@@ -431,11 +431,11 @@ static void late_and_small(weft_agent *agent, void *arg)
             st = weft_group_broadcast(all, x, 0, WEFT_FOREVER);
         MUST_BE(st, WEFT_ERR_BUSY);
         must_say(all, 1, "before it made the group");
-        weft_group_destroy(all);
+        weft_group_close(all);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_tensor_unref(x);
-    weft_group_destroy(meet);
+    weft_group_close(meet);
 }
 
 static void small_budget(weft_agent_options *options, void *arg)
@@ -449,7 +449,7 @@ static void early_flood(weft_agent *agent, void *arg)
 {
     enum { FLOOD = 40, ELEMENTS = 400 };
     weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_FLOAT64);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT64);
     weft_future *futures[FLOOD];
     size_t begun = 0;
     if (weft_agent_rank(agent) == 0)
@@ -465,15 +465,15 @@ static void early_flood(weft_agent *agent, void *arg)
         must_say(all, 1, "more came early: raise memory_budget_bytes (65536), or let members call in step");
     }
     weft_tensor_unref(x);
-    weft_group_destroy(all);
-    weft_group_destroy(meet);
+    weft_group_close(all);
+    weft_group_close(meet);
 }
 
 /* The values of all do not fit: the error says how many bytes, and whose budget. Nothing of it is held when it is over. */
 static void values_over_budget(weft_agent *agent, void *arg)
 {
     weft_group *all = make(agent, "all"), *few = make(agent, "few");
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(30 << 10), WEFT_UINT8), *y = one();
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(30 << 10), WEFT_DTYPE_UINT8), *y = one();
     weft_values *got = NULL;
     MUST_BE(weft_group_allgather_values(all, WEFT_VALUES(weft_of_tensor(x)), 20000, &got), WEFT_ERR_BUSY);
     const char *message = weft_error_message(weft_group_error(all));
@@ -486,8 +486,8 @@ static void values_over_budget(weft_agent *agent, void *arg)
         world_sleep_ms(arg, 1); /* the operation may still be let go of */
     weft_tensor_unref(x);
     weft_tensor_unref(y);
-    weft_group_destroy(all);
-    weft_group_destroy(few);
+    weft_group_close(all);
+    weft_group_close(few);
 }
 
 /* What came for a group that was never made here is dropped when that is over: its end alone is kept. */
@@ -496,11 +496,11 @@ static void end_replaces(weft_agent *agent, void *arg)
     enum { SENT = 40, ELEMENTS = 400 };
     static const int two[] = {0, 1};
     weft_group *pair = NULL, *meet = make(agent, "meet");
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_FLOAT64);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT64);
     weft_future *sent;
     int me = weft_agent_rank(agent);
     if (me == 1) {
-        MUST_OK(weft_group_create(agent, "pair", two, 2, &pair));
+        MUST_OK(weft_group_open(agent, "pair", two, 2, &pair));
         for (int i = 0; i < SENT; i++) {
             MUST_OK(weft_group_send_async(pair, x, 0, 20000, &sent));
             MUST_OK(weft_future_wait(sent, WEFT_FOREVER));
@@ -515,18 +515,18 @@ static void end_replaces(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (me == 0) {
         MUST(world_stats(agent).bytes_held < ELEMENTS * sizeof(double));
-        MUST_OK(weft_group_create(agent, "pair", two, 2, &pair));
+        MUST_OK(weft_group_open(agent, "pair", two, 2, &pair));
         MUST_BE(weft_group_recv(pair, x, 1, 20000), WEFT_ERR_CANCELLED);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_tensor_unref(x);
-    weft_group_destroy(pair);
-    weft_group_destroy(meet);
+    weft_group_close(pair);
+    weft_group_close(meet);
 }
 
 static weft_tensor *numbers(int me, int64_t count)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), WEFT_FLOAT64);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64);
     for (int64_t i = 0; i < count; i++)
         ((double *)weft_tensor_data(x))[i] = 100.0 * me + (double)i;
     return x;
@@ -552,7 +552,7 @@ static void overlaps(weft_agent *agent, void *arg)
     MUST_BE(weft_group_all_to_all(all, late, first, 20000), WEFT_ERR_INVALID);
     MUST_BE(weft_group_allgather(all, part, first, 20000), WEFT_ERR_INVALID);
     MUST_BE(weft_group_allgather(all, crooked, first, 20000), WEFT_ERR_INVALID);
-    MUST_BE(weft_group_reduce_scatter(all, first, own, WEFT_SUM, 20000), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_reduce_scatter(all, first, own, WEFT_OP_SUM, 20000), WEFT_ERR_INVALID);
     MUST_BE(weft_group_gather(all, part, first, (size_t)me, 20000), WEFT_ERR_INVALID);
     MUST_BE(weft_group_scatter(all, first, part, (size_t)me, 20000), WEFT_ERR_INVALID);
     MUST_OK(weft_group_set_algorithms(all, "allgather * * ring")); /* none of these counted */
@@ -562,7 +562,8 @@ static void overlaps(weft_agent *agent, void *arg)
     MUST(weft_tensor_get_f64(first, 5) == 205);
     MUST_OK(weft_group_gather(all, own, first, 1, 20000));
     MUST_OK(weft_group_scatter(all, first, own, 1, 20000));
-    weft_tensor *wide = weft_tensor_zeros(WEFT_SHAPE(6, 2), WEFT_FLOAT64), *column = weft_tensor_select(wide, 1, 0);
+    weft_tensor *wide = weft_tensor_zeros(WEFT_SHAPE(6, 2), WEFT_DTYPE_FLOAT64),
+                *column = weft_tensor_select(wide, 1, 0);
     weft_tensor *mine = numbers(me, 6);
     MUST_OK(weft_tensor_assign(column, mine));
     MUST_OK(weft_group_all_to_all(all, column, column, 20000));
@@ -571,7 +572,7 @@ static void overlaps(weft_agent *agent, void *arg)
     weft_tensor *made[] = {x, first, second, late, part, own, crooked, wide, column, mine};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         weft_tensor_unref(made[i]);
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 static void keep_line(weft_log_level level, const char *line, void *arg)
@@ -585,24 +586,24 @@ static void refusals(weft_agent *agent, void *arg)
 {
     char line[LINE] = "";
     weft_group *all = make(agent, "all"), *less = NULL;
-    weft_tensor *x = one(), *whole = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_INT64);
-    weft_log_set_sink(keep_line, line);
+    weft_tensor *x = one(), *whole = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_INT64);
+    weft_logging_set_sink(keep_line, line);
     MUST_BE(weft_group_broadcast(all, x, 7, 0), WEFT_ERR_INVALID);
     MUST(strstr(line, "root is 7: the group has 1 members"));
     MUST_BE(weft_group_send(all, x, 0, 0), WEFT_ERR_INVALID);
     MUST(strstr(line, "to is 0, this member itself"));
-    MUST_BE(weft_group_allreduce(all, whole, WEFT_AVG, 0), WEFT_ERR_TYPE);
+    MUST_BE(weft_group_allreduce(all, whole, WEFT_OP_AVG, 0), WEFT_ERR_TYPE);
     MUST(strstr(line, "how is 1: there is no average of int64"));
     MUST_BE(weft_group_shrink(all, -5, &less), WEFT_ERR_INVALID);
     MUST(strstr(line, "weft_group_shrink (\"all\"): timeout_ms is -5"));
     MUST_OK(weft_group_barrier(all, 0));
     MUST_BE(weft_group_set_carrier(all, &(weft_group_carrier){.barrier = carry_barrier}, NULL, NULL), WEFT_ERR_STATE);
     MUST(strstr(line, "weft_group_set_carrier: group \"all\" has had operations already"));
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
     MUST(!less);
     weft_tensor_unref(whole);
     weft_tensor_unref(x);
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 /* On fibers: nothing here waits, so the lines are this member's. */
@@ -612,7 +613,7 @@ static void refused_words(weft_agent *agent, void *arg)
     weft_group *all = make(agent, "all");
     weft_tensor *three = numbers(0, 3), *two = numbers(0, 2), *one_element = numbers(0, 1), *four = numbers(0, 4);
     weft_values *got = NULL;
-    weft_log_set_sink(keep_line, line);
+    weft_logging_set_sink(keep_line, line);
     MUST_BE(weft_group_all_to_all(all, three, three, 0), WEFT_ERR_INVALID);
     MUST(strstr(line, "weft_group_all_to_all (\"all\"): input has 3 elements: not a multiple of 2 (the members)"));
     MUST_BE(weft_group_all_to_all(all, two, three, 0), WEFT_ERR_INVALID);
@@ -621,7 +622,7 @@ static void refused_words(weft_agent *agent, void *arg)
     MUST(strstr(line, "input and output overlap: give each memory of its own"));
     MUST_BE(weft_group_allgather(all, two, three, 0), WEFT_ERR_INVALID);
     MUST(strstr(line, "output has 3 elements: not 2 (the members) times 2 (input's)"));
-    MUST_BE(weft_group_reduce_scatter(all, three, one_element, WEFT_SUM, 0), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_reduce_scatter(all, three, one_element, WEFT_OP_SUM, 0), WEFT_ERR_INVALID);
     MUST(strstr(line, "input has 3 elements: not 2 (the members) times 1 (output's)"));
     weft_tensor *inside = weft_tensor_narrow(four, 0, 1, 2);
     MUST_BE(weft_group_allgather(all, inside, four, 0), WEFT_ERR_INVALID);
@@ -633,11 +634,11 @@ static void refused_words(weft_agent *agent, void *arg)
     MUST_BE(weft_group_set_algorithms(all, "send * * direct"), WEFT_ERR_INVALID);
     MUST(strstr(line,
                 "\"send\" in \"send * * direct\" is wrong: operations that have algorithms are barrier allreduce"));
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
     weft_tensor *made[] = {three, two, one_element, four, inside};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         weft_tensor_unref(made[i]);
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 WORLD_TEST(refusals, 1, 0, .size = 1)

@@ -21,7 +21,7 @@ typedef struct scene {
 static weft_group *make(weft_agent *agent, const scene *s)
 {
     weft_group *group;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
     if (s->algorithms)
         MUST_OK(weft_group_set_algorithms(group, s->algorithms));
     return group;
@@ -30,13 +30,13 @@ static weft_group *make(weft_agent *agent, const scene *s)
 /* What member `rank` gives as element i: small whole numbers, so that sums are exact in every dtype. */
 static double given(weft_dtype dtype, int rank, int64_t i)
 {
-    int64_t lowest = dtype == WEFT_UINT8 || dtype == WEFT_BOOL_DTYPE ? 0 : -1;
+    int64_t lowest = dtype == WEFT_DTYPE_UINT8 || dtype == WEFT_DTYPE_BOOL ? 0 : -1;
     return (double)((i * 7 + rank * 3) % 4 + lowest);
 }
 
 static weft_tensor *given_tensor(const scene *s, int rank, int64_t first, int64_t count)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), WEFT_FLOAT64);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT64);
     double *data = weft_tensor_data(x);
     for (int64_t i = 0; i < count; i++)
         data[i] = given(s->dtype, rank, first + i);
@@ -49,34 +49,34 @@ static weft_tensor *given_tensor(const scene *s, int rank, int64_t first, int64_
 static double held(weft_dtype dtype, double value)
 {
     switch (dtype) {
-    case WEFT_BOOL_DTYPE:
+    case WEFT_DTYPE_BOOL:
         return value != 0;
-    case WEFT_UINT8:
+    case WEFT_DTYPE_UINT8:
         return (double)(uint8_t)(int64_t)value;
-    case WEFT_INT8:
+    case WEFT_DTYPE_INT8:
         return (double)(int8_t)(int64_t)value;
-    case WEFT_INT16:
+    case WEFT_DTYPE_INT16:
         return (double)(int16_t)(int64_t)value;
     default:
         return value;
     }
 }
 
-static double combined(weft_dtype dtype, weft_reduce how, int size, int64_t i)
+static double combined(weft_dtype dtype, weft_op how, int size, int64_t i)
 {
-    double sum = how == WEFT_PROD ? 1 : 0, low = 0, high = 0;
+    double sum = how == WEFT_OP_PROD ? 1 : 0, low = 0, high = 0;
     for (int rank = 0; rank < size; rank++) {
         double x = held(dtype, given(dtype, rank, i));
-        sum = how == WEFT_PROD ? sum * x : sum + x;
+        sum = how == WEFT_OP_PROD ? sum * x : sum + x;
         low = rank ? fmin(low, x) : x;
         high = rank ? fmax(high, x) : x;
     }
     switch (how) {
-    case WEFT_MIN:
+    case WEFT_OP_MIN:
         return low;
-    case WEFT_MAX:
+    case WEFT_OP_MAX:
         return high;
-    case WEFT_AVG:
+    case WEFT_OP_AVG:
         return sum / size;
     default:
         return held(dtype, sum);
@@ -86,7 +86,7 @@ static double combined(weft_dtype dtype, weft_reduce how, int size, int64_t i)
 static void check(const scene *s, const weft_tensor *got, int64_t i, double wanted, const char *what)
 {
     double is = weft_tensor_get_f64(got, i);
-    double room = s->dtype == WEFT_BFLOAT16 ? 0.03 : s->dtype == WEFT_FLOAT16 ? 0.002 : 1e-6;
+    double room = s->dtype == WEFT_DTYPE_BFLOAT16 ? 0.03 : s->dtype == WEFT_DTYPE_FLOAT16 ? 0.002 : 1e-6;
     if (fabs(is - wanted) > room * (1 + fabs(wanted))) {
         fprintf(stderr, "%s of %s, %d members, element %lld of %lld: %g, not %g (%s)\n", what,
                 weft_dtype_name(s->dtype), s->w.size, (long long)i, (long long)s->count, is, wanted,
@@ -101,7 +101,7 @@ static int64_t step_of(int64_t count)
     return count < 2000 ? 1 : count / 997;
 }
 
-static void check_reduced(scene *s, const weft_tensor *got, weft_reduce how, int64_t first, const char *what)
+static void check_reduced(scene *s, const weft_tensor *got, weft_op how, int64_t first, const char *what)
 {
     int64_t count = weft_tensor_numel(got);
     for (int64_t i = 0; i < count; i += step_of(count))
@@ -126,7 +126,7 @@ static void same_bits(scene *s, weft_group *group, const weft_tensor *got)
 static void reductions(weft_agent *agent, weft_group *group, scene *s)
 {
     int me = weft_agent_rank(agent), size = s->w.size;
-    for (weft_reduce how = WEFT_SUM; how <= WEFT_PROD; how++) {
+    for (weft_op how = WEFT_OP_SUM; how <= WEFT_OP_PROD; how++) {
         if (!coll_can(s->dtype, how))
             continue;
         weft_tensor *x = given_tensor(s, me, 0, s->count);
@@ -138,16 +138,16 @@ static void reductions(weft_agent *agent, weft_group *group, scene *s)
     for (int root = 0; root<size; root += size> 3 ? 3 : 1) {
         weft_tensor *x = given_tensor(s, me, 0, s->count);
         uint64_t before = coll_hash(x);
-        MUST_OK(weft_group_reduce(group, x, WEFT_SUM, (size_t)root, 60000));
+        MUST_OK(weft_group_reduce(group, x, WEFT_OP_SUM, (size_t)root, 60000));
         if (me == root)
-            check_reduced(s, x, WEFT_SUM, 0, "reduce");
+            check_reduced(s, x, WEFT_OP_SUM, 0, "reduce");
         else
             MUST(coll_hash(x) == before);
         weft_tensor_unref(x);
     }
     weft_tensor *in = given_tensor(s, me, 0, s->count * size), *out = coll_empty(s->dtype, s->count);
-    MUST_OK(weft_group_reduce_scatter(group, in, out, WEFT_SUM, 60000));
-    check_reduced(s, out, WEFT_SUM, me * s->count, "reduce_scatter");
+    MUST_OK(weft_group_reduce_scatter(group, in, out, WEFT_OP_SUM, 60000));
+    check_reduced(s, out, WEFT_OP_SUM, me * s->count, "reduce_scatter");
     weft_tensor_unref(in);
     weft_tensor_unref(out);
 }
@@ -238,7 +238,7 @@ static void all_operations(weft_agent *agent, void *arg)
     moves(agent, group, s);
     between_two(agent, group, s);
     MUST_OK(weft_group_barrier(group, 60000));
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static int ranks_per_host = 1;
@@ -269,12 +269,12 @@ static void test_sizes_of_groups(void **state)
     static const int64_t counts[] = {0, 1, 2, 7, 1000, 70001};
     for (int size = 1; size <= MOST; size += STRIDE)
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-            run(WORLD_SIM, size, WEFT_FLOAT32, counts[i], NULL);
+            run(WORLD_SIM, size, WEFT_DTYPE_FLOAT32, counts[i], NULL);
 }
 
 static void test_dtypes(void **state)
 {
-    for (weft_dtype dtype = WEFT_FLOAT32; coll_is_dtype(dtype); dtype++) {
+    for (weft_dtype dtype = WEFT_DTYPE_FLOAT32; coll_is_dtype(dtype); dtype++) {
         run(WORLD_SIM, 4, dtype, 13, NULL);
         run(WORLD_SIM, 3, dtype, 5000, NULL);
     }
@@ -292,8 +292,8 @@ static void test_algorithms(void **state)
     };
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (int size = 2; size <= MOST; size += STRIDE) {
-            run(WORLD_SIM, size, WEFT_FLOAT32, 11, tables[i]);
-            run(WORLD_SIM, size, WEFT_FLOAT64, CHUNKS, tables[i]);
+            run(WORLD_SIM, size, WEFT_DTYPE_FLOAT32, 11, tables[i]);
+            run(WORLD_SIM, size, WEFT_DTYPE_FLOAT64, CHUNKS, tables[i]);
         }
 }
 
@@ -304,8 +304,8 @@ static void odd_numbers(weft_agent *agent, void *arg)
     static const float odd[] = {0.0f, -0.0f, NAN, -NAN, INFINITY, -INFINITY, 1.0f};
     enum { ODD = sizeof odd / sizeof *odd };
     weft_group *group = make(agent, s);
-    for (weft_reduce how = WEFT_SUM; how <= WEFT_PROD; how++) {
-        weft_tensor *x = coll_empty(WEFT_FLOAT32, s->count);
+    for (weft_op how = WEFT_OP_SUM; how <= WEFT_OP_PROD; how++) {
+        weft_tensor *x = coll_empty(WEFT_DTYPE_FLOAT32, s->count);
         float *data = weft_tensor_data(x);
         for (int64_t i = 0; i < s->count; i++)
             data[i] = odd[(i * 5 + weft_agent_rank(agent) * (1 + i / ODD)) % ODD];
@@ -313,7 +313,7 @@ static void odd_numbers(weft_agent *agent, void *arg)
         same_bits(s, group, x);
         weft_tensor_unref(x);
     }
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void test_odd_numbers(void **state)
@@ -325,7 +325,7 @@ static void test_odd_numbers(void **state)
             snprintf(rules, sizeof rules, "allreduce * * %s", names[i]);
             scene s = {.w = {.fabric = WORLD_SIM, .size = size, .program = odd_numbers, .seed = 1, .ranks_per_host = 2},
                        .count = 100,
-                       .dtype = WEFT_FLOAT32,
+                       .dtype = WEFT_DTYPE_FLOAT32,
                        .algorithms = rules};
             s.w.arg = &s;
             world_run(&s.w);
@@ -340,8 +340,8 @@ static void test_two_levels(void **state)
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
         for (int size = 2; size <= MOST; size += STRIDE) {
             ranks_per_host = hosts[i];
-            run(WORLD_SIM, size, WEFT_FLOAT32, 11, all);
-            run(WORLD_SIM, size, WEFT_INT64, 20000, hosts[i] == 2 ? NULL : all);
+            run(WORLD_SIM, size, WEFT_DTYPE_FLOAT32, 11, all);
+            run(WORLD_SIM, size, WEFT_DTYPE_INT64, 20000, hosts[i] == 2 ? NULL : all);
         }
     ranks_per_host = 1;
 }
@@ -349,9 +349,9 @@ static void test_two_levels(void **state)
 static void test_over_tcp(void **state)
 {
     for (int size = 1; size <= MOST; size += size < 4 ? 1 : 2) {
-        run(WORLD_TCP, size, WEFT_FLOAT32, 3, NULL);
-        run(WORLD_TCP, size, WEFT_BFLOAT16, 100003, NULL);
-        run(WORLD_TCP, size, WEFT_FLOAT64, 2 * CHUNKS, NULL);
+        run(WORLD_TCP, size, WEFT_DTYPE_FLOAT32, 3, NULL);
+        run(WORLD_TCP, size, WEFT_DTYPE_BFLOAT16, 100003, NULL);
+        run(WORLD_TCP, size, WEFT_DTYPE_FLOAT64, 2 * CHUNKS, NULL);
     }
 }
 
@@ -361,7 +361,7 @@ static void test_large(void **state)
         return;
     for (int size = 2; size <= MOST; size++)
         for (int64_t bytes = 1 << 20; bytes <= 64 << 20; bytes *= 4)
-            run(WORLD_TCP, size, WEFT_FLOAT32, bytes / 4 / (size > 4 ? 4 : 1), NULL);
+            run(WORLD_TCP, size, WEFT_DTYPE_FLOAT32, bytes / 4 / (size > 4 ? 4 : 1), NULL);
 }
 
 UNIT_MAIN(test_sizes_of_groups, test_dtypes, test_algorithms, test_odd_numbers, test_two_levels, test_over_tcp,

@@ -83,12 +83,12 @@ static void run_bodies(world *w)
     now_in = w;
     w->port = world_free_port();
     if (w->fabric == WORLD_SIM) {
-        w->sim = weft_sim_create(&(weft_sim_options){.seed = w->seed});
+        w->sim = weft_sim_open(&(weft_sim_options){.seed = w->seed});
         assert_non_null(w->sim);
         for (int rank = 0; rank < w->size; rank++)
             assert_int_equal(weft_sim_spawn(w->sim, rank, body_fiber, NULL), WEFT_OK);
         assert_string_equal(weft_status_name(weft_sim_run(w->sim, 3600 * 1000)), "OK");
-        weft_sim_destroy(w->sim);
+        weft_sim_close(w->sim);
         w->sim = NULL;
         return;
     }
@@ -155,7 +155,7 @@ weft_status serve_rank(weft_call *call, void *user)
 weft_status serve_sum(weft_call *call, void *user)
 {
     weft_tensor *a = weft_call_tensor(call, 0), *b = weft_call_tensor(call, 1);
-    if (weft_tensor_dtype(a) != WEFT_FLOAT32 || weft_tensor_dtype(b) != WEFT_FLOAT32)
+    if (weft_tensor_dtype(a) != WEFT_DTYPE_FLOAT32 || weft_tensor_dtype(b) != WEFT_DTYPE_FLOAT32)
         return WEFT_ERR_TYPE;
     if (!weft_tensor_same_shape(a, b))
         return WEFT_ERR_SHAPE;

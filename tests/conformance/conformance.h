@@ -75,12 +75,12 @@ weft_status serve_hold(weft_call *call, void *user);    /* () -> i64, finished b
 
 #define COMMON_FUNCTIONS                                                                                               \
     {.name = "nothing", .run = serve_nothing},                                                                         \
-        {.name = "echo", .takes = {WEFT_LIST}, .gives = {WEFT_LIST}, .run = serve_echo},                               \
-        {.name = "add", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = serve_add},                         \
-        {.name = "rank", .gives = {WEFT_I64}, .run = serve_rank},                                                      \
-        {.name = "sum", .takes = {WEFT_TENSOR, WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_sum},                \
+        {.name = "echo", .takes = {WEFT_TYPE_LIST}, .gives = {WEFT_TYPE_LIST}, .run = serve_echo},                     \
+        {.name = "add", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_add},          \
+        {.name = "rank", .gives = {WEFT_TYPE_I64}, .run = serve_rank},                                                 \
+        {.name = "sum", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_sum}, \
     {                                                                                                                  \
-        .name = "hold", .gives = {WEFT_I64}, .run = serve_hold                                                         \
+        .name = "hold", .gives = {WEFT_TYPE_I64}, .run = serve_hold                                                    \
     }
 
 /* How many calls of "hold" wait now, in all workers; release_held answers each with `value` and returns how many. */

@@ -15,7 +15,7 @@ atomic_int holding;
 
 weft_tensor *leaf_of(float a, float b)
 {
-    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_FLOAT32, (float[]){a, b});
+    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, (float[]){a, b});
     weft_tensor_set_requires_grad(x, true);
     return x;
 }
@@ -72,7 +72,7 @@ weft_status serve_parameter(weft_call *call, void *user)
 weft_status serve_three(weft_call *call, void *user)
 {
     weft_tape *t = weft_call_tape(call);
-    weft_tensor *x = weft_call_tensor(call, 0), *constant = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *x = weft_call_tensor(call, 0), *constant = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_add(t, parameter_here(call), x)),
                                      weft_of_tensor(weft_mul(t, parameter_here(call), x)), weft_of_tensor(constant)));
     weft_tensor_unref(constant);
@@ -103,7 +103,7 @@ weft_status serve_relay(weft_call *call, void *user)
 
 weft_status serve_gradient(weft_call *call, void *user)
 {
-    weft_tensor *gradient = weft_context_grad(weft_call_context(call), parameter_here(call));
+    weft_tensor *gradient = weft_context_ref_grad(weft_call_context(call), parameter_here(call));
     weft_call_give(call, WEFT_VALUES(gradient ? weft_of_tensor(gradient) : weft_of_null()));
     weft_tensor_unref(gradient);
     return WEFT_OK;
@@ -275,7 +275,7 @@ void must_be_equal(const weft_tensor *a, const weft_tensor *b)
 
 void must_have(const step *s, const weft_tensor *leaf, float a, float b)
 {
-    weft_tensor *gradient = weft_context_grad(s->context, leaf);
+    weft_tensor *gradient = weft_context_ref_grad(s->context, leaf);
     must_be(gradient, a, b);
     weft_tensor_unref(gradient);
 }
@@ -300,7 +300,7 @@ void must_have_there(step *s, int rank, float a, float b)
 void must_have_none(step *s, int rank)
 {
     weft_values *results = gradient_there(s, rank);
-    MUST(weft_values_type(results, 0) == WEFT_NULL);
+    MUST(weft_values_type(results, 0) == WEFT_TYPE_NULL);
     weft_values_unref(results);
 }
 
@@ -308,7 +308,7 @@ static bool has_there(step *s, int rank, float a, float b)
 {
     weft_values *results = gradient_there(s, rank);
     weft_tensor *gradient = NULL;
-    bool none = weft_values_type(results, 0) == WEFT_NULL;
+    bool none = weft_values_type(results, 0) == WEFT_TYPE_NULL;
     if (!none)
         MUST_OK(weft_values_get_tensor(results, 0, &gradient));
     bool is = none ? a == 0 && b == 0
@@ -331,12 +331,12 @@ void nothing_is_left(weft_agent *agent)
 {
     weft_group *all = NULL;
     size_t passes = 1;
-    MUST_OK(weft_group_create(agent, "nothing-is-left", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "nothing-is-left", NULL, 0, &all));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
     size_t contexts = weft_agent_contexts(agent, &passes);
     if (contexts || passes)
         fprintf(stderr, "rank %d has %zu contexts, %zu passes\n", weft_agent_rank(agent), contexts, passes);
     MUST(contexts == 0 && passes == 0);
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER)); /* nobody goes on before all have looked */
-    weft_group_destroy(all);
+    weft_group_close(all);
 }

@@ -34,20 +34,23 @@ extern atomic_bool broken, hold_open;
 extern atomic_int holding; /* how many gradients have come to serve_held's */
 
 #define CONTEXT_FUNCTIONS                                                                                              \
-    {.name = "times", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_times},                             \
-        {.name = "mul", .takes = {WEFT_TENSOR, WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_mul},                \
-        {.name = "parameter", .gives = {WEFT_TENSOR}, .run = serve_parameter},                                         \
+    {.name = "times", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_times},                   \
+        {.name = "mul", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_mul}, \
+        {.name = "parameter", .gives = {WEFT_TYPE_TENSOR}, .run = serve_parameter},                                    \
         {.name = "three",                                                                                              \
-         .takes = {WEFT_TENSOR},                                                                                       \
-         .gives = {WEFT_TENSOR, WEFT_TENSOR, WEFT_TENSOR},                                                             \
+         .takes = {WEFT_TYPE_TENSOR},                                                                                  \
+         .gives = {WEFT_TYPE_TENSOR, WEFT_TYPE_TENSOR, WEFT_TYPE_TENSOR},                                              \
          .run = serve_three},                                                                                          \
-        {.name = "relay", .takes = {WEFT_TENSOR, WEFT_I64, WEFT_I64}, .gives = {WEFT_TENSOR}, .run = serve_relay},     \
-        {.name = "gradient", .gives = {WEFT_ANY}, .run = serve_gradient},                                              \
-        {.name = "broken", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_broken},                       \
-        {.name = "held", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_held},                           \
-        {.name = "graph", .gives = {WEFT_STRING}, .run = serve_graph},                                                 \
+        {.name = "relay",                                                                                              \
+         .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64, WEFT_TYPE_I64},                                                    \
+         .gives = {WEFT_TYPE_TENSOR},                                                                                  \
+         .run = serve_relay},                                                                                          \
+        {.name = "gradient", .gives = {WEFT_TYPE_ANY}, .run = serve_gradient},                                         \
+        {.name = "broken", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_broken},             \
+        {.name = "held", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_held},                 \
+        {.name = "graph", .gives = {WEFT_TYPE_STRING}, .run = serve_graph},                                            \
     {                                                                                                                  \
-        .name = "here", .gives = {WEFT_I64, WEFT_I64}, .run = serve_here                                               \
+        .name = "here", .gives = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = serve_here                                     \
     }
 
 /* As ITEM, with the parameters made before and dropped after. */

@@ -142,7 +142,7 @@ static weft_status serve_async_fanout(weft_call *call, void *user)
     for (int i = 0; i < FAN; i++)
         parts[i] = start(agent, weft_to_rank(i % WORKERS), "add",
                          WEFT_VALUES(weft_of_i64(weft_call_i64(call, 0)), weft_of_i64(i)));
-    weft_future *all = weft_future_collect_all(parts, FAN);
+    weft_future *all = weft_future_when_all(parts, FAN);
     MUST_OK(weft_future_add_done_callback(all, finish_with_sum, weft_call_defer(call), NULL));
     for (int i = 0; i < FAN; i++)
         weft_future_unref(parts[i]);
@@ -242,21 +242,24 @@ static weft_status serve_method(weft_call *call, void *user)
     return WEFT_DEFERRED;
 }
 
-#define THREE_IN WEFT_I64, WEFT_I64, WEFT_I64
+#define THREE_IN WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_I64
 static const weft_function functions[] = {
     COMMON_FUNCTIONS,
-    {.name = "async add", .takes = {THREE_IN}, .gives = {WEFT_I64}, .run = serve_async_add},
-    {.name = "async chain", .takes = {THREE_IN, WEFT_I64}, .gives = {WEFT_I64}, .run = serve_async_chain},
-    {.name = "async nested", .takes = {THREE_IN}, .gives = {WEFT_I64}, .run = serve_async_nested},
-    {.name = "async fanout", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = serve_async_fanout},
-    {.name = "async ctor", .takes = {THREE_IN}, .gives = {WEFT_I64}, .run = serve_async_ctor},
-    {.name = "raise before", .gives = {WEFT_I64}, .run = serve_raise_before},
-    {.name = "raise later", .gives = {WEFT_I64}, .run = serve_raise_later},
-    {.name = "wrong type", .gives = {WEFT_I64}, .run = serve_wrong_type},
-    {.name = "no result", .gives = {WEFT_I64}, .run = serve_no_result},
-    {.name = "not deferred", .gives = {WEFT_I64}, .run = serve_not_deferred},
-    {.name = "new adder", .gives = {WEFT_ANY}, .run = serve_new_adder},
-    {.name = "method", .takes = {WEFT_RREF, WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = serve_method},
+    {.name = "async add", .takes = {THREE_IN}, .gives = {WEFT_TYPE_I64}, .run = serve_async_add},
+    {.name = "async chain", .takes = {THREE_IN, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_async_chain},
+    {.name = "async nested", .takes = {THREE_IN}, .gives = {WEFT_TYPE_I64}, .run = serve_async_nested},
+    {.name = "async fanout", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_async_fanout},
+    {.name = "async ctor", .takes = {THREE_IN}, .gives = {WEFT_TYPE_I64}, .run = serve_async_ctor},
+    {.name = "raise before", .gives = {WEFT_TYPE_I64}, .run = serve_raise_before},
+    {.name = "raise later", .gives = {WEFT_TYPE_I64}, .run = serve_raise_later},
+    {.name = "wrong type", .gives = {WEFT_TYPE_I64}, .run = serve_wrong_type},
+    {.name = "no result", .gives = {WEFT_TYPE_I64}, .run = serve_no_result},
+    {.name = "not deferred", .gives = {WEFT_TYPE_I64}, .run = serve_not_deferred},
+    {.name = "new adder", .gives = {WEFT_TYPE_ANY}, .run = serve_new_adder},
+    {.name = "method",
+     .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64, WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_I64},
+     .run = serve_method},
 };
 
 /* ---- In the three ways of calling ---------------------------------------------------------------------------------------------- */

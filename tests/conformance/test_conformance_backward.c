@@ -16,9 +16,12 @@ static weft_status serve_train(weft_call *call, void *user);
 
 static const weft_function functions[] = {
     CONTEXT_FUNCTIONS,
-    {.name = "mul fetched", .takes = {WEFT_RREF, WEFT_RREF}, .gives = {WEFT_TENSOR}, .run = serve_mul_fetched},
-    {.name = "multiples", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSORS}, .run = serve_multiples},
-    {.name = "train", .takes = {WEFT_RREF}, .run = serve_train},
+    {.name = "mul fetched",
+     .takes = {WEFT_TYPE_RREF, WEFT_TYPE_RREF},
+     .gives = {WEFT_TYPE_TENSOR},
+     .run = serve_mul_fetched},
+    {.name = "multiples", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSORS}, .run = serve_multiples},
+    {.name = "train", .takes = {WEFT_TYPE_RREF}, .run = serve_train},
 };
 
 /* ---- 66 ---------------------------------------------------------------------------------------------------------- */
@@ -85,8 +88,8 @@ static weft_tensor *product(step *s, way how, weft_tensor *x, weft_tensor *y)
 static void as_on_one_tape(weft_agent *agent, void *arg)
 {
     uint64_t seed = 10 * (uint64_t)weft_agent_rank(agent);
-    weft_tensor *x = leaf_drawn(WEFT_SHAPE(3, 3), WEFT_FLOAT32, seed + 1);
-    weft_tensor *y = leaf_drawn(WEFT_SHAPE(3, 3), WEFT_FLOAT32, seed + 2);
+    weft_tensor *x = leaf_drawn(WEFT_SHAPE(3, 3), WEFT_DTYPE_FLOAT32, seed + 1);
+    weft_tensor *y = leaf_drawn(WEFT_SHAPE(3, 3), WEFT_DTYPE_FLOAT32, seed + 2);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_backward(t, weft_sum(t, weft_exp(t, weft_mul(t, x, y))));
     MUST_OK(weft_tape_status(t));
@@ -94,7 +97,7 @@ static void as_on_one_tape(weft_agent *agent, void *arg)
         step s;
         step_open(&s, agent);
         step_backward(&s, weft_sum(s.tape, weft_exp(s.tape, product(&s, (way)how, x, y))), NULL);
-        weft_tensor *dx = weft_context_grad(s.context, x), *dy = weft_context_grad(s.context, y);
+        weft_tensor *dx = weft_context_ref_grad(s.context, x), *dy = weft_context_ref_grad(s.context, y);
         must_be_equal(dx, weft_tape_grad(t, x));
         must_be_equal(dy, weft_tape_grad(t, y));
         weft_tensor_unref(dx);
@@ -187,7 +190,7 @@ static void several_roots(weft_agent *agent, weft_tensor *x)
     step_open(&s, agent);
     weft_tensor *y = step_call(&s, next, "times", WEFT_VALUES(weft_of_tensor(x)));
     weft_tensor *z = step_call(&s, after, "times", WEFT_VALUES(weft_of_tensor(y)));
-    weft_tensor *given[] = {NULL, weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 2), NULL};
+    weft_tensor *given[] = {NULL, weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 2), NULL};
     weft_tensor *roots[] = {weft_sum(s.tape, y), z, weft_sum(s.tape, weft_scale(s.tape, x, 10))};
     must_have_none(&s, next); /* a call that names the tape: what it recorded is visible now */
     const weft_pass_options how = {.gradients = {given, 3}};
@@ -235,7 +238,7 @@ static void tensors_without_use(weft_agent *agent, weft_tensor *x)
     (void)step_call(&s, next, "three", WEFT_VALUES(weft_of_tensor(idle)));
     step_backward(&s, weft_sum(s.tape, sum), NULL);
     must_have(&s, x, 1, 1);
-    MUST(!weft_context_grad(s.context, idle));
+    MUST(!weft_context_ref_grad(s.context, idle));
     must_have_there(&s, next, 1, 1);
     step_close(&s);
     weft_tensor_unref(idle);
@@ -270,7 +273,7 @@ static void product_of(weft_agent *agent, weft_shape a_shape, weft_shape b_shape
     weft_tensor *y = step_call(&s, next_rank(agent), "mul", WEFT_VALUES(weft_of_tensor(a), weft_of_tensor(b)));
     step_backward(&s, weft_sum(s.tape, weft_exp(s.tape, y)), NULL);
     for (int i = 0; i < 2; i++) {
-        weft_tensor *leaf = i ? b : a, *gradient = weft_context_grad(s.context, leaf);
+        weft_tensor *leaf = i ? b : a, *gradient = weft_context_ref_grad(s.context, leaf);
         if (wants & (1 << i))
             must_be_equal(gradient, weft_tape_grad(t, leaf));
         else
@@ -286,15 +289,17 @@ static void product_of(weft_agent *agent, weft_shape a_shape, weft_shape b_shape
 static void dtypes_and_shapes(weft_agent *agent, void *arg)
 {
     for (int wants = 1; wants < 4; wants++) {
-        product_of(agent, WEFT_SHAPE(4, 6), WEFT_SHAPE(4, 6), WEFT_FLOAT32, wants);
-        product_of(agent, WEFT_SHAPE(4, 6), WEFT_SHAPE(4, 6), WEFT_FLOAT64, wants);
-        product_of(agent, WEFT_SHAPE(4, 6), WEFT_SHAPE(6), WEFT_FLOAT32, wants);
-        product_of(agent, WEFT_SCALAR, WEFT_SHAPE(2, 1, 3), WEFT_FLOAT64, wants);
-        product_of(agent, WEFT_SHAPE(0, 5), WEFT_SHAPE(1, 5), WEFT_FLOAT32, wants);
-        product_of(agent, WEFT_SHAPE(300, 400), WEFT_SHAPE(400), WEFT_FLOAT32, wants); /* larger than one message */
+        product_of(agent, WEFT_SHAPE(4, 6), WEFT_SHAPE(4, 6), WEFT_DTYPE_FLOAT32, wants);
+        product_of(agent, WEFT_SHAPE(4, 6), WEFT_SHAPE(4, 6), WEFT_DTYPE_FLOAT64, wants);
+        product_of(agent, WEFT_SHAPE(4, 6), WEFT_SHAPE(6), WEFT_DTYPE_FLOAT32, wants);
+        product_of(agent, WEFT_SCALAR, WEFT_SHAPE(2, 1, 3), WEFT_DTYPE_FLOAT64, wants);
+        product_of(agent, WEFT_SHAPE(0, 5), WEFT_SHAPE(1, 5), WEFT_DTYPE_FLOAT32, wants);
+        product_of(agent, WEFT_SHAPE(300, 400), WEFT_SHAPE(400), WEFT_DTYPE_FLOAT32,
+                   wants); /* larger than one message */
     }
     /* Operators do not mix dtypes: the callee says so. */
-    weft_tensor *a = leaf_drawn(WEFT_SHAPE(2), WEFT_FLOAT32, 1), *b = leaf_drawn(WEFT_SHAPE(2), WEFT_FLOAT64, 2);
+    weft_tensor *a = leaf_drawn(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1),
+                *b = leaf_drawn(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 2);
     weft_error *error = NULL;
     step s;
     step_open(&s, agent);
@@ -417,7 +422,7 @@ static void passes_that_add_up(weft_agent *agent)
     weft_tensor *loss = weft_sum(s.tape, y), *other = weft_sum(s.tape, weft_scale(s.tape, y, 2));
     step_backward(&s, loss, &retain);
     must_have(&s, x, p, q);
-    weft_tensor *before = weft_context_grad(s.context, x);
+    weft_tensor *before = weft_context_ref_grad(s.context, x);
     step_backward(&s, other, &retain);
     must_have(&s, x, 3 * p, 3 * q);
     must_have_there(&s, next, 9, 12);
@@ -451,7 +456,7 @@ static void passes_after_failures(weft_agent *agent)
             atomic_store(&broken, true);
             weft_error_unref(step_backward_fails(&s, loss, &retain, WEFT_ERR_SYSTEM));
             if (!round)
-                MUST(!weft_context_grad(s.context, x));
+                MUST(!weft_context_ref_grad(s.context, x));
             atomic_store(&broken, false);
             step_backward(&s, loss, &retain);
             float n = (float)round + 1, p = parameter_at(1, 0), q = parameter_at(1, 1);
@@ -516,7 +521,7 @@ static void gradients_are_not_copied(weft_agent *agent)
     weft_tensor *more = step_call(&s, next, "times", WEFT_VALUES(weft_of_tensor(b)));
     weft_tensor *loss = weft_sum(s.tape, there), *of_b = weft_sum(s.tape, more);
     step_backward(&s, loss, &retain);
-    weft_tensor *da = weft_context_grad(s.context, a), *db = weft_context_grad(s.context, b);
+    weft_tensor *da = weft_context_ref_grad(s.context, a), *db = weft_context_ref_grad(s.context, b);
     MUST(given.data && weft_tensor_data(da) == given.data && weft_tensor_data(db) == given.data);
     step_backward(&s, of_b, NULL);
     float p = parameter_at(next, 0), q = parameter_at(next, 1);
@@ -535,15 +540,16 @@ static void gradients_are_not_copied(weft_agent *agent)
 static void sparse_gradients_are_not_copied(weft_agent *agent)
 {
     int next = next_rank(agent);
-    weft_tensor *weight = leaf_drawn(WEFT_SHAPE(100, 2), WEFT_FLOAT32, 1), *index = weft_tensor_arange(1, WEFT_INT64);
+    weft_tensor *weight = leaf_drawn(WEFT_SHAPE(100, 2), WEFT_DTYPE_FLOAT32, 1),
+                *index = weft_tensor_arange(1, WEFT_DTYPE_INT64);
     weft_gradient first, second;
     step s;
     step_open(&s, agent);
     weft_tensor *rows = weft_embedding(s.tape, weight, index, &(weft_embedding_options){.sparse = true});
     weft_tensor *y = step_call(&s, next, "times", WEFT_VALUES(weft_of_tensor(rows)));
     step_backward(&s, weft_sum(s.tape, y), NULL);
-    MUST_OK(weft_context_gradients(s.context, (weft_tensors){&weight, 1}, &first));
-    MUST_OK(weft_context_gradients(s.context, (weft_tensors){&weight, 1}, &second));
+    MUST_OK(weft_context_ref_gradients(s.context, (weft_tensors){&weight, 1}, &first));
+    MUST_OK(weft_context_ref_gradients(s.context, (weft_tensors){&weight, 1}, &second));
     MUST(first.rows && weft_tensor_numel(first.rows) == 1 && weft_tensor_get_i64(first.rows, 0) == 0);
     must_be(first.values, parameter_at(next, 0), parameter_at(next, 1));
     MUST(weft_tensor_data(first.values) == weft_tensor_data(second.values));

@@ -11,7 +11,7 @@
 /* A tensor larger than what a reply carries, and of it one column: not contiguous where it is made. */
 static weft_status serve_column(weft_call *call, void *user)
 {
-    weft_tensor *whole = weft_tensor_arange(100 * 1000, WEFT_INT64);
+    weft_tensor *whole = weft_tensor_arange(100 * 1000, WEFT_DTYPE_INT64);
     weft_tensor *table = weft_tensor_reshape(whole, WEFT_SHAPE(1000, 100));
     weft_tensor *column = weft_tensor_select(table, 1, weft_call_i64(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(column)));
@@ -84,11 +84,11 @@ static weft_status serve_count(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     COMMON_FUNCTIONS,
-    {.name = "column", .takes = {WEFT_I64}, .gives = {WEFT_TENSOR}, .run = serve_column},
-    {.name = "nested add", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = serve_nested_add},
-    {.name = "hop", .takes = {WEFT_I64}, .run = serve_hop},
-    {.name = "new counter", .takes = {WEFT_I64}, .gives = {WEFT_ANY}, .run = serve_new_counter},
-    {.name = "count", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = serve_count},
+    {.name = "column", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_column},
+    {.name = "nested add", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_nested_add},
+    {.name = "hop", .takes = {WEFT_TYPE_I64}, .run = serve_hop},
+    {.name = "new counter", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_ANY}, .run = serve_new_counter},
+    {.name = "count", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_count},
 };
 
 /* ---- Helpers ------------------------------------------------------------------------------------------------------- */
@@ -124,8 +124,8 @@ static void twenty_shapes(weft_agent *agent, void *arg)
     for (int i = 0; i < 20; i++) {
         int to = i % WORKERS;                                /* ourselves among them */
         int64_t n = weft_agent_rank(agent) + to + 1 + 3 * i; /* on both sides of what a message carries */
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(n, n), WEFT_FLOAT32, 1.5),
-                    *y = weft_tensor_full(WEFT_SHAPE(n, n), WEFT_FLOAT32, i);
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(n, n), WEFT_DTYPE_FLOAT32, 1.5),
+                    *y = weft_tensor_full(WEFT_SHAPE(n, n), WEFT_DTYPE_FLOAT32, i);
         weft_values *got = NULL;
         weft_tensor *sum = NULL;
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(to), "sum", WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(y)), NULL,
@@ -139,10 +139,10 @@ static void twenty_shapes(weft_agent *agent, void *arg)
         weft_tensor_unref(y);
     }
     /* The shapes at the edges: a scalar, none at all, and all dimensions there may be. */
-    weft_tensor *edges[] = {weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT64, 0.1),
-                            weft_tensor_zeros(WEFT_SHAPE(0), WEFT_INT32),
-                            weft_tensor_zeros(WEFT_SHAPE(3, 0, 5), WEFT_UINT8),
-                            weft_tensor_full(WEFT_SHAPE(1, 2, 1, 2, 1, 2, 1, 2), WEFT_INT64, 7)};
+    weft_tensor *edges[] = {weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 0.1),
+                            weft_tensor_zeros(WEFT_SHAPE(0), WEFT_DTYPE_INT32),
+                            weft_tensor_zeros(WEFT_SHAPE(3, 0, 5), WEFT_DTYPE_UINT8),
+                            weft_tensor_full(WEFT_SHAPE(1, 2, 1, 2, 1, 2, 1, 2), WEFT_DTYPE_INT64, 7)};
     weft_values *got = echo(agent, next_rank(agent), WEFT_VALUES(weft_of_tensors((weft_tensors){edges, 4})));
     weft_args list = list_of(got);
     for (int i = 0; i < 4; i++) {
@@ -161,14 +161,14 @@ static void no_result(weft_agent *agent, void *arg)
     for (int to = 0; to < WORKERS; to++) {
         weft_values *got = NULL;
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(to), "nothing", WEFT_NO_VALUES, NULL, &got));
-        MUST(got && weft_values_count(got) == 0 && weft_values_type(got, 0) == WEFT_NONE);
+        MUST(got && weft_values_count(got) == 0 && weft_values_type(got, 0) == WEFT_TYPE_NONE);
         weft_values_unref(got);
         weft_future *future = start(agent, weft_to_rank(to), "nothing", WEFT_NO_VALUES);
         MUST_OK(weft_future_wait(future, ITEM_PATIENCE_MS));
         MUST(weft_values_count(weft_future_values(future)) == 0 && !weft_future_tensor(future, 0));
         weft_future_unref(future);
         got = echo(agent, to, WEFT_VALUES(weft_of_null())); /* None is a value as well */
-        MUST(list_of(got).count == 1 && list_of(got).items[0].type == WEFT_NULL);
+        MUST(list_of(got).count == 1 && list_of(got).items[0].type == WEFT_TYPE_NULL);
         weft_values_unref(got);
     }
 }
@@ -179,7 +179,7 @@ ITEM(item_9_no_return_value, .program = no_result, ITEM_FUNCTIONS(functions))
 
 static void containers(weft_agent *agent, void *arg)
 {
-    weft_tensor *small = weft_tensor_arange(6, WEFT_INT32), *large = weft_tensor_arange(5000, WEFT_FLOAT64);
+    weft_tensor *small = weft_tensor_arange(6, WEFT_DTYPE_INT32), *large = weft_tensor_arange(5000, WEFT_DTYPE_FLOAT64);
     weft_tensor *both[] = {large, small};
     for (int to = 0; to < WORKERS; to++) {
         weft_values *got =
@@ -189,13 +189,13 @@ static void containers(weft_agent *agent, void *arg)
                      weft_of_string("between"), weft_of_tensors((weft_tensors){both, 2}), weft_of_list(WEFT_NO_VALUES),
                      weft_of_bool(true), weft_of_f64(-0.5), weft_of_bytes("\0\1", 2)));
         weft_args list = list_of(got), first = list.items[0].as.list;
-        MUST(list.count == 7 && list.items[0].type == WEFT_LIST && first.count == 2);
+        MUST(list.count == 7 && list.items[0].type == WEFT_TYPE_LIST && first.count == 2);
         MUST(same_elements(first.items[0].as.tensor, large));
-        MUST(first.items[1].type == WEFT_LIST && same_elements(first.items[1].as.list.items[0].as.tensor, small));
+        MUST(first.items[1].type == WEFT_TYPE_LIST && same_elements(first.items[1].as.list.items[0].as.tensor, small));
         MUST(list.items[1].as.bytes.size == 7 && memcmp(list.items[1].as.bytes.data, "between", 7) == 0);
         MUST(list.items[2].as.tensors.count == 2 && same_elements(list.items[2].as.tensors.items[0], large));
         MUST(same_elements(list.items[2].as.tensors.items[1], small));
-        MUST(list.items[3].type == WEFT_LIST && list.items[3].as.list.count == 0);
+        MUST(list.items[3].type == WEFT_TYPE_LIST && list.items[3].as.list.count == 0);
         MUST(list.items[4].as.boolean && list.items[5].as.f64 == -0.5);
         MUST(list.items[6].as.bytes.size == 2 && memcmp(list.items[6].as.bytes.data, "\0\1", 2) == 0);
         weft_values_unref(got);
@@ -211,7 +211,7 @@ ITEM(item_10_tensors_in_nested_containers, .program = containers, ITEM_FUNCTIONS
 /* The elements arrive as they are seen; the strides do not: what is not contiguous is packed, and counted. */
 static void strides(weft_agent *agent, void *arg)
 {
-    weft_tensor *flat = weft_tensor_arange(64 * 96, WEFT_FLOAT32),
+    weft_tensor *flat = weft_tensor_arange(64 * 96, WEFT_DTYPE_FLOAT32),
                 *table = weft_tensor_reshape(flat, WEFT_SHAPE(64, 96)), *turned = weft_tensor_transpose(table, 0, 1),
                 *strip = weft_tensor_narrow(table, 1, 10, 7);
     weft_tensor *sent[] = {turned, strip};
@@ -243,8 +243,8 @@ ITEM(item_11_non_contiguous_tensors, .program = strides, ITEM_FUNCTIONS(function
 /* There are no sparse tensors: indices and values go as two. A view as a result sends the view, not all that it is of. */
 static void sparse_and_views(weft_agent *agent, void *arg)
 {
-    weft_tensor *indices = weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_INT64, (int64_t[]){0, 1, 1, 2, 0, 2}),
-                *values = weft_tensor_copy_of(WEFT_SHAPE(3), WEFT_FLOAT32, (float[]){3, 4, 5});
+    weft_tensor *indices = weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_INT64, (int64_t[]){0, 1, 1, 2, 0, 2}),
+                *values = weft_tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, (float[]){3, 4, 5});
     weft_stats before, after;
     int to = next_rank(agent);
     weft_values *got = echo(agent, to, WEFT_VALUES(weft_of_tensor(indices), weft_of_tensor(values)));
@@ -360,8 +360,8 @@ static void heavy_calls(weft_agent *agent)
 {
     enum { COUNT = 20 };
     weft_future *futures[COUNT];
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(256, 1024), WEFT_FLOAT32, 2),
-                *y = weft_tensor_full(WEFT_SHAPE(256, 1024), WEFT_FLOAT32, 3);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(256, 1024), WEFT_DTYPE_FLOAT32, 2),
+                *y = weft_tensor_full(WEFT_SHAPE(256, 1024), WEFT_DTYPE_FLOAT32, 3);
     for (int i = 0; i < COUNT; i++)
         futures[i] =
             start(agent, weft_to_rank(next_rank(agent)), "sum", WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(y)));

@@ -11,10 +11,10 @@ static weft_status serve_call_and_fail(weft_call *call, void *user);
 
 static const weft_function functions[] = {
     CONTEXT_FUNCTIONS,
-    {.name = "whose", .gives = {WEFT_I64, WEFT_I64}, .run = serve_whose},
-    {.name = "whose next", .gives = {WEFT_I64, WEFT_I64}, .run = serve_whose_next},
-    {.name = "weighted", .takes = {WEFT_LIST}, .gives = {WEFT_TENSOR}, .run = serve_weighted},
-    {.name = "call and fail", .takes = {WEFT_TENSOR, WEFT_I64}, .run = serve_call_and_fail},
+    {.name = "whose", .gives = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = serve_whose},
+    {.name = "whose next", .gives = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = serve_whose_next},
+    {.name = "weighted", .takes = {WEFT_TYPE_LIST}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_weighted},
+    {.name = "call and fail", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64}, .run = serve_call_and_fail},
 };
 
 /* ---- 59 ---------------------------------------------------------------------------------------------------------- */
@@ -94,7 +94,7 @@ static void contexts_in_contexts(weft_agent *agent, void *arg)
     /* What was recorded under another context is a constant. */
     weft_tensor *z = step_call(&inner, next, "times", WEFT_VALUES(weft_of_tensor(y)));
     step_backward(&inner, weft_sum(inner.tape, z), NULL);
-    MUST(!weft_context_grad(inner.context, x) && !weft_context_grad(outer.context, x));
+    MUST(!weft_context_ref_grad(inner.context, x) && !weft_context_ref_grad(outer.context, x));
     must_have_there(&inner, next, 3 * p, 4 * q);
     must_have_none(&outer, next);
     step_close(&inner);
@@ -221,7 +221,7 @@ static void only_what_wants_gradients(weft_agent *agent, void *arg)
     graph_here_is(&s, "");
     step_backward(&s, weft_sum(s.tape, weft_mul(s.tape, p, a)), NULL);
     must_have_there(&s, next, 3, 4);
-    MUST(!weft_context_grad(s.context, a));
+    MUST(!weft_context_ref_grad(s.context, a));
     step_close(&s);
     weft_tensor_unref(a);
     weft_tensor_unref(b);
@@ -237,13 +237,13 @@ static weft_tensor *add_weighted(weft_tape *t, weft_args list, weft_tensor *sum,
 {
     for (size_t i = 0; i < list.count; i++) {
         const weft_value *v = &list.items[i];
-        if (v->type == WEFT_LIST)
+        if (v->type == WEFT_TYPE_LIST)
             sum = add_weighted(t, v->as.list, sum, place);
-        for (size_t n = 0; v->type == WEFT_TENSORS && n < v->as.tensors.count; n++) {
+        for (size_t n = 0; v->type == WEFT_TYPE_TENSORS && n < v->as.tensors.count; n++) {
             weft_tensor *part = weft_scale(t, v->as.tensors.items[n], ++*place);
             sum = sum ? weft_add(t, sum, part) : part;
         }
-        if (v->type == WEFT_TENSOR && weft_tensor_dtype(v->as.tensor) == WEFT_FLOAT32) {
+        if (v->type == WEFT_TYPE_TENSOR && weft_tensor_dtype(v->as.tensor) == WEFT_DTYPE_FLOAT32) {
             weft_tensor *part = weft_scale(t, v->as.tensor, ++*place);
             sum = sum ? weft_add(t, sum, part) : part;
         }
@@ -265,7 +265,7 @@ static void complex_arguments(weft_agent *agent, void *arg)
     char wanted[96];
     step s;
     step_open(&s, agent);
-    weft_tensor *leaves[6], *index = weft_tensor_arange(2, WEFT_INT64);
+    weft_tensor *leaves[6], *index = weft_tensor_arange(2, WEFT_DTYPE_INT64);
     for (int i = 0; i < 6; i++) {
         leaves[i] = leaf_of((float)i, 1);
         weft_tensor_set_requires_grad(leaves[i], i % 2 == 0);
@@ -282,7 +282,7 @@ static void complex_arguments(weft_agent *agent, void *arg)
     step_backward(&s, weft_sum(s.tape, y), NULL);
     for (int i = 0; i < 6; i++) {
         if (i % 2)
-            MUST(!weft_context_grad(s.context, leaves[i]));
+            MUST(!weft_context_ref_grad(s.context, leaves[i]));
         else
             must_have(&s, leaves[i], (float)i + 1, (float)i + 1);
         weft_tensor_unref(leaves[i]);

@@ -53,11 +53,11 @@ static weft_status serve_time_left(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     COMMON_FUNCTIONS,
-    {.name = "raise", .gives = {WEFT_I64}, .run = serve_raise},
-    {.name = "fail quietly", .takes = {WEFT_I64}, .run = serve_fail_quietly},
+    {.name = "raise", .gives = {WEFT_TYPE_I64}, .run = serve_raise},
+    {.name = "fail quietly", .takes = {WEFT_TYPE_I64}, .run = serve_fail_quietly},
     {.name = "fail at length", .run = serve_fail_at_length},
-    {.name = "ask next", .gives = {WEFT_I64}, .run = serve_ask_next},
-    {.name = "time left", .gives = {WEFT_I64}, .run = serve_time_left},
+    {.name = "ask next", .gives = {WEFT_TYPE_I64}, .run = serve_ask_next},
+    {.name = "time left", .gives = {WEFT_TYPE_I64}, .run = serve_time_left},
 };
 
 /* ---- 17: a handler fails ---------------------------------------------------------------------------------------------- */
@@ -132,7 +132,7 @@ static void must_be_missing(const weft_error *error, int worker)
 
 static void missing_functions(weft_agent *agent, void *arg)
 {
-    static const weft_function late = {.name = "late", .gives = {WEFT_I64}, .run = serve_rank};
+    static const weft_function late = {.name = "late", .gives = {WEFT_TYPE_I64}, .run = serve_rank};
     for (int to = 0; to < WORKERS; to++) {
         weft_error *error =
             fail_of(agent, weft_to_rank(to), "no such thing", WEFT_VALUES(weft_of_i64(1)), WEFT_ERR_NOT_FOUND);

@@ -45,8 +45,8 @@ static weft_status serve_once(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     COMMON_FUNCTIONS,
-    {.name = "add to", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = serve_add_to},
-    {.name = "made elsewhere", .takes = {WEFT_I64}, .gives = {WEFT_RREF}, .run = serve_made_elsewhere},
+    {.name = "add to", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_add_to},
+    {.name = "made elsewhere", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_RREF}, .run = serve_made_elsewhere},
     {.name = "once", .run = serve_once},
 };
 

@@ -32,8 +32,8 @@ static weft_status serve_one_more(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     COMMON_FUNCTIONS,
-    {.name = "fail", .gives = {WEFT_I64}, .run = serve_fail},
-    {.name = "one more", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = serve_one_more},
+    {.name = "fail", .gives = {WEFT_TYPE_I64}, .run = serve_fail},
+    {.name = "one more", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_one_more},
 };
 
 /* ---- Helpers -------------------------------------------------------------------------------------------------------- */
@@ -338,7 +338,7 @@ static void collect(weft_agent *agent, void *arg)
     weft_target next = weft_to_rank(next_rank(agent));
     weft_future *parts[] = {start(agent, next, "rank", WEFT_NO_VALUES), start(agent, next, "fail", WEFT_NO_VALUES),
                             start_for(agent, next, "hold", WEFT_NO_VALUES, 20)};
-    weft_future *all = weft_future_collect_all(parts, 3);
+    weft_future *all = weft_future_when_all(parts, 3);
     for (int i = 0; i < 3; i++)
         weft_future_unref(parts[i]);              /* it holds them */
     MUST_OK(weft_future_wait(all, WEFT_FOREVER)); /* whatever became of the parts */
@@ -348,7 +348,7 @@ static void collect(weft_agent *agent, void *arg)
     MUST_BE(weft_future_wait(got[2], 0), WEFT_ERR_TIMEOUT);
     MUST(weft_future_done(got[2]));
     weft_future_unref(all);
-    weft_future *none = weft_future_collect_all(NULL, 0);
+    weft_future *none = weft_future_when_all(NULL, 0);
     MUST_OK(weft_future_wait(none, 0));
     weft_future_unref(none);
 }

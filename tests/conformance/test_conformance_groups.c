@@ -21,7 +21,7 @@ static void reset(void)
 static weft_group *group_of(weft_agent *agent, const char *name, const int *ranks, size_t count)
 {
     weft_group *group = NULL;
-    MUST_OK(weft_group_create(agent, name, ranks, count, &group));
+    MUST_OK(weft_group_open(agent, name, ranks, count, &group));
     return group;
 }
 
@@ -49,7 +49,7 @@ static void all_meet(weft_agent *agent)
             tell(agent, weft_to_rank(to), "nothing", WEFT_NO_VALUES);
         meet(all, round);
     }
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 static void some_meet(weft_agent *agent)
@@ -58,14 +58,14 @@ static void some_meet(weft_agent *agent)
     int rank = weft_agent_rank(agent);
     weft_group *some = NULL;
     if (rank % 2) {
-        MUST(weft_group_create(agent, "even", even, 2, &some) == WEFT_ERR_INVALID && !some); /* not one of them */
+        MUST(weft_group_open(agent, "even", even, 2, &some) == WEFT_ERR_INVALID && !some); /* not one of them */
         return;
     }
     some = group_of(agent, "even", even, 2);
     MUST(weft_group_index(some) == (rank == 2 ? 0 : 1) && weft_group_member(some, 0) == 2);
     for (int round = 8; round < 12; round++)
         meet(some, round);
-    weft_group_destroy(some);
+    weft_group_close(some);
 }
 
 /* ---- Several at once, begun in another order on every worker ---------------------------------------------------------------- */
@@ -91,7 +91,7 @@ static void many_at_once(weft_agent *agent)
             weft_future_unref(futures[i]);
     }
     for (int i = 0; i < MANY; i++)
-        weft_group_destroy(groups[i]);
+        weft_group_close(groups[i]);
 }
 
 typedef struct thread_of {
@@ -107,7 +107,7 @@ static void *meet_in_thread(void *arg)
     weft_group *group = group_of(self->agent, name, NULL, 0);
     for (int round = 0; round < ROUNDS; round++)
         meet(group, 12 + self->number * ROUNDS + round);
-    weft_group_destroy(group);
+    weft_group_close(group);
     return NULL;
 }
 
@@ -130,7 +130,7 @@ static void gather(weft_agent *agent)
     int rank = weft_agent_rank(agent);
     weft_group *all = group_of(agent, "gather", NULL, 0);
     for (int round = 0; round < 5; round++) {
-        weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(1 + 1000 * rank), WEFT_FLOAT32, rank + round);
+        weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(1 + 1000 * rank), WEFT_DTYPE_FLOAT32, rank + round);
         weft_values *got = NULL;
         weft_args list;
         MUST_OK(weft_group_allgather_values(all, WEFT_VALUES(weft_of_i64(rank), weft_of_tensor(mine)), ITEM_PATIENCE_MS,
@@ -145,7 +145,7 @@ static void gather(weft_agent *agent)
         }
         weft_values_unref(got);
     }
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 /* One is too late: the others' time is over, all are told who it was, the group is over; the next one is everybody's again. */
@@ -160,12 +160,12 @@ static void gather_late(weft_agent *agent)
             WEFT_ERR_TIMEOUT);
     MUST(!got && says(weft_group_error(all), "missing is rank 1 (has not called it)"));
     atomic_fetch_add(&left_count, rank != 1);
-    weft_group_destroy(all);
+    weft_group_close(all);
     all = group_of(agent, "late", NULL, 0);
     MUST_OK(weft_group_allgather_values(all, WEFT_VALUES(weft_of_i64(rank)), ITEM_PATIENCE_MS, &got));
     MUST(weft_values_count(got) == WORKERS);
     weft_values_unref(got);
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 static void meetings(weft_agent *agent, void *arg)

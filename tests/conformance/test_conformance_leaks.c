@@ -79,12 +79,12 @@ static weft_status serve_hold_self(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     COMMON_FUNCTIONS,
-    {.name = "keep", .takes = {WEFT_RREF}, .run = serve_keep},
+    {.name = "keep", .takes = {WEFT_TYPE_RREF}, .run = serve_keep},
     {.name = "let go", .run = serve_let_go},
-    {.name = "new holder", .gives = {WEFT_ANY}, .run = serve_new_holder},
-    {.name = "hold on", .takes = {WEFT_RREF, WEFT_RREF}, .run = serve_hold_on},
-    {.name = "increment", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = serve_increment},
-    {.name = "wait", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = serve_hold_self},
+    {.name = "new holder", .gives = {WEFT_TYPE_ANY}, .run = serve_new_holder},
+    {.name = "hold on", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_RREF}, .run = serve_hold_on},
+    {.name = "increment", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_increment},
+    {.name = "wait", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_I64}, .run = serve_hold_self},
 };
 
 /* ---- The log -------------------------------------------------------------------------------------------------------------- */
@@ -100,7 +100,7 @@ static void count_leak_lines(weft_log_level level, const char *line, void *arg)
 static void listen_for_leaks(void)
 {
     atomic_store(&leak_lines, 0);
-    weft_log_set_sink(count_leak_lines, NULL);
+    weft_logging_set_sink(count_leak_lines, NULL);
 }
 
 /* ---- 49 -------------------------------------------------------------------------------------------------------------------- */
@@ -144,7 +144,7 @@ static void item_49_rref_leaks(void **state)
         item_run(&(item){
             .body = leak_one, .adjust = let_leaks_fail, .after = two_lines, .leaks = true, ITEM_FUNCTIONS(functions)});
     }
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 /* ---- 50 -------------------------------------------------------------------------------------------------------------------- */
@@ -191,7 +191,7 @@ static void item_50_circles_of_references(void **state)
                      .after = circle_was_dropped,
                      .leaks = true,
                      ITEM_FUNCTIONS(functions)});
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 /* ---- 51 -------------------------------------------------------------------------------------------------------------------- */
@@ -229,7 +229,7 @@ static void item_51_use_after_shutdown(void **state)
 {
     listen_for_leaks(); /* two handles a worker: told, and not the point here */
     item_run(&(item){.body = use_after_shutdown, .leaks = true, ITEM_FUNCTIONS(functions)});
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 /* ---- 52 -------------------------------------------------------------------------------------------------------------------- */

@@ -21,8 +21,8 @@ static weft_status serve_add_to(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     COMMON_FUNCTIONS,
-    {.name = "read", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = serve_read},
-    {.name = "add to", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = serve_add_to},
+    {.name = "read", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_I64}, .run = serve_read},
+    {.name = "add to", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_add_to},
 };
 
 /* ---- 1: ids are ranks, and the table is complete on every worker ------------------------------------------------- */
@@ -180,14 +180,14 @@ static void all_to_myself(weft_agent *agent, void *arg)
     MUST_OK(weft_rpc_multicast(agent, &me, 1, "rank", WEFT_NO_VALUES, NULL, &all));
     MUST_OK(weft_future_wait(all, ITEM_PATIENCE_MS));
     weft_future_unref(all);
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
     MUST(weft_group_size(group) == 1 && weft_group_index(group) == 0);
     MUST_OK(weft_group_barrier(group, ITEM_PATIENCE_MS));
     MUST_OK(weft_group_allgather_values(group, WEFT_VALUES(weft_of_i64(8)), ITEM_PATIENCE_MS, &got));
     MUST_OK(weft_values_get_list(got, 0, &one));
     MUST(one.count == 1 && one.items[0].as.i64 == 8);
     weft_values_unref(got);
-    weft_group_destroy(group);
+    weft_group_close(group);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "rank", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_NOT_FOUND);
 }
 

@@ -21,7 +21,7 @@ static member member_open(weft_agent *agent, const char *name, size_t size, weft
 {
     static const int ranks[WORKERS] = {0, 1, 2, 3};
     member m = {.module = module};
-    MUST_OK(weft_group_create(agent, name, ranks, size, &m.group));
+    MUST_OK(weft_group_open(agent, name, ranks, size, &m.group));
     MUST_OK(
         weft_data_parallel_create(m.group, module, &(weft_data_parallel_options){.uneven = uneven}, &m.parallel, NULL));
     return m;
@@ -30,7 +30,7 @@ static member member_open(weft_agent *agent, const char *name, size_t size, weft
 static void member_close(member *m)
 {
     weft_data_parallel_unref(m->parallel);
-    weft_group_destroy(m->group);
+    weft_group_close(m->group);
     weft_module_unref(m->module);
 }
 
@@ -46,7 +46,7 @@ static void must_be_near(const weft_tensor *tensor, const double *wanted)
 
 static void context_must_be_near(const step *s, const weft_tensor *leaf, const double *wanted)
 {
-    weft_tensor *found = weft_context_grad(s->context, leaf);
+    weft_tensor *found = weft_context_ref_grad(s->context, leaf);
     must_be_near(found, wanted);
     weft_tensor_unref(found);
 }
@@ -69,7 +69,7 @@ static const float samples[PASSES][TRAINERS][2] = {
 /* On a step the product with p is the server's; without one it is made here. */
 static weft_tensor *loss_of(weft_tape *t, weft_module *layers, step *s, const float sample[2])
 {
-    weft_tensor *x = weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(1, 2), WEFT_FLOAT32, sample));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT32, sample));
     weft_tensor *h = weft_module_forward(t, weft_module_child(layers, 0), x);
     weft_tensor *ph =
         s ? step_call(s, SERVER, "times", WEFT_VALUES(weft_of_tensor(h))) : weft_mul(t, parameters[SERVER], h);
@@ -188,7 +188,7 @@ static void compare_passes(weft_agent *agent, const member *m, forward_fn loss)
     weft_context_set_hooks(s.context, weft_data_parallel_hooks(m->parallel));
     step_backward(&s, loss(s.tape, m->module, rank, &s), NULL);
     for (size_t i = 0; i < leaves.count; i++) {
-        weft_tensor *found = weft_context_grad(s.context, leaves.items[i]);
+        weft_tensor *found = weft_context_ref_grad(s.context, leaves.items[i]);
         must_be_equal(found, weft_tape_grad(local, leaves.items[i]));
         weft_tensor_unref(found);
     }
@@ -220,7 +220,7 @@ static void compare_with_one(const member *m, forward_fn loss, int rank, int siz
 
 static weft_tensor *linear_loss(weft_tape *t, weft_module *module, int rank, step *s)
 {
-    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(5, 4), WEFT_FLOAT32));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(5, 4), WEFT_DTYPE_FLOAT32));
     MUST_OK(weft_tensor_fill_uniform(x, 50 + (uint64_t)rank, -1, 1));
     weft_tensor *y = weft_module_forward(t, module, x);
     return weft_sum(t, weft_mul(t, y, y));
@@ -229,7 +229,7 @@ static weft_tensor *linear_loss(weft_tape *t, weft_module *module, int rank, ste
 static weft_tensor *bag_loss(weft_tape *t, weft_module *module, int rank, step *s)
 {
     int64_t rows[] = {rank, 2, 7, rank, 9, 2 + rank};
-    weft_tensor *index = weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_INT64, rows));
+    weft_tensor *index = weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_INT64, rows));
     weft_tensor *y = weft_module_forward(t, module, index);
     return weft_sum(t, weft_mul(t, y, y));
 }
@@ -239,7 +239,7 @@ static weft_tensor *remote_loss(weft_tape *t, weft_module *module, int rank, ste
 {
     int next = (rank + 1) % WORKERS;
     weft_tensor *x =
-        weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(1, 2), WEFT_FLOAT32, (float[]){(float)rank - 1.5f, 2}));
+        weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT32, (float[]){(float)rank - 1.5f, 2}));
     weft_tensor *px =
         s ? step_call(s, next, "times", WEFT_VALUES(weft_of_tensor(x))) : weft_mul(t, parameters[next], x);
     weft_tensor *y = weft_module_forward(t, module, px);

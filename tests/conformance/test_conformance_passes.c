@@ -11,7 +11,7 @@ static weft_status serve_doubled(weft_call *call, void *user);
 
 static const weft_function functions[] = {
     CONTEXT_FUNCTIONS,
-    {.name = "doubled", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_doubled},
+    {.name = "doubled", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_doubled},
 };
 
 /* How many contexts, or passes, `rank` has. */
@@ -55,7 +55,7 @@ static void errors_name_their_worker(weft_agent *agent, void *arg)
                 weft_error_print(error, stderr);
             MUST(says(error, "broken_pipe") && weft_error_worker(error) == where);
             weft_error_unref(error);
-            MUST(!weft_context_grad(s.context, x));
+            MUST(!weft_context_ref_grad(s.context, x));
             for (int rank = 0; rank < WORKERS; rank++) { /* and the context is still there */
                 await_none(agent, rank, PASSES);
                 await_there(&s, rank, 0, 0);
@@ -107,7 +107,7 @@ static void survive(weft_agent *agent)
         weft_error *error = step_backward_fails(&s, losses[i], &retain, why);
         MUST(weft_error_worker(error) == VICTIM);
         weft_error_unref(error);
-        MUST(!weft_context_grad(s.context, x));
+        MUST(!weft_context_ref_grad(s.context, x));
     }
     step_backward(&s, losses[2], NULL);
     must_have(&s, x, parameter_at(next, 0), parameter_at(next, 1));
@@ -159,8 +159,8 @@ static void wrong_roots(weft_agent *agent, weft_tensor *x)
     step s;
     step_open(&s, agent);
     weft_tensor *y = step_call(&s, next_rank(agent), "times", WEFT_VALUES(weft_of_tensor(x)));
-    weft_tensor *loss = weft_sum(s.tape, y), *plain = weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32);
-    weft_tensor *flat = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32);
+    weft_tensor *loss = weft_sum(s.tape, y), *plain = weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
+    weft_tensor *flat = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32);
     weft_tensor *two[] = {flat, flat};
     weft_future *pass = NULL;
     refused(&s, NULL, NULL, WEFT_ERR_INVALID, "root 0 is NULL");
@@ -203,7 +203,7 @@ static void wrong_contexts(weft_agent *agent, weft_tensor *x)
     t = weft_context_tape(c, NULL);
     weft_dist_backward(t, weft_sum(t, weft_scale(t, x, 5)), NULL);
     MUST_OK(weft_tape_status(t));
-    weft_tensor *gradient = weft_context_grad(c, x);
+    weft_tensor *gradient = weft_context_ref_grad(c, x);
     must_be(gradient, 5, 5);
     weft_tensor_unref(gradient);
     weft_tape_close(t);

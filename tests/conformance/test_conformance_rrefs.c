@@ -95,16 +95,22 @@ static weft_status serve_need(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     COMMON_FUNCTIONS,
-    {.name = "read", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = serve_read},
-    {.name = "read two", .takes = {WEFT_RREF, WEFT_RREF}, .gives = {WEFT_I64}, .run = serve_read_two},
-    {.name = "offer", .takes = {WEFT_I64}, .gives = {WEFT_RREF}, .run = serve_offer},
-    {.name = "nested", .takes = {WEFT_I64, WEFT_I64, WEFT_I64}, .gives = {WEFT_RREF}, .run = serve_nested},
-    {.name = "nested list", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_LIST}, .run = serve_nested_list},
-    {.name = "forward", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = serve_forward},
-    {.name = "is confirmed", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = serve_is_confirmed},
-    {.name = "throw", .gives = {WEFT_I64}, .run = serve_throw},
-    {.name = "need", .takes = {WEFT_RREF}, .run = serve_need},
-    {.name = "slow", .gives = {WEFT_I64}, .run = serve_slow},
+    {.name = "read", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_I64}, .run = serve_read},
+    {.name = "read two", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_I64}, .run = serve_read_two},
+    {.name = "offer", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_RREF}, .run = serve_offer},
+    {.name = "nested",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_RREF},
+     .run = serve_nested},
+    {.name = "nested list",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_LIST},
+     .run = serve_nested_list},
+    {.name = "forward", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_forward},
+    {.name = "is confirmed", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_I64}, .run = serve_is_confirmed},
+    {.name = "throw", .gives = {WEFT_TYPE_I64}, .run = serve_throw},
+    {.name = "need", .takes = {WEFT_TYPE_RREF}, .run = serve_need},
+    {.name = "slow", .gives = {WEFT_TYPE_I64}, .run = serve_slow},
 };
 
 /* ---- Helpers ------------------------------------------------------------------------------------------------------------ */
@@ -167,7 +173,7 @@ static void remote_results(weft_agent *agent, void *arg)
     weft_rref *empty = make(agent, weft_to_rank(next_rank(agent)), "nothing", WEFT_NO_VALUES);
     weft_values *values = NULL;
     MUST_OK(weft_rref_to_here(empty, ITEM_PATIENCE_MS, &values)); /* of a function without a result: null */
-    MUST(weft_values_count(values) == 1 && weft_values_type(values, 0) == WEFT_NULL);
+    MUST(weft_values_count(values) == 1 && weft_values_type(values, 0) == WEFT_TYPE_NULL);
     weft_values_unref(values);
     weft_rref_unref(empty);
 }
@@ -294,7 +300,7 @@ static void local_only(weft_agent *agent, void *arg)
     MUST_OK(weft_rref_create(agent, weft_of_i64(35), &mine));
     MUST(weft_rref_is_owner(mine) && weft_rref_confirmed(mine));
     MUST_OK(weft_rref_local_value(mine, 0, &value));
-    MUST(value.type == WEFT_I64 && value.as.i64 == 35 && read_i64(mine) == 35);
+    MUST(value.type == WEFT_TYPE_I64 && value.as.i64 == 35 && read_i64(mine) == 35);
     weft_agent_stats(agent, &after);
     MUST(after.calls_started == before.calls_started);
     weft_rref_unref(mine);

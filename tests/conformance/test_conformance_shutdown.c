@@ -43,12 +43,12 @@ static weft_status serve_open_another(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static const weft_function rank_function = {.name = "rank", .gives = {WEFT_I64}, .run = serve_rank};
+static const weft_function rank_function = {.name = "rank", .gives = {WEFT_TYPE_I64}, .run = serve_rank};
 static const weft_function functions[] = {
     COMMON_FUNCTIONS,
     {.name = "slowly", .run = serve_slowly},
     {.name = "follow up", .run = serve_follow_up},
-    {.name = "open another", .gives = {WEFT_I64}, .run = serve_open_another, .user = (void *)&rank_function},
+    {.name = "open another", .gives = {WEFT_TYPE_I64}, .run = serve_open_another, .user = (void *)&rank_function},
 };
 
 static void reset(void)

@@ -16,9 +16,12 @@ static weft_status serve_run_module(weft_call *call, void *user);
 
 static const weft_function functions[] = {
     CONTEXT_FUNCTIONS,
-    {.name = "new parameter", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_new_parameter},
-    {.name = "rows", .takes = {WEFT_RREF, WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_rows},
-    {.name = "run module", .takes = {WEFT_RREF, WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_run_module},
+    {.name = "new parameter", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_new_parameter},
+    {.name = "rows", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_rows},
+    {.name = "run module",
+     .takes = {WEFT_TYPE_RREF, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_TENSOR},
+     .run = serve_run_module},
 };
 
 /* ---- 80 ---------------------------------------------------------------------------------------------------------- */
@@ -54,7 +57,7 @@ static pair make_pair(weft_agent *agent)
 {
     pair p;
     for (int i = 0; i < 2; i++) {
-        p.here[i] = leaf_drawn(WEFT_SHAPE(3, 3), WEFT_FLOAT32, 1 + (uint64_t)i);
+        p.here[i] = leaf_drawn(WEFT_SHAPE(3, 3), WEFT_DTYPE_FLOAT32, 1 + (uint64_t)i);
         p.there[i] = make(agent, weft_to_rank((weft_agent_rank(agent) + 1 + i) % WORKERS), "new parameter",
                           WEFT_VALUES(weft_of_tensor(p.here[i])));
     }
@@ -106,7 +109,7 @@ static void step_there(weft_agent *agent, const pair *p, weft_dist_optimizer *op
 static void trained_as_locally(weft_agent *agent, const weft_optimizer_spec *spec)
 {
     pair p = make_pair(agent);
-    weft_tensor *x = leaf_drawn(WEFT_SHAPE(3, 3), WEFT_FLOAT32, 3);
+    weft_tensor *x = leaf_drawn(WEFT_SHAPE(3, 3), WEFT_DTYPE_FLOAT32, 3);
     weft_tensor_set_requires_grad(x, false);
     weft_optimizer *here = weft_optimizer_create((weft_tensors){p.here, 2}, spec, NULL);
     weft_dist_optimizer *there = NULL;
@@ -189,7 +192,7 @@ static void errors_in_the_constructor(weft_agent *agent)
 static void errors_in_a_step(weft_agent *agent)
 {
     pair p = make_pair(agent);
-    weft_tensor *index = weft_tensor_arange(2, WEFT_INT64), *before = weft_tensor_clone(p.here[0]);
+    weft_tensor *index = weft_tensor_arange(2, WEFT_DTYPE_INT64), *before = weft_tensor_clone(p.here[0]);
     weft_dist_optimizer *there = NULL;
     weft_error *error = NULL;
     weft_optimizer *here = weft_optimizer_create((weft_tensors){p.here + 1, 1}, &configurations[1], NULL);
@@ -269,7 +272,7 @@ static weft_status serve_run_module(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static const weft_value layers_seed = {.type = WEFT_I64, .as.i64 = 7};
+static const weft_value layers_seed = {.type = WEFT_TYPE_I64, .as.i64 = 7};
 
 /* What the same module gives here, with this mode and seed of the tape; the tape's. */
 static weft_tensor *layers_here(weft_tape *t, weft_module *layers, weft_tensor *x, weft_mode mode, uint64_t seed)
@@ -359,8 +362,8 @@ static void several_inputs_and_results(weft_agent *agent, weft_tensor *x)
     weft_remote_module *bag = NULL, *lstm = NULL;
     weft_target to = weft_to_rank(next_rank(agent));
     weft_module *bag_here = make_bag(WEFT_NO_VALUES, NULL), *lstm_here = make_lstm(WEFT_NO_VALUES, NULL);
-    weft_tensor *index = weft_tensor_arange(5, WEFT_INT64);
-    weft_tensor *offsets = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_INT64, (int64_t[]){0, 2});
+    weft_tensor *index = weft_tensor_arange(5, WEFT_DTYPE_INT64);
+    weft_tensor *offsets = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){0, 2});
     weft_tensor *sequence = weft_tensor_reshape(x, WEFT_SHAPE(2, 1, 4));
     weft_tape *t = weft_tape_open(NULL);
     MUST_OK(weft_remote_module_create(agent, to, "bag", WEFT_NO_VALUES, &bag));
@@ -419,7 +422,7 @@ static void what_is_no_module(weft_agent *agent, weft_tensor *x)
 static void modules(weft_agent *agent, void *arg)
 {
     weft_remote_module *there = NULL;
-    weft_tensor *x = leaf_drawn(WEFT_SHAPE(2, 4), WEFT_FLOAT32, 9);
+    weft_tensor *x = leaf_drawn(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32, 9);
     MUST_OK(weft_agent_register_module(agent, "layers", make_layers, NULL));
     MUST_OK(weft_agent_register_module(agent, "bag", make_bag, NULL));
     MUST_OK(weft_agent_register_module(agent, "lstm", make_lstm, NULL));

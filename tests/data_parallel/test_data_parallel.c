@@ -27,7 +27,7 @@ static model make_model(uint64_t seed)
                .second = weft_linear_create(HIDDEN, OUT, false, seed + 1),
                .third = weft_linear_create(HIDDEN, OUT, false, seed + 2)};
     m.all = weft_sequential_create((weft_module *[]){m.first, m.second, m.third}, 3);
-    MUST(m.all && !weft_module_to(m.all, WEFT_FLOAT64));
+    MUST(m.all && !weft_module_to(m.all, WEFT_DTYPE_FLOAT64));
     return m;
 }
 
@@ -38,7 +38,7 @@ static void end_model(model *m)
 
 static weft_tensor *data_of(int member, int step, int64_t columns, uint64_t what)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH, columns), WEFT_FLOAT64);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH, columns), WEFT_DTYPE_FLOAT64);
     MUST_OK(weft_tensor_fill_normal(x, (uint64_t)(member * 1000 + step * 10) + what, 0, 1));
     return x;
 }
@@ -73,7 +73,7 @@ static void add_reference(const model *m, int member, int step, bool uses_third,
     weft_tensors grads = weft_tape_grads(t, parameters);
     for (size_t i = 0; i < parameters.count; i++) {
         if (!sums[i])
-            sums[i] = weft_tensor_zeros(weft_tensor_shape(grads.items[i]), WEFT_FLOAT64);
+            sums[i] = weft_tensor_zeros(weft_tensor_shape(grads.items[i]), WEFT_DTYPE_FLOAT64);
         double *to = weft_tensor_data(sums[i]);
         const double *from = weft_tensor_data(grads.items[i]);
         for (int64_t k = 0; k < weft_tensor_numel(sums[i]); k++)
@@ -170,7 +170,7 @@ static void train(weft_agent *agent, void *arg)
     weft_optimizer_unref(sgd_whole);
     end_model(&m);
     end_model(&whole);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void run(world_fabric fabric, int size, void (*program)(weft_agent *, void *),
@@ -222,7 +222,7 @@ static void accumulate(weft_agent *agent, void *arg)
     }
     weft_data_parallel_unref(parallel);
     end_model(&m);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void test_accumulate(void **state)
@@ -257,7 +257,7 @@ static void leave_out(weft_agent *agent, void *arg)
     }
     weft_data_parallel_unref(parallel);
     end_model(&m);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void test_leave_out(void **state)
@@ -290,7 +290,7 @@ static void run_out(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(group, 20000)); /* and all are at one place again */
     weft_data_parallel_unref(parallel);
     end_model(&m);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void test_run_out(void **state)
@@ -327,7 +327,7 @@ static void in_context(weft_agent *agent, void *arg)
         MUST_OK(weft_tape_status(t));
         weft_gradient got[6];
         for (size_t i = 0; i < 6; i++)
-            got[i] = (weft_gradient){.values = weft_context_grad(context, parameters.items[i])};
+            got[i] = (weft_gradient){.values = weft_context_ref_grad(context, parameters.items[i])};
         check_gradients((weft_gradients){got, 6}, sums, 1e-9);
         for (size_t i = 0; i < 6; i++)
             weft_tensor_unref(got[i].values);
@@ -339,7 +339,7 @@ static void in_context(weft_agent *agent, void *arg)
     }
     weft_data_parallel_unref(parallel);
     end_model(&m);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void test_in_context(void **state)
@@ -390,7 +390,7 @@ static void mistakes(weft_agent *agent, void *arg)
     weft_module_unref(odd);
     weft_module_unref(even);
     MUST(none == NULL);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void test_mistakes(void **state)
@@ -433,7 +433,7 @@ static void one_fails(weft_agent *agent, void *arg)
     MUST(st != WEFT_OK);
     weft_data_parallel_unref(parallel);
     end_model(&m);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void test_one_fails(void **state)

@@ -33,13 +33,13 @@ static void must_refuse(weft_group *group, weft_module *module, const weft_data_
 static void time_limit(weft_agent *agent, void *arg)
 {
     weft_group *group = make_group(agent), *meet;
-    MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet));
     if (weft_agent_rank(agent) != 1)
         must_refuse(group, weft_linear_create(WIDTH, WIDTH, true, 1),
                     &(weft_data_parallel_options){.timeout_ms = SHORT_MS}, WEFT_ERR_TIMEOUT, "rank 1");
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_destroy(meet);
-    weft_group_destroy(group);
+    weft_group_close(meet);
+    weft_group_close(group);
 }
 
 /* What no operation of a group takes is refused here already, and nobody has taken part. */
@@ -55,13 +55,13 @@ static void no_time_limit(weft_agent *agent, void *arg)
                                       &parallel, NULL));
     weft_data_parallel_unref(parallel);
     weft_module_unref(module);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static weft_status own_reduce(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
                               weft_future **out, void *arg)
 {
-    return weft_group_allreduce_async(group, bucket, WEFT_AVG, timeout_ms, out);
+    return weft_group_allreduce_async(group, bucket, WEFT_OP_AVG, timeout_ms, out);
 }
 
 typedef struct difference {
@@ -100,7 +100,7 @@ static void options_differ(weft_agent *agent, void *arg)
         weft_module_unref(module);
     }
     MUST(weft_group_error(group) == NULL);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 /* ---- One member alone -------------------------------------------------------------------------------------------- */
@@ -130,7 +130,7 @@ static void no_memory(weft_agent *agent, void *arg)
         weft_group *group = make_group(agent), *meet;
         weft_module *module = layers(one_by_one[i].size == NAMED && weft_agent_rank(agent) == 1);
         weft_data_parallel *parallel = NULL;
-        MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
+        MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet));
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
         if (weft_agent_rank(agent) == 0)
             refuse_next(one_by_one[i].count, one_by_one[i].size);
@@ -144,8 +144,8 @@ static void no_memory(weft_agent *agent, void *arg)
         MUST_BE(weft_data_parallel_create(group, module, NULL, &parallel, NULL), WEFT_ERR_MEMORY);
         must_say(weft_group_error(group), "ended it");
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-        weft_group_destroy(meet);
-        weft_group_destroy(group);
+        weft_group_close(meet);
+        weft_group_close(group);
         weft_module_unref(module);
     }
 }
@@ -161,13 +161,13 @@ static void buffer_elsewhere(weft_agent *agent, void *arg)
     weft_tensor *buffer;
     MUST_OK(wfi_storage_wrap(is_odd ? WFI_MEMORY_CUDA : WFI_MEMORY_HOST, 0, far_away, sizeof far_away, NULL, NULL,
                              &storage));
-    MUST_OK(wfi_tensor_over(storage, 0, WEFT_SHAPE(4), WEFT_FLOAT32, &buffer));
+    MUST_OK(wfi_tensor_over(storage, 0, WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, &buffer));
     weft_module_add_buffer(module, "count", buffer);
     wfi_storage_unref(storage);
     MUST_OK(weft_module_status(module));
     must_refuse(group, module, NULL, WEFT_ERR_INVALID, "buffer count is on a device");
     MUST(weft_error_worker(weft_group_error(group)) == 1);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 #define SCENE .size = 3, .adjust = adjust

@@ -31,7 +31,7 @@ static vectors make_vectors(size_t count, const weft_dtype *dtypes)
     for (size_t i = 0; i < count; i++) {
         char name[24];
         snprintf(name, sizeof name, "v%zu", i);
-        made.v[i] = weft_tensor_zeros(WEFT_SHAPE((int64_t)i + 1), dtypes ? dtypes[i] : WEFT_FLOAT32);
+        made.v[i] = weft_tensor_zeros(WEFT_SHAPE((int64_t)i + 1), dtypes ? dtypes[i] : WEFT_DTYPE_FLOAT32);
         weft_module_add_parameter(made.module, name, made.v[i]);
     }
     MUST_OK(weft_module_status(made.module));
@@ -117,7 +117,7 @@ typedef struct member {
 static member open_member(weft_agent *agent, size_t count, const weft_data_parallel_options *options)
 {
     member me = {.index = weft_agent_rank(agent), .size = weft_agent_world_size(agent), .m = make_vectors(count, NULL)};
-    MUST_OK(weft_group_create(agent, "edges", NULL, 0, &me.group));
+    MUST_OK(weft_group_open(agent, "edges", NULL, 0, &me.group));
     MUST_OK(weft_data_parallel_create(me.group, me.m.module, options, &me.parallel, NULL));
     return me;
 }
@@ -125,7 +125,7 @@ static member open_member(weft_agent *agent, size_t count, const weft_data_paral
 static void close_member(member *me)
 {
     weft_data_parallel_unref(me->parallel);
-    weft_group_destroy(me->group);
+    weft_group_close(me->group);
     weft_module_unref(me->m.module);
 }
 
@@ -142,7 +142,7 @@ static weft_status reduce_and_note(weft_group *group, weft_tensor *bucket, size_
     diary *d = arg;
     d->used += (size_t)snprintf(d->text + d->used, sizeof d->text - d->used, "[%zu:%lld]", index,
                                 (long long)weft_tensor_numel(bucket));
-    return weft_group_allreduce_async(group, bucket, WEFT_AVG, timeout_ms, out);
+    return weft_group_allreduce_async(group, bucket, WEFT_OP_AVG, timeout_ms, out);
 }
 
 typedef struct page {
@@ -201,18 +201,19 @@ WORLD_TEST(order_of_buckets, 3, 1, .size = 3)
  * elements an empty one. Values and buffers come from member 0. */
 static void kinds_of_parameters(weft_agent *agent, void *arg)
 {
-    static const weft_dtype dtypes[] = {WEFT_FLOAT32, WEFT_FLOAT64, WEFT_FLOAT64, WEFT_FLOAT32, WEFT_FLOAT32};
+    static const weft_dtype dtypes[] = {WEFT_DTYPE_FLOAT32, WEFT_DTYPE_FLOAT64, WEFT_DTYPE_FLOAT64, WEFT_DTYPE_FLOAT32,
+                                        WEFT_DTYPE_FLOAT32};
     int index = weft_agent_rank(agent), size = weft_agent_world_size(agent);
     vectors m = make_vectors(5, dtypes);
-    weft_tensor *buffer = weft_tensor_full(WEFT_SHAPE(3), WEFT_INT64, index + 4);
+    weft_tensor *buffer = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_INT64, index + 4);
     weft_module_add_buffer(m.module, "buffer", weft_tensor_ref(buffer));
-    weft_tensor *empty = weft_tensor_zeros(WEFT_SHAPE(0, 4), WEFT_FLOAT32);
+    weft_tensor *empty = weft_tensor_zeros(WEFT_SHAPE(0, 4), WEFT_DTYPE_FLOAT32);
     weft_module_add_parameter(m.module, "empty", empty);
     weft_tensor_fill(m.v[1], index + 8);
     weft_tensor_set_requires_grad(m.v[4], false);
     weft_group *group;
     weft_data_parallel *parallel;
-    MUST_OK(weft_group_create(agent, "kinds", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "kinds", NULL, 0, &group));
     MUST_OK(weft_data_parallel_create(group, m.module, NULL, &parallel, NULL));
     MUST(weft_tensor_get_i64(buffer, 2) == 4 && weft_tensor_get_f64(m.v[1], 1) == 8);
     for (int step = 0; step < 2; step++) {
@@ -231,7 +232,7 @@ static void kinds_of_parameters(weft_agent *agent, void *arg)
         weft_tape_close(t);
     }
     weft_data_parallel_unref(parallel);
-    weft_group_destroy(group);
+    weft_group_close(group);
     weft_module_unref(m.module);
     weft_tensor_unref(buffer);
 }
@@ -274,7 +275,7 @@ static weft_status refuse_bucket(weft_group *group, weft_tensor *bucket, size_t 
 {
     if (*(const bool *)arg)
         return WEFT_ERR_UNSUPPORTED;
-    return weft_group_allreduce_async(group, bucket, WEFT_AVG, timeout_ms, out);
+    return weft_group_allreduce_async(group, bucket, WEFT_OP_AVG, timeout_ms, out);
 }
 
 static weft_tensor *no_gradient(weft_tensor *gradient, void *arg)
@@ -347,7 +348,7 @@ static void one_is_mistaken(weft_agent *agent, void *arg)
     must_average(t, &me.m, 3, me.size, 0);
     weft_tape_close(t);
     weft_group *beside; /* all have done the first pass before one fails the second */
-    MUST_OK(weft_group_create(agent, "beside", NULL, 0, &beside));
+    MUST_OK(weft_group_open(agent, "beside", NULL, 0, &beside));
     MUST_OK(weft_group_barrier(beside, PATIENCE_MS));
     bool culprit = me.index == s->culprit;
     refuses = culprit;
@@ -372,7 +373,7 @@ static void one_is_mistaken(weft_agent *agent, void *arg)
     MUST(weft_tape_status(t) != WEFT_OK);
     weft_tape_close(t);
     MUST(weft_group_error(me.group) != NULL);
-    weft_group_destroy(beside);
+    weft_group_close(beside);
     close_member(&me);
 }
 
@@ -399,15 +400,15 @@ static void modules_differ(weft_agent *agent, void *arg)
                                        "member 2 has v float32 [2] fixed where member 0 has v float32 [2]"};
     int me = weft_agent_rank(agent);
     weft_group *group;
-    MUST_OK(weft_group_create(agent, "differ", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "differ", NULL, 0, &group));
     for (int i = 0; i < 4; i++) {
         bool odd = me == 2;
         weft_module *module = weft_module_create(&vectors_type, NULL);
-        weft_tensor *v = weft_tensor_zeros(WEFT_SHAPE(2), odd && i == 1 ? WEFT_FLOAT64 : WEFT_FLOAT32);
-        weft_module_add_parameter(module, "u", weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32));
+        weft_tensor *v = weft_tensor_zeros(WEFT_SHAPE(2), odd && i == 1 ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_FLOAT32);
+        weft_module_add_parameter(module, "u", weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32));
         weft_module_add_parameter(module, odd && i == 0 ? "w" : "v", v);
         if (odd && i == 2)
-            weft_module_add_parameter(module, "more", weft_tensor_zeros(WEFT_SHAPE(1), WEFT_FLOAT32));
+            weft_module_add_parameter(module, "more", weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32));
         if (odd && i == 3)
             weft_tensor_set_requires_grad(v, false);
         weft_data_parallel *none = NULL;
@@ -418,7 +419,7 @@ static void modules_differ(weft_agent *agent, void *arg)
         weft_error_unref(error);
         weft_module_unref(module);
     }
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 WORLD_TEST(modules_differ, 2, 1, .size = 4)

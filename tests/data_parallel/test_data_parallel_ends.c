@@ -28,7 +28,7 @@ static weft_status pass(weft_data_parallel *parallel, weft_module *module, size_
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
-    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_FLOAT32, (double)me + 1));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, (double)me + 1));
     weft_backward(t, weft_sum(t, weft_module_forward(t, module, x)));
     weft_status st = weft_tape_status(t);
     const weft_tensor *found = st ? NULL : weft_tape_grad(t, weft_module_find(module, "weight"));
@@ -65,12 +65,12 @@ static void with_death(weft_agent *agent, void *arg)
     s->cut_short += worker >= 0;
     weft_data_parallel_unref(parallel);
     MUST_OK(weft_group_shrink(group, WEFT_FOREVER, &left));
-    weft_group_destroy(group);
+    weft_group_close(group);
     MUST_OK(weft_data_parallel_create(left, module, NULL, &again, NULL));
     for (int i = 0; i < PASSES; i++)
         MUST_OK(pass(again, module, (size_t)weft_group_index(left), SIZE - 1, NULL));
     weft_data_parallel_unref(again);
-    weft_group_destroy(left);
+    weft_group_close(left);
     weft_module_unref(module);
 }
 
@@ -107,7 +107,7 @@ static void refused_alone(weft_agent *agent, void *arg)
     must_say(error, "no parameter of the module wants a gradient");
     MUST(is_odd || weft_error_worker(error) == 1);
     weft_error_unref(error);
-    weft_group_destroy(group);
+    weft_group_close(group);
     weft_module_unref(module);
 }
 
@@ -128,7 +128,7 @@ static void something_else(weft_agent *agent, void *arg)
     weft_error_unref(error);
     weft_values_unref(all);
     MUST_OK(weft_group_barrier(group, 20000)); /* it is no failure of the group */
-    weft_group_destroy(group);
+    weft_group_close(group);
     weft_module_unref(module);
 }
 
@@ -138,15 +138,15 @@ static void group_goes_first(weft_agent *agent, void *arg)
     weft_group *group = make_group(agent), *meet;
     weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
     weft_data_parallel *parallel = NULL;
-    MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet));
     MUST_OK(weft_data_parallel_create(group, module, NULL, &parallel, NULL));
     MUST_OK(pass(parallel, module, (size_t)weft_group_index(group), weft_group_size(group), NULL));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_destroy(group);
+    weft_group_close(group);
     MUST_BE(pass(parallel, module, 0, 1, NULL), WEFT_ERR_CANCELLED);
     weft_data_parallel_unref(parallel);
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_destroy(meet);
+    weft_group_close(meet);
     weft_module_unref(module);
 }
 
@@ -162,7 +162,7 @@ static weft_status reduce_and_spoil(weft_group *group, weft_tensor *bucket, size
 {
     weft_future *reduced;
     (void)index;
-    weft_status st = weft_group_allreduce_async(group, bucket, WEFT_AVG, timeout_ms, arg ? &reduced : out);
+    weft_status st = weft_group_allreduce_async(group, bucket, WEFT_OP_AVG, timeout_ms, arg ? &reduced : out);
     if (st || !arg)
         return st;
     *out = weft_future_then(reduced, spoil, NULL, NULL);
@@ -178,7 +178,7 @@ static void spoiled_alone(weft_agent *agent, void *arg)
     weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
     weft_data_parallel *parallel = NULL;
     weft_data_parallel_options options = {.reduce = reduce_and_spoil, .reduce_arg = me == 1 ? &options : NULL};
-    MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet));
     MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
     weft_status st = pass(parallel, module, (size_t)me, weft_group_size(group), NULL);
     MUST(me == 1 ? st == WEFT_ERR_FORMAT && weft_group_error(group) : !st || st == WEFT_ERR_FORMAT);
@@ -187,8 +187,8 @@ static void spoiled_alone(weft_agent *agent, void *arg)
     MUST(weft_error_worker(weft_group_error(group)) == 1);
     weft_data_parallel_unref(parallel);
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    weft_group_destroy(meet);
-    weft_group_destroy(group);
+    weft_group_close(meet);
+    weft_group_close(group);
     weft_module_unref(module);
 }
 
@@ -200,7 +200,7 @@ static weft_status reduce_and_lie(weft_group *group, weft_tensor *bucket, size_t
     if (parallel && *parallel && (*parallel)->order_count == (*parallel)->count)
         (*parallel)->order[0] = 1000000;
     (void)index;
-    return weft_group_allreduce_async(group, bucket, WEFT_AVG, timeout_ms, out);
+    return weft_group_allreduce_async(group, bucket, WEFT_OP_AVG, timeout_ms, out);
 }
 
 static void lies_about_order(weft_agent *agent, void *arg)
@@ -213,7 +213,7 @@ static void lies_about_order(weft_agent *agent, void *arg)
     MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
     MUST_BE(pass(parallel, module, (size_t)me, weft_group_size(group), NULL), WEFT_ERR_PROTOCOL);
     weft_data_parallel_unref(parallel);
-    weft_group_destroy(group);
+    weft_group_close(group);
     weft_module_unref(module);
 }
 
@@ -229,8 +229,8 @@ static weft_error *classify(weft_agent *agent, weft_data_parallel *parallel, wef
         weft_context_set_hooks(context, weft_data_parallel_hooks(parallel));
     else
         weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
-    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_FLOAT32, 1));
-    weft_tensor *y = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1), WEFT_INT64, target));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, 1));
+    weft_tensor *y = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT64, target));
     weft_tensor *loss = weft_cross_entropy(t, weft_module_forward(t, module, x), y);
     if (in_context)
         weft_dist_backward(t, loss, NULL);
@@ -250,7 +250,7 @@ static void forward_fails(weft_agent *agent, void *arg)
         weft_group *group = make_group(agent), *meet;
         weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
         weft_data_parallel *parallel = NULL;
-        MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
+        MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet));
         MUST_OK(weft_data_parallel_create(group, module, &(weft_data_parallel_options){.timeout_ms = WEFT_FOREVER},
                                           &parallel, NULL));
         MUST(classify(agent, parallel, module, in_context, 0) == NULL);
@@ -262,8 +262,8 @@ static void forward_fails(weft_agent *agent, void *arg)
         weft_error_unref(error);
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
         weft_data_parallel_unref(parallel);
-        weft_group_destroy(meet);
-        weft_group_destroy(group);
+        weft_group_close(meet);
+        weft_group_close(group);
         weft_module_unref(module);
     }
 }
@@ -272,7 +272,7 @@ static weft_status layered_pass(weft_data_parallel *parallel, weft_module *modul
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
-    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_FLOAT32, 1));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, 1));
     weft_backward(t, weft_sum(t, weft_module_forward(t, module, x)));
     weft_status st = weft_tape_status(t);
     if (words)
@@ -294,7 +294,7 @@ static void no_buckets(weft_agent *agent, void *arg)
         size_t count = weft_module_parameters(module).count;
         weft_data_parallel *parallel = NULL;
         weft_data_parallel_options options = {.first_bucket_bytes = 1, .bucket_bytes = 1};
-        MUST_OK(weft_group_create(agent, "meet", NULL, 0, &meet));
+        MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet));
         MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
         if (weft_agent_rank(agent) == 0)
@@ -309,8 +309,8 @@ static void no_buckets(weft_agent *agent, void *arg)
         MUST_BE(layered_pass(parallel, module, "the group is over"), WEFT_ERR_MEMORY);
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
         weft_data_parallel_unref(parallel);
-        weft_group_destroy(meet);
-        weft_group_destroy(group);
+        weft_group_close(meet);
+        weft_group_close(group);
         weft_module_unref(module);
     }
 }

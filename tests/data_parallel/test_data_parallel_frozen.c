@@ -30,7 +30,7 @@ static void make_parallel(member *me, weft_data_parallel_options options)
 static member open_member(weft_agent *agent, weft_data_parallel_options options)
 {
     member me = {.group = make_group(agent), .module = weft_linear_create(WIDTH, WIDTH, false, 1)};
-    MUST_OK(weft_group_create(agent, "meet", NULL, 0, &me.meet));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &me.meet));
     me.index = weft_agent_rank(agent);
     me.size = weft_agent_world_size(agent);
     me.weight = weft_module_find(me.module, "weight");
@@ -43,8 +43,8 @@ static member open_member(weft_agent *agent, weft_data_parallel_options options)
 static void close_member(member *me)
 {
     weft_data_parallel_unref(me->parallel);
-    weft_group_destroy(me->group);
-    weft_group_destroy(me->meet);
+    weft_group_close(me->group);
+    weft_group_close(me->meet);
     weft_module_unref(me->module);
 }
 
@@ -58,7 +58,7 @@ static weft_tape *run_pass(const member *me)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tape_set_hooks(t, weft_data_parallel_hooks(me->parallel));
-    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_FLOAT32, 1));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(1, WIDTH), WEFT_DTYPE_FLOAT32, 1));
     weft_backward(t, weft_scale(t, weft_sum(t, weft_module_forward(t, me->module, x)), me->index + 1));
     return t;
 }
@@ -294,7 +294,7 @@ static void with_fault(weft_agent *agent, void *arg)
     }
     s->ended += st != WEFT_ERR_STATE;
     weft_data_parallel_unref(me.parallel);
-    weft_group_destroy(me.group);
+    weft_group_close(me.group);
     weft_module_unref(me.module);
 }
 

@@ -44,15 +44,16 @@ static member open_member(weft_agent *agent, const scene *s)
     for (int i = 0; i < VECTORS; i++) {
         char name[24];
         snprintf(name, sizeof name, "v%d", i);
-        weft_module_add_parameter(me.module, name, weft_tensor_full(WEFT_SHAPE(3 + i), WEFT_FLOAT64, 1 + 0.3 * i));
+        weft_module_add_parameter(me.module, name,
+                                  weft_tensor_full(WEFT_SHAPE(3 + i), WEFT_DTYPE_FLOAT64, 1 + 0.3 * i));
     }
-    me.buffer = weft_tensor_full(WEFT_SHAPE(2), WEFT_INT64, 0);
+    me.buffer = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_INT64, 0);
     weft_module_add_buffer(me.module, "count", me.buffer);
     MUST_OK(weft_module_status(me.module));
     weft_data_parallel_options options = s->options;
     options.uneven = true;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &me.group));
-    MUST_OK(weft_group_create(agent, "meet", NULL, 0, &me.meet));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &me.group));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &me.meet));
     MUST_OK(weft_data_parallel_create(me.group, me.module, &options, &me.parallel, NULL));
     return me;
 }
@@ -61,8 +62,8 @@ static void close_member(member *me)
 {
     weft_data_parallel_unref(me->parallel);
     weft_module_unref(me->module);
-    weft_group_destroy(me->meet);
-    weft_group_destroy(me->group);
+    weft_group_close(me->meet);
+    weft_group_close(me->group);
 }
 
 /* The tape is yours. */
@@ -133,7 +134,7 @@ static void share_state(const member *me, weft_optimizer *optimizer, int steps)
             weft_values_args(counts).items[root].as.list.items[0].as.i64)
             root = i;
     for (size_t i = 0; i < count; i++) {
-        MUST_OK(weft_optimizer_state_at(optimizer, i, &state[i]));
+        MUST_OK(weft_optimizer_ref_state(optimizer, i, &state[i]));
         items[3 * i] = weft_of_i64((int64_t)state[i].parameter);
         items[3 * i + 1] = weft_of_string(state[i].name);
         items[3 * i + 2] = weft_of_tensor(state[i].tensor);

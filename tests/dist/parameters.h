@@ -9,7 +9,7 @@
 
 static inline weft_tensor *leaf_of(float a, float b)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     memcpy(weft_tensor_data(x), (float[]){a, b}, 2 * sizeof(float));
     weft_tensor_set_requires_grad(x, true);
     return x;
@@ -73,7 +73,7 @@ static inline weft_status serve_pass_on(weft_call *call, void *user)
 static inline weft_status serve_gradient(weft_call *call, void *user)
 {
     (void)user;
-    weft_tensor *gradient = weft_context_grad(weft_call_context(call), parameter_here(call));
+    weft_tensor *gradient = weft_context_ref_grad(weft_call_context(call), parameter_here(call));
     weft_call_give(call, WEFT_VALUES(gradient ? weft_of_tensor(gradient) : weft_of_null()));
     weft_tensor_unref(gradient);
     return WEFT_OK;
@@ -126,7 +126,7 @@ static inline void must_be(const weft_tensor *tensor, float a, float b)
 
 static inline void must_have_gradient(weft_context *c, const weft_tensor *leaf, float a, float b)
 {
-    weft_tensor *gradient = weft_context_grad(c, leaf);
+    weft_tensor *gradient = weft_context_ref_grad(c, leaf);
     must_be(gradient, a, b);
     weft_tensor_unref(gradient);
 }
@@ -138,7 +138,7 @@ static inline void must_have_there(weft_tape *t, weft_agent *agent, int rank, co
     if (values)
         must_be(result(results, 0), values[0], values[1]);
     else
-        MUST(weft_values_type(results, 0) == WEFT_NULL);
+        MUST(weft_values_type(results, 0) == WEFT_TYPE_NULL);
     weft_values_unref(results);
 }
 

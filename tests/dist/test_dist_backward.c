@@ -12,7 +12,7 @@ static weft_status serve_three(weft_call *call, void *user)
 {
     (void)user;
     weft_tape *t = weft_call_tape(call);
-    weft_tensor *x = weft_call_tensor(call, 0), *constant = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *x = weft_call_tensor(call, 0), *constant = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_add(t, parameter_here(call), x)),
                                      weft_of_tensor(weft_mul(t, parameter_here(call), x)), weft_of_tensor(constant)));
     weft_tensor_unref(constant);
@@ -20,11 +20,14 @@ static weft_status serve_three(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "times", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_times},
-    {.name = "three", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR, WEFT_TENSOR, WEFT_TENSOR}, .run = serve_three},
-    {.name = "pass_on", .takes = {WEFT_TENSOR, WEFT_I64}, .gives = {WEFT_TENSOR}, .run = serve_pass_on},
-    {.name = "gradient", .gives = {WEFT_ANY}, .run = serve_gradient},
-    {.name = "broken", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_broken},
+    {.name = "times", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_times},
+    {.name = "three",
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_TENSOR, WEFT_TYPE_TENSOR, WEFT_TYPE_TENSOR},
+     .run = serve_three},
+    {.name = "pass_on", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_pass_on},
+    {.name = "gradient", .gives = {WEFT_TYPE_ANY}, .run = serve_gradient},
+    {.name = "broken", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_broken},
 };
 
 /* ---- Programs ---------------------------------------------------------------------------------------------------- */
@@ -149,7 +152,7 @@ static void an_operator_that_fails(weft_agent *agent, void *arg)
     const weft_error *error = weft_tape_error(t);
     MUST(weft_tape_status(t) == WEFT_ERR_SYSTEM);
     MUST(weft_error_worker(error) == 2 && strstr(weft_error_message(error), "broken_pipe"));
-    MUST(weft_context_grad(c, x) == NULL);
+    MUST(weft_context_ref_grad(c, x) == NULL);
     weft_values_unref(y);
     weft_values_unref(z);
     weft_tape_close(t);
@@ -208,7 +211,7 @@ static void remote_roots(weft_agent *agent, void *arg)
     for (int owner = 0; owner < 2; owner++) {
         weft_context *c;
         weft_future *pass;
-        weft_tensor *x = leaf_of(5, 7), *ones = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+        weft_tensor *x = leaf_of(5, 7), *ones = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
         MUST_OK(weft_context_open(agent, &c));
         weft_tape *t = weft_context_tape(c, NULL);
         weft_values *first = call_on(t, agent, 2, "times", WEFT_VALUES(weft_of_tensor(x)));

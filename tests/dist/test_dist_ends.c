@@ -51,11 +51,11 @@ static weft_status serve_slowly(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "slowly",
-     .takes = {WEFT_TENSOR, WEFT_I64, WEFT_I64, WEFT_BOOL},
-     .gives = {WEFT_TENSOR},
+     .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_BOOL},
+     .gives = {WEFT_TYPE_TENSOR},
      .run = serve_slowly},
-    {.name = "cut off", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_cut_off},
-    {.name = "times", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_times},
+    {.name = "cut off", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_cut_off},
+    {.name = "times", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_times},
 };
 
 /* Rank 1 names rank 2 in an answer that comes when its call has run out of time: nobody else tells the opener of rank 2. */
@@ -285,7 +285,7 @@ static weft_status serve_wander(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static const weft_function wander = {.name = "wander", .takes = {WEFT_TENSOR, WEFT_I64}, .run = serve_wander};
+static const weft_function wander = {.name = "wander", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64}, .run = serve_wander};
 
 /* Opens a context, calls under it, leaves some of the calls, and closes it at some moment. */
 static void wander_and_close(weft_agent *agent, world *w, weft_tensor *x, int dead)

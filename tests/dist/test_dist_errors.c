@@ -40,7 +40,7 @@ static int64_t limit_ms(void)
 
 static weft_tensor *leaf_of(float a, float b)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     memcpy(weft_tensor_data(x), (float[]){a, b}, 2 * sizeof(float));
     weft_tensor_set_requires_grad(x, true);
     return x;
@@ -141,15 +141,19 @@ static weft_status serve_dump(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "relay", .takes = {WEFT_TENSOR, WEFT_STRING}, .gives = {WEFT_TENSOR}, .run = serve_relay},
+    {.name = "relay", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_STRING}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_relay},
     {.name = "broken",
-     .takes = {WEFT_TENSOR},
-     .gives = {WEFT_TENSOR},
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_TENSOR},
      .run = serve_operator,
      .user = (void *)&broken_pipe},
-    {.name = "slow", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_operator, .user = (void *)&slow_pipe},
-    {.name = "late", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_late},
-    {.name = "dump", .gives = {WEFT_STRING}, .run = serve_dump},
+    {.name = "slow",
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_TENSOR},
+     .run = serve_operator,
+     .user = (void *)&slow_pipe},
+    {.name = "late", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_late},
+    {.name = "dump", .gives = {WEFT_TYPE_STRING}, .run = serve_dump},
 };
 
 #define SCENE .size = WORKERS, WORLD_FUNCTIONS(functions), .begin = begin

@@ -76,11 +76,11 @@ static weft_status serve_loss(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "hold", .takes = {WEFT_STRING}, .run = serve_hold},
-    {.name = "train", .takes = {WEFT_TENSOR, WEFT_TENSOR}, .run = serve_train},
-    {.name = "handle", .gives = {WEFT_RREF}, .run = serve_handle},
-    {.name = "loss", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_loss},
-    {.name = "times", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_times},
+    {.name = "hold", .takes = {WEFT_TYPE_STRING}, .run = serve_hold},
+    {.name = "train", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_TENSOR}, .run = serve_train},
+    {.name = "handle", .gives = {WEFT_TYPE_RREF}, .run = serve_handle},
+    {.name = "loss", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_loss},
+    {.name = "times", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_times},
 };
 
 #define QUEUE_TEST(name, seeds, on_tcp, options)                                                                       \
@@ -148,7 +148,7 @@ static void a_pass_within_the_call_that_fills_the_queue(weft_agent *agent, void 
     if (weft_agent_rank(agent) != 0)
         return;
     recorded r = record(agent);
-    weft_tensor *batch = weft_tensor_zeros(WEFT_SHAPE(128, HELD_BYTES / 128 / sizeof(float)), WEFT_FLOAT32),
+    weft_tensor *batch = weft_tensor_zeros(WEFT_SHAPE(128, HELD_BYTES / 128 / sizeof(float)), WEFT_DTYPE_FLOAT32),
                 *turned = weft_tensor_transpose(batch, 0, 1), *h = weft_scale(r.t, result(r.results, 0), 3);
     weft_error *error = NULL;
     weft_status st =
@@ -361,7 +361,7 @@ static weft_status serve_much(weft_call *call, void *user)
     atomic_store(&asked, true);
     while (atomic_load(&held))
         world_sleep_ms(now, 1);
-    weft_tensor *much = weft_tensor_zeros(WEFT_SHAPE(MUCH), WEFT_INT8);
+    weft_tensor *much = weft_tensor_zeros(WEFT_SHAPE(MUCH), WEFT_DTYPE_INT8);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(much)));
     weft_tensor_unref(much);
     return WEFT_OK;
@@ -386,10 +386,10 @@ static weft_status serve_slowly(weft_call *call, void *user)
 }
 
 static const weft_function functions_of_budget[] = {
-    {.name = "much", .gives = {WEFT_TENSOR}, .run = serve_much},
-    {.name = "through", .takes = {WEFT_TENSOR, WEFT_I64}, .gives = {WEFT_TENSOR}, .run = serve_pass_on},
-    {.name = "pass_on", .takes = {WEFT_TENSOR, WEFT_I64}, .gives = {WEFT_TENSOR}, .run = serve_slowly},
-    {.name = "times", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_times},
+    {.name = "much", .gives = {WEFT_TYPE_TENSOR}, .run = serve_much},
+    {.name = "through", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_pass_on},
+    {.name = "pass_on", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_slowly},
+    {.name = "times", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_times},
 };
 
 #define BUDGET_TEST(name)                                                                                              \
@@ -435,7 +435,7 @@ static void an_abort_that_is_refused(weft_agent *agent, void *arg)
     size_t passes = 0;
     weft_context *c;
     weft_future *pass;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 5);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 5);
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_values *y = call_on(t, agent, 1, "through", WEFT_VALUES(weft_of_tensor(x), weft_of_i64(1)));

@@ -49,8 +49,8 @@ static weft_status serve_hooked(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "hooked", .takes = {WEFT_TENSOR, WEFT_I64}, .gives = {WEFT_TENSOR}, .run = serve_hooked},
-    {.name = "gradient", .gives = {WEFT_ANY}, .run = serve_gradient},
+    {.name = "hooked", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_hooked},
+    {.name = "gradient", .gives = {WEFT_TYPE_ANY}, .run = serve_gradient},
 };
 
 typedef struct run {
@@ -113,7 +113,7 @@ static void a_hook_that_fails(weft_agent *agent, void *arg)
     weft_dist_backward(r.tape, r.loss, NULL);
     const weft_error *error = weft_tape_error(r.tape);
     MUST(weft_tape_status(r.tape) == WEFT_ERR_SYSTEM && weft_error_worker(error) == 1);
-    MUST(weft_context_grad(r.context, r.x) == NULL);
+    MUST(weft_context_ref_grad(r.context, r.x) == NULL);
     drop(&r, agent);
 }
 DIST_TEST(a_hook_that_fails, 5, 2)
@@ -187,7 +187,7 @@ static void a_cancel_at_the_end(weft_agent *agent, void *arg)
     MUST_OK(weft_context_backward(r.context, (weft_tensors){&r.loss, 1}, NULL, &pass));
     ending = pass;
     weft_status st = weft_future_wait(pass, WEFT_FOREVER);
-    weft_tensor *gradient = weft_context_grad(r.context, r.x);
+    weft_tensor *gradient = weft_context_ref_grad(r.context, r.x);
     MUST_BE(st, WEFT_ERR_CANCELLED);
     MUST(!gradient);
     weft_future_unref(pass);

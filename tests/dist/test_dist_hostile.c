@@ -14,7 +14,7 @@ static weft_tensor *parameter; /* rank 1's */
 static void make_parameter(world *w)
 {
     (void)w;
-    parameter = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 3);
+    parameter = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 3);
     weft_tensor_set_requires_grad(parameter, true);
 }
 
@@ -33,7 +33,7 @@ static weft_status serve_times(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "times", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_times}};
+    {.name = "times", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_times}};
 
 /* What the victim's context is called; rank 0 writes it before the barrier. */
 static weft_context_id context_id;
@@ -41,9 +41,9 @@ static weft_context_id context_id;
 static void barrier(weft_agent *agent, const char *name)
 {
     weft_group *all;
-    MUST_OK(weft_group_create(agent, name, NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, name, NULL, 0, &all));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
-    weft_group_destroy(all);
+    weft_group_close(all);
 }
 
 /* The first bytes of a call of a pass. */
@@ -123,7 +123,7 @@ static void close_far_numbers(weft_agent *agent, weft_tensor *gradient)
 static void forge(weft_agent *agent)
 {
     static const uint64_t numbers[] = {1, 1, 99, UINT64_MAX, 0};
-    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1000);
+    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1000);
     weft_tensor *items[] = {fits, fits};
     weft_tensors none = {NULL, 0};
     head good = head_of(context_id, 0, 1, 2), cut = good, nowhere = head_of(context_id, 999, 1, 0), longer = good;
@@ -174,7 +174,7 @@ static void a_member_that_forges(weft_agent *agent, void *arg)
     weft_context *c = NULL;
     weft_tape *t = NULL;
     weft_values *y = NULL;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 5), *result;
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 5), *result;
     weft_tensor_set_requires_grad(x, true);
     if (me == 0) {
         MUST_OK(weft_context_open(agent, &c));
@@ -194,7 +194,7 @@ static void a_member_that_forges(weft_agent *agent, void *arg)
         if (st)
             fprintf(stderr, "%s\n", weft_error_message(weft_tape_error(t)));
         MUST_OK(st);
-        weft_tensor *gradient = weft_context_grad(c, x);
+        weft_tensor *gradient = weft_context_ref_grad(c, x);
         MUST(gradient && ((float *)weft_tensor_data(gradient))[0] == 3);
         weft_tensor_unref(gradient);
         weft_values_unref(y);
@@ -227,9 +227,9 @@ static void abort_there(weft_agent *agent, int to, uint32_t root, uint64_t numbe
 static void forge_as_participant(weft_agent *agent)
 {
     static const uint64_t anothers = 1, ours = 2, twice[] = {2, 2}, beyond[] = {3, 0, UINT64_MAX};
-    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1000),
-                *longer = weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT32, 1000),
-                *wider = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT64, 1000);
+    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1000),
+                *longer = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1000),
+                *wider = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 1000);
     weft_tensor *items[] = {fits, fits};
     weft_tensors one = {items, 1}, none = {NULL, 0};
     head early = head_of(context_id, 0, 1, 2), own = head_of(context_id, 2, 1, 2);
@@ -264,7 +264,7 @@ static void forge_as_participant(weft_agent *agent)
 static void forge_late(weft_agent *agent)
 {
     static const uint64_t ours = 2;
-    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1000);
+    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1000);
     (void)say(agent, 0, head_of(context_id, 0, 1, 0), &ours, 1, (weft_tensors){&fits, 1}, 0);
     (void)say(agent, 0, head_of(context_id, 0, 1, 2), &ours, 1, (weft_tensors){&fits, 1}, 0);
     abort_there(agent, 1, 0, 1); /* it has no say there; at rank 0 it has */
@@ -273,7 +273,7 @@ static void forge_late(weft_agent *agent)
 
 static void must_have(weft_context *c, const weft_tensor *leaf, float value)
 {
-    weft_tensor *gradient = weft_context_grad(c, leaf);
+    weft_tensor *gradient = weft_context_ref_grad(c, leaf);
     MUST(gradient && ((float *)weft_tensor_data(gradient))[0] == value &&
          ((float *)weft_tensor_data(gradient))[1] == value);
     weft_tensor_unref(gradient);
@@ -283,7 +283,7 @@ static void must_have(weft_context *c, const weft_tensor *leaf, float value)
 static weft_status serve_gradient(weft_call *call, void *user)
 {
     (void)user;
-    weft_tensor *gradient = weft_context_grad(weft_call_context(call), parameter);
+    weft_tensor *gradient = weft_context_ref_grad(weft_call_context(call), parameter);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(gradient)));
     weft_tensor_unref(gradient);
     return WEFT_OK;
@@ -298,9 +298,9 @@ static weft_status serve_twice(weft_call *call, void *user)
 }
 
 static const weft_function functions_of_participants[] = {
-    {.name = "times", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_times},
-    {.name = "twice", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_twice},
-    {.name = "gradient", .gives = {WEFT_TENSOR}, .run = serve_gradient},
+    {.name = "times", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_times},
+    {.name = "twice", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_twice},
+    {.name = "gradient", .gives = {WEFT_TYPE_TENSOR}, .run = serve_gradient},
 };
 
 typedef struct victim {
@@ -313,8 +313,8 @@ typedef struct victim {
 static void record(weft_agent *agent, victim *v)
 {
     weft_tensor *parts[2];
-    v->x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 5);
-    v->y = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 7);
+    v->x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 5);
+    v->y = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 7);
     weft_tensor_set_requires_grad(v->x, true);
     weft_tensor_set_requires_grad(v->y, true);
     MUST_OK(weft_context_open(agent, &v->context));
@@ -415,7 +415,7 @@ static void medium_budget(weft_agent_options *options, void *arg)
 
 static weft_tensor *large_tensor(int64_t elements)
 {
-    return weft_tensor_full(WEFT_SHAPE(elements), WEFT_FLOAT32, 1);
+    return weft_tensor_full(WEFT_SHAPE(elements), WEFT_DTYPE_FLOAT32, 1);
 }
 
 static uint64_t held_by_victim(void)
@@ -681,7 +681,7 @@ static void many_gradients(weft_agent *agent, void *arg)
     weft_values *results;
     weft_tensor *sum;
     for (int i = 0; i < MANY; i++) {
-        leaves[i] = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+        leaves[i] = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
         weft_tensor_set_requires_grad(leaves[i], true);
     }
     MUST_OK(weft_context_open(agent, &c));
@@ -716,7 +716,7 @@ static weft_status serve_add_all(weft_call *call, void *user)
 }
 
 static const weft_function functions_of_many[] = {
-    {.name = "add_all", .takes = {WEFT_TENSORS}, .gives = {WEFT_TENSOR}, .run = serve_add_all}};
+    {.name = "add_all", .takes = {WEFT_TYPE_TENSORS}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_add_all}};
 WORLD_TEST(many_gradients, 2, 1, .size = WORKERS, WORLD_FUNCTIONS(functions_of_many), .begin = begin_with_budget,
            .adjust = small_budget)
 
@@ -736,7 +736,7 @@ static void record_many(weft_agent *agent, victim *v, weft_tensor **leaves)
     weft_tensor *sum;
     *v = (victim){0};
     for (int i = 0; i < MANY_SENDS; i++) {
-        leaves[i] = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+        leaves[i] = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
         weft_tensor_set_requires_grad(leaves[i], true);
     }
     MUST_OK(weft_context_open(agent, &v->context));
@@ -788,7 +788,7 @@ static void pass_through_victim(weft_agent *agent)
 {
     weft_context *c;
     weft_values *results;
-    weft_tensor *y, *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+    weft_tensor *y, *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
     weft_tensor_set_requires_grad(x, true);
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
@@ -851,8 +851,8 @@ static void small_messages_that_begin_passes(weft_agent *agent, void *arg)
 }
 
 static const weft_function functions_of_flood[] = {
-    {.name = "twice", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_twice},
-    {.name = "add_all", .takes = {WEFT_TENSORS}, .gives = {WEFT_TENSOR}, .run = serve_add_all}};
+    {.name = "twice", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_twice},
+    {.name = "add_all", .takes = {WEFT_TYPE_TENSORS}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_add_all}};
 WORLD_TEST(small_messages_that_begin_passes, 3, 0, .size = WORKERS, WORLD_FUNCTIONS(functions_of_flood),
            .begin = begin_with_budget, .adjust = medium_budget)
 

@@ -19,8 +19,11 @@ static weft_status serve_stream(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "stream", .takes = {WEFT_TENSOR, WEFT_I64, WEFT_BOOL}, .gives = {WEFT_TENSOR}, .run = serve_stream},
-    {.name = "gradient", .gives = {WEFT_ANY}, .run = serve_gradient},
+    {.name = "stream",
+     .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64, WEFT_TYPE_BOOL},
+     .gives = {WEFT_TYPE_TENSOR},
+     .run = serve_stream},
+    {.name = "gradient", .gives = {WEFT_TYPE_ANY}, .run = serve_gradient},
 };
 
 #define ITEMS 12

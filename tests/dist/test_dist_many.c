@@ -19,8 +19,8 @@ static weft_status serve_times_each(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "times_each", .takes = {WEFT_TENSORS}, .gives = {WEFT_TENSORS}, .run = serve_times_each},
-    {.name = "gradient", .gives = {WEFT_ANY}, .run = serve_gradient},
+    {.name = "times_each", .takes = {WEFT_TYPE_TENSORS}, .gives = {WEFT_TYPE_TENSORS}, .run = serve_times_each},
+    {.name = "gradient", .gives = {WEFT_TYPE_ANY}, .run = serve_gradient},
 };
 
 #define AT_ONCE 33000 /* tensors of one call; there are two calls */
@@ -81,7 +81,7 @@ static weft_status pass_over_many(weft_agent *agent, world *w, weft_sim_program 
     if (!st) { /* all sums are exact */
         must_have_gradient(c, x, 2 * AT_ONCE * 3, 2 * AT_ONCE * -2);
         weft_gradient none = {0};
-        MUST_OK(weft_context_gradients(c, (weft_tensors){&parameters[2], 1}, &none));
+        MUST_OK(weft_context_ref_gradients(c, (weft_tensors){&parameters[2], 1}, &none));
         MUST(!none.values);
     }
     if (!st && trouble != kill_soon)

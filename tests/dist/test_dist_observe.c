@@ -43,10 +43,10 @@ static weft_status serve_page(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "pass_on", .takes = {WEFT_TENSOR, WEFT_I64}, .gives = {WEFT_TENSOR}, .run = serve_pass_on},
-    {.name = "broken", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_broken},
-    {.name = "parameter", .gives = {WEFT_RREF}, .run = serve_parameter},
-    {.name = "page", .gives = {WEFT_STRING}, .run = serve_page},
+    {.name = "pass_on", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_pass_on},
+    {.name = "broken", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_broken},
+    {.name = "parameter", .gives = {WEFT_TYPE_RREF}, .run = serve_parameter},
+    {.name = "page", .gives = {WEFT_TYPE_STRING}, .run = serve_page},
 };
 
 /* ---- Passes ------------------------------------------------------------------------------------------------------ */
@@ -105,7 +105,7 @@ static weft_context *root_elsewhere(weft_agent *agent, weft_tensor *x)
     weft_rref *y;
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
-    weft_tensor *ones = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+    weft_tensor *ones = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(2), "pass_on", WEFT_VALUES(weft_of_tensor(x), weft_of_i64(0)),
                             &(weft_rpc_options){.tape = t}, &y));
     MUST_OK(weft_rref_backward(y, c, &(weft_pass_options){.gradients = {&ones, 1}}, &pass));

@@ -198,16 +198,22 @@ static weft_status serve_gradient(weft_call *call, void *user)
 {
     (void)user;
     weft_tensor *gradient =
-        weft_context_grad(weft_call_context(call), parameters[weft_agent_rank(weft_call_agent(call))]);
+        weft_context_ref_grad(weft_call_context(call), parameters[weft_agent_rank(weft_call_agent(call))]);
     weft_call_give(call, WEFT_VALUES(gradient ? weft_of_tensor(gradient) : weft_of_null()));
     weft_tensor_unref(gradient);
     return WEFT_OK;
 }
 
 static const weft_function functions[] = {
-    {.name = "deep", .takes = {WEFT_TENSORS, WEFT_I64, WEFT_I64}, .gives = {WEFT_TENSORS}, .run = serve_deep},
-    {.name = "compute", .takes = {WEFT_TENSORS, WEFT_I64, WEFT_I64}, .gives = {WEFT_TENSORS}, .run = serve_compute},
-    {.name = "gradient", .gives = {WEFT_ANY}, .run = serve_gradient},
+    {.name = "deep",
+     .takes = {WEFT_TYPE_TENSORS, WEFT_TYPE_I64, WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_TENSORS},
+     .run = serve_deep},
+    {.name = "compute",
+     .takes = {WEFT_TYPE_TENSORS, WEFT_TYPE_I64, WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_TENSORS},
+     .run = serve_compute},
+    {.name = "gradient", .gives = {WEFT_TYPE_ANY}, .run = serve_gradient},
 };
 
 /* ---- A program: two threads of rank 0 compute, each with a tape; then there are losses, and a pass for each ------ */
@@ -317,8 +323,8 @@ static void compare(weft_agent *agent, weft_context *c, const reference *wanted,
             weft_rpc_sync(agent, weft_to_rank(i), "gradient", WEFT_NO_VALUES, &(weft_rpc_options){.tape = t}, &results))
             continue; /* it has died since */
         if (!away)
-            gradient = weft_context_grad(c, i == 0 ? parameters[0] : inputs[i - WORKERS]);
-        else if (weft_values_type(results, 0) == WEFT_TENSOR)
+            gradient = weft_context_ref_grad(c, i == 0 ? parameters[0] : inputs[i - WORKERS]);
+        else if (weft_values_type(results, 0) == WEFT_TYPE_TENSOR)
             MUST_OK(weft_values_get_tensor(results, 0, &gradient));
         must_have_bits(gradient, wanted->gradients[i], (int)w->seed, i);
         if (!away)
@@ -422,7 +428,7 @@ static void order(weft_agent *agent, void *arg)
 static weft_tensor *random_leaf(uint64_t state)
 {
     hand h = {.state = state};
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(ELEMENTS), WEFT_FLOAT64);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT64);
     for (int i = 0; i < ELEMENTS; i++)
         ((double *)weft_tensor_data(x))[i] = draw_real(&h);
     weft_tensor_set_requires_grad(x, true);

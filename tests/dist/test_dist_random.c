@@ -212,15 +212,18 @@ static weft_status serve_gradient(weft_call *call, void *user)
 {
     (void)user;
     int me = weft_agent_rank(weft_call_agent(call));
-    weft_tensor *gradient = weft_context_grad(weft_call_context(call), parameters[me]);
+    weft_tensor *gradient = weft_context_ref_grad(weft_call_context(call), parameters[me]);
     weft_call_give(call, WEFT_VALUES(weft_of_f64(gradient ? (double)*(float *)weft_tensor_data(gradient) : 0)));
     weft_tensor_unref(gradient);
     return WEFT_OK;
 }
 
 static const weft_function functions[] = {
-    {.name = "work", .takes = {WEFT_I64, WEFT_I64, WEFT_REST}, .gives = {WEFT_REST}, .run = serve_work},
-    {.name = "gradient", .gives = {WEFT_F64}, .run = serve_gradient},
+    {.name = "work",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_REST},
+     .gives = {WEFT_TYPE_REST},
+     .run = serve_work},
+    {.name = "gradient", .gives = {WEFT_TYPE_F64}, .run = serve_gradient},
 };
 
 /* ---- One root ---------------------------------------------------------------------------------------------------- */
@@ -349,7 +352,7 @@ static void begin_world(world *w)
 {
     (void)w;
     for (int rank = 0; rank < MOST; rank++) {
-        parameters[rank] = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_FLOAT32);
+        parameters[rank] = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32);
         *(float *)weft_tensor_data(parameters[rank]) = 1;
         weft_tensor_set_requires_grad(parameters[rank], true);
     }

@@ -49,8 +49,8 @@ static bool is_told_off(weft_call *call, weft_args arguments)
 
 static bool bring_bad_states(weft_call *call)
 {
-    weft_tensor *wide = weft_tensor_zeros(WEFT_SHAPE(1, 5), WEFT_FLOAT32),
-                *doubles = weft_tensor_zeros(WEFT_SHAPE(1, 4), WEFT_FLOAT64);
+    weft_tensor *wide = weft_tensor_zeros(WEFT_SHAPE(1, 5), WEFT_DTYPE_FLOAT32),
+                *doubles = weft_tensor_zeros(WEFT_SHAPE(1, 4), WEFT_DTYPE_FLOAT64);
     bool good = wide && doubles && is_told_off(call, WEFT_VALUES(weft_of_i64(0), weft_of_tensor(wide))) &&
                 is_told_off(call, WEFT_VALUES(weft_of_i64(0), weft_of_tensor(doubles))) &&
                 is_told_off(call, WEFT_VALUES(weft_of_f64(0)));
@@ -67,7 +67,7 @@ static weft_status run_episode(weft_call *call, void *arg)
     if (st)
         return st;
     if (is("returns")) {
-        weft_tensor *returns = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT64);
+        weft_tensor *returns = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
         weft_call_give(call, WEFT_VALUES(weft_of_tensor(returns), weft_of_f64(1)));
         weft_tensor_unref(returns);
         return WEFT_OK;
@@ -79,13 +79,15 @@ static weft_status run_episode(weft_call *call, void *arg)
 
 int main(int argc, char **argv)
 {
-    const weft_function functions[] = {
-        {.name = "make_observer",
-         .takes = {WEFT_I64, WEFT_I64, WEFT_F64, WEFT_I64},
-         .gives = {WEFT_ANY},
-         .run = make_observer},
-        {.name = "run_episode", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_REST}, .run = run_episode},
-        dismissal_function};
+    const weft_function functions[] = {{.name = "make_observer",
+                                        .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_I64},
+                                        .gives = {WEFT_TYPE_ANY},
+                                        .run = make_observer},
+                                       {.name = "run_episode",
+                                        .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64},
+                                        .gives = {WEFT_TYPE_REST},
+                                        .run = run_episode},
+                                       dismissal_function};
     weft_agent_options options = {.functions = functions, .function_count = sizeof functions / sizeof *functions};
     weft_agent *agent;
     how = argc == 2 ? argv[1] : "";

@@ -32,8 +32,8 @@ static int send(weft_agent *agent, weft_tensor *const *gradients, size_t count, 
 static int misbehave(weft_agent *agent, weft_values *model)
 {
     weft_tensors parameters;
-    weft_tensor *gradients[64], *odd = weft_tensor_zeros(WEFT_SHAPE(3, 3), WEFT_FLOAT32),
-                                *wide = weft_tensor_zeros(WEFT_SHAPE(32, 1, 3, 3), WEFT_FLOAT64);
+    weft_tensor *gradients[64], *odd = weft_tensor_zeros(WEFT_SHAPE(3, 3), WEFT_DTYPE_FLOAT32),
+                                *wide = weft_tensor_zeros(WEFT_SHAPE(32, 1, 3, 3), WEFT_DTYPE_FLOAT64);
     if (weft_values_get_tensors(model, 0, &parameters) || parameters.count > 64 || !odd || !wide)
         return 1;
     memcpy(gradients, parameters.items, parameters.count * sizeof *gradients);

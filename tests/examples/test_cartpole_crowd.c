@@ -75,9 +75,9 @@ static void choose_form(int chosen)
     form = chosen;
     functions[0] = cart_observer_functions[0];
     functions[1] = cart_observer_functions[1];
-    functions[2] = (weft_function){.name = "count_waiting", .gives = {WEFT_I64}, .run = count_waiting};
-    functions[3] =
-        (weft_function){.name = CART_SELECT_ACTION, .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_TENSOR}};
+    functions[2] = (weft_function){.name = "count_waiting", .gives = {WEFT_TYPE_I64}, .run = count_waiting};
+    functions[3] = (weft_function){
+        .name = CART_SELECT_ACTION, .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}};
     if (form == 0) {
         functions[3].run_batch = select_actions;
         functions[3].batch = (weft_batch_options){
@@ -205,7 +205,7 @@ static void call_for_steps(weft_agent *agent, void *arg)
         stay_until_all_came(agent);
         return;
     }
-    weft_tensor *states = weft_tensor_zeros(WEFT_SHAPE(set.envs, CARTPOLE_STATE), WEFT_FLOAT32);
+    weft_tensor *states = weft_tensor_zeros(WEFT_SHAPE(set.envs, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32);
     for (int64_t step = 0; step < STEPS; step++) {
         weft_values *values;
         weft_tensor *actions;
@@ -235,7 +235,7 @@ static void no_thread_waits_on_tcp(void **state)
 static void expect_refusal(weft_agent *agent, int64_t step, weft_shape shape, weft_status inner)
 {
     weft_error *error = NULL;
-    weft_tensor *states = weft_tensor_zeros(shape, WEFT_FLOAT32);
+    weft_tensor *states = weft_tensor_zeros(shape, WEFT_DTYPE_FLOAT32);
     MUST(weft_rpc_sync(agent, weft_to_rank(0), CART_SELECT_ACTION,
                        WEFT_VALUES(weft_of_i64(step), weft_of_tensor(states)), &(weft_rpc_options){.error = &error},
                        NULL) == WEFT_ERR_REMOTE);

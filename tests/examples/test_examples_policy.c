@@ -58,15 +58,15 @@ static void close_to(double got, double wanted, double tolerance, const char *wh
 
 static weft_tensor *floats(weft_tape *t, weft_shape shape, weft_dtype dtype, const double *values)
 {
-    weft_tensor *wide = weft_tape_take(t, weft_tensor_copy_of(shape, WEFT_FLOAT64, values));
+    weft_tensor *wide = weft_tape_take(t, weft_tensor_copy_of(shape, WEFT_DTYPE_FLOAT64, values));
     assert_non_null(wide);
     return weft_tape_take(t, weft_tensor_to(wide, dtype));
 }
 
 static weft_tensor *stored_mask(weft_tape *t, const episode *e, weft_dtype dtype)
 {
-    weft_tensor *number = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(e->rows, e->hidden), WEFT_INT64));
-    weft_tensor *mask = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(e->rows, e->hidden), WEFT_FLOAT64));
+    weft_tensor *number = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(e->rows, e->hidden), WEFT_DTYPE_INT64));
+    weft_tensor *mask = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(e->rows, e->hidden), WEFT_DTYPE_FLOAT64));
     formula_fill_below(number, 5, 10);
     double *m = weft_tensor_data(mask);
     for (int64_t i = 0; i < e->rows * e->hidden; i++)
@@ -81,7 +81,7 @@ static void check_gradients(FILE *file, const episode *e, weft_module *policy, b
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *states = floats(t, WEFT_SHAPE(e->rows, 4), dtype, e->states);
     weft_tensor *returns = floats(t, WEFT_SHAPE(e->rows), dtype, e->returns);
-    weft_tensor *actions = weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(e->rows), WEFT_INT64, e->actions));
+    weft_tensor *actions = weft_tape_take(t, weft_tensor_copy_of(WEFT_SHAPE(e->rows), WEFT_DTYPE_INT64, e->actions));
     weft_tensor *mask = dropout ? stored_mask(t, e, dtype) : NULL;
     weft_tensor *loss = policy_loss(t, policy, states, mask, actions, returns);
     loss = weft_scale(t, loss, 1.0 / (double)e->observers);
@@ -114,8 +114,8 @@ static void check_dtype(weft_dtype dtype, double tolerance)
 
 static void gradients_are_those_of_pytorch(void **state)
 {
-    check_dtype(WEFT_FLOAT64, 1e-9);
-    check_dtype(WEFT_FLOAT32, 1e-5);
+    check_dtype(WEFT_DTYPE_FLOAT64, 1e-9);
+    check_dtype(WEFT_DTYPE_FLOAT32, 1e-5);
 }
 
 static void returns_are_what_is_to_come(void **state)
@@ -151,7 +151,7 @@ static void a_decision_follows_from_its_key(void **state)
     int64_t actions[ROWS], alone;
     weft_module *policy = policy_create(HIDDEN, 0.25, 3);
     weft_tape *t = weft_tape_open(NULL);
-    weft_tensor *even = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(ROWS, 2), WEFT_FLOAT32, 0.5));
+    weft_tensor *even = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(ROWS, 2), WEFT_DTYPE_FLOAT32, 0.5));
     for (int i = 0; i < ROWS; i++)
         keys[i] = random_key(9, (uint64_t)i);
     weft_tensor *mask = policy_mask(t, policy, keys, ROWS);
@@ -177,7 +177,7 @@ static void units_and_actions_come_as_often_as_they_should(void **state)
     double stay = 0, right = 0;
     weft_module *policy = policy_create(HIDDEN, 0.6, 3);
     weft_tape *t = weft_tape_open(NULL);
-    weft_tensor *odds = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(ROWS, 2), WEFT_FLOAT32));
+    weft_tensor *odds = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(ROWS, 2), WEFT_DTYPE_FLOAT32));
     for (int i = 0; i < ROWS; i++) {
         keys[i] = random_key(4, (uint64_t)i);
         ((float *)weft_tensor_data(odds))[2 * i] = row[0];

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const weft_dtype kinds[] = {WEFT_FLOAT64,    WEFT_FLOAT32,   WEFT_FLOAT16, WEFT_INT64,
-                                   WEFT_INT32,      WEFT_INT16,     WEFT_INT8,    WEFT_UINT8,
-                                   WEFT_BOOL_DTYPE, WEFT_COMPLEX64, WEFT_BFLOAT16};
+static const weft_dtype kinds[] = {WEFT_DTYPE_FLOAT64, WEFT_DTYPE_FLOAT32,   WEFT_DTYPE_FLOAT16, WEFT_DTYPE_INT64,
+                                   WEFT_DTYPE_INT32,   WEFT_DTYPE_INT16,     WEFT_DTYPE_INT8,    WEFT_DTYPE_UINT8,
+                                   WEFT_DTYPE_BOOL,    WEFT_DTYPE_COMPLEX64, WEFT_DTYPE_BFLOAT16};
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 static const char *folder;
@@ -43,9 +43,9 @@ static weft_tensor *expected(weft_dtype dtype)
     const float values[] = {0, 1, 2, 3, 4, 5};
     const uint8_t odd[] = {0, 1, 0, 1, 0, 1};
     const float complex both[] = {0, 1 - 1 * I, 2 - 2 * I, 3 - 3 * I, 4 - 4 * I, 5 - 5 * I};
-    if (dtype == WEFT_BOOL_DTYPE || dtype == WEFT_COMPLEX64)
-        return weft_tensor_copy_of(WEFT_SHAPE(2, 3), dtype, dtype == WEFT_BOOL_DTYPE ? (const void *)odd : both);
-    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_FLOAT32, values), *y = weft_tensor_to(x, dtype);
+    if (dtype == WEFT_DTYPE_BOOL || dtype == WEFT_DTYPE_COMPLEX64)
+        return weft_tensor_copy_of(WEFT_SHAPE(2, 3), dtype, dtype == WEFT_DTYPE_BOOL ? (const void *)odd : both);
+    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, values), *y = weft_tensor_to(x, dtype);
     weft_tensor_unref(x);
     return y;
 }
@@ -53,7 +53,7 @@ static weft_tensor *expected(weft_dtype dtype)
 static weft_module *make_module(void)
 {
     weft_module *module = weft_linear_create(3, 2, false, 1);
-    weft_tensor *x = expected(WEFT_FLOAT32);
+    weft_tensor *x = expected(WEFT_DTYPE_FLOAT32);
     must(weft_tensor_assign(weft_module_find(module, "weight"), x) == WEFT_OK, "assign");
     weft_tensor_unref(x);
     return module;
@@ -74,8 +74,8 @@ static void write_dtypes(void)
     weft_error *error = NULL;
     for (size_t i = 0; i < KINDS; i++)
         items[i] = (wfi_file_tensor){wfi_safetensors_dtype(kinds[i]), expected(kinds[i])};
-    items[KINDS] = (wfi_file_tensor){"scalar", weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT32, 2.5)};
-    items[KINDS + 1] = (wfi_file_tensor){"empty", weft_tensor_zeros(WEFT_SHAPE(0, 4), WEFT_INT64)};
+    items[KINDS] = (wfi_file_tensor){"scalar", weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 2.5)};
+    items[KINDS + 1] = (wfi_file_tensor){"empty", weft_tensor_zeros(WEFT_SHAPE(0, 4), WEFT_DTYPE_INT64)};
     items[KINDS + 2] = (wfi_file_tensor){"transposed \xc3\xa9\"", weft_tensor_transpose(items[1].tensor, 0, 1)};
     must_be_ok(wfi_safetensors_save(in_folder("dtypes"), &(wfi_file_tensors){items, KINDS + 3, NULL, 0}, &error), error,
                "dtypes");
@@ -114,7 +114,7 @@ static void read_module(weft_module *module, weft_optimizer *adam)
         must(weft_tensor_get_f64(weft_module_find(module, "weight"), i) == 2 * (double)i, "weight");
     must(weft_tensor_get_f64(weft_module_find(module, "bias"), 1) == 1, "bias");
     must_be_ok(weft_optimizer_load(adam, in_folder("python_optimizer"), &error), error, "python_optimizer");
-    must(weft_optimizer_state_at(adam, 0, &first) == WEFT_OK && strcmp(first.name, "step") == 0, "state");
+    must(weft_optimizer_ref_state(adam, 0, &first) == WEFT_OK && strcmp(first.name, "step") == 0, "state");
     must(weft_tensor_get_f64(first.tensor, 0) == 2, "step");
     weft_tensor_unref(first.tensor);
 }

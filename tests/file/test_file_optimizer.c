@@ -20,7 +20,7 @@ static weft_optimizer *make(weft_optimizer_kind kind, weft_tensor *parameters[PA
     if (kind == WEFT_OPTIMIZER_SGD)
         spec.sgd = (weft_sgd_options){.lr = 0.1, .momentum = 0.9};
     for (int k = 0; k < PARAMETERS; k++)
-        parameters[k] = formula_tensor(shapes[k], WEFT_FLOAT32, 1 + (uint64_t)k);
+        parameters[k] = formula_tensor(shapes[k], WEFT_DTYPE_FLOAT32, 1 + (uint64_t)k);
     weft_optimizer *o = weft_optimizer_create((weft_tensors){parameters, PARAMETERS}, &spec, NULL);
     assert_non_null(o);
     return o;
@@ -30,7 +30,7 @@ static void step(weft_optimizer *o, uint64_t seed)
 {
     weft_gradient g[PARAMETERS] = {{0}};
     for (int k = 0; k < PARAMETERS; k++)
-        g[k].values = formula_tensor(shapes[k], WEFT_FLOAT32, 10 * seed + (uint64_t)k);
+        g[k].values = formula_tensor(shapes[k], WEFT_DTYPE_FLOAT32, 10 * seed + (uint64_t)k);
     assert_int_equal(weft_optimizer_apply(o, (weft_gradients){g, PARAMETERS}), WEFT_OK);
     for (int k = 0; k < PARAMETERS; k++)
         weft_tensor_unref(g[k].values);

@@ -206,8 +206,8 @@ static void a_header_over_the_limit_is_not_read(void **state)
 
 static void what_the_format_does_not_have_is_not_written(void **state)
 {
-    weft_tensor *wide = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_COMPLEX128),
-                *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *wide = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_COMPLEX128),
+                *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     const wfi_file_tensor items[] = {{"wide", wide}, {"not \xff", x}, {"__metadata__", x}};
     const weft_status wanted[] = {WEFT_ERR_UNSUPPORTED, WEFT_ERR_INVALID, WEFT_ERR_INVALID};
     const char *const texts[] = {"has no complex128, as \"wide\" is", "is not UTF-8", "no tensor may be called"};

@@ -130,7 +130,7 @@ static void print_an_error(FILE *to, weft_agent *agent)
 
 static void print_tensor(FILE *to, weft_agent *agent)
 {
-    weft_tensor *x = weft_tensor_arange(20, WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_arange(20, WEFT_DTYPE_FLOAT32);
     weft_tensor_print(x, to);
     weft_tensor_print(NULL, to);
     weft_tensor_unref(x);
@@ -149,9 +149,9 @@ static void dump(FILE *to, weft_agent *agent)
 static void print_algorithms(FILE *to, weft_agent *agent)
 {
     weft_group *group;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
     weft_group_print_algorithms(group, to);
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 /* While standard error is that stream: the log, and the end of a program. */
@@ -191,7 +191,7 @@ static void a_trace_to_a_pipe_without_reader(void **state)
     weft_agent *agent = NULL;
     weft_values *results;
     static const weft_function echo = {
-        .name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo};
+        .name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo};
     assert_int_equal(mkfifo(path, 0600), 0);
     pid_t child = start_reader(path);
     weft_agent_options options = {
@@ -200,7 +200,7 @@ static void a_trace_to_a_pipe_without_reader(void **state)
     assert_int_equal(weft_agent_open(&options, &agent), WEFT_OK);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(weft_agent_register(agent, &echo), WEFT_OK);
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     for (int i = 0; i < 100; i++) {
         assert_int_equal(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &results),
                          WEFT_OK);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 typedef weft_future *(*join_fn)(weft_future *const *futures, size_t count);
-static const join_fn joins[] = {weft_future_collect_all, weft_future_any};
+static const join_fn joins[] = {weft_future_when_all, weft_future_when_any};
 
 static atomic_int drops;
 
@@ -70,8 +70,8 @@ static void nothing_is_kept_if_all_are_let_go(void **state)
 
 static void any_needs_one_that_is_left(void **state)
 {
-    weft_future *members[] = {make(), make()}, *any = weft_future_any(members, 2), *all;
-    all = weft_future_collect_all(members, 2);
+    weft_future *members[] = {make(), make()}, *any = weft_future_when_any(members, 2), *all;
+    all = weft_future_when_all(members, 2);
     weft_future_unref(members[0]);
     assert_int_equal(await_future(all), WEFT_ERR_CANCELLED);
     assert_int_equal(weft_future_wait(any, 0), WEFT_ERR_TIMEOUT);
@@ -86,7 +86,7 @@ static void any_needs_one_that_is_left(void **state)
 
 static void one_that_stands_there_twice_is_dropped_once(void **state)
 {
-    weft_future *one = make(), *twice[] = {one, one}, *joined = weft_future_collect_all(twice, 2);
+    weft_future *one = make(), *twice[] = {one, one}, *joined = weft_future_when_all(twice, 2);
     weft_future_unref(one);
     assert_int_equal(await_future(joined), WEFT_ERR_CANCELLED);
     weft_future_unref(joined);
@@ -97,7 +97,7 @@ static void a_long_chain_ends_without_deep_recursion(void **state)
 {
     weft_future *first = make(), *last = weft_future_ref(first);
     for (int i = 0; i < 50000; i++) {
-        weft_future *next = weft_future_collect_all(&last, 1);
+        weft_future *next = weft_future_when_all(&last, 1);
         weft_future_unref(last);
         last = next;
     }

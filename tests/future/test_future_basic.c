@@ -146,7 +146,7 @@ static void a_long_chain_drops_without_deep_recursion(void **state)
     weft_future *first = wfi_future_create(NULL, NULL), *last = weft_future_ref(first);
     int i;
     for (i = 0; i < 50000; i++) {
-        weft_future *next = weft_future_collect_all(&last, 1);
+        weft_future *next = weft_future_when_all(&last, 1);
         weft_future_unref(last);
         last = next;
     }
@@ -163,7 +163,7 @@ static void collect_all_succeeds_even_over_failures(void **state)
     weft_future *parts[3] = {wfi_future_create(NULL, NULL), failed(WEFT_ERR_IO), wfi_future_create(NULL, NULL)}, *all;
     weft_future **result;
     int i;
-    all = weft_future_collect_all(parts, 3);
+    all = weft_future_when_all(parts, 3);
     assert_int_equal(weft_future_complete(parts[2], NULL, NULL), WEFT_OK);
     assert_false(weft_future_done(all));
     assert_int_equal(weft_future_complete(parts[0], NULL, NULL), WEFT_OK);
@@ -175,7 +175,7 @@ static void collect_all_succeeds_even_over_failures(void **state)
     }
     assert_int_equal(weft_error_code(weft_future_error(result[1])), WEFT_ERR_IO);
     weft_future_unref(all);
-    all = weft_future_collect_all(NULL, 0);
+    all = weft_future_when_all(NULL, 0);
     assert_true(weft_future_done(all));
     weft_future_unref(all);
 }

@@ -34,7 +34,7 @@ static void test_any_holds_the_first(void **s)
     atomic_int drops = 0;
     for (int i = 0; i < 3; i++)
         members[i] = weft_future_create(NULL);
-    any = weft_future_any(members, 3);
+    any = weft_future_when_any(members, 3);
     assert_false(weft_future_done(any));
     assert_int_equal(weft_future_complete(members[1], &drops, count_drop), WEFT_OK);
     assert_int_equal(weft_future_wait(any, 0), WEFT_OK);
@@ -52,7 +52,7 @@ static void test_any_of_a_failed_and_of_a_complete_one(void **s)
     weft_future *members[2] = {weft_future_create(NULL), weft_future_create(NULL)}, *any;
     weft_error *error = an_error();
     assert_int_equal(weft_future_fail(members[1], error), WEFT_OK);
-    any = weft_future_any(members, 2); /* one was complete before */
+    any = weft_future_when_any(members, 2); /* one was complete before */
     assert_int_equal(weft_future_wait(any, 0), WEFT_OK);
     assert_ptr_equal(*(weft_future **)weft_future_payload(any), members[1]);
     weft_error_unref(error);
@@ -63,7 +63,7 @@ static void test_any_of_a_failed_and_of_a_complete_one(void **s)
 
 static void test_any_of_nothing_can_be_cancelled(void **s)
 {
-    weft_future *any = weft_future_any(NULL, 0);
+    weft_future *any = weft_future_when_any(NULL, 0);
     assert_int_equal(weft_future_wait(any, 1), WEFT_ERR_TIMEOUT);
     assert_int_equal(weft_future_cancel(any), WEFT_OK);
     assert_cancelled(any);
@@ -275,7 +275,7 @@ static void test_collections_are_not_the_users_to_complete(void **s)
     atomic_int drops = 0;
     for (int any = 0; any < 2; any++) {
         weft_future *member = weft_future_create(NULL);
-        weft_future *whole = any ? weft_future_any(&member, 1) : weft_future_collect_all(&member, 1);
+        weft_future *whole = any ? weft_future_when_any(&member, 1) : weft_future_when_all(&member, 1);
         assert_int_equal(weft_future_complete(whole, &drops, count_drop), WEFT_ERR_STATE);
         assert_int_equal(drops, 2 * any + 1);
         assert_int_equal(weft_future_fail(whole, error), WEFT_ERR_STATE);
@@ -302,10 +302,10 @@ static void test_null_is_refused(void **s)
     weft_error *error = an_error();
     atomic_int drops = 0;
     size_t index = 7;
-    assert_null(weft_future_collect_all(NULL, 2));
-    assert_null(weft_future_any(NULL, 2));
-    assert_null(weft_future_collect_all(half, 2));
-    assert_null(weft_future_any(half, 2));
+    assert_null(weft_future_when_all(NULL, 2));
+    assert_null(weft_future_when_any(NULL, 2));
+    assert_null(weft_future_when_all(half, 2));
+    assert_null(weft_future_when_any(half, 2));
     assert_int_equal(weft_future_wait_all(half, 2, 10), WEFT_ERR_INVALID);
     assert_int_equal(weft_future_wait_any(half, 2, 10, &index), WEFT_ERR_INVALID);
     assert_int_equal(weft_future_wait_any(NULL, 1, 10, &index), WEFT_ERR_INVALID);
@@ -333,8 +333,8 @@ static void test_cancel_of_collections_cancels_the_members(void **s)
         for (int i = 0; i < 3; i++)
             members[i] = weft_future_create(NULL);
         assert_int_equal(weft_future_complete(members[2], NULL, NULL), WEFT_OK);
-        whole = any ? weft_future_any(members, 2) : weft_future_collect_all(members, 3);
-        outer = weft_future_collect_all(&whole, 1);
+        whole = any ? weft_future_when_any(members, 2) : weft_future_when_all(members, 3);
+        outer = weft_future_when_all(&whole, 1);
         assert_int_equal(weft_future_cancel(outer), WEFT_OK);
         assert_int_equal(weft_future_wait(outer, 10000), WEFT_OK);
         assert_int_equal(weft_future_wait(whole, 10000), WEFT_OK);
@@ -353,7 +353,7 @@ static void test_cancel_runs_down_a_long_chain(void **s)
 {
     weft_future *first = weft_future_create(NULL), *last = weft_future_ref(first);
     for (int i = 0; i < 100000; i++) {
-        weft_future *next = i % 2 ? weft_future_any(&last, 1) : weft_future_collect_all(&last, 1);
+        weft_future *next = i % 2 ? weft_future_when_any(&last, 1) : weft_future_when_all(&last, 1);
         assert_non_null(next);
         weft_future_unref(last);
         last = next;
@@ -384,7 +384,7 @@ static void test_what_a_collection_releases_takes_locks(void **s)
     under_lock u = {.lock = PTHREAD_MUTEX_INITIALIZER};
     for (int any = 0; any < 2; any++) {
         weft_future *members[2] = {weft_future_create(NULL), weft_future_create(NULL)};
-        weft_future *whole = any ? weft_future_any(members, 2) : weft_future_collect_all(members, 2);
+        weft_future *whole = any ? weft_future_when_any(members, 2) : weft_future_when_all(members, 2);
         assert_int_equal(weft_future_complete(members[any], &u, drop_with_the_lock), WEFT_OK);
         weft_future_unref(whole);
         weft_future_unref(members[any]);
@@ -446,7 +446,7 @@ static void do_deed(weft_future *future, void *arg)
         weft_future_unref(weft_future_then(d->other, pass_on, &d->storm->continued, drop_chained));
         break;
     default: { /* a collection that goes at once, and is cancelled by its way */
-        weft_future *pair[2] = {future, d->other}, *join = weft_future_collect_all(pair, 2);
+        weft_future *pair[2] = {future, d->other}, *join = weft_future_when_all(pair, 2);
         status = weft_future_cancel(join);
         weft_future_unref(join);
     }
@@ -484,7 +484,7 @@ static void test_storm(void **s)
         all.futures[i] = weft_future_create(NULL);
     for (int i = 0; i < STORM; i++) {
         weft_future *some[3] = {all.futures[i], all.futures[(i + 1) % STORM], all.futures[(i + 5) % STORM]};
-        all.joined[i] = i % 2 ? weft_future_any(some, 3) : weft_future_collect_all(some, 3);
+        all.joined[i] = i % 2 ? weft_future_when_any(some, 3) : weft_future_when_all(some, 3);
     }
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, rage, &all), 0);

@@ -115,7 +115,7 @@ static void wait_all_and_collect_all_race_with_completion(void **state)
         for (i = 0; i < FUTURES; i++)
             futures[i] = wfi_future_create(NULL, NULL);
         pthread_create(&thread, NULL, complete_all, futures);
-        all = weft_future_collect_all(futures, FUTURES);
+        all = weft_future_when_all(futures, FUTURES);
         assert_int_equal(weft_future_wait_all(futures, FUTURES, PATIENCE_MS), WEFT_OK);
         assert_int_equal(await_future(all), WEFT_OK);
         weft_future_unref(all);

@@ -74,11 +74,15 @@ static weft_status run_fail(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "back", .gives = {WEFT_RREF}, .run = run_back},
+    {.name = "back", .gives = {WEFT_TYPE_RREF}, .run = run_back},
     {.name = "parts", .run = run_parts},
     {.name = "fail", .run = run_fail},
-    {.name = "echo", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_echo},
-    {.name = "hold", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_hold, .flags = WEFT_INLINE},
+    {.name = "echo", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_echo},
+    {.name = "hold",
+     .takes = {WEFT_TYPE_REST},
+     .gives = {WEFT_TYPE_REST},
+     .run = run_hold,
+     .flags = WEFT_FUNCTION_INLINE},
 };
 
 static void send_all(weft_agent *agent)
@@ -107,7 +111,7 @@ static void await_answers(weft_agent *agent)
 {
     weft_future *futures[CALLS] = {NULL};
     weft_rref *rref = NULL;
-    weft_tensor *place = weft_tensor_arange(1000, WEFT_FLOAT64);
+    weft_tensor *place = weft_tensor_arange(1000, WEFT_DTYPE_FLOAT64);
     for (int i = 0; i < CALLS; i++) {
         weft_rpc_options how = {.timeout_ms = 40, .on_item = i == 1 ? on_item : NULL};
         if (i == 2)
@@ -154,13 +158,13 @@ static void play(weft_sim *sim, int rank, void *arg)
 
 bool fuzz_agent(const uint8_t *bytes, size_t size)
 {
-    run = (struct run){.bytes = bytes, .size = size, .sim = weft_sim_create(&(weft_sim_options){.seed = 1})};
+    run = (struct run){.bytes = bytes, .size = size, .sim = weft_sim_open(&(weft_sim_options){.seed = 1})};
     must(run.sim != NULL);
     for (int rank = 0; rank < 2; rank++)
         must(weft_sim_spawn(run.sim, rank, play, NULL) == WEFT_OK);
     must(weft_sim_run(run.sim, 60000) == WEFT_OK);
     for (int i = 0; i < run.held_count; i++)
         weft_call_finish(run.held[i], WEFT_OK);
-    weft_sim_destroy(run.sim);
+    weft_sim_close(run.sim);
     return run.reached;
 }

@@ -70,8 +70,8 @@ static weft_status run_handle(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "twice", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_twice},
-    {.name = "handle", .gives = {WEFT_RREF}, .run = run_handle},
+    {.name = "twice", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = run_twice},
+    {.name = "handle", .gives = {WEFT_TYPE_RREF}, .run = run_handle},
 };
 
 static void say(weft_agent *agent, const char *function, weft_args args)
@@ -89,7 +89,7 @@ static void say_pass(weft_agent *agent)
     uint8_t count = next();
     for (int i = 0; i < LISTS; i++)
         args[i] = next_list(sizes[i]);
-    weft_tensor *gradient = weft_tensor_full(WEFT_SHAPE(count & 0x80 ? 3 : 2), WEFT_FLOAT32, 1);
+    weft_tensor *gradient = weft_tensor_full(WEFT_SHAPE(count & 0x80 ? 3 : 2), WEFT_DTYPE_FLOAT32, 1);
     weft_tensor *items[8];
     for (int i = 0; i < 8; i++)
         items[i] = gradient;
@@ -139,7 +139,7 @@ static void be_victim(weft_agent *agent)
 {
     weft_context *context;
     weft_values *values = NULL;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 3), *y = NULL;
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 3), *y = NULL;
     weft_tensor_set_requires_grad(x, true);
     must(weft_context_open(agent, &context) == WEFT_OK);
     weft_tape *t = weft_context_tape(context, NULL);
@@ -184,12 +184,12 @@ static void play(weft_sim *sim, int rank, void *arg)
 
 bool fuzz_context(const uint8_t *bytes, size_t size)
 {
-    run = (struct run){.bytes = bytes, .size = size, .sim = weft_sim_create(&(weft_sim_options){.seed = 1})};
+    run = (struct run){.bytes = bytes, .size = size, .sim = weft_sim_open(&(weft_sim_options){.seed = 1})};
     must(run.sim != NULL);
     for (int rank = 0; rank < 2; rank++)
         must(weft_sim_spawn(run.sim, rank, play, NULL) == WEFT_OK);
     must(weft_sim_run(run.sim, 60000) == WEFT_OK);
     must(weft_dist_optimizer_owners(NULL) == 0); /* so that steps are part of this program */
-    weft_sim_destroy(run.sim);
+    weft_sim_close(run.sim);
     return run.reached;
 }

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    weft_log_set_level(WEFT_LOG_ERROR); /* refusals are what it is all about */
+    weft_logging_set_level(WEFT_LOG_ERROR); /* refusals are what it is all about */
     for (const fuzz_target *target = fuzz_targets; target->name; target++) {
         if (strcmp(target->name, FUZZ_TARGET) == 0) {
             target->run(bytes, size);

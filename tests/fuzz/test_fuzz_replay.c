@@ -64,7 +64,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: test_fuzz_replay CORPUS\n");
         return 2;
     }
-    weft_log_set_level(WEFT_LOG_ERROR);
+    weft_logging_set_level(WEFT_LOG_ERROR);
     for (const fuzz_target *target = fuzz_targets; target->name; target++)
         good &= replay_folder(target, argv[1]);
     return good ? 0 : 1;

@@ -9,11 +9,11 @@
 
 enum { SKIPPED = 77 };
 
-static const weft_device gpu = {WEFT_CUDA, 0}, cpu = {WEFT_CPU, 0};
+static const weft_device gpu = {WEFT_DEVICE_CUDA, 0}, cpu = {WEFT_DEVICE_CPU, 0};
 
 static weft_tensor *counted(int64_t rows, int64_t columns, double scale)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(rows, columns), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(rows, columns), WEFT_DTYPE_FLOAT32);
     for (int64_t i = 0; i < rows * columns; i++)
         ((float *)weft_tensor_data(x))[i] = (float)(sin((double)i * 1.7) * scale);
     weft_tensor_set_requires_grad(x, true);
@@ -24,7 +24,7 @@ static weft_tensor *counted(int64_t rows, int64_t columns, double scale)
 static void run(weft_device device, weft_tensor *const *in, weft_tensor **out)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .device = device});
-    weft_tensor *leaves[3], *ones = weft_tensor_full(WEFT_SHAPE(8, 5), WEFT_FLOAT32, 1);
+    weft_tensor *leaves[3], *ones = weft_tensor_full(WEFT_SHAPE(8, 5), WEFT_DTYPE_FLOAT32, 1);
     for (int i = 0; i < 3; i++) {
         leaves[i] = weft_tensor_to_device(in[i], device);
         weft_tensor_set_requires_grad(leaves[i], true);
@@ -63,7 +63,7 @@ static void a_tape_computes_on_the_gpu(void **state)
 static void operators_without_a_kernel_there_say_so(void **state)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
-    weft_tensor *x = weft_tensor_empty_on(gpu, WEFT_SHAPE(2, 3), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_empty_on(gpu, WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
     assert_null(weft_softmax(t, x, 1));
     assert_int_equal(weft_tape_status(t), WEFT_ERR_UNSUPPORTED);
     assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "no kernel for float32 on cuda:0"));

@@ -12,8 +12,8 @@
 
 enum { SKIPPED = 77 };
 
-static const weft_device gpu = {WEFT_CUDA, 0}, cpu = {WEFT_CPU, 0};
-static const weft_dtype floats[] = {WEFT_FLOAT32, WEFT_FLOAT64, WEFT_FLOAT16, WEFT_BFLOAT16};
+static const weft_device gpu = {WEFT_DEVICE_CUDA, 0}, cpu = {WEFT_DEVICE_CPU, 0};
+static const weft_dtype floats[] = {WEFT_DTYPE_FLOAT32, WEFT_DTYPE_FLOAT64, WEFT_DTYPE_FLOAT16, WEFT_DTYPE_BFLOAT16};
 
 static weft_tensor *to(weft_tensor *tensor, weft_device device)
 {
@@ -26,7 +26,7 @@ static weft_tensor *to(weft_tensor *tensor, weft_device device)
 /* Of both signs, and of sizes from 2^-20 to 2^20; never 0. */
 static weft_tensor *numbers(weft_shape shape, weft_dtype dtype, uint64_t stream)
 {
-    weft_tensor *wide = weft_tensor_empty(shape, WEFT_FLOAT64);
+    weft_tensor *wide = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT64);
     double *x = weft_tensor_data(wide);
     for (int64_t i = 0; i < weft_tensor_numel(wide); i++) {
         uint64_t bits = wfi_random_u64((wfi_random){3, stream}, (uint64_t)i);
@@ -65,14 +65,14 @@ static void every_dtype_goes_there_and_back(void **state)
 /* Strides on either side, and in between. */
 static void views_are_packed_and_spread(void **state)
 {
-    weft_tensor *x = numbers(WEFT_SHAPE(37, 53), WEFT_FLOAT32, 1), *turned = weft_tensor_transpose(x, 0, 1);
+    weft_tensor *x = numbers(WEFT_SHAPE(37, 53), WEFT_DTYPE_FLOAT32, 1), *turned = weft_tensor_transpose(x, 0, 1);
     same_bits(to(turned, gpu), weft_tensor_ref(turned));
     weft_tensor *there = to(x, gpu), *there_turned = weft_tensor_transpose(there, 0, 1);
     same_bits(weft_tensor_contiguous(there_turned), weft_tensor_ref(turned));
-    weft_tensor *halves = weft_tensor_empty_on(gpu, WEFT_SHAPE(37, 53), WEFT_FLOAT16),
+    weft_tensor *halves = weft_tensor_empty_on(gpu, WEFT_SHAPE(37, 53), WEFT_DTYPE_FLOAT16),
                 *halves_turned = weft_tensor_transpose(halves, 0, 1);
     assert_int_equal(weft_tensor_assign(halves_turned, turned), WEFT_OK); /* converted, and spread there */
-    same_bits(halves, weft_tensor_to(x, WEFT_FLOAT16));
+    same_bits(halves, weft_tensor_to(x, WEFT_DTYPE_FLOAT16));
     weft_tensor *all[] = {x, turned, there, there_turned, halves_turned};
     for (int i = 0; i < 5; i++)
         weft_tensor_unref(all[i]);
@@ -106,7 +106,7 @@ static void floats_convert_as_on_the_cpu(void **state)
 static weft_tensor *calculated(wfi_binary_op op, const weft_tensor *a, const weft_tensor *b, weft_dtype result)
 {
     weft_tensor *y = wfi_tensor_empty_like(a, a->shape, result);
-    weft_status status = result == WEFT_BOOL_DTYPE ? wfi_compare((wfi_compare_op)op, a, b, y) : wfi_binary(op, a, b, y);
+    weft_status status = result == WEFT_DTYPE_BOOL ? wfi_compare((wfi_compare_op)op, a, b, y) : wfi_binary(op, a, b, y);
     assert_int_equal(status, WEFT_OK);
     return y;
 }
@@ -114,7 +114,8 @@ static weft_tensor *calculated(wfi_binary_op op, const weft_tensor *a, const wef
 /* The second operand broadcast, and read across. */
 static void arithmetic_has_the_bits_of_the_cpu(void **state)
 {
-    static const weft_dtype dtypes[] = {WEFT_FLOAT32, WEFT_FLOAT64, WEFT_INT64, WEFT_INT32, WEFT_UINT8};
+    static const weft_dtype dtypes[] = {WEFT_DTYPE_FLOAT32, WEFT_DTYPE_FLOAT64, WEFT_DTYPE_INT64, WEFT_DTYPE_INT32,
+                                        WEFT_DTYPE_UINT8};
     for (int i = 0; i < 5; i++) {
         weft_tensor *a = numbers(WEFT_SHAPE(300, 40), dtypes[i], 3),
                     *whole = numbers(WEFT_SHAPE(40, 300), dtypes[i], 4);
@@ -126,8 +127,8 @@ static void arithmetic_has_the_bits_of_the_cpu(void **state)
                 same_bits(calculated((wfi_binary_op)op, a_there, b_there[k], dtypes[i]),
                           calculated((wfi_binary_op)op, a, b[k], dtypes[i]));
             for (int op = WFI_EQ; op < WFI_COMPARE_OPS; op++)
-                same_bits(calculated((wfi_binary_op)op, a_there, b_there[k], WEFT_BOOL_DTYPE),
-                          calculated((wfi_binary_op)op, a, b[k], WEFT_BOOL_DTYPE));
+                same_bits(calculated((wfi_binary_op)op, a_there, b_there[k], WEFT_DTYPE_BOOL),
+                          calculated((wfi_binary_op)op, a, b[k], WEFT_DTYPE_BOOL));
         }
         weft_tensor *all[] = {a, whole, b[0], b[1], a_there, whole_there, b_there[0], b_there[1]};
         for (int k = 0; k < 8; k++)
@@ -173,7 +174,7 @@ static void exp_and_ln_are_near(void **state)
         weft_tensor *back = to(there, cpu);
         for (int64_t k = 0; k < 5000; k++) {
             double want = weft_tensor_get_f64(x, k), error = fabs(weft_tensor_get_f64(back, k) - want);
-            assert_true(error <= (dtype == WEFT_FLOAT32 ? 5e-7 : 1e-15) * fmax(fabs(want), 1e-2));
+            assert_true(error <= (dtype == WEFT_DTYPE_FLOAT32 ? 5e-7 : 1e-15) * fmax(fabs(want), 1e-2));
         }
         weft_tensor_unref(x);
         weft_tensor_unref(there);
@@ -211,7 +212,7 @@ static void products_are_near(void **state)
         weft_tensor *back = to(c, cpu);
         for (int64_t k = 0; k < M * N; k++)
             assert_true(fabs(weft_tensor_get_f64(back, k) - 1 - product_at(a, ta, b, tb, k / N, k % N)) <
-                        (dtype == WEFT_FLOAT32 ? 2e-4 : 1e-12));
+                        (dtype == WEFT_DTYPE_FLOAT32 ? 2e-4 : 1e-12));
         weft_tensor *all[] = {a, b, a_there, b_there, c, back};
         for (int k = 0; k < 6; k++)
             weft_tensor_unref(all[k]);
@@ -220,13 +221,13 @@ static void products_are_near(void **state)
 
 static void what_has_no_kernel_is_refused(void **state)
 {
-    weft_tensor *here = numbers(WEFT_SHAPE(4), WEFT_FLOAT32, 9), *there = to(here, gpu);
-    weft_tensor *sum = weft_tensor_empty_on(gpu, WEFT_SCALAR, WEFT_FLOAT32);
-    weft_tensor *whole = weft_tensor_empty_on(gpu, WEFT_SHAPE(4), WEFT_INT32);
+    weft_tensor *here = numbers(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 9), *there = to(here, gpu);
+    weft_tensor *sum = weft_tensor_empty_on(gpu, WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
+    weft_tensor *whole = weft_tensor_empty_on(gpu, WEFT_SHAPE(4), WEFT_DTYPE_INT32);
     assert_int_equal(wfi_binary(WFI_ADD, here, there, here), WEFT_ERR_UNSUPPORTED); /* on two devices */
     assert_int_equal(wfi_sum(there, WFI_ALL_DIMS, sum), WEFT_ERR_UNSUPPORTED);
     assert_int_equal(wfi_binary(WFI_DIV, whole, whole, whole), WEFT_ERR_UNSUPPORTED);
-    assert_null(weft_tensor_to(whole, WEFT_FLOAT32));
+    assert_null(weft_tensor_to(whole, WEFT_DTYPE_FLOAT32));
     assert_null(weft_tensor_data(there));
     weft_tensor_unref(here);
     weft_tensor_unref(there);

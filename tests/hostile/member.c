@@ -114,7 +114,7 @@ static void end_meta(letter *one, wfi_writer *meta, bool place)
 {
     wfi_write_u32(meta, place);
     if (place) { /* where nothing of ours is */
-        inside_write_tensor_type(meta, WEFT_FLOAT32, WEFT_SHAPE(1000));
+        inside_write_tensor_type(meta, WEFT_DTYPE_FLOAT32, WEFT_SHAPE(1000));
         wfi_write_u64(meta, any_number());
         wfi_write_u64(meta, any_number());
     }
@@ -137,8 +137,8 @@ static void wild_keys(arena *a, unsigned n)
         wfi_write_u64(&one.w, 5000);
     } else {
         begin_meta(&meta, 1);
-        wfi_write_u8(&meta, WEFT_TENSOR);
-        inside_write_tensor_type(&meta, WEFT_FLOAT32, WEFT_SHAPE(100, 100));
+        wfi_write_u8(&meta, WEFT_TYPE_TENSOR);
+        inside_write_tensor_type(&meta, WEFT_DTYPE_FLOAT32, WEFT_SHAPE(100, 100));
         wfi_write_u8(&meta, INSIDE_ENCODING_PULL);
         wfi_write_u64(&meta, any_number());
         wfi_write_u64(&meta, any_number());
@@ -168,14 +168,14 @@ static void wild_lengths(arena *a, unsigned n)
         break;
     case 2: /* a string, or many tensors */
         begin_meta(&meta, 1);
-        wfi_write_u8(&meta, n % 2 ? WEFT_STRING : WEFT_TENSORS);
+        wfi_write_u8(&meta, n % 2 ? WEFT_TYPE_STRING : WEFT_TYPE_TENSORS);
         wfi_write_u32(&meta, (uint32_t)length);
         end_meta(&one, &meta, false);
         break;
     default: /* a tensor, elsewhere */
         begin_meta(&meta, 1);
-        wfi_write_u8(&meta, WEFT_TENSOR);
-        wfi_write_u8(&meta, WEFT_FLOAT64);
+        wfi_write_u8(&meta, WEFT_TYPE_TENSOR);
+        wfi_write_u8(&meta, WEFT_DTYPE_FLOAT64);
         wfi_write_u8(&meta, 2);
         wfi_write_u64(&meta, length);
         wfi_write_u64(&meta, n % 2 ? 8 : 1);
@@ -194,10 +194,10 @@ static void deep_lists(arena *a, unsigned n)
     begin_call(&one, n, "any");
     begin_meta(&meta, 1);
     for (unsigned depth = n % 700; depth > 0; depth--) {
-        wfi_write_u8(&meta, WEFT_LIST);
+        wfi_write_u8(&meta, WEFT_TYPE_LIST);
         wfi_write_u32(&meta, 1);
     }
-    wfi_write_u8(&meta, WEFT_NULL);
+    wfi_write_u8(&meta, WEFT_TYPE_NULL);
     end_meta(&one, &meta, false);
     (void)post(a->member->agent, (int)(n % VICTIMS), &one);
 }
@@ -252,15 +252,15 @@ static void weft_functions(arena *a, unsigned n)
     begin_meta(&meta, n % 9);
     for (unsigned i = 0; i < n % 9; i++) {
         if ((n + i) % 3 == 0) {
-            wfi_write_u8(&meta, WEFT_STRING);
+            wfi_write_u8(&meta, WEFT_TYPE_STRING);
             wfi_write_string(&meta, text[(n / 9 + i) % 4]);
         } else if ((n + i) % 3 == 1) {
-            wfi_write_u8(&meta, WEFT_I64);
+            wfi_write_u8(&meta, WEFT_TYPE_I64);
             wfi_write_u64(&meta, any_number());
         } else {
             uint8_t bytes[40];
             randombytes_buf(bytes, sizeof bytes);
-            wfi_write_u8(&meta, WEFT_BYTES);
+            wfi_write_u8(&meta, WEFT_TYPE_BYTES);
             wfi_write_blob(&meta, bytes, n % 41);
         }
     }

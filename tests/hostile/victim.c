@@ -2,7 +2,7 @@
 /*
  * victim.c - a worker of the attacked job. Each calls the other two without end, with small arguments, with tensors that go
  * by the bulk lane, and over a control lane that it has just closed itself, so that a new one must be asked for. Rank 0
- * starts the others by weft_spawn, as programs do.
+ * starts the others by weft_job_open, as programs do.
  */
 #include "board.h"
 
@@ -60,9 +60,9 @@ static weft_status run_any(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "add", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
-    {.name = "any", .takes = {WEFT_REST}, .gives = {WEFT_I64}, .run = run_any},
+    {.name = "add", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_add},
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = run_echo},
+    {.name = "any", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_I64}, .run = run_any},
 };
 
 typedef struct worker {
@@ -218,7 +218,7 @@ static void work(worker *w)
 {
     while (!all_are_here(w) && !atomic_load(&w->at->stop))
         nap();
-    w->x = weft_tensor_arange(NUMEL, WEFT_FLOAT32);
+    w->x = weft_tensor_arange(NUMEL, WEFT_DTYPE_FLOAT32);
     weft_status status = weft_rpc_remote(w->agent, weft_to_rank((w->rank + 1) % VICTIMS), "add",
                                          WEFT_VALUES(weft_of_i64(40), weft_of_i64(w->rank)), NULL, &w->rref);
     if (status)
@@ -270,17 +270,17 @@ int be_victim(void)
     board *at = board_find();
     const char *rank = getenv("RANK");
     const char *argv[] = {"hostile", "victim", NULL};
-    weft_spawn_options spawn = {.count = SEATS - 1, .argv = argv};
+    weft_job_options spawn = {.count = SEATS - 1, .argv = argv};
     weft_job *job = NULL;
     if (!at)
         return 2;
     if (rank)
         return atoi(rank) < VICTIMS ? open_and_work(at, NULL) : 0; /* the other seats stay free */
-    if (weft_spawn(&spawn, &job))
+    if (weft_job_open(&spawn, &job))
         return 5;
     at->port = wfi_job_port(job);
     at->secret = *wfi_job_secret(job);
     int code = open_and_work(at, job), worst = 0;
-    weft_status status = weft_job_wait(job, 20000, &worst);
+    weft_status status = weft_job_close(job, 20000, &worst);
     return code ? code : status ? 6 : worst;
 }

@@ -151,7 +151,7 @@ static sim_job *plan(int count, uint64_t seed)
     sim_job *job = calloc(1, sizeof *job);
     assert_non_null(job);
     *job = (sim_job){.count = count, .death_timeout_ms = 2000, .join_timeout_ms = 60000, .life_ms = 10000};
-    job->sim = weft_sim_create(&(weft_sim_options){.seed = seed});
+    job->sim = weft_sim_open(&(weft_sim_options){.seed = seed});
     assert_non_null(job->sim);
     for (int rank = 0; rank < count; rank++) {
         job->workers[rank].job = job;
@@ -177,7 +177,7 @@ static void finish(sim_job *job)
     for (int rank = 0; rank < job->count; rank++)
         if (job->workers[rank].link)
             wfi_rendezvous_close(job->workers[rank].link);
-    weft_sim_destroy(job->sim);
+    weft_sim_close(job->sim);
     free(job);
 }
 

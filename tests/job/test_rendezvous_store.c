@@ -162,7 +162,7 @@ static void keep_awaited(weft_log_level level, const char *line, void *arg)
 static void those_awaited_are_named_while_there_is_patience(void **state)
 {
     awaited.count = 0;
-    weft_log_set_sink(keep_awaited, NULL);
+    weft_logging_set_sink(keep_awaited, NULL);
     bench *at = bench_create(6, -1);
     bench_pass(at, 60000); /* nobody waits: no word */
     for (int rank = 0; rank < 6; rank++)
@@ -186,7 +186,7 @@ static void those_awaited_are_named_while_there_is_patience(void **state)
     bench_pass(at, 3600u * 1000);
     assert_int_equal(awaited.count, before);
     bench_destroy(at);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 static void one_missing_rank_is_named(void **state)

@@ -215,14 +215,14 @@ static void director(weft_sim *sim, int rank, void *arg)
 static int play(uint64_t seed, bool secret)
 {
     world w = {.random = seed * 2654435761u + 1, .secret = secret};
-    w.sim = weft_sim_create(&(weft_sim_options){.seed = seed});
+    w.sim = weft_sim_open(&(weft_sim_options){.seed = seed});
     assert_non_null(w.sim);
     for (int rank = SEATS - 1; rank >= 0; rank--)
         assert_int_equal(weft_sim_spawn(w.sim, rank, live, &w), WEFT_OK);
     assert_int_equal(weft_sim_spawn(w.sim, 100, director, &w), WEFT_OK);
     assert_int_equal(weft_sim_run(w.sim, 600000), WEFT_OK);
     assert_true(w.comparisons > 0);
-    weft_sim_destroy(w.sim);
+    weft_sim_close(w.sim);
     return w.evictions;
 }
 
@@ -289,7 +289,7 @@ static void two_thousand_workers_join(void **state)
 {
     crowd *all = calloc(1, sizeof *all);
     assert_non_null(all);
-    all->sim = weft_sim_create(&(weft_sim_options){.seed = 5});
+    all->sim = weft_sim_open(&(weft_sim_options){.seed = 5});
     for (int rank = 0; rank < MANY; rank++)
         assert_int_equal(weft_sim_spawn(all->sim, rank, be_one_of_many, all), WEFT_OK);
     assert_int_equal(weft_sim_run(all->sim, 60000), WEFT_OK);
@@ -298,7 +298,7 @@ static void two_thousand_workers_join(void **state)
                   (double)weft_sim_now(all->sim) / (double)MS);
     for (int rank = 0; rank < MANY; rank++)
         wfi_rendezvous_close(all->links[rank]);
-    weft_sim_destroy(all->sim);
+    weft_sim_close(all->sim);
     free(all);
 }
 

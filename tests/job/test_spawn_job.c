@@ -86,12 +86,12 @@ static int check_grandchild(char **argv)
 {
     const char *arguments[] = {"child", "descriptors", argv[2], NULL};
     weft_job *job;
-    weft_spawn_options options = {.count = 1, .argv = arguments};
+    weft_job_options options = {.count = 1, .argv = arguments};
     int worst = -1;
     unsetenv("WEFT_SPAWNED"); /* it means to */
-    if (weft_spawn(&options, &job))
+    if (weft_job_open(&options, &job))
         return 14;
-    return weft_job_wait(job, 20000, &worst) == WEFT_OK ? 0 : worst;
+    return weft_job_close(job, 20000, &worst) == WEFT_OK ? 0 : worst;
 }
 
 /* A program that does not look at RANK. Without the refusal its child would be the next. */
@@ -100,8 +100,8 @@ static int check_generation(void)
     const char *arguments[] = {"child", "generation", NULL};
     weft_error *error = NULL;
     weft_job *job = NULL;
-    weft_spawn_options options = {.count = 1, .argv = arguments, .error = &error};
-    weft_status status = weft_spawn(&options, &job);
+    weft_job_options options = {.count = 1, .argv = arguments, .error = &error};
+    weft_status status = weft_job_open(&options, &job);
     bool is_told = strstr(weft_error_message(error), "RANK=1") != NULL;
     weft_error_unref(error);
     if (job)
@@ -126,9 +126,9 @@ static int spawn_without_file(const char *file)
     if (unlink(file) != 0)
         return 19;
     unsetenv("WEFT_SPAWNED"); /* it means to */
-    if (weft_spawn(&(weft_spawn_options){.count = 1, .argv = argv}, &job))
+    if (weft_job_open(&(weft_job_options){.count = 1, .argv = argv}, &job))
         return 20;
-    return weft_job_wait(job, 20000, NULL) == WEFT_OK ? 0 : 21;
+    return weft_job_close(job, 20000, NULL) == WEFT_OK ? 0 : 21;
 }
 
 static int spawn_and_hang(void); /* a parent of grandchildren */
@@ -171,8 +171,8 @@ static weft_job *spawn(int count, const char *role, const char *argument)
     const char *argv[] = {"child", role, argument, NULL};
     weft_error *error = NULL;
     weft_job *job = NULL;
-    weft_spawn_options options = {.count = count, .argv = argv, .error = &error};
-    weft_status status = weft_spawn(&options, &job);
+    weft_job_options options = {.count = count, .argv = argv, .error = &error};
+    weft_status status = weft_job_open(&options, &job);
     if (status)
         print_message("%s\n", weft_error_message(error));
     weft_error_unref(error);
@@ -183,7 +183,7 @@ static weft_job *spawn(int count, const char *role, const char *argument)
 static void expect(weft_job *job, int64_t timeout_ms, weft_status status, int exit_code)
 {
     int worst = -1;
-    assert_int_equal(weft_job_wait(job, timeout_ms, &worst), status);
+    assert_int_equal(weft_job_close(job, timeout_ms, &worst), status);
     assert_int_equal(worst, exit_code);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD); /* neither children nor zombies */
@@ -225,10 +225,10 @@ static void keep_line(weft_log_level level, const char *line, void *arg)
 
 static void a_killed_child_counts_as_128_and_the_signal(void **state)
 {
-    weft_log_set_sink(keep_line, NULL);
+    weft_logging_set_sink(keep_line, NULL);
     expect(spawn(1, "abort", NULL), 20000, WEFT_ERR_REMOTE, 128 + SIGKILL);
-    weft_log_set_sink(NULL, NULL);
-    assert_string_equal(said, "weft_job_wait: children failed: rank 1 was killed by signal 9 (Killed)");
+    weft_logging_set_sink(NULL, NULL);
+    assert_string_equal(said, "weft_job_close: children failed: rank 1 was killed by signal 9 (Killed)");
 }
 
 static void a_straggler_is_ended(void **state)
@@ -360,8 +360,8 @@ static void a_program_that_does_not_exist_is_an_error(void **state)
     weft_job *job = NULL;
     weft_error *error = NULL;
     const char *argv[] = {"x", NULL};
-    weft_spawn_options options = {.count = 2, .program = "/does/not/exist", .argv = argv, .error = &error};
-    assert_int_equal(weft_spawn(&options, &job), WEFT_ERR_SYSTEM);
+    weft_job_options options = {.count = 2, .program = "/does/not/exist", .argv = argv, .error = &error};
+    assert_int_equal(weft_job_open(&options, &job), WEFT_ERR_SYSTEM);
     assert_non_null(strstr(weft_error_message(error), "No such file"));
     assert_null(job);
     weft_error_unref(error);
@@ -391,17 +391,17 @@ static void a_program_whose_file_is_gone_starts_itself(void **state)
     const char *argv[] = {"child", "fileless", copy, NULL};
     weft_job *job;
     copy_file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), mkostemp(copy, O_CLOEXEC));
-    assert_int_equal(weft_spawn(&(weft_spawn_options){.count = 1, .program = copy, .argv = argv}, &job), WEFT_OK);
+    assert_int_equal(weft_job_open(&(weft_job_options){.count = 1, .program = copy, .argv = argv}, &job), WEFT_OK);
     expect(job, 20000, WEFT_OK, 0);
 }
 
 static void no_options_start_nobody(void **state)
 {
     weft_job *job = NULL;
-    assert_int_equal(weft_spawn(NULL, &job), WEFT_OK);
+    assert_int_equal(weft_job_open(NULL, &job), WEFT_OK);
     assert_non_null(job);
     assert_int_equal(weft_job_pid(job, 1), 0);
-    assert_int_equal(weft_job_wait(job, 0, NULL), WEFT_OK);
+    assert_int_equal(weft_job_close(job, 0, NULL), WEFT_OK);
 }
 
 static void bad_options_are_refused(void **state)
@@ -409,15 +409,15 @@ static void bad_options_are_refused(void **state)
     weft_job *job;
     const char *argv[] = {NULL};
     weft_error *error = NULL;
-    assert_int_equal(weft_spawn(&(weft_spawn_options){.count = -1, .error = &error}, &job), WEFT_ERR_INVALID);
+    assert_int_equal(weft_job_open(&(weft_job_options){.count = -1, .error = &error}, &job), WEFT_ERR_INVALID);
     assert_string_equal(weft_error_message(error), "count is -1: 0 to 65535");
     weft_error_unref(error);
-    assert_int_equal(weft_spawn(&(weft_spawn_options){.error = &error}, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(weft_job_open(&(weft_job_options){.error = &error}, NULL), WEFT_ERR_INVALID);
     assert_string_equal(weft_error_message(error), "out is NULL");
     weft_error_unref(error);
-    assert_int_equal(weft_spawn(&(weft_spawn_options){.count = 1 << 20}, &job), WEFT_ERR_INVALID);
-    assert_int_equal(weft_spawn(&(weft_spawn_options){.count = 1, .argv = argv}, &job), WEFT_ERR_INVALID);
-    assert_int_equal(weft_job_wait(NULL, 0, NULL), WEFT_OK);
+    assert_int_equal(weft_job_open(&(weft_job_options){.count = 1 << 20}, &job), WEFT_ERR_INVALID);
+    assert_int_equal(weft_job_open(&(weft_job_options){.count = 1, .argv = argv}, &job), WEFT_ERR_INVALID);
+    assert_int_equal(weft_job_close(NULL, 0, NULL), WEFT_OK);
 }
 
 static void reap_everything(int number)
@@ -435,7 +435,7 @@ static void an_application_that_reaps_first_is_survived(void **state)
     weft_job *job = spawn(2, "rank", NULL);
     usleep(100 * 1000);
     int worst = -1;
-    weft_status status = weft_job_wait(job, 20000, &worst);
+    weft_status status = weft_job_close(job, 20000, &worst);
     sigaction(SIGCHLD, &before, NULL);
     assert_true(status == WEFT_ERR_UNKNOWN || status == WEFT_ERR_REMOTE);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
@@ -456,7 +456,7 @@ static void fail_to_open(weft_job *job, const char *says)
 static void an_agent_whose_children_have_ended_does_not_wait(void **state)
 {
     weft_job *job = spawn(2, "rank", NULL); /* who end with their ranks */
-    fail_to_open(job, "all 2 children of weft_spawn have ended, and the job had not begun: rank 1 with exit code 1");
+    fail_to_open(job, "all 2 children of weft_job_open have ended, and the job had not begun: rank 1 with exit code 1");
     expect(job, 20000, WEFT_ERR_REMOTE, 2); /* nobody was reaped */
     job = spawn(1, "abort", NULL);
     fail_to_open(job, "rank 1 with exit code 137");
@@ -468,8 +468,8 @@ static void an_agent_whose_children_were_reaped_does_not_wait(void **state)
     struct sigaction reaper = {.sa_handler = reap_everything}, before;
     sigaction(SIGCHLD, &reaper, &before);
     weft_job *job = spawn(2, "rank", NULL);
-    fail_to_open(job, "all 2 children of weft_spawn have ended");
-    assert_int_not_equal(weft_job_wait(job, 20000, NULL), WEFT_ERR_TIMEOUT);
+    fail_to_open(job, "all 2 children of weft_job_open have ended");
+    assert_int_not_equal(weft_job_close(job, 20000, NULL), WEFT_ERR_TIMEOUT);
     sigaction(SIGCHLD, &before, NULL);
 }
 
@@ -478,9 +478,9 @@ static int spawn_and_hang(void)
 {
     const char *argv[] = {"child", "hang", NULL};
     weft_job *job;
-    weft_spawn_options options = {.count = 2, .argv = argv};
+    weft_job_options options = {.count = 2, .argv = argv};
     unsetenv("WEFT_SPAWNED"); /* it means to */
-    if (weft_spawn(&options, &job))
+    if (weft_job_open(&options, &job))
         return 7;
     int pids[2] = {weft_job_pid(job, 1), weft_job_pid(job, 2)};
     if (write(9, pids, sizeof pids) != (ssize_t)sizeof pids)

@@ -41,7 +41,7 @@ static weft_status run_check(weft_call *call, void *user)
 
 static weft_status run_make(weft_call *call, void *user)
 {
-    weft_tensor *tensor = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_FLOAT32, (double)weft_call_i64(call, 0));
+    weft_tensor *tensor = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32, (double)weft_call_i64(call, 0));
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(tensor)));
     weft_tensor_unref(tensor);
     return WEFT_OK;
@@ -152,18 +152,18 @@ static weft_status run_quit(weft_call *call, void *user)
 }
 
 const weft_function kill_functions[] = {
-    {.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
-    {.name = "check", .takes = {WEFT_TENSOR}, .gives = {WEFT_BOOL}, .run = run_check},
-    {.name = "make", .takes = {WEFT_I64}, .gives = {WEFT_TENSOR}, .run = run_make},
-    {.name = "pattern", .takes = {WEFT_I64}, .gives = {WEFT_TENSOR, WEFT_I64}, .run = kill_run_pattern},
-    {.name = "keep_pattern", .takes = {WEFT_I64}, .gives = {WEFT_TENSOR}, .run = kill_run_keep_pattern},
-    {.name = "verify", .takes = {WEFT_TENSOR, WEFT_I64}, .run = kill_run_verify},
-    {.name = "hold", .takes = {WEFT_REST}, .run = run_hold},
+    {.name = "add", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_add},
+    {.name = "check", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_BOOL}, .run = run_check},
+    {.name = "make", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = run_make},
+    {.name = "pattern", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64}, .run = kill_run_pattern},
+    {.name = "keep_pattern", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = kill_run_keep_pattern},
+    {.name = "verify", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64}, .run = kill_run_verify},
+    {.name = "hold", .takes = {WEFT_TYPE_REST}, .run = run_hold},
     {.name = "stream", .run = run_stream},
-    {.name = "create", .gives = {WEFT_ANY}, .run = run_create},
-    {.name = "keep", .takes = {WEFT_RREF}, .run = run_keep},
-    {.name = "report", .gives = {WEFT_I64, WEFT_I64, WEFT_I64}, .run = run_report},
-    {.name = "weigh", .gives = {WEFT_BYTES}, .run = run_weigh},
+    {.name = "create", .gives = {WEFT_TYPE_ANY}, .run = run_create},
+    {.name = "keep", .takes = {WEFT_TYPE_RREF}, .run = run_keep},
+    {.name = "report", .gives = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = run_report},
+    {.name = "weigh", .gives = {WEFT_TYPE_BYTES}, .run = run_weigh},
     {.name = "dump", .run = run_dump},
     {.name = "quit", .run = run_quit},
 };
@@ -189,7 +189,7 @@ bool kill_await(atomic_int *counter, int value)
 void kill_count_member(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
     bool is_victim = weft_agent_rank(agent) >= FIRST_VICTIM;
-    if ((event == WEFT_STORE_LOST && !is_victim) || (event == WEFT_MEMBER_DEAD && rank < FIRST_VICTIM)) {
+    if ((event == WEFT_MEMBER_STORE_LOST && !is_victim) || (event == WEFT_MEMBER_DEAD && rank < FIRST_VICTIM)) {
         fprintf(stderr, "a survivor is lost (event %d of rank %d): %s\n", (int)event, rank, why);
         abort();
     }
@@ -197,7 +197,7 @@ void kill_count_member(weft_agent *agent, weft_member_event event, int rank, con
         atomic_fetch_add(&counters.dead, 1);
     if (event == WEFT_MEMBER_JOINED)
         atomic_fetch_add(&counters.joined, 1);
-    if (event == WEFT_SELF_EVICTED || event == WEFT_STORE_LOST)
+    if (event == WEFT_MEMBER_SELF_EVICTED || event == WEFT_MEMBER_STORE_LOST)
         atomic_fetch_add(&counters.evicted, 1);
 }
 
@@ -303,7 +303,7 @@ static void say_why(weft_future *hold, void *arg)
 /* Two calls to each survivor, which hold them until we are gone, with arguments that take their time. */
 static void depend_on_survivors(weft_agent *agent)
 {
-    weft_tensor *tensor = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_FLOAT32, 1);
+    weft_tensor *tensor = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32, 1);
     /* On a busy machine a survivor may turn one away, all of its workers being in waits. */
     const weft_rpc_options forever = {.timeout_ms = WEFT_FOREVER, .retry = {.attempts = 1000, .pause_ms = 20}};
     for (int i = 0; i < 4; i++) {

@@ -36,21 +36,21 @@ static weft_status next(weft_call *call, void *user)
     int64_t count = weft_tensor_numel(weft_call_tensor(call, 0));
     if (!holds(weft_call_tensor(call, 0), count, key))
         return WEFT_ERR_INVALID; /* the caller prints it, with the call */
-    weft_tensor *answer = formula_tensor(WEFT_SHAPE(count), WEFT_FLOAT32, key + 1);
+    weft_tensor *answer = formula_tensor(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, key + 1);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(answer)));
     weft_tensor_unref(answer);
     return WEFT_OK;
 }
 
 static const weft_function functions[] = {
-    {.name = "next", .takes = {WEFT_TENSOR, WEFT_I64}, .gives = {WEFT_TENSOR}, .run = next},
+    {.name = "next", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = next},
 };
 
 static weft_status begin(weft_agent *agent, int rank, int64_t count, uint64_t key, weft_tensor *landing,
                          weft_future **out)
 {
     weft_rpc_options options = {.land = {&landing, landing != NULL}};
-    weft_tensor *mine = formula_tensor(WEFT_SHAPE(count), WEFT_FLOAT32, key);
+    weft_tensor *mine = formula_tensor(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, key);
     weft_status status = weft_rpc_async(agent, weft_to_rank(rank), "next",
                                         WEFT_VALUES(weft_of_tensor(mine), weft_of_i64((int64_t)key)), &options, out);
     weft_tensor_unref(mine);
@@ -74,7 +74,7 @@ static bool end(weft_future *reply, int64_t count, uint64_t key)
 static bool call_one(weft_agent *agent, int rank, int64_t count, uint64_t key, bool lands)
 {
     weft_future *reply;
-    weft_tensor *landing = lands ? weft_tensor_zeros(WEFT_SHAPE(count), WEFT_FLOAT32) : NULL;
+    weft_tensor *landing = lands ? weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32) : NULL;
     weft_status status = begin(agent, rank, count, key, landing, &reply);
     bool ok = !status && end(reply, count, key) && (!lands || holds(landing, count, key + 1));
     if (status)
@@ -114,7 +114,7 @@ int main(void)
 {
     weft_job *job = NULL;
     weft_agent *agent;
-    weft_status status = getenv("RANK") ? WEFT_OK : weft_spawn(&(weft_spawn_options){.count = 2}, &job);
+    weft_status status = getenv("RANK") ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 2}, &job);
     if (!status)
         status =
             weft_agent_open(&(weft_agent_options){.functions = functions, .function_count = 1, .job = job}, &agent);
@@ -123,7 +123,7 @@ int main(void)
     int rank = weft_agent_rank(agent);
     bool ok = call_all(agent);
     weft_status closed = weft_agent_close(agent); /* waits until nobody has calls outstanding */
-    weft_status ended = weft_job_wait(job, WEFT_FOREVER, NULL);
+    weft_status ended = weft_job_close(job, WEFT_FOREVER, NULL);
     printf("rank %d, libfabric %u.%u: %s\n", rank, FI_MAJOR(fi_version()), FI_MINOR(fi_version()),
            ok ? "all is right" : "FAILED");
     return weft_report(!ok ? WEFT_ERR_INVALID : closed ? closed : ended);

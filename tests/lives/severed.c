@@ -35,9 +35,9 @@ static void count_member(weft_agent *agent, weft_member_event event, int rank, c
         atomic_fetch_add(&dead, 1);
     if (event == WEFT_MEMBER_JOINED)
         atomic_fetch_add(&joined, 1);
-    if (event == WEFT_SELF_EVICTED)
+    if (event == WEFT_MEMBER_SELF_EVICTED)
         atomic_fetch_add(&evicted, 1);
-    if (event == WEFT_STORE_LOST)
+    if (event == WEFT_MEMBER_STORE_LOST)
         atomic_fetch_add(&lost, 1);
 }
 
@@ -50,7 +50,10 @@ static weft_status run_echo(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "echo", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_I64, WEFT_TENSOR}, .run = run_echo},
+    {.name = "echo",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+     .run = run_echo},
 };
 
 static weft_agent *open_as(char **argv)
@@ -125,8 +128,8 @@ static bool fits(weft_status status, const char *expected)
 static tally call_on(weft_agent *agent, double seconds, const char *expected)
 {
     tally t = {0};
-    weft_tensor *small = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 2);
-    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_FLOAT32, 3);
+    weft_tensor *small = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 2);
+    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, 3);
     uint64_t until = weft_agent_now_ns(agent) + (uint64_t)(seconds * 1e9);
     uint64_t large_ns = is_narrow ? until - (uint64_t)(seconds * 5e8) : 0;
     for (int64_t number = 0; weft_agent_now_ns(agent) < until && !weft_agent_status(agent); number++) {

@@ -27,7 +27,7 @@ static weft_status run_add(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
+    {.name = "add", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_add},
 };
 
 static void call_one(crowd *all, weft_agent *agent, int rank)
@@ -75,14 +75,14 @@ int main(int argc, char **argv)
     crowd all = {.size = argc > 1 ? atoi(argv[1]) : 200};
     MUST(all.size > 1);
     struct timespec cpu;
-    weft_sim *sim = weft_sim_create(&(weft_sim_options){.seed = 3});
+    weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = 3});
     for (int rank = 0; rank < all.size; rank++)
         MUST_OK(weft_sim_spawn(sim, rank, be_one_of_many, &all));
     MUST_OK(weft_sim_run(sim, 3600 * 1000));
     MUST(all.opened == all.size && all.closed == all.size && all.right == 3 * (int64_t)all.size);
     MUST(all.joined > 0 && all.joined <= 4 * (uint64_t)all.size);
     uint64_t end_ns = weft_sim_now(sim), messages = wfi_sim_channel_messages(sim);
-    weft_sim_destroy(sim);
+    weft_sim_close(sim);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     getrusage(RUSAGE_SELF, &used);
     printf("%d agents: joined by %llu messages, %llu to the end; all had called after %.1f ms of the world's time, all "

@@ -33,7 +33,7 @@ static void device_memory_is_refused_each_time(void **state)
         assert_int_equal(wfi_storage_create(WFI_MEMORY_CUDA, 0, 1 << 20, &storage), WEFT_ERR_UNSUPPORTED);
         assert_int_equal(wfi_storage_create(WFI_MEMORY_PINNED, 0, 1 << 20, &storage), WEFT_ERR_UNSUPPORTED);
         assert_int_equal(wfi_storage_create(WFI_MEMORY_CUDA, -1, 0, &storage), WEFT_ERR_UNSUPPORTED);
-        assert_int_equal(wfi_tensor_create(WEFT_SHAPE(4), WEFT_FLOAT32, WFI_MEMORY_CUDA, 0, &tensor),
+        assert_int_equal(wfi_tensor_create(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, WFI_MEMORY_CUDA, 0, &tensor),
                          WEFT_ERR_UNSUPPORTED);
         assert_null(storage);
         assert_null(tensor);
@@ -55,8 +55,8 @@ static void refusals_leave_nothing_behind(void **state)
 
 static void copies_to_and_from_a_device_are_refused(void **state)
 {
-    weft_tensor *device = on_device(WEFT_SHAPE(4), WEFT_FLOAT32),
-                *host = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32);
+    weft_tensor *device = on_device(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32),
+                *host = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
     assert_int_equal(wfi_copy(device, host), WEFT_ERR_UNSUPPORTED);
     assert_int_equal(wfi_copy(host, device), WEFT_ERR_UNSUPPORTED);
     assert_int_equal(wfi_memory_copy(host->storage, 0, device->storage, 0, 0), WEFT_OK); /* nothing is always there */
@@ -67,9 +67,9 @@ static void copies_to_and_from_a_device_are_refused(void **state)
 
 static void host_kernels_do_not_touch_device_memory(void **state)
 {
-    weft_tensor *device = on_device(WEFT_SHAPE(4), WEFT_FLOAT32),
-                *host = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32);
-    weft_tensor *total = weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32);
+    weft_tensor *device = on_device(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32),
+                *host = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
+    weft_tensor *total = weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
     assert_int_equal(wfi_relu(device, host), WEFT_ERR_UNSUPPORTED);
     assert_int_equal(wfi_relu(host, device), WEFT_ERR_UNSUPPORTED);
     assert_int_equal(wfi_add_into(device, host), WEFT_ERR_UNSUPPORTED);
@@ -89,7 +89,7 @@ static void a_device_tensor_prints_where_it_is(void **state)
     char *text = NULL;
     size_t size = 0;
     FILE *file = open_memstream(&text, &size);
-    weft_tensor *device = on_device(WEFT_SHAPE(2, 2), WEFT_FLOAT32);
+    weft_tensor *device = on_device(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32);
     weft_tensor_print(device, file);
     fclose(file);
     assert_string_equal(text, "float32 [2, 2] on cuda device 0\n");

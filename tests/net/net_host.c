@@ -171,7 +171,7 @@ void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host 
 {
     weft_sim_options options = {.seed = seed};
     world_init(world, "sim", size, body);
-    world->sim = weft_sim_create(&options);
+    world->sim = weft_sim_open(&options);
     assert_non_null(world->sim);
     if (world->like_verbs)
         wfi_sim_be_like_verbs(world->sim);
@@ -182,7 +182,7 @@ void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host 
     assert_int_equal(weft_sim_run(world->sim, 60000), WEFT_OK);
     for (int i = 0; i < HOSTS_MAX; i++)
         bury(&world->hosts[i]);
-    weft_sim_destroy(world->sim);
+    weft_sim_close(world->sim);
     world->sim = NULL;
 }
 

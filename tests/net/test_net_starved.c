@@ -62,9 +62,9 @@ static void no_descriptors(net_host *host)
 static void without_descriptors_a_message_fails_soon(void **state)
 {
     net_world world = {.on_message = host_check_order, .death_timeout_ms = 20000};
-    weft_log_set_sink(count_lines, NULL);
+    weft_logging_set_sink(count_lines, NULL);
     world_tcp(&world, 2, no_descriptors);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
     assert_in_range(atomic_load(&lines), 1, 2); /* the process has two fabrics */
 }
 

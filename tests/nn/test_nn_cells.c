@@ -44,8 +44,8 @@ typedef struct batch {
 
 static batch make_batch(int seed)
 {
-    return (batch){formula_tensor(WEFT_SHAPE(4, 1, 8, 8), WEFT_FLOAT32, seed),
-                   weft_tensor_zeros(WEFT_SHAPE(4), WEFT_INT64)};
+    return (batch){formula_tensor(WEFT_SHAPE(4, 1, 8, 8), WEFT_DTYPE_FLOAT32, seed),
+                   weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_INT64)};
 }
 
 static void drop_batch(batch b)
@@ -162,7 +162,7 @@ static void both_ways_to_step_give_the_same_bits(void **state)
 
 static void plain_tensors_are_not_stepped_beside(void **state)
 {
-    weft_tensor *plain = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *plain = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .update = WEFT_UPDATE_BESIDE, .sgd = {.lr = 1}};
     weft_error *error = NULL;
     assert_null(weft_optimizer_create((weft_tensors){&plain, 1}, &spec, &error));
@@ -207,7 +207,7 @@ static void *train(void *arg)
 {
     school *s = arg;
     uintptr_t wrong = 0;
-    weft_tensor *one = weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT32, 1);
+    weft_tensor *one = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 1);
     for (int i = 0; i < ROUNDS; i++) {
         batch b = make_batch(atomic_fetch_add(&s->next, 1));
         weft_tape *t = recording();
@@ -279,7 +279,7 @@ static void *look_often(void *arg)
 static void threads_move_running_statistics_and_lose_none(void **state)
 {
     statistics s = {.norm = weft_batch_norm2d_create(2, 0.1, 0),
-                    .x = weft_tensor_zeros(WEFT_SHAPE(2, 2, 1, 1), WEFT_FLOAT32)};
+                    .x = weft_tensor_zeros(WEFT_SHAPE(2, 2, 1, 1), WEFT_DTYPE_FLOAT32)};
     memcpy(weft_tensor_data(s.x), (float[]){1, 1, 3, 3}, 4 * sizeof(float));
     pthread_t threads[TRAINERS], reader;
     assert_int_equal(pthread_create(&reader, NULL, look_often, &s), 0);
@@ -318,8 +318,9 @@ static rows make_rows(void)
     rows r = {.table = weft_embedding_create(&(weft_embedding_layer){.rows = ROWS, .width = WIDTH, .seed = 1})};
     weft_tensor *weight = weft_module_find(r.table, "weight");
     weft_tensor_fill(weight, 0);
-    r.index = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_INT64, (int64_t[]){3, 1});
-    r.gradient = (weft_gradient){weft_tensor_full(WEFT_SHAPE(2, WIDTH), WEFT_FLOAT32, 1), weft_tensor_ref(r.index)};
+    r.index = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){3, 1});
+    r.gradient =
+        (weft_gradient){weft_tensor_full(WEFT_SHAPE(2, WIDTH), WEFT_DTYPE_FLOAT32, 1), weft_tensor_ref(r.index)};
     weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .update = WEFT_UPDATE_BESIDE, .sgd = {.lr = 1}};
     r.optimizer = weft_optimizer_create(weft_module_parameters(r.table), &spec, NULL);
     assert_non_null(r.optimizer);
@@ -409,7 +410,7 @@ static void steps_beside_take_two_slabs_and_what_is_held(void **state)
     weft_module *net = weft_linear_create(512, 512, true, 1);
     size_t one = live_bytes() - before;
     assert_true(one >= (size_t)512 * 512 * 4);
-    weft_tensor *g = weft_tensor_full(WEFT_SHAPE(512, 512), WEFT_FLOAT32, 1);
+    weft_tensor *g = weft_tensor_full(WEFT_SHAPE(512, 512), WEFT_DTYPE_FLOAT32, 1);
     weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .update = WEFT_UPDATE_BESIDE, .sgd = {.lr = 1}};
     weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(net), &spec, NULL);
     weft_gradients gradients = {&(weft_gradient){.values = g}, 1};

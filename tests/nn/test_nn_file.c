@@ -142,20 +142,21 @@ static weft_module *first_parts(size_t count, const char *buffer)
     weft_module_unref(whole);
     if (buffer) {
         parts[count] = weft_module_create(&identity_type, NULL);
-        weft_module_add_buffer(parts[count++], buffer, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32));
+        weft_module_add_buffer(parts[count++], buffer, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32));
     }
     return weft_sequential_create(parts, count);
 }
 
 static void file_of_a_module_nearly_the_same_is_refused(void **state)
 {
-    weft_module *inner = linear(4, 3, WEFT_FLOAT32);
-    assert_refused(linear(4, 3, WEFT_FLOAT32), weft_sequential_create(&inner, 1), WEFT_ERR_SHAPE,
+    weft_module *inner = linear(4, 3, WEFT_DTYPE_FLOAT32);
+    assert_refused(linear(4, 3, WEFT_DTYPE_FLOAT32), weft_sequential_create(&inner, 1), WEFT_ERR_SHAPE,
                    "holds \"weight\", which the module does not have");
-    assert_refused(linear(4, 3, WEFT_FLOAT32), linear(4, 3, WEFT_FLOAT64), WEFT_ERR_TYPE, "the module's is float64");
-    assert_refused(linear(3, 4, WEFT_FLOAT32), linear(4, 3, WEFT_FLOAT32), WEFT_ERR_SHAPE,
+    assert_refused(linear(4, 3, WEFT_DTYPE_FLOAT32), linear(4, 3, WEFT_DTYPE_FLOAT64), WEFT_ERR_TYPE,
+                   "the module's is float64");
+    assert_refused(linear(3, 4, WEFT_DTYPE_FLOAT32), linear(4, 3, WEFT_DTYPE_FLOAT32), WEFT_ERR_SHAPE,
                    "weight is [4, 3], the module's is [3, 4]");
-    assert_refused(linear(4, 3, WEFT_FLOAT32), linear(4, 3, WEFT_FLOAT32), WEFT_OK, "");
+    assert_refused(linear(4, 3, WEFT_DTYPE_FLOAT32), linear(4, 3, WEFT_DTYPE_FLOAT32), WEFT_OK, "");
     /* Fewer and more tensors: the one that is too many, or lacks. */
     assert_refused(small(1), first_parts(1, NULL), WEFT_ERR_SHAPE,
                    "which the module does not have: it holds 7 tensors, the module has 2");
@@ -242,7 +243,7 @@ static weft_module *conv_and_norm(int64_t kernel)
 static void file_of_the_old_format_of_another_module_is_refused(void **state)
 {
     weft_module *wide = small(1), *nested = weft_sequential_create((weft_module *[]){small(1)}, 1);
-    assert_int_equal(weft_module_to(wide, WEFT_FLOAT64), WEFT_OK);
+    assert_int_equal(weft_module_to(wide, WEFT_DTYPE_FLOAT64), WEFT_OK);
     assert_old_refused(wide, WEFT_ERR_TYPE, "the module's is float64");
     assert_old_refused(nested, WEFT_ERR_SHAPE, "holds \"0.weight\" where the module has \"0.0.weight\"");
     assert_old_refused(conv_and_norm(2), WEFT_ERR_SHAPE, "dimension 2 of 0.weight");

@@ -51,7 +51,7 @@ static void follow(const char *name, weft_module *net, weft_dtype dtype, weft_sh
     weft_tensors parameters = weft_module_parameters(net);
     weft_optimizer *sgd = weft_sgd_create(parameters, &(weft_sgd_options){.lr = lr, .momentum = 0.9});
     weft_tensor *x = formula_tensor(images, dtype, 1),
-                *target = weft_tensor_empty(WEFT_SHAPE(images.dims[0]), WEFT_INT64);
+                *target = weft_tensor_empty(WEFT_SHAPE(images.dims[0]), WEFT_DTYPE_INT64);
     formula_fill_below(target, 2, classes);
     for (int step = 0; step < STEPS; step++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
@@ -71,7 +71,7 @@ static void follow(const char *name, weft_module *net, weft_dtype dtype, weft_sh
 
 static void convnet_follows_pytorch(void **state)
 {
-    const weft_dtype dtypes[] = {WEFT_FLOAT64, WEFT_FLOAT32};
+    const weft_dtype dtypes[] = {WEFT_DTYPE_FLOAT64, WEFT_DTYPE_FLOAT32};
     for (int i = 0; i < 2; i++) {
         weft_module *net = weft_mnist_convnet_create(1);
         weft_module_train(net, false); /* no dropout: its numbers are each library's own */
@@ -82,8 +82,8 @@ static void convnet_follows_pytorch(void **state)
 /* In float64: in float32 single ReLUs and maxima tip over, PyTorch's as well, and lead apart. */
 static void resnet50_follows_pytorch(void **state)
 {
-    follow("resnet50", weft_resnet50_create(30, 1), WEFT_FLOAT64, WEFT_SHAPE(4, 3, 64, 64), 30, weft_cross_entropy,
-           0.0002, 1e-4);
+    follow("resnet50", weft_resnet50_create(30, 1), WEFT_DTYPE_FLOAT64, WEFT_SHAPE(4, 3, 64, 64), 30,
+           weft_cross_entropy, 0.0002, 1e-4);
 }
 
 UNIT_MAIN(convnet_follows_pytorch, resnet50_follows_pytorch)

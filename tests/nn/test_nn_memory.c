@@ -81,8 +81,8 @@ static weft_status build_and_train(void)
     weft_status status = WEFT_ERR_MEMORY;
     weft_module *net = make_net();
     weft_optimizer *sgd = NULL;
-    weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 1, 8, 8), WEFT_FLOAT32, 1);
-    weft_tensor *target = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT64);
+    weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 1, 8, 8), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *target = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64);
     if (net != NULL)
         sgd = weft_sgd_create(weft_module_parameters(net), &(weft_sgd_options){.lr = 0.1, .momentum = 0.9});
     if (sgd != NULL && x != NULL && target != NULL)
@@ -103,7 +103,7 @@ static weft_status learn(weft_module *net, weft_optimizer *adam, weft_tensor *x)
         weft_tensor *p = weft_module_forward(t, net, x), *action = weft_categorical(t, p);
         if (action != NULL)
             action = weft_reshape(t, action, WEFT_SHAPE(2, 1));
-        steps[i] = action == NULL ? NULL : weft_log(t, weft_gather(t, p, 1, action));
+        steps[i] = action == NULL ? NULL : weft_log(t, weft_take_along_dim(t, p, 1, action));
     }
     weft_tensor *all = weft_stack(t, (weft_tensors){steps, 5}, 0);
     weft_tensor *both = weft_concat(t, (weft_tensors){(weft_tensor *[]){all, all, all, all}, 4}, 1);
@@ -124,7 +124,7 @@ static weft_status build_and_learn(void)
     weft_module *parts[] = {weft_linear_create(4, 3, false, 1), weft_dropout_create(0.5), weft_relu_create(),
                             weft_softmax_create(1)};
     weft_module *net = weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]));
-    weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 4), WEFT_FLOAT32, 1);
+    weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32, 1);
     weft_optimizer *adam = NULL;
     if (net != NULL)
         adam = weft_adam_create(weft_module_parameters(net), &(weft_adam_options){.amsgrad = true});
@@ -178,7 +178,7 @@ static weft_status build_and_read(void)
                 .lstm = weft_lstm_create(
                     &(weft_lstm_layer){.in_features = 4, .hidden_features = 3, .layers = 2, .dropout = 0.5}),
                 .bag = weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 7, .width = 4})};
-    weft_tensor *index = weft_tensor_zeros(WEFT_SHAPE(3, 2), WEFT_INT64);
+    weft_tensor *index = weft_tensor_zeros(WEFT_SHAPE(3, 2), WEFT_DTYPE_INT64);
     weft_optimizer *sgd = NULL;
     if (take_parameters(&r, r.embedding) && take_parameters(&r, r.lstm) && take_parameters(&r, r.bag))
         sgd = weft_sgd_create((weft_tensors){r.parameters, r.count}, &(weft_sgd_options){.lr = 0.1});

@@ -28,8 +28,8 @@ static const weft_module_type doubler_type = {.name = "Doubler", .forward = doub
 static weft_module *make_doubler(doubler *d)
 {
     weft_module *m = weft_module_create(&doubler_type, d);
-    weft_module_add_parameter(m, "gain", weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT32, 3));
-    weft_module_add_buffer(m, "seen", weft_tensor_zeros(WEFT_SCALAR, WEFT_INT64));
+    weft_module_add_parameter(m, "gain", weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 3));
+    weft_module_add_buffer(m, "seen", weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_INT64));
     return m;
 }
 
@@ -39,7 +39,7 @@ static void users_module_computes_and_gets_gradients(void **state)
     weft_module *m = make_doubler(&outer);
     weft_module_add_child(m, "inner", make_doubler(&inner));
     assert_int_equal(weft_module_status(m), WEFT_OK);
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
     weft_tensor *y = weft_sum(t, weft_module_forward(t, m, x));
     weft_backward(t, y);
@@ -82,7 +82,7 @@ static void assert_fails(weft_module *m, weft_status status)
 {
     assert_int_equal(weft_module_status(m), status);
     weft_tape *t = weft_tape_open(NULL);
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32);
     assert_null(weft_module_forward(t, m, x));
     assert_int_equal(weft_tape_status(t), status);
     weft_tape_close(t);
@@ -96,11 +96,11 @@ static void first_mistake_of_building_stays(void **state)
     const char *bad[] = {"", "a.b", NULL};
     for (int i = 0; i < 3; i++) {
         weft_module *m = make_doubler(&d[0]);
-        weft_module_add_parameter(m, bad[i], weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32));
+        weft_module_add_parameter(m, bad[i], weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32));
         assert_fails(m, WEFT_ERR_INVALID);
     }
     weft_module *twice = make_doubler(&d[0]);
-    weft_module_add_buffer(twice, "gain", weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32));
+    weft_module_add_buffer(twice, "gain", weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32));
     weft_module_add_child(twice, "x", NULL);
     assert_fails(twice, WEFT_ERR_EXISTS);
     weft_module *lent = make_doubler(&d[0]);
@@ -111,7 +111,7 @@ static void first_mistake_of_building_stays(void **state)
     doubler shared = {0};
     weft_module *parent = make_doubler(&d[0]), *child = make_doubler(&shared);
     weft_module_add_child(parent, "inner", weft_module_ref(child));
-    weft_module_add_parameter(child, "late", weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32)); /* it has a parent */
+    weft_module_add_parameter(child, "late", weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32)); /* it has a parent */
     assert_int_equal(weft_module_status(parent), WEFT_OK);
     assert_fails(child, WEFT_ERR_STATE);
     weft_module_unref(parent);
@@ -125,13 +125,13 @@ static void conversion_changes_all_or_nothing(void **state)
 {
     doubler d = {0};
     weft_module *m = make_doubler(&d);
-    assert_int_equal(weft_module_to(m, WEFT_INT64), WEFT_ERR_INVALID);
-    assert_int_equal(weft_module_to(m, WEFT_FLOAT64), WEFT_OK);
-    assert_int_equal(weft_tensor_dtype(weft_module_find(m, "gain")), WEFT_FLOAT64);
-    assert_int_equal(weft_tensor_dtype(weft_module_find(m, "seen")), WEFT_INT64);
+    assert_int_equal(weft_module_to(m, WEFT_DTYPE_INT64), WEFT_ERR_INVALID);
+    assert_int_equal(weft_module_to(m, WEFT_DTYPE_FLOAT64), WEFT_OK);
+    assert_int_equal(weft_tensor_dtype(weft_module_find(m, "gain")), WEFT_DTYPE_FLOAT64);
+    assert_int_equal(weft_tensor_dtype(weft_module_find(m, "seen")), WEFT_DTYPE_INT64);
     assert_true(weft_tensor_requires_grad(weft_module_find(m, "gain")));
     assert_int_equal(weft_module_parameters(m).count, 1);
-    assert_int_equal(weft_module_to(m, WEFT_FLOAT32), WEFT_ERR_STATE);
+    assert_int_equal(weft_module_to(m, WEFT_DTYPE_FLOAT32), WEFT_ERR_STATE);
     weft_module_unref(m);
 }
 
@@ -143,10 +143,10 @@ static void a_module_above_a_lent_list_is_not_converted(void **state)
     weft_module *outer = weft_sequential_create((weft_module *[]){inner, weft_relu_create()}, 2);
     weft_tensors lent = weft_module_parameters(linear);
     weft_tensor *weight = lent.items[0];
-    assert_int_equal(weft_module_to(outer, WEFT_FLOAT64), WEFT_ERR_STATE);
+    assert_int_equal(weft_module_to(outer, WEFT_DTYPE_FLOAT64), WEFT_ERR_STATE);
     assert_ptr_equal(weft_module_find(outer, "0.0.weight"), weight);
     assert_ptr_equal(lent.items[0], weight);
-    assert_int_equal(weft_tensor_dtype(weight), WEFT_FLOAT32);
+    assert_int_equal(weft_tensor_dtype(weight), WEFT_DTYPE_FLOAT32);
     weft_module_unref(outer);
     weft_module_unref(linear);
 }
@@ -157,14 +157,15 @@ static void a_failed_module_says_why(void **state)
     weft_error *error = NULL;
     weft_tape *t = weft_tape_open(NULL);
     weft_module *dotted = weft_sequential_create(NULL, 0), *counted = weft_sequential_create(NULL, 0);
-    weft_module_add_parameter(dotted, "a.b", weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32));
+    weft_module_add_parameter(dotted, "a.b", weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32));
     assert_int_equal(weft_module_status(dotted), WEFT_ERR_INVALID);
     assert_int_equal(weft_module_save(dotted, "never", &error), WEFT_ERR_INVALID);
     assert_non_null(strstr(weft_error_message(error), "cannot take \"a.b\""));
     weft_error_unref(error);
-    assert_null(weft_module_forward(t, dotted, weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32))));
+    assert_null(
+        weft_module_forward(t, dotted, weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32))));
     assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "cannot take \"a.b\""));
-    weft_module_add_parameter(counted, "n", weft_tensor_arange(3, WEFT_INT64));
+    weft_module_add_parameter(counted, "n", weft_tensor_arange(3, WEFT_DTYPE_INT64));
     assert_int_equal(weft_module_status(counted), WEFT_ERR_TYPE);
     weft_module_unref(counted);
     weft_module_unref(dotted);

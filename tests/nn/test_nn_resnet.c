@@ -52,13 +52,13 @@ static int start(void **state, weft_dtype dtype)
 {
     run *r = calloc(1, sizeof(*r));
     *state = r;
-    r->near = dtype == WEFT_FLOAT32 ? float32 : float64;
+    r->near = dtype == WEFT_DTYPE_FLOAT32 ? float32 : float64;
     r->net = weft_resnet50_create(30, 1);
     if (weft_module_to(r->net, dtype) != WEFT_OK)
         return 1;
     fill(r->net);
     r->x = formula_tensor(WEFT_SHAPE(8, 3, 64, 64), dtype, 1);
-    r->target = weft_tensor_empty(WEFT_SHAPE(8), WEFT_INT64);
+    r->target = weft_tensor_empty(WEFT_SHAPE(8), WEFT_DTYPE_INT64);
     formula_fill_below(r->target, 2, 30);
     r->tape = weft_tape_open(&(weft_tape_options){.record = true});
     r->logits = weft_module_forward(r->tape, r->net, r->x);
@@ -70,12 +70,12 @@ static int start(void **state, weft_dtype dtype)
 
 static int start_f64(void **state)
 {
-    return start(state, WEFT_FLOAT64);
+    return start(state, WEFT_DTYPE_FLOAT64);
 }
 
 static int start_f32(void **state)
 {
-    return start(state, WEFT_FLOAT32);
+    return start(state, WEFT_DTYPE_FLOAT32);
 }
 
 static int stop(void **state)

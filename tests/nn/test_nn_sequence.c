@@ -71,7 +71,7 @@ static void modules_compute_what_the_operators_do(void **state)
         &(weft_embedding_bag_layer){.rows = 9, .width = 4, .how = {.mode = WEFT_BAG_SUM}, .seed = 1});
     weft_module *lstm = weft_lstm_create(&(weft_lstm_layer){
         .in_features = 4, .hidden_features = 5, .layers = 3, .batch_first = true, .dropout = 0.5, .seed = 2});
-    weft_tensor *index = weft_tensor_empty(S(6, 7), WEFT_INT64);
+    weft_tensor *index = weft_tensor_empty(S(6, 7), WEFT_DTYPE_INT64);
     formula_fill_below(index, 3, 9);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.seed = 5}),
               *u = weft_tape_open(&(weft_tape_options){.seed = 5});
@@ -127,7 +127,7 @@ static void lstm_takes_and_gives_states(void **state)
     (void)state;
     weft_module *net =
         weft_lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = 4, .layers = 2, .seed = 2});
-    weft_tensor *x = formula_tensor(S(6, 2, 3), WEFT_FLOAT32, 1), *w = weft_module_find(net, "weight_hh_l0");
+    weft_tensor *x = formula_tensor(S(6, 2, 3), WEFT_DTYPE_FLOAT32, 1), *w = weft_module_find(net, "weight_hh_l0");
     double gradients[2];
     weft_tensor *last[2];
     weft_tape *tapes[2];
@@ -158,8 +158,9 @@ static void embedding_bag_takes_offsets_and_weights(void **state)
     (void)state;
     weft_module *bag = weft_embedding_bag_create(
         &(weft_embedding_bag_layer){.rows = 9, .width = 4, .how = {.mode = WEFT_BAG_SUM}, .seed = 1});
-    weft_tensor *index = weft_tensor_empty(S(6), WEFT_INT64), *twice = weft_tensor_full(S(6), WEFT_FLOAT32, 2);
-    weft_tensor *offsets = weft_tensor_copy_of(S(2), WEFT_INT64, (int64_t[]){0, 3});
+    weft_tensor *index = weft_tensor_empty(S(6), WEFT_DTYPE_INT64),
+                *twice = weft_tensor_full(S(6), WEFT_DTYPE_FLOAT32, 2);
+    weft_tensor *offsets = weft_tensor_copy_of(S(2), WEFT_DTYPE_INT64, (int64_t[]){0, 3});
     formula_fill_below(index, 3, 9);
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *square = weft_reshape(t, index, S(2, 3)), *weights = weft_reshape(t, twice, S(2, 3));
@@ -196,7 +197,7 @@ static void calls_with_other_values_are_refused(void **state)
     (void)state;
     weft_module *lstm = weft_lstm_create(&(weft_lstm_layer){.in_features = 3, .hidden_features = 4});
     weft_module *bag = weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 9, .width = 4});
-    weft_tensor *x = formula_tensor(S(6, 2, 3), WEFT_FLOAT32, 1);
+    weft_tensor *x = formula_tensor(S(6, 2, 3), WEFT_DTYPE_FLOAT32, 1);
     weft_value v = weft_of_tensor(x), number = weft_of_i64(3);
     assert_call_refused(lstm, WEFT_NO_VALUES, "takes a tensor x, or three");
     assert_call_refused(lstm, WEFT_VALUES(v, v), "these 2 values");
@@ -220,7 +221,7 @@ typedef struct model {
 static void take_parameters(model *m, weft_module *module)
 {
     assert_non_null(module);
-    assert_int_equal(weft_module_to(module, WEFT_FLOAT64), WEFT_OK);
+    assert_int_equal(weft_module_to(module, WEFT_DTYPE_FLOAT64), WEFT_OK);
     weft_tensors all = weft_module_parameters(module);
     for (size_t i = 0; i < all.count; i++, m->count++) {
         m->parameters[m->count] = all.items[i];
@@ -269,7 +270,8 @@ static void follow(const cases *c, bool sparse)
     weft_optimizer *sgd = weft_sgd_create((weft_tensors){m.parameters, m.count}, &(weft_sgd_options){.lr = 0.5});
     assert_int_equal(losses->count, 20);
     for (size_t step = 0; step < losses->count; step++) {
-        weft_tensor *text = weft_tensor_empty(S(cases_int(c, "sizes", 4) + 1, cases_int(c, "sizes", 5)), WEFT_INT64);
+        weft_tensor *text =
+            weft_tensor_empty(S(cases_int(c, "sizes", 4) + 1, cases_int(c, "sizes", 5)), WEFT_DTYPE_INT64);
         formula_fill_below(text, 60 + step % 4, rows);
         double loss = train_step(&m, sgd, text, rows), wanted = losses->values[step];
         if (!(fabs(loss - wanted) <= 1e-9 * wanted))

@@ -25,10 +25,10 @@ static double first(const weft_tensor *x)
 static weft_status pick_call(weft_tape *t, weft_module *self, weft_args inputs, weft_values *results)
 {
     weft_tensor *x = weft_args_tensor(inputs, 0), *picks = weft_args_tensor(inputs, 1);
-    if (inputs.count != 3 || inputs.items[2].type != WEFT_F64)
+    if (inputs.count != 3 || inputs.items[2].type != WEFT_TYPE_F64)
         return WEFT_ERR_TYPE;
     x = weft_scale(t, weft_mul(t, x, weft_module_find(self, "gain")), inputs.items[2].as.f64);
-    weft_status status = weft_values_add(results, weft_of_tensor(weft_gather(t, x, 0, picks)));
+    weft_status status = weft_values_add(results, weft_of_tensor(weft_take_along_dim(t, x, 0, picks)));
     return status != WEFT_OK ? status : weft_values_add(results, weft_of_i64(weft_tensor_numel(picks)));
 }
 
@@ -37,21 +37,21 @@ static const weft_module_type pick_type = {.name = "Pick", .call = pick_call};
 static weft_module *make_pick(void)
 {
     weft_module *m = weft_module_create(&pick_type, NULL);
-    weft_module_add_parameter(m, "gain", weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT32, 3));
+    weft_module_add_parameter(m, "gain", weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 3));
     return m;
 }
 
 static void module_takes_and_gives_values(void **state)
 {
     weft_module *m = make_pick();
-    weft_tensor *x = weft_tensor_arange(5, WEFT_FLOAT32);
-    weft_tensor *picks = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_INT64, (int64_t[]){4, 1});
+    weft_tensor *x = weft_tensor_arange(5, WEFT_DTYPE_FLOAT32);
+    weft_tensor *picks = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){4, 1});
     weft_tape *t = recording();
     weft_args out = weft_module_call(t, m, WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(picks), weft_of_f64(10)));
     assert_int_equal(weft_tape_status(t), WEFT_OK);
     assert_int_equal(out.count, 2);
     assert_true(first(weft_args_tensor(out, 0)) == 120);
-    assert_true(out.items[1].type == WEFT_I64 && out.items[1].as.i64 == 2);
+    assert_true(out.items[1].type == WEFT_TYPE_I64 && out.items[1].as.i64 == 2);
     assert_null(weft_args_tensor(out, 1));
     assert_null(weft_args_tensor(out, 2));
     weft_backward(t, weft_sum(t, weft_args_tensor(out, 0)));
@@ -65,7 +65,7 @@ static void module_takes_and_gives_values(void **state)
 static void gates_are_modules(void **state)
 {
     weft_module *gates[] = {weft_sigmoid_create(), weft_tanh_create()};
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_tape *t = weft_tape_open(NULL);
     assert_true(first(weft_module_forward(t, gates[0], x)) == 0.5 && first(weft_module_forward(t, gates[1], x)) == 0);
     assert_string_equal(weft_module_type_name(gates[1]), "Tanh");
@@ -81,7 +81,7 @@ static void batch_norm_lets_a_nan_through(void **state)
     const weft_shape shapes[] = {{4, {3, 2, 1, 1}}, {4, {3, 2, 2, 2}}, {4, {3, 2, 40, 40}}};
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         weft_module *norm = weft_batch_norm2d_create(2, 0, 0);
-        weft_tensor *x = formula_tensor(shapes[i], WEFT_FLOAT32, 1);
+        weft_tensor *x = formula_tensor(shapes[i], WEFT_DTYPE_FLOAT32, 1);
         ((float *)weft_tensor_data(x))[weft_tensor_numel(x) / 6] = NAN; /* channel 1 of the first image */
         weft_tape *t = weft_tape_open(NULL);
         assert_non_null(weft_module_forward(t, norm, x));
@@ -99,7 +99,7 @@ static void batch_norm_lets_a_nan_through(void **state)
 static void one_tensor_is_a_list_of_one_and_back(void **state)
 {
     weft_module *linear = weft_linear_create(3, 2, false, 1);
-    weft_tensor *x = formula_tensor(WEFT_SHAPE(4, 3), WEFT_FLOAT32, 1);
+    weft_tensor *x = formula_tensor(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32, 1);
     weft_tape *t = recording();
     weft_tensor *y = weft_module_forward(t, linear, x);
     weft_args out = weft_module_call(t, linear, WEFT_VALUES(weft_of_tensor(x)));
@@ -129,7 +129,7 @@ static void sequence_hands_on_all_values(void **state)
     weft_tape *t = weft_tape_open(NULL);
     weft_args out = weft_module_call(t, m, WEFT_VALUES(weft_of_i64(1), weft_of_string("two")));
     assert_int_equal(weft_tape_status(t), WEFT_OK);
-    assert_true(out.count == 2 && out.items[0].type == WEFT_STRING && out.items[1].as.i64 == 1);
+    assert_true(out.count == 2 && out.items[0].type == WEFT_TYPE_STRING && out.items[1].as.i64 == 1);
     weft_tape_close(t);
     weft_module_unref(m);
 }
@@ -155,7 +155,7 @@ static void wrong_values_fail_the_tape_by_the_modules_name(void **state)
 {
     static const weft_module_type fail_type = {.name = "Failing", .call = fail_call};
     weft_module *linear = weft_linear_create(3, 2, false, 1), *failing = weft_module_create(&fail_type, NULL);
-    weft_tensor *x = formula_tensor(WEFT_SHAPE(4, 3), WEFT_FLOAT32, 1);
+    weft_tensor *x = formula_tensor(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32, 1);
     assert_call_fails(linear, WEFT_NO_VALUES, WEFT_ERR_INVALID, "Linear: takes one tensor, not 0");
     assert_call_fails(linear, WEFT_VALUES(weft_of_i64(1)), WEFT_ERR_INVALID, "Linear: takes one tensor");
     assert_call_fails(linear, WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(x)), WEFT_ERR_INVALID, "not 2 values");
@@ -185,7 +185,7 @@ static void wrong_values_fail_the_tape_by_the_modules_name(void **state)
 
 static bool drops(weft_module *dropout, weft_mode mode, weft_mode parents)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1000), WEFT_FLOAT32, 1);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1000), WEFT_DTYPE_FLOAT32, 1);
     weft_tape *parent = weft_tape_open(&(weft_tape_options){.mode = parents});
     weft_tape *t = weft_tape_open(&(weft_tape_options){.mode = mode, .parent = parent});
     double sum = first(weft_sum(t, weft_module_forward(t, dropout, x)));
@@ -207,7 +207,7 @@ static void mode_of_a_tape_overrules_the_modules(void **state)
         assert_true(drops(dropout, WEFT_MODE_TRAIN, WEFT_MODE_EVAL));
     }
     weft_module *norm = weft_batch_norm2d_create(2, 0, 0);
-    weft_tensor *x = formula_tensor(WEFT_SHAPE(3, 2, 4, 4), WEFT_FLOAT32, 1);
+    weft_tensor *x = formula_tensor(WEFT_SHAPE(3, 2, 4, 4), WEFT_DTYPE_FLOAT32, 1);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.mode = WEFT_MODE_EVAL});
     weft_module_forward(t, norm, x);
     assert_true(first(weft_module_find(norm, "num_batches_tracked")) == 0);
@@ -238,7 +238,7 @@ static void child_used_twice_is_listed_once(void **state)
     assert_ptr_equal(weft_module_find(m, "2.weight"), weight);
     assert_ptr_equal(weft_module_find(m, "1.1.weight"), weight);
     assert_null(weft_module_find(m, "3.weight"));
-    weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 3), WEFT_FLOAT32, 1);
+    weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, 1);
     weft_tape *t = recording(); /* y = L(L(relu(L x))): all three uses add to one gradient */
     weft_backward(t, weft_sum(t, weft_module_forward(t, m, x)));
     assert_int_equal(weft_tape_status(t), WEFT_OK);
@@ -252,12 +252,12 @@ static void conversion_meets_a_shared_child_once(void **state)
 {
     weft_module *shared = weft_batch_norm2d_create(2, 0, 0), *parts[] = {weft_module_ref(shared), shared};
     weft_module *m = weft_sequential_create(parts, 2);
-    assert_int_equal(weft_module_to(m, WEFT_FLOAT64), WEFT_OK);
-    assert_int_equal(weft_tensor_dtype(weft_module_find(m, "0.weight")), WEFT_FLOAT64);
+    assert_int_equal(weft_module_to(m, WEFT_DTYPE_FLOAT64), WEFT_OK);
+    assert_int_equal(weft_tensor_dtype(weft_module_find(m, "0.weight")), WEFT_DTYPE_FLOAT64);
     assert_ptr_equal(weft_module_find(m, "1.weight"), weft_module_find(m, "0.weight"));
     assert_ptr_equal(weft_module_find(weft_module_child(m, 1), "weight"), weft_module_find(m, "0.weight"));
-    assert_int_equal(weft_tensor_dtype(weft_module_find(m, "1.num_batches_tracked")), WEFT_INT64);
-    weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 2, 2, 2), WEFT_FLOAT64, 1);
+    assert_int_equal(weft_tensor_dtype(weft_module_find(m, "1.num_batches_tracked")), WEFT_DTYPE_INT64);
+    weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 2, 2, 2), WEFT_DTYPE_FLOAT64, 1);
     weft_tape *t = recording();
     weft_module_forward(t, m, x);
     assert_int_equal(weft_tape_status(t), WEFT_OK);
@@ -284,7 +284,7 @@ static void stages_are_the_whole_network_cut_in_two(void **state)
     assert_true(whole != NULL && stage[0] != NULL && stage[1] != NULL);
     assert_int_equal(weft_module_parameters(stage[0]).count + weft_module_parameters(stage[1]).count,
                      weft_module_parameters(whole).count);
-    weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 3, 32, 32), WEFT_FLOAT32, 1);
+    weft_tensor *x = formula_tensor(WEFT_SHAPE(2, 3, 32, 32), WEFT_DTYPE_FLOAT32, 1);
     weft_tape *t = recording(), *a = recording(), *b = recording();
     weft_tensor *y = weft_module_forward(t, whole, x);
     weft_backward(t, weft_sum(t, y));

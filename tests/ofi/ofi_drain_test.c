@@ -341,6 +341,6 @@ int main(void)
         wired(a_fabric_can_be_closed_with_a_lane_that_is_kept),
         wired(a_lane_whose_socket_is_not_found_is_closed_after_its_reads),
     };
-    weft_log_set_sink(count_errors, NULL);
+    weft_logging_set_sink(count_errors, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

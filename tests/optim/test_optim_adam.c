@@ -59,27 +59,27 @@ static void adam_follows_its_definition(void **state)
         {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .amsgrad = true},
     };
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        run_against_definition(&all[i], &all[i], WEFT_FLOAT64, 1e-12);
-        run_against_definition(&all[i], &all[i], WEFT_FLOAT32, 1e-4);
+        run_against_definition(&all[i], &all[i], WEFT_DTYPE_FLOAT64, 1e-12);
+        run_against_definition(&all[i], &all[i], WEFT_DTYPE_FLOAT32, 1e-4);
     }
 }
 
 static void adam_zero_fields_take_pytorchs_defaults(void **state)
 {
     const weft_adam_options defaults = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
-    run_against_definition(NULL, &defaults, WEFT_FLOAT64, 1e-12);
-    run_against_definition(&(weft_adam_options){0}, &defaults, WEFT_FLOAT64, 1e-12);
+    run_against_definition(NULL, &defaults, WEFT_DTYPE_FLOAT64, 1e-12);
+    run_against_definition(&(weft_adam_options){0}, &defaults, WEFT_DTYPE_FLOAT64, 1e-12);
 }
 
 /* Of two accumulations their mean counts, without `average` their sum: Adam tells them apart by its eps. */
 static void adam_average_divides_by_the_accumulations(void **state)
 {
-    weft_tensor *p[3], *once = weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT64, 2),
-                       *twice = weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT64, 4);
+    weft_tensor *p[3], *once = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64, 2),
+                       *twice = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64, 4);
     double after[3];
     for (int k = 0; k < 3; k++) {
         weft_adam_options o = {.lr = 0.5, .eps = 1, .average = k == 0};
-        p[k] = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT64);
+        p[k] = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
         weft_optimizer *adam = weft_adam_create((weft_tensors){&p[k], 1}, &o);
         assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&once, 1}), WEFT_OK);
         if (k < 2)
@@ -98,8 +98,9 @@ static void adam_average_divides_by_the_accumulations(void **state)
 
 static void adam_refuses_and_changes_nothing(void **state)
 {
-    weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT32), NULL};
-    weft_tensor *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT64), *turned = weft_tensor_transpose(p[0], 0, 1);
+    weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32), NULL};
+    weft_tensor *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64),
+                *turned = weft_tensor_transpose(p[0], 0, 1);
     const weft_adam_options wrong[] = {{.lr = -1},
                                        {.lr = NAN},
                                        {.lr = INFINITY},
@@ -133,10 +134,10 @@ static void adam_refuses_and_changes_nothing(void **state)
 
 static void adam_steps_a_parameter_without_elements(void **state)
 {
-    weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(0, 3), WEFT_FLOAT32),
-                        weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT64)};
-    weft_tensor *g[] = {weft_tensor_zeros(WEFT_SHAPE(0, 3), WEFT_FLOAT32),
-                        weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT64, 3)};
+    weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(0, 3), WEFT_DTYPE_FLOAT32),
+                        weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT64)};
+    weft_tensor *g[] = {weft_tensor_zeros(WEFT_SHAPE(0, 3), WEFT_DTYPE_FLOAT32),
+                        weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 3)};
     weft_optimizer *adam = weft_adam_create((weft_tensors){p, 2}, &(weft_adam_options){.lr = 0.25});
     assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){g, 2}), WEFT_OK);
     assert_int_equal(weft_optimizer_step(adam), WEFT_OK);
@@ -153,9 +154,9 @@ static void adam_steps_a_parameter_without_elements(void **state)
 static void adam_steps_a_large_parameter_as_its_parts(void **state)
 {
     const int64_t large = 100003, part = 40000;
-    weft_tensor *whole = formula_tensor(WEFT_SHAPE(large), WEFT_FLOAT32, 5), *copy = weft_tensor_clone(whole);
+    weft_tensor *whole = formula_tensor(WEFT_SHAPE(large), WEFT_DTYPE_FLOAT32, 5), *copy = weft_tensor_clone(whole);
     weft_tensor *piece = weft_tensor_narrow(copy, 0, large - part, part);
-    weft_tensor *g = weft_tensor_empty(WEFT_SHAPE(large), WEFT_FLOAT32);
+    weft_tensor *g = weft_tensor_empty(WEFT_SHAPE(large), WEFT_DTYPE_FLOAT32);
     weft_tensor *piece_of_g = weft_tensor_narrow(g, 0, large - part, part);
     weft_optimizer *of_whole = weft_adam_create((weft_tensors){&whole, 1}, NULL);
     weft_optimizer *of_piece = weft_adam_create((weft_tensors){&piece, 1}, NULL);
@@ -178,8 +179,8 @@ static void adam_steps_a_large_parameter_as_its_parts(void **state)
 /* Rosenbrock's valley, from (-1, 1.5) to its lowest point (1, 1). */
 static void adam_descends_a_curved_valley(void **state)
 {
-    weft_tensor *p[] = {weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT64, -1),
-                        weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT64, 1.5)};
+    weft_tensor *p[] = {weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, -1),
+                        weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 1.5)};
     weft_optimizer *adam = weft_adam_create((weft_tensors){p, 2}, &(weft_adam_options){.lr = 0.05});
     for (int k = 0; k < 2; k++)
         weft_tensor_set_requires_grad(p[k], true);

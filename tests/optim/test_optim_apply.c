@@ -29,7 +29,7 @@ static const weft_shape shapes[PARAMETERS] = {{1, {7}}, {2, {2, 3}}, {0, {0}}};
 static void make_tensors(weft_tensor **p, uint64_t key)
 {
     for (int k = 0; k < PARAMETERS; k++)
-        p[k] = formula_tensor(shapes[k], WEFT_FLOAT32, key + (uint64_t)k);
+        p[k] = formula_tensor(shapes[k], WEFT_DTYPE_FLOAT32, key + (uint64_t)k);
 }
 
 static void drop_tensors(weft_tensor **p)
@@ -105,8 +105,8 @@ static void apply_leaves_alone_what_has_no_gradient(void **state)
 
 static void apply_leaves_the_sums_alone(void **state)
 {
-    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT64),
-                *one = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT64, 1);
+    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64),
+                *one = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 1);
     weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_sgd_options){.lr = 1});
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){&one, 1}), WEFT_OK);
     assert_int_equal(weft_optimizer_apply(sgd, (weft_gradients){&(weft_gradient){one, NULL}, 1}), WEFT_OK);
@@ -124,8 +124,8 @@ static void sums_leave_alone_what_has_no_gradient(void **state)
 {
     weft_tensor *p[2], *g[2];
     for (int k = 0; k < 2; k++) {
-        p[k] = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32);
-        g[k] = weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT32, 4);
+        p[k] = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32);
+        g[k] = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 4);
     }
     weft_optimizer *adagrad =
         weft_adagrad_create((weft_tensors){p, 2}, &(weft_adagrad_options){.lr = 1, .average = true});
@@ -135,7 +135,7 @@ static void sums_leave_alone_what_has_no_gradient(void **state)
     assert_int_equal(weft_optimizer_step(adagrad), WEFT_OK);
     weft_optimizer_state item;
     assert_int_equal(weft_optimizer_state_count(adagrad), 2); /* the first parameter's step and sum */
-    assert_int_equal(weft_optimizer_state_at(adagrad, 1, &item), WEFT_OK);
+    assert_int_equal(weft_optimizer_ref_state(adagrad, 1, &item), WEFT_OK);
     assert_true(item.parameter == 0 && weft_tensor_get_f64(item.tensor, 2) == 2 * 2);
     weft_tensor_unref(item.tensor);
     assert_true(weft_tensor_get_f64(p[0], 2) == -1 && weft_tensor_get_f64(p[1], 2) == 0);
@@ -151,7 +151,7 @@ static void apply_refuses_and_changes_nothing(void **state)
     weft_tensor *p[PARAMETERS], *q[PARAMETERS];
     make_tensors(p, 1);
     make_tensors(q, 1);
-    weft_tensor *doubles = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT64);
+    weft_tensor *doubles = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT64);
     weft_optimizer *sgd = make_sgd((weft_tensors){p, PARAMETERS});
     weft_gradient lent[] = {{q[0], NULL}, {q[1], NULL}, {q[2], NULL}};
     assert_int_equal(weft_optimizer_apply(NULL, (weft_gradients){lent, PARAMETERS}), WEFT_ERR_INVALID);

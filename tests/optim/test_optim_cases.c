@@ -142,7 +142,7 @@ static void assert_state(FILE *file, const optim_case *c, const weft_optimizer *
         elements = (int64_t)next_number(file);
         for (size_t i = 0; i < count; i++) {
             weft_optimizer_state state;
-            assert_int_equal(weft_optimizer_state_at(optimizer, i, &state), WEFT_OK);
+            assert_int_equal(weft_optimizer_ref_state(optimizer, i, &state), WEFT_OK);
             if (state.parameter == k && strcmp(state.name, name) == 0) {
                 assert_int_equal(weft_tensor_numel(state.tensor), elements);
                 assert_numbers(file, c, state.tensor, name);
@@ -162,7 +162,7 @@ static weft_gradient make_gradient(const optim_case *c, const weft_tensor *p, in
         return g;
     weft_shape shape = weft_tensor_shape(p);
     if (c->sparse) {
-        g.rows = weft_tensor_empty(WEFT_SHAPE(SPARSE_ROWS), WEFT_INT64);
+        g.rows = weft_tensor_empty(WEFT_SHAPE(SPARSE_ROWS), WEFT_DTYPE_INT64);
         formula_fill_below(g.rows, (uint64_t)(1000 + 2 * step + k), shape.dims[0]);
         shape.dims[0] = SPARSE_ROWS;
     }
@@ -224,12 +224,12 @@ static void run_all(weft_dtype dtype, double tolerance)
 
 static void optimizers_match_pytorch_in_float64(void **state)
 {
-    run_all(WEFT_FLOAT64, 1e-13);
+    run_all(WEFT_DTYPE_FLOAT64, 1e-13);
 }
 
 static void optimizers_match_pytorch_in_float32(void **state)
 {
-    run_all(WEFT_FLOAT32, 4e-6);
+    run_all(WEFT_DTYPE_FLOAT32, 4e-6);
 }
 
 UNIT_MAIN(optimizers_match_pytorch_in_float64, optimizers_match_pytorch_in_float32)

@@ -25,7 +25,7 @@ static const weft_optimizer_spec specs[][2] = {
 static void make_tensors(weft_tensor **p, uint64_t key)
 {
     for (int k = 0; k < PARAMETERS; k++)
-        p[k] = formula_tensor(WEFT_SHAPE(3 + k), WEFT_FLOAT32, key + (uint64_t)k);
+        p[k] = formula_tensor(WEFT_SHAPE(3 + k), WEFT_DTYPE_FLOAT32, key + (uint64_t)k);
 }
 
 static void drop_tensors(weft_tensor **p)
@@ -141,7 +141,7 @@ static void a_rate_of_zero_is_a_rate(void **state)
             drop_tensors(q);
             drop_tensors(g);
         }
-    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_optimizer *adam = weft_adam_create((weft_tensors){&p, 1}, NULL); /* without has_lr 0 stands for the default */
     weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_sgd_options){.lr = 0}); /* which SGD lacks */
     assert_true(weft_optimizer_lr(adam) == 1e-3 && sgd && weft_optimizer_lr(sgd) == 0);
@@ -163,7 +163,7 @@ static void groups_that_do_not_fit_are_refused(void **state)
 {
     const char *whole =
         "update, average, max_norm, error_if_nonfinite and pin_timeout_ms of a group must be the first group's";
-    weft_tensor *p[PARAMETERS], *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT64);
+    weft_tensor *p[PARAMETERS], *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64);
     make_tensors(p, 1);
     weft_optimizer *sgd = weft_optimizer_create((weft_tensors){p, 2}, &specs[0][0], NULL);
     refuse_group(sgd, p + 2, 1, specs[1][0], WEFT_ERR_INVALID, "a group of Adam in an optimizer of kind SGD");
@@ -246,7 +246,7 @@ static void specs_that_are_wrong_are_named(void **state)
          "Adamax: eps is -1, it must be finite and not negative"},
         {{.kind = WEFT_OPTIMIZER_ADAGRAD, .update = (weft_update)5}, WEFT_ERR_INVALID, "Adagrad: there is no update 5"},
     };
-    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         weft_error *error = NULL;
         assert_null(weft_optimizer_create((weft_tensors){&p, 1}, &wrong[i].spec, &error));

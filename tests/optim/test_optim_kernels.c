@@ -111,22 +111,22 @@ static void run_beside(step_fn step, weft_dtype dtype)
 static void steps_beside_have_the_same_bits_and_leave_what_they_read(void **state)
 {
     for (size_t k = 0; k < KINDS; k++) {
-        run_beside(kinds[k], WEFT_FLOAT32);
-        run_beside(kinds[k], WEFT_FLOAT64);
+        run_beside(kinds[k], WEFT_DTYPE_FLOAT32);
+        run_beside(kinds[k], WEFT_DTYPE_FLOAT64);
     }
 }
 
 static void kernels_refuse_what_does_not_fit(void **state)
 {
-    weft_tensor *p = formula_tensor(WEFT_SHAPE(4, 2), WEFT_FLOAT32, 1), *was = weft_tensor_clone(p);
-    weft_tensor *g = formula_tensor(WEFT_SHAPE(4, 2), WEFT_FLOAT32, 2),
-                *doubles = weft_tensor_zeros(WEFT_SHAPE(4, 2), WEFT_FLOAT64);
-    weft_tensor *flat = weft_tensor_zeros(WEFT_SHAPE(8), WEFT_FLOAT32),
-                *v = weft_tensor_zeros(WEFT_SHAPE(4, 2), WEFT_FLOAT32);
-    weft_tensor *row = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_INT64);
-    weft_tensor *square = weft_tensor_zeros(WEFT_SHAPE(2, 4), WEFT_FLOAT32),
+    weft_tensor *p = formula_tensor(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32, 1), *was = weft_tensor_clone(p);
+    weft_tensor *g = formula_tensor(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32, 2),
+                *doubles = weft_tensor_zeros(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT64);
+    weft_tensor *flat = weft_tensor_zeros(WEFT_SHAPE(8), WEFT_DTYPE_FLOAT32),
+                *v = weft_tensor_zeros(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *row = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_INT64);
+    weft_tensor *square = weft_tensor_zeros(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32),
                 *strided = weft_tensor_transpose(square, 0, 1);
-    weft_tensor *one_double = weft_tensor_zeros(WEFT_SHAPE(1, 2), WEFT_FLOAT64);
+    weft_tensor *one_double = weft_tensor_zeros(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT64);
     wfi_gradient_rows rows = {0};
     int64_t bad;
     assert_int_equal(wfi_gradient_rows_init(&rows, one_double, row, 4, &bad), WEFT_OK);

@@ -97,7 +97,7 @@ static weft_status norm(void)
 static weft_status set_state(void)
 {
     static const char *const names[] = {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
-    weft_tensor *one = weft_tensor_full(WEFT_SCALAR, WEFT_INT64, 1);
+    weft_tensor *one = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_INT64, 1);
     if (one == NULL)
         return WEFT_ERR_MEMORY;
     weft_optimizer_state items[4];
@@ -113,13 +113,13 @@ static weft_status set_state(void)
 static void open_all(void)
 {
     for (int k = 0; k < 2; k++)
-        parameters[k] = weft_tensor_zeros(WEFT_SHAPE(4, 2), WEFT_FLOAT32);
-    dense = weft_tensor_full(WEFT_SHAPE(4, 2), WEFT_FLOAT32, 1);
-    weft_tensor *turned = weft_tensor_full(WEFT_SHAPE(2, 4), WEFT_FLOAT32, 1);
+        parameters[k] = weft_tensor_zeros(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32);
+    dense = weft_tensor_full(WEFT_SHAPE(4, 2), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *turned = weft_tensor_full(WEFT_SHAPE(2, 4), WEFT_DTYPE_FLOAT32, 1);
     strided = weft_tensor_transpose(turned, 0, 1);
     weft_tensor_unref(turned);
-    rows = weft_tensor_copy_of(WEFT_SHAPE(3), WEFT_INT64, (int64_t[]){2, 0, 2});
-    values = weft_tensor_full(WEFT_SHAPE(3, 2), WEFT_FLOAT32, 1);
+    rows = weft_tensor_copy_of(WEFT_SHAPE(3), WEFT_DTYPE_INT64, (int64_t[]){2, 0, 2});
+    values = weft_tensor_full(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, 1);
     optimizer = weft_optimizer_create((weft_tensors){parameters, 2}, &spec, NULL);
 }
 

@@ -107,22 +107,22 @@ static void run_all(const char *path, next_fn next, double late, weft_dtype dtyp
 
 static void sgd_matches_pytorch_in_float64(void **state)
 {
-    run_all(WEFT_TEST_DATA "/sgd_cases.txt", next_sgd, 1, WEFT_FLOAT64, 1e-13);
+    run_all(WEFT_TEST_DATA "/sgd_cases.txt", next_sgd, 1, WEFT_DTYPE_FLOAT64, 1e-13);
 }
 
 static void sgd_matches_pytorch_in_float32(void **state)
 {
-    run_all(WEFT_TEST_DATA "/sgd_cases.txt", next_sgd, 1, WEFT_FLOAT32, 1e-6);
+    run_all(WEFT_TEST_DATA "/sgd_cases.txt", next_sgd, 1, WEFT_DTYPE_FLOAT32, 1e-6);
 }
 
 static void adam_matches_pytorch_in_float64(void **state)
 {
-    run_all(WEFT_TEST_DATA "/adam_cases.txt", next_adam, 0.1, WEFT_FLOAT64, 1e-13);
+    run_all(WEFT_TEST_DATA "/adam_cases.txt", next_adam, 0.1, WEFT_DTYPE_FLOAT64, 1e-13);
 }
 
 static void adam_matches_pytorch_in_float32(void **state)
 {
-    run_all(WEFT_TEST_DATA "/adam_cases.txt", next_adam, 0.1, WEFT_FLOAT32, 4e-6);
+    run_all(WEFT_TEST_DATA "/adam_cases.txt", next_adam, 0.1, WEFT_DTYPE_FLOAT32, 4e-6);
 }
 
 UNIT_MAIN(sgd_matches_pytorch_in_float64, sgd_matches_pytorch_in_float32, adam_matches_pytorch_in_float64,

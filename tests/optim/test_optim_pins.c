@@ -14,8 +14,8 @@ static weft_tensor *parameter, *gradient;
 /* Either one: its first step takes 0.5 off the parameter. */
 static weft_optimizer *ready(bool is_adam, int64_t timeout_ms)
 {
-    parameter = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 1);
-    gradient = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 2);
+    parameter = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
+    gradient = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 2);
     weft_tensors parameters = {&parameter, 1};
     weft_optimizer *optimizer =
         is_adam ? weft_adam_create(parameters, &(weft_adam_options){.lr = 0.5, .pin_timeout_ms = timeout_ms})

@@ -57,17 +57,17 @@ static void sgd_follows_its_definition(void **state)
         {.lr = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
     };
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        run_against_definition(&all[i], WEFT_FLOAT64, 1e-13);
-        run_against_definition(&all[i], WEFT_FLOAT32, 2e-6);
+        run_against_definition(&all[i], WEFT_DTYPE_FLOAT64, 1e-13);
+        run_against_definition(&all[i], WEFT_DTYPE_FLOAT32, 2e-6);
     }
 }
 
 static void sgd_refuses_and_changes_nothing(void **state)
 {
-    weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT32),
-                        weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32)};
-    weft_tensor *wrong = weft_tensor_zeros(WEFT_SHAPE(5), WEFT_FLOAT32),
-                *doubles = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT64);
+    weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32),
+                        weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32)};
+    weft_tensor *wrong = weft_tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT32),
+                *doubles = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT64);
     weft_optimizer *sgd = weft_sgd_create((weft_tensors){p, 2}, &(weft_sgd_options){.lr = 1});
     weft_tensor *bad_shape[] = {p[0], wrong}, *bad_dtype[] = {p[0], doubles};
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){p, 1}), WEFT_ERR_SHAPE);
@@ -92,8 +92,8 @@ static void sgd_refuses_and_changes_nothing(void **state)
 static void sgd_steps_by_what_was_accumulated_since_zero(void **state)
 {
     weft_tape *t = weft_tape_open(NULL);
-    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT32);
-    weft_tensor *g = weft_tensor_empty(WEFT_SHAPE(3, 2), WEFT_FLOAT32);
+    weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
+    weft_tensor *g = weft_tensor_empty(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32);
     for (int i = 0; i < 6; i++)
         ((float *)weft_tensor_data(g))[i] = (float)i;
     weft_tensor *turned = weft_transpose(t, g, 0, 1);
@@ -144,7 +144,7 @@ static void run_trainers_as_one(weft_dtype dtype, double tolerance)
     weft_optimizer *of_many = weft_sgd_create(weft_module_parameters(many), &options);
     weft_optimizer *of_one = weft_sgd_create(weft_module_parameters(one), &options);
     weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH * TRAINERS, 2, 6, 6), dtype);
-    weft_tensor *target = weft_tensor_empty(WEFT_SHAPE(BATCH * TRAINERS), WEFT_INT64);
+    weft_tensor *target = weft_tensor_empty(WEFT_SHAPE(BATCH * TRAINERS), WEFT_DTYPE_INT64);
     for (uint64_t step = 0; step < 5; step++) {
         formula_fill(x, 10 + step, 1, 0);
         formula_fill_below(target, 20 + step, 5);
@@ -169,8 +169,8 @@ static void run_trainers_as_one(weft_dtype dtype, double tolerance)
 
 static void sgd_trainers_equal_the_joined_batch(void **state)
 {
-    run_trainers_as_one(WEFT_FLOAT64, 1e-14);
-    run_trainers_as_one(WEFT_FLOAT32, 1e-6);
+    run_trainers_as_one(WEFT_DTYPE_FLOAT64, 1e-14);
+    run_trainers_as_one(WEFT_DTYPE_FLOAT32, 1e-6);
 }
 
 UNIT_MAIN(sgd_follows_its_definition, sgd_refuses_and_changes_nothing, sgd_steps_by_what_was_accumulated_since_zero,

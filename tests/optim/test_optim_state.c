@@ -31,7 +31,7 @@ static void run(weft_optimizer *optimizer, uint64_t from, uint64_t to)
     for (uint64_t step = from; step < to; step++) {
         weft_gradient g[PARAMETERS] = {{0}};
         for (int k = 0; k < PARAMETERS - (step < 6); k++)
-            g[k].values = formula_tensor(shapes[k], WEFT_FLOAT32, 10 * step + (uint64_t)k);
+            g[k].values = formula_tensor(shapes[k], WEFT_DTYPE_FLOAT32, 10 * step + (uint64_t)k);
         assert_int_equal(weft_optimizer_apply(optimizer, (weft_gradients){g, PARAMETERS}), WEFT_OK);
         for (int k = 0; k < PARAMETERS; k++)
             weft_tensor_unref(g[k].values);
@@ -43,7 +43,7 @@ static size_t take_state(const weft_optimizer *optimizer, weft_optimizer_state *
     size_t count = weft_optimizer_state_count(optimizer);
     assert_true(count <= STATE_MAX);
     for (size_t i = 0; i < count; i++)
-        assert_int_equal(weft_optimizer_state_at(optimizer, i, &items[i]), WEFT_OK);
+        assert_int_equal(weft_optimizer_ref_state(optimizer, i, &items[i]), WEFT_OK);
     return count;
 }
 
@@ -59,7 +59,7 @@ static void state_lets_another_go_on_with_the_same_bits(void **state)
         weft_tensor *p[PARAMETERS], *q[PARAMETERS];
         weft_optimizer_state items[STATE_MAX];
         for (int k = 0; k < PARAMETERS; k++)
-            p[k] = formula_tensor(shapes[k], WEFT_FLOAT32, 1 + (uint64_t)k);
+            p[k] = formula_tensor(shapes[k], WEFT_DTYPE_FLOAT32, 1 + (uint64_t)k);
         weft_optimizer *one = weft_optimizer_create((weft_tensors){p, PARAMETERS}, &specs[s], NULL);
         run(one, 0, 5);
         for (int k = 0; k < PARAMETERS; k++)
@@ -99,13 +99,13 @@ static void state_has_pytorchs_names(void **state)
         weft_optimizer_state item;
         size_t at = 0;
         for (int k = 0; k < PARAMETERS; k++)
-            p[k] = formula_tensor(shapes[k], WEFT_FLOAT32, 1);
+            p[k] = formula_tensor(shapes[k], WEFT_DTYPE_FLOAT32, 1);
         weft_optimizer *one = weft_optimizer_create((weft_tensors){p, PARAMETERS}, &specs[s], NULL);
         assert_int_equal(weft_optimizer_state_count(one), 0);
         run(one, 0, 3);
         for (size_t k = 0; k < PARAMETERS - 1; k++) { /* the last one was never stepped */
             for (int i = 0; names[s][i] != NULL; i++) {
-                assert_int_equal(weft_optimizer_state_at(one, at++, &item), WEFT_OK);
+                assert_int_equal(weft_optimizer_ref_state(one, at++, &item), WEFT_OK);
                 assert_int_equal(item.parameter, k);
                 assert_string_equal(item.name, names[s][i]);
                 if (strcmp(item.name, "step") == 0)
@@ -116,7 +116,7 @@ static void state_has_pytorchs_names(void **state)
             }
         }
         assert_int_equal(weft_optimizer_state_count(one), at);
-        assert_int_equal(weft_optimizer_state_at(one, at, &item), WEFT_ERR_INVALID);
+        assert_int_equal(weft_optimizer_ref_state(one, at, &item), WEFT_ERR_INVALID);
         weft_optimizer_unref(one);
         for (int k = 0; k < PARAMETERS; k++)
             weft_tensor_unref(p[k]);
@@ -136,13 +136,13 @@ static void refuse(weft_optimizer *adam, const weft_optimizer_state *items, size
 /* Each of these is wrong in one place; after all of them the state is what it was. */
 static void state_that_does_not_fit_changes_nothing(void **state)
 {
-    weft_tensor *p = formula_tensor(WEFT_SHAPE(2, 3), WEFT_FLOAT32, 1);
-    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2, 3), WEFT_FLOAT32, 7),
-                *flat = weft_tensor_zeros(WEFT_SHAPE(6), WEFT_FLOAT32);
-    weft_tensor *doubles = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT64);
-    weft_tensor *two = weft_tensor_full(WEFT_SCALAR, WEFT_INT64, 2),
-                *half = weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT32, 0.5);
-    weft_tensor *minus = weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT32, -1);
+    weft_tensor *p = formula_tensor(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *fits = weft_tensor_full(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, 7),
+                *flat = weft_tensor_zeros(WEFT_SHAPE(6), WEFT_DTYPE_FLOAT32);
+    weft_tensor *doubles = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT64);
+    weft_tensor *two = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_INT64, 2),
+                *half = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 0.5);
+    weft_tensor *minus = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, -1);
     weft_optimizer *adam = weft_adam_create((weft_tensors){&p, 1}, NULL);
     const weft_optimizer_state good[] = {{0, "exp_avg_sq", fits}, {0, "step", two}, {0, "exp_avg", fits}};
     assert_int_equal(weft_optimizer_set_state(adam, good, 3, NULL), WEFT_OK);

@@ -29,7 +29,7 @@ static inline void formula_fill(weft_tensor *target, uint64_t key, double factor
     void *data = weft_tensor_data(target);
     for (int64_t i = 0; i < count; i++) {
         double value = offset + factor * formula_value(key, (uint64_t)i);
-        if (weft_tensor_dtype(target) == WEFT_FLOAT64)
+        if (weft_tensor_dtype(target) == WEFT_DTYPE_FLOAT64)
             ((double *)data)[i] = value;
         else
             ((float *)data)[i] = (float)value;

@@ -28,8 +28,8 @@ static weft_status run_busy_once(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
-    {.name = "busy once", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_busy_once},
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
+    {.name = "busy once", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = run_busy_once},
 };
 
 static weft_module *make_linear(weft_args args, void *user)
@@ -108,19 +108,19 @@ static void average_with_limits(weft_agent *agent, weft_group *all)
     MUST_OK(weft_data_parallel_create(all, module, &options, &parallel, NULL));
     weft_data_parallel_unref(parallel);
     weft_module_unref(module);
-    MUST_OK(weft_group_create(agent, "old", NULL, 0, &old));
+    MUST_OK(weft_group_open(agent, "old", NULL, 0, &old));
     MUST_OK(weft_group_shrink(old, limit, &made));
     MUST_OK(weft_group_barrier(made, limit));
-    weft_group_destroy(made);
-    weft_group_destroy(old);
+    weft_group_close(made);
+    weft_group_close(old);
 }
 
 static void long_run(weft_agent *agent, void *arg)
 {
     weft_group *all;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2, 3), WEFT_FLOAT32, 1);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, 1);
     MUST_OK(weft_agent_register_module(agent, "linear", make_linear, NULL));
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
     MUST_OK(weft_group_barrier(all, limit));
     if (weft_agent_rank(agent) == 0) {
         call_with_limits(agent, x);
@@ -128,7 +128,7 @@ static void long_run(weft_agent *agent, void *arg)
         learn_with_limits(agent, x);
     }
     average_with_limits(agent, all);
-    weft_group_destroy(all);
+    weft_group_close(all);
     weft_tensor_unref(x);
 }
 
@@ -145,7 +145,7 @@ static void ends_early(weft_agent *agent, void *arg)
 {
     const world *w = arg;
     weft_values *values;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
     if (weft_agent_rank(agent) == 0) {
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &values));
         weft_values_unref(values);
@@ -174,12 +174,12 @@ static void sleep_long(weft_sim *sim, int rank, void *arg)
 
 static void test_simulation(void **state)
 {
-    weft_sim *sim = weft_sim_create(NULL);
+    weft_sim *sim = weft_sim_open(NULL);
     assert_non_null(sim);
     assert_int_equal(weft_sim_spawn(sim, 0, sleep_long, NULL), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, 1), WEFT_ERR_TIMEOUT);
     assert_int_equal(weft_sim_run(sim, INT64_MAX), WEFT_OK);
-    weft_sim_destroy(sim);
+    weft_sim_close(sim);
 }
 
 UNIT_MAIN(test_longest, test_death_all_the_same, test_simulation)

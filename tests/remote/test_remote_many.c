@@ -28,7 +28,7 @@ static weft_module *make_adder(weft_args args, void *user)
     for (int64_t i = 0; i < count; i++) {
         char name[24];
         snprintf(name, sizeof name, "p%lld", (long long)i);
-        weft_module_add_parameter(m, name, weft_tensor_zeros(WEFT_SHAPE(1), WEFT_FLOAT32));
+        weft_module_add_parameter(m, name, weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32));
     }
     return m;
 }
@@ -73,7 +73,7 @@ static double forward_all(weft_tape *t, weft_remote_module *modules[WORKERS], we
 static void learn(weft_agent *agent, weft_remote_module *modules[WORKERS], weft_dist_optimizer *sgd)
 {
     weft_context *c;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_FLOAT32), *y;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32), *y;
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
     MUST(forward_all(t, modules, x, &y) == 0);
@@ -130,9 +130,9 @@ static weft_status play(weft_agent *agent, world *w, weft_sim_program trouble)
     weft_remote_module *modules[WORKERS] = {NULL};
     weft_group *all;
     MUST_OK(weft_agent_register_module(agent, "adder", make_adder, NULL));
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER)); /* all have registered it */
-    weft_group_destroy(all);
+    weft_group_close(all);
     if (weft_agent_rank(agent) != 0)
         return WEFT_OK;
     for (int rank = 1; rank < WORKERS; rank++)
@@ -194,9 +194,9 @@ static void an_owner_that_lies(weft_agent *agent, void *arg)
     MUST_OK(weft_agent_register_module(agent, "adder", make_adder, NULL));
     if (weft_agent_rank(agent) == 1)
         inside_replace(agent, "weft:parameters", lie_about_parameters);
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
-    weft_group_destroy(all);
+    weft_group_close(all);
     if (weft_agent_rank(agent) != 0)
         return;
     weft_remote_module *module = make_on(agent, 1);

@@ -36,9 +36,9 @@ static weft_module *make_here(int which)
 static weft_status barrier(weft_agent *agent)
 {
     weft_group *all;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
     weft_status st = weft_group_barrier(all, WEFT_FOREVER);
-    weft_group_destroy(all);
+    weft_group_close(all);
     return st;
 }
 
@@ -64,7 +64,7 @@ typedef struct model {
 
 static weft_tensor *numbers(weft_tape *t, weft_shape shape, int step, int64_t below)
 {
-    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_INT64));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_DTYPE_INT64));
     for (int64_t i = 0; i < weft_tensor_numel(x); i++)
         ((int64_t *)weft_tensor_data(x))[i] = (i * 5 + step * 3 + i * i % 7) % below;
     return x;
@@ -74,7 +74,7 @@ static weft_tensor *loss_of(weft_tape *t, const model *m, int step)
 {
     uint64_t seed = (uint64_t)step * 2 + 50;
     if (!m->lstm) {
-        weft_tensor *x = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(BATCH, 1, 28, 28), WEFT_FLOAT32));
+        weft_tensor *x = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(BATCH, 1, 28, 28), WEFT_DTYPE_FLOAT32));
         MUST_OK(weft_tensor_fill_uniform(x, seed, -1, 2));
         return weft_nll_loss(t, run(t, m->halves[0], x, seed), numbers(t, WEFT_SHAPE(BATCH), step, 10));
     }

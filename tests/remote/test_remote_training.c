@@ -34,9 +34,9 @@ static weft_module *make_nothing(weft_args args, void *user)
 static weft_status barrier(weft_agent *agent)
 {
     weft_group *all;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
     weft_status st = weft_group_barrier(all, WEFT_FOREVER);
-    weft_group_destroy(all);
+    weft_group_close(all);
     return st;
 }
 
@@ -50,7 +50,7 @@ static void register_types(weft_agent *agent)
 
 static weft_tensor *inputs(int step)
 {
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH, 6), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH, 6), WEFT_DTYPE_FLOAT32);
     for (int i = 0; i < BATCH * 6; i++)
         ((float *)weft_tensor_data(x))[i] = (float)((i * 7 + step * 13) % 17 - 8) / 8;
     return x;
@@ -58,7 +58,7 @@ static weft_tensor *inputs(int step)
 
 static weft_tensor *targets(int step)
 {
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(BATCH), WEFT_INT64);
+    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(BATCH), WEFT_DTYPE_INT64);
     for (int i = 0; i < BATCH; i++)
         ((int64_t *)weft_tensor_data(y))[i] = (i + step) % 4;
     return y;
@@ -233,7 +233,8 @@ static weft_status serve_model(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static const weft_function functions[] = {{.name = "model", .gives = {WEFT_RREF, WEFT_RREF}, .run = serve_model}};
+static const weft_function functions[] = {
+    {.name = "model", .gives = {WEFT_TYPE_RREF, WEFT_TYPE_RREF}, .run = serve_model}};
 
 static void ask_for_split(weft_agent *agent, split *s)
 {
@@ -320,7 +321,7 @@ static void of_another_agent(weft_agent *agent, void *arg)
     MUST_OK(barrier(agent));
     if (weft_agent_rank(agent) == 1) {
         weft_context *c;
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_FLOAT32, 1);
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32, 1);
         weft_tensor_set_requires_grad(x, true);
         MUST_OK(weft_context_open(agent, &c));
         weft_tape *t = weft_context_tape(c, NULL);
@@ -344,7 +345,7 @@ static float pass_and_step(weft_agent *agent, const split *s, float value, const
                            weft_status wanted)
 {
     weft_context *c;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_FLOAT32, value);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, value);
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_tensor *loss = weft_sum(t, weft_remote_forward(t, s->back, WEFT_VALUES(weft_of_tensor(x)), NULL));
@@ -418,7 +419,7 @@ static weft_status serve_relay(weft_call *call, void *user)
 }
 
 static const weft_function relays[] = {
-    {.name = "relay", .takes = {WEFT_RREF, WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_relay}};
+    {.name = "relay", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_relay}};
 
 static weft_status broken_backward(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted,
                                    weft_tensor **dx)
@@ -444,7 +445,8 @@ static void a_failed_pass_is_not_stepped(weft_agent *agent, void *arg)
         const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.1}};
         MUST_OK(weft_dist_optimizer_create(agent, rrefs, 2, &spec, &s.sgd, NULL));
         weft_context *c;
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_FLOAT32, 1), *copy = weft_tensor_clone(x), *broken;
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, 1), *copy = weft_tensor_clone(x),
+                    *broken;
         weft_values *results;
         weft_tensor_set_requires_grad(x, true);
         MUST_OK(weft_context_open(agent, &c));
@@ -488,7 +490,7 @@ static uint64_t frames(weft_agent *agent)
 static void iterate(weft_agent *agent, const split *s)
 {
     weft_context *c;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_FLOAT32, 1);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, 1);
     MUST_OK(weft_context_open(agent, &c));
     weft_tape *t = weft_context_tape(c, NULL);
     weft_tensor *loss = weft_sum(t, weft_remote_forward(t, s->back, WEFT_VALUES(weft_of_tensor(x)), NULL));

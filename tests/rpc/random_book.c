@@ -80,7 +80,7 @@ entry *entry_begin(life *by, const char *function, whom to, int64_t limit_ms)
 entry *entry_of(const weft_call *call)
 {
     job *j = now_playing;
-    size_t at = weft_call_type(call, 0) == WEFT_RREF ? 1 : 0; /* calls on references have them first */
+    size_t at = weft_call_type(call, 0) == WEFT_TYPE_RREF ? 1 : 0; /* calls on references have them first */
     int64_t id = weft_call_i64(call, at);
     MUST_IN_JOB(id >= 0 && id < j->entry_count);
     entry *e = j->entries[id];

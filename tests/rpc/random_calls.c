@@ -110,7 +110,7 @@ static void check_result(entry *e, const weft_values *values)
         take_lent(e, values);
     else if (strncmp(e->function, "gather", 6) == 0)
         check_gathered(e, values);
-    if (weft_values_type(values, 0) != WEFT_I64)
+    if (weft_values_type(values, 0) != WEFT_TYPE_I64)
         return;
     MUST_OK(weft_values_get_i64(values, 0, &number));
     MUST_IN_JOB(e->attempts > 1 || number == e->gave);
@@ -263,11 +263,11 @@ void step_tensor(life *l)
     int64_t count = echoes ? counts[below(&l->state, 7)] : PLACE_COUNT, value = below(&l->state, 1000);
     entry *e = entry_begin(l, function, to, choose_limit(l));
     weft_rpc_options how = {.wait_for_room = once_in(&l->state, 2), .retry = choose_retry(l, e)};
-    e->sent = weft_tensor_full(WEFT_SHAPE(count), WEFT_INT32, (double)value);
+    e->sent = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_INT32, (double)value);
     MUST_IN_JOB(e->sent);
     weft_value number = weft_of_i64(e->id), tensor = weft_of_tensor(e->sent);
     if (echoes && once_in(&l->state, 2)) {
-        e->land = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_INT32);
+        e->land = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_INT32);
         how.land = (weft_tensors){&e->land, 1};
     }
     if (echoes)
@@ -291,10 +291,10 @@ void step_gather(life *l)
         entry *e = entry_begin(l, function, to, choose_limit(l));
         weft_rpc_options how = {.wait_for_room = once_in(&l->state, 2), .retry = choose_retry(l, e)};
         e->waits = strcmp(function, "gather and hold") == 0;
-        e->sent = weft_tensor_full(WEFT_SHAPE(count), WEFT_INT32, (double)e->id);
+        e->sent = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_INT32, (double)e->id);
         MUST_IN_JOB(e->sent);
         if (once_in(&l->state, 3)) {
-            e->land = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_INT32);
+            e->land = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_INT32);
             how.land = (weft_tensors){&e->land, 1};
         }
         start(e, target, WEFT_VALUES(weft_of_i64(e->id), weft_of_tensor(e->sent)), how);
@@ -337,8 +337,8 @@ void step_values(life *l)
         weft_tensor *items[TENSORS_MAX];
         size_t count = 1 + (size_t)below(&l->state, TENSORS_MAX);
         for (size_t i = 0; i < count; i++) {
-            items[i] =
-                weft_tensor_full(WEFT_SHAPE(counts[below(&l->state, 4)]), WEFT_INT32, (double)(e->id + (int64_t)i));
+            items[i] = weft_tensor_full(WEFT_SHAPE(counts[below(&l->state, 4)]), WEFT_DTYPE_INT32,
+                                        (double)(e->id + (int64_t)i));
             MUST_IN_JOB(items[i]);
         }
         start(e, target, WEFT_VALUES(number, weft_of_tensors((weft_tensors){items, count})), how);
@@ -371,7 +371,7 @@ void step_multicast(life *l)
         targets[i] = weft_to_rank(rank);
     }
     first->many = count;
-    first->sent = weft_tensor_full(WEFT_SHAPE(size), WEFT_INT32, 1.0);
+    first->sent = weft_tensor_full(WEFT_SHAPE(size), WEFT_DTYPE_INT32, 1.0);
     weft_status st = weft_rpc_multicast(
         l->agent, targets, (size_t)count, "all", WEFT_VALUES(weft_of_i64(first->id), weft_of_tensor(first->sent)),
         &(weft_rpc_options){.timeout_ms = limit, .wait_for_room = true}, &first->future);
@@ -422,7 +422,7 @@ void step_wait_any(life *l)
         MUST_IN_JOB(st == WEFT_ERR_TIMEOUT || (!st && index < count && weft_future_done(futures[index])));
         return;
     }
-    weft_future *all = weft_future_collect_all(futures, count);
+    weft_future *all = weft_future_when_all(futures, count);
     MUST_IN_JOB(all);
     weft_status st = weft_future_wait(all, 1 + below(&l->state, 100));
     MUST_IN_JOB(st == WEFT_OK || st == WEFT_ERR_TIMEOUT);

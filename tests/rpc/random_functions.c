@@ -59,7 +59,7 @@ static weft_status run_echo(weft_call *call, void *user)
 static weft_tensor *land_in_place(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
     life *l = self_of(user);
-    if (index || dtype != WEFT_INT32 || shape.ndim != 1 || shape.dims[0] != PLACE_COUNT)
+    if (index || dtype != WEFT_DTYPE_INT32 || shape.ndim != 1 || shape.dims[0] != PLACE_COUNT)
         return NULL;
     for (int i = 0; i < PLACES_MAX; i++) {
         if (l->place_given[i])
@@ -87,7 +87,7 @@ static weft_status run_place(weft_call *call, void *user)
 
 static weft_tensor *land_in_total(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
-    MUST_IN_JOB(index == 0 && dtype == WEFT_INT32 && shape.ndim == 1 && shape.dims[0] == PLACE_COUNT);
+    MUST_IN_JOB(index == 0 && dtype == WEFT_DTYPE_INT32 && shape.ndim == 1 && shape.dims[0] == PLACE_COUNT);
     return weft_tensor_ref(self_of(user)->total);
 }
 
@@ -132,7 +132,7 @@ static weft_status run_mixed(weft_call *call, void *user)
     fill_bytes(wanted, size, e->id);
     MUST_IN_JOB(memcmp(wanted, bytes, size) == 0);
     free(wanted);
-    MUST_IN_JOB(list.count == 2 && list.items[0].as.i64 == e->id && list.items[1].type == WEFT_NULL);
+    MUST_IN_JOB(list.count == 2 && list.items[0].as.i64 == e->id && list.items[1].type == WEFT_TYPE_NULL);
     weft_call_give(call, WEFT_VALUES(weft_of_i64(e->id + 1), weft_of_bytes(bytes, size)));
     e->gave = e->id + 1;
     return entry_answers(e, WEFT_OK);
@@ -165,7 +165,7 @@ static void answer_rows(weft_batch *batch)
 static void give_rows(weft_batch *batch)
 {
     size_t n = weft_batch_count(batch);
-    weft_tensor *numbers = weft_tensor_zeros(WEFT_SHAPE((int64_t)n), WEFT_INT64);
+    weft_tensor *numbers = weft_tensor_zeros(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_INT64);
     MUST_IN_JOB(numbers && n > 0 && weft_tensor_size(weft_batch_tensor(batch, 1), 0) == (int64_t)n);
     for (size_t i = 0; i < n; i++) {
         entry *e = entry_runs(weft_batch_call(batch, i));
@@ -421,56 +421,80 @@ static weft_status run_make(weft_call *call, void *user)
 /* ---- All of them ----------------------------------------------------------------------------------------------------- */
 
 static const weft_function table[] = {
-    {.name = "plain", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_plain},
-    {.name = "inline", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_plain, .flags = WEFT_INLINE},
-    {.name = "urgent", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_plain, .flags = WEFT_URGENT},
-    {.name = "lazy", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_plain, .flags = WEFT_LAZY},
-    {.name = "all", .takes = {WEFT_I64, WEFT_REST}, .gives = {WEFT_I64}, .run = run_all},
-    {.name = "fail", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_fail},
-    {.name = "echo", .takes = {WEFT_I64, WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
-    {.name = "place", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_I64}, .run = run_place, .land = land_in_place},
+    {.name = "plain", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_plain},
+    {.name = "inline",
+     .takes = {WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_I64},
+     .run = run_plain,
+     .flags = WEFT_FUNCTION_INLINE},
+    {.name = "urgent",
+     .takes = {WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_I64},
+     .run = run_plain,
+     .flags = WEFT_FUNCTION_URGENT},
+    {.name = "lazy", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_plain, .flags = WEFT_FUNCTION_LAZY},
+    {.name = "all", .takes = {WEFT_TYPE_I64, WEFT_TYPE_REST}, .gives = {WEFT_TYPE_I64}, .run = run_all},
+    {.name = "fail", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_fail},
+    {.name = "echo",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_TENSOR},
+     .run = run_echo},
+    {.name = "place",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64},
+     .run = run_place,
+     .land = land_in_place},
     {.name = "sum",
-     .takes = {WEFT_I64, WEFT_TENSOR, WEFT_I64},
-     .gives = {WEFT_I64},
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR, WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_I64},
      .run = run_sum,
      .land = land_in_total,
-     .flags = WEFT_LAND_ADD},
-    {.name = "hold", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_hold},
-    {.name = "release", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_release},
-    {.name = "linger", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_linger},
-    {.name = "parts", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_parts},
-    {.name = "hop", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_hop},
-    {.name = "keep", .takes = {WEFT_I64, WEFT_I64, WEFT_RREF}, .gives = {WEFT_I64}, .run = run_keep},
-    {.name = "read", .takes = {WEFT_I64, WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_read},
-    {.name = "use", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_use},
-    {.name = "reverse", .takes = {WEFT_I64, WEFT_TENSORS}, .gives = {WEFT_TENSORS}, .run = run_reverse},
+     .flags = WEFT_FUNCTION_LAND_ADD},
+    {.name = "hold", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_hold},
+    {.name = "release", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_release},
+    {.name = "linger", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_linger},
+    {.name = "parts", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_parts},
+    {.name = "hop", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_hop},
+    {.name = "keep",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_RREF},
+     .gives = {WEFT_TYPE_I64},
+     .run = run_keep},
+    {.name = "read",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_RREF, WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_I64},
+     .run = run_read},
+    {.name = "use", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_use},
+    {.name = "reverse", .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSORS}, .gives = {WEFT_TYPE_TENSORS}, .run = run_reverse},
     {.name = "mixed",
-     .takes = {WEFT_I64, WEFT_STRING, WEFT_BYTES, WEFT_LIST, WEFT_F64},
-     .gives = {WEFT_I64, WEFT_BYTES},
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_STRING, WEFT_TYPE_BYTES, WEFT_TYPE_LIST, WEFT_TYPE_F64},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_BYTES},
      .run = run_mixed},
     {.name = "gather",
-     .takes = {WEFT_I64, WEFT_TENSOR},
-     .gives = {WEFT_I64, WEFT_TENSOR},
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
      .run_batch = run_gather,
      .batch = {.size = 3, .wait_us = 500}},
     {.name = "gather well",
-     .takes = {WEFT_I64, WEFT_TENSOR},
-     .gives = {WEFT_I64, WEFT_TENSOR},
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
      .run_batch = run_gather,
      .batch = {.size = 5, .adaptive = true, .in_flight = 2}},
     {.name = "gather and hold",
-     .takes = {WEFT_I64, WEFT_TENSOR},
-     .gives = {WEFT_I64, WEFT_TENSOR},
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
      .run_batch = run_gather_and_hold,
      .batch = {.size = 2, .wait_us = 2000}},
     {.name = "gather all",
-     .takes = {WEFT_I64, WEFT_TENSOR},
-     .gives = {WEFT_I64, WEFT_TENSOR},
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
      .run_batch = run_gather,
      .batch = {.size = 4, .wait_us = 30000, .callers = (const int[]){0, 1}, .caller_count = 2}},
-    {.name = "lend", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_ANY}, .run = run_lend},
-    {.name = "derive", .takes = {WEFT_RREF, WEFT_I64, WEFT_I64}, .gives = {WEFT_REST}, .run = run_make},
-    {.name = "make", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_REST}, .run = run_make},
+    {.name = "lend", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_ANY}, .run = run_lend},
+    {.name = "derive",
+     .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64, WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_REST},
+     .run = run_make},
+    {.name = "make", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_REST}, .run = run_make},
 };
 
 size_t give_functions(life *l)

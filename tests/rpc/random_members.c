@@ -50,9 +50,10 @@ void on_membership(weft_agent *agent, weft_member_event event, int rank, const c
     life *l = arg;
     const job *j = now_playing;
     MUST_OF_EVENT(!l->over && !l->killed);
-    if (event == WEFT_SELF_EVICTED || event == WEFT_STORE_LOST) {
+    if (event == WEFT_MEMBER_SELF_EVICTED || event == WEFT_MEMBER_STORE_LOST) {
         MUST_OF_EVENT(l->told_self == 0); /* once */
-        MUST_OF_EVENT(event == WEFT_STORE_LOST ? j->store_at_risk || l->suspect : l->suspect || j->store_at_risk);
+        MUST_OF_EVENT(event == WEFT_MEMBER_STORE_LOST ? j->store_at_risk || l->suspect
+                                                      : l->suspect || j->store_at_risk);
         l->told_self = event;
         return;
     }
@@ -77,13 +78,13 @@ void step_watch(life *l)
         return;
     uint32_t incarnation = weft_agent_worker(l->agent, rank).incarnation;
     if (l->watches[rank] && once_in(&l->state, 2)) {
-        weft_status st = weft_unwatch(l->agent, rank);
+        weft_status st = weft_agent_unwatch(l->agent, rank);
         MUST_IN_JOB(st == WEFT_OK || l->watched[rank] != incarnation || is_excused(l) ||
                     !weft_agent_alive(l->agent, rank));
         l->watches[rank]--;
         return;
     }
-    weft_status st = weft_watch(l->agent, rank);
+    weft_status st = weft_agent_watch(l->agent, rank);
     if (st)
         MUST_IN_JOB(is_excused(l) || !weft_agent_alive(l->agent, rank));
     if (st)
@@ -152,11 +153,11 @@ void begin_meetings(life *l)
     const job *j = now_playing;
     if (j->elastic || j->cast[l->actor].programs > 1)
         return;
-    weft_status st = weft_group_create(l->agent, "all", ranks, (size_t)j->actors, &l->groups[0]);
+    weft_status st = weft_group_open(l->agent, "all", ranks, (size_t)j->actors, &l->groups[0]);
     MUST_IN_JOB(!st || some_excused((size_t)j->actors));
     if (l->rank >= j->few)
         return;
-    st = weft_group_create(l->agent, "few", ranks, (size_t)j->few, &l->groups[1]);
+    st = weft_group_open(l->agent, "few", ranks, (size_t)j->few, &l->groups[1]);
     MUST_IN_JOB(!st || some_excused((size_t)j->few));
 }
 
@@ -213,7 +214,7 @@ void await_meetings(life *l)
     for (int i = 0; i < l->meeting_count; i++)
         await_meeting(&l->meetings[i]);
     for (int i = 0; i < 2; i++) {
-        weft_group_destroy(l->groups[i]);
+        weft_group_close(l->groups[i]);
         l->groups[i] = NULL;
     }
 }

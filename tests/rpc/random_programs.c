@@ -79,10 +79,10 @@ static bool try_to_open(life *l)
 static void make_places(life *l)
 {
     for (int i = 0; i < PLACES_MAX; i++) {
-        l->places[i] = weft_tensor_zeros(WEFT_SHAPE(PLACE_COUNT), WEFT_INT32);
+        l->places[i] = weft_tensor_zeros(WEFT_SHAPE(PLACE_COUNT), WEFT_DTYPE_INT32);
         MUST_IN_JOB(l->places[i]);
     }
-    l->total = weft_tensor_zeros(WEFT_SHAPE(PLACE_COUNT), WEFT_INT32);
+    l->total = weft_tensor_zeros(WEFT_SHAPE(PLACE_COUNT), WEFT_DTYPE_INT32);
     MUST_IN_JOB(l->total);
 }
 
@@ -178,8 +178,8 @@ static void stop_life(life *l)
         weft_future_unref(l->meetings[i].future);
         l->meetings[i].future = NULL;
     }
-    weft_group_destroy(l->groups[0]);
-    weft_group_destroy(l->groups[1]);
+    weft_group_close(l->groups[0]);
+    weft_group_close(l->groups[1]);
     weft_agent_stop(l->agent);
     release_all(l);
     drop_handles(l);
@@ -225,7 +225,7 @@ void run_actor(weft_sim *sim, int rank, void *arg)
         begin_meetings(l);
         if (take_steps(l)) {
             close_life(l);
-            again = l->told_self == WEFT_SELF_EVICTED || l->leaves_early;
+            again = l->told_self == WEFT_MEMBER_SELF_EVICTED || l->leaves_early;
         } else {
             stop_life(l);
             again = rank > 0;

@@ -212,7 +212,7 @@ void take_lent(entry *e, const weft_values *values)
 {
     weft_rref *rref;
     life *l = e->by;
-    if (weft_values_type(values, 0) != WEFT_RREF || l->finishing)
+    if (weft_values_type(values, 0) != WEFT_TYPE_RREF || l->finishing)
         return;
     MUST_OK(weft_values_get_rref(values, 0, &rref));
     check_confirmed(rref, e, e->to.rank == l->rank || e->to.actor == l->actor);

@@ -59,13 +59,13 @@ static weft_status run_number(weft_call *call, void *user)
 static weft_status run_checked(weft_call *call, void *user)
 {
     for (size_t i = 0; i < weft_call_count(call); i++)
-        if (weft_call_type(call, i) == WEFT_RREF)
+        if (weft_call_type(call, i) == WEFT_TYPE_RREF)
             MUST(weft_rref_confirmed(weft_call_rref(call, i)));
     atomic_fetch_add(&checked_runs, 1);
     return WEFT_OK;
 }
 
 const weft_function count_functions[2] = {
-    {.name = "number", .takes = {WEFT_STRING}, .gives = {WEFT_I64}, .run = run_number},
-    {.name = "checked", .takes = {WEFT_REST}, .run = run_checked},
+    {.name = "number", .takes = {WEFT_TYPE_STRING}, .gives = {WEFT_TYPE_I64}, .run = run_number},
+    {.name = "checked", .takes = {WEFT_TYPE_REST}, .run = run_checked},
 };

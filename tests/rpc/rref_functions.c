@@ -65,11 +65,11 @@ static weft_status run_let_go(weft_call *call, void *user)
 }
 
 const weft_function rref_functions[RREF_FUNCTIONS] = {
-    {.name = "double", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_double},
-    {.name = "slow", .gives = {WEFT_I64}, .run = run_slow},
-    {.name = "fail", .gives = {WEFT_I64}, .run = run_fail},
-    {.name = "hold", .gives = {WEFT_REST}, .run = run_hold},
-    {.name = "read", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = run_read},
-    {.name = "keep", .takes = {WEFT_RREF}, .run = run_keep},
+    {.name = "double", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_double},
+    {.name = "slow", .gives = {WEFT_TYPE_I64}, .run = run_slow},
+    {.name = "fail", .gives = {WEFT_TYPE_I64}, .run = run_fail},
+    {.name = "hold", .gives = {WEFT_TYPE_REST}, .run = run_hold},
+    {.name = "read", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_I64}, .run = run_read},
+    {.name = "keep", .takes = {WEFT_TYPE_RREF}, .run = run_keep},
     {.name = "let go", .run = run_let_go},
 };

@@ -54,7 +54,7 @@ static weft_status run_hold(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
+    {.name = "add", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_add},
     {.name = "hold", .run = run_hold},
 };
 
@@ -151,11 +151,11 @@ static void play_on_threads(stage *s)
 
 static void play_on_sim(stage *s, uint64_t seed)
 {
-    s->sim = weft_sim_create(&(weft_sim_options){.seed = seed});
+    s->sim = weft_sim_open(&(weft_sim_options){.seed = seed});
     for (int i = 0; i < s->actors; i++)
         MUST_OK(weft_sim_spawn(s->sim, i, act_on_fiber, s));
     MUST_OK(weft_sim_run(s->sim, 600 * 1000));
-    weft_sim_destroy(s->sim);
+    weft_sim_close(s->sim);
 }
 
 void stage_play(void (*program)(stage *s, int actor), int actors, int seeds, int tcp_times)

@@ -50,9 +50,13 @@ static weft_status run_look_up(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "look up", .run = run_look_up},
-    {.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
-    {.name = "inline", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add, .flags = WEFT_INLINE},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
+    {.name = "add", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_add},
+    {.name = "inline",
+     .takes = {WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_I64},
+     .run = run_add,
+     .flags = WEFT_FUNCTION_INLINE},
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
     {.name = "hold", .run = run_hold},
     {.name = "close", .run = run_close},
 };
@@ -89,8 +93,8 @@ static void driven_by_hand(weft_agent *agent, void *arg)
             weft_agent_progress(agent, 2);
         return;
     }
-    weft_tensor *x = weft_tensor_arange(1000000, WEFT_INT32),
-                *land = weft_tensor_zeros(WEFT_SHAPE(1000000), WEFT_INT32);
+    weft_tensor *x = weft_tensor_arange(1000000, WEFT_DTYPE_INT32),
+                *land = weft_tensor_zeros(WEFT_SHAPE(1000000), WEFT_DTYPE_INT32);
     for (int i = 0; i < 20; i++) {
         weft_rpc_options options = {.land = {&land, 1}};
         add_once(agent, 0, i % 2 ? "add" : "inline");

@@ -30,8 +30,12 @@ static weft_status run_add(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "hold", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_hold, .flags = WEFT_INLINE},
-    {.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
+    {.name = "hold",
+     .takes = {WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_I64},
+     .run = run_hold,
+     .flags = WEFT_FUNCTION_INLINE},
+    {.name = "add", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_add},
 };
 
 static void adjust(weft_agent_options *options, void *arg)

@@ -60,7 +60,7 @@ enum how {
 
 static weft_status fail_somehow(weft_batch *batch, int64_t how)
 {
-    weft_batch_give(batch, 0, numbers(batch, weft_batch_count(batch), WEFT_INT64, 0));
+    weft_batch_give(batch, 0, numbers(batch, weft_batch_count(batch), WEFT_DTYPE_INT64, 0));
     for (size_t i = 0; i < weft_batch_count(batch) && how == FAIL_ODD; i++)
         if (i % 2)
             weft_call_fail(weft_batch_call(batch, i), WEFT_ERR_SHAPE, "call %zu is odd", i);
@@ -75,7 +75,8 @@ static weft_status fail_somehow(weft_batch *batch, int64_t how)
     if (how == FAIL_AND_OK)
         weft_batch_fail(batch, WEFT_ERR_SHAPE, "failed and fine");
     if (how == FAIL_OPERATOR)
-        MUST(!weft_mul(weft_batch_tape(batch), numbers(batch, 2, WEFT_FLOAT32, 0), numbers(batch, 3, WEFT_FLOAT32, 0)));
+        MUST(!weft_mul(weft_batch_tape(batch), numbers(batch, 2, WEFT_DTYPE_FLOAT32, 0),
+                       numbers(batch, 3, WEFT_DTYPE_FLOAT32, 0)));
     if (how == NOT_DEFERRED)
         return WEFT_DEFERRED;
     return how == NO_STATUS ? (weft_status)5 : WEFT_OK;
@@ -99,25 +100,25 @@ static weft_status run_how(weft_batch *batch, void *user)
     if (how == GIVE_NULL)
         weft_batch_give(batch, 0, NULL);
     else if (how == GIVE_FEW)
-        weft_batch_give(batch, 0, numbers(batch, n - 1, WEFT_INT64, 0));
+        weft_batch_give(batch, 0, numbers(batch, n - 1, WEFT_DTYPE_INT64, 0));
     else if (how == GIVE_SCALAR)
-        weft_batch_give(batch, 0, weft_tape_take(t, weft_tensor_zeros(WEFT_SCALAR, WEFT_INT64)));
+        weft_batch_give(batch, 0, weft_tape_take(t, weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_INT64)));
     else if (how == GIVE_FLOAT)
-        weft_batch_give(batch, 0, numbers(batch, n, WEFT_FLOAT32, 0));
+        weft_batch_give(batch, 0, numbers(batch, n, WEFT_DTYPE_FLOAT32, 0));
     else if (how == GIVE_BOOL)
-        weft_batch_give(batch, 0, weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE((int64_t)n), WEFT_BOOL_DTYPE)));
+        weft_batch_give(batch, 0, weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_BOOL)));
     else if (how == GIVE_PAIRS)
-        weft_batch_give(batch, 0, weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE((int64_t)n, 2), WEFT_INT64)));
+        weft_batch_give(batch, 0, weft_tape_take(t, weft_tensor_zeros(WEFT_SHAPE((int64_t)n, 2), WEFT_DTYPE_INT64)));
     else if (how == GIVE_SECOND)
-        weft_batch_give(batch, 1, numbers(batch, n, WEFT_INT64, 0));
+        weft_batch_give(batch, 1, numbers(batch, n, WEFT_DTYPE_INT64, 0));
     else if (how == GIVE_TWICE || how == GIVE_EACH_ODD) {
         give_each(batch, 1, 4, weft_of_i64(1000));
-        weft_batch_give(batch, 0, numbers(batch, n, WEFT_INT64, 50));
+        weft_batch_give(batch, 0, numbers(batch, n, WEFT_DTYPE_INT64, 50));
         if (how == GIVE_TWICE)
-            weft_batch_give(batch, 0, numbers(batch, n, WEFT_INT32, 100));
+            weft_batch_give(batch, 0, numbers(batch, n, WEFT_DTYPE_INT32, 100));
         give_each(batch, 3, 4, weft_of_i64(1000));
     } else if (how == GIVE_EACH_BAD) {
-        weft_batch_give(batch, 0, numbers(batch, n, WEFT_INT64, 0));
+        weft_batch_give(batch, 0, numbers(batch, n, WEFT_DTYPE_INT64, 0));
         give_each(batch, 1, 2, weft_of_f64(1));
     } else if (how != GIVE_NOTHING)
         return fail_somehow(batch, how);
@@ -151,14 +152,18 @@ static weft_status run_make(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "make", .gives = {WEFT_I64}, .run = run_make},
+    {.name = "make", .gives = {WEFT_TYPE_I64}, .run = run_make},
     {.name = "with reference",
-     .takes = {WEFT_RREF},
-     .gives = {WEFT_I64},
+     .takes = {WEFT_TYPE_RREF},
+     .gives = {WEFT_TYPE_I64},
      .run_batch = run_count,
      .batch = {.size = SIZE, .wait_us = WEFT_FOREVER}},
-    {.name = "how", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run_batch = run_how, .batch = OF_FOUR},
-    {.name = "two", .takes = {WEFT_I64}, .gives = {WEFT_I64, WEFT_I64}, .run_batch = run_how, .batch = OF_FOUR},
+    {.name = "how", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run_batch = run_how, .batch = OF_FOUR},
+    {.name = "two",
+     .takes = {WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_I64},
+     .run_batch = run_how,
+     .batch = OF_FOUR},
 };
 
 /* ---- Failures ------------------------------------------------------------------------------------------------------ */

@@ -15,7 +15,7 @@ static const weft_rpc_options patient = {.timeout_ms = 60000};
 
 static weft_tensor *draw(weft_tape *t, int64_t rows)
 {
-    weft_tensor *even = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(rows, DRAWS, 2), WEFT_FLOAT32, 0.5));
+    weft_tensor *even = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE(rows, DRAWS, 2), WEFT_DTYPE_FLOAT32, 0.5));
     return weft_categorical(t, even);
 }
 
@@ -42,10 +42,10 @@ static weft_status run_call(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "batch", .gives = {WEFT_TENSOR}, .run_batch = run_batch, .batch = {.size = 1}},
-    {.name = "another", .gives = {WEFT_TENSOR}, .run_batch = run_batch, .batch = {.size = 1}},
-    {.name = "call", .gives = {WEFT_TENSOR}, .run = run_call},
-    {.name = "seeded", .gives = {WEFT_TENSOR}, .run_batch = run_seeded, .batch = {.size = 1}},
+    {.name = "batch", .gives = {WEFT_TYPE_TENSOR}, .run_batch = run_batch, .batch = {.size = 1}},
+    {.name = "another", .gives = {WEFT_TYPE_TENSOR}, .run_batch = run_batch, .batch = {.size = 1}},
+    {.name = "call", .gives = {WEFT_TYPE_TENSOR}, .run = run_call},
+    {.name = "seeded", .gives = {WEFT_TYPE_TENSOR}, .run_batch = run_seeded, .batch = {.size = 1}},
 };
 
 static void get(weft_agent *agent, const char *function, int64_t *to)

@@ -82,13 +82,13 @@ static weft_status run_double(weft_batch *batch, void *user)
 }
 
 static const weft_function functions[] = {{.name = "double",
-                                           .takes = {WEFT_TENSOR},
-                                           .gives = {WEFT_TENSOR, WEFT_F64},
+                                           .takes = {WEFT_TYPE_TENSOR},
+                                           .gives = {WEFT_TYPE_TENSOR, WEFT_TYPE_F64},
                                            .run_batch = run_double,
                                            .batch = {.size = 4, .wait_us = 200}},
                                           {.name = "double well",
-                                           .takes = {WEFT_TENSOR},
-                                           .gives = {WEFT_TENSOR, WEFT_F64},
+                                           .takes = {WEFT_TYPE_TENSOR},
+                                           .gives = {WEFT_TYPE_TENSOR, WEFT_TYPE_F64},
                                            .run_batch = run_double,
                                            .batch = {.size = 4, .adaptive = true, .in_flight = 2}}};
 
@@ -108,7 +108,7 @@ static void volley(weft_agent *agent, const char *function, int step, int many)
     weft_future *futures[CALLS];
     weft_tensor *x[CALLS];
     for (int i = 0; i < CALLS; i++)
-        x[i] = weft_tensor_full(WEFT_SHAPE(columns), WEFT_FLOAT32, i + 1);
+        x[i] = weft_tensor_full(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32, i + 1);
     failures = many;
     failed = 0;
     until_failure = step;

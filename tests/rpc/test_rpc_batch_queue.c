@@ -58,7 +58,7 @@ static weft_status run_sum(weft_batch *batch, void *user)
 {
     weft_tape *t = weft_batch_tape(batch);
     size_t n = weft_batch_count(batch);
-    weft_tensor *sizes = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n), WEFT_INT64, (double)n));
+    weft_tensor *sizes = weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n), WEFT_DTYPE_INT64, (double)n));
     weft_batch_give(batch, 0, weft_sum_dim(t, weft_batch_tensor(batch, 0), 1, false));
     weft_batch_give(batch, 1, sizes);
     return WEFT_OK;
@@ -66,7 +66,7 @@ static weft_status run_sum(weft_batch *batch, void *user)
 
 static const weft_function functions[] = {
     {.name = "hold",
-     .takes = {WEFT_TENSOR},
+     .takes = {WEFT_TYPE_TENSOR},
      .run_batch = run_hold,
      .batch = {.size = 2, .wait_us = WEFT_FOREVER, .queue = 4}},
     {.name = "hold one each",
@@ -74,12 +74,12 @@ static const weft_function functions[] = {
      .batch = {.size = 2, .wait_us = WEFT_FOREVER, .in_flight = 2, .max_per_caller = 1, .queue = 4}},
     {.name = "hold three", .run_batch = run_hold, .batch = {.size = 2, .wait_us = WEFT_FOREVER, .in_flight = 3}},
     {.name = "count",
-     .takes = {WEFT_I64},
+     .takes = {WEFT_TYPE_I64},
      .run_batch = run_count,
      .batch = {.size = 8, .queue = 10000, .max_per_caller = 2}},
     {.name = "sum",
-     .takes = {WEFT_TENSOR},
-     .gives = {WEFT_F64, WEFT_I64},
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_F64, WEFT_TYPE_I64},
      .run_batch = run_sum,
      .batch = {.size = 8, .wait_us = 20000}},
 };
@@ -178,7 +178,7 @@ static void see_it_full(weft_agent *agent)
 static void fill_it(weft_agent *agent, weft_tensor *small)
 {
     weft_rpc_options again = {.timeout_ms = 120000, .retry = {.attempts = 10000, .pause_ms = 1, .pause_most_ms = 5}};
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32);
+    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32);
     weft_future *futures[8];
     for (int i = 0; i < 6; i++) {
         futures[i] = start(agent, 0, "hold", i < 2 ? small : large);
@@ -207,7 +207,7 @@ static void fill_it(weft_agent *agent, weft_tensor *small)
 /* Rank 1 fills it; what comes then, its own or rank 2's, is refused before it is pulled. */
 static void full_queue(weft_agent *agent, void *arg)
 {
-    weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32);
+    weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
     if (weft_agent_rank(agent) == 0) {
         see_it_full(agent);
     } else if (weft_agent_rank(agent) == 1) {
@@ -377,7 +377,7 @@ static void budget(weft_agent *agent, void *arg)
         await_none_held(agent);
         return;
     }
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32, 1);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, 1);
     weft_future *futures[8];
     int good = 0;
     for (int i = 0; i < 8; i++)
@@ -416,7 +416,7 @@ static void spare_places(weft_agent *agent, void *arg)
         await_none_held(agent);
         return;
     }
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_FLOAT32, 1);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROW / 4), WEFT_DTYPE_FLOAT32, 1);
     weft_future *futures[3];
     for (int i = 0; i < 3; i++) {
         futures[i] = start(agent, 0, "sum", x);

@@ -42,13 +42,13 @@ static weft_status run_kinds(weft_batch *batch, void *user)
 {
     size_t n = weft_batch_count(batch);
     weft_tape *t = weft_batch_tape(batch);
-    weft_batch_give(batch, 0, numbers(batch, n, WEFT_INT32, -2));
-    weft_batch_give(batch, 1, numbers(batch, n, WEFT_UINT8, 200));
-    weft_batch_give(batch, 2, numbers(batch, n, WEFT_FLOAT32, 0.5));
-    weft_batch_give(batch, 3, numbers(batch, n, WEFT_FLOAT64, -1)); /* not zero, but the second */
-    weft_batch_give(batch, 4, weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n, 1), WEFT_BOOL_DTYPE, 1)));
-    weft_batch_give(batch, 5, numbers(batch, n, WEFT_INT64, 7)); /* rows without dimensions */
-    weft_tensor *wide = weft_tape_take(t, weft_tensor_arange(3 * (int64_t)n, WEFT_FLOAT32));
+    weft_batch_give(batch, 0, numbers(batch, n, WEFT_DTYPE_INT32, -2));
+    weft_batch_give(batch, 1, numbers(batch, n, WEFT_DTYPE_UINT8, 200));
+    weft_batch_give(batch, 2, numbers(batch, n, WEFT_DTYPE_FLOAT32, 0.5));
+    weft_batch_give(batch, 3, numbers(batch, n, WEFT_DTYPE_FLOAT64, -1)); /* not zero, but the second */
+    weft_batch_give(batch, 4, weft_tape_take(t, weft_tensor_full(WEFT_SHAPE((int64_t)n, 1), WEFT_DTYPE_BOOL, 1)));
+    weft_batch_give(batch, 5, numbers(batch, n, WEFT_DTYPE_INT64, 7)); /* rows without dimensions */
+    weft_tensor *wide = weft_tape_take(t, weft_tensor_arange(3 * (int64_t)n, WEFT_DTYPE_FLOAT32));
     wide = weft_tape_take(t, weft_tensor_reshape(wide, WEFT_SHAPE(3, (int64_t)n)));
     weft_batch_give(batch, 6, weft_tape_take(t, weft_tensor_transpose(wide, 0, 1))); /* strided rows */
     return WEFT_OK;
@@ -61,7 +61,7 @@ static weft_status run_mixed(weft_batch *batch, void *user)
     weft_tape *t = weft_batch_tape(batch);
     weft_tensor *x = weft_batch_tensor(batch, 1), *y = weft_batch_tensor(batch, 4);
     MUST(!weft_batch_tensor(batch, 0) && !weft_batch_tensor(batch, 2) && !weft_batch_tensor(batch, 3));
-    MUST(weft_tensor_ndim(x) == 2 && weft_tensor_ndim(y) == 1 && weft_tensor_dtype(y) == WEFT_FLOAT64);
+    MUST(weft_tensor_ndim(x) == 2 && weft_tensor_ndim(y) == 1 && weft_tensor_dtype(y) == WEFT_DTYPE_FLOAT64);
     MUST(weft_tensor_is_contiguous(x) && weft_tensor_is_contiguous(y));
     for (size_t i = 0; i < n; i++) {
         weft_call *call = weft_batch_call(batch, i);
@@ -117,7 +117,7 @@ static weft_status run_double(weft_batch *batch, void *user)
 /* Refuses its first batch, as a handler that has no room now. */
 static weft_status run_busy_once(weft_batch *batch, void *user)
 {
-    static const weft_value yes = {.type = WEFT_I64, .as.i64 = 1};
+    static const weft_value yes = {.type = WEFT_TYPE_I64, .as.i64 = 1};
     if (atomic_fetch_add(&shared.batches, 1) == 0)
         return WEFT_ERR_BUSY;
     for (size_t i = 0; i < weft_batch_count(batch); i++)
@@ -142,29 +142,34 @@ static weft_status run_make(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "kinds",
-     .gives = {WEFT_I64, WEFT_I64, WEFT_F64, WEFT_BOOL, WEFT_BOOL, WEFT_TENSOR, WEFT_ANY},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_BOOL, WEFT_TYPE_BOOL, WEFT_TYPE_TENSOR,
+               WEFT_TYPE_ANY},
      .run_batch = run_kinds,
      .batch = OF_FOUR},
     {.name = "mixed",
-     .takes = {WEFT_STRING, WEFT_TENSOR, WEFT_RREF, WEFT_BOOL, WEFT_TENSOR},
-     .gives = {WEFT_F64},
+     .takes = {WEFT_TYPE_STRING, WEFT_TYPE_TENSOR, WEFT_TYPE_RREF, WEFT_TYPE_BOOL, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_F64},
      .run_batch = run_mixed,
      .batch = OF_FOUR},
     {.name = "form",
-     .takes = {WEFT_TENSOR, WEFT_TENSOR},
-     .gives = {WEFT_TENSOR, WEFT_TENSOR},
+     .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_TENSOR, WEFT_TYPE_TENSOR},
      .run_batch = run_form,
      .batch = {.size = 2, .wait_us = WEFT_FOREVER}},
-    {.name = "double", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run_batch = run_double, .batch = AT_ONCE},
+    {.name = "double",
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_TENSOR},
+     .run_batch = run_double,
+     .batch = AT_ONCE},
     {.name = "double inline",
-     .takes = {WEFT_TENSOR},
-     .gives = {WEFT_TENSOR},
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_TENSOR},
      .run_batch = run_double,
      .user = &shared,
-     .flags = WEFT_INLINE,
+     .flags = WEFT_FUNCTION_INLINE,
      .batch = AT_ONCE},
-    {.name = "busy once", .gives = {WEFT_I64}, .run_batch = run_busy_once, .batch = AT_ONCE},
-    {.name = "make", .gives = {WEFT_I64}, .run = run_make},
+    {.name = "busy once", .gives = {WEFT_TYPE_I64}, .run_batch = run_busy_once, .batch = AT_ONCE},
+    {.name = "make", .gives = {WEFT_TYPE_I64}, .run = run_make},
 };
 
 /* ---- Values -------------------------------------------------------------------------------------------------------- */
@@ -196,7 +201,8 @@ static void kinds(weft_agent *agent, void *arg)
         MUST_OK(weft_values_get_tensor(got, 5, &f));
         MUST_OK(weft_values_get_tensor(got, 6, &g));
         MUST(a == i - 2 && b == 200 + i && c == 0.5 + i && d == (i != 1) && e);
-        MUST(weft_tensor_ndim(f) == 0 && weft_tensor_dtype(f) == WEFT_INT64 && weft_tensor_get_i64(f, 0) == 7 + i);
+        MUST(weft_tensor_ndim(f) == 0 && weft_tensor_dtype(f) == WEFT_DTYPE_INT64 &&
+             weft_tensor_get_i64(f, 0) == 7 + i);
         MUST(weft_tensor_ndim(g) == 1 && weft_tensor_size(g, 0) == 3);
         for (int k = 0; k < 3; k++)
             MUST(weft_tensor_get_f64(g, k) == SIZE * k + i);
@@ -214,8 +220,8 @@ static void mixed(weft_agent *agent, void *arg)
         char text[16];
         int number = 2 * i + (i == 3); /* which the boolean adds to */
         snprintf(text, sizeof text, "call %d", 2 * i);
-        x[i] = weft_tensor_full(WEFT_SHAPE(5), WEFT_INT32, number + 1);
-        y[i] = weft_tensor_full(WEFT_SCALAR, WEFT_FLOAT64, number);
+        x[i] = weft_tensor_full(WEFT_SHAPE(5), WEFT_DTYPE_INT32, number + 1);
+        y[i] = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, number);
         futures[i] = start(agent, 0, "mixed",
                            WEFT_VALUES(weft_of_string(text), weft_of_tensor(x[i]), weft_of_rref(rref),
                                        weft_of_bool(i == 3), weft_of_tensor(y[i])));
@@ -266,21 +272,21 @@ static void forms(weft_agent *agent, void *arg)
     const struct form {
         weft_dtype dtype;
         weft_shape shape, second;
-    } all[FORMS] = {{WEFT_FLOAT32, WEFT_SHAPE(3), WEFT_SHAPE(2)},
-                    {WEFT_FLOAT32, WEFT_SHAPE(4), WEFT_SHAPE(2)},
-                    {WEFT_FLOAT32, WEFT_SHAPE(3), WEFT_SHAPE(1, 2)}, /* the second alone differs */
-                    {WEFT_INT64, WEFT_SHAPE(3), WEFT_SHAPE(2)},
-                    {WEFT_UINT8, WEFT_SCALAR, WEFT_SCALAR},
-                    {WEFT_FLOAT64, WEFT_SHAPE(0), WEFT_SHAPE(3, 0, 2)},
-                    {WEFT_FLOAT32, WEFT_SHAPE(1, 2, 1, 2, 1, 2, 1), WEFT_SHAPE(2)},
-                    {WEFT_FLOAT32, WEFT_SHAPE(30000), WEFT_SHAPE(2)},
-                    {WEFT_FLOAT32, WEFT_SHAPE(2), WEFT_SHAPE(30000)}};
+    } all[FORMS] = {{WEFT_DTYPE_FLOAT32, WEFT_SHAPE(3), WEFT_SHAPE(2)},
+                    {WEFT_DTYPE_FLOAT32, WEFT_SHAPE(4), WEFT_SHAPE(2)},
+                    {WEFT_DTYPE_FLOAT32, WEFT_SHAPE(3), WEFT_SHAPE(1, 2)}, /* the second alone differs */
+                    {WEFT_DTYPE_INT64, WEFT_SHAPE(3), WEFT_SHAPE(2)},
+                    {WEFT_DTYPE_UINT8, WEFT_SCALAR, WEFT_SCALAR},
+                    {WEFT_DTYPE_FLOAT64, WEFT_SHAPE(0), WEFT_SHAPE(3, 0, 2)},
+                    {WEFT_DTYPE_FLOAT32, WEFT_SHAPE(1, 2, 1, 2, 1, 2, 1), WEFT_SHAPE(2)},
+                    {WEFT_DTYPE_FLOAT32, WEFT_SHAPE(30000), WEFT_SHAPE(2)},
+                    {WEFT_DTYPE_FLOAT32, WEFT_SHAPE(2), WEFT_SHAPE(30000)}};
     weft_future *futures[2 * FORMS];
     weft_tensor *x[2 * FORMS], *y[2 * FORMS];
     for (int i = 0; i < 2 * FORMS; i++) {
         const struct form *form = &all[i % FORMS];
         x[i] = filled(form->shape, form->dtype, i);
-        y[i] = filled(form->second, WEFT_FLOAT32, 2 * i);
+        y[i] = filled(form->second, WEFT_DTYPE_FLOAT32, 2 * i);
         futures[i] = start(agent, 0, "form", WEFT_VALUES(weft_of_tensor(x[i]), weft_of_tensor(y[i])));
     }
     for (int i = 0; i < 2 * FORMS; i++) {
@@ -297,7 +303,7 @@ static void too_many_dimensions(weft_agent *agent, void *arg)
 {
     weft_error *error = NULL;
     weft_rpc_options options = {.timeout_ms = 60000, .error = &error};
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1, 1, 1, 1, 1, 1, 1, 1), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1, 1, 1, 1, 1, 1, 1, 1), WEFT_DTYPE_FLOAT32);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "double", WEFT_VALUES(weft_of_tensor(x)), &options, NULL),
             WEFT_ERR_SHAPE);
     MUST(strstr(weft_error_message(error), "tensor 0 has 8 dimensions") && !weft_error_remote_code(error));
@@ -324,7 +330,7 @@ static void check_doubled(const weft_tensor *got, const weft_tensor *x)
 
 static void strided(weft_agent *agent, const char *function, int to)
 {
-    weft_tensor *base = filled(WEFT_SHAPE(3, 5), WEFT_FLOAT32, 1);
+    weft_tensor *base = filled(WEFT_SHAPE(3, 5), WEFT_DTYPE_FLOAT32, 1);
     weft_tensor *x = weft_tensor_transpose(base, 0, 1);
     weft_future *future = start(agent, to, function, WEFT_VALUES(weft_of_tensor(x)));
     MUST_OK(weft_future_wait(future, 60000));
@@ -337,8 +343,8 @@ static void strided(weft_agent *agent, const char *function, int to)
 
 static void landed(weft_agent *agent, int to, int64_t columns)
 {
-    weft_tensor *x = filled(WEFT_SHAPE(columns), WEFT_FLOAT32, 3),
-                *place = weft_tensor_zeros(WEFT_SHAPE(columns), WEFT_FLOAT32);
+    weft_tensor *x = filled(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32, 3),
+                *place = weft_tensor_zeros(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32);
     weft_rpc_options options = {.timeout_ms = 60000, .land = {&place, 1}};
     weft_values *got;
     weft_tensor *result;
@@ -353,7 +359,7 @@ static void landed(weft_agent *agent, int to, int64_t columns)
 
 static void remote(weft_agent *agent, int to)
 {
-    weft_tensor *x = filled(WEFT_SHAPE(6), WEFT_FLOAT32, 1), *result;
+    weft_tensor *x = filled(WEFT_SHAPE(6), WEFT_DTYPE_FLOAT32, 1), *result;
     weft_rref *rref;
     weft_values *got;
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(to), "double", WEFT_VALUES(weft_of_tensor(x)), &patient, &rref));
@@ -368,7 +374,7 @@ static void remote(weft_agent *agent, int to)
 static void multicast(weft_agent *agent)
 {
     weft_target all[] = {weft_to_rank(0), weft_to_rank(1)};
-    weft_tensor *x = filled(WEFT_SHAPE(2), WEFT_FLOAT32, 1);
+    weft_tensor *x = filled(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, 1);
     weft_future *future;
     MUST_OK(weft_rpc_multicast(agent, all, 2, "double", WEFT_VALUES(weft_of_tensor(x)), &patient, &future));
     MUST_OK(weft_future_wait(future, 60000));

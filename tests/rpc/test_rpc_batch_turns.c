@@ -35,7 +35,8 @@ static weft_status run_slow(weft_batch *batch, void *user)
 static weft_status run_count(weft_batch *batch, void *user)
 {
     int64_t n = (int64_t)weft_batch_count(batch);
-    weft_tensor *sizes = weft_tape_take(weft_batch_tape(batch), weft_tensor_full(WEFT_SHAPE(n), WEFT_INT64, (double)n));
+    weft_tensor *sizes =
+        weft_tape_take(weft_batch_tape(batch), weft_tensor_full(WEFT_SHAPE(n), WEFT_DTYPE_INT64, (double)n));
     bool narrow = weft_tensor_size(weft_batch_tensor(batch, 0), 1) == 1;
     if (narrow)
         atomic_store(&shared.runs, true);
@@ -49,24 +50,27 @@ static const int one_and_two[] = {1, 2};
 
 static const weft_function functions[] = {
     {.name = "both",
-     .takes = {WEFT_TENSOR},
-     .gives = {WEFT_I64},
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64},
      .run_batch = run_count,
      .batch = {.size = 8, .wait_us = WEFT_FOREVER, .callers = one_and_two, .caller_count = 2}},
-    {.name = "shapes", .takes = {WEFT_TENSOR}, .run_batch = run_slow, .batch = {.size = 8}},
+    {.name = "shapes", .takes = {WEFT_TYPE_TENSOR}, .run_batch = run_slow, .batch = {.size = 8}},
     {.name = "shapes in pairs",
-     .takes = {WEFT_TENSOR},
+     .takes = {WEFT_TYPE_TENSOR},
      .run_batch = run_slow,
      .batch = {.size = 2, .wait_us = 60000000}},
     {.name = "rare",
-     .takes = {WEFT_TENSOR},
+     .takes = {WEFT_TYPE_TENSOR},
      .run_batch = run_slow,
      .batch = {.size = 8, .wait_us = 1000, .adaptive = true}},
     {.name = "rare beside two",
-     .takes = {WEFT_TENSOR},
+     .takes = {WEFT_TYPE_TENSOR},
      .run_batch = run_slow,
      .batch = {.size = 8, .wait_us = 1000, .adaptive = true, .in_flight = 2}},
-    {.name = "shapes in time", .takes = {WEFT_TENSOR}, .run_batch = run_slow, .batch = {.size = 3, .wait_us = 50000}},
+    {.name = "shapes in time",
+     .takes = {WEFT_TYPE_TENSOR},
+     .run_batch = run_slow,
+     .batch = {.size = 3, .wait_us = 50000}},
 };
 
 static void await_finished(int count)
@@ -92,7 +96,7 @@ enum { FORMS = 500, MODEST = 20 };
 static weft_future *start_at(weft_agent *agent, const char *function, int64_t columns)
 {
     weft_future *future;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(columns), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_tensor(x)), &patient, &future));
     weft_tensor_unref(x);
     return future;

@@ -31,7 +31,8 @@ static const weft_rpc_options patient = {.timeout_ms = 120000};
 static weft_status run_slow(weft_batch *batch, void *user)
 {
     int64_t n = (int64_t)weft_batch_count(batch);
-    weft_tensor *sizes = weft_tape_take(weft_batch_tape(batch), weft_tensor_full(WEFT_SHAPE(n), WEFT_INT64, (double)n));
+    weft_tensor *sizes =
+        weft_tape_take(weft_batch_tape(batch), weft_tensor_full(WEFT_SHAPE(n), WEFT_DTYPE_INT64, (double)n));
     int busy = atomic_fetch_add(&shared.busy, 1) + 1;
     if (busy > atomic_load(&shared.busy_most))
         atomic_store(&shared.busy_most, busy);
@@ -56,8 +57,8 @@ static const int everybody[MANY] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 
                                     33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48,
                                     49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64};
 
-#define SLOW .gives = {WEFT_I64}, .run_batch = run_slow
-#define DOUBLE .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run_batch = run_double
+#define SLOW .gives = {WEFT_TYPE_I64}, .run_batch = run_slow
+#define DOUBLE .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run_batch = run_double
 
 static const weft_function functions[] = {
     {.name = "adaptive", SLOW, .batch = {.size = 64, .adaptive = true}},
@@ -315,7 +316,7 @@ static void shapes(weft_agent *agent, void *arg)
         return;
     }
     for (int i = 0; i < ROUNDS; i++) {
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(i % 3 && rank % 2 ? 5 : 4), WEFT_INT32, i), *twice;
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(i % 3 && rank % 2 ? 5 : 4), WEFT_DTYPE_INT32, i), *twice;
         weft_values *got;
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "double all", WEFT_VALUES(weft_of_tensor(x)), &patient, &got));
         MUST_OK(weft_values_get_tensor(got, 0, &twice));
@@ -347,7 +348,7 @@ static void *keep_calling(void *arg)
     weft_rpc_options again = {.timeout_ms = 120000, .retry = {.attempts = 10000, .pause_ms = 1, .pause_most_ms = 3}};
     for (int i = 0; i < CALLS; i++) {
         int64_t columns = i % 10 == 9 ? 20000 : 3 + i % 2;
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(columns), WEFT_FLOAT32, me->number * 1000 + i), *got;
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(columns), WEFT_DTYPE_FLOAT32, me->number * 1000 + i), *got;
         weft_values *values;
         const char *function = (me->number + i) % 3 ? "double" : "double later"; /* whose queue is short */
         MUST_OK(weft_rpc_sync(me->agent, weft_to_rank(0), function, WEFT_VALUES(weft_of_tensor(x)), &again, &values));
@@ -457,12 +458,12 @@ static void registering(weft_agent *agent, void *arg)
     } all[] = {
         {{.run_batch = run_slow, .run = run_plain}, "run and run_batch are both set"},
         {{.run_batch = run_slow, .land = land_nowhere}, "land is set"},
-        {{.run_batch = run_slow, .land = land_nowhere, .flags = WEFT_LAND_ADD}, "land is set"},
-        {{.run_batch = run_slow, .flags = WEFT_LAND_ADD}, "WEFT_LAND_ADD without"},
-        {{.run_batch = run_slow, .takes = {WEFT_TENSOR, WEFT_TENSORS}}, "takes[1] is tensors"},
-        {{.run_batch = run_slow, .takes = {WEFT_LIST}}, "takes[0] is list"},
-        {{.run_batch = run_slow, .takes = {WEFT_ANY}}, "takes[0] is any"},
-        {{.run_batch = run_slow, .takes = {WEFT_I64, WEFT_REST}}, "takes[1] is "},
+        {{.run_batch = run_slow, .land = land_nowhere, .flags = WEFT_FUNCTION_LAND_ADD}, "land is set"},
+        {{.run_batch = run_slow, .flags = WEFT_FUNCTION_LAND_ADD}, "WEFT_FUNCTION_LAND_ADD without"},
+        {{.run_batch = run_slow, .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_TENSORS}}, "takes[1] is tensors"},
+        {{.run_batch = run_slow, .takes = {WEFT_TYPE_LIST}}, "takes[0] is list"},
+        {{.run_batch = run_slow, .takes = {WEFT_TYPE_ANY}}, "takes[0] is any"},
+        {{.run_batch = run_slow, .takes = {WEFT_TYPE_I64, WEFT_TYPE_REST}}, "takes[1] is "},
         {{.run_batch = run_slow, .batch = {.size = -1}}, "batch.size is -1: 1 to 65536"},
         {{.run_batch = run_slow, .batch = {.size = WEFT_MAX_BATCH + 1}}, "batch.size is 65537: 1 to 65536"},
         {{.run_batch = run_slow, .batch = {.wait_us = -2}}, "batch.wait_us is -2"},
@@ -483,9 +484,10 @@ static void registering(weft_agent *agent, void *arg)
          "callers 0 and 2 have the same rank, 1"},
         {{.run = run_plain, .batch = {.size = 1}}, "batch.size is set without run_batch"},
         {{.run = run_plain, .batch = {.adaptive = true}}, "batch.adaptive is set without run_batch"},
-        {{.takes = {WEFT_I64}}, "run is NULL"},
-        {{.run = run_plain, .takes = {WEFT_I64, WEFT_NONE, WEFT_I64}}, "takes goes on after WEFT_NONE"},
-        {{.run = run_plain, .gives = {WEFT_NONE, WEFT_I64}}, "gives goes on after WEFT_NONE"},
+        {{.takes = {WEFT_TYPE_I64}}, "run is NULL"},
+        {{.run = run_plain, .takes = {WEFT_TYPE_I64, WEFT_TYPE_NONE, WEFT_TYPE_I64}},
+         "takes goes on after WEFT_TYPE_NONE"},
+        {{.run = run_plain, .gives = {WEFT_TYPE_NONE, WEFT_TYPE_I64}}, "gives goes on after WEFT_TYPE_NONE"},
     };
     int ranks[] = {5, 6};
     weft_batch_stats stats = {.calls = 1};
@@ -501,7 +503,7 @@ static void registering(weft_agent *agent, void *arg)
         MUST(strstr(said, all[i].why) && strstr(said, "\"bad\""));
     }
     weft_function good = {
-        .name = "good", .run_batch = run_slow, .takes = {WEFT_NULL, WEFT_BYTES}, .gives = {WEFT_STRING}};
+        .name = "good", .run_batch = run_slow, .takes = {WEFT_TYPE_NULL, WEFT_TYPE_BYTES}, .gives = {WEFT_TYPE_STRING}};
     good.batch = (weft_batch_options){.size = WEFT_MAX_BATCH, .callers = ranks, .caller_count = 2};
     MUST_OK(weft_agent_register(agent, &good));
     ranks[0] = ranks[1] = -7; /* they were borrowed until registered */
@@ -518,9 +520,9 @@ static void registering(weft_agent *agent, void *arg)
 
 static void test_registering(void **state)
 {
-    weft_log_set_sink(listen, NULL);
+    weft_logging_set_sink(listen, NULL);
     run_on(WORLD_SIM, 1, (world){.size = 7, .program = registering}, 0);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 UNIT_MAIN(test_in_step, test_long_handlers_split_nobody, test_far_apart, test_stream, test_at_most, test_rounds,

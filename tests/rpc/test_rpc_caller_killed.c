@@ -36,7 +36,7 @@ static weft_status run_hold(weft_call *call, void *user)
 static weft_status run_stream(weft_call *call, void *user)
 {
     weft_status st = WEFT_OK;
-    weft_tensor *part = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_FLOAT32);
+    weft_tensor *part = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
     while (!st || st == WEFT_ERR_AGAIN) {
         st = weft_call_send_item(call, WEFT_VALUES(weft_of_tensor(part)));
         atomic_fetch_add(&streamed, !st);
@@ -85,11 +85,11 @@ static weft_status run_finish(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static const weft_function functions[] = {{.name = "hold", .takes = {WEFT_REST}, .run = run_hold},
+static const weft_function functions[] = {{.name = "hold", .takes = {WEFT_TYPE_REST}, .run = run_hold},
                                           {.name = "stream", .run = run_stream},
                                           {.name = "nest", .run = run_nest},
                                           {.name = "nest on a value", .run = run_nest, .user = &held_count},
-                                          {.name = "count", .gives = {WEFT_I64, WEFT_I64}, .run = run_count},
+                                          {.name = "count", .gives = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = run_count},
                                           {.name = "finish", .run = run_finish}};
 
 static weft_agent *open_rank(int rank, int port)
@@ -120,7 +120,7 @@ static void ignore_part(const weft_values *part, void *arg) {}
 static int victim(int port)
 {
     weft_agent *agent = open_rank(VICTIM, port);
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_FLOAT32);
+    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
     weft_future *futures[4];
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .on_item = ignore_part};
     MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), "stream", WEFT_NO_VALUES, &options, &futures[0]));

@@ -14,8 +14,8 @@ static weft_status run_echo(weft_call *call, void *user)
     weft_value items[2];
     size_t count = weft_call_count(call);
     for (size_t i = 0; i < count && i < 2; i++)
-        items[i] = weft_call_type(call, i) == WEFT_TENSORS ? weft_of_tensors(weft_call_tensors(call, i))
-                                                           : weft_of_tensor(weft_call_tensor(call, i));
+        items[i] = weft_call_type(call, i) == WEFT_TYPE_TENSORS ? weft_of_tensors(weft_call_tensors(call, i))
+                                                                : weft_of_tensor(weft_call_tensor(call, i));
     weft_call_give(call, (weft_args){items, count});
     return WEFT_OK;
 }
@@ -31,8 +31,8 @@ static weft_status run_never(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "nothing", .run = world_run_nothing},
-    {.name = "inline", .run = world_run_nothing, .flags = WEFT_INLINE},
-    {.name = "echo", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_echo},
+    {.name = "inline", .run = world_run_nothing, .flags = WEFT_FUNCTION_INLINE},
+    {.name = "echo", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_echo},
 };
 
 /* ---- Programs -------------------------------------------------------------------------------------------------- */
@@ -52,7 +52,7 @@ static void calls_nothing(weft_agent *agent, void *arg)
 
 static void check_echo_of(weft_agent *agent, int64_t count, weft_tensor *land)
 {
-    weft_tensor *x = weft_tensor_arange(count, WEFT_INT32), *y;
+    weft_tensor *x = weft_tensor_arange(count, WEFT_DTYPE_INT32), *y;
     weft_values *got = NULL;
     weft_error *error = NULL;
     weft_rpc_options options = {.land = {&land, land ? 1 : 0}, .timeout_ms = WEFT_FOREVER, .error = &error};
@@ -61,7 +61,7 @@ static void check_echo_of(weft_agent *agent, int64_t count, weft_tensor *land)
     weft_error_print(error, stderr);
     MUST(st == WEFT_OK);
     MUST(!weft_values_get_tensor(got, 0, &y));
-    MUST(weft_tensor_same_shape(x, y) && weft_tensor_dtype(y) == WEFT_INT32 && (!land || y == land));
+    MUST(weft_tensor_same_shape(x, y) && weft_tensor_dtype(y) == WEFT_DTYPE_INT32 && (!land || y == land));
     MUST(memcmp(weft_tensor_data(x), weft_tensor_data(y), weft_tensor_nbytes(x)) == 0);
     weft_values_unref(got);
     weft_tensor_unref(x);
@@ -71,7 +71,7 @@ static void echo_tensors(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {0, 1, 16, 100, 500, 511, 513, 5000, 262144, 262145, 3000000};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        weft_tensor *land = weft_tensor_empty(WEFT_SHAPE(counts[i]), WEFT_INT32);
+        weft_tensor *land = weft_tensor_empty(WEFT_SHAPE(counts[i]), WEFT_DTYPE_INT32);
         check_echo_of(agent, counts[i], NULL);
         check_echo_of(agent, counts[i], land);
         weft_tensor_unref(land);
@@ -87,8 +87,8 @@ static void echo_many_tensors(weft_agent *agent, void *arg)
     enum { COUNT = 161 };
     weft_tensor *sent[COUNT], *land[COUNT];
     for (int i = 0; i < COUNT; i++) {
-        sent[i] = weft_tensor_full(WEFT_SHAPE(i % 3 ? 64 : 1000, 1 + i % 7), WEFT_FLOAT32, i + 0.5);
-        land[i] = weft_tensor_zeros(weft_tensor_shape(sent[i]), WEFT_FLOAT32);
+        sent[i] = weft_tensor_full(WEFT_SHAPE(i % 3 ? 64 : 1000, 1 + i % 7), WEFT_DTYPE_FLOAT32, i + 0.5);
+        land[i] = weft_tensor_zeros(weft_tensor_shape(sent[i]), WEFT_DTYPE_FLOAT32);
     }
     weft_rpc_options options = {.land = {land, COUNT}};
     MUST(weft_rpc_sync(agent, weft_to_rank(other(agent)), "echo",
@@ -104,12 +104,12 @@ static void echo_many_tensors(weft_agent *agent, void *arg)
 /* Every dtype, there and back, of both sizes: in the frame, and pulled. */
 static void echo_dtypes(weft_agent *agent, void *arg)
 {
-    for (int dtype = WEFT_FLOAT32; dtype <= WEFT_COMPLEX128; dtype++) {
+    for (int dtype = WEFT_DTYPE_FLOAT32; dtype <= WEFT_DTYPE_COMPLEX128; dtype++) {
         for (int64_t count = 5; count <= 50000; count *= 10000) {
             weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(count), (weft_dtype)dtype), *y;
             uint8_t *bytes = weft_tensor_data(x);
             for (size_t i = 0; i < weft_tensor_nbytes(x); i++)
-                bytes[i] = dtype == WEFT_BOOL_DTYPE ? i % 2 : (uint8_t)(i * 37 + (i >> 8));
+                bytes[i] = dtype == WEFT_DTYPE_BOOL ? i % 2 : (uint8_t)(i * 37 + (i >> 8));
             weft_values *got;
             MUST(!weft_rpc_sync(agent, weft_to_rank(other(agent)), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &got));
             MUST(!weft_values_get_tensor(got, 0, &y) && weft_tensor_dtype(y) == (weft_dtype)dtype);
@@ -142,9 +142,11 @@ static void echo_fields(weft_agent *agent, void *arg)
         for (int64_t k = 0; k < n * m; k++)
             field[k] = (double)k + 0.25;
         weft_tensor *views[] = {
-            weft_tensor_wrap(WEFT_SHAPE(n, m), WEFT_FLOAT64, field, (int64_t[]){1, n}, NULL, NULL),
-            weft_tensor_wrap(WEFT_SHAPE(n - 4, m - 4), WEFT_FLOAT64, field + 2 + 2 * n, (int64_t[]){1, n}, NULL, NULL),
-            weft_tensor_wrap(WEFT_SHAPE(n - 4, m - 4), WEFT_FLOAT64, field + 2 * m + 2, (int64_t[]){m, 1}, NULL, NULL),
+            weft_tensor_wrap(WEFT_SHAPE(n, m), WEFT_DTYPE_FLOAT64, field, (int64_t[]){1, n}, NULL, NULL),
+            weft_tensor_wrap(WEFT_SHAPE(n - 4, m - 4), WEFT_DTYPE_FLOAT64, field + 2 + 2 * n, (int64_t[]){1, n}, NULL,
+                             NULL),
+            weft_tensor_wrap(WEFT_SHAPE(n - 4, m - 4), WEFT_DTYPE_FLOAT64, field + 2 * m + 2, (int64_t[]){m, 1}, NULL,
+                             NULL),
         };
         for (int k = 0; k < 3; k++)
             check_echo_of_view(agent, views[k]);
@@ -158,7 +160,8 @@ static void echo_fields(weft_agent *agent, void *arg)
 
 static void wrong_landing(weft_agent *agent, void *arg)
 {
-    weft_tensor *x = weft_tensor_arange(5000, WEFT_FLOAT32), *land = weft_tensor_zeros(WEFT_SHAPE(4999), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_arange(5000, WEFT_DTYPE_FLOAT32),
+                *land = weft_tensor_zeros(WEFT_SHAPE(4999), WEFT_DTYPE_FLOAT32);
     weft_error *error = NULL;
     weft_rpc_options options = {.land = {&land, 1}, .error = &error};
     MUST(weft_rpc_sync(agent, weft_to_rank(other(agent)), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, NULL) ==
@@ -171,8 +174,8 @@ static void wrong_landing(weft_agent *agent, void *arg)
 
 static void to_self(weft_agent *agent, void *arg)
 {
-    weft_tensor *x = weft_tensor_arange(100000, WEFT_FLOAT32), *y,
-                *land = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_arange(100000, WEFT_DTYPE_FLOAT32), *y,
+                *land = weft_tensor_zeros(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
     weft_values *got;
     int me = weft_agent_rank(agent);
     MUST(!weft_rpc_sync(agent, weft_to_rank(me), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &got));
@@ -200,8 +203,8 @@ static void never_answered(weft_agent *agent, void *arg)
 {
     world *w = arg;
     if (weft_agent_rank(agent) == 1) {
-        weft_tensor *x = weft_tensor_arange(200000, WEFT_FLOAT32),
-                    *land = weft_tensor_zeros(WEFT_SHAPE(200000), WEFT_FLOAT32);
+        weft_tensor *x = weft_tensor_arange(200000, WEFT_DTYPE_FLOAT32),
+                    *land = weft_tensor_zeros(WEFT_SHAPE(200000), WEFT_DTYPE_FLOAT32);
         weft_rpc_options options = {.land = {&land, 1}, .timeout_ms = 100};
         MUST(weft_rpc_sync(agent, weft_to_rank(0), "never", WEFT_VALUES(weft_of_tensor(x)), &options, NULL) ==
              WEFT_ERR_TIMEOUT);
@@ -220,7 +223,7 @@ static void test_never_answered(void **s)
     for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
         weft_call *kept = NULL;
         weft_function table[] = {
-            {.name = "never", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_never, .user = &kept},
+            {.name = "never", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_never, .user = &kept},
             {.name = "nothing", .run = world_run_nothing}};
         world w = {
             .fabric = (world_fabric)fabric, .seed = 5, .size = 2, WORLD_FUNCTIONS(table), .program = never_answered};
@@ -268,7 +271,7 @@ static void test_no_parked_threads(void **s)
 {
     for (int fabric = WORLD_SIM; fabric <= WORLD_TCP; fabric++) {
         barrier b = {.lock = PTHREAD_MUTEX_INITIALIZER, .size = 64};
-        weft_function table[] = {{.name = "join", .gives = {WEFT_I64}, .run = run_join, .user = &b}};
+        weft_function table[] = {{.name = "join", .gives = {WEFT_TYPE_I64}, .run = run_join, .user = &b}};
         world_run(&(world){.fabric = (world_fabric)fabric,
                            .seed = 7,
                            .size = 65,

@@ -59,7 +59,7 @@ static weft_status run_many(weft_call *call, void *user)
 {
     weft_tensor *all[PLACES];
     for (int i = 0; i < PLACES; i++)
-        all[i] = weft_tensor_full(WEFT_SHAPE(PLACE), WEFT_INT32, 5);
+        all[i] = weft_tensor_full(WEFT_SHAPE(PLACE), WEFT_DTYPE_INT32, 5);
     weft_call_give(call, WEFT_VALUES(weft_of_tensors((weft_tensors){all, PLACES})));
     for (int i = 0; i < PLACES; i++)
         weft_tensor_unref(all[i]);
@@ -67,11 +67,11 @@ static weft_status run_many(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "hold", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_hold},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
-    {.name = "until cancelled", .gives = {WEFT_REST}, .run = run_until_cancelled},
+    {.name = "hold", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_hold},
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
+    {.name = "until cancelled", .gives = {WEFT_TYPE_REST}, .run = run_until_cancelled},
     {.name = "flood", .run = run_flood},
-    {.name = "many", .gives = {WEFT_TENSORS}, .run = run_many},
+    {.name = "many", .gives = {WEFT_TYPE_TENSORS}, .run = run_many},
 };
 
 static void finish_held(void)
@@ -136,8 +136,8 @@ static void start_racer(weft_agent *agent, racer *r, uint64_t *random)
 {
     int64_t size = next_random(random) % 2 ? 16 : LARGE;
     bool lands = next_random(random) % 2;
-    r->x = weft_tensor_full(WEFT_SHAPE(size), WEFT_INT32, 5);
-    r->land = weft_tensor_full(WEFT_SHAPE(size), WEFT_INT32, 0);
+    r->x = weft_tensor_full(WEFT_SHAPE(size), WEFT_DTYPE_INT32, 5);
+    r->land = weft_tensor_full(WEFT_SHAPE(size), WEFT_DTYPE_INT32, 0);
     weft_rpc_options options = {.land = {&r->land, lands}, .timeout_ms = WEFT_FOREVER};
     if (next_random(random) % 4 == 0)
         options.timeout_ms = 1 + next_random(random) % 2;
@@ -217,7 +217,7 @@ static void while_they_land(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     for (int i = 0; i < PLACES; i++)
-        places[i] = weft_tensor_zeros(WEFT_SHAPE(PLACE), WEFT_INT32);
+        places[i] = weft_tensor_zeros(WEFT_SHAPE(PLACE), WEFT_DTYPE_INT32);
     const int32_t *first = weft_tensor_data(places[0]);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "many", WEFT_NO_VALUES,
                            &(weft_rpc_options){.timeout_ms = WEFT_FOREVER, .land = {places, PLACES}}, &future));
@@ -252,7 +252,7 @@ static void thousand_at_once(weft_agent *agent, void *arg)
     static atomic_int called;
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2000), WEFT_INT32, 5);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2000), WEFT_DTYPE_INT32, 5);
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER, .wait_for_room = true};
     atomic_store(&called, 0);
     for (int i = 0; i < MANY; i++) {
@@ -262,7 +262,7 @@ static void thousand_at_once(weft_agent *agent, void *arg)
     }
     while (atomic_load(&holding) < MANY)
         MUST_BE(weft_future_wait(futures[0], 1), WEFT_ERR_TIMEOUT);
-    weft_future *all = weft_future_collect_all(futures, MANY);
+    weft_future *all = weft_future_when_all(futures, MANY);
     uint64_t begun = weft_agent_now_ns(agent);
     MUST_OK(weft_future_cancel(all));
     MUST_OK(weft_future_wait(all, WEFT_FOREVER));

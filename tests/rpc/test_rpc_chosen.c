@@ -39,9 +39,9 @@ static weft_status run_batch(weft_batch *batch, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "keep", .run = run_keep, .flags = WEFT_INLINE},
+    {.name = "keep", .run = run_keep, .flags = WEFT_FUNCTION_INLINE},
     {.name = "shapes",
-     .takes = {WEFT_TENSOR},
+     .takes = {WEFT_TYPE_TENSOR},
      .run_batch = run_batch,
      .batch = {.size = WEFT_MAX_BATCH, .wait_us = 3600000000}},
 };
@@ -141,7 +141,7 @@ static void chosen_ids_names_and_forks_do_not_meet(void **s)
 static uint64_t hash_of_shape(uint64_t size)
 {
     const uint64_t prime = UINT64_C(0x9E3779B97F4A7C15);
-    uint64_t hash = (1 ^ (uint64_t)WEFT_FLOAT32 ^ 2u << 8) * prime;
+    uint64_t hash = (1 ^ (uint64_t)WEFT_DTYPE_FLOAT32 ^ 2u << 8) * prime;
     hash = (hash ^ hash >> 32) * prime;
     return (hash ^ hash >> 32 ^ size) * prime;
 }
@@ -151,7 +151,7 @@ static void choose_shapes(weft_agent *agent, weft_future *futures[MANY])
     uint64_t size = 0;
     for (int i = 0; i < MANY; i++) {
         while (mix(hash_of_shape(++size)) & MASK) {}
-        weft_tensor *empty = weft_tensor_empty(WEFT_SHAPE(0, (int64_t)size), WEFT_FLOAT32);
+        weft_tensor *empty = weft_tensor_empty(WEFT_SHAPE(0, (int64_t)size), WEFT_DTYPE_FLOAT32);
         MUST_OK(
             weft_rpc_async(agent, weft_to_rank(0), "shapes", WEFT_VALUES(weft_of_tensor(empty)), NULL, &futures[i]));
         weft_tensor_unref(empty);

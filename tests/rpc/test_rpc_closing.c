@@ -41,8 +41,8 @@ static weft_status run_hold(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
-    {.name = "hop", .takes = {WEFT_I64}, .run = run_hop},
+    {.name = "add", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_add},
+    {.name = "hop", .takes = {WEFT_TYPE_I64}, .run = run_hop},
     {.name = "hold", .run = run_hold},
 };
 

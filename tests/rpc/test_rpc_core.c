@@ -112,7 +112,7 @@ static weft_status run_sum(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "clone", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_sum}};
+    {.name = "clone", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = run_sum}};
 
 static void look_for_keys(weft_agent *agent)
 {
@@ -128,7 +128,7 @@ static _Atomic int looked;
 static void talk_and_look(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    weft_tensor *large = weft_tensor_arange(100000, WEFT_FLOAT32);
+    weft_tensor *large = weft_tensor_arange(100000, WEFT_DTYPE_FLOAT32);
     const weft_values *back;
     weft_future *future;
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1 - rank), "clone", WEFT_VALUES(weft_of_tensor(large)), NULL, &future));

@@ -23,8 +23,8 @@ static weft_status run_never(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "never", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_never},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
+    {.name = "never", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_never},
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
     {.name = "nothing", .run = world_run_nothing},
 };
 
@@ -55,9 +55,9 @@ static void start_one(weft_agent *agent, outstanding *o, int kind, int to, const
 
 static void start_all(weft_agent *agent, outstanding *o, int to)
 {
-    *o = (outstanding){.small = weft_tensor_full(WEFT_SHAPE(8), WEFT_FLOAT32, 1),
-                       .large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_UINT8, 1),
-                       .land = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_UINT8)};
+    *o = (outstanding){.small = weft_tensor_full(WEFT_SHAPE(8), WEFT_DTYPE_FLOAT32, 1),
+                       .large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8, 1),
+                       .land = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8)};
     start_one(agent, o, 0, to, "never", o->small, false);
     start_one(agent, o, 1, to, "never", o->large, true);
     start_one(agent, o, 2, to, "echo", o->large, true);
@@ -104,7 +104,7 @@ static void note_membership(weft_agent *agent, weft_member_event event, int rank
     scene *s = arg;
     if (event == WEFT_MEMBER_DEAD)
         s->deaths[weft_agent_rank(agent)][rank]++;
-    else if (event == WEFT_SELF_EVICTED)
+    else if (event == WEFT_MEMBER_SELF_EVICTED)
         s->deaths[rank][rank]++;
 }
 
@@ -237,7 +237,7 @@ static void have_patience(weft_agent *agent, void *arg)
     weft_rpc_options options = {.timeout_ms = WEFT_FOREVER};
     if (weft_agent_rank(agent) == 1)
         return;
-    MUST_OK(weft_watch(agent, 1));
+    MUST_OK(weft_agent_watch(agent, 1));
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, NULL));
     for (atomic_fetch_add(&called, 1); atomic_load(&called) < 2;)
         world_sleep_ms(w, 1);
@@ -325,7 +325,7 @@ static int child_is_stopped(void)
     usleep(100000);
     child_say('r');
     await_all(&o, WEFT_ERR_EVICTED);
-    await_event(WEFT_SELF_EVICTED);
+    await_event(WEFT_MEMBER_SELF_EVICTED);
     drop_all(&o);
     MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_EVICTED);
@@ -346,7 +346,7 @@ static int child_loses_the_store(void)
     await_all(&o, WEFT_ERR_STORE_LOST);
     await_all(&p, WEFT_ERR_STORE_LOST);
     child_say('f');
-    await_event(WEFT_STORE_LOST);
+    await_event(WEFT_MEMBER_STORE_LOST);
     drop_all(&o);
     drop_all(&p);
     MUST_BE(weft_agent_close(agent), WEFT_ERR_STORE_LOST);

@@ -116,14 +116,14 @@ static weft_status run_dumped(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "nothing", .run = world_run_nothing},
-    {.name = "hold", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_hold},
-    {.name = "elsewhere", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_elsewhere},
-    {.name = "gives null", .gives = {WEFT_TENSOR}, .run = run_gives_null},
-    {.name = "gives wrong", .gives = {WEFT_TENSOR}, .run = run_gives_wrong},
-    {.name = "gives nothing", .gives = {WEFT_TENSOR}, .run = world_run_nothing},
-    {.name = "fails twice", .gives = {WEFT_I64}, .run = run_fails_twice},
-    {.name = "nest", .takes = {WEFT_I64}, .run = run_nest},
-    {.name = "inline wait", .run = run_inline_wait, .flags = WEFT_INLINE},
+    {.name = "hold", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_hold},
+    {.name = "elsewhere", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_elsewhere},
+    {.name = "gives null", .gives = {WEFT_TYPE_TENSOR}, .run = run_gives_null},
+    {.name = "gives wrong", .gives = {WEFT_TYPE_TENSOR}, .run = run_gives_wrong},
+    {.name = "gives nothing", .gives = {WEFT_TYPE_TENSOR}, .run = world_run_nothing},
+    {.name = "fails twice", .gives = {WEFT_TYPE_I64}, .run = run_fails_twice},
+    {.name = "nest", .takes = {WEFT_TYPE_I64}, .run = run_nest},
+    {.name = "inline wait", .run = run_inline_wait, .flags = WEFT_FUNCTION_INLINE},
     {.name = "close", .run = run_close},
     {.name = "dumped", .run = run_dumped},
 };

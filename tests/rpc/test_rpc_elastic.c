@@ -31,7 +31,7 @@ static void come_and_go(stage *s, int actor)
         MUST(!weft_agent_alive(agent, 1) && !weft_agent_name(agent, 1) && weft_agent_worker(agent, 1).incarnation == 0);
         MUST_OK(stage_add_at(agent, weft_to_rank(0)));
         MUST_BE(stage_add_at(agent, weft_to_name("guest")), WEFT_ERR_NOT_FOUND);
-        MUST_BE(weft_watch(agent, 1), WEFT_ERR_NOT_FOUND);
+        MUST_BE(weft_agent_watch(agent, 1), WEFT_ERR_NOT_FOUND);
         atomic_store(&s->flags[0], 1); /* 1 may come */
         stage_await_news(s, 0, WEFT_MEMBER_JOINED, 1, 1);
         const char *name = weft_agent_name(agent, 1);
@@ -42,13 +42,13 @@ static void come_and_go(stage *s, int actor)
         stage_await_news(s, 0, WEFT_MEMBER_JOINED, 2, 1);
         check_tables(agent, 3);
         MUST_OK(stage_add_at(agent, weft_to_rank(2)));
-        MUST_OK(weft_watch(agent, 1));
+        MUST_OK(weft_agent_watch(agent, 1));
         atomic_store(&s->flags[0], 3); /* 1 may leave */
         stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1);
         check_tables(agent, 2);
         MUST(weft_agent_find(agent, "guest") == -1);
         MUST_BE(stage_add_at(agent, weft_to_rank(1)), WEFT_ERR_PEER_LEFT);
-        MUST_BE(weft_watch(agent, 1), WEFT_ERR_PEER_LEFT);
+        MUST_BE(weft_agent_watch(agent, 1), WEFT_ERR_PEER_LEFT);
         atomic_store(&s->flags[0], 4); /* 3 may come */
         stage_await_news(s, 0, WEFT_MEMBER_JOINED, 1, 2);
         weft_worker second = weft_agent_worker(agent, 1);
@@ -56,9 +56,9 @@ static void come_and_go(stage *s, int actor)
         MUST(strcmp(name, "guest") == 0); /* the old pointer is as good as ever */
         MUST_OK(stage_add_at(agent, weft_to_worker(second)));
         MUST_BE(stage_add_at(agent, weft_to_worker(first)), WEFT_ERR_PEER_LEFT);
-        MUST_BE(weft_unwatch(agent, 1), WEFT_ERR_STATE); /* that watch was for another */
-        MUST_OK(weft_watch(agent, 1));
-        MUST_OK(weft_unwatch(agent, 1));
+        MUST_BE(weft_agent_unwatch(agent, 1), WEFT_ERR_STATE); /* that watch was for another */
+        MUST_OK(weft_agent_watch(agent, 1));
+        MUST_OK(weft_agent_unwatch(agent, 1));
         check_tables(agent, 3);
         atomic_store(&s->flags[0], 5);
         MUST_OK(weft_agent_close(agent)); /* waits for all: it keeps the store */
@@ -154,23 +154,23 @@ static void leave_group(stage *s, int actor)
     weft_agent *agent = stage_open(s, actor, actor, NULL);
     weft_group *group;
     stage_await_workers(s, agent, 3);
-    MUST_OK(weft_group_create(agent, "all", ranks, 3, &group));
+    MUST_OK(weft_group_open(agent, "all", ranks, 3, &group));
     MUST_OK(weft_group_barrier(group, 10000));
     if (actor == 1) {
         stage_sleep_ms(s, 50);
         MUST_OK(weft_agent_close(agent));
-        weft_group_destroy(group);
+        weft_group_close(group);
         return;
     }
     MUST_BE(weft_group_barrier(group, WEFT_FOREVER), WEFT_ERR_PEER_LEFT);
     while (weft_agent_alive(agent, 1))
         stage_sleep_ms(s, 1);
     MUST_BE(weft_group_barrier(group, WEFT_FOREVER), WEFT_ERR_PEER_LEFT);
-    weft_group_destroy(group);
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group)); /* those alive */
+    weft_group_close(group);
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group)); /* those alive */
     MUST(weft_group_size(group) == 2);
     MUST_OK(weft_group_barrier(group, 10000));
-    weft_group_destroy(group);
+    weft_group_close(group);
     MUST_OK(weft_agent_close(agent));
 }
 
@@ -197,7 +197,7 @@ static void rank_0_stops(stage *s, int actor)
         weft_future_unref(future);
     }
     MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_STORE_LOST);
-    stage_await_news(s, actor, WEFT_STORE_LOST, 0, 1);
+    stage_await_news(s, actor, WEFT_MEMBER_STORE_LOST, 0, 1);
     MUST_BE(weft_agent_status(agent), WEFT_ERR_STORE_LOST);
     MUST(!weft_agent_alive(agent, actor) && !weft_agent_alive(agent, 0));
     MUST_BE(stage_add_at(agent, weft_to_rank(0)), WEFT_ERR_STORE_LOST);
@@ -256,7 +256,7 @@ static void back_again(stage *s, int actor)
     if (actor == 0) {
         stage_await_workers(s, agent, 3);
         weft_worker first = weft_agent_worker(agent, 1);
-        MUST_OK(weft_watch(agent, 1));
+        MUST_OK(weft_agent_watch(agent, 1));
         MUST_OK(stage_add_at(agent, weft_to_rank(1)));
         weft_sim_pause(s->sim, 1);
         stage_await_news(s, 0, WEFT_MEMBER_DEAD, 1, 1);
@@ -271,7 +271,7 @@ static void back_again(stage *s, int actor)
         MUST_BE(stage_add_at(agent, weft_to_worker(first)), WEFT_ERR_PEER_DEAD);
         atomic_store(&s->flags[0], 1);
     } else if (actor == 1) {
-        stage_await_news(s, 1, WEFT_SELF_EVICTED, 1, 1);
+        stage_await_news(s, 1, WEFT_MEMBER_SELF_EVICTED, 1, 1);
         MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
         MUST_BE(stage_add_at(agent, weft_to_rank(0)), WEFT_ERR_EVICTED);
         MUST_BE(weft_agent_close(agent), WEFT_ERR_EVICTED);

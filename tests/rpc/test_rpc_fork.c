@@ -29,8 +29,9 @@ static weft_status run_wait(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static const weft_function functions[] = {{.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
-                                          {.name = "wait", .run = run_wait}};
+static const weft_function functions[] = {
+    {.name = "add", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_add},
+    {.name = "wait", .run = run_wait}};
 
 static weft_status add(weft_agent *agent, int to)
 {
@@ -66,8 +67,8 @@ static int be_careless(owned *o)
     weft_rref_unref(o->mine);
     if (weft_group_barrier(o->group, WEFT_FOREVER) == WEFT_OK)
         return 6;
-    weft_group_destroy(o->group);
-    if (weft_watch(o->agent, 1) == WEFT_OK || weft_agent_progress(o->agent, 10) != 0)
+    weft_group_close(o->group);
+    if (weft_agent_watch(o->agent, 1) == WEFT_OK || weft_agent_progress(o->agent, 10) != 0)
         return 7;
     weft_agent_stats(o->agent, &stats);
     if (weft_agent_status(o->agent) != WEFT_ERR_STATE || weft_agent_rank(o->agent) != 0)
@@ -114,7 +115,7 @@ static void parent(weft_agent *agent)
     owned o = {.agent = agent};
     MUST_OK(weft_rref_create(agent, weft_of_i64(5), &o.mine));
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(6)), NULL, &o.theirs));
-    MUST_OK(weft_group_create(agent, "both", ranks, 2, &o.group));
+    MUST_OK(weft_group_open(agent, "both", ranks, 2, &o.group));
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "wait", WEFT_NO_VALUES, NULL, &o.pending));
     for (int i = 0; i < FORKS; i++) {
         fork_carelessly(&o);
@@ -131,7 +132,7 @@ static void parent(weft_agent *agent)
     weft_future_unref(o.pending);
     weft_rref_unref(o.theirs);
     weft_rref_unref(o.mine);
-    weft_group_destroy(o.group);
+    weft_group_close(o.group);
 }
 
 /* It calls all the while, so that some forks find the agents' locks taken. */
@@ -139,11 +140,11 @@ static void other(weft_agent *agent)
 {
     static const int ranks[] = {0, 1};
     weft_group *group;
-    MUST_OK(weft_group_create(agent, "both", ranks, 2, &group));
+    MUST_OK(weft_group_open(agent, "both", ranks, 2, &group));
     while (!atomic_load(&over))
         MUST_OK(add(agent, 0));
     MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 static void program(weft_agent *agent, void *arg)
@@ -159,9 +160,9 @@ static void drop_line(weft_log_level level, const char *line, void *arg) {}
 static void a_child_is_refused_and_harms_nobody(void **state)
 {
     world w = {.fabric = WORLD_TCP, .size = 2, WORLD_FUNCTIONS(functions), .program = program};
-    weft_log_set_sink(drop_line, NULL);
+    weft_logging_set_sink(drop_line, NULL);
     world_run(&w); /* every agent closes with WEFT_OK */
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 /* ---- With work pending ------------------------------------------------------------------------------------------- */
@@ -210,9 +211,9 @@ static int ask_for_everything(weft_agent *agent)
         weft_rpc_remote(agent, weft_to_name("worker1"), "take", WEFT_NO_VALUES, NULL, &made) != WEFT_ERR_STATE)
         return 1;
     if (weft_rref_create(agent, weft_of_i64(1), &made) != WEFT_ERR_STATE ||
-        weft_group_create(agent, "late", NULL, 0, &group) != WEFT_ERR_STATE)
+        weft_group_open(agent, "late", NULL, 0, &group) != WEFT_ERR_STATE)
         return 2;
-    if (weft_watch(agent, 1) != WEFT_ERR_STATE || weft_unwatch(agent, 1) != WEFT_ERR_STATE ||
+    if (weft_agent_watch(agent, 1) != WEFT_ERR_STATE || weft_agent_unwatch(agent, 1) != WEFT_ERR_STATE ||
         weft_agent_set_call_timeout(agent, 5) != WEFT_ERR_STATE || weft_agent_register(agent, &more) != WEFT_ERR_STATE)
         return 3;
     if (weft_debug_dump(agent, stderr) != WEFT_ERR_STATE || weft_metrics_write(agent, stderr) != WEFT_ERR_STATE)
@@ -243,13 +244,13 @@ static void push_in_a_crowd(weft_agent *agent, void *arg)
 
 static void children_end_whatever_was_pending(void **state)
 {
-    static const weft_function takes[] = {{.name = "take", .takes = {WEFT_BYTES}, .run = run_take}};
+    static const weft_function takes[] = {{.name = "take", .takes = {WEFT_TYPE_BYTES}, .run = run_take}};
     world w = {
         .fabric = WORLD_TCP, .size = 2, WORLD_FUNCTIONS(takes), .program = push_in_a_crowd, .adjust = little_room};
     atomic_store(&over, false);
-    weft_log_set_sink(drop_line, NULL);
+    weft_logging_set_sink(drop_line, NULL);
     world_run(&w);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 static atomic_int handlers_run;
@@ -320,9 +321,9 @@ static void a_handlers_child_waits_and_runs_nothing(void **state)
                WORLD_FUNCTIONS(forking),
                .program = queue_handlers,
                .adjust = world_one_worker};
-    weft_log_set_sink(drop_line, NULL);
+    weft_logging_set_sink(drop_line, NULL);
     world_run(&w);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 /* Without threads whoever waits reads the network: in the child nobody does. */
@@ -337,7 +338,7 @@ static void without_threads_it_is_the_same(void **state)
                                   .master_port = world_free_port(),
                                   .no_threads = true};
     assert_int_equal(weft_agent_open(&options, &agent), WEFT_OK);
-    weft_log_set_sink(drop_line, NULL);
+    weft_logging_set_sink(drop_line, NULL);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -347,7 +348,7 @@ static void without_threads_it_is_the_same(void **state)
         _exit(refused ? 0 : 1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
     assert_int_equal(status, 0);
     assert_int_equal(add(agent, 0), WEFT_OK);
     assert_int_equal(weft_agent_close(agent), WEFT_OK);

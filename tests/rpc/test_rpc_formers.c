@@ -25,17 +25,17 @@ static void lead_a_life(weft_agent *agent, uint32_t incarnation)
     weft_values *none;
     take_seat(agent, incarnation);
     const char *name = weft_agent_name(agent, 1);
-    MUST_OK(weft_watch(agent, 1));
+    MUST_OK(weft_agent_watch(agent, 1));
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, &call));
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, &theirs));
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
     inside_died(agent, 1, incarnation);
     MUST_BE(weft_future_wait(call, 10000), WEFT_ERR_PEER_DEAD);
     MUST_BE(weft_group_barrier(group, 10000), WEFT_ERR_PEER_DEAD);
     MUST_BE(weft_rref_to_here(theirs, 10000, &none), WEFT_ERR_PEER_DEAD);
-    MUST_BE(weft_unwatch(agent, 1), WEFT_ERR_PEER_DEAD);
+    MUST_BE(weft_agent_unwatch(agent, 1), WEFT_ERR_PEER_DEAD);
     MUST(strncmp(name, "guest", 5) == 0 && weft_agent_name(agent, 1) == name);
-    weft_group_destroy(group);
+    weft_group_close(group);
     weft_rref_unref(theirs);
     weft_future_unref(call);
 }

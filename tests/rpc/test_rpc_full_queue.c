@@ -39,7 +39,7 @@ static weft_status run_refuse(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "length", .takes = {WEFT_STRING}, .gives = {WEFT_I64}, .run = run_length},
+    {.name = "length", .takes = {WEFT_TYPE_STRING}, .gives = {WEFT_TYPE_I64}, .run = run_length},
     {.name = "over", .run = run_over},
     {.name = "refuse", .run = run_refuse},
 };

@@ -32,8 +32,8 @@ static int open_in_vain(const char *missed, const char * or)
     weft_error *error = NULL;
     weft_agent *agent;
     if (strcmp(getenv("RANK"), "0") == 0) {
-        weft_log_set_level(WEFT_LOG_INFO);
-        weft_log_set_sink(hear_the_store, NULL);
+        weft_logging_set_level(WEFT_LOG_INFO);
+        weft_logging_set_sink(hear_the_store, NULL);
     }
     child_say('r');
     child_await_order('o');

@@ -42,9 +42,10 @@ enum { BODY_HEAD = 5 };
 
 static void write_sample(wfi_writer *w, bool land)
 {
-    weft_tensor *small = weft_tensor_arange(20, WEFT_INT32), *large = weft_tensor_arange(2000, WEFT_FLOAT64);
+    weft_tensor *small = weft_tensor_arange(20, WEFT_DTYPE_INT32),
+                *large = weft_tensor_arange(2000, WEFT_DTYPE_FLOAT64);
     weft_tensor *both[] = {small, large};
-    weft_tensor *place = weft_tensor_empty(WEFT_SHAPE(4, 5), WEFT_INT32);
+    weft_tensor *place = weft_tensor_empty(WEFT_SHAPE(4, 5), WEFT_DTYPE_INT32);
     inside_write_body(
         w,
         WEFT_VALUES(weft_of_null(), weft_of_i64(7), weft_of_f64(1), weft_of_string("text"), weft_of_tensor(small),
@@ -70,8 +71,8 @@ static void test_large_words(void **s)
     wfi_writer values;
     wfi_writer_init(&values, bytes, sizeof bytes);
     wfi_write_u32(&values, 1);
-    wfi_write_u8(&values, WEFT_TENSOR);
-    inside_write_tensor_type(&values, WEFT_FLOAT64, WEFT_SHAPE(1 << 25, 1 << 25));
+    wfi_write_u8(&values, WEFT_TYPE_TENSOR);
+    inside_write_tensor_type(&values, WEFT_DTYPE_FLOAT64, WEFT_SHAPE(1 << 25, 1 << 25));
     wfi_write_u8(&values, 0); /* right here */
     assert_int_equal(inside_decode(&values, 0, 0), WEFT_ERR_PROTOCOL);
 }
@@ -111,7 +112,7 @@ static bool done; /* the victim has seen all it wanted */
 static weft_status run_echo(weft_call *call, void *user)
 {
     weft_args all = {NULL, 0};
-    if (weft_call_count(call) && weft_call_type(call, 0) == WEFT_LIST)
+    if (weft_call_count(call) && weft_call_type(call, 0) == WEFT_TYPE_LIST)
         all = weft_call_list(call, 0);
     weft_status sent = weft_call_send_item(call, all);
     (void)sent; /* to callers that never take it, or asked for none */
@@ -138,9 +139,13 @@ static weft_tensor *land_nowhere(int from_rank, size_t index, weft_dtype dtype, 
 }
 
 static const weft_function functions[] = {
-    {.name = "echo", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_echo},
-    {.name = "land", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_echo, .land = land_nowhere},
-    {.name = "hold", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_hold, .flags = WEFT_INLINE},
+    {.name = "echo", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_echo},
+    {.name = "land", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_echo, .land = land_nowhere},
+    {.name = "hold",
+     .takes = {WEFT_TYPE_REST},
+     .gives = {WEFT_TYPE_REST},
+     .run = run_hold,
+     .flags = WEFT_FUNCTION_INLINE},
     {.name = "nothing", .run = world_run_nothing},
 };
 
@@ -252,7 +257,7 @@ static void play(weft_agent *agent, void *arg)
         MUST_OK(weft_rpc_remote(agent, weft_to_rank(1 + i % 2), "hold", WEFT_NO_VALUES,
                                 &(weft_rpc_options){.timeout_ms = 200}, &rrefs[i]));
     for (int i = 0; i < 50; i++) {
-        weft_tensor *x = weft_tensor_arange(i * 100, WEFT_INT32);
+        weft_tensor *x = weft_tensor_arange(i * 100, WEFT_DTYPE_INT32);
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(2), "echo", WEFT_VALUES(weft_of_list(WEFT_VALUES(weft_of_tensor(x)))),
                               NULL, NULL));
         weft_tensor_unref(x);

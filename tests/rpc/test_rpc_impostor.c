@@ -34,10 +34,10 @@ static weft_status run_seven(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "hold", .gives = {WEFT_I64}, .run = run_hold},
-    {.name = "seven", .gives = {WEFT_I64}, .run = run_seven},
-    {.name = "take", .takes = {WEFT_RREF}, .run = world_run_nothing},
-    {.name = "nothing", .run = world_run_nothing, .flags = WEFT_INLINE},
+    {.name = "hold", .gives = {WEFT_TYPE_I64}, .run = run_hold},
+    {.name = "seven", .gives = {WEFT_TYPE_I64}, .run = run_seven},
+    {.name = "take", .takes = {WEFT_TYPE_RREF}, .run = world_run_nothing},
+    {.name = "nothing", .run = world_run_nothing, .flags = WEFT_FUNCTION_INLINE},
 };
 
 /* ---- What the impostor says -------------------------------------------------------------------------------------- */

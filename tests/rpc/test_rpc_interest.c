@@ -66,14 +66,14 @@ static weft_status run_rows(weft_batch *batch, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
     {.name = "defer", .run = run_defer},
     {.name = "finish", .run = run_finish},
     {.name = "refuse", .run = run_refuse},
     {.name = "stream", .run = run_stream},
     {.name = "rows",
-     .takes = {WEFT_TENSOR},
-     .gives = {WEFT_TENSOR},
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_TENSOR},
      .run_batch = run_rows,
      .batch = {.size = 4, .wait_us = 1000}},
 };
@@ -87,7 +87,7 @@ static weft_status call(weft_agent *agent, const char *function, weft_args args,
 
 static weft_status echo_so(weft_agent *agent, const char *function, int64_t count, bool land)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_FLOAT32), *place = weft_tensor_clone(x);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32), *place = weft_tensor_clone(x);
     weft_rpc_options options = {.land = {&place, land}};
     weft_status st = call(agent, function, WEFT_VALUES(weft_of_tensor(x)), &options);
     weft_tensor_unref(place);
@@ -182,7 +182,7 @@ static weft_status referred(weft_agent *agent)
 {
     weft_rref *rref;
     weft_values *values;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_FLOAT32);
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(CALLEE), "echo", WEFT_VALUES(weft_of_tensor(x)), NULL, &rref));
     weft_status st = weft_rref_to_here(rref, WEFT_FOREVER, &values);
     weft_values_unref(values);
@@ -194,9 +194,9 @@ static weft_status referred(weft_agent *agent)
 
 static weft_status watched(weft_agent *agent)
 {
-    MUST_OK(weft_watch(agent, CALLEE));
+    MUST_OK(weft_agent_watch(agent, CALLEE));
     pause_ms(BOUND_MS);
-    return weft_unwatch(agent, CALLEE);
+    return weft_agent_unwatch(agent, CALLEE);
 }
 
 static const struct kind {
@@ -224,7 +224,7 @@ static const struct kind {
 
 static void count_deaths(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    scene.deaths += event == WEFT_MEMBER_DEAD || event == WEFT_SELF_EVICTED || event == WEFT_STORE_LOST;
+    scene.deaths += event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_SELF_EVICTED || event == WEFT_MEMBER_STORE_LOST;
 }
 
 static void adjust(weft_agent_options *options, void *arg)

@@ -28,8 +28,13 @@ static weft_status run_take(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "take", .takes = {WEFT_TENSOR}, .gives = {WEFT_F64}, .run = run_take, .land = land_there, .user = &shared},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
+    {.name = "take",
+     .takes = {WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_F64},
+     .run = run_take,
+     .land = land_there,
+     .user = &shared},
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
 };
 
 static weft_status send_there(weft_agent *agent, weft_tensor *x)
@@ -49,8 +54,8 @@ static void land_requests(weft_agent *agent, void *arg)
     static const int64_t counts[] = {1, 10, 400, 1000, 300000, 3000000}; /* in meta, in the frame, pulled */
     const int from = shared.from, before = atomic_load(&shared.asked);
     for (size_t i = 0; weft_agent_rank(agent) == from && i < sizeof counts / sizeof *counts; i++) {
-        weft_tensor *x = weft_tensor_arange(counts[i], WEFT_FLOAT32);
-        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_FLOAT32);
+        weft_tensor *x = weft_tensor_arange(counts[i], WEFT_DTYPE_FLOAT32);
+        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32);
         shared.no_place = false;
         MUST_OK(send_there(agent, x));
         MUST(shared.arrived == shared.place); /* straight into it */
@@ -60,10 +65,10 @@ static void land_requests(weft_agent *agent, void *arg)
         MUST(shared.arrived != shared.place && (from == 1 || shared.arrived == x));
         shared.no_place = false;
         weft_tensor_unref(shared.place);
-        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i] + 1), WEFT_FLOAT32);
+        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i] + 1), WEFT_DTYPE_FLOAT32);
         MUST_BE(send_there(agent, x), WEFT_ERR_SHAPE);
         weft_tensor_unref(shared.place);
-        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_INT32);
+        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_INT32);
         MUST_BE(send_there(agent, x), WEFT_ERR_SHAPE);
         weft_tensor_unref(shared.place);
         shared.no_place = true;
@@ -81,8 +86,8 @@ static void count_bytes(weft_agent *agent, void *arg)
     const uint64_t payload = UINT64_C(4) * CALLS * COUNT;
     if (weft_agent_rank(agent) != 1)
         return;
-    weft_tensor *x = weft_tensor_arange(COUNT, WEFT_FLOAT32),
-                *land = weft_tensor_zeros(WEFT_SHAPE(COUNT), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_arange(COUNT, WEFT_DTYPE_FLOAT32),
+                *land = weft_tensor_zeros(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32);
     for (int with_land = 0; with_land < 2; with_land++) {
         weft_stats before = world_stats(agent);
         for (int i = 0; i < CALLS; i++) {
@@ -166,7 +171,7 @@ static weft_tensor *land_in_sums(int from_rank, size_t index, weft_dtype dtype, 
 {
     MUST(user == &sums);
     if (index == 1 && sums.misfit)
-        return weft_tensor_zeros(WEFT_SHAPE(7, 2), WEFT_FLOAT32);
+        return weft_tensor_zeros(WEFT_SHAPE(7, 2), WEFT_DTYPE_FLOAT32);
     return index > 1 ? NULL : weft_tensor_ref(index ? sums.small : sums.large);
 }
 
@@ -187,13 +192,13 @@ static weft_status run_wait(weft_call *call, void *user)
 
 static const weft_function adding[] = {
     {.name = "add",
-     .takes = {WEFT_TENSOR, WEFT_TENSORS},
+     .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_TENSORS},
      .run = run_add,
      .land = land_in_sums,
-     .flags = WEFT_LAND_ADD,
+     .flags = WEFT_FUNCTION_LAND_ADD,
      .user = &sums},
     {.name = "wait", .run = run_wait},
-    {.name = "heard", .run = world_run_nothing, .flags = WEFT_INLINE},
+    {.name = "heard", .run = world_run_nothing, .flags = WEFT_FUNCTION_INLINE},
 };
 
 /* What one call brings: 1 for every element of the first, 2 and 5 for those of the others. */
@@ -203,9 +208,9 @@ typedef struct load {
 
 static load make_load(void)
 {
-    load l = {.ones = weft_tensor_full(WEFT_SHAPE(sums.count), WEFT_FLOAT32, 1)};
-    l.two[0] = weft_tensor_full(WEFT_SHAPE(3), WEFT_INT32, 2);
-    l.two[1] = weft_tensor_full(WEFT_SHAPE(2), WEFT_FLOAT64, 5);
+    load l = {.ones = weft_tensor_full(WEFT_SHAPE(sums.count), WEFT_DTYPE_FLOAT32, 1)};
+    l.two[0] = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_INT32, 2);
+    l.two[1] = weft_tensor_full(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, 5);
     return l;
 }
 
@@ -300,8 +305,8 @@ static void run_adding(world_fabric fabric, uint64_t seed, int size, int64_t cou
     if (program == add_nothing)
         w.adjust = world_one_worker;
     sums = (struct sums){.w = &w, .count = count};
-    sums.large = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_FLOAT32);
-    sums.small = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
+    sums.large = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
+    sums.small = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
     world_run(&w);
     assert_sums(calls);
     MUST(atomic_load(&sums.added) == calls);
@@ -357,8 +362,8 @@ static void land_under_tapes(weft_agent *agent, void *arg)
 {
     static const int64_t counts[] = {1, 10, 400, 300000}; /* in meta, in the frame, pulled or pushed */
     for (size_t i = 0; weft_agent_rank(agent) == shared.from && i < sizeof counts / sizeof *counts; i++) {
-        weft_tensor *x = weft_tensor_arange(counts[i], WEFT_FLOAT32), *loss;
-        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_FLOAT32);
+        weft_tensor *x = weft_tensor_arange(counts[i], WEFT_DTYPE_FLOAT32), *loss;
+        shared.place = weft_tensor_zeros(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32);
         weft_tape *t = tape_keeping(shared.place, &loss);
         MUST_OK(send_there(agent, x));
         tape_must_miss(t, loss);
@@ -403,8 +408,8 @@ static void cancel_while_it_lands(weft_agent *agent, void *arg)
     weft_tensor *loss;
     if (weft_agent_rank(agent) != 1)
         return;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(COUNT), WEFT_FLOAT32, 1),
-                *place = weft_tensor_zeros(WEFT_SHAPE(COUNT), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32, 1),
+                *place = weft_tensor_zeros(WEFT_SHAPE(COUNT), WEFT_DTYPE_FLOAT32);
     weft_tape *t = tape_keeping(place, &loss);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)),
                            &(weft_rpc_options){.land = {&place, 1}}, &future));
@@ -445,9 +450,9 @@ static weft_status run_weights(weft_call *call, void *user)
 }
 
 static const weft_function stepping[] = {
-    {.name = "weights", .gives = {WEFT_TENSOR}, .run = run_weights},
+    {.name = "weights", .gives = {WEFT_TYPE_TENSOR}, .run = run_weights},
     {.name = "step", .run = run_step},
-    {.name = "echo", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = world_run_echo},
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo},
 };
 
 /* What a call reads is pinned until it has been read, and not longer. A later call of the same caller comes behind what it says
@@ -456,7 +461,7 @@ static void step_after_reading(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 1)
         return;
-    weft_tensor *place = weft_tensor_zeros(weft_tensor_shape(weights), WEFT_FLOAT32);
+    weft_tensor *place = weft_tensor_zeros(weft_tensor_shape(weights), WEFT_DTYPE_FLOAT32);
     const weft_rpc_options ways[] = {{0}, {.land = {&place, 1}}};
     for (int i = 0; i < 2; i++) {
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "weights", WEFT_NO_VALUES, &ways[i], NULL));
@@ -469,7 +474,7 @@ static void step_after_reading(weft_agent *agent, void *arg)
 
 static void test_nothing_stays_pinned(void **s)
 {
-    weights = weft_tensor_full(WEFT_SHAPE(300000), WEFT_FLOAT32, 1);
+    weights = weft_tensor_full(WEFT_SHAPE(300000), WEFT_DTYPE_FLOAT32, 1);
     world w = {.fabric = WORLD_TCP, .size = 2, WORLD_FUNCTIONS(stepping), .program = step_after_reading};
     world_run(&w);
     weft_tensor_unref(weights);
@@ -482,8 +487,8 @@ static void say_what_does_not_fit(weft_agent *agent, void *arg)
     weft_error *error = NULL;
     if (weft_agent_rank(agent) != 1)
         return;
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2, 300), WEFT_FLOAT32);
-    shared = (struct shared){.from = 1, .place = weft_tensor_zeros(WEFT_SHAPE(5), WEFT_INT64)};
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2, 300), WEFT_DTYPE_FLOAT32);
+    shared = (struct shared){.from = 1, .place = weft_tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_INT64)};
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "take", WEFT_VALUES(weft_of_tensor(x)),
                           &(weft_rpc_options){.error = &error}, NULL),
             WEFT_ERR_SHAPE);

@@ -44,16 +44,16 @@ static int64_t count_values(weft_args values, weft_type type)
 {
     int64_t count = 0;
     for (size_t i = 0; i < values.count; i++)
-        count += values.items[i].type == WEFT_LIST ? count_values(values.items[i].as.list, type)
-                                                   : values.items[i].type == type;
+        count += values.items[i].type == WEFT_TYPE_LIST ? count_values(values.items[i].as.list, type)
+                                                        : values.items[i].type == type;
     return count;
 }
 
 static weft_status run_count(weft_call *call, void *user)
 {
-    int64_t nulls = count_values(weft_call_list(call, 0), WEFT_NULL);
+    int64_t nulls = count_values(weft_call_list(call, 0), WEFT_TYPE_NULL);
     weft_call_give(call,
-                   WEFT_VALUES(weft_of_i64(nulls), weft_of_i64(count_values(weft_call_list(call, 0), WEFT_RREF))));
+                   WEFT_VALUES(weft_of_i64(nulls), weft_of_i64(count_values(weft_call_list(call, 0), WEFT_TYPE_RREF))));
     return WEFT_OK;
 }
 
@@ -78,9 +78,9 @@ static weft_status run_offer(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "count", .takes = {WEFT_LIST}, .gives = {WEFT_I64, WEFT_I64}, .run = run_count},
-    {.name = "echo", .takes = {WEFT_LIST}, .gives = {WEFT_LIST}, .run = run_echo},
-    {.name = "offer", .gives = {WEFT_RREF}, .run = run_offer},
+    {.name = "count", .takes = {WEFT_TYPE_LIST}, .gives = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = run_count},
+    {.name = "echo", .takes = {WEFT_TYPE_LIST}, .gives = {WEFT_TYPE_LIST}, .run = run_echo},
+    {.name = "offer", .gives = {WEFT_TYPE_RREF}, .run = run_offer},
 };
 
 static void begin(world *w)
@@ -125,7 +125,7 @@ static void nulls(weft_agent *agent, void *arg)
         weft_values_unref(got);
         MUST_OK(weft_rpc_sync(agent, weft_to_rank(SERVER), "echo", (weft_args){&all, 1}, NULL, &got));
         MUST_OK(weft_values_get_list(got, 0, &list));
-        MUST(count_values(list, WEFT_NULL) == NULLS);
+        MUST(count_values(list, WEFT_TYPE_NULL) == NULLS);
         weft_values_unref(got);
     }
     free(h);
@@ -166,7 +166,7 @@ static void references(weft_agent *agent, void *arg)
     weft_values_unref(got);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(SERVER), "echo", (weft_args){&all, 1}, NULL, &got));
     MUST_OK(weft_values_get_list(got, 0, &list));
-    MUST(count_values(list, WEFT_RREF) == REFERENCES);
+    MUST(count_values(list, WEFT_TYPE_RREF) == REFERENCES);
     weft_values_unref(got);
     weft_rref_unref(rref);
     free(h);

@@ -27,7 +27,7 @@ static weft_status wire_depth(int depth)
 {
     wfi_writer w = begin(depth > 0);
     for (int i = 1; i <= depth; i++) {
-        wfi_write_u8(&w, WEFT_LIST);
+        wfi_write_u8(&w, WEFT_TYPE_LIST);
         wfi_write_u32(&w, i < depth);
     }
     return decode(&w);
@@ -37,7 +37,7 @@ static weft_status wire_values(uint32_t count)
 {
     wfi_writer w = begin(count);
     for (uint32_t i = 0; i < count; i++)
-        wfi_write_u8(&w, WEFT_NULL);
+        wfi_write_u8(&w, WEFT_TYPE_NULL);
     return decode(&w);
 }
 
@@ -46,10 +46,10 @@ static weft_status wire_tensors(uint32_t count)
     wfi_writer w = begin(2);
     for (uint32_t list = 0; list < 2; list++) { /* all lists together */
         uint32_t part = list ? count - count / 2 : count / 2;
-        wfi_write_u8(&w, WEFT_TENSORS);
+        wfi_write_u8(&w, WEFT_TYPE_TENSORS);
         wfi_write_u32(&w, part);
         for (uint32_t i = 0; i < part; i++) {
-            wfi_write_bytes(&w, (uint8_t[]){WEFT_UINT8, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 10); /* one dimension, of 0 */
+            wfi_write_bytes(&w, (uint8_t[]){WEFT_DTYPE_UINT8, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 10); /* one dimension, of 0 */
             wfi_write_u8(&w, IN_META);
         }
     }
@@ -59,8 +59,8 @@ static weft_status wire_tensors(uint32_t count)
 static weft_status wire_dims(int dims, int64_t each)
 {
     wfi_writer w = begin(1);
-    wfi_write_u8(&w, WEFT_TENSOR);
-    wfi_write_u8(&w, WEFT_UINT8);
+    wfi_write_u8(&w, WEFT_TYPE_TENSOR);
+    wfi_write_u8(&w, WEFT_DTYPE_UINT8);
     wfi_write_u8(&w, (uint8_t)dims);
     for (int i = 0; i < dims; i++)
         wfi_write_i64(&w, each);
@@ -115,7 +115,7 @@ static weft_status call_wide(weft_agent *agent, int rank, size_t count)
 
 static weft_status call_tensors(weft_agent *agent, int rank, size_t count)
 {
-    weft_tensor *one = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_UINT8), **all = calloc(count, sizeof(*all));
+    weft_tensor *one = weft_tensor_zeros(WEFT_SHAPE(1), WEFT_DTYPE_UINT8), **all = calloc(count, sizeof(*all));
     for (size_t i = 0; i < count; i++)
         all[i] = one;
     weft_status st = call_with(agent, rank, "nothing", WEFT_VALUES(weft_of_tensors((weft_tensors){all, count})));
@@ -163,7 +163,7 @@ static void test_as_called(void **state)
     char name[sizeof longest] = {0};
     memset(name, 'n', INSIDE_FUNCTION_NAME_MAX);
     memset(longest, 'n', sizeof longest - 1);
-    const weft_function functions[] = {{.name = "nothing", .takes = {WEFT_REST}, .run = world_run_nothing},
+    const weft_function functions[] = {{.name = "nothing", .takes = {WEFT_TYPE_REST}, .run = world_run_nothing},
                                        {.name = name, .run = world_run_nothing}};
     world_play(&(world){.size = 2, WORLD_FUNCTIONS(functions), .program = call_at_the_limits}, 1, 1);
 }

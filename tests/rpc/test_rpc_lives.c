@@ -35,7 +35,7 @@ static weft_status run_hold(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "add", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
+    {.name = "add", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_add},
     {.name = "hold", .run = run_hold},
 };
 
@@ -74,7 +74,7 @@ static int child_comes_again(void)
     MUST_OK(add_at(agent, 0));
     for (int round = 0; round < 2; round++) {
         child_say('r');
-        await_told(WEFT_SELF_EVICTED, 1);
+        await_told(WEFT_MEMBER_SELF_EVICTED, 1);
         MUST_BE(weft_agent_status(agent), WEFT_ERR_EVICTED);
         MUST_BE(add_at(agent, 0), WEFT_ERR_EVICTED);
         MUST_BE(weft_agent_close(agent), WEFT_ERR_EVICTED);
@@ -94,7 +94,7 @@ static int child_watches(void)
     weft_agent *agent = open_child();
     for (int round = 0; round < 2; round++) {
         weft_worker before = weft_agent_worker(agent, 1);
-        MUST_OK(weft_watch(agent, 1));
+        MUST_OK(weft_agent_watch(agent, 1));
         MUST_OK(add_at(agent, 1));
         child_say('r');
         await_told(WEFT_MEMBER_DEAD, 1);
@@ -130,7 +130,7 @@ static int child_loses_the_store(bool closes)
     MUST_OK(add_at(agent, 0));
     child_say('r');
     if (!closes) {
-        await_told(WEFT_STORE_LOST, 0);
+        await_told(WEFT_MEMBER_STORE_LOST, 0);
         child_say('f');
     }
     double began = child_now_s();
@@ -167,7 +167,7 @@ static int child_meets(void)
     weft_agent *agent = open_child();
     weft_group *all, *two;
     weft_future *future;
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
     MUST_OK(weft_group_barrier_async(all, WEFT_FOREVER, &future));
     child_say('r');
     MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
@@ -175,10 +175,10 @@ static int child_meets(void)
     child_say('f');
     weft_future_unref(future);
     MUST_BE(weft_group_barrier(all, 1000), WEFT_ERR_PEER_DEAD);
-    MUST_OK(weft_group_create(agent, "two", left, 2, &two));
+    MUST_OK(weft_group_open(agent, "two", left, 2, &two));
     MUST_OK(weft_group_barrier(two, 20000));
-    weft_group_destroy(two);
-    weft_group_destroy(all); /* now that the other one has heard of the death from it */
+    weft_group_close(two);
+    weft_group_close(all); /* now that the other one has heard of the death from it */
     MUST_OK(weft_agent_close(agent));
     return 0;
 }

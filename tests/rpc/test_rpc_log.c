@@ -46,11 +46,11 @@ static void run_on(world_fabric fabric)
 {
     world w = {.fabric = fabric, .size = 2, .seed = 4, WORLD_FUNCTIONS(functions), .program = program};
     memset(seen, 0, sizeof seen);
-    weft_log_set_level(WEFT_LOG_DEBUG);
-    weft_log_set_sink(keep_line, NULL);
+    weft_logging_set_level(WEFT_LOG_DEBUG);
+    weft_logging_set_sink(keep_line, NULL);
     world_run(&w);
-    weft_log_set_sink(NULL, NULL);
-    weft_log_set_level(WEFT_LOG_WARN);
+    weft_logging_set_sink(NULL, NULL);
+    weft_logging_set_level(WEFT_LOG_WARN);
     for (int rank = 0; rank < 2; rank++)
         assert_int_equal(seen[rank].count, CALLS);
     for (int i = 0; i < CALLS; i++) {
@@ -89,11 +89,11 @@ static void sentences_that_nobody_takes_are_logged(void **state)
     weft_agent *agent;
     weft_job *job;
     weft_error *error = NULL;
-    weft_log_set_sink(keep_error, NULL);
+    weft_logging_set_sink(keep_error, NULL);
     weft_agent_options options = {.has_rank = true, .rank = 3, .world_size = 2, .master_port = world_free_port()};
     assert_int_equal(weft_agent_open(&options, &agent), WEFT_ERR_INVALID);
     assert_true(was_logged("rank 3 of world size 2"));
-    assert_int_equal(weft_spawn(&(weft_spawn_options){.count = -1}, &job), WEFT_ERR_INVALID);
+    assert_int_equal(weft_job_open(&(weft_job_options){.count = -1}, &job), WEFT_ERR_INVALID);
     assert_true(was_logged("count is -1: 0 to 65535"));
     options.error = &error;
     assert_int_equal(weft_agent_open(&options, &agent), WEFT_ERR_INVALID);
@@ -108,7 +108,7 @@ static void sentences_that_nobody_takes_are_logged(void **state)
     assert_int_equal(weft_rpc_sync(agent, weft_to_rank(9), "fail", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_NOT_FOUND);
     assert_false(was_logged("9")); /* that may happen to any program */
     weft_agent_stop(agent);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 /* ---- Calls to oneself --------------------------------------------------------------------------------------------- */
@@ -143,11 +143,11 @@ static void run_alone_on(world_fabric fabric)
 {
     world w = {.fabric = fabric, .size = 1, .seed = 4, WORLD_FUNCTIONS(functions), .program = call_oneself};
     calling = serving = (struct ends){0};
-    weft_log_set_level(WEFT_LOG_DEBUG);
-    weft_log_set_sink(keep_own_line, NULL);
+    weft_logging_set_level(WEFT_LOG_DEBUG);
+    weft_logging_set_sink(keep_own_line, NULL);
     world_run(&w);
-    weft_log_set_sink(NULL, NULL);
-    weft_log_set_level(WEFT_LOG_WARN);
+    weft_logging_set_sink(NULL, NULL);
+    weft_logging_set_level(WEFT_LOG_WARN);
     assert_int_equal(calling.count, CALLS);
     assert_int_equal(serving.count, CALLS);
     for (int i = 0; i < CALLS; i++) {
@@ -193,23 +193,24 @@ static void refusals(weft_agent *agent, void *arg)
     must_have_said(weft_agent_register(agent, &bad), WEFT_ERR_INVALID, "begins with \"weft:\"");
     bad = (weft_function){.name = "no run"};
     must_have_said(weft_agent_register(agent, &bad), WEFT_ERR_INVALID, "\"no run\": run is NULL");
-    bad = (weft_function){.name = "rest", .run = run_fail, .takes = {WEFT_REST, WEFT_I64}};
-    must_have_said(weft_agent_register(agent, &bad), WEFT_ERR_INVALID, "takes goes on after WEFT_REST");
-    bad = (weft_function){.name = "flags", .run = run_fail, .flags = WEFT_URGENT | WEFT_LAZY};
-    must_have_said(weft_agent_register(agent, &bad), WEFT_ERR_INVALID, "flags is WEFT_URGENT and WEFT_LAZY");
-    must_have_said(weft_group_create(agent, "a b", NULL, 0, &group), WEFT_ERR_INVALID, "name is \"a b\"");
-    must_have_said(weft_group_create(agent, "g", twice, 2, &group), WEFT_ERR_INVALID,
+    bad = (weft_function){.name = "rest", .run = run_fail, .takes = {WEFT_TYPE_REST, WEFT_TYPE_I64}};
+    must_have_said(weft_agent_register(agent, &bad), WEFT_ERR_INVALID, "takes goes on after WEFT_TYPE_REST");
+    bad = (weft_function){.name = "flags", .run = run_fail, .flags = WEFT_FUNCTION_URGENT | WEFT_FUNCTION_LAZY};
+    must_have_said(weft_agent_register(agent, &bad), WEFT_ERR_INVALID,
+                   "flags is WEFT_FUNCTION_URGENT and WEFT_FUNCTION_LAZY");
+    must_have_said(weft_group_open(agent, "a b", NULL, 0, &group), WEFT_ERR_INVALID, "name is \"a b\"");
+    must_have_said(weft_group_open(agent, "g", twice, 2, &group), WEFT_ERR_INVALID,
                    "ranks[1] of \"g\" is 0, for the second");
-    must_have_said(weft_group_create(agent, "g", far, 2, &group), WEFT_ERR_NOT_FOUND, "ranks[1] of \"g\" is 9");
-    must_have_said(weft_group_create(agent, "g", twice, 0, &group), WEFT_ERR_INVALID, "count is 0");
+    must_have_said(weft_group_open(agent, "g", far, 2, &group), WEFT_ERR_NOT_FOUND, "ranks[1] of \"g\" is 9");
+    must_have_said(weft_group_open(agent, "g", twice, 0, &group), WEFT_ERR_INVALID, "count is 0");
 }
 
 static void a_refusal_says_which_field(void **state)
 {
     world w = {.fabric = WORLD_SIM, .size = 1, .seed = 4, .program = refusals};
-    weft_log_set_sink(keep_last, NULL);
+    weft_logging_set_sink(keep_last, NULL);
     world_run(&w);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 UNIT_MAIN(sentences_that_nobody_takes_are_logged, lines_say_rank_and_call, lines_about_calls_to_oneself_say_which,

@@ -57,13 +57,16 @@ static weft_status run_stream(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "echo", .run = run_echo, .takes = {WEFT_I64}, .gives = {WEFT_I64}},
+    {.name = "echo", .run = run_echo, .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}},
     {.name = "slow", .run = run_slow},
     {.name = "stream", .run = run_stream},
-    {.name = "served in all", .run = run_served_in_all, .gives = {WEFT_I64}},
+    {.name = "served in all", .run = run_served_in_all, .gives = {WEFT_TYPE_I64}},
     {.name = "fail", .run = run_fail},
-    {.name = ODD_NAME, .run = run_fail, .flags = WEFT_INLINE},
-    {.name = "served", .run = run_served, .takes = {WEFT_STRING}, .gives = {WEFT_I64, WEFT_I64, WEFT_I64}},
+    {.name = ODD_NAME, .run = run_fail, .flags = WEFT_FUNCTION_INLINE},
+    {.name = "served",
+     .run = run_served,
+     .takes = {WEFT_TYPE_STRING},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_I64}},
 };
 
 static void call_times(weft_agent *agent, int rank, const char *function, weft_args arguments, int times,

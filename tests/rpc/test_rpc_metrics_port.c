@@ -229,9 +229,9 @@ static void a_port_in_use_costs_the_metrics_alone(void **state)
     char port[16];
     snprintf(port, sizeof port, ":%d", weft_metrics_port(agent));
     weft_agent_options options = {.metrics_port = weft_metrics_port(agent)};
-    weft_log_set_sink(keep_warning, NULL);
+    weft_logging_set_sink(keep_warning, NULL);
     assert_int_equal(open_with(options, &second), WEFT_OK);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
     assert_non_null(strstr(said, port));
     assert_non_null(strstr(said, "WEFT_METRICS_PORT"));
     assert_int_equal(weft_metrics_port(second), 0);

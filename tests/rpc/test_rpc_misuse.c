@@ -67,9 +67,9 @@ static weft_status run_wait_inline(weft_call *call, void *user)
     MUST_BE(weft_rref_rpc_sync(rref, "count", WEFT_NO_VALUES, &options, &values), WEFT_ERR_DEADLOCK);
     must_say(error, WEFT_ERR_DEADLOCK, "nothing was started");
     MUST_BE(weft_rref_to_here(rref, 20000, &values), WEFT_ERR_DEADLOCK);
-    weft_log_set_sink(note_barrier, NULL);
+    weft_logging_set_sink(note_barrier, NULL);
     MUST_BE(weft_group_barrier(shared.groups[1], 20000), WEFT_ERR_DEADLOCK);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
     MUST(atomic_exchange(&shared.barrier_named, false));
     MUST_BE(weft_group_allgather_values(shared.groups[1], WEFT_VALUES(weft_of_i64(9)), 20000, &values),
             WEFT_ERR_DEADLOCK);
@@ -133,14 +133,14 @@ static weft_status run_make_room(weft_call *call, void *user);
 static const weft_function functions[] = {
     {.name = "wait for room", .run = run_wait_for_room},
     {.name = "make room", .run = run_make_room},
-    {.name = "count", .takes = {WEFT_REST}, .run = run_count},
-    {.name = "long", .takes = {WEFT_REST}, .gives = {WEFT_REST}, .run = run_long},
-    {.name = "wait inline", .takes = {WEFT_RREF}, .run = run_wait_inline, .flags = WEFT_INLINE},
-    {.name = "wait at home", .run = run_wait_at_home, .flags = WEFT_INLINE},
-    {.name = "give at null", .gives = {WEFT_REST}, .run = run_give_at_null},
-    {.name = "give null", .gives = {WEFT_REST}, .run = run_give_null},
-    {.name = "give many", .gives = {WEFT_REST}, .run = run_give_many},
-    {.name = "give large", .gives = {WEFT_REST}, .run = run_give_large},
+    {.name = "count", .takes = {WEFT_TYPE_REST}, .run = run_count},
+    {.name = "long", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_REST}, .run = run_long},
+    {.name = "wait inline", .takes = {WEFT_TYPE_RREF}, .run = run_wait_inline, .flags = WEFT_FUNCTION_INLINE},
+    {.name = "wait at home", .run = run_wait_at_home, .flags = WEFT_FUNCTION_INLINE},
+    {.name = "give at null", .gives = {WEFT_TYPE_REST}, .run = run_give_at_null},
+    {.name = "give null", .gives = {WEFT_TYPE_REST}, .run = run_give_null},
+    {.name = "give many", .gives = {WEFT_TYPE_REST}, .run = run_give_many},
+    {.name = "give large", .gives = {WEFT_TYPE_REST}, .run = run_give_large},
     {.name = "part at null", .run = run_part_at_null},
     {.name = "seven", .run = run_seven},
 };
@@ -355,7 +355,7 @@ static void results_at_fault(weft_agent *agent)
 static void arguments_over_limits(weft_agent *agent)
 {
     size_t count = WEFT_MAX_CALL_TENSORS / 2 + 1;
-    weft_tensor *one = weft_tensor_full(WEFT_SHAPE(1), WEFT_UINT8, 1), **many = malloc(count * sizeof *many);
+    weft_tensor *one = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_UINT8, 1), **many = malloc(count * sizeof *many);
     void *bytes = calloc(1, TOO_MANY_BYTES);
     MUST(many && bytes);
     for (size_t i = 0; i < count; i++)
@@ -387,7 +387,7 @@ static void calls_at_fault(weft_agent *agent)
 {
     static weft_value many[WEFT_MAX_VALUES + 1]; /* nulls */
     static char long_name[200];
-    weft_tensor *base = weft_tensor_full(WEFT_SHAPE(3, 4), WEFT_FLOAT32, 1),
+    weft_tensor *base = weft_tensor_full(WEFT_SHAPE(3, 4), WEFT_DTYPE_FLOAT32, 1),
                 *across = weft_tensor_transpose(base, 0, 1), *nothing = NULL;
     weft_value strange = {.type = (weft_type)99};
     const struct {
@@ -471,7 +471,7 @@ static void what_is_no_status(weft_agent *agent)
 static void what_cannot_be(weft_agent *agent, void *arg)
 {
     int rank = weft_agent_rank(agent);
-    MUST_OK(weft_group_create(agent, "all", NULL, 0, &shared.groups[rank]));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &shared.groups[rank]));
     inline_waits(agent);
     if (rank == 0) {
         futures_of_weft(agent);
@@ -486,7 +486,7 @@ static void what_cannot_be(weft_agent *agent, void *arg)
         what_is_no_status(agent);
     }
     gather_at_null(agent);
-    weft_group_destroy(shared.groups[rank]);
+    weft_group_close(shared.groups[rank]);
 }
 
 static void begin(world *w)

@@ -31,8 +31,11 @@ static weft_status run_hold(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "sum", .takes = {WEFT_TENSOR, WEFT_STRING}, .gives = {WEFT_I64, WEFT_F64, WEFT_STRING}, .run = run_sum},
-    {.name = "hold", .takes = {WEFT_REST}, .run = run_hold},
+    {.name = "sum",
+     .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_STRING},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_STRING},
+     .run = run_sum},
+    {.name = "hold", .takes = {WEFT_TYPE_REST}, .run = run_hold},
 };
 
 static void all_workers(weft_target *to)
@@ -48,7 +51,7 @@ static void packed_once(weft_agent *agent, void *arg)
     if (weft_agent_rank(agent) != 0)
         return;
     memset(text, 'x', sizeof text - 1);
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROWS, COLUMNS), WEFT_FLOAT32, 2);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(ROWS, COLUMNS), WEFT_DTYPE_FLOAT32, 2);
     weft_tensor *t = weft_tensor_transpose(x, 0, 1);
     weft_target to[SIZE];
     weft_stats before, after;
@@ -79,7 +82,7 @@ static void one_is_not_there(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 1);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
     weft_target to[4] = {weft_to_rank(1), weft_to_rank(SIZE + 3), weft_to_name("nobody"), weft_to_rank(2)};
     weft_future *all;
     MUST_OK(weft_rpc_multicast(agent, to, 4, "sum", WEFT_VALUES(weft_of_tensor(x), weft_of_string("")), NULL, &all));
@@ -99,7 +102,7 @@ static void what_is_wrong_for_all(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_FLOAT32, 1);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
     weft_target to[2] = {weft_to_rank(1), weft_to_rank(2)};
     weft_future *all = NULL;
     weft_error *error = NULL;

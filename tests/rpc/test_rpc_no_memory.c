@@ -99,8 +99,8 @@ static weft_status run_make(weft_call *call, void *user)
     return WEFT_OK;
 }
 
-static const weft_function functions[] = {{.name = "see", .takes = {WEFT_RREF}, .run = run_see},
-                                          {.name = "make", .gives = {WEFT_I64}, .run = run_make}};
+static const weft_function functions[] = {{.name = "see", .takes = {WEFT_TYPE_RREF}, .run = run_see},
+                                          {.name = "make", .gives = {WEFT_TYPE_I64}, .run = run_make}};
 
 static weft_status await_made(weft_rref *rref)
 {

@@ -34,7 +34,7 @@ static weft_status run_stuck(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     {.name = "slow", .run = run_slow},
-    {.name = "urgent", .run = run_urgent, .flags = WEFT_URGENT},
+    {.name = "urgent", .run = run_urgent, .flags = WEFT_FUNCTION_URGENT},
     {.name = "stuck", .run = run_stuck},
 };
 

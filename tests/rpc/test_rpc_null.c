@@ -67,8 +67,8 @@ static void agents_at_null(weft_agent *agent)
     MUST_BE(weft_agent_status(NULL), WEFT_ERR_INVALID);
     MUST_BE(weft_agent_set_call_timeout(NULL, 100), WEFT_ERR_INVALID);
     MUST_BE(weft_agent_register(NULL, &(weft_function){.name = "f", .run = run_count}), WEFT_ERR_INVALID);
-    MUST_BE(weft_watch(NULL, 0), WEFT_ERR_INVALID);
-    MUST_BE(weft_unwatch(NULL, 0), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_watch(NULL, 0), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_unwatch(NULL, 0), WEFT_ERR_INVALID);
     MUST_OK(weft_agent_close(NULL));
     weft_agent_stop(NULL);
     MUST(weft_agent_rank(NULL) == -1 && weft_agent_world_size(NULL) == 0);
@@ -118,7 +118,7 @@ static void served_by_nobody(void)
     MUST(weft_call_agent(NULL) == NULL && weft_call_from(NULL) == -1 && weft_call_count(NULL) == 0);
     MUST(weft_call_time_left(NULL) == 0 && weft_call_cancelled(NULL) && weft_call_cancellation(NULL) == NULL);
     MUST(weft_call_tape(NULL) == NULL && weft_call_defer(NULL) == NULL && weft_call_defer_keeping(NULL) == NULL);
-    MUST(weft_call_type(NULL, 0) == WEFT_NONE);
+    MUST(weft_call_type(NULL, 0) == WEFT_TYPE_NONE);
     MUST_BE(weft_call_status(NULL), WEFT_ERR_INVALID);
     MUST_BE(weft_call_send_item(NULL, WEFT_NO_VALUES), WEFT_ERR_INVALID);
     weft_call_give(NULL, WEFT_NO_VALUES);

@@ -63,11 +63,11 @@ static weft_status run_outer(weft_call *call, void *user)
 static weft_status run_new_waiting(weft_call *call, void *user);
 
 static weft_function functions[7] = {
-    {.name = "new", .gives = {WEFT_ANY}, .run = run_new},
-    {.name = "hold", .gives = {WEFT_ANY}, .run = run_hold},
-    {.name = "keep", .takes = {WEFT_RREF}, .run = run_keep},
+    {.name = "new", .gives = {WEFT_TYPE_ANY}, .run = run_new},
+    {.name = "hold", .gives = {WEFT_TYPE_ANY}, .run = run_hold},
+    {.name = "keep", .takes = {WEFT_TYPE_RREF}, .run = run_keep},
     {.name = "outer", .run = run_outer},
-    {.name = "new waiting", .gives = {WEFT_ANY}, .run = run_new_waiting},
+    {.name = "new waiting", .gives = {WEFT_TYPE_ANY}, .run = run_new_waiting},
 };
 
 static _Atomic(weft_status) answer;

@@ -21,7 +21,7 @@ static scene *playing;
 
 static weft_status run_give(weft_call *call, void *user)
 {
-    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_UINT8, 7);
+    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8, 7);
     MUST(large);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(large)));
     weft_tensor_unref(large);
@@ -47,14 +47,15 @@ static weft_status run_meet(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "give", .gives = {WEFT_TENSOR}, .run = run_give},
-    {.name = "take", .takes = {WEFT_TENSOR}, .run = run_take},
+    {.name = "give", .gives = {WEFT_TYPE_TENSOR}, .run = run_give},
+    {.name = "take", .takes = {WEFT_TYPE_TENSOR}, .run = run_take},
     {.name = "meet", .run = run_meet},
 };
 
 static void count_deaths(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    ((scene *)arg)->deaths += event == WEFT_MEMBER_DEAD || event == WEFT_SELF_EVICTED || event == WEFT_STORE_LOST;
+    ((scene *)arg)->deaths +=
+        event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_SELF_EVICTED || event == WEFT_MEMBER_STORE_LOST;
 }
 
 static void adjust(weft_agent_options *options, void *arg)
@@ -101,7 +102,7 @@ static void must_give(weft_agent *agent, int rank)
 
 static void must_take(weft_agent *agent, int rank)
 {
-    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_UINT8, 3);
+    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8, 3);
     must_end_well(start(agent, rank, "take", WEFT_VALUES(weft_of_tensor(large))));
     weft_tensor_unref(large);
 }
@@ -228,7 +229,7 @@ static void walled_both_ways(weft_agent *agent, void *arg)
     if (!is_outside(agent, s))
         return;
     wfi_sim_wall(s->w.sim, INSIDE, OUTSIDE, true);
-    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_UINT8, 3);
+    weft_tensor *large = weft_tensor_full(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8, 3);
     for (int i = 0; i < 2; i++) {
         uint64_t begun_ms = ms_of(agent);
         must_be_unreachable(agent, start(agent, INSIDE, "give", WEFT_NO_VALUES), begun_ms, "sim:2");

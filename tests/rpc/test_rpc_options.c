@@ -370,9 +370,9 @@ static void test_no_secret_is_said_where_others_reach_us(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         setenv("MASTER_ADDR", cases[i].master_addr, 1);
         warnings = 0;
-        weft_log_set_sink(count_warnings, NULL);
+        weft_logging_set_sink(count_warnings, NULL);
         must_resolve(NULL);
-        weft_log_set_sink(NULL, NULL);
+        weft_logging_set_sink(NULL, NULL);
         if (warnings != cases[i].warnings)
             fail_msg("%d warnings for %s", warnings, cases[i].master_addr);
     }

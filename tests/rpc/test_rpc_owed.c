@@ -52,10 +52,10 @@ static weft_status run_read(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "make", .gives = {WEFT_I64}, .run = run_make},
-    {.name = "read", .takes = {WEFT_RREF}, .run = run_read},
-    {.name = "lend", .gives = {WEFT_RREF}, .run = run_lend},
-    {.name = "take", .takes = {WEFT_STRING}, .run = run_take},
+    {.name = "make", .gives = {WEFT_TYPE_I64}, .run = run_make},
+    {.name = "read", .takes = {WEFT_TYPE_RREF}, .run = run_read},
+    {.name = "lend", .gives = {WEFT_TYPE_RREF}, .run = run_lend},
+    {.name = "take", .takes = {WEFT_TYPE_STRING}, .run = run_take},
 };
 
 static void adjust(weft_agent_options *options, void *arg)

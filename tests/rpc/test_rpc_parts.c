@@ -27,7 +27,7 @@ typedef struct seen {
 
 static weft_status send_one(weft_call *call, int64_t number)
 {
-    weft_tensor *x = weft_tensor_arange(shared.size, WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_arange(shared.size, WEFT_DTYPE_FLOAT32);
     weft_future *unwanted = weft_call_cancellation(call);
     weft_status st;
     while ((st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))) == WEFT_ERR_AGAIN) {
@@ -64,7 +64,7 @@ static weft_status run_endless(weft_call *call, void *user)
 /* Fills the window, and returns with it full. */
 static weft_status run_fill(weft_call *call, void *user)
 {
-    weft_tensor *x = weft_tensor_arange(shared.size, WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_arange(shared.size, WEFT_DTYPE_FLOAT32);
     int64_t number = 0;
     weft_status st;
     while (!(st = weft_call_send_item(call, WEFT_VALUES(weft_of_i64(number), weft_of_tensor(x)))))
@@ -105,7 +105,7 @@ static weft_status run_send_rref(weft_call *call, void *user)
 /* A part; and, when it has come, a result that would have to be pulled. */
 static weft_status run_part_and_result(weft_call *call, void *user)
 {
-    weft_tensor *x = weft_tensor_arange(1000000, WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_arange(1000000, WEFT_DTYPE_FLOAT32);
     MUST_OK(send_one(call, 0));
     world_sleep_ms(shared.w, 2);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(x)));
@@ -115,13 +115,13 @@ static weft_status run_part_and_result(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "stream", .takes = {WEFT_I64, WEFT_BOOL}, .gives = {WEFT_I64}, .run = run_stream},
+    {.name = "stream", .takes = {WEFT_TYPE_I64, WEFT_TYPE_BOOL}, .gives = {WEFT_TYPE_I64}, .run = run_stream},
     {.name = "endless", .run = run_endless},
     {.name = "fill", .run = run_fill},
-    {.name = "try", .gives = {WEFT_I64, WEFT_I64}, .run = run_try},
+    {.name = "try", .gives = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = run_try},
     {.name = "hold", .run = run_hold},
     {.name = "send_rref", .run = run_send_rref},
-    {.name = "part and result", .gives = {WEFT_TENSOR}, .run = run_part_and_result},
+    {.name = "part and result", .gives = {WEFT_TYPE_TENSOR}, .run = run_part_and_result},
 };
 
 static void on_item(const weft_values *part, void *arg)

@@ -78,9 +78,9 @@ static int warnings_of(const char *master_addr, int world_size)
                                   .rendezvous_timeout_ms = 1,
                                   .error = &error};
     warnings = 0;
-    weft_log_set_sink(count_warnings, NULL);
+    weft_logging_set_sink(count_warnings, NULL);
     weft_status st = weft_agent_open(&options, &agent);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
     weft_error_unref(error);
     if (!st)
         weft_agent_stop(agent);
@@ -118,9 +118,9 @@ static void who_waits_for_the_store_says_so(void **state)
                                   .master_port = world_free_port(),
                                   .rendezvous_timeout_ms = 400};
     warnings = 0;
-    weft_log_set_sink(count_waiting, NULL);
+    weft_logging_set_sink(count_waiting, NULL);
     weft_status st = weft_agent_open(&options, &agent);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
     assert_int_equal(st, WEFT_ERR_RENDEZVOUS);
     assert_int_equal(warnings, 1);
 }

@@ -16,7 +16,7 @@ static struct shared {
     atomic_bool stalled, over;
 } shared;
 
-static const weft_function functions[] = {{.name = "take", .takes = {WEFT_REST}, .run = world_run_nothing}};
+static const weft_function functions[] = {{.name = "take", .takes = {WEFT_TYPE_REST}, .run = world_run_nothing}};
 
 /* On tcp the peer has no threads, and makes no progress while it is stalled. */
 static void adjust(weft_agent_options *options, void *arg)
@@ -115,7 +115,7 @@ static void stalled_peer(weft_agent *agent, void *arg)
         return;
     }
     char *bytes = calloc(1, 2 * LIMIT);
-    weft_tensor *base = weft_tensor_zeros(WEFT_SHAPE(64, 1024), WEFT_FLOAT32),
+    weft_tensor *base = weft_tensor_zeros(WEFT_SHAPE(64, 1024), WEFT_DTYPE_FLOAT32),
                 *across = weft_tensor_transpose(base, 0, 1);
     weft_args small = WEFT_VALUES(weft_of_bytes(bytes, 3000)), large = WEFT_VALUES(weft_of_bytes(bytes, LARGE)),
               packed = WEFT_VALUES(weft_of_tensor(across)), shares = WEFT_VALUES(weft_of_tensor(base)),

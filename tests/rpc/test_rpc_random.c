@@ -31,7 +31,7 @@ static weft_sim *make_world(uint64_t seed, uint64_t *state)
     static const uint64_t latencies[] = {20000, 20000, 200000, 2000000};
     weft_sim_options options = {.seed = seed, .latency_max_ns = latencies[below(state, 4)]};
     options.bytes_per_second = once_in(state, 3) ? 300000000u : 0;
-    return weft_sim_create(&options);
+    return weft_sim_open(&options);
 }
 
 static job *make_job(uint64_t seed)
@@ -71,7 +71,7 @@ static void free_job(job *j)
 
 static void end_job(job *j)
 {
-    weft_sim_destroy(j->sim);
+    weft_sim_close(j->sim);
     j->sim = NULL;
     if (j->kills) {
         j->next_grave = graveyard;
@@ -169,7 +169,7 @@ int main(int argc, char **argv)
     bool verbose = option_after(argc, argv, "--verbose") != NULL;
     struct timespec begun, ended;
     if (!verbose)
-        weft_log_set_sink(say_nothing, NULL);
+        weft_logging_set_sink(say_nothing, NULL);
     signal(SIGABRT, on_abort);
     signal(SIGSEGV, on_abort);
     clock_gettime(CLOCK_MONOTONIC, &begun);

@@ -29,8 +29,8 @@ static weft_status run_let_go(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "keep", .takes = {WEFT_TENSOR}, .gives = {WEFT_REST}, .run = run_keep},
-    {.name = "let go", .takes = {WEFT_TENSOR}, .gives = {WEFT_REST}, .run = run_let_go},
+    {.name = "keep", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_REST}, .run = run_keep},
+    {.name = "let go", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_REST}, .run = run_let_go},
 };
 
 static void adjust(weft_agent_options *options, void *arg)
@@ -50,7 +50,7 @@ static const weft_retry three = {.attempts = 3, .pause_ms = 2}, patient = {.atte
 
 static weft_future *begin(weft_agent *agent, int to, const char *function, weft_retry retry)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
     weft_rpc_options how = {.timeout_ms = WEFT_FOREVER, .retry = retry};
     weft_future *future;
     MUST_OK(weft_rpc_async(agent, weft_to_rank(to), function, WEFT_VALUES(weft_of_tensor(x)), &how, &future));
@@ -80,7 +80,7 @@ static void late_then_busy(weft_agent *agent)
 /* The same in a multicast, whose other target is never refused. */
 static void late_then_busy_of_many(weft_agent *agent)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
     weft_rpc_options how = {.timeout_ms = WEFT_FOREVER, .retry = {.attempts = 2, .pause_ms = 2, .attempt_ms = 200}};
     weft_target to[1] = {weft_to_rank(SERVER)};
     weft_future *all;
@@ -112,7 +112,7 @@ static void asked_then_busy(weft_agent *agent)
 /* None of the attempts ran: that is said, of a call and of a result that stays. */
 static void busy_all_along(weft_agent *agent)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
     weft_rpc_options how = {.retry = three};
     weft_values *out;
     weft_rref *rref;
@@ -134,7 +134,7 @@ static void busy_all_along(weft_agent *agent)
 static void late_then_dead(weft_agent *agent)
 {
     atomic_store(&runs, 0);
-    MUST_OK(weft_watch(agent, LEAVER));
+    MUST_OK(weft_agent_watch(agent, LEAVER));
     weft_future *future =
         begin(agent, LEAVER, "keep",
               (weft_retry){.attempts = 2, .pause_ms = 10000, .pause_most_ms = 10000, .attempt_ms = 50});

@@ -42,7 +42,7 @@ static void values_at_home(weft_agent *agent, void *arg)
     MUST_OK(weft_rref_create(agent, weft_of_i64(5), &rref));
     MUST(weft_rref_owner(rref) == weft_agent_rank(agent) && weft_rref_is_owner(rref) && weft_rref_confirmed(rref));
     MUST_OK(weft_rref_local_value(rref, 0, &value));
-    MUST(value.type == WEFT_I64 && value.as.i64 == 5);
+    MUST(value.type == WEFT_TYPE_I64 && value.as.i64 == 5);
     MUST_BE(weft_rref_local_object(rref, &object), WEFT_ERR_TYPE);
     MUST_OK(read_i64(rref, 0, &n));
     MUST(n == 5);

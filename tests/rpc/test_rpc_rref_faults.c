@@ -362,9 +362,9 @@ int main(int argc, char **argv)
     memcpy(functions, rref_functions, sizeof rref_functions);
     functions[RREF_FUNCTIONS] = count_functions[0];
     functions[RREF_FUNCTIONS + 1] = count_functions[1];
-    functions[RREF_FUNCTIONS + 2] =
-        (weft_function){.name = "slow_or_not", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_slow_or_not};
-    functions[RREF_FUNCTIONS + 3] = (weft_function){.name = "show", .gives = {WEFT_RREF}, .run = run_show};
+    functions[RREF_FUNCTIONS + 2] = (weft_function){
+        .name = "slow_or_not", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_slow_or_not};
+    functions[RREF_FUNCTIONS + 3] = (weft_function){.name = "show", .gives = {WEFT_TYPE_RREF}, .run = run_show};
     if (argc > 2 && strcmp(argv[1], "--seeds") == 0) {
         uint64_t count = strtoull(argv[2], NULL, 10);
         uint64_t first = argc > 4 && strcmp(argv[3], "--first") == 0 ? strtoull(argv[4], NULL, 10) : 1;

@@ -56,8 +56,8 @@ static weft_status run_read(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "make", .gives = {WEFT_I64}, .run = run_make},
-    {.name = "read", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = run_read},
+    {.name = "make", .gives = {WEFT_TYPE_I64}, .run = run_make},
+    {.name = "read", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_I64}, .run = run_read},
 };
 
 static weft_agent *open_agent(weft_sim *sim, int rank)
@@ -133,7 +133,7 @@ static void direct(weft_sim *sim, int rank, void *arg)
 static void play(uint64_t seed, bool dies)
 {
     stage s = {.dies = dies};
-    weft_sim *sim = weft_sim_create(&(weft_sim_options){.seed = seed});
+    weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = seed});
     assert_non_null(sim);
     now_playing = &s;
     for (int rank = STORE; rank < JOINER; rank++)
@@ -141,7 +141,7 @@ static void play(uint64_t seed, bool dies)
     MUST_OK(weft_sim_spawn(sim, SEATS, direct, &s));
     MUST_OK(weft_sim_run(sim, 60 * 1000));
     assert_true(s.made != dies);
-    weft_sim_destroy(sim);
+    weft_sim_close(sim);
 }
 
 static void test_waits_for_the_creator(void **state)
@@ -223,7 +223,7 @@ static void test_waits_for_the_owner(void **state)
     for (uint64_t seed = 1; seed <= 20; seed++)
         for (former who = NOBODY; who <= THERE; who++) {
             stage s = {0};
-            weft_sim *sim = weft_sim_create(&(weft_sim_options){.seed = seed});
+            weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = seed});
             assert_non_null(sim);
             now_playing = &s;
             for (int rank = STORE; rank < JOINER; rank++)
@@ -232,7 +232,7 @@ static void test_waits_for_the_owner(void **state)
                 MUST_OK(weft_sim_spawn(sim, JOINER, be_former, &s));
             MUST_OK(weft_sim_spawn(sim, SEATS, direct_owner, &who));
             MUST_OK(weft_sim_run(sim, 60 * 1000));
-            weft_sim_destroy(sim);
+            weft_sim_close(sim);
         }
 }
 

@@ -92,14 +92,14 @@ static weft_status run_several(weft_call *call, void *user)
 }
 
 static weft_function functions[10] = {
-    {.name = "new", .takes = {WEFT_I64}, .gives = {WEFT_ANY}, .run = run_new},
-    {.name = "new twice", .gives = {WEFT_ANY}, .run = run_new_twice},
-    {.name = "new and fail", .gives = {WEFT_ANY}, .run = run_new_and_fail},
-    {.name = "hold", .gives = {WEFT_ANY}, .run = run_hold},
-    {.name = "add", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_add},
-    {.name = "fork", .takes = {WEFT_RREF}, .gives = {WEFT_ANY}, .run = run_fork},
-    {.name = "leave", .takes = {WEFT_RREF}, .run = run_leave},
-    [9] = {.name = "several", .takes = {WEFT_I64}, .gives = {WEFT_REST}, .run = run_several},
+    {.name = "new", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_ANY}, .run = run_new},
+    {.name = "new twice", .gives = {WEFT_TYPE_ANY}, .run = run_new_twice},
+    {.name = "new and fail", .gives = {WEFT_TYPE_ANY}, .run = run_new_and_fail},
+    {.name = "hold", .gives = {WEFT_TYPE_ANY}, .run = run_hold},
+    {.name = "add", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_add},
+    {.name = "fork", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_ANY}, .run = run_fork},
+    {.name = "leave", .takes = {WEFT_TYPE_RREF}, .run = run_leave},
+    [9] = {.name = "several", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_REST}, .run = run_several},
 };
 
 static weft_rref *new_remote(weft_agent *agent, int rank, const char *function, weft_args args)
@@ -207,11 +207,11 @@ static void types(weft_agent *agent)
     MUST(object == c);
     MUST_OK(weft_rref_local_object(rref, &object));
     atomic_store(&warnings, 0);
-    weft_log_set_sink(count_warnings, NULL);
+    weft_logging_set_sink(count_warnings, NULL);
     MUST_BE(weft_rref_local_typed(rref, &other_type, 0, &object), WEFT_ERR_TYPE);
     MUST_OK(weft_rref_create(agent, weft_of_i64(5), &value));
     MUST_BE(weft_rref_local_typed(value, &counter_type, 0, &object), WEFT_ERR_TYPE);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
     MUST(atomic_load(&warnings) == 2);
     weft_future *there = weft_rref_created(value);
     MUST_OK(weft_future_wait(there, 1000));
@@ -292,7 +292,7 @@ static void must_be_one(weft_rref *rref, int64_t given)
     if (given)
         MUST_OK(weft_values_get_i64(got, 0, &n));
     else
-        MUST(weft_values_args(got).items[0].type == WEFT_NULL);
+        MUST(weft_values_args(got).items[0].type == WEFT_TYPE_NULL);
     MUST(!given || n == 10);
     weft_values_unref(got);
 }
@@ -400,9 +400,9 @@ static void one_was_left(world *w)
 
 static void test_leaks(void **state)
 {
-    weft_log_set_sink(count_warnings, NULL);
+    weft_logging_set_sink(count_warnings, NULL);
     run(leave_one, 10, one_was_left);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 ON_BOTH(to_here)
@@ -417,9 +417,9 @@ static void the_knot_is_cut(world *w)
 
 static void test_knot(void **state)
 {
-    weft_log_set_sink(count_warnings, NULL);
+    weft_logging_set_sink(count_warnings, NULL);
     run(tie, 1, the_knot_is_cut);
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 int main(void)

@@ -50,10 +50,10 @@ static weft_status run_fail(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "outer", .run = run_outer, .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}},
-    {.name = "inner", .run = world_run_echo, .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}},
-    {.name = "fail \"\\\n\xff", .run = run_fail, .flags = WEFT_INLINE},
-    {.name = "nest", .run = run_nest, .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}},
+    {.name = "outer", .run = run_outer, .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}},
+    {.name = "inner", .run = world_run_echo, .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}},
+    {.name = "fail \"\\\n\xff", .run = run_fail, .flags = WEFT_FUNCTION_INLINE},
+    {.name = "nest", .run = run_nest, .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}},
     {.name = "slow", .run = run_slow},
 };
 
@@ -97,7 +97,7 @@ static void call_through(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(1 << 18), WEFT_FLOAT32);
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(1 << 18), WEFT_DTYPE_FLOAT32);
     MUST(tensor);
     weft_args arguments = WEFT_VALUES(weft_of_tensor(tensor));
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "outer", arguments, NULL, NULL));
@@ -160,7 +160,7 @@ static void call_oneself(weft_agent *agent, void *arg)
     weft_future *futures[SELF_AT_ONCE];
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_FLOAT32);
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32);
     MUST(tensor);
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "nest", WEFT_VALUES(weft_of_tensor(tensor)), NULL, NULL));
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), functions[2].name, WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_REMOTE);

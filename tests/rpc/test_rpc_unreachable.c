@@ -37,7 +37,7 @@ static weft_status run_count(weft_call *call, void *user)
 static weft_status run_large(weft_call *call, void *user)
 {
     playing->runs++;
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_UINT8);
+    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
     MUST(large);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(large)));
     weft_tensor_unref(large);
@@ -51,14 +51,15 @@ static weft_status run_take(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "count", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = run_count},
-    {.name = "large", .gives = {WEFT_TENSOR}, .run = run_large},
-    {.name = "take", .takes = {WEFT_REST}, .run = run_take},
+    {.name = "count", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_count},
+    {.name = "large", .gives = {WEFT_TYPE_TENSOR}, .run = run_large},
+    {.name = "take", .takes = {WEFT_TYPE_REST}, .run = run_take},
 };
 
 static void count_deaths(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
-    ((scene *)arg)->deaths += event == WEFT_MEMBER_DEAD || event == WEFT_SELF_EVICTED || event == WEFT_STORE_LOST;
+    ((scene *)arg)->deaths +=
+        event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_SELF_EVICTED || event == WEFT_MEMBER_STORE_LOST;
 }
 
 static void adjust(weft_agent_options *options, void *arg)
@@ -233,7 +234,7 @@ static void under_payload(weft_agent *agent, void *arg)
     scene *s = arg;
     if (!is_caller(agent, s))
         return;
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_UINT8);
+    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
     must_count(agent, CALLEE);
     for (int pulls = 0; pulls < 2; pulls++) {
         weft_args sent = pulls ? WEFT_NO_VALUES : WEFT_VALUES(weft_of_tensor(large));
@@ -326,7 +327,7 @@ static void late_then_back(weft_agent *agent, void *arg)
     cut_caller_and_callee(s);
     uint8_t *memory = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     MUST(memory != MAP_FAILED);
-    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(SMALL), WEFT_UINT8, memory, NULL, NULL, NULL);
+    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(SMALL), WEFT_DTYPE_UINT8, memory, NULL, NULL, NULL);
     const weft_rpc_options late = {.timeout_ms = 20};
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(CALLEE), "take", WEFT_VALUES(weft_of_tensor(x)), &late, NULL),
             WEFT_ERR_TIMEOUT);

@@ -27,10 +27,10 @@ static weft_status run_note(weft_call *call, void *user)
 static int lazy = 0, plain = 1, urgent = 2;
 static const weft_function functions[] = {
     {.name = "block", .run = run_block},
-    {.name = "lazy", .run = run_note, .flags = WEFT_LAZY, .user = &lazy},
+    {.name = "lazy", .run = run_note, .flags = WEFT_FUNCTION_LAZY, .user = &lazy},
     {.name = "plain", .run = run_note, .user = &plain},
-    {.name = "urgent", .run = run_note, .flags = WEFT_URGENT, .user = &urgent},
-    {.name = "arrived", .run = world_run_nothing, .flags = WEFT_INLINE}, /* answered ahead of the executor */
+    {.name = "urgent", .run = run_note, .flags = WEFT_FUNCTION_URGENT, .user = &urgent},
+    {.name = "arrived", .run = world_run_nothing, .flags = WEFT_FUNCTION_INLINE}, /* answered ahead of the executor */
 };
 
 /* How many of `kind` started before the last one of `other`. */
@@ -93,10 +93,11 @@ static weft_tensor *land_nowhere(int from_rank, size_t index, weft_dtype dtype, 
 
 static void register_bad(weft_agent *agent, void *arg)
 {
-    expect_refused(agent, (weft_function){.flags = WEFT_URGENT | WEFT_LAZY});
+    expect_refused(agent, (weft_function){.flags = WEFT_FUNCTION_URGENT | WEFT_FUNCTION_LAZY});
     expect_refused(agent, (weft_function){.flags = 1u << 30});
-    expect_refused(agent, (weft_function){.flags = WEFT_LAND_ADD}); /* where? */
-    expect_refused(agent, (weft_function){.flags = WEFT_LAND_ADD | WEFT_INLINE, .land = land_nowhere});
+    expect_refused(agent, (weft_function){.flags = WEFT_FUNCTION_LAND_ADD}); /* where? */
+    expect_refused(agent,
+                   (weft_function){.flags = WEFT_FUNCTION_LAND_ADD | WEFT_FUNCTION_INLINE, .land = land_nowhere});
 }
 
 WORLD_TEST(register_bad, 1, 0, .size = 1, WORLD_FUNCTIONS(functions))

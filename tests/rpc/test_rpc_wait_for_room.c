@@ -51,8 +51,8 @@ static weft_status run_forward(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "take", .takes = {WEFT_STRING}, .run = run_take},
-    {.name = "refuse once", .takes = {WEFT_STRING}, .run = run_refuse_once},
+    {.name = "take", .takes = {WEFT_TYPE_STRING}, .run = run_take},
+    {.name = "refuse once", .takes = {WEFT_TYPE_STRING}, .run = run_refuse_once},
     {.name = "forward", .run = run_forward},
 };
 

@@ -169,17 +169,17 @@ static weft_status run_down_the_line(weft_call *call, void *user)
                          WEFT_NO_VALUES, &options, NULL);
 }
 
-#define ANY_RESULTS .gives = {WEFT_REST}
+#define ANY_RESULTS .gives = {WEFT_TYPE_REST}
 static const weft_function functions[] = {
     {.name = "hold", .run = run_hold, ANY_RESULTS},
     {.name = "await unwanted", .run = run_await_unwanted, ANY_RESULTS},
     {.name = "is held", .run = run_is_held, ANY_RESULTS},
     {.name = "time left", .run = run_time_left, ANY_RESULTS},
     {.name = "fail with own", .run = run_fail_with_own},
-    {.name = "relay", .takes = {WEFT_I64, WEFT_STRING}, .run = run_relay, ANY_RESULTS},
-    {.name = "relay later", .takes = {WEFT_I64, WEFT_STRING}, .run = run_relay_later, ANY_RESULTS},
-    {.name = "start and go", .takes = {WEFT_I64, WEFT_STRING}, .run = run_start_and_go, ANY_RESULTS},
-    {.name = "too late", .takes = {WEFT_I64}, .run = run_too_late, ANY_RESULTS},
+    {.name = "relay", .takes = {WEFT_TYPE_I64, WEFT_TYPE_STRING}, .run = run_relay, ANY_RESULTS},
+    {.name = "relay later", .takes = {WEFT_TYPE_I64, WEFT_TYPE_STRING}, .run = run_relay_later, ANY_RESULTS},
+    {.name = "start and go", .takes = {WEFT_TYPE_I64, WEFT_TYPE_STRING}, .run = run_start_and_go, ANY_RESULTS},
+    {.name = "too late", .takes = {WEFT_TYPE_I64}, .run = run_too_late, ANY_RESULTS},
     {.name = "oversleep", .run = run_oversleep},
     {.name = "break", .run = run_break, ANY_RESULTS},
     {.name = "forget the way", .run = run_forget_the_way, ANY_RESULTS},
@@ -193,7 +193,7 @@ static int64_t ask(weft_agent *agent, int rank, const char *function)
     weft_values *out;
     int64_t answer = 0;
     MUST_OK(weft_rpc_sync(agent, weft_to_rank(rank), function, WEFT_NO_VALUES, NULL, &out));
-    if (weft_values_type(out, 0) == WEFT_I64)
+    if (weft_values_type(out, 0) == WEFT_TYPE_I64)
         MUST_OK(weft_values_get_i64(out, 0, &answer));
     else {
         bool is;

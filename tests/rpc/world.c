@@ -119,13 +119,13 @@ static void run_tcp(world *w)
 
 static void run_sim(world *w)
 {
-    w->sim = weft_sim_create(&(weft_sim_options){.seed = w->seed, .ranks_per_host = w->ranks_per_host});
+    w->sim = weft_sim_open(&(weft_sim_options){.seed = w->seed, .ranks_per_host = w->ranks_per_host});
     assert_non_null(w->sim);
     for (int rank = 0; rank < w->size; rank++)
         assert_int_equal(weft_sim_spawn(w->sim, rank, run_fiber, w), WEFT_OK);
     weft_status st = weft_sim_run(w->sim, 3600 * 1000);
     assert_string_equal(weft_status_name(st), "OK");
-    weft_sim_destroy(w->sim);
+    weft_sim_close(w->sim);
     w->sim = NULL;
 }
 

@@ -39,8 +39,8 @@ static weft_status run_note(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "hold", .run = run_hold, .flags = WEFT_INLINE},
-    {.name = "note", .takes = {WEFT_I64}, .run = run_note},
+    {.name = "hold", .run = run_hold, .flags = WEFT_FUNCTION_INLINE},
+    {.name = "note", .takes = {WEFT_TYPE_I64}, .run = run_note},
 };
 
 static weft_future *start(weft_agent *agent, const char *function, weft_args args)

@@ -50,7 +50,7 @@ static weft_status run_sum(weft_call *call, void *user)
 
 static weft_status run_big(weft_call *call, void *user)
 {
-    weft_tensor *x = weft_tensor_arange(weft_call_i64(call, 0), WEFT_INT32);
+    weft_tensor *x = weft_tensor_arange(weft_call_i64(call, 0), WEFT_DTYPE_INT32);
     if (!x)
         return WEFT_ERR_MEMORY;
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(x)));
@@ -94,11 +94,14 @@ static weft_status run_fetch(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "echo", .takes = {WEFT_I64, WEFT_STRING}, .gives = {WEFT_I64, WEFT_STRING}, .run = run_echo},
-    {.name = "sum", .takes = {WEFT_TENSOR}, .gives = {WEFT_I64}, .run = run_sum},
-    {.name = "big", .takes = {WEFT_I64}, .gives = {WEFT_TENSOR}, .run = run_big},
-    {.name = "stream", .gives = {WEFT_I64}, .run = run_stream},
-    {.name = "fetch", .takes = {WEFT_RREF}, .gives = {WEFT_I64}, .run = run_fetch},
+    {.name = "echo",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_STRING},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_STRING},
+     .run = run_echo},
+    {.name = "sum", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_I64}, .run = run_sum},
+    {.name = "big", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = run_big},
+    {.name = "stream", .gives = {WEFT_TYPE_I64}, .run = run_stream},
+    {.name = "fetch", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_I64}, .run = run_fetch},
 };
 
 /* ---- One call, and what became of it ----------------------------------------------------------------------------- */
@@ -179,7 +182,8 @@ static bool large_result(const asked *a)
 static bool landing(const asked *a)
 {
     weft_values *values;
-    weft_tensor *place = a->to == VICTIM ? weft_tensor_zeros(weft_tensor_shape(shared.big), WEFT_INT32) : shared.place;
+    weft_tensor *place =
+        a->to == VICTIM ? weft_tensor_zeros(weft_tensor_shape(shared.big), WEFT_DTYPE_INT32) : shared.place;
     weft_rpc_options options = {.land = {&place, 1}};
     MUST(place);
     memset(weft_tensor_data(place), 0, weft_tensor_nbytes(place));
@@ -363,8 +367,8 @@ static void run_on(world_fabric fabric)
         .fabric = fabric, .size = SIZE, .seed = 7, .program = program, .adjust = adjust, WORLD_FUNCTIONS(functions)};
     memset(&shared, 0, sizeof shared);
     shared.w = &w;
-    shared.big = weft_tensor_arange(BIG, WEFT_INT32);
-    shared.place = weft_tensor_zeros(weft_tensor_shape(shared.big), WEFT_INT32);
+    shared.big = weft_tensor_arange(BIG, WEFT_DTYPE_INT32);
+    shared.place = weft_tensor_zeros(weft_tensor_shape(shared.big), WEFT_DTYPE_INT32);
     world_run(&w);
     printf("%s: %llu of %llu calls in want failed; %llu calls came in\n", world_fabric_name(fabric),
            (unsigned long long)shared.failures, (unsigned long long)(shared.failures + shared.good),

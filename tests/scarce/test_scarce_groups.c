@@ -93,12 +93,12 @@ static void meet(weft_agent *agent, const char *name, const int *ranks, bool may
 {
     weft_group *group = NULL;
     uint64_t began = weft_agent_now_ns(agent);
-    weft_status st = weft_group_create(agent, name, ranks, SIZE, &group);
+    weft_status st = weft_group_open(agent, name, ranks, SIZE, &group);
     for (int i = 0; may_fail && st == WEFT_ERR_MEMORY && i < 2; i++)
-        st = weft_group_create(agent, name, ranks, SIZE, &group);
+        st = weft_group_open(agent, name, ranks, SIZE, &group);
     if (!went_well("create", st, may_fail))
         return;
-    weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(NUMBERS), WEFT_INT32, weft_group_index(group));
+    weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(NUMBERS), WEFT_DTYPE_INT32, weft_group_index(group));
     bool well = mine != NULL;
     if (well) {
         take_part(group, mine, may_fail, &well);
@@ -107,7 +107,7 @@ static void meet(weft_agent *agent, const char *name, const int *ranks, bool may
     MUST(well || may_fail);
     atomic_fetch_add(well ? &shared.good : &shared.failed, may_fail);
     weft_tensor_unref(mine);
-    weft_group_destroy(group);
+    weft_group_close(group);
     MUST(weft_agent_now_ns(agent) - began < (uint64_t)BOUND_MS * 1000000);
 }
 

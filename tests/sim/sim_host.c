@@ -10,12 +10,12 @@ static void body_main(weft_sim *sim, int rank, void *arg)
 
 uint64_t host_world(const weft_sim_options *options, void (*body)(weft_sim *sim))
 {
-    weft_sim *sim = weft_sim_create(options);
+    weft_sim *sim = weft_sim_open(options);
     assert_non_null(sim);
     assert_int_equal(weft_sim_spawn(sim, DIRECTOR, body_main, &body), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, 1000 * 1000), WEFT_OK);
     uint64_t hash = weft_sim_trace_hash(sim);
-    weft_sim_destroy(sim);
+    weft_sim_close(sim);
     return hash;
 }
 

@@ -104,7 +104,7 @@ static void killer(weft_sim *sim, int rank, void *arg)
 static void test_killed_programs_stop(void **state)
 {
     lives l = {0};
-    weft_sim *sim = weft_sim_create(NULL);
+    weft_sim *sim = weft_sim_open(NULL);
     assert_int_equal(weft_sim_spawn(sim, 0, killer, &l), WEFT_OK);
     assert_int_equal(weft_sim_spawn(sim, 1, victim, &l), WEFT_OK);
     assert_int_equal(weft_sim_spawn(sim, 2, suicide, &l), WEFT_OK);
@@ -115,7 +115,7 @@ static void test_killed_programs_stop(void **state)
     assert_in_range(l.steps[2], 900, 1000);
     weft_sim_kill(sim, 2); /* from outside */
     assert_int_equal(weft_sim_run(sim, 1000), WEFT_OK);
-    weft_sim_destroy(sim);
+    weft_sim_close(sim);
 }
 
 /* ---- Pauses ---------------------------------------------------------------------------------------------------- */
@@ -197,11 +197,11 @@ static void pauser(weft_sim *sim, int rank, void *arg)
 static void test_paused_programs_stand(void **state)
 {
     lives l = {0};
-    weft_sim *sim = weft_sim_create(NULL);
+    weft_sim *sim = weft_sim_open(NULL);
     assert_int_equal(weft_sim_spawn(sim, 0, pauser, &l), WEFT_OK);
     assert_int_equal(weft_sim_spawn(sim, 1, victim, &l), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, WEFT_FOREVER), WEFT_OK);
-    weft_sim_destroy(sim);
+    weft_sim_close(sim);
 }
 
 static void killed_while_paused(weft_sim *sim)

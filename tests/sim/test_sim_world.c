@@ -14,7 +14,7 @@ static void sleeper(weft_sim *sim, int rank, void *arg)
 static void test_time_is_virtual(void **state)
 {
     uint64_t woke_at[3] = {1, 1, 1};
-    weft_sim *sim = weft_sim_create(NULL);
+    weft_sim *sim = weft_sim_open(NULL);
     assert_int_equal(weft_sim_now(sim), 0);
     for (int i = 2; i >= 0; i--)
         assert_int_equal(weft_sim_spawn(sim, i, sleeper, &woke_at[i]), WEFT_OK);
@@ -24,17 +24,17 @@ static void test_time_is_virtual(void **state)
     assert_int_equal(weft_sim_now(sim), 2 * SECOND_NS);
     weft_sim_sleep(sim, SECOND_NS); /* on no fiber: nothing */
     assert_int_equal(weft_sim_now(sim), 2 * SECOND_NS);
-    weft_sim_destroy(sim);
+    weft_sim_close(sim);
 }
 
 static void test_an_empty_world(void **state)
 {
-    weft_sim *sim = weft_sim_create(&(weft_sim_options){.latency_min_ns = 50, .latency_max_ns = 10});
+    weft_sim *sim = weft_sim_open(&(weft_sim_options){.latency_min_ns = 50, .latency_max_ns = 10});
     assert_int_equal(weft_sim_run(sim, 0), WEFT_OK);
     assert_int_equal(weft_sim_spawn(sim, -1, sleeper, NULL), WEFT_ERR_INVALID);
     assert_int_equal(weft_sim_spawn(sim, 0, NULL, NULL), WEFT_ERR_INVALID);
-    weft_sim_destroy(sim);
-    weft_sim_destroy(NULL);
+    weft_sim_close(sim);
+    weft_sim_close(NULL);
 }
 
 static void runs_inside(weft_sim *sim, int rank, void *arg)
@@ -45,11 +45,11 @@ static void runs_inside(weft_sim *sim, int rank, void *arg)
 static void test_no_loop_in_a_program(void **state)
 {
     weft_status status = WEFT_OK;
-    weft_sim *sim = weft_sim_create(NULL);
+    weft_sim *sim = weft_sim_open(NULL);
     assert_int_equal(weft_sim_spawn(sim, 0, runs_inside, &status), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, 0), WEFT_OK);
     assert_int_equal(status, WEFT_ERR_STATE);
-    weft_sim_destroy(sim);
+    weft_sim_close(sim);
 }
 
 static void parks(weft_sim *sim, int rank, void *arg)
@@ -63,12 +63,12 @@ static void parks(weft_sim *sim, int rank, void *arg)
 static void test_deadlock_is_found(void **state)
 {
     wfi_parker *parker = NULL;
-    weft_sim *sim = weft_sim_create(NULL);
+    weft_sim *sim = weft_sim_open(NULL);
     assert_int_equal(weft_sim_spawn(sim, 0, parks, &parker), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, WEFT_FOREVER), WEFT_ERR_DEADLOCK);
     wfi_unpark(parker); /* a world in a deadlock can be helped from outside */
     assert_int_equal(weft_sim_run(sim, WEFT_FOREVER), WEFT_OK);
-    weft_sim_destroy(sim);
+    weft_sim_close(sim);
 }
 
 static void heart(void *arg)
@@ -82,7 +82,7 @@ static void test_background_fibers(void **state)
 {
     wfi_parker *parker = NULL;
     uint64_t woke_at;
-    weft_sim *sim = weft_sim_create(NULL);
+    weft_sim *sim = weft_sim_open(NULL);
     assert_int_equal(wfi_fiber_spawn(wfi_sim_fibers(sim), 0, heart, sim), WEFT_OK);
     assert_int_equal(weft_sim_spawn(sim, 1, sleeper, &woke_at), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, WEFT_FOREVER), WEFT_OK);
@@ -92,7 +92,7 @@ static void test_background_fibers(void **state)
     assert_int_equal(weft_sim_now(sim), 60 * SECOND_NS);
     weft_sim_kill(sim, 0);
     assert_int_equal(weft_sim_run(sim, WEFT_FOREVER), WEFT_OK);
-    weft_sim_destroy(sim);
+    weft_sim_close(sim);
 }
 
 /* ---- Many workers ---------------------------------------------------------------------------------------------- */
@@ -152,14 +152,14 @@ static void ring_worker(weft_sim *sim, int rank, void *arg)
 static uint64_t run_ring(ring *r, uint64_t seed, int size, int rounds)
 {
     *r = (ring){.size = size, .rounds = rounds, .hosts = calloc((size_t)size, sizeof(sim_host))};
-    weft_sim *sim = weft_sim_create(&(weft_sim_options){.seed = seed, .stack_bytes = 64 * 1024});
+    weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = seed, .stack_bytes = 64 * 1024});
     for (int i = 0; i < size; i++)
         host_open(&r->hosts[i], sim, i);
     for (int i = 0; i < size; i++)
         assert_int_equal(weft_sim_spawn(sim, i, ring_worker, r), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, 60 * 1000), WEFT_OK);
     uint64_t hash = weft_sim_trace_hash(sim);
-    weft_sim_destroy(sim);
+    weft_sim_close(sim);
     free(r->hosts);
     return hash;
 }
@@ -188,12 +188,12 @@ static void test_a_thousand_workers(void **state)
 
 static void test_random_is_xoshiro(void **state)
 {
-    weft_sim *sim = weft_sim_create(NULL);
+    weft_sim *sim = weft_sim_open(NULL);
     /* Seed 0: splitmix64 gives e220a8397b1dcdaf 6e789e6aa1b965f4 06c45d188009454f f88bb8a8724c81ec; the first output of
      * xoshiro256** from there is rotl(s[1] * 5, 7) * 9. */
     uint64_t x = 0x6e789e6aa1b965f4u * 5;
     assert_true(wfi_sim_random(sim) == (x << 7 | x >> 57) * 9);
-    weft_sim_destroy(sim);
+    weft_sim_close(sim);
 }
 
 UNIT_MAIN(test_time_is_virtual, test_an_empty_world, test_no_loop_in_a_program, test_deadlock_is_found,

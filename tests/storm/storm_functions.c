@@ -118,7 +118,7 @@ static void leave_place(void *room)
 /* A place of its own for each call: nobody writes to it after its last reference went. */
 static weft_tensor *land_in_place(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
-    if (dtype != WEFT_INT32 || shape.ndim != 1 || shape.dims[0] != PLACE_WORDS)
+    if (dtype != WEFT_DTYPE_INT32 || shape.ndim != 1 || shape.dims[0] != PLACE_WORDS)
         return NULL;
     storm_room *room = room_make(PLACE_WORDS, -1);
     return weft_tensor_wrap(shape, dtype, room_words(room), NULL, leave_place, room);
@@ -142,7 +142,7 @@ static weft_tensor *sum_total(void)
 {
     pthread_mutex_lock(&sum.lock);
     if (!sum.total)
-        sum.total = weft_tensor_zeros(WEFT_SHAPE(SUM_COUNT), WEFT_INT64);
+        sum.total = weft_tensor_zeros(WEFT_SHAPE(SUM_COUNT), WEFT_DTYPE_INT64);
     MUST(sum.total);
     pthread_mutex_unlock(&sum.lock);
     return sum.total;
@@ -150,7 +150,7 @@ static weft_tensor *sum_total(void)
 
 static weft_tensor *land_in_sum(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user)
 {
-    if (dtype != WEFT_INT64 || shape.ndim != 1 || shape.dims[0] != SUM_COUNT)
+    if (dtype != WEFT_DTYPE_INT64 || shape.ndim != 1 || shape.dims[0] != SUM_COUNT)
         return NULL;
     return weft_tensor_ref(sum_total());
 }
@@ -226,7 +226,7 @@ static void answer_rows(weft_batch *batch)
 {
     weft_tensor *rows = weft_batch_tensor(batch, 1);
     size_t count = weft_batch_count(batch), width = (size_t)weft_tensor_size(rows, 1);
-    weft_tensor *numbers = weft_tensor_zeros(WEFT_SHAPE((int64_t)count), WEFT_INT64);
+    weft_tensor *numbers = weft_tensor_zeros(WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT64);
     MUST(numbers);
     check_rows(batch);
     for (size_t i = 0; i < count; i++) {
@@ -443,45 +443,58 @@ static weft_status run_hop(weft_call *call, void *user)
 static const storm_kind plain_kinds[] = {PLAIN, INLINE, URGENT, LAZY};
 #define PLAIN_FUNCTION(at, text, how)                                                                                  \
     {                                                                                                                  \
-        .name = (text), .takes = {WEFT_I64, WEFT_BYTES}, .gives = {WEFT_I64, WEFT_BYTES}, .run = run_plain,            \
-        .flags = (how), .user = (void *)&plain_kinds[at]                                                               \
+        .name = (text), .takes = {WEFT_TYPE_I64, WEFT_TYPE_BYTES}, .gives = {WEFT_TYPE_I64, WEFT_TYPE_BYTES},          \
+        .run = run_plain, .flags = (how), .user = (void *)&plain_kinds[at]                                             \
     }
 
 const weft_function storm_functions[] = {
     PLAIN_FUNCTION(0, "plain", 0),
-    PLAIN_FUNCTION(1, "inline", WEFT_INLINE),
-    PLAIN_FUNCTION(2, "urgent", WEFT_URGENT),
-    PLAIN_FUNCTION(3, "lazy", WEFT_LAZY),
-    {.name = "echo", .takes = {WEFT_I64, WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = run_echo},
-    {.name = "haul", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_TENSOR}, .run = run_haul},
-    {.name = "place", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_I64}, .run = run_place, .land = land_in_place},
+    PLAIN_FUNCTION(1, "inline", WEFT_FUNCTION_INLINE),
+    PLAIN_FUNCTION(2, "urgent", WEFT_FUNCTION_URGENT),
+    PLAIN_FUNCTION(3, "lazy", WEFT_FUNCTION_LAZY),
+    {.name = "echo",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_TENSOR},
+     .run = run_echo},
+    {.name = "haul", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_TENSOR}, .run = run_haul},
+    {.name = "place",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64},
+     .run = run_place,
+     .land = land_in_place},
     {.name = "sum",
-     .takes = {WEFT_I64, WEFT_TENSOR, WEFT_I64},
-     .gives = {WEFT_I64},
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR, WEFT_TYPE_I64},
+     .gives = {WEFT_TYPE_I64},
      .run = run_sum,
      .land = land_in_sum,
-     .flags = WEFT_LAND_ADD},
-    {.name = "several", .takes = {WEFT_I64, WEFT_TENSORS}, .gives = {WEFT_TENSORS}, .run = run_several},
+     .flags = WEFT_FUNCTION_LAND_ADD},
+    {.name = "several", .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSORS}, .gives = {WEFT_TYPE_TENSORS}, .run = run_several},
     {.name = "gather",
-     .takes = {WEFT_I64, WEFT_TENSOR},
-     .gives = {WEFT_I64, WEFT_TENSOR},
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
      .run_batch = run_gather,
      .batch = {.size = 4, .adaptive = true, .in_flight = 2}},
     {.name = "gather later",
-     .takes = {WEFT_I64, WEFT_TENSOR},
-     .gives = {WEFT_I64, WEFT_TENSOR},
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
+     .gives = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
      .run_batch = run_gather_later,
      .batch = {.size = 3, .wait_us = 2000, .in_flight = 2}},
-    {.name = "stream", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_stream},
-    {.name = "hop", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_hop},
-    {.name = "hold", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_I64}, .run = run_hold},
-    {.name = "linger", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_linger},
-    {.name = "fail", .takes = {WEFT_I64, WEFT_I64}, .gives = {WEFT_I64}, .run = run_fail},
-    {.name = "retain", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_I64}, .run = run_retain},
-    {.name = "all", .takes = {WEFT_I64, WEFT_TENSOR}, .gives = {WEFT_I64}, .run = run_all},
-    {.name = "make", .takes = {WEFT_I64, WEFT_BOOL}, .gives = {WEFT_REST}, .run = run_make},
-    {.name = "use", .takes = {WEFT_RREF, WEFT_I64}, .gives = {WEFT_I64}, .run = run_use},
-    {.name = "keep", .takes = {WEFT_I64, WEFT_I64, WEFT_BOOL, WEFT_RREF}, .gives = {WEFT_I64}, .run = run_keep},
-    {.name = "read", .takes = {WEFT_I64, WEFT_I64, WEFT_RREF}, .gives = {WEFT_I64}, .run = run_read},
+    {.name = "stream", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_stream},
+    {.name = "hop", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_hop},
+    {.name = "hold", .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_I64}, .run = run_hold},
+    {.name = "linger", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_linger},
+    {.name = "fail", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_fail},
+    {.name = "retain", .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_I64}, .run = run_retain},
+    {.name = "all", .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_I64}, .run = run_all},
+    {.name = "make", .takes = {WEFT_TYPE_I64, WEFT_TYPE_BOOL}, .gives = {WEFT_TYPE_REST}, .run = run_make},
+    {.name = "use", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = run_use},
+    {.name = "keep",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_BOOL, WEFT_TYPE_RREF},
+     .gives = {WEFT_TYPE_I64},
+     .run = run_keep},
+    {.name = "read",
+     .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64, WEFT_TYPE_RREF},
+     .gives = {WEFT_TYPE_I64},
+     .run = run_read},
 };
 const size_t storm_function_count = sizeof storm_functions / sizeof *storm_functions;

@@ -72,9 +72,9 @@ static void meet_in(const chaos_epoch *e)
     char name[32];
     weft_group *group;
     snprintf(name, sizeof name, "epoch%u", e->number);
-    weft_status st = weft_group_create(self.agent, name, e->ranks, e->count, &group);
+    weft_status st = weft_group_open(self.agent, name, e->ranks, e->count, &group);
     for (; st == WEFT_ERR_NOT_FOUND && epoch_is_current(e); sleep_ms(10)) /* it has not heard of all yet */
-        st = weft_group_create(self.agent, name, e->ranks, e->count, &group);
+        st = weft_group_open(self.agent, name, e->ranks, e->count, &group);
     if (st == WEFT_ERR_NOT_FOUND || st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
         return;
     if (st) {
@@ -88,7 +88,7 @@ static void meet_in(const chaos_epoch *e)
         st = meet(group, e, number);
         sleep_ms(st ? 50 : chance_below(20));
     }
-    weft_group_destroy(group);
+    weft_group_close(group);
 }
 
 void meet_until_over(void)

@@ -36,7 +36,7 @@ size_t words_wrong_at(const uint32_t *words, size_t count, int64_t id, unsigned 
 
 void check_tensor(const weft_tensor *tensor, int64_t id, unsigned salt, const char *what)
 {
-    if (!tensor || weft_tensor_dtype(tensor) != WEFT_INT32 || !weft_tensor_is_contiguous(tensor)) {
+    if (!tensor || weft_tensor_dtype(tensor) != WEFT_DTYPE_INT32 || !weft_tensor_is_contiguous(tensor)) {
         violation(id, "%s is no tensor that was ever sent", what);
         return;
     }
@@ -49,7 +49,7 @@ void check_tensor(const weft_tensor *tensor, int64_t id, unsigned salt, const ch
 
 weft_tensor *make_tensor(size_t count, int64_t id, unsigned salt)
 {
-    weft_tensor *tensor = weft_tensor_empty(WEFT_SHAPE((int64_t)count), WEFT_INT32);
+    weft_tensor *tensor = weft_tensor_empty(WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT32);
     MUST(tensor);
     words_fill(weft_tensor_data(tensor), count, id, salt);
     return tensor;
@@ -88,7 +88,7 @@ uint32_t *room_words(storm_room *room)
 weft_tensor *room_tensor(storm_room *room)
 {
     weft_tensor *tensor =
-        weft_tensor_wrap(WEFT_SHAPE((int64_t)room->count), WEFT_INT32, room_words(room), NULL, NULL, NULL);
+        weft_tensor_wrap(WEFT_SHAPE((int64_t)room->count), WEFT_DTYPE_INT32, room_words(room), NULL, NULL, NULL);
     MUST(tensor);
     return tensor;
 }

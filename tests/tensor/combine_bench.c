@@ -42,8 +42,8 @@ WFI_CLONES static void add(float *y, const float *x, size_t count)
 
 typedef enum contender { PLAIN, SUM, MIN, MAX, PROD, QUOTIENT, CONTENDERS } contender;
 static const char *const names[CONTENDERS] = {"plain", "sum", "min", "max", "prod", "quotient"};
-static const weft_reduce kinds[CONTENDERS] = {
-    [SUM] = WEFT_SUM, [MIN] = WEFT_MIN, [MAX] = WEFT_MAX, [PROD] = WEFT_PROD, [QUOTIENT] = WEFT_AVG};
+static const weft_op kinds[CONTENDERS] = {
+    [SUM] = WEFT_OP_SUM, [MIN] = WEFT_OP_MIN, [MAX] = WEFT_OP_MAX, [PROD] = WEFT_OP_PROD, [QUOTIENT] = WEFT_OP_AVG};
 
 static void turn(const pair *p, contender who)
 {
@@ -78,7 +78,7 @@ typedef struct rates {
 static bool measure(weft_dtype dtype, size_t bytes, int64_t rounds, rates *r)
 {
     pair ours = {0}, floats = {0};
-    bool made = pair_open(&ours, dtype, bytes) && pair_open(&floats, WEFT_FLOAT32, bytes);
+    bool made = pair_open(&ours, dtype, bytes) && pair_open(&floats, WEFT_DTYPE_FLOAT32, bytes);
     for (int64_t round = 0; round <= rounds && made; round++) {
         for (contender who = SUM; who < CONTENDERS; who++) {
             if (!wfi_can_combine(dtype, kinds[who]))

@@ -202,7 +202,7 @@ static weft_tensor *made(weft_shape shape, weft_dtype dtype, uint64_t stream)
         fputs("kernels: out of memory\n", stderr);
         exit(1);
     }
-    if (dtype == WEFT_FLOAT32)
+    if (dtype == WEFT_DTYPE_FLOAT32)
         (void)wfi_random_normal(tensor, (wfi_random){1, stream}, 0, 1);
     return tensor;
 }
@@ -212,21 +212,21 @@ static void setting_make(setting *s, const kernel_case *how)
     memset(s, 0, sizeof(*s));
     weft_shape channels = WEFT_SHAPE(how->shape.ndim > 1 ? how->shape.dims[1] : 1);
     for (int i = 0; i < 3; i++)
-        s->t[i] = made(how->shape, WEFT_FLOAT32, (uint64_t)i);
+        s->t[i] = made(how->shape, WEFT_DTYPE_FLOAT32, (uint64_t)i);
     if (how->run == adam)
-        s->t[3] = weft_tensor_full(how->shape, WEFT_FLOAT32, 1);
+        s->t[3] = weft_tensor_full(how->shape, WEFT_DTYPE_FLOAT32, 1);
     for (int i = 0; i < 4; i++)
-        s->c[i] = made(channels, WEFT_FLOAT32, 8);
-    s->loss = made(WEFT_SCALAR, WEFT_FLOAT32, 9);
-    s->target = made(WEFT_SHAPE(how->shape.dims[0]), WEFT_INT64, 10);
+        s->c[i] = made(channels, WEFT_DTYPE_FLOAT32, 8);
+    s->loss = made(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 9);
+    s->target = made(WEFT_SHAPE(how->shape.dims[0]), WEFT_DTYPE_INT64, 10);
     s->pool = how->pool;
     if (how->pool.kernel[0] == 0)
         return;
     weft_shape pooled;
     (void)wfi_pool2d_shape(&how->shape, &how->pool, &pooled);
-    s->pooled = made(pooled, WEFT_FLOAT32, 11);
-    s->dpooled = made(pooled, WEFT_FLOAT32, 12);
-    s->indices = made(pooled, WEFT_INT32, 13);
+    s->pooled = made(pooled, WEFT_DTYPE_FLOAT32, 11);
+    s->dpooled = made(pooled, WEFT_DTYPE_FLOAT32, 12);
+    s->indices = made(pooled, WEFT_DTYPE_INT32, 13);
     (void)wfi_max_pool2d(s->t[0], &s->pool, s->pooled, s->indices);
 }
 

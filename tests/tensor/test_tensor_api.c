@@ -11,23 +11,23 @@ static void count(void *arg)
 
 static void bad_geometry_makes_no_tensor(void **state)
 {
-    assert_null(weft_tensor_empty(WEFT_SHAPE(-1), WEFT_FLOAT32));
-    assert_null(weft_tensor_empty(WEFT_SHAPE(INT64_MAX, 2), WEFT_UINT8));
-    assert_null(weft_tensor_empty(WEFT_SHAPE(INT64_MAX), WEFT_FLOAT64));
+    assert_null(weft_tensor_empty(WEFT_SHAPE(-1), WEFT_DTYPE_FLOAT32));
+    assert_null(weft_tensor_empty(WEFT_SHAPE(INT64_MAX, 2), WEFT_DTYPE_UINT8));
+    assert_null(weft_tensor_empty(WEFT_SHAPE(INT64_MAX), WEFT_DTYPE_FLOAT64));
     assert_null(weft_tensor_empty(WEFT_SHAPE(2), (weft_dtype)17));
-    assert_null(weft_tensor_empty((weft_shape){9, {1}}, WEFT_FLOAT32));
-    assert_null(weft_tensor_arange(-1, WEFT_INT64));
+    assert_null(weft_tensor_empty((weft_shape){9, {1}}, WEFT_DTYPE_FLOAT32));
+    assert_null(weft_tensor_arange(-1, WEFT_DTYPE_INT64));
 }
 
 static void wrapped_memory_is_dropped_once_even_on_failure(void **state)
 {
     int drops = 0;
     double data[2] = {1, 2};
-    assert_null(weft_tensor_wrap(WEFT_SHAPE(-2), WEFT_FLOAT64, data, NULL, count, &drops));
-    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_FLOAT64, (char *)data + 1, NULL, count, &drops));
-    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_FLOAT64, NULL, NULL, count, &drops));
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(-2), WEFT_DTYPE_FLOAT64, data, NULL, count, &drops));
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT64, (char *)data + 1, NULL, count, &drops));
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT64, NULL, NULL, count, &drops));
     assert_int_equal(drops, 3);
-    weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE(2), WEFT_FLOAT64, data, NULL, count, &drops);
+    weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, data, NULL, count, &drops);
     weft_tensor *view = weft_tensor_select(tensor, 0, 1);
     weft_tensor_unref(tensor);
     assert_int_equal(drops, 3);
@@ -42,7 +42,8 @@ static void wrapped_memory_may_be_in_fortran_order(void **state)
     double column_major[15];
     for (int i = 0; i < 15; i++)
         column_major[i] = i;
-    weft_tensor *a = weft_tensor_wrap(WEFT_SHAPE(3, 5), WEFT_FLOAT64, column_major, (int64_t[]){1, 3}, NULL, NULL);
+    weft_tensor *a =
+        weft_tensor_wrap(WEFT_SHAPE(3, 5), WEFT_DTYPE_FLOAT64, column_major, (int64_t[]){1, 3}, NULL, NULL);
     assert_false(weft_tensor_is_contiguous(a));
     assert_int_equal(weft_tensor_stride(a, 1), 3);
     for (int64_t i = 0; i < 15; i++)
@@ -58,7 +59,8 @@ static void wrapped_memory_may_have_halos(void **state)
     float field[6][8];
     for (int i = 0; i < 48; i++)
         field[i / 8][i % 8] = (float)i;
-    weft_tensor *inside = weft_tensor_wrap(WEFT_SHAPE(4, 6), WEFT_FLOAT32, &field[1][1], (int64_t[]){8, 1}, NULL, NULL);
+    weft_tensor *inside =
+        weft_tensor_wrap(WEFT_SHAPE(4, 6), WEFT_DTYPE_FLOAT32, &field[1][1], (int64_t[]){8, 1}, NULL, NULL);
     assert_true(weft_tensor_get_f64(inside, 0) == 9 && weft_tensor_get_f64(inside, 23) == 38);
     weft_tensor_fill(inside, -1);
     for (int i = 0; i < 48; i++) {
@@ -84,14 +86,15 @@ static void wrapping_checks_strides(void **state)
     double data[4] = {1, 2, 3, 4};
     int drops = 0;
     for (int i = 0; i < 6; i++)
-        assert_null(weft_tensor_wrap(bad[i].shape, WEFT_FLOAT64, data, bad[i].strides, count, &drops));
-    assert_null(weft_tensor_wrap(WEFT_SHAPE(2), WEFT_INT16, (char *)data + 1, (int64_t[]){1}, count, &drops));
-    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_COMPLEX128, (char *)data + 4, NULL, count, &drops));
+        assert_null(weft_tensor_wrap(bad[i].shape, WEFT_DTYPE_FLOAT64, data, bad[i].strides, count, &drops));
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(2), WEFT_DTYPE_INT16, (char *)data + 1, (int64_t[]){1}, count, &drops));
+    assert_null(weft_tensor_wrap(WEFT_SHAPE(1), WEFT_DTYPE_COMPLEX128, (char *)data + 4, NULL, count, &drops));
     assert_int_equal(drops, 8);
-    weft_tensor *z = weft_tensor_wrap(WEFT_SHAPE(1), WEFT_COMPLEX128, data + 1, NULL, count, &drops); /* aligned to 8 */
-    weft_tensor *same = weft_tensor_wrap(WEFT_SHAPE(5), WEFT_FLOAT64, data, (int64_t[]){0}, count, &drops);
+    weft_tensor *z =
+        weft_tensor_wrap(WEFT_SHAPE(1), WEFT_DTYPE_COMPLEX128, data + 1, NULL, count, &drops); /* aligned to 8 */
+    weft_tensor *same = weft_tensor_wrap(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT64, data, (int64_t[]){0}, count, &drops);
     weft_tensor *none =
-        weft_tensor_wrap(WEFT_SHAPE(0, 7), WEFT_FLOAT64, NULL, (int64_t[]){INT64_MAX, 1}, count, &drops);
+        weft_tensor_wrap(WEFT_SHAPE(0, 7), WEFT_DTYPE_FLOAT64, NULL, (int64_t[]){INT64_MAX, 1}, count, &drops);
     assert_true(weft_tensor_get_f64(z, 0) == 2 && weft_tensor_get_f64(same, 4) == 1);
     assert_int_equal(weft_tensor_numel(none), 0);
     weft_tensor_unref(z);
@@ -102,7 +105,8 @@ static void wrapping_checks_strides(void **state)
 
 static void a_device_that_is_none_is_refused_in_words(void **state)
 {
-    static const weft_device bad[] = {{WEFT_CPU, 1}, {(weft_device_kind)7, 0}, {WEFT_CUDA, -1}, {WEFT_CUDA, 4711}};
+    static const weft_device bad[] = {
+        {WEFT_DEVICE_CPU, 1}, {(weft_device_kind)7, 0}, {WEFT_DEVICE_CUDA, -1}, {WEFT_DEVICE_CUDA, 4711}};
     static const char *const says[] = {"number 0, not 1", "7 is no kind", "cuda:-1", "cuda:4711"};
     for (int i = 0; i < 4; i++) {
         weft_error *error = NULL;
@@ -110,13 +114,14 @@ static void a_device_that_is_none_is_refused_in_words(void **state)
         assert_non_null(strstr(weft_error_message(error), says[i]));
         weft_error_unref(error);
         assert_true(weft_device_check(bad[i], NULL) < 0);
-        assert_null(weft_tensor_empty_on(bad[i], WEFT_SHAPE(2), WEFT_FLOAT32));
+        assert_null(weft_tensor_empty_on(bad[i], WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32));
     }
-    weft_device cpu = {WEFT_CPU, 0};
+    weft_device cpu = {WEFT_DEVICE_CPU, 0};
     assert_int_equal(weft_device_check(cpu, NULL), WEFT_OK);
-    weft_tensor *x = weft_tensor_empty_on(cpu, WEFT_SHAPE(2), WEFT_FLOAT32), *same = weft_tensor_to_device(x, cpu);
+    weft_tensor *x = weft_tensor_empty_on(cpu, WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32),
+                *same = weft_tensor_to_device(x, cpu);
     assert_ptr_equal(same, x);
-    assert_int_equal(weft_tensor_device(x).kind, WEFT_CPU);
+    assert_int_equal(weft_tensor_device(x).kind, WEFT_DEVICE_CPU);
     assert_null(weft_tensor_to_device(x, bad[3]));
     weft_tensor_unref(x);
     weft_tensor_unref(same);
@@ -124,7 +129,7 @@ static void a_device_that_is_none_is_refused_in_words(void **state)
 
 static void empty_tensors_are_tensors(void **state)
 {
-    weft_tensor *empty = weft_tensor_zeros(WEFT_SHAPE(3, 0), WEFT_FLOAT32), *copy = weft_tensor_clone(empty);
+    weft_tensor *empty = weft_tensor_zeros(WEFT_SHAPE(3, 0), WEFT_DTYPE_FLOAT32), *copy = weft_tensor_clone(empty);
     weft_tensor *flat = weft_tensor_reshape(empty, WEFT_SHAPE(0));
     assert_int_equal(weft_tensor_numel(copy), 0);
     assert_true(weft_tensor_is_contiguous(empty));
@@ -138,7 +143,7 @@ static void empty_tensors_are_tensors(void **state)
 /* Elements by their number: every narrow and select of a transposed tensor, and those that lie outside. */
 static void views_show_what_they_are_asked_for(void **state)
 {
-    weft_tensor *a = weft_tensor_arange(12, WEFT_FLOAT32), *m = weft_tensor_reshape(a, WEFT_SHAPE(3, 4));
+    weft_tensor *a = weft_tensor_arange(12, WEFT_DTYPE_FLOAT32), *m = weft_tensor_reshape(a, WEFT_SHAPE(3, 4));
     weft_tensor *t = weft_tensor_transpose(m, 0, 1); /* [i, k] is k * 4 + i */
     for (int64_t start = 0; start < 4; start++) {
         weft_tensor *rest = weft_tensor_narrow(t, 0, start, 4 - start), *last = weft_tensor_narrow(rest, 1, 2, 1);
@@ -166,7 +171,7 @@ static void views_show_what_they_are_asked_for(void **state)
 
 static void views_share_and_contiguous_packs(void **state)
 {
-    weft_tensor *a = weft_tensor_arange(6, WEFT_FLOAT32), *m = weft_tensor_reshape(a, WEFT_SHAPE(2, -1));
+    weft_tensor *a = weft_tensor_arange(6, WEFT_DTYPE_FLOAT32), *m = weft_tensor_reshape(a, WEFT_SHAPE(2, -1));
     weft_tensor *t = weft_tensor_transpose(m, 0, 1), *packed = weft_tensor_contiguous(t);
     weft_tensor *column = weft_tensor_narrow(m, -1, 1, 1);
     assert_false(weft_tensor_is_contiguous(t));
@@ -185,8 +190,8 @@ static void views_share_and_contiguous_packs(void **state)
 
 static void conversions_saturate(void **state)
 {
-    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_FLOAT64, (double[]){1e30, -1e30, NAN, 2.9});
-    weft_tensor *u8 = weft_tensor_to(x, WEFT_UINT8), *i64 = weft_tensor_to(x, WEFT_INT64);
+    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT64, (double[]){1e30, -1e30, NAN, 2.9});
+    weft_tensor *u8 = weft_tensor_to(x, WEFT_DTYPE_UINT8), *i64 = weft_tensor_to(x, WEFT_DTYPE_INT64);
     assert_memory_equal(weft_tensor_data(u8), ((uint8_t[]){255, 0, 0, 2}), 4);
     assert_memory_equal(weft_tensor_data(i64), ((int64_t[]){INT64_MAX, INT64_MIN, 0, 2}), 32);
     weft_tensor_unref(x);
@@ -196,7 +201,8 @@ static void conversions_saturate(void **state)
 
 static void assign_refuses_another_shape(void **state)
 {
-    weft_tensor *a = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32), *b = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_INT32);
+    weft_tensor *a = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32),
+                *b = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_INT32);
     assert_int_equal(weft_tensor_assign(a, b), WEFT_ERR_SHAPE);
     weft_tensor_unref(a);
     weft_tensor_unref(b);
@@ -204,26 +210,26 @@ static void assign_refuses_another_shape(void **state)
 
 static void without_a_tensor_nothing_is_made(void **state)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     assert_null(weft_tensor_reshape(NULL, WEFT_SHAPE(2)));
     assert_null(weft_tensor_transpose(NULL, 0, 1));
     assert_null(weft_tensor_narrow(NULL, 0, 0, 1));
     assert_null(weft_tensor_select(NULL, 0, 0));
     assert_null(weft_tensor_contiguous(NULL));
     assert_null(weft_tensor_clone(NULL));
-    assert_null(weft_tensor_to(NULL, WEFT_FLOAT64));
+    assert_null(weft_tensor_to(NULL, WEFT_DTYPE_FLOAT64));
     assert_null(weft_tensor_ref(NULL));
     assert_int_equal(weft_tensor_assign(NULL, x), WEFT_ERR_INVALID);
     assert_int_equal(weft_tensor_assign(x, NULL), WEFT_ERR_INVALID);
     weft_tensor_fill(NULL, 1);
     weft_tensor_wrote(NULL);
-    assert_null(weft_tensor_to_device(NULL, (weft_device){WEFT_CPU, 0}));
+    assert_null(weft_tensor_to_device(NULL, (weft_device){WEFT_DEVICE_CPU, 0}));
     weft_tensor_unref(x);
 }
 
 static void no_tensor_answers_with_nothing(void **state)
 {
-    weft_tensor *x = weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
     assert_int_equal(weft_tensor_dtype(NULL), 0);
     assert_int_equal(weft_tensor_ndim(NULL), 0);
     assert_int_equal(weft_tensor_size(NULL, 0), 0);
@@ -235,7 +241,7 @@ static void no_tensor_answers_with_nothing(void **state)
     assert_false(weft_tensor_same_shape(NULL, x));
     assert_false(weft_tensor_same_shape(x, NULL));
     assert_null(weft_tensor_data(NULL));
-    assert_int_equal(weft_tensor_device(NULL).kind, WEFT_CPU);
+    assert_int_equal(weft_tensor_device(NULL).kind, WEFT_DEVICE_CPU);
     assert_true(weft_tensor_get_f64(NULL, 0) == 0);
     assert_int_equal(weft_tensor_get_i64(NULL, 0), 0);
     weft_tensor_set_requires_grad(NULL, true);

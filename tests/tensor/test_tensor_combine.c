@@ -18,7 +18,7 @@
 /* ---- The kernels: CMakeLists.txt compiles them for one processor each, under these names --------------------------- */
 
 #define FOR_ONE_PROCESSOR(name)                                                                                        \
-    void wfi_combine_##name(weft_dtype dtype, weft_reduce how, void *out, const void *a, const void *b, size_t count); \
+    void wfi_combine_##name(weft_dtype dtype, weft_op how, void *out, const void *a, const void *b, size_t count);     \
     void wfi_combine_divide_##name(weft_dtype dtype, void *data, size_t count, size_t divisor);
 FOR_ONE_PROCESSOR(oldest)
 FOR_ONE_PROCESSOR(avx2)
@@ -26,7 +26,7 @@ FOR_ONE_PROCESSOR(avx512f)
 
 typedef struct kernels {
     const char *name;
-    void (*combine)(weft_dtype dtype, weft_reduce how, void *out, const void *a, const void *b, size_t count);
+    void (*combine)(weft_dtype dtype, weft_op how, void *out, const void *a, const void *b, size_t count);
     void (*divide)(weft_dtype dtype, void *data, size_t count, size_t divisor);
 } kernels;
 
@@ -50,20 +50,20 @@ static int find_kernels(void **state)
 /* ---- One element, plainly ------------------------------------------------------------------------------------------ */
 
 /* Every step is stored, so that no compiler joins two. */
-static double f64_of(weft_reduce how, volatile double a, volatile double b)
+static double f64_of(weft_op how, volatile double a, volatile double b)
 {
     volatile double sum = a + b, product = a * b;
     if (isnan(a) || isnan(b))
         return NAN;
-    if (how == WEFT_MIN)
+    if (how == WEFT_OP_MIN)
         return a == b ? (signbit(a) ? a : b) : a < b ? a : b;
-    if (how == WEFT_MAX)
+    if (how == WEFT_OP_MAX)
         return a == b ? (signbit(a) ? b : a) : a > b ? a : b;
-    return how == WEFT_PROD ? product : sum;
+    return how == WEFT_OP_PROD ? product : sum;
 }
 
 /* Of floats, which a double holds, it also holds the product; that a sum is rounded twice changes nothing (Figueroa 1995). */
-static float f32_of(weft_reduce how, float a, float b)
+static float f32_of(weft_op how, float a, float b)
 {
     return (float)f64_of(how, (double)a, (double)b);
 }
@@ -91,7 +91,7 @@ typedef struct half_format {
 
 static half_format format_of(weft_dtype dtype)
 {
-    return dtype == WEFT_FLOAT16 ? (half_format){10, 15} : (half_format){7, 127};
+    return dtype == WEFT_DTYPE_FLOAT16 ? (half_format){10, 15} : (half_format){7, 127};
 }
 
 static float float_of_half(weft_dtype dtype, const void *half)
@@ -128,37 +128,37 @@ static int64_t integer_at(weft_dtype dtype, const void *at)
     int64_t wide = 0;
     size_t size = weft_dtype_size(dtype);
     memcpy(&wide, at, size); /* the lowest byte comes first on all machines that weft runs on */
-    if (dtype == WEFT_UINT8 || size == 8)
+    if (dtype == WEFT_DTYPE_UINT8 || size == 8)
         return wide;
     int64_t sign = INT64_C(1) << (8 * size - 1);
     return (wide ^ sign) - sign;
 }
 
-static void plain_integer(weft_dtype dtype, weft_reduce how, void *out, const void *a, const void *b)
+static void plain_integer(weft_dtype dtype, weft_op how, void *out, const void *a, const void *b)
 {
     int64_t x = integer_at(dtype, a), y = integer_at(dtype, b);
-    uint64_t result = how == WEFT_SUM    ? (uint64_t)x + (uint64_t)y
-                      : how == WEFT_PROD ? (uint64_t)x * (uint64_t)y
-                      : how == WEFT_MIN  ? (uint64_t)(x < y ? x : y)
-                                         : (uint64_t)(x > y ? x : y);
+    uint64_t result = how == WEFT_OP_SUM    ? (uint64_t)x + (uint64_t)y
+                      : how == WEFT_OP_PROD ? (uint64_t)x * (uint64_t)y
+                      : how == WEFT_OP_MIN  ? (uint64_t)(x < y ? x : y)
+                                            : (uint64_t)(x > y ? x : y);
     memcpy(out, &result, weft_dtype_size(dtype));
 }
 
-static void plain_bool(weft_reduce how, void *out, const void *a, const void *b)
+static void plain_bool(weft_op how, void *out, const void *a, const void *b)
 {
-    bool x = *(const uint8_t *)a != 0, y = *(const uint8_t *)b != 0, both = how == WEFT_MIN || how == WEFT_PROD;
+    bool x = *(const uint8_t *)a != 0, y = *(const uint8_t *)b != 0, both = how == WEFT_OP_MIN || how == WEFT_OP_PROD;
     *(uint8_t *)out = both ? x && y : x || y;
 }
 
 /* ac - bd and ad + bc, or the sums of the parts. */
-static void plain_complex64(weft_reduce how, void *out, const void *a, const void *b)
+static void plain_complex64(weft_op how, void *out, const void *a, const void *b)
 {
     float x[2], y[2], re, im;
     memcpy(x, a, sizeof(x));
     memcpy(y, b, sizeof(y));
-    if (how == WEFT_PROD) {
-        re = f32_of(WEFT_SUM, f32_of(WEFT_PROD, x[0], y[0]), -f32_of(WEFT_PROD, x[1], y[1]));
-        im = f32_of(WEFT_SUM, f32_of(WEFT_PROD, x[0], y[1]), f32_of(WEFT_PROD, x[1], y[0]));
+    if (how == WEFT_OP_PROD) {
+        re = f32_of(WEFT_OP_SUM, f32_of(WEFT_OP_PROD, x[0], y[0]), -f32_of(WEFT_OP_PROD, x[1], y[1]));
+        im = f32_of(WEFT_OP_SUM, f32_of(WEFT_OP_PROD, x[0], y[1]), f32_of(WEFT_OP_PROD, x[1], y[0]));
     } else {
         re = f32_of(how, x[0], y[0]);
         im = f32_of(how, x[1], y[1]);
@@ -167,14 +167,14 @@ static void plain_complex64(weft_reduce how, void *out, const void *a, const voi
     put_f32((float *)out + 1, im);
 }
 
-static void plain_complex128(weft_reduce how, void *out, const void *a, const void *b)
+static void plain_complex128(weft_op how, void *out, const void *a, const void *b)
 {
     double x[2], y[2], re, im;
     memcpy(x, a, sizeof(x));
     memcpy(y, b, sizeof(y));
-    if (how == WEFT_PROD) {
-        re = f64_of(WEFT_SUM, f64_of(WEFT_PROD, x[0], y[0]), -f64_of(WEFT_PROD, x[1], y[1]));
-        im = f64_of(WEFT_SUM, f64_of(WEFT_PROD, x[0], y[1]), f64_of(WEFT_PROD, x[1], y[0]));
+    if (how == WEFT_OP_PROD) {
+        re = f64_of(WEFT_OP_SUM, f64_of(WEFT_OP_PROD, x[0], y[0]), -f64_of(WEFT_OP_PROD, x[1], y[1]));
+        im = f64_of(WEFT_OP_SUM, f64_of(WEFT_OP_PROD, x[0], y[1]), f64_of(WEFT_OP_PROD, x[1], y[0]));
     } else {
         re = f64_of(how, x[0], y[0]);
         im = f64_of(how, x[1], y[1]);
@@ -183,32 +183,32 @@ static void plain_complex128(weft_reduce how, void *out, const void *a, const vo
     put_f64((double *)out + 1, im);
 }
 
-static void plain(weft_dtype dtype, weft_reduce how, void *out, const void *a, const void *b)
+static void plain(weft_dtype dtype, weft_op how, void *out, const void *a, const void *b)
 {
     float x, y;
     double u, v;
     switch (dtype) {
-    case WEFT_FLOAT32:
+    case WEFT_DTYPE_FLOAT32:
         memcpy(&x, a, sizeof(x));
         memcpy(&y, b, sizeof(y));
         put_f32(out, f32_of(how, x, y));
         break;
-    case WEFT_FLOAT64:
+    case WEFT_DTYPE_FLOAT64:
         memcpy(&u, a, sizeof(u));
         memcpy(&v, b, sizeof(v));
         put_f64(out, f64_of(how, u, v));
         break;
-    case WEFT_FLOAT16:
-    case WEFT_BFLOAT16:
+    case WEFT_DTYPE_FLOAT16:
+    case WEFT_DTYPE_BFLOAT16:
         put_half(dtype, out, f32_of(how, float_of_half(dtype, a), float_of_half(dtype, b)));
         break;
-    case WEFT_COMPLEX64:
+    case WEFT_DTYPE_COMPLEX64:
         plain_complex64(how, out, a, b);
         break;
-    case WEFT_COMPLEX128:
+    case WEFT_DTYPE_COMPLEX128:
         plain_complex128(how, out, a, b);
         break;
-    case WEFT_BOOL_DTYPE:
+    case WEFT_DTYPE_BOOL:
         plain_bool(how, out, a, b);
         break;
     default:
@@ -220,10 +220,10 @@ static void plain_quotient(weft_dtype real, void *at, size_t divisor)
 {
     float x;
     double u;
-    if (real == WEFT_FLOAT32) {
+    if (real == WEFT_DTYPE_FLOAT32) {
         memcpy(&x, at, sizeof(x));
         put_f32(at, x / (float)divisor);
-    } else if (real == WEFT_FLOAT64) {
+    } else if (real == WEFT_DTYPE_FLOAT64) {
         memcpy(&u, at, sizeof(u));
         put_f64(at, u / (double)divisor);
     } else {
@@ -280,13 +280,13 @@ typedef struct edge_list {
 static edge_list edges_of(weft_dtype dtype)
 {
     switch (wfi_dtype_real(dtype)) {
-    case WEFT_FLOAT32:
+    case WEFT_DTYPE_FLOAT32:
         return (edge_list){f32_edges, COUNT(f32_edges)};
-    case WEFT_FLOAT64:
+    case WEFT_DTYPE_FLOAT64:
         return (edge_list){f64_edges, COUNT(f64_edges)};
-    case WEFT_FLOAT16:
+    case WEFT_DTYPE_FLOAT16:
         return (edge_list){f16_edges, COUNT(f16_edges)};
-    case WEFT_BFLOAT16:
+    case WEFT_DTYPE_BFLOAT16:
         return (edge_list){bf16_edges, COUNT(bf16_edges)};
     default:
         return (edge_list){integer_edges, COUNT(integer_edges)};
@@ -311,9 +311,9 @@ static uint64_t some_real(weft_dtype real, uint64_t *state)
     if (draw % 4 == 1 || wfi_dtype_class_of(real) != WFI_CLASS_FLOAT)
         return word;
     double near = ldexp((double)(word >> 11), (int)(draw % 7) - 55) * (draw & 8 ? -1 : 1);
-    if (real == WEFT_FLOAT64)
+    if (real == WEFT_DTYPE_FLOAT64)
         put_f64(&word, near);
-    else if (real == WEFT_FLOAT32)
+    else if (real == WEFT_DTYPE_FLOAT32)
         put_f32(&word, (float)near);
     else
         put_half(real, &word, (float)near);
@@ -326,7 +326,7 @@ static void fill(weft_dtype dtype, void *data, size_t count, uint64_t seed)
     size_t size = weft_dtype_size(real), reals = count * weft_dtype_size(dtype) / size;
     for (size_t i = 0; i < reals; i++) {
         uint64_t bits = some_real(real, &seed);
-        if (real == WEFT_BOOL_DTYPE)
+        if (real == WEFT_DTYPE_BOOL)
             bits = bits % 8 == 7 ? bits : bits & 1; /* from another program, perhaps */
         memcpy((char *)data + i * size, &bits, size);
     }
@@ -361,7 +361,7 @@ static void expect_bytes(const kernels *k, weft_dtype dtype, const char *what, c
 }
 
 /* `count` elements, the first of them `first` elements behind an address that suits any dtype. What lies around them stays. */
-static void check_combine(const kernels *k, bench *s, weft_dtype dtype, weft_reduce how, size_t first, size_t count,
+static void check_combine(const kernels *k, bench *s, weft_dtype dtype, weft_op how, size_t first, size_t count,
                           placement where)
 {
     size_t size = weft_dtype_size(dtype), begin = first * size, all = first + count + AROUND;
@@ -376,7 +376,7 @@ static void check_combine(const kernels *k, bench *s, weft_dtype dtype, weft_red
     expect_bytes(k, dtype, names[how], target, s->expected, all * size);
 }
 
-static void check_lengths(const kernels *k, bench *s, weft_dtype dtype, weft_reduce how)
+static void check_lengths(const kernels *k, bench *s, weft_dtype dtype, weft_op how)
 {
     static const size_t longer[] = {127, 511, 512, 513, 1025, 4099, LARGEST};
     for (int where = 0; where < PLACEMENTS; where++) {
@@ -395,8 +395,8 @@ static void any_length_and_place_agrees_with_plain_loops(void **state)
     for (size_t n = 0; n < kernels_count; n++)
         for (int dtype = 0; dtype < WFI_DTYPES; dtype++)
             for (int how = 0; how < REDUCES; how++)
-                if (wfi_can_combine((weft_dtype)dtype, (weft_reduce)how))
-                    check_lengths(&each[n], s, (weft_dtype)dtype, (weft_reduce)how);
+                if (wfi_can_combine((weft_dtype)dtype, (weft_op)how))
+                    check_lengths(&each[n], s, (weft_dtype)dtype, (weft_op)how);
     free(s);
 }
 
@@ -414,7 +414,7 @@ static size_t fill_pairs(weft_dtype dtype, void *a, void *b)
     return edges.count * edges.count;
 }
 
-static void check_edges(const kernels *k, bench *s, weft_dtype dtype, weft_reduce how)
+static void check_edges(const kernels *k, bench *s, weft_dtype dtype, weft_op how)
 {
     size_t count = fill_pairs(dtype, s->a, s->b), size = weft_dtype_size(dtype);
     for (size_t at = 0; at < count * size; at += size)
@@ -433,8 +433,8 @@ static void edges_combine_alike_in_either_order(void **state)
     for (size_t n = 0; n < kernels_count; n++)
         for (int dtype = 0; dtype < WFI_DTYPES; dtype++)
             for (int how = 0; how < REDUCES; how++)
-                if (wfi_can_combine((weft_dtype)dtype, (weft_reduce)how))
-                    check_edges(&each[n], s, (weft_dtype)dtype, (weft_reduce)how);
+                if (wfi_can_combine((weft_dtype)dtype, (weft_op)how))
+                    check_edges(&each[n], s, (weft_dtype)dtype, (weft_op)how);
     free(s);
 }
 
@@ -443,7 +443,7 @@ enum { HALVES = 65536 };
 static void every_half_with_every_edge(void **state)
 {
     (void)state;
-    static const weft_dtype dtypes[] = {WEFT_FLOAT16, WEFT_BFLOAT16};
+    static const weft_dtype dtypes[] = {WEFT_DTYPE_FLOAT16, WEFT_DTYPE_BFLOAT16};
     static uint16_t all[HALVES], edge[HALVES], out[HALVES], expected[HALVES];
     for (int i = 0; i < HALVES; i++)
         all[i] = (uint16_t)i;
@@ -452,10 +452,10 @@ static void every_half_with_every_edge(void **state)
             for (int how = 0; how < REDUCES; how++) {
                 for (int i = 0; i < HALVES; i++) {
                     edge[i] = (uint16_t)edges_of(dtypes[d]).bits[e];
-                    plain(dtypes[d], (weft_reduce)how, &expected[i], &all[i], &edge[i]);
+                    plain(dtypes[d], (weft_op)how, &expected[i], &all[i], &edge[i]);
                 }
                 for (size_t n = 0; n < kernels_count; n++) {
-                    each[n].combine(dtypes[d], (weft_reduce)how, out, all, edge, HALVES);
+                    each[n].combine(dtypes[d], (weft_op)how, out, all, edge, HALVES);
                     expect_bytes(&each[n], dtypes[d], names[how], out, expected, sizeof(out));
                 }
             }
@@ -471,18 +471,18 @@ static void a_range_may_be_cut_anywhere(void **state)
         size_t size = weft_dtype_size(dtype), length = 1;
         fill(dtype, s->a, LARGEST, 5);
         fill(dtype, s->b, LARGEST, 6);
-        wfi_combine(dtype, WEFT_PROD, s->expected, s->a, s->b, LARGEST);
+        wfi_combine(dtype, WEFT_OP_PROD, s->expected, s->a, s->b, LARGEST);
         for (size_t at = 0; at < LARGEST; at += length, length = length % 613 + 1) {
             size_t count = length < LARGEST - at ? length : LARGEST - at, begin = at * size;
-            wfi_combine(dtype, WEFT_PROD, s->out + begin, s->a + begin, s->b + begin, count);
+            wfi_combine(dtype, WEFT_OP_PROD, s->out + begin, s->a + begin, s->b + begin, count);
         }
         expect_bytes(&each[0], dtype, "pieces of a product", s->out, s->expected, LARGEST * size);
     }
     free(s);
 }
 
-static const weft_dtype with_average[] = {WEFT_FLOAT32,  WEFT_FLOAT64,   WEFT_FLOAT16,
-                                          WEFT_BFLOAT16, WEFT_COMPLEX64, WEFT_COMPLEX128};
+static const weft_dtype with_average[] = {WEFT_DTYPE_FLOAT32,  WEFT_DTYPE_FLOAT64,   WEFT_DTYPE_FLOAT16,
+                                          WEFT_DTYPE_BFLOAT16, WEFT_DTYPE_COMPLEX64, WEFT_DTYPE_COMPLEX128};
 
 static void check_quotients(const kernels *k, bench *s, weft_dtype dtype, size_t first, size_t count, size_t divisor)
 {
@@ -519,8 +519,8 @@ static void the_average_of_equal_numbers_is_that_number(void **state)
     for (size_t members = 1; members <= 300; members++) {
         float x = 1, sum[3] = {1, 1, 1};
         for (size_t i = 1; i < members; i++)
-            wfi_combine(WEFT_FLOAT32, WEFT_AVG, sum, sum, (float[]){x, x, x}, 3);
-        wfi_combine_divide(WEFT_FLOAT32, sum, 3, members);
+            wfi_combine(WEFT_DTYPE_FLOAT32, WEFT_OP_AVG, sum, sum, (float[]){x, x, x}, 3);
+        wfi_combine_divide(WEFT_DTYPE_FLOAT32, sum, 3, members);
         for (int i = 0; i < 3; i++)
             assert_true(sum[i] == x);
     }
@@ -532,15 +532,15 @@ static void what_can_be_combined(void **state)
     for (int d = 0; d < WFI_DTYPES; d++) {
         weft_dtype dtype = (weft_dtype)d;
         wfi_dtype_class class = wfi_dtype_class_of(dtype);
-        assert_true(wfi_can_combine(dtype, WEFT_SUM) && wfi_can_combine(dtype, WEFT_PROD));
-        assert_int_equal(wfi_can_combine(dtype, WEFT_AVG), class == WFI_CLASS_FLOAT || class == WFI_CLASS_COMPLEX);
-        assert_int_equal(wfi_can_combine(dtype, WEFT_MIN), class != WFI_CLASS_COMPLEX);
-        assert_int_equal(wfi_can_combine(dtype, WEFT_MAX), class != WFI_CLASS_COMPLEX);
-        assert_false(wfi_can_combine(dtype, (weft_reduce)REDUCES));
-        assert_false(wfi_can_combine(dtype, (weft_reduce)-1));
+        assert_true(wfi_can_combine(dtype, WEFT_OP_SUM) && wfi_can_combine(dtype, WEFT_OP_PROD));
+        assert_int_equal(wfi_can_combine(dtype, WEFT_OP_AVG), class == WFI_CLASS_FLOAT || class == WFI_CLASS_COMPLEX);
+        assert_int_equal(wfi_can_combine(dtype, WEFT_OP_MIN), class != WFI_CLASS_COMPLEX);
+        assert_int_equal(wfi_can_combine(dtype, WEFT_OP_MAX), class != WFI_CLASS_COMPLEX);
+        assert_false(wfi_can_combine(dtype, (weft_op)REDUCES));
+        assert_false(wfi_can_combine(dtype, (weft_op)-1));
     }
-    assert_false(wfi_can_combine((weft_dtype)WFI_DTYPES, WEFT_SUM));
-    assert_false(wfi_can_combine((weft_dtype)-1, WEFT_SUM));
+    assert_false(wfi_can_combine((weft_dtype)WFI_DTYPES, WEFT_OP_SUM));
+    assert_false(wfi_can_combine((weft_dtype)-1, WEFT_OP_SUM));
 }
 
 static void nothing_may_be_nowhere(void **state)
@@ -548,8 +548,8 @@ static void nothing_may_be_nowhere(void **state)
     (void)state;
     for (int d = 0; d < WFI_DTYPES; d++)
         for (int how = 0; how < REDUCES; how++)
-            if (wfi_can_combine((weft_dtype)d, (weft_reduce)how))
-                wfi_combine((weft_dtype)d, (weft_reduce)how, NULL, NULL, NULL, 0);
+            if (wfi_can_combine((weft_dtype)d, (weft_op)how))
+                wfi_combine((weft_dtype)d, (weft_op)how, NULL, NULL, NULL, 0);
     for (size_t d = 0; d < COUNT(with_average); d++)
         wfi_combine_divide(with_average[d], NULL, 0, 2);
 }

@@ -56,8 +56,8 @@ static void float32_agrees_with_float64(void **state)
 {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         conv_set a, b;
-        set_make(&a, &cases[i], WEFT_FLOAT32);
-        set_make(&b, &cases[i], WEFT_FLOAT64);
+        set_make(&a, &cases[i], WEFT_DTYPE_FLOAT32);
+        set_make(&b, &cases[i], WEFT_DTYPE_FLOAT64);
         assert_true(relative_error(a.y, b.y) < 1e-5);
         assert_true(relative_error(a.dx, b.dx) < 1e-5);
         assert_true(relative_error(a.dweight, b.dweight) < 1e-5);
@@ -73,7 +73,7 @@ static void gradients_agree_with_finite_differences(void **state)
         if (i == 1 || i == 2)
             continue; /* many elements, nothing new */
         conv_set set;
-        set_make(&set, &cases[i], WEFT_FLOAT64);
+        set_make(&set, &cases[i], WEFT_DTYPE_FLOAT64);
         check_gradient(weighted_output, &set, set.x, set.dx);
         check_gradient(weighted_output, &set, set.weight, set.dweight);
         check_gradient(weighted_output, &set, set.bias, set.dbias);
@@ -93,9 +93,9 @@ static void shapes_that_do_not_fit_are_refused(void **state)
 static void an_empty_batch_gives_zero_gradients(void **state)
 {
     wfi_conv2d how = {{1, 1}, {0, 0}, {1, 1}, 1};
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(0, 3, 4, 4), WEFT_FLOAT32);
-    weft_tensor *dy = weft_tensor_empty(WEFT_SHAPE(0, 2, 2, 2), WEFT_FLOAT32);
-    weft_tensor *dweight = weft_tensor_full(WEFT_SHAPE(2, 3, 3, 3), WEFT_FLOAT32, 5);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(0, 3, 4, 4), WEFT_DTYPE_FLOAT32);
+    weft_tensor *dy = weft_tensor_empty(WEFT_SHAPE(0, 2, 2, 2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *dweight = weft_tensor_full(WEFT_SHAPE(2, 3, 3, 3), WEFT_DTYPE_FLOAT32, 5);
     assert_int_equal(wfi_conv2d_backward_weight(dy, x, &how, dweight, NULL), WEFT_OK);
     for (int64_t i = 0; i < weft_tensor_numel(dweight); i++)
         assert_true(weft_tensor_get_f64(dweight, i) == 0);

@@ -8,11 +8,11 @@
 static bool compute(void)
 {
     wfi_conv2d how = {{1, 1}, {1, 1}, {1, 1}, 1};
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(8, 8, 32, 32), WEFT_FLOAT32, 1);
-    weft_tensor *weight = weft_tensor_full(WEFT_SHAPE(8, 8, 3, 3), WEFT_FLOAT32, 1);
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(8, 8, 32, 32), WEFT_FLOAT32);
-    weft_tensor *matrix = weft_tensor_full(WEFT_SHAPE(300, 300), WEFT_FLOAT32, 1);
-    weft_tensor *product = weft_tensor_empty(WEFT_SHAPE(300, 300), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(8, 8, 32, 32), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *weight = weft_tensor_full(WEFT_SHAPE(8, 8, 3, 3), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(8, 8, 32, 32), WEFT_DTYPE_FLOAT32);
+    weft_tensor *matrix = weft_tensor_full(WEFT_SHAPE(300, 300), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *product = weft_tensor_empty(WEFT_SHAPE(300, 300), WEFT_DTYPE_FLOAT32);
     bool fine = wfi_conv2d_forward(x, weight, NULL, &how, y) == WEFT_OK && weft_tensor_get_f64(y, 33) == 72 &&
                 wfi_axpy(2, x, y) == WEFT_OK && weft_tensor_get_f64(y, 33) == 74 &&
                 wfi_matmul(matrix, false, matrix, true, product) == WEFT_OK && weft_tensor_get_f64(product, 7) == 300;

@@ -28,7 +28,7 @@ static void assert_product(sizes s, weft_dtype dtype, bool transpose_a, bool tra
                 *b = formula_tensor(WEFT_SHAPE(s.k * s.n), dtype, 2);
     weft_tensor *before = formula_tensor(WEFT_SHAPE(s.m * s.n), dtype, 3);
     weft_tensor *c = beta == 0 ? weft_tensor_full(WEFT_SHAPE(s.m * s.n), dtype, NAN) : weft_tensor_clone(before);
-    double tolerance = dtype == WEFT_FLOAT64 ? 1e-13 : 2e-6;
+    double tolerance = dtype == WEFT_DTYPE_FLOAT64 ? 1e-13 : 2e-6;
     assert_non_null(c);
     wfi_gemm(dtype, transpose_a, transpose_b, s.m, s.n, s.k, weft_tensor_data(a), weft_tensor_data(b), beta,
              weft_tensor_data(c));
@@ -54,8 +54,8 @@ static void products_are_those_of_plain_loops(void **state)
         wfi_cpu_threads_set(threads);
         for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) * 4; i++) {
             for (int beta = 0; beta < 2; beta++) {
-                assert_product(all[i / 4], WEFT_FLOAT32, i & 1, i & 2, beta);
-                assert_product(all[i / 4], WEFT_FLOAT64, i & 1, i & 2, beta);
+                assert_product(all[i / 4], WEFT_DTYPE_FLOAT32, i & 1, i & 2, beta);
+                assert_product(all[i / 4], WEFT_DTYPE_FLOAT64, i & 1, i & 2, beta);
             }
         }
     }
@@ -66,12 +66,12 @@ static void without_inner_elements_the_product_is_zero(void **state)
 {
     (void)state;
     float c[6] = {1, 2, 3, 4, 5, 6};
-    wfi_gemm(WEFT_FLOAT32, false, false, 2, 3, 0, NULL, NULL, 1, c);
+    wfi_gemm(WEFT_DTYPE_FLOAT32, false, false, 2, 3, 0, NULL, NULL, 1, c);
     assert_true(c[0] == 1 && c[5] == 6);
-    wfi_gemm(WEFT_FLOAT32, false, false, 2, 3, 0, NULL, NULL, 0, c);
+    wfi_gemm(WEFT_DTYPE_FLOAT32, false, false, 2, 3, 0, NULL, NULL, 0, c);
     for (int i = 0; i < 6; i++)
         assert_true(c[i] == 0);
-    wfi_gemm(WEFT_FLOAT32, false, false, 0, 3, 5, NULL, NULL, 0, NULL);
+    wfi_gemm(WEFT_DTYPE_FLOAT32, false, false, 0, 3, 5, NULL, NULL, 0, NULL);
 }
 
 UNIT_MAIN(products_are_those_of_plain_loops, without_inner_elements_the_product_is_zero)

@@ -6,7 +6,7 @@
 
 static weft_tensor *f64s(weft_shape shape, const double *values)
 {
-    weft_tensor *tensor = weft_tensor_copy_of(shape, WEFT_FLOAT64, values);
+    weft_tensor *tensor = weft_tensor_copy_of(shape, WEFT_DTYPE_FLOAT64, values);
     assert_non_null(tensor);
     return tensor;
 }
@@ -60,7 +60,7 @@ static void batch_norm_gradients_agree_with_finite_differences(void **state)
 {
     for (int train = 0; train < 2; train++) {
         norm_set s;
-        norm_make(&s, WEFT_FLOAT64, train);
+        norm_make(&s, WEFT_DTYPE_FLOAT64, train);
         check_gradient(norm_output, &s, s.x, s.dx);
         check_gradient(norm_output, &s, s.weight, s.dweight);
         check_gradient(norm_output, &s, s.bias, s.dbias);
@@ -72,8 +72,8 @@ static void batch_norm_float32_agrees_with_float64(void **state)
 {
     for (int train = 0; train < 2; train++) {
         norm_set a, b;
-        norm_make(&a, WEFT_FLOAT32, train);
-        norm_make(&b, WEFT_FLOAT64, train);
+        norm_make(&a, WEFT_DTYPE_FLOAT32, train);
+        norm_make(&b, WEFT_DTYPE_FLOAT64, train);
         assert_true(relative_error(a.y, b.y) < 1e-5);
         assert_true(relative_error(a.dx, b.dx) < 1e-5);
         assert_true(relative_error(a.dweight, b.dweight) < 1e-5);
@@ -87,7 +87,7 @@ static void running_statistics_use_the_unbiased_variance(void **state)
     weft_tensor *x = f64s(WEFT_SHAPE(4, 1), (double[]){1, 2, 3, 6});
     weft_tensor *mean = f64s(WEFT_SHAPE(1), (double[]){0}), *var = f64s(WEFT_SHAPE(1), (double[]){1});
     weft_tensor *y = weft_tensor_clone(x), *m = weft_tensor_clone(mean), *s = weft_tensor_clone(mean);
-    weft_tensor *moments = weft_tensor_empty(WEFT_SHAPE(2, 1), WEFT_FLOAT64);
+    weft_tensor *moments = weft_tensor_empty(WEFT_SHAPE(2, 1), WEFT_DTYPE_FLOAT64);
     assert_int_equal(wfi_batch_norm_train(x, NULL, NULL, 1e-5, y, m, s, moments), WEFT_OK);
     assert_int_equal(wfi_batch_norm_move(moments, 0, 0.1, mean, mean), WEFT_OK);
     assert_int_equal(wfi_batch_norm_move(moments, 1, 0.1, var, var), WEFT_OK);
@@ -102,8 +102,8 @@ static void running_statistics_use_the_unbiased_variance(void **state)
 static void max_pool_sends_the_gradient_to_the_maximum(void **state)
 {
     weft_tensor *x = f64s(WEFT_SHAPE(1, 1, 2, 4), (double[]){1, 5, 2, 2, 3, 0, NAN, 1});
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(1, 1, 1, 2), WEFT_FLOAT64), *dx = weft_tensor_clone(x);
-    weft_tensor *indices = weft_tensor_empty(WEFT_SHAPE(1, 1, 1, 2), WEFT_INT32);
+    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(1, 1, 1, 2), WEFT_DTYPE_FLOAT64), *dx = weft_tensor_clone(x);
+    weft_tensor *indices = weft_tensor_empty(WEFT_SHAPE(1, 1, 1, 2), WEFT_DTYPE_INT32);
     weft_tensor *dy = f64s(WEFT_SHAPE(1, 1, 1, 2), (double[]){10, 20});
     wfi_pool2d how = {{2, 2}, {2, 2}, {0, 0}};
     assert_int_equal(wfi_max_pool2d(x, &how, y, indices), WEFT_OK);
@@ -118,9 +118,9 @@ static void max_pool_sends_the_gradient_to_the_maximum(void **state)
 
 static void padded_max_pool_never_picks_the_padding(void **state)
 {
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 1, 4, 4), WEFT_FLOAT32, -3);
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(1, 1, 2, 2), WEFT_FLOAT32);
-    weft_tensor *indices = weft_tensor_empty(WEFT_SHAPE(1, 1, 2, 2), WEFT_INT32);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 1, 4, 4), WEFT_DTYPE_FLOAT32, -3);
+    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(1, 1, 2, 2), WEFT_DTYPE_FLOAT32);
+    weft_tensor *indices = weft_tensor_empty(WEFT_SHAPE(1, 1, 2, 2), WEFT_DTYPE_INT32);
     wfi_pool2d how = {{3, 3}, {2, 2}, {1, 1}};
     assert_int_equal(wfi_max_pool2d(x, &how, y, indices), WEFT_OK);
     for (int i = 0; i < 4; i++)
@@ -133,7 +133,7 @@ static void padded_max_pool_never_picks_the_padding(void **state)
 static void adaptive_pool_covers_uneven_cells(void **state)
 {
     weft_tensor *x = f64s(WEFT_SHAPE(1, 1, 1, 5), (double[]){1, 2, 3, 4, 5});
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(1, 1, 1, 3), WEFT_FLOAT64), *dx = weft_tensor_clone(x);
+    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(1, 1, 1, 3), WEFT_DTYPE_FLOAT64), *dx = weft_tensor_clone(x);
     assert_int_equal(wfi_adaptive_avg_pool2d(x, y), WEFT_OK);
     assert_memory_equal(weft_tensor_data(y), ((double[]){1.5, 3, 4.5}), 24);
     assert_int_equal(wfi_adaptive_avg_pool2d_backward(y, dx), WEFT_OK);
@@ -159,8 +159,9 @@ static void softmax_gradients_agree_with_finite_differences(void **state)
 {
     for (int logarithm = 0; logarithm < 2; logarithm++) {
         weft_shape shape = WEFT_SHAPE(2, 5, 3);
-        softmax_set s = {random_tensor(shape, WEFT_FLOAT64, 1), weft_tensor_empty(shape, WEFT_FLOAT64),
-                         random_tensor(shape, WEFT_FLOAT64, 2), weft_tensor_empty(shape, WEFT_FLOAT64), logarithm};
+        softmax_set s = {random_tensor(shape, WEFT_DTYPE_FLOAT64, 1), weft_tensor_empty(shape, WEFT_DTYPE_FLOAT64),
+                         random_tensor(shape, WEFT_DTYPE_FLOAT64, 2), weft_tensor_empty(shape, WEFT_DTYPE_FLOAT64),
+                         logarithm};
         softmax_output(&s);
         assert_int_equal(logarithm ? wfi_log_softmax_backward(s.dy, s.y, 1, s.dx)
                                    : wfi_softmax_backward(s.dy, s.y, 1, s.dx),
@@ -175,10 +176,10 @@ static void softmax_gradients_agree_with_finite_differences(void **state)
 
 static void a_class_out_of_range_is_refused(void **state)
 {
-    weft_tensor *logp = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT32);
-    weft_tensor *y = weft_tensor_zeros(WEFT_SCALAR, WEFT_FLOAT32);
-    weft_tensor *high = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_INT64, (int64_t[]){0, 3});
-    weft_tensor *low = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_INT64, (int64_t[]){-1, 0});
+    weft_tensor *logp = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
+    weft_tensor *y = weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
+    weft_tensor *high = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){0, 3});
+    weft_tensor *low = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){-1, 0});
     assert_int_equal(wfi_nll_loss(logp, high, WFI_REDUCE_MEAN, y), WEFT_ERR_INVALID);
     assert_int_equal(wfi_nll_loss(logp, low, WFI_REDUCE_MEAN, y), WEFT_ERR_INVALID);
     weft_tensor_unref(logp);
@@ -189,11 +190,11 @@ static void a_class_out_of_range_is_refused(void **state)
 
 static void sums_do_not_depend_on_the_thread_count(void **state)
 {
-    weft_tensor *x = random_tensor(WEFT_SHAPE(300, 1000), WEFT_FLOAT32, 9), *y[2], *z[2];
+    weft_tensor *x = random_tensor(WEFT_SHAPE(300, 1000), WEFT_DTYPE_FLOAT32, 9), *y[2], *z[2];
     int before = wfi_cpu_threads();
     for (int i = 0; i < 2; i++) {
         wfi_cpu_threads_set(i == 0 ? 1 : 3);
-        y[i] = weft_tensor_empty(WEFT_SCALAR, WEFT_FLOAT32);
+        y[i] = weft_tensor_empty(WEFT_SCALAR, WEFT_DTYPE_FLOAT32);
         z[i] = weft_tensor_clone(x);
         assert_int_equal(wfi_sum(x, WFI_ALL_DIMS, y[i]), WEFT_OK);
         assert_int_equal(wfi_axpy(0.3, x, z[i]), WEFT_OK);
@@ -211,7 +212,7 @@ static void sums_do_not_depend_on_the_thread_count(void **state)
 static void broadcasting_adds_a_row_to_a_column(void **state)
 {
     weft_tensor *a = f64s(WEFT_SHAPE(2, 1), (double[]){10, 20}), *b = f64s(WEFT_SHAPE(3), (double[]){1, 2, 3});
-    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(2, 3), WEFT_FLOAT64), *back = weft_tensor_clone(a);
+    weft_tensor *y = weft_tensor_empty(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT64), *back = weft_tensor_clone(a);
     assert_int_equal(wfi_binary(WFI_ADD, a, b, y), WEFT_OK);
     assert_memory_equal(weft_tensor_data(y), ((double[]){11, 12, 13, 21, 22, 23}), 48);
     assert_int_equal(wfi_sum_to_shape(y, back), WEFT_OK);
@@ -224,8 +225,8 @@ static void broadcasting_adds_a_row_to_a_column(void **state)
 
 static void integer_division_by_zero_is_refused(void **state)
 {
-    weft_tensor *a = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_INT64, (int64_t[]){INT64_MIN, 7});
-    weft_tensor *b = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_INT64, (int64_t[]){-1, 0});
+    weft_tensor *a = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){INT64_MIN, 7});
+    weft_tensor *b = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){-1, 0});
     weft_tensor *y = weft_tensor_clone(a);
     assert_int_equal(wfi_binary(WFI_DIV, a, b, y), WEFT_ERR_INVALID);
     weft_tensor_unref(a);
@@ -236,7 +237,8 @@ static void integer_division_by_zero_is_refused(void **state)
 static void linear_matches_hand_computed_values(void **state)
 {
     weft_tensor *x = f64s(WEFT_SHAPE(1, 2), (double[]){1, 2}), *w = f64s(WEFT_SHAPE(2, 2), (double[]){3, 4, 5, 6});
-    weft_tensor *b = f64s(WEFT_SHAPE(2), (double[]){10, 20}), *y = weft_tensor_empty(WEFT_SHAPE(1, 2), WEFT_FLOAT64);
+    weft_tensor *b = f64s(WEFT_SHAPE(2), (double[]){10, 20}),
+                *y = weft_tensor_empty(WEFT_SHAPE(1, 2), WEFT_DTYPE_FLOAT64);
     weft_tensor *dx = weft_tensor_clone(x), *dw = weft_tensor_clone(w), *db = weft_tensor_clone(b);
     assert_int_equal(wfi_linear(x, w, b, y), WEFT_OK);
     assert_memory_equal(weft_tensor_data(y), ((double[]){21, 37}), 16);

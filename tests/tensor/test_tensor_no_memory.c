@@ -46,7 +46,7 @@ void *__wrap_mmap(void *at, size_t size, int protection, int flags, int file, of
 
 static weft_status make_small(void)
 {
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_FLOAT32);
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
     weft_tensor_unref(tensor);
     return tensor != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
 }
@@ -54,7 +54,7 @@ static weft_status make_small(void)
 static weft_status make_large(void)
 {
     wfi_slab_trim(0); /* or a recycled one is found */
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_FLOAT32);
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_DTYPE_FLOAT32);
     weft_tensor_unref(tensor);
     return tensor != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
 }
@@ -62,10 +62,10 @@ static weft_status make_large(void)
 static weft_status make_views(void)
 {
     weft_status status = WEFT_ERR_MEMORY;
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(4, 3), WEFT_FLOAT32);
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(4, 3), WEFT_DTYPE_FLOAT32);
     weft_tensor *turned = tensor != NULL ? weft_tensor_transpose(tensor, 0, 1) : NULL;
     weft_tensor *packed = turned != NULL ? weft_tensor_contiguous(turned) : NULL;
-    weft_tensor *converted = packed != NULL ? weft_tensor_to(packed, WEFT_INT64) : NULL;
+    weft_tensor *converted = packed != NULL ? weft_tensor_to(packed, WEFT_DTYPE_INT64) : NULL;
     if (converted != NULL)
         status = WEFT_OK;
     weft_tensor_unref(tensor);
@@ -84,7 +84,7 @@ static weft_status wrap(void)
 {
     static float data[2];
     int drops = 0;
-    weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE(2), WEFT_FLOAT32, data, NULL, note, &drops);
+    weft_tensor *tensor = weft_tensor_wrap(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32, data, NULL, note, &drops);
     bool made = tensor != NULL;
     weft_tensor_unref(tensor);
     assert_int_equal(drops, 1);
@@ -132,7 +132,7 @@ static void making_tensors_survives_any_failure(void **state)
 
 static void kernels_survive_any_failure(void **state)
 {
-    for (int dtype = WEFT_FLOAT32; dtype <= WEFT_FLOAT64; dtype++) {
+    for (int dtype = WEFT_DTYPE_FLOAT32; dtype <= WEFT_DTYPE_FLOAT64; dtype++) {
         inputs[0] = weft_tensor_full(WEFT_SHAPE(2, 3, 6, 6), (weft_dtype)dtype, 1);
         inputs[1] = weft_tensor_zeros(WEFT_SHAPE(3, 6, 6), (weft_dtype)dtype);
         inputs[2] = weft_tensor_full(WEFT_SHAPE(4, 3, 3, 3), (weft_dtype)dtype, 1);

@@ -70,7 +70,7 @@ static void expect(const char *name, weft_tensor *got)
         worst = fmax(worst, fabs(expected - weft_tensor_get_f64(got, i)));
         largest = fmax(largest, fabs(expected));
     }
-    if (!(worst <= (oracle.dtype == WEFT_FLOAT64 ? 1e-12 : 1e-5) * largest))
+    if (!(worst <= (oracle.dtype == WEFT_DTYPE_FLOAT64 ? 1e-12 : 1e-5) * largest))
         fail_msg("%s of %s is off by %g of %g", name, oracle.kind, worst, largest);
     weft_tensor_unref(got);
 }
@@ -134,7 +134,7 @@ static void run_norm(void)
     weft_tensor *mean = plain(channels, 4), *var = input(channels, 5, 0.5, 1), *dy = plain(shape, 9), *y = room(shape);
     weft_tensor *saved = room(channels), *invstd = room(channels), *dx = room(shape);
     weft_tensor *dweight = room(channels), *dbias = room(channels);
-    weft_tensor *moments = weft_tensor_empty(WEFT_SHAPE(2, channels.dims[0]), WEFT_FLOAT64);
+    weft_tensor *moments = weft_tensor_empty(WEFT_SHAPE(2, channels.dims[0]), WEFT_DTYPE_FLOAT64);
     if (train) {
         assert_int_equal(wfi_batch_norm_train(x, weight, bias, 1e-5, y, saved, invstd, moments), WEFT_OK);
         assert_int_equal(wfi_batch_norm_move(moments, 0, 0.1, mean, mean), WEFT_OK);
@@ -159,7 +159,7 @@ static void run_max_pool(void)
     wfi_pool2d how = {{whole(4), whole(5)}, {whole(6), whole(7)}, {whole(8), whole(9)}};
     assert_int_equal(wfi_pool2d_shape(&shape, &how, &pooled), WEFT_OK);
     weft_tensor *x = plain(shape, 1), *dy = plain(pooled, 9), *y = room(pooled), *dx = room(shape);
-    weft_tensor *indices = weft_tensor_empty(pooled, WEFT_INT32);
+    weft_tensor *indices = weft_tensor_empty(pooled, WEFT_DTYPE_INT32);
     assert_int_equal(wfi_max_pool2d(x, &how, y, indices), WEFT_OK);
     assert_int_equal(wfi_max_pool2d_backward(dy, indices, dx), WEFT_OK);
     expect("y", y);
@@ -201,7 +201,7 @@ static void run_nll(void)
     wfi_reduction reduction = (wfi_reduction)whole(0);
     weft_shape shape = WEFT_SHAPE(whole(1), whole(2)), each = WEFT_SHAPE(whole(1));
     weft_shape result = reduction == WFI_REDUCE_NONE ? each : WEFT_SCALAR;
-    weft_tensor *logp = plain(shape, 1), *target = weft_tensor_empty(each, WEFT_INT64), *dy = plain(result, 9);
+    weft_tensor *logp = plain(shape, 1), *target = weft_tensor_empty(each, WEFT_DTYPE_INT64), *dy = plain(result, 9);
     weft_tensor *y = room(result), *dlogp = room(shape);
     formula_fill_below(target, 2, whole(2));
     assert_int_equal(wfi_nll_loss(logp, target, reduction, y), WEFT_OK);
@@ -291,12 +291,12 @@ static void run_file(weft_dtype dtype)
 
 static void float64_agrees_with_pytorch(void **state)
 {
-    run_file(WEFT_FLOAT64);
+    run_file(WEFT_DTYPE_FLOAT64);
 }
 
 static void float32_agrees_with_pytorch(void **state)
 {
-    run_file(WEFT_FLOAT32);
+    run_file(WEFT_DTYPE_FLOAT32);
 }
 
 UNIT_MAIN(float64_agrees_with_pytorch, float32_agrees_with_pytorch)

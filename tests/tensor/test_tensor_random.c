@@ -37,7 +37,7 @@ static void moments(const weft_tensor *x, double *mean, double *variance)
 static void distributions_have_their_moments(void **state)
 {
     double mean, variance;
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(100000), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(100000), WEFT_DTYPE_FLOAT32);
     assert_int_equal(wfi_random_uniform(x, (wfi_random){1, 2}, 0, 1), WEFT_OK);
     moments(x, &mean, &variance);
     assert_true(fabs(mean - 0.5) < 0.005 && fabs(variance - 1.0 / 12) < 0.002);
@@ -56,7 +56,7 @@ static void numbers_do_not_depend_on_the_thread_count(void **state)
     int before = wfi_cpu_threads();
     for (int i = 0; i < 2; i++) {
         wfi_cpu_threads_set(i == 0 ? 1 : 4);
-        x[i] = random_tensor(WEFT_SHAPE(50001), WEFT_FLOAT64, 5);
+        x[i] = random_tensor(WEFT_SHAPE(50001), WEFT_DTYPE_FLOAT64, 5);
     }
     wfi_cpu_threads_set(before);
     assert_memory_equal(weft_tensor_data(x[0]), weft_tensor_data(x[1]), weft_tensor_nbytes(x[0]));
@@ -71,8 +71,9 @@ static void each_number_is_the_one_of_its_index(void **state)
     const wfi_random random = {0x123456789abcdefu, 0x1000000000003u};
     for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
         for (int wide = 0; wide < 2; wide++) {
-            weft_tensor *u = weft_tensor_empty(WEFT_SHAPE(lengths[l]), wide ? WEFT_FLOAT64 : WEFT_FLOAT32);
-            weft_tensor *mask = weft_tensor_empty(WEFT_SHAPE(lengths[l]), wide ? WEFT_FLOAT64 : WEFT_FLOAT32);
+            weft_tensor *u = weft_tensor_empty(WEFT_SHAPE(lengths[l]), wide ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_FLOAT32);
+            weft_tensor *mask =
+                weft_tensor_empty(WEFT_SHAPE(lengths[l]), wide ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_FLOAT32);
             assert_int_equal(wfi_random_uniform(u, random, -3, 5), WEFT_OK);
             assert_int_equal(wfi_random_mask(mask, random, 0.3, 7), WEFT_OK);
             for (int64_t i = 0; i < lengths[l]; i++) {
@@ -90,7 +91,7 @@ static void each_number_is_the_one_of_its_index(void **state)
 static void a_permutation_holds_each_number_once(void **state)
 {
     bool seen[100] = {false};
-    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(100), WEFT_INT64);
+    weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(100), WEFT_DTYPE_INT64);
     assert_int_equal(wfi_random_permutation(x, (wfi_random){3, 3}), WEFT_OK);
     for (int i = 0; i < 100; i++) {
         int64_t v = weft_tensor_get_i64(x, i);

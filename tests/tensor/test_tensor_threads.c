@@ -23,14 +23,14 @@ static weft_status convolve(const conv_case *c, weft_tensor **out)
     weft_status status = wfi_conv2d_shape(&x, &weight, &plain_conv, &shape);
     if (status != WEFT_OK)
         return status;
-    *out = weft_tensor_empty(shape, WEFT_FLOAT32);
+    *out = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
     return *out != NULL ? wfi_conv2d_forward(c->x, c->weight, NULL, &plain_conv, *out) : WEFT_ERR_MEMORY;
 }
 
 static void case_make(conv_case *c, int64_t size)
 {
-    c->x = random_tensor(WEFT_SHAPE(1, 3, size, size + 1), WEFT_FLOAT32, (uint64_t)size);
-    c->weight = random_tensor(WEFT_SHAPE(4, 3, 3, 3), WEFT_FLOAT32, (uint64_t)size + 100);
+    c->x = random_tensor(WEFT_SHAPE(1, 3, size, size + 1), WEFT_DTYPE_FLOAT32, (uint64_t)size);
+    c->weight = random_tensor(WEFT_SHAPE(4, 3, 3, 3), WEFT_DTYPE_FLOAT32, (uint64_t)size + 100);
     assert_int_equal(convolve(c, &c->expected), WEFT_OK);
 }
 
@@ -105,10 +105,10 @@ typedef struct span {
 static void *convolve_new_shapes(void *arg)
 {
     span *s = arg;
-    weft_tensor *weight = weft_tensor_full(WEFT_SHAPE(1, 1, 3, 3), WEFT_FLOAT32, 1);
+    weft_tensor *weight = weft_tensor_full(WEFT_SHAPE(1, 1, 3, 3), WEFT_DTYPE_FLOAT32, 1);
     for (int64_t i = 0; i < MANY_SHAPES / THREADS * 2; i++) { /* neighbours share half of theirs */
         int64_t at = s->first + i;
-        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 1, 3 + at % 30, 3 + at / 30), WEFT_FLOAT32, 1);
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 1, 3 + at % 30, 3 + at / 30), WEFT_DTYPE_FLOAT32, 1);
         weft_tensor *y = NULL;
         conv_case c = {x, weight, NULL};
         /* All ones: the first cell covers four of them, or two rows where the image ends. */
@@ -138,8 +138,8 @@ static void more_shapes_than_plans_are_kept(void **state)
 static void *add_often(void *arg)
 {
     _Atomic int *wrong = arg;
-    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(200000), WEFT_FLOAT32, 0.5);
-    weft_tensor *y = weft_tensor_zeros(WEFT_SHAPE(200000), WEFT_FLOAT32);
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(200000), WEFT_DTYPE_FLOAT32, 0.5);
+    weft_tensor *y = weft_tensor_zeros(WEFT_SHAPE(200000), WEFT_DTYPE_FLOAT32);
     for (int i = 0; i < ROUNDS; i++) {
         if (wfi_axpy(2, x, y) != WEFT_OK)
             atomic_fetch_add(wrong, 1);
@@ -180,7 +180,7 @@ static void *share(void *arg)
 static void references_come_and_go_on_any_thread(void **state)
 {
     pthread_t threads[THREADS];
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_FLOAT32);
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, share, tensor), 0);
     for (int i = 0; i < THREADS; i++)

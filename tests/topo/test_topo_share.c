@@ -221,7 +221,7 @@ static void launchers_say_how_many_are_here(void **state)
     }
     assert_int_equal(wfi_share_launched(&is_unbound), 0);
     setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "3", 1);
-    setenv("LOCAL_WORLD_SIZE", "2", 1); /* weft_spawn, within a rank of mpirun's */
+    setenv("LOCAL_WORLD_SIZE", "2", 1); /* weft_job_open, within a rank of mpirun's */
     assert_int_equal(wfi_share_launched(&is_unbound), 2);
     unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     unsetenv("LOCAL_WORLD_SIZE");
@@ -253,11 +253,11 @@ static void count_lines(weft_log_level level, const char *line, void *arg)
 static void a_bad_number_is_said_once(void **state)
 {
     setenv("LOCAL_WORLD_SIZE", "many", 1);
-    weft_log_set_sink(count_lines, NULL);
+    weft_logging_set_sink(count_lines, NULL);
     int cores = wfi_share_cores();
     wfi_share_tell(1);
     assert_int_equal(wfi_share_cores(), cores); /* as if nothing was said */
-    weft_log_set_sink(NULL, NULL);
+    weft_logging_set_sink(NULL, NULL);
     assert_int_equal(lines, 1);
     unsetenv("LOCAL_WORLD_SIZE");
 }

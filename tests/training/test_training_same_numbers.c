@@ -30,7 +30,7 @@ static weft_tensor *inputs_of(int step, int first, int count, weft_dtype dtype)
     double values[TRAINERS * ROWS * INPUTS];
     for (int i = 0; i < count * INPUTS; i++)
         values[i] = sin(0.37 * (step * 1000 + first * INPUTS + i));
-    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(count, INPUTS), WEFT_FLOAT64, values);
+    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(count, INPUTS), WEFT_DTYPE_FLOAT64, values);
     weft_tensor *cast = weft_tensor_to(x, dtype);
     weft_tensor_unref(x);
     return cast;
@@ -41,7 +41,7 @@ static weft_tensor *targets_of(int step, int first, int count)
     int64_t values[TRAINERS * ROWS];
     for (int i = 0; i < count; i++)
         values[i] = (step * 7 + (first + i) * 3) % CLASSES;
-    return weft_tensor_copy_of(WEFT_SHAPE(count), WEFT_INT64, values);
+    return weft_tensor_copy_of(WEFT_SHAPE(count), WEFT_DTYPE_INT64, values);
 }
 
 /* Gradients of the mean loss over these rows; they live as long as the tape. */
@@ -146,8 +146,8 @@ static void compare(world_fabric fabric, weft_dtype dtype, double bound)
     job j = {.dtype = dtype, .lock = PTHREAD_MUTEX_INITIALIZER, .model = make_model(dtype)};
     j.sgd = weft_sgd_create(weft_module_parameters(j.model), &sgd_options);
     weft_function table[] = {{.name = "update_and_fetch",
-                              .takes = {WEFT_TENSORS},
-                              .gives = {WEFT_TENSORS},
+                              .takes = {WEFT_TYPE_TENSORS},
+                              .gives = {WEFT_TYPE_TENSORS},
                               .run = update_and_fetch,
                               .user = &j}};
     weft_module *before = make_model(dtype), *alone = train_alone(dtype);
@@ -165,14 +165,14 @@ static void compare(world_fabric fabric, weft_dtype dtype, double bound)
 
 static void training_is_the_same_on_sim(void **state)
 {
-    compare(WORLD_SIM, WEFT_FLOAT32, 1e-5);
-    compare(WORLD_SIM, WEFT_FLOAT64, 1e-12);
+    compare(WORLD_SIM, WEFT_DTYPE_FLOAT32, 1e-5);
+    compare(WORLD_SIM, WEFT_DTYPE_FLOAT64, 1e-12);
 }
 
 static void training_is_the_same_on_tcp(void **state)
 {
-    compare(WORLD_TCP, WEFT_FLOAT32, 1e-5);
-    compare(WORLD_TCP, WEFT_FLOAT64, 1e-12);
+    compare(WORLD_TCP, WEFT_DTYPE_FLOAT32, 1e-5);
+    compare(WORLD_TCP, WEFT_DTYPE_FLOAT64, 1e-12);
 }
 
 UNIT_MAIN(training_is_the_same_on_sim, training_is_the_same_on_tcp)

@@ -12,11 +12,12 @@
 #include <string.h>
 
 /* 1, [2, [3], []], 4 */
-static const weft_value threes[] = {{.type = WEFT_I64, .as.i64 = 3}};
+static const weft_value threes[] = {{.type = WEFT_TYPE_I64, .as.i64 = 3}};
 static const weft_value twos[] = {
-    {.type = WEFT_I64, .as.i64 = 2}, {.type = WEFT_LIST, .as.list = {threes, 1}}, {.type = WEFT_LIST}};
-static const weft_value ones[] = {
-    {.type = WEFT_I64, .as.i64 = 1}, {.type = WEFT_LIST, .as.list = {twos, 3}}, {.type = WEFT_I64, .as.i64 = 4}};
+    {.type = WEFT_TYPE_I64, .as.i64 = 2}, {.type = WEFT_TYPE_LIST, .as.list = {threes, 1}}, {.type = WEFT_TYPE_LIST}};
+static const weft_value ones[] = {{.type = WEFT_TYPE_I64, .as.i64 = 1},
+                                  {.type = WEFT_TYPE_LIST, .as.list = {twos, 3}},
+                                  {.type = WEFT_TYPE_I64, .as.i64 = 4}};
 static const weft_args nested = {ones, 3};
 
 static void all_values_are_walked_through_in_order(void **state)
@@ -30,7 +31,7 @@ static void all_values_are_walked_through_in_order(void **state)
         assert_true(at < 7);
         assert_string_equal(wfi_walk_path(&walk, text), paths[at]);
         assert_int_equal(walk.depth, strlen(paths[at]) / 2);
-        assert_int_equal(value->type, at == 1 || at == 3 || at == 5 ? WEFT_LIST : WEFT_I64);
+        assert_int_equal(value->type, at == 1 || at == 3 || at == 5 ? WEFT_TYPE_LIST : WEFT_TYPE_I64);
     }
     assert_int_equal(at, 7);
     assert_null(wfi_walk_next(&walk));
@@ -38,7 +39,7 @@ static void all_values_are_walked_through_in_order(void **state)
 
 static void nothing_is_entered_that_cannot_be_read(void **state)
 {
-    weft_value lists[WEFT_MAX_LIST_DEPTH + 3] = {{.type = WEFT_I64}}; /* each has the one before it */
+    weft_value lists[WEFT_MAX_LIST_DEPTH + 3] = {{.type = WEFT_TYPE_I64}}; /* each has the one before it */
     for (int i = 1; i < WEFT_MAX_LIST_DEPTH + 3; i++)
         lists[i] = weft_of_list((weft_args){&lists[i - 1], 1});
     wfi_walk walk;
@@ -57,7 +58,7 @@ static void nothing_is_entered_that_cannot_be_read(void **state)
 
 static void an_owned_list_is_whole_or_not_at_all(void **state)
 {
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_FLOAT32);
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     weft_values *values;
     weft_value inner[] = {weft_of_string("kept"), weft_of_tensor(tensor), weft_of_tensor(tensor)};
     weft_value outer[] = {weft_of_tensors((weft_tensors){&tensor, 1}), weft_of_list((weft_args){inner, 3}),
@@ -87,8 +88,8 @@ static weft_status decode(const wfi_writer *meta, size_t size, uint8_t *tail, wf
 static void what_is_decoded_was_encoded(void **state)
 {
     uint8_t tail[1] = {0};
-    weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32),
-                *large = weft_tensor_zeros(WEFT_SHAPE(5000), WEFT_FLOAT32);
+    weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32),
+                *large = weft_tensor_zeros(WEFT_SHAPE(5000), WEFT_DTYPE_FLOAT32);
     weft_tensor *both[] = {small, large};
     weft_value list[] = {weft_of_string("text"), weft_of_f64(0.5), weft_of_list(nested)};
     weft_args values =
@@ -110,7 +111,7 @@ static void what_is_decoded_was_encoded(void **state)
         assert_non_null(other);
         assert_int_equal(value->type, other->type);
         assert_int_equal(walk.depth, again.depth);
-        if (value->type == WEFT_I64)
+        if (value->type == WEFT_TYPE_I64)
             assert_int_equal(value->as.i64, other->as.i64);
     }
     assert_null(wfi_walk_next(&again));
@@ -130,7 +131,7 @@ static weft_status measure(const wfi_encoded *encoded, size_t size, wfi_decoded 
 
 static void encode_some(wfi_encoded *encoded)
 {
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_FLOAT32), *two[] = {tensor, tensor};
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32), *two[] = {tensor, tensor};
     weft_args values = WEFT_VALUES(weft_of_list(nested), weft_of_tensors((weft_tensors){two, 2}),
                                    weft_of_string("text"), weft_of_bool(true), weft_of_tensor(tensor));
     assert_int_equal(wfi_encode(encoded, values, &(wfi_encode_options){0}), WEFT_OK);
@@ -141,19 +142,20 @@ static void encode_some(wfi_encoded *encoded)
 static void an_unknown_dtype_is_refused(void **state)
 {
     enum { DTYPE_AT = 5 };
-    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_INT8);
+    weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT8);
     uint8_t tail[1] = {0};
     wfi_encoded encoded;
     assert_int_equal(wfi_encode(&encoded, WEFT_VALUES(weft_of_tensor(tensor)), &(wfi_encode_options){0}), WEFT_OK);
-    assert_int_equal(encoded.meta.data[DTYPE_AT], WEFT_INT8);
+    assert_int_equal(encoded.meta.data[DTYPE_AT], WEFT_DTYPE_INT8);
     for (int dtype = 0; dtype < 256; dtype++) {
         wfi_decoded decoded;
         encoded.meta.data[DTYPE_AT] = (uint8_t)dtype;
-        bool fits = dtype == WEFT_INT8 || dtype == WEFT_UINT8 || dtype == WEFT_BOOL_DTYPE; /* of one byte an element */
+        bool fits = dtype == WEFT_DTYPE_INT8 || dtype == WEFT_DTYPE_UINT8 ||
+                    dtype == WEFT_DTYPE_BOOL; /* of one byte an element */
         weft_status st = decode(&encoded.meta, encoded.meta.size, tail, &decoded);
         assert_int_equal(st, fits ? WEFT_OK : WEFT_ERR_PROTOCOL);
-        bool linked = dtype == (WFI_LINKED | WEFT_FLOAT32) || dtype == (WFI_LINKED | WEFT_FLOAT64);
-        if (!fits && dtype > WEFT_COMPLEX128)
+        bool linked = dtype == (WFI_LINKED | WEFT_DTYPE_FLOAT32) || dtype == (WFI_LINKED | WEFT_DTYPE_FLOAT64);
+        if (!fits && dtype > WEFT_DTYPE_COMPLEX128)
             assert_string_equal(decoded.problem, linked ? "tensor 0 is linked, outside of a distributed context"
                                                         : "malformed type of tensor 0");
         wfi_decoded_fini(&decoded);
@@ -169,7 +171,7 @@ static void a_tensor_on_a_device_is_not_encoded(void **state)
     weft_tensor *tensor;
     wfi_encoded encoded;
     assert_int_equal(wfi_storage_wrap(WFI_MEMORY_CUDA, 0, far_away, sizeof(far_away), NULL, NULL, &storage), WEFT_OK);
-    assert_int_equal(wfi_tensor_over(storage, 0, WEFT_SHAPE(4), WEFT_FLOAT32, &tensor), WEFT_OK);
+    assert_int_equal(wfi_tensor_over(storage, 0, WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, &tensor), WEFT_OK);
     wfi_storage_unref(storage);
     assert_int_equal(wfi_encode(&encoded, WEFT_VALUES(weft_of_tensor(tensor)), &(wfi_encode_options){0}),
                      WEFT_ERR_INVALID);

@@ -43,8 +43,8 @@ static weft_status serve_double(weft_call *call, void *user)
 }
 
 static const weft_function functions[] = {
-    {.name = "hold", .takes = {WEFT_TENSOR}, .gives = {WEFT_TENSOR}, .run = serve_hold},
-    {.name = "double", .takes = {WEFT_I64}, .gives = {WEFT_I64}, .run = serve_double},
+    {.name = "hold", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = serve_hold},
+    {.name = "double", .takes = {WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = serve_double},
 };
 
 static weft_agent *open_agent(weft_job *job)
@@ -80,8 +80,8 @@ static int call_until_killed(void)
     weft_agent *agent = open_agent(NULL);
     if (weft_agent_rank(agent) == 1) {
         weft_future *futures[CALLS];
-        weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(16), WEFT_UINT8),
-                    *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_UINT8);
+        weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_UINT8),
+                    *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
         for (int i = 0; i < CALLS; i++)
             MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_VALUES(weft_of_tensor(i % 10 ? small : large)),
                                    &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &futures[i]));
@@ -95,8 +95,8 @@ static int call_until_killed(void)
 
 static void answer_all(void)
 {
-    weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(16), WEFT_UINT8),
-                *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_UINT8);
+    weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(16), WEFT_DTYPE_UINT8),
+                *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
     for (int i = 0; i < CALLS; i++) {
         MUST(weft_call_cancelled(held[i]) && weft_call_from(held[i]) == 1);
         weft_call_give(held[i], WEFT_VALUES(weft_of_tensor(i % 10 ? small : large)));
@@ -134,7 +134,7 @@ static void one_job(void)
     weft_job *job = NULL;
     int worst = -1;
     atomic_store(&held_count, 0);
-    MUST_OK(weft_spawn(&(weft_spawn_options){.count = 2, .argv = argv}, &job));
+    MUST_OK(weft_job_open(&(weft_job_options){.count = 2, .argv = argv}, &job));
     weft_agent *agent = open_agent(job);
     must_double(agent, 2);
     await_held();
@@ -151,7 +151,7 @@ static void one_job(void)
     MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "double", WEFT_VALUES(weft_of_i64(1)), NULL, NULL),
             WEFT_ERR_PEER_DEAD);
     MUST_OK(weft_agent_close(agent));
-    MUST_BE(weft_job_wait(job, PATIENCE_MS, &worst), WEFT_ERR_REMOTE);
+    MUST_BE(weft_job_close(job, PATIENCE_MS, &worst), WEFT_ERR_REMOTE);
     MUST(worst == 128 + SIGKILL);
 }
 

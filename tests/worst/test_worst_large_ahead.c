@@ -20,7 +20,7 @@ static weft_status serve_swallow(weft_call *call, void *user)
 /* A result as large. */
 static weft_status serve_give_large(weft_call *call, void *user)
 {
-    weft_tensor *large = weft_tensor_empty(WEFT_SHAPE(LARGE), WEFT_UINT8);
+    weft_tensor *large = weft_tensor_empty(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
     weft_call_give(call, WEFT_VALUES(weft_of_tensor(large)));
     weft_tensor_unref(large);
     return WEFT_OK;
@@ -28,8 +28,8 @@ static weft_status serve_give_large(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     COMMON_FUNCTIONS,
-    {.name = "swallow", .takes = {WEFT_TENSOR}, .run = serve_swallow},
-    {.name = "give large", .gives = {WEFT_TENSOR}, .run = serve_give_large},
+    {.name = "swallow", .takes = {WEFT_TYPE_TENSOR}, .run = serve_swallow},
+    {.name = "give large", .gives = {WEFT_TYPE_TENSOR}, .run = serve_give_large},
 };
 
 static int by_size(const void *a, const void *b)
@@ -92,7 +92,7 @@ static void large_ahead(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
         return;
-    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_UINT8);
+    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(LARGE), WEFT_DTYPE_UINT8);
     compare(agent, "swallow", WEFT_VALUES(weft_of_tensor(large)));
     compare(agent, "give large", WEFT_NO_VALUES);
     weft_tensor_unref(large);

@@ -59,8 +59,8 @@ static weft_status serve_slow(weft_call *call, void *user)
 
 static const weft_function functions[] = {
     COMMON_FUNCTIONS,
-    {.name = "nest", .takes = {WEFT_I64}, .run = serve_nest},
-    {.name = "nest hold", .takes = {WEFT_I64, WEFT_BOOL}, .run = serve_nest_hold},
+    {.name = "nest", .takes = {WEFT_TYPE_I64}, .run = serve_nest},
+    {.name = "nest hold", .takes = {WEFT_TYPE_I64, WEFT_TYPE_BOOL}, .run = serve_nest_hold},
     {.name = "needs mutex", .run = serve_needs_mutex},
     {.name = "slow", .run = serve_slow},
 };

@@ -28,7 +28,7 @@ weft_tensor *weft_categorical(weft_tape *tape, weft_tensor *probabilities)
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "wants probabilities [..., C]");
     else
         rows.ndim--;
-    weft_tensor *y = wfi_op_output_as(&op, rows, WEFT_INT64);
+    weft_tensor *y = wfi_op_output_as(&op, rows, WEFT_DTYPE_INT64);
     if (y != NULL)
         draw(&op, y);
     return wfi_op_end(&op);

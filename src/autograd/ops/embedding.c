@@ -8,11 +8,11 @@ static weft_tensor *take_numbers(wfi_op *op, weft_tensor *numbers, const char *n
 {
     if (!wfi_op_ok(op))
         return NULL;
-    if (numbers->dtype != WEFT_INT64) {
+    if (numbers->dtype != WEFT_DTYPE_INT64) {
         wfi_op_fail(op, WEFT_ERR_TYPE, "the %s must be int64, not %s", name, weft_dtype_name(numbers->dtype));
         return NULL;
     }
-    if (weft_tensor_device(numbers).kind != WEFT_CPU) {
+    if (weft_tensor_device(numbers).kind != WEFT_DEVICE_CPU) {
         wfi_op_fail(op, WEFT_ERR_UNSUPPORTED, "the %s must be in the host's memory", name);
         return NULL;
     }
@@ -61,7 +61,7 @@ static weft_status embedding_backward(const wfi_node *node, weft_tensor *dy, wef
 /* New tensors for n rows of `width`. WEFT_ERR_MEMORY. */
 static weft_status new_rows(int64_t n, int64_t width, weft_dtype dtype, weft_tensor **rows, weft_tensor **values)
 {
-    *rows = weft_tensor_empty(WEFT_SHAPE(n), WEFT_INT64);
+    *rows = weft_tensor_empty(WEFT_SHAPE(n), WEFT_DTYPE_INT64);
     *values = weft_tensor_empty(WEFT_SHAPE(n, width), dtype);
     return *rows != NULL && *values != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
 }
@@ -258,7 +258,7 @@ static void run_bags(wfi_op *op, weft_tensor *index, weft_tensor *offsets, const
     weft_shape shape = WEFT_SHAPE(wfi_bags_count(&bags), op->in[0]->shape.dims[1]);
     weft_tensor *picked = NULL, *y = wfi_op_output(op, shape);
     if (bags.mode == WFI_BAG_MAX && op->node != NULL)
-        picked = wfi_op_extra(op, shape, WEFT_INT64);
+        picked = wfi_op_extra(op, shape, WEFT_DTYPE_INT64);
     if (wfi_op_ok(op) && wfi_op_check(op, wfi_bag(op->in[0], &bags, y, picked)))
         save_bags(op, &bags, picked, how->sparse);
 }

@@ -36,7 +36,7 @@ static void check_index(wfi_op *op, int dim, const weft_tensor *index)
 {
     const weft_shape *x = &op->in[0]->shape;
     char text[WFI_SHAPE_TEXT];
-    if (index->dtype != WEFT_INT64)
+    if (index->dtype != WEFT_DTYPE_INT64)
         wfi_op_fail(op, WEFT_ERR_TYPE, "the index must be int64, not %s", weft_dtype_name(index->dtype));
     else if (!wfi_gather_fits(x, dim, &index->shape))
         wfi_op_fail(op, WEFT_ERR_SHAPE,
@@ -69,7 +69,7 @@ static void keep(wfi_op *op, int dim, weft_tensor *index)
     op->node->state->dims[0] = dim;
 }
 
-weft_tensor *weft_gather(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index)
+weft_tensor *weft_take_along_dim(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index)
 {
     wfi_op op;
     if (!wfi_op_needs(tape, &gather_type, x, "x") || !wfi_op_needs(tape, &gather_type, index, "the index") ||
@@ -94,7 +94,7 @@ weft_tensor *weft_index_select(weft_tape *tape, weft_tensor *x, int dim, weft_te
         return NULL;
     char text[WFI_SHAPE_TEXT];
     wfi_op_dim(&op, &dim);
-    if (wfi_op_ok(&op) && index->dtype != WEFT_INT64)
+    if (wfi_op_ok(&op) && index->dtype != WEFT_DTYPE_INT64)
         wfi_op_fail(&op, WEFT_ERR_TYPE, "the index must be int64, not %s", weft_dtype_name(index->dtype));
     if (wfi_op_ok(&op) && index->shape.ndim != 1)
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "the index must have one dimension, not %s",

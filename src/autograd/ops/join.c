@@ -100,7 +100,7 @@ weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim)
         return NULL;
     wfi_op_dim(&op, &dim);
     weft_shape shape = xs.items[0]->shape;
-    weft_tensor *starts = wfi_op_extra(&op, WEFT_SHAPE((int64_t)xs.count + 1), WEFT_INT64);
+    weft_tensor *starts = wfi_op_extra(&op, WEFT_SHAPE((int64_t)xs.count + 1), WEFT_DTYPE_INT64);
     if (starts != NULL)
         set_starts(&op, dim, wfi_tensor_address(starts));
     if (starts == NULL || !wfi_op_ok(&op))

@@ -75,11 +75,11 @@ weft_tensor *weft_log_softmax(weft_tape *tape, weft_tensor *x, int dim)
 static wfi_reduction reduction_from(wfi_op *op, weft_reduction reduction)
 {
     switch (reduction) {
-    case WEFT_REDUCE_MEAN:
+    case WEFT_REDUCTION_MEAN:
         return WFI_REDUCE_MEAN;
-    case WEFT_REDUCE_SUM:
+    case WEFT_REDUCTION_SUM:
         return WFI_REDUCE_SUM;
-    case WEFT_REDUCE_NONE:
+    case WEFT_REDUCTION_NONE:
         return WFI_REDUCE_NONE;
     }
     wfi_op_fail(op, WEFT_ERR_INVALID, "there is no reduction %d", (int)reduction);
@@ -99,7 +99,7 @@ static void check_target(wfi_op *op, const weft_tensor *target)
 {
     const weft_shape *x = &op->in[0]->shape;
     char text[WFI_SHAPE_TEXT], wanted_text[WFI_SHAPE_TEXT];
-    if (target->dtype != WEFT_INT64) {
+    if (target->dtype != WEFT_DTYPE_INT64) {
         wfi_op_fail(op, WEFT_ERR_TYPE, "the target must be int64, not %s", weft_dtype_name(target->dtype));
         return;
     }
@@ -185,15 +185,15 @@ weft_tensor *weft_cross_entropy_reduced(weft_tape *tape, weft_tensor *scores, we
 
 weft_tensor *weft_nll_loss(weft_tape *tape, weft_tensor *log_probabilities, weft_tensor *target)
 {
-    return weft_nll_loss_reduced(tape, log_probabilities, target, WEFT_REDUCE_MEAN);
+    return weft_nll_loss_reduced(tape, log_probabilities, target, WEFT_REDUCTION_MEAN);
 }
 
 weft_tensor *weft_cross_entropy(weft_tape *tape, weft_tensor *scores, weft_tensor *target)
 {
-    return weft_cross_entropy_reduced(tape, scores, target, WEFT_REDUCE_MEAN);
+    return weft_cross_entropy_reduced(tape, scores, target, WEFT_REDUCTION_MEAN);
 }
 
 weft_tensor *weft_mse_loss(weft_tape *tape, weft_tensor *x, weft_tensor *target)
 {
-    return weft_mse_loss_reduced(tape, x, target, WEFT_REDUCE_MEAN);
+    return weft_mse_loss_reduced(tape, x, target, WEFT_REDUCTION_MEAN);
 }

@@ -69,7 +69,7 @@ static void run_train(wfi_op *op, weft_tensor *mean, weft_tensor *var, const wef
     int64_t channels = op->in[0]->shape.dims[1];
     weft_tensor *save_mean = wfi_op_extra(op, WEFT_SHAPE(channels), y->dtype);
     weft_tensor *invstd = wfi_op_extra(op, WEFT_SHAPE(channels), y->dtype);
-    weft_tensor *moments = mean == NULL ? NULL : weft_tensor_empty(WEFT_SHAPE(2, channels), WEFT_FLOAT64);
+    weft_tensor *moments = mean == NULL ? NULL : weft_tensor_empty(WEFT_SHAPE(2, channels), WEFT_DTYPE_FLOAT64);
     if (mean != NULL && moments == NULL)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
     if (wfi_op_ok(op))

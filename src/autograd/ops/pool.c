@@ -50,7 +50,7 @@ weft_tensor *weft_max_pool2d(weft_tape *tape, weft_tensor *x, const weft_max_poo
     check_pool(&op, &how);
     if (wfi_op_ok(&op) && wfi_pool2d_shape(&x->shape, &how, &shape) != WEFT_OK)
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "the kernel does not fit into the padded input");
-    weft_tensor *y = wfi_op_output(&op, shape), *indices = wfi_op_extra(&op, shape, WEFT_INT32);
+    weft_tensor *y = wfi_op_output(&op, shape), *indices = wfi_op_extra(&op, shape, WEFT_DTYPE_INT32);
     if (y != NULL && indices != NULL)
         wfi_op_check(&op, wfi_max_pool2d(op.in[0], &how, y, indices));
     if (op.node != NULL)

@@ -73,7 +73,7 @@ weft_tensor *weft_argmax(weft_tape *tape, weft_tensor *x, int dim)
         return wfi_op_end(&op);
     if (x->shape.dims[dim] == 0)
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "dimension %d is empty", dim);
-    weft_tensor *y = wfi_op_output_as(&op, wfi_reduce_shape(&x->shape, UINT32_C(1) << dim, false), WEFT_INT64);
+    weft_tensor *y = wfi_op_output_as(&op, wfi_reduce_shape(&x->shape, UINT32_C(1) << dim, false), WEFT_DTYPE_INT64);
     if (y != NULL)
         wfi_op_check(&op, wfi_argmax(op.in[0], dim, y));
     return wfi_op_end(&op);

@@ -2,9 +2,10 @@
 /*
  * log.c - log lines to stderr or a sink.
  *
- * Locking: `sink_lock` guards the sink and its arg. It is held for reading while a sink runs, so that weft_log_set_sink,
- * which takes it for writing, returns only when no thread is inside the old sink any more; its arg may be freed then.
- * Readers are preferred (the default of this lock), so a sink that causes a log line itself does not stop.
+ * Locking: `sink_lock` guards the sink and its arg. It is held for reading while a sink runs, so that
+ * weft_logging_set_sink, which takes it for writing, returns only when no thread is inside the old sink any more; its
+ * arg may be freed then. Readers are preferred (the default of this lock), so a sink that causes a log line itself does
+ * not stop.
  *
  * The level starts at LEVEL_UNREAD, above every level: the first line of any level comes here, reads WEFT_LOG and is
  * filtered then.
@@ -103,7 +104,7 @@ static size_t write_context(const wfi_log_context *context, char *out, size_t ro
 void wfi_log_line_in(const wfi_log_context *context, weft_log_level level, const char *format, va_list args)
 {
     char line[LINE_MAX_BYTES];
-    if (level > weft_log_get_level())
+    if (level > weft_logging_get_level())
         return;
     size_t length = write_context(context, line, sizeof line);
     if (wfi_utf8_print_v(line + length, sizeof line - length, format, args) < 0)
@@ -133,7 +134,7 @@ void wfi_log_line(weft_log_level level, const char *format, ...)
     va_end(args);
 }
 
-void weft_log_set_level(weft_log_level level)
+void weft_logging_set_level(weft_log_level level)
 {
     int wanted = level;
     pthread_once(&level_once, read_level); /* or a later first line would put back what WEFT_LOG says */
@@ -144,13 +145,13 @@ void weft_log_set_level(weft_log_level level)
     atomic_store(&wfi_log_level_now, wanted);
 }
 
-weft_log_level weft_log_get_level(void)
+weft_log_level weft_logging_get_level(void)
 {
     pthread_once(&level_once, read_level);
     return (weft_log_level)atomic_load_explicit(&wfi_log_level_now, memory_order_relaxed);
 }
 
-void weft_log_set_sink(weft_log_sink sink, void *arg)
+void weft_logging_set_sink(weft_log_sink sink, void *arg)
 {
     pthread_rwlock_wrlock(&sink_lock);
     current_sink = sink;

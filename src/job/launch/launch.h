@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.h - a job that was started by weft_spawn (weft/spawn.h): what rank 0's agent needs of it, and whether its
+ * launch.h - a job that was started by weft_job_open (weft/job.h): what rank 0's agent needs of it, and whether its
  * children still live.
  *
- * weft_spawn starts the other workers as children of this process and returns a weft_job. Rank 0's program passes the
- * job to weft_agent_open, which takes from it the listening socket of the store, the port, and the secret that the
+ * weft_job_open starts the other workers as children of this process and returns a weft_job. Rank 0's program passes
+ * the job to weft_agent_open, which takes from it the listening socket of the store, the port, and the secret that the
  * children have as well.
  *
  * LOCKING. None. The program's thread owns a weft_job; another thread, the agent's, touches only store_fd, which is
  * atomic.
- * LIFETIME. weft_job_wait frees the job. A wfi_processes is a copy of the process numbers, so it may outlive the job.
+ * LIFETIME. weft_job_close frees the job. A wfi_processes is a copy of the process numbers, so it may outlive the job.
  */
 #ifndef WFI_LAUNCH_H
 #define WFI_LAUNCH_H
 
 #include "job/protocol/secret.h"
 
-#include <weft/spawn.h>
+#include <weft/job.h>
 
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -38,7 +38,7 @@ struct weft_job {
     wfi_process processes[]; /* of rank index + 1 */
 };
 
-/* The processes of a job that weft_spawn started, for whoever watches them; it may outlive the job. */
+/* The processes of a job that weft_job_open started, for whoever watches them; it may outlive the job. */
 typedef struct wfi_processes {
     int count;
     int ended;      /* so many of the first are known to have ended */
@@ -47,7 +47,8 @@ typedef struct wfi_processes {
 } wfi_processes;
 
 wfi_processes *wfi_processes_of(const weft_job *job); /* to be freed; NULL: out of memory */
-/* Whether all have ended; false if there are none. Reaps nobody: that is weft_job_wait's. Quick, however many there are. */
+/* Whether all have ended; false if there are none. Reaps nobody: that is weft_job_close's. Quick, however many there
+ * are. */
 bool wfi_processes_have_ended(wfi_processes *processes);
 
 int wfi_job_world_size(const weft_job *job);
@@ -55,7 +56,7 @@ int wfi_job_port(const weft_job *job);
 /* The store's listening socket; the caller owns it from now on. -1 if it was taken before. Any thread. */
 int wfi_job_take_fd(weft_job *job);
 
-/* An agent is being opened in this process, which from now on may call weft_spawn itself. */
+/* An agent is being opened in this process, which from now on may call weft_job_open itself. */
 void wfi_spawn_joined(void);
 
 /* The job's secret, for rank 0's agent; the children find theirs by wfi_secret_find. Borrowed from the job. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawn.c - weft_spawn: starts the other workers of a job as children of this process. wait.c waits for them.
+ * spawn.c - weft_job_open: starts the other workers of a job as children of this process. wait.c waits for them.
  *
  * Everything that a child needs is built before the fork, as only async-signal-safe functions may run between fork and
  * exec. If the exec fails, the child writes errno into a pipe, which otherwise closes by itself when the exec succeeds.
@@ -35,7 +35,7 @@
 
 #define VARIABLES 7 /* that the children get anew */
 
-#define SPAWNED "WEFT_SPAWNED" /* this process is a child of weft_spawn and has not opened an agent yet */
+#define SPAWNED "WEFT_SPAWNED" /* this process is a child of weft_job_open and has not opened an agent yet */
 #define SPAWNED_IS "WEFT_SPAWNED="
 
 #define SELF "/proc/self/exe"
@@ -60,7 +60,7 @@ static weft_status refuse_generation(weft_error **error)
 {
     const char *rank = getenv("RANK");
     return wfi_error_fail(error, WEFT_ERR_STATE,
-                          "this process is itself a child of weft_spawn (RANK=%.*s): it opens an agent, "
+                          "this process is itself a child of weft_job_open (RANK=%.*s): it opens an agent, "
                           "without .job, and may then spawn a job of its own (or unsets " SPAWNED ")",
                           rank ? wfi_utf8_fit(rank, 16) : 0, rank ? rank : "");
 }
@@ -174,7 +174,7 @@ static void find_self(recipe *made)
     made->self[length > 0 ? length : 0] = 0;
 }
 
-static weft_status build_recipe(const weft_spawn_options *options, const weft_job *job, recipe *made)
+static weft_status build_recipe(const weft_job_options *options, const weft_job *job, recipe *made)
 {
     *made = (recipe){.program = options->program ? options->program : SELF, .parent = getpid()};
     if (!options->program)
@@ -265,7 +265,7 @@ static int start_child(recipe *made, int rank, wfi_process *child)
     return trouble;
 }
 
-static weft_status start_children(const weft_spawn_options *options, weft_job *job, weft_error **error)
+static weft_status start_children(const weft_job_options *options, weft_job *job, weft_error **error)
 {
     recipe made;
     if (build_recipe(options, job, &made))
@@ -306,7 +306,7 @@ static weft_status make_secret(weft_job *job, weft_error **error)
     return status ? spawn_fail(error, status, "cannot make the job's secret", ENOSYS) : WEFT_OK;
 }
 
-static weft_status spawn(const weft_spawn_options *options, weft_job **out, weft_error **error)
+static weft_status spawn(const weft_job_options *options, weft_job **out, weft_error **error)
 {
     if (!out)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "out is NULL");
@@ -335,7 +335,7 @@ static weft_status spawn(const weft_spawn_options *options, weft_job **out, weft
 end_children: /* those that were started, before one could not be */
     while (job->count > 0 && job->processes[job->count - 1].pid == 0)
         job->count--;
-    (void)!weft_job_wait(job, 0, NULL); /* that they were killed is no news */
+    (void)!weft_job_close(job, 0, NULL); /* that they were killed is no news */
     return status;
 free_job:
     wfi_guarded_free(job->secret);
@@ -343,14 +343,14 @@ free_job:
     return status;
 }
 
-weft_status weft_spawn(const weft_spawn_options *options, weft_job **out)
+weft_status weft_job_open(const weft_job_options *options, weft_job **out)
 {
-    static const weft_spawn_options defaults;
+    static const weft_job_options defaults;
     weft_error *error = NULL;
     options = options ? options : &defaults;
     weft_status status = spawn(options, out, &error);
     if (status && !options->error) { /* a caller that does not take the error finds it in the log */
-        wfi_log(WEFT_LOG_ERROR, "weft_spawn: %s", weft_error_message(error));
+        wfi_log(WEFT_LOG_ERROR, "weft_job_open: %s", weft_error_message(error));
         wfi_status_said(status);
     }
     if (status)

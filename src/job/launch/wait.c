@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wait.c - weft_job_wait: waits for the children of a job, kills those who do not end in time, and leaves no zombie.
+ * wait.c - weft_job_close: waits for the children of a job, kills those who do not end in time, and leaves no zombie.
  *
  * Nothing here depends on SIGCHLD. The application may have a handler for it that reaps any child, ours included: a
  * child that waitpid no longer knows (ECHILD) has ended with an exit code that nobody can tell us. A process number is
@@ -195,17 +195,17 @@ static weft_status say(const weft_job *job, weft_status status, int64_t timeout_
     char failures[512] = "";
     name_failures(job, failures, sizeof failures);
     if (status == WEFT_ERR_TIMEOUT)
-        wfi_log(WEFT_LOG_ERROR, "weft_job_wait: not all children ended within %lld ms, and the rest were killed%s",
+        wfi_log(WEFT_LOG_ERROR, "weft_job_close: not all children ended within %lld ms, and the rest were killed%s",
                 (long long)timeout_ms, failures);
     else if (status == WEFT_ERR_REMOTE)
-        wfi_log(WEFT_LOG_ERROR, "weft_job_wait: children failed%s", failures);
+        wfi_log(WEFT_LOG_ERROR, "weft_job_close: children failed%s", failures);
     else if (status)
-        wfi_log(WEFT_LOG_ERROR, "weft_job_wait: this program reaped a child itself, so its exit code is not known");
+        wfi_log(WEFT_LOG_ERROR, "weft_job_close: this program reaped a child itself, so its exit code is not known");
     wfi_status_said(status);
     return status;
 }
 
-weft_status weft_job_wait(weft_job *job, int64_t timeout_ms, int *worst_exit)
+weft_status weft_job_close(weft_job *job, int64_t timeout_ms, int *worst_exit)
 {
     if (!job)
         return WEFT_OK;

@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #define NS_PER_MS 1000000ull
-#define LOOK_NS (100 * NS_PER_MS) /* between two looks whether the children of weft_spawn are alive */
+#define LOOK_NS (100 * NS_PER_MS) /* between two looks whether the children of weft_job_open are alive */
 #define RETRY_FIRST_MS 2
 #define SAY_FIRST_MS 5000
 #define RETRY_LAST_MS 100
@@ -326,7 +326,7 @@ typedef struct attempt {
     uint64_t say_at_ns;
 } attempt;
 
-/* Nobody else will come: the children of weft_spawn have all ended. */
+/* Nobody else will come: the children of weft_job_open have all ended. */
 static bool is_alone(const attempt *at)
 {
     wfi_processes *processes = at->options->processes;
@@ -382,7 +382,7 @@ static weft_status processes_ended(const wfi_processes *processes, weft_error **
     if (processes->code >= 0)
         snprintf(code, sizeof code, "exit code %d", processes->code);
     return wfi_error_fail(error, WEFT_ERR_RENDEZVOUS,
-                          "all %d children of weft_spawn have ended, and the job had not begun: rank %d with %s",
+                          "all %d children of weft_job_open have ended, and the job had not begun: rank %d with %s",
                           processes->count, processes->rank, code);
 }
 

@@ -4,7 +4,8 @@
  *
  * These sources are tried in this order:
  *   1. what the program passed to weft_agent_open;
- *   2. WEFT_SECRET_FD, the number of a descriptor that weft_spawn left open: it is read and closed, and the variable is
+ *   2. WEFT_SECRET_FD, the number of a descriptor that weft_job_open left open: it is read and closed, and the variable
+ *   is
  *      removed;
  *   3. WEFT_SECRET_FILE, the name of a file: read anew each time; one line break at its end is dropped;
  *   4. WEFT_SECRET: the value is overwritten in the environment, and the variable is removed.

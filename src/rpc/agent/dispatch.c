@@ -63,7 +63,7 @@ void wfi_on_self_gone(void *arg, weft_status why, const char *text)
     agent->gone = why;
     WFI_FOR_COMPONENTS (component, self_gone)
         component->self_gone(agent, why, text);
-    wfi_membership_tell(agent, why == WEFT_ERR_EVICTED ? WEFT_SELF_EVICTED : WEFT_STORE_LOST,
+    wfi_membership_tell(agent, why == WEFT_ERR_EVICTED ? WEFT_MEMBER_SELF_EVICTED : WEFT_MEMBER_STORE_LOST,
                         why == WEFT_ERR_EVICTED ? wfi_agent_rank(agent) : 0, text);
     wfi_on_terminated(agent);
 }

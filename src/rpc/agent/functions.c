@@ -25,11 +25,11 @@ const weft_function *wfi_function_find(weft_agent *agent, const char *name)
     return entry ? &entry->function : NULL;
 }
 
-/* Whether no type follows the WEFT_NONE at `end`: one that does was meant, and would be ignored. */
+/* Whether no type follows the WEFT_TYPE_NONE at `end`: one that does was meant, and would be ignored. */
 static bool ends_there(const weft_type *types, int end)
 {
     for (int i = end + 1; i < WEFT_MAX_SIGNATURE; i++)
-        if (types[i] != WEFT_NONE)
+        if (types[i] != WEFT_TYPE_NONE)
             return false;
     return true;
 }
@@ -38,29 +38,31 @@ static bool ends_there(const weft_type *types, int end)
 static const char *signature_problem(const weft_type *types)
 {
     for (int i = 0; i < WEFT_MAX_SIGNATURE; i++) {
-        if (types[i] == WEFT_NONE)
-            return ends_there(types, i) ? NULL : "goes on after WEFT_NONE";
-        if (types[i] < WEFT_NULL || types[i] > WEFT_REST)
+        if (types[i] == WEFT_TYPE_NONE)
+            return ends_there(types, i) ? NULL : "goes on after WEFT_TYPE_NONE";
+        if (types[i] < WEFT_TYPE_NULL || types[i] > WEFT_TYPE_REST)
             return "has a number that is no type";
-        if (types[i] == WEFT_REST && i + 1 < WEFT_MAX_SIGNATURE && types[i + 1] != WEFT_NONE)
-            return "goes on after WEFT_REST";
+        if (types[i] == WEFT_TYPE_REST && i + 1 < WEFT_MAX_SIGNATURE && types[i + 1] != WEFT_TYPE_NONE)
+            return "goes on after WEFT_TYPE_REST";
     }
-    return "is not ended by WEFT_NONE";
+    return "is not ended by WEFT_TYPE_NONE";
 }
 
 static const char *flags_problem(const weft_function *function)
 {
-    const unsigned all =
-                       WEFT_INLINE | WEFT_URGENT | WEFT_LAZY | WEFT_LAND_ADD | WFI_AT_ONCE | WFI_RESERVED | WFI_LET_IN,
-                   both = WEFT_URGENT | WEFT_LAZY;
+    const unsigned all = WEFT_FUNCTION_INLINE | WEFT_FUNCTION_URGENT | WEFT_FUNCTION_LAZY | WEFT_FUNCTION_LAND_ADD |
+                         WFI_AT_ONCE | WFI_RESERVED | WFI_LET_IN,
+                   both = WEFT_FUNCTION_URGENT | WEFT_FUNCTION_LAZY;
     unsigned flags = function->flags;
     if (flags & ~all)
         return "has a bit that is no flag";
     if ((flags & both) == both)
-        return "is WEFT_URGENT and WEFT_LAZY at once";
-    if (flags & WEFT_LAND_ADD && !function->land)
-        return "is WEFT_LAND_ADD without a land function";
-    return flags & WEFT_LAND_ADD && flags & WEFT_INLINE ? "is WEFT_LAND_ADD and WEFT_INLINE at once" : NULL;
+        return "is WEFT_FUNCTION_URGENT and WEFT_FUNCTION_LAZY at once";
+    if (flags & WEFT_FUNCTION_LAND_ADD && !function->land)
+        return "is WEFT_FUNCTION_LAND_ADD without a land function";
+    return flags & WEFT_FUNCTION_LAND_ADD && flags & WEFT_FUNCTION_INLINE
+               ? "is WEFT_FUNCTION_LAND_ADD and WEFT_FUNCTION_INLINE at once"
+               : NULL;
 }
 
 /* *error: the field at fault, and what is wrong with it. */

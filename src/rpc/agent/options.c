@@ -298,7 +298,7 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
     if (values->job && values->secret)
-        return invalid(error, "secret: a job of weft_spawn has a secret of its own");
+        return invalid(error, "secret: a job of weft_job_open has a secret of its own");
     out->secret = wfi_guarded_calloc(sizeof *out->secret);
     if (!out->secret)
         return WEFT_ERR_MEMORY;

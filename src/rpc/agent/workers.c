@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * workers.c - the workers of the job, as this agent knows them: who lives, which names they have, and weft_watch.
+ * workers.c - the workers of the job, as this agent knows them: who lives, which names they have, and weft_agent_watch.
  *
  * A name that weft_agent_name returned stays valid as long as the agent, even when the worker is long gone. So it
  * returns a copy, of which there is one for each name that was ever asked for.
@@ -164,7 +164,7 @@ void wfi_names_fini(weft_agent *agent)
 static weft_status change_watch(weft_agent *agent, int rank, int by)
 {
     if (!agent)
-        return wfi_refuse_null(by > 0 ? "weft_watch" : "weft_unwatch", "the agent");
+        return wfi_refuse_null(by > 0 ? "weft_agent_watch" : "weft_agent_unwatch", "the agent");
     if (agent->forked)
         return WEFT_ERR_STATE;
     wfi_net_lock(agent->net);
@@ -187,12 +187,12 @@ static weft_status change_watch(weft_agent *agent, int rank, int by)
     return st;
 }
 
-weft_status weft_watch(weft_agent *agent, int rank)
+weft_status weft_agent_watch(weft_agent *agent, int rank)
 {
     return change_watch(agent, rank, 1);
 }
 
-weft_status weft_unwatch(weft_agent *agent, int rank)
+weft_status weft_agent_unwatch(weft_agent *agent, int rank)
 {
     return change_watch(agent, rank, -1);
 }

@@ -20,7 +20,7 @@
 static size_t count_types(const weft_type *types, weft_type wanted)
 {
     size_t count = 0;
-    for (size_t i = 0; types[i] != WEFT_NONE; i++)
+    for (size_t i = 0; types[i] != WEFT_TYPE_NONE; i++)
         count += types[i] == wanted;
     return count;
 }
@@ -94,9 +94,9 @@ static weft_status check_batched(const weft_agent *agent, const weft_function *f
         return wfi_error_fail(error, bad, "run and run_batch are both set");
     if (function->land)
         return wfi_error_fail(error, bad, "land is set: no batched function has one");
-    for (size_t i = 0; function->takes[i] != WEFT_NONE; i++) {
+    for (size_t i = 0; function->takes[i] != WEFT_TYPE_NONE; i++) {
         weft_type type = function->takes[i];
-        if (type == WEFT_TENSORS || type == WEFT_LIST || type == WEFT_ANY || type == WEFT_REST)
+        if (type == WEFT_TYPE_TENSORS || type == WEFT_TYPE_LIST || type == WEFT_TYPE_ANY || type == WEFT_TYPE_REST)
             return wfi_error_fail(error, bad, "takes[%zu] is %s, which no batched function can take", i,
                                   weft_type_name(type));
     }
@@ -145,7 +145,7 @@ static weft_status create_batcher(weft_agent *agent, const weft_function *functi
     take_defaults(&batcher->options);
     batcher->agent = agent;
     batcher->function = function;
-    batcher->tensor_count = count_types(function->takes, WEFT_TENSOR);
+    batcher->tensor_count = count_types(function->takes, WEFT_TYPE_TENSOR);
     batcher->run = wfi_batch_task;
     batcher->timer.fire = wfi_batch_timer;
     batcher->look_ns = WFI_NEVER;

@@ -14,10 +14,10 @@ weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index)
 {
     const weft_type *takes = batch->batcher->function->takes;
     size_t before = 0;
-    for (size_t i = 0; i < WEFT_MAX_SIGNATURE && takes[i] != WEFT_NONE; i++) {
+    for (size_t i = 0; i < WEFT_MAX_SIGNATURE && takes[i] != WEFT_TYPE_NONE; i++) {
         if (i == index)
-            return takes[i] == WEFT_TENSOR ? batch->seen[before] : NULL;
-        before += takes[i] == WEFT_TENSOR;
+            return takes[i] == WEFT_TYPE_TENSOR ? batch->seen[before] : NULL;
+        before += takes[i] == WEFT_TYPE_TENSOR;
     }
     return NULL;
 }
@@ -51,11 +51,11 @@ static const char *problem_with(const weft_batch *batch, size_t index, const wef
 {
     const weft_type *gives = batch->batcher->function->gives;
     size_t count = 0;
-    while (gives[count] != WEFT_NONE)
+    while (gives[count] != WEFT_TYPE_NONE)
         count++;
-    weft_type type = index < count ? gives[index] : WEFT_NONE;
-    bool scalar = type == WEFT_I64 || type == WEFT_F64 || type == WEFT_BOOL;
-    if (!scalar && type != WEFT_TENSOR && type != WEFT_ANY)
+    weft_type type = index < count ? gives[index] : WEFT_TYPE_NONE;
+    bool scalar = type == WEFT_TYPE_I64 || type == WEFT_TYPE_F64 || type == WEFT_TYPE_BOOL;
+    if (!scalar && type != WEFT_TYPE_TENSOR && type != WEFT_TYPE_ANY)
         return "is none that `gives` says rows can be: TENSOR, ANY, I64, F64, BOOL";
     if (!rows)
         return "is NULL";
@@ -64,7 +64,7 @@ static const char *problem_with(const weft_batch *batch, size_t index, const wef
     if (scalar && weft_tensor_numel(rows) != (int64_t)batch->count)
         return "has rows of more than one element where `gives` says a scalar";
     wfi_dtype_class class = wfi_dtype_class_of(rows->dtype);
-    if ((type == WEFT_I64 && class != WFI_CLASS_INTEGER) || (type == WEFT_F64 && class != WFI_CLASS_FLOAT))
+    if ((type == WEFT_TYPE_I64 && class != WFI_CLASS_INTEGER) || (type == WEFT_TYPE_F64 && class != WFI_CLASS_FLOAT))
         return "has a dtype that is not what `gives` says";
     return NULL;
 }

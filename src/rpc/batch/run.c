@@ -62,11 +62,11 @@ static weft_status assemble(weft_batch *batch)
 static weft_value cut(weft_type type, weft_tensor *rows, size_t row)
 {
     switch (type) {
-    case WEFT_I64:
+    case WEFT_TYPE_I64:
         return weft_of_i64(weft_tensor_get_i64(rows, (int64_t)row));
-    case WEFT_F64:
+    case WEFT_TYPE_F64:
         return weft_of_f64(weft_tensor_get_f64(rows, (int64_t)row));
-    case WEFT_BOOL:
+    case WEFT_TYPE_BOOL:
         return weft_of_bool(weft_tensor_get_f64(rows, (int64_t)row) != 0);
     default:
         return weft_of_tensor(weft_tensor_select(rows, 0, (int64_t)row));
@@ -97,14 +97,14 @@ static void give_row(weft_batch *batch, size_t row)
         return;
     for (size_t i = 0; i < count; i++) {
         values[i] = cut(gives[i], batch->given[i], row);
-        short_of_memory |= values[i].type == WEFT_TENSOR && !values[i].as.tensor;
+        short_of_memory |= values[i].type == WEFT_TYPE_TENSOR && !values[i].as.tensor;
     }
     if (short_of_memory)
         weft_call_fail(call, WEFT_ERR_MEMORY, "the results: no memory for row %zu of a batch", row);
     else if (count)
         weft_call_give(call, (weft_args){values, count});
     for (size_t i = 0; i < count; i++)
-        if (values[i].type == WEFT_TENSOR)
+        if (values[i].type == WEFT_TYPE_TENSOR)
             weft_tensor_unref(values[i].as.tensor);
 }
 

@@ -165,7 +165,7 @@ static void begin_batch(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
     wfi_batch_count_active(batcher);
     batch->task.run = batcher->run;
     batch->task.urgency = wfi_serve_urgency(function);
-    bool is_inline = function->flags & WEFT_INLINE;
+    bool is_inline = function->flags & WEFT_FUNCTION_INLINE;
     wfi_net_defer(batch->agent->net, &batch->task, is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER);
     wfi_overload_watch(batch->agent);
 }

@@ -147,7 +147,7 @@ weft_status wfi_rpc_may_wait(weft_agent *agent, const char *what, const weft_rpc
     weft_error *error =
         wfi_error_create(&detail, "nothing was started: an inline handler, a land or a destructor, on the "
                                   "thread that reads the network, cannot wait; call async, or register without "
-                                  "WEFT_INLINE");
+                                  "WEFT_FUNCTION_INLINE");
     if (options)
         note_failure(options, error);
     wfi_rpc_give_error(agent, options, error);

@@ -70,11 +70,14 @@ static weft_status run_made(weft_call *call, void *user)
     return await_value(call, answer_made);
 }
 
-const weft_function wfi_fetch_function = {
-    .name = "weft:fetch", .takes = {WEFT_BYTES}, .gives = {WEFT_ANY}, .run = run_fetch, .flags = WEFT_INLINE};
+const weft_function wfi_fetch_function = {.name = "weft:fetch",
+                                          .takes = {WEFT_TYPE_BYTES},
+                                          .gives = {WEFT_TYPE_ANY},
+                                          .run = run_fetch,
+                                          .flags = WEFT_FUNCTION_INLINE};
 
 const weft_function wfi_made_function = {
-    .name = "weft:made", .takes = {WEFT_BYTES}, .run = run_made, .flags = WEFT_INLINE};
+    .name = "weft:made", .takes = {WEFT_TYPE_BYTES}, .run = run_made, .flags = WEFT_FUNCTION_INLINE};
 
 /* ---- Asking the owner -------------------------------------------------------------------------------------------- */
 

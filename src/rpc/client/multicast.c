@@ -21,7 +21,7 @@ static weft_status start_all(weft_agent *agent, const weft_target *to, size_t co
         whole = futures[i] != NULL;
     }
     if (whole)
-        all = weft_future_collect_all(futures, count);
+        all = weft_future_when_all(futures, count);
     for (size_t i = 0; futures && i < count && futures[i]; i++) {
         weft_status unwanted = all ? WEFT_OK : weft_future_cancel(futures[i]);
         (void)unwanted;

@@ -51,7 +51,7 @@ void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out
     for (size_t i = 0; !out->text[0] && i < tensors.count; i++) {
         weft_device device = weft_tensor_device(tensors.items[i]);
         char where[WFI_DEVICE_TEXT];
-        if (device.kind != WEFT_CPU)
+        if (device.kind != WEFT_DEVICE_CPU)
             wfi_find(out, "%s: tensor %zu is on %s, and messages carry tensors of the CPU (weft_tensor_to_device)",
                      path, i, wfi_device_text(device, where));
     }
@@ -71,31 +71,31 @@ static void look_at_size(weft_args list, int depth, const char *path, wfi_findin
 static void look_at(const weft_agent *agent, const weft_value *value, int depth, const char *path, wfi_finding *out)
 {
     switch (value->type) {
-    case WEFT_TENSOR:
+    case WEFT_TYPE_TENSOR:
         if (!value->as.tensor)
             wfi_find(out, "%s is a NULL tensor", path);
         else
             wfi_find_on_device((weft_tensors){&value->as.tensor, 1}, path, out);
         break;
-    case WEFT_TENSORS:
+    case WEFT_TYPE_TENSORS:
         wfi_find_in_tensors(value->as.tensors, path, out);
         wfi_find_on_device(value->as.tensors, path, out);
         break;
-    case WEFT_STRING:
-    case WEFT_BYTES:
-        if (!value->as.bytes.data && (value->type == WEFT_STRING || value->as.bytes.size))
+    case WEFT_TYPE_STRING:
+    case WEFT_TYPE_BYTES:
+        if (!value->as.bytes.data && (value->type == WEFT_TYPE_STRING || value->as.bytes.size))
             wfi_find(out, "%s is a %s at NULL", path, weft_type_name(value->type));
         break;
-    case WEFT_RREF:
+    case WEFT_TYPE_RREF:
         look_at_rref(agent, value->as.rref, path, out);
         break;
-    case WEFT_LIST:
+    case WEFT_TYPE_LIST:
         look_at_size(value->as.list, depth + 1, path, out);
         break;
-    case WEFT_NULL:
-    case WEFT_BOOL:
-    case WEFT_I64:
-    case WEFT_F64:
+    case WEFT_TYPE_NULL:
+    case WEFT_TYPE_BOOL:
+    case WEFT_TYPE_I64:
+    case WEFT_TYPE_F64:
         break;
     default:
         wfi_find(out, "%s has type %d, which is no type of a value", path, (int)value->type);

@@ -31,7 +31,7 @@ static void put_value(wfi_json *j, const weft_future *value)
         wfi_json_put_text(j, "type", object->type ? object->type->name : NULL);
     else if (values)
         wfi_json_put_text(j, "type",
-                          weft_type_name(weft_values_count(values) ? weft_values_type(values, 0) : WEFT_NULL));
+                          weft_type_name(weft_values_count(values) ? weft_values_type(values, 0) : WEFT_TYPE_NULL));
 }
 
 /* How many of its forks each worker has; `counts` has a place for every rank, all 0, and is so again afterwards. */

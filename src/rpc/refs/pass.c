@@ -73,7 +73,7 @@ weft_error *wfi_rrefs_failed(weft_args values, const char *function)
     weft_error *error = NULL;
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; !error && (value = wfi_walk_next(&walk));) {
-        weft_rref *rref = value->type == WEFT_RREF ? value->as.rref : NULL;
+        weft_rref *rref = value->type == WEFT_TYPE_RREF ? value->as.rref : NULL;
         char path[WFI_WALK_PATH];
         if (!rref)
             continue;
@@ -90,7 +90,7 @@ bool wfi_rrefs_are_among(weft_args values)
     wfi_walk walk;
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; (value = wfi_walk_next(&walk));)
-        if (value->type == WEFT_RREF)
+        if (value->type == WEFT_TYPE_RREF)
             return true;
     return false;
 }
@@ -101,7 +101,7 @@ size_t wfi_rrefs_await(weft_args values, weft_done_fn then, void *arg, bool *mem
     size_t count = 0;
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; (value = wfi_walk_next(&walk));) {
-        weft_rref *rref = value->type == WEFT_RREF ? value->as.rref : NULL;
+        weft_rref *rref = value->type == WEFT_TYPE_RREF ? value->as.rref : NULL;
         if (!rref || rref->home || !rref->making)
             continue;
         if (!rref->made)
@@ -119,7 +119,7 @@ bool wfi_rrefs_are_of(const weft_agent *agent, weft_args values)
     wfi_walk walk;
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; (value = wfi_walk_next(&walk));)
-        if (value->type == WEFT_RREF && value->as.rref && value->as.rref->agent != agent)
+        if (value->type == WEFT_TYPE_RREF && value->as.rref && value->as.rref->agent != agent)
             return false;
     return true;
 }

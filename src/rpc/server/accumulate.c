@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * accumulate.c - just before a handler runs, brings its arguments' tensors to the places that `land` names: adds them
- * there (WEFT_LAND_ADD), or copies them there (in a call to this worker itself).
+ * there (WEFT_FUNCTION_LAND_ADD), or copies them there (in a call to this worker itself).
  *
  * All arguments are here by then, so no resumed transfer adds twice, and no cancelled call adds a half. Everything that
  * can fail is done before the first element changes.
@@ -33,7 +33,7 @@ static weft_error *check_place(const weft_call *call, size_t index, const weft_t
         !weft_tensor_is_contiguous(place))
         return wfi_call_error(call, WEFT_ERR_SHAPE, "tensor %zu is %s, its landing place is %s%s", index, comes, waits,
                               weft_tensor_is_contiguous(place) ? "" : ", not contiguous");
-    bool adds = call->function->flags & WEFT_LAND_ADD;
+    bool adds = call->function->flags & WEFT_FUNCTION_LAND_ADD;
     if (adds && (!wfi_has_binary(place) || wfi_tensor_kind(place) == WFI_MEMORY_CUDA))
         return wfi_call_error(call, WEFT_ERR_TYPE,
                               "tensor %zu, %s, cannot be added: the CPU adds float32, float64, int64, int32 and uint8, "
@@ -109,7 +109,7 @@ weft_error *wfi_land_when_run(weft_call *call)
     adding a = {0};
     weft_error *error = find_places(call, &a);
     if (!error)
-        error = call->function->flags & WEFT_LAND_ADD ? add_all(call, &a) : copy_all(call, &a);
+        error = call->function->flags & WEFT_FUNCTION_LAND_ADD ? add_all(call, &a) : copy_all(call, &a);
     for (size_t i = 0; i < a.count && !error; i++)
         if (!a.places[i])
             a.places[i] = weft_tensor_ref(a.arrived[i]);

@@ -24,14 +24,14 @@ weft_error *wfi_call_error(const weft_call *call, weft_status code, const char *
 bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem, size_t room)
 {
     size_t i = 0;
-    for (; i < WEFT_MAX_SIGNATURE && types[i] != WEFT_NONE; i++) {
-        if (types[i] == WEFT_REST)
+    for (; i < WEFT_MAX_SIGNATURE && types[i] != WEFT_TYPE_NONE; i++) {
+        if (types[i] == WEFT_TYPE_REST)
             return true;
         if (i >= values.count) {
             snprintf(problem, room, "%zu values where a %s should follow", values.count, weft_type_name(types[i]));
             return false;
         }
-        if (types[i] != WEFT_ANY && types[i] != values.items[i].type) {
+        if (types[i] != WEFT_TYPE_ANY && types[i] != values.items[i].type) {
             snprintf(problem, room, "value %zu is a %s where the signature says %s", i,
                      weft_type_name(values.items[i].type), weft_type_name(types[i]));
             return false;

@@ -12,7 +12,7 @@
 
 static const weft_value *argument(const weft_call *call, size_t index, weft_type type)
 {
-    static const weft_value none = {.type = WEFT_NULL};
+    static const weft_value none = {.type = WEFT_TYPE_NULL};
     weft_args args = call ? weft_values_args(call->args) : WEFT_NO_VALUES;
     bool fits = index < args.count && args.items[index].type == type;
     assert(fits && "no such argument, or of another type");
@@ -26,33 +26,33 @@ size_t weft_call_count(const weft_call *call)
 
 weft_type weft_call_type(const weft_call *call, size_t index)
 {
-    return call ? weft_values_type(call->args, index) : WEFT_NONE;
+    return call ? weft_values_type(call->args, index) : WEFT_TYPE_NONE;
 }
 
 bool weft_call_bool(const weft_call *call, size_t index)
 {
-    return argument(call, index, WEFT_BOOL)->as.boolean;
+    return argument(call, index, WEFT_TYPE_BOOL)->as.boolean;
 }
 
 int64_t weft_call_i64(const weft_call *call, size_t index)
 {
-    return argument(call, index, WEFT_I64)->as.i64;
+    return argument(call, index, WEFT_TYPE_I64)->as.i64;
 }
 
 double weft_call_f64(const weft_call *call, size_t index)
 {
-    return argument(call, index, WEFT_F64)->as.f64;
+    return argument(call, index, WEFT_TYPE_F64)->as.f64;
 }
 
 const char *weft_call_string(const weft_call *call, size_t index)
 {
-    const weft_value *value = argument(call, index, WEFT_STRING);
+    const weft_value *value = argument(call, index, WEFT_TYPE_STRING);
     return value->as.bytes.data ? value->as.bytes.data : "";
 }
 
 const void *weft_call_bytes(const weft_call *call, size_t index, size_t *size)
 {
-    const weft_value *value = argument(call, index, WEFT_BYTES);
+    const weft_value *value = argument(call, index, WEFT_TYPE_BYTES);
     if (size)
         *size = value->as.bytes.size;
     return value->as.bytes.data;
@@ -60,22 +60,22 @@ const void *weft_call_bytes(const weft_call *call, size_t index, size_t *size)
 
 weft_tensor *weft_call_tensor(const weft_call *call, size_t index)
 {
-    return argument(call, index, WEFT_TENSOR)->as.tensor;
+    return argument(call, index, WEFT_TYPE_TENSOR)->as.tensor;
 }
 
 weft_tensors weft_call_tensors(const weft_call *call, size_t index)
 {
-    return argument(call, index, WEFT_TENSORS)->as.tensors;
+    return argument(call, index, WEFT_TYPE_TENSORS)->as.tensors;
 }
 
 weft_rref *weft_call_rref(const weft_call *call, size_t index)
 {
-    return argument(call, index, WEFT_RREF)->as.rref;
+    return argument(call, index, WEFT_TYPE_RREF)->as.rref;
 }
 
 weft_args weft_call_list(const weft_call *call, size_t index)
 {
-    return argument(call, index, WEFT_LIST)->as.list;
+    return argument(call, index, WEFT_TYPE_LIST)->as.list;
 }
 
 weft_agent *weft_call_agent(const weft_call *call)
@@ -137,7 +137,8 @@ static void pass_handle_on(weft_call *call, weft_status status)
 {
     weft_args args = call->deferred && !call->keep_arguments ? WEFT_NO_VALUES : weft_values_args(call->args);
     for (size_t i = 0; i < args.count && !call->error; i++) {
-        const weft_error *failure = args.items[i].type == WEFT_RREF ? wfi_rref_failure(args.items[i].as.rref) : NULL;
+        const weft_error *failure =
+            args.items[i].type == WEFT_TYPE_RREF ? wfi_rref_failure(args.items[i].as.rref) : NULL;
         if (failure && weft_error_code(failure) == status)
             weft_call_fail_with(call, failure);
     }
@@ -157,7 +158,7 @@ static void pass_inner_on(weft_call *call, weft_status status)
 static bool has_null_tensor(weft_args values)
 {
     for (size_t i = 0; i < values.count; i++)
-        if (values.items[i].type == WEFT_TENSOR && !values.items[i].as.tensor)
+        if (values.items[i].type == WEFT_TYPE_TENSOR && !values.items[i].as.tensor)
             return true;
     return false;
 }
@@ -290,7 +291,7 @@ static void settle_outcome(weft_call *call, weft_status status)
         weft_call_fail(call, status, "%s", weft_status_text(status));
     if (call->error || call->results || call->object)
         return;
-    if (call->function->gives[0] == WEFT_NONE || call->function->gives[0] == WEFT_REST)
+    if (call->function->gives[0] == WEFT_TYPE_NONE || call->function->gives[0] == WEFT_TYPE_REST)
         weft_call_give(call, WEFT_NO_VALUES);
     else
         weft_call_fail(call, WEFT_ERR_STATE, "the handler gave no results");

@@ -71,7 +71,7 @@ void wfi_serve_handler_task(wfi_task *task)
     weft_status why = wfi_serve_begin(call);
     if (why)
         call->error = wfi_call_error(call, why, "nobody waited for it any more when its turn came: it did not run");
-    else if (call->function->land && (!call->peer || call->function->flags & WEFT_LAND_ADD))
+    else if (call->function->land && (!call->peer || call->function->flags & WEFT_FUNCTION_LAND_ADD))
         call->error = wfi_land_when_run(call);
     if (call->error)
         refuse_task(task);
@@ -81,9 +81,9 @@ void wfi_serve_handler_task(wfi_task *task)
 
 wfi_urgency wfi_serve_urgency(const weft_function *function)
 {
-    if (function->flags & WEFT_URGENT)
+    if (function->flags & WEFT_FUNCTION_URGENT)
         return WFI_URGENT;
-    return function->flags & WEFT_LAZY ? WFI_LAZY : WFI_NORMAL;
+    return function->flags & WEFT_FUNCTION_LAZY ? WFI_LAZY : WFI_NORMAL;
 }
 
 void wfi_serve_run(weft_call *call)
@@ -99,7 +99,7 @@ void wfi_serve_run(weft_call *call)
     call->holds += 2; /* the user's, until finished, and the handler task's */
     call->task.run = wfi_serve_handler_task;
     call->task.urgency = wfi_serve_urgency(call->function);
-    bool is_inline = call->function->flags & WEFT_INLINE;
+    bool is_inline = call->function->flags & WEFT_FUNCTION_INLINE;
     wfi_defer_kind kind = is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER;
     if (call->function->flags & WFI_AT_ONCE)
         kind = WFI_DEFER_RELEASE;

@@ -22,11 +22,11 @@ static weft_error *receive_links(weft_call *call, const wfi_inbound *inbound)
     const wfi_decoded *decoded = &inbound->decoded;
     if (!decoded->linked_count)
         return NULL;
-    if (wfi_runner_of(call->function) || call->function->flags & WEFT_LAND_ADD)
+    if (wfi_runner_of(call->function) || call->function->flags & WEFT_FUNCTION_LAND_ADD)
         return wfi_call_error(
             call, WEFT_ERR_UNSUPPORTED,
             "an argument was recorded under a distributed context, which a function that %s does not take",
-            call->function->flags & WEFT_LAND_ADD ? "adds what lands" : "is served in batches");
+            call->function->flags & WEFT_FUNCTION_LAND_ADD ? "adds what lands" : "is served in batches");
     weft_status st =
         wfi_links_get()->receive(call->link, call->peer, 0, call->args, decoded->linked, decoded->linked_count);
     return st ? wfi_call_error(call, st, "the arguments could not be recorded: %s", weft_status_text(st)) : NULL;
@@ -156,7 +156,7 @@ static void take_in(weft_call *call, wfi_reader *body)
     arguments->is_let_in = function->flags & WFI_LET_IN;
     if (function->flags & WFI_RESERVED)
         arguments->admit = admit_reserved;
-    arguments->user_places = function->land && !(function->flags & WEFT_LAND_ADD);
+    arguments->user_places = function->land && !(function->flags & WEFT_FUNCTION_LAND_ADD);
     if (arguments->user_places)
         arguments->options = (wfi_decode_options){.place = user_place, .place_arg = call};
     else if (runner)

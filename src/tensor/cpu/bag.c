@@ -73,7 +73,7 @@ static int64_t grain(const bag_args *args)
 static weft_status check_index(const wfi_bags *bags)
 {
     const weft_tensor *index = bags->index, *offsets = bags->offsets;
-    if (index->dtype != WEFT_INT64 || (offsets != NULL && offsets->dtype != WEFT_INT64))
+    if (index->dtype != WEFT_DTYPE_INT64 || (offsets != NULL && offsets->dtype != WEFT_DTYPE_INT64))
         return WEFT_ERR_TYPE;
     if (wfi_check_plain(index) != WEFT_OK || wfi_check_plain(offsets) != WEFT_OK)
         return WEFT_ERR_UNSUPPORTED;
@@ -105,7 +105,7 @@ static weft_status check_picked(const weft_tensor *picked, const weft_tensor *y)
 {
     if (picked == NULL)
         return WEFT_OK;
-    if (picked->dtype != WEFT_INT64)
+    if (picked->dtype != WEFT_DTYPE_INT64)
         return WEFT_ERR_TYPE;
     return weft_tensor_same_shape(picked, y) ? wfi_check_plain(picked) : WEFT_ERR_SHAPE;
 }
@@ -213,7 +213,7 @@ static weft_status backward_sums(const weft_tensor *dy, const wfi_bags *bags, we
 {
     bag_args args = args_of(bags, dweight->shape.dims[1]);
     bool mean = bags->mode == WFI_BAG_MEAN;
-    weft_tensor *from = weft_tensor_empty(WEFT_SHAPE(args.count), WEFT_INT64);
+    weft_tensor *from = weft_tensor_empty(WEFT_SHAPE(args.count), WEFT_DTYPE_INT64);
     weft_tensor *factors = mean ? weft_tensor_empty(WEFT_SHAPE(args.count), dy->dtype) : NULL;
     weft_status status = WEFT_ERR_MEMORY;
     if (from != NULL && (!mean || factors != NULL)) {
@@ -315,7 +315,7 @@ weft_status wfi_bag_backward_rows(const weft_tensor *dy, const wfi_bags *bags, w
 {
     weft_status status = WFI_CHECK_FLOATS(dy, values, bags->scale);
     if (status == WEFT_OK)
-        status = rows->dtype == WEFT_INT64 ? wfi_check_plain(rows) : WEFT_ERR_TYPE;
+        status = rows->dtype == WEFT_DTYPE_INT64 ? wfi_check_plain(rows) : WEFT_ERR_TYPE;
     if (status == WEFT_OK)
         status = check_index(bags);
     if (status != WEFT_OK)

@@ -358,7 +358,7 @@ weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight
         return status;
     if (!weft_tensor_same_shape(x, y) || args.batch * args.plane < 2)
         return WEFT_ERR_SHAPE;
-    if (moments != NULL && (moments->dtype != WEFT_FLOAT64 || moments->numel != 2 * args.channels))
+    if (moments != NULL && (moments->dtype != WEFT_DTYPE_FLOAT64 || moments->numel != 2 * args.channels))
         return WEFT_ERR_SHAPE;
     args.weight = address(weight);
     args.bias = address(bias);

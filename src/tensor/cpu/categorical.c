@@ -62,7 +62,7 @@ weft_status wfi_random_categorical(weft_tensor *drawn, wfi_random random, const 
 {
     weft_status status = WFI_CHECK_FLOATS(weights);
     if (status == WEFT_OK)
-        status = drawn->dtype == WEFT_INT64 ? wfi_check_plain(drawn) : WEFT_ERR_TYPE;
+        status = drawn->dtype == WEFT_DTYPE_INT64 ? wfi_check_plain(drawn) : WEFT_ERR_TYPE;
     if (status != WEFT_OK)
         return status;
     int last = weights->shape.ndim - 1;

@@ -145,23 +145,23 @@ FILL(fill_16, bits_16)
 
 #define TO_ALL(tag)                                                                                                    \
     {                                                                                                                  \
-        [WEFT_FLOAT32] = tag##_to_f32, [WEFT_FLOAT64] = tag##_to_f64, [WEFT_FLOAT16] = tag##_to_f16,                   \
-        [WEFT_BFLOAT16] = tag##_to_bf16, [WEFT_INT64] = tag##_to_i64, [WEFT_INT32] = tag##_to_i32,                     \
-        [WEFT_INT16] = tag##_to_i16, [WEFT_INT8] = tag##_to_i8, [WEFT_UINT8] = tag##_to_u8,                            \
-        [WEFT_BOOL_DTYPE] = tag##_to_bool,                                                                             \
+        [WEFT_DTYPE_FLOAT32] = tag##_to_f32, [WEFT_DTYPE_FLOAT64] = tag##_to_f64, [WEFT_DTYPE_FLOAT16] = tag##_to_f16, \
+        [WEFT_DTYPE_BFLOAT16] = tag##_to_bf16, [WEFT_DTYPE_INT64] = tag##_to_i64, [WEFT_DTYPE_INT32] = tag##_to_i32,   \
+        [WEFT_DTYPE_INT16] = tag##_to_i16, [WEFT_DTYPE_INT8] = tag##_to_i8, [WEFT_DTYPE_UINT8] = tag##_to_u8,          \
+        [WEFT_DTYPE_BOOL] = tag##_to_bool,                                                                             \
     }
 /* A bool reads as the uint8 that it is. */
 const wfi_copy_kernels wfi_copy_cpu[WFI_DTYPES] = {
-    [WEFT_FLOAT32] = {copy_4, TO_ALL(f32), fill_4},
-    [WEFT_FLOAT64] = {copy_8, TO_ALL(f64), fill_8},
-    [WEFT_FLOAT16] = {copy_2, TO_ALL(f16), fill_2},
-    [WEFT_BFLOAT16] = {copy_2, TO_ALL(bf16), fill_2},
-    [WEFT_INT64] = {copy_8, TO_ALL(i64), fill_8},
-    [WEFT_INT32] = {copy_4, TO_ALL(i32), fill_4},
-    [WEFT_INT16] = {copy_2, TO_ALL(i16), fill_2},
-    [WEFT_INT8] = {copy_1, TO_ALL(i8), fill_1},
-    [WEFT_UINT8] = {copy_1, TO_ALL(u8), fill_1},
-    [WEFT_BOOL_DTYPE] = {copy_1, TO_ALL(u8), fill_1},
-    [WEFT_COMPLEX64] = {copy_8, {[WEFT_COMPLEX128] = c64_to_c128}, fill_8},
-    [WEFT_COMPLEX128] = {copy_16, {[WEFT_COMPLEX64] = c128_to_c64}, fill_16},
+    [WEFT_DTYPE_FLOAT32] = {copy_4, TO_ALL(f32), fill_4},
+    [WEFT_DTYPE_FLOAT64] = {copy_8, TO_ALL(f64), fill_8},
+    [WEFT_DTYPE_FLOAT16] = {copy_2, TO_ALL(f16), fill_2},
+    [WEFT_DTYPE_BFLOAT16] = {copy_2, TO_ALL(bf16), fill_2},
+    [WEFT_DTYPE_INT64] = {copy_8, TO_ALL(i64), fill_8},
+    [WEFT_DTYPE_INT32] = {copy_4, TO_ALL(i32), fill_4},
+    [WEFT_DTYPE_INT16] = {copy_2, TO_ALL(i16), fill_2},
+    [WEFT_DTYPE_INT8] = {copy_1, TO_ALL(i8), fill_1},
+    [WEFT_DTYPE_UINT8] = {copy_1, TO_ALL(u8), fill_1},
+    [WEFT_DTYPE_BOOL] = {copy_1, TO_ALL(u8), fill_1},
+    [WEFT_DTYPE_COMPLEX64] = {copy_8, {[WEFT_DTYPE_COMPLEX128] = c64_to_c128}, fill_8},
+    [WEFT_DTYPE_COMPLEX128] = {copy_16, {[WEFT_DTYPE_COMPLEX64] = c128_to_c64}, fill_16},
 };

@@ -197,10 +197,10 @@ MAP_CLONES(tanh_back_f64, double, x[i] * (1 - z[i] * z[i]))
         [WFI_TANH_BACKWARD] = tanh_back_##tag                                                                          \
     }
 const wfi_elementwise_kernels wfi_elementwise_cpu[WFI_DTYPES] = {
-    [WEFT_FLOAT32] = {BINARY_LINE(f32), COMPARE_LINE(f32), MAP_LINE(f32)},
-    [WEFT_FLOAT64] = {BINARY_LINE(f64), COMPARE_LINE(f64), MAP_LINE(f64)},
-    [WEFT_INT64] = {BINARY_LINE(i64), COMPARE_LINE(i64), {NULL}},
-    [WEFT_INT32] = {BINARY_LINE(i32), COMPARE_LINE(i32), {NULL}},
-    [WEFT_UINT8] = {BINARY_LINE(u8), COMPARE_LINE(u8), {NULL}},
-    [WEFT_BOOL_DTYPE] = {{NULL}, COMPARE_LINE(u8), {NULL}},
+    [WEFT_DTYPE_FLOAT32] = {BINARY_LINE(f32), COMPARE_LINE(f32), MAP_LINE(f32)},
+    [WEFT_DTYPE_FLOAT64] = {BINARY_LINE(f64), COMPARE_LINE(f64), MAP_LINE(f64)},
+    [WEFT_DTYPE_INT64] = {BINARY_LINE(i64), COMPARE_LINE(i64), {NULL}},
+    [WEFT_DTYPE_INT32] = {BINARY_LINE(i32), COMPARE_LINE(i32), {NULL}},
+    [WEFT_DTYPE_UINT8] = {BINARY_LINE(u8), COMPARE_LINE(u8), {NULL}},
+    [WEFT_DTYPE_BOOL] = {{NULL}, COMPARE_LINE(u8), {NULL}},
 };

@@ -28,7 +28,7 @@ static weft_status check(const weft_tensor *weight, const weft_tensor *index, co
 {
     weft_status status = WFI_CHECK_FLOATS(weight, picked);
     if (status == WEFT_OK)
-        status = index->dtype == WEFT_INT64 ? wfi_check_plain(index) : WEFT_ERR_TYPE;
+        status = index->dtype == WEFT_DTYPE_INT64 ? wfi_check_plain(index) : WEFT_ERR_TYPE;
     if (status != WEFT_OK)
         return status;
     bool fits = weight->shape.ndim == 2 && picked->shape.ndim >= 1 &&
@@ -75,7 +75,7 @@ weft_status wfi_embedding_backward_rows(const weft_tensor *dy, const weft_tensor
                                         weft_tensor *rows, weft_tensor *values)
 {
     weft_status status = WFI_CHECK_FLOATS(dy, values);
-    if (status == WEFT_OK && (index->dtype != WEFT_INT64 || rows->dtype != WEFT_INT64))
+    if (status == WEFT_OK && (index->dtype != WEFT_DTYPE_INT64 || rows->dtype != WEFT_DTYPE_INT64))
         status = WEFT_ERR_TYPE;
     if (status == WEFT_OK && (wfi_check_plain(index) != WEFT_OK || wfi_check_plain(rows) != WEFT_OK))
         status = WEFT_ERR_UNSUPPORTED;
@@ -116,7 +116,7 @@ weft_status wfi_rows_add(const weft_tensor *values, const weft_tensor *rows, wef
 {
     weft_status status = WFI_CHECK_FLOATS(values, to);
     if (status == WEFT_OK)
-        status = rows->dtype == WEFT_INT64 ? wfi_check_plain(rows) : WEFT_ERR_TYPE;
+        status = rows->dtype == WEFT_DTYPE_INT64 ? wfi_check_plain(rows) : WEFT_ERR_TYPE;
     if (status != WEFT_OK)
         return status;
     int64_t count = rows->numel;

@@ -94,7 +94,7 @@ int64_t wfi_index_outside(const weft_tensor *index, int64_t size)
 /* `picked` is y or dy: of the index's shape, x's dtype. */
 static weft_status check(const weft_tensor *x, int dim, const weft_tensor *index, const weft_tensor *picked)
 {
-    if (index->dtype != WEFT_INT64 || x->dtype != picked->dtype)
+    if (index->dtype != WEFT_DTYPE_INT64 || x->dtype != picked->dtype)
         return WEFT_ERR_TYPE;
     if (wfi_check_plain(x) != WEFT_OK || wfi_check_plain(index) != WEFT_OK || wfi_check_plain(picked) != WEFT_OK)
         return WEFT_ERR_UNSUPPORTED;

@@ -18,7 +18,7 @@ typedef struct select_args {
 
 static weft_status check(const weft_tensor *x, int dim, const weft_tensor *index, const weft_tensor *y)
 {
-    if (index->dtype != WEFT_INT64 || x->dtype != y->dtype)
+    if (index->dtype != WEFT_DTYPE_INT64 || x->dtype != y->dtype)
         return WEFT_ERR_TYPE;
     if (wfi_check_plain(x) != WEFT_OK || wfi_check_plain(index) != WEFT_OK || wfi_check_plain(y) != WEFT_OK)
         return WEFT_ERR_UNSUPPORTED;

@@ -47,7 +47,7 @@ static weft_status check_nll(const weft_tensor *logp, const weft_tensor *target,
                              const weft_tensor *y)
 {
     weft_status status = WFI_CHECK_FLOATS(logp, y);
-    if (status == WEFT_OK && target->dtype != WEFT_INT64)
+    if (status == WEFT_OK && target->dtype != WEFT_DTYPE_INT64)
         status = WEFT_ERR_TYPE;
     if (status == WEFT_OK)
         status = wfi_check_plain(target);

@@ -217,7 +217,7 @@ static int64_t planes_of(const weft_tensor *x)
 
 static weft_status check_indices(const weft_tensor *indices, const weft_tensor *pooled)
 {
-    if (indices->dtype != WEFT_INT32)
+    if (indices->dtype != WEFT_DTYPE_INT32)
         return WEFT_ERR_TYPE;
     return weft_tensor_same_shape(indices, pooled) ? wfi_check_plain(indices) : WEFT_ERR_SHAPE;
 }

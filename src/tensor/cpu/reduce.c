@@ -75,15 +75,15 @@ SUM_ROW(sum_i32, int32_t, uint64_t)
 SUM_ROW(sum_u8, uint8_t, uint64_t)
 
 static const wfi_strided_row sum_rows[WFI_DTYPES] = {
-    [WEFT_FLOAT32] = sum_f32, [WEFT_FLOAT64] = sum_f64, [WEFT_INT64] = sum_i64,
-    [WEFT_INT32] = sum_i32,   [WEFT_UINT8] = sum_u8,    [WEFT_BOOL_DTYPE] = sum_u8,
+    [WEFT_DTYPE_FLOAT32] = sum_f32, [WEFT_DTYPE_FLOAT64] = sum_f64, [WEFT_DTYPE_INT64] = sum_i64,
+    [WEFT_DTYPE_INT32] = sum_i32,   [WEFT_DTYPE_UINT8] = sum_u8,    [WEFT_DTYPE_BOOL] = sum_u8,
 };
 
 /* y (which broadcasts to x's shape) = factor * sums of x. Adds up in float64 or int64, then converts. */
 static weft_status sum_onto(const weft_tensor *x, double factor, weft_tensor *y)
 {
     bool is_float = wfi_dtype_is_float(x->dtype);
-    weft_tensor *sums = weft_tensor_zeros(y->shape, is_float ? WEFT_FLOAT64 : WEFT_INT64);
+    weft_tensor *sums = weft_tensor_zeros(y->shape, is_float ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_INT64);
     if (sums == NULL)
         return WEFT_ERR_MEMORY;
     wfi_strided walk;
@@ -107,7 +107,7 @@ weft_status wfi_sum_to_shape(const weft_tensor *x, weft_tensor *y)
 static weft_status sum_dims(const weft_tensor *x, uint32_t dims, double factor, weft_tensor *y)
 {
     weft_tensor *kept;
-    weft_dtype expected = wfi_dtype_is_float(x->dtype) ? x->dtype : WEFT_INT64;
+    weft_dtype expected = wfi_dtype_is_float(x->dtype) ? x->dtype : WEFT_DTYPE_INT64;
     if (sum_rows[x->dtype] == NULL || y->dtype != expected)
         return WEFT_ERR_TYPE;
     weft_status status = wfi_check_plain(y);
@@ -172,10 +172,10 @@ ARGMAX(argmax_u8, uint8_t)
 weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y)
 {
     static int64_t (*const finders[WFI_DTYPES])(const void *, int64_t, int64_t) = {
-        [WEFT_FLOAT32] = argmax_f32, [WEFT_FLOAT64] = argmax_f64, [WEFT_INT64] = argmax_i64,
-        [WEFT_INT32] = argmax_i32,   [WEFT_UINT8] = argmax_u8,    [WEFT_BOOL_DTYPE] = argmax_u8,
+        [WEFT_DTYPE_FLOAT32] = argmax_f32, [WEFT_DTYPE_FLOAT64] = argmax_f64, [WEFT_DTYPE_INT64] = argmax_i64,
+        [WEFT_DTYPE_INT32] = argmax_i32,   [WEFT_DTYPE_UINT8] = argmax_u8,    [WEFT_DTYPE_BOOL] = argmax_u8,
     };
-    if (finders[x->dtype] == NULL || y->dtype != WEFT_INT64)
+    if (finders[x->dtype] == NULL || y->dtype != WEFT_DTYPE_INT64)
         return WEFT_ERR_TYPE;
     if (dim < 0 || dim >= x->shape.ndim || x->shape.dims[dim] == 0)
         return WEFT_ERR_SHAPE;

@@ -65,8 +65,8 @@ weft_status wfi_row_scatter_run(const wfi_row_scatter *scatter, weft_tensor *to)
     if (to->numel == 0)
         return WEFT_OK;
     /* Tensors, as their memory is recycled. */
-    weft_tensor *end = weft_tensor_zeros(WEFT_SHAPE(rows + 1), WEFT_INT64);
-    weft_tensor *from = weft_tensor_empty(WEFT_SHAPE(count), WEFT_INT64);
+    weft_tensor *end = weft_tensor_zeros(WEFT_SHAPE(rows + 1), WEFT_DTYPE_INT64);
+    weft_tensor *from = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64);
     weft_tensor *factors = scatter->factors == NULL ? NULL : weft_tensor_empty(WEFT_SHAPE(count), to->dtype);
     bool room = end != NULL && from != NULL && (scatter->factors == NULL || factors != NULL);
     if (room) {

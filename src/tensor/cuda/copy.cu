@@ -102,10 +102,10 @@ template <typename Bits> constexpr wfi_copy_kernels moves()
 template <typename Bits, typename From> constexpr wfi_copy_kernels floats()
 {
     wfi_copy_kernels kernels = moves<Bits>();
-    kernels.to[WEFT_FLOAT32] = convert<From, float>;
-    kernels.to[WEFT_FLOAT64] = convert<From, double>;
-    kernels.to[WEFT_FLOAT16] = convert<From, __half>;
-    kernels.to[WEFT_BFLOAT16] = convert<From, __nv_bfloat16>;
+    kernels.to[WEFT_DTYPE_FLOAT32] = convert<From, float>;
+    kernels.to[WEFT_DTYPE_FLOAT64] = convert<From, double>;
+    kernels.to[WEFT_DTYPE_FLOAT16] = convert<From, __half>;
+    kernels.to[WEFT_DTYPE_BFLOAT16] = convert<From, __nv_bfloat16>;
     return kernels;
 }
 

@@ -31,8 +31,10 @@ static int free_port(void)
 
 int main(void)
 {
-    const weft_function functions[] = {
-        {.name = "sum", .takes = {WEFT_TENSOR, WEFT_NONE}, .gives = {WEFT_F64, WEFT_NONE}, .run = sum}};
+    const weft_function functions[] = {{.name = "sum",
+                                        .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_NONE},
+                                        .gives = {WEFT_TYPE_F64, WEFT_TYPE_NONE},
+                                        .run = sum}};
     weft_agent_options options = {.functions = functions,
                                   .function_count = 1,
                                   .has_rank = true,
@@ -42,7 +44,7 @@ int main(void)
     weft_agent *agent;
     weft_values *results;
     double total = 0;
-    weft_tensor *numbers = weft_tensor_arange(1000, WEFT_FLOAT32);
+    weft_tensor *numbers = weft_tensor_arange(1000, WEFT_DTYPE_FLOAT32);
     if (weft_agent_open(&options, &agent) != WEFT_OK)
         return 1;
     if (weft_rpc_sync(agent, weft_to_rank(0), "sum", WEFT_VALUES(weft_of_tensor(numbers)), NULL, &results) != WEFT_OK ||

@@ -139,7 +139,7 @@ static weft_status add_up(wfi_gradient_rows *out, const int64_t *rows, int64_t c
 
 static weft_status check(const weft_tensor *values, const weft_tensor *rows)
 {
-    if (!wfi_dtype_is_float(values->dtype) || rows->dtype != WEFT_INT64)
+    if (!wfi_dtype_is_float(values->dtype) || rows->dtype != WEFT_DTYPE_INT64)
         return WEFT_ERR_TYPE;
     if (rows->shape.ndim != 1 || values->shape.ndim < 1 || values->shape.dims[0] != rows->numel)
         return WEFT_ERR_SHAPE;

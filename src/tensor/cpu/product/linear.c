@@ -53,22 +53,23 @@ static weft_status gemm_cpu(const wfi_gemm_args *g, weft_dtype dtype)
 
 static weft_status gemm_f32(const wfi_gemm_args *args)
 {
-    return gemm_cpu(args, WEFT_FLOAT32);
+    return gemm_cpu(args, WEFT_DTYPE_FLOAT32);
 }
 
 static weft_status gemm_f64(const wfi_gemm_args *args)
 {
-    return gemm_cpu(args, WEFT_FLOAT64);
+    return gemm_cpu(args, WEFT_DTYPE_FLOAT64);
 }
 
-const wfi_product_kernels wfi_product_cpu[WFI_DTYPES] = {[WEFT_FLOAT32] = {gemm_f32}, [WEFT_FLOAT64] = {gemm_f64}};
+const wfi_product_kernels wfi_product_cpu[WFI_DTYPES] = {
+    [WEFT_DTYPE_FLOAT32] = {gemm_f32}, [WEFT_DTYPE_FLOAT64] = {gemm_f64}};
 
 static const wfi_product_kernels *kernels_of(const weft_tensor *tensor)
 {
     static const wfi_product_kernels *const by_device[WFI_DEVICE_KINDS] = {
-        [WEFT_CPU] = wfi_product_cpu,
+        [WEFT_DEVICE_CPU] = wfi_product_cpu,
 #ifdef WEFT_HAVE_CUBLAS
-        [WEFT_CUDA] = wfi_product_cuda,
+        [WEFT_DEVICE_CUDA] = wfi_product_cuda,
 #endif
     };
     static const wfi_product_kernels none;

@@ -114,4 +114,5 @@ static weft_status gemm_f64(const wfi_gemm_args *args)
     return gemm(args, false);
 }
 
-const wfi_product_kernels wfi_product_cuda[WFI_DTYPES] = {[WEFT_FLOAT32] = {gemm_f32}, [WEFT_FLOAT64] = {gemm_f64}};
+const wfi_product_kernels wfi_product_cuda[WFI_DTYPES] = {
+    [WEFT_DTYPE_FLOAT32] = {gemm_f32}, [WEFT_DTYPE_FLOAT64] = {gemm_f64}};

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/spawn.h - starting the other workers of a job as processes on this machine.
+ * weft/job.h - starting the other workers of a job as processes on this machine.
  *
  * The calling process becomes rank 0. By default the children run the same program, which learns from RANK that it is
  * another worker.
  *
- *     weft_status run_job(weft_agent_options options) // the children of weft_spawn come here as well
+ *     weft_status run_job(weft_agent_options options) // the children of weft_job_open come here as well
  *     {
  *         weft_job *job = NULL;
  *         weft_agent *agent;
- *         weft_status st = getenv("RANK") ? WEFT_OK : weft_spawn(&(weft_spawn_options){.count = 3}, &job);
+ *         weft_status st = getenv("RANK") ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 3}, &job);
  *         options.job = job; // NULL in a child
  *         if (!st && !(st = weft_agent_open(&options, &agent)))
  *             st = weft_agent_close(agent);
- *         weft_status children = weft_job_wait(job, 10000, NULL); // NULL does nothing
+ *         weft_status children = weft_job_close(job, 10000, NULL); // NULL does nothing
  *         return st ? st : children;
  *     }
  *
@@ -23,28 +23,28 @@
  * SECRET. The job has a random secret, which is neither in command lines nor in environments. The children inherit it
  * as a descriptor, whose number is in WEFT_SECRET_FD; their first agent closes it.
  *
- * DEATH. A child dies when its parent dies. On Linux it dies when the thread that called weft_spawn ends, so call it
+ * DEATH. A child dies when its parent dies. On Linux it dies when the thread that called weft_job_open ends, so call it
  * from a thread that lives as long as the job.
  */
-#ifndef WEFT_SPAWN_H
-#define WEFT_SPAWN_H
+#ifndef WEFT_JOB_H
+#define WEFT_JOB_H
 
 #include <weft/status.h>
 
 WEFT_BEGIN_C
 
-/* Options of weft_spawn. A zeroed struct, or NULL, starts no children: a job of rank 0 alone. */
-typedef struct weft_spawn_options {
+/* Options of weft_job_open. A zeroed struct, or NULL, starts no children: a job of rank 0 alone. */
+typedef struct weft_job_options {
     int count;               /* the number of children: their ranks are 1..count, the world size is count + 1 */
     const char *program;     /* default: this executable, also if its file was renamed or deleted */
     const char *const *argv; /* NULL-terminated, argv[0] included; default: this process's argv */
     weft_error **error;      /* receives the detail of a failure; you release it. NULL: the log has the detail */
-} weft_spawn_options;
+} weft_job_options;
 
 /* Starts the children. Call it before you open an agent and before you start threads. WEFT_ERR_INVALID,
- * WEFT_ERR_SYSTEM. WEFT_ERR_STATE: this process is a child of weft_spawn that has not opened an agent yet. The check
+ * WEFT_ERR_SYSTEM. WEFT_ERR_STATE: this process is a child of weft_job_open that has not opened an agent yet. The check
  * stops programs that ignore RANK from starting children without end. */
-WEFT_API WEFT_NODISCARD weft_status weft_spawn(const weft_spawn_options *options, weft_job **out);
+WEFT_API WEFT_NODISCARD weft_status weft_job_open(const weft_job_options *options, weft_job **out);
 
 /* The process id of a rank's child; 0 for rank 0 or a rank that does not exist. */
 WEFT_API int weft_job_pid(const weft_job *job, int rank);
@@ -59,7 +59,7 @@ WEFT_API int weft_job_pid(const weft_job *job, int rank);
  *   WEFT_ERR_UNKNOWN: no child is known to have failed, but the program reaped one itself, in a handler of SIGCHLD or
  *   by ignoring SIGCHLD, so its exit code is unknown.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_job_wait(weft_job *job, int64_t timeout_ms, int *worst_exit);
+WEFT_API WEFT_NODISCARD weft_status weft_job_close(weft_job *job, int64_t timeout_ms, int *worst_exit);
 
 WEFT_END_C
 #endif
