@@ -246,11 +246,11 @@ static weft_status train_all(trainer *me)
 static int train(const settings *set, workload *work, weft_module *model)
 {
     trainer me = {.set = set, .work = work, .model = model};
-    weft_agent_options options = launch_agent(&set->job, &me.error);
+    weft_agent_options options = launch_agent(&set->job);
     options.functions = &dismissal_function;
     options.function_count = 1;
     options.on_membership = dismissal_on_news;
-    weft_status st = weft_agent_open(&options, &me.agent);
+    weft_status st = weft_agent_open(&options, &me.agent, &me.error);
     if (st)
         return ending_error(st, me.error);
     ending_outlive_parent();

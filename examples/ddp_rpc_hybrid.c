@@ -37,7 +37,7 @@
 static weft_status meet(weft_agent *agent)
 {
     weft_group *all;
-    weft_status st = weft_group_open(agent, "all", NULL, 0, &all);
+    weft_status st = weft_group_open(agent, "all", NULL, 0, &all, NULL);
     if (st)
         return st;
     st = weft_group_barrier(all, WEFT_FOREVER);
@@ -76,13 +76,13 @@ static int serve(hybrid_settings *set)
          .run = hybrid_train,
          .user = set},
     };
-    weft_agent_options options = launch_agent(&set->job, &error);
+    weft_agent_options options = launch_agent(&set->job);
     sem_init(&over, 0, 0);
     options.functions = functions;
     options.function_count = set->job.rank == HYBRID_SERVER ? 2 : 3;
     options.on_membership = dismissal_on_news;
     options.call_timeout_ms = WEFT_FOREVER; /* who is slow is no more than that: deaths end calls all the same */
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, &error);
     if (st)
         return ending_error(st, error);
     ending_outlive_parent();
@@ -377,13 +377,13 @@ static int run(master *m, weft_job *job)
          .user = m},
         {.name = "give_up", .takes = {WEFT_TYPE_STRING}, .run = hear_of_failure, .user = m},
     };
-    weft_agent_options options = launch_agent(&m->set->job, &m->error);
+    weft_agent_options options = launch_agent(&m->set->job);
     options.job = job;
     options.functions = functions;
     options.function_count = 2;
     options.on_membership = on_news;
     options.membership_arg = m;
-    weft_status st = weft_agent_open(&options, &m->agent);
+    weft_status st = weft_agent_open(&options, &m->agent, &m->error);
     ending_with_children(false, NULL);
     if (st)
         return ending_error(st, m->error);
@@ -403,7 +403,7 @@ static int start(const hybrid_settings *set)
     pthread_mutex_init(&m.lock, NULL);
     ending_with_children(set->job.spawn, NULL);
     if (set->job.spawn)
-        st = weft_job_open(&(weft_job_options){.count = (int)set->job.world_size - 1, .error = &m.error}, &job);
+        st = weft_job_open(&(weft_job_options){.count = (int)set->job.world_size - 1}, &job, &m.error);
     ending_with_children(set->job.spawn, job);
     int code = st ? ending_error(st, m.error) : run(&m, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)

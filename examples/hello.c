@@ -16,7 +16,7 @@ static weft_status sum(weft_call *call, void *user) /* runs on rank 0, once for 
     return WEFT_OK; /* a failure goes to the caller */
 }
 
-static const weft_function functions[] = {
+static const weft_function served[] = {
     {.name = "sum", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_F64}, .run = sum}};
 
 static weft_status ask(weft_agent *agent)
@@ -44,9 +44,9 @@ int main(void)
     bool launched = getenv("RANK") || getenv("SLURM_PROCID") || getenv("OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK");
     weft_job *job = NULL;
     weft_agent *agent = NULL;
-    weft_status st = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 1}, &job);
+    weft_status st = launched ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 1}, &job, NULL);
     if (!st)
-        st = weft_agent_open(&(weft_agent_options){.functions = functions, .function_count = 1, .job = job}, &agent);
+        st = weft_agent_open(&(weft_agent_options){.functions = served, .function_count = 1, .job = job}, &agent, NULL);
     if (!st && weft_agent_rank(agent) > 0)
         st = ask(agent);
     weft_status closed = weft_agent_close(agent); /* serves the others until all have closed */

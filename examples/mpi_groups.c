@@ -130,13 +130,12 @@ static weft_status join(program *p)
                                         .master_addr = m.addr,
                                         .master_port = m.port,
                                         .secret = m.secret,
-                                        .secret_size = sizeof m.secret,
-                                        .error = &p->error};
-    st = weft_agent_open(&options, &p->agent);
+                                        .secret_size = sizeof m.secret};
+    st = weft_agent_open(&options, &p->agent, &p->error);
     if (!st)
-        st = weft_group_open(p->agent, "weft", NULL, 0, &p->groups[BY_WEFT]);
+        st = weft_group_open(p->agent, "weft", NULL, 0, &p->groups[BY_WEFT], NULL);
     if (!st)
-        st = weft_group_open(p->agent, "carried", NULL, 0, &p->groups[CARRIED]);
+        st = weft_group_open(p->agent, "carried", NULL, 0, &p->groups[CARRIED], NULL);
     if (!st)
         st = mpi_carrier_open(MPI_COMM_WORLD, &p->carrier);
     return st ? st : mpi_carrier_give(p->carrier, p->groups[CARRIED]);

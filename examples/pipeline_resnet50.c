@@ -52,14 +52,14 @@ static int serve(const pipeline_settings *set)
                                                        {.name = "leave", .run = leave, .user = &over}};
     for (int i = 0; i < PIPELINE_FUNCTIONS; i++)
         functions[2 + i] = pipeline_functions[i];
-    weft_agent_options options = launch_agent(&set->job, &error);
+    weft_agent_options options = launch_agent(&set->job);
     sem_init(&over, 0, 0);
     options.functions = functions;
     options.function_count = PIPELINE_FUNCTIONS + 2;
     options.on_membership = dismissal_on_news;
     options.call_timeout_ms = WEFT_FOREVER; /* who is slow is no more than that: deaths end calls all the same */
     options.workers = 1;                    /* so micro-batches are computed one after the other, in their order */
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, &error);
     if (st)
         return ending_error(st, error);
     ending_outlive_parent();
@@ -435,10 +435,10 @@ static int end_early(master *m, const weft_job *job, weft_status st)
 
 static int run(master *m, weft_job *job)
 {
-    weft_agent_options options = launch_agent(&m->set->job, &m->error);
+    weft_agent_options options = launch_agent(&m->set->job);
     options.job = job;
     options.call_timeout_ms = WEFT_FOREVER;
-    weft_status st = weft_agent_open(&options, &m->agent);
+    weft_status st = weft_agent_open(&options, &m->agent, &m->error);
     ending_with_children(false, NULL);
     if (st)
         return ending_error(st, m->error);
@@ -459,7 +459,7 @@ static int start(const pipeline_settings *set)
     weft_status st = WEFT_OK;
     ending_with_children(set->job.spawn, NULL);
     if (set->job.spawn)
-        st = weft_job_open(&(weft_job_options){.count = PIPELINE_STAGES, .error = &m.error}, &job);
+        st = weft_job_open(&(weft_job_options){.count = PIPELINE_STAGES}, &job, &m.error);
     ending_with_children(set->job.spawn, job);
     int code = st ? ending_error(st, m.error) : run(&m, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)

@@ -104,7 +104,7 @@ static int parse(int argc, char **argv, settings *s)
 static weft_status meet(weft_agent *agent)
 {
     weft_group *both;
-    weft_status st = weft_group_open(agent, "both", NULL, 0, &both);
+    weft_status st = weft_group_open(agent, "both", NULL, 0, &both, NULL);
     if (st)
         return st;
     st = weft_group_barrier(both, WEFT_FOREVER);
@@ -134,8 +134,9 @@ static weft_module *make_embedding(weft_args args, void *user)
     const weft_value *v = args.items;
     uint64_t seed = (uint64_t)v[3].as.i64;
     const weft_embedding_layer layer = {.rows = v[0].as.i64, .width = v[1].as.i64};
-    weft_module *table = spread(weft_embedding_create(&layer), seed);
-    return table ? weft_sequential_create((weft_module *[]){table, weft_dropout_create(v[2].as.f64)}, 2) : NULL;
+    weft_module *table = spread(weft_embedding_create(&layer, NULL), seed);
+    return table ? weft_sequential_create((weft_module *[]){table, weft_dropout_create(v[2].as.f64, NULL)}, 2, NULL)
+                 : NULL;
 }
 
 /* (hidden, words, seed) */
@@ -144,7 +145,7 @@ static weft_module *make_decoder(weft_args args, void *user)
     (void)user;
     const weft_value *v = args.items;
     uint64_t seed = (uint64_t)v[2].as.i64;
-    weft_module *decoder = spread(weft_linear_create(v[0].as.i64, v[1].as.i64, false, seed), seed);
+    weft_module *decoder = spread(weft_linear_create(v[0].as.i64, v[1].as.i64, false, seed, NULL), seed);
     if (decoder)
         weft_tensor_fill(weft_module_find(decoder, "bias"), 0);
     return decoder;
@@ -163,12 +164,12 @@ static int serve(const settings *set)
     weft_error *error = NULL;
     weft_agent *agent;
     const weft_function functions[] = {dismissal_function, {.name = "leave", .run = leave, .user = &over}};
-    weft_agent_options options = launch_agent(&set->job, &error);
+    weft_agent_options options = launch_agent(&set->job);
     sem_init(&over, 0, 0);
     options.functions = functions;
     options.function_count = 2;
     options.on_membership = dismissal_on_news;
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, &error);
     if (st)
         return ending_error(st, error);
     ending_outlive_parent();
@@ -246,7 +247,7 @@ static weft_status make_model(trainer *me)
                                    .layers = s->layers,
                                    .dropout = s->layers > 1 ? s->dropout : 0,
                                    .seed = random_key(seed, 2)};
-    me->lstm = weft_lstm_create(&layer);
+    me->lstm = weft_lstm_create(&layer, NULL);
     weft_tensors own = weft_module_parameters(me->lstm);
     for (size_t i = 0; i < own.count; i++)
         me->parameters[0] += weft_tensor_numel(own.items[i]);
@@ -435,9 +436,9 @@ static int fail(trainer *me, const weft_job *job, weft_status st)
 
 static int run(trainer *me, weft_job *job)
 {
-    weft_agent_options options = launch_agent(&me->set->job, &me->error);
+    weft_agent_options options = launch_agent(&me->set->job);
     options.job = job;
-    weft_status st = weft_agent_open(&options, &me->agent);
+    weft_status st = weft_agent_open(&options, &me->agent, &me->error);
     ending_with_children(false, NULL);
     if (st)
         return ending_error(st, me->error);
@@ -462,7 +463,7 @@ static int train(const settings *set)
     weft_status st = WEFT_OK;
     ending_with_children(set->job.spawn, NULL);
     if (set->job.spawn)
-        st = weft_job_open(&(weft_job_options){.count = 1, .error = &me.error}, &job);
+        st = weft_job_open(&(weft_job_options){.count = 1}, &job, &me.error);
     ending_with_children(set->job.spawn, job);
     int code = st ? ending_error(st, me.error) : run(&me, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)

@@ -162,7 +162,7 @@ static weft_status find_model(trainer *me)
     free(parameters);
     weft_values_unref(list);
     weft_values_unref(results);
-    me->model = weft_module_create(&remote_type, me);
+    me->model = weft_module_create(&remote_type, me, NULL);
     return st || me->model ? st : WEFT_ERR_MEMORY;
 }
 
@@ -239,12 +239,12 @@ static weft_status train_all(trainer *me)
 static int train(const settings *set, workload *work)
 {
     trainer me = {.set = set, .work = work};
-    weft_agent_options options = launch_agent(&set->job, &me.error);
+    weft_agent_options options = launch_agent(&set->job);
     options.functions = &dismissal_function;
     options.function_count = 1;
     options.on_membership = dismissal_on_news;
     options.call_timeout_ms = WEFT_FOREVER; /* a busy server is slow, and nothing more: deaths end calls all the same */
-    weft_status st = weft_agent_open(&options, &me.agent);
+    weft_status st = weft_agent_open(&options, &me.agent, &me.error);
     if (st)
         return ending_error(st, me.error);
     ending_outlive_parent();

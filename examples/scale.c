@@ -72,9 +72,10 @@ int main(int argc, char **argv)
     const char *report = argc == 3 && strcmp(argv[1], "--report") == 0 ? argv[2] : NULL;
     if (argc > 1 && !report)
         return print_help(argv[0], strcmp(argv[1], "--help") == 0 ? stdout : stderr);
-    weft_status st = getenv("RANK") ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 1}, &job);
+    weft_status st = getenv("RANK") ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 1}, &job, NULL);
     if (!st)
-        st = weft_agent_open(&(weft_agent_options){.functions = functions, .function_count = 1, .job = job}, &agent);
+        st = weft_agent_open(&(weft_agent_options){.functions = functions, .function_count = 1, .job = job}, &agent,
+                             NULL);
     if (st)
         return weft_report(st);
     if (weft_agent_rank(agent) == 1)

@@ -62,7 +62,7 @@ static weft_status slice(weft_group *group, size_t bytes, int64_t count, series 
 static weft_status make_group(weft_agent *agent, const char *algorithm, weft_group **out)
 {
     char rule[80];
-    weft_status st = weft_group_open(agent, "allreduce", NULL, 0, out);
+    weft_status st = weft_group_open(agent, "allreduce", NULL, 0, out, NULL);
     if (st || !algorithm)
         return st;
     snprintf(rule, sizeof rule, "allreduce * * %s", algorithm);
@@ -175,7 +175,7 @@ static int serve(const settings *o)
     floors none = {0};
     report nowhere = {0};
     weft_error *error = NULL;
-    weft_status st = weft_agent_open(&(weft_agent_options){.error = &error}, &agent);
+    weft_status st = weft_agent_open(&(weft_agent_options){0}, &agent, &error);
     if (st)
         return workers_complain("worker", st, error) ? 0 : 1;
     st = o->table ? compare(o, agent) : measure(o, agent, &none, &nowhere);

@@ -56,7 +56,7 @@ static bool net_open(net *n, net_kind kind, int64_t width)
                                 .update = kind == BESIDE ? WEFT_UPDATE_BESIDE : WEFT_UPDATE_IN_PLACE,
                                 .sgd = {.lr = 1e-6, .momentum = 0.9}};
     for (int i = 0; i < LAYERS; i++)
-        if (!take_layer(n, kind, i, weft_linear_create(width, width, false, (uint64_t)i)))
+        if (!take_layer(n, kind, i, weft_linear_create(width, width, false, (uint64_t)i, NULL)))
             return false;
     n->optimizer =
         weft_optimizer_create((weft_tensors){n->tensors, sizeof n->tensors / sizeof *n->tensors}, &spec, NULL);

@@ -116,10 +116,10 @@ static weft_module *make_model(const settings *o)
 {
     weft_module *layers[256];
     for (int64_t i = 0; i < o->layers; i++) {
-        layers[2 * i] = weft_linear_create(o->width, o->width, false, (uint64_t)i);
+        layers[2 * i] = weft_linear_create(o->width, o->width, false, (uint64_t)i, NULL);
         layers[2 * i + 1] = weft_tanh_create();
     }
-    return weft_sequential_create(layers, (size_t)(2 * o->layers));
+    return weft_sequential_create(layers, (size_t)(2 * o->layers), NULL);
 }
 
 static weft_status open_groups(rig *r)
@@ -129,9 +129,9 @@ static weft_status open_groups(rig *r)
                                           .reduce_arg = r,
                                           .timeout_ms = PATIENCE_MS};
     weft_error *error = NULL;
-    weft_status st = weft_group_open(r->agent, "gradients", NULL, 0, &r->group);
+    weft_status st = weft_group_open(r->agent, "gradients", NULL, 0, &r->group, NULL);
     if (!st)
-        st = weft_group_open(r->agent, "beside", NULL, 0, &r->beside);
+        st = weft_group_open(r->agent, "beside", NULL, 0, &r->beside, NULL);
     if (!st)
         st = weft_data_parallel_create(r->group, r->model, &options, &r->parallel, &error);
     if (st)
@@ -222,10 +222,10 @@ static bool run(const settings *o)
     weft_error *error = NULL;
     weft_status st = WEFT_OK;
     if (!getenv("RANK"))
-        st = weft_job_open(&(weft_job_options){.count = (int)o->members - 1, .error = &error}, &job);
+        st = weft_job_open(&(weft_job_options){.count = (int)o->members - 1}, &job, &error);
     if (st)
         return workers_complain("starting the members", st, error);
-    st = weft_agent_open(&(weft_agent_options){.job = job, .error = &error}, &agent);
+    st = weft_agent_open(&(weft_agent_options){.job = job}, &agent, &error);
     bool ok = st ? workers_complain("opening the agent", st, error) : run_member(o, agent);
     if (agent && (st = weft_agent_close(agent)))
         ok = workers_complain("closing the agent", st, NULL);

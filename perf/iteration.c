@@ -40,11 +40,11 @@ static weft_module *make_model(int which)
     if (which == CONVNET)
         return weft_mnist_convnet_create(1);
     if (which == SMALL)
-        return weft_sequential_create((weft_module *[]){weft_linear_create(64, 32, false, 1), weft_relu_create(),
-                                                        weft_linear_create(32, 10, false, 2),
+        return weft_sequential_create((weft_module *[]){weft_linear_create(64, 32, false, 1, NULL), weft_relu_create(),
+                                                        weft_linear_create(32, 10, false, 2, NULL),
                                                         weft_log_softmax_create(1)},
-                                      4);
-    weft_module *module = weft_module_create(&weight, NULL);
+                                      4, NULL);
+    weft_module *module = weft_module_create(&weight, NULL, NULL);
     if (module)
         weft_module_add_parameter(module, "weight", weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32, 1));
     return module;

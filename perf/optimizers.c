@@ -120,7 +120,7 @@ typedef struct bench {
 
 static bool bench_open(bench *b, int threads)
 {
-    *b = (bench){.model = weft_resnet50_create(30, 1)};
+    *b = (bench){.model = weft_resnet50_create(30, 1, NULL)};
     if (!b->model)
         return false;
     weft_tensors parameters = weft_module_parameters(b->model);

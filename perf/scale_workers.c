@@ -144,12 +144,11 @@ static bool begin(weft_job *job, weft_agent **out)
                                   .function_count = sizeof functions / sizeof *functions,
                                   .job = job,
                                   .rendezvous_timeout_ms = PATIENCE_MS,
-                                  .death_timeout_ms = PATIENCE_MS,
-                                  .error = &error};
+                                  .death_timeout_ms = PATIENCE_MS};
     called = weft_future_create(NULL);
     released = weft_future_create(NULL);
     double began = measure_now_us();
-    weft_status status = weft_agent_open(&options, out);
+    weft_status status = weft_agent_open(&options, out, &error);
     own.open_ms = (measure_now_us() - began) / 1e3;
     if (status != WEFT_OK)
         return workers_complain("opening the agent", status, error);
@@ -249,7 +248,7 @@ static bool play(int size, news *near, news *mesh, outcome *o)
     weft_error *error = NULL;
     weft_agent *agent = NULL;
     double began = measure_now_us();
-    weft_status status = weft_job_open(&(weft_job_options){.count = size - 1, .error = &error}, &job);
+    weft_status status = weft_job_open(&(weft_job_options){.count = size - 1}, &job, &error);
     o->spawn_ms = (measure_now_us() - began) / 1e3;
     if (status != WEFT_OK)
         return workers_complain("starting the workers", status, error);

@@ -60,7 +60,7 @@ static bool bench_open(bench *b, model_kind kind, int64_t batch)
             weft_tensor_set_requires_grad(b->x, kind == MODEL_NODES);
         return b->x != NULL;
     }
-    b->model = kind == MODEL_CONVNET ? weft_mnist_convnet_create(1) : weft_resnet50_create(30, 1);
+    b->model = kind == MODEL_CONVNET ? weft_mnist_convnet_create(1) : weft_resnet50_create(30, 1, NULL);
     b->x = random_images(kind == MODEL_CONVNET ? WEFT_SHAPE(batch, 1, 28, 28) : WEFT_SHAPE(batch, 3, 64, 64));
     b->target = labels(kind, batch);
     weft_sgd_options sgd = {.lr = 0.001, .momentum = 0.9};

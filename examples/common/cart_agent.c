@@ -227,14 +227,14 @@ static void keep_what_there_is(cart_agent *a)
 static int run_job(cart_agent *a, const weft_function *select_action, weft_job *job)
 {
     weft_error *error = NULL;
-    weft_agent_options options = launch_agent(&a->set->job, &error);
+    weft_agent_options options = launch_agent(&a->set->job);
     options.job = job;
     options.functions = select_action;
     options.function_count = 1;
     options.on_membership = on_membership;
     options.no_threads = true; /* this one waits for episodes, and serves meanwhile */
     options.membership_arg = a;
-    weft_status st = weft_agent_open(&options, &a->agent);
+    weft_status st = weft_agent_open(&options, &a->agent, &error);
     ending_with_children(false, NULL);
     if (st)
         return ending_error(st, error);
@@ -257,7 +257,7 @@ static int start_and_run(cart_agent *a, const weft_function *select_action)
     weft_status st = WEFT_OK;
     ending_with_children(how->spawn, NULL);
     if (how->spawn)
-        st = weft_job_open(&(weft_job_options){.count = (int)how->world_size - 1, .error = &error}, &job);
+        st = weft_job_open(&(weft_job_options){.count = (int)how->world_size - 1}, &job, &error);
     ending_with_children(how->spawn, job);
     int code = st ? ending_error(st, error) : run_job(a, select_action, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0 && how->on_death == ON_DEATH_STOP)

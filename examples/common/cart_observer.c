@@ -211,13 +211,13 @@ int cart_observer_run(const cart_settings *set)
     const weft_function functions[] = {cart_observer_functions[0], cart_observer_functions[1], dismissal_function};
     weft_agent *agent;
     weft_error *error = NULL;
-    weft_agent_options options = launch_agent(&set->job, &error);
+    weft_agent_options options = launch_agent(&set->job);
     options.functions = functions;
     options.function_count = sizeof functions / sizeof *functions;
     options.on_membership = dismissal_on_news;
     options.no_threads =
         true; /* episodes run inside the close: on few cores, further threads that look for work are in the way */
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, &error);
     if (st)
         return ending_error(st, error);
     ending_outlive_parent();

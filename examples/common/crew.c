@@ -143,14 +143,15 @@ static int conclude(crew *c, weft_agent *agent, const weft_module *model, crew_a
     return st ? ending_error(st, error) : 0;
 }
 
-static int run(crew *c, const weft_agent_options *options, weft_error **error, weft_job *job, const weft_module *model,
+static int run(crew *c, const weft_agent_options *options, weft_job *job, const weft_module *model,
                crew_accuracy_fn accuracy)
 {
+    weft_error *error = NULL;
     weft_agent *agent;
-    weft_status st = weft_agent_open(options, &agent);
+    weft_status st = weft_agent_open(options, &agent, &error);
     ending_with_children(false, NULL);
     if (st)
-        return ending_error(st, *error);
+        return ending_error(st, error);
     ending_catch_signals();
     watch_trainers(agent);
     watch(c, agent);
@@ -169,15 +170,15 @@ int crew_serve(crew *c, const weft_function *functions, size_t count, const weft
     weft_status st = WEFT_OK;
     ending_with_children(how->spawn, NULL);
     if (how->spawn)
-        st = weft_job_open(&(weft_job_options){.count = (int)c->set->trainers, .error = &error}, &job);
+        st = weft_job_open(&(weft_job_options){.count = (int)c->set->trainers}, &job, &error);
     ending_with_children(how->spawn, job);
-    weft_agent_options options = launch_agent(how, &error);
+    weft_agent_options options = launch_agent(how);
     options.job = job;
     options.functions = functions;
     options.function_count = count;
     options.on_membership = crew_on_news;
     options.membership_arg = c;
-    int code = st ? ending_error(st, error) : run(c, &options, &error, job, model, accuracy);
+    int code = st ? ending_error(st, error) : run(c, &options, job, model, accuracy);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0 && how->on_death == ON_DEATH_STOP)
         code = ending_fail("a trainer did not end well");
     return ending_interrupted() ? 130 : code;

@@ -46,13 +46,13 @@ static weft_module *drawn(weft_module *module, uint64_t seed, draw_fn draw)
 weft_module *hybrid_embedding(uint64_t seed)
 {
     const weft_embedding_bag_layer layer = {.rows = HYBRID_ROWS, .width = HYBRID_WIDTH, .how.mode = WEFT_BAG_SUM};
-    return drawn(weft_embedding_bag_create(&layer), random_key(seed, FOR_EMBEDDING), draw_normal);
+    return drawn(weft_embedding_bag_create(&layer, NULL), random_key(seed, FOR_EMBEDDING), draw_normal);
 }
 
 weft_module *hybrid_dense(uint64_t seed, int64_t trainer)
 {
     uint64_t own = random_key(random_key(seed, FOR_DENSE), (uint64_t)trainer);
-    return drawn(weft_linear_create(HYBRID_WIDTH, HYBRID_CLASSES, false, 0), own, draw_quarter);
+    return drawn(weft_linear_create(HYBRID_WIDTH, HYBRID_CLASSES, false, 0, NULL), own, draw_quarter);
 }
 
 /* ---- Batches -------------------------------------------------------------------------------------------------- */

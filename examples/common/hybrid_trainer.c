@@ -32,9 +32,9 @@ static weft_status replicate(trainer *me)
     for (int i = 0; i < me->set->trainers; i++)
         ranks[i] = HYBRID_FIRST_TRAINER + i;
     size_t count = (size_t)me->set->trainers;
-    weft_status st = weft_group_open(me->agent, "gradients", ranks, count, &me->gradients);
+    weft_status st = weft_group_open(me->agent, "gradients", ranks, count, &me->gradients, NULL);
     if (!st)
-        st = weft_group_open(me->agent, "steps", ranks, count, &me->steps);
+        st = weft_group_open(me->agent, "steps", ranks, count, &me->steps, NULL);
     if (!st)
         st = weft_data_parallel_create(me->gradients, me->dense, NULL, &me->parallel, &me->error);
     return st;

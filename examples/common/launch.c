@@ -138,7 +138,7 @@ void launch_share_cores(const launch *job)
     setenv("WEFT_CPU_THREADS", threads, 1);
 }
 
-weft_agent_options launch_agent(const launch *job, weft_error **error)
+weft_agent_options launch_agent(const launch *job)
 {
     return (weft_agent_options){
         .has_rank = !job->spawn,
@@ -148,6 +148,5 @@ weft_agent_options launch_agent(const launch *job, weft_error **error)
         .master_port = (int)job->master_port,
         .fabric = job->fabric,
         .death_timeout_ms = job->death_timeout_ms,
-        .error = error,
     };
 }

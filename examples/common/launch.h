@@ -44,6 +44,6 @@ int launch_check_output(const cli *program, const char *option, const char *path
 void launch_share_cores(const launch *job);
 
 /* What it says about the agent; the rest is for the caller to set. */
-weft_agent_options launch_agent(const launch *job, weft_error **error);
+weft_agent_options launch_agent(const launch *job);
 
 #endif

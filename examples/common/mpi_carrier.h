@@ -6,7 +6,7 @@
  *     weft_group *all;
  *     weft_status st = mpi_carrier_open(MPI_COMM_WORLD, &carrier); // every process
  *     if (!st)
- *         st = weft_group_open(agent, "all", NULL, 0, &all);
+ *         st = weft_group_open(agent, "all", NULL, 0, &all, NULL);
  *     if (!st)
  *         st = mpi_carrier_give(carrier, all); // from now on MPI carries it
  *     ...

@@ -13,8 +13,8 @@
 /* The tutorial's cut: behind layer2. With one seed the stages have the parameters of the whole network. */
 static weft_module *make(int64_t stage, uint64_t seed)
 {
-    return stage == 0 ? weft_resnet50_stage_create(WEFT_RESNET_STEM, WEFT_RESNET_LAYER3, PIPELINE_CLASSES, seed)
-                      : weft_resnet50_stage_create(WEFT_RESNET_LAYER3, WEFT_RESNET_PARTS, PIPELINE_CLASSES, seed);
+    return stage == 0 ? weft_resnet50_stage_create(WEFT_RESNET_STEM, WEFT_RESNET_LAYER3, PIPELINE_CLASSES, seed, NULL)
+                      : weft_resnet50_stage_create(WEFT_RESNET_LAYER3, WEFT_RESNET_PARTS, PIPELINE_CLASSES, seed, NULL);
 }
 
 /* ---- What a stage's worker serves ------------------------------------------------------------------------------ */

@@ -26,14 +26,16 @@ weft_module *policy_create(int64_t hidden, double dropout, uint64_t seed)
 {
     static const weft_module_type type = {.name = "Policy", .forward = apply, .drop = free};
     shape *s = malloc(sizeof *s);
-    weft_module *policy = s ? weft_module_create(&type, s) : NULL;
+    weft_module *policy = s ? weft_module_create(&type, s, NULL) : NULL;
     if (!policy) {
         free(s);
         return NULL;
     }
     *s = (shape){hidden, dropout};
-    weft_module_add_child(policy, "affine1", weft_linear_create(CARTPOLE_STATE, hidden, false, random_key(seed, 1)));
-    weft_module_add_child(policy, "affine2", weft_linear_create(hidden, CARTPOLE_ACTIONS, false, random_key(seed, 2)));
+    weft_module_add_child(policy, "affine1",
+                          weft_linear_create(CARTPOLE_STATE, hidden, false, random_key(seed, 1), NULL));
+    weft_module_add_child(policy, "affine2",
+                          weft_linear_create(hidden, CARTPOLE_ACTIONS, false, random_key(seed, 2), NULL));
     if (weft_module_status(policy)) {
         weft_module_unref(policy);
         return NULL;

@@ -200,7 +200,7 @@ weft_module *workload_model(const workload *w)
 {
     uint64_t seed = stream_of(w, FOR_WEIGHTS);
     return w->settings->model == MODEL_CONVNET ? weft_mnist_convnet_create(seed)
-                                               : weft_resnet50_create(w->settings->classes, seed);
+                                               : weft_resnet50_create(w->settings->classes, seed, NULL);
 }
 
 /* Fails the tape at a loss with which no training can go on. */

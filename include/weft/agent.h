@@ -12,7 +12,7 @@
  *     {
  *         weft_agent *agent;
  *         weft_agent_options options = {.functions = functions, .function_count = count};
- *         weft_status st = weft_agent_open(&options, &agent);
+ *         weft_status st = weft_agent_open(&options, &agent, NULL);
  *         if (st)
  *             return weft_report(st);
  *         printf("rank %d of %d\n", weft_agent_rank(agent), weft_agent_world_size(agent)); // calls are made here
@@ -144,12 +144,11 @@ typedef struct weft_agent_options {
 
     weft_membership_fn on_membership; /* called when a worker joins, leaves or dies, and when this worker is out */
     void *membership_arg;
-
-    weft_error **error; /* receives the detail if opening fails; you release it. NULL: the log has the detail */
 } weft_agent_options;
 
 /*
- * Joins the job. Errors:
+ * Joins the job. *error receives the detail of a failure; you release it. If `error` is NULL, the log has the detail.
+ * Errors:
  *   WEFT_ERR_INVALID: a bad option or environment variable; or `elastic`, world_size or the secret is not rank 0's.
  *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, or the name of a function is taken.
  *   WEFT_ERR_RENDEZVOUS: workers did not join in time; the error names their ranks.
@@ -158,7 +157,8 @@ typedef struct weft_agent_options {
  *   WEFT_ERR_IO: trace_file cannot be written.
  *   WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out);
+WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
+                                                    weft_error **error);
 
 /*
  * Leaves the job in order, ends the agent's threads and connections, and frees the agent. It serves calls while it
@@ -228,13 +228,13 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_unwatch(weft_agent *agent, int ra
 WEFT_API weft_status weft_agent_status(const weft_agent *agent);
 
 /*
- * For agents with no_threads: handles everything that is ready, then waits up to timeout_ms for more. Returns the
+ * For agents with no_threads: handles everything that is ready, then waits up to wait_ms for more. Returns the
  * number of events handled. Handlers and continuations run inside it, and inside waits of the calling thread. It reads
  * the network between two handlers if some milliseconds have passed, so a long queue of handlers does not delay
  * heartbeats, time limits and urgent calls. A single handler must not run longer than death_timeout_ms, or the store
  * declares this worker dead.
  */
-WEFT_API size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms);
+WEFT_API size_t weft_agent_progress(weft_agent *agent, int64_t wait_ms);
 
 /* Sets the time limit of later calls without a limit of their own; 0: 60,000. WEFT_ERR_INVALID, with no change, if it
  * is below WEFT_FOREVER. */

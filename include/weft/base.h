@@ -2,16 +2,30 @@
 /*
  * weft/base.h - what every other public header needs: visibility, C++ linkage, the names of the objects, callbacks.
  *
- * Rules of the whole API (details: docs/api.md):
- *   - Functions are called weft_<noun>_<verb>. The order of arguments is: the object, the inputs, a pointer to options
- *     (NULL or a zeroed struct takes the defaults), the outputs. Outputs are written only on success.
- *   - Objects that are opened have _open and _close. Objects that are counted have _create, _ref and _unref.
- *     Releasing NULL does nothing.
- *   - A NULL object, or a NULL output that the function must write, is an invalid argument. A function that returns a
- *     weft_status then returns WEFT_ERR_INVALID, and the error or the log names the argument. A function that makes
- *     something returns NULL. A function that queries something returns 0, false or NULL, or -1 for a rank.
- *   - A function called `get` lends a reference. `ref` gives the caller a reference. `take` takes over the caller's.
- *   - The caller must check every weft_status; the compiler warns otherwise.
+ * RULES of the whole API. docs/api.md has examples.
+ *
+ * NAMES are weft_<noun>_<verb>. Enumerators begin with the name of their type.
+ *
+ * ARGUMENTS come in this order: the object, the inputs, a pointer to options (NULL or a zeroed struct takes the
+ * defaults), the outputs. Outputs are written only on success.
+ *
+ * LIVES. Objects that are opened have _open and _close; weft_agent_stop closes an agent without waiting. Objects that
+ * are counted have _create, _ref and _unref. Releasing NULL does nothing.
+ *
+ * REFERENCES. A function that returns an object lends it, unless it makes the object or has `ref` in its name: then the
+ * caller gets a reference. Futures are always given. `take` takes over the caller's reference.
+ *
+ * FAILURES. The caller must check every weft_status; the compiler warns otherwise. A constructor that can fail for
+ * another reason than memory has a last parameter `weft_error **error`, which may be NULL. On failure *error receives
+ * the detail; you release it. Constructors of tensors, values and futures have none, and operators keep the error of
+ * their tape.
+ *
+ * NULL. A NULL object, or a NULL output that the function must write, is an invalid argument. If the function returns a
+ * weft_status, that is WEFT_ERR_INVALID, and the error or the log names the argument. A function that makes something
+ * returns NULL. A function that queries something returns 0, false or NULL, or -1 for a rank.
+ *
+ * TIME. wait_ms limits how long a function blocks (0: not at all); what it waits for goes on. timeout_ms limits an
+ * operation, which then fails (0: the default).
  */
 #ifndef WEFT_BASE_H
 #define WEFT_BASE_H
@@ -62,6 +76,7 @@ typedef struct weft_module weft_module;               /* weft/nn.h */
 typedef struct weft_optimizer weft_optimizer;         /* weft/optim.h */
 typedef struct weft_agent weft_agent;                 /* weft/agent.h */
 typedef struct weft_call weft_call;                   /* weft/rpc.h */
+typedef struct weft_batch weft_batch;                 /* weft/batch.h */
 typedef struct weft_sim weft_sim;                     /* weft/sim.h */
 typedef struct weft_job weft_job;                     /* weft/job.h */
 

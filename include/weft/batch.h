@@ -8,7 +8,7 @@
  *
  *     static weft_status classify(weft_batch *batch, void *user)
  *     {
- *         weft_tape *t = weft_batch_tape(batch);
+ *         weft_tape *t = weft_batch_tape(batch); // weft/tape.h
  *         weft_tensor *images = weft_batch_tensor(batch, 0); // [n, 784]: row i is the argument of call i
  *         weft_batch_give(batch, 0, weft_argmax(t, weft_module_forward(t, user, images), 1)); // [n]
  *         return WEFT_OK;
@@ -40,8 +40,6 @@
 #include <weft/value.h>
 
 WEFT_BEGIN_C
-
-typedef struct weft_batch weft_batch;
 
 /*
  * A handler of batches. It ends in one of three ways:
@@ -99,13 +97,6 @@ WEFT_API weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index);
  */
 WEFT_API weft_call *weft_batch_call(const weft_batch *batch, size_t row);
 WEFT_API weft_agent *weft_batch_agent(const weft_batch *batch);
-/*
- * The tape of this batch: it owns temporaries until the batch ends, and does not record. In libweft, not in
- * libweft_rpc. Every batch has its own seed, which follows from this worker's rank and incarnation, the function's
- * name, and the number of its batches before. A replay in the simulation draws the same numbers. weft_tape_set_seed
- * sets another seed.
- */
-WEFT_API weft_tape *weft_batch_tape(weft_batch *batch);
 
 /*
  * Sets result `index` of all calls to the rows of a tensor [n, ...], which is referenced; row i goes to call i. The

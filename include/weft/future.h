@@ -53,9 +53,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_future_fail(weft_future *future, const 
 WEFT_API bool weft_future_done(const weft_future *future);
 
 /*
- * Waits until the future is complete, at most timeout_ms (0 or more, or WEFT_FOREVER). Returns WEFT_OK, the code of the
+ * Waits until the future is complete, at most wait_ms (0 or more, or WEFT_FOREVER). Returns WEFT_OK, the code of the
  * future's error, or
- *   WEFT_ERR_TIMEOUT: the future is not complete after timeout_ms, and may complete later. If weft_future_done is true,
+ *   WEFT_ERR_TIMEOUT: the future is not complete after wait_ms, and may complete later. If weft_future_done is true,
  *   the code is that of the future's error.
  *   WEFT_ERR_DEADLOCK, at once: the future is not complete, and this thread reads the network for the future's agent,
  *   so that nothing could arrive. That is the case in handlers with WEFT_FUNCTION_INLINE, in `land` and in destructors.
@@ -64,7 +64,7 @@ WEFT_API bool weft_future_done(const weft_future *future);
  * Any thread may wait for a future without an agent (weft_future_create(NULL)). An inline handler that does so blocks
  * the network.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_future_wait(weft_future *future, int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_future_wait(weft_future *future, int64_t wait_ms);
 
 /* The payload or the error of a complete future; otherwise NULL. Borrowed from the future. They never block. */
 WEFT_API void *weft_future_payload(const weft_future *future);
@@ -108,7 +108,7 @@ WEFT_API weft_future *weft_future_when_any(weft_future *const *futures, size_t c
 /* Waits until one of the futures is complete; *index receives its position, whether it succeeded or failed.
  * WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK (as weft_future_wait), WEFT_ERR_INVALID (`count` is 0, or a pointer is NULL),
  * WEFT_ERR_MEMORY. */
-WEFT_API WEFT_NODISCARD weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t timeout_ms,
+WEFT_API WEFT_NODISCARD weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t wait_ms,
                                                          size_t *index);
 
 /* As weft_future_wait, until the clock of weft_agent_now_ns reaches deadline_ns; for a future without an agent,
@@ -129,7 +129,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_future_cancel(weft_future *future);
 
 /* Waits until all futures are complete. When one of them fails, it returns that code without waiting for the others.
  * WEFT_ERR_TIMEOUT and WEFT_ERR_DEADLOCK as weft_future_wait. */
-WEFT_API WEFT_NODISCARD weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int64_t timeout_ms);
+WEFT_API WEFT_NODISCARD weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int64_t wait_ms);
 
 WEFT_END_C
 #endif

@@ -8,7 +8,7 @@
  *     weft_status average(weft_agent *agent, weft_tensor *gradient) // every worker of the job calls this
  *     {
  *         weft_group *all = NULL;
- *         weft_status st = weft_group_open(agent, "gradients", NULL, 0, &all);
+ *         weft_status st = weft_group_open(agent, "gradients", NULL, 0, &all, NULL);
  *         if (!st)
  *             st = weft_group_allreduce(all, gradient, WEFT_OP_AVG, 0); // in place: the same bits on every member
  *         if (st)
@@ -82,8 +82,9 @@ WEFT_BEGIN_C
  * When all members have destroyed a group, they may make another of the same name. If weft_group_open failed on some
  * members only, their next group of that name fails; weft_group_error has the reason. Then all members destroy the
  * group and create it again, and the function may query the other members for at most a second (docs/groups.md, "How
- * operations match"). In an inline handler (WEFT_FUNCTION_INLINE) it neither waits nor queries. Errors, which the log
- * explains in a warning:
+ * operations match"). In an inline handler (WEFT_FUNCTION_INLINE) it neither waits nor queries.
+ *
+ * *error receives the detail of a failure; you release it. If `error` is NULL, the log has a warning. Errors:
  *   WEFT_ERR_INVALID: an argument, or a rule in WEFT_ALGORITHMS (weft_group_set_algorithms).
  *   WEFT_ERR_NOT_FOUND: no such rank, or no worker has joined with it in time.
  *   WEFT_ERR_EXISTS: the name is in use.
@@ -91,7 +92,7 @@ WEFT_BEGIN_C
  *   WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_open(weft_agent *agent, const char *name, const int *ranks, size_t count,
-                                                    weft_group **out);
+                                                    weft_group **out, weft_error **error);
 /* Frees the group. If operations are in flight here, the group ends on all members (WEFT_ERR_CANCELLED); their futures
  * complete when their tensors are not used any more. Allowed at any time, also after the agent was closed. NULL does
  * nothing. */
@@ -110,14 +111,16 @@ WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
 /*
  * Makes a group of the living members of `group`, in the same order, with the same name and the same rules for
  * algorithms, without a carrier. All living members call it; it returns when all have. It ends the old group, which
- * must still be destroyed. A member that dies meanwhile is left out. Errors:
- *   WEFT_ERR_TIMEOUT: a living member did not call; the log names it. The call may be repeated. A member that calls it
+ * must still be destroyed. A member that dies meanwhile is left out. *error receives the detail of a failure, as in
+ * weft_group_open. Errors:
+ *   WEFT_ERR_TIMEOUT: a living member did not call; *error names it. The call may be repeated. A member that calls it
  *   after the others' limit has passed gets WEFT_ERR_TIMEOUT at once, and takes part in their next call.
  *   WEFT_ERR_INVALID: a NULL, or timeout_ms.
  *   WEFT_ERR_EXISTS: the group that an earlier call made is still open.
  *   The errors of weft_group_open.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out);
+WEFT_API WEFT_NODISCARD weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out,
+                                                      weft_error **error);
 
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
 

@@ -9,9 +9,9 @@
  *     {
  *         weft_job *job = NULL;
  *         weft_agent *agent;
- *         weft_status st = getenv("RANK") ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 3}, &job);
+ *         weft_status st = getenv("RANK") ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 3}, &job, NULL);
  *         options.job = job; // NULL in a child
- *         if (!st && !(st = weft_agent_open(&options, &agent)))
+ *         if (!st && !(st = weft_agent_open(&options, &agent, NULL)))
  *             st = weft_agent_close(agent);
  *         weft_status children = weft_job_close(job, 10000, NULL); // NULL does nothing
  *         return st ? st : children;
@@ -38,28 +38,28 @@ typedef struct weft_job_options {
     int count;               /* the number of children: their ranks are 1..count, the world size is count + 1 */
     const char *program;     /* default: this executable, also if its file was renamed or deleted */
     const char *const *argv; /* NULL-terminated, argv[0] included; default: this process's argv */
-    weft_error **error;      /* receives the detail of a failure; you release it. NULL: the log has the detail */
 } weft_job_options;
 
-/* Starts the children. Call it before you open an agent and before you start threads. WEFT_ERR_INVALID,
- * WEFT_ERR_SYSTEM. WEFT_ERR_STATE: this process is a child of weft_job_open that has not opened an agent yet. The check
- * stops programs that ignore RANK from starting children without end. */
-WEFT_API WEFT_NODISCARD weft_status weft_job_open(const weft_job_options *options, weft_job **out);
+/* Starts the children. Call it before you open an agent and before you start threads. *error receives the detail of a
+ * failure; you release it. If `error` is NULL, the log has the detail. WEFT_ERR_INVALID, WEFT_ERR_SYSTEM.
+ * WEFT_ERR_STATE: this process is a child of weft_job_open that has not opened an agent yet. The check stops programs
+ * that ignore RANK from starting children without end. */
+WEFT_API WEFT_NODISCARD weft_status weft_job_open(const weft_job_options *options, weft_job **out, weft_error **error);
 
 /* The process id of a rank's child; 0 for rank 0 or a rank that does not exist. */
 WEFT_API int weft_job_pid(const weft_job *job, int rank);
 
 /*
- * Waits at most timeout_ms until all children have ended, kills the others, and frees the job. *worst_exit, if not
- * NULL, receives the highest exit code; a child killed by a signal counts as 128 + the signal. One thread. NULL does
- * nothing.
+ * Waits until all children have ended, at most wait_ms (0: not at all; WEFT_FOREVER), kills those that are left, and
+ * frees the job. *worst_exit, if not NULL, receives the highest exit code; a child killed by a signal counts as 128 +
+ * the signal. One thread. NULL does nothing.
  *   WEFT_OK: all children exited with 0.
  *   WEFT_ERR_TIMEOUT: children had to be killed.
  *   WEFT_ERR_REMOTE: children failed.
  *   WEFT_ERR_UNKNOWN: no child is known to have failed, but the program reaped one itself, in a handler of SIGCHLD or
  *   by ignoring SIGCHLD, so its exit code is unknown.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_job_close(weft_job *job, int64_t timeout_ms, int *worst_exit);
+WEFT_API WEFT_NODISCARD weft_status weft_job_close(weft_job *job, int64_t wait_ms, int *worst_exit);
 
 WEFT_END_C
 #endif

@@ -4,17 +4,18 @@
  *
  *     weft_module *two_layers(uint64_t seed) // [N, 784] -> log-probabilities [N, 10]
  *     {
- *         weft_module *layers[] = {weft_linear_create(784, 128, false, seed), weft_relu_create(),
- *                                  weft_linear_create(128, 10, false, seed + 1), weft_log_softmax_create(1)};
- *         return weft_sequential_create(layers, 4);
+ *         weft_module *layers[] = {weft_linear_create(784, 128, false, seed, NULL), weft_relu_create(),
+ *                                  weft_linear_create(128, 10, false, seed + 1, NULL), weft_log_softmax_create(1)};
+ *         return weft_sequential_create(layers, 4, NULL);
  *     }
  *
  * NAMES, their order and the initial distributions are those of PyTorch and torchvision, so that state dicts can be
  * compared. A module's own parameters come first, then those of each child in order, with names such as
  * "layer1.0.conv1.weight".
  *
- * OWNERSHIP. A constructor gives the caller one reference, or returns NULL if memory is out or an argument is wrong;
- * the log at level debug names it. A function that takes a child takes over the caller's reference, also if it
+ * OWNERSHIP. A constructor gives the caller one reference. It returns NULL if memory is out or an argument is wrong:
+ * then *error, if `error` is not NULL, receives the argument with its value; you release it. Constructors without
+ * `error` fail only if memory is out. A function that takes a child takes over the caller's reference, also if it
  * fails. Parameters, buffers, children and names are borrowed from their module.
  *
  * THREADS. One thread builds a module. After that several threads may run it at once, each on its own tape. This holds
@@ -96,7 +97,7 @@ typedef struct weft_module_type {
 } weft_module_type;
 
 /* Makes a module of a type of yours. `type` is borrowed and must outlive the module; it is usually a constant. */
-WEFT_API weft_module *weft_module_create(const weft_module_type *type, void *state);
+WEFT_API weft_module *weft_module_create(const weft_module_type *type, void *state, weft_error **error);
 WEFT_API void *weft_module_state(const weft_module *module);
 
 /*
@@ -132,18 +133,19 @@ typedef struct weft_conv2d_layer {
     uint64_t seed;
 } weft_conv2d_layer;
 /* weight U(-b, b), bias U(-b, b) with b = 1 / sqrt(C / groups * KH * KW) */
-WEFT_API weft_module *weft_conv2d_create(const weft_conv2d_layer *layer);
+WEFT_API weft_module *weft_conv2d_create(const weft_conv2d_layer *layer, weft_error **error);
 /* weight [O, I], bias [O] U(-b, b) with b = 1 / sqrt(I) */
-WEFT_API weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed);
+WEFT_API weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed,
+                                         weft_error **error);
 /* weight 1, bias 0, running_mean 0, running_var 1, num_batches_tracked 0; momentum 0 takes 0.1, eps 0 takes 1e-5 */
-WEFT_API weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double eps);
+WEFT_API weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double eps, weft_error **error);
 typedef struct weft_embedding_layer {
     int64_t rows, width;
     weft_embedding_options how;
     uint64_t seed;
 } weft_embedding_layer;
 /* index, int64 [...] -> [..., width]; weight [rows, width] N(0, 1), the padding row 0 */
-WEFT_API weft_module *weft_embedding_create(const weft_embedding_layer *layer);
+WEFT_API weft_module *weft_embedding_create(const weft_embedding_layer *layer, weft_error **error);
 
 typedef struct weft_embedding_bag_layer {
     int64_t rows, width;
@@ -154,7 +156,7 @@ typedef struct weft_embedding_bag_layer {
  * index, int64 [B, L] -> [B, width]; weight [rows, width] N(0, 1), the padding row 0. weft_module_call also takes
  * (index [n], offsets [B]) and (index, offsets or null, sample weights), as weft_embedding_bag does.
  */
-WEFT_API weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer);
+WEFT_API weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer, weft_error **error);
 
 typedef struct weft_lstm_layer {
     int64_t in_features, hidden_features;
@@ -170,21 +172,22 @@ typedef struct weft_lstm_layer {
  * (x, h, c), and gives (y, h, c). h and c are the states before and after, [layers, N, hidden_features]. They may be
  * passed to the next call; weft_detach stops the backward pass there.
  */
-WEFT_API weft_module *weft_lstm_create(const weft_lstm_layer *layer);
+WEFT_API weft_module *weft_lstm_create(const weft_lstm_layer *layer, weft_error **error);
 WEFT_API weft_module *weft_relu_create(void);
 WEFT_API weft_module *weft_sigmoid_create(void);
 WEFT_API weft_module *weft_tanh_create(void);
-WEFT_API weft_module *weft_max_pool2d_create(const weft_max_pool2d_options *options);
-WEFT_API weft_module *weft_adaptive_avg_pool2d_create(int64_t height, int64_t width);
-WEFT_API weft_module *weft_dropout_create(double p);
-WEFT_API weft_module *weft_dropout2d_create(double p);
+WEFT_API weft_module *weft_max_pool2d_create(const weft_max_pool2d_options *options, weft_error **error);
+WEFT_API weft_module *weft_adaptive_avg_pool2d_create(int64_t height, int64_t width, weft_error **error);
+WEFT_API weft_module *weft_dropout_create(double p, weft_error **error);
+WEFT_API weft_module *weft_dropout2d_create(double p, weft_error **error);
 WEFT_API weft_module *weft_flatten_create(int from_dim);
 WEFT_API weft_module *weft_softmax_create(int dim);
 WEFT_API weft_module *weft_log_softmax_create(int dim);
 /* Runs the modules one after another. weft_module_forward gives each module the first result of the one before,
  * weft_module_call all of its results. The children are called "0", "1", ... If one of them is NULL, the others are
- * released, and NULL is returned; so constructors may be nested. */
-WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t count);
+ * released, NULL is returned, and *error stays as it is. So several constructors may be called before one check, with
+ * the same `error`, NULL at first: it then has the reason of the constructor that failed. */
+WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t count, weft_error **error);
 
 /* ---- Models ---------------------------------------------------------------------------------------------- */
 
@@ -193,7 +196,7 @@ WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t
  * -> [N, classes], H and W at least 32. With 30 classes it has 23,569,502 parameters. Initial values of convolutions
  * are N(0, 2 / fan_out).
  */
-WEFT_API weft_module *weft_resnet50_create(int64_t classes, uint64_t seed);
+WEFT_API weft_module *weft_resnet50_create(int64_t classes, uint64_t seed, weft_error **error);
 
 /* The parts of ResNet-50, in the order in which an image passes them. */
 typedef enum weft_resnet_part {
@@ -211,13 +214,14 @@ typedef enum weft_resnet_part {
  * the network computes. `classes` is used for the head only. NULL if from >= to, or one is not a part.
  */
 WEFT_API weft_module *weft_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to, int64_t classes,
-                                                 uint64_t seed);
+                                                 uint64_t seed, weft_error **error);
 /*
  * A block of ResNet-50: [N, in_channels, H, W] -> [N, 4 planes, H / stride, W / stride]. Three convolutions (1x1, 3x3
  * with the stride, 1x1), each with batch norm, are added to the input. If the shapes differ, a fourth convolution
  * converts the input.
  */
-WEFT_API weft_module *weft_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride, uint64_t seed);
+WEFT_API weft_module *weft_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride, uint64_t seed,
+                                             weft_error **error);
 /* The network of PyTorch's MNIST example: [N, 1, 28, 28] -> log-probabilities [N, 10]. 1,199,882 parameters. */
 WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
 

@@ -9,10 +9,12 @@
  *     static weft_status scale(weft_call *call, void *user)
  *     {
  *         (void)user;
- *         weft_tape *t = weft_call_tape(call); // owns what this call computes
- *         weft_tensor *y = weft_scale(t, weft_call_tensor(call, 0), weft_call_f64(call, 1));
- *         weft_call_give(call, WEFT_VALUES(weft_of_tensor(y)));
- *         return WEFT_OK; // a failure that the tape or the call keeps goes to the caller
+ *         weft_tensor *y = weft_tensor_clone(weft_call_tensor(call, 0)); // float32
+ *         for (int64_t i = 0; i < weft_tensor_numel(y); i++)
+ *             ((float *)weft_tensor_data(y))[i] *= (float)weft_call_f64(call, 1);
+ *         weft_call_give(call, WEFT_VALUES(weft_of_tensor(y))); // takes a reference; a NULL makes the call fail
+ *         weft_tensor_unref(y);
+ *         return WEFT_OK;
  *     }
  *     static const weft_function scale_function = {
  *         .name = "scale", .takes = {WEFT_TYPE_TENSOR, WEFT_TYPE_F64}, .gives = {WEFT_TYPE_TENSOR}, .run = scale};
@@ -30,7 +32,7 @@
  *         return st;
  *     }
  *
- * (weft_call_tape and operators are in libweft. All other functions of this header are in libweft_rpc.)
+ * A handler that computes with operators (weft/ops.h) does so on weft_call_tape(call) (weft/tape.h), in libweft.
  *
  * docs/calls.md: retries, items, deferred calls, calls to oneself, landing tensors. docs/budget.md: memory of calls.
  * docs/failures.md: how calls end when workers die.
@@ -275,10 +277,6 @@ WEFT_API bool weft_call_cancelled(const weft_call *call);
  * completes. NULL if memory is out.
  */
 WEFT_API weft_future *weft_call_cancellation(weft_call *call);
-/* The tape of this call: it owns temporaries until the call ends, and does not record. In libweft, not in libweft_rpc.
- * Its seed follows from the ranks of both workers, the caller's incarnation, and the number of the call, so every call
- * and every attempt has its own. weft_tape_set_seed sets another. */
-WEFT_API weft_tape *weft_call_tape(weft_call *call);
 
 /* Sets the results. References are taken; the limits of arguments apply. A second call replaces the results. A wrong
  * type, a NULL tensor or list, or too much data makes the call fail. */

@@ -73,18 +73,18 @@ WEFT_API bool weft_rref_is_owner(const weft_rref *rref);
 WEFT_API bool weft_rref_confirmed(const weft_rref *rref);
 
 /*
- * Only on the owner: waits until the value exists, and lends it; borrowed from the handle. The value is the first
- * result of the function that made it, or a null value if the function gave none. WEFT_ERR_STATE on another worker,
- * WEFT_ERR_TIMEOUT, or the error of the function that should have made the value.
+ * Only on the owner: waits at most wait_ms until the value exists, and lends it; borrowed from the handle. The value
+ * is the first result of the function that made it, or a null value if the function gave none. WEFT_ERR_STATE on
+ * another worker, WEFT_ERR_TIMEOUT, or the error of the function that should have made the value.
  */
-WEFT_API WEFT_NODISCARD weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_value *out);
+WEFT_API WEFT_NODISCARD weft_status weft_rref_local_value(weft_rref *rref, int64_t wait_ms, weft_value *out);
 /* Only on the owner: the object. WEFT_ERR_TYPE if the handle is to a value. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_object(weft_rref *rref, void **out);
 
-/* Only on the owner: waits until the object exists, and lends it if it has this type. Otherwise WEFT_ERR_TYPE; the log
- * names both types. */
+/* Only on the owner: waits at most wait_ms until the object exists, and lends it if it has this type. Otherwise
+ * WEFT_ERR_TYPE; the log names both types. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type,
-                                                          int64_t timeout_ms, void **out);
+                                                          int64_t wait_ms, void **out);
 
 /* A future that completes when the value exists, on whichever worker; the value is not copied. It fails with the error
  * of the function that should have made the value, or with WEFT_ERR_INVALID if `rref` is NULL. You get a reference.

@@ -71,6 +71,18 @@ typedef struct weft_tape_options {
  * tape returns NULL. */
 WEFT_API weft_tape *weft_tape_open(const weft_tape_options *options);
 
+/*
+ * The tape of a call or of a batch that a handler serves (weft/rpc.h, weft/batch.h): it owns temporaries until the call
+ * or the batch ends. Borrowed. It does not record, unless the call has a distributed context (weft/context.h).
+ *   The seed of a call's tape follows from the ranks of both workers, the caller's incarnation, and the number of the
+ *   call, so every call and every attempt has its own.
+ *   The seed of a batch's tape follows from this worker's rank and incarnation, the function's name, and the number of
+ *   its batches before.
+ * A replay in the simulation draws the same numbers. weft_tape_set_seed sets another seed.
+ */
+WEFT_API weft_tape *weft_call_tape(weft_call *call);
+WEFT_API weft_tape *weft_batch_tape(weft_batch *batch);
+
 /* Random operators then draw what they would draw on a new tape with this seed. For tapes that weft opened: those of
  * calls and batches. NULL does nothing. */
 WEFT_API void weft_tape_set_seed(weft_tape *tape, uint64_t seed);

@@ -24,7 +24,7 @@
 #include <weft/tensor.h>
 
 #ifdef __cplusplus
-#include <tuple> /* std::tuple, std::apply */
+#include <tuple> /* std::tuple, std::get */
 #endif
 
 WEFT_BEGIN_C
@@ -126,6 +126,18 @@ template <typename... V> static inline weft_value weft_literal_value(const weft_
 {
     return weft_of_list(weft_args{value.list.items, sizeof...(V)});
 }
+template <size_t I, size_t N>
+struct weft_literal_items /* item I and those after it */
+{
+    template <typename T> static void list(const T &values, weft_value *items)
+    {
+        items[I] = weft_literal_value(std::get<I>(values));
+        weft_literal_items<I + 1, N>::list(values, items);
+    }
+};
+template <size_t N> struct weft_literal_items<N, N> {
+    template <typename T> static void list(const T &, weft_value *) {}
+};
 template <typename... V> struct weft_literal {
     std::tuple<V...> values;
     weft_value items[sizeof...(V) ? sizeof...(V) : 1];
@@ -144,13 +156,7 @@ template <typename... V> struct weft_literal {
   private:
     void list_items() /* an item that is a list points into `values` */
     {
-        std::apply(
-            [this](const V &...v) {
-                weft_value *next = items;
-                ((*next++ = weft_literal_value(v)), ...);
-                (void)next;
-            },
-            values);
+        weft_literal_items<0, sizeof...(V)>::list(values, items);
     }
 };
 template <typename... V> static inline weft_literal<V...> WEFT_VALUES(V... v)

@@ -25,8 +25,8 @@ int workers_serve(const weft_function *functions, size_t count)
 {
     weft_error *error = NULL;
     weft_agent *agent;
-    weft_agent_options options = {.functions = functions, .function_count = count, .error = &error};
-    weft_status status = weft_agent_open(&options, &agent);
+    weft_agent_options options = {.functions = functions, .function_count = count};
+    weft_status status = weft_agent_open(&options, &agent, &error);
     if (status == WEFT_OK)
         status = weft_agent_close(agent);
     return status == WEFT_OK || workers_complain("worker", status, error) ? 0 : 1;
@@ -36,13 +36,12 @@ bool workers_open(const weft_function *functions, size_t function_count, int cou
 {
     workers w = {0};
     weft_error *error = NULL;
-    weft_job_options spawn = {.count = count, .error = &error};
-    weft_status status = weft_job_open(&spawn, &w.job);
+    weft_job_options spawn = {.count = count};
+    weft_status status = weft_job_open(&spawn, &w.job, &error);
     if (status != WEFT_OK)
         return workers_complain("starting the workers", status, error);
-    weft_agent_options options = {
-        .functions = functions, .function_count = function_count, .job = w.job, .error = &error};
-    status = weft_agent_open(&options, &w.agent);
+    weft_agent_options options = {.functions = functions, .function_count = function_count, .job = w.job};
+    status = weft_agent_open(&options, &w.agent, &error);
     if (status != WEFT_OK) {
         if (weft_job_close(w.job, 0, NULL) != WEFT_OK)
             fprintf(stderr, "the workers were ended\n");

@@ -349,7 +349,7 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
 /* ---- open.c ------------------------------------------------------------------------------------------------------ */
 
 /* As weft_group_open, of those members of `group` that live: for shrink.c. */
-weft_status wfi_group_of_living(weft_group *group, weft_group **out);
+weft_status wfi_group_of_living(weft_group *group, weft_group **out, weft_error **error);
 
 /* ---- rules.c ----------------------------------------------------------------------------------------------------- */
 

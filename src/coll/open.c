@@ -28,31 +28,34 @@ static bool name_is_taken(const weft_agent *agent, const char *name)
     return false;
 }
 
-/* Only the code goes back: what was at fault stands in the log. */
-WEFT_PRINTF(3, 4)
-static weft_status refuse_group(const weft_agent *agent, weft_status status, const char *format, ...)
+/* The detail goes to *error, or to the log if `error` is NULL. */
+WEFT_PRINTF(4, 5)
+static weft_status refuse_group(const weft_agent *agent, weft_error **error, weft_status status, const char *format,
+                                ...)
 {
     char text[320];
     va_list args;
     va_start(args, format);
     wfi_utf8_print_v(text, sizeof text, format, args);
     va_end(args);
+    if (error)
+        return wfi_error_fail(error, status, "weft_group_open: %s", text);
     wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_group_open: %s", text);
     if (wfi_log_wants(WEFT_LOG_WARN))
         wfi_status_said(status);
     return status;
 }
 
-static weft_status add_member(weft_group *group, int rank)
+static weft_status add_member(weft_group *group, int rank, weft_error **error)
 {
     weft_agent *agent = group->agent;
     int world_size = wfi_net_world_size(agent->net);
     if (rank < 0 || rank >= world_size)
-        return refuse_group(agent, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d, where the world size is %d",
+        return refuse_group(agent, error, WEFT_ERR_NOT_FOUND, "ranks[%zu] of \"%s\" is %d, where the world size is %d",
                             group->size, group->name, rank, world_size);
     const wfi_member *known = wfi_net_member(agent->net, rank);
     if (!known || !known->incarnation)
-        return refuse_group(agent, WEFT_ERR_NOT_FOUND,
+        return refuse_group(agent, error, WEFT_ERR_NOT_FOUND,
                             "ranks[%zu] of \"%s\" is %d: no worker has joined the job with that rank", group->size,
                             group->name, rank);
     wfi_group_member *member = &group->members[group->size];
@@ -64,13 +67,13 @@ static weft_status add_member(weft_group *group, int rank)
         member->peer = wfi_net_peer(agent->net, rank);
     weft_status st = wfi_map_put(&group->places, (uint64_t)rank + 1, member);
     if (st == WEFT_ERR_EXISTS)
-        return refuse_group(agent, WEFT_ERR_INVALID, "ranks[%zu] of \"%s\" is %d, for the second time", group->size,
-                            group->name, rank);
+        return refuse_group(agent, error, WEFT_ERR_INVALID, "ranks[%zu] of \"%s\" is %d, for the second time",
+                            group->size, group->name, rank);
     group->size++;
     return st;
 }
 
-static weft_status add_members(weft_group *group, const int *ranks, size_t count)
+static weft_status add_members(weft_group *group, const int *ranks, size_t count, weft_error **error)
 {
     weft_agent *agent = group->agent;
     weft_status st = WEFT_OK;
@@ -84,10 +87,10 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
         bool is_meant = ranks || !agent->options.values.elastic || wfi_agent_knows_alive(agent, (int)i) ||
                         (int)i == wfi_agent_rank(agent);
         if (is_meant)
-            st = add_member(group, ranks ? ranks[i] : (int)i);
+            st = add_member(group, ranks ? ranks[i] : (int)i, error);
     }
     if (!st && group->index < 0)
-        return refuse_group(agent, WEFT_ERR_INVALID, "the %zu ranks of \"%s\" are without this worker's own, %d",
+        return refuse_group(agent, error, WEFT_ERR_INVALID, "the %zu ranks of \"%s\" are without this worker's own, %d",
                             group->size, group->name, wfi_agent_rank(agent));
     return st;
 }
@@ -169,12 +172,12 @@ static void hear_early(weft_group *group)
 }
 
 /* [agent lock] */
-static weft_status open_group(weft_group *group)
+static weft_status open_group(weft_group *group, weft_error **error)
 {
     weft_agent *agent = group->agent;
     weft_status st = WEFT_OK;
     if (name_is_taken(agent, group->name))
-        st = refuse_group(agent, WEFT_ERR_EXISTS, "name is \"%s\", as that of an open group", group->name);
+        st = refuse_group(agent, error, WEFT_ERR_EXISTS, "name is \"%s\", as that of an open group", group->name);
     if (!st)
         st = wfi_map_put(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key), group);
     if (st)
@@ -202,7 +205,7 @@ static weft_status open_group(weft_group *group)
 
 /* `awaits_news`: waits for what the store knows about `ranks` first. */
 static weft_status create(weft_agent *agent, const char *name, const int *ranks, size_t count, bool awaits_news,
-                          weft_group **out)
+                          weft_group **out, weft_error **error)
 {
     weft_group *group = wfi_group_make(agent, name, wfi_group_ended);
     if (!group)
@@ -214,7 +217,7 @@ static weft_status create(weft_agent *agent, const char *name, const int *ranks,
     if (!st)
         st = making.inside ? wfi_making_await_news(&making, awaits_news ? ranks : NULL, count) : WEFT_ERR_CLOSED;
     if (!st)
-        st = add_members(group, ranks, count);
+        st = add_members(group, ranks, count, error);
     if (!st)
         st = find_hosts(group);
     if (!st)
@@ -222,7 +225,7 @@ static weft_status create(weft_agent *agent, const char *name, const int *ranks,
     if (!st)
         st = wfi_making_agree(&making);
     if (!st)
-        st = open_group(group);
+        st = open_group(group, error);
     if (making.inside)
         wfi_agent_leave_locked(agent);
     if (st)
@@ -232,23 +235,34 @@ static weft_status create(weft_agent *agent, const char *name, const int *ranks,
     return st;
 }
 
-weft_status weft_group_open(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out)
+static weft_status open_checked(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out,
+                                weft_error **error)
 {
     if (!agent)
-        return wfi_refuse_null("weft_group_open", "agent");
+        return wfi_refuse_null_to(error, "weft_group_open", "agent");
     if (!out)
-        return refuse_group(agent, WEFT_ERR_INVALID, "out is NULL");
+        return refuse_group(agent, error, WEFT_ERR_INVALID, "out is NULL");
     if (!is_group_name(name))
-        return refuse_group(agent, WEFT_ERR_INVALID, "name is \"%.*s\": 1 to %d bytes of [A-Za-z0-9-_:]",
+        return refuse_group(agent, error, WEFT_ERR_INVALID, "name is \"%.*s\": 1 to %d bytes of [A-Za-z0-9-_:]",
                             wfi_utf8_fit(name ? name : "(NULL)", 80), name ? name : "(NULL)", WFI_GROUP_NAME_MAX);
     if (ranks && !count)
-        return refuse_group(agent, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", name);
+        return refuse_group(agent, error, WEFT_ERR_INVALID, "count is 0 with the ranks of \"%s\"", name);
     if (agent->forked)
-        return refuse_group(agent, WEFT_ERR_STATE, "%s", WFI_FORKED_TEXT);
-    return create(agent, name, ranks, count, true, out);
+        return refuse_group(agent, error, WEFT_ERR_STATE, "%s", WFI_FORKED_TEXT);
+    return create(agent, name, ranks, count, true, out, error);
 }
 
-weft_status wfi_group_of_living(weft_group *group, weft_group **out)
+weft_status weft_group_open(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out,
+                            weft_error **error)
+{
+    weft_error *why = NULL;
+    weft_status st = open_checked(agent, name, ranks, count, out, error ? &why : NULL);
+    if (st && error)
+        *error = why ? why : weft_error_create(st, "weft_group_open: \"%s\": %s", name, weft_status_text(st));
+    return st;
+}
+
+weft_status wfi_group_of_living(weft_group *group, weft_group **out, weft_error **error)
 {
     weft_agent *agent = group->agent;
     size_t count = 0;
@@ -262,7 +276,7 @@ weft_status wfi_group_of_living(weft_group *group, weft_group **out)
             ranks[count++] = member->rank;
     }
     wfi_net_unlock(agent->net);
-    weft_status st = agent->forked ? WEFT_ERR_STATE : create(agent, group->name, ranks, count, false, out);
+    weft_status st = agent->forked ? WEFT_ERR_STATE : create(agent, group->name, ranks, count, false, out, error);
     free(ranks);
     return st;
 }

@@ -9,6 +9,7 @@
  */
 #include "coll/group.h"
 
+#include "base/error.h"
 #include "rpc/client/client.h"
 
 static bool may_try_again(weft_status st)
@@ -46,13 +47,13 @@ static void give(weft_group *made, weft_group **out)
     *out = made;
 }
 
-static weft_status shrink(weft_group *group, uint64_t until_ns, weft_group **out)
+static weft_status shrink(weft_group *group, uint64_t until_ns, weft_group **out, weft_error **error)
 {
     weft_agent *agent = group->agent;
     for (;;) {
         weft_group *made;
         int64_t left = left_ms(agent, until_ns);
-        weft_status st = left ? wfi_group_of_living(group, &made) : WEFT_ERR_TIMEOUT;
+        weft_status st = left ? wfi_group_of_living(group, &made, error) : WEFT_ERR_TIMEOUT;
         if (st)
             return st;
         st = wfi_group_take_rules(made, group);
@@ -63,7 +64,9 @@ static weft_status shrink(weft_group *group, uint64_t until_ns, weft_group **out
             return WEFT_OK;
         }
         const weft_error *why = weft_group_error(made);
-        if (!may_try_again(st))
+        if (!may_try_again(st) && error)
+            *error = why ? weft_error_ref(why) : NULL;
+        else if (!may_try_again(st))
             wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_group_shrink: %s",
                           why ? weft_error_message(why) : weft_status_text(st));
         weft_group_close(made);
@@ -72,24 +75,34 @@ static weft_status shrink(weft_group *group, uint64_t until_ns, weft_group **out
     }
 }
 
-weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out)
+static weft_status shrink_checked(weft_group *group, int64_t timeout_ms, weft_group **out, weft_error **error)
 {
-    if (!group || !out)
-        return wfi_refuse_null("weft_group_shrink", group ? "out" : "group");
     weft_agent *agent = group->agent;
     if (timeout_ms < WEFT_FOREVER) {
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0,
-                      "weft_group_shrink (\"%s\"): timeout_ms is %lld: 0, more, or WEFT_FOREVER", group->name,
-                      (long long)timeout_ms);
+        static const char format[] = "weft_group_shrink (\"%s\"): timeout_ms is %lld: 0, more, or WEFT_FOREVER";
+        if (error)
+            return wfi_error_fail(error, WEFT_ERR_INVALID, format, group->name, (long long)timeout_ms);
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, format, group->name, (long long)timeout_ms);
         return WEFT_ERR_INVALID;
     }
     if (!wfi_agent_enter(agent))
         return WEFT_ERR_CLOSED;
-    weft_status st = wfi_rpc_may_wait(agent, "weft_group_shrink", NULL);
+    weft_status st = wfi_rpc_may_wait(agent, "weft_group_shrink", &(weft_rpc_options){.error = error});
     if (!st) {
         int64_t limit_ms = end_old(group);
-        st = shrink(group, wfi_deadline(wfi_net_clock(agent->net), timeout_ms ? timeout_ms : limit_ms), out);
+        st = shrink(group, wfi_deadline(wfi_net_clock(agent->net), timeout_ms ? timeout_ms : limit_ms), out, error);
     }
     wfi_agent_leave(agent);
+    return st;
+}
+
+weft_status weft_group_shrink(weft_group *group, int64_t timeout_ms, weft_group **out, weft_error **error)
+{
+    if (!group || !out)
+        return wfi_refuse_null_to(error, "weft_group_shrink", group ? "out" : "group");
+    weft_error *why = NULL;
+    weft_status st = shrink_checked(group, timeout_ms, out, error ? &why : NULL);
+    if (st && error)
+        *error = why ? why : weft_error_create(st, "weft_group_shrink (\"%s\"): %s", group->name, weft_status_text(st));
     return st;
 }

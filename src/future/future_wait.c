@@ -138,9 +138,9 @@ bool wfi_futures_are_there(weft_future *const *futures, size_t count)
     return i == count;
 }
 
-static uint64_t deadline_of(const weft_future *future, int64_t timeout_ms)
+static uint64_t deadline_of(const weft_future *future, int64_t wait_ms)
 {
-    return wfi_deadline(clock_of(driver_of(future)), timeout_ms);
+    return wfi_deadline(clock_of(driver_of(future)), wait_ms);
 }
 
 weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
@@ -153,17 +153,17 @@ weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
     return wait_with(&future, 1, &waiter, false, deadline_ns);
 }
 
-weft_status weft_future_wait(weft_future *future, int64_t timeout_ms)
+weft_status weft_future_wait(weft_future *future, int64_t wait_ms)
 {
-    if (future == NULL || timeout_ms < WEFT_FOREVER)
+    if (future == NULL || wait_ms < WEFT_FOREVER)
         return WEFT_ERR_INVALID;
     if (weft_future_done(future))
         return wfi_future_status(future);
-    return weft_future_wait_until(future, deadline_of(future, timeout_ms));
+    return weft_future_wait_until(future, deadline_of(future, wait_ms));
 }
 
 /* Waits for several: all of them, or any. */
-static weft_status wait_several(weft_future *const *futures, size_t count, bool any, int64_t timeout_ms)
+static weft_status wait_several(weft_future *const *futures, size_t count, bool any, int64_t wait_ms)
 {
     wfi_waiter few[WAITERS_ON_STACK], *waiters = few;
     weft_status status;
@@ -171,17 +171,17 @@ static weft_status wait_several(weft_future *const *futures, size_t count, bool 
         waiters = wfi_calloc(count, sizeof *waiters);
     if (waiters == NULL)
         return WEFT_ERR_MEMORY;
-    status = wait_with(futures, count, waiters, any, deadline_of(futures[0], timeout_ms));
+    status = wait_with(futures, count, waiters, any, deadline_of(futures[0], wait_ms));
     if (waiters != few)
         free(waiters);
     return status;
 }
 
-weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int64_t timeout_ms)
+weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int64_t wait_ms)
 {
-    if (timeout_ms < WEFT_FOREVER || !wfi_futures_are_there(futures, count))
+    if (wait_ms < WEFT_FOREVER || !wfi_futures_are_there(futures, count))
         return WEFT_ERR_INVALID;
-    return count == 0 ? WEFT_OK : wait_several(futures, count, false, timeout_ms);
+    return count == 0 ? WEFT_OK : wait_several(futures, count, false, wait_ms);
 }
 
 static size_t first_done(weft_future *const *futures, size_t count)
@@ -192,15 +192,15 @@ static size_t first_done(weft_future *const *futures, size_t count)
     return i;
 }
 
-weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t timeout_ms, size_t *index)
+weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t wait_ms, size_t *index)
 {
     weft_status status = WEFT_OK;
     size_t first;
-    if (timeout_ms < WEFT_FOREVER || index == NULL || count == 0 || !wfi_futures_are_there(futures, count))
+    if (wait_ms < WEFT_FOREVER || index == NULL || count == 0 || !wfi_futures_are_there(futures, count))
         return WEFT_ERR_INVALID;
     first = first_done(futures, count);
     if (first == count) {
-        status = wait_several(futures, count, true, timeout_ms);
+        status = wait_several(futures, count, true, wait_ms);
         first = first_done(futures, count); /* one may have come after a time-out all the same */
     }
     if (first == count)

@@ -23,19 +23,19 @@ static const weft_module_type convnet_type = {.name = "Net", .forward = convnet_
 static weft_module *conv3(int64_t in, int64_t out, uint64_t seed)
 {
     return weft_conv2d_create(
-        &(weft_conv2d_layer){.in_channels = in, .out_channels = out, .kernel = {3, 3}, .seed = seed});
+        &(weft_conv2d_layer){.in_channels = in, .out_channels = out, .kernel = {3, 3}, .seed = seed}, NULL);
 }
 
 /* The second dropout is Dropout2d in the example, too; on [N, C] it drops single elements, planes of one. */
 weft_module *weft_mnist_convnet_create(uint64_t seed)
 {
     wfi_random seeds = {seed, 0};
-    weft_module *net = weft_module_create(&convnet_type, NULL);
+    weft_module *net = weft_module_create(&convnet_type, NULL, NULL);
     weft_module_add_child(net, "conv1", conv3(1, 32, wfi_random_u64(seeds, 0)));
     weft_module_add_child(net, "conv2", conv3(32, 64, wfi_random_u64(seeds, 1)));
-    weft_module_add_child(net, "dropout1", weft_dropout2d_create(0.25));
-    weft_module_add_child(net, "dropout2", weft_dropout2d_create(0.5));
-    weft_module_add_child(net, "fc1", weft_linear_create(9216, 128, false, wfi_random_u64(seeds, 2)));
-    weft_module_add_child(net, "fc2", weft_linear_create(128, 10, false, wfi_random_u64(seeds, 3)));
-    return wfi_module_finish(net);
+    weft_module_add_child(net, "dropout1", weft_dropout2d_create(0.25, NULL));
+    weft_module_add_child(net, "dropout2", weft_dropout2d_create(0.5, NULL));
+    weft_module_add_child(net, "fc1", weft_linear_create(9216, 128, false, wfi_random_u64(seeds, 2), NULL));
+    weft_module_add_child(net, "fc2", weft_linear_create(128, 10, false, wfi_random_u64(seeds, 3), NULL));
+    return wfi_module_finish(net, NULL);
 }

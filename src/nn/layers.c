@@ -36,27 +36,33 @@ static bool is_conv2d(const weft_conv2d_layer *layer, int64_t groups)
            groups > 0 && layer->in_channels % groups == 0 && layer->out_channels % groups == 0;
 }
 
-weft_module *weft_conv2d_create(const weft_conv2d_layer *layer)
+weft_module *weft_conv2d_create(const weft_conv2d_layer *layer, weft_error **error)
 {
     int64_t groups = layer == NULL ? 0 : layer->how.groups == 0 ? 1 : layer->how.groups;
     if (layer == NULL || !is_conv2d(layer, groups))
-        return wfi_module_refuse("Conv2d", "channels, kernel and groups must be positive and fit");
+        return layer == NULL ? wfi_module_refuse(error, "Conv2d", "layer is NULL")
+                             : wfi_module_refuse(
+                                   error, "Conv2d",
+                                   "in_channels %lld, out_channels %lld, kernel %lld x %lld, groups %lld: all must be "
+                                   "positive, and groups must divide both numbers of channels",
+                                   (long long)layer->in_channels, (long long)layer->out_channels,
+                                   (long long)layer->kernel[0], (long long)layer->kernel[1], (long long)groups);
     weft_shape shape = WEFT_SHAPE(layer->out_channels, layer->in_channels / groups, layer->kernel[0], layer->kernel[1]);
     int64_t numel;
     if (!wfi_shape_numel(&shape, &numel))
-        return wfi_module_refuse("Conv2d", "too large");
+        return wfi_module_refuse(error, "Conv2d", "the weight is larger than memory can be");
     weft_conv2d_options *how = malloc(sizeof(*how));
     if (how == NULL)
-        return wfi_module_refuse("Conv2d", "no memory");
+        return wfi_module_no_memory(error, "Conv2d");
     *how = layer->how;
-    weft_module *module = weft_module_create(&conv2d_type, how);
+    weft_module *module = weft_module_create(&conv2d_type, how, error);
     if (module == NULL)
         return NULL;
     int64_t fan_in = numel / layer->out_channels;
     weft_module_add_parameter(module, "weight", uniform(shape, fan_in, layer->seed, 0));
     if (!layer->no_bias)
         weft_module_add_parameter(module, "bias", uniform(WEFT_SHAPE(layer->out_channels), fan_in, layer->seed, 1));
-    return wfi_module_finish(module);
+    return wfi_module_finish(module, error);
 }
 
 /* ---- Linear ---- */
@@ -69,17 +75,19 @@ static weft_tensor *linear_forward(weft_tape *tape, weft_module *self, weft_tens
 
 static const weft_module_type linear_type = {.name = "Linear", .forward = linear_forward};
 
-weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed)
+weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool no_bias, uint64_t seed,
+                                weft_error **error)
 {
     if (in_features < 1 || out_features < 1)
-        return wfi_module_refuse("Linear", "features must be positive");
-    weft_module *module = weft_module_create(&linear_type, NULL);
+        return wfi_module_refuse(error, "Linear", "in_features %lld, out_features %lld: both must be positive",
+                                 (long long)in_features, (long long)out_features);
+    weft_module *module = weft_module_create(&linear_type, NULL, error);
     if (module == NULL)
         return NULL;
     weft_module_add_parameter(module, "weight", uniform(WEFT_SHAPE(out_features, in_features), in_features, seed, 0));
     if (!no_bias)
         weft_module_add_parameter(module, "bias", uniform(WEFT_SHAPE(out_features), in_features, seed, 1));
-    return wfi_module_finish(module);
+    return wfi_module_finish(module, error);
 }
 
 /* ---- BatchNorm2d: state is a weft_batch_norm_options ---- */
@@ -110,16 +118,20 @@ static weft_tensor *batch_norm2d_forward(weft_tape *tape, weft_module *self, wef
 static const weft_module_type batch_norm2d_type = {
     .name = "BatchNorm2d", .forward = batch_norm2d_forward, .drop = free};
 
-weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double eps)
+weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double eps, weft_error **error)
 {
     if (channels < 1 || !(momentum >= 0 && momentum <= 1) || !(eps >= 0))
-        return wfi_module_refuse("BatchNorm2d", "channels must be positive, momentum in [0, 1], eps not negative");
+        return wfi_module_refuse(
+            error, "BatchNorm2d",
+            "channels %lld, momentum %g, eps %g: channels must be positive, momentum in [0, 1], eps "
+            "not negative",
+            (long long)channels, momentum, eps);
     weft_batch_norm_options *how = wfi_calloc(1, sizeof(*how));
     if (how == NULL)
-        return wfi_module_refuse("BatchNorm2d", "no memory");
+        return wfi_module_no_memory(error, "BatchNorm2d");
     how->momentum = momentum;
     how->eps = eps;
-    weft_module *module = weft_module_create(&batch_norm2d_type, how);
+    weft_module *module = weft_module_create(&batch_norm2d_type, how, error);
     if (module == NULL)
         return NULL;
     weft_shape shape = WEFT_SHAPE(channels);
@@ -128,5 +140,5 @@ weft_module *weft_batch_norm2d_create(int64_t channels, double momentum, double 
     weft_module_add_buffer(module, "running_mean", weft_tensor_zeros(shape, WEFT_DTYPE_FLOAT32));
     weft_module_add_buffer(module, "running_var", weft_tensor_full(shape, WEFT_DTYPE_FLOAT32, 1));
     weft_module_add_buffer(module, "num_batches_tracked", weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_INT64));
-    return wfi_module_finish(module);
+    return wfi_module_finish(module, error);
 }

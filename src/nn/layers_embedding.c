@@ -36,20 +36,21 @@ static bool padding_of(bool padding, int64_t row, int64_t rows, int64_t *out)
 
 /* `how` is copied into the module's state. */
 static weft_module *create(const weft_module_type *type, int64_t rows, int64_t width, int64_t padding, uint64_t seed,
-                           const void *how, size_t size)
+                           const void *how, size_t size, weft_error **error)
 {
     int64_t numel;
     if (!wfi_shape_numel(&WEFT_SHAPE(rows, width), &numel))
-        return wfi_module_refuse(type->name, "too large");
+        return wfi_module_refuse(error, type->name, "rows %lld, width %lld: larger than memory can be", (long long)rows,
+                                 (long long)width);
     void *state = wfi_calloc(1, size);
     if (state == NULL)
-        return wfi_module_refuse(type->name, "no memory");
+        return wfi_module_no_memory(error, type->name);
     memcpy(state, how, size);
-    weft_module *module = weft_module_create(type, state);
+    weft_module *module = weft_module_create(type, state, error);
     if (module == NULL)
         return NULL;
     weft_module_add_parameter(module, "weight", table(rows, width, padding, seed));
-    return wfi_module_finish(module);
+    return wfi_module_finish(module, error);
 }
 
 /* ---- Embedding: state is a weft_embedding_options ---- */
@@ -61,14 +62,19 @@ static weft_tensor *embedding_forward(weft_tape *tape, weft_module *self, weft_t
 
 static const weft_module_type embedding_type = {.name = "Embedding", .forward = embedding_forward, .drop = free};
 
-weft_module *weft_embedding_create(const weft_embedding_layer *layer)
+weft_module *weft_embedding_create(const weft_embedding_layer *layer, weft_error **error)
 {
     int64_t padding;
-    if (layer == NULL || layer->rows < 1 || layer->width < 1)
-        return wfi_module_refuse("Embedding", "rows and width must be positive");
+    if (layer == NULL)
+        return wfi_module_refuse(error, "Embedding", "layer is NULL");
+    if (layer->rows < 1 || layer->width < 1)
+        return wfi_module_refuse(error, "Embedding", "rows %lld, width %lld: both must be positive",
+                                 (long long)layer->rows, (long long)layer->width);
     if (!padding_of(layer->how.padding, layer->how.padding_row, layer->rows, &padding))
-        return wfi_module_refuse("Embedding", "the padding's row is not in the table");
-    return create(&embedding_type, layer->rows, layer->width, padding, layer->seed, &layer->how, sizeof(layer->how));
+        return wfi_module_refuse(error, "Embedding", "padding_row is %lld: the table has rows 0 to %lld",
+                                 (long long)layer->how.padding_row, (long long)layer->rows - 1);
+    return create(&embedding_type, layer->rows, layer->width, padding, layer->seed, &layer->how, sizeof(layer->how),
+                  error);
 }
 
 /* ---- EmbeddingBag: state is a weft_embedding_bag_options ---- */
@@ -102,15 +108,20 @@ static weft_status embedding_bag_call(weft_tape *tape, weft_module *self, weft_a
 static const weft_module_type embedding_bag_type = {
     .name = "EmbeddingBag", .forward = embedding_bag_forward, .call = embedding_bag_call, .drop = free};
 
-weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer)
+weft_module *weft_embedding_bag_create(const weft_embedding_bag_layer *layer, weft_error **error)
 {
     int64_t padding;
-    if (layer == NULL || layer->rows < 1 || layer->width < 1)
-        return wfi_module_refuse("EmbeddingBag", "rows and width must be positive");
+    if (layer == NULL)
+        return wfi_module_refuse(error, "EmbeddingBag", "layer is NULL");
+    if (layer->rows < 1 || layer->width < 1)
+        return wfi_module_refuse(error, "EmbeddingBag", "rows %lld, width %lld: both must be positive",
+                                 (long long)layer->rows, (long long)layer->width);
     if ((unsigned)layer->how.mode > WEFT_BAG_MAX || (layer->how.sparse && layer->how.mode == WEFT_BAG_MAX))
-        return wfi_module_refuse("EmbeddingBag", "no such mode, or sparse with WEFT_BAG_MAX");
+        return wfi_module_refuse(error, "EmbeddingBag", "mode is %d: 0 to %d, and not WEFT_BAG_MAX if `sparse` is set",
+                                 (int)layer->how.mode, (int)WEFT_BAG_MAX);
     if (!padding_of(layer->how.padding, layer->how.padding_row, layer->rows, &padding))
-        return wfi_module_refuse("EmbeddingBag", "the padding's row is not in the table");
-    return create(&embedding_bag_type, layer->rows, layer->width, padding, layer->seed, &layer->how,
-                  sizeof(layer->how));
+        return wfi_module_refuse(error, "EmbeddingBag", "padding_row is %lld: the table has rows 0 to %lld",
+                                 (long long)layer->how.padding_row, (long long)layer->rows - 1);
+    return create(&embedding_bag_type, layer->rows, layer->width, padding, layer->seed, &layer->how, sizeof(layer->how),
+                  error);
 }

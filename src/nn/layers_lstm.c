@@ -79,23 +79,30 @@ static bool fits(const weft_lstm_layer *layer)
            wfi_shape_numel(&WEFT_SHAPE(4 * layer->hidden_features, layer->hidden_features), &numel);
 }
 
-weft_module *weft_lstm_create(const weft_lstm_layer *layer)
+weft_module *weft_lstm_create(const weft_lstm_layer *layer, weft_error **error)
 {
-    if (layer == NULL || layer->in_features < 1 || layer->hidden_features < 1 || layer->layers < 0)
-        return wfi_module_refuse("LSTM", "features and layers must be positive");
+    if (layer == NULL)
+        return wfi_module_refuse(error, "LSTM", "layer is NULL");
+    if (layer->in_features < 1 || layer->hidden_features < 1 || layer->layers < 0)
+        return wfi_module_refuse(
+            error, "LSTM",
+            "in_features %lld, hidden_features %lld, layers %lld: features must be positive, layers "
+            "not negative",
+            (long long)layer->in_features, (long long)layer->hidden_features, (long long)layer->layers);
     if (!(layer->dropout >= 0 && layer->dropout < 1))
-        return wfi_module_refuse("LSTM", "dropout must be in [0, 1)");
+        return wfi_module_refuse(error, "LSTM", "dropout is %g: it must be in [0, 1)", layer->dropout);
     if (!fits(layer))
-        return wfi_module_refuse("LSTM", "too large");
+        return wfi_module_refuse(error, "LSTM", "in_features %lld, hidden_features %lld: larger than memory can be",
+                                 (long long)layer->in_features, (long long)layer->hidden_features);
     weft_lstm_options *how = wfi_calloc(1, sizeof(*how));
     if (how == NULL)
-        return wfi_module_refuse("LSTM", "no memory");
+        return wfi_module_no_memory(error, "LSTM");
     *how = (weft_lstm_options){.batch_first = layer->batch_first, .no_bias = layer->no_bias, .dropout = layer->dropout};
-    weft_module *module = weft_module_create(&lstm_type, how);
+    weft_module *module = weft_module_create(&lstm_type, how, error);
     if (module == NULL)
         return NULL;
     int64_t count = layer->layers == 0 ? 1 : layer->layers;
     for (int64_t number = 0; number < count && weft_module_status(module) == WEFT_OK; number++)
         add_layer(module, layer, number);
-    return wfi_module_finish(module);
+    return wfi_module_finish(module, error);
 }

@@ -6,13 +6,13 @@
 #include <string.h>
 
 /* A module whose state is a copy of `size` bytes. */
-static weft_module *create_with(const weft_module_type *type, const void *state, size_t size)
+static weft_module *create_with(const weft_module_type *type, const void *state, size_t size, weft_error **error)
 {
     void *copy = malloc(size);
     if (copy == NULL)
-        return wfi_module_refuse(type->name, "no memory");
+        return wfi_module_no_memory(error, type->name);
     memcpy(copy, state, size);
-    return weft_module_create(type, copy);
+    return weft_module_create(type, copy, error);
 }
 
 static weft_tensor *relu_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -25,7 +25,7 @@ static const weft_module_type relu_type = {.name = "ReLU", .forward = relu_forwa
 
 weft_module *weft_relu_create(void)
 {
-    return weft_module_create(&relu_type, NULL);
+    return weft_module_create(&relu_type, NULL, NULL);
 }
 
 static weft_tensor *sigmoid_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -38,7 +38,7 @@ static const weft_module_type sigmoid_type = {.name = "Sigmoid", .forward = sigm
 
 weft_module *weft_sigmoid_create(void)
 {
-    return weft_module_create(&sigmoid_type, NULL);
+    return weft_module_create(&sigmoid_type, NULL, NULL);
 }
 
 static weft_tensor *tanh_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -51,7 +51,7 @@ static const weft_module_type tanh_type = {.name = "Tanh", .forward = tanh_forwa
 
 weft_module *weft_tanh_create(void)
 {
-    return weft_module_create(&tanh_type, NULL);
+    return weft_module_create(&tanh_type, NULL, NULL);
 }
 
 static weft_tensor *max_pool2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -61,11 +61,14 @@ static weft_tensor *max_pool2d_forward(weft_tape *tape, weft_module *self, weft_
 
 static const weft_module_type max_pool2d_type = {.name = "MaxPool2d", .forward = max_pool2d_forward, .drop = free};
 
-weft_module *weft_max_pool2d_create(const weft_max_pool2d_options *options)
+weft_module *weft_max_pool2d_create(const weft_max_pool2d_options *options, weft_error **error)
 {
-    if (options == NULL || options->kernel[0] < 1 || options->kernel[1] < 1)
-        return wfi_module_refuse("MaxPool2d", "the kernel must be positive");
-    return create_with(&max_pool2d_type, options, sizeof(*options));
+    if (options == NULL)
+        return wfi_module_refuse(error, "MaxPool2d", "options is NULL");
+    if (options->kernel[0] < 1 || options->kernel[1] < 1)
+        return wfi_module_refuse(error, "MaxPool2d", "the kernel is %lld x %lld: both must be positive",
+                                 (long long)options->kernel[0], (long long)options->kernel[1]);
+    return create_with(&max_pool2d_type, options, sizeof(*options), error);
 }
 
 static weft_tensor *adaptive_avg_pool2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -77,11 +80,12 @@ static weft_tensor *adaptive_avg_pool2d_forward(weft_tape *tape, weft_module *se
 static const weft_module_type adaptive_avg_pool2d_type = {
     .name = "AdaptiveAvgPool2d", .forward = adaptive_avg_pool2d_forward, .drop = free};
 
-weft_module *weft_adaptive_avg_pool2d_create(int64_t height, int64_t width)
+weft_module *weft_adaptive_avg_pool2d_create(int64_t height, int64_t width, weft_error **error)
 {
     if (height < 1 || width < 1)
-        return wfi_module_refuse("AdaptiveAvgPool2d", "the sizes must be positive");
-    return create_with(&adaptive_avg_pool2d_type, (int64_t[]){height, width}, 2 * sizeof(int64_t));
+        return wfi_module_refuse(error, "AdaptiveAvgPool2d", "height %lld, width %lld: both must be positive",
+                                 (long long)height, (long long)width);
+    return create_with(&adaptive_avg_pool2d_type, (int64_t[]){height, width}, 2 * sizeof(int64_t), error);
 }
 
 static weft_tensor *dropout_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -97,21 +101,21 @@ static weft_tensor *dropout2d_forward(weft_tape *tape, weft_module *self, weft_t
 static const weft_module_type dropout_type = {.name = "Dropout", .forward = dropout_forward, .drop = free};
 static const weft_module_type dropout2d_type = {.name = "Dropout2d", .forward = dropout2d_forward, .drop = free};
 
-static weft_module *create_dropout(const weft_module_type *type, double p)
+static weft_module *create_dropout(const weft_module_type *type, double p, weft_error **error)
 {
     if (!(p >= 0 && p < 1))
-        return wfi_module_refuse(type->name, "the rate must be in [0, 1)");
-    return create_with(type, &p, sizeof(p));
+        return wfi_module_refuse(error, type->name, "p is %g: it must be in [0, 1)", p);
+    return create_with(type, &p, sizeof(p), error);
 }
 
-weft_module *weft_dropout_create(double p)
+weft_module *weft_dropout_create(double p, weft_error **error)
 {
-    return create_dropout(&dropout_type, p);
+    return create_dropout(&dropout_type, p, error);
 }
 
-weft_module *weft_dropout2d_create(double p)
+weft_module *weft_dropout2d_create(double p, weft_error **error)
 {
-    return create_dropout(&dropout2d_type, p);
+    return create_dropout(&dropout2d_type, p, error);
 }
 
 static weft_tensor *flatten_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -123,7 +127,7 @@ static const weft_module_type flatten_type = {.name = "Flatten", .forward = flat
 
 weft_module *weft_flatten_create(int from_dim)
 {
-    return create_with(&flatten_type, &from_dim, sizeof(from_dim));
+    return create_with(&flatten_type, &from_dim, sizeof(from_dim), NULL);
 }
 
 static weft_tensor *softmax_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -135,7 +139,7 @@ static const weft_module_type softmax_type = {.name = "Softmax", .forward = soft
 
 weft_module *weft_softmax_create(int dim)
 {
-    return create_with(&softmax_type, &dim, sizeof(dim));
+    return create_with(&softmax_type, &dim, sizeof(dim), NULL);
 }
 
 static weft_tensor *log_softmax_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -147,7 +151,7 @@ static const weft_module_type log_softmax_type = {.name = "LogSoftmax", .forward
 
 weft_module *weft_log_softmax_create(int dim)
 {
-    return create_with(&log_softmax_type, &dim, sizeof(dim));
+    return create_with(&log_softmax_type, &dim, sizeof(dim), NULL);
 }
 
 static weft_tensor *sequential_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
@@ -171,13 +175,16 @@ static weft_status sequential_call(weft_tape *tape, weft_module *self, weft_args
 static const weft_module_type sequential_type = {
     .name = "Sequential", .forward = sequential_forward, .call = sequential_call};
 
-weft_module *weft_sequential_create(weft_module *const *modules, size_t count)
+/* A NULL among the modules was refused by its own constructor, which gave the reason. */
+weft_module *weft_sequential_create(weft_module *const *modules, size_t count, weft_error **error)
 {
-    weft_module *sequential = weft_module_create(&sequential_type, NULL);
+    for (size_t i = 0; i < count; i++)
+        error = modules[i] == NULL ? NULL : error;
+    weft_module *sequential = weft_module_create(&sequential_type, NULL, error);
     char name[24];
     for (size_t i = 0; i < count; i++) {
         snprintf(name, sizeof(name), "%zu", i);
         weft_module_add_child(sequential, name, modules[i]);
     }
-    return wfi_module_finish(sequential);
+    return wfi_module_finish(sequential, error);
 }

@@ -3,6 +3,7 @@
 #include "nn/nn.h"
 
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/text/log.h"
 #include "base/utf8.h"
 #include "tensor/cell.h"
@@ -10,20 +11,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-weft_module *wfi_module_refuse(const char *type, const char *why)
+weft_module *wfi_module_refuse(weft_error **error, const char *type, const char *format, ...)
 {
+    char why[256];
+    va_list args;
+    va_start(args, format);
+    wfi_utf8_print_v(why, sizeof why, format, args);
+    va_end(args);
     wfi_log(WEFT_LOG_DEBUG, "no %s: %s", type, why);
+    (void)wfi_error_fail(error, WEFT_ERR_INVALID, "%s: %s", type, why);
     return NULL;
 }
 
-weft_module *weft_module_create(const weft_module_type *type, void *state)
+weft_module *wfi_module_no_memory(weft_error **error, const char *type)
 {
-    weft_module *module =
-        type != NULL && (type->forward != NULL || type->call != NULL) ? wfi_calloc(1, sizeof(*module)) : NULL;
+    wfi_log(WEFT_LOG_DEBUG, "no %s: memory is out", type);
+    (void)wfi_error_fail(error, WEFT_ERR_MEMORY, "%s: there is no memory for it", type);
+    return NULL;
+}
+
+weft_module *weft_module_create(const weft_module_type *type, void *state, weft_error **error)
+{
+    bool is_usable = type != NULL && (type->forward != NULL || type->call != NULL);
+    weft_module *module = is_usable ? wfi_calloc(1, sizeof(*module)) : NULL;
     if (module == NULL) {
+        const char *name = type != NULL && type->name != NULL ? type->name : "module";
         if (type != NULL && type->drop != NULL)
             type->drop(state);
-        return wfi_module_refuse("module", "no memory, or neither `forward` nor `call`");
+        return is_usable
+                   ? wfi_module_no_memory(error, name)
+                   : wfi_module_refuse(error, name,
+                                       type == NULL ? "the type is NULL" : "the type has neither `forward` nor `call`");
     }
     atomic_init(&module->refs, 1);
     atomic_init(&module->training, true);
@@ -244,10 +262,14 @@ weft_status weft_module_status(const weft_module *module)
     return module == NULL ? WEFT_ERR_MEMORY : module->status;
 }
 
-weft_module *wfi_module_finish(weft_module *module)
+weft_module *wfi_module_finish(weft_module *module, weft_error **error)
 {
     if (module == NULL || module->status == WEFT_OK)
         return module;
+    if (module->status == WEFT_ERR_INVALID) /* a parameter or a child is NULL */
+        (void)wfi_module_no_memory(error, module->type->name);
+    else
+        (void)wfi_error_fail(error, module->status, "%s: %s", module->type->name, weft_status_text(module->status));
     weft_module_unref(module);
     return NULL;
 }

@@ -43,10 +43,11 @@ struct weft_module {
     size_t child_count;
 };
 
-/* Logs at debug why a constructor returns NULL; returns NULL. */
-weft_module *wfi_module_refuse(const char *type, const char *why);
-/* The finished module, or NULL (released) if building failed. */
-weft_module *wfi_module_finish(weft_module *module);
+/* For constructors that fail: give *error (if `error` is not NULL) the reason, log it at debug, and return NULL. */
+weft_module *wfi_module_refuse(weft_error **error, const char *type, const char *format, ...) WEFT_PRINTF(3, 4);
+weft_module *wfi_module_no_memory(weft_error **error, const char *type);
+/* The finished module, or NULL (released, with the reason in *error) if building failed. */
+weft_module *wfi_module_finish(weft_module *module, weft_error **error);
 
 /* A file of the format before safetensors, behind its magic: its tensors into loaded[], parameters and then buffers, also on failure. */
 extern const char wfi_module_old_magic[8];

@@ -33,7 +33,8 @@ static weft_module *conv(builder *b, int64_t in, int64_t out, int64_t kernel, in
                                                                   .kernel = {kernel, kernel},
                                                                   .how = {{stride, stride}, {padding, padding}, {0}, 0},
                                                                   .no_bias = true,
-                                                                  .seed = seed});
+                                                                  .seed = seed},
+                                             NULL);
     double deviation = sqrt(2.0 / (double)(out * kernel * kernel));
     if (module != NULL &&
         wfi_random_normal(module->parameters.tensors[0], (wfi_random){seed, 0}, 0, deviation) == WEFT_OK)
@@ -44,7 +45,7 @@ static weft_module *conv(builder *b, int64_t in, int64_t out, int64_t kernel, in
 
 static weft_module *norm(int64_t channels)
 {
-    return weft_batch_norm2d_create(channels, 0, 0);
+    return weft_batch_norm2d_create(channels, 0, 0, NULL);
 }
 
 /*
@@ -85,7 +86,7 @@ static const weft_module_type bottleneck_type = {.name = "Bottleneck", .forward 
 static weft_module *bottleneck(builder *b, int64_t in, int64_t planes, int64_t stride)
 {
     int64_t out = planes * EXPANSION;
-    weft_module *block = weft_module_create(&bottleneck_type, NULL);
+    weft_module *block = weft_module_create(&bottleneck_type, NULL, NULL);
     weft_module_add_child(block, "conv1", conv(b, in, planes, 1, 1, 0));
     weft_module_add_child(block, "bn1", norm(planes));
     weft_module_add_child(block, "conv2", conv(b, planes, planes, 3, stride, 1));
@@ -95,17 +96,21 @@ static weft_module *bottleneck(builder *b, int64_t in, int64_t planes, int64_t s
     weft_module_add_child(block, "relu", weft_relu_create());
     if (in != out || stride != 1) {
         weft_module *shortcut[] = {conv(b, in, out, 1, stride, 0), norm(out)};
-        weft_module_add_child(block, "downsample", weft_sequential_create(shortcut, 2));
+        weft_module_add_child(block, "downsample", weft_sequential_create(shortcut, 2, NULL));
     }
-    return wfi_module_finish(block);
+    return wfi_module_finish(block, NULL);
 }
 
-weft_module *weft_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride, uint64_t seed)
+weft_module *weft_bottleneck_create(int64_t in_channels, int64_t planes, int64_t stride, uint64_t seed,
+                                    weft_error **error)
 {
     builder b = {.seed = seed};
     if (in_channels < 1 || planes < 1 || planes > INT64_MAX / EXPANSION || stride < 1)
-        return wfi_module_refuse("Bottleneck", "channels, planes and stride must be positive");
-    return bottleneck(&b, in_channels, planes, stride);
+        return wfi_module_refuse(error, "Bottleneck",
+                                 "in_channels %lld, planes %lld, stride %lld: all must be positive",
+                                 (long long)in_channels, (long long)planes, (long long)stride);
+    weft_module *block = bottleneck(&b, in_channels, planes, stride);
+    return block != NULL ? block : wfi_module_no_memory(error, "Bottleneck");
 }
 
 #define BLOCKS_MAX 6
@@ -124,7 +129,7 @@ static void add_layer(weft_module *net, builder *b, size_t which)
     int64_t in = layers[which].in, planes = layers[which].planes;
     for (size_t i = 0; i < layers[which].blocks; i++)
         block[i] = bottleneck(b, i == 0 ? in : planes * EXPANSION, planes, i == 0 ? layers[which].stride : 1);
-    weft_module_add_child(net, layers[which].name, weft_sequential_create(block, layers[which].blocks));
+    weft_module_add_child(net, layers[which].name, weft_sequential_create(block, layers[which].blocks, NULL));
 }
 
 /* How many seeds the parts before `part` take: one for each convolution; the first block of a layer has four. */
@@ -170,36 +175,38 @@ static void add_stem(weft_module *net, builder *b)
     weft_module_add_child(net, "conv1", conv(b, 3, 64, 7, 2, 3));
     weft_module_add_child(net, "bn1", norm(64));
     weft_module_add_child(net, "relu", weft_relu_create());
-    weft_module_add_child(net, "maxpool", weft_max_pool2d_create(&pool));
+    weft_module_add_child(net, "maxpool", weft_max_pool2d_create(&pool, NULL));
 }
 
-weft_module *weft_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to, int64_t classes, uint64_t seed)
+weft_module *weft_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to, int64_t classes, uint64_t seed,
+                                        weft_error **error)
 {
     int first = (int)from, end = (int)to;
     if (first < 0 || first >= end || end > WEFT_RESNET_PARTS)
-        return wfi_module_refuse("ResNet", "its parts are WEFT_RESNET_STEM to WEFT_RESNET_HEAD, at least one");
+        return wfi_module_refuse(error, "ResNet", "parts %d to before %d: 0 <= from < to <= %d", first, end,
+                                 WEFT_RESNET_PARTS);
     if (end > WEFT_RESNET_HEAD && classes < 1)
-        return wfi_module_refuse("ResNet", "there must be at least one class");
+        return wfi_module_refuse(error, "ResNet", "classes is %lld: at least 1", (long long)classes);
     stage *parts = malloc(sizeof(*parts));
     if (parts == NULL)
-        return wfi_module_refuse("ResNet", "no memory");
+        return wfi_module_no_memory(error, "ResNet");
     *parts = (stage){first, end};
     builder b = {.seed = seed, .layer = seeds_before(first)};
-    weft_module *net = weft_module_create(&resnet_type, parts);
+    weft_module *net = weft_module_create(&resnet_type, parts, error);
     for (int part = first; part < end; part++) {
         if (part == WEFT_RESNET_STEM) {
             add_stem(net, &b);
         } else if (part < WEFT_RESNET_HEAD) {
             add_layer(net, &b, (size_t)(part - WEFT_RESNET_LAYER1));
         } else {
-            weft_module_add_child(net, "avgpool", weft_adaptive_avg_pool2d_create(1, 1));
-            weft_module_add_child(net, "fc", weft_linear_create(512L * EXPANSION, classes, false, next_seed(&b)));
+            weft_module_add_child(net, "avgpool", weft_adaptive_avg_pool2d_create(1, 1, NULL));
+            weft_module_add_child(net, "fc", weft_linear_create(512L * EXPANSION, classes, false, next_seed(&b), NULL));
         }
     }
-    return wfi_module_finish(net);
+    return wfi_module_finish(net, error);
 }
 
-weft_module *weft_resnet50_create(int64_t classes, uint64_t seed)
+weft_module *weft_resnet50_create(int64_t classes, uint64_t seed, weft_error **error)
 {
-    return weft_resnet50_stage_create(WEFT_RESNET_STEM, WEFT_RESNET_PARTS, classes, seed);
+    return weft_resnet50_stage_create(WEFT_RESNET_STEM, WEFT_RESNET_PARTS, classes, seed, error);
 }

@@ -88,6 +88,7 @@ static void draws_follow_the_tape(void **state)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.seed = 5, .record = true});
     weft_tape *again = weft_tape_open(&(weft_tape_options){.seed = 5});
+    assert_true(weft_tape_records(t) && !weft_tape_records(again) && !weft_tape_records(NULL));
     weft_tensor *a = weft_uniform(t, WEFT_SHAPE(9), WEFT_DTYPE_FLOAT32, 0, 1),
                 *b = weft_normal(t, WEFT_SHAPE(9), WEFT_DTYPE_FLOAT32, 0, 1);
     weft_tensor *c = weft_uniform(again, WEFT_SHAPE(9), WEFT_DTYPE_FLOAT32, 0, 1);

@@ -250,8 +250,8 @@ static weft_tensor *no_forward(weft_tape *t, weft_module *self, weft_tensor *x)
 static void users_module_fails_the_tape_in_its_words(void **state)
 {
     static const weft_module_type type = {.name = "Picky", .forward = no_forward};
-    weft_module *parts[] = {weft_relu_create(), weft_module_create(&type, NULL)};
-    weft_module *net = weft_sequential_create(parts, 2);
+    weft_module *parts[] = {weft_relu_create(), weft_module_create(&type, NULL, NULL)};
+    weft_module *net = weft_sequential_create(parts, 2, NULL);
     weft_tape *t = weft_tape_open(NULL);
     assert_null(weft_module_forward(t, net, ((operands *)*state)->m));
     assert_int_equal(weft_tape_status(t), WEFT_ERR_UNSUPPORTED);
@@ -263,7 +263,7 @@ static void users_module_fails_the_tape_in_its_words(void **state)
 /* The network works inside on tapes of its own: what fails there must be found on the caller's. */
 static void failure_inside_a_resnet_reaches_the_callers_tape(void **state)
 {
-    weft_module *net = weft_resnet50_create(2, 1);
+    weft_module *net = weft_resnet50_create(2, 1, NULL);
     weft_tape *t = weft_tape_open(NULL);
     assert_null(weft_module_forward(t, net, ((operands *)*state)->c));
     assert_int_equal(weft_tape_status(t), WEFT_ERR_SHAPE);

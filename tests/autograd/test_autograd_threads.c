@@ -19,9 +19,11 @@ typedef struct shared {
 static weft_module *make_net(void)
 {
     weft_module *parts[] = {
-        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 4, .kernel = {3, 3}, .seed = 1}),
-        weft_relu_create(), weft_flatten_create(1), weft_linear_create(144, 5, false, 2), weft_log_softmax_create(1)};
-    return weft_sequential_create(parts, 5);
+        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 1, .out_channels = 4, .kernel = {3, 3}, .seed = 1},
+                           NULL),
+        weft_relu_create(), weft_flatten_create(1), weft_linear_create(144, 5, false, 2, NULL),
+        weft_log_softmax_create(1)};
+    return weft_sequential_create(parts, 5, NULL);
 }
 
 /* With a reference; NULL on failure. */

@@ -138,7 +138,7 @@ static void shrink(session *s)
 {
     weft_group *left = NULL, *old = s->group;
     chaos_wait *wait = wait_begins(SHRINK_MS, "%s: weft_group_shrink", s->where);
-    weft_status st = weft_group_shrink(old, SHRINK_MS, &left);
+    weft_status st = weft_group_shrink(old, SHRINK_MS, &left, NULL);
     wait_ends(wait);
     if (st) {
         if (st != WEFT_ERR_TIMEOUT && !lane_excuses(s, st, weft_group_error(old)))
@@ -299,7 +299,7 @@ static void play_skew(session *s)
     } else if (s->me == s->odd && s->seed % 2) {
         int wrong[] = {s->ranks[s->me], board->size + 7};
         weft_group *none;
-        if (!weft_group_open(self.agent, "lane-wrong", wrong, 2, &none))
+        if (!weft_group_open(self.agent, "lane-wrong", wrong, 2, &none, NULL))
             fault(FAULT_WRONG, "%s: a group with a rank that cannot be was made", s->where);
     }
     plan.limit_ms = 4000;

@@ -182,7 +182,7 @@ bool lane_make_group(chaos_lane *lane, const char *suffix)
     snprintf(name, sizeof name, "lane%d-%u%s", lane->number, lane->e.number, suffix);
     lane->group = NULL;
     chaos_wait *wait = wait_begins(DEFAULT_MS, "%s: weft_group_open", lane->where);
-    weft_status st = weft_group_open(self.agent, name, lane->ranks, lane->size, &lane->group);
+    weft_status st = weft_group_open(self.agent, name, lane->ranks, lane->size, &lane->group, NULL);
     wait_ends(wait);
     if (!st) {
         watch_group(lane, lane->group);

@@ -75,10 +75,10 @@ static model make_model(const chaos_lane *lane, uint64_t seed, bool odd)
                .out = 1 + (int64_t)(chance >> 16 & 3)};
     if ((chance >> 24 & 7) == 0)
         m.hidden *= 64; /* several buckets of the default size would need more; this is several of the small sizes */
-    m.first = weft_linear_create(m.in + odd, m.hidden, false, seed);
-    m.second = weft_linear_create(m.hidden, m.out, false, seed + 1);
-    m.third = weft_linear_create(m.hidden, m.out, false, seed + 2);
-    m.all = weft_sequential_create((weft_module *[]){m.first, m.second, m.third}, 3);
+    m.first = weft_linear_create(m.in + odd, m.hidden, false, seed, NULL);
+    m.second = weft_linear_create(m.hidden, m.out, false, seed + 1, NULL);
+    m.third = weft_linear_create(m.hidden, m.out, false, seed + 2, NULL);
+    m.all = weft_sequential_create((weft_module *[]){m.first, m.second, m.third}, 3, NULL);
     MUST(m.all && !weft_module_to(m.all, WEFT_DTYPE_FLOAT64));
     MUST(weft_module_parameters(m.all).count == PARAMETERS);
     return m;
@@ -437,7 +437,7 @@ static void go_on_smaller(session *s)
 {
     weft_group *old = s->lane->group, *left = NULL;
     chaos_wait *wait = wait_begins(5000, "%s: weft_group_shrink", s->lane->where);
-    weft_status st = weft_group_shrink(old, 5000, &left);
+    weft_status st = weft_group_shrink(old, 5000, &left, NULL);
     wait_ends(wait);
     if (st)
         return; /* others may have gone on to the next epoch */

@@ -98,11 +98,10 @@ static weft_status try_to_open(weft_agent **out)
                                   .no_binding = true,
                                   .call_timeout_ms = DEFAULT_MS,
                                   .death_timeout_ms = board->bound_ms,
-                                  .memory_budget_bytes = board->small_budget ? program->budget_bytes : 0,
-                                  .error = &error};
+                                  .memory_budget_bytes = board->small_budget ? program->budget_bytes : 0};
     if (program->adjust)
         program->adjust(&options);
-    weft_status st = weft_agent_open(&options, out);
+    weft_status st = weft_agent_open(&options, out, &error);
     weft_error_print(error, stderr);
     weft_error_unref(error);
     return st;

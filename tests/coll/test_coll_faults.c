@@ -91,7 +91,7 @@ static weft_status operate(weft_group *group, uint64_t seed, int i, int64_t most
 static void go_on(scene *s, weft_group *group)
 {
     weft_group *left;
-    MUST_OK(weft_group_shrink(group, WEFT_FOREVER, &left));
+    MUST_OK(weft_group_shrink(group, WEFT_FOREVER, &left, NULL));
     MUST(weft_group_size(left) == SIZE - 1);
     for (int i = 0; i < 3; i++)
         MUST_OK(operate(left, s->seed + 77, i, s->most));
@@ -116,7 +116,7 @@ static void with_death(weft_agent *agent, void *arg)
     weft_group *group = NULL;
     if (me == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, killer, s));
-    weft_status st = weft_group_open(agent, "all", NULL, 0, &group);
+    weft_status st = weft_group_open(agent, "all", NULL, 0, &group, NULL);
     MUST(st == WEFT_OK || me == s->victim);
     for (int i = 0; !st && i < OPERATIONS; i++)
         st = operate(group, s->seed, i, s->most);
@@ -181,7 +181,7 @@ static void with_cut(weft_agent *agent, void *arg)
     scene *s = arg;
     int me = weft_agent_rank(agent);
     weft_group *group;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
     MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
     if (me == 1)
         weft_sim_cut(s->w.sim, 1, 2);
@@ -289,7 +289,7 @@ static void left_behind(weft_agent *agent, void *arg)
     int me = weft_agent_rank(agent);
     size_t receiver = 2, sender = (size_t)l->sender;
     weft_group *group;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
     if ((size_t)me == sender) {
         give_and_leave(l, agent, group, receiver);
     } else if ((size_t)me == receiver) {
@@ -349,7 +349,7 @@ static void with_looks(weft_agent *agent, void *arg)
     int me = weft_agent_rank(agent);
     weft_group *group;
     weft_tensor *x = filled(1000, me + 1), *all = filled(1000 * (int64_t)SIZE, 0);
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
     if (me == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, pauser, s));
     for (int i = 0; i < 4; i++) {
@@ -392,7 +392,7 @@ static void with_roots(weft_agent *agent, void *arg)
     int me = weft_agent_rank(agent);
     weft_group *group;
     weft_tensor *x = filled(10, 1);
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
     MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
     if (me == 0) {
         weft_sim_sleep(s->w.sim, s->delay_ns);
@@ -436,7 +436,7 @@ static void must_say(const weft_group *group, const char *text)
 static weft_group *make(weft_agent *agent, const char *name)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, name, NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
     return group;
 }
 
@@ -457,7 +457,7 @@ static void one_is_missing(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(meet, 20000));
     MUST_BE(weft_group_allreduce(all, x, WEFT_OP_SUM, 20000), WEFT_ERR_TIMEOUT); /* and there is none any more */
     weft_group *again;
-    MUST_OK(weft_group_shrink(all, 20000, &again)); /* all live */
+    MUST_OK(weft_group_shrink(all, 20000, &again, NULL)); /* all live */
     MUST(weft_group_size(again) == weft_group_size(all));
     MUST_OK(weft_group_allreduce(again, x, WEFT_OP_SUM, 20000));
     weft_group_close(again);

@@ -64,7 +64,7 @@ static void hear_data(weft_agent *agent, const weft_group *group, const wfi_data
 static weft_group *make(weft_agent *agent, const char *name)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, name, NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
     MUST_OK(weft_group_set_algorithms(group, "allreduce * * " DOUBLING));
     return group;
 }

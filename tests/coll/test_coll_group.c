@@ -22,7 +22,7 @@ static void begin(world *w)
 static weft_group *make(weft_agent *agent, const char *name, const int *ranks, size_t count)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, name, ranks, count, &group));
+    MUST_OK(weft_group_open(agent, name, ranks, count, &group, NULL));
     return group;
 }
 
@@ -95,7 +95,7 @@ static void some(weft_agent *agent, void *arg)
     weft_values *got;
     weft_group *none;
     if (me == 0) {
-        MUST_BE(weft_group_open(agent, "some", ranks, 3, &none), WEFT_ERR_INVALID);
+        MUST_BE(weft_group_open(agent, "some", ranks, 3, &none, NULL), WEFT_ERR_INVALID);
         return;
     }
     for (int i = 0; i < 12; i++) {
@@ -145,7 +145,7 @@ static weft_status run_barrier(weft_call *call, void *user)
     weft_group *group;
     char name[16];
     snprintf(name, sizeof name, "in-%d", (int)weft_call_i64(call, 0));
-    weft_status st = weft_group_open(weft_call_agent(call), name, NULL, 0, &group);
+    weft_status st = weft_group_open(weft_call_agent(call), name, NULL, 0, &group, NULL);
     if (st)
         return st;
     st = weft_group_barrier(group, 20000);
@@ -209,6 +209,19 @@ WORLD_TEST(no_group, 1, 1, SCENE, .size = 3)
 
 /* ---- Mistakes ---------------------------------------------------------------------------------------------------- */
 
+/* No group, and an error with this text. */
+static void must_refuse(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_status code,
+                        const char *text)
+{
+    weft_group *none = NULL;
+    weft_error *error = NULL;
+    MUST_BE(weft_group_open(agent, name, ranks, count, &none, &error), code);
+    MUST(none == NULL && weft_error_code(error) == code);
+    MUST(strstr(weft_error_message(error), text) != NULL);
+    weft_error_unref(error);
+    MUST_BE(weft_group_open(agent, name, ranks, count, &none, NULL), code); /* the log has it */
+}
+
 static void mistakes(weft_agent *agent, void *arg)
 {
     static const int twice[] = {0, 1, 1}, outside[] = {0, 1, 2, 7};
@@ -216,12 +229,23 @@ static void mistakes(weft_agent *agent, void *arg)
     weft_group *none = NULL, *all = make(agent, "all", NULL, 0);
     weft_future *future;
     weft_values *got;
-    MUST_BE(weft_group_open(agent, "all", NULL, 0, &none), WEFT_ERR_EXISTS);
-    MUST_BE(weft_group_open(agent, "", NULL, 0, &none), WEFT_ERR_INVALID);
-    MUST_BE(weft_group_open(agent, "two words", NULL, 0, &none), WEFT_ERR_INVALID);
-    MUST_BE(weft_group_open(agent, NULL, NULL, 0, &none), WEFT_ERR_INVALID);
-    MUST_BE(weft_group_open(agent, "twice", twice, 3, &none), WEFT_ERR_INVALID);
-    MUST_BE(weft_group_open(agent, "outside", outside, 4, &none), WEFT_ERR_NOT_FOUND);
+    must_refuse(agent, "all", NULL, 0, WEFT_ERR_EXISTS, "name is \"all\", as that of an open group");
+    must_refuse(agent, "", NULL, 0, WEFT_ERR_INVALID, "name is \"\"");
+    must_refuse(agent, "two words", NULL, 0, WEFT_ERR_INVALID, "name is \"two words\"");
+    must_refuse(agent, NULL, NULL, 0, WEFT_ERR_INVALID, "name is \"(NULL)\"");
+    must_refuse(agent, "twice", twice, 3, WEFT_ERR_INVALID, "ranks[2] of \"twice\" is 1, for the second time");
+    must_refuse(agent, "outside", outside, 4, WEFT_ERR_NOT_FOUND, "ranks[3] of \"outside\" is 7");
+    must_refuse(NULL, "all", NULL, 0, WEFT_ERR_INVALID, "agent is NULL");
+    weft_error *error = NULL;
+    MUST_BE(weft_group_open(agent, "new", NULL, 0, NULL, &error), WEFT_ERR_INVALID);
+    MUST(strstr(weft_error_message(error), "out is NULL") != NULL);
+    weft_error_unref(error);
+    MUST_BE(weft_group_shrink(all, -5, &none, &error), WEFT_ERR_INVALID);
+    MUST(strstr(weft_error_message(error), "weft_group_shrink (\"all\"): timeout_ms is -5") != NULL);
+    weft_error_unref(error);
+    MUST_BE(weft_group_shrink(NULL, 0, &none, &error), WEFT_ERR_INVALID);
+    MUST(strstr(weft_error_message(error), "group is NULL") != NULL);
+    weft_error_unref(error);
     MUST_BE(weft_group_barrier(all, -5), WEFT_ERR_INVALID);
     MUST_BE(weft_group_allgather_values(all, WEFT_VALUES(weft_of_tensor(NULL)), 1000, &got), WEFT_ERR_INVALID);
     MUST_BE(weft_group_barrier_async(all, 1000, NULL), WEFT_ERR_INVALID);

@@ -74,14 +74,14 @@ static void hear(weft_agent *agent, const weft_group *group)
 static void listen_to_a_liar(weft_agent *agent, void *arg)
 {
     weft_group *meet;
-    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
     for (int round = 0; weft_agent_rank(agent) == 0 && round < ROUNDS; round++) {
         weft_group *group;
         weft_future *futures[3] = {NULL};
         weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1000), WEFT_DTYPE_FLOAT64);
         char name[16];
         snprintf(name, sizeof name, "lie-%d", round);
-        MUST_OK(weft_group_open(agent, name, NULL, 0, &group));
+        MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
         uint64_t begun = chance(4);
         for (uint64_t i = 0; i < begun && i < 3; i++)
             if (weft_group_allreduce_async(group, x, WEFT_OP_SUM, 50, &futures[i]))

@@ -24,7 +24,7 @@ static void small_budget(weft_agent_options *options, void *arg)
 static weft_group *make(weft_agent *agent, const char *name)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, name, NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
     return group;
 }
 
@@ -66,7 +66,7 @@ static void behind(weft_agent *agent, void *arg)
     static const int wrong[] = {0, 1, 77};
     weft_group *meet = make(agent, "meet"), *none = NULL;
     if (weft_agent_rank(agent) == 2)
-        MUST_BE(weft_group_open(agent, "all", wrong, 3, &none), WEFT_ERR_NOT_FOUND);
+        MUST_BE(weft_group_open(agent, "all", wrong, 3, &none, NULL), WEFT_ERR_NOT_FOUND);
     else
         MUST_BE(meet_once(agent, "all", 100), WEFT_ERR_TIMEOUT);
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
@@ -134,12 +134,12 @@ static void behind_with_death(weft_agent *agent, void *arg)
     if (me == (s->victim ? 0 : 1))
         MUST_OK(weft_sim_spawn(s->w.sim, me, killer, s));
     if (me == 2)
-        MUST_BE(weft_group_open(agent, "all", wrong, 3, &none), WEFT_ERR_NOT_FOUND);
+        MUST_BE(weft_group_open(agent, "all", wrong, 3, &none, NULL), WEFT_ERR_NOT_FOUND);
     weft_status st = WEFT_OK;
     while (st != WEFT_ERR_PEER_DEAD && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_EVICTED) {
         weft_group *group;
         uint64_t began = weft_sim_now(s->w.sim);
-        st = weft_group_open(agent, "all", NULL, 0, &group);
+        st = weft_group_open(agent, "all", NULL, 0, &group, NULL);
         if (me != s->victim)
             MUST(weft_sim_now(s->w.sim) - began < 1500000000);
         if (st)
@@ -155,7 +155,7 @@ static void behind_with_death(weft_agent *agent, void *arg)
             living[count++] = i;
     for (st = WEFT_ERR_TIMEOUT; st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_CANCELLED;) {
         weft_group *group;
-        MUST_OK(weft_group_open(agent, "all", living, (size_t)count, &group));
+        MUST_OK(weft_group_open(agent, "all", living, (size_t)count, &group, NULL));
         st = weft_group_barrier(group, 1000);
         weft_group_close(group);
     }
@@ -264,7 +264,7 @@ static void never_made_with_death(weft_agent *agent, void *arg)
     MUST_BE(weft_group_barrier(meet, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
     int living[] = {0, 2};
     weft_group *both;
-    MUST_OK(weft_group_open(agent, "both", living, 2, &both));
+    MUST_OK(weft_group_open(agent, "both", living, 2, &both, NULL));
     if (me == 2)
         let_go(w, agent);
     MUST_OK(weft_group_barrier(both, WEFT_FOREVER));
@@ -323,11 +323,11 @@ static void waits_for_news(stage *s, int actor)
     if (actor == 1)
         atomic_store(&s->flags[0], 1);
     if (actor) {
-        MUST_OK(weft_group_open(agent, "pair", pair, 2, &group));
+        MUST_OK(weft_group_open(agent, "pair", pair, 2, &group, NULL));
         MUST_OK(weft_group_barrier(group, 20000));
         weft_group_close(group);
         MUST_OK(weft_agent_set_call_timeout(agent, 200));
-        MUST_BE(weft_group_open(agent, "nobody", nobody, 2, &group), WEFT_ERR_NOT_FOUND);
+        MUST_BE(weft_group_open(agent, "nobody", nobody, 2, &group, NULL), WEFT_ERR_NOT_FOUND);
         atomic_fetch_add(&s->flags[1], 1);
     } else {
         stage_await_flag(s, 1, 2);
@@ -401,7 +401,7 @@ static void waits_for_taken(stage *s, int actor)
             wait_a_little(s);
         MUST(atomic_load(&s->flags[3]) == 1 || !weft_agent_alive(agent, 2));
     }
-    MUST_OK(weft_group_open(agent, "trio", trio, 3, &group));
+    MUST_OK(weft_group_open(agent, "trio", trio, 3, &group, NULL));
     MUST_OK(weft_group_barrier(group, 20000));
     atomic_fetch_add(&s->flags[4], 1);
     stage_await_flag(s, 4, 3); /* a member that leaves at once may take its part in the barrier with it */
@@ -421,7 +421,7 @@ static void make_with_dead(const maker *m)
 {
     weft_group *group = NULL;
     uint64_t began = m->s->sim ? weft_sim_now(m->s->sim) : 0;
-    MUST_OK(weft_group_open(m->agent, m->name, trio, 3, &group));
+    MUST_OK(weft_group_open(m->agent, m->name, trio, 3, &group, NULL));
     weft_status st = weft_group_barrier(group, WEFT_FOREVER);
     MUST(st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD);
     MUST(!m->s->sim || weft_sim_now(m->s->sim) - began < 200000);
@@ -491,7 +491,7 @@ static void waits_in_vain(stage *s, int actor)
     atomic_store(&s->flags[0], 1);
     if (closes)
         MUST_OK(weft_sim_spawn(s->sim, 1, close_while_waiting, &c));
-    weft_status st = weft_group_open(agent, "nobody", nobody, 2, &group);
+    weft_status st = weft_group_open(agent, "nobody", nobody, 2, &group, NULL);
     MUST(st == WEFT_ERR_CLOSED || st == WEFT_ERR_STORE_LOST);
     if (closes)
         stage_await_flag(s, 2, 1);
@@ -538,7 +538,7 @@ static void waits_for_lost_store(stage *s, int actor)
         if (how == PAUSED_AND_CLOSED)
             MUST_OK(weft_sim_spawn(s->sim, 1, close_while_waiting, &c));
         uint64_t began = weft_sim_now(s->sim);
-        weft_status st = weft_group_open(agent, "trio", trio, 3, &group);
+        weft_status st = weft_group_open(agent, "trio", trio, 3, &group, NULL);
         uint64_t took_ms = (weft_sim_now(s->sim) - began) / 1000000;
         if (how == PAUSED) {
             MUST_OK(st);

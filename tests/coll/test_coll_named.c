@@ -20,7 +20,7 @@ static void adjust(weft_agent_options *options, void *arg)
 static weft_group *make(weft_agent *agent, const char *name)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, name, NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
     return group;
 }
 
@@ -65,12 +65,12 @@ static void shrinks_alone(weft_agent *agent, void *arg)
     bool is_first = weft_agent_rank(agent) == 1;
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (is_first)
-        MUST_BE(weft_group_shrink(all, 200, &less), WEFT_ERR_TIMEOUT);
+        MUST_BE(weft_group_shrink(all, 200, &less, NULL), WEFT_ERR_TIMEOUT);
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (!is_first)
-        MUST_BE(weft_group_shrink(all, 20000, &less), WEFT_ERR_TIMEOUT);
+        MUST_BE(weft_group_shrink(all, 20000, &less, NULL), WEFT_ERR_TIMEOUT);
     MUST(less == NULL);
-    MUST_OK(weft_group_shrink(all, 20000, &less));
+    MUST_OK(weft_group_shrink(all, 20000, &less, NULL));
     MUST_OK(weft_group_barrier(less, 20000));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     weft_group_close(less);
@@ -106,9 +106,9 @@ static void shrunk_is_new(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(all, 20000)); /* it has had an operation */
     weft_group *meet = make(agent, "meet");
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
-    MUST_OK(weft_group_shrink(all, 20000, &again));
+    MUST_OK(weft_group_shrink(all, 20000, &again, NULL));
     MUST(is_printed(again, rules) && is_printed(all, rules));
-    MUST_BE(weft_group_shrink(all, 20000, &twice), WEFT_ERR_EXISTS); /* `again` has the name */
+    MUST_BE(weft_group_shrink(all, 20000, &twice, NULL), WEFT_ERR_EXISTS); /* `again` has the name */
     MUST(!twice);
     MUST_OK(weft_group_set_carrier(again, &(weft_group_carrier){.barrier = carry_barrier}, NULL, NULL));
     MUST_OK(weft_group_set_algorithms(again, "allreduce * * ring"));
@@ -401,7 +401,7 @@ static void test_print_when_closed(void **state)
     FILE *to = fmemopen(text, sizeof text, "w");
     assert_non_null(to);
     MUST_OK(weft_agent_open(&(weft_agent_options){.has_rank = true, .world_size = 1, .master_port = world_free_port()},
-                            &agent));
+                            &agent, NULL));
     alone = make(agent, "alone");
     MUST_OK(weft_group_set_algorithms(alone, "allreduce 3 64 ring"));
     MUST_OK(weft_agent_close(agent));
@@ -500,7 +500,7 @@ static void end_replaces(weft_agent *agent, void *arg)
     weft_future *sent;
     int me = weft_agent_rank(agent);
     if (me == 1) {
-        MUST_OK(weft_group_open(agent, "pair", two, 2, &pair));
+        MUST_OK(weft_group_open(agent, "pair", two, 2, &pair, NULL));
         for (int i = 0; i < SENT; i++) {
             MUST_OK(weft_group_send_async(pair, x, 0, 20000, &sent));
             MUST_OK(weft_future_wait(sent, WEFT_FOREVER));
@@ -515,7 +515,7 @@ static void end_replaces(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (me == 0) {
         MUST(world_stats(agent).bytes_held < ELEMENTS * sizeof(double));
-        MUST_OK(weft_group_open(agent, "pair", two, 2, &pair));
+        MUST_OK(weft_group_open(agent, "pair", two, 2, &pair, NULL));
         MUST_BE(weft_group_recv(pair, x, 1, 20000), WEFT_ERR_CANCELLED);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
@@ -594,7 +594,7 @@ static void refusals(weft_agent *agent, void *arg)
     MUST(strstr(line, "to is 0, this member itself"));
     MUST_BE(weft_group_allreduce(all, whole, WEFT_OP_AVG, 0), WEFT_ERR_TYPE);
     MUST(strstr(line, "how is 1: there is no average of int64"));
-    MUST_BE(weft_group_shrink(all, -5, &less), WEFT_ERR_INVALID);
+    MUST_BE(weft_group_shrink(all, -5, &less, NULL), WEFT_ERR_INVALID);
     MUST(strstr(line, "weft_group_shrink (\"all\"): timeout_ms is -5"));
     MUST_OK(weft_group_barrier(all, 0));
     MUST_BE(weft_group_set_carrier(all, &(weft_group_carrier){.barrier = carry_barrier}, NULL, NULL), WEFT_ERR_STATE);

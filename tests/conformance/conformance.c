@@ -62,8 +62,7 @@ weft_status item_open(int rank, const char *name, weft_agent **out, weft_error *
     weft_agent_options options;
     item_options(rank, &options);
     options.name = name;
-    options.error = error;
-    return weft_agent_open(&options, out);
+    return weft_agent_open(&options, out, error);
 }
 
 static void *body_thread(void *arg)

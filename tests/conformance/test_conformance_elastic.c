@@ -55,8 +55,7 @@ static void refuse(int rank, const char *name, bool is_elastic, weft_status want
     item_options(rank, &options);
     options.name = name;
     options.elastic = is_elastic;
-    options.error = &error;
-    MUST_BE(weft_agent_open(&options, &agent), wanted);
+    MUST_BE(weft_agent_open(&options, &agent, &error), wanted);
     MUST(!agent && says(error, mentioned));
     weft_error_unref(error);
 }

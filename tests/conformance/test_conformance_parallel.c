@@ -21,7 +21,7 @@ static member member_open(weft_agent *agent, const char *name, size_t size, weft
 {
     static const int ranks[WORKERS] = {0, 1, 2, 3};
     member m = {.module = module};
-    MUST_OK(weft_group_open(agent, name, ranks, size, &m.group));
+    MUST_OK(weft_group_open(agent, name, ranks, size, &m.group, NULL));
     MUST_OK(
         weft_data_parallel_create(m.group, module, &(weft_data_parallel_options){.uneven = uneven}, &m.parallel, NULL));
     return m;
@@ -130,9 +130,9 @@ static void train_hybrid(weft_agent *agent, parallel_part part, bool uneven)
     int me = weft_agent_rank(agent);
     /* Without data parallelism nobody makes the trainers' layers alike. */
     uint64_t seed = part == PART_NONE ? 7 : 7 + 10 * (uint64_t)me;
-    weft_module *first = weft_linear_create(2, 2, true, part == PART_INSIDE ? 5 : seed);
-    weft_module *second = weft_linear_create(2, 2, true, seed + 1);
-    weft_module *layers = weft_sequential_create((weft_module *[]){first, second}, 2);
+    weft_module *first = weft_linear_create(2, 2, true, part == PART_INSIDE ? 5 : seed, NULL);
+    weft_module *second = weft_linear_create(2, 2, true, seed + 1, NULL);
+    weft_module *layers = weft_sequential_create((weft_module *[]){first, second}, 2, NULL);
     char name[32];
     snprintf(name, sizeof name, "trainers-%d-%d", (int)part, uneven);
     member m = {0};
@@ -249,7 +249,7 @@ static weft_tensor *remote_loss(weft_tape *t, weft_module *module, int rank, ste
 /* Each worker has one pass more than the one before. */
 static void uneven_passes(weft_agent *agent)
 {
-    member m = member_open(agent, "uneven", WORKERS, weft_linear_create(4, 3, false, 1), true);
+    member m = member_open(agent, "uneven", WORKERS, weft_linear_create(4, 3, false, 1, NULL), true);
     for (int i = 0; i <= weft_agent_rank(agent); i++)
         compare_passes(agent, &m, linear_loss);
     MUST_OK(weft_data_parallel_join(m.parallel));
@@ -263,11 +263,12 @@ static void comparison(weft_agent *agent, void *arg)
         weft_module *module;
         forward_fn loss;
     } cases[] = {
-        {"linear", weft_linear_create(4, 3, false, 1), linear_loss},
+        {"linear", weft_linear_create(4, 3, false, 1, NULL), linear_loss},
         {"rows",
-         weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 10, .width = 3, .how.sparse = true, .seed = 2}),
+         weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 10, .width = 3, .how.sparse = true, .seed = 2},
+                                   NULL),
          bag_loss},
-        {"local-and-remote", weft_linear_create(2, 5, true, 3), remote_loss},
+        {"local-and-remote", weft_linear_create(2, 5, true, 3, NULL), remote_loss},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         member m = member_open(agent, cases[i].name, WORKERS, cases[i].module, false);

@@ -37,7 +37,7 @@ static weft_status serve_open_another(weft_call *call, void *user)
                                   .function_count = 1,
                                   .master_port = world_free_port(),
                                   .rendezvous_timeout_ms = ITEM_PATIENCE_MS};
-    MUST_OK(weft_agent_open(&options, &agent));
+    MUST_OK(weft_agent_open(&options, &agent, NULL));
     weft_call_give(call, WEFT_VALUES(weft_of_i64(ask(agent, weft_to_rank(0), "rank", WEFT_NO_VALUES))));
     MUST_OK(weft_agent_close(agent));
     return WEFT_OK;

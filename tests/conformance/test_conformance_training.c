@@ -239,18 +239,19 @@ CONTEXT_ITEM(item_80_distributed_optimizers, .program = optimizers, ITEM_FUNCTIO
 
 static weft_module *make_layers(weft_args args, void *user)
 {
-    weft_module *layers[] = {weft_linear_create(4, 6, false, (uint64_t)args.items[0].as.i64), weft_dropout_create(0.5)};
-    return weft_sequential_create(layers, 2);
+    weft_module *layers[] = {weft_linear_create(4, 6, false, (uint64_t)args.items[0].as.i64, NULL),
+                             weft_dropout_create(0.5, NULL)};
+    return weft_sequential_create(layers, 2, NULL);
 }
 
 static weft_module *make_bag(weft_args args, void *user)
 {
-    return weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 10, .width = 3, .seed = 5});
+    return weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = 10, .width = 3, .seed = 5}, NULL);
 }
 
 static weft_module *make_lstm(weft_args args, void *user)
 {
-    return weft_lstm_create(&(weft_lstm_layer){.in_features = 4, .hidden_features = 3, .layers = 2, .seed = 6});
+    return weft_lstm_create(&(weft_lstm_layer){.in_features = 4, .hidden_features = 3, .layers = 2, .seed = 6}, NULL);
 }
 
 static weft_module *make_nothing(weft_args args, void *user)

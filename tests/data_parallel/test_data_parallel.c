@@ -23,10 +23,10 @@ typedef struct model {
 
 static model make_model(uint64_t seed)
 {
-    model m = {.first = weft_linear_create(IN, HIDDEN, false, seed),
-               .second = weft_linear_create(HIDDEN, OUT, false, seed + 1),
-               .third = weft_linear_create(HIDDEN, OUT, false, seed + 2)};
-    m.all = weft_sequential_create((weft_module *[]){m.first, m.second, m.third}, 3);
+    model m = {.first = weft_linear_create(IN, HIDDEN, false, seed, NULL),
+               .second = weft_linear_create(HIDDEN, OUT, false, seed + 1, NULL),
+               .third = weft_linear_create(HIDDEN, OUT, false, seed + 2, NULL)};
+    m.all = weft_sequential_create((weft_module *[]){m.first, m.second, m.third}, 3, NULL);
     MUST(m.all && !weft_module_to(m.all, WEFT_DTYPE_FLOAT64));
     return m;
 }
@@ -164,6 +164,8 @@ static void train(weft_agent *agent, void *arg)
         weft_tape_close(t);
         drop(sums, 6);
     }
+    weft_data_parallel_unref(weft_data_parallel_ref(parallel));
+    MUST(weft_data_parallel_hooks(parallel)); /* a second reference held it */
     weft_data_parallel_unref(parallel);
     same_everywhere(group, m.all);
     weft_optimizer_unref(sgd);
@@ -366,7 +368,8 @@ static void mistakes(weft_agent *agent, void *arg)
     weft_data_parallel *none = NULL;
     weft_error *error = NULL;
     /* Other shapes on member 1. */
-    weft_module *odd = weft_linear_create(IN, me == 1 ? 9 : 8, false, 1), *even = weft_linear_create(IN, 4, false, 1);
+    weft_module *odd = weft_linear_create(IN, me == 1 ? 9 : 8, false, 1, NULL),
+                *even = weft_linear_create(IN, 4, false, 1, NULL);
     MUST_BE(weft_data_parallel_create(group, odd, NULL, &none, &error), WEFT_ERR_INVALID);
     must_speak(error, "member 1 has weight float32 [9, 6] where member 0 has weight float32 [8, 6]");
     weft_error_unref(error);

@@ -27,7 +27,7 @@ static const weft_module_type vectors_type = {.name = "Vectors", .forward = forw
 /* v0 has 1 element, v1 has 2 ... */
 static vectors make_vectors(size_t count, const weft_dtype *dtypes)
 {
-    vectors made = {.module = weft_module_create(&vectors_type, NULL), .count = count};
+    vectors made = {.module = weft_module_create(&vectors_type, NULL, NULL), .count = count};
     for (size_t i = 0; i < count; i++) {
         char name[24];
         snprintf(name, sizeof name, "v%zu", i);
@@ -117,7 +117,7 @@ typedef struct member {
 static member open_member(weft_agent *agent, size_t count, const weft_data_parallel_options *options)
 {
     member me = {.index = weft_agent_rank(agent), .size = weft_agent_world_size(agent), .m = make_vectors(count, NULL)};
-    MUST_OK(weft_group_open(agent, "edges", NULL, 0, &me.group));
+    MUST_OK(weft_group_open(agent, "edges", NULL, 0, &me.group, NULL));
     MUST_OK(weft_data_parallel_create(me.group, me.m.module, options, &me.parallel, NULL));
     return me;
 }
@@ -213,7 +213,7 @@ static void kinds_of_parameters(weft_agent *agent, void *arg)
     weft_tensor_set_requires_grad(m.v[4], false);
     weft_group *group;
     weft_data_parallel *parallel;
-    MUST_OK(weft_group_open(agent, "kinds", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "kinds", NULL, 0, &group, NULL));
     MUST_OK(weft_data_parallel_create(group, m.module, NULL, &parallel, NULL));
     MUST(weft_tensor_get_i64(buffer, 2) == 4 && weft_tensor_get_f64(m.v[1], 1) == 8);
     for (int step = 0; step < 2; step++) {
@@ -348,7 +348,7 @@ static void one_is_mistaken(weft_agent *agent, void *arg)
     must_average(t, &me.m, 3, me.size, 0);
     weft_tape_close(t);
     weft_group *beside; /* all have done the first pass before one fails the second */
-    MUST_OK(weft_group_open(agent, "beside", NULL, 0, &beside));
+    MUST_OK(weft_group_open(agent, "beside", NULL, 0, &beside, NULL));
     MUST_OK(weft_group_barrier(beside, PATIENCE_MS));
     bool culprit = me.index == s->culprit;
     refuses = culprit;
@@ -400,10 +400,10 @@ static void modules_differ(weft_agent *agent, void *arg)
                                        "member 2 has v float32 [2] fixed where member 0 has v float32 [2]"};
     int me = weft_agent_rank(agent);
     weft_group *group;
-    MUST_OK(weft_group_open(agent, "differ", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "differ", NULL, 0, &group, NULL));
     for (int i = 0; i < 4; i++) {
         bool odd = me == 2;
-        weft_module *module = weft_module_create(&vectors_type, NULL);
+        weft_module *module = weft_module_create(&vectors_type, NULL, NULL);
         weft_tensor *v = weft_tensor_zeros(WEFT_SHAPE(2), odd && i == 1 ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_FLOAT32);
         weft_module_add_parameter(module, "u", weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32));
         weft_module_add_parameter(module, odd && i == 0 ? "w" : "v", v);

@@ -53,7 +53,7 @@ static void with_death(weft_agent *agent, void *arg)
     scene *s = arg;
     int me = weft_agent_rank(agent), worker = -1;
     weft_group *group = make_group(agent), *left = NULL;
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *parallel = NULL, *again = NULL;
     if (me == 0)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, killer, s));
@@ -64,7 +64,7 @@ static void with_death(weft_agent *agent, void *arg)
     MUST(weft_error_worker(weft_group_error(group)) == s->victim && (worker == -1 || worker == s->victim));
     s->cut_short += worker >= 0;
     weft_data_parallel_unref(parallel);
-    MUST_OK(weft_group_shrink(group, WEFT_FOREVER, &left));
+    MUST_OK(weft_group_shrink(group, WEFT_FOREVER, &left, NULL));
     weft_group_close(group);
     MUST_OK(weft_data_parallel_create(left, module, NULL, &again, NULL));
     for (int i = 0; i < PASSES; i++)
@@ -98,7 +98,7 @@ static void refused_alone(weft_agent *agent, void *arg)
 {
     bool is_odd = weft_agent_rank(agent) == 1;
     weft_group *group = make_group(agent);
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *none = NULL;
     weft_error *error = NULL;
     for (size_t i = 0; is_odd && i < weft_module_parameters(module).count; i++)
@@ -115,7 +115,7 @@ static void refused_alone(weft_agent *agent, void *arg)
 static void something_else(weft_agent *agent, void *arg)
 {
     weft_group *group = make_group(agent);
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *none = NULL;
     weft_values *all = NULL;
     weft_error *error = NULL;
@@ -136,9 +136,9 @@ static void something_else(weft_agent *agent, void *arg)
 static void group_goes_first(weft_agent *agent, void *arg)
 {
     weft_group *group = make_group(agent), *meet;
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *parallel = NULL;
-    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
     MUST_OK(weft_data_parallel_create(group, module, NULL, &parallel, NULL));
     MUST_OK(pass(parallel, module, (size_t)weft_group_index(group), weft_group_size(group), NULL));
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
@@ -175,10 +175,10 @@ static void spoiled_alone(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_group *group = make_group(agent), *meet;
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *parallel = NULL;
     weft_data_parallel_options options = {.reduce = reduce_and_spoil, .reduce_arg = me == 1 ? &options : NULL};
-    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
     MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
     weft_status st = pass(parallel, module, (size_t)me, weft_group_size(group), NULL);
     MUST(me == 1 ? st == WEFT_ERR_FORMAT && weft_group_error(group) : !st || st == WEFT_ERR_FORMAT);
@@ -207,7 +207,7 @@ static void lies_about_order(weft_agent *agent, void *arg)
 {
     int me = weft_agent_rank(agent);
     weft_group *group = make_group(agent);
-    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+    weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
     weft_data_parallel *parallel = NULL;
     weft_data_parallel_options options = {.reduce = reduce_and_lie, .reduce_arg = me == 0 ? &parallel : NULL};
     MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
@@ -248,9 +248,9 @@ static void forward_fails(weft_agent *agent, void *arg)
     for (int in_context = 0; in_context < 2; in_context++) {
         bool is_odd = weft_agent_rank(agent) == 1;
         weft_group *group = make_group(agent), *meet;
-        weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1);
+        weft_module *module = weft_linear_create(WIDTH, WIDTH, true, 1, NULL);
         weft_data_parallel *parallel = NULL;
-        MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet));
+        MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
         MUST_OK(weft_data_parallel_create(group, module, &(weft_data_parallel_options){.timeout_ms = WEFT_FOREVER},
                                           &parallel, NULL));
         MUST(classify(agent, parallel, module, in_context, 0) == NULL);
@@ -287,14 +287,15 @@ static void no_buckets(weft_agent *agent, void *arg)
 {
     for (int half = 0; half < 2; half++) {
         weft_group *group = make_group(agent), *meet;
-        weft_module *module = weft_sequential_create((weft_module *[]){weft_linear_create(WIDTH, WIDTH, false, 1),
-                                                                       weft_linear_create(WIDTH, WIDTH, false, 2),
-                                                                       weft_linear_create(WIDTH, WIDTH, false, 3)},
-                                                     3);
+        weft_module *module =
+            weft_sequential_create((weft_module *[]){weft_linear_create(WIDTH, WIDTH, false, 1, NULL),
+                                                     weft_linear_create(WIDTH, WIDTH, false, 2, NULL),
+                                                     weft_linear_create(WIDTH, WIDTH, false, 3, NULL)},
+                                   3, NULL);
         size_t count = weft_module_parameters(module).count;
         weft_data_parallel *parallel = NULL;
         weft_data_parallel_options options = {.first_bucket_bytes = 1, .bucket_bytes = 1};
-        MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet));
+        MUST_OK(weft_group_open(agent, "meet", NULL, 0, &meet, NULL));
         MUST_OK(weft_data_parallel_create(group, module, &options, &parallel, NULL));
         MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
         if (weft_agent_rank(agent) == 0)

@@ -29,8 +29,8 @@ static void make_parallel(member *me, weft_data_parallel_options options)
 /* The weight is frozen when the object is made. */
 static member open_member(weft_agent *agent, weft_data_parallel_options options)
 {
-    member me = {.group = make_group(agent), .module = weft_linear_create(WIDTH, WIDTH, false, 1)};
-    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &me.meet));
+    member me = {.group = make_group(agent), .module = weft_linear_create(WIDTH, WIDTH, false, 1, NULL)};
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &me.meet, NULL));
     me.index = weft_agent_rank(agent);
     me.size = weft_agent_world_size(agent);
     me.weight = weft_module_find(me.module, "weight");
@@ -266,7 +266,7 @@ static void strike(weft_sim *sim, int rank, void *arg)
 static void with_fault(weft_agent *agent, void *arg)
 {
     scene *s = arg;
-    member me = {.group = make_group(agent), .module = weft_linear_create(WIDTH, WIDTH, false, 1)};
+    member me = {.group = make_group(agent), .module = weft_linear_create(WIDTH, WIDTH, false, 1, NULL)};
     weft_data_parallel_options options = {.timeout_ms = LIMIT_MS};
     weft_error *error = NULL;
     me.index = weft_agent_rank(agent);

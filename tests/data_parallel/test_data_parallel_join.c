@@ -40,7 +40,7 @@ static const weft_module_type vectors_type = {.name = "Vectors", .forward = forw
 
 static member open_member(weft_agent *agent, const scene *s)
 {
-    member me = {.index = weft_agent_rank(agent), .module = weft_module_create(&vectors_type, NULL)};
+    member me = {.index = weft_agent_rank(agent), .module = weft_module_create(&vectors_type, NULL, NULL)};
     for (int i = 0; i < VECTORS; i++) {
         char name[24];
         snprintf(name, sizeof name, "v%d", i);
@@ -52,8 +52,8 @@ static member open_member(weft_agent *agent, const scene *s)
     MUST_OK(weft_module_status(me.module));
     weft_data_parallel_options options = s->options;
     options.uneven = true;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &me.group));
-    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &me.meet));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &me.group, NULL));
+    MUST_OK(weft_group_open(agent, "meet", NULL, 0, &me.meet, NULL));
     MUST_OK(weft_data_parallel_create(me.group, me.module, &options, &me.parallel, NULL));
     return me;
 }

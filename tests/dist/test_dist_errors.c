@@ -360,7 +360,7 @@ static weft_module *make_patient(weft_args args, void *user)
 {
     static const weft_module_type type = {.name = "Patient", .forward = patient_forward};
     (void)args, (void)user;
-    return weft_module_create(&type, NULL);
+    return weft_module_create(&type, NULL, NULL);
 }
 
 /* A forward pass of a module that lives elsewhere: the tape has the error. */

@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     weft_agent_options options = {.functions = functions, .function_count = sizeof functions / sizeof *functions};
     weft_agent *agent;
     how = argc == 2 ? argv[1] : "";
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, NULL);
     if (!st)
         st = weft_agent_close(agent);
     return weft_report(st);

@@ -55,7 +55,7 @@ int main(void)
 {
     weft_agent *agent;
     weft_values *model;
-    weft_status st = weft_agent_open(NULL, &agent);
+    weft_status st = weft_agent_open(NULL, &agent, NULL);
     if (st)
         return weft_report(st);
     st = weft_rpc_sync(agent, weft_to_rank(0), "fetch", WEFT_NO_VALUES, NULL, &model);

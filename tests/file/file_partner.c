@@ -52,7 +52,7 @@ static weft_tensor *expected(weft_dtype dtype)
 
 static weft_module *make_module(void)
 {
-    weft_module *module = weft_linear_create(3, 2, false, 1);
+    weft_module *module = weft_linear_create(3, 2, false, 1, NULL);
     weft_tensor *x = expected(WEFT_DTYPE_FLOAT32);
     must(weft_tensor_assign(weft_module_find(module, "weight"), x) == WEFT_OK, "assign");
     weft_tensor_unref(x);

@@ -47,7 +47,7 @@ static void must_be_untouched(void)
 
 static weft_status save(const char *path, bool optimizer)
 {
-    weft_module *module = weft_linear_create(IN, OUT, false, 1);
+    weft_module *module = weft_linear_create(IN, OUT, false, 1, NULL);
     weft_tensors p = weft_module_parameters(module);
     weft_optimizer *adam = weft_adam_create(p, NULL);
     weft_gradient g[] = {{p.items[0], NULL}, {p.items[1], NULL}};
@@ -149,7 +149,7 @@ static void dump(FILE *to, weft_agent *agent)
 static void print_algorithms(FILE *to, weft_agent *agent)
 {
     weft_group *group;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
     weft_group_print_algorithms(group, to);
     weft_group_close(group);
 }
@@ -197,7 +197,7 @@ static void a_trace_to_a_pipe_without_reader(void **state)
     weft_agent_options options = {
         .has_rank = true, .world_size = 1, .master_port = world_free_port(), .trace_file = path};
     world_no_threads(&options, NULL); /* this thread writes */
-    assert_int_equal(weft_agent_open(&options, &agent), WEFT_OK);
+    assert_int_equal(weft_agent_open(&options, &agent, NULL), WEFT_OK);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(weft_agent_register(agent, &echo), WEFT_OK);
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);

@@ -146,7 +146,7 @@ static void play(weft_sim *sim, int rank, void *arg)
                                   .function_count = sizeof functions / sizeof functions[0],
                                   .call_timeout_ms = 200,
                                   .memory_budget_bytes = 1 << 20};
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, NULL);
     must(st == WEFT_OK);
     if (rank == 1)
         send_all(agent);

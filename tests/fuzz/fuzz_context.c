@@ -166,7 +166,7 @@ static void play(weft_sim *sim, int rank, void *arg)
                                   .sim = sim,
                                   .functions = functions,
                                   .function_count = sizeof functions / sizeof functions[0]};
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, NULL);
     must(st == WEFT_OK);
     if (rank == 0) {
         be_victim(agent);

@@ -250,9 +250,8 @@ static int open_and_work(board *at, weft_job *job)
                                   .workers = 2,
                                   .death_timeout_ms = 30000,
                                   .memory_budget_bytes = (size_t)64 << 20,
-                                  .metrics_port = getenv("HOSTILE_METRICS") ? -1 : 0,
-                                  .error = &error};
-    if (weft_agent_open(&options, &w.agent)) {
+                                  .metrics_port = getenv("HOSTILE_METRICS") ? -1 : 0};
+    if (weft_agent_open(&options, &w.agent, &error)) {
         fprintf(stderr, "victim: %s\n", weft_error_message(error));
         return 3;
     }
@@ -276,7 +275,7 @@ int be_victim(void)
         return 2;
     if (rank)
         return atoi(rank) < VICTIMS ? open_and_work(at, NULL) : 0; /* the other seats stay free */
-    if (weft_job_open(&spawn, &job))
+    if (weft_job_open(&spawn, &job, NULL))
         return 5;
     at->port = wfi_job_port(job);
     at->secret = *wfi_job_secret(job);

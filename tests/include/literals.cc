@@ -8,7 +8,7 @@
 
 using numbers = weft_literal<weft_value, weft_value>;
 using nested = weft_literal_list<weft_value, weft_value>;
-static_assert(!std::is_convertible_v<numbers, weft_args>, "weft_args a = WEFT_VALUES(...) would dangle");
+static_assert(!std::is_convertible<numbers, weft_args>::value, "weft_args a = WEFT_VALUES(...) would dangle");
 static_assert(!std::is_constructible_v<weft_args, numbers>, "so would weft_args a(WEFT_VALUES(...))");
 static_assert(!std::is_convertible_v<nested, weft_value>, "weft_value v = weft_of_list(WEFT_VALUES(...)) would dangle");
 static_assert(std::is_convertible_v<numbers, weft_args_in> && std::is_convertible_v<weft_args, weft_args_in>,

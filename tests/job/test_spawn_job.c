@@ -89,7 +89,7 @@ static int check_grandchild(char **argv)
     weft_job_options options = {.count = 1, .argv = arguments};
     int worst = -1;
     unsetenv("WEFT_SPAWNED"); /* it means to */
-    if (weft_job_open(&options, &job))
+    if (weft_job_open(&options, &job, NULL))
         return 14;
     return weft_job_close(job, 20000, &worst) == WEFT_OK ? 0 : worst;
 }
@@ -100,8 +100,8 @@ static int check_generation(void)
     const char *arguments[] = {"child", "generation", NULL};
     weft_error *error = NULL;
     weft_job *job = NULL;
-    weft_job_options options = {.count = 1, .argv = arguments, .error = &error};
-    weft_status status = weft_job_open(&options, &job);
+    weft_job_options options = {.count = 1, .argv = arguments};
+    weft_status status = weft_job_open(&options, &job, &error);
     bool is_told = strstr(weft_error_message(error), "RANK=1") != NULL;
     weft_error_unref(error);
     if (job)
@@ -126,7 +126,7 @@ static int spawn_without_file(const char *file)
     if (unlink(file) != 0)
         return 19;
     unsetenv("WEFT_SPAWNED"); /* it means to */
-    if (weft_job_open(&(weft_job_options){.count = 1, .argv = argv}, &job))
+    if (weft_job_open(&(weft_job_options){.count = 1, .argv = argv}, &job, NULL))
         return 20;
     return weft_job_close(job, 20000, NULL) == WEFT_OK ? 0 : 21;
 }
@@ -171,8 +171,8 @@ static weft_job *spawn(int count, const char *role, const char *argument)
     const char *argv[] = {"child", role, argument, NULL};
     weft_error *error = NULL;
     weft_job *job = NULL;
-    weft_job_options options = {.count = count, .argv = argv, .error = &error};
-    weft_status status = weft_job_open(&options, &job);
+    weft_job_options options = {.count = count, .argv = argv};
+    weft_status status = weft_job_open(&options, &job, &error);
     if (status)
         print_message("%s\n", weft_error_message(error));
     weft_error_unref(error);
@@ -360,8 +360,8 @@ static void a_program_that_does_not_exist_is_an_error(void **state)
     weft_job *job = NULL;
     weft_error *error = NULL;
     const char *argv[] = {"x", NULL};
-    weft_job_options options = {.count = 2, .program = "/does/not/exist", .argv = argv, .error = &error};
-    assert_int_equal(weft_job_open(&options, &job), WEFT_ERR_SYSTEM);
+    weft_job_options options = {.count = 2, .program = "/does/not/exist", .argv = argv};
+    assert_int_equal(weft_job_open(&options, &job, &error), WEFT_ERR_SYSTEM);
     assert_non_null(strstr(weft_error_message(error), "No such file"));
     assert_null(job);
     weft_error_unref(error);
@@ -391,14 +391,15 @@ static void a_program_whose_file_is_gone_starts_itself(void **state)
     const char *argv[] = {"child", "fileless", copy, NULL};
     weft_job *job;
     copy_file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), mkostemp(copy, O_CLOEXEC));
-    assert_int_equal(weft_job_open(&(weft_job_options){.count = 1, .program = copy, .argv = argv}, &job), WEFT_OK);
+    assert_int_equal(weft_job_open(&(weft_job_options){.count = 1, .program = copy, .argv = argv}, &job, NULL),
+                     WEFT_OK);
     expect(job, 20000, WEFT_OK, 0);
 }
 
 static void no_options_start_nobody(void **state)
 {
     weft_job *job = NULL;
-    assert_int_equal(weft_job_open(NULL, &job), WEFT_OK);
+    assert_int_equal(weft_job_open(NULL, &job, NULL), WEFT_OK);
     assert_non_null(job);
     assert_int_equal(weft_job_pid(job, 1), 0);
     assert_int_equal(weft_job_close(job, 0, NULL), WEFT_OK);
@@ -409,14 +410,14 @@ static void bad_options_are_refused(void **state)
     weft_job *job;
     const char *argv[] = {NULL};
     weft_error *error = NULL;
-    assert_int_equal(weft_job_open(&(weft_job_options){.count = -1, .error = &error}, &job), WEFT_ERR_INVALID);
+    assert_int_equal(weft_job_open(&(weft_job_options){.count = -1}, &job, &error), WEFT_ERR_INVALID);
     assert_string_equal(weft_error_message(error), "count is -1: 0 to 65535");
     weft_error_unref(error);
-    assert_int_equal(weft_job_open(&(weft_job_options){.error = &error}, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(weft_job_open(&(weft_job_options){0}, NULL, &error), WEFT_ERR_INVALID);
     assert_string_equal(weft_error_message(error), "out is NULL");
     weft_error_unref(error);
-    assert_int_equal(weft_job_open(&(weft_job_options){.count = 1 << 20}, &job), WEFT_ERR_INVALID);
-    assert_int_equal(weft_job_open(&(weft_job_options){.count = 1, .argv = argv}, &job), WEFT_ERR_INVALID);
+    assert_int_equal(weft_job_open(&(weft_job_options){.count = 1 << 20}, &job, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(weft_job_open(&(weft_job_options){.count = 1, .argv = argv}, &job, NULL), WEFT_ERR_INVALID);
     assert_int_equal(weft_job_close(NULL, 0, NULL), WEFT_OK);
 }
 
@@ -446,8 +447,8 @@ static void fail_to_open(weft_job *job, const char *says)
 {
     weft_error *error = NULL;
     weft_agent *agent;
-    weft_agent_options options = {.job = job, .error = &error};
-    assert_int_equal(weft_agent_open(&options, &agent), WEFT_ERR_RENDEZVOUS);
+    weft_agent_options options = {.job = job};
+    assert_int_equal(weft_agent_open(&options, &agent, &error), WEFT_ERR_RENDEZVOUS);
     if (!strstr(weft_error_message(error), says))
         fail_msg("\"%s\" does not say \"%s\"", weft_error_message(error), says);
     weft_error_unref(error);
@@ -480,7 +481,7 @@ static int spawn_and_hang(void)
     weft_job *job;
     weft_job_options options = {.count = 2, .argv = argv};
     unsetenv("WEFT_SPAWNED"); /* it means to */
-    if (weft_job_open(&options, &job))
+    if (weft_job_open(&options, &job, NULL))
         return 7;
     int pids[2] = {weft_job_pid(job, 1), weft_job_pid(job, 2)};
     if (write(9, pids, sizeof pids) != (ssize_t)sizeof pids)

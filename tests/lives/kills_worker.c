@@ -215,9 +215,8 @@ weft_agent *kill_open(int rank, const kill_options *how)
                                   .no_binding = true,
                                   .death_timeout_ms = how->bound_ms,
                                   .rendezvous_timeout_ms = 60000,
-                                  .on_membership = kill_count_member,
-                                  .error = &error};
-    weft_status st = weft_agent_open(&options, &agent);
+                                  .on_membership = kill_count_member};
+    weft_status st = weft_agent_open(&options, &agent, &error);
     if (st == WEFT_ERR_EVICTED && rank >= FIRST_VICTIM) {
         weft_error_unref(error);
         return NULL;

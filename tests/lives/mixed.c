@@ -114,10 +114,10 @@ int main(void)
 {
     weft_job *job = NULL;
     weft_agent *agent;
-    weft_status status = getenv("RANK") ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 2}, &job);
+    weft_status status = getenv("RANK") ? WEFT_OK : weft_job_open(&(weft_job_options){.count = 2}, &job, NULL);
     if (!status)
-        status =
-            weft_agent_open(&(weft_agent_options){.functions = functions, .function_count = 1, .job = job}, &agent);
+        status = weft_agent_open(&(weft_agent_options){.functions = functions, .function_count = 1, .job = job}, &agent,
+                                 NULL);
     if (status)
         return weft_report(status);
     int rank = weft_agent_rank(agent);

@@ -68,9 +68,8 @@ static weft_agent *open_as(char **argv)
                                                            .master_addr = argv[3],
                                                            .master_port = atoi(argv[4]),
                                                            .death_timeout_ms = BOUND_MS,
-                                                           .on_membership = count_member,
-                                                           .error = &error},
-                                     &agent);
+                                                           .on_membership = count_member},
+                                     &agent, &error);
     weft_error_print(error, stderr);
     MUST_OK(st);
     return agent;

@@ -53,9 +53,8 @@ static void be_one_of_many(weft_sim *sim, int rank, void *arg)
                                                            .rank = rank,
                                                            .world_size = all->size,
                                                            .fabric = "sim",
-                                                           .sim = sim,
-                                                           .error = &error},
-                                     &agent);
+                                                           .sim = sim},
+                                     &agent, &error);
     weft_error_print(error, stderr);
     MUST_OK(st);
     MUST(weft_agent_workers(agent, NULL, 0) == (size_t)all->size);

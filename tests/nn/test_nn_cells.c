@@ -18,14 +18,15 @@
 
 static weft_module *make_net(void)
 {
-    weft_module *parts[] = {weft_conv2d_create(&(weft_conv2d_layer){
-                                .in_channels = 1, .out_channels = CHANNELS, .kernel = {3, 3}, .seed = 1}),
-                            weft_batch_norm2d_create(CHANNELS, 0, 0),
-                            weft_relu_create(),
-                            weft_flatten_create(1),
-                            weft_linear_create((int64_t)CHANNELS * 36, CLASSES, false, 2),
-                            weft_log_softmax_create(1)};
-    return weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]));
+    weft_module *parts[] = {
+        weft_conv2d_create(
+            &(weft_conv2d_layer){.in_channels = 1, .out_channels = CHANNELS, .kernel = {3, 3}, .seed = 1}, NULL),
+        weft_batch_norm2d_create(CHANNELS, 0, 0, NULL),
+        weft_relu_create(),
+        weft_flatten_create(1),
+        weft_linear_create((int64_t)CHANNELS * 36, CLASSES, false, 2, NULL),
+        weft_log_softmax_create(1)};
+    return weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
 }
 
 static weft_optimizer *optimizer_of(const weft_module *net, weft_update update)
@@ -278,7 +279,7 @@ static void *look_often(void *arg)
 
 static void threads_move_running_statistics_and_lose_none(void **state)
 {
-    statistics s = {.norm = weft_batch_norm2d_create(2, 0.1, 0),
+    statistics s = {.norm = weft_batch_norm2d_create(2, 0.1, 0, NULL),
                     .x = weft_tensor_zeros(WEFT_SHAPE(2, 2, 1, 1), WEFT_DTYPE_FLOAT32)};
     memcpy(weft_tensor_data(s.x), (float[]){1, 1, 3, 3}, 4 * sizeof(float));
     pthread_t threads[TRAINERS], reader;
@@ -315,7 +316,7 @@ typedef struct rows {
 /* Each step takes 1 off every element of rows 1 and 3. */
 static rows make_rows(void)
 {
-    rows r = {.table = weft_embedding_create(&(weft_embedding_layer){.rows = ROWS, .width = WIDTH, .seed = 1})};
+    rows r = {.table = weft_embedding_create(&(weft_embedding_layer){.rows = ROWS, .width = WIDTH, .seed = 1}, NULL)};
     weft_tensor *weight = weft_module_find(r.table, "weight");
     weft_tensor_fill(weight, 0);
     r.index = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){3, 1});
@@ -407,7 +408,7 @@ static size_t live_bytes(void)
 static void steps_beside_take_two_slabs_and_what_is_held(void **state)
 {
     size_t before = live_bytes();
-    weft_module *net = weft_linear_create(512, 512, true, 1);
+    weft_module *net = weft_linear_create(512, 512, true, 1, NULL);
     size_t one = live_bytes() - before;
     assert_true(one >= (size_t)512 * 512 * 4);
     weft_tensor *g = weft_tensor_full(WEFT_SHAPE(512, 512), WEFT_DTYPE_FLOAT32, 1);
@@ -435,7 +436,7 @@ static void steps_beside_take_two_slabs_and_what_is_held(void **state)
 
 static void joined_parameters_have_gradients_and_keep_their_values(void **state)
 {
-    weft_module *a = weft_linear_create(2, 2, true, 1), *b = weft_linear_create(2, 2, true, 2);
+    weft_module *a = weft_linear_create(2, 2, true, 1, NULL), *b = weft_linear_create(2, 2, true, 2, NULL);
     weft_tensor *both[] = {weft_module_find(a, "weight"), weft_module_find(b, "weight")};
     weft_tape *t = recording();
     weft_tensor *joined = weft_concat(t, (weft_tensors){both, 2}, 0);

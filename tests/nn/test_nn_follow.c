@@ -82,7 +82,7 @@ static void convnet_follows_pytorch(void **state)
 /* In float64: in float32 single ReLUs and maxima tip over, PyTorch's as well, and lead apart. */
 static void resnet50_follows_pytorch(void **state)
 {
-    follow("resnet50", weft_resnet50_create(30, 1), WEFT_DTYPE_FLOAT64, WEFT_SHAPE(4, 3, 64, 64), 30,
+    follow("resnet50", weft_resnet50_create(30, 1, NULL), WEFT_DTYPE_FLOAT64, WEFT_SHAPE(4, 3, 64, 64), 30,
            weft_cross_entropy, 0.0002, 1e-4);
 }
 

@@ -27,7 +27,7 @@ static const weft_module_type doubler_type = {.name = "Doubler", .forward = doub
 
 static weft_module *make_doubler(doubler *d)
 {
-    weft_module *m = weft_module_create(&doubler_type, d);
+    weft_module *m = weft_module_create(&doubler_type, d, NULL);
     weft_module_add_parameter(m, "gain", weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 3));
     weft_module_add_buffer(m, "seen", weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_INT64));
     return m;
@@ -138,9 +138,9 @@ static void conversion_changes_all_or_nothing(void **state)
 /* A list that was lent keeps its tensors: also one of a module below, at any depth. */
 static void a_module_above_a_lent_list_is_not_converted(void **state)
 {
-    weft_module *linear = weft_module_ref(weft_linear_create(2, 2, false, 1));
-    weft_module *inner = weft_sequential_create((weft_module *[]){linear}, 1);
-    weft_module *outer = weft_sequential_create((weft_module *[]){inner, weft_relu_create()}, 2);
+    weft_module *linear = weft_module_ref(weft_linear_create(2, 2, false, 1, NULL));
+    weft_module *inner = weft_sequential_create((weft_module *[]){linear}, 1, NULL);
+    weft_module *outer = weft_sequential_create((weft_module *[]){inner, weft_relu_create()}, 2, NULL);
     weft_tensors lent = weft_module_parameters(linear);
     weft_tensor *weight = lent.items[0];
     assert_int_equal(weft_module_to(outer, WEFT_DTYPE_FLOAT64), WEFT_ERR_STATE);
@@ -156,7 +156,7 @@ static void a_failed_module_says_why(void **state)
 {
     weft_error *error = NULL;
     weft_tape *t = weft_tape_open(NULL);
-    weft_module *dotted = weft_sequential_create(NULL, 0), *counted = weft_sequential_create(NULL, 0);
+    weft_module *dotted = weft_sequential_create(NULL, 0, NULL), *counted = weft_sequential_create(NULL, 0, NULL);
     weft_module_add_parameter(dotted, "a.b", weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32));
     assert_int_equal(weft_module_status(dotted), WEFT_ERR_INVALID);
     assert_int_equal(weft_module_save(dotted, "never", &error), WEFT_ERR_INVALID);

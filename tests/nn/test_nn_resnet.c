@@ -53,7 +53,7 @@ static int start(void **state, weft_dtype dtype)
     run *r = calloc(1, sizeof(*r));
     *state = r;
     r->near = dtype == WEFT_DTYPE_FLOAT32 ? float32 : float64;
-    r->net = weft_resnet50_create(30, 1);
+    r->net = weft_resnet50_create(30, 1, NULL);
     if (weft_module_to(r->net, dtype) != WEFT_OK)
         return 1;
     fill(r->net);

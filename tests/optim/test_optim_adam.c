@@ -46,6 +46,8 @@ static void run_against_definition(const weft_adam_options *given, const weft_ad
     }
     for (int i = 0; i < COUNT; i++)
         assert_true(fabs(weft_tensor_get_f64(parameter, i) - p[i]) <= tolerance * (1 + fabs(p[i])));
+    weft_optimizer_unref(weft_optimizer_ref(adam));
+    assert_true(weft_optimizer_lr(adam) == meant->lr); /* a second reference held it */
     weft_optimizer_unref(adam);
     weft_tensor_unref(gradient);
     weft_tensor_unref(parameter);

@@ -130,9 +130,10 @@ static void accumulate_rows(weft_module *net, weft_optimizer *sgd, weft_tensor *
 static weft_module *small_net(weft_dtype dtype)
 {
     weft_module *parts[] = {
-        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 2, .out_channels = 4, .kernel = {3, 3}, .seed = 1}),
-        weft_relu_create(), weft_flatten_create(1), weft_linear_create(64, 5, false, 2)};
-    weft_module *net = weft_sequential_create(parts, 4);
+        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 2, .out_channels = 4, .kernel = {3, 3}, .seed = 1},
+                           NULL),
+        weft_relu_create(), weft_flatten_create(1), weft_linear_create(64, 5, false, 2, NULL)};
+    weft_module *net = weft_sequential_create(parts, 4, NULL);
     assert_int_equal(weft_module_to(net, dtype), WEFT_OK);
     return net;
 }

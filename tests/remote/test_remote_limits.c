@@ -34,7 +34,7 @@ static const weft_function functions[] = {
 
 static weft_module *make_linear(weft_args args, void *user)
 {
-    return weft_linear_create(3, 1, false, 1);
+    return weft_linear_create(3, 1, false, 1, NULL);
 }
 
 static void call_with_limits(weft_agent *agent, weft_tensor *x)
@@ -94,6 +94,10 @@ static void learn_with_limits(weft_agent *agent, weft_tensor *x)
     MUST_OK(weft_dist_optimizer_step(sgd, &context, 1, &(weft_dist_step_options){.max_norm = 1, .timeout_ms = limit}));
     weft_tape_close(tape);
     weft_context_close(context, NULL);
+    /* A second reference holds both. */
+    weft_dist_optimizer_unref(weft_dist_optimizer_ref(sgd));
+    weft_remote_module_unref(weft_remote_module_ref(module));
+    MUST(weft_dist_optimizer_owners(sgd) == 1 && weft_remote_module_rref(module));
     weft_dist_optimizer_unref(sgd);
     weft_values_unref(parameters);
     weft_remote_module_unref(module);
@@ -108,8 +112,8 @@ static void average_with_limits(weft_agent *agent, weft_group *all)
     MUST_OK(weft_data_parallel_create(all, module, &options, &parallel, NULL));
     weft_data_parallel_unref(parallel);
     weft_module_unref(module);
-    MUST_OK(weft_group_open(agent, "old", NULL, 0, &old));
-    MUST_OK(weft_group_shrink(old, limit, &made));
+    MUST_OK(weft_group_open(agent, "old", NULL, 0, &old, NULL));
+    MUST_OK(weft_group_shrink(old, limit, &made, NULL));
     MUST_OK(weft_group_barrier(made, limit));
     weft_group_close(made);
     weft_group_close(old);
@@ -120,7 +124,7 @@ static void long_run(weft_agent *agent, void *arg)
     weft_group *all;
     weft_tensor *x = weft_tensor_full(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32, 1);
     MUST_OK(weft_agent_register_module(agent, "linear", make_linear, NULL));
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, limit));
     if (weft_agent_rank(agent) == 0) {
         call_with_limits(agent, x);

@@ -24,7 +24,7 @@ static weft_module *make_adder(weft_args args, void *user)
 {
     (void)user;
     int64_t count = args.items[0].as.i64;
-    weft_module *m = weft_module_create(&adder, NULL);
+    weft_module *m = weft_module_create(&adder, NULL, NULL);
     for (int64_t i = 0; i < count; i++) {
         char name[24];
         snprintf(name, sizeof name, "p%lld", (long long)i);
@@ -130,7 +130,7 @@ static weft_status play(weft_agent *agent, world *w, weft_sim_program trouble)
     weft_remote_module *modules[WORKERS] = {NULL};
     weft_group *all;
     MUST_OK(weft_agent_register_module(agent, "adder", make_adder, NULL));
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER)); /* all have registered it */
     weft_group_close(all);
     if (weft_agent_rank(agent) != 0)
@@ -194,7 +194,7 @@ static void an_owner_that_lies(weft_agent *agent, void *arg)
     MUST_OK(weft_agent_register_module(agent, "adder", make_adder, NULL));
     if (weft_agent_rank(agent) == 1)
         inside_replace(agent, "weft:parameters", lie_about_parameters);
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
     MUST_OK(weft_group_barrier(all, WEFT_FOREVER));
     weft_group_close(all);
     if (weft_agent_rank(agent) != 0)

@@ -21,9 +21,10 @@ static weft_module *make(weft_args args, void *user)
     case CONVNET:
         return weft_mnist_convnet_create(1);
     case EMBEDDING:
-        return weft_sequential_create((weft_module *[]){weft_embedding_create(&table), weft_dropout_create(0.25)}, 2);
+        return weft_sequential_create(
+            (weft_module *[]){weft_embedding_create(&table, NULL), weft_dropout_create(0.25, NULL)}, 2, NULL);
     default:
-        return weft_linear_create(8, WORDS, false, 4);
+        return weft_linear_create(8, WORDS, false, 4, NULL);
     }
 }
 
@@ -36,7 +37,7 @@ static weft_module *make_here(int which)
 static weft_status barrier(weft_agent *agent)
 {
     weft_group *all;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
     weft_status st = weft_group_barrier(all, WEFT_FOREVER);
     weft_group_close(all);
     return st;
@@ -88,7 +89,7 @@ static weft_tensor *loss_of(weft_tape *t, const model *m, int step)
 static weft_module *make_lstm(void)
 {
     return weft_lstm_create(
-        &(weft_lstm_layer){.in_features = 5, .hidden_features = 8, .layers = 2, .dropout = 0.5, .seed = 9});
+        &(weft_lstm_layer){.in_features = 5, .hidden_features = 8, .layers = 2, .dropout = 0.5, .seed = 9}, NULL);
 }
 
 /* ---- The whole model, on one tape --------------------------------------------------------------------------------- */

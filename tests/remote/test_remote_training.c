@@ -14,15 +14,16 @@
 static weft_module *make_front(weft_args args, void *user)
 {
     (void)user;
-    return weft_sequential_create((weft_module *[]){weft_linear_create(6, 16, false, (uint64_t)args.items[0].as.i64),
-                                                    weft_relu_create(), weft_dropout_create(0.25)},
-                                  3);
+    return weft_sequential_create(
+        (weft_module *[]){weft_linear_create(6, 16, false, (uint64_t)args.items[0].as.i64, NULL), weft_relu_create(),
+                          weft_dropout_create(0.25, NULL)},
+        3, NULL);
 }
 
 static weft_module *make_back(weft_args args, void *user)
 {
     (void)user;
-    return weft_linear_create(16, 4, false, (uint64_t)args.items[0].as.i64);
+    return weft_linear_create(16, 4, false, (uint64_t)args.items[0].as.i64, NULL);
 }
 
 static weft_module *make_nothing(weft_args args, void *user)
@@ -34,7 +35,7 @@ static weft_module *make_nothing(weft_args args, void *user)
 static weft_status barrier(weft_agent *agent)
 {
     weft_group *all;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
     weft_status st = weft_group_barrier(all, WEFT_FOREVER);
     weft_group_close(all);
     return st;

@@ -153,11 +153,11 @@ void begin_meetings(life *l)
     const job *j = now_playing;
     if (j->elastic || j->cast[l->actor].programs > 1)
         return;
-    weft_status st = weft_group_open(l->agent, "all", ranks, (size_t)j->actors, &l->groups[0]);
+    weft_status st = weft_group_open(l->agent, "all", ranks, (size_t)j->actors, &l->groups[0], NULL);
     MUST_IN_JOB(!st || some_excused((size_t)j->actors));
     if (l->rank >= j->few)
         return;
-    st = weft_group_open(l->agent, "few", ranks, (size_t)j->few, &l->groups[1]);
+    st = weft_group_open(l->agent, "few", ranks, (size_t)j->few, &l->groups[1], NULL);
     MUST_IN_JOB(!st || some_excused((size_t)j->few));
 }
 

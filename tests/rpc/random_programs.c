@@ -19,7 +19,7 @@ static int choose_rank(life *l)
     return once_in(&l->state, 2) ? WEFT_ANY_RANK : 1 + below(&l->state, now_playing->actors - 1);
 }
 
-static weft_agent_options options_of(life *l, weft_error **error)
+static weft_agent_options options_of(life *l)
 {
     const job *j = now_playing;
     size_t count = give_functions(l);
@@ -40,8 +40,7 @@ static weft_agent_options options_of(life *l, weft_error **error)
                                 .memory_budget_bytes = j->budget,
                                 .queue_limit_bytes = j->queue_limit,
                                 .on_membership = on_membership,
-                                .membership_arg = l,
-                                .error = error};
+                                .membership_arg = l};
 }
 
 /* Ranks and names may still be those of a life that is not known to be over; the others may not come. */
@@ -57,8 +56,8 @@ static bool try_to_open(life *l)
 {
     weft_agent *agent = NULL;
     weft_error *error = NULL;
-    weft_agent_options options = options_of(l, &error);
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_agent_options options = options_of(l);
+    weft_status st = weft_agent_open(&options, &agent, &error);
     if (st && !opening_may_fail(st)) {
         tell_where();
         weft_error_print(error, stderr);

@@ -82,8 +82,7 @@ weft_agent *stage_open(stage *s, int actor, int rank, const char *name)
     weft_error *error = NULL;
     weft_agent *agent = NULL;
     weft_agent_options options = stage_options(s, actor, rank, name);
-    options.error = &error;
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, &error);
     weft_error_print(error, stderr);
     MUST_OK(st);
     return agent;

@@ -162,8 +162,7 @@ static void unreachable_names_the_last_connect(void **state)
 static weft_status open_alone(weft_agent_options *options, weft_error **error)
 {
     weft_agent *agent = NULL;
-    options->error = error;
-    weft_status st = weft_agent_open(options, &agent);
+    weft_status st = weft_agent_open(options, &agent, error);
     MUST(st || !weft_agent_close(agent));
     return st;
 }

@@ -135,7 +135,7 @@ static void test_alone_without_threads(void **state)
                                   .no_threads = true,
                                   .functions = own,
                                   .function_count = 2};
-    MUST_OK(weft_agent_open(&options, &agent));
+    MUST_OK(weft_agent_open(&options, &agent, NULL));
     MUST_OK(
         weft_rpc_sync(agent, weft_to_rank(0), "close", WEFT_NO_VALUES, &(weft_rpc_options){.timeout_ms = 20000}, NULL));
     MUST_OK(weft_agent_close(agent));
@@ -296,9 +296,8 @@ static void must_not_open(weft_agent_options options, weft_status wanted, const 
 {
     weft_error *error = NULL;
     weft_agent *agent = NULL;
-    options.error = &error;
     options.rendezvous_timeout_ms = 100;
-    MUST_BE(weft_agent_open(&options, &agent), wanted);
+    MUST_BE(weft_agent_open(&options, &agent, &error), wanted);
     if (!strstr(weft_error_message(error), text))
         fail_msg("\"%s\" does not speak of \"%s\"", weft_error_message(error), text);
     weft_error_unref(error);
@@ -341,7 +340,7 @@ static void test_bad_options(void **s)
                                            "-5000", "5000-65536", "5000-6000x", "a-b"};
     memset(name, 'n', sizeof name - 1);
     unsetenv("RANK");
-    assert_int_equal(weft_agent_open(&bad[0].given, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(weft_agent_open(&bad[0].given, NULL, NULL), WEFT_ERR_INVALID);
     must_not_open((weft_agent_options){.master_port = 1}, WEFT_ERR_INVALID, "RANK");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         weft_agent_options options = bad[i].given;

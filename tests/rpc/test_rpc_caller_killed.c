@@ -105,9 +105,8 @@ static weft_agent *open_rank(int rank, int port)
                                                            .master_port = port,
                                                            .rendezvous_timeout_ms = 20000,
                                                            .no_binding = true,
-                                                           .workers = 6,
-                                                           .error = &error},
-                                     &agent);
+                                                           .workers = 6},
+                                     &agent, &error);
     weft_error_print(error, stderr);
     MUST_OK(st);
     return agent;

@@ -273,9 +273,8 @@ static weft_agent *open_child(void)
                                                            .function_count = sizeof functions / sizeof *functions,
                                                            .on_membership = keep_event,
                                                            .rendezvous_timeout_ms = 20000,
-                                                           .no_binding = true,
-                                                           .error = &error},
-                                     &agent);
+                                                           .no_binding = true},
+                                     &agent, &error);
     weft_error_print(error, stderr);
     MUST_OK(st);
     return agent;

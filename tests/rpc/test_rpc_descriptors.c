@@ -28,16 +28,12 @@ static bool opens_or_says_why(const char *master_addr, int spare)
     struct rlimit now;
     weft_agent *agent;
     weft_error *error = NULL;
-    weft_agent_options options = {.has_rank = true,
-                                  .world_size = 1,
-                                  .workers = 1,
-                                  .master_addr = master_addr,
-                                  .master_port = world_free_port(),
-                                  .error = &error};
+    weft_agent_options options = {
+        .has_rank = true, .world_size = 1, .workers = 1, .master_addr = master_addr, .master_port = world_free_port()};
     limit_to(spare);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
     snprintf(limit, sizeof limit, "limit is %llu", (unsigned long long)now.rlim_cur);
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, &error);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     const char *message = weft_error_message(error);
     if (!st)

@@ -154,7 +154,7 @@ static void leave_group(stage *s, int actor)
     weft_agent *agent = stage_open(s, actor, actor, NULL);
     weft_group *group;
     stage_await_workers(s, agent, 3);
-    MUST_OK(weft_group_open(agent, "all", ranks, 3, &group));
+    MUST_OK(weft_group_open(agent, "all", ranks, 3, &group, NULL));
     MUST_OK(weft_group_barrier(group, 10000));
     if (actor == 1) {
         stage_sleep_ms(s, 50);
@@ -167,7 +167,7 @@ static void leave_group(stage *s, int actor)
         stage_sleep_ms(s, 1);
     MUST_BE(weft_group_barrier(group, WEFT_FOREVER), WEFT_ERR_PEER_LEFT);
     weft_group_close(group);
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group)); /* those alive */
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL)); /* those alive */
     MUST(weft_group_size(group) == 2);
     MUST_OK(weft_group_barrier(group, 10000));
     weft_group_close(group);
@@ -214,9 +214,8 @@ static void must_not_open(stage *s, int actor, int rank, const char *name, bool 
     weft_error *error = NULL;
     weft_agent *agent = NULL;
     weft_agent_options options = stage_options(s, actor, rank, name);
-    options.error = &error;
     options.elastic = elastic;
-    MUST_BE(weft_agent_open(&options, &agent), wanted);
+    MUST_BE(weft_agent_open(&options, &agent, &error), wanted);
     if (!strstr(weft_error_message(error), text)) {
         fprintf(stderr, "\"%s\" does not speak of \"%s\"\n", weft_error_message(error), text);
         abort();

@@ -115,7 +115,7 @@ static void parent(weft_agent *agent)
     owned o = {.agent = agent};
     MUST_OK(weft_rref_create(agent, weft_of_i64(5), &o.mine));
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(6)), NULL, &o.theirs));
-    MUST_OK(weft_group_open(agent, "both", ranks, 2, &o.group));
+    MUST_OK(weft_group_open(agent, "both", ranks, 2, &o.group, NULL));
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "wait", WEFT_NO_VALUES, NULL, &o.pending));
     for (int i = 0; i < FORKS; i++) {
         fork_carelessly(&o);
@@ -140,7 +140,7 @@ static void other(weft_agent *agent)
 {
     static const int ranks[] = {0, 1};
     weft_group *group;
-    MUST_OK(weft_group_open(agent, "both", ranks, 2, &group));
+    MUST_OK(weft_group_open(agent, "both", ranks, 2, &group, NULL));
     while (!atomic_load(&over))
         MUST_OK(add(agent, 0));
     MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
@@ -211,7 +211,7 @@ static int ask_for_everything(weft_agent *agent)
         weft_rpc_remote(agent, weft_to_name("worker1"), "take", WEFT_NO_VALUES, NULL, &made) != WEFT_ERR_STATE)
         return 1;
     if (weft_rref_create(agent, weft_of_i64(1), &made) != WEFT_ERR_STATE ||
-        weft_group_open(agent, "late", NULL, 0, &group) != WEFT_ERR_STATE)
+        weft_group_open(agent, "late", NULL, 0, &group, NULL) != WEFT_ERR_STATE)
         return 2;
     if (weft_agent_watch(agent, 1) != WEFT_ERR_STATE || weft_agent_unwatch(agent, 1) != WEFT_ERR_STATE ||
         weft_agent_set_call_timeout(agent, 5) != WEFT_ERR_STATE || weft_agent_register(agent, &more) != WEFT_ERR_STATE)
@@ -337,7 +337,7 @@ static void without_threads_it_is_the_same(void **state)
                                   .world_size = 1,
                                   .master_port = world_free_port(),
                                   .no_threads = true};
-    assert_int_equal(weft_agent_open(&options, &agent), WEFT_OK);
+    assert_int_equal(weft_agent_open(&options, &agent, NULL), WEFT_OK);
     weft_logging_set_sink(drop_line, NULL);
     pid_t child = fork();
     assert_true(child >= 0);

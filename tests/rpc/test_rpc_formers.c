@@ -28,7 +28,7 @@ static void lead_a_life(weft_agent *agent, uint32_t incarnation)
     MUST_OK(weft_agent_watch(agent, 1));
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, &call));
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "nothing", WEFT_NO_VALUES, NULL, &theirs));
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
     inside_died(agent, 1, incarnation);
     MUST_BE(weft_future_wait(call, 10000), WEFT_ERR_PEER_DEAD);
     MUST_BE(weft_group_barrier(group, 10000), WEFT_ERR_PEER_DEAD);

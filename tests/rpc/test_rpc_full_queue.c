@@ -251,10 +251,9 @@ static int child_works(void)
     weft_agent_options options = {.functions = functions,
                                   .function_count = sizeof functions / sizeof *functions,
                                   .rendezvous_timeout_ms = 20000,
-                                  .no_binding = true,
-                                  .error = &error};
+                                  .no_binding = true};
     adjust(&options, NULL);
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, &error);
     weft_error_print(error, stderr);
     MUST_OK(st);
     one_stands_still(agent, NULL);

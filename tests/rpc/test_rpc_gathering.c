@@ -38,8 +38,8 @@ static int open_in_vain(const char *missed, const char * or)
     child_say('r');
     child_await_order('o');
     double began = child_now_s();
-    weft_agent_options options = {.rendezvous_timeout_ms = PATIENCE_MS, .no_binding = true, .error = &error};
-    MUST_BE(weft_agent_open(&options, &agent), WEFT_ERR_RENDEZVOUS);
+    weft_agent_options options = {.rendezvous_timeout_ms = PATIENCE_MS, .no_binding = true};
+    MUST_BE(weft_agent_open(&options, &agent, &error), WEFT_ERR_RENDEZVOUS);
     bool is_named = strstr(weft_error_message(error), missed) || strstr(weft_error_message(error), or);
     if (!is_named)
         fprintf(stderr, "\"%s\" does not speak of %s\n", weft_error_message(error), missed);

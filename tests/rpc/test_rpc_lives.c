@@ -47,9 +47,8 @@ static weft_agent *open_child(void)
                                                            .function_count = sizeof functions / sizeof *functions,
                                                            .on_membership = count_news,
                                                            .rendezvous_timeout_ms = 20000,
-                                                           .no_binding = true,
-                                                           .error = &error},
-                                     &agent);
+                                                           .no_binding = true},
+                                     &agent, &error);
     weft_error_print(error, stderr);
     MUST_OK(st);
     return agent;
@@ -167,7 +166,7 @@ static int child_meets(void)
     weft_agent *agent = open_child();
     weft_group *all, *two;
     weft_future *future;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
     MUST_OK(weft_group_barrier_async(all, WEFT_FOREVER, &future));
     child_say('r');
     MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
@@ -175,7 +174,7 @@ static int child_meets(void)
     child_say('f');
     weft_future_unref(future);
     MUST_BE(weft_group_barrier(all, 1000), WEFT_ERR_PEER_DEAD);
-    MUST_OK(weft_group_open(agent, "two", left, 2, &two));
+    MUST_OK(weft_group_open(agent, "two", left, 2, &two, NULL));
     MUST_OK(weft_group_barrier(two, 20000));
     weft_group_close(two);
     weft_group_close(all); /* now that the other one has heard of the death from it */

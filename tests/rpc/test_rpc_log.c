@@ -91,17 +91,16 @@ static void sentences_that_nobody_takes_are_logged(void **state)
     weft_error *error = NULL;
     weft_logging_set_sink(keep_error, NULL);
     weft_agent_options options = {.has_rank = true, .rank = 3, .world_size = 2, .master_port = world_free_port()};
-    assert_int_equal(weft_agent_open(&options, &agent), WEFT_ERR_INVALID);
+    assert_int_equal(weft_agent_open(&options, &agent, NULL), WEFT_ERR_INVALID);
     assert_true(was_logged("rank 3 of world size 2"));
-    assert_int_equal(weft_job_open(&(weft_job_options){.count = -1}, &job), WEFT_ERR_INVALID);
+    assert_int_equal(weft_job_open(&(weft_job_options){.count = -1}, &job, NULL), WEFT_ERR_INVALID);
     assert_true(was_logged("count is -1: 0 to 65535"));
-    options.error = &error;
-    assert_int_equal(weft_agent_open(&options, &agent), WEFT_ERR_INVALID);
+    assert_int_equal(weft_agent_open(&options, &agent, &error), WEFT_ERR_INVALID);
     assert_false(was_logged("rank 3")); /* it went to its taker */
     weft_error_unref(error);
 
     options = (weft_agent_options){.has_rank = true, .world_size = 1, .master_port = options.master_port};
-    assert_int_equal(weft_agent_open(&options, &agent), WEFT_OK);
+    assert_int_equal(weft_agent_open(&options, &agent, NULL), WEFT_OK);
     weft_rpc_options call = {.timeout_ms = -7};
     assert_int_equal(weft_rpc_sync(agent, weft_to_rank(0), "fail", WEFT_NO_VALUES, &call, NULL), WEFT_ERR_INVALID);
     assert_true(was_logged("-7"));
@@ -198,11 +197,11 @@ static void refusals(weft_agent *agent, void *arg)
     bad = (weft_function){.name = "flags", .run = run_fail, .flags = WEFT_FUNCTION_URGENT | WEFT_FUNCTION_LAZY};
     must_have_said(weft_agent_register(agent, &bad), WEFT_ERR_INVALID,
                    "flags is WEFT_FUNCTION_URGENT and WEFT_FUNCTION_LAZY");
-    must_have_said(weft_group_open(agent, "a b", NULL, 0, &group), WEFT_ERR_INVALID, "name is \"a b\"");
-    must_have_said(weft_group_open(agent, "g", twice, 2, &group), WEFT_ERR_INVALID,
+    must_have_said(weft_group_open(agent, "a b", NULL, 0, &group, NULL), WEFT_ERR_INVALID, "name is \"a b\"");
+    must_have_said(weft_group_open(agent, "g", twice, 2, &group, NULL), WEFT_ERR_INVALID,
                    "ranks[1] of \"g\" is 0, for the second");
-    must_have_said(weft_group_open(agent, "g", far, 2, &group), WEFT_ERR_NOT_FOUND, "ranks[1] of \"g\" is 9");
-    must_have_said(weft_group_open(agent, "g", twice, 0, &group), WEFT_ERR_INVALID, "count is 0");
+    must_have_said(weft_group_open(agent, "g", far, 2, &group, NULL), WEFT_ERR_NOT_FOUND, "ranks[1] of \"g\" is 9");
+    must_have_said(weft_group_open(agent, "g", twice, 0, &group, NULL), WEFT_ERR_INVALID, "count is 0");
 }
 
 static void a_refusal_says_which_field(void **state)

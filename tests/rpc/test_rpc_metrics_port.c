@@ -12,20 +12,20 @@
 
 static const weft_function functions[] = {{.name = "nothing", .run = world_run_nothing}};
 
-static weft_status open_with(weft_agent_options options, weft_agent **out)
+static weft_status open_with(weft_agent_options options, weft_agent **out, weft_error **error)
 {
     options.functions = functions;
     options.function_count = 1;
     options.has_rank = true;
     options.world_size = 1;
     options.master_port = world_free_port();
-    return weft_agent_open(&options, out);
+    return weft_agent_open(&options, out, error);
 }
 
 static weft_agent *open_served(void)
 {
     weft_agent *agent = NULL;
-    assert_int_equal(open_with((weft_agent_options){.metrics_port = -1}, &agent), WEFT_OK);
+    assert_int_equal(open_with((weft_agent_options){.metrics_port = -1}, &agent, NULL), WEFT_OK);
     assert_true(weft_metrics_port(agent) > 0);
     return agent;
 }
@@ -230,7 +230,7 @@ static void a_port_in_use_costs_the_metrics_alone(void **state)
     snprintf(port, sizeof port, ":%d", weft_metrics_port(agent));
     weft_agent_options options = {.metrics_port = weft_metrics_port(agent)};
     weft_logging_set_sink(keep_warning, NULL);
-    assert_int_equal(open_with(options, &second), WEFT_OK);
+    assert_int_equal(open_with(options, &second, NULL), WEFT_OK);
     weft_logging_set_sink(NULL, NULL);
     assert_non_null(strstr(said, port));
     assert_non_null(strstr(said, "WEFT_METRICS_PORT"));
@@ -238,7 +238,7 @@ static void a_port_in_use_costs_the_metrics_alone(void **state)
     assert_int_equal(weft_rpc_sync(second, weft_to_rank(0), "nothing", WEFT_NO_VALUES, NULL, NULL), WEFT_OK);
     weft_agent_stop(second);
     weft_agent_stop(agent);
-    assert_int_equal(open_with(options, &second), WEFT_OK); /* now it is free */
+    assert_int_equal(open_with(options, &second, NULL), WEFT_OK); /* now it is free */
     assert_int_equal(weft_metrics_port(second), options.metrics_port);
     weft_agent_stop(second);
 }
@@ -250,7 +250,7 @@ static void the_stores_port_is_the_stores(void **state)
     int port = world_free_port();
     weft_agent_options options = {
         .has_rank = true, .world_size = 1, .master_port = port, .metrics_port = port, .rendezvous_timeout_ms = 20000};
-    assert_int_equal(weft_agent_open(&options, &agent), WEFT_OK);
+    assert_int_equal(weft_agent_open(&options, &agent, NULL), WEFT_OK);
     assert_int_equal(weft_metrics_port(agent), 0);
     weft_agent_stop(agent);
 }
@@ -260,19 +260,20 @@ static void the_environment_asks_too(void **state)
     weft_agent *agent = NULL;
     weft_error *error = NULL;
     setenv("WEFT_METRICS_PORT", "-1", 1);
-    assert_int_equal(open_with((weft_agent_options){0}, &agent), WEFT_OK);
+    assert_int_equal(open_with((weft_agent_options){0}, &agent, NULL), WEFT_OK);
     must_answer(agent, "GET /metrics HTTP/1.1\r\n\r\n", "200");
     weft_agent_stop(agent);
     setenv("WEFT_METRICS_PORT", "70000", 1);
-    assert_int_equal(open_with((weft_agent_options){.error = &error}, &agent), WEFT_ERR_INVALID);
+    assert_int_equal(open_with((weft_agent_options){0}, &agent, &error), WEFT_ERR_INVALID);
     assert_non_null(strstr(weft_error_message(error), "WEFT_METRICS_PORT"));
     weft_error_unref(error);
     unsetenv("WEFT_METRICS_PORT");
-    assert_int_equal(open_with((weft_agent_options){0}, &agent), WEFT_OK);
+    assert_int_equal(open_with((weft_agent_options){0}, &agent, NULL), WEFT_OK);
     assert_int_equal(weft_metrics_port(agent), 0);
     weft_agent_stop(agent);
-    assert_int_equal(open_with((weft_agent_options){.metrics_port = -2}, &agent), WEFT_ERR_INVALID);
-    assert_int_equal(open_with((weft_agent_options){.metrics_port = -1, .no_threads = true}, &agent), WEFT_ERR_INVALID);
+    assert_int_equal(open_with((weft_agent_options){.metrics_port = -2}, &agent, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(open_with((weft_agent_options){.metrics_port = -1, .no_threads = true}, &agent, NULL),
+                     WEFT_ERR_INVALID);
 }
 
 UNIT_MAIN(only_the_local_address_is_served, metrics_are_served, the_dump_is_served, what_is_not_there_is_refused,

@@ -57,7 +57,7 @@ static void calls_of_nobody(weft_agent *agent)
     }
     must_refuse_call(weft_rpc_remote(agent, weft_to_name(NULL), "count", nothing, &told, &rref), &error,
                      "name of the worker to be called is NULL");
-    MUST_BE(weft_agent_open(&(weft_agent_options){.error = &error}, NULL), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_open(&(weft_agent_options){0}, NULL, &error), WEFT_ERR_INVALID);
     must_say(error, WEFT_ERR_INVALID, "out is NULL");
 }
 

@@ -15,7 +15,7 @@ typedef struct member {
 static void *open_member(void *arg)
 {
     member *m = arg;
-    MUST_OK(weft_agent_open(&m->options, &m->agent));
+    MUST_OK(weft_agent_open(&m->options, &m->agent, NULL));
     return NULL;
 }
 
@@ -75,11 +75,10 @@ static int warnings_of(const char *master_addr, int world_size)
                                   .world_size = world_size,
                                   .master_addr = master_addr,
                                   .master_port = world_free_port(),
-                                  .rendezvous_timeout_ms = 1,
-                                  .error = &error};
+                                  .rendezvous_timeout_ms = 1};
     warnings = 0;
     weft_logging_set_sink(count_warnings, NULL);
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, &error);
     weft_logging_set_sink(NULL, NULL);
     weft_error_unref(error);
     if (!st)
@@ -119,7 +118,7 @@ static void who_waits_for_the_store_says_so(void **state)
                                   .rendezvous_timeout_ms = 400};
     warnings = 0;
     weft_logging_set_sink(count_waiting, NULL);
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, NULL);
     weft_logging_set_sink(NULL, NULL);
     assert_int_equal(st, WEFT_ERR_RENDEZVOUS);
     assert_int_equal(warnings, 1);

@@ -256,7 +256,7 @@ static void second_life(weft_sim *sim, int rank, void *arg)
                                   .world_size = w->size,
                                   .fabric = "sim",
                                   .sim = sim};
-    MUST_OK(weft_agent_open(&options, &agent));
+    MUST_OK(weft_agent_open(&options, &agent, NULL));
     MUST_OK(weft_agent_close(agent));
 }
 

@@ -156,7 +156,7 @@ static void second_life(weft_sim *sim, int rank, void *arg)
                                   .master_port = 1,
                                   .fabric = "sim",
                                   .sim = sim};
-    MUST_OK(weft_agent_open(&options, &agent));
+    MUST_OK(weft_agent_open(&options, &agent, NULL));
     atomic_fetch_add(&lives, 1);
     wait_for_end(agent, NULL);
     MUST_OK(weft_agent_close(agent));

@@ -73,9 +73,8 @@ static weft_agent *open_agent(weft_sim *sim, int rank)
                                                            .fabric = "sim",
                                                            .sim = sim,
                                                            .workers = 2,
-                                                           .death_timeout_ms = DEATH_MS,
-                                                           .error = &error},
-                                     &agent);
+                                                           .death_timeout_ms = DEATH_MS},
+                                     &agent, &error);
     weft_error_print(error, stderr);
     MUST_OK(st);
     now_playing->opened++;

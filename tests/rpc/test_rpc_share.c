@@ -41,7 +41,7 @@ static int look(void)
     uint64_t all = wfi_share_memory() * told;
     int cores = wfi_share_cores();
     weft_agent *agent;
-    MUST_BE(weft_agent_open(&(weft_agent_options){0}, &agent), WEFT_OK);
+    MUST_BE(weft_agent_open(&(weft_agent_options){0}, &agent, NULL), WEFT_OK);
     int share = told > 1 ? cores : cores / processes() > 1 ? cores / processes() : 1;
     MUST(wfi_share_cores() == share && wfi_cpu_threads() == share);
     uint64_t budget = all / (uint64_t)processes() / 2, is = budget_of(agent);
@@ -74,7 +74,7 @@ typedef struct member {
 static void *open_member(void *arg)
 {
     member *m = arg;
-    MUST_BE(weft_agent_open(&m->options, &m->agent), WEFT_OK);
+    MUST_BE(weft_agent_open(&m->options, &m->agent, NULL), WEFT_OK);
     return NULL;
 }
 

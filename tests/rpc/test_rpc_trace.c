@@ -375,9 +375,8 @@ static weft_status open_alone(const char *path, weft_agent **out, weft_error **e
                                   .has_rank = true,
                                   .world_size = 1,
                                   .master_port = world_free_port(),
-                                  .trace_file = path,
-                                  .error = error};
-    return weft_agent_open(&options, out);
+                                  .trace_file = path};
+    return weft_agent_open(&options, out, error);
 }
 
 /* Calls itself, waits until a span is in the file, and is gone. */

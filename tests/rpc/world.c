@@ -46,14 +46,13 @@ static void run_seat(world *w, int rank)
                                   .master_port = w->port,
                                   .fabric = world_fabric_name(w->fabric),
                                   .sim = w->sim,
-                                  .rendezvous_timeout_ms = 60000,
-                                  .error = &error};
+                                  .rendezvous_timeout_ms = 60000};
     /* Hundreds of threads of one process, on few cores that have other work: one that waits for its turn is not dead. */
     if (w->fabric == WORLD_TCP && w->size > MANY)
         options.death_timeout_ms = 20000;
     if (w->adjust)
         w->adjust(&options, w->arg);
-    weft_status st = weft_agent_open(&options, &agent);
+    weft_status st = weft_agent_open(&options, &agent, &error);
     must(st == WEFT_OK, "could not open", rank, error);
     w->program(agent, w->arg);
     if (w->stop) {

@@ -93,9 +93,9 @@ static void meet(weft_agent *agent, const char *name, const int *ranks, bool may
 {
     weft_group *group = NULL;
     uint64_t began = weft_agent_now_ns(agent);
-    weft_status st = weft_group_open(agent, name, ranks, SIZE, &group);
+    weft_status st = weft_group_open(agent, name, ranks, SIZE, &group, NULL);
     for (int i = 0; may_fail && st == WEFT_ERR_MEMORY && i < 2; i++)
-        st = weft_group_open(agent, name, ranks, SIZE, &group);
+        st = weft_group_open(agent, name, ranks, SIZE, &group, NULL);
     if (!went_well("create", st, may_fail))
         return;
     weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(NUMBERS), WEFT_DTYPE_INT32, weft_group_index(group));

@@ -72,9 +72,9 @@ static void meet_in(const chaos_epoch *e)
     char name[32];
     weft_group *group;
     snprintf(name, sizeof name, "epoch%u", e->number);
-    weft_status st = weft_group_open(self.agent, name, e->ranks, e->count, &group);
+    weft_status st = weft_group_open(self.agent, name, e->ranks, e->count, &group, NULL);
     for (; st == WEFT_ERR_NOT_FOUND && epoch_is_current(e); sleep_ms(10)) /* it has not heard of all yet */
-        st = weft_group_open(self.agent, name, e->ranks, e->count, &group);
+        st = weft_group_open(self.agent, name, e->ranks, e->count, &group, NULL);
     if (st == WEFT_ERR_NOT_FOUND || st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST)
         return;
     if (st) {

@@ -16,9 +16,9 @@ static const weft_sgd_options sgd_options = {
 
 static weft_module *make_model(weft_dtype dtype)
 {
-    weft_module *parts[] = {weft_linear_create(INPUTS, HIDDEN, false, 11), weft_relu_create(),
-                            weft_linear_create(HIDDEN, CLASSES, false, 12)};
-    weft_module *model = weft_sequential_create(parts, 3);
+    weft_module *parts[] = {weft_linear_create(INPUTS, HIDDEN, false, 11, NULL), weft_relu_create(),
+                            weft_linear_create(HIDDEN, CLASSES, false, 12, NULL)};
+    weft_module *model = weft_sequential_create(parts, 3, NULL);
     MUST(model);
     MUST_OK(weft_module_to(model, dtype));
     return model;

@@ -219,6 +219,14 @@ static void measuring_refuses_nothing_else(void **state)
     wfi_encoded_fini(&encoded);
 }
 
-UNIT_MAIN(all_values_are_walked_through_in_order, nothing_is_entered_that_cannot_be_read, an_unknown_dtype_is_refused,
-          a_tensor_on_a_device_is_not_encoded, an_owned_list_is_whole_or_not_at_all, what_is_decoded_was_encoded,
-          measuring_refuses_what_decoding_refuses, measuring_refuses_nothing_else)
+static void types_have_names(void **state)
+{
+    assert_string_equal(weft_type_name(WEFT_TYPE_TENSOR), "tensor");
+    assert_string_equal(weft_type_name(WEFT_TYPE_REST), "rest");
+    assert_string_equal(weft_type_name((weft_type)(WEFT_TYPE_REST + 1)), "unknown");
+    assert_string_equal(weft_type_name((weft_type)-1), "unknown");
+}
+
+UNIT_MAIN(types_have_names, all_values_are_walked_through_in_order, nothing_is_entered_that_cannot_be_read,
+          an_unknown_dtype_is_refused, a_tensor_on_a_device_is_not_encoded, an_owned_list_is_whole_or_not_at_all,
+          what_is_decoded_was_encoded, measuring_refuses_what_decoding_refuses, measuring_refuses_nothing_else)

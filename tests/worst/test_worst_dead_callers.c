@@ -55,9 +55,8 @@ static weft_agent *open_agent(weft_job *job)
                                   .function_count = sizeof functions / sizeof *functions,
                                   .job = job,
                                   .death_timeout_ms = 1000,
-                                  .leaks_fail = true,
-                                  .error = &error};
-    weft_status st = weft_agent_open(&options, &agent);
+                                  .leaks_fail = true};
+    weft_status st = weft_agent_open(&options, &agent, &error);
     weft_error_print(error, stderr);
     MUST_OK(st);
     return agent;
@@ -134,7 +133,7 @@ static void one_job(void)
     weft_job *job = NULL;
     int worst = -1;
     atomic_store(&held_count, 0);
-    MUST_OK(weft_job_open(&(weft_job_options){.count = 2, .argv = argv}, &job));
+    MUST_OK(weft_job_open(&(weft_job_options){.count = 2, .argv = argv}, &job, NULL));
     weft_agent *agent = open_agent(job);
     must_double(agent, 2);
     await_held();

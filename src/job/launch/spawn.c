@@ -343,17 +343,16 @@ free_job:
     return status;
 }
 
-weft_status weft_job_open(const weft_job_options *options, weft_job **out)
+weft_status weft_job_open(const weft_job_options *options, weft_job **out, weft_error **detail)
 {
     static const weft_job_options defaults;
     weft_error *error = NULL;
-    options = options ? options : &defaults;
-    weft_status status = spawn(options, out, &error);
-    if (status && !options->error) { /* a caller that does not take the error finds it in the log */
+    weft_status status = spawn(options ? options : &defaults, out, &error);
+    if (status && !detail) { /* a caller that does not take the error finds it in the log */
         wfi_log(WEFT_LOG_ERROR, "weft_job_open: %s", weft_error_message(error));
         wfi_status_said(status);
     }
     if (status)
-        wfi_error_give(options->error, error);
+        wfi_error_give(detail, error);
     return status;
 }

@@ -190,13 +190,13 @@ static void name_failures(const weft_job *job, char *out, size_t room)
         snprintf(out + used, room - used, ", and %d more", failed - NAMED_MOST);
 }
 
-static weft_status say(const weft_job *job, weft_status status, int64_t timeout_ms)
+static weft_status say(const weft_job *job, weft_status status, int64_t wait_ms)
 {
     char failures[512] = "";
     name_failures(job, failures, sizeof failures);
     if (status == WEFT_ERR_TIMEOUT)
         wfi_log(WEFT_LOG_ERROR, "weft_job_close: not all children ended within %lld ms, and the rest were killed%s",
-                (long long)timeout_ms, failures);
+                (long long)wait_ms, failures);
     else if (status == WEFT_ERR_REMOTE)
         wfi_log(WEFT_LOG_ERROR, "weft_job_close: children failed%s", failures);
     else if (status)
@@ -205,11 +205,11 @@ static weft_status say(const weft_job *job, weft_status status, int64_t timeout_
     return status;
 }
 
-weft_status weft_job_close(weft_job *job, int64_t timeout_ms, int *worst_exit)
+weft_status weft_job_close(weft_job *job, int64_t wait_ms, int *worst_exit)
 {
     if (!job)
         return WEFT_OK;
-    bool in_time = await_all(job, wfi_deadline(&wfi_clock_real, timeout_ms)), unknown;
+    bool in_time = await_all(job, wfi_deadline(&wfi_clock_real, wait_ms)), unknown;
     if (!in_time) {
         signal_all(job, SIGTERM);
         if (!await_all(job, wfi_deadline(&wfi_clock_real, TERM_MS))) {
@@ -219,7 +219,7 @@ weft_status weft_job_close(weft_job *job, int64_t timeout_ms, int *worst_exit)
     }
     int worst = worst_of(job, &unknown), store_fd = wfi_job_take_fd(job);
     weft_status status = !in_time ? WEFT_ERR_TIMEOUT : worst ? WEFT_ERR_REMOTE : unknown ? WEFT_ERR_UNKNOWN : WEFT_OK;
-    status = say(job, status, timeout_ms);
+    status = say(job, status, wait_ms);
     if (store_fd >= 0)
         close(store_fd);
     wfi_guarded_free(job->secret);

@@ -186,12 +186,12 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
 
 static void stop_from_outside(weft_agent *agent);
 
-weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
+weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out, weft_error **detail)
 {
     weft_error *error = NULL;
     if (!out) {
-        if (options && options->error)
-            *options->error = weft_error_create(WEFT_ERR_INVALID, "weft_agent_open: out is NULL");
+        if (detail)
+            *detail = weft_error_create(WEFT_ERR_INVALID, "weft_agent_open: out is NULL");
         return wfi_refuse_null("weft_agent_open", "out");
     }
     weft_agent *agent = make_agent();
@@ -210,11 +210,11 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out)
     if (!error)
         error = weft_error_create(st, "the agent could not be opened: %s", weft_status_text(st));
     int rank = options && options->has_rank ? options->rank : -1;
-    if (!options || !options->error) { /* a caller that does not take the error finds it in the log */
+    if (!detail) { /* a caller that does not take the error finds it in the log */
         wfi_log_in(&(wfi_log_context){.rank = rank}, WEFT_LOG_ERROR, "weft_agent_open: %s", weft_error_message(error));
         wfi_status_said(st);
     }
-    wfi_error_give(options ? options->error : NULL, error);
+    wfi_error_give(detail, error);
     if (!agent)
         return st;
     if (agent->options.store_fd > 0)

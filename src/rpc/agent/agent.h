@@ -175,6 +175,8 @@ void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_
     WEFT_PRINTF(4, 5);
 /* For public functions that need what a NULL was given for: says so in the log, and returns WEFT_ERR_INVALID. */
 weft_status wfi_refuse_null(const char *function, const char *what);
+/* The same into *error, or into the log if `error` is NULL. */
+weft_status wfi_refuse_null_to(weft_error **error, const char *function, const char *what);
 /* A future of this agent (NULL: it is closed), its executor and its waiting, which weft alone completes. NULL if memory
  * is out. */
 weft_future *wfi_agent_future(weft_agent *agent);

@@ -27,3 +27,9 @@ weft_status wfi_refuse_null(const char *function, const char *what)
     wfi_status_said(WEFT_ERR_INVALID);
     return WEFT_ERR_INVALID;
 }
+
+weft_status wfi_refuse_null_to(weft_error **error, const char *function, const char *what)
+{
+    return error ? wfi_error_fail(error, WEFT_ERR_INVALID, "%s: %s is NULL", function, what)
+                 : wfi_refuse_null(function, what);
+}

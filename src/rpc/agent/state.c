@@ -71,12 +71,12 @@ static size_t run_handlers(weft_agent *agent)
     return wfi_executor_run_some(agent->executor, clock, wfi_now(clock) + WFI_HANDLERS_NS);
 }
 
-size_t weft_agent_progress(weft_agent *agent, int64_t timeout_ms)
+size_t weft_agent_progress(weft_agent *agent, int64_t wait_ms)
 {
     if (!agent || !agent->options.values.no_threads || agent->forked)
         return 0;
     size_t ran = run_handlers(agent);
-    size_t handled = wfi_net_progress(agent->net, ran ? 0 : timeout_ms);
+    size_t handled = wfi_net_progress(agent->net, ran ? 0 : wait_ms);
     return ran + handled + run_handlers(agent);
 }
 

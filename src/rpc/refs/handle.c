@@ -27,14 +27,14 @@ bool weft_rref_confirmed(const weft_rref *rref)
     return confirmed;
 }
 
-weft_status weft_rref_local_value(weft_rref *rref, int64_t timeout_ms, weft_value *out)
+weft_status weft_rref_local_value(weft_rref *rref, int64_t wait_ms, weft_value *out)
 {
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_local_value", rref ? "out" : "the handle");
     if (!rref->value)
         return WEFT_ERR_STATE;
     weft_future *value = rref->value;
-    weft_status st = weft_future_wait(value, timeout_ms);
+    weft_status st = weft_future_wait(value, wait_ms);
     if (st)
         return st;
     if (!weft_future_values(value))

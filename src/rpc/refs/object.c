@@ -59,13 +59,13 @@ weft_status weft_rref_local_object(weft_rref *rref, void **out)
     return WEFT_OK;
 }
 
-weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type, int64_t timeout_ms, void **out)
+weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type, int64_t wait_ms, void **out)
 {
     if (!rref || !type || !out)
         return wfi_refuse_null("weft_rref_local_typed", !rref ? "the handle" : type ? "out" : "the type");
     if (!rref->value)
         return WEFT_ERR_STATE;
-    weft_status st = weft_future_wait(rref->value, timeout_ms);
+    weft_status st = weft_future_wait(rref->value, wait_ms);
     if (st)
         return st;
     const wfi_object *held = wfi_object_of(rref->value);

@@ -45,7 +45,7 @@ int main(void)
     weft_values *results;
     double total = 0;
     weft_tensor *numbers = weft_tensor_arange(1000, WEFT_DTYPE_FLOAT32);
-    if (weft_agent_open(&options, &agent) != WEFT_OK)
+    if (weft_agent_open(&options, &agent, NULL) != WEFT_OK)
         return 1;
     if (weft_rpc_sync(agent, weft_to_rank(0), "sum", WEFT_VALUES(weft_of_tensor(numbers)), NULL, &results) != WEFT_OK ||
         weft_values_get_f64(results, 0, &total) != WEFT_OK)
