@@ -5,39 +5,54 @@
  *   batch_parameter_server --trainers 2                  starts the trainers as processes of this machine
  *   RANK=... WORLD_SIZE=... MASTER_ADDR=... MASTER_PORT=... batch_parameter_server        is one worker; rank 0 serves
  *
- * A trainer sends its gradients with one call, update_and_fetch. The result is the updated model, which lands
- * in the tensors that the trainer computes with. The server adds the gradients and keeps the call open. When
- * the last trainer's call of a round has come, it steps the optimizer and answers all calls: no thread waits.
+ * A trainer sends its gradients with one call, update_and_fetch. Its result is the updated model, which lands in the
+ * tensors that the trainer computes with. The server adds the gradients and keeps the call open. When the calls of all
+ * trainers have arrived, the server steps the optimizer and answers all of them. No thread waits meanwhile.
  *
- * common/workload.h says what is trained; --help lists the options. Running statistics of batch norm are not
- * parameters: each trainer keeps its own, and a saved model has those of the server, which never runs the model
- * in train mode.
+ * parameter_server/workload.h has what is trained; --help lists the options. Running statistics of batch norm are not
+ * parameters: each trainer keeps its own. A saved model has those of the server, which never runs the model in train
+ * mode.
  */
 #include <weft/weft.h>
 
-#include "common/crew.h"      /* the trainers, as the server sees them */
-#include "common/dismissal.h" /* early ends */
-#include "common/ending.h"    /* messages, exit codes, signals */
-#include "common/settings.h"  /* the command line */
-#include "common/workload.h"  /* model, batches, loss, accuracy */
+#include "common/worker.h"             /* messages, exit codes, signals */
+#include "parameter_server/settings.h" /* the command line */
+#include "parameter_server/summary.h"  /* the final table */
+#include "parameter_server/workload.h" /* model, batches, loss, accuracy */
 
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
+#include <time.h>
 
-/* ---- The server ----------------------------------------------------------------------------------------------- */
+#define LOOK_MS 50     /* between two checks for signals and for the end of training */
+#define DISMISS_MS 300 /* limit of telling the trainers that the job ends early */
+
+/* ---- The server: trainers --------------------------------------------------------------------------------------- */
 
 typedef struct server {
-    crew crew; /* its lock covers everything below, and the model */
+    const settings *set;
     workload *work;
     weft_module *model;
     weft_optimizer *sgd;
-    weft_call **waiting; /* by rank: its call, while it has no answer */
-    int arrived;         /* calls that wait */
+    int64_t updates; /* expected in total */
+
+    pthread_mutex_t lock; /* covers what follows, and the model */
+    bool *gone;           /* by rank: this trainer has finished or died */
+    int training;         /* trainers that are not gone */
+    int lost, finished;   /* of those gone: died or left early; with their work done */
+    weft_call **waiting;  /* by rank: its unanswered call, or NULL */
+    int arrived;          /* unanswered calls */
+    tally tally;
+    char failure[256]; /* why the job ends early; "" */
 } server;
 
+/* Answers all calls: with the model, or with an error. With the lock. */
 static void answer_all(server *s, weft_status status, const char *why)
 {
     weft_args model = WEFT_VALUES(weft_of_tensors(weft_module_parameters(s->model)));
-    for (int rank = 0; rank < s->crew.set->job.world_size; rank++) {
+    for (int rank = 0; rank < s->set->job.world_size; rank++) {
         weft_call *call = s->waiting[rank];
         if (!call)
             continue;
@@ -51,18 +66,24 @@ static void answer_all(server *s, weft_status status, const char *why)
     s->arrived = 0;
 }
 
-static void refuse_all(crew *c)
+/* Ends the job early. Only the first reason counts. With the lock. */
+static void fail(server *s, const char *format, ...) WEFT_PRINTF(2, 3);
+static void fail(server *s, const char *format, ...)
 {
-    answer_all((server *)c, WEFT_ERR_CANCELLED, c->failure);
+    va_list args;
+    if (*s->failure)
+        return;
+    va_start(args, format);
+    vsnprintf(s->failure, sizeof s->failure, format, args);
+    va_end(args);
+    answer_all(s, WEFT_ERR_CANCELLED, s->failure);
 }
 
-/* With --deterministic the calls' gradients were kept until now, so that they are added in the order of the
- * ranks. */
+/* Steps the model. With --deterministic the gradients of the open calls are added here, in the order of ranks. */
 static weft_status update(server *s)
 {
-    const settings *set = s->crew.set;
-    weft_status st = weft_optimizer_set_lr(s->sgd, settings_lr(set, s->crew.tally.updates, s->crew.updates));
-    for (int rank = 1; rank < set->job.world_size && set->deterministic && !st; rank++)
+    weft_status st = weft_optimizer_set_lr(s->sgd, settings_lr(s->set, s->tally.updates, s->updates));
+    for (int rank = 1; rank < s->set->job.world_size && s->set->deterministic && !st; rank++)
         if (s->waiting[rank])
             st = weft_optimizer_accumulate(s->sgd, weft_call_tensors(s->waiting[rank], 0));
     return st ? st : weft_optimizer_step(s->sgd);
@@ -70,24 +91,25 @@ static weft_status update(server *s)
 
 static void update_if_complete(server *s)
 {
-    int64_t size = s->crew.set->batch_update_size;
-    int wanted = size < s->crew.training ? (int)size : s->crew.training;
+    int64_t size = s->set->batch_update_size;
+    int wanted = size < s->training ? (int)size : s->training;
     if (s->arrived == 0 || s->arrived < wanted)
         return;
     weft_status st = update(s);
     if (st) {
-        crew_fail(&s->crew, "the model cannot be updated: %s", weft_status_text(st));
+        fail(s, "the model cannot be updated: %s", weft_status_text(st));
         return;
     }
-    tally_update(&s->crew.tally);
+    tally_update(&s->tally);
     answer_all(s, WEFT_OK, NULL);
 }
 
-/* Perhaps its gradients were the last ones missing. */
-static void go_on_without(crew *c, int rank)
+/* A trainer has finished or died. The others' update may have lacked only its gradients. With the lock. */
+static void remove_trainer(server *s, int rank)
 {
-    server *s = (server *)c;
     weft_call *call = s->waiting[rank];
+    s->gone[rank] = true;
+    s->training--;
     if (call) {
         s->waiting[rank] = NULL;
         s->arrived--;
@@ -96,90 +118,222 @@ static void go_on_without(crew *c, int rank)
     update_if_complete(s);
 }
 
-/* Gradients, and for the tally: the loss, images, seconds of computing, seconds in the call before. */
-static weft_status update_and_fetch(weft_call *call, void *arg)
+static void on_trainer_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
 {
     server *s = arg;
-    crew *c = &s->crew;
-    int rank = weft_call_from(call);
-    weft_tensors gradients = weft_call_tensors(call, 0);
-    weft_error *unfit = NULL;
-    pthread_mutex_lock(&c->lock);
-    weft_status st = weft_optimizer_check(s->sgd, gradients, &unfit);
-    if (st)
-        weft_call_fail(call, st, "%s", weft_error_message(unfit));
-    else if (*c->failure || c->gone[rank] || s->waiting[rank])
-        weft_call_fail(call, st = WEFT_ERR_STATE, "%s", *c->failure ? c->failure : "this trainer takes no part now");
-    else if (!c->set->deterministic)
-        st = weft_optimizer_accumulate(s->sgd, gradients);
-    if (!st) {
-        tally_gradient(&c->tally, weft_call_f64(call, 1), weft_call_i64(call, 2), weft_call_f64(call, 3),
-                       weft_call_f64(call, 4));
-        s->waiting[rank] = c->set->deterministic ? weft_call_defer_keeping(call) : weft_call_defer(call);
-        s->arrived++;
-        update_if_complete(s);
+    (void)agent;
+    pthread_mutex_lock(&s->lock);
+    if ((event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_LEFT) && !s->gone[rank] && !*s->failure) {
+        const char *what = event == WEFT_MEMBER_DEAD ? "is dead" : "left before its work was done";
+        if (s->set->job.on_death == ON_DEATH_STOP)
+            fail(s, "trainer %d %s: %s", rank, what, why);
+        else
+            worker_note("trainer %d %s: %s; going on with %d", rank, what, why, s->training - 1);
+        s->lost++;
+        remove_trainer(s, rank);
+        if (s->training == 0 && s->finished == 0)
+            fail(s, "no trainer is left");
     }
-    pthread_mutex_unlock(&c->lock);
-    weft_error_unref(unfit);
-    return st ? st : WEFT_DEFERRED;
+    pthread_mutex_unlock(&s->lock);
 }
+
+/* ---- The server: functions that trainers call ------------------------------------------------------------------- */
 
 static weft_status fetch(weft_call *call, void *arg)
 {
     server *s = arg;
-    pthread_mutex_lock(&s->crew.lock);
-    tally_begin(&s->crew.tally);
+    pthread_mutex_lock(&s->lock);
+    tally_begin(&s->tally);
     weft_call_give(call, WEFT_VALUES(weft_of_tensors(weft_module_parameters(s->model))));
-    pthread_mutex_unlock(&s->crew.lock);
+    pthread_mutex_unlock(&s->lock);
     return WEFT_OK;
 }
 
-/* A trainer has done its work: seconds in its last call, bytes that it sent, bytes that weft copied for it. */
+/* Arguments: the gradients; for the tally the loss, images, seconds of computing, seconds in the previous call. */
+static weft_status update_and_fetch(weft_call *call, void *arg)
+{
+    server *s = arg;
+    int rank = weft_call_from(call);
+    weft_tensors gradients = weft_call_tensors(call, 0);
+    weft_error *unfit = NULL;
+    pthread_mutex_lock(&s->lock);
+    weft_status st = weft_optimizer_check(s->sgd, gradients, &unfit);
+    if (st)
+        weft_call_fail(call, st, "%s", weft_error_message(unfit));
+    else if (*s->failure || s->gone[rank] || s->waiting[rank])
+        weft_call_fail(call, st = WEFT_ERR_STATE, "%s", *s->failure ? s->failure : "this trainer takes no part now");
+    else if (!s->set->deterministic)
+        st = weft_optimizer_accumulate(s->sgd, gradients);
+    if (!st) {
+        tally_gradient(&s->tally, weft_call_f64(call, 1), weft_call_i64(call, 2), weft_call_f64(call, 3),
+                       weft_call_f64(call, 4));
+        s->waiting[rank] = s->set->deterministic ? weft_call_defer_keeping(call) : weft_call_defer(call);
+        s->arrived++;
+        update_if_complete(s);
+    }
+    pthread_mutex_unlock(&s->lock);
+    weft_error_unref(unfit);
+    return st ? st : WEFT_DEFERRED;
+}
+
+/* A trainer has done its work. Arguments: seconds in its last call, bytes that it sent, bytes that weft copied for it. */
 static weft_status leave(weft_call *call, void *arg)
 {
     server *s = arg;
-    pthread_mutex_lock(&s->crew.lock);
-    s->crew.tally.in_calls += weft_call_f64(call, 0);
-    crew_leave(&s->crew, weft_call_from(call), weft_call_i64(call, 1), weft_call_i64(call, 2));
-    pthread_mutex_unlock(&s->crew.lock);
+    int rank = weft_call_from(call);
+    pthread_mutex_lock(&s->lock);
+    s->tally.in_calls += weft_call_f64(call, 0);
+    s->tally.bytes_sent += (uint64_t)weft_call_i64(call, 1);
+    s->tally.bytes_copied += (uint64_t)weft_call_i64(call, 2);
+    s->finished++;
+    if (!s->gone[rank])
+        remove_trainer(s, rank);
+    pthread_mutex_unlock(&s->lock);
     return WEFT_OK;
 }
 
-static weft_status accuracy(crew *c, double *out, weft_error **error)
+/* A trainer reports why no trainer can continue. */
+static weft_status give_up(weft_call *call, void *arg)
 {
-    server *s = (server *)c;
-    return workload_accuracy(s->work, s->model, out, error);
+    server *s = arg;
+    pthread_mutex_lock(&s->lock);
+    fail(s, "%s", weft_call_string(call, 0));
+    pthread_mutex_unlock(&s->lock);
+    return WEFT_OK;
+}
+
+/* ---- The server: the job ---------------------------------------------------------------------------------------- */
+
+/* Shows progress until training is complete, or there is a reason to end early. */
+static void watch(server *s, weft_agent *agent)
+{
+    progress line;
+    weft_stats stats;
+    for (int rank = 1; rank < s->set->job.world_size; rank++) /* else the death of one that computes goes unnoticed */
+        (void)!weft_agent_watch(agent, rank);                 /* fails if it is gone: on_trainer_event reports that */
+    progress_init(&line, s->set->quiet ? NULL : stdout, s->updates, "images");
+    for (bool over = false; !over;) {
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+        weft_agent_stats(agent, &stats);
+        pthread_mutex_lock(&s->lock);
+        if (worker_interrupted())
+            fail(s, "interrupted");
+        over = s->training == 0 || *s->failure;
+        progress_show(&line, &s->tally, stats.bytes_sent + stats.bytes_received, over);
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
+/* Prints the results. Meanwhile the trainers wait in weft_agent_close. */
+static int conclude(server *s, weft_agent *agent)
+{
+    weft_error *error = NULL;
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    summary table = summary_of(s->set, &s->tally, &stats);
+    table.lost = s->lost;
+    weft_status st = workload_accuracy(s->work, s->model, &table.held_out_accuracy, &error);
+    if (!st)
+        st = summary_deliver(&table, s->set, s->model, &error);
+    if (!st)
+        st = weft_agent_close(agent);
+    else
+        weft_agent_stop(agent);
+    return st ? worker_error(st, error) : 0;
+}
+
+/*
+ * Ends the job early: tells all trainers why, also those that compute, and leaves. A trainer ends when it is told, without
+ * an answer. A trainer of this machine that was declared dead may be stopped, so it is killed.
+ */
+static int dismiss(server *s, weft_agent *agent, const weft_job *job)
+{
+    int size = weft_agent_world_size(agent);
+    const weft_rpc_options how = {.timeout_ms = DISMISS_MS};
+    weft_target *alive = calloc((size_t)size, sizeof *alive);
+    weft_future *told = NULL;
+    size_t count = 0;
+    for (int rank = 1; rank < size && alive; rank++) {
+        if (weft_agent_alive(agent, rank))
+            alive[count++] = weft_to_rank(rank);
+        else if (job && weft_job_pid(job, rank) > 0)
+            kill(weft_job_pid(job, rank), SIGKILL);
+    }
+    if (count &&
+        !weft_rpc_multicast(agent, alive, count, "dismiss", WEFT_VALUES(weft_of_string(s->failure)), &how, &told))
+        (void)!weft_future_wait(told, WEFT_FOREVER);
+    weft_future_unref(told);
+    free(alive);
+    weft_agent_stop(agent);
+    return worker_fail("%s", s->failure);
+}
+
+static int run_job(server *s, weft_job *job)
+{
+    const weft_function functions[] = {
+        {.name = "fetch", .gives = {WEFT_TYPE_TENSORS}, .run = fetch, .user = s},
+        {.name = "update_and_fetch",
+         .takes = {WEFT_TYPE_TENSORS, WEFT_TYPE_F64, WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_F64},
+         .gives = {WEFT_TYPE_TENSORS},
+         .run = update_and_fetch,
+         .user = s},
+        {.name = "leave", .takes = {WEFT_TYPE_F64, WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = leave, .user = s},
+        {.name = "give_up", .takes = {WEFT_TYPE_STRING}, .run = give_up, .user = s},
+    };
+    weft_agent *agent;
+    weft_error *error = NULL;
+    weft_agent_options options = worker_agent_options(&s->set->job);
+    options.job = job;
+    options.functions = functions;
+    options.function_count = sizeof functions / sizeof *functions;
+    options.on_membership = on_trainer_event;
+    options.membership_arg = s;
+    weft_status st = weft_agent_open(&options, &agent, &error);
+    worker_watch_children(false, NULL); /* from now on weft reports deaths */
+    if (st)
+        return worker_error(st, error);
+    worker_catch_signals();
+    watch(s, agent);
+    return *s->failure ? dismiss(s, agent, job) : conclude(s, agent);
+}
+
+/* Starts the trainers, if no launcher has, and runs the job. */
+static int start_and_run(server *s)
+{
+    const worker_options *how = &s->set->job;
+    weft_job *job = NULL;
+    weft_error *error = NULL;
+    weft_status st = WEFT_OK;
+    worker_watch_children(how->spawn, NULL);
+    if (how->spawn)
+        st = weft_job_open(&(weft_job_options){.count = (int)s->set->trainers}, &job, &error);
+    worker_watch_children(how->spawn, job);
+    int code = st ? worker_error(st, error) : run_job(s, job);
+    if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0 && how->on_death == ON_DEATH_STOP)
+        code = worker_fail("a trainer did not end well");
+    return worker_interrupted() ? 130 : code;
 }
 
 static int serve(const settings *set, workload *work, weft_module *model)
 {
     const weft_sgd_options how = {.lr = set->lr, .momentum = set->momentum, .average = true};
-    server s = {.work = work, .model = model};
-    const weft_function functions[] = {
-        {.name = "fetch", .gives = {WEFT_TYPE_TENSORS}, .run = fetch, .user = &s},
-        {.name = "update_and_fetch",
-         .takes = {WEFT_TYPE_TENSORS, WEFT_TYPE_F64, WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_F64},
-         .gives = {WEFT_TYPE_TENSORS},
-         .run = update_and_fetch,
-         .user = &s},
-        {.name = "leave", .takes = {WEFT_TYPE_F64, WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = leave, .user = &s},
-        {.name = "give_up", .takes = {WEFT_TYPE_STRING}, .run = crew_give_up, .user = &s.crew},
-    };
-    weft_status st = crew_init(&s.crew, set, workload_iterations(work) * set->trainers / set->batch_update_size);
-    s.crew.on_gone = go_on_without;
-    s.crew.on_failure = refuse_all;
+    server s = {.set = set,
+                .work = work,
+                .model = model,
+                .updates = workload_iterations(work) * set->trainers / set->batch_update_size,
+                .lock = PTHREAD_MUTEX_INITIALIZER,
+                .training = (int)set->trainers};
     s.sgd = weft_sgd_create(weft_module_parameters(model), &how);
-    s.waiting = calloc((size_t)set->job.world_size, sizeof *s.waiting);
-    int code = !st && s.sgd && s.waiting
-                   ? crew_serve(&s.crew, functions, sizeof functions / sizeof *functions, model, accuracy)
-                   : ending_error(WEFT_ERR_MEMORY, NULL);
+    s.gone = calloc((size_t)set->job.world_size, sizeof *s.gone);
+    s.waiting = calloc((size_t)set->job.world_size, sizeof(weft_call *));
+    int code = s.sgd && s.gone && s.waiting ? start_and_run(&s) : worker_error(WEFT_ERR_MEMORY, NULL);
     free(s.waiting);
+    free(s.gone);
     weft_optimizer_unref(s.sgd);
-    crew_fini(&s.crew);
     return code;
 }
 
-/* ---- A trainer ------------------------------------------------------------------------------------------------ */
+/* ---- A trainer -------------------------------------------------------------------------------------------------- */
 
 typedef struct trainer {
     const settings *set;
@@ -190,7 +344,7 @@ typedef struct trainer {
     weft_error *error;
 } trainer;
 
-/* Calls the server. If it returns a model, that lands in the parameters of this trainer's model. */
+/* Calls the server. If it returns a model, the model lands in `land`, the parameters of this trainer's model. */
 static weft_status ask(trainer *me, const char *function, weft_args arguments, weft_tensors land)
 {
     weft_rpc_options how = {.land = land, .timeout_ms = WEFT_FOREVER, .error = &me->error};
@@ -220,21 +374,15 @@ static weft_status train_step(trainer *me, int64_t iteration)
     return st;
 }
 
-/* Losses are not numbers any more, and others train the same model: all are to hear of it, whatever --on-death says. */
-static void give_up(trainer *me)
-{
-    (void)!weft_rpc_sync(me->agent, weft_to_rank(0), "give_up",
-                         WEFT_VALUES(weft_of_string(weft_error_message(me->error))), NULL, NULL);
-}
-
 static weft_status train_all(trainer *me)
 {
     weft_stats stats;
     weft_status st = ask(me, "fetch", WEFT_NO_VALUES, weft_module_parameters(me->model));
     for (int64_t i = 0; i < workload_iterations(me->work) && !st; i++)
         st = train_step(me, i);
-    if (st && workload_diverged(me->work))
-        give_up(me);
+    if (st && workload_diverged(me->work)) /* the common model is lost: all must end, whatever --on-death says */
+        (void)!weft_rpc_sync(me->agent, weft_to_rank(0), "give_up",
+                             WEFT_VALUES(weft_of_string(weft_error_message(me->error))), NULL, NULL);
     if (st)
         return st;
     weft_agent_stats(me->agent, &stats);
@@ -243,23 +391,40 @@ static weft_status train_all(trainer *me)
     return ask(me, "leave", work_done, (weft_tensors){0});
 }
 
+/* The server calls this when it ends the job early. */
+static weft_status dismissed(weft_call *call, void *arg)
+{
+    (void)arg;
+    worker_exit("the server ended the job: %s", weft_call_string(call, 0));
+}
+
+static void on_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    (void)agent, (void)rank, (void)arg;
+    if (event == WEFT_MEMBER_SELF_EVICTED)
+        worker_exit("this trainer was declared dead, and is out of the job: %s", why);
+    if (event == WEFT_MEMBER_STORE_LOST)
+        worker_exit("the server is gone: %s", why);
+}
+
 static int train(const settings *set, workload *work, weft_module *model)
 {
     trainer me = {.set = set, .work = work, .model = model};
-    weft_agent_options options = launch_agent(&set->job);
-    options.functions = &dismissal_function;
+    const weft_function dismiss_function = {.name = "dismiss", .takes = {WEFT_TYPE_STRING}, .run = dismissed};
+    weft_agent_options options = worker_agent_options(&set->job);
+    options.functions = &dismiss_function;
     options.function_count = 1;
-    options.on_membership = dismissal_on_news;
+    options.on_membership = on_event;
     weft_status st = weft_agent_open(&options, &me.agent, &me.error);
     if (st)
-        return ending_error(st, me.error);
-    ending_outlive_parent();
+        return worker_error(st, me.error);
+    worker_outlive_parent();
     st = train_all(&me);
     if (!st)
         st = weft_agent_close(me.agent);
     else
         weft_agent_stop(me.agent);
-    return st ? ending_error(st, me.error) : 0;
+    return st ? worker_error(st, me.error) : 0;
 }
 
 int main(int argc, char **argv)
@@ -268,16 +433,16 @@ int main(int argc, char **argv)
     int code = settings_parse(SETTINGS_BATCH, argc, argv, &set);
     if (code >= 0)
         return code;
-    ending_begin("batch_parameter_server", "server", "trainer", (int)set.job.rank);
+    worker_begin("batch_parameter_server", "server", "trainer", (int)set.job.rank);
     workload *work = NULL;
     weft_error *error = NULL;
     weft_status st = workload_open(&set, &work, &error);
     weft_module *model = st ? NULL : workload_model(work);
     if (!model)
-        code = ending_error(st ? st : WEFT_ERR_MEMORY, error);
+        code = worker_error(st ? st : WEFT_ERR_MEMORY, error);
     else
         code = set.job.rank == 0 ? serve(&set, work, model) : train(&set, work, model);
     weft_module_unref(model);
     workload_close(work);
-    return ending_flush(code);
+    return worker_flush(code);
 }

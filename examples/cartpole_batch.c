@@ -12,12 +12,12 @@
  */
 #include <weft/weft.h>
 
-#include "common/cart_agent.h"    /* episodes */
-#include "common/cart_learner.h"  /* the policy: decides, remembers, learns */
-#include "common/cart_observer.h" /* poles */
-#include "common/cart_settings.h" /* the command line */
-#include "common/cart_sweep.h"    /* the figure */
-#include "common/ending.h"        /* messages, exit codes */
+#include "cartpole/cart_agent.h"    /* episodes */
+#include "cartpole/cart_learner.h"  /* the policy: decides, remembers, learns */
+#include "cartpole/cart_observer.h" /* poles */
+#include "cartpole/cart_settings.h" /* the command line */
+#include "cartpole/cart_sweep.h"    /* the figure */
+#include "common/worker.h"          /* messages, exit codes */
 
 #include <stdlib.h>
 
@@ -73,7 +73,7 @@ static int serve(const cart_settings *set)
         function.run = select_action;
     }
     int code = learner && ranks ? cart_agent_run(set, learner, &function, (cart_hooks){0})
-                                : ending_error(WEFT_ERR_MEMORY, NULL);
+                                : worker_error(WEFT_ERR_MEMORY, NULL);
     cart_learner_free(learner);
     free(ranks);
     return code;
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
     int code = cart_settings_parse(argc, argv, "cartpole_batch", true, &set);
     if (code >= 0)
         return code;
-    ending_begin("cartpole_batch", "agent", "observer", (int)set.job.rank);
+    worker_begin("cartpole_batch", "agent", "observer", (int)set.job.rank);
     if (set.sweep)
         return cart_sweep(&set);
     return set.job.rank == 0 ? serve(&set) : cart_observer_run(&set);

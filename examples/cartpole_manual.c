@@ -12,12 +12,12 @@
  */
 #include <weft/weft.h>
 
-#include "common/cart_agent.h"    /* episodes */
-#include "common/cart_learner.h"  /* the policy: decides, remembers, learns */
-#include "common/cart_observer.h" /* poles */
-#include "common/cart_settings.h" /* the command line */
-#include "common/cartpole.h"
-#include "common/ending.h" /* messages, exit codes */
+#include "cartpole/cart_agent.h"    /* episodes */
+#include "cartpole/cart_learner.h"  /* the policy: decides, remembers, learns */
+#include "cartpole/cart_observer.h" /* poles */
+#include "cartpole/cart_settings.h" /* the command line */
+#include "cartpole/cartpole.h"
+#include "common/worker.h" /* messages, exit codes */
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -142,7 +142,7 @@ static int serve(const cart_settings *set)
                                     .flags = WEFT_FUNCTION_INLINE, /* shorter than handing it to another thread */
                                     .user = &g};
     int code = open_gathering(&g, set) ? cart_agent_run(set, g.learner, &function, hooks)
-                                       : ending_error(WEFT_ERR_MEMORY, NULL);
+                                       : worker_error(WEFT_ERR_MEMORY, NULL);
     close_gathering(&g);
     return code;
 }
@@ -153,6 +153,6 @@ int main(int argc, char **argv)
     int code = cart_settings_parse(argc, argv, "cartpole_manual", false, &set);
     if (code >= 0)
         return code;
-    ending_begin("cartpole_manual", "agent", "observer", (int)set.job.rank);
+    worker_begin("cartpole_manual", "agent", "observer", (int)set.job.rank);
     return set.job.rank == 0 ? serve(&set) : cart_observer_run(&set);
 }

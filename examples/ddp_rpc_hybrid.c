@@ -10,27 +10,27 @@
  * trainer looks its batch up there, runs its linear layer, and goes back through both under one context: gradients of the linear layer are averaged
  * over the trainers by their group meanwhile, so that its replicas stay alike; each trainer's gradient of the embedding steps the server's by itself. With
  * --synchronous a barrier after the step keeps the trainers together, and the losses are those of one process (--check). Such an iteration is
- * examples/common/hybrid_trainer.c, train_step.
+ * examples/ddp_rpc_hybrid/hybrid_trainer.c, train_step.
  *
  * After PyTorch's tutorial "Combining Distributed DataParallel with Distributed RPC Framework". --help lists the options.
  */
 #include <weft/weft.h>
 
-#include "common/dismissal.h"       /* early ends */
-#include "common/ending.h"          /* messages, exit codes, signals */
-#include "common/hybrid.h"          /* the model, in one process */
-#include "common/hybrid_settings.h" /* the command line; who is who */
-#include "common/hybrid_trainer.h"  /* a trainer's work */
-#include "common/json_file.h"       /* the report */
-#include "common/progress.h"        /* the live line */
+#include "common/worker.h"                  /* messages, exit codes, signals */
+#include "ddp_rpc_hybrid/hybrid.h"          /* the model, in one process */
+#include "ddp_rpc_hybrid/hybrid_settings.h" /* the command line; who is who */
+#include "ddp_rpc_hybrid/hybrid_trainer.h"  /* a trainer's work */
+#include "common/report.h"                  /* the report */
 
 #include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LARGEST_DIFFERENCE 1e-5 /* relative, of a loss to that of one process */
+#define DISMISS_MS 300          /* limit of telling the other workers that the job ends early */
 #define LOOK_MS 50              /* between two looks at signals and news */
 
 /* Those who serve have registered what they can make. */
@@ -45,7 +45,7 @@ static weft_status meet(weft_agent *agent)
     return st;
 }
 
-/* ---- The server, and what it shares with trainers -------------------------------------------------------------- */
+/* ---- The server, and what it shares with trainers --------------------------------------------------------------- */
 
 /* (seed) */
 static weft_module *make_embedding(weft_args args, void *user)
@@ -61,6 +61,23 @@ static weft_status leave(weft_call *call, void *over)
     return WEFT_OK;
 }
 
+/* The master calls this when it ends the job early. */
+static weft_status dismissed(weft_call *call, void *arg)
+{
+    (void)arg;
+    worker_exit("the master ended the job: %s", weft_call_string(call, 0));
+}
+
+static void on_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    (void)rank, (void)arg;
+    if (event == WEFT_MEMBER_SELF_EVICTED)
+        worker_exit("this %s was declared dead, and is out of the job: %s",
+                    weft_agent_rank(agent) == HYBRID_SERVER ? "server" : "trainer", why);
+    if (event == WEFT_MEMBER_STORE_LOST)
+        worker_exit("the master is gone: %s", why);
+}
+
 /* Serves until the master lets it go: the embedding, or a call to train. */
 static int serve(hybrid_settings *set)
 {
@@ -68,7 +85,7 @@ static int serve(hybrid_settings *set)
     weft_error *error = NULL;
     weft_agent *agent;
     const weft_function functions[] = {
-        dismissal_function,
+        {.name = "dismiss", .takes = {WEFT_TYPE_STRING}, .run = dismissed},
         {.name = "leave", .run = leave, .user = &over},
         {.name = "train",
          .takes = {WEFT_TYPE_RREF},
@@ -76,16 +93,16 @@ static int serve(hybrid_settings *set)
          .run = hybrid_train,
          .user = set},
     };
-    weft_agent_options options = launch_agent(&set->job);
+    weft_agent_options options = worker_agent_options(&set->job);
     sem_init(&over, 0, 0);
     options.functions = functions;
     options.function_count = set->job.rank == HYBRID_SERVER ? 2 : 3;
-    options.on_membership = dismissal_on_news;
+    options.on_membership = on_event;
     options.call_timeout_ms = WEFT_FOREVER; /* who is slow is no more than that: deaths end calls all the same */
     weft_status st = weft_agent_open(&options, &agent, &error);
     if (st)
-        return ending_error(st, error);
-    ending_outlive_parent();
+        return worker_error(st, error);
+    worker_outlive_parent();
     if (set->job.rank == HYBRID_SERVER)
         st = weft_agent_register_module(agent, "embedding", make_embedding, NULL);
     if (!st)
@@ -97,10 +114,10 @@ static int serve(hybrid_settings *set)
     else
         weft_agent_stop(agent);
     sem_destroy(&over);
-    return st ? ending_error(st, NULL) : 0;
+    return st ? worker_error(st, NULL) : 0;
 }
 
-/* ---- The master ----------------------------------------------------------------------------------------------- */
+/* ---- The master ------------------------------------------------------------------------------------------------- */
 
 typedef struct master {
     const hybrid_settings *set;
@@ -185,7 +202,7 @@ static weft_status watch(master *m)
         st = weft_future_wait_all(m->trained, (size_t)s->trainers, LOOK_MS);
         weft_agent_stats(m->agent, &stats);
         pthread_mutex_lock(&m->lock);
-        if (ending_interrupted() || *m->failure)
+        if (worker_interrupted() || *m->failure)
             st = WEFT_ERR_CANCELLED;
         progress_show(&line, &m->tally, stats.bytes_sent + stats.bytes_received, st != WEFT_ERR_TIMEOUT);
         pthread_mutex_unlock(&m->lock);
@@ -252,7 +269,7 @@ static weft_status check(master *m)
     return st;
 }
 
-/* ---- What comes of it ----------------------------------------------------------------------------------------- */
+/* ---- What comes of it ------------------------------------------------------------------------------------------- */
 
 /* Of each trainer. */
 static double iterations_per_s(const master *m)
@@ -341,7 +358,7 @@ static weft_status conclude(master *m)
     return st;
 }
 
-/* ---- The job -------------------------------------------------------------------------------------------------- */
+/* ---- The job ---------------------------------------------------------------------------------------------------- */
 
 static weft_status lead(master *m)
 {
@@ -356,16 +373,40 @@ static weft_status lead(master *m)
     return st ? st : conclude(m);
 }
 
+/*
+ * Ends the job early: tells the server and each trainer why, also while it computes, and leaves. A worker ends when it is told, without an answer.
+ * A worker of this machine that was declared dead may be stopped, so it is killed.
+ */
+static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
+{
+    int size = weft_agent_world_size(agent);
+    const weft_rpc_options how = {.timeout_ms = DISMISS_MS};
+    weft_target *alive = calloc((size_t)size, sizeof *alive);
+    weft_future *told = NULL;
+    size_t count = 0;
+    for (int rank = 1; rank < size && alive; rank++) {
+        if (weft_agent_alive(agent, rank))
+            alive[count++] = weft_to_rank(rank);
+        else if (job && weft_job_pid(job, rank) > 0)
+            kill(weft_job_pid(job, rank), SIGKILL);
+    }
+    if (count && !weft_rpc_multicast(agent, alive, count, "dismiss", WEFT_VALUES(weft_of_string(why)), &how, &told))
+        (void)!weft_future_wait(told, WEFT_FOREVER);
+    weft_future_unref(told);
+    free(alive);
+    weft_agent_stop(agent);
+}
+
 static int end_early(master *m, const weft_job *job, weft_status st)
 {
     hybrid_reason why = hybrid_reason_of(m->agent, m->error ? weft_error_message(m->error) : weft_status_text(st));
-    fail(m, "", ending_interrupted() ? "interrupted" : why.text);
+    fail(m, "", worker_interrupted() ? "interrupted" : why.text);
     weft_error_unref(m->error);
     pthread_mutex_lock(&m->lock);
     m->over = true; /* *m->failure stays as it is */
     pthread_mutex_unlock(&m->lock);
-    dismissal_send(m->agent, job, m->failure);
-    return ending_fail("%s", m->failure);
+    dismiss(m->agent, job, m->failure);
+    return worker_fail("%s", m->failure);
 }
 
 static int run(master *m, weft_job *job)
@@ -377,22 +418,22 @@ static int run(master *m, weft_job *job)
          .user = m},
         {.name = "give_up", .takes = {WEFT_TYPE_STRING}, .run = hear_of_failure, .user = m},
     };
-    weft_agent_options options = launch_agent(&m->set->job);
+    weft_agent_options options = worker_agent_options(&m->set->job);
     options.job = job;
     options.functions = functions;
     options.function_count = 2;
     options.on_membership = on_news;
     options.membership_arg = m;
     weft_status st = weft_agent_open(&options, &m->agent, &m->error);
-    ending_with_children(false, NULL);
+    worker_watch_children(false, NULL);
     if (st)
-        return ending_error(st, m->error);
-    ending_catch_signals();
+        return worker_error(st, m->error);
+    worker_catch_signals();
     st = lead(m);
     if (st)
         return end_early(m, job, st);
     st = weft_agent_close(m->agent);
-    return st ? ending_error(st, NULL) : 0;
+    return st ? worker_error(st, NULL) : 0;
 }
 
 static int start(const hybrid_settings *set)
@@ -401,16 +442,16 @@ static int start(const hybrid_settings *set)
     weft_job *job = NULL;
     weft_status st = WEFT_OK;
     pthread_mutex_init(&m.lock, NULL);
-    ending_with_children(set->job.spawn, NULL);
+    worker_watch_children(set->job.spawn, NULL);
     if (set->job.spawn)
         st = weft_job_open(&(weft_job_options){.count = (int)set->job.world_size - 1}, &job, &m.error);
-    ending_with_children(set->job.spawn, job);
-    int code = st ? ending_error(st, m.error) : run(&m, job);
+    worker_watch_children(set->job.spawn, job);
+    int code = st ? worker_error(st, m.error) : run(&m, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)
-        code = ending_fail("a worker did not end well");
+        code = worker_fail("a worker did not end well");
     free(m.losses);
     pthread_mutex_destroy(&m.lock);
-    return ending_interrupted() ? 130 : code;
+    return worker_interrupted() ? 130 : code;
 }
 
 int main(int argc, char **argv)
@@ -419,6 +460,6 @@ int main(int argc, char **argv)
     int code = hybrid_parse(argc, argv, &set);
     if (code >= 0)
         return code;
-    ending_begin("ddp_rpc_hybrid", "master", set.job.rank == HYBRID_SERVER ? "server" : "trainer", (int)set.job.rank);
-    return ending_flush(set.job.rank == 0 ? start(&set) : serve(&set));
+    worker_begin("ddp_rpc_hybrid", "master", set.job.rank == HYBRID_SERVER ? "server" : "trainer", (int)set.job.rank);
+    return worker_flush(set.job.rank == 0 ? start(&set) : serve(&set));
 }

@@ -5,7 +5,7 @@
  *   mpirun -n 2 --bind-to none mpi_groups
  *
  * Each process learns its rank from MPI. Process 0 hosts weft's store; where it is, and a secret, go to the others by MPI_Bcast. There are two
- * groups of all processes: one that weft carries, and one whose operations weft hands to MPI (common/mpi_carrier.h), over a communicator of its own. Every
+ * groups of all processes: one that weft carries, and one whose operations weft hands to MPI (mpi_groups/mpi_carrier.h), over a communicator of its own. Every
  * operation of both is started before any is waited for, with MPI's own calls in between; the results must have the same bits. Then each way
  * is timed alone, in turn. --help lists the options.
  *
@@ -15,12 +15,11 @@
  */
 #include <weft/weft.h>
 
-#include "common/cli.h"            /* options */
-#include "common/ending.h"         /* messages, exit codes, signals */
-#include "common/json_file.h"      /* the report */
-#include "common/launch.h"         /* whether the report can be written */
-#include "common/mpi_carrier.h"    /* a group's operations carried by MPI */
-#include "common/mpi_operations.h" /* each operation as weft's and as MPI's */
+#include "common/cli.h"                /* options */
+#include "common/worker.h"             /* messages, exit codes, signals */
+#include "common/report.h"             /* the report */
+#include "mpi_groups/mpi_carrier.h"    /* a group's operations carried by MPI */
+#include "mpi_groups/mpi_operations.h" /* each operation as weft's and as MPI's */
 #include "common/random_stream.h"
 
 #include <arpa/inet.h>
@@ -68,7 +67,7 @@ typedef struct program {
     weft_error *error;
 } program;
 
-/* ---- The job ----------------------------------------------------------------------------------------------------- */
+/* ---- The job ---------------------------------------------------------------------------------------------------- */
 
 /* What process 0 tells the others. */
 typedef struct meeting {
@@ -158,7 +157,7 @@ static bool everywhere(bool here)
     return all;
 }
 
-/* ---- The same in three ways, at the same time -------------------------------------------------------------------- */
+/* ---- The same in three ways, at the same time ------------------------------------------------------------------- */
 
 static weft_status prepare(const program *p, trial *t, const mpi_operation *operation)
 {
@@ -224,7 +223,7 @@ static weft_status compare(program *p)
     return st;
 }
 
-/* ---- Every type, every reduction ----------------------------------------------------------------------------------- */
+/* ---- Every type, every reduction -------------------------------------------------------------------------------- */
 
 static bool there_is(weft_dtype dtype, weft_op how)
 {
@@ -268,7 +267,7 @@ static weft_status compare_type(program *p, weft_dtype dtype, weft_op how)
     if (!st) {
         bool equal = alike(x[BY_WEFT], x[CARRIED]);
         if (!equal && p->rank == 0)
-            ending_note("%s of %s differs", names[how], weft_dtype_name(dtype));
+            worker_note("%s of %s differs", names[how], weft_dtype_name(dtype));
         p->combinations++;
         p->unequal += !equal;
     }
@@ -315,7 +314,7 @@ static weft_status compare_floats(program *p)
     return st;
 }
 
-/* ---- Timing -------------------------------------------------------------------------------------------------------- */
+/* ---- Timing ----------------------------------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b)
 {
@@ -357,7 +356,7 @@ static weft_status time_all(program *p)
     return st;
 }
 
-/* ---- What comes of it ---------------------------------------------------------------------------------------------- */
+/* ---- What comes of it ------------------------------------------------------------------------------------------- */
 
 static bool is_well(const program *p)
 {
@@ -444,7 +443,7 @@ static weft_status conclude(program *p)
     return st;
 }
 
-/* ---- The program --------------------------------------------------------------------------------------------------- */
+/* ---- The program ------------------------------------------------------------------------------------------------ */
 
 static weft_status run(program *p)
 {
@@ -468,7 +467,7 @@ static int end_early(program *p, weft_status st)
     const char *mpi = p->carrier ? mpi_carrier_failure(p->carrier) : NULL;
     for (int way = 0; way < BY_MPI && !p->error && !mpi; way++)
         p->error = weft_error_ref(weft_group_error(p->groups[way]));
-    int code = mpi ? ending_fail("%s", mpi) : ending_error(st, p->error);
+    int code = mpi ? worker_fail("%s", mpi) : worker_error(st, p->error);
     MPI_Abort(MPI_COMM_WORLD, code);
     return code;
 }
@@ -479,12 +478,12 @@ static int work(const cli *line, const settings *set, int threads)
     program p = {.set = set};
     MPI_Comm_rank(MPI_COMM_WORLD, &p.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &p.size);
-    ending_name(line->program, "process 0", "process", p.rank);
+    worker_name(line->program, "process 0", "process", p.rank);
     if (p.size < 2)
         return cli_error(line, "one process alone has no group: start it as 'mpirun -n 2 %s'", line->program);
     if (threads < MPI_THREAD_MULTIPLE)
         return p.rank ? 1
-                      : ending_fail("this MPI gives thread level %d, and %d (MPI_THREAD_MULTIPLE) is needed: weft "
+                      : worker_fail("this MPI gives thread level %d, and %d (MPI_THREAD_MULTIPLE) is needed: weft "
                                     "calls it on a thread of its own",
                                     threads, MPI_THREAD_MULTIPLE);
     weft_status st = run(&p);
@@ -513,12 +512,12 @@ int main(int argc, char **argv)
                       .count = sizeof options / sizeof *options};
     int threads = MPI_THREAD_SINGLE, code = cli_parse(&line, argc, argv);
     if (code < 0)
-        code = launch_check_output(&line, "--report", set.report);
+        code = worker_check_output(&line, "--report", set.report);
     if (code >= 0)
         return code;
     if (MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads))
         return 1; /* MPI has said why */
     code = work(&line, &set, threads);
     MPI_Finalize();
-    return ending_flush(code);
+    return worker_flush(code);
 }

@@ -12,29 +12,29 @@
  *
  * It does so with several sizes of micro-batches, and shows what each takes: small ones keep both stages busy, large ones are computed more efficiently.
  *
- * The master's calls are here (send_forward, send_backward), what a stage does with them is in examples/common/pipeline.c (forward).
+ * The master's calls are here (send_forward, send_backward), what a stage does with them is in examples/pipeline_resnet50/pipeline.c (forward).
  *
  * After PyTorch's tutorial "Distributed Pipeline Parallelism Using RPC". --help lists the options.
  */
 #include <weft/weft.h>
 
-#include "common/dismissal.h"         /* early ends */
-#include "common/ending.h"            /* messages, exit codes, signals */
-#include "common/json_file.h"         /* the report */
-#include "common/pipeline.h"          /* stages, images */
-#include "common/pipeline_settings.h" /* the command line */
-#include "common/progress.h"          /* the live line */
-#include "common/random_stream.h"     /* seeds */
+#include "common/worker.h"                       /* messages, exit codes, signals */
+#include "common/report.h"                       /* the report */
+#include "pipeline_resnet50/pipeline.h"          /* stages, images */
+#include "pipeline_resnet50/pipeline_settings.h" /* the command line */
+#include "common/random_stream.h"                /* seeds */
 
 #include <math.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #define LARGEST_DIFFERENCE 1e-5 /* relative, of a parameter's gradient to that of one process */
 #define LOOK_MS 50              /* between two looks at signals */
+#define DISMISS_MS 300          /* limit of telling the other workers that the job ends early */
 #define CHART_COLUMNS 40
 
-/* ---- A stage -------------------------------------------------------------------------------------------------- */
+/* ---- A stage ---------------------------------------------------------------------------------------------------- */
 
 static weft_status leave(weft_call *call, void *over)
 {
@@ -43,34 +43,51 @@ static weft_status leave(weft_call *call, void *over)
     return WEFT_OK;
 }
 
+/* The master calls this when it ends the job early. */
+static weft_status dismissed(weft_call *call, void *arg)
+{
+    (void)arg;
+    worker_exit("the master ended the job: %s", weft_call_string(call, 0));
+}
+
+static void on_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    (void)agent, (void)rank, (void)arg;
+    if (event == WEFT_MEMBER_SELF_EVICTED)
+        worker_exit("this stage was declared dead, and is out of the job: %s", why);
+    if (event == WEFT_MEMBER_STORE_LOST)
+        worker_exit("the master is gone: %s", why);
+}
+
 static int serve(const pipeline_settings *set)
 {
     sem_t over;
     weft_error *error = NULL;
     weft_agent *agent;
-    weft_function functions[PIPELINE_FUNCTIONS + 2] = {dismissal_function,
-                                                       {.name = "leave", .run = leave, .user = &over}};
+    weft_function functions[PIPELINE_FUNCTIONS + 2] = {
+        {.name = "dismiss", .takes = {WEFT_TYPE_STRING}, .run = dismissed},
+        {.name = "leave", .run = leave, .user = &over}};
     for (int i = 0; i < PIPELINE_FUNCTIONS; i++)
         functions[2 + i] = pipeline_functions[i];
-    weft_agent_options options = launch_agent(&set->job);
+    weft_agent_options options = worker_agent_options(&set->job);
     sem_init(&over, 0, 0);
     options.functions = functions;
     options.function_count = PIPELINE_FUNCTIONS + 2;
-    options.on_membership = dismissal_on_news;
+    options.on_membership = on_event;
     options.call_timeout_ms = WEFT_FOREVER; /* who is slow is no more than that: deaths end calls all the same */
     options.workers = 1;                    /* so micro-batches are computed one after the other, in their order */
     weft_status st = weft_agent_open(&options, &agent, &error);
     if (st)
-        return ending_error(st, error);
-    ending_outlive_parent();
+        return worker_error(st, error);
+    worker_outlive_parent();
     while (sem_wait(&over))
         ; /* a signal */
     st = weft_agent_close(agent);
     sem_destroy(&over);
-    return st ? ending_error(st, NULL) : 0;
+    return st ? worker_error(st, NULL) : 0;
 }
 
-/* ---- The master ----------------------------------------------------------------------------------------------- */
+/* ---- The master ------------------------------------------------------------------------------------------------- */
 
 /* What came of one size of micro-batches. */
 typedef struct measure {
@@ -105,12 +122,12 @@ static weft_status await(master *m, weft_future *future)
     weft_stats stats;
     weft_status st = WEFT_ERR_TIMEOUT;
     double began = clock_seconds();
-    while (st == WEFT_ERR_TIMEOUT && !weft_future_done(future) && !ending_interrupted()) {
+    while (st == WEFT_ERR_TIMEOUT && !weft_future_done(future) && !worker_interrupted()) {
         st = weft_future_wait(future, LOOK_MS);
         weft_agent_stats(m->agent, &stats);
         progress_show(&m->line, &m->tally, stats.bytes_sent + stats.bytes_received, false);
     }
-    if (ending_interrupted())
+    if (worker_interrupted())
         return WEFT_ERR_CANCELLED;
     m->tally.in_calls += clock_seconds() - began;
     st = weft_future_wait(future, 0);
@@ -308,7 +325,7 @@ static weft_status measure_all(master *m)
     return st;
 }
 
-/* ---- What comes of it ----------------------------------------------------------------------------------------- */
+/* ---- What comes of it ------------------------------------------------------------------------------------------- */
 
 static double images_per_s(const master *m, size_t i)
 {
@@ -413,7 +430,31 @@ static weft_status conclude(master *m)
     return st;
 }
 
-/* ---- The job -------------------------------------------------------------------------------------------------- */
+/* ---- The job ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Ends the job early: tells each stage why, also while it computes, and leaves. A worker ends when it is told, without an answer.
+ * A worker of this machine that was declared dead may be stopped, so it is killed.
+ */
+static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
+{
+    int size = weft_agent_world_size(agent);
+    const weft_rpc_options how = {.timeout_ms = DISMISS_MS};
+    weft_target *alive = calloc((size_t)size, sizeof *alive);
+    weft_future *told = NULL;
+    size_t count = 0;
+    for (int rank = 1; rank < size && alive; rank++) {
+        if (weft_agent_alive(agent, rank))
+            alive[count++] = weft_to_rank(rank);
+        else if (job && weft_job_pid(job, rank) > 0)
+            kill(weft_job_pid(job, rank), SIGKILL);
+    }
+    if (count && !weft_rpc_multicast(agent, alive, count, "dismiss", WEFT_VALUES(weft_of_string(why)), &how, &told))
+        (void)!weft_future_wait(told, WEFT_FOREVER);
+    weft_future_unref(told);
+    free(alive);
+    weft_agent_stop(agent);
+}
 
 static int end_early(master *m, const weft_job *job, weft_status st)
 {
@@ -422,34 +463,34 @@ static int end_early(master *m, const weft_job *job, weft_status st)
     while (gone <= PIPELINE_STAGES && weft_agent_alive(m->agent, gone))
         gone++;
     const char *why = m->error ? weft_error_message(m->error) : weft_status_text(st);
-    if (ending_interrupted())
+    if (worker_interrupted())
         snprintf(failure, sizeof failure, "interrupted");
     else if (gone <= PIPELINE_STAGES)
         snprintf(failure, sizeof failure, "stage %d is gone: %s", gone, why);
     else
         snprintf(failure, sizeof failure, "%s", why);
     weft_error_unref(m->error);
-    dismissal_send(m->agent, job, failure);
-    return ending_fail("%s", failure);
+    dismiss(m->agent, job, failure);
+    return worker_fail("%s", failure);
 }
 
 static int run(master *m, weft_job *job)
 {
-    weft_agent_options options = launch_agent(&m->set->job);
+    weft_agent_options options = worker_agent_options(&m->set->job);
     options.job = job;
     options.call_timeout_ms = WEFT_FOREVER;
     weft_status st = weft_agent_open(&options, &m->agent, &m->error);
-    ending_with_children(false, NULL);
+    worker_watch_children(false, NULL);
     if (st)
-        return ending_error(st, m->error);
-    ending_catch_signals();
+        return worker_error(st, m->error);
+    worker_catch_signals();
     st = measure_all(m);
     if (!st)
         st = conclude(m);
     if (st)
         return end_early(m, job, st);
     st = weft_agent_close(m->agent);
-    return st ? ending_error(st, NULL) : 0;
+    return st ? worker_error(st, NULL) : 0;
 }
 
 static int start(const pipeline_settings *set)
@@ -457,14 +498,14 @@ static int start(const pipeline_settings *set)
     master m = {.set = set, .difference = set->check ? 0 : -1};
     weft_job *job = NULL;
     weft_status st = WEFT_OK;
-    ending_with_children(set->job.spawn, NULL);
+    worker_watch_children(set->job.spawn, NULL);
     if (set->job.spawn)
         st = weft_job_open(&(weft_job_options){.count = PIPELINE_STAGES}, &job, &m.error);
-    ending_with_children(set->job.spawn, job);
-    int code = st ? ending_error(st, m.error) : run(&m, job);
+    worker_watch_children(set->job.spawn, job);
+    int code = st ? worker_error(st, m.error) : run(&m, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)
-        code = ending_fail("a stage did not end well");
-    return ending_interrupted() ? 130 : code;
+        code = worker_fail("a stage did not end well");
+    return worker_interrupted() ? 130 : code;
 }
 
 int main(int argc, char **argv)
@@ -473,6 +514,6 @@ int main(int argc, char **argv)
     int code = pipeline_parse(argc, argv, &set);
     if (code >= 0)
         return code;
-    ending_begin("pipeline_resnet50", "master", "stage", (int)set.job.rank);
-    return ending_flush(set.job.rank == 0 ? start(&set) : serve(&set));
+    worker_begin("pipeline_resnet50", "master", "stage", (int)set.job.rank);
+    return worker_flush(set.job.rank == 0 ? start(&set) : serve(&set));
 }

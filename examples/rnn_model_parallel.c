@@ -15,28 +15,27 @@
 #include <weft/weft.h>
 
 #include "common/cli.h"
-#include "common/dismissal.h"     /* early ends */
-#include "common/ending.h"        /* messages, exit codes, signals */
-#include "common/json_file.h"     /* the report */
-#include "common/launch.h"        /* which worker this is */
-#include "common/progress.h"      /* the live line */
+#include "common/worker.h"        /* messages, exit codes, signals */
+#include "common/report.h"        /* the report */
 #include "common/random_stream.h" /* words */
 
 #include <semaphore.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SPREAD 0.1 /* embedding and decoder begin between -SPREAD and SPREAD */
+#define DISMISS_MS 300 /* limit of telling the other workers that the job ends early */
+#define SPREAD 0.1     /* embedding and decoder begin between -SPREAD and SPREAD */
 
 typedef struct settings {
-    launch job;
+    worker_options job;
     int64_t words, embedding, hidden, layers, length, batch, epochs, batches, seed;
     double dropout, lr;
     const char *report;
     bool quiet;
 } settings;
 
-/* ---- The command line ----------------------------------------------------------------------------------------- */
+/* ---- The command line ------------------------------------------------------------------------------------------- */
 
 static size_t list_options(settings *s, cli_option *out)
 {
@@ -58,8 +57,8 @@ static size_t list_options(settings *s, cli_option *out)
         {"quiet", CLI_FLAG, &s->quiet, 0, 0, NULL, NULL, "print no progress and no table", NULL},
     };
     memcpy(out, options, sizeof options);
-    (void)launch_list(&s->job, out + sizeof options / sizeof *options);
-    return sizeof options / sizeof *options + LAUNCH_OPTIONS_TOGETHER;
+    (void)worker_list_options(&s->job, out + sizeof options / sizeof *options);
+    return sizeof options / sizeof *options + WORKER_OPTIONS_TOGETHER;
 }
 
 /* As cli_parse. */
@@ -88,15 +87,15 @@ static int parse(int argc, char **argv, settings *s)
         return code;
     if ((s->job.rank >= 0) != (s->job.world_size > 0))
         return cli_error(&program, "--rank and --world-size go together");
-    code = launch_find(&program, &s->job, false);
+    code = worker_find(&program, &s->job, false);
     if (code < 0 && s->job.world_size > 2)
         return cli_error(&program, "WORLD_SIZE is '%d': one worker trains, one serves", (int)s->job.world_size);
     if (code < 0)
-        code = launch_settle(&program, &s->job, 2);
+        code = worker_settle(&program, &s->job, 2);
     if (code < 0)
-        code = launch_check_output(&program, "--report", s->report);
+        code = worker_check_output(&program, "--report", s->report);
     if (code < 0)
-        launch_share_cores(&s->job);
+        worker_share_cores(&s->job);
     return code;
 }
 
@@ -112,7 +111,7 @@ static weft_status meet(weft_agent *agent)
     return st;
 }
 
-/* ---- The server ----------------------------------------------------------------------------------------------- */
+/* ---- The server ------------------------------------------------------------------------------------------------- */
 
 /* With weights as the tutorial has them. */
 static weft_module *spread(weft_module *module, uint64_t seed)
@@ -158,21 +157,38 @@ static weft_status leave(weft_call *call, void *arg)
     return WEFT_OK;
 }
 
+/* The trainer calls this when it ends the job early. */
+static weft_status dismissed(weft_call *call, void *arg)
+{
+    (void)arg;
+    worker_exit("the trainer ended the job: %s", weft_call_string(call, 0));
+}
+
+static void on_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    (void)agent, (void)rank, (void)arg;
+    if (event == WEFT_MEMBER_SELF_EVICTED)
+        worker_exit("this server was declared dead, and is out of the job: %s", why);
+    if (event == WEFT_MEMBER_STORE_LOST)
+        worker_exit("the trainer is gone: %s", why);
+}
+
 static int serve(const settings *set)
 {
     sem_t over;
     weft_error *error = NULL;
     weft_agent *agent;
-    const weft_function functions[] = {dismissal_function, {.name = "leave", .run = leave, .user = &over}};
-    weft_agent_options options = launch_agent(&set->job);
+    const weft_function functions[] = {{.name = "dismiss", .takes = {WEFT_TYPE_STRING}, .run = dismissed},
+                                       {.name = "leave", .run = leave, .user = &over}};
+    weft_agent_options options = worker_agent_options(&set->job);
     sem_init(&over, 0, 0);
     options.functions = functions;
     options.function_count = 2;
-    options.on_membership = dismissal_on_news;
+    options.on_membership = on_event;
     weft_status st = weft_agent_open(&options, &agent, &error);
     if (st)
-        return ending_error(st, error);
-    ending_outlive_parent();
+        return worker_error(st, error);
+    worker_outlive_parent();
     st = weft_agent_register_module(agent, "embedding", make_embedding, NULL);
     if (!st)
         st = weft_agent_register_module(agent, "decoder", make_decoder, NULL);
@@ -185,10 +201,10 @@ static int serve(const settings *set)
     else
         weft_agent_stop(agent);
     sem_destroy(&over);
-    return st ? ending_error(st, NULL) : 0;
+    return st ? worker_error(st, NULL) : 0;
 }
 
-/* ---- The trainer ---------------------------------------------------------------------------------------------- */
+/* ---- The trainer ------------------------------------------------------------------------------------------------ */
 
 typedef struct trainer {
     const settings *set;
@@ -338,7 +354,7 @@ static weft_status train_all(trainer *me)
     progress_init(&line, me->set->quiet ? NULL : stdout, steps, "sequences");
     tally_begin(&me->tally);
     for (int64_t i = 0; i < steps && !st; i++) {
-        if (ending_interrupted())
+        if (worker_interrupted())
             return WEFT_ERR_CANCELLED;
         st = train_step(me, i);
         weft_agent_stats(me->agent, &stats);
@@ -357,7 +373,7 @@ static void drop_model(trainer *me)
     weft_module_unref(me->lstm);
 }
 
-/* ---- What comes of it ----------------------------------------------------------------------------------------- */
+/* ---- What comes of it ------------------------------------------------------------------------------------------- */
 
 static double iterations_per_s(const tally *t)
 {
@@ -420,29 +436,53 @@ static weft_status deliver(trainer *me)
     return st;
 }
 
-/* ---- The job -------------------------------------------------------------------------------------------------- */
+/* ---- The job ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Ends the job early: tells the server why, also while it computes, and leaves. A worker ends when it is told, without an answer.
+ * A worker of this machine that was declared dead may be stopped, so it is killed.
+ */
+static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
+{
+    int size = weft_agent_world_size(agent);
+    const weft_rpc_options how = {.timeout_ms = DISMISS_MS};
+    weft_target *alive = calloc((size_t)size, sizeof *alive);
+    weft_future *told = NULL;
+    size_t count = 0;
+    for (int rank = 1; rank < size && alive; rank++) {
+        if (weft_agent_alive(agent, rank))
+            alive[count++] = weft_to_rank(rank);
+        else if (job && weft_job_pid(job, rank) > 0)
+            kill(weft_job_pid(job, rank), SIGKILL);
+    }
+    if (count && !weft_rpc_multicast(agent, alive, count, "dismiss", WEFT_VALUES(weft_of_string(why)), &how, &told))
+        (void)!weft_future_wait(told, WEFT_FOREVER);
+    weft_future_unref(told);
+    free(alive);
+    weft_agent_stop(agent);
+}
 
 static int fail(trainer *me, const weft_job *job, weft_status st)
 {
-    const char *why = ending_interrupted() ? "interrupted"
+    const char *why = worker_interrupted() ? "interrupted"
                       : me->error          ? weft_error_message(me->error)
                                            : weft_status_text(st);
     bool alone = !weft_agent_alive(me->agent, 1);
-    dismissal_send(me->agent, job, why);
-    if (alone && !ending_interrupted())
-        return ending_fail("the server is gone: %s", why);
-    return ending_interrupted() ? ending_fail("interrupted") : ending_error(st, me->error);
+    dismiss(me->agent, job, why);
+    if (alone && !worker_interrupted())
+        return worker_fail("the server is gone: %s", why);
+    return worker_interrupted() ? worker_fail("interrupted") : worker_error(st, me->error);
 }
 
 static int run(trainer *me, weft_job *job)
 {
-    weft_agent_options options = launch_agent(&me->set->job);
+    weft_agent_options options = worker_agent_options(&me->set->job);
     options.job = job;
     weft_status st = weft_agent_open(&options, &me->agent, &me->error);
-    ending_with_children(false, NULL);
+    worker_watch_children(false, NULL);
     if (st)
-        return ending_error(st, me->error);
-    ending_catch_signals();
+        return worker_error(st, me->error);
+    worker_catch_signals();
     st = train_all(me);
     drop_model(me);
     if (!st)
@@ -453,7 +493,7 @@ static int run(trainer *me, weft_job *job)
     if (st)
         return fail(me, job, st);
     st = weft_agent_close(me->agent);
-    return st ? ending_error(st, NULL) : 0;
+    return st ? worker_error(st, NULL) : 0;
 }
 
 static int train(const settings *set)
@@ -461,14 +501,14 @@ static int train(const settings *set)
     trainer me = {.set = set};
     weft_job *job = NULL;
     weft_status st = WEFT_OK;
-    ending_with_children(set->job.spawn, NULL);
+    worker_watch_children(set->job.spawn, NULL);
     if (set->job.spawn)
         st = weft_job_open(&(weft_job_options){.count = 1}, &job, &me.error);
-    ending_with_children(set->job.spawn, job);
-    int code = st ? ending_error(st, me.error) : run(&me, job);
+    worker_watch_children(set->job.spawn, job);
+    int code = st ? worker_error(st, me.error) : run(&me, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)
-        code = ending_fail("the server did not end well");
-    return ending_interrupted() ? 130 : code;
+        code = worker_fail("the server did not end well");
+    return worker_interrupted() ? 130 : code;
 }
 
 int main(int argc, char **argv)
@@ -477,6 +517,6 @@ int main(int argc, char **argv)
     int code = parse(argc, argv, &set);
     if (code >= 0)
         return code;
-    ending_begin("rnn_model_parallel", "trainer", "server", (int)set.job.rank);
-    return ending_flush(set.job.rank == 0 ? train(&set) : serve(&set));
+    worker_begin("rnn_model_parallel", "trainer", "server", (int)set.job.rank);
+    return worker_flush(set.job.rank == 0 ? train(&set) : serve(&set));
 }

@@ -22,7 +22,7 @@ int cli_error(const cli *program, const char *format, ...)
     return 2;
 }
 
-/* ---- Help ------------------------------------------------------------------------------------------------------ */
+/* ---- Help ------------------------------------------------------------------------------------------------------- */
 
 static void print_choices(const cli_option *option, char *out, size_t size)
 {
@@ -53,7 +53,7 @@ static void print_help(const cli *program)
     printf("%-*s%s\n\nexample: %s\n", HELP_COLUMN, "  --help", "this text", program->example);
 }
 
-/* ---- Values ---------------------------------------------------------------------------------------------------- */
+/* ---- Values ----------------------------------------------------------------------------------------------------- */
 
 static int set_int(const cli *program, const cli_option *option, const char *text)
 {
@@ -117,7 +117,7 @@ static int set_value(const cli *program, const cli_option *option, const char *t
     return -1;
 }
 
-/* ---- Parsing --------------------------------------------------------------------------------------------------- */
+/* ---- Parsing ---------------------------------------------------------------------------------------------------- */
 
 static const cli_option *find(const cli *program, const char *name, size_t length)
 {

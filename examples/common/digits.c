@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * digits.c - drawing digits. Everything happens to the pen's path, in pixels; only then is there an image: path (curves
- * through moved points) -> affine map -> elastic distortion -> ink along it -> blur, noise.
+ * digits.c - drawings of handwritten digits.
+ *
+ * The steps: the path of the pen (curves through displaced points), an affine map and an elastic distortion of the path,
+ * ink along it, blur, noise. Coordinates are in pixels.
  */
 #include "digits.h"
 
@@ -18,6 +20,82 @@
 #define CURVE_MAX 16  /* points of one curve of a way */
 #define CURVE_STEPS 8 /* pieces between two points */
 
+/* ---- The ways to write each digit ------------------------------------------------------------------------------- */
+
+/* Curves pass through the points (digits.h). */
+#define LIFT STROKE_LIFT
+#define CORNER STROKE_CORNER
+#define END STROKE_END
+#define WAY (const int8_t[])
+
+/* clang-format off */
+static const int8_t *const zero[] = {
+    WAY{52,3, 24,16, 11,50, 24,84, 50,97, 77,82, 89,48, 76,15, 50,3, END},
+    WAY{70,10, 40,4, 16,30, 12,66, 36,95, 68,88, 88,55, 80,22, 58,6, 38,10, END},
+    WAY{38,8, 14,38, 16,76, 44,98, 76,84, 90,48, 78,14, 54,2, 30,14, END},
+    NULL};
+static const int8_t *const one[] = {
+    WAY{50,2, 50,98, END},
+    WAY{54,2, 49,50, 47,98, END},
+    WAY{30,24, 52,3, CORNER, 51,50, 50,98, END},
+    WAY{50,2, 51,50, 50,98, END},
+    WAY{32,20, 52,3, CORNER, 52,97, LIFT, 26,97, 78,97, END},
+    NULL};
+static const int8_t *const two[] = {
+    WAY{15,25, 30,6, 58,3, 80,18, 76,42, 52,68, 14,96, CORNER, 50,93, 88,95, END},
+    WAY{18,22, 38,4, 68,8, 78,32, 60,64, 30,92, 14,88, 24,76, 48,84, 88,95, END},
+    WAY{15,12, 50,4, 80,14, 74,40, 44,68, 14,95, CORNER, 88,93, END},
+    WAY{22,30, 28,10, 54,3, 76,20, 68,48, 40,78, 12,90, 22,98, 46,86, 86,92, END},
+    NULL};
+static const int8_t *const three[] = {
+    WAY{18,14, 42,3, 72,10, 74,32, 40,47, CORNER, 74,56, 82,78, 56,97, 14,88, END},
+    WAY{16,5, 48,6, 82,5, CORNER, 44,42, CORNER, 78,56, 80,82, 50,98, 14,88, END},
+    WAY{20,16, 46,3, 74,16, 66,40, 42,48, 56,50, 80,64, 78,88, 44,98, 16,86, END},
+    WAY{24,10, 54,3, 76,18, 62,40, 36,46, CORNER, 66,50, 84,68, 70,92, 36,98, 12,82, END},
+    NULL};
+static const int8_t *const four[] = {
+    WAY{30,4, 24,30, 16,56, CORNER, 50,57, 88,54, LIFT, 72,4, 66,50, 62,98, END},
+    WAY{64,98, 64,50, 64,2, CORNER, 12,66, CORNER, 90,66, END},
+    WAY{20,5, 16,38, 38,56, 72,48, LIFT, 78,4, 72,50, 68,98, END},
+    WAY{34,2, 14,54, CORNER, 86,48, LIFT, 72,14, 58,98, END},
+    WAY{24,8, 18,46, CORNER, 52,52, 76,44, LIFT, 80,2, 76,44, 74,98, END},
+    NULL};
+static const int8_t *const five[] = {
+    WAY{80,4, 52,6, 24,6, CORNER, 20,44, CORNER, 50,36, 80,52, 80,82, 48,98, 12,88, END},
+    WAY{28,6, 22,44, CORNER, 54,38, 82,60, 70,90, 38,98, 12,88, LIFT, 28,6, 56,6, 88,3, END},
+    WAY{82,6, 46,6, 24,22, 34,42, 64,50, 80,70, 62,94, 16,94, END},
+    WAY{84,5, 34,7, CORNER, 26,42, CORNER, 52,42, 74,58, 72,84, 46,97, 16,92, END},
+    NULL};
+static const int8_t *const six[] = {
+    WAY{68,3, 36,28, 16,62, 26,92, 56,97, 80,78, 68,56, 40,56, 20,74, END},
+    WAY{58,2, 30,36, 18,74, 38,97, 70,92, 78,66, 52,56, 26,68, END},
+    WAY{38,2, 22,46, 20,80, 48,98, 78,84, 68,60, 38,60, 22,78, END},
+    WAY{74,8, 44,14, 20,50, 20,84, 46,98, 74,88, 74,62, 48,54, 24,70, END},
+    NULL};
+static const int8_t *const seven[] = {
+    WAY{12,8, 48,6, 86,5, CORNER, 60,48, 42,98, END},
+    WAY{12,8, 48,6, 86,5, CORNER, 60,48, 42,98, LIFT, 30,52, 78,48, END},
+    WAY{14,24, 15,7, CORNER, 50,7, 86,5, CORNER, 62,46, 52,98, END},
+    WAY{10,14, 30,5, 84,8, CORNER, 70,34, 52,64, 46,98, END},
+    NULL};
+static const int8_t *const eight[] = {
+    WAY{74,14, 48,3, 24,16, 32,38, 62,54, 80,76, 60,97, 30,94, 20,74, 40,52, 68,36, 76,14, END},
+    WAY{50,3, 28,12, 28,36, 50,47, 72,36, 72,12, 50,3, LIFT, 50,47, 22,62, 22,88, 50,98, 78,88, 78,62, 50,47, END},
+    WAY{54,48, 28,32, 32,8, 58,3, 76,20, 62,42, 34,56, 20,78, 38,97, 68,94, 78,72, 54,48, END},
+    WAY{78,8, 44,4, 22,22, 44,44, 74,64, 72,92, 40,98, 20,80, 40,56, 72,34, 84,10, END},
+    NULL};
+static const int8_t *const nine[] = {
+    WAY{74,20, 52,4, 24,14, 20,40, 44,52, 70,38, 76,16, CORNER, 74,50, 66,98, END},
+    WAY{76,26, 56,4, 26,12, 20,36, 42,50, 68,40, 78,18, CORNER, 80,56, 66,92, 28,96, END},
+    WAY{72,10, 40,4, 18,26, 32,48, 60,42, 74,10, CORNER, 72,50, 70,98, END},
+    WAY{80,12, 50,3, 22,22, 30,46, 58,44, 80,12, CORNER, 64,56, 46,98, END},
+    NULL};
+/* clang-format on */
+
+const int8_t *const *const digits_ways[10] = {zero, one, two, three, four, five, six, seven, eight, nine};
+
+/* ---- The path of the pen ---------------------------------------------------------------------------------------- */
+
 typedef struct point {
     float x, y;
 } point;
@@ -32,8 +110,6 @@ typedef struct path {
 typedef struct field {
     float dx[SIDE][SIDE], dy[SIDE][SIDE];
 } field;
-
-/* ---- From a way to a path --------------------------------------------------------------------------------------- */
 
 static void add_point(path *p, point at, bool lifted)
 {
@@ -62,7 +138,7 @@ static void add_curve(path *p, const point *through, size_t count, bool lifted)
     }
 }
 
-/* The way's curves in the unit square around 0, each control point moved a little. */
+/* The curves of `way` in the unit square around 0, with every control point displaced a little. */
 static void trace(path *p, const int8_t *way, random_stream *random)
 {
     point curve[CURVE_MAX];
@@ -78,9 +154,9 @@ static void trace(path *p, const int8_t *way, random_stream *random)
             continue;
         }
         add_curve(p, curve, count, lifted);
-        if (*way == STROKE_END)
+        if (*way == END)
             return;
-        lifted = *way == STROKE_LIFT;
+        lifted = *way == LIFT;
         curve[0] = curve[count - 1];
         count = lifted ? 0 : 1;
     }
@@ -88,7 +164,7 @@ static void trace(path *p, const int8_t *way, random_stream *random)
 
 /* ---- Distortions ------------------------------------------------------------------------------------------------ */
 
-/* Scaled, slanted, turned, and put into the middle of the image, give or take. */
+/* Scales, slants and turns the path, and moves it near the middle of the image. */
 static void place(path *p, random_stream *random)
 {
     double height = random_between(random, 16, 20.5), width = height * random_between(random, 0.55, 0.92);
@@ -101,7 +177,7 @@ static void place(path *p, random_stream *random)
     }
 }
 
-/* A Gaussian's weights, from the middle outwards; together (both sides) 1. */
+/* Weights of a Gaussian, from the middle outwards. The weights of both sides sum to 1. */
 static int gaussian(float *weights, int radius_max, double sigma)
 {
     int radius = (int)(3 * sigma + 0.5);
@@ -115,7 +191,7 @@ static int gaussian(float *weights, int radius_max, double sigma)
     return radius;
 }
 
-/* Along rows, then along columns; beyond the edge there is nothing. */
+/* Blurs the rows, then the columns. Pixels outside the image count as 0. */
 static void smooth(float image[SIDE][SIDE], double sigma)
 {
     float weights[SIDE], rows[SIDE][SIDE];
@@ -143,7 +219,7 @@ static float sample(float image[SIDE][SIDE], point at)
 
 /*
  * Elastic distortion (Simard, Steinkraus, Platt: Best practices for convolutional neural networks, ICDAR 2003): a field of
- * uniform random displacements, smoothed by a Gaussian and scaled. `strength` is the usual displacement in pixels.
+ * uniform random displacements, smoothed by a Gaussian and scaled. `strength` is the typical displacement in pixels.
  */
 static void bend(path *p, random_stream *random)
 {
@@ -179,7 +255,7 @@ static int clamp_pixel(float x)
     return x < 0 ? 0 : x > SIDE - 1 ? SIDE - 1 : (int)x;
 }
 
-/* Full ink within `radius` of the line, none a pixel further, in between in proportion. */
+/* Full ink within `radius` of the line, decreasing to none over one more pixel. */
 static void ink_line(float image[SIDE][SIDE], point a, point b, float radius)
 {
     int left = clamp_pixel(fminf(a.x, b.x) - radius - 1), right = clamp_pixel(fmaxf(a.x, b.x) + radius + 1);
@@ -201,14 +277,14 @@ static void ink(float image[SIDE][SIDE], const path *p, random_stream *random)
             ink_line(image, p->at[i - 1], p->at[i], radius);
 }
 
-/* Blurred, as dark as the pen writes, with noise. */
+/* Blurs the ink, and scales it to the darkness of the pen, with noise. */
 static void develop(float image[SIDE][SIDE], uint8_t *pixels, random_stream *random)
 {
     double dark = random_between(random, 215, 275), noise = random_between(random, 0, 10);
     smooth(image, random_between(random, 0.4, 0.75));
     for (int i = 0; i < SIDE * SIDE; i++) {
         double shade = image[i / SIDE][i % SIDE] * dark;
-        /* The sum of two uniform numbers is noise enough, and quick. */
+        /* The sum of two uniform numbers: near enough to normal noise, and cheap. */
         shade += noise * (random_unit(random) + random_unit(random) - 1);
         pixels[i] = shade < 4 ? 0 : shade > 255 ? 255 : (uint8_t)shade;
     }
@@ -216,7 +292,7 @@ static void develop(float image[SIDE][SIDE], uint8_t *pixels, random_stream *ran
 
 /* ---- Images ----------------------------------------------------------------------------------------------------- */
 
-/* Ten in a row hold every digit once, in an order of their own. */
+/* Every ten consecutive images contain each digit once, in a random order. */
 static int label_of(uint64_t seed, uint64_t index)
 {
     random_stream random = {random_key(random_key(seed, 0x6c6162656c), index / 10)};

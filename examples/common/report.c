@@ -1,94 +1,202 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c - the closing table. */
+/* report.c - how a run goes, and how it went. */
 #include "report.h"
 
-#include "json_file.h"
-#include "progress.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
-#include <sys/resource.h>
+#define MEMORY 0.05 /* weight of the newest loss in the mean, once there are enough */
+#define LIVE_SECONDS 0.2
+#define PLAIN_SECONDS 2.0
+#define CLEAR "\r\033[K"
+#define MODE_BITS 0777
 
-report report_of(const settings *set, const tally *t, const weft_stats *stats)
+/* ---- The tally -------------------------------------------------------------------------------------------------- */
+
+double clock_seconds(void)
 {
-    return (report){
-        .model = settings_model_name(set),
-        .seed = set->seed,
-        .trainers = (int)set->trainers,
-        .iterations = t->updates,
-        .seconds = tally_seconds(t),
-        .images = t->images,
-        .loss = t->loss,
-        .first_loss = t->first_loss,
-        .held_out_accuracy = -1,
-        .accuracy_missing = "",
-        .communication_share = tally_communication(t),
-        .bytes_sent = t->bytes_sent + stats->bytes_sent,
-        .bytes_copied_by_weft = t->bytes_copied + stats->bytes_copied,
-    };
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static uint64_t peak_rss_bytes(void)
+void tally_begin(tally *t)
 {
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+    if (t->began <= 0)
+        t->began = clock_seconds();
 }
 
-static double images_per_s(const report *r)
+static void add(tally *t, int64_t count, double loss, int64_t images, double computing, double in_calls)
 {
-    return r->seconds > 0 ? (double)r->images / r->seconds : 0;
+    if (t->gradients == 0)
+        t->first_loss = loss;
+    t->gradients += count;
+    double all = (double)t->gradients, share = (double)count / all, least = (double)count * MEMORY;
+    share = share > least ? share : least < 1 ? least : 1;
+    t->loss += (loss - t->loss) * share;
+    t->images += images;
+    t->computing += computing;
+    t->in_calls += in_calls;
 }
 
-static void print_table(const report *r, FILE *to)
+void tally_gradient(tally *t, double loss, int64_t images, double computing, double in_call)
 {
-    char sent[16], copied[16], peak[16];
-    fprintf(to, "\n  model                %s, seed %lld\n", r->model, (long long)r->seed);
-    fprintf(to, "  trainers             %d", r->trainers);
-    if (r->lost)
-        fprintf(to, ", of whom %d died or left", r->lost);
-    fputc('\n', to);
-    fprintf(to, "  iterations           %lld in %.1f s\n", (long long)r->iterations, r->seconds);
-    fprintf(to, "  images/s             %.0f\n", images_per_s(r));
-    fprintf(to, "  loss                 %.4f (at first %.4f)\n", r->loss, r->first_loss);
-    if (r->held_out_accuracy >= 0)
-        fprintf(to, "  held-out accuracy    %.2f %%\n", 100 * r->held_out_accuracy);
-    else if (*r->accuracy_missing)
-        fprintf(to, "  held-out accuracy    %s\n", r->accuracy_missing);
-    fprintf(to, "  in calls             %.1f %% of the trainers' time\n", 100 * r->communication_share);
-    fprintf(to, "  sent                 %s, of which weft copied %s\n", bytes_text(r->bytes_sent, sent),
-            bytes_text(r->bytes_copied_by_weft, copied));
-    fprintf(to, "  server's peak memory %s\n", bytes_text(peak_rss_bytes(), peak));
+    add(t, 1, loss, images, computing, in_call);
 }
 
-/* NULL if memory is out. */
-static cJSON *to_json(const report *r)
+void tally_steps(tally *t, int64_t steps, double loss, int64_t images, double computing, double in_calls)
 {
-    cJSON *json = cJSON_CreateObject();
-    bool whole =
-        cJSON_AddStringToObject(json, "model", r->model) && cJSON_AddNumberToObject(json, "seed", (double)r->seed) &&
-        cJSON_AddNumberToObject(json, "trainers", r->trainers) && cJSON_AddNumberToObject(json, "lost", r->lost) &&
-        cJSON_AddNumberToObject(json, "iterations", (double)r->iterations) &&
-        cJSON_AddNumberToObject(json, "seconds", r->seconds) &&
-        cJSON_AddNumberToObject(json, "images_per_s", images_per_s(r)) &&
-        cJSON_AddNumberToObject(json, "iterations_per_s", r->seconds > 0 ? (double)r->iterations / r->seconds : 0) &&
-        cJSON_AddNumberToObject(json, "loss", r->loss) && cJSON_AddNumberToObject(json, "first_loss", r->first_loss) &&
-        (r->held_out_accuracy < 0 ? cJSON_AddNullToObject(json, "held_out_accuracy")
-                                  : cJSON_AddNumberToObject(json, "held_out_accuracy", r->held_out_accuracy)) &&
-        (!*r->accuracy_missing || cJSON_AddStringToObject(json, "held_out_accuracy_missing", r->accuracy_missing)) &&
-        cJSON_AddNumberToObject(json, "communication_share", r->communication_share) &&
-        cJSON_AddNumberToObject(json, "bytes_sent", (double)r->bytes_sent) &&
-        cJSON_AddNumberToObject(json, "bytes_copied_by_weft", (double)r->bytes_copied_by_weft) &&
-        cJSON_AddNumberToObject(json, "server_peak_rss_bytes", (double)peak_rss_bytes());
-    if (whole)
-        return json;
+    if (steps < 1)
+        return;
+    add(t, steps, loss, images, computing, in_calls);
+    t->updates += steps;
+    t->ended = clock_seconds();
+}
+
+void tally_update(tally *t)
+{
+    t->updates++;
+    t->ended = clock_seconds();
+}
+
+double tally_communication(const tally *t)
+{
+    double all = t->computing + t->in_calls;
+    return all > 0 ? t->in_calls / all : 0;
+}
+
+double tally_seconds(const tally *t)
+{
+    return t->ended > t->began ? t->ended - t->began : 0;
+}
+
+/* ---- The live line ---------------------------------------------------------------------------------------------- */
+
+const char *bytes_text(uint64_t bytes, char out[16])
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 999.5 && unit + 1 < sizeof units / sizeof *units; unit++)
+        value /= 1000;
+    snprintf(out, 16, "%.*f %s", unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2, value, units[unit]);
+    return out;
+}
+
+void progress_init(progress *p, FILE *to, int64_t updates, const char *unit)
+{
+    *p = (progress){.to = to, .updates = updates, .unit = unit, .last = clock_seconds()};
+    p->live = to && isatty(fileno(to));
+}
+
+static void write_line(progress *p, const tally *t, uint64_t bytes_moved)
+{
+    char bytes[16];
+    double now = clock_seconds(), seconds = now - t->began;
+    double rate = t->images > 0 && seconds > 0 ? (double)t->images / seconds : 0;
+    fprintf(p->to, "%s%3.0f %%  update %lld of %lld  loss %.4f  %.0f %s/s  %s moved  %.0f %% of the time in calls%s",
+            p->live ? CLEAR : "", p->updates ? 100.0 * (double)t->updates / (double)p->updates : 0,
+            (long long)t->updates, (long long)p->updates, t->loss, rate, p->unit, bytes_text(bytes_moved, bytes),
+            100 * tally_communication(t), p->live ? "" : "\n");
+    fflush(p->to);
+    p->last = now;
+}
+
+void progress_show(progress *p, const tally *t, uint64_t bytes_moved, bool over)
+{
+    double pause = over ? 0 : p->live ? LIVE_SECONDS : PLAIN_SECONDS;
+    if (!p->to || t->gradients == 0 || clock_seconds() - p->last < pause)
+        return;
+    write_line(p, t, bytes_moved);
+    if (over && p->live)
+        fputc('\n', p->to);
+}
+
+/* ---- The JSON file ---------------------------------------------------------------------------------------------- */
+
+/* Writes `text` to the descriptor (-1: see errno) and closes it. Returns 0 or an errno value. */
+static int write_text(int fd, const char *text)
+{
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!file) {
+        int trouble = errno;
+        if (fd >= 0)
+            close(fd);
+        return trouble;
+    }
+    int trouble = fputs(text, file) < 0 || fputc('\n', file) < 0 ? errno : 0;
+    if (fclose(file) != 0 && !trouble)
+        trouble = errno;
+    return trouble;
+}
+
+/* Writes a file beside `target`, which takes its name. `old`: what is there now, whose mode stays; NULL: nothing. */
+static int replace(const char *target, const struct stat *old, const char *text)
+{
+    char beside[PATH_MAX];
+    int length = snprintf(beside, sizeof beside, "%s.%d", target, (int)getpid());
+    if (length < 0 || (size_t)length >= sizeof beside)
+        return ENAMETOOLONG;
+    unlink(beside); /* of one that had this process's id and was killed */
+    int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0 && old)
+        (void)!fchmod(fd, old->st_mode & MODE_BITS); /* some file systems have no modes */
+    int trouble = write_text(fd, text);
+    if (!trouble && rename(beside, target) != 0)
+        trouble = errno;
+    if (trouble && fd >= 0)
+        unlink(beside);
+    return trouble;
+}
+
+/* What is no plain file, a pipe or a device, or lies behind a link that leads to nothing. */
+static int write_as_it_stands(const char *path, const char *text)
+{
+    return write_text(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), text);
+}
+
+static bool is_open_as(int fd, const struct stat *file)
+{
+    struct stat open_file;
+    return fstat(fd, &open_file) == 0 && open_file.st_dev == file->st_dev && open_file.st_ino == file->st_ino;
+}
+
+static int write_anywhere(const char *path, const char *text)
+{
+    struct stat old;
+    if (stat(path, &old) != 0) {
+        if (errno != ENOENT)
+            return errno;
+        return lstat(path, &old) == 0 ? write_as_it_stands(path, text) : replace(path, NULL, text);
+    }
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (is_open_as(fd, &old)) /* goes on where that stream is */
+            return fflush(stdout) ? errno : write_text(fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), text);
+    if (!S_ISREG(old.st_mode))
+        return write_as_it_stands(path, text);
+    if (access(path, W_OK) != 0)
+        return errno;
+    char *target = realpath(path, NULL); /* a link stays */
+    int trouble = target ? replace(target, &old, text) : errno;
+    free(target);
+    return trouble;
+}
+
+weft_status json_file_write(const char *path, cJSON *json, weft_error **error)
+{
+    char *text = json ? cJSON_Print(json) : NULL;
+    int trouble = text ? write_anywhere(path, text) : ENOMEM;
+    cJSON_free(text);
     cJSON_Delete(json);
-    return NULL;
-}
-
-weft_status report_deliver(const report *r, const settings *set, const weft_module *model, weft_error **error)
-{
-    weft_status st = set->save ? weft_module_save(model, set->save, error) : WEFT_OK;
-    if (!st && set->report)
-        st = json_file_write(set->report, to_json(r), error);
-    if (!st && !set->quiet)
-        print_table(r, stdout);
+    if (!trouble)
+        return WEFT_OK;
+    weft_status st = trouble == ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_IO;
+    *error = weft_error_create(st, "%s cannot be written: %s", path, strerror(trouble));
     return st;
 }

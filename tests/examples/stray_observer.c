@@ -6,11 +6,10 @@
  *   states    brings states that fit no policy, has to hear so each time, and then fails
  * Serves until the agent dismisses it.
  */
-#include "dismissal.h"
-
 #include <weft/weft.h>
 
 #include <string.h>
+#include <unistd.h>
 
 static const char *how;
 
@@ -77,6 +76,13 @@ static weft_status run_episode(weft_call *call, void *arg)
     return WEFT_ERR_STATE;
 }
 
+static weft_status dismissed(weft_call *call, void *arg)
+{
+    (void)arg;
+    fprintf(stderr, "stray_observer: the agent ended the job: %s\n", weft_call_string(call, 0));
+    _exit(1);
+}
+
 int main(int argc, char **argv)
 {
     const weft_function functions[] = {{.name = "make_observer",
@@ -87,7 +93,7 @@ int main(int argc, char **argv)
                                         .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64},
                                         .gives = {WEFT_TYPE_REST},
                                         .run = run_episode},
-                                       dismissal_function};
+                                       {.name = "dismiss", .takes = {WEFT_TYPE_STRING}, .run = dismissed}};
     weft_agent_options options = {.functions = functions, .function_count = sizeof functions / sizeof *functions};
     weft_agent *agent;
     how = argc == 2 ? argv[1] : "";

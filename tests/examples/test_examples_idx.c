@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include "unit.h"
 
-#include <idx.h>
+#include <dataset.h>
 
 #include <stdlib.h>
 #include <string.h>

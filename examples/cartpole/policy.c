@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* policy.c - a policy for the cart-pole and its gradient. */
+#include "policy.h"
+
+#include "cartpole.h"
+#include "common/random_stream.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { KEY_ACTION = 1, KEY_UNITS = 2 }; /* streams of a decision */
+
+typedef struct shape {
+    int64_t hidden;
+    double dropout;
+} shape;
+
+/* ---- The network ------------------------------------------------------------------------------------------------ */
+
+static weft_tensor *apply(weft_tape *t, weft_module *policy, weft_tensor *x)
+{
+    return weft_softmax(t, policy_scores(t, policy, x, NULL), -1);
+}
+
+weft_module *policy_create(int64_t hidden, double dropout, uint64_t seed)
+{
+    static const weft_module_type type = {.name = "Policy", .forward = apply, .drop = free};
+    shape *s = malloc(sizeof *s);
+    weft_module *policy = s ? weft_module_create(&type, s, NULL) : NULL;
+    if (!policy) {
+        free(s);
+        return NULL;
+    }
+    *s = (shape){hidden, dropout};
+    weft_module_add_child(policy, "affine1",
+                          weft_linear_create(CARTPOLE_STATE, hidden, false, random_key(seed, 1), NULL));
+    weft_module_add_child(policy, "affine2",
+                          weft_linear_create(hidden, CARTPOLE_ACTIONS, false, random_key(seed, 2), NULL));
+    if (weft_module_status(policy)) {
+        weft_module_unref(policy);
+        return NULL;
+    }
+    return policy;
+}
+
+weft_tensor *policy_scores(weft_tape *t, weft_module *policy, weft_tensor *states, weft_tensor *mask)
+{
+    weft_tensor *x = weft_module_forward(t, weft_module_child(policy, 0), states);
+    if (mask)
+        x = weft_mul(t, x, mask);
+    return weft_module_forward(t, weft_module_child(policy, 1), weft_relu(t, x));
+}
+
+/* ---- What is random --------------------------------------------------------------------------------------------- */
+
+/* The sign of number - limit, 1 if it is below: an index, for a branch would be guessed wrong as often as not. */
+static inline uint64_t is_below(uint32_t number, uint32_t limit)
+{
+    return ((uint64_t)number - limit) >> 63;
+}
+
+/* Two units a number: rates are rounded to 2^-32. */
+#define FILL_MASK(name, T)                                                                                             \
+    static void name(T *mask, int64_t units, uint64_t key, double dropout)                                             \
+    {                                                                                                                  \
+        random_stream random = {random_key(key, KEY_UNITS)};                                                           \
+        const uint32_t limit = (uint32_t)(dropout * 0x1p32);                                                           \
+        const T values[] = {(T)(1 / (1 - dropout)), 0}; /* kept, dropped */                                            \
+        for (int64_t i = 0; i + 1 < units; i += 2) {                                                                   \
+            uint64_t bits = random_u64(&random);                                                                       \
+            mask[i] = values[is_below((uint32_t)bits, limit)];                                                         \
+            mask[i + 1] = values[is_below((uint32_t)(bits >> 32), limit)];                                             \
+        }                                                                                                              \
+        if (units % 2)                                                                                                 \
+            mask[units - 1] = values[is_below((uint32_t)random_u64(&random), limit)];                                  \
+    }
+
+FILL_MASK(fill_f32, float)
+FILL_MASK(fill_f64, double)
+
+weft_tensor *policy_mask(weft_tape *t, const weft_module *policy, const uint64_t *keys, int64_t rows)
+{
+    const shape *s = weft_module_state(policy);
+    if (s->dropout <= 0)
+        return NULL;
+    weft_dtype dtype = weft_tensor_dtype(weft_module_parameters(policy).items[0]);
+    weft_tensor *mask = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE(rows, s->hidden), dtype));
+    if (!mask) {
+        weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for %d decisions", (int)rows);
+        return NULL;
+    }
+    void *data = weft_tensor_data(mask);
+    for (int64_t i = 0; i < rows; i++) {
+        if (dtype == WEFT_DTYPE_FLOAT64)
+            fill_f64((double *)data + i * s->hidden, s->hidden, keys[i], s->dropout);
+        else
+            fill_f32((float *)data + i * s->hidden, s->hidden, keys[i], s->dropout);
+    }
+    return mask;
+}
+
+void policy_draw(const weft_tensor *probabilities, const uint64_t *keys, int64_t *actions)
+{
+    int64_t rows = weft_tensor_size(probabilities, 0);
+    for (int64_t i = 0; i < rows; i++) {
+        random_stream random = {random_key(keys[i], KEY_ACTION)};
+        actions[i] = random_unit(&random) >= weft_tensor_get_f64(probabilities, i * CARTPOLE_ACTIONS);
+    }
+}
+
+/* ---- Learning --------------------------------------------------------------------------------------------------- */
+
+weft_tensor *policy_loss(weft_tape *t, weft_module *policy, weft_tensor *states, weft_tensor *mask,
+                         weft_tensor *actions, weft_tensor *returns)
+{
+    weft_tensor *scores = policy_scores(t, policy, states, mask);
+    weft_tensor *surprise = weft_cross_entropy_reduced(t, scores, actions, WEFT_REDUCTION_NONE);
+    return weft_sum(t, weft_mul(t, surprise, returns));
+}
+
+void policy_returns(double *rewards, const bool *last, size_t steps, size_t width, double gamma)
+{
+    for (size_t at = steps - 1; at-- > 0;)
+        for (size_t i = at * width; i < (at + 1) * width; i++)
+            if (!last[i])
+                rewards[i] += gamma * rewards[i + width];
+}
+
+void policy_normalise(double *returns, size_t count)
+{
+    double mean = 0, square = 0;
+    for (size_t i = 0; i < count; i++)
+        mean += returns[i] / (double)count;
+    for (size_t i = 0; i < count; i++)
+        square += (returns[i] - mean) * (returns[i] - mean);
+    double deviation =
+        sqrt(square / (double)(count > 1 ? count - 1 : 1)) + 1.1920929e-07; /* as PyTorch's example has it */
+    for (size_t i = 0; i < count; i++)
+        returns[i] = (returns[i] - mean) / deviation;
+}

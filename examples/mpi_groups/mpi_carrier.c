@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mpi_carrier.c - a group's operations carried by MPI. */
+#include "mpi_carrier.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TAG 0
+
+struct mpi_carrier {
+    MPI_Comm comm;
+    int rank, size;
+    char failure[MPI_MAX_ERROR_STRING + 64]; /* the first one's; "" */
+};
+
+/* ---- What MPI calls it ------------------------------------------------------------------------------------------ */
+
+static bool is_half(weft_dtype dtype)
+{
+    return dtype == WEFT_DTYPE_FLOAT16 || dtype == WEFT_DTYPE_BFLOAT16;
+}
+
+static MPI_Datatype type_of(weft_dtype dtype)
+{
+    switch (dtype) {
+    case WEFT_DTYPE_FLOAT32:
+        return MPI_FLOAT;
+    case WEFT_DTYPE_FLOAT64:
+        return MPI_DOUBLE;
+    case WEFT_DTYPE_INT64:
+        return MPI_INT64_T;
+    case WEFT_DTYPE_INT32:
+        return MPI_INT32_T;
+    case WEFT_DTYPE_UINT8:
+        return MPI_UINT8_T;
+    case WEFT_DTYPE_BOOL:
+        return MPI_C_BOOL;
+    case WEFT_DTYPE_FLOAT16:
+    case WEFT_DTYPE_BFLOAT16:
+        return MPI_UINT16_T; /* to be moved */
+    case WEFT_DTYPE_INT8:
+        return MPI_INT8_T;
+    case WEFT_DTYPE_INT16:
+        return MPI_INT16_T;
+    case WEFT_DTYPE_COMPLEX64:
+        return MPI_C_FLOAT_COMPLEX;
+    case WEFT_DTYPE_COMPLEX128:
+        return MPI_C_DOUBLE_COMPLEX;
+    }
+    return MPI_DATATYPE_NULL;
+}
+
+static MPI_Op op_of(weft_op how, weft_dtype dtype)
+{
+    bool logical = dtype == WEFT_DTYPE_BOOL;
+    switch (how) {
+    case WEFT_OP_SUM:
+    case WEFT_OP_AVG:
+        return logical ? MPI_LOR : MPI_SUM;
+    case WEFT_OP_MIN:
+        return logical ? MPI_LAND : MPI_MIN;
+    case WEFT_OP_MAX:
+        return logical ? MPI_LOR : MPI_MAX;
+    case WEFT_OP_PROD:
+        return logical ? MPI_LAND : MPI_PROD;
+    }
+    return MPI_OP_NULL;
+}
+
+/* ---- Errors ----------------------------------------------------------------------------------------------------- */
+
+/* The status of a call that gave `code`. */
+static weft_status outcome(mpi_carrier *c, const char *call, int code)
+{
+    char text[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    if (code == MPI_SUCCESS)
+        return WEFT_OK;
+    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
+        snprintf(text, sizeof text, "error %d", code);
+    if (!*c->failure)
+        snprintf(c->failure, sizeof c->failure, "%s: %s", call, text);
+    return WEFT_ERR_SYSTEM;
+}
+
+/* Whether MPI can count it. */
+static weft_status check(mpi_carrier *c, size_t count)
+{
+    if (count <= INT_MAX)
+        return WEFT_OK;
+    if (!*c->failure)
+        snprintf(c->failure, sizeof c->failure, "a part has %zu elements: MPI counts to %d", count, INT_MAX);
+    return WEFT_ERR_TOO_LARGE;
+}
+
+/* ---- Reductions ------------------------------------------------------------------------------------------------- */
+
+typedef enum result { ON_ALL, ON_ROOT, A_PART_EACH } result;
+
+/* One reduction. `in` is looked at by A_PART_EACH alone; the others work in place. */
+typedef struct reduction {
+    result where;
+    const void *in;
+    void *out;
+    size_t count; /* of a part */
+    weft_dtype dtype;
+    weft_op how;
+    size_t root;
+} reduction;
+
+static bool has_result(const mpi_carrier *c, const reduction *r)
+{
+    return r->where != ON_ROOT || (size_t)c->rank == r->root;
+}
+
+static void divide(const mpi_carrier *c, const reduction *r)
+{
+    bool is_complex = r->dtype == WEFT_DTYPE_COMPLEX64 || r->dtype == WEFT_DTYPE_COMPLEX128;
+    size_t numbers = r->count * (is_complex ? 2 : 1);
+    float *single = r->out;
+    double *full = r->out;
+    if (r->dtype == WEFT_DTYPE_FLOAT32 || r->dtype == WEFT_DTYPE_COMPLEX64)
+        for (size_t i = 0; i < numbers; i++)
+            single[i] /= (float)c->size;
+    else
+        for (size_t i = 0; i < numbers; i++)
+            full[i] /= c->size;
+}
+
+/* Of a type that MPI has. */
+static weft_status reduce_plain(mpi_carrier *c, const reduction *r)
+{
+    int code = MPI_SUCCESS, count = (int)r->count;
+    MPI_Datatype type = type_of(r->dtype);
+    MPI_Op op = op_of(r->how, r->dtype);
+    switch (r->where) {
+    case ON_ALL:
+        code = MPI_Allreduce(MPI_IN_PLACE, r->out, count, type, op, c->comm);
+        break;
+    case ON_ROOT:
+        code = MPI_Reduce(has_result(c, r) ? MPI_IN_PLACE : r->out, r->out, count, type, op, (int)r->root, c->comm);
+        break;
+    case A_PART_EACH:
+        code = MPI_Reduce_scatter_block(r->in, r->out, count, type, op, c->comm);
+        break;
+    }
+    if (code == MPI_SUCCESS && r->how == WEFT_OP_AVG && has_result(c, r))
+        divide(c, r);
+    return outcome(c, "a reduction", code);
+}
+
+static weft_tensor *widen(const void *data, size_t count, weft_dtype dtype)
+{
+    weft_tensor *half = weft_tensor_copy_of(WEFT_SHAPE((int64_t)count), dtype, data);
+    weft_tensor *wide = half ? weft_tensor_to(half, WEFT_DTYPE_FLOAT32) : NULL;
+    weft_tensor_unref(half);
+    return wide;
+}
+
+static weft_status narrow(weft_tensor *wide, weft_dtype dtype, void *to)
+{
+    weft_tensor *half = weft_tensor_to(wide, dtype);
+    if (!half)
+        return WEFT_ERR_MEMORY;
+    memcpy(to, weft_tensor_data(half), weft_tensor_nbytes(half));
+    weft_tensor_unref(half);
+    return WEFT_OK;
+}
+
+/* Of float16 and bfloat16: as float32. */
+static weft_status reduce_half(mpi_carrier *c, const reduction *r)
+{
+    bool parts = r->where == A_PART_EACH;
+    weft_tensor *in = parts ? widen(r->in, r->count * (size_t)c->size, r->dtype) : NULL;
+    weft_tensor *out = parts ? weft_tensor_empty(WEFT_SHAPE((int64_t)r->count), WEFT_DTYPE_FLOAT32)
+                             : widen(r->out, r->count, r->dtype);
+    weft_status st = out && (in || !parts) ? WEFT_OK : WEFT_ERR_MEMORY;
+    if (!st) {
+        reduction wide = *r;
+        wide.dtype = WEFT_DTYPE_FLOAT32;
+        wide.in = in ? weft_tensor_data(in) : NULL;
+        wide.out = weft_tensor_data(out);
+        st = reduce_plain(c, &wide);
+    }
+    if (!st && has_result(c, r))
+        st = narrow(out, r->dtype, r->out);
+    weft_tensor_unref(out);
+    weft_tensor_unref(in);
+    return st;
+}
+
+static weft_status run_reduction(mpi_carrier *c, const reduction *r)
+{
+    weft_status st = check(c, r->count);
+    if (st)
+        return st;
+    return is_half(r->dtype) ? reduce_half(c, r) : reduce_plain(c, r);
+}
+
+static weft_status allreduce(void *arg, void *data, size_t count, weft_dtype dtype, weft_op how)
+{
+    return run_reduction(arg, &(reduction){.where = ON_ALL, .out = data, .count = count, .dtype = dtype, .how = how});
+}
+
+static weft_status reduce(void *arg, void *data, size_t count, weft_dtype dtype, weft_op how, size_t root)
+{
+    return run_reduction(
+        arg, &(reduction){.where = ON_ROOT, .out = data, .count = count, .dtype = dtype, .how = how, .root = root});
+}
+
+static weft_status reduce_scatter(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, weft_op how)
+{
+    return run_reduction(
+        arg, &(reduction){.where = A_PART_EACH, .in = in, .out = out, .count = count, .dtype = dtype, .how = how});
+}
+
+/* ---- What moves ------------------------------------------------------------------------------------------------- */
+
+static weft_status barrier(void *arg)
+{
+    mpi_carrier *c = arg;
+    return outcome(c, "MPI_Barrier", MPI_Barrier(c->comm));
+}
+
+static weft_status broadcast(void *arg, void *data, size_t count, weft_dtype dtype, size_t root)
+{
+    mpi_carrier *c = arg;
+    weft_status st = check(c, count);
+    return st ? st : outcome(c, "MPI_Bcast", MPI_Bcast(data, (int)count, type_of(dtype), (int)root, c->comm));
+}
+
+/* An input may be this member's place in the output, for which MPI has a word of its own. */
+static const void *input_of(const mpi_carrier *c, const void *in, const void *out, size_t count, weft_dtype dtype)
+{
+    size_t part = count * weft_dtype_size(dtype);
+    return out && in == (const char *)out + (size_t)c->rank * part ? MPI_IN_PLACE : in;
+}
+
+static weft_status allgather(void *arg, const void *in, void *out, size_t count, weft_dtype dtype)
+{
+    mpi_carrier *c = arg;
+    MPI_Datatype type = type_of(dtype);
+    const void *from = input_of(c, in, out, count, dtype);
+    weft_status st = check(c, count);
+    if (st)
+        return st;
+    return outcome(c, "MPI_Allgather", MPI_Allgather(from, (int)count, type, out, (int)count, type, c->comm));
+}
+
+static weft_status gather(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, size_t root)
+{
+    mpi_carrier *c = arg;
+    MPI_Datatype type = type_of(dtype);
+    const void *from = (size_t)c->rank == root ? input_of(c, in, out, count, dtype) : in;
+    weft_status st = check(c, count);
+    if (st)
+        return st;
+    return outcome(c, "MPI_Gather", MPI_Gather(from, (int)count, type, out, (int)count, type, (int)root, c->comm));
+}
+
+static weft_status scatter(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, size_t root)
+{
+    mpi_carrier *c = arg;
+    MPI_Datatype type = type_of(dtype);
+    size_t part = count * weft_dtype_size(dtype);
+    bool is_there = (size_t)c->rank == root && out == (const char *)in + root * part; /* in its place in the input */
+    void *to = is_there ? MPI_IN_PLACE : out;
+    weft_status st = check(c, count);
+    if (st)
+        return st;
+    return outcome(c, "MPI_Scatter", MPI_Scatter(in, (int)count, type, to, (int)count, type, (int)root, c->comm));
+}
+
+static weft_status all_to_all(void *arg, const void *in, void *out, size_t count, weft_dtype dtype)
+{
+    mpi_carrier *c = arg;
+    MPI_Datatype type = type_of(dtype);
+    weft_status st = check(c, count);
+    if (st)
+        return st;
+    return outcome(c, "MPI_Alltoall", MPI_Alltoall(in, (int)count, type, out, (int)count, type, c->comm));
+}
+
+static weft_status send_to(void *arg, const void *data, size_t count, weft_dtype dtype, size_t to)
+{
+    mpi_carrier *c = arg;
+    weft_status st = check(c, count);
+    return st ? st : outcome(c, "MPI_Send", MPI_Send(data, (int)count, type_of(dtype), (int)to, TAG, c->comm));
+}
+
+static weft_status recv_from(void *arg, void *data, size_t count, weft_dtype dtype, size_t from)
+{
+    mpi_carrier *c = arg;
+    weft_status st = check(c, count);
+    if (st)
+        return st;
+    return outcome(c, "MPI_Recv",
+                   MPI_Recv(data, (int)count, type_of(dtype), (int)from, TAG, c->comm, MPI_STATUS_IGNORE));
+}
+
+/* ---- Its life --------------------------------------------------------------------------------------------------- */
+
+weft_status mpi_carrier_open(MPI_Comm comm, mpi_carrier **out)
+{
+    int threads = MPI_THREAD_SINGLE;
+    mpi_carrier *c = calloc(1, sizeof *c);
+    if (!c)
+        return WEFT_ERR_MEMORY;
+    if (MPI_Query_thread(&threads) || threads < MPI_THREAD_MULTIPLE || MPI_Comm_dup(comm, &c->comm)) {
+        free(c);
+        return WEFT_ERR_SYSTEM;
+    }
+    MPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(c->comm, &c->rank);
+    MPI_Comm_size(c->comm, &c->size);
+    *out = c;
+    return WEFT_OK;
+}
+
+weft_status mpi_carrier_give(mpi_carrier *c, weft_group *group)
+{
+    static const weft_group_carrier table = {.barrier = barrier,
+                                             .allreduce = allreduce,
+                                             .reduce = reduce,
+                                             .broadcast = broadcast,
+                                             .allgather = allgather,
+                                             .reduce_scatter = reduce_scatter,
+                                             .gather = gather,
+                                             .scatter = scatter,
+                                             .all_to_all = all_to_all,
+                                             .send = send_to,
+                                             .recv = recv_from};
+    if (weft_group_index(group) != c->rank || weft_group_size(group) != (size_t)c->size)
+        return WEFT_ERR_INVALID;
+    /* No drop: duplicates of communicators are freed by all in the same order, on no thread but the program's. */
+    return weft_group_set_carrier(group, &table, c, NULL);
+}
+
+const char *mpi_carrier_failure(const mpi_carrier *c)
+{
+    return *c->failure ? c->failure : NULL;
+}
+
+void mpi_carrier_close(mpi_carrier *c)
+{
+    if (c)
+        MPI_Comm_free(&c->comm);
+    free(c);
+}
