@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * task_farm.c - 500 tasks, computed by workers that may join, leave, stop and die at any time.
+ *
+ *   task_farm --workers 4                                           starts four workers as processes of this machine
+ *   RANK=0 WORLD_SIZE=9 MASTER_ADDR=... MASTER_PORT=... task_farm   is the farmer of a job of at most eight workers
+ *   RANK=-1 WORLD_SIZE=9 MASTER_ADDR=... MASTER_PORT=... task_farm  is a worker; start and stop workers as you like
+ *
+ * A task counts the primes of one range. The farmer, rank 0, keeps two calls in flight to each worker. If a call fails
+ * because its worker died or left, its task waits again. A task is counted when its call succeeds, so exactly once, also
+ * if it was computed twice.
+ *
+ * SIGINT and SIGTERM: the farmer cancels the calls, sends the workers home, and prints what is done. A second signal
+ * kills it. A worker finishes the tasks that it has, and leaves.
+ * Exit codes: 0 done, 1 failed, 2 wrong options, 130 interrupted. docs/task-farm.md explains the program.
+ */
+#include <weft/rpc.h>
+#include <weft/job.h>
+
+#include "common/cli.h" /* options */
+
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST_TASKS = 100000, MOST_RANKS = 65536, IN_FLIGHT = 2, MOST_ATTEMPTS = 10, LOOK_MS = 50 };
+
+static int64_t task_count = 500, numbers = 20000, worker_count = 4; /* options */
+
+static volatile sig_atomic_t interrupted;
+static sem_t leave; /* a worker waits for this, and then leaves */
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+    sem_post(&leave);
+}
+
+static void catch_signals(void)
+{
+    const struct sigaction once = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND}; /* a second signal kills */
+    sem_init(&leave, 0, 0);
+    sigaction(SIGTERM, &once, NULL);
+    sigaction(SIGINT, &once, NULL);
+    if (getenv("WEFT_SPAWNED")) /* Ctrl-C reaches all processes: the farmer sends its children home itself */
+        signal(SIGINT, SIG_IGN);
+}
+
+/* ---- A worker --------------------------------------------------------------------------------------------------- */
+
+static weft_status count_primes(weft_call *call, void *user) /* (first, count) -> primes */
+{
+    int64_t first = weft_call_i64(call, 0), end = first + weft_call_i64(call, 1), primes = 0;
+    (void)user;
+    for (int64_t n = first; n < end; n++) {
+        bool prime = n == 2 || (n > 2 && n % 2);
+        for (int64_t d = 3; prime && d * d <= n; d += 2)
+            prime = n % d != 0;
+        primes += prime;
+        if (n % 4096 == 0 && weft_call_cancelled(call))
+            return WEFT_ERR_CANCELLED;
+    }
+    weft_call_give(call, WEFT_VALUES(weft_of_i64(primes)));
+    return WEFT_OK;
+}
+
+static weft_status go_home(weft_call *call, void *user) /* the farmer calls this when there are no more tasks */
+{
+    (void)call, (void)user;
+    sem_post(&leave);
+    return WEFT_OK;
+}
+
+static void on_own_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *user)
+{
+    (void)agent, (void)rank, (void)user;
+    if (event == WEFT_MEMBER_SELF_EVICTED || event == WEFT_MEMBER_STORE_LOST) {
+        fprintf(stderr, "task_farm: this worker is out of the job: %s\n", why);
+        sem_post(&leave);
+    }
+}
+
+static int work(void)
+{
+    const weft_function functions[] = {{.name = "count_primes",
+                                        .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64},
+                                        .gives = {WEFT_TYPE_I64},
+                                        .run = count_primes},
+                                       {.name = "go_home", .run = go_home}};
+    const weft_agent_options options = {.elastic = true,
+                                        .functions = functions,
+                                        .function_count = 2,
+                                        .workers = 1, /* thread: one task at a time */
+                                        .on_membership = on_own_event};
+    weft_agent *agent;
+    weft_status st = weft_agent_open(&options, &agent, NULL);
+    if (st)
+        return weft_report(st);
+    while (sem_wait(&leave))
+        ; /* interrupted by a signal */
+    return weft_report(weft_agent_close(agent));
+}
+
+/* ---- The farmer: tasks and workers. It has one thread: callbacks run in weft_agent_progress and weft_agent_close -- */
+
+typedef struct task {
+    int attempts;        /* that failed; attempts on workers that left do not count */
+    weft_worker worker;  /* that computes the task now */
+    weft_future *future; /* of the call to that worker; NULL: there is none */
+} task;
+
+typedef struct slot {
+    weft_worker worker; /* incarnation 0: there is none */
+    int calls;          /* in flight to it */
+} slot;
+
+static weft_agent *agent;
+static task tasks[MOST_TASKS], *waiting[MOST_TASKS]; /* all; a stack of those that wait for a worker */
+static slot slots[MOST_RANKS];                       /* by rank */
+static int64_t waits, done, retries, primes_found;   /* waits: tasks in `waiting` */
+static int workers;
+static bool over;         /* no task is started any more */
+static char failure[320]; /* why the farm failed; "" */
+
+static void remove_worker(weft_worker worker)
+{
+    slot *s = &slots[worker.rank];
+    if (!worker.incarnation || s->worker.incarnation != worker.incarnation)
+        return; /* removed already; another worker may have the rank */
+    *s = (slot){.calls = 0};
+    workers--;
+}
+
+static void on_result(weft_future *future, void *arg)
+{
+    task *t = arg;
+    slot *s = &slots[t->worker.rank];
+    const weft_error *error = weft_future_error(future);
+    int64_t primes = 0;
+    weft_status st = error ? weft_error_code(error) : weft_values_get_i64(weft_future_values(future), 0, &primes);
+    s->calls -= s->worker.incarnation == t->worker.incarnation;
+    if (!st) {
+        done++;
+        primes_found += primes;
+    } else {
+        waiting[waits++] = t;
+        retries += !over;
+        if (st == WEFT_ERR_PEER_LEFT || st == WEFT_ERR_PEER_DEAD)
+            remove_worker(t->worker);
+        if (st != WEFT_ERR_PEER_LEFT && !over && ++t->attempts == MOST_ATTEMPTS) {
+            over = true;
+            snprintf(failure, sizeof failure, "task %td failed %d times: %s", t - tasks, MOST_ATTEMPTS,
+                     error ? weft_error_message(error) : weft_status_text(st));
+        }
+    }
+    t->future = NULL;
+    weft_future_unref(future);
+}
+
+/* Gives every worker with fewer than IN_FLIGHT calls a task, those with fewest calls first. */
+static void start_tasks(void)
+{
+    for (int calls = 0; calls < IN_FLIGHT; calls++) {
+        for (int rank = 1; rank < weft_agent_world_size(agent) && !over && waits; rank++) {
+            slot *s = &slots[rank];
+            task *t = waiting[waits - 1];
+            if (!s->worker.incarnation || s->calls != calls)
+                continue;
+            weft_args range = WEFT_VALUES(weft_of_i64((t - tasks) * numbers), weft_of_i64(numbers));
+            const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER}; /* the death of the worker ends the call */
+            weft_status st = weft_rpc_async(agent, weft_to_worker(s->worker), "count_primes", range, &how, &t->future);
+            if (st && st != WEFT_ERR_AGAIN)
+                remove_worker(s->worker); /* it is leaving, or gone */
+            if (st)
+                continue;
+            waits--;
+            s->calls++;
+            t->worker = s->worker;
+            if (weft_future_add_done_callback(t->future, on_result, t, NULL)) {
+                over = true;
+                snprintf(failure, sizeof failure, "out of memory");
+            }
+        }
+    }
+}
+
+static void send_home(weft_worker worker)
+{
+    (void)!weft_rpc_async(agent, weft_to_worker(worker), "go_home", WEFT_NO_VALUES, NULL, NULL); /* fails if it left */
+}
+
+static void add_worker(weft_worker worker)
+{
+    slot *s = &slots[worker.rank];
+    if (s->worker.incarnation == worker.incarnation || weft_agent_watch(agent, worker.rank))
+        return; /* added already, or gone. The death of a watched worker is detected even if it has no calls */
+    workers += !s->worker.incarnation;
+    *s = (slot){.worker = worker};
+    if (over)
+        send_home(worker);
+}
+
+static void on_worker_event(weft_agent *a, weft_member_event event, int rank, const char *why, void *user)
+{
+    (void)user;
+    if (event == WEFT_MEMBER_JOINED)
+        add_worker(weft_agent_worker(a, rank));
+    if (event == WEFT_MEMBER_DEAD)
+        fprintf(stderr, "task_farm: worker %d is dead: %s\n", rank, why);
+    if (event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_LEFT)
+        remove_worker(slots[rank].worker); /* its calls fail, so on_result puts their tasks back */
+}
+
+/* ---- The farmer: the job ---------------------------------------------------------------------------------------- */
+
+/* A line that is overwritten on a terminal; elsewhere one line for every tenth of the tasks. */
+static void show_progress(void)
+{
+    static int64_t shown;
+    bool live = isatty(STDOUT_FILENO);
+    int64_t tenth = 10 * done / task_count;
+    if (!live && tenth == shown)
+        return;
+    printf("%s[%-10.*s] %lld of %lld tasks, %d workers, %lld retries%s", live ? "\r" : "", (int)tenth, "##########",
+           (long long)done, (long long)task_count, workers, (long long)retries, live ? "\033[K" : "\n");
+    fflush(stdout);
+    shown = tenth;
+}
+
+/* Whether a child of this process still runs. */
+static bool has_children(const weft_job *job)
+{
+    for (int rank = 1; weft_job_pid(job, rank) > 0; rank++) {
+        siginfo_t ended = {.si_pid = 0};
+        if (!waitid(P_PID, (id_t)weft_job_pid(job, rank), &ended, WEXITED | WNOHANG | WNOWAIT) && !ended.si_pid)
+            return true;
+    }
+    return false;
+}
+
+static void run_tasks(const weft_job *job)
+{
+    static weft_worker early[MOST_RANKS]; /* joined before the farmer itself; on_worker_event reports only later ones */
+    size_t count = weft_agent_workers(agent, early, MOST_RANKS);
+    for (size_t i = 0; i < count; i++)
+        if (early[i].rank > 0)
+            add_worker(early[i]);
+    for (waits = 0; waits < task_count; waits++)
+        waiting[waits] = &tasks[waits];
+    while (done < task_count && !over) {
+        start_tasks();
+        weft_agent_progress(agent, LOOK_MS);
+        show_progress();
+        over = over || interrupted;
+        if (job && !workers && !has_children(job)) { /* without `job`, other workers may still join */
+            over = true;
+            snprintf(failure, sizeof failure, "no worker is left");
+        }
+    }
+    over = true;
+    for (int64_t i = 0; i < task_count; i++)
+        if (tasks[i].future)
+            (void)!weft_future_cancel(tasks[i].future);
+    for (int rank = 1; rank < weft_agent_world_size(agent); rank++)
+        if (slots[rank].worker.incarnation)
+            send_home(slots[rank].worker);
+}
+
+static int farm(weft_job *job)
+{
+    const weft_agent_options options = {
+        .elastic = true, .no_threads = true, .job = job, .on_membership = on_worker_event};
+    weft_status st = weft_agent_open(&options, &agent, NULL);
+    if (st)
+        return weft_report(st);
+    run_tasks(job);
+    st = weft_agent_close(agent); /* returns when all workers have left */
+    printf("%s%lld of %lld tasks, %lld retries: ", isatty(STDOUT_FILENO) ? "\n" : "", (long long)done,
+           (long long)task_count, (long long)retries);
+    if (done == task_count)
+        printf("%lld primes below %lld\n", (long long)primes_found, (long long)(task_count * numbers));
+    else
+        printf("%s\n", *failure ? failure : "interrupted");
+    return st ? weft_report(st) : done == task_count ? 0 : *failure ? 1 : 130;
+}
+
+int main(int argc, char **argv)
+{
+    const cli_option options[] = {
+        {"tasks", CLI_INT, &task_count, 1, MOST_TASKS, NULL, "N", "number of tasks", "500"},
+        {"numbers", CLI_INT, &numbers, 1, 10000000, NULL, "N", "numbers of each task", "20000"},
+        {"workers", CLI_INT, &worker_count, 1, 1024, NULL, "N", "workers to start, without a launcher", "4"},
+    };
+    const cli program = {.program = "task_farm",
+                         .purpose = "counts primes in many tasks, on workers that may join, leave and die",
+                         .example = "task_farm --workers 8 --tasks 2000",
+                         .options = options,
+                         .count = sizeof options / sizeof *options};
+    static const char *const variables[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    const char *rank = NULL;
+    weft_job *job = NULL;
+    int code = cli_parse(&program, argc, argv);
+    if (code >= 0)
+        return code;
+    for (int i = 0; i < 4 && !rank; i++)
+        rank = getenv(variables[i]);
+    catch_signals();
+    if (rank && strcmp(rank, "0") != 0)
+        return work();
+    weft_status st = rank ? WEFT_OK : weft_job_open(&(weft_job_options){.count = (int)worker_count}, &job, NULL);
+    code = st ? weft_report(st) : farm(job);
+    st = weft_job_close(job, 5000, NULL); /* also fails if a worker died, which is no failure here */
+    return code;
+}
