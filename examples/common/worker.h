@@ -61,12 +61,16 @@ void worker_name(const char *program, const char *first, const char *other, int 
  */
 void worker_begin(const char *program, const char *first, const char *other, int rank);
 
-/* Any thread may call these. Only the first failure of a process is printed. */
-int worker_fail(const char *format, ...) WEFT_PRINTF(1, 2);  /* prints why; returns the exit code, 1 */
-int worker_error(weft_status status, weft_error *error);     /* the same for `error`, which it releases, or `status` */
-void worker_note(const char *format, ...) WEFT_PRINTF(1, 2); /* prints a line that is not a failure */
-void worker_exit(const char *format, ...) WEFT_PRINTF(1, 2)  /* fails, and ends the process immediately: */
-    __attribute__((noreturn));                               /* for callbacks while the main thread computes */
+/* Messages go to stderr. Any thread may call these functions. Only the first failure of a process is printed. */
+
+/* Prints why this worker fails; returns the exit code, 1. */
+int worker_fail(const char *format, ...) WEFT_PRINTF(1, 2);
+/* The same with the message of `error`, which it releases; NULL: the text of `status`. */
+int worker_error(weft_status status, weft_error *error);
+/* Prints a line that is not a failure. */
+void worker_note(const char *format, ...) WEFT_PRINTF(1, 2);
+/* worker_fail, and ends the process immediately: for callbacks while the main thread computes. */
+void worker_exit(const char *format, ...) WEFT_PRINTF(1, 2) __attribute__((noreturn));
 
 /* ---- Signals and the end ---------------------------------------------------------------------------------------- */
 

@@ -28,6 +28,11 @@ readme) # README has the program, without its head, and what it prints
   sed -n '/^#include <weft/,$p' "$root/examples/hello.c" >"$dir/program"
   awk '/^```c$/ { code = 1; next } /^```$/ { code = 0 } code' "$root/README.md" >"$dir/shown"
   diff "$dir/program" "$dir/shown" >"$log" || fail "README shows another program"
+  awk '/^```cpp$/ { code = 1; next } /^```$/ { code = 0 } code' "$root/README.md" >"$dir/shown"
+  [ -s "$dir/shown" ] || fail "README shows no C++"
+  while IFS= read -r line; do
+    grep -qF -- "$line" "$root/examples/hello.cpp" || fail "README shows a line that hello.cpp lacks: $line"
+  done <"$dir/shown"
   grep -qx "rank 1: $answer" "$root/README.md" || fail "README shows another output"
   [ "$(wc -l <"$root/README.md")" -le 120 ] || fail "README has more than 120 lines"
   ;;
