@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp_rpc_hybrid.c - a model in two parts, trained by N trainers: its embedding lives on a parameter server, its dense part on each trainer.
+ * ddp_rpc_hybrid.c - a model in two parts, trained by N trainers: the embedding is on a parameter server, the dense
+ * part on each trainer.
  *
  *   ddp_rpc_hybrid --trainers 2                              starts server and trainers as processes of this machine
  *   RANK=... WORLD_SIZE=... MASTER_ADDR=... MASTER_PORT=... ddp_rpc_hybrid
- *                                                            is one worker: rank 0 the master, 1 the server, the others trainers
+ *                                                            is one worker: rank 0 the master, 1 the server
  *
- * The master makes the embedding bag on the server as a remote module, and calls on each trainer to train with it. In each iteration a
- * trainer looks its batch up there, runs its linear layer, and goes back through both under one context: gradients of the linear layer are averaged
- * over the trainers by their group meanwhile, so that its replicas stay alike; each trainer's gradient of the embedding steps the server's by itself. With
- * --synchronous a barrier after the step keeps the trainers together, and the losses are those of one process (--check). Such an iteration is
- * examples/ddp_rpc_hybrid/hybrid_trainer.c, train_step.
+ * The master creates the embedding bag on the server as a remote module, and calls "train" on each trainer. In each
+ * iteration a trainer looks up its batch on the server and runs its linear layer. The backward pass goes through both,
+ * under one context. During the pass a group averages the gradients of the linear layer over the trainers, so its
+ * replicas stay identical. Each trainer's gradient of the embedding steps the embedding separately. With --synchronous
+ * a barrier follows each step, and the losses are those of one process (--check).
  *
- * After PyTorch's tutorial "Combining Distributed DataParallel with Distributed RPC Framework". --help lists the options.
+ * After PyTorch's tutorial "Combining Distributed DataParallel with Distributed RPC Framework". --help lists the
+ * options.
  */
 #include <weft/weft.h>
 
 #include "common/worker.h"                  /* messages, exit codes, signals */
 #include "ddp_rpc_hybrid/hybrid.h"          /* the model, in one process */
-#include "ddp_rpc_hybrid/hybrid_settings.h" /* the command line; who is who */
-#include "ddp_rpc_hybrid/hybrid_trainer.h"  /* a trainer's work */
+#include "ddp_rpc_hybrid/hybrid_settings.h" /* the command line; the ranks of server and trainers */
 #include "common/report.h"                  /* the report */
 
 #include <math.h>
@@ -29,11 +30,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGEST_DIFFERENCE 1e-5 /* relative, of a loss to that of one process */
+#define LARGEST_DIFFERENCE 1e-5 /* relative difference of a loss from that of one process */
 #define DISMISS_MS 300          /* limit of telling the other workers that the job ends early */
-#define LOOK_MS 50              /* between two looks at signals and news */
+#define LOOK_MS 50              /* between two checks for signals and events */
 
-/* Those who serve have registered what they can make. */
+/* Waits for all workers. Then the server has registered its module. */
 static weft_status meet(weft_agent *agent)
 {
     weft_group *all;
@@ -45,9 +46,195 @@ static weft_status meet(weft_agent *agent)
     return st;
 }
 
-/* ---- The server, and what it shares with trainers --------------------------------------------------------------- */
+/* ---- A trainer -------------------------------------------------------------------------------------------------- */
 
-/* (seed) */
+typedef struct trainer {
+    const hybrid_settings *set;
+    int64_t index; /* among the trainers */
+    weft_agent *agent;
+    weft_remote_module *embedding;
+    weft_module *dense;
+    weft_group *gradients, *steps; /* the members are the trainers */
+    weft_data_parallel *parallel;
+    weft_dist_optimizer *sgd;
+    double *losses; /* [epochs]: mean loss of each */
+    tally tally, told;
+    weft_error *error;
+} trainer;
+
+/* Makes the dense part a replica of trainer 0's. Backward passes then average its gradients over the trainers. */
+static weft_status replicate(trainer *me)
+{
+    int ranks[HYBRID_MOST_TRAINERS];
+    for (int i = 0; i < me->set->trainers; i++)
+        ranks[i] = HYBRID_FIRST_TRAINER + i;
+    size_t count = (size_t)me->set->trainers;
+    weft_status st = weft_group_open(me->agent, "gradients", ranks, count, &me->gradients, NULL);
+    if (!st)
+        st = weft_group_open(me->agent, "steps", ranks, count, &me->steps, NULL);
+    if (!st)
+        st = weft_data_parallel_create(me->gradients, me->dense, NULL, &me->parallel, &me->error);
+    return st;
+}
+
+/* Creates an optimizer over the embedding on the server and the dense part here. */
+static weft_status make_optimizer(trainer *me)
+{
+    weft_values *remote = NULL;
+    weft_rref *both[2] = {NULL};
+    weft_status st = weft_remote_parameters(me->embedding, &remote);
+    if (!st)
+        st = weft_values_get_rref(remote, 0, &both[0]);
+    if (!st)
+        st = weft_rref_create(me->agent, weft_of_tensors(weft_module_parameters(me->dense)), &both[1]);
+    const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = me->set->lr};
+    if (!st)
+        st = weft_dist_optimizer_create(me->agent, both, 2, &spec, &me->sgd, &me->error);
+    weft_rref_unref(both[1]);
+    weft_values_unref(remote);
+    return st;
+}
+
+static weft_tensor *loss_of(trainer *me, weft_tape *t, int64_t number)
+{
+    const hybrid_settings *s = me->set;
+    hybrid_batch batch = hybrid_draw(t, (uint64_t)s->seed, me->index, number);
+    weft_args in = WEFT_VALUES(weft_of_tensor(batch.index), weft_of_tensor(batch.offsets));
+    double began = clock_seconds();
+    weft_tensor *x = weft_remote_forward(t, me->embedding, in, NULL);
+    me->tally.in_calls += clock_seconds() - began;
+    me->tally.images += batch.bags;
+    weft_tensor *loss = weft_cross_entropy(t, weft_module_forward(t, me->dense, x), batch.target);
+    double value = weft_tensor_get_f64(loss, 0);
+    if (loss && !isfinite(value))
+        weft_tape_fail(t, WEFT_ERR_STATE,
+                       "the loss of trainer %d is %s in epoch %lld, batch %lld, with --lr %g: a smaller one, please",
+                       weft_agent_rank(me->agent), isnan(value) ? "nan" : "infinite",
+                       (long long)(number / s->batches) + 1, (long long)(number % s->batches) + 1, s->lr);
+    return loss;
+}
+
+/*
+ * Steps embedding and dense part, and waits for the other trainers. When the backward pass is complete, all trainers
+ * have averaged, so all have looked up their rows of the embedding. When the barrier is complete, all have stepped it.
+ */
+static weft_status step_together(trainer *me, weft_context *context)
+{
+    weft_status st = weft_dist_optimizer_step(me->sgd, &context, 1, &(weft_dist_step_options){.error = &me->error});
+    return st ? st : weft_group_barrier(me->steps, WEFT_FOREVER);
+}
+
+static weft_status train_step(trainer *me, int64_t number)
+{
+    weft_context *context;
+    weft_status st = weft_context_open(me->agent, &context);
+    if (st)
+        return st;
+    double began = clock_seconds(), in_calls = me->tally.in_calls;
+    weft_tape *t = weft_context_tape(context, NULL);
+    weft_context_set_hooks(context, weft_data_parallel_hooks(me->parallel));
+    weft_tensor *loss = loss_of(me, t, number);
+    double back = clock_seconds();
+    me->tally.computing += back - began - (me->tally.in_calls - in_calls);
+    if (!weft_tape_status(t)) /* if the loss failed, give_up ends the groups */
+        weft_dist_backward(t, loss, &(weft_pass_options){.step = me->set->synchronous ? NULL : me->sgd});
+    st = weft_tape_status(t);
+    if (st)
+        me->error = weft_error_ref(weft_tape_error(t));
+    else if (me->set->synchronous)
+        st = step_together(me, context);
+    me->tally.in_calls += clock_seconds() - back;
+    if (!st)
+        me->losses[number / me->set->batches] += weft_tensor_get_f64(loss, 0) / (double)me->set->batches;
+    weft_tape_close(t);
+    weft_context_close(context, NULL);
+    return st;
+}
+
+/* Reports an epoch to the master. Only the last report waits for its answer: then the master has received all. */
+static weft_status report_epoch(trainer *me, int64_t epoch)
+{
+    const tally *t = &me->tally, *before = &me->told;
+    weft_future *heard = NULL;
+    weft_status st = weft_rpc_async(
+        me->agent, weft_to_rank(0), "report_epoch",
+        WEFT_VALUES(weft_of_i64(me->set->batches), weft_of_f64(me->losses[epoch]),
+                    weft_of_i64(t->images - before->images), weft_of_f64(t->computing - before->computing),
+                    weft_of_f64(t->in_calls - before->in_calls)),
+        &(weft_rpc_options){.error = &me->error}, epoch + 1 == me->set->epochs ? &heard : NULL);
+    me->told = me->tally;
+    if (heard)
+        st = weft_future_wait(heard, WEFT_FOREVER);
+    weft_future_unref(heard);
+    return st;
+}
+
+static weft_status train_all(trainer *me)
+{
+    const hybrid_settings *s = me->set;
+    me->losses = calloc((size_t)s->epochs, sizeof *me->losses);
+    me->dense = hybrid_dense((uint64_t)s->seed, me->index);
+    weft_status st = me->losses && me->dense ? replicate(me) : WEFT_ERR_MEMORY;
+    if (!st)
+        st = make_optimizer(me);
+    tally_begin(&me->tally);
+    for (int64_t i = 0; i < s->epochs * s->batches && !st; i++) {
+        st = train_step(me, i);
+        me->tally.ended = clock_seconds();
+        if (!st && (i + 1) % s->batches == 0)
+            st = report_epoch(me, i / s->batches);
+    }
+    return st;
+}
+
+/* Gives the master the losses, the seconds, and the parameters of the dense part. */
+static void give_results(trainer *me, weft_call *call)
+{
+    weft_tensor *losses = weft_tensor_copy_of(WEFT_SHAPE(me->set->epochs), WEFT_DTYPE_FLOAT64, me->losses);
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(losses), weft_of_f64(tally_seconds(&me->tally)),
+                                     weft_of_tensors(weft_module_parameters(me->dense))));
+    weft_tensor_unref(losses);
+}
+
+/* Reports a failure to the master, and only then ends the groups, so that the master learns this reason first. */
+static weft_status give_up(trainer *me, weft_call *call, weft_status st)
+{
+    const weft_error *error = me->error                         ? me->error
+                              : weft_group_error(me->gradients) ? weft_group_error(me->gradients)
+                                                                : weft_group_error(me->steps);
+    hybrid_reason why = hybrid_reason_of(me->agent, error ? weft_error_message(error) : weft_status_text(st));
+    (void)!weft_rpc_sync(me->agent, weft_to_rank(0), "give_up", WEFT_VALUES(weft_of_string(why.text)), NULL, NULL);
+    weft_group_abort(me->gradients, error);
+    weft_group_abort(me->steps, error);
+    weft_call_fail(call, st, "%s", why.text);
+    return st;
+}
+
+static weft_status train(weft_call *call, void *set)
+{
+    trainer me = {.set = set, .agent = weft_call_agent(call)};
+    me.index = weft_agent_rank(me.agent) - HYBRID_FIRST_TRAINER;
+    weft_status st = weft_remote_module_from_rref(weft_call_rref(call, 0), &me.embedding);
+    if (!st)
+        st = train_all(&me);
+    if (!st)
+        give_results(&me, call);
+    else
+        st = give_up(&me, call, st);
+    weft_dist_optimizer_unref(me.sgd);
+    weft_data_parallel_unref(me.parallel);
+    weft_group_close(me.steps);
+    weft_group_close(me.gradients);
+    weft_module_unref(me.dense);
+    weft_remote_module_unref(me.embedding);
+    weft_error_unref(me.error);
+    free(me.losses);
+    return st;
+}
+
+/* ---- Server and trainers: the worker ---------------------------------------------------------------------------- */
+
+/* Arguments: (seed). */
 static weft_module *make_embedding(weft_args args, void *user)
 {
     (void)user;
@@ -78,7 +265,7 @@ static void on_event(weft_agent *agent, weft_member_event event, int rank, const
         worker_exit("the master is gone: %s", why);
 }
 
-/* Serves until the master lets it go: the embedding, or a call to train. */
+/* Serves until the master calls leave: the embedding, or a call to train. */
 static int serve(hybrid_settings *set)
 {
     sem_t over;
@@ -90,7 +277,7 @@ static int serve(hybrid_settings *set)
         {.name = "train",
          .takes = {WEFT_TYPE_RREF},
          .gives = {WEFT_TYPE_TENSOR, WEFT_TYPE_F64, WEFT_TYPE_TENSORS},
-         .run = hybrid_train,
+         .run = train,
          .user = set},
     };
     weft_agent_options options = worker_agent_options(&set->job);
@@ -98,7 +285,7 @@ static int serve(hybrid_settings *set)
     options.functions = functions;
     options.function_count = set->job.rank == HYBRID_SERVER ? 2 : 3;
     options.on_membership = on_event;
-    options.call_timeout_ms = WEFT_FOREVER; /* who is slow is no more than that: deaths end calls all the same */
+    options.call_timeout_ms = WEFT_FOREVER; /* a slow worker is no failure; its death ends the calls */
     weft_status st = weft_agent_open(&options, &agent, &error);
     if (st)
         return worker_error(st, error);
@@ -108,7 +295,7 @@ static int serve(hybrid_settings *set)
     if (!st)
         st = meet(agent);
     while (!st && sem_wait(&over))
-        ; /* a signal */
+        ; /* interrupted by a signal */
     if (!st)
         st = weft_agent_close(agent);
     else
@@ -123,14 +310,14 @@ typedef struct master {
     const hybrid_settings *set;
     weft_agent *agent;
     weft_remote_module *embedding;
-    weft_future *trained[HYBRID_MOST_TRAINERS + 1]; /* of the calls to train; NULL behind the last */
+    weft_future *trained[HYBRID_MOST_TRAINERS + 1]; /* of the calls to train; NULL after the last */
     double *losses;                                 /* [trainers, epochs] */
-    double seconds;                                 /* that the slowest trainer took */
-    double difference;                              /* the largest to the losses of one process; < 0: not looked for */
+    double seconds;                                 /* of the slowest trainer */
+    double difference; /* the largest difference from the losses of one process; < 0: not compared */
     weft_error *error;
-    pthread_mutex_t lock; /* for what follows */
+    pthread_mutex_t lock; /* covers what follows */
     tally tally;
-    bool over;                           /* deaths and departures are no news any more */
+    bool over;                           /* workers may leave: their ends are no failure any more */
     char failure[sizeof(hybrid_reason)]; /* why the job ends early; "" */
 } master;
 
@@ -153,8 +340,8 @@ static void on_news(weft_agent *agent, weft_member_event event, int rank, const 
     fail(arg, what, why);
 }
 
-/* Iterations of an epoch: how many, their mean loss, bags, seconds of computing and in calls. */
-static weft_status hear(weft_call *call, void *arg)
+/* A trainer reports an epoch: its iterations, their mean loss, bags, seconds of computing and in calls. */
+static weft_status take_report(weft_call *call, void *arg)
 {
     master *m = arg;
     pthread_mutex_lock(&m->lock);
@@ -164,8 +351,8 @@ static weft_status hear(weft_call *call, void *arg)
     return WEFT_OK;
 }
 
-/* A trainer cannot go on. */
-static weft_status hear_of_failure(weft_call *call, void *arg)
+/* A trainer reports why it cannot continue. */
+static weft_status take_failure(weft_call *call, void *arg)
 {
     fail(arg, "", weft_call_string(call, 0));
     return WEFT_OK;
@@ -178,7 +365,7 @@ static weft_status begin(master *m)
     if (!st && !m->losses)
         st = WEFT_ERR_MEMORY;
     for (int rank = 1; rank < m->set->job.world_size && !st; rank++)
-        (void)!weft_agent_watch(m->agent, rank); /* if it is gone by now on_news hears of it */
+        (void)!weft_agent_watch(m->agent, rank); /* if it is gone, on_news reports that */
     if (!st)
         st = weft_remote_module_create(m->agent, weft_to_rank(HYBRID_SERVER), "embedding",
                                        WEFT_VALUES(weft_of_i64(m->set->seed)), &m->embedding);
@@ -222,7 +409,7 @@ static bool alike(const weft_tensors a, const weft_tensors b)
     return same;
 }
 
-/* What trainers gave. Their dense parts have the same bits, or the averages were none. */
+/* Takes the results of the trainers. If averaging works, their dense parts have the same bits. */
 static weft_status collect(master *m)
 {
     weft_tensors first = {NULL, 0}, dense;
@@ -245,7 +432,7 @@ static weft_status collect(master *m)
     return st;
 }
 
-/* Trains in this process alone, and compares. */
+/* Trains in this process alone, and compares the losses. */
 static weft_status check(master *m)
 {
     const hybrid_settings *s = m->set;
@@ -271,13 +458,13 @@ static weft_status check(master *m)
 
 /* ---- What comes of it ------------------------------------------------------------------------------------------- */
 
-/* Of each trainer. */
+/* Iterations per second of each trainer. */
 static double iterations_per_s(const master *m)
 {
     return m->seconds > 0 ? (double)(m->set->epochs * m->set->batches) / m->seconds : 0;
 }
 
-/* The mean of all trainers'. */
+/* The mean loss of all trainers. */
 static double loss_in(const master *m, int64_t epoch)
 {
     double sum = 0;
@@ -341,7 +528,7 @@ static cJSON *to_json(const master *m)
     return NULL;
 }
 
-/* Lets the others go, and shows what came of it. */
+/* Writes the results, and lets the other workers leave. */
 static weft_status conclude(master *m)
 {
     weft_status st = m->set->check ? check(m) : WEFT_OK;
@@ -374,8 +561,8 @@ static weft_status lead(master *m)
 }
 
 /*
- * Ends the job early: tells the server and each trainer why, also while it computes, and leaves. A worker ends when it is told, without an answer.
- * A worker of this machine that was declared dead may be stopped, so it is killed.
+ * Tells the other workers why the job ends early, also those that compute, and leaves. A worker that is told ends
+ * without an answer. A worker of this machine that was declared dead may be stopped, so it is killed.
  */
 static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
 {
@@ -403,7 +590,7 @@ static int end_early(master *m, const weft_job *job, weft_status st)
     fail(m, "", worker_interrupted() ? "interrupted" : why.text);
     weft_error_unref(m->error);
     pthread_mutex_lock(&m->lock);
-    m->over = true; /* *m->failure stays as it is */
+    m->over = true; /* so m->failure does not change any more */
     pthread_mutex_unlock(&m->lock);
     dismiss(m->agent, job, m->failure);
     return worker_fail("%s", m->failure);
@@ -412,11 +599,11 @@ static int end_early(master *m, const weft_job *job, weft_status st)
 static int run(master *m, weft_job *job)
 {
     const weft_function functions[] = {
-        {.name = "hear",
+        {.name = "report_epoch",
          .takes = {WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_F64},
-         .run = hear,
+         .run = take_report,
          .user = m},
-        {.name = "give_up", .takes = {WEFT_TYPE_STRING}, .run = hear_of_failure, .user = m},
+        {.name = "give_up", .takes = {WEFT_TYPE_STRING}, .run = take_failure, .user = m},
     };
     weft_agent_options options = worker_agent_options(&m->set->job);
     options.job = job;

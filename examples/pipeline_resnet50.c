@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pipeline_resnet50.c - ResNet-50 in two stages on two workers, which compute at the same time on different micro-batches.
+ * pipeline_resnet50.c - ResNet-50 in two stages on two workers, which compute different micro-batches at the same time.
  *
- *   pipeline_resnet50                                                                  starts the stages as processes of this machine
- *   RANK=0|1|2 WORLD_SIZE=3 MASTER_ADDR=... MASTER_PORT=... pipeline_resnet50          is one worker: rank 0 the master, 1 and 2 the stages
+ *   pipeline_resnet50                                    starts the stages as processes of this machine
+ *   RANK=0|1|2 WORLD_SIZE=3 MASTER_ADDR=... MASTER_PORT=... pipeline_resnet50
+ *                                                        is one worker: rank 0 the master, 1 and 2 the stages
  *
- * The master splits each batch. For each micro-batch it calls the first stage and keeps a handle to what comes of it, which it passes to the second:
- * that stage fetches the activations from the first by itself, so that they do not go through the master. As scores come back a backward pass begins
- * for each micro-batch. All passes leave their gradients in one context, by which an optimizer then steps both stages once. While the second stage goes
- * back through a micro-batch the first goes back through the one before it.
+ * The master splits each batch into micro-batches. For each of them it calls the first stage, keeps a handle to the
+ * result, and passes the handle to the second stage. That stage fetches the activations from the first one directly, so
+ * they do not go through the master. When scores arrive, the master starts a backward pass for their micro-batch. All
+ * passes add their gradients in one context, and an optimizer then steps both stages once. While the second stage
+ * computes the backward pass of one micro-batch, the first stage computes that of the previous one.
  *
- * It does so with several sizes of micro-batches, and shows what each takes: small ones keep both stages busy, large ones are computed more efficiently.
- *
- * The master's calls are here (send_forward, send_backward), what a stage does with them is in examples/pipeline_resnet50/pipeline.c (forward).
+ * The program measures several sizes of micro-batches. Small ones keep both stages busy, large ones are computed more
+ * efficiently.
  *
  * After PyTorch's tutorial "Distributed Pipeline Parallelism Using RPC". --help lists the options.
  */
@@ -29,12 +30,106 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#define LARGEST_DIFFERENCE 1e-5 /* relative, of a parameter's gradient to that of one process */
-#define LOOK_MS 50              /* between two looks at signals */
+#define LARGEST_DIFFERENCE 1e-5 /* relative difference of a gradient from that of one process */
+#define LOOK_MS 50              /* between two checks for signals */
 #define DISMISS_MS 300          /* limit of telling the other workers that the job ends early */
 #define CHART_COLUMNS 40
 
 /* ---- A stage ---------------------------------------------------------------------------------------------------- */
+
+static void drop_stage(void *module)
+{
+    weft_module_unref(module);
+}
+static const weft_object_type stage_type = {"stage of ResNet-50", drop_stage};
+
+static weft_status make_stage(weft_call *call, void *arg)
+{
+    (void)arg;
+    weft_module *module = pipeline_stage(weft_call_i64(call, 0), (uint64_t)weft_call_i64(call, 1));
+    weft_status st = module ? weft_module_status(module) : WEFT_ERR_MEMORY;
+    if (st)
+        weft_module_unref(module);
+    else
+        weft_call_give_object(call, &stage_type, module);
+    return st;
+}
+
+/* The stage that argument 0 refers to; NULL: the call has failed. */
+static weft_module *stage_of(weft_call *call)
+{
+    void *module = NULL;
+    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &stage_type, WEFT_FOREVER, &module);
+    if (st)
+        weft_call_fail(call, st, "the first argument is no stage that is here");
+    return module;
+}
+
+static weft_status parameters(weft_call *call, void *arg)
+{
+    (void)arg;
+    weft_module *stage = stage_of(call);
+    if (stage)
+        weft_call_give(call, WEFT_VALUES(weft_of_tensors(weft_module_parameters(stage))));
+    return WEFT_OK;
+}
+
+static weft_status gradients(weft_call *call, void *arg)
+{
+    (void)arg;
+    weft_module *stage = stage_of(call);
+    if (!stage)
+        return WEFT_OK;
+    weft_tensors all = weft_module_parameters(stage);
+    weft_tensor **found = calloc(all.count, sizeof *found);
+    bool whole = found != NULL;
+    for (size_t i = 0; i < all.count && whole; i++) {
+        found[i] = weft_context_ref_grad(weft_call_context(call), all.items[i]);
+        whole = found[i] != NULL;
+    }
+    if (whole)
+        weft_call_give(call, WEFT_VALUES(weft_of_tensors((weft_tensors){found, all.count})));
+    for (size_t i = 0; found && i < all.count; i++)
+        weft_tensor_unref(found[i]);
+    free(found);
+    if (!whole)
+        weft_call_fail(call, WEFT_ERR_STATE, "not all parameters of this stage have gradients");
+    return WEFT_OK;
+}
+
+/* Continues forward when the input has arrived. */
+static void compute(weft_future *fetched, void *arg)
+{
+    weft_call *call = arg;
+    weft_module *stage = stage_of(call);
+    const weft_error *error = weft_future_error(fetched);
+    if (error)
+        weft_call_fail_with(call, error);
+    else if (stage) {
+        weft_tensor *x = weft_future_tensor(fetched, 0);
+        weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_module_forward(weft_call_tape(call), stage, x))));
+    }
+    weft_call_finish(call, WEFT_OK);
+}
+
+/* Fetches the input from the worker that has it. No thread waits: the stage computes other micro-batches meanwhile. */
+static weft_status forward(weft_call *call, void *arg)
+{
+    weft_future *fetched = NULL;
+    (void)arg;
+    if (!stage_of(call))
+        return WEFT_OK;
+    const weft_rpc_options how = {.tape = weft_call_tape(call), .parent = call};
+    weft_status st = weft_rref_fetch(weft_call_rref(call, 1), &how, &fetched);
+    if (st)
+        return st;
+    weft_call *kept = weft_call_defer_keeping(call);
+    st = weft_future_add_done_callback(fetched, compute, kept, NULL);
+    weft_future_unref(fetched);
+    if (st)
+        weft_call_finish(kept, st);
+    return WEFT_DEFERRED;
+}
 
 static weft_status leave(weft_call *call, void *over)
 {
@@ -64,24 +159,28 @@ static int serve(const pipeline_settings *set)
     sem_t over;
     weft_error *error = NULL;
     weft_agent *agent;
-    weft_function functions[PIPELINE_FUNCTIONS + 2] = {
+    const weft_function functions[] = {
+        /* The first argument of the others is the result of make_stage, a reference to the stage. */
+        {.name = "make_stage", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = make_stage},
+        {.name = "parameters", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSORS}, .run = parameters},
+        {.name = "forward", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSOR}, .run = forward},
+        {.name = "gradients", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSORS}, .run = gradients},
+        {.name = "leave", .run = leave, .user = &over},
         {.name = "dismiss", .takes = {WEFT_TYPE_STRING}, .run = dismissed},
-        {.name = "leave", .run = leave, .user = &over}};
-    for (int i = 0; i < PIPELINE_FUNCTIONS; i++)
-        functions[2 + i] = pipeline_functions[i];
+    };
     weft_agent_options options = worker_agent_options(&set->job);
     sem_init(&over, 0, 0);
     options.functions = functions;
-    options.function_count = PIPELINE_FUNCTIONS + 2;
+    options.function_count = sizeof functions / sizeof *functions;
     options.on_membership = on_event;
-    options.call_timeout_ms = WEFT_FOREVER; /* who is slow is no more than that: deaths end calls all the same */
-    options.workers = 1;                    /* so micro-batches are computed one after the other, in their order */
+    options.call_timeout_ms = WEFT_FOREVER; /* a slow worker is no failure; its death ends the calls */
+    options.workers = 1;                    /* so micro-batches are computed one after the other, in order */
     weft_status st = weft_agent_open(&options, &agent, &error);
     if (st)
         return worker_error(st, error);
     worker_outlive_parent();
     while (sem_wait(&over))
-        ; /* a signal */
+        ; /* interrupted by a signal */
     st = weft_agent_close(agent);
     sem_destroy(&over);
     return st ? worker_error(st, NULL) : 0;
@@ -89,10 +188,10 @@ static int serve(const pipeline_settings *set)
 
 /* ---- The master ------------------------------------------------------------------------------------------------- */
 
-/* What came of one size of micro-batches. */
+/* The measurement of one size of micro-batches. */
 typedef struct measure {
     double seconds;          /* of all batches */
-    double first_loss, loss; /* of the first batch and the last */
+    double first_loss, loss; /* of the first batch, of the last */
 } measure;
 
 typedef struct master {
@@ -100,23 +199,23 @@ typedef struct master {
     weft_agent *agent;
     weft_rref *stages[PIPELINE_STAGES];
     weft_dist_optimizer *sgd;
-    measure found[PIPELINE_MOST_SIZES]; /* of set->sizes */
-    double difference;                  /* the largest of all gradients to those of one process; < 0: not looked for */
-    tally tally;                        /* of micro-batches */
+    measure found[PIPELINE_MOST_SIZES]; /* one for each of set->sizes */
+    double difference; /* the largest difference of a gradient from that of one process; < 0: not compared */
+    tally tally;       /* of micro-batches */
     progress line;
     weft_error *error;
 } master;
 
-/* One micro-batch on its way. */
+/* One micro-batch in flight. */
 typedef struct piece {
     weft_tape *tape;
-    weft_rref *x, *y;    /* the images, here; the first stage's activations, there */
-    weft_future *scores; /* of the second stage's call */
+    weft_rref *x, *y;    /* the images, on the master; the activations, on the first stage */
+    weft_future *scores; /* of the call to the second stage */
     weft_future *pass;
-    double loss; /* its share of the batch's */
+    double loss; /* its share of the loss of the batch */
 } piece;
 
-/* Waits, and goes on telling how it goes. */
+/* Waits for the future, and shows progress. */
 static weft_status await(master *m, weft_future *future)
 {
     weft_stats stats;
@@ -136,7 +235,7 @@ static weft_status await(master *m, weft_future *future)
     return st;
 }
 
-/* Starts a micro-batch's way through both stages. */
+/* Starts the forward computation of a micro-batch on both stages. */
 static weft_status send_forward(master *m, weft_context *context, const pipeline_batch *batch, int64_t k, piece *p)
 {
     weft_tensor *images = pipeline_images(batch, k);
@@ -151,7 +250,7 @@ static weft_status send_forward(master *m, weft_context *context, const pipeline
     return st;
 }
 
-/* Waits for its scores, and starts the pass back from its loss. */
+/* Waits for the scores, and starts the backward pass from their loss. */
 static weft_status send_backward(master *m, weft_context *context, const pipeline_batch *batch, int64_t k, piece *p)
 {
     weft_status st = await(m, p->scores);
@@ -162,7 +261,7 @@ static weft_status send_backward(master *m, weft_context *context, const pipelin
     st = weft_tape_status(p->tape);
     if (st)
         m->error = weft_error_ref(weft_tape_error(p->tape));
-    weft_tape_close(p->tape); /* what it recorded is visible from now on */
+    weft_tape_close(p->tape); /* passes see only tapes that are closed */
     p->tape = NULL;
     if (!st) {
         p->loss = weft_tensor_get_f64(loss, 0);
@@ -186,7 +285,7 @@ static void drop_pieces(piece *pieces, int64_t count)
     free(pieces);
 }
 
-/* Leaves the batch's gradients in the context. */
+/* Computes the gradients of the batch, which the context then has. */
 static weft_status go_through(master *m, weft_context *context, const pipeline_batch *batch, double *loss)
 {
     int64_t count = pipeline_pieces(batch);
@@ -207,7 +306,7 @@ static weft_status go_through(master *m, weft_context *context, const pipeline_b
     return st;
 }
 
-/* Compares the context's gradients, of a model that has not been stepped, with those of one process. */
+/* Compares the gradients of the context with those of one process. The model must not have been stepped. */
 static weft_status check(master *m, weft_context *context, const pipeline_batch *batch)
 {
     weft_values *results[PIPELINE_STAGES] = {NULL};
@@ -341,7 +440,7 @@ static size_t best_size(const master *m)
     return best;
 }
 
-/* How much faster the best size is than the batch in one piece; 0: that was not measured. */
+/* The speedup of the best size over the complete batch in one piece; 0: that was not measured. */
 static double speedup(const master *m)
 {
     for (size_t i = 0; i < m->set->size_count; i++)
@@ -396,7 +495,7 @@ static cJSON *to_json(const master *m)
     weft_agent_stats(m->agent, &stats);
     const struct {
         const char *key;
-        double value; /* < 0: left out */
+        double value; /* < 0: omitted */
     } numbers[] = {{"seed", (double)m->set->seed},
                    {"batch_size", (double)m->set->batch},
                    {"image_size", (double)m->set->image_size},
@@ -416,7 +515,7 @@ static cJSON *to_json(const master *m)
     return NULL;
 }
 
-/* Lets the stages go, and shows what came of it. */
+/* Lets the stages leave, and writes the results. */
 static weft_status conclude(master *m)
 {
     weft_status st = WEFT_OK;
@@ -433,8 +532,8 @@ static weft_status conclude(master *m)
 /* ---- The job ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Ends the job early: tells each stage why, also while it computes, and leaves. A worker ends when it is told, without an answer.
- * A worker of this machine that was declared dead may be stopped, so it is killed.
+ * Tells the other workers why the job ends early, also those that compute, and leaves. A worker that is told ends
+ * without an answer. A worker of this machine that was declared dead may be stopped, so it is killed.
  */
 static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hybrid.c - what the trainers of ddp_rpc_hybrid train, and the same training in one process. */
+/* hybrid.c - the model and the batches of ddp_rpc_hybrid, and the same training in one process. */
 #include "hybrid.h"
 
 #include "common/random_stream.h"
@@ -7,7 +7,7 @@
 #include <weft/ops.h>
 #include <weft/optim.h>
 
-enum { FOR_EMBEDDING, FOR_DENSE, FOR_BATCHES }; /* streams of a seed */
+enum { FOR_EMBEDDING, FOR_DENSE, FOR_BATCHES }; /* random streams of a seed */
 enum { LEAST_ROWS = 20, MOST_ROWS = 50, MOST_IN_BAG = 10 };
 
 /* ---- The model -------------------------------------------------------------------------------------------------- */
@@ -24,7 +24,7 @@ static double draw_quarter(random_stream *random) /* 1 / sqrt(HYBRID_WIDTH) */
     return random_between(random, -0.25, 0.25);
 }
 
-/* Draws a module's parameters, one behind the other. Takes the module, and gives it back; NULL if memory is out. */
+/* Draws the parameters of a module in order. Takes the module and returns it; NULL: no memory. */
 static weft_module *drawn(weft_module *module, uint64_t seed, draw_fn draw)
 {
     random_stream random = {seed};
@@ -85,11 +85,11 @@ hybrid_batch hybrid_draw(weft_tape *t, uint64_t seed, int64_t trainer, int64_t n
 typedef struct alone {
     const hybrid_run *run;
     weft_module *embedding, *dense;
-    weft_optimizer *sum, *mean; /* of the embedding's gradients, of the dense part's */
+    weft_optimizer *sum, *mean; /* add the gradients of the embedding; average those of the dense part */
     weft_error **error;
 } alone;
 
-/* One trainer's share of a step. */
+/* Adds the gradients of one trainer's batch. */
 static weft_status add_gradients(alone *a, int64_t trainer, int64_t number, double *loss)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
@@ -129,7 +129,7 @@ weft_status hybrid_alone(const hybrid_run *run, double *losses, weft_error **err
 {
     alone a = {.run = run,
                .embedding = hybrid_embedding(run->seed),
-               .dense = hybrid_dense(run->seed, 0), /* which all trainers begin with */
+               .dense = hybrid_dense(run->seed, 0), /* all trainers begin with the dense part of trainer 0 */
                .error = error};
     if (a.embedding && a.dense) {
         a.sum = weft_sgd_create(weft_module_parameters(a.embedding), &(weft_sgd_options){.lr = run->lr});

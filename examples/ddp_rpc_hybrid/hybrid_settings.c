@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hybrid_settings.c - the command line of ddp_rpc_hybrid, and which worker of its job is what. */
+/* hybrid_settings.c - the command line of ddp_rpc_hybrid, and the ranks of its workers. */
 #include "hybrid_settings.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static size_t list_options(hybrid_settings *s, cli_option *out)
     return sizeof options / sizeof *options + WORKER_OPTIONS_TOGETHER;
 }
 
-/* As cli_parse. */
+/* Returns -1 to continue, or the exit code to end with. */
 static int settle(const cli *program, hybrid_settings *s)
 {
     if ((s->job.rank >= 0) != (s->job.world_size > 0))

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hybrid_settings.h - the command line of ddp_rpc_hybrid, and which worker of its job is what. */
+/* hybrid_settings.h - the command line of ddp_rpc_hybrid, and the ranks of its workers. */
 #ifndef EXAMPLES_HYBRID_SETTINGS_H
 #define EXAMPLES_HYBRID_SETTINGS_H
 
 #include "common/worker.h"
 
-/* Ranks: the master is 0. */
+/* Ranks. The master has rank 0. */
 #define HYBRID_SERVER 1
 #define HYBRID_FIRST_TRAINER 2
 #define HYBRID_MOST_TRAINERS 1024
@@ -18,14 +18,14 @@ typedef struct hybrid_settings {
     const char *report;
 } hybrid_settings;
 
-/* As cli_parse. */
+/* Returns -1 to continue, or the exit code to end with. */
 int hybrid_parse(int argc, char **argv, hybrid_settings *s);
 
 typedef struct hybrid_reason {
     char text[768];
 } hybrid_reason;
 
-/* Why this worker cannot go on: with the name of a worker that is gone, if one is. */
+/* The reason `why`, preceded by the name of a worker that is gone, if one is. */
 hybrid_reason hybrid_reason_of(const weft_agent *agent, const char *why);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline.c - stages, images, and the same in one process. */
+/* pipeline.c - the stages and the images, and the same computation in one process. */
 #include "pipeline.h"
 
 #include "common/random_stream.h"
@@ -10,115 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tutorial's cut: behind layer2. With one seed the stages have the parameters of the whole network. */
-static weft_module *make(int64_t stage, uint64_t seed)
+weft_module *pipeline_stage(int64_t stage, uint64_t seed)
 {
     return stage == 0 ? weft_resnet50_stage_create(WEFT_RESNET_STEM, WEFT_RESNET_LAYER3, PIPELINE_CLASSES, seed, NULL)
                       : weft_resnet50_stage_create(WEFT_RESNET_LAYER3, WEFT_RESNET_PARTS, PIPELINE_CLASSES, seed, NULL);
 }
-
-/* ---- What a stage's worker serves ------------------------------------------------------------------------------- */
-
-static void drop_stage(void *module)
-{
-    weft_module_unref(module);
-}
-static const weft_object_type stage_type = {"stage of ResNet-50", drop_stage};
-
-static weft_status make_stage(weft_call *call, void *arg)
-{
-    (void)arg;
-    weft_module *module = make(weft_call_i64(call, 0), (uint64_t)weft_call_i64(call, 1));
-    weft_status st = module ? weft_module_status(module) : WEFT_ERR_MEMORY;
-    if (st)
-        weft_module_unref(module);
-    else
-        weft_call_give_object(call, &stage_type, module);
-    return st;
-}
-
-/* The stage that argument 0 names; NULL: the call has failed. */
-static weft_module *stage_of(weft_call *call)
-{
-    void *module = NULL;
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &stage_type, WEFT_FOREVER, &module);
-    if (st)
-        weft_call_fail(call, st, "the first argument is no stage that is here");
-    return module;
-}
-
-static weft_status parameters(weft_call *call, void *arg)
-{
-    (void)arg;
-    weft_module *stage = stage_of(call);
-    if (stage)
-        weft_call_give(call, WEFT_VALUES(weft_of_tensors(weft_module_parameters(stage))));
-    return WEFT_OK;
-}
-
-static weft_status gradients(weft_call *call, void *arg)
-{
-    (void)arg;
-    weft_module *stage = stage_of(call);
-    if (!stage)
-        return WEFT_OK;
-    weft_tensors all = weft_module_parameters(stage);
-    weft_tensor **found = calloc(all.count, sizeof *found);
-    bool whole = found != NULL;
-    for (size_t i = 0; i < all.count && whole; i++) {
-        found[i] = weft_context_ref_grad(weft_call_context(call), all.items[i]);
-        whole = found[i] != NULL;
-    }
-    if (whole)
-        weft_call_give(call, WEFT_VALUES(weft_of_tensors((weft_tensors){found, all.count})));
-    for (size_t i = 0; found && i < all.count; i++)
-        weft_tensor_unref(found[i]);
-    free(found);
-    if (!whole)
-        weft_call_fail(call, WEFT_ERR_STATE, "not all parameters of this stage have gradients");
-    return WEFT_OK;
-}
-
-/* The images are here. */
-static void compute(weft_future *fetched, void *arg)
-{
-    weft_call *call = arg;
-    weft_module *stage = stage_of(call);
-    const weft_error *error = weft_future_error(fetched);
-    if (error)
-        weft_call_fail_with(call, error);
-    else if (stage) {
-        weft_tensor *x = weft_future_tensor(fetched, 0);
-        weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_module_forward(weft_call_tape(call), stage, x))));
-    }
-    weft_call_finish(call, WEFT_OK);
-}
-
-/* No thread waits here: meanwhile the worker computes what it has. */
-static weft_status forward(weft_call *call, void *arg)
-{
-    weft_future *fetched = NULL;
-    (void)arg;
-    if (!stage_of(call))
-        return WEFT_OK;
-    const weft_rpc_options how = {.tape = weft_call_tape(call), .parent = call};
-    weft_status st = weft_rref_fetch(weft_call_rref(call, 1), &how, &fetched);
-    if (st)
-        return st;
-    weft_call *kept = weft_call_defer_keeping(call);
-    st = weft_future_add_done_callback(fetched, compute, kept, NULL);
-    weft_future_unref(fetched);
-    if (st)
-        weft_call_finish(kept, st);
-    return WEFT_DEFERRED;
-}
-
-const weft_function pipeline_functions[PIPELINE_FUNCTIONS] = {
-    {.name = "make_stage", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .run = make_stage},
-    {.name = "parameters", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSORS}, .run = parameters},
-    {.name = "forward", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSOR}, .run = forward},
-    {.name = "gradients", .takes = {WEFT_TYPE_RREF}, .gives = {WEFT_TYPE_TENSORS}, .run = gradients},
-};
 
 /* ---- Images ----------------------------------------------------------------------------------------------------- */
 
@@ -160,7 +56,7 @@ weft_tensor *pipeline_loss(weft_tape *tape, const pipeline_batch *batch, int64_t
 
 /* ---- In one process --------------------------------------------------------------------------------------------- */
 
-/* Leaves the batch's gradients on the tape. */
+/* Computes the gradients of the batch, which the tape then has. */
 static void train_alone(weft_tape *tape, const pipeline_batch *batch, weft_module *const *stages)
 {
     for (int64_t k = 0; k < pipeline_pieces(batch); k++) {
@@ -195,7 +91,7 @@ weft_status pipeline_compare(const pipeline_batch *batch, uint64_t model_seed,
     weft_module *stages[PIPELINE_STAGES];
     weft_tape *tape = weft_tape_open(&(weft_tape_options){.record = true});
     for (int s = 0; s < PIPELINE_STAGES; s++)
-        stages[s] = make(s, model_seed);
+        stages[s] = pipeline_stage(s, model_seed);
     *difference = 0;
     train_alone(tape, batch, stages);
     for (int s = 0; s < PIPELINE_STAGES && !weft_tape_status(tape); s++) {

@@ -2,7 +2,7 @@
 /* pipeline_settings.c - the command line of pipeline_resnet50. */
 #include "pipeline_settings.h"
 
-#include "pipeline.h" /* how many workers it takes */
+#include "pipeline.h" /* number of stages */
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static size_t list_options(pipeline_settings *s, cli_option *out)
     return sizeof options / sizeof *options + WORKER_OPTIONS_TOGETHER;
 }
 
-/* Those of the tutorial that are smaller than the batch, and the batch. */
+/* The sizes of the tutorial that are smaller than the batch, and the size of the batch. */
 static void usual_sizes(pipeline_settings *s)
 {
     for (int64_t size = 1; size <= 8 && size < s->batch; size *= 2)
@@ -37,7 +37,7 @@ static void usual_sizes(pipeline_settings *s)
     s->sizes[s->size_count++] = s->batch;
 }
 
-/* As cli_parse. */
+/* Returns -1 to continue, or the exit code to end with. */
 static int read_sizes(const cli *program, pipeline_settings *s)
 {
     if (!s->micro_batches)

@@ -10,14 +10,14 @@
 typedef struct pipeline_settings {
     worker_options job;
     int64_t batch, batches, image_size, seed;
-    int64_t sizes[PIPELINE_MOST_SIZES]; /* of micro-batches, in images */
+    int64_t sizes[PIPELINE_MOST_SIZES]; /* sizes of micro-batches, in images */
     size_t size_count;
     double lr;
     bool check, quiet;
     const char *micro_batches, *report;
 } pipeline_settings;
 
-/* As cli_parse. */
+/* Returns -1 to continue, or the exit code to end with. */
 int pipeline_parse(int argc, char **argv, pipeline_settings *s);
 
 #endif
