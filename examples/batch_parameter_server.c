@@ -176,7 +176,9 @@ static weft_status update_and_fetch(weft_call *call, void *arg)
     return st ? st : WEFT_DEFERRED;
 }
 
-/* A trainer has done its work. Arguments: seconds in its last call, bytes that it sent, bytes that weft copied for it. */
+/*
+ * A trainer has done its work. Arguments: seconds in its last call, bytes that it sent, bytes that weft copied for it.
+ */
 static weft_status leave(weft_call *call, void *arg)
 {
     server *s = arg;
@@ -243,8 +245,8 @@ static int conclude(server *s, weft_agent *agent)
 }
 
 /*
- * Ends the job early: tells all trainers why, also those that compute, and leaves. A trainer ends when it is told, without
- * an answer. A trainer of this machine that was declared dead may be stopped, so it is killed.
+ * Ends the job early: tells all trainers why, also those that compute, and leaves. A trainer ends when it is told,
+ * without an answer. A trainer of this machine that was declared dead may be stopped, so it is killed.
  */
 static int dismiss(server *s, weft_agent *agent, const weft_job *job)
 {

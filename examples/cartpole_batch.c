@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cartpole_batch.c - an agent decides for observers that balance poles, once a step for all of them, and learns.
+ * cartpole_batch.c - an agent chooses actions for observers that balance poles, in one batch a step, and learns.
  *
  *   cartpole_batch --world-size 5                  starts four observers as processes of this machine
  *   RANK=... WORLD_SIZE=... MASTER_ADDR=... MASTER_PORT=... cartpole_batch      is one worker; rank 0 is the agent
  *
- * At each step every observer calls the agent's function select_action. It is registered as a batched handler,
- * which sees one step of all observers as one tensor; with --no-batch it is a plain handler. Nothing else
- * differs between the two. cartpole_manual.c does by hand what the library does here. --sweep times both,
- * --solve learns until the poles stand.
+ * In each step every observer calls the agent's function select_action. It is registered with a batched handler, which
+ * sees the states of all observers as one tensor. With --no-batch it has a plain handler; nothing else differs.
+ *
+ * cartpole_manual.c makes the batches by hand. Both programs share the folder cartpole: the agent runs episodes
+ * (cart_agent.c), observers play them (cart_observer.c). --sweep times both modes; --solve learns until the poles
+ * stand.
  */
 #include <weft/weft.h>
 
@@ -32,7 +34,7 @@ static weft_status select_actions(weft_batch *batch, void *user)
     int *rank = weft_tensor_data(ranks);
     for (int64_t i = 0; i < count; i++) {
         weft_call *call = weft_batch_call(batch, (size_t)i);
-        bool good = !cart_learner_admit(learner, call); /* if not, it fails alone */
+        bool good = !cart_learner_admit(learner, call); /* a call that is not admitted fails alone */
         rank[i] = good ? weft_call_from(call) : 0;
         admitted += good;
     }
@@ -61,7 +63,7 @@ static int serve(const cart_settings *set)
     weft_function function = {.name = CART_SELECT_ACTION,
                               .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
                               .gives = {WEFT_TYPE_TENSOR},
-                              .flags = WEFT_FUNCTION_INLINE, /* shorter than handing it to another thread */
+                              .flags = WEFT_FUNCTION_INLINE, /* cheaper than handing the call to another thread */
                               .user = learner};
     for (size_t i = 0; i < observers && ranks; i++)
         ranks[i] = (int)i + 1;

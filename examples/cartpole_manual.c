@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cartpole_manual.c - cartpole_batch with its batching done by hand: a lock, a counter, and calls that are
- * answered later.
+ * cartpole_manual.c - cartpole_batch with batches made by hand: a lock, a counter, and deferred calls.
  *
  *   cartpole_manual --world-size 5                 starts four observers as processes of this machine
  *
- * The handler copies an observer's states into a row, keeps the call open, and returns. The handler of the last
- * observer's call evaluates the policy once and answers all calls: no thread waits. With weft/batch.h a program
- * need not write this; besides, tensors are then pulled straight into their rows, and errors, time limits and
- * deaths are handled.
+ * The handler copies the states of an observer into a row, defers the call, and returns. The handler of the last
+ * observer's call evaluates the policy once and answers all calls, so no thread waits.
+ *
+ * A batched handler (weft/batch.h) does this for you. It also pulls tensors directly into their rows, and handles
+ * errors, time limits and deaths.
  */
 #include <weft/weft.h>
 
@@ -25,13 +25,13 @@
 
 typedef struct gathering {
     cart_learner *learner;
-    size_t observers, row_bytes; /* in all; of one observer's states */
+    size_t observers, row_bytes; /* in total; bytes of the states of one observer */
 
     pthread_mutex_t lock; /* covers what follows */
     weft_tensor *states;  /* [observers, poles, 4], by arrival */
-    weft_call **calls;    /* of each row; NULL: its observer has died since */
-    int *ranks;           /* of each row; 0: the same */
-    size_t rows, waiting; /* rows in use; of them, with a call */
+    weft_call **calls;    /* by row; NULL: its observer has died since */
+    int *ranks;           /* by row; 0: its observer has died since */
+    size_t rows, waiting; /* rows in use; rows with a call */
     size_t expected;      /* observers that take part */
     bool *gone;           /* by rank */
     bool over;            /* the job ends early */
@@ -82,7 +82,7 @@ static weft_status select_action(weft_call *call, void *user)
     return st ? st : WEFT_DEFERRED;
 }
 
-/* An observer is dead. Perhaps its step was the last one missing. */
+/* An observer is dead. The others may have waited only for its call. */
 static void on_gone(void *arg, int rank)
 {
     gathering *g = arg;
@@ -139,7 +139,7 @@ static int serve(const cart_settings *set)
                                     .takes = {WEFT_TYPE_I64, WEFT_TYPE_TENSOR},
                                     .gives = {WEFT_TYPE_TENSOR},
                                     .run = select_action,
-                                    .flags = WEFT_FUNCTION_INLINE, /* shorter than handing it to another thread */
+                                    .flags = WEFT_FUNCTION_INLINE, /* cheaper than handing the call to another thread */
                                     .user = &g};
     int code = open_gathering(&g, set) ? cart_agent_run(set, g.learner, &function, hooks)
                                        : worker_error(WEFT_ERR_MEMORY, NULL);

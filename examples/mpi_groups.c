@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi_groups.c - groups of weft in an MPI program: the same operations by weft, by weft handed to MPI, and by MPI itself, in one process.
+ * mpi_groups.c - groups of weft in an MPI program: each operation by weft, by weft with MPI as its carrier, and by MPI
+ * itself.
  *
  *   mpirun -n 2 --bind-to none mpi_groups
  *
- * Each process learns its rank from MPI. Process 0 hosts weft's store; where it is, and a secret, go to the others by MPI_Bcast. There are two
- * groups of all processes: one that weft carries, and one whose operations weft hands to MPI (mpi_groups/mpi_carrier.h), over a communicator of its own. Every
- * operation of both is started before any is waited for, with MPI's own calls in between; the results must have the same bits. Then each way
- * is timed alone, in turn. --help lists the options.
+ * Each process gets its rank from MPI. Process 0 runs weft's store, and sends its address and a secret to the others
+ * with MPI_Bcast. Two groups contain all processes. weft carries the operations of one group; it hands those of the
+ * other to MPI (mpi_groups/mpi_carrier.h), on a communicator of its own. All operations of both groups are started
+ * before any is waited for, with MPI's own calls in between. Their results must have the same bits. Then each way is
+ * timed alone. --help lists the options.
  *
- * The group that MPI carries calls it from a thread of weft's while this program's own thread does: MPI_THREAD_MULTIPLE is needed, and an MPI that
- * gives less is refused. A process that fails ends all, with MPI_Abort: others may wait for it in MPI, which nobody would end. What fails in
- * this program's own calls of MPI does the same: MPI_COMM_WORLD keeps the error handler that it begins with, MPI_ERRORS_ARE_FATAL.
+ * The second group calls MPI from a thread of weft, while the main thread calls MPI too. So the program needs
+ * MPI_THREAD_MULTIPLE, and ends if MPI does not provide it. A process that fails calls MPI_Abort, because other
+ * processes may wait for it in MPI forever. Failures of the program's own MPI calls have the same effect:
+ * MPI_COMM_WORLD keeps its default error handler, MPI_ERRORS_ARE_FATAL.
  */
 #include <weft/weft.h>
 
@@ -32,10 +35,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define TURNS 5                                             /* of timing; the middle one counts */
+#define TURNS 5                                             /* rounds of timing; the median counts */
 #define TYPED_COUNT 13                                      /* elements of a tensor of each type */
-#define NO_MATTER_ORDER 1e-5                                /* relative, of a sum of floats in another order */
-enum { LOW_PORT = 20000, PORTS = 12000, PORT_TRIES = 100 }; /* below what systems give to those who ask for any */
+#define NO_MATTER_ORDER 1e-5                                /* relative difference of sums of floats in another order */
+enum { LOW_PORT = 20000, PORTS = 12000, PORT_TRIES = 100 }; /* below the range of ephemeral ports */
 
 enum { BY_WEFT, CARRIED, BY_MPI, WAYS };
 
@@ -45,11 +48,11 @@ typedef struct settings {
     bool quiet;
 } settings;
 
-/* One operation in all ways. */
+/* One operation, in all three ways. */
 typedef struct trial {
     const mpi_operation *operation;
     weft_tensor *in, *out[WAYS];
-    weft_future *futures[WAYS][MPI_OPERATION_FUTURES]; /* NULL where there is none */
+    weft_future *futures[WAYS][MPI_OPERATION_FUTURES]; /* NULL: none */
     bool equal;
     double us[WAYS];
 } trial;
@@ -61,15 +64,15 @@ typedef struct program {
     weft_group *groups[BY_MPI]; /* BY_WEFT, CARRIED */
     mpi_carrier *carrier;
     trial trials[MPI_OPERATIONS];
-    int combinations, unequal; /* of types and reductions */
-    double difference;         /* of sums of any floats, weft's to MPI's; relative */
-    bool same_bits;            /* weft's, on all processes */
+    int combinations, unequal; /* combinations of type and reduction: compared; with different bits */
+    double difference;         /* relative, of sums of arbitrary floats: of weft from MPI */
+    bool same_bits;            /* weft's sums have the same bits on all processes */
     weft_error *error;
 } program;
 
 /* ---- The job ---------------------------------------------------------------------------------------------------- */
 
-/* What process 0 tells the others. */
+/* Sent by process 0 to the others. */
 typedef struct meeting {
     char addr[256];
     int port;
@@ -87,7 +90,7 @@ static bool is_free(int port)
     return !taken;
 }
 
-/* On a machine alone they meet on loopback. */
+/* Chooses address, port and secret. If all processes are on one machine, they use loopback. */
 static weft_status arrange(const settings *set, bool one_machine, meeting *m)
 {
     uint64_t key = 0;
@@ -149,7 +152,7 @@ static weft_status leave(program *p)
     return st;
 }
 
-/* True where it is on every process. */
+/* Whether `here` is true on every process. */
 static bool everywhere(bool here)
 {
     int all = here;
@@ -167,7 +170,8 @@ static weft_status prepare(const program *p, trial *t, const mpi_operation *oper
     *t = (trial){.operation = operation, .in = weft_tensor_empty(WEFT_SHAPE(count_in), WEFT_DTYPE_FLOAT32)};
     float *values = t->in ? weft_tensor_data(t->in) : NULL;
     for (int64_t i = 0; values && i < count_in; i++)
-        values[i] = (float)((p->rank * 31 + i * 7 + (operation - mpi_operations)) % 8); /* their sums are exact */
+        values[i] =
+            (float)((p->rank * 31 + i * 7 + (operation - mpi_operations)) % 8); /* sums of these values are exact */
     for (int way = 0; way < WAYS; way++) {
         t->out[way] = operation->in_place ? weft_tensor_clone(t->in)
                                           : weft_tensor_zeros(WEFT_SHAPE(count_out), WEFT_DTYPE_FLOAT32);
@@ -235,7 +239,7 @@ static bool there_is(weft_dtype dtype, weft_op how)
     return how == WEFT_OP_SUM || how == WEFT_OP_PROD || !is_complex;
 }
 
-/* Ones and twos (of bool, some zeros too): sums and products of few of them are exact in every type. */
+/* Ones and twos (for bool also zeros): sums and products of a few of them are exact in every type. */
 static weft_tensor *typed(const program *p, weft_dtype dtype)
 {
     float values[2 * TYPED_COUNT];
@@ -286,11 +290,14 @@ static weft_status compare_types(program *p)
             if (there_is(dtype, how))
                 st = compare_type(p, dtype, how);
     if (!everywhere(p->unequal == 0) && !p->unequal)
-        p->unequal = 1; /* on another process */
+        p->unequal = 1; /* different on another process */
     return st;
 }
 
-/* Of any floats the last bits depend on the order of additions. Weft's are at least the same on all processes. */
+/*
+ * Compares sums of arbitrary floats. Their last bits depend on the order of additions, so weft and MPI may differ.
+ * weft's sums must have the same bits on all processes.
+ */
 static weft_status compare_floats(program *p)
 {
     enum { COUNT = 4099 };
@@ -307,7 +314,7 @@ static weft_status compare_floats(program *p)
         p->same_bits = everywhere(memcmp(first, values, sizeof first) == 0);
         for (int i = 0; i < COUNT && !isnan(p->difference); i++) {
             double difference = fabs((double)values[i] - theirs[i]) / theirs[i];
-            p->difference = difference <= p->difference ? p->difference : difference; /* also one that is no number */
+            p->difference = difference <= p->difference ? p->difference : difference; /* also takes a NaN */
         }
     }
     weft_tensor_unref(x);
@@ -322,7 +329,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Microseconds an operation, of the slowest process. */
+/* Measures microseconds per operation, of the slowest process. */
 static weft_status one_turn(program *p, trial *t, int way, double *us)
 {
     weft_status st = WEFT_OK;
@@ -461,7 +468,7 @@ static weft_status run(program *p)
     return st ? st : leave(p);
 }
 
-/* Says why, and ends all processes. */
+/* Prints the reason, and ends all processes. */
 static int end_early(program *p, weft_status st)
 {
     const char *mpi = p->carrier ? mpi_carrier_failure(p->carrier) : NULL;
@@ -472,7 +479,7 @@ static int end_early(program *p, weft_status st)
     return code;
 }
 
-/* Between MPI_Init_thread and MPI_Finalize. */
+/* Runs between MPI_Init_thread and MPI_Finalize. */
 static int work(const cli *line, const settings *set, int threads)
 {
     program p = {.set = set};
@@ -516,7 +523,7 @@ int main(int argc, char **argv)
     if (code >= 0)
         return code;
     if (MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads))
-        return 1; /* MPI has said why */
+        return 1; /* MPI has printed the reason */
     code = work(&line, &set, threads);
     MPI_Finalize();
     return worker_flush(code);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rnn_model_parallel.c - a language model split over two workers: embedding and decoder, large by the number of words, live on a server;
- * the LSTM between them is the trainer's own.
+ * rnn_model_parallel.c - a language model on two workers. Embedding and decoder, whose size grows with the vocabulary,
+ * are on a server; the trainer has the LSTM between them.
  *
- *   rnn_model_parallel                                                              starts the server as a process of this machine
- *   RANK=0|1 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... rnn_model_parallel        is one of the two; rank 0 trains, rank 1 serves
+ *   rnn_model_parallel                                   starts the server as a process of this machine
+ *   RANK=0|1 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... rnn_model_parallel
+ *                                                        is one of the two; rank 0 trains, rank 1 serves
  *
- * In each iteration the trainer embeds its batch by a call, runs the LSTM, and decodes by another call, all under one context. One backward
- * pass goes back through both, and takes along an optimizer over the parameters of both workers.
+ * In each iteration the trainer embeds its batch with one call, runs the LSTM, and decodes with another call, under one
+ * context. One backward pass goes through all three, and steps an optimizer over the parameters of both workers.
  *
- * After PyTorch's tutorial "Getting started with Distributed RPC Framework", its RNN: a model of a size to be looked at, on random words. The batches are the
- * same in each epoch, so that there is something to learn. --help lists the options.
+ * After the RNN of PyTorch's tutorial "Getting started with Distributed RPC Framework": a small model, on random words.
+ * The batches are the same in each epoch, so that there is something to learn. --help lists the options.
  */
 #include <weft/weft.h>
 
@@ -25,7 +26,7 @@
 #include <string.h>
 
 #define DISMISS_MS 300 /* limit of telling the other workers that the job ends early */
-#define SPREAD 0.1     /* embedding and decoder begin between -SPREAD and SPREAD */
+#define SPREAD 0.1     /* initial weights of embedding and decoder are in -SPREAD..SPREAD */
 
 typedef struct settings {
     worker_options job;
@@ -61,7 +62,7 @@ static size_t list_options(settings *s, cli_option *out)
     return sizeof options / sizeof *options + WORKER_OPTIONS_TOGETHER;
 }
 
-/* As cli_parse. */
+/* Returns -1 to continue, or the exit code to end with. */
 static int parse(int argc, char **argv, settings *s)
 {
     *s = (settings){.job.rank = -1,
@@ -99,7 +100,7 @@ static int parse(int argc, char **argv, settings *s)
     return code;
 }
 
-/* The server has registered what it can make. */
+/* Waits for both workers. Then the server has registered its modules. */
 static weft_status meet(weft_agent *agent)
 {
     weft_group *both;
@@ -113,7 +114,7 @@ static weft_status meet(weft_agent *agent)
 
 /* ---- The server ------------------------------------------------------------------------------------------------- */
 
-/* With weights as the tutorial has them. */
+/* Draws the weights as in the tutorial. */
 static weft_module *spread(weft_module *module, uint64_t seed)
 {
     for (size_t i = 0; module && i < weft_module_parameters(module).count; i++) {
@@ -126,7 +127,7 @@ static weft_module *spread(weft_module *module, uint64_t seed)
     return module;
 }
 
-/* (words, numbers for each, dropout, seed) */
+/* Arguments: (words, width, dropout, seed). */
 static weft_module *make_embedding(weft_args args, void *user)
 {
     (void)user;
@@ -138,7 +139,7 @@ static weft_module *make_embedding(weft_args args, void *user)
                  : NULL;
 }
 
-/* (hidden, words, seed) */
+/* Arguments: (hidden, words, seed). */
 static weft_module *make_decoder(weft_args args, void *user)
 {
     (void)user;
@@ -195,7 +196,7 @@ static int serve(const settings *set)
     if (!st)
         st = meet(agent);
     while (!st && sem_wait(&over))
-        ; /* a signal */
+        ; /* interrupted by a signal */
     if (!st)
         st = weft_agent_close(agent);
     else
@@ -212,13 +213,13 @@ typedef struct trainer {
     weft_remote_module *embedding, *decoder;
     weft_module *lstm;
     weft_dist_optimizer *sgd;
-    weft_tensor *h, *c;    /* the LSTM's state, carried from batch to batch; NULL before the first */
-    int64_t parameters[2]; /* how many numbers are learned: here, on the server */
+    weft_tensor *h, *c;    /* state of the LSTM, carried from batch to batch; NULL before the first */
+    int64_t parameters[2]; /* number of learned values: here, on the server */
     tally tally;
     weft_error *error;
 } trainer;
 
-/* Adds a list's handles; *count so far. */
+/* Appends the handles of a list to `all`, of which *count are in use. */
 static weft_status add_handles(weft_values *list, weft_rref **all, size_t *count)
 {
     weft_status st = WEFT_OK;
@@ -227,7 +228,7 @@ static weft_status add_handles(weft_values *list, weft_rref **all, size_t *count
     return st;
 }
 
-/* An optimizer over embedding, LSTM and decoder, in the tutorial's order. */
+/* Creates an optimizer over embedding, LSTM and decoder, in the order of the tutorial. */
 static weft_status make_optimizer(trainer *me)
 {
     weft_values *embedding = NULL, *decoder = NULL;
@@ -283,7 +284,7 @@ static weft_status make_model(trainer *me)
     return st ? st : make_optimizer(me);
 }
 
-/* [rows, columns] of whole numbers below `end`. The tape's. */
+/* Draws [rows, columns] integers below `end`, owned by the tape. */
 static weft_tensor *draw(weft_tape *t, uint64_t seed, int64_t rows, int64_t columns, int64_t end)
 {
     weft_tensor *drawn = weft_tensor_empty(WEFT_SHAPE(rows, columns), WEFT_DTYPE_INT64);
@@ -293,7 +294,10 @@ static weft_tensor *draw(weft_tape *t, uint64_t seed, int64_t rows, int64_t colu
     return weft_tape_take(t, drawn);
 }
 
-/* The tutorial's: scores [batch, length, words], of which the positions are the classes: where in the sequence each word is said to stand. */
+/*
+ * The loss of the tutorial. The scores are [batch, length, words]. Positions in the sequence are the classes: for each
+ * word, the target is one position.
+ */
 static weft_tensor *loss_of(trainer *me, weft_tape *t, int64_t number)
 {
     const settings *s = me->set;
@@ -439,8 +443,8 @@ static weft_status deliver(trainer *me)
 /* ---- The job ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Ends the job early: tells the server why, also while it computes, and leaves. A worker ends when it is told, without an answer.
- * A worker of this machine that was declared dead may be stopped, so it is killed.
+ * Tells the other workers why the job ends early, also those that compute, and leaves. A worker that is told ends
+ * without an answer. A worker of this machine that was declared dead may be stopped, so it is killed.
  */
 static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
 {

@@ -5,11 +5,11 @@
  *   rpc_parameter_server --trainers 3                  starts the trainers as processes of this machine
  *   RANK=... WORLD_SIZE=... MASTER_ADDR=... MASTER_PORT=... rpc_parameter_server        is one worker; rank 0 serves
  *
- * The trainers have the data and compute the loss; the server has the model, PyTorch's MNIST ConvNet. In each iteration a
- * trainer opens a distributed context and runs the model there with weft_remote_forward. One backward pass then goes from
- * the loss through the model, and steps the trainer's optimizer, which updates the parameters on the server. An iteration
- * takes four messages, and no parameter or gradient of one is sent. At the end each trainer measures the accuracy of the
- * model on held-out images, in eval mode.
+ * The trainers have the data and compute the loss; the server has the model, PyTorch's MNIST ConvNet. In each iteration
+ * a trainer opens a distributed context and runs the model there with weft_remote_forward. One backward pass then goes
+ * from the loss through the model, and steps the trainer's optimizer, which updates the parameters on the server. An
+ * iteration takes four messages, and no parameter or gradient of one is sent. At the end each trainer measures the
+ * accuracy of the model on held-out images, in eval mode.
  *
  * After PyTorch's tutorial "Implementing a Parameter Server using Distributed RPC Framework". --help lists the options.
  */
@@ -180,8 +180,8 @@ static int conclude(server *s, weft_agent *agent)
 }
 
 /*
- * Ends the job early: tells all trainers why, also those that compute, and leaves. A trainer ends when it is told, without
- * an answer. A trainer of this machine that was declared dead may be stopped, so it is killed.
+ * Ends the job early: tells all trainers why, also those that compute, and leaves. A trainer ends when it is told,
+ * without an answer. A trainer of this machine that was declared dead may be stopped, so it is killed.
  */
 static int dismiss(server *s, weft_agent *agent, const weft_job *job)
 {

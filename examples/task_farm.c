@@ -7,8 +7,8 @@
  *   RANK=-1 WORLD_SIZE=9 MASTER_ADDR=... MASTER_PORT=... task_farm  is a worker; start and stop workers as you like
  *
  * A task counts the primes of one range. The farmer, rank 0, keeps two calls in flight to each worker. If a call fails
- * because its worker died or left, its task waits again. A task is counted when its call succeeds, so exactly once, also
- * if it was computed twice.
+ * because its worker died or left, its task waits again. A task is counted when its call succeeds, so exactly once,
+ * also if it was computed twice.
  *
  * SIGINT and SIGTERM: the farmer cancels the calls, sends the workers home, and prints what is done. A second signal
  * kills it. A worker finishes the tasks that it has, and leaves.
@@ -105,7 +105,9 @@ static int work(void)
     return weft_report(weft_agent_close(agent));
 }
 
-/* ---- The farmer: tasks and workers. It has one thread: callbacks run in weft_agent_progress and weft_agent_close -- */
+/* ---- The farmer: tasks and workers ------------------------------------------------------------------------------ */
+
+/* The farmer has one thread: callbacks run inside weft_agent_progress and weft_agent_close. */
 
 typedef struct task {
     int attempts;        /* that failed; attempts on workers that left do not count */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cart_agent.c - the agent. */
+/* cart_agent.c - the agent: makes observers, runs episodes on them, and learns after each. */
 #include "cart_agent.h"
 
 #include "cart_observer.h"
@@ -22,12 +22,12 @@ typedef struct cart_agent {
     cart_learner *learner;
     weft_agent *agent;
     cart_hooks hooks;
-    weft_rref **observers;  /* by rank; NULL: takes no part any more */
+    weft_rref **observers;  /* by rank; NULL: this observer takes no part any more */
     weft_future **episodes; /* by rank */
-    weft_future **pending;  /* of those, the ones that have not ended, */
-    int *pending_ranks;     /* and whose they are */
-    weft_tensor **returns;  /* by rank, in this episode; borrowed from its future; NULL: none */
-    double *rewards;        /* by rank, where there are returns */
+    weft_future **pending;  /* the episodes that have not ended */
+    int *pending_ranks;     /* their ranks */
+    weft_tensor **returns;  /* by rank, of this episode, borrowed from its future; NULL: none */
+    double *rewards;        /* by rank; set where `returns` is */
     int left;               /* observers that take part */
     cart_report report;
     char failure[320]; /* why the job ends early; "" */
@@ -42,7 +42,7 @@ static void end_early(cart_agent *a, const char *format, ...)
     va_start(args, format);
     vsnprintf(a->failure, sizeof a->failure, format, args);
     va_end(args);
-    if (worker_interrupted()) /* the signal may have gone to observers too: their ends are no news */
+    if (worker_interrupted()) /* the signal may have ended observers too, so their ends are not the reason */
         snprintf(a->failure, sizeof a->failure, "interrupted");
     if (a->hooks.end)
         a->hooks.end(a->hooks.arg, a->failure);
@@ -103,7 +103,7 @@ static void start(cart_agent *a, int64_t episode)
     }
 }
 
-/* What an observer gave. */
+/* Takes the results of an observer's episode, and checks their shape. */
 static weft_status take(cart_agent *a, int rank)
 {
     const cart_settings *set = a->set;
@@ -121,7 +121,7 @@ static weft_status take(cart_agent *a, int rank)
     return st;
 }
 
-/* The next that ends of `count` episodes; -1: there will be none. */
+/* Waits for the next of `count` episodes to end; -1: interrupted, or no episode can end. */
 static int next_ended(weft_future *const *episodes, size_t count)
 {
     size_t index;
@@ -131,7 +131,7 @@ static int next_ended(weft_future *const *episodes, size_t count)
     return st || worker_interrupted() ? -1 : (int)index;
 }
 
-/* As they end: while one observer has failed, the others may wait for it. */
+/* Takes episodes in the order in which they end. If one observer has failed, the others may be waiting for it. */
 static void await_all(cart_agent *a)
 {
     int size = a->set->job.world_size, count = 0;
@@ -157,7 +157,7 @@ static void await_all(cart_agent *a)
     }
 }
 
-/* The mean reward; summed in the order of ranks, so that it is the same whoever was first. */
+/* Returns the mean reward. The sum is in the order of ranks, so it does not depend on which episode ended first. */
 static double collect(cart_agent *a)
 {
     double sum = 0;
@@ -203,7 +203,7 @@ static void let_observers_go(cart_agent *a)
     }
 }
 
-/* The results, while the observers' agents wait in their close. */
+/* Writes the results. Meanwhile the observers wait in weft_agent_close. */
 static int conclude(cart_agent *a)
 {
     weft_error *error = NULL;
@@ -215,7 +215,7 @@ static int conclude(cart_agent *a)
     return st ? worker_error(st, error) : 0;
 }
 
-/* What has been learned so far is not lost. */
+/* After an interruption: writes the results of the episodes so far. */
 static void keep_what_there_is(cart_agent *a)
 {
     weft_error *error = NULL;
@@ -227,8 +227,8 @@ static void keep_what_there_is(cart_agent *a)
 }
 
 /*
- * Ends the job early: tells each observer why, also while it computes, and leaves. A worker ends when it is told, without an answer.
- * A worker of this machine that was declared dead may be stopped, so it is killed.
+ * Tells the other workers why the job ends early, also those that compute, and leaves. A worker that is told ends
+ * without an answer. A worker of this machine that was declared dead may be stopped, so it is killed.
  */
 static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
 {
@@ -258,7 +258,7 @@ static int run_job(cart_agent *a, const weft_function *select_action, weft_job *
     options.functions = select_action;
     options.function_count = 1;
     options.on_membership = on_membership;
-    options.no_threads = true; /* this one waits for episodes, and serves meanwhile */
+    options.no_threads = true; /* the main thread serves calls while it waits for episodes */
     options.membership_arg = a;
     weft_status st = weft_agent_open(&options, &a->agent, &error);
     worker_watch_children(false, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cart_agent.h - the agent: makes observers, runs episodes on them, learns after each, and tells how it went. */
+/* cart_agent.h - the agent: makes observers, runs episodes on them, learns after each, and reports. */
 #ifndef EXAMPLES_CART_AGENT_H
 #define EXAMPLES_CART_AGENT_H
 
@@ -7,14 +7,14 @@
 
 #include "cart_learner.h"
 
-/* What a program that keeps calls of observers has to hear. Both may be NULL. */
+/* For a program that defers calls of observers. Both may be NULL. */
 typedef struct cart_hooks {
-    void (*gone)(void *arg, int rank);       /* that observer takes no part any more */
-    void (*end)(void *arg, const char *why); /* the job ends early: no call may be kept from now on */
+    void (*gone)(void *arg, int rank);       /* this observer takes no part any more */
+    void (*end)(void *arg, const char *why); /* the job ends early: answer all deferred calls, and defer no more */
     void *arg;
 } cart_hooks;
 
-/* `select_action`: the function that observers call, CART_SELECT_ACTION. Returns the exit code. */
+/* Runs the job. `select_action` is the function that observers call, CART_SELECT_ACTION. Returns the exit code. */
 int cart_agent_run(const cart_settings *settings, cart_learner *learner, const weft_function *select_action,
                    cart_hooks hooks);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cart_learner.c - the agent's side. */
+/* cart_learner.c - the policy of the agent. */
 #include "cart_learner.h"
 
 #include "cartpole.h"
@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNITS_AT_ONCE (1 << 16) /* of the hidden layer: the tensors of a backward pass stay in a cache of a core */
+#define UNITS_AT_ONCE (1 << 16) /* of the hidden layer, in one backward pass: its tensors fit the cache of a core */
 
 enum { FOR_WEIGHTS = 1, FOR_DECISIONS }; /* streams of random numbers */
 
-/* What an observer saw and did in this episode. */
+/* The states of one observer in this episode, and the actions chosen for them. */
 typedef struct track {
     float *states;    /* [steps, envs, 4] */
     int64_t *actions; /* [steps, envs] */
@@ -31,9 +31,9 @@ struct cart_learner {
     weft_optimizer *adam;
     atomic_uint_fast64_t evaluations;
 
-    pthread_mutex_t lock; /* covers what follows; a track's numbers belong to whoever decides for it */
-    int64_t episode;      /* -1: none has begun */
-    track *tracks;        /* by rank; that of rank 0 is not used */
+    pthread_mutex_t lock; /* covers what follows; the arrays of a track belong to the thread that decides for it */
+    int64_t episode;      /* -1: no episode has begun */
+    track *tracks;        /* by rank; rank 0 has none */
 };
 
 cart_learner *cart_learner_create(const cart_settings *set)
@@ -173,7 +173,7 @@ weft_tensor *cart_learner_decide(cart_learner *l, weft_tape *t, const int *ranks
 
 /* ---- Learning --------------------------------------------------------------------------------------------------- */
 
-/* All returns one after the other, by rank, perhaps normalised; NULL if memory is out. */
+/* Joins all returns, in the order of ranks, and normalises them if asked to. NULL: no memory. */
 static double *join_returns(const cart_learner *l, weft_tensor *const *returns, size_t *observers)
 {
     size_t each = (size_t)(l->set->steps * l->set->envs), count = 0;
@@ -202,7 +202,7 @@ static weft_tensor *as_float32(weft_tape *t, int64_t rows, double *returns)
     return narrow;
 }
 
-/* The gradient of some steps of one observer. */
+/* Adds the gradient of some steps of one observer. */
 static weft_status learn_from(cart_learner *l, int rank, int64_t step, int64_t steps, double *returns, double factor,
                               weft_error **error)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cart_observer.c - the observer's side. */
+/* cart_observer.c - an observer: simulates poles, and asks the agent for an action in each step. */
 #include "cart_observer.h"
 
 #include "cartpole.h"
@@ -19,10 +19,10 @@ typedef struct observer {
     atomic_bool busy;
     cartpole *poles;
     cartpole_end *ends;
-    int64_t *beginnings;           /* of each pole, in this episode */
-    int64_t *first;                /* length of each one's first trajectory; 0 while it lasts */
+    int64_t *beginnings;           /* by pole: its resets in this episode */
+    int64_t *first;                /* by pole: the length of its first trajectory; 0 while it lasts */
     bool *last;                    /* [steps, envs]: a trajectory ends here */
-    weft_tensor *states, *actions; /* [envs, 4], [envs]: go and come with every step */
+    weft_tensor *states, *actions; /* [envs, 4], [envs]: arguments and results of select_action */
 } observer;
 
 static void drop_observer(void *object)
@@ -82,7 +82,7 @@ static weft_status make_observer(weft_call *call, void *arg)
 
 /* ---- An episode ------------------------------------------------------------------------------------------------- */
 
-/* How a pole begins follows from who it is and how often it has begun: nothing else that happens changes it. */
+/* Resets a pole. Its initial state depends only on the observer, the pole, the episode, and the number of resets. */
 static void begin(observer *o, size_t i, int64_t episode)
 {
     uint64_t key = random_key(random_key(o->seed, (uint64_t)episode), i);
@@ -104,7 +104,10 @@ static void observe(const observer *o)
         cartpole_observe(&o->poles[i], states + i * CARTPOLE_STATE);
 }
 
-/* Takes the actions that came. What has ended begins anew; the episode goes on, so that all observers have equally many steps. */
+/*
+ * Applies the agent's actions. A pole that fell is reset. The episode continues, so that all observers have the same
+ * number of steps.
+ */
 static void move(observer *o, int64_t episode, size_t step, double *rewards)
 {
     bool over = step + 1 == o->steps;
@@ -161,7 +164,7 @@ static weft_status play_and_give(observer *o, weft_call *call)
     return st;
 }
 
-/* The observer that is meant; if it could not be made, the call fails with the words of that. */
+/* Finds the observer that argument 0 refers to. If it could not be made, the call fails with the reason. */
 static weft_status find_observer(weft_call *call, void **out)
 {
     weft_rref *rref = weft_call_rref(call, 0);
@@ -232,8 +235,7 @@ int cart_observer_run(const cart_settings *set)
     options.functions = functions;
     options.function_count = sizeof functions / sizeof *functions;
     options.on_membership = on_event;
-    options.no_threads =
-        true; /* episodes run inside the close: on few cores, further threads that look for work are in the way */
+    options.no_threads = true; /* episodes run inside weft_agent_close: more threads would compete for few cores */
     weft_status st = weft_agent_open(&options, &agent, &error);
     if (st)
         return worker_error(st, error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cart_render.c - the policy at work, in the terminal. */
+/* cart_render.c - shows the policy in the terminal. */
 #include "cart_render.h"
 
 #include "cartpole.h"
@@ -13,7 +13,7 @@
 #define WIDTH 61 /* columns for -2.4 m to 2.4 m */
 #define HEIGHT 7 /* rows of the pole */
 #define FRAME_NS 20000000
-#define SELDOM 25 /* steps between lines, on no terminal */
+#define SELDOM 25 /* steps between two lines, if the output is not a terminal */
 #define DEGREES (180 / 3.14159265358979323846)
 
 typedef struct canvas {

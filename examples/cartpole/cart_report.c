@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cart_report.c - how episodes went. */
+/* cart_report.c - the rewards of episodes, and the report. */
 #include "cart_report.h"
 
 #include "cart_observer.h" /* CART_SELECT_ACTION */
@@ -106,7 +106,7 @@ static bool add_settings(cJSON *json, const cart_settings *s)
            add_number(json, "seed", (double)s->seed) && add_number(json, "gamma", s->gamma);
 }
 
-/* Of run_batch; nothing of other forms. */
+/* Adds the statistics of batches; nothing if select_action is not batched. */
 static bool add_batches(cJSON *json, const weft_agent *agent)
 {
     weft_batch_stats stats;

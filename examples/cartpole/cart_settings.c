@@ -11,7 +11,7 @@
 #define ROOM 40 /* options at most */
 #define SWEEP_TO 11
 
-/* What cannot be seen in cart_settings: what was given. */
+/* Options whose presence matters, not only their effect on cart_settings. */
 typedef struct given {
     bool no_batch, batch;
 } given;
@@ -127,7 +127,7 @@ static int check_outputs(const cli *program, const cart_settings *s)
     return code;
 }
 
-/* What the sweep's runs cannot be given, or would be given in vain. */
+/* Rejects options that --sweep sets itself, or that have no effect there. */
 static int check_sweep(const cli *program, const cart_settings *s, const given *g)
 {
     if (g->batch || g->no_batch || s->solve || s->render || s->report || s->save || s->load)
@@ -186,7 +186,7 @@ int cart_settings_parse(int argc, char **argv, const char *name, bool both, cart
     if (code >= 0)
         return code;
     s.manual = !both;
-    if (!s.sweep) /* each of its runs does */
+    if (!s.sweep) /* each run of the sweep shares the cores itself */
         worker_share_cores(&s.job);
     *out = s;
     return -1;

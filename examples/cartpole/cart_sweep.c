@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cart_sweep.c - the tutorial's figure. */
+/* cart_sweep.c - the figure of the tutorial: times of runs with and without batching. */
 #include "cart_sweep.h"
 
 #include "common/worker.h"
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #ifndef CART_PEER
-#define CART_PEER "" /* the build says where PyTorch's program is */
+#define CART_PEER "" /* set by the build: the path of the program in PyTorch */
 #endif
 
 #define PATH_ROOM 4200
@@ -32,12 +32,13 @@ extern char **environ;
 enum { BATCHED, PLAIN, MODES };
 
 typedef struct timing {
-    double seconds, us_per_step; /* of the whole run, from exec to exit; a step of all observers. NaN: nothing ran */
+    double seconds,
+        us_per_step; /* of the complete run, from exec to exit; of one step of all observers. NaN: there was no run */
 } timing;
 
 typedef struct sweep {
     const cart_settings *set;
-    const char *peer;      /* a command of the shell; NULL: none */
+    const char *peer;      /* a shell command; NULL: none */
     const char *peer_name; /* in the figure */
     char report[PATH_ROOM];
 } sweep;
@@ -50,7 +51,10 @@ static int interrupted(void)
     return 130;
 }
 
-/* Passes on what would end us: the child and whatever it started ends, and then we do. `signals` are blocked. */
+/*
+ * Waits for the child. A signal that would end this process is passed on to the child first; this process ends after
+ * it. `signals` are blocked.
+ */
 static bool await(pid_t child, const sigset_t *signals, int *status)
 {
     bool stopped = false;
@@ -63,11 +67,11 @@ static bool await(pid_t child, const sigset_t *signals, int *status)
         kill(child, SIGTERM);
     }
     if (stopped)
-        raise(SIGTERM); /* for worker_interrupted, once it is let through */
+        raise(SIGTERM); /* sets the flag of worker_interrupted once signals are unblocked */
     return ended == child;
 }
 
-/* To the end of the program; 0 or an errno value. */
+/* Starts a program and waits for its end. Returns 0 or an errno value. */
 static int start_and_await(char *const *words, int *status)
 {
     sigset_t signals, before;
@@ -91,7 +95,7 @@ static int start_and_await(char *const *words, int *status)
     return worker_interrupted() ? EINTR : trouble;
 }
 
-/* `who` runs: this program, or the peer's command. Returns the exit code. */
+/* Runs `who`, this program or the peer's command. Returns the exit code. */
 static int run(const char *who, char *const *words)
 {
     int status = 0, trouble = start_and_await(words, &status);
@@ -104,7 +108,7 @@ static int run(const char *who, char *const *words)
     return WEXITSTATUS(status) ? worker_fail("'%s': a run failed with exit code %d", who, WEXITSTATUS(status)) : 0;
 }
 
-/* NaN: there is no such report. */
+/* Reads us_per_step from a report. NaN: there is none. */
 static double reported_us(const char *path)
 {
     double us = NAN;
@@ -122,7 +126,7 @@ static double reported_us(const char *path)
     return us;
 }
 
-/* --NAME=VALUE words, in a buffer; ends with NULL. */
+/* Words of a command line, stored in `text`; NULL-terminated. */
 typedef struct command {
     char *words[WORDS];
     size_t count;
@@ -140,7 +144,7 @@ static void add_word(command *c, const char *format, ...)
     va_end(args);
 }
 
-/* What every program of the kind understands. */
+/* Options that the peer understands too. */
 static void add_learning(command *c, const cart_settings *set)
 {
     add_word(c, "--num-episode=%lld", (long long)set->episodes);
@@ -155,7 +159,7 @@ static void add_learning(command *c, const cart_settings *set)
         add_word(c, "--normalise");
 }
 
-/* What this one does. */
+/* Options of this program alone. */
 static void add_ours(command *c, const worker_options *job)
 {
     if (job->fabric)
@@ -184,7 +188,7 @@ static int measure(const sweep *s, bool peer, int64_t world_size, int mode, timi
     add_word(&c, "--report=%s", s->report);
     add_word(&c, "--world-size=%lld", (long long)world_size);
     add_learning(&c, s->set);
-    unlink(s->report); /* another's would be taken for this run's */
+    unlink(s->report); /* an old report would be taken for the report of this run */
     double began = clock_seconds();
     int code = run(who, c.words);
     *out = (timing){clock_seconds() - began, code ? NAN : reported_us(s->report)};
@@ -251,7 +255,7 @@ static bool shell_can(const char *test)
     return start_and_await((char *[]){(char[]){"sh"}, (char[]){"-c"}, text, NULL}, &status) == 0 && status == 0;
 }
 
-/* A path goes to gnuplot in single quotes, where a quote is written twice. */
+/* Quotes a path for gnuplot: in single quotes, a quote is written twice. */
 static void print_path(FILE *to, const char *path, const char *ending)
 {
     fputc('\'', to);
@@ -260,7 +264,7 @@ static void print_path(FILE *to, const char *path, const char *ending)
     fprintf(to, "%s'", ending);
 }
 
-/* One panel: of the table's columns, `first` and every second one after it. */
+/* Plots one panel: column `first` of the table and every second column after it. */
 static void print_panel(const sweep *s, FILE *to, int first, const char *label)
 {
     const struct {
@@ -318,7 +322,7 @@ static const char *find_torch(void)
     return NULL;
 }
 
-/* Of a peer too. */
+/* Sets the number of threads, of the peer too. */
 static void share_threads(int64_t threads)
 {
     char text[24];

@@ -2,8 +2,8 @@
 /*
  * cartpole.c - CartPole-v1.
  *
- * Products and sums are rounded one by one (the build switches contraction off for this file), in the published order: a
- * pole that swings multiplies a difference in the last bit with every turn.
+ * Products and sums are rounded one by one, in the published order; the build disables contraction for this file. A
+ * swinging pole amplifies a difference in the last bit with every turn, so any other order gives other trajectories.
  */
 #include "cartpole.h"
 

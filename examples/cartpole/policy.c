@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { KEY_ACTION = 1, KEY_UNITS = 2 }; /* streams of a decision */
+enum { KEY_ACTION = 1, KEY_UNITS = 2 }; /* random streams of a decision */
 
 typedef struct shape {
     int64_t hidden;
@@ -53,13 +53,13 @@ weft_tensor *policy_scores(weft_tape *t, weft_module *policy, weft_tensor *state
 
 /* ---- What is random --------------------------------------------------------------------------------------------- */
 
-/* The sign of number - limit, 1 if it is below: an index, for a branch would be guessed wrong as often as not. */
+/* Returns 1 if number < limit, else 0: as an index, because a branch would be mispredicted half of the time. */
 static inline uint64_t is_below(uint32_t number, uint32_t limit)
 {
     return ((uint64_t)number - limit) >> 63;
 }
 
-/* Two units a number: rates are rounded to 2^-32. */
+/* Draws two units from each random number; rates are rounded to 2^-32. */
 #define FILL_MASK(name, T)                                                                                             \
     static void name(T *mask, int64_t units, uint64_t key, double dropout)                                             \
     {                                                                                                                  \
@@ -134,7 +134,7 @@ void policy_normalise(double *returns, size_t count)
     for (size_t i = 0; i < count; i++)
         square += (returns[i] - mean) * (returns[i] - mean);
     double deviation =
-        sqrt(square / (double)(count > 1 ? count - 1 : 1)) + 1.1920929e-07; /* as PyTorch's example has it */
+        sqrt(square / (double)(count > 1 ? count - 1 : 1)) + 1.1920929e-07; /* the constant of PyTorch's example */
     for (size_t i = 0; i < count; i++)
         returns[i] = (returns[i] - mean) / deviation;
 }

@@ -127,7 +127,7 @@ static const cli_option *find(const cli *program, const char *name, size_t lengt
     return NULL;
 }
 
-/* Takes argv[*at], and the word after it if that is its value. */
+/* Takes argv[*at], and the next word if that is its value. */
 static int take(const cli *program, int argc, char **argv, int *at)
 {
     const char *word = argv[*at], *equals = strchr(word, '=');

@@ -18,7 +18,7 @@ typedef enum cli_kind {
 typedef struct cli_option {
     const char *name; /* without the dashes */
     cli_kind kind;
-    void *value; /* left alone unless the option is given; of the type that `kind` says */
+    void *value; /* of the type that `kind` names; not changed if the option is not given */
     double low, high;
     const char *const *choices; /* ends with NULL */
     const char *shown;          /* what --help calls the value: "N", "DIR" */
@@ -35,12 +35,12 @@ typedef struct cli {
 } cli;
 
 /*
- * Reads "--name value" and "--name=value". Returns -1: go on; or the exit code to end with: 0 after --help, 2 after an
- * error, which names the option and the value.
+ * Reads "--name value" and "--name=value". Returns -1 to continue, or the exit code to end with: 0 after --help; 2
+ * after an error, whose message names the option and the value.
  */
 int cli_parse(const cli *program, int argc, char **argv);
 
-/* For errors found later, such as two options that do not go together. Prints one line; returns 2. */
+/* Reports an error found later, such as two options that exclude each other. Prints one line; returns 2. */
 int cli_error(const cli *program, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -90,7 +90,7 @@ static void source_close(source *from)
     free(from);
 }
 
-/* More compressed bytes for the inflater; false at the end of the file. */
+/* Reads more compressed bytes for the inflater; false at the end of the file. */
 static bool source_refill(source *from)
 {
     z_stream *z = &from->inflater;
@@ -101,7 +101,7 @@ static bool source_refill(source *from)
     return z->avail_in > 0;
 }
 
-/* Whether another gzip stream follows, as in files that were put together: then it is begun. */
+/* Begins the next gzip stream, if one follows, as in concatenated files. */
 static bool source_begin_next(source *from)
 {
     return source_refill(from) && *from->inflater.next_in == GZIP_FIRST && inflateReset(&from->inflater) == Z_OK;
@@ -126,7 +126,7 @@ static weft_status source_inflate(source *from, uint8_t *into, size_t want, size
     return WEFT_OK;
 }
 
-/* Up to `want` bytes; *got is less only at the end of the data. */
+/* Reads up to `want` bytes; *got is less only at the end of the data. */
 static weft_status source_read(source *from, uint8_t *into, size_t want, size_t *got, weft_error **error)
 {
     *got = 0;
@@ -142,7 +142,10 @@ static weft_status source_read(source *from, uint8_t *into, size_t want, size_t 
     return WEFT_OK;
 }
 
-/* Nothing may follow: neither data, nor, behind the last gzip stream, anything in the file. Reads its checksum, too. */
+/*
+ * Checks that nothing follows the data, neither more data nor bytes after the last gzip stream. Also checks its
+ * checksum.
+ */
 static weft_status source_end(source *from, size_t expected, weft_error **error)
 {
     uint8_t more;
@@ -205,7 +208,7 @@ static weft_status read_header(source *from, idx_shape expected, idx_array *arra
     return read_dims(from, expected, array, error);
 }
 
-/* Before memory is asked for: a header's claim must be possible for a file of this size. */
+/* Checks, before memory is allocated, that a file of this size can have the dimensions of its header. */
 static weft_status check_size(const source *from, const idx_array *array, weft_error **error)
 {
     size_t header = 4 + 4 * (size_t)array->ndim;

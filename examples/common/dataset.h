@@ -22,8 +22,8 @@ typedef struct dataset {
 
 /*
  * Reads a part of a data set of the MNIST family from `folder`: train-images-idx3-ubyte and train-labels-idx1-ubyte, or
- * t10k-... for the held-out part, each plain or with .gz. Returns the errors of idx_read; also WEFT_ERR_FORMAT if a label
- * is out of range, or if the numbers of labels and images differ.
+ * t10k-... for the held-out part, each plain or with .gz. Returns the errors of idx_read; also WEFT_ERR_FORMAT if a
+ * label is out of range, or if the numbers of labels and images differ.
  */
 WEFT_NODISCARD weft_status dataset_read(const char *folder, dataset_part part, dataset *out, weft_error **error);
 /* Draws `count` images (digits.h). The same seed, part and count give the same images. WEFT_ERR_MEMORY. */
@@ -42,19 +42,21 @@ typedef struct idx_array {
     uint8_t *data;
 } idx_array;
 
-/* The shape that the caller accepts: the number of dimensions, and the size of each, or 0 for any size of at least 1. */
+/*
+ * The shape that the caller accepts: the number of dimensions, and the size of each, or 0 for any size of at least 1.
+ */
 typedef struct idx_shape {
     int ndim;
     size_t dims[IDX_MAX_DIMS];
 } idx_shape;
 
 /*
- * Reads an IDX file of unsigned bytes, plain or gzipped (one gzip stream or several). The format is big-endian: two zero
- * bytes, the type (8: unsigned byte), the number of dimensions, the size of each dimension, then the bytes and nothing
- * else. Every field is checked before it is used, so a file from an untrusted source is safe to read.
+ * Reads an IDX file of unsigned bytes, plain or gzipped (one gzip stream or several). The format is big-endian: two
+ * zero bytes, the type (8: unsigned byte), the number of dimensions, the size of each dimension, then the bytes and
+ * nothing else. Every field is checked before it is used, so a file from an untrusted source is safe to read.
  *
- * WEFT_ERR_NOT_FOUND, WEFT_ERR_IO, WEFT_ERR_FORMAT (malformed, or of another shape), WEFT_ERR_MEMORY. `error` receives one
- * line with the file's name, what was expected and what was found; the caller releases it.
+ * WEFT_ERR_NOT_FOUND, WEFT_ERR_IO, WEFT_ERR_FORMAT (malformed, or of another shape), WEFT_ERR_MEMORY. `error` receives
+ * one line with the file's name, what was expected and what was found; the caller releases it.
  */
 WEFT_NODISCARD weft_status idx_read(const char *path, idx_shape expected, idx_array *out, weft_error **error);
 void idx_fini(idx_array *array);

@@ -2,8 +2,8 @@
 /*
  * digits.c - drawings of handwritten digits.
  *
- * The steps: the path of the pen (curves through displaced points), an affine map and an elastic distortion of the path,
- * ink along it, blur, noise. Coordinates are in pixels.
+ * The steps: the path of the pen (curves through displaced points), an affine map and an elastic distortion of the
+ * path, ink along it, blur, noise. Coordinates are in pixels.
  */
 #include "digits.h"
 
@@ -218,8 +218,8 @@ static float sample(float image[SIDE][SIDE], point at)
 }
 
 /*
- * Elastic distortion (Simard, Steinkraus, Platt: Best practices for convolutional neural networks, ICDAR 2003): a field of
- * uniform random displacements, smoothed by a Gaussian and scaled. `strength` is the typical displacement in pixels.
+ * Elastic distortion (Simard, Steinkraus, Platt: Best practices for convolutional neural networks, ICDAR 2003): a field
+ * of uniform random displacements, smoothed by a Gaussian and scaled. `strength` is the typical displacement in pixels.
  */
 static void bend(path *p, random_stream *random)
 {

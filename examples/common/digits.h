@@ -2,9 +2,9 @@
 /*
  * digits.h - drawings of handwritten digits: a data set that needs no file and no network.
  *
- * A digit is a few pen strokes; there are several ways to write each digit. The strokes are distorted at random, and drawn
- * with a pen of random width and darkness. Image i of a seed depends only on the seed and i. Ten consecutive images, from a
- * multiple of ten on, contain each digit once.
+ * A digit is a few pen strokes; there are several ways to write each digit. The strokes are distorted at random, and
+ * drawn with a pen of random width and darkness. Image i of a seed depends only on the seed and i. Ten consecutive
+ * images, from a multiple of ten on, contain each digit once.
  */
 #ifndef EXAMPLES_DIGITS_H
 #define EXAMPLES_DIGITS_H

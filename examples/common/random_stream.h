@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * random_stream.h - small streams of random numbers for examples: number k of a stream is a function of its seed and k.
+ * random_stream.h - small streams of random numbers for examples: number k of a stream depends only on its seed and k.
  *
- * SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014). Streams of different keys
- * are independent, so image i or step i has the same numbers whoever draws it, and in whatever order.
+ * SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014). Streams of different
+ * keys are independent. So image i or step i has the same numbers on every worker and in every order.
  */
 #ifndef EXAMPLES_RANDOM_STREAM_H
 #define EXAMPLES_RANDOM_STREAM_H
@@ -22,7 +22,7 @@ static inline uint64_t random_mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* A seed of its own for everything that a pair (seed, key) names. */
+/* A separate seed for each pair (seed, key). */
 static inline uint64_t random_key(uint64_t seed, uint64_t key)
 {
     return random_mix(random_mix(seed + 0x9e3779b97f4a7c15u) ^ (key * 0xd1342543de82ef95u + 0x9e3779b97f4a7c15u));
@@ -45,13 +45,13 @@ static inline double random_between(random_stream *stream, double low, double hi
     return low + (high - low) * random_unit(stream);
 }
 
-/* Uniform in 0..bound-1, bound >= 1 and far below 2^32: the bias of the product is below bound / 2^32. */
+/* Uniform in 0..bound-1, for bound >= 1 and far below 2^32; the bias is below bound / 2^32. */
 static inline uint32_t random_below(random_stream *stream, uint32_t bound)
 {
     return (uint32_t)(((random_u64(stream) >> 32) * bound) >> 32);
 }
 
-/* Standard normal (Box and Muller 1958; the second of the pair is not used). */
+/* Standard normal (Box and Muller 1958; the second number of the pair is discarded). */
 static inline double random_normal(random_stream *stream)
 {
     double u = 1.0 - random_unit(stream), v = random_unit(stream);

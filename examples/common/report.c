@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MEMORY 0.05 /* weight of the newest loss in the mean, once there are enough */
+#define MEMORY 0.05 /* weight of the newest loss in the mean, after about twenty losses */
 #define LIVE_SECONDS 0.2
 #define PLAIN_SECONDS 2.0
 #define CLEAR "\r\033[K"
@@ -136,14 +136,14 @@ static int write_text(int fd, const char *text)
     return trouble;
 }
 
-/* Writes a file beside `target`, which takes its name. `old`: what is there now, whose mode stays; NULL: nothing. */
+/* Writes a file beside `target` and renames it. `old`: the present file, whose mode is kept; NULL: there is none. */
 static int replace(const char *target, const struct stat *old, const char *text)
 {
     char beside[PATH_MAX];
     int length = snprintf(beside, sizeof beside, "%s.%d", target, (int)getpid());
     if (length < 0 || (size_t)length >= sizeof beside)
         return ENAMETOOLONG;
-    unlink(beside); /* of one that had this process's id and was killed */
+    unlink(beside); /* left by a killed process that had the same id */
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0 && old)
         (void)!fchmod(fd, old->st_mode & MODE_BITS); /* some file systems have no modes */
@@ -155,7 +155,7 @@ static int replace(const char *target, const struct stat *old, const char *text)
     return trouble;
 }
 
-/* What is no plain file, a pipe or a device, or lies behind a link that leads to nothing. */
+/* For a pipe, a device, or a dangling link. */
 static int write_as_it_stands(const char *path, const char *text)
 {
     return write_text(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), text);
@@ -176,13 +176,13 @@ static int write_anywhere(const char *path, const char *text)
         return lstat(path, &old) == 0 ? write_as_it_stands(path, text) : replace(path, NULL, text);
     }
     for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
-        if (is_open_as(fd, &old)) /* goes on where that stream is */
+        if (is_open_as(fd, &old)) /* standard output or error: append at its position */
             return fflush(stdout) ? errno : write_text(fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), text);
     if (!S_ISREG(old.st_mode))
         return write_as_it_stands(path, text);
     if (access(path, W_OK) != 0)
         return errno;
-    char *target = realpath(path, NULL); /* a link stays */
+    char *target = realpath(path, NULL); /* a link is followed, not replaced */
     int trouble = target ? replace(target, &old, text) : errno;
     free(target);
     return trouble;

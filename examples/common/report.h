@@ -57,9 +57,10 @@ void progress_show(progress *progress, const tally *tally, uint64_t bytes_moved,
 /* ---- The JSON file ---------------------------------------------------------------------------------------------- */
 
 /*
- * Writes `json` to a temporary file beside `path` and renames it to `path`; deletes `json`. `json` NULL means that memory
- * was exhausted. Links are followed, and the mode of an existing file is kept. A pipe, a device, or the file that is
- * standard output is written in place. WEFT_ERR_IO, WEFT_ERR_MEMORY; `error` receives a line with the file's name.
+ * Writes `json` to a temporary file beside `path` and renames it to `path`; deletes `json`. `json` NULL means that
+ * memory was exhausted. Links are followed, and the mode of an existing file is kept. A pipe, a device, or the file
+ * that is standard output is written in place. WEFT_ERR_IO, WEFT_ERR_MEMORY; `error` receives a line with the file's
+ * name.
  */
 WEFT_NODISCARD weft_status json_file_write(const char *path, cJSON *json, weft_error **error);
 

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FABRIC "tcp"     /* the library's "sim" needs a world that only a program can make */
-#define MOST_THREADS 256 /* that WEFT_CPU_THREADS takes */
+#define FABRIC "tcp"     /* the fabric "sim" needs a simulated world, which only a program can make */
+#define MOST_THREADS 256 /* limit of WEFT_CPU_THREADS */
 
 static const char *const deaths[] = {"stop", "continue", NULL};
 
@@ -40,7 +40,7 @@ size_t worker_list_options(worker_options *job, cli_option out[WORKER_OPTIONS])
     return WORKER_OPTIONS;
 }
 
-/* Ranks as launchers name them: torchrun and weft_job_open, Open MPI, PMI (MPICH, Hydra), Slurm. */
+/* The variables of launchers: torchrun and weft_job_open, Open MPI, PMI (MPICH, Hydra), Slurm. */
 static const char *const launchers[][2] = {
     {"RANK", "WORLD_SIZE"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
@@ -103,7 +103,7 @@ int worker_settle(const cli *program, worker_options *job, int64_t world_size)
         return cli_error(program, "rank %d: expected less than the world size, %d", (int)job->rank,
                          (int)job->world_size);
     if (!job->death_timeout_ms && !getenv("WEFT_DEATH_MS"))
-        job->death_timeout_ms = 1500; /* a job with a stopped worker ends within two seconds */
+        job->death_timeout_ms = 1500; /* so a job with a stopped worker ends within two seconds */
     return check_fabric(program, job);
 }
 
@@ -130,7 +130,7 @@ int worker_check_output(const cli *program, const char *option, const char *path
     return cli_error(program, "%s is '%s': its folder cannot be written: %s", option, path, strerror(errno));
 }
 
-/* One job's processes share this machine's cores; what a launcher or the user says about threads stands. */
+/* The workers of a job share the cores of this machine. Settings of the launcher or the user take precedence. */
 void worker_share_cores(const worker_options *job)
 {
     char threads[24];
@@ -158,7 +158,7 @@ weft_agent_options worker_agent_options(const worker_options *job)
 /* ---- Messages --------------------------------------------------------------------------------------------------- */
 
 static char program[32] = "program", first[32] = "first", other[32] = "worker", who[48] = "worker";
-static char child_news[160]; /* before the rank */
+static char child_news[160]; /* the beginning of the message, before the rank */
 static atomic_flag said = ATOMIC_FLAG_INIT;
 static volatile sig_atomic_t interrupted;
 
@@ -174,7 +174,7 @@ void worker_name(const char *name, const char *first_one, const char *other_ones
     snprintf(child_news, sizeof child_news, "%s: %s: %s ", program, first, other);
 }
 
-/* In one piece, as workers share a terminal. */
+/* Writes the line in one piece, because workers share a terminal. */
 static WEFT_PRINTF(1, 0) void say(const char *format, va_list args)
 {
     char what[768], line[832];
@@ -246,13 +246,13 @@ int worker_flush(int code)
     return taken || code ? code : worker_fail("standard output cannot be written");
 }
 
-static const weft_job *_Atomic watched; /* NULL while its children are being started */
+static const weft_job *_Atomic watched; /* NULL while the children are being started */
 
-/* Only async-signal-safe calls: it may come at any moment of the rendezvous. */
+/* A signal handler that may run at any moment of the rendezvous: only async-signal-safe calls. */
 static void on_child(int number, siginfo_t *info, void *context)
 {
     static const char end[] = "ended before the job began\n";
-    char line[sizeof child_news + sizeof end + 6], digits[6]; /* a rank has five at most, and a space follows */
+    char line[sizeof child_news + sizeof end + 6], digits[6]; /* a rank has at most five digits, followed by a space */
     size_t first_digit = sizeof digits, length = strlen(child_news);
     (void)number, (void)context;
     for (int rank = 1; weft_job_pid(watched, rank) > 0; rank++) {

@@ -52,8 +52,10 @@ weft_agent_options worker_agent_options(const worker_options *job);
 
 /* ---- Messages --------------------------------------------------------------------------------------------------- */
 
-/* The names in messages: of the program, of rank 0 ("server"), of the others ("trainer"); at most 31 bytes each. Call it
- * before other threads exist. */
+/*
+ * The names in messages: of the program, of rank 0 ("server"), of the others ("trainer"); at most 31 bytes each. Call
+ * it before other threads exist.
+ */
 void worker_name(const char *program, const char *first, const char *other, int rank);
 /*
  * worker_name, and signals until worker_catch_signals: SIGINT and SIGTERM end rank 0 with a message and exit code 130.
@@ -82,8 +84,8 @@ int worker_flush(int code);
 
 /*
  * While a started job assembles, the workers wait for each other, and weft does not report deaths yet. Between
- * worker_watch_children(true, ...) and worker_watch_children(false, NULL) the end of a child therefore ends this process,
- * with a message that names the child if `job` is given. The other children then end too.
+ * worker_watch_children(true, ...) and worker_watch_children(false, NULL) the end of a child therefore ends this
+ * process, with a message that names the child if `job` is given. The other children then end too.
  */
 void worker_watch_children(bool on, const weft_job *job);
 /* A started worker calls this when its agent is open: from then on it is not killed when rank 0 dies, and can print the

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * worker_start.c - what has to be in order while a program starts, from before the libraries' constructors, which with libfabric's take
- * 0.2 s, leave signal handlers of theirs, and open descriptors. SIGINT and SIGTERM wait until it is known what to say. Standard input,
- * output and error are open, on /dev/null where we were given none: a socket of ours would take the place, and get what is printed.
- * Part of the programs that call worker_begin.
+ * worker_start.c - prepares a process before the constructors of libraries run. Those of libfabric take 0.2 s, install
+ * signal handlers, and open descriptors.
+ *
+ *   - SIGINT and SIGTERM are blocked until worker_begin, which knows the message to print.
+ *   - Standard input, output and error are opened on /dev/null if they are closed. Otherwise a socket would get the
+ *     number, and receive what is printed.
+ *
+ * This file is linked into programs that call worker_begin, and only into those.
  */
 #include "worker.h"
 
@@ -17,7 +21,7 @@
 static sigset_t mask_at_start;
 static char news[128];
 
-/* Of the descriptors below it all are open, so that open() takes the one that is not. */
+/* All descriptors below `fd` are open, so open() returns `fd`. */
 static void fill_standard_descriptors(void)
 {
     static const char why[] = "standard input, output or error is closed, and /dev/null cannot be opened\n";
@@ -55,11 +59,11 @@ void worker_begin(const char *program, const char *first, const char *other, int
     struct sigaction action = {.sa_handler = on_early_signal};
     worker_name(program, first, other, rank);
     snprintf(news, sizeof news, "%s: %s: interrupted\n", program, first);
-    sigfillset(&action.sa_mask); /* children that end of the same signal are no news */
-    if (rank > 0)                /* libfabric's handlers would call exit() in the middle of whatever runs */
+    sigfillset(&action.sa_mask); /* the ends of children by the same signal are not reported */
+    if (rank > 0)                /* handlers of libfabric would call exit() in the middle of any function */
         action.sa_handler = SIG_DFL;
     sigaction(SIGTERM, &action, NULL);
-    if (rank > 0 && getenv("WEFT_SPAWNED")) /* Ctrl-C goes to all: rank 0 says that it came, and ends its children */
+    if (rank > 0 && getenv("WEFT_SPAWNED")) /* Ctrl-C reaches all processes: rank 0 reports it and ends its children */
         action.sa_handler = SIG_IGN;
     sigaction(SIGINT, &action, NULL);
     sigprocmask(SIG_SETMASK, &mask_at_start, NULL);

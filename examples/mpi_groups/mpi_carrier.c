@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi_carrier.c - a group's operations carried by MPI. */
+/* mpi_carrier.c - a group whose operations MPI carries. */
 #include "mpi_carrier.h"
 
 #include <limits.h>
@@ -12,7 +12,7 @@
 struct mpi_carrier {
     MPI_Comm comm;
     int rank, size;
-    char failure[MPI_MAX_ERROR_STRING + 64]; /* the first one's; "" */
+    char failure[MPI_MAX_ERROR_STRING + 64]; /* the first failure; "" */
 };
 
 /* ---- What MPI calls it ------------------------------------------------------------------------------------------ */
@@ -39,7 +39,7 @@ static MPI_Datatype type_of(weft_dtype dtype)
         return MPI_C_BOOL;
     case WEFT_DTYPE_FLOAT16:
     case WEFT_DTYPE_BFLOAT16:
-        return MPI_UINT16_T; /* to be moved */
+        return MPI_UINT16_T; /* for moving; reductions use float32 */
     case WEFT_DTYPE_INT8:
         return MPI_INT8_T;
     case WEFT_DTYPE_INT16:
@@ -71,7 +71,7 @@ static MPI_Op op_of(weft_op how, weft_dtype dtype)
 
 /* ---- Errors ----------------------------------------------------------------------------------------------------- */
 
-/* The status of a call that gave `code`. */
+/* Converts the result of an MPI call to a status, and keeps the first failure. */
 static weft_status outcome(mpi_carrier *c, const char *call, int code)
 {
     char text[MPI_MAX_ERROR_STRING];
@@ -85,7 +85,7 @@ static weft_status outcome(mpi_carrier *c, const char *call, int code)
     return WEFT_ERR_SYSTEM;
 }
 
-/* Whether MPI can count it. */
+/* Checks that `count` fits an int, as MPI requires. */
 static weft_status check(mpi_carrier *c, size_t count)
 {
     if (count <= INT_MAX)
@@ -99,12 +99,12 @@ static weft_status check(mpi_carrier *c, size_t count)
 
 typedef enum result { ON_ALL, ON_ROOT, A_PART_EACH } result;
 
-/* One reduction. `in` is looked at by A_PART_EACH alone; the others work in place. */
+/* One reduction. Only A_PART_EACH reads `in`; the others work in place. */
 typedef struct reduction {
     result where;
     const void *in;
     void *out;
-    size_t count; /* of a part */
+    size_t count; /* elements of one part */
     weft_dtype dtype;
     weft_op how;
     size_t root;
@@ -129,7 +129,7 @@ static void divide(const mpi_carrier *c, const reduction *r)
             full[i] /= c->size;
 }
 
-/* Of a type that MPI has. */
+/* Reduces a type that MPI has. */
 static weft_status reduce_plain(mpi_carrier *c, const reduction *r)
 {
     int code = MPI_SUCCESS, count = (int)r->count;
@@ -169,7 +169,7 @@ static weft_status narrow(weft_tensor *wide, weft_dtype dtype, void *to)
     return WEFT_OK;
 }
 
-/* Of float16 and bfloat16: as float32. */
+/* Reduces float16 and bfloat16 as float32. */
 static weft_status reduce_half(mpi_carrier *c, const reduction *r)
 {
     bool parts = r->where == A_PART_EACH;
@@ -231,7 +231,7 @@ static weft_status broadcast(void *arg, void *data, size_t count, weft_dtype dty
     return st ? st : outcome(c, "MPI_Bcast", MPI_Bcast(data, (int)count, type_of(dtype), (int)root, c->comm));
 }
 
-/* An input may be this member's place in the output, for which MPI has a word of its own. */
+/* Returns MPI_IN_PLACE if the input is this member's part of the output, because MPI forbids overlapping buffers. */
 static const void *input_of(const mpi_carrier *c, const void *in, const void *out, size_t count, weft_dtype dtype)
 {
     size_t part = count * weft_dtype_size(dtype);
@@ -265,7 +265,8 @@ static weft_status scatter(void *arg, const void *in, void *out, size_t count, w
     mpi_carrier *c = arg;
     MPI_Datatype type = type_of(dtype);
     size_t part = count * weft_dtype_size(dtype);
-    bool is_there = (size_t)c->rank == root && out == (const char *)in + root * part; /* in its place in the input */
+    bool is_there =
+        (size_t)c->rank == root && out == (const char *)in + root * part; /* the output is this part of the input */
     void *to = is_there ? MPI_IN_PLACE : out;
     weft_status st = check(c, count);
     if (st)
@@ -334,7 +335,10 @@ weft_status mpi_carrier_give(mpi_carrier *c, weft_group *group)
                                              .recv = recv_from};
     if (weft_group_index(group) != c->rank || weft_group_size(group) != (size_t)c->size)
         return WEFT_ERR_INVALID;
-    /* No drop: duplicates of communicators are freed by all in the same order, on no thread but the program's. */
+    /*
+     * No drop function: all processes must free communicators in the same order, on the main thread
+     * (mpi_carrier_close).
+     */
     return weft_group_set_carrier(group, &table, c, NULL);
 }
 

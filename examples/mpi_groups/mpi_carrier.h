@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi_carrier.h - a group's operations carried by MPI: the table of weft_group_set_carrier over a communicator.
+ * mpi_carrier.h - a group whose operations MPI carries: the table of weft_group_set_carrier on a communicator.
  *
  *     mpi_carrier *carrier;
  *     weft_group *all;
@@ -11,19 +11,22 @@
  *         st = mpi_carrier_give(carrier, all); // from now on MPI carries it
  *     ...
  *     weft_group_close(all);
- *     mpi_carrier_close(carrier); // every process, before MPI_Finalize
+ *     mpi_carrier_close(carrier);
  *
- * THREADS. The functions of the table run on a thread of weft's while the program's own threads call MPI: it needs MPI_THREAD_MULTIPLE. The
- * communicator is a duplicate, so that nothing of the program's meets anything of the group's.
+ * THREADS. The functions of the table run on a thread of weft, while the program's own threads call MPI. So they need
+ * MPI_THREAD_MULTIPLE. The communicator is a duplicate, which keeps messages of the group apart from those of the
+ * program.
  *
- * TYPES AND REDUCTIONS. float16 and bfloat16, which MPI does not have, are moved as 16-bit integers and reduced as float32, rounded once at the
- * end. An average is MPI's sum, divided. bool takes MPI's logical "or" and "and". Order of additions, -0 and NaN are as MPI has them.
+ * TYPES AND REDUCTIONS. MPI lacks float16 and bfloat16. They are moved as 16-bit integers, and reduced as float32 with
+ * one rounding at the end. An average is the sum of MPI, divided. bool uses MPI's logical "or" and "and". The order of
+ * additions, -0 and NaN are those of MPI.
  *
- * ORDER. MPI carries a group's operations one after the other, each until it is done. So sends and receives of members in a circle must not all
- * begin with the send, as with MPI_Send itself.
+ * ORDER. MPI carries the operations of a group one after the other, each until it is complete. So if members send and
+ * receive in a circle, one of them must receive first, as with MPI_Send.
  *
- * ERRORS of MPI return (MPI_ERRORS_RETURN) and end the group on this member, with WEFT_ERR_SYSTEM; a part of more than INT_MAX elements ends it with
- * WEFT_ERR_TOO_LARGE. Other members are not told, and may wait in MPI: a program whose group failed calls MPI_Abort.
+ * ERRORS. Errors of MPI are returned (MPI_ERRORS_RETURN), and end the group on this member with WEFT_ERR_SYSTEM. A part
+ * of more than INT_MAX elements ends the group with WEFT_ERR_TOO_LARGE. Other members are not notified, and may wait in
+ * MPI: call MPI_Abort when a group failed.
  */
 #ifndef EXAMPLES_MPI_CARRIER_H
 #define EXAMPLES_MPI_CARRIER_H
@@ -34,16 +37,19 @@
 
 typedef struct mpi_carrier mpi_carrier;
 
-/* Duplicates `comm`: every process of it calls this. WEFT_ERR_SYSTEM: MPI failed, or was not asked for MPI_THREAD_MULTIPLE. */
+/* Duplicates `comm`; every process of it calls this. WEFT_ERR_SYSTEM: MPI failed, or MPI_THREAD_MULTIPLE is missing. */
 WEFT_NODISCARD weft_status mpi_carrier_open(MPI_Comm comm, mpi_carrier **out);
 /*
- * Gives it the operations of a group whose members are those of the communicator, in the same order (else WEFT_ERR_INVALID), before the
- * first one (else WEFT_ERR_STATE). A carrier has one group.
+ * Makes the carrier carry a group whose members are the processes of the communicator, in the same order; otherwise
+ * WEFT_ERR_INVALID. Call it before the first operation of the group; otherwise WEFT_ERR_STATE. A carrier has one group.
  */
 WEFT_NODISCARD weft_status mpi_carrier_give(mpi_carrier *carrier, weft_group *group);
-/* What MPI said when an operation failed; NULL: none did. To be called after the group has failed. */
+/* The error of MPI that made an operation fail; NULL: none. Call it after the group has failed. */
 const char *mpi_carrier_failure(const mpi_carrier *carrier);
-/* Every process, once the group is destroyed, in an order that is the same everywhere. NULL does nothing. */
+/*
+ * Frees the carrier. Every process calls this after closing the group and before MPI_Finalize, in the same order. NULL
+ * does nothing.
+ */
 void mpi_carrier_close(mpi_carrier *carrier);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi_operations.c - the operations of a group, each as weft's call and as MPI's own. */
+/* mpi_operations.c - the operations of a group, each as a call of weft and as a call of MPI. */
 #include "mpi_operations.h"
 
 #define TAG 1
@@ -60,7 +60,7 @@ static weft_status start_all_to_all(weft_group *group, weft_tensor *in, weft_ten
     return weft_group_all_to_all_async(group, in, out, 0, futures);
 }
 
-/* The first member receives before it sends, as a carrier does one after the other: else all would wait in their sends. */
+/* The first member receives before it sends: a carrier runs one after the other, so all would wait in their sends. */
 static weft_status start_around(weft_group *group, weft_tensor *in, weft_tensor *out, weft_future **futures)
 {
     size_t size = weft_group_size(group), me = (size_t)weft_group_index(group);

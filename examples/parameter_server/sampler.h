@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sampler.h - which images make the batch of a trainer: each epoch shuffled anew, shared out among the trainers.
+ * sampler.h - the images of each batch of a trainer: shuffled anew for each epoch, and divided among the trainers.
  *
- * Every trainer shuffles in the same way and takes its own share of each joint batch, so that no image is seen twice in an
- * epoch. What is left over at the end of an epoch (less than a joint batch) is skipped, other images each time.
+ * Every trainer shuffles in the same way and takes its own part of each joint batch, so no image is used twice in an
+ * epoch. At the end of an epoch the rest, less than a joint batch, is skipped: other images in each epoch.
  */
 #ifndef EXAMPLES_SAMPLER_H
 #define EXAMPLES_SAMPLER_H
@@ -13,16 +13,16 @@
 typedef struct sampler {
     uint64_t seed;
     size_t count, batch, part, parts;
-    int64_t epoch;   /* that `order` is for; -1: none yet */
+    int64_t epoch;   /* the epoch of `order`; -1: none yet */
     uint32_t *order; /* [count] */
 } sampler;
 
-/* Batches of `batch` out of `count` images for trainer `part` of `parts`. WEFT_ERR_INVALID, WEFT_ERR_MEMORY. */
+/* Makes batches of `batch` out of `count` images, for trainer `part` of `parts`. WEFT_ERR_INVALID, WEFT_ERR_MEMORY. */
 WEFT_NODISCARD weft_status sampler_init(sampler *sampler, uint64_t seed, size_t count, size_t batch, size_t part,
                                         size_t parts, weft_error **error);
-/* Joint batches in an epoch. */
+/* The number of joint batches in an epoch. */
 int64_t sampler_per_epoch(const sampler *sampler);
-/* The images of joint batch `iteration`, counted through all epochs: `batch` numbers, borrowed until the next call. */
+/* The images of joint batch `iteration`, counted over all epochs: `batch` indices, borrowed until the next call. */
 const uint32_t *sampler_batch(sampler *sampler, int64_t iteration);
 void sampler_fini(sampler *sampler);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.c - the command lines of the parameter servers: their tables, and the defaults that depend on program and model. */
+/* settings.c - the command lines of the parameter servers, with defaults that depend on program and model. */
 #include "settings.h"
 
 #include "common/cli.h"
@@ -17,7 +17,7 @@ static const settings unset = {
 
 /* ---- The table -------------------------------------------------------------------------------------------------- */
 
-/* Copies the options that concern `s` to `out`; returns their number. Two tables, for the eye. */
+/* Lists the options of the workers in `out`, and returns their number. */
 static size_t list_workers(settings *s, cli_option *out)
 {
     const cli_option options[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.h - what the parameter servers can be asked for on their command lines. */
+/* settings.h - the command lines of the parameter servers. */
 #ifndef EXAMPLES_SETTINGS_H
 #define EXAMPLES_SETTINGS_H
 
@@ -18,21 +18,21 @@ typedef struct settings {
     worker_options job; /* rank 0 is the server */
     int64_t trainers;   /* world_size - 1 */
 
-    /* What is trained, on what. */
+    /* The training. */
     int model, schedule;
     int64_t batch_size, batch_update_size, image_size, classes, epochs, iterations, digits, held_out, seed;
     double lr, momentum;
     const char *data;
     bool deterministic;
 
-    /* What happens around it. */
+    /* Output. */
     const char *save, *report;
     bool quiet;
 } settings;
 
 /*
- * Returns -1: go on; else the exit code to end with, as cli_parse. Sets WEFT_CPU_THREADS in the environment, for this
- * process and those that it spawns: call it before anything computes.
+ * Returns -1 to continue, or the exit code to end with. Sets WEFT_CPU_THREADS in the environment, also for started
+ * workers, so call it before anything computes.
  */
 int settings_parse(settings_program program, int argc, char **argv, settings *out);
 const char *settings_model_name(const settings *settings);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c - the closing table. */
+/* summary.c - the final table of a training run. */
 #include "summary.h"
 
 #include "common/report.h"
@@ -57,7 +57,7 @@ static void print_table(const summary *r, FILE *to)
     fprintf(to, "  server's peak memory %s\n", bytes_text(peak_rss_bytes(), peak));
 }
 
-/* NULL if memory is out. */
+/* NULL: no memory. */
 static cJSON *to_json(const summary *r)
 {
     cJSON *json = cJSON_CreateObject();

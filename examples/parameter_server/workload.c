@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* workload.c - what is trained, on what. */
+/* workload.c - the training of the parameter servers: model, batches, loss, accuracy. */
 #include "workload.h"
 
 #include "common/dataset.h"
@@ -43,7 +43,7 @@ static weft_status load(const workload *w, dataset_part part, dataset *out, weft
     return dataset_draw(stream_of(w, FOR_DRAWING), part, (size_t)count, out, error);
 }
 
-/* Each trainer has its part of every epoch, or goes through all of it in an order of its own. */
+/* In batch_parameter_server trainers share each epoch. In rpc_parameter_server each goes through all data. */
 static weft_status open_sampler(workload *w, size_t count, weft_error **error)
 {
     const settings *s = w->settings;
@@ -54,7 +54,7 @@ static weft_status open_sampler(workload *w, size_t count, weft_error **error)
                         shared ? part : 0, shared ? (size_t)s->trainers : 1, error);
 }
 
-/* The server looks at both parts too, so that a bad file is told once, before anybody has begun. */
+/* The server checks both parts too, so that a bad file is reported once, before training begins. */
 static weft_status open_digits(workload *w, weft_error **error)
 {
     const settings *s = w->settings;
@@ -89,7 +89,9 @@ static void put_image(const dataset *data, size_t index, float *pixels)
         pixels[i] = ((float)image[i] / 255.0f - PIXEL_MEAN) / PIXEL_DEVIATION;
 }
 
-/* `count` images, those named by `indices`, or those from `first` on: x [count, 1, 28, 28], labels [count]. */
+/*
+ * Makes a batch of `count` images, those in `indices` or those from `first` on: x [count, 1, 28, 28], labels [count].
+ */
 static weft_tensor *digits_batch(const dataset *data, weft_tape *t, const uint32_t *indices, size_t first, size_t count,
                                  weft_tensor **labels)
 {
@@ -203,7 +205,7 @@ weft_module *workload_model(const workload *w)
                                                : weft_resnet50_create(w->settings->classes, seed, NULL);
 }
 
-/* Fails the tape at a loss with which no training can go on. */
+/* Fails the tape if the loss is not finite, because training cannot continue. */
 static void check_loss(workload *w, weft_tape *t, const weft_tensor *loss, int64_t iteration)
 {
     const settings *s = w->settings;
@@ -229,7 +231,7 @@ weft_tensor *workload_loss(workload *w, weft_tape *t, weft_module *model, int64_
     return weft_tape_status(t) ? NULL : loss;
 }
 
-/* The last steps may have ruined the model, and no loss have shown it. */
+/* Fails the tape if scores are not finite: the last steps may have ruined the model, which no loss has shown. */
 static void check_scores(workload *w, weft_tape *t, const weft_tensor *scores)
 {
     for (int64_t i = 0; i < weft_tensor_numel(scores); i++) {
