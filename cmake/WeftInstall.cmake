@@ -10,7 +10,7 @@ set(weft_pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH weft_pc_to_prefix /${weft_pc_dir} /)
 string(REGEX REPLACE "/$" "" weft_pc_to_prefix ${weft_pc_to_prefix})
 
-set(weft_only_headers "/(context|data_parallel|dist_optim|hooks|nn|operator|ops|optim|remote_module|tape|weft)\\.h$") # of what libweft_rpc alone does not have
+set(weft_only_headers "/(context|data_parallel|dist_optim|hooks|nn|operator|ops|optim|optimizer_type|remote_module|tape|weft)\\.h$") # of what libweft_rpc alone does not have
 install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT rpc FILES_MATCHING PATTERN "*.h"
   REGEX ${weft_only_headers} EXCLUDE)
 configure_package_config_file(cmake/weftConfig.cmake.in weftConfig.cmake INSTALL_DESTINATION ${weft_cmake_dir})

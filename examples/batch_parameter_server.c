@@ -318,14 +318,14 @@ static int start_and_run(server *s)
 
 static int serve(const settings *set, workload *work, weft_module *model)
 {
-    const weft_sgd_options how = {.lr = set->lr, .momentum = set->momentum, .average = true};
+    const weft_optimizer_spec how = {.lr = set->lr, .average = true, .sgd.momentum = set->momentum};
     server s = {.set = set,
                 .work = work,
                 .model = model,
                 .updates = workload_iterations(work) * set->trainers / set->batch_update_size,
                 .lock = PTHREAD_MUTEX_INITIALIZER,
                 .training = (int)set->trainers};
-    s.sgd = weft_sgd_create(weft_module_parameters(model), &how);
+    s.sgd = weft_sgd_create(weft_module_parameters(model), &how, NULL);
     s.gone = calloc((size_t)set->job.world_size, sizeof *s.gone);
     s.waiting = calloc((size_t)set->job.world_size, sizeof(weft_call *));
     int code = s.sgd && s.gone && s.waiting ? start_and_run(&s) : worker_error(WEFT_ERR_MEMORY, NULL);

@@ -87,7 +87,7 @@ static weft_status make_optimizer(trainer *me)
         st = weft_values_get_rref(remote, 0, &both[0]);
     if (!st)
         st = weft_rref_create(me->agent, weft_of_tensors(weft_module_parameters(me->dense)), &both[1]);
-    const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = me->set->lr};
+    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = me->set->lr};
     if (!st)
         st = weft_dist_optimizer_create(me->agent, both, 2, &spec, &me->sgd, &me->error);
     weft_rref_unref(both[1]);

@@ -365,7 +365,7 @@ static weft_status make_model(master *m)
     weft_status st = WEFT_OK;
     weft_rref *parameters[PIPELINE_STAGES] = {NULL};
     const weft_rpc_options how = {.error = &m->error};
-    const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = m->set->lr};
+    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = m->set->lr};
     for (int s = 0; s < PIPELINE_STAGES && !st; s++) {
         st = weft_rpc_remote(m->agent, weft_to_rank(1 + s), "make_stage",
                              WEFT_VALUES(weft_of_i64(s), weft_of_i64(m->set->seed)), &how, &m->stages[s]);

@@ -246,7 +246,7 @@ static weft_status make_optimizer(trainer *me)
         all[count++] = own;
         st = add_handles(decoder, all, &count);
     }
-    const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = me->set->lr};
+    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = me->set->lr};
     if (!st)
         st = weft_dist_optimizer_create(me->agent, all, count, &spec, &me->sgd, &me->error);
     weft_values_unref(decoder);

@@ -324,8 +324,7 @@ static weft_status find_model(trainer *me)
         st = WEFT_ERR_MEMORY;
     for (size_t i = 0; i < count && !st; i++)
         st = weft_values_get_rref(list, i, &parameters[i]);
-    const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD,
-                                      .sgd = {.lr = me->set->lr, .momentum = me->set->momentum}};
+    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = me->set->lr, .sgd.momentum = me->set->momentum};
     if (!st)
         st = weft_dist_optimizer_create(me->agent, parameters, count, &spec, &me->sgd, &me->error);
     free(parameters);

@@ -52,9 +52,10 @@ static bool take_layer(net *n, net_kind kind, int i, weft_module *layer)
 
 static bool net_open(net *n, net_kind kind, int64_t width)
 {
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD,
+    weft_optimizer_spec spec = {.type = &weft_sgd_type,
                                 .update = kind == BESIDE ? WEFT_UPDATE_BESIDE : WEFT_UPDATE_IN_PLACE,
-                                .sgd = {.lr = 1e-6, .momentum = 0.9}};
+                                .lr = 1e-6,
+                                .sgd.momentum = 0.9};
     for (int i = 0; i < LAYERS; i++)
         if (!take_layer(n, kind, i, weft_linear_create(width, width, false, (uint64_t)i, NULL)))
             return false;

@@ -147,7 +147,7 @@ static weft_status open_there(rig *r)
     size_t count = st ? 0 : weft_values_count(r->parameters);
     for (size_t i = 0; i < count && !st; i++)
         st = weft_values_get_rref(r->parameters, i, &all[i]);
-    const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 1e-4};
+    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 1e-4};
     return st ? st : weft_dist_optimizer_create(r->agent, all, count, &spec, &r->sgd_there, NULL);
 }
 
@@ -159,7 +159,7 @@ static bool open_rig(rig *r, weft_agent *agent, int model)
     r->here = make_model(model);
     weft_status st = r->x && r->labels && r->here ? weft_tensor_fill_normal(r->x, 1, 0, 1) : WEFT_ERR_MEMORY;
     if (!st)
-        r->sgd_here = weft_sgd_create(weft_module_parameters(r->here), &(weft_sgd_options){.lr = 1e-4});
+        r->sgd_here = weft_sgd_create(weft_module_parameters(r->here), &(weft_optimizer_spec){.lr = 1e-4}, NULL);
     if (!st)
         st = r->sgd_here ? open_there(r) : WEFT_ERR_MEMORY;
     return st ? workers_complain(models[model].name, st, NULL) : true;

@@ -84,26 +84,26 @@ typedef struct contender {
 } contender;
 
 static const contender contenders[] = {
-    {"SGD", "sgd", 12, {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 1e-3}}, false},
-    {"SGD, momentum", "sgd_momentum", 20, {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 1e-3, .momentum = 0.9}}, false},
+    {"SGD", "sgd", 12, {.type = &weft_sgd_type, .lr = 1e-3}, false},
+    {"SGD, momentum", "sgd_momentum", 20, {.type = &weft_sgd_type, .lr = 1e-3, .sgd.momentum = 0.9}, false},
     {"SGD, momentum, accumulated",
      "sgd_accumulated",
      28,
-     {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 1e-3, .momentum = 0.9}},
+     {.type = &weft_sgd_type, .lr = 1e-3, .sgd.momentum = 0.9},
      true},
     {"SGD, momentum, clipped",
      "sgd_clipped",
      24,
-     {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 1e-3, .momentum = 0.9, .max_norm = 1}},
+     {.type = &weft_sgd_type, .lr = 1e-3, .max_norm = 1, .sgd.momentum = 0.9},
      false},
-    {"Adam", "adam", 28, {.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 1e-3}}, false},
-    {"Adam, AMSGrad", "adam_amsgrad", 36, {.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 1e-3, .amsgrad = true}}, false},
-    {"AdamW", "adamw", 28, {.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.lr = 1e-3, .weight_decay = 0.01}}, false},
-    {"Adagrad", "adagrad", 20, {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr = 1e-3}}, false},
-    {"RMSprop", "rmsprop", 20, {.kind = WEFT_OPTIMIZER_RMSPROP}, false},
-    {"Rprop", "rprop", 28, {.kind = WEFT_OPTIMIZER_RPROP, .rprop = {.lr = 1e-3}}, false},
-    {"Adadelta", "adadelta", 28, {.kind = WEFT_OPTIMIZER_ADADELTA}, false},
-    {"Adamax", "adamax", 28, {.kind = WEFT_OPTIMIZER_ADAMAX}, false},
+    {"Adam", "adam", 28, {.type = &weft_adam_type, .lr = 1e-3}, false},
+    {"Adam, AMSGrad", "adam_amsgrad", 36, {.type = &weft_adam_type, .lr = 1e-3, .adam.amsgrad = true}, false},
+    {"AdamW", "adamw", 28, {.type = &weft_adamw_type, .lr = 1e-3, .adam.weight_decay = 0.01}, false},
+    {"Adagrad", "adagrad", 20, {.type = &weft_adagrad_type, .lr = 1e-3}, false},
+    {"RMSprop", "rmsprop", 20, {.type = &weft_rmsprop_type}, false},
+    {"Rprop", "rprop", 28, {.type = &weft_rprop_type, .lr = 1e-3}, false},
+    {"Adadelta", "adadelta", 28, {.type = &weft_adadelta_type}, false},
+    {"Adamax", "adamax", 28, {.type = &weft_adamax_type}, false},
 };
 #define CONTENDERS (sizeof contenders / sizeof contenders[0])
 

@@ -63,9 +63,9 @@ static bool bench_open(bench *b, model_kind kind, int64_t batch)
     b->model = kind == MODEL_CONVNET ? weft_mnist_convnet_create(1) : weft_resnet50_create(30, 1, NULL);
     b->x = random_images(kind == MODEL_CONVNET ? WEFT_SHAPE(batch, 1, 28, 28) : WEFT_SHAPE(batch, 3, 64, 64));
     b->target = labels(kind, batch);
-    weft_sgd_options sgd = {.lr = 0.001, .momentum = 0.9};
+    weft_optimizer_spec sgd = {.lr = 0.001, .sgd.momentum = 0.9};
     if (b->model)
-        b->optimizer = weft_sgd_create(weft_module_parameters(b->model), &sgd);
+        b->optimizer = weft_sgd_create(weft_module_parameters(b->model), &sgd, NULL);
     if (b->optimizer && b->x && b->target)
         return true;
     fprintf(stderr, "train_step: could not make the model\n");

@@ -48,7 +48,7 @@ cart_learner *cart_learner_create(const cart_settings *set)
     pthread_mutex_init(&l->lock, NULL);
     l->policy = policy_create(set->hidden, set->dropout, random_key((uint64_t)set->seed, FOR_WEIGHTS));
     if (l->policy)
-        l->adam = weft_adam_create(weft_module_parameters(l->policy), &(weft_adam_options){.lr = set->lr});
+        l->adam = weft_adam_create(weft_module_parameters(l->policy), &(weft_optimizer_spec){.lr = set->lr}, NULL);
     l->tracks = calloc((size_t)set->job.world_size, sizeof *l->tracks);
     for (int64_t rank = 1; rank < set->job.world_size && l->tracks; rank++) {
         track *k = &l->tracks[rank];

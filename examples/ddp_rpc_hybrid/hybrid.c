@@ -132,8 +132,9 @@ weft_status hybrid_alone(const hybrid_run *run, double *losses, weft_error **err
                .dense = hybrid_dense(run->seed, 0), /* all trainers begin with the dense part of trainer 0 */
                .error = error};
     if (a.embedding && a.dense) {
-        a.sum = weft_sgd_create(weft_module_parameters(a.embedding), &(weft_sgd_options){.lr = run->lr});
-        a.mean = weft_sgd_create(weft_module_parameters(a.dense), &(weft_sgd_options){.lr = run->lr, .average = true});
+        a.sum = weft_sgd_create(weft_module_parameters(a.embedding), &(weft_optimizer_spec){.lr = run->lr}, NULL);
+        a.mean = weft_sgd_create(weft_module_parameters(a.dense),
+                                 &(weft_optimizer_spec){.lr = run->lr, .average = true}, NULL);
     }
     for (int64_t i = 0; i < run->trainers * run->epochs; i++)
         losses[i] = 0;

@@ -10,7 +10,7 @@
  *     }
  *     weft_status make(weft_agent *agent, weft_rref *const *parameters, size_t count, weft_dist_optimizer **out)
  *     { // parameters: handles to tensors, or to lists of them, on whichever workers
- *         weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 0.05};
+ *         weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.05};
  *         return weft_dist_optimizer_create(agent, parameters, count, &spec, out, NULL);
  *     }
  *
@@ -18,13 +18,18 @@
  * weft_dist_backward(t, loss, &(weft_pass_options){.step = sgd}).
  *
  * Each owner has an optimizer for its part, which is freed with the last handle to it. Several trainers may have an
- * optimizer each for the same parameters; each then has its own state (momenta), as in PyTorch. The options of an
- * optimizer, its rate included, cannot be changed. Its state cannot be read, saved or sent to another worker. For a
- * schedule make another optimizer (with has_lr in its spec if the rate is 0).
+ * optimizer each for the same parameters; each then has its own rate and state (momenta), as in PyTorch.
  *
- * PARAMETERS OF MODULES are stepped as with WEFT_UPDATE_BESIDE: no reader waits for a step, no backward pass is
- * disturbed, and no step is lost. Other tensors are stepped as the spec says; no other thread may then use them
+ * PARAMETERS OF MODULES are stepped beside (WEFT_UPDATE_DEFAULT, weft/optim.h): no reader waits for a step, no backward
+ * pass is disturbed, and no step is lost. Other tensors are stepped in place; no other thread may then use them
  * meanwhile.
+ *
+ * A TYPE OF YOUR OWN (weft/optimizer_type.h) must be registered by each owner before the optimizer is created.
+ *
+ * RATE AND STATE can be changed and saved: weft_dist_optimizer_set_lr, _ref_state, _set_state, _save, _load. These
+ * functions call all owners at once and wait. Each returns the error of the first owner that failed, in the order of
+ * the parameters; the error names the owner, and the log has those of other owners. If an owner has died, they fail
+ * like calls to it. timeout_ms limits each call; 0: the agent's default. No step of this optimizer may run meanwhile.
  *
  * THREADS. Any thread; several threads may use one optimizer at once.
  */
@@ -40,6 +45,15 @@ WEFT_BEGIN_C
 typedef struct weft_dist_optimizer weft_dist_optimizer;
 
 /*
+ * Registers a type of optimizers of this program's own, so that other workers and this one may make optimizers of it
+ * for parameters that are here. The type must exist until the agent is closed; it is not copied. A worker that creates
+ * such an optimizer earlier gets WEFT_ERR_REMOTE with the remote code WEFT_ERR_NOT_FOUND: use a barrier first
+ * (weft/group.h). WEFT_ERR_INVALID: NULL, or the type is wrong; the log names the fault. WEFT_ERR_EXISTS: a type of
+ * this name is registered, or is one of weft's own. WEFT_ERR_MEMORY.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_agent_register_optimizer(weft_agent *agent, const weft_optimizer_type *type);
+
+/*
  * Makes the optimizer, and waits until all owners have made their parts. Each of `parameters` refers to a float32 or
  * float64 tensor, or to a list of them; the parameters of one owner keep the order of this list. Steps at one owner run
  * one at a time; a reader may see some of its parameters before a step and others after it. *error, if `error` is not
@@ -47,7 +61,7 @@ typedef struct weft_dist_optimizer weft_dist_optimizer;
  *
  * `max_norm` and `error_if_nonfinite` of the spec apply to the gradients of each owner alone, and one owner may fail
  * after others have stepped. For the norm over all owners use weft_dist_step_options. Errors:
- *   WEFT_ERR_INVALID: NULL, or no parameters.
+ *   WEFT_ERR_INVALID: NULL, no parameters, or an option that is wrong.
  *   WEFT_ERR_TOO_LARGE: more than 1,023,000 parameters at one owner.
  *   WEFT_ERR_REMOTE: an owner failed; the error has its name and the reason.
  *   The errors of calls.
@@ -79,6 +93,54 @@ typedef struct weft_dist_step_options {
 WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer,
                                                              weft_context *const *contexts, size_t count,
                                                              const weft_dist_step_options *options);
+
+/*
+ * Changes the learning rate at all owners. If it fails, some owners may have the new rate: call it again.
+ * WEFT_ERR_INVALID: negative or not finite. weft_dist_optimizer_lr returns the rate that was last set at all owners.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_set_lr(weft_dist_optimizer *optimizer, double lr,
+                                                               int64_t timeout_ms, weft_error **error);
+WEFT_API double weft_dist_optimizer_lr(const weft_dist_optimizer *optimizer);
+
+/*
+ * The state at all owners, copied to this worker: as of weft_optimizer_ref_state, ordered by parameter. Parameters are
+ * numbered owner by owner, in the order in which the owners first appear in the list of weft_dist_optimizer_create, and
+ * at each owner in the order of that list. If the list has the parameters of each owner one after another, these are
+ * the numbers of an optimizer over all of them on one worker, so the state, and its file, fits either.
+ */
+typedef struct weft_optimizer_states {
+    weft_optimizer_state *items;
+    size_t count;
+} weft_optimizer_states;
+
+/*
+ * Reads the state into *out; release it with weft_optimizer_states_drop. WEFT_ERR_STATE: an owner has stepped while its
+ * state was read. WEFT_ERR_TOO_LARGE: the state of one parameter exceeds what a call may carry.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_ref_state(weft_dist_optimizer *optimizer, int64_t timeout_ms,
+                                                                  weft_optimizer_states *out, weft_error **error);
+/* Releases the tensors and names, and empties *states. */
+WEFT_API void weft_optimizer_states_drop(weft_optimizer_states *states);
+
+/*
+ * Replaces the state at all owners, as weft_optimizer_set_state does, in two phases. First each owner receives and
+ * checks its part; if that fails anywhere, nothing changes. Then all owners take it. Only the death of an owner, a lost
+ * connection or a timeout can interrupt the second phase; then the others have the new state, and the error names the
+ * owner that may not have it.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_set_state(weft_dist_optimizer *optimizer,
+                                                                  const weft_optimizer_state *items, size_t count,
+                                                                  int64_t timeout_ms, weft_error **error);
+
+/*
+ * Save the whole state as one file at this worker, and load it again, with the names and errors of weft_optimizer_save
+ * and weft_optimizer_load. Saving first reads the state; if an owner fails or dies, an existing file is not changed.
+ * Loading sets the state as weft_dist_optimizer_set_state.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_save(weft_dist_optimizer *optimizer, const char *path,
+                                                             int64_t timeout_ms, weft_error **error);
+WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_load(weft_dist_optimizer *optimizer, const char *path,
+                                                             int64_t timeout_ms, weft_error **error);
 
 WEFT_END_C
 #endif

@@ -2,61 +2,43 @@
 /* adam_optimizer.c - Adam and AdamW: the running means of the gradient and of its square, and the largest of those for AMSGrad. */
 #include "optim/rules.h"
 
-static weft_error *complete(weft_optimizer_spec *spec)
+#include <math.h>
+
+static weft_status step(const weft_optimizer_update *update, bool decoupled)
 {
-    const char *kind = spec->kind == WEFT_OPTIMIZER_ADAMW ? "AdamW" : "Adam";
-    weft_adam_options *o = &spec->adam;
-    o->lr = wfi_lr_or_else(spec, o->lr, 1e-3);
-    o->beta1 = wfi_or_else(o->beta1, 0.9);
-    o->beta2 = wfi_or_else(o->beta2, 0.999);
-    o->eps = wfi_or_else(o->eps, 1e-8);
-    if (!wfi_is_share(o->beta1))
-        return wfi_bad_option(kind, "beta1", o->beta1, "between 0 and 1");
-    if (!wfi_is_share(o->beta2))
-        return wfi_bad_option(kind, "beta2", o->beta2, "between 0 and 1");
-    if (!wfi_is_not_negative(o->eps))
-        return wfi_bad_option(kind, "eps", o->eps, "finite and not negative");
-    if (!wfi_is_not_negative(o->weight_decay))
-        return wfi_bad_option(kind, "weight_decay", o->weight_decay, "finite and not negative");
-    return NULL;
+    const weft_adam_options *o = (const void *)update->options;
+    wfi_adam how = {update->lr, o->beta1, o->beta2, o->eps, o->weight_decay, decoupled, o->amsgrad != 0};
+    wfi_gradient_rows rows;
+    wfi_update u = wfi_update_of(update, &rows);
+    return wfi_adam_step(&u, &how);
 }
 
-static wfi_common_options common(weft_optimizer_spec *spec)
+static weft_status adam_step(const weft_optimizer_update *update)
 {
-    weft_adam_options *o = &spec->adam;
-    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->error_if_nonfinite, o->pin_timeout_ms};
+    return step(update, false);
 }
 
-static void slots(const weft_optimizer_spec *spec, wfi_slot list[WFI_STEP_SLOTS + 1])
+static weft_status adamw_step(const weft_optimizer_update *update)
 {
-    list[0].name = "exp_avg";
-    list[1].name = "exp_avg_sq";
-    list[2].name = spec->adam.amsgrad ? "max_exp_avg_sq" : NULL;
+    return step(update, true);
 }
 
-static const char *not_sparse(const weft_optimizer_spec *spec)
-{
-    return spec->adam.weight_decay > 0 ? "weight_decay" : NULL;
-}
-
-static weft_status step(const weft_optimizer_spec *spec, const wfi_update *update)
-{
-    const weft_adam_options *o = &spec->adam;
-    wfi_adam how = {o->lr, o->beta1, o->beta2, o->eps, o->weight_decay, spec->kind == WEFT_OPTIMIZER_ADAMW, o->amsgrad};
-    return wfi_adam_step(update, &how);
-}
-
-const wfi_optimizer_rule wfi_adam_rule = {.name = "Adam",
-                                          .complete = complete,
-                                          .common = common,
-                                          .slots = slots,
-                                          .not_sparse = not_sparse,
-                                          .step = step,
-                                          .counts = true};
-const wfi_optimizer_rule wfi_adamw_rule = {.name = "AdamW",
-                                           .complete = complete,
-                                           .common = common,
-                                           .slots = slots,
-                                           .not_sparse = not_sparse,
-                                           .step = step,
-                                           .counts = true};
+#define OPTIONS                                                                                                        \
+    {                                                                                                                  \
+        {"beta1", 0.9, .max = 1, .open = true}, {"beta2", 0.999, .max = 1, .open = true},                              \
+            {"eps", 1e-8, .max = INFINITY}, {"weight_decay", .max = INFINITY, .dense_only = true},                     \
+        {                                                                                                              \
+            "amsgrad", .flag = true                                                                                    \
+        }                                                                                                              \
+    }
+#define SLOTS                                                                                                          \
+    {                                                                                                                  \
+        {"exp_avg"}, {"exp_avg_sq"},                                                                                   \
+        {                                                                                                              \
+            "max_exp_avg_sq", .needs = "amsgrad"                                                                       \
+        }                                                                                                              \
+    }
+const weft_optimizer_type weft_adam_type = {
+    .name = "Adam", .lr = 1e-3, .options = OPTIONS, .slots = SLOTS, .sparse = true, .step = adam_step};
+const weft_optimizer_type weft_adamw_type = {
+    .name = "AdamW", .lr = 1e-3, .options = OPTIONS, .slots = SLOTS, .sparse = true, .step = adamw_step};

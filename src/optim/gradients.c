@@ -75,13 +75,13 @@ static weft_error *misfit(const weft_optimizer *optimizer, size_t i, weft_gradie
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is on a device, its parameter on the host", i);
     if (gradient.rows == NULL)
         return dense_misfit(p, gradient.values, i);
-    if (optimizer->rule->not_sparse == NULL)
+    if (!optimizer->type->sparse)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse, and %s takes dense ones only", i,
-                                 optimizer->rule->name);
-    const char *option = optimizer->rule->not_sparse(spec);
+                                 optimizer->type->name);
+    const char *option = wfi_spec_dense_only(spec);
     if (option != NULL)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is sparse: %s takes these only without %s", i,
-                                 optimizer->rule->name, option);
+                                 optimizer->type->name, option);
     weft_error *error = sparse_misfit(p, gradient, i);
     return error != NULL ? error : rows_outside(p, gradient.rows, i);
 }

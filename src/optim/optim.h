@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optim.h - what all optimizers share: parameters in groups, sums of gradients, state, and a rule that steps one parameter.
+ * optim.h - what all optimizers share: parameters in groups, sums of gradients, state, and a type that steps one parameter.
  *
  * optimizer.c makes them and their groups; gradients.c looks at gradients before a step; step.c steps; state.c takes the state out and
- * in. To add a kind: a rule in a file of its own (see adagrad_optimizer.c), its options in weft_optimizer_spec, its place in
- * the table of rules.c. What a rule keeps for each parameter (momentum and the like) are the parameter's slots.
+ * in. To add a type to the library: a file of its own (see adagrad_optimizer.c), its options in weft_optimizer_spec, its
+ * section in rules.c. What a type keeps for each parameter (momentum and the like) are the parameter's slots.
  *
  * LOCKING. None: one thread at a time uses an optimizer; only `refs` is atomic. LIFETIME. It holds one reference to
  * each parameter, sum and slot.
@@ -24,16 +24,15 @@ typedef struct wfi_group {
 /* What the optimizer keeps for one parameter. */
 typedef struct wfi_kept {
     size_t group;
-    weft_tensor *sum;                   /* of the gradients, contiguous; made at first use */
-    bool is_summed;                     /* since the last step */
-    weft_tensor *slots[WFI_STEP_SLOTS]; /* made at the first step */
-    uint64_t steps;                     /* done */
+    weft_tensor *sum;                         /* of the gradients, contiguous; made at first use */
+    bool is_summed;                           /* since the last step */
+    weft_tensor *slots[WEFT_OPTIMIZER_SLOTS]; /* in the type's order; made at the first step */
+    uint64_t steps;                           /* done */
 } wfi_kept;
 
 struct weft_optimizer {
     _Atomic uint32_t refs;
-    const wfi_optimizer_rule *rule;
-    wfi_common_options common; /* of the first group; its rate is not looked at */
+    const weft_optimizer_type *type;
     wfi_group *groups;
     size_t group_count;
     weft_tensor **parameters; /* one reference each */
@@ -65,9 +64,36 @@ static inline bool wfi_ready_is_none(const wfi_ready *ready)
 /* The slots of parameter i, where they are not made yet, as they are before the first step. WEFT_ERR_MEMORY. */
 weft_status wfi_optimizer_make_slots(const weft_optimizer *optimizer, size_t i);
 
+/* The options that are the same for all groups are in the first one's. */
+static inline const weft_optimizer_spec *wfi_optimizer_common(const weft_optimizer *optimizer)
+{
+    return &optimizer->groups[0].spec;
+}
+
 #define WFI_STATE_SHOWN 64 /* bytes of a state's name that a message has */
 /* Why the optimizer keeps no such state (item->parameter, item->name) of that dtype and shape; NULL: it does. state.c */
 weft_error *wfi_state_fault(const weft_optimizer *optimizer, const weft_optimizer_state *item, weft_dtype dtype,
                             const weft_shape *shape);
+
+/* A state that is put together, to replace that of an optimizer; state.c. Copies of items are taken one by one; gap says whether a
+ * parameter lacks a part; put exchanges it with the optimizer's own, and drop frees what is then there. NULL: memory is out. */
+typedef struct wfi_new_state wfi_new_state;
+wfi_new_state *wfi_state_begin(const weft_optimizer *optimizer);
+weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *news, const weft_optimizer_state *item);
+weft_error *wfi_state_gap(const weft_optimizer *optimizer, const wfi_new_state *news);
+void wfi_state_put(weft_optimizer *optimizer, wfi_new_state *news);
+void wfi_state_drop(const weft_optimizer *optimizer, wfi_new_state *news);
+
+/* Files of states; optimizer_file.c. `type`: the name of the optimizer's type. */
+weft_status wfi_state_save(const char *path, const char *type, const weft_optimizer_state *items, size_t count,
+                           weft_error **error);
+/* Who takes what a file has. `check` may be NULL; it sees each item before the elements are read, and says what is wrong. */
+typedef struct wfi_state_taker {
+    const char *type;
+    weft_error *(*check)(void *arg, const weft_optimizer_state *item, weft_dtype dtype, const weft_shape *shape);
+    weft_status (*set)(void *arg, const weft_optimizer_state *items, size_t count, weft_error **error);
+    void *arg;
+} wfi_state_taker;
+weft_status wfi_state_load(const char *path, const wfi_state_taker *taker, weft_error **error);
 
 #endif

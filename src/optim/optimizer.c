@@ -8,8 +8,6 @@
 
 #include <stdlib.h>
 
-#define PIN_TIMEOUT_MS 60000
-
 static weft_error *parameter_problem(const weft_tensor *p, weft_update update, size_t i)
 {
     if (p == NULL)
@@ -109,10 +107,7 @@ static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *gi
     if (optimizer == NULL)
         return weft_error_create(WEFT_ERR_MEMORY, "no memory for an optimizer");
     atomic_init(&optimizer->refs, 1);
-    optimizer->rule = wfi_optimizer_rule_of(spec.kind);
-    optimizer->common = wfi_spec_common(&spec);
-    if (optimizer->common.pin_timeout_ms == 0)
-        optimizer->common.pin_timeout_ms = PIN_TIMEOUT_MS;
+    optimizer->type = spec.type;
     error = append(optimizer, parameters, &spec);
     if (error == NULL)
         *out = optimizer;
@@ -132,80 +127,74 @@ weft_optimizer *weft_optimizer_create(weft_tensors parameters, const weft_optimi
     return optimizer;
 }
 
-weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_sgd_options *options)
+/* An optimizer of that type, whatever the spec has: NULL, or not this type. */
+static weft_optimizer *create_of(const weft_optimizer_type *type, weft_tensors parameters,
+                                 const weft_optimizer_spec *spec, weft_error **error)
 {
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD};
-    if (options != NULL)
-        spec.sgd = *options;
-    return weft_optimizer_create(parameters, options == NULL ? NULL : &spec, NULL);
+    weft_optimizer_spec typed = spec == NULL ? (weft_optimizer_spec){0} : *spec;
+    if (typed.type != NULL && typed.type != type) {
+        const char *other = typed.type->name == NULL ? "without a name" : typed.type->name;
+        wfi_error_fail(error, WEFT_ERR_INVALID, "an optimizer of type %s: the type in its spec is %s", type->name,
+                       other);
+        return NULL;
+    }
+    typed.type = type;
+    return weft_optimizer_create(parameters, &typed, error);
 }
 
-weft_optimizer *weft_adam_create(weft_tensors parameters, const weft_adam_options *options)
+weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
 {
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADAM, .adam = {0}};
-    if (options != NULL)
-        spec.adam = *options;
-    return weft_optimizer_create(parameters, &spec, NULL);
+    if (spec == NULL) { /* nobody means a rate of 0 */
+        wfi_error_fail(error, WEFT_ERR_INVALID, "weft_sgd_create: spec is NULL; SGD has no default rate: set its lr");
+        return NULL;
+    }
+    return create_of(&weft_sgd_type, parameters, spec, error);
 }
 
-weft_optimizer *weft_adamw_create(weft_tensors parameters, const weft_adam_options *options)
+weft_optimizer *weft_adam_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
 {
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADAMW, .adam = {0}};
-    if (options != NULL)
-        spec.adam = *options;
-    return weft_optimizer_create(parameters, &spec, NULL);
+    return create_of(&weft_adam_type, parameters, spec, error);
 }
 
-weft_optimizer *weft_adagrad_create(weft_tensors parameters, const weft_adagrad_options *options)
+weft_optimizer *weft_adamw_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
 {
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {0}};
-    if (options != NULL)
-        spec.adagrad = *options;
-    return weft_optimizer_create(parameters, &spec, NULL);
+    return create_of(&weft_adamw_type, parameters, spec, error);
 }
 
-weft_optimizer *weft_rmsprop_create(weft_tensors parameters, const weft_rmsprop_options *options)
+weft_optimizer *weft_adagrad_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
 {
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_RMSPROP, .rmsprop = {0}};
-    if (options != NULL)
-        spec.rmsprop = *options;
-    return weft_optimizer_create(parameters, &spec, NULL);
+    return create_of(&weft_adagrad_type, parameters, spec, error);
 }
 
-weft_optimizer *weft_rprop_create(weft_tensors parameters, const weft_rprop_options *options)
+weft_optimizer *weft_rmsprop_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
 {
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_RPROP, .rprop = {0}};
-    if (options != NULL)
-        spec.rprop = *options;
-    return weft_optimizer_create(parameters, &spec, NULL);
+    return create_of(&weft_rmsprop_type, parameters, spec, error);
 }
 
-weft_optimizer *weft_adadelta_create(weft_tensors parameters, const weft_adadelta_options *options)
+weft_optimizer *weft_rprop_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
 {
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADADELTA, .adadelta = {0}};
-    if (options != NULL)
-        spec.adadelta = *options;
-    return weft_optimizer_create(parameters, &spec, NULL);
+    return create_of(&weft_rprop_type, parameters, spec, error);
 }
 
-weft_optimizer *weft_adamax_create(weft_tensors parameters, const weft_adamax_options *options)
+weft_optimizer *weft_adadelta_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
 {
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADAMAX, .adamax = {0}};
-    if (options != NULL)
-        spec.adamax = *options;
-    return weft_optimizer_create(parameters, &spec, NULL);
+    return create_of(&weft_adadelta_type, parameters, spec, error);
+}
+
+weft_optimizer *weft_adamax_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
+{
+    return create_of(&weft_adamax_type, parameters, spec, error);
 }
 
 /* That a group's spec says of the optimizer as a whole what the first group's does. */
 static weft_error *group_problem(const weft_optimizer *optimizer, const weft_optimizer_spec *spec)
 {
     const weft_optimizer_spec *first = &optimizer->groups[0].spec;
-    if (spec->kind != first->kind)
-        return weft_error_create(WEFT_ERR_INVALID, "a group of %s in an optimizer of kind %s",
-                                 wfi_optimizer_rule_of(spec->kind)->name, optimizer->rule->name);
-    wfi_common_options here = wfi_spec_common(spec), there = wfi_spec_common(first);
-    if (spec->update != first->update || here.average != there.average || here.max_norm != there.max_norm ||
-        here.error_if_nonfinite != there.error_if_nonfinite || here.pin_timeout_ms != there.pin_timeout_ms)
+    if (spec->type != first->type)
+        return weft_error_create(WEFT_ERR_INVALID, "a group of %s in an optimizer of type %s", spec->type->name,
+                                 first->type->name);
+    if (spec->update != first->update || spec->average != first->average || spec->max_norm != first->max_norm ||
+        spec->error_if_nonfinite != first->error_if_nonfinite || spec->pin_timeout_ms != first->pin_timeout_ms)
         return weft_error_create(WEFT_ERR_INVALID, "update, average, max_norm, error_if_nonfinite and pin_timeout_ms "
                                                    "of a group must be the first group's");
     return NULL;
@@ -245,7 +234,7 @@ void weft_optimizer_unref(weft_optimizer *optimizer)
     for (size_t i = 0; i < optimizer->count; i++) {
         weft_tensor_unref(optimizer->parameters[i]);
         weft_tensor_unref(optimizer->kept[i].sum);
-        for (int k = 0; k < WFI_STEP_SLOTS; k++)
+        for (int k = 0; k < WEFT_OPTIMIZER_SLOTS; k++)
             weft_tensor_unref(optimizer->kept[i].slots[k]);
     }
     free(optimizer->parameters);
@@ -258,12 +247,13 @@ weft_status wfi_optimizer_make_slots(const weft_optimizer *optimizer, size_t i)
 {
     const weft_tensor *p = optimizer->parameters[i];
     wfi_kept *kept = &optimizer->kept[i];
-    wfi_slot slots[WFI_STEP_SLOTS + 1] = {{0}};
-    optimizer->rule->slots(&optimizer->groups[kept->group].spec, slots);
-    for (int k = 0; slots[k].name != NULL; k++) {
-        if (kept->slots[k] == NULL)
-            kept->slots[k] = weft_tensor_full(p->shape, p->dtype, slots[k].initial);
-        if (kept->slots[k] == NULL)
+    wfi_slot slots[WEFT_OPTIMIZER_SLOTS];
+    int count = wfi_spec_slots(&optimizer->groups[kept->group].spec, slots);
+    for (int k = 0; k < count; k++) {
+        weft_tensor **slot = &kept->slots[slots[k].place];
+        if (*slot == NULL)
+            *slot = weft_tensor_full(p->shape, p->dtype, slots[k].initial);
+        if (*slot == NULL)
             return WEFT_ERR_MEMORY;
     }
     return WEFT_OK;
@@ -299,7 +289,7 @@ weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group,
 {
     if (!has_group(optimizer, group) || !wfi_is_not_negative(lr))
         return WEFT_ERR_INVALID;
-    *wfi_spec_common(&optimizer->groups[group].spec).lr = lr;
+    optimizer->groups[group].spec.lr = lr;
     return WEFT_OK;
 }
 
@@ -313,7 +303,7 @@ weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr)
 
 double weft_optimizer_group_lr(const weft_optimizer *optimizer, size_t group)
 {
-    return has_group(optimizer, group) ? *wfi_spec_common(&optimizer->groups[group].spec).lr : 0;
+    return has_group(optimizer, group) ? optimizer->groups[group].spec.lr : 0;
 }
 
 double weft_optimizer_lr(const weft_optimizer *optimizer)

@@ -15,17 +15,24 @@
 
 typedef char state_name[64];
 
-static weft_status gather(const weft_optimizer *optimizer, state_name *all, wfi_file_tensor *items, size_t count)
+weft_status wfi_state_save(const char *path, const char *type, const weft_optimizer_state *items, size_t count,
+                           weft_error **error)
 {
-    for (size_t i = 0; i < count; i++) {
-        weft_optimizer_state state;
-        weft_status status = weft_optimizer_ref_state(optimizer, i, &state);
-        if (status != WEFT_OK)
-            return status;
-        snprintf(all[i], sizeof(all[i]), PREFIX "%zu.%s", state.parameter, state.name);
-        items[i] = (wfi_file_tensor){all[i], state.tensor};
+    wfi_file_text texts[] = {{"format", "pt"}, {KIND_KEY, type}};
+    state_name *names = wfi_calloc(count + 1, sizeof(*names));
+    wfi_file_tensor *tensors = wfi_calloc(count + 1, sizeof(*tensors));
+    weft_status status;
+    for (size_t i = 0; names != NULL && tensors != NULL && i < count; i++) {
+        snprintf(names[i], sizeof(names[i]), PREFIX "%zu.%s", items[i].parameter, items[i].name);
+        tensors[i] = (wfi_file_tensor){names[i], items[i].tensor};
     }
-    return WEFT_OK;
+    if (names == NULL || tensors == NULL)
+        status = wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", path);
+    else
+        status = wfi_safetensors_save(path, &(wfi_file_tensors){tensors, count, texts, 2}, error);
+    free(tensors);
+    free(names);
+    return status;
 }
 
 weft_status weft_optimizer_save(const weft_optimizer *optimizer, const char *path, weft_error **error)
@@ -33,18 +40,17 @@ weft_status weft_optimizer_save(const weft_optimizer *optimizer, const char *pat
     if (optimizer == NULL || path == NULL)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no optimizer or no path to save it to");
     size_t count = weft_optimizer_state_count(optimizer);
-    wfi_file_text texts[] = {{"format", "pt"}, {KIND_KEY, optimizer->rule->name}};
-    state_name *all = wfi_calloc(count + 1, sizeof(*all));
-    wfi_file_tensor *items = wfi_calloc(count + 1, sizeof(*items));
-    weft_status status = all != NULL && items != NULL ? gather(optimizer, all, items, count) : WEFT_ERR_MEMORY;
+    weft_optimizer_state *items = wfi_calloc(count + 1, sizeof(*items));
+    weft_status status = items != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < count && status == WEFT_OK; i++)
+        status = weft_optimizer_ref_state(optimizer, i, &items[i]);
     if (status != WEFT_OK)
         wfi_error_fail(error, status, "out of memory while writing \"%s\"", path);
     else
-        status = wfi_safetensors_save(path, &(wfi_file_tensors){items, count, texts, 2}, error);
+        status = wfi_state_save(path, optimizer->type->name, items, count, error);
     for (size_t i = 0; items != NULL && i < count; i++)
         weft_tensor_unref(items[i].tensor);
     free(items);
-    free(all);
     return status;
 }
 
@@ -70,17 +76,17 @@ static bool parse_name(const char *name, weft_optimizer_state *state)
 }
 
 /* Names the file, and takes over the error. WEFT_OK if that is NULL. */
-static weft_status fail_with(const wfi_safetensors *file, weft_error *found, weft_error **error)
+static weft_status fail_with(const char *path, weft_error *found, weft_error **error)
 {
     weft_status status = weft_error_code(found);
     if (found != NULL)
-        wfi_error_fail(error, status, "\"%s\": %s", file->path, weft_error_message(found));
+        wfi_error_fail(error, status, "\"%s\": %s", path, weft_error_message(found));
     weft_error_unref(found);
     return status;
 }
 
 /* All that can be said before the elements are read, so that no more of them are than the optimizer's own state has. */
-static weft_status check_entry(const weft_optimizer *optimizer, const wfi_safetensors *file,
+static weft_status check_entry(const wfi_state_taker *taker, const wfi_safetensors *file,
                                const wfi_safetensors_entry *e, weft_optimizer_state *state, weft_error **error)
 {
     char name[WFI_SHOWN];
@@ -88,47 +94,74 @@ static weft_status check_entry(const weft_optimizer *optimizer, const wfi_safete
         return wfi_error_fail(error, WEFT_ERR_NOT_FOUND,
                               "\"%s\" holds \"%s\", which is no state of an optimizer: \"" PREFIX "0.name\"",
                               file->path, wfi_shown(e->name, name));
-    return fail_with(file, wfi_state_fault(optimizer, state, e->dtype, &e->shape), error);
+    return taker->check == NULL ? WEFT_OK
+                                : fail_with(file->path, taker->check(taker->arg, state, e->dtype, &e->shape), error);
 }
 
-static weft_status read_state(weft_optimizer *optimizer, wfi_safetensors *file, weft_error **error)
+static weft_status read_state(const wfi_state_taker *taker, wfi_safetensors *file, weft_error **error)
 {
-    char kind[WFI_SHOWN];
+    char type[WFI_SHOWN];
     const char *text = wfi_safetensors_text(file, KIND_KEY);
-    if (text != NULL && strcmp(text, optimizer->rule->name) != 0)
+    if (text != NULL && strcmp(text, taker->type) != 0)
         return wfi_error_fail(error, WEFT_ERR_TYPE, "\"%s\" is the state of %s, the optimizer is %s", file->path,
-                              wfi_shown(text, kind), optimizer->rule->name);
+                              wfi_shown(text, type), taker->type);
     weft_optimizer_state *states = wfi_calloc(file->count + 1, sizeof(*states));
     if (states == NULL)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory while reading \"%s\"", file->path);
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < file->count && status == WEFT_OK; i++)
-        status = check_entry(optimizer, file, &file->entries[i], &states[i], error);
+        status = check_entry(taker, file, &file->entries[i], &states[i], error);
     if (status == WEFT_OK)
         status = wfi_safetensors_read(file, error);
     for (size_t i = 0; i < file->count && status == WEFT_OK; i++)
         states[i].tensor = file->entries[i].tensor;
-    weft_error *found = NULL;
-    if (status == WEFT_OK && weft_optimizer_set_state(optimizer, states, file->count, &found) != WEFT_OK)
-        status = fail_with(file, found, error);
+    if (status == WEFT_OK)
+        status = taker->set(taker->arg, states, file->count, error);
     free(states);
     return status;
 }
 
-weft_status weft_optimizer_load(weft_optimizer *optimizer, const char *path, weft_error **error)
+weft_status wfi_state_load(const char *path, const wfi_state_taker *taker, weft_error **error)
 {
     FILE *stream;
     uint8_t head[WFI_SAFETENSORS_HEAD];
     wfi_safetensors file;
-    if (optimizer == NULL || path == NULL)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no optimizer or no path to load it from");
     weft_status status = wfi_file_open(path, &stream, head, error);
     if (status != WEFT_OK)
         return status;
     status = wfi_safetensors_open(&file, stream, path, head, error);
     if (status == WEFT_OK)
-        status = read_state(optimizer, &file, error);
+        status = read_state(taker, &file, error);
     wfi_safetensors_fini(&file);
     fclose(stream);
     return status;
+}
+
+/* An optimizer of this process, and the file that it takes. */
+typedef struct own_file {
+    weft_optimizer *optimizer;
+    const char *path;
+} own_file;
+
+static weft_error *check_own(void *arg, const weft_optimizer_state *item, weft_dtype dtype, const weft_shape *shape)
+{
+    const own_file *own = arg;
+    return wfi_state_fault(own->optimizer, item, dtype, shape);
+}
+
+static weft_status set_own(void *arg, const weft_optimizer_state *items, size_t count, weft_error **error)
+{
+    const own_file *own = arg;
+    weft_error *found = NULL;
+    weft_status status = weft_optimizer_set_state(own->optimizer, items, count, &found);
+    return status == WEFT_OK ? WEFT_OK : fail_with(own->path, found, error);
+}
+
+weft_status weft_optimizer_load(weft_optimizer *optimizer, const char *path, weft_error **error)
+{
+    if (optimizer == NULL || path == NULL)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no optimizer or no path to load it from");
+    own_file own = {optimizer, path};
+    const wfi_state_taker taker = {optimizer->type->name, check_own, set_own, &own};
+    return wfi_state_load(path, &taker, error);
 }

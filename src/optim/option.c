@@ -1,34 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* option.c - what the kinds ask of the numbers among their options. */
+/* option.c - the bounds of an option, and the error of a value outside of them. */
 #include "optim/rules.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #define NORM_ROOM 1e-6 /* PyTorch adds it to the norm that gradients are clipped by */
-
-bool wfi_is_positive(double number)
-{
-    return number > 0 && isfinite(number);
-}
+#define MUST_BYTES 96
 
 bool wfi_is_not_negative(double number)
 {
     return number >= 0 && isfinite(number);
 }
 
-bool wfi_is_share(double number)
-{
-    return number > 0 && number < 1;
-}
-
 double wfi_or_else(double given, double otherwise)
 {
     return given == 0 ? otherwise : given;
-}
-
-double wfi_lr_or_else(const weft_optimizer_spec *spec, double given, double otherwise)
-{
-    return spec->has_lr ? given : wfi_or_else(given, otherwise);
 }
 
 double wfi_clip_factor(double norm, double max_norm)
@@ -37,7 +24,46 @@ double wfi_clip_factor(double norm, double max_norm)
     return factor > 1 ? 1 : factor; /* NaN stays NaN */
 }
 
-weft_error *wfi_bad_option(const char *kind, const char *option, double value, const char *must)
+weft_error *wfi_bad_option(const char *type, const char *option, double value, const char *must)
 {
-    return weft_error_create(WEFT_ERR_INVALID, "%s: %s is %g, it must be %s", kind, option, value, must);
+    return weft_error_create(WEFT_ERR_INVALID, "%s: %s is %g, it must be %s", type, option, value, must);
+}
+
+static bool has_bounds(const weft_optimizer_option *option)
+{
+    return option->min != 0 || option->max != 0;
+}
+
+static bool fits(const weft_optimizer_option *option, double value)
+{
+    if (option->flag)
+        return value == 0 || value == 1;
+    if (!isfinite(value) || !has_bounds(option))
+        return isfinite(value) != 0;
+    return option->open ? value > option->min && value < option->max : value >= option->min && value <= option->max;
+}
+
+/* What a value of the option must be. */
+static const char *describe(const weft_optimizer_option *option, char text[MUST_BYTES])
+{
+    const char *open = option->open ? "above" : "at least";
+    if (option->flag)
+        snprintf(text, MUST_BYTES, "0 or 1");
+    else if (!has_bounds(option) || (isinf(option->min) && isinf(option->max)))
+        snprintf(text, MUST_BYTES, "finite");
+    else if (isinf(option->max) && option->min == 0)
+        snprintf(text, MUST_BYTES, option->open ? "positive and finite" : "finite and not negative");
+    else if (isinf(option->max))
+        snprintf(text, MUST_BYTES, "finite and %s %g", open, option->min);
+    else if (isinf(option->min))
+        snprintf(text, MUST_BYTES, "finite and %s %g", option->open ? "below" : "at most", option->max);
+    else
+        snprintf(text, MUST_BYTES, option->open ? "between %g and %g" : "from %g to %g", option->min, option->max);
+    return text;
+}
+
+weft_error *wfi_option_check(const char *type, const weft_optimizer_option *option, double value)
+{
+    char must[MUST_BYTES];
+    return fits(option, value) ? NULL : wfi_bad_option(type, option->name, value, describe(option, must));
 }

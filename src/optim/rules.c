@@ -1,48 +1,284 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.c - the table of the kinds, and the options that they have in common. */
+/* rules.c - weft's own types of optimizers, and the checks of specs of any type. */
 #include "optim/rules.h"
 
-const wfi_optimizer_rule *wfi_optimizer_rule_of(weft_optimizer_kind kind)
+#include "tensor/cpu/optim/update.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#define PIN_TIMEOUT_MS 60000
+
+/* Where a spec has the options of a type. */
+typedef struct section {
+    const char *name;
+    size_t offset, count;
+    const weft_optimizer_type *types[2];
+} section;
+
+#define SECTION(member, ...)                                                                                           \
+    {                                                                                                                  \
+#member, offsetof(weft_optimizer_spec, member), sizeof(((weft_optimizer_spec *)0)->member) / sizeof(double),   \
+        {                                                                                                              \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
+static const section sections[] = {
+    SECTION(sgd, &weft_sgd_type),         SECTION(adam, &weft_adam_type, &weft_adamw_type),
+    SECTION(adagrad, &weft_adagrad_type), SECTION(rmsprop, &weft_rmsprop_type),
+    SECTION(rprop, &weft_rprop_type),     SECTION(adadelta, &weft_adadelta_type),
+    SECTION(adamax, &weft_adamax_type),   SECTION(own, NULL),
+};
+#define SECTIONS (sizeof(sections) / sizeof(sections[0]))
+
+static const section *section_of(const weft_optimizer_type *type)
 {
-    switch (kind) {
-    case WEFT_OPTIMIZER_SGD:
-        return &wfi_sgd_rule;
-    case WEFT_OPTIMIZER_ADAM:
-        return &wfi_adam_rule;
-    case WEFT_OPTIMIZER_ADAMW:
-        return &wfi_adamw_rule;
-    case WEFT_OPTIMIZER_ADAGRAD:
-        return &wfi_adagrad_rule;
-    case WEFT_OPTIMIZER_RMSPROP:
-        return &wfi_rmsprop_rule;
-    case WEFT_OPTIMIZER_RPROP:
-        return &wfi_rprop_rule;
-    case WEFT_OPTIMIZER_ADADELTA:
-        return &wfi_adadelta_rule;
-    case WEFT_OPTIMIZER_ADAMAX:
-        return &wfi_adamax_rule;
+    size_t s = 0;
+    while (s < SECTIONS - 1 && sections[s].types[0] != type && sections[s].types[1] != type)
+        s++;
+    return &sections[s];
+}
+
+static double *values_in(const weft_optimizer_spec *spec, const section *where)
+{
+    return (double *)(void *)((char *)spec + where->offset);
+}
+
+double *wfi_spec_options(weft_optimizer_spec *spec)
+{
+    return values_in(spec, section_of(spec->type));
+}
+
+const weft_optimizer_type *wfi_type_find(const char *name)
+{
+    for (size_t s = 0; s < SECTIONS; s++)
+        for (int k = 0; k < 2; k++)
+            if (sections[s].types[k] != NULL && strcmp(sections[s].types[k]->name, name) == 0)
+                return sections[s].types[k];
+    return NULL;
+}
+
+int wfi_type_option_count(const weft_optimizer_type *type)
+{
+    int count = 0;
+    while (count < WEFT_OPTIMIZER_OPTIONS && type->options[count].name != NULL)
+        count++;
+    return count;
+}
+
+int wfi_type_option_index(const weft_optimizer_type *type, const char *name)
+{
+    for (int i = wfi_type_option_count(type) - 1; i >= 0; i--)
+        if (strcmp(type->options[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static int slot_count(const weft_optimizer_type *type)
+{
+    int count = 0;
+    while (count < WEFT_OPTIMIZER_SLOTS && type->slots[count].name != NULL)
+        count++;
+    return count;
+}
+
+/* ---- Types ------------------------------------------------------------------------------------------------------- */
+
+static bool is_name(const char *name)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    size_t length = strspn(name, allowed);
+    return length > 0 && length <= WEFT_OPTIMIZER_NAME && name[length] == '\0';
+}
+
+static weft_error *bad_name(const weft_optimizer_type *type, const char *what, const char *name)
+{
+    return weft_error_create(
+        WEFT_ERR_INVALID, "optimizer type %s: the name \"%.40s\" of %s: use 1 to %d letters, digits, '_', '-' or '.'",
+        type->name, name, what, WEFT_OPTIMIZER_NAME);
+}
+
+static weft_error *option_problem(const weft_optimizer_type *type, int i)
+{
+    const weft_optimizer_option *option = &type->options[i];
+    if (!is_name(option->name))
+        return bad_name(type, "an option", option->name);
+    if (strcmp(option->name, "lr") == 0)
+        return weft_error_create(WEFT_ERR_INVALID,
+                                 "optimizer type %s: an option is called lr, which every optimizer has", type->name);
+    if (wfi_type_option_index(type, option->name) != i)
+        return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s: two options are called %s", type->name,
+                                 option->name);
+    if (!option->flag && !(option->min <= option->max))
+        return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s: option %s has the bounds %g and %g", type->name,
+                                 option->name, option->min, option->max);
+    return option->otherwise == 0 ? NULL : wfi_option_check(type->name, option, option->otherwise);
+}
+
+static weft_error *slot_problem(const weft_optimizer_type *type, int k)
+{
+    const weft_optimizer_slot *slot = &type->slots[k];
+    if (!is_name(slot->name))
+        return bad_name(type, "a slot", slot->name);
+    if (strcmp(slot->name, "step") == 0)
+        return weft_error_create(WEFT_ERR_INVALID,
+                                 "optimizer type %s: a slot is called step, which is the number of steps", type->name);
+    for (int i = 0; i < k; i++)
+        if (strcmp(type->slots[i].name, slot->name) == 0)
+            return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s: two slots are called %s", type->name,
+                                     slot->name);
+    const char *unknown = NULL;
+    if (slot->needs != NULL && wfi_type_option_index(type, slot->needs) < 0)
+        unknown = slot->needs;
+    if (slot->initial_of != NULL && strcmp(slot->initial_of, "lr") != 0 &&
+        wfi_type_option_index(type, slot->initial_of) < 0)
+        unknown = slot->initial_of;
+    if (unknown != NULL)
+        return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s: slot %s depends on %.40s, which is no option",
+                                 type->name, slot->name, unknown);
+    return NULL;
+}
+
+weft_error *wfi_type_check(const weft_optimizer_type *type)
+{
+    if (type == NULL || type->name == NULL)
+        return weft_error_create(WEFT_ERR_INVALID, "an optimizer type %s", type == NULL ? "is NULL" : "has no name");
+    if (!is_name(type->name))
+        return bad_name(type, "the type", type->name);
+    if (type->step == NULL)
+        return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s has no step function", type->name);
+    if (!wfi_is_not_negative(type->lr))
+        return wfi_bad_option(type->name, "the default lr", type->lr, "finite and not negative");
+    weft_error *error = NULL;
+    int options = wfi_type_option_count(type), slots = slot_count(type);
+    for (int i = 0; i < options && error == NULL; i++)
+        error = option_problem(type, i);
+    for (int k = 0; k < slots && error == NULL; k++)
+        error = slot_problem(type, k);
+    return error;
+}
+
+/* ---- Specs ------------------------------------------------------------------------------------------------------- */
+
+/* That no option of another type is set. */
+static weft_error *foreign_option(const weft_optimizer_spec *spec)
+{
+    const section *mine = section_of(spec->type);
+    for (const section *s = sections; s < sections + SECTIONS; s++) {
+        const double *values = values_in(spec, s);
+        size_t from = s == mine ? (size_t)wfi_type_option_count(spec->type) : 0;
+        for (size_t i = from; i < s->count; i++) {
+            if (values[i] == 0)
+                continue;
+            if (s->types[0] == NULL)
+                return weft_error_create(WEFT_ERR_INVALID, "%s: own[%zu] is %g, but the type has %d options of its own",
+                                         spec->type->name, i, values[i],
+                                         s == mine ? wfi_type_option_count(spec->type) : 0);
+            return weft_error_create(WEFT_ERR_INVALID, "%s: %s.%s is %g, an option of another type", spec->type->name,
+                                     s->name, s->types[0]->options[i].name, values[i]);
+        }
     }
     return NULL;
 }
 
+static weft_error *complete_options(weft_optimizer_spec *spec)
+{
+    const weft_optimizer_type *type = spec->type;
+    double *values = wfi_spec_options(spec);
+    int count = wfi_type_option_count(type);
+    for (int i = 0; i < count; i++) {
+        values[i] = wfi_or_else(values[i], type->options[i].otherwise);
+        weft_error *error = wfi_option_check(type->name, &type->options[i], values[i]);
+        if (error != NULL)
+            return error;
+    }
+    if (!spec->has_lr)
+        spec->lr = wfi_or_else(spec->lr, type->lr);
+    if (!wfi_is_not_negative(spec->lr))
+        return wfi_bad_option(type->name, "lr", spec->lr, "finite and not negative");
+    spec->has_lr = true;
+    return type->check == NULL ? NULL : type->check(spec->lr, values);
+}
+
 weft_error *wfi_spec_complete(weft_optimizer_spec *spec)
 {
-    const wfi_optimizer_rule *rule = wfi_optimizer_rule_of(spec->kind);
-    if (rule == NULL)
-        return weft_error_create(WEFT_ERR_INVALID, "there is no optimizer of kind %d", (int)spec->kind);
-    weft_error *error = rule->complete(spec);
+    if (spec->type == NULL)
+        return weft_error_create(WEFT_ERR_INVALID, "the type of the optimizer is NULL: set it, to &weft_sgd_type for "
+                                                   "example");
+    const char *name = spec->type->name;
+    weft_error *error = wfi_type_check(spec->type);
+    if (error == NULL)
+        error = foreign_option(spec);
+    if (error == NULL)
+        error = complete_options(spec);
     if (error != NULL)
         return error;
-    wfi_common_options common = rule->common(spec);
-    if (!wfi_is_not_negative(*common.lr))
-        return wfi_bad_option(rule->name, "lr", *common.lr, "finite and not negative");
-    spec->has_lr = true;
-    if (!wfi_is_not_negative(common.max_norm))
-        return wfi_bad_option(rule->name, "max_norm", common.max_norm, "finite and not negative");
-    if (common.pin_timeout_ms < WEFT_FOREVER)
-        return wfi_bad_option(rule->name, "pin_timeout_ms", (double)common.pin_timeout_ms,
+    if (!wfi_is_not_negative(spec->max_norm))
+        return wfi_bad_option(name, "max_norm", spec->max_norm, "finite and not negative");
+    if (spec->pin_timeout_ms < WEFT_FOREVER)
+        return wfi_bad_option(name, "pin_timeout_ms", (double)spec->pin_timeout_ms,
                               "WEFT_FOREVER (-1) or not negative");
-    if (spec->update != WEFT_UPDATE_IN_PLACE && spec->update != WEFT_UPDATE_BESIDE)
-        return weft_error_create(WEFT_ERR_INVALID, "%s: there is no update %d", rule->name, (int)spec->update);
+    if (spec->pin_timeout_ms == 0)
+        spec->pin_timeout_ms = PIN_TIMEOUT_MS;
+    if ((int)spec->update < WEFT_UPDATE_DEFAULT || spec->update > WEFT_UPDATE_BESIDE)
+        return weft_error_create(WEFT_ERR_INVALID, "%s: there is no update %d", name, (int)spec->update);
     return NULL;
+}
+
+static double option_named(const weft_optimizer_spec *spec, const char *name)
+{
+    int index = wfi_type_option_index(spec->type, name);
+    return index < 0 ? spec->lr : wfi_spec_get_options(spec)[index];
+}
+
+int wfi_spec_slots(const weft_optimizer_spec *spec, wfi_slot slots[WEFT_OPTIMIZER_SLOTS])
+{
+    int kept = 0, count = slot_count(spec->type);
+    for (int k = 0; k < count; k++) {
+        const weft_optimizer_slot *slot = &spec->type->slots[k];
+        double initial = slot->initial_of == NULL ? slot->initial : option_named(spec, slot->initial_of);
+        if (slot->needs == NULL || option_named(spec, slot->needs) != 0)
+            slots[kept++] = (wfi_slot){slot->name, initial, k};
+    }
+    return kept;
+}
+
+const char *wfi_spec_dense_only(const weft_optimizer_spec *spec)
+{
+    int count = wfi_type_option_count(spec->type);
+    for (int i = 0; i < count; i++)
+        if (spec->type->options[i].dense_only && wfi_spec_get_options(spec)[i] != 0)
+            return spec->type->options[i].name;
+    return NULL;
+}
+
+/* ---- Updates ----------------------------------------------------------------------------------------------------- */
+
+wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_gradient_rows *rows)
+{
+    wfi_update u = {.from = update->from,
+                    .to = update->to,
+                    .gradient = update->gradient,
+                    .factor = update->factor,
+                    .step = update->step};
+    memcpy(u.slots, update->slots, sizeof(u.slots));
+    if (update->gradient == NULL && update->rows != NULL) {
+        *rows = (wfi_gradient_rows){.count = update->row_count,
+                                    .width = update->row_size,
+                                    .dtype = update->from->dtype,
+                                    .rows = (int64_t *)update->rows,
+                                    .at = (const void **)update->row_values};
+        u.rows = rows;
+    }
+    return u;
+}
+
+weft_status weft_optimizer_update_run(const weft_optimizer_update *update, weft_optimizer_span_fn run, const void *arg)
+{
+    wfi_gradient_rows rows;
+    if (update == NULL || run == NULL || update->from == NULL || update->to == NULL)
+        return WEFT_ERR_INVALID;
+    wfi_update u = wfi_update_of(update, &rows);
+    return wfi_update_run(&u, 0, run, run, arg);
 }

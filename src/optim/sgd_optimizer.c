@@ -4,46 +4,35 @@
 
 #include <math.h>
 
-static weft_error *complete(weft_optimizer_spec *spec)
+static weft_error *check(double lr, const double *options)
 {
-    const weft_sgd_options *o = &spec->sgd;
-    if (!wfi_is_not_negative(o->momentum))
-        return wfi_bad_option("SGD", "momentum", o->momentum, "finite and not negative");
-    if (!isfinite(o->dampening))
-        return wfi_bad_option("SGD", "dampening", o->dampening, "finite");
-    if (!wfi_is_not_negative(o->weight_decay))
-        return wfi_bad_option("SGD", "weight_decay", o->weight_decay, "finite and not negative");
-    if (o->nesterov && o->momentum == 0)
+    const weft_sgd_options *o = (const void *)options;
+    (void)lr;
+    if (o->nesterov != 0 && o->momentum == 0)
         return wfi_bad_option("SGD", "momentum", o->momentum, "positive with nesterov");
-    if (o->nesterov && o->dampening != 0)
+    if (o->nesterov != 0 && o->dampening != 0)
         return wfi_bad_option("SGD", "dampening", o->dampening, "0 with nesterov");
     return NULL;
 }
 
-static wfi_common_options common(weft_optimizer_spec *spec)
+static weft_status step(const weft_optimizer_update *update)
 {
-    weft_sgd_options *o = &spec->sgd;
-    return (wfi_common_options){&o->lr, o->average, o->maximize, o->max_norm, o->error_if_nonfinite, o->pin_timeout_ms};
+    const weft_sgd_options *o = (const void *)update->options;
+    wfi_sgd how = {update->lr, o->momentum, o->dampening, o->weight_decay, o->nesterov != 0};
+    wfi_gradient_rows rows;
+    wfi_update u = wfi_update_of(update, &rows);
+    return wfi_sgd_step(&u, &how);
 }
 
-static void slots(const weft_optimizer_spec *spec, wfi_slot list[WFI_STEP_SLOTS + 1])
-{
-    list[0].name = spec->sgd.momentum > 0 ? "momentum_buffer" : NULL;
-}
-
-static const char *not_sparse(const weft_optimizer_spec *spec)
-{
-    if (spec->sgd.momentum > 0)
-        return "momentum";
-    return spec->sgd.weight_decay > 0 ? "weight_decay" : NULL;
-}
-
-static weft_status step(const weft_optimizer_spec *spec, const wfi_update *update)
-{
-    const weft_sgd_options *o = &spec->sgd;
-    wfi_sgd how = {o->lr, o->momentum, o->dampening, o->weight_decay, o->nesterov};
-    return wfi_sgd_step(update, &how);
-}
-
-const wfi_optimizer_rule wfi_sgd_rule = {
-    .name = "SGD", .complete = complete, .common = common, .slots = slots, .not_sparse = not_sparse, .step = step};
+const weft_optimizer_type weft_sgd_type = {
+    .name = "SGD",
+    .options = {{"momentum", .max = INFINITY, .dense_only = true},
+                {"dampening"},
+                {"weight_decay", .max = INFINITY, .dense_only = true},
+                {"nesterov", .flag = true}},
+    .slots = {{"momentum_buffer", .needs = "momentum"}},
+    .uncounted = true,
+    .sparse = true,
+    .check = check,
+    .step = step,
+};

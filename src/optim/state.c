@@ -14,23 +14,18 @@
 #define STEP "step"
 #define STEPS_MAX 9007199254740992.0 /* 2^53: a float64 holds every whole number up to here */
 
-static int slots_of(const weft_optimizer *optimizer, size_t i, wfi_slot slots[WFI_STEP_SLOTS + 1])
+static int slots_of(const weft_optimizer *optimizer, size_t i, wfi_slot slots[WEFT_OPTIMIZER_SLOTS])
 {
-    int count = 0;
-    memset(slots, 0, (WFI_STEP_SLOTS + 1) * sizeof(*slots));
-    optimizer->rule->slots(&optimizer->groups[optimizer->kept[i].group].spec, slots);
-    while (slots[count].name != NULL)
-        count++;
-    return count;
+    return wfi_spec_slots(&optimizer->groups[optimizer->kept[i].group].spec, slots);
 }
 
 /* How many tensors the state of parameter i has. */
 static size_t tensors_of(const weft_optimizer *optimizer, size_t i)
 {
-    wfi_slot slots[WFI_STEP_SLOTS + 1];
+    wfi_slot slots[WEFT_OPTIMIZER_SLOTS];
     if (optimizer->kept[i].steps == 0)
         return 0;
-    return (size_t)slots_of(optimizer, i, slots) + (optimizer->rule->counts ? 1 : 0);
+    return (size_t)slots_of(optimizer, i, slots) + (optimizer->type->uncounted ? 0 : 1);
 }
 
 size_t weft_optimizer_state_count(const weft_optimizer *optimizer)
@@ -50,17 +45,17 @@ weft_status weft_optimizer_ref_state(const weft_optimizer *optimizer, size_t ind
         index -= here;
     if (i == optimizer->count)
         return WEFT_ERR_INVALID;
-    wfi_slot slots[WFI_STEP_SLOTS + 1];
+    wfi_slot slots[WEFT_OPTIMIZER_SLOTS];
     const wfi_kept *kept = &optimizer->kept[i];
     weft_optimizer_state state = {.parameter = i};
     slots_of(optimizer, i, slots);
-    if (optimizer->rule->counts && index == 0) {
+    if (!optimizer->type->uncounted && index == 0) {
         state.name = STEP;
         state.tensor = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, (double)kept->steps);
     } else {
-        size_t k = optimizer->rule->counts ? index - 1 : index;
-        state.name = slots[k].name;
-        state.tensor = weft_tensor_ref(kept->slots[k]);
+        const wfi_slot *slot = &slots[optimizer->type->uncounted ? index : index - 1];
+        state.name = slot->name;
+        state.tensor = weft_tensor_ref(kept->slots[slot->place]);
     }
     if (state.tensor == NULL)
         return WEFT_ERR_MEMORY;
@@ -68,27 +63,40 @@ weft_status weft_optimizer_ref_state(const weft_optimizer *optimizer, size_t ind
     return WEFT_OK;
 }
 
-/* What is put in, before it takes the place of what is there. */
-typedef struct wfi_new {
-    weft_tensor *slots[WFI_STEP_SLOTS];
+/* What is put in for one parameter, before it takes the place of what is there. */
+struct wfi_new_state {
+    weft_tensor *slots[WEFT_OPTIMIZER_SLOTS];
     bool has_step;
     uint64_t steps;
-} wfi_new;
+};
 
-/* Which of the parameter's slots has that name; -1: none. */
+wfi_new_state *wfi_state_begin(const weft_optimizer *optimizer)
+{
+    return wfi_calloc(optimizer->count + 1, sizeof(wfi_new_state));
+}
+
+void wfi_state_drop(const weft_optimizer *optimizer, wfi_new_state *news)
+{
+    for (size_t i = 0; news != NULL && i < optimizer->count; i++)
+        for (int k = 0; k < WEFT_OPTIMIZER_SLOTS; k++)
+            weft_tensor_unref(news[i].slots[k]);
+    free(news);
+}
+
+/* The place of the parameter's slot of that name; -1: there is none. */
 static int slot_named(const weft_optimizer *optimizer, size_t i, const char *name)
 {
-    wfi_slot slots[WFI_STEP_SLOTS + 1];
+    wfi_slot slots[WEFT_OPTIMIZER_SLOTS];
     int count = slots_of(optimizer, i, slots);
     for (int k = 0; k < count; k++)
         if (strcmp(slots[k].name, name) == 0)
-            return k;
+            return slots[k].place;
     return -1;
 }
 
 static bool is_step(const weft_optimizer *optimizer, const char *name)
 {
-    return optimizer->rule->counts && strcmp(name, STEP) == 0;
+    return !optimizer->type->uncounted && strcmp(name, STEP) == 0;
 }
 
 weft_error *wfi_state_fault(const weft_optimizer *optimizer, const weft_optimizer_state *item, weft_dtype dtype,
@@ -109,7 +117,7 @@ weft_error *wfi_state_fault(const weft_optimizer *optimizer, const weft_optimize
     }
     if (slot_named(optimizer, item->parameter, item->name) < 0)
         return weft_error_create(WEFT_ERR_NOT_FOUND, "parameter %zu: %s with these options keeps no '%s'",
-                                 item->parameter, optimizer->rule->name, name);
+                                 item->parameter, optimizer->type->name, name);
     if (dtype != p->dtype)
         return weft_error_create(WEFT_ERR_TYPE, "parameter %zu: %s is %s, the parameter %s", item->parameter, name,
                                  weft_dtype_name(dtype), weft_dtype_name(p->dtype));
@@ -119,7 +127,7 @@ weft_error *wfi_state_fault(const weft_optimizer *optimizer, const weft_optimize
     return NULL;
 }
 
-static weft_error *take_step(wfi_new *into, const weft_optimizer_state *item)
+static weft_error *take_step(wfi_new_state *into, const weft_optimizer_state *item)
 {
     double steps = weft_tensor_get_f64(item->tensor, 0);
     if (!(steps >= 0 && steps <= STEPS_MAX) || steps != floor(steps))
@@ -130,14 +138,14 @@ static weft_error *take_step(wfi_new *into, const weft_optimizer_state *item)
     return NULL;
 }
 
-static weft_error *take(const weft_optimizer *optimizer, wfi_new *news, const weft_optimizer_state *item)
+weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *news, const weft_optimizer_state *item)
 {
     if (item->name == NULL || item->tensor == NULL)
         return weft_error_create(WEFT_ERR_INVALID, "a name or a tensor of the state is NULL");
     weft_error *fault = wfi_state_fault(optimizer, item, item->tensor->dtype, &item->tensor->shape);
     if (fault != NULL)
         return fault;
-    wfi_new *into = &news[item->parameter];
+    wfi_new_state *into = &news[item->parameter];
     bool step = is_step(optimizer, item->name);
     weft_tensor **slot = step ? NULL : &into->slots[slot_named(optimizer, item->parameter, item->name)];
     if (step ? into->has_step : *slot != NULL)
@@ -151,14 +159,15 @@ static weft_error *take(const weft_optimizer *optimizer, wfi_new *news, const we
 }
 
 /* That a parameter has all of its state or nothing. */
-static weft_error *gap(const weft_optimizer *optimizer, const wfi_new *of, size_t i)
+static weft_error *gap(const weft_optimizer *optimizer, const wfi_new_state *of, size_t i)
 {
-    wfi_slot slots[WFI_STEP_SLOTS + 1];
-    const char *missing = optimizer->rule->counts && !of->has_step ? STEP : NULL;
+    wfi_slot slots[WEFT_OPTIMIZER_SLOTS];
+    const char *missing = !optimizer->type->uncounted && !of->has_step ? STEP : NULL;
     int count = slots_of(optimizer, i, slots), given = 0;
     for (int k = 0; k < count; k++) {
-        given += of->slots[k] != NULL;
-        if (of->slots[k] == NULL && missing == NULL)
+        const weft_tensor *slot = of->slots[slots[k].place];
+        given += slot != NULL;
+        if (slot == NULL && missing == NULL)
             missing = slots[k].name;
     }
     if (missing == NULL || (given == 0 && !of->has_step))
@@ -166,16 +175,26 @@ static weft_error *gap(const weft_optimizer *optimizer, const wfi_new *of, size_
     return weft_error_create(WEFT_ERR_INVALID, "parameter %zu: its %s is missing", i, missing);
 }
 
-static void put(weft_optimizer *optimizer, wfi_new *news)
+weft_error *wfi_state_gap(const weft_optimizer *optimizer, const wfi_new_state *news)
+{
+    weft_error *found = NULL;
+    for (size_t i = 0; i < optimizer->count && found == NULL; i++)
+        found = gap(optimizer, &news[i], i);
+    return found;
+}
+
+void wfi_state_put(weft_optimizer *optimizer, wfi_new_state *news)
 {
     for (size_t i = 0; i < optimizer->count; i++) {
         wfi_kept *kept = &optimizer->kept[i];
-        for (int k = 0; k < WFI_STEP_SLOTS; k++) {
+        bool has_slot = false;
+        for (int k = 0; k < WEFT_OPTIMIZER_SLOTS; k++) {
             weft_tensor *old = kept->slots[k];
             kept->slots[k] = news[i].slots[k];
             news[i].slots[k] = old;
+            has_slot = has_slot || kept->slots[k] != NULL;
         }
-        kept->steps = optimizer->rule->counts ? news[i].steps : kept->slots[0] != NULL;
+        kept->steps = optimizer->type->uncounted ? has_slot : news[i].steps;
     }
 }
 
@@ -184,20 +203,17 @@ weft_status weft_optimizer_set_state(weft_optimizer *optimizer, const weft_optim
 {
     if (optimizer == NULL || (items == NULL && count > 0))
         return wfi_error_fail(error, WEFT_ERR_INVALID, "the optimizer or the state is NULL");
-    wfi_new *news = wfi_calloc(optimizer->count, sizeof(*news));
+    wfi_new_state *news = wfi_state_begin(optimizer);
     if (news == NULL)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "no memory for the state of %zu parameters", optimizer->count);
     weft_error *found = NULL;
     for (size_t i = 0; i < count && found == NULL; i++)
-        found = take(optimizer, news, &items[i]);
-    for (size_t i = 0; i < optimizer->count && found == NULL; i++)
-        found = gap(optimizer, &news[i], i);
+        found = wfi_state_take(optimizer, news, &items[i]);
     if (found == NULL)
-        put(optimizer, news);
-    for (size_t i = 0; i < optimizer->count; i++)
-        for (int k = 0; k < WFI_STEP_SLOTS; k++)
-            weft_tensor_unref(news[i].slots[k]);
-    free(news);
+        found = wfi_state_gap(optimizer, news);
+    if (found == NULL)
+        wfi_state_put(optimizer, news);
+    wfi_state_drop(optimizer, news);
     weft_status status = weft_error_code(found);
     if (found != NULL)
         wfi_error_give(error, found);

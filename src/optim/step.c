@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Where there is none yet; a call that fails for memory finds some there the next time. */
 static weft_status make_sums(const weft_optimizer *optimizer, weft_tensors gradients)
@@ -60,11 +61,18 @@ void weft_optimizer_zero(weft_optimizer *optimizer)
         optimizer->kept[i].is_summed = false; /* the next accumulation overwrites */
 }
 
+/* Whether a dense step of the parameter writes to other memory, which then replaces its value. */
+static bool is_beside(const weft_optimizer *optimizer, size_t i)
+{
+    weft_update update = wfi_optimizer_common(optimizer)->update;
+    return update == WEFT_UPDATE_BESIDE || (update == WEFT_UPDATE_DEFAULT && optimizer->parameters[i]->cell != NULL);
+}
+
 /* In place: nobody reads it. Beside: a slab to write; rows are written in place where nobody has it. */
 static weft_status make_room(const weft_optimizer *optimizer, size_t i, wfi_ready *ready, uint64_t deadline)
 {
     weft_tensor *parameter = optimizer->parameters[i];
-    if (optimizer->groups[0].spec.update == WEFT_UPDATE_BESIDE)
+    if (is_beside(optimizer, i))
         return ready->dense != NULL || wfi_cell_is_seen(parameter) ? wfi_cell_reserve(parameter, &ready->slab)
                                                                    : WEFT_OK;
     weft_tensor *now = wfi_tensor_read(parameter);
@@ -76,7 +84,7 @@ static weft_status make_room(const weft_optimizer *optimizer, size_t i, wfi_read
 /* The slots of what will be stepped, and room for it. */
 static weft_status make_way(const weft_optimizer *optimizer, wfi_ready *ready)
 {
-    uint64_t deadline = wfi_deadline(&wfi_clock_real, optimizer->common.pin_timeout_ms);
+    uint64_t deadline = wfi_deadline(&wfi_clock_real, wfi_optimizer_common(optimizer)->pin_timeout_ms);
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
         if (!wfi_ready_is_none(&ready[i]))
@@ -104,24 +112,34 @@ static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready
     wfi_kept *kept = &optimizer->kept[i];
     const weft_optimizer_spec *spec = &optimizer->groups[kept->group].spec;
     bool sparse = gradient->dense == NULL;
-    wfi_write_how how = spec->update == WEFT_UPDATE_IN_PLACE ? WFI_WRITE_IN_PLACE
-                        : sparse                             ? WFI_WRITE_PART
-                                                             : WFI_WRITE_BESIDE;
+    wfi_write_how how = !is_beside(optimizer, i) ? WFI_WRITE_IN_PLACE : sparse ? WFI_WRITE_PART : WFI_WRITE_BESIDE;
     wfi_write write;
     weft_status status = wfi_write_begin(&write, optimizer->parameters[i], how, gradient->slab);
     gradient->slab = NULL;
     if (status != WEFT_OK)
         return status;
-    wfi_update update = {.from = sparse ? write.to : write.from,
-                         .to = write.to,
-                         .gradient = gradient->dense,
-                         .rows = sparse ? &gradient->rows : NULL,
-                         .factor = wfi_spec_common(spec).maximize ? -factor : factor,
-                         .slots = {kept->slots[0], kept->slots[1], kept->slots[2]},
-                         .step = kept->steps + 1};
-    status = optimizer->rule->step(spec, &update);
+    weft_optimizer_update update = {.from = sparse ? write.to : write.from,
+                                    .to = write.to,
+                                    .gradient = gradient->dense,
+                                    .factor = spec->maximize ? -factor : factor,
+                                    .lr = spec->lr,
+                                    .options = wfi_spec_get_options(spec),
+                                    .step = kept->steps + 1};
+    memcpy(update.slots, kept->slots, sizeof(update.slots));
+    if (sparse) {
+        update.row_count = gradient->rows.count;
+        update.row_size = gradient->rows.width;
+        update.rows = gradient->rows.rows;
+        update.row_values = gradient->rows.at;
+    }
+    status = optimizer->type->step(&update);
     wfi_write_end(&write, status == WEFT_OK || write.to == write.from);
-    kept->steps++;
+    if (status == WEFT_OK)
+        kept->steps++;
+    else
+        wfi_log(WEFT_LOG_WARN,
+                "%s: the step of parameter %zu of %zu failed: %s; the parameters before it have been stepped",
+                optimizer->type->name, i, optimizer->count, weft_status_text(status));
     return status;
 }
 
@@ -129,7 +147,7 @@ static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready
  * factor. */
 static weft_status clip(weft_optimizer *optimizer, const wfi_ready *ready, double *factor)
 {
-    const wfi_common_options *how = &optimizer->common;
+    const weft_optimizer_spec *how = wfi_optimizer_common(optimizer);
     double norm = 0;
     if (how->max_norm == 0 && !how->error_if_nonfinite)
         return WEFT_OK;
@@ -178,7 +196,7 @@ weft_status weft_optimizer_step(weft_optimizer *optimizer)
     for (size_t i = 0; i < optimizer->count; i++)
         ready[i].dense = optimizer->kept[i].is_summed ? optimizer->kept[i].sum : NULL;
     weft_status status =
-        step_all(optimizer, ready, optimizer->common.average ? 1.0 / (double)optimizer->accumulated : 1);
+        step_all(optimizer, ready, wfi_optimizer_common(optimizer)->average ? 1.0 / (double)optimizer->accumulated : 1);
     free(ready);
     if (status == WEFT_OK)
         weft_optimizer_zero(optimizer);

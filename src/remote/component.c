@@ -9,7 +9,13 @@ static weft_status open_remote(weft_agent *agent, weft_error **error)
     return st ? st : wfi_remote_optimizers_register(agent);
 }
 
-const wfi_component wfi_remote_component = {.open = open_remote, .close = wfi_remote_modules_close};
+static void close_remote(weft_agent *agent)
+{
+    wfi_remote_modules_close(agent);
+    wfi_remote_optimizers_close(agent);
+}
+
+const wfi_component wfi_remote_component = {.open = open_remote, .close = close_remote};
 
 static const wfi_pass_steps steps = {.write = wfi_dist_optimizer_write, .run = wfi_parts_step};
 

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "dist/pass.h"
 #include "optim/rules.h"
+#include "remote/owners.h"
 #include "remote/remote.h"
 #include "rpc/client/client.h"
 #include "value/reference.h"
@@ -15,13 +16,6 @@
 
 /* A program that links this links the component as well. */
 __attribute__((used)) static const wfi_component *const linked = &wfi_remote_component;
-
-struct weft_dist_optimizer {
-    atomic_int refs;
-    weft_agent *agent; /* referenced */
-    weft_rref **parts; /* handles of the owners' optimizers */
-    size_t count;
-};
 
 /* ---- Creating ---------------------------------------------------------------------------------------------------- */
 
@@ -91,7 +85,7 @@ static weft_status gather_pages(weft_agent *agent, int owner, weft_value *items,
 
 /* An optimizer at the owner of parameters[first], over all of its. */
 static weft_status create_part(weft_dist_optimizer *optimizer, weft_rref *const *parameters, size_t count, size_t first,
-                               const weft_optimizer_spec *spec, weft_error **error)
+                               const wfi_writer *spec, weft_error **error)
 {
     int owner = weft_rref_owner(parameters[first]);
     weft_value *items = wfi_calloc(count + 1, sizeof *items);
@@ -99,7 +93,7 @@ static weft_status create_part(weft_dist_optimizer *optimizer, weft_rref *const 
     weft_status st = items ? WEFT_OK : WEFT_ERR_MEMORY;
     if (st)
         return st;
-    items[0] = weft_of_bytes(spec, sizeof *spec);
+    items[0] = weft_of_bytes(spec->data, spec->size);
     for (size_t i = first; i < count; i++)
         if (weft_rref_owner(parameters[i]) == owner)
             items[used++] = weft_of_rref(parameters[i]);
@@ -128,10 +122,14 @@ static weft_status await_parts(const weft_dist_optimizer *optimizer, weft_error 
 static weft_status create_parts(weft_dist_optimizer *optimizer, weft_rref *const *parameters, size_t count,
                                 const weft_optimizer_spec *spec, weft_error **error)
 {
-    weft_status st = WEFT_OK;
+    wfi_writer bytes;
+    wfi_writer_init_growing(&bytes);
+    wfi_spec_write(spec, &bytes);
+    weft_status st = bytes.failed ? WEFT_ERR_MEMORY : WEFT_OK;
     for (size_t i = 0; i < count && !st; i++)
         if (!came_before(parameters, i))
-            st = create_part(optimizer, parameters, count, i, spec, error);
+            st = create_part(optimizer, parameters, count, i, &bytes, error);
+    wfi_writer_fini(&bytes);
     return st ? st : await_parts(optimizer, error);
 }
 
@@ -166,7 +164,10 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *para
         atomic_init(&optimizer->refs, 1);
         optimizer->agent = wfi_agent_ref(agent);
         optimizer->parts = parts;
-        st = create_parts(optimizer, parameters, count, spec, &why);
+        optimizer->type = complete.type;
+        atomic_init(&optimizer->lr, complete.lr);
+        atomic_init(&optimizer->sets, 0);
+        st = create_parts(optimizer, parameters, count, &complete, &why);
     }
     if (!st)
         *out = optimizer;
@@ -180,50 +181,89 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *para
 
 /* ---- Stepping ---------------------------------------------------------------------------------------------------- */
 
-/* A call of `function` to each owner, and their ends. `each`, if not NULL, receives a number from each. */
-static weft_status call_owners(const weft_dist_optimizer *optimizer, const char *function, weft_args args,
-                               int64_t timeout_ms, double *each, weft_error **error)
+weft_status wfi_owners_may_wait(const weft_dist_optimizer *optimizer, const char *what, weft_error **error)
+{
+    if (!optimizer)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "%s: the optimizer is NULL", what);
+    return wfi_rpc_may_wait(optimizer->agent, what, &(weft_rpc_options){.error = error});
+}
+
+weft_status wfi_owners_end(weft_status status, const char *what, weft_error *why, weft_error **error)
+{
+    if (status && !why)
+        why = weft_error_create(status, "%s: %s", what, weft_status_text(status));
+    wfi_error_give(error, why);
+    return status;
+}
+
+/* The first failure of several is the one that is returned; the log has the others. Takes over `error`. */
+static void note_failure(const weft_dist_optimizer *optimizer, const char *function, size_t owner, weft_status status,
+                         weft_error *why, weft_status *first, weft_error **error)
+{
+    if (!*first) {
+        *first = status;
+        *error = why;
+        return;
+    }
+    wfi_log_agent(optimizer->agent, WEFT_LOG_WARN, 0, "%s failed at rank %d as well: %s", function,
+                  weft_rref_owner(optimizer->parts[owner]), why ? weft_error_message(why) : weft_status_text(status));
+    weft_error_unref(why);
+}
+
+weft_status wfi_owners_call(const weft_dist_optimizer *optimizer, const wfi_owner_calls *call, weft_values **results,
+                            weft_error **error)
 {
     weft_future **futures = wfi_calloc(optimizer->count, sizeof *futures);
     weft_status first = futures ? WEFT_OK : WEFT_ERR_MEMORY;
     for (size_t i = 0; futures && i < optimizer->count; i++) {
         weft_error *unsent = NULL;
-        const wfi_reserved_call call = {.function = function, .arguments = args, .timeout_ms = timeout_ms};
-        weft_status st = wfi_rref_start_reserved(optimizer->parts[i], &call, &futures[i], &unsent);
-        if (st && !first) {
-            first = st;
-            *error = weft_error_ref(unsent);
-        }
-        weft_error_unref(unsent);
+        const wfi_reserved_call one = {.function = call->function,
+                                       .arguments = call->each ? call->each[i] : call->same,
+                                       .timeout_ms = call->timeout_ms};
+        if (call->each && !one.arguments.items)
+            continue;
+        weft_status st = wfi_rref_start_reserved(optimizer->parts[i], &one, &futures[i], &unsent);
+        if (st)
+            note_failure(optimizer, call->function, i, st, unsent, &first, error);
+        else
+            weft_error_unref(unsent);
     }
     for (size_t i = 0; futures && i < optimizer->count; i++) {
-        weft_status st = futures[i] ? weft_future_wait(futures[i], WEFT_FOREVER) : WEFT_OK;
-        const weft_error *why = futures[i] ? weft_future_error(futures[i]) : NULL;
-        if (st && first)
-            wfi_log_agent(optimizer->agent, WEFT_LOG_WARN, 0, "%s failed at rank %d as well: %s", function,
-                          weft_rref_owner(optimizer->parts[i]), why ? weft_error_message(why) : weft_status_text(st));
-        if (st && !first) {
-            first = st;
-            *error = weft_error_ref((weft_error *)why);
-        }
-        if (!st && futures[i] && each)
-            first = weft_values_get_f64(weft_future_values(futures[i]), 0, &each[i]);
+        if (!futures[i])
+            continue;
+        weft_status st = weft_future_wait(futures[i], WEFT_FOREVER);
+        if (st)
+            note_failure(optimizer, call->function, i, st, weft_error_ref(weft_future_error(futures[i])), &first,
+                         error);
+        else if (results)
+            results[i] = weft_values_ref((weft_values *)weft_future_values(futures[i]));
         weft_future_unref(futures[i]);
     }
     free(futures);
     return first;
 }
 
+void wfi_owners_drop(const weft_dist_optimizer *optimizer, weft_values **results)
+{
+    for (size_t i = 0; results && i < optimizer->count; i++)
+        weft_values_unref(results[i]);
+    free(results);
+}
+
 /* What the gradients are multiplied by, so that their norm over all owners is at most max_norm. */
 static weft_status clip(const weft_dist_optimizer *optimizer, weft_value contexts, const weft_dist_step_options *how,
                         double *factor, weft_error **error)
 {
-    double *norms = wfi_calloc(optimizer->count, sizeof *norms), squares = 0;
-    weft_status st = norms ? call_owners(optimizer, "weft:norm", WEFT_VALUES(contexts), how->timeout_ms, norms, error)
-                           : WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < optimizer->count && !st; i++)
-        squares += norms[i] * norms[i];
-    free(norms);
+    weft_values **norms = wfi_calloc(optimizer->count, sizeof(*norms));
+    const wfi_owner_calls call = {"weft:norm", WEFT_VALUES(contexts), NULL, how->timeout_ms};
+    weft_status st = norms ? wfi_owners_call(optimizer, &call, norms, error) : WEFT_ERR_MEMORY;
+    double squares = 0, there;
+    for (size_t i = 0; i < optimizer->count && !st; i++) {
+        st = weft_values_get_f64(norms[i], 0, &there);
+        if (!st)
+            squares += there * there;
+    }
+    wfi_owners_drop(optimizer, norms);
     double norm = sqrt(squares);
     if (how->norm)
         *how->norm = norm;
@@ -273,12 +313,38 @@ weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer, weft_contex
     if (!st && (how->max_norm > 0 || how->error_if_nonfinite))
         st = clip(optimizer, all, how, &factor, &error);
     if (!st)
-        st = call_owners(optimizer, "weft:step", WEFT_VALUES(all, weft_of_f64(factor)), how->timeout_ms, NULL, &error);
+        st = wfi_owners_call(
+            optimizer, &(wfi_owner_calls){"weft:step", WEFT_VALUES(all, weft_of_f64(factor)), NULL, how->timeout_ms},
+            NULL, &error);
     wfi_writer_fini(&ids);
     if (st && !error)
         error = weft_error_create(st, "a step: %s", weft_status_text(st));
     wfi_error_give(how->error, error);
     return st;
+}
+
+/* ---- The rate ---------------------------------------------------------------------------------------------------- */
+
+weft_status weft_dist_optimizer_set_lr(weft_dist_optimizer *optimizer, double lr, int64_t timeout_ms,
+                                       weft_error **error)
+{
+    weft_error *why = NULL;
+    weft_status st = wfi_owners_may_wait(optimizer, "weft_dist_optimizer_set_lr", &why);
+    if (!st && !wfi_is_not_negative(lr)) {
+        why = wfi_bad_option(optimizer->type->name, "lr", lr, "finite and not negative");
+        st = WEFT_ERR_INVALID;
+    }
+    if (!st)
+        st = wfi_owners_call(optimizer, &(wfi_owner_calls){"weft:rate", WEFT_VALUES(weft_of_f64(lr)), NULL, timeout_ms},
+                             NULL, &why);
+    if (!st)
+        atomic_store(&optimizer->lr, lr);
+    return wfi_owners_end(st, "weft_dist_optimizer_set_lr", why, error);
+}
+
+double weft_dist_optimizer_lr(const weft_dist_optimizer *optimizer)
+{
+    return optimizer ? atomic_load(&optimizer->lr) : 0;
 }
 
 /* ---- Taken along by a pass --------------------------------------------------------------------------------------- */

@@ -3,9 +3,9 @@
 #include "autograd/gradient.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/mutex.h"
 #include "dist/contexts.h"
 #include "dist/pass.h"
+#include "remote/part.h"
 #include "remote/remote.h"
 #include "rpc/refs/refs.h"
 #include "tensor/tensor.h"
@@ -14,56 +14,8 @@
 #include <weft/ops.h>
 #include <weft/optim.h>
 
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The part of one owner. */
-typedef struct part {
-    weft_optimizer *optimizer;
-    wfi_mutex lock; /* an optimizer is one thread's at a time */
-} part;
-
-static void drop_part(void *object)
-{
-    part *p = object;
-    weft_optimizer_unref(p->optimizer);
-    wfi_mutex_fini(&p->lock);
-    free(p);
-}
-
-static const weft_object_type part_type = {.name = "optimizer", .drop = drop_part};
-
-/* A spec as it came: no byte of it is trusted to be a bool. False: it is none. */
-static bool read_spec(const void *bytes, size_t size, weft_optimizer_spec *out)
-{
-    uint8_t raw[sizeof *out];
-#define AT(field) offsetof(weft_optimizer_spec, field)
-#define OF_ALL(kind) AT(kind.maximize), AT(kind.average), AT(kind.error_if_nonfinite), AT(has_lr)
-    static const size_t bools[][5] = {
-        [WEFT_OPTIMIZER_SGD] = {OF_ALL(sgd), AT(sgd.nesterov)},
-        [WEFT_OPTIMIZER_ADAM] = {OF_ALL(adam), AT(adam.amsgrad)},
-        [WEFT_OPTIMIZER_ADAMW] = {OF_ALL(adam), AT(adam.amsgrad)},
-        [WEFT_OPTIMIZER_ADAGRAD] = {OF_ALL(adagrad), AT(has_lr)},
-        [WEFT_OPTIMIZER_RMSPROP] = {OF_ALL(rmsprop), AT(rmsprop.centered)},
-        [WEFT_OPTIMIZER_RPROP] = {OF_ALL(rprop), AT(has_lr)},
-        [WEFT_OPTIMIZER_ADADELTA] = {OF_ALL(adadelta), AT(has_lr)},
-        [WEFT_OPTIMIZER_ADAMAX] = {OF_ALL(adamax), AT(has_lr)},
-    };
-#undef OF_ALL
-#undef AT
-    int kind;
-    if (size != sizeof raw)
-        return false;
-    memcpy(raw, bytes, size);
-    memcpy(&kind, raw + offsetof(weft_optimizer_spec, kind), sizeof kind);
-    if (kind < 0 || (size_t)kind >= sizeof bools / sizeof *bools)
-        return false;
-    for (int i = 0; i < 5; i++)
-        raw[bools[kind][i]] &= 1;
-    memcpy(out, raw, size);
-    return out->update == WEFT_UPDATE_IN_PLACE || out->update == WEFT_UPDATE_BESIDE;
-}
 
 /* The tensors that the call's handles name, from `first` on: a list to be freed, of borrowed ones. */
 static weft_status find_parameters(weft_call *call, size_t first, weft_tensor ***items, size_t *count)
@@ -94,20 +46,6 @@ static weft_status find_parameters(weft_call *call, size_t first, weft_tensor **
     return WEFT_OK;
 }
 
-/* Beside, where all are parameters of modules; else as the spec says. */
-static weft_optimizer *make_optimizer(weft_tensors parameters, weft_optimizer_spec spec, weft_error **error)
-{
-    weft_update asked = spec.update;
-    spec.update = WEFT_UPDATE_BESIDE;
-    weft_optimizer *made = weft_optimizer_create(parameters, &spec, error);
-    if (made || asked == WEFT_UPDATE_BESIDE || weft_error_code(*error) != WEFT_ERR_UNSUPPORTED)
-        return made;
-    weft_error_unref(*error);
-    *error = NULL;
-    spec.update = asked;
-    return weft_optimizer_create(parameters, &spec, error);
-}
-
 /* (parameters ...) -> a list of them, to be named by one handle */
 static weft_status run_gather(weft_call *call, void *user)
 {
@@ -125,29 +63,27 @@ static weft_status run_gather(weft_call *call, void *user)
 static weft_status run_create(weft_call *call, void *user)
 {
     (void)user;
-    size_t size, count;
-    weft_tensor **items;
+    size_t size, count = 0;
+    weft_tensor **items = NULL;
     weft_optimizer_spec spec;
-    weft_error *error = NULL;
     const void *bytes = weft_call_bytes(call, 0, &size);
-    if (!read_spec(bytes, size, &spec))
-        return WEFT_ERR_PROTOCOL;
-    weft_status st = find_parameters(call, 1, &items, &count);
-    part *made = st ? NULL : wfi_calloc(1, sizeof *made);
+    weft_error *error = wfi_spec_read(weft_call_agent(call), bytes, size, &spec);
+    weft_status st = error ? weft_error_code(error) : find_parameters(call, 1, &items, &count);
+    wfi_part *made = st ? NULL : wfi_calloc(1, sizeof *made);
     if (!st && !made)
         st = WEFT_ERR_MEMORY;
     if (!st) {
         wfi_mutex_init(&made->lock);
-        made->optimizer = make_optimizer((weft_tensors){items, count}, spec, &error);
+        made->optimizer = weft_optimizer_create((weft_tensors){items, count}, &spec, &error);
         st = made->optimizer ? WEFT_OK : error ? weft_error_code(error) : WEFT_ERR_MEMORY;
     }
     free(items);
     if (!st) {
-        weft_call_give_object(call, &part_type, made);
+        weft_call_give_object(call, &wfi_part_type, made);
     } else {
         weft_call_fail(call, st, "%s", error ? weft_error_message(error) : weft_status_text(st));
         if (made)
-            drop_part(made);
+            wfi_part_drop(made);
     }
     weft_error_unref(error);
     return st;
@@ -167,7 +103,7 @@ static weft_status add_gradients(weft_context *context, weft_tensors parameters,
 }
 
 /* The sums over the contexts that the call's bytes number `at` name: to be dropped. */
-static weft_status gather(weft_call *call, const part *p, size_t at, weft_gradient **out)
+static weft_status gather(weft_call *call, const wfi_part *p, size_t at, weft_gradient **out)
 {
     size_t size;
     wfi_reader ids;
@@ -188,7 +124,7 @@ static weft_status gather(weft_call *call, const part *p, size_t at, weft_gradie
     return st;
 }
 
-static void drop_gathered(const part *p, weft_gradient *sums)
+static void drop_gathered(const wfi_part *p, weft_gradient *sums)
 {
     if (sums)
         weft_context_drop_gradients(sums, weft_optimizer_parameters(p->optimizer).count);
@@ -196,22 +132,15 @@ static void drop_gathered(const part *p, weft_gradient *sums)
 }
 
 /* *error: what does not fit. */
-static weft_status apply(part *p, weft_gradient *sums, weft_error **error)
+static weft_status apply(wfi_part *p, weft_gradient *sums, weft_error **error)
 {
     weft_gradients gradients = {sums, weft_optimizer_parameters(p->optimizer).count};
     wfi_mutex_lock(&p->lock);
     weft_status st = weft_optimizer_apply(p->optimizer, gradients);
+    p->changes++;
     if (st)
         (void)!weft_optimizer_check_gradients(p->optimizer, gradients, error); /* to say more */
     wfi_mutex_unlock(&p->lock);
-    return st;
-}
-
-static weft_status part_of(weft_call *call, part **out)
-{
-    void *object;
-    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &part_type, WEFT_FOREVER, &object);
-    *out = st ? NULL : object;
     return st;
 }
 
@@ -219,10 +148,10 @@ static weft_status part_of(weft_call *call, part **out)
 static weft_status run_norm(weft_call *call, void *user)
 {
     (void)user;
-    part *p;
+    wfi_part *p;
     weft_gradient *sums = NULL;
     double norm = 0;
-    weft_status st = part_of(call, &p);
+    weft_status st = wfi_part_of(call, &p);
     if (!st)
         st = gather(call, p, 1, &sums);
     if (!st)
@@ -253,10 +182,10 @@ static weft_status scale_all(weft_call *call, weft_gradient *sums, size_t count,
 static weft_status run_step(weft_call *call, void *user)
 {
     (void)user;
-    part *p;
+    wfi_part *p;
     weft_gradient *sums = NULL;
     double factor = weft_call_f64(call, 2);
-    weft_status st = part_of(call, &p);
+    weft_status st = wfi_part_of(call, &p);
     size_t count = st ? 0 : weft_optimizer_parameters(p->optimizer).count;
     if (!st)
         st = gather(call, p, 1, &sums);
@@ -270,6 +199,20 @@ static weft_status run_step(weft_call *call, void *user)
     weft_error_unref(error);
     if (p)
         drop_gathered(p, sums);
+    return st;
+}
+
+/* (part, rate) */
+static weft_status run_rate(weft_call *call, void *user)
+{
+    (void)user;
+    wfi_part *p;
+    weft_status st = wfi_part_of(call, &p);
+    if (st)
+        return st;
+    wfi_mutex_lock(&p->lock);
+    st = weft_optimizer_set_lr(p->optimizer, weft_call_f64(call, 1));
+    wfi_mutex_unlock(&p->lock);
     return st;
 }
 
@@ -294,8 +237,8 @@ static weft_status step_part(weft_agent *agent, const wfi_rref_name *name, const
         return st == WEFT_ERR_NOT_FOUND ? WEFT_OK : st; /* the root has let go of it: the pass has failed there */
     void *object = NULL;
     weft_gradient *sums = NULL;
-    st = weft_rref_local_typed(rref, &part_type, 0, &object);
-    part *p = object;
+    st = weft_rref_local_typed(rref, &wfi_part_type, 0, &object);
+    wfi_part *p = object;
     if (!st) {
         weft_tensors parameters = weft_optimizer_parameters(p->optimizer);
         sums = wfi_calloc(parameters.count + 1, sizeof *sums);
@@ -339,6 +282,15 @@ weft_status wfi_remote_optimizers_register(weft_agent *agent)
         {.name = "weft:tensors", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_TENSORS}, .run = run_gather},
         {.name = "weft:norm", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_BYTES}, .gives = {WEFT_TYPE_F64}, .run = run_norm},
         {.name = "weft:step", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_BYTES, WEFT_TYPE_F64}, .run = run_step},
+        {.name = "weft:rate", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_F64}, .run = run_rate},
+        {.name = "weft:state",
+         .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64, WEFT_TYPE_I64},
+         .gives = {WEFT_TYPE_BYTES, WEFT_TYPE_TENSORS},
+         .run = wfi_part_run_state},
+        {.name = "weft:state_in",
+         .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64, WEFT_TYPE_BYTES, WEFT_TYPE_TENSORS},
+         .run = wfi_part_run_receive},
+        {.name = "weft:state_set", .takes = {WEFT_TYPE_RREF, WEFT_TYPE_I64}, .run = wfi_part_run_exchange},
     };
     weft_status st = WEFT_OK;
     for (size_t i = 0; i < sizeof functions / sizeof *functions && !st; i++)

@@ -119,8 +119,8 @@ static void a_step_is_noticed(weft_optimizer *optimizer, weft_tensor *x)
 static void tape_optimizers_step_is_noticed(void **state)
 {
     weft_tensor *x = leaf(WEFT_SHAPE(2), 3);
-    a_step_is_noticed(weft_sgd_create((weft_tensors){&x, 1}, &(weft_sgd_options){.lr = 0.1}), x);
-    a_step_is_noticed(weft_adam_create((weft_tensors){&x, 1}, NULL), x);
+    a_step_is_noticed(weft_sgd_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.lr = 0.1}, NULL), x);
+    a_step_is_noticed(weft_adam_create((weft_tensors){&x, 1}, NULL, NULL), x);
     weft_tensor_unref(x);
 }
 

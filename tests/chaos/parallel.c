@@ -236,8 +236,8 @@ static void choose_options(session *s)
 static weft_optimizer *make_optimizer(const session *s, const model *m)
 {
     double momentum = mix(s->lane->seed + 4) % 2 ? 0.5 : 0;
-    weft_optimizer *made =
-        weft_sgd_create(weft_module_parameters(m->all), &(weft_sgd_options){.lr = 0.05, .momentum = momentum});
+    weft_optimizer *made = weft_sgd_create(weft_module_parameters(m->all),
+                                           &(weft_optimizer_spec){.lr = 0.05, .sgd.momentum = momentum}, NULL);
     MUST(made);
     return made;
 }

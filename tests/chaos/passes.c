@@ -622,7 +622,7 @@ static void play_steps(session *s)
         o[i].copy = graph_parameter((int)(seed % 97), 0, false);
         handles[i] = o[i].handle;
     }
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = lr};
+    weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = lr};
     if (!st) {
         chaos_wait *wait = wait_begins(LIMIT_MS, "%s: weft_dist_optimizer_create", s->where);
         st = weft_dist_optimizer_create(self.agent, handles, count, &spec, &optimizer, &error);

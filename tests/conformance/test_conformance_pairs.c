@@ -116,7 +116,7 @@ static void optimizer_of_pairs(weft_agent *agent)
     weft_module *same = make_net(WEFT_NO_VALUES, NULL);
     weft_tensors parameters = weft_module_parameters(same);
     weft_optimizer *local =
-        weft_optimizer_create(parameters, &(weft_optimizer_spec){.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 0.05}, NULL);
+        weft_optimizer_create(parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05}, NULL);
     MUST_OK(weft_remote_module_create(agent, weft_to_rank(2), "net", WEFT_NO_VALUES, &net));
     MUST_OK(make_optimizer(agent, net, &sgd));
     for (int step = 0; step < 3; step++) {
@@ -148,7 +148,7 @@ static void data_parallel_of_pairs(weft_agent *agent)
     weft_module *model = weft_linear_create(IN, CLASSES, false, (uint64_t)weft_agent_rank(agent), NULL);
     weft_tensors parameters = weft_module_parameters(model);
     weft_optimizer *sgd =
-        weft_optimizer_create(parameters, &(weft_optimizer_spec){.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 0.05}, NULL);
+        weft_optimizer_create(parameters, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.05}, NULL);
     MUST_OK(train(agent, model, sgd, x, target));
     weft_group *all;
     MUST_OK(weft_group_open(agent, "compare", NULL, 0, &all, NULL));

@@ -130,15 +130,15 @@ static void trained_as_locally(weft_agent *agent, const weft_optimizer_spec *spe
 
 /* The nine that the reference tests, with a rate that shows. */
 static const weft_optimizer_spec configurations[] = {
-    {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.05}},
-    {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}},
-    {.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 0.05, .amsgrad = true}},
-    {.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.lr = 0.05, .weight_decay = 0.01}},
-    {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr = 0.05, .lr_decay = 0.1, .maximize = true}},
-    {.kind = WEFT_OPTIMIZER_RMSPROP, .rmsprop = {.lr = 0.05, .momentum = 0.9, .centered = true}},
-    {.kind = WEFT_OPTIMIZER_RPROP, .rprop = {.lr = 0.05}},
-    {.kind = WEFT_OPTIMIZER_ADADELTA, .adadelta = {.rho = 0.95}},
-    {.kind = WEFT_OPTIMIZER_ADAMAX, .adamax = {.lr = 0.05}},
+    {.type = &weft_sgd_type, .lr = 0.05},
+    {.type = &weft_sgd_type, .lr = 0.05, .sgd = {.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}},
+    {.type = &weft_adam_type, .lr = 0.05, .adam.amsgrad = true},
+    {.type = &weft_adamw_type, .lr = 0.05, .adam.weight_decay = 0.01},
+    {.type = &weft_adagrad_type, .lr = 0.05, .maximize = true, .adagrad.lr_decay = 0.1},
+    {.type = &weft_rmsprop_type, .lr = 0.05, .rmsprop = {.momentum = 0.9, .centered = true}},
+    {.type = &weft_rprop_type, .lr = 0.05},
+    {.type = &weft_adadelta_type, .adadelta.rho = 0.95},
+    {.type = &weft_adamax_type, .lr = 0.05},
 };
 
 /* A loss that needs one of the two parameters: the other stays as it was. */
@@ -171,7 +171,7 @@ static void without_a_gradient(weft_agent *agent)
 static void errors_in_the_constructor(weft_agent *agent)
 {
     pair p = make_pair(agent);
-    const weft_optimizer_spec negative = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = -0.5};
+    const weft_optimizer_spec negative = {.type = &weft_sgd_type, .lr = -0.5};
     weft_rref *mixed[] = {p.there[0], NULL};
     weft_dist_optimizer *none = NULL;
     weft_error *error = NULL;

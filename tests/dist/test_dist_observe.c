@@ -61,7 +61,7 @@ static weft_dist_optimizer *make_optimizer(weft_agent *agent)
         answers[i] = call_on(NULL, agent, i + 1, "parameter", WEFT_NO_VALUES);
         MUST_OK(weft_values_get_rref(answers[i], 0, &handles[i]));
     }
-    const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 0.5};
+    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.5};
     MUST_OK(weft_dist_optimizer_create(agent, handles, 2, &spec, &sgd, NULL));
     weft_values_unref(answers[0]);
     weft_values_unref(answers[1]);

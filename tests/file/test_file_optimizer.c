@@ -14,11 +14,11 @@
 static char path[] = "weft-test-file-optimizer-XXXXXX";
 static const weft_shape shapes[PARAMETERS] = {{2, {3, 4}}, {1, {5}}};
 
-static weft_optimizer *make(weft_optimizer_kind kind, weft_tensor *parameters[PARAMETERS])
+static weft_optimizer *make(const weft_optimizer_type *type, weft_tensor *parameters[PARAMETERS])
 {
-    weft_optimizer_spec spec = {.kind = kind};
-    if (kind == WEFT_OPTIMIZER_SGD)
-        spec.sgd = (weft_sgd_options){.lr = 0.1, .momentum = 0.9};
+    weft_optimizer_spec spec = {.type = type};
+    if (type == &weft_sgd_type)
+        spec = (weft_optimizer_spec){.type = type, .lr = 0.1, .sgd.momentum = 0.9};
     for (int k = 0; k < PARAMETERS; k++)
         parameters[k] = formula_tensor(shapes[k], WEFT_DTYPE_FLOAT32, 1 + (uint64_t)k);
     weft_optimizer *o = weft_optimizer_create((weft_tensors){parameters, PARAMETERS}, &spec, NULL);
@@ -45,10 +45,11 @@ static void drop(weft_optimizer *o, weft_tensor *parameters[PARAMETERS])
 
 static void state_goes_through_a_file(void **state)
 {
-    for (int kind = WEFT_OPTIMIZER_SGD; kind <= WEFT_OPTIMIZER_ADAGRAD; kind++) {
+    const weft_optimizer_type *types[] = {&weft_sgd_type, &weft_adam_type, &weft_adamw_type, &weft_adagrad_type};
+    for (size_t type = 0; type < sizeof(types) / sizeof(types[0]); type++) {
         weft_tensor *p[PARAMETERS], *q[PARAMETERS];
         weft_error *error = NULL;
-        weft_optimizer *one = make((weft_optimizer_kind)kind, p), *other = make((weft_optimizer_kind)kind, q);
+        weft_optimizer *one = make(types[type], p), *other = make(types[type], q);
         step(one, 1);
         step(one, 2);
         assert_int_equal(weft_optimizer_save(one, path, NULL), WEFT_OK);
@@ -67,7 +68,7 @@ static void state_goes_through_a_file(void **state)
 static void one_that_was_never_stepped_has_an_empty_file(void **state)
 {
     weft_tensor *p[PARAMETERS], *q[PARAMETERS];
-    weft_optimizer *fresh = make(WEFT_OPTIMIZER_ADAM, p), *other = make(WEFT_OPTIMIZER_ADAM, q);
+    weft_optimizer *fresh = make(&weft_adam_type, p), *other = make(&weft_adam_type, q);
     step(other, 1);
     assert_int_equal(weft_optimizer_save(fresh, path, NULL), WEFT_OK);
     assert_int_equal(weft_optimizer_load(other, path, NULL), WEFT_OK);
@@ -97,7 +98,7 @@ static void files_that_do_not_fit_are_refused(void **state)
 {
     weft_tensor *p[PARAMETERS], *q[PARAMETERS];
     weft_error *error = NULL;
-    weft_optimizer *adam = make(WEFT_OPTIMIZER_ADAM, p), *sgd = make(WEFT_OPTIMIZER_SGD, q);
+    weft_optimizer *adam = make(&weft_adam_type, p), *sgd = make(&weft_sgd_type, q);
     step(adam, 1);
     size_t before = weft_optimizer_state_count(adam);
     assert_int_equal(weft_optimizer_save(adam, path, NULL), WEFT_OK);
@@ -140,7 +141,7 @@ static void what_a_pipe_announces_is_refused_before_it_is_read(void **state)
     char name[32];
     int ends[2];
     uint64_t size = strlen(header);
-    weft_optimizer *adam = make(WEFT_OPTIMIZER_ADAM, p);
+    weft_optimizer *adam = make(&weft_adam_type, p);
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], &size, sizeof(size)), sizeof(size));
     assert_int_equal(write(ends[1], header, size), size);

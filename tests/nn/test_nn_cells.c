@@ -32,7 +32,7 @@ static weft_module *make_net(void)
 static weft_optimizer *optimizer_of(const weft_module *net, weft_update update)
 {
     weft_optimizer_spec spec = {
-        .kind = WEFT_OPTIMIZER_SGD, .update = update, .sgd = {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01}};
+        .type = &weft_sgd_type, .update = update, .lr = 0.1, .sgd = {.momentum = 0.9, .weight_decay = 0.01}};
     weft_error *error = NULL;
     weft_optimizer *o = weft_optimizer_create(weft_module_parameters(net), &spec, &error);
     assert_null(error);
@@ -164,7 +164,7 @@ static void both_ways_to_step_give_the_same_bits(void **state)
 static void plain_tensors_are_not_stepped_beside(void **state)
 {
     weft_tensor *plain = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .update = WEFT_UPDATE_BESIDE, .sgd = {.lr = 1}};
+    weft_optimizer_spec spec = {.type = &weft_sgd_type, .update = WEFT_UPDATE_BESIDE, .lr = 1};
     weft_error *error = NULL;
     assert_null(weft_optimizer_create((weft_tensors){&plain, 1}, &spec, &error));
     assert_int_equal(weft_error_code(error), WEFT_ERR_UNSUPPORTED);
@@ -322,7 +322,7 @@ static rows make_rows(void)
     r.index = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_INT64, (int64_t[]){3, 1});
     r.gradient =
         (weft_gradient){weft_tensor_full(WEFT_SHAPE(2, WIDTH), WEFT_DTYPE_FLOAT32, 1), weft_tensor_ref(r.index)};
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .update = WEFT_UPDATE_BESIDE, .sgd = {.lr = 1}};
+    weft_optimizer_spec spec = {.type = &weft_sgd_type, .update = WEFT_UPDATE_BESIDE, .lr = 1};
     r.optimizer = weft_optimizer_create(weft_module_parameters(r.table), &spec, NULL);
     assert_non_null(r.optimizer);
     return r;
@@ -412,7 +412,7 @@ static void steps_beside_take_two_slabs_and_what_is_held(void **state)
     size_t one = live_bytes() - before;
     assert_true(one >= (size_t)512 * 512 * 4);
     weft_tensor *g = weft_tensor_full(WEFT_SHAPE(512, 512), WEFT_DTYPE_FLOAT32, 1);
-    weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .update = WEFT_UPDATE_BESIDE, .sgd = {.lr = 1}};
+    weft_optimizer_spec spec = {.type = &weft_sgd_type, .update = WEFT_UPDATE_BESIDE, .lr = 1};
     weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(net), &spec, NULL);
     weft_gradients gradients = {&(weft_gradient){.values = g}, 1};
     size_t alone = live_bytes();

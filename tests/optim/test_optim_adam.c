@@ -11,27 +11,28 @@
 #define STEPS 1000
 
 /* The definition, written plainly. */
-static void plain_step(double *p, const double *gradient, double *m, double *v, double *top, const weft_adam_options *o,
-                       int t)
+static void plain_step(double *p, const double *gradient, double *m, double *v, double *top,
+                       const weft_optimizer_spec *spec, int t)
 {
+    const weft_adam_options *o = &spec->adam;
     for (int i = 0; i < COUNT; i++) {
         double g = gradient[i] + o->weight_decay * p[i];
         m[i] = o->beta1 * m[i] + (1 - o->beta1) * g;
         v[i] = o->beta2 * v[i] + (1 - o->beta2) * g * g;
         top[i] = fmax(top[i], v[i]);
         double mean = m[i] / (1 - pow(o->beta1, t));
-        double square = (o->amsgrad ? top[i] : v[i]) / (1 - pow(o->beta2, t));
-        p[i] -= o->lr * mean / (sqrt(square) + o->eps);
+        double square = (o->amsgrad != 0 ? top[i] : v[i]) / (1 - pow(o->beta2, t));
+        p[i] -= spec->lr * mean / (sqrt(square) + o->eps);
     }
 }
 
-static void run_against_definition(const weft_adam_options *given, const weft_adam_options *meant, weft_dtype dtype,
+static void run_against_definition(const weft_optimizer_spec *given, const weft_optimizer_spec *meant, weft_dtype dtype,
                                    double tolerance)
 {
     double p[COUNT], g[COUNT], m[COUNT] = {0}, v[COUNT] = {0}, top[COUNT] = {0};
     weft_tensor *parameter = formula_tensor(WEFT_SHAPE(COUNT), dtype, 1);
     weft_tensor *gradient = weft_tensor_empty(WEFT_SHAPE(COUNT), dtype);
-    weft_optimizer *adam = weft_adam_create((weft_tensors){&parameter, 1}, given);
+    weft_optimizer *adam = weft_adam_create((weft_tensors){&parameter, 1}, given, NULL);
     assert_non_null(adam);
     assert_true(weft_optimizer_lr(adam) == meant->lr);
     for (int i = 0; i < COUNT; i++)
@@ -55,11 +56,10 @@ static void run_against_definition(const weft_adam_options *given, const weft_ad
 
 static void adam_follows_its_definition(void **state)
 {
-    const weft_adam_options all[] = {
-        {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
-        {.lr = 1e-3, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-4, .weight_decay = 0.01},
-        {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .amsgrad = true},
-    };
+    const weft_optimizer_spec all[] = {
+        {.lr = 1e-2, .adam = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}},
+        {.lr = 1e-3, .adam = {.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-4, .weight_decay = 0.01}},
+        {.lr = 1e-2, .adam = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .amsgrad = true}}};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         run_against_definition(&all[i], &all[i], WEFT_DTYPE_FLOAT64, 1e-12);
         run_against_definition(&all[i], &all[i], WEFT_DTYPE_FLOAT32, 1e-4);
@@ -68,9 +68,9 @@ static void adam_follows_its_definition(void **state)
 
 static void adam_zero_fields_take_pytorchs_defaults(void **state)
 {
-    const weft_adam_options defaults = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    const weft_optimizer_spec defaults = {.lr = 1e-3, .adam = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}};
     run_against_definition(NULL, &defaults, WEFT_DTYPE_FLOAT64, 1e-12);
-    run_against_definition(&(weft_adam_options){0}, &defaults, WEFT_DTYPE_FLOAT64, 1e-12);
+    run_against_definition(&(weft_optimizer_spec){0}, &defaults, WEFT_DTYPE_FLOAT64, 1e-12);
 }
 
 /* Of two accumulations their mean counts, without `average` their sum: Adam tells them apart by its eps. */
@@ -80,9 +80,9 @@ static void adam_average_divides_by_the_accumulations(void **state)
                        *twice = weft_tensor_full(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64, 4);
     double after[3];
     for (int k = 0; k < 3; k++) {
-        weft_adam_options o = {.lr = 0.5, .eps = 1, .average = k == 0};
+        weft_optimizer_spec o = {.lr = 0.5, .average = k == 0, .adam.eps = 1};
         p[k] = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT64);
-        weft_optimizer *adam = weft_adam_create((weft_tensors){&p[k], 1}, &o);
+        weft_optimizer *adam = weft_adam_create((weft_tensors){&p[k], 1}, &o, NULL);
         assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&once, 1}), WEFT_OK);
         if (k < 2)
             assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&once, 1}), WEFT_OK);
@@ -103,27 +103,32 @@ static void adam_refuses_and_changes_nothing(void **state)
     weft_tensor *p[] = {weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32), NULL};
     weft_tensor *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64),
                 *turned = weft_tensor_transpose(p[0], 0, 1);
-    const weft_adam_options wrong[] = {{.lr = -1},
-                                       {.lr = NAN},
-                                       {.lr = INFINITY},
-                                       {.beta1 = 1},
-                                       {.beta1 = -0.1},
-                                       {.beta2 = 1.5},
-                                       {.beta2 = NAN},
-                                       {.eps = -1},
-                                       {.eps = NAN},
-                                       {.eps = INFINITY},
-                                       {.weight_decay = -1},
-                                       {.weight_decay = NAN},
-                                       {.weight_decay = INFINITY},
-                                       {.pin_timeout_ms = -2}};
+    const weft_optimizer_spec wrong[] = {{.lr = -1},
+                                         {.lr = NAN},
+                                         {.lr = INFINITY},
+                                         {.adam.beta1 = 1},
+                                         {.adam.beta1 = -0.1},
+                                         {.adam.beta2 = 1.5},
+                                         {.adam.beta2 = NAN},
+                                         {.adam.eps = -1},
+                                         {.adam.eps = NAN},
+                                         {.adam.eps = INFINITY},
+                                         {.adam.weight_decay = -1},
+                                         {.adam.weight_decay = NAN},
+                                         {.adam.weight_decay = INFINITY},
+                                         {.adam.amsgrad = 2},
+                                         {.adam.amsgrad = NAN},
+                                         {.sgd.momentum = 0.5},
+                                         {.own = {1}},
+                                         {.type = &weft_adamw_type},
+                                         {.pin_timeout_ms = -2}};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        assert_null(weft_adam_create((weft_tensors){p, 1}, &wrong[i]));
-    assert_null(weft_adam_create((weft_tensors){NULL, 0}, NULL));
-    assert_null(weft_adam_create((weft_tensors){p, 2}, NULL));
-    assert_null(weft_adam_create((weft_tensors){&integers, 1}, NULL));
-    assert_null(weft_adam_create((weft_tensors){&turned, 1}, NULL));
-    weft_optimizer *adam = weft_adam_create((weft_tensors){p, 1}, NULL);
+        assert_null(weft_adam_create((weft_tensors){p, 1}, &wrong[i], NULL));
+    assert_null(weft_adam_create((weft_tensors){NULL, 0}, NULL, NULL));
+    assert_null(weft_adam_create((weft_tensors){p, 2}, NULL, NULL));
+    assert_null(weft_adam_create((weft_tensors){&integers, 1}, NULL, NULL));
+    assert_null(weft_adam_create((weft_tensors){&turned, 1}, NULL, NULL));
+    weft_optimizer *adam = weft_adam_create((weft_tensors){p, 1}, NULL, NULL);
     assert_int_equal(weft_optimizer_step(adam), WEFT_ERR_STATE);
     assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){&turned, 1}), WEFT_ERR_SHAPE);
     assert_int_equal(weft_optimizer_set_lr(adam, -1), WEFT_ERR_INVALID);
@@ -140,7 +145,7 @@ static void adam_steps_a_parameter_without_elements(void **state)
                         weft_tensor_zeros(WEFT_SCALAR, WEFT_DTYPE_FLOAT64)};
     weft_tensor *g[] = {weft_tensor_zeros(WEFT_SHAPE(0, 3), WEFT_DTYPE_FLOAT32),
                         weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 3)};
-    weft_optimizer *adam = weft_adam_create((weft_tensors){p, 2}, &(weft_adam_options){.lr = 0.25});
+    weft_optimizer *adam = weft_adam_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.lr = 0.25}, NULL);
     assert_int_equal(weft_optimizer_accumulate(adam, (weft_tensors){g, 2}), WEFT_OK);
     assert_int_equal(weft_optimizer_step(adam), WEFT_OK);
     assert_true(fabs(weft_tensor_get_f64(p[1], 0) + 0.25) <
@@ -160,8 +165,8 @@ static void adam_steps_a_large_parameter_as_its_parts(void **state)
     weft_tensor *piece = weft_tensor_narrow(copy, 0, large - part, part);
     weft_tensor *g = weft_tensor_empty(WEFT_SHAPE(large), WEFT_DTYPE_FLOAT32);
     weft_tensor *piece_of_g = weft_tensor_narrow(g, 0, large - part, part);
-    weft_optimizer *of_whole = weft_adam_create((weft_tensors){&whole, 1}, NULL);
-    weft_optimizer *of_piece = weft_adam_create((weft_tensors){&piece, 1}, NULL);
+    weft_optimizer *of_whole = weft_adam_create((weft_tensors){&whole, 1}, NULL, NULL);
+    weft_optimizer *of_piece = weft_adam_create((weft_tensors){&piece, 1}, NULL, NULL);
     for (uint64_t step = 0; step < 3; step++) {
         formula_fill(g, 10 + step, 1, 0);
         assert_int_equal(weft_optimizer_accumulate(of_whole, (weft_tensors){&g, 1}), WEFT_OK);
@@ -183,7 +188,7 @@ static void adam_descends_a_curved_valley(void **state)
 {
     weft_tensor *p[] = {weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, -1),
                         weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT64, 1.5)};
-    weft_optimizer *adam = weft_adam_create((weft_tensors){p, 2}, &(weft_adam_options){.lr = 0.05});
+    weft_optimizer *adam = weft_adam_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.lr = 0.05}, NULL);
     for (int k = 0; k < 2; k++)
         weft_tensor_set_requires_grad(p[k], true);
     for (int step = 0; step < 2000; step++) {

@@ -20,71 +20,85 @@
 typedef struct optim_case {
     char title[LINE_MAX_BYTES]; /* its first line */
     weft_optimizer_spec spec;
+    int kind;
     bool sparse;
     weft_dtype dtype;
     double tolerance;
 } optim_case;
 
+enum { SGD, ADAM, ADAMW, ADAGRAD, RMSPROP, RPROP, ADADELTA, ADAMAX, KINDS };
 static const struct {
     const char *name;
-    weft_optimizer_kind kind;
-} kinds[] = {{"sgd", WEFT_OPTIMIZER_SGD},           {"adam", WEFT_OPTIMIZER_ADAM},
-             {"adamw", WEFT_OPTIMIZER_ADAMW},       {"adagrad", WEFT_OPTIMIZER_ADAGRAD},
-             {"rmsprop", WEFT_OPTIMIZER_RMSPROP},   {"rprop", WEFT_OPTIMIZER_RPROP},
-             {"adadelta", WEFT_OPTIMIZER_ADADELTA}, {"adamax", WEFT_OPTIMIZER_ADAMAX}};
-
-#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+    const weft_optimizer_type *type;
+} kinds[KINDS] = {{"sgd", &weft_sgd_type},           {"adam", &weft_adam_type},       {"adamw", &weft_adamw_type},
+                  {"adagrad", &weft_adagrad_type},   {"rmsprop", &weft_rmsprop_type}, {"rprop", &weft_rprop_type},
+                  {"adadelta", &weft_adadelta_type}, {"adamax", &weft_adamax_type}};
 
 static const struct {
     const char *name;
-    size_t number[KINDS], flag[KINDS]; /* where each kind's options have it; 0: nowhere, as `kind` stands there */
+    size_t offset[KINDS]; /* where each kind's options have it; 0: nowhere, as `type` stands there */
 } options[] = {
 #define AT(kind, field) offsetof(weft_optimizer_spec, kind.field)
-#define ALL(field)                                                                                                     \
-    {                                                                                                                  \
-        AT(sgd, field), AT(adam, field), AT(adam, field), AT(adagrad, field), AT(rmsprop, field), AT(rprop, field),    \
-            AT(adadelta, field), AT(adamax, field)                                                                     \
-    }
-    {"lr", ALL(lr), {0}},
-    {"max_norm", ALL(max_norm), {0}},
-    {"maximize", {0}, ALL(maximize)},
     {"weight_decay",
      {AT(sgd, weight_decay), AT(adam, weight_decay), AT(adam, weight_decay), AT(adagrad, weight_decay),
-      AT(rmsprop, weight_decay), 0, AT(adadelta, weight_decay), AT(adamax, weight_decay)},
-     {0}},
-    {"momentum", {[WEFT_OPTIMIZER_SGD] = AT(sgd, momentum), [WEFT_OPTIMIZER_RMSPROP] = AT(rmsprop, momentum)}, {0}},
-    {"dampening", {AT(sgd, dampening)}, {0}},
-    {"beta1", {0, AT(adam, beta1), AT(adam, beta1), [WEFT_OPTIMIZER_ADAMAX] = AT(adamax, beta1)}, {0}},
-    {"beta2", {0, AT(adam, beta2), AT(adam, beta2), [WEFT_OPTIMIZER_ADAMAX] = AT(adamax, beta2)}, {0}},
+      AT(rmsprop, weight_decay), 0, AT(adadelta, weight_decay), AT(adamax, weight_decay)}},
+    {"momentum", {[SGD] = AT(sgd, momentum), [RMSPROP] = AT(rmsprop, momentum)}},
+    {"dampening", {[SGD] = AT(sgd, dampening)}},
+    {"nesterov", {[SGD] = AT(sgd, nesterov)}},
+    {"beta1", {0, AT(adam, beta1), AT(adam, beta1), [ADAMAX] = AT(adamax, beta1)}},
+    {"beta2", {0, AT(adam, beta2), AT(adam, beta2), [ADAMAX] = AT(adamax, beta2)}},
     {"eps",
-     {0, AT(adam, eps), AT(adam, eps), AT(adagrad, eps), AT(rmsprop, eps), 0, AT(adadelta, eps), AT(adamax, eps)},
-     {0}},
-    {"amsgrad", {0}, {0, AT(adam, amsgrad), AT(adam, amsgrad)}},
-    {"lr_decay", {[WEFT_OPTIMIZER_ADAGRAD] = AT(adagrad, lr_decay)}, {0}},
-    {"initial_accumulator_value", {[WEFT_OPTIMIZER_ADAGRAD] = AT(adagrad, initial_accumulator_value)}, {0}},
-    {"alpha", {[WEFT_OPTIMIZER_RMSPROP] = AT(rmsprop, alpha)}, {0}},
-    {"centered", {0}, {[WEFT_OPTIMIZER_RMSPROP] = AT(rmsprop, centered)}},
-    {"eta_minus", {[WEFT_OPTIMIZER_RPROP] = AT(rprop, eta_minus)}, {0}},
-    {"eta_plus", {[WEFT_OPTIMIZER_RPROP] = AT(rprop, eta_plus)}, {0}},
-    {"step_min", {[WEFT_OPTIMIZER_RPROP] = AT(rprop, step_min)}, {0}},
-    {"step_max", {[WEFT_OPTIMIZER_RPROP] = AT(rprop, step_max)}, {0}},
-    {"rho", {[WEFT_OPTIMIZER_ADADELTA] = AT(adadelta, rho)}, {0}},
+     {0, AT(adam, eps), AT(adam, eps), AT(adagrad, eps), AT(rmsprop, eps), 0, AT(adadelta, eps), AT(adamax, eps)}},
+    {"amsgrad", {0, AT(adam, amsgrad), AT(adam, amsgrad)}},
+    {"lr_decay", {[ADAGRAD] = AT(adagrad, lr_decay)}},
+    {"initial_accumulator_value", {[ADAGRAD] = AT(adagrad, initial_accumulator_value)}},
+    {"alpha", {[RMSPROP] = AT(rmsprop, alpha)}},
+    {"centered", {[RMSPROP] = AT(rmsprop, centered)}},
+    {"eta_minus", {[RPROP] = AT(rprop, eta_minus)}},
+    {"eta_plus", {[RPROP] = AT(rprop, eta_plus)}},
+    {"step_min", {[RPROP] = AT(rprop, step_min)}},
+    {"step_max", {[RPROP] = AT(rprop, step_max)}},
+    {"rho", {[ADADELTA] = AT(adadelta, rho)}},
 };
 
-static void set_option(weft_optimizer_spec *spec, const char *name, double value)
+/* Every option of a type is a field of weft_optimizer_spec, at the same place of the order. */
+static void options_of_types_are_fields(void **state)
 {
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
-        if (strcmp(options[i].name, name) != 0)
-            continue;
-        size_t number = options[i].number[spec->kind], flag = options[i].flag[spec->kind];
-        assert_true(number != 0 || flag != 0);
-        if (number != 0)
-            *(double *)((char *)spec + number) = value;
-        else
-            *(bool *)((char *)spec + flag) = value != 0;
-        return;
+    for (int kind = 0; kind < KINDS; kind++) {
+        size_t first = SIZE_MAX;
+        int count = 0;
+        for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+            if (options[i].offset[kind] != 0)
+                first = options[i].offset[kind] < first ? options[i].offset[kind] : first;
+        for (; count < WEFT_OPTIMIZER_OPTIONS && kinds[kind].type->options[count].name; count++) {
+            size_t found = 0;
+            for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+                if (strcmp(options[i].name, kinds[kind].type->options[count].name) == 0)
+                    found = options[i].offset[kind];
+            assert_int_equal(found, first + (size_t)count * sizeof(double));
+        }
+        assert_true(count > 0);
     }
-    fail_msg("option %s", name);
+}
+
+static void set_option(optim_case *c, const char *name, double value)
+{
+    if (strcmp(name, "lr") == 0)
+        c->spec.lr = value;
+    else if (strcmp(name, "max_norm") == 0)
+        c->spec.max_norm = value;
+    else if (strcmp(name, "maximize") == 0)
+        c->spec.maximize = value != 0;
+    else
+        for (size_t i = 0; i <= sizeof(options) / sizeof(options[0]); i++) {
+            if (i == sizeof(options) / sizeof(options[0]))
+                fail_msg("option %s", name);
+            if (strcmp(options[i].name, name) != 0)
+                continue;
+            assert_true(options[i].offset[c->kind] != 0);
+            *(double *)((char *)&c->spec + options[i].offset[c->kind]) = value;
+            break;
+        }
 }
 
 static bool read_case(FILE *file, optim_case *c)
@@ -95,9 +109,11 @@ static bool read_case(FILE *file, optim_case *c)
     memcpy(line, c->title, sizeof(line));
     const char *word = strtok_r(line, " \n", &rest);
     memset(&c->spec, 0, sizeof(c->spec));
-    for (size_t i = 0; i < KINDS; i++)
-        if (strcmp(kinds[i].name, word) == 0)
-            c->spec.kind = kinds[i].kind;
+    for (int i = 0; i < KINDS; i++)
+        if (strcmp(kinds[i].name, word) == 0) {
+            c->kind = i;
+            c->spec.type = kinds[i].type;
+        }
     for (char *name = strtok_r(NULL, " \n", &rest); name != NULL; name = strtok_r(NULL, " \n", &rest)) {
         value = strchr(name, '=');
         assert_non_null(value);
@@ -105,7 +121,7 @@ static bool read_case(FILE *file, optim_case *c)
         if (strcmp(name, "sparse") == 0)
             c->sparse = atoi(value) != 0;
         else
-            set_option(&c->spec, name, strtod(value, NULL));
+            set_option(c, name, strtod(value, NULL));
     }
     return true;
 }
@@ -232,4 +248,4 @@ static void optimizers_match_pytorch_in_float32(void **state)
     run_all(WEFT_DTYPE_FLOAT32, 4e-6);
 }
 
-UNIT_MAIN(optimizers_match_pytorch_in_float64, optimizers_match_pytorch_in_float32)
+UNIT_MAIN(options_of_types_are_fields, optimizers_match_pytorch_in_float64, optimizers_match_pytorch_in_float32)

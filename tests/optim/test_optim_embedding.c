@@ -16,8 +16,8 @@
 #define STEPS 12
 
 static const weft_optimizer_spec specs[] = {
-    {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.5, .max_norm = 0.2}},
-    {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr = 0.5, .lr_decay = 0.1}},
+    {.type = &weft_sgd_type, .lr = 0.5, .max_norm = 0.2},
+    {.type = &weft_adagrad_type, .lr = 0.5, .adagrad.lr_decay = 0.1},
 };
 #define SPECS (sizeof(specs) / sizeof(specs[0]))
 

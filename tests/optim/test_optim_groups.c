@@ -11,14 +11,14 @@
 #define PARAMETERS 3 /* of which the first group has two */
 
 static const weft_optimizer_spec specs[][2] = {
-    {{.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1}},
-     {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.01}}},
-    {{.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 0.1}},
-     {.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 0.2, .weight_decay = 0.1, .amsgrad = true, .maximize = true}}},
-    {{.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.weight_decay = 0.5}},
-     {.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.beta1 = 0.5, .eps = 0.1}}},
-    {{.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr = 0.1}},
-     {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr_decay = 0.5, .initial_accumulator_value = 2}}},
+    {{.type = &weft_sgd_type, .lr = 0.1, .sgd = {.momentum = 0.9, .weight_decay = 0.1}},
+     {.type = &weft_sgd_type, .lr = 0.01}},
+    {{.type = &weft_adam_type, .lr = 0.1},
+     {.type = &weft_adam_type, .lr = 0.2, .maximize = true, .adam = {.weight_decay = 0.1, .amsgrad = true}}},
+    {{.type = &weft_adamw_type, .adam.weight_decay = 0.5},
+     {.type = &weft_adamw_type, .adam = {.beta1 = 0.5, .eps = 0.1}}},
+    {{.type = &weft_adagrad_type, .lr = 0.1},
+     {.type = &weft_adagrad_type, .adagrad = {.lr_decay = 0.5, .initial_accumulator_value = 2}}},
 };
 #define SPECS (sizeof(specs) / sizeof(specs[0]))
 
@@ -92,8 +92,8 @@ static void groups_tell_their_parameters_rates_and_specs(void **state)
     assert_int_equal(weft_optimizer_set_group_lr(adamw, 1, 0.25), WEFT_OK);
     assert_true(weft_optimizer_lr(adamw) == 1e-3 && weft_optimizer_group_lr(adamw, 1) == 0.25);
     assert_int_equal(weft_optimizer_get_spec(adamw, 1, &spec), WEFT_OK);
-    assert_int_equal(spec.kind, WEFT_OPTIMIZER_ADAMW);
-    assert_true(spec.adam.lr == 0.25 && spec.adam.beta1 == 0.5 && spec.adam.beta2 == 0.999 && spec.adam.eps == 0.1);
+    assert_ptr_equal(spec.type, &weft_adamw_type);
+    assert_true(spec.lr == 0.25 && spec.adam.beta1 == 0.5 && spec.adam.beta2 == 0.999 && spec.adam.eps == 0.1);
     assert_int_equal(weft_optimizer_set_lr(adamw, 0.125), WEFT_OK); /* all groups' */
     assert_true(weft_optimizer_group_lr(adamw, 0) == 0.125 && weft_optimizer_group_lr(adamw, 1) == 0.125);
     assert_int_equal(weft_optimizer_get_spec(adamw, 2, &spec), WEFT_ERR_INVALID);
@@ -107,25 +107,27 @@ static void groups_tell_their_parameters_rates_and_specs(void **state)
 /* Of every kind: set later, and in the options. A step then moves no parameter, counts, and its state goes on. */
 static void a_rate_of_zero_is_a_rate(void **state)
 {
-    for (int kind = WEFT_OPTIMIZER_SGD; kind <= WEFT_OPTIMIZER_ADAMAX; kind++)
+    const weft_optimizer_type *types[] = {&weft_sgd_type,     &weft_adam_type,  &weft_adamw_type,    &weft_adagrad_type,
+                                          &weft_rmsprop_type, &weft_rprop_type, &weft_adadelta_type, &weft_adamax_type};
+    for (size_t type = 0; type < sizeof(types) / sizeof(types[0]); type++)
         for (int later = 0; later < 2; later++) {
             weft_tensor *p[PARAMETERS], *q[PARAMETERS], *g[PARAMETERS];
-            weft_optimizer_spec spec = {.kind = (weft_optimizer_kind)kind, .has_lr = true}, found;
+            weft_optimizer_spec spec = {.type = types[type], .has_lr = true}, found;
             make_tensors(p, 1);
             make_tensors(q, 1);
             make_tensors(g, 10);
             if (later)
-                spec.sgd.lr = 0.5; /* the first of all options */
+                spec.lr = 0.5;
             weft_optimizer *optimizer = weft_optimizer_create((weft_tensors){p, PARAMETERS}, &spec, NULL);
             assert_non_null(optimizer);
             if (later)
                 assert_int_equal(weft_optimizer_set_lr(optimizer, 0), WEFT_OK);
             assert_true(weft_optimizer_lr(optimizer) == 0);
             apply(optimizer, g, PARAMETERS);
-            for (int k = 0; k < PARAMETERS && kind != WEFT_OPTIMIZER_RPROP;
+            for (int k = 0; k < PARAMETERS && types[type] != &weft_rprop_type;
                  k++) /* its steps have lengths of their own */
                 assert_memory_equal(weft_tensor_data(p[k]), weft_tensor_data(q[k]), weft_tensor_nbytes(p[k]));
-            assert_true(kind == WEFT_OPTIMIZER_SGD || weft_optimizer_state_count(optimizer) > 0);
+            assert_true(types[type] == &weft_sgd_type || weft_optimizer_state_count(optimizer) > 0);
             assert_int_equal(weft_optimizer_get_spec(optimizer, 0, &found), WEFT_OK);
             weft_optimizer *other = weft_optimizer_create((weft_tensors){q, PARAMETERS}, &found, NULL);
             assert_true(found.has_lr && weft_optimizer_lr(other) == 0);
@@ -142,8 +144,10 @@ static void a_rate_of_zero_is_a_rate(void **state)
             drop_tensors(g);
         }
     weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
-    weft_optimizer *adam = weft_adam_create((weft_tensors){&p, 1}, NULL); /* without has_lr 0 stands for the default */
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_sgd_options){.lr = 0}); /* which SGD lacks */
+    weft_optimizer *adam =
+        weft_adam_create((weft_tensors){&p, 1}, NULL, NULL); /* without has_lr 0 stands for the default */
+    weft_optimizer *sgd =
+        weft_sgd_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.lr = 0}, NULL); /* which SGD lacks */
     assert_true(weft_optimizer_lr(adam) == 1e-3 && sgd && weft_optimizer_lr(sgd) == 0);
     weft_optimizer_unref(adam);
     weft_optimizer_unref(sgd);
@@ -166,18 +170,21 @@ static void groups_that_do_not_fit_are_refused(void **state)
     weft_tensor *p[PARAMETERS], *integers = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT64);
     make_tensors(p, 1);
     weft_optimizer *sgd = weft_optimizer_create((weft_tensors){p, 2}, &specs[0][0], NULL);
-    refuse_group(sgd, p + 2, 1, specs[1][0], WEFT_ERR_INVALID, "a group of Adam in an optimizer of kind SGD");
+    refuse_group(sgd, p + 2, 1, specs[1][0], WEFT_ERR_INVALID, "a group of Adam in an optimizer of type SGD");
     refuse_group(sgd, p + 1, 2, specs[0][0], WEFT_ERR_INVALID, "a parameter of 4 elements stands twice");
     refuse_group(sgd, (weft_tensor *[]){p[2], p[2]}, 2, specs[0][0], WEFT_ERR_INVALID,
                  "a parameter of 5 elements stands twice");
     refuse_group(sgd, &integers, 1, specs[0][0], WEFT_ERR_TYPE,
                  "parameter 0 is int64; optimizers step float32 and float64");
     refuse_group(sgd, NULL, 0, specs[0][0], WEFT_ERR_INVALID, "there are no parameters");
-    refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.sgd = {.lr = 1, .average = true}}, WEFT_ERR_INVALID, whole);
-    refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.sgd = {.lr = 1, .max_norm = 1}}, WEFT_ERR_INVALID, whole);
-    refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.sgd = {.lr = 1, .error_if_nonfinite = true}}, WEFT_ERR_INVALID,
+    refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .average = true},
+                 WEFT_ERR_INVALID, whole);
+    refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .max_norm = 1}, WEFT_ERR_INVALID,
                  whole);
-    refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.sgd = {.lr = 1, .pin_timeout_ms = 1}}, WEFT_ERR_INVALID, whole);
+    refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .error_if_nonfinite = true},
+                 WEFT_ERR_INVALID, whole);
+    refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .pin_timeout_ms = 1},
+                 WEFT_ERR_INVALID, whole);
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){p, 2}), WEFT_OK);
     refuse_group(sgd, p + 2, 1, specs[0][1], WEFT_ERR_STATE, "1 gradients are accumulated: step or zero them first");
     assert_int_equal(weft_optimizer_add_group(NULL, (weft_tensors){p, 1}, &specs[0][0], NULL), WEFT_ERR_INVALID);
@@ -196,55 +203,64 @@ static void specs_that_are_wrong_are_named(void **state)
         weft_status code;
         const char *text;
     } wrong[] = {
-        {{.kind = (weft_optimizer_kind)9}, WEFT_ERR_INVALID, "there is no optimizer of kind 9"},
-        {{.sgd = {.lr = -0.5}}, WEFT_ERR_INVALID, "SGD: lr is -0.5, it must be finite and not negative"},
-        {{.kind = WEFT_OPTIMIZER_ADAM, .has_lr = true, .adam = {.lr = -1}},
+        {{.lr = 1}, WEFT_ERR_INVALID, "the type of the optimizer is NULL: set it, to &weft_sgd_type for example"},
+        {{.type = &weft_sgd_type, .lr = 1, .adam = {.beta2 = 0.5}},
+         WEFT_ERR_INVALID,
+         "SGD: adam.beta2 is 0.5, an option of another type"},
+        {{.type = &weft_adam_type, .own = {[2] = 3}},
+         WEFT_ERR_INVALID,
+         "Adam: own[2] is 3, but the type has 0 options of its own"},
+        {{.type = &weft_sgd_type, .sgd.nesterov = 0.5}, WEFT_ERR_INVALID, "SGD: nesterov is 0.5, it must be 0 or 1"},
+        {{.type = &weft_sgd_type, .lr = -0.5}, WEFT_ERR_INVALID, "SGD: lr is -0.5, it must be finite and not negative"},
+        {{.type = &weft_adam_type, .has_lr = true, .lr = -1},
          WEFT_ERR_INVALID,
          "Adam: lr is -1, it must be finite and not negative"},
-        {{.kind = WEFT_OPTIMIZER_RPROP, .rprop = {.lr = INFINITY}},
+        {{.type = &weft_rprop_type, .lr = INFINITY},
          WEFT_ERR_INVALID,
          "Rprop: lr is inf, it must be finite and not negative"},
-        {{.sgd = {.lr = 1, .momentum = -1}},
+        {{.type = &weft_sgd_type, .lr = 1, .sgd.momentum = -1},
          WEFT_ERR_INVALID,
          "SGD: momentum is -1, it must be finite and not negative"},
-        {{.sgd = {.lr = 1, .dampening = INFINITY}}, WEFT_ERR_INVALID, "SGD: dampening is inf, it must be finite"},
-        {{.sgd = {.lr = 1, .nesterov = true}},
+        {{.type = &weft_sgd_type, .lr = 1, .sgd.dampening = INFINITY},
+         WEFT_ERR_INVALID,
+         "SGD: dampening is inf, it must be finite"},
+        {{.type = &weft_sgd_type, .lr = 1, .sgd.nesterov = true},
          WEFT_ERR_INVALID,
          "SGD: momentum is 0, it must be positive with nesterov"},
-        {{.sgd = {.lr = 1, .momentum = 0.5, .dampening = 0.5, .nesterov = true}},
+        {{.type = &weft_sgd_type, .lr = 1, .sgd = {.momentum = 0.5, .dampening = 0.5, .nesterov = true}},
          WEFT_ERR_INVALID,
          "SGD: dampening is 0.5, it must be 0 with nesterov"},
-        {{.sgd = {.lr = 1, .max_norm = -2}},
+        {{.type = &weft_sgd_type, .lr = 1, .max_norm = -2},
          WEFT_ERR_INVALID,
          "SGD: max_norm is -2, it must be finite and not negative"},
-        {{.sgd = {.lr = 1, .pin_timeout_ms = -7}},
+        {{.type = &weft_sgd_type, .lr = 1, .pin_timeout_ms = -7},
          WEFT_ERR_INVALID,
          "SGD: pin_timeout_ms is -7, it must be WEFT_FOREVER (-1) or not negative"},
-        {{.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.beta2 = 1}},
+        {{.type = &weft_adamw_type, .adam.beta2 = 1},
          WEFT_ERR_INVALID,
          "AdamW: beta2 is 1, it must be between 0 and 1"},
-        {{.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr_decay = -0.5}},
+        {{.type = &weft_adagrad_type, .adagrad.lr_decay = -0.5},
          WEFT_ERR_INVALID,
          "Adagrad: lr_decay is -0.5, it must be finite and not negative"},
-        {{.kind = WEFT_OPTIMIZER_RMSPROP, .rmsprop = {.alpha = 1.5}},
+        {{.type = &weft_rmsprop_type, .rmsprop.alpha = 1.5},
          WEFT_ERR_INVALID,
          "RMSprop: alpha is 1.5, it must be between 0 and 1"},
-        {{.kind = WEFT_OPTIMIZER_RMSPROP, .rmsprop = {.momentum = -1}},
+        {{.type = &weft_rmsprop_type, .rmsprop.momentum = -1},
          WEFT_ERR_INVALID,
          "RMSprop: momentum is -1, it must be finite and not negative"},
-        {{.kind = WEFT_OPTIMIZER_RPROP, .rprop = {.eta_plus = 1}},
+        {{.type = &weft_rprop_type, .rprop.eta_plus = 1},
          WEFT_ERR_INVALID,
          "Rprop: eta_plus is 1, it must be finite and above 1"},
-        {{.kind = WEFT_OPTIMIZER_RPROP, .rprop = {.step_min = 2, .step_max = 1}},
+        {{.type = &weft_rprop_type, .rprop = {.step_min = 2, .step_max = 1}},
          WEFT_ERR_INVALID,
          "Rprop: step_max is 1, it must be finite and at least step_min"},
-        {{.kind = WEFT_OPTIMIZER_ADADELTA, .adadelta = {.rho = -0.1}},
+        {{.type = &weft_adadelta_type, .adadelta.rho = -0.1},
          WEFT_ERR_INVALID,
          "Adadelta: rho is -0.1, it must be between 0 and 1"},
-        {{.kind = WEFT_OPTIMIZER_ADAMAX, .adamax = {.eps = -1}},
+        {{.type = &weft_adamax_type, .adamax.eps = -1},
          WEFT_ERR_INVALID,
          "Adamax: eps is -1, it must be finite and not negative"},
-        {{.kind = WEFT_OPTIMIZER_ADAGRAD, .update = (weft_update)5}, WEFT_ERR_INVALID, "Adagrad: there is no update 5"},
+        {{.type = &weft_adagrad_type, .update = (weft_update)5}, WEFT_ERR_INVALID, "Adagrad: there is no update 5"},
     };
     weft_tensor *p = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {

@@ -49,8 +49,7 @@ void *__wrap_realloc(void *block, size_t size)
 static weft_tensor *parameters[2], *dense, *strided, *rows, *values;
 static weft_optimizer *optimizer;
 
-static const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADAM,
-                                         .adam = {.lr = 1, .amsgrad = true, .max_norm = 100}};
+static const weft_optimizer_spec spec = {.type = &weft_adam_type, .lr = 1, .max_norm = 100, .adam.amsgrad = true};
 
 static weft_status make(void)
 {

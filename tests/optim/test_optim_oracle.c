@@ -36,31 +36,31 @@ typedef weft_optimizer *(*next_fn)(FILE *file, weft_tensors parameters, char *wh
 
 static weft_optimizer *next_sgd(FILE *file, weft_tensors parameters, char *what, size_t size)
 {
-    weft_sgd_options o = {0};
+    weft_optimizer_spec o = {0};
     if (fscanf(file, "%lf", &o.lr) != 1)
         return NULL;
-    o.momentum = next_number(file);
-    o.dampening = next_number(file);
-    o.weight_decay = next_number(file);
-    o.nesterov = next_number(file) != 0;
-    snprintf(what, size, "momentum %g, dampening %g, weight decay %g, nesterov %d", o.momentum, o.dampening,
-             o.weight_decay, (int)o.nesterov);
-    return weft_sgd_create(parameters, &o);
+    o.sgd.momentum = next_number(file);
+    o.sgd.dampening = next_number(file);
+    o.sgd.weight_decay = next_number(file);
+    o.sgd.nesterov = next_number(file) != 0;
+    snprintf(what, size, "momentum %g, dampening %g, weight decay %g, nesterov %d", o.sgd.momentum, o.sgd.dampening,
+             o.sgd.weight_decay, (int)o.sgd.nesterov);
+    return weft_sgd_create(parameters, &o, NULL);
 }
 
 static weft_optimizer *next_adam(FILE *file, weft_tensors parameters, char *what, size_t size)
 {
-    weft_adam_options o = {0};
+    weft_optimizer_spec o = {0};
     if (fscanf(file, "%lf", &o.lr) != 1)
         return NULL;
-    o.beta1 = next_number(file);
-    o.beta2 = next_number(file);
-    o.eps = next_number(file);
-    o.weight_decay = next_number(file);
-    o.amsgrad = next_number(file) != 0;
-    snprintf(what, size, "rate %g, betas %g %g, eps %g, weight decay %g, amsgrad %d", o.lr, o.beta1, o.beta2, o.eps,
-             o.weight_decay, (int)o.amsgrad);
-    return weft_adam_create(parameters, &o);
+    o.adam.beta1 = next_number(file);
+    o.adam.beta2 = next_number(file);
+    o.adam.eps = next_number(file);
+    o.adam.weight_decay = next_number(file);
+    o.adam.amsgrad = next_number(file) != 0;
+    snprintf(what, size, "rate %g, betas %g %g, eps %g, weight decay %g, amsgrad %d", o.lr, o.adam.beta1, o.adam.beta2,
+             o.adam.eps, o.adam.weight_decay, (int)o.adam.amsgrad);
+    return weft_adam_create(parameters, &o, NULL);
 }
 
 /* `late`: what the gradients are multiplied by after step 4 */

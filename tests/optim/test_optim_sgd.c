@@ -11,24 +11,25 @@
 #define COUNT 16
 
 /* The definition, written plainly. */
-static void plain_step(double *p, const double *gradient, double *v, const weft_sgd_options *o, bool first)
+static void plain_step(double *p, const double *gradient, double *v, const weft_optimizer_spec *spec, bool first)
 {
+    const weft_sgd_options *o = &spec->sgd;
     for (int i = 0; i < COUNT; i++) {
         double g = gradient[i] + o->weight_decay * p[i];
         if (o->momentum > 0) {
             v[i] = first ? g : o->momentum * v[i] + (1 - o->dampening) * g;
-            g = o->nesterov ? g + o->momentum * v[i] : v[i];
+            g = o->nesterov != 0 ? g + o->momentum * v[i] : v[i];
         }
-        p[i] -= o->lr * g;
+        p[i] -= spec->lr * g;
     }
 }
 
-static void run_against_definition(const weft_sgd_options *o, weft_dtype dtype, double tolerance)
+static void run_against_definition(const weft_optimizer_spec *o, weft_dtype dtype, double tolerance)
 {
     double p[COUNT], g[COUNT], v[COUNT] = {0};
     weft_tensor *parameter = formula_tensor(WEFT_SHAPE(COUNT), dtype, 1);
     weft_tensor *gradient = weft_tensor_empty(WEFT_SHAPE(COUNT), dtype);
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&parameter, 1}, o);
+    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&parameter, 1}, o, NULL);
     assert_non_null(sgd);
     for (int i = 0; i < COUNT; i++)
         p[i] = weft_tensor_get_f64(parameter, i);
@@ -49,13 +50,11 @@ static void run_against_definition(const weft_sgd_options *o, weft_dtype dtype, 
 
 static void sgd_follows_its_definition(void **state)
 {
-    const weft_sgd_options all[] = {
-        {.lr = 0.05},
-        {.lr = 0.05, .weight_decay = 0.01},
-        {.lr = 0.05, .momentum = 0.9},
-        {.lr = 0.05, .momentum = 0.9, .dampening = 0.3, .weight_decay = 0.01},
-        {.lr = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
-    };
+    const weft_optimizer_spec all[] = {{.lr = 0.05},
+                                       {.lr = 0.05, .sgd.weight_decay = 0.01},
+                                       {.lr = 0.05, .sgd.momentum = 0.9},
+                                       {.lr = 0.05, .sgd = {.momentum = 0.9, .dampening = 0.3, .weight_decay = 0.01}},
+                                       {.lr = 0.05, .sgd = {.momentum = 0.9, .nesterov = true, .weight_decay = 0.01}}};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         run_against_definition(&all[i], WEFT_DTYPE_FLOAT64, 1e-13);
         run_against_definition(&all[i], WEFT_DTYPE_FLOAT32, 2e-6);
@@ -68,7 +67,7 @@ static void sgd_refuses_and_changes_nothing(void **state)
                         weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32)};
     weft_tensor *wrong = weft_tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT32),
                 *doubles = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT64);
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){p, 2}, &(weft_sgd_options){.lr = 1});
+    weft_optimizer *sgd = weft_sgd_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.lr = 1}, NULL);
     weft_tensor *bad_shape[] = {p[0], wrong}, *bad_dtype[] = {p[0], doubles};
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){p, 1}), WEFT_ERR_SHAPE);
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){bad_shape, 2}), WEFT_ERR_SHAPE);
@@ -80,8 +79,8 @@ static void sgd_refuses_and_changes_nothing(void **state)
     assert_string_equal(weft_error_message(error), "gradient 1 is [5], its parameter [4]");
     weft_error_unref(error);
     weft_optimizer_unref(sgd);
-    assert_null(weft_sgd_create((weft_tensors){p, 2}, &(weft_sgd_options){.lr = 1, .nesterov = true}));
-    assert_null(weft_sgd_create((weft_tensors){NULL, 0}, &(weft_sgd_options){.lr = 1}));
+    assert_null(weft_sgd_create((weft_tensors){p, 2}, &(weft_optimizer_spec){.lr = 1, .sgd.nesterov = true}, NULL));
+    assert_null(weft_sgd_create((weft_tensors){NULL, 0}, &(weft_optimizer_spec){.lr = 1}, NULL));
     weft_tensor_unref(p[0]);
     weft_tensor_unref(p[1]);
     weft_tensor_unref(wrong);
@@ -97,7 +96,7 @@ static void sgd_steps_by_what_was_accumulated_since_zero(void **state)
     for (int i = 0; i < 6; i++)
         ((float *)weft_tensor_data(g))[i] = (float)i;
     weft_tensor *turned = weft_transpose(t, g, 0, 1);
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_sgd_options){.lr = 1});
+    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.lr = 1}, NULL);
     assert_int_equal(weft_optimizer_accumulate(sgd, (weft_tensors){&turned, 1}), WEFT_OK);
     weft_optimizer_zero(sgd);
     assert_int_equal(weft_optimizer_accumulated(sgd), 0);
@@ -141,9 +140,9 @@ static weft_module *small_net(weft_dtype dtype)
 static void run_trainers_as_one(weft_dtype dtype, double tolerance)
 {
     weft_module *many = small_net(dtype), *one = small_net(dtype);
-    const weft_sgd_options options = {.lr = 0.1, .momentum = 0.9, .average = true};
-    weft_optimizer *of_many = weft_sgd_create(weft_module_parameters(many), &options);
-    weft_optimizer *of_one = weft_sgd_create(weft_module_parameters(one), &options);
+    const weft_optimizer_spec options = {.lr = 0.1, .average = true, .sgd.momentum = 0.9};
+    weft_optimizer *of_many = weft_sgd_create(weft_module_parameters(many), &options, NULL);
+    weft_optimizer *of_one = weft_sgd_create(weft_module_parameters(one), &options, NULL);
     weft_tensor *x = weft_tensor_empty(WEFT_SHAPE(BATCH * TRAINERS, 2, 6, 6), dtype);
     weft_tensor *target = weft_tensor_empty(WEFT_SHAPE(BATCH * TRAINERS), WEFT_DTYPE_INT64);
     for (uint64_t step = 0; step < 5; step++) {

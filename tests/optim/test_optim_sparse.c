@@ -13,10 +13,10 @@
 #include <string.h>
 
 static const weft_optimizer_spec specs[] = {
-    {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.1}},
-    {.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 0.1, .amsgrad = true}},
-    {.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.lr = 0.1}},
-    {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr = 0.1, .lr_decay = 0.1}},
+    {.type = &weft_sgd_type, .lr = 0.1},
+    {.type = &weft_adam_type, .lr = 0.1, .adam.amsgrad = true},
+    {.type = &weft_adamw_type, .lr = 0.1},
+    {.type = &weft_adagrad_type, .lr = 0.1, .adagrad.lr_decay = 0.1},
 };
 #define SPECS (sizeof(specs) / sizeof(specs[0]))
 
@@ -61,7 +61,7 @@ static void sums_of_rows_are_those_of_their_places_in_order(void **state)
                     ((double *)weft_tensor_data(wanted))[id[i] * width + k] -=
                         ((double *)weft_tensor_data(values))[i * width + k];
             }
-        weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_sgd_options){.lr = 1});
+        weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.lr = 1}, NULL);
         apply(sgd, values, ids);
         assert_same_bits(p, wanted);
         weft_optimizer_unref(sgd);
@@ -155,7 +155,7 @@ static void empty_sparse_gradients_step_nothing(void **state)
             weft_optimizer *optimizer = weft_optimizer_create((weft_tensors){&p, 1}, &specs[s], NULL);
             apply(optimizer, values, rows);
             assert_same_bits(p, was);
-            if (specs[s].kind != WEFT_OPTIMIZER_SGD) {
+            if (specs[s].type != &weft_sgd_type) {
                 weft_optimizer_state step;
                 assert_int_equal(weft_optimizer_ref_state(optimizer, 0, &step), WEFT_OK);
                 assert_true(weft_tensor_get_f64(step.tensor, 0) == 1);
@@ -188,7 +188,7 @@ static void sparse_gradients_that_do_not_fit_are_refused(void **state)
                 *square = weft_tensor_zeros(WEFT_SHAPE(2, 1), WEFT_DTYPE_INT64);
     weft_tensor *small = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_INT32),
                 *doubles = weft_tensor_zeros(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT64);
-    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_sgd_options){.lr = 1});
+    weft_optimizer *sgd = weft_sgd_create((weft_tensors){&p, 1}, &(weft_optimizer_spec){.lr = 1}, NULL);
     refuse(sgd, (weft_gradient){values, high}, WEFT_ERR_INVALID, "gradient 0: rows[1] is 4, its parameter has 4 rows");
     refuse(sgd, (weft_gradient){values, low}, WEFT_ERR_INVALID, "gradient 0: rows[0] is -1, its parameter has 4 rows");
     refuse(sgd, (weft_gradient){values, three}, WEFT_ERR_SHAPE,
@@ -210,20 +210,20 @@ static void options_that_move_every_row_refuse_sparse_gradients(void **state)
         weft_optimizer_spec spec;
         const char *text;
     } all[] = {
-        {{.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 1, .momentum = 0.5}},
+        {{.type = &weft_sgd_type, .lr = 1, .sgd.momentum = 0.5},
          "gradient 0 is sparse: SGD takes these only without momentum"},
-        {{.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 1, .weight_decay = 0.5}},
+        {{.type = &weft_sgd_type, .lr = 1, .sgd.weight_decay = 0.5},
          "gradient 0 is sparse: SGD takes these only without weight_decay"},
-        {{.kind = WEFT_OPTIMIZER_ADAM, .adam = {.weight_decay = 0.5}},
+        {{.type = &weft_adam_type, .adam.weight_decay = 0.5},
          "gradient 0 is sparse: Adam takes these only without weight_decay"},
-        {{.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.weight_decay = 0.5}},
+        {{.type = &weft_adamw_type, .adam.weight_decay = 0.5},
          "gradient 0 is sparse: AdamW takes these only without weight_decay"},
-        {{.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.weight_decay = 0.5}},
+        {{.type = &weft_adagrad_type, .adagrad.weight_decay = 0.5},
          "gradient 0 is sparse: Adagrad takes these only without weight_decay"},
-        {{.kind = WEFT_OPTIMIZER_RMSPROP}, "gradient 0 is sparse, and RMSprop takes dense ones only"},
-        {{.kind = WEFT_OPTIMIZER_RPROP}, "gradient 0 is sparse, and Rprop takes dense ones only"},
-        {{.kind = WEFT_OPTIMIZER_ADADELTA}, "gradient 0 is sparse, and Adadelta takes dense ones only"},
-        {{.kind = WEFT_OPTIMIZER_ADAMAX}, "gradient 0 is sparse, and Adamax takes dense ones only"},
+        {{.type = &weft_rmsprop_type}, "gradient 0 is sparse, and RMSprop takes dense ones only"},
+        {{.type = &weft_rprop_type}, "gradient 0 is sparse, and Rprop takes dense ones only"},
+        {{.type = &weft_adadelta_type}, "gradient 0 is sparse, and Adadelta takes dense ones only"},
+        {{.type = &weft_adamax_type}, "gradient 0 is sparse, and Adamax takes dense ones only"},
     };
     weft_tensor *p = formula_tensor(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1),
                 *values = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_FLOAT32, 1);
@@ -233,7 +233,7 @@ static void options_that_move_every_row_refuse_sparse_gradients(void **state)
         refuse(optimizer, (weft_gradient){values, rows}, WEFT_ERR_UNSUPPORTED, all[i].text);
         weft_optimizer_unref(optimizer);
     }
-    weft_optimizer *of_scalar = weft_sgd_create((weft_tensors){&scalar, 1}, &(weft_sgd_options){.lr = 1});
+    weft_optimizer *of_scalar = weft_sgd_create((weft_tensors){&scalar, 1}, &(weft_optimizer_spec){.lr = 1}, NULL);
     refuse(of_scalar, (weft_gradient){values, rows}, WEFT_ERR_SHAPE, "gradient 0 is sparse, its parameter a scalar");
     weft_optimizer_unref(of_scalar);
     weft_tensor *tensors[] = {p, values, rows, scalar};

@@ -11,15 +11,15 @@
 #define STATE_MAX (4 * PARAMETERS)
 
 static const weft_optimizer_spec specs[] = {
-    {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.1, .momentum = 0.9, .dampening = 0.5}},
-    {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.1}},
-    {.kind = WEFT_OPTIMIZER_ADAM, .adam = {.lr = 0.1}},
-    {.kind = WEFT_OPTIMIZER_ADAMW, .adam = {.lr = 0.1, .weight_decay = 0.1, .amsgrad = true}},
-    {.kind = WEFT_OPTIMIZER_ADAGRAD, .adagrad = {.lr = 0.1, .lr_decay = 0.1, .initial_accumulator_value = 1}},
-    {.kind = WEFT_OPTIMIZER_RMSPROP, .rmsprop = {.momentum = 0.9, .centered = true}},
-    {.kind = WEFT_OPTIMIZER_RPROP, .rprop = {.lr = 0.05}},
-    {.kind = WEFT_OPTIMIZER_ADADELTA, .adadelta = {.rho = 0.8}},
-    {.kind = WEFT_OPTIMIZER_ADAMAX, .adamax = {.lr = 0.1}},
+    {.type = &weft_sgd_type, .lr = 0.1, .sgd = {.momentum = 0.9, .dampening = 0.5}},
+    {.type = &weft_sgd_type, .lr = 0.1},
+    {.type = &weft_adam_type, .lr = 0.1},
+    {.type = &weft_adamw_type, .lr = 0.1, .adam = {.weight_decay = 0.1, .amsgrad = true}},
+    {.type = &weft_adagrad_type, .lr = 0.1, .adagrad = {.lr_decay = 0.1, .initial_accumulator_value = 1}},
+    {.type = &weft_rmsprop_type, .rmsprop = {.momentum = 0.9, .centered = true}},
+    {.type = &weft_rprop_type, .lr = 0.05},
+    {.type = &weft_adadelta_type, .adadelta.rho = 0.8},
+    {.type = &weft_adamax_type, .lr = 0.1},
 };
 #define SPECS (sizeof(specs) / sizeof(specs[0]))
 
@@ -143,7 +143,7 @@ static void state_that_does_not_fit_changes_nothing(void **state)
     weft_tensor *two = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_INT64, 2),
                 *half = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, 0.5);
     weft_tensor *minus = weft_tensor_full(WEFT_SCALAR, WEFT_DTYPE_FLOAT32, -1);
-    weft_optimizer *adam = weft_adam_create((weft_tensors){&p, 1}, NULL);
+    weft_optimizer *adam = weft_adam_create((weft_tensors){&p, 1}, NULL, NULL);
     const weft_optimizer_state good[] = {{0, "exp_avg_sq", fits}, {0, "step", two}, {0, "exp_avg", fits}};
     assert_int_equal(weft_optimizer_set_state(adam, good, 3, NULL), WEFT_OK);
     const struct {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# declared.sh NM CC INCLUDE LIBRARY... - every function that a public header declares is exported by one of the libraries, and the other
-# way round.
+# declared.sh NM CC INCLUDE LIBRARY... - every function and constant that a public header declares is exported by one of the libraries,
+# and the other way round.
 set -euo pipefail
 nm=$1 cc=$2 include=$3
 shift 3
@@ -10,8 +10,10 @@ trap 'rm -rf "$work"' EXIT
 (cd "$include" && printf '#include <%s>\n' weft/*.h) >"$work/all.c"
 # -aux-info lists each prototype that was seen: "/* file:line:NC */ extern type name (arguments);"
 "$cc" -std=gnu11 -I"$include" -fsyntax-only -aux-info "$work/prototypes" "$work/all.c"
-grep -F "$include/weft/" "$work/prototypes" | grep -v ' static ' | grep -oE 'weft_[a-z0-9_]+ \([^*]' | sed 's, .*,,' |
-  sort -u >"$work/declared"
+{
+  grep -F "$include/weft/" "$work/prototypes" | grep -v ' static ' | grep -oE 'weft_[a-z0-9_]+ \([^*]' | sed 's, .*,,'
+  sed -n 's/^WEFT_API extern const [a-z_0-9]* \(weft_[a-z0-9_]*\);.*/\1/p' "$include"/weft/*.h
+} | sort -u >"$work/declared"
 for library; do
   "$nm" -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | { grep -v '^wfi_' || true; }
 done | sort >"$work/all_exported"

@@ -80,7 +80,7 @@ static void learn_with_limits(weft_agent *agent, weft_tensor *x)
     weft_rref *weight;
     weft_dist_optimizer *sgd;
     weft_context *context;
-    const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.1, .pin_timeout_ms = limit}};
+    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.1, .pin_timeout_ms = limit};
     MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "linear", WEFT_NO_VALUES, &module));
     MUST_OK(weft_remote_parameters(module, &parameters));
     MUST_OK(weft_values_get_rref(parameters, 0, &weight));

@@ -94,8 +94,8 @@ static weft_status use_many(weft_agent *agent, weft_remote_module *modules[WORKE
     size_t count;
     weft_status st = take_handles(modules, lists, all, &count);
     if (!st)
-        st = weft_dist_optimizer_create(agent, all, count,
-                                        &(weft_optimizer_spec){.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 1}, &sgd, &error);
+        st = weft_dist_optimizer_create(agent, all, count, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1},
+                                        &sgd, &error);
     if (!st && learns)
         learn(agent, modules, sgd);
     weft_error_unref(error);

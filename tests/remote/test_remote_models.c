@@ -107,8 +107,8 @@ static void train_whole(bool language, float losses[STEPS], model *m)
     for (size_t p = 0; p < 3; p++)
         for (size_t i = 0; parts[p] && i < weft_module_parameters(parts[p]).count; i++)
             parameters[count++] = weft_module_parameters(parts[p]).items[i];
-    weft_optimizer *sgd =
-        weft_sgd_create((weft_tensors){parameters, count}, &(weft_sgd_options){.lr = 0.05, .momentum = 0.5});
+    weft_optimizer *sgd = weft_sgd_create((weft_tensors){parameters, count},
+                                          &(weft_optimizer_spec){.lr = 0.05, .sgd.momentum = 0.5}, NULL);
     for (int step = 0; step < STEPS; step++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
         weft_tensor *loss = loss_of(t, m, step);
@@ -157,7 +157,7 @@ static void make_split(weft_agent *agent, split *s, bool language)
         s->all[s->count++] = s->own;
         add_half(agent, s, 1, DECODER);
     }
-    const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.05, .momentum = 0.5}};
+    const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.05, .sgd.momentum = 0.5};
     MUST_OK(weft_dist_optimizer_create(agent, s->all, s->count, &spec, &s->sgd, NULL));
 }
 

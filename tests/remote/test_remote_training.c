@@ -78,7 +78,8 @@ static void train_here(local_run *out, double max_norm)
     weft_tensor *parameters[] = {weft_module_parameters(front).items[0], weft_module_parameters(front).items[1],
                                  weft_module_parameters(back).items[0], weft_module_parameters(back).items[1]};
     weft_tensors all = {parameters, 4};
-    weft_optimizer *sgd = weft_sgd_create(all, &(weft_sgd_options){.lr = 0.1, .momentum = 0.9, .max_norm = max_norm});
+    weft_optimizer *sgd =
+        weft_sgd_create(all, &(weft_optimizer_spec){.lr = 0.1, .max_norm = max_norm, .sgd.momentum = 0.9}, NULL);
     for (int step = 0; step < STEPS; step++) {
         weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
         weft_tensor *x = inputs(step), *y = targets(step);
@@ -124,8 +125,8 @@ static void optimize_split(weft_agent *agent, split *s)
         MUST_OK(weft_values_get_rref(s->lists[i / 2], i % 2, &rrefs[i]));
     weft_error *error = NULL;
     weft_status st = weft_dist_optimizer_create(
-        agent, rrefs, 4, &(weft_optimizer_spec){.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.1, .momentum = 0.9}},
-        &s->sgd, &error);
+        agent, rrefs, 4, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1, .sgd.momentum = 0.9}, &s->sgd,
+        &error);
     if (st)
         fprintf(stderr, "%s\n", weft_error_message(error));
     MUST_OK(st);
@@ -375,7 +376,7 @@ static void rates_and_norms(weft_agent *agent, void *arg)
         for (size_t i = 0; i < 2; i++)
             MUST_OK(weft_values_get_rref(s.lists[0], i, &rrefs[i]));
         for (int i = 0; i < 2; i++) {
-            const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_ADAM, .has_lr = true, .adam = {.lr = rates[i]}};
+            const weft_optimizer_spec spec = {.type = &weft_adam_type, .has_lr = true, .lr = rates[i]};
             MUST_OK(weft_dist_optimizer_create(agent, rrefs, 2, &spec, &s.sgd, NULL));
             float before = pass_and_step(agent, &s, 1, &plain, WEFT_OK);
             float after = pass_and_step(agent, &s, 1, &clips, WEFT_OK);
@@ -443,7 +444,7 @@ static void a_failed_pass_is_not_stepped(weft_agent *agent, void *arg)
         MUST_OK(weft_remote_parameters(s.back, &s.lists[0]));
         for (size_t i = 0; i < 2; i++)
             MUST_OK(weft_values_get_rref(s.lists[0], i, &rrefs[i]));
-        const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.1}};
+        const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.1};
         MUST_OK(weft_dist_optimizer_create(agent, rrefs, 2, &spec, &s.sgd, NULL));
         weft_context *c;
         weft_tensor *x = weft_tensor_full(WEFT_SHAPE(1, 16), WEFT_DTYPE_FLOAT32, 1), *copy = weft_tensor_clone(x),
@@ -516,7 +517,7 @@ static void messages_of_an_iteration(weft_agent *agent, void *arg)
         MUST_OK(weft_remote_parameters(s.back, &s.lists[0]));
         for (size_t i = 0; i < 2; i++)
             MUST_OK(weft_values_get_rref(s.lists[0], i, &rrefs[i]));
-        const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd = {.lr = 0.1}};
+        const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.1};
         MUST_OK(weft_dist_optimizer_create(agent, rrefs, 2, &spec, &s.sgd, NULL));
         for (int fused = 0; fused < 2; fused++) {
             s.fused = fused;
@@ -536,6 +537,69 @@ static void messages_of_an_iteration(weft_agent *agent, void *arg)
 }
 WORLD_TEST(messages_of_an_iteration, 2, 0, .size = WORKERS)
 
+static size_t put_text(uint8_t *to, const char *text)
+{
+    const uint32_t length = (uint32_t)strlen(text);
+    memcpy(to, &length, sizeof length);
+    memcpy(to + sizeof length, text, length);
+    return sizeof length + length;
+}
+
+/* The options of an optimizer, as they are sent (docs/wire.md). */
+static size_t put_spec(uint8_t *to, const char *type, uint8_t flags, const char *option)
+{
+    const double numbers[] = {0.1, 0}, value = 0.5; /* the rate, max_norm */
+    const int64_t pin_timeout_ms = 0;
+    size_t at = put_text(to, type);
+    memcpy(to + at, numbers, sizeof numbers);
+    at += sizeof numbers;
+    memcpy(to + at, &pin_timeout_ms, sizeof pin_timeout_ms);
+    at += sizeof pin_timeout_ms;
+    to[at++] = WEFT_UPDATE_DEFAULT;
+    to[at++] = flags;
+    to[at++] = 1;
+    at += put_text(to + at, option);
+    memcpy(to + at, &value, sizeof value);
+    return at + sizeof value;
+}
+
+/* Options that no worker sends: the types and option are unknown, a flag is, bytes are missing or too many. */
+static void forge_specs(weft_agent *agent, weft_rref *parameter)
+{
+    const struct {
+        const char *type, *option, *text;
+        uint8_t flags;
+        int more;
+        weft_status code;
+    } cases[] = {
+        {"SGD", "dampening", NULL, 7, 0, WEFT_OK},
+        {"Lion", "beta1", "rank 1 has no optimizer type \"Lion\": register it there", 0, 0, WEFT_ERR_NOT_FOUND},
+        {"", "beta1", "has no optimizer type \"\"", 0, 0, WEFT_ERR_NOT_FOUND},
+        {"SGD", "beta1", "optimizer type SGD of rank 1 has no option beta1", 0, 0, WEFT_ERR_INVALID},
+        {"SGD", "dampening", "malformed", 8, 0, WEFT_ERR_PROTOCOL},
+        {"SGD", "dampening", "malformed", 0, -1, WEFT_ERR_PROTOCOL},
+        {"SGD", "dampening", "malformed", 0, -60, WEFT_ERR_PROTOCOL},
+        {"SGD", "dampening", "malformed", 0, 1, WEFT_ERR_PROTOCOL},
+        {"a-name-that-is-longer-than-names-of-types-may-be", "x", "malformed", 0, 0, WEFT_ERR_PROTOCOL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t bytes[256] = {0};
+        weft_rref *made;
+        int64_t size = (int64_t)put_spec(bytes, cases[i].type, cases[i].flags, cases[i].option) + cases[i].more;
+        MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
+                                WEFT_VALUES(weft_of_bytes(bytes, size > 0 ? (size_t)size : 0), weft_of_rref(parameter)),
+                                NULL, &made));
+        weft_future *created = weft_rref_created(made);
+        weft_status st = weft_future_wait(created, WEFT_FOREVER);
+        const weft_error *error = weft_future_error(created);
+        MUST(cases[i].code ? st == WEFT_ERR_REMOTE && weft_error_remote_code(error) == cases[i].code &&
+                                 strstr(weft_error_message(error), cases[i].text)
+                           : !st);
+        weft_future_unref(created);
+        weft_rref_unref(made);
+    }
+}
+
 /* Calls of weft's own functions that no optimizer makes: malformed contexts, a count of failures that is not there, no handle, and a
  * handle to something else. */
 static void forge_steps(weft_agent *agent, weft_rref *no_part)
@@ -543,13 +607,14 @@ static void forge_steps(weft_agent *agent, weft_rref *no_part)
     weft_remote_module *back;
     weft_values *parameters, *made;
     weft_rref *first, *part;
-    const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 0.1};
+    uint8_t spec[256];
+    size_t size = put_spec(spec, "SGD", 0, "dampening");
     const uint64_t many[] = {1ull << 32, 1, UINT32_MAX}, nowhere[] = {1ull << 32, 1, 1 | 77ull << 32, 1};
     MUST_OK(weft_remote_module_create(agent, weft_to_rank(1), "back", WEFT_VALUES(weft_of_i64(2)), &back));
     MUST_OK(weft_remote_parameters(back, &parameters));
     MUST_OK(weft_values_get_rref(parameters, 0, &first));
     MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
-                            WEFT_VALUES(weft_of_bytes(&spec, sizeof spec), weft_of_rref(first)), NULL, &part));
+                            WEFT_VALUES(weft_of_bytes(spec, size), weft_of_rref(first)), NULL, &part));
     const weft_value contexts[] = {weft_of_bytes("abc", 3), weft_of_bytes(many, sizeof many - 4),
                                    weft_of_bytes(nowhere, sizeof nowhere)};
     for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++)
@@ -563,18 +628,7 @@ static void forge_steps(weft_agent *agent, weft_rref *no_part)
                        WEFT_VALUES(weft_of_i64(1), weft_of_bytes("", 0), weft_of_f64(1)), NULL, NULL) == WEFT_ERR_TYPE);
     MUST_OK(weft_rref_rpc_sync(part, "weft:norm", WEFT_VALUES(weft_of_bytes("", 0)), NULL, &made)); /* it lives */
     weft_values_unref(made);
-    for (int i = 0; i < 3; i++) { /* kinds that there are not, and options that are cut */
-        weft_optimizer_spec wrong = spec;
-        weft_rref *none;
-        wrong.kind = i < 2 ? (weft_optimizer_kind)(9 * i - 1) : spec.kind;
-        MUST_OK(weft_rpc_remote(agent, weft_to_rank(1), "weft:optimizer",
-                                WEFT_VALUES(weft_of_bytes(&wrong, sizeof wrong - (i == 2)), weft_of_rref(first)), NULL,
-                                &none));
-        weft_future *created = weft_rref_created(none);
-        MUST(weft_future_wait(created, WEFT_FOREVER) != WEFT_OK);
-        weft_future_unref(created);
-        weft_rref_unref(none);
-    }
+    forge_specs(agent, first);
     weft_rref_unref(part);
     weft_values_unref(parameters);
     weft_remote_module_unref(back);
@@ -602,16 +656,16 @@ static void misuse(weft_agent *agent, void *arg)
             weft_remote_module_unref(none);
         }
         MUST_OK(weft_rref_create(agent, weft_of_i64(3), &handle));
-        const weft_optimizer_spec spec = {.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 0.1};
+        const weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.1};
         MUST(weft_dist_optimizer_create(agent, &handle, 1, &spec, &sgd, &error) == WEFT_ERR_REMOTE);
         MUST(strstr(weft_error_message(error), "neither a tensor"));
         weft_error_unref(error);
         MUST(weft_dist_optimizer_create(agent, NULL, 0, &spec, &sgd, NULL) == WEFT_ERR_INVALID);
         MUST(weft_dist_optimizer_step(NULL, NULL, 0, NULL) == WEFT_ERR_INVALID);
-        const weft_optimizer_spec unknown = {.kind = (weft_optimizer_kind)99};
+        const weft_optimizer_spec unknown = {.lr = 0.1};
         error = NULL;
         MUST(weft_dist_optimizer_create(agent, &handle, 1, &unknown, &sgd, &error) == WEFT_ERR_INVALID);
-        MUST(strstr(weft_error_message(error), "there is no optimizer of kind 99"));
+        MUST(strstr(weft_error_message(error), "the type of the optimizer is NULL"));
         weft_error_unref(error);
         forge_steps(agent, handle);
         weft_rref_unref(handle);

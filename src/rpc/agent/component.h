@@ -27,7 +27,7 @@ typedef struct wfi_runner {
 } wfi_runner;
 
 /* Where components keep their own in agent->state. */
-enum { WFI_STATE_REFS, WFI_STATE_GROUPS, WFI_STATE_CONTEXTS, WFI_STATE_MODULES, WFI_STATES };
+enum { WFI_STATE_REFS, WFI_STATE_GROUPS, WFI_STATE_CONTEXTS, WFI_STATE_MODULES, WFI_STATE_OPTIMIZERS, WFI_STATES };
 
 struct wfi_json; /* base/text/json_writer.h */
 

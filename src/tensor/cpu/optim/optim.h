@@ -8,7 +8,9 @@
 
 #include "tensor/tensor.h"
 
-#define WFI_STEP_SLOTS 3
+#include <weft/optimizer_type.h>
+
+#define WFI_STEP_SLOTS WEFT_OPTIMIZER_SLOTS
 
 /* A sparse gradient, added up by row. Zeroed = none. */
 typedef struct wfi_gradient_rows {

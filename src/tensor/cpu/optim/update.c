@@ -22,7 +22,8 @@ static wfi_span span_at(const update_run *r, int64_t begin, int64_t count)
     size_t offset = (size_t)begin * r->size;
     wfi_span span = {.from = (const char *)wfi_tensor_address(u->from) + offset,
                      .to = (char *)wfi_tensor_address(u->to) + offset,
-                     .count = count};
+                     .count = count,
+                     .dtype = u->from->dtype};
     for (int k = 0; k < WFI_STEP_SLOTS; k++)
         span.slots[k] = u->slots[k] == NULL ? NULL : (char *)wfi_tensor_address(u->slots[k]) + offset;
     return span;
@@ -72,7 +73,7 @@ static void run_rows(void *arg, int64_t begin, int64_t end)
 static weft_status check(const wfi_update *u, int slots)
 {
     const weft_tensor *p = u->from;
-    weft_status status = WFI_CHECK_FLOATS(p, u->to, u->gradient, u->slots[0], u->slots[1], u->slots[2]);
+    weft_status status = WFI_CHECK_FLOATS(p, u->to, u->gradient, u->slots[0], u->slots[1], u->slots[2], u->slots[3]);
     if (status != WEFT_OK)
         return status;
     if (u->step < 1 || (u->gradient == NULL) == (u->rows == NULL) || (u->rows != NULL && u->to != u->from))

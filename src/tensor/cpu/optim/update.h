@@ -6,12 +6,8 @@
 #include "tensor/cpu/optim/optim.h"
 
 /* Consecutive elements. `from` may be `to`. */
-typedef struct wfi_span {
-    const void *from, *gradient;
-    void *to, *slots[WFI_STEP_SLOTS];
-    int64_t count;
-} wfi_span;
-typedef void (*wfi_span_fn)(const void *numbers, const wfi_span *span);
+typedef weft_optimizer_span wfi_span;
+typedef weft_optimizer_span_fn wfi_span_fn;
 
 /*
  * Runs one of the two functions over all that the update is about, on several threads. `slots`: how many it uses. WEFT_ERR_TYPE,

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* owners.h - an optimizer over parameters of several workers, and calls to all of their owners; for optimizer.c and state.c. */
+#ifndef WFI_REMOTE_OWNERS_H
+#define WFI_REMOTE_OWNERS_H
+
+#include "rpc/agent/agent.h"
+
+#include <weft/dist_optim.h>
+
+#include <stdatomic.h>
+
+struct weft_dist_optimizer {
+    atomic_int refs;
+    weft_agent *agent;               /* referenced */
+    const weft_optimizer_type *type; /* the user's, or weft's own */
+    _Atomic double lr;               /* the last one that all owners took */
+    _Atomic uint64_t sets;           /* states that were sent to owners: numbers them */
+    weft_rref **parts;               /* handles of the owners' optimizers */
+    size_t count;
+};
+
+/* A call to each owner; the handle of its part becomes the first argument. */
+typedef struct wfi_owner_calls {
+    const char *function;
+    weft_args same;        /* the arguments for all, */
+    const weft_args *each; /* or, if not NULL, those for each; an owner without `items` is not called */
+    int64_t timeout_ms;
+} wfi_owner_calls;
+/*
+ * Waits until all have ended. `results`: NULL, or zeroed, one for each owner. Returns the first owner's failure; *error receives it, the
+ * log has the others.
+ */
+weft_status wfi_owners_call(const weft_dist_optimizer *optimizer, const wfi_owner_calls *call, weft_values **results,
+                            weft_error **error);
+void wfi_owners_drop(const weft_dist_optimizer *optimizer,
+                     weft_values **results); /* frees the array too; NULL does nothing */
+
+/* Whether the calling thread may wait for owners, and whether there is an optimizer at all. `what`: the public function. */
+weft_status wfi_owners_may_wait(const weft_dist_optimizer *optimizer, const char *what, weft_error **error);
+/* The end of such a function: makes up an error if there is none, and gives it to the user. Returns `status`. */
+weft_status wfi_owners_end(weft_status status, const char *what, weft_error *why, weft_error **error);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* part.h - the part of a distributed optimizer at one owner; part_state.c has its end, and reads and sets its state; part.c creates and steps it. */
+#ifndef WFI_REMOTE_PART_H
+#define WFI_REMOTE_PART_H
+
+#include "base/mutex.h"
+#include "optim/optim.h"
+
+#include <weft/rpc.h>
+#include <weft/rref.h>
+
+typedef struct wfi_part {
+    weft_optimizer *optimizer;
+    wfi_mutex lock;      /* for all below: an optimizer is one thread's at a time */
+    uint64_t changes;    /* steps, and states that were set: so that a reader of several pages notices one in between */
+    wfi_new_state *news; /* a state that is being received, or NULL */
+    uint64_t news_number; /* the caller's number of it */
+    bool is_whole;        /* all of `news` is here, and was checked */
+} wfi_part;
+
+extern const weft_object_type wfi_part_type;
+void wfi_part_drop(void *part);
+
+/* The first argument of the call. WEFT_ERR_TYPE, and the errors of weft_rref_local_typed. */
+weft_status wfi_part_of(weft_call *call, wfi_part **out);
+
+/* Handlers of part_state.c. */
+weft_status wfi_part_run_state(weft_call *call, void *user);
+weft_status wfi_part_run_receive(weft_call *call, void *user);
+weft_status wfi_part_run_exchange(weft_call *call, void *user);
+
+/* An item of state in a message: the parameter u32, the name. Read: the name lives in `name`. */
+void wfi_state_write_item(wfi_writer *out, size_t parameter, const char *name);
+void wfi_state_read_item(wfi_reader *in, size_t *parameter, char name[WEFT_OPTIMIZER_NAME + 1]);
+
+#endif

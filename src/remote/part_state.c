@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* part_state.c - the state of the part of a distributed optimizer: given to its handle in pages, and received in pages. */
+#include "base/alloc.h"
+#include "base/codec.h"
+#include "base/error.h"
+#include "remote/part.h"
+#include "remote/remote.h"
+#include "tensor/tensor.h"
+
+#include <stdlib.h>
+
+#define PAGE_BYTES ((int64_t)64 << 20) /* of tensors in an answer, unless a single one has more */
+
+void wfi_part_drop(void *object)
+{
+    wfi_part *p = object;
+    if (p->news)
+        wfi_state_drop(p->optimizer, p->news);
+    weft_optimizer_unref(p->optimizer);
+    wfi_mutex_fini(&p->lock);
+    free(p);
+}
+
+const weft_object_type wfi_part_type = {.name = "optimizer", .drop = wfi_part_drop};
+
+weft_status wfi_part_of(weft_call *call, wfi_part **out)
+{
+    void *object;
+    weft_status st = weft_rref_local_typed(weft_call_rref(call, 0), &wfi_part_type, WEFT_FOREVER, &object);
+    *out = st ? NULL : object;
+    return st;
+}
+
+void wfi_state_write_item(wfi_writer *out, size_t parameter, const char *name)
+{
+    wfi_write_u32(out, (uint32_t)parameter);
+    wfi_write_string(out, name);
+}
+
+void wfi_state_read_item(wfi_reader *in, size_t *parameter, char name[WEFT_OPTIMIZER_NAME + 1])
+{
+    *parameter = wfi_read_u32(in);
+    wfi_read_string(in, name, WEFT_OPTIMIZER_NAME + 1);
+}
+
+/* Copies items from `first` on, at most `most` of them: the next step overwrites the optimizer's own. */
+static weft_status copy_items(wfi_part *p, size_t first, size_t most, wfi_writer *out, weft_tensor **tensors,
+                              size_t *count)
+{
+    weft_status st = WEFT_OK;
+    size_t total = weft_optimizer_state_count(p->optimizer);
+    int64_t bytes = 0;
+    wfi_write_u64(out, p->changes);
+    wfi_write_u64(out, weft_optimizer_parameters(p->optimizer).count);
+    wfi_write_u64(out, total);
+    for (size_t i = first; i < total && *count < most && !st; i++) {
+        weft_optimizer_state item;
+        st = weft_optimizer_ref_state(p->optimizer, i, &item);
+        if (st)
+            break;
+        bytes += (int64_t)weft_tensor_nbytes(item.tensor);
+        if (*count > 0 && bytes > PAGE_BYTES) {
+            weft_tensor_unref(item.tensor);
+            break;
+        }
+        tensors[*count] = weft_tensor_clone(item.tensor);
+        weft_tensor_unref(item.tensor);
+        if (!tensors[*count])
+            st = WEFT_ERR_MEMORY;
+        else
+            wfi_state_write_item(out, item.parameter, item.name), ++*count;
+    }
+    return st ? st : out->failed ? WEFT_ERR_MEMORY : WEFT_OK;
+}
+
+/* (part, number of the first item, how many at most) -> (changes u64, parameters u64, items in all u64, the items), their tensors */
+weft_status wfi_part_run_state(weft_call *call, void *user)
+{
+    (void)user;
+    wfi_part *p;
+    weft_tensor *tensors[WFI_REMOTE_PAGE];
+    size_t count = 0;
+    int64_t first = weft_call_i64(call, 1), most = weft_call_i64(call, 2);
+    weft_status st = wfi_part_of(call, &p);
+    if (!st && (first < 0 || most < 0))
+        st = WEFT_ERR_PROTOCOL;
+    if (st)
+        return st;
+    wfi_writer out;
+    wfi_writer_init_growing(&out);
+    wfi_mutex_lock(&p->lock);
+    st = copy_items(p, (size_t)first, most < WFI_REMOTE_PAGE ? (size_t)most : WFI_REMOTE_PAGE, &out, tensors, &count);
+    wfi_mutex_unlock(&p->lock);
+    if (!st)
+        weft_call_give(call,
+                       WEFT_VALUES(weft_of_bytes(out.data, out.size), weft_of_tensors((weft_tensors){tensors, count})));
+    for (size_t i = 0; i < count; i++)
+        weft_tensor_unref(tensors[i]);
+    wfi_writer_fini(&out);
+    return st;
+}
+
+static void forget(wfi_part *p)
+{
+    if (p->news)
+        wfi_state_drop(p->optimizer, p->news);
+    p->news = NULL;
+    p->is_whole = false;
+}
+
+static weft_error *take_page(wfi_part *p, wfi_reader *in, weft_tensors tensors)
+{
+    weft_error *found = NULL;
+    for (size_t i = 0; i < tensors.count && !found; i++) {
+        char name[WEFT_OPTIMIZER_NAME + 1];
+        weft_optimizer_state item = {.name = name, .tensor = tensors.items[i]};
+        wfi_state_read_item(in, &item.parameter, name);
+        found = in->failed ? weft_error_create(WEFT_ERR_PROTOCOL, "a page of state is malformed")
+                           : wfi_state_take(p->optimizer, p->news, &item);
+    }
+    if (!found && wfi_reader_left(in))
+        found = weft_error_create(WEFT_ERR_PROTOCOL, "a page of state is malformed");
+    return found;
+}
+
+/* Of the whole, after the first page of it or a later one. */
+static weft_error *receive(wfi_part *p, uint64_t number, wfi_reader *in, weft_tensors tensors)
+{
+    enum { FIRST = 1, LAST = 2 };
+    uint8_t which = wfi_read_u8(in);
+    if (which & FIRST) {
+        forget(p);
+        p->news = wfi_state_begin(p->optimizer);
+        p->news_number = number;
+        if (!p->news)
+            return weft_error_create(WEFT_ERR_MEMORY, "no memory for the state of an optimizer");
+    }
+    if (!p->news || p->news_number != number || p->is_whole)
+        return weft_error_create(WEFT_ERR_STATE, "another thread has begun to set the state of this optimizer");
+    weft_error *found = take_page(p, in, tensors);
+    if (!found && which & LAST)
+        found = wfi_state_gap(p->optimizer, p->news);
+    p->is_whole = !found && which & LAST;
+    if (found)
+        forget(p);
+    return found;
+}
+
+/* (part, number of the whole, (1: first | 2: last page u8, the items), their tensors) */
+weft_status wfi_part_run_receive(weft_call *call, void *user)
+{
+    (void)user;
+    wfi_part *p;
+    size_t size;
+    wfi_reader in;
+    const void *bytes = weft_call_bytes(call, 2, &size);
+    weft_status st = wfi_part_of(call, &p);
+    if (st)
+        return st;
+    wfi_reader_init(&in, bytes, size);
+    wfi_mutex_lock(&p->lock);
+    weft_error *found = receive(p, (uint64_t)weft_call_i64(call, 1), &in, weft_call_tensors(call, 3));
+    wfi_mutex_unlock(&p->lock);
+    st = weft_error_code(found);
+    if (found)
+        weft_call_fail(call, st, "%s", weft_error_message(found));
+    weft_error_unref(found);
+    return st;
+}
+
+/* (part, number of the whole): it becomes the state. */
+weft_status wfi_part_run_exchange(weft_call *call, void *user)
+{
+    (void)user;
+    wfi_part *p;
+    weft_status st = wfi_part_of(call, &p);
+    if (st)
+        return st;
+    wfi_mutex_lock(&p->lock);
+    bool is_there = p->news && p->is_whole && p->news_number == (uint64_t)weft_call_i64(call, 1);
+    if (is_there) {
+        wfi_state_put(p->optimizer, p->news);
+        forget(p);
+        p->changes++;
+    }
+    wfi_mutex_unlock(&p->lock);
+    if (!is_there)
+        weft_call_fail(call, WEFT_ERR_STATE, "another thread has begun to set the state of this optimizer");
+    return is_there ? WEFT_OK : WEFT_ERR_STATE;
+}

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* state.c - the state of an optimizer over several workers (weft/dist_optim.h): read from all owners, and set at all, in pages. */
+#include "base/alloc.h"
+#include "base/codec.h"
+#include "base/error.h"
+#include "base/list.h"
+#include "optim/optim.h"
+#include "remote/owners.h"
+#include "remote/part.h"
+#include "remote/remote.h"
+#include "value/reference.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE_BYTES ((int64_t)64 << 20) /* of tensors in one call, unless a single one has more */
+
+/* What has come of one owner's state. */
+typedef struct owner_state {
+    weft_optimizer_states states; /* numbered by the owner */
+    size_t capacity;
+    uint64_t changes, parameters, total;
+    bool has_begun;
+} owner_state;
+
+void weft_optimizer_states_drop(weft_optimizer_states *states)
+{
+    if (!states)
+        return;
+    for (size_t i = 0; i < states->count; i++) {
+        weft_tensor_unref(states->items[i].tensor);
+        free((char *)states->items[i].name);
+    }
+    free(states->items);
+    *states = (weft_optimizer_states){0};
+}
+
+static void drop_owners(owner_state *owners, size_t count)
+{
+    for (size_t i = 0; owners && i < count; i++)
+        weft_optimizer_states_drop(&owners[i].states);
+    free(owners);
+}
+
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+
+static weft_status add_item(owner_state *o, size_t parameter, const char *name, weft_tensor *tensor)
+{
+    weft_optimizer_state *grown = wfi_grow(o->states.items, o->states.count, &o->capacity, sizeof *grown);
+    if (!grown)
+        return WEFT_ERR_MEMORY;
+    o->states.items = grown;
+    char *copy = strdup(name);
+    if (!copy)
+        return WEFT_ERR_MEMORY;
+    grown[o->states.count++] = (weft_optimizer_state){parameter, copy, weft_tensor_ref(tensor)};
+    return WEFT_OK;
+}
+
+/* A page of an owner; it may be anything that another worker sends. */
+static weft_status take_page(owner_state *o, const weft_values *page)
+{
+    const void *bytes;
+    size_t size;
+    weft_tensors tensors;
+    wfi_reader in;
+    weft_status st = weft_values_get_bytes(page, 0, &bytes, &size);
+    if (!st)
+        st = weft_values_get_tensors(page, 1, &tensors);
+    if (st)
+        return st;
+    wfi_reader_init(&in, bytes, size);
+    uint64_t changes = wfi_read_u64(&in), parameters = wfi_read_u64(&in), total = wfi_read_u64(&in);
+    if (in.failed || (o->has_begun && (parameters != o->parameters)))
+        return WEFT_ERR_PROTOCOL;
+    if (o->has_begun && (changes != o->changes || total != o->total))
+        return WEFT_ERR_STATE;
+    o->has_begun = true;
+    o->changes = changes;
+    o->parameters = parameters;
+    o->total = total;
+    for (size_t i = 0; i < tensors.count && !st; i++) {
+        size_t parameter;
+        char name[WEFT_OPTIMIZER_NAME + 1];
+        wfi_state_read_item(&in, &parameter, name);
+        st = in.failed || parameter >= parameters ? WEFT_ERR_PROTOCOL : add_item(o, parameter, name, tensors.items[i]);
+    }
+    return !st && wfi_reader_left(&in) ? WEFT_ERR_PROTOCOL : st;
+}
+
+static bool is_complete(const owner_state *o)
+{
+    return o->has_begun && o->states.count >= o->total;
+}
+
+/* The next page of each owner that has more; `most` 0: only how much there is. */
+static weft_status read_pages(const weft_dist_optimizer *optimizer, owner_state *owners, int64_t most,
+                              int64_t timeout_ms, weft_error **error)
+{
+    weft_values **pages = wfi_calloc(optimizer->count, sizeof(*pages));
+    weft_args *each = wfi_calloc(optimizer->count, sizeof *each);
+    weft_value(*arguments)[2] = wfi_calloc(optimizer->count, sizeof *arguments);
+    weft_status st = pages && each && arguments ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < optimizer->count && !st; i++) {
+        arguments[i][0] = weft_of_i64((int64_t)owners[i].states.count);
+        arguments[i][1] = weft_of_i64(most);
+        if (!is_complete(&owners[i]))
+            each[i] = (weft_args){arguments[i], 2};
+    }
+    if (!st)
+        st = wfi_owners_call(optimizer, &(wfi_owner_calls){"weft:state", {0}, each, timeout_ms}, pages, error);
+    for (size_t i = 0; i < optimizer->count && !st; i++) {
+        size_t before = owners[i].states.count;
+        if (!pages[i])
+            continue;
+        st = take_page(&owners[i], pages[i]);
+        if (!st && most && owners[i].states.count == before && !is_complete(&owners[i]))
+            st = WEFT_ERR_PROTOCOL;
+        if (st == WEFT_ERR_STATE)
+            *error = weft_error_create(st, "rank %d has stepped while its state was read: read it between steps",
+                                       weft_rref_owner(optimizer->parts[i]));
+        else if (st)
+            *error = weft_error_create(st, "the state of rank %d: %s", weft_rref_owner(optimizer->parts[i]),
+                                       weft_status_text(st));
+    }
+    if (pages)
+        wfi_owners_drop(optimizer, pages);
+    free(each);
+    free(arguments);
+    return st;
+}
+
+/* The items of all owners, in order, numbered over all. Takes them over. */
+static weft_status join(const weft_dist_optimizer *optimizer, owner_state *owners, weft_optimizer_states *out)
+{
+    size_t count = 0, before = 0;
+    for (size_t i = 0; i < optimizer->count; i++)
+        count += owners[i].states.count;
+    weft_optimizer_states all = {wfi_calloc(count + 1, sizeof(weft_optimizer_state)), 0};
+    if (!all.items)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        for (size_t k = 0; k < owners[i].states.count; k++) {
+            all.items[all.count] = owners[i].states.items[k];
+            all.items[all.count++].parameter += before;
+        }
+        owners[i].states.count = 0;
+        before += owners[i].parameters;
+    }
+    *out = all;
+    return WEFT_OK;
+}
+
+static weft_status read_state(const weft_dist_optimizer *optimizer, int64_t timeout_ms, weft_optimizer_states *out,
+                              weft_error **error)
+{
+    owner_state *owners = wfi_calloc(optimizer->count, sizeof *owners);
+    weft_status st = owners ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (bool is_read = false; !st && !is_read;) {
+        st = read_pages(optimizer, owners, WFI_REMOTE_PAGE, timeout_ms, error);
+        is_read = true;
+        for (size_t i = 0; i < optimizer->count; i++)
+            is_read = is_read && is_complete(&owners[i]);
+    }
+    if (!st)
+        st = join(optimizer, owners, out);
+    drop_owners(owners, optimizer->count);
+    return st;
+}
+
+weft_status weft_dist_optimizer_ref_state(weft_dist_optimizer *optimizer, int64_t timeout_ms,
+                                          weft_optimizer_states *out, weft_error **error)
+{
+    weft_error *why = NULL;
+    weft_status st = wfi_owners_may_wait(optimizer, __func__, &why);
+    if (!st && !out) {
+        why = weft_error_create(WEFT_ERR_INVALID, "%s: out is NULL", __func__);
+        st = WEFT_ERR_INVALID;
+    }
+    if (!st)
+        st = read_state(optimizer, timeout_ms, out, &why);
+    return wfi_owners_end(st, __func__, why, error);
+}
+
+/* ---- Setting ----------------------------------------------------------------------------------------------------- */
+
+/* One owner's items, in pages: page `page` of it begins at item begins[page]. */
+typedef struct shipment {
+    weft_optimizer_state *items; /* numbered by the owner; borrows names and tensors */
+    size_t count, at;            /* those that were sent */
+    bool has_begun;
+} shipment;
+
+static void drop_shipments(shipment *shipments, size_t count)
+{
+    for (size_t i = 0; shipments && i < count; i++)
+        free(shipments[i].items);
+    free(shipments);
+}
+
+/* Which owner has the parameter; it becomes the owner's number of it. -1: nobody has. */
+static int64_t owner_of(const weft_dist_optimizer *optimizer, const owner_state *owners, size_t *parameter)
+{
+    for (size_t i = 0; i < optimizer->count; i++) {
+        if (*parameter < owners[i].parameters)
+            return (int64_t)i;
+        *parameter -= owners[i].parameters;
+    }
+    return -1;
+}
+
+static weft_error *sort_item(const weft_dist_optimizer *optimizer, const owner_state *owners, shipment *shipments,
+                             const weft_optimizer_state *item, size_t count)
+{
+    size_t parameter = item->parameter, parameters = 0;
+    if (!item->name || !item->tensor)
+        return weft_error_create(WEFT_ERR_INVALID, "a name or a tensor of the state is NULL");
+    if (strlen(item->name) > WEFT_OPTIMIZER_NAME)
+        return weft_error_create(WEFT_ERR_NOT_FOUND, "parameter %zu: %s keeps no \"%.40s...\"", parameter,
+                                 optimizer->type->name, item->name);
+    int64_t owner = owner_of(optimizer, owners, &parameter);
+    for (size_t i = 0; i < optimizer->count; i++)
+        parameters += owners[i].parameters;
+    if (owner < 0)
+        return weft_error_create(WEFT_ERR_NOT_FOUND, "%s of parameter %zu: there are %zu parameters", item->name,
+                                 item->parameter, parameters);
+    shipment *s = &shipments[owner];
+    if (!s->items)
+        s->items = wfi_calloc(count, sizeof(*s->items));
+    if (!s->items)
+        return weft_error_create(WEFT_ERR_MEMORY, "no memory for the state of an optimizer");
+    s->items[s->count++] = (weft_optimizer_state){parameter, item->name, item->tensor};
+    return NULL;
+}
+
+/* The arguments of one call. */
+typedef struct parcel {
+    weft_value arguments[3];
+    wfi_writer bytes;
+    weft_tensor **tensors; /* borrowed */
+} parcel;
+
+static weft_status pack(shipment *s, uint64_t number, parcel *out)
+{
+    enum { FIRST = 1, LAST = 2 };
+    size_t from = s->at;
+    int64_t bytes = 0;
+    while (s->at < s->count && s->at - from < WFI_REMOTE_PAGE) {
+        bytes += (int64_t)weft_tensor_nbytes(s->items[s->at].tensor);
+        if (s->at > from && bytes > PAGE_BYTES)
+            break;
+        s->at++;
+    }
+    size_t count = s->at - from;
+    out->tensors = wfi_calloc(count + 1, sizeof(*out->tensors));
+    if (!out->tensors)
+        return WEFT_ERR_MEMORY;
+    wfi_write_u8(&out->bytes, (uint8_t)((s->has_begun ? 0 : FIRST) | (s->at == s->count ? LAST : 0)));
+    for (size_t i = 0; i < count; i++) {
+        wfi_state_write_item(&out->bytes, s->items[from + i].parameter, s->items[from + i].name);
+        out->tensors[i] = s->items[from + i].tensor;
+    }
+    s->has_begun = true;
+    out->arguments[0] = weft_of_i64((int64_t)number);
+    out->arguments[1] = weft_of_bytes(out->bytes.data, out->bytes.size);
+    out->arguments[2] = weft_of_tensors((weft_tensors){out->tensors, count});
+    return out->bytes.failed ? WEFT_ERR_MEMORY : WEFT_OK;
+}
+
+/* A page to each owner that has more to come. *sent: there was one. */
+static weft_status send_pages(const weft_dist_optimizer *optimizer, shipment *shipments, uint64_t number,
+                              int64_t timeout_ms, bool *sent, weft_error **error)
+{
+    parcel *parcels = wfi_calloc(optimizer->count, sizeof *parcels);
+    weft_args *each = wfi_calloc(optimizer->count, sizeof *each);
+    weft_status st = parcels && each ? WEFT_OK : WEFT_ERR_MEMORY;
+    *sent = false;
+    for (size_t i = 0; parcels && i < optimizer->count; i++)
+        wfi_writer_init_growing(&parcels[i].bytes);
+    for (size_t i = 0; i < optimizer->count && !st; i++) {
+        if (shipments[i].has_begun && shipments[i].at == shipments[i].count)
+            continue;
+        *sent = true;
+        st = pack(&shipments[i], number, &parcels[i]);
+        each[i] = (weft_args){parcels[i].arguments, 3};
+    }
+    if (!st && *sent)
+        st = wfi_owners_call(optimizer, &(wfi_owner_calls){"weft:state_in", {0}, each, timeout_ms}, NULL, error);
+    for (size_t i = 0; parcels && i < optimizer->count; i++) {
+        wfi_writer_fini(&parcels[i].bytes);
+        free(parcels[i].tensors);
+    }
+    free(parcels);
+    free(each);
+    return st;
+}
+
+static weft_status set_state(weft_dist_optimizer *optimizer, const weft_optimizer_state *items, size_t count,
+                             int64_t timeout_ms, weft_error **error)
+{
+    owner_state *owners = wfi_calloc(optimizer->count, sizeof *owners);
+    shipment *shipments = wfi_calloc(optimizer->count, sizeof *shipments);
+    weft_status st = owners && shipments ? WEFT_OK : WEFT_ERR_MEMORY;
+    uint64_t number = atomic_fetch_add(&optimizer->sets, 1) + 1;
+    bool sent = true;
+    if (!st)
+        st = read_pages(optimizer, owners, 0, timeout_ms, error);
+    for (size_t i = 0; i < count && !st; i++) {
+        *error = sort_item(optimizer, owners, shipments, &items[i], count);
+        st = weft_error_code(*error);
+    }
+    while (!st && sent)
+        st = send_pages(optimizer, shipments, number, timeout_ms, &sent, error);
+    if (!st)
+        st = wfi_owners_call(
+            optimizer,
+            &(wfi_owner_calls){"weft:state_set", WEFT_VALUES(weft_of_i64((int64_t)number)), NULL, timeout_ms}, NULL,
+            error);
+    drop_shipments(shipments, optimizer->count);
+    drop_owners(owners, optimizer->count);
+    return st;
+}
+
+weft_status weft_dist_optimizer_set_state(weft_dist_optimizer *optimizer, const weft_optimizer_state *items,
+                                          size_t count, int64_t timeout_ms, weft_error **error)
+{
+    weft_error *why = NULL;
+    weft_status st = wfi_owners_may_wait(optimizer, __func__, &why);
+    if (!st && !items && count) {
+        why = weft_error_create(WEFT_ERR_INVALID, "%s: the state is NULL", __func__);
+        st = WEFT_ERR_INVALID;
+    }
+    if (!st)
+        st = set_state(optimizer, items, count, timeout_ms, &why);
+    return wfi_owners_end(st, __func__, why, error);
+}
+
+/* ---- Files ------------------------------------------------------------------------------------------------------- */
+
+static weft_status may_use_file(const weft_dist_optimizer *optimizer, const char *path, const char *what,
+                                weft_error **error)
+{
+    weft_status st = wfi_owners_may_wait(optimizer, what, error);
+    return st || path ? st : wfi_error_fail(error, WEFT_ERR_INVALID, "%s: the path is NULL", what);
+}
+
+weft_status weft_dist_optimizer_save(weft_dist_optimizer *optimizer, const char *path, int64_t timeout_ms,
+                                     weft_error **error)
+{
+    weft_error *why = NULL;
+    weft_optimizer_states states = {0};
+    weft_status st = may_use_file(optimizer, path, __func__, &why);
+    if (!st)
+        st = read_state(optimizer, timeout_ms, &states, &why);
+    if (!st)
+        st = wfi_state_save(path, optimizer->type->name, states.items, states.count, &why);
+    weft_optimizer_states_drop(&states);
+    return wfi_owners_end(st, __func__, why, error);
+}
+
+typedef struct loading {
+    weft_dist_optimizer *optimizer;
+    int64_t timeout_ms;
+} loading;
+
+static weft_status set_loaded(void *arg, const weft_optimizer_state *items, size_t count, weft_error **error)
+{
+    const loading *l = arg;
+    return set_state(l->optimizer, items, count, l->timeout_ms, error);
+}
+
+weft_status weft_dist_optimizer_load(weft_dist_optimizer *optimizer, const char *path, int64_t timeout_ms,
+                                     weft_error **error)
+{
+    weft_error *why = NULL;
+    weft_status st = may_use_file(optimizer, path, __func__, &why);
+    if (!st) {
+        loading l = {optimizer, timeout_ms};
+        st = wfi_state_load(path, &(wfi_state_taker){optimizer->type->name, NULL, set_loaded, &l}, &why);
+    }
+    return wfi_owners_end(st, __func__, why, error);
+}
