@@ -33,6 +33,7 @@
  *         return weft_optimizer_create(parameters, &spec, NULL);
  *     }
  *
+ * A complete program is examples/own_optimizer.c. docs/optimizers.md has the rules.
  */
 #ifndef WEFT_OPTIMIZER_TYPE_H
 #define WEFT_OPTIMIZER_TYPE_H
