@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cell_read.c - what it costs that parameters of modules are cells (decision 045): one read, and training steps of a chain of linear
- * layers over the same values as plain tensors, as cells stepped in place, and as cells stepped beside; in turn.
+ * layers over the same values as plain tensors, as cells stepped in place, by default, and always beside; in turn.
  */
 #include "cli.h"
 #include "common/measure.h"
@@ -16,10 +16,14 @@
 #define READS 20000 /* in a sample */
 #define READ_SAMPLES 20
 
-typedef enum net_kind { PLAIN, CELLS, BESIDE, KINDS } net_kind;
+typedef enum net_kind { PLAIN, CELLS, DEFAULT, BESIDE, KINDS } net_kind;
 
-static const char *const kind_names[KINDS] = {"plain tensors, in place", "cells, in place", "cells, beside"};
-static const char *const kind_keys[KINDS] = {"plain", "cells", "beside"};
+static const char *const kind_names[KINDS] = {"plain tensors, in place", "cells, in place", "cells, by default",
+                                              "cells, always beside"};
+static const char *const kind_keys[KINDS] = {"plain", "cells", "default", "beside"};
+
+static const weft_update updates[KINDS] = {WEFT_UPDATE_IN_PLACE, WEFT_UPDATE_IN_PLACE, WEFT_UPDATE_DEFAULT,
+                                           WEFT_UPDATE_BESIDE};
 
 typedef struct net {
     weft_module *layers[LAYERS];      /* not of plain tensors */
@@ -52,10 +56,7 @@ static bool take_layer(net *n, net_kind kind, int i, weft_module *layer)
 
 static bool net_open(net *n, net_kind kind, int64_t width)
 {
-    weft_optimizer_spec spec = {.type = &weft_sgd_type,
-                                .update = kind == BESIDE ? WEFT_UPDATE_BESIDE : WEFT_UPDATE_IN_PLACE,
-                                .lr = 1e-6,
-                                .sgd.momentum = 0.9};
+    weft_optimizer_spec spec = {.type = &weft_sgd_type, .update = updates[kind], .lr = 1e-6, .sgd.momentum = 0.9};
     for (int i = 0; i < LAYERS; i++)
         if (!take_layer(n, kind, i, weft_linear_create(width, width, false, (uint64_t)i, NULL)))
             return false;

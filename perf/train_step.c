@@ -3,6 +3,8 @@
  * train_step.c - time of one training step (forward, backward, optimizer) without any network; and of what it consists of: many
  * small operators recorded and run backward ("nodes"), one large product of matrices ("product").
  *
+ * With --compare a second model is stepped in place, in turn with one that is stepped by default.
+ *
  * With --serve it reads numbers of steps, one a line, and answers each with the seconds that they took: so that perf/run can
  * let it and peers/torch_train_step.py work in turn.
  */
@@ -51,7 +53,7 @@ static weft_tensor *labels(model_kind kind, int64_t batch)
     return t;
 }
 
-static bool bench_open(bench *b, model_kind kind, int64_t batch)
+static bool bench_open(bench *b, model_kind kind, int64_t batch, weft_update update)
 {
     *b = (bench){.kind = kind};
     if (kind == MODEL_NODES || kind == MODEL_PRODUCT) {
@@ -63,7 +65,7 @@ static bool bench_open(bench *b, model_kind kind, int64_t batch)
     b->model = kind == MODEL_CONVNET ? weft_mnist_convnet_create(1) : weft_resnet50_create(30, 1, NULL);
     b->x = random_images(kind == MODEL_CONVNET ? WEFT_SHAPE(batch, 1, 28, 28) : WEFT_SHAPE(batch, 3, 64, 64));
     b->target = labels(kind, batch);
-    weft_optimizer_spec sgd = {.lr = 0.001, .sgd.momentum = 0.9};
+    weft_optimizer_spec sgd = {.lr = 0.001, .update = update, .sgd.momentum = 0.9};
     if (b->model)
         b->optimizer = weft_sgd_create(weft_module_parameters(b->model), &sgd, NULL);
     if (b->optimizer && b->x && b->target)
@@ -150,16 +152,42 @@ static bool show(bench *b, int64_t batch, int64_t count)
     return true;
 }
 
+/* Single steps of both models in turn, each first as often as the other. */
+static bool compare(bench *usual, model_kind kind, int64_t batch, int64_t count)
+{
+    bench in_place;
+    series times[2] = {{0}};
+    bool ok = bench_open(&in_place, kind, batch, WEFT_UPDATE_IN_PLACE);
+    for (int64_t i = -2; i < count && ok; i++)
+        for (int k = 0; k < 2 && ok; k++) {
+            double seconds;
+            int which = (k + (int)(i & 1)) % 2;
+            ok = steps(which ? usual : &in_place, 1, &seconds);
+            if (ok && i >= 0)
+                series_add(&times[which], seconds * 1e3);
+        }
+    if (ok) {
+        summary place = series_summary(&times[0]), side = series_summary(&times[1]);
+        printf("ms a step, best and median: in place %.2f %.2f, by default %.2f %.2f; ratios %.3f %.3f\n", place.min,
+               place.p50, side.min, side.p50, side.min / place.min, side.p50 / place.p50);
+    }
+    series_fini(&times[0]);
+    series_fini(&times[1]);
+    bench_close(&in_place);
+    return ok;
+}
+
 int main(int argc, char **argv)
 {
     static const char *const models[] = {"convnet", "resnet50", "nodes", "product", NULL};
     int kind = MODEL_CONVNET;
     int64_t batch = 0, count = 10;
-    bool serves = false;
+    bool serves = false, compares = false;
     const cli_option options[] = {
         {"model", CLI_CHOICE, &kind, 0, 0, models, NULL, "what is trained", "convnet"},
         {"batch-size", CLI_INT, &batch, 1, 4096, NULL, "N", "images in a step", "32; resnet50: 20"},
         {"steps", CLI_INT, &count, 1, 100000, NULL, "N", "steps that are timed", "10"},
+        {"compare", CLI_FLAG, &compares, 0, 0, NULL, NULL, "compare steps by default with steps in place", NULL},
         {"serve", CLI_FLAG, &serves, 0, 0, NULL, NULL, "read counts of steps, answer with seconds", NULL},
     };
     const cli program = {"train_step", "time of one training step on this machine's processor",
@@ -170,7 +198,10 @@ int main(int argc, char **argv)
     if (batch == 0)
         batch = kind == MODEL_CONVNET ? 32 : 20;
     bench b;
-    bool ok = bench_open(&b, (model_kind)kind, batch) && (serves ? serve(&b) : show(&b, batch, count));
+    bool ok = bench_open(&b, (model_kind)kind, batch, WEFT_UPDATE_DEFAULT) &&
+              (serves     ? serve(&b)
+               : compares ? compare(&b, (model_kind)kind, batch, count)
+                          : show(&b, batch, count));
     bench_close(&b);
     return ok ? 0 : 1;
 }

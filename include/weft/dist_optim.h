@@ -29,7 +29,8 @@
  * RATE AND STATE can be changed and saved: weft_dist_optimizer_set_lr, _ref_state, _set_state, _save, _load. These
  * functions call all owners at once and wait. Each returns the error of the first owner that failed, in the order of
  * the parameters; the error names the owner, and the log has those of other owners. If an owner has died, they fail
- * like calls to it. timeout_ms limits each call; 0: the agent's default. No step of this optimizer may run meanwhile.
+ * like calls to it. timeout_ms limits each call; 0: the agent's default. In a handler they are not interrupted if the
+ * served call is cancelled. No step of this optimizer may run meanwhile.
  *
  * THREADS. Any thread; several threads may use one optimizer at once.
  */

@@ -32,15 +32,17 @@
  * without max_norm; weft_optimizer_norm then returns the norm. To continue without that step, call weft_optimizer_zero
  * if gradients were accumulated.
  *
- * UPDATES. A step changes the parameters of modules differently from plain tensors (weft_update). For a module's
- * parameter it writes the new value to other memory, which then replaces the old value: BESIDE. Other threads may use
- * the module meanwhile and do not wait. Each backward pass uses the values that its forward pass read, and a transfer
- * to another worker sends one value, never a mixture. This takes the memory of the parameters twice, and keeps old
- * values as long as records hold them. A sparse gradient changes rows in place if nothing else holds the value;
- * otherwise the value is copied first.
+ * UPDATES. A step changes the parameters of modules differently from plain tensors (weft_update).
  *
- * A plain tensor is overwritten: IN PLACE. No other thread may use it meanwhile. Backward passes of records that saved
- * it fail with WEFT_ERR_STATE. To save the memory, set WEFT_UPDATE_IN_PLACE for a module's parameters too.
+ * A module's parameter: if a record, a transfer to another worker or another thread holds the value, the step writes
+ * the new value to other memory, which then replaces the old value (BESIDE). So other threads may use the module
+ * meanwhile, a transfer sends one value and never a mixture, and each backward pass uses the values that its forward
+ * pass read. This takes the memory of the parameter twice, and keeps old values as long as records hold them. If
+ * nothing holds the value, the step overwrites it, and a thread that begins to read the parameter waits until it is
+ * stepped. With WEFT_UPDATE_BESIDE dense gradients are always stepped beside, and no thread waits.
+ *
+ * A plain tensor is overwritten (IN PLACE). No other thread may use it meanwhile. Backward passes of records that saved
+ * it fail with WEFT_ERR_STATE. With WEFT_UPDATE_IN_PLACE this holds for the parameters of modules too.
  *
  * THREADS. One thread at a time may use an optimizer. Any thread may take and drop references.
  */
@@ -55,7 +57,7 @@ WEFT_BEGIN_C
 /* --- options --- */
 /* How a step changes a parameter (UPDATES above). */
 typedef enum weft_update {
-    WEFT_UPDATE_DEFAULT = 0,  /* parameters of modules beside, other tensors in place */
+    WEFT_UPDATE_DEFAULT = 0,  /* parameters of modules beside if anything holds their values; others in place */
     WEFT_UPDATE_IN_PLACE = 1, /* all in place */
     WEFT_UPDATE_BESIDE = 2,   /* all beside; WEFT_ERR_UNSUPPORTED for tensors that are not parameters of modules */
 } weft_update;
@@ -281,11 +283,10 @@ WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);
  *   WEFT_ERR_UNSUPPORTED: a sparse gradient with options that do not allow it, or a tensor on a device.
  *   WEFT_ERR_TIMEOUT: a transfer still reads a parameter after pin_timeout_ms.
  *   WEFT_ERR_MEMORY.
- * On failure no parameter and no state changes, with two exceptions. A step beside with sparse gradients copies a
- * parameter that another thread begins to read during the step; if there is no memory for that copy, the parameters
- * before it have been stepped. The same holds if the step function of a type of your own fails, with its status. The
- * log at level debug names the mismatch, as weft_optimizer_check_gradients
- * does.
+ * On failure no parameter and no state changes, with two exceptions. If another thread begins to read a module's
+ * parameter during the step, the step may need memory for its new value; if there is none, the parameters before it
+ * have been stepped. The same holds if the step function of a type of your own fails, with its status. The log at level
+ * debug names the mismatch, as weft_optimizer_check_gradients does.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients);
 
@@ -299,8 +300,7 @@ WEFT_API size_t weft_optimizer_accumulated(const weft_optimizer *optimizer); /* 
 
 /*
  * Updates the parameters by the sums, and clears the sums. A parameter that only received NULL has no gradient.
- * WEFT_ERR_STATE if nothing was accumulated. Otherwise waits and fails as weft_optimizer_apply; on failure nothing
- * changes, without exception, because sums are dense.
+ * WEFT_ERR_STATE if nothing was accumulated. Otherwise waits and fails as weft_optimizer_apply.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_step(weft_optimizer *optimizer);
 WEFT_API void weft_optimizer_zero(weft_optimizer *optimizer); /* clears the sums */

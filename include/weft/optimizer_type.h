@@ -133,8 +133,9 @@ typedef struct weft_optimizer_type {
     weft_error *(*check)(double lr, const double *options);
     /*
      * Steps one parameter. Parameters are stepped one after another, by the thread that called weft_optimizer_step or
-     * weft_optimizer_apply. Other threads may step other optimizers of the type at the same time. On failure it must
-     * have changed nothing; the step ends with its status, and the parameters before this one have been stepped.
+     * weft_optimizer_apply. Other threads may step other optimizers of the type at the same time. It may use only the
+     * tensors of `update`, not the module that they belong to, and it must not wait. On failure it must have changed
+     * nothing; the step ends with its status, and the parameters before this one have been stepped.
      */
     weft_status (*step)(const weft_optimizer_update *update);
 } weft_optimizer_type;

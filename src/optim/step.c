@@ -61,20 +61,21 @@ void weft_optimizer_zero(weft_optimizer *optimizer)
         optimizer->kept[i].is_summed = false; /* the next accumulation overwrites */
 }
 
-/* Whether a dense step of the parameter writes to other memory, which then replaces its value. */
-static bool is_beside(const weft_optimizer *optimizer, size_t i)
+/* Whether the parameter's value is replaced where somebody else holds it. */
+static bool is_replaced(const weft_optimizer *optimizer, size_t i)
 {
     weft_update update = wfi_optimizer_common(optimizer)->update;
     return update == WEFT_UPDATE_BESIDE || (update == WEFT_UPDATE_DEFAULT && optimizer->parameters[i]->cell != NULL);
 }
 
-/* In place: nobody reads it. Beside: a slab to write; rows are written in place where nobody has it. */
+/* In place: nobody reads it. Else a slab to write, unless nobody else holds the value; WEFT_UPDATE_BESIDE takes one for
+ * each dense step, so that no reader waits. */
 static weft_status make_room(const weft_optimizer *optimizer, size_t i, wfi_ready *ready, uint64_t deadline)
 {
     weft_tensor *parameter = optimizer->parameters[i];
-    if (is_beside(optimizer, i))
-        return ready->dense != NULL || wfi_cell_is_seen(parameter) ? wfi_cell_reserve(parameter, &ready->slab)
-                                                                   : WEFT_OK;
+    bool always = wfi_optimizer_common(optimizer)->update == WEFT_UPDATE_BESIDE && ready->dense != NULL;
+    if (is_replaced(optimizer, i))
+        return always || wfi_cell_is_seen(parameter) ? wfi_cell_reserve(parameter, &ready->slab) : WEFT_OK;
     weft_tensor *now = wfi_tensor_read(parameter);
     bool unread = wfi_storage_wait_unread(now->storage, deadline);
     weft_tensor_unref(now);
@@ -104,15 +105,18 @@ static void drop_slabs(wfi_ready *ready, size_t count)
 }
 
 /*
- * Here alone, and in the kernels, is a parameter read and written. (Out of memory late: rows beside what somebody began to read after
- * make_way; the parameters before it are stepped then.)
+ * Here alone, and in the kernels, is a parameter read and written. Memory can be out as late as here if somebody began
+ * to read the parameter after make_way; the parameters before it are stepped then.
  */
 static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready *gradient, double factor)
 {
     wfi_kept *kept = &optimizer->kept[i];
     const weft_optimizer_spec *spec = &optimizer->groups[kept->group].spec;
     bool sparse = gradient->dense == NULL;
-    wfi_write_how how = !is_beside(optimizer, i) ? WFI_WRITE_IN_PLACE : sparse ? WFI_WRITE_PART : WFI_WRITE_BESIDE;
+    wfi_write_how how = !is_replaced(optimizer, i) ? WFI_WRITE_IN_PLACE
+                        : sparse                   ? WFI_WRITE_PART
+                        : gradient->slab != NULL   ? WFI_WRITE_BESIDE
+                                                   : WFI_WRITE_WHOLE;
     wfi_write write;
     weft_status status = wfi_write_begin(&write, optimizer->parameters[i], how, gradient->slab);
     gradient->slab = NULL;

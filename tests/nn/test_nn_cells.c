@@ -88,10 +88,10 @@ static void *step_often(void *arg)
 }
 
 /* Backward passes over one record, before and while another thread steps by the first one's gradients. */
-static void step_beside_changes_no_bit_of_a_live_record(void **state)
+static void step_while_a_record_lives(weft_update update)
 {
     weft_module *net = make_net();
-    weft_optimizer *sgd = optimizer_of(net, WEFT_UPDATE_BESIDE);
+    weft_optimizer *sgd = optimizer_of(net, update);
     weft_tensors parameters = weft_module_parameters(net);
     batch b = make_batch(3);
     weft_tape *first = recording(), *t = recording();
@@ -115,6 +115,12 @@ static void step_beside_changes_no_bit_of_a_live_record(void **state)
     weft_module_unref(net);
 }
 
+static void step_beside_changes_no_bit_of_a_live_record(void **state)
+{
+    step_while_a_record_lives(WEFT_UPDATE_DEFAULT);
+    step_while_a_record_lives(WEFT_UPDATE_BESIDE);
+}
+
 static void step_in_place_makes_a_live_record_stale(void **state)
 {
     weft_module *net = make_net();
@@ -136,14 +142,15 @@ static void step_in_place_makes_a_live_record_stale(void **state)
     weft_module_unref(net);
 }
 
-static void both_ways_to_step_give_the_same_bits(void **state)
+static void all_ways_to_step_give_the_same_bits(void **state)
 {
-    weft_module *nets[2] = {make_net(), make_net()};
-    weft_optimizer *optimizers[2] = {optimizer_of(nets[0], WEFT_UPDATE_IN_PLACE),
-                                     optimizer_of(nets[1], WEFT_UPDATE_BESIDE)};
+    weft_module *nets[3] = {make_net(), make_net(), make_net()};
+    weft_optimizer *optimizers[3] = {optimizer_of(nets[0], WEFT_UPDATE_IN_PLACE),
+                                     optimizer_of(nets[1], WEFT_UPDATE_BESIDE),
+                                     optimizer_of(nets[2], WEFT_UPDATE_DEFAULT)};
     for (int i = 0; i < 8; i++) {
         batch b = make_batch(i);
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < 3; k++) {
             weft_tape *t = recording();
             weft_backward(t, loss_of(t, nets[k], b));
             weft_gradients g = weft_tape_gradients(t, weft_module_parameters(nets[k]));
@@ -152,10 +159,10 @@ static void both_ways_to_step_give_the_same_bits(void **state)
         }
         drop_batch(b);
     }
-    weft_tensors a = weft_module_parameters(nets[0]), b = weft_module_parameters(nets[1]);
-    for (size_t i = 0; i < a.count; i++)
-        assert_true(same_bits(a.items[i], b.items[i]));
-    for (int k = 0; k < 2; k++) {
+    for (size_t i = 0; i < weft_module_parameters(nets[0]).count; i++)
+        for (int k = 1; k < 3; k++)
+            assert_true(same_bits(weft_module_parameters(nets[0]).items[i], weft_module_parameters(nets[k]).items[i]));
+    for (int k = 0; k < 3; k++) {
         weft_optimizer_unref(optimizers[k]);
         weft_module_unref(nets[k]);
     }
@@ -230,10 +237,10 @@ static void join_all(pthread_t *threads, int count)
     }
 }
 
-static void trainers_share_a_module_and_an_optimizer(void **state)
+static void share_a_module(weft_update update)
 {
     school s = {.net = make_net(), .stepping = PTHREAD_MUTEX_INITIALIZER};
-    s.optimizer = optimizer_of(s.net, WEFT_UPDATE_BESIDE);
+    s.optimizer = optimizer_of(s.net, update);
     pthread_t threads[TRAINERS];
     for (int i = 0; i < TRAINERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, train, &s), 0);
@@ -241,6 +248,12 @@ static void trainers_share_a_module_and_an_optimizer(void **state)
     assert_int_equal(weft_tensor_get_i64(weft_module_find(s.net, "1.num_batches_tracked"), 0), TRAINERS * ROUNDS);
     weft_optimizer_unref(s.optimizer);
     weft_module_unref(s.net);
+}
+
+static void trainers_share_a_module_and_an_optimizer(void **state)
+{
+    share_a_module(WEFT_UPDATE_DEFAULT);
+    share_a_module(WEFT_UPDATE_BESIDE);
 }
 
 /* ---- Running statistics: all batches are alike, so the moves add up in any order ---- */
@@ -405,31 +418,38 @@ static size_t live_bytes(void)
     return stats.bytes_live;
 }
 
-static void steps_beside_take_two_slabs_and_what_is_held(void **state)
+static void step_and_count(weft_update update)
 {
     size_t before = live_bytes();
     weft_module *net = weft_linear_create(512, 512, true, 1, NULL);
     size_t one = live_bytes() - before;
     assert_true(one >= (size_t)512 * 512 * 4);
     weft_tensor *g = weft_tensor_full(WEFT_SHAPE(512, 512), WEFT_DTYPE_FLOAT32, 1);
-    weft_optimizer_spec spec = {.type = &weft_sgd_type, .update = WEFT_UPDATE_BESIDE, .lr = 1};
+    weft_optimizer_spec spec = {.type = &weft_sgd_type, .update = update, .lr = 1};
     weft_optimizer *sgd = weft_optimizer_create(weft_module_parameters(net), &spec, NULL);
     weft_gradients gradients = {&(weft_gradient){.values = g}, 1};
-    size_t alone = live_bytes();
+    size_t alone = live_bytes(), second = update == WEFT_UPDATE_BESIDE ? one : 0;
     for (int i = 0; i < 5; i++) {
         assert_int_equal(weft_optimizer_apply(sgd, gradients), WEFT_OK);
-        assert_int_equal(live_bytes(), alone + one);
+        assert_int_equal(live_bytes(), alone + second);
     }
     weft_tensor *held = weft_tensor_contiguous(weft_module_find(net, "weight"));
     for (int i = 0; i < 5; i++)
         assert_int_equal(weft_optimizer_apply(sgd, gradients), WEFT_OK);
-    assert_int_equal(live_bytes(), alone + 2 * one);
+    assert_int_equal(live_bytes(), alone + second + one);
     weft_tensor_unref(held);
-    assert_int_equal(live_bytes(), alone + one);
+    assert_int_equal(live_bytes(), alone + one); /* kept for a later step */
     weft_tensor_unref(g);
     weft_optimizer_unref(sgd);
     weft_module_unref(net);
     assert_int_equal(live_bytes(), before);
+}
+
+/* WEFT_UPDATE_DEFAULT takes the second one only when somebody holds the value. */
+static void steps_beside_take_two_slabs_and_what_is_held(void **state)
+{
+    step_and_count(WEFT_UPDATE_BESIDE);
+    step_and_count(WEFT_UPDATE_DEFAULT);
 }
 
 /* ---- Lists of tensors are read likewise ---- */
@@ -451,7 +471,7 @@ static void joined_parameters_have_gradients_and_keep_their_values(void **state)
 }
 
 UNIT_MAIN(step_beside_changes_no_bit_of_a_live_record, step_in_place_makes_a_live_record_stale,
-          both_ways_to_step_give_the_same_bits, plain_tensors_are_not_stepped_beside,
+          all_ways_to_step_give_the_same_bits, plain_tensors_are_not_stepped_beside,
           trainers_share_a_module_and_an_optimizer, threads_move_running_statistics_and_lose_none,
           rows_are_stepped_in_place_unless_somebody_has_the_table, threads_gather_while_rows_are_stepped,
           steps_beside_take_two_slabs_and_what_is_held, joined_parameters_have_gradients_and_keep_their_values)

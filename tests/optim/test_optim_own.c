@@ -472,7 +472,7 @@ static void slots_begin_with_their_first_values(void **state)
     }
 }
 
-/* Without a word: parameters of modules beside, plain tensors in place; and what is set by hand. */
+/* By default: parameters of modules beside if their values are held, plain tensors in place; and what is set by hand. */
 static void parameters_of_modules_are_stepped_beside(void **state)
 {
     const struct {
@@ -497,13 +497,17 @@ static void parameters_of_modules_are_stepped_beside(void **state)
         assert_true(weft_tensor_get_f64(weight, 0) == before - 1 ||
                     fabs(weft_tensor_get_f64(weight, 0) - before + 1) < 1e-6);
         assert_true((weft_tensor_data(plain) != at) == cases[i].plain_moves && weft_tensor_get_f64(plain, 0) == -1);
+        weft_tensor_unref(seen);
+        at = weft_tensor_data(weight); /* nobody holds it: it is stepped where it is */
+        assert_int_equal(weft_optimizer_apply(sgd, (weft_gradients){(weft_gradient[]){{g, NULL}, {g, NULL}}, 2}),
+                         WEFT_OK);
+        assert_ptr_equal(weft_tensor_data(weight), at);
         weft_optimizer_unref(sgd);
         spec.update = WEFT_UPDATE_BESIDE;
         assert_null(weft_sgd_create((weft_tensors){both, 2}, &spec, &error));
         assert_int_equal(weft_error_code(error), WEFT_ERR_UNSUPPORTED);
         assert_non_null(strstr(weft_error_message(error), "parameter 1 is a plain tensor"));
         weft_error_unref(error);
-        weft_tensor_unref(seen);
         weft_tensor_unref(plain);
         weft_tensor_unref(g);
         weft_module_unref(module);

@@ -407,6 +407,130 @@ static void own_types_are_registered_by_owners(weft_agent *agent, void *arg)
 }
 WORLD_TEST(own_types_are_registered_by_owners, 2, 1, .size = WORKERS, WORLD_FUNCTIONS(functions))
 
+/* ---- Pulls while a server steps ---------------------------------------------------------------------------------- */
+
+#define ELEMENTS (1 << 17) /* far more than a message has: they are pulled */
+#define PULLS 40           /* of each of two workers */
+
+static weft_module *served;
+static atomic_int pulled;
+
+static weft_status run_pull(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_give(call, WEFT_VALUES(weft_of_tensor(weft_module_parameters(served).items[0])));
+    return WEFT_OK;
+}
+
+static const weft_function pulls[] = {{.name = "pull", .gives = {WEFT_TYPE_TENSOR}, .run = run_pull}};
+
+/* A step changes all elements alike, so a mixture of two values shows. The optimizer is one of weft_sgd_create, without a word on how it
+ * updates. */
+static void pulls_are_never_torn(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    if (weft_agent_rank(agent) == 0) {
+        pulled = 0;
+        served = weft_dropout_create(0);
+        weft_module_add_parameter(served, "p", weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32));
+    }
+    MUST_OK(barrier(agent));
+    if (weft_agent_rank(agent) == 0) {
+        weft_tensor *ones = weft_tensor_full(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32, 1);
+        weft_optimizer *sgd = weft_sgd_create(weft_module_parameters(served), &(weft_optimizer_spec){.lr = 1}, NULL);
+        while (pulled < (WORKERS - 1) * PULLS) {
+            MUST_OK(weft_optimizer_apply(sgd, (weft_gradients){&(weft_gradient){ones, NULL}, 1}));
+            if (w->fabric == WORLD_SIM)
+                weft_sim_sleep(w->sim, 3000);
+        }
+        weft_optimizer_unref(sgd);
+        weft_tensor_unref(ones);
+    } else {
+        float last = 1;
+        int changes = 0;
+        for (int i = 0; i < PULLS; i++) {
+            weft_values *values = NULL;
+            weft_tensor *tensor;
+            MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "pull", WEFT_NO_VALUES, NULL, &values));
+            MUST_OK(weft_values_get_tensor(values, 0, &tensor));
+            const float *elements = weft_tensor_data(tensor);
+            for (int k = 1; k < ELEMENTS; k++)
+                MUST(elements[k] == elements[0]);
+            MUST(elements[0] <= last);
+            changes += elements[0] != last;
+            last = elements[0];
+            weft_values_unref(values);
+            pulled++;
+        }
+        MUST(changes > 1);
+    }
+    MUST_OK(barrier(agent));
+    if (weft_agent_rank(agent) == 0)
+        weft_module_unref(served);
+}
+WORLD_TEST(pulls_are_never_torn, 3, 1, .size = WORKERS, WORLD_FUNCTIONS(pulls))
+
+/* ---- Calls that are cancelled ------------------------------------------------------------------------------------ */
+
+static model of_rank1; /* made and used by the handler of rank 1 */
+static atomic_bool has_saved, has_ended;
+
+/* Saves again and again, until its caller cancels it: no save is interrupted. */
+static weft_status run_save(weft_call *call, void *user)
+{
+    (void)user;
+    char path[] = "weft-test-remote-state-XXXXXX";
+    int file = mkstemp(path);
+    MUST(file >= 0 && !close(file));
+    while (!weft_call_cancelled(call)) {
+        MUST_OK(weft_dist_optimizer_save(of_rank1.optimizer, path, 0, NULL));
+        has_saved = true;
+    }
+    MUST_OK(weft_dist_optimizer_load(of_rank1.optimizer, path, 0, NULL));
+    unlink(path);
+    has_ended = true;
+    return WEFT_ERR_CANCELLED;
+}
+
+static const weft_function saves[] = {
+    {.name = "save", .run = run_save},
+    {.name = "loss", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_TENSOR}, .run = run_loss}};
+
+/* What a call does that is cancelled goes on to its end, and the optimizer can be used further. */
+static void a_call_that_saves_is_cancelled(weft_agent *agent, void *arg)
+{
+    world *w = arg;
+    has_saved = has_ended = false;
+    register_all(agent);
+    if (weft_agent_rank(agent) == 1) {
+        MUST_OK(model_open(&of_rank1, agent, (int[]){1, 0, 2}, &adam, NULL));
+        train(&of_rank1, 8);
+    }
+    MUST_OK(barrier(agent));
+    if (weft_agent_rank(agent) == 0) {
+        weft_future *save;
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "save", WEFT_NO_VALUES, NULL, &save));
+        while (!has_saved)
+            world_sleep_ms(w, 1);
+        MUST_OK(weft_future_cancel(save));
+        MUST_BE(weft_future_wait(save, WEFT_FOREVER), WEFT_ERR_CANCELLED);
+        weft_future_unref(save);
+    }
+    MUST_OK(barrier(agent));
+    if (weft_agent_rank(agent) == 1) {
+        weft_optimizer_states states = {0};
+        while (!has_ended) /* the caller does not wait for the handler */
+            world_sleep_ms(w, 1);
+        MUST_OK(weft_dist_optimizer_ref_state(of_rank1.optimizer, 0, &states, NULL));
+        MUST(states.count == 9);
+        weft_optimizer_states_drop(&states);
+        train(&of_rank1, 8);
+        model_close(&of_rank1);
+    }
+    MUST_OK(barrier(agent));
+}
+WORLD_TEST(a_call_that_saves_is_cancelled, 3, 1, .size = WORKERS, WORLD_FUNCTIONS(saves))
+
 /* ---- Owners that die, are silent, or lie ------------------------------------------------------------------------- */
 
 static void kill_soon(weft_sim *sim, int rank, void *arg)
@@ -607,5 +731,6 @@ static void forged_pages(weft_agent *agent, void *arg)
 WORLD_TEST(forged_pages, 1, 1, .size = WORKERS, WORLD_FUNCTIONS(functions))
 
 UNIT_MAIN(test_the_rate_changes_at_all_owners, test_state_goes_to_and_fro, test_many_states,
-          test_a_state_that_is_refused_changes_nothing, test_own_types_are_registered_by_owners, test_an_owner_dies,
-          test_an_owner_is_silent, test_an_owner_that_lies, test_forged_pages)
+          test_a_state_that_is_refused_changes_nothing, test_own_types_are_registered_by_owners,
+          test_pulls_are_never_torn, test_a_call_that_saves_is_cancelled, test_an_owner_dies, test_an_owner_is_silent,
+          test_an_owner_that_lies, test_forged_pages)
