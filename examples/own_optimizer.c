@@ -6,9 +6,9 @@
  * second network is trained by weft's own Adam, and all losses must be the same, bit for bit.
  *
  * An optimizer is a weft_optimizer_type: its options, its state, and a step. In the steps here each element depends
- * only on itself, so a step says what to do with consecutive elements (a span). weft_optimizer_update_run does that for
- * all, on several threads. This file is compiled with -ffp-contract=off, as weft's own steps are: fused operations round
- * differently.
+ * only on itself, so a step says what to do with consecutive elements (a span). weft_optimizer_update_run does that
+ * for all, on several threads. This file is compiled with -ffp-contract=off, as weft's own steps are: fused operations
+ * round differently.
  */
 #include "cli.h"
 #include "dataset.h"
@@ -62,7 +62,7 @@ static const weft_optimizer_type own_adam = {
     .step = adam_step,
 };
 
-/* ---- Lion (Chen et al., NeurIPS 2023): p -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay p), and m follows g -- */
+/* ---- Lion (Chen et al., NeurIPS 2023): p -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay p), m follows g --- */
 
 enum { LION_BETA1, LION_BETA2, LION_DECAY };
 

@@ -20,9 +20,9 @@
  * Each owner has an optimizer for its part, which is freed with the last handle to it. Several trainers may have an
  * optimizer each for the same parameters; each then has its own rate and state (momenta), as in PyTorch.
  *
- * PARAMETERS OF MODULES are stepped beside (WEFT_UPDATE_DEFAULT, weft/optim.h): no reader waits for a step, no backward
- * pass is disturbed, and no step is lost. Other tensors are stepped in place; no other thread may then use them
- * meanwhile.
+ * PARAMETERS OF MODULES are stepped as weft/optim.h says (UPDATES): no reader gets a mixture of two values, no backward
+ * pass is disturbed, and no step is lost. With WEFT_UPDATE_BESIDE no reader waits either. Other tensors are stepped in
+ * place; no other thread may then use them meanwhile.
  *
  * A TYPE OF YOUR OWN (weft/optimizer_type.h) must be registered by each owner before the optimizer is created.
  *

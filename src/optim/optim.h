@@ -4,7 +4,7 @@
  *
  * optimizer.c makes them and their groups; gradients.c looks at gradients before a step; step.c steps; state.c takes the state out and
  * in. To add a type to the library: a file of its own (see adagrad_optimizer.c), its options in weft_optimizer_spec, its
- * section in rules.c. What a type keeps for each parameter (momentum and the like) are the parameter's slots.
+ * section in rules.c. The slots of a parameter are the tensors that a type keeps for it, such as momentum.
  *
  * LOCKING. None: one thread at a time uses an optimizer; only `refs` is atomic. LIFETIME. It holds one reference to
  * each parameter, sum and slot.
@@ -75,8 +75,9 @@ static inline const weft_optimizer_spec *wfi_optimizer_common(const weft_optimiz
 weft_error *wfi_state_fault(const weft_optimizer *optimizer, const weft_optimizer_state *item, weft_dtype dtype,
                             const weft_shape *shape);
 
-/* A state that is put together, to replace that of an optimizer; state.c. Copies of items are taken one by one; gap says whether a
- * parameter lacks a part; put exchanges it with the optimizer's own, and drop frees what is then there. NULL: memory is out. */
+/* A new state that is put together, to replace the state of an optimizer; state.c. wfi_state_take copies one item.
+ * wfi_state_gap returns an error if a parameter lacks a part. wfi_state_put exchanges the new state and the old one, and
+ * wfi_state_drop then frees the old one. wfi_state_begin returns NULL if memory is out. */
 typedef struct wfi_new_state wfi_new_state;
 wfi_new_state *wfi_state_begin(const weft_optimizer *optimizer);
 weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *news, const weft_optimizer_state *item);
@@ -87,7 +88,8 @@ void wfi_state_drop(const weft_optimizer *optimizer, wfi_new_state *news);
 /* Files of states; optimizer_file.c. `type`: the name of the optimizer's type. */
 weft_status wfi_state_save(const char *path, const char *type, const weft_optimizer_state *items, size_t count,
                            weft_error **error);
-/* Who takes what a file has. `check` may be NULL; it sees each item before the elements are read, and says what is wrong. */
+/* The receiver of the items of a file. `check` is called with each item before the elements are read, and returns an
+ * error if the item is wrong; it may be NULL. */
 typedef struct wfi_state_taker {
     const char *type;
     weft_error *(*check)(void *arg, const weft_optimizer_state *item, weft_dtype dtype, const weft_shape *shape);

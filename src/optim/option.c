@@ -43,7 +43,7 @@ static bool fits(const weft_optimizer_option *option, double value)
     return option->open ? value > option->min && value < option->max : value >= option->min && value <= option->max;
 }
 
-/* What a value of the option must be. */
+/* Describes the values that the option may have. */
 static const char *describe(const weft_optimizer_option *option, char text[MUST_BYTES])
 {
     const char *open = option->open ? "above" : "at least";

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rules.h - types of optimizers (weft/optimizer_type.h): the checks of a type and of a spec, and what a type keeps for a parameter.
+ * rules.h - types of optimizers (weft/optimizer_type.h): the checks of a type and of a spec, and the state that a type
+ * keeps for a parameter.
  *
- * weft's own types are in files of their own (sgd_optimizer.c ...); nothing here or above depends on whose a type is, except where
- * a spec has its options: a member for each of weft's own, `own` for all others.
+ * weft's own types are in files of their own (sgd_optimizer.c ...). They differ from a program's types only in the
+ * place of their options in a spec: each of weft's types has a member, all others use `own`.
  */
 #ifndef WFI_OPTIM_RULES_H
 #define WFI_OPTIM_RULES_H
@@ -37,7 +38,8 @@ typedef struct wfi_slot {
 } wfi_slot;
 /* Their number. The spec is complete. */
 int wfi_spec_slots(const weft_optimizer_spec *spec, wfi_slot slots[WEFT_OPTIMIZER_SLOTS]);
-/* The first option because of which sparse gradients are refused, or NULL. The spec is complete, its type takes sparse gradients. */
+/* The first option that makes the optimizer refuse sparse gradients, or NULL. The spec is complete, and its type takes
+ * sparse gradients. */
 const char *wfi_spec_dense_only(const weft_optimizer_spec *spec);
 
 /* The same update for the kernels. `rows` is memory for a part of it. */

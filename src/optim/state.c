@@ -63,7 +63,7 @@ weft_status weft_optimizer_ref_state(const weft_optimizer *optimizer, size_t ind
     return WEFT_OK;
 }
 
-/* What is put in for one parameter, before it takes the place of what is there. */
+/* The new state of one parameter, before it replaces the old one. */
 struct wfi_new_state {
     weft_tensor *slots[WEFT_OPTIMIZER_SLOTS];
     bool has_step;

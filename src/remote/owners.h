@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* owners.h - an optimizer over parameters of several workers, and calls to all of their owners; for optimizer.c and state.c. */
+/* owners.h - a distributed optimizer, and calls to all its owners; for optimizer.c and state.c. */
 #ifndef WFI_REMOTE_OWNERS_H
 #define WFI_REMOTE_OWNERS_H
 
@@ -27,15 +27,15 @@ typedef struct wfi_owner_calls {
     int64_t timeout_ms;
 } wfi_owner_calls;
 /*
- * Waits until all have ended. `results`: NULL, or zeroed, one for each owner. Returns the first owner's failure; *error receives it, the
- * log has the others.
+ * Waits until all have ended. `results`: NULL, or zeroed, one for each owner. Returns the first owner's failure, which
+ * *error receives; the log has the others.
  */
 weft_status wfi_owners_call(const weft_dist_optimizer *optimizer, const wfi_owner_calls *call, weft_values **results,
                             weft_error **error);
-void wfi_owners_drop(const weft_dist_optimizer *optimizer,
-                     weft_values **results); /* frees the array too; NULL does nothing */
+/* Frees the array too; NULL does nothing. */
+void wfi_owners_drop(const weft_dist_optimizer *optimizer, weft_values **results);
 
-/* Whether the calling thread may wait for owners, and whether there is an optimizer at all. `what`: the public function. */
+/* Whether the calling thread may wait for owners, and `optimizer` is not NULL. `what`: the public function. */
 weft_status wfi_owners_may_wait(const weft_dist_optimizer *optimizer, const char *what, weft_error **error);
 /* The end of such a function: makes up an error if there is none, and gives it to the user. Returns `status`. */
 weft_status wfi_owners_end(weft_status status, const char *what, weft_error *why, weft_error **error);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* part.h - the part of a distributed optimizer at one owner; part_state.c has its end, and reads and sets its state; part.c creates and steps it. */
+/*
+ * part.h - the part of a distributed optimizer at one owner. part_state.c frees it, and reads and sets its state;
+ * part.c creates and steps it.
+ */
 #ifndef WFI_REMOTE_PART_H
 #define WFI_REMOTE_PART_H
 

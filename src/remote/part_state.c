@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* part_state.c - the state of the part of a distributed optimizer: given to its handle in pages, and received in pages. */
+/* part_state.c - the state of the part of a distributed optimizer, sent and received in pages. */
 #include "base/alloc.h"
 #include "base/codec.h"
 #include "base/error.h"
@@ -73,7 +73,8 @@ static weft_status copy_items(wfi_part *p, size_t first, size_t most, wfi_writer
     return st ? st : out->failed ? WEFT_ERR_MEMORY : WEFT_OK;
 }
 
-/* (part, number of the first item, how many at most) -> (changes u64, parameters u64, items in all u64, the items), their tensors */
+/* (part, number of the first item, how many at most) -> (changes u64, parameters u64, items in all u64, the items),
+ * their tensors */
 weft_status wfi_part_run_state(weft_call *call, void *user)
 {
     (void)user;

@@ -4,11 +4,11 @@
  *
  * module.c      weft/remote_module.h: modules are objects of their owner's, named by references; forward is a call
  * optimizer.c   weft/dist_optim.h: handles of an optimizer at each owner; a step is a call to each, or is taken along by a pass
- * state.c       reading, setting, saving and loading its state at all owners; owners.h is what it shares with optimizer.c
+ * state.c       reading, setting, saving and loading its state at all owners; shares owners.h with optimizer.c
  * part.c        the optimizer at an owner, which is such an object too
- * part_state.c  its state in messages; part.h is what it shares with part.c
+ * part_state.c  its state in messages; shares part.h with part.c
  * spec.c        the options of an optimizer in a message; types of optimizers that were registered
- * component.c   what this adds to an agent: the functions of weft's own that others call, types of modules and optimizers
+ * component.c   the component of the agent: functions that other workers call, types of modules and optimizers
  */
 #ifndef WFI_REMOTE_H
 #define WFI_REMOTE_H
@@ -27,7 +27,8 @@ weft_status wfi_remote_optimizers_register(weft_agent *agent);
 void wfi_remote_modules_close(weft_agent *agent);
 void wfi_remote_optimizers_close(weft_agent *agent);
 
-/* A complete spec as bytes, and back. NULL, or what is wrong with the bytes, or that the type or an option is unknown here. Not locked. */
+/* Write a complete spec as bytes, and read it. wfi_spec_read returns NULL, or an error: the bytes are malformed, or the
+ * type or an option is unknown here. Not locked. */
 void wfi_spec_write(const weft_optimizer_spec *spec, wfi_writer *out);
 weft_error *wfi_spec_read(const weft_agent *agent, const void *bytes, size_t size, weft_optimizer_spec *out);
 

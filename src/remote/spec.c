@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spec.c - the options of an optimizer in a message, and the types of optimizers that a worker knows: weft's own, and those registered. */
+/* spec.c - the options of an optimizer in a message, and the types that a worker knows: weft's, and registered ones. */
 #include "base/alloc.h"
 #include "base/codec.h"
 #include "base/error.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state.c - the state of an optimizer over several workers (weft/dist_optim.h): read from all owners, and set at all, in pages. */
+/* state.c - the state of a distributed optimizer (weft/dist_optim.h): read from all owners, set at all, in pages. */
 #include "base/alloc.h"
 #include "base/codec.h"
 #include "base/error.h"
@@ -15,7 +15,7 @@
 
 #define PAGE_BYTES ((int64_t)64 << 20) /* of tensors in one call, unless a single one has more */
 
-/* What has come of one owner's state. */
+/* The part of one owner's state that has arrived. */
 typedef struct owner_state {
     weft_optimizer_states states; /* numbered by the owner */
     size_t capacity;

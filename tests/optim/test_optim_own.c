@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_optim_own.c - types of optimizers of a program's own: with weft's formulas they give the bits of weft's, in all ways to step; what
- * is wrong with a type or its options is named.
+ * test_optim_own.c - types of optimizers of a program's own: with weft's formulas they give the bits of weft's, in all
+ * ways to step. Errors name what is wrong with a type or its options.
  */
 #include <weft/weft.h>
 
@@ -472,7 +472,7 @@ static void slots_begin_with_their_first_values(void **state)
     }
 }
 
-/* By default: parameters of modules beside if their values are held, plain tensors in place; and what is set by hand. */
+/* By default, parameters of modules are stepped beside if their values are held, and plain tensors in place. */
 static void parameters_of_modules_are_stepped_beside(void **state)
 {
     const struct {

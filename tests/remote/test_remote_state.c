@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_remote_state.c - distributed optimizers: their rate is changed, their state is read, set, saved and loaded, at owners that refuse
- * it, die, or are not heard from; and types of the program's own.
+ * test_remote_state.c - distributed optimizers: their rate is changed, their state is read, set, saved and loaded, at
+ * owners that refuse it, die, or are silent; and types of the program's own.
  */
 #include "rpc/inside.h"
 #include "rpc/world.h"
@@ -208,7 +208,7 @@ static void the_rate_changes_at_all_owners(weft_agent *agent, void *arg)
 }
 WORLD_TEST(the_rate_changes_at_all_owners, 3, 1, .size = WORKERS, WORLD_FUNCTIONS(functions))
 
-/* Read, set, saved and loaded, it is the same; a local optimizer takes the file, since parameters stand owner by owner. */
+/* Read, set, saved and loaded, it is the same. A local optimizer takes the file: parameters stand owner by owner. */
 static void state_goes_to_and_fro(weft_agent *agent, void *arg)
 {
     (void)arg;
@@ -424,8 +424,7 @@ static weft_status run_pull(weft_call *call, void *user)
 
 static const weft_function pulls[] = {{.name = "pull", .gives = {WEFT_TYPE_TENSOR}, .run = run_pull}};
 
-/* A step changes all elements alike, so a mixture of two values shows. The optimizer is one of weft_sgd_create, without a word on how it
- * updates. */
+/* A step changes all elements alike, so a mixture of two values shows. The optimizer updates as it does by default. */
 static void pulls_are_never_torn(weft_agent *agent, void *arg)
 {
     world *w = arg;
@@ -496,7 +495,7 @@ static const weft_function saves[] = {
     {.name = "save", .run = run_save},
     {.name = "loss", .takes = {WEFT_TYPE_REST}, .gives = {WEFT_TYPE_TENSOR}, .run = run_loss}};
 
-/* What a call does that is cancelled goes on to its end, and the optimizer can be used further. */
+/* A save in a handler is not interrupted if the call is cancelled, and the optimizer can be used further. */
 static void a_call_that_saves_is_cancelled(weft_agent *agent, void *arg)
 {
     world *w = arg;
@@ -541,7 +540,7 @@ static void kill_soon(weft_sim *sim, int rank, void *arg)
     weft_sim_kill(sim, 1);
 }
 
-/* Whatever the moment of the death: an end, its error, and the file as it was or whole. */
+/* An owner dies at any moment: the call ends with an error, and the file is the old one or complete. */
 static void an_owner_dies(weft_agent *agent, void *arg)
 {
     world *w = arg;
