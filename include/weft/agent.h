@@ -44,6 +44,10 @@ typedef enum weft_member_event {
     WEFT_MEMBER_SELF_EVICTED = 3, /* the store declared this worker dead: it is not part of the job any more */
     WEFT_MEMBER_STORE_LOST = 4,   /* the store on rank 0 is gone: the job is over */
     WEFT_MEMBER_JOINED = 5,       /* a worker took this rank while the job was running */
+    /* The worker called weft_agent_close in an elastic job, and accepts no calls any more. WEFT_MEMBER_LEFT follows, or
+     * WEFT_MEMBER_DEAD. */
+    WEFT_MEMBER_LEAVING = 6,
+    WEFT_MEMBER_JOB_ENDED = 7, /* rank 0 ended the job (weft_agent_end_job); `why` is its reason */
 } weft_member_event;
 
 #define WEFT_ANY_RANK (-1) /* in elastic jobs: any rank that is free */
@@ -153,6 +157,7 @@ typedef struct weft_agent_options {
  *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, or the name of a function is taken.
  *   WEFT_ERR_RENDEZVOUS: workers did not join in time; the error names their ranks.
  *   WEFT_ERR_PROTOCOL: the store has another version of the protocol.
+ *   WEFT_ERR_JOB_ENDED: rank 0 has ended the job (weft_agent_end_job).
  *   WEFT_ERR_UNREACHABLE: there is no route to master_addr.
  *   WEFT_ERR_IO: trace_file cannot be written.
  *   WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY.
@@ -165,15 +170,19 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  * waits:
  *   In a static job, and on rank 0 of an elastic job, it waits until every living worker closes, and until no call
  *   (also of a handler) and no group operation is in flight.
- *   Another worker of an elastic job waits until its own calls are answered, its group operations have ended, the calls
- *   that it serves are finished, and their answers have arrived. After half a second it rejects new calls with
- *   WEFT_ERR_PEER_LEFT.
+ *   Another worker of an elastic job announces at once that it is leaving (WEFT_MEMBER_LEAVING). Then it waits until
+ *   its own calls are answered, its group operations have ended, the calls that it serves are finished, and their
+ *   answers have arrived. New calls to it fail at their callers with WEFT_ERR_PEER_LEFT, except calls whose option
+ *   `parent` is a call of this worker's own. Calls that are already on their way are served for half a second; after
+ *   that they are rejected with WEFT_ERR_PEER_LEFT.
+ *   After weft_agent_end_job on rank 0 it waits for nothing, and returns WEFT_OK.
  *
  * There is no time limit. It waits while a living worker does not close, a handler does not return, a deferred call
  * that its caller still waits for is not finished, or a group operation lacks a member. An operation with WEFT_FOREVER
- * waits forever, also for a member that closes too; weft_group_abort or weft_group_close ends it. weft_debug_dump,
- * called on another thread, shows what weft_agent_close waits for. To leave without waiting, call weft_agent_stop
- * instead, never both: both free the agent.
+ * waits forever, also for a member that closes too; weft_group_abort or weft_group_close ends it. After 5 seconds, and
+ * then every minute, the log names the workers that have not closed, and the calls and operations that are in flight.
+ * weft_debug_dump, called on another thread, shows all of them. To leave without waiting, call weft_agent_stop instead,
+ * never both: both free the agent.
  *
  * Returns WEFT_OK, or the first failure: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_STATE (leaks_fail). In a
  * handler or continuation of this agent it does nothing and returns WEFT_ERR_DEADLOCK. NULL does nothing.
@@ -184,6 +193,33 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  * continuations do not run in the child. The parent's agent is not affected. Inherited descriptors close at exec.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
+
+/*
+ * Does the same, and waits at most wait_ms (0: not at all; WEFT_FOREVER: as weft_agent_close). If that is too short, it
+ * returns WEFT_ERR_TIMEOUT, the agent is not freed, and the log names what is left (not with a wait_ms of 0). The agent
+ * stays closing: it serves calls and may make them, and for the other workers it has closed, or is leaving. Call
+ * weft_agent_close or weft_agent_close_within again to wait on, or weft_agent_stop to leave at once. If everything ends
+ * in the meantime, the other workers do not wait for this call. Any other status: as weft_agent_close, and the agent is
+ * freed; but with WEFT_ERR_DEADLOCK, WEFT_ERR_INVALID (wait_ms below WEFT_FOREVER) and, in a child of fork(),
+ * WEFT_ERR_STATE nothing was done.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_agent_close_within(weft_agent *agent, int64_t wait_ms);
+
+/*
+ * Ends the job, on rank 0 only. It does not wait. Every worker, this one included, gets the event
+ * WEFT_MEMBER_JOB_ENDED with the text `why` (NULL: none; up to 127 bytes are passed on). From then on:
+ *   Its calls, served calls and group operations end with WEFT_ERR_JOB_ENDED, new ones fail with it, and
+ *   weft_agent_status returns it.
+ *   Its weft_agent_close returns WEFT_OK at once, also if it was waiting. References that are left are logged, and do
+ *   not make it fail (leaks_fail).
+ *   A worker that tries to join is refused: weft_agent_open fails with WEFT_ERR_JOB_ENDED.
+ * Rank 0 still has to close. It then serves the store until the other workers have left, at most death_timeout_ms and
+ * at most 2 seconds. A worker that cannot be reached all that time learns that the store is lost.
+ *
+ * Returns WEFT_OK, also if the job was ended before; WEFT_ERR_STATE on any other rank, and in a child of fork();
+ * WEFT_ERR_INVALID (NULL), WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST. Any thread, also in handlers and continuations.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_agent_end_job(weft_agent *agent, const char *why);
 
 /*
  * Leaves the job at once and frees the agent. Outstanding calls fail with WEFT_ERR_CLOSED, calls of others with
@@ -201,6 +237,8 @@ WEFT_API int weft_agent_world_size(const weft_agent *agent);
 /* The name of the worker that holds this rank, or held it last. Borrowed; valid and unchanged until the agent is freed.
  * NULL if there is no such rank, no worker ever held it, or memory is out. */
 WEFT_API const char *weft_agent_name(const weft_agent *agent, int rank);
+/* A living worker, in these functions, is one that has not left, is not leaving (WEFT_MEMBER_LEAVING) and was not
+ * declared dead. */
 /* The rank of the living worker with that name; -1 if there is none. */
 WEFT_API int weft_agent_find(const weft_agent *agent, const char *name);
 WEFT_API bool weft_agent_alive(const weft_agent *agent, int rank);
@@ -224,7 +262,8 @@ WEFT_API size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, si
 WEFT_API WEFT_NODISCARD weft_status weft_agent_watch(weft_agent *agent, int rank);
 WEFT_API WEFT_NODISCARD weft_status weft_agent_unwatch(weft_agent *agent, int rank);
 
-/* WEFT_OK, or why this worker is not part of the job any more: WEFT_ERR_EVICTED or WEFT_ERR_STORE_LOST. */
+/* WEFT_OK, or why this worker is not part of the job any more: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST or
+ * WEFT_ERR_JOB_ENDED. */
 WEFT_API weft_status weft_agent_status(const weft_agent *agent);
 
 /*

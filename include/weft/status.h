@@ -65,6 +65,7 @@ typedef enum weft_status {
     WEFT_ERR_RENDEZVOUS = -131, /* not all workers joined in time */
     WEFT_ERR_FABRIC = -132,     /* libfabric failed */
     WEFT_ERR_SYSTEM = -133,     /* the operating system failed */
+    WEFT_ERR_JOB_ENDED = -134,  /* rank 0 ended the job (weft_agent_end_job) */
 } weft_status;
 
 /* The code's name without its prefix, for example "PEER_DEAD"; never NULL. Static. Any thread. */

@@ -37,6 +37,7 @@ static const struct {
     {WEFT_ERR_CLOSED, "CLOSED", "the agent is closed or closing"},
     {WEFT_ERR_EVICTED, "EVICTED", "the job declared this worker dead and went on without it"},
     {WEFT_ERR_STORE_LOST, "STORE_LOST", "the store on rank 0 is gone: the job is over"},
+    {WEFT_ERR_JOB_ENDED, "JOB_ENDED", "rank 0 ended the job"},
     {WEFT_ERR_RENDEZVOUS, "RENDEZVOUS", "the workers did not all come together in time"},
     {WEFT_ERR_FABRIC, "FABRIC", "libfabric failed"},
     {WEFT_ERR_SYSTEM, "SYSTEM", "the operating system failed"},

@@ -261,7 +261,8 @@ bool wfi_signature_is(const wfi_signature *a, const wfi_signature *b)
 bool wfi_group_delivers(const weft_group *group)
 {
     weft_status why = group->over ? weft_error_code(group->over) : WEFT_OK;
-    bool is_gone = why == WEFT_ERR_PEER_LEFT || why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_STORE_LOST;
+    bool is_gone = why == WEFT_ERR_PEER_LEFT || why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_STORE_LOST ||
+                   why == WEFT_ERR_JOB_ENDED;
     return is_gone && group->open && !group->agent->stopped;
 }
 

@@ -84,7 +84,7 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < members && !st; i++) {
         /* NULL: in a static job everybody, dead or not, so that all members name the same; else who lives. */
-        bool is_meant = ranks || !agent->options.values.elastic || wfi_agent_knows_alive(agent, (int)i) ||
+        bool is_meant = ranks || !agent->options.values.elastic || wfi_agent_lists(agent, (int)i) ||
                         (int)i == wfi_agent_rank(agent);
         if (is_meant)
             st = add_member(group, ranks ? ranks[i] : (int)i, error);
@@ -429,6 +429,22 @@ static bool is_busy(weft_agent *agent)
     return wfi_groups_of(agent)->under_way > 0;
 }
 
+static void tell_of_operations(weft_agent *agent, wfi_awaits *out)
+{
+    const wfi_groups *groups = wfi_groups_of(agent);
+    if (!groups->under_way)
+        return;
+    WFI_FOR_LIST (const weft_group, group, &groups->all, link) {
+        if (wfi_list_empty(&group->operations))
+            continue;
+        const wfi_operation *first = wfi_container_of(group->operations.next, wfi_operation, link);
+        wfi_awaits_add(out, "operations of groups: %zu, one a %s of group \"%s\"", groups->under_way,
+                       wfi_operation_names[first->what.kind], group->name);
+        return;
+    }
+    wfi_awaits_add(out, "operations of groups: %zu", groups->under_way);
+}
+
 /* Waits, at most STOP_GRACE_MS, until what this worker said has arrived: the others may need it. */
 static void flush_messages(weft_agent *agent)
 {
@@ -505,6 +521,7 @@ const wfi_component wfi_group_component = {
     .unreachable = unreachable,
     .self_gone = fail_all,
     .busy = is_busy,
+    .awaits = tell_of_operations,
     .closing = wfi_making_wake,
     .dump = wfi_groups_dump,
     .flush = flush_messages,

@@ -209,7 +209,8 @@ void wfi_group_ended(wfi_done *done)
     wfi_group_set_failed(group);
     if (group->tells)
         wfi_group_tell(group);
-    else if (why != WEFT_ERR_EVICTED && why != WEFT_ERR_STORE_LOST) /* the others learn of these from the store */
+    else if (why != WEFT_ERR_EVICTED && why != WEFT_ERR_STORE_LOST &&
+             why != WEFT_ERR_JOB_ENDED) /* the others learn of these from the store */
         tell_those_without(group);
     if (!wfi_group_delivers(group))
         wfi_early_forget(group);

@@ -296,9 +296,9 @@ static void fail_for(wfi_operation *operation, weft_status st, size_t peer, cons
 {
     weft_group *group = operation->group;
     int rank = group->members[peer].rank, me = wfi_agent_rank(group->agent);
-    bool is_ours =
-        st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM || st == WEFT_ERR_EVICTED || st == WEFT_ERR_STORE_LOST;
-    bool tells = st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST; /* of these the others hear from the store */
+    /* Of these the others hear from the store. */
+    bool tells = st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_JOB_ENDED;
+    bool is_ours = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM || !tells;
     wfi_group_break(group,
                     wfi_group_problem(group, st, is_ours ? me : rank, "rank %d: %s rank %d: %s", me, what, rank,
                                       weft_status_text(st)),

@@ -16,6 +16,7 @@ const wfi_component wfi_dist_component = {
     .open = open_all,
     .peer_gone = wfi_contexts_peer_gone,
     .busy = wfi_contexts_are_busy,
+    .awaits = wfi_contexts_await,
     .dump = wfi_contexts_dump,
     .metrics = wfi_contexts_write_metrics,
     .leaks = wfi_contexts_leaks,

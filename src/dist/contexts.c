@@ -171,6 +171,12 @@ bool wfi_contexts_are_busy(weft_agent *agent)
     return wfi_contexts_of(agent)->passes > 0;
 }
 
+void wfi_contexts_await(weft_agent *agent, wfi_awaits *out)
+{
+    if (wfi_contexts_are_busy(agent))
+        wfi_awaits_add(out, "backward passes of distributed contexts: %zu", (size_t)wfi_contexts_of(agent)->passes);
+}
+
 size_t wfi_contexts_leaks(weft_agent *agent)
 {
     size_t leaks = 0;

@@ -102,6 +102,7 @@ weft_status wfi_contexts_open(weft_agent *agent);
 void wfi_contexts_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);
 void wfi_contexts_fail_all(weft_agent *agent, weft_status why, const char *text);
 bool wfi_contexts_are_busy(weft_agent *agent);
+void wfi_contexts_await(weft_agent *agent, wfi_awaits *out);
 size_t wfi_contexts_leaks(weft_agent *agent); /* not locked */
 void wfi_contexts_close(weft_agent *agent);   /* not locked */
 void wfi_contexts_dump(weft_agent *agent, struct wfi_json *j);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * membership.c - takes the store's news: who joined, deaths and departures of peers, our own eviction, the closing
- * protocol. Also creates and ends peers (wfi_peer_create, wfi_peer_fail).
+ * membership.c - takes the store's news: which workers joined, are leaving, left or died, this worker's own eviction,
+ * the end of the job, the closing protocol. Also creates and ends peers (wfi_peer_create, wfi_peer_fail).
  *
  * News names a worker by rank and incarnation. If that incarnation does not hold its rank here, the news is ignored.
  * News that comes while net opens, before the table of peers is there, waits in wfi_net.early.
@@ -16,7 +16,7 @@
 typedef struct news {
     wfi_list link;
     wfi_member member; /* of those who went only rank and incarnation count */
-    weft_status why;   /* WEFT_OK: it joined */
+    weft_status why;   /* WEFT_OK: it joined; WEFT_DEFERRED: it will leave */
 } news;
 
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
@@ -115,12 +115,24 @@ static void peer_joined(wfi_net *net, const wfi_member *member)
             client->upcalls->peer_joined(client->arg, net->transport.peers[member->rank]);
 }
 
+/* Once: the store says it once, and again to a worker that joins while it is so. */
+static void peer_leaving(wfi_net *net, wfi_peer *peer)
+{
+    if (peer->status || peer->leaving)
+        return;
+    peer->leaving = true;
+    WFI_FOR_CLIENTS (client, &net->transport, peer_leaving)
+        client->upcalls->peer_leaving(client->arg, peer);
+}
+
 static void take_news(wfi_net *net, const wfi_member *member, weft_status why, const char *text)
 {
     wfi_peer *peer = net->transport.peers[member->rank];
     if (!why)
         peer_joined(net, member);
-    else if (peer && peer->member.incarnation == member->incarnation)
+    else if (why == WEFT_DEFERRED && peer && peer->member.incarnation == member->incarnation)
+        peer_leaving(net, peer);
+    else if (why != WEFT_DEFERRED && peer && peer->member.incarnation == member->incarnation)
         peer_gone(peer, why, text);
 }
 
@@ -150,6 +162,12 @@ static void on_died(void *arg, int rank, uint32_t incarnation, const char *why)
 {
     wfi_member who = {.rank = rank, .incarnation = incarnation};
     tell_of_member(arg, &who, WEFT_ERR_PEER_DEAD, why);
+}
+
+static void on_leaving(void *arg, int rank, uint32_t incarnation)
+{
+    wfi_member who = {.rank = rank, .incarnation = incarnation};
+    tell_of_member(arg, &who, WEFT_DEFERRED, NULL);
 }
 
 static void on_left(void *arg, int rank, uint32_t incarnation)
@@ -195,6 +213,11 @@ static void on_store_lost(void *arg, const char *why)
     tell_self(arg, WEFT_ERR_STORE_LOST, why);
 }
 
+static void on_job_ended(void *arg, const char *why)
+{
+    tell_self(arg, WEFT_ERR_JOB_ENDED, *why ? why : "rank 0 ended the job");
+}
+
 void wfi_member_sync(wfi_net *net)
 {
     if (net->sync_answered == net->sync_sent && net->sync_sent < net->sync_wanted && !net->transport.closing)
@@ -236,15 +259,28 @@ static void on_terminated(void *arg)
     wfi_progress_unlock(&net->progress);
 }
 
+static void on_awaited(void *arg, const char *whom)
+{
+    wfi_net *net = arg;
+    wfi_progress_lock(&net->progress);
+    if (net->open && !net->transport.closing)
+        WFI_FOR_CLIENTS (client, &net->transport, awaited)
+            client->upcalls->awaited(client->arg, whom);
+    wfi_progress_unlock(&net->progress);
+}
+
 const wfi_rendezvous_events wfi_member_events = {.joined = on_member_joined,
                                                  .died = on_died,
+                                                 .leaving = on_leaving,
                                                  .left = on_left,
                                                  .dial = on_dial,
                                                  .evicted = on_evicted,
                                                  .store_lost = on_store_lost,
                                                  .probe = on_probe,
                                                  .synced = on_synced,
-                                                 .terminated = on_terminated};
+                                                 .terminated = on_terminated,
+                                                 .job_ended = on_job_ended,
+                                                 .awaited = on_awaited};
 
 void wfi_member_catch_up(wfi_net *net)
 {

@@ -84,6 +84,24 @@ uint64_t wfi_net_sync(wfi_net *net)
     return net->sync_wanted;
 }
 
+void wfi_net_leave(wfi_net *net)
+{
+    if (!net->transport.closing)
+        wfi_rendezvous_leaving(net->rendezvous);
+}
+
+void wfi_net_end_job(wfi_net *net, const char *why)
+{
+    if (!net->transport.closing)
+        wfi_rendezvous_end_job(net->rendezvous, why);
+}
+
+void wfi_net_await(wfi_net *net)
+{
+    if (!net->transport.closing)
+        wfi_rendezvous_await(net->rendezvous);
+}
+
 void wfi_net_begin_closing(wfi_net *net)
 {
     if (!net->transport.closing)

@@ -198,6 +198,11 @@ static inline bool wfi_net_is_synced(const wfi_net *net, uint64_t number)
     return net->sync_answered >= number;
 }
 
+void wfi_net_leave(wfi_net *net); /* tells the others that this worker leaves the elastic job. [locked] */
+void wfi_net_end_job(wfi_net *net, const char *why); /* we are rank 0: tells all that the job ends. [locked] */
+/* Asks the store which workers the end of the job waits for. The upcall `awaited` follows, unless a connection breaks.
+ * [locked] */
+void wfi_net_await(wfi_net *net);
 void wfi_net_begin_closing(wfi_net *net);                                             /* [locked] */
 void wfi_net_report_idle(wfi_net *net, uint64_t wave, const wfi_idle_report *report); /* [locked] */
 

@@ -84,7 +84,7 @@ static void store_half(arena *a, unsigned n)
 static void store_lengths(arena *a, unsigned n)
 {
     static const uint32_t lengths[] = {0xffffffff, 0x80000000, 0x7fffffff, 633, 0x10000, 0};
-    uint8_t head[] = {'W', 'S', WFI_STORE_VERSION, (uint8_t)(n % 26), 0, 0, 0, 0, 0, 0};
+    uint8_t head[] = {'W', 'S', WFI_STORE_VERSION, (uint8_t)(n % 29), 0, 0, 0, 0, 0, 0};
     memcpy(head + 4, &lengths[n % 6], 4);
     say(stranger_dial(a, -1), head, sizeof head);
 }

@@ -146,6 +146,62 @@ static void rank_0_is_never_taken_again(void **state)
     bench_destroy(at);
 }
 
+/* ---- Those who leave ---------------------------------------------------------------------------------------------- */
+
+static void a_leaver_is_told_once_to_all_others_and_to_those_who_come(void **state)
+{
+    bench *at = bench_create_elastic(4, 2000);
+    bench_join(at, 1, 0, 4, "a", 1000);
+    bench_join(at, 2, 1, 4, "b", 1000);
+    bench_join(at, 3, 2, 4, "c", 1000);
+    bench_say_type(at, 2, WFI_STORE_LEAVING);
+    bench_say_type(at, 2, WFI_STORE_LEAVING);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_LEAVING), 1);
+    assert_int_equal(bench_heard(at, 3, WFI_STORE_LEAVING), 1);
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_LEAVING), 0);
+    assert_int_equal(bench_last(at, 3, WFI_STORE_LEAVING)->rank, 1);
+    assert_int_equal(bench_last(at, 3, WFI_STORE_LEAVING)->incarnation, 2);
+    bench_join(at, 4, 3, 4, "d", 1000);
+    assert_int_equal(bench_last(at, 4, WFI_STORE_LEAVING)->incarnation, 2);
+    bench_say_type(at, 2, WFI_STORE_GOODBYE);
+    assert_int_equal(bench_heard(at, 4, WFI_STORE_LEFT), 1);
+    bench_join(at, 5, 1, 4, "e", 1000); /* at its rank: no leaver */
+    bench_end(at, 4);
+    bench_join(at, 6, 3, 4, "f", 1000);
+    assert_int_equal(bench_heard(at, 6, WFI_STORE_LEAVING), 0);
+    bench_destroy(at);
+}
+
+static void a_leaver_may_die(void **state)
+{
+    bench *at = bench_create_elastic(3, 2000);
+    bench_join(at, 1, 0, 3, "a", 1000);
+    bench_join(at, 2, 1, 3, "b", 1000);
+    bench_say_type(at, 2, WFI_STORE_LEAVING);
+    bench_end(at, 2);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 1);
+    bench_join(at, 3, 2, 3, "c", 1000); /* while its rank is empty, */
+    bench_join(at, 4, 1, 3, "b", 1000); /* and at its rank */
+    assert_int_equal(bench_heard(at, 3, WFI_STORE_LEAVING), 0);
+    assert_int_equal(bench_heard(at, 4, WFI_STORE_LEAVING), 0);
+    bench_destroy(at);
+}
+
+static void rank_0_and_workers_of_a_static_job_are_no_leavers(void **state)
+{
+    bench *at = bench_create_elastic(2, 2000);
+    bench_join(at, 1, 0, 2, "a", 1000);
+    bench_join(at, 2, 1, 2, "b", 1000);
+    bench_say_type(at, 1, WFI_STORE_LEAVING);
+    assert_int_equal(bench_heard(at, 2, WFI_STORE_DIED), 1); /* it makes no sense */
+    bench_destroy(at);
+    at = bench_create(2, 2000);
+    bench_join_all(at, 2);
+    bench_say_type(at, 2, WFI_STORE_LEAVING);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_DIED), 1);
+    bench_destroy(at);
+}
+
 /* ---- The end ---------------------------------------------------------------------------------------------------- */
 
 static void answer(bench *at, uint64_t line)
@@ -262,4 +318,6 @@ UNIT_MAIN(an_elastic_job_runs_as_soon_as_rank_0_is_there, those_who_come_before_
           ranks_and_names_of_the_gone_are_free_again, elastic_and_static_do_not_mix,
           the_seat_of_a_dead_worker_of_a_static_job_is_taken_again, the_seat_of_one_who_left_a_static_job_stays_empty,
           rank_0_is_never_taken_again, one_who_joins_while_all_close_prolongs_the_job,
-          nobody_joins_when_rank_0_has_closed, every_member_knows_of_every_member_whatever_happened)
+          nobody_joins_when_rank_0_has_closed, every_member_knows_of_every_member_whatever_happened,
+          a_leaver_is_told_once_to_all_others_and_to_those_who_come, a_leaver_may_die,
+          rank_0_and_workers_of_a_static_job_are_no_leavers)

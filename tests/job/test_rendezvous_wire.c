@@ -33,7 +33,7 @@ static wfi_store_message sample(wfi_store_type type)
 
 static void every_message_survives_the_wire(void **state)
 {
-    for (int type = WFI_STORE_JOIN; type <= WFI_STORE_SYNCED; type++) {
+    for (int type = WFI_STORE_JOIN; type <= WFI_STORE_AWAIT; type++) {
         if (type == WFI_STORE_WORLD)
             continue;
         wfi_store_message in = sample((wfi_store_type)type), out;
@@ -49,7 +49,7 @@ static void every_message_survives_the_wire(void **state)
 
 static void every_shortened_or_lengthened_message_is_refused(void **state)
 {
-    for (int type = WFI_STORE_JOIN; type <= WFI_STORE_SYNCED; type++) {
+    for (int type = WFI_STORE_JOIN; type <= WFI_STORE_AWAIT; type++) {
         wfi_store_message in = sample((wfi_store_type)type), out;
         uint8_t frame[WFI_STORE_SMALL_MAX + 1] = {0};
         size_t size = wfi_store_encode(&in, frame);

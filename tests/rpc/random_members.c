@@ -65,6 +65,10 @@ void on_membership(weft_agent *agent, weft_member_event event, int rank, const c
         return;
     }
     MUST_OF_EVENT(l->there[rank] != GONE);
+    if (event == WEFT_MEMBER_LEAVING) {
+        MUST_OF_EVENT(ends_of(rank, WEFT_MEMBER_LEFT) > 0);
+        return;
+    }
     l->there[rank] = GONE;
     l->ends_told[rank]++;
     MUST_OF_EVENT(ends_of(rank, event) > 0);

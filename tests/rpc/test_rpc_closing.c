@@ -5,6 +5,8 @@
  */
 #include "rpc/world.h"
 
+#include <pthread.h>
+
 static world *scene;
 static atomic_int hops, done[8];
 static weft_call *held;
@@ -148,4 +150,185 @@ static void two_were_told(world *w)
 
 WORLD_TEST(one_stops, 7, 1, SCENE, .size = 3, .adjust = count_those_who_leave, .stop = true, .end = two_were_told)
 
-UNIT_MAIN(test_leave_calls, test_one_stops)
+/* ---- A limit, and what the log says ------------------------------------------------------------------------------------ */
+
+static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
+static char lines[64][512]; /* of rank 0, about closing */
+static int line_count;
+
+static void keep_line(weft_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    if (level != WEFT_LOG_WARN || strncmp(line, "rank 0", 6) != 0 || !strstr(line, "weft_agent_close"))
+        return;
+    pthread_mutex_lock(&lines_lock);
+    MUST(line_count < 64);
+    snprintf(lines[line_count++], sizeof lines[0], "%s", line);
+    pthread_mutex_unlock(&lines_lock);
+}
+
+static int lines_with(const char *this, const char *that)
+{
+    int count = 0;
+    pthread_mutex_lock(&lines_lock);
+    for (int i = 0; i < line_count; i++)
+        count += strstr(lines[i], this) && strstr(lines[i], that);
+    pthread_mutex_unlock(&lines_lock);
+    return count;
+}
+
+static void begin_with_log(world *w)
+{
+    begin(w);
+    line_count = 0;
+    weft_logging_set_sink(keep_line, NULL);
+}
+
+static void end_log(world *w)
+{
+    (void)w;
+    weft_logging_set_sink(NULL, NULL);
+}
+
+/* Rank 2 does not close for a long time. Rank 0 gives up once and again, and goes on serving and calling in between. */
+static void close_within(weft_agent *agent, void *arg)
+{
+    weft_future *future;
+    int me = weft_agent_rank(agent);
+    if (me == 2) {
+        while (!atomic_load(&done[0]))
+            world_sleep_ms(scene, 1);
+        MUST_OK(add_at(agent, 0)); /* which is closing, and serves */
+        atomic_store(&done[1], 1);
+        while (!atomic_load(&done[2]))
+            world_sleep_ms(scene, 1);
+        weft_call_finish(held, WEFT_OK);
+        return;
+    }
+    if (me == 1)
+        return;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(2), "hold", WEFT_NO_VALUES, NULL, &future));
+    while (!atomic_load(&held_count))
+        world_sleep_ms(scene, 1);
+    MUST_BE(weft_agent_close_within(agent, -2), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_close_within(agent, 0), WEFT_ERR_TIMEOUT);
+    MUST(line_count == 0); /* a mere question */
+    uint64_t before = weft_agent_now_ns(agent);
+    MUST_BE(weft_agent_close_within(agent, 300), WEFT_ERR_TIMEOUT);
+    uint64_t waited = weft_agent_now_ns(agent) - before;
+    MUST(waited >= 300000000u && (!scene->sim || waited < 310000000u));
+    MUST(lines_with("gave up after", "calls to other workers: 1, the oldest \"hold\" to rank 2 (worker2)") == 1);
+    MUST(lines_with("gave up after", "it waits for workers that have not closed (1): rank 2 (worker2)") == 1);
+    MUST_OK(add_at(agent, 2));
+    atomic_store(&done[0], 1);
+    while (!atomic_load(&done[1]))
+        world_sleep_ms(scene, 1);
+    MUST_BE(weft_agent_close_within(agent, 50), WEFT_ERR_TIMEOUT);
+    weft_future_unref(future);
+    atomic_store(&done[2], 1);
+}
+
+WORLD_TEST(close_within, 10, 2, WORLD_FUNCTIONS(functions), .size = 3, .begin = begin_with_log, .end = end_log)
+
+/* The same without threads, on one's own thread. */
+static void close_within_by_hand(weft_agent *agent, void *arg)
+{
+    if (weft_agent_rank(agent) == 1) {
+        while (!atomic_load(&done[0]))
+            weft_agent_progress(agent, 1);
+        return;
+    }
+    for (int i = 0; i < 100; i++)
+        MUST_BE(weft_agent_close_within(agent, 0), WEFT_ERR_TIMEOUT);
+    MUST_BE(weft_agent_close_within(agent, 100), WEFT_ERR_TIMEOUT);
+    MUST(lines_with("gave up after", "it waits for workers that have not closed (1): rank 1 (worker1)") == 1);
+    atomic_store(&done[0], 1);
+}
+
+WORLD_TEST(close_within_by_hand, 0, 2, WORLD_FUNCTIONS(functions), .size = 2, .begin = begin_with_log, .end = end_log,
+           .adjust = world_no_threads)
+
+/* 130 s of virtual time. */
+static void long_close(weft_agent *agent, void *arg)
+{
+    weft_future *future;
+    if (weft_agent_rank(agent) == 1) {
+        while (!atomic_load(&held_count))
+            world_sleep_ms(scene, 1);
+        for (int i = 0; i < 130; i++)
+            world_sleep_ms(scene, 1000);
+        weft_call_finish(held, WEFT_OK);
+        return;
+    }
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES,
+                           &(weft_rpc_options){.timeout_ms = WEFT_FOREVER}, &future));
+    weft_future_unref(future);
+    while (!atomic_load(&held_count))
+        world_sleep_ms(scene, 1);
+}
+
+static void was_named_thrice(world *w)
+{
+    end_log(w);
+    assert_int_equal(line_count, 6); /* after 5, 65 and 125 s: what is here, and who has not closed */
+    static const char *const times[] = {"has waited 5.0 s", "has waited 65.0 s", "has waited 125.0 s"};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(lines_with(times[i], "calls to other workers: 1, the oldest \"hold\" to rank 1"), 1);
+        assert_int_equal(lines_with(times[i], "it waits for workers that have not closed (1): rank 1 (worker1)"), 1);
+    }
+}
+
+WORLD_TEST(long_close, 3, 0, WORLD_FUNCTIONS(functions), .size = 2, .begin = begin_with_log, .end = was_named_thrice)
+
+/* A served call that is not finished, and a group operation that a member does not join, are named too. */
+static void names_the_rest(weft_agent *agent, void *arg)
+{
+    weft_group *group;
+    weft_future *future;
+    MUST_OK(weft_group_open(agent, "both", NULL, 0, &group, NULL));
+    if (weft_agent_rank(agent) == 1) {
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_NO_VALUES, NULL, &future));
+        while (!atomic_load(&done[0]))
+            world_sleep_ms(scene, 1);
+        weft_call_finish(held, WEFT_OK);
+        MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
+        weft_group_close(group);
+        weft_future_unref(future);
+        return;
+    }
+    while (!atomic_load(&held_count))
+        world_sleep_ms(scene, 1);
+    MUST_OK(weft_group_barrier_async(group, WEFT_FOREVER, &future));
+    MUST_BE(weft_agent_close_within(agent, 20), WEFT_ERR_TIMEOUT);
+    MUST(lines_with("gave up after", "calls of other workers: 1, the oldest \"hold\" of rank 1 (deferred)") == 1);
+    MUST(lines_with("gave up after", "operations of groups: 1, one a barrier of group \"both\"") == 1);
+    atomic_store(&done[0], 1);
+    MUST_OK(weft_future_wait(future, WEFT_FOREVER));
+    weft_future_unref(future);
+    weft_group_close(group);
+}
+
+WORLD_TEST(names_the_rest, 5, 1, WORLD_FUNCTIONS(functions), .size = 2, .begin = begin_with_log, .end = end_log)
+
+/* After the limit it may stop. */
+static void close_then_stop(weft_agent *agent, void *arg)
+{
+    if (weft_agent_rank(agent) == 1) {
+        MUST_BE(weft_agent_close_within(agent, 20), WEFT_ERR_TIMEOUT);
+        return; /* to world.c, which stops it */
+    }
+    while (weft_agent_alive(agent, 1))
+        world_sleep_ms(scene, 1);
+}
+
+WORLD_TEST(close_then_stop, 5, 1, WORLD_FUNCTIONS(functions), .size = 2, .begin = begin_with_log, .end = end_log,
+           .stop = true)
+
+static void no_agent(void **state)
+{
+    (void)state;
+    assert_int_equal(weft_agent_close_within(NULL, 5), WEFT_OK);
+}
+
+UNIT_MAIN(test_leave_calls, test_one_stops, test_close_within, test_close_within_by_hand, test_long_close,
+          test_names_the_rest, test_close_then_stop, no_agent)

@@ -63,8 +63,8 @@ static void come_and_go(stage *s, int actor)
         atomic_store(&s->flags[0], 5);
         MUST_OK(weft_agent_close(agent)); /* waits for all: it keeps the store */
         MUST(atomic_load(&s->flags[1]) == 2);
-        static const weft_member_event order[] = {WEFT_MEMBER_JOINED, WEFT_MEMBER_JOINED, WEFT_MEMBER_LEFT,
-                                                  WEFT_MEMBER_JOINED};
+        static const weft_member_event order[] = {WEFT_MEMBER_JOINED, WEFT_MEMBER_JOINED, WEFT_MEMBER_LEAVING,
+                                                  WEFT_MEMBER_LEFT, WEFT_MEMBER_JOINED};
         for (size_t i = 0; i < sizeof order / sizeof *order; i++)
             MUST(s->heard[0].items[i].event == order[i]);
         return;
@@ -97,7 +97,7 @@ STAGE_TEST(come_and_go, 4, 10, 3)
 
 /*
  * Actor 1 leaves with a call of its own outstanding, with one that it serves, and under calls that do not cease: the first two
- * are finished, the others end with its departure.
+ * are finished, the others end when it says that it leaves.
  */
 static void leave_busy(stage *s, int actor)
 {
@@ -135,7 +135,9 @@ static void leave_busy(stage *s, int actor)
         while (atomic_load(&s->held_count) < 2)
             stage_sleep_ms(s, 1);
         stage_sleep_ms(s, 100);
-        MUST(!atomic_load(&s->flags[3]) && weft_agent_alive(agent, 1));
+        MUST(!atomic_load(&s->flags[3]) && !weft_agent_alive(agent, 1));
+        stage_await_news(s, 0, WEFT_MEMBER_LEAVING, 1, 1);
+        stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 0);
         weft_call_finish(s->held[0], WEFT_OK);
         MUST_OK(weft_future_wait(future, 5000));
         weft_future_unref(future);
@@ -358,13 +360,18 @@ static void churn(stage *s, int actor)
         atomic_store(&s->flags[0], 1);
         stage_await_flag(s, 1, s->actors - 1);
         MUST_OK(weft_agent_close(agent));
-        int state[STAGE_SEATS] = {0};
+        weft_member_event state[STAGE_SEATS] = {0};
         for (int i = 0; i < atomic_load(&s->heard[0].count); i++) {
             int rank = s->heard[0].items[i].rank;
-            bool joined = s->heard[0].items[i].event == WEFT_MEMBER_JOINED;
-            MUST(joined || s->heard[0].items[i].event == WEFT_MEMBER_LEFT);
-            MUST(rank > 0 && rank < STAGE_SEATS && state[rank] == !joined);
-            state[rank] = joined;
+            MUST(rank > 0 && rank < STAGE_SEATS);
+            weft_member_event event = s->heard[0].items[i].event, before = state[rank];
+            if (event == WEFT_MEMBER_JOINED)
+                MUST(!before || before == WEFT_MEMBER_LEFT);
+            else if (event == WEFT_MEMBER_LEAVING)
+                MUST(before == WEFT_MEMBER_JOINED);
+            else
+                MUST(event == WEFT_MEMBER_LEFT && (before == WEFT_MEMBER_JOINED || before == WEFT_MEMBER_LEAVING));
+            state[rank] = event;
         }
         return;
     }

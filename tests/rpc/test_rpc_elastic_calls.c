@@ -48,37 +48,181 @@ STAGE_TEST(unwanted_keeps_nobody, 2, 5, 2)
 
 /* ---- A worker that leaves ------------------------------------------------------------------------------------------ */
 
-/* Actor 1 leaves with a call that it serves, which keeps it there. New ones are served at first; then it refuses them, unrun. */
-static void leaver_refuses(stage *s, int actor)
+static uint64_t started(const weft_agent *agent)
 {
-    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    weft_stats stats;
+    weft_agent_stats(agent, &stats);
+    return stats.calls_started;
+}
+
+/* Rank 1 is leaving, as far as this worker knows: it is not listed, and calls fail here, without being sent. */
+static void must_be_leaving(weft_agent *agent, size_t others)
+{
+    weft_error *error = NULL;
+    weft_worker workers[STAGE_SEATS], leaver = weft_agent_worker(agent, 1);
+    size_t count = weft_agent_workers(agent, workers, STAGE_SEATS);
+    uint64_t before = started(agent);
+    MUST(!weft_agent_alive(agent, 1) && weft_agent_find(agent, "leaver") == -1 && count == others);
+    for (size_t i = 0; i < count; i++)
+        MUST(workers[i].rank != 1);
+    MUST(leaver.incarnation > 0 && strcmp(weft_agent_name(agent, 1), "leaver") == 0);
+    for (int i = 0; i < 100; i++)
+        MUST_BE(stage_add_at(agent, weft_to_rank(1)), WEFT_ERR_PEER_LEFT);
+    MUST_BE(stage_add_at(agent, weft_to_worker(leaver)), WEFT_ERR_PEER_LEFT);
+    MUST_BE(stage_add_at(agent, weft_to_name("leaver")), WEFT_ERR_PEER_LEFT);
+    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(4)),
+                          &(weft_rpc_options){.error = &error}, NULL),
+            WEFT_ERR_PEER_LEFT);
+    MUST(strstr(weft_error_message(error), "rank 1 (leaver) is leaving the job"));
+    MUST(weft_error_remote_code(error) == WEFT_OK); /* it did not run */
+    weft_error_unref(error);
+    weft_rref *rref;
+    MUST_BE(weft_rpc_remote(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(4)), NULL, &rref),
+            WEFT_ERR_PEER_LEFT);
+    MUST(started(agent) == before);
+}
+
+/* Actor 1 leaves with a call that it serves and one of its own, which keep it there. All know at once that it leaves, and
+ * one that joins hears of it. Only its own call may call it back. */
+static void leaver_is_known(stage *s, int actor)
+{
+    if (actor == 2)
+        stage_await_flag(s, 0, 2);
+    weft_agent *agent = stage_open(s, actor, actor, actor == 1 ? "leaver" : NULL);
+    weft_future *future, *own;
     if (actor == 1) {
         stage_await_flag(s, 0, 1);
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_NO_VALUES, NULL, &own));
+        while (atomic_load(&s->held_count) < 2)
+            stage_sleep_ms(s, 1);
+        MUST_OK(weft_agent_close(agent));
+        MUST_OK(weft_future_wait(own, 0));
+        weft_future_unref(own);
+        return;
+    }
+    if (actor == 2) { /* which came later */
+        stage_await_news(s, 2, WEFT_MEMBER_LEAVING, 1, 1);
+        must_be_leaving(agent, 2);
+        atomic_store(&s->flags[1], 1);
+        stage_await_news(s, 2, WEFT_MEMBER_LEFT, 1, 1);
+        MUST(s->heard[2].items[0].event == WEFT_MEMBER_LEAVING);
         MUST_OK(weft_agent_close(agent));
         return;
     }
-    weft_error *error = NULL;
-    weft_future *future;
     stage_await_workers(s, agent, 2);
     MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, NULL, &future));
     await_held(s);
     atomic_store(&s->flags[0], 1);
-    for (int i = 0; i < 20000 && stage_add_at(agent, weft_to_rank(1)) == WEFT_OK; i++)
-        stage_sleep_ms(s, 1);
-    MUST_BE(weft_rpc_sync(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(4)),
-                          &(weft_rpc_options){.error = &error}, NULL),
-            WEFT_ERR_PEER_LEFT);
-    MUST(strstr(weft_error_message(error), "is leaving the job"));
-    weft_error_unref(error);
-    MUST(weft_agent_alive(agent, 1) && !weft_future_done(future));
-    weft_call_finish(s->held[0], WEFT_OK); /* and what it had taken it answers */
+    stage_await_news(s, 0, WEFT_MEMBER_LEAVING, 1, 1);
+    weft_status st = weft_rpc_sync(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(4)),
+                                   &(weft_rpc_options){.parent = s->held[1]}, NULL);
+    MUST(st == WEFT_OK || (!s->sim && st == WEFT_ERR_PEER_LEFT)); /* half a second may pass there before this */
+    must_be_leaving(agent, 1);
+    MUST(!weft_future_done(future));
+    atomic_store(&s->flags[0], 2);
+    stage_await_flag(s, 1, 1);
+    weft_call_finish(s->held[0], WEFT_OK); /* what it had taken it answers */
     MUST_OK(weft_future_wait(future, WEFT_FOREVER));
     weft_future_unref(future);
+    stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 0);
+    weft_call_finish(s->held[1], WEFT_OK);
+    stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1);
+    MUST_OK(weft_agent_close(agent));
+}
+
+STAGE_TEST(leaver_is_known, 3, 10, 3)
+
+/* What is on its way to a leaver is served for half a second, then refused there, unrun: a call back comes so late. */
+static void leaver_refuses(stage *s, int actor)
+{
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    weft_future *future;
+    if (actor == 1) {
+        stage_await_workers(s, agent, 2);
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "hold", WEFT_NO_VALUES, NULL, &future));
+        MUST_OK(weft_agent_close(agent));
+        weft_future_unref(future);
+        return;
+    }
+    weft_error *error = NULL;
+    await_held(s);
+    weft_rpc_options back = {.parent = s->held[0], .error = &error};
+    weft_status st = WEFT_OK;
+    for (int i = 0; i < 20000 && !st; i++) {
+        st = weft_rpc_sync(agent, weft_to_rank(1), "add", WEFT_VALUES(weft_of_i64(4)), &back, NULL);
+        stage_sleep_ms(s, 1);
+    }
+    MUST_BE(st, WEFT_ERR_PEER_LEFT);
+    MUST(strstr(weft_error_message(error), "is leaving the job") && weft_error_remote_code(error) == WEFT_OK);
+    weft_error_unref(error);
+    weft_call_finish(s->held[0], WEFT_OK);
     stage_await_news(s, 0, WEFT_MEMBER_LEFT, 1, 1);
     MUST_OK(weft_agent_close(agent));
 }
 
 STAGE_TEST(leaver_refuses, 2, 5, 2)
+
+/* Actor 1 dies while it leaves; actor 2 takes its rank, and is no leaver. On the simulation. */
+static void leaver_dies(stage *s, int actor)
+{
+    if (actor == 2)
+        stage_await_flag(s, 0, 2);
+    weft_agent *agent = stage_open(s, actor == 2 ? 2 : actor, actor == 2 ? 1 : actor, NULL);
+    weft_future *future;
+    if (actor == 1) {
+        stage_await_flag(s, 0, 1);
+        MUST_OK(weft_agent_close(agent)); /* does not return */
+        MUST(false);
+    }
+    if (actor == 2) {
+        MUST_OK(stage_add_at(agent, weft_to_rank(0)));
+        stage_await_flag(s, 0, 3);
+        MUST_OK(weft_agent_close(agent));
+        return;
+    }
+    stage_await_workers(s, agent, 2);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(1), "hold", WEFT_NO_VALUES, NULL, &future));
+    await_held(s);
+    atomic_store(&s->flags[0], 1);
+    stage_await_news(s, 0, WEFT_MEMBER_LEAVING, 1, 1);
+    weft_worker first = weft_agent_worker(agent, 1);
+    weft_sim_kill(s->sim, 1);
+    MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_PEER_DEAD);
+    weft_future_unref(future);
+    stage_await_news(s, 0, WEFT_MEMBER_DEAD, 1, 1);
+    MUST_BE(stage_add_at(agent, weft_to_rank(1)), WEFT_ERR_PEER_DEAD);
+    atomic_store(&s->flags[0], 2);
+    stage_await_workers(s, agent, 2);
+    MUST(weft_agent_alive(agent, 1) && weft_agent_worker(agent, 1).incarnation > first.incarnation);
+    MUST_OK(stage_add_at(agent, weft_to_rank(1)));
+    stage_await_news(s, 0, WEFT_MEMBER_LEAVING, 1, 1);
+    atomic_store(&s->flags[0], 3);
+    MUST_OK(weft_agent_close(agent));
+}
+
+STAGE_TEST(leaver_dies, 3, 10, 0)
+
+/* While the leaver's connection to a worker is cut, the store still tells that worker; and the leaver is served. */
+static void leaver_behind_a_cut(stage *s, int actor)
+{
+    weft_agent *agent = stage_open(s, actor, actor, NULL);
+    stage_await_workers(s, agent, 3);
+    atomic_fetch_add(&s->flags[0], 1);
+    stage_await_flag(s, 0, 3);
+    if (actor == 1) {
+        weft_sim_cut(s->sim, 1, 2);
+        MUST_OK(weft_agent_close(agent));
+        return;
+    }
+    stage_await_news(s, actor, WEFT_MEMBER_LEFT, 1, 1);
+    stage_await_news(s, actor, WEFT_MEMBER_LEAVING, 1, 1);
+    MUST_BE(stage_add_at(agent, weft_to_rank(1)), WEFT_ERR_PEER_LEFT);
+    if (actor == 0)
+        weft_sim_heal(s->sim, 1, 2);
+    MUST_OK(weft_agent_close(agent));
+}
+
+STAGE_TEST(leaver_behind_a_cut, 3, 10, 0)
 
 /* ---- A name that somebody will have ------------------------------------------------------------------------------- */
 
@@ -146,4 +290,5 @@ static void name_comes_later(stage *s, int actor)
 
 STAGE_TEST(name_comes_later, 3, 5, 2)
 
-UNIT_MAIN(test_unwanted_keeps_nobody, test_leaver_refuses, test_name_comes_later)
+UNIT_MAIN(test_unwanted_keeps_nobody, test_leaver_is_known, test_leaver_refuses, test_leaver_dies,
+          test_leaver_behind_a_cut, test_name_comes_later)

@@ -114,6 +114,10 @@ void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message)
         if (forget(link, message))
             events->left(events->arg, message->rank, message->incarnation);
         break;
+    case WFI_STORE_LEAVING:
+        if (names_another(link, message))
+            events->leaving(events->arg, message->rank, message->incarnation);
+        break;
     case WFI_STORE_DIAL:
         events->dial(events->arg, message->rank, message->incarnation);
         break;
@@ -129,6 +133,13 @@ void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message)
         break;
     case WFI_STORE_TERMINATED:
         events->terminated(events->arg);
+        break;
+    case WFI_STORE_END:
+        events->job_ended(events->arg, message->text);
+        break;
+    case WFI_STORE_AWAIT:
+        if (events->awaited)
+            events->awaited(events->arg, message->text);
         break;
     default: /* what makes no sense now: its coming is all it says */
         break;

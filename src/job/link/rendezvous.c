@@ -4,6 +4,7 @@
  */
 #include "job/link/link.h"
 
+#include "base/utf8.h"
 #include "job/protocol/secret.h"
 
 #include <stdlib.h>
@@ -99,6 +100,24 @@ void wfi_rendezvous_report(wfi_rendezvous *link, uint64_t wave, const wfi_idle_r
 {
     wfi_store_message message = {.type = WFI_STORE_REPORT, .wave = wave, .report = *report};
     wfi_link_post(link, &message);
+}
+
+void wfi_rendezvous_leaving(wfi_rendezvous *link)
+{
+    wfi_link_post(
+        link, &(wfi_store_message){.type = WFI_STORE_LEAVING, .rank = link->rank, .incarnation = link->incarnation});
+}
+
+void wfi_rendezvous_end_job(wfi_rendezvous *link, const char *why)
+{
+    wfi_store_message message = {.type = WFI_STORE_END};
+    snprintf(message.text, sizeof message.text, "%.*s", wfi_utf8_fit(why, sizeof message.text - 1), why);
+    wfi_link_post(link, &message);
+}
+
+void wfi_rendezvous_await(wfi_rendezvous *link)
+{
+    wfi_link_post(link, &(wfi_store_message){.type = WFI_STORE_AWAIT});
 }
 
 void wfi_rendezvous_sync(wfi_rendezvous *link, uint64_t number)

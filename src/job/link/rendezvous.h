@@ -32,6 +32,7 @@ typedef struct wfi_rendezvous_events {
     /* Somebody took a rank after we joined; the rank's former incarnation, if any, was reported gone before. Borrowed. */
     void (*joined)(void *arg, const wfi_member *member);
     void (*died)(void *arg, int rank, uint32_t incarnation, const char *why);
+    void (*leaving)(void *arg, int rank, uint32_t incarnation); /* it has announced that it will leave */
     void (*left)(void *arg, int rank, uint32_t incarnation);
     void (*dial)(void *arg, int rank, uint32_t incarnation); /* that worker suspects us: it may have no way to us */
     void (*evicted)(void *arg, const char *why);             /* we were declared dead; the link is closed */
@@ -39,6 +40,8 @@ typedef struct wfi_rendezvous_events {
     void (*probe)(void *arg, uint64_t wave);                 /* answer with wfi_rendezvous_report, now or when idle */
     void (*synced)(void *arg, uint64_t number);              /* the answer to wfi_rendezvous_sync; NULL: not needed */
     void (*terminated)(void *arg);                           /* everybody closes and nothing is outstanding anywhere */
+    void (*job_ended)(void *arg, const char *why);           /* rank 0 ended the job; the link goes on */
+    void (*awaited)(void *arg, const char *whom);            /* the answer to wfi_rendezvous_await; NULL: not needed */
     void *arg;
 } wfi_rendezvous_events;
 
@@ -98,6 +101,12 @@ void wfi_rendezvous_suspect(wfi_rendezvous *link, int rank, uint32_t incarnation
 void wfi_rendezvous_sync(wfi_rendezvous *link, uint64_t number);
 /* We are closing: from now on the store may probe. */
 void wfi_rendezvous_closing(wfi_rendezvous *link);
+/* We leave an elastic job, and take no calls any more: the others are told. */
+void wfi_rendezvous_leaving(wfi_rendezvous *link);
+/* We are rank 0, and end the job: all are told, we ourselves too. */
+void wfi_rendezvous_end_job(wfi_rendezvous *link, const char *why);
+/* Asks the store which members the end of the job waits for: the upcall `awaited`, unless a connection breaks. */
+void wfi_rendezvous_await(wfi_rendezvous *link);
 void wfi_rendezvous_report(wfi_rendezvous *link, uint64_t wave, const wfi_idle_report *report);
 /* Says goodbye (the others are told that we left) and ends; no upcall after it returns. Rank 0's store goes on serving
  * until the others have left, at most death_timeout_ms. */

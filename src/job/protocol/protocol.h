@@ -26,7 +26,7 @@
 #define WFI_JOB_KEY_BYTES 16
 #define WFI_PUBLIC_KEY_BYTES 32
 
-#define WFI_STORE_VERSION 5
+#define WFI_STORE_VERSION 6
 #define WFI_STORE_HEAD 8
 #define WFI_STORE_TEXT_MAX 256 /* the NUL included */
 #define WFI_STORE_ADDRESS_MAX 64
@@ -86,6 +86,9 @@ typedef enum wfi_store_type {
     WFI_STORE_DIAL = 23,    /* store: rank, incarnation: that worker gets no connection to you, so open one to it */
     WFI_STORE_SYNC = 24,    /* worker (k): wave. Answered by `synced`, which arrives after all earlier news */
     WFI_STORE_SYNCED = 25,  /* store (k): wave, that of the `sync` */
+    WFI_STORE_LEAVING = 26, /* worker (k): it leaves an elastic job soon; store (k): rank, incarnation of such a one */
+    WFI_STORE_END = 27,     /* rank 0 (k): text. The job ends; store (k), to all: the same text */
+    WFI_STORE_AWAIT = 28,   /* worker: whom does the end of the job wait for?; store: text, the answer */
 } wfi_store_type;
 
 /* One message; which fields count stands at its type. */

@@ -63,6 +63,9 @@ static const uint32_t fields_by_type[] = {
     [WFI_STORE_DIAL] = RANK | INCARNATION,
     [WFI_STORE_SYNC] = WAVE | KEPT,
     [WFI_STORE_SYNCED] = WAVE | KEPT,
+    [WFI_STORE_LEAVING] = RANK | INCARNATION | KEPT,
+    [WFI_STORE_END] = TEXT | KEPT,
+    [WFI_STORE_AWAIT] = TEXT,
 };
 
 static uint32_t fields_of(wfi_store_type type)
@@ -268,7 +271,7 @@ static void read_address(wfi_reader *reader, uint8_t *out, size_t *out_size)
 static weft_status read_status(wfi_reader *reader)
 {
     int64_t status = wfi_read_i64(reader);
-    return status < 0 && status >= WEFT_ERR_SYSTEM ? (weft_status)status : WEFT_ERR_PROTOCOL;
+    return status < 0 && status >= WEFT_ERR_JOB_ENDED ? (weft_status)status : WEFT_ERR_PROTOCOL;
 }
 
 static void read_body(wfi_reader *reader, wfi_store_message *out)

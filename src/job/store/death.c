@@ -18,6 +18,7 @@ static void vacate(wfi_store *store, int rank, wfi_seat_state state, wfi_store_t
     snprintf(seat->words, sizeof seat->words, "%.*s", (int)sizeof seat->words - 1, why);
     seat->fate = store->members[rank].incarnation;
     seat->state = state;
+    seat->leaving = false;
     seat->link = NULL;
     wfi_outbox_fini(&seat->outbox);
     sodium_memzero(seat->token, sizeof seat->token);
@@ -46,6 +47,15 @@ void wfi_store_handle_goodbye(wfi_store *store, wfi_store_link *link)
     int rank = link->rank;
     wfi_store_hang_up(store, link, 0);
     vacate(store, rank, WFI_SEAT_LEFT, WFI_STORE_LEFT, "");
+}
+
+void wfi_store_handle_leaving(wfi_store *store, int rank)
+{
+    wfi_store_message news = {.type = WFI_STORE_LEAVING, .rank = rank, .incarnation = store->members[rank].incarnation};
+    if (store->seats[rank].leaving)
+        return;
+    store->seats[rank].leaving = true;
+    wfi_store_tell_others(store, rank, &news);
 }
 
 /* ---- Lost connections ------------------------------------------------------------------------------------------ */

@@ -204,6 +204,19 @@ static void begin(wfi_store *store, uint64_t now_ns)
     wfi_writer_fini(&writer);
 }
 
+/* Behind the table, which does not have it: who of the members has announced that it leaves. */
+static void tell_of_leavers(wfi_store *store, int rank)
+{
+    wfi_store_message news = {.type = WFI_STORE_LEAVING};
+    for (int other = 0; other < store->options.world_size; other++) {
+        if (!store->seats[other].leaving)
+            continue;
+        news.rank = other;
+        news.incarnation = store->members[other].incarnation;
+        wfi_store_tell(store, rank, &news);
+    }
+}
+
 /* One more while the job runs: it gets the table, the others its entry. Waves that do not know it are void. */
 static void admit(wfi_store *store, int rank, uint64_t now_ns)
 {
@@ -220,6 +233,7 @@ static void admit(wfi_store *store, int rank, uint64_t now_ns)
         wfi_log(WEFT_LOG_INFO, "store: \"%s\" joined as rank %d, incarnation %u", store->members[rank].name, rank,
                 store->members[rank].incarnation);
         send_table(store, rank, &writer);
+        tell_of_leavers(store, rank);
         wfi_store_message joined = {.type = WFI_STORE_JOINED};
         wfi_store_message_of_member(&joined, &store->members[rank]);
         wfi_store_tell_others(store, rank, &joined);
@@ -277,6 +291,9 @@ static bool job_is_over(wfi_store *store, wfi_store_link *link)
     if (store->phase == WFI_STORE_FAILED) {
         store->untold -= store->untold > 0;
         wfi_store_refuse(store, link, WEFT_ERR_RENDEZVOUS, "%s", store->failure);
+    } else if (store->ended) {
+        wfi_store_refuse(store, link, WEFT_ERR_JOB_ENDED, "rank 0 ended the job%s%s", *store->failure ? ": " : "",
+                         store->failure);
     } else if (store->terminated || store->draining) {
         wfi_store_hang_up(store, link, 0);
     } else {

@@ -68,6 +68,7 @@ typedef struct wfi_seat {
     int interested;   /* so many members have an interest in it */
     uint8_t *interests; /* in whom it has an interest, a bit a rank; NULL: it never had one */
     bool closing;
+    bool leaving;                          /* it has announced that it leaves this elastic job */
     bool answered;                         /* it has answered in the wave under way */
     wfi_idle_report report, report_before; /* of that wave, and of the one before */
 } wfi_seat;
@@ -92,7 +93,7 @@ struct wfi_store {
     uint64_t drain_ns;   /* the deadline of wfi_store_drain; WFI_NEVER: none */
     bool draining;
     bool turned_away;                 /* a connection was refused because this process lacks descriptors or memory */
-    char failure[WFI_STORE_TEXT_MAX]; /* in phase FAILED: why */
+    char failure[WFI_STORE_TEXT_MAX]; /* in phase FAILED, and with `ended`: why */
     int untold;                       /* workers that have not joined yet, of a store that was created with a failure */
     uint64_t name_awaited_ns;       /* when the log next names the ranks that are missing; WFI_NEVER: no worker waits */
     uint64_t name_awaited_pause_ns; /* from one such line to the next */
@@ -105,6 +106,7 @@ struct wfi_store {
     int unanswered;      /* members that have not answered in the wave under way; 0: no wave is under way */
     bool has_before;     /* report_before holds a complete wave of the same members */
     bool terminated;     /* all were told that the job has ended */
+    bool ended;          /* rank 0 ended the job before that, and all were told; for the reason `failure` */
     uint64_t wave_at_ns; /* when the next wave begins; WFI_NEVER: none is put off */
 };
 
@@ -147,6 +149,7 @@ void wfi_store_declare_dead(wfi_store *store, int rank, const char *why);
 void wfi_store_lost_connection(wfi_store *store, int rank, wfi_store_loss how, bool unconfirmed, uint64_t now_ns);
 void wfi_store_give_up_lost(wfi_store *store, int rank);
 void wfi_store_handle_goodbye(wfi_store *store, wfi_store_link *link);
+void wfi_store_handle_leaving(wfi_store *store, int rank);
 void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, const wfi_store_message *message,
                               uint64_t now_ns);
 void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint64_t now_ns); /* no-op if it is */
@@ -169,5 +172,8 @@ void wfi_store_end_closing(wfi_store *store);
 void wfi_store_end_report(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns);
 void wfi_store_end_members_changed(wfi_store *store); /* the wave under way and the one before are void */
 void wfi_store_end_tick(wfi_store *store, uint64_t now_ns);
+void wfi_store_end_job(wfi_store *store, const char *why); /* rank 0 says so; no-op if the job has ended already */
+/* For the log of a worker that closes: which members have not closed, or have not answered the last probe. */
+void wfi_store_end_awaits(const wfi_store *store, char *out, size_t room);
 
 #endif

@@ -217,6 +217,13 @@ static void acknowledge(wfi_store *store, int rank)
     wfi_store_tell(store, rank, &ack);
 }
 
+static void answer_await(wfi_store *store, wfi_store_link *link)
+{
+    wfi_store_message answer = {.type = WFI_STORE_AWAIT};
+    wfi_store_end_awaits(store, answer.text, sizeof answer.text);
+    wfi_store_send(store, link, &answer);
+}
+
 /* False: there was no memory for it; then it changed nothing. */
 static bool handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
 {
@@ -238,6 +245,15 @@ static bool handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_
         break;
     case WFI_STORE_SYNC:
         return wfi_store_answer_sync(store, link->rank, message);
+    case WFI_STORE_LEAVING:
+        wfi_store_handle_leaving(store, link->rank);
+        break;
+    case WFI_STORE_END:
+        wfi_store_end_job(store, message->text);
+        break;
+    case WFI_STORE_AWAIT:
+        answer_await(store, link);
+        break;
     default: /* an acknowledgement: done */
         break;
     }
@@ -252,12 +268,16 @@ static void cut_off(wfi_store *store, wfi_store_link *link, uint64_t now_ns)
     wfi_store_lost_connection(store, rank, WFI_STORE_CUT, false, now_ns);
 }
 
-static bool makes_sense(const wfi_store_message *message)
+static bool makes_sense(const wfi_store *store, int rank, const wfi_store_message *message)
 {
+    if (message->type == WFI_STORE_LEAVING)
+        return store->options.elastic && rank != 0;
+    if (message->type == WFI_STORE_END)
+        return rank == 0;
     return message->type == WFI_STORE_HEARTBEAT || message->type == WFI_STORE_ACK ||
            message->type == WFI_STORE_SUSPECT || message->type == WFI_STORE_NEED ||
            message->type == WFI_STORE_CLOSING || message->type == WFI_STORE_REPORT || message->type == WFI_STORE_SYNC ||
-           message->type == WFI_STORE_GOODBYE;
+           message->type == WFI_STORE_AWAIT || message->type == WFI_STORE_GOODBYE;
 }
 
 static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
@@ -268,7 +288,8 @@ static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_stor
     link->unconfirmed = false;
     seat->heard_ns = now_ns;
     seat->suspected_ns = WFI_NEVER;
-    if (!makes_sense(message) || (says_how_much && !wfi_outbox_acknowledge(&seat->outbox, message->received))) {
+    if (!makes_sense(store, rank, message) ||
+        (says_how_much && !wfi_outbox_acknowledge(&seat->outbox, message->received))) {
         wfi_store_declare_dead(store, rank, "it sent the store a message that makes no sense");
     } else if (message->type == WFI_STORE_GOODBYE) {
         wfi_store_handle_goodbye(store, link);

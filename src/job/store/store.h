@@ -47,10 +47,14 @@
  * Before the store judges anybody's silence it hears who is connecting and has not proved anything yet, for at most a
  * quarter of the bound: it may be the silent one.
  *
+ * LEAVING. A member of an elastic job may announce that it will leave. The store tells each other member once, and each
+ * worker that joins before the member is gone. Nothing else changes for the member: it may still die.
+ *
  * HEARTBEATS are sent by members on whom somebody depends (WFI_STORE_NEED; a member that closes depends on all others),
  * and by those who wait for the job to begin. An idle job sends none.
  *
- * THE END of the job: termination.c.
+ * THE END of the job: termination.c. Rank 0 may end it before its time: all members are told, and nobody may join any
+ * more.
  */
 #ifndef WFI_STORE_H
 #define WFI_STORE_H

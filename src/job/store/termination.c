@@ -33,6 +33,10 @@
  */
 #include "job/store/state.h"
 
+#include "base/text/log.h"
+
+#include <string.h>
+
 #define WAVE_PAUSE_NS (10ull * 1000 * 1000)
 
 static bool all_are_closing(const wfi_store *store)
@@ -129,6 +133,51 @@ void wfi_store_end_members_changed(wfi_store *store)
     store->has_before = false;
     store->wave_at_ns = WFI_NEVER;
     begin_wave(store);
+}
+
+void wfi_store_end_job(wfi_store *store, const char *why)
+{
+    wfi_store_message message = {.type = WFI_STORE_END};
+    if (store->ended || store->terminated)
+        return;
+    snprintf(store->failure, sizeof store->failure, "%s", why);
+    snprintf(message.text, sizeof message.text, "%s", why);
+    wfi_log(WEFT_LOG_INFO, "store: rank 0 ended the job%s%s", *why ? ": " : "", why);
+    store->ended = store->terminated = true;
+    wfi_store_tell_all(store, &message);
+}
+
+/* Whether the end of the job waits for this member: to close, or, once all close, to be idle. */
+static bool is_awaited(const wfi_store *store, int rank, bool all_close)
+{
+    const wfi_seat *seat = &store->seats[rank];
+    if (seat->state != WFI_SEAT_ALIVE)
+        return false;
+    return all_close ? (store->unanswered ? !seat->answered : !seat->report.idle) : !seat->closing;
+}
+
+void wfi_store_end_awaits(const wfi_store *store, char *out, size_t room)
+{
+    bool all_close = all_are_closing(store);
+    size_t used = 0, count = 0, named = 0;
+    for (int rank = 0; rank < store->options.world_size; rank++)
+        count += is_awaited(store, rank, all_close);
+    used +=
+        (size_t)snprintf(out, room, "%s (%zu)",
+                         all_close ? "workers that close, but are not idle" : "workers that have not closed", count);
+    for (int rank = 0; rank < store->options.world_size; rank++) {
+        if (!is_awaited(store, rank, all_close))
+            continue;
+        char name[WFI_NAME_MAX + 32];
+        int size = snprintf(name, sizeof name, "%s rank %d (%s)", named ? "," : ":", rank, store->members[rank].name);
+        if (used + (size_t)size + 8 > room) { /* with room for the dots */
+            snprintf(out + used, room - used, ", ...");
+            return;
+        }
+        memcpy(out + used, name, (size_t)size + 1);
+        used += (size_t)size;
+        named++;
+    }
 }
 
 void wfi_store_end_tick(wfi_store *store, uint64_t now_ns)

@@ -179,6 +179,7 @@ struct wfi_peer {  /* the first member of what membership.c makes */
     uint8_t *pair_key;           /* guarded; NULL: not needed yet. See pair.c */
     uint32_t left[WFI_LEFT_MAX]; /* (constant) incarnations of the rank that left before it came, latest first */
     weft_status status;
+    bool leaving; /* it has announced that it leaves the job: it lives, and takes no calls of programs any more */
     wfi_channel *channels[WFI_LANE_KINDS];
     unsigned nonsense;
 
@@ -211,6 +212,11 @@ static inline const char *wfi_peer_name(const wfi_peer *peer) /* of it */
 static inline weft_status wfi_peer_status(const wfi_peer *peer) /* WEFT_OK, WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT */
 {
     return peer->status;
+}
+
+static inline bool wfi_peer_is_leaving(const wfi_peer *peer) /* or has left */
+{
+    return peer->leaving;
 }
 
 static inline bool wfi_peer_is_unreachable(const wfi_peer *peer) /* and was not heard since */
@@ -247,10 +253,13 @@ typedef struct wfi_upcalls {
     void (*peer_unreachable)(void *arg, wfi_peer *peer, const char *text);
     /* A worker took a rank while the job was running: a new wfi_peer; the rank's former one, if any, went before. */
     void (*peer_joined)(void *arg, wfi_peer *peer);
-    void (*self_gone)(void *arg, weft_status why, const char *text); /* evicted or store lost; all peers went before */
+    void (*peer_leaving)(void *arg, wfi_peer *peer); /* it lives, and has announced that it leaves the elastic job */
+    /* Evicted, the store is lost, or rank 0 ended the job; all peers went before. */
+    void (*self_gone)(void *arg, weft_status why, const char *text);
     void (*synced)(void *arg); /* a sync was answered (wfi_net_sync); all news before it have been handed up */
     void (*probe)(void *arg, uint64_t round);
     void (*terminated)(void *arg);
+    void (*awaited)(void *arg, const char *whom); /* the answer to wfi_net_await: whom the end of the job waits for */
     /* Our rank is known; before any other upcall, and before any task of theirs. Not locked. */
     void (*joined)(void *arg);
 } wfi_upcalls;

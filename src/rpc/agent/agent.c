@@ -129,10 +129,12 @@ static const wfi_upcalls upcalls = {.joined = on_joined,
                                     .peer_gone = wfi_on_peer_gone,
                                     .peer_unreachable = wfi_on_peer_unreachable,
                                     .peer_joined = wfi_on_peer_joined,
+                                    .peer_leaving = wfi_on_peer_leaving,
                                     .self_gone = wfi_on_self_gone,
                                     .synced = wfi_on_synced,
                                     .probe = wfi_on_probe,
-                                    .terminated = wfi_on_terminated};
+                                    .terminated = wfi_on_terminated,
+                                    .awaited = wfi_on_awaited};
 
 static weft_status open_net(weft_agent *agent, weft_error **error)
 {
@@ -252,6 +254,7 @@ static void stop_from_outside(weft_agent *agent)
     WFI_FOR_COMPONENTS (component, fail)
         component->fail(agent, WEFT_ERR_CLOSED, "this worker closed its agent");
     wfi_net_timer_clear(agent->net, &agent->probe_timer);
+    wfi_net_timer_clear(agent->net, &agent->await_timer);
     wfi_net_timer_clear(agent->net, &agent->overload_timer);
     wfi_net_unlock(agent->net);
     wfi_net_stop(agent->net);
@@ -294,20 +297,54 @@ void weft_agent_stop(weft_agent *agent)
     stop_from_outside(agent);
 }
 
-weft_status weft_agent_close(weft_agent *agent)
+weft_status weft_agent_close_within(weft_agent *agent, int64_t wait_ms)
 {
     if (!agent)
         return WEFT_OK;
+    if (wait_ms < WEFT_FOREVER) {
+        wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "weft_agent_close_within: wait_ms is %lld: 0, more, or WEFT_FOREVER",
+                      (long long)wait_ms);
+        return WEFT_ERR_INVALID;
+    }
     if (is_refused(agent, "weft_agent_close"))
         return WEFT_ERR_STATE;
     if (is_inside(agent))
         return WEFT_ERR_DEADLOCK; /* it would wait for itself */
-    weft_status st = wfi_agent_await_end(agent);
+    if (!wfi_agent_await_end(agent, wait_ms))
+        return WEFT_ERR_TIMEOUT;
+    weft_status st = weft_agent_status(agent);
+    bool was_ended = st == WEFT_ERR_JOB_ENDED; /* before its time: then things may be left */
     size_t leaks = 0;
     WFI_FOR_COMPONENTS (component, leaks)
         leaks += component->leaks(agent);
-    if (!st && leaks && agent->options.values.leaks_fail)
+    if (was_ended)
+        st = WEFT_OK;
+    else if (!st && leaks && agent->options.values.leaks_fail)
         st = WEFT_ERR_STATE;
     stop_from_outside(agent);
     return st;
+}
+
+weft_status weft_agent_close(weft_agent *agent)
+{
+    return weft_agent_close_within(agent, WEFT_FOREVER);
+}
+
+weft_status weft_agent_end_job(weft_agent *agent, const char *why)
+{
+    if (!agent)
+        return wfi_refuse_null("weft_agent_end_job", "the agent");
+    if (agent->forked)
+        return WEFT_ERR_STATE;
+    if (wfi_agent_rank(agent) != 0) {
+        wfi_log_agent(agent, WEFT_LOG_ERROR, 0, "weft_agent_end_job: this is rank %d: only rank 0 can end the job",
+                      wfi_agent_rank(agent));
+        return WEFT_ERR_STATE;
+    }
+    wfi_net_lock(agent->net);
+    weft_status st = wfi_agent_usable(agent);
+    if (!st)
+        wfi_net_end_job(agent->net, why ? why : "");
+    wfi_net_unlock(agent->net);
+    return st == WEFT_ERR_JOB_ENDED ? WEFT_OK : st;
 }

@@ -120,10 +120,16 @@ struct weft_agent {
     bool probed;
     uint64_t probe_wave;
     wfi_timer probe_timer;
-    wfi_timer overload_timer; /* agent/overload.c */
-    uint64_t overload_taken;  /* how many tasks the executor had taken when that timer last fired */
-    bool overload_seen;       /* all threads waited then */
-    uint64_t serves_until_ns; /* leaving an elastic job: from then on it refuses new calls */
+    wfi_timer await_timer;     /* names in the log what weft_agent_close waits for: agent/awaited.c */
+    uint64_t closing_ns;       /* since when it closes */
+    uint64_t awaits_logged_ns; /* when that was last logged; 0: not yet */
+    uint64_t awaits_ask_ns;    /* when the store is to be asked, before a limit passes; 0: not */
+    bool awaits_answer;        /* the store's answer is to be logged */
+    char awaited[256];         /* what the store answered last; "": nothing yet */
+    wfi_timer overload_timer;  /* agent/overload.c */
+    uint64_t overload_taken;   /* how many tasks the executor had taken when that timer last fired */
+    bool overload_seen;        /* all threads waited then */
+    uint64_t serves_until_ns;  /* leaving an elastic job: from then on it refuses new calls */
     bool refuses_calls;
     weft_future *terminated;
     wfi_map found_names; /* rank + 1 where weft_agent_find found a name last, by its hash: agent/workers.c */
@@ -168,6 +174,11 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options);
 /* WEFT_OK, or why no call may start now. [agent lock] */
 weft_status wfi_agent_usable(const weft_agent *agent);
 bool wfi_agent_knows_alive(const weft_agent *agent, int rank); /* [agent lock] */
+/* The same, and it has not announced that it leaves the job: what the program is told. [agent lock] */
+bool wfi_agent_lists(const weft_agent *agent, int rank);
+/* The rank of the living worker with that name; -1: none. A worker that is leaving counts if leaving_too is set; it
+ * keeps its name until it is gone. Not locked. */
+int wfi_agent_find(weft_agent *agent, const char *name, bool leaving_too);
 /* Of another rank: WEFT_OK while it is alive, else WEFT_ERR_PEER_LEFT or WEFT_ERR_PEER_DEAD, also if nobody had it. [agent lock] */
 weft_status wfi_agent_peer_status(const weft_agent *agent, int rank);
 /* A line in the log of this agent (NULL: of none) about the call with this id (0: about none). Any thread. */
@@ -209,16 +220,21 @@ void wfi_on_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *byte
 void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *text);
 void wfi_on_peer_unreachable(void *arg, wfi_peer *peer, const char *text);
 void wfi_on_peer_joined(void *arg, wfi_peer *peer);
+void wfi_on_peer_leaving(void *arg, wfi_peer *peer);
 void wfi_on_synced(void *arg);
 void wfi_on_self_gone(void *arg, weft_status why, const char *text);
 void wfi_on_probe(void *arg, uint64_t wave);
 void wfi_on_terminated(void *arg);
+void wfi_on_awaited(void *arg, const char *whom);
+/* agent/awaited.c: what weft_agent_close waits for, for the log. [agent lock] */
+void wfi_awaited_watch(weft_agent *agent, uint64_t until_ns); /* a wait until then begins */
+void wfi_awaited_log(weft_agent *agent);                      /* the wait has ended before the agent could */
 
 /* Called for each call that comes: watches for calls in the queue that no thread can take (agent/overload.c).
  * [agent lock] */
 void wfi_overload_watch(weft_agent *agent);
 
 /* Waits until the job is over (agent/closing.c). Not locked. */
-weft_status wfi_agent_await_end(weft_agent *agent);
+bool wfi_agent_await_end(weft_agent *agent, int64_t wait_ms); /* false: the limit passed before the end came */
 
 #endif

@@ -99,28 +99,48 @@ void wfi_on_terminated(void *arg)
     wfi_future_settle(((weft_agent *)arg)->terminated, NULL, NULL); /* once is enough */
 }
 
-weft_status wfi_agent_await_end(weft_agent *agent)
+/* [agent lock] */
+static void begin_closing(weft_agent *agent)
 {
-    wfi_net_lock(agent->net);
     agent->closing = true;
+    agent->closing_ns = wfi_now(wfi_net_clock(agent->net));
     WFI_FOR_COMPONENTS (component, closing)
         component->closing(agent);
     if (agent->gone) {
         wfi_on_terminated(agent);
     } else if (agent->options.values.elastic && wfi_agent_rank(agent) != 0) {
+        wfi_net_leave(agent->net);
         agent->serves_until_ns = wfi_deadline(wfi_net_clock(agent->net), LEAVE_SERVING_MS);
         agent->probe_timer.fire = look_whether_settled;
         leave_when_settled(agent);
     } else {
         wfi_net_begin_closing(agent->net);
     }
+}
+
+bool wfi_agent_await_end(weft_agent *agent, int64_t wait_ms)
+{
+    const wfi_clock *clock = wfi_net_clock(agent->net);
+    uint64_t until_ns = wfi_deadline(clock, wait_ms);
+    wfi_net_lock(agent->net);
+    if (!agent->closing)
+        begin_closing(agent);
+    wfi_awaited_watch(agent, until_ns);
     wfi_net_unlock(agent->net);
     weft_status st = WEFT_OK;
     if (agent->options.values.no_threads) {
-        while (!weft_future_done(agent->terminated))
-            weft_agent_progress(agent, 10);
+        do {
+            weft_agent_progress(agent, wait_ms ? 1 : 0); /* soon back, to look at the limit */
+        } while (!weft_future_done(agent->terminated) && wfi_now(clock) < until_ns);
     } else {
-        st = weft_future_wait(agent->terminated, WEFT_FOREVER);
+        st = weft_future_wait_until(agent->terminated, until_ns);
     }
-    return st ? st : weft_agent_status(agent);
+    (void)st; /* `done` says it: a future of the agent's own, which never fails */
+    bool is_over = weft_future_done(agent->terminated);
+    wfi_net_lock(agent->net);
+    wfi_net_timer_clear(agent->net, &agent->await_timer);
+    if (!is_over && wait_ms)
+        wfi_awaited_log(agent);
+    wfi_net_unlock(agent->net);
+    return is_over;
 }

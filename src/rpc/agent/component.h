@@ -31,6 +31,17 @@ enum { WFI_STATE_REFS, WFI_STATE_GROUPS, WFI_STATE_CONTEXTS, WFI_STATE_MODULES, 
 
 struct wfi_json; /* base/text/json_writer.h */
 
+/* A line for the log: things that weft_agent_close waits for. */
+typedef struct wfi_awaits {
+    char text[640];
+    size_t used;
+    size_t kinds; /* the number of kinds in it */
+    uint64_t now_ns;
+} wfi_awaits;
+
+/* One more kind of thing, of which `format` tells; what does not fit is cut off. */
+void wfi_awaits_add(wfi_awaits *out, const char *format, ...) WEFT_PRINTF(2, 3);
+
 typedef struct wfi_component {
     uint64_t messages; /* WFI_TAKES of each type of message that `message` takes */
 
@@ -65,7 +76,9 @@ typedef struct wfi_component {
     /* ---- The graceful end ---- */
     /* weft_agent_close has begun: what waits for more to come (an open batch) goes on without. [agent lock] */
     void (*closing)(weft_agent *agent);
-    bool (*busy)(weft_agent *agent);    /* something is outstanding, here or at others. [agent lock] */
+    bool (*busy)(weft_agent *agent); /* something is outstanding, here or at others. [agent lock] */
+    /* Describes the things that `busy` and `serves` find: one wfi_awaits_add for each kind. [agent lock] */
+    void (*awaits)(weft_agent *agent, wfi_awaits *out);
     bool (*serves)(weft_agent *agent);  /* others would miss this worker if it left the job now. [agent lock] */
     size_t (*leaks)(weft_agent *agent); /* how many things of the user's were left; says so in the log */
 

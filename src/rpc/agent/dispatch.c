@@ -51,6 +51,11 @@ void wfi_on_peer_joined(void *arg, wfi_peer *peer)
     wfi_membership_tell(arg, WEFT_MEMBER_JOINED, wfi_peer_rank(peer), "it joined the job");
 }
 
+void wfi_on_peer_leaving(void *arg, wfi_peer *peer)
+{
+    wfi_membership_tell(arg, WEFT_MEMBER_LEAVING, wfi_peer_rank(peer), "it closes its agent");
+}
+
 void wfi_on_synced(void *arg)
 {
     WFI_FOR_COMPONENTS (component, synced)
@@ -63,7 +68,9 @@ void wfi_on_self_gone(void *arg, weft_status why, const char *text)
     agent->gone = why;
     WFI_FOR_COMPONENTS (component, self_gone)
         component->self_gone(agent, why, text);
-    wfi_membership_tell(agent, why == WEFT_ERR_EVICTED ? WEFT_MEMBER_SELF_EVICTED : WEFT_MEMBER_STORE_LOST,
-                        why == WEFT_ERR_EVICTED ? wfi_agent_rank(agent) : 0, text);
+    weft_member_event event = why == WEFT_ERR_EVICTED     ? WEFT_MEMBER_SELF_EVICTED
+                              : why == WEFT_ERR_JOB_ENDED ? WEFT_MEMBER_JOB_ENDED
+                                                          : WEFT_MEMBER_STORE_LOST;
+    wfi_membership_tell(agent, event, event == WEFT_MEMBER_SELF_EVICTED ? wfi_agent_rank(agent) : 0, text);
     wfi_on_terminated(agent);
 }

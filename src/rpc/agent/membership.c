@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * membership.c - tells the user who came, died or left: one at a time, in order, on the executor.
+ * membership.c - tells the user who came, leaves, died or left: one at a time, in order, on the executor.
  *
  * If there is no memory for an event, wfi_rpc_peer.untold keeps it, and all later events of that rank, until the events
  * in the list have been told. It has room for two, which is enough: a worker joins and goes by turns, so a third event
- * undoes the second, and both are dropped.
+ * undoes the second, and both are dropped. That a worker is leaving is not kept, because its end follows.
  */
 #include "base/alloc.h"
 #include "rpc/agent/agent.h"
@@ -21,6 +21,8 @@ typedef struct wfi_member_news {
 static void note_untold(weft_agent *agent, weft_member_event event, int rank)
 {
     wfi_rpc_peer *peer = &agent->peers[rank];
+    if (event == WEFT_MEMBER_LEAVING)
+        return;
     if (peer->untold_count == 2) {
         peer->untold_count = 1;
         agent->membership.untold--;

@@ -18,6 +18,13 @@ typedef struct given_name {
 
 /* ---- By name ----------------------------------------------------------------------------------------------------- */
 
+/* Lives, and has not announced that it leaves: what the program is told lives. [agent lock] */
+bool wfi_agent_lists(const weft_agent *agent, int rank)
+{
+    const wfi_peer *peer = wfi_net_peer(agent->net, rank);
+    return wfi_agent_knows_alive(agent, rank) && !(peer && wfi_peer_is_leaving(peer));
+}
+
 /* [agent lock] */
 static bool holds_name(const weft_agent *agent, int rank, const char *name)
 {
@@ -46,15 +53,21 @@ static int find_name(weft_agent *agent, const char *name)
     return found;
 }
 
+int wfi_agent_find(weft_agent *agent, const char *name, bool leaving_too)
+{
+    wfi_net_lock(agent->net);
+    int found = find_name(agent, name);
+    if (found >= 0 && !leaving_too && !wfi_agent_lists(agent, found))
+        found = -1;
+    wfi_net_unlock(agent->net);
+    return found;
+}
+
 int weft_agent_find(const weft_agent *agent, const char *name)
 {
     if (!agent || !name || agent->forked)
         return -1;
-    wfi_net_lock(agent->net);
-    /* What it remembers is no part of what the user sees. */
-    int found = find_name((weft_agent *)agent, name);
-    wfi_net_unlock(agent->net);
-    return found;
+    return wfi_agent_find((weft_agent *)agent, name, false); /* what it remembers is no part of what the user sees */
 }
 
 /* ---- By rank ----------------------------------------------------------------------------------------------------- */
@@ -113,7 +126,7 @@ bool weft_agent_alive(const weft_agent *agent, int rank)
     if (!agent)
         return false;
     wfi_net_lock(agent->net);
-    bool alive = wfi_agent_knows_alive(agent, rank);
+    bool alive = wfi_agent_lists(agent, rank);
     wfi_net_unlock(agent->net);
     return alive;
 }
@@ -136,7 +149,7 @@ size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capa
         return 0;
     wfi_net_lock(agent->net);
     for (int rank = 0; rank < agent->options.values.world_size; rank++) {
-        if (!wfi_agent_knows_alive(agent, rank))
+        if (!wfi_agent_lists(agent, rank))
             continue;
         if (out && count < capacity)
             out[count] = (weft_worker){rank, wfi_net_member(agent->net, rank)->incarnation};

@@ -83,6 +83,15 @@ static void look_at_incarnation(weft_agent *agent, const wfi_call_spec *spec, in
         wfi_find(out, "incarnation %u of rank %d is gone: the rank is incarnation %u's now", asked, rank, known);
 }
 
+static void look_at_leaving(weft_agent *agent, int rank, wfi_finding *out)
+{
+    wfi_net_lock(agent->net);
+    const wfi_peer *peer = wfi_net_peer(agent->net, rank);
+    if (peer && !wfi_peer_status(peer) && wfi_peer_is_leaving(peer))
+        wfi_find(out, "rank %d (%s) is leaving the job", rank, wfi_peer_name(peer));
+    wfi_net_unlock(agent->net);
+}
+
 weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank)
 {
     wfi_error_detail nobody = {.code = why, .function = spec->function, .worker = -1};
@@ -96,6 +105,8 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
         wfi_find(&found, "a function's name of %zu bytes: 1 to %d", length, WFI_FUNCTION_NAME_MAX);
     if (ours)
         look_at_options(agent, spec, &found);
+    if (why == WEFT_ERR_PEER_LEFT && rank >= 0)
+        look_at_leaving(agent, rank, &found);
     if (ours || (why == WEFT_ERR_NOT_FOUND && rank >= 0) || (theirs && weft_agent_alive(agent, rank)))
         wfi_find_in_values(agent, spec->arguments, "argument", &found);
     /* What is wrong with neither the options nor the arguments, but with where it was to go, or when. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* client.c - the caller's side as a component of the agent: its messages, and how calls end when a worker is gone. */
 #include "rpc/client/client.h"
+#include "rpc/client/loopback.h"
 
 #include "rpc/refs/refs.h"
 #include "rpc/server/server.h"
@@ -70,6 +71,27 @@ static bool has_calls(weft_agent *agent)
     return agent->calls.count > 0 || !wfi_list_empty(&agent->retries);
 }
 
+static void tell_of_calls(weft_agent *agent, wfi_awaits *out)
+{
+    size_t cursor = 0;
+    const wfi_request *first = NULL;
+    for (const wfi_request *call; (call = wfi_map_next(&agent->calls, &cursor, NULL));)
+        if (!first || call->id < first->id)
+            first = call;
+    if (first)
+        wfi_awaits_add(out, "calls to other workers: %zu, the oldest \"%s\" to rank %d (%s) for %.1f s",
+                       agent->calls.count, first->function, wfi_peer_rank(first->peer), wfi_peer_name(first->peer),
+                       (double)(out->now_ns - first->span.begun_ns) / 1e9);
+    else if (!wfi_list_empty(&agent->retries))
+        wfi_awaits_add(out, "calls that pause before their next attempt");
+    if (wfi_list_empty(&agent->local_calls))
+        return;
+    const wfi_loopback *loop = wfi_container_of(agent->local_calls.next, wfi_loopback, link);
+    wfi_awaits_add(out, "calls to this worker itself, the oldest \"%s\"%s for %.1f s",
+                   loop->call.function ? loop->call.function->name : "?", loop->call.deferred ? ", deferred," : "",
+                   (double)(out->now_ns - loop->call.span.begun_ns) / 1e9);
+}
+
 static void fail_calls_of_all(weft_agent *agent, weft_status why, const char *text)
 {
     fail_calls(agent, NULL, why, text);
@@ -90,6 +112,7 @@ const wfi_component wfi_client_component = {
     .self_gone = on_self_gone,
     .closing = wfi_local_settle_left,
     .busy = has_calls,
+    .awaits = tell_of_calls,
     .fail = fail_calls_of_all,
     .close = wfi_local_orphan_all,
     .free = free_client,

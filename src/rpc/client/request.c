@@ -316,9 +316,20 @@ uint64_t wfi_call_next_id(weft_agent *agent)
     return ++agent->next_call_id;
 }
 
-/* Whom it goes to: one incarnation of the rank, which must be there. [agent lock] */
-static weft_status find_peer(wfi_request *call, int rank, uint32_t incarnation)
+/*
+ * Whether a call may go to a worker that is leaving. weft's own calls may: the worker needs some of them to end. So may
+ * the calls of a handler that serves a call of that worker, for which the worker waits. [agent lock]
+ */
+static bool may_reach_leaver(const wfi_request *call, const weft_call *parent)
 {
+    bool is_ours = strncmp(call->function, "weft:", 5) == 0;
+    return is_ours || (parent && parent->peer == call->peer);
+}
+
+/* Whom it goes to: one incarnation of the rank, which must be there. [agent lock] */
+static weft_status find_peer(wfi_request *call, int rank, const wfi_call_spec *spec)
+{
+    uint32_t incarnation = spec->to.incarnation;
     call->peer = wfi_net_peer(call->agent->net, rank);
     call->results.peer = call->peer;
     if (!call->peer)
@@ -327,7 +338,10 @@ static weft_status find_peer(wfi_request *call, int rank, uint32_t incarnation)
         return incarnation > wfi_peer_incarnation(call->peer)
                    ? WEFT_ERR_UNREACHABLE
                    : wfi_net_former_status(call->agent->net, rank, incarnation);
-    return wfi_peer_status(call->peer);
+    weft_status st = wfi_peer_status(call->peer);
+    if (!st && wfi_peer_is_leaving(call->peer) && !may_reach_leaver(call, *spec->parent))
+        st = WEFT_ERR_PEER_LEFT;
+    return st;
 }
 
 weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now, uint64_t *deadline_ns)
@@ -391,7 +405,7 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
     uint64_t now = wfi_net_now(agent->net), deadline_ns;
     weft_status st = wfi_agent_usable(agent);
     if (!st)
-        st = find_peer(call, rank, spec->to.incarnation);
+        st = find_peer(call, rank, spec);
     if (!st) {
         spec->kept_bytes = wfi_peer_kept_bytes(call->peer);
         st = wfi_call_limit(agent, spec, now, &deadline_ns);

@@ -123,6 +123,7 @@ static bool leaves_open(weft_status code)
     case WEFT_ERR_CLOSED:
     case WEFT_ERR_EVICTED:
     case WEFT_ERR_STORE_LOST:
+    case WEFT_ERR_JOB_ENDED:
         return true;
     default:
         return false;

@@ -8,7 +8,7 @@
 int wfi_target_resolve(weft_agent *agent, weft_target to, const char *function, weft_error **error)
 {
     wfi_error_detail unknown = {.code = WEFT_ERR_NOT_FOUND, .function = function, .worker = -1};
-    int rank = to.name ? weft_agent_find(agent, to.name) : to.rank;
+    int rank = to.name && !agent->forked ? wfi_agent_find(agent, to.name, true) : to.name ? -1 : to.rank;
     if (rank >= 0 && rank < wfi_net_world_size(agent->net))
         return rank;
     if (!to.name && to.rank == WEFT_NAME_NULL) {

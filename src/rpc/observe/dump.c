@@ -16,11 +16,14 @@
 static const char *worker_state(weft_agent *agent, int rank)
 {
     if (rank == wfi_agent_rank(agent))
-        return agent->gone ? "evicted" : agent->closing ? "closing" : "self";
+        return agent->gone == WEFT_ERR_JOB_ENDED ? "job ended"
+               : agent->gone                     ? "evicted"
+               : agent->closing                  ? "closing"
+                                                 : "self";
     wfi_peer *peer = wfi_net_peer(agent->net, rank);
     switch (peer ? wfi_peer_status(peer) : WEFT_ERR_NOT_FOUND) {
     case WEFT_OK:
-        return "alive";
+        return wfi_peer_is_leaving(peer) ? "leaving" : "alive";
     case WEFT_ERR_PEER_LEFT:
         return "left";
     case WEFT_ERR_NOT_FOUND:

@@ -22,6 +22,14 @@ void wfi_find(wfi_finding *out, const char *format, ...)
     va_end(args);
 }
 
+static bool is_alive(const weft_agent *agent, int rank)
+{
+    wfi_net_lock(agent->net);
+    bool alive = wfi_agent_knows_alive(agent, rank);
+    wfi_net_unlock(agent->net);
+    return alive;
+}
+
 static void look_at_rref(const weft_agent *agent, const weft_rref *rref, const char *path, wfi_finding *out)
 {
     const int owner = rref ? weft_rref_owner(rref) : -1;
@@ -29,7 +37,7 @@ static void look_at_rref(const weft_agent *agent, const weft_rref *rref, const c
         wfi_find(out, "%s is a NULL reference", path);
     } else if (!wfi_rrefs_are_of(agent, WEFT_VALUES(weft_of_rref((weft_rref *)rref)))) {
         wfi_find(out, "%s is a reference of another agent", path);
-    } else if (!weft_agent_alive(agent, owner) && !out->text[0]) {
+    } else if (!out->text[0] && !is_alive(agent, owner)) {
         wfi_find(out, "%s is a reference to a value of rank %d, which is gone", path, owner);
         out->worker = owner;
     } else if (!out->text[0] && wfi_rref_passable(rref)) {

@@ -312,12 +312,18 @@ static bool is_serving(weft_agent *agent)
 /* A call in it is served, its answer on its way, or kept until the caller has it. What nobody waits for any more,
  * perhaps a deferred call that is never finished, keeps nobody; nor does one whose caller cannot be reached, once it is
  * answered. */
+static bool keeps(const weft_call *call)
+{
+    if (call->stage == WFI_SERVE_SERVING)
+        return !atomic_load(&call->cancel_reason);
+    return !(call->peer && wfi_peer_is_unreachable(call->peer));
+}
+
 static bool serves_somebody(const wfi_map *serving)
 {
     size_t cursor = 0;
     const weft_call *call = wfi_map_next(serving, &cursor, NULL);
-    while (call && ((call->stage == WFI_SERVE_SERVING && atomic_load(&call->cancel_reason)) ||
-                    (call->stage != WFI_SERVE_SERVING && call->peer && wfi_peer_is_unreachable(call->peer))))
+    while (call && !keeps(call))
         call = wfi_map_next(serving, &cursor, NULL);
     return call != NULL;
 }
@@ -328,6 +334,33 @@ static bool serves_others(weft_agent *agent)
         if (serves_somebody(&agent->peers[rank].serving))
             return true;
     return false;
+}
+
+static const char *doing(const weft_call *call)
+{
+    if (call->stage != WFI_SERVE_SERVING)
+        return call->stage == WFI_SERVE_TAKING ? "its arguments on their way" : "its answer not taken yet";
+    return atomic_load(&call->deferred) ? "deferred" : "its handler not finished";
+}
+
+static void tell_of_served(weft_agent *agent, wfi_awaits *out)
+{
+    const weft_call *first = NULL;
+    size_t count = 0;
+    for (int rank = 0; rank < agent->options.values.world_size; rank++) {
+        size_t cursor = 0;
+        for (const weft_call *call; (call = wfi_map_next(&agent->peers[rank].serving, &cursor, NULL));) {
+            if (!call->counted && !keeps(call))
+                continue;
+            count++;
+            if (!first || call->span.begun_ns < first->span.begun_ns)
+                first = call;
+        }
+    }
+    if (first)
+        wfi_awaits_add(out, "calls of other workers: %zu, the oldest \"%s\" of rank %d (%s) for %.1f s", count,
+                       first->function ? first->function->name : "?", first->from, doing(first),
+                       (double)(out->now_ns - first->span.begun_ns) / 1e9);
 }
 
 /* Those who wait here for values hear why these will not be made before the calls that would make them end. */
@@ -350,6 +383,7 @@ const wfi_component wfi_server_component = {
     .peer_gone = caller_gone,
     .turn_away = turn_away,
     .busy = is_serving,
+    .awaits = tell_of_served,
     .serves = serves_others,
     .fail = fail_served,
     .drain = wfi_inbound_await,
