@@ -81,7 +81,22 @@ typedef enum weft_function_flags {
         4, /* its calls start after other calls, but every 16th start takes the call that waited longest */
     WEFT_FUNCTION_LAND_ADD =
         8, /* arriving tensors are added to the places of `land` (weft_land_fn); not with WEFT_FUNCTION_INLINE */
+    WEFT_FUNCTION_ORDERED = 16, /* the calls of one caller run one after another, in their order; see below */
 } weft_function_flags;
+
+/*
+ * WEFT_FUNCTION_ORDERED. The function's calls of one caller start in the order in which the caller started them, large
+ * tensors included, also if connections break. The next handler starts when the handler before it has returned. So the
+ * calls of one caller to this function never run at once; calls of different callers do, and so do calls of one caller
+ * to other functions.
+ *   A handler that defers its call (weft_call_defer) lets the next one start when it returns, not when the call is
+ *   finished. A handler must not wait for a later call of the same caller.
+ *   A call that ends before its handler starts (cancelled, out of time, rejected) is skipped; the others keep their
+ *   order. A call waits here while the arguments of an earlier one arrive.
+ *   With retries each attempt counts as a call, so a call that is tried again may run after later ones. Calls that two
+ *   threads of the caller start at once have no order.
+ *   A caller is one incarnation of a worker; this worker itself is a caller too. Not with run_batch (WEFT_ERR_INVALID).
+ */
 
 /* A function that workers can call. */
 struct weft_function {
@@ -278,9 +293,45 @@ WEFT_API bool weft_call_cancelled(const weft_call *call);
  */
 WEFT_API weft_future *weft_call_cancellation(weft_call *call);
 
-/* Sets the results. References are taken; the limits of arguments apply. A second call replaces the results. A wrong
- * type, a NULL tensor or list, or too much data makes the call fail. */
+/*
+ * Sets the results. References are taken; the limits of arguments apply. A second call replaces the results. A wrong
+ * type, a NULL tensor or list, or too much data makes the call fail.
+ *
+ * The tensors are read from now on, until their transfers have ended: their contents must not change meanwhile.
+ * weft_tensor_wait_unread (weft/tensor.h) waits for that, and weft_call_unread reports it. A server that updates its
+ * tensors in place gives them, and changes them, under one lock. So no reader comes between the wait and the change:
+ *
+ *     static pthread_mutex_t updating = PTHREAD_MUTEX_INITIALIZER;
+ *     static weft_tensor *weights; // plain: not a module's parameter
+ *
+ *     static weft_status pull(weft_call *call, void *user) // any number of these run at once
+ *     {
+ *         (void)user;
+ *         pthread_mutex_lock(&updating);
+ *         weft_call_give(call, WEFT_VALUES(weft_of_tensor(weights))); // `weights` is read from here on
+ *         pthread_mutex_unlock(&updating);
+ *         return WEFT_OK;
+ *     }
+ *     weft_status update(double value) // on a thread of the program, or in another handler
+ *     {
+ *         pthread_mutex_lock(&updating);
+ *         weft_status st = weft_tensor_wait_unread(weights, 10000); // a client that is stopped may delay it
+ *         if (!st)
+ *             weft_tensor_fill(weights, value);
+ *         pthread_mutex_unlock(&updating);
+ *         return st;
+ *     }
+ *
+ * A caller on this same worker gets the tensor itself, not a copy: give it a clone (weft_tensor_clone) if
+ * weft_call_from is this worker's rank. Parameters of modules need none of this with WEFT_UPDATE_BESIDE (weft/optim.h).
+ */
 WEFT_API void weft_call_give(weft_call *call, weft_args_in results);
+/*
+ * A future, with a reference for you, that completes when nobody reads the results of the call any more: the caller has
+ * received them, the call has failed, or its caller is gone. It completes without an error. Ask for it before the
+ * handler returns; of a deferred call, before weft_call_finish. NULL if memory is out.
+ */
+WEFT_API weft_future *weft_call_unread(weft_call *call);
 /*
  * Sends an item to the caller's on_item before the call ends. References are taken; items have no signature. Allowed
  * until the call ends, for the handler and for the holder of a deferred call. Under a distributed context, recorded

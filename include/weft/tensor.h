@@ -174,6 +174,24 @@ WEFT_API void *weft_tensor_data(const weft_tensor *tensor);
  * after the change. It is not needed for memory that nothing has used yet. weft's own functions need no such call. */
 WEFT_API void weft_tensor_wrote(weft_tensor *tensor);
 
+/*
+ * Waits at most wait_ms (0: not at all; or WEFT_FOREVER) until no transfer reads the storage of `tensor`. Other tensors
+ * may be views of that storage. After WEFT_OK the contents may be changed, unless a new reader has begun. Only a lock
+ * of yours keeps new readers away (weft_call_give shows how). These are readers:
+ *   Results of calls, from weft_call_give until the caller has them or the call has failed.
+ *   Items, from weft_call_send_item until they are taken.
+ *   Arguments of calls to other workers, and tensors of group operations, while they are transferred.
+ * weft's kernels, and handlers of this worker that have a reference, are not readers in this sense.
+ *
+ * For a module's parameter or buffer the function waits for readers of its present value. weft_call_give alone does not
+ * read it: the value is taken when the handler has returned.
+ *
+ * Returns WEFT_ERR_TIMEOUT at the limit, and WEFT_ERR_INVALID (NULL; wait_ms below WEFT_FOREVER). An inline handler
+ * must not wait, nor a handler for results that it gave itself. With no_threads, use a wait_ms of 0 between calls of
+ * weft_agent_progress, because nobody else reads the network.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms);
+
 /* One element, converted to double or int64; the real part of a complex number. `index` counts elements in row-major
  * order, whatever the strides are. 0 if it is out of range. */
 WEFT_API double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index);

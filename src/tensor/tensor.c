@@ -3,6 +3,8 @@
 #include "base/alloc.h"
 #include "tensor/cell.h"
 
+#include "base/clock.h"
+#include "base/fiber.h"
 #include "base/text/log.h"
 
 #include <assert.h>
@@ -300,6 +302,24 @@ void weft_tensor_wrote(weft_tensor *tensor)
     weft_tensor *now = wfi_tensor_read(tensor);
     wfi_storage_wrote(now->storage);
     weft_tensor_unref(now);
+}
+
+weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms)
+{
+    wfi_fiber *fiber = wfi_fiber_current(); /* of a simulation, which has a time of its own */
+    const wfi_clock *clock = fiber ? wfi_fibers_clock(wfi_fiber_scheduler(fiber)) : &wfi_clock_real;
+    if (tensor == NULL || wait_ms < WEFT_FOREVER) {
+        if (tensor == NULL)
+            wfi_log(WEFT_LOG_ERROR, "weft_tensor_wait_unread: tensor is NULL");
+        else
+            wfi_log(WEFT_LOG_ERROR, "weft_tensor_wait_unread: wait_ms is %lld: 0, more, or WEFT_FOREVER",
+                    (long long)wait_ms);
+        return WEFT_ERR_INVALID;
+    }
+    weft_tensor *now = wfi_tensor_read(tensor);
+    bool unread = wfi_storage_wait_unread(now->storage, wfi_deadline(clock, wait_ms));
+    weft_tensor_unref(now);
+    return unread ? WEFT_OK : WEFT_ERR_TIMEOUT;
 }
 
 void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_grad)

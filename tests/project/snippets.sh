@@ -14,7 +14,7 @@ for file in "$root"/include/weft/*.h "$root"/docs/*.md; do
   case "$file" in *.h) pick=$in_header ;; *) pick=$in_page ;; esac
   awk "$pick" "$file" >"$work/code"
   grep -q '[^[:space:]]' "$work/code" || continue
-  { echo '#include <stdlib.h>'; echo '#include <weft/weft.h>'; echo "#line 1 \"${file#"$root"/}\""; cat "$work/code"; } >"$work/snippet.c"
+  { echo '#include <pthread.h>'; echo '#include <stdlib.h>'; echo '#include <weft/weft.h>'; echo "#line 1 \"${file#"$root"/}\""; cat "$work/code"; } >"$work/snippet.c"
   "$cc" -std=c11 -Wall -Wextra -Werror -Wno-unused-function -Wno-unused-const-variable -I"$root/include" -fsyntax-only "$work/snippet.c" || failed=1
   checked=$((checked + 1))
 done

@@ -77,6 +77,7 @@ typedef struct wfi_registered {
     wfi_runner *runner;          /* NULL: its calls are served one by one */
     const wfi_component *runs;   /* whose the runner is */
     pthread_mutex_t adding;      /* to places of its land: a leaf, held by the thread that adds (server/accumulate.c) */
+    wfi_map lines;               /* of its callers, with WEFT_FUNCTION_ORDERED: server/order.c. [agent lock] */
     struct wfi_registered *next; /* others with the same hash */
 } wfi_registered;
 

@@ -51,13 +51,15 @@ static const char *signature_problem(const weft_type *types)
 static const char *flags_problem(const weft_function *function)
 {
     const unsigned all = WEFT_FUNCTION_INLINE | WEFT_FUNCTION_URGENT | WEFT_FUNCTION_LAZY | WEFT_FUNCTION_LAND_ADD |
-                         WFI_AT_ONCE | WFI_RESERVED | WFI_LET_IN,
+                         WEFT_FUNCTION_ORDERED | WFI_AT_ONCE | WFI_RESERVED | WFI_LET_IN,
                    both = WEFT_FUNCTION_URGENT | WEFT_FUNCTION_LAZY;
     unsigned flags = function->flags;
     if (flags & ~all)
         return "has a bit that is no flag";
     if ((flags & both) == both)
         return "is WEFT_FUNCTION_URGENT and WEFT_FUNCTION_LAZY at once";
+    if (flags & WEFT_FUNCTION_ORDERED && function->run_batch)
+        return "is WEFT_FUNCTION_ORDERED with run_batch: a batch has calls of many callers";
     if (flags & WEFT_FUNCTION_LAND_ADD && !function->land)
         return "is WEFT_FUNCTION_LAND_ADD without a land function";
     return flags & WEFT_FUNCTION_LAND_ADD && flags & WEFT_FUNCTION_INLINE
@@ -118,6 +120,7 @@ static weft_status make_runner(weft_agent *agent, wfi_registered *entry)
 
 static void free_entry(wfi_registered *entry)
 {
+    wfi_map_fini(&entry->lines); /* empty: no call is left */
     if (entry->runner)
         entry->runs->free_runner(entry->runner);
     free((char *)entry->function.name);
@@ -133,6 +136,7 @@ weft_status wfi_function_register(weft_agent *agent, const weft_function *functi
     if (!entry)
         return WEFT_ERR_MEMORY;
     entry->function = *function;
+    wfi_map_init(&entry->lines);
     entry->function.name = strdup(function->name);
     st = entry->function.name ? make_runner(agent, entry) : WEFT_ERR_MEMORY;
     if (!st) {

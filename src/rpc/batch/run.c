@@ -126,6 +126,7 @@ static void keep_copies(weft_batch *batch, weft_call *call)
         done = kept != NULL;
         count = done ? count : i;
     }
+    wfi_results_unpin(call); /* while they are the same */
     if (done)
         wfi_values_replace_tensors(call->results, tensors);
     else

@@ -219,6 +219,7 @@ static void land_if_wanted(wfi_loopback *loop)
         return;
     char problem[320];
     weft_status st = land_results(weft_values_args(call->results), land, &copied, problem, sizeof problem);
+    wfi_results_unpin(call); /* before others are put in their place */
     if (st)
         call->error = wfi_call_error(call, st, "%s", problem);
     else
@@ -250,6 +251,7 @@ static void respond_locally(weft_call *call)
     weft_agent *agent = call->agent;
     wfi_net *net = agent->net;
     land_if_wanted(loop);
+    wfi_results_unpin(call); /* they are the caller's now */
     wfi_serve_release_work(call);
     wfi_net_lock(net);
     bool was_deferred = call->deferred;
@@ -375,6 +377,8 @@ static void start_local(wfi_loopback *loop, const char *function)
                                                 call->agent->options.name));
     else if (!wfi_signature_fits(call->function->takes, args, problem, sizeof problem))
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_TYPE, "%s", problem));
+    else if (wfi_order_join(call))
+        wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for its place in the order"));
     else if ((loop->unconfirmed = wfi_rrefs_await(args, reference_made, loop, &loop->starved)) == 0)
         run_or_refuse(loop);
 }

@@ -84,6 +84,8 @@ static const char *stage_name(const weft_call *call)
         [WFI_SERVE_TAKING] = "taking arguments", [WFI_SERVE_SERVING] = "running", [WFI_SERVE_ANSWERING] = "answering"};
     if (call->queued && call->stage == WFI_SERVE_SERVING)
         return "waiting for its batch";
+    if (call->in_line && call->stage == WFI_SERVE_SERVING)
+        return "waiting for its turn";
     return call->stage == WFI_SERVE_SERVING && call->deferred ? "deferred" : names[call->stage];
 }
 

@@ -62,6 +62,9 @@ static void free_task(wfi_task *task)
     weft_call *call = wfi_container_of(task, weft_call, release);
     atomic_store_explicit(&call->deferred, false, memory_order_relaxed);
     wfi_serve_release_work(call);
+    wfi_results_unpin(call);
+    if (call->in_line) /* the agent has ended: nobody takes its turn */
+        wfi_list_remove(&call->line_link);
     call->responder->fini(call);
     if (call->link)
         wfi_links_get()->free(call->link);
@@ -70,6 +73,7 @@ static void free_task(wfi_task *task)
     weft_error_unref(call->error);
     weft_error_unref(call->inner);
     weft_future_unref(call->cancellation);
+    weft_future_unref(call->unread);
     wfi_agent_unref(call->agent);
     free(call);
 }
@@ -78,6 +82,7 @@ void wfi_serve_drop_hold(weft_call *call)
 {
     if (--call->holds)
         return;
+    wfi_results_unread(call);
     if (call->peer)
         wfi_budget_release(&call->charge);
     if (call->over)
@@ -125,6 +130,7 @@ void wfi_serve_uncount(weft_call *call)
 
 void wfi_serve_finish_late(weft_call *call)
 {
+    wfi_results_unread(call);
     if (--call->holds == 0) /* the handler task's own hold went before the executor did */
         free_task(&call->release);
 }

@@ -26,6 +26,7 @@ void wfi_serve_cancel(weft_call *call, weft_status why, const char *text)
         wfi_net_timer_clear(call->agent->net, &call->timer);
     fail_cancellation(call, why, text);
     wfi_children_cancel(call, why, text);
+    wfi_order_skip(call);
     if (call->queued && call->stage == WFI_SERVE_SERVING)
         wfi_runner_of(call->function)->ops->withdraw(call, why, text);
 }

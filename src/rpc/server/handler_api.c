@@ -203,8 +203,10 @@ void weft_call_give(weft_call *call, weft_args results)
         refuse_results(call, st, results);
         return;
     }
+    wfi_results_unpin(call);
     weft_values_unref(call->results);
     call->results = values;
+    wfi_results_pin(call);
     wfi_object_drop(call->object); /* the last one counts */
     call->object = NULL;
 }
@@ -231,6 +233,7 @@ void weft_call_give_object(weft_call *call, const weft_object_type *type, void *
     }
     wfi_object_drop(call->object); /* the last one counts */
     call->object = wrapped;
+    wfi_results_unpin(call);
     weft_values_unref(call->results);
     call->results = NULL;
 }

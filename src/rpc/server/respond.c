@@ -226,6 +226,7 @@ static void keep_within_bounds(weft_call *call, leftovers *left)
         wfi_call_error(call, WEFT_ERR_UNKNOWN,
                        "it ran, but its answer could not be kept: %zu answers of %llu bytes wait for this caller",
                        peer->kept_count, (unsigned long long)peer->kept_bytes);
+    wfi_results_unpin(call);
     left->outbound = call->outbound;
     left->results = call->results;
     call->outbound = (wfi_outbound){0};
@@ -294,6 +295,7 @@ static void wire_respond(weft_call *call)
     wfi_net_lock(net);
     bool was_deferred = call->deferred;
     answer_locked(call, &left);
+    wfi_results_unpin(call);   /* what is exposed or pushed has pins of its own */
     wfi_serve_drop_hold(call); /* the user's */
     if (!was_deferred)
         wfi_serve_drop_hold(call); /* the handler task's: it is we */

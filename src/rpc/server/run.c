@@ -27,9 +27,20 @@ static void leave_deferred_call(weft_call *call)
     if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
         wfi_serve_interest(call, true);
     call->has_left = true;
+    wfi_order_leave(call);
     call->responder->left(call);
     wfi_serve_drop_hold(call);
     wfi_net_unlock(net);
+}
+
+/* Its handler has returned, or will not run: the next call of the caller may begin. Not locked. */
+static void end_turn(weft_call *call)
+{
+    if (!call->line)
+        return;
+    wfi_net_lock(call->agent->net);
+    wfi_order_leave(call);
+    wfi_net_unlock(call->agent->net);
 }
 
 static void run_wanted(weft_call *call)
@@ -37,6 +48,8 @@ static void run_wanted(weft_call *call)
     WFI_TELL_HOOKS(running, call);
     call->ran = true;
     weft_status st = call->function->run(call, call->function->user);
+    if (!call->deferred)
+        end_turn(call);
     if (st != WEFT_DEFERRED && !call->deferred) {
         weft_call_finish(call, st);
     } else if (!call->deferred) {
@@ -73,10 +86,12 @@ void wfi_serve_handler_task(wfi_task *task)
         call->error = wfi_call_error(call, why, "nobody waited for it any more when its turn came: it did not run");
     else if (call->function->land && (!call->peer || call->function->flags & WEFT_FUNCTION_LAND_ADD))
         call->error = wfi_land_when_run(call);
-    if (call->error)
+    if (call->error) {
+        end_turn(call);
         refuse_task(task);
-    else
+    } else {
         run_wanted(call);
+    }
 }
 
 wfi_urgency wfi_serve_urgency(const weft_function *function)
@@ -99,18 +114,14 @@ void wfi_serve_run(weft_call *call)
     call->holds += 2; /* the user's, until finished, and the handler task's */
     call->task.run = wfi_serve_handler_task;
     call->task.urgency = wfi_serve_urgency(call->function);
-    bool is_inline = call->function->flags & WEFT_FUNCTION_INLINE;
-    wfi_defer_kind kind = is_inline ? WFI_DEFER_INLINE : WFI_DEFER_WORKER;
-    if (call->function->flags & WFI_AT_ONCE)
-        kind = WFI_DEFER_RELEASE;
-    wfi_net_defer(call->agent->net, &call->task, kind);
-    wfi_overload_watch(call->agent);
+    wfi_order_run(call);
 }
 
 /* ---- Not to be run ----------------------------------------------------------------------------------------------- */
 
 void wfi_serve_withdraw(weft_call *call, weft_error *error)
 {
+    wfi_order_leave(call);
     call->error = error;
     call->task.run = refuse_task;
     wfi_net_defer(call->agent->net, &call->task, WFI_DEFER_RELEASE);
@@ -124,6 +135,7 @@ void wfi_serve_turn_away(weft_call *call)
 
 void wfi_serve_refuse(weft_call *call, weft_error *error)
 {
+    wfi_order_leave(call);
     call->error = error;
     call->stage = WFI_SERVE_SERVING;
     call->span.ready_ns = wfi_net_now(call->agent->net);

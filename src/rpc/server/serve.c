@@ -211,6 +211,8 @@ static void serve_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     else if (!call->function)
         wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_NOT_FOUND, "no function \"%s\" is registered on %s", name,
                                               agent->options.name));
+    else if (wfi_order_join(call))
+        wfi_serve_refuse(call, wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for its place in the order"));
     else
         take_in(call, reader);
 }

@@ -114,6 +114,11 @@ struct weft_call {
     weft_error *inner;         /* the error of the child that failed last. [agent lock] */
     struct weft_batch *batch;  /* where it has row number `row`; NULL: it has none */
     size_t row;
+    struct wfi_line *line; /* of a function with WEFT_FUNCTION_ORDERED, until its handler is over: order.c */
+    wfi_list line_link;    /* in its line, while `in_line`: until its handler may begin */
+    bool in_line;
+    bool pinned;                 /* `results` are marked as read: unread.c */
+    weft_future *unread;         /* made at first asking */
     bool queued;                 /* for a batch: batch/batch.h */
     bool is_late;                /* a batch began without it */
     struct wfi_items_out *items; /* items sent and not taken: server/stream.c; NULL: the caller takes none */
@@ -166,6 +171,19 @@ void wfi_serve_interest(weft_call *call, bool interested); /* [agent lock] */
 void wfi_serve_uncount(weft_call *call); /* it does not keep the agent from closing any more. [agent lock] */
 /* Frees what only the handler needed: the arguments (if it is not deferred), and the slot. Not locked. */
 void wfi_serve_release_work(weft_call *call);
+
+/* server/order.c. All [agent lock]. */
+weft_status wfi_order_join(weft_call *call); /* no-op without WEFT_FUNCTION_ORDERED; WEFT_ERR_MEMORY */
+/* Its arguments are whole, and its task is set: it is queued now, or when its turn comes. */
+void wfi_order_run(weft_call *call);
+/* It is cancelled. If it waits for its turn, its task runs at once, and finds that nobody waits for the call. */
+void wfi_order_skip(weft_call *call);
+void wfi_order_leave(weft_call *call); /* its handler has returned, or will not run; no-op if it is in no line */
+
+/* server/unread.c: who reads the results. */
+void wfi_results_pin(weft_call *call);    /* the handler gave them: they are read from now on */
+void wfi_results_unpin(weft_call *call);  /* what still reads them has pins of its own; idempotent */
+void wfi_results_unread(weft_call *call); /* nobody reads them any more: completes weft_call_unread */
 
 /* server/refuse.c. All [agent lock]. */
 bool wfi_refuses_calls_of(const weft_agent *agent, const wfi_peer *from); /* without keeping anything of them */

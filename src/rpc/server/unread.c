@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * unread.c - who reads the results of a served call. weft_call_give puts a read pin on the storage of each tensor, so
+ * that weft_tensor_wait_unread sees the results before anything of them is sent. When the answer has been written, the
+ * call's pins go: whatever is still to be transferred has pins of its own (net/bulk/expose.c, respond.c).
+ *
+ * A module's parameter (a cell) is not pinned: its value is taken when the answer is written.
+ */
+#include "rpc/server/server.h"
+
+#include "tensor/tensor.h"
+#include "value/walk.h"
+
+static void for_each_storage(const weft_call *call, void (*act)(wfi_storage *storage))
+{
+    wfi_walk walk;
+    wfi_walk_begin(&walk, weft_values_args(call->results));
+    for (const weft_value *value; (value = wfi_walk_next(&walk));) {
+        weft_tensors tensors = wfi_tensors_in(value);
+        for (size_t i = 0; i < tensors.count; i++)
+            if (!tensors.items[i]->cell)
+                act(tensors.items[i]->storage);
+    }
+}
+
+/* Most results have none, and are not walked. */
+static bool may_have_tensors(weft_args results)
+{
+    for (size_t i = 0; i < results.count; i++)
+        if (results.items[i].type >= WEFT_TYPE_TENSOR)
+            return true;
+    return false;
+}
+
+void wfi_results_pin(weft_call *call)
+{
+    if (!may_have_tensors(weft_values_args(call->results)))
+        return;
+    for_each_storage(call, wfi_storage_pin_read);
+    call->pinned = true;
+}
+
+void wfi_results_unpin(weft_call *call)
+{
+    if (!call->pinned)
+        return;
+    for_each_storage(call, wfi_storage_unpin_read);
+    call->pinned = false;
+}
+
+void wfi_results_unread(weft_call *call)
+{
+    if (call->unread)
+        wfi_future_settle(call->unread, NULL, NULL);
+}
+
+weft_future *weft_call_unread(weft_call *call)
+{
+    if (!call)
+        return NULL;
+    weft_agent *agent = call->agent;
+    if (!wfi_agent_enter_locked(agent)) {
+        weft_future *ended = wfi_future_create(NULL, NULL); /* there is nobody who could read */
+        if (ended)
+            wfi_future_settle(ended, NULL, NULL);
+        return ended;
+    }
+    if (!call->unread)
+        call->unread = wfi_agent_future(agent);
+    weft_future *future = weft_future_ref(call->unread);
+    wfi_agent_leave_locked(agent);
+    return future;
+}
