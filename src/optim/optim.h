@@ -75,9 +75,9 @@ static inline const weft_optimizer_spec *wfi_optimizer_common(const weft_optimiz
 weft_error *wfi_state_fault(const weft_optimizer *optimizer, const weft_optimizer_state *item, weft_dtype dtype,
                             const weft_shape *shape);
 
-/* A new state that is put together, to replace the state of an optimizer. state.c: wfi_state_take copies one item.
- * wfi_state_gap returns an error if a parameter lacks a part. wfi_state_put exchanges the new state and the old one, and
- * wfi_state_drop then frees the old one. wfi_state_begin returns NULL if memory is out. */
+/* A new state that is put together, to replace the state of an optimizer (state.c). Functions: wfi_state_take copies one
+ * item. If a parameter lacks a part, wfi_state_gap returns an error. To exchange the new state and the old one there is
+ * wfi_state_put; afterwards wfi_state_drop frees the old one. If memory is out, wfi_state_begin returns NULL. */
 typedef struct wfi_new_state wfi_new_state;
 wfi_new_state *wfi_state_begin(const weft_optimizer *optimizer);
 weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *news, const weft_optimizer_state *item);
