@@ -132,7 +132,7 @@ typedef struct model {
 
 static void model_open(model *m, const weft_optimizer_spec *spec, bool is_module, weft_dtype dtype)
 {
-    *m = (model){.module = is_module ? weft_linear_create(3, 4, false, 7) : NULL};
+    *m = (model){.module = is_module ? weft_linear_create(3, 4, false, 7, NULL) : NULL};
     for (int k = 0; k < PARAMETERS; k++)
         m->plain[k] = formula_tensor(shapes[k], dtype, 1 + (uint64_t)k);
     m->parameters = (weft_tensors){m->plain, PARAMETERS};
@@ -299,7 +299,7 @@ static void a_step_that_fails_ends_with_its_status(void **state)
     for (int is_module = 0; is_module < 2; is_module++) {
         weft_tensor *p[2] = {weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32),
                              weft_tensor_zeros(WEFT_SHAPE(5), WEFT_DTYPE_FLOAT32)};
-        weft_module *module = weft_linear_create(1, 1, false, 1);
+        weft_module *module = weft_linear_create(1, 1, false, 1, NULL);
         for (int k = 0; k < 2 && is_module; k++)
             weft_module_add_parameter(module, k ? "b" : "a", weft_tensor_ref(p[k]));
         weft_optimizer *own =
@@ -480,7 +480,7 @@ static void parameters_of_modules_are_stepped_beside(void **state)
         bool module_moves, plain_moves;
     } cases[] = {{WEFT_UPDATE_DEFAULT, true, false}, {WEFT_UPDATE_IN_PLACE, false, false}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        weft_module *module = weft_linear_create(2, 2, false, 1);
+        weft_module *module = weft_linear_create(2, 2, false, 1, NULL);
         weft_tensor *plain = weft_tensor_zeros(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32),
                     *weight = weft_module_parameters(module).items[0];
         weft_tensor *both[] = {weight, plain}, *g = weft_tensor_full(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32, 1);

@@ -39,7 +39,7 @@ static const weft_optimizer_type other_own = {
 static weft_module *make_vectors(weft_args args, void *user)
 {
     (void)user;
-    weft_module *module = weft_dropout_create(0);
+    weft_module *module = weft_dropout_create(0, NULL);
     for (int64_t i = 0; i < args.items[0].as.i64; i++) {
         char name[16];
         snprintf(name, sizeof name, "v%d", (int)i);
@@ -79,7 +79,7 @@ typedef struct model {
 static weft_status barrier(weft_agent *agent)
 {
     weft_group *all;
-    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all));
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &all, NULL));
     weft_status st = weft_group_barrier(all, WEFT_FOREVER);
     weft_group_close(all);
     return st;
@@ -430,7 +430,7 @@ static void pulls_are_never_torn(weft_agent *agent, void *arg)
     world *w = arg;
     if (weft_agent_rank(agent) == 0) {
         pulled = 0;
-        served = weft_dropout_create(0);
+        served = weft_dropout_create(0, NULL);
         weft_module_add_parameter(served, "p", weft_tensor_zeros(WEFT_SHAPE(ELEMENTS), WEFT_DTYPE_FLOAT32));
     }
     MUST_OK(barrier(agent));
