@@ -26,6 +26,11 @@
  *
  * TIME. wait_ms limits how long a function blocks (0: not at all); what it waits for goes on. timeout_ms limits an
  * operation, which then fails (0: the default).
+ *
+ * MISUSE. Objects check themselves. These mistakes end the process: a use of an object after its end (_close, the last
+ * _unref, weft_call_finish), a second release, and a pointer to another kind of object. One sentence on stderr names the
+ * function and the object, then abort() is called. This holds for the last 1,024 objects that ended. For older ones the
+ * check is best effort.
  */
 #ifndef WEFT_BASE_H
 #define WEFT_BASE_H

@@ -30,6 +30,7 @@ static void fabrics_kill(weft_sim *sim, int rank)
 
 void weft_sim_kill(weft_sim *sim, int rank)
 {
+    WFI_LIVE(sim);
     sim_rank *killed = wfi_sim_rank_seen(sim, rank);
     if (!killed)
         return;
@@ -48,6 +49,7 @@ void weft_sim_kill(weft_sim *sim, int rank)
 
 void weft_sim_pause(weft_sim *sim, int rank)
 {
+    WFI_LIVE(sim);
     sim_rank *paused = wfi_sim_rank(sim, rank);
     if (!paused) {
         sim->broken = rank >= 0 && rank < SIM_RANK_MAX ? WEFT_ERR_MEMORY : sim->broken;
@@ -63,6 +65,7 @@ void weft_sim_pause(weft_sim *sim, int rank)
 
 void weft_sim_resume(weft_sim *sim, int rank)
 {
+    WFI_LIVE(sim);
     sim_rank *resumed = wfi_sim_rank_seen(sim, rank);
     if (!resumed || !resumed->paused)
         return;
@@ -76,6 +79,7 @@ void weft_sim_resume(weft_sim *sim, int rank)
 
 void weft_sim_cut(weft_sim *sim, int a, int b)
 {
+    WFI_LIVE(sim);
     if (a < 0 || b < 0 || a == b || wfi_sim_cut_between(sim, a, b))
         return;
     wfi_list *held = malloc(sizeof *held);
@@ -90,6 +94,7 @@ void weft_sim_cut(weft_sim *sim, int a, int b)
 
 void weft_sim_heal(weft_sim *sim, int a, int b)
 {
+    WFI_LIVE(sim);
     wfi_list *held = wfi_map_take(&sim->cuts, wfi_sim_link_key(a, b));
     if (!held)
         return;
@@ -131,6 +136,7 @@ static void end_reset(sim_end *end)
 
 void weft_sim_reset_link(weft_sim *sim, int a, int b)
 {
+    WFI_LIVE(sim);
     wfi_sim_trace(sim, SIM_RESET, a, b, 0);
     for (wfi_list *node = sim->pairs.next, *next; node != &sim->pairs; node = next) {
         sim_pair *pair = wfi_container_of(node, sim_pair, link);

@@ -38,6 +38,7 @@ weft_sim *weft_sim_open(const weft_sim_options *options)
     weft_sim *sim = wfi_calloc(1, sizeof *sim);
     if (!sim)
         return NULL;
+    WFI_BEGIN(sim);
     sim->options = with_defaults(options);
     sim->clock.now_ns = clock_now;
     wfi_sim_random_seed(&sim->random, sim->options.seed);
@@ -72,6 +73,7 @@ static void programs_free(weft_sim *sim)
 
 void weft_sim_close(weft_sim *sim)
 {
+    WFI_LIVE(sim);
     if (!sim)
         return;
     while (!wfi_list_empty(&sim->fabrics))
@@ -88,7 +90,7 @@ void weft_sim_close(weft_sim *sim)
     wfi_map_fini(&sim->walls);
     free(sim->heap);
     wfi_sim_stock_fini(sim);
-    free(sim);
+    wfi_handle_free(sim);
 }
 
 /* ---- Programs -------------------------------------------------------------------------------------------------- */
@@ -104,6 +106,7 @@ static void program_main(void *arg)
 
 weft_status weft_sim_spawn(weft_sim *sim, int rank, weft_sim_program run, void *arg)
 {
+    WFI_LIVE(sim);
     if (rank < 0 || rank >= SIM_RANK_MAX || !run)
         return WEFT_ERR_INVALID;
     sim_program *program = wfi_sim_rank(sim, rank) ? malloc(sizeof *program) : NULL;
@@ -178,6 +181,7 @@ static weft_status step(weft_sim *sim, uint64_t limit_ns)
 
 weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms)
 {
+    WFI_LIVE(sim);
     if (sim->running || wfi_fiber_current())
         return WEFT_ERR_STATE;
     uint64_t limit_ns = wfi_deadline_after(0, limit_ms);
@@ -196,11 +200,13 @@ weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms)
 
 uint64_t weft_sim_now(const weft_sim *sim)
 {
+    WFI_LIVE(sim);
     return sim->now_ns;
 }
 
 void weft_sim_sleep(weft_sim *sim, uint64_t ns)
 {
+    WFI_LIVE(sim);
     wfi_fiber *fiber = wfi_fiber_current();
     if (!fiber)
         return; /* nobody to give way to */
@@ -212,6 +218,7 @@ void weft_sim_sleep(weft_sim *sim, uint64_t ns)
 
 uint64_t weft_sim_trace_hash(const weft_sim *sim)
 {
+    WFI_LIVE(sim);
     return sim->trace;
 }
 

@@ -18,6 +18,7 @@
 #define WFI_SIM_WORLD_H
 
 #include "base/fiber.h"
+#include "base/handle.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "fabric.h"
@@ -128,6 +129,7 @@ typedef struct sim_program {
 } sim_program;
 
 struct weft_sim {
+    wfi_handle handle;
     wfi_clock clock;
     weft_sim_options options;
     uint64_t now_ns, trace, sequence;

@@ -30,6 +30,7 @@ weft_status wfi_tape_add_gradient(weft_tape *tape, uint64_t leaf, weft_gradient 
 
 weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x)
 {
+    WFI_LIVE(tape, x);
     weft_gradient *kept = tape == NULL || x == NULL ? NULL : wfi_map_get(&tape->gradients, x->id);
     if (kept == NULL || wfi_gradient_make_dense(kept, &x->shape) != WEFT_OK)
         return NULL;
@@ -57,6 +58,7 @@ static bool are_there(weft_tape *tape, weft_tensors parameters, const char *what
 
 weft_gradients weft_tape_gradients(weft_tape *tape, weft_tensors parameters)
 {
+    WFI_LIVE(tape);
     const weft_gradients none = {NULL, 0};
     if (!wfi_tape_ready(tape) || parameters.count == 0 || !are_there(tape, parameters, "tape_gradients"))
         return none;
@@ -83,6 +85,7 @@ static weft_tensor *lend_grad(weft_tape *tape, const weft_tensor *x)
 
 weft_tensors weft_tape_grads(weft_tape *tape, weft_tensors parameters)
 {
+    WFI_LIVE(tape);
     const weft_tensors none = {NULL, 0};
     if (!wfi_tape_ready(tape) || parameters.count == 0 || !are_there(tape, parameters, "tape_grads"))
         return none;
@@ -205,6 +208,7 @@ static bool may_begin(weft_tape *tape, weft_tensors outputs, weft_tensors gradie
 void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
                         const weft_backward_options *options)
 {
+    WFI_LIVE(tape);
     if (!may_begin(tape, outputs, gradients)) {
         if (tape != NULL)
             wfi_pass_decline(tape->hooks, tape->error);
@@ -225,5 +229,6 @@ void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors grad
 
 void weft_backward(weft_tape *tape, weft_tensor *loss)
 {
+    WFI_LIVE(tape, loss);
     weft_backward_with(tape, (weft_tensors){&loss, 1}, (weft_tensors){NULL, 0}, NULL);
 }

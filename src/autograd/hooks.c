@@ -8,6 +8,7 @@
 #include "autograd/hooks.h"
 
 #include "base/alloc.h"
+#include "base/handle.h"
 #include "base/map.h"
 #include "base/mutex.h"
 
@@ -27,6 +28,7 @@ typedef struct leaf_hooks {
 } leaf_hooks;
 
 struct weft_hooks {
+    wfi_handle handle;
     _Atomic uint32_t refs;
     wfi_mutex lock; /* of `leaves` */
     wfi_map leaves; /* tensor id -> leaf_hooks */
@@ -39,6 +41,7 @@ weft_hooks *weft_hooks_create(void)
     weft_hooks *hooks = wfi_calloc(1, sizeof(*hooks));
     if (hooks == NULL)
         return NULL;
+    WFI_BEGIN(hooks);
     atomic_init(&hooks->refs, 1);
     wfi_mutex_init(&hooks->lock);
     wfi_map_init(&hooks->leaves);
@@ -47,6 +50,7 @@ weft_hooks *weft_hooks_create(void)
 
 weft_hooks *weft_hooks_ref(weft_hooks *hooks)
 {
+    WFI_LIVE(hooks);
     if (hooks != NULL)
         atomic_fetch_add_explicit(&hooks->refs, 1, memory_order_relaxed);
     return hooks;
@@ -66,7 +70,11 @@ static void end_leaf(leaf_hooks *of)
 
 void weft_hooks_unref(weft_hooks *hooks)
 {
-    if (hooks == NULL || atomic_fetch_sub_explicit(&hooks->refs, 1, memory_order_acq_rel) != 1)
+    WFI_LIVE(hooks);
+    if (hooks == NULL)
+        return;
+    uint32_t before = atomic_fetch_sub_explicit(&hooks->refs, 1, memory_order_acq_rel);
+    if (!WFI_LAST(hooks, before))
         return;
     size_t cursor = 0;
     leaf_hooks *of;
@@ -74,7 +82,7 @@ void weft_hooks_unref(weft_hooks *hooks)
         end_leaf(of);
     wfi_map_fini(&hooks->leaves);
     wfi_mutex_fini(&hooks->lock);
-    free(hooks);
+    wfi_handle_free(hooks);
 }
 
 /* The hooks of a leaf, made if need be. NULL: no memory. With the lock. */
@@ -114,6 +122,7 @@ static weft_status add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hoo
 
 weft_status weft_hooks_add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how)
 {
+    WFI_LIVE(hooks, leaf);
     if (how == NULL)
         return WEFT_ERR_INVALID;
     weft_status status = WEFT_ERR_INVALID;
@@ -261,6 +270,7 @@ weft_status wfi_hooks_end(weft_hooks *hooks, const weft_error *why, wfi_pointers
 
 void weft_hooks_set_end(weft_hooks *hooks, weft_pass_end_fn fn, void *arg)
 {
+    WFI_LIVE(hooks);
     if (hooks == NULL)
         return;
     hooks->end = fn;

@@ -134,6 +134,7 @@ static bool record(weft_tape *tape, const weft_operator *op, weft_tensors inputs
 void weft_tape_record(weft_tape *tape, const weft_operator *op, weft_tensors inputs, weft_tensors saved, void *state,
                       weft_tensors results, weft_tensor **out)
 {
+    WFI_LIVE(tape);
     for (size_t i = 0; i < results.count && out != NULL; i++)
         out[i] = NULL;
     if (op == NULL || op->name == NULL || out == NULL) {
@@ -178,6 +179,7 @@ static void end_function(void *state)
 
 weft_tensor *weft_on_gradient(weft_tape *tape, weft_tensor *x, weft_gradient_fn fn, void *arg, weft_drop_fn drop)
 {
+    WFI_LIVE(tape, x);
     static const weft_operator op = {.name = "on_gradient", .backward = call_function, .drop = end_function};
     gradient_function *function = fn == NULL || x == NULL ? NULL : wfi_calloc(1, sizeof(*function));
     if (function == NULL) {

@@ -53,6 +53,7 @@ weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *how)
     weft_tape *tape = wfi_calloc(1, sizeof(*tape));
     if (tape == NULL)
         return NULL;
+    WFI_BEGIN(tape);
     tape->graph = wfi_graph_ref(graph);
     wfi_map_init(&tape->leaves);
     wfi_map_init(&tape->gradients);
@@ -83,12 +84,14 @@ void *wfi_tape_owner(const weft_tape *tape)
 
 void weft_tape_set_seed(weft_tape *tape, uint64_t seed)
 {
+    WFI_LIVE(tape);
     if (tape != NULL)
         tape->random = (wfi_random){.seed = seed};
 }
 
 void weft_tape_set_mode(weft_tape *tape, weft_mode mode)
 {
+    WFI_LIVE(tape);
     if (tape != NULL && check_mode(tape, mode))
         tape->mode = mode;
 }
@@ -122,6 +125,7 @@ void wfi_tape_commit(weft_tape *tape)
 
 void weft_tape_close(weft_tape *tape)
 {
+    WFI_LIVE(tape);
     if (tape == NULL)
         return;
     wfi_tape_commit(tape);
@@ -137,11 +141,12 @@ void weft_tape_close(weft_tape *tape)
     wfi_tape_path_unref(tape->path);
     if (tape->owner_drop != NULL)
         tape->owner_drop(tape->owner);
-    free(tape);
+    wfi_handle_free(tape);
 }
 
 void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks)
 {
+    WFI_LIVE(tape, hooks);
     if (tape == NULL)
         return;
     weft_hooks *before = tape->hooks;
@@ -151,16 +156,19 @@ void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks)
 
 weft_status weft_tape_status(const weft_tape *tape)
 {
+    WFI_LIVE(tape);
     return tape == NULL ? WEFT_ERR_MEMORY : weft_error_code(tape->error);
 }
 
 const weft_error *weft_tape_error(const weft_tape *tape)
 {
+    WFI_LIVE(tape);
     return tape == NULL ? NULL : tape->error;
 }
 
 bool weft_tape_records(const weft_tape *tape)
 {
+    WFI_LIVE(tape);
     return tape != NULL && tape->record;
 }
 
@@ -187,6 +195,7 @@ void wfi_tape_fail(weft_tape *tape, weft_status code, const char *what, const ch
 
 void weft_tape_fail(weft_tape *tape, weft_status code, const char *format, ...)
 {
+    WFI_LIVE(tape);
     va_list args;
     va_start(args, format);
     wfi_tape_fail_v(tape, code, NULL, format, args);
@@ -208,6 +217,7 @@ void wfi_tape_fail_memory(weft_tape *tape, const char *what)
 
 weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor)
 {
+    WFI_LIVE(tape, tensor);
     if (tensor == NULL)
         return NULL;
     if (wfi_tape_ready(tape)) {

@@ -12,6 +12,7 @@
 #include "autograd/graph.h"
 #include "autograd/pointers.h"
 #include "autograd/tape_path.h"
+#include "base/handle.h"
 #include "base/map.h"
 #include "tensor/random.h"
 
@@ -22,6 +23,7 @@
 #include <stdarg.h>
 
 struct weft_tape {
+    wfi_handle handle;
     bool record;
     weft_mode mode;
     weft_device device; /* that it computes on */

@@ -6,6 +6,7 @@
  * there is one static error, which is never counted and never freed.
  */
 #include "base/error.h"
+#include "base/handle.h"
 #include "base/quiet.h"
 #include "base/utf8.h"
 
@@ -15,6 +16,7 @@
 #include <string.h>
 
 struct weft_error {
+    wfi_handle handle;
     _Atomic uint32_t refs;
     weft_status code, remote_code;
     int worker;
@@ -25,6 +27,7 @@ struct weft_error {
 };
 
 static weft_error out_of_memory = {
+    .handle = {WFI_HANDLE_LIVE(WFI_HANDLE_ERROR)},
     .code = WEFT_ERR_MEMORY,
     .worker = -1,
     .function = "",
@@ -45,6 +48,7 @@ static weft_error *build(const wfi_error_detail *detail, const char *message, co
     if (error == NULL)
         return &out_of_memory;
     *error = (weft_error){
+        .handle = {WFI_HANDLE_LIVE(WFI_HANDLE_ERROR)},
         .refs = 1,
         .code = detail->code < 0 ? detail->code : WEFT_ERR_INVALID,
         .remote_code = detail->remote_code,
@@ -153,6 +157,7 @@ weft_status wfi_error_fail(weft_error **out, weft_status code, const char *forma
 
 weft_error *weft_error_ref(const weft_error *error)
 {
+    WFI_LIVE(error);
     weft_error *mine = (weft_error *)error; /* only the count changes */
     if (mine != NULL && mine != &out_of_memory) {
         uint32_t before = atomic_fetch_add_explicit(&mine->refs, 1, memory_order_relaxed);
@@ -164,47 +169,54 @@ weft_error *weft_error_ref(const weft_error *error)
 
 void weft_error_unref(weft_error *error)
 {
+    WFI_LIVE(error);
     uint32_t before;
     if (error == NULL || error == &out_of_memory)
         return;
     before = atomic_fetch_sub_explicit(&error->refs, 1, memory_order_acq_rel);
-    assert(before > 0);
-    if (before == 1)
-        free(error);
+    if (WFI_LAST(error, before))
+        wfi_handle_free(error);
 }
 
 weft_status weft_error_code(const weft_error *error)
 {
+    WFI_LIVE(error);
     return error != NULL ? error->code : WEFT_OK;
 }
 
 weft_status weft_error_remote_code(const weft_error *error)
 {
+    WFI_LIVE(error);
     return error != NULL ? error->remote_code : WEFT_OK;
 }
 
 const char *weft_error_message(const weft_error *error)
 {
+    WFI_LIVE(error);
     return error != NULL ? error->message : "";
 }
 
 const char *weft_error_function(const weft_error *error)
 {
+    WFI_LIVE(error);
     return error != NULL ? error->function : "";
 }
 
 int weft_error_worker(const weft_error *error)
 {
+    WFI_LIVE(error);
     return error != NULL ? error->worker : -1;
 }
 
 size_t weft_error_hops(const weft_error *error)
 {
+    WFI_LIVE(error);
     return error != NULL ? error->hop_count : 0;
 }
 
 int weft_error_hop(const weft_error *error, size_t index)
 {
+    WFI_LIVE(error);
     return error != NULL && index < error->hop_count ? error->hops[index] : -1;
 }
 
@@ -221,6 +233,7 @@ static void blank_controls(char *text, size_t size)
 
 void weft_error_print(const weft_error *error, FILE *to)
 {
+    WFI_LIVE(error);
     char line[LINE_BYTES];
     size_t room = sizeof line - 1, at; /* with place for the end of the line */
     if (error == NULL)

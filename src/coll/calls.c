@@ -9,12 +9,14 @@ static wfi_group_request barrier(int64_t timeout_ms)
 
 weft_status weft_group_barrier(weft_group *group, int64_t timeout_ms)
 {
+    WFI_LIVE(group);
     wfi_group_request request = barrier(timeout_ms);
     return wfi_request_wait(group, &request);
 }
 
 weft_status weft_group_barrier_async(weft_group *group, int64_t timeout_ms, weft_future **out)
 {
+    WFI_LIVE(group);
     wfi_group_request request = barrier(timeout_ms);
     return wfi_request_start(group, &request, out);
 }
@@ -32,6 +34,7 @@ static wfi_group_request allreduce(weft_tensor *tensor, weft_op how, int64_t tim
 
 weft_status weft_group_allreduce(weft_group *group, weft_tensor *tensor, weft_op how, int64_t timeout_ms)
 {
+    WFI_LIVE(group, tensor);
     wfi_group_request request = allreduce(tensor, how, timeout_ms);
     return wfi_request_wait(group, &request);
 }
@@ -39,6 +42,7 @@ weft_status weft_group_allreduce(weft_group *group, weft_tensor *tensor, weft_op
 weft_status weft_group_allreduce_async(weft_group *group, weft_tensor *tensor, weft_op how, int64_t timeout_ms,
                                        weft_future **out)
 {
+    WFI_LIVE(group, tensor);
     wfi_group_request request = allreduce(tensor, how, timeout_ms);
     return wfi_request_start(group, &request, out);
 }
@@ -57,6 +61,7 @@ static wfi_group_request reduce(weft_tensor *tensor, weft_op how, size_t root, i
 
 weft_status weft_group_reduce(weft_group *group, weft_tensor *tensor, weft_op how, size_t root, int64_t timeout_ms)
 {
+    WFI_LIVE(group, tensor);
     wfi_group_request request = reduce(tensor, how, root, timeout_ms);
     return wfi_request_wait(group, &request);
 }
@@ -64,6 +69,7 @@ weft_status weft_group_reduce(weft_group *group, weft_tensor *tensor, weft_op ho
 weft_status weft_group_reduce_async(weft_group *group, weft_tensor *tensor, weft_op how, size_t root,
                                     int64_t timeout_ms, weft_future **out)
 {
+    WFI_LIVE(group, tensor);
     wfi_group_request request = reduce(tensor, how, root, timeout_ms);
     return wfi_request_start(group, &request, out);
 }
@@ -80,6 +86,7 @@ static wfi_group_request broadcast(weft_tensor *tensor, size_t root, int64_t tim
 
 weft_status weft_group_broadcast(weft_group *group, weft_tensor *tensor, size_t root, int64_t timeout_ms)
 {
+    WFI_LIVE(group, tensor);
     wfi_group_request request = broadcast(tensor, root, timeout_ms);
     return wfi_request_wait(group, &request);
 }
@@ -87,6 +94,7 @@ weft_status weft_group_broadcast(weft_group *group, weft_tensor *tensor, size_t 
 weft_status weft_group_broadcast_async(weft_group *group, weft_tensor *tensor, size_t root, int64_t timeout_ms,
                                        weft_future **out)
 {
+    WFI_LIVE(group, tensor);
     wfi_group_request request = broadcast(tensor, root, timeout_ms);
     return wfi_request_start(group, &request, out);
 }
@@ -102,6 +110,7 @@ static wfi_group_request allgather(const weft_tensor *input, weft_tensor *output
 
 weft_status weft_group_allgather(weft_group *group, const weft_tensor *input, weft_tensor *output, int64_t timeout_ms)
 {
+    WFI_LIVE(group, input, output);
     wfi_group_request request = allgather(input, output, timeout_ms);
     return wfi_request_wait(group, &request);
 }
@@ -109,6 +118,7 @@ weft_status weft_group_allgather(weft_group *group, const weft_tensor *input, we
 weft_status weft_group_allgather_async(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                        int64_t timeout_ms, weft_future **out)
 {
+    WFI_LIVE(group, input, output);
     wfi_group_request request = allgather(input, output, timeout_ms);
     return wfi_request_start(group, &request, out);
 }
@@ -127,6 +137,7 @@ static wfi_group_request reduce_scatter(const weft_tensor *input, weft_tensor *o
 weft_status weft_group_reduce_scatter(weft_group *group, const weft_tensor *input, weft_tensor *output, weft_op how,
                                       int64_t timeout_ms)
 {
+    WFI_LIVE(group, input, output);
     wfi_group_request request = reduce_scatter(input, output, how, timeout_ms);
     return wfi_request_wait(group, &request);
 }
@@ -134,6 +145,7 @@ weft_status weft_group_reduce_scatter(weft_group *group, const weft_tensor *inpu
 weft_status weft_group_reduce_scatter_async(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                             weft_op how, int64_t timeout_ms, weft_future **out)
 {
+    WFI_LIVE(group, input, output);
     wfi_group_request request = reduce_scatter(input, output, how, timeout_ms);
     return wfi_request_start(group, &request, out);
 }
@@ -151,6 +163,7 @@ static wfi_group_request gather(const weft_tensor *input, weft_tensor *output, s
 weft_status weft_group_gather(weft_group *group, const weft_tensor *input, weft_tensor *output, size_t root,
                               int64_t timeout_ms)
 {
+    WFI_LIVE(group, input, output);
     wfi_group_request request = gather(input, output, root, timeout_ms);
     return wfi_request_wait(group, &request);
 }
@@ -158,6 +171,7 @@ weft_status weft_group_gather(weft_group *group, const weft_tensor *input, weft_
 weft_status weft_group_gather_async(weft_group *group, const weft_tensor *input, weft_tensor *output, size_t root,
                                     int64_t timeout_ms, weft_future **out)
 {
+    WFI_LIVE(group, input, output);
     wfi_group_request request = gather(input, output, root, timeout_ms);
     return wfi_request_start(group, &request, out);
 }
@@ -175,6 +189,7 @@ static wfi_group_request scatter(const weft_tensor *input, weft_tensor *output, 
 weft_status weft_group_scatter(weft_group *group, const weft_tensor *input, weft_tensor *output, size_t root,
                                int64_t timeout_ms)
 {
+    WFI_LIVE(group, input, output);
     wfi_group_request request = scatter(input, output, root, timeout_ms);
     return wfi_request_wait(group, &request);
 }
@@ -182,6 +197,7 @@ weft_status weft_group_scatter(weft_group *group, const weft_tensor *input, weft
 weft_status weft_group_scatter_async(weft_group *group, const weft_tensor *input, weft_tensor *output, size_t root,
                                      int64_t timeout_ms, weft_future **out)
 {
+    WFI_LIVE(group, input, output);
     wfi_group_request request = scatter(input, output, root, timeout_ms);
     return wfi_request_start(group, &request, out);
 }
@@ -197,6 +213,7 @@ static wfi_group_request all_to_all(const weft_tensor *input, weft_tensor *outpu
 
 weft_status weft_group_all_to_all(weft_group *group, const weft_tensor *input, weft_tensor *output, int64_t timeout_ms)
 {
+    WFI_LIVE(group, input, output);
     wfi_group_request request = all_to_all(input, output, timeout_ms);
     return wfi_request_wait(group, &request);
 }
@@ -204,6 +221,7 @@ weft_status weft_group_all_to_all(weft_group *group, const weft_tensor *input, w
 weft_status weft_group_all_to_all_async(weft_group *group, const weft_tensor *input, weft_tensor *output,
                                         int64_t timeout_ms, weft_future **out)
 {
+    WFI_LIVE(group, input, output);
     wfi_group_request request = all_to_all(input, output, timeout_ms);
     return wfi_request_start(group, &request, out);
 }
@@ -220,6 +238,7 @@ static wfi_group_request send_to(const weft_tensor *tensor, size_t to, int64_t t
 
 weft_status weft_group_send(weft_group *group, const weft_tensor *tensor, size_t to, int64_t timeout_ms)
 {
+    WFI_LIVE(group, tensor);
     wfi_group_request request = send_to(tensor, to, timeout_ms);
     return wfi_request_wait(group, &request);
 }
@@ -227,6 +246,7 @@ weft_status weft_group_send(weft_group *group, const weft_tensor *tensor, size_t
 weft_status weft_group_send_async(weft_group *group, const weft_tensor *tensor, size_t to, int64_t timeout_ms,
                                   weft_future **out)
 {
+    WFI_LIVE(group, tensor);
     wfi_group_request request = send_to(tensor, to, timeout_ms);
     return wfi_request_start(group, &request, out);
 }
@@ -239,6 +259,7 @@ static wfi_group_request recv_from(weft_tensor *tensor, size_t from, int64_t tim
 
 weft_status weft_group_recv(weft_group *group, weft_tensor *tensor, size_t from, int64_t timeout_ms)
 {
+    WFI_LIVE(group, tensor);
     wfi_group_request request = recv_from(tensor, from, timeout_ms);
     return wfi_request_wait(group, &request);
 }
@@ -246,6 +267,7 @@ weft_status weft_group_recv(weft_group *group, weft_tensor *tensor, size_t from,
 weft_status weft_group_recv_async(weft_group *group, weft_tensor *tensor, size_t from, int64_t timeout_ms,
                                   weft_future **out)
 {
+    WFI_LIVE(group, tensor);
     wfi_group_request request = recv_from(tensor, from, timeout_ms);
     return wfi_request_start(group, &request, out);
 }

@@ -129,6 +129,8 @@ weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wf
     if (!group)
         return NULL;
     group->agent = wfi_agent_ref(agent);
+    WFI_BEGIN(group);
+    atomic_init(&group->users, 1);
     atomic_init(&group->refs, 1);
     snprintf(group->name, sizeof group->name, "%s", name);
     group->ended.run = ended;
@@ -157,7 +159,20 @@ void wfi_group_unref(weft_group *group)
     free(group->members);
     free(group->hosts);
     wfi_agent_unref(group->agent);
-    free(group);
+    wfi_handle_free(group);
+}
+
+void wfi_group_use(weft_group *group)
+{
+    atomic_fetch_add_explicit(&group->users, 1, memory_order_relaxed);
+    wfi_group_ref(group);
+}
+
+void wfi_group_unuse(weft_group *group)
+{
+    if (atomic_fetch_sub_explicit(&group->users, 1, memory_order_acq_rel) == 1)
+        WFI_END(group);
+    wfi_group_unref(group);
 }
 
 wfi_group_member *wfi_group_member_of(const weft_group *group, const wfi_peer *peer)

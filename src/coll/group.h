@@ -88,6 +88,9 @@ typedef struct wfi_group_member {
 } wfi_group_member;
 
 struct weft_group {
+    wfi_handle handle;  /* ended with the last of `users` */
+    atomic_int users;   /* the user, until it closes the group, and data-parallel modules */
+    atomic_bool closed; /* by its user */
     atomic_int refs;
     weft_agent *agent; /* (constant) a reference */
     wfi_list link;     /* in wfi_groups.all */
@@ -216,6 +219,9 @@ static inline wfi_groups *wfi_groups_of(const weft_agent *agent)
 weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wfi_done *done));
 weft_group *wfi_group_ref(weft_group *group);
 void wfi_group_unref(weft_group *group); /* not [locked] if it may be the last */
+/* The same, for an object that calls public functions on the group: the handle does not end before wfi_group_unuse. */
+void wfi_group_use(weft_group *group);
+void wfi_group_unuse(weft_group *group); /* not [locked] */
 uint64_t wfi_group_id(const weft_agent *agent, const wfi_group_key *key);
 /* The first generation of that name and these members that was not made here. [agent lock] */
 uint64_t wfi_group_past(const weft_agent *agent, const wfi_group_key *key);

@@ -238,6 +238,7 @@ static weft_status create(weft_agent *agent, const char *name, const int *ranks,
 static weft_status open_checked(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out,
                                 weft_error **error)
 {
+    WFI_LIVE(agent);
     if (!agent)
         return wfi_refuse_null_to(error, "weft_group_open", "agent");
     if (!out)
@@ -255,6 +256,7 @@ static weft_status open_checked(weft_agent *agent, const char *name, const int *
 weft_status weft_group_open(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out,
                             weft_error **error)
 {
+    WFI_LIVE(agent);
     weft_error *why = NULL;
     weft_status st = open_checked(agent, name, ranks, count, out, error ? &why : NULL);
     if (st && error)
@@ -309,17 +311,21 @@ static void close_group(weft_group *group, weft_status why, const char *text)
 
 void weft_group_close(weft_group *group)
 {
+    WFI_LIVE(group);
     if (!group)
         return;
+    if (atomic_exchange_explicit(&group->closed, true, memory_order_relaxed))
+        wfi_handle_misused(group, WFI_HANDLE_GROUP, __func__);
     if (wfi_agent_enter_locked(group->agent)) {
         close_group(group, WEFT_ERR_CANCELLED, "has destroyed it");
         wfi_agent_leave_locked(group->agent);
     }
-    wfi_group_unref(group);
+    wfi_group_unuse(group);
 }
 
 void weft_group_abort(weft_group *group, const weft_error *why)
 {
+    WFI_LIVE(group, why);
     if (!group || !wfi_agent_enter_locked(group->agent))
         return;
     int me = wfi_agent_rank(group->agent);
@@ -330,21 +336,25 @@ void weft_group_abort(weft_group *group, const weft_error *why)
 
 size_t weft_group_size(const weft_group *group)
 {
+    WFI_LIVE(group);
     return group ? group->size : 0;
 }
 
 int weft_group_index(const weft_group *group)
 {
+    WFI_LIVE(group);
     return group ? group->index : -1;
 }
 
 int weft_group_member(const weft_group *group, size_t index)
 {
+    WFI_LIVE(group);
     return group && index < group->size ? group->members[index].rank : -1;
 }
 
 const weft_error *weft_group_error(const weft_group *group)
 {
+    WFI_LIVE(group);
     if (!group)
         return NULL;
     weft_agent *agent = group->agent;

@@ -22,6 +22,7 @@ weft_status wfi_rules_of_environment(const weft_agent *agent, wfi_rules *out)
 
 weft_status weft_group_set_algorithms(weft_group *group, const char *rules)
 {
+    WFI_LIVE(group);
     wfi_rules read = {0};
     if (!group || !rules)
         return wfi_refuse_null("weft_group_set_algorithms", group ? "rules" : "group");
@@ -72,6 +73,7 @@ weft_status wfi_group_take_rules(weft_group *group, const weft_group *from)
 
 void weft_group_print_algorithms(const weft_group *group, FILE *to)
 {
+    WFI_LIVE(group);
     wfi_rules rules;
     wfi_quiet quiet;
     if (!group || !to || copy_rules(group, &rules))

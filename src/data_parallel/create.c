@@ -113,6 +113,7 @@ static weft_error *objection(const weft_group *group, const weft_module *module,
 weft_status weft_data_parallel_create(weft_group *group, weft_module *module, const weft_data_parallel_options *options,
                                       weft_data_parallel **out, weft_error **error)
 {
+    WFI_LIVE(group, module);
     weft_error *why = objection(group, module, options, out);
     if (why) {
         give_error(group, error, why);
@@ -124,10 +125,12 @@ weft_status weft_data_parallel_create(weft_group *group, weft_module *module, co
         give_error(group, error, why);
         return WEFT_ERR_MEMORY;
     }
+    WFI_BEGIN(parallel);
     atomic_init(&parallel->users, 1);
     atomic_init(&parallel->refs, 1);
     wfi_mutex_init(&parallel->lock);
-    parallel->group = wfi_group_ref(group);
+    parallel->group = group;
+    wfi_group_use(group);
     parallel->module = weft_module_ref(module);
     parallel->options = with_defaults(options);
     parallel->syncs = true;
@@ -144,6 +147,7 @@ weft_status weft_data_parallel_create(weft_group *group, weft_module *module, co
 
 weft_data_parallel *weft_data_parallel_ref(weft_data_parallel *parallel)
 {
+    WFI_LIVE(parallel);
     if (parallel)
         atomic_fetch_add_explicit(&parallel->users, 1, memory_order_relaxed);
     return parallel;
@@ -151,7 +155,11 @@ weft_data_parallel *weft_data_parallel_ref(weft_data_parallel *parallel)
 
 void weft_data_parallel_unref(weft_data_parallel *parallel)
 {
-    if (!parallel || atomic_fetch_sub_explicit(&parallel->users, 1, memory_order_acq_rel) != 1)
+    WFI_LIVE(parallel);
+    if (!parallel)
+        return;
+    int before = atomic_fetch_sub_explicit(&parallel->users, 1, memory_order_acq_rel);
+    if (!WFI_LAST(parallel, before))
         return;
     weft_hooks_unref(parallel->hooks);
     wfi_parallel_unref(parallel);
@@ -159,11 +167,13 @@ void weft_data_parallel_unref(weft_data_parallel *parallel)
 
 weft_hooks *weft_data_parallel_hooks(weft_data_parallel *parallel)
 {
+    WFI_LIVE(parallel);
     return parallel ? parallel->hooks : NULL;
 }
 
 void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on)
 {
+    WFI_LIVE(parallel);
     if (!parallel) {
         (void)!wfi_refuse_null("weft_data_parallel_set_sync", "parallel");
         return;
@@ -175,6 +185,7 @@ void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on)
 
 weft_gradients weft_data_parallel_gradients(weft_data_parallel *parallel)
 {
+    WFI_LIVE(parallel);
     if (!parallel)
         return (weft_gradients){0};
     return (weft_gradients){parallel->gradients, weft_module_parameters(parallel->module).count};

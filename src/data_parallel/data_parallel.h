@@ -15,6 +15,7 @@
 #ifndef WFI_DATA_PARALLEL_H
 #define WFI_DATA_PARALLEL_H
 
+#include "base/handle.h"
 #include "base/mutex.h"
 
 #include <weft/data_parallel.h>
@@ -41,6 +42,7 @@ typedef struct wfi_parallel_parameter {
 } wfi_parallel_parameter;
 
 struct weft_data_parallel {
+    wfi_handle handle;
     atomic_int users, refs;
     weft_group *group;                  /* (constant) referenced; its user may destroy it meanwhile */
     weft_module *module;                /* (constant) */

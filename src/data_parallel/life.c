@@ -28,7 +28,7 @@ void wfi_parallel_unref(void *arg)
     weft_tensor_unref(parallel->shared_order);
     weft_error_unref(parallel->trouble);
     weft_module_unref(parallel->module);
-    wfi_group_unref(parallel->group);
+    wfi_group_unuse(parallel->group);
     wfi_mutex_fini(&parallel->lock);
-    free(parallel);
+    wfi_handle_free(parallel);
 }

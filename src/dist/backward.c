@@ -194,6 +194,7 @@ weft_future *wfi_context_backward(weft_context *context, weft_tensors roots, con
 weft_status weft_context_backward(weft_context *context, weft_tensors roots, const weft_pass_options *options,
                                   weft_future **out)
 {
+    WFI_LIVE(context);
     if (!context || !out)
         return wfi_refuse_null("weft_context_backward", context ? "out" : "the context");
     weft_agent *agent = context->agent;
@@ -277,6 +278,7 @@ static void tell_hooks(const weft_tape *tape)
 
 void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_pass_options *options)
 {
+    WFI_LIVE(tape, loss);
     if (!tape)
         return;
     weft_context *context = wfi_tape_ready(tape) ? context_of(tape) : NULL;

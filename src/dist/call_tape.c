@@ -42,6 +42,7 @@ static weft_tape *open_in(wfi_call_slot *slot, uint64_t seed, const wfi_link *li
 
 weft_tape *weft_call_tape(weft_call *call)
 {
+    WFI_LIVE(call);
     if (!call)
         return NULL;
     uint64_t key[] = {(uint64_t)wfi_agent_rank(call->agent), (uint64_t)call->from, call->incarnation, call->id};
@@ -50,10 +51,12 @@ weft_tape *weft_call_tape(weft_call *call)
 
 weft_tape *weft_batch_tape(weft_batch *batch)
 {
+    WFI_LIVE(batch);
     return open_in(&batch->slot, batch->seed, NULL);
 }
 
 weft_context *weft_call_context(weft_call *call)
 {
+    WFI_LIVE(call);
     return call && call->link ? call->link->context : NULL;
 }

@@ -26,6 +26,7 @@ weft_context *wfi_context_create(weft_agent *agent, weft_context_id id)
         free(context);
         return NULL;
     }
+    WFI_BEGIN(context);
     atomic_init(&context->refs, 1);
     context->agent = wfi_agent_ref(agent);
     context->id = id;
@@ -80,11 +81,12 @@ void wfi_context_unref(weft_context *context)
     wfi_agent_unref(context->agent);
     free(context->holders);
     free(context->has_pairs);
-    free(context);
+    wfi_handle_free(context);
 }
 
 weft_context_id weft_context_get_id(const weft_context *context)
 {
+    WFI_LIVE(context);
     return context ? context->id : (weft_context_id){0};
 }
 
@@ -120,6 +122,7 @@ weft_tape *wfi_context_tape_at(weft_context *context, const weft_tape_options *o
 
 weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *options)
 {
+    WFI_LIVE(context);
     if (!context)
         return NULL;
     wfi_mutex_lock(&context->lock);
@@ -133,6 +136,7 @@ weft_tape *weft_context_tape(weft_context *context, const weft_tape_options *opt
 
 void weft_context_set_hooks(weft_context *context, weft_hooks *hooks)
 {
+    WFI_LIVE(context, hooks);
     if (!context)
         return;
     wfi_mutex_lock(&context->lock);
@@ -271,6 +275,7 @@ static weft_status gradient_of(weft_context *context, const weft_tensor *leaf, w
 
 weft_tensor *weft_context_ref_grad(weft_context *context, const weft_tensor *leaf)
 {
+    WFI_LIVE(context, leaf);
     weft_gradient sum = {0};
     if (!context || !leaf || gradient_of(context, leaf, &sum))
         return NULL;
@@ -283,6 +288,7 @@ weft_tensor *weft_context_ref_grad(weft_context *context, const weft_tensor *lea
 
 weft_status weft_context_ref_gradients(weft_context *context, weft_tensors parameters, weft_gradient *out)
 {
+    WFI_LIVE(context);
     if (!context || (parameters.count && (!parameters.items || !out)))
         return wfi_refuse_null("weft_context_ref_gradients", !context ? "the context" : "a list");
     weft_status st = WEFT_OK;

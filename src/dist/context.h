@@ -14,6 +14,7 @@
 #define WFI_CONTEXT_H
 
 #include "autograd/graph.h"
+#include "base/handle.h"
 #include "base/map.h"
 #include "base/mutex.h"
 #include "rpc/agent/agent.h"
@@ -45,6 +46,7 @@ typedef struct wfi_pass_record {
 } wfi_pass_record;
 
 struct weft_context {
+    wfi_handle handle;
     _Atomic uint32_t refs;
     weft_agent *agent; /* referenced */
     weft_context_id id;

@@ -13,6 +13,7 @@
 
 weft_status weft_context_open(weft_agent *agent, weft_context **out)
 {
+    WFI_LIVE(agent);
     if (!agent || !out)
         return wfi_refuse_null("weft_context_open", agent ? "out" : "the agent");
     if (agent->forked)
@@ -60,6 +61,7 @@ static void tell_now(weft_agent *agent, const weft_context *context)
 
 void weft_context_close(weft_context *context, weft_future **out)
 {
+    WFI_LIVE(context);
     if (out)
         *out = NULL;
     if (!context)
@@ -89,6 +91,7 @@ void weft_context_close(weft_context *context, weft_future **out)
 
 size_t weft_agent_contexts(weft_agent *agent, size_t *passes)
 {
+    WFI_LIVE(agent);
     size_t count = 0;
     if (passes)
         *passes = 0;

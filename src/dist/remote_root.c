@@ -126,6 +126,7 @@ weft_status wfi_remote_roots_register(weft_agent *agent)
 weft_status weft_rref_backward(weft_rref *root, weft_context *context, const weft_pass_options *options,
                                weft_future **out)
 {
+    WFI_LIVE(root, context);
     static const weft_pass_options defaults;
     const weft_pass_options *how = options ? options : &defaults;
     if (!root || !context || !out)
@@ -156,6 +157,7 @@ weft_status weft_rref_backward(weft_rref *root, weft_context *context, const wef
 
 weft_status weft_rref_fetch(weft_rref *rref, const weft_rpc_options *options, weft_future **out)
 {
+    WFI_LIVE(rref);
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_fetch", rref ? "out" : "the handle");
     return weft_rref_rpc_async(rref, "weft:recorded", WEFT_NO_VALUES, options, out);

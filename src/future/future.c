@@ -21,6 +21,7 @@ typedef struct done_callback {
 
 void wfi_future_init(weft_future *future, wfi_executor *executor, wfi_driver *driver)
 {
+    WFI_BEGIN(future);
     atomic_init(&future->refs, 1);
     atomic_init(&future->state, FUTURE_PENDING);
     wfi_mutex_init(&future->lock);
@@ -46,6 +47,7 @@ void wfi_future_own(weft_future *future)
 
 weft_future *weft_future_ref(weft_future *future)
 {
+    WFI_LIVE(future);
     uint32_t before;
     if (future == NULL)
         return NULL;
@@ -77,7 +79,7 @@ static void free_future(weft_future *future)
     weft_error_unref(future->error);
     wfi_executor_unref(future->executor);
     wfi_mutex_fini(&future->lock);
-    free(future);
+    wfi_handle_free(future);
 }
 
 /*
@@ -88,12 +90,12 @@ static _Thread_local weft_future *dying, **dying_end;
 
 void weft_future_unref(weft_future *future)
 {
+    WFI_LIVE(future);
     uint32_t before;
     if (future == NULL)
         return;
     before = atomic_fetch_sub_explicit(&future->refs, 1, memory_order_acq_rel);
-    assert(before > 0);
-    if (before != 1)
+    if (!WFI_LAST(future, before))
         return;
     if (dying_end != NULL) {
         *dying_end = future;
@@ -223,6 +225,7 @@ weft_status wfi_future_fail(weft_future *future, const weft_error *error)
 
 weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_fn drop)
 {
+    WFI_LIVE(future);
     if (future != NULL && !future->owned)
         return wfi_future_complete(future, payload, drop);
     drop_arg(payload, drop);
@@ -231,6 +234,7 @@ weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_f
 
 weft_status weft_future_fail(weft_future *future, const weft_error *error)
 {
+    WFI_LIVE(future, error);
     if (future == NULL || error == NULL)
         return WEFT_ERR_INVALID;
     if (!future->owned)
@@ -240,6 +244,7 @@ weft_status weft_future_fail(weft_future *future, const weft_error *error)
 
 bool weft_future_done(const weft_future *future)
 {
+    WFI_LIVE(future);
     return atomic_load_explicit(&future->state, memory_order_acquire) != FUTURE_PENDING;
 }
 
@@ -251,11 +256,13 @@ weft_status wfi_future_status(const weft_future *future)
 
 void *weft_future_payload(const weft_future *future)
 {
+    WFI_LIVE(future);
     return weft_future_done(future) ? future->payload : NULL;
 }
 
 const weft_error *weft_future_error(const weft_future *future)
 {
+    WFI_LIVE(future);
     return weft_future_done(future) ? future->error : NULL;
 }
 
@@ -304,6 +311,7 @@ static void call_done_callback(wfi_callback *base, weft_future *future)
 
 weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, void *arg, weft_drop_fn drop)
 {
+    WFI_LIVE(future);
     done_callback *one = future != NULL && fn != NULL ? malloc(sizeof *one) : NULL;
     if (one == NULL) {
         drop_arg(arg, drop);
@@ -361,6 +369,7 @@ static weft_status fail_cancelled(weft_future *future)
 
 weft_status weft_future_cancel(weft_future *future)
 {
+    WFI_LIVE(future);
     const wfi_canceller *canceller = future != NULL ? future->canceller : NULL;
     bool done, asked;
     if (future == NULL)

@@ -112,6 +112,7 @@ static weft_future *continue_future(weft_future *parent, weft_then_fn fn, void *
 
 weft_future *weft_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop)
 {
+    WFI_LIVE(future);
     (void)weft_future_ref(future); /* the continuation may run at once, and drop the caller's */
     weft_future *child = continue_future(future, fn, arg, drop, false);
     weft_future_unref(future);

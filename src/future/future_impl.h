@@ -3,6 +3,7 @@
 #ifndef WFI_FUTURE_IMPL_H
 #define WFI_FUTURE_IMPL_H
 
+#include "base/handle.h"
 #include "base/mutex.h"
 #include "future/future.h"
 
@@ -35,6 +36,7 @@ typedef struct wfi_callback {
 } wfi_callback;
 
 struct weft_future {
+    wfi_handle handle;
     _Atomic uint32_t refs;
     _Atomic int state; /* future_state; written under lock, the last of what completes it */
     wfi_mutex lock;

@@ -145,6 +145,7 @@ static uint64_t deadline_of(const weft_future *future, int64_t wait_ms)
 
 weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
 {
+    WFI_LIVE(future);
     wfi_waiter waiter;
     if (future == NULL)
         return WEFT_ERR_INVALID;
@@ -155,6 +156,7 @@ weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
 
 weft_status weft_future_wait(weft_future *future, int64_t wait_ms)
 {
+    WFI_LIVE(future);
     if (future == NULL || wait_ms < WEFT_FOREVER)
         return WEFT_ERR_INVALID;
     if (weft_future_done(future))

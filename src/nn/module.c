@@ -43,6 +43,7 @@ weft_module *weft_module_create(const weft_module_type *type, void *state, weft_
                    : wfi_module_refuse(error, name,
                                        type == NULL ? "the type is NULL" : "the type has neither `forward` nor `call`");
     }
+    WFI_BEGIN(module);
     atomic_init(&module->refs, 1);
     atomic_init(&module->training, true);
     module->type = type;
@@ -52,6 +53,7 @@ weft_module *weft_module_create(const weft_module_type *type, void *state, weft_
 
 weft_module *weft_module_ref(weft_module *module)
 {
+    WFI_LIVE(module);
     if (module != NULL)
         atomic_fetch_add_explicit(&module->refs, 1, memory_order_relaxed);
     return module;
@@ -69,7 +71,11 @@ static void free_list(wfi_named *list)
 
 void weft_module_unref(weft_module *module)
 {
-    if (module == NULL || atomic_fetch_sub_explicit(&module->refs, 1, memory_order_acq_rel) != 1)
+    WFI_LIVE(module);
+    if (module == NULL)
+        return;
+    uint32_t before = atomic_fetch_sub_explicit(&module->refs, 1, memory_order_acq_rel);
+    if (!WFI_LAST(module, before))
         return;
     if (module->type->drop != NULL)
         module->type->drop(module->state);
@@ -82,7 +88,7 @@ void weft_module_unref(weft_module *module)
     }
     free(module->children);
     free(module->child_names);
-    free(module);
+    wfi_handle_free(module);
 }
 
 static void fail(weft_module *module, weft_status status, const char *name)
@@ -176,6 +182,7 @@ static void add_own(weft_module *module, wfi_named *list, const char *name, weft
 
 void weft_module_add_parameter(weft_module *module, const char *name, weft_tensor *tensor)
 {
+    WFI_LIVE(module, tensor);
     bool floating = tensor == NULL || wfi_dtype_class_of(tensor->dtype) == WFI_CLASS_FLOAT;
     if (tensor != NULL && floating)
         weft_tensor_set_requires_grad(tensor, true);
@@ -189,6 +196,7 @@ void weft_module_add_parameter(weft_module *module, const char *name, weft_tenso
 
 void weft_module_add_buffer(weft_module *module, const char *name, weft_tensor *tensor)
 {
+    WFI_LIVE(module, tensor);
     if (module != NULL)
         add_own(module, &module->buffers, name, tensor);
     else
@@ -243,6 +251,7 @@ static weft_status append_child(weft_module *module, const char *name, weft_modu
 
 void weft_module_add_child(weft_module *module, const char *name, weft_module *child)
 {
+    WFI_LIVE(module, child);
     if (module != NULL && may_add(module, name, child)) {
         weft_status status = child->status;
         if (child == module)
@@ -259,6 +268,7 @@ void weft_module_add_child(weft_module *module, const char *name, weft_module *c
 
 weft_status weft_module_status(const weft_module *module)
 {
+    WFI_LIVE(module);
     return module == NULL ? WEFT_ERR_MEMORY : module->status;
 }
 

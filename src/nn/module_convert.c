@@ -70,6 +70,7 @@ static bool is_lent(const weft_module *module)
 
 weft_status weft_module_to(weft_module *module, weft_dtype dtype)
 {
+    WFI_LIVE(module);
     if (module == NULL || !wfi_dtype_is_float(dtype))
         return WEFT_ERR_INVALID;
     if (module->status != WEFT_OK)

@@ -37,6 +37,7 @@ static const char *name_at(const weft_module *module, size_t i)
 
 weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error)
 {
+    WFI_LIVE(module);
     static const wfi_file_text texts[] = {{"format", "pt"}}; /* libraries on top of PyTorch ask for it */
     if (module == NULL || path == NULL)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no %s to save", module == NULL ? "module" : "path");
@@ -175,6 +176,7 @@ static weft_status read_tensors(const weft_module *module, const char *path, wef
 
 weft_status weft_module_load(weft_module *module, const char *path, weft_error **error)
 {
+    WFI_LIVE(module);
     if (module == NULL || path == NULL)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no %s to load", module == NULL ? "module" : "path");
     if (module->status != WEFT_OK)

@@ -14,6 +14,8 @@
 #ifndef WFI_NN_H
 #define WFI_NN_H
 
+#include "base/handle.h"
+
 #include <weft/nn.h>
 
 #include <stdatomic.h>
@@ -28,6 +30,7 @@ typedef struct wfi_named {
 } wfi_named;
 
 struct weft_module {
+    wfi_handle handle;
     _Atomic uint32_t refs;
     atomic_bool training;
     atomic_bool adopted;      /* it is another's child */

@@ -101,6 +101,7 @@ weft_error *wfi_optimizer_misfit(const weft_optimizer *optimizer, weft_gradients
 weft_status weft_optimizer_check_gradients(const weft_optimizer *optimizer, weft_gradients gradients,
                                            weft_error **error)
 {
+    WFI_LIVE(optimizer);
     weft_error *found = optimizer == NULL ? weft_error_create(WEFT_ERR_INVALID, "the optimizer is NULL")
                                           : wfi_optimizer_misfit(optimizer, gradients);
     weft_status status = weft_error_code(found);
@@ -111,6 +112,7 @@ weft_status weft_optimizer_check_gradients(const weft_optimizer *optimizer, weft
 
 weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors gradients, weft_error **error)
 {
+    WFI_LIVE(optimizer);
     if (gradients.items == NULL)
         return weft_optimizer_check_gradients(optimizer, (weft_gradients){NULL, gradients.count}, error);
     weft_gradient *items = wfi_calloc(gradients.count + 1, sizeof(weft_gradient));

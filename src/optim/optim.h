@@ -12,6 +12,7 @@
 #ifndef WFI_OPTIM_H
 #define WFI_OPTIM_H
 
+#include "base/handle.h"
 #include "optim/rules.h"
 
 #include <stdatomic.h>
@@ -31,6 +32,7 @@ typedef struct wfi_kept {
 } wfi_kept;
 
 struct weft_optimizer {
+    wfi_handle handle;
     _Atomic uint32_t refs;
     const weft_optimizer_type *type;
     wfi_group *groups;

@@ -106,6 +106,7 @@ static weft_error *create(weft_tensors parameters, const weft_optimizer_spec *gi
     weft_optimizer *optimizer = wfi_calloc(1, sizeof(*optimizer));
     if (optimizer == NULL)
         return weft_error_create(WEFT_ERR_MEMORY, "no memory for an optimizer");
+    WFI_BEGIN(optimizer);
     atomic_init(&optimizer->refs, 1);
     optimizer->type = spec.type;
     error = append(optimizer, parameters, &spec);
@@ -203,6 +204,7 @@ static weft_error *group_problem(const weft_optimizer *optimizer, const weft_opt
 weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors parameters,
                                      const weft_optimizer_spec *spec, weft_error **error)
 {
+    WFI_LIVE(optimizer);
     if (optimizer == NULL || spec == NULL)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "the optimizer or the options are NULL");
     if (optimizer->accumulated > 0)
@@ -222,6 +224,7 @@ weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors par
 
 weft_optimizer *weft_optimizer_ref(weft_optimizer *optimizer)
 {
+    WFI_LIVE(optimizer);
     if (optimizer != NULL)
         atomic_fetch_add_explicit(&optimizer->refs, 1, memory_order_relaxed);
     return optimizer;
@@ -229,7 +232,11 @@ weft_optimizer *weft_optimizer_ref(weft_optimizer *optimizer)
 
 void weft_optimizer_unref(weft_optimizer *optimizer)
 {
-    if (optimizer == NULL || atomic_fetch_sub_explicit(&optimizer->refs, 1, memory_order_acq_rel) != 1)
+    WFI_LIVE(optimizer);
+    if (optimizer == NULL)
+        return;
+    uint32_t before = atomic_fetch_sub_explicit(&optimizer->refs, 1, memory_order_acq_rel);
+    if (!WFI_LAST(optimizer, before))
         return;
     for (size_t i = 0; i < optimizer->count; i++) {
         weft_tensor_unref(optimizer->parameters[i]);
@@ -240,7 +247,7 @@ void weft_optimizer_unref(weft_optimizer *optimizer)
     free(optimizer->parameters);
     free(optimizer->kept);
     free(optimizer->groups);
-    free(optimizer);
+    wfi_handle_free(optimizer);
 }
 
 weft_status wfi_optimizer_make_slots(const weft_optimizer *optimizer, size_t i)
@@ -261,6 +268,7 @@ weft_status wfi_optimizer_make_slots(const weft_optimizer *optimizer, size_t i)
 
 size_t weft_optimizer_group_count(const weft_optimizer *optimizer)
 {
+    WFI_LIVE(optimizer);
     return optimizer == NULL ? 0 : optimizer->group_count;
 }
 
@@ -271,6 +279,7 @@ static bool has_group(const weft_optimizer *optimizer, size_t group)
 
 weft_tensors weft_optimizer_group_parameters(const weft_optimizer *optimizer, size_t group)
 {
+    WFI_LIVE(optimizer);
     if (!has_group(optimizer, group))
         return (weft_tensors){NULL, 0};
     const wfi_group *g = &optimizer->groups[group];
@@ -279,6 +288,7 @@ weft_tensors weft_optimizer_group_parameters(const weft_optimizer *optimizer, si
 
 weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t group, weft_optimizer_spec *spec)
 {
+    WFI_LIVE(optimizer);
     if (!has_group(optimizer, group) || spec == NULL)
         return WEFT_ERR_INVALID;
     *spec = optimizer->groups[group].spec;
@@ -287,6 +297,7 @@ weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t grou
 
 weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group, double lr)
 {
+    WFI_LIVE(optimizer);
     if (!has_group(optimizer, group) || !wfi_is_not_negative(lr))
         return WEFT_ERR_INVALID;
     optimizer->groups[group].spec.lr = lr;
@@ -295,6 +306,7 @@ weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group,
 
 weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr)
 {
+    WFI_LIVE(optimizer);
     weft_status status = optimizer == NULL ? WEFT_ERR_INVALID : WEFT_OK;
     for (size_t g = 0; status == WEFT_OK && g < optimizer->group_count; g++)
         status = weft_optimizer_set_group_lr(optimizer, g, lr);
@@ -303,15 +315,18 @@ weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr)
 
 double weft_optimizer_group_lr(const weft_optimizer *optimizer, size_t group)
 {
+    WFI_LIVE(optimizer);
     return has_group(optimizer, group) ? optimizer->groups[group].spec.lr : 0;
 }
 
 double weft_optimizer_lr(const weft_optimizer *optimizer)
 {
+    WFI_LIVE(optimizer);
     return weft_optimizer_group_lr(optimizer, 0);
 }
 
 weft_tensors weft_optimizer_parameters(const weft_optimizer *optimizer)
 {
+    WFI_LIVE(optimizer);
     return optimizer == NULL ? (weft_tensors){NULL, 0} : (weft_tensors){optimizer->parameters, optimizer->count};
 }

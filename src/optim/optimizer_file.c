@@ -37,6 +37,7 @@ weft_status wfi_state_save(const char *path, const char *type, const weft_optimi
 
 weft_status weft_optimizer_save(const weft_optimizer *optimizer, const char *path, weft_error **error)
 {
+    WFI_LIVE(optimizer);
     if (optimizer == NULL || path == NULL)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no optimizer or no path to save it to");
     size_t count = weft_optimizer_state_count(optimizer);
@@ -123,6 +124,7 @@ static weft_status read_state(const wfi_state_taker *taker, wfi_safetensors *fil
 
 weft_status wfi_state_load(const char *path, const wfi_state_taker *taker, weft_error **error)
 {
+    WFI_LIVE(optimizer);
     FILE *stream;
     uint8_t head[WFI_SAFETENSORS_HEAD];
     wfi_safetensors file;
@@ -159,6 +161,7 @@ static weft_status set_own(void *arg, const weft_optimizer_state *items, size_t 
 
 weft_status weft_optimizer_load(weft_optimizer *optimizer, const char *path, weft_error **error)
 {
+    WFI_LIVE(optimizer);
     if (optimizer == NULL || path == NULL)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no optimizer or no path to load it from");
     own_file own = {optimizer, path};

@@ -30,6 +30,7 @@ static size_t tensors_of(const weft_optimizer *optimizer, size_t i)
 
 size_t weft_optimizer_state_count(const weft_optimizer *optimizer)
 {
+    WFI_LIVE(optimizer);
     size_t count = 0;
     for (size_t i = 0; optimizer != NULL && i < optimizer->count; i++)
         count += tensors_of(optimizer, i);
@@ -38,6 +39,7 @@ size_t weft_optimizer_state_count(const weft_optimizer *optimizer)
 
 weft_status weft_optimizer_ref_state(const weft_optimizer *optimizer, size_t index, weft_optimizer_state *out)
 {
+    WFI_LIVE(optimizer);
     size_t i = 0, here;
     if (optimizer == NULL || out == NULL)
         return WEFT_ERR_INVALID;
@@ -201,6 +203,7 @@ void wfi_state_put(weft_optimizer *optimizer, wfi_new_state *news)
 weft_status weft_optimizer_set_state(weft_optimizer *optimizer, const weft_optimizer_state *items, size_t count,
                                      weft_error **error)
 {
+    WFI_LIVE(optimizer);
     if (optimizer == NULL || (items == NULL && count > 0))
         return wfi_error_fail(error, WEFT_ERR_INVALID, "the optimizer or the state is NULL");
     wfi_new_state *news = wfi_state_begin(optimizer);

@@ -36,6 +36,7 @@ static weft_status add(wfi_kept *kept, const weft_tensor *gradient)
 
 weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gradients)
 {
+    WFI_LIVE(optimizer);
     weft_status status = weft_optimizer_check(optimizer, gradients, NULL);
     if (status == WEFT_OK)
         status = make_sums(optimizer, gradients);
@@ -49,11 +50,13 @@ weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gr
 
 size_t weft_optimizer_accumulated(const weft_optimizer *optimizer)
 {
+    WFI_LIVE(optimizer);
     return optimizer == NULL ? 0 : optimizer->accumulated;
 }
 
 void weft_optimizer_zero(weft_optimizer *optimizer)
 {
+    WFI_LIVE(optimizer);
     if (optimizer == NULL)
         return;
     optimizer->accumulated = 0;
@@ -190,6 +193,7 @@ static weft_status step_all(weft_optimizer *optimizer, wfi_ready *ready, double 
 
 weft_status weft_optimizer_step(weft_optimizer *optimizer)
 {
+    WFI_LIVE(optimizer);
     if (optimizer == NULL)
         return WEFT_ERR_INVALID;
     if (optimizer->accumulated == 0)
@@ -209,6 +213,7 @@ weft_status weft_optimizer_step(weft_optimizer *optimizer)
 
 weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients)
 {
+    WFI_LIVE(optimizer);
     wfi_ready *ready = NULL;
     weft_error *error = NULL;
     weft_status status = weft_optimizer_check_gradients(optimizer, gradients, &error);
@@ -226,5 +231,6 @@ weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradi
 
 double weft_optimizer_norm(const weft_optimizer *optimizer)
 {
+    WFI_LIVE(optimizer);
     return optimizer == NULL ? 0 : optimizer->norm;
 }

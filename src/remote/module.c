@@ -3,6 +3,7 @@
 #include "autograd/tape.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/handle.h"
 #include "remote/remote.h"
 #include "rpc/client/client.h"
 #include "value/value.h"
@@ -18,6 +19,7 @@
 __attribute__((used)) static const wfi_component *const linked = &wfi_remote_component;
 
 struct weft_remote_module {
+    wfi_handle handle;
     atomic_int refs;
     weft_rref *rref;
     atomic_bool eval;
@@ -65,6 +67,7 @@ static weft_status run_make(weft_call *call, void *user)
 
 weft_status weft_agent_register_module(weft_agent *agent, const char *type, weft_make_module_fn make, void *user)
 {
+    WFI_LIVE(agent);
     char name[WFI_FUNCTION_NAME_MAX + 1];
     if (!agent || !type || !make)
         return wfi_refuse_null("weft_agent_register_module", !agent ? "the agent" : make ? "the type" : "make");
@@ -175,11 +178,13 @@ weft_status wfi_remote_modules_register(weft_agent *agent)
 
 weft_status weft_remote_module_from_rref(weft_rref *rref, weft_remote_module **out)
 {
+    WFI_LIVE(rref);
     if (!rref || !out)
         return wfi_refuse_null("weft_remote_module_from_rref", rref ? "out" : "the handle");
     weft_remote_module *module = wfi_calloc(1, sizeof *module);
     if (!module)
         return WEFT_ERR_MEMORY;
+    WFI_BEGIN(module);
     atomic_init(&module->refs, 1);
     module->rref = weft_rref_ref(rref);
     *out = module;
@@ -189,6 +194,7 @@ weft_status weft_remote_module_from_rref(weft_rref *rref, weft_remote_module **o
 weft_status weft_remote_module_create(weft_agent *agent, weft_target to, const char *type, weft_args args,
                                       weft_remote_module **out)
 {
+    WFI_LIVE(agent);
     char name[WFI_FUNCTION_NAME_MAX + 1];
     weft_rref *rref;
     if (!agent || !type || !out)
@@ -206,6 +212,7 @@ weft_status weft_remote_module_create(weft_agent *agent, weft_target to, const c
 
 weft_status weft_module_to_rref(weft_agent *agent, weft_module *module, weft_rref **out)
 {
+    WFI_LIVE(agent, module);
     if (!agent || !module || !out)
         return wfi_refuse_null("weft_module_to_rref", !agent ? "the agent" : module ? "out" : "the module");
     return weft_rref_create_typed(agent, &module_type, weft_module_ref(module), out);
@@ -213,6 +220,7 @@ weft_status weft_module_to_rref(weft_agent *agent, weft_module *module, weft_rre
 
 weft_remote_module *weft_remote_module_ref(weft_remote_module *module)
 {
+    WFI_LIVE(module);
     if (module)
         atomic_fetch_add(&module->refs, 1);
     return module;
@@ -220,19 +228,25 @@ weft_remote_module *weft_remote_module_ref(weft_remote_module *module)
 
 void weft_remote_module_unref(weft_remote_module *module)
 {
-    if (!module || atomic_fetch_sub(&module->refs, 1) != 1)
+    WFI_LIVE(module);
+    if (!module)
+        return;
+    int before = atomic_fetch_sub(&module->refs, 1);
+    if (!WFI_LAST(module, before))
         return;
     weft_rref_unref(module->rref);
-    free(module);
+    wfi_handle_free(module);
 }
 
 weft_rref *weft_remote_module_rref(weft_remote_module *module)
 {
+    WFI_LIVE(module);
     return module ? module->rref : NULL;
 }
 
 void weft_remote_module_train(weft_remote_module *module, bool train)
 {
+    WFI_LIVE(module);
     if (module)
         atomic_store(&module->eval, !train);
 }
@@ -251,6 +265,7 @@ static weft_mode mode_of(const weft_tape *tape, const weft_remote_module *module
 weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *module, weft_args inputs,
                                       const weft_forward_options *options, weft_future **out)
 {
+    WFI_LIVE(tape, module);
     enum { OURS = 3 };
     if (!module || !out || (inputs.count && !inputs.items))
         return wfi_refuse_null("weft_remote_forward_async", !module ? "the module"
@@ -284,6 +299,7 @@ weft_status weft_remote_forward_async(weft_tape *tape, weft_remote_module *modul
 weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, weft_args inputs,
                                   const weft_forward_options *options)
 {
+    WFI_LIVE(tape, module);
     weft_future *future = NULL;
     weft_error *error = NULL;
     weft_values *values = NULL;
@@ -305,6 +321,7 @@ weft_args weft_remote_forward_all(weft_tape *tape, weft_remote_module *module, w
 weft_tensor *weft_remote_forward(weft_tape *tape, weft_remote_module *module, weft_args inputs,
                                  const weft_forward_options *options)
 {
+    WFI_LIVE(tape, module);
     weft_tensor *first = weft_args_tensor(weft_remote_forward_all(tape, module, inputs, options), 0);
     if (!first && wfi_tape_ready(tape))
         weft_tape_fail(tape, WEFT_ERR_TYPE, "remote_forward: the module's first result is no tensor");
@@ -357,6 +374,7 @@ static weft_status take_page(handles *all, const weft_values *page, bool is_firs
 
 weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out)
 {
+    WFI_LIVE(module);
     handles all = {0};
     bool is_first = true;
     weft_status st = WEFT_OK;

@@ -2,6 +2,7 @@
 /* optimizer.c - an optimizer over parameters of several workers (weft/dist_optim.h): an optimizer at each owner (part.c), stepped by calls. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/handle.h"
 #include "dist/pass.h"
 #include "optim/rules.h"
 #include "remote/owners.h"
@@ -21,6 +22,7 @@ __attribute__((used)) static const wfi_component *const linked = &wfi_remote_com
 
 weft_dist_optimizer *weft_dist_optimizer_ref(weft_dist_optimizer *optimizer)
 {
+    WFI_LIVE(optimizer);
     if (optimizer)
         atomic_fetch_add(&optimizer->refs, 1);
     return optimizer;
@@ -28,17 +30,22 @@ weft_dist_optimizer *weft_dist_optimizer_ref(weft_dist_optimizer *optimizer)
 
 void weft_dist_optimizer_unref(weft_dist_optimizer *optimizer)
 {
-    if (!optimizer || atomic_fetch_sub(&optimizer->refs, 1) != 1)
+    WFI_LIVE(optimizer);
+    if (!optimizer)
+        return;
+    int before = atomic_fetch_sub(&optimizer->refs, 1);
+    if (!WFI_LAST(optimizer, before))
         return;
     for (size_t i = 0; i < optimizer->count; i++)
         weft_rref_unref(optimizer->parts[i]);
     free(optimizer->parts);
     wfi_agent_unref(optimizer->agent);
-    free(optimizer);
+    wfi_handle_free(optimizer);
 }
 
 size_t weft_dist_optimizer_owners(const weft_dist_optimizer *optimizer)
 {
+    WFI_LIVE(optimizer);
     return optimizer ? optimizer->count : 0;
 }
 
@@ -136,6 +143,7 @@ static weft_status create_parts(weft_dist_optimizer *optimizer, weft_rref *const
 weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *parameters, size_t count,
                                        const weft_optimizer_spec *spec, weft_dist_optimizer **out, weft_error **error)
 {
+    WFI_LIVE(agent);
     weft_error *why = NULL;
     const char *missing = !agent        ? "the agent"
                           : !parameters ? "the list of parameters"
@@ -161,6 +169,7 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *para
     if (st) {
         free(optimizer);
     } else {
+        WFI_BEGIN(optimizer);
         atomic_init(&optimizer->refs, 1);
         optimizer->agent = wfi_agent_ref(agent);
         optimizer->parts = parts;
@@ -288,6 +297,7 @@ static void write_context(weft_context *context, wfi_writer *out)
 weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer, weft_context *const *contexts, size_t count,
                                      const weft_dist_step_options *options)
 {
+    WFI_LIVE(optimizer);
     static const weft_dist_step_options defaults;
     const weft_dist_step_options *how = options ? options : &defaults;
     weft_error *error = NULL;
@@ -328,6 +338,7 @@ weft_status weft_dist_optimizer_step(weft_dist_optimizer *optimizer, weft_contex
 weft_status weft_dist_optimizer_set_lr(weft_dist_optimizer *optimizer, double lr, int64_t timeout_ms,
                                        weft_error **error)
 {
+    WFI_LIVE(optimizer);
     weft_error *why = NULL;
     weft_status st = wfi_owners_may_wait(optimizer, "weft_dist_optimizer_set_lr", &why);
     if (!st && !wfi_is_not_negative(lr)) {
@@ -344,6 +355,7 @@ weft_status weft_dist_optimizer_set_lr(weft_dist_optimizer *optimizer, double lr
 
 double weft_dist_optimizer_lr(const weft_dist_optimizer *optimizer)
 {
+    WFI_LIVE(optimizer);
     return optimizer ? atomic_load(&optimizer->lr) : 0;
 }
 

@@ -3,6 +3,7 @@
 #ifndef WFI_REMOTE_OWNERS_H
 #define WFI_REMOTE_OWNERS_H
 
+#include "base/handle.h"
 #include "rpc/agent/agent.h"
 
 #include <weft/dist_optim.h>
@@ -10,6 +11,7 @@
 #include <stdatomic.h>
 
 struct weft_dist_optimizer {
+    wfi_handle handle;
     atomic_int refs;
     weft_agent *agent;               /* referenced */
     const weft_optimizer_type *type; /* the user's, or weft's own */

@@ -39,6 +39,7 @@ static void get(const weft_tensor *tensor, int64_t index, weft_dtype as, void *v
 
 double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index)
 {
+    WFI_LIVE(tensor);
     double value = 0;
     get(tensor, index, WEFT_DTYPE_FLOAT64, &value);
     return value;
@@ -46,6 +47,7 @@ double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index)
 
 int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index)
 {
+    WFI_LIVE(tensor);
     int64_t value = 0;
     get(tensor, index, WEFT_DTYPE_INT64, &value);
     return value;
@@ -131,6 +133,7 @@ static void print(const weft_tensor *tensor, FILE *to)
 
 void weft_tensor_print(const weft_tensor *tensor, FILE *to)
 {
+    WFI_LIVE(tensor);
     wfi_quiet quiet;
     if (to == NULL)
         return;

@@ -244,6 +244,7 @@ static weft_status fill_any(weft_tensor *target, wfi_random random, double a, do
 
 weft_status weft_tensor_fill_uniform(weft_tensor *target, uint64_t seed, double low, double high)
 {
+    WFI_LIVE(target);
     if (target == NULL || !isfinite(low) || !isfinite(high) || low > high)
         return WEFT_ERR_INVALID;
     return fill_any(target, (wfi_random){seed, 0}, low, high, wfi_random_uniform);
@@ -251,6 +252,7 @@ weft_status weft_tensor_fill_uniform(weft_tensor *target, uint64_t seed, double 
 
 weft_status weft_tensor_fill_normal(weft_tensor *target, uint64_t seed, double mean, double deviation)
 {
+    WFI_LIVE(target);
     if (target == NULL || !isfinite(mean) || !isfinite(deviation) || deviation < 0)
         return WEFT_ERR_INVALID;
     return fill_any(target, (wfi_random){seed, 0}, mean, deviation, wfi_random_normal);

@@ -11,6 +11,7 @@
 #ifndef WFI_TENSOR_H
 #define WFI_TENSOR_H
 
+#include "base/handle.h"
 #include "mem/mem.h"
 #include "tensor/dtype.h"
 
@@ -19,6 +20,7 @@
 #include <stdatomic.h>
 
 struct weft_tensor {
+    wfi_handle handle;
     _Atomic uint32_t refs;
     atomic_bool requires_grad;
     weft_dtype dtype;

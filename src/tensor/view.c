@@ -24,6 +24,7 @@ static weft_tensor *view(const weft_tensor *tensor, const weft_shape *shape, con
 
 weft_tensor *weft_tensor_reshape(weft_tensor *tensor, weft_shape shape)
 {
+    WFI_LIVE(tensor);
     int64_t strides[WEFT_MAX_DIMS];
     if (tensor == NULL)
         return no_view(there_is_none);
@@ -37,6 +38,7 @@ weft_tensor *weft_tensor_reshape(weft_tensor *tensor, weft_shape shape)
 
 weft_tensor *weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1)
 {
+    WFI_LIVE(tensor);
     if (tensor == NULL)
         return no_view(there_is_none);
     weft_shape shape = tensor->shape;
@@ -53,6 +55,7 @@ weft_tensor *weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1)
 
 weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int64_t length)
 {
+    WFI_LIVE(tensor);
     if (tensor == NULL)
         return no_view(there_is_none);
     weft_shape shape = tensor->shape;
@@ -67,6 +70,7 @@ weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int
 
 weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index)
 {
+    WFI_LIVE(tensor);
     if (tensor == NULL)
         return no_view(there_is_none);
     weft_shape shape = tensor->shape;
@@ -105,21 +109,25 @@ static weft_tensor *copied(const weft_tensor *tensor, weft_dtype dtype)
 
 weft_tensor *weft_tensor_contiguous(weft_tensor *tensor)
 {
+    WFI_LIVE(tensor);
     return weft_tensor_is_contiguous(tensor) ? wfi_tensor_read(tensor) : copied(tensor, weft_tensor_dtype(tensor));
 }
 
 weft_tensor *weft_tensor_clone(const weft_tensor *tensor)
 {
+    WFI_LIVE(tensor);
     return copied(tensor, weft_tensor_dtype(tensor));
 }
 
 weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype)
 {
+    WFI_LIVE(tensor);
     return copied(tensor, dtype);
 }
 
 weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device)
 {
+    WFI_LIVE(tensor);
     weft_device now = weft_tensor_device(tensor);
     if (now.kind == device.kind && now.index == device.index)
         return weft_tensor_ref(tensor);
@@ -137,6 +145,7 @@ weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device)
 
 weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
 {
+    WFI_LIVE(target, source);
     if (target == NULL || source == NULL)
         return WEFT_ERR_INVALID;
     wfi_write write;
@@ -152,6 +161,7 @@ weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
 
 void weft_tensor_fill(weft_tensor *target, double value)
 {
+    WFI_LIVE(target);
     if (target == NULL)
         return;
     wfi_write write;

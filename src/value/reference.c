@@ -4,6 +4,7 @@
 
 void wfi_reference_init(wfi_reference *reference, const wfi_reference_ops *ops)
 {
+    atomic_init(&reference->handle.word, WFI_HANDLE_LIVE(WFI_HANDLE_RREF));
     atomic_init(&reference->refs, 1);
     reference->ops = ops;
 }
@@ -15,6 +16,7 @@ static wfi_reference *reference_of(weft_rref *rref)
 
 weft_rref *weft_rref_ref(weft_rref *rref)
 {
+    WFI_LIVE(rref);
     if (rref)
         atomic_fetch_add_explicit(&reference_of(rref)->refs, 1, memory_order_relaxed);
     return rref;
@@ -22,11 +24,15 @@ weft_rref *weft_rref_ref(weft_rref *rref)
 
 bool wfi_reference_drop(weft_rref *rref)
 {
-    return rref && atomic_fetch_sub_explicit(&reference_of(rref)->refs, 1, memory_order_acq_rel) == 1;
+    if (!rref)
+        return false;
+    int before = atomic_fetch_sub_explicit(&reference_of(rref)->refs, 1, memory_order_acq_rel);
+    return WFI_LAST(rref, before);
 }
 
 void weft_rref_unref(weft_rref *rref)
 {
+    WFI_LIVE(rref);
     if (wfi_reference_drop(rref))
         reference_of(rref)->ops->release(rref);
 }

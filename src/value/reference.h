@@ -4,6 +4,7 @@
 #ifndef WFI_REFERENCE_H
 #define WFI_REFERENCE_H
 
+#include "base/handle.h"
 #include "value/wire.h"
 
 #include <weft/rref.h>
@@ -20,6 +21,7 @@ typedef struct wfi_reference_ops {
 
 /* The first member of every weft_rref. */
 typedef struct wfi_reference {
+    wfi_handle handle;
     atomic_int refs;
     const wfi_reference_ops *ops;
 } wfi_reference;

@@ -3,6 +3,7 @@
 #include "value/value.h"
 
 #include "base/alloc.h"
+#include "base/handle.h"
 #include "value/walk.h"
 
 #include <stdatomic.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 
 struct weft_values {
+    wfi_handle handle;
     atomic_int refs;
     size_t count, capacity;
     weft_value *items;
@@ -63,6 +65,7 @@ weft_value weft_of_bytes(const void *data, size_t size)
 
 weft_value weft_of_tensor(weft_tensor *tensor)
 {
+    WFI_LIVE(tensor);
     return (weft_value){.type = WEFT_TYPE_TENSOR, .as.tensor = tensor};
 }
 
@@ -73,6 +76,7 @@ weft_value weft_of_tensors(weft_tensors tensors)
 
 weft_value weft_of_rref(weft_rref *rref)
 {
+    WFI_LIVE(rref);
     return (weft_value){.type = WEFT_TYPE_RREF, .as.rref = rref};
 }
 
@@ -238,6 +242,7 @@ weft_values *wfi_values_adopt(weft_value *items, size_t count)
     weft_values *values = malloc(sizeof *values);
     if (!values)
         return NULL;
+    WFI_BEGIN(values);
     atomic_init(&values->refs, 1);
     values->count = count;
     values->capacity = count;
@@ -268,6 +273,7 @@ weft_status weft_values_create(weft_args from, weft_values **out)
 
 weft_values *weft_values_ref(weft_values *values)
 {
+    WFI_LIVE(values);
     if (values)
         atomic_fetch_add_explicit(&values->refs, 1, memory_order_relaxed);
     return values;
@@ -275,16 +281,21 @@ weft_values *weft_values_ref(weft_values *values)
 
 void weft_values_unref(weft_values *values)
 {
-    if (!values || atomic_fetch_sub_explicit(&values->refs, 1, memory_order_acq_rel) != 1)
+    WFI_LIVE(values);
+    if (!values)
+        return;
+    int before = atomic_fetch_sub_explicit(&values->refs, 1, memory_order_acq_rel);
+    if (!WFI_LAST(values, before))
         return;
     for (size_t i = 0; i < values->count; i++)
         wfi_value_release(&values->items[i]);
     free(values->items);
-    free(values);
+    wfi_handle_free(values);
 }
 
 weft_status weft_values_add(weft_values *values, weft_value value)
 {
+    WFI_LIVE(values);
     if (!values || !wfi_args_are_readable((weft_args){&value, 1}))
         return WEFT_ERR_INVALID;
     if (values->count >= WEFT_MAX_VALUES)
@@ -301,16 +312,19 @@ weft_status weft_values_add(weft_values *values, weft_value value)
 
 size_t weft_values_count(const weft_values *values)
 {
+    WFI_LIVE(values);
     return values ? values->count : 0;
 }
 
 weft_type weft_values_type(const weft_values *values, size_t index)
 {
+    WFI_LIVE(values);
     return values && index < values->count ? values->items[index].type : WEFT_TYPE_NONE;
 }
 
 weft_args weft_values_args(const weft_values *values)
 {
+    WFI_LIVE(values);
     return values ? (weft_args){values->items, values->count} : WEFT_NO_VALUES;
 }
 
@@ -380,26 +394,31 @@ static weft_status copy_member(const weft_values *values, size_t index, weft_typ
 
 weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out)
 {
+    WFI_LIVE(values);
     return copy_member(values, index, WEFT_TYPE_BOOL, out, sizeof *out);
 }
 
 weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out)
 {
+    WFI_LIVE(values);
     return copy_member(values, index, WEFT_TYPE_I64, out, sizeof *out);
 }
 
 weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out)
 {
+    WFI_LIVE(values);
     return copy_member(values, index, WEFT_TYPE_F64, out, sizeof *out);
 }
 
 weft_status weft_values_get_string(const weft_values *values, size_t index, const char **out)
 {
+    WFI_LIVE(values);
     return copy_member(values, index, WEFT_TYPE_STRING, out, sizeof *out);
 }
 
 weft_status weft_values_get_bytes(const weft_values *values, size_t index, const void **data, size_t *size)
 {
+    WFI_LIVE(values);
     weft_status st = copy_member(values, index, WEFT_TYPE_BYTES, data, sizeof *data);
     if (!st)
         *size = values->items[index].as.bytes.size;
@@ -408,20 +427,24 @@ weft_status weft_values_get_bytes(const weft_values *values, size_t index, const
 
 weft_status weft_values_get_tensor(const weft_values *values, size_t index, weft_tensor **out)
 {
+    WFI_LIVE(values);
     return copy_member(values, index, WEFT_TYPE_TENSOR, out, sizeof *out);
 }
 
 weft_status weft_values_get_tensors(const weft_values *values, size_t index, weft_tensors *out)
 {
+    WFI_LIVE(values);
     return copy_member(values, index, WEFT_TYPE_TENSORS, out, sizeof *out);
 }
 
 weft_status weft_values_get_rref(const weft_values *values, size_t index, weft_rref **out)
 {
+    WFI_LIVE(values);
     return copy_member(values, index, WEFT_TYPE_RREF, out, sizeof *out);
 }
 
 weft_status weft_values_get_list(const weft_values *values, size_t index, weft_args *out)
 {
+    WFI_LIVE(values);
     return copy_member(values, index, WEFT_TYPE_LIST, out, sizeof *out);
 }

@@ -137,6 +137,7 @@ static void run_embedding(wfi_op *op, weft_tensor *index, const weft_embedding_o
 weft_tensor *weft_embedding(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
                             const weft_embedding_options *options)
 {
+    WFI_LIVE(tape, weight, index);
     wfi_op op;
     if (!wfi_op_needs(tape, &embedding_type, weight, "the weight") ||
         !wfi_op_needs(tape, &embedding_type, index, "the index") ||
@@ -266,6 +267,7 @@ static void run_bags(wfi_op *op, weft_tensor *index, weft_tensor *offsets, const
 weft_tensor *weft_embedding_bag(weft_tape *tape, weft_tensor *weight, weft_tensor *index, weft_tensor *offsets,
                                 weft_tensor *sample_weights, const weft_embedding_bag_options *options)
 {
+    WFI_LIVE(tape, weight, index, offsets, sample_weights);
     wfi_op op;
     weft_embedding_bag_options how = {0};
     if (options != NULL)

@@ -222,6 +222,7 @@ static bool check_call(const lstm_call *call, const weft_tensor *x)
 weft_tensor *weft_lstm(weft_tape *tape, weft_tensor *x, weft_tensor *h0, weft_tensor *c0, weft_tensors weights,
                        const weft_lstm_options *options, weft_tensor **h_n, weft_tensor **c_n)
 {
+    WFI_LIVE(tape, x, h0, c0);
     lstm_call call = {.tape = tape, .h0 = h0, .c0 = c0, .weights = weights};
     if (h_n != NULL)
         *h_n = NULL;

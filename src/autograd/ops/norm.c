@@ -127,6 +127,7 @@ weft_tensor *weft_batch_norm2d(weft_tape *tape, weft_tensor *x, weft_tensor *wei
                                weft_tensor *running_mean, weft_tensor *running_var,
                                const weft_batch_norm_options *options)
 {
+    WFI_LIVE(tape, x, weight, bias, running_mean, running_var);
     wfi_op op;
     weft_batch_norm_options how = how_from(options);
     if (!wfi_op_begin(&op, tape, &batch_norm2d_type, 0, (weft_tensor *[]){x, weight, bias}, 3))

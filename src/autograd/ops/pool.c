@@ -42,6 +42,7 @@ static void check_pool(wfi_op *op, const wfi_pool2d *how)
 
 weft_tensor *weft_max_pool2d(weft_tape *tape, weft_tensor *x, const weft_max_pool2d_options *options)
 {
+    WFI_LIVE(tape, x);
     wfi_op op;
     weft_shape shape = {0, {0}};
     wfi_pool2d how = how_from(options);
@@ -61,6 +62,7 @@ weft_tensor *weft_max_pool2d(weft_tape *tape, weft_tensor *x, const weft_max_poo
 
 weft_tensor *weft_adaptive_avg_pool2d(weft_tape *tape, weft_tensor *x, int64_t height, int64_t width)
 {
+    WFI_LIVE(tape, x);
     wfi_op op;
     weft_shape shape = {0, {0}};
     if (!wfi_op_begin(&op, tape, &adaptive_avg_pool2d_type, 0, &x, 1))

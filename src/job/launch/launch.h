@@ -14,6 +14,7 @@
 #ifndef WFI_LAUNCH_H
 #define WFI_LAUNCH_H
 
+#include "base/handle.h"
 #include "job/protocol/secret.h"
 
 #include <weft/job.h>
@@ -32,6 +33,7 @@ typedef struct wfi_process {
 
 /* Owned by rank 0's program. Only store_fd may be touched by another thread, the agent's. */
 struct weft_job {
+    wfi_handle handle;
     int count, port;
     _Atomic int store_fd;    /* -1 once taken */
     wfi_secret *secret;      /* random, guarded; the children have it, too */

@@ -31,6 +31,7 @@
 
 int weft_job_pid(const weft_job *job, int rank)
 {
+    WFI_LIVE(job);
     return job && rank >= 1 && rank <= job->count ? (int)job->processes[rank - 1].pid : 0;
 }
 
@@ -207,6 +208,7 @@ static weft_status say(const weft_job *job, weft_status status, int64_t wait_ms)
 
 weft_status weft_job_close(weft_job *job, int64_t wait_ms, int *worst_exit)
 {
+    WFI_LIVE(job);
     if (!job)
         return WEFT_OK;
     bool in_time = await_all(job, wfi_deadline(&wfi_clock_real, wait_ms)), unknown;
@@ -223,7 +225,7 @@ weft_status weft_job_close(weft_job *job, int64_t wait_ms, int *worst_exit)
     if (store_fd >= 0)
         close(store_fd);
     wfi_guarded_free(job->secret);
-    free(job);
+    wfi_handle_free(job);
     if (worst_exit)
         *worst_exit = worst;
     return status;

@@ -36,7 +36,7 @@ void wfi_agent_unref(weft_agent *agent)
     wfi_names_fini(agent);
     wfi_cores_destroy(agent->cores);
     free(agent->peers);
-    free(agent);
+    wfi_handle_free(agent);
     atomic_fetch_sub(&agents, 1);
 }
 
@@ -45,6 +45,7 @@ static weft_agent *make_agent(void)
     weft_agent *agent = wfi_calloc(1, sizeof *agent);
     if (!agent)
         return NULL;
+    WFI_BEGIN(agent);
     atomic_init(&agent->refs, 1);
     atomic_fetch_add(&agents, 1);
     pthread_mutex_init(&agent->function_lock, NULL);
@@ -269,6 +270,7 @@ static void stop_from_outside(weft_agent *agent)
     close_components(agent);
     wfi_membership_fini(agent);
     weft_future_unref(agent->terminated);
+    WFI_END(agent);
     wfi_agent_unref(agent);
 }
 
@@ -285,6 +287,7 @@ static bool is_refused(const weft_agent *agent, const char *function)
 
 void weft_agent_stop(weft_agent *agent)
 {
+    WFI_LIVE(agent);
     if (!agent || is_refused(agent, "weft_agent_stop"))
         return;
     if (is_inside(agent)) {
@@ -299,6 +302,7 @@ void weft_agent_stop(weft_agent *agent)
 
 weft_status weft_agent_close_within(weft_agent *agent, int64_t wait_ms)
 {
+    WFI_LIVE(agent);
     if (!agent)
         return WEFT_OK;
     if (wait_ms < WEFT_FOREVER) {
@@ -327,11 +331,13 @@ weft_status weft_agent_close_within(weft_agent *agent, int64_t wait_ms)
 
 weft_status weft_agent_close(weft_agent *agent)
 {
+    WFI_LIVE(agent);
     return weft_agent_close_within(agent, WEFT_FOREVER);
 }
 
 weft_status weft_agent_end_job(weft_agent *agent, const char *why)
 {
+    WFI_LIVE(agent);
     if (!agent)
         return wfi_refuse_null("weft_agent_end_job", "the agent");
     if (agent->forked)

@@ -12,6 +12,7 @@
 #ifndef WFI_AGENT_H
 #define WFI_AGENT_H
 
+#include "base/handle.h"
 #include "base/map.h"
 #include "net/net.h"
 #include "rpc/agent/component.h"
@@ -90,6 +91,7 @@ typedef struct wfi_membership {
 } wfi_membership;
 
 struct weft_agent {
+    wfi_handle handle; /* ended when it is closed; its memory may live longer */
     atomic_int refs;
     wfi_options options;
     wfi_net *net;

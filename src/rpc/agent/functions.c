@@ -164,6 +164,7 @@ weft_status wfi_function_register_user(weft_agent *agent, const weft_function *f
 /* Only the code goes back: what was at fault stands in the log. */
 weft_status weft_agent_register(weft_agent *agent, const weft_function *function)
 {
+    WFI_LIVE(agent);
     weft_error *error = NULL;
     if (!agent)
         return wfi_refuse_null("weft_agent_register", "the agent");

@@ -29,11 +29,13 @@ void wfi_future_settle(weft_future *future, const weft_values *values, const wef
 
 weft_future *weft_future_create(weft_agent *agent)
 {
+    WFI_LIVE(agent);
     return agent ? wfi_future_create(agent->executor, wfi_net_driver(agent->net)) : wfi_future_create(NULL, NULL);
 }
 
 const weft_values *weft_future_values(const weft_future *future)
 {
+    WFI_LIVE(future);
     if (wfi_future_payload_kind(future) != wfi_values_drop)
         return NULL;
     return weft_future_payload(future);
@@ -41,6 +43,7 @@ const weft_values *weft_future_values(const weft_future *future)
 
 weft_tensor *weft_future_tensor(const weft_future *future, size_t index)
 {
+    WFI_LIVE(future);
     weft_tensor *tensor = NULL;
     weft_status st = weft_values_get_tensor(weft_future_values(future), index, &tensor);
     return st ? NULL : tensor;

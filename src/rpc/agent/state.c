@@ -40,21 +40,25 @@ weft_status wfi_agent_usable(const weft_agent *agent)
 
 int weft_agent_rank(const weft_agent *agent)
 {
+    WFI_LIVE(agent);
     return agent ? agent->options.values.rank : -1;
 }
 
 int weft_agent_world_size(const weft_agent *agent)
 {
+    WFI_LIVE(agent);
     return agent ? agent->options.values.world_size : 0;
 }
 
 uint64_t weft_agent_now_ns(const weft_agent *agent)
 {
+    WFI_LIVE(agent);
     return agent ? wfi_now(wfi_net_clock(agent->net)) : 0;
 }
 
 weft_status weft_agent_status(const weft_agent *agent)
 {
+    WFI_LIVE(agent);
     if (!agent)
         return wfi_refuse_null("weft_agent_status", "the agent");
     if (agent->forked)
@@ -73,6 +77,7 @@ static size_t run_handlers(weft_agent *agent)
 
 size_t weft_agent_progress(weft_agent *agent, int64_t wait_ms)
 {
+    WFI_LIVE(agent);
     if (!agent || !agent->options.values.no_threads || agent->forked)
         return 0;
     size_t ran = run_handlers(agent);
@@ -82,6 +87,7 @@ size_t weft_agent_progress(weft_agent *agent, int64_t wait_ms)
 
 weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
 {
+    WFI_LIVE(agent);
     if (!agent)
         return wfi_refuse_null("weft_agent_set_call_timeout", "the agent");
     if (timeout_ms < WEFT_FOREVER)
@@ -96,6 +102,7 @@ weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
 
 void weft_agent_stats(const weft_agent *agent, weft_stats *out)
 {
+    WFI_LIVE(agent);
     if (!out)
         return;
     *out = (weft_stats){0};

@@ -65,6 +65,7 @@ int wfi_agent_find(weft_agent *agent, const char *name, bool leaving_too)
 
 int weft_agent_find(const weft_agent *agent, const char *name)
 {
+    WFI_LIVE(agent);
     if (!agent || !name || agent->forked)
         return -1;
     return wfi_agent_find((weft_agent *)agent, name, false); /* what it remembers is no part of what the user sees */
@@ -98,6 +99,7 @@ static const char *give_name(weft_agent *agent, const char *name)
 
 const char *weft_agent_name(const weft_agent *agent, int rank)
 {
+    WFI_LIVE(agent);
     if (!agent || agent->forked)
         return NULL;
     wfi_net_lock(agent->net);
@@ -123,6 +125,7 @@ weft_status wfi_agent_peer_status(const weft_agent *agent, int rank)
 
 bool weft_agent_alive(const weft_agent *agent, int rank)
 {
+    WFI_LIVE(agent);
     if (!agent)
         return false;
     wfi_net_lock(agent->net);
@@ -133,6 +136,7 @@ bool weft_agent_alive(const weft_agent *agent, int rank)
 
 weft_worker weft_agent_worker(const weft_agent *agent, int rank)
 {
+    WFI_LIVE(agent);
     if (!agent)
         return (weft_worker){rank, 0};
     wfi_net_lock(agent->net);
@@ -144,6 +148,7 @@ weft_worker weft_agent_worker(const weft_agent *agent, int rank)
 
 size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity)
 {
+    WFI_LIVE(agent);
     size_t count = 0;
     if (!agent)
         return 0;
@@ -202,10 +207,12 @@ static weft_status change_watch(weft_agent *agent, int rank, int by)
 
 weft_status weft_agent_watch(weft_agent *agent, int rank)
 {
+    WFI_LIVE(agent);
     return change_watch(agent, rank, 1);
 }
 
 weft_status weft_agent_unwatch(weft_agent *agent, int rank)
 {
+    WFI_LIVE(agent);
     return change_watch(agent, rank, -1);
 }

@@ -58,6 +58,7 @@ typedef struct wfi_row_count {
 } wfi_row_count;
 
 struct weft_batch {
+    wfi_handle handle;
     struct wfi_batcher *batcher;
     wfi_shape_class *class; /* while open */
     wfi_list link;          /* in batcher->open */

@@ -7,11 +7,13 @@
 
 size_t weft_batch_count(const weft_batch *batch)
 {
+    WFI_LIVE(batch);
     return batch->count;
 }
 
 weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index)
 {
+    WFI_LIVE(batch);
     const weft_type *takes = batch->batcher->function->takes;
     size_t before = 0;
     for (size_t i = 0; i < WEFT_MAX_SIGNATURE && takes[i] != WEFT_TYPE_NONE; i++) {
@@ -24,16 +26,19 @@ weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index)
 
 weft_call *weft_batch_call(const weft_batch *batch, size_t row)
 {
+    WFI_LIVE(batch);
     return row < batch->count ? batch->calls[row] : NULL;
 }
 
 weft_agent *weft_batch_agent(const weft_batch *batch)
 {
+    WFI_LIVE(batch);
     return batch->agent;
 }
 
 void weft_batch_fail(weft_batch *batch, weft_status code, const char *format, ...)
 {
+    WFI_LIVE(batch);
     if (batch->error)
         return;
     wfi_error_detail detail = {.code = WEFT_ERR_REMOTE,
@@ -71,6 +76,7 @@ static const char *problem_with(const weft_batch *batch, size_t index, const wef
 
 void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows)
 {
+    WFI_LIVE(batch, rows);
     const char *problem = problem_with(batch, index, rows);
     if (!problem) {
         weft_tensor *before = batch->given[index];
@@ -91,12 +97,14 @@ void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows)
 
 weft_batch *weft_batch_defer(weft_batch *batch)
 {
+    WFI_LIVE(batch);
     batch->deferred = true;
     return batch;
 }
 
 weft_status weft_batch_stats_read(const weft_agent *const_agent, const char *function, weft_batch_stats *out)
 {
+    WFI_LIVE(const_agent);
     weft_agent *agent = (weft_agent *)const_agent; /* its locks are taken; nothing else of it changes */
     if (out)
         *out = (weft_batch_stats){0};

@@ -68,6 +68,7 @@ static weft_batch *open_batch(wfi_batcher *batcher, wfi_shape_class *class)
     weft_batch *batch = wfi_calloc(1, sizeof *batch);
     if (!batch)
         return NULL;
+    WFI_BEGIN(batch);
     batch->batcher = batcher;
     batch->agent = wfi_agent_ref(batcher->agent);
     batch->class = class;
@@ -130,7 +131,7 @@ void wfi_batch_free_if_over(weft_batch *batch)
     free(batch->of_client);
     free(batch->calls);
     wfi_agent_unref(batch->agent);
-    free(batch);
+    wfi_handle_free(batch);
 }
 
 /*

@@ -202,6 +202,7 @@ static void finish_batch(weft_batch *batch, weft_status status, int holds)
 {
     take_tape_error(batch);
     answer_all(batch, status);
+    WFI_END(batch);
     run_the_next(batch);
     if (batch->slot.drop)
         batch->slot.drop(batch->slot.value);
@@ -215,6 +216,7 @@ static void finish_batch(weft_batch *batch, weft_status status, int holds)
 
 void weft_batch_finish(weft_batch *batch, weft_status status)
 {
+    WFI_LIVE(batch);
     if (batch)
         finish_batch(batch, status, 1);
 }

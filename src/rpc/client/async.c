@@ -120,6 +120,7 @@ weft_status wfi_rpc_start_reserved(weft_agent *agent, weft_target to, const wfi_
 weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
                            const weft_rpc_options *options, weft_future **out)
 {
+    WFI_LIVE(agent);
     weft_future *future = NULL;
     weft_error *error = NULL;
     if (!agent)
@@ -176,6 +177,7 @@ weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const we
 weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
                           const weft_rpc_options *options, weft_values **out)
 {
+    WFI_LIVE(agent);
     weft_future *future;
     weft_status st = agent ? wfi_rpc_may_wait(agent, function, options) : WEFT_OK; /* else the start says so */
     if (!st)

@@ -331,6 +331,7 @@ static weft_status launch_local(wfi_loopback *loop, wfi_call_spec *spec)
     wfi_future_set_canceller(loop->future, &local_canceller, loop, 0);
     call->id = wfi_call_next_id(agent);
     call->incarnation = us;
+    WFI_BEGIN(call);
     call->holds = 1;
     wfi_list_push_back(&agent->local_calls, &loop->link);
     call->counted = true;

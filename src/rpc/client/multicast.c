@@ -35,6 +35,7 @@ static weft_status start_all(weft_agent *agent, const weft_target *to, size_t co
 weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count, const char *function,
                                weft_args arguments, const weft_rpc_options *options, weft_future **out)
 {
+    WFI_LIVE(agent);
     static const weft_rpc_options defaults;
     wfi_shared_body *packed = NULL;
     weft_future *all = NULL;

@@ -13,6 +13,7 @@
 weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *function, weft_args arguments,
                             const weft_rpc_options *options, weft_rref **out)
 {
+    WFI_LIVE(agent);
     static const weft_rpc_options defaults;
     weft_error *error = NULL;
     weft_rref *rref;
@@ -128,18 +129,21 @@ weft_status wfi_rref_start_reserved(weft_rref *rref, const wfi_reserved_call *ca
 weft_status weft_rref_rpc_async(weft_rref *rref, const char *function, weft_args arguments,
                                 const weft_rpc_options *options, weft_future **out)
 {
+    WFI_LIVE(rref);
     return call_on_owner(rref, &(rref_question){function, arguments, options}, out, NULL, false);
 }
 
 weft_status weft_rref_rpc_remote(weft_rref *rref, const char *function, weft_args arguments,
                                  const weft_rpc_options *options, weft_rref **out)
 {
+    WFI_LIVE(rref);
     return call_on_owner(rref, &(rref_question){function, arguments, options}, NULL, out, true);
 }
 
 weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args arguments,
                                const weft_rpc_options *options, weft_values **out)
 {
+    WFI_LIVE(rref);
     weft_future *future;
     weft_status st = WEFT_OK;
     if (rref && wfi_agent_enter(rref->agent)) { /* else the start says so */

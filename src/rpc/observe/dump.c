@@ -138,6 +138,7 @@ static void put_batches(wfi_json *j, weft_agent *agent)
 
 weft_status weft_debug_dump(const weft_agent *const_agent, FILE *to)
 {
+    WFI_LIVE(const_agent);
     weft_agent *agent = (weft_agent *)const_agent; /* its lock is taken; nothing else of it changes */
     char *text = NULL;
     size_t size = 0;

@@ -97,6 +97,7 @@ static void close_observation(weft_agent *agent)
 
 int weft_metrics_port(const weft_agent *agent)
 {
+    WFI_LIVE(agent);
     const wfi_listener *server = agent && agent->observer ? atomic_load(&agent->observer->server) : NULL;
     return server ? wfi_listener_port(server) : 0;
 }

@@ -10,16 +10,19 @@
 
 int weft_rref_owner(const weft_rref *rref)
 {
+    WFI_LIVE(rref);
     return rref ? (int)rref->name.owner : -1;
 }
 
 bool weft_rref_is_owner(const weft_rref *rref)
 {
+    WFI_LIVE(rref);
     return rref && rref->value != NULL;
 }
 
 bool weft_rref_confirmed(const weft_rref *rref)
 {
+    WFI_LIVE(rref);
     if (!rref || !wfi_agent_enter_locked(rref->agent))
         return false;
     bool confirmed = rref->confirmed;
@@ -29,6 +32,7 @@ bool weft_rref_confirmed(const weft_rref *rref)
 
 weft_status weft_rref_local_value(weft_rref *rref, int64_t wait_ms, weft_value *out)
 {
+    WFI_LIVE(rref);
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_local_value", rref ? "out" : "the handle");
     if (!rref->value)
@@ -148,6 +152,7 @@ static weft_status create_made(weft_agent *agent, void *payload, weft_drop_fn dr
 
 weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **out)
 {
+    WFI_LIVE(agent);
     weft_values *values;
     if (!agent || !out)
         return wfi_refuse_null("weft_rref_create", agent ? "out" : "the agent");
@@ -157,6 +162,7 @@ weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **ou
 
 weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop, weft_rref **out)
 {
+    WFI_LIVE(agent);
     if (!agent || !out) {
         if (drop)
             drop(object);
@@ -167,6 +173,7 @@ weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_f
 
 weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *type, void *object, weft_rref **out)
 {
+    WFI_LIVE(agent);
     if (!type)
         return wfi_refuse_null("weft_rref_create_typed", "the type");
     if (!agent || !out) {
@@ -318,7 +325,7 @@ static void free_handle(weft_rref *rref)
     weft_future_unref(rref->value);
     weft_future_unref(rref->made);
     wfi_agent_unref(rref->agent);
-    free(rref);
+    wfi_handle_free(rref);
 }
 
 /* Not for handles of the owner's own: these may be a value's last, and run a destructor. */

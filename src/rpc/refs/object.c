@@ -48,6 +48,7 @@ weft_error *wfi_object_stays(const wfi_object *object, int owner)
 
 weft_status weft_rref_local_object(weft_rref *rref, void **out)
 {
+    WFI_LIVE(rref);
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_local_object", rref ? "out" : "the handle");
     if (!rref->value)
@@ -61,6 +62,7 @@ weft_status weft_rref_local_object(weft_rref *rref, void **out)
 
 weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type, int64_t wait_ms, void **out)
 {
+    WFI_LIVE(rref);
     if (!rref || !type || !out)
         return wfi_refuse_null("weft_rref_local_typed", !rref ? "the handle" : type ? "out" : "the type");
     if (!rref->value)

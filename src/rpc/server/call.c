@@ -75,7 +75,7 @@ static void free_task(wfi_task *task)
     weft_future_unref(call->cancellation);
     weft_future_unref(call->unread);
     wfi_agent_unref(call->agent);
-    free(call);
+    wfi_handle_free(call);
 }
 
 void wfi_serve_drop_hold(weft_call *call)

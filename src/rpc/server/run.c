@@ -51,10 +51,10 @@ static void run_wanted(weft_call *call)
     if (!call->deferred)
         end_turn(call);
     if (st != WEFT_DEFERRED && !call->deferred) {
-        weft_call_finish(call, st);
+        wfi_call_finish(call, st);
     } else if (!call->deferred) {
         weft_call_fail(call, WEFT_ERR_STATE, "the handler returned WEFT_DEFERRED without weft_call_defer");
-        weft_call_finish(call, WEFT_ERR_STATE);
+        wfi_call_finish(call, WEFT_ERR_STATE);
     } else {
         if (st != WEFT_DEFERRED)
             wfi_log_agent(call->agent, WEFT_LOG_WARN, call->id,

@@ -71,6 +71,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
         free(arguments);
         return WEFT_ERR_MEMORY;
     }
+    WFI_BEGIN(call);
     call->agent = agent;
     call->peer = from;
     call->responder = &wfi_wire_responder;

@@ -74,6 +74,7 @@ typedef enum wfi_serve_stage {
 } wfi_serve_stage;
 
 struct weft_call {
+    wfi_handle handle; /* ended when the user has finished it */
     weft_agent *agent;
     const wfi_responder_ops *responder;
     wfi_peer *peer; /* held while the agent lives; NULL: called by ourselves */
@@ -138,6 +139,8 @@ struct weft_call {
 
 extern const wfi_component wfi_server_component;
 
+/* weft_call_finish, also of a call that was not deferred. */
+void wfi_call_finish(weft_call *call, weft_status status);
 /* weft_call_finish after the executor and net are gone: there is nobody to answer. Not locked. */
 void wfi_serve_finish_late(weft_call *call);
 /* Nobody wants the answer any more: tells the handler, and cancels the call's children. A no-op if it is being

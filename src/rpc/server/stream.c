@@ -204,6 +204,7 @@ weft_status wfi_items_out_send(weft_call *call, weft_args values)
 
 weft_status weft_call_send_item(weft_call *call, weft_args item)
 {
+    WFI_LIVE(call);
     if (!call)
         return wfi_refuse_null("weft_call_send_item", "the call");
     if (!wfi_args_are_readable(item))

@@ -1,0 +1,815 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_base_handle.c - a use of an ended object, a second release and a pointer to another kind of object end the process with
+ * one sentence on stderr and abort(), for each kind of object. Each misuse runs in a child process.
+ */
+#include "rpc/world.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define KEPT 1024 /* WFI_HANDLES_KEPT */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+typedef struct misuse {
+    const char *name;
+    void (*run)(void);
+    const char *function; /* that the sentence begins with */
+    const char *says[3];  /* parts of it, in order */
+} misuse;
+
+/* ---- Running one ------------------------------------------------------------------------------------------------- */
+
+/* What `run` writes to stderr, without lines of the log. Returns how the child ended. */
+static int in_child(void (*run)(void), char *text, size_t room)
+{
+    int ends[2], status;
+    size_t size = 0;
+    MUST(pipe(ends) == 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    MUST(pid >= 0);
+    if (pid == 0) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+        signal(SIGABRT, SIG_DFL);
+        alarm(60);
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        weft_logging_set_level(WEFT_LOG_ERROR);
+        run();
+        _exit(0);
+    }
+    close(ends[1]);
+    for (ssize_t got; (got = read(ends[0], text + size, room - 1 - size)) > 0;)
+        size += (size_t)got;
+    close(ends[0]);
+    text[size] = '\0';
+    MUST(waitpid(pid, &status, 0) == pid);
+    return status;
+}
+
+static void must_abort(const misuse *m)
+{
+    char text[4096], *at = text;
+    int status = in_child(m->run, text, sizeof text);
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT)
+        fprintf(stderr, "%s: status %x, \"%s\"\n", m->name, (unsigned)status, text);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    bool begins = strncmp(text, m->function, strlen(m->function)) == 0 && text[strlen(m->function)] == ':';
+    for (size_t i = 0; i < 3 && m->says[i] && at; i++)
+        at = strstr(at, m->says[i]);
+    bool one_line = strchr(text, '\n') && strchr(text, '\n')[1] == '\0';
+    if (!begins || !at || !one_line)
+        fprintf(stderr, "%s: \"%s\"\n", m->name, text);
+    assert_true(begins && at && one_line);
+}
+
+/* ---- Objects without an agent ------------------------------------------------------------------------------------ */
+
+static weft_tensor *make_tensor(void)
+{
+    return weft_tensor_empty(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
+}
+
+static void tensor_use(void)
+{
+    weft_tensor *x = make_tensor();
+    weft_tensor_unref(x);
+    (void)weft_tensor_numel(x);
+}
+
+static void tensor_twice(void)
+{
+    weft_tensor *x = make_tensor();
+    weft_tensor_unref(x);
+    weft_tensor_unref(x);
+}
+
+static void tensor_ref(void)
+{
+    weft_tensor *x = make_tensor();
+    weft_tensor_unref(x);
+    (void)weft_tensor_ref(x);
+}
+
+static void tensor_in_operator(void)
+{
+    weft_tape *tape = weft_tape_open(NULL);
+    weft_tensor *x = make_tensor();
+    weft_tensor_unref(x);
+    (void)weft_relu(tape, x);
+}
+
+static void tensor_in_value(void)
+{
+    weft_values *values;
+    weft_tensor *x = make_tensor();
+    weft_tensor_unref(x);
+    (void)!weft_values_create(WEFT_VALUES(weft_of_tensor(x)), &values);
+}
+
+static void view_after_base(void) /* the view is its own object: this is no misuse */
+{
+    weft_tensor *x = make_tensor(), *flat = weft_tensor_reshape(x, WEFT_SHAPE(6));
+    weft_tensor_unref(x);
+    MUST(weft_tensor_numel(flat) == 6);
+    weft_tensor_unref(flat);
+}
+
+static void future_use(void)
+{
+    weft_future *future = weft_future_create(NULL);
+    weft_future_unref(future);
+    (void)weft_future_done(future);
+}
+
+static void future_twice(void)
+{
+    weft_future *future = weft_future_create(NULL);
+    weft_future_unref(future);
+    weft_future_unref(future);
+}
+
+static void future_wait(void)
+{
+    weft_future *future = weft_future_create(NULL);
+    weft_future_unref(future);
+    (void)!weft_future_wait(future, 0);
+}
+
+static weft_status pass_on(weft_future *parent, weft_future *child, void *arg)
+{
+    (void)arg;
+    (void)parent;
+    return weft_future_complete(child, NULL, NULL);
+}
+
+static void future_of_then(void) /* embedded in a larger block */
+{
+    weft_future *parent = weft_future_create(NULL), *child = weft_future_then(parent, pass_on, NULL, NULL);
+    weft_future_unref(parent);
+    weft_future_unref(child);
+    (void)weft_future_payload(child);
+}
+
+static void future_of_all(void)
+{
+    weft_future *all = weft_future_when_all(NULL, 0);
+    weft_future_unref(all);
+    weft_future_unref(all);
+}
+
+static void error_use(void)
+{
+    weft_error *error = weft_error_create(WEFT_ERR_IO, "some text");
+    weft_error_unref(error);
+    (void)weft_error_message(error);
+}
+
+static void error_twice(void)
+{
+    weft_error *error = weft_error_create(WEFT_ERR_IO, "some text");
+    weft_error_unref(error);
+    weft_error_unref(error);
+}
+
+static void values_twice(void)
+{
+    weft_values *values;
+    MUST_OK(weft_values_create(WEFT_VALUES(weft_of_i64(1)), &values));
+    weft_values_unref(values);
+    weft_values_unref(values);
+}
+
+static void tape_use(void)
+{
+    weft_tape *tape = weft_tape_open(NULL);
+    weft_tape_close(tape);
+    (void)weft_tape_status(tape);
+}
+
+static void tape_twice(void)
+{
+    weft_tape *tape = weft_tape_open(NULL);
+    weft_tape_close(tape);
+    weft_tape_close(tape);
+}
+
+static void tape_in_operator(void)
+{
+    weft_tape *tape = weft_tape_open(NULL);
+    weft_tensor *x = make_tensor();
+    weft_tape_close(tape);
+    (void)weft_relu(tape, x);
+}
+
+static void temporary_after_tape(void)
+{
+    weft_tape *tape = weft_tape_open(NULL);
+    weft_tensor *x = make_tensor(), *y = weft_relu(tape, x);
+    weft_tape_close(tape);
+    (void)weft_tensor_data(y);
+}
+
+static void module_use(void)
+{
+    weft_module *module = weft_linear_create(2, 3, false, 1, NULL);
+    weft_module_unref(module);
+    (void)weft_module_numel(module);
+}
+
+static void module_twice(void)
+{
+    weft_module *module = weft_linear_create(2, 3, false, 1, NULL);
+    weft_module_unref(module);
+    weft_module_unref(module);
+}
+
+static weft_optimizer *make_optimizer(void)
+{
+    weft_tensor *x = make_tensor();
+    weft_optimizer *optimizer = weft_sgd_create((weft_tensors){&x, 1}, &(weft_sgd_options){.lr = 0.1});
+    weft_tensor_unref(x);
+    MUST(optimizer);
+    return optimizer;
+}
+
+static void optimizer_use(void)
+{
+    weft_optimizer *optimizer = make_optimizer();
+    weft_optimizer_unref(optimizer);
+    (void)!weft_optimizer_step(optimizer);
+}
+
+static void optimizer_twice(void)
+{
+    weft_optimizer *optimizer = make_optimizer();
+    weft_optimizer_unref(optimizer);
+    weft_optimizer_unref(optimizer);
+}
+
+static void hooks_twice(void)
+{
+    weft_hooks *hooks = weft_hooks_create();
+    weft_hooks_unref(hooks);
+    weft_hooks_unref(hooks);
+}
+
+static void sim_twice(void)
+{
+    weft_sim *sim = weft_sim_open(NULL);
+    weft_sim_close(sim);
+    weft_sim_close(sim);
+}
+
+static void job_twice(void)
+{
+    weft_job *job = NULL;
+    MUST_OK(weft_job_open(&(weft_job_options){.count = 0}, &job, NULL));
+    MUST_OK(weft_job_close(job, 1000, NULL));
+    (void)!weft_job_close(job, 1000, NULL);
+}
+
+static void tensor_as_future(void)
+{
+    weft_tensor *x = make_tensor();
+    (void)weft_future_done((weft_future *)(void *)x);
+}
+
+static void ended_tensor_as_future(void)
+{
+    weft_tensor *x = make_tensor();
+    weft_tensor_unref(x);
+    (void)weft_future_done((weft_future *)(void *)x);
+}
+
+static void zeros_as_tensor(void)
+{
+    static uint64_t zeros[64];
+    (void)weft_tensor_numel((weft_tensor *)(void *)zeros);
+}
+
+/* ---- Objects of an agent ----------------------------------------------------------------------------------------- */
+
+/* Runs a program on one worker of the simulation. */
+static void play(void (*program)(weft_agent *agent, void *arg), const weft_function *functions, size_t count)
+{
+    world_run(&(world){.fabric = WORLD_SIM,
+                       .size = 1,
+                       .seed = 1,
+                       .functions = functions,
+                       .function_count = count,
+                       .program = program,
+                       .close_may_fail = true});
+}
+
+static weft_agent *closed_agent(void)
+{
+    weft_agent *agent;
+    MUST_OK(weft_agent_open(
+        &(weft_agent_options){
+            .has_rank = true, .rank = 0, .world_size = 1, .master_port = world_free_port(), .workers = 1},
+        &agent, NULL));
+    MUST_OK(weft_agent_close(agent));
+    return agent;
+}
+
+static void agent_use(void)
+{
+    (void)weft_agent_rank(closed_agent());
+}
+
+static void agent_twice(void)
+{
+    (void)!weft_agent_close(closed_agent());
+}
+
+static void agent_stop_after_close(void)
+{
+    weft_agent_stop(closed_agent());
+}
+
+static void agent_call(void)
+{
+    (void)!weft_rpc_sync(closed_agent(), weft_to_rank(0), "none", WEFT_NO_VALUES, NULL, NULL);
+}
+
+static weft_agent *held_agent; /* kept alive by a reference, and closed */
+
+static void agent_held(void)
+{
+    weft_rref *rref;
+    MUST_OK(weft_agent_open(
+        &(weft_agent_options){
+            .has_rank = true, .rank = 0, .world_size = 1, .master_port = world_free_port(), .workers = 1},
+        &held_agent, NULL));
+    MUST_OK(weft_rref_create(held_agent, weft_of_i64(7), &rref));
+    MUST_OK(weft_agent_close(held_agent));
+    (void)weft_agent_world_size(held_agent);
+}
+
+static weft_call *stored;
+
+static weft_status store(weft_call *call, void *user)
+{
+    (void)user;
+    stored = call;
+    return WEFT_OK;
+}
+
+static weft_status store_deferred(weft_call *call, void *user)
+{
+    (void)user;
+    stored = weft_call_defer(call);
+    return WEFT_DEFERRED;
+}
+
+static const weft_function functions[] = {{.name = "store", .run = store},
+                                          {.name = "store_deferred", .run = store_deferred}};
+
+static void use_ended_call(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "store", WEFT_NO_VALUES, NULL, NULL));
+    (void)weft_call_count(stored);
+}
+
+static void call_after_handler(void)
+{
+    play(use_ended_call, functions, 2);
+}
+
+static void finish_twice(weft_agent *agent, void *arg)
+{
+    weft_future *future;
+    (void)arg;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "store_deferred", WEFT_NO_VALUES, NULL, &future));
+    while (!stored)
+        (void)!weft_future_wait(future, 1);
+    weft_call_finish(stored, WEFT_OK);
+    MUST_OK(weft_future_wait(future, 1000));
+    weft_call_finish(stored, WEFT_OK);
+}
+
+static void call_finished_twice(void)
+{
+    play(finish_twice, functions, 2);
+}
+
+static void give_after_finish(weft_agent *agent, void *arg)
+{
+    weft_future *future;
+    (void)arg;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "store_deferred", WEFT_NO_VALUES, NULL, &future));
+    while (!stored)
+        (void)!weft_future_wait(future, 1);
+    weft_call_finish(stored, WEFT_OK);
+    weft_call_give(stored, WEFT_NO_VALUES);
+}
+
+static void call_given_after_finish(void)
+{
+    play(give_after_finish, functions, 2);
+}
+
+static weft_status finish_now(weft_call *call, void *user)
+{
+    (void)user;
+    weft_call_finish(call, WEFT_OK); /* not deferred: the return of the handler finishes it again */
+    return WEFT_OK;
+}
+
+static void call_finish_now(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    (void)!weft_rpc_sync(agent, weft_to_rank(0), "finish_now", WEFT_NO_VALUES, NULL, NULL);
+}
+
+static void call_finished_in_handler(void)
+{
+    play(call_finish_now, &(weft_function){.name = "finish_now", .run = finish_now}, 1);
+}
+
+static weft_batch *stored_batch;
+
+static weft_status store_batch(weft_batch *batch, void *user)
+{
+    (void)user;
+    stored_batch = weft_batch_defer(batch);
+    return WEFT_DEFERRED;
+}
+
+static void finish_batch_twice(weft_agent *agent, void *arg)
+{
+    weft_future *future;
+    (void)arg;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "batched", WEFT_VALUES(weft_of_i64(1)), NULL, &future));
+    while (!stored_batch)
+        (void)!weft_future_wait(future, 1);
+    weft_batch_finish(stored_batch, WEFT_ERR_IO);
+    (void)!weft_future_wait(future, 1000);
+    weft_batch_finish(stored_batch, WEFT_ERR_IO);
+}
+
+static void batch_finished_twice(void)
+{
+    play(finish_batch_twice,
+         &(weft_function){.name = "batched", .takes = {WEFT_TYPE_I64}, .run_batch = store_batch, .batch = {.size = 1}},
+         1);
+}
+
+static void close_group_twice(weft_agent *agent, void *arg)
+{
+    weft_group *group;
+    (void)arg;
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    weft_group_close(group);
+    weft_group_close(group);
+}
+
+static void group_twice(void)
+{
+    play(close_group_twice, NULL, 0);
+}
+
+static void use_closed_group(weft_agent *agent, void *arg)
+{
+    weft_group *group;
+    (void)arg;
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    weft_group_close(group);
+    (void)!weft_group_barrier(group, 1000);
+}
+
+static void group_use(void)
+{
+    play(use_closed_group, NULL, 0);
+}
+
+static void close_group_of_parallel(weft_agent *agent, void *arg)
+{
+    weft_group *group;
+    weft_data_parallel *parallel;
+    weft_module *module = weft_linear_create(2, 3, false, 1, NULL);
+    (void)arg;
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_data_parallel_create(group, module, NULL, &parallel, NULL));
+    weft_group_close(group); /* the module still has it */
+    weft_group_close(group);
+}
+
+static void group_twice_beside_parallel(void)
+{
+    play(close_group_of_parallel, NULL, 0);
+}
+
+static void unref_parallel_twice(weft_agent *agent, void *arg)
+{
+    weft_group *group;
+    weft_data_parallel *parallel;
+    weft_module *module = weft_linear_create(2, 3, false, 1, NULL);
+    (void)arg;
+    MUST_OK(weft_group_open(agent, "all", NULL, 0, &group, NULL));
+    MUST_OK(weft_data_parallel_create(group, module, NULL, &parallel, NULL));
+    weft_data_parallel_unref(parallel);
+    weft_data_parallel_unref(parallel);
+}
+
+static void parallel_twice(void)
+{
+    play(unref_parallel_twice, NULL, 0);
+}
+
+static void unref_rref_twice(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    (void)arg;
+    MUST_OK(weft_rref_create(agent, weft_of_i64(7), &rref));
+    weft_rref_unref(rref);
+    weft_rref_unref(rref);
+}
+
+static void rref_twice(void)
+{
+    play(unref_rref_twice, NULL, 0);
+}
+
+static void use_rref(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    weft_value value;
+    (void)arg;
+    MUST_OK(weft_rref_create(agent, weft_of_i64(7), &rref));
+    weft_rref_unref(rref);
+    (void)!weft_rref_local_value(rref, 0, &value);
+}
+
+static void rref_use(void)
+{
+    play(use_rref, NULL, 0);
+}
+
+static void unref_remote_module_twice(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    weft_remote_module *remote;
+    (void)arg;
+    MUST_OK(weft_module_to_rref(agent, weft_linear_create(2, 3, false, 1, NULL), &rref));
+    MUST_OK(weft_remote_module_from_rref(rref, &remote));
+    weft_remote_module_unref(remote);
+    weft_remote_module_unref(remote);
+}
+
+static void remote_module_twice(void)
+{
+    play(unref_remote_module_twice, NULL, 0);
+}
+
+static void unref_dist_optimizer_twice(weft_agent *agent, void *arg)
+{
+    weft_rref *rref;
+    weft_dist_optimizer *optimizer;
+    weft_tensor *x = make_tensor();
+    (void)arg;
+    weft_tensor_set_requires_grad(x, true);
+    MUST_OK(weft_rref_create(agent, weft_of_tensor(x), &rref));
+    MUST_OK(weft_dist_optimizer_create(
+        agent, &rref, 1, &(weft_optimizer_spec){.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 0.1}, &optimizer, NULL));
+    weft_dist_optimizer_unref(optimizer);
+    weft_dist_optimizer_unref(optimizer);
+}
+
+static void dist_optimizer_twice(void)
+{
+    play(unref_dist_optimizer_twice, NULL, 0);
+}
+
+static void use_context(weft_agent *agent, void *arg)
+{
+    weft_context *context;
+    (void)arg;
+    MUST_OK(weft_context_open(agent, &context));
+    weft_context_close(context, NULL);
+    (void)weft_context_get_id(context);
+}
+
+static void context_use(void)
+{
+    play(use_context, NULL, 0);
+}
+
+/* ---- Together ---------------------------------------------------------------------------------------------------- */
+
+#define RELEASED(noun) "that must not be used any more", "its last reference was released", noun "_ref"
+#define CLOSED(function) "that must not be used any more", "it was closed", "until " function
+#define FINISHED(function) "that must not be used any more", "it was finished", function
+
+static const misuse misuses[] = {
+    {"tensor_use", tensor_use, "weft_tensor_numel", {RELEASED("weft_tensor")}},
+    {"tensor_twice", tensor_twice, "weft_tensor_unref", {RELEASED("weft_tensor")}},
+    {"tensor_ref", tensor_ref, "weft_tensor_ref", {RELEASED("weft_tensor")}},
+    {"tensor_in_operator", tensor_in_operator, "weft_relu", {RELEASED("weft_tensor")}},
+    {"tensor_in_value", tensor_in_value, "weft_of_tensor", {RELEASED("weft_tensor")}},
+    {"future_use", future_use, "weft_future_done", {RELEASED("weft_future")}},
+    {"future_twice", future_twice, "weft_future_unref", {RELEASED("weft_future")}},
+    {"future_wait", future_wait, "weft_future_wait", {RELEASED("weft_future")}},
+    {"future_of_then", future_of_then, "weft_future_payload", {RELEASED("weft_future")}},
+    {"future_of_all", future_of_all, "weft_future_unref", {RELEASED("weft_future")}},
+    {"error_use", error_use, "weft_error_message", {RELEASED("weft_error")}},
+    {"error_twice", error_twice, "weft_error_unref", {RELEASED("weft_error")}},
+    {"values_twice", values_twice, "weft_values_unref", {RELEASED("weft_values")}},
+    {"tape_use", tape_use, "weft_tape_status", {CLOSED("weft_tape_close")}},
+    {"tape_twice", tape_twice, "weft_tape_close", {CLOSED("weft_tape_close")}},
+    {"tape_in_operator", tape_in_operator, "weft_relu", {CLOSED("weft_tape_close")}},
+    {"temporary_after_tape", temporary_after_tape, "weft_tensor_data", {RELEASED("weft_tensor")}},
+    {"module_use", module_use, "weft_module_numel", {RELEASED("weft_module")}},
+    {"module_twice", module_twice, "weft_module_unref", {RELEASED("weft_module")}},
+    {"optimizer_use", optimizer_use, "weft_optimizer_step", {RELEASED("weft_optimizer")}},
+    {"optimizer_twice", optimizer_twice, "weft_optimizer_unref", {RELEASED("weft_optimizer")}},
+    {"hooks_twice", hooks_twice, "weft_hooks_unref", {RELEASED("weft_hooks")}},
+    {"sim_twice", sim_twice, "weft_sim_close", {CLOSED("weft_sim_close")}},
+    {"job_twice", job_twice, "weft_job_close", {CLOSED("weft_job_close")}},
+    {"tensor_as_future", tensor_as_future, "weft_future_done", {"is a tensor where a future is needed"}},
+    {"ended_tensor_as_future",
+     ended_tensor_as_future,
+     "weft_future_done",
+     {"is a tensor that has ended, where a future is needed"}},
+    {"zeros_as_tensor", zeros_as_tensor, "weft_tensor_numel", {"is not a tensor", "0x00000000"}},
+    {"agent_use", agent_use, "weft_agent_rank", {CLOSED("weft_agent_close")}},
+    {"agent_twice", agent_twice, "weft_agent_close", {CLOSED("weft_agent_close")}},
+    {"agent_stop_after_close", agent_stop_after_close, "weft_agent_stop", {CLOSED("weft_agent_close")}},
+    {"agent_call", agent_call, "weft_rpc_sync", {CLOSED("weft_agent_close")}},
+    {"agent_held", agent_held, "weft_agent_world_size", {CLOSED("weft_agent_close")}},
+    {"call_after_handler", call_after_handler, "weft_call_count", {FINISHED("weft_call_finish")}},
+    {"call_finished_twice", call_finished_twice, "weft_call_finish", {FINISHED("weft_call_finish")}},
+    {"call_given_after_finish", call_given_after_finish, "weft_call_give", {FINISHED("weft_call_finish")}},
+    {"batch_finished_twice", batch_finished_twice, "weft_batch_finish", {FINISHED("weft_batch_finish")}},
+    {"group_twice", group_twice, "weft_group_close", {CLOSED("weft_group_close")}},
+    {"group_use", group_use, "weft_group_barrier", {CLOSED("weft_group_close")}},
+    {"group_twice_beside_parallel", group_twice_beside_parallel, "weft_group_close", {CLOSED("weft_group_close")}},
+    {"parallel_twice", parallel_twice, "weft_data_parallel_unref", {RELEASED("weft_data_parallel")}},
+    {"context_use", context_use, "weft_context_get_id", {CLOSED("weft_context_close")}},
+    {"call_finished_in_handler",
+     call_finished_in_handler,
+     "weft_call_finish",
+     {"a call that was not deferred", "weft_call_defer"}},
+    {"rref_twice", rref_twice, "weft_rref_unref", {RELEASED("weft_rref")}},
+    {"rref_use", rref_use, "weft_rref_local_value", {RELEASED("weft_rref")}},
+    {"remote_module_twice", remote_module_twice, "weft_remote_module_unref", {RELEASED("weft_remote_module")}},
+    {"dist_optimizer_twice", dist_optimizer_twice, "weft_dist_optimizer_unref", {RELEASED("weft_dist_optimizer")}},
+};
+
+static void test_every_misuse_ends_with_one_sentence(void **cmocka)
+{
+    (void)cmocka;
+    for (size_t i = 0; i < sizeof misuses / sizeof *misuses; i++)
+        must_abort(&misuses[i]);
+}
+
+static void test_what_is_no_misuse_goes_on(void **cmocka)
+{
+    char text[1024];
+    (void)cmocka;
+    assert_int_equal(in_child(view_after_base, text, sizeof text), 0);
+}
+
+/* ---- The ring ---------------------------------------------------------------------------------------------------- */
+
+static void release_many(size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        weft_tensor_unref(make_tensor());
+}
+
+static void use_oldest_kept(void)
+{
+    weft_future *future = weft_future_create(NULL);
+    release_many(10 * KEPT + 7); /* the ring has turned */
+    weft_future_unref(future);
+    release_many(KEPT - 1);
+    (void)weft_future_done(future);
+}
+
+static void test_the_last_1024_stay_readable(void **cmocka)
+{
+    (void)cmocka;
+    must_abort(&(misuse){"oldest", use_oldest_kept, "weft_future_done", {RELEASED("weft_future")}});
+}
+
+/* Memory of older ones is freed: however many end, no more than a ring of them is held. */
+static void test_older_ones_are_freed(void **cmocka)
+{
+    (void)cmocka;
+#if !SANITIZED && defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+    release_many(2 * KEPT);
+    size_t before = mallinfo2().uordblks;
+    release_many(50 * KEPT);
+    size_t after = mallinfo2().uordblks;
+    assert_true(after < before + 64 * KEPT);
+#else
+    release_many(2 * KEPT);
+#endif
+}
+
+enum { THREADS = 8, TURNS = 20000 };
+
+static void *end_many(void *arg)
+{
+    weft_tensor *shared = arg;
+    for (int i = 0; i < TURNS / (SANITIZED ? 10 : 1); i++) {
+        weft_future *future = weft_future_create(NULL);
+        weft_error *error = weft_error_create(WEFT_ERR_IO, "turn %d", i);
+        weft_tensor *x = make_tensor();
+        weft_tensor_unref(weft_tensor_ref(shared));
+        MUST_OK(weft_future_fail(future, error));
+        MUST(weft_error_code(weft_future_error(future)) == WEFT_ERR_IO);
+        weft_error_unref(error);
+        weft_future_unref(future);
+        weft_tensor_unref(x);
+    }
+    return NULL;
+}
+
+static void test_many_threads_end_handles_at_once(void **cmocka)
+{
+    pthread_t threads[THREADS];
+    weft_tensor *shared = make_tensor();
+    (void)cmocka;
+    for (int i = 0; i < THREADS; i++)
+        MUST(pthread_create(&threads[i], NULL, end_many, shared) == 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(weft_tensor_numel(shared), 6);
+    weft_tensor_unref(shared);
+}
+
+/* Two threads that release the same last reference: one of them aborts, whichever comes second. */
+static weft_tensor *contended;
+static pthread_barrier_t start;
+
+static void *release_contended(void *arg)
+{
+    (void)arg;
+    pthread_barrier_wait(&start);
+    weft_tensor_unref(contended);
+    return NULL;
+}
+
+static void release_in_two_threads(void)
+{
+    pthread_t threads[2];
+    contended = make_tensor();
+    pthread_barrier_init(&start, NULL, 2);
+    for (int i = 0; i < 2; i++)
+        MUST(pthread_create(&threads[i], NULL, release_contended, NULL) == 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void test_two_threads_that_release_the_last_reference(void **cmocka)
+{
+    (void)cmocka;
+    for (int i = 0; i < 20; i++)
+        must_abort(&(misuse){"contended", release_in_two_threads, "weft_tensor_unref", {"is a tensor that"}});
+}
+
+/* ---- NULL -------------------------------------------------------------------------------------------------------- */
+
+static void test_releasing_null_does_nothing(void **cmocka)
+{
+    (void)cmocka;
+    weft_tensor_unref(NULL);
+    weft_future_unref(NULL);
+    weft_error_unref(NULL);
+    weft_values_unref(NULL);
+    weft_rref_unref(NULL);
+    weft_tape_close(NULL);
+    weft_module_unref(NULL);
+    weft_optimizer_unref(NULL);
+    weft_hooks_unref(NULL);
+    weft_data_parallel_unref(NULL);
+    weft_remote_module_unref(NULL);
+    weft_dist_optimizer_unref(NULL);
+    weft_context_close(NULL, NULL);
+    weft_group_close(NULL);
+    weft_sim_close(NULL);
+    weft_agent_stop(NULL);
+    weft_call_finish(NULL, WEFT_OK);
+    weft_batch_finish(NULL, WEFT_OK);
+    MUST_OK(weft_agent_close(NULL));
+    MUST_OK(weft_job_close(NULL, 0, NULL));
+}
+
+UNIT_MAIN(test_every_misuse_ends_with_one_sentence, test_what_is_no_misuse_goes_on, test_the_last_1024_stay_readable,
+          test_older_ones_are_freed, test_many_threads_end_handles_at_once,
+          test_two_threads_that_release_the_last_reference, test_releasing_null_does_nothing)
