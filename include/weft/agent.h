@@ -51,6 +51,7 @@ typedef enum weft_member_event {
 } weft_member_event;
 
 #define WEFT_ANY_RANK (-1) /* in elastic jobs: any rank that is free */
+#define WEFT_ANY_PORT (-1) /* master_port of rank 0: any free port */
 
 /* Receives a membership event. `why` says how the event was detected; it is borrowed until the function returns. Runs
  * on the agent's executor, one event at a time, with no lock of weft held. */
@@ -89,7 +90,13 @@ typedef struct weft_agent_options {
 
     /* Where the job is. */
     const char *master_addr; /* the address of rank 0's store; MASTER_ADDR; default 127.0.0.1 */
-    int master_port;         /* the port of rank 0's store; MASTER_PORT; no default; not needed with `sim` */
+    /* The port of rank 0's store; MASTER_PORT; no default; not needed with `sim`. On rank 0 WEFT_ANY_PORT takes a free
+     * port. The program must tell the other workers: see on_store_port. */
+    int master_port;
+    /* On rank 0: called by weft_agent_open as soon as the store's port can be reached, before the other workers are
+     * waited for. NULL: not called. weft_agent_store_port returns the port later. */
+    void (*on_store_port)(int port, void *arg);
+    void *store_port_arg;
     /* The job that weft_job_open started, of which this process is rank 0. It gives the rank, the world size, the
      * store's socket and the secret. Opening fails at once if all children end before the job begins. NULL: no such
      * job. */
@@ -114,6 +121,11 @@ typedef struct weft_agent_options {
     bool no_threads;
     int workers;     /* threads that run handlers and continuations, 1..1,024; WEFT_WORKERS; default 4 */
     bool no_binding; /* do not bind threads to cores; WEFT_NO_BINDING */
+
+    /* Raise the process's soft limit of file descriptors to the hard limit, or to a million if that is less;
+     * WEFT_RAISE_DESCRIPTOR_LIMIT. Without it weft does not change the limit, and warns if the limit is too low for
+     * world_size. */
+    bool raise_descriptor_limit;
 
     /* Time limits, in milliseconds. 0 takes the default, WEFT_FOREVER disables the limit. Every time limit of weft may
      * be as large as INT64_MAX. */
@@ -234,6 +246,8 @@ WEFT_API void weft_agent_stop(weft_agent *agent);
 
 WEFT_API int weft_agent_rank(const weft_agent *agent);
 WEFT_API int weft_agent_world_size(const weft_agent *agent);
+/* The port of rank 0's store: as given, or the free one that WEFT_ANY_PORT took. 0 in the simulation. */
+WEFT_API int weft_agent_store_port(const weft_agent *agent);
 /* The name of the worker that holds this rank, or held it last. Borrowed; valid and unchanged until the agent is freed.
  * NULL if there is no such rank, no worker ever held it, or memory is out. */
 WEFT_API const char *weft_agent_name(const weft_agent *agent, int rank);

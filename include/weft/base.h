@@ -28,9 +28,9 @@
  * operation, which then fails (0: the default).
  *
  * MISUSE. Objects check themselves. These mistakes end the process: a use of an object after its end (_close, the last
- * _unref, weft_call_finish), a second release, and a pointer to another kind of object. One sentence on stderr names the
- * function and the object, then abort() is called. This holds for the last 1,024 objects that ended. For older ones the
- * check is best effort.
+ * _unref, weft_call_finish), a second release, and a pointer to another kind of object. A sentence on stderr names the
+ * function and the object, then abort() is called. This holds for the last 1,024 objects that ended. For older ones
+ * the check is best effort.
  */
 #ifndef WEFT_BASE_H
 #define WEFT_BASE_H
@@ -43,6 +43,8 @@
 #define WEFT_VERSION_MAJOR 0
 #define WEFT_VERSION_MINOR 1
 #define WEFT_VERSION_PATCH 0
+
+#define WEFT_VERSION_NUMBER (WEFT_VERSION_MAJOR * 10000 + WEFT_VERSION_MINOR * 100 + WEFT_VERSION_PATCH)
 
 #if defined(__GNUC__)
 #define WEFT_API __attribute__((visibility("default")))
@@ -63,6 +65,14 @@
 #endif
 
 WEFT_BEGIN_C
+
+/*
+ * The version of the library that runs: as text ("0.1.0"), and as a number like WEFT_VERSION_NUMBER, which is that of
+ * the headers. A program that compares the two numbers detects a library that does not fit its headers. Any thread,
+ * also before an agent is opened.
+ */
+WEFT_API const char *weft_version(void);
+WEFT_API int weft_version_number(void);
 
 /* A time limit in milliseconds that never passes. */
 #define WEFT_FOREVER (-1)

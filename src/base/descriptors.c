@@ -2,7 +2,6 @@
 /* descriptors.c - see descriptors.h. */
 #include "base/descriptors.h"
 
-#include "base/env.h"
 #include "base/error.h"
 
 #include <assert.h>
@@ -13,19 +12,16 @@
 
 #define ENOUGH ((rlim_t)1 << 20) /* with more, programs that close all descriptors they may have take seconds */
 
-weft_status wfi_descriptors_raise(weft_error **error)
+void wfi_descriptors_raise(void)
 {
-    bool keep = false;
     struct rlimit limit;
-    weft_status status = wfi_env_bool("WEFT_KEEP_DESCRIPTOR_LIMIT", &keep, error);
-    if (status || keep || getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return status;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
     rlim_t wanted = limit.rlim_max < ENOUGH ? limit.rlim_max : ENOUGH;
     if (limit.rlim_cur >= wanted)
-        return WEFT_OK;
+        return;
     limit.rlim_cur = wanted;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
-    return WEFT_OK;
 }
 
 bool wfi_descriptors_lack(int count)
@@ -47,10 +43,17 @@ unsigned long long wfi_descriptors_limit(void)
     return limit.rlim_cur;
 }
 
+unsigned long long wfi_descriptors_hard_limit(void)
+{
+    struct rlimit limit = {0};
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_max;
+}
+
 weft_status wfi_descriptors_fail(const char *doing, weft_error **error)
 {
     return wfi_error_fail(error, WEFT_ERR_SYSTEM,
                           "cannot %s: this process is out of file descriptors (its limit is %llu): "
-                          "raise it (ulimit -n), or close some",
+                          "raise it (ulimit -n, or WEFT_RAISE_DESCRIPTOR_LIMIT=1), or close some",
                           doing, wfi_descriptors_limit());
 }

@@ -111,6 +111,17 @@ weft_status wfi_listens_at(int listen_fd, wfi_endpoint *out)
     return getsockname(listen_fd, (struct sockaddr *)&out->address, &out->size) == 0 ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
+int wfi_listening_port(int listen_fd)
+{
+    struct sockaddr_storage address;
+    socklen_t size = sizeof address;
+    if (getsockname(listen_fd, (struct sockaddr *)&address, &size) != 0)
+        return 0;
+    if (address.ss_family == AF_INET)
+        return ntohs(((struct sockaddr_in *)&address)->sin_port);
+    return address.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&address)->sin6_port) : 0;
+}
+
 bool wfi_endpoint_is_loopback(const wfi_endpoint *where)
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)&where->address;

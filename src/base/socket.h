@@ -22,6 +22,7 @@ typedef struct wfi_endpoint { /* a resolved address */
 weft_status wfi_listen_at(const char *host, int port, int *fd, weft_error **error);
 /* Where a listening socket can be reached from this machine. WEFT_ERR_INVALID if it is none. */
 weft_status wfi_listens_at(int listen_fd, wfi_endpoint *out);
+int wfi_listening_port(int listen_fd); /* 0 if it is no socket of the internet */
 
 bool wfi_endpoint_is_loopback(const wfi_endpoint *where);
 /* Whether the host is a name or an address that says it: "localhost", "127.0.0.1", "::1". */

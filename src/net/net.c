@@ -231,6 +231,8 @@ static weft_status bind_store_port(const wfi_net_options *options, int *store_fd
     const weft_agent_options *agent = options->agent;
     bool binds = agent->rank == 0 && options->store_fd < 0 && !options->sim && agent->master_addr;
     *store_fd = options->store_fd;
+    if (!binds && options->store_fd >= 0 && !agent->job && agent->master_addr) /* a free port was bound before */
+        warn_of_loopback(agent, *store_fd);
     if (!binds)
         return WEFT_OK;
     weft_status status = wfi_listen_at(agent->master_addr, agent->master_port, store_fd, error);

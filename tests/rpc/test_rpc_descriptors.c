@@ -60,7 +60,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(too_few_are_said_at_every_step),
     };
-    setenv("WEFT_KEEP_DESCRIPTOR_LIMIT", "yes", 1);
     if (getrlimit(RLIMIT_NOFILE, &before) != 0)
         return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static const char *const variables[] = {"RANK",
                                         "WEFT_SECRET_FD",
                                         "WEFT_LOG",
                                         "WEFT_CPU_THREADS",
-                                        "WEFT_KEEP_DESCRIPTOR_LIMIT",
+                                        "WEFT_RAISE_DESCRIPTOR_LIMIT",
                                         "WEFT_SLAB_KEEP_MB",
                                         "LOCAL_WORLD_SIZE",
                                         "SLURM_PROCID",
@@ -99,20 +99,44 @@ static rlim_t descriptors(void)
     return limit.rlim_cur;
 }
 
+/* Lines of the log that say something of descriptors. */
+static int warnings;
+static char last_warning[1024];
+
+static void keep_warning(weft_log_level level, const char *line, void *arg)
+{
+    (void)arg;
+    if (level == WEFT_LOG_WARN && strstr(line, "file descriptors")) {
+        warnings++;
+        snprintf(last_warning, sizeof last_warning, "%s", line);
+    }
+}
+
 static void test_descriptors(void **state)
 {
     struct rlimit before, few;
+    rlim_t most;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    most = before.rlim_max < 1 << 20 ? before.rlim_max : 1 << 20;
     few = before;
     few.rlim_cur = 64;
+    weft_logging_set_sink(keep_warning, NULL);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    setenv("WEFT_KEEP_DESCRIPTOR_LIMIT", "yes", 1);
-    must_resolve(NULL);
+    must_resolve(NULL); /* four workers: 64 + 2 * 3 */
     assert_int_equal(descriptors(), 64);
-    unsetenv("WEFT_KEEP_DESCRIPTOR_LIMIT");
+    assert_int_equal(warnings, 1);
+    assert_non_null(strstr(last_warning, "is 64, and a job of 4 workers may need about 70"));
+    assert_non_null(strstr(last_warning, "ulimit -n 70"));
+    must_resolve(&(weft_agent_options){.raise_descriptor_limit = true});
+    assert_int_equal(descriptors(), most);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    setenv("WEFT_RAISE_DESCRIPTOR_LIMIT", "yes", 1);
     must_resolve(NULL);
-    assert_int_equal(descriptors(), before.rlim_max < 1 << 20 ? before.rlim_max : 1 << 20);
+    assert_int_equal(descriptors(), most);
+    unsetenv("WEFT_RAISE_DESCRIPTOR_LIMIT");
+    assert_int_equal(warnings, 1);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    weft_logging_set_sink(NULL, NULL);
 }
 
 static void test_environment(void **state)
@@ -237,7 +261,7 @@ static void test_bad_variables(void **state)
                {"WEFT_LOG", "loud", "error, warn, info, debug, trace"},
                {"WEFT_CPU_THREADS", "0", ""},
                {"WEFT_CPU_THREADS", "all", "1 to "},
-               {"WEFT_KEEP_DESCRIPTOR_LIMIT", "maybe", ""},
+               {"WEFT_RAISE_DESCRIPTOR_LIMIT", "maybe", ""},
                {"WEFT_SLAB_KEEP_MB", "-1", ""},
                {"WEFT_SLAB_KEEP_MB", "1G", ""},
                {"WEFT_SLAB_KEEP_MB", "lots", "0 to "},

@@ -11,6 +11,7 @@
  */
 #include "job/launch/launch.h"
 
+#include "base/text/variables.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/guarded.h"
@@ -310,6 +311,7 @@ static weft_status spawn(const weft_job_options *options, weft_job **out, weft_e
 {
     if (!out)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "out is NULL");
+    wfi_variables_check();
     if (options->count < 0 || options->count >= WFI_STORE_WORKERS_MAX)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "count is %d: 0 to %d", options->count,
                               WFI_STORE_WORKERS_MAX - 1);

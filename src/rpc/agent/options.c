@@ -6,8 +6,9 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/guarded.h"
-#include "base/text/log.h"
 #include "base/socket.h"
+#include "base/text/log.h"
+#include "base/text/variables.h"
 #include "base/utf8.h"
 #include "job/launch/launch.h"
 #include "mem/slab.h"
@@ -23,6 +24,7 @@
 #define LEAST_BUDGET ((uint64_t)1 << 20)
 /* A worker beats four times a bound and dials a lost store every 10 ms: in less, a thread that waited for a core is a death. */
 #define LEAST_DEATH_MS 100
+#define OWN_DESCRIPTORS 64 /* of a process without peers: weft's own, and some of the program's */
 
 enum { SLURM_STEP = 3 };
 
@@ -121,6 +123,14 @@ static weft_status resolve_port(weft_agent_options *values, weft_error **error)
     weft_status st = port ? WEFT_OK : wfi_env_i64("MASTER_PORT", 1, 65535, &port, error);
     if (st)
         return st;
+    if (port == WEFT_ANY_PORT && values->rank != 0)
+        return invalid(
+            error, "master_port is WEFT_ANY_PORT on a worker that is not rank 0: only rank 0 takes a free port; pass "
+                   "the port that its on_store_port or weft_agent_store_port gave");
+    if (port == WEFT_ANY_PORT) {
+        values->master_port = values->sim ? 0 : WEFT_ANY_PORT;
+        return WEFT_OK;
+    }
     if (!port && !values->sim)
         return invalid(error, "no MASTER_PORT: name the port on which rank 0 serves the store");
     if (port < 0 || port > 65535)
@@ -327,12 +337,56 @@ static weft_status check_process(weft_error **error)
     return st ? st : wfi_slab_setting(&number, error);
 }
 
+/* Rank 0 with WEFT_ANY_PORT: the store's socket is bound here, so that its port is known before the job is joined. */
+static weft_status take_any_port(wfi_options *out, weft_error **error)
+{
+    weft_agent_options *values = &out->values;
+    int fd;
+    if (values->master_port != WEFT_ANY_PORT)
+        return WEFT_OK;
+    weft_status st = wfi_listen_at(values->master_addr, 0, &fd, error);
+    if (st)
+        return st;
+    out->store_fd = fd;
+    values->master_port = wfi_listening_port(fd);
+    return WEFT_OK;
+}
+
+/* A limit that is too low is said now: later a connection fails, in the middle of the job. How many workers an elastic
+ * job will have is not known. */
+static void check_descriptors(const weft_agent_options *values)
+{
+    unsigned long long workers = (unsigned long long)values->world_size, limit = wfi_descriptors_limit();
+    unsigned long long needed = OWN_DESCRIPTORS + 2 * (workers - 1) + (values->rank == 0 ? workers : 0);
+    if (values->elastic || limit >= needed)
+        return;
+    wfi_log_in(&(wfi_log_context){.rank = values->rank}, WEFT_LOG_WARN,
+               "the limit of file descriptors is %llu, and a job of %d workers may need about %llu here: raise it "
+               "(ulimit -n %llu, or LimitNOFILE= of systemd), or let weft raise it to the hard limit, %llu "
+               "(raise_descriptor_limit, or WEFT_RAISE_DESCRIPTOR_LIMIT=1)",
+               limit, values->world_size, needed, needed, wfi_descriptors_hard_limit());
+}
+
+static weft_status resolve_descriptors(weft_agent_options *values, weft_error **error)
+{
+    bool raise = false;
+    weft_status st = wfi_env_bool("WEFT_RAISE_DESCRIPTOR_LIMIT", &raise, error);
+    values->raise_descriptor_limit = raise || values->raise_descriptor_limit;
+    if (st || values->sim)
+        return st;
+    if (values->raise_descriptor_limit)
+        wfi_descriptors_raise();
+    check_descriptors(values);
+    return WEFT_OK;
+}
+
 weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *out, weft_error **error)
 {
     memset(out, 0, sizeof *out);
     out->store_fd = -1;
     if (given)
         out->values = *given;
+    wfi_variables_check();
     weft_status st = check_process(error);
     if (!st)
         st = resolve_rank(out, error);
@@ -346,8 +400,10 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
         st = resolve_texts(out, error);
     if (!st)
         st = resolve_secret(out, error);
-    if (!st && !out->values.sim)
-        st = wfi_descriptors_raise(error);
+    if (!st)
+        st = resolve_descriptors(&out->values, error);
+    if (!st)
+        st = take_any_port(out, error);
     wfi_secret_hide(); /* also if it was not asked for, or something else is wrong: then for the next try */
     return st;
 }

@@ -50,6 +50,12 @@ int weft_agent_world_size(const weft_agent *agent)
     return agent ? agent->options.values.world_size : 0;
 }
 
+int weft_agent_store_port(const weft_agent *agent)
+{
+    WFI_LIVE(agent);
+    return agent && !agent->options.values.sim ? agent->options.values.master_port : 0;
+}
+
 uint64_t weft_agent_now_ns(const weft_agent *agent)
 {
     WFI_LIVE(agent);

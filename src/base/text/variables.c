@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* variables.c - see variables.h. */
+#include "base/text/variables.h"
+
+#include "base/env.h"
+#include "base/text/log.h"
+#include "base/utf8.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define PREFIX "WEFT_"
+#define NAME_MAX_BYTES 64 /* of a name that is compared or quoted */
+
+extern char **environ;
+
+/* All of them; tests/project/variables.py compares the list with docs/environment.md and with the source. */
+static const char *const known[] = {
+    "WEFT_ALGORITHMS",   "WEFT_CPU_THREADS",
+    "WEFT_DEATH_MS",     "WEFT_ELASTIC",
+    "WEFT_FABRIC",       "WEFT_IFACE",
+    "WEFT_LOG",          "WEFT_MEMORY_BUDGET",
+    "WEFT_METRICS_PORT", "WEFT_NAME",
+    "WEFT_NO_BINDING",   "WEFT_PORTS",
+    "WEFT_PRODUCT",      "WEFT_RAISE_DESCRIPTOR_LIMIT",
+    "WEFT_SECRET",       "WEFT_SECRET_FD",
+    "WEFT_SECRET_FILE",  "WEFT_SLAB_KEEP_MB",
+    "WEFT_SPAWNED",      "WEFT_TRACE",
+    "WEFT_WORKERS",
+};
+#define KNOWN (sizeof known / sizeof *known)
+
+static size_t smallest(size_t a, size_t b, size_t c)
+{
+    size_t least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* How many letters have to be added, removed, replaced or swapped with the next one to make `b` of `a`. */
+static size_t distance(const char *a, size_t a_size, const char *b, size_t b_size)
+{
+    size_t rows[3][NAME_MAX_BYTES + 1], *before = rows[0], *last = rows[1], *row = rows[2];
+    for (size_t j = 0; j <= b_size; j++)
+        last[j] = before[j] = j;
+    for (size_t i = 1; i <= a_size; i++) {
+        row[0] = i;
+        for (size_t j = 1; j <= b_size; j++) {
+            row[j] = smallest(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && before[j - 2] + 1 < row[j])
+                row[j] = before[j - 2] + 1;
+        }
+        size_t *oldest = before;
+        before = last;
+        last = row;
+        row = oldest;
+    }
+    return last[b_size];
+}
+
+/* The known name that is spelt most like `name`; NULL: more than half of the letters after the prefix differ. */
+static const char *nearest(const char *name, size_t size)
+{
+    const char *found = NULL;
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < KNOWN; i++) {
+        size_t far = distance(name, size, known[i], strlen(known[i]));
+        if (far < least) {
+            least = far;
+            found = known[i];
+        }
+    }
+    return least <= (size - strlen(PREFIX)) / 2 ? found : NULL;
+}
+
+static bool is_known(const char *name, size_t size)
+{
+    for (size_t i = 0; i < KNOWN; i++)
+        if (strlen(known[i]) == size && memcmp(known[i], name, size) == 0)
+            return true;
+    return false;
+}
+
+static void check(const char *setting)
+{
+    size_t size = strcspn(setting, "=");
+    if (strncmp(setting, PREFIX, strlen(PREFIX)) != 0 || is_known(setting, size))
+        return;
+    const char *meant = size <= NAME_MAX_BYTES ? nearest(setting, size) : NULL;
+    int shown = wfi_utf8_fit(setting, size < NAME_MAX_BYTES ? (int)size : NAME_MAX_BYTES);
+    if (meant)
+        wfi_log(WEFT_LOG_WARN, "%.*s is not a variable of weft: did you mean %s? docs/environment.md lists them", shown,
+                setting, meant);
+    else
+        wfi_log(WEFT_LOG_WARN, "%.*s is not a variable of weft: docs/environment.md lists them", shown, setting);
+}
+
+void wfi_variables_check(void)
+{
+    static atomic_bool checked;
+    if (atomic_exchange(&checked, true) || wfi_env_string("WEFT_SPAWNED"))
+        return;
+    for (char **each = environ; each && *each; each++)
+        check(*each);
+}

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""variables.py ROOT - the variables WEFT_... that weft knows (src/base/text/variables.c), that docs/environment.md lists, and that
+the library and the programs read are the same."""
+import os
+import re
+import sys
+
+NAME = r"WEFT_[A-Z0-9_]+"
+
+
+def read(root, path):
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def known(root):
+    table = re.search(r"known\[\] = \{(.*?)\};", read(root, "src/base/text/variables.c"), re.S)
+    return set(re.findall('"(%s)"' % NAME, table.group(1)))
+
+
+def listed(root):
+    rows = [line.split("|")[1] for line in read(root, "docs/environment.md").splitlines() if line.startswith("| `")]
+    return set(re.findall("`(%s)`" % NAME, " ".join(rows)))
+
+
+def enumerators(root):
+    """Names that the headers declare: a string may have one of these."""
+    folder = os.path.join(root, "include/weft")
+    return set(re.findall(r"\b%s\b" % NAME, " ".join(read(folder, name) for name in os.listdir(folder)))) - known(root)
+
+
+def used(root):
+    """Strings that are such a name alone, in C, with the file."""
+    for folder in ("src", "providers", "examples", "perf"):
+        for at, _, names in os.walk(os.path.join(root, folder)):
+            for name in sorted(names):
+                path = os.path.relpath(os.path.join(at, name), root)
+                if name.endswith((".c", ".h", ".cpp")) and path != "src/base/text/variables.c":
+                    for found in re.findall('"(%s)"' % NAME, read(root, path)):
+                        yield found, path
+
+
+def main():
+    root = sys.argv[1]
+    names, pages, declared = known(root), listed(root), enumerators(root)
+    wrong = ["%s is known, and docs/environment.md has no row of it" % name for name in sorted(names - pages)]
+    wrong += ["%s has a row in docs/environment.md, and is not known" % name for name in sorted(pages - names)]
+    uses = {name: path for name, path in used(root) if name not in declared}
+    wrong += ["%s: %s is not known" % (uses[name], name) for name in sorted(set(uses) - names)]
+    wrong += ["%s is known, and nothing reads it" % name for name in sorted(names - set(uses))]
+    print("\n".join(wrong + ["%d variables, %d of which are read" % (len(names), len(set(uses) & names))]))
+    return 1 if wrong or len(names) < 15 else 0
+
+
+sys.exit(main())
