@@ -244,6 +244,41 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_end_job(weft_agent *agent, const 
  */
 WEFT_API void weft_agent_stop(weft_agent *agent);
 
+/*
+ * The only function of weft that a signal handler may call: it is async-signal-safe. From then on, until
+ * weft_agent_clear_wake, these functions return at once with WEFT_ERR_CANCELLED, unless what they wait for is complete.
+ * Calls of them that are in progress, on any thread, return as well.
+ *   weft_future_wait, weft_future_wait_until, weft_future_wait_all, weft_future_wait_any of this agent's futures.
+ *   weft_rpc_sync, weft_rref_rpc_sync, weft_rref_to_here: their call is cancelled.
+ *   weft_rref_local_value, and the functions of a group that wait: a group of which an operation is cancelled is over.
+ *   weft_agent_progress returns as well: it handles what is ready, and does not wait.
+ * Not affected are waits inside handlers and continuations, backward passes, data-parallel modules, optimizers,
+ * weft_agent_open, weft_agent_close and weft_agent_stop. So a program stops on SIGINT like this:
+ *
+ *     static weft_agent *the_agent; // set before the handler is installed
+ *     static volatile int stops; // a volatile sig_atomic_t, see the C library's signal header
+ *     static void on_sigint(int signal_number)
+ *     {
+ *         (void)signal_number;
+ *         stops = 1;
+ *         weft_agent_wake(the_agent);
+ *     }
+ *     static weft_status work(weft_future *result)
+ *     {
+ *         weft_status st = WEFT_OK;
+ *         while (!stops && !weft_future_done(result))
+ *             st = weft_future_wait(result, WEFT_FOREVER); // WEFT_ERR_CANCELLED after SIGINT
+ *         return stops ? weft_agent_close(the_agent) : st;
+ *     }
+ *
+ * Block the signal, or restore its former handler, before the agent is freed. In the simulation only programs of the
+ * simulation may call it, not signal handlers. NULL does nothing.
+ */
+WEFT_API void weft_agent_wake(weft_agent *agent);
+/* Ends the effect of weft_agent_wake: later waits wait again. Returns whether there was an effect. Any thread; not in a
+ * signal handler. */
+WEFT_API bool weft_agent_clear_wake(weft_agent *agent);
+
 WEFT_API int weft_agent_rank(const weft_agent *agent);
 WEFT_API int weft_agent_world_size(const weft_agent *agent);
 /* The port of rank 0's store: as given, or the free one that WEFT_ANY_PORT took. 0 in the simulation. */
@@ -303,6 +338,16 @@ WEFT_API uint64_t weft_agent_now_ns(const weft_agent *agent);
  * Allowed at any time. WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (NULL).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_debug_dump(const weft_agent *agent, FILE *to);
+
+/*
+ * From now on the signal `signal_number`, for example SIGUSR1, makes weft write the output of weft_debug_dump to
+ * stderr, for each open agent of the process. The signal handler only wakes a thread of weft, which writes. A process
+ * watches one signal; 0 restores what the signal did before, and ends the thread. One thread at a time.
+ *   WEFT_ERR_INVALID: it is no signal that can be handled.
+ *   WEFT_ERR_EXISTS: the program handles that signal, or weft watches one already.
+ *   WEFT_ERR_SYSTEM.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_debug_on_signal(int signal_number);
 
 /* Counters since the agent opened. */
 typedef struct weft_stats {

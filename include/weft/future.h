@@ -57,6 +57,7 @@ WEFT_API bool weft_future_done(const weft_future *future);
  * future's error, or
  *   WEFT_ERR_TIMEOUT: the future is not complete after wait_ms, and may complete later. If weft_future_done is true,
  *   the code is that of the future's error.
+ *   WEFT_ERR_CANCELLED: the future is not complete, and weft_agent_wake was called (weft/agent.h).
  *   WEFT_ERR_DEADLOCK, at once: the future is not complete, and this thread reads the network for the future's agent,
  *   so that nothing could arrive. That is the case in handlers with WEFT_FUNCTION_INLINE, in `land` and in destructors.
  *   Such code may also run on a thread that can wait; do not rely on that.

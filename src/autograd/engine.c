@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "future/future.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -422,7 +423,7 @@ void wfi_pass_await_hooks(wfi_pass *pass)
 {
     for (size_t i = 0; i < pass->waits.count; i++) {
         weft_future *wait = pass->waits.items[i];
-        weft_status status = weft_future_wait(wait, WEFT_FOREVER);
+        weft_status status = wfi_future_wait(wait, WEFT_FOREVER);
         if (status != WEFT_OK)
             fail_for_hook(pass, status, weft_future_error(wait));
         weft_future_unref(wait);

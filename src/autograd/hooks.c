@@ -11,6 +11,7 @@
 #include "base/handle.h"
 #include "base/map.h"
 #include "base/mutex.h"
+#include "future/future.h"
 
 #include <weft/future.h>
 
@@ -177,7 +178,7 @@ static weft_status follow(wfi_pointers *waits, weft_future *wait, weft_status st
 {
     if (wait == NULL || wfi_pointers_push(waits, wait))
         return status;
-    weft_status ended = weft_future_wait(wait, WEFT_FOREVER); /* it may still write to the sum */
+    weft_status ended = wfi_future_wait(wait, WEFT_FOREVER); /* it may still write to the sum */
     weft_future_unref(wait);
     ended = ended == WEFT_OK ? WEFT_ERR_MEMORY : ended;
     return status == WEFT_OK ? ended : status;

@@ -61,7 +61,7 @@ static weft_status sleep_until(wfi_making *making, waiter *one, uint64_t until)
     wfi_list_init(&one->link);
     wfi_list_push_back(&wfi_groups_of(agent)->waiters, &one->link);
     wfi_agent_leave_locked(agent);
-    weft_status st = weft_future_wait_until(one->woken, until);
+    weft_status st = wfi_future_wait_until(one->woken, until);
     making->inside = wfi_agent_enter_locked(agent);
     if (making->inside)
         wfi_list_remove(&one->link);

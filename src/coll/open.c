@@ -468,8 +468,8 @@ static void flush_messages(weft_agent *agent)
     if (!settled)
         return;
     while (agent->options.values.no_threads && !weft_future_done(settled) && wfi_now(wfi_net_clock(agent->net)) < until)
-        weft_agent_progress(agent, 1);
-    weft_status st = agent->options.values.no_threads ? WEFT_OK : weft_future_wait_until(settled, until);
+        wfi_agent_progress(agent, 1);
+    weft_status st = agent->options.values.no_threads ? WEFT_OK : wfi_future_wait_until(settled, until);
     (void)st; /* else whoever did not take it in time hears that we have left */
 }
 

@@ -12,6 +12,7 @@
 #include "base/map.h"
 #include "base/utf8.h"
 #include "tensor/tensor.h"
+#include "future/future.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -218,7 +219,7 @@ static weft_tensor *place_for(weft_tensor *tensor, bool gives)
 static weft_status wait_for(weft_future **futures, size_t count, weft_status st)
 {
     for (size_t i = 0; i < count && futures; i++) {
-        weft_status ended = futures[i] ? weft_future_wait(futures[i], WEFT_FOREVER) : WEFT_OK;
+        weft_status ended = futures[i] ? wfi_future_wait(futures[i], WEFT_FOREVER) : WEFT_OK;
         st = st ? st : ended;
         weft_future_unref(futures[i]);
     }

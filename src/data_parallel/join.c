@@ -8,6 +8,7 @@
 #include "data_parallel/data_parallel.h"
 
 #include "coll/group.h"
+#include "future/future.h"
 
 #include <string.h>
 
@@ -30,7 +31,7 @@ static weft_status shadow(weft_data_parallel *parallel)
         st = wfi_parallel_finish(parallel, &ended);
     wfi_mutex_unlock(&parallel->lock);
     if (!st)
-        st = weft_future_wait(ended, WEFT_FOREVER);
+        st = wfi_future_wait(ended, WEFT_FOREVER);
     weft_future_unref(ended);
     return st;
 }

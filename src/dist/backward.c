@@ -251,7 +251,7 @@ static bool run_pass(weft_tape *tape, weft_context *context, weft_tensor *loss, 
         pass->waiter_runs = true;
         wfi_dist_pass_run(pass);
         wfi_pass_wait_for_calls(pass);
-        weft_status st = weft_future_wait(future, WEFT_FOREVER);
+        weft_status st = wfi_future_wait(future, WEFT_FOREVER);
         if (st)
             error = weft_error_ref((weft_error *)weft_future_error(future));
         weft_future_unref(future);

@@ -149,9 +149,9 @@ void wfi_pass_wait_for_calls(wfi_dist_pass *pass)
         size_t count = pass->waits_for_count, first = 0;
         for (size_t i = 0; i < count; i++)
             calls[i] = pass->waits_for[i].call;
-        if (count > 1 && weft_future_wait_any(calls, count, WEFT_FOREVER, &first))
+        if (count > 1 && wfi_future_wait_any(calls, count, WEFT_FOREVER, &first))
             first = 0;
-        (void)!weft_future_wait(calls[first], WEFT_FOREVER); /* its error is the answer */
+        (void)!wfi_future_wait(calls[first], WEFT_FOREVER); /* its error is the answer */
         wfi_pass_wait one = pass->waits_for[first];
         pass->waits_for[first] = pass->waits_for[--pass->waits_for_count];
         post_answer(pass, one.call, one.event, WFI_RUN_WAITER);

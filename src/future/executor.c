@@ -353,6 +353,14 @@ void wfi_executor_leave(wfi_executor *executor, wfi_visit *visit)
     wfi_mutex_unlock(&executor->lock);
 }
 
+void wfi_executor_call_visitors(wfi_executor *executor)
+{
+    wfi_mutex_lock(&executor->lock);
+    for (wfi_list *link = executor->visits.next; link != &executor->visits; link = link->next)
+        wfi_unpark(wfi_container_of(link, wfi_visit, link)->parker);
+    wfi_mutex_unlock(&executor->lock);
+}
+
 /* A visitor leaves as soon as it looks at its parker; there is no need to sleep for that. */
 static void call_visitors_out(wfi_executor *executor)
 {

@@ -79,6 +79,7 @@ typedef struct wfi_visit {
 } wfi_visit;
 bool wfi_executor_enter(wfi_executor *executor, wfi_visit *visit, wfi_parker *parker);
 void wfi_executor_leave(wfi_executor *executor, wfi_visit *visit);
+void wfi_executor_call_visitors(wfi_executor *executor); /* unparks all: they look again at what they wait for */
 
 /* The process's own (threads), for futures without an agent. Started at first use, never ended. */
 wfi_executor *wfi_executor_process(void);

@@ -32,12 +32,18 @@
 typedef struct wfi_driver {
     bool (*drive)(struct wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);
     const wfi_clock *clock;
+    atomic_bool woken; /* waits of the program return (weft_agent_wake) */
 } wfi_driver;
 
 /* A future whose continuations run on `executor` and whose waiters use `driver` (NULL: they just sleep). */
 weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver);
 /* Before anybody else has it: the library alone completes it, weft_future_complete and weft_future_fail are refused. */
 void wfi_future_own(weft_future *future);
+
+/* As weft_future_wait and weft_future_wait_until, and not ended by weft_agent_wake: for weft's own waits. */
+weft_status wfi_future_wait(weft_future *future, int64_t timeout_ms);
+weft_status wfi_future_wait_until(weft_future *future, uint64_t deadline_ns);
+weft_status wfi_future_wait_any(weft_future *const *futures, size_t count, int64_t timeout_ms, size_t *index);
 
 /* What weft_future_complete and weft_future_fail do, for futures that the library owns, too: inside weft always these. */
 weft_status wfi_future_complete(weft_future *future, void *payload, weft_drop_fn drop);

@@ -13,6 +13,7 @@ typedef enum future_state { FUTURE_PENDING, FUTURE_PAYLOAD, FUTURE_FAILED } futu
 typedef struct wfi_waiting {
     wfi_parker parker;
     size_t count;
+    bool of_program;       /* weft_agent_wake ends it */
     bool any;              /* the first one is enough, well or not */
     atomic_size_t pending; /* of `count` */
     _Atomic int failure;   /* the code of the first failure to arrive, or WEFT_OK */

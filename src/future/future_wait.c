@@ -76,20 +76,26 @@ static bool one_driver(weft_future *const *futures, size_t count)
     return i == count;
 }
 
-/* One turn of sleeping or driving; false if waiting on this thread could never end. */
-static bool wait_turn(const weft_future *future, wfi_waiting *waiting, uint64_t until)
+/* One turn of sleeping or driving. WEFT_ERR_DEADLOCK: waiting on this thread could never end. WEFT_ERR_CANCELLED: the
+ * program was woken. */
+static weft_status wait_turn(const weft_future *future, wfi_waiting *waiting, uint64_t until)
 {
     wfi_visit visit;
+    weft_status status = WEFT_OK;
     if (future->driver == NULL || !wfi_executor_enter(future->executor, &visit, &waiting->parker)) {
         wfi_park(&waiting->parker, until);
-        return true;
+        return WEFT_OK;
     }
-    bool could_end = future->driver->drive(future->driver, &waiting->parker, until);
+    bool woken = waiting->of_program && atomic_load(&future->driver->woken);
+    if (!woken && !future->driver->drive(future->driver, &waiting->parker, until))
+        status = WEFT_ERR_DEADLOCK;
+    else if (waiting->of_program && atomic_load(&future->driver->woken))
+        status = WEFT_ERR_CANCELLED;
     wfi_executor_leave(future->executor, &visit);
-    return could_end;
+    return status;
 }
 
-/* Until is_over; WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK. At least one turn, so that polling with no time out makes progress. */
+/* Until is_over; WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK, WEFT_ERR_CANCELLED. At least one turn, so that polling with no time out makes progress. */
 static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_waiting *waiting, uint64_t deadline)
 {
     const wfi_clock *clock = clock_of(driver_of(futures[0]));
@@ -104,20 +110,31 @@ static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_
         }
         if (is_over(waiting))
             return WEFT_OK;
-        if (!wait_turn(futures[single ? 0 : at], waiting, until))
-            return is_over(waiting) ? WEFT_OK : WEFT_ERR_DEADLOCK;
+        weft_status status = wait_turn(futures[single ? 0 : at], waiting, until);
+        if (status)
+            return is_over(waiting) ? WEFT_OK : status;
+        /* All visitors were called out, and this one stays: without the permit, or no turn would sleep any more. */
+        if (!is_over(waiting) && wfi_parker_is_unparked(&waiting->parker))
+            (void)wfi_park(&waiting->parker, 0);
     } while (!is_over(waiting) && (deadline == WFI_NEVER || wfi_now(clock) < deadline));
     return is_over(waiting) ? WEFT_OK : WEFT_ERR_TIMEOUT;
 }
 
-static weft_status wait_with(weft_future *const *futures, size_t count, wfi_waiter *waiters, bool any,
+/* How a wait is done. */
+typedef struct wait_form {
+    bool any, of_program;
+} wait_form;
+
+static weft_status wait_with(weft_future *const *futures, size_t count, wfi_waiter *waiters, wait_form how,
                              uint64_t deadline)
 {
+    bool any = how.any;
     wfi_waiting waiting = {.count = count, .any = any, .failure = WEFT_OK};
     weft_status status = WEFT_OK;
     size_t i;
     wfi_parker_init(&waiting.parker);
     atomic_init(&waiting.pending, count);
+    waiting.of_program = how.of_program && wfi_executor_current() == NULL; /* not handlers and continuations */
     for (i = 0; i < count; i++)
         enlist(futures[i], &waiters[i], &waiting);
     if (!is_over(&waiting)) {
@@ -143,15 +160,23 @@ static uint64_t deadline_of(const weft_future *future, int64_t wait_ms)
     return wfi_deadline(clock_of(driver_of(future)), wait_ms);
 }
 
+static weft_status wait_for(weft_future *future, bool of_program, uint64_t deadline_ns)
+{
+    wfi_waiter waiter;
+    if (weft_future_done(future))
+        return wfi_future_status(future);
+    return wait_with(&future, 1, &waiter, (wait_form){.of_program = of_program}, deadline_ns);
+}
+
 weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
 {
     WFI_LIVE(future);
-    wfi_waiter waiter;
-    if (future == NULL)
-        return WEFT_ERR_INVALID;
-    if (weft_future_done(future))
-        return wfi_future_status(future);
-    return wait_with(&future, 1, &waiter, false, deadline_ns);
+    return future != NULL ? wait_for(future, true, deadline_ns) : WEFT_ERR_INVALID;
+}
+
+weft_status wfi_future_wait_until(weft_future *future, uint64_t deadline_ns)
+{
+    return wait_for(future, false, deadline_ns);
 }
 
 weft_status weft_future_wait(weft_future *future, int64_t wait_ms)
@@ -161,11 +186,18 @@ weft_status weft_future_wait(weft_future *future, int64_t wait_ms)
         return WEFT_ERR_INVALID;
     if (weft_future_done(future))
         return wfi_future_status(future);
-    return weft_future_wait_until(future, deadline_of(future, wait_ms));
+    return wait_for(future, true, deadline_of(future, wait_ms));
+}
+
+weft_status wfi_future_wait(weft_future *future, int64_t wait_ms)
+{
+    if (weft_future_done(future))
+        return wfi_future_status(future);
+    return wait_for(future, false, deadline_of(future, wait_ms));
 }
 
 /* Waits for several: all of them, or any. */
-static weft_status wait_several(weft_future *const *futures, size_t count, bool any, int64_t wait_ms)
+static weft_status wait_several(weft_future *const *futures, size_t count, wait_form how, int64_t wait_ms)
 {
     wfi_waiter few[WAITERS_ON_STACK], *waiters = few;
     weft_status status;
@@ -173,7 +205,7 @@ static weft_status wait_several(weft_future *const *futures, size_t count, bool 
         waiters = wfi_calloc(count, sizeof *waiters);
     if (waiters == NULL)
         return WEFT_ERR_MEMORY;
-    status = wait_with(futures, count, waiters, any, deadline_of(futures[0], wait_ms));
+    status = wait_with(futures, count, waiters, how, deadline_of(futures[0], wait_ms));
     if (waiters != few)
         free(waiters);
     return status;
@@ -183,7 +215,7 @@ weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int6
 {
     if (wait_ms < WEFT_FOREVER || !wfi_futures_are_there(futures, count))
         return WEFT_ERR_INVALID;
-    return count == 0 ? WEFT_OK : wait_several(futures, count, false, wait_ms);
+    return count == 0 ? WEFT_OK : wait_several(futures, count, (wait_form){.of_program = true}, wait_ms);
 }
 
 static size_t first_done(weft_future *const *futures, size_t count)
@@ -194,19 +226,29 @@ static size_t first_done(weft_future *const *futures, size_t count)
     return i;
 }
 
-weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t wait_ms, size_t *index)
+static weft_status wait_any(weft_future *const *futures, size_t count, bool of_program, int64_t wait_ms,
+                            size_t *index)
 {
     weft_status status = WEFT_OK;
-    size_t first;
-    if (wait_ms < WEFT_FOREVER || index == NULL || count == 0 || !wfi_futures_are_there(futures, count))
-        return WEFT_ERR_INVALID;
-    first = first_done(futures, count);
+    size_t first = first_done(futures, count);
     if (first == count) {
-        status = wait_several(futures, count, true, wait_ms);
+        status = wait_several(futures, count, (wait_form){.any = true, .of_program = of_program}, wait_ms);
         first = first_done(futures, count); /* one may have come after a time-out all the same */
     }
     if (first == count)
         return status;
     *index = first;
     return WEFT_OK;
+}
+
+weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t wait_ms, size_t *index)
+{
+    if (wait_ms < WEFT_FOREVER || index == NULL || count == 0 || !wfi_futures_are_there(futures, count))
+        return WEFT_ERR_INVALID;
+    return wait_any(futures, count, true, wait_ms, index);
+}
+
+weft_status wfi_future_wait_any(weft_future *const *futures, size_t count, int64_t wait_ms, size_t *index)
+{
+    return wait_any(futures, count, false, wait_ms, index);
 }

@@ -131,6 +131,23 @@ static inline size_t wfi_net_progress(wfi_net *net, int64_t timeout_ms)
     return wfi_progress_run(&net->progress, timeout_ms);
 }
 
+/* The same for the program: it does not wait if weft_agent_wake was called. */
+static inline size_t wfi_net_progress_of_program(wfi_net *net, int64_t timeout_ms)
+{
+    return wfi_progress_run_for(&net->progress, timeout_ms, true);
+}
+
+/* weft_agent_wake, and its end: returns whether there was an effect. */
+static inline void wfi_net_call_program(wfi_net *net)
+{
+    wfi_progress_call_program(&net->progress);
+}
+
+static inline bool wfi_net_clear_call(wfi_net *net)
+{
+    return atomic_exchange(&net->progress.driver.woken, false);
+}
+
 static inline weft_status wfi_net_timer_set(wfi_net *net, wfi_timer *timer, uint64_t deadline_ns) /* [locked] */
 {
     return wfi_timer_set(&net->progress, timer, deadline_ns);

@@ -5,6 +5,9 @@
  */
 #include "progress/progress.h"
 
+#include <errno.h>
+#include <unistd.h>
+
 #define LOOK_MS 5
 #define LIE_NS UINT64_C(5000000)
 #define BESIDE_NS UINT64_C(50000)
@@ -98,7 +101,34 @@ static size_t manual_round(wfi_progress *progress, bool slept)
     return done;
 }
 
+void wfi_progress_pass_call(wfi_progress *progress)
+{
+    if (atomic_exchange(&progress->calls, false))
+        wfi_executor_call_visitors(progress->executor);
+}
+
+void wfi_progress_call_program(wfi_progress *progress)
+{
+    uint64_t one = 1;
+    int error = errno;
+    atomic_store(&progress->driver.woken, true);
+    atomic_store(&progress->calls, true);
+    if (progress->fibers) {
+        wfi_progress_pass_call(progress);
+        return;
+    }
+    ssize_t written = write(progress->events_fd, &one, sizeof one); /* the event thread passes it on */
+    (void)written;                                                  /* a full eventfd wakes as well */
+    wfi_sleeper_wake(progress, WFI_SLEEPER_POLLER);                 /* without threads: who makes progress */
+    errno = error;
+}
+
 size_t wfi_progress_run(wfi_progress *progress, int64_t timeout_ms)
+{
+    return wfi_progress_run_for(progress, timeout_ms, false);
+}
+
+size_t wfi_progress_run_for(wfi_progress *progress, int64_t timeout_ms, bool of_program)
 {
     uint64_t until = wfi_deadline(progress->clock, timeout_ms);
     bool slept = false;
@@ -108,7 +138,7 @@ size_t wfi_progress_run(wfi_progress *progress, int64_t timeout_ms)
     for (int yields = timeout_ms && progress->token.came ? WFI_YIELDS : 0;; yields--) {
         bool yielded = yields > 0 && wfi_spin_yield(progress);
         done = manual_round(progress, slept);
-        if (done || wfi_now(progress->clock) >= until)
+        if (done || wfi_now(progress->clock) >= until || (of_program && atomic_load(&progress->driver.woken)))
             break;
         if (yielded && yields > 1)
             continue;
@@ -127,6 +157,7 @@ size_t wfi_progress_run(wfi_progress *progress, int64_t timeout_ms)
 static void drive_alone(wfi_progress *progress, wfi_parker *parker, uint64_t deadline_ns)
 {
     while (!wfi_parker_is_unparked(parker)) {
+        wfi_progress_pass_call(progress);
         uint64_t now = wfi_now(progress->clock);
         if (now >= deadline_ns)
             return;

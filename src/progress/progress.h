@@ -159,8 +159,9 @@ struct wfi_progress {
     uint64_t sleep_until_ns;           /* when the sleeping holder will wake by itself */
 
     wfi_token token;
-    int events_fd;    /* ends the event thread's sleep */
-    atomic_bool stop; /* (atomic) threads end */
+    int events_fd;     /* ends the event thread's sleep */
+    atomic_bool calls; /* (atomic) wfi_progress_call_program was called, and wfi_progress_pass_call is due */
+    atomic_bool stop;  /* (atomic) threads end */
     pthread_t poller, events;
     bool poller_started, events_started;
     /* In the simulation the poller is a fiber. */
@@ -232,8 +233,14 @@ size_t wfi_progress_round(wfi_progress *progress, wfi_role role, wfi_task **mine
 void wfi_progress_round_begin(wfi_progress *progress, uint64_t now_ns);            /* locks; unlocking ends it */
 /* For no_threads: rounds until something came; waits up to timeout_ms. Not [locked]. */
 size_t wfi_progress_run(wfi_progress *progress, int64_t timeout_ms);
+/* `of_program`: it does not wait while the driver is `woken`. */
+size_t wfi_progress_run_for(wfi_progress *progress, int64_t timeout_ms, bool of_program);
 /* Without threads: after so long, handlers that are queued wait for a round of progress (heartbeats, time limits). */
 #define WFI_HANDLERS_NS UINT64_C(2000000)
+/* Waits of the program return from now on (wfi_driver.woken). Async-signal-safe, except in the simulation. */
+void wfi_progress_call_program(wfi_progress *progress);
+/* On an ordinary thread, after that: calls the threads out that wait already. */
+void wfi_progress_pass_call(wfi_progress *progress);
 bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);
 wfi_task *wfi_idle_lead(void *arg); /* the executor's idle hook */
 void wfi_idle_nudge(void *arg);

@@ -98,8 +98,13 @@ static void *events_main(void *arg)
     pthread_setname_np(pthread_self(), "weft-cm");
     wfi_source *source = progress->sources[0]; /* with threads there is one */
     uint64_t due_ns = WFI_NEVER;
-    while (!atomic_load(&progress->stop))
+    uint64_t count;
+    while (!atomic_load(&progress->stop)) {
         (void)source->ops->events(source, EVENTS_WAIT_MS, progress->events_fd, &due_ns);
+        ssize_t got = read(progress->events_fd, &count, sizeof count); /* before the call is looked for: none is lost */
+        (void)got;
+        wfi_progress_pass_call(progress);
+    }
     return NULL;
 }
 

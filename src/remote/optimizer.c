@@ -63,7 +63,7 @@ static weft_status await_created(weft_rref *rref, weft_error **error)
     weft_future *made = weft_rref_created(rref);
     if (!made)
         return WEFT_ERR_MEMORY;
-    weft_status st = weft_future_wait(made, WEFT_FOREVER);
+    weft_status st = wfi_future_wait(made, WEFT_FOREVER);
     if (st && weft_future_error(made))
         *error = weft_error_ref((weft_error *)weft_future_error(made));
     weft_future_unref(made);
@@ -240,7 +240,7 @@ weft_status wfi_owners_call(const weft_dist_optimizer *optimizer, const wfi_owne
     for (size_t i = 0; futures && i < optimizer->count; i++) {
         if (!futures[i])
             continue;
-        weft_status st = weft_future_wait(futures[i], WEFT_FOREVER);
+        weft_status st = wfi_future_wait(futures[i], WEFT_FOREVER);
         if (st)
             note_failure(optimizer, call->function, i, st, weft_error_ref(weft_future_error(futures[i])), &first,
                          error);

@@ -170,9 +170,15 @@ void wfi_agent_leave_locked(weft_agent *agent);
 /* Called when net has opened, and before it closes: in between the agent is marked in a child of fork(2) (forks.c). */
 void wfi_forks_watch(weft_agent *agent);
 void wfi_forks_forget(weft_agent *agent);
+/* Open agent number `index` of the process, entered: it does not close before wfi_agent_leave. NULL: there are no
+ * more. */
+weft_agent *wfi_forks_enter(size_t index);
 
 /* Cores for weft's own threads; NULL: anywhere (agent/binding.c). */
 wfi_cores *wfi_binding_of(const weft_agent_options *options);
+
+/* weft_agent_progress, and not ended by weft_agent_wake. */
+size_t wfi_agent_progress(weft_agent *agent, int64_t timeout_ms);
 
 /* WEFT_OK, or why no call may start now. [agent lock] */
 weft_status wfi_agent_usable(const weft_agent *agent);

@@ -130,10 +130,10 @@ bool wfi_agent_await_end(weft_agent *agent, int64_t wait_ms)
     weft_status st = WEFT_OK;
     if (agent->options.values.no_threads) {
         do {
-            weft_agent_progress(agent, wait_ms ? 1 : 0); /* soon back, to look at the limit */
+            wfi_agent_progress(agent, wait_ms ? 1 : 0); /* soon back, to look at the limit */
         } while (!weft_future_done(agent->terminated) && wfi_now(clock) < until_ns);
     } else {
-        st = weft_future_wait_until(agent->terminated, until_ns);
+        st = wfi_future_wait_until(agent->terminated, until_ns);
     }
     (void)st; /* `done` says it: a future of the agent's own, which never fails */
     bool is_over = weft_future_done(agent->terminated);

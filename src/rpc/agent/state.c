@@ -56,6 +56,20 @@ int weft_agent_store_port(const weft_agent *agent)
     return agent && !agent->options.values.sim ? agent->options.values.master_port : 0;
 }
 
+/* Called by signal handlers: no lock, no memory. */
+void weft_agent_wake(weft_agent *agent)
+{
+    WFI_LIVE(agent);
+    if (agent && !agent->forked)
+        wfi_net_call_program(agent->net);
+}
+
+bool weft_agent_clear_wake(weft_agent *agent)
+{
+    WFI_LIVE(agent);
+    return agent && wfi_net_clear_call(agent->net);
+}
+
 uint64_t weft_agent_now_ns(const weft_agent *agent)
 {
     WFI_LIVE(agent);
@@ -81,13 +95,22 @@ static size_t run_handlers(weft_agent *agent)
     return wfi_executor_run_some(agent->executor, clock, wfi_now(clock) + WFI_HANDLERS_NS);
 }
 
+size_t wfi_agent_progress(weft_agent *agent, int64_t wait_ms)
+{
+    if (!agent->options.values.no_threads || agent->forked)
+        return 0;
+    size_t ran = run_handlers(agent);
+    size_t handled = wfi_net_progress(agent->net, ran ? 0 : wait_ms);
+    return ran + handled + run_handlers(agent);
+}
+
 size_t weft_agent_progress(weft_agent *agent, int64_t wait_ms)
 {
     WFI_LIVE(agent);
     if (!agent || !agent->options.values.no_threads || agent->forked)
         return 0;
     size_t ran = run_handlers(agent);
-    size_t handled = wfi_net_progress(agent->net, ran ? 0 : wait_ms);
+    size_t handled = wfi_net_progress_of_program(agent->net, ran ? 0 : wait_ms);
     return ran + handled + run_handlers(agent);
 }
 

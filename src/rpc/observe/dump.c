@@ -5,6 +5,7 @@
  */
 #include "base/quiet.h"
 #include "base/text/json_writer.h"
+#include "rpc/observe/observe.h"
 #include "rpc/batch/batch.h"
 #include "rpc/client/loopback.h"
 #include "rpc/client/client.h"
@@ -136,14 +137,18 @@ static void put_batches(wfi_json *j, weft_agent *agent)
 
 /* ---- All of it ----------------------------------------------------------------------------------------------------- */
 
-weft_status weft_debug_dump(const weft_agent *const_agent, FILE *to)
+weft_status weft_debug_dump(const weft_agent *agent, FILE *to)
 {
-    WFI_LIVE(const_agent);
-    weft_agent *agent = (weft_agent *)const_agent; /* its lock is taken; nothing else of it changes */
-    char *text = NULL;
-    size_t size = 0;
+    WFI_LIVE(agent);
     if (!agent || !to)
         return wfi_refuse_null("weft_debug_dump", agent ? "the file" : "the agent");
+    return wfi_dump((weft_agent *)agent, to); /* its lock is taken; nothing else of it changes */
+}
+
+weft_status wfi_dump(weft_agent *agent, FILE *to)
+{
+    char *text = NULL;
+    size_t size = 0;
     if (agent->forked)
         return WEFT_ERR_STATE;
     wfi_json j = {.to = open_memstream(&text, &size), .separated = true};

@@ -60,6 +60,8 @@ struct wfi_call_observer {
     struct wfi_listener *_Atomic server; /* NULL: none was asked for, or its port was taken */
 };
 
+weft_status wfi_dump(weft_agent *agent, FILE *to); /* weft_debug_dump, of an agent that was entered */
+
 weft_status wfi_metrics_init(wfi_metrics *metrics);
 void wfi_metrics_fini(wfi_metrics *metrics);
 void wfi_metrics_record(wfi_metrics *metrics, weft_metric_side side, int rank, const char *function, uint64_t ns,

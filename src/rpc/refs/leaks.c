@@ -66,11 +66,11 @@ static size_t count_left(weft_agent *agent, leak_count *count)
 static void let_others_go_on(weft_agent *agent)
 {
     if (agent->options.values.no_threads) {
-        weft_agent_progress(agent, 1);
+        wfi_agent_progress(agent, 1);
         return;
     }
     weft_future *never = wfi_agent_future(agent);
-    weft_status st = never ? weft_future_wait(never, 1) : WEFT_OK;
+    weft_status st = never ? wfi_future_wait(never, 1) : WEFT_OK;
     (void)st; /* a time-out */
     weft_future_unref(never);
 }
