@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/metrics.h - counters and latency histograms of calls, by peer and function.
+ * weft/metrics.h - counters and latency histograms of calls, by peer and function; of operations of groups, by group.
  *
  * weft counts every call from the moment the agent opens. A program can read the numbers, write them as Prometheus
  * text, or let the agent serve that text on a local port (weft_agent_options.metrics_port). docs/metrics.md lists the

@@ -35,6 +35,7 @@
 
 #include "coll/algorithm/algorithm.h"
 #include "rpc/agent/agent.h"
+#include "rpc/observe/observe.h"
 
 #include <weft/group.h>
 
@@ -171,6 +172,7 @@ typedef struct wfi_operation {
     bool begun, failing;
     bool apart; /* the group is over, and this operation needs nothing more from the others: it ends all the same */
     wfi_task *carrying; /* queued or run by the carrier; NULL: none */
+    wfi_span span;      /* run_ns: when its turn came, after those before it */
     size_t left;        /* steps that are not done */
     size_t busy;        /* transfers and tasks of it */
     wfi_step_id ready;  /* the first step that may begin */
@@ -190,7 +192,11 @@ typedef struct wfi_operation {
     void (*free_own)(void *own);
 } wfi_operation;
 
-typedef struct wfi_groups { /* what an agent has of groups */
+typedef struct wfi_group_metrics wfi_group_metrics; /* observe.c */
+
+typedef struct wfi_groups {     /* what an agent has of groups */
+    wfi_group_metrics *metrics; /* of each name of a group, newest first */
+    size_t metric_count;
     wfi_list all;           /* weft_group.link */
     wfi_map open;           /* group by wfi_group_id */
     wfi_map records;        /* wfi_record by the same: what came for groups that are not open yet */
@@ -351,6 +357,14 @@ wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends
 void wfi_group_tell(weft_group *group);
 void wfi_group_ended(wfi_done *done);                                                     /* of a group */
 void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader); /* a message of `from` */
+
+/* ---- observe.c: metrics and traces ------------------------------------------------------------------------------- */
+
+void wfi_operation_observe_begin(wfi_operation *operation);                   /* not locked */
+void wfi_operation_count(const wfi_operation *operation, bool failed);        /* it is over. [agent lock] */
+void wfi_operation_observe_end(wfi_operation *operation, weft_status status); /* not locked */
+weft_status wfi_groups_write_metrics(weft_agent *agent, FILE *to, const char *who);
+void wfi_group_metrics_free(wfi_groups *groups);
 
 /* ---- open.c ------------------------------------------------------------------------------------------------------ */
 

@@ -518,6 +518,8 @@ static void close_groups(weft_agent *agent)
 
 static void free_groups(weft_agent *agent)
 {
+    if (wfi_groups_of(agent))
+        wfi_group_metrics_free(wfi_groups_of(agent));
     free(wfi_groups_of(agent));
 }
 
@@ -534,6 +536,7 @@ const wfi_component wfi_group_component = {
     .awaits = tell_of_operations,
     .closing = wfi_making_wake,
     .dump = wfi_groups_dump,
+    .metrics = wfi_groups_write_metrics,
     .flush = flush_messages,
     .end = end_groups,
     .close = close_groups,

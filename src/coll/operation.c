@@ -71,6 +71,7 @@ static void tell_begun(wfi_operation *operation)
 static void begin(wfi_operation *operation)
 {
     *begun_count(operation) = operation->number;
+    operation->span.run_ns = wfi_net_now(operation->group->agent->net);
     tell_begun(operation);
     wfi_run_begin(operation);
 }
@@ -157,6 +158,7 @@ weft_status wfi_operation_start(wfi_operation *operation)
     operation->left = operation->schedule.step_count;
     operation->ready = WFI_NO_STEP;
     operation->timer.fire = time_over;
+    wfi_operation_observe_begin(operation);
     wfi_net_lock(agent->net);
     if (!operation->timeout_ms)
         operation->timeout_ms = agent->call_timeout_ms;
@@ -173,9 +175,13 @@ weft_status wfi_operation_start(wfi_operation *operation)
         else
             wfi_operations_begin(group);
     }
-    wfi_net_unlock(agent->net);
     if (st)
+        wfi_operation_count(operation, true);
+    wfi_net_unlock(agent->net);
+    if (st) {
+        wfi_operation_observe_end(operation, st);
         wfi_operation_free(operation);
+    }
     return st;
 }
 

@@ -99,6 +99,12 @@ static void end_operation(wfi_task *task)
         st = operation->finish(operation);
     if (st)
         end_group(operation, st);
+    if (operation->finish && !operation->failing) {
+        wfi_net_lock(agent->net);
+        wfi_operation_count(operation, st != WEFT_OK);
+        wfi_net_unlock(agent->net);
+    }
+    wfi_operation_observe_end(operation, operation->failing ? weft_error_code(weft_future_error(operation->future)) : st);
     if (!weft_future_done(operation->future)) {
         weft_error *error = st ? no_results(operation, st) : NULL;
         wfi_future_settle(operation->future, operation->values, error);
@@ -124,6 +130,8 @@ static void finish(wfi_operation *operation)
         wfi_group_depend(group, -1);
     if (operation->memory[WFI_OUTPUT].storage)
         wfi_storage_wrote(operation->memory[WFI_OUTPUT].storage);
+    if (operation->failing || !operation->finish)
+        wfi_operation_count(operation, operation->failing);
     if (operation->failing)
         wfi_future_settle(operation->future, NULL, group->over);
     else if (!operation->finish)

@@ -29,19 +29,20 @@ typedef enum wfi_trace_side {
     WFI_TRACE_CALLS = WEFT_METRIC_CALLS,
     WFI_TRACE_SERVED = WEFT_METRIC_SERVED,
     WFI_TRACE_PASSES, /* this worker's parts in backward passes */
+    WFI_TRACE_GROUPS, /* operations of groups */
     WFI_TRACE_SIDES,
 } wfi_trace_side;
 
 typedef struct wfi_trace_record {
     wfi_trace_side side;
     int peer;         /* of a pass: its root's rank */
-    uint64_t call_id; /* of a pass: its number */
-    uint64_t context; /* of a pass: its context's number, and who opened that */
+    uint64_t call_id; /* of a pass, or an operation: its number */
+    uint64_t context; /* of a pass: its context's number, and who opened that; of an operation: its bytes */
     int opener;
     wfi_span span;
     uint64_t end_ns;
     weft_status status, remote_status;
-    char function[WFI_FUNCTION_NAME_MAX + 1];
+    char function[WFI_FUNCTION_NAME_MAX + 1]; /* of an operation: its group's name, after a colon */
 } wfi_trace_record;
 
 typedef struct wfi_trace_who {

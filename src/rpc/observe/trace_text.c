@@ -16,8 +16,8 @@
 #define TRACKS_BASE 10 /* tracks of the picture are numbered from here within a worker's block */
 #define TRACKS_BLOCK (WFI_TRACE_SIDES * WFI_TRACE_TRACKS + TRACKS_BASE)
 
-static const char *const side_names[WFI_TRACE_SIDES] = {"calls", "served", "passes"};
-static const char *const categories[WFI_TRACE_SIDES] = {"call", "serve", "pass"};
+static const char *const side_names[WFI_TRACE_SIDES] = {"calls", "served", "passes", "groups"};
+static const char *const categories[WFI_TRACE_SIDES] = {"call", "serve", "pass", "group"};
 
 static void write_us(FILE *to, const char *key, uint64_t ns)
 {
@@ -157,12 +157,15 @@ static void write_span(const wfi_trace *trace, const wfi_trace_record *record)
     if (record->side == WFI_TRACE_PASSES)
         fprintf(to, ",\"opener\":%d,\"context\":%" PRIu64 ",\"root\":%d,\"pass\":%" PRIu64, record->opener,
                 record->context, record->peer, record->call_id);
+    else if (record->side == WFI_TRACE_GROUPS)
+        fprintf(to, ",\"operation\":%" PRIu64 ",\"bytes\":%" PRIu64, record->call_id, record->context);
     else
         fprintf(to, ",\"call\":%" PRIu64 ",\"peer\":%d", record->call_id, record->peer);
     fprintf(to, ",\"status\":\"%s\"", weft_status_name(record->status));
     if (record->status == WEFT_ERR_REMOTE && record->remote_status)
         fprintf(to, ",\"remote_status\":\"%s\"", weft_status_name(record->remote_status));
-    if (trace->interface[0] && record->side != WFI_TRACE_PASSES && record->peer != trace->rank) {
+    bool is_call = record->side == WFI_TRACE_CALLS || record->side == WFI_TRACE_SERVED;
+    if (trace->interface[0] && is_call && record->peer != trace->rank) {
         fputs(",\"interface\":", to);
         wfi_json_write_string(to, trace->interface);
     }
@@ -177,6 +180,10 @@ void wfi_trace_write_record(wfi_trace *trace, const wfi_trace_record *record)
     write_span(trace, record);
     if (record->side == WFI_TRACE_PASSES) {
         write_stage(trace, record, "step", span->run_ns, span->done_ns);
+        return;
+    }
+    if (record->side == WFI_TRACE_GROUPS) {
+        write_stage(trace, record, "turn", span->begun_ns, span->run_ns);
         return;
     }
     if (record->side == WFI_TRACE_CALLS) {
