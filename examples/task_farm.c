@@ -10,8 +10,8 @@
  * because its worker died or left, its task waits again. A task is counted when its call succeeds, so exactly once,
  * also if it was computed twice.
  *
- * SIGINT and SIGTERM: the farmer cancels the calls, sends the workers home, and prints what is done. A second signal
- * kills it. A worker finishes the tasks that it has, and leaves.
+ * SIGINT and SIGTERM: the farmer ends the job and prints what is done. A worker finishes the tasks that it has, and
+ * leaves. A second signal kills them.
  * Exit codes: 0 done, 1 failed, 2 wrong options, 130 interrupted. docs/task-farm.md explains the program.
  */
 #include <weft/rpc.h>
@@ -46,7 +46,7 @@ static void catch_signals(void)
     sem_init(&leave, 0, 0);
     sigaction(SIGTERM, &once, NULL);
     sigaction(SIGINT, &once, NULL);
-    if (getenv("WEFT_SPAWNED")) /* Ctrl-C reaches all processes: the farmer sends its children home itself */
+    if (getenv("WEFT_SPAWNED")) /* Ctrl-C reaches all processes: the farmer ends the job of its children */
         signal(SIGINT, SIG_IGN);
 }
 
@@ -68,38 +68,28 @@ static weft_status count_primes(weft_call *call, void *user) /* (first, count) -
     return WEFT_OK;
 }
 
-static weft_status go_home(weft_call *call, void *user) /* the farmer calls this when there are no more tasks */
-{
-    (void)call, (void)user;
-    sem_post(&leave);
-    return WEFT_OK;
-}
-
 static void on_own_event(weft_agent *agent, weft_member_event event, int rank, const char *why, void *user)
 {
     (void)agent, (void)rank, (void)user;
-    if (event == WEFT_MEMBER_SELF_EVICTED || event == WEFT_MEMBER_STORE_LOST) {
+    if (event == WEFT_MEMBER_SELF_EVICTED || event == WEFT_MEMBER_STORE_LOST)
         fprintf(stderr, "task_farm: this worker is out of the job: %s\n", why);
+    if (event == WEFT_MEMBER_SELF_EVICTED || event == WEFT_MEMBER_STORE_LOST || event == WEFT_MEMBER_JOB_ENDED)
         sem_post(&leave);
-    }
 }
 
 static int work(void)
 {
-    const weft_function functions[] = {{.name = "count_primes",
-                                        .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64},
-                                        .gives = {WEFT_TYPE_I64},
-                                        .run = count_primes},
-                                       {.name = "go_home", .run = go_home}};
+    const weft_function function = {
+        .name = "count_primes", .takes = {WEFT_TYPE_I64, WEFT_TYPE_I64}, .gives = {WEFT_TYPE_I64}, .run = count_primes};
     const weft_agent_options options = {.elastic = true,
-                                        .functions = functions,
-                                        .function_count = 2,
+                                        .functions = &function,
+                                        .function_count = 1,
                                         .workers = 1, /* thread: one task at a time */
                                         .on_membership = on_own_event};
     weft_agent *agent;
     weft_status st = weft_agent_open(&options, &agent, NULL);
     if (st)
-        return weft_report(st);
+        return st == WEFT_ERR_JOB_ENDED ? 0 : weft_report(st); /* it came too late */
     while (sem_wait(&leave))
         ; /* interrupted by a signal */
     return weft_report(weft_agent_close(agent));
@@ -110,9 +100,8 @@ static int work(void)
 /* The farmer has one thread: callbacks run inside weft_agent_progress and weft_agent_close. */
 
 typedef struct task {
-    int attempts;        /* that failed; attempts on workers that left do not count */
-    weft_worker worker;  /* that computes the task now */
-    weft_future *future; /* of the call to that worker; NULL: there is none */
+    int attempts;       /* that failed; attempts on workers that left do not count */
+    weft_worker worker; /* that computes the task now */
 } task;
 
 typedef struct slot {
@@ -159,7 +148,6 @@ static void on_result(weft_future *future, void *arg)
                      error ? weft_error_message(error) : weft_status_text(st));
         }
     }
-    t->future = NULL;
     weft_future_unref(future);
 }
 
@@ -174,7 +162,8 @@ static void start_tasks(void)
                 continue;
             weft_args range = WEFT_VALUES(weft_of_i64((t - tasks) * numbers), weft_of_i64(numbers));
             const weft_rpc_options how = {.timeout_ms = WEFT_FOREVER}; /* the death of the worker ends the call */
-            weft_status st = weft_rpc_async(agent, weft_to_worker(s->worker), "count_primes", range, &how, &t->future);
+            weft_future *future;
+            weft_status st = weft_rpc_async(agent, weft_to_worker(s->worker), "count_primes", range, &how, &future);
             if (st && st != WEFT_ERR_AGAIN)
                 remove_worker(s->worker); /* it is leaving, or gone */
             if (st)
@@ -182,17 +171,12 @@ static void start_tasks(void)
             waits--;
             s->calls++;
             t->worker = s->worker;
-            if (weft_future_add_done_callback(t->future, on_result, t, NULL)) {
+            if (weft_future_add_done_callback(future, on_result, t, NULL)) {
                 over = true;
                 snprintf(failure, sizeof failure, "out of memory");
             }
         }
     }
-}
-
-static void send_home(weft_worker worker)
-{
-    (void)!weft_rpc_async(agent, weft_to_worker(worker), "go_home", WEFT_NO_VALUES, NULL, NULL); /* fails if it left */
 }
 
 static void add_worker(weft_worker worker)
@@ -202,8 +186,6 @@ static void add_worker(weft_worker worker)
         return; /* added already, or gone. The death of a watched worker is detected even if it has no calls */
     workers += !s->worker.incarnation;
     *s = (slot){.worker = worker};
-    if (over)
-        send_home(worker);
 }
 
 static void on_worker_event(weft_agent *a, weft_member_event event, int rank, const char *why, void *user)
@@ -213,8 +195,8 @@ static void on_worker_event(weft_agent *a, weft_member_event event, int rank, co
         add_worker(weft_agent_worker(a, rank));
     if (event == WEFT_MEMBER_DEAD)
         fprintf(stderr, "task_farm: worker %d is dead: %s\n", rank, why);
-    if (event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_LEFT)
-        remove_worker(slots[rank].worker); /* its calls fail, so on_result puts their tasks back */
+    if (event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_LEAVING)
+        remove_worker(slots[rank].worker); /* calls that it does not answer fail: on_result puts their tasks back */
 }
 
 /* ---- The farmer: the job ---------------------------------------------------------------------------------------- */
@@ -264,12 +246,7 @@ static void run_tasks(const weft_job *job)
         }
     }
     over = true;
-    for (int64_t i = 0; i < task_count; i++)
-        if (tasks[i].future)
-            (void)!weft_future_cancel(tasks[i].future);
-    for (int rank = 1; rank < weft_agent_world_size(agent); rank++)
-        if (slots[rank].worker.incarnation)
-            send_home(slots[rank].worker);
+    (void)!weft_agent_end_job(agent, "no task is left"); /* ends all calls; each worker gets WEFT_MEMBER_JOB_ENDED */
 }
 
 static int farm(weft_job *job)
@@ -280,7 +257,7 @@ static int farm(weft_job *job)
     if (st)
         return weft_report(st);
     run_tasks(job);
-    st = weft_agent_close(agent); /* returns when all workers have left */
+    st = weft_agent_close(agent); /* waits for the workers, at most 2 seconds */
     printf("%s%lld of %lld tasks, %lld retries: ", isatty(STDOUT_FILENO) ? "\n" : "", (long long)done,
            (long long)task_count, (long long)retries);
     if (done == task_count)
