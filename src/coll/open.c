@@ -238,7 +238,6 @@ static weft_status create(weft_agent *agent, const char *name, const int *ranks,
 static weft_status open_checked(weft_agent *agent, const char *name, const int *ranks, size_t count, weft_group **out,
                                 weft_error **error)
 {
-    WFI_LIVE(agent);
     if (!agent)
         return wfi_refuse_null_to(error, "weft_group_open", "agent");
     if (!out)

@@ -124,7 +124,6 @@ static weft_status read_state(const wfi_state_taker *taker, wfi_safetensors *fil
 
 weft_status wfi_state_load(const char *path, const wfi_state_taker *taker, weft_error **error)
 {
-    WFI_LIVE(optimizer);
     FILE *stream;
     uint8_t head[WFI_SAFETENSORS_HEAD];
     wfi_safetensors file;
