@@ -252,8 +252,8 @@ WEFT_API void weft_agent_stop(weft_agent *agent);
  *   weft_rpc_sync, weft_rref_rpc_sync, weft_rref_to_here: their call is cancelled.
  *   weft_rref_local_value, and the functions of a group that wait: a group of which an operation is cancelled is over.
  *   weft_agent_progress returns as well: it handles what is ready, and does not wait.
- * Not affected are waits inside handlers and continuations, backward passes, data-parallel modules, optimizers,
- * weft_agent_open, weft_agent_close and weft_agent_stop. So a program stops on SIGINT like this:
+ * Not affected are waits inside handlers and continuations, backward passes, data-parallel modules, optimizers, and
+ * the functions that open, close or stop an agent. So a program stops on SIGINT like this:
  *
  *     static weft_agent *the_agent; // set before the handler is installed
  *     static volatile int stops; // a volatile sig_atomic_t, see the C library's signal header

@@ -238,7 +238,7 @@ static void module_twice(void)
 static weft_optimizer *make_optimizer(void)
 {
     weft_tensor *x = make_tensor();
-    weft_optimizer *optimizer = weft_sgd_create((weft_tensors){&x, 1}, &(weft_sgd_options){.lr = 0.1});
+    weft_optimizer *optimizer = weft_sgd_create((weft_tensors){&x, 1}, &(weft_optimizer_spec){.lr = 0.1}, NULL);
     weft_tensor_unref(x);
     MUST(optimizer);
     return optimizer;
@@ -583,8 +583,8 @@ static void unref_dist_optimizer_twice(weft_agent *agent, void *arg)
     (void)arg;
     weft_tensor_set_requires_grad(x, true);
     MUST_OK(weft_rref_create(agent, weft_of_tensor(x), &rref));
-    MUST_OK(weft_dist_optimizer_create(
-        agent, &rref, 1, &(weft_optimizer_spec){.kind = WEFT_OPTIMIZER_SGD, .sgd.lr = 0.1}, &optimizer, NULL));
+    MUST_OK(weft_dist_optimizer_create(agent, &rref, 1, &(weft_optimizer_spec){.type = &weft_sgd_type, .lr = 0.1},
+                                       &optimizer, NULL));
     weft_dist_optimizer_unref(optimizer);
     weft_dist_optimizer_unref(optimizer);
 }
