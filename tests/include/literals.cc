@@ -9,12 +9,12 @@
 using numbers = weft_literal<weft_value, weft_value>;
 using nested = weft_literal_list<weft_value, weft_value>;
 static_assert(!std::is_convertible<numbers, weft_args>::value, "weft_args a = WEFT_VALUES(...) would dangle");
-static_assert(!std::is_constructible_v<weft_args, numbers>, "so would weft_args a(WEFT_VALUES(...))");
-static_assert(!std::is_convertible_v<nested, weft_value>, "weft_value v = weft_of_list(WEFT_VALUES(...)) would dangle");
-static_assert(std::is_convertible_v<numbers, weft_args_in> && std::is_convertible_v<weft_args, weft_args_in>,
+static_assert(!std::is_constructible<weft_args, numbers>::value, "so would weft_args a(WEFT_VALUES(...))");
+static_assert(!std::is_convertible<nested, weft_value>::value, "weft_value v = weft_of_list(WEFT_VALUES(...)) would dangle");
+static_assert(std::is_convertible<numbers, weft_args_in>::value && std::is_convertible<weft_args, weft_args_in>::value,
               "arguments");
 // Passed to functions of C as a weft_args is.
-static_assert(std::is_trivially_copyable_v<weft_args_in> && sizeof(weft_args_in) == sizeof(weft_args),
+static_assert(std::is_trivially_copyable<weft_args_in>::value && sizeof(weft_args_in) == sizeof(weft_args),
               "a parameter of C");
 
 static int failures;
