@@ -104,7 +104,8 @@ static void end_operation(wfi_task *task)
         wfi_operation_count(operation, st != WEFT_OK);
         wfi_net_unlock(agent->net);
     }
-    wfi_operation_observe_end(operation, operation->failing ? weft_error_code(weft_future_error(operation->future)) : st);
+    wfi_operation_observe_end(operation,
+                              operation->failing ? weft_error_code(weft_future_error(operation->future)) : st);
     if (!weft_future_done(operation->future)) {
         weft_error *error = st ? no_results(operation, st) : NULL;
         wfi_future_settle(operation->future, operation->values, error);

@@ -226,8 +226,7 @@ static size_t first_done(weft_future *const *futures, size_t count)
     return i;
 }
 
-static weft_status wait_any(weft_future *const *futures, size_t count, bool of_program, int64_t wait_ms,
-                            size_t *index)
+static weft_status wait_any(weft_future *const *futures, size_t count, bool of_program, int64_t wait_ms, size_t *index)
 {
     weft_status status = WEFT_OK;
     size_t first = first_done(futures, count);
