@@ -36,7 +36,7 @@
  *   WEFT_ERR_STATE: the members called different operations, dtypes, counts or algorithms; the message has both.
  *   WEFT_ERR_STATE, at once: the function of a carrier called an operation of its own group. The group continues.
  *   WEFT_ERR_INVALID: the lists of ranks differ.
- *   WEFT_ERR_CANCELLED: a member cancelled a future, or destroyed the group with operations in flight.
+ *   WEFT_ERR_CANCELLED: a member cancelled a future, or closed the group with operations in flight.
  *   WEFT_ERR_BUSY: early messages, or the values of all members, exceed the memory_budget_bytes of a member.
  *   WEFT_ERR_DEADLOCK, from functions that wait: this thread cannot wait (weft_future_wait). The call took no part.
  *   WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
@@ -79,9 +79,9 @@ WEFT_BEGIN_C
  * whether a new worker has taken the rank again. If none has, the group ends at once (WEFT_ERR_PEER_DEAD,
  * WEFT_ERR_PEER_LEFT).
  *
- * When all members have destroyed a group, they may make another of the same name. If weft_group_open failed on some
- * members only, their next group of that name fails; weft_group_error has the reason. Then all members destroy the
- * group and create it again, and the function may query the other members for at most a second (docs/groups.md, "How
+ * When all members have closed a group, they may make another of the same name. If weft_group_open failed on some
+ * members only, their next group of that name fails; weft_group_error has the reason. Then all members close the
+ * group and open it again, and the function may query the other members for at most a second (docs/groups.md, "How
  * operations match"). In an inline handler (WEFT_FUNCTION_INLINE) it neither waits nor queries.
  *
  * *error receives the detail of a failure; you release it. If `error` is NULL, the log has a warning. Errors:
@@ -101,7 +101,7 @@ WEFT_API void weft_group_close(weft_group *group);
 WEFT_API size_t weft_group_size(const weft_group *group);
 WEFT_API int weft_group_index(const weft_group *group);                /* this worker's index */
 WEFT_API int weft_group_member(const weft_group *group, size_t index); /* the rank at an index; -1 past the end */
-/* Why the group ended; NULL if it has not, or if `group` is NULL. Borrowed until the group is destroyed. */
+/* Why the group ended; NULL if it has not, or if `group` is NULL. Borrowed until the group is closed. */
 WEFT_API const weft_error *weft_group_error(const weft_group *group);
 
 /* Ends the group on all members: operations in flight fail, and later ones are rejected. Call it on a member that
@@ -111,7 +111,7 @@ WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
 /*
  * Makes a group of the living members of `group`, in the same order, with the same name and the same rules for
  * algorithms, without a carrier. All living members call it; it returns when all have. It ends the old group, which
- * must still be destroyed. A member that dies meanwhile is left out. *error receives the detail of a failure, as in
+ * must still be closed. A member that dies meanwhile is left out. *error receives the detail of a failure, as in
  * weft_group_open. Errors:
  *   WEFT_ERR_TIMEOUT: a living member did not call; *error names it. The call may be repeated. A member that calls it
  *   after the others' limit has passed gets WEFT_ERR_TIMEOUT at once, and takes part in their next call.

@@ -11,8 +11,8 @@
  *         (void)arg;
  *         weft_agent *agent;
  *         if (!weft_agent_open(&(weft_agent_options){.fabric = "sim", .sim = sim, .has_rank = true, .rank = rank,
- *                                                    .world_size = 2, .master_port = 1}, &agent,
- *                              NULL))
+ *                                                    .world_size = 2, .master_port = 1},
+ *                              &agent, NULL))
  *             (void)weft_report(weft_agent_close(agent));
  *     }
  *     weft_status two_workers(uint64_t seed)
