@@ -29,8 +29,8 @@
  *
  * MISUSE. Objects check themselves. These mistakes end the process: a use of an object after its end (_close, the last
  * _unref, weft_call_finish), a second release, and a pointer to another kind of object. A sentence on stderr names the
- * function and the object, then abort() is called. This holds for the last 1,024 objects that ended. For older ones
- * the check is best effort.
+ * function and the object, then abort() is called. This holds for the last 64 calls, the last 64 futures and the last
+ * 1,024 other objects that ended. For older ones the check is best effort.
  */
 #ifndef WEFT_BASE_H
 #define WEFT_BASE_H

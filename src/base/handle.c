@@ -38,14 +38,23 @@
 
 #define LINE_SLOTS 8 /* pointers in a cache line */
 
-static _Atomic(void *) ring[WFI_HANDLES_KEPT];
-static _Atomic uint64_t freed;
+typedef struct ring {
+    _Atomic(void *) *slots;
+    size_t size;
+    _Atomic uint64_t freed;
+} ring;
+
+static _Atomic(void *) call_slots[WFI_CALLS_KEPT], future_slots[WFI_CALLS_KEPT], other_slots[WFI_HANDLES_KEPT];
+static ring of_calls = {call_slots, WFI_CALLS_KEPT, 0};
+static ring of_futures = {future_slots, WFI_CALLS_KEPT, 0};
+static ring of_others = {other_slots, WFI_HANDLES_KEPT, 0};
 
 /* Handles that are freed one after the other, perhaps by different threads, go to different cache lines. */
-static size_t slot_of(uint64_t number)
+static _Atomic(void *) *next_slot(ring *to)
 {
-    size_t lines = WFI_HANDLES_KEPT / LINE_SLOTS;
-    return number % lines * LINE_SLOTS + number / lines % LINE_SLOTS;
+    uint64_t number = atomic_fetch_add_explicit(&to->freed, 1, memory_order_relaxed);
+    size_t lines = to->size / LINE_SLOTS;
+    return &to->slots[number % lines * LINE_SLOTS + number / lines % LINE_SLOTS];
 }
 
 static bool on_memcheck; /* set before main, and constant */
@@ -90,8 +99,8 @@ void wfi_handle_free(void *handle)
     uint32_t kind = atomic_load_explicit(word, memory_order_relaxed) & 0xff;
     atomic_store_explicit(word, WFI_HANDLE_ENDED(kind), memory_order_relaxed);
     hide(handle);
-    uint64_t number = atomic_fetch_add_explicit(&freed, 1, memory_order_relaxed);
-    void *oldest = atomic_exchange_explicit(&ring[slot_of(number)], handle, memory_order_acq_rel);
+    ring *to = kind == WFI_HANDLE_CALL ? &of_calls : kind == WFI_HANDLE_FUTURE ? &of_futures : &of_others;
+    void *oldest = atomic_exchange_explicit(next_slot(to), handle, memory_order_acq_rel);
     if (oldest != NULL) {
         show(oldest);
         free(oldest);

