@@ -157,7 +157,7 @@ static inline weft_target weft_to_worker(weft_worker worker)
 typedef struct weft_retry {
     int attempts;          /* the largest number of attempts, the first included */
     int64_t pause_ms;      /* before the second attempt; default 50. Each later pause is 1.5 times as long */
-    int64_t pause_most_ms; /* the longest pause; default 5,000 */
+    int64_t pause_most_ms; /* no pause is longer; default 5,000, or pause_ms if that is longer */
     int64_t attempt_ms;    /* the time limit of one attempt; 0: that of the call */
 } weft_retry;
 

@@ -159,7 +159,7 @@ static void what_does_not_pass(weft_agent *agent, void *arg)
     atomic_store(&slots, 0);
 }
 
-/* Pauses of 100, 150 and 225 ms, each a quarter more or less, and the time limit over it all. */
+/* Pauses of 100, 150 and 225 ms, each a quarter more or less; the time limit of the call; the longest pause. */
 static void pauses(weft_agent *agent, void *arg)
 {
     if (weft_agent_rank(agent) != 0)
@@ -177,6 +177,13 @@ static void pauses(weft_agent *agent, void *arg)
     ms = (double)(weft_agent_now_ns(agent) - begun) * 1e-6;
     MUST(atomic_load(&runs[1]) > (the_world->fabric == WORLD_SIM ? 2 : 0) && atomic_load(&runs[1]) < 12 &&
          (the_world->fabric == WORLD_TCP || ms <= 200));
+    /* No pause is longer than pause_most_ms, not even the first: three of them. */
+    reset(100);
+    begun = weft_agent_now_ns(agent);
+    MUST_BE(one(agent, "flaky", WEFT_ERR_BUSY, 0, (weft_retry){.attempts = 4, .pause_ms = 9000, .pause_most_ms = 100}),
+            WEFT_ERR_BUSY);
+    ms = (double)(weft_agent_now_ns(agent) - begun) * 1e-6;
+    MUST(ms >= 3 * 60 && (the_world->fabric == WORLD_TCP || ms <= 3 * 100 + 10));
 }
 
 /* ---- Ending it ----------------------------------------------------------------------------------------------------- */

@@ -285,10 +285,11 @@ static uint64_t vary(const retry *r, uint64_t now)
 
 static uint64_t next_pause(retry *r, uint64_t now)
 {
-    uint64_t most = wfi_ns_of_ms(r->options.retry.pause_most_ms), pause = vary(r, now);
-    r->pause_ns += r->pause_ns / 2;
+    uint64_t most = wfi_ns_of_ms(r->options.retry.pause_most_ms) / 5 * 4; /* at most that when it is varied */
     if (r->pause_ns > most)
         r->pause_ns = most;
+    uint64_t pause = vary(r, now);
+    r->pause_ns += r->pause_ns / 2;
     return pause;
 }
 
@@ -465,7 +466,9 @@ static weft_status keep_options(retry *r, const weft_rpc_options *options)
     r->options.error = NULL;
     r->options.land.count = 0;
     r->options.retry.pause_ms = options->retry.pause_ms ? options->retry.pause_ms : PAUSE_MS;
-    r->options.retry.pause_most_ms = options->retry.pause_most_ms ? options->retry.pause_most_ms : PAUSE_MOST_MS;
+    if (!r->options.retry.pause_most_ms)
+        r->options.retry.pause_most_ms =
+            r->options.retry.pause_ms > PAUSE_MOST_MS ? r->options.retry.pause_ms : PAUSE_MOST_MS;
     r->pause_ns = wfi_ns_of_ms(r->options.retry.pause_ms);
     if (!options->land.count)
         return WEFT_OK;
