@@ -13,7 +13,7 @@ static weft_status sum(weft_call *call, void *user) /* runs on rank 0, once for 
     for (int64_t i = 0; i < weft_tensor_numel(x); i++)
         total += weft_tensor_get_f64(x, i);
     weft_call_give(call, WEFT_VALUES(weft_of_f64(total)));
-    return WEFT_OK; /* a failure goes to the caller */
+    return WEFT_OK; /* a negative status would be sent to the caller */
 }
 
 static const weft_function served[] = {
