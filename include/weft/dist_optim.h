@@ -17,22 +17,23 @@
  * A pass can include the step, which saves one message in each direction:
  * weft_dist_backward(t, loss, &(weft_pass_options){.step = sgd}).
  *
- * Each owner has an optimizer for its part, which is freed with the last handle to it. Several trainers may have an
- * optimizer each for the same parameters; each then has its own rate and state (momenta), as in PyTorch.
+ * Each owner has an optimizer for its parameters. It is freed with the last reference to the distributed optimizer.
+ * Several trainers may each have an optimizer for the same parameters; each then has its own rate and state (momenta),
+ * as in PyTorch.
  *
  * PARAMETERS OF MODULES are stepped as weft/optim.h says (UPDATES): no reader gets a mixture of two values, no backward
  * pass is disturbed, and no step is lost. With WEFT_UPDATE_BESIDE no reader waits either. Other tensors are stepped in
- * place; no other thread may then use them meanwhile.
+ * place; no other thread may use them during a step.
  *
- * A TYPE OF YOUR OWN (weft/optimizer_type.h) must be registered by each owner before the optimizer is created.
+ * A CUSTOM TYPE (weft/optimizer_type.h) must be registered by each owner before the optimizer is created.
  *
  * RATE AND STATE can be changed and saved: weft_dist_optimizer_set_lr, _ref_state, _set_state, _save, _load. These
  * functions call all owners at once and wait. Each returns the error of the first owner that failed, in the order of
- * the parameters; the error names the owner, and the log has those of other owners. If an owner has died, they fail
- * like calls to it. timeout_ms limits each call; 0: the agent's default. In a handler they are not interrupted if the
- * served call is cancelled. No step of this optimizer may run meanwhile.
+ * the parameters; the error names the owner, and the log has the errors of other owners. If an owner has died, they
+ * fail like calls to it. timeout_ms limits each call; 0: the agent's default. In a handler they continue even if the
+ * served call is cancelled. While one of them runs, no step of this optimizer may run.
  *
- * THREADS. Any thread; several threads may use one optimizer at once.
+ * THREADS. Any thread; several threads may use one optimizer at once, except as RATE AND STATE says.
  */
 #ifndef WEFT_DIST_OPTIM_H
 #define WEFT_DIST_OPTIM_H
@@ -46,19 +47,19 @@ WEFT_BEGIN_C
 typedef struct weft_dist_optimizer weft_dist_optimizer;
 
 /*
- * Registers a type of optimizers of this program's own, so that other workers and this one may make optimizers of it
- * for parameters that are here. The type must exist until the agent is closed; it is not copied. A worker that creates
+ * Registers an optimizer type of this program. This worker and others can then create optimizers of this type for
+ * parameters on this worker. The type must exist until the agent is closed; it is not copied. A worker that creates
  * such an optimizer earlier gets WEFT_ERR_REMOTE with the remote code WEFT_ERR_NOT_FOUND: use a barrier first
  * (weft/group.h). WEFT_ERR_INVALID: NULL, or the type is wrong; the log names the fault. WEFT_ERR_EXISTS: a type of
- * this name is registered, or is one of weft's own. WEFT_ERR_MEMORY.
+ * this name is already registered, or is one of weft's own. WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_register_optimizer(weft_agent *agent, const weft_optimizer_type *type);
 
 /*
  * Makes the optimizer, and waits until all owners have made their parts. Each of `parameters` refers to a float32 or
  * float64 tensor, or to a list of them; the parameters of one owner keep the order of this list. Steps at one owner run
- * one at a time; a reader may see some of its parameters before a step and others after it. *error, if `error` is not
- * NULL, receives the detail; you release it.
+ * one at a time. A reader may see some parameters of an owner before a step and others after it, but never a mixture
+ * within one parameter of a module. *error, if `error` is not NULL, receives the detail; you release it.
  *
  * `max_norm` and `error_if_nonfinite` of the spec apply to the gradients of each owner alone, and one owner may fail
  * after others have stepped. For the norm over all owners use weft_dist_step_options. Errors:
@@ -87,7 +88,7 @@ typedef struct weft_dist_step_options {
 
 /*
  * Steps with the gradients of the contexts, added in this order, and waits until all owners have stepped. It sends one
- * message to each owner, and another one with max_norm or error_if_nonfinite. Parameters without a gradient do not
+ * message to each owner, and a second one with max_norm or error_if_nonfinite. Parameters without a gradient do not
  * change. Returns the error of the first owner that failed, in the order of the parameters; other owners may have
  * stepped. WEFT_ERR_BUSY: an owner's memory budget is exhausted (docs/budget.md).
  */
@@ -104,10 +105,11 @@ WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_set_lr(weft_dist_optimiz
 WEFT_API double weft_dist_optimizer_lr(const weft_dist_optimizer *optimizer);
 
 /*
- * The state at all owners, copied to this worker: as of weft_optimizer_ref_state, ordered by parameter. Parameters are
- * numbered owner by owner, in the order in which the owners first appear in the list of weft_dist_optimizer_create, and
- * at each owner in the order of that list. If the list has the parameters of each owner one after another, these are
- * the numbers of an optimizer over all of them on one worker, so the state, and its file, fits either.
+ * The state at all owners, copied to this worker, in the form of weft_optimizer_ref_state, ordered by parameter.
+ * Parameters are numbered owner by owner, in the order in which the owners first appear in the list of
+ * weft_dist_optimizer_create, and at each owner in the order of that list. If the list keeps the parameters of each
+ * owner together, one local optimizer over all of them has the same numbering. The state and its file can then be
+ * loaded into either.
  */
 typedef struct weft_optimizer_states {
     weft_optimizer_state *items;
@@ -125,17 +127,17 @@ WEFT_API void weft_optimizer_states_drop(weft_optimizer_states *states);
 
 /*
  * Replaces the state at all owners, as weft_optimizer_set_state does, in two phases. First each owner receives and
- * checks its part; if that fails anywhere, nothing changes. Then all owners take it. Only the death of an owner, a lost
- * connection or a timeout can interrupt the second phase; then the others have the new state, and the error names the
- * owner that may not have it.
+ * checks its part; if that fails anywhere, nothing changes. Then all owners replace their state. Only the death of an
+ * owner, a lost connection or a timeout can interrupt the second phase; then the others have the new state, and the
+ * error names the owner that may not have it.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_set_state(weft_dist_optimizer *optimizer,
                                                                   const weft_optimizer_state *items, size_t count,
                                                                   int64_t timeout_ms, weft_error **error);
 
 /*
- * Save the whole state as one file at this worker, and load it again, with the names and errors of weft_optimizer_save
- * and weft_optimizer_load. Saving first reads the state; if an owner fails or dies, an existing file is not changed.
+ * Save the whole state as one file on this worker, and load it, with the names and errors of weft_optimizer_save and
+ * weft_optimizer_load. Saving first reads the state; if an owner fails or dies, an existing file is not changed.
  * Loading sets the state as weft_dist_optimizer_set_state.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_save(weft_dist_optimizer *optimizer, const char *path,

@@ -20,7 +20,8 @@
  *
  * THREADS. Any thread may call any function of this header. Continuations run on the executor of the agent that made
  * the future, or, without an agent, on the executor of the process, with no lock of weft held. They never run inside
- * the function that registered them or that completed the future. A thread that waits reads the network meanwhile.
+ * the function that registered them or that completed the future. A thread that waits for a future reads the network
+ * meanwhile.
  *
  * MISTAKES. A NULL future, function or list is WEFT_ERR_INVALID; functions that return a future return NULL. The
  * functions that read a future (done, payload, error, values, tensor) do not accept NULL.
@@ -42,9 +43,9 @@ WEFT_API void weft_future_unref(weft_future *future);
 
 /*
  * Completes a future with `payload`, which the future then owns: `drop(payload)` runs when the future is freed, or at
- * once if this fails. Only futures of weft_future_create and weft_future_then may be completed. For other futures (of
- * calls, multicasts, groups, references, collections) it returns WEFT_ERR_STATE; weft_future_cancel can end them.
- * WEFT_ERR_COMPLETED if the future is already complete.
+ * once if the function fails. Only futures of weft_future_create and weft_future_then may be completed. For other
+ * futures (of calls, multicasts, groups, references, collections) it returns WEFT_ERR_STATE; weft_future_cancel can end
+ * them. WEFT_ERR_COMPLETED if the future is already complete.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_fn drop);
 /* Completes a future with `error`, which it references. Errors as weft_future_complete. */
@@ -55,15 +56,15 @@ WEFT_API bool weft_future_done(const weft_future *future);
 /*
  * Waits until the future is complete, at most wait_ms (0 or more, or WEFT_FOREVER). Returns WEFT_OK, the code of the
  * future's error, or
- *   WEFT_ERR_TIMEOUT: the future is not complete after wait_ms, and may complete later. If weft_future_done is true,
- *   the code is that of the future's error.
+ *   WEFT_ERR_TIMEOUT: the future is not complete after wait_ms, and may complete later. (A call that timed out has the
+ *   same code; weft_future_done is then true.)
  *   WEFT_ERR_CANCELLED: the future is not complete, and weft_agent_wake was called (weft/agent.h).
  *   WEFT_ERR_DEADLOCK, at once: the future is not complete, and this thread reads the network for the future's agent,
- *   so that nothing could arrive. That is the case in handlers with WEFT_FUNCTION_INLINE, in `land` and in destructors.
- *   Such code may also run on a thread that can wait; do not rely on that.
+ *   so that nothing could arrive. This happens in handlers with WEFT_FUNCTION_INLINE, in `land` and in destructors.
+ *   These may also run on a thread that can wait; do not rely on that.
  *
- * Any thread may wait for a future without an agent (weft_future_create(NULL)). An inline handler that does so blocks
- * the network.
+ * Any thread may wait for a future without an agent (weft_future_create(NULL)), but an inline handler that does so
+ * blocks the network.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_future_wait(weft_future *future, int64_t wait_ms);
 
@@ -85,24 +86,24 @@ WEFT_API WEFT_NODISCARD weft_status weft_future_add_done_callback(weft_future *f
 
 /*
  * Makes a new future, the child, which a continuation completes: when `future` is complete, `fn(future, child, arg)`
- * runs, then `drop(arg)`. `fn` completes the child, at once or later, for which it may keep a reference. If `fn`
- * returns a failure, the child fails with it. If the child is cancelled before `fn` begins, `fn` never runs, and `drop`
- * runs at once. NULL if memory is out; `drop` has run then.
+ * runs, then `drop(arg)`. `fn` completes the child, at once or later. To complete it later, `fn` keeps a reference to
+ * the child. If `fn` returns a failure, the child fails with it. If the child is cancelled before `fn` begins, `fn`
+ * never runs, and `drop` runs at once. NULL if memory is out; `drop` has run then.
  */
 typedef weft_status (*weft_then_fn)(weft_future *parent, weft_future *child, void *arg);
 WEFT_API weft_future *weft_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop);
 
 /*
- * Makes a future that completes when all `count` futures have; it succeeds even if they fail. Its payload is an array
- * of `count` pointers to them (weft_future *), which it then references. With `count` 0 it is complete at once. NULL if
- * memory is out. While it is incomplete it holds no references: if the last reference to an incomplete future of the
- * list is dropped, it fails with WEFT_ERR_CANCELLED.
+ * Makes a future that completes when all `count` futures are complete; it succeeds even if they fail. Its payload is an
+ * array of `count` pointers to them (weft_future *), which it then references. With `count` 0 it is complete at once.
+ * NULL if memory is out. While the new future is incomplete it holds no references to the listed ones. If the last
+ * reference to an incomplete one is dropped, the new future fails with WEFT_ERR_CANCELLED.
  */
 WEFT_API weft_future *weft_future_when_all(weft_future *const *futures, size_t count);
 
-/* Makes a future that completes when the first of `count` futures has; it succeeds even if that one fails. Its payload
- * is an array of one pointer to that future, which it references. If the last references to all of them are dropped
- * while they are incomplete, it fails with WEFT_ERR_CANCELLED. With `count` 0 it never completes. NULL if memory is
+/* Makes a future that completes when the first of `count` futures completes; it succeeds even if that one fails. Its
+ * payload is an array of one pointer to that future, which it references. If all listed futures are freed while they
+ * are incomplete, the new future fails with WEFT_ERR_CANCELLED. With `count` 0 it never completes. NULL if memory is
  * out. */
 WEFT_API weft_future *weft_future_when_any(weft_future *const *futures, size_t count);
 
@@ -112,24 +113,24 @@ WEFT_API weft_future *weft_future_when_any(weft_future *const *futures, size_t c
 WEFT_API WEFT_NODISCARD weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t wait_ms,
                                                          size_t *index);
 
-/* As weft_future_wait, until the clock of weft_agent_now_ns reaches deadline_ns; for a future without an agent,
- * CLOCK_MONOTONIC. */
+/* Like weft_future_wait, until the clock of weft_agent_now_ns reaches deadline_ns; for a future without an agent the
+ * clock is CLOCK_MONOTONIC. */
 WEFT_API WEFT_NODISCARD weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns);
 
 /*
- * Requests the early end of a future, which may still complete otherwise. The effect depends on what made the future:
- *   A call: the callee is notified. The future fails with WEFT_ERR_CANCELLED as soon as no peer and no handler of
- *   this worker uses the call's tensors any more.
+ * Requests the early end of a future. The future may still complete in another way. The effect depends on what made it:
+ *   A call: the callee is notified. The future fails with WEFT_ERR_CANCELLED as soon as neither a peer nor a handler of
+ *   this worker uses the call's tensors.
  *   Futures of weft_future_create and weft_future_then: the future fails with WEFT_ERR_CANCELLED at once, and
  *   weft_future_complete then returns WEFT_ERR_COMPLETED. The parent of weft_future_then is not cancelled.
- *   Futures of weft_future_when_all, weft_future_when_any, weft_rpc_multicast: the futures in it are cancelled, and it
- *   completes when they have.
+ *   Futures of weft_future_when_all, weft_future_when_any, weft_rpc_multicast: the listed futures are cancelled, and it
+ *   completes when they have ended.
  * WEFT_ERR_COMPLETED if the future is already complete.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_future_cancel(weft_future *future);
 
-/* Waits until all futures are complete. When one of them fails, it returns that code without waiting for the others.
- * WEFT_ERR_TIMEOUT and WEFT_ERR_DEADLOCK as weft_future_wait. */
+/* Waits until all futures are complete. When one of them fails, the function returns its code without waiting for the
+ * others. WEFT_ERR_TIMEOUT and WEFT_ERR_DEADLOCK as weft_future_wait. */
 WEFT_API WEFT_NODISCARD weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int64_t wait_ms);
 
 WEFT_END_C

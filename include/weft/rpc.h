@@ -62,14 +62,15 @@ typedef weft_status (*weft_handler_fn)(weft_call *call, void *user);
 
 /*
  * Returns the place where an arriving tensor is stored: a contiguous tensor of the same dtype and shape, with a
- * reference that weft drops; or NULL for memory of weft. `index` counts the tensors of the call through all its lists.
- * The handler receives the place as its argument. A place serves one call at a time. If the call fails before its
- * handler runs, the contents of its places are undefined. Runs on a thread of weft, before the payload is pulled, with
- * no lock held; it must not block. For calls to this worker itself see docs/calls.md.
+ * reference that weft drops; or NULL: weft then allocates the memory. `index` is the position of the tensor among all
+ * tensors of the call, those in lists included. The handler receives the place as its argument. A place serves one call
+ * at a time. If the call fails before its handler runs, the contents of its places are undefined. The function runs on
+ * a thread of weft, before the payload is pulled, with no lock held, and must not block. For calls to this worker
+ * itself see docs/calls.md.
  *
  * With WEFT_FUNCTION_LAND_ADD the tensors are added to their places: float32, float64, int64, int32 or uint8, in host
- * memory. The function then runs just before the handler, on the handler's thread. All tensors of a call are added or
- * none. Several calls may add to the same places, but only calls of one function. A handler may read a place only if no
+ * memory. `land` then runs just before the handler, on the handler's thread. All tensors of a call are added or none.
+ * Several calls may add to the same places, but only calls of one function. A handler may read a place only if no
  * further call can add to it.
  */
 typedef weft_tensor *(*weft_land_fn)(int from_rank, size_t index, weft_dtype dtype, weft_shape shape, void *user);
@@ -78,7 +79,7 @@ typedef enum weft_function_flags {
     WEFT_FUNCTION_INLINE = 1, /* the handler runs on the thread that reads the network: it must never block */
     WEFT_FUNCTION_URGENT = 2, /* its calls start before other calls that wait for a thread */
     WEFT_FUNCTION_LAZY =
-        4, /* its calls start after other calls, but every 16th start takes the call that waited longest */
+        4, /* its calls start after other calls; every 16th start is that of the call that waited longest */
     WEFT_FUNCTION_LAND_ADD =
         8, /* arriving tensors are added to the places of `land` (weft_land_fn); not with WEFT_FUNCTION_INLINE */
     WEFT_FUNCTION_ORDERED = 16, /* the calls of one caller run one after another, in their order; see below */
@@ -86,23 +87,24 @@ typedef enum weft_function_flags {
 
 /*
  * WEFT_FUNCTION_ORDERED. The function's calls of one caller start in the order in which the caller started them, large
- * tensors included, also if connections break. The next handler starts when the handler before it has returned. So the
- * calls of one caller to this function never run at once; calls of different callers do, and so do calls of one caller
- * to other functions.
+ * tensors included, even if connections break. The next handler starts when the handler before it has returned. So two
+ * calls of one caller to this function never run at once. Calls of different callers may run at once, and so may calls
+ * of one caller to other functions.
  *   A handler that defers its call (weft_call_defer) lets the next one start when it returns, not when the call is
  *   finished. A handler must not wait for a later call of the same caller.
  *   A call that ends before its handler starts (cancelled, out of time, rejected) is skipped; the others keep their
- *   order. A call waits here while the arguments of an earlier one arrive.
- *   With retries each attempt counts as a call, so a call that is tried again may run after later ones. Calls that two
- *   threads of the caller start at once have no order.
- *   A caller is one incarnation of a worker; this worker itself is a caller too. Not with run_batch (WEFT_ERR_INVALID).
+ *   order. A call also waits while the arguments of an earlier call are still arriving.
+ *   With retries each attempt counts as a call, so a further attempt may run after later calls. Calls that two threads
+ *   of the caller start at once have no order.
+ *   A caller is one incarnation of a worker; this worker itself counts as a caller too. The flag cannot be combined
+ *   with run_batch (WEFT_ERR_INVALID).
  */
 
 /* A function that workers can call. */
 struct weft_function {
     const char *name; /* unique on this worker; 1..127 bytes */
     /* The types of the arguments; the array ends with WEFT_TYPE_NONE. WEFT_TYPE_REST as the last type allows any
-     * further ones. */
+     * further arguments. */
     weft_type takes[WEFT_MAX_SIGNATURE];
     weft_type gives[WEFT_MAX_SIGNATURE]; /* the types of the results, in the same form */
     weft_handler_fn run;
@@ -113,8 +115,8 @@ struct weft_function {
     weft_batch_options batch; /* for run_batch */
 };
 
-/* Registers another function. The struct and the name are copied. WEFT_ERR_EXISTS (the name), WEFT_ERR_INVALID,
- * WEFT_ERR_MEMORY. Any thread. */
+/* Registers another function. The struct and the name are copied. WEFT_ERR_EXISTS (the name is taken),
+ * WEFT_ERR_INVALID, WEFT_ERR_MEMORY. Any thread. */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_register(weft_agent *agent, const weft_function *function);
 
 /* ---- Calling ----------------------------------------------------------------------------------- */
@@ -137,8 +139,9 @@ static inline weft_target weft_to_name(const char *name)
     weft_target t = {name ? -1 : WEFT_NAME_NULL, name, 0};
     return t;
 }
-/* A call to exactly this worker, also if another worker takes its rank. When the worker is gone, the call fails with
- * WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT; if the caller does not know the worker yet, with WEFT_ERR_UNREACHABLE. */
+/* The target is exactly this worker, even if another worker takes its rank. When the worker is gone, the call fails
+ * with WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT; if the caller does not know the worker yet, with
+ * WEFT_ERR_UNREACHABLE. */
 static inline weft_target weft_to_worker(weft_worker worker)
 {
     weft_target t = {worker.rank, NULL, worker.incarnation};
@@ -146,8 +149,9 @@ static inline weft_target weft_to_worker(weft_worker worker)
 }
 
 /*
- * Retries a call that fails. Only for functions that may run more than once, because a failed attempt may have run.
- * Zeroed: one attempt. A negative field: WEFT_ERR_INVALID. After a pause, another attempt follows in these cases:
+ * Retries a call that fails. Use it only for functions that may run more than once, because a failed attempt may have
+ * run. A zeroed struct means one attempt; a negative field is WEFT_ERR_INVALID. After a pause, another attempt follows
+ * in these cases:
  *   The attempt took longer than attempt_ms.
  *   It ended with WEFT_ERR_BUSY, WEFT_ERR_AGAIN, WEFT_ERR_UNREACHABLE or WEFT_ERR_UNKNOWN.
  *   Its handler failed with WEFT_ERR_BUSY or WEFT_ERR_AGAIN.
@@ -162,17 +166,17 @@ typedef struct weft_retry {
 } weft_retry;
 
 /* Receives an item that the handler sent with weft_call_send_item. `item` is borrowed. Runs on the executor, one item
- * at a time, in order. The last one returns before the call's future completes. */
+ * at a time, in order. The function has returned from the last item before the call's future completes. */
 typedef void (*weft_item_fn)(const weft_values *item, void *arg);
 
 typedef struct weft_rpc_options {
-    int64_t timeout_ms; /* 0: the agent's default; WEFT_FOREVER: none; below that: WEFT_ERR_INVALID */
+    int64_t timeout_ms; /* 0: the agent's default; WEFT_FOREVER: no timeout; below that: WEFT_ERR_INVALID */
     /* Places for the tensors of the result, in order: contiguous, with the dtype and shape of the result. After a
      * failure their contents are undefined. */
     weft_tensors land;
     bool wait_for_room; /* wait if the queue to the peer is full (queue_limit_bytes); otherwise WEFT_ERR_AGAIN */
-    /* Receives the detail if weft_rpc_sync fails, or if a call cannot start; you release it. If it is NULL, the log has
-     * the detail of WEFT_ERR_INVALID, WEFT_ERR_TYPE, WEFT_ERR_SHAPE and WEFT_ERR_DEADLOCK. */
+    /* Receives the detail if weft_rpc_sync fails, or if a call cannot start; you release it. If this field is NULL, the
+     * log has the detail of WEFT_ERR_INVALID, WEFT_ERR_TYPE, WEFT_ERR_SHAPE and WEFT_ERR_DEADLOCK. */
     weft_error **error;
     /* The call that a handler serves when it makes this call; NULL: none. Its remaining time bounds this call, and its
      * cancellation cancels this call. Starting fails with WEFT_ERR_TIMEOUT or WEFT_ERR_CANCELLED if `parent` has
@@ -182,21 +186,22 @@ typedef struct weft_rpc_options {
     weft_retry retry;
     weft_item_fn on_item; /* receives items of the results; NULL: the handler cannot send items */
     void *item_arg;       /* passed to on_item */
-    /* A tape of a distributed context (weft/context.h), in which the call then takes part; NULL: none. In libweft, not
-     * in libweft_rpc. Tensors of arguments and results are linked if the tape recorded them, or if they are leaves that
-     * want a gradient: the backward pass continues on the other worker. Used until the function that makes the call
-     * returns, by one thread at a time. The order of the calls on a tape determines the last bits of gradients
-     * (weft_context_tape). In a call to this worker itself not together with `land` (WEFT_ERR_UNSUPPORTED). */
+    /* A tape of a distributed context (weft/context.h), in which the call then takes part; NULL: none. It needs
+     * libweft; libweft_rpc has no tapes. If the tape recorded a tensor of the arguments or results, or the tensor is a
+     * leaf that requires a gradient, the backward pass continues on the other worker. The tape is used until the
+     * function that makes the call returns, by one thread at a time. The order of the calls on a tape can change
+     * gradients by rounding (weft_context_tape). A call to this worker itself cannot use both `tape` and `land`
+     * (WEFT_ERR_UNSUPPORTED). */
     weft_tape *tape;
 } weft_rpc_options;
 
 /*
  * CALLS TO ONESELF. A worker may call itself. The handler then receives the caller's own tensors, not copies:
- *   The future completes only when the handler cannot read its arguments any more, also after a timeout or a
+ *   The future completes only when the handler can no longer read its arguments, even after a timeout or a
  *   cancellation.
  *   A handler must not wait for the end of its own call. A caller must not wait for a handler that waits for the
  *   caller.
- *   A tensor that the handler keeps shares the caller's storage. Clone what you keep, if the caller may be this worker.
+ *   A tensor that the handler keeps shares the caller's storage. If the caller may be this worker, clone what you keep.
  * docs/calls.md has the details.
  */
 
@@ -204,9 +209,9 @@ typedef struct weft_rpc_options {
  * Starts a call. *out receives its future; if `out` is NULL, the result is discarded.
  *
  * MEMORY. Strings and bytes are copied, and tensors are referenced, before the function returns. The contents of
- * tensors must not change until the future is complete. After that, no peer and no handler reads the arguments or
- * writes the landing tensors, except handlers of this worker that kept references. A call to another worker has at most
- * 64 MiB of strings and bytes (WEFT_MAX_CALL_BYTES). Tensors may have any size.
+ * tensors must not change until the future is complete. After that, no peer and no handler accesses the arguments or
+ * the landing tensors, except a handler of this worker that kept a reference. A call to another worker has at most 64
+ * MiB of strings and bytes (WEFT_MAX_CALL_BYTES). Tensors may have any size.
  *
  * ERRORS of the function:
  *   WEFT_ERR_NOT_FOUND: no such worker.
@@ -220,9 +225,9 @@ typedef struct weft_rpc_options {
  *   WEFT_ERR_NOT_FOUND: the worker has no such function.
  *   WEFT_ERR_TYPE: the arguments do not match the function's signature.
  *   WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED (weft_future_cancel).
- *   WEFT_ERR_BUSY: the callee has no memory or no threads for the call. The handler did not run.
- *   WEFT_ERR_UNKNOWN: the handler ran, but the callee had no room to keep the answer. With retries: an attempt may have
- *   run.
+ *   WEFT_ERR_BUSY: the callee has no memory or no thread for the call. The handler did not run.
+ *   WEFT_ERR_UNKNOWN: the handler ran, but the callee had no room to keep the answer. With retries it means that an
+ *   attempt may have run.
  *   WEFT_ERR_UNREACHABLE: the link to the worker is cut, or cannot carry large payloads (docs/failures.md).
  *
  * DID IT RUN? weft_error_remote_code (weft/status.h) reports whether the handler may have run.
@@ -232,19 +237,19 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_async(weft_agent *agent, weft_targe
                                                    weft_future **out);
 
 /*
- * Makes a call and waits for its end. *out, if `out` is not NULL, receives the results; you release them. Errors are
- * those of weft_rpc_async and of its future, and WEFT_ERR_DEADLOCK if this thread cannot wait (weft_future_wait): then
- * no call was started.
+ * Makes a call and waits until it has ended. *out, if `out` is not NULL, receives the results; you release them. Errors
+ * are those of weft_rpc_async and of its future, and WEFT_ERR_DEADLOCK if this thread cannot wait (weft_future_wait);
+ * no call was started then.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *function,
                                                   weft_args_in arguments, const weft_rpc_options *options,
                                                   weft_values **out);
 
 /*
- * Makes the same call to `count` workers; the arguments are packed once. The future completes when all calls have, as
- * that of weft_future_when_all. Its payload is an array of `count` futures, in the order of `to`. If a call cannot
- * start, its future there has failed. Cancelling the future cancels all calls. `out` may be NULL. The options `land`
- * and on_item are WEFT_ERR_INVALID here.
+ * Makes the same call to `count` workers; the arguments are encoded once. The future completes when all calls have
+ * ended, like that of weft_future_when_all. Its payload is an array of `count` futures, in the order of `to`. If a call
+ * cannot start, its future in the array has failed. Cancelling the future cancels all calls. `out` may be NULL. The
+ * options `land` and on_item are WEFT_ERR_INVALID here.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t count,
                                                        const char *function, weft_args_in arguments,
@@ -264,9 +269,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_rpc_remote(weft_agent *agent, weft_targ
 
 /* ---- Inside a handler -------------------------------------------------------------------------- */
 
-/* These read argument `index`, which counts from 0. Results are borrowed until the handler returns; after
+/* These read argument `index`, which counts from 0. The returned pointers are borrowed until the handler returns; after
  * weft_call_defer_keeping, until the call is finished. The signature is already checked, so they cannot fail. A wrong
- * index stops a debug build; other builds return NULL, 0 or "". */
+ * index aborts a debug build; other builds return NULL, 0 or "". */
 WEFT_API size_t weft_call_count(const weft_call *call);
 WEFT_API weft_type weft_call_type(const weft_call *call, size_t index);
 WEFT_API bool weft_call_bool(const weft_call *call, size_t index);
@@ -283,23 +288,22 @@ WEFT_API weft_agent *weft_call_agent(const weft_call *call);
 WEFT_API int weft_call_from(const weft_call *call); /* the caller's rank */
 /* Milliseconds until the caller gives up, 0 or more; WEFT_FOREVER if it never does. */
 WEFT_API int64_t weft_call_time_left(const weft_call *call);
-/* Whether the answer is not needed any more: the call was cancelled, its time is over, or its caller is gone. A long
- * handler may check this from time to time, and stop. */
 WEFT_API bool weft_call_cancelled(const weft_call *call);
 /*
- * A future, with a reference for you, that fails when the answer is not needed any more: with WEFT_ERR_CANCELLED,
- * WEFT_ERR_TIMEOUT, or the code for the caller's end (WEFT_ERR_PEER_DEAD ...). If the call is answered first, it
- * completes. NULL if memory is out.
+ * A future, with a reference for you, that fails when nobody needs the answer (weft_call_cancelled): with
+ * WEFT_ERR_CANCELLED, WEFT_ERR_TIMEOUT, or the code for the caller's end (WEFT_ERR_PEER_DEAD ...). If the call is
+ * answered first, it completes. NULL if memory is out.
  */
 WEFT_API weft_future *weft_call_cancellation(weft_call *call);
 
 /*
- * Sets the results. References are taken; the limits of arguments apply. A second call replaces the results. A wrong
+ * Sets the results. References are taken; the limits of arguments apply. Calling it again replaces the results. A wrong
  * type, a NULL tensor or list, or too much data makes the call fail.
  *
- * The tensors are read from now on, until their transfers have ended: their contents must not change meanwhile.
+ * From now on until their transfers have ended, the tensors are read: their contents must not change meanwhile.
  * weft_tensor_wait_unread (weft/tensor.h) waits for that, and weft_call_unread reports it. A server that updates its
- * tensors in place gives them, and changes them, under one lock. So no reader comes between the wait and the change:
+ * tensors in place calls weft_call_give, and changes the tensors, under one lock. Then no handler can give the tensors
+ * between the wait and the change:
  *
  *     static pthread_mutex_t updating = PTHREAD_MUTEX_INITIALIZER;
  *     static weft_tensor *weights; // plain: not a module's parameter
@@ -327,43 +331,45 @@ WEFT_API weft_future *weft_call_cancellation(weft_call *call);
  */
 WEFT_API void weft_call_give(weft_call *call, weft_args_in results);
 /*
- * A future, with a reference for you, that completes when nobody reads the results of the call any more: the caller has
- * received them, the call has failed, or its caller is gone. It completes without an error. Ask for it before the
- * handler returns; of a deferred call, before weft_call_finish. NULL if memory is out.
+ * A future, with a reference for you, that completes when nobody reads the results of the call: the caller has received
+ * them, the call has failed, or its caller is gone. It completes without an error. Ask for it before the handler
+ * returns, or, for a deferred call, before weft_call_finish. NULL if memory is out.
  */
 WEFT_API weft_future *weft_call_unread(weft_call *call);
 /*
  * Sends an item to the caller's on_item before the call ends. References are taken; items have no signature. Allowed
- * until the call ends, for the handler and for the holder of a deferred call. Under a distributed context, recorded
- * tensors are linked, and the thread that uses the call's tape sends the item. Errors:
+ * until the call ends, for the handler and for the holder of a deferred call. In a call of a distributed context,
+ * recorded tensors are linked, and only the thread that uses the call's tape may send items. Errors:
  *   WEFT_ERR_STATE: the caller accepts no items, or the call's distributed context is closed.
- *   WEFT_ERR_AGAIN: 16 items of this call are in flight, that is, on_item has not returned from them. Try again later,
- *   or drop the item. docs/calls.md shows how to wait for room.
- *   WEFT_ERR_CANCELLED: the answer is not needed any more.
+ *   WEFT_ERR_AGAIN: 16 items of this call are in flight: on_item has not returned from them. Try again later, or drop
+ *   the item. docs/calls.md shows how to wait for room.
+ *   WEFT_ERR_CANCELLED: nobody needs the answer (weft_call_cancelled).
  *   WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_call_send_item(weft_call *call, weft_args_in item);
 /*
  * Sets an object of your own type as the result of a call of weft_rpc_remote; the object stays on this worker
- * (weft/rref.h). `type->drop(object)` runs when the last handle is released. In any other call, or if memory is out, it
- * runs at once, and the call fails with WEFT_ERR_TYPE or WEFT_ERR_MEMORY.
+ * (weft/rref.h). `type->drop(object)` runs when the last handle is released. In any other call, or if memory is out,
+ * `drop` runs at once, and the call fails with WEFT_ERR_TYPE or WEFT_ERR_MEMORY.
  */
 WEFT_API void weft_call_give_object(weft_call *call, const weft_object_type *type, void *object);
-/* Makes the call fail with a status and a message, of which 1,023 bytes are kept. The first failure of a call stays. */
+/* Makes the call fail with a status and a message, of which 1,023 bytes are kept. Later failures of the same call are
+ * ignored. */
 WEFT_API void weft_call_fail(weft_call *call, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 /*
  * Makes the call fail with the error of something that it needed, such as another call. The caller gets WEFT_ERR_REMOTE
- * with the status of `error` inside, its message, the worker where it failed first, and the chain of workers, with this
- * one added (weft_error_hop). The first failure of a call stays. NULL does nothing. A handler has the same effect if it
- * returns the status of a call that it made with the option `parent`, or of reading a handle among its arguments.
+ * with the status and the message of `error`, the worker where it occurred first, and the chain of workers, with this
+ * worker added (weft_error_hop). If the call has already failed, nothing changes. NULL does nothing. Returning the
+ * status of a call made with the option `parent`, or of reading a handle among the arguments, has the same effect.
  */
 WEFT_API void weft_call_fail_with(weft_call *call, const weft_error *error);
 /* The code of the first failure of this call, or of its tape; WEFT_OK if there is none. */
 WEFT_API weft_status weft_call_status(const weft_call *call);
 
 /*
- * Keeps the call after the handler, which must return WEFT_DEFERRED; weft_call_finish answers it later. The arguments
- * are freed when the handler returns, or, after weft_call_defer_keeping, when the call is finished. Returns the call.
+ * Keeps the call open after the handler returns. The handler must return WEFT_DEFERRED; weft_call_finish answers the
+ * call later. The arguments are freed when the handler returns, or, after weft_call_defer_keeping, when the call is
+ * finished. Returns the call.
  */
 WEFT_API weft_call *weft_call_defer(weft_call *call);
 WEFT_API weft_call *weft_call_defer_keeping(weft_call *call);

@@ -2,11 +2,11 @@
 /*
  * weft/rref.h - remote references: counted handles to a value that lives on one worker, its owner.
  *
- * The owner keeps the value as long as any worker holds a handle. A handle may be an argument or a result of a call.
- * A worker gets a handle in one of three ways:
- *   weft_rpc_remote runs a function on another worker and leaves the first result there.
+ * The owner keeps the value as long as any worker holds a handle. Handles may be arguments and results of calls. A
+ * worker gets a handle in one of three ways:
+ *   weft_rpc_remote runs a function on another worker and leaves its first result there.
  *   weft_rref_create and similar functions make one for a value of this worker.
- *   A call brings it.
+ *   It receives one as an argument or a result of a call.
  *
  *     weft_status remote_sum(weft_agent *agent, weft_tensor *x, double *sum)
  *     {
@@ -27,7 +27,7 @@
  *
  * CYCLES are not collected. An object that holds a handle to itself, directly or through other objects on any workers,
  * is never destroyed. The report at closing lists such handles (leaks_fail in weft/agent.h). The object, and some
- * kilobytes of the agent, stay in memory until the handles are released; that may be after the agent was closed.
+ * kilobytes of the agent, stay in memory until the handles are released, which is allowed after the agent was closed.
  */
 #ifndef WEFT_RREF_H
 #define WEFT_RREF_H
@@ -39,13 +39,13 @@
 
 WEFT_BEGIN_C
 
-/* Makes a handle to a value of this worker, which becomes its owner. The value is copied or referenced as by
- * weft_values_create, with the same errors. */
+/* Makes a handle to a value. This worker becomes the owner. The value is copied or referenced as by weft_values_create,
+ * with the same errors. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **out);
 
 /*
  * Makes a handle to an object of your own type, which only this worker can read (weft_rref_local_object).
- * `drop(object)` runs when the last handle in the job is released, or at once if this fails.
+ * `drop(object)` runs when the last handle in the job is released, or at once if the function fails.
  *
  * `drop` runs on the thread that releases the last handle, with no lock of weft held. That may be the thread that reads
  * the network, so `drop` must not block: a wait may fail with WEFT_ERR_DEADLOCK. It may start calls with the async
@@ -73,22 +73,24 @@ WEFT_API bool weft_rref_is_owner(const weft_rref *rref);
 WEFT_API bool weft_rref_confirmed(const weft_rref *rref);
 
 /*
- * Only on the owner: waits at most wait_ms until the value exists, and lends it; borrowed from the handle. The value
- * is the first result of the function that made it, or a null value if the function gave none. WEFT_ERR_STATE on
- * another worker, WEFT_ERR_TIMEOUT, or the error of the function that should have made the value.
+ * Only on the owner: waits at most wait_ms until the value exists, and lends it; borrowed from the handle. The value is
+ * the first result of the function that made it, or a null value if the function gave none. WEFT_ERR_STATE on another
+ * worker, WEFT_ERR_TYPE if the handle is to an object, WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK (weft_future_wait), or the
+ * error of the function that should have made the value.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_value(weft_rref *rref, int64_t wait_ms, weft_value *out);
-/* Only on the owner: the object. WEFT_ERR_TYPE if the handle is to a value. */
+/* Only on the owner: the object, without waiting. WEFT_ERR_TYPE if it does not exist yet or the handle is to a value;
+ * WEFT_ERR_STATE on another worker. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_object(weft_rref *rref, void **out);
 
-/* Only on the owner: waits at most wait_ms until the object exists, and lends it if it has this type. Otherwise
- * WEFT_ERR_TYPE; the log names both types. */
+/* Only on the owner: waits at most wait_ms until the object exists, and lends it. WEFT_ERR_TYPE if it has another type
+ * or is a value; the log names both types. Other errors as weft_rref_local_value. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type,
                                                           int64_t wait_ms, void **out);
 
-/* A future that completes when the value exists, on whichever worker; the value is not copied. It fails with the error
- * of the function that should have made the value, or with WEFT_ERR_INVALID if `rref` is NULL. You get a reference.
- * NULL if memory is out. */
+/* A future that completes when the value exists on its owner, which may be another worker; the value is not copied. It
+ * fails with the error of the function that should have made the value, or with WEFT_ERR_INVALID if `rref` is NULL. You
+ * get a reference. NULL if memory is out. */
 WEFT_API weft_future *weft_rref_created(weft_rref *rref);
 
 /*
@@ -104,11 +106,11 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, const 
                                                          const weft_rpc_options *options, weft_rref **out);
 
 /*
- * Fetch a copy of the value; on the owner the value itself. The result is a list of one value, selected as by
- * weft_rref_local_value. Errors:
+ * Fetch a copy of the value; on the owner they give the value itself. The result is a list of one value, the same as
+ * that of weft_rref_local_value. Errors:
  *   WEFT_ERR_TYPE: the handle refers to an object, which never leaves its owner.
  *   WEFT_ERR_DEADLOCK (weft_rref_to_here only): the value is not here, and this thread cannot wait (weft_future_wait).
- *   The owner was not asked.
+ *   Nothing was sent to the owner.
  *   The error of the function that should have made the value, and the errors of calls.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_to_here_async(weft_rref *rref, int64_t timeout_ms, weft_future **out);
