@@ -4,9 +4,9 @@
  *
  * A job consists of workers with ranks from 0. Each worker opens an agent, makes and serves calls (weft/rpc.h), and
  * closes the agent. Workers join at the store, a server in the process of rank 0, at master_addr:master_port.
- *   Static job (default): weft_agent_open returns when all world_size workers have joined, and weft_agent_close when
- *   all living workers close.
- *   Elastic job: rank 0 opens it, and other workers join and leave at any time.
+ *   Static job (default): weft_agent_open returns when all world_size workers have joined, and weft_agent_close returns
+ *   when all living workers have called it.
+ *   Elastic job: it begins when rank 0 opens its agent; other workers join and leave at any time.
  *
  *     int run_worker(const weft_function *functions, size_t count) // RANK, WORLD_SIZE, MASTER_PORT: environment
  *     {
@@ -41,11 +41,11 @@ typedef struct weft_function weft_function; /* weft/rpc.h */
 typedef enum weft_member_event {
     WEFT_MEMBER_DEAD = 1,         /* the store declared the worker dead */
     WEFT_MEMBER_LEFT = 2,         /* the worker closed its agent */
-    WEFT_MEMBER_SELF_EVICTED = 3, /* the store declared this worker dead: it is not part of the job any more */
+    WEFT_MEMBER_SELF_EVICTED = 3, /* the store declared this worker dead: it no longer belongs to the job */
     WEFT_MEMBER_STORE_LOST = 4,   /* the store on rank 0 is gone: the job is over */
     WEFT_MEMBER_JOINED = 5,       /* a worker took this rank while the job was running */
-    /* The worker called weft_agent_close in an elastic job, and accepts no calls any more. WEFT_MEMBER_LEFT follows, or
-     * WEFT_MEMBER_DEAD. */
+    /* The worker called weft_agent_close in an elastic job, and accepts no further calls. WEFT_MEMBER_LEFT or
+     * WEFT_MEMBER_DEAD follows. */
     WEFT_MEMBER_LEAVING = 6,
     WEFT_MEMBER_JOB_ENDED = 7, /* rank 0 ended the job (weft_agent_end_job); `why` is its reason */
 } weft_member_event;
@@ -63,43 +63,45 @@ typedef void (*weft_membership_fn)(weft_agent *agent, weft_member_event event, i
  * `sim`, `job` and membership_arg: these must live as long as the agent.
  */
 typedef struct weft_agent_options {
-    /* The functions that others may call. They are registered before the first call can arrive. Copied. */
+    /* The functions that other workers may call. They are copied, and registered before the first call can arrive. */
     const weft_function *functions;
     size_t function_count;
 
-    /* rank and world_size are set here. Otherwise RANK and WORLD_SIZE give them, or the variables of Open MPI, PMI
-     * (MPICH, Hydra) or Slurm. `job` overrides both. */
+    /* Whether the fields rank and world_size count. If false, RANK and WORLD_SIZE give them, or the variables of Open
+     * MPI, PMI (MPICH, Hydra) or Slurm. `job` overrides both. */
     bool has_rank;
     int rank;         /* 0..world_size - 1, or WEFT_ANY_RANK */
     int world_size;   /* 1..65,536 */
     const char *name; /* unique in the job; 1..127 bytes of [A-Za-z0-9-_:]; WEFT_NAME; default "worker<rank>" */
 
     /*
-     * Makes the job elastic (WEFT_ELASTIC): it begins when rank 0 opens, and others join and leave at any time. All
-     * workers of a job must agree on this. world_size is then the largest number of workers at a time. `rank` may be
-     * WEFT_ANY_RANK (RANK may be missing, or -1): the worker takes a free rank, and its default name has that rank.
-     * The ranks and names of workers that died or left are free again. Rank 0 is never free, because it runs the
+     * Makes the job elastic (WEFT_ELASTIC): it begins when rank 0 opens its agent, and others join and leave at any
+     * time. All workers of a job must have the same setting. world_size is then the largest number of workers at one
+     * time. `rank` may be WEFT_ANY_RANK (RANK may be missing, or -1): the worker takes a free rank, and its default
+     * name contains that rank. The ranks and names of workers that died or left are free again. Rank 0 is never free,
+     * because it runs the
      * store. In any job, elastic or not, a new worker may take the rank of a worker that died.
      */
     bool elastic;
     /*
      * weft_agent_close returns WEFT_ERR_STATE if remote references are left; without this option they are only logged.
-     * References that other workers hold to this worker's values count, also when this worker leaves an elastic job.
+     * This includes references that other workers hold to this worker's values, even when this worker leaves an elastic
+     * job.
      */
     bool leaks_fail;
 
     /* Where the job is. */
     const char *master_addr; /* the address of rank 0's store; MASTER_ADDR; default 127.0.0.1 */
     /* The port of rank 0's store; MASTER_PORT; no default; not needed with `sim`. On rank 0 WEFT_ANY_PORT takes a free
-     * port. The program must tell the other workers: see on_store_port. */
+     * port, which the program must pass to the other workers: see on_store_port. */
     int master_port;
-    /* On rank 0: called by weft_agent_open as soon as the store's port can be reached, before the other workers are
-     * waited for. NULL: not called. weft_agent_store_port returns the port later. */
+    /* On rank 0: weft_agent_open calls it as soon as the store's port can be reached, before it waits for the other
+     * workers. NULL: not called. weft_agent_store_port returns the port later. */
     void (*on_store_port)(int port, void *arg);
     void *store_port_arg;
-    /* The job that weft_job_open started, of which this process is rank 0. It gives the rank, the world size, the
-     * store's socket and the secret. Opening fails at once if all children end before the job begins. NULL: no such
-     * job. */
+    /* The job that weft_job_open started; this process is its rank 0. It gives the rank, the world size, the store's
+     * socket and the secret. Opening fails at once if all children end before the job begins. NULL: the process did not
+     * call weft_job_open. */
     weft_job *job;
     const char *fabric; /* "tcp" or "sim"; WEFT_FABRIC; default "tcp", or "sim" if `sim` is set */
     const char *iface;  /* name or address of the network interface; WEFT_IFACE; default: the route to master_addr */
@@ -107,45 +109,47 @@ typedef struct weft_agent_options {
     weft_sim *sim;      /* the simulated world (weft/sim.h), with fabric "sim" only */
 
     /*
-     * The job's secret, 16 to 4,096 bytes, by which workers authenticate each other (docs/security.md). If it is NULL,
-     * the secret is the content of the file that WEFT_SECRET_FILE names, or WEFT_SECRET, which weft then removes from
-     * the environment. With `job` it must be NULL, because weft_job_open makes a secret; its children inherit that.
-     * Without a secret every process that reaches the ports may join; the log has a line about that.
+     * The job's secret, 16 to 4,096 bytes, with which workers authenticate each other (docs/security.md). If the field
+     * is NULL, the secret is the content of the file that WEFT_SECRET_FILE names, or the value of WEFT_SECRET, which
+     * weft then removes from the environment. With `job` the field must be NULL, because weft_job_open makes a secret
+     * that its children inherit. Without a secret every process that reaches the ports may join, and the log has a
+     * warning.
      */
     const void *secret;
     size_t secret_size;
 
     /* Threads. */
-    /* Start no threads. The program calls weft_agent_progress; handlers and continuations run inside that function
-     * and inside waits for this agent's futures. */
+    /* Start no threads. The program calls weft_agent_progress. Handlers and continuations run inside that function and
+     * inside waits for this agent's futures. */
     bool no_threads;
     int workers;     /* threads that run handlers and continuations, 1..1,024; WEFT_WORKERS; default 4 */
     bool no_binding; /* do not bind threads to cores; WEFT_NO_BINDING */
 
     /* Raise the process's soft limit of file descriptors to the hard limit, or to a million if that is less;
-     * WEFT_RAISE_DESCRIPTOR_LIMIT. Without it weft does not change the limit, and warns if the limit is too low for
+     * WEFT_RAISE_DESCRIPTOR_LIMIT. Without this option weft does not change the limit, and warns if it is too low for
      * world_size. */
     bool raise_descriptor_limit;
 
     /* Time limits, in milliseconds. 0 takes the default, WEFT_FOREVER disables the limit. Every time limit of weft may
-     * be as large as INT64_MAX. */
+     * be up to INT64_MAX. */
     int64_t rendezvous_timeout_ms; /* for opening; default 60,000. The error names the ranks that are missing */
     int64_t call_timeout_ms;       /* for calls without a limit of their own; default 60,000 */
-    /* The store declares a worker dead after this silence. Default 2,000; at least 100, because a worker that waits
-     * for a core is silent too; WEFT_DEATH_MS. Rank 0's value applies to all workers. */
+    /* The store declares a worker dead after this silence. Default 2,000; at least 100, because a worker that waits for
+     * CPU time is silent too; WEFT_DEATH_MS. Rank 0's value applies to all workers. */
     int64_t death_timeout_ms;
 
     /* Limits (docs/budget.md). */
     /* Memory that this worker may hold for calls to one peer; default 64 MiB. When the limit is reached, a further call
      * to that peer fails with WEFT_ERR_AGAIN, or waits (weft_rpc_options.wait_for_room). Contiguous tensors, and calls
-     * to this worker itself, do not count. weft's own messages are queued even if the limit is reached: those of
-     * backward passes, distributed optimizers, groups and ends of contexts. */
+     * to this worker itself, do not count. Messages of backward passes, distributed optimizers and groups, and those
+     * that end contexts, are queued even if the limit is reached. */
     size_t queue_limit_bytes;
-    /* Memory that calls of other workers may hold here: arguments, gradients, results not yet taken, copies of batches.
-     * A call over the budget fails with WEFT_ERR_BUSY. A call whose arguments alone exceed the budget fails with
-     * WEFT_ERR_TOO_LARGE. A result that its caller does not take may be discarded: that call ends with
-     * WEFT_ERR_UNKNOWN. WEFT_MEMORY_BUDGET ("512M": K, M, G or T). Default: half of this worker's share of the memory
-     * that the machine and its control groups allow, which the workers of the job on this machine share equally. */
+    /* Memory that calls of other workers may hold here: arguments, gradients, results that the caller has not received
+     * yet, copies of batches. A call over the budget fails with WEFT_ERR_BUSY. A call whose arguments alone exceed the
+     * budget fails with WEFT_ERR_TOO_LARGE. If a caller does not receive its results, a further result may be
+     * discarded; that call ends with WEFT_ERR_UNKNOWN. WEFT_MEMORY_BUDGET ("512M": K, M, G or T). Default: half of this
+     * worker's share of the memory. The workers of the job on this machine share equally what the machine and its
+     * control groups (cgroups) allow. */
     size_t memory_budget_bytes;
 
     /* Observation (docs/metrics.md). */
@@ -158,15 +162,15 @@ typedef struct weft_agent_options {
      * "t.0.json". */
     const char *trace_file;
 
-    weft_membership_fn on_membership; /* called when a worker joins, leaves or dies, and when this worker is out */
+    weft_membership_fn on_membership; /* called for each weft_member_event */
     void *membership_arg;
 } weft_agent_options;
 
 /*
  * Joins the job. *error receives the detail of a failure; you release it. If `error` is NULL, the log has the detail.
  * Errors:
- *   WEFT_ERR_INVALID: a bad option or environment variable; or `elastic`, world_size or the secret is not rank 0's.
- *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, or the name of a function is taken.
+ *   WEFT_ERR_INVALID: a bad option or environment variable; or `elastic`, world_size or the secret differs from rank
+ *   0's. WEFT_ERR_EXISTS: the rank, the name, the port of the store, or the name of a function is taken.
  *   WEFT_ERR_RENDEZVOUS: workers did not join in time; the error names their ranks.
  *   WEFT_ERR_PROTOCOL: the store has another version of the protocol.
  *   WEFT_ERR_JOB_ENDED: rank 0 has ended the job (weft_agent_end_job).
@@ -181,20 +185,20 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  * Leaves the job in order, ends the agent's threads and connections, and frees the agent. It serves calls while it
  * waits:
  *   In a static job, and on rank 0 of an elastic job, it waits until every living worker closes, and until no call
- *   (also of a handler) and no group operation is in flight.
+ *   (including those of handlers) and no group operation is in flight.
  *   Another worker of an elastic job announces at once that it is leaving (WEFT_MEMBER_LEAVING). Then it waits until
  *   its own calls are answered, its group operations have ended, the calls that it serves are finished, and their
  *   answers have arrived. New calls to it fail at their callers with WEFT_ERR_PEER_LEFT, except calls whose option
- *   `parent` is a call of this worker's own. Calls that are already on their way are served for half a second; after
- *   that they are rejected with WEFT_ERR_PEER_LEFT.
+ *   `parent` is a call of this worker's own. Calls that were already sent are served for half a second; after that they
+ *   are rejected with WEFT_ERR_PEER_LEFT.
  *   After weft_agent_end_job on rank 0 it waits for nothing, and returns WEFT_OK.
  *
- * There is no time limit. It waits while a living worker does not close, a handler does not return, a deferred call
- * that its caller still waits for is not finished, or a group operation lacks a member. An operation with WEFT_FOREVER
- * waits forever, also for a member that closes too; weft_group_abort or weft_group_close ends it. After 5 seconds, and
- * then every minute, the log names the workers that have not closed, and the calls and operations that are in flight.
- * weft_debug_dump, called on another thread, shows all of them. To leave without waiting, call weft_agent_stop instead,
- * never both: both free the agent.
+ * There is no time limit. weft_agent_close keeps waiting if a living worker does not close, a handler does not return,
+ * a deferred call that its caller still waits for is not finished, or a member has not called a group operation. An
+ * operation with WEFT_FOREVER waits forever, even if that member is closing too; weft_group_abort or weft_group_close
+ * ends it. After 5 seconds, and then every minute, the log names the workers that have not closed, and the calls and
+ * operations that are in flight. weft_debug_dump, called on another thread, shows all of them. To leave without
+ * waiting, call weft_agent_stop instead, never both: both free the agent.
  *
  * Returns WEFT_OK, or the first failure: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST, WEFT_ERR_STATE (leaks_fail). In a
  * handler or continuation of this agent it does nothing and returns WEFT_ERR_DEADLOCK. NULL does nothing.
@@ -202,58 +206,61 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  * FORK. An agent belongs to the process that opened it. In a child of fork(), calls and weft_agent_close return
  * WEFT_ERR_STATE, waits return WEFT_ERR_DEADLOCK, and handles behave as after closing. weft_agent_find returns -1,
  * weft_agent_name returns NULL, statistics are 0, and weft_agent_stop does nothing. The parent's handlers and
- * continuations do not run in the child. The parent's agent is not affected. Inherited descriptors close at exec.
+ * continuations do not run in the child, and the parent's agent is not affected. Descriptors that the child inherited
+ * close at exec.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
 
 /*
- * Does the same, and waits at most wait_ms (0: not at all; WEFT_FOREVER: as weft_agent_close). If that is too short, it
- * returns WEFT_ERR_TIMEOUT, the agent is not freed, and the log names what is left (not with a wait_ms of 0). The agent
- * stays closing: it serves calls and may make them, and for the other workers it has closed, or is leaving. Call
- * weft_agent_close or weft_agent_close_within again to wait on, or weft_agent_stop to leave at once. If everything ends
- * in the meantime, the other workers do not wait for this call. Any other status: as weft_agent_close, and the agent is
- * freed; but with WEFT_ERR_DEADLOCK, WEFT_ERR_INVALID (wait_ms below WEFT_FOREVER) and, in a child of fork(),
- * WEFT_ERR_STATE nothing was done.
+ * Like weft_agent_close, but waits at most wait_ms (0: not at all; WEFT_FOREVER: no limit). If the agent cannot close
+ * in that time, the function returns WEFT_ERR_TIMEOUT, the agent is not freed, and the log names what it still waits
+ * for (not with a wait_ms of 0). The agent remains closing: it serves calls and may make them, and the other workers
+ * see that it has closed, or is leaving. Call weft_agent_close or weft_agent_close_within again to continue waiting, or
+ * weft_agent_stop to leave at once. If the agent can close in the meantime, the other workers do not wait for that
+ * second call. Other statuses are those of weft_agent_close, and the agent is freed, with these exceptions: after
+ * WEFT_ERR_DEADLOCK, WEFT_ERR_INVALID (wait_ms below WEFT_FOREVER) and, in a child of fork(), WEFT_ERR_STATE, nothing
+ * has changed.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_close_within(weft_agent *agent, int64_t wait_ms);
 
 /*
- * Ends the job, on rank 0 only. It does not wait. Every worker, this one included, gets the event
- * WEFT_MEMBER_JOB_ENDED with the text `why` (NULL: none; up to 127 bytes are passed on). From then on:
- *   Its calls, served calls and group operations end with WEFT_ERR_JOB_ENDED, new ones fail with it, and
- *   weft_agent_status returns it.
- *   Its weft_agent_close returns WEFT_OK at once, also if it was waiting. References that are left are logged, and do
- *   not make it fail (leaks_fail).
- *   A worker that tries to join is refused: weft_agent_open fails with WEFT_ERR_JOB_ENDED.
- * Rank 0 still has to close. It then serves the store until the other workers have left, at most death_timeout_ms and
- * at most 2 seconds. A worker that cannot be reached all that time learns that the store is lost.
+ * Ends the job, on rank 0 only, without waiting. Every worker, this one included, gets the event WEFT_MEMBER_JOB_ENDED
+ * with the text `why` (NULL: none; up to 127 bytes are sent). From then on, for each worker:
+ *   Calls that it made or serves, and its group operations, end with WEFT_ERR_JOB_ENDED; new ones fail with that code,
+ *   and weft_agent_status returns it.
+ *   Its weft_agent_close returns WEFT_OK at once, even if it was already waiting. Remaining references are logged, but
+ *   do not make it fail (leaks_fail).
+ *   A worker that tries to join is rejected: weft_agent_open fails with WEFT_ERR_JOB_ENDED.
+ * Rank 0 must still close its agent. Its store then runs until the other workers have left, for at most 2 seconds, or
+ * death_timeout_ms if that is shorter. A worker that cannot be reached in that time gets WEFT_MEMBER_STORE_LOST.
  *
- * Returns WEFT_OK, also if the job was ended before; WEFT_ERR_STATE on any other rank, and in a child of fork();
- * WEFT_ERR_INVALID (NULL), WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST. Any thread, also in handlers and continuations.
+ * Returns WEFT_OK, even if the job was ended before; WEFT_ERR_STATE on any other rank, and in a child of fork();
+ * WEFT_ERR_INVALID (NULL), WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST. Any thread, including those of handlers and
+ * continuations.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_end_job(weft_agent *agent, const char *why);
 
 /*
  * Leaves the job at once and frees the agent. Outstanding calls fail with WEFT_ERR_CLOSED, calls of others with
- * WEFT_ERR_PEER_LEFT. In a handler or continuation of this agent it logs an error and does nothing. It waits for two
- * things:
- *   Up to half a second until this worker's messages to members of groups have arrived. So it may follow a barrier
- *   directly: the other members still learn that the barrier is complete.
- *   On rank 0, until all other workers have left the store, at most death_timeout_ms and at most 2 seconds. A worker
- *   that does not leave, or is stopped (SIGSTOP), makes it wait that long.
+ * WEFT_ERR_PEER_LEFT. In a handler or continuation of this agent the function logs an error and does nothing. It waits
+ * for two things:
+ *   At most half a second, until this worker's messages to members of groups have arrived. So a program may call it
+ *   directly after a barrier: the other members still learn that the barrier is complete.
+ *   On rank 0, until all other workers have left the job, at most 2 seconds, or death_timeout_ms if that is shorter. It
+ *   waits that long if a worker does not leave or is stopped (SIGSTOP).
  */
 WEFT_API void weft_agent_stop(weft_agent *agent);
 
 /*
  * The only function of weft that a signal handler may call: it is async-signal-safe. From then on, until
  * weft_agent_clear_wake, these functions return at once with WEFT_ERR_CANCELLED, unless what they wait for is complete.
- * Calls of them that are in progress, on any thread, return as well.
+ * That includes calls of them that are already in progress, on any thread.
  *   weft_future_wait, weft_future_wait_until, weft_future_wait_all, weft_future_wait_any of this agent's futures.
  *   weft_rpc_sync, weft_rref_rpc_sync, weft_rref_to_here: their call is cancelled.
- *   weft_rref_local_value, and the functions of a group that wait: a group of which an operation is cancelled is over.
- *   weft_agent_progress returns as well: it handles what is ready, and does not wait.
- * Not affected are waits inside handlers and continuations, backward passes, data-parallel modules, optimizers, and
- * the functions that open, close or stop an agent. So a program stops on SIGINT like this:
+ *   weft_rref_local_value, and the functions of a group that wait; cancelling an operation ends its group.
+ *   weft_agent_progress handles what is ready, and does not wait.
+ * Waits inside handlers and continuations, backward passes, data-parallel modules, optimizers, and the functions that
+ * open, close or stop an agent are not affected. A program can stop on SIGINT like this:
  *
  *     static weft_agent *the_agent; // set before the handler is installed
  *     static volatile int stops; // a volatile sig_atomic_t, see the C library's signal header
@@ -275,50 +282,49 @@ WEFT_API void weft_agent_stop(weft_agent *agent);
  * simulation may call it, not signal handlers. NULL does nothing.
  */
 WEFT_API void weft_agent_wake(weft_agent *agent);
-/* Ends the effect of weft_agent_wake: later waits wait again. Returns whether there was an effect. Any thread; not in a
- * signal handler. */
+/* Ends the effect of weft_agent_wake: later waits block again. Returns whether weft_agent_wake was in effect. Any
+ * thread; not in a signal handler. */
 WEFT_API bool weft_agent_clear_wake(weft_agent *agent);
 
 WEFT_API int weft_agent_rank(const weft_agent *agent);
 WEFT_API int weft_agent_world_size(const weft_agent *agent);
-/* The port of rank 0's store: as given, or the free one that WEFT_ANY_PORT took. 0 in the simulation. */
+/* The port of rank 0's store: the given one, or the free port that WEFT_ANY_PORT took. 0 in the simulation. */
 WEFT_API int weft_agent_store_port(const weft_agent *agent);
 /* The name of the worker that holds this rank, or held it last. Borrowed; valid and unchanged until the agent is freed.
- * NULL if there is no such rank, no worker ever held it, or memory is out. */
+ * NULL if the rank does not exist, if no worker ever held it, or if memory is out. */
 WEFT_API const char *weft_agent_name(const weft_agent *agent, int rank);
-/* A living worker, in these functions, is one that has not left, is not leaving (WEFT_MEMBER_LEAVING) and was not
+/* In the functions below a living worker is one that has not left, is not leaving (WEFT_MEMBER_LEAVING) and was not
  * declared dead. */
 /* The rank of the living worker with that name; -1 if there is none. */
 WEFT_API int weft_agent_find(const weft_agent *agent, const char *name);
 WEFT_API bool weft_agent_alive(const weft_agent *agent, int rank);
 
-/* One worker as long as it lives. A worker that takes the rank later has another incarnation. */
 typedef struct weft_worker {
     int rank;
     uint32_t incarnation; /* numbered by the store, > 0 */
 } weft_worker;
 /* The worker that holds this rank, or held it last; incarnation 0 if no worker ever held it. */
 WEFT_API weft_worker weft_agent_worker(const weft_agent *agent, int rank);
-/* Lists the living workers by rank, this one included, at most `capacity`. Returns how many there are. */
+/* Lists at most `capacity` living workers by rank, this one included. Returns how many living workers there are. */
 WEFT_API size_t weft_agent_workers(const weft_agent *agent, weft_worker *out, size_t capacity);
 
 /*
  * weft_agent_watch makes weft detect the death of the worker that now holds `rank` within death_timeout_ms;
- * weft_agent_unwatch ends that. Each watch needs its own unwatch. Workers that this one has outstanding calls to, or
- * references of, are watched anyway. Errors: WEFT_ERR_NOT_FOUND (no worker ever held the rank, or it is this worker),
+ * weft_agent_unwatch ends that. Each watch needs its own unwatch. Workers to which this worker has outstanding calls or
+ * handles are watched anyway. Errors: WEFT_ERR_NOT_FOUND (no worker ever held the rank, or it is this worker),
  * WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT, WEFT_ERR_STATE (unwatch without a watch), or the code of weft_agent_status.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_watch(weft_agent *agent, int rank);
 WEFT_API WEFT_NODISCARD weft_status weft_agent_unwatch(weft_agent *agent, int rank);
 
-/* WEFT_OK, or why this worker is not part of the job any more: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST or
+/* WEFT_OK, or why this worker no longer belongs to the job: WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST or
  * WEFT_ERR_JOB_ENDED. */
 WEFT_API weft_status weft_agent_status(const weft_agent *agent);
 
 /*
  * For agents with no_threads: handles everything that is ready, then waits up to wait_ms for more. Returns the
  * number of events handled. Handlers and continuations run inside it, and inside waits of the calling thread. It reads
- * the network between two handlers if some milliseconds have passed, so a long queue of handlers does not delay
+ * the network between two handlers if some milliseconds have passed, so that a long queue of handlers does not delay
  * heartbeats, time limits and urgent calls. A single handler must not run longer than death_timeout_ms, or the store
  * declares this worker dead.
  */
@@ -333,8 +339,8 @@ WEFT_API uint64_t weft_agent_now_ns(const weft_agent *agent);
 
 /*
  * Prints what the agent holds as one JSON object: the workers; its values, and the workers that hold handles to them;
- * its handles to values of others, and whether they are confirmed. Also the calls that it made, the calls that it
- * serves, and groups with their operations. With libweft also contexts of distributed autograd and their passes.
+ * its handles to values of others, and whether they are confirmed; the calls that it made, the calls that it serves,
+ * and groups with their operations. With libweft the object also has contexts of distributed autograd and their passes.
  * Allowed at any time. WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (NULL).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_debug_dump(const weft_agent *agent, FILE *to);
@@ -342,9 +348,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_debug_dump(const weft_agent *agent, FIL
 /*
  * From now on the signal `signal_number`, for example SIGUSR1, makes weft write the output of weft_debug_dump to
  * stderr, for each open agent of the process. The signal handler only wakes a thread of weft, which writes. A process
- * watches one signal; 0 restores what the signal did before, and ends the thread. One thread at a time.
- *   WEFT_ERR_INVALID: it is no signal that can be handled.
- *   WEFT_ERR_EXISTS: the program handles that signal, or weft watches one already.
+ * can watch one signal; 0 restores the former handler, and ends the thread. One thread at a time may call the function.
+ *   WEFT_ERR_INVALID: the signal cannot be handled.
+ *   WEFT_ERR_EXISTS: the program handles that signal, or weft already watches one.
  *   WEFT_ERR_SYSTEM.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_debug_on_signal(int signal_number);
@@ -354,8 +360,8 @@ typedef struct weft_stats {
     uint64_t calls_started;  /* calls that this worker made */
     uint64_t calls_finished; /* calls that this worker made and that are complete, with or without an error */
     uint64_t calls_failed;   /* calls that this worker made and that completed with an error */
-    /* Calls whose handler ran here and is finished, with or without an error; calls to this worker itself count. Calls
-     * that were rejected, or ended before their handler began, do not count. */
+    /* Calls whose handler ran here and has ended, with or without an error, including calls to this worker itself.
+     * Calls that were rejected, or ended before their handler began, do not count. */
     uint64_t calls_served;
     uint64_t bytes_sent;     /* payload of tensors and values sent, large and small */
     uint64_t bytes_received; /* payload of tensors and values received */
@@ -370,12 +376,12 @@ typedef struct weft_stats {
      * rank 0 those that the store rejected count as well. */
     uint64_t unauthenticated_refused;
     uint64_t calls_cancelled; /* calls served here whose callers gave up before the answer */
-    /* Calls of others rejected for lack of room: in the memory budget (not calls larger than the budget), in the queue
-     * of a batched function, no memory, or all threads wait. */
+    /* Calls of others that were rejected because the memory budget was exhausted (not calls larger than the budget),
+     * the queue of a batched function was full, memory was out, or all threads waited. */
     uint64_t calls_refused;
     uint64_t calls_retried; /* attempts of this worker's calls after the first */
-    uint64_t bytes_held;    /* now: what counts against the memory budget */
-    /* Rank 0: messages that its store received and sent, without heartbeats. Each worker that joins costs 4. */
+    uint64_t bytes_held;    /* current: bytes that count against the memory budget */
+    /* Rank 0: messages that its store received and sent, without heartbeats. A worker that joins takes 4 messages. */
     uint64_t rendezvous_messages;
 } weft_stats;
 /* Reads the counters; all 0 if `agent` is NULL. */

@@ -9,28 +9,29 @@
  * ARGUMENTS come in this order: the object, the inputs, a pointer to options (NULL or a zeroed struct takes the
  * defaults), the outputs. Outputs are written only on success.
  *
- * LIVES. Objects that are opened have _open and _close; weft_agent_stop closes an agent without waiting. Objects that
- * are counted have _create, _ref and _unref. Releasing NULL does nothing.
+ * LIFETIMES. Objects that are opened have _open and _close; weft_agent_stop closes an agent without waiting. Objects
+ * that are counted have _create, _ref and _unref. Releasing NULL does nothing.
  *
- * REFERENCES. A function that returns an object lends it, unless it makes the object or has `ref` in its name: then the
- * caller gets a reference. Futures are always given. `take` takes over the caller's reference.
+ * REFERENCES. A function that returns an object lends it. If it makes the object, or has `ref` in its name, the caller
+ * gets a reference instead. Futures always come with a reference. A function with `take` in its name takes over the
+ * caller's reference.
  *
  * FAILURES. The caller must check every weft_status; the compiler warns otherwise. A constructor that can fail for
  * another reason than memory has a last parameter `weft_error **error`, which may be NULL. On failure *error receives
- * the detail; you release it. Constructors of tensors, values and futures have none, and operators keep the error of
- * their tape.
+ * the detail; you release it. Constructors of tensors, values and futures lack this parameter; the error of an operator
+ * is kept by its tape.
  *
  * NULL. A NULL object, or a NULL output that the function must write, is an invalid argument. If the function returns a
  * weft_status, that is WEFT_ERR_INVALID, and the error or the log names the argument. A function that makes something
  * returns NULL. A function that queries something returns 0, false or NULL, or -1 for a rank.
  *
- * TIME. wait_ms limits how long a function blocks (0: not at all); what it waits for goes on. timeout_ms limits an
- * operation, which then fails (0: the default).
+ * TIME. wait_ms limits how long a function blocks (0: not at all); the operation that it waits for continues.
+ * timeout_ms limits an operation, which then fails (0: the default).
  *
- * MISUSE. Objects check themselves. These mistakes end the process: a use of an object after its end (_close, the last
- * _unref, weft_call_finish), a second release, and a pointer to another kind of object. A sentence on stderr names the
- * function and the object, then abort() is called. This holds for the last 64 calls, the last 64 futures and the last
- * 1,024 other objects that ended. For older ones the check is best effort.
+ * MISUSE. Functions check the objects that they are given. These mistakes end the process: use of an object after its
+ * end (_close, the last _unref, weft_call_finish), a second release, and a pointer to another kind of object. A
+ * sentence on stderr names the function and the object, then abort() is called. The check is reliable for the last 64
+ * calls, the last 64 futures and the last 1,024 other objects that ended, and best effort for older ones.
  */
 #ifndef WEFT_BASE_H
 #define WEFT_BASE_H
@@ -68,8 +69,8 @@ WEFT_BEGIN_C
 
 /*
  * The version of the library that runs: as text ("0.1.0"), and as a number like WEFT_VERSION_NUMBER, which is that of
- * the headers. A program that compares the two numbers detects a library that does not fit its headers. Any thread,
- * also before an agent is opened.
+ * the headers. By comparing the two numbers a program detects a library that does not match its headers. Any thread; no
+ * agent is needed.
  */
 WEFT_API const char *weft_version(void);
 WEFT_API int weft_version_number(void);
@@ -98,7 +99,7 @@ typedef struct weft_job weft_job;                     /* weft/job.h */
 typedef struct weft_group weft_group;             /* weft/group.h */
 typedef struct weft_object_type weft_object_type; /* weft/rref.h */
 
-/* Releases `arg`. weft calls it exactly once, also if the function that received it fails. A NULL weft_drop_fn means
+/* Releases `arg`. weft calls it exactly once, even if the function that received it fails. A NULL weft_drop_fn means
  * that nothing has to be released. */
 typedef void (*weft_drop_fn)(void *arg);
 

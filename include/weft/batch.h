@@ -2,9 +2,9 @@
 /*
  * weft/batch.h - handlers that receive several calls at once.
  *
- * A function registered with `run_batch` instead of `run` is called like any other. Its handler receives a batch: calls
- * of several callers. Argument tensors of the calls are the rows of one tensor, pulled there without a copy. Rows of
- * the results go back to the callers. No thread waits while a batch fills.
+ * A function registered with `run_batch` instead of `run` is called like any other. Its handler receives a batch:
+ * several calls, possibly of different callers. Argument tensors of the calls are the rows of one tensor, into which
+ * they are pulled without a copy. Rows of the results go back to the callers. No thread waits while a batch fills.
  *
  *     static weft_status classify(weft_batch *batch, void *user)
  *     {
@@ -20,15 +20,15 @@
  *         return weft_agent_register(agent, &f);
  *     }
  *
- * SIGNATURE. `takes` may have all types except WEFT_TYPE_TENSORS, WEFT_TYPE_LIST, WEFT_TYPE_ANY and WEFT_TYPE_REST.
+ * SIGNATURE. `takes` may contain all types except WEFT_TYPE_TENSORS, WEFT_TYPE_LIST, WEFT_TYPE_ANY and WEFT_TYPE_REST.
  * Calls of one batch have tensors of the same dtypes and shapes. The batch adds a dimension, so a tensor of a call has
- * at most 7; a call with more fails with WEFT_ERR_SHAPE. A batched function has no `land` and no
+ * at most 7; a call with more fails with WEFT_ERR_SHAPE. A batched function cannot have `land` or
  * WEFT_FUNCTION_LAND_ADD.
  *
- * BEGIN. The handler gets a batch when the batch has `size` calls, `wait_us` after its first call, or when all expected
- * `callers` are in it. Fewer than `in_flight` other batches must be running. If `queue` calls wait, or too many of one
- * caller, further calls fail with WEFT_ERR_BUSY. A waiting call that is cancelled, reaches its deadline or loses its
- * caller is removed.
+ * BEGIN. A batch begins when it has `size` calls, `wait_us` after its first call, or when it has a call of each
+ * expected caller (`callers`). Fewer than `in_flight` other batches must be running. If `queue` calls wait, or too many
+ * calls of one caller, further calls fail with WEFT_ERR_BUSY. A waiting call that is cancelled, reaches its deadline or
+ * loses its caller is removed.
  *
  * docs/batches.md: which calls form a batch, when a batch begins, what is copied, what counts against the memory
  * budget.
@@ -56,26 +56,27 @@ typedef weft_status (*weft_batch_fn)(weft_batch *batch, void *user);
 
 typedef struct weft_batch_options {
     int size; /* the largest number of calls in a batch, 1..WEFT_MAX_BATCH; 0: 64 */
-    /* How many microseconds a batch waits for more calls after its first call is ready. 0: it begins as soon as it can,
-     * and calls that arrive meanwhile form the next one. WEFT_FOREVER: only `size` or `callers` begin it. */
+    /* How many microseconds a batch waits for more calls after its first call is ready. 0: it begins as soon as
+     * `in_flight` allows, and calls that arrive later form the next one. WEFT_FOREVER: it begins only when it has
+     * `size` calls or all `callers`. */
     int64_t wait_us;
     /* Adapt the wait to the measured rate. A batch of n calls waits for another one only while n times the gap between
      * two calls is shorter than the handler's time. The longest wait is then wait_us; 0: 10,000. */
     bool adaptive;
-    /* Expected callers: different ranks (0 to world_size - 1). The batch begins when all of them are in it. A rank
+    /* Expected callers: different ranks (0 to world_size - 1). The batch begins when it has a call of each. A rank
      * without a living worker is ignored. Copied at registration. */
     const int *callers;
-    size_t caller_count; /* number of `callers`; 0: none is expected */
+    size_t caller_count; /* number of `callers`; 0: no expected callers */
     int in_flight;       /* how many batches may run, or be deferred, at once; 0: 1 */
     /* The largest number of calls of one caller in a batch, 1..size; 0: size. Further calls of that caller go to later
-     * batches. At most queue * max_per_caller / size calls of one caller may wait, and at least one. */
+     * batches. At most queue * max_per_caller / size calls of one caller may wait, but at least one. */
     int max_per_caller;
-    int queue; /* how many calls may wait; 0: 4 * size, at least 1,024. With wait_us WEFT_FOREVER at least `size` */
+    int queue; /* how many calls may wait, with wait_us WEFT_FOREVER at least `size`; 0: 4 * size, at least 1,024 */
 } weft_batch_options;
 
 /*
- * Replaces the expected callers of a function: `count` different ranks of the job, or none (NULL, 0). For jobs whose
- * workers come and go, and for callers that pause. A rank without a living worker is ignored. WEFT_ERR_NOT_FOUND (no
+ * Replaces the expected callers of a function: `count` different ranks of the job, or none (NULL, 0). Use it in jobs
+ * whose workers join and leave, and if callers pause. A rank without a living worker is ignored. WEFT_ERR_NOT_FOUND (no
  * batched function of this name is registered), WEFT_ERR_INVALID, WEFT_ERR_MEMORY. Any thread.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, const int *ranks,
@@ -105,15 +106,16 @@ WEFT_API weft_agent *weft_batch_agent(const weft_batch *batch);
  *   WEFT_TYPE_I64, WEFT_TYPE_F64, WEFT_TYPE_BOOL: element i. `rows` has n elements, of an integer, a floating, or any
  *   dtype respectively.
  * Calls already answered by weft_call_give keep those results. Any other call fails if one of its results is missing.
- * The batch fails if `rows` is NULL, has another number of rows, or a dtype that does not match.
+ * The batch fails if `rows` is NULL, or if its number of rows or its dtype does not match.
  */
 WEFT_API void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows);
-/* Makes all calls fail with a status and a message, except calls that have already failed alone. The first failure of a
- * batch stays. */
+/* Makes all calls fail with a status and a message, except calls that have already failed alone. Later failures of the
+ * batch are ignored. */
 WEFT_API void weft_batch_fail(weft_batch *batch, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 
-/* Keeps the batch after the handler, which must return WEFT_DEFERRED; returns the batch. Call weft_batch_finish exactly
- * once, on any thread: it answers the calls with the results that were given, or with `status` if that is a failure. */
+/* Keeps the batch open after the handler returns, and returns the batch. The handler must return WEFT_DEFERRED. Call
+ * weft_batch_finish exactly once, on any thread: it answers the calls with the results that were given, or with
+ * `status` if that is a failure. */
 WEFT_API weft_batch *weft_batch_defer(weft_batch *batch);
 WEFT_API void weft_batch_finish(weft_batch *batch, weft_status status);
 
@@ -122,17 +124,17 @@ WEFT_API void weft_batch_finish(weft_batch *batch, weft_status status);
 typedef struct weft_batch_stats {
     uint64_t batches;                      /* batches whose handler began */
     uint64_t calls;                        /* calls in them */
-    uint64_t by_size, by_time, by_callers; /* batches by the reason why they began; others: the agent was closing */
-    uint64_t left_out; /* calls that were cancelled, reached their deadline or lost their caller before their handler */
-    uint64_t refused;  /* calls rejected because too many waited */
+    uint64_t by_size, by_time, by_callers; /* batches by why they began; the rest: the agent was closing */
+    uint64_t left_out;         /* calls cancelled, out of time or without a caller before their batch began */
+    uint64_t refused;          /* calls rejected because too many waited */
     uint64_t late_calls;       /* calls that were not ready when their batch began, and went to a later one */
     uint64_t copied_bytes;     /* bytes of large tensors that were copied (docs/batches.md) */
-    uint64_t waiting, running; /* now: waiting calls, running batches */
+    uint64_t waiting, running; /* current: waiting calls, running batches */
     double mean_size;
     uint64_t size_p50, size_p99, size_max;
-    /* Time of calls from being ready until their handler began. */
+    /* The time from when a call is ready until its handler begins. */
     uint64_t wait_p50_ns, wait_p99_ns, wait_max_ns;
-    uint64_t chosen_wait_ns; /* adaptive: recent average of the time from a batch's first call to its begin */
+    uint64_t chosen_wait_ns; /* adaptive: recent average of the time from a batch's first call to its start */
 } weft_batch_stats;
 
 /* Reads the statistics of a batched function; weft_metrics_write writes the same numbers. On failure *out is zeroed.

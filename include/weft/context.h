@@ -3,8 +3,8 @@
  * weft/context.h - distributed autograd: training a model that is split over several workers.
  *
  * A context holds the records of one training step on all workers that take part. A call takes part if it names a tape
- * of the context: recorded tensors among its arguments and results are then linked across the workers. One backward
- * pass goes through all records, and leaves each worker the gradients of its own parameters.
+ * of the context (weft_rpc_options.tape): recorded tensors among its arguments and results are then linked across the
+ * workers. One backward pass goes through all records, and gives each worker the gradients of its own parameters.
  *
  *     #include <weft/ops.h>
  *     weft_status step(weft_agent *agent, weft_tensor *x, weft_tensor *target, weft_tensors mine, weft_optimizer *sgd)
@@ -61,25 +61,25 @@ typedef struct weft_context_id {
 } weft_context_id;
 
 /*
- * Opens a context on this worker; no message is sent. It must be closed, also after failures. WEFT_ERR_INVALID (NULL),
+ * Opens a context on this worker; no message is sent. It must be closed, even after failures. WEFT_ERR_INVALID (NULL),
  * WEFT_ERR_CLOSED and other codes of an agent that has ended, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_open(weft_agent *agent, weft_context **out);
 WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* all 0 for NULL */
 
 /*
- * Ends the context on all workers that hold something of it, and drops your reference. Returns at once. On a worker
- * that did not open the context, it only drops the reference. NULL does nothing.
+ * Ends the context on all workers that take part, and drops your reference. Returns at once. On a worker that did not
+ * open the context, it only drops the reference. NULL does nothing.
  *   Passes of the context are cancelled. Later calls that name it fail with WEFT_ERR_STATE.
  *   Handlers that run under it continue, but their records do not reach their callers.
  *   Tensors of the context that you still hold are constants.
  * *out, if `out` is not NULL, receives a future that completes when all workers that took part have released the
- * context or are gone. These include workers that only another worker has called. weft_agent_contexts no longer counts
- * the context there. The future does not wait for handlers that still run under the context, so a handler may wait for
- * it. It fails with WEFT_ERR_UNREACHABLE or WEFT_ERR_TIMEOUT if a worker cannot be reached or does not answer within
- * call_timeout_ms; the error names the worker, which releases the context later. Workers that only this one has called
- * may then keep the context longer, too. *out is NULL if memory is out. Without `out` the workers are notified by the
- * next call to them, or by a message 2 ms later.
+ * context or are gone. These include workers that only another worker has called. After that weft_agent_contexts no
+ * longer counts the context there. The future does not wait for handlers that still run under the context, so a handler
+ * may wait for the future. It fails with WEFT_ERR_UNREACHABLE or WEFT_ERR_TIMEOUT if a worker cannot be reached or does
+ * not answer within call_timeout_ms; the error names that worker, which releases the context later. Workers that only
+ * that worker has called may keep the context longer, too. *out is NULL if memory is out. Without `out` the workers are
+ * notified by the next call to them, or by a message 2 ms later.
  */
 WEFT_API void weft_context_close(weft_context *context, weft_future **out);
 
@@ -95,10 +95,10 @@ WEFT_API weft_tape *weft_context_tape(weft_context *context, const weft_tape_opt
 
 /*
  * Passes over the context that begin from now on, on any worker, call these hooks for leaves on this worker
- * (weft/hooks.h). Exception: a pass of weft_dist_backward with a tape that has hooks of its own. The hooks replace the
- * former ones; NULL: none. The context takes a reference. A handler calls
+ * (weft/hooks.h). Exception: weft_dist_backward with a tape that has hooks calls the hooks of that tape. The hooks
+ * replace the former ones; NULL: none. The context takes a reference. A handler calls
  * weft_context_set_hooks(weft_call_context(call), hooks). A pass waits for the operation that a hook begins (*wait),
- * unless it fails. Any thread. A NULL context does nothing.
+ * unless the pass fails. Any thread. A NULL context does nothing.
  */
 WEFT_API void weft_context_set_hooks(weft_context *context, weft_hooks *hooks);
 
@@ -109,14 +109,14 @@ WEFT_API weft_context *weft_call_context(weft_call *call);
 /* ---- The backward pass -------------------------------------------------------------------------- */
 
 typedef struct weft_pass_options {
-    weft_tensors gradients; /* of the roots, in order; NULL entry, or empty list: 1, for a root of one element */
+    weft_tensors gradients; /* of the roots, in order; NULL entry or empty list: 1 (for roots of one element) */
     bool retain;            /* keep the records, so that another pass may follow */
-    /* Add gradients in the order of arrival. This takes less memory, but the last bits may differ from pass to pass.
-     * Without it they are the same in every pass (docs/distributed-autograd.md, "The order of sums"). */
+    /* Add gradients in the order of arrival. This takes less memory, but the last bits may differ from pass to pass. If
+     * false, they are the same in every pass (docs/distributed-autograd.md, "The order of sums"). */
     bool unordered;
     int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: only deaths and cut links end the pass */
     /* Each owner steps with this pass's gradients as soon as they are complete there, without a further message
-     * (weft/dist_optim.h). A failure elsewhere undoes no step, so after a failure some parameters may have been stepped
+     * (weft/dist_optim.h). A failure elsewhere undoes no step. So after a failure some parameters may have been stepped
      * and others not. NULL: no steps. */
     struct weft_dist_optimizer *step;
 } weft_pass_options;
@@ -124,12 +124,12 @@ typedef struct weft_pass_options {
 /*
  * Computes the gradients of all leaves that `loss` depends on, on all workers, and waits for the end. `loss` was
  * recorded on `tape`, which records into a context. The gradients are then in the context, each on the worker of its
- * leaf. The tape keeps a failure; its message names the worker and the operator. A pass that failed leaves no
- * gradients; with `retain` it may be repeated. Errors:
+ * leaf. On failure the tape keeps the error, whose message names the worker and the operator. A pass that failed leaves
+ * no gradients; with `retain` it may be repeated. Errors:
  *   WEFT_ERR_STATE: the tape has no context, the records are used up, or a tensor that the pass needs was changed in
  *   place.
  *   WEFT_ERR_INVALID: `loss` was not recorded.
- *   WEFT_ERR_SHAPE: `loss` has not one element, and no gradient was given.
+ *   WEFT_ERR_SHAPE: `loss` has more or less than one element, and no gradient was given.
  *   WEFT_ERR_BUSY, WEFT_ERR_TOO_LARGE: a worker has no room for its gradients (docs/budget.md).
  *   WEFT_ERR_DEADLOCK: this thread cannot wait.
  *   WEFT_ERR_TIMEOUT, WEFT_ERR_MEMORY, WEFT_ERR_PEER_DEAD and other codes of workers that have ended.
@@ -138,8 +138,8 @@ WEFT_API void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_
 
 /*
  * Starts a pass from several roots. *out receives its future, which fails as weft_dist_backward; cancelling it ends the
- * pass on all workers. Records of other tapes must be visible: the tape is closed, or a call named it. Several passes
- * may run at once; over the same records all except the last must have `retain`.
+ * pass on all workers. Before the pass, close the other tapes whose records it needs, or pass them to a call. Several
+ * passes may run at once. If they use the same records, all except the last must have `retain`.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_backward(weft_context *context, weft_tensors roots,
                                                           const weft_pass_options *options, weft_future **out);
@@ -154,8 +154,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_backward(weft_rref *root, weft_con
                                                        const weft_pass_options *options, weft_future **out);
 
 /*
- * As weft_rref_to_here_async under options->tape: fetches a copy of the value of a handle, and links it. Recorded
- * tensors stay connected, and a leaf that wants a gradient gets it on its worker. Options and errors as for
+ * Fetches a copy of the value of a handle, like weft_rref_to_here_async, and links it under options->tape: the backward
+ * pass continues at the owner. A leaf that wants a gradient gets it on its own worker. Options and errors as for
  * weft_rpc_async.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_fetch(weft_rref *rref, const weft_rpc_options *options,
@@ -175,8 +175,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_context_ref_gradients(weft_context *con
                                                                weft_gradient *out);
 WEFT_API void weft_context_drop_gradients(weft_gradient *gradients, size_t count);
 
-/* The number of contexts, of any worker, that have state here; *passes receives the number of passes that run here.
- * Both 0 for a NULL agent. */
+/* The number of contexts, opened by any worker, that have state here; *passes receives the number of passes that run
+ * here. Both are 0 for a NULL agent. */
 WEFT_API size_t weft_agent_contexts(weft_agent *agent, size_t *passes);
 
 WEFT_END_C

@@ -9,13 +9,14 @@
  *         weft_status st = weft_data_parallel_create(group, model, NULL, &parallel, NULL);
  *         if (st)
  *             return st;
- *         weft_optimizer *sgd = weft_sgd_create(weft_module_parameters(model), &(weft_optimizer_spec){.lr = 0.05}, NULL);
+ *         weft_optimizer_spec spec = {.lr = 0.05};
+ *         weft_optimizer *sgd = weft_sgd_create(weft_module_parameters(model), &spec, NULL);
  *         for (int i = 0; i < 100 && !st; i++) {
  *             weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = (uint64_t)i});
  *             weft_tape_set_hooks(t, weft_data_parallel_hooks(parallel));
  *             weft_backward(t, weft_cross_entropy(t, weft_module_forward(t, model, x), y));
  *             st = weft_tape_status(t);
- *             if (!st) // with what is alike on all members
+ *             if (!st) // with the averages
  *                 st = weft_optimizer_apply(sgd, weft_tape_gradients(t, weft_module_parameters(model)));
  *             weft_tape_close(t);
  *         }
@@ -28,36 +29,36 @@
  * weft_data_parallel_hooks(parallel)). The context then has the averaged gradients, and distributed optimizers step
  * with them.
  *
- * BUCKETS. Gradients are collected in buckets. A bucket is reduced as soon as its last gradient is there, while the
- * pass continues. The order of parameters in buckets is the order in which their gradients came in the first pass of
- * member 0. A bucket is full when it reaches its size (by option; 1 MiB for the first, 25 MiB for others), or when the
- * next parameter has another dtype. So it may exceed its size by one parameter. The gradients that a pass leaves are
- * views of the buckets. A later pass uses their memory again if nothing else holds them. Gradients of embeddings are
- * dense here.
+ * BUCKETS. Gradients are collected in buckets. A bucket is reduced as soon as its last gradient is computed, while the
+ * pass continues. Parameters are in the buckets in the order in which their gradients were computed in the first pass
+ * of member 0. A bucket is full when it reaches its size (an option; by default 1 MiB for the first bucket, 25 MiB for
+ * others), or when the next parameter has another dtype. So a bucket may exceed its size by one parameter. The
+ * resulting gradients are views of the buckets. A later pass reuses their memory if nothing else holds them. Gradients
+ * of embeddings are dense here.
  *
- * FROZEN PARAMETERS (weft_tensor_set_requires_grad) are not in the buckets. They must be the same on all members;
- * weft_data_parallel_create checks that. To thaw one, call weft_data_parallel_unref, thaw the parameter on all members,
- * and call weft_data_parallel_create for the same group (docs/data-parallel.md). If a parameter is thawed without that,
- * the next pass or join fails with WEFT_ERR_STATE and the parameter's name, and ends the group. A parameter that is
- * frozen later stays in its bucket. With `find_unused` it has a gradient only if another member computed one. Without
- * `find_unused` a pass that computes no gradient for it fails.
+ * FROZEN PARAMETERS (weft_tensor_set_requires_grad) are not in the buckets. The same parameters must be frozen on all
+ * members; weft_data_parallel_create checks that. To unfreeze one, call weft_data_parallel_unref, unfreeze the
+ * parameter on all members, and call weft_data_parallel_create for the same group (docs/data-parallel.md). If a
+ * parameter is unfrozen without that, the next pass or join fails with WEFT_ERR_STATE and the parameter's name, and
+ * ends the group. A parameter that is frozen later stays in its bucket. With `find_unused` it gets a gradient only if
+ * another member computed one. Without `find_unused` a pass that computes no gradient for it fails.
  *
  * BUFFERS of the module, such as the statistics of a batch norm, are equal after weft_data_parallel_create and after
- * weft_data_parallel_join. In between those of each member follow its own data.
+ * weft_data_parallel_join. In between, each member's buffers follow its own data.
  *
- * ALL MEMBERS make the object for equal modules, and then run the same number of passes, one after another. If a pass
+ * ALL MEMBERS create the object for equal modules, and then run the same number of passes, one after another. If a pass
  * of a member fails, or the member dies, the group ends: the others' passes fail with an error that names the member.
- * The object cannot be used any more, and weft_group_error has the reason. To continue, call weft_group_shrink and make
+ * The object is then unusable, and weft_group_error has the reason. To continue, call weft_group_shrink and create
  * another object.
  *
- * A FORWARD PASS that fails must reach the group, or the others wait until their time limit. Call weft_backward or
- * weft_dist_backward all the same, as above: it ends the group with the tape's error. Otherwise call
- * weft_group_abort(group, weft_tape_error(t)).
+ * A FORWARD PASS that fails must be reported to the group, or the others wait until their time limit. Call
+ * weft_backward or weft_dist_backward even then, as in the example: it ends the group with the tape's error. Otherwise
+ * call weft_group_abort(group, weft_tape_error(t)).
  *
  * Source: S. Li and others, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", PVLDB 13(12),
  * 2020.
  *
- * THREADS. Any thread, one at a time. Only this object uses the group.
+ * THREADS. Any thread, one at a time. The program must not use the group for anything else.
  */
 #ifndef WEFT_DATA_PARALLEL_H
 #define WEFT_DATA_PARALLEL_H
@@ -71,8 +72,8 @@ WEFT_BEGIN_C
 /*
  * Reduces a bucket, for example with compression. `bucket` is contiguous, has one dimension, and holds this member's
  * sums; `index` identifies it. The function starts the operations that turn the sums into the average over the group,
- * the same on every member. *out receives a future that completes when they have. A lock of the weft_data_parallel is
- * held, so the function must not wait or call functions of that object.
+ * with the same bits on every member. *out receives a future that completes when they have. A lock of the
+ * weft_data_parallel is held, so the function must not wait or call functions of that object.
  */
 typedef weft_status (*weft_bucket_fn)(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
                                       weft_future **out, void *arg);
@@ -81,13 +82,14 @@ typedef weft_status (*weft_bucket_fn)(weft_group *group, weft_tensor *bucket, si
 WEFT_API weft_status weft_bucket_bfloat16(weft_group *group, weft_tensor *bucket, size_t index, int64_t timeout_ms,
                                           weft_future **out, void *arg);
 
-/* Options of weft_data_parallel_create. They must be equal on all members, except timeout_ms and reduce_arg. This is
- * checked; of `reduce` only whether it is NULL, weft_bucket_bfloat16 or another function. */
+/* Options of weft_data_parallel_create. They must be equal on all members, except timeout_ms and reduce_arg.
+ * weft_data_parallel_create checks that; for `reduce` it checks only whether the field is NULL, weft_bucket_bfloat16 or
+ * another function. */
 typedef struct weft_data_parallel_options {
     size_t bucket_bytes;       /* the size of a bucket; 0: 25 MiB */
     size_t first_bucket_bytes; /* the size of the first bucket; 0: 1 MiB */
-    bool find_unused;          /* a pass may compute no gradient for some parameters, others on each member */
-    /* Members may run out of data (weft_data_parallel_join). The first hook of each pass that reduces waits until all
+    bool find_unused;          /* a pass may leave out parameters, different ones on each member */
+    /* Members may run out of data (weft_data_parallel_join). In each pass that reduces, the first hook waits until all
      * members have begun the pass or joined. */
     bool uneven;
     bool divide_by_all;    /* with `uneven`: averages are over all members, also those that ran out of data */
@@ -98,9 +100,9 @@ typedef struct weft_data_parallel_options {
 
 /*
  * Compares the options, and the names, dtypes and shapes of all parameters and buffers, with the other members. Then
- * gives all members the values of member 0. Waits for all members. References group and module; `options` is copied,
- * NULL is all zero. *error receives the detail of a failure; you release it. If `error` is NULL, the log has a warning
- * instead. Unless said otherwise a failure ends the group, so that the others do not wait. Errors:
+ * gives all members the values of member 0. It waits for all members, and references group and module. `options` is
+ * copied; NULL is all zero. *error receives the detail of a failure; you release it. If `error` is NULL, the log has a
+ * warning instead. Unless said otherwise a failure ends the group, so that the others do not wait. Errors:
  *   WEFT_ERR_INVALID, at once: a NULL, `uneven` with `reduce`, or an invalid timeout_ms. The group continues: this
  *   member took no part, and the others wait.
  *   WEFT_ERR_INVALID: no parameter wants a gradient, or a parameter or buffer is not on the CPU.
@@ -116,46 +118,47 @@ WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_create(weft_group *group,
 WEFT_API weft_data_parallel *weft_data_parallel_ref(weft_data_parallel *parallel);
 WEFT_API void weft_data_parallel_unref(weft_data_parallel *parallel); /* NULL does nothing */
 
-/* The hooks for weft_tape_set_hooks and weft_context_set_hooks. Borrowed; with a reference of their own the hooks may
- * outlive the object, which they reference. */
+/* The hooks for weft_tape_set_hooks and weft_context_set_hooks. Borrowed; if you take a reference, the hooks may
+ * outlive your reference to the object, because they reference it. */
 WEFT_API weft_hooks *weft_data_parallel_hooks(weft_data_parallel *parallel);
 
 /*
- * Switches reduction on (the default) or off. While it is off, passes reduce nothing: their gradients are added up
- * here, and the next pass that begins while it is on reduces them too. The gradients that such a pass leaves are only
- * this member's: do not step with them. All members must switch alike. The last pass before weft_data_parallel_join
- * must reduce.
+ * Switches reduction on (the default) or off. While it is off, passes reduce nothing: their gradients are added up on
+ * this member, and the next pass that begins while it is on reduces them too. The gradients of a pass without reduction
+ * are only this member's: do not step with them. All members must switch at the same passes. The last pass before
+ * weft_data_parallel_join must reduce.
  */
 WEFT_API void weft_data_parallel_set_sync(weft_data_parallel *parallel, bool on);
 
 /*
- * The averages of the last pass, for weft_optimizer_apply: one for each parameter of the module, in its order; none for
- * parameters that no member used. The tape or context of the pass has the same ones. Borrowed until the next pass or a
- * join begins, or the object is freed.
+ * The averages of the last pass, for weft_optimizer_apply: one for each parameter of the module, in its order; no
+ * gradient for parameters that no member used. The tape or context of the pass has the same gradients. Borrowed until
+ * the next pass or a join begins, or the object is freed.
  */
 WEFT_API weft_gradients weft_data_parallel_gradients(weft_data_parallel *parallel);
 
 /*
- * With `uneven`: this member has no more data. Until all members have called this, it takes part in the others'
- * reductions with zeros. Averages are over the members that still train, or, with divide_by_all, over all. At the end
- * all members get the parameters and buffers of one member, with the same bits. It is the one with the lowest index of
- * those that had the last pass, or member 0 if there was no pass since the last join. So the next epoch begins with
- * equal models.
+ * With `uneven`: reports that this member has no more data. Until all members have called this function, the member
+ * takes part in the others' reductions with zeros. Averages are over the members that still train, or, with
+ * divide_by_all, over all. At the end all members get the parameters and buffers of one member, with the same bits. It
+ * is the member with the lowest index among those that ran the last pass, or member 0 if there was no pass since the
+ * last join. So the next epoch begins with equal models.
  *
  * The state of optimizers (momentum, averages of squares, step counts) is not shared. A member that made fewer steps
- * has another state, so the models would differ in the next epoch. Make a new optimizer on all members, or give all of
- * them the state of the member with most steps (docs/data-parallel.md). SGD without momentum has no state.
+ * has another state, so the models would differ in the next epoch. Create a new optimizer on all members, or copy the
+ * state of the member with most steps to all (docs/data-parallel.md). SGD without momentum has no state.
  *
  * Errors:
- *   WEFT_ERR_STATE, at once: without `uneven`, or with sums of passes that reduced nothing
+ *   WEFT_ERR_STATE, at once: `uneven` is not set, or there are sums of passes that reduced nothing
  *   (weft_data_parallel_set_sync), which would be lost. The log has the reason. The group continues, and the others
  *   wait.
- *   Run a pass that reduces, over any data with the loss times 0 if none is left; step, and join then.
- *   WEFT_ERR_STATE: a parameter was thawed after the object was made; the group's error names it.
+ *   To continue, run a pass that reduces (if no data is left, over any data with the loss times 0), step, and then
+ *   join.
+ *   WEFT_ERR_STATE: a parameter was unfrozen after the object was created; the group's error names it.
  *   WEFT_ERR_INVALID: NULL.
  *   The errors of the group.
- * After other failures the group has ended. The module has this member's values or all values of the last member; after
- * WEFT_ERR_MEMORY it may have a mixture.
+ * After other failures the group has ended. The module has either this member's values or all values of the member with
+ * the last pass; after WEFT_ERR_MEMORY it may have a mixture.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_data_parallel_join(weft_data_parallel *parallel);
 

@@ -9,7 +9,7 @@
  *         return st ? st : weft_dist_optimizer_step(sgd, &c, 1, NULL); // on all owners
  *     }
  *     weft_status make(weft_agent *agent, weft_rref *const *parameters, size_t count, weft_dist_optimizer **out)
- *     { // parameters: handles to tensors, or to lists of them, on whichever workers
+ *     { // parameters: handles to tensors, or to lists of them, on any workers
  *         weft_optimizer_spec spec = {.type = &weft_sgd_type, .lr = 0.05};
  *         return weft_dist_optimizer_create(agent, parameters, count, &spec, out, NULL);
  *     }

@@ -2,8 +2,9 @@
 /*
  * weft/group.h - groups of workers, and their collective operations: allreduce, broadcast, barrier and others.
  *
- * Every member makes the group, with the same name and the same ranks in the same order, and calls all its operations
- * in the same order. Making a group usually sends nothing. A member is identified by its index, the place in that list.
+ * Every member opens the group, with the same name and the same ranks in the same order, and calls all its operations
+ * in the same order. Opening a group usually sends nothing. A member is identified by its index, its place in the list
+ * of ranks.
  *
  *     weft_status average(weft_agent *agent, weft_tensor *gradient) // every worker of the job calls this
  *     {
@@ -17,42 +18,44 @@
  *         return st;
  *     }
  *
- * A function with _async starts the operation, and gives a future that completes when this worker's part is done. The
- * function without _async waits. Operations of different groups are independent. Operations of one group may overlap: a
- * member may be 64 operations ahead of a member to which it sends; further operations wait.
+ * A function with _async starts the operation, and returns a future that completes when this worker's part is done. The
+ * function without _async waits for that. Operations of different groups are independent. Operations of one group may
+ * overlap: a member may be up to 64 operations ahead of a member to which it sends; further operations wait.
  *
- * TENSORS of an operation are on the CPU. Their dtypes and element counts must be equal on all members, which is
- * checked; their shapes may differ. They are referenced until the operation has ended. Until then inputs must not be
- * changed, and outputs must not be changed or read. After a failure the contents of outputs are undefined. An input and
- * an output must not overlap (WEFT_ERR_INVALID), unless the function allows it. Tensors that are not contiguous, and
- * parameters of modules, are copied, so they may overlap. Tensors without elements are allowed.
+ * TENSORS of an operation are on the CPU. Dtypes and element counts must be equal on all members (weft checks this);
+ * shapes may differ. They are referenced until the operation has ended. Until then inputs must not be changed, and
+ * outputs must not be changed or read. After a failure the contents of outputs are undefined. An input and an output
+ * must not overlap (WEFT_ERR_INVALID), unless the function allows it. Non-contiguous tensors and parameters of modules
+ * are copied, so these may overlap. Tensors without elements are allowed.
  *
  * ERRORS. A call with a wrong argument (a NULL, a tensor on a device, no such member) is rejected at once and does not
- * take part. The log has a warning with the function's name without _async. Any other failure ends the GROUP, unless
- * said otherwise. All operations in flight then fail on every member, later ones are rejected with the same error, and
- * weft_group_error returns it.
+ * take part. The log has a warning with the function's name without _async. Any other failure ends the group, unless
+ * the comment of the function says otherwise. All operations in flight then fail on every member, later ones are
+ * rejected with the same error, and weft_group_error returns it.
  *   WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT: a member is gone; the error names it.
  *   WEFT_ERR_TIMEOUT: the message names the members that are missing.
- *   WEFT_ERR_STATE: the members called different operations, dtypes, counts or algorithms; the message has both.
- *   WEFT_ERR_STATE, at once: the function of a carrier called an operation of its own group. The group continues.
- *   WEFT_ERR_INVALID: the lists of ranks differ.
+ *   WEFT_ERR_STATE: the members called different operations, dtypes, counts or algorithms; the message names both.
+ *   WEFT_ERR_STATE, at once: a function of a carrier called an operation of the group that it carries. The group
+ *   continues. WEFT_ERR_INVALID: the lists of ranks differ.
  *   WEFT_ERR_CANCELLED: a member cancelled a future, or closed the group with operations in flight.
  *   WEFT_ERR_BUSY: early messages, or the values of all members, exceed the memory_budget_bytes of a member.
- *   WEFT_ERR_DEADLOCK, from functions that wait: this thread cannot wait (weft_future_wait). The call took no part.
- *   WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
+ *   WEFT_ERR_DEADLOCK, from functions that wait: this thread cannot wait (weft_future_wait). The call took no part in
+ *   an operation. WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
  *
- * If a member dies or aborts the group after it gave its part, the operation may complete on some members and fail on
- * others. The next operation fails on all. weft_group_shrink makes a group of the living members (docs/groups.md).
+ * If a member dies or aborts the group after it has sent its part, the operation may complete on some members and fail
+ * on others. The next operation fails on all. weft_group_shrink makes a group of the living members (docs/groups.md).
  *
  * Data that arrived before a member left or died is delivered. A recv succeeds if its tensor has arrived. So does an
  * operation in which this member only receives (broadcast, scatter; reduce and gather at the root), if everything that
  * it needs has arrived. All other operations fail.
  *
- * THREADS. Any thread may call these functions at any time. Exception: while weft_group_close runs, no other thread
- * may be in a function of that group. A wait for an operation is allowed, and returns WEFT_ERR_CANCELLED. All members
- * must call in the same order, so threads that use groups at the same time need one group each.
+ * THREADS. Any thread may call these functions at any time, with one exception: while weft_group_close runs, no other
+ * thread may be in a function of that group, except in a wait for an operation, which returns WEFT_ERR_CANCELLED.
+ * Threads that use groups at the same time need one group each, because all members must call operations in the same
+ * order.
  *
- * timeout_ms: 0 is the agent's default for calls, WEFT_FOREVER is no limit. The time in the queue counts.
+ * timeout_ms: 0 is the agent's default for calls, WEFT_FOREVER is no limit. The limit includes the time that an
+ * operation waits for earlier ones.
  */
 #ifndef WEFT_GROUP_H
 #define WEFT_GROUP_H
@@ -70,18 +73,17 @@ WEFT_BEGIN_C
 /* ---- Groups ------------------------------------------------------------------------------------------------------ */
 
 /*
- * Makes this worker's side of a group. `name` has 1..64 bytes of [A-Za-z0-9-_:]; this worker must have no other open
- * group of that name. `ranks` lists the members, this worker included. NULL means all workers of a static job, or all
- * workers of an elastic job that live now, in the order of their ranks; `count` is then ignored.
+ * Opens a group on this worker. `name` has 1..64 bytes of [A-Za-z0-9-_:]; this worker must have no other open group of
+ * that name. `ranks` lists the members, this worker included. NULL means all workers of a static job, or all currently
+ * living workers of an elastic job, in the order of their ranks; `count` is then ignored.
  *
- * In an elastic job the function waits for ranks that no worker has held yet, at most call_timeout_ms of the agent.
- * If a rank is dead or has left as far as this worker knows, the function asks the store, within the same limit,
- * whether a new worker has taken the rank again. If none has, the group ends at once (WEFT_ERR_PEER_DEAD,
- * WEFT_ERR_PEER_LEFT).
+ * In an elastic job the function waits for ranks that no worker has held yet, at most call_timeout_ms of the agent. If
+ * this worker believes that the worker of a rank has died or left, the function asks the store, within the same limit,
+ * whether a new worker has taken the rank. If not, the group ends at once (WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT).
  *
- * When all members have closed a group, they may make another of the same name. If weft_group_open failed on some
- * members only, their next group of that name fails; weft_group_error has the reason. Then all members close the
- * group and open it again, and the function may query the other members for at most a second (docs/groups.md, "How
+ * When all members have closed a group, they may open another of the same name. If weft_group_open failed on some
+ * members only, their next group of that name fails, and weft_group_error has the reason. All members must then close
+ * the group and open it again; the function may then query the other members for at most a second (docs/groups.md, "How
  * operations match"). In an inline handler (WEFT_FUNCTION_INLINE) it neither waits nor queries.
  *
  * *error receives the detail of a failure; you release it. If `error` is NULL, the log has a warning. Errors:
@@ -94,7 +96,7 @@ WEFT_BEGIN_C
 WEFT_API WEFT_NODISCARD weft_status weft_group_open(weft_agent *agent, const char *name, const int *ranks, size_t count,
                                                     weft_group **out, weft_error **error);
 /* Frees the group. If operations are in flight here, the group ends on all members (WEFT_ERR_CANCELLED); their futures
- * complete when their tensors are not used any more. Allowed at any time, also after the agent was closed. NULL does
+ * complete when weft no longer uses their tensors. Allowed at any time, even after the agent was closed. NULL does
  * nothing. */
 WEFT_API void weft_group_close(weft_group *group);
 
@@ -110,12 +112,12 @@ WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
 
 /*
  * Makes a group of the living members of `group`, in the same order, with the same name and the same rules for
- * algorithms, without a carrier. All living members call it; it returns when all have. It ends the old group, which
- * must still be closed. A member that dies meanwhile is left out. *error receives the detail of a failure, as in
- * weft_group_open. Errors:
- *   WEFT_ERR_TIMEOUT: a living member did not call; *error names it. The call may be repeated. A member that calls it
- *   after the others' limit has passed gets WEFT_ERR_TIMEOUT at once, and takes part in their next call.
- *   WEFT_ERR_INVALID: a NULL, or timeout_ms.
+ * algorithms, without a carrier. All living members must call it; it returns when all have called it. It ends the old
+ * group, which you must still close. A member that dies meanwhile is left out. *error receives the detail of a failure,
+ * as in weft_group_open. Errors:
+ *   WEFT_ERR_TIMEOUT: a living member did not call; *error names it. The call may be repeated. A member that calls the
+ *   function after the others' limit has passed gets WEFT_ERR_TIMEOUT at once, and takes part in the next attempt.
+ *   WEFT_ERR_INVALID: a NULL, or an invalid timeout_ms.
  *   WEFT_ERR_EXISTS: the group that an earlier call made is still open.
  *   The errors of weft_group_open.
  */
@@ -204,7 +206,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_recv_async(weft_group *group, wef
  *   WEFT_ERR_TOO_LARGE, on every member: the values of one member, or of all together, exceed the limits of one call
  *   (weft/value.h). The group continues.
  *   WEFT_ERR_BUSY: the values do not fit the memory_budget_bytes of a member. This ends the group.
- *   WEFT_ERR_UNSUPPORTED, at once: `mine` has a remote reference. Send these in calls.
+ *   WEFT_ERR_UNSUPPORTED, at once: `mine` contains a remote reference. Send references in calls instead.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values(weft_group *group, weft_args_in mine,
                                                                 int64_t timeout_ms, weft_values **out);
@@ -215,13 +217,13 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group
 
 /*
  * Sets rules that select the algorithm of an operation by the number of members and the bytes of one member's part.
- * They precede weft's own table. A part is the tensor of an allreduce, a reduce or a broadcast; the longer tensor of
- * other operations has one part for each member. A rule is "OPERATION MEMBERS BYTES ALGORITHM; ...". MEMBERS and BYTES
- * are the largest numbers for which the rule holds, or *. The first rule that matches counts. All members need the same
- * rules. WEFT_ALGORITHMS in the environment applies to groups without rules of their own. Call this before the first
- * operation.
+ * They precede weft's own table. The part of an allreduce, a reduce or a broadcast is the whole tensor; in other
+ * operations the longer tensor has one part for each member. A rule is "OPERATION MEMBERS BYTES ALGORITHM; ...".
+ * MEMBERS and BYTES are the largest numbers to which the rule applies, or *. The first matching rule is used. All
+ * members need the same rules. The environment variable WEFT_ALGORITHMS applies to groups without rules of their own.
+ * Call the function before the first operation.
  *     weft_group_set_algorithms(group, "allreduce 4 65536 recursive_doubling; allreduce * * ring");
- * The words for OPERATION and ALGORITHM:
+ * OPERATION and ALGORITHM can be:
  *     barrier                      dissemination
  *     allreduce                    recursive_doubling, rabenseifner, ring, tree, two_level
  *     reduce, broadcast            tree, chain, two_level
@@ -238,16 +240,16 @@ WEFT_API void weft_group_print_algorithms(const weft_group *group, FILE *to);
 /* ---- Operations carried by others -------------------------------------------------------------------------------- */
 
 /*
- * A carrier: functions that do this group's operations in place of weft, for example with MPI or NCCL. Each function
- * gets plain memory, does the whole operation, and returns when it is done. `count` is the number of elements of one
- * member's part, and may be 0. With WEFT_OP_AVG the function also divides. For a NULL function weft does that
- * operation.
+ * A carrier: functions that perform this group's operations in place of weft, for example with MPI or NCCL. Each
+ * function gets addresses of host memory, performs the whole operation, and returns when it is complete. `count` is the
+ * number of elements of one member's part, and may be 0. With WEFT_OP_AVG the function also divides. If a function is
+ * NULL, weft performs that operation.
  *
  * The functions of one group are called one at a time, in the order in which the operations were started, on a thread
- * of weft. Those of overlapping groups run at once, up to 256, and may wait for each other. A function must not call an
- * operation of its own group (WEFT_ERR_STATE). A failure that it returns ends the group. When the group ends for
- * another reason, such as a time limit, later operations are rejected, but a running function is not interrupted: the
- * future of its operation completes when it returns.
+ * of weft. Functions of overlapping groups run at the same time, up to 256, and may wait for each other. A function
+ * must not call an operation of its own group (WEFT_ERR_STATE). A function that returns a failure ends the group. When
+ * the group ends for another reason, such as a time limit, later operations are rejected, but a running function is not
+ * interrupted: the future of its operation completes when it returns.
  */
 typedef struct weft_group_carrier {
     weft_status (*barrier)(void *arg);
@@ -264,18 +266,18 @@ typedef struct weft_group_carrier {
     /* At the root `out` may be its own part of `in`; `in` is NULL on other members. */
     weft_status (*scatter)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype, size_t root);
     weft_status (*all_to_all)(void *arg, const void *in, void *out, size_t count, weft_dtype dtype);
-    /* May wait for the receiver's recv. Later operations of this group wait for it, so members in a circle must not all
-     * call send first. */
+    /* The function may wait for the receiver's recv. Later operations of this group wait for the send, so if members
+     * send in a circle, not all of them may call send first. */
     weft_status (*send)(void *arg, const void *data, size_t count, weft_dtype dtype, size_t to);
     weft_status (*recv)(void *arg, void *data, size_t count, weft_dtype dtype, size_t from);
 } weft_group_carrier;
 
 /*
  * Sets the carrier of a group, before its first operation. `carrier` is copied. drop(arg), if `drop` is not NULL, runs
- * at once if this fails, and when another carrier replaces this one. Otherwise it runs after weft_group_close and
- * before the agent has closed, on the thread that releases the group last, which may be a thread of weft. Free `arg`
- * only there. WEFT_ERR_INVALID: a NULL. WEFT_ERR_STATE: an operation has begun. The log explains both. WEFT_ERR_CLOSED,
- * WEFT_ERR_MEMORY.
+ * at once if the function fails, or when another carrier replaces this one. Otherwise it runs after weft_group_close
+ * and before the agent has closed, on the thread that releases the group last, which may be a thread of weft. Free
+ * `arg` only in `drop`. WEFT_ERR_INVALID: a NULL. WEFT_ERR_STATE: an operation has begun. The log explains both.
+ * WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *carrier,
                                                            void *arg, weft_drop_fn drop);

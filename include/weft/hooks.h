@@ -6,7 +6,7 @@
  *     static weft_tensor *halve(weft_tensor *gradient, void *arg)
  *     {
  *         (void)arg;
- *         weft_tensor *half = weft_tensor_clone(gradient); // what you are given may be seen by others
+ *         weft_tensor *half = weft_tensor_clone(gradient); // others may use the given tensor
  *         for (int64_t i = 0; half && i < weft_tensor_numel(half); i++)
  *             ((float *)weft_tensor_data(half))[i] *= 0.5f;
  *         return half; // NULL makes the pass fail
@@ -21,8 +21,9 @@
  *         return st;
  *     }
  *
- * THREADS. Hooks run on the thread that runs the backward pass, with no lock of weft held: they may wait, call and
- * begin passes. Several tapes and threads may use one set of hooks at once. Any thread may take and drop references.
+ * THREADS. Hooks run on the thread that runs the backward pass, with no lock of weft held: they may wait, make calls
+ * and begin passes. Several tapes and threads may use one set of hooks at once. Any thread may take and drop
+ * references.
  */
 #ifndef WEFT_HOOKS_H
 #define WEFT_HOOKS_H
@@ -32,8 +33,8 @@
 WEFT_BEGIN_C
 
 /*
- * Receives a gradient: borrowed, read-only, because others may hold it. Returns a reference to the same tensor
- * (weft_tensor_ref), or to another one of its shape and dtype that replaces it. NULL, or a tensor of another shape or
+ * Receives a gradient: borrowed, and read-only because others may hold it. Returns a reference to the same tensor
+ * (weft_tensor_ref), or to a tensor of its shape and dtype that replaces it. NULL, or a tensor of another shape or
  * dtype, makes the pass fail with WEFT_ERR_INVALID.
  */
 typedef weft_tensor *(*weft_gradient_fn)(weft_tensor *gradient, void *arg);
@@ -43,19 +44,20 @@ typedef struct weft_leaf_hook {
     weft_gradient_fn pre;
     /*
      * Called once in a pass that computed a gradient for the leaf, with the sum of its shares; or NULL. The function
-     * may change `sum` in place. To change it after returning, the function sets *wait (NULL before) to a future, whose
-     * reference the pass takes over. The pass does not end before that future is complete. If the function returns a
-     * failure, or the future fails, the pass fails. Both tensors are borrowed, until *wait completes.
+     * may change `sum` in place. To change `sum` after it has returned, the function sets *wait (initially NULL) to a
+     * future, whose reference the pass takes over. The pass does not end before that future is complete. If the
+     * function returns a failure, or the future fails, the pass fails. Both tensors are borrowed, until *wait
+     * completes.
      */
     weft_status (*post)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);
     void *arg;
     weft_drop_fn drop; /* called with `arg` when the last reference to the set is dropped; or NULL */
-    /* As `post`, and returns the tensor that replaces the sum: a reference to `sum`, or to another contiguous tensor of
-     * its shape and dtype. If it returns NULL, the pass fails. Called before `post`; or NULL. */
+    /* Like `post`, but returns the tensor that replaces the sum: a reference to `sum`, or to another contiguous tensor
+     * of its shape and dtype. If it returns NULL, the pass fails. Called before `post`; or NULL. */
     weft_tensor *(*replace)(weft_tensor *leaf, weft_tensor *sum, weft_future **wait, void *arg);
-    /* Called at the end of a pass that computed no gradient for the leaf here, when everything that hooks began is
-     * complete; not if the pass has failed. Returns the leaf's gradient: a reference to a contiguous tensor of its
-     * shape and dtype, or NULL for none. Or NULL. */
+    /* Called at the end of a pass that computed no gradient for the leaf on this worker, when everything that hooks
+     * began is complete; not if the pass has failed; or NULL. Returns the leaf's gradient: a reference to a contiguous
+     * tensor of its shape and dtype, or NULL for none. */
     weft_tensor *(*absent)(weft_tensor *leaf, void *arg);
 } weft_leaf_hook;
 
@@ -66,21 +68,22 @@ WEFT_API void weft_hooks_unref(weft_hooks *hooks); /* NULL does nothing */
 
 /*
  * Adds a hook for `leaf`, which it references. Several hooks of one leaf run in the order in which they were added,
- * each with the result of the one before. A leaf with hooks gets dense gradients only. Not allowed while a pass uses
- * the set. WEFT_ERR_INVALID (NULL, or a tensor that does not want a gradient), WEFT_ERR_MEMORY; `drop` has run then,
- * unless `how` is NULL.
+ * each with the result of the one before. A leaf with hooks gets dense gradients only. Do not call this while a pass
+ * uses the set. WEFT_ERR_INVALID (NULL, or a tensor that does not want a gradient), WEFT_ERR_MEMORY. On failure `drop`
+ * has run, unless `how` is NULL.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_hooks_add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf_hook *how);
 
 /*
- * Called once in each pass on this worker. If the pass has not failed: when the hooks of all leaves here have run,
- * before the pass waits for what they began; `why` is NULL, and the function may set *wait as a post hook does. If the
- * pass has failed, `why` is the error, and nothing of the pass follows. If the function returns a failure, or the
- * future fails, the pass fails. weft_backward, weft_backward_with and weft_dist_backward also call it if no pass begins
- * because the tape has failed or fails then; `why` is the tape's error.
+ * Called once in each pass on this worker. If the pass has not failed, the call comes when the hooks of all leaves here
+ * have run, and before the pass waits for the operations that they began; `why` is NULL, and the function may set *wait
+ * like a post hook. If the pass has failed, `why` is the error, and no further hook of the pass is called. If the
+ * function returns a failure, or the future fails, the pass fails. weft_backward, weft_backward_with and
+ * weft_dist_backward also call the function if no pass begins because the tape has failed; `why` is then the tape's
+ * error.
  */
 typedef weft_status (*weft_pass_end_fn)(const weft_error *why, weft_future **wait, void *arg);
-/* Replaces the former function; NULL: none. `arg` must live as long as the set. Not allowed while a pass uses the
+/* Replaces the former function; NULL: none. `arg` must live as long as the set. Do not call this while a pass uses the
  * set. */
 WEFT_API void weft_hooks_set_end(weft_hooks *hooks, weft_pass_end_fn fn, void *arg);
 
@@ -90,7 +93,7 @@ WEFT_API void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks);
 /*
  * Returns a tensor with x's elements (the same storage), and passes its gradient through `fn` on the way to x. x may be
  * any tensor of a tape, not only a leaf. `fn` gets the whole gradient, once in each pass. `drop(arg)` runs when the
- * record ends, or at once if nothing is recorded or this fails.
+ * record is freed, or at once if nothing is recorded or the function fails.
  */
 WEFT_API weft_tensor *weft_on_gradient(weft_tape *tape, weft_tensor *x, weft_gradient_fn fn, void *arg,
                                        weft_drop_fn drop);

@@ -18,10 +18,10 @@
  *     }
  *
  * ENVIRONMENT. The children get RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and WEFT_SPAWNED, which
- * their first agent removes. The store's port is a free one, bound before they start.
+ * their first agent removes. The store's port is a free port that is bound before they start.
  *
- * SECRET. The job has a random secret, which is neither in command lines nor in environments. The children inherit it
- * as a descriptor, whose number is in WEFT_SECRET_FD; their first agent closes it.
+ * SECRET. The job has a random secret, which appears neither in command lines nor in environments. The children inherit
+ * it through a descriptor, whose number is in WEFT_SECRET_FD; their first agent closes it.
  *
  * DEATH. A child dies when its parent dies. On Linux it dies when the thread that called weft_job_open ends, so call it
  * from a thread that lives as long as the job.
@@ -36,28 +36,28 @@ WEFT_BEGIN_C
 /* Options of weft_job_open. A zeroed struct, or NULL, starts no children: a job of rank 0 alone. */
 typedef struct weft_job_options {
     int count;               /* the number of children: their ranks are 1..count, the world size is count + 1 */
-    const char *program;     /* default: this executable, also if its file was renamed or deleted */
+    const char *program;     /* default: this executable, even if its file was renamed or deleted */
     const char *const *argv; /* NULL-terminated, argv[0] included; default: this process's argv */
 } weft_job_options;
 
 /* Starts the children. Call it before you open an agent and before you start threads. *error receives the detail of a
  * failure; you release it. If `error` is NULL, the log has the detail. WEFT_ERR_INVALID, WEFT_ERR_SYSTEM.
- * WEFT_ERR_STATE: this process is a child of weft_job_open that has not opened an agent yet. The check stops programs
- * that ignore RANK from starting children without end. */
+ * WEFT_ERR_STATE: this process is a child of weft_job_open that has not opened an agent yet. The check prevents a
+ * program that ignores RANK from starting children endlessly. */
 WEFT_API WEFT_NODISCARD weft_status weft_job_open(const weft_job_options *options, weft_job **out, weft_error **error);
 
 /* The process id of a rank's child; 0 for rank 0 or a rank that does not exist. */
 WEFT_API int weft_job_pid(const weft_job *job, int rank);
 
 /*
- * Waits until all children have ended, at most wait_ms (0: not at all; WEFT_FOREVER), kills those that are left, and
+ * Waits until all children have ended, at most wait_ms (0: not at all; WEFT_FOREVER), kills the remaining ones, and
  * frees the job. *worst_exit, if not NULL, receives the highest exit code; a child killed by a signal counts as 128 +
  * the signal. One thread. NULL does nothing.
  *   WEFT_OK: all children exited with 0.
  *   WEFT_ERR_TIMEOUT: children had to be killed.
  *   WEFT_ERR_REMOTE: children failed.
- *   WEFT_ERR_UNKNOWN: no child is known to have failed, but the program reaped one itself, in a handler of SIGCHLD or
- *   by ignoring SIGCHLD, so its exit code is unknown.
+ *   WEFT_ERR_UNKNOWN: no child is known to have failed, but the program reaped a child itself (a handler of SIGCHLD, or
+ *   SIGCHLD ignored), so the exit code of that child is unknown.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_job_close(weft_job *job, int64_t wait_ms, int *worst_exit);
 

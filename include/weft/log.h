@@ -6,8 +6,8 @@
  * another level. If the reader of stderr is gone, a line is lost, and no SIGPIPE is raised. The format of a line is
  * "weft: TIME LEVEL rank R call I: text".
  *   TIME is UTC, to the microsecond; in the simulation it is virtual seconds.
- *   R is the rank of the agent that the line is about. It is absent if the line is about no agent.
- *   I is the number of the call that the line is about, given by its caller. It is absent if the line is about no call.
+ *   R is the rank of the agent that the line is about. Lines about no agent lack it.
+ *   I is the id that the caller gave the call that the line is about. Lines about no call lack it.
  * A sink (weft_logging_set_sink) gets the line from "rank" on.
  */
 #ifndef WEFT_LOG_H
@@ -33,8 +33,8 @@ WEFT_API weft_log_level weft_logging_get_level(void);
 /* Receives one line, borrowed, without a newline. Any thread may call it, possibly while weft holds a lock, so a sink
  * must not call functions of weft. */
 typedef void (*weft_log_sink)(weft_log_level level, const char *line, void *arg);
-/* Sends lines to `sink` from now on; NULL: to stderr. When it returns, the former sink is not running and is not called
- * any more, so its `arg` may be freed. Any thread, but not from inside a sink. */
+/* Sends lines to `sink` from now on; NULL: to stderr. When the function returns, the former sink is not running and is
+ * never called again, so its `arg` may be freed. Any thread, but not from inside a sink. */
 WEFT_API void weft_logging_set_sink(weft_log_sink sink, void *arg);
 
 WEFT_END_C

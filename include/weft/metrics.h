@@ -14,9 +14,9 @@
  *     }
  *
  * Each attempt of a retried call counts as a call. Latencies are measured to a few microseconds. Minimum, maximum and
- * mean are exact; percentiles are within 1/32 of the value, from 1 ns to an hour. The histograms have HdrHistogram's
- * form (Gil Tene, hdrhistogram.org): powers of two divided into equal steps. weft keeps at most 4,096 separate rows of
- * (side, peer, function). Further rows are counted together: the text calls them "other", and weft_metrics_read
+ * mean are exact; percentiles are within 1/32 of the value, from 1 ns to an hour. The histograms have the form of
+ * HdrHistogram (Gil Tene, hdrhistogram.org): powers of two divided into equal steps. weft keeps at most 4,096 separate
+ * rows of (side, peer, function). Further rows are counted together: the text calls them "other", and weft_metrics_read
  * includes them when it reads all peers.
  */
 #ifndef WEFT_METRICS_H
@@ -28,7 +28,7 @@ WEFT_BEGIN_C
 
 typedef enum weft_metric_side {
     WEFT_METRIC_CALLS = 0,  /* calls that this worker made: from the start until the future completes */
-    WEFT_METRIC_SERVED = 1, /* calls that this worker served: from when the arguments are complete until the end */
+    WEFT_METRIC_SERVED = 1, /* calls that this worker served: from the arrival of all arguments until the end */
 } weft_metric_side;
 
 typedef struct weft_call_metrics {
@@ -39,9 +39,9 @@ typedef struct weft_call_metrics {
 } weft_call_metrics;
 
 /*
- * Reads the numbers of the calls to (or from) one rank, of one function. rank -1: all peers together; function NULL:
- * all functions. If there were no such calls, and on failure, *out is zeroed. WEFT_ERR_INVALID (`agent` or `out` is
- * NULL, or no such side), WEFT_ERR_MEMORY.
+ * Reads the numbers of the calls of one function to (or from) one rank. rank -1: all peers together; function NULL: all
+ * functions. If there were no such calls, and on failure, *out is zeroed. WEFT_ERR_INVALID (`agent` or `out` is NULL,
+ * or no such side), WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, int rank,
                                                       const char *function, weft_call_metrics *out);
@@ -49,7 +49,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_metrics_read(const weft_agent *agent, w
 /*
  * Writes all numbers, weft_stats included, as Prometheus text (format 0.0.4). Each line has the labels rank and worker.
  * In names of functions a backslash is doubled, a newline becomes \n, and other bytes that are not printable ASCII
- * become \xNN. WEFT_ERR_INVALID (`agent` or `to` is NULL), WEFT_ERR_IO (also if the reader of a pipe is gone; no
+ * become \xNN. WEFT_ERR_INVALID (`agent` or `to` is NULL), WEFT_ERR_IO (for example if the reader of a pipe is gone; no
  * SIGPIPE is raised), WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_metrics_write(const weft_agent *agent, FILE *to);

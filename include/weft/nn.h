@@ -15,7 +15,7 @@
  *
  * OWNERSHIP. A constructor gives the caller one reference. It returns NULL if memory is out or an argument is wrong:
  * then *error, if `error` is not NULL, receives the argument with its value; you release it. Constructors without
- * `error` fail only if memory is out. A function that takes a child takes over the caller's reference, also if it
+ * `error` fail only if memory is out. A function that takes a child takes over the caller's reference, even if it
  * fails. Parameters, buffers, children and names are borrowed from their module.
  *
  * THREADS. One thread builds a module. After that several threads may run it at once, each on its own tape. This holds
@@ -38,14 +38,14 @@ WEFT_API void weft_module_unref(weft_module *module);
 WEFT_API weft_tensor *weft_module_forward(weft_tape *tape, weft_module *module, weft_tensor *x);
 
 /*
- * Runs the module with values (weft/value.h), for modules that take or give anything else than one tensor: several
- * tensors, integers, lists. The results belong to the tape; the list is empty if the tape fails. A module of one tensor
- * takes and gives a list of one.
+ * Runs the module with values (weft/value.h), for modules whose inputs or results are not one tensor: several tensors,
+ * integers, lists. The results belong to the tape; the list is empty if the tape fails. A module of one tensor takes
+ * and gives a list of one.
  *     weft_tensor *scores(weft_tape *t, weft_module *lstm, weft_tensor *x, weft_tensor *h, weft_tensor *c)
  *     {
  *         weft_args in = WEFT_VALUES(weft_of_tensor(x), weft_of_tensor(h), weft_of_tensor(c));
  *         weft_args out = weft_module_call(t, lstm, in);
- *         return weft_softmax(t, weft_args_tensor(out, 0), -1); // NULL if the tape failed, as all that follows
+ *         return weft_softmax(t, weft_args_tensor(out, 0), -1); // NULL if the tape failed
  *     }
  */
 WEFT_API weft_args weft_module_call(weft_tape *tape, weft_module *module, weft_args_in inputs);
@@ -61,8 +61,8 @@ WEFT_API bool weft_module_is_training(const weft_module *module);
  * modules. */
 WEFT_API bool weft_module_trains_on(const weft_module *module, const weft_tape *tape);
 
-/* All parameters and buffers, those of children included. The first call of one of these functions ends the building of
- * the module, which one thread does: it cannot be changed any more. */
+/* All parameters and buffers, those of children included. After the first call of one of these functions the module can
+ * no longer be changed; one thread makes that first call. */
 WEFT_API weft_tensors weft_module_parameters(const weft_module *module);
 WEFT_API weft_tensors weft_module_buffers(const weft_module *module);
 WEFT_API const char *weft_module_parameter_name(const weft_module *module, size_t index); /* NULL past the end */
@@ -73,8 +73,8 @@ WEFT_API int64_t weft_module_numel(const weft_module *module); /* the number of 
 
 /*
  * Converts parameters and floating buffers to float32 or float64. WEFT_ERR_STATE if the module is a child of another,
- * or if one of the lists above was read, of the module or of a module in it. WEFT_ERR_INVALID, WEFT_ERR_MEMORY. On
- * failure nothing changes.
+ * or if one of the lists above was read for this module or a child. WEFT_ERR_INVALID, WEFT_ERR_MEMORY. On failure
+ * nothing changes.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_module_to(weft_module *module, weft_dtype dtype);
 
@@ -90,20 +90,21 @@ WEFT_API const char *weft_module_type_name(const weft_module *module); /* "Conv2
 typedef struct weft_module_type {
     const char *name;
     weft_tensor *(*forward)(weft_tape *tape, weft_module *self, weft_tensor *x); /* returns a tensor of the tape */
-    weft_drop_fn drop; /* receives `state` when the last reference goes; may be NULL */
-    /* Adds the results to `results`. If it returns a failure, the tape fails with it, under the module's name. If an
-     * operator in it has failed, its status and results are ignored. */
+    weft_drop_fn drop; /* receives `state` when the last reference is dropped; may be NULL */
+    /* Adds the results to `results`. If the function returns a failure, the tape fails with that status, and the error
+     * has the module's name. If an operator that the function called has failed, its status and results are ignored. */
     weft_status (*call)(weft_tape *tape, weft_module *self, weft_args inputs, weft_values *results);
 } weft_module_type;
 
-/* Makes a module of a type of yours. `type` is borrowed and must outlive the module; it is usually a constant. */
+/* Makes a module of your own type. `type` is borrowed and must outlive the module; it is usually a constant. */
 WEFT_API weft_module *weft_module_create(const weft_module_type *type, void *state, weft_error **error);
 WEFT_API void *weft_module_state(const weft_module *module);
 
 /*
- * Add to a module while it is built. They take over your reference, also if they fail. A name is not empty, has no
+ * Add to a module while it is built. They take over your reference, even if they fail. A name is not empty, has no
  * dots, and is unique in its module; a child may be called "0". A parameter is set to want a gradient. A contiguous
- * tensor that no tape made becomes a cell (weft/tensor.h): no other thread may use it meanwhile.
+ * tensor that was not made by a tape becomes a cell (weft/tensor.h): no other thread may use the tensor during the
+ * call.
  *
  * A child may be added under several names, and to several modules: take a reference for each. Its parameters and
  * buffers are in the lists once, under the first of their full names; weft_module_find knows all names.
@@ -113,8 +114,8 @@ WEFT_API void *weft_module_state(const weft_module *module);
  *   WEFT_ERR_INVALID: an argument is NULL, or a name is invalid or too long.
  *   WEFT_ERR_EXISTS: the module has something with that name.
  *   WEFT_ERR_TYPE: a parameter is not floating.
- *   WEFT_ERR_STATE: the module cannot change any more, because it is a child of another or its lists were read, or it
- *   would be its own child.
+ *   WEFT_ERR_STATE: the module can no longer be changed, because it is a child of another or its lists were read; or it
+ *   would become its own child.
  *   WEFT_ERR_TOO_LARGE: a full name is too long.
  *   WEFT_ERR_MEMORY.
  */
@@ -184,9 +185,9 @@ WEFT_API weft_module *weft_flatten_create(int from_dim);
 WEFT_API weft_module *weft_softmax_create(int dim);
 WEFT_API weft_module *weft_log_softmax_create(int dim);
 /* Runs the modules one after another. weft_module_forward gives each module the first result of the one before,
- * weft_module_call all of its results. The children are called "0", "1", ... If one of them is NULL, the others are
- * released, NULL is returned, and *error stays as it is. So several constructors may be called before one check, with
- * the same `error`, NULL at first: it then has the reason of the constructor that failed. */
+ * weft_module_call all of its results. The children are called "0", "1", ... If one of `modules` is NULL, the others
+ * are released, NULL is returned, and *error is not changed. So a program may pass the results of constructors without
+ * checks, with the same *error, initially NULL: after a failure it has the reason of the constructor that failed. */
 WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t count, weft_error **error);
 
 /* ---- Models ---------------------------------------------------------------------------------------------- */
@@ -209,9 +210,10 @@ typedef enum weft_resnet_part {
     WEFT_RESNET_PARTS = 6,
 } weft_resnet_part;
 /*
- * The parts from `from` to before `to`, as a module: a stage of a pipeline. It has the names of the whole network
- * ("layer3.0.conv1.weight"), and with the same `seed` the same parameters, bit for bit. Consecutive stages compute what
- * the network computes. `classes` is used for the head only. NULL if from >= to, or one is not a part.
+ * The parts from `from` up to, but not including, `to`, as a module: a stage of a pipeline. Its parameters have the
+ * names of the whole network ("layer3.0.conv1.weight"), and with the same `seed` the same values, bit for bit.
+ * Consecutive stages compute the same as the whole network. `classes` is used for the head only. NULL if from >= to, or
+ * if one of the two is invalid.
  */
 WEFT_API weft_module *weft_resnet50_stage_create(weft_resnet_part from, weft_resnet_part to, int64_t classes,
                                                  uint64_t seed, weft_error **error);
@@ -228,17 +230,18 @@ WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
 /* ---- Files ----------------------------------------------------------------------------------------------- */
 
 /*
- * Writes all parameters and buffers to a file in safetensors format, which Python reads (docs/files.md): each one once,
- * under the first of its names. *error, if `error` is not NULL, receives the detail of a failure; you release it.
+ * Writes all parameters and buffers to a file in safetensors format, which Python can read (docs/files.md). Each is
+ * written once, under the first of its names. *error, if `error` is not NULL, receives the detail of a failure; you
+ * release it.
  *
  * It writes a temporary file in the same folder and renames it at the end, so after a failure the old file is
- * unchanged. Only if the disk fails at the very end, either file may be there. If the process is killed, the temporary
- * file stays until the next save of that name on that host. After WEFT_OK the file and its folder are synced: a power
- * failure does not lose the file. It follows symbolic links and keeps the mode of an old file. If `path` is a pipe or a
- * device, it writes there directly, without a checksum. During steps with WEFT_UPDATE_BESIDE each tensor is consistent,
- * but different tensors may be of different steps. Errors:
- *   WEFT_ERR_IO: also if the reader of a pipe is gone. No SIGPIPE or SIGXFSZ is raised, as in all functions of weft
- *   that write to a file, a pipe or a FILE of yours.
+ * unchanged. Only if the disk fails at the very end, the old or the new file may remain. If the process is killed, the
+ * temporary file stays until the next save of that name on that host. After WEFT_OK the file and its folder are synced:
+ * a power failure does not lose the file. The function follows symbolic links and keeps the mode of an old file. If
+ * `path` is a pipe or a device, it writes there directly, without a checksum. If steps with WEFT_UPDATE_BESIDE run
+ * meanwhile, each tensor is consistent, but different tensors may be of different steps. Errors:
+ *   WEFT_ERR_IO: for example, the reader of a pipe is gone. Like all functions of weft that write, it raises neither
+ *   SIGPIPE nor SIGXFSZ.
  *   WEFT_ERR_INVALID: a name is not UTF-8.
  *   WEFT_ERR_UNSUPPORTED: a complex128 tensor, which the format lacks.
  *   WEFT_ERR_MEMORY.
@@ -246,11 +249,11 @@ WEFT_API weft_module *weft_mnist_convnet_create(uint64_t seed);
 WEFT_API WEFT_NODISCARD weft_status weft_module_save(const weft_module *module, const char *path, weft_error **error);
 
 /*
- * Reads a file of safetensors, by any writer, or of weft's former own format, into a module. The file must have exactly
- * the names of the module, in any order, with the same dtypes and shapes. A tensor with several names may be stored
- * under each of them, with the same elements. On failure nothing changes, and *error, if `error` is not NULL, receives
- * the first wrong, missing or unexpected tensor, with both values. Untrusted files are safe to load. Errors:
- *   WEFT_ERR_FORMAT: the file is damaged, or of another kind.
+ * Reads a safetensors file of any program, or a file of weft's former own format, into a module. The file must have
+ * exactly the names of the module, in any order, with the same dtypes and shapes. A tensor with several names may be
+ * stored under several of them, with the same elements. On failure nothing changes, and *error, if `error` is not NULL,
+ * receives the first wrong, missing or unexpected tensor, with both values. Untrusted files are safe to load. Errors:
+ *   WEFT_ERR_FORMAT: the file is damaged, or has another format.
  *   WEFT_ERR_SHAPE, WEFT_ERR_TYPE: the file is of another module, or has a dtype that weft lacks.
  *   WEFT_ERR_NOT_FOUND, WEFT_ERR_IO, WEFT_ERR_MEMORY.
  */

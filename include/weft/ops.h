@@ -39,8 +39,8 @@ WEFT_API weft_tensor *weft_add_scalar(weft_tape *tape, weft_tensor *x, double va
 WEFT_API weft_tensor *weft_exp(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_log(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_relu(weft_tape *tape, weft_tensor *x); /* max(x, 0) */
-/* As weft_relu, but writes to the memory of x if x is the newest result on this tape, nothing else references it, and
- * no record saved its elements. Do not use x afterwards: its elements may be those of the result. */
+/* Like weft_relu, but writes to the memory of x if x is the newest result on this tape, nothing else references it, and
+ * no record saved its elements. Do not use x afterwards: its elements may have been overwritten. */
 WEFT_API weft_tensor *weft_relu_in_place(weft_tape *tape, weft_tensor *x);
 WEFT_API weft_tensor *weft_sigmoid(weft_tape *tape, weft_tensor *x); /* 1 / (1 + e^-x) */
 WEFT_API weft_tensor *weft_tanh(weft_tape *tape, weft_tensor *x);
@@ -60,9 +60,9 @@ typedef struct weft_conv2d_options {
 WEFT_API weft_tensor *weft_conv2d(weft_tape *tape, weft_tensor *x, weft_tensor *weight, weft_tensor *bias,
                                   const weft_conv2d_options *options);
 
-/* ---- Normalising, pooling ---- */
+/* ---- Normalizing, pooling ---- */
 typedef struct weft_batch_norm_options {
-    bool train;      /* normalise by the batch's statistics and update the running ones; false: use the running ones */
+    bool train;      /* normalize by the batch's statistics and update the running ones; false: use the running ones */
     double momentum; /* the weight of the batch in the running statistics; 0.1 */
     double eps;      /* added to the variance; 1e-5 */
 } weft_batch_norm_options;
@@ -86,16 +86,16 @@ WEFT_API weft_tensor *weft_adaptive_avg_pool2d(weft_tape *tape, weft_tensor *x, 
 
 /*
  * Sets each element (dropout2d: each whole plane of [N, C, ...]) to zero with probability p, in [0, 1). Multiplies the
- * others by 1 / (1 - p). The section RANDOM NUMBERS of weft/tape.h describes the random numbers. Without `train` the
- * result is x itself.
+ * other elements by 1 / (1 - p). For the random numbers see RANDOM NUMBERS in weft/tape.h. Without `train` the result
+ * is x itself.
  */
 WEFT_API weft_tensor *weft_dropout(weft_tape *tape, weft_tensor *x, double p, bool train);
 WEFT_API weft_tensor *weft_dropout2d(weft_tape *tape, weft_tensor *x, double p, bool train);
 
 /*
  * Draws a class from each row of `probabilities` [..., C]; the result is int64 [...]. The probability of class c is
- * row[c] / sum(row). No gradient. Row r uses random number r of this operator (weft/tape.h). WEFT_ERR_INVALID: a row
- * has a negative or non-finite element, or no element above 0.
+ * row[c] / sum(row). The result has no gradient. Row r uses random number r of this operator (weft/tape.h).
+ * WEFT_ERR_INVALID: a row has a negative or non-finite element, or no element above 0.
  */
 WEFT_API weft_tensor *weft_categorical(weft_tape *tape, weft_tensor *probabilities);
 
@@ -113,35 +113,35 @@ WEFT_API weft_tensor *weft_select(weft_tape *tape, weft_tensor *x, int dim, int6
 /*
  * Picks elements of x along `dim`: y[.., i, ..] = x[.., index[.., i, ..], ..], where i is the position along `dim`. y
  * has the shape of `index`. `index` is int64 and has as many dimensions as x, each no larger than that of x, except
- * `dim`. x may have any dtype. The result is a new tensor. WEFT_ERR_INVALID: an index outside [0, size of x along
+ * along `dim`. x may have any dtype. The result is a new tensor. WEFT_ERR_INVALID: an index outside [0, size of x along
  * `dim`).
  */
 WEFT_API weft_tensor *weft_take_along_dim(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
 /*
- * The slices of x along `dim` that `index`, int64 [n], names, in its order, with repetitions. y has x's shape, with n
- * as its size along `dim`. x may have any dtype. The result is a new tensor. WEFT_ERR_INVALID: an index outside [0,
- * size of x along `dim`).
+ * The slices of x along `dim` that `index`, int64 [n], names, in the order of `index`, with repetitions. The result has
+ * x's shape, with size n along `dim`. x may have any dtype. The result is a new tensor. WEFT_ERR_INVALID: an index
+ * outside [0, size of x along `dim`).
  */
 WEFT_API weft_tensor *weft_index_select(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index);
 /*
  * A copy y of x, with y[.., index[.., i, ..], ..] += source[.., i, ..], where i is the position along `dim`. `index`
- * matches x as in weft_take_along_dim, and `source` has the shape of `index`. The result is a new tensor. Sums are made
- * in the order of `index`.
+ * matches x as in weft_take_along_dim, and `source` has the shape of `index`. The result is a new tensor. Elements are
+ * added in the order of `index`.
  */
 WEFT_API weft_tensor *weft_scatter_add(weft_tape *tape, weft_tensor *x, int dim, weft_tensor *index,
                                        weft_tensor *source);
-/* Join at least one tensor to a new tensor. All have the same dtype, which may be any. With weft_stack they have equal
- * shapes, and `dim` is a new dimension. With weft_concat `dim` exists; only sizes along it may differ. */
+/* Join at least one tensor to a new tensor. All have the same dtype, which may be any. With weft_stack all shapes are
+ * equal, and `dim` is a new dimension. With weft_concat `dim` exists; only sizes along it may differ. */
 WEFT_API weft_tensor *weft_stack(weft_tape *tape, weft_tensors xs, int dim);
 WEFT_API weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim);
-WEFT_API weft_tensor *weft_clone(weft_tape *tape, weft_tensor *x);  /* a contiguous copy; the gradient goes on to x */
-WEFT_API weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x); /* the same storage; no gradient goes on to x */
+WEFT_API weft_tensor *weft_clone(weft_tape *tape, weft_tensor *x);  /* a contiguous copy; the gradient is passed to x */
+WEFT_API weft_tensor *weft_detach(weft_tape *tape, weft_tensor *x); /* the same storage; no gradient is passed to x */
 
 /* ---- Rows of a table: weight [V, D]. Indices are int64; WEFT_ERR_INVALID: an index outside [0, V). ---- */
 typedef struct weft_embedding_options {
     bool padding;        /* padding_row is used; false */
     int64_t padding_row; /* a row without a gradient; a negative one counts from the end */
-    bool sparse;         /* the gradient is of rows only, if the weight is a leaf without hooks; false */
+    bool sparse;         /* the gradient is sparse, if the weight is a leaf without hooks; false */
 } weft_embedding_options;
 /* y[.., :] = weight[index[..], :]: index of any shape [...] -> [..., D] */
 WEFT_API weft_tensor *weft_embedding(weft_tape *tape, weft_tensor *weight, weft_tensor *index,
@@ -161,8 +161,8 @@ typedef struct weft_embedding_bag_options {
 } weft_embedding_bag_options;
 /*
  * Reduces the rows of each of B bags to one row: [B, D], zeros for an empty bag. Without `offsets` (NULL) each row of
- * index [B, L] is a bag. With `offsets`, int64 [B], and index [n], bag b has elements offsets[b] to offsets[b + 1] of
- * `index`, and the last bag all to the end. The offsets begin with 0, and neither decrease nor exceed n
+ * index [B, L] is a bag. With `offsets`, int64 [B], and index [n], bag b has the elements of `index` from offsets[b] to
+ * before offsets[b + 1]; the last bag has all that follow. The offsets begin with 0, and neither decrease nor exceed n
  * (WEFT_ERR_INVALID). `sample_weights`, with the index's shape and the weight's dtype, multiply the rows with
  * WEFT_BAG_SUM; NULL: 1.
  */
@@ -183,8 +183,8 @@ typedef struct weft_lstm_options {
  * cell, output.
  *
  * h0 and c0 [layers, N, H] are the initial states; NULL: zeros. *h_n and *c_n [layers, N, H] receive the states after
- * the last step; h_n and c_n may be NULL. There are no bidirectional layers and no projections. WEFT_ERR_SHAPE also
- * means that T is 0.
+ * the last step; h_n and c_n may be NULL. There are no bidirectional layers and no projections. T must be at least 1
+ * (WEFT_ERR_SHAPE).
  */
 WEFT_API weft_tensor *weft_lstm(weft_tape *tape, weft_tensor *x, weft_tensor *h0, weft_tensor *c0, weft_tensors weights,
                                 const weft_lstm_options *options, weft_tensor **h_n, weft_tensor **c_n);
@@ -193,7 +193,7 @@ WEFT_API weft_tensor *weft_lstm(weft_tape *tape, weft_tensor *x, weft_tensor *h0
 WEFT_API weft_tensor *weft_sum(weft_tape *tape, weft_tensor *x);  /* the sum of all elements, a scalar */
 WEFT_API weft_tensor *weft_mean(weft_tape *tape, weft_tensor *x); /* NaN if x has no elements */
 WEFT_API weft_tensor *weft_sum_dim(weft_tape *tape, weft_tensor *x, int dim,
-                                   bool keep); /* keep: `dim` stays, of size 1 */
+                                   bool keep); /* keep: `dim` remains, with size 1 */
 WEFT_API weft_tensor *weft_mean_dim(weft_tape *tape, weft_tensor *x, int dim, bool keep);
 /* The index of the largest element along `dim`, the first of equal ones: int64, without dimension `dim`. x may have any
  * dtype. No gradient. */

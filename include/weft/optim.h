@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * weft/optim.h - optimizers, which update a list of parameters by their gradients: SGD, Adam, AdamW, Adagrad, RMSprop,
- * Rprop, Adadelta, Adamax, and types of your own (weft/optimizer_type.h).
+ * Rprop, Adadelta, Adamax, and custom types (weft/optimizer_type.h).
  *
  * weft_optimizer_apply steps with gradients that the caller lends. To add several gradients first, call
  * weft_optimizer_accumulate any number of times, then weft_optimizer_step, which uses the sums and clears them.
@@ -20,29 +20,31 @@
  *
  * NO GRADIENT. If the gradient of a parameter is NULL, the parameter, its state and its step count do not change.
  *
- * SPARSE GRADIENTS (weft_gradient.rows) are added by row, in order, and step only the rows that they name. The rows may
- * be in any order. Each type says below with which options it takes them; otherwise WEFT_ERR_UNSUPPORTED.
+ * SPARSE GRADIENTS (weft_gradient.rows) are added by row, in order, and change only the rows that they name. The rows
+ * may be in any order. The comment of each type says with which options it accepts sparse gradients; otherwise a step
+ * fails with WEFT_ERR_UNSUPPORTED.
  *
  * CLIPPING. With max_norm > 0 all gradients of a step are multiplied by min(1, max_norm / (norm + 1e-6)), as by
- * PyTorch's clip_grad_norm_; `norm` is weft_gradients_norm. The caller's gradients are read twice and not written. If
+ * PyTorch's clip_grad_norm_; `norm` is weft_gradients_norm. The caller's gradients are read twice and not changed. If
  * the norm is NaN, all parameters that have a gradient become NaN. If the norm is infinite, finite elements of the
  * gradients become 0 and infinite ones NaN. In both cases the step succeeds, as in PyTorch.
  *
- * With error_if_nonfinite a step whose norm is infinite or NaN fails with WEFT_ERR_INVALID and changes nothing, also
- * without max_norm; weft_optimizer_norm then returns the norm. To continue without that step, call weft_optimizer_zero
+ * With error_if_nonfinite, even without max_norm, a step whose norm is infinite or NaN fails with WEFT_ERR_INVALID and
+ * changes nothing; weft_optimizer_norm then returns the norm. To skip that step and continue, call weft_optimizer_zero
  * if gradients were accumulated.
  *
- * UPDATES. A step changes the parameters of modules differently from plain tensors (weft_update).
+ * UPDATES. A step updates parameters of modules in another way than plain tensors (weft_update).
  *
- * A module's parameter: if a record, a transfer to another worker or another thread holds the value, the step writes
- * the new value to other memory, which then replaces the old value (BESIDE). So other threads may use the module
- * meanwhile, a transfer sends one value and never a mixture, and each backward pass uses the values that its forward
- * pass read. This takes the memory of the parameter twice, and keeps old values as long as records hold them. If
- * nothing holds the value, the step overwrites it, and a thread that begins to read the parameter waits until it is
- * stepped. With WEFT_UPDATE_BESIDE dense gradients are always stepped beside, and no thread waits.
+ * A module's parameter: if a record, a transfer to another worker or another thread holds its value, the step writes
+ * the new value to other memory, which then replaces the old value (BESIDE). So other threads may use the module during
+ * a step, a transfer sends one value and never a mixture, and each backward pass uses the values that its forward pass
+ * read. This needs memory for a second copy of the parameter, and keeps old values as long as records hold them. If
+ * nothing holds the value, the step overwrites it, and a thread that begins to read the parameter waits until it has
+ * been stepped. With WEFT_UPDATE_BESIDE a step with a dense gradient always writes to other memory, and no thread
+ * waits.
  *
- * A plain tensor is overwritten (IN PLACE). No other thread may use it meanwhile. Backward passes of records that saved
- * it fail with WEFT_ERR_STATE. With WEFT_UPDATE_IN_PLACE this holds for the parameters of modules too.
+ * A plain tensor is overwritten (IN PLACE). No other thread may use it during the step. Backward passes of records that
+ * saved it fail with WEFT_ERR_STATE. With WEFT_UPDATE_IN_PLACE this holds for the parameters of modules too.
  *
  * THREADS. One thread at a time may use an optimizer. Any thread may take and drop references.
  */
@@ -64,7 +66,7 @@ typedef enum weft_update {
 
 /*
  * The options of one type each. Every option is a number; those marked 0 or 1 are flags. An option of 0 takes the
- * default that stands beside it, so options with another default cannot be 0. The formulas are below.
+ * default in its comment, so an option whose default is not 0 cannot be 0. The formulas are below.
  */
 typedef struct weft_sgd_options {
     double momentum;
@@ -117,12 +119,12 @@ typedef struct weft_adamax_options {
  * error_if_nonfinite and pin_timeout_ms are the same for all groups of an optimizer.
  *
  * Only the options of the spec's own type may be set: `sgd` for weft_sgd_type, `adam` for weft_adam_type and
- * weft_adamw_type, and so on, `own` for a type of your own. Others are an error that names the option.
+ * weft_adamw_type, and so on, `own` for a custom type. Setting others is an error that names the option.
  */
 typedef struct weft_optimizer_spec {
     const weft_optimizer_type *type; /* for example &weft_sgd_type; weft_sgd_create and others set it themselves */
     double lr;                       /* the learning rate, finite and >= 0; 0 takes the default of the type */
-    bool has_lr;                     /* take lr as it is, even 0, as in a warm-up */
+    bool has_lr;                     /* use lr as it is, even if it is 0, as in a warm-up */
     bool maximize;                   /* ascend the gradient */
     bool average;                    /* weft_optimizer_step divides the sums by the number of accumulations */
     bool error_if_nonfinite;         /* fail if the norm of a step's gradients is infinite or NaN (CLIPPING) */
@@ -137,7 +139,7 @@ typedef struct weft_optimizer_spec {
     weft_rprop_options rprop;
     weft_adadelta_options adadelta;
     weft_adamax_options adamax;
-    double own[WEFT_OPTIMIZER_OPTIONS]; /* of a type of your own, in the order of its options */
+    double own[WEFT_OPTIMIZER_OPTIONS]; /* of a custom type, in the order of its options */
 } weft_optimizer_spec;
 
 /* --- weft's own types --- */
@@ -165,7 +167,7 @@ WEFT_API weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_opt
  *   g += weight_decay p;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
  *   p -= lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps);
  *
- * State: "step", "exp_avg" (m), "exp_avg_sq" (v), "max_exp_avg_sq" (the largest v, with amsgrad).
+ * State: "step", "exp_avg" (m), "exp_avg_sq" (v), "max_exp_avg_sq" (the largest v so far, with amsgrad).
  *
  * Sparse gradients, without weight_decay, are applied as by PyTorch's SparseAdam ("lazy"). If a gradient does not name
  * a row, m and v of that row do not change, but t counts all steps of the parameter. eps is added to sqrt(v) before the
@@ -185,7 +187,7 @@ WEFT_API weft_optimizer *weft_adamw_create(weft_tensors parameters, const weft_o
  *
  *   g += weight_decay p;  s += g^2;  p -= lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps);
  *
- * State: "step", "sum" (s). Sparse gradients: without weight_decay; rows that they do not name step as with g = 0.
+ * State: "step", "sum" (s). Sparse gradients: without weight_decay; rows that they do not name are stepped with g = 0.
  */
 WEFT_API extern const weft_optimizer_type weft_adagrad_type;
 WEFT_API weft_optimizer *weft_adagrad_create(weft_tensors parameters, const weft_optimizer_spec *spec,
@@ -244,19 +246,19 @@ WEFT_API weft_optimizer *weft_adamax_create(weft_tensors parameters, const weft_
 
 /* --- making, and groups of parameters --- */
 /*
- * Makes an optimizer; the parameters are its first group. There must be at least one parameter, none twice, each
- * contiguous, in host memory, and float32 or float64; the optimizer references them. NULL on failure: then *error, if
- * `error` is not NULL, receives the wrong argument with its value; you release it. WEFT_ERR_INVALID (an option, the
- * type, no parameters, equal parameters, NULL), WEFT_ERR_TYPE, WEFT_ERR_UNSUPPORTED (a parameter is not contiguous, or
- * on a device), WEFT_ERR_MEMORY.
+ * Makes an optimizer; the parameters are its first group. There must be at least one parameter, and none may occur
+ * twice. Each must be contiguous, in host memory, and float32 or float64. The optimizer references them. NULL on
+ * failure: then *error, if `error` is not NULL, receives the wrong argument with its value; you release it.
+ * WEFT_ERR_INVALID (an option, the type, no parameters, a parameter twice, NULL), WEFT_ERR_TYPE, WEFT_ERR_UNSUPPORTED
+ * (a parameter is not contiguous, or on a device), WEFT_ERR_MEMORY.
  */
 WEFT_API weft_optimizer *weft_optimizer_create(weft_tensors parameters, const weft_optimizer_spec *spec,
                                                weft_error **error);
 
 /*
  * Adds a group: further parameters with the options of `spec`. The type, `update`, `average`, max_norm,
- * error_if_nonfinite and pin_timeout_ms must be those of the first group. Groups count from 0. In all lists the new
- * parameters follow the others. WEFT_ERR_STATE while gradients are accumulated; other errors and `error` as for
+ * error_if_nonfinite and pin_timeout_ms must be those of the first group. Groups are numbered from 0. In all lists the
+ * new parameters follow the others. WEFT_ERR_STATE while gradients are accumulated; other errors and `error` as for
  * weft_optimizer_create. On failure nothing changes.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors parameters,
@@ -264,7 +266,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_optimizer_add_group(weft_optimizer *opt
 WEFT_API size_t weft_optimizer_group_count(const weft_optimizer *optimizer);
 /* A group's parameters, borrowed until the next group is added; an empty list past the last group. */
 WEFT_API weft_tensors weft_optimizer_group_parameters(const weft_optimizer *optimizer, size_t group);
-/* A group's options: defaults are filled in, lr is the present rate, and has_lr is set. WEFT_ERR_INVALID past the last
+/* A group's options: defaults are filled in, lr is the current rate, and has_lr is set. WEFT_ERR_INVALID past the last
  * group. */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t group,
                                                             weft_optimizer_spec *spec);
@@ -276,16 +278,16 @@ WEFT_API void weft_optimizer_unref(weft_optimizer *optimizer);
 /*
  * Updates the parameters by gradients that the caller lends until the function returns: one for each parameter, in the
  * same order, with its dtype and any strides. Sums of weft_optimizer_accumulate are neither used nor changed. Before a
- * step in place it waits until no transfer to another worker reads the parameters. Errors:
+ * step in place the function waits until no transfer to another worker reads the parameters. Errors:
  *   WEFT_ERR_SHAPE: the number of gradients or a shape is wrong.
  *   WEFT_ERR_TYPE: a dtype is wrong.
  *   WEFT_ERR_INVALID: NULL; a row outside the parameter; or, with error_if_nonfinite, a norm that is not finite.
  *   WEFT_ERR_UNSUPPORTED: a sparse gradient with options that do not allow it, or a tensor on a device.
  *   WEFT_ERR_TIMEOUT: a transfer still reads a parameter after pin_timeout_ms.
  *   WEFT_ERR_MEMORY.
- * On failure no parameter and no state changes, with two exceptions. If another thread begins to read a module's
- * parameter during the step, the step may need memory for its new value; if there is none, the parameters before it
- * have been stepped. The same holds if the step function of a type of your own fails, with its status. The log at level
+ * On failure no parameter and no state changes, with two exceptions, after which the parameters before the failing one
+ * have been stepped. First, if another thread begins to read a module's parameter during the step, the step may need
+ * memory for its new value, and fail without it. Second, the step function of a custom type may fail. The log at level
  * debug names the mismatch, as weft_optimizer_check_gradients does.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients);
@@ -300,32 +302,32 @@ WEFT_API size_t weft_optimizer_accumulated(const weft_optimizer *optimizer); /* 
 
 /*
  * Updates the parameters by the sums, and clears the sums. A parameter that only received NULL has no gradient.
- * WEFT_ERR_STATE if nothing was accumulated. Otherwise waits and fails as weft_optimizer_apply.
+ * WEFT_ERR_STATE if nothing was accumulated. Otherwise it waits and fails like weft_optimizer_apply.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_step(weft_optimizer *optimizer);
 WEFT_API void weft_optimizer_zero(weft_optimizer *optimizer); /* clears the sums */
 
-/* Check whether weft_optimizer_accumulate, or weft_optimizer_apply, would accept these gradients, with its errors.
- * *error, if `error` is not NULL, receives the mismatch with both shapes; you release it. */
+/* Check whether weft_optimizer_accumulate, or weft_optimizer_apply, would accept these gradients, and return the error
+ * that it would return. *error, if `error` is not NULL, receives the mismatch with both shapes; you release it. */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_check(const weft_optimizer *optimizer, weft_tensors gradients,
                                                          weft_error **error);
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_check_gradients(const weft_optimizer *optimizer,
                                                                    weft_gradients gradients, weft_error **error);
 
 /*
- * The Euclidean norm of all gradients together, for clipping rules of your own. Sparse gradients are first added by
- * row. The squares are added in float64, in an order that does not depend on the number of threads. Errors:
- * WEFT_ERR_TYPE (not float32 or float64; rows not int64), WEFT_ERR_SHAPE, WEFT_ERR_INVALID (rows without values, a
- * negative row), WEFT_ERR_UNSUPPORTED (on a device), WEFT_ERR_MEMORY.
+ * The Euclidean norm of all gradients together, for your own clipping rules. Sparse gradients are first added by row.
+ * The squares are added in float64, in an order that does not depend on the number of threads. Errors: WEFT_ERR_TYPE
+ * (not float32 or float64; rows not int64), WEFT_ERR_SHAPE, WEFT_ERR_INVALID (rows without values, a negative row),
+ * WEFT_ERR_UNSUPPORTED (on a device), WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_gradients_norm(weft_gradients gradients, double *norm);
-/* The norm, before clipping, of the last step with max_norm or error_if_nonfinite, also if that step failed because of
+/* The norm, before clipping, of the last step with max_norm or error_if_nonfinite, even if that step failed because of
  * the norm; 0 before the first such step. */
 WEFT_API double weft_optimizer_norm(const weft_optimizer *optimizer);
 
 /* weft_optimizer_set_lr sets the learning rate of all groups, weft_optimizer_set_group_lr that of one.
  * weft_optimizer_lr returns the rate of the first group, weft_optimizer_group_lr that of one (0 past the last). With a
- * rate of 0 a step updates only the state, except in Rprop: its steps depend on the rate only at the beginning.
+ * rate of 0 a step updates only the state, except in Rprop, whose steps depend on the rate only at the beginning.
  * WEFT_ERR_INVALID: negative, not finite, or no such group. */
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr);
 WEFT_API double weft_optimizer_lr(const weft_optimizer *optimizer);
@@ -337,8 +339,8 @@ WEFT_API weft_tensors weft_optimizer_parameters(const weft_optimizer *optimizer)
 /* --- state --- */
 /*
  * One tensor of an optimizer's state for a parameter, with the parameter's shape and dtype. "step" is a float64 scalar
- * instead (a float32 in PyTorch). Names are those of PyTorch's state dicts. A parameter that was never stepped has
- * none.
+ * instead (a float32 in PyTorch). Names are those of PyTorch's state dicts. A parameter that was never stepped has no
+ * state.
  */
 typedef struct weft_optimizer_state {
     size_t parameter; /* its index in weft_optimizer_parameters */
@@ -347,8 +349,9 @@ typedef struct weft_optimizer_state {
 } weft_optimizer_state;
 
 /*
- * Read the state, ordered by parameter, then by name as listed for each type. With the parameters and the options
- * (weft_optimizer_get_spec) another optimizer continues with the same bits. Accumulated sums are not part of the state.
+ * Read the state, ordered by parameter, then by name as listed for each type. With the state, the parameters and the
+ * options (weft_optimizer_get_spec) another optimizer continues with the same bits. Accumulated sums are not part of
+ * the state.
  *
  * weft_optimizer_ref_state fills in *out. The name is static; the tensor is a reference that you release. Its contents
  * are valid until the next step. WEFT_ERR_INVALID past the end, WEFT_ERR_MEMORY.
@@ -357,7 +360,7 @@ WEFT_API size_t weft_optimizer_state_count(const weft_optimizer *optimizer);
 WEFT_API WEFT_NODISCARD weft_status weft_optimizer_ref_state(const weft_optimizer *optimizer, size_t index,
                                                              weft_optimizer_state *out);
 /*
- * Replaces the whole state by copies of these tensors, in any order; parameters that are not named then have none.
+ * Replaces the whole state by copies of these tensors, in any order; parameters that are not named then have no state.
  * "step" may have any numeric dtype. Other tensors have the parameter's dtype and shape, and any strides. On failure
  * nothing changes, and *error, if `error` is not NULL, receives the wrong item; you release it. Errors:
  *   WEFT_ERR_NOT_FOUND: no such parameter, or no such name for this type and its options.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft/optimizer_type.h - an optimizer of your own: its options, its state, and one step over one parameter.
+ * weft/optimizer_type.h - a custom optimizer: its options, its state, and one step over one parameter.
  *
- * weft's own kinds (weft_sgd_type, weft_adam_type and others, weft/optim.h) are such types too. An optimizer of your
- * own therefore has everything that they have: groups of parameters, accumulation, clipping, averaging, both ways of
+ * weft's own types (weft_sgd_type, weft_adam_type and others, weft/optim.h) have the same form. A custom optimizer
+ * therefore has everything that they have: groups of parameters, accumulation, clipping, averaging, both ways of
  * updating, state, files, and distributed optimizers (weft_agent_register_optimizer, weft/dist_optim.h).
  *
  * Example: p -= lr sign(g), with weight decay.
@@ -47,7 +47,7 @@ WEFT_BEGIN_C
 #define WEFT_OPTIMIZER_NAME 32    /* the longest name of a type, an option or a slot, in bytes */
 
 /*
- * One option, a number. A value of 0 takes `otherwise`. Then the value must be finite and between min and max, or
+ * One option, a number. A value of 0 takes `otherwise`. The resulting value must be finite and between min and max, or
  * weft_optimizer_create fails with an error that names the type, the option and the value.
  */
 typedef struct weft_optimizer_option {
@@ -56,12 +56,12 @@ typedef struct weft_optimizer_option {
     double min, max;  /* both 0: any finite number; INFINITY: no bound on this side */
     bool open;        /* min and max themselves are not allowed */
     bool flag;        /* 0 or 1 only; min and max are ignored */
-    bool dense_only;  /* if the option is not 0, sparse gradients are refused */
+    bool dense_only;  /* if the option is not 0, sparse gradients are rejected */
 } weft_optimizer_option;
 
 /*
- * One tensor of state for each parameter, with the parameter's shape and dtype. It is made when the parameter is
- * stepped for the first time, and has `name` in weft_optimizer_ref_state and in files.
+ * One tensor of state for each parameter, with the parameter's shape and dtype. It is created when the parameter is
+ * stepped for the first time, and is called `name` in weft_optimizer_ref_state and in files.
  */
 typedef struct weft_optimizer_slot {
     const char *name;
@@ -74,9 +74,10 @@ typedef struct weft_optimizer_slot {
  * One step over one parameter. All tensors are contiguous, in host memory, and have the parameter's shape and dtype
  * (float32 or float64). They are borrowed for the duration of the step.
  *
- * A sparse gradient has no `gradient` tensor, but row_count rows: row k of the gradient belongs to row rows[k] of the
- * parameter, and its elements are at row_values[k]. The rows are ascending and different. Then `to` and `from` are the
- * same tensor, and the step changes only these rows. Types without `sparse` never receive sparse gradients.
+ * A sparse gradient has row_count rows instead of a `gradient` tensor: row k of the gradient belongs to row rows[k] of
+ * the parameter, and its elements are at row_values[k]. The row numbers are ascending and different. With a sparse
+ * gradient `to` and `from` are the same tensor, and the step changes only these rows. Types without `sparse` never
+ * receive sparse gradients.
  */
 typedef struct weft_optimizer_update {
     const weft_tensor *from;                  /* the value to read */
@@ -113,29 +114,30 @@ WEFT_API WEFT_NODISCARD weft_status weft_optimizer_update_run(const weft_optimiz
                                                               weft_optimizer_span_fn run, const void *arg);
 
 /*
- * A kind of optimizer. It must exist as long as any optimizer of this type, and is not copied: usually it is a static
+ * A type of optimizers. It must exist as long as any optimizer of this type, and is not copied: usually it is a static
  * constant. Options, slots and names are checked when an optimizer is created. Names have letters, digits, '_', '-'
  * and '.'.
  */
 typedef struct weft_optimizer_type {
     const char *name; /* for messages, files, and distributed optimizers */
     double lr;        /* the default learning rate */
-    /* Up to the first one without a name. weft_optimizer_spec.own has their values, in this order. */
+    /* The list ends with the first option without a name. weft_optimizer_spec.own has the values, in this order. */
     weft_optimizer_option options[WEFT_OPTIMIZER_OPTIONS];
-    weft_optimizer_slot slots[WEFT_OPTIMIZER_SLOTS]; /* up to the first one without a name */
-    /* The step does not depend on `step`, except whether it is 1, and the state has no "step". */
+    weft_optimizer_slot slots[WEFT_OPTIMIZER_SLOTS]; /* ends with the first slot without a name */
+    /* The step function uses `step` only to compare it with 1, and the state has no "step". */
     bool uncounted;
-    bool sparse; /* the step takes sparse gradients; otherwise they are refused with WEFT_ERR_UNSUPPORTED */
+    bool sparse; /* the step takes sparse gradients; otherwise they are rejected with WEFT_ERR_UNSUPPORTED */
     /*
-     * Checks options that depend on each other; NULL: none do. `options` is in the order of the type's options. Returns
-     * NULL, or an error of weft_error_create, which weft takes over.
+     * Checks options that depend on each other; NULL: no check. `options` is in the order of the type's options.
+     * Returns NULL, or an error of weft_error_create, which weft takes over.
      */
     weft_error *(*check)(double lr, const double *options);
     /*
      * Steps one parameter. Parameters are stepped one after another, by the thread that called weft_optimizer_step or
-     * weft_optimizer_apply. Other threads may step other optimizers of the type at the same time. It may use only the
-     * tensors of `update`, not the module that they belong to, and it must not wait. On failure it must have changed
-     * nothing; the step ends with its status, and the parameters before this one have been stepped.
+     * weft_optimizer_apply. Other threads may step other optimizers of the type at the same time. The function may use
+     * only the tensors of `update`, not the module that they belong to, and it must not wait. If it fails, it must not
+     * have changed anything; the whole step then fails with its status, and the parameters before this one have been
+     * stepped.
      */
     weft_status (*step)(const weft_optimizer_update *update);
 } weft_optimizer_type;

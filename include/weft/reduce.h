@@ -2,14 +2,14 @@
 /*
  * weft/reduce.h - reductions: how corresponding elements of several workers are combined.
  *
- * All dtypes (weft/tensor.h) have WEFT_OP_SUM and WEFT_OP_PROD; floating and complex ones have WEFT_OP_AVG; all except
- * complex ones have WEFT_OP_MIN and WEFT_OP_MAX. Other combinations are rejected with WEFT_ERR_TYPE.
+ * WEFT_OP_SUM and WEFT_OP_PROD accept all dtypes (weft/tensor.h), WEFT_OP_AVG floating and complex dtypes, WEFT_OP_MIN
+ * and WEFT_OP_MAX all except complex dtypes. Other combinations are rejected with WEFT_ERR_TYPE.
  *   Integers wrap around.
  *   With float16 and bfloat16 each step is computed in float32 and rounded to nearest, ties to even.
  *   With bool, sum and maximum are "or", product and minimum are "and". A byte that is not 0 counts as 1.
  *   Complex products are (a + bi)(c + di) = (ac - bd) + (ad + bc)i, without special rules for infinities.
  *
- * A step gives the same bits on every processor and in either order of its two elements. A NaN gives a NaN, also with
+ * Combining two elements gives the same bits on every processor and in either order. A NaN gives a NaN, even with
  * WEFT_OP_MIN and WEFT_OP_MAX, and so do undefined results such as infinity minus infinity. The NaN is always the same:
  * quiet, positive, without payload.
  */

@@ -38,13 +38,13 @@ typedef struct weft_remote_module weft_remote_module;
 typedef weft_module *(*weft_make_module_fn)(weft_args args, void *user);
 /*
  * Registers a type of modules that other workers may make here. The name is copied: 1 to 115 bytes. A worker that asks
- * earlier gets WEFT_ERR_NOT_FOUND: use a barrier first (weft/group.h). WEFT_ERR_INVALID, WEFT_ERR_EXISTS,
- * WEFT_ERR_MEMORY.
+ * for the type before it is registered gets WEFT_ERR_NOT_FOUND: use a barrier first (weft/group.h). WEFT_ERR_INVALID,
+ * WEFT_ERR_EXISTS, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_register_module(weft_agent *agent, const char *type,
                                                                weft_make_module_fn make, void *user);
 
-/* Makes a module on a worker. Returns at once; if the module cannot be made, its uses fail with the reason.
+/* Makes a module on a worker. Returns at once; if the module cannot be made, each use of it fails with the reason.
  * WEFT_ERR_INVALID (NULL), and the errors of weft_rpc_remote. */
 WEFT_API WEFT_NODISCARD weft_status weft_remote_module_create(weft_agent *agent, weft_target to, const char *type,
                                                               weft_args_in args, weft_remote_module **out);
@@ -63,15 +63,15 @@ WEFT_API void weft_remote_module_train(weft_remote_module *module, bool train);
 typedef struct weft_forward_options {
     weft_mode mode;     /* WEFT_MODE_MODULE: the tape's mode if it has one, otherwise the handle's */
     bool has_seed;      /* use `seed`; otherwise each forward has its own seed */
-    uint64_t seed;      /* of random operators: the same numbers as on a new tape with this seed */
+    uint64_t seed;      /* of random operators, which draw the same numbers as on a new tape with this seed */
     int64_t timeout_ms; /* 0: the agent's default */
 } weft_forward_options;
 
 /*
- * Run the module on its worker and wait for the results. On a tape of a context the call takes part in the context: the
- * backward pass continues through the module. Any other tape only computes. weft_remote_forward returns the first
- * result, weft_remote_forward_all all results. They belong to the tape. NULL, or no results, if the tape fails.
- * `options` may be NULL.
+ * Run the module on its worker and wait for the results. With a tape of a context the call takes part in the context:
+ * the backward pass continues through the module. With any other tape the module is only evaluated. weft_remote_forward
+ * returns the first result, weft_remote_forward_all all results; the results belong to the tape. If the tape fails,
+ * they return NULL, or an empty list. `options` may be NULL.
  */
 WEFT_API weft_tensor *weft_remote_forward(weft_tape *tape, weft_remote_module *module, weft_args_in inputs,
                                           const weft_forward_options *options);
@@ -85,8 +85,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_remote_forward_async(weft_tape *tape, w
 /*
  * Handles to the parameters of `module`, in the module's order, as values of type WEFT_TYPE_RREF. Waits; you release
  * the list. The list is fetched in pages of 1,000, so *out may have more values than one call takes (WEFT_MAX_VALUES);
- * weft_dist_optimizer_create takes them all. Errors as weft_rpc_sync. WEFT_ERR_PROTOCOL: the owner's pages contradict
- * each other.
+ * weft_dist_optimizer_create accepts all of them. Errors as weft_rpc_sync. WEFT_ERR_PROTOCOL: the owner's pages
+ * contradict each other.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_remote_parameters(weft_remote_module *module, weft_values **out);
 

@@ -54,12 +54,12 @@ typedef void (*weft_sim_program)(weft_sim *sim, int rank, void *arg);
 WEFT_API WEFT_NODISCARD weft_status weft_sim_spawn(weft_sim *sim, int rank, weft_sim_program program, void *arg);
 
 /*
- * Runs the world until every program has ended, even if agents still do work. limit_ms bounds the virtual time, counted
- * from the start of the world; WEFT_FOREVER: no limit. After a failure you may change the world (weft_sim_heal,
+ * Runs the world until every program has ended, even if agents still have work. limit_ms bounds the virtual time,
+ * counted from the start of the world; WEFT_FOREVER: no limit. After a failure you may change the world (weft_sim_heal,
  * weft_sim_resume ...) and run it again. Errors:
  *   WEFT_ERR_TIMEOUT: virtual time passed limit_ms.
- *   WEFT_ERR_DEADLOCK: programs wait, and no event is left. Open agents send heartbeats, so with them there is always
- *   an event: give a limit, and a program that hangs causes WEFT_ERR_TIMEOUT.
+ *   WEFT_ERR_DEADLOCK: programs wait, and no event is left. Open agents send heartbeats, so with open agents there is
+ *   always an event. Pass a limit: then a program that hangs causes WEFT_ERR_TIMEOUT.
  *   WEFT_ERR_STATE: called inside a program.
  *   WEFT_ERR_MEMORY: the world ran out of memory.
  */
@@ -83,7 +83,7 @@ WEFT_API void weft_sim_resume(weft_sim *sim, int rank);
 WEFT_API void weft_sim_cut(weft_sim *sim, int a, int b);
 WEFT_API void weft_sim_heal(weft_sim *sim, int a, int b);
 /* Breaks all connections between two workers, as a TCP reset does; the workers may connect again. Connections to the
- * store are not affected, because the loss of one counts as evidence of a death. */
+ * store are not affected, because the store takes a lost connection as evidence of a death. */
 WEFT_API void weft_sim_reset_link(weft_sim *sim, int a, int b);
 
 /* A hash of all events: the same seed and the same programs give the same hash. */

@@ -6,7 +6,7 @@
  * to rebuild:
  *   The call failed: try again, or correct the arguments.
  *   The peer failed: that worker is gone, or cannot be reached.
- *   The agent failed: this process is not part of the job any more.
+ *   The agent failed: this process no longer belongs to the job.
  *
  * A weft_error has more detail than a code: a message, the name of the function that failed, the worker where it
  * failed, and the chain of workers that the error passed. It is counted and never changes. A message has at most
@@ -44,7 +44,7 @@ typedef enum weft_status {
     WEFT_ERR_AGAIN = -10,       /* a queue is full: the same call may succeed later */
     WEFT_ERR_TOO_LARGE = -11,   /* a documented limit is exceeded */
     WEFT_ERR_UNSUPPORTED = -12, /* not available in this build or for these arguments */
-    WEFT_ERR_STATE = -13,       /* not allowed in the object's present state */
+    WEFT_ERR_STATE = -13,       /* not allowed in the object's current state */
     WEFT_ERR_DEADLOCK = -14,    /* this thread would wait for itself */
     WEFT_ERR_COMPLETED = -15,   /* the future or call is already complete */
     WEFT_ERR_MEMORY = -16,      /* out of memory */
@@ -58,7 +58,7 @@ typedef enum weft_status {
     WEFT_ERR_UNREACHABLE = -66, /* the worker is not dead, but cannot be reached from here (docs/failures.md) */
     WEFT_ERR_PROTOCOL = -67,    /* the peer has another protocol version, or sent malformed messages */
 
-    /* The agent failed: this process is not, or not any more, part of the job. */
+    /* The agent failed: this process does not belong to the job, or no longer. */
     WEFT_ERR_CLOSED = -128,     /* the agent is closed or closing */
     WEFT_ERR_EVICTED = -129,    /* the job declared this worker dead and continued without it */
     WEFT_ERR_STORE_LOST = -130, /* the store on rank 0 is gone: the job is over */
@@ -88,10 +88,10 @@ WEFT_API weft_status weft_error_code(const weft_error *error);
  * agents: WEFT_ERR_UNKNOWN if the handler may have run, WEFT_OK if it certainly did not. */
 WEFT_API weft_status weft_error_remote_code(const weft_error *error);
 WEFT_API const char *weft_error_message(const weft_error *error);
-/* The function or operator that failed; "" if none. If calls are nested, it is the one that failed first. If a group
- * (weft/group.h) failed, it is "group", and the message has the group's name. */
+/* The function or operator that failed; "" if none. If calls are nested, it is the function that failed first. If a
+ * group (weft/group.h) failed, it is "group", and the message has the group's name. */
 WEFT_API const char *weft_error_function(const weft_error *error);
-/* The rank that the call went to, or, if calls are nested, where the first failure was; -1: none. */
+/* The rank of the callee, or, if calls are nested, of the worker where the first failure occurred; -1: none. */
 WEFT_API int weft_error_worker(const weft_error *error);
 WEFT_API size_t weft_error_hops(const weft_error *error); /* how many workers the error passed on its way here */
 /* The rank of one of these workers; index 0 is the nearest to the origin. */
@@ -102,7 +102,7 @@ WEFT_API int weft_error_hop(const weft_error *error, size_t index);
 WEFT_API void weft_error_print(const weft_error *error, FILE *to);
 
 /* For the end of main: prints one line to stderr if `status` is a failure, and returns the exit code, 0 or 1. Prints
- * nothing if `status` is the calling thread's last failure and the log already has its detail. */
+ * nothing if `status` is the last failure on the calling thread and the log already has its detail. */
 WEFT_API int weft_report(weft_status status);
 
 WEFT_END_C

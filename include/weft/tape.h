@@ -21,17 +21,17 @@
  * ERRORS. After an operator has failed, every later one on the tape does nothing and returns NULL. So a program checks
  * the tape once, at the end.
  *
- * LEAVES. A leaf is a tensor that was not recorded into the tape's graph. The backward pass computes its gradient if it
- * wants one (weft_tensor_set_requires_grad). A tape has its own graph or its parent's, so all tapes with the same first
- * ancestor record into one graph.
+ * LEAVES. A leaf is a tensor that was not recorded into the tape's graph. The backward pass computes the gradients of
+ * leaves that want one (weft_tensor_set_requires_grad). A tape without a parent has its own graph, and a child tape
+ * records into the graph of its parent; so all descendants of one tape share its graph.
  *
  * RANDOM NUMBERS. The numbers that a random operator draws depend only on the tape's seed and on how many random
  * operators ran on the tape before. Tapes with the same seed draw the same numbers. The numbers of a child tape also
- * depend on how many tapes the descendants of its first ancestor opened before it: open child tapes in a fixed order.
+ * depend on how many tapes were opened into the same graph before it, so open child tapes in a fixed order.
  *
  * A program that opens one tape per step should give each step of each run its own seed, such as (run << 32) + step;
  * with several workers, put the rank between the two. Seeds that differ by one give unrelated numbers. To continue such
- * a program later with the same numbers, save the number of its step.
+ * a program later with the same numbers, save the step number.
  */
 #ifndef WEFT_TAPE_H
 #define WEFT_TAPE_H
@@ -49,21 +49,22 @@ typedef enum weft_mode {
 
 typedef struct weft_tape_options {
     bool record; /* keep what the backward pass needs; otherwise operators only compute */
-    /* The seed of random operators (dropout, categorical). A tape with a parent has the parent's seed, whatever is set
-     * here, but draws other numbers than the parent. */
+    /* The seed of random operators (dropout, categorical). A tape with a parent ignores this field: it uses the
+     * parent's seed, but draws other numbers than the parent. */
     uint64_t seed;
-    /* The tape records into this tape's graph. A backward pass of the parent includes the records of this tape once it
-     * is closed; do not begin one before. Children of one parent may be open at once, each on its own thread. The
-     * parent's thread opens and closes them, or makes sure that no thread uses the parent meanwhile.
+    /* The tape records into this parent's graph. A backward pass of the parent includes the records of a child only if
+     * the child is closed, so close all children first. Children of one parent may be open at once, each on its own
+     * thread. The thread that uses the parent opens and closes them; another thread may do so only while no thread uses
+     * the parent.
      *
      * A parameter's gradient is the sum of its shares in the order in which they were recorded. If children record at
-     * once, its last bits may differ from run to run. Under a distributed context they do not: there the records of a
-     * child take the place at which the child was opened. The records of a child that failed are dropped, and its
-     * parent can be used further, without the child's results. */
+     * once, its last bits may differ from run to run. Under a distributed context they do not differ, because the
+     * records of a child take the place at which the child was opened. If a child has failed, its records are dropped,
+     * and the parent can still be used, without the child's results. */
     weft_tape *parent;
-    weft_mode mode; /* the mode of modules on this tape, so that threads may train and evaluate one module at once */
-    /* The device where operators compute: operands and results are there. A tape with a parent has the parent's. If
-     * there is no such device, the tape has failed from the start. All zero: the CPU. */
+    weft_mode mode; /* the mode of modules on this tape; so threads may train and evaluate one module at once */
+    /* The device on which operators compute; operands and results are on it. A tape with a parent has the parent's
+     * device. If the device does not exist, the tape has failed from the start. All zero: the CPU. */
     weft_device device;
 } weft_tape_options;
 
@@ -83,16 +84,16 @@ WEFT_API weft_tape *weft_tape_open(const weft_tape_options *options);
 WEFT_API weft_tape *weft_call_tape(weft_call *call);
 WEFT_API weft_tape *weft_batch_tape(weft_batch *batch);
 
-/* Random operators then draw what they would draw on a new tape with this seed. For tapes that weft opened: those of
- * calls and batches. NULL does nothing. */
+/* From now on random operators draw the numbers that they would draw on a new tape with this seed. Use it for tapes
+ * that weft opened, those of calls and batches. NULL does nothing. */
 WEFT_API void weft_tape_set_seed(weft_tape *tape, uint64_t seed);
 
 /* Sets the mode of modules that run on the tape from now on. NULL does nothing. */
 WEFT_API void weft_tape_set_mode(weft_tape *tape, weft_mode mode);
 
 /*
- * Drops all temporaries, gradients and records of the tape. Before closing, take a reference (weft_tensor_ref) to what
- * you keep. Close a child before its parent. NULL does nothing.
+ * Drops all temporaries, gradients and records of the tape. First take a reference (weft_tensor_ref) to what you keep.
+ * Close a child before its parent. NULL does nothing.
  */
 WEFT_API void weft_tape_close(weft_tape *tape);
 
@@ -101,15 +102,15 @@ WEFT_API weft_status weft_tape_status(const weft_tape *tape);
 /* The first failure, or NULL; borrowed from the tape. Its message names the operator, its operands, and the
  * mismatch. */
 WEFT_API const weft_error *weft_tape_error(const weft_tape *tape);
-/* Makes the tape fail with an error of yours, for modules and operators that you compose of others. If the tape has
- * failed already, the first error stays. */
+/* Makes the tape fail with your own error, for modules and operators that you compose of others. If the tape has failed
+ * already, the first error stays. */
 WEFT_API void weft_tape_fail(weft_tape *tape, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 
 WEFT_API bool weft_tape_records(const weft_tape *tape);
 
 /*
- * Hands your reference to `tensor` over to the tape, which drops it when it closes, or at once if this fails. Returns
- * the tensor; NULL if `tensor` is NULL, or if the tape is NULL or has failed.
+ * Passes your reference to `tensor` to the tape, which drops it when it closes, or at once if the function fails.
+ * Returns the tensor; NULL if `tensor` is NULL, or if the tape is NULL or has failed.
  */
 WEFT_API weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor);
 
@@ -121,9 +122,9 @@ WEFT_API weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor);
  * over them fails with WEFT_ERR_STATE, unless the first had the option `retain`. Gradients belong to the tape that ran
  * the pass.
  *
- * The tape keeps a failure; the gradients are then incomplete. WEFT_ERR_SHAPE (`loss` has not one element),
- * WEFT_ERR_INVALID (`loss` was not recorded), WEFT_ERR_STATE (also: a tensor that the pass needs was changed in place),
- * WEFT_ERR_MEMORY.
+ * On failure the tape keeps the error, and the gradients are incomplete: WEFT_ERR_SHAPE (`loss` has more or less than
+ * one element), WEFT_ERR_INVALID (`loss` was not recorded), WEFT_ERR_STATE (the records are used up, or a tensor that
+ * the pass needs was changed in place), WEFT_ERR_MEMORY.
  */
 WEFT_API void weft_backward(weft_tape *tape, weft_tensor *loss);
 
@@ -132,9 +133,9 @@ typedef struct weft_backward_options {
 } weft_backward_options;
 
 /*
- * The same for several outputs with given gradients. gradients[i] has the shape and dtype of outputs[i], and must not
- * change until the tape closes. A NULL gradient means 1, for an output of one element. `options` NULL takes the
- * defaults.
+ * Like weft_backward, for several outputs with given gradients. gradients[i] has the shape and dtype of outputs[i], and
+ * must not change until the tape closes. A NULL gradient means 1, for an output of one element. `options` NULL takes
+ * the defaults.
  */
 WEFT_API void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
                                  const weft_backward_options *options);

@@ -6,9 +6,9 @@
  * contents may change: threads that use one storage must synchronize their writes.
  *
  * PARAMETERS AND BUFFERS of modules (weft/nn.h) are *cells*: tensors whose value is replaced as a whole. Any thread may
- * read one at any time, also during a step (WEFT_UPDATE_BESIDE) or weft_tensor_assign on another thread: it reads the
- * value before or the one after. Views, weft_tensor_contiguous and records of tapes keep the value that they were made
- * of.
+ * read a cell at any time, even during a step (WEFT_UPDATE_BESIDE) or weft_tensor_assign on another thread: it reads
+ * either the value before or the value after. Views, weft_tensor_contiguous and records of tapes keep the value that
+ * the cell had when they were made.
  *
  * A function that makes a tensor gives the caller one reference. It returns NULL if memory is out or an argument is
  * wrong; the log at level debug names it. Any thread may take and drop references. A NULL tensor is a wrong
@@ -40,8 +40,8 @@ typedef enum weft_dtype {
     WEFT_DTYPE_INT32 = 3,
     WEFT_DTYPE_UINT8 = 4,
     WEFT_DTYPE_BOOL = 5, /* one byte, 0 or 1 */
-    /* Only for storage and transport: operators have no kernels for the dtypes below. Convert (weft_tensor_to) to
-     * compute. */
+    /* The dtypes below are only for storage and transport: operators have no kernels for them. Convert (weft_tensor_to)
+     * to compute. */
     WEFT_DTYPE_FLOAT16 = 6,  /* IEEE 754 binary16 */
     WEFT_DTYPE_BFLOAT16 = 7, /* the upper half of a float32 */
     WEFT_DTYPE_INT8 = 8,
@@ -52,7 +52,7 @@ typedef enum weft_dtype {
 
 /* Where a tensor's memory is. */
 typedef enum weft_device_kind {
-    WEFT_DEVICE_CPU = 0, /* host memory, also page-locked */
+    WEFT_DEVICE_CPU = 0, /* host memory, page-locked or not */
     WEFT_DEVICE_CUDA = 1,
 } weft_device_kind;
 
@@ -75,12 +75,12 @@ typedef struct weft_tensors {
 } weft_tensors;
 
 /*
- * The gradient of one tensor; both fields NULL: none. Dense: `values` has the tensor's shape, and `rows` is NULL.
- * Sparse: `rows` is int64 [n], and values[i] belongs to row rows[i] of the tensor. A row may occur several times: its
- * values are added in order. Rows that do not occur have a gradient of 0.
+ * The gradient of one tensor. Both fields NULL: no gradient. Dense: `values` has the tensor's shape, and `rows` is
+ * NULL. Sparse: `rows` is int64 [n], and values[i] belongs to row rows[i] of the tensor. A row may occur several times:
+ * its values are added in order. Rows that do not occur have a gradient of 0.
  */
 typedef struct weft_gradient {
-    weft_tensor *values; /* sparse: [n, ...], where ... are the tensor's sizes after the first */
+    weft_tensor *values; /* sparse: [n, ...], where ... are the tensor's sizes without the first */
     weft_tensor *rows;   /* sparse: each in 0..(the tensor's first size) - 1 */
 } weft_gradient;
 
@@ -110,15 +110,15 @@ static inline weft_shape weft_tensor_scalar_shape(void)
 WEFT_API size_t weft_dtype_size(weft_dtype dtype);      /* bytes of one element; 0 if `dtype` is invalid */
 WEFT_API const char *weft_dtype_name(weft_dtype dtype); /* "float32" ... */
 
-/* These make contiguous tensors. Their storage comes from memory that weft caches. */
+/* These make contiguous CPU tensors. Their storage comes from memory that weft caches. */
 WEFT_API weft_tensor *weft_tensor_empty(weft_shape shape, weft_dtype dtype); /* contents undefined */
 WEFT_API weft_tensor *weft_tensor_zeros(weft_shape shape, weft_dtype dtype);
 WEFT_API weft_tensor *weft_tensor_full(weft_shape shape, weft_dtype dtype, double value);
 WEFT_API weft_tensor *weft_tensor_arange(int64_t count, weft_dtype dtype); /* 0, 1, ... count-1 */
 WEFT_API weft_tensor *weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, const void *data);
 
-/* Devices. A tensor stays on the device that it was made on, and operators compute there. Only CPU tensors can be
- * sent. */
+/* Devices. A tensor stays on the device on which it was made, and operators compute there. Only CPU tensors can be sent
+ * (docs/cuda.md). */
 /* WEFT_OK if tensors can be made on `device`. WEFT_ERR_UNSUPPORTED: weft was built without CUDA, or the machine has no
  * GPU or no driver. WEFT_ERR_INVALID: no such kind or index. *error, if `error` is not NULL, receives the reason. */
 WEFT_API WEFT_NODISCARD weft_status weft_device_check(weft_device device, weft_error **error);
@@ -130,10 +130,10 @@ WEFT_API weft_device weft_tensor_device(const weft_tensor *tensor);
 
 /*
  * Makes a tensor over memory of the caller, without a copy. `data` is the address of its first element. `strides` has
- * one number for each dimension, the distance of neighbours in elements; NULL means row-major without gaps. Arrays in
- * Fortran order, or the interior of a field with halos, need no copy:
+ * one number for each dimension, the distance between neighbors in elements; NULL means row-major without gaps. Arrays
+ * in Fortran order, or the interior of a field with halos, need no copy:
  *
- *     static double field[12][12]; // an inside of 10 by 10, a halo of one
+ *     static double field[12][12]; // interior 10 by 10, a halo of width 1
  *     weft_tensor *inside_of_field(void)
  *     {
  *         const int64_t strides[] = {12, 1};
@@ -144,9 +144,9 @@ WEFT_API weft_device weft_tensor_device(const weft_tensor *tensor);
  *         return weft_tensor_wrap(WEFT_SHAPE(m, n), WEFT_DTYPE_FLOAT64, a, (int64_t[]){1, m}, NULL, NULL);
  *     }
  *
- * Strides are not negative. If several indices refer to one element (a stride of 0), the tensor must only be read; that
- * is not checked. `data` must be aligned for the dtype. `drop(arg)` runs when nothing refers to the memory any more, or
- * at once if this fails. If `drop` is NULL, you must keep the memory valid as long as anything may use it.
+ * Strides are not negative. If several indices refer to one element (a stride of 0), the tensor must only be read; weft
+ * does not check that. `data` must be aligned for the dtype. `drop(arg)` runs when nothing refers to the memory, or at
+ * once if the function fails. If `drop` is NULL, you must keep the memory valid as long as anything may use it.
  */
 WEFT_API weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, const int64_t *strides,
                                        weft_drop_fn drop, void *arg);
@@ -166,34 +166,34 @@ WEFT_API bool weft_tensor_same_shape(const weft_tensor *a, const weft_tensor *b)
 
 /* The address of the first element, borrowed; NULL if the tensor is on a device. After writing to it, call
  * weft_tensor_wrote if a tape may have saved the tensor. The address of a module's parameter or buffer is valid until
- * its next step or assignment; weft_tensor_contiguous gives a tensor whose address stays. */
+ * its next step or assignment; weft_tensor_contiguous gives a tensor whose address does not change. */
 WEFT_API void *weft_tensor_data(const weft_tensor *tensor);
 
-/* Reports that the contents of `tensor` were changed through its address. A tape that saved the tensor, or another one
- * of the same storage, for its backward pass then fails with WEFT_ERR_STATE instead of using wrong values. Call it
- * after the change. It is not needed for memory that nothing has used yet. weft's own functions need no such call. */
+/* Reports that the contents of `tensor` were changed through its address. If a tape saved the tensor, or another tensor
+ * with the same storage, its backward pass then fails with WEFT_ERR_STATE instead of using wrong values. Call the
+ * function after the change. It is not needed for memory that nothing has used yet, nor after weft's own functions. */
 WEFT_API void weft_tensor_wrote(weft_tensor *tensor);
 
 /*
  * Waits at most wait_ms (0: not at all; or WEFT_FOREVER) until no transfer reads the storage of `tensor`. Other tensors
- * may be views of that storage. After WEFT_OK the contents may be changed, unless a new reader has begun. Only a lock
- * of yours keeps new readers away (weft_call_give shows how). These are readers:
- *   Results of calls, from weft_call_give until the caller has them or the call has failed.
- *   Items, from weft_call_send_item until they are taken.
+ * may be views of that storage. After WEFT_OK the contents may be changed, unless a new reader has begun. Only your own
+ * lock prevents new readers (weft_call_give shows how). These are readers:
+ *   Results of calls, from weft_call_give until the caller has received them or the call has failed.
+ *   Items, from weft_call_send_item until on_item has returned.
  *   Arguments of calls to other workers, and tensors of group operations, while they are transferred.
  * weft's kernels, and handlers of this worker that have a reference, are not readers in this sense.
  *
- * For a module's parameter or buffer the function waits for readers of its present value. weft_call_give alone does not
- * read it: the value is taken when the handler has returned.
+ * For a module's parameter or buffer the function waits for readers of its current value. weft_call_give alone is not a
+ * reader then: the value is read when the handler has returned.
  *
  * Returns WEFT_ERR_TIMEOUT at the limit, and WEFT_ERR_INVALID (NULL; wait_ms below WEFT_FOREVER). An inline handler
- * must not wait, nor a handler for results that it gave itself. With no_threads, use a wait_ms of 0 between calls of
- * weft_agent_progress, because nobody else reads the network.
+ * must not wait, and a handler must not wait for results that it gave itself. With no_threads, use a wait_ms of 0
+ * between calls of weft_agent_progress, because no other thread reads the network.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms);
 
 /* One element, converted to double or int64; the real part of a complex number. `index` counts elements in row-major
- * order, whatever the strides are. 0 if it is out of range. */
+ * order, independent of the strides. 0 if `index` is out of range. */
 WEFT_API double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index);
 WEFT_API int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index);
 
@@ -207,20 +207,20 @@ WEFT_API weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t s
 WEFT_API weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index);
 
 /* A reference to `tensor` if it is contiguous; otherwise a contiguous copy. For a module's parameter or buffer it gives
- * the present value, without a copy; later steps do not change it, and it wants no gradient. */
+ * the current value, without a copy; later steps do not change the result, which wants no gradient. */
 WEFT_API weft_tensor *weft_tensor_contiguous(weft_tensor *tensor);
 WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor); /* a contiguous copy */
 /* A copy, converted to `dtype`.
- *   To a float: rounded once to nearest, ties to even. Numbers beyond the largest value become infinity. NaN stays NaN.
- *   From a float to an integer: rounded towards zero, and clamped to the integer's range. NaN becomes 0.
+ *   To a float: rounded once to nearest, ties to even. Numbers beyond the largest value become infinity. NaN remains
+ *   NaN. From a float to an integer: rounded towards zero, and clamped to the integer's range. NaN becomes 0.
  *   Between integers: as in C.
  *   To bool: whether the number is not 0.
  *   Complex dtypes convert only to each other. */
 WEFT_API weft_tensor *weft_tensor_to(weft_tensor *tensor, weft_dtype dtype);
 
 /* Copies all elements of `source` to `target`. Shapes must be equal (WEFT_ERR_SHAPE). Dtypes and strides may differ, if
- * weft_tensor_to can convert (WEFT_ERR_TYPE). WEFT_ERR_INVALID (NULL). If something holds the value of a module's
- * parameter or buffer, that cell gets a new value (WEFT_ERR_MEMORY), and the holders keep the old one. */
+ * weft_tensor_to can convert (WEFT_ERR_TYPE). WEFT_ERR_INVALID (NULL). If `target` is a module's parameter or buffer
+ * whose value something holds, it gets new memory (WEFT_ERR_MEMORY), and the holders keep the old value. */
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source);
 WEFT_API void weft_tensor_fill(weft_tensor *target, double value);
 /*
@@ -233,12 +233,12 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_fill_uniform(weft_tensor *target
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_fill_normal(weft_tensor *target, uint64_t seed, double mean,
                                                             double deviation);
 
-/* Whether tapes that record compute a gradient for this tensor (weft/tape.h). New tensors want none. */
+/* Whether tapes that record compute a gradient for this tensor (weft/tape.h). New tensors want no gradient. */
 WEFT_API void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_grad);
 WEFT_API bool weft_tensor_requires_grad(const weft_tensor *tensor);
 
-/* Prints dtype, shape and elements in readable form, and a newline. Of a large tensor it prints some elements. If the
- * reader of a pipe is gone, the text is lost, and no SIGPIPE is raised. */
+/* Prints dtype, shape and elements in readable form, and a newline. Only some elements of a large tensor are printed.
+ * If the reader of a pipe is gone, the text is lost, and no SIGPIPE is raised. */
 WEFT_API void weft_tensor_print(const weft_tensor *tensor, FILE *to);
 
 WEFT_END_C

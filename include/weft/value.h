@@ -5,14 +5,14 @@
  * A list has two forms:
  *   A literal (weft_args) borrows the tensors and strings that it names. WEFT_VALUES(weft_of_tensor(x),
  *   weft_of_f64(2.0)) makes one, which lives until its block ends. A function that receives a literal copies or
- *   references the values before it returns. In C++ write `auto a = WEFT_VALUES(...);`, where the literal lives as long
- *   as the variable; `weft_args a = WEFT_VALUES(...);` does not compile there.
- *   A weft_values owns its values, and is counted. Add values to it before you share it. After that it does not change,
- *   and any thread may read it. The results of a call have this form.
+ *   references the values before it returns. In C++ write `auto a = WEFT_VALUES(...);`, so that the literal lives as
+ *   long as the variable; `weft_args a = WEFT_VALUES(...);` does not compile there.
+ *   A weft_values owns its values, and is reference-counted. Add values to it before you share it. After that it does
+ *   not change, and any thread may read it. The results of a call have this form.
  *
  *     weft_status half_of(const weft_values *results, double *out) // results: one double
  *     {
- *         weft_status st = weft_values_get_f64(results, 0, out); // WEFT_ERR_TYPE if it is something else
+ *         weft_status st = weft_values_get_f64(results, 0, out); // WEFT_ERR_TYPE if it is not a double
  *         if (!st)
  *             *out /= 2;
  *         return st;
@@ -33,9 +33,8 @@ WEFT_BEGIN_C
 #define WEFT_MAX_VALUES 1024        /* values in one list */
 #define WEFT_MAX_LIST_DEPTH 8       /* lists in lists */
 #define WEFT_MAX_CALL_TENSORS 65536 /* tensors in one call, in all its lists together */
-/* Bytes of the arguments of a call, of its results, and of each item, in a message to another worker: strings, bytes,
- * and some bytes for each value and tensor. The contents of tensors do not count. A call to this worker itself has no
- * such limit. */
+/* Bytes of the arguments of a call to another worker, of its results, and of each item: strings, bytes, and a few bytes
+ * for each value and tensor. The contents of tensors do not count. Calls to this worker itself have no such limit. */
 #define WEFT_MAX_CALL_BYTES 67108864
 
 typedef enum weft_type {
@@ -62,8 +61,8 @@ typedef struct weft_args {
     size_t count;
 } weft_args;
 
-/* The type of parameters that receive a literal; do not declare variables of it, which may outlive the list. In C it is
- * weft_args. In C++ it accepts a weft_args or the result of WEFT_VALUES. */
+/* The type of function parameters that receive a literal. Do not declare variables of this type: they may outlive the
+ * list. In C it is weft_args. In C++ it accepts a weft_args or the result of WEFT_VALUES. */
 #ifdef __cplusplus
 WEFT_END_C
 template <typename... V> struct weft_literal;
@@ -106,7 +105,7 @@ WEFT_API weft_value weft_of_i64(int64_t value);
 WEFT_API weft_value weft_of_f64(double value);
 WEFT_API weft_value weft_of_string(const char *text); /* NUL-terminated */
 WEFT_API weft_value weft_of_bytes(const void *data, size_t size);
-WEFT_API weft_value weft_of_tensor(weft_tensor *tensor); /* of NULL: WEFT_ERR_INVALID where the value is used */
+WEFT_API weft_value weft_of_tensor(weft_tensor *tensor); /* NULL: WEFT_ERR_INVALID where the value is used */
 WEFT_API weft_value weft_of_tensors(weft_tensors tensors);
 WEFT_API weft_value weft_of_rref(weft_rref *rref);
 WEFT_API weft_value weft_of_list(weft_args_in list);
@@ -182,7 +181,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_values_create(weft_args_in from, weft_v
 WEFT_API weft_values *weft_values_ref(weft_values *values);
 WEFT_API void weft_values_unref(weft_values *values);
 
-/* Adds one value, copied or referenced as by weft_values_create, with the same errors. Only before the list is
+/* Adds one value, copied or referenced as by weft_values_create, with the same errors. Allowed only before the list is
  * shared. */
 WEFT_API WEFT_NODISCARD weft_status weft_values_add(weft_values *values, weft_value value);
 
