@@ -7,11 +7,11 @@
  *
  * A trainer sends its gradients with one call, update_and_fetch. Its result is the updated model, which lands in the
  * tensors that the trainer computes with. The server adds the gradients and keeps the call open. When the calls of all
- * trainers have arrived, the server steps the optimizer and answers all of them. No thread waits meanwhile.
+ * trainers have arrived, the server steps the optimizer and answers all of these calls. No thread waits meanwhile.
  *
- * parameter_server/workload.h has what is trained; --help lists the options. Running statistics of batch norm are not
- * parameters: each trainer keeps its own. A saved model has those of the server, which never runs the model in train
- * mode.
+ * parameter_server/workload.h defines the model and its data; --help lists the options. Running statistics of batch
+ * norm are not parameters: each trainer keeps its own. A saved model has the statistics of the server, which never runs
+ * the model in train mode.
  */
 #include <weft/weft.h>
 
@@ -27,7 +27,7 @@
 #include <time.h>
 
 #define LOOK_MS 50     /* between two checks for signals and for the end of training */
-#define DISMISS_MS 300 /* limit of telling the trainers that the job ends early */
+#define DISMISS_MS 300 /* timeout of the call that tells the trainers that the job ends early */
 
 /* ---- The server: trainers --------------------------------------------------------------------------------------- */
 
@@ -38,17 +38,18 @@ typedef struct server {
     weft_optimizer *sgd;
     int64_t updates; /* expected in total */
 
-    pthread_mutex_t lock; /* covers what follows, and the model */
+    pthread_mutex_t lock; /* protects the fields below, and the model */
     bool *gone;           /* by rank: this trainer has finished or died */
     int training;         /* trainers that are not gone */
-    int lost, finished;   /* of those gone: died or left early; with their work done */
+    int lost;             /* trainers that died or left early */
+    int finished;         /* trainers that finished their work */
     weft_call **waiting;  /* by rank: its unanswered call, or NULL */
     int arrived;          /* unanswered calls */
     tally tally;
-    char failure[256]; /* why the job ends early; "" */
+    char failure[256]; /* why the job ends early; "" if it does not */
 } server;
 
-/* Answers all calls: with the model, or with an error. With the lock. */
+/* Answers all calls: with the model, or with an error. The caller holds the lock. */
 static void answer_all(server *s, weft_status status, const char *why)
 {
     weft_args model = WEFT_VALUES(weft_of_tensors(weft_module_parameters(s->model)));
@@ -66,7 +67,7 @@ static void answer_all(server *s, weft_status status, const char *why)
     s->arrived = 0;
 }
 
-/* Ends the job early. Only the first reason counts. With the lock. */
+/* Ends the job early. Only the first reason counts. The caller holds the lock. */
 static void fail(server *s, const char *format, ...) WEFT_PRINTF(2, 3);
 static void fail(server *s, const char *format, ...)
 {
@@ -104,7 +105,7 @@ static void update_if_complete(server *s)
     answer_all(s, WEFT_OK, NULL);
 }
 
-/* A trainer has finished or died. The others' update may have lacked only its gradients. With the lock. */
+/* A trainer has finished or died. If only its gradients were missing, the model is updated now. Call with the lock held. */
 static void remove_trainer(server *s, int rank)
 {
     weft_call *call = s->waiting[rank];
@@ -161,7 +162,9 @@ static weft_status update_and_fetch(weft_call *call, void *arg)
     if (st)
         weft_call_fail(call, st, "%s", weft_error_message(unfit));
     else if (*s->failure || s->gone[rank] || s->waiting[rank])
-        weft_call_fail(call, st = WEFT_ERR_STATE, "%s", *s->failure ? s->failure : "this trainer takes no part now");
+        weft_call_fail(call, st = WEFT_ERR_STATE, "%s",
+                       *s->failure ? s->failure
+                                   : "this trainer has left, was declared dead, or already has an open call");
     else if (!s->set->deterministic)
         st = weft_optimizer_accumulate(s->sgd, gradients);
     if (!st) {
@@ -211,8 +214,9 @@ static void watch(server *s, weft_agent *agent)
 {
     progress line;
     weft_stats stats;
-    for (int rank = 1; rank < s->set->job.world_size; rank++) /* else the death of one that computes goes unnoticed */
-        (void)!weft_agent_watch(agent, rank);                 /* fails if it is gone: on_trainer_event reports that */
+    for (int rank = 1; rank < s->set->job.world_size;
+         rank++)                              /* otherwise the death of a trainer without an open call goes unnoticed */
+        (void)!weft_agent_watch(agent, rank); /* fails if it is gone: on_trainer_event reports that */
     progress_init(&line, s->set->quiet ? NULL : stdout, s->updates, "images");
     for (bool over = false; !over;) {
         nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
@@ -245,8 +249,9 @@ static int conclude(server *s, weft_agent *agent)
 }
 
 /*
- * Ends the job early: tells all trainers why, also those that compute, and leaves. A trainer ends when it is told,
- * without an answer. A trainer of this machine that was declared dead may be stopped, so it is killed.
+ * Ends the job early: tells all trainers why, including those that are computing, and leaves. A trainer exits as soon
+ * as it is told, without answering. A local trainer that was declared dead may only be stopped (SIGSTOP), so it is
+ * killed.
  */
 static int dismiss(server *s, weft_agent *agent, const weft_job *job)
 {
@@ -312,7 +317,7 @@ static int start_and_run(server *s)
     worker_watch_children(how->spawn, job);
     int code = st ? worker_error(st, error) : run_job(s, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0 && how->on_death == ON_DEATH_STOP)
-        code = worker_fail("a trainer did not end well");
+        code = worker_fail("a trainer exited with an error");
     return worker_interrupted() ? 130 : code;
 }
 

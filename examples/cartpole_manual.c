@@ -27,7 +27,7 @@ typedef struct gathering {
     cart_learner *learner;
     size_t observers, row_bytes; /* in total; bytes of the states of one observer */
 
-    pthread_mutex_t lock; /* covers what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     weft_tensor *states;  /* [observers, poles, 4], by arrival */
     weft_call **calls;    /* by row; NULL: its observer has died since */
     int *ranks;           /* by row; 0: its observer has died since */
@@ -82,7 +82,7 @@ static weft_status select_action(weft_call *call, void *user)
     return st ? st : WEFT_DEFERRED;
 }
 
-/* An observer is dead. The others may have waited only for its call. */
+/* An observer is dead. If the others waited only for its call, they are answered now. */
 static void on_gone(void *arg, int rank)
 {
     gathering *g = arg;

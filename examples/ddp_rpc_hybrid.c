@@ -31,7 +31,7 @@
 #include <string.h>
 
 #define LARGEST_DIFFERENCE 1e-5 /* relative difference of a loss from that of one process */
-#define DISMISS_MS 300          /* limit of telling the other workers that the job ends early */
+#define DISMISS_MS 300          /* timeout of the call that tells the other workers that the job ends early */
 #define LOOK_MS 50              /* between two checks for signals and events */
 
 /* Waits for all workers. Then the server has registered its module. */
@@ -285,7 +285,7 @@ static int serve(hybrid_settings *set)
     options.functions = functions;
     options.function_count = set->job.rank == HYBRID_SERVER ? 2 : 3;
     options.on_membership = on_event;
-    options.call_timeout_ms = WEFT_FOREVER; /* a slow worker is no failure; its death ends the calls */
+    options.call_timeout_ms = WEFT_FOREVER; /* a slow worker is not a failure; its death ends the calls */
     weft_status st = weft_agent_open(&options, &agent, &error);
     if (st)
         return worker_error(st, error);
@@ -315,10 +315,10 @@ typedef struct master {
     double seconds;                                 /* of the slowest trainer */
     double difference; /* the largest difference from the losses of one process; < 0: not compared */
     weft_error *error;
-    pthread_mutex_t lock; /* covers what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     tally tally;
-    bool over;                           /* workers may leave: their ends are no failure any more */
-    char failure[sizeof(hybrid_reason)]; /* why the job ends early; "" */
+    bool over;                           /* workers may leave: that is no longer a failure */
+    char failure[sizeof(hybrid_reason)]; /* why the job ends early; "" if it does not */
 } master;
 
 static void fail(master *m, const char *what, const char *why)
@@ -456,7 +456,7 @@ static weft_status check(master *m)
     return st;
 }
 
-/* ---- What comes of it ------------------------------------------------------------------------------------------- */
+/* ---- Results ---------------------------------------------------------------------------------------------------- */
 
 /* Iterations per second of each trainer. */
 static double iterations_per_s(const master *m)
@@ -561,8 +561,9 @@ static weft_status lead(master *m)
 }
 
 /*
- * Tells the other workers why the job ends early, also those that compute, and leaves. A worker that is told ends
- * without an answer. A worker of this machine that was declared dead may be stopped, so it is killed.
+ * Tells the other workers why the job ends early, including those that are computing, and leaves. A worker exits as
+ * soon as it is told, without answering. A local worker that was declared dead may only be stopped (SIGSTOP), so it is
+ * killed.
  */
 static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
 {
@@ -590,7 +591,7 @@ static int end_early(master *m, const weft_job *job, weft_status st)
     fail(m, "", worker_interrupted() ? "interrupted" : why.text);
     weft_error_unref(m->error);
     pthread_mutex_lock(&m->lock);
-    m->over = true; /* so m->failure does not change any more */
+    m->over = true; /* from now on m->failure does not change */
     pthread_mutex_unlock(&m->lock);
     dismiss(m->agent, job, m->failure);
     return worker_fail("%s", m->failure);
@@ -635,7 +636,7 @@ static int start(const hybrid_settings *set)
     worker_watch_children(set->job.spawn, job);
     int code = st ? worker_error(st, m.error) : run(&m, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)
-        code = worker_fail("a worker did not end well");
+        code = worker_fail("a worker exited with an error");
     free(m.losses);
     pthread_mutex_destroy(&m.lock);
     return worker_interrupted() ? 130 : code;

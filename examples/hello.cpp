@@ -9,10 +9,10 @@
 #include <stdexcept>
 #include <type_traits>
 
-template <typename T, void (*release)(T *)> // owns an object of weft
+template <typename T, void (*release)(T *)> // owns a weft object
 using handle = std::unique_ptr<T, std::integral_constant<void (*)(T *), release>>;
 
-static void end_job(weft_job *job) // after an exception: run closes a job that went well
+static void end_job(weft_job *job) // after an exception; without one, run closes the job
 {
     (void)!weft_job_close(job, 1000, nullptr);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * own_optimizer.c - optimizers of one's own (weft/optimizer_type.h) train a small network on drawings of digits.
+ * own_optimizer.c - custom optimizers (weft/optimizer_type.h) train a small network on drawings of digits.
  *
- * Lion, which weft does not have, is the default. Adam is written once more, with weft's formulas: with --check a
- * second network is trained by weft's own Adam, and all losses must be the same, bit for bit.
+ * Lion, which weft does not have, is the default. The file also has an Adam with weft's formulas: with --check a second
+ * network is trained by weft's own Adam, and all losses must be the same, bit for bit.
  *
  * An optimizer is a weft_optimizer_type: its options, its state, and a step. In the steps here each element depends
- * only on itself, so a step says what to do with consecutive elements (a span). weft_optimizer_update_run does that
- * for all, on several threads. This file is compiled with -ffp-contract=off, as weft's own steps are: fused operations
- * round differently.
+ * only on itself, so a step is a function for consecutive elements (a span), which weft_optimizer_update_run calls for
+ * all elements, on several threads. This file is compiled with -ffp-contract=off, as weft's own steps are: fused
+ * operations round differently.
  */
 #include "cli.h"
 #include "dataset.h"
@@ -22,7 +22,7 @@
 
 enum { ADAM_BETA1, ADAM_BETA2, ADAM_EPS };
 
-typedef struct adam_numbers { /* the same for all elements; rate and eps correct the means for their start */
+typedef struct adam_numbers { /* the same for all elements; rate and eps include the bias correction of the means */
     float factor, fresh1, beta2, fresh2, rate, eps;
 } adam_numbers;
 
@@ -125,7 +125,7 @@ static bool take_batch(const dataset *data, size_t from, int64_t count, weft_ten
     return *x && *labels;
 }
 
-/* One step, or, with `right`, only how many images the network reads rightly. */
+/* One step; with `right` no step, but the number of images that the network classifies correctly. */
 static weft_status run(trainee *one, weft_tensor *x, weft_tensor *labels, uint64_t seed, int64_t *right)
 {
     weft_tape *t = weft_tape_open(
@@ -134,7 +134,7 @@ static weft_status run(trainee *one, weft_tensor *x, weft_tensor *labels, uint64
     if (!right)
         weft_backward(t, loss);
     weft_status st = weft_tape_status(t);
-    weft_error_print(weft_tape_error(t), stderr); /* nothing if there is none */
+    weft_error_print(weft_tape_error(t), stderr); /* prints nothing if there is no error */
     for (int64_t i = 0; !st && right && i < weft_tensor_numel(labels); i++) {
         int64_t best = 0;
         for (int64_t c = 1; c < DATASET_CLASSES; c++)
@@ -166,7 +166,7 @@ int main(int argc, char **argv)
         {"batch-size", CLI_INT, &batch, 1, 4096, NULL, "N", "images in a step", "32"},
         {"seed", CLI_INT, &seed, 0, INT32_MAX, NULL, "N", "of the network and the drawings", "1"},
     };
-    const cli program = {"own_optimizer", "optimizers of one's own train a network on drawings of digits",
+    const cli program = {"own_optimizer", "custom optimizers train a network on drawings of digits",
                          "own_optimizer --check", options, sizeof options / sizeof *options};
     int end = cli_parse(&program, argc, argv);
     if (end >= 0)

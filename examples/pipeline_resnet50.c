@@ -32,7 +32,7 @@
 
 #define LARGEST_DIFFERENCE 1e-5 /* relative difference of a gradient from that of one process */
 #define LOOK_MS 50              /* between two checks for signals */
-#define DISMISS_MS 300          /* limit of telling the other workers that the job ends early */
+#define DISMISS_MS 300          /* timeout of the call that tells the other workers that the job ends early */
 #define CHART_COLUMNS 40
 
 /* ---- A stage ---------------------------------------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ static int serve(const pipeline_settings *set)
     options.functions = functions;
     options.function_count = sizeof functions / sizeof *functions;
     options.on_membership = on_event;
-    options.call_timeout_ms = WEFT_FOREVER; /* a slow worker is no failure; its death ends the calls */
+    options.call_timeout_ms = WEFT_FOREVER; /* a slow worker is not a failure; its death ends the calls */
     options.workers = 1;                    /* so micro-batches are computed one after the other, in order */
     weft_status st = weft_agent_open(&options, &agent, &error);
     if (st)
@@ -261,7 +261,7 @@ static weft_status send_backward(master *m, weft_context *context, const pipelin
     st = weft_tape_status(p->tape);
     if (st)
         m->error = weft_error_ref(weft_tape_error(p->tape));
-    weft_tape_close(p->tape); /* passes see only tapes that are closed */
+    weft_tape_close(p->tape); /* a pass uses only the records of closed tapes */
     p->tape = NULL;
     if (!st) {
         p->loss = weft_tensor_get_f64(loss, 0);
@@ -424,7 +424,7 @@ static weft_status measure_all(master *m)
     return st;
 }
 
-/* ---- What comes of it ------------------------------------------------------------------------------------------- */
+/* ---- Results ---------------------------------------------------------------------------------------------------- */
 
 static double images_per_s(const master *m, size_t i)
 {
@@ -532,8 +532,9 @@ static weft_status conclude(master *m)
 /* ---- The job ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Tells the other workers why the job ends early, also those that compute, and leaves. A worker that is told ends
- * without an answer. A worker of this machine that was declared dead may be stopped, so it is killed.
+ * Tells the other workers why the job ends early, including those that are computing, and leaves. A worker exits as
+ * soon as it is told, without answering. A local worker that was declared dead may only be stopped (SIGSTOP), so it is
+ * killed.
  */
 static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
 {
@@ -603,7 +604,7 @@ static int start(const pipeline_settings *set)
     worker_watch_children(set->job.spawn, job);
     int code = st ? worker_error(st, m.error) : run(&m, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)
-        code = worker_fail("a stage did not end well");
+        code = worker_fail("a stage exited with an error");
     return worker_interrupted() ? 130 : code;
 }
 

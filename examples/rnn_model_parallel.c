@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DISMISS_MS 300 /* limit of telling the other workers that the job ends early */
+#define DISMISS_MS 300 /* timeout of the call that tells the other workers that the job ends early */
 #define SPREAD 0.1     /* initial weights of embedding and decoder are in -SPREAD..SPREAD */
 
 typedef struct settings {
@@ -377,7 +377,7 @@ static void drop_model(trainer *me)
     weft_module_unref(me->lstm);
 }
 
-/* ---- What comes of it ------------------------------------------------------------------------------------------- */
+/* ---- Results ---------------------------------------------------------------------------------------------------- */
 
 static double iterations_per_s(const tally *t)
 {
@@ -443,8 +443,9 @@ static weft_status deliver(trainer *me)
 /* ---- The job ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Tells the other workers why the job ends early, also those that compute, and leaves. A worker that is told ends
- * without an answer. A worker of this machine that was declared dead may be stopped, so it is killed.
+ * Tells the other workers why the job ends early, including those that are computing, and leaves. A worker exits as
+ * soon as it is told, without answering. A local worker that was declared dead may only be stopped (SIGSTOP), so it is
+ * killed.
  */
 static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
 {
@@ -511,7 +512,7 @@ static int train(const settings *set)
     worker_watch_children(set->job.spawn, job);
     int code = st ? worker_error(st, me.error) : run(&me, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0)
-        code = worker_fail("the server did not end well");
+        code = worker_fail("the server exited with an error");
     return worker_interrupted() ? 130 : code;
 }
 

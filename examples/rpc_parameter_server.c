@@ -8,7 +8,7 @@
  * The trainers have the data and compute the loss; the server has the model, PyTorch's MNIST ConvNet. In each iteration
  * a trainer opens a distributed context and runs the model there with weft_remote_forward. One backward pass then goes
  * from the loss through the model, and steps the trainer's optimizer, which updates the parameters on the server. An
- * iteration takes four messages, and no parameter or gradient of one is sent. At the end each trainer measures the
+ * iteration takes four messages; neither parameters nor their gradients are sent. At the end each trainer measures the
  * accuracy of the model on held-out images, in eval mode.
  *
  * After PyTorch's tutorial "Implementing a Parameter Server using Distributed RPC Framework". --help lists the options.
@@ -27,7 +27,7 @@
 #include <time.h>
 
 #define LOOK_MS 50          /* between two checks for signals and for the end of training */
-#define DISMISS_MS 300      /* limit of telling the trainers that the job ends early */
+#define DISMISS_MS 300      /* timeout of the call that tells the trainers that the job ends early */
 #define REPORT_SECONDS 0.25 /* between two reports of a trainer */
 
 /* ---- The server: trainers --------------------------------------------------------------------------------------- */
@@ -37,17 +37,18 @@ typedef struct server {
     weft_module *model;
     int64_t updates; /* expected in total */
 
-    pthread_mutex_t lock; /* covers what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     bool *gone;           /* by rank: this trainer has finished or died */
     int training;         /* trainers that are not gone */
-    int lost, finished;   /* of those gone: died or left early; with their work done */
+    int lost;             /* trainers that died or left early */
+    int finished;         /* trainers that finished their work */
     tally tally;
-    double accuracy;   /* that the last trainer measured, 0 to 1; < 0: none, or: */
-    char missing[256]; /* why the accuracy of the final model was not measured; "" */
-    char failure[256]; /* why the job ends early; "" */
+    double accuracy;   /* measured by the last trainer, 0 to 1; < 0: not measured */
+    char missing[256]; /* why the accuracy of the final model was not measured; "" if it was */
+    char failure[256]; /* why the job ends early; "" if it does not */
 } server;
 
-/* Ends the job early. Only the first reason counts. With the lock. */
+/* Ends the job early. Only the first reason counts. The caller holds the lock. */
 static void fail(server *s, const char *format, ...) WEFT_PRINTF(2, 3);
 static void fail(server *s, const char *format, ...)
 {
@@ -146,8 +147,9 @@ static void watch(server *s, weft_agent *agent)
 {
     progress line;
     weft_stats stats;
-    for (int rank = 1; rank < s->set->job.world_size; rank++) /* else the death of one that computes goes unnoticed */
-        (void)!weft_agent_watch(agent, rank);                 /* fails if it is gone: on_trainer_event reports that */
+    for (int rank = 1; rank < s->set->job.world_size;
+         rank++)                              /* otherwise the death of a trainer without an open call goes unnoticed */
+        (void)!weft_agent_watch(agent, rank); /* fails if it is gone: on_trainer_event reports that */
     progress_init(&line, s->set->quiet ? NULL : stdout, s->updates, "images");
     for (bool over = false; !over;) {
         nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
@@ -180,8 +182,9 @@ static int conclude(server *s, weft_agent *agent)
 }
 
 /*
- * Ends the job early: tells all trainers why, also those that compute, and leaves. A trainer ends when it is told,
- * without an answer. A trainer of this machine that was declared dead may be stopped, so it is killed.
+ * Ends the job early: tells all trainers why, including those that are computing, and leaves. A trainer exits as soon
+ * as it is told, without answering. A local trainer that was declared dead may only be stopped (SIGSTOP), so it is
+ * killed.
  */
 static int dismiss(server *s, weft_agent *agent, const weft_job *job)
 {
@@ -246,7 +249,7 @@ static int start_and_run(server *s)
     worker_watch_children(how->spawn, job);
     int code = st ? worker_error(st, error) : run_job(s, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0 && how->on_death == ON_DEATH_STOP)
-        code = worker_fail("a trainer did not end well");
+        code = worker_fail("a trainer exited with an error");
     return worker_interrupted() ? 130 : code;
 }
 
@@ -396,7 +399,7 @@ static weft_status train_all(trainer *me)
                  WEFT_VALUES(weft_of_f64(accuracy), weft_of_i64((int64_t)stats.bytes_sent),
                              weft_of_i64((int64_t)stats.bytes_copied)),
                  NULL);
-    else if (workload_diverged(me->work)) /* the common model is lost: all must end, whatever --on-death says */
+    else if (workload_diverged(me->work)) /* the common model is lost: all must end, regardless of --on-death */
         (void)!weft_rpc_sync(me->agent, weft_to_rank(0), "give_up",
                              WEFT_VALUES(weft_of_string(weft_error_message(me->error))), NULL, NULL);
     weft_dist_optimizer_unref(me->sgd);
@@ -429,7 +432,7 @@ static int train(const settings *set, workload *work)
     options.functions = &dismiss_function;
     options.function_count = 1;
     options.on_membership = on_event;
-    options.call_timeout_ms = WEFT_FOREVER; /* a slow server is no failure; its death ends the calls */
+    options.call_timeout_ms = WEFT_FOREVER; /* a slow server is not a failure; its death ends the calls */
     weft_status st = weft_agent_open(&options, &me.agent, &me.error);
     if (st)
         return worker_error(st, me.error);

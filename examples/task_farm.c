@@ -8,7 +8,7 @@
  *
  * A task counts the primes of one range. The farmer, rank 0, keeps two calls in flight to each worker. If a call fails
  * because its worker died or left, its task waits again. A task is counted when its call succeeds, so exactly once,
- * also if it was computed twice.
+ * even if it was computed twice.
  *
  * SIGINT and SIGTERM: the farmer ends the job and prints what is done. A worker finishes the tasks that it has, and
  * leaves. A second signal kills them.
@@ -89,7 +89,7 @@ static int work(void)
     weft_agent *agent;
     weft_status st = weft_agent_open(&options, &agent, NULL);
     if (st)
-        return st == WEFT_ERR_JOB_ENDED ? 0 : weft_report(st); /* it came too late */
+        return st == WEFT_ERR_JOB_ENDED ? 0 : weft_report(st); /* this worker came after the end */
     while (sem_wait(&leave))
         ; /* interrupted by a signal */
     return weft_report(weft_agent_close(agent));
@@ -105,16 +105,16 @@ typedef struct task {
 } task;
 
 typedef struct slot {
-    weft_worker worker; /* incarnation 0: there is none */
+    weft_worker worker; /* incarnation 0: no worker */
     int calls;          /* in flight to it */
 } slot;
 
 static weft_agent *agent;
-static task tasks[MOST_TASKS], *waiting[MOST_TASKS]; /* all; a stack of those that wait for a worker */
+static task tasks[MOST_TASKS], *waiting[MOST_TASKS]; /* all tasks; a stack of the tasks that wait for a worker */
 static slot slots[MOST_RANKS];                       /* by rank */
 static int64_t waits, done, retries, primes_found;   /* waits: tasks in `waiting` */
 static int workers;
-static bool over;         /* no task is started any more */
+static bool over;         /* no further task is started */
 static char failure[320]; /* why the farm failed; "" */
 
 static void remove_worker(weft_worker worker)
@@ -292,6 +292,6 @@ int main(int argc, char **argv)
         return work();
     weft_status st = rank ? WEFT_OK : weft_job_open(&(weft_job_options){.count = (int)worker_count}, &job, NULL);
     code = st ? weft_report(st) : farm(job);
-    st = weft_job_close(job, 5000, NULL); /* also fails if a worker died, which is no failure here */
+    st = weft_job_close(job, 5000, NULL); /* also fails if a worker died, which is not a failure here */
     return code;
 }

@@ -15,14 +15,14 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#define DISMISS_MS 300 /* limit of telling the other workers that the job ends early */
+#define DISMISS_MS 300 /* timeout of the call that tells the other workers that the job ends early */
 
 typedef struct cart_agent {
     const cart_settings *set;
     cart_learner *learner;
     weft_agent *agent;
     cart_hooks hooks;
-    weft_rref **observers;  /* by rank; NULL: this observer takes no part any more */
+    weft_rref **observers;  /* by rank; NULL: this observer no longer takes part */
     weft_future **episodes; /* by rank */
     weft_future **pending;  /* the episodes that have not ended */
     int *pending_ranks;     /* their ranks */
@@ -30,7 +30,7 @@ typedef struct cart_agent {
     double *rewards;        /* by rank; set where `returns` is */
     int left;               /* observers that take part */
     cart_report report;
-    char failure[320]; /* why the job ends early; "" */
+    char failure[320]; /* why the job ends early; "" if it does not */
 } cart_agent;
 
 static void end_early(cart_agent *a, const char *format, ...) WEFT_PRINTF(2, 3);
@@ -227,8 +227,9 @@ static void keep_what_there_is(cart_agent *a)
 }
 
 /*
- * Tells the other workers why the job ends early, also those that compute, and leaves. A worker that is told ends
- * without an answer. A worker of this machine that was declared dead may be stopped, so it is killed.
+ * Tells the other workers why the job ends early, including those that are computing, and leaves. A worker exits as
+ * soon as it is told, without answering. A local worker that was declared dead may only be stopped (SIGSTOP), so it is
+ * killed.
  */
 static void dismiss(weft_agent *agent, const weft_job *job, const char *why)
 {
@@ -287,7 +288,7 @@ static int start_and_run(cart_agent *a, const weft_function *select_action)
     worker_watch_children(how->spawn, job);
     int code = st ? worker_error(st, error) : run_job(a, select_action, job);
     if (weft_job_close(job, code ? 500 : 5000, NULL) && code == 0 && how->on_death == ON_DEATH_STOP)
-        code = worker_fail("an observer did not end well");
+        code = worker_fail("an observer exited with an error");
     return worker_interrupted() ? 130 : code;
 }
 

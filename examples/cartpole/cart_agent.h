@@ -9,8 +9,9 @@
 
 /* For a program that defers calls of observers. Both may be NULL. */
 typedef struct cart_hooks {
-    void (*gone)(void *arg, int rank);       /* this observer takes no part any more */
-    void (*end)(void *arg, const char *why); /* the job ends early: answer all deferred calls, and defer no more */
+    void (*gone)(void *arg, int rank); /* this observer no longer takes part */
+    void (*end)(void *arg,
+                const char *why); /* the job ends early: answer all deferred calls, and defer no further ones */
     void *arg;
 } cart_hooks;
 

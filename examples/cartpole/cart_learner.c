@@ -31,7 +31,7 @@ struct cart_learner {
     weft_optimizer *adam;
     atomic_uint_fast64_t evaluations;
 
-    pthread_mutex_t lock; /* covers what follows; the arrays of a track belong to the thread that decides for it */
+    pthread_mutex_t lock; /* protects the fields below; only the thread that decides for a track uses its arrays */
     int64_t episode;      /* -1: no episode has begun */
     track *tracks;        /* by rank; rank 0 has none */
 };

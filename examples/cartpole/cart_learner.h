@@ -4,8 +4,8 @@
  * them.
  *
  * No tape records while an episode runs. When it has ended, the policy is evaluated again, one observer at a time, on
- * all states that the observer had, with the same units dropped. The policy has not changed in between. The gradient
- * comes from this second evaluation. There are three reasons:
+ * all states that the observer had, with the same units dropped. The policy has not changed in between. This second
+ * evaluation gives the gradient. There are three reasons:
  *   - A tape of a complete episode would have six records a step, and its backward pass thousands of products of a few
  *     rows. The second evaluation has a few products of hundreds of rows.
  *

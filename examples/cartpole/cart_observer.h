@@ -14,8 +14,8 @@
 
 /*
  * The functions of an observer's worker: "make_observer" (poles, steps of an episode, discount, seed) -> the observer,
- * which stays on that worker "run_episode" (observer, episode) -> float64 [steps, poles], the rewards to go; the mean
- * length of the first trajectories
+ * which stays on that worker; "run_episode" (observer, episode) -> float64 [steps, poles], the rewards to go, and the
+ * mean length of the first trajectories.
  */
 extern const weft_function cart_observer_functions[2];
 
