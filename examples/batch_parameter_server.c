@@ -105,7 +105,7 @@ static void update_if_complete(server *s)
     answer_all(s, WEFT_OK, NULL);
 }
 
-/* A trainer has finished or died. If only its gradients were missing, the model is updated now. Call with the lock held. */
+/* A trainer has finished or died. If only its gradients were missing, updates the model. The caller holds the lock. */
 static void remove_trainer(server *s, int rank)
 {
     weft_call *call = s->waiting[rank];
