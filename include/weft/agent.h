@@ -193,8 +193,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_open(const weft_agent_options *op
  *   are rejected with WEFT_ERR_PEER_LEFT.
  *   After weft_agent_end_job on rank 0 it waits for nothing, and returns WEFT_OK.
  *
- * There is no time limit. weft_agent_close keeps waiting if a living worker does not close, a handler does not return,
- * a deferred call that its caller still waits for is not finished, or a member has not called a group operation. An
+ * There is no time limit. weft_agent_close keeps waiting while a living worker does not close, a handler does not
+ * return, or a member has not called a group operation. It also waits for deferred calls whose callers still wait. An
  * operation with WEFT_FOREVER waits forever, even if that member is closing too; weft_group_abort or weft_group_close
  * ends it. After 5 seconds, and then every minute, the log names the workers that have not closed, and the calls and
  * operations that are in flight. weft_debug_dump, called on another thread, shows all of them. To leave without
@@ -254,7 +254,7 @@ WEFT_API void weft_agent_stop(weft_agent *agent);
 /*
  * The only function of weft that a signal handler may call: it is async-signal-safe. From then on, until
  * weft_agent_clear_wake, these functions return at once with WEFT_ERR_CANCELLED, unless what they wait for is complete.
- * That includes calls of them that are already in progress, on any thread.
+ * Calls of them that are already in progress, on any thread, return too. These are the functions:
  *   weft_future_wait, weft_future_wait_until, weft_future_wait_all, weft_future_wait_any of this agent's futures.
  *   weft_rpc_sync, weft_rref_rpc_sync, weft_rref_to_here: their call is cancelled.
  *   weft_rref_local_value, and the functions of a group that wait; cancelling an operation ends its group.
@@ -338,9 +338,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_set_call_timeout(weft_agent *agen
 WEFT_API uint64_t weft_agent_now_ns(const weft_agent *agent);
 
 /*
- * Prints what the agent holds as one JSON object: the workers; its values, and the workers that hold handles to them;
- * its handles to values of others, and whether they are confirmed; the calls that it made, the calls that it serves,
- * and groups with their operations. With libweft the object also has contexts of distributed autograd and their passes.
+ * Prints what the agent holds as one JSON object. It has the workers, this worker's values with the workers that hold
+ * handles to them, and its handles to values of others (confirmed or not). It also has the calls that this worker made
+ * or serves, the groups with their operations, and, with libweft, contexts of distributed autograd and their passes.
  * Allowed at any time. WEFT_ERR_IO, WEFT_ERR_MEMORY, WEFT_ERR_INVALID (NULL).
  */
 WEFT_API WEFT_NODISCARD weft_status weft_debug_dump(const weft_agent *agent, FILE *to);

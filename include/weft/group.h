@@ -49,10 +49,9 @@
  * operation in which this member only receives (broadcast, scatter; reduce and gather at the root), if everything that
  * it needs has arrived. All other operations fail.
  *
- * THREADS. Any thread may call these functions at any time, with one exception: while weft_group_close runs, no other
- * thread may be in a function of that group, except in a wait for an operation, which returns WEFT_ERR_CANCELLED.
- * Threads that use groups at the same time need one group each, because all members must call operations in the same
- * order.
+ * THREADS. Any thread may call these functions at any time. Exception: while weft_group_close runs, other threads may
+ * not be in a function of that group. They may only wait for an operation; the wait returns WEFT_ERR_CANCELLED. Threads
+ * that use groups at the same time need one group each, because all members must call operations in the same order.
  *
  * timeout_ms: 0 is the agent's default for calls, WEFT_FOREVER is no limit. The limit includes the time that an
  * operation waits for earlier ones.
