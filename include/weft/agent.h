@@ -170,7 +170,8 @@ typedef struct weft_agent_options {
  * Joins the job. *error receives the detail of a failure; you release it. If `error` is NULL, the log has the detail.
  * Errors:
  *   WEFT_ERR_INVALID: a bad option or environment variable; or `elastic`, world_size or the secret differs from rank
- *   0's. WEFT_ERR_EXISTS: the rank, the name, the port of the store, or the name of a function is taken.
+ *   0's.
+ *   WEFT_ERR_EXISTS: the rank, the name, the port of the store, or the name of a function is taken.
  *   WEFT_ERR_RENDEZVOUS: workers did not join in time; the error names their ranks.
  *   WEFT_ERR_PROTOCOL: the store has another version of the protocol.
  *   WEFT_ERR_JOB_ENDED: rank 0 has ended the job (weft_agent_end_job).

@@ -36,11 +36,13 @@
  *   WEFT_ERR_TIMEOUT: the message names the members that are missing.
  *   WEFT_ERR_STATE: the members called different operations, dtypes, counts or algorithms; the message names both.
  *   WEFT_ERR_STATE, at once: a function of a carrier called an operation of the group that it carries. The group
- *   continues. WEFT_ERR_INVALID: the lists of ranks differ.
+ *   continues.
+ *   WEFT_ERR_INVALID: the lists of ranks differ.
  *   WEFT_ERR_CANCELLED: a member cancelled a future, or closed the group with operations in flight.
  *   WEFT_ERR_BUSY: early messages, or the values of all members, exceed the memory_budget_bytes of a member.
  *   WEFT_ERR_DEADLOCK, from functions that wait: this thread cannot wait (weft_future_wait). The call took no part in
- *   an operation. WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
+ *   an operation.
+ *   WEFT_ERR_UNREACHABLE, WEFT_ERR_MEMORY, WEFT_ERR_CLOSED, WEFT_ERR_EVICTED, WEFT_ERR_STORE_LOST.
  *
  * If a member dies or aborts the group after it has sent its part, the operation may complete on some members and fail
  * on others. The next operation fails on all. weft_group_shrink makes a group of the living members (docs/groups.md).

@@ -212,7 +212,8 @@ WEFT_API weft_tensor *weft_tensor_contiguous(weft_tensor *tensor);
 WEFT_API weft_tensor *weft_tensor_clone(const weft_tensor *tensor); /* a contiguous copy */
 /* A copy, converted to `dtype`.
  *   To a float: rounded once to nearest, ties to even. Numbers beyond the largest value become infinity. NaN remains
- *   NaN. From a float to an integer: rounded towards zero, and clamped to the integer's range. NaN becomes 0.
+ *   NaN.
+ *   From a float to an integer: rounded towards zero, and clamped to the integer's range. NaN becomes 0.
  *   Between integers: as in C.
  *   To bool: whether the number is not 0.
  *   Complex dtypes convert only to each other. */
