@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * detector.c - whether a peer that somebody needs can be reached: silence, signs of life, and giving up for now.
+ * detector.c - detects peers that cannot be reached: silence, pings, and failing what waits for them.
  *
- * A peer is needed while messages or transfers for it are not through, or somebody waits for its answer. Then a timer
- * looks twice within the bound (death_timeout_ms):
+ * A peer is needed while messages or transfers for it are unfinished, or a call waits for its answer. Then a timer
+ * fires twice in a bound (death_timeout_ms):
  *
- *   what it finds                                  for          what it does
- *   sent messages that nobody acknowledges         half a bound asks the store to look at the peer
+ *   condition                                      for          action
+ *   sent messages are not acknowledged             half a bound sends a suspicion to the store
  *                                                  a bound      breaks the connection, so that a new one is opened
- *   nothing on its way, and nothing heard          a bound      sends a ping, which the peer's net acknowledges
- *   messages wait, and no connection opens         a bound      asks the store, which also tells the peer to dial us
+ *   nothing is in flight, and nothing was heard    a bound      sends a ping, which the peer's net acknowledges
+ *   messages wait, and no connection opens         a bound      sends a suspicion; the store also tells the peer to
+ *                                                               dial this worker
  *
- * UNREACHABLE. Only the store declares deaths. But the network may be cut between two workers who both reach the store:
- * then it declares nothing. So after WFI_REACH_BOUNDS bounds without a sign everything that waits for the peer fails,
- * and whoever comes later may wait as long again. Messages stay queued in their order (it is not known whether those
- * that left have arrived), and attempts to connect go on: so neither side has to know that the other gave up. If
- * death_timeout_ms is switched off no peer is given up. Time in which we ourselves did not run does not count.
+ * UNREACHABLE. Only the store declares deaths. If the network is cut between two workers that both reach the store, it
+ * declares none. So after WFI_REACH_BOUNDS bounds of silence everything that waits for the peer fails; operations
+ * started later may wait as long again. Messages stay queued in their order, because it is unknown whether those sent
+ * have arrived, and attempts to connect continue. So neither side needs to know that the other gave up. If
+ * death_timeout_ms is switched off, no peer is given up. Time in which this process did not run is not counted.
  *
- * NO BULK CONNECTION. It may be that a peer answers on the control channel, and that the bulk channel cannot be
- * connected from either side (channel.c): large payloads would wait for ever. After a quarter of the bound the peer is
- * asked to dial us. Transfers that have waited for a whole bound, in which the peer answered pings, end with
- * WEFT_ERR_UNREACHABLE. Messages go on; the next transfer tries to connect again.
+ * NO BULK CONNECTION. A peer may answer on the control channel while neither side can connect the bulk channel
+ * (channel.c). Large payloads would then wait forever. After a quarter of the bound the peer is asked to dial this
+ * worker. Transfers that have waited for a whole bound, in which the peer answered pings, end with
+ * WEFT_ERR_UNREACHABLE. Messages are still sent; the next transfer tries to connect again.
  */
 #include "net/net.h"
 
@@ -55,7 +56,7 @@ static void put_connect_error(const wfi_channel *channel, char *out, size_t room
     snprintf(out, room, "; the last attempt to connect to %s: %s", address, why);
 }
 
-/* Attempts to connect go on all the same: channel_needed asks only whether there is something to send. */
+/* Attempts to connect continue: channel_needed checks only whether there is something to send. */
 static void give_up_peer(wfi_peer *peer, uint64_t silent)
 {
     wfi_transport *transport = peer->transport;
@@ -70,15 +71,15 @@ static void give_up_peer(wfi_peer *peer, uint64_t silent)
     peer->unreachable = true;
     peer->needed_ns = transport->progress->now_ns;
     if (bulk)
-        wfi_channel_broken(bulk); /* or its chunks would be under way for ever */
+        wfi_channel_broken(bulk); /* otherwise its chunks would stay in flight forever */
     wfi_transfers_fail(wfi_peer_bulk(peer), WEFT_ERR_UNREACHABLE);
     WFI_FOR_CLIENTS (client, transport, peer_unreachable)
         client->upcalls->peer_unreachable(client->arg, peer, text);
 }
 
-/* ---- Signs of life --------------------------------------------------------------------------------------------- */
+/* ---- Suspicions and pings -------------------------------------------------------------------------------------- */
 
-/* Tells the store, at most twice within the bound: the store keeps a suspicion for at least half a bound. */
+/* Sends a suspicion to the store, at most twice in a bound: the store keeps a suspicion for at least half a bound. */
 void wfi_peer_suspect(wfi_peer *peer, const char *why)
 {
     wfi_net *net = wfi_net_of(peer);
@@ -101,8 +102,8 @@ void wfi_peer_ping(wfi_peer *peer)
     wfi_control_message_send(&whole->ping, WFI_CONTROL_PING, 0);
 }
 
-/* An answer that took long means that the peer stood still, or that the network was cut. No connection could open in
- * that time, so it does not count. */
+/* A late answer means that the peer was stopped or the network was cut. No connection could open in that time, so the
+ * time is not counted. */
 static void ping_arrived(wfi_control_message *own)
 {
     wfi_whole_peer *whole = wfi_container_of(own, wfi_whole_peer, ping);
@@ -114,7 +115,7 @@ static void ping_arrived(wfi_control_message *own)
 
 static void take_ping(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
-    (void)arg, (void)from, (void)type, (void)bytes, (void)size; /* that it is acknowledged is the answer */
+    (void)arg, (void)from, (void)type, (void)bytes, (void)size; /* the acknowledgement of the message is the answer */
 }
 
 const wfi_upcalls wfi_detector_upcalls = {.message = take_ping};
@@ -138,7 +139,7 @@ static void give_up_bulk(wfi_peer *peer)
 {
     char text[256];
     wfi_channel *channel = peer->channels[WFI_BULK];
-    /* The next transfer makes a new attempt: a cut that is healed by then may have swallowed this one. */
+    /* The next transfer tries again: this attempt's packets may have been lost in a cut that has ended since. */
     if (channel->conn) {
         wfi_conn_close(channel->conn);
         channel->why = "the connection was not answered";
@@ -167,7 +168,7 @@ static void look_at_bulk(wfi_peer *peer)
 
 /* ---- Silence ----------------------------------------------------------------------------------------------------- */
 
-/* Called while messages that left are not acknowledged. */
+/* Called while sent messages are not acknowledged. */
 static void look_at_silence(wfi_peer *peer)
 {
     wfi_control *control = wfi_peer_control(peer);
@@ -183,8 +184,8 @@ static void look_at_silence(wfi_peer *peer)
         return;
     control->waiting_ns = peer->transport->progress->now_ns;
     wfi_channel_broken(conn);
-    if (bulk && wfi_conn_window(bulk)
-                    ->chunk_count) /* the same path: the kernel may wait for much longer until it tries again */
+    if (bulk &&
+        wfi_conn_window(bulk)->chunk_count) /* it uses the same path, where the kernel may retry only much later */
         wfi_channel_broken(bulk);
 }
 
@@ -197,10 +198,10 @@ static void silence_due(wfi_timer *timer)
         return;
     uint64_t now = peer->transport->progress->now_ns, late = now - timer->deadline_ns;
     uint64_t bound = wfi_transport_bound_ns(peer->transport);
-    if (late > bound / 2) /* we were stopped, or got no processor: we did not listen */
+    if (late > bound / 2) /* this process was stopped or had no CPU time */
         peer->needed_ns = whole->control.waiting_ns = now;
     whole->bulk.stuck_ns += late;
-    wfi_peer_look_within(peer, bound / 2); /* first: what follows may need it anew */
+    wfi_peer_look_within(peer, bound / 2); /* first: the code below may set it to an earlier time */
     if (wfi_bulk_is_stuck(&whole->bulk))
         look_at_bulk(peer);
     uint64_t unheard = time_since(peer, later_of(peer->heard_ns, peer->needed_ns));
@@ -216,7 +217,7 @@ static void silence_due(wfi_timer *timer)
 
 /* ---- Interest -------------------------------------------------------------------------------------------------- */
 
-#define INTEREST_LOOKS 8 /* within the bound */
+#define INTEREST_LOOKS 8 /* in a bound */
 
 static void tell_interest_soon(wfi_net *net)
 {
@@ -243,8 +244,9 @@ void wfi_interest_due(wfi_timer *timer)
 }
 
 /*
- * Calls come and go faster than the store should hear of them. So a peer whose sum no longer agrees with what the store
- * was told is put into a list, and one timer looks at the whole list. While nothing changes, no timer is set.
+ * Calls begin and end too often for a message to the store each time. So a peer whose `interest` no longer agrees with
+ * `interest_told` is put into a list, and one timer sends the changes of the whole list. If nothing has changed, no
+ * timer is set.
  */
 void wfi_peer_interest(wfi_peer *peer, int change)
 {
@@ -273,7 +275,7 @@ void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes)
         wfi_control_release(&whole->control, bytes);
 }
 
-/* ---- Life ------------------------------------------------------------------------------------------------------ */
+/* ---- Setting up and ending ------------------------------------------------------------------------------------- */
 
 void wfi_detector_init(wfi_whole_peer *whole)
 {

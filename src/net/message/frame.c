@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frame.c - the form of frames, on control channels.
+ * frame.c - the format of frames, on control channels.
  *
- *   0  u64 keyed hash of everything after it; of a long frame up to byte WFI_LONG_HASHED: what lies behind is not covered,
- *      as what remote reads and writes move is not
+ *   0  u64 MAC (SipHash-2-4) of everything after it; in a long frame only up to byte WFI_LONG_HASHED: the rest is not
+ *      covered, like data moved by remote reads and writes
  *   8  u16 magic        10  u8 version     11  u8 count of messages
  *  12  u32 number of this frame on its connection, from 0
  *  16  u64 sequence of the first message   24  u64 last sequence received
@@ -11,8 +11,8 @@
  *  40  messages: u8 type, u8 zero, u16 size, bytes
  *
  * The key belongs to one connection and one direction (handshake.c). So a frame that was forged, changed, sent back to
- * its sender or taken from another connection has a wrong hash. Its number shows that it was neither replayed nor
- * reordered.
+ * its sender or taken from another connection has a wrong MAC. The number of a frame shows that it was neither
+ * replayed nor reordered.
  */
 #include "net/message/message.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain.c - which value of a list cannot be sent, and why, in words; see explain.h. */
+/* explain.c - finds the value of a list that cannot be sent, and says why; see explain.h. */
 #include "rpc/payload/explain.h"
 
 #include "base/error.h"
@@ -16,7 +16,7 @@ void wfi_find(wfi_finding *out, const char *format, ...)
 {
     va_list args;
     if (out->text[0])
-        return; /* the first one counts */
+        return;
     va_start(args, format);
     wfi_utf8_print_v(out->text, sizeof out->text, format, args);
     va_end(args);
@@ -75,7 +75,7 @@ static void look_at_size(weft_args list, int depth, const char *path, wfi_findin
         wfi_find(out, "%s: %zu values at NULL", path, list.count);
 }
 
-/* Of a list: itself, not its items. */
+/* Of a list only its size is checked, not its items. */
 static void look_at(const weft_agent *agent, const weft_value *value, int depth, const char *path, wfi_finding *out)
 {
     switch (value->type) {

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * explain.h - which value of a list cannot be sent, and why, in words. Looked for only after something failed. Not locked, the agent
- * entered.
+ * explain.h - finds the value of a list that cannot be sent, and says why.
+ *
+ * Called only after something failed, without the agent lock, with the agent entered.
  */
 #ifndef WFI_EXPLAIN_H
 #define WFI_EXPLAIN_H
 
 #include "rpc/agent/agent.h"
 
-/* What was found to be at fault. */
+/* The first fault that was found. */
 typedef struct wfi_finding {
-    char text[200]; /* empty: nothing */
-    int worker;     /* where the fault lies; -1: here */
+    char text[200]; /* empty: no fault */
+    int worker;     /* the worker that caused the fault; -1: this one */
 } wfi_finding;
 
-/* Says what is wrong, unless something was found before: the first fault counts. */
+/* Records a fault, unless `out` has one. */
 void wfi_find(wfi_finding *out, const char *format, ...) WEFT_PRINTF(2, 3);
-/* `path` names the list. */
+/* Looks for NULL tensors. `path` names the list. */
 void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *out);
-/* The same for tensors in the memory of a device; none may be NULL, unless something was found before. */
+/* Looks for tensors in the memory of a device. Unless `out` has a fault, no tensor may be NULL. */
 void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out);
-/* Each value, and then all of them together; `what` names one of them ("argument"). */
+/* Checks each value, and then the size of all. `what` names one of them ("argument"). */
 void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *what, wfi_finding *out);
 
-/* What is wrong with the results of a call that cannot go (`why`), in words. Empty: it cannot be seen. */
+/* Writes why the results of a call cannot be sent (`why`). `text` is empty if no fault was found. */
 void wfi_results_fault(const weft_agent *agent, weft_args results, weft_status why, char *text, size_t room);
-/* Of values that are not a call's arguments: which of them is why, in words. */
+/* For values that are not a call's arguments: an error with the code `why` that names the faulty value. */
 weft_error *wfi_values_explain(const weft_agent *agent, weft_args values, weft_status why);
 
 #endif

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inbound.c - takes a body in, until all its values are here; see payload.h. */
+/* inbound.c - receives a body until all its values have arrived; see payload.h. */
 #include "rpc/payload/payload.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGE_META (64u << 10) /* bytes; to decode so many of the smallest values takes milliseconds */
-#define IMPORTS_AT_ONCE 1024   /* references made known under one hold of the lock */
+#define LARGE_META (64u << 10) /* bytes: decoding that many small values takes milliseconds */
+#define IMPORTS_AT_ONCE 1024   /* references imported while the lock is held once */
 #define SENTENCE 40            /* bytes: "its metadata could not be pulled: " */
 
-/* ---- Elsewhere --------------------------------------------------------------------------------------------------- */
+/* ---- On another thread ------------------------------------------------------------------------------------------- */
 
 /*
- * What takes long runs where it delays nobody's small calls: neither under the lock nor on the thread that reads the
- * network. Nor on the agent's workers, which may all be busy, perhaps with waiting for this very body: on the
- * process's. The simulation has but its fibers; an agent without threads has but the one that drives it, which does
- * this at once, and so does one that stops.
+ * Long work runs on the process's executor. Under the agent lock or on the polling thread it would delay small calls,
+ * and the agent's own workers may all be busy, perhaps waiting for this body. The simulation uses a worker fiber. An
+ * agent that has no threads, or is stopping, does the work at once.
  */
 static bool has_elsewhere(const weft_agent *agent)
 {
@@ -65,7 +64,7 @@ static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what
     become_ready(inbound, inbound->cancelled ? WEFT_ERR_CANCELLED : status);
 }
 
-/* ---- Last step: references, some at a time ----------------------------------------------------------------------- */
+/* ---- Last step: references, IMPORTS_AT_ONCE at a time ------------------------------------------------------------ */
 
 static void fail_unconfirmed(wfi_inbound *inbound, weft_status status)
 {
@@ -74,14 +73,14 @@ static void fail_unconfirmed(wfi_inbound *inbound, weft_status status)
                                               : "the owner of a reference in it cannot be reached");
 }
 
-/* A reference's owner has confirmed it, or never will. [agent lock] */
+/* The owner has confirmed a reference, or that has failed (`status`). [agent lock] */
 static void reference_confirmed(wfi_ref_waiter *waiter, weft_status status)
 {
     wfi_inbound *inbound = wfi_container_of(waiter, wfi_inbound, waiter);
     if (inbound->state != WFI_INBOUND_CONFIRMING)
         return;
     if (status && inbound->task_queued)
-        inbound->unknown = status; /* the task sees it */
+        inbound->unknown = status; /* import_task then fails the inbound */
     else if (status)
         fail_unconfirmed(inbound, status);
     else if (--inbound->unconfirmed == 0)
@@ -105,7 +104,7 @@ static void import_some(wfi_inbound *inbound)
     if (inbound->state != WFI_INBOUND_CONFIRMING)
         return;
     if (inbound->imported == inbound->decoded.rref_count) {
-        reference_confirmed(&inbound->waiter, WEFT_OK); /* ours */
+        reference_confirmed(&inbound->waiter, WEFT_OK); /* the count taken in import_references */
     } else {
         inbound->task_queued = true;
         run_elsewhere(inbound, import_task);
@@ -126,7 +125,7 @@ static void import_task(wfi_task *task)
     else
         import_some(inbound);
     wfi_net_unlock(agent->net);
-    if (elsewhere) /* the last touch of the agent; the inbound may be gone */
+    if (elsewhere) /* last access to the agent; the inbound may already be freed */
         atomic_fetch_sub(&agent->inbound_elsewhere, 1);
 }
 
@@ -134,7 +133,8 @@ static void import_references(wfi_inbound *inbound)
 {
     inbound->state = WFI_INBOUND_CONFIRMING;
     inbound->waiter.confirmed = reference_confirmed;
-    inbound->unconfirmed = 1; /* ours, so that confirmations at once do not end it half-way */
+    /* One is counted here, so that confirmations that arrive at once do not complete the inbound early. */
+    inbound->unconfirmed = 1;
     import_some(inbound);
 }
 
@@ -173,7 +173,7 @@ static void pull_payload(wfi_inbound *inbound)
         fail_inbound(inbound, st, "its payload could not be pulled");
 }
 
-/* ---- Room -------------------------------------------------------------------------------------------------------- */
+/* ---- Memory budget ----------------------------------------------------------------------------------------------- */
 
 /* [agent lock] */
 static weft_status admit_bytes(wfi_inbound *inbound, uint64_t bytes)
@@ -188,13 +188,14 @@ static weft_status admit_bytes(wfi_inbound *inbound, uint64_t bytes)
     return wfi_budget_admit(charge, bytes, inbound->problem, sizeof inbound->problem);
 }
 
-/* `meta` NULL: room for metadata that are still to be pulled. [agent lock] */
+/* If `meta` is NULL, `bytes` is the size of metadata that are still to be pulled. [agent lock] */
 static weft_status admit_measured(wfi_inbound *inbound, const uint8_t *meta, size_t size, uint64_t bytes)
 {
     return inbound->admit ? inbound->admit(inbound, meta, size, bytes) : admit_bytes(inbound, bytes);
 }
 
-/* Room for all that `meta` speaks of. Where the user chooses places it is not known yet: admit_slab comes later. */
+/* Charges the budget for all values that `meta` describes. If user code chooses the places, the size is not known yet;
+ * admit_slab charges it later. */
 static weft_status admit_values(wfi_inbound *inbound, const uint8_t *meta, size_t size)
 {
     const wfi_decode_options *options = &inbound->options;
@@ -210,7 +211,7 @@ static weft_status admit_values(wfi_inbound *inbound, const uint8_t *meta, size_
     return st;
 }
 
-/* Not locked. */
+/* Called without the agent lock. */
 static weft_status admit_slab(void *arg, uint64_t bytes, char *problem, size_t room)
 {
     wfi_inbound *inbound = arg;
@@ -236,7 +237,7 @@ static void decode_values(wfi_inbound *inbound, const uint8_t *meta, size_t meta
 
 static void after_decoding(wfi_inbound *inbound)
 {
-    wfi_storage_unref(inbound->meta); /* the values have copies, and a deferred call may keep us for long */
+    wfi_storage_unref(inbound->meta); /* the values have copies; a deferred call may keep the inbound for a long time */
     inbound->meta = NULL;
     if (inbound->cancelled)
         fail_inbound(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
@@ -247,7 +248,7 @@ static void after_decoding(wfi_inbound *inbound)
         pull_payload(inbound);
 }
 
-/* As admit_values. Not locked. */
+/* Like admit_values, but called without the agent lock. */
 static weft_status admit_large(wfi_inbound *inbound, const uint8_t *meta, size_t size)
 {
     uint64_t bytes;
@@ -280,14 +281,14 @@ static void decode_task(wfi_task *task)
     else
         after_decoding(inbound);
     wfi_net_unlock(agent->net);
-    if (elsewhere) /* the last touch of the agent; the inbound may be gone */
+    if (elsewhere) /* last access to the agent; the inbound may already be freed */
         atomic_fetch_sub(&agent->inbound_elsewhere, 1);
 }
 
 void wfi_inbound_await(weft_agent *agent)
 {
     while (atomic_load(&agent->inbound_elsewhere)) {
-        /* Nobody may have taken it, for want of a thread: whosever it is, it can run here. */
+        /* The process's executor may have no free thread. Runs the task here, even if it belongs to another agent. */
         wfi_task *task = wfi_executor_withdraw(wfi_executor_process(), decode_task);
         if (!task)
             task = wfi_executor_withdraw(wfi_executor_process(), import_task);
@@ -298,8 +299,7 @@ void wfi_inbound_await(weft_agent *agent)
     }
 }
 
-/* Decodes what lies in inbound->meta: here, or outside the lock where the user chooses the places, or where it takes
- * long. */
+/* Decodes inbound->meta: at once, or without the lock if user code chooses the places or the metadata are large. */
 static void decode_now(wfi_inbound *inbound)
 {
     const uint8_t *bytes = wfi_storage_data(inbound->meta);
@@ -314,7 +314,7 @@ static void decode_now(wfi_inbound *inbound)
         return;
     }
     if (inbound->meta_size > LARGE_META && has_elsewhere(inbound->agent)) {
-        if (!inbound->free_places) /* a batch's rows: they would have to be found with the lock */
+        if (!inbound->free_places) /* batch rows can be found only with the lock held */
             inbound->options.place = NULL;
         inbound->state = WFI_INBOUND_PLACING;
         run_elsewhere(inbound, decode_task);
@@ -340,8 +340,8 @@ static void meta_pulled(wfi_transfer *transfer, weft_status status)
 
 static const wfi_transfer_ops meta_pulled_ops = {.chunk = wfi_transfer_chunk_unheard, .done = meta_pulled};
 
-/* A buffer for metadata, with the tail of the frame behind it, as that goes back to the network when we return. False:
- * it failed. */
+/* Allocates a buffer for the metadata, and copies the rest of the frame behind it, because the frame is reused when
+ * this function returns. Returns false if it failed. */
 static bool make_meta(wfi_inbound *inbound, uint64_t meta_size, wfi_reader *body)
 {
     inbound->meta_size = meta_size;
@@ -359,7 +359,7 @@ static bool make_meta(wfi_inbound *inbound, uint64_t meta_size, wfi_reader *body
     return true;
 }
 
-/* Metadata outgrew the frame. */
+/* Pulls metadata that did not fit the message. */
 static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
 {
     uint64_t address = wfi_read_u64(body), key = wfi_read_u64(body), size = wfi_read_u64(body);
@@ -394,7 +394,7 @@ void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
     weft_status st = body->failed ? WEFT_ERR_PROTOCOL : admit_values(inbound, meta, meta_size);
     if (st) {
         fail_inbound(inbound, st, body->failed ? "truncated body" : inbound->decoded.problem);
-    } else if (inbound->user_places) { /* these come later */
+    } else if (inbound->user_places) { /* the budget is charged later */
         if (!make_meta(inbound, meta_size, body))
             return;
         if (meta_size)
@@ -416,7 +416,7 @@ void wfi_inbound_cancel(wfi_inbound *inbound)
         wfi_transfer_cancel(&inbound->transfer);
     else if (inbound->state == WFI_INBOUND_CONFIRMING && !inbound->task_queued)
         fail_inbound(inbound, WEFT_ERR_CANCELLED, "it was cancelled");
-    /* else the task sees the flag */
+    /* otherwise the queued task checks `cancelled` */
 }
 
 bool wfi_inbound_busy(const wfi_inbound *inbound)

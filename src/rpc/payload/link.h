@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.h - what a call under a distributed context carries besides its values: which tensors were recorded, and under which numbers.
+ * link.h - how a call under a distributed context tells the peer which of its tensors were recorded, and their numbers.
  *
- * rpc knows neither tapes nor contexts. src/dist, where it is linked, registers one table of functions (wfi_links_set); a call whose
- * options name a tape asks it at these stations:
+ * rpc knows neither tapes nor contexts. src/dist, if it is linked in, registers one table of functions (wfi_links_set).
+ * A call whose options name a tape uses these functions in this order:
  *
- *   caller   from_tape, is_linked (while arguments are encoded), send, write; then replied, receive, free; for each item receive
- *   callee   arrived, receive; then is_linked (while results are encoded), send, write, free; for each item is_linked, send
- *   both     here, for a call to oneself: there is but one graph, and nothing to be linked
+ *   caller   from_tape, is_linked (while arguments are encoded), send, write; then replied, receive, free;
+ *            for each item receive
+ *   callee   arrived, receive; then is_linked (while results are encoded), send, write, free;
+ *            for each item is_linked, send
+ *   both     here, for a call to this worker itself: there is only one graph, so nothing is linked
  *
  * A link is one side of one attempt of a call. A source is the caller's side of all attempts of one call: the context
- * that the tape records into, and the call's place in the order of that tape. A source is counted.
+ * that the tape records into, and the call's place in the order of that tape. A source is reference-counted.
  */
 #ifndef WFI_CALL_LINK_H
 #define WFI_CALL_LINK_H
@@ -22,11 +24,12 @@
 typedef struct wfi_link wfi_link;
 typedef struct wfi_link_source wfi_link_source;
 
-#define WFI_LINK_BYTES 128 /* of what `write` writes, at most, but for the holders of a reply: docs/wire.md */
+#define WFI_LINK_BYTES 128 /* most bytes that `write` writes, without the holders of a reply: docs/wire.md */
 
 typedef struct wfi_links {
-    /* The source of a tape, with a reference; what the tape recorded is visible to others afterwards. WEFT_ERR_INVALID: it records into
-     * none; WEFT_ERR_STATE: that is closed; or the tape's failure. `problem` says which. On the thread that uses the tape. */
+    /* Gives the source of a tape, with a reference. Afterwards other threads see what the tape recorded. Fails with
+     * WEFT_ERR_INVALID if the tape records into no context, WEFT_ERR_STATE if the context is closed, or the tape's
+     * failure; `problem` says which. Called on the thread that uses the tape. */
     weft_status (*from_tape)(weft_agent *agent, weft_tape *tape, wfi_link_source **out, char *problem, size_t room);
     wfi_link_source *(*ref)(wfi_link_source *source);
     void (*unref)(wfi_link_source *source); /* not locked. NULL does nothing */
@@ -35,24 +38,26 @@ typedef struct wfi_links {
 
     /* Begins the caller's side. [agent lock] */
     weft_status (*open)(wfi_link_source *source, wfi_peer *peer, wfi_link **out);
-    /* The tensors that leave with the next message, in their order, get numbers from *first on; NULL: `write` says it. [agent lock] */
+    /* Numbers the recorded tensors of the next message, in their order, from *first on. If `first` is NULL, `write`
+     * writes the first number. [agent lock] */
     weft_status (*send)(wfi_link *link, wfi_peer *peer, weft_tensor *const *tensors, size_t count, uint64_t *first);
-    void (*write)(wfi_link *link, wfi_writer *blob); /* what the peer is to know of it. [agent lock] */
-    /* A reply's blob: false if it is malformed. [agent lock] */
+    void (*write)(wfi_link *link, wfi_writer *blob); /* writes the link's part of the message. [agent lock] */
+    /* Reads the blob of a reply. Returns false if it is malformed. [agent lock] */
     bool (*replied)(wfi_link *link, wfi_peer *peer, wfi_reader *blob);
 
-    /* Begins the callee's side: WEFT_ERR_STATE, the context is over; WEFT_ERR_PROTOCOL; WEFT_ERR_MEMORY. [agent lock] */
+    /* Begins the callee's side. WEFT_ERR_STATE if the context is over, WEFT_ERR_PROTOCOL, WEFT_ERR_MEMORY.
+     * [agent lock] */
     weft_status (*arrived)(weft_agent *agent, wfi_peer *from, wfi_reader *blob, wfi_link **out);
-    weft_status (*here)(wfi_link_source *source, wfi_link **out); /* of a call to oneself. Not locked */
+    weft_status (*here)(wfi_link_source *source, wfi_link **out); /* for a call to this worker itself. Not locked */
 
-    /* Tensors at these places among all of `values` came linked, with numbers from `first` on (0: as the blob said): recorded ones take
-     * their places. [agent lock] */
+    /* Replaces the tensors at `places` among all tensors of `values` by recorded ones. Their numbers begin with
+     * `first` (0: as the blob said). [agent lock] */
     weft_status (*receive)(wfi_link *link, wfi_peer *from, uint64_t first, weft_values *values, const size_t *places,
                            size_t count);
     void (*free)(wfi_link *link); /* NULL does nothing. Not locked */
 
-    /* Decides whether the arguments of a call of a WFI_RESERVED function, about `bytes` with tensors, are taken in,
-     * and counts them. If `meta` is NULL, `bytes` are metadata that are still to be pulled. src/dist/pass_calls.c
+    /* Decides whether the arguments of a call of a WFI_RESERVED function, about `bytes` with tensors, are accepted,
+     * and charges them. If `meta` is NULL, `bytes` are metadata that are still to be pulled. src/dist/pass_calls.c
      * implements it: wfi_pass_admit. On failure `problem` says why. [agent lock] */
     weft_status (*admit)(weft_call *call, const uint8_t *meta, size_t size, uint64_t bytes, char *problem, size_t room);
 } wfi_links;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* outbound.c - exposes to a peer what it is to read of a call's arguments or results, and ends that. See payload.h. */
+/* outbound.c - exposes a call's arguments or results to a peer, and ends the exposure. See payload.h. */
 #include "base/alloc.h"
 #include "rpc/payload/payload.h"
 #include "tensor/tensor.h"
@@ -7,8 +7,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define EXPOSURE_BYTES 512 /* about what net and the provider hold for one */
-#define HEADER_MOST 448    /* bytes that stand in a message before its body */
+#define EXPOSURE_BYTES 512 /* roughly the memory that net and the provider hold for one exposure */
+#define HEADER_MOST 448    /* bytes in a message before its body */
 
 /* ---- What fits a frame ------------------------------------------------------------------------------------------- */
 
@@ -74,8 +74,7 @@ static weft_status expose_meta(wfi_outbound *outbound, wfi_peer *peer, wfi_write
     return WEFT_OK;
 }
 
-/* Small things, and metadata in the frame; copies that the peer reads for itself, be they metadata or packed tensors. A
- * view's metadata may be the shared one's, or a copy of it; what is shared counts as if it were its own. */
+/* Sets small_bytes and copied_bytes. A view's metadata may be those of `shared` or a copy; both are counted. */
 static void count_held(wfi_outbound *outbound)
 {
     const wfi_encoded *body = &outbound->body;
@@ -93,7 +92,7 @@ weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_wri
     bool outgrown = !fits_frame(header->size, body->meta.size);
     weft_status st = body->meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
     if (!st && body->meta.size > WFI_META_MAX)
-        st = WEFT_ERR_TOO_LARGE; /* the peer would refuse it */
+        st = WEFT_ERR_TOO_LARGE; /* the peer would reject it */
     if (!st && wfi_outbound_exposes(outbound, header->size)) {
         outbound->exposures = wfi_calloc(body->remote_count + outgrown, sizeof *outbound->exposures);
         st = outbound->exposures ? expose_tensors(outbound, peer) : WEFT_ERR_MEMORY;
@@ -107,7 +106,7 @@ weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_wri
     if (!st && header->failed)
         st = WEFT_ERR_MEMORY;
     if (st)
-        wfi_outbound_withdraw(outbound, peer, true); /* nobody has been told of them */
+        wfi_outbound_withdraw(outbound, peer, true); /* the peer has not been told of the exposures */
     else
         count_held(outbound);
     return st;
@@ -147,11 +146,11 @@ weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing 
     return WEFT_OK;
 }
 
-/* ---- Letting go -------------------------------------------------------------------------------------------------- */
+/* ---- Freeing ----------------------------------------------------------------------------------------------------- */
 
 void wfi_outbound_fini(wfi_outbound *outbound)
 {
-    if (outbound->shared) { /* the lists are its */
+    if (outbound->shared) { /* the lists belong to `shared` */
         outbound->body.remote_count = outbound->body.rref_count = outbound->body.linked_count = 0;
         outbound->body.linked = NULL;
         outbound->body.rrefs = NULL;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shared.c - arguments packed once for several calls: the targets of a multicast, the attempts of one call. Tensors are
- * packed (if they must be) once, and held once; what differs from call to call are the exposures, as each peer has keys of
- * its own, and so the copy of the metadata in which these stand.
+ * shared.c - arguments packed once for several calls: the targets of a multicast, the attempts of one call.
+ *
+ * Tensors are packed and held once. Each call has its own exposures, because each peer has its own keys. If there are
+ * exposures, each call also has its own copy of the metadata, which contain the keys.
  */
 #include "base/alloc.h"
 #include "rpc/payload/payload.h"
@@ -11,7 +12,7 @@
 
 struct wfi_shared_body {
     atomic_int refs;
-    wfi_encoded body; /* unchanged once made */
+    wfi_encoded body; /* constant */
 };
 
 weft_status wfi_shared_body_create(weft_args values, const wfi_encode_options *how, wfi_shared_body **out)
@@ -61,8 +62,8 @@ weft_status wfi_outbound_share(wfi_outbound *outbound, wfi_shared_body *shared)
 {
     wfi_encoded view = shared->body;
     const wfi_writer *meta = &shared->body.meta;
-    view.packed_bytes = 0;   /* counted with the one that it is a view of */
-    if (view.remote_count) { /* addresses will stand in it: it is copied */
+    view.packed_bytes = 0;   /* counted in shared->body */
+    if (view.remote_count) { /* addresses will be written into the metadata, so the view has a copy */
         wfi_writer_init_growing(&view.meta);
         wfi_write_bytes(&view.meta, meta->data, meta->size);
     } else {
