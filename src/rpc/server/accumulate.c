@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * accumulate.c - just before a handler runs, brings its arguments' tensors to the places that `land` names: adds them
- * there (WEFT_FUNCTION_LAND_ADD), or copies them there (in a call to this worker itself).
+ * accumulate.c - adds or copies the tensors of a call's arguments to the places that `land` names.
  *
- * All arguments are here by then, so no resumed transfer adds twice, and no cancelled call adds a half. Everything that
- * can fail is done before the first element changes.
+ * Runs just before the handler: adds them (WEFT_FUNCTION_LAND_ADD), or copies them (in a call to this worker itself).
+ * All arguments have arrived by then, so no resumed transfer adds twice, and no cancelled call adds only a part.
+ * Places are found and checked before the first element changes.
  */
 #include "rpc/server/server.h"
 
@@ -19,7 +19,7 @@
 typedef struct adding {
     size_t count;
     weft_tensor **arrived; /* contiguous, referenced */
-    weft_tensor **places;  /* referenced; NULL where `land` gave none */
+    weft_tensor **places;  /* referenced; NULL if `land` gave none */
 } adding;
 
 static weft_error *check_place(const weft_call *call, size_t index, const weft_tensor *arrived,
@@ -53,7 +53,7 @@ static weft_error *find_places(weft_call *call, adding *a)
         return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a list of %zu places", a->count);
     wfi_values_tensors(args, a->arrived, a->count);
     for (size_t i = 0; i < a->count; i++)
-        a->arrived[i] = weft_tensor_contiguous(a->arrived[i]); /* a reference, or a copy of a strided one of our own */
+        a->arrived[i] = weft_tensor_contiguous(a->arrived[i]); /* a reference, or a copy of a strided tensor */
     const weft_function *function = call->function;
     for (size_t i = 0; i < a->count; i++) {
         weft_tensor *arrived = a->arrived[i];
@@ -77,7 +77,7 @@ static weft_error *add_all(weft_call *call, const adding *a)
         if (!a->places[i])
             continue;
         wfi_write place;
-        st = wfi_write_begin(&place, a->places[i], WFI_WRITE_IN_PLACE, NULL); /* so it takes no memory */
+        st = wfi_write_begin(&place, a->places[i], WFI_WRITE_IN_PLACE, NULL); /* allocates nothing */
         if (st)
             continue;
         st = wfi_binary(WFI_ADD, place.from, a->arrived[i], place.to);
@@ -87,7 +87,7 @@ static weft_error *add_all(weft_call *call, const adding *a)
     return st ? wfi_call_error(call, st, "the tensors could not be added: %s", weft_status_text(st)) : NULL;
 }
 
-/* A call to ourselves has no wire to land from: it is copied, as results are. */
+/* For a call of this worker to itself: its tensors are not transferred, so they are copied, as results are. */
 static weft_error *copy_all(weft_call *call, const adding *a)
 {
     weft_status st = WEFT_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* call.c - the life of a served call: its holds, its place in the map of its caller's calls, and what is freed when. */
+/* call.c - the lifetime of a served call: its holds, its entry in the map of its caller's calls, and freeing. */
 #include "rpc/server/server.h"
 
 #include "base/error.h"
@@ -13,7 +13,7 @@ weft_error *wfi_call_error(const weft_call *call, weft_status code, const char *
 {
     wfi_error_detail detail = {.code = code, .worker = wfi_agent_rank(call->agent)};
     detail.function = call->function ? call->function->name : NULL;
-    detail.remote_code = call->ran ? WEFT_ERR_UNKNOWN : WEFT_OK; /* so the caller knows whether it may be made again */
+    detail.remote_code = call->ran ? WEFT_ERR_UNKNOWN : WEFT_OK; /* tells the caller whether a retry is safe */
     va_list args;
     va_start(args, format);
     weft_error *error = wfi_error_create_v(&detail, format, args);
@@ -42,7 +42,7 @@ bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem,
     return i >= values.count;
 }
 
-/* ---- Letting go -------------------------------------------------------------------------------------------------- */
+/* ---- Freeing ----------------------------------------------------------------------------------------------------- */
 
 void wfi_serve_release_work(weft_call *call)
 {
@@ -50,7 +50,7 @@ void wfi_serve_release_work(weft_call *call)
         call->slot.drop(call->slot.value);
     call->slot = (wfi_call_slot){0};
     if (call->deferred)
-        return; /* its handler may still be on its way out, and let go of the arguments there */
+        return; /* its handler may still be running; leave_deferred_call frees the arguments */
     weft_values_unref(call->args);
     call->args = NULL;
     if (call->arguments)
@@ -63,7 +63,7 @@ static void free_task(wfi_task *task)
     atomic_store_explicit(&call->deferred, false, memory_order_relaxed);
     wfi_serve_release_work(call);
     wfi_results_unpin(call);
-    if (call->in_line) /* the agent has ended: nobody takes its turn */
+    if (call->in_line) /* the agent has ended, so its turn never came */
         wfi_list_remove(&call->line_link);
     call->responder->fini(call);
     if (call->link)
@@ -131,6 +131,6 @@ void wfi_serve_uncount(weft_call *call)
 void wfi_serve_finish_late(weft_call *call)
 {
     wfi_results_unread(call);
-    if (--call->holds == 0) /* the handler task's own hold went before the executor did */
+    if (--call->holds == 0) /* the handler task dropped its hold before the executor ended */
         free_task(&call->release);
 }

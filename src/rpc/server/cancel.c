@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cancel.c - a call that nobody waits for any more: cancelled by its caller, out of time, or its caller is gone.
- * Handlers may ask (weft_call_cancelled), or be told (weft_call_cancellation). The call's children (nested.c) are
- * cancelled.
+ * cancel.c - cancels a served call: its caller cancelled it or is gone, or its deadline has passed.
+ *
+ * Handlers learn it from weft_call_cancelled or weft_call_cancellation. The call's children (nested.c) are cancelled.
  */
 #include "rpc/server/server.h"
 
@@ -39,7 +39,7 @@ static void deadline_passed(wfi_timer *timer)
 void wfi_serve_watch_deadline(weft_call *call)
 {
     wfi_assert_held(wfi_net_mutex(call->agent->net));
-    /* A call to ourselves has its timer from the start. */
+    /* A call of this worker to itself has its timer from the start (client/loopback.c). */
     if (!call->peer || call->deadline_ns == WFI_NEVER || call->timer.heap_index || atomic_load(&call->cancel_reason))
         return;
     call->timer.fire = deadline_passed;
@@ -57,7 +57,7 @@ void wfi_serve_end_watch(weft_call *call)
         wfi_future_settle(call->cancellation, NULL, NULL);
 }
 
-/* ---- What the handler sees --------------------------------------------------------------------------------------- */
+/* ---- The handler's functions ------------------------------------------------------------------------------------- */
 
 bool weft_call_cancelled(const weft_call *call)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* server/handler_api.c - what a handler sees of its call: arguments, results, failure, deferring, finishing. */
+/* server/handler_api.c - the handler's functions: arguments, results, failure, deferring, finishing. */
 #include "rpc/server/server.h"
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 
 #include <assert.h>
 
-/* ---- Arguments: checked against the signature before the handler ran; a wrong index is the programmer's error ------ */
+/* ---- Arguments: checked against the signature before the handler ran; a wrong index is a bug of the program ----- */
 
 static const weft_value *argument(const weft_call *call, size_t index, weft_type type)
 {
@@ -141,14 +141,14 @@ void weft_call_fail_with(weft_call *call, const weft_error *error)
     int rank = wfi_agent_rank(call->agent), origin = weft_error_worker(error);
     weft_error *here =
         wfi_error_recoded(error, WEFT_ERR_REMOTE, code == WEFT_ERR_REMOTE ? weft_error_remote_code(error) : code, rank);
-    weft_error *named = wfi_error_naming(here, call->function->name); /* one of the handler's own names none */
+    weft_error *named = wfi_error_naming(here, call->function->name); /* an error that the handler made names none */
     call->error = origin < 0 || origin == rank ? weft_error_ref(named) : wfi_error_with_hop(named, rank);
     weft_error_unref(named);
     weft_error_unref(here);
 }
 
-/* The handler returned what the making of a value had ended with that one of its arguments names: then that is the failure. Arguments
- * of a deferred call may be gone, or go just now. */
+/* If a reference among the arguments failed with the status that the handler returned, the call fails with the
+ * reference's error. The arguments of a deferred call are not used: another thread may free them. */
 static void pass_handle_on(weft_call *call, weft_status status)
 {
     weft_args args = call->deferred && !call->keep_arguments ? WEFT_NO_VALUES : weft_values_args(call->args);
@@ -160,7 +160,7 @@ static void pass_handle_on(weft_call *call, weft_status status)
     }
 }
 
-/* The handler returned what a call made within its own ended with: then that is the failure, from where it arose. */
+/* If a child failed with the status that the handler returned, the call fails with the child's error. */
 static void pass_inner_on(weft_call *call, weft_status status)
 {
     wfi_net_lock(call->agent->net);
@@ -179,7 +179,7 @@ static bool has_null_tensor(weft_args values)
     return false;
 }
 
-/* Says which of the results is at fault. */
+/* Fails the call with an error that names the faulty result. */
 static void refuse_results(weft_call *call, weft_status st, weft_args results)
 {
     char fault[256] = "";
@@ -201,7 +201,7 @@ void weft_call_give(weft_call *call, weft_args results)
         return;
     }
     if (has_null_tensor(results)) {
-        /* Usually an operator failed before: then its own error says more. */
+        /* Usually an operator failed before: its error says more. */
         if (!weft_call_status(call))
             refuse_results(call, WEFT_ERR_INVALID, results);
         return;
@@ -224,7 +224,7 @@ void weft_call_give(weft_call *call, weft_args results)
     weft_values_unref(call->results);
     call->results = values;
     wfi_results_pin(call);
-    wfi_object_drop(call->object); /* the last one counts */
+    wfi_object_drop(call->object); /* the last results count */
     call->object = NULL;
 }
 
@@ -249,7 +249,7 @@ void weft_call_give_object(weft_call *call, const weft_object_type *type, void *
         weft_call_fail(call, WEFT_ERR_MEMORY, "no memory for a %s", type->name);
         return;
     }
-    wfi_object_drop(call->object); /* the last one counts */
+    wfi_object_drop(call->object); /* the last results count */
     call->object = wrapped;
     wfi_results_unpin(call);
     weft_values_unref(call->results);
@@ -269,7 +269,7 @@ weft_status weft_call_status(const weft_call *call)
     return st;
 }
 
-/* A failure that a tape kept becomes the call's own. */
+/* A failure that a tape recorded becomes the call's error. */
 static void take_slot_error(weft_call *call)
 {
     weft_error *kept = call->slot.error && !call->error ? call->slot.error(call->slot.value) : NULL;
@@ -299,7 +299,7 @@ weft_call *weft_call_defer_keeping(weft_call *call)
     return weft_call_defer(call);
 }
 
-/* What it ends with: results, or an error, one of them. */
+/* Gives the call either results or an error. */
 static void settle_outcome(weft_call *call, weft_status status)
 {
     take_slot_error(call);

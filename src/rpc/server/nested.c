@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nested.c - the children of a served call: calls that were started with the option `parent`. They are bounded by what
- * is left of its time and cancelled with it, and their errors are passed on with the chain of workers (weft_error_hop).
- * All with the agent's lock held.
+ * nested.c - the children of a served call: calls that were started with the option `parent`.
+ *
+ * They end by the deadline of the served call, and are cancelled with it. Their errors are passed on with the chain of
+ * workers (weft_error_hop). All [agent lock].
  */
 #include "rpc/server/server.h"
 
@@ -35,7 +36,7 @@ void wfi_child_end(wfi_child *child, const weft_error *error)
     wfi_child_leave(child);
 }
 
-/* What those within it hear: only the time-out is theirs as well. */
+/* Children get the timeout of their parent; any other reason becomes WEFT_ERR_CANCELLED. */
 static weft_status reason_for_children(weft_status why)
 {
     return why == WEFT_ERR_TIMEOUT ? WEFT_ERR_TIMEOUT : WEFT_ERR_CANCELLED;

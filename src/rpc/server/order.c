@@ -2,12 +2,11 @@
 /*
  * order.c - WEFT_FUNCTION_ORDERED: the calls of one caller to one function run one after another, in their order.
  *
- * Each caller of such a function has a line: the calls that came and whose handlers have not begun, in the order in
- * which their messages arrived. That is the order in which the caller sent them. A call takes its place in the line
- * before its arguments are pulled. Only the first call of the line may begin, once its arguments are whole and the
- * handler before it has returned.
- * A call that ends before leaves the line. A caller is one incarnation of a rank, so a new one does not wait for the
- * handler of a dead one.
+ * Each caller of such a function has a line: the calls that have arrived and whose handlers have not begun, in the
+ * order in which their messages arrived. That is the order in which the caller sent them. A call enters the line before
+ * its arguments are pulled. Only the first call of the line may begin, after its arguments have arrived and the handler
+ * of the call before it has returned. A call that ends earlier leaves the line. A caller is one incarnation of a rank,
+ * so a new incarnation does not wait for the handler of a dead one.
  */
 #include "rpc/server/server.h"
 
@@ -15,12 +14,12 @@
 
 #include <stdlib.h>
 
-/* [agent lock]. It is freed when no call is in it. */
+/* Freed when no call is in it. [agent lock] */
 typedef struct wfi_line {
     wfi_registered *function;
     uint64_t caller;  /* its key in function->lines */
     wfi_list waiting; /* weft_call.line_link */
-    bool busy;        /* a call of it was handed to its handler, which has not returned */
+    bool busy;        /* the handler of one of its calls was queued, and has not returned */
 } wfi_line;
 
 static wfi_registered *registered_of(const weft_function *function)
@@ -60,21 +59,21 @@ weft_status wfi_order_join(weft_call *call)
     return WEFT_OK;
 }
 
-/* Takes the first out of the line if it may begin; NULL: none may. */
+/* Removes the first call from the line if it may begin; otherwise NULL. */
 static weft_call *take_next(wfi_line *line)
 {
     if (line->busy || wfi_list_empty(&line->waiting))
         return NULL;
     weft_call *first = wfi_container_of(line->waiting.next, weft_call, line_link);
     if (first->stage != WFI_SERVE_SERVING)
-        return NULL; /* its arguments are under way */
+        return NULL; /* its arguments have not arrived */
     wfi_list_remove(&first->line_link);
     first->in_line = false;
     line->busy = true;
     return first;
 }
 
-/* Its handler is to run now. [agent lock] */
+/* Queues the handler. [agent lock] */
 static void queue(weft_call *call)
 {
     bool is_inline = call->function->flags & WEFT_FUNCTION_INLINE;

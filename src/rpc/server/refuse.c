@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refuse.c - refuses calls without keeping anything of them: when the budget is exhausted, or memory is out.
+ * refuse.c - refuses calls without allocating memory for them: the budget is exhausted, or memory is out.
  *
  * Every call is answered, and an answer is kept until the caller has acknowledged it. A caller that acknowledges
- * nothing and goes on calling could make us keep any number of refusals. So when the budget is exhausted one REFUSED
- * message names a range of ids, for many calls. That is possible because the ids of a caller's calls only grow: all
- * calls of the range were refused, and no accepted one lies in it. One REFUSED to each caller is under way at a time.
- * Calls that are refused meanwhile wait, as one more range, until it is acknowledged; while they wait, all further
- * calls of that caller are refused too. So what a caller makes us keep does not grow with the number of its calls.
+ * nothing and keeps calling could make this worker store any number of refusals. So when the budget is exhausted one
+ * REFUSED message names a range of ids, for many calls. The ids of a caller's calls only grow, so the range contains
+ * only refused calls. One REFUSED to each caller is in flight at a time. Calls that are refused meanwhile form one more
+ * range, which waits for the acknowledgement; while it waits, all further calls of that caller are refused too. So the
+ * memory for a caller's refusals does not grow with the number of its calls.
  */
 #include "rpc/server/server.h"
 #include "rpc/agent/notify.h"
@@ -40,8 +40,7 @@ static void tell_refused(weft_agent *agent, int rank)
     wfi_write_u64(&writer, peer->refused.first);
     wfi_write_u64(&writer, peer->refused.last);
     wfi_write_u8(&writer, peer->refused.no_memory);
-    /* It answers a message that was just taken in, or follows a notification that just came back: there is memory for
-     * it. */
+    /* There is a notification for it: it answers a message that just arrived, or another one was just acknowledged. */
     if (wfi_post_and_hear(agent, wfi_net_peer(agent->net, rank), WFI_RPC_REFUSED, &writer, refusal_arrived))
         return;
     peer->refused.telling = true;

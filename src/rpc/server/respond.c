@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * respond.c - sends the answer of a served call. Small results travel in the reply. Large ones are pushed into the
- * caller's landing places first, and the reply follows when the last byte was acknowledged. Without landing places they
- * are exposed, and kept until the caller says DONE.
+ * respond.c - sends the answer of a served call.
+ *
+ * Small results are part of the reply. Large ones are pushed into the caller's landing places first; the reply follows
+ * when the last byte was acknowledged. Without landing places they are exposed, and kept until the caller sends DONE.
  */
 #include "rpc/server/server.h"
 #include "rpc/agent/notify.h"
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How a reply begins; `write_reply_header` writes so many bytes. */
+/* Bytes that write_reply_header writes. */
 #define REPLY_HEADER_SIZE (sizeof(uint64_t) + sizeof(uint8_t) + sizeof(uint32_t))
 #define LINK_HOLDERS_BYTES 256 /* besides WFI_LINK_BYTES */
 
@@ -26,7 +27,7 @@ static void write_reply_header(wfi_writer *writer, const weft_call *call, uint8_
     wfi_write_u32(writer, wfi_items_out_count(call));
 }
 
-/* What the caller is to know of the context: behind the header, under a flag. */
+/* Writes the link's part of the reply: it follows the header, and a flag announces it. */
 static void write_link(weft_call *call)
 {
     uint8_t room[WFI_LINK_BYTES + LINK_HOLDERS_BYTES];
@@ -49,7 +50,7 @@ static void reply_gone(wfi_message *message, weft_status status)
     wfi_serve_drop_hold(call);
 }
 
-/* Nothing of this call will go to the caller any more. [agent lock] */
+/* Nothing more of this call is sent to the caller. [agent lock] */
 static void abandon_answer(weft_call *call)
 {
     wfi_outbound_withdraw(&call->outbound, call->peer, true);
@@ -59,7 +60,7 @@ static void abandon_answer(weft_call *call)
     wfi_serve_leave_table(call);
 }
 
-/* There is no memory to write the error down: its codes go, in a notification that was promised. */
+/* There is no memory for the error's text: sends its codes in a promised notification. */
 static void send_bare_reply(weft_call *call)
 {
     uint8_t room[64];
@@ -82,8 +83,8 @@ static void send_reply(weft_call *call)
         send_bare_reply(call);
         return;
     }
-    /* A reply that names references stays behind the calls that make them, however full the queue is: the caller waits
-     * for it, and wfi_budget_keep has bounded it. Any other goes ahead of calls. */
+    /* A reply that names references is sent after the calls that make them. Any other is sent before queued calls. It
+     * enters even a full queue: the caller waits for it, and wfi_budget_keep has bounded it. */
     call->message = (wfi_message){.type = WFI_RPC_REPLY,
                                   .urgent = !call->outbound.body.rref_count,
                                   .exempt = true,
@@ -107,7 +108,7 @@ static void send_reply(weft_call *call)
 
 static void write_error_reply(weft_call *call)
 {
-    wfi_writer_fini(&call->header); /* it may have failed half-way */
+    wfi_writer_fini(&call->header); /* it may be incomplete */
     wfi_writer_init_growing(&call->header);
     write_reply_header(&call->header, call, WFI_REPLY_ERROR | link_flag(call));
     if (call->link)
@@ -116,7 +117,7 @@ static void write_error_reply(weft_call *call)
     call->awaiting_done = false;
 }
 
-/* The header and body of good results. */
+/* Writes the header and body of results. */
 static weft_status write_reply(weft_call *call)
 {
     const wfi_encoded *body = &call->outbound.body;
@@ -186,9 +187,9 @@ void wfi_serve_settle_owned(weft_call *call)
         wfi_owned_finish(owned, &(wfi_made){call->error, &call->object, call->results});
 }
 
-/* ---- Together ---------------------------------------------------------------------------------------------------- */
+/* ---- The whole answer -------------------------------------------------------------------------------------------- */
 
-/* `how` says where a problem is written. */
+/* `how` names the buffer for a problem. */
 static weft_status pack_results(weft_call *call, wfi_encode_options how)
 {
     const wfi_inbound *inbound = call->arguments;
@@ -209,7 +210,7 @@ static weft_status pack_results(weft_call *call, wfi_encode_options how)
     return st;
 }
 
-/* What of an answer goes before its call does: too much is kept for this caller already. */
+/* Parts of an answer that is not sent, because too much is kept for this caller. They are freed without the lock. */
 typedef struct leftovers {
     wfi_outbound outbound;
     weft_values *results;
@@ -256,7 +257,7 @@ static void answer_locked(weft_call *call, leftovers *left)
     call->agent->answered++;
     call->agent->stats.calls_served += call->ran;
     WFI_TELL_HOOKS(answered, call);
-    if (!call->deferred || wfi_runner_of(call->function)) /* else its handler may still have them */
+    if (!call->deferred || wfi_runner_of(call->function)) /* otherwise its handler may still use them */
         wfi_budget_release_arguments(&call->charge);
     wfi_serve_settle_owned(call);
     if (call->cancelled || call->agent->stopped) {
@@ -295,10 +296,10 @@ static void wire_respond(weft_call *call)
     wfi_net_lock(net);
     bool was_deferred = call->deferred;
     answer_locked(call, &left);
-    wfi_results_unpin(call);   /* what is exposed or pushed has pins of its own */
+    wfi_results_unpin(call);   /* exposures and pushes have their own pins */
     wfi_serve_drop_hold(call); /* the user's */
     if (!was_deferred)
-        wfi_serve_drop_hold(call); /* the handler task's: it is we */
+        wfi_serve_drop_hold(call); /* that of the handler task, which runs this */
     wfi_net_unlock(net);
     wfi_outbound_fini(&left.outbound);
     weft_values_unref(left.results);
@@ -308,7 +309,7 @@ static void wire_respond(weft_call *call)
 
 static weft_status wire_begin(weft_call *call)
 {
-    (void)call; /* nothing has to be told to its caller */
+    (void)call; /* the caller is not notified */
     return WEFT_OK;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c - queues a call whose arguments are whole, and runs its handler; or refuses it, and the handler does not
- * run. */
+/* run.c - queues a call whose arguments have arrived, and runs its handler; or refuses the call. */
 #include "rpc/server/server.h"
 
 #include "rpc/agent/budget.h"
@@ -11,9 +10,9 @@ static void refuse_task(wfi_task *task)
     call->responder->respond(call);
 }
 
-/* The handler has returned and deferred its call, which others may have finished meanwhile. The handler task's hold
- * (wfi_serve_run) keeps the call's memory; and while `deferred` is set nobody else touches the arguments before that
- * hold is dropped below. */
+/* The handler has deferred its call and returned. Other threads may have finished the call meanwhile. The hold of the
+ * handler task (wfi_serve_run) keeps the call's memory. While `deferred` is set no other thread uses the arguments
+ * before that hold is dropped below. */
 static void leave_deferred_call(weft_call *call)
 {
     wfi_net *net = call->agent->net;
@@ -33,7 +32,7 @@ static void leave_deferred_call(weft_call *call)
     wfi_net_unlock(net);
 }
 
-/* Its handler has returned, or will not run: the next call of the caller may begin. Not locked. */
+/* The handler has returned, or will not run: the caller's next call may begin. Not locked. */
 static void end_turn(weft_call *call)
 {
     if (!call->line)
@@ -58,7 +57,7 @@ static void run_wanted(weft_call *call)
     } else {
         if (st != WEFT_DEFERRED)
             wfi_log_agent(call->agent, WEFT_LOG_WARN, call->id,
-                          "\"%s\" deferred its call and returned %s: somebody has to finish it all the same",
+                          "\"%s\" deferred its call and returned %s: weft_call_finish must still be called",
                           call->function->name, weft_status_name(st));
         leave_deferred_call(call);
     }
@@ -83,7 +82,7 @@ void wfi_serve_handler_task(wfi_task *task)
     weft_call *call = wfi_container_of(task, weft_call, task);
     weft_status why = wfi_serve_begin(call);
     if (why)
-        call->error = wfi_call_error(call, why, "nobody waited for it any more when its turn came: it did not run");
+        call->error = wfi_call_error(call, why, "it did not run: its answer was no longer needed when its turn came");
     else if (call->function->land && (!call->peer || call->function->flags & WEFT_FUNCTION_LAND_ADD))
         call->error = wfi_land_when_run(call);
     if (call->error) {
@@ -111,13 +110,13 @@ void wfi_serve_run(weft_call *call)
     }
     call->stage = WFI_SERVE_SERVING;
     call->span.ready_ns = wfi_net_now(call->agent->net);
-    call->holds += 2; /* the user's, until finished, and the handler task's */
+    call->holds += 2; /* the user's, until weft_call_finish, and the handler task's */
     call->task.run = wfi_serve_handler_task;
     call->task.urgency = wfi_serve_urgency(call->function);
     wfi_order_run(call);
 }
 
-/* ---- Not to be run ----------------------------------------------------------------------------------------------- */
+/* ---- Refusing ---------------------------------------------------------------------------------------------------- */
 
 void wfi_serve_withdraw(weft_call *call, weft_error *error)
 {

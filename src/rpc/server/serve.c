@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * serve.c - the callee's side of a remote call: checks the message and takes its arguments in (payload/inbound.c). Then
- * the handler runs (run.c), and respond.c sends what it gave. Also here: what the caller says afterwards (DONE, TOOK,
- * CANCEL), and the callee's side as a component of the agent.
+ * serve.c - the callee's side of a remote call: checks the message, and receives its arguments (payload/inbound.c).
+ *
+ * Then the handler runs (run.c), and respond.c sends its results. This file also handles later messages of the caller
+ * (DONE, TOOK, CANCEL), and has the callee's component of the agent.
  */
 #include "rpc/server/server.h"
 #include "rpc/agent/notify.h"
@@ -16,7 +17,7 @@
 
 /* ---- Arrival ----------------------------------------------------------------------------------------------------- */
 
-/* What came linked was recorded by the caller, and is so here. */
+/* Tensors that the caller's tape recorded are recorded here too. */
 static weft_error *receive_links(weft_call *call, const wfi_inbound *inbound)
 {
     const wfi_decoded *decoded = &inbound->decoded;
@@ -61,7 +62,7 @@ static weft_tensor *user_place(void *arg, size_t index, weft_dtype dtype, weft_s
     return call->function->land(call->from, index, dtype, shape, call->function->user);
 }
 
-/* WEFT_ERR_EXISTS: a peer that uses an id twice. */
+/* WEFT_ERR_EXISTS if the peer has used the id before. */
 static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, weft_call **out)
 {
     weft_call *call = wfi_calloc(1, sizeof *call);
@@ -107,7 +108,7 @@ static weft_status make_call(weft_agent *agent, wfi_peer *from, uint64_t id, wef
     return WEFT_OK;
 }
 
-/* The part of the header that says under which name the result stays here. */
+/* Reads the part of the header that names the reference to the result. */
 static weft_status read_remote(weft_call *call, wfi_reader *reader)
 {
     wfi_rref_name name = wfi_read_rref_name(reader);
@@ -117,7 +118,7 @@ static weft_status read_remote(weft_call *call, wfi_reader *reader)
     return wfi_owned_create_for(call->agent, call->peer, call->id, &name, fork, &call->owned);
 }
 
-/* Nothing depends on what the peer says here: it is only shown. */
+/* The span of the peer is only shown, so it is not checked. */
 static wfi_span read_span(uint8_t flags, wfi_reader *reader)
 {
     wfi_span span = {0};
@@ -129,7 +130,7 @@ static wfi_span read_span(uint8_t flags, wfi_reader *reader)
     return span;
 }
 
-/* Where no contexts are known, the caller hears of none in the reply. */
+/* If this process has no contexts, the link is ignored, and the reply carries none. */
 static weft_status read_link(weft_call *call, const uint8_t *bytes, size_t size)
 {
     wfi_reader blob;
@@ -184,7 +185,7 @@ static void serve_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     if (made == WEFT_ERR_MEMORY || made == WEFT_ERR_BUSY)
         wfi_refuse_call(agent, from, id, made == WEFT_ERR_MEMORY);
     if (made)
-        return; /* else it is nonsense */
+        return; /* other errors: the message is malformed */
     if (name_size <= WFI_FUNCTION_NAME_MAX)
         memcpy(name, name_bytes, name_size);
     uint64_t now = wfi_net_now(agent->net);
@@ -218,27 +219,27 @@ static void serve_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
         take_in(call, reader);
 }
 
-/* ---- The end of it ----------------------------------------------------------------------------------------------- */
+/* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
 static void done_with(weft_call *call)
 {
     weft_agent *agent = call->agent;
     if (!call->awaiting_done || call->pushing)
-        return; /* nonsense: nobody can be done with what has not been sent */
+        return; /* the message is wrong: the results have not been sent */
     call->awaiting_done = false;
     agent->stats.bytes_sent += call->outbound.exposed_bytes;
     wfi_outbound_withdraw(&call->outbound, call->peer, true);
     wfi_serve_leave_if_over(call);
 }
 
-/* The caller gave up, and has closed its end of whatever was under way; or it is gone. */
+/* The caller gave up, and has ended its side of all transfers; or it is gone. */
 static void cancel_call(weft_call *call, weft_status why, const char *text)
 {
     call->cancelled = true;
     wfi_serve_cancel(call, why, text);
     wfi_items_out_drop(call);
     if (call->stage == WFI_SERVE_SERVING)
-        wfi_serve_uncount(call); /* perhaps never finished, and nobody waits for it: closing need not */
+        wfi_serve_uncount(call); /* it may never be finished, so closing does not wait for it */
     if (call->stage == WFI_SERVE_TAKING)
         wfi_inbound_cancel(call->arguments);
     else if (call->pushing)
@@ -249,7 +250,7 @@ static void cancel_call(weft_call *call, weft_status why, const char *text)
         wfi_serve_leave_if_over(call);
 }
 
-/* What the caller says of a call after it has brought it. */
+/* Handles a message of a caller: CALL, DONE, CANCEL, TOOK. */
 static void serve_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader)
 {
     if (type == WFI_RPC_CALL) {
@@ -275,7 +276,7 @@ static void serve_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_r
 
 static void cancel_calls_of(weft_agent *agent, int rank, weft_status why, const char *text)
 {
-    wfi_map gone = agent->peers[rank].serving; /* whoever takes the rank next finds none of these */
+    wfi_map gone = agent->peers[rank].serving; /* the next worker with this rank finds none of these */
     size_t cursor = 0;
     weft_call *call;
     wfi_map_init_keyed(&agent->peers[rank].serving, &agent->hash_key);
@@ -284,7 +285,7 @@ static void cancel_calls_of(weft_agent *agent, int rank, weft_status why, const 
     for (cursor = 0; (call = wfi_map_next(&gone, &cursor, NULL));) {
         cancel_call(call, why, text);
         wfi_serve_interest(call, false);
-        if (call->stage == WFI_SERVE_SERVING) /* nothing of it is under way, but at its user */
+        if (call->stage == WFI_SERVE_SERVING) /* only the user holds it */
             wfi_serve_leave_table(call);
     }
     wfi_map_fini(&gone);
@@ -312,9 +313,9 @@ static bool is_serving(weft_agent *agent)
     return agent->serving > 0;
 }
 
-/* A call in it is served, its answer on its way, or kept until the caller has it. What nobody waits for any more,
- * perhaps a deferred call that is never finished, keeps nobody; nor does one whose caller cannot be reached, once it is
- * answered. */
+/* Whether this worker must not leave the job because of the call: it is served, or its answer is in flight or kept for
+ * the caller. False for a served call that was cancelled (it may never be finished), and for an answered call whose
+ * caller cannot be reached. */
 static bool keeps(const weft_call *call)
 {
     if (call->stage == WFI_SERVE_SERVING)
@@ -366,7 +367,7 @@ static void tell_of_served(weft_agent *agent, wfi_awaits *out)
                        (double)(out->now_ns - first->span.begun_ns) / 1e9);
 }
 
-/* Those who wait here for values hear why these will not be made before the calls that would make them end. */
+/* Fails the values first, so that threads waiting for them get this error, not that of the calls that make them. */
 static void fail_served(weft_agent *agent, weft_status why, const char *text)
 {
     wfi_owned_fail_all(agent, why, "the owner closed its agent before the value was made");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* server/stream.c - items of results on their way to the caller; see server/stream.h. */
+/* server/stream.c - sends items of results to the caller; see server/stream.h. */
 #include "base/alloc.h"
 #include "rpc/agent/budget.h"
 #include "rpc/server/stream.h"
@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 
-/* One item; guarded by the agent's lock once it was sent. It holds its call, and lives until net and the caller let go of it. */
+/* One item. It holds its call. It is freed when net has released its message and the caller has sent TOOK. Guarded by
+ * the agent's lock once it was sent. */
 typedef struct item_out {
     wfi_list link;
     weft_call *call;
@@ -35,7 +36,7 @@ uint32_t wfi_items_out_count(const weft_call *call)
     return call->items ? call->items->sent : 0;
 }
 
-/* ---- Letting go -------------------------------------------------------------------------------------------------- */
+/* ---- Ending items ------------------------------------------------------------------------------------------------ */
 
 static void free_item(item_out *item)
 {
@@ -62,7 +63,7 @@ static void free_if_over(item_out *item)
 static void item_gone(wfi_message *message, weft_status status)
 {
     item_out *item = wfi_container_of(message, item_out, message);
-    (void)status; /* where it never arrived the peer is gone, which ends the call */
+    (void)status; /* if it never arrived, the peer is gone, which ends the call */
     item->message_out = false;
     free_if_over(item);
 }
@@ -119,7 +120,7 @@ static weft_status may_send(const weft_call *call)
     return !st && call->items->count >= WFI_ITEMS_MAX ? WEFT_ERR_AGAIN : st;
 }
 
-/* Tensors that were recorded get numbers, which the header says. */
+/* Recorded tensors get numbers; the header has the first one. */
 static weft_status write_header(weft_call *call, item_out *item)
 {
     const wfi_encoded *body = &item->outbound.body;
@@ -148,7 +149,7 @@ static weft_status send_locked(weft_call *call, item_out *item)
     st = wfi_outbound_publish(&item->outbound, call->peer, &item->header);
     if (st)
         return st;
-    /* As a reply: behind the calls that make the references in it, or ahead of all calls. */
+    /* Like a reply: after the calls that make the references in it, or before all queued calls. */
     item->message = (wfi_message){.type = WFI_RPC_ITEM,
                                   .urgent = !item->outbound.body.rref_count,
                                   .exempt = true,
@@ -158,7 +159,7 @@ static weft_status send_locked(weft_call *call, item_out *item)
                                   .done = item_gone};
     st = wfi_peer_send(call->peer, &item->message);
     if (st) {
-        wfi_outbound_withdraw(&item->outbound, call->peer, true); /* nobody was told of them */
+        wfi_outbound_withdraw(&item->outbound, call->peer, true); /* the peer has not been told of the exposures */
         return st;
     }
     item->message_out = true;
@@ -212,7 +213,7 @@ weft_status weft_call_send_item(weft_call *call, weft_args item)
     if (!wfi_agent_enter(call->agent))
         return WEFT_ERR_CANCELLED;
     if (call->slot.publish)
-        call->slot.publish(call->slot.value); /* before anybody may use what the item has of it */
+        call->slot.publish(call->slot.value); /* before the receiver can use tensors of the item */
     weft_status st = call->responder->send_item(call, item);
     wfi_agent_leave(call->agent);
     return st;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unread.c - who reads the results of a served call. weft_call_give puts a read pin on the storage of each tensor, so
- * that weft_tensor_wait_unread sees the results before anything of them is sent. When the answer has been written, the
- * call's pins go: whatever is still to be transferred has pins of its own (net/bulk/expose.c, respond.c).
+ * unread.c - read pins on the results of a served call.
  *
- * A module's parameter (a cell) is not pinned: its value is taken when the answer is written.
+ * weft_call_give puts a read pin on the storage of each tensor, so that weft_tensor_wait_unread waits for results that
+ * have not been sent yet. The call's pins end when the answer has been written: transfers that are still to be made
+ * have their own pins (net/bulk/expose.c, respond.c).
+ *
+ * A module's parameter (a cell) is not pinned: its value is read when the answer is written.
  */
 #include "rpc/server/server.h"
 
@@ -23,7 +25,7 @@ static void for_each_storage(const weft_call *call, void (*act)(wfi_storage *sto
     }
 }
 
-/* Most results have none, and are not walked. */
+/* Most results have no tensors, and need not be walked. */
 static bool may_have_tensors(weft_args results)
 {
     for (size_t i = 0; i < results.count; i++)
@@ -61,7 +63,7 @@ weft_future *weft_call_unread(weft_call *call)
         return NULL;
     weft_agent *agent = call->agent;
     if (!wfi_agent_enter_locked(agent)) {
-        weft_future *ended = wfi_future_create(NULL, NULL); /* there is nobody who could read */
+        weft_future *ended = wfi_future_create(NULL, NULL); /* a closed agent reads nothing */
         if (ended)
             wfi_future_settle(ended, NULL, NULL);
         return ended;
