@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* components.c - what an agent is made of: the one list of its components. They hear of everything in this order. */
+/* components.c - the list of an agent's components. Their functions are called in this order. */
 #include "rpc/batch/batch.h"
 #include "rpc/client/client.h"
 #include "rpc/observe/observe.h"
@@ -9,7 +9,7 @@
 #define MOST 8
 
 const wfi_component *wfi_components[MOST + 1] = {
-    &wfi_observe_component, /* first: its port or file may keep the agent from opening */
+    &wfi_observe_component, /* first: opening fails if its port or file cannot be opened */
     &wfi_client_component,  &wfi_server_component, &wfi_refs_component, &wfi_batch_component,
 };
 

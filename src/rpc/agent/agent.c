@@ -16,7 +16,7 @@
 
 static _Atomic int agents; /* of this process */
 
-/* ---- Life -------------------------------------------------------------------------------------------------------- */
+/* ---- Reference counting ------------------------------------------------------------------------------------------ */
 
 weft_agent *wfi_agent_ref(weft_agent *agent)
 {
@@ -113,12 +113,12 @@ static void on_joined(void *arg)
     wfi_options_settle(&agent->options, rank, wfi_net_member(agent->net, rank)->name);
     if (agent->options.values.sim)
         return;
-    /* The machine is divided among the job's processes on it, as the launcher says, or else the table; memory among
-     * agents, too. */
+    /* The job's processes on this machine share its cores; the launcher or, without one, the member table gives their
+     * number. The agents of a process also share its memory. */
     wfi_net_lock(agent->net);
     int here = wfi_net_members_here(agent->net);
     wfi_net_unlock(agent->net);
-    int ours = atomic_load(&agents); /* those of another job, too: then it is a guess */
+    int ours = atomic_load(&agents); /* includes agents of other jobs: then the share is only an estimate */
     if (ours > here)
         ours = here;
     wfi_share_tell((here + ours - 1) / ours);
@@ -147,7 +147,7 @@ static weft_status open_net(weft_agent *agent, weft_error **error)
                            .sim = agent->options.values.sim,
                            .store_fd = agent->options.store_fd,
                            .processes = agent->options.processes};
-    agent->options.store_fd = -1; /* net's now */
+    agent->options.store_fd = -1; /* now owned by net */
     const weft_agent_options *options = &agent->options.values;
     if (options->rank == 0 && options->on_store_port && !options->sim)
         options->on_store_port(options->master_port, options->store_port_arg);
@@ -206,7 +206,7 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
     WFI_FOR_COMPONENTS (component, begin)
         st = st ? st : component->begin(agent, &error);
     if (has_joined && st) {
-        stop_from_outside(agent); /* net is open: the ordinary end */
+        stop_from_outside(agent); /* net is open */
         agent = NULL;
     }
     if (!st) {
@@ -235,7 +235,7 @@ weft_status weft_agent_open(const weft_agent_options *options, weft_agent **out,
 
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
-/* Whether the calling flow of control is a handler or continuation of this agent, on whatever runs these. */
+/* Whether the caller is a handler or continuation of this agent. */
 static bool is_inside(weft_agent *agent)
 {
     wfi_driver *driver = wfi_net_driver(agent->net);
@@ -246,7 +246,8 @@ static bool is_inside(weft_agent *agent)
     return !driver->drive(driver, &nobody, wfi_now(driver->clock)); /* refused on the thread of inline handlers */
 }
 
-/* Nothing new starts, everything outstanding fails; then net, executor, net again, and the tables, in that order. */
+/* Nothing new starts, everything outstanding fails. Then stops net and the executor, closes net, and frees the
+ * tables. */
 static void stop_from_outside(weft_agent *agent)
 {
     WFI_FOR_COMPONENTS (component, hide)
@@ -277,7 +278,7 @@ static void stop_from_outside(weft_agent *agent)
     wfi_agent_unref(agent);
 }
 
-/* In a child of fork() the connections are the parent's: closing them there would end the parent's membership. */
+/* In a child of fork(2) the connections are the parent's: closing them there would end the parent's membership. */
 static bool is_refused(const weft_agent *agent, const char *function)
 {
     if (agent->forked)
@@ -320,7 +321,7 @@ weft_status weft_agent_close_within(weft_agent *agent, int64_t wait_ms)
     if (!wfi_agent_await_end(agent, wait_ms))
         return WEFT_ERR_TIMEOUT;
     weft_status st = weft_agent_status(agent);
-    bool was_ended = st == WEFT_ERR_JOB_ENDED; /* before its time: then things may be left */
+    bool was_ended = st == WEFT_ERR_JOB_ENDED; /* the job was ended early: leaked objects are no error */
     size_t leaks = 0;
     WFI_FOR_COMPONENTS (component, leaks)
         leaks += component->leaks(agent);

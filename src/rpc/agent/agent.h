@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent.h - the agent, as the files of src/rpc see it.
+ * agent.h - the agent's struct and its functions for src/rpc.
  *
- * LOCKING. Everything below the line "agent lock" is guarded by the one lock of the agent, net's (net/net.h). What
- * stands above it is set while opening and constant afterwards. User code never runs with the lock held.
+ * LOCK. The fields of weft_agent below the line "agent lock" are guarded by the one lock of the agent, net's
+ * (net/net.h). The fields above it are set while opening, and constant afterwards unless their comments say otherwise.
+ * User code never runs with the lock held.
  *
- * LIFE. The memory of an agent is counted: the user's pointer, each served call and each remote reference hold it. So
- * weft_call_finish and weft_rref_unref may be called after the agent was closed: they find `closed` set
+ * LIFETIME. An agent is reference-counted: by the user's pointer, each served call and each remote reference. So
+ * weft_call_finish and weft_rref_unref may be called after the agent was closed. They then find `closed` set
  * (wfi_agent_enter), and use neither net nor executor.
  */
 #ifndef WFI_AGENT_H
@@ -28,66 +29,66 @@ typedef struct wfi_request wfi_request;
 typedef struct wfi_call_observer wfi_call_observer; /* rpc/observe/internal.h */
 
 /*
- * A flag of weft's own functions that neither block nor run user code: whichever thread took the call in runs them at
- * once, so that a full executor does not hold them up.
+ * A flag of weft's own functions that neither block nor run user code. The thread that received the call runs them at
+ * once, so that a full executor does not delay them.
  */
 #define WFI_AT_ONCE (1u << 16)
 /*
- * Flags of weft's own functions that are let in where the memory budget is full, because what they say frees memory, or
- * tells who holds it. Their arguments count all the same.
+ * Flags of weft's own functions whose calls are accepted even if the memory budget is used up, because these calls free
+ * memory, or say which worker holds it. Their arguments are charged too.
  *
- *   function        flag                 what bounds it
+ *   function        flag                 limit
  *   weft:pass       WFI_RESERVED         dist/pass_calls.c, wfi_pass_admit: context, membership, numbers and shapes
  *                                        are checked before a gradient is pulled; then wfi_budget_admit_reserved
- *   weft:abort      WFI_LET_IN           arguments that fit one message; a pass that it makes known counts
+ *   weft:abort      WFI_LET_IN           arguments that fit one message; a pass that it announces is charged
  *   weft:close      WFI_LET_IN           the same; numbers: dist/ends.c, TELL_MOST, CLOSED_MOST
  *   weft:joined     WFI_LET_IN           the same; at most one rank for each worker of the job
- *   all others      none                 the budget, as functions of the program: weft:backward, weft:recorded,
+ *   all others      none                 the budget, like functions of the program: weft:backward, weft:recorded,
  *                                        weft:fetch, weft:made, weft:forward, weft:parameters, weft:optimizer,
  *                                        weft:tensors, weft:norm, weft:step. None of them frees memory that it does not
  *                                        itself hold.
  *
- * What a call is apart from its arguments (WFI_SERVE_BYTES) counts for every function. When more than 5/4 of the budget
- * is held besides gradients, every call is refused, these included (server/refuse.c). Then weft:abort, weft:close and
- * weft:joined are sent again until they get in; a pass whose weft:pass is refused fails.
+ * The call's own structs (WFI_SERVE_BYTES) are charged for every function. When more than 5/4 of the budget is held
+ * besides gradients, every call is refused, including these (server/refuse.c). Then weft:abort, weft:close and
+ * weft:joined are sent again until they are accepted; a pass whose weft:pass is refused fails.
  */
-#define WFI_RESERVED (1u << 17) /* wfi_links.admit decides about its arguments */
+#define WFI_RESERVED (1u << 17) /* wfi_links.admit decides whether its arguments are accepted */
 #define WFI_LET_IN (1u << 18)   /* arguments that fit one message are refused only beyond 5/4 of the budget */
 
-/* What rpc keeps of one other worker. */
+/* The data that rpc keeps for each other worker. */
 typedef struct wfi_rpc_peer {
     wfi_map serving;  /* its calls, by its ids */
     uint32_t watched; /* the incarnation that `watches` counts for: agent/workers.c */
     size_t watches;
-    weft_member_event untold[2]; /* events of this rank for which memory was out, in order: agent/membership.c */
+    weft_member_event untold[2]; /* events of this rank that wait for memory, in order: agent/membership.c */
     int untold_count;
-    size_t kept_count; /* replies and results on their way to it, or kept for it: agent/budget.c */
+    size_t kept_count; /* replies and results that are being sent to it, or kept for it: agent/budget.c */
     uint64_t kept_bytes;
     struct {
-        uint64_t first, last; /* ids of its calls that were refused, and that it is to be told of; 0: none */
-        bool no_memory;       /* memory was out for one of them at least */
-        bool telling;         /* a REFUSED with earlier ones is under way */
-        uint64_t heard;       /* the highest id of our own calls that it has refused */
+        uint64_t first, last; /* range of its refused calls for the next REFUSED; 0: none */
+        bool no_memory;       /* memory was out for at least one of them */
+        bool telling;         /* a REFUSED for earlier calls is in flight */
+        uint64_t heard;       /* the highest id of this worker's calls that it has refused */
     } refused;                /* server/refuse.c */
-    size_t answers;           /* our answers to its messages that it has not acknowledged: agent/notify.c */
+    size_t answers;           /* this worker's answers that it has not acknowledged: agent/notify.c */
 } wfi_rpc_peer;
 
-/* A function as registered; never removed while the agent lives. */
+/* A registered function; never removed while the agent lives. */
 typedef struct wfi_registered {
     weft_function function;      /* its name is owned */
     wfi_runner *runner;          /* NULL: its calls are served one by one */
-    const wfi_component *runs;   /* whose the runner is */
-    pthread_mutex_t adding;      /* to places of its land: a leaf, held by the thread that adds (server/accumulate.c) */
+    const wfi_component *runs;   /* the component that made `runner` */
+    pthread_mutex_t adding;      /* held while adding to places of its `land`; a leaf (server/accumulate.c) */
     wfi_map lines;               /* of its callers, with WEFT_FUNCTION_ORDERED: server/order.c. [agent lock] */
     struct wfi_registered *next; /* others with the same hash */
 } wfi_registered;
 
-/* Membership events wait here for the executor, one task for all, so that the user sees them one at a time. */
+/* Membership events wait here for the executor. One task reports all, so that the user sees them one at a time. */
 typedef struct wfi_membership {
     wfi_list events;
     wfi_task task;
     bool running;
-    size_t untold; /* of wfi_rpc_peer: events for which memory was out */
+    size_t untold; /* sum of wfi_rpc_peer.untold_count */
 } wfi_membership;
 
 struct weft_agent {
@@ -96,56 +97,56 @@ struct weft_agent {
     wfi_options options;
     wfi_net *net;
     wfi_executor *executor;
-    wfi_cores *cores;                       /* near the chosen interface; NULL: anywhere */
-    pthread_mutex_t function_lock;          /* a leaf, over `functions` alone: registering needs no net */
+    wfi_cores *cores;                       /* near the chosen interface; NULL: any cores */
+    pthread_mutex_t function_lock;          /* guards only `functions`; a leaf: registering needs no net */
     wfi_map functions;                      /* by hash of the name */
-    _Atomic(struct wfi_batcher *) batchers; /* all, newest first; grows only: batch/batch.h */
-    wfi_hash_key hash_key;                  /* of all tables whose keys others choose; never changes */
+    _Atomic(struct wfi_batcher *) batchers; /* all, newest first; only grows: batch/batch.h */
+    wfi_hash_key hash_key;                  /* of all tables whose keys others choose; constant */
     wfi_rpc_peer *peers;                    /* by rank; guarded by the agent lock */
-    atomic_int inbound_elsewhere;           /* being decoded on the process's executor: payload/inbound.c */
+    atomic_int inbound_elsewhere;           /* tasks on the process's executor: payload/inbound.c */
     atomic_int late_users;                  /* threads between wfi_agent_enter and _leave; closing waits for them */
-    atomic_bool closed;                     /* net and executor are gone, or going */
+    atomic_bool closed;                     /* net and executor are gone, or are being closed */
     wfi_list open_link;                     /* agent/forks.c */
-    bool forked;                            /* this is a child of fork(), and the agent its parent's */
+    bool forked;                            /* this process is a child of fork(2), and the agent is its parent's */
 
-    void *state[WFI_STATES]; /* each component's own: its header says what guards it */
+    void *state[WFI_STATES]; /* the components' data: their headers say what guards them */
 
     /* ---- agent lock ---- */
-    wfi_map calls;        /* outstanding ones of ours, by id */
-    wfi_list local_calls; /* being served for ourselves */
-    wfi_list retries;     /* calls of ours that are tried again: client/retry.c */
-    size_t resting_bytes; /* what retries hold in their pauses */
+    wfi_map calls;        /* outstanding calls of this worker to others, by id */
+    wfi_list local_calls; /* calls of this worker to itself that are being served */
+    wfi_list retries;     /* calls of this worker with retries: client/retry.c */
+    size_t resting_bytes; /* bytes that retries hold in their pauses */
     uint64_t next_call_id;
-    size_t serving; /* calls served here, of others and of our own, that have not been finished */
+    size_t serving; /* served calls, of others and of this worker, that have not been finished */
     int64_t call_timeout_ms;
     weft_status gone; /* why this worker is out of the job */
     bool closing, stopped;
     bool probed;
     uint64_t probe_wave;
     wfi_timer probe_timer;
-    wfi_timer await_timer;     /* names in the log what weft_agent_close waits for: agent/awaited.c */
-    uint64_t closing_ns;       /* since when it closes */
-    uint64_t awaits_logged_ns; /* when that was last logged; 0: not yet */
-    uint64_t awaits_ask_ns;    /* when the store is to be asked, before a limit passes; 0: not */
+    wfi_timer await_timer;     /* logs what weft_agent_close waits for: agent/awaited.c */
+    uint64_t closing_ns;       /* when closing began */
+    uint64_t awaits_logged_ns; /* when the wait was last logged; 0: not yet */
+    uint64_t awaits_ask_ns;    /* when to query the store, before the time limit passes; 0: not needed */
     bool awaits_answer;        /* the store's answer is to be logged */
-    char awaited[256];         /* what the store answered last; "": nothing yet */
+    char awaited[256];         /* the last answer of the store; "": none yet */
     wfi_timer overload_timer;  /* agent/overload.c */
-    uint64_t overload_taken;   /* how many tasks the executor had taken when that timer last fired */
-    bool overload_seen;        /* all threads waited then */
-    uint64_t serves_until_ns;  /* leaving an elastic job: from then on it refuses new calls */
+    uint64_t overload_taken;   /* number of tasks that the executor had taken when overload_timer last fired */
+    bool overload_seen;        /* all threads waited at that time */
+    uint64_t serves_until_ns;  /* while leaving an elastic job: when it begins to refuse new calls */
     bool refuses_calls;
     weft_future *terminated;
-    wfi_map found_names; /* rank + 1 where weft_agent_find found a name last, by its hash: agent/workers.c */
-    wfi_map given_names; /* what weft_agent_name has given, by its hash */
+    wfi_map found_names; /* rank + 1 where weft_agent_find last found a name, by the name's hash: agent/workers.c */
+    wfi_map given_names; /* names that weft_agent_name has returned, by hash */
     wfi_call_observer *observer;
-    size_t held_bytes;     /* against options.memory_budget_bytes: agent/budget.c */
-    size_t reserved_bytes; /* of these, what wfi_budget_admit_reserved let in */
-    size_t work_bytes;     /* of these, what wfi_budget_admit_work let in */
+    size_t held_bytes;     /* charged against options.memory_budget_bytes: agent/budget.c */
+    size_t reserved_bytes; /* of held_bytes, those accepted by wfi_budget_admit_reserved */
+    size_t work_bytes;     /* of held_bytes, those accepted by wfi_budget_admit_work */
     wfi_membership membership;
     size_t notifications; /* small messages (agent/notify.c) that their receivers have not acknowledged */
     wfi_list spare_notifications;
     size_t spare_notification_count, promised_notifications;
-    uint64_t answered; /* calls that came here and were answered, those included whose handlers never ran */
+    uint64_t answered; /* calls that were answered here, including those whose handlers never ran */
     weft_stats stats;
 };
 
@@ -156,62 +157,62 @@ static inline int wfi_agent_rank(const weft_agent *agent)
     return agent->options.values.rank;
 }
 
-/* For what a user may do after the agent was closed (finish a call, drop a reference). True: the agent is open, and
- * does not close before wfi_agent_leave.
- */
+/* For functions that users may call after the agent was closed (finish a call, drop a reference). True: the agent is
+ * open, and does not close before wfi_agent_leave. */
 bool wfi_agent_enter(weft_agent *agent);
 void wfi_agent_leave(weft_agent *agent);
-/* The same, with its lock held in between. */
+/* The same, with the agent lock held between the two calls. */
 bool wfi_agent_enter_locked(weft_agent *agent);
 void wfi_agent_leave_locked(weft_agent *agent);
 
-/* What calls say that are refused in a child of fork(2). */
+/* The error text of calls that are refused in a child of fork(2). */
 #define WFI_FORKED_TEXT "this is a child of fork(), and the agent its parent's"
-/* Called when net has opened, and before it closes: in between the agent is marked in a child of fork(2) (forks.c). */
+/* Called when net has opened, and before it closes. Between the two, a child of fork(2) marks the agent (forks.c). */
 void wfi_forks_watch(weft_agent *agent);
 void wfi_forks_forget(weft_agent *agent);
-/* Open agent number `index` of the process, entered: it does not close before wfi_agent_leave. NULL: there are no
+/* Enters open agent number `index` of the process: it does not close before wfi_agent_leave. NULL: there are no
  * more. */
 weft_agent *wfi_forks_enter(size_t index);
 
-/* Cores for weft's own threads; NULL: anywhere (agent/binding.c). */
+/* Cores for weft's own threads; NULL: any cores (agent/binding.c). */
 wfi_cores *wfi_binding_of(const weft_agent_options *options);
 
-/* weft_agent_progress, and not ended by weft_agent_wake. */
+/* Like weft_agent_progress, but not ended by weft_agent_wake. */
 size_t wfi_agent_progress(weft_agent *agent, int64_t timeout_ms);
 
 /* WEFT_OK, or why no call may start now. [agent lock] */
 weft_status wfi_agent_usable(const weft_agent *agent);
 bool wfi_agent_knows_alive(const weft_agent *agent, int rank); /* [agent lock] */
-/* The same, and it has not announced that it leaves the job: what the program is told. [agent lock] */
+/* Whether the program is told that the rank is alive: it is, and it has not announced that it leaves. [agent lock] */
 bool wfi_agent_lists(const weft_agent *agent, int rank);
-/* The rank of the living worker with that name; -1: none. A worker that is leaving counts if leaving_too is set; it
- * keeps its name until it is gone. Not locked. */
+/* The rank of the living worker with that name; -1: none. Workers that are leaving are found only if leaving_too is
+ * set; they keep their names until they are gone. Not locked. */
 int wfi_agent_find(weft_agent *agent, const char *name, bool leaving_too);
-/* Of another rank: WEFT_OK while it is alive, else WEFT_ERR_PEER_LEFT or WEFT_ERR_PEER_DEAD, also if nobody had it. [agent lock] */
+/* The status of another rank: WEFT_OK while it is alive, otherwise WEFT_ERR_PEER_LEFT or WEFT_ERR_PEER_DEAD. If no
+ * worker ever had the rank: WEFT_ERR_PEER_DEAD. [agent lock] */
 weft_status wfi_agent_peer_status(const weft_agent *agent, int rank);
-/* A line in the log of this agent (NULL: of none) about the call with this id (0: about none). Any thread. */
+/* Writes a log line of this agent (may be NULL) about the call with this id (0: none). Any thread. */
 void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
     WEFT_PRINTF(4, 5);
-/* For public functions that need what a NULL was given for: says so in the log, and returns WEFT_ERR_INVALID. */
+/* For public functions: logs that the argument `what` is NULL, and returns WEFT_ERR_INVALID. */
 weft_status wfi_refuse_null(const char *function, const char *what);
-/* The same into *error, or into the log if `error` is NULL. */
+/* The same, but writes the message to *error, or to the log if `error` is NULL. */
 weft_status wfi_refuse_null_to(weft_error **error, const char *function, const char *what);
-/* A future of this agent (NULL: it is closed), its executor and its waiting, which weft alone completes. NULL if memory
- * is out. */
+/* A future that only weft completes, with this agent's executor and way of waiting (`agent` NULL: of a closed agent).
+ * NULL if memory is out. */
 weft_future *wfi_agent_future(weft_agent *agent);
-weft_future *wfi_failed_future(weft_agent *agent, const weft_error *error); /* the same, with `error` already */
-/* Completes it with `error`, or with `values` (borrowed; perhaps NULL). What is complete, as its user cancelled it,
- * stays as it is. */
+weft_future *wfi_failed_future(weft_agent *agent, const weft_error *error); /* the same, completed with `error` */
+/* Completes the future with `error`, or with `values` (borrowed; may be NULL). No-op if it is complete, because its
+ * user cancelled it. */
 void wfi_future_settle(weft_future *future, const weft_values *values, const weft_error *error);
 
-/* As weft_agent_register; *error (NULL: nobody asks) is which field is at fault, and not set if memory is out. The first
- * one allows names of weft's own ("weft:..."). Any thread. */
+/* Register a function, like weft_agent_register. *error (may be NULL) names the faulty field; it is not set if memory
+ * is out. Only wfi_function_register allows weft's own names ("weft:..."). Any thread. */
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function, weft_error **error);
 weft_status wfi_function_register_user(weft_agent *agent, const weft_function *function, weft_error **error);
 /* The function of that name; NULL if there is none. It stays valid until the agent is freed. Any thread. */
 const weft_function *wfi_function_find(weft_agent *agent, const char *name);
-/* The runner of a registered function; NULL: its calls are served one by one, or `function` is NULL. */
+/* The runner of a registered function; NULL if its calls are served one by one, or `function` is NULL. */
 static inline wfi_runner *wfi_runner_of(const weft_function *function)
 {
     return function ? wfi_container_of(function, wfi_registered, function)->runner : NULL;
@@ -220,7 +221,7 @@ void wfi_functions_fini(weft_agent *agent);
 
 void wfi_names_fini(weft_agent *agent); /* agent/workers.c */
 
-/* Tells the user's callback, in order, on the executor. [agent lock] */
+/* Reports an event to the user's callback, in order, on the executor. [agent lock] */
 void wfi_membership_tell(weft_agent *agent, weft_member_event event, int rank, const char *why);
 void wfi_membership_fini(weft_agent *agent);
 
@@ -235,15 +236,15 @@ void wfi_on_self_gone(void *arg, weft_status why, const char *text);
 void wfi_on_probe(void *arg, uint64_t wave);
 void wfi_on_terminated(void *arg);
 void wfi_on_awaited(void *arg, const char *whom);
-/* agent/awaited.c: what weft_agent_close waits for, for the log. [agent lock] */
-void wfi_awaited_watch(weft_agent *agent, uint64_t until_ns); /* a wait until then begins */
-void wfi_awaited_log(weft_agent *agent);                      /* the wait has ended before the agent could */
+/* agent/awaited.c: logs what weft_agent_close waits for. [agent lock] */
+void wfi_awaited_watch(weft_agent *agent, uint64_t until_ns); /* a wait until `until_ns` begins */
+void wfi_awaited_log(weft_agent *agent);                      /* the time limit passed before the agent could close */
 
-/* Called for each call that comes: watches for calls in the queue that no thread can take (agent/overload.c).
+/* Called for each call that arrives: detects queued calls that no thread can take (agent/overload.c).
  * [agent lock] */
 void wfi_overload_watch(weft_agent *agent);
 
-/* Waits until the job is over (agent/closing.c). Not locked. */
-bool wfi_agent_await_end(weft_agent *agent, int64_t wait_ms); /* false: the limit passed before the end came */
+/* Waits until this agent may close (agent/closing.c). Returns false if the limit passed before. Not locked. */
+bool wfi_agent_await_end(weft_agent *agent, int64_t wait_ms);
 
 #endif

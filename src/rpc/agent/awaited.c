@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * awaited.c - names in the log what weft_agent_close waits for: after 5 s, then every minute, and when its time limit
- * passes.
+ * awaited.c - logs what weft_agent_close waits for: after 5 s, then every minute, and when its time limit passes.
  *
- * The components know what is in flight here (`awaits`). Only the store knows which workers have not closed: it is
- * asked, and its answer is logged when it comes. A wait with a limit asks before the limit passes, so that the answer
- * is there when the wait ends.
+ * The components describe what is in flight here (`awaits`). Only the store knows which workers have not closed. It is
+ * queried, and its answer is logged when it arrives. If the wait has a limit, the query is sent before the limit
+ * passes, so that the answer has usually arrived when the wait ends.
  */
 #include "rpc/agent/agent.h"
 
@@ -16,7 +15,7 @@
 
 #define FIRST_NS (5ull * 1000 * 1000 * 1000)
 #define EVERY_NS (60ull * 1000 * 1000 * 1000)
-#define ASK_BEFORE_NS (1000ull * 1000 * 1000) /* before the limit; of a shorter wait a half */
+#define ASK_BEFORE_NS (1000ull * 1000 * 1000) /* before the limit; at most half of the wait */
 
 void wfi_awaits_add(wfi_awaits *out, const char *format, ...)
 {
@@ -84,7 +83,7 @@ static uint64_t log_due_ns(const weft_agent *agent)
 
 static void await_timer_fired(wfi_timer *timer);
 
-/* The next line, or the question before the limit, whichever comes first. */
+/* Sets the timer for the next log line, or for the query before the limit if that is earlier. */
 static void set_timer(weft_agent *agent)
 {
     uint64_t when_ns = log_due_ns(agent);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * binding.c - the cores near the network interface that a job will use, for weft's own threads. The interface is the one
- * that was chosen, or the one that routes to the store.
+ * binding.c - finds the cores near the job's network interface, for weft's own threads. The interface is the option
+ * `iface`, or the one that routes to the store.
  */
 #include "rpc/agent/agent.h"
 
@@ -36,7 +36,7 @@ static bool interface_of(const struct sockaddr *address, char *name, size_t room
     return found != NULL;
 }
 
-/* Which of our addresses would speak to `to`: a datagram socket is connected, nothing is sent. */
+/* Finds the local address for packets to `to`: connects a datagram socket, and sends nothing. */
 static bool local_towards(const struct addrinfo *to, struct sockaddr_storage *local)
 {
     socklen_t size = sizeof *local;

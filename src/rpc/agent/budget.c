@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* budget.c - what others can make this worker hold; see budget.h. */
+/* budget.c - limits the memory that other workers can make this one hold; see budget.h. */
 #include "rpc/agent/budget.h"
 
-#define SHORT_ERROR 512             /* what is kept for one that says that the answer was too much */
-#define REFUSALS ((size_t)64 << 10) /* bytes, for those with a text of their own where the budget is small */
+#define SHORT_ERROR 512             /* bytes charged for the error that replaces an answer which is too large */
+#define REFUSALS ((size_t)64 << 10) /* extra bytes, so that a small budget leaves memory for refusals with a text */
 
 static uint64_t budget_of(const weft_agent *agent)
 {
@@ -137,7 +137,7 @@ bool wfi_budget_keep(wfi_charge *charge, uint64_t bytes)
 
 bool wfi_budget_is_exhausted(const weft_agent *agent)
 {
-    /* Passes have limits of their own, and the calls that bring the rest of a pass must not be refused for them. */
+    /* The bytes of passes have their own limits. They must not cause the refusal of calls that complete a pass. */
     return wfi_budget_unreserved(agent) > budget_of(agent) / 4 * 5 + REFUSALS;
 }
 

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * budget.h - what others can make this worker hold, against memory_budget_bytes.
+ * budget.h - limits the memory that other workers can make this one hold: memory_budget_bytes.
  *
  * agent->held_bytes counts:
  *   - each call of another worker: its structs, from its first message on, and its arguments, unless these land in
  *     places of the user's;
- *   - its results and items, while they are on their way or kept for the caller;
- *   - what came for a group's operation, or for a group, that is not there yet (coll/early.c);
- *   - gradients of backward passes, until the pass is over here; the records of passes that others began, and what such
- *     a pass works with while it runs (dist).
+ *   - its results and items, while they are being sent or kept for the caller;
+ *   - messages for operations of groups, or for groups, that do not exist here yet (coll/early.c);
+ *   - gradients of backward passes, until the pass is over here; the records of passes that others began, and the
+ *     working memory of such a pass (dist).
  *
- * Arguments are admitted before memory is taken for them, and refused if they do not fit: nothing waits for room.
- * Results exist already, so they are counted and never refused. But one caller may leave only so much of them here
+ * Arguments are charged before memory is allocated for them, and refused if they do not fit: no call waits for memory.
+ * Results exist already, so they are charged and never refused, but the results kept for one caller are limited
  * (wfi_budget_keep).
  *
- * A batch counts two things that no call is charged for: rows made beforehand (only as many as fit the budget), and the
- * copies that it makes when it begins. These are never refused; they are at most as large as the arguments of the
- * batches that run.
+ * A batch charges two things that belong to no call: rows allocated beforehand (only as many as fit the budget), and
+ * the copies that it makes when it begins. The copies are never refused; they are at most as large as the arguments of
+ * the batches that run.
  *
- * A backward pass that gets its gradients releases what its handlers hold. So messages with gradients may exceed the
- * budget (wfi_budget_admit_reserved). Together they take at most the budget once more or, if that is more, the allowance
- * that dist computes from what this worker itself had sent under its contexts (dist/pass_calls.c).
+ * A backward pass that receives its gradients releases memory that its handlers hold. So messages with gradients may
+ * exceed the budget (wfi_budget_admit_reserved). Their total is at most the budget or, if that is more, the allowance
+ * that dist computes from the tensors that this worker itself had sent under its contexts (dist/pass_calls.c).
  *
- * What passes that others began work with may exceed the budget likewise (wfi_budget_admit_work). Together it takes at
- * most the budget once more, and one pass over each context is always let in.
+ * The working memory of passes that others began may exceed the budget likewise (wfi_budget_admit_work). Its total is
+ * at most the budget, but one pass over each context is always accepted.
  *
- * A call whose arguments fit a message may exceed the budget by 1/8, so that a call that frees memory gets in. A call
- * that was refused counts until its caller has acknowledged the refusal. When more than 5/4 of the budget is held besides
- * gradients (wfi_budget_is_exhausted), calls are refused and nothing is kept of them (server/refuse.c). So a caller that
- * acknowledges nothing is bounded too, and the answer of a call that was let in can always be kept.
+ * A call whose arguments fit a message may exceed the budget by 1/8, so that a call that frees memory is accepted. A
+ * refused call is charged until its caller has acknowledged the refusal. When more than 5/4 of the budget is held
+ * besides gradients (wfi_budget_is_exhausted), calls are refused and nothing is kept of them (server/refuse.c). So a
+ * caller that acknowledges nothing is limited too, and the answer of an accepted call can always be kept.
  *
  * All [agent lock].
  */
@@ -37,55 +37,55 @@
 
 #include "rpc/agent/agent.h"
 
-/* What a call of another worker counts for, from its first message on. */
+/* The bytes charged for a call of another worker, from its first message on. */
 typedef struct wfi_charge {
     weft_agent *agent;
-    int from;        /* its caller's rank */
+    int from;        /* the caller's rank */
     size_t call;     /* bytes of the call itself */
-    size_t whole;    /* these and its arguments' */
-    size_t reserved; /* of its arguments, what came by wfi_budget_admit_reserved */
-    size_t kept;     /* its results', which count among its caller's */
+    size_t whole;    /* bytes of the call and its arguments */
+    size_t reserved; /* of the arguments, bytes accepted by wfi_budget_admit_reserved */
+    size_t kept;     /* bytes of its results, which are also in the caller's kept_bytes */
 } wfi_charge;
 
-/* Counts `bytes` for the call itself, whatever is left. */
+/* Charges `bytes` for the call itself, even if the budget is used up. */
 void wfi_budget_charge(wfi_charge *charge, uint64_t bytes);
-/* Counts `bytes` of arguments if they fit. WEFT_ERR_BUSY, or WEFT_ERR_TOO_LARGE if they never will; `problem` then says
- * why. */
+/* Charges `bytes` of arguments if they fit. WEFT_ERR_BUSY, or WEFT_ERR_TOO_LARGE if they never will; `problem` then
+ * says why. */
 weft_status wfi_budget_admit(wfi_charge *charge, uint64_t bytes, char *problem, size_t room);
-/* The same for a call of a backward pass. If the budget is full, it is let in while all that came by this function,
- * with `bytes`, is at most the budget, or `allowance`. */
+/* The same for a call of a backward pass. If the budget is used up, accepts it as long as all bytes accepted by this
+ * function, including `bytes`, are at most the budget or `allowance`. */
 weft_status wfi_budget_admit_reserved(wfi_charge *charge, uint64_t bytes, uint64_t allowance, char *problem,
                                       size_t room);
-/* Whether it lets `bytes` in without any allowance. */
+/* Whether wfi_budget_admit_reserved would accept `bytes` without an allowance. */
 bool wfi_budget_has_reserved_room(const weft_agent *agent, uint64_t bytes);
-/* Up to `bytes` of what came by wfi_budget_admit_reserved leave the charge. They still count: the caller passes the
- * result to wfi_budget_release_reserved later. */
+/* Takes up to `bytes` of those accepted by wfi_budget_admit_reserved out of the charge. They remain counted: the caller
+ * passes the result to wfi_budget_release_reserved later. */
 size_t wfi_budget_take_over(wfi_charge *charge, size_t bytes);
 void wfi_budget_release_reserved(weft_agent *agent, size_t bytes);
 /*
- * Counts `bytes` that a pass which another worker began is about to allocate for itself. Lets them in if `always`, or if
- * all bytes that came by this function, with `bytes`, are at most the budget. WEFT_ERR_BUSY otherwise; `problem` then
- * says why.
+ * Charges `bytes` of working memory for a pass that another worker began. Accepts them if `always`, or if all bytes
+ * accepted by this function, including `bytes`, are at most the budget. WEFT_ERR_BUSY otherwise; `problem` then says
+ * why.
  */
 weft_status wfi_budget_admit_work(weft_agent *agent, uint64_t bytes, bool always, char *problem, size_t room);
 void wfi_budget_release_work(weft_agent *agent, size_t bytes);
-/* Returns what is held without the bytes that wfi_budget_admit_reserved and wfi_budget_admit_work let in. Groups use it,
- * since a refusal ends a group for good. */
+/* Held bytes without those accepted by wfi_budget_admit_reserved and wfi_budget_admit_work. Groups use it, because a
+ * refusal ends a group permanently. */
 static inline size_t wfi_budget_unreserved(const weft_agent *agent)
 {
     return agent->held_bytes - agent->reserved_bytes - agent->work_bytes;
 }
-/* The arguments are gone; the call itself remains. */
+/* Ends the charge for the arguments, which were freed; the call itself remains charged. */
 void wfi_budget_release_arguments(wfi_charge *charge);
-/* Counts an answer of `bytes` among what is kept for its caller. False: that would be over the bound of one caller;
- * then a short error is counted instead, and may be sent. */
+/* Charges an answer of `bytes` that is kept for the caller. False if that would exceed the limit of one caller; then a
+ * short error, which may be sent instead, is charged. */
 bool wfi_budget_keep(wfi_charge *charge, uint64_t bytes);
-/* Whether calls that bring nothing are too many to be kept until their refusals have arrived: server/refuse.c. */
+/* Whether so much is held that nothing may be kept of a refused call: server/refuse.c. */
 bool wfi_budget_is_exhausted(const weft_agent *agent);
-/* Counts `bytes` that no call is charged for: items of results, whose number is bounded; what came early, of which the
- * caller has seen that it fits; what is kept of a pass. May be negative. */
+/* Counts `bytes` that belong to no call: items of results, whose number is bounded; early messages, if the caller of
+ * this function has checked that they fit; records of a pass. May be negative. */
 void wfi_budget_keep_item(weft_agent *agent, int64_t bytes);
-/* The call is over: all of it. */
+/* The call is over: ends the whole charge. */
 void wfi_budget_release(wfi_charge *charge);
 
 #endif

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * closing.c - weft_agent_close waits here until the agent may end.
+ * closing.c - the wait of weft_agent_close until the agent may end.
  *
- * In a static job, and on rank 0 of any: every worker that closes answers the store's probes when it is idle. The store
- * (src/job/store/termination.c) finds out that nothing is outstanding anywhere, and says so to all at once.
+ * In a static job, and on rank 0 of an elastic job: every closing worker answers the store's probes when it is idle.
+ * The store (src/job/store/termination.c) detects that nothing is outstanding anywhere, and tells all workers at once.
  *
- * Another worker of an elastic job leaves by itself, once its own calls are answered, those that it serves are
- * finished, and all that it owes others has arrived there. It goes on serving meanwhile; but if others keep it busy for
- * LEAVE_SERVING_MS, it refuses new calls.
+ * The other workers of an elastic job leave one by one: when their own calls are answered, the calls that they serve
+ * are finished, and all replies have reached the callers. Meanwhile they continue to serve; but a worker that others
+ * keep busy for LEAVE_SERVING_MS refuses new calls.
  */
 #include "rpc/agent/agent.h"
 
 #define LEAVE_SERVING_MS 500
-#define LEAVE_REFUSING_MS 500 /* after which it does not wait until its refusals have arrived, too */
-#define LOOK_AGAIN_MS 1 /* a worker that is busy when probed looks again: continuations have no common end to hook on */
+#define LEAVE_REFUSING_MS 500 /* the longest wait for the delivery of refusals and other messages */
+#define LOOK_AGAIN_MS 1       /* a busy probed worker checks again: no event marks the end of continuations */
 
 static bool is_idle(weft_agent *agent)
 {
@@ -22,11 +22,10 @@ static bool is_idle(weft_agent *agent)
     WFI_FOR_COMPONENTS (component, busy)
         if (component->busy(agent))
             return false;
-    /* What is for workers that cannot be reached, and need not be dead, would keep everybody for ever: it is not waited
-     * for. */
+    /* Does not wait for messages to workers that cannot be reached: these may be alive, so the wait might never end. */
     if (agent->notifications > 0 && !wfi_net_is_flushed(agent->net))
         return false;
-    /* In this order: what is released may give the executor something to do. */
+    /* In this order: releasing an object may give the executor a task. */
     return wfi_net_is_released(agent->net) && wfi_executor_idle(agent->executor);
 }
 
@@ -45,7 +44,7 @@ static void answer_if_idle(weft_agent *agent)
         agent->probe_timer.fire = look_again;
         uint64_t soon = wfi_deadline(wfi_net_clock(agent->net), LOOK_AGAIN_MS);
         if (wfi_net_timer_set(agent->net, &agent->probe_timer, soon))
-            wfi_on_terminated(agent); /* no memory even for a timer: leave rather than hang */
+            wfi_on_terminated(agent); /* no memory for a timer: leaving is better than hanging */
         return;
     }
     agent->probed = false;
@@ -76,7 +75,7 @@ static void leave_when_settled(weft_agent *agent)
     }
     agent->refuses_calls = now_ns >= agent->serves_until_ns;
     if (wfi_net_timer_set(agent->net, &agent->probe_timer, now_ns + LOOK_AGAIN_MS * 1000000ull))
-        wfi_on_terminated(agent); /* no memory even for a timer: leave rather than hang */
+        wfi_on_terminated(agent); /* no memory for a timer: leaving is better than hanging */
 }
 
 static void look_whether_settled(wfi_timer *timer)
@@ -96,7 +95,7 @@ void wfi_on_probe(void *arg, uint64_t wave)
 
 void wfi_on_terminated(void *arg)
 {
-    wfi_future_settle(((weft_agent *)arg)->terminated, NULL, NULL); /* once is enough */
+    wfi_future_settle(((weft_agent *)arg)->terminated, NULL, NULL); /* no-op if it is complete */
 }
 
 /* [agent lock] */
@@ -130,12 +129,12 @@ bool wfi_agent_await_end(weft_agent *agent, int64_t wait_ms)
     weft_status st = WEFT_OK;
     if (agent->options.values.no_threads) {
         do {
-            wfi_agent_progress(agent, wait_ms ? 1 : 0); /* soon back, to look at the limit */
+            wfi_agent_progress(agent, wait_ms ? 1 : 0); /* returns soon, so that the limit is checked */
         } while (!weft_future_done(agent->terminated) && wfi_now(clock) < until_ns);
     } else {
         st = wfi_future_wait_until(agent->terminated, until_ns);
     }
-    (void)st; /* `done` says it: a future of the agent's own, which never fails */
+    (void)st; /* weft_future_done tells whether it timed out; the future never fails */
     bool is_over = weft_future_done(agent->terminated);
     wfi_net_lock(agent->net);
     wfi_net_timer_clear(agent->net, &agent->await_timer);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dispatch.c - net's upcalls: hands messages and news of peers to the components. All with the agent's lock held. */
+/* dispatch.c - net's upcalls: passes messages and membership events to the components. All [agent lock]. */
 #include "rpc/agent/agent.h"
 #include "rpc/agent/notify.h"
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forks.c - a child of fork(2) has copies of its parent's agents, which must not speak, since their connections are the
- * parent's. So there every agent is marked (`forked`): its calls are refused, its handles act as after closing, and
- * nothing reads the network. (Not to be confused with the forks of a remote reference: rpc/refs.)
+ * forks.c - disables the agents in a child of fork(2).
+ *
+ * A child has copies of its parent's agents. They must not send, because their connections are the parent's. So every
+ * agent in the child is marked (`forked`): its calls are refused, its handles behave as after closing, and nothing
+ * reads the network. (Not to be confused with the forks of a remote reference: rpc/refs.)
  */
 #include "rpc/agent/agent.h"
 
 #include <pthread.h>
 
-/* Held over every fork, so that the list is whole in the child. */
+/* Held during every fork, so that the list is consistent in the child. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static wfi_list open_agents = {&open_agents, &open_agents}; /* [lock] */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -23,7 +25,8 @@ static void in_parent(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Nobody else runs here. The agent's lock and the executor's may have been another thread's, who did not come along. */
+/* The child has only this thread. The locks of agents and executors may be held by threads that exist only in the
+ * parent. */
 static void in_child(void)
 {
     for (wfi_list *at = open_agents.next; at != &open_agents; at = at->next) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* functions.c - the table of functions that others may call, by name. No entry is removed while the agent lives. */
+/* functions.c - the table of registered functions, by name. No entry is removed while the agent lives. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
@@ -25,7 +25,7 @@ const weft_function *wfi_function_find(weft_agent *agent, const char *name)
     return entry ? &entry->function : NULL;
 }
 
-/* Whether no type follows the WEFT_TYPE_NONE at `end`: one that does was meant, and would be ignored. */
+/* Whether no type follows the WEFT_TYPE_NONE at `end`: it would be ignored. */
 static bool ends_there(const weft_type *types, int end)
 {
     for (int i = end + 1; i < WEFT_MAX_SIGNATURE; i++)
@@ -34,7 +34,7 @@ static bool ends_there(const weft_type *types, int end)
     return true;
 }
 
-/* What is wrong with a signature; NULL: nothing. */
+/* Returns what is wrong with a signature, or NULL. */
 static const char *signature_problem(const weft_type *types)
 {
     for (int i = 0; i < WEFT_MAX_SIGNATURE; i++) {
@@ -67,7 +67,7 @@ static const char *flags_problem(const weft_function *function)
                : NULL;
 }
 
-/* *error: the field at fault, and what is wrong with it. */
+/* *error names the faulty field, and what is wrong with it. */
 static weft_status check_function(const weft_agent *agent, const weft_function *function, weft_error **error)
 {
     const weft_status bad = WEFT_ERR_INVALID;
@@ -130,7 +130,7 @@ static void free_entry(wfi_registered *entry)
 weft_status wfi_function_register(weft_agent *agent, const weft_function *function, weft_error **error)
 {
     weft_status st = check_function(agent, function, error);
-    if (st || !function || !function->name) /* what is missing has failed the check */
+    if (st || !function || !function->name) /* the check has failed if one is NULL */
         return st;
     wfi_registered *entry = wfi_calloc(1, sizeof *entry);
     if (!entry)
@@ -161,7 +161,7 @@ weft_status wfi_function_register_user(weft_agent *agent, const weft_function *f
     return wfi_function_register(agent, function, error);
 }
 
-/* Only the code goes back: what was at fault stands in the log. */
+/* Returns only the code; the log names the faulty field. */
 weft_status weft_agent_register(weft_agent *agent, const weft_function *function)
 {
     WFI_LIVE(agent);

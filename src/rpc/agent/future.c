@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* future.c - futures that know agents and values: weft/future.h's functions that src/future may not define. */
+/* future.c - functions of weft/future.h that need agents or values, which src/future does not know. */
 #include "rpc/agent/agent.h"
 #include "value/value.h"
 

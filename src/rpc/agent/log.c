@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log.c - lines of the log that say which worker and which call they are about. */
+/* log.c - log lines with the rank of the worker and the id of the call. */
 #include "rpc/agent/agent.h"
 
 #include "base/error.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * membership.c - tells the user who came, leaves, died or left: one at a time, in order, on the executor.
+ * membership.c - reports membership events to the user (joined, leaving, dead, left): in order, on the executor.
  *
  * If there is no memory for an event, wfi_rpc_peer.untold keeps it, and all later events of that rank, until the events
- * in the list have been told. It has room for two, which is enough: a worker joins and goes by turns, so a third event
- * undoes the second, and both are dropped. That a worker is leaving is not kept, because its end follows.
+ * in the list have been reported. It has room for two, which is enough: joins and ends alternate, so a third event
+ * undoes the second, and both are dropped. WEFT_MEMBER_LEAVING is not kept, because the end of the worker follows.
  */
 #include "base/alloc.h"
 #include "rpc/agent/agent.h"

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * notify.c - small messages that own themselves: DONE, CANCEL, TOOK, refusals, and those of references.
+ * notify.c - notifications, small messages that free themselves: DONE, CANCEL, TOOK, refusals, and those of references.
  *
- * BOUNDS. Notifications about our own calls and references are bounded by the number of these. Answers to a peer's
- * messages are not: a peer that never acknowledges would make us keep any number. So wfi_may_answer counts them, and a
- * peer with ANSWERS_MAX unacknowledged ones gets only those that were promised. A peer that acknowledges what it gets
- * never has so many. Calls are answered in any case: see refuse.c.
+ * LIMITS. The number of notifications about this worker's calls and references is limited by the number of these.
+ * Answers to a peer's messages have no such limit: a peer that never acknowledges could make this worker keep any
+ * number. So answers are counted, and a peer with ANSWERS_MAX unacknowledged answers gets only promised ones
+ * (wfi_may_answer). A peer that acknowledges its messages never has so many. Calls are always answered: see refuse.c.
  *
- * MEMORY. If one of these were lost a peer would keep something for ever, so they must not fail for want of memory.
- * Whoever will have to send one has it promised first, at a point where it can still fail (when a call starts, when a
- * reference is made, when an item arrives). And a message from a peer is taken in only if there is a notification for
- * an answer to it (wfi_notifications_ready). Notifications that have been sent are kept for reuse: what is promised,
- * and at least FLOOR more.
+ * MEMORY. If a notification were lost, the peer would keep something forever. So notifications must not fail for lack
+ * of memory. Code that will send one reserves it first (wfi_notifications_promise), where it can still fail: when a
+ * call starts, a reference is made, or an item arrives. A message from a peer is accepted only if there is a
+ * notification for its answer (wfi_notifications_ready). Sent notifications are kept for reuse: as many as are
+ * promised, and at least FLOOR more.
  */
 #include "base/alloc.h"
 #include "rpc/agent/notify.h"
@@ -24,10 +24,10 @@
 #define KEEP_MOST ((size_t)8 * FLOOR) /* beyond what is promised */
 
 typedef struct wfi_notification {
-    wfi_message message; /* its link is also that of the spare ones */
+    wfi_message message; /* its link also links spare notifications */
     weft_agent *agent;
-    size_t *counted;                              /* among the answers to somebody; NULL: it is none */
-    void (*arrived)(weft_agent *agent, int rank); /* NULL: nobody asks */
+    size_t *counted;                              /* of an answer: the peer's counter; otherwise NULL */
+    void (*arrived)(weft_agent *agent, int rank); /* may be NULL */
     int rank;
     uint8_t room[64];
 } wfi_notification;
@@ -90,7 +90,7 @@ void wfi_notifications_fini(weft_agent *agent)
         free(take_spare(agent));
 }
 
-/* One that was promised; else a new one, while there is memory; else one of the floor's. */
+/* Takes a promised one; without a promise a new one or, if memory is out, one of FLOOR. */
 static wfi_notification *take(weft_agent *agent, unsigned *reserved)
 {
     if (reserved && *reserved) {
@@ -110,7 +110,6 @@ static void notification_done(wfi_message *message, weft_status status)
 {
     wfi_notification *notification = wfi_container_of(message, wfi_notification, message);
     weft_agent *agent = notification->agent;
-    /* A peer that is gone needs no notifications. */
     void (*arrived)(weft_agent *, int) = status ? NULL : notification->arrived;
     int rank = notification->rank;
     agent->notifications--;
@@ -154,7 +153,7 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
     weft_status st = wfi_peer_send(to, &notification->message);
     if (st) {
         keep_spare(agent, notification);
-        if (reserved) { /* it goes back where it came from, or is promised from now on */
+        if (reserved) { /* it is promised again */
             agent->promised_notifications++;
             ++*reserved;
         }

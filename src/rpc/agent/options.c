@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c - what an agent was asked for: its options, then the environment, then the defaults. */
+/* options.c - resolves an agent's options: the given ones, then the environment, then the defaults. */
 #include "rpc/agent/options.h"
 
 #include "base/descriptors.h"
@@ -20,21 +20,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNKNOWN_BUDGET ((uint64_t)1 << 30) /* where nothing says how much memory there is */
+#define UNKNOWN_BUDGET ((uint64_t)1 << 30) /* if the amount of memory is unknown */
 #define LEAST_BUDGET ((uint64_t)1 << 20)
-/* A worker beats four times a bound and dials a lost store every 10 ms: in less, a thread that waited for a core is a death. */
+/* A worker sends four heartbeats in a bound and dials a lost store every 10 ms. With a shorter bound, a worker whose
+ * thread waited for a core would be declared dead. */
 #define LEAST_DEATH_MS 100
 #define OWN_DESCRIPTORS 64 /* of a process without peers: weft's own, and some of the program's */
 
 enum { SLURM_STEP = 3 };
 
-/* Ranks as launchers name them, where RANK and WORLD_SIZE are not set: Open MPI, PMI (MPICH, Hydra), Slurm. */
+/* Variables for the rank and size, the first row first: weft's own, Open MPI, PMI (MPICH, Hydra), Slurm. */
 static const char *const launchers[][2] = {
     {"RANK", "WORLD_SIZE"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
     {"PMI_RANK", "PMI_SIZE"},
     [SLURM_STEP] = {"SLURM_PROCID",
-                    "SLURM_STEP_NUM_TASKS"}, /* of this step: SLURM_NTASKS may be that of the whole allocation */
+                    "SLURM_STEP_NUM_TASKS"}, /* of this step: SLURM_NTASKS may be of the whole allocation */
     {"SLURM_PROCID", "SLURM_NTASKS"},
 };
 
@@ -49,12 +50,12 @@ static weft_status invalid(weft_error **error, const char *format, ...)
     return WEFT_ERR_INVALID;
 }
 
-/* No launcher says all. If one says half, that is the likely mistake. */
+/* No launcher has set both variables. If one of them is set, the error names the other. */
 static weft_status no_rank(bool elastic, weft_error **error)
 {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const char *rank = wfi_env_string(launchers[i][0]), *size = wfi_env_string(launchers[i][1]);
-        if (!rank == !size || i == SLURM_STEP) /* the next row is for Slurm, too */
+        if (!rank == !size || i == SLURM_STEP) /* the next row is also for Slurm */
             continue;
         return invalid(error, "%s is set (\"%.*s\"), but %s is not: which worker this is, %s", launchers[i][!rank],
                        wfi_utf8_fit(rank ? rank : size, 32), rank ? rank : size, launchers[i][rank != NULL],
@@ -107,7 +108,7 @@ static weft_status resolve_rank(wfi_options *out, weft_error **error)
         values->world_size = wfi_job_world_size(values->job);
         values->master_port = wfi_job_port(values->job);
         out->store_fd = wfi_job_take_fd(values->job);
-        out->processes = wfi_processes_of(values->job); /* without memory nobody watches them */
+        out->processes = wfi_processes_of(values->job); /* if it fails, the processes are not watched */
     } else if (!st && !values->has_rank) {
         st = rank_from_launcher(values, error);
     }
@@ -250,7 +251,7 @@ static bool is_worker_name(const char *name)
     return name[0] && strspn(name, legal) == strlen(name);
 }
 
-/* Takes the brackets of an address off: "[::1]", as in a URL, is ::1. */
+/* Removes the brackets of an address: "[::1]", as in a URL, is ::1. */
 static void strip_brackets(char *host)
 {
     size_t size = strlen(host);
@@ -263,11 +264,11 @@ static void strip_brackets(char *host)
 static weft_status resolve_texts(wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
-    char fallback_name[32] = ""; /* with a rank that the store gives, so is the name */
+    char fallback_name[32] = ""; /* empty if the store gives the rank: then it gives the name too */
     if (values->rank >= 0)
         snprintf(fallback_name, sizeof fallback_name, "worker%d", values->rank);
     const struct {
-        const char *option, *variable, *fallback; /* the first that is there */
+        const char *option, *variable, *fallback; /* the first that is set is used */
         char *to;
         size_t room;
     } texts[] = {
@@ -317,14 +318,14 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
     weft_status st = values->job ? WEFT_OK : wfi_secret_find(values->secret, values->secret_size, out->secret, error);
     values->secret = !st && out->secret->size ? out->secret->bytes : NULL;
     values->secret_size = values->secret ? out->secret->size : 0;
-    bool exposed = !values->sim && !wfi_host_is_loopback(out->master_addr); /* others' machines may reach the ports */
+    bool exposed = !values->sim && !wfi_host_is_loopback(out->master_addr); /* other machines can reach the ports */
     if (!st && !values->secret)
         wfi_log_in(&(wfi_log_context){.rank = values->rank}, exposed ? WEFT_LOG_WARN : WEFT_LOG_INFO,
                    "\"%s\": the job has no secret (WEFT_SECRET_FILE): whoever reaches its ports may join", out->name);
     return st;
 }
 
-/* What the process reads for itself, once, where it is first needed: there nobody could be told of a bad value. */
+/* Checks variables that the process reads when they are first needed: a bad value could not be reported there. */
 static weft_status check_process(weft_error **error)
 {
     int64_t number;
@@ -352,8 +353,8 @@ static weft_status take_any_port(wfi_options *out, weft_error **error)
     return WEFT_OK;
 }
 
-/* A limit that is too low is said now: later a connection fails, in the middle of the job. How many workers an elastic
- * job will have is not known. */
+/* Reports a limit on descriptors that is too low now: otherwise a connection would fail in the middle of the job. The
+ * number of workers of an elastic job is not known. */
 static void check_descriptors(const weft_agent_options *values)
 {
     unsigned long long workers = (unsigned long long)values->world_size, limit = wfi_descriptors_limit();
@@ -404,7 +405,7 @@ weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *ou
         st = resolve_descriptors(&out->values, error);
     if (!st)
         st = take_any_port(out, error);
-    wfi_secret_hide(); /* also if it was not asked for, or something else is wrong: then for the next try */
+    wfi_secret_hide(); /* even if the options do not use it, or resolving failed: the next attempt may use it */
     return st;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.h - an agent's options with the environment and the defaults applied, checked, and owning their text. */
+/* options.h - an agent's options: checked, with the environment and defaults applied, with copies of their text. */
 #ifndef WFI_OPTIONS_H
 #define WFI_OPTIONS_H
 
@@ -8,25 +8,26 @@
 #include <weft/agent.h>
 
 typedef struct wfi_options {
-    weft_agent_options values;       /* its strings point below */
+    weft_agent_options values;       /* its strings point into the arrays below */
     int store_fd;                    /* of a spawned job's rank 0; -1: none */
     struct wfi_processes *processes; /* of a spawned job; NULL: none */
     wfi_secret *secret;              /* NULL: there is none, or it has been wiped */
-    bool budget_is_ours;             /* nobody said what it should be */
+    bool budget_is_ours;             /* neither the program nor the environment has set the budget */
     char name[128], master_addr[256], fabric[16], iface[64], ports[32], trace_file[1024];
 } wfi_options;
 
 /*
- * `out` must not move afterwards. An elastic job's worker may have rank -1 and then, if it has no name, the empty one. What is
- * wrong: WEFT_ERR_INVALID with *error naming the field or variable and its value; WEFT_ERR_IO for the secret's file. Either
- * way wfi_options_wipe follows.
+ * `out` must not move afterwards. A worker of an elastic job may have rank -1; its name is then empty, unless it was
+ * given. Fails with WEFT_ERR_INVALID, and *error names the field or variable and its value, or WEFT_ERR_IO for the file
+ * of the secret. The caller must call wfi_options_wipe in any case.
  */
 weft_status wfi_options_resolve(const weft_agent_options *given, wfi_options *out, weft_error **error);
-/* Once the rank is known, and with it the name. */
+/* Sets the rank and the name that the store gave. */
 void wfi_options_settle(wfi_options *options, int rank, const char *name);
-/* Once it is known how many workers are on this machine (topo/share.h): the default of the budget, of one of `agents` of ours. */
+/* Sets the default budget of one of `agents` agents of this process. Called when the number of workers on this machine
+ * is known (topo/share.h). */
 void wfi_options_share(wfi_options *options, int agents);
-/* The secret and the children are not needed after the rendezvous. */
+/* Wipes the secret, and drops the processes of a spawned job: neither is needed after the rendezvous. */
 void wfi_options_wipe(wfi_options *options);
 
 #endif

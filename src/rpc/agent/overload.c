@@ -2,10 +2,10 @@
 /*
  * overload.c - refuses queued calls when all threads of the executor wait.
  *
- * If a handler waits, the executor starts another thread, up to a limit. Beyond it all threads may wait for calls that
- * stand in this very queue, or in that of another worker that is as full: then nothing would move until some time limit
- * passes. So if all threads wait and none has taken a task for a second, the calls in the queue, which have not run,
- * are refused with WEFT_ERR_BUSY.
+ * If a handler waits, the executor starts another thread, up to a limit. At the limit all threads may wait for calls
+ * that are in the same queue, or in the full queue of another worker: a deadlock until some deadline passes. So if all
+ * threads wait and none has taken a task for a second, the queued calls, which have not run, are refused with
+ * WEFT_ERR_BUSY.
  */
 #include "rpc/agent/agent.h"
 
@@ -29,7 +29,7 @@ static void look_at_workers(wfi_timer *timer)
     wfi_overload_watch(agent);
 }
 
-/* Cheap where calls are served faster than they come: nothing is set while there are workers for all. */
+/* Sets no timer while there is a thread for each call. */
 void wfi_overload_watch(weft_agent *agent)
 {
     wfi_assert_held(wfi_net_mutex(agent->net));

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state.c - small questions about an agent (rank, clock, statistics), and wfi_agent_enter for those who come after it
- * closed. */
+/* state.c - simple queries of an agent (rank, clock, statistics), and wfi_agent_enter for calls after it was closed. */
 #include "rpc/agent/agent.h"
 
-/* The counter is raised before the flag is read, and the flag is set before the counter is read: one of the two sees
- * the other. */
+/* This increments the counter and then reads the flag; closing sets the flag and then reads the counter. So at least
+ * one of the two sees the other. */
 bool wfi_agent_enter(weft_agent *agent)
 {
     atomic_fetch_add(&agent->late_users, 1);
@@ -56,7 +55,7 @@ int weft_agent_store_port(const weft_agent *agent)
     return agent && !agent->options.values.sim ? agent->options.values.master_port : 0;
 }
 
-/* Called by signal handlers: no lock, no memory. */
+/* Called by signal handlers: takes no lock, allocates nothing. */
 void weft_agent_wake(weft_agent *agent)
 {
     WFI_LIVE(agent);
@@ -140,7 +139,7 @@ void weft_agent_stats(const weft_agent *agent, weft_stats *out)
     wfi_net_lock(agent->net);
     *out = agent->stats;
     out->bytes_held = agent->held_bytes;
-    wfi_net_stats(agent->net, out); /* sets what net counts; to its bytes come those that it cannot see */
+    wfi_net_stats(agent->net, out); /* sets net's counters; the lines below add bytes that net cannot count */
     out->bytes_sent += agent->stats.bytes_sent;
     out->bytes_received += agent->stats.bytes_received;
     wfi_net_unlock(agent->net);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * workers.c - the workers of the job, as this agent knows them: who lives, which names they have, and weft_agent_watch.
+ * workers.c - the workers of the job, as this agent knows them: which are alive, their names, and weft_agent_watch.
  *
- * A name that weft_agent_name returned stays valid as long as the agent, even when the worker is long gone. So it
- * returns a copy, of which there is one for each name that was ever asked for.
+ * A name that weft_agent_name returned stays valid as long as the agent, even if the worker is gone. So it returns a
+ * copy; there is one copy for each name that was ever returned.
  */
 #include "base/alloc.h"
 #include "rpc/agent/agent.h"
@@ -18,7 +18,7 @@ typedef struct given_name {
 
 /* ---- By name ----------------------------------------------------------------------------------------------------- */
 
-/* Lives, and has not announced that it leaves: what the program is told lives. [agent lock] */
+/* [agent lock] */
 bool wfi_agent_lists(const weft_agent *agent, int rank)
 {
     const wfi_peer *peer = wfi_net_peer(agent->net, rank);
@@ -32,8 +32,8 @@ static bool holds_name(const weft_agent *agent, int rank, const char *name)
     return member && strcmp(member->name, name) == 0 && wfi_agent_knows_alive(agent, rank);
 }
 
-/* Where a name was found the last time is looked at first: calls by name need not look at every rank. Nothing keeps
- * what is remembered true, so it is looked at again. [agent lock] */
+/* First checks the rank where the name was found last, so that a call by name need not check every rank. That rank may
+ * have another name by now. [agent lock] */
 static int find_name(weft_agent *agent, const char *name)
 {
     int world_size = agent->options.values.world_size;
@@ -45,11 +45,11 @@ static int find_name(weft_agent *agent, const char *name)
         found++;
     if (found == world_size)
         return -1;
-    if (agent->found_names.count > 2 * (size_t)world_size) /* names of those who went, by now */
+    if (agent->found_names.count > 2 * (size_t)world_size) /* most are names of workers that are gone */
         wfi_map_fini(&agent->found_names);
     wfi_map_take(&agent->found_names, hash);
     weft_status st = wfi_map_put(&agent->found_names, hash, (void *)(uintptr_t)(found + 1));
-    (void)st; /* else it is looked for again */
+    (void)st; /* if it failed, the next call checks every rank again */
     return found;
 }
 
@@ -68,7 +68,7 @@ int weft_agent_find(const weft_agent *agent, const char *name)
     WFI_LIVE(agent);
     if (!agent || !name || agent->forked)
         return -1;
-    return wfi_agent_find((weft_agent *)agent, name, false); /* what it remembers is no part of what the user sees */
+    return wfi_agent_find((weft_agent *)agent, name, false); /* changes only a cache, so the user's pointer is const */
 }
 
 /* ---- By rank ----------------------------------------------------------------------------------------------------- */
@@ -104,7 +104,7 @@ const char *weft_agent_name(const weft_agent *agent, int rank)
         return NULL;
     wfi_net_lock(agent->net);
     const wfi_member *member = wfi_net_member(agent->net, rank);
-    const char *name = member ? give_name((weft_agent *)agent, member->name) : NULL; /* as above */
+    const char *name = member ? give_name((weft_agent *)agent, member->name) : NULL; /* changes only a cache */
     wfi_net_unlock(agent->net);
     return name;
 }
@@ -178,7 +178,7 @@ void wfi_names_fini(weft_agent *agent)
 
 /* ---- Watching ---------------------------------------------------------------------------------------------------- */
 
-/* Our count for a rank's holder starts anew with each incarnation. */
+/* The count of watches starts anew with each incarnation of the rank. */
 static weft_status change_watch(weft_agent *agent, int rank, int by)
 {
     if (!agent)
@@ -191,7 +191,7 @@ static weft_status change_watch(weft_agent *agent, int rank, int by)
     wfi_rpc_peer *known = peer ? &agent->peers[rank] : NULL;
     if (peer && known->watched != wfi_peer_incarnation(peer)) {
         known->watched = wfi_peer_incarnation(peer);
-        known->watches = 0; /* the former holder is dead: nobody counts for it any more */
+        known->watches = 0; /* the former incarnation is gone */
     }
     if (!st)
         st = peer ? wfi_peer_status(peer) : WEFT_ERR_NOT_FOUND;

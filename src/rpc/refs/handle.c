@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handle.c - handles to values: creates, asks and releases them. protocol.c has those that arrive, refs.h the rules. */
+/* handle.c - creates, queries and releases handles. protocol.c makes those that are received; refs.h has the rules. */
 #include "base/alloc.h"
 #include "rpc/agent/notify.h"
 #include "rpc/refs/internal.h"
@@ -139,14 +139,14 @@ static weft_status create_home(weft_agent *agent, weft_rref **out)
     return WEFT_OK;
 }
 
-/* Of a value that is here already. Takes over `payload`; NULL: there was no memory for it. */
+/* Makes a handle to a value that exists. Takes over `payload`, which is NULL if memory was out. */
 static weft_status create_made(weft_agent *agent, void *payload, weft_drop_fn drop, weft_rref **out)
 {
     weft_status st = payload ? create_home(agent, out) : WEFT_ERR_MEMORY;
     if (st)
         drop(payload);
     else
-        (void)!wfi_future_complete((*out)->value, payload, drop); /* nobody else knows of it */
+        (void)!wfi_future_complete((*out)->value, payload, drop); /* no other thread knows it yet */
     return st;
 }
 
@@ -184,7 +184,7 @@ weft_status weft_rref_create_typed(weft_agent *agent, const weft_object_type *ty
     return create_made(agent, wfi_object_create(type, object, type->drop), wfi_object_drop, out);
 }
 
-/* ---- rpc_remote: made elsewhere ---------------------------------------------------------------------------------- */
+/* ---- weft_rpc_remote --------------------------------------------------------------------------------------------- */
 
 weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **out)
 {
@@ -200,7 +200,7 @@ weft_status wfi_rref_create_pending(weft_agent *agent, int owner, weft_rref **ou
     wfi_peer *peer = wfi_net_peer(agent->net, owner);
     weft_rref *rref = peer ? wfi_rref_make(agent, &name, peer) : NULL;
     if (rref) {
-        rref->unknown = true; /* until the call has gone */
+        rref->unknown = true; /* until the call was sent */
         rref->making = true;
         *out = rref;
     }
@@ -216,7 +216,7 @@ weft_status wfi_rref_launch(weft_rref *rref, wfi_peer *owner)
         return WEFT_ERR_PEER_DEAD;
     if (rref->launched) /* a further attempt */
         return WEFT_OK;
-    if (owner != rref->owner) { /* the rank was taken anew meanwhile */
+    if (owner != rref->owner) { /* the rank has a new incarnation */
         wfi_rref_set_owner(rref, owner);
         rref->name.owner_incarnation = wfi_peer_incarnation(owner);
         rref->lost = false;
@@ -235,7 +235,7 @@ void wfi_rref_launched(weft_rref *rref)
     rref->unknown = false;
 }
 
-/* Whether an answer of the owner's says so: then it has our fork, and the error in the value's place. */
+/* Whether the status means that the owner has answered: then it has the fork, and the value or the error. */
 static bool owner_has_it(weft_status code)
 {
     switch (code) {
@@ -284,10 +284,11 @@ void wfi_rref_write_fork(const weft_rref *rref, wfi_writer *writer)
     wfi_write_u64(writer, rref->fork);
 }
 
-/* ---- Letting go -------------------------------------------------------------------------------------------------- */
+/* ---- Releasing --------------------------------------------------------------------------------------------------- */
 
-/* One whose making we gave up goes in turn: behind the calls that wait, so that the owner knows that ours is not among
- * them. Ahead of them it would make the owner take the values of all that wait for such as have come and gone. */
+/* If this worker gave up making the value, DROP is sent after the queued calls, so that the owner knows that the call
+ * is not among them. Sent before them, it would raise creations_seen, and the owner would take the values of the queued
+ * calls for values that are gone. */
 static void say_drop(weft_rref *rref, bool gave_up)
 {
     weft_agent *agent = rref->agent;
@@ -304,7 +305,7 @@ static void say_drop(weft_rref *rref, bool gave_up)
         wfi_post(agent, rref->owner, WFI_RPC_DROP, &writer, &rref->notifications);
 }
 
-/* The last reference has gone: tell the owner. [agent lock] */
+/* The last copy of the handle was dropped: tells the owner. [agent lock] */
 static void say_goodbye(weft_rref *rref)
 {
     if (rref->home) {
@@ -328,18 +329,18 @@ static void free_handle(weft_rref *rref)
     wfi_handle_free(rref);
 }
 
-/* Not for handles of the owner's own: these may be a value's last, and run a destructor. */
+/* Not for handles on the owner: they may be the last of a value, and run its destructor. */
 void wfi_rref_unref_locked(weft_rref *rref)
 {
     if (!wfi_reference_drop(rref))
         return;
     say_goodbye(rref);
-    free_handle(rref); /* not the agent's last reference: its opener holds one while there is a lock to hold */
+    free_handle(rref); /* not the agent's last reference: its user holds one while the agent is open */
 }
 
 static void release_handle(weft_rref *rref)
 {
-    if (wfi_agent_enter_locked(rref->agent)) { /* else its tables went with it */
+    if (wfi_agent_enter_locked(rref->agent)) { /* the tables of a closed agent are freed */
         say_goodbye(rref);
         wfi_agent_leave_locked(rref->agent);
     }

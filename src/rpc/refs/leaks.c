@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leaks.c - finds the references that are left when a job ends well: handles of this worker's that were never released,
- * and values that others still hold. By then nothing is outstanding anywhere; only threads that still release the last
+ * leaks.c - finds references that are left when a job ends normally: handles of this worker that were never released,
+ * and values that others still hold. By then nothing is outstanding anywhere. Only threads that still release the last
  * call may need a moment.
  */
 #include "rpc/refs/internal.h"
 
 #include <stdio.h>
 
-#define NAMES_MAX 5     /* named in the log; the rest is counted */
+#define NAMES_MAX 5     /* references named in the log; the others are only counted */
 #define MOMENT_TRIES 50 /* of a millisecond each */
 
 typedef struct leak_count {
@@ -31,7 +31,7 @@ static void count_value(leak_count *count, const wfi_owned *owned)
         forks++;
     }
     if (!forks && !owned->handles)
-        return; /* only being made, by a call that nobody waits for */
+        return; /* held only by the call that makes it */
     count->values++;
     count->handles += owned->handles;
     count->forks += forks;
@@ -79,7 +79,7 @@ size_t wfi_rrefs_report_leaks(weft_agent *agent)
 {
     leak_count count;
     if (weft_agent_status(agent))
-        return 0; /* out of the job: the others went before their references could */
+        return 0; /* out of the job: other workers ended without dropping their references */
     for (int i = 0; count_left(agent, &count) && i < MOMENT_TRIES; i++)
         let_others_go_on(agent);
     wfi_net_lock(agent->net);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* object.c - objects of the user's own types as values: wraps them, checks their type, destroys each exactly once. */
+/* object.c - objects of users' types as values: wraps them, checks their type, destroys each exactly once. */
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"

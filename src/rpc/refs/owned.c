@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * owned.c - the owner's side of remote references: values by name, and who holds a fork of each.
+ * owned.c - the owner's side of remote references: values by name, and the forks that workers hold of each.
  *
- * NUMBERS. A message may come twice, or late. Such messages are recognised by three numbers that wfi_fork_book keeps
- * for each peer: the highest FORK (forks_seen), the highest name of a value that a call of its made (creations_seen),
- * and the highest id of such a call (calls_seen). A peer numbers each in the order in which the messages leave. So:
- *   - A FORK that is not above forks_seen was counted before: its fork is here, or was dropped.
- *   - A name that is not in the table and above creations_seen may still come; one that is not above it is gone.
+ * NUMBERS. A message may arrive twice, or late. wfi_fork_book keeps three numbers for each peer to detect this: the
+ * highest FORK (forks_seen), the highest name of a value that its calls made (creations_seen), and the highest id of
+ * such a call (calls_seen). A peer assigns each number in the order in which it sends the messages. So:
+ *   - A FORK that is not above forks_seen was counted before: its fork exists, or was dropped.
+ *   - If a name is not in the table: above creations_seen, its value may still be made; otherwise the value is gone.
  */
 #include "base/alloc.h"
 #include "rpc/refs/internal.h"
@@ -51,7 +51,7 @@ static void link_out(weft_agent *agent, wfi_owned *owned)
         at = &(*at)->next;
     *at = owned->next;
     weft_status st = head ? wfi_map_put(&wfi_refs_of(agent)->owned, hash, head) : WEFT_OK;
-    (void)st; /* the slot was just freed: putting it back cannot need memory */
+    (void)st; /* the entry was just freed, so no memory is needed */
 }
 
 wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name)
@@ -74,7 +74,7 @@ wfi_owned *wfi_owned_make(weft_agent *agent, const wfi_rref_name *name)
     return owned;
 }
 
-/* Nobody will make it any more. */
+/* The value will not be made. */
 static void fail_value(wfi_owned *owned, weft_status why, const char *text)
 {
     if (weft_future_done(owned->value))
@@ -85,7 +85,7 @@ static void fail_value(wfi_owned *owned, weft_status why, const char *text)
     weft_error_unref(error);
 }
 
-/* The value may hold a user's object: it is let go outside the lock. */
+/* Runs without the lock: the value may hold a user's object, whose destructor runs. */
 static void free_owned_task(wfi_task *task)
 {
     wfi_owned *owned = wfi_container_of(task, wfi_owned, release);
@@ -99,7 +99,7 @@ void wfi_owned_release_if_unused(wfi_owned *owned)
     if (owned->handles || owned->makers || !wfi_list_empty(&owned->forks))
         return;
     link_out(owned->agent, owned);
-    /* Somebody may be asking for it still. */
+    /* A thread may still wait for the value. */
     fail_value(owned, WEFT_ERR_CANCELLED, "the last reference went before the value was made");
     owned->release.run = free_owned_task;
     wfi_net_defer(owned->agent->net, &owned->release, WFI_DEFER_RELEASE);
@@ -118,7 +118,7 @@ void wfi_owned_fail_all(weft_agent *agent, weft_status why, const char *text)
 static wfi_fork_book *book_of(weft_agent *agent, wfi_peer *peer)
 {
     wfi_fork_book *book = &wfi_refs_of(agent)->books[wfi_peer_rank(peer)];
-    if (book->incarnation != wfi_peer_incarnation(peer)) { /* a new one: the forks of the last went with it */
+    if (book->incarnation != wfi_peer_incarnation(peer)) { /* the forks of the last incarnation ended with it */
         *book = (wfi_fork_book){.incarnation = wfi_peer_incarnation(peer)};
         wfi_list_init(&book->forks);
     }
@@ -143,14 +143,14 @@ static weft_status add_fork(wfi_owned *owned, wfi_peer *peer, uint64_t number)
     weft_agent *agent = owned->agent;
     wfi_fork_book *book = book_of(agent, peer);
     if (find_fork(agent, peer, &owned->name, number))
-        return WEFT_OK; /* said twice */
+        return WEFT_OK; /* announced before */
     if (number == 0 || number >= WFI_FORK_NUMBERS)
         return WEFT_ERR_NOT_FOUND;
     wfi_fork *fork = book->count < WFI_FORKS_MAX ? wfi_calloc(1, sizeof *fork) : NULL;
     if (!fork)
         return WEFT_ERR_MEMORY;
     weft_status st = wfi_map_put(&wfi_refs_of(agent)->fork_index, fork_key(wfi_peer_rank(peer), number), fork);
-    if (st) { /* WEFT_ERR_EXISTS: a peer that uses a number for two values */
+    if (st) { /* WEFT_ERR_EXISTS: the peer uses a number for two values */
         free(fork);
         return st == WEFT_ERR_EXISTS ? WEFT_ERR_NOT_FOUND : st;
     }
@@ -186,8 +186,8 @@ static bool is_of(const wfi_rref_name *name, wfi_peer *creator)
            name->creator_incarnation == wfi_peer_incarnation(creator);
 }
 
-/* Whether a value that we do not know may still be made here: its creator's call is under way, perhaps. Of a creator
- * whose joining is not told here yet, all of it is to come, and its end will be told as well. */
+/* Whether a value that is not in the table may still be made here, by a call of its creator that is in flight. True for
+ * a creator that, as far as this worker knows, has not joined yet: the store will report that it joined or ended. */
 static bool may_come(weft_agent *agent, const wfi_rref_name *name)
 {
     if (name->creator >= (uint32_t)agent->options.values.world_size || (int)name->creator == wfi_agent_rank(agent))
@@ -205,13 +205,13 @@ weft_status wfi_owned_fork_said(weft_agent *agent, wfi_peer *from, const wfi_rre
     if (find_fork(agent, from, name, number))
         return WEFT_OK;
     if (number <= book->forks_seen || !is_ours(agent, name))
-        return WEFT_ERR_NOT_FOUND; /* an old one, dropped since; or never ours */
+        return WEFT_ERR_NOT_FOUND; /* a late FORK, dropped since; or this worker is not the owner */
     book->forks_seen = number;
     wfi_owned *owned = wfi_owned_find(agent, name);
     if (!owned && !may_come(agent, name))
         return WEFT_ERR_NOT_FOUND;
     if (!owned)
-        owned = wfi_owned_make(agent, name); /* the call that makes it and this message took different roads */
+        owned = wfi_owned_make(agent, name); /* this message arrived before the call that makes the value */
     if (!owned)
         return WEFT_ERR_MEMORY;
     weft_status st = add_fork(owned, from, number);
@@ -224,7 +224,7 @@ void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name 
 {
     wfi_owned *owned = wfi_owned_find(agent, name);
     if (gave_up && is_of(name, from)) {
-        /* Its call came before this, or never will: it leaves behind all calls that left before. */
+        /* Its call has arrived, or never will: this message was sent after all calls that were queued before. */
         wfi_fork_book *book = book_of(agent, from);
         if (name->number > book->creations_seen)
             book->creations_seen = name->number;
@@ -265,7 +265,7 @@ void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
     size_t cursor = 0;
     wfi_fork_book *book = book_of(agent, peer);
     if (why == WEFT_ERR_PEER_LEFT && agent->closing)
-        wfi_refs_of(agent)->leaked_forks += book->count; /* it went its way and kept them: its own report names them */
+        wfi_refs_of(agent)->leaked_forks += book->count; /* it left without dropping them: its own log names them */
     drop_forks(agent, book);
     for (wfi_owned *owned; (owned = wfi_map_next(&wfi_refs_of(agent)->owned, &cursor, NULL));)
         for (; owned; owned = owned->next)
@@ -290,7 +290,7 @@ weft_status wfi_owned_create_for(weft_agent *agent, wfi_peer *creator, uint64_t 
     wfi_owned *owned = wfi_owned_make(agent, name);
     if (!owned)
         return WEFT_ERR_MEMORY;
-    weft_status st = add_fork(owned, creator, fork); /* a further attempt's is here already */
+    weft_status st = add_fork(owned, creator, fork); /* no-op for a further attempt, whose fork exists */
     if (st) {
         wfi_owned_release_if_unused(owned);
         return st == WEFT_ERR_MEMORY ? st : WEFT_ERR_PROTOCOL;
@@ -305,8 +305,9 @@ void wfi_owned_begin(wfi_owned *owned)
     owned->makers++;
 }
 
-/* Refused before it ran, which its creator may try again under the same name: nobody is told of an end until it says so
- * (DROP, or the end of its own handle's making). A handler's own WEFT_ERR_BUSY would be WEFT_ERR_REMOTE. */
+/* Whether the call was refused before it ran: then its creator may make another attempt with the same name, and the
+ * value fails only when the creator gives up (wfi_owned_give_up). A handler's WEFT_ERR_BUSY would be
+ * WEFT_ERR_REMOTE. */
 static bool may_be_tried_again(const wfi_owned *owned, const weft_error *error)
 {
     return !owned->given_up && error && weft_error_code(error) == WEFT_ERR_BUSY;
@@ -322,7 +323,7 @@ void wfi_owned_give_up(wfi_owned *owned, const weft_error *why)
 void wfi_owned_finish(wfi_owned *owned, const wfi_made *made)
 {
     if (weft_future_done(owned->value)) {
-        /* This worker stops, or a peer used a name twice: the call frees what it gave. */
+        /* This worker stops, or a peer used a name twice: the call frees its results. */
     } else if (may_be_tried_again(owned, made->error)) {
         weft_error_unref(owned->refused);
         owned->refused = weft_error_ref(made->error);
@@ -338,7 +339,7 @@ void wfi_owned_finish(wfi_owned *owned, const wfi_made *made)
 
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
-/* The agent is being freed: nobody can ask any more. What only others held has gone before (wfi_owned_end). */
+/* The agent is being freed. Values that only others held were freed before (wfi_owned_end). */
 void wfi_rrefs_fini(weft_agent *agent)
 {
     size_t cursor = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass.c - handles that calls pass on: their names, whether their values exist yet, and why one cannot be passed on. */
+/* pass.c - handles in the arguments of calls: their names, whether their values exist, why one cannot be passed on. */
 #include "rpc/refs/internal.h"
 
 #include "base/error.h"
 #include "value/walk.h"
 
-/* Of one that is lost: why, as a call that takes it along ends. That its making found no room does not mean that this call found
- * none, and may be made again. [agent lock] */
+/* The status of a call with a lost handle among its arguments. WEFT_ERR_AGAIN and WEFT_ERR_BUSY of the call that was to
+ * make the value are replaced: they would mean that this call may be made again. [agent lock] */
 static weft_status lost_status(const weft_rref *rref)
 {
     weft_status why = weft_error_code(rref->error);
@@ -22,8 +22,8 @@ weft_status wfi_rref_passable(const weft_rref *rref)
     return st;
 }
 
-/* Its call waits for its next attempt, with a name that is to be the same then: and if there is none, its owner, who
- * may have heard of it from others, is to be told. */
+/* If its call was not sent yet (or waits for its next attempt), the handle gets the name that the call will have. The
+ * owner may now learn the name from others, so it must be told if the call is given up (`unknown` is cleared). */
 weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
 {
     weft_agent *agent = rref->agent;
@@ -40,7 +40,7 @@ weft_status wfi_rref_pass(weft_rref *rref, wfi_rref_name *name)
     return st;
 }
 
-/* Why its value was not made, or is not to be had any more, as far as is known here; borrowed. NULL: nothing is known.
+/* Why its value was not made, or is lost, as far as this worker knows; borrowed. NULL: no failure is known.
  * [agent lock] */
 static const weft_error *known_failure(const weft_rref *rref)
 {
@@ -49,12 +49,13 @@ static const weft_error *known_failure(const weft_rref *rref)
     return rref->value && weft_future_done(rref->value) ? weft_future_error(rref->value) : NULL;
 }
 
-/* Of a call that takes it along: that call did not run, but the handler that was to make the value may have. */
+/* The error of a call with the handle among its arguments. That call did not run; the handler that was to make the
+ * value may have run. */
 static weft_error *failure_of_call(const weft_rref *rref, const weft_error *why, const char *function, const char *path)
 {
     weft_status code = weft_error_code(why);
     bool owner_gone = code == WEFT_ERR_PEER_DEAD || code == WEFT_ERR_PEER_LEFT;
-    bool no_room = code == WEFT_ERR_AGAIN || code == WEFT_ERR_BUSY; /* for that call; this one may not be made again */
+    bool no_room = code == WEFT_ERR_AGAIN || code == WEFT_ERR_BUSY; /* for that call; a retry of this one is no use */
     const char *maker = weft_error_function(why);
     wfi_error_detail detail = {.code = no_room ? WEFT_ERR_NOT_FOUND : code,
                                .remote_code = code == WEFT_ERR_REMOTE ? weft_error_remote_code(why) : WEFT_OK,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* protocol.c - makes a reference that arrived known to its owner (FORK, FORKED, DROP), and ends that if a worker is
- * gone. */
+/* protocol.c - announces received references to their owners (FORK, FORKED, DROP), and handles the end of owners. */
 #include "rpc/agent/notify.h"
 #include "rpc/refs/internal.h"
 
@@ -8,12 +7,12 @@
 
 #include <stdlib.h>
 
-#define AWAIT_OWNER_MS 10000 /* where the agent's bound for deaths is switched off */
+#define AWAIT_OWNER_MS 10000 /* if death_timeout_ms is switched off */
 
-/* ---- Handles that arrive ----------------------------------------------------------------------------------------- */
+/* ---- Received handles -------------------------------------------------------------------------------------------- */
 
-/* Announces it, under the next number: those of FORKs grow in the order in which they leave. The handle lives, in the
- * table of forks, until its owner answers. [agent lock] */
+/* Sends FORK with the next number: the numbers of FORKs grow in the order in which they are sent. The table of forks
+ * holds the handle until its owner answers. [agent lock] */
 static weft_status announce_fork(weft_rref *rref)
 {
     weft_agent *agent = rref->agent;
@@ -40,7 +39,7 @@ static void owner_did_not_come(wfi_timer *timer)
     owner_answered(rref, why, weft_error_create(why, "rank %u, the owner, has not joined this job", rref->name.owner));
 }
 
-/* Somebody heard of the owner's joining before us: the news is on its way. [agent lock] */
+/* This worker does not know yet that the owner has joined: waits until the store reports it. [agent lock] */
 static weft_status await_owner(weft_rref *rref)
 {
     weft_agent *agent = rref->agent;
@@ -74,7 +73,7 @@ static weft_status import_from_owner(weft_agent *agent, const wfi_rref_name *nam
         return WEFT_ERR_MEMORY;
     rref->launched = true;
     st = rref->owner ? announce_fork(rref) : await_owner(rref);
-    if (st) { /* it never came to be: nobody was told of it, so there is nothing to say */
+    if (st) { /* the owner was not told of the handle, so no DROP is needed */
         wfi_rref_set_owner(rref, NULL);
         wfi_notifications_release(agent, &rref->notifications);
         wfi_list_remove(&rref->link);
@@ -106,7 +105,7 @@ weft_status wfi_rref_import(weft_agent *agent, const wfi_rref_name *name, wfi_re
 
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
-/* The owner answered, or never will: `error` (taken over) says why it does not know of the handle. */
+/* The owner has answered, or never will. If it has not counted the handle, `error` (taken over) says why. */
 static void owner_answered(weft_rref *rref, weft_status why, weft_error *error)
 {
     wfi_ref_waiter *waiter = rref->waiter;
@@ -147,7 +146,7 @@ static void on_fork(weft_agent *agent, wfi_peer *from, const wfi_rref_name *name
 {
     uint8_t room[64];
     wfi_writer writer;
-    if (!wfi_may_answer(agent, from)) /* nor is it counted */
+    if (!wfi_may_answer(agent, from)) /* the fork is not counted either */
         return;
     weft_status st = wfi_owned_fork_said(agent, from, name, fork);
     wfi_writer_init(&writer, room, sizeof room);
@@ -173,7 +172,7 @@ void wfi_on_rref_message(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_re
         on_forked(agent, from, &name, fork, status);
 }
 
-/* ---- Owners that go, and come ------------------------------------------------------------------------------------ */
+/* ---- Owners that end or join ------------------------------------------------------------------------------------- */
 
 static weft_rref *next_unconfirmed(weft_agent *agent, const wfi_peer *owner)
 {
@@ -240,8 +239,8 @@ void wfi_rrefs_end(weft_agent *agent, weft_status why, const char *text)
 /* ---- Owners that cannot be reached ------------------------------------------------------------------------------- */
 
 /*
- * An owner lives, but cannot be reached from here: nobody waits for its word, and the handle stays announced until the
- * word comes, so that the owner's count and ours agree in the end.
+ * If an owner is alive but cannot be reached, the waiters fail. The handle stays in the table until the owner answers,
+ * so that the owner's count and this worker's agree in the end.
  */
 
 static wfi_ref_waiter *take_waiter(weft_agent *agent, const wfi_peer *owner)
@@ -260,7 +259,7 @@ static wfi_ref_waiter *take_waiter(weft_agent *agent, const wfi_peer *owner)
 void wfi_rrefs_peer_unreachable(weft_agent *agent, wfi_peer *peer, const char *text)
 {
     (void)text;
-    for (wfi_ref_waiter *waiter; (waiter = take_waiter(agent, peer));) /* each anew: the table changes under us */
+    for (wfi_ref_waiter *waiter; (waiter = take_waiter(agent, peer));) /* searches again: the table may change */
         waiter->confirmed(waiter, WEFT_ERR_UNREACHABLE);
 }
 

@@ -28,7 +28,7 @@ static void close_refs(weft_agent *agent)
         wfi_rrefs_fini(agent);
 }
 
-/* Handles that the user kept hold the agent, and so this. */
+/* Called when the last handle of the user is gone: handles hold the agent. */
 static void free_refs(weft_agent *agent)
 {
     wfi_refs *refs = wfi_refs_of(agent);
