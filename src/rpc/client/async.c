@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * async.c - weft_rpc_async and weft_rpc_sync. They make a call spec of what was asked for, and start it once (start.c)
- * or with retries (retry.c). multicast.c calls many targets; remote.c makes calls whose result stays on the callee.
+ * async.c - weft_rpc_async and weft_rpc_sync.
+ *
+ * They make a call spec of their arguments, and start it once (start.c) or with retries (retry.c). multicast.c calls
+ * many targets; remote.c makes calls whose result stays on the callee.
  */
 #include "rpc/client/client.h"
 
@@ -10,7 +12,7 @@
 
 static const weft_rpc_options defaults;
 
-/* A handler that returns the failure of a call that did not even start passes that on as well. */
+/* For wfi_parent_note: a handler may also pass on the error of a call that was not started. */
 static void note_failure(const weft_rpc_options *options, const weft_error *error)
 {
     if (!options->parent || options->parent->agent->forked)
@@ -45,7 +47,7 @@ weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *fun
     return WEFT_ERR_INVALID;
 }
 
-/* What fails a call before it starts: it takes a reference along whose value, as is known here, was not made. */
+/* The error of a call that must not start: the value of a reference among its arguments was not made. NULL: none. */
 static weft_error *failure_among(weft_agent *agent, const wfi_call_spec *spec)
 {
     if (!wfi_rrefs_are_among(spec->arguments))
@@ -134,7 +136,7 @@ weft_status weft_rpc_async(weft_agent *agent, weft_target to, const char *functi
     if (!st && out)
         *out = future;
     else
-        weft_future_unref(future); /* the call goes on alone */
+        weft_future_unref(future); /* the call continues */
     return st;
 }
 
@@ -160,7 +162,7 @@ weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const we
 {
     weft_status st = weft_future_wait(future, WEFT_FOREVER); /* the call has the time limit */
     if (st && !weft_future_done(future)) {
-        weft_status over = weft_future_cancel(future); /* nobody else has it, and nothing of it may outlast this */
+        weft_status over = weft_future_cancel(future); /* the call must not outlast this function */
         (void)over;
     }
     if (st) {
@@ -179,7 +181,7 @@ weft_status weft_rpc_sync(weft_agent *agent, weft_target to, const char *functio
 {
     WFI_LIVE(agent);
     weft_future *future;
-    weft_status st = agent ? wfi_rpc_may_wait(agent, function, options) : WEFT_OK; /* else the start says so */
+    weft_status st = agent ? wfi_rpc_may_wait(agent, function, options) : WEFT_OK; /* weft_rpc_async reports NULL */
     if (!st)
         st = weft_rpc_async(agent, to, function, arguments, options, &future);
     return st ? st : wfi_rpc_await(agent, future, options, out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check.c - checks a call spec before anything is done; and if a call could not be started, says which field or value
- * was at fault.
+ * check.c - checks a call spec before anything is started. If a call could not be started, names the faulty field or
+ * value.
  */
 #include "rpc/client/client.h"
 
@@ -29,7 +29,7 @@ weft_status wfi_spec_check(const weft_agent *agent, const wfi_call_spec *spec)
     return good && wfi_rrefs_are_of(agent, spec->arguments) ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
-/* ---- What was at fault ------------------------------------------------------------------------------------------- */
+/* ---- The faulty field or value ----------------------------------------------------------------------------------- */
 
 static void look_at_options(const weft_agent *agent, const wfi_call_spec *spec, wfi_finding *out)
 {
@@ -78,9 +78,9 @@ static void look_at_incarnation(weft_agent *agent, const wfi_call_spec *spec, in
     uint32_t asked = spec->to.incarnation, known = member ? member->incarnation : 0;
     wfi_net_unlock(agent->net);
     if (asked > known)
-        wfi_find(out, "incarnation %u of rank %d was never heard of: the latest known here is %u", asked, rank, known);
+        wfi_find(out, "incarnation %u of rank %d is unknown: the latest one known here is %u", asked, rank, known);
     else if (asked && asked < known)
-        wfi_find(out, "incarnation %u of rank %d is gone: the rank is incarnation %u's now", asked, rank, known);
+        wfi_find(out, "incarnation %u of rank %d is gone: incarnation %u has the rank now", asked, rank, known);
 }
 
 static void look_at_leaving(weft_agent *agent, int rank, wfi_finding *out)
@@ -95,7 +95,7 @@ static void look_at_leaving(weft_agent *agent, int rank, wfi_finding *out)
 weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank)
 {
     wfi_error_detail nobody = {.code = why, .function = spec->function, .worker = -1};
-    if (agent->forked) /* and nothing of it is to be looked at */
+    if (agent->forked) /* the agent's data must not be used */
         return wfi_error_create(&nobody, "the call could not be started: %s", WFI_FORKED_TEXT);
     bool ours = why == WEFT_ERR_INVALID || why == WEFT_ERR_TOO_LARGE,
          theirs = why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT;
@@ -109,7 +109,7 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
         look_at_leaving(agent, rank, &found);
     if (ours || (why == WEFT_ERR_NOT_FOUND && rank >= 0) || (theirs && weft_agent_alive(agent, rank)))
         wfi_find_in_values(agent, spec->arguments, "argument", &found);
-    /* What is wrong with neither the options nor the arguments, but with where it was to go, or when. */
+    /* Faults of the target or the time, not of options or arguments. */
     bool waited = spec->waited && (why == WEFT_ERR_TIMEOUT || why == WEFT_ERR_DEADLOCK);
     if (rank >= 0 && (why == WEFT_ERR_AGAIN || waited))
         look_at_queue(agent, spec, why, rank, &found);
@@ -122,9 +122,9 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
     if (rank >= 0 && (theirs || why == WEFT_ERR_UNREACHABLE))
         look_at_incarnation(agent, spec, rank, &found);
     if (spec->options->parent && why == WEFT_ERR_TIMEOUT)
-        wfi_find(&found, "the call that it is made within has run out of time");
+        wfi_find(&found, "the deadline of its parent call has passed");
     else if (spec->options->parent && why == WEFT_ERR_CANCELLED)
-        wfi_find(&found, "the call that it is made within was cancelled");
+        wfi_find(&found, "its parent call was cancelled");
     wfi_error_detail detail = {.code = why, .function = spec->function, .worker = found.worker}; /* it did not run */
     return wfi_error_create(&detail, "the call could not be started: %s",
                             found.text[0] ? found.text : weft_status_text(why));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client.c - the caller's side as a component of the agent: its messages, and how calls end when a worker is gone. */
+/* client.c - the caller's component of the agent: its messages, and failing calls when a worker is gone. */
 #include "rpc/client/client.h"
 #include "rpc/client/loopback.h"
 
@@ -25,9 +25,9 @@ static void on_client_message(weft_agent *agent, wfi_peer *from, uint8_t type, w
         wfi_calls_on_refused(agent, from, reader);
 }
 
-/* ---- Calls that cannot go on ------------------------------------------------------------------------------------- */
+/* ---- Failing calls ----------------------------------------------------------------------------------------------- */
 
-/* The first one that goes on, of this peer or of all. */
+/* The next call that has not failed, to this peer or (NULL) to any. */
 static wfi_request *next_going_on(weft_agent *agent, const wfi_peer *peer, size_t *cursor)
 {
     uint64_t id;
@@ -37,7 +37,7 @@ static wfi_request *next_going_on(weft_agent *agent, const wfi_peer *peer, size_
     return call;
 }
 
-/* peer NULL: those to all. */
+/* Fails the calls to this peer; `peer` NULL: the calls to all. */
 static void fail_calls(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
     size_t cursor = 0, count = 0;
@@ -48,7 +48,7 @@ static void fail_calls(weft_agent *agent, wfi_peer *peer, weft_status why, const
         list[count++] = call;
     for (size_t i = 0; i < count; i++)
         wfi_call_fail(list[i], why, text);
-    /* Without memory for the list, one at a time: the table changes under us. */
+    /* Without memory for the list, searches again after each call: failing a call changes the table. */
     while (!list && (cursor = 0, call = next_going_on(agent, peer, &cursor)))
         wfi_call_fail(call, why, text);
     free(list);

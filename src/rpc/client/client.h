@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client.h - a call of ours that is under way, from weft_rpc_async to the completion of its future. */
+/* client.h - the caller's side of a call, from weft_rpc_async to the completion of its future. */
 #ifndef WFI_CALL_H
 #define WFI_CALL_H
 
@@ -9,32 +9,32 @@
 #include "rpc/server/server.h"
 #include "value/encode.h"
 
-/* What is to be called, and how: on the stack of whoever starts it, borrowed from the user. */
+/* The parameters of a call. On the stack of the starting function; the arguments are borrowed from the user. */
 typedef struct wfi_call_spec {
     weft_target to;
     const char *function;
     weft_args arguments;
     const weft_rpc_options *options;
-    weft_rref *remote;        /* rpc_remote: the handle for the result; NULL */
-    bool is_attempt;          /* of a call with retries: client/retry.c tells `remote` how the last attempt ended */
-    wfi_shared_body **packed; /* of several calls with the same arguments: these, once packed; NULL: it is alone */
-    const weft_call *const *parent; /* where the served call stands; read under the agent's lock */
-    uint64_t deadline_ns;           /* 0: to be found from the options */
-    const wfi_span *within;         /* the span of what it is made for, where that is no served call; NULL */
+    weft_rref *remote;              /* weft_rpc_remote: the handle for the result; otherwise NULL */
+    bool is_attempt;                /* of a call with retries: then client/retry.c completes `remote` */
+    wfi_shared_body **packed;       /* packed arguments shared by several calls; NULL: the call shares none */
+    const weft_call *const *parent; /* points to the served call or NULL; read under the agent's lock */
+    uint64_t deadline_ns;           /* 0: the options give it */
+    const wfi_span *within;         /* the enclosing span, if that is not a served call; NULL: none */
     bool exempt; /* it is queued even if the queue is full, and never waits for room: wfi_rpc_start_reserved */
-    wfi_link_source *source; /* the distributed context of options->tape, for all attempts; NULL: none. Referenced by
-                                       whoever made the spec */
-    size_t kept_bytes;       /* that the peer's queue held at the last try: for the error */
-    bool waited;             /* there was no room at first: for the error, if the time then ran out */
+    wfi_link_source *source; /* the distributed context of options->tape, for all attempts; NULL: none. The function
+                                       that made the spec holds the reference */
+    size_t kept_bytes;       /* bytes in the peer's queue at the last try, for the error text */
+    bool waited;             /* the queue was full at first; for the error text after a timeout */
 } wfi_call_spec;
 
 /*
- * Guarded by the agent's lock once it is in the table. It lives until it has completed and net has let go of its
- * message: `holds` counts those. What must not be freed under the lock goes in a deferred task.
+ * A call to another worker. Guarded by the agent's lock once it is in the table. `holds` counts the call until it has
+ * completed, and its message until net has released it. A deferred task frees it without the lock.
  */
 struct wfi_request {
     weft_agent *agent;
-    wfi_peer *peer; /* held from its launch until the last hold goes */
+    wfi_peer *peer; /* held from its launch until the last hold is dropped */
     uint64_t id;
     int holds;
     bool completed;
@@ -44,47 +44,47 @@ struct wfi_request {
     wfi_outbound arguments;
     wfi_writer header;
     wfi_message message;
-    bool message_out;  /* net has it */
-    size_t kept_bytes; /* copies, counted with the peer until it has completed */
+    bool message_out;  /* net has the message */
+    size_t kept_bytes; /* bytes of copies, counted in the peer's queue until it has completed */
 
-    weft_tensor **land;           /* referenced; the results' places */
-    wfi_exposure *land_exposures; /* of the large ones among them; NULL: none is */
+    weft_tensor **land;           /* referenced; the places of the results */
+    wfi_exposure *land_exposures; /* of the large places; NULL: none is large */
     size_t land_count, land_exposed;
 
-    wfi_link *link; /* under a distributed context; else NULL */
+    wfi_link *link; /* of a call under a distributed context; otherwise NULL */
     wfi_inbound results;
-    bool needs_done;            /* the callee keeps something until we say DONE */
+    bool needs_done;            /* the callee keeps results until this worker sends DONE */
     weft_error *failure;        /* why it ends, while the inbound of its results is being cancelled */
-    weft_rref *remote;          /* rpc_remote: the handle that the reply confirms */
-    bool is_attempt;            /* which leaves that to client/retry.c */
-    uint64_t limit_ns;          /* from its launch to its deadline, for errors; if it has one */
-    unsigned notifications;     /* promised for it: CANCEL, DONE, and a TOOK for each item that has come */
+    weft_rref *remote;          /* weft_rpc_remote: the handle that the reply confirms */
+    bool is_attempt;            /* then client/retry.c completes `remote` */
+    uint64_t limit_ns;          /* from its launch to its deadline, for error texts; if it has one */
+    unsigned notifications;     /* promised for it: CANCEL, DONE, and a TOOK for each item that has arrived */
     wfi_child child;            /* of the served call that this one is made for, if any */
     struct wfi_items_in *items; /* streamed results: client/stream.c */
     wfi_span span;
     wfi_task release;
     uint8_t function_size;
-    char function[]; /* its name, ended by NUL */
+    char function[]; /* its name, with a terminating NUL */
 };
 
-/* WEFT_OK, or WEFT_ERR_INVALID: what can be said of a spec before anything is done. */
+/* Checks a spec before anything is started: WEFT_OK or WEFT_ERR_INVALID. */
 weft_status wfi_spec_check(const weft_agent *agent, const wfi_call_spec *spec); /* client/check.c */
-/* Why it could not be started at `rank` (-1: at whoever), naming the field or value at fault. Not locked. */
-weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank);
-/* spec->source becomes the distributed context of the option `tape`, with a reference; NULL without one. On the thread that uses the
- * tape, not locked. */
-weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_error **error);
-/* Packs the arguments of several calls, and counts that, unless it was done. Not locked. */
-weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec);
-/* What weft_rpc_async does: checks the spec, and starts the call, with its retries if there are to be any. Not
+/* The error of a call that could not be started at `rank` (-1: unknown). It names the faulty field or value. Not
  * locked. */
+weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank);
+/* Sets spec->source to the distributed context of the option `tape`, with a reference; NULL without that option. Called
+ * on the thread that uses the tape, not locked. */
+weft_status wfi_spec_find_source(weft_agent *agent, wfi_call_spec *spec, weft_error **error);
+/* Packs the arguments that several calls share, unless they are packed. Not locked. */
+weft_status wfi_spec_pack(weft_agent *agent, const wfi_call_spec *spec);
+/* The work of weft_rpc_async: checks the spec, and starts the call, with retries if the options say so. Not locked. */
 weft_status wfi_rpc_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
 /*
- * Starts a call of a function of weft's own that a protocol depends on: a message of a backward pass, the end of a
+ * Starts a call of one of weft's own functions that a protocol depends on: a message of a backward pass, the end of a
  * context, a step of an optimizer. The call is queued even if the queue is full, so it never fails with WEFT_ERR_AGAIN
- * and never waits for room. It counts in the queue as any other. The caller bounds how many such calls there are
- * (docs/decisions/050-room-for-protocols.md). timeout_ms: as in weft_rpc_options. `within`: the span of what the call
- * is made for, or NULL. On failure *error has the reason, with a reference. Not locked.
+ * and never waits for room. Its bytes count in the queue like those of any other call. The code that starts such calls
+ * limits their number (docs/decisions/050-room-for-protocols.md). timeout_ms: as in weft_rpc_options. `within`: the
+ * enclosing span, or NULL. On failure *error has the reason, with a reference. Not locked.
  */
 typedef struct wfi_reserved_call {
     const char *function;
@@ -97,62 +97,63 @@ weft_status wfi_rpc_start_reserved(weft_agent *agent, weft_target to, const wfi_
 /* The same to the owner of a reference; the reference becomes the first argument. */
 weft_status wfi_rref_start_reserved(weft_rref *rref, const wfi_reserved_call *call, weft_future **out,
                                     weft_error **error);
-/* Whether the calling thread may wait for calls of this agent, asked before anything is started: WEFT_ERR_DEADLOCK,
- * with the detail, in an inline handler. `what` was to be called or done; `options` may be NULL. Not locked. */
+/* Called before anything is started: whether the calling thread may wait for calls of this agent. In an inline handler
+ * WEFT_ERR_DEADLOCK, with an error. `what` names the call or function; `options` may be NULL. Not locked. */
 weft_status wfi_rpc_may_wait(weft_agent *agent, const char *what, const weft_rpc_options *options);
-/* To whoever asked for it (options may be NULL). What is a mistake of the program and goes to nobody goes to the log of
- * `agent` (NULL: to none). */
+/* Gives the error to options->error (`options` may be NULL). If that is NULL and the error is a mistake of the program,
+ * it is logged for `agent` (NULL: not logged). */
 void wfi_rpc_give_error(const weft_agent *agent, const weft_rpc_options *options, weft_error *error);
-/* For public functions that start a call, and need what a NULL was given for: the same way, as WEFT_ERR_INVALID, which it
- * returns. `options` and `function` may be NULL. */
+/* For public functions that start a call: reports that the argument `what` is NULL, in options->error or the log, and
+ * returns WEFT_ERR_INVALID. `options` and `function` may be NULL. */
 weft_status wfi_rpc_refuse_null(const weft_rpc_options *options, const char *function, const char *what);
-/* Waits for what a blocking function started, hands out its results or its error, and takes over the future, which
- * nobody else has: it is over afterwards whatever the waiting ended with. `options` and `out` may be NULL; and `agent`,
- * where the function that waits takes no options, so that nobody could ask for the error. */
+/* Waits for the call of a blocking function, and gives its results or its error. Takes over the future, of which there
+ * must be no other reference; if the wait fails, cancels it. `options` and `out` may be NULL. `agent` is NULL if the
+ * blocking function takes no options: then the error is not logged. */
 weft_status wfi_rpc_await(const weft_agent *agent, weft_future *future, const weft_rpc_options *options,
                           weft_values **out);
-/* The same call again and again, as its options say (client/retry.c). */
+/* Starts a call with retries, as its options say (client/retry.c). */
 weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
 void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text); /* [agent lock] */
 /* The target's rank, or -1 with the error of a call of `function` to it. Not locked. */
 int wfi_target_resolve(weft_agent *agent, weft_target to, const char *function, weft_error **error);
-/* One call (not its retries), to whomever the spec names. *error, if the start fails, is the detail. Not locked. */
+/* Starts one call (without retries). If that fails, sets *error. Not locked. */
 weft_status wfi_call_begin(weft_agent *agent, wfi_call_spec *spec, weft_future **out, weft_error **error);
 /* The same to another worker. */
 weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, weft_future **out);
-/* The same to ourselves, by reference (client/loopback.c). */
+/* The same to this worker itself, by reference (client/loopback.c). */
 weft_status wfi_call_start_local(weft_agent *agent, wfi_call_spec *spec, weft_future **out);
-/* What bounds a call: its own time limit, and the call that it is made within. WEFT_OK, WEFT_ERR_TIMEOUT,
- * WEFT_ERR_CANCELLED. [agent lock] */
+/* The deadline of a call: the earlier one of its own and its parent's. WEFT_OK, WEFT_ERR_TIMEOUT if it has passed,
+ * WEFT_ERR_CANCELLED if the parent was cancelled. [agent lock] */
 weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now, uint64_t *deadline_ns);
 
-/* The id of our next call, to whomever it goes. [agent lock] */
+/* The id of this worker's next call, to any worker. [agent lock] */
 uint64_t wfi_call_next_id(weft_agent *agent);
-/* Prints "no answer from WHO within the call's time limit, 100 ms". An attempt (client/retry.c) has a limit of its
- * own. */
+/* Prints "no answer from WHO within the call's time limit, 100 ms". For an attempt (client/retry.c) it names the
+ * attempt's limit. */
 void wfi_late_text(char *out, size_t room, const char *who, bool is_attempt, uint64_t limit_ns);
 
-/* Fails the calls to ourselves that have not been answered. [agent lock] */
+/* Fails the unanswered calls of this worker to itself. [agent lock] */
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text);
-/* Fails those that nobody wants and whose arguments nobody reads any more: called when that may have changed for some.
+/* Fails those of them that were cancelled and whose arguments are no longer read. Called when closing begins.
  * [agent lock] */
 void wfi_local_settle_left(weft_agent *agent);
-/* After the executor and net are gone: lets go of what users still hold. Not locked. */
+/* After the executor and net are gone: drops the agent's holds on calls that users still hold. Not locked. */
 void wfi_local_orphan_all(weft_agent *agent);
 
 /* Fails the calls that the message names. [agent lock] */
 void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader);
 void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
 /* Ends the call: completes its future with `values` or `error` (one of them; borrowed). `quiet`: the peer is known to
- * be done with what we exposed. [agent lock] */
+ * have finished using the exposures of this call. [agent lock] */
 void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_error *error, bool quiet);
-/* The one place where a call's future completes: with `values` or `error` (one of them; borrowed). So does `remote`,
- * unless it is NULL. [agent lock] */
+/* Completes a call's future, and `remote` unless it is NULL, with `values` or `error` (one of them; borrowed). All
+ * calls complete here. [agent lock] */
 void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error);
-/* Fails it from our side, with what is known of the handler: stops what is under way first. [agent lock] */
+/* Fails the call on this worker's side; the error says whether the handler may have run. Stops transfers first.
+ * [agent lock] */
 void wfi_call_fail(wfi_request *call, weft_status why, const char *text);
 extern const wfi_component wfi_client_component;
 
-extern const wfi_canceller wfi_call_canceller; /* of a call's future: its owner is the agent, its id the call's */
+extern const wfi_canceller wfi_call_canceller; /* of a call's future: `owner` is the agent, `id` the call's */
 
 #endif

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client/fetch.c - fetches the value that a handle names. Both sides are here: the calls, and the two functions of
- * weft's own that the owner serves: "weft:fetch" gives the value, "weft:made" waits until it exists.
+ * client/fetch.c - fetches the value that a handle names.
+ *
+ * Both sides are here: the calls, and the owner's two functions. "weft:fetch" answers with the value, "weft:made"
+ * answers when the value was made.
  */
 #include "rpc/client/client.h"
 
@@ -14,7 +16,7 @@ static void answer(weft_future *value, void *arg, bool with_value)
     int rank = wfi_agent_rank(call->agent);
     const weft_error *error = weft_future_error(value);
     const wfi_object *object = wfi_object_of(value);
-    if (error) /* as it was: the one who asks shall see why the value could not be made */
+    if (error) /* unchanged, so that the caller learns why the value could not be made */
         call->error = wfi_error_with_hop(error, rank);
     else if (with_value && object)
         call->error = wfi_object_stays(object, rank);
@@ -79,7 +81,7 @@ const weft_function wfi_fetch_function = {.name = "weft:fetch",
 const weft_function wfi_made_function = {
     .name = "weft:made", .takes = {WEFT_TYPE_BYTES}, .run = run_made, .flags = WEFT_FUNCTION_INLINE};
 
-/* ---- Asking the owner -------------------------------------------------------------------------------------------- */
+/* ---- Calling the owner ------------------------------------------------------------------------------------------- */
 
 static void only_keep(weft_future *future, void *arg)
 {
@@ -92,7 +94,7 @@ static void drop_handle(void *arg)
     weft_rref_unref(arg);
 }
 
-/* The handle stays until the answer: its DROP could overtake the question. */
+/* The future holds the handle until the answer: otherwise DROP could arrive before the call. */
 static weft_status ask_owner(weft_rref *rref, const char *what, int64_t timeout_ms, weft_future **out)
 {
     uint8_t room[64];
@@ -114,7 +116,7 @@ static weft_status ask_owner(weft_rref *rref, const char *what, int64_t timeout_
     return WEFT_ERR_MEMORY;
 }
 
-/* What is known to have gone wrong; NULL: nothing. With a reference. */
+/* The known error of the handle, with a reference; NULL: none. */
 static weft_error *known_error(weft_rref *rref)
 {
     weft_agent *agent = rref->agent;
@@ -124,7 +126,8 @@ static weft_error *known_error(weft_rref *rref)
     return error;
 }
 
-/* On the owner, where it has been made or failed: as anybody else would be answered. `agent` NULL: it is closed. */
+/* On the owner, if the value was made or has failed: gives the answer that other workers get. `agent` is NULL if it is
+ * closed. */
 static weft_status answer_here(weft_agent *agent, weft_future *value, int owner, weft_future **out)
 {
     const wfi_object *object = wfi_object_of(value);
@@ -149,7 +152,7 @@ static weft_status answer_here(weft_agent *agent, weft_future *value, int owner,
     return st;
 }
 
-/* `waits`: the caller will, for whatever is not there. */
+/* `waits`: the caller will wait for the future. */
 static weft_status start_to_here(weft_rref *rref, int64_t timeout_ms, bool waits, weft_future **out)
 {
     weft_agent *agent = rref->agent;
@@ -195,7 +198,7 @@ weft_status weft_rref_to_here(weft_rref *rref, int64_t timeout_ms, weft_values *
     return st ? st : wfi_rpc_await(NULL, future, NULL, out);
 }
 
-/* ---- Asking whether it has been made ----------------------------------------------------------------------------- */
+/* ---- weft_rref_created ------------------------------------------------------------------------------------------- */
 
 static weft_status follow(weft_future *value, weft_future *made, void *arg)
 {
@@ -208,13 +211,13 @@ static weft_future *created(weft_rref *rref)
 {
     weft_future *future = NULL, *made = NULL;
     wfi_net_lock(rref->agent->net);
-    bool is_being_made = rref->making; /* by our own call: completed by wfi_rref_created */
+    bool is_being_made = rref->making; /* by a call of this worker: wfi_rref_created completes `made` */
     if (is_being_made && !rref->made)
         rref->made = wfi_agent_future(rref->agent);
     if (is_being_made)
         made = weft_future_ref(rref->made);
     wfi_net_unlock(rref->agent->net);
-    if (made) /* each asker has its own: one may cancel it */
+    if (made) /* each caller gets its own future, because it may cancel it */
         future = wfi_future_then(made, follow, NULL, NULL);
     weft_future_unref(made);
     if (is_being_made)
@@ -223,7 +226,7 @@ static weft_future *created(weft_rref *rref)
     if (!error && rref->value)
         return wfi_future_then(rref->value, follow, NULL, NULL);
     weft_status st = error ? WEFT_OK : ask_owner(rref, wfi_made_function.name, WEFT_FOREVER, &future);
-    if (st && st != WEFT_ERR_MEMORY) /* it could not even be asked */
+    if (st && st != WEFT_ERR_MEMORY) /* the call could not be started */
         error = weft_error_create(st, "the owner of the reference cannot be asked: %s", weft_status_text(st));
     if (error)
         future = wfi_failed_future(rref->agent, error);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loopback.c - a call to ourselves: by reference, without messages. The handler sees the caller's own tensors, or the
- * places that `land` of its function names (server/accumulate.c).
+ * loopback.c - calls of a worker to itself: by reference, without messages.
  *
- * So the call's future must not complete while the handler may look at the caller's tensors. A call that is cancelled
- * or runs out of time gets its `failure` at once, and weft_call_cancelled shows it to the handler. The future fails
- * when is_read says that the handler no longer reads the arguments. If the handler has not begun, the future fails at
- * once, and the handler never begins (wfi_local_begin).
+ * The handler gets the caller's own tensors, or the places that `land` of its function names (server/accumulate.c). So
+ * the call's future must not complete while the handler may read the caller's tensors. If the call is cancelled or its
+ * deadline passes, `failure` is set at once, and weft_call_cancelled tells the handler. The future fails when the
+ * handler no longer reads the arguments (is_read). If the handler has not begun, the future fails at once, and the
+ * handler never begins (begin_local).
  */
 #include "base/alloc.h"
 #include "rpc/client/loopback.h"
@@ -18,7 +18,7 @@
 
 #include <stdlib.h>
 
-/* Completes the future, unless that has been done. [agent lock] */
+/* Completes the future, unless it is complete. [agent lock] */
 static void complete_local(wfi_loopback *loop, weft_error *error)
 {
     weft_agent *agent = loop->call.agent;
@@ -28,24 +28,24 @@ static void complete_local(wfi_loopback *loop, weft_error *error)
     agent->stats.calls_failed += error != NULL;
     WFI_TELL_HOOKS(settled_here, &loop->call, weft_error_code(error));
     wfi_child_end(&loop->child, loop->is_attempt ? NULL : error);
-    /* A handler that goes on may yet give. */
+    /* Uses no results if there is an error: the handler may still be running and give results. */
     wfi_call_settle(loop->future, loop->is_attempt ? NULL : loop->rref, error ? NULL : loop->call.results, error);
     weft_future_unref(loop->future);
     loop->future = NULL;
     wfi_net_timer_clear(agent->net, &loop->call.timer);
 }
 
-/* The same, after on_item has returned from the last item. `stop`: without waiting for that. [agent lock] */
+/* The same, but after on_item has returned from the last item. `stop`: drops the remaining items. [agent lock] */
 static void settle_local(wfi_loopback *loop, weft_error *error, bool stop)
 {
     if (!loop->future || loop->landing)
-        return; /* completed before, or about to be */
+        return; /* complete, or respond_locally will complete it */
     if (!loop->items || !wfi_items_in_wait(loop->items, NULL, error, false, stop))
         complete_local(loop, error);
 }
 
-/* Whether the handler, or whoever finishes its deferred call, may still look at the arguments. While the agent closes
- * only a handler that runs counts: a call that keeps its arguments may never be finished. [agent lock] */
+/* Whether the handler, or the code that finishes its deferred call, may still read the arguments. While the agent
+ * closes only a running handler counts: a deferred call that keeps its arguments may never be finished. [agent lock] */
 static bool is_read(const wfi_loopback *loop)
 {
     const weft_call *call = &loop->call;
@@ -53,7 +53,7 @@ static bool is_read(const wfi_loopback *loop)
     if (!loop->begun || call->stage == WFI_SERVE_ANSWERING)
         return false;
     if (!call->has_left && !(call->batch_left && *call->batch_left))
-        return true; /* the handler runs, and alone may write what is looked at below */
+        return true; /* the handler runs; only it may write the fields that are read below */
     return (call->keep_arguments || call->batch_left) && !agent->closing && !agent->stopped;
 }
 
@@ -65,8 +65,8 @@ static void fail_unless_read(wfi_loopback *loop)
 }
 
 /*
- * Nobody wants the answer any more. The handler can see that, the call's children are cancelled, and closing the agent
- * does not wait for it. The future fails as soon as nobody reads the arguments. [agent lock]
+ * The answer is no longer needed. The handler can learn that, the call's children are cancelled, and closing the agent
+ * does not wait for the call. The future fails when the arguments are no longer read. [agent lock]
  */
 static void give_up_local(wfi_loopback *loop, weft_status why, const char *text)
 {
@@ -104,7 +104,7 @@ static void local_parent_over(wfi_child *child, weft_status why, const char *tex
         give_up_local(wfi_container_of(child, wfi_loopback, child), why, text);
 }
 
-/* The call lives at least until it has completed its future. */
+/* The call exists at least until its future is complete. */
 static void hold_local(void *owner)
 {
     atomic_fetch_add(&((wfi_loopback *)owner)->call.holds, 1);
@@ -135,12 +135,12 @@ static void drop_local(void *owner)
 
 static void end_local(void *owner, const weft_values *values, weft_error *error, bool quiet)
 {
-    (void)values; /* its results are known */
+    (void)values; /* loop->call.results has them */
     (void)quiet;
     complete_local(owner, error);
 }
 
-/* Never: what we give ourselves is there. */
+/* Never called: no item is received. */
 static void fail_local(void *owner, weft_error *error)
 {
     (void)owner;
@@ -169,7 +169,7 @@ static weft_status give_item(weft_call *call, weft_args item)
 
 /* ---- The answer -------------------------------------------------------------------------------------------------- */
 
-/* Says what does not fit. */
+/* Writes the types of the result and of its place to `problem`. */
 static bool fits_place(const weft_tensor *result, const weft_tensor *place, size_t index, char *problem, size_t room)
 {
     char comes[WFI_TENSOR_TEXT], waits[WFI_TENSOR_TEXT];
@@ -181,8 +181,8 @@ static bool fits_place(const weft_tensor *result, const weft_tensor *place, size
 }
 
 /*
- * Results that the caller wanted in places of its own are copied there: here they are not on a wire anyway. `landing`
- * is set meanwhile, so that no time-out completes the future under the copy.
+ * Copies the results to the caller's landing places. `landing` is set meanwhile, so that no timeout completes the
+ * future during the copy.
  */
 static weft_status land_results(weft_args results, weft_tensors land, uint64_t *copied, char *problem, size_t room)
 {
@@ -219,7 +219,7 @@ static void land_if_wanted(wfi_loopback *loop)
         return;
     char problem[320];
     weft_status st = land_results(weft_values_args(call->results), land, &copied, problem, sizeof problem);
-    wfi_results_unpin(call); /* before others are put in their place */
+    wfi_results_unpin(call); /* before the places replace them */
     if (st)
         call->error = wfi_call_error(call, st, "%s", problem);
     else
@@ -251,7 +251,7 @@ static void respond_locally(weft_call *call)
     weft_agent *agent = call->agent;
     wfi_net *net = agent->net;
     land_if_wanted(loop);
-    wfi_results_unpin(call); /* they are the caller's now */
+    wfi_results_unpin(call); /* they belong to the caller now */
     wfi_serve_release_work(call);
     wfi_net_lock(net);
     bool was_deferred = call->deferred;
@@ -287,9 +287,8 @@ static void fini_local(weft_call *call)
 static const wfi_responder_ops responder = {
     .begin = begin_local, .left = local_left, .respond = respond_locally, .send_item = give_item, .fini = fini_local};
 
-/* ---- The agent's end --------------------------------------------------------------------------------------------- */
+/* ---- The end of the agent ---------------------------------------------------------------------------------------- */
 
-/* Fails the futures of calls to ourselves that nobody will finish in time. [agent lock] */
 void wfi_local_fail_all(weft_agent *agent, weft_status why, const char *text)
 {
     WFI_FOR_LIST (wfi_loopback, loop, &agent->local_calls, link)
@@ -342,7 +341,7 @@ static weft_status launch_local(wfi_loopback *loop, wfi_call_spec *spec)
     return WEFT_OK;
 }
 
-/* Its references are whole now, or will never be. [agent lock] */
+/* The values of the references among its arguments were made, or will never be. [agent lock] */
 static void run_or_refuse(wfi_loopback *loop)
 {
     weft_call *call = &loop->call;
@@ -360,13 +359,13 @@ static void reference_made(weft_future *made, void *arg)
     weft_agent *agent = loop->call.agent;
     (void)made;
     if (!wfi_agent_enter_locked(agent))
-        return; /* the tables let go of the call */
+        return; /* wfi_local_orphan_all drops the call */
     if (--loop->unconfirmed == 0)
         run_or_refuse(loop);
     wfi_agent_leave_locked(agent);
 }
 
-/* As in a call to another worker, no handler sees a reference that its owner has not confirmed. */
+/* As in a call to another worker, the handler gets only references that their owners have confirmed. */
 static void start_local(wfi_loopback *loop, const char *function)
 {
     weft_call *call = &loop->call;
@@ -384,7 +383,7 @@ static void start_local(wfi_loopback *loop, const char *function)
         run_or_refuse(loop);
 }
 
-/* Landing places, kept as one list. */
+/* Stores the landing places as one list. */
 static weft_status keep_places(weft_tensors places, weft_values **out)
 {
     for (size_t i = 0; i < places.count; i++)
@@ -393,7 +392,7 @@ static weft_status keep_places(weft_tensors places, weft_values **out)
     return places.count ? weft_values_create(WEFT_VALUES(weft_of_tensors(places)), out) : WEFT_OK;
 }
 
-/* Not in the agent's list yet. On failure what there is of it is the caller's to free. */
+/* Does not add it to the agent's list. Even on failure *out may be set, and the caller frees it. */
 static weft_status make_local(weft_agent *agent, const wfi_call_spec *spec, wfi_loopback **out)
 {
     wfi_loopback *loop = *out = wfi_calloc(1, sizeof *loop);
@@ -426,7 +425,7 @@ static weft_status make_local(weft_agent *agent, const wfi_call_spec *spec, wfi_
 weft_status wfi_call_start_local(weft_agent *agent, wfi_call_spec *spec, weft_future **out)
 {
     wfi_loopback *loop = NULL;
-    bool loses_records = spec->source && spec->options->land.count; /* what lands is copied, here without a record */
+    bool loses_records = spec->source && spec->options->land.count; /* landing copies, and no tape records that */
     weft_status st = loses_records ? WEFT_ERR_UNSUPPORTED : make_local(agent, spec, &loop);
     if (!st) {
         wfi_net_lock(agent->net);

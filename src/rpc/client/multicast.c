@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* multicast.c - the same call to many workers: packed once (shared.c), started one by one, joined in one future. */
+/* multicast.c - the same call to many workers: packs it once (shared.c), starts the calls, joins their futures. */
 #include "base/alloc.h"
 #include "rpc/client/client.h"
 
@@ -16,7 +16,7 @@ static weft_status start_all(weft_agent *agent, const weft_target *to, size_t co
         one.to = to[i];
         one.source = NULL; /* each call has its own place in the order of the tape */
         if (wfi_rpc_start(agent, &one, &futures[i], &error))
-            futures[i] = wfi_failed_future(agent, error); /* among the others: this target cannot be called */
+            futures[i] = wfi_failed_future(agent, error); /* this target cannot be called; the others can */
         weft_error_unref(error);
         whole = futures[i] != NULL;
     }
@@ -59,7 +59,7 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
     if (!st)
         st = wfi_spec_find_source(agent, &spec, &error);
     if (!st)
-        st = wfi_spec_pack(agent, &spec); /* what is wrong with the arguments is wrong for all */
+        st = wfi_spec_pack(agent, &spec); /* invalid arguments fail the multicast as a whole */
     if (!st)
         st = start_all(agent, to, count, &spec, &all);
     wfi_shared_body_unref(packed);
@@ -70,6 +70,6 @@ weft_status weft_rpc_multicast(weft_agent *agent, const weft_target *to, size_t 
     else if (out)
         *out = all;
     else
-        weft_future_unref(all); /* the calls go on alone */
+        weft_future_unref(all); /* the calls continue */
     return st;
 }

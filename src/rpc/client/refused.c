@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refused.c - takes REFUSED (server/refuse.c sends it): fails this worker's calls whose ids lie in its range. */
+/* refused.c - handles REFUSED (sent by server/refuse.c): fails this worker's calls whose ids are in its range. */
 #include "rpc/client/client.h"
 
 #include "base/error.h"
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 /*
- * A result that is to stay there has a name, which is left open only where its owner knows it (WEFT_ERR_BUSY): here it
- * does not.
+ * A call of weft_rpc_remote fails with WEFT_ERR_MEMORY: WEFT_ERR_BUSY would mean that the owner knows the name of the
+ * result and keeps it for another attempt.
  */
 static void fail_refused(wfi_request *call, bool no_memory)
 {
@@ -26,14 +26,14 @@ static void fail_refused(wfi_request *call, bool no_memory)
     weft_error_unref(error);
 }
 
-/* Whether it may be one of those: it has left, and was not answered. */
+/* Whether the call may have been refused: it was sent to this peer, and is not answered. */
 static bool is_open_to(const wfi_request *call, const wfi_peer *from)
 {
     return call && call->peer == from && call->message.net.sequence && call->results.state == WFI_INBOUND_NEW &&
            !call->failure && !call->completed;
 }
 
-/* The table changes as calls end: they are listed first. False: no memory for that. */
+/* Lists the calls first, because failing a call changes the table. False: no memory for the list. */
 static bool refuse_by_table(weft_agent *agent, const wfi_peer *from, uint64_t first, uint64_t last, bool no_memory)
 {
     size_t cursor = 0, count = 0;
@@ -53,12 +53,12 @@ void wfi_calls_on_refused(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     uint64_t *heard = &agent->peers[wfi_peer_rank(from)].refused.heard;
     uint64_t first = wfi_read_u64(reader), last = wfi_read_u64(reader);
     bool no_memory = wfi_read_u8(reader);
-    uint64_t none_below = agent->next_call_id >> 40 << 40; /* of this incarnation of ours */
+    uint64_t none_below = agent->next_call_id >> 40 << 40; /* the first id of this incarnation */
     if (last > agent->next_call_id)
         last = agent->next_call_id;
     if (first < none_below)
         first = none_below;
-    if (first <= *heard) /* each id once, so that nobody can have us look for them again and again */
+    if (first <= *heard) /* each id is searched once, so that a peer cannot cause repeated searches */
         first = *heard + 1;
     if (reader->failed || first > last)
         return;

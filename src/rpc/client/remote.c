@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote.c - weft_rpc_remote, whose result stays on the callee; and the weft_rref_rpc_ functions, which call a function
+ * remote.c - weft_rpc_remote, whose result stays on the callee, and the weft_rref_rpc_ functions, which call a function
  * on a handle's owner with the handle as argument 0.
  */
 
@@ -48,20 +48,20 @@ weft_status weft_rpc_remote(weft_agent *agent, weft_target to, const char *funct
         weft_rref_unref(rref);
         return st;
     }
-    weft_future_unref(making); /* the call itself tells the handle how it ended */
+    weft_future_unref(making); /* the end of the call completes the handle */
     *out = rref;
     return WEFT_OK;
 }
 
-/* ---- What a reference names -------------------------------------------------------------------------------------- */
+/* ---- Calls on the owner of a reference --------------------------------------------------------------------------- */
 
-/* The owner's incarnation: a reborn one has no such value, and shall not be asked. */
+/* The owner's incarnation: a later incarnation does not have the value. */
 static weft_target to_owner(const weft_rref *rref)
 {
     return weft_to_worker((weft_worker){(int)rref->name.owner, rref->name.owner_incarnation});
 }
 
-/* The reference, then the arguments; to be freed. NULL: no memory. */
+/* An array of the reference and the arguments, which the caller frees. NULL: no memory. */
 static weft_value *prepend(weft_rref *rref, weft_args arguments)
 {
     weft_value *items = malloc((arguments.count + 1) * sizeof *items);
@@ -79,7 +79,7 @@ typedef struct rref_question {
     const weft_rpc_options *options;
 } rref_question;
 
-/* As a call whose future comes, or (`made`) one whose result stays there. */
+/* Makes a call with a future or, if `remote`, one whose result stays on the owner (`made`). */
 static weft_status call_on_owner(weft_rref *rref, const rref_question *q, weft_future **future, weft_rref **made,
                                  bool remote)
 {
@@ -91,7 +91,7 @@ static weft_status call_on_owner(weft_rref *rref, const rref_question *q, weft_f
         return WEFT_ERR_CLOSED;
     }
     weft_status st = WEFT_OK;
-    bool at_null = q->arguments.count && !q->arguments.items; /* the call says what is wrong with that */
+    bool at_null = q->arguments.count && !q->arguments.items; /* the call fails, and reports it */
     weft_value *items = at_null ? NULL : prepend(rref, q->arguments);
     if (!at_null && !items) {
         st = WEFT_ERR_MEMORY;
@@ -146,7 +146,7 @@ weft_status weft_rref_rpc_sync(weft_rref *rref, const char *function, weft_args 
     WFI_LIVE(rref);
     weft_future *future;
     weft_status st = WEFT_OK;
-    if (rref && wfi_agent_enter(rref->agent)) { /* else the start says so */
+    if (rref && wfi_agent_enter(rref->agent)) { /* otherwise weft_rref_rpc_async reports it */
         st = wfi_rpc_may_wait(rref->agent, function, options);
         wfi_agent_leave(rref->agent);
     }

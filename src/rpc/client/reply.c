@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reply.c - the second half of the caller's side: takes a reply and its results, and completes the future. */
+/* reply.c - the second half of the caller's side: receives a reply and its results, and completes the future. */
 #include "rpc/client/client.h"
 #include "rpc/agent/notify.h"
 
 #include "base/error.h"
 #include "rpc/client/stream.h"
 
-/* `promised` NULL: of a call that is not ours any more, as often as the callee likes. */
+/* `promised` is NULL if the call has ended: a callee may send any number of such replies. */
 static void say_done(weft_agent *agent, wfi_peer *to, uint64_t id, unsigned *promised)
 {
     uint8_t room[8];
@@ -19,7 +19,7 @@ static void say_done(weft_agent *agent, wfi_peer *to, uint64_t id, unsigned *pro
         wfi_post_answer(agent, to, WFI_RPC_DONE, &writer, NULL);
 }
 
-/* Results land where the caller asked: place number i is the caller's tensor i. */
+/* The place of result tensor `index` is the caller's tensor with that number. */
 static weft_tensor *landing_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
 {
     wfi_request *call = arg;
@@ -34,7 +34,7 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
     weft_agent *agent = call->agent;
     if (call->needs_done && wfi_peer_status(call->peer) == WEFT_OK)
         say_done(agent, call->peer, call->id, &call->notifications);
-    if (call->failure) { /* aborted while the results came */
+    if (call->failure) { /* aborted while the results were being received */
         wfi_call_complete(call, NULL, call->failure, false);
         return;
     }
@@ -59,8 +59,8 @@ static void results_ready(wfi_inbound *inbound, weft_status status)
     weft_error_unref(error);
 }
 
-/* After a failed push, or from a peer that breaks the rules, writes may still be under way. So if landing places are
- * exposed the bulk connection is closed, though the peer says that it is done. */
+/* After a failed push, or if the peer violates the protocol, writes may still be in flight. So if landing places are
+ * exposed, the bulk connection is closed, although the reply says that the peer has finished. */
 static void fail_by_reply(wfi_request *call, wfi_reader *reader)
 {
     weft_error *read = wfi_error_read(reader), *error = read ? wfi_error_naming(read, call->function) : NULL;
@@ -76,7 +76,7 @@ static void fail_by_reply(wfi_request *call, wfi_reader *reader)
     weft_error_unref(error);
 }
 
-/* What the callee says of the context. */
+/* Reads the callee's part of the link. */
 static bool read_link(wfi_request *call, wfi_reader *reader)
 {
     size_t size;
@@ -95,7 +95,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
         return;
     wfi_request *call = wfi_map_get(&agent->calls, id);
     if (!call || call->peer != from || call->results.state != WFI_INBOUND_NEW || call->failure) {
-        /* Late: the call has ended. Whatever the callee keeps for it may go. */
+        /* The call has ended: tells the callee to release what it keeps for the call. */
         if (flags & WFI_REPLY_NEEDS_DONE && !(call && wfi_inbound_busy(&call->results)))
             say_done(agent, from, id, NULL);
         return;
@@ -104,7 +104,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
         return; /* a second reply */
     WFI_TELL_HOOKS(replied, call);
     if (flags & WFI_REPLY_LINKED && !read_link(call, reader)) {
-        wfi_call_fail(call, WEFT_ERR_PROTOCOL, "its reply says nonsense about the context");
+        wfi_call_fail(call, WEFT_ERR_PROTOCOL, "its reply has a malformed distributed context");
         return;
     }
     if (flags & WFI_REPLY_ERROR) {
@@ -115,7 +115,7 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     call->results.options = (wfi_decode_options){
         .place = call->land_count ? landing_place : NULL, .place_arg = call, .landed_count = call->land_count};
     call->results.options.takes_linked = call->link && flags & WFI_REPLY_LINKED;
-    call->results.free_places = true; /* the places stay as they are until it has completed */
+    call->results.free_places = true; /* call->land does not change until the call has completed */
     call->results.ready = results_ready;
     wfi_inbound_start(&call->results, reader);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * request.c - the caller's side of a remote call. In order: weft_rpc_async (async.c) -> wfi_call_begin (start.c) ->
- * wfi_call_start -> the message leaves (src/net/message/send.c) -> the reply comes (reply.c) or the timer fires ->
- * wfi_call_complete.
+ * request.c - the caller's side of a remote call.
+ *
+ * In order: weft_rpc_async (async.c) -> wfi_call_begin (start.c) -> wfi_call_start -> the message is sent
+ * (src/net/message/send.c) -> the reply arrives (reply.c) or the timer fires -> wfi_call_complete.
  */
 #include "rpc/client/client.h"
 #include "rpc/agent/notify.h"
@@ -19,9 +20,9 @@
 #include <string.h>
 
 #define COMPANY_BYTES                                                                                                  \
-    1152 /* a call's future, notifications, entries in tables, and what malloc adds: measured, test_rpc_queue */
+    1152 /* a call's future, notifications, entries in tables, overhead of malloc: measured, test_rpc_queue */
 
-/* ---- Letting go -------------------------------------------------------------------------------------------------- */
+/* ---- Freeing ----------------------------------------------------------------------------------------------------- */
 
 static void free_call(wfi_request *call)
 {
@@ -60,19 +61,20 @@ static void drop_hold(wfi_request *call)
 
 static void withdraw(wfi_request *call, bool quiet)
 {
-    /* What was exposed to be written goes first: with quiet unset that closes the bulk connection of both. */
+    /* Landing places first: if `quiet` is not set, this closes the bulk connection that the arguments use too. */
     if (call->land_exposed)
         wfi_peer_withdraw(call->peer, call->land_exposures, call->land_exposed, quiet);
     wfi_outbound_withdraw(&call->arguments, call->peer, quiet || call->land_exposed);
     call->land_exposed = 0;
 }
 
-/* Whatever the call ended with: some of it may have been pushed. What rode in the reply, the decoder has seen to. */
+/* Marks the large landing places as written, even if the call failed: the peer may have pushed a part of the results.
+ * The decoder has marked the small ones, whose results were part of the reply. */
 static void landed(const wfi_request *call)
 {
     for (size_t i = 0; i < call->land_count; i++)
         if (weft_tensor_nbytes(call->land[i]) > WFI_TINY_TENSOR)
-            wfi_storage_wrote(call->land[i]->storage); /* tapes notice that it changed under them */
+            wfi_storage_wrote(call->land[i]->storage); /* tapes detect that a recorded value has changed */
 }
 
 void wfi_call_settle(weft_future *future, weft_rref *remote, const weft_values *values, const weft_error *error)
@@ -109,14 +111,14 @@ void wfi_call_complete(wfi_request *call, const weft_values *values, const weft_
     drop_hold(call);
 }
 
-/* Takes the message back if it has not left. Whether the callee may have, or may yet get it. */
+/* Takes the message back if it was not sent. Returns whether the callee may have it, or may still get it. */
 static bool may_have_left(wfi_request *call)
 {
     if (call->message_out && wfi_peer_unsend(call->peer, &call->message)) {
         call->message_out = false;
         drop_hold(call);
     }
-    return call->message.net.sequence != 0; /* net numbers what leaves */
+    return call->message.net.sequence != 0; /* net numbers the messages that it sends */
 }
 
 static void post_cancel(wfi_request *call, weft_status why)
@@ -140,9 +142,9 @@ static void abort_call(wfi_request *call, weft_error *error)
     if (left && wfi_peer_status(call->peer) == WEFT_OK && !call->agent->stopped)
         post_cancel(call, weft_error_code(error));
     if (wfi_inbound_busy(&call->results))
-        wfi_inbound_cancel(&call->results); /* it ends the call when no byte of ours is under way */
+        wfi_inbound_cancel(&call->results); /* results_ready ends the call when nothing is in flight */
     else
-        wfi_call_complete(call, NULL, error, !left); /* what nobody was told of needs no connection closed */
+        wfi_call_complete(call, NULL, error, !left); /* if it was not sent, the peer does not know the exposures */
 }
 
 void wfi_call_fail(wfi_request *call, weft_status why, const char *text)
@@ -188,8 +190,8 @@ static void cancel_by_id(void *owner, uint64_t id)
     wfi_agent_unref(agent);
 }
 
-/* The call holds its agent until it has completed its future, and an id that is not in the table any more means
- * nothing. */
+/* The call holds its agent until its future is complete. After that its id is not in the table, and cancelling is a
+ * no-op. */
 const wfi_canceller wfi_call_canceller = {.hold = hold_agent, .cancel = cancel_by_id};
 
 static void parent_over(wfi_child *child, weft_status why, const char *text)
@@ -205,7 +207,7 @@ static void message_done(wfi_message *message, weft_status status)
     wfi_request *call = wfi_container_of(message, wfi_request, message);
     call->message_out = false;
     if (status == WEFT_ERR_MEMORY ||
-        status == WEFT_ERR_SYSTEM) /* other failures come by the peer's end, which fails the call */
+        status == WEFT_ERR_SYSTEM) /* other failures mean that the peer is gone, and peer_gone fails the call */
         wfi_call_fail(
             call, status,
             status == WEFT_ERR_MEMORY
@@ -239,12 +241,12 @@ static weft_status take_landing(wfi_request *call, weft_tensors land)
 static weft_status expose_landing(wfi_request *call)
 {
     if (call->arguments.shared)
-        return WEFT_OK; /* which has its own, none */
+        return WEFT_OK; /* shared arguments never have landing places */
     wfi_encode_landing_count(&call->arguments.body, call->land_count);
     for (size_t i = 0; i < call->land_count; i++) {
         const weft_tensor *place = call->land[i];
         size_t nbytes = weft_tensor_nbytes(place);
-        wfi_exposure nowhere = {0}, *exposure = &nowhere; /* of a small one: such a result rides in the reply */
+        wfi_exposure nowhere = {0}, *exposure = &nowhere; /* of a small place: its result is part of the reply */
         if (nbytes > WFI_TINY_TENSOR) {
             exposure = &call->land_exposures[call->land_exposed];
             weft_status st = wfi_peer_expose(call->peer, place->storage, weft_tensor_data(place), nbytes,
@@ -289,7 +291,7 @@ static void write_header(wfi_request *call, uint64_t timeout_ns)
     }
 }
 
-/* What is held for the call until the peer has taken it; what it then holds itself counts there. */
+/* Bytes held for the call until the peer has received it; after that the peer counts what the call holds there. */
 static size_t held_by(const wfi_request *call)
 {
     size_t place = sizeof(*call->land) + (call->land_exposures ? sizeof *call->land_exposures : 0);
@@ -303,12 +305,12 @@ static void fill_message(wfi_request *call)
     *message = (wfi_message){.type = WFI_RPC_CALL,
                              .head = call->header.data,
                              .head_size = call->header.size,
-                             .exempt = true, /* launch has checked for room, unless wfi_call_spec.exempt */
+                             .exempt = true, /* launch has checked the queue, unless wfi_call_spec.exempt */
                              .keeps = held_by(call),
                              .done = message_done};
 }
 
-/* Ids start anew in each process, but never where a former incarnation of this worker's had them. */
+/* The upper bits are the incarnation, so that no id equals one of a former incarnation. */
 uint64_t wfi_call_next_id(weft_agent *agent)
 {
     if (!agent->next_call_id)
@@ -326,14 +328,14 @@ static bool may_reach_leaver(const wfi_request *call, const weft_call *parent)
     return is_ours || (parent && parent->peer == call->peer);
 }
 
-/* Whom it goes to: one incarnation of the rank, which must be there. [agent lock] */
+/* Finds the peer: one incarnation of the rank, which must be alive. [agent lock] */
 static weft_status find_peer(wfi_request *call, int rank, const wfi_call_spec *spec)
 {
     uint32_t incarnation = spec->to.incarnation;
     call->peer = wfi_net_peer(call->agent->net, rank);
     call->results.peer = call->peer;
     if (!call->peer)
-        return WEFT_ERR_NOT_FOUND; /* nobody ever had that rank */
+        return WEFT_ERR_NOT_FOUND; /* no worker ever had that rank */
     if (incarnation && incarnation != wfi_peer_incarnation(call->peer))
         return incarnation > wfi_peer_incarnation(call->peer)
                    ? WEFT_ERR_UNREACHABLE
@@ -357,7 +359,7 @@ weft_status wfi_call_limit(weft_agent *agent, wfi_call_spec *spec, uint64_t now,
     return !st && now >= *deadline_ns ? WEFT_ERR_TIMEOUT : st;
 }
 
-/* Writes the message, and exposes what the callee is to read and write. [agent lock] */
+/* Writes the message, and exposes the memory that the callee is to read and write. [agent lock] */
 static weft_status seal(wfi_request *call, wfi_link_source *source, uint64_t timeout_ns)
 {
     const wfi_encoded *body = &call->arguments.body;
@@ -374,7 +376,7 @@ static weft_status seal(wfi_request *call, wfi_link_source *source, uint64_t tim
     return wfi_outbound_publish(&call->arguments, call->peer, &call->header);
 }
 
-/* It is on its way: what may end it, and what it counts for. [agent lock] */
+/* The message is queued: sets the timer and the canceller, and counts the call. [agent lock] */
 static void watch(wfi_request *call, uint64_t deadline_ns)
 {
     weft_agent *agent = call->agent;
@@ -393,12 +395,12 @@ static void watch(wfi_request *call, uint64_t deadline_ns)
     call->child.parent_over = parent_over;
     wfi_child_join(&call->child, call->child.parent);
     call->timer.fire = timer_fired;
-    /* Without a timer it could hang: then it ends now, by the road that ends all calls. */
+    /* Without a timer the call could hang, so it fails now. */
     if (deadline_ns != WFI_NEVER && wfi_net_timer_set(agent->net, &call->timer, deadline_ns))
         wfi_call_fail(call, WEFT_ERR_MEMORY, "no memory for the call's timer");
 }
 
-/* Puts a prepared call on its way. On failure nothing of it is in any table. [agent lock] */
+/* Queues a prepared call. On failure no table has an entry of it. [agent lock] */
 static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
 {
     weft_agent *agent = call->agent;
@@ -413,12 +415,12 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
     if (st)
         return st;
     call->limit_ns = deadline_ns - now;
-    if (!call->span.begun_ns) /* else it waited for room in the queue */
+    if (!call->span.begun_ns) /* set before if it waited for room in the queue */
         call->span.begun_ns = now;
     if (!spec->exempt && !wfi_peer_has_room(call->peer))
         return WEFT_ERR_AGAIN;
     call->id = wfi_call_next_id(agent);
-    call->child.parent = (weft_call *)*spec->parent; /* which it joins when it is on its way */
+    call->child.parent = (weft_call *)*spec->parent; /* watch adds it to the parent's children */
     WFI_TELL_HOOKS(started, call);
     st = wfi_notifications_promise(agent, 2, &call->notifications);
     if (!st)
@@ -436,17 +438,17 @@ static weft_status launch(wfi_request *call, int rank, wfi_call_spec *spec)
 forget:
     wfi_map_take(&agent->calls, call->id);
 withdraw:
-    withdraw(call, true); /* nobody was told of the exposures */
+    withdraw(call, true); /* the peer was not told of the exposures */
     wfi_notifications_release(agent, &call->notifications);
     return st;
 }
 
 /* ---- Waiting for room -------------------------------------------------------------------------------------------- */
 
-/* A thread that waits until the queue to a peer has room: on its stack. */
+/* A thread that waits until the queue to a peer has room. It is on the thread's stack. */
 typedef struct room_wait {
     wfi_room_waiter room;
-    wfi_child child; /* of the served call that the new call is made for: its end ends the wait */
+    wfi_child child; /* of the served call that the new call is made for: the end of that call ends the wait */
     weft_status end; /* why that call ended before it was answered */
     wfi_parker parker;
 } room_wait;
@@ -465,9 +467,8 @@ static void parent_ended_wait(wfi_child *child, weft_status why, const char *tex
         wfi_unpark(&wait->parker);
 }
 
-/* Sleeps until there may be room, the time limit, or the end of the served call that the new call is made for: WEFT_OK,
- * WEFT_ERR_DEADLOCK where the thread must not sleep, or why that call ended. [agent lock], which it lets go
- * meanwhile */
+/* Waits until there may be room, the deadline passes, or the parent call ends. Returns WEFT_OK, WEFT_ERR_DEADLOCK if
+ * the thread must not wait, or why the parent ended. [agent lock], released while it waits */
 static weft_status sleep_until_room(wfi_request *call, wfi_call_spec *spec, room_wait *wait)
 {
     weft_agent *agent = call->agent;
@@ -481,7 +482,7 @@ static weft_status sleep_until_room(wfi_request *call, wfi_call_spec *spec, room
     wfi_room_await(&wait->room, call->peer);
     wfi_child_join(&wait->child, (weft_call *)*spec->parent);
     wfi_net_unlock(agent->net);
-    wfi_executor_block_begin(); /* what makes room may need a worker: another one takes this one's place */
+    wfi_executor_block_begin(); /* another thread replaces this one: making room may need a thread */
     bool can_wait = driver->drive(driver, &wait->parker, deadline_ns);
     wfi_executor_block_end();
     wfi_net_lock(agent->net);
@@ -593,7 +594,7 @@ static weft_status prepare(wfi_request *call, const wfi_call_spec *spec)
 
 weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, weft_future **out)
 {
-    size_t name_size = strlen(spec->function); /* wfi_spec_check has bounded it */
+    size_t name_size = strlen(spec->function); /* wfi_spec_check has limited it */
     wfi_request *call = wfi_calloc(1, sizeof *call + name_size + 1);
     if (!call)
         return WEFT_ERR_MEMORY;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * retry.c - a call that is tried again: one future for the user, and behind it one ordinary call after another (an
- * attempt), until one succeeds or fails for good, or the attempts or the time are used up. Between two attempts there
- * is a pause, by a timer.
+ * retry.c - calls with retries.
  *
- * What stands above the line "agent lock" is set while starting and constant afterwards. One thread at a time starts
- * attempts: the one that started the call, later the task that the timer defers. `refs` counts the retry itself, until
- * the user's future ends, that task, and cancellers.
+ * The user gets one future. Behind it one ordinary call (an attempt) is made after another, until one succeeds or fails
+ * permanently, or no attempts or no time are left. Between two attempts there is a pause, by a timer.
+ *
+ * The fields of `retry` above the line "agent lock" are set while starting and constant afterwards, except `packed`.
+ * One thread at a time starts attempts: the thread that started the call, later the task that the timer defers. `refs`
+ * counts the retry itself (until the user's future is complete), that task, and cancellers.
  */
 #include "base/alloc.h"
 #include "rpc/client/client.h"
@@ -26,13 +27,13 @@ typedef struct retry {
     weft_agent *agent;
     atomic_int refs;
     weft_future *future; /* the user's */
-    weft_target to;      /* its name is ours */
+    weft_target to;      /* its name is `name` */
     char function[WFI_FUNCTION_NAME_MAX + 1], name[WFI_FUNCTION_NAME_MAX + 1];
     weft_values *args;
-    wfi_shared_body *packed; /* once an attempt needed it */
+    wfi_shared_body *packed; /* set by the first attempt that needs it */
     wfi_link_source *source;
     weft_rpc_options options;
-    weft_tensor **land; /* referenced; options.land is them */
+    weft_tensor **land; /* referenced; options.land points here */
     weft_rref *remote;
     uint64_t deadline_ns;
     bool exempt;
@@ -40,21 +41,21 @@ typedef struct retry {
     /* ---- agent lock ---- */
     wfi_list link; /* agent->retries */
     wfi_child child;
-    weft_future *attempt; /* under way, for all that is known */
+    weft_future *attempt; /* the current one; NULL: none */
     wfi_observer observer;
     bool starting, over;
-    bool awaits_room; /* which the last attempt did not find */
+    bool awaits_room; /* the last attempt found the queue full */
     wfi_room_waiter room;
-    weft_error *stop; /* no more attempts: what it ends with, unless the one under way does better */
+    weft_error *stop; /* set: no more attempts; the retry ends with this error, unless the current attempt succeeds */
     bool may_have_run;
     int attempts;
-    size_t resting_bytes; /* what it adds to the agent's: in a pause only */
-    uint64_t pause_ns;    /* the next one, before it is varied */
+    size_t resting_bytes; /* its part of agent->resting_bytes: only in a pause */
+    uint64_t pause_ns;    /* the next pause, before it is varied */
     wfi_timer timer;
     wfi_task task, release;
 } retry;
 
-/* ---- Life -------------------------------------------------------------------------------------------------------- */
+/* ---- Reference counting ------------------------------------------------------------------------------------------ */
 
 static void free_retry(retry *r)
 {
@@ -95,7 +96,7 @@ static void drop(retry *r)
 
 /* ---- Resting ----------------------------------------------------------------------------------------------------- */
 
-/* What it holds; its attempts are counted where they wait. [agent lock] */
+/* Bytes that it holds. Its attempts are counted in the queues of their peers. [agent lock] */
 static size_t resting_size(const retry *r)
 {
     return sizeof *r + wfi_values_bytes(weft_values_args(r->args)) + wfi_shared_body_bytes(r->packed);
@@ -110,8 +111,8 @@ static void rest(retry *r, size_t bytes)
 
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
-/* Codes that leave open whether the call ran: for that one asks weft_error_remote_code. Any other one that an attempt
- * ends with before its handler began, as WEFT_ERR_BUSY, says by itself that it did not run. */
+/* Whether the code leaves open if the call ran; then weft_error_remote_code tells it. Other codes of attempts whose
+ * handler has not begun, such as WEFT_ERR_BUSY, mean that the call did not run. */
 static bool leaves_open(weft_status code)
 {
     switch (code) {
@@ -131,8 +132,8 @@ static bool leaves_open(weft_status code)
 }
 
 /*
- * What the call as a whole ends with, where its last attempt failed with `error`: what that says of its attempt alone
- * is not said of all, if one before may have run. A reference for the caller. [agent lock]
+ * The error of the call as a whole, if its last attempt failed with `error`. If an earlier attempt may have run, the
+ * error must not say that the call did not run. A reference for the caller. [agent lock]
  */
 static weft_error *failure_of_all(const retry *r, const weft_error *error)
 {
@@ -151,7 +152,7 @@ static weft_error *failure_of_all(const retry *r, const weft_error *error)
                             weft_status_name(code), weft_error_message(error));
 }
 
-/* Completes the user's future: with `values`, or with what `error`, of the last attempt, means for all. [agent lock] */
+/* Completes the user's future: with `values`, or with failure_of_all of the last attempt's `error`. [agent lock] */
 static void finish(retry *r, const weft_values *values, const weft_error *error)
 {
     wfi_assert_held(wfi_net_mutex(r->agent->net));
@@ -169,7 +170,7 @@ static void finish(retry *r, const weft_values *values, const weft_error *error)
     drop_locked(r);
 }
 
-/* No more attempts. One that is under way is for the caller to end. [agent lock] */
+/* Makes no more attempts. If an attempt is in flight, the caller must end it. [agent lock] */
 static void stop(retry *r, weft_status why, const char *text)
 {
     if (r->over || r->stop)
@@ -185,7 +186,7 @@ static void stop(retry *r, weft_status why, const char *text)
 static void stop_with_parent(wfi_child *child, weft_status why, const char *text)
 {
     if (why)
-        stop(wfi_container_of(child, retry, child), why, text); /* the attempt under way is a child of its own */
+        stop(wfi_container_of(child, retry, child), why, text); /* the current attempt is also a child, and ends too */
 }
 
 void wfi_retries_fail_all(weft_agent *agent, weft_status why, const char *text)
@@ -212,7 +213,7 @@ static void cancel_retry(void *owner, uint64_t id)
         wfi_net_unlock(agent->net);
         if (attempt) {
             weft_status st = weft_future_cancel(attempt);
-            (void)st; /* it may have ended meanwhile: then it has told us */
+            (void)st; /* if it has ended meanwhile, attempt_over was called */
             weft_future_unref(attempt);
         }
         wfi_agent_leave(agent);
@@ -222,9 +223,9 @@ static void cancel_retry(void *owner, uint64_t id)
 
 static const wfi_canceller retry_canceller = {.hold = hold_retry, .cancel = cancel_retry};
 
-/* ---- Again? ------------------------------------------------------------------------------------------------------ */
+/* ---- Whether to try again ---------------------------------------------------------------------------------------- */
 
-/* Whether a worker that is gone had that name, and its seat has not been taken since. [agent lock] */
+/* Whether the last worker of some rank had that name. [agent lock] */
 static bool name_was_held(const retry *r)
 {
     const weft_agent *agent = r->agent;
@@ -236,24 +237,24 @@ static bool name_was_held(const retry *r)
     return false;
 }
 
-/* The name is free. It may be taken again, or for the first time: in an elastic job by anybody, in a static one by
- * whoever takes the seat of a worker that had it. A name that no worker of a static job ever had is a mistake. [agent
- * lock] */
+/* Whether a worker may still get the name, which no living worker has: in an elastic job any new worker, in a static
+ * one a worker that takes the rank of one that had the name. A name that no worker of a static job ever had is a
+ * mistake. [agent lock] */
 static bool may_be_named(const retry *r)
 {
     return r->attempts > 1 || r->agent->options.values.elastic || name_was_held(r);
 }
 
-/* A handler that says so itself asks for another attempt. */
+/* Whether the handler itself has returned a status that asks for another attempt. */
 static bool is_refusal(weft_status why, weft_status inner)
 {
     return why == WEFT_ERR_REMOTE && (inner == WEFT_ERR_BUSY || inner == WEFT_ERR_AGAIN);
 }
 
 /*
- * What may pass. An rpc_remote has one name for its result from the beginning, and its owner keeps under that name how
- * the making ended: it is tried again only where it did not run for sure, which is where it did not even start, or was
- * refused with WEFT_ERR_BUSY (that leaves the name to the next attempt). [agent lock]
+ * Whether another attempt may succeed. A call of weft_rpc_remote has one name for its result in all attempts, and the
+ * owner keeps the outcome under that name. So it is tried again only if it certainly did not run: it was not started,
+ * or was refused with WEFT_ERR_BUSY (then the owner keeps the name for the next attempt). [agent lock]
  */
 static bool may_pass(const retry *r, const weft_error *error, bool started)
 {
@@ -293,12 +294,12 @@ static uint64_t next_pause(retry *r, uint64_t now)
     return pause;
 }
 
-/* Until the peer's queue has room or the time is up: then the last attempt ends with WEFT_ERR_TIMEOUT, as without
- * retries. [agent lock] */
+/* Makes the next attempt when the peer's queue has room, or the deadline passes: that attempt then ends with
+ * WEFT_ERR_TIMEOUT, as without retries. [agent lock] */
 static weft_status await_room(retry *r, wfi_peer *peer)
 {
     weft_status st = WEFT_OK;
-    r->attempts--; /* what found no room was none */
+    r->attempts--; /* an attempt that found the queue full does not count */
     if (r->deadline_ns != WFI_NEVER)
         st = wfi_net_timer_set(r->agent->net, &r->timer, r->deadline_ns);
     if (!st)
@@ -307,8 +308,8 @@ static weft_status await_room(retry *r, wfi_peer *peer)
 }
 
 /*
- * What a retry that was stopped ends with. An attempt that was cancelled for that says only whether it may have run; one that ended
- * by itself says all. [agent lock]
+ * The error of a retry that was stopped. If the attempt ended by itself, its error. If it was cancelled because of the
+ * stop, r->stop, with the attempt's statement whether it may have run. [agent lock]
  */
 static const weft_error *last_word(retry *r, const weft_error *error, bool started)
 {
@@ -327,7 +328,7 @@ static void consider(retry *r, const weft_error *error, bool started)
 {
     weft_status why = weft_error_code(error);
     uint64_t now = wfi_now(wfi_net_clock(r->agent->net));
-    wfi_peer *full = NULL; /* whose queue had no room for it */
+    wfi_peer *full = NULL; /* the peer whose queue was full */
     if (why == WEFT_ERR_AGAIN && !started && r->options.wait_for_room)
         full = wfi_net_peer(r->agent->net, weft_error_worker(error));
     bool no_room = full != NULL;
@@ -355,19 +356,20 @@ static void attempt_over(wfi_observer *observer)
 {
     retry *r = wfi_container_of(observer, retry, observer);
     weft_future *attempt = r->attempt;
-    wfi_assert_held(wfi_net_mutex(r->agent->net)); /* calls complete under it */
+    wfi_assert_held(wfi_net_mutex(r->agent->net)); /* calls complete with the lock held */
     r->attempt = NULL;
-    wfi_future_unref_unless_last(attempt); /* the observer's: we have one */
+    wfi_future_unref_unless_last(attempt); /* the observer's reference; r->attempt was another one */
     if (weft_future_error(attempt))
         consider(r, weft_future_error(attempt), true);
     else
         finish(r, weft_future_values(attempt), NULL);
-    weft_future_unref(attempt); /* what it holds, the user's future or the call holds as well */
+    weft_future_unref(attempt); /* frees no values: the user's future or the call also holds them */
 }
 
 /* ---- Attempts ---------------------------------------------------------------------------------------------------- */
 
-/* Makes the next attempt. A failure to start is left to the caller, with *error. Not locked; `starting` is set. */
+/* Makes the next attempt. If it cannot be started, sets *error, and the caller handles it. Not locked; `starting` is
+ * set. */
 static weft_status begin(retry *r, bool wait_for_room, weft_error **error)
 {
     weft_agent *agent = r->agent;
@@ -413,7 +415,7 @@ static void again_task(wfi_task *task)
     retry *r = wfi_container_of(task, retry, task);
     weft_agent *agent = r->agent;
     weft_error *error = NULL;
-    if (!wfi_agent_enter(agent)) { /* stopped, and so are we */
+    if (!wfi_agent_enter(agent)) { /* the agent was stopped, and has failed this retry */
         drop(r);
         return;
     }
@@ -425,7 +427,7 @@ static void again_task(wfi_task *task)
     wfi_net_unlock(agent->net);
     weft_status st = go ? begin(r, false, &error) : WEFT_OK;
     wfi_net_lock(agent->net);
-    wfi_room_leave(&r->room); /* if it was woken for room: that is taken, or the next one's */
+    wfi_room_leave(&r->room); /* wakes the next waiter if there is still room */
     if (st) {
         r->starting = false;
         consider(r, error, false);
@@ -454,7 +456,7 @@ static void go_on_with_room(wfi_done *done)
 {
     retry *r = wfi_container_of(done, retry, room.woken);
     wfi_net_timer_clear(r->agent->net, &r->timer);
-    go_on(r); /* it leaves after its attempt, which wakes the next one */
+    go_on(r); /* again_task calls wfi_room_leave after the attempt, which wakes the next waiter */
 }
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
@@ -523,7 +525,7 @@ static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retr
     return st;
 }
 
-/* Fixes the time limit, and puts it where it can be stopped. [agent lock] */
+/* Sets the deadline, and registers the retry so that it can be stopped. [agent lock] */
 static weft_status enter(retry *r, wfi_call_spec *spec)
 {
     weft_agent *agent = r->agent;
@@ -540,8 +542,8 @@ static weft_status enter(retry *r, wfi_call_spec *spec)
     return WEFT_OK;
 }
 
-/* The first attempt did not start. What will not pass is the failure to start of the whole; so is a full queue where as
- * much rests already as may wait for one peer. [agent lock] */
+/* The first attempt did not start. Returns whether the whole call fails to start: another attempt cannot succeed, or
+ * the queue is full and the calls that pause already hold queue_limit_bytes. [agent lock] */
 static bool is_hopeless(retry *r, const weft_error *error)
 {
     r->starting = false;
@@ -571,7 +573,7 @@ weft_status wfi_retry_start(weft_agent *agent, wfi_call_spec *spec, weft_future 
         return st;
     }
     weft_future *future = weft_future_ref(r->future);
-    atomic_fetch_add(&r->refs, 1); /* ours: from begin on it may end at any moment */
+    atomic_fetch_add(&r->refs, 1); /* for this function: after `begin` the retry may end at any moment */
     st = begin(r, r->options.wait_for_room, error);
     bool hopeless = false;
     if (st) {

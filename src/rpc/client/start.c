@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* start.c - starts one call: finds its target's rank, and makes it a call to another worker (request.c) or to this one
- * (loopback.c). */
+/* start.c - starts one call: finds the rank of its target, another worker (request.c) or this one (loopback.c). */
 #include "rpc/client/client.h"
 
 #include "base/error.h"
@@ -16,7 +15,7 @@ int wfi_target_resolve(weft_agent *agent, weft_target to, const char *function, 
         *error = wfi_error_create(&no_name, "the name of the worker to be called is NULL");
         return -1;
     }
-    weft_status gone = weft_agent_status(agent); /* then nobody has a name any more */
+    weft_status gone = weft_agent_status(agent); /* out of the job no worker can be found by name */
     wfi_error_detail out_of_job = {.code = gone, .function = function, .worker = -1};
     if (to.name && gone)
         *error = wfi_error_create(&out_of_job, "worker \"%s\" cannot be called: %s", to.name, weft_status_text(gone));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client/stream.c - the caller's side of items: pulls them, and hands them to on_item in order; see server/stream.h. */
+/* client/stream.c - the caller's side of items: pulls them, and calls on_item in order; see server/stream.h. */
 #include "base/alloc.h"
 #include "rpc/client/stream.h"
 #include "rpc/server/stream.h"
@@ -12,31 +12,31 @@
 typedef struct slot {
     wfi_items_in *items;
     enum { SLOT_FREE, SLOT_COMING, SLOT_READY } state;
-    wfi_inbound inbound; /* of an item that comes over the wire */
-    uint64_t linked;     /* the number of the first tensor in it that was recorded; 0: none was */
-    weft_values *values; /* of one of a call to ourselves */
+    wfi_inbound inbound; /* of an item from another worker */
+    uint64_t linked;     /* the number of its first recorded tensor; 0: none was recorded */
+    weft_values *values; /* of an item of a call to this worker itself */
 } slot;
 
-/* Guarded by the agent's lock; what a slot holds belongs to the task while `in_hand`. */
+/* Guarded by the agent's lock. While `in_hand`, the contents of slot `next` belong to the task. */
 struct wfi_items_in {
     weft_agent *agent;
     weft_item_fn fn;
     void *arg;
-    void *owner; /* whose items they are */
+    void *owner; /* the call */
     const wfi_stream_owner_ops *ops;
-    wfi_request *call; /* NULL: they are given by ourselves */
+    wfi_request *call; /* NULL: a call to this worker itself */
 
-    uint32_t next;  /* number of the item to be handed over next */
-    uint32_t given; /* by ourselves */
+    uint32_t next;  /* number of the item that is passed to on_item next */
+    uint32_t given; /* number of items that wfi_items_in_give has stored */
     uint32_t expected;
-    bool known;   /* how many there will be */
-    bool running; /* the task is, or waits for a worker */
-    bool in_hand; /* the user's function has one */
-    bool stopped; /* nothing more is handed over */
+    bool known;   /* `expected` is set */
+    bool running; /* the task runs, or is queued */
+    bool in_hand; /* on_item runs */
+    bool stopped; /* on_item is not called for further items */
     wfi_task task;
     slot slots[WFI_ITEMS_MAX]; /* item n in slot n % WFI_ITEMS_MAX */
 
-    bool waiting, quiet; /* the call's end waits for us, with these */
+    bool waiting, quiet; /* `waiting`: ops->end must be called, with `quiet`, `values` and `error` */
     const weft_values *values;
     weft_error *error;
 };
@@ -87,8 +87,7 @@ static bool settled(const wfi_items_in *items)
         return false;
     if (!items->stopped)
         return !items->running && items->known && items->next >= items->expected;
-    /* A task that has no worker yet will find nothing to do: it is not waited for, since workers may be busy for
-     * long. */
+    /* Does not wait for a queued task: it will find nothing to do, and may be queued for a long time. */
     for (int i = 0; i < WFI_ITEMS_MAX; i++)
         if (items->slots[i].state == SLOT_COMING)
             return false;
@@ -109,8 +108,8 @@ static void end_if_settled(wfi_items_in *items)
 bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const weft_error *error, bool quiet, bool stop)
 {
     if (items->waiting && items->stopped)
-        return true;                /* it ends already, and not well */
-    weft_error_unref(items->error); /* an end that waited, and is overtaken by this one */
+        return true;                /* it is failing already */
+    weft_error_unref(items->error); /* this end replaces one that waited */
     items->error = NULL;
     items->waiting = false;
     if (stop && !items->stopped) {
@@ -142,7 +141,7 @@ void wfi_items_in_expect_given(wfi_items_in *items)
     (void)wfi_items_in_expect(items, items->given);
 }
 
-/* ---- Handing over ------------------------------------------------------------------------------------------------ */
+/* ---- Calling on_item --------------------------------------------------------------------------------------------- */
 
 static void say_took(const wfi_items_in *items)
 {
@@ -156,7 +155,7 @@ static void say_took(const wfi_items_in *items)
     wfi_post_answer(items->agent, items->call->peer, WFI_RPC_TOOK, &writer, &items->call->notifications);
 }
 
-/* Not while another runs; the lock is let go around the user's function. */
+/* At most one such task runs. The lock is released while on_item runs. */
 static void hand_over_all(wfi_task *task)
 {
     wfi_items_in *items = wfi_container_of(task, wfi_items_in, task);
@@ -212,12 +211,12 @@ static void item_ready(wfi_inbound *inbound, weft_status status)
             snprintf(inbound->problem, sizeof inbound->problem, "it could not be recorded: %s",
                      weft_status_text(status));
     }
-    s->state = status || items->stopped ? SLOT_FREE : SLOT_READY; /* what it holds goes with the call */
+    s->state = status || items->stopped ? SLOT_FREE : SLOT_READY; /* its contents are freed with the call */
     if (items->stopped) {
         end_if_settled(items);
     } else if (status) {
         wfi_error_detail detail = {.code = status,
-                                   .remote_code = WEFT_ERR_UNKNOWN, /* it has run, so far */
+                                   .remote_code = WEFT_ERR_UNKNOWN, /* the handler has begun */
                                    .function = call->function,
                                    .worker = wfi_peer_rank(call->peer)};
         items->ops->fail(items->owner, wfi_error_create(&detail, "an item of the results: %s", inbound->problem));
@@ -235,7 +234,7 @@ void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
     uint64_t linked = is_linked ? wfi_read_u64(reader) : 0;
     wfi_request *call = reader->failed || flags & ~WFI_ITEM_LINKED ? NULL : wfi_map_get(&agent->calls, id);
     if (!call || call->peer != from || !call->items || call->failure || call->completed)
-        return; /* late, or nonsense */
+        return; /* late, or malformed */
     if (is_linked && (!call->link || !linked))
         return;
     wfi_items_in *items = call->items;
@@ -244,7 +243,7 @@ void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
         (items->known && number >= items->expected) || !wfi_may_answer(agent, from))
         return;
     if (wfi_notifications_promise(agent, 1, &call->notifications)) {
-        wfi_net_untake(agent->net); /* no memory to say later that it was taken */
+        wfi_net_untake(agent->net); /* no memory for its TOOK */
         return;
     }
     s->items = items;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client/stream.h - the caller's side of items; server/stream.h says how they are sent and bounded. */
+/* client/stream.h - the caller's side of items; server/stream.h describes how they are sent, and their limit. */
 #ifndef WFI_ITEMS_IN_H
 #define WFI_ITEMS_IN_H
 
@@ -11,25 +11,26 @@ typedef struct wfi_items_in wfi_items_in;
 typedef struct wfi_stream_owner_ops {
     void (*hold)(void *owner);
     void (*drop)(void *owner);
-    void (*end)(void *owner, const weft_values *values, weft_error *error, bool quiet); /* its end waited for items */
-    void (*fail)(void *owner, weft_error *error); /* an item cannot be had. Takes over `error` */
+    void (*end)(void *owner, const weft_values *values, weft_error *error, bool quiet); /* see wfi_items_in_wait */
+    void (*fail)(void *owner, weft_error *error); /* receiving an item failed. Takes over `error` */
 } wfi_stream_owner_ops;
 
-/* For the on_item of `options`. They are `owner`'s, which has these operations; `call`: that owner where it calls another
- * worker, else NULL. NULL: no memory. */
+/* For the on_item of `options`. `owner` is the call that `ops` belong to. `call` is the same if it calls another
+ * worker, otherwise NULL. Returns NULL if memory is out. */
 wfi_items_in *wfi_items_in_create(weft_agent *agent, const weft_rpc_options *options, void *owner,
                                   const wfi_stream_owner_ops *ops, wfi_request *call);
 void wfi_items_in_free(wfi_items_in *items);                                      /* not locked */
 void wfi_items_in_on_item(weft_agent *agent, wfi_peer *from, wfi_reader *reader); /* [agent lock] */
-/* An item of a call to ourselves, which moves in; WEFT_ERR_AGAIN. [agent lock] */
+/* Gives an item of a call to this worker itself; takes over `values` on success. WEFT_ERR_AGAIN, WEFT_ERR_CANCELLED.
+ * [agent lock] */
 weft_status wfi_items_in_give(wfi_items_in *items, weft_values *values);
-/* How many there will be. False: it was told before. [agent lock] */
+/* Sets the number of items that there will be. False if it was set before. [agent lock] */
 bool wfi_items_in_expect(wfi_items_in *items, uint32_t count);
-void wfi_items_in_expect_given(wfi_items_in *items); /* of a call to ourselves: no more than were given. [agent lock] */
+void wfi_items_in_expect_given(wfi_items_in *items); /* the same: those given with wfi_items_in_give. [agent lock] */
 /*
- * Whether the call's end has to wait for items; then it comes again when they are through, by the owner's `end` with
- * the same arguments (`values` stays the caller's; of `error` a reference is kept). `stop`: it ends
- * without the items that have not been handed over; only an on_item that runs, or a payload under way, is waited for.
+ * Whether the call must wait for items before it ends. If so, the owner's `end` is called with the same arguments when
+ * on_item has returned from the last item (`values` is borrowed; a reference to `error` is kept). `stop`: items that
+ * have not been passed to on_item are dropped; the call waits only for a running on_item, or a payload in flight.
  * [agent lock]
  */
 bool wfi_items_in_wait(wfi_items_in *items, const weft_values *values, const weft_error *error, bool quiet, bool stop);
