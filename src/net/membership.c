@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * membership.c - takes the store's news: which workers joined, are leaving, left or died, this worker's own eviction,
- * the end of the job, the closing protocol. Also creates and ends peers (wfi_peer_create, wfi_peer_fail).
+ * membership.c - handles the store's events, and creates and ends peers (wfi_peer_create, wfi_peer_fail).
  *
- * News names a worker by rank and incarnation. If that incarnation does not hold its rank here, the news is ignored.
- * News that comes while net opens, before the table of peers is there, waits in wfi_net.early.
+ * Events: workers that joined, are leaving, left or died, this worker's own eviction, the end of the job, the closing
+ * protocol. An event names a worker by rank and incarnation. If the rank has another incarnation here, the event is
+ * ignored. Events that arrive while net opens, before the table of peers is complete, wait in wfi_net.early.
  */
 #include "base/alloc.h"
 #include "net/net.h"
@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One thing that the store said about a worker. */
+/* An event of a worker. */
 typedef struct news {
     wfi_list link;
-    wfi_member member; /* of those who went only rank and incarnation count */
-    weft_status why;   /* WEFT_OK: it joined; WEFT_DEFERRED: it will leave */
+    wfi_member member; /* only rank and incarnation are set, unless the worker joined */
+    weft_status why;   /* WEFT_OK: it joined; WEFT_DEFERRED: it is leaving; otherwise why it is gone */
 } news;
 
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
@@ -39,7 +39,7 @@ weft_status wfi_peer_create(wfi_net *net, const wfi_member *member)
     wfi_bulk_init(&whole->bulk, peer);
     wfi_detector_init(whole);
     wfi_list_push_back(&transport->known, &peer->link);
-    if (former) { /* all that is remembered of those who held the rank before */
+    if (former) { /* copies the list of former incarnations that left */
         bool left = former->status == WEFT_ERR_PEER_LEFT;
         memcpy(peer->left + left, former->left, sizeof(peer->left) - left * sizeof(*peer->left));
         if (left)
@@ -98,9 +98,9 @@ static void tell_self(wfi_net *net, weft_status why, const char *text)
     wfi_progress_unlock(&net->progress);
 }
 
-/* ---- About others ---------------------------------------------------------------------------------------------- */
+/* ---- Events of other workers ----------------------------------------------------------------------------------- */
 
-/* Without memory for a peer we cannot be a member any more: we could never be told of its end. */
+/* If there is no memory for the peer, this worker leaves the job: it could not handle the peer's end. */
 static void peer_joined(wfi_net *net, const wfi_member *member)
 {
     wfi_peer *peer = net->transport.peers[member->rank];
@@ -115,7 +115,7 @@ static void peer_joined(wfi_net *net, const wfi_member *member)
             client->upcalls->peer_joined(client->arg, net->transport.peers[member->rank]);
 }
 
-/* Once: the store says it once, and again to a worker that joins while it is so. */
+/* Reports it once. The store may announce it twice to a worker that joins meanwhile. */
 static void peer_leaving(wfi_net *net, wfi_peer *peer)
 {
     if (peer->status || peer->leaving)
@@ -176,8 +176,8 @@ static void on_left(void *arg, int rank, uint32_t incarnation)
     tell_of_member(arg, &who, WEFT_ERR_PEER_LEFT, "it closed its agent");
 }
 
-/* Where its connection stands we were slow to answer, perhaps: a ping finds out, and detector.c breaks it if nobody
- * acknowledges that. */
+/* If a connection is up, this worker may have been slow to answer. A ping tests it, and detector.c breaks the
+ * connection if the ping is not acknowledged. */
 static void dial(wfi_peer *peer)
 {
     if (wfi_channel_up(peer->channels[WFI_CONTROL]))
@@ -187,8 +187,8 @@ static void dial(wfi_peer *peer)
 }
 
 /*
- * It sent for us by way of the store. Whoever waited for the lock here would send no heartbeats meanwhile; what is not
- * done now will be asked for again.
+ * The peer asks this worker, through the store, to dial it. The caller also sends the heartbeats, so it must not wait
+ * for the lock. If the lock is held, the request is dropped, and the peer will repeat it.
  */
 static void on_dial(void *arg, int rank, uint32_t incarnation)
 {
@@ -201,7 +201,7 @@ static void on_dial(void *arg, int rank, uint32_t incarnation)
     wfi_progress_unlock(&net->progress);
 }
 
-/* ---- About us, and the end ------------------------------------------------------------------------------------- */
+/* ---- Events of this worker and of the job ---------------------------------------------------------------------- */
 
 static void on_evicted(void *arg, const char *why)
 {
@@ -224,7 +224,7 @@ void wfi_member_sync(wfi_net *net)
         wfi_rendezvous_sync(net->rendezvous, ++net->sync_sent);
 }
 
-/* It was sent by an open net, so no news wait in net->early. */
+/* Net was open when it sent the sync, so no events wait in net->early. */
 static void on_synced(void *arg, uint64_t number)
 {
     wfi_net *net = arg;
@@ -238,7 +238,7 @@ static void on_synced(void *arg, uint64_t number)
     wfi_progress_unlock(&net->progress);
 }
 
-/* Nobody probes or terminates before all are closing, so this cannot come while we open. */
+/* The store probes only when all workers are closing, so this cannot happen while opening. */
 static void on_probe(void *arg, uint64_t wave)
 {
     wfi_net *net = arg;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net.c - opening and closing: fabric, store, threads, in this order and back. */
+/* net.c - opens fabric, link to the store, and threads, in this order, and closes them in reverse order. */
 #include "base/alloc.h"
 #include "net/net.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- Small answers --------------------------------------------------------------------------------------------- */
+/* ---- Queries --------------------------------------------------------------------------------------------------- */
 
 const wfi_member *wfi_net_member(const wfi_net *net, int rank)
 {
@@ -79,7 +79,7 @@ void wfi_net_untake(wfi_net *net)
 uint64_t wfi_net_sync(wfi_net *net)
 {
     wfi_assert_held(&net->progress.lock);
-    net->sync_wanted = net->sync_sent + 1; /* one that is under way may have passed the store before the news */
+    net->sync_wanted = net->sync_sent + 1; /* a sync in flight may have reached the store too early */
     wfi_member_sync(net);
     return net->sync_wanted;
 }
@@ -116,7 +116,7 @@ void wfi_net_report_idle(wfi_net *net, uint64_t wave, const wfi_idle_report *rep
 
 /* ---- The link as a source of progress -------------------------------------------------------------------------- */
 
-static size_t link_none(wfi_source *source) /* neither completions nor anything outstanding */
+static size_t link_none(wfi_source *source) /* it has neither completions nor outstanding operations */
 {
     (void)source;
     return 0;
@@ -124,7 +124,7 @@ static size_t link_none(wfi_source *source) /* neither completions nor anything 
 
 static void link_take(wfi_source *source)
 {
-    (void)source; /* it hands out by itself, from events */
+    (void)source; /* link_events handles everything */
 }
 
 static size_t link_events(wfi_source *source, int timeout_ms, int wake_fd, uint64_t *due_ns)
@@ -148,7 +148,7 @@ static bool link_may_sleep(wfi_source *source)
     return true;
 }
 
-/* Where there are no threads: elsewhere the link has a thread, or a fiber, of its own. */
+/* Used without threads; otherwise the link has its own thread or fiber. */
 static const wfi_source_ops link_source = {.poll = link_none,
                                            .take = link_take,
                                            .events = link_events,
@@ -193,7 +193,7 @@ static wfi_net *net_create(const wfi_net_options *options)
     return net;
 }
 
-/* Everybody who was there when we joined. */
+/* Creates the peers that were in the job when this worker joined. */
 static weft_status take_table(wfi_net *net, const wfi_member *table)
 {
     weft_status status = WEFT_OK;
@@ -208,24 +208,24 @@ static weft_status take_table(wfi_net *net, const wfi_member *table)
     return status;
 }
 
-/* As with a machine's own name where /etc/hosts has it at 127.0.1.1: workers elsewhere would look for the store on themselves. */
+/* Warns if MASTER_ADDR is a loopback address, for example because /etc/hosts maps the machine's name to 127.0.1.1:
+ * workers on other machines would then look for the store on their own machine. */
 static void warn_of_loopback(const weft_agent_options *agent, int store_fd)
 {
     wfi_endpoint where;
     bool is_unbound;
-    int here =
-        wfi_share_launched(&is_unbound); /* 0: nobody says, and an address that is plainly loopback is meant so */
+    int here = wfi_share_launched(&is_unbound); /* 0: unknown; then an explicit loopback address is taken as intended */
     if (agent->world_size < 2 || here == agent->world_size || (!here && wfi_host_says_loopback(agent->master_addr)) ||
         wfi_listens_at(store_fd, &where) || !wfi_endpoint_is_loopback(&where))
         return;
     wfi_log_in(
         &(wfi_log_context){.rank = 0}, WEFT_LOG_WARN,
         "MASTER_ADDR \"%s\" is a loopback address on this machine, where rank 0 serves the store: workers of other "
-        "machines cannot reach it; name an address of this machine's network, or mend /etc/hosts",
+        "machines cannot reach it; use an address of this machine's network, or correct /etc/hosts",
         agent->master_addr);
 }
 
-/* Rank 0 binds the store's port before the fabric takes one, whose range may have it. */
+/* Rank 0 binds the store's port before the fabric binds one, because the fabric's range may contain it. */
 static weft_status bind_store_port(const wfi_net_options *options, int *store_fd, weft_error **error)
 {
     const weft_agent_options *agent = options->agent;
@@ -241,7 +241,7 @@ static weft_status bind_store_port(const wfi_net_options *options, int *store_fd
     return status;
 }
 
-/* The store's descriptor is the link's from here on. */
+/* Takes over store_fd. */
 static weft_status join_job(wfi_net *net, const wfi_net_options *options, int store_fd, weft_error **error)
 {
     const weft_agent_options *agent = options->agent;

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net.h - a worker among its peers: messages and large payloads to them, who is there, timers and progress, for the
- * layers above.
+ * net.h - combines channels, messages, transfers, membership, timers and progress for the layers above.
  *
- * WHAT IT OFFERS. wfi_net_open joins the job and gives a wfi_net: a progress (progress/progress.h: the lock, timers,
+ * PARTS. wfi_net_open joins the job and gives a wfi_net. It contains a progress (progress/progress.h: the lock, timers,
  * threads), a transport (net/channel/channel.h: the open fabric, peers), and the link to the store. Messages are in
- * net/message/message.h, large payloads in net/bulk/bulk.h; this header has who is there (membership.c) and who can be
- * reached (detector.c).
+ * net/message/message.h, large payloads in net/bulk/bulk.h. This header has the membership (membership.c) and the
+ * detection of unreachable peers (detector.c).
  *
- * LOCKING. One mutex, the agent's lock, guards everything in net and in rpc that more than one thread can see.
- * Functions marked [locked] are called with it held; upcalls are made with it held. With it held nothing blocks,
- * nothing runs user code, nothing waits for memory of a peer. What must happen without it (handlers, freeing of user
- * memory) is queued with wfi_net_defer, and done by wfi_net_unlock after it has released the lock.
+ * LOCK. One mutex, the agent's lock, guards everything in net and in rpc that several threads use. Functions marked
+ * [locked] are called with it held, and so are upcalls. Code that holds it never blocks, runs no user code, and waits
+ * for no memory of a peer. Work that must be done without it (handlers, freeing of user memory) is queued with
+ * wfi_net_defer. wfi_net_unlock does that work after it has released the lock.
  *
  * PEERS. A peer has two channels: control (messages of at most WFI_MESSAGE_MAX) and bulk (remote reads and writes
  * only). Each is connected when it is first needed.
- *   - A connection that breaks is not a death: the channel opens another. The hello of the new one says how many
- *     messages its writer has received, and the other side sends again what comes after them. Transfers go on with
- *     the chunks that are missing.
- *   - If no connection can be opened the store is told (wfi_rendezvous_suspect). If it declares the peer dead,
- *     everything outstanding there fails.
+ *   - A broken connection is not a death: the channel opens another one. The hello of the new one says how many
+ *     messages its sender has received, and the other side sends the later ones again. Transfers continue with the
+ *     missing chunks.
+ *   - If no connection can be opened, a suspicion is sent to the store (wfi_rendezvous_suspect). If the store declares
+ *     the peer dead, everything outstanding there fails.
  *   - If the store still hears a peer that is silent here for WFI_REACH_BOUNDS times death_timeout_ms, the peer's
- *     transfers fail and peer_unreachable is called. Attempts to connect go on (detector.c).
+ *     transfers fail and peer_unreachable is called. Attempts to connect continue (detector.c).
  *   - If only the bulk channel cannot be connected, from either side, its transfers fail after death_timeout_ms.
- * The bound, in the comments of this folder, is death_timeout_ms: the time within which a death is noticed.
+ * In the comments of this folder "the bound" is death_timeout_ms: the time within which a death is detected.
  */
 #ifndef WFI_NET_H
 #define WFI_NET_H
@@ -31,35 +30,36 @@
 #include "job/link/rendezvous.h"
 #include "net/bulk/bulk.h"
 
-#define WFI_REACH_BOUNDS 3 /* a peer that is needed and silent for so many bounds is unreachable */
+#define WFI_REACH_BOUNDS 3 /* a needed peer that is silent for this many bounds is unreachable */
 
-/* ---- Life ------------------------------------------------------------------------------------------------------ */
+/* ---- Opening and closing --------------------------------------------------------------------------------------- */
 
 typedef struct wfi_net_options {
-    const weft_agent_options *agent; /* resolved: environment applied, nothing zero that has a default */
+    const weft_agent_options *agent; /* resolved: environment and defaults applied */
     const wfi_upcalls *upcalls;
     void *arg;
-    wfi_executor *executor; /* gets the idle hook, in which one of its workers, the leader, reads the network */
+    wfi_executor *executor; /* gets the idle hook, in which one of its threads, the leader, polls the network */
     weft_sim *sim;
     int store_fd;
     struct wfi_processes *processes; /* of a spawned job, watched while it opens; NULL: none */
-    const wfi_cores *cores;          /* for net's own threads, while it is open; NULL: anywhere */
+    const wfi_cores *cores;          /* for net's own threads; valid while net is open; NULL: any cores */
 } wfi_net_options;
 
 typedef struct wfi_net {
     wfi_progress progress;
     wfi_transport transport;
-    wfi_rendezvous *rendezvous;    /* (constant) once `open`; not used once `closing`: it goes before the threads do */
-    wfi_source link_source;        /* of progress: the store's link, where there are no threads */
-    int link_fd;                   /* [token] what its news can be read from; -1: nothing */
-    wfi_store_counts store_counts; /* as last asked, if the store is ours */
+    wfi_rendezvous
+        *rendezvous;        /* (constant) after opening; not used after `closing`: it is closed before the threads */
+    wfi_source link_source; /* of progress: the link to the store, if there are no threads */
+    int link_fd;            /* [token] becomes readable when the store sends; -1: none */
+    wfi_store_counts store_counts; /* the last counts of the store, if it is in this process */
 
-    bool open;                                      /* the table is here; upcalls may go up */
-    bool stopped;                                   /* wfi_net_stop is through */
-    weft_status gone;                               /* why we are out ourselves; WEFT_OK */
-    weft_status verdict;                            /* about ourselves, told while opening */
-    wfi_list early;                                 /* what the store told while we were opening */
-    uint64_t sync_wanted, sync_sent, sync_answered; /* numbers of syncs: the last one that somebody wants, ... */
+    bool open;                                      /* the table is complete; upcalls may be made */
+    bool stopped;                                   /* wfi_net_stop has finished */
+    weft_status gone;                               /* why this worker is out of the job; otherwise WEFT_OK */
+    weft_status verdict;                            /* the same, if it was received while opening */
+    wfi_list early;                                 /* events that the store sent while opening */
+    uint64_t sync_wanted, sync_sent, sync_answered; /* numbers of the last syncs that were wanted, sent, answered */
     wfi_list interest_changed; /* peers about which the store may have to be told, when interest_timer fires */
     wfi_timer interest_timer;
 } wfi_net;
@@ -67,24 +67,24 @@ typedef struct wfi_net {
 /* Opens the fabric, joins, starts the threads. *out is set before the first upcall. Errors as weft_agent_open's. */
 weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_error **error);
 /*
- * Net ends in two steps, and the executor is destroyed between them: after stop nothing gives it work any more, and
- * before close net still answers its idle hook. Neither is [locked].
- * stop: closes all connections (what is outstanding fails with WEFT_ERR_CLOSED), says goodbye to the store, ends net's
- * threads. No upcall is made after it returns; locking, timers, defer and driver still work.
+ * Net ends in two steps, and the executor is destroyed between them: after stop net gives it no work, and before close
+ * net still answers its idle hook. Neither is [locked].
+ * stop: closes all connections (outstanding operations fail with WEFT_ERR_CLOSED), sends GOODBYE to the store, ends
+ * net's threads. No upcall is made after it returns; locking, timers, defer and driver still work.
  * close: stops, if that was not done, and frees.
  */
 void wfi_net_stop(wfi_net *net);
 void wfi_net_close(wfi_net *net);
-void wfi_net_forked(wfi_net *net); /* in a child of fork(): nothing there may read or send, or wait for what comes */
+void wfi_net_forked(wfi_net *net); /* in a child of fork(2): makes reading, sending and waiting there impossible */
 
-/* ---- Its progress ---------------------------------------------------------------------------------------------- */
+/* ---- Progress -------------------------------------------------------------------------------------------------- */
 
 static inline void wfi_net_lock(wfi_net *net)
 {
     wfi_progress_lock(&net->progress);
 }
 
-static inline void wfi_net_unlock(wfi_net *net) /* and does what was deferred */
+static inline void wfi_net_unlock(wfi_net *net) /* and does the deferred work */
 {
     wfi_progress_unlock(&net->progress);
 }
@@ -104,7 +104,7 @@ static inline uint64_t wfi_net_now(const wfi_net *net) /* [locked] */
     return wfi_progress_now(&net->progress);
 }
 
-static inline wfi_driver *wfi_net_driver(wfi_net *net) /* for futures: a waiting thread takes over progress */
+static inline wfi_driver *wfi_net_driver(wfi_net *net) /* for futures: a waiting thread makes progress */
 {
     return &net->progress.driver;
 }
@@ -119,7 +119,7 @@ static inline void wfi_net_defer(wfi_net *net, wfi_task *task, wfi_defer_kind ki
     wfi_progress_defer(&net->progress, task, kind);
 }
 
-/* Whether every release that was deferred has been done. One may drop a remote reference, and that sends a message.
+/* Whether all deferred releases have been done. A release may drop a remote reference, which sends a message.
  * [locked] */
 static inline bool wfi_net_is_released(const wfi_net *net)
 {
@@ -137,7 +137,7 @@ static inline size_t wfi_net_progress_of_program(wfi_net *net, int64_t timeout_m
     return wfi_progress_run_for(&net->progress, timeout_ms, true);
 }
 
-/* weft_agent_wake, and its end: returns whether there was an effect. */
+/* weft_agent_wake, and weft_agent_clear_wake: returns whether a wake-up was pending. */
 static inline void wfi_net_call_program(wfi_net *net)
 {
     wfi_progress_call_program(&net->progress);
@@ -158,19 +158,19 @@ static inline void wfi_net_timer_clear(wfi_net *net, wfi_timer *timer) /* [locke
     wfi_timer_clear(&net->progress, timer);
 }
 
-/* ---- Who is there ---------------------------------------------------------------------------------------------- */
+/* ---- Membership ------------------------------------------------------------------------------------------------ */
 
-static inline int wfi_net_rank(const wfi_net *net) /* ours, known when open has returned */
+static inline int wfi_net_rank(const wfi_net *net) /* of this worker; known when open has returned */
 {
     return net->transport.rank;
 }
 
-static inline int wfi_net_world_size(const wfi_net *net) /* elastic: the number of seats */
+static inline int wfi_net_world_size(const wfi_net *net) /* of an elastic job: the number of ranks */
 {
     return net->transport.world_size;
 }
 
-static inline int64_t wfi_net_death_timeout_ms(const wfi_net *net) /* the job's; < 0: silence is no death */
+static inline int64_t wfi_net_death_timeout_ms(const wfi_net *net) /* the job's; < 0: no deaths are declared */
 {
     return net->transport.death_timeout_ms;
 }
@@ -181,12 +181,12 @@ static inline const char *wfi_net_interface(const wfi_net *net)
     return net->transport.ops->iface(net->transport.fabric);
 }
 
-/* Whether two ranks are held, or were held last, by processes of one host, as far as can be told. [locked] */
+/* Whether the present or last workers of two ranks are on one host, as far as is known. [locked] */
 bool wfi_net_same_host(const wfi_net *net, int a, int b);
-/* Living ones on this host, ourselves included, as far as is known. [locked] */
+/* The number of living workers on this host, including this one, as far as is known. [locked] */
 int wfi_net_members_here(const wfi_net *net);
-/* Who holds the rank now, or held it last; NULL if nobody ever did. Of others it is [locked], and valid while the lock
- * is held; of ourselves neither. */
+/* The present or last worker of the rank; NULL if there was none. For other ranks [locked], and valid while the lock is
+ * held. For this worker's own rank neither applies. */
 const wfi_member *wfi_net_member(const wfi_net *net, int rank);
 /* wfi_peer_at, wfi_peer_former_status: [locked] */
 static inline wfi_peer *wfi_net_peer(const wfi_net *net, int rank)
@@ -200,15 +200,15 @@ static inline weft_status wfi_net_former_status(const wfi_net *net, int rank, ui
 }
 
 void wfi_net_stats(wfi_net *net, weft_stats *out); /* fills the counters that net keeps; [locked] */
-/* Whether every message to a living peer has arrived there, and no transfer is under way. [locked] */
+/* Whether all messages to living, reachable peers have arrived, and no transfer with them is in flight. [locked] */
 bool wfi_net_is_flushed(const wfi_net *net);
-/* From within the message upcall: there is no memory to take this message. It comes again, later, with all that follow
- * it. [locked] */
+/* Called within the message upcall if there is no memory for the message. The message, and all later ones, will be
+ * received again. [locked] */
 void wfi_net_untake(wfi_net *net);
 
-/* Starts a sync, a round trip to the store, and returns its number. Once wfi_net_is_synced, which the upcall `synced`
- * reports, this worker knows all that the store knew when wfi_net_sync was called. At most one sync is under way; the
- * next one is sent when that is answered, for all who ask until then. [locked] */
+/* Starts a sync, a round trip to the store, and returns its number. When wfi_net_is_synced (the upcall `synced` reports
+ * it), this worker knows all that the store knew when wfi_net_sync was called. At most one sync is in flight. Calls
+ * made meanwhile share the next one, which is sent when that is answered. [locked] */
 uint64_t wfi_net_sync(wfi_net *net);
 static inline bool wfi_net_is_synced(const wfi_net *net, uint64_t number)
 {
@@ -216,39 +216,39 @@ static inline bool wfi_net_is_synced(const wfi_net *net, uint64_t number)
 }
 
 void wfi_net_leave(wfi_net *net); /* tells the others that this worker leaves the elastic job. [locked] */
-void wfi_net_end_job(wfi_net *net, const char *why); /* we are rank 0: tells all that the job ends. [locked] */
-/* Asks the store which workers the end of the job waits for. The upcall `awaited` follows, unless a connection breaks.
- * [locked] */
+void wfi_net_end_job(wfi_net *net, const char *why); /* only on rank 0: tells all that the job ends. [locked] */
+/* Asks the store which workers the end of the job waits for. The upcall `awaited` gives the answer; it is lost if the
+ * connection breaks. [locked] */
 void wfi_net_await(wfi_net *net);
 void wfi_net_begin_closing(wfi_net *net);                                             /* [locked] */
 void wfi_net_report_idle(wfi_net *net, uint64_t wave, const wfi_idle_report *report); /* [locked] */
 
-/* ---- Who can be reached: detector.c ---------------------------------------------------------------------------- */
+/* ---- Unreachable peers: detector.c ----------------------------------------------------------------------------- */
 
-/* change: +1 or -1. While the sum is above 0 this worker has interest in the peer, and hears of its death within the
- * bound. Cheap: net looks at the sums a few times within the bound, and tells the store what changed. [locked] */
+/* `change` is +1 or -1. While the sum is above 0 this worker has interest in the peer, and learns of its death within
+ * the bound. Cheap: the store is told of changes only a few times in a bound. [locked] */
 void wfi_peer_interest(wfi_peer *peer, int change);
-/* The same for a caller that also waits for an answer of the peer's, for which `bytes` are kept (wfi_peer_kept_bytes).
- * While somebody waits so and the peer is silent, it is pinged; peer_unreachable is called if that brings nothing.
+/* The same for a caller that also waits for an answer of the peer, for which `bytes` are kept (wfi_peer_kept_bytes).
+ * While a caller waits and the peer is silent, the peer is pinged; if it stays silent, peer_unreachable is called.
  * [locked] */
 void wfi_peer_depend(wfi_peer *peer, int change, size_t bytes);
-/* For people, once a transfer has ended with WEFT_ERR_UNREACHABLE: the peer's address, and how the last attempt to
- * connect the bulk channel failed. Cut off at `room`. [locked] */
+/* Text for an error after a transfer has ended with WEFT_ERR_UNREACHABLE: the peer's address, and why the last attempt
+ * to connect the bulk channel failed. Cut off at `room`. [locked] */
 void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room);
 
 /* ---- For the files of this folder ------------------------------------------------------------------------------- */
 
-/* A peer, with what each folder keeps of it. */
+/* A peer, with the data of each folder. */
 typedef struct wfi_whole_peer {
     wfi_peer peer;
     wfi_control control;
     wfi_bulk bulk;
     /* detector.c's */
     int interest;           /* sum of the changes of wfi_peer_interest */
-    bool interest_told;     /* what the store was told last: whether the sum is above 0 */
-    wfi_list interest_link; /* in wfi_net.interest_changed: the store may have to be told otherwise */
-    int awaited;            /* how many wait for an answer of the peer's */
-    uint64_t suspected_ns;  /* when the store was last asked to look */
+    bool interest_told;     /* whether `interest` was above 0 when the store was last told */
+    wfi_list interest_link; /* in wfi_net.interest_changed */
+    int awaited;            /* number of answers that callers of wfi_peer_depend wait for */
+    uint64_t suspected_ns;  /* when a suspicion was last sent to the store */
     wfi_control_message ping;
     uint64_t pinged_ns;
 } wfi_whole_peer;
@@ -260,12 +260,12 @@ static inline wfi_net *wfi_net_of(const wfi_peer *peer)
 
 /* membership.c */
 weft_status wfi_peer_create(wfi_net *net,
-                            const wfi_member *member); /* it takes its seat, from one that has ended. [locked] */
-void wfi_peer_fail(wfi_peer *peer, weft_status why);   /* closes its channels, fails what is outstanding. [locked] */
-extern const wfi_rendezvous_events wfi_member_events;  /* but for `arg`, the wfi_net */
-void wfi_member_catch_up(wfi_net *net);                /* what was told while opening. [locked] */
-void wfi_member_sync(wfi_net *net);   /* sends the sync that is wanted, if none is under way. [locked] */
-void wfi_member_forget(wfi_net *net); /* what was told, if opening failed */
+                            const wfi_member *member); /* replaces the former peer of the rank. [locked] */
+void wfi_peer_fail(wfi_peer *peer, weft_status why);   /* closes its channels, fails outstanding operations. [locked] */
+extern const wfi_rendezvous_events wfi_member_events;  /* complete except `arg`, the wfi_net */
+void wfi_member_catch_up(wfi_net *net);                /* handles the events received while opening. [locked] */
+void wfi_member_sync(wfi_net *net);                    /* sends the wanted sync, if none is in flight. [locked] */
+void wfi_member_forget(wfi_net *net);                  /* drops the events received while opening, if that failed */
 
 /* detector.c; [locked] */
 extern const wfi_upcalls wfi_detector_upcalls; /* of its client: takes WFI_CONTROL_PING */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk.c - the bulk channel as channel.c sees it, and net's messages about transfers: REVALIDATE, REVALIDATED, DIAL. */
+/* bulk.c - the bulk channel's functions for channel.c, and the messages REVALIDATE, REVALIDATED and DIAL. */
 #include "net/bulk/bulk.h"
 
 #include "base/codec.h"
@@ -70,7 +70,7 @@ static bool bulk_take_position(wfi_channel *channel, uint64_t theirs)
     wfi_bulk *bulk = wfi_bulk_of(channel);
     channel->excused = channel->excused || theirs != bulk->ended_by_peer;
     bulk->ended_by_peer = theirs;
-    return true; /* a count of its own */
+    return true; /* any count is possible */
 }
 
 static const wfi_channel_ops bulk_ops = {.conn_bytes = sizeof(wfi_window),
@@ -87,7 +87,7 @@ static const wfi_channel_ops bulk_ops = {.conn_bytes = sizeof(wfi_window),
                                          .position = bulk_position,
                                          .take_position = bulk_take_position};
 
-/* ---- What peers say -------------------------------------------------------------------------------------------- */
+/* ---- Messages of peers ----------------------------------------------------------------------------------------- */
 
 static void take_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
@@ -107,7 +107,7 @@ static void take_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t 
 
 const wfi_upcalls wfi_bulk_upcalls = {.message = take_message};
 
-/* ---- Life ------------------------------------------------------------------------------------------------------ */
+/* ---- Setting up and ending ------------------------------------------------------------------------------------- */
 
 static void revalidate_arrived(wfi_control_message *own)
 {
@@ -123,7 +123,7 @@ static void revalidated_arrived(wfi_control_message *own)
 
 static void dial_arrived(wfi_control_message *own)
 {
-    (void)own; /* the peer does what it can */
+    (void)own; /* the peer tries to connect */
 }
 
 void wfi_bulk_init(wfi_bulk *bulk, wfi_peer *peer)

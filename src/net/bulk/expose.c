@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * expose.c - ranges of ours that a peer may read or write for a while.
+ * expose.c - exposes memory of this worker, which a peer may read or write for a while.
  *
  * If registering is cheap (tcp, the simulation), each exposure has a region of its own, with a random key that ends
  * with it. On a fabric where it is expensive (wfi_transport.cache is set; verbs, which is planned, will be one), the
@@ -89,7 +89,7 @@ void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bo
     wfi_transport *transport = peer->transport;
     wfi_channel *channel = peer->channels[WFI_BULK];
     wfi_assert_held(&transport->progress->lock);
-    /* The lane first: on tcp, closing a region does not stop a write that is under way; closing the lane does. */
+    /* The lane first: on tcp, closing a region does not stop a write in flight; closing the lane does. */
     if (!quiet)
         wfi_channel_end(channel);
     for (size_t i = 0; i < count; i++) {

@@ -2,13 +2,13 @@
 /*
  * revalidate.c - asks and answers, after a bulk connection broke, whether the peer's memory is still exposed.
  *
- * A connection breaks if the peer withdrew the memory, and it breaks if a cable is cut: from here both look the same.
- * So a transfer that had chunks under way when the connection broke asks, on the control channel, whether the memory of
- * its next chunk is still exposed.
+ * A connection breaks if the peer withdrew the memory, or if the network was cut; this side cannot tell which. So a
+ * transfer that had chunks in flight when the connection broke asks, on the control channel, whether the memory of its
+ * next chunk is still exposed.
  *   - If not, the transfer ends with WEFT_ERR_PROTOCOL.
- *   - If it is, that one chunk is moved alone. When it is through, the transfer goes on as before.
- * So a transfer whose memory is exposed survives any number of broken connections. A transfer that had no chunk under
- * way does not ask.
+ *   - If it is, only that chunk is transferred. When it is done, the transfer continues normally.
+ * So a transfer whose memory is exposed survives any number of broken connections. A transfer that had no chunk in
+ * flight does not ask.
  */
 #include "net/bulk/bulk.h"
 
@@ -16,7 +16,7 @@
 
 /* ---- Asking ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the next chunk's memory may still be read or written. */
+/* Asks whether the next chunk's memory may still be read or written. */
 static void ask_about(wfi_transfer_state *state)
 {
     wfi_bulk *bulk = state->bulk;
@@ -34,7 +34,7 @@ static void ask_about(wfi_transfer_state *state)
     wfi_control_message_send(&bulk->revalidate, WFI_CONTROL_REVALIDATE, writer.size);
 }
 
-/* One at a time: not while the question before is still on its way. */
+/* One question is in flight at a time. */
 void wfi_transfers_ask(wfi_bulk *bulk)
 {
     WFI_FOR_LIST (wfi_transfer_state, state, &bulk->transfers, link) {
@@ -73,7 +73,7 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
 
 /* ---- Answering ------------------------------------------------------------------------------------------------- */
 
-/* Only once the answer before has arrived: looking through what is exposed takes time. */
+/* Only after the previous answer has arrived: this limits the searches of the exposures, which take time. */
 void wfi_bulk_answer(wfi_bulk *bulk)
 {
     const wfi_query *query = &bulk->query;

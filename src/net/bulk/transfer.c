@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transfer.c - large payloads, cut into chunks that are read or written on the peer's bulk channel.
+ * transfer.c - transfers large payloads in chunks, which are read or written on the peer's bulk channel.
  *
- * A bitmap says which chunks are under way or done, so that a transfer whose connection broke goes on with the missing
- * ones; before that it asks the peer (revalidate.c). Transfers take turns, chunk by chunk.
+ * A bitmap has the chunks that are in flight or done. So a transfer whose connection broke continues with the missing
+ * ones, after it has asked the peer (revalidate.c). Transfers take turns, one chunk each.
  */
 #include "base/alloc.h"
 #include "net/bulk/bulk.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW_BYTES (4u << 20) /* under way on one connection: bounds what one round can drain */
+#define WINDOW_BYTES (4u << 20) /* in flight on one connection: limits the completions of one round */
 #define WINDOW_CHUNKS 64
 
 static wfi_transport *bulk_transport(const wfi_bulk *bulk)
@@ -37,7 +37,7 @@ bool wfi_transfer_state_has_free(wfi_transfer_state *state)
     return !state->ending && state->next < count;
 }
 
-/* ---- Life ------------------------------------------------------------------------------------------------------ */
+/* ---- Creating and ending --------------------------------------------------------------------------------------- */
 
 static weft_status take_regions(wfi_transport *transport, wfi_transfer_state *state)
 {
@@ -101,7 +101,7 @@ static void tell_transfer_owner(wfi_done *done)
     owner->ops->done(owner, status);
 }
 
-/* It has ended if nothing of it is under way and nothing more will be. */
+/* Ends the transfer if no chunk is in flight and none will be posted. */
 static void finish_if_over(wfi_transfer_state *state)
 {
     bool complete = state->done == state_chunks(state);
@@ -141,7 +141,7 @@ static wfi_chunk *chunk_take(wfi_transport *transport)
     return chunk;
 }
 
-/* The segment that chunk `index` lies in: the last one that does not begin after it. Empty segments have no chunks. */
+/* The segment of chunk `index`: the last one that does not begin after it. Empty segments have no chunks. */
 static size_t segment_of(const wfi_transfer_state *state, uint64_t index)
 {
     size_t low = 0, high = state->owner->segment_count;
@@ -213,7 +213,7 @@ static void chunk_leave(wfi_chunk *chunk)
     chunk->state = NULL;
 }
 
-/* Its connection was closed while it was under way. */
+/* The connection was closed while the chunk was in flight. */
 static void chunk_dropped(wfi_flight *flight)
 {
     wfi_chunk *chunk = wfi_container_of(flight, wfi_chunk, flight);
@@ -253,7 +253,7 @@ static void chunk_completed(wfi_flight *flight, const wfi_completion *completion
     wfi_chunk *chunk = wfi_container_of(flight, wfi_chunk, flight);
     wfi_conn *conn = flight->conn;
     if (chunk->state && completion->status)
-        wfi_channel_broken(conn); /* takes the chunk back */
+        wfi_channel_broken(conn); /* calls chunk_dropped */
     else if (chunk->state)
         chunk_done(chunk);
     wfi_list_push_front(&conn->transport->spares[WFI_BULK], &flight->link);
@@ -306,7 +306,7 @@ void wfi_transfers_fail(wfi_bulk *bulk, weft_status why)
         wfi_transfer_state_end(wfi_container_of(bulk->transfers.next, wfi_transfer_state, link), why);
 }
 
-/* ---- The contract ---------------------------------------------------------------------------------------------- */
+/* ---- The functions of bulk.h ----------------------------------------------------------------------------------- */
 
 weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
 {
@@ -325,13 +325,13 @@ weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
     if (wfi_list_empty(&bulk->transfers))
         bulk->stuck_ns = wfi_progress_now(transport->progress);
     wfi_list_push_back(&bulk->transfers, &state->link);
-    finish_if_over(state); /* nothing to move */
+    finish_if_over(state); /* if it has no chunks */
     if (wfi_channel_up(&bulk->channel))
         wfi_transfers_pump(bulk);
     else
         wfi_channel_want(&bulk->channel);
     wfi_peer_watch(peer);
-    if (peer->silence.heap_index && wfi_bulk_is_stuck(bulk)) /* where silence is no death nobody looks */
+    if (peer->silence.heap_index && wfi_bulk_is_stuck(bulk)) /* not set if death_timeout_ms is switched off */
         wfi_peer_look_within(peer, wfi_transport_bound_ns(transport) / 4);
     return WEFT_OK;
 }
@@ -345,7 +345,7 @@ void wfi_transfer_cancel(wfi_transfer *transfer)
     bool busy = state->under_way > 0;
     wfi_assert_held(&channel->peer->transport->progress->lock);
     wfi_transfer_state_end(state, WEFT_ERR_CANCELLED);
-    /* If the peer is stopped its chunks would be under way for ever: closing the connection ends them for sure. */
+    /* If the peer is stopped, the chunks would stay in flight forever. Closing the connection ends them. */
     if (busy && channel->conn) {
         wfi_channel_end(channel);
         wfi_channel_want(channel);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* accept.c - what the fabric says of connections: requests, that one is up, that one has ended. */
+/* accept.c - handles the fabric's events of connections: requests, connections that are up, connections that ended. */
 #include "net/channel/channel.h"
 
 #define JUMP_MAX (UINT32_C(1) << 30)
 
-/* Whether the peer's request takes the place of what the channel has. */
+/* Whether the peer's request replaces the channel's connection or attempt. */
 static bool request_wins(const wfi_channel *channel, uint32_t generation)
 {
     const wfi_conn *conn = channel->conn;
@@ -34,8 +34,9 @@ static weft_status take_request(wfi_channel *channel, wfi_connect_request *reque
 }
 
 /*
- * Who asks, and has proved it; NULL: the answer is no. One that is newer than what the store has told us asks again, and by then we have
- * been told, its public key too; one that is older is dead, and whoever speaks in its name gets nowhere.
+ * The peer that sent the request and has proved its key. NULL: the request is refused. If the incarnation is newer than
+ * the one known here, its worker tries again later, when the store has announced it with its public key. An older
+ * incarnation is over.
  */
 static wfi_peer *proven_asker(wfi_transport *transport, const wfi_event *event, wfi_hello *hello)
 {
@@ -47,8 +48,7 @@ static wfi_peer *proven_asker(wfi_transport *transport, const wfi_event *event, 
     if (!peer || hello->incarnation > peer->member.incarnation)
         return NULL;
     if (hello->incarnation < peer->member.incarnation) {
-        wfi_transport_refused(transport, "a connection of an incarnation of worker %d that is over was refused",
-                              hello->rank);
+        wfi_transport_refused(transport, "a connection of a former incarnation of worker %d was refused", hello->rank);
         return NULL;
     }
     const uint8_t *pair_key = wfi_peer_pair_key(peer);
@@ -66,10 +66,11 @@ static void on_request(wfi_transport *transport, const wfi_event *event)
     if (!peer)
         goto reject;
     wfi_channel *channel = peer->channels[hello.kind];
-    /* A worker numbers its requests upwards: an old number is a recording, a very large one wants to use the numbers up. */
+    /* The generations of a worker's requests grow: a used one means a replay, a very large one would exhaust them. */
     if (hello.generation <= channel->asked ||
         (hello.generation >= channel->generation && hello.generation - channel->generation >= JUMP_MAX)) {
-        wfi_transport_refused(transport, "a connection that was asked for before was refused; worker %d", hello.rank);
+        wfi_transport_refused(transport, "a connection with a used or far too large generation was refused; worker %d",
+                              hello.rank);
         goto reject;
     }
     wfi_silent_excuse(transport, hello.generation - channel->asked - 1);
@@ -103,13 +104,13 @@ static void on_connected(wfi_transport *transport, wfi_conn *conn, const wfi_eve
                      hello.kind == channel->kind && hello.generation == conn->generation;
         if (!right || !channel->ops->take_position(channel, hello.position)) {
             wfi_transport_refused(transport, "the answer to a connection had no proof of worker %d's key", peer->rank);
-            wfi_attempt_failed(conn, "the one who answered could not prove its key");
+            wfi_attempt_failed(conn, "the answering process could not prove its key");
             return;
         }
         conn->peer_nonce = hello.nonce;
         wfi_conn_make_keys(conn);
     }
-    conn->outstanding++; /* keeps it while it may close under us */
+    conn->outstanding++; /* keeps it: the next call may close it */
     wfi_channel_is_up(channel);
     wfi_conn_reported(conn);
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * channel.c - how a channel gets its connections, and loses them.
+ * channel.c - connects channels, and connects them again after a connection broke.
  *
- * Attempts are numbered per channel (`generation`). The rules below give the same result on both sides, in whatever
- * order they see the events:
+ * Attempts are numbered per channel (`generation`). The rules below give the same result on both sides, even if the two
+ * see the events in different orders:
  *   - If two attempts cross, the one with the higher generation stays; if these are equal, that of the lower rank.
- *   - A request that is not newer than our open connection is late, and is refused.
- *   - A request that is newer than our open connection replaces it: the peer has lost that connection.
+ *   - A request that is not newer than the open connection is late, and is refused.
+ *   - A request that is newer than the open connection replaces it: the peer has lost that connection.
  *
  * ONE WAY. A firewall may let only one of two workers dial the other. If an attempt at a bulk connection fails, or
- * takes long (detector.c), a control message (DIAL) asks the peer to try as well. The peer does so for WANTED_NS, even
- * if it needs no bulk connection itself. If that succeeds, the channel's later attempts ask at once. For a control
- * connection the store passes the request on, as it hears whom each worker suspects (DIAL in job/protocol/protocol.h).
- * If neither side gets through, detector.c fails what waits.
+ * takes long (detector.c), a control message (DIAL) asks the peer to try too. The peer does so for WANTED_NS, even if
+ * it needs no bulk connection itself. If that succeeds, the channel's later attempts ask at once. For a control
+ * connection the store passes the request on, because it receives the suspicions of each worker (DIAL in
+ * job/protocol/protocol.h). If neither side can connect, detector.c fails the operations that wait.
  */
 #include "net/channel/channel.h"
 
@@ -20,10 +20,10 @@
 #define LIMIT_DOUBLINGS 3
 #define BACKOFF_FIRST_NS UINT64_C(2000000)
 #define BACKOFF_LAST_NS UINT64_C(500000000)
-#define WANTED_NS UINT64_C(2000000000) /* a peer that asks us to open a channel asks again within */
-#define ATTEMPTS_MAX 8                 /* of ours under way at a time */
-#define ATTEMPTS_AGAIN 4               /* where one that failed before may begin */
-#define NONSENSE_MAX 3                 /* connections closed for nonsense, until the store is told */
+#define WANTED_NS UINT64_C(2000000000) /* a peer that still needs the channel asks again within this time */
+#define ATTEMPTS_MAX 8                 /* attempts of this worker in progress at a time */
+#define ATTEMPTS_AGAIN 4               /* the limit for starting an attempt of a channel that has failed before */
+#define NONSENSE_MAX 3                 /* connections closed for malformed data before the peer is suspected */
 
 static bool channel_needed(const wfi_channel *channel)
 {
@@ -53,14 +53,14 @@ void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
     channel->failures++;
     channel->why = why;
     channel->ask = true;
-    if ((channel->failures & (channel->failures - 1)) == 0) /* the 1st, 2nd, 4th, ...: it may go on for ever */
+    if ((channel->failures & (channel->failures - 1)) == 0) /* the 1st, 2nd, 4th, ...: there may be very many */
         wfi_log_net(channel->peer->transport, WEFT_LOG_DEBUG, "no %s lane to peer %d, %u times in a row: %s",
                     channel->kind == WFI_BULK ? "bulk" : "control", channel->peer->rank, channel->failures, why);
-    /* Not for the first time: what has not left yet ends with that, instead of waiting for what we cannot even ask for.
-     * What may have arrived goes on waiting for its answer. */
+    /* After repeated failures operations that have not begun fail, because this worker cannot even request a
+     * connection. Messages that were sent may have arrived, so they continue to wait. */
     if (ours && channel->failures >= STARVED_AFTER)
         channel->ops->starved(channel, lack);
-    /* Where nothing waits two who cannot dial would send for each other for ever. */
+    /* Only if the channel is needed: otherwise two workers that cannot dial would ask each other to dial forever. */
     if (!ours && channel->failures >= 2 && channel->ops->needed(channel))
         channel->peer->transport->suspect(channel->peer, why);
     channel_retry(channel);
@@ -69,8 +69,8 @@ void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
 /* ---- Turns ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Few attempts are under way at a time, of those that failed before fewer still: peers that do not answer keep nobody
- * from those that do, and hundreds of workers that connect to each other at once do not wear each other out.
+ * Limits the attempts in progress, and more so those of channels that failed before. So peers that do not answer do not
+ * delay connections to others, and hundreds of workers can connect to each other at once without overload.
  */
 static void give_turns(wfi_transport *transport, wfi_list *turns, unsigned limit)
 {
@@ -94,8 +94,8 @@ weft_status wfi_channel_attach(wfi_conn *conn, weft_status status)
 {
     wfi_channel *channel = conn->channel;
     wfi_progress *progress = conn->transport->progress;
-    /* Twice as long after each that failed. Many workers that connect at once on few processors would else tear down
-     * what is about to be answered, again and again. */
+    /* The limit doubles after each failure. Otherwise many workers that connect at once on few cores would repeatedly
+     * close connections that are about to be answered. */
     unsigned doublings = channel->failures < LIMIT_DOUBLINGS ? channel->failures : LIMIT_DOUBLINGS;
     if (!status)
         status = channel->ops->attach(conn);
@@ -145,7 +145,7 @@ void wfi_channel_ask(wfi_channel *channel)
     channel->ops->ask(channel);
 }
 
-/* One that is up here is one that the peer has lost, unless the two crossed on their way. */
+/* If a connection is up here, the peer has lost it, unless it came up while the peer's message was in flight. */
 void wfi_channel_wanted(wfi_channel *channel)
 {
     wfi_transport *transport = channel->peer->transport;
@@ -204,7 +204,7 @@ static void channel_timer(wfi_timer *timer)
         wfi_attempt_failed(conn, "the connection was not answered");
     else if (until > now || !channel->ops->idle(channel))
         (void)wfi_timer_set(progress, &channel->timer, until > now ? until : now + WFI_IDLE_NS);
-    else /* nobody uses it any more, and its owner set the timer for that; either side may see it first */
+    else /* idle; either side may detect it first */
         wfi_channel_end(channel);
 }
 
@@ -214,7 +214,7 @@ void wfi_channel_is_up(wfi_channel *channel)
     wfi_transport *transport = peer->transport;
     uint64_t now = wfi_now(transport->progress->clock);
     channel->conn->up = true;
-    channel->ask = channel->ask && !channel->conn->ours; /* where the peer had to dial it will have to again */
+    channel->ask = channel->ask && !channel->conn->ours; /* if the peer had to dial, it will have to again */
     channel->why = NULL;
     channel->wanted_ns = 0;
     wfi_attempt_over(channel->conn);
@@ -250,7 +250,7 @@ void wfi_channel_moved(wfi_conn *conn)
     conn->peer->heard_ns = now;
 }
 
-/* ---- Life ------------------------------------------------------------------------------------------------------ */
+/* ---- Setting up and ending ------------------------------------------------------------------------------------- */
 
 void wfi_channel_init(wfi_channel *channel, wfi_peer *peer, wfi_lane_kind kind, const wfi_channel_ops *ops)
 {

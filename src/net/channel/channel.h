@@ -2,22 +2,22 @@
 /*
  * channel.h - the open fabric, the peers that are reached through it, and the connections to them.
  *
- * WHAT IT OFFERS.
- *   - wfi_transport: a fabric that is open, who we are on it, and the table of peers.
+ * TYPES.
+ *   - wfi_transport: an open fabric, this worker's identity, and the table of peers.
  *   - wfi_peer: one incarnation of a rank.
- *   - wfi_channel: the control or the bulk channel of a peer. It is connected when it is first needed, connected again
- *     when a connection breaks, and tells its owner (wfi_channel_ops: message/ and bulk/).
+ *   - wfi_channel: the control or the bulk channel of a peer. It is connected when it is first needed, and connected
+ *     again when a connection breaks. It calls its owner (wfi_channel_ops: message/ and bulk/).
  *   - wfi_flight: an operation of the fabric.
  *
- * LIFETIME. A channel lasts as long as its peer; a connection (wfi_conn) carries it for a while. A connection lives
- * until the fabric has reported its last operation, so a closed one may still be there when its successor is up. An
- * operation belongs to its connection from the moment when the fabric accepted it until it is reported. A peer lives
- * while it is the last one of its rank, or while somebody holds it (wfi_peer_ref).
+ * LIFETIME. A channel exists as long as its peer, and uses one connection (wfi_conn) after another. A connection exists
+ * until the fabric has reported its last operation, so a closed one may still exist when its successor is up. An
+ * operation belongs to its connection from the moment when the fabric accepted it until it is reported. A peer exists
+ * while it is the last one of its rank, or is held (wfi_peer_ref).
  *
- * LOCKING. The lock of wfi_progress guards every field here that does not say otherwise. Every function here is called
- * with it held, but for wfi_transport_init, _open and _fini, and those of pair.c and handshake.c that take keys. Fields
- * marked (constant) are written only while opening; those marked [token] by whoever has the token. A function that
- * posts, or breaks a connection, may close it: whoever calls one looks at `closed` afterwards.
+ * LOCK. The lock of wfi_progress guards every field here whose comment does not say otherwise. Every function here is
+ * called with it held, except wfi_transport_init, _open and _fini, and those of pair.c and handshake.c that take keys.
+ * Fields marked (constant) are written only while opening, those marked [token] only by the holder of the token. A
+ * function that posts, or breaks a connection, may close the connection: its caller must check `closed` afterwards.
  */
 #ifndef WFI_CHANNEL_H
 #define WFI_CHANNEL_H
@@ -38,24 +38,24 @@ typedef struct wfi_channel wfi_channel;
 typedef struct wfi_conn wfi_conn;
 typedef struct wfi_flight wfi_flight;
 
-#define WFI_CONNECT_LIMIT_NS UINT64_C(1000000000) /* the first attempt's; later ones have longer */
-#define WFI_IDLE_NS UINT64_C(5000000000)          /* so long a channel that is closed when idle stays up unused */
+#define WFI_CONNECT_LIMIT_NS UINT64_C(1000000000) /* time limit of the first attempt; later ones have longer limits */
+#define WFI_IDLE_NS UINT64_C(5000000000)          /* an unused bulk connection is closed after this time */
 #define WFI_LEFT_MAX 4
 #define WFI_TRANSPORT_TIMERS 3 /* turns, starved, silent */
 #define WFI_PEER_TIMERS 4      /* two channels', acknowledgement, silence */
 
 /* ---- Operations ------------------------------------------------------------------------------------------------ */
 
-typedef struct wfi_flight_ops { /* no slot is NULL; [locked] */
+typedef struct wfi_flight_ops { /* none is NULL; [locked] */
     /* The operation was reported. Its connection may be closed. */
     void (*completed)(wfi_flight *flight, const wfi_completion *completion);
-    /* Of those in conn->flights: it closed; the operation is still to be reported. */
+    /* For a flight in conn->flights: the connection was closed. The operation is still to be reported. */
     void (*dropped)(wfi_flight *flight);
 } wfi_flight_ops;
 
 struct wfi_flight {
     wfi_fabric_op op;
-    wfi_list link; /* in conn->flights, or as its owner likes */
+    wfi_list link; /* in conn->flights, or for its owner's use */
     wfi_conn *conn;
     const wfi_flight_ops *ops;
 };
@@ -64,28 +64,29 @@ struct wfi_flight {
 
 typedef enum wfi_lane_kind { WFI_CONTROL = 0, WFI_BULK = 1, WFI_LANE_KINDS = 2 } wfi_lane_kind;
 
-typedef struct wfi_channel_ops { /* no slot is NULL; [locked] */
-    size_t conn_bytes;           /* its own, zeroed, behind each connection (wfi_conn_own) */
-    /* A connection is about to be asked for: allocates what it needs. */
+typedef struct wfi_channel_ops { /* none is NULL; [locked] */
+    size_t conn_bytes;           /* zeroed bytes after each connection for the owner's data (wfi_conn_own) */
+    /* A connection is about to be requested or accepted: allocates the owner's data. */
     weft_status (*prepare)(wfi_conn *conn);
-    /* It has a lane now: posts receives on it. */
+    /* The connection has a lane: posts receives on it. */
     weft_status (*attach)(wfi_conn *conn);
-    /* All its operations were reported: frees what `prepare` allocated. */
+    /* All its operations were reported: frees the memory that `prepare` allocated. */
     void (*release)(wfi_conn *conn);
-    /* There is something to send. */
+    /* Whether there is something to send. */
     bool (*needed)(const wfi_channel *channel);
-    /* Nobody uses it: it may be closed after WFI_IDLE_NS. */
+    /* Whether the channel is unused, and may be closed after WFI_IDLE_NS. */
     bool (*idle)(const wfi_channel *channel);
-    /* We may be unable to connect: asks the peer to do so. */
+    /* Asks the peer to connect, because this worker may be unable to. */
     void (*ask)(wfi_channel *channel);
-    /* A connection is up; was closed (conn->up: it had been up). */
+    /* `up`: a connection is up. `down`: one was closed; conn->up says whether it had been up. */
     void (*up)(wfi_channel *channel);
     void (*down)(wfi_channel *channel, wfi_conn *conn);
-    /* A post was refused for want of room or memory: there may be some now. */
+    /* A post failed earlier because a queue was full or memory was out: tries again. */
     void (*retry)(wfi_channel *channel);
-    /* This worker has no descriptors or no memory for a connection: what has not begun fails with that. */
+    /* This worker lacks descriptors or memory for a connection: fails operations that have not begun, with `lack`. */
     void (*starved)(wfi_channel *channel, weft_status lack);
-    /* The position that our hello tells (handshake.c); and takes the one in the peer's hello. False: that cannot be. */
+    /* The position for this worker's hello (handshake.c). take_position handles the one in the peer's hello; false if
+     * it is impossible. */
     uint64_t (*position)(const wfi_channel *channel);
     bool (*take_position)(wfi_channel *channel, uint64_t theirs);
 } wfi_channel_ops;
@@ -94,43 +95,43 @@ struct wfi_channel {
     wfi_peer *peer;
     wfi_lane_kind kind;
     const wfi_channel_ops *ops;
-    wfi_conn *conn;      /* connecting or up; NULL */
-    uint32_t generation; /* highest number of any attempt, ours or accepted: orders attempts that cross */
-    uint32_t asked;      /* the highest generation of the peer's requests: one that is not above it is a replay */
-    unsigned failures;   /* connections in a row that carried nothing */
+    wfi_conn *conn;      /* connecting or up; NULL: none */
+    uint32_t generation; /* highest number of any attempt, of this worker or accepted: orders crossing attempts */
+    uint32_t asked;      /* highest generation of the peer's requests: a request that is not above it is a replay */
+    unsigned failures;   /* number of successive connections that carried no data */
     const char *why;     /* why the last attempt failed; NULL: none failed since it was up */
-    bool ask;            /* we may be unable to open it, so the peer is asked to try as well */
-    uint64_t wanted_ns;  /* until when the peer wants us to open it, as it cannot itself */
-    bool lost;           /* broke, and was not up again since */
-    uint64_t used_ns;    /* when something last moved */
+    bool ask;            /* this worker may be unable to connect it, so the peer is asked to try too */
+    uint64_t wanted_ns;  /* until this time the peer wants this worker to connect it */
+    bool lost;           /* it broke, and was not up again since */
+    uint64_t used_ns;    /* when data was last transferred */
     wfi_list turn;       /* in wfi_transport.turns or turns_again */
-    wfi_timer timer;     /* connecting: its limit; down: the next attempt; up: the idle check, where the owner set it */
-    uint64_t ended;      /* how many connections we closed on purpose */
-    bool excused;        /* either side closed the last one on purpose, so it does not count as lost */
+    wfi_timer timer;     /* connecting: time limit; down: the next attempt; up: the idle check, if the owner set it */
+    uint64_t ended;      /* number of connections that this worker closed on purpose */
+    bool excused;        /* one side closed the last one on purpose, so it does not count as lost */
 };
 
-typedef struct wfi_conn_keys { /* of the frames that we send, and of those that come */
+typedef struct wfi_conn_keys { /* of the frames that are sent, and of those that are received */
     uint8_t out[crypto_shorthash_KEYBYTES], in[crypto_shorthash_KEYBYTES];
 } wfi_conn_keys;
 
 struct wfi_conn {
-    uint64_t id; /* what the fabric knows it by: events may come late, pointers would dangle */
+    uint64_t id; /* identifies it in events of the fabric, which may be late: a pointer would dangle */
     wfi_transport *transport;
-    wfi_peer *peer; /* held: the channel lies in it */
+    wfi_peer *peer; /* held: it contains the channel */
     wfi_channel *channel;
-    wfi_lane *lane; /* NULL once closed */
+    wfi_lane *lane; /* NULL after closing */
     uint32_t generation;
-    bool ours;    /* we asked for it */
+    bool ours;    /* this worker requested it */
     bool attempt; /* counted in wfi_transport.attempts */
     bool up, useful, closed;
-    bool keyed; /* both nonces are known, and so the keys of its frames */
+    bool keyed; /* both nonces are known, so the keys of its frames are too */
     uint64_t nonce, peer_nonce;
-    wfi_conn_keys *keys; /* guarded */
-    size_t outstanding;  /* operations that the fabric has still to report */
-    wfi_list flights;    /* those that must hear when it closes, oldest first */
+    wfi_conn_keys *keys; /* guarded memory */
+    size_t outstanding;  /* operations that the fabric has not reported yet */
+    wfi_list flights;    /* flights that must be dropped when it closes, oldest first */
 };
 
-static inline void *wfi_conn_own(const wfi_conn *conn) /* conn_bytes of the channel's owner */
+static inline void *wfi_conn_own(const wfi_conn *conn) /* the data of the channel's owner: conn_bytes */
 {
     return (void *)(conn + 1);
 }
@@ -143,55 +144,55 @@ static inline wfi_conn *wfi_channel_up(const wfi_channel *channel)
 /* channel.c */
 void wfi_channel_init(wfi_channel *channel, wfi_peer *peer, wfi_lane_kind kind, const wfi_channel_ops *ops);
 void wfi_channel_fini(wfi_channel *channel);   /* closes it; no attempt follows */
-void wfi_channel_want(wfi_channel *channel);   /* there is something to do: connect if nothing is under way */
-void wfi_channel_broken(wfi_conn *conn);       /* close it, and try again if there is need */
-void wfi_channel_end(wfi_channel *channel);    /* close it on purpose; the peer will know that it was */
+void wfi_channel_want(wfi_channel *channel);   /* connects it if it is needed and no attempt is in progress */
+void wfi_channel_broken(wfi_conn *conn);       /* closes the connection, and connects again if the channel is needed */
+void wfi_channel_end(wfi_channel *channel);    /* closes the connection on purpose; the peer learns that */
 void wfi_channel_ask(wfi_channel *channel);    /* asks the peer to connect it */
-void wfi_channel_wanted(wfi_channel *channel); /* the peer asks us to connect it */
-void wfi_channel_nonsense(wfi_conn *conn, const char *what); /* close it; the store is told if it goes on */
+void wfi_channel_wanted(wfi_channel *channel); /* the peer asks this worker to connect it */
+void wfi_channel_nonsense(wfi_conn *conn,
+                          const char *what); /* malformed data: closes it; repeated: suspects the peer */
 void wfi_channel_turns_due(wfi_timer *timer);
-/* Something came over this connection, or was acknowledged. */
+/* Data was received over this connection, or acknowledged. */
 void wfi_channel_moved(wfi_conn *conn);
-/* For accept.c: an attempt failed. lack: WEFT_ERR_SYSTEM or WEFT_ERR_MEMORY if this worker had no descriptors or
- * memory; any other code: the peer or the network is the cause. `why` is a constant text. */
+/* An attempt failed. `lack`: WEFT_ERR_SYSTEM or WEFT_ERR_MEMORY if this worker had no descriptors or memory; with any
+ * other code the peer or the network is the cause. `why` is a constant text. */
 void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why);
 void wfi_attempt_failed(wfi_conn *conn, const char *why);
-/* After the fabric was asked to connect or to accept: `status` is its answer. Goes on from there, or closes the
- * connection. */
+/* The fabric was asked to connect or to accept: `status` is its answer. Sets the connection up, or closes it. */
 weft_status wfi_channel_attach(wfi_conn *conn, weft_status status);
 void wfi_channel_is_up(wfi_channel *channel);
 
 /* connection.c */
 void wfi_flight_unheard(wfi_flight *flight); /* a `dropped` for flights that are never in conn->flights */
 wfi_conn *wfi_conn_create(wfi_channel *channel, bool ours, uint32_t generation);
-void wfi_conn_close(wfi_conn *conn); /* nothing of it touches memory any more; freed with its last operation */
+void wfi_conn_close(wfi_conn *conn); /* afterwards the fabric uses no memory of it; freed with its last operation */
 void wfi_conn_reported(wfi_conn *conn);
-void wfi_attempt_over(wfi_conn *conn); /* it is up, or has ended */
+void wfi_attempt_over(wfi_conn *conn); /* the attempt has succeeded, or was closed */
 
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
 
-struct wfi_peer {  /* the first member of what membership.c makes */
+struct wfi_peer {  /* first member of wfi_whole_peer (net.h) */
     wfi_list link; /* in wfi_transport.known */
     wfi_transport *transport;
-    unsigned holds;    /* of the table, while it is in it; of connections; of the layers above */
-    wfi_member member; /* (constant) who it is; what wfi_net_member gives */
+    unsigned holds;    /* of the table, of connections, and of the layers above */
+    wfi_member member; /* (constant) its record in the job; wfi_net_member gives it */
     int rank;
-    uint8_t *pair_key;           /* guarded; NULL: not needed yet. See pair.c */
-    uint32_t left[WFI_LEFT_MAX]; /* (constant) incarnations of the rank that left before it came, latest first */
+    uint8_t *pair_key;           /* in guarded memory; NULL: not needed yet. See pair.c */
+    uint32_t left[WFI_LEFT_MAX]; /* (constant) former incarnations of the rank that left, latest first */
     weft_status status;
-    bool leaving; /* it has announced that it leaves the job: it lives, and takes no calls of programs any more */
+    bool leaving; /* it has announced that it leaves the job: it is alive, but takes no more calls of programs */
     wfi_channel *channels[WFI_LANE_KINDS];
-    unsigned nonsense;
+    unsigned nonsense; /* connections that were closed because of malformed data */
 
     uint64_t heard_ns;
-    uint64_t needed_ns; /* since when somebody needs it; or when what waited for it was last failed */
-    bool unreachable;   /* and nothing was heard since */
-    wfi_timer silence;  /* looks after one that is needed (detector.c) */
+    uint64_t needed_ns; /* since when it is needed; or when it was last given up */
+    bool unreachable;   /* it was given up, and nothing was heard since */
+    wfi_timer silence;  /* checks a needed peer (detector.c) */
 };
 
-/* peer.c. A wfi_peer is one incarnation of a rank; when the rank is taken again there is a new one. The last one of
- * each rank lives until the net closes, a former one while somebody holds it. Whoever keeps a pointer to a peer after
- * its peer_gone must hold it. */
+/* peer.c. A wfi_peer is one incarnation of a rank; a later incarnation is a new wfi_peer. The last one of each rank
+ * exists until the net closes, a former one while it is held. Code that keeps a pointer to a peer after its peer_gone
+ * must hold it. */
 wfi_peer *wfi_peer_ref(wfi_peer *peer);
 void wfi_peer_unref(wfi_peer *peer); /* NULL is a no-op */
 static inline int wfi_peer_rank(const wfi_peer *peer)
@@ -204,7 +205,7 @@ static inline uint32_t wfi_peer_incarnation(const wfi_peer *peer)
     return peer->member.incarnation;
 }
 
-static inline const char *wfi_peer_name(const wfi_peer *peer) /* of it */
+static inline const char *wfi_peer_name(const wfi_peer *peer) /* owned by the peer */
 {
     return peer->member.name;
 }
@@ -219,20 +220,19 @@ static inline bool wfi_peer_is_leaving(const wfi_peer *peer) /* or has left */
     return peer->leaving;
 }
 
-static inline bool wfi_peer_is_unreachable(const wfi_peer *peer) /* and was not heard since */
+static inline bool wfi_peer_is_unreachable(const wfi_peer *peer) /* it was given up, and not heard since */
 {
     return peer->unreachable;
 }
 
-/* The rank's present or last one; NULL for ourselves, no such rank, or a seat never taken. */
+/* The rank's present or last peer; NULL for this worker's rank, an invalid rank, or a rank that no worker has had. */
 wfi_peer *wfi_peer_at(const wfi_transport *transport, int rank);
-/* How an incarnation ended whose rank was taken again: WEFT_ERR_PEER_LEFT or WEFT_ERR_PEER_DEAD. The latter also if
- * that is not known any more: it ended before this worker joined, or WFI_LEFT_MAX others of its rank have left
- * since. */
+/* How a former incarnation of the rank ended: WEFT_ERR_PEER_LEFT or WEFT_ERR_PEER_DEAD. WEFT_ERR_PEER_DEAD if that is
+ * unknown: it ended before this worker joined, or WFI_LEFT_MAX later incarnations have left since. */
 weft_status wfi_peer_former_status(const wfi_transport *transport, int rank, uint32_t incarnation);
 void wfi_peers_destroy(wfi_transport *transport);
-void wfi_peer_watch(wfi_peer *peer);                       /* somebody needs it: silence will be looked at */
-void wfi_peer_look_within(wfi_peer *peer, uint64_t after); /* after so long, if not sooner */
+void wfi_peer_watch(wfi_peer *peer);                       /* it is needed: begins to check it for silence */
+void wfi_peer_look_within(wfi_peer *peer, uint64_t after); /* checks it after `after` ns, or earlier */
 
 /* ---- The transport --------------------------------------------------------------------------------------------- */
 
@@ -241,30 +241,30 @@ typedef struct wfi_net_keys {
     uint8_t private_key[WFI_PUBLIC_KEY_BYTES], public_key[WFI_PUBLIC_KEY_BYTES];
 } wfi_net_keys;
 
-/* Upcalls are [locked], but for `joined`. Any but `message` may be NULL: bulk/ and the detector need messages alone. */
+/* Upcalls are [locked], except `joined`. Only `message` must be set: bulk/ and the detector use nothing else. */
 typedef struct wfi_upcalls {
-    /* One whole message; `bytes` are valid during the call. */
+    /* One message; `bytes` are valid during the call. */
     void (*message)(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
-    /* Every message, transfer and exposure of it has been failed or withdrawn before this. */
+    /* Called after all its messages, transfers and exposures have been failed or withdrawn. */
     void (*peer_gone)(void *arg, wfi_peer *peer, weft_status why, const char *text);
-    /* The peer lives, as far as the store knows, but was silent here for WFI_REACH_BOUNDS bounds: what waits for it has
-     * to end, and may be tried again. Its transfers have failed; messages stay, and leave when it can be reached.
-     * Called again after as long, while somebody needs the peer. */
+    /* The peer is alive, as far as the store knows, but was silent here for WFI_REACH_BOUNDS bounds. Operations that
+     * wait for it must fail, and may be tried again. Its transfers have failed; messages stay queued until it can be
+     * reached. Called again after the same time, while the peer is needed. */
     void (*peer_unreachable)(void *arg, wfi_peer *peer, const char *text);
-    /* A worker took a rank while the job was running: a new wfi_peer; the rank's former one, if any, went before. */
+    /* A worker joined the running job: a new wfi_peer. peer_gone was called for a former one of its rank. */
     void (*peer_joined)(void *arg, wfi_peer *peer);
-    void (*peer_leaving)(void *arg, wfi_peer *peer); /* it lives, and has announced that it leaves the elastic job */
-    /* Evicted, the store is lost, or rank 0 ended the job; all peers went before. */
+    void (*peer_leaving)(void *arg, wfi_peer *peer); /* it has announced that it leaves the elastic job */
+    /* This worker was evicted, the store is lost, or rank 0 ended the job. Called after peer_gone of all peers. */
     void (*self_gone)(void *arg, weft_status why, const char *text);
-    void (*synced)(void *arg); /* a sync was answered (wfi_net_sync); all news before it have been handed up */
+    void (*synced)(void *arg); /* a sync was answered (wfi_net_sync); all earlier events have been reported */
     void (*probe)(void *arg, uint64_t round);
     void (*terminated)(void *arg);
-    void (*awaited)(void *arg, const char *whom); /* the answer to wfi_net_await: whom the end of the job waits for */
-    /* Our rank is known; before any other upcall, and before any task of theirs. Not locked. */
+    void (*awaited)(void *arg, const char *whom); /* answers wfi_net_await: the workers that the job's end waits for */
+    /* This worker's rank is known. Called before any other upcall and its tasks. Not locked. */
     void (*joined)(void *arg);
 } wfi_upcalls;
 
-typedef struct wfi_net_client { /* who takes messages of which types */
+typedef struct wfi_net_client { /* receives the messages of a range of types */
     uint8_t first_type, last_type;
     const wfi_upcalls *upcalls;
     void *arg;
@@ -279,64 +279,64 @@ struct wfi_transport {
     const wfi_fabric_ops *ops;       /* (constant) */
     wfi_fabric *fabric;              /* (constant) */
     const wfi_fabric_limits *limits; /* (constant) */
-    wfi_reg_cache *cache;            /* (constant) NULL on fabrics whose keys live for one transfer */
+    wfi_reg_cache *cache;            /* (constant) NULL on fabrics whose keys are for one transfer */
     weft_sim *sim;                   /* (constant) or NULL */
 
-    /* Who we are: (constant) once the table is here. */
+    /* This worker's identity: (constant) after opening. */
     int rank, world_size;
     wfi_member self;
-    wfi_net_keys *keys; /* guarded */
+    wfi_net_keys *keys; /* in guarded memory */
     int64_t death_timeout_ms;
     size_t queue_limit_bytes;
     wfi_net_client clients[WFI_CLIENTS];
     size_t client_count;
-    void (*suspect)(wfi_peer *peer, const char *why); /* the store is asked to look */
+    void (*suspect)(wfi_peer *peer, const char *why); /* sends a suspicion to the store */
 
-    bool closing;     /* nothing new */
-    wfi_peer **peers; /* by rank: who sits there now, or did last; NULL: nobody ever did */
-    wfi_list known;   /* every peer there is: those in the table, and former ones that somebody holds */
+    bool closing;     /* nothing new may start */
+    wfi_peer **peers; /* by rank: the present or last peer; NULL: there was none */
+    wfi_list known;   /* all peers: those in the table, and former ones that are held */
 
     wfi_map conns; /* by id */
     uint64_t next_id;
-    size_t zombies;              /* closed connections with operations still to be reported */
-    unsigned attempts;           /* connections that we have asked for, and that are not up */
-    wfi_list turns, turns_again; /* channels that wait until there are fewer, first and further attempts */
+    size_t zombies;              /* closed connections with unreported operations */
+    unsigned attempts;           /* connections that this worker has requested, and that are not up */
+    wfi_list turns, turns_again; /* channels that wait for fewer attempts: for their first, for further ones */
     wfi_timer turn_timer;
-    wfi_list spares[WFI_LANE_KINDS]; /* flights kept for reuse, by those who own the channels of that kind */
-    size_t spare_frames;             /* how many of them are the control lanes' */
+    wfi_list spares[WFI_LANE_KINDS]; /* flights kept for reuse by the owners of the channels of that kind */
+    size_t spare_frames;             /* number of those of control channels */
 
-    wfi_completion completions[WFI_POLL_MAX]; /* [token] that came and are not handed out yet */
+    wfi_completion completions[WFI_POLL_MAX]; /* [token] polled, and not yet passed to their flights */
     size_t completion_count;
-    bool untaken;     /* the message that is being handed up */
-    bool stuck;       /* a post was refused for want of room: try after the next round */
-    bool starving;    /* one found no memory, in the present attempt */
-    unsigned starved; /* how often in a row */
+    bool untaken;     /* wfi_net_untake was called for the current message */
+    bool stuck;       /* a post failed because a queue was full: try again after the next round */
+    bool starving;    /* in the current attempt a post failed because memory was out */
+    unsigned starved; /* number of successive attempts with such a failure */
     wfi_timer starved_timer;
 
-    uint64_t silent;        /* callers that were hung up on, and are not counted as refused yet */
-    wfi_timer silent_timer; /* when they are */
-    uint64_t refused_ns;    /* when the second began in which refusals were last said aloud */
-    unsigned refused_aloud; /* in it so far */
+    uint64_t silent;        /* silent connections that were closed, and are not counted as refused yet */
+    wfi_timer silent_timer; /* counts them */
+    uint64_t refused_ns;    /* beginning of the second for which refused_aloud counts */
+    unsigned refused_aloud; /* refusals that were logged as warnings in that second */
     weft_stats stats;
 };
 
-/* Each client that has this upcall, in the order in which they are told. */
+/* Each client that has this upcall, in the order of the array. */
 #define WFI_FOR_CLIENTS(client, transport, upcall)                                                                     \
     for (const wfi_net_client *client = (transport)->clients;                                                          \
          client < (transport)->clients + (transport)->client_count; client++)                                          \
         if (client->upcalls->upcall)
 
-/* transport.c. Not [locked] but quiet. init: all but the fabric; open: that, and the table of peers; quiet: nothing new
- * from here on; fini also closes the fabric, and frees the peers. */
+/* transport.c. Only wfi_transport_quiet is [locked]. open: opens the fabric and makes the table of peers. quiet: from
+ * then on nothing new starts. fini: closes the fabric and frees the peers. */
 void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const weft_agent_options *agent,
                         weft_sim *sim);
 weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error);
 void wfi_transport_quiet(wfi_transport *transport);
 void wfi_transport_fini(wfi_transport *transport);
-/* There was no memory to post something: it is tried again. After several times in vain the channels are told
- * (wfi_channel_ops.starved). */
+/* A post failed because memory was out: it is tried again. After repeated failures wfi_channel_ops.starved is
+ * called. */
 void wfi_transport_starve(wfi_transport *transport);
-static inline uint64_t wfi_transport_bound_ns(const wfi_transport *transport) /* within which deaths are detected */
+static inline uint64_t wfi_transport_bound_ns(const wfi_transport *transport) /* deaths are detected within this time */
 {
     return wfi_ns_of_ms(transport->death_timeout_ms);
 }
@@ -344,13 +344,12 @@ static inline uint64_t wfi_transport_bound_ns(const wfi_transport *transport) /*
 /* accept.c */
 void wfi_transport_event(wfi_transport *transport, const wfi_event *event);
 
-/* reject.c. Counts a connection or message that was refused, and logs it; but only a few a second, as it may go on for
- * ever. */
+/* reject.c. Counts a refused connection or message, and logs it. At most a few a second are logged as warnings. */
 void wfi_transport_refused(wfi_transport *transport, const char *format, ...) WEFT_PRINTF(2, 3);
 /*
- * So many callers said nothing, and were hung up on. A member that was stopped, or got no processor, between connecting
- * and asking is one as well: it asks again, and its number tells how often it did before. So they are counted after
- * WFI_SILENT_NS, less those that came back (wfi_silent_excuse).
+ * `count` connections sent no request, and were closed. Some may be of members that were stopped or had no CPU time
+ * before they sent their request. Such a member connects again, and its generation tells how often it tried. So the
+ * connections are counted as refused after WFI_SILENT_NS, minus these (wfi_silent_excuse).
  */
 #define WFI_SILENT_NS UINT64_C(2000000000)
 void wfi_silent_came(wfi_transport *transport, size_t count);
@@ -360,15 +359,15 @@ void wfi_silent_due(wfi_timer *timer);
 /* ---- Keys ------------------------------------------------------------------------------------------------------- */
 
 /* pair.c */
-/* The system's, or, where `sim` is not NULL, from its seed, so that a run replays. */
+/* Random bytes of the system or, if `sim` is not NULL, from its seed, so that a run can be repeated. */
 void wfi_random_bytes(weft_sim *sim, void *out, size_t size);
 #define WFI_PAIR_KEY_BYTES 32
-#define WFI_STACK_WIPED 2048 /* bytes below a function that makes a key: libsodium leaves what it returns there */
-void wfi_net_keys_make(wfi_net_keys *keys, weft_sim *sim); /* all but the job's key */
-/* The key of `us`, whose private key is in `keys`, and `them`. False: their public key is none. */
+#define WFI_STACK_WIPED 2048 /* bytes of stack below a function that makes a key: libsodium leaves copies there */
+void wfi_net_keys_make(wfi_net_keys *keys, weft_sim *sim); /* makes all keys except the job's */
+/* The key of `us`, whose private key is in `keys`, and `them`. False if their public key is invalid. */
 bool wfi_pair_derive(const wfi_net_keys *keys, const wfi_member *us, const wfi_member *them,
                      uint8_t out[WFI_PAIR_KEY_BYTES]);
-/* Ours and that peer's; made at first use. NULL: no memory. */
+/* The key of this worker and the peer; made at the first use. NULL: no memory. */
 const uint8_t *wfi_peer_pair_key(wfi_peer *peer);
 
 /* handshake.c: the private data of a connection */
@@ -378,18 +377,18 @@ typedef struct wfi_hello {
     int rank;
     uint32_t incarnation, generation;
     uint64_t position, nonce;
-    uint64_t asked; /* an answer: the nonce of the request; else 0 */
+    uint64_t asked; /* in an answer: the nonce of the request; otherwise 0 */
 } wfi_hello;
 void wfi_conn_make_keys(wfi_conn *conn);
-size_t wfi_conn_hello(const wfi_conn *conn, uint8_t out[WFI_CONNECT_DATA_MAX]); /* what we say in it */
+size_t wfi_conn_hello(const wfi_conn *conn, uint8_t out[WFI_CONNECT_DATA_MAX]); /* writes this worker's hello */
 size_t wfi_hello_write(const wfi_net_keys *keys, const uint8_t *pair_key, const wfi_hello *hello, const wfi_member *to,
                        uint8_t out[WFI_CONNECT_DATA_MAX]);
-/* Reads a hello, and checks its sign: some member of the job wrote it, but it is not proved which. False: none did. */
+/* Reads a hello, and checks its sign. True: some member of the job wrote it, but it is not proved which. */
 bool wfi_hello_read(const wfi_transport *transport, const uint8_t *data, size_t size, uint64_t asked, wfi_hello *out);
-/* Checks the proof of a hello that wfi_hello_read has accepted: whoever has this key wrote it, for `to`. */
+/* Checks the proof of a hello that wfi_hello_read has accepted. True: a holder of this key wrote it, for `to`. */
 bool wfi_hello_is_proven(const uint8_t *pair_key, const wfi_member *to, const uint8_t *data, uint64_t asked);
 
-/* A line of the log with our rank. */
+/* A log line with this worker's rank. */
 #define wfi_log_net(transport, level, ...)                                                                             \
     do {                                                                                                               \
         if (wfi_log_wants(level))                                                                                      \

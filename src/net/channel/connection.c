@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* connection.c - makes and closes connections, and frees a closed one when its last operation was reported. */
+/* connection.c - creates and closes connections, and frees a closed one when its last operation was reported. */
 #include "base/alloc.h"
 #include "base/guarded.h"
 #include "net/channel/channel.h"
@@ -49,7 +49,7 @@ void wfi_attempt_over(wfi_conn *conn)
     bool waiting = !wfi_list_empty(&transport->turns) || !wfi_list_empty(&transport->turns_again);
     if (waiting && !transport->turn_timer.heap_index && !transport->closing)
         (void)wfi_timer_set(transport->progress, &transport->turn_timer,
-                            wfi_now(transport->progress->clock)); /* not from in here: lanes are changing */
+                            wfi_now(transport->progress->clock)); /* by a timer: here lanes are being changed */
 }
 
 void wfi_conn_close(wfi_conn *conn)
@@ -69,7 +69,7 @@ void wfi_conn_close(wfi_conn *conn)
     if (conn->lane)
         transport->ops->lane_close(conn->lane);
     conn->lane = NULL;
-    /* What was under way goes back to its owners; the operations themselves are still to be reported. */
+    /* The flights return to their owners; the operations are still to be reported. */
     for (wfi_list *node; (node = wfi_list_pop_front(&conn->flights));) {
         wfi_flight *flight = wfi_container_of(node, wfi_flight, link);
         flight->ops->dropped(flight);

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * handshake.c - the hello, which is the private data of a connection (who, which channel, how far it has received, a
- * proof of the pair's key), and the keys of the connection's frames.
+ * handshake.c - the hello, and the keys of a connection's frames.
+ *
+ * The hello is the private data of a connection: sender, channel, number of received messages, and a proof of the
+ * pair's key.
  *
  *   0 u16 magic   2 u8 version   3 u8 lane (1: bulk) + 2 if it is an answer   4 u32 rank   8 u32 incarnation
  *  12 u32 generation   16 u64 position   24 u64 nonce   32 proof, 12 bytes   44 sign of a member, 4 bytes
  *
- * position: on the control channel the last sequence number received; on the bulk channel how many of its connections
- * the sender closed on purpose.
+ * position: on the control channel the last sequence number received; on the bulk channel the number of its connections
+ * that the sender closed on purpose.
  *
- * The proof is a hash under the key that only these two have (pair.c). It covers the fields above, rank and incarnation
- * of the worker that is spoken to, and in an answer the nonce of the request. So nobody else can make it, and it is
+ * The proof is a keyed hash with the key that only these two workers have (pair.c). It covers the fields above, rank
+ * and incarnation of the receiver, and in an answer the nonce of the request. So no third worker can make it, and it is
  * invalid in another job or incarnation, in the other direction, or as an answer to another request. A recorded request
- * is invalid too: its generation is no longer new (channel.c).
+ * is invalid too, because its generation is not new (channel.c).
  *
- * The sign is a hash under the job's key over the same fields. It shows only that a member of the job wrote them. It is
- * needed because a worker that the store has not announced here has no public key yet, so its proof cannot be checked:
- * with a valid sign it is asked to come again, without one it is an unauthenticated peer.
+ * The sign is a keyed hash with the job's key over the same fields. It shows only that a member of the job wrote them.
+ * It is needed because the public key of a worker that the store has not announced here yet is unknown, so its proof
+ * cannot be checked. A connection with a valid sign is rejected, and its worker tries again; without a valid sign it is
+ * counted as an unauthenticated peer.
  *
- * The keys are hashes under the pair's key over both workers and both nonces, one for each direction: a frame of one
- * connection is noise on every other.
+ * The keys of the frames are keyed hashes with the pair's key over both workers and both nonces, one for each
+ * direction. So a frame of one connection is invalid on every other.
  */
 #include "net/channel/channel.h"
 
@@ -32,14 +35,14 @@
 #define FIELDS 32
 #define PROOF 12
 #define SIGN 4
-#define HASH 16 /* of which a proof and a sign are the beginning */
+#define HASH 16 /* a proof or a sign is the beginning of such a hash */
 
-static_assert(FIELDS + PROOF + SIGN <= WFI_CONNECT_DATA_MAX, "fits what verbs offers");
+static_assert(FIELDS + PROOF + SIGN <= WFI_CONNECT_DATA_MAX, "fits the private data of verbs");
 static_assert(PROOF <= HASH && SIGN <= HASH && HASH >= crypto_generichash_BYTES_MIN, "a hash that libsodium makes");
 static_assert(WFI_PAIR_KEY_BYTES >= crypto_generichash_KEYBYTES_MIN, "a key that libsodium takes");
 static_assert(crypto_shorthash_KEYBYTES >= crypto_generichash_BYTES_MIN, "a key that libsodium makes");
 
-/* In steps, so that the state, which has the key in it, can be wiped. */
+/* In steps, so that the state, which contains the key, can be wiped. */
 static void keyed_hash(const uint8_t *key, size_t key_size, const wfi_writer *text, uint8_t *out, size_t out_size)
 {
     crypto_generichash_state state;
@@ -62,7 +65,7 @@ static void direction_key(const wfi_conn *conn, const wfi_member *from, const wf
     uint8_t text[56];
     wfi_writer writer;
     wfi_writer_init(&writer, text, sizeof(text));
-    wfi_write_u64(&writer, UINT64_C(0x656d617266)); /* another text than any proof's */
+    wfi_write_u64(&writer, UINT64_C(0x656d617266)); /* differs from the text of any proof */
     write_who(&writer, from);
     write_who(&writer, to);
     wfi_write_u32(&writer, conn->channel->kind);
@@ -80,7 +83,7 @@ void wfi_conn_make_keys(wfi_conn *conn)
     conn->keyed = true;
 }
 
-/* What both proof and sign are hashes of. */
+/* The hash for proof and sign, which differ in the key. */
 static void hash_hello(const uint8_t *key, size_t key_size, const uint8_t fields[FIELDS], const wfi_member *to,
                        uint64_t asked, uint8_t out[HASH])
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pair.c - the key that two workers have and no third can make.
+ * pair.c - the key of two workers that no third can compute.
  *
- * Each worker makes an X25519 key pair when it opens: each incarnation has a new one. The public key goes to the store
- * with JOIN, and from there to all members: with the table, or with the news of workers that join later. From its own
- * private key and the other's public key each of two workers computes the same shared secret. The pair's key is a hash
- * of that secret, under the job's key, over rank, incarnation and public key of both. So only a member of the job that
- * has the private key of one of the two can make it.
+ * Each worker makes an X25519 key pair when it opens, so each incarnation has a new one. JOIN carries the public key to
+ * the store. All members get it from there: with the table, or when the store announces a worker that joins later. Two
+ * workers compute the same shared secret, each from its own private key and the other's public key. The pair's key is a
+ * keyed hash (with the job's key) of that secret, and of rank, incarnation and public key of both. So it can be made
+ * only by a member of the job that has the private key of one of the two.
  *
- * There are public keys that give everybody the same shared secret (points of low order). With such a key the pair gets
- * a random key instead, so that no proof between the two is valid.
+ * Some public keys (points of low order) give the same shared secret with every private key. With such a key the pair
+ * gets a random key instead, so that no proof between the two is valid.
  */
 #include "base/guarded.h"
 #include "net/channel/channel.h"
@@ -17,11 +17,11 @@
 
 #include "base/codec.h"
 
-static_assert(WFI_PUBLIC_KEY_BYTES == crypto_scalarmult_BYTES, "what X25519 takes");
-static_assert(WFI_PUBLIC_KEY_BYTES == crypto_scalarmult_SCALARBYTES, "and what its private keys have");
+static_assert(WFI_PUBLIC_KEY_BYTES == crypto_scalarmult_BYTES, "the size of a public key of X25519");
+static_assert(WFI_PUBLIC_KEY_BYTES == crypto_scalarmult_SCALARBYTES, "the size of a private key of X25519");
 static_assert(WFI_JOB_KEY_BYTES >= crypto_generichash_KEYBYTES_MIN, "a key that libsodium takes");
 
-#define WORD UINT64_C(0x72696170) /* no other text under the job's key begins so */
+#define WORD UINT64_C(0x72696170) /* no other text that is hashed with the job's key begins with it */
 
 void wfi_random_bytes(weft_sim *sim, void *out, size_t size)
 {
@@ -76,7 +76,7 @@ const uint8_t *wfi_peer_pair_key(wfi_peer *peer)
     peer->pair_key = wfi_guarded_calloc(WFI_PAIR_KEY_BYTES);
     if (peer->pair_key && !wfi_pair_derive(transport->keys, &transport->self, &peer->member, peer->pair_key)) {
         wfi_log_net(transport, WEFT_LOG_WARN,
-                    "worker %d joined with an invalid public key: nothing it says will be believed", peer->rank);
+                    "worker %d joined with an invalid public key: all its connections will be refused", peer->rank);
         wfi_random_bytes(transport->sim, peer->pair_key, WFI_PAIR_KEY_BYTES);
     }
     return peer->pair_key;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer.c - the table of peers, the references to peers that have left it, and the timer that looks for silence. */
+/* peer.c - the table of peers, holds on former peers, and the timer that checks for silence. */
 #include "base/alloc.h"
 #include "base/guarded.h"
 #include "net/channel/channel.h"
@@ -30,7 +30,7 @@ wfi_peer *wfi_peer_ref(wfi_peer *peer)
     return peer;
 }
 
-/* Its end took along all that was under way with it (wfi_peer_fail), and nothing has begun since: it has a status. */
+/* At the last unref the peer has a status: wfi_peer_fail has ended all its operations, and none has begun since. */
 void wfi_peer_unref(wfi_peer *peer)
 {
     if (!peer)

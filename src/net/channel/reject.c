@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reject.c - unauthenticated peers and malformed requests: all are counted, and a few a second are logged. */
+/* reject.c - counts unauthenticated peers and malformed requests, and logs a few of them a second as warnings. */
 #include "net/channel/channel.h"
 #include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-#define ALOUD 5 /* a second */
+#define ALOUD 5 /* warnings a second */
 #define SECOND_NS UINT64_C(1000000000)
 
 void wfi_transport_refused(wfi_transport *transport, const char *format, ...)
@@ -25,7 +25,7 @@ void wfi_transport_refused(wfi_transport *transport, const char *format, ...)
     wfi_utf8_print_v(text, sizeof(text), format, args);
     va_end(args);
     wfi_log_net(transport, transport->refused_aloud <= ALOUD ? WEFT_LOG_WARN : WEFT_LOG_DEBUG, "%s%s", text,
-                transport->refused_aloud == ALOUD ? " (and what else is refused in this second)" : "");
+                transport->refused_aloud == ALOUD ? " (others in this second are logged as debug messages)" : "");
 }
 
 void wfi_silent_came(wfi_transport *transport, size_t count)
@@ -49,7 +49,7 @@ void wfi_silent_due(wfi_timer *timer)
     if (!count)
         return;
     transport->stats.unauthenticated_refused += count - 1;
-    wfi_transport_refused(
-        transport, "%llu unauthenticated callers of the fabric's port never asked for anything and were hung up on",
-        (unsigned long long)count);
+    wfi_transport_refused(transport,
+                          "%llu unauthenticated connections to the fabric's port sent no request and were closed",
+                          (unsigned long long)count);
 }

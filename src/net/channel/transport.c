@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport.c - opens and closes the fabric, hands its completions to the flights that they belong to, and tries posts
- * again that found no room.
+ * transport.c - opens and closes the fabric, passes its completions to their flights, and repeats posts that failed
+ * because a queue was full or memory was out.
  */
 #include "net/channel/channel.h"
 
@@ -13,8 +13,8 @@
 
 #define EVENTS_BATCH 8
 #define RARE_NS                                                                                                        \
-    UINT64_C(5000000)     /* so often events are looked for without threads: they have no descriptor to sleep on */
-#define UNPRIVILEGED 1024 /* the first port that anybody may have */
+    UINT64_C(5000000)     /* interval of polls for events without threads: events have no descriptor to wait on */
+#define UNPRIVILEGED 1024 /* the first port that needs no privileges */
 
 static bool read_port(const char **text, long *out)
 {
@@ -26,7 +26,7 @@ static bool read_port(const char **text, long *out)
     return *out >= 1 && *out <= 65535;
 }
 
-/* "low-high", or one port; but "1" is as likely to be meant for "yes". */
+/* Reads "low-high", or one unprivileged port: "1" might mean "yes". */
 static bool read_ports(const char *text, wfi_fabric_options *out)
 {
     long low, high;
@@ -95,7 +95,7 @@ weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_option
 
 /* ---- Completions ----------------------------------------------------------------------------------------------- */
 
-/* Some post found no room; completions since then may have made some. */
+/* Repeats posts that failed because a queue was full: completions may have made room. */
 static void post_again(wfi_transport *transport)
 {
     transport->stuck = false;
@@ -117,7 +117,7 @@ void wfi_transport_starve(wfi_transport *transport)
                             wfi_now(transport->progress->clock) + STARVED_NS);
 }
 
-/* Tries again what there was no memory for. After a second of that, what has not begun ends with that error. */
+/* Repeats posts that failed because memory was out. If they fail for a second, operations that have not begun fail. */
 static void starved_due(wfi_timer *timer)
 {
     wfi_transport *transport = wfi_container_of(timer, wfi_transport, starved_timer);
@@ -154,7 +154,7 @@ static void transport_take(wfi_source *source)
         const wfi_completion *completion = &transport->completions[i];
         wfi_flight *flight = wfi_container_of(completion->op, wfi_flight, op);
         wfi_conn *conn = flight->conn;
-        flight->ops->completed(flight, completion); /* the flight may be another's, or gone, from here on */
+        flight->ops->completed(flight, completion); /* afterwards the flight may be reused or freed */
         wfi_conn_reported(conn);
     }
     transport->completion_count = 0;
@@ -202,7 +202,7 @@ static const wfi_source_ops source_ops = {.poll = transport_poll,
                                           .may_sleep = transport_may_sleep,
                                           .outstanding = transport_outstanding};
 
-/* ---- Life ------------------------------------------------------------------------------------------------------ */
+/* ---- Opening and closing --------------------------------------------------------------------------------------- */
 
 void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const weft_agent_options *agent,
                         weft_sim *sim)

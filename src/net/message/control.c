@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* control.c - the control channel as channel.c sees it. */
+/* control.c - the control channel's functions for channel.c. */
 #include "net/message/message.h"
 
 static bool control_needed(const wfi_channel *channel)
@@ -9,13 +9,13 @@ static bool control_needed(const wfi_channel *channel)
 
 static bool control_idle(const wfi_channel *channel)
 {
-    (void)channel; /* it stays */
+    (void)channel; /* a control connection is never closed for being idle */
     return false;
 }
 
 static void control_ask(wfi_channel *channel)
 {
-    (void)channel; /* the store does, of those that are suspected */
+    (void)channel; /* the store asks peers that are suspected */
 }
 
 static void control_up(wfi_channel *channel)

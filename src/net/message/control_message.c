@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control_message.c - control messages, which a net sends to a peer's net among the messages of the layers above.
+ * control_message.c - control messages, which net sends to a peer's net on the control channel.
  *
- *   0xF0 PING         nothing: that it is acknowledged is the answer
- *   0xF1 REVALIDATE   number u64, address u64, key u64, size u64, access u8: may I still read (1) or write (2) that?
- *   0xF2 REVALIDATED  number u64, yes u8
- *   0xF3 DIAL         nothing: I cannot open a bulk connection to you, so open one to me
- *   0xF4 LONG         nothing: I would send long messages (long.c)
- *   0xF5 LONG_READY   nothing: all my receives are long
+ *   0xF0 PING         no content; the acknowledgement is the answer
+ *   0xF1 REVALIDATE   number u64, address u64, key u64, size u64, access u8: may the range still be read (1), written
+ *   (2)? 0xF2 REVALIDATED  number u64, yes u8
+ *   0xF3 DIAL         no content; asks the receiver to connect the bulk channel, which the sender cannot
+ *   0xF4 LONG         no content; asks the receiver to accept long messages (long.c)
+ *   0xF5 LONG_READY   no content; all receives of the sender are long
  *
- * Of each type one message is under way at a time, and it is embedded beside the peer: so sending needs no memory, and
- * no peer can make us keep more. A peer that asks again before our answer has arrived gets an answer to its newest
- * question only.
+ * One message of each type is in flight at a time. It is embedded in wfi_whole_peer, so sending allocates nothing, and
+ * a peer cannot make this worker keep more. A peer that asks again before the answer has arrived gets an answer only to
+ * its newest question.
  */
 #include "net/message/message.h"
 
@@ -38,6 +38,6 @@ void wfi_control_message_send(wfi_control_message *own, uint8_t type, size_t siz
     (void)wfi_peer_ref(own->peer); /* until it is done */
     if (!wfi_peer_send(own->peer, &own->message))
         return;
-    own->out = false; /* the peer is gone, or we are */
+    own->out = false; /* the peer is gone, or net is closing */
     wfi_peer_unref(own->peer);
 }

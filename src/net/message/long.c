@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * long.c - long messages: how a peer comes to post receives that are long enough for them.
+ * long.c - long messages: negotiates that a peer posts receives that are long enough for them.
  *
- * Whoever would send long messages asks the peer (LONG). From then on the peer posts every receive anew as a long one,
- * when the frame that it was posted for has been consumed. When all are long it says so (LONG_READY), and the asker may
- * send long messages. Until then, which takes WFI_RECEIVE_DEPTH frames, he does without: he may not wait for it.
+ * A worker that wants to send long messages asks the peer (LONG). From then on the peer posts every receive as a long
+ * one, when the frame before it in that receive has been consumed. When all are long it sends LONG_READY, and the
+ * worker may send long messages. Until then, which takes WFI_RECEIVE_DEPTH frames, it sends none, and does not wait.
  *
- * Both words are kept across connections as all messages are, and so is what they mean: a later connection has long
- * receives from its beginning. If it was made before the peer had been asked, a long message breaks it, and the next
- * connection takes the message again.
+ * LONG and LONG_READY are delivered across connections like all messages, and stay in effect: a later connection has
+ * long receives from its beginning. If it was made before the peer received LONG, a long message breaks it, and is sent
+ * again on the next connection.
  */
 #include "base/alloc.h"
 #include "net/message/message.h"
@@ -66,7 +66,7 @@ weft_status wfi_long_receive(wfi_rx *rx)
     if (rx->is_long || !control->takes_long)
         return WEFT_OK;
     weft_status status = frames->long_data ? WEFT_OK : make_room(conn);
-    if (status) /* without memory they become long later, unless the peer relies on it */
+    if (status) /* if memory is out they become long later, unless the peer may already send long messages */
         return control->told_long ? status : WEFT_OK;
     rx->head = frames->long_data + (size_t)(rx - frames->receives) * LONG_BYTES;
     rx->rest = rx->head + WFI_RECEIVE_HEAD;
@@ -84,7 +84,7 @@ void wfi_long_posted(wfi_conn *conn)
     wfi_control_message_send(&control->long_ready, WFI_CONTROL_LONG_READY, 0);
 }
 
-/* ---- What peers say -------------------------------------------------------------------------------------------- */
+/* ---- Messages of peers ----------------------------------------------------------------------------------------- */
 
 static void take_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size)
 {
@@ -100,7 +100,7 @@ const wfi_upcalls wfi_long_upcalls = {.message = take_message};
 
 static void arrived(wfi_control_message *own)
 {
-    (void)own; /* what follows from it the peer says */
+    (void)own; /* the peer's answer is a message of its own */
 }
 
 void wfi_long_init(wfi_control *control, wfi_peer *peer)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.c - the messages that a peer has not acknowledged: how many bytes they count, who waits for room, how they
- * end. */
+/* queue.c - the messages that a peer has not acknowledged: their bytes, waiting for room, and their ends. */
 #include "net/message/message.h"
 
 size_t wfi_message_size(const wfi_message *message)
@@ -74,7 +73,7 @@ void wfi_room_leave(wfi_room_waiter *waiter)
     wfi_peer *peer = waiter->peer;
     if (!peer)
         return;
-    wfi_list_remove(&waiter->woken.link); /* of the waiters, or of what is to be told */
+    wfi_list_remove(&waiter->woken.link); /* from the waiters, or from the owners to be called */
     waiter->peer = NULL;
     wake_if_room(peer);
     wfi_peer_unref(peer);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * receive.c - takes frames: checks each as a whole, then hands its messages up, each once and in order.
+ * receive.c - receives frames: checks each as a whole, then passes its messages to their clients, once and in order.
  *
- * No message comes twice. The hello of a connection says how many its writer has `received`, the other side sends what
- * comes after them, and nothing more is read from the older connection. So a frame whose first message is not the next
- * one is refused, and its connection closed.
+ * No message is delivered twice. The hello of a connection says how many messages its sender has `received`. The other
+ * side sends the later ones, and nothing more is read from the older connection. So a frame whose first message is not
+ * the next one is rejected, and its connection closed.
  */
 #include "base/alloc.h"
 #include "net/message/message.h"
@@ -15,7 +15,7 @@
 #define PAGE_BYTES 4096
 #define HEADS_BYTES ((size_t)WFI_RECEIVE_DEPTH * WFI_RECEIVE_HEAD)
 #define ACK_AFTER_FRAMES 3   /* half of the window: acknowledge at once */
-#define ACK_DELAY_NS 2000000 /* else this long after the first frame that nothing answered */
+#define ACK_DELAY_NS 2000000 /* otherwise this long after the first frame that is not acknowledged */
 #define REST_BYTES (WFI_FRAME_BYTES - WFI_RECEIVE_HEAD)
 
 static_assert(HEADS_BYTES <= PAGE_BYTES, "the heads fit a page");
@@ -25,8 +25,8 @@ static const wfi_flight_ops rx_ops;
 /* ---- Receives -------------------------------------------------------------------------------------------------- */
 
 /*
- * Most frames are small. So that a peer with which only such were exchanged costs one page and not one for each
- * receive, the first bytes of all receives lie together in a page, and what longer frames have besides behind it.
+ * Most frames are small. The first bytes of all receives are together in one page, and the rest of longer frames
+ * follows it. So a peer with small frames only uses one page of memory, not one for each receive.
  */
 weft_status wfi_receives_make(wfi_conn *conn)
 {
@@ -85,7 +85,7 @@ void wfi_receives_free(wfi_conn *conn)
     free(frames->receives);
 }
 
-/* The `size` bytes that came, in one piece: in `whole`, unless they lie so already. */
+/* The received `size` bytes, contiguous. Copies them to `whole` if they are not. */
 static const uint8_t *rx_frame(const wfi_rx *rx, size_t size, uint8_t whole[WFI_FRAME_BYTES])
 {
     if (size <= WFI_RECEIVE_HEAD || rx->is_long)
@@ -97,7 +97,7 @@ static const uint8_t *rx_frame(const wfi_rx *rx, size_t size, uint8_t whole[WFI_
 
 /* ---- Frames ---------------------------------------------------------------------------------------------------- */
 
-/* Who takes messages of that type; NULL: nobody. */
+/* The client for messages of that type; NULL: none. */
 static const wfi_net_client *client_of(const wfi_transport *transport, uint8_t type)
 {
     for (size_t i = 0; i < transport->client_count; i++) {
@@ -108,13 +108,13 @@ static const wfi_net_client *client_of(const wfi_transport *transport, uint8_t t
     return NULL;
 }
 
-/* Walks the messages without handing them up: a frame that is malformed changes nothing. */
+/* Checks all messages before any is delivered: a malformed frame changes nothing. */
 static bool well_formed(const wfi_transport *transport, const wfi_frame *frame, const uint8_t *data, size_t size)
 {
     size_t at = WFI_FRAME_HEAD, length;
     const uint8_t *bytes;
     uint8_t type;
-    if (size > WFI_FRAME_BYTES && frame->count != 1) /* the head of a second one would not be hashed */
+    if (size > WFI_FRAME_BYTES && frame->count != 1) /* the MAC would not cover the head of a second message */
         return false;
     for (unsigned i = 0; i < frame->count; i++) {
         if (!wfi_frame_next(data, size, &at, &type, &bytes, &length) || !client_of(transport, type))
@@ -123,17 +123,17 @@ static bool well_formed(const wfi_transport *transport, const wfi_frame *frame, 
     return at == size;
 }
 
-/* What is wrong with a frame; NULL if nothing. */
+/* What is wrong with a frame, or NULL. */
 static const char *objection(const wfi_conn *conn, const wfi_frame *frame)
 {
     const wfi_frames *frames = wfi_conn_frames(conn);
     const wfi_control *control = wfi_control_of(conn->channel);
     if (frame->number != frames->consumed)
-        return "a frame that was replayed, or is out of its order";
+        return "a frame that was replayed or reordered";
     if ((uint32_t)(frame->consumed - frames->returned) > (uint32_t)(frames->sent - frames->returned))
-        return "a frame that returns credits we never used";
+        return "a frame that returns unused credits";
     if (frame->ack > control->sequence)
-        return "a frame that acknowledges what was never sent";
+        return "a frame that acknowledges messages that were never sent";
     if (frame->ack < control->acknowledged)
         return "a frame that takes back an acknowledgement";
     if (frame->count && frame->first != control->received + 1)
@@ -152,14 +152,14 @@ static void hand_up(wfi_conn *conn, const wfi_frame *frame, const uint8_t *data,
         if (!wfi_frame_next(data, size, &at, &type, &bytes, &length))
             return;
         control->received++;
-        if (!control->owes_ack) /* it may be anew: what the last message made leave may have told of that one only */
+        if (!control->owes_ack) /* a frame sent by the last upcall may have acknowledged the earlier ones */
             control->owed_since_ns = transport->progress->now_ns;
         control->owes_ack = true;
         transport->stats.bytes_received += length;
         transport->untaken = false;
         const wfi_net_client *client = client_of(transport, type);
         client->upcalls->message(client->arg, conn->peer, type, bytes, length);
-        if (transport->untaken) { /* a new connection begins behind what we have received */
+        if (transport->untaken) { /* on a new connection the peer sends this message again */
             control->received--;
             wfi_channel_broken(conn);
         }
@@ -186,7 +186,7 @@ static void take_frame(wfi_conn *conn, const uint8_t *data, size_t size)
     hand_up(conn, &frame, data, size);
 }
 
-/* Returns credits: at once when the peer may be short of them, else soon, unless something goes there anyway. */
+/* Returns credits: at once if the peer may need them, otherwise soon. Any frame to the peer also returns them. */
 static void return_credits(wfi_conn *conn)
 {
     wfi_peer *peer = conn->peer;
@@ -213,7 +213,7 @@ static void receive(wfi_rx *rx, size_t size)
         wfi_channel_broken(conn);
         return;
     }
-    wfi_conn_frames(conn)->consumed++; /* only now: the credit stands for a receive that is posted */
+    wfi_conn_frames(conn)->consumed++; /* only now: a credit means a posted receive */
     wfi_long_posted(conn);
     if (!conn->closed)
         return_credits(conn);
@@ -227,7 +227,7 @@ static void frame_received(wfi_flight *flight, const wfi_completion *completion)
         return;
     if (completion->status) {
         wfi_channel_broken(conn);
-    } else if (!conn->keyed) { /* the peer's first frames overtook its answer: they come by another queue */
+    } else if (!conn->keyed) { /* the peer's first frames arrived before its answer, which uses another queue */
         rx->size = completion->size;
         wfi_list_push_back(&wfi_conn_frames(conn)->early, &rx->flight.link);
     } else {
@@ -246,8 +246,8 @@ void wfi_frames_early(wfi_conn *conn)
     }
 }
 
-/* Set for an earlier frame, perhaps, which something has answered: where calls follow each other, the next answer is on
- * its way. */
+/* The timer may have been set for an earlier frame, which has been acknowledged since. Then it is set again: if calls
+ * follow each other, the next frame will acknowledge them. */
 void wfi_control_ack_due(wfi_timer *timer)
 {
     wfi_control *control = wfi_container_of(timer, wfi_control, ack);

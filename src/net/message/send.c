@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * send.c - messages into frames: urgent first, several to a frame, within the peer's credit, kept until acknowledged.
+ * send.c - packs messages into frames: urgent ones first, several to a frame, as far as the credit allows.
  *
- * CREDIT. The peer has WFI_RECEIVE_DEPTH receives posted, and every frame of its tells how many of ours it has
- * consumed. The difference to what we sent is our credit. Only urgent messages may use the last but one, and only a
- * bare acknowledgement (a frame without messages) the last. A bare acknowledgement is sent only if it returns at least
- * one credit. So the two sides never both wait for credit: if one has none left, its last frame was a bare
- * acknowledgement, and the other side can send again as soon as it has arrived.
+ * CREDIT. The peer has WFI_RECEIVE_DEPTH receives posted, and each of its frames tells how many frames it has consumed.
+ * WFI_RECEIVE_DEPTH minus the sent frames that are not consumed is the credit. Only urgent messages may use the last
+ * credit but one, and only a bare acknowledgement (a frame without messages) the last one. A bare acknowledgement is
+ * sent only if it returns at least one credit. So the two sides never both wait for credit: if one has none left, its
+ * last frame was a bare acknowledgement, and the other side can send again when that has arrived.
  *
- * A frame is a head and messages, copied into the frame's own buffer. The copy costs little, since the hash reads every
- * byte of a usual frame anyway. A long message has a long frame to itself.
+ * A frame is a head and messages, copied into the frame's buffer. The copy costs little, because the MAC reads every
+ * byte of an ordinary frame anyway. A long message has a long frame of its own.
  */
 #include "net/message/message.h"
 
@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define CREDIT_RESERVE 2 /* of the peer's receives: one for urgent messages, one for a bare acknowledgement */
-#define SPARE_FRAMES 16  /* kept for reuse; each about 4 KiB */
+#define SPARE_FRAMES 16  /* frames kept for reuse, of about 4 KiB each */
 
 /* ---- Buffers --------------------------------------------------------------------------------------------------- */
 
@@ -40,8 +40,8 @@ static wfi_tx *tx_create(wfi_transport *transport, size_t room)
     return tx;
 }
 
-/* An empty frame, for that message to begin with (NULL: for none). Without memory for one, whatever waits for it is tried
- * again soon. */
+/* An empty frame that is long enough for the message `first` (NULL: for none). If memory is out, returns NULL, and the
+ * post is repeated soon. */
 static wfi_tx *tx_take(wfi_transport *transport, const wfi_message *first)
 {
     bool is_long = first && wfi_message_size(first) > WFI_MESSAGE_MAX;
@@ -105,9 +105,9 @@ static bool put_list(wfi_tx *tx, wfi_list *from, wfi_list *end)
 
 /* ---- Frames ---------------------------------------------------------------------------------------------------- */
 
-static_assert(WFI_RECEIVE_DEPTH < WFI_INJECT_AHEAD, "credits keep fewer frames on their way");
+static_assert(WFI_RECEIVE_DEPTH < WFI_INJECT_AHEAD, "credits allow fewer frames in flight");
 
-/* Takes the frame over. False: the fabric did not take it; it may later, or the connection was closed. */
+/* Takes the frame over. False: the fabric did not accept it; it may later, or the connection was closed. */
 static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
 {
     wfi_transport *transport = conn->transport;
@@ -126,7 +126,7 @@ static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
     if (tx->used <= transport->limits->inject_max)
         status = transport->ops->inject(conn->lane, tx->data, tx->used);
     bool is_injected = !status;
-    if (status == WEFT_ERR_MEMORY) /* it is too long for that, or there was no room for a copy */
+    if (status == WEFT_ERR_MEMORY) /* it is too long to inject, or there was no memory for a copy */
         status = transport->ops->send(conn->lane, &tx->flight.op, &whole, 1);
     if (status || is_injected)
         tx_recycle(transport, tx);
@@ -151,12 +151,12 @@ static int64_t credit(const wfi_conn *conn)
     return WFI_RECEIVE_DEPTH - (int64_t)(uint32_t)(frames->sent - frames->returned);
 }
 
-/* What left gets its sequence. From `list`, which lost the first `count` to the frame; returns how many are left of
- * them. */
+/* Gives sequence numbers to sent messages: the first `count` of `list`. Returns how many of the `count` messages were
+ * not in `list`. */
 static unsigned commit(wfi_control *control, wfi_list *list, unsigned count)
 {
     wfi_transport *transport = control->channel.peer->transport;
-    if (count && !wfi_list_empty(list) && wfi_list_empty(&control->sent)) /* from now on silence means something */
+    if (count && !wfi_list_empty(list) && wfi_list_empty(&control->sent)) /* from now on an acknowledgement is due */
         control->waiting_ns = wfi_progress_now(transport->progress);
     while (count && !wfi_list_empty(list)) {
         wfi_message *message = wfi_container_of(list->next, wfi_message, link);
@@ -169,7 +169,7 @@ static unsigned commit(wfi_control *control, wfi_list *list, unsigned count)
     return count;
 }
 
-/* One frame of what has to leave again. */
+/* Sends one frame of messages that must be sent again. */
 static bool send_again(wfi_conn *conn)
 {
     wfi_control *control = wfi_control_of(conn->channel);
@@ -247,7 +247,7 @@ static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
 
 static const wfi_flight_ops tx_ops = {.completed = frame_sent, .dropped = wfi_flight_unheard};
 
-/* ---- The contract ---------------------------------------------------------------------------------------------- */
+/* ---- The functions of message.h -------------------------------------------------------------------------------- */
 
 weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message)
 {
@@ -277,7 +277,7 @@ weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message)
 bool wfi_peer_unsend(wfi_peer *peer, wfi_message *message)
 {
     wfi_assert_held(&peer->transport->progress->lock);
-    /* One that is done is on its way to its owner, one with a sequence may have arrived. */
+    /* A finished message will be returned to its owner; one with a sequence number may have arrived. */
     if (message->net.sequence || peer->status || wfi_list_empty(&message->link))
         return false;
     wfi_list_remove(&message->link);
