@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * drive.c - progress on the user's threads: a thread that waits for a future polls for a while (token.c has the rules).
- * In an agent without threads nobody else polls: only threads that wait, or that call wfi_progress_run.
+ * In an agent without threads only threads that wait, or that call wfi_progress_run, poll.
  */
 #include "progress/progress.h"
 
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define LOOK_MS 5
-#define LIE_NS UINT64_C(5000000)
+#define SLEEP_NS UINT64_C(5000000)
 #define BESIDE_NS UINT64_C(50000)
 
 static void progress_for(wfi_progress *progress, wfi_parker *parker, uint64_t deadline_ns)
@@ -30,8 +30,9 @@ static void progress_for(wfi_progress *progress, wfi_parker *parker, uint64_t de
     }
 }
 
-/* What was set meanwhile, and only the waiting thread knew of, is told. Whoever robbed it may have let another sleeper
- * lie down, who knows of more: what is said to be known is never less than what some sleeper does. */
+/* Wakes the watcher if a timer was set that only this thread knew of. sleep_until_ns must not be earlier than the time
+ * at which some sleeper will wake: a thread that took the token may have let another sleeper fall asleep until
+ * later. */
 static void tell_sleepers(wfi_progress *progress, uint64_t known_ns)
 {
     wfi_mutex_lock(&progress->lock);
@@ -44,18 +45,17 @@ static void tell_sleepers(wfi_progress *progress, uint64_t known_ns)
 }
 
 /*
- * Sleeps with the token, on what may come and on being unparked, for a while: what it waits for then wakes one thread.
- * False if it was robbed of it.
+ * Sleeps with the token until an event, until it is unparked, or until_ns. So its event wakes only this thread. False
+ * if another thread took the token.
  */
-static bool lie_down(wfi_progress *progress, wfi_parker *parker, uint64_t until_ns)
+static bool sleep_with_token(wfi_progress *progress, wfi_parker *parker, uint64_t until_ns)
 {
     bool ours = true;
     if (atomic_exchange(&progress->token.sleeper_taken, true))
-        return true; /* another waiting thread lies there, robbed */
+        return true; /* another waiting thread, which has lost the token, uses the sleeper */
     if (wfi_park_on_begin(parker, progress->token.unpark_fd)) {
         uint64_t now = wfi_now(progress->clock);
-        /* What another sleeper, robbed of the token, knows of timers: it may go on sleeping when the token is given
-         * back to it. */
+        /* Until when another sleeper, which has lost the token, will sleep: the token may be returned to it. */
         wfi_mutex_lock(&progress->lock);
         uint64_t known_ns = progress->sleep_until_ns;
         wfi_mutex_unlock(&progress->lock);
@@ -73,22 +73,21 @@ static bool lie_down(wfi_progress *progress, wfi_parker *parker, uint64_t until_
     return ours;
 }
 
-/* With the token: makes the progress itself, awake and then asleep. True if somebody watches when it has given the
- * token up. */
-static bool see_to_it(wfi_progress *progress, wfi_parker *parker, uint64_t deadline_ns)
+/* Makes progress with the token, first awake and then asleep, and gives the token up. True if a thread watches then. */
+static bool drive_with_token(wfi_progress *progress, wfi_parker *parker, uint64_t deadline_ns)
 {
-    uint64_t lie_until = wfi_now(progress->clock) + LIE_NS;
+    uint64_t sleep_until = wfi_now(progress->clock) + SLEEP_NS;
     progress_for(progress, parker, deadline_ns);
-    uint64_t until = lie_until < deadline_ns ? lie_until : deadline_ns;
-    if (!wfi_parker_is_unparked(parker) && !lie_down(progress, parker, until))
+    uint64_t until = sleep_until < deadline_ns ? sleep_until : deadline_ns;
+    if (!wfi_parker_is_unparked(parker) && !sleep_with_token(progress, parker, until))
         return false;
     return wfi_token_release(progress, WFI_WAITER);
 }
 
 /* ---- Without threads ------------------------------------------------------------------------------------------- */
 
-/* Connections and the store are rare news, and looking for them takes more calls of the system than a message does: it
- * is done where a sleep was ended by something else than messages, and otherwise now and then. */
+/* Events of connections and the store are rare, and polling for them takes more system calls than a message. So it is
+ * done if a sleep ended without messages, and otherwise only at intervals. */
 static size_t manual_round(wfi_progress *progress, bool slept)
 {
     size_t done = wfi_progress_round(progress, WFI_MANUAL, NULL);
@@ -118,8 +117,8 @@ void wfi_progress_call_program(wfi_progress *progress)
         return;
     }
     ssize_t written = write(progress->events_fd, &one, sizeof one); /* the event thread passes it on */
-    (void)written;                                                  /* a full eventfd wakes as well */
-    wfi_sleeper_wake(progress, WFI_SLEEPER_POLLER);                 /* without threads: who makes progress */
+    (void)written;                                                  /* a full eventfd also wakes */
+    wfi_sleeper_wake(progress, WFI_SLEEPER_POLLER);                 /* without threads: the thread that polls */
     errno = error;
 }
 
@@ -153,7 +152,7 @@ size_t wfi_progress_run_for(wfi_progress *progress, int64_t timeout_ms, bool of_
     return done;
 }
 
-/* Nobody else progresses, nor runs what has come: without threads, whoever waits does both. */
+/* Without threads the waiting thread itself polls and runs the handlers. */
 static void drive_alone(wfi_progress *progress, wfi_parker *parker, uint64_t deadline_ns)
 {
     while (!wfi_parker_is_unparked(parker)) {
@@ -166,8 +165,8 @@ static void drive_alone(wfi_progress *progress, wfi_parker *parker, uint64_t dea
         size_t ran = wfi_executor_run_some(progress->executor, progress->clock, now + WFI_HANDLERS_NS);
         if (wfi_parker_is_unparked(parker) || wfi_progress_run(progress, ran ? 0 : nap_ms) || ran)
             continue;
-        /* At once: another thread is progressing. And what a timer completes counts as no event: a park that finds it
-         * takes it. */
+        /* If wfi_progress_run returned at once, another thread polls: parks for a short time. The park also notices
+         * completions by timers, which do not count as events. */
         uint64_t until = now + BESIDE_NS;
         if (wfi_now(progress->clock) < until && wfi_park(parker, until))
             return;
@@ -182,7 +181,7 @@ bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
     if (wfi_progress_is_inline(progress) || progress->forked)
         return false;
     if (progress->fibers || (atomic_load(&progress->stop) && !progress->no_threads)) {
-        (void)wfi_park(parker, deadline_ns); /* stopped: nothing is outstanding that progress could end */
+        (void)wfi_park(parker, deadline_ns); /* stopped: progress could complete nothing */
         return true;
     }
     if (progress->no_threads) {
@@ -191,7 +190,7 @@ bool wfi_drive(wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns)
     }
     bool watched = false;
     if (wfi_token_ask(progress, WFI_WAITER))
-        watched = see_to_it(progress, parker, deadline_ns);
+        watched = drive_with_token(progress, parker, deadline_ns);
     if (wfi_parker_is_unparked(parker) || wfi_now(progress->clock) >= deadline_ns)
         return true;
     atomic_fetch_add(&progress->token.parked, 1);

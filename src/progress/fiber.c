@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fiber.c - in the simulation: the one fiber of an agent that polls its sources and runs its timers. */
+/* fiber.c - in the simulation: the fiber of an agent that polls its sources and runs its timers. */
 #include "progress/progress.h"
 
 static void poll_in_fiber(void *arg)
@@ -29,7 +29,7 @@ static void poll_in_fiber(void *arg)
 void wfi_fiber_stop(wfi_progress *progress)
 {
     wfi_parker parker;
-    if (!wfi_fiber_current()) { /* a worker that was killed, or a world that has run: nobody else would read these */
+    if (!wfi_fiber_current()) { /* the worker was killed, or the simulation has ended: no fiber polls */
         while (wfi_progress_outstanding(progress) && wfi_progress_round(progress, WFI_WAITER, NULL))
             continue;
         return;

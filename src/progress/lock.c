@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lock.c - the agent's lock, and what happens when it is released. First, with the lock still held, the owners of what
- * has ended are told (wfi_done). Then, without it, the deferred tasks run: releases on this thread, inline handlers
- * here or on the executor, all others on the executor (wfi_defer_kind).
+ * lock.c - the agent's lock, and the work that is done when it is released.
+ *
+ * First, with the lock still held, the owners of ended messages and transfers are called (wfi_done). Then, without it,
+ * the deferred tasks run: releases on this thread, inline handlers here or on the executor, all others on the executor
+ * (wfi_defer_kind).
  */
 #include "progress/progress.h"
 
@@ -33,12 +35,12 @@ void wfi_progress_settle(wfi_progress *progress)
         }
         wfi_done *done = wfi_container_of(wfi_list_pop_front(&progress->done[kind]), wfi_done, link);
         done->run(done);
-        kind = 0; /* it may have ended what goes first */
+        kind = 0; /* it may have ended a message */
     }
 }
 
-/* Marks this thread (or fiber) as inside an inline handler. It has the token, so nobody else can read what it might
- * wait for: a wait is then refused with WEFT_ERR_DEADLOCK instead of hanging. */
+/* Marks this thread (or fiber) as inside an inline handler. It has the token, so no other thread can poll for the event
+ * that it might wait for: a wait is refused with WEFT_ERR_DEADLOCK instead of hanging. */
 static void begin_inline(wfi_progress *progress)
 {
     atomic_store_explicit(&progress->inline_thread, pthread_self(), memory_order_relaxed);
@@ -90,7 +92,7 @@ wfi_task *wfi_progress_unlock_as(wfi_progress *progress, wfi_role role)
 {
     wfi_list lists[WFI_DEFER_KINDS];
     wfi_task *mine = NULL;
-    if (progress->forked) { /* nothing is told or done in a child of fork(): whose it is are threads of the parent */
+    if (progress->forked) { /* in a child of fork(2) nothing is called or run: all work belongs to the parent */
         wfi_mutex_unlock(&progress->lock);
         return NULL;
     }

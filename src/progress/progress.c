@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.c - makes and destroys a wfi_progress, takes in its sources, and tells the time. */
+/* progress.c - initializes and frees a wfi_progress, and adds its sources. */
 #include "progress/progress.h"
 
 #include <assert.h>
@@ -66,7 +66,7 @@ void wfi_progress_fini(wfi_progress *progress)
 void wfi_progress_forked(wfi_progress *progress)
 {
     wfi_mutex_init(&progress->lock);
-    for (int kind = 0; kind < WFI_DONE_KINDS; kind++) /* the parent does these; a list may be half written, too */
+    for (int kind = 0; kind < WFI_DONE_KINDS; kind++) /* the parent handles these; a list may also be inconsistent */
         wfi_list_init(&progress->done[kind]);
     for (int kind = 0; kind < WFI_DEFER_KINDS; kind++)
         wfi_list_init(&progress->deferred[kind]);

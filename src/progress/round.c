@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* round.c - one round: polls each source, then, with the lock, hands out what came and runs the timers that are due. */
+/* round.c - one round: polls each source, then, with the lock, handles the completions and runs the due timers. */
 #include "progress/progress.h"
 
 void wfi_progress_round_begin(wfi_progress *progress, uint64_t now_ns)
@@ -18,8 +18,8 @@ size_t wfi_progress_round(wfi_progress *progress, wfi_role role, wfi_task **mine
     if (!count && atomic_load_explicit(&progress->next_deadline_ns, memory_order_relaxed) > now)
         return 0;
     wfi_progress_round_begin(progress, now);
-    /* We are awake, so whoever sets a timer now need not wake us; a sleeper that we robbed sleeps until look_ns at
-     * most. */
+    /* This thread is awake, so setting a timer need not wake it. A sleeper from which it took the token sleeps until
+     * look_ns at most. */
     if (role == WFI_MANUAL)
         progress->sleep_until_ns = 0;
     for (size_t i = 0; i < progress->source_count; i++)

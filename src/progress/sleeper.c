@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sleeper.c - where the poller, the leader and a waiting thread sleep: poll(2) on the sources' descriptors and on an
- * eventfd of their own.
+ * sleeper.c - the sleep of the poller, the leader and a waiting thread: poll(2) on the sources' descriptors and on an
+ * eventfd for each sleeper.
  *
- * No wake is lost: whoever wakes sets `called`, then looks at `asleep`; the sleeper sets `asleep`, then looks at
- * `called`. Both are sequentially consistent, so at least one of them sees what the other has set.
+ * No wake is lost: the waking thread sets `called`, then reads `asleep`; the sleeper sets `asleep`, then reads
+ * `called`. Both are sequentially consistent, so at least one of the two sees the other's value.
  */
 #include "progress/progress.h"
 
@@ -18,7 +18,7 @@ void wfi_sleeper_wake(wfi_progress *progress, int sleeper)
     atomic_store(&progress->token.called[sleeper], true);
     if (atomic_load(&progress->token.asleep[sleeper])) {
         ssize_t written = write(progress->token.sleeper_fds[sleeper], &one, sizeof(one));
-        (void)written; /* a full eventfd wakes as well */
+        (void)written; /* a full eventfd also wakes */
     }
 }
 
@@ -33,7 +33,7 @@ static void sleep_on(wfi_progress *progress, int sleeper, const int *fds, size_t
     (void)ppoll(polled, 1 + fd_count, timeout_ns == WFI_NEVER ? NULL : &timeout, NULL);
     if (polled[0].revents) {
         ssize_t got = read(progress->token.sleeper_fds[sleeper], &count, sizeof(count));
-        (void)got; /* non-blocking: there may be nothing after all */
+        (void)got; /* non-blocking: it may be empty */
     }
 }
 

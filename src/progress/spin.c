@@ -2,26 +2,27 @@
 /*
  * spin.c - how long to spin for the next event before going to sleep.
  *
- * Sleeping costs about 20 us when the event comes (the wake-up, and a cold core). Spinning costs a core meanwhile,
- * which hurts if somebody else needs the core, perhaps the very peer that we wait for. Two things say whether somebody
- * does.
+ * Sleeping costs about 20 us when the event comes (the wake-up, and a cold core). Spinning occupies a core, which is
+ * bad if another thread needs the core, perhaps the peer that this thread waits for. Two measures tell whether another
+ * thread does.
  *
- * The outcome: on a busy machine the peer gets its turn late, so its answer comes after we gave up. A spin that ended
- * without an event halves the next one, down to a microsecond; a spin that ended with one doubles it; and an event so
- * soon after a sleep began that a whole spin would have caught it restores the whole. Sleeping makes answers late by
- * itself, so now and then (every eighth miss) a whole spin is tried, lest two quick sides keep each other slow.
+ * The outcome. On a busy machine the peer runs late, so its answer arrives after the spin has ended. A spin that ended
+ * without an event halves the next one, down to a microsecond. A spin that ended with an event doubles the next one. If
+ * an event comes so soon after a sleep began that a full spin would have caught it, the next spin is a full one.
+ * Sleeping itself makes answers late. So every eighth miss is followed by a full spin: otherwise two fast sides would
+ * keep each other slow.
  *
- * The kernel (Linux, proc(5): loadavg) counts the threads that would run now. A spin in which nothing has come for some
+ * The load. The kernel (Linux, proc(5): loadavg) counts the runnable threads. A spin without an event for some
  * microseconds reads that number, and ends if it is larger than the number of cores. Reading takes a microsecond, in
  * which the thread has nothing else to do. On a machine with very many cores counting takes longer, and two threads
  * rarely need the same core: there it is not read.
  *
- * On one core nobody ever spins: whoever we wait for needs that core.
+ * On one core no thread spins, because the peer needs that core.
  *
- * YIELDING. If several workers share a core, the one that we wait for is often among those who would run on ours: to
- * let them run (sched_yield(2)) and look again spares both sides a sleep and a wake-up. But a program that computes
- * takes the core for a slice of milliseconds, where a sleeper would be woken at once: after a yield that took long
- * there is none for many times as long, so that such yields cost a fortieth of the time.
+ * YIELDING. If several workers share a core, the peer is often one of the threads that would run on this core. Yielding
+ * to them (sched_yield(2)) and polling again saves both sides a sleep and a wake-up. But a program that computes takes
+ * the core for milliseconds, while a sleeper would be woken at once. So after a yield that took long there is none for
+ * forty times as long: such yields cost at most a fortieth of the time.
  */
 #include "progress/progress.h"
 
@@ -33,18 +34,18 @@
 #define SPIN_MAX_NS 50000
 #define SPIN_MIN_NS 1000
 #define PROBE_EVERY 8
-#define BUSY_ROUND_NS 1000 /* beyond three times an empty round, which takes a few hundred */
+#define BUSY_ROUND_NS 1000 /* added to three times an empty round, which takes a few hundred ns */
 #define BUSY_ROUND_MAX_NS 2000000
-#define USUAL_SHIFT 12 /* of usual_round: the shortest round counts, and is forgotten in some thousands */
+#define USUAL_SHIFT 12 /* of usual_round: the shortest recent round; it grows by 1/4096 a round */
 #define LOOK_EVERY_NS 4000
 #define LOOK_CORES_MAX 64
-#define YIELD_LONG_NS 1000000 /* workers that take turns give the core back sooner; a program that computes does not */
+#define YIELD_LONG_NS 1000000 /* workers give the core back sooner; a program that computes does not */
 #define YIELD_PAUSE 40
 
 /*
- * Whether the round found work. A peer that reads or writes our memory causes no completions here, but the fabric's
- * library moves the bytes in our rounds, so they take long compared with an empty round (usual_round). A round that
- * took very much longer only means that this thread did not run.
+ * Whether the round found work. A peer that reads or writes this worker's memory causes no completions here, but the
+ * fabric's library moves the bytes in the rounds, so they take longer than an empty round (usual_round). If a round
+ * took extremely long, this thread did not run.
  */
 bool wfi_spin_was_busy(wfi_progress *progress, size_t count, uint64_t round_ns)
 {
@@ -65,12 +66,13 @@ void wfi_spin_init(wfi_progress *progress)
     progress->token.spin_max_ns = several ? SPIN_MAX_NS : 0;
     progress->token.cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (several && progress->token.cores <= LOOK_CORES_MAX)
-        progress->token.load_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC); /* without it the outcome alone counts */
+        progress->token.load_fd =
+            open("/proc/loadavg", O_RDONLY | O_CLOEXEC); /* if it fails, only the outcome counts */
     for (int role = 0; role < WFI_ROLES; role++)
         atomic_store(&progress->token.spin[role].limit_ns, progress->token.spin_max_ns);
 }
 
-/* "0.20 0.18 0.12 3/80 11206": three would run now. */
+/* Reads "0.20 0.18 0.12 3/80 11206": three threads are runnable. */
 static bool is_crowded(const wfi_progress *progress)
 {
     char text[64];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * threads.c - the threads that poll when no thread of the user's does: the poller; the leader, a thread of the executor
- * that has nothing else to do; and the event thread, which waits for connections. token.c says how they take turns.
+ * threads.c - the threads that poll when no thread of the user's does: the poller; the leader, an idle thread of the
+ * executor; and the event thread, which waits for connections. token.c describes how they pass the token.
  */
 #include "progress/progress.h"
 
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define WATCH_NS 200000
-#define WATCH_DOUBLINGS 3 /* while others use the token: watchers of many processes would take a core */
+#define WATCH_DOUBLINGS 3 /* while other threads use the token: watchers of many processes could occupy a core */
 #define EVENTS_WAIT_MS 60000
 
 /* ---- Watching -------------------------------------------------------------------------------------------------- */
@@ -29,7 +29,7 @@ static bool poller_rest(wfi_progress *progress, unsigned pauses)
     bool called = wfi_sleeper_sleep(progress, WFI_SLEEPER_POLLER, NULL, 0, watch_interval_ns(pauses));
     bool leader = atomic_load(&progress->token.leader_in);
     if (leader && departures == atomic_load(&progress->token.departures)) {
-        /* The leader stays: until it leaves there is nothing to do. */
+        /* The leader has not left: until it leaves there is nothing to do. */
         atomic_store(&progress->token.poller_blocked, true);
         if (atomic_load(&progress->token.leader_in) && !atomic_load(&progress->stop))
             (void)wfi_sleeper_sleep(progress, WFI_SLEEPER_POLLER, NULL, 0, WFI_NEVER);
@@ -44,7 +44,7 @@ static void *poller_main(void *arg)
     wfi_progress *progress = arg;
     pthread_setname_np(pthread_self(), "weft-poll");
     (void)wfi_topo_bind_thread(progress->cores, 2);        /* the poller, and a leader or a waiter */
-    (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* pauses of 200 us would else take 250 */
+    (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* otherwise pauses of 200 us would take 250 */
     bool ours = wfi_token_take(progress, WFI_POLLER);
     unsigned pauses = 0;
     while (!atomic_load(&progress->stop)) {
@@ -101,7 +101,8 @@ static void *events_main(void *arg)
     uint64_t count;
     while (!atomic_load(&progress->stop)) {
         (void)source->ops->events(source, EVENTS_WAIT_MS, progress->events_fd, &due_ns);
-        ssize_t got = read(progress->events_fd, &count, sizeof count); /* before the call is looked for: none is lost */
+        ssize_t got =
+            read(progress->events_fd, &count, sizeof count); /* before `calls` is checked, so that none is lost */
         (void)got;
         wfi_progress_pass_call(progress);
     }
@@ -137,7 +138,7 @@ weft_status wfi_threads_start(wfi_progress *progress)
     return WEFT_OK;
 }
 
-/* What closed lanes had under way is reported still, and only then freed. */
+/* Polls until the operations of closed lanes were reported: only then can they be freed. */
 static size_t drain(wfi_progress *progress)
 {
     uint64_t until = wfi_now(progress->clock) + WFI_DRAIN_NS;

@@ -10,7 +10,7 @@ static void put_at(wfi_progress *progress, size_t index, wfi_timer *timer)
     timer->heap_index = index;
 }
 
-/* Puts the timer where it belongs, up or down from `index`, which is free. */
+/* Puts the timer at its place in the heap, up or down from `index`, which is free. */
 static void sift(wfi_progress *progress, size_t index, wfi_timer *timer)
 {
     for (; index > 1 && progress->heap[index / 2]->deadline_ns > timer->deadline_ns; index /= 2)
@@ -27,7 +27,7 @@ static void sift(wfi_progress *progress, size_t index, wfi_timer *timer)
 
 static weft_status reserve_heap(wfi_progress *progress, size_t timers)
 {
-    if (timers < progress->heap_capacity) /* they begin at 1 */
+    if (timers < progress->heap_capacity) /* index 0 is not used */
         return WEFT_OK;
     size_t capacity = progress->heap_capacity ? 2 * progress->heap_capacity : 64;
     capacity = capacity > timers ? capacity : timers + 1;
@@ -74,7 +74,7 @@ weft_status wfi_timer_set(wfi_progress *progress, wfi_timer *timer, uint64_t dea
     timer->deadline_ns = deadline_ns;
     sift(progress, index, timer);
     publish_deadline(progress);
-    /* Whoever sleeps with the token knows only the deadlines that stood when it lay down. */
+    /* A thread that sleeps with the token knows only the deadlines that were set when it fell asleep. */
     if (deadline_ns < progress->sleep_until_ns) {
         progress->sleep_until_ns = deadline_ns;
         wfi_progress_wake(progress);

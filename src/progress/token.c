@@ -4,32 +4,32 @@
  * sleep.
  *
  * STATE of the token:
- *   FREE            Nobody polls. The watcher (below) takes it when nobody has used it for a watch interval.
- *   AWAKE           Its holder polls, hands out what came, or runs inline handlers.
- *   ..._ASLEEP      Its holder sleeps in poll(2) and touches nothing. Another thread may take the token from it with
- *   one
- *                   atomic exchange, without waking it ("rob it"). When the holder wakes it sees that, and waits as a
- *                   watcher. A waiting thread is robbed only by another waiting thread.
+ *   FREE            No thread polls. The watcher (below) takes it if it was not used for a watch interval.
+ *   AWAKE           Its holder polls, handles completions, or runs inline handlers.
+ *   ..._ASLEEP      Its holder sleeps in poll(2) and accesses nothing. Another thread may take the token from it with
+ *                   one atomic exchange, without waking it (wfi_token.robbed). When the holder wakes it sees that, and
+ *                   waits as a watcher. From a waiting thread only another waiting thread takes it.
  *
- * WHO TAKES IT.
+ * TAKING IT.
  *   A waiting thread (one that waits for a future) takes it from a sleeper at once, and from a spinning poller or
- *   leader by asking (`wanted`). It gives the token back as soon as its future is complete, and wakes nobody: so calls
- *   that follow each other find the token free, without a switch of threads. If it has spun in vain it sleeps with the
- *   token for some milliseconds, so that its event wakes nobody else. After that it leaves the token to the watcher.
- *   The leader (a thread of the executor, in its idle hook) takes it so that it can run the handler of what it reads.
+ *   leader by asking (`wanted`). It returns the token as soon as its future is complete, and wakes no thread: so calls
+ *   that follow each other find the token free, without a switch of threads. If it has spun without an event it sleeps
+ *   with the token for some milliseconds, so that its event wakes no other thread. After that it leaves the token to
+ *   the watcher.
+ *   The leader (a thread of the executor, in its idle hook) takes it so that it can run the handler of a call it reads.
  *   The poller (progress's own thread) takes it when no thread is in the hook.
  *
- * WHO WATCHES. The leader if there is one, else the poller. The watcher sleeps for a watch interval, and takes the
- * token if nobody has used it meanwhile. A thread that gives the token up and still waits for something wakes the
+ * WATCHING. The watcher is the leader or, if there is none, the poller. It sleeps for a watch interval, and takes the
+ * token if no thread has used it meanwhile. A thread that gives the token up and still waits for something wakes the
  * watcher (wfi_watcher_wake). When the job is idle the watcher holds the token asleep, and nothing runs before the next
  * event or timer.
  *
- * TIMERS. sleep_until_ns (under the lock) is when the sleepers will wake by themselves. Whoever sets an earlier timer
- * wakes them.
+ * TIMERS. sleep_until_ns (under the lock) is when the sleepers will wake by themselves. Setting an earlier timer wakes
+ * them.
  */
 #include "progress/progress.h"
 
-#define ASK_NS 20000 /* a spinning holder gives way within a round; a longer one runs inline handlers */
+#define ASK_NS 20000 /* a spinning holder gives way within a round; one that takes longer runs inline handlers */
 
 static const int asleep_state[WFI_SLEEPERS] = {WFI_TOKEN_POLLER_ASLEEP, WFI_TOKEN_LEADER_ASLEEP,
                                                WFI_TOKEN_WAITER_ASLEEP};
@@ -52,15 +52,15 @@ static bool take_token_from(wfi_progress *progress, int state, wfi_role role)
     return true;
 }
 
-/* Whether a waiting thread sleeps with the token. False if the thread has just woken while another gave the token back
- * to it: then anybody may take the token. */
-static bool waiter_lies(const wfi_progress *progress)
+/* Whether a waiting thread sleeps with the token. False if the thread has just woken while another returned the token
+ * to it: then any thread may take the token. */
+static bool waiter_is_asleep(const wfi_progress *progress)
 {
     return atomic_load(&progress->token.asleep[WFI_SLEEPER_WAITER]);
 }
 
-/* Takes the token if it is free, or robs a sleeper of it. The poller does not rob the leader, since it only stands in
- * for it. If the state names the asking thread's own role as asleep, the token was given back to it just when it
+/* Takes the token if it is free, or from a sleeper. The poller does not take it from the leader, because it only polls
+ * in the leader's place. If the state is the asking thread's own one, the token was returned to it just when it
  * woke. */
 bool wfi_token_take(wfi_progress *progress, wfi_role role)
 {
@@ -72,7 +72,7 @@ bool wfi_token_take(wfi_progress *progress, wfi_role role)
     case WFI_TOKEN_LEADER_ASLEEP:
         return role != WFI_POLLER && take_token_from(progress, WFI_TOKEN_LEADER_ASLEEP, role);
     case WFI_TOKEN_WAITER_ASLEEP:
-        return (role == WFI_WAITER || !waiter_lies(progress)) &&
+        return (role == WFI_WAITER || !waiter_is_asleep(progress)) &&
                take_token_from(progress, WFI_TOKEN_WAITER_ASLEEP, role);
     default:
         return false;
@@ -84,8 +84,8 @@ bool wfi_token_ask(wfi_progress *progress, wfi_role role)
     if (wfi_token_take(progress, role))
         return true;
     if (atomic_load_explicit(&progress->token.state, memory_order_relaxed) == WFI_TOKEN_WAITER_ASLEEP &&
-        waiter_lies(progress))
-        return false; /* that thread sees to everything while it sleeps, and does not give way */
+        waiter_is_asleep(progress))
+        return false; /* that thread handles all events while it sleeps, and does not give way */
     bool waiter = role == WFI_WAITER, got;
     uint64_t until = wfi_now(progress->clock) + ASK_NS;
     if (waiter)
@@ -101,8 +101,8 @@ bool wfi_token_ask(wfi_progress *progress, wfi_role role)
     return got;
 }
 
-/* Gives the token back to the sleeper that was robbed of it, and that has not noticed: it still waits for events and
- * timers. False: no robbed thread sleeps. */
+/* Returns the token to the sleeper from which it was taken, and which still waits for events and timers. False: there
+ * is no such sleeper. */
 static bool give_back(wfi_progress *progress)
 {
     for (int sleeper = 0; sleeper < WFI_SLEEPERS; sleeper++) {
@@ -126,7 +126,7 @@ bool wfi_token_release(wfi_progress *progress, wfi_role role)
     return false;
 }
 
-/* Asked by the holder before it sleeps. */
+/* Whether the holder, which is about to sleep, must not. */
 static bool should_stay_up(wfi_progress *progress, int sleeper)
 {
     return atomic_load(&progress->stop) || atomic_load(&progress->token.wanted) ||
@@ -149,7 +149,7 @@ bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t
     }
     if (!may_sleep || should_stay_up(progress, sleeper))
         return true;
-    atomic_store(&progress->token.robbed[sleeper], true); /* only read if somebody robs us, and then it is so */
+    atomic_store(&progress->token.robbed[sleeper], true); /* only read by a thread that has taken the token */
     atomic_store(&progress->token.state, asleep);
     if (timeout_ns)
         (void)wfi_sleeper_sleep(progress, sleeper, fds, 1 + progress->source_count, timeout_ns);
@@ -190,7 +190,7 @@ wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role)
         uint64_t asleep = now;
         now = wfi_now(progress->clock);
         wfi_spin_begin(&spinning, now);
-        /* Something came at once: an event even if it has no completion here, as reads of our memory have none. */
+        /* It woke at once, so there was an event, perhaps without a completion: a peer's reads of memory have none. */
         if (now - asleep < progress->token.spin_max_ns)
             wfi_spin_caught(progress, role, now);
     }
