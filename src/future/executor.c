@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* executor.c - the queue, the counting of workers and the decision to get one going; see executor_impl.h. */
+/* executor.c - the queues, the counts of workers, and calling workers; see executor_impl.h. */
 #include "base/alloc.h"
 #include "future/executor_impl.h"
 
@@ -11,7 +11,7 @@
 #define COMPENSATION_DEFAULT 256
 #define PROCESS_WORKERS_MAX 8
 
-/* The worker that this thread is; a fiber's is in the fiber's slot. */
+/* The worker of this thread; that of a fiber is in the fiber's slot. */
 static _Thread_local wfi_worker *thread_worker;
 
 void wfi_executor_set_thread_worker(wfi_worker *worker)
@@ -25,7 +25,7 @@ wfi_worker *wfi_executor_current_worker(void)
     return fiber != NULL ? *wfi_fiber_slot(fiber) : thread_worker;
 }
 
-static _Thread_local wfi_executor *run_by_hand; /* whose wfi_executor_run_some this thread is in */
+static _Thread_local wfi_executor *run_by_hand; /* set while this thread is in wfi_executor_run_some */
 
 wfi_executor *wfi_executor_current(void)
 {
@@ -66,7 +66,7 @@ weft_status wfi_executor_create(const wfi_executor_options *options, wfi_executo
     return WEFT_OK;
 }
 
-static wfi_executor process_executor; /* static, so that there is no failing to have it */
+static wfi_executor process_executor; /* static, so that making it cannot fail */
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
 static void init_process_executor(void)
@@ -185,7 +185,7 @@ wfi_task *wfi_executor_take(wfi_executor *executor)
         if (head != NULL && (next == NULL || head->order < next->order))
             next = head;
     }
-    if (next == NULL) /* cannot be: one was queued */
+    if (next == NULL) /* impossible: `queued` is not 0 */
         return NULL;
     wfi_list_remove(&next->link);
     atomic_fetch_sub(&executor->queued, 1);
@@ -204,7 +204,7 @@ static void start_worker(wfi_executor *executor)
 {
     bool started =
         executor->options.fibers != NULL ? wfi_executor_start_fiber(executor) : wfi_executor_start_thread(executor);
-    if (!started) /* the task stays queued; the next one to submit, finish or block tries again */
+    if (!started) /* the task stays queued; the next submit, end of a task, or block tries again */
         return;
     executor->total++;
     executor->active++;
@@ -216,7 +216,7 @@ bool wfi_executor_nudge_leader(wfi_executor *executor)
     if (!executor->leader || executor->nudged)
         return false;
     executor->nudged = true;
-    executor->active++; /* on its way, as a follower that was called */
+    executor->active++; /* like a follower that was called */
     executor->nudge(executor->hook_arg);
     return true;
 }
@@ -228,7 +228,7 @@ void wfi_executor_call_worker(wfi_executor *executor)
         return;
     if (!wfi_list_empty(&executor->followers)) {
         wfi_list *link = wfi_list_pop_front(&executor->followers);
-        executor->active++; /* on its way: the next caller must not count on this place */
+        executor->active++; /* at once, so that the next caller does not rely on this worker */
         wfi_unpark(wfi_container_of(link, wfi_parker, link));
     } else if (wfi_executor_nudge_leader(executor)) {
         return;
@@ -259,7 +259,7 @@ void wfi_executor_run_tasks(wfi_executor *executor, wfi_task *task)
     wfi_assert_held(&executor->lock);
     executor->active++;
     while (task != NULL) {
-        wfi_executor_call_worker(executor); /* for what is queued behind it */
+        wfi_executor_call_worker(executor); /* for other queued tasks */
         wfi_mutex_unlock(&executor->lock);
         task->run(task);
         wfi_mutex_lock(&executor->lock);
@@ -279,7 +279,7 @@ static wfi_task *take_locking(wfi_executor *executor)
 
 size_t wfi_executor_run_some(wfi_executor *executor, const wfi_clock *clock, uint64_t until_ns)
 {
-    /* Counted, not spliced off: a task that comes back here from inside a wait must see those behind it. */
+    /* Takes tasks one by one: a task that waits calls this function again, and must find the later ones. */
     size_t limit = atomic_load(&executor->queued), done = 0;
     wfi_task *task;
     wfi_executor *outer = run_by_hand;
@@ -361,7 +361,7 @@ void wfi_executor_call_visitors(wfi_executor *executor)
     wfi_mutex_unlock(&executor->lock);
 }
 
-/* A visitor leaves as soon as it looks at its parker; there is no need to sleep for that. */
+/* A visitor leaves as soon as it is unparked, so yielding is enough. */
 static void call_visitors_out(wfi_executor *executor)
 {
     wfi_mutex_lock(&executor->lock);
@@ -386,7 +386,7 @@ void wfi_executor_destroy(wfi_executor *executor)
         wfi_executor_join_fibers(executor);
     else
         wfi_executor_join_threads(executor);
-    while ((task = take_locking(executor)) != NULL) /* the manual form, and where no worker could be made */
+    while ((task = take_locking(executor)) != NULL) /* in the manual form, or if no worker could be made */
         task->run(task);
     if (executor->options.fibers == NULL)
         call_visitors_out(executor);

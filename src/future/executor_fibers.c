@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* executor_fibers.c - the workers of the fiber form: a fiber begins for queued tasks and ends when it finds none. */
+/* executor_fibers.c - the workers of the fiber form: a fiber starts for queued tasks and ends when it finds none. */
 #include "base/text/log.h"
 #include "future/executor_impl.h"
 
@@ -43,7 +43,7 @@ void wfi_executor_join_fibers(wfi_executor *executor)
         wfi_mutex_unlock(&executor->lock);
         if (parker.fiber != NULL)
             wfi_park(&parker, WFI_NEVER);
-        else /* from outside the loop, so run it here; what cannot move now never will, and keeps its reference */
+        else /* not in a fiber: runs the fibers here; those that cannot continue now never will, and keep references */
             moved = wfi_fibers_run(executor->options.fibers) > 0;
         wfi_mutex_lock(&executor->lock);
     }

@@ -1,40 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * executor_impl.h - the executor's inside, for executor.c, executor_threads.c and executor_fibers.c.
+ * executor_impl.h - the internals of the executor, for executor.c, executor_threads.c and executor_fibers.c.
  *
- * LOCKING. `lock` guards everything but the atomics and what is set once before the first submit. It is a leaf: under it
- * only workers are unparked, threads or fibers created, and nudge called. No task, hook or thread_started runs under it.
- * `queued` and `ending` mirror guarded state for wfi_executor_has_work, which takes no lock; they are written under it.
+ * LOCK. `lock` guards everything except the atomics and the fields that are set once before the first submit. It is a
+ * leaf: code that holds it only unparks workers, creates threads or fibers, and calls nudge. No task, hook or
+ * thread_started runs under it. `queued` and `ending` are atomic for wfi_executor_has_work, which takes no lock; they
+ * are written under it.
  *
  * WORKERS. Each worker is in one of four states:
- *   active    runs a task, or is on its way to the queue;
+ *   active    runs a task, or is about to take one;
  *   blocked   is inside a wait of its task (wfi_executor_block_begin);
  *   leading   is inside the idle hook; at most one, `leader`;
- *   following parked, in `followers`, the last that became idle first, because its cache is warm.
- * One that was called (a follower unparked, the leader nudged, a new one) counts as active at once, so that no two callers
- * count on the same free place.
- * A worker takes a task only while fewer than `worker_limit` others are active. When a wait ends there may be more active
- * ones for a moment, because nobody who returns from a wait is stopped: those who finish next become followers instead of
- * taking a task. New workers are made up to worker_limit + compensation in all, and only while fewer than worker_limit are
- * active. So a queued task stands still only while worker_limit tasks really run, or all compensation is used up.
+ *   following parked, in `followers`. The worker that became idle last is first, because its cache is warm.
+ * A worker that was called (a follower unparked, the leader nudged, a new one) counts as active at once, so that two
+ * callers do not rely on the same worker.
+ * A worker takes a task only while fewer than `worker_limit` others are active. When waits end, more may be active for
+ * a short time, because a worker that returns from a wait is not stopped; workers that finish then become followers
+ * instead of taking a task. New workers are made up to worker_limit + compensation in total, and only while fewer than
+ * worker_limit are active. So a queued task waits only while worker_limit tasks really run, or all compensation is
+ * used.
  *
- * QUEUES. One for each urgency. A leader that comes back with a task while others are queued puts it at the head of its queue
- * and takes the one that is next, so that urgency counts on that road too.
+ * QUEUES. One for each urgency. If a leader returns with a task while others are queued, it puts the task at the head
+ * of its queue and takes the next one, so that the order by urgency is kept.
  *
- * WAKING. `call_worker` gets one more worker going for a queued task: a follower if there is one; else the leader, by
- * nudge, once per stay in the hook; else a new one. It is called by whoever makes work that nobody may be coming for: a
- * submit; a worker that starts a task while others are queued; a worker that blocks; a worker that takes its task from
- * the hook while others are queued. A leader that takes a task from the hook calls nobody when nothing is queued: waking
- * a follower only to lead would cost more than most tasks, and the network's poller steps in. A worker that finds nothing
- * queued leads if nobody does.
+ * WAKING. `call_worker` makes one more worker take a queued task: a follower if there is one; otherwise the leader, by
+ * nudge, once per stay in the hook; otherwise a new one. It is called when a queued task may have no worker: by a
+ * submit; by a worker that starts a task while others are queued; by a worker that blocks; by a worker that takes its
+ * task from the hook while others are queued. A leader that takes a task from the hook calls no worker if nothing is
+ * queued: waking a follower only to lead would cost more than most tasks, and the network's poller polls instead. A
+ * worker that finds nothing queued leads if there is no leader.
  *
- * FIBERS. The fiber form counts the same way, but its workers do not idle: a fiber that finds nothing to take ends, so that
- * a simulated program leaves nothing running. It has no leader; in the simulation the network has a fiber of its own.
+ * FIBERS. The fiber form counts in the same way, but its workers do not idle: a fiber that finds no task ends, so that
+ * a simulated program leaves nothing running. It has no leader; in the simulation the network has its own fiber.
  *
- * LIFE. Followers beyond worker_limit retire after a second; the next one that retires, or destroy, joins them. A worker's
- * struct lives until it is joined, and one that retires has left `followers` before, so a parker in there is always valid;
- * unparking happens under the lock, so no submit touches a worker after destroy could begin to free it. While ending, workers
- * leave only when the queue is empty and none is active or blocked: what a running task still submits is run too.
+ * LIFETIME. Followers beyond worker_limit retire after a second; the next one that retires, or destroy, joins them. A
+ * worker's struct exists until it is joined, and a retiring worker has left `followers` before, so a parker in that
+ * list is always valid. Unparking happens under the lock, so no submit uses a worker after destroy could begin to free
+ * it. While the executor ends, workers leave only when the queue is empty and none is active or blocked. So tasks that
+ * a running task submits are run too.
  */
 #ifndef WFI_EXECUTOR_IMPL_H
 #define WFI_EXECUTOR_IMPL_H
@@ -62,29 +65,30 @@ struct wfi_executor {
 
     wfi_mutex lock;
     wfi_list queues[WFI_URGENCIES];
-    uint64_t submitted, taken; /* so many tasks, ever */
-    _Atomic size_t queued;     /* in all queues */
+    uint64_t submitted, taken; /* total numbers of tasks */
+    _Atomic size_t queued;     /* tasks in all queues */
     atomic_bool ending;
     bool over;    /* ending, and the last task has run: the workers leave */
-    bool ended;   /* they have left */
-    bool forked;  /* (constant) this is a child of fork(): what is submitted is dropped, nobody is called, none leads */
+    bool ended;   /* the workers have left */
+    bool forked;  /* (constant) in a child of fork(2): submitted tasks are dropped, no worker is called or leads */
     wfi_list all; /* threads */
     int total;    /* workers that exist */
     int active, blocked;
     wfi_list followers;
     wfi_list visits; /* threads inside the agent's driver */
     bool leader, nudged;
-    wfi_worker *retired; /* a thread that ended, or is about to; not joined yet */
-    wfi_parker *closer;  /* fiber form: who waits in destroy for the workers to go */
+    wfi_worker *retired; /* a thread that has ended, or is about to end, and is not joined yet */
+    wfi_parker *closer;  /* fiber form: of the thread in destroy that waits until the workers have left */
 };
 
-bool wfi_executor_may_take(const wfi_executor *executor); /* a task, now; [lock] */
-wfi_task *wfi_executor_take(wfi_executor *executor);      /* the queued one that is next, or NULL; [lock] */
-/* Ahead of its like: it was to run already. [lock] */
+bool wfi_executor_may_take(const wfi_executor *executor); /* whether a worker may take a task now; [lock] */
+wfi_task *wfi_executor_take(wfi_executor *executor);      /* takes the next queued task, or NULL; [lock] */
+/* Puts it at the head of its queue. [lock] */
 void wfi_executor_put_back(wfi_executor *executor, wfi_task *task);
 void wfi_executor_call_worker(wfi_executor *executor);  /* see WAKING; [lock] */
-bool wfi_executor_nudge_leader(wfi_executor *executor); /* false if there is none to nudge; [lock] */
-/* Runs `task` and what is queued behind it while this worker may. Not active before and after. [lock] but in tasks */
+bool wfi_executor_nudge_leader(wfi_executor *executor); /* false if no leader can be nudged; [lock] */
+/* Runs `task` and further queued tasks while this worker may take them. Before and after, the worker is not active.
+ * [lock], released while a task runs */
 void wfi_executor_run_tasks(wfi_executor *executor, wfi_task *task);
 bool wfi_executor_start_thread(wfi_executor *executor); /* counted as active; [lock] */
 bool wfi_executor_start_fiber(wfi_executor *executor);  /* likewise */

@@ -10,7 +10,7 @@
 
 #define SURPLUS_IDLE_NS (1000ull * 1000 * 1000)
 
-/* Whether the executor is ending and nothing can come any more; once so, always so. [lock] */
+/* Whether the executor is ending and no more tasks can be submitted; then it stays true. [lock] */
 static bool is_over(wfi_executor *executor)
 {
     if (atomic_load(&executor->ending) && !atomic_load(&executor->queued) && executor->active == 0 &&
@@ -19,19 +19,19 @@ static bool is_over(wfi_executor *executor)
     return executor->over;
 }
 
-/* Lets all idle workers look again, for they end with the executor. [lock] */
+/* Wakes all idle workers, so that they end with the executor. [lock] */
 static void release_idle(wfi_executor *executor)
 {
     wfi_list *link;
     wfi_assert_held(&executor->lock);
     while ((link = wfi_list_pop_front(&executor->followers)) != NULL) {
-        executor->active++; /* as call_worker does for one that it wakes */
+        executor->active++; /* like call_worker */
         wfi_unpark(wfi_container_of(link, wfi_parker, link));
     }
     wfi_executor_nudge_leader(executor);
 }
 
-/* Drives the network in the hook; runs what that gives. [lock] around. */
+/* Polls the network in the hook, and runs the task that the hook returns. [lock], released in hook and task */
 static void lead(wfi_executor *executor)
 {
     wfi_task *task;
@@ -45,21 +45,22 @@ static void lead(wfi_executor *executor)
     if (task == NULL)
         return;
     bool first = !atomic_load(&executor->queued), may_run = executor->active < executor->worker_limit;
-    if (!first || !may_run) /* others became active meanwhile, one of them takes it; or a more urgent one is queued */
+    if (!first || !may_run) /* other workers became active, and one will take it; or a more urgent task is queued */
         wfi_executor_put_back(executor, task);
     if (may_run)
         wfi_executor_run_tasks(executor, first ? task : wfi_executor_take(executor));
 }
 
-/* While it ends, destroy joins them all. */
+/* Not while the executor ends: then destroy joins all workers. */
 static bool is_surplus(const wfi_executor *executor)
 {
     return executor->total > executor->worker_limit && !atomic_load(&executor->ending);
 }
 
 /*
- * Sleeps as a follower until called; returns counted as not active. False: nobody called for SURPLUS_IDLE_NS, and there are more
- * workers than may run: a burst of waits has made them, and is over. [lock] around.
+ * Sleeps as a follower until called; returns with the worker counted as not active. False: it was not called for
+ * SURPLUS_IDLE_NS, and there are more workers than may run, which an earlier burst of waits has made. [lock], released
+ * while it sleeps
  */
 static bool follow(wfi_executor *executor, wfi_worker *worker)
 {
@@ -77,7 +78,7 @@ static bool follow(wfi_executor *executor, wfi_worker *worker)
         }
         until = WFI_NEVER;
     }
-    executor->active--; /* whoever called it had counted it */
+    executor->active--; /* the caller had counted it */
     return true;
 }
 
@@ -89,8 +90,8 @@ static void join(wfi_worker *worker)
     free(worker);
 }
 
-/* Goes before the executor does. Each that retires joins the one before, so one at most waits for destroy. [lock], which it
- * lets go */
+/* Ends a worker before the executor ends. Each retiring worker joins the one before, so at most one is left for destroy
+ * to join. [lock], which it releases */
 static void retire(wfi_executor *executor, wfi_worker *worker)
 {
     wfi_worker *before = executor->retired;
@@ -166,7 +167,7 @@ void wfi_executor_join_threads(wfi_executor *executor)
     atomic_store(&executor->ending, true);
     wfi_executor_call_worker(executor);
     release_idle(executor);
-    /* A task that runs meanwhile may make another worker, so the list is read again after each. */
+    /* A running task may make another worker, so the list is read again after each join. */
     while ((link = wfi_list_pop_front(&executor->all)) != NULL) {
         wfi_mutex_unlock(&executor->lock);
         join(wfi_container_of(link, wfi_worker, all));

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * future.c - the life of a future: made, completed once, its callbacks submitted, dropped.
+ * future.c - creates futures, completes them once, submits their callbacks, and frees them.
  *
- * A pending callback holds no reference to its future, or an abandoned future could never go; it takes one when the future
- * completes and the callback is submitted. Submitting happens under the future's lock, which keeps the order of
- * registration even between a callback added at the moment of completion and those before it.
+ * A pending callback holds no reference to its future: otherwise an abandoned future could never be freed. It gets one
+ * when the future completes and the callback is submitted. Callbacks are submitted under the future's lock, so that
+ * they run in the order of registration, even if one is added at the moment of completion.
  */
 #include "base/alloc.h"
 #include "future/future_impl.h"
 
 #include <stdlib.h>
 
-/* A callback of the user's. */
+/* A callback of the user. */
 typedef struct done_callback {
     wfi_callback base;
     weft_done_fn fn;
@@ -83,8 +83,9 @@ static void free_future(weft_future *future)
 }
 
 /*
- * Dropping a future can drop others (the child of a `then`, the futures of a collect_all), in chains of any length. Those
- * that die while one is being freed on this thread wait in a list, so that the stack does not grow with the chain.
+ * Freeing a future can free others (the child of a `then`, the futures of a when_all), in chains of any length. Futures
+ * that lose their last reference while this thread frees another one wait in a list, so that the stack does not grow
+ * with the chain.
  */
 static _Thread_local weft_future *dying, **dying_end;
 
@@ -149,7 +150,7 @@ static void submit_callback(weft_future *future, wfi_callback *one)
     wfi_executor_submit(future->executor, &one->task);
 }
 
-/* Tells one waiter; it may be gone once the lock is. [future lock] */
+/* Notifies one waiter, which may be gone after the lock is released. [future lock] */
 static void tell_waiter(weft_future *future, wfi_waiting *waiting)
 {
     int status = wfi_future_status(future), none = WEFT_OK;
@@ -160,8 +161,8 @@ static void tell_waiter(weft_future *future, wfi_waiting *waiting)
         wfi_unpark(&waiting->parker);
 }
 
-/* Observers complete other futures (collect_all of collect_all, in chains of any length): those that come up while some are
- * being called on this thread join their list, so that the stack does not grow with the chain. */
+/* Observers complete other futures (a when_all of a when_all, in chains of any length). While this thread calls
+ * observers, further ones are appended to the list, so that the stack does not grow with the chain. */
 static _Thread_local wfi_list *calling;
 
 static void call_observers(wfi_list *observers)
@@ -179,7 +180,7 @@ static void call_observers(wfi_list *observers)
     calling = NULL;
 }
 
-/* What was set before is published, and everybody who asked is told. [future lock], which it lets go */
+/* Sets the state, then notifies callbacks, waiters and observers. [future lock], which it releases */
 static void publish(weft_future *future, future_state state)
 {
     wfi_list observers, *link;
@@ -319,7 +320,7 @@ weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, 
     }
     *one = (done_callback){
         .base = {.call = call_done_callback, .forget = forget_done_callback}, .fn = fn, .arg = arg, .drop = drop};
-    (void)weft_future_ref(future); /* the callback may run at once, and drop the caller's */
+    (void)weft_future_ref(future); /* the callback may run at once, and drop the caller's reference */
     wfi_future_add_callback(future, &one->base);
     weft_future_unref(future);
     return WEFT_OK;

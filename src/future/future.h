@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * future.h - futures, as the rest of weft makes and completes them. Programs see weft/future.h.
+ * future.h - weft's internal functions of futures. Programs use weft/future.h.
  *
  *     weft_future *future = wfi_future_create(executor, driver);
  *     wfi_future_own(future);                                      the program cannot complete it
@@ -10,10 +10,10 @@
  * weft_future_create, weft_future_values and weft_future_tensor need agents and tensors: src/rpc/agent/future.c defines
  * them.
  *
- * LOCKING. Each future has a small lock over its state, its callbacks and its waiters. Under it nothing is called but
- * wfi_unpark and wfi_executor_submit. So a future may be completed with any other lock held.
- * LIFETIME. Whoever holds a reference keeps it. A callback that waits for completion holds none, so that a future that
- * nobody completes can go.
+ * LOCK. Each future has a lock for its state, its callbacks and its waiters. Code that holds it calls only wfi_unpark
+ * and wfi_executor_submit, and the canceller's `hold`. So a future may be completed with any other lock held.
+ * LIFETIME. A future exists while it is referenced. A callback that waits for completion holds no reference, so that a
+ * future that is never completed can be freed.
  */
 #ifndef WFI_FUTURE_H
 #define WFI_FUTURE_H
@@ -24,10 +24,9 @@
 #include <weft/future.h>
 
 /*
- * How a thread that waits makes itself useful. drive() is called, no lock held, with a parker that the future's
- * completion unparks; it progresses or sleeps on the parker until unparked or the deadline, and returns. Spurious
- * returns are fine: the caller looks again. It returns false if waiting on this thread could never end
- * (WEFT_ERR_DEADLOCK).
+ * Makes progress on a thread that waits. drive() is called without a lock, with a parker that the future's completion
+ * unparks. It makes progress, or sleeps on the parker, until it is unparked or the deadline passes. It may return
+ * early: the caller checks. It returns false if a wait on this thread would never end (WEFT_ERR_DEADLOCK).
  */
 typedef struct wfi_driver {
     bool (*drive)(struct wfi_driver *driver, wfi_parker *parker, uint64_t deadline_ns);
@@ -35,57 +34,60 @@ typedef struct wfi_driver {
     atomic_bool woken; /* waits of the program return (weft_agent_wake) */
 } wfi_driver;
 
-/* A future whose continuations run on `executor` and whose waiters use `driver` (NULL: they just sleep). */
+/* A future whose continuations run on `executor` and whose waiters use `driver` (NULL: they only sleep). */
 weft_future *wfi_future_create(wfi_executor *executor, wfi_driver *driver);
-/* Before anybody else has it: the library alone completes it, weft_future_complete and weft_future_fail are refused. */
+/* Called before other code has the future: only the library may complete it; weft_future_complete and weft_future_fail
+ * are refused. */
 void wfi_future_own(weft_future *future);
 
-/* As weft_future_wait and weft_future_wait_until, and not ended by weft_agent_wake: for weft's own waits. */
+/* Like weft_future_wait and weft_future_wait_until, but not ended by weft_agent_wake: for weft's own waits. */
 weft_status wfi_future_wait(weft_future *future, int64_t timeout_ms);
 weft_status wfi_future_wait_until(weft_future *future, uint64_t deadline_ns);
 weft_status wfi_future_wait_any(weft_future *const *futures, size_t count, int64_t timeout_ms, size_t *index);
 
-/* What weft_future_complete and weft_future_fail do, for futures that the library owns, too: inside weft always these. */
+/* Like weft_future_complete and weft_future_fail, but also for futures that the library owns. Weft always uses
+ * these. */
 weft_status wfi_future_complete(weft_future *future, void *payload, weft_drop_fn drop);
 weft_status wfi_future_fail(weft_future *future, const weft_error *error);
 /* weft_future_then, whose child the library owns: `fn` completes it by the two above. */
 weft_future *wfi_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop);
 
 /*
- * Weft's own continuation, called once by the thread that completes the future, after the future's lock was let go (others
- * may be held), without a hop over the executor: a full executor must not hold up collect_all. It may complete other futures;
- * it must not run user code, so not drop what may be a last reference. An observer holds no reference to a future that is not
- * complete, or an abandoned future could never go; `completed` is given one. Exactly one of the two is called.
+ * Weft's own continuation. The thread that completes the future calls it once, after it has released the future's lock
+ * (others may be held). It does not go through the executor, because a full executor must not delay when_all. It may
+ * complete other futures. It must not run user code, so it must not drop a reference that may be the last. An observer
+ * holds no reference to an incomplete future: otherwise an abandoned future could never be freed. `completed` is given
+ * a reference. Exactly one of `completed` and `dropped` is called.
  */
 typedef struct wfi_observer {
     wfi_list link;
-    weft_future *future; /* set before `completed`: a reference, which is the observer's now */
+    weft_future *future; /* set before `completed`: a reference that belongs to the observer */
     void (*completed)(struct wfi_observer *observer);
     void (*dropped)(
-        struct wfi_observer *observer); /* by whoever dropped the future incomplete: nobody can complete it any
-                                                     * more. NULL: the observer's owner holds a reference all the while */
+        struct wfi_observer *observer); /* the future was freed before it was complete. NULL if the observer's owner
+                                         * always holds a reference */
 } wfi_observer;
-/* Calls `observer` when the future completes, or now. */
+/* Calls `observer` when the future completes, or at once if it is complete. */
 void wfi_future_observe(weft_future *future, wfi_observer *observer);
-/* Takes it back; false: the future is complete, and it has been or will be called. */
+/* Removes it. False: the future is complete, and the observer has been or will be called. */
 bool wfi_future_unobserve(weft_future *future, wfi_observer *observer);
 
 /*
- * What weft_future_cancel does where failing the future would not be enough. `owner` must live until the future is complete.
- * hold is called with the future's lock held, while it is not complete, at most once: it makes the owner live until cancel,
- * which follows with no lock held and lets go of it. Meanwhile the future may have been completed.
+ * The work of weft_future_cancel if failing the future is not enough. `owner` must exist until the future is complete.
+ * `hold` is called at most once, with the future's lock held, while the future is not complete. It keeps the owner
+ * until `cancel`, which follows without a lock and ends the hold. Meanwhile the future may have been completed.
  */
 typedef struct wfi_canceller {
     void (*hold)(void *owner);
     void (*cancel)(void *owner, uint64_t id);
 } wfi_canceller;
-/* Before anybody else has the future. `canceller` is a constant. */
+/* Called before other code has the future. `canceller` is a constant. */
 void wfi_future_set_canceller(weft_future *future, const wfi_canceller *canceller, void *owner, uint64_t id);
 
-/* Drops a reference unless it is the last one; false: it is. For places that must not run what a payload's end runs. */
+/* Drops a reference unless it is the last one; then returns false. For code that must not run the payload's drop. */
 bool wfi_future_unref_unless_last(weft_future *future);
 
-/* For typed payloads: the drop that a payload was completed with identifies its type. */
+/* For typed payloads: the drop function of a payload identifies its type. */
 weft_drop_fn wfi_future_payload_kind(const weft_future *future);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* future_combine.c - futures made of futures: then, collect_all, any. */
+/* future_combine.c - futures made of futures: then, when_all, when_any. */
 #include "base/alloc.h"
 #include "future/future_impl.h"
 
@@ -7,19 +7,19 @@
 
 /* ---- then ---- */
 
-/* The child and what will complete it: one piece of memory, which goes with the child. */
+/* A child of `then` and the function that completes it, in one block of memory that is freed with the child. */
 typedef struct continuation {
     weft_future child; /* first, so that freeing it frees all */
     wfi_callback callback;
-    /* [the child's lock] NULL once the parent has called or forgotten us, which it does before it goes: no reference, or an
-     * abandoned parent could never go. */
+    /* Not a reference: otherwise an abandoned parent could never be freed. NULL after the parent has called or
+     * forgotten `callback`, which it does before it is freed. [the child's lock] */
     weft_future *parent;
     weft_then_fn fn;
     void *arg;
     weft_drop_fn drop;
 } continuation;
 
-/* The first completion wins; that one came before is not this one's concern. */
+/* No-op if the child is complete. */
 static void fail_child(weft_future *child, weft_status code, const char *text)
 {
     weft_error *error = weft_error_create(code, "%s", text);
@@ -54,7 +54,7 @@ static void run_continuation(wfi_callback *callback, weft_future *parent)
     end_continuation(self);
 }
 
-/* Nobody can complete the parent any more. */
+/* The parent was freed before it was complete. */
 static void forget_continuation(wfi_callback *callback)
 {
     continuation *self = wfi_container_of(callback, continuation, callback);
@@ -69,7 +69,8 @@ static void hold_child(void *owner)
     (void)weft_future_ref(&self->child);
 }
 
-/* The parent may live long: it forgets us, unless it is about to call or to go. */
+/* Removes the callback from the parent, which may exist for a long time, unless the parent is calling it or being
+ * freed. */
 static void cancel_child(void *owner, uint64_t id)
 {
     continuation *self = owner;
@@ -105,7 +106,7 @@ static weft_future *continue_future(weft_future *parent, weft_then_fn fn, void *
     self->arg = arg;
     self->drop = drop;
     wfi_future_set_canceller(&self->child, &child_canceller, self, 0);
-    (void)weft_future_ref(&self->child); /* the registration's */
+    (void)weft_future_ref(&self->child); /* for the callback */
     wfi_future_add_callback(parent, &self->callback);
     return &self->child;
 }
@@ -113,7 +114,7 @@ static weft_future *continue_future(weft_future *parent, weft_then_fn fn, void *
 weft_future *weft_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop)
 {
     WFI_LIVE(future);
-    (void)weft_future_ref(future); /* the continuation may run at once, and drop the caller's */
+    (void)weft_future_ref(future); /* the continuation may run at once, and drop the caller's reference */
     weft_future *child = continue_future(future, fn, arg, drop, false);
     weft_future_unref(future);
     return child;
@@ -124,9 +125,10 @@ weft_future *wfi_future_then(weft_future *future, weft_then_fn fn, void *arg, we
     return continue_future(future, fn, arg, drop, true);
 }
 
-/* ---- collect_all, any ---- */
+/* ---- when_all, when_any ---- */
 
-/* An array of futures, each referenced, or NULL; counted. As a payload, what it points at is `futures`. */
+/* A reference-counted array of futures, each referenced, or NULL. If it is a payload, the payload points to
+ * `futures`. */
 typedef struct members {
     _Atomic uint32_t refs;
     size_t count;
@@ -137,24 +139,25 @@ typedef struct collection collection;
 typedef struct part {
     wfi_observer observer;
     collection *whole;
-    weft_future *member; /* [lock] no reference, or an abandoned member could never go; NULL once it went */
+    weft_future *member; /* not a reference: otherwise it could never be freed; NULL if it was freed. [lock] */
 } part;
 
 /*
- * What joins the members to the child. It lives while a member may still tell it of its end, somebody registers its parts, or
- * somebody cancels it. The members hold it; it holds those of them that are complete, and that it is about to let go or to cancel.
+ * Joins the members to the child. It exists while a member may still call it, its parts are being registered, or it is
+ * being cancelled. The members hold it. It holds the members that are complete, and those that it is about to leave or
+ * to cancel.
  */
 struct collection {
     atomic_size_t refs;
-    wfi_mutex lock; /* a leaf; over which members are held: `from`'s futures, and the parts' */
+    wfi_mutex lock; /* a leaf; guards which members are held: from->futures and part.member */
     weft_future *child;
     members *from;
-    members *result;       /* the child's payload, until it completes: `from`, or room for one */
-    bool any;              /* the first completion is enough */
-    atomic_size_t pending; /* all: parts, and one for who registers them */
-    atomic_size_t left;    /* any: members that have not been dropped incomplete */
-    atomic_bool won;       /* any: the child has been completed */
-    atomic_int open;       /* any: of the two, registering and the first completion, those that are still to come */
+    members *result;       /* the child's payload, until it completes: `from`, or an array for one */
+    bool any;              /* when_any: the first completion is enough */
+    atomic_size_t pending; /* when_all: incomplete parts, plus one while they are being registered */
+    atomic_size_t left;    /* when_any: members that were not freed before they were complete */
+    atomic_bool won;       /* when_any: the child has been completed */
+    atomic_int open;       /* when_any: how many of registering and the first completion are still to come */
     collection *cancel_next;
     wfi_task release;
     part parts[];
@@ -187,7 +190,7 @@ static void drop_members(void *payload)
     unref_members(wfi_container_of(payload, members, futures));
 }
 
-/* The same without dropping the last reference to any future; false: some of it is left. */
+/* The same without dropping the last reference to any future. False if such references are left. */
 static bool unref_members_quietly(members *list)
 {
     uint32_t refs = atomic_load(&list->refs);
@@ -221,8 +224,8 @@ static void release_collection(wfi_task *task)
     free_collection(whole);
 }
 
-/* Last references to futures are dropped by the executor: whoever completes a member may hold any lock, and what the end of a
- * payload runs is the user's. */
+/* The executor drops last references to futures: the thread that completes a member may hold any lock, and dropping a
+ * payload runs user code. */
 static void unref_collection(collection *whole)
 {
     if (atomic_fetch_sub(&whole->refs, 1) != 1)
@@ -242,15 +245,15 @@ static void unref_collection(collection *whole)
 static void complete_child(collection *whole)
 {
     members *result = whole->result;
-    /* Kept until it is certain that the child took it: what drops it may run user code, which must not be here. */
+    /* Held until the child has taken it: dropping it may run user code, which must not run here. */
     atomic_fetch_add(&result->refs, 1);
     if (wfi_future_complete(whole->child, result->futures, drop_members) == WEFT_OK) {
-        atomic_fetch_sub(&result->refs, 1); /* the child has one, and we have the child */
+        atomic_fetch_sub(&result->refs, 1); /* the child has one, and `whole` holds the child */
         whole->result = NULL;
     }
 }
 
-/* The member, held from now on until the collection goes; NULL: it has been dropped. */
+/* The member, which is held until the collection is freed; NULL if the member was freed. */
 static weft_future *hold_member(part *one)
 {
     collection *whole = one->whole;
@@ -263,7 +266,7 @@ static weft_future *hold_member(part *one)
     return member;
 }
 
-/* Those that have not completed forget the collection: they may live long. */
+/* Removes the observers from incomplete members, which may exist for a long time. */
 static void forget_parts(collection *whole)
 {
     size_t i;
@@ -289,7 +292,7 @@ static void keep_completed(part *self)
     *held = self->observer.future;
     wfi_mutex_unlock(&whole->lock);
     if (extra != NULL)
-        wfi_future_unref_unless_last(extra); /* it never is: they are the same */
+        wfi_future_unref_unless_last(extra); /* never the last: both references are to the same future */
 }
 
 static void part_completed(wfi_observer *observer)
@@ -309,7 +312,7 @@ static void part_completed(wfi_observer *observer)
     unref_collection(whole);
 }
 
-/* Nobody can complete this member any more: all of them will never be complete; any, while one is left. */
+/* The member was freed before it was complete. when_all then fails; when_any fails only if no member is left. */
 static void part_dropped(wfi_observer *observer)
 {
     part *self = wfi_container_of(observer, part, observer);
@@ -330,8 +333,8 @@ static void hold_collection(void *owner)
     atomic_fetch_add(&whole->refs, 1);
 }
 
-/* Members may be collections, in chains of any length: those that come up while one is being cancelled on this thread wait in
- * a list, so that the stack does not grow with the chain. */
+/* Members may be collections, in chains of any length. Collections to be cancelled while this thread cancels another
+ * one wait in a list, so that the stack does not grow with the chain. */
 static _Thread_local collection *waiting, **waiting_end;
 
 static void cancel_members(collection *whole)
@@ -392,14 +395,14 @@ static collection *make_collection(weft_future *child, size_t count, bool any)
     wfi_mutex_init(&whole->lock);
     whole->child = weft_future_ref(child);
     whole->any = any;
-    atomic_init(&whole->refs, count + 1); /* one for each part, one for who registers them */
+    atomic_init(&whole->refs, count + 1); /* one for each part, one for register_parts */
     atomic_init(&whole->pending, count + 1);
     atomic_init(&whole->left, count);
     atomic_init(&whole->open, 2);
     return whole;
 }
 
-/* Whoever makes the collection has references to the members meanwhile. */
+/* The caller holds references to the members. */
 static void register_parts(collection *whole, weft_future *const *futures)
 {
     size_t i;

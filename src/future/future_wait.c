@@ -2,9 +2,9 @@
 /*
  * future_wait.c - waiting for one future or several.
  *
- * The waiter puts a node into each future's list and then sleeps, or drives its agent's network, until the futures'
- * completions have counted `pending` down or one brought a failure. It takes its nodes out again under each future's lock;
- * after that nobody knows of its stack any more.
+ * The waiting thread puts a node into each future's list. Then it sleeps, or makes progress on its agent's network,
+ * until the completions have counted `pending` down, or one of them is a failure. It removes its nodes under each
+ * future's lock; after that no future refers to its stack.
  */
 #include "base/alloc.h"
 #include "future/future_impl.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #define WAITERS_ON_STACK 8
-#define TURN_NS 1000000u /* with several drivers, each gets a turn that long */
+#define TURN_NS 1000000u /* if the futures have several drivers, each is used for this time in turn */
 
 static wfi_driver *driver_of(const weft_future *future)
 {
@@ -57,7 +57,7 @@ static bool is_over(const wfi_waiting *waiting)
     return pending == 0 || (waiting->any ? pending < waiting->count : atomic_load(&waiting->failure) != WEFT_OK);
 }
 
-/* Where in futures[count] a pending one follows position `at`, going round. `at` itself if none is. */
+/* The index of the next pending future after `at`, cyclically; `at` itself if none is pending. */
 static size_t next_pending(weft_future *const *futures, size_t count, size_t at)
 {
     size_t i;
@@ -76,8 +76,8 @@ static bool one_driver(weft_future *const *futures, size_t count)
     return i == count;
 }
 
-/* One turn of sleeping or driving. WEFT_ERR_DEADLOCK: waiting on this thread could never end. WEFT_ERR_CANCELLED: the
- * program was woken. */
+/* Sleeps or drives once. WEFT_ERR_DEADLOCK: a wait on this thread would never end. WEFT_ERR_CANCELLED: weft_agent_wake
+ * was called. */
 static weft_status wait_turn(const weft_future *future, wfi_waiting *waiting, uint64_t until)
 {
     wfi_visit visit;
@@ -95,7 +95,8 @@ static weft_status wait_turn(const weft_future *future, wfi_waiting *waiting, ui
     return status;
 }
 
-/* Until is_over; WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK, WEFT_ERR_CANCELLED. At least one turn, so that polling with no time out makes progress. */
+/* Waits until is_over. WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK, WEFT_ERR_CANCELLED. Drives at least once, so that polling
+ * with a timeout of 0 makes progress. */
 static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_waiting *waiting, uint64_t deadline)
 {
     const wfi_clock *clock = clock_of(driver_of(futures[0]));
@@ -113,14 +114,13 @@ static weft_status wait_enlisted(weft_future *const *futures, size_t count, wfi_
         weft_status status = wait_turn(futures[single ? 0 : at], waiting, until);
         if (status)
             return is_over(waiting) ? WEFT_OK : status;
-        /* All visitors were called out, and this one stays: without the permit, or no turn would sleep any more. */
+        /* If all visitors were unparked, and this one continues: consumes the permit, so that it can sleep again. */
         if (!is_over(waiting) && wfi_parker_is_unparked(&waiting->parker))
             (void)wfi_park(&waiting->parker, 0);
     } while (!is_over(waiting) && (deadline == WFI_NEVER || wfi_now(clock) < deadline));
     return is_over(waiting) ? WEFT_OK : WEFT_ERR_TIMEOUT;
 }
 
-/* How a wait is done. */
 typedef struct wait_form {
     bool any, of_program;
 } wait_form;
@@ -134,7 +134,7 @@ static weft_status wait_with(weft_future *const *futures, size_t count, wfi_wait
     size_t i;
     wfi_parker_init(&waiting.parker);
     atomic_init(&waiting.pending, count);
-    waiting.of_program = how.of_program && wfi_executor_current() == NULL; /* not handlers and continuations */
+    waiting.of_program = how.of_program && wfi_executor_current() == NULL; /* not in handlers and continuations */
     for (i = 0; i < count; i++)
         enlist(futures[i], &waiters[i], &waiting);
     if (!is_over(&waiting)) {
@@ -196,7 +196,7 @@ weft_status wfi_future_wait(weft_future *future, int64_t wait_ms)
     return wait_for(future, false, deadline_of(future, wait_ms));
 }
 
-/* Waits for several: all of them, or any. */
+/* Waits for all of several futures, or for any of them. */
 static weft_status wait_several(weft_future *const *futures, size_t count, wait_form how, int64_t wait_ms)
 {
     wfi_waiter few[WAITERS_ON_STACK], *waiters = few;
@@ -232,7 +232,7 @@ static weft_status wait_any(weft_future *const *futures, size_t count, bool of_p
     size_t first = first_done(futures, count);
     if (first == count) {
         status = wait_several(futures, count, (wait_form){.any = true, .of_program = of_program}, wait_ms);
-        first = first_done(futures, count); /* one may have come after a time-out all the same */
+        first = first_done(futures, count); /* even after a timeout one may be complete */
     }
     if (first == count)
         return status;
