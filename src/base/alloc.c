@@ -6,9 +6,9 @@
 #include <string.h>
 
 /*
- * glibc's calloc does not take from the thread's cache, into which free() puts small blocks: it takes the arena's lock and walks
- * through its bins for each of the dozens of objects that a remote call lives in. So what fits that cache comes from malloc and
- * is cleared here. Larger blocks stay calloc's: it knows which memory is fresh from the system, and does not touch it.
+ * glibc's calloc does not use the thread's cache, into which free() puts small blocks. It takes the arena's lock and
+ * searches its bins, for each of the dozens of objects of a remote call. So blocks that fit the cache come from malloc,
+ * and are cleared here. Larger blocks come from calloc, which does not clear memory that is new from the system.
  */
 #define CACHED_BYTES_MAX 1032
 
@@ -20,7 +20,7 @@ void *wfi_calloc(size_t count, size_t size)
     if (bytes > CACHED_BYTES_MAX)
         return calloc(1, bytes);
     void *block = malloc(bytes);
-    __asm__("" : "+r"(block)); /* or the compiler makes a calloc of malloc and memset */
+    __asm__("" : "+r"(block)); /* otherwise the compiler turns malloc and memset into calloc */
     return block != NULL ? memset(block, 0, bytes) : NULL;
 }
 

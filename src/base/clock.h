@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock.h - time as something that is given: the machine's monotonic clock, or a simulation's. */
+/* clock.h - clocks: the machine's monotonic clock, or a simulation's. */
 #ifndef WFI_CLOCK_H
 #define WFI_CLOCK_H
 
@@ -11,7 +11,7 @@ typedef struct wfi_clock {
 
 extern const wfi_clock wfi_clock_real; /* CLOCK_MONOTONIC */
 
-#define WFI_NEVER UINT64_MAX /* a deadline that does not come */
+#define WFI_NEVER UINT64_MAX /* no deadline */
 
 static inline uint64_t wfi_now(const wfi_clock *clock)
 {

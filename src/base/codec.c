@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* codec.c - little-endian writing and reading of byte strings, and room for them; numbers are in codec.h. */
+/* codec.c - writes and reads byte strings, and grows writers; numbers are in codec.h. */
 #include "base/codec.h"
 
 #include <assert.h>
 #include <stdlib.h> /* realloc, free */
 #include <string.h>
 
-#define GROW_MIN 256 /* a small message's */
+#define GROW_MIN 256 /* the size of a small message */
 
 void wfi_writer_init(wfi_writer *writer, void *data, size_t capacity)
 {
@@ -22,7 +22,7 @@ void wfi_writer_fini(wfi_writer *writer)
 {
     if (writer->grows)
         free(writer->data);
-    *writer = (wfi_writer){.failed = true}; /* what is written now is lost, and says so */
+    *writer = (wfi_writer){.failed = true}; /* further writes fail */
 }
 
 static bool grow(wfi_writer *writer, size_t need)
@@ -85,7 +85,7 @@ size_t wfi_reader_left(const wfi_reader *reader)
 
 const uint8_t *wfi_read_bytes(wfi_reader *reader, size_t size)
 {
-    static const uint8_t nothing; /* an empty string is no failure, even of an empty reader without data */
+    static const uint8_t nothing; /* reading an empty string succeeds, even if `data` is NULL */
     const uint8_t *at;
     if (reader->failed || size > reader->size - reader->at) {
         reader->failed = true;

@@ -2,8 +2,9 @@
 /*
  * codec.h - writes and reads numbers and byte strings in little-endian order, within bounds.
  *
- * A writer that ran out of room, and a reader that ran past the end, remember that and do nothing more; the caller asks
- * once, at the end. A reader gives zeros after its failure. Reading allocates nothing and copies nothing. No locks.
+ * A writer that has run out of room, or a reader that has run past the end, sets `failed` and does nothing more. The
+ * caller checks `failed` once, at the end. A failed reader returns zeros. Reading allocates nothing and copies nothing.
+ * No locks.
  */
 #ifndef WFI_CODEC_H
 #define WFI_CODEC_H
@@ -23,7 +24,7 @@ typedef struct wfi_writer {
 void wfi_writer_init(wfi_writer *writer, void *data, size_t capacity); /* a fixed buffer */
 void wfi_writer_init_growing(wfi_writer *writer);
 void wfi_writer_fini(wfi_writer *writer);
-bool wfi_writer_make_room(wfi_writer *writer, size_t size); /* for so many bytes more; else it has failed */
+bool wfi_writer_make_room(wfi_writer *writer, size_t size); /* for `size` more bytes; otherwise sets `failed` */
 void wfi_write_bytes(wfi_writer *writer, const void *data, size_t size); /* raw, no length */
 void wfi_write_blob(wfi_writer *writer, const void *data, size_t size);  /* u32 length, then the bytes */
 void wfi_write_string(wfi_writer *writer, const char *text);             /* a blob without the NUL */
@@ -41,9 +42,10 @@ const uint8_t *wfi_read_blob(wfi_reader *reader, size_t limit, size_t *size); /*
 /* Copies a string and a NUL into out[capacity]; fails if it does not fit or holds a NUL. */
 void wfi_read_string(wfi_reader *reader, char *out, size_t capacity);
 
-/* ---- Numbers, of which every message has a dozen ------------------------------------------------------------------------ */
+/* ---- Numbers (inline, because every message has about a dozen)
+ * ------------------------------------------------------- */
 
-/* The first `size` bytes of `little`. */
+/* Writes the first `size` bytes of `little`. */
 static inline void wfi_write_raw(wfi_writer *writer, const void *little, size_t size)
 {
     if (writer->failed || (size > writer->capacity - writer->size && !wfi_writer_make_room(writer, size)))
@@ -87,7 +89,7 @@ static inline void wfi_write_f64(wfi_writer *writer, double value)
     wfi_write_u64(writer, bits);
 }
 
-/* The next `size` bytes to `little`, or nothing. */
+/* Reads the next `size` bytes to `little`; nothing on failure. */
 static inline void wfi_read_raw(wfi_reader *reader, void *little, size_t size)
 {
     reader->failed |= size > reader->size - reader->at;

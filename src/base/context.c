@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * context.c - switching between stacks: by hand on x86-64, where the C library's swapcontext would make two system calls a
- * switch for the signal mask; with ucontext elsewhere.
+ * context.c - switches between stacks: with assembly on x86-64, because the C library's swapcontext makes two system
+ * calls a switch for the signal mask; with ucontext on other processors.
  */
 #include "base/context.h"
 
@@ -78,8 +78,9 @@ void wfi_stack_drop(wfi_stack *stack)
 #if defined(__x86_64__)
 
 /*
- * Pushes what the System V ABI lets a function keep over a call (rbp, rbx, r12 to r15, the control words of SSE and x87),
- * leaves the stack pointer in *save, takes `to` as the new one and pops the same. 56 bytes and the return address.
+ * Pushes the registers that a call preserves in the System V ABI (rbp, rbx, r12 to r15, the control words of SSE and
+ * x87), stores the stack pointer in *save, sets it to `to`, and pops the same registers: 56 bytes and the return
+ * address.
  */
 void wfi_switch_stack(void **save, void *to);
 __asm__(".pushsection .text\n"
@@ -114,7 +115,7 @@ __asm__(".pushsection .text\n"
 static void prepare(wfi_context *context, wfi_stack *stack, void (*entry)(void))
 {
     enum { CONTROL = 0, RETURN = 7, WORDS = 9 }; /* the frame that wfi_switch_stack pops */
-    /* Entry finds the stack as a call leaves it: 8 off a multiple of 16. */
+    /* The stack pointer at `entry` is like after a call: 8 off a multiple of 16. */
     uint64_t *frame = (uint64_t *)((uintptr_t)(stack->base + stack->size) & ~(uintptr_t)15) - WORDS;
     uint32_t sse;
     uint16_t x87;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* context.h - switching the processor between stacks, and telling sanitizers and valgrind about it. For fiber.c. */
+/* context.h - switches between stacks, and tells sanitizers and valgrind about it. For fiber.c. */
 #ifndef WFI_CONTEXT_H
 #define WFI_CONTEXT_H
 
@@ -26,7 +26,7 @@ typedef struct wfi_context {
 #else
     ucontext_t registers;
 #endif
-    const void *stack_base; /* what AddressSanitizer wants to know; of the thread's own stack: learnt at a switch */
+    const void *stack_base; /* for AddressSanitizer; that of the thread's own stack is found at the first switch */
     size_t stack_size;
     void *fake_stack; /* AddressSanitizer's */
     void *tsan_fiber; /* ThreadSanitizer's */
@@ -34,15 +34,15 @@ typedef struct wfi_context {
 
 bool wfi_stack_map(wfi_stack *stack, size_t size); /* false: no memory */
 void wfi_stack_unmap(wfi_stack *stack);
-/* Instead of unmapping it: its frames were never left, and what they point at counts as reachable for leak checks. */
+/* Instead of unmapping it, if its frames were never left: leak checkers count what they point to as reachable. */
 void wfi_stack_drop(wfi_stack *stack);
 
 void wfi_context_init_thread(wfi_context *context); /* for the thread's own stack */
-/* A context that will begin in `entry`, which must not return, and begins with wfi_context_entered. */
+/* A context that begins in `entry`. `entry` must first call wfi_context_entered, and must not return. */
 void wfi_context_init(wfi_context *context, wfi_stack *stack, void (*entry)(void));
 void wfi_context_fini(wfi_context *context);
-/* Leaves `from` (last: for ever) for `to`; returns when `to` switches back. */
+/* Switches from `from` to `to`; returns when `to` switches back. `last`: `from` is left forever. */
 void wfi_context_switch(wfi_context *from, wfi_context *to, bool last);
-void wfi_context_entered(wfi_context *left); /* the first thing an entry does; `left`: what switched to it */
+void wfi_context_entered(wfi_context *left); /* `left`: the context that switched to this one */
 
 #endif

@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define ENOUGH ((rlim_t)1 << 20) /* with more, programs that close all descriptors they may have take seconds */
+#define ENOUGH ((rlim_t)1 << 20) /* with a higher limit, programs that close all possible descriptors take seconds */
 
 void wfi_descriptors_raise(void)
 {

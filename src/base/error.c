@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * error.c - weft_error: counted, immutable, one allocation.
+ * error.c - weft_error: reference-counted, immutable, one allocation.
  *
- * Immutable once another can see it, so that threads share it without a lock; a hop is added to a copy. When memory is out
- * there is one static error, which is never counted and never freed.
+ * An error does not change after it was created, so threads share it without a lock; a hop is added to a copy. If
+ * memory is out, one static error is used, which is never counted and never freed.
  */
 #include "base/error.h"
 #include "base/handle.h"
@@ -22,7 +22,7 @@ struct weft_error {
     int worker;
     uint32_t hop_count;
     int hops[WFI_ERROR_HOPS_MAX];
-    const char *function, *message; /* inside text, but for the immortal one */
+    const char *function, *message; /* in `text`, except those of the static error */
     char text[];
 };
 
@@ -106,7 +106,7 @@ weft_error *wfi_error_with_hop(const weft_error *error, int rank)
     if (error == &out_of_memory || error->hop_count == WFI_ERROR_HOPS_MAX)
         return weft_error_ref(error);
     copy = build(&detail, error->message, error->hops, error->hop_count);
-    if (copy == &out_of_memory) /* the cause is worth more than the hop */
+    if (copy == &out_of_memory) /* the original error is more useful than the hop */
         return weft_error_ref(error);
     copy->hops[copy->hop_count++] = rank;
     return copy;
@@ -129,14 +129,14 @@ weft_error *wfi_error_naming(const weft_error *error, const char *function)
     if (error == &out_of_memory || error->function[0] != '\0' || function == NULL || function[0] == '\0')
         return weft_error_ref(error);
     copy = build(&detail, error->message, error->hops, error->hop_count);
-    return copy == &out_of_memory ? weft_error_ref(error) : copy; /* the cause is worth more than the name */
+    return copy == &out_of_memory ? weft_error_ref(error) : copy; /* the original is more useful than the name */
 }
 
 void wfi_error_give(weft_error **out, weft_error *error)
 {
     if (out != NULL) {
         *out = error;
-        wfi_status_said(WEFT_OK); /* the program has the detail of this failure, and the log has not */
+        wfi_status_said(WEFT_OK); /* the program has the detail of this failure, but the log does not */
     } else {
         weft_error_unref(error);
     }
@@ -220,7 +220,7 @@ int weft_error_hop(const weft_error *error, size_t index)
     return error != NULL && index < error->hop_count ? error->hops[index] : -1;
 }
 
-/* Texts may come from another worker: whatever could break the line or drive a terminal becomes a blank. */
+/* Texts may be from another worker: replaces characters that end the line or control a terminal by blanks. */
 static void blank_controls(char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
@@ -229,13 +229,13 @@ static void blank_controls(char *text, size_t size)
     }
 }
 
-#define LINE_BYTES (WFI_ERROR_MESSAGE_MAX + WFI_ERROR_FUNCTION_MAX + 512) /* what else there is: names, ranks */
+#define LINE_BYTES (WFI_ERROR_MESSAGE_MAX + WFI_ERROR_FUNCTION_MAX + 512) /* 512 for names and ranks */
 
 void weft_error_print(const weft_error *error, FILE *to)
 {
     WFI_LIVE(error);
     char line[LINE_BYTES];
-    size_t room = sizeof line - 1, at; /* with place for the end of the line */
+    size_t room = sizeof line - 1, at; /* leaves room for the end of the line */
     if (error == NULL)
         return;
     at = (size_t)snprintf(line, room, "weft: %s", weft_status_name(error->code));
@@ -252,7 +252,7 @@ void weft_error_print(const weft_error *error, FILE *to)
     assert(at < room);
     blank_controls(line, at);
     line[at++] = '\n';
-    (void)wfi_quiet_write(to, line, at); /* at once: so it stays whole among the lines of other threads and processes */
+    (void)wfi_quiet_write(to, line, at); /* one write: not mixed with lines of other threads and processes */
 }
 
 void wfi_error_write(wfi_writer *writer, const weft_error *error)

@@ -2,14 +2,15 @@
 /*
  * fiber.c - the scheduler of fibers.
  *
- * No locks: a scheduler and its fibers belong to one thread at a time. A live fiber is in exactly one place:
+ * No locks: a scheduler and its fibers belong to one thread at a time. A live fiber has one of three states:
  *   RUNNABLE  in `ready`, in the order of becoming runnable, or in its group's `held` while the group is frozen;
- *   RUNNING   the one that has the turn;
+ *   RUNNING   the current one;
  *   PARKED    in no list; in the heap of deadlines if it has one.
- * An ended fiber goes to `spare` with its stack, for the next spawn. An abandoned one is in no list and no heap and only
- * waits for destroy; if it abandoned its own group it runs on until it gives way.
+ * An ended fiber goes to `spare` with its stack, for the next spawn. An abandoned one is in no list and no heap until
+ * destroy; if it abandoned its own group it runs until it yields.
  *
- * Equal inputs give equal orders: the heap breaks ties by the order of parking, and no address is ever compared.
+ * Equal inputs give equal orders: fibers with equal deadlines wake in the order of parking, and addresses are never
+ * compared.
  */
 #include "base/alloc.h"
 #include "base/fiber.h"
@@ -27,7 +28,7 @@ typedef struct group {
     int id;
     size_t live;
     bool frozen;
-    wfi_list held; /* runnable fibers whose turn came while frozen */
+    wfi_list held; /* runnable fibers of a frozen group */
 } group;
 
 typedef enum fiber_state { RUNNABLE, RUNNING, PARKED, ENDED } fiber_state;
@@ -53,14 +54,14 @@ struct wfi_fibers {
     wfi_list ready, spare, all;
     wfi_map groups;
     size_t live, made;
-    wfi_fiber **heap; /* parked with a deadline, earliest first; room for every fiber made */
+    wfi_fiber **heap; /* parked with a deadline, earliest first; has room for every fiber */
     size_t heap_size, heap_capacity;
     uint64_t parkings;
-    wfi_context loop; /* who called wfi_fibers_run */
+    wfi_context loop; /* of the caller of wfi_fibers_run */
 };
 
-/* The fiber that has the turn on this thread. Read through a function that is never inlined: code that kept the address of
- * a thread-local over a switch would be wrong if the loop had moved to another thread. */
+/* The running fiber of this thread. Read through a function that is never inlined: after a switch the loop may run on
+ * another thread, so a kept address of the thread-local would be wrong. */
 static _Thread_local wfi_fiber *running;
 
 __attribute__((noinline)) wfi_fiber *wfi_fiber_current(void)
@@ -81,7 +82,7 @@ static void heap_set(wfi_fibers *fibers, size_t index, wfi_fiber *fiber)
     fiber->heap_index = index;
 }
 
-/* Moves `fiber`, which belongs near `index`, up or down to its place. */
+/* Puts `fiber` at its place in the heap, up or down from `index`. */
 static void heap_settle(wfi_fibers *fibers, size_t index, wfi_fiber *fiber)
 {
     while (index > 0 && earlier(fiber, fibers->heap[(index - 1) / 2])) {
@@ -169,7 +170,7 @@ static void fiber_main(void)
     abort(); /* nothing switches to an ended fiber */
 }
 
-/* A fiber with a stack, in no list but `all`; NULL without memory. */
+/* A fiber with a stack, only in the list `all`; NULL: no memory. */
 static wfi_fiber *make_fiber(wfi_fibers *fibers)
 {
     wfi_list *spare = wfi_list_pop_front(&fibers->spare);
@@ -212,7 +213,7 @@ weft_status wfi_fiber_spawn(wfi_fibers *fibers, int group_id, void (*run)(void *
     return WEFT_OK;
 }
 
-/* It counts no longer; it may still be running its last turn. */
+/* The fiber is no longer counted; it may still be running. */
 static void leave(wfi_fiber *fiber)
 {
     assert(fiber->group->live > 0 && fiber->fibers->live > 0);
@@ -233,7 +234,7 @@ static void give_turn(wfi_fibers *fibers, wfi_fiber *fiber)
     wfi_context_fini(&fiber->context);
     if (!fiber->abandoned)
         leave(fiber);
-    wfi_list_push_front(&fibers->spare, &fiber->link); /* the warmest stack first */
+    wfi_list_push_front(&fibers->spare, &fiber->link); /* the stack used last is first */
 }
 
 size_t wfi_fibers_run(wfi_fibers *fibers)

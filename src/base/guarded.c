@@ -2,8 +2,8 @@
 /*
  * guarded.c - blocks of powers of two, cut from mappings that are marked MADV_DONTDUMP.
  *
- * A block that was given back waits in the list of its size for the next of that size. Mappings stay: a worker has as many keys
- * as it has connections, and those come again.
+ * A freed block waits in the list of its size for reuse. Mappings are never unmapped: a worker has as many keys as
+ * connections, and will have as many again.
  */
 #include "base/guarded.h"
 
@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-#define SMALLEST 64 /* bytes of a block, its head included */
+#define SMALLEST 64 /* bytes of a block, including its head */
 #define KINDS 32
 #define MAPPING ((size_t)64 << 10) /* larger blocks have a mapping of their own */
 
@@ -26,11 +26,11 @@ static_assert(sizeof(block) == 16, "what follows is aligned to 16");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static block *spare[KINDS];
-static uint8_t *fresh; /* of the newest mapping, what was never given out */
+static uint8_t *fresh; /* the part of the newest mapping that was never used */
 static size_t fresh_size;
 static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 
-/* Held over every fork, so that the lists are whole in the child, which may open an agent of its own. */
+/* Held during every fork, so that the lists are consistent in the child, which may open its own agent. */
 static void take_lock(void)
 {
     pthread_mutex_lock(&lock);
@@ -62,7 +62,7 @@ static block *cut(size_t size)
 {
     if (size > MAPPING)
         return (block *)map(size);
-    if (size > fresh_size) { /* what is left of the mapping before is too small for this, and is lost */
+    if (size > fresh_size) { /* the rest of the mapping is too small, and is not used */
         uint8_t *mapping = map(MAPPING);
         if (!mapping)
             return NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handle.c - the ring of freed handles, and the sentences about misuse; see handle.h. */
+/* handle.c - the ring of freed handles, and the messages about misuse; see handle.h. */
 #include "base/handle.h"
 
 #include <malloc.h>
@@ -32,7 +32,7 @@
 #define VALGRIND_MAKE_MEM_UNDEFINED(at, size) 0
 #endif
 
-#define WORD_BYTES 8 /* stay readable: AddressSanitizer marks units of eight bytes */
+#define WORD_BYTES 8 /* these stay readable: AddressSanitizer marks units of eight bytes */
 
 /* ---- The ring ---------------------------------------------------------------------------------------------------- */
 
@@ -149,7 +149,7 @@ static const struct {
     [WFI_HANDLE_VALUES] = COUNTED("a list of values", "weft_values"),
 };
 
-/* The kind that a word names; 0: it is no word of a handle. */
+/* The kind of a handle with this word; 0: it is not the word of a handle. */
 static wfi_handle_kind kind_of(uint32_t word, bool *live)
 {
     uint32_t kind = word & 0xff;
@@ -158,7 +158,7 @@ static wfi_handle_kind kind_of(uint32_t word, bool *live)
     return known ? (wfi_handle_kind)kind : (wfi_handle_kind)0;
 }
 
-/* One write, so that the sentences of several threads do not mix. */
+/* One write, so that messages of several threads do not mix. */
 _Noreturn static void say(const char *text)
 {
     size_t size = strlen(text);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * handle.h - handles that check themselves: a use after the end of an object, a second release and a pointer to another
- * kind of object end with one sentence on stderr and abort().
+ * handle.h - checks handles: a use after the end of an object, a second release, or a pointer to another kind of object
+ * writes one sentence to stderr and aborts.
  *
  * Each object that a program holds begins with a wfi_handle: one word that says its kind and whether the program may
  * use it. Each public function checks the word of its arguments first:
  *
  *     weft_status weft_future_wait(weft_future *future, int64_t wait_ms)
  *     {
- *         WFI_LIVE(future);          NULL passes: what NULL means is decided below
+ *         WFI_LIVE(future);          NULL passes; the code below handles it
  *
  * wfi_handle_end overwrites the word when the program gives the object up. wfi_handle_free puts the memory into a ring
  * of the last WFI_HANDLES_KEPT freed objects, and frees the oldest of these. So their words can still be read. Calls and
@@ -18,7 +18,7 @@
  * AddressSanitizer and under valgrind a block in the ring is marked as freed, except its word. So both tools report an
  * access to any other field.
  *
- * THREADS. Any. There is no lock: one atomic addition and one exchange a freed handle.
+ * THREADS. Any. There is no lock: freeing a handle takes one atomic addition and one exchange.
  */
 #ifndef WFI_HANDLE_H
 #define WFI_HANDLE_H
@@ -79,7 +79,7 @@ _Noreturn void wfi_handle_misused(const void *handle, wfi_handle_kind kind, cons
 /* The same for a counted object that was released more often than it was referenced. */
 _Noreturn void wfi_handle_overreleased(const void *handle, wfi_handle_kind kind, const char *function);
 
-/* The same for an object that is live, and of which `why` says what the program must not do with it. */
+/* The same for a live object; `why` says what the program must not do with it. */
 _Noreturn void wfi_handle_refuse(const void *handle, wfi_handle_kind kind, const char *function, const char *why);
 
 static inline void wfi_handle_check(const void *handle, wfi_handle_kind kind, const char *function)
@@ -90,8 +90,8 @@ static inline void wfi_handle_check(const void *handle, wfi_handle_kind kind, co
         wfi_handle_misused(handle, kind, function);
 }
 
-/* Whether the count of an object was 1 before one was taken off: then the object ends. Less: it was released too often,
- * and this aborts. */
+/* For releasing a reference: whether the count `before` was 1; then the object ends. If it was less, the object was
+ * released too often, and this aborts. */
 #define WFI_LAST(object, before) wfi_handle_was_last(object, (int64_t)(before), WFI_HANDLE_KIND_OF(object), __func__)
 static inline bool wfi_handle_was_last(void *handle, int64_t before, wfi_handle_kind kind, const char *function)
 {
@@ -103,7 +103,7 @@ static inline bool wfi_handle_was_last(void *handle, int64_t before, wfi_handle_
     return true;
 }
 
-/* WFI_LIVE(a, b, ...): up to six pointers to objects are NULL or may be used; otherwise it does not return. */
+/* WFI_LIVE(a, b, ...): checks up to six pointers to objects. Aborts if one is neither NULL nor live. */
 #define WFI_LIVE(...)                                                                                                  \
     WFI_LIVE_PICK(__VA_ARGS__, WFI_LIVE_6, WFI_LIVE_5, WFI_LIVE_4, WFI_LIVE_3, WFI_LIVE_2, WFI_LIVE_1)(__VA_ARGS__)
 #define WFI_LIVE_PICK(a, b, c, d, e, f, macro, ...) macro

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_BITS 4 /* of a step's number: WFI_HISTOGRAM_STEPS is 2^4 */
+#define FIRST_BITS 4 /* bits of a step's number: WFI_HISTOGRAM_STEPS is 2^4 */
 #define VALUE_MAX ((UINT64_C(1) << 42) - 1)
 
 void wfi_histogram_init(wfi_histogram *histogram)
@@ -21,7 +21,7 @@ void wfi_histogram_fini(wfi_histogram *histogram)
     wfi_histogram_init(histogram);
 }
 
-/* Octave o > 0 holds the values of 4 + o bits: their highest bit says which octave, the four below it which step. */
+/* Octave o > 0 has the values of 4 + o bits: the highest bit gives the octave, the four bits below it give the step. */
 static unsigned octave_of(uint64_t value)
 {
     return value < WFI_HISTOGRAM_STEPS ? 0 : 64u - (unsigned)__builtin_clzll(value) - FIRST_BITS;
@@ -39,7 +39,7 @@ static uint64_t middle_of(unsigned octave, unsigned step)
     return ((uint64_t)(WFI_HISTOGRAM_STEPS + step) << (octave - 1)) + (UINT64_C(1) << (octave - 1)) / 2;
 }
 
-/* Makes room for these octaves, both included. */
+/* Makes room for the octaves from `low` to `high`. */
 static bool cover(wfi_histogram *histogram, unsigned low, unsigned high)
 {
     unsigned first = histogram->first, end = first + histogram->octaves;
@@ -143,7 +143,7 @@ uint64_t wfi_histogram_below(const wfi_histogram *histogram, unsigned exponent)
 {
     uint64_t seen = 0;
     size_t octaves = histogram->octaves, end;
-    unsigned below = exponent < FIRST_BITS ? 0 : exponent - FIRST_BITS + 1; /* octaves under that power */
+    unsigned below = exponent < FIRST_BITS ? 0 : exponent - FIRST_BITS + 1; /* octaves below that power */
     if (below <= histogram->first)
         return 0;
     end = below - histogram->first < octaves ? below - histogram->first : octaves;

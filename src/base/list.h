@@ -13,8 +13,9 @@ typedef struct wfi_list {
 #define wfi_container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 /*
- * Each item of a list in turn, from the front: `link` is the member by which items are in it. The item at hand stays in the list
- * until its turn is over; with `next`, the name of a variable, it may leave, and the one behind it stays.
+ * Loop over the items of a list, from the front; `link` is the member by which items are in it. WFI_FOR_LIST: the
+ * current item must stay in the list. WFI_FOR_LIST_TAKING: the current item may be removed, but the next one
+ * (next_item) must stay.
  */
 #define WFI_FOR_LIST(type, item, list, link)                                                                           \
     for (type *item = wfi_container_of((list)->next, type, link); &item->link != (list);                               \

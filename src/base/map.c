@@ -2,8 +2,8 @@
 /*
  * map.c - hash table from uint64 to pointer: linear probing with tombstones, at most 3/4 used.
  *
- * `count` slots hold a value, `used` slots hold a value or a tombstone. An insertion that would fill more than 3/4 rebuilds
- * the table for twice `count`, which also drops the tombstones and lets a table shrink that was large once.
+ * `count` slots hold a value, `used` slots hold a value or a tombstone. An insertion that would fill more than 3/4
+ * rebuilds the table for twice `count`. This also drops the tombstones, and shrinks a table that was larger before.
  */
 #include "base/map.h"
 
@@ -23,7 +23,7 @@ struct wfi_map_slot {
 static char tombstone_object;
 static void *const tombstone = &tombstone_object;
 
-/* The finaliser of the splitmix64 generator: ids that differ in few bits land far from each other. */
+/* The finalizer of the splitmix64 generator: ids that differ in few bits get very different hashes. */
 static uint64_t mix(uint64_t key)
 {
     key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -31,13 +31,13 @@ static uint64_t mix(uint64_t key)
     return key ^ (key >> 31);
 }
 
-/* Where the search for `key` begins in a table of `mask` + 1 slots. */
+/* The first slot of the search for `key` in a table of `mask` + 1 slots. */
 static size_t home(const wfi_map *map, uint64_t key, size_t mask)
 {
     return (map->hash_key ? wfi_hash_keyed(map->hash_key, &key, sizeof key) : mix(key)) & mask;
 }
 
-/* The slot of `key`, or NULL. *probes: how many slots were looked at. */
+/* The slot of `key`, or NULL. *probes: the number of slots that were visited. */
 static struct wfi_map_slot *find(const wfi_map *map, uint64_t key, size_t *probes)
 {
     size_t mask = map->capacity - 1, at;
@@ -52,7 +52,7 @@ static struct wfi_map_slot *find(const wfi_map *map, uint64_t key, size_t *probe
     return NULL;
 }
 
-/* Puts a key that is not there into a table with room. Returns true if it took a slot that was never used. */
+/* Inserts a new key into a table that has room. Returns true if the slot was never used before. */
 static bool place(const wfi_map *map, struct wfi_map_slot *slots, size_t capacity, uint64_t key, void *value)
 {
     size_t mask = capacity - 1, at = home(map, key, mask);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mutex.c - a mutex that knows its owner.
+ * mutex.c - a mutex that records its owner for assertions.
  *
- * `held` and `owner` are written by the holder only and read by anybody, so they are atomic; relaxed is enough, because the
- * only reader whose answer matters is the holder itself, which sees its own writes. They serve assertions: where none are
- * compiled nobody writes them, and this is the system's mutex and nothing more. A remote call takes thirty of them.
+ * `held` and `owner` are written only by the holder and read by any thread, so they are atomic. Relaxed order is
+ * enough, because only the holder relies on the result, and it sees its own writes. Without assertions they are not
+ * written, and this is only the system's mutex: a remote call takes about thirty of them.
  */
 #include "base/mutex.h"
 

@@ -20,12 +20,13 @@ void wfi_mutex_lock(wfi_mutex *mutex);
 bool wfi_mutex_trylock(wfi_mutex *mutex);
 void wfi_mutex_unlock(wfi_mutex *mutex);
 
-/* For assertions: whether the library was compiled with them, and so knows whose a mutex is; and whether it is the caller's. */
+/* For assertions: whether the library was compiled with them, and so records the owners of mutexes; and whether the
+ * caller owns this one. */
 extern const bool wfi_mutex_knows_owner;
 bool wfi_mutex_is_mine(const wfi_mutex *mutex);
 
 #ifdef NDEBUG
-#define wfi_assert_held(mutex) ((void)(mutex)) /* what is named for this alone is not unused */
+#define wfi_assert_held(mutex) ((void)(mutex)) /* avoids warnings about unused variables */
 #else
 #define wfi_assert_held(mutex) assert(wfi_mutex_is_mine(mutex))
 #endif

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parker.c - sleeping and waking.
+ * parker.c - parks and unparks threads and fibers.
  *
- * state: EMPTY -park-> ASLEEP -unpark-> UNPARKED -park returns-> EMPTY, or EMPTY -unpark-> UNPARKED, which the next park
- * takes at once. The unparker's exchange is its last touch of the parker: right after it the sleeper may return and its
- * stack frame go. The futex call that may follow names the address only, the kernel does not read it for a private wake;
- * if the place is another parker by then, that one sees a spurious wake and sleeps on, as every futex user must.
- * A fiber and all who unpark it are on one thread, so for it nothing can happen in between.
+ * state: EMPTY -park-> ASLEEP -unpark-> UNPARKED -park returns-> EMPTY, or EMPTY -unpark-> UNPARKED, which the next
+ * park consumes at once. The unparker's exchange is its last access to the parker: right after it the sleeper may
+ * return, and its stack frame is gone. The futex call that may follow only names the address; the kernel does not read
+ * it for a private wake. If another parker has that address by then, it gets a spurious wake and continues to sleep, as
+ * every futex user must. A fiber and the code that unparks it run on one thread, so nothing can happen in between.
  *
- * On a descriptor there is a touch after the exchange, the write to it. So the sleeper that finds itself unparked waits for that.
+ * With a descriptor there is one access after the exchange: the write to it. So a sleeper that was unparked waits for
+ * that write.
  */
 #include "base/parker.h"
 #include "base/fiber.h"
@@ -30,7 +31,7 @@ void wfi_parker_init(wfi_parker *parker)
     parker->fiber = wfi_fiber_current();
 }
 
-/* Sleeps while the state is ASLEEP; false once the deadline has passed. */
+/* Sleeps while the state is ASLEEP; false if the deadline has passed. */
 static bool sleep_thread(wfi_parker *parker, uint64_t deadline_ns)
 {
     struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
@@ -70,7 +71,7 @@ bool wfi_park(wfi_parker *parker, uint64_t deadline_ns)
 
 void wfi_unpark(wfi_parker *parker)
 {
-    struct wfi_fiber *fiber = parker->fiber; /* these are read before the exchange gives the parker up */
+    struct wfi_fiber *fiber = parker->fiber; /* read before the exchange, which is the last access */
     uint32_t was = atomic_load_explicit(&parker->state, memory_order_acquire);
     int fd;
     do {

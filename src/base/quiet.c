@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quiet.c - see quiet.h. The kernel directs both signals to the thread that writes, so that its mask is enough. */
+/* quiet.c - see quiet.h. The kernel sends both signals to the writing thread, so its mask is enough. */
 #include "base/quiet.h"
 
 #include <errno.h>

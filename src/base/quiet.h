@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quiet.h - writes to descriptors of the user's: a write that fails gives an errno value. Without wfi_quiet_begin the
- * signals SIGPIPE (the reader of a pipe or socket has gone) and SIGXFSZ (the file would exceed a limit) end the
- * process.
+ * quiet.h - writes to the user's descriptors that fail with an errno value, without a signal.
  *
- * The signals are blocked in the calling thread alone. Those that are raised between begin and end are discarded, also
- * a signal that another process sends in that moment. The process's signal handlers do not change and are not called.
+ * Without wfi_quiet_begin the signals SIGPIPE (the reader of a pipe or socket has gone) and SIGXFSZ (the file would
+ * exceed a limit) would end the process. They are blocked only in the calling thread. Those raised between begin and
+ * end are discarded, even one that another process sends at that moment. The process's signal handlers do not change
+ * and are not called.
  */
 #ifndef WFI_QUIET_H
 #define WFI_QUIET_H
@@ -19,11 +19,11 @@ typedef struct wfi_quiet {
     sigset_t ours;   /* signals that were not pending at the beginning: the writes raise them */
 } wfi_quiet;
 
-/* Between begin and end the thread does not park: a fiber would leave its mask to other fibers of the thread. */
+/* Between begin and end the thread must not park: other fibers of the thread would run with the changed mask. */
 void wfi_quiet_begin(wfi_quiet *quiet);
-void wfi_quiet_end(const wfi_quiet *quiet); /* errno stays as it is */
+void wfi_quiet_end(const wfi_quiet *quiet); /* does not change errno */
 
-/* Writes all of it by one fwrite, and flushes a stream. False: see errno, or the stream had failed before. */
+/* Writes all bytes with one fwrite; flushes a stream. False: see errno, or the stream had failed before. */
 bool wfi_quiet_write(FILE *to, const void *data, size_t size);
 bool wfi_quiet_flush(FILE *to);
 

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define LISTEN_BACKLOG 1024
-#define ONE_OF_SEVERAL_MS 3000 /* to connect to one address of a name that has others */
+#define ONE_OF_SEVERAL_MS 3000 /* time limit to connect to one of several addresses of a name */
 
 int wfi_poll_timeout(uint64_t now_ns, uint64_t deadline_ns)
 {
@@ -33,15 +33,17 @@ void wfi_tune_socket(int fd)
         int level, option, value;
     } settings[] = {
         {IPPROTO_TCP, TCP_NODELAY, 1},
-        {SOL_SOCKET, SO_KEEPALIVE, 1}, /* finds a vanished host even where the bound on silence is switched off */
+        {SOL_SOCKET, SO_KEEPALIVE, 1}, /* detects a vanished host even if death_timeout_ms is switched off */
         {IPPROTO_TCP, TCP_KEEPIDLE, 30},
         {IPPROTO_TCP, TCP_KEEPINTVL, 10},
         {IPPROTO_TCP, TCP_KEEPCNT, 6},
         {IPPROTO_TCP, TCP_USER_TIMEOUT, 90000},
-        /* Heartbeats are thin: without this a partition of 1.5 s is repaired only after 3 s, past the usual bound. */
+        /* Heartbeats are a thin stream: without this option TCP recovers from a cut of 1.5 s only after 3 s, later than
+         * the default bound. */
         {IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1},
     };
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) /* a socket that refuses one works without */
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0];
+         i++) /* a socket works without an option that it refuses */
         (void)setsockopt(fd, settings[i].level, settings[i].option, &settings[i].value, sizeof settings[i].value);
 }
 
@@ -60,7 +62,7 @@ static int listen_on(const struct addrinfo *where, int *out)
     int fd = socket(where->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return errno;
-    /* The last job's connections may linger in TIME_WAIT; a port that somebody listens on is refused all the same. */
+    /* Connections of the last job may be in TIME_WAIT. A port on which a process listens is still refused. */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, where->ai_addr, where->ai_addrlen) == 0 && listen(fd, LISTEN_BACKLOG) == 0) {
         *out = fd;
@@ -87,7 +89,7 @@ static weft_status listen_failed(const char *host, int port, int trouble, weft_e
 weft_status wfi_listen_at(const char *host, int port, int *fd, weft_error **error)
 {
     struct addrinfo *found = resolve(host, port, AI_PASSIVE);
-    if (!found && wfi_descriptors_lack(1)) /* for the file of hosts */
+    if (!found && wfi_descriptors_lack(1)) /* to read /etc/hosts */
         return wfi_descriptors_fail("resolve MASTER_ADDR", error);
     if (!found)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "MASTER_ADDR %s does not resolve", host);
@@ -156,7 +158,7 @@ bool wfi_host_is_loopback(const char *host)
     return is_loopback;
 }
 
-/* Waits for the outcome of a connect under way. */
+/* Waits for the outcome of a connect in progress. */
 static int finish_connecting(int fd, uint64_t deadline_ns)
 {
     struct pollfd wait = {.fd = fd, .events = POLLOUT};
@@ -173,7 +175,8 @@ static int finish_connecting(int fd, uint64_t deadline_ns)
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &trouble, &size) == 0 ? trouble : errno;
 }
 
-/* A connect to a free port of the ephemeral range may meet itself (simultaneous open): that is nobody. */
+/* A connect to a free port of the ephemeral range may connect to itself (simultaneous open): then nothing listens
+ * there. */
 bool wfi_is_connected_to_itself(int fd)
 {
     wfi_endpoint here = {.size = sizeof here.address}, there = {.size = sizeof there.address};

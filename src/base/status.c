@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* status.c - names and sentences of the status codes. */
+/* status.c - names and texts of the status codes. */
 #include <weft/status.h>
 
 #include "base/error.h"
@@ -70,7 +70,7 @@ const char *weft_status_text(weft_status status)
     return i < TABLE_SIZE ? table[i].text : "a code that weft does not define";
 }
 
-static _Thread_local weft_status said; /* the last failure of which the log has the detail */
+static _Thread_local weft_status said; /* the last failure whose detail was logged */
 
 void wfi_status_said(weft_status status)
 {

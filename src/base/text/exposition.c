@@ -4,12 +4,13 @@
 
 #include <inttypes.h>
 
-/* Bounds of the buckets given out: powers of two less one nanosecond, where the histogram's own steps end. 1 us to 17 s. */
+/* Bounds of the buckets: powers of two minus one nanosecond, where the histogram's steps end; from 1 us to 17 s. */
 #define FIRST_BOUND 10
 #define LAST_BOUND 34
 
-/* A label's value is UTF-8: bytes that are not printable ASCII are shown as their numbers, and a backslash as two, so any name
- * gives a legal value and different names stay different. The format itself wants each backslash doubled. */
+/* The value of a label is UTF-8. Bytes that are not printable ASCII are written as numbers, and a backslash as two, so
+ * that any name gives a legal value and different names give different values. The format doubles each backslash
+ * again. */
 size_t wfi_exposition_escape(const char *name, char *out, size_t room)
 {
     size_t at = 0;

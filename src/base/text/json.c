@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.c - a text as a JSON string: what is UTF-8 in it, and what has to be escaped. */
+/* json.c - writes JSON strings: checks UTF-8, and escapes characters. */
 #include "base/text/json.h"
 
 #include <stdbool.h>
@@ -14,7 +14,7 @@ size_t wfi_utf8_size(const char *text)
     uint32_t point = size > 1 ? *at & (0x7fu >> size) : *at;
     for (size_t i = 1; i < size; i++) {
         if (at[i] >> 6 != 2)
-            return 0; /* the end of the text too */
+            return 0; /* also at the end of the text */
         point = point << 6 | (at[i] & 0x3f);
     }
     bool is_good = size && point >= least[size] && point <= 0x10ffff && (point < 0xd800 || point > 0xdfff);

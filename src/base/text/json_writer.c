@@ -50,7 +50,7 @@ void wfi_json_put_bool(wfi_json *j, const char *key, bool value)
     fputs(value ? "true" : "false", j->to);
 }
 
-/* Prints with ".", whatever decimal point the user's locale has. */
+/* Prints with ".", independent of the locale's decimal point. */
 static void put_thousandths(FILE *to, uint64_t count)
 {
     fprintf(to, "%" PRIu64 ".%03" PRIu64, count / 1000, count % 1000);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json_writer.h - objects and arrays written to a stream, item by item: commas come by themselves.
+ * json_writer.h - writes JSON objects and arrays to a stream, item by item, with the commas.
  *
  *     wfi_json_open(j, "peer", '{');
  *     wfi_json_put_number(j, "rank", 3);
@@ -17,7 +17,7 @@
 
 typedef struct wfi_json {
     FILE *to;
-    bool separated; /* no comma before the next item */
+    bool separated; /* the next item needs no comma before it */
 } wfi_json;
 
 /* Begins an item, whose text the caller writes to `to`. */
@@ -27,7 +27,7 @@ void wfi_json_close(wfi_json *j, char bracket);
 void wfi_json_put_text(wfi_json *j, const char *key, const char *text); /* NULL: null */
 void wfi_json_put_number(wfi_json *j, const char *key, uint64_t number);
 void wfi_json_put_bool(wfi_json *j, const char *key, bool value);
-/* In milliseconds, or null for a moment that is not known, or never comes. */
+/* Writes to_ns - from_ns in milliseconds, or null if a time is unknown or WFI_NEVER. */
 void wfi_json_put_ms(wfi_json *j, const char *key, uint64_t from_ns, uint64_t to_ns, bool known);
 
 #endif

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.c - log lines to stderr or a sink.
+ * log.c - writes log lines to stderr or a sink.
  *
- * Locking: `sink_lock` guards the sink and its arg. It is held for reading while a sink runs, so that
- * weft_logging_set_sink, which takes it for writing, returns only when no thread is inside the old sink any more; its
- * arg may be freed then. Readers are preferred (the default of this lock), so a sink that causes a log line itself does
- * not stop.
+ * LOCK. `sink_lock` guards the sink and its arg. It is held for reading while a sink runs. weft_logging_set_sink takes
+ * it for writing, so it returns only when no thread is inside the old sink; then the old arg may be freed. Readers are
+ * preferred (the default of this lock), so a sink that logs a line itself does not deadlock.
  *
- * The level starts at LEVEL_UNREAD, above every level: the first line of any level comes here, reads WEFT_LOG and is
- * filtered then.
+ * The level starts at LEVEL_UNREAD, above every level: so the first line of any level reads WEFT_LOG here, and is then
+ * filtered.
  */
 #include "base/text/log.h"
 #include "base/env.h"
@@ -45,7 +44,7 @@ static void read_level(void)
 {
     weft_error *error = NULL;
     int level;
-    if (wfi_log_setting(&level, &error) != WEFT_OK) { /* whoever only logs hears of it nowhere else */
+    if (wfi_log_setting(&level, &error) != WEFT_OK) { /* a program that only logs learns it only here */
         wfi_quiet quiet;
         wfi_quiet_begin(&quiet);
         fprintf(stderr, "weft: warn %s\n", weft_error_message(error));
@@ -55,7 +54,7 @@ static void read_level(void)
     atomic_store(&wfi_log_level_now, level);
 }
 
-/* The time of day by UTC, in microseconds; in a simulation, the seconds since its beginning. */
+/* The time of day in UTC, with microseconds; in a simulation, the seconds since its beginning. */
 static void write_time(const wfi_clock *clock, char *out, size_t room)
 {
     struct timespec now;
@@ -71,7 +70,7 @@ static void write_time(const wfi_clock *clock, char *out, size_t room)
     snprintf(out + length, room - length, ".%06ldZ", now.tv_nsec / 1000);
 }
 
-/* At once: so it stays whole among the lines of other threads and processes. */
+/* One write, so that the line is not mixed with those of other threads and processes. */
 static void write_line(const char *line, weft_log_level level, const wfi_clock *clock)
 {
     char time[64], whole[LINE_MAX_BYTES + 96];
@@ -109,7 +108,7 @@ void wfi_log_line_in(const wfi_log_context *context, weft_log_level level, const
     size_t length = write_context(context, line, sizeof line);
     if (wfi_utf8_print_v(line + length, sizeof line - length, format, args) < 0)
         return;
-    for (unsigned char *c = (unsigned char *)line; *c != '\0'; c++) { /* may come from a peer: one line stays one */
+    for (unsigned char *c = (unsigned char *)line; *c != '\0'; c++) { /* text of a peer must not break the line */
         if (*c < 0x20 || *c == 0x7f)
             *c = ' ';
     }
@@ -137,7 +136,7 @@ void wfi_log_line(weft_log_level level, const char *format, ...)
 void weft_logging_set_level(weft_log_level level)
 {
     int wanted = level;
-    pthread_once(&level_once, read_level); /* or a later first line would put back what WEFT_LOG says */
+    pthread_once(&level_once, read_level); /* otherwise the first line would set the level of WEFT_LOG again */
     if (wanted < WEFT_LOG_ERROR)
         wanted = WEFT_LOG_ERROR;
     if (wanted > WEFT_LOG_TRACE)

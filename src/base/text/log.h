@@ -2,9 +2,8 @@
 /*
  * log.h - log lines. Any thread may log.
  *
- * The function that decides that something is an error logs it, once; callers that pass the error on do not. Lines are
- * in lower case and never contain a secret or a key. What belongs to an agent is logged with its rank, by the macros of
- * the layers above.
+ * The function that detects an error logs it, once; callers that pass the error on do not. Lines are in lower case and
+ * never contain a secret or a key. Lines of an agent are logged with its rank, by functions of the layers above.
  */
 #ifndef WFI_LOG_H
 #define WFI_LOG_H
@@ -19,14 +18,14 @@
 
 extern _Atomic int wfi_log_level_now;
 
-/* Whose line it is. */
+/* The origin of a line. */
 typedef struct wfi_log_context {
-    int rank;               /* -1: nobody's */
-    uint64_t call_id;       /* 0: about no call */
-    const wfi_clock *clock; /* a simulation's time is shown; NULL or the machine's clock: the time of day */
+    int rank;               /* -1: none */
+    uint64_t call_id;       /* 0: none */
+    const wfi_clock *clock; /* of a simulation: the line has its time; NULL or the machine's clock: the time of day */
 } wfi_log_context;
 
-/* What WEFT_LOG says, or the default; WEFT_ERR_INVALID. */
+/* The value of WEFT_LOG, or the default; WEFT_ERR_INVALID. */
 weft_status wfi_log_setting(int *level, weft_error **error);
 void wfi_log_line(weft_log_level level, const char *format, ...) WEFT_PRINTF(2, 3);
 void wfi_log_in(const wfi_log_context *context, weft_log_level level, const char *format, ...) WEFT_PRINTF(3, 4);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.c - a file that is written whole or not at all. */
+/* output.c - writes a file completely or not at all; see output.h. */
 #include "base/text/output.h"
 
 #include "base/quiet.h"
@@ -19,7 +19,7 @@
 #define NAMES 100 /* names to try: several are in use if several threads write to one file */
 #define MODE_BITS 0777
 
-/* STDOUT_FILENO or STDERR_FILENO if that is it, else -1. */
+/* STDOUT_FILENO or STDERR_FILENO if `file` is that stream, otherwise -1. */
 static int standard_stream(const struct stat *file)
 {
     struct stat standard;
@@ -39,21 +39,22 @@ static int open_folder(const char *path)
     return fd;
 }
 
-/* ---- The file beside --------------------------------------------------------------------------------------------- */
+/* ---- The new file ------------------------------------------------------------------------------------------------ */
 
 /*
- * "model.weft-HOST-PID-N" beside "model". Its writer holds a lock (flock) on it. If the writer is killed, the file
- * stays. The next one that writes to this name removes such a file if three things hold. It is this host's. Its process
- * is gone, or has this process's id, as in a container whose processes get the same ids again. Nobody holds the lock,
- * which tells processes apart that do not see each other's ids. Without locks a file with this process's id stays.
+ * The new file of "model" is "model.weft-HOST-PID-N". Its writer holds a lock (flock) on it. If the writer is killed,
+ * the file stays. The next writer to "model" removes such a file on three conditions. HOST is this host. The process
+ * PID is gone, or PID is this process's id, because processes of a new container get the same ids again. The lock is
+ * not held: this tells apart processes that do not see each other's ids. Without locks a file with this process's id
+ * stays.
  */
 #define MARK ".weft-"
 #define NUMBERS_MOST 16 /* bytes of "-PID-N" */
 
-/* Held from the opening of a file beside until it is locked, and while such files are removed. */
+/* Held from the opening of a new file until it is locked, and while such files are removed. */
 static pthread_mutex_t beside_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The path up to PID; NULL: no memory. A long name is cut, at a character, so that there is place for what is added. */
+/* The path up to PID; NULL: no memory. A long name is cut between two characters, so that the addition fits. */
 static char *beside_prefix(const char *target)
 {
     char host[HOST_NAME_MAX + 1] = "";
@@ -73,7 +74,7 @@ static char *beside_prefix(const char *target)
     return prefix;
 }
 
-/* Reads digits and what ends them. */
+/* Reads digits and the character `end` after them. */
 static bool read_number(const char **at, char end, long *number)
 {
     char *behind;
@@ -86,7 +87,7 @@ static bool read_number(const char **at, char end, long *number)
     return is_whole;
 }
 
-/* Returns whether no process writes to the file any more. */
+/* Whether no process is still writing to the file. */
 static bool is_left_over(int folder, const char *name, long pid)
 {
     struct stat found;
@@ -149,7 +150,7 @@ static int open_beside(wfi_output *out)
     return fd;
 }
 
-/* The descriptor that is written to; -1: see errno. */
+/* Opens the descriptor to write to; -1: see errno. */
 static int open_any(wfi_output *out, const char *path)
 {
     struct stat old = {0};
@@ -158,9 +159,10 @@ static int open_any(wfi_output *out, const char *path)
         return -1;
     int standard = exists ? standard_stream(&old) : -1;
     if (standard >= 0)
-        return fcntl(standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* it goes on where that stream is */
+        return fcntl(standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* continues at the offset of that stream */
     struct stat link;
-    bool plain = exists ? S_ISREG(old.st_mode) : lstat(path, &link) != 0; /* a link to nothing: what it names is made */
+    bool plain =
+        exists ? S_ISREG(old.st_mode) : lstat(path, &link) != 0; /* a dangling link: makes the file that it names */
     if (!plain)
         return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (exists && access(path, W_OK) != 0)
@@ -196,8 +198,8 @@ int wfi_output_open(wfi_output *out, const char *path)
     return trouble;
 }
 
-/* A new name is on the disk only when its folder is. Who may write to a folder but not read it cannot ask for that, and some file
- * systems have no way to. */
+/* A new name is on the disk only after its folder was synced. A process that may write a folder but not read it cannot
+ * sync it, and some file systems cannot either. */
 static int sync_folder(const char *path)
 {
     int fd = open_folder(path);
@@ -228,7 +230,7 @@ static int close_stream(const wfi_output *out)
     return trouble;
 }
 
-/* The file beside loses its lock when it is closed. Until it has its name, no other thread removes left over files. */
+/* Closing the new file releases its lock. Until it has its final name, no other thread may remove left-over files. */
 static int close_beside(const wfi_output *out, bool keep)
 {
     pthread_mutex_lock(&beside_lock);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define PREFIX "WEFT_"
-#define NAME_MAX_BYTES 64 /* of a name that is compared or quoted */
+#define NAME_MAX_BYTES 64 /* bytes of a name that are compared or quoted */
 
 extern char **environ;
 
@@ -36,7 +36,7 @@ static size_t smallest(size_t a, size_t b, size_t c)
     return least < c ? least : c;
 }
 
-/* How many letters have to be added, removed, replaced or swapped with the next one to make `b` of `a`. */
+/* The edit distance: letters to add, remove, replace or swap with the next one to turn `a` into `b`. */
 static size_t distance(const char *a, size_t a_size, const char *b, size_t b_size)
 {
     size_t rows[3][NAME_MAX_BYTES + 1], *before = rows[0], *last = rows[1], *row = rows[2];
@@ -58,7 +58,7 @@ static size_t distance(const char *a, size_t a_size, const char *b, size_t b_siz
     return last[b_size];
 }
 
-/* The known name that is spelt most like `name`; NULL: more than half of the letters after the prefix differ. */
+/* The known name that is most similar to `name`; NULL: more than half of the letters after the prefix differ. */
 static const char *nearest(const char *name, size_t size)
 {
     const char *found = NULL;
