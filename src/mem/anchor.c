@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* anchor.c - memory that registrations hang on, and how those end. See anchor.h. */
+/* anchor.c - anchors of registrations, and closing the registrations. See anchor.h. */
 #include "mem/anchor.h"
 
 #include <assert.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * anchor.h - a range of memory that stays where it is, and to which registrations with fabrics belong. A slab has an
- * anchor for as long as it is mapped, so that its registrations outlive each use of it; every other storage has an
- * anchor of its own.
+ * anchor.h - a range of memory that does not move, to which registrations with fabrics belong.
+ *
+ * A slab has one anchor for as long as it is mapped, so that its registrations outlive each use of it. Every other
+ * storage has its own anchor.
  */
 #ifndef WFI_MEM_ANCHOR_H
 #define WFI_MEM_ANCHOR_H
@@ -13,10 +14,10 @@
 #include "mem/mem.h"
 
 typedef struct wfi_reg_anchor {
-    uint64_t id; /* never used twice */
+    uint64_t id; /* unique */
     void *data;
     size_t size;
-    wfi_list entries; /* of all caches; under the registrations' lock */
+    wfi_list entries; /* of all caches; guarded by wfi_reg_lock */
 } wfi_reg_anchor;
 
 typedef struct wfi_reg_entry { /* one registration, in one cache */
@@ -37,17 +38,17 @@ struct wfi_reg_cache {
 };
 
 /*
- * Locking: one lock for all caches and all anchors' lists of entries, because memory that goes away must take its entries
- * out of every cache at once. Regions are opened outside it (that may take milliseconds) and closed under it: so once a
- * cache is destroyed, or memory is gone, nobody is still inside a close on its behalf. A close must not call back here.
- * An entry in use holds a reference of the storage, so memory never goes away under it.
+ * LOCK. One lock guards all caches and all anchors' lists of entries, because memory that is freed must be removed from
+ * every cache at once. Regions are opened without it (that may take milliseconds) and closed under it. So no close is
+ * still running after a cache was destroyed or memory was freed. A close must not call functions of this folder. An
+ * entry in use holds a reference of the storage, so its memory is not freed.
  */
 extern wfi_mutex wfi_reg_lock;
-void wfi_reg_lock_init(void); /* at its first use; again is a no-op */
+void wfi_reg_lock_init(void); /* call before the first use; may be called again */
 
 uint64_t wfi_storage_next_id(void); /* for storages and anchors */
 void wfi_reg_anchor_init(wfi_reg_anchor *anchor, void *data, size_t size);
 void wfi_reg_anchor_fini(wfi_reg_anchor *anchor); /* closes all its registrations; none may be in use */
-void wfi_reg_entry_close(wfi_reg_entry *entry);   /* an idle one; lock held */
+void wfi_reg_entry_close(wfi_reg_entry *entry);   /* it must be idle; lock held */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.c - host memory by mmap; the CUDA kinds are handed to cuda_memory.c where it is built. */
+/* backend.c - host memory by mmap; passes the CUDA kinds to cuda_memory.c if it is built. */
 #include "mem/backend.h"
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Maps more than asked and cuts both ends: only a mapping that starts at a huge page can be made of huge pages. */
+/* Maps more than `size` and unmaps both ends: a mapping needs to start at a huge page to consist of huge pages. */
 static void *map_aligned(size_t size)
 {
     size_t whole = size + WFI_HUGE_PAGE_BYTES;
@@ -20,7 +20,7 @@ static void *map_aligned(size_t size)
         munmap(base, head);
     if (whole - head > size)
         munmap(base + head + size, whole - head - size);
-    /* A wish: the kernel may have none. Not for the end: touching a part of it would fill all of a huge page. */
+    /* The kernel may have no huge pages. Not for the end: using a part of it would allocate a whole huge page. */
     (void)madvise(base + head, size - size % WFI_HUGE_PAGE_BYTES, MADV_HUGEPAGE);
     return base + head;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * backend.h - maps, unmaps and copies memory of each kind. Nothing is pooled here (slab.h does that) and nothing is
- * locked.
+ * backend.h - maps, unmaps and copies memory of each kind. It has no pool (slab.h has) and no locks.
  */
 #ifndef WFI_MEM_BACKEND_H
 #define WFI_MEM_BACKEND_H
@@ -14,7 +13,7 @@
 /* A fresh mapping of `size` bytes, page-aligned. WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED, WEFT_ERR_SYSTEM. */
 weft_status wfi_backend_map(wfi_memory_kind kind, int device, size_t size, void **data);
 void wfi_backend_unmap(wfi_memory_kind kind, int device, void *data, size_t size);
-/* Copies between any two kinds; done when it returns. */
+/* Copies between any two kinds; the copy is complete when it returns. */
 weft_status wfi_backend_copy(wfi_memory_kind to_kind, int to_device, void *to, wfi_memory_kind from_kind,
                              int from_device, const void *from, size_t size);
 

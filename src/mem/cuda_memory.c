@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_memory.c - device and page-locked memory by the CUDA runtime. Built only where CUDA is; on a machine without a
- * driver or device each function says so by its status. The calling thread's current device is left as it was.
+ * cuda_memory.c - device and page-locked memory by the CUDA runtime. Only in builds with CUDA. On a machine without a
+ * driver or device the functions fail with WEFT_ERR_UNSUPPORTED. They do not change the calling thread's device.
  */
 #include "mem/backend.h"
 #include "mem/cuda.h"
@@ -16,7 +16,7 @@ weft_status wfi_cuda_status(int code, const char *what)
     cudaError_t error = (cudaError_t)code;
     if (error == cudaSuccess)
         return WEFT_OK;
-    (void)cudaGetLastError(); /* or the next caller would be told of it */
+    (void)cudaGetLastError(); /* clears it: otherwise the next caller would get it */
     wfi_log(WEFT_LOG_ERROR, "%s failed: %s", what, cudaGetErrorString(error));
     if (error == cudaErrorMemoryAllocation)
         return WEFT_ERR_MEMORY;
@@ -78,7 +78,7 @@ void wfi_cuda_unmap(wfi_memory_kind kind, int device, void *data)
 {
     int before = 0;
     if (wfi_cuda_enter(device, &before) != WEFT_OK)
-        return; /* the process is ending and the runtime has gone before us */
+        return; /* the process is ending, and the runtime has been unloaded */
     cudaError_t error = kind == WFI_MEMORY_PINNED ? cudaFreeHost(data) : cudaFree(data);
     if (error != cudaSuccess && error != cudaErrorCudartUnloading)
         (void)wfi_cuda_status(error, "freeing device memory");
@@ -98,7 +98,7 @@ weft_status wfi_cuda_copy(int to_device, void *to, int from_device, const void *
     else
         error = cudaMemcpy(to, from, size, cudaMemcpyDefault);
     if (error == cudaSuccess)
-        error = cudaStreamSynchronize(cudaStreamLegacy); /* device to device does not wait by itself */
+        error = cudaStreamSynchronize(cudaStreamLegacy); /* a copy from device to device is asynchronous */
     status = wfi_cuda_status(error, "copying device memory");
     wfi_cuda_leave(device, before);
     return status;

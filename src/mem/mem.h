@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mem.h - storage: bytes of one kind of memory (host, page-locked, device) with a reference count, from the process's
- * pool of recycled mappings or from the user. And the cache of their registrations with a fabric.
+ * mem.h - reference-counted storages of one kind of memory (host, page-locked, device), and their registrations.
+ *
+ * A storage's bytes are from the process's pool of recycled mappings or from the user. A cache holds their
+ * registrations with a fabric.
  *
  *     wfi_storage_create(WFI_MEMORY_HOST, 0, bytes, &storage);     one reference
- *     wfi_storage_pin_read(storage);                               a transfer reads it from now on
+ *     wfi_storage_pin_read(storage);                               a transfer reads it
  *     wfi_storage_unpin_read(storage);
  *     wfi_storage_unref(storage);                                  back into the pool
  *
  * Code above this folder does not branch on the kind of memory, except where an operator chooses its kernel.
  *
- * LOCKING. Any thread may call any function. Each storage has a small lock for its read pins, the pool has one, and so
- * have all registrations together; they are taken inside the functions and never held when these return.
- * wfi_storage_wait_unread sleeps.
- * LIFETIME. A reference keeps the bytes. A read pin does not: it tells somebody who wants to write in place that a
- * transfer reads them now, so that the writer waits or takes a copy. A registration in use keeps its storage.
+ * LOCK. Any thread may call any function. Each storage has a lock for its read pins; the pool has one lock, and all
+ * registrations together have one. The functions take and release them. wfi_storage_wait_unread sleeps.
+ * LIFETIME. A reference keeps the bytes. A read pin does not: it tells threads that want to write in place that a
+ * transfer reads the bytes, so that they wait or use a copy. A registration in use keeps its storage.
  */
 #ifndef WFI_MEM_H
 #define WFI_MEM_H
@@ -30,15 +31,17 @@ typedef enum wfi_memory_kind {
 typedef struct wfi_storage wfi_storage;
 
 /*
- * New bytes, aligned to 64 (slabs: to a page), contents undefined, one reference. Large ones come from the process's pool
- * of recycled slabs (huge pages where the host gives them). size 0 is fine. WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED (kind).
+ * New bytes, aligned to 64 (slabs: to a page), contents undefined, one reference. Large ones are from the process's
+ * pool of recycled slabs (in huge pages if the host has them). `size` may be 0. WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED
+ * (kind).
  */
 weft_status wfi_storage_create(wfi_memory_kind kind, int device, size_t size, wfi_storage **out);
-/* Foreign bytes; `drop(arg)` runs when the last reference goes, or at once on failure. drop may be NULL. */
+/* Wraps bytes of the caller; `drop(arg)` runs when the last reference is dropped, or at once on failure. It may be
+ * NULL. */
 weft_status wfi_storage_wrap(wfi_memory_kind kind, int device, void *data, size_t size, weft_drop_fn drop, void *arg,
                              wfi_storage **out);
-/* Whether there is such a device: WEFT_OK; WEFT_ERR_UNSUPPORTED (no CUDA in this build, no driver, no GPU at all) or
- * WEFT_ERR_INVALID (not that number), with a sentence in *error if `error` is not NULL. */
+/* WEFT_OK if there is such a device; otherwise WEFT_ERR_UNSUPPORTED (no CUDA in this build, no driver, no GPU) or
+ * WEFT_ERR_INVALID (no device with that number), with a text in *error (`error` may be NULL). */
 weft_status wfi_memory_check_cuda(int device, weft_error **error);
 wfi_storage *wfi_storage_ref(wfi_storage *storage);
 void wfi_storage_unref(wfi_storage *storage);
@@ -49,16 +52,17 @@ void *wfi_storage_data(const wfi_storage *storage);
 size_t wfi_storage_size(const wfi_storage *storage);
 wfi_memory_kind wfi_storage_kind(const wfi_storage *storage);
 int wfi_storage_device(const wfi_storage *storage);
-uint64_t wfi_storage_id(const wfi_storage *storage); /* never used twice: a generation for caches */
+uint64_t wfi_storage_id(const wfi_storage *storage); /* unique: a key for caches */
 
 void wfi_storage_pin_read(wfi_storage *storage);
 void wfi_storage_unpin_read(wfi_storage *storage);
-/* Waits until nobody reads; false at the deadline. For in-place writers. */
+/* Waits until there are no read pins; false at the deadline. For in-place writers. */
 bool wfi_storage_wait_unread(wfi_storage *storage, uint64_t deadline_ns);
 
 /*
- * How often the bytes were changed in place: whoever saved a tensor for later finds out that it is not the same any more.
- * Whoever changes contents that others may have seen says so with wrote; filling a new storage need not.
+ * The version counts in-place changes of the bytes, so that code which has saved a tensor can detect that it has
+ * changed. wfi_storage_wrote must be called after changing contents that others may have seen; not after filling a new
+ * storage.
  */
 void wfi_storage_wrote(wfi_storage *storage);
 uint64_t wfi_storage_version(const wfi_storage *storage);
@@ -69,23 +73,23 @@ weft_status wfi_memory_copy(wfi_storage *to, size_t to_offset, const wfi_storage
 
 /* The pool, for statistics and tests. */
 typedef struct wfi_slab_stats {
-    size_t bytes_live, bytes_idle, bytes_peak; /* handed out; kept for reuse; most ever mapped */
-    uint64_t reused, mapped;                   /* requests served from idle slabs; by fresh mappings */
+    size_t bytes_live, bytes_idle, bytes_peak; /* in use; kept for reuse; the most that were ever mapped */
+    uint64_t reused, mapped;                   /* requests served from idle slabs; by new mappings */
 } wfi_slab_stats;
 void wfi_slab_stats_read(wfi_slab_stats *out);
-void wfi_slab_trim(size_t keep_bytes); /* gives idle slabs beyond keep_bytes back to the system */
+void wfi_slab_trim(size_t keep_bytes); /* returns idle slabs beyond keep_bytes to the system */
 
-/* A piece of memory here, and the one of the same size elsewhere that it is copied from or to. */
+/* A range of local memory, and the remote range of the same size that it is copied from or to. */
 typedef struct wfi_segment {
     void *local;
-    wfi_storage *storage; /* that `local` lies in; whoever transfers keeps a reference until done */
+    wfi_storage *storage; /* contains `local`; the owner of the transfer keeps a reference until it is done */
     uint64_t size, remote_address, remote_key;
 } wfi_segment;
 
 /*
- * The registration cache of one fabric domain: which ranges are registered, keyed by storage id. On fabrics whose keys
- * live for one transfer it is bypassed by its owner. An entry in use is never dropped; idle ones go least recently used
- * first when more than `entries_max`, or when their storage is freed.
+ * The registration cache of one fabric domain: the registered ranges, by anchor. Not used on fabrics whose keys are for
+ * one transfer. An entry in use is never closed. Idle ones are closed when their memory is freed, and, the least
+ * recently used first, when there are more than `entries_max` entries.
  */
 typedef struct wfi_reg_cache wfi_reg_cache;
 typedef struct wfi_reg_ops {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reg_cache.c - which memory is registered with a fabric domain, so that it is registered once. */
+/* reg_cache.c - the registrations of memory with a fabric domain, so that memory is registered once. */
 #include "base/alloc.h"
 #include "mem/storage.h"
 
@@ -52,7 +52,7 @@ static wfi_reg_entry *entry_use(wfi_reg_cache *cache, wfi_reg_anchor *anchor)
     return entry;
 }
 
-/* Enters a freshly opened region, unless another thread was quicker: then `region` is closed and theirs is used. */
+/* Adds a newly opened region. If another thread has added one, closes *region, and uses the other one. */
 static weft_status entry_add(wfi_reg_cache *cache, wfi_reg_anchor *anchor, void **region)
 {
     wfi_assert_held(&wfi_reg_lock);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slab.c - recycled mappings: a fresh mapping for each large message costs more than the message's copy.
+ * slab.c - recycled mappings: a new mapping for each large message would cost more than copying the message.
  *
- * How much idle memory is kept: as much as the program lately had in use at once (it will want it again in the next
- * iteration), and a little over, for sizes that change. "Lately" is the last one to two windows of requests, so a single
- * large moment is forgotten. Where that is too little, it shows: a size has to be mapped again that was given back a moment
- * ago; what was so regretted is kept from then on, up to a quarter of the peak. WEFT_SLAB_KEEP_MB sets a plain bound instead.
+ * How much idle memory is kept: as much as the program recently had in use at once, because the next iteration will
+ * need it again, and a little more, for sizes that change. "Recently" means the last one to two windows of requests, so
+ * a single peak is forgotten. If a size must be mapped again soon after it was returned to the system, that was too
+ * little: its bytes are added to the bound, up to a quarter of the peak (`regretted`). WEFT_SLAB_KEEP_MB sets a fixed
+ * bound.
  */
 #include "mem/slab.h"
 
@@ -18,14 +19,14 @@
 #include <stdlib.h>
 
 #define STEP_BITS 4
-#define STEPS (1u << STEP_BITS) /* classes to each doubling */
+#define STEPS (1u << STEP_BITS) /* classes for each doubling */
 #define CLASS_COUNT ((size_t)(56 - 12) * STEPS)
 #define WINDOW_REQUESTS 2048
 #define KEEP_BYTES_MIN ((size_t)16 << 20)
 
 /*
- * Locking: `lock` covers everything in the pool and the links of idle slabs. A slab that is handed out belongs to its
- * taker. Mapping and unmapping, which are slow, happen outside the lock, on slabs that are in no list.
+ * LOCK. `lock` guards everything in the pool and the links of idle slabs. A slab in use belongs to its taker. Mapping
+ * and unmapping, which are slow, are done without the lock, on slabs that are in no list.
  */
 static struct slab_pool {
     wfi_mutex lock;
@@ -35,9 +36,9 @@ static struct slab_pool {
     size_t bytes_mapped;
     size_t window_peak, last_window_peak; /* of bytes_live */
     unsigned window, window_requests;     /* the number of this window, from 1; its requests so far */
-    unsigned given_back[CLASS_COUNT];     /* the window in which the bound last took a slab of this class; 0: none */
-    size_t regretted;                     /* mapped again soon after; fades */
-    int64_t keep_mb;                      /* -1: by the rule above */
+    unsigned given_back[CLASS_COUNT];     /* the window in which a slab of this class was last unmapped; 0: none */
+    size_t regretted;                     /* bytes mapped again soon after they were unmapped; decays */
+    int64_t keep_mb;                      /* -1: the rule above applies */
 } pool;
 
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
@@ -57,7 +58,7 @@ static void pool_init(void)
     pool.window = 1;
     weft_error *error = NULL;
     if (wfi_slab_setting(&pool.keep_mb, &error) != WEFT_OK) {
-        wfi_log(WEFT_LOG_ERROR, "%s", weft_error_message(error)); /* nobody here to return it to */
+        wfi_log(WEFT_LOG_ERROR, "%s", weft_error_message(error)); /* there is no caller to return it to */
         weft_error_unref(error);
     }
 }
@@ -82,7 +83,7 @@ size_t wfi_slab_class_bytes(unsigned size_class)
     return (steps << doubling) * WFI_PAGE_BYTES;
 }
 
-/* How much may stay idle once `more` bytes have been handed out. */
+/* How many bytes may stay idle after `more` bytes have been taken. */
 static size_t keep_bound(size_t more)
 {
     wfi_assert_held(&pool.lock);
@@ -114,7 +115,7 @@ static void doom_idle(size_t keep, wfi_list *doomed)
     }
 }
 
-/* The same by the rule, with a note for the time when the size is wanted again. */
+/* The same with the bound of keep_bound. Records the classes, for note_regret. */
 static void doom_excess(size_t more, wfi_list *doomed)
 {
     wfi_list *last = doomed->prev;
@@ -177,7 +178,7 @@ static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class
     return found;
 }
 
-/* Idle slabs of other sizes make room first, so that what is mapped stays within the bound at all times. */
+/* First unmaps idle slabs of other sizes, so that the mapped memory never exceeds the bound. */
 static weft_status map_fresh(wfi_slab *slab)
 {
     wfi_list doomed;
@@ -189,7 +190,7 @@ static weft_status map_fresh(wfi_slab *slab)
     unmap_all(&doomed);
     weft_status status = wfi_backend_map(slab->kind, slab->device, slab->size, &slab->data);
     if (status == WEFT_ERR_MEMORY) {
-        wfi_slab_trim(0); /* what others left may be enough */
+        wfi_slab_trim(0); /* unmapping all idle slabs may free enough */
         status = wfi_backend_map(slab->kind, slab->device, slab->size, &slab->data);
     }
     if (status != WEFT_OK)

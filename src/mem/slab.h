@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slab.h - the process's pool of recycled mappings, sorted by kind and size class. One lock of its own guards it. A
- * slab that was taken belongs to the taker until wfi_slab_give.
+ * slab.h - the process's pool of recycled mappings, sorted by kind and size class. It has its own lock. A slab that was
+ * taken belongs to the taker until wfi_slab_give.
  */
 #ifndef WFI_MEM_SLAB_H
 #define WFI_MEM_SLAB_H
@@ -9,10 +9,10 @@
 #include "mem/anchor.h"
 #include "mem/mem.h"
 
-#define WFI_SLAB_BYTES_MIN ((size_t)128 << 10) /* host requests below it are malloc's */
+#define WFI_SLAB_BYTES_MIN ((size_t)128 << 10) /* smaller host requests use malloc */
 
 typedef struct wfi_slab {
-    wfi_list by_class, by_age; /* idle only; under the pool's lock */
+    wfi_list by_class, by_age; /* of idle slabs; guarded by the pool's lock */
     wfi_memory_kind kind;
     int device;
     unsigned size_class;
@@ -23,10 +23,10 @@ typedef struct wfi_slab {
 
 weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, wfi_slab **out);
 void wfi_slab_give(wfi_slab *slab);
-/* What WEFT_SLAB_KEEP_MB says, or -1; WEFT_ERR_INVALID. */
+/* The value of WEFT_SLAB_KEEP_MB, or -1; WEFT_ERR_INVALID. */
 weft_status wfi_slab_setting(int64_t *keep_mb, weft_error **error);
 
-/* Classes: sixteen to each doubling, so that at most a sixteenth is added. Exposed for tests. */
+/* Size classes: sixteen for each doubling, so that at most a sixteenth is added to a size. Exposed for tests. */
 unsigned wfi_slab_class(size_t size);
 size_t wfi_slab_class_bytes(unsigned size_class);
 

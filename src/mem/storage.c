@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* storage.c - counted storage, and the read pins on it. */
+/* storage.c - reference-counted storages, and their read pins. */
 #include "mem/storage.h"
 
 #include "base/parker.h"
@@ -11,7 +11,7 @@
 
 #define SMALL_ALIGNMENT 64
 
-/* With so many bytes of room behind it. */
+/* Allocates it with `room` bytes after the struct. */
 static wfi_storage *storage_alloc(wfi_memory_kind kind, int device, size_t size, size_t room)
 {
     wfi_storage *storage = malloc(sizeof(*storage) + room);
@@ -34,7 +34,7 @@ static void storage_dealloc(wfi_storage *storage)
     free(storage);
 }
 
-/* Small ones lie in the same block, behind it: malloc is cheap there, and one that asks for an alignment is not. */
+/* Small storages have their bytes in the same block, after the struct: malloc is cheap, but aligned_alloc is not. */
 static void *bytes_behind(wfi_storage *storage)
 {
     uintptr_t end = (uintptr_t)(storage + 1);
@@ -162,7 +162,7 @@ void wfi_storage_unpin_read(wfi_storage *storage)
     wfi_mutex_unlock(&storage->lock);
 }
 
-/* Joins the waiters unless nobody reads. */
+/* Joins the waiters if there are read pins. */
 static bool unread_or_enlist(wfi_storage *storage, wfi_parker *parker)
 {
     wfi_mutex_lock(&storage->lock);

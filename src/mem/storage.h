@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* storage.h - the inside of a storage, for the files of this folder. */
+/* storage.h - the struct of a storage, for the files of this folder. */
 #ifndef WFI_MEM_STORAGE_H
 #define WFI_MEM_STORAGE_H
 
@@ -7,12 +7,13 @@
 #include "mem/slab.h"
 
 /*
- * Locking: `refs` and `version` are atomic; `lock` covers `readers` and `waiters`; the rest does not change. A waiter's parker is in
- * `waiters` from before it parks until it has removed itself, both under the lock, so an unpark never meets a dead one.
+ * LOCK. `refs` and `version` are atomic; `lock` guards `readers` and `waiters`; the other fields are constant. A
+ * waiting thread adds its parker to `waiters` before it parks, and removes it afterwards, both under the lock. So every
+ * parker in the list is valid.
  */
 struct wfi_storage {
     _Atomic uint32_t refs;
-    _Atomic uint64_t version; /* in-place changes */
+    _Atomic uint64_t version; /* number of in-place changes */
     wfi_memory_kind kind;
     int device;
     void *data;
@@ -21,7 +22,7 @@ struct wfi_storage {
     wfi_slab *slab; /* or NULL */
     weft_drop_fn drop;
     void *drop_arg;
-    wfi_reg_anchor anchor; /* unless there is a slab: then the slab's counts */
+    wfi_reg_anchor anchor; /* used if there is no slab; otherwise the slab's is */
     wfi_mutex lock;
     uint32_t readers;
     wfi_list waiters; /* of wfi_parker.link */
