@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* batcher.c - makes and frees the batcher of a function, and serves the function's calls with it; see batch.h. */
+/* batcher.c - creates and frees the batcher of a function, and serves the function's calls; see batch.h. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
@@ -15,7 +15,7 @@
 #define DEFAULT_QUEUE 1024
 #define DEFAULT_ADAPTIVE_WAIT_US 10000
 
-/* ---- Life -------------------------------------------------------------------------------------------------------- */
+/* ---- Creating and freeing ---------------------------------------------------------------------------------------- */
 
 static size_t count_types(const weft_type *types, weft_type wanted)
 {
@@ -27,7 +27,7 @@ static size_t count_types(const weft_type *types, weft_type wanted)
 
 static weft_status check_callers(const weft_agent *agent, const int *ranks, size_t count, weft_error **error)
 {
-    int world_size = agent->options.values.world_size; /* of an elastic job: the ranks that there may be */
+    int world_size = agent->options.values.world_size; /* of an elastic job: the number of ranks */
     if (count && !ranks)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "%zu callers at NULL", count);
     for (size_t i = 0; i < count; i++) {
@@ -67,7 +67,7 @@ static weft_status check_numbers(const weft_batch_options *o, weft_error **error
     return WEFT_OK;
 }
 
-/* The first option that is set; NULL: none is. */
+/* The first option that is set, or NULL. */
 static const char *option_set(const weft_batch_options *o)
 {
     const struct {
@@ -159,7 +159,7 @@ static weft_status create_batcher(weft_agent *agent, const weft_function *functi
     return WEFT_OK;
 }
 
-/* wfi_batchers_pump finds it from here on. */
+/* From then on wfi_batchers_pump finds it. */
 static void announce_batcher(wfi_runner *runner)
 {
     wfi_batcher *batcher = wfi_container_of(runner, wfi_batcher, runner);
@@ -210,7 +210,7 @@ weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, c
     return WEFT_OK;
 }
 
-/* ---- Coming and going -------------------------------------------------------------------------------------------- */
+/* ---- Calls that join and leave ----------------------------------------------------------------------------------- */
 
 static wfi_tensor_types types_of(weft_tensor *const *tensors, size_t count)
 {
@@ -236,7 +236,7 @@ static void leave_batcher(weft_call *call)
     batcher->stats.left_out += atomic_load(&call->cancel_reason) != WEFT_OK;
     wfi_batch_unqueue(call);
     wfi_batch_leave_row(call);
-    wfi_batcher_pump(batcher); /* what waited for it alone may begin */
+    wfi_batcher_pump(batcher); /* a batch that waited only for this call may begin */
 }
 
 static void refuse_batched(weft_call *call, weft_error *error)
@@ -247,11 +247,11 @@ static void refuse_batched(weft_call *call, weft_error *error)
 
 static void join(weft_call *call);
 
-/* A call whose batch began without it, on its way to a row of another. */
+/* Copies a call whose batch began without it to a row of another batch. */
 typedef struct late_copy {
     wfi_task task;
     weft_call *call;
-    weft_tensor *places[WEFT_MAX_SIGNATURE]; /* for its tensors; NULL: none yet */
+    weft_tensor *places[WEFT_MAX_SIGNATURE]; /* for its tensors; NULL: not made yet */
 } late_copy;
 
 static weft_status copy_tensors(late_copy *copy, weft_tensor *const *tensors, size_t count)
@@ -291,7 +291,7 @@ static void copy_late(wfi_task *task)
     wfi_net_unlock(call->agent->net);
 }
 
-/* A late call comes again: what was pulled is copied, without the lock, to another row. */
+/* Gives a late call another row, and copies its tensors there, without the lock. */
 static weft_error *start_over(weft_call *call, const wfi_tensor_types *types)
 {
     late_copy *copy = wfi_calloc(1, sizeof *copy);
@@ -317,9 +317,9 @@ static void join(weft_call *call)
     wfi_tensor_types types =
         types_of(tensors, wfi_values_tensors(weft_values_args(call->args), tensors, WEFT_MAX_SIGNATURE));
     weft_error *error = cannot_be_a_row(call, &types);
-    if (!error && atomic_load(&call->cancel_reason)) /* one to ourselves, given up while it waited for its references */
-        error = wfi_call_error(call, (weft_status)atomic_load(&call->cancel_reason), "nobody waits for it any more");
-    if (!error && !call->queued) /* one to ourselves */
+    if (!error && atomic_load(&call->cancel_reason)) /* of this worker, cancelled while it waited for references */
+        error = wfi_call_error(call, (weft_status)atomic_load(&call->cancel_reason), "its answer is no longer needed");
+    if (!error && !call->queued) /* a call of this worker to itself */
         error = wfi_batch_admit(call);
     bool is_late = !error && call->batch && !call->batch->open;
     if (is_late)
@@ -331,7 +331,7 @@ static void join(weft_call *call)
     } else if (!is_late) {
         call->stage = WFI_SERVE_SERVING;
         call->span.ready_ns = wfi_net_now(call->agent->net);
-        call->holds += 2; /* the user's, until finished, and the batch's */
+        call->holds += 2; /* the user's, until weft_call_finish, and the batch's */
         wfi_serve_watch_deadline(call);
         wfi_batch_arrived(call, call->span.ready_ns);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client.c - who calls a batched function, and how many of the calls may wait; see batch.h. */
+/* client.c - the callers of a batched function, and how many of their calls may wait; see batch.h. */
 #include "rpc/batch/batch.h"
 
 #include "base/alloc.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ACTIVE_BATCHES 8 /* so many batches after its last call a client no longer counts as active */
+#define ACTIVE_BATCHES 8 /* a client counts as active until this many batches after its last call */
 
 wfi_batcher *wfi_batcher_of(const weft_function *function)
 {
@@ -47,7 +47,7 @@ void wfi_batch_count_active(wfi_batcher *batcher)
     }
 }
 
-/* `quota`: how many calls of one caller may wait, where that is the limit; 0: the queue as a whole is full. */
+/* `quota`: the number of calls of one caller that may wait, if that is the limit; 0: the whole queue is full. */
 static weft_error *refused_as_full(const weft_call *call, const wfi_batcher *batcher, const wfi_batch_client *client,
                                    size_t quota)
 {
@@ -73,7 +73,7 @@ weft_error *wfi_batch_admit(weft_call *call)
     batcher->active += !client->is_active;
     client->is_active = true;
     const weft_batch_options *o = &batcher->options;
-    /* Of one client as many may wait as the same part of the queue that it may have of a batch; one at least. */
+    /* A client may use the same fraction of the queue as of a batch, but at least one call may wait. */
     size_t quota = (size_t)o->queue * (size_t)o->max_per_caller / (size_t)o->size;
     quota = quota ? quota : 1;
     bool full = batcher->queued >= (size_t)o->queue;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* batch/handler_api.c - what a handler sees of its batch, and what anybody may ask of a batched function. */
+/* batch/handler_api.c - the handler's functions of a batch, and the statistics of batched functions. */
 #include "rpc/batch/batch.h"
 
 #include "base/error.h"
@@ -51,7 +51,7 @@ void weft_batch_fail(weft_batch *batch, weft_status code, const char *format, ..
     va_end(args);
 }
 
-/* What is wrong with `rows` as result `index`; NULL: nothing. */
+/* What is wrong with `rows` as result `index`, or NULL. */
 static const char *problem_with(const weft_batch *batch, size_t index, const weft_tensor *rows)
 {
     const weft_type *gives = batch->batcher->function->gives;
@@ -87,7 +87,7 @@ void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows)
     weft_error *kept = rows || !batch->slot.error ? NULL : batch->slot.error(batch->slot.value);
     weft_error_unref(kept);
     if (kept)
-        return; /* the tape says why it is NULL, and is asked at the end */
+        return; /* the tape has recorded why it is NULL; its error is used at the end */
     char text[WFI_TENSOR_TEXT] = "";
     if (rows)
         wfi_tensor_type_text(text, rows->dtype, rows->shape);
@@ -105,7 +105,7 @@ weft_batch *weft_batch_defer(weft_batch *batch)
 weft_status weft_batch_stats_read(const weft_agent *const_agent, const char *function, weft_batch_stats *out)
 {
     WFI_LIVE(const_agent);
-    weft_agent *agent = (weft_agent *)const_agent; /* its locks are taken; nothing else of it changes */
+    weft_agent *agent = (weft_agent *)const_agent; /* changes only its locks */
     if (out)
         *out = (weft_batch_stats){0};
     if (!agent || !function || !out)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* batch/metrics.c - Prometheus text of what batched functions count (weft_batch_stats): a copy of each, then family by family. */
+/* batch/metrics.c - Prometheus text of the metrics of batched functions (weft_batch_stats): copies them, then
+ * writes. */
 #include "base/alloc.h"
 #include "rpc/batch/batch.h"
 #include "base/text/exposition.h"
@@ -46,18 +47,17 @@ static void write_number(FILE *to, const char *name, const row *r, const char *m
     fprintf(to, "%s%s%s} %" PRIu64 "\n", name, r->labels, more, value);
 }
 
-/* Counters, by where they stand in a row. */
+/* Counters, with their offsets in `row`. */
 static const struct counter {
     const char *name, *type, *help;
     size_t at;
 } counters[] = {
     {"weft_batches_total", "counter", "Batches whose handler began.", offsetof(row, stats.batches)},
-    {"weft_batch_calls_total", "counter", "Calls in them.", offsetof(row, stats.calls)},
-    {"weft_batch_left_out_total", "counter", "Calls that nobody waited for any more when their batch began.",
+    {"weft_batch_calls_total", "counter", "Calls in these batches.", offsetof(row, stats.calls)},
+    {"weft_batch_left_out_total", "counter", "Calls that were cancelled before their batch began.",
      offsetof(row, stats.left_out)},
-    {"weft_batch_refused_total", "counter", "Calls refused for want of room in the queue.",
-     offsetof(row, stats.refused)},
-    {"weft_batch_late_calls_total", "counter", "Calls that were not whole when their batch began.",
+    {"weft_batch_refused_total", "counter", "Calls refused because the queue was full.", offsetof(row, stats.refused)},
+    {"weft_batch_late_calls_total", "counter", "Calls whose arguments had not arrived when their batch began.",
      offsetof(row, stats.late_calls)},
     {"weft_batch_copied_bytes_total", "counter", "Rows over the inline limit that were copied.",
      offsetof(row, stats.copied_bytes)},
@@ -84,7 +84,7 @@ static void write_counters(FILE *to, const row *rows, size_t count)
     }
 }
 
-/* Bounds are powers of two less one, where the histogram's own steps end. */
+/* The bounds are powers of two minus one, where the steps of the histogram end. */
 static void write_sizes(FILE *to, const row *r)
 {
     for (unsigned exponent = 4; exponent <= LAST_SIZE_BOUND; exponent++)
@@ -101,7 +101,8 @@ static void write_rows(FILE *to, const row *rows, size_t count)
     begin_family(to, "weft_batch_size", "histogram", "Calls in a batch.");
     for (size_t i = 0; i < count; i++)
         write_sizes(to, &rows[i]);
-    begin_family(to, "weft_batch_wait_seconds", "histogram", "From a call's being whole to its batch's beginning.");
+    begin_family(to, "weft_batch_wait_seconds", "histogram",
+                 "From the arrival of a call's arguments to the beginning of its batch.");
     for (size_t i = 0; i < count; i++)
         wfi_exposition_seconds(to, "weft_batch_wait_seconds", &rows[i].waits, rows[i].labels);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.c - shape classes, open batches and their rows: where a call's tensors are pulled to; see batch.h. */
+/* rows.c - shape classes, open batches and their rows, into which the tensors of calls are pulled; see batch.h. */
 #include "rpc/batch/batch.h"
 
 #include "base/alloc.h"
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_ROOM 16                   /* rows of a batch; more as they are taken */
-#define SLAB_AT_ONCE ((size_t)64 << 20) /* larger slabs have rows for twice as many calls as came lately */
+#define FIRST_ROOM 16                   /* initial number of rows; grows as rows are taken */
+#define SLAB_AT_ONCE ((size_t)64 << 20) /* larger slabs have rows for twice the largest recent batch */
 
 /* ---- Shape classes ----------------------------------------------------------------------------------------------- */
 
@@ -47,7 +47,8 @@ static wfi_shape_class *make_class(wfi_batcher *batcher, const wfi_tensor_type *
     return class;
 }
 
-/* If two lists of types have the same hash, the second takes the next free number as its hash. NULL: memory is out. */
+/* If two lists of types have the same hash, the second one is hashed again with the next `attempt`. NULL: memory is
+ * out. */
 static wfi_shape_class *class_for(wfi_batcher *batcher, const wfi_tensor_type *types)
 {
     for (int64_t attempt = 0;; attempt++) {
@@ -115,8 +116,7 @@ void wfi_batch_free_if_over(weft_batch *batch)
     if (batch->holds)
         return;
     if (batch->taken && !batch->open) {
-        /* The handler is over, but late calls are still being pulled into the slabs: the batch pays for all other
-         * rows. */
+        /* The handler is over, but late calls are still being pulled into the slabs: charges the batch for all rows. */
         uncharge_spare(batch, batch->spare_bytes);
         for (size_t i = 0; i < WEFT_MAX_SIGNATURE; i++)
             charge_spare(batch, batch->slabs[i] ? weft_tensor_nbytes(batch->slabs[i]) : 0);
@@ -135,9 +135,9 @@ void wfi_batch_free_if_over(weft_batch *batch)
 }
 
 /*
- * How many rows a slab gets beforehand: twice as many as the largest batch had lately, but at most a quarter of what is
- * left of the budget, since these rows may never be used, and other calls are refused because of them. If little memory
- * is enough for all `size` rows, all are made.
+ * How many rows a slab gets beforehand: twice as many as the largest recent batch had, but at most a quarter of the
+ * remaining budget, because these rows may never be used, and other calls are refused because of them. If all `size`
+ * rows need little memory, all are made.
  */
 static size_t slab_rows(const weft_batch *batch, size_t row_bytes)
 {
@@ -149,13 +149,13 @@ static size_t slab_rows(const weft_batch *batch, size_t row_bytes)
     size_t little = left / 16 < SLAB_AT_ONCE ? left / 16 : SLAB_AT_ONCE;
     size_t likely = 2 * batch->batcher->recent_max, few = little / row_bytes;
     size_t rows = likely > few ? likely : few,
-           affordable = 1 + left / 4 / row_bytes; /* the first call has paid for its own */
+           affordable = 1 + left / 4 / row_bytes; /* the first call is charged for its own row */
     rows = rows < size ? rows : size;
     rows = rows < affordable ? rows : affordable;
     return rows ? rows : 1;
 }
 
-/* Made at the first call. NULL: memory is out. */
+/* Makes the slab at the first call. NULL: memory is out. */
 static weft_tensor *slab_of(weft_batch *batch, size_t index, weft_dtype dtype, weft_shape row)
 {
     if (batch->slabs[index])
@@ -211,7 +211,7 @@ static bool know_clients(weft_batch *batch)
     return true;
 }
 
-/* The first free row. False: memory is out. */
+/* Gives the call the first free row. False: memory is out. */
 static bool take_row(weft_batch *batch, weft_call *call)
 {
     wfi_batch_client *client = wfi_batch_client_of(batch->batcher, call->from);
@@ -266,7 +266,7 @@ void wfi_batch_leave_row(weft_call *call)
         return;
     size_t placed = batch->rows[call->row].placed;
     free_row(call);
-    charge_spare(batch, placed); /* which the call does not pay for any more */
+    charge_spare(batch, placed); /* the call is no longer charged for these */
     if (!batch->ready)
         batch->first_ns = batch->could_ns = 0;
     wfi_batch_free_if_over(batch);
@@ -275,9 +275,9 @@ void wfi_batch_leave_row(weft_call *call)
 static bool takes(weft_batch *batch, const wfi_batch_client *client)
 {
     const weft_batch_options *o = &batch->batcher->options;
-    batch->takes_no_others &= batch->taken > 0; /* all who were in it may have left */
-    /* A client that another of these batches has answered may call again before this one begins. Its new call belongs
-     * with the next calls of the others, in a new batch. */
+    batch->takes_no_others &= batch->taken > 0; /* all its calls may have left */
+    /* A client that another of these batches has answered may call again before this one begins. Its new call goes into
+     * a new batch, with the next calls of the other clients. */
     return !batch->takes_no_others && batch->taken < (size_t)o->size &&
            count_of(batch, client).taken < (unsigned)o->max_per_caller;
 }
@@ -313,11 +313,11 @@ void wfi_batch_expect(void *arg, const wfi_tensor_types *types)
     weft_call *call = arg;
     wfi_assert_held(wfi_net_mutex(call->agent->net));
     if (!types->count || types->count != wfi_batcher_of(call->function)->tensor_count)
-        return; /* nothing to place, or it will be refused */
+        return; /* there are no tensors, or it will be refused */
     for (size_t i = 0; i < types->count; i++)
         if (types->items[i].shape.ndim == WEFT_MAX_DIMS)
-            return;                     /* likewise */
-    (void)find_row(call, types->items); /* without one it is pulled elsewhere, and copied */
+            return;                     /* it will be refused */
+    (void)find_row(call, types->items); /* without a row it is pulled into new memory, and copied */
 }
 
 weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_shape shape)
@@ -325,7 +325,7 @@ weft_tensor *wfi_batch_place(void *arg, size_t index, weft_dtype dtype, weft_sha
     weft_call *call = arg;
     weft_batch *batch = call->batch;
     wfi_assert_held(wfi_net_mutex(call->agent->net));
-    /* Once it has begun, its slabs are the handler's to look at. */
+    /* After the batch has begun, its handler reads the slabs. */
     if (!batch || (!batch->open && !batch->slabs[index]))
         return NULL;
     weft_tensor *slab = slab_of(batch, index, dtype, shape);
@@ -359,9 +359,9 @@ static bool has_late_below(const weft_batch *batch, size_t count)
 }
 
 /*
- * The handler sees `count` rows next to each other. If no late call has one of the first `count` rows, it sees these,
- * and calls in later rows are copied into the gaps. Else all calls are copied to another tensor, and late calls keep
- * their rows.
+ * The handler gets `count` adjacent rows. If no late call has one of the first `count` rows, it gets these, and calls
+ * in later rows are copied into the gaps. Otherwise all calls are copied to another tensor, and late calls keep their
+ * rows.
  */
 void wfi_batch_take_calls(weft_batch *batch)
 {

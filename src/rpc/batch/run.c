@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run.c - runs a batch's handler, and answers its calls; see batch.h. Calls that nobody waits for any more are left
- * out, the rows of the others become the tensors that the handler sees, and what it gives is cut into rows again.
+ * run.c - runs a batch's handler, and answers its calls; see batch.h.
+ *
+ * Calls that were cancelled are left out. The rows of the others form the tensors for the handler, and its results are
+ * cut into rows.
  */
 #include "rpc/client/client.h"
 #include "rpc/batch/batch.h"
@@ -14,7 +16,7 @@
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
-/* Where rows lie already; else a tensor of their own. */
+/* The tensor for the handler: the rows of the slab if possible, otherwise a new tensor. */
 static weft_tensor *find_rows(weft_batch *batch, size_t index, const weft_tensor *first)
 {
     weft_tensor *slab = batch->in_place ? batch->slabs[index] : NULL;
@@ -31,7 +33,7 @@ static weft_status fill_row(weft_batch *batch, size_t index, size_t row, const w
 {
     const char *rows = wfi_tensor_address(batch->seen[index]);
     if (wfi_tensor_address(from) == rows + row * weft_tensor_nbytes(from))
-        return WEFT_OK; /* as most calls' tensors, it lies in its row already */
+        return WEFT_OK; /* it is in its row already, like the tensors of most calls */
     weft_tensor *place = weft_tensor_select(batch->seen[index], 0, (int64_t)row);
     weft_status st = place ? weft_tensor_assign(place, from) : WEFT_ERR_MEMORY;
     batch->copied_bytes += st ? 0 : wfi_copied(weft_tensor_nbytes(from));
@@ -58,7 +60,7 @@ static weft_status assemble(weft_batch *batch)
 
 /* ---- Results ----------------------------------------------------------------------------------------------------- */
 
-/* Row `row` of a result, as its type wants it; holds a reference if it is a tensor. */
+/* Row `row` of a result, as a value of `type`; holds a reference if it is a tensor. */
 static weft_value cut(weft_type type, weft_tensor *rows, size_t row)
 {
     switch (type) {
@@ -73,7 +75,7 @@ static weft_value cut(weft_type type, weft_tensor *rows, size_t row)
     }
 }
 
-/* How many results were given, from the first one on without a gap. If a later one was given too, the call fails. */
+/* The number of results that were given before the first missing one. If a later one was given too, fails the call. */
 static size_t count_given(const weft_batch *batch, weft_call *call)
 {
     size_t count = 0, last = WEFT_MAX_SIGNATURE;
@@ -108,8 +110,8 @@ static void give_row(weft_batch *batch, size_t row)
             weft_tensor_unref(values[i].as.tensor);
 }
 
-/* Results that stay here behind a reference are copied if they are views: a view would keep the memory of all rows as
- * long as the reference lives. */
+/* Results of weft_rpc_remote are copied if they are views: a view would keep the memory of all rows as long as the
+ * reference exists. */
 static void keep_copies(weft_batch *batch, weft_call *call)
 {
     weft_args results = weft_values_args(call->results);
@@ -126,7 +128,7 @@ static void keep_copies(weft_batch *batch, weft_call *call)
         done = kept != NULL;
         count = done ? count : i;
     }
-    wfi_results_unpin(call); /* while they are the same */
+    wfi_results_unpin(call); /* before they are replaced */
     if (done)
         wfi_values_replace_tensors(call->results, tensors);
     else
@@ -164,7 +166,7 @@ static void answer_all(weft_batch *batch, weft_status status)
     batch->count = 0;
 }
 
-/* The handler's thread and whoever finishes the batch hold it. */
+/* The handler's thread and the code that finishes the batch each have a hold. */
 static void let_go_of(weft_batch *batch, int holds)
 {
     weft_agent *agent = wfi_agent_ref(batch->agent);
@@ -223,7 +225,7 @@ void weft_batch_finish(weft_batch *batch, weft_status status)
 
 /* ---- Before the handler ------------------------------------------------------------------------------------------ */
 
-/* Leaves out the calls that nobody wants any more; the last calls of the batch take their rows. */
+/* Leaves out the calls that were cancelled; the last calls of the batch take their rows. */
 static void leave_out_cancelled(weft_batch *batch)
 {
     size_t row = 0;
@@ -235,12 +237,12 @@ static void leave_out_cancelled(weft_batch *batch)
             continue;
         }
         batch->calls[row] = batch->calls[--batch->count];
-        call->error = wfi_call_error(call, why, "nobody waited for it any more when its batch began: it did not run");
+        call->error = wfi_call_error(call, why, "it did not run: its answer was no longer needed when its batch began");
         call->responder->respond(call);
     }
 }
 
-/* From here on the calls belong to the handler, as deferred ones do. */
+/* From here on the calls belong to the handler, like deferred ones. */
 static void hand_over(weft_batch *batch, size_t left_out, bool runs)
 {
     wfi_batcher *batcher = batch->batcher;
@@ -251,7 +253,7 @@ static void hand_over(weft_batch *batch, size_t left_out, bool runs)
         call->batch_left = &batch->has_left;
         if (call->stage == WFI_SERVE_SERVING && !call->cancelled)
             wfi_serve_interest(call, true);
-        wfi_serve_drop_hold(call); /* the batch's; the user's is left */
+        wfi_serve_drop_hold(call); /* the batch's; the user's remains */
     }
     batch->spare_bytes += batch->made_bytes; /* until the batch is over */
     batch->agent->held_bytes += batch->made_bytes;
@@ -285,10 +287,10 @@ void wfi_batch_task(wfi_task *task)
     if (batch->deferred) {
         if (st != WEFT_DEFERRED)
             wfi_log_agent(batch->agent, WEFT_LOG_WARN, 0,
-                          "\"%s\" deferred a batch and returned %s: somebody has to finish it all the same",
+                          "\"%s\" deferred a batch and returned %s: weft_batch_finish must still be called",
                           function->name, weft_status_name(st));
         wfi_net_lock(batch->agent->net);
-        batch->has_left = true; /* others may have finished the batch meanwhile */
+        batch->has_left = true; /* other threads may have finished the batch meanwhile */
         if (batch->agent->closing || batch->agent->stopped)
             wfi_local_settle_left(batch->agent);
         wfi_net_unlock(batch->agent->net);
@@ -312,6 +314,6 @@ size_t wfi_batches_turn_away(weft_agent *agent)
         batch->holds = 0;
         wfi_batch_free_if_over(batch);
     }
-    wfi_batchers_pump(agent); /* what waited for these to be over */
+    wfi_batchers_pump(agent); /* batches that waited for the end of these may begin */
     return count;
 }

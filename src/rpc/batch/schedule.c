@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * schedule.c - when a batch begins; see batch.h.
+ * schedule.c - decides when a batch begins; see batch.h.
  *
- * ADAPTIVE. With n calls ready, a batch waits handler_ns / n after each call, and not at all if gap_ns is longer, or if
- * all active clients are in it. The reason: waiting for one more call costs the n calls one gap each, and saves that
- * call the time of a handler.
+ * ADAPTIVE. With n calls ready, a batch waits handler_ns / n after each call. It does not wait if gap_ns is longer than
+ * that, or if all active clients are in it. The reason: waiting for one more call costs each of the n calls one gap,
+ * and saves that call the time of a handler.
  *
- * The wait counts from `could_ns`, when the batch could first have begun: while other batches run, the callers that are
- * still to come wait for the answers of these. When an earlier batch of the same class begins, the wait starts anew,
- * since its callers come here next. When one of another class begins it does not: a busy class would keep this batch
- * waiting for ever.
+ * The wait counts from `could_ns`, when the batch could first have begun: while other batches run, callers that may
+ * still join wait for the answers of these. When an earlier batch of the same class begins, the wait starts anew,
+ * because its callers will call again and join this batch. When a batch of another class begins, the wait does not
+ * start anew: otherwise a busy class would keep this batch waiting forever.
  */
 #include "rpc/batch/batch.h"
 
 #include <string.h>
 
-#define GRACE_NS 10000000u /* for calls that are being pulled when the time is over */
+#define GRACE_NS 10000000u /* for calls that are being received when the time is over */
 #define WEIGHT 0.125       /* of the newest value in an average */
 
 typedef enum wfi_reason { NOT_YET, BY_SIZE, BY_TIME, BY_CALLERS, BY_CLOSING } wfi_reason;
@@ -32,9 +32,9 @@ void wfi_batch_note_over(weft_batch *batch, uint64_t now_ns)
     average(&batcher->handler_ns, (double)(now_ns - batch->began_ns));
 }
 
-/* ---- Whether ----------------------------------------------------------------------------------------------------- */
+/* ---- Whether a batch is due -------------------------------------------------------------------------------------- */
 
-/* `batch` has a whole call of each, or, where it is NULL, the open batches have together. */
+/* Whether `batch` has a ready row of each expected caller. `batch` NULL: whether all open batches together have. */
 static bool all_expected_are_in(wfi_batcher *batcher, const weft_batch *batch)
 {
     const weft_batch_options *o = &batcher->options;
@@ -49,8 +49,8 @@ static bool all_expected_are_in(wfi_batcher *batcher, const weft_batch *batch)
 }
 
 /*
- * If the expected callers bring different shapes, no single batch ever has calls of all of them. So when each of them
- * has a call in some open batch, and no batch is due by itself, these batches stop waiting for further callers. False:
+ * If the expected callers send different shapes, no batch ever has calls of all of them. So when each of them has a
+ * call in some open batch, and no batch is due by itself, these batches stop waiting for further callers. False:
  * nothing has changed.
  */
 static bool let_all_go(wfi_batcher *batcher)
@@ -70,7 +70,7 @@ static uint64_t later_by(uint64_t time_ns, uint64_t by_ns)
     return by_ns < WFI_NEVER - time_ns ? time_ns + by_ns : WFI_NEVER;
 }
 
-/* When it is due by time. */
+/* When the batch is due by time. */
 static uint64_t time_limit(const weft_batch *batch)
 {
     const wfi_batcher *batcher = batch->batcher;
@@ -104,13 +104,13 @@ static wfi_reason reason_for(const weft_batch *batch, uint64_t now_ns)
     return batch->hurries || now_ns >= time_limit(batch) ? BY_TIME : NOT_YET;
 }
 
-/* The same, but with some patience for rows that are not ready. A batch that is full, or has all expected callers,
- * waits for them until its time limit; and every batch waits for them until GRACE_NS after it was due. */
+/* The same, but waits some time for rows that are not ready. A batch that is full, or has all expected callers, waits
+ * for them until its time limit. Every batch waits for them until GRACE_NS after it was due. */
 static wfi_reason is_due(weft_batch *batch, uint64_t now_ns)
 {
     wfi_reason reason = reason_for(batch, now_ns);
     if (!reason || batch->ready == batch->taken) {
-        batch->due_ns = 0; /* it may have been due and is not any more: somebody left, or others are expected */
+        batch->due_ns = 0; /* it may no longer be due: a caller has left, or others are expected */
         return reason;
     }
     bool in_time = reason != BY_CLOSING && !batch->hurries && now_ns < time_limit(batch);
@@ -135,7 +135,7 @@ void wfi_batch_count(weft_batch *batch, uint64_t now_ns)
         wfi_histogram_record(&batcher->waits, now_ns - batch->calls[i]->span.ready_ns);
 }
 
-/* Follows from which batch of which function of which worker it is. [agent lock] */
+/* The same worker, function and number of the batch give the same seed. [agent lock] */
 static uint64_t seed_of(const weft_batch *batch)
 {
     const char *name = batch->batcher->function->name;
@@ -150,7 +150,7 @@ static void begin_batch(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
     wfi_batcher *batcher = batch->batcher;
     const weft_function *function = batcher->function;
     batch->reason = reason;
-    /* The callers of this batch may come next to the later ones of its class: the waits of these start anew. */
+    /* The callers of this batch may join the later batches of its class, whose waits start anew. */
     for (wfi_list *link = batch->class_link.next; link != &batch->class->open; link = link->next)
         wfi_container_of(link, weft_batch, class_link)->could_ns = 0;
     wfi_batch_take_calls(batch);
@@ -170,15 +170,15 @@ static void begin_batch(weft_batch *batch, wfi_reason reason, uint64_t now_ns)
     wfi_overload_watch(batch->agent);
 }
 
-/* ---- Looking ----------------------------------------------------------------------------------------------------- */
+/* ---- Checking the open batches ----------------------------------------------------------------------------------- */
 
 typedef struct look {
-    weft_batch *due; /* of those that are, the one whose first call has waited longest; NULL: none is */
+    weft_batch *due; /* the due batch whose first call has waited longest; NULL: none is due */
     wfi_reason reason;
-    uint64_t again_ns; /* when to look again */
+    uint64_t again_ns; /* when to check again */
 } look;
 
-/* Fewer than in_flight run. */
+/* Called while fewer than in_flight batches run. */
 static void look_at_batch(weft_batch *batch, uint64_t now_ns, look *seen)
 {
     if (batch->ready && !batch->could_ns)
@@ -189,7 +189,7 @@ static void look_at_batch(weft_batch *batch, uint64_t now_ns, look *seen)
         seen->reason = why;
     }
     if (!batch->ready)
-        return; /* something else will have to happen */
+        return; /* it needs a ready row first */
     uint64_t limit = batch->due_ns ? batch->due_ns + GRACE_NS : time_limit(batch);
     uint64_t next = batch->due_ns || limit > now_ns ? limit : now_ns;
     seen->again_ns = next < seen->again_ns ? next : seen->again_ns;
@@ -199,7 +199,7 @@ void wfi_batcher_pump(wfi_batcher *batcher)
 {
     wfi_net *net = batcher->agent->net;
     wfi_assert_held(wfi_net_mutex(net));
-    if (batcher->agent->stopped) { /* whatever waits is being refused */
+    if (batcher->agent->stopped) { /* all waiting calls are being refused */
         wfi_net_timer_clear(net, &batcher->timer);
         return;
     }
@@ -222,16 +222,16 @@ void wfi_batcher_pump(wfi_batcher *batcher)
         WFI_FOR_LIST (weft_batch, batch, &batcher->open, link) {
             if (!batch->ready)
                 continue;
-            begin_batch(batch, BY_TIME, now_ns); /* no memory for a timer: rather early than never */
+            begin_batch(batch, BY_TIME, now_ns); /* no memory for a timer: begins it too early, not never */
             break;
         }
     }
 }
 
 /*
- * Whether a call that came into this batch can make a batch due. With fixed limits and no expected callers it cannot
- * make another batch due. There may be as many batches as calls in the queue, so to look at all of them for each call
- * would take quadratic time.
+ * Whether a call that has joined this batch can make a batch due. With fixed limits and no expected callers it cannot
+ * make another batch due. There may be as many batches as queued calls, so checking all of them for each call would
+ * take quadratic time.
  */
 static bool matters(weft_batch *batch, uint64_t now_ns)
 {
@@ -261,7 +261,7 @@ void wfi_batch_arrived(weft_call *call, uint64_t now_ns)
 {
     wfi_batcher *batcher = wfi_batcher_of(call->function);
     weft_batch *batch = call->batch;
-    /* How far apart calls come: callers that wait for their answers call again only after a batch is over. */
+    /* The gap between calls: callers that wait for their answers call again only after a batch is over. */
     uint64_t from = batcher->finished_ns > batcher->arrived_ns ? batcher->finished_ns : batcher->arrived_ns;
     if (batcher->arrived_ns)
         average(&batcher->gap_ns, now_ns > from ? (double)(now_ns - from) : 0);
