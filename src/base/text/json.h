@@ -6,12 +6,11 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* In quotes. UTF-8 goes as it is; a byte that belongs to none becomes \u00XX, so that the file can be read whatever
- * the name. */
+/* Writes a text in quotes. UTF-8 is not changed; an invalid byte becomes \u00XX, so that the file is always valid. */
 void wfi_json_write_string(FILE *to, const char *text);
 
-/* Bytes of the UTF-8 sequence that begins here, of a code point that may stand in text; 0: it is none. It may read up
- * to a byte that belongs to none, such as the NUL at the end. */
+/* The size of the UTF-8 sequence of a valid code point at `text`; 0: there is none. Reads at most up to the first byte
+ * that cannot belong to the sequence, such as the NUL at the end. */
 size_t wfi_utf8_size(const char *text);
 
 #endif

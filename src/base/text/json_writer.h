@@ -27,7 +27,7 @@ void wfi_json_close(wfi_json *j, char bracket);
 void wfi_json_put_text(wfi_json *j, const char *key, const char *text); /* NULL: null */
 void wfi_json_put_number(wfi_json *j, const char *key, uint64_t number);
 void wfi_json_put_bool(wfi_json *j, const char *key, bool value);
-/* Writes to_ns - from_ns in milliseconds, or null if a time is unknown or WFI_NEVER. */
+/* Writes to_ns - from_ns in milliseconds; null if not `known`. */
 void wfi_json_put_ms(wfi_json *j, const char *key, uint64_t from_ns, uint64_t to_ns, bool known);
 
 #endif

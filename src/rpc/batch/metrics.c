@@ -54,7 +54,7 @@ static const struct counter {
 } counters[] = {
     {"weft_batches_total", "counter", "Batches whose handler began.", offsetof(row, stats.batches)},
     {"weft_batch_calls_total", "counter", "Calls in these batches.", offsetof(row, stats.calls)},
-    {"weft_batch_left_out_total", "counter", "Calls that were cancelled before their batch began.",
+    {"weft_batch_left_out_total", "counter", "Calls that had ended when their batch began.",
      offsetof(row, stats.left_out)},
     {"weft_batch_refused_total", "counter", "Calls refused because the queue was full.", offsetof(row, stats.refused)},
     {"weft_batch_late_calls_total", "counter", "Calls whose arguments had not arrived when their batch began.",

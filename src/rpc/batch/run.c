@@ -2,7 +2,7 @@
 /*
  * run.c - runs a batch's handler, and answers its calls; see batch.h.
  *
- * Calls that were cancelled are left out. The rows of the others form the tensors for the handler, and its results are
+ * Calls that have ended are left out. The rows of the others form the tensors for the handler, and its results are
  * cut into rows.
  */
 #include "rpc/client/client.h"
@@ -225,7 +225,7 @@ void weft_batch_finish(weft_batch *batch, weft_status status)
 
 /* ---- Before the handler ------------------------------------------------------------------------------------------ */
 
-/* Leaves out the calls that were cancelled; the last calls of the batch take their rows. */
+/* Leaves out the calls that have ended; the last calls of the batch take their rows. */
 static void leave_out_cancelled(weft_batch *batch)
 {
     size_t row = 0;
