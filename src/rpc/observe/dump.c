@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dump.c - weft_debug_dump: what an agent holds, as one JSON object. The text is made under the agent's lock, in memory, so
- * that it is of one moment; it is printed without.
+ * dump.c - weft_debug_dump: the state of an agent as one JSON object. The text is made in memory under the agent's
+ * lock, so that it is consistent, and printed without the lock.
  */
 #include "base/quiet.h"
 #include "base/text/json_writer.h"
@@ -12,7 +12,8 @@
 
 #include <stdlib.h>
 
-/* ---- Workers ------------------------------------------------------------------------------------------------------- */
+/* ---- Workers
+ * ------------------------------------------------------------------------------------------------------- */
 
 static const char *worker_state(weft_agent *agent, int rank)
 {
@@ -49,7 +50,8 @@ static void put_workers(wfi_json *j, weft_agent *agent)
     wfi_json_close(j, ']');
 }
 
-/* ---- Calls --------------------------------------------------------------------------------------------------------- */
+/* ---- Calls
+ * --------------------------------------------------------------------------------------------------------- */
 
 static const char *request_state(const wfi_request *call)
 {
@@ -135,14 +137,15 @@ static void put_batches(wfi_json *j, weft_agent *agent)
     wfi_json_close(j, ']');
 }
 
-/* ---- All of it ----------------------------------------------------------------------------------------------------- */
+/* ---- All of it
+ * ----------------------------------------------------------------------------------------------------- */
 
 weft_status weft_debug_dump(const weft_agent *agent, FILE *to)
 {
     WFI_LIVE(agent);
     if (!agent || !to)
         return wfi_refuse_null("weft_debug_dump", agent ? "the file" : "the agent");
-    return wfi_dump((weft_agent *)agent, to); /* its lock is taken; nothing else of it changes */
+    return wfi_dump((weft_agent *)agent, to); /* changes only its lock */
 }
 
 weft_status wfi_dump(weft_agent *agent, FILE *to)

@@ -2,8 +2,8 @@
 /*
  * metrics.c - the functions of weft/metrics.h: one row of the table, sums of rows, everything as Prometheus text.
  *
- * Rows are copied one at a time under the agent's lock and worked on outside it: a scrape of thousands of rows holds
- * nobody up. So the text is not of one instant; each row is.
+ * Rows are copied one at a time under the agent's lock and processed without it, so that a scrape of thousands of rows
+ * does not delay calls. So each row is consistent, but different rows are of different moments.
  */
 #include "base/quiet.h"
 #include "rpc/observe/observe.h"
@@ -15,7 +15,7 @@
 
 /* ---- Copies ------------------------------------------------------------------------------------------------------ */
 
-/* The rows as they were: what they point at stays until the agent closes. The two of "other" come last. */
+/* Copies the list of rows, which exist until the agent closes. The two rows of "other" are last. */
 static weft_status list_rows(const weft_agent *agent, wfi_metric ***out, size_t *count)
 {
     wfi_metrics *metrics = &agent->observer->metrics;
@@ -35,7 +35,7 @@ static weft_status list_rows(const weft_agent *agent, wfi_metric ***out, size_t 
     return rows ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
-/* `copy` has no function; its histogram is the caller's to end. */
+/* The copy has no function name; the caller must free its histogram. */
 static weft_status copy_metric(const weft_agent *agent, const wfi_metric *row, wfi_metric *copy)
 {
     *copy = (wfi_metric){.rank = row->rank, .side = row->side};
@@ -111,7 +111,7 @@ typedef struct text {
     size_t count;
 } text;
 
-/* What stands in the braces of all lines of a row, but for the closing one. */
+/* Writes the opening brace and the labels for all lines of a row. */
 static void write_labels(const text *t, const wfi_metric *row, const char *function, char out[WFI_LABELS_MAX])
 {
     const char *side = row->side == WEFT_METRIC_CALLS ? "caller" : "callee";
@@ -136,7 +136,7 @@ static void write_latency(FILE *to, const wfi_metric *row, const char *labels)
     wfi_exposition_seconds(to, "weft_call_seconds", &row->latency, labels);
 }
 
-/* All lines of one family stand together, as the format wants it. */
+/* The format requires that all lines of a family are together. */
 static weft_status write_family(const text *t, void (*write)(FILE *, const wfi_metric *, const char *))
 {
     char labels[WFI_LABELS_MAX];
@@ -227,7 +227,7 @@ static weft_status write_all(const weft_agent *agent, FILE *to)
         st = write_family(&t, write_latency);
     WFI_FOR_COMPONENTS (component, metrics)
         if (!st)
-            st = component->metrics((weft_agent *)agent, to, t.who); /* locks are taken; nothing else of it changes */
+            st = component->metrics((weft_agent *)agent, to, t.who); /* changes only its locks */
     free(t.rows);
     return st;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* observe.c - the hooks: they write what happens to calls into the table of metrics (table.c) and the trace
- * (trace.c). */
+/* observe.c - the hooks: record calls in the table of metrics (table.c) and the trace (trace.c). */
 #include "base/alloc.h"
 #include "rpc/observe/observe.h"
 #include "rpc/client/loopback.h"
@@ -9,17 +8,17 @@
 
 #include <stdlib.h>
 
-/* ---- Life -------------------------------------------------------------------------------------------------------- */
+/* ---- Opening and closing ----------------------------------------------------------------------------------------- */
 
-/* Last of all, so that the port of the store or the fabric is theirs. What goes wrong here costs the metrics, not the
- * job. */
+/* Last of all, so that it does not take the port of the store or the fabric. A failure here disables the server, but
+ * does not end the job. */
 static void begin_serving(wfi_call_observer *observer)
 {
     weft_agent *agent = observer->agent;
     const weft_agent_options *options = &agent->options.values;
     wfi_listener *server = NULL;
     weft_error *error = NULL;
-    if (!options->metrics_port || options->sim) /* in virtual time nobody can ask over a real port */
+    if (!options->metrics_port || options->sim) /* a simulation, in virtual time, cannot serve a real port */
         return;
     weft_status st = wfi_listener_open(options->metrics_port, &server, &error);
     if (!st)
@@ -104,7 +103,7 @@ int weft_metrics_port(const weft_agent *agent)
 
 /* ---- Spans ------------------------------------------------------------------------------------------------------- */
 
-/* Unique in the job, and the same in every run of a simulation. One in 2^64 comes out as 0 and is passed over. */
+/* An id that is unique in the job, and the same in every run of a simulation. An id of 0 is skipped. */
 static uint64_t new_id(wfi_call_observer *observer)
 {
     uint64_t words[3] = {(uint64_t)wfi_agent_rank(observer->agent), observer->incarnation, 0};
@@ -116,11 +115,11 @@ static uint64_t new_id(wfi_call_observer *observer)
     return id;
 }
 
-/* Within a served call that belongs to a trace it belongs to it too, also where this worker writes none itself. */
+/* A span within a served call that belongs to a trace belongs to it too, even if this worker writes no trace. */
 static void join_trace(wfi_call_observer *observer, wfi_span *span, const weft_call *within)
 {
     if (span->id)
-        return; /* tried again */
+        return; /* a further attempt */
     if (within && within->span.trace) {
         span->trace = within->span.trace;
         span->parent = within->span.id;
@@ -137,7 +136,7 @@ static void join_trace(wfi_call_observer *observer, wfi_span *span, const weft_c
 static void flush_task(wfi_task *task)
 {
     wfi_call_observer *observer = wfi_container_of(task, wfi_call_observer, flush_task);
-    atomic_store(&observer->flushing, false); /* first: what is added from here on may be queued again */
+    atomic_store(&observer->flushing, false); /* first: records that are added from now on may queue the task again */
     wfi_trace_flush(observer->trace);
 }
 
@@ -165,14 +164,14 @@ static uint64_t elapsed(uint64_t from_ns, uint64_t to_ns)
     return from_ns && to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
-/* ---- Of components above rpc ------------------------------------------------------------------------------------- */
+/* ---- For components above rpc ------------------------------------------------------------------------------------ */
 
 void wfi_observe_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span)
 {
     wfi_call_observer *observer = agent->observer;
     span->begun_ns = wfi_now(wfi_net_clock(agent->net));
     if (!observer->trace) {
-        span->id = span->parent; /* what it calls hangs below what it is within */
+        span->id = span->parent; /* its calls become children of the enclosing span */
         return;
     }
     wfi_net_lock(agent->net);
@@ -190,9 +189,9 @@ void wfi_observe_end(weft_agent *agent, wfi_trace_record *record, const char *wh
     wfi_net_unlock(agent->net);
 }
 
-/* ---- Calls of ours ----------------------------------------------------------------------------------------------- */
+/* ---- Calls of this worker ---------------------------------------------------------------------------------------- */
 
-/* Our clock's time as one that other hosts understand: CLOCK_REALTIME (in the simulation, the same). */
+/* Sets left_ns to CLOCK_REALTIME, which other hosts share (in the simulation, to the clock's time). */
 static void on_started(wfi_request *call)
 {
     wfi_call_observer *observer = call->agent->observer;
@@ -215,7 +214,7 @@ static void on_replied(wfi_request *call)
         call->span.run_ns = wfi_net_now(call->agent->net);
 }
 
-/* The future of a call of ours to that rank completes. */
+/* The future of a call of this worker to that rank completes. */
 static void call_over(const weft_agent *agent, uint64_t id, int rank, const char *function, const wfi_span *span,
                       uint64_t end_ns, weft_status status)
 {
@@ -237,14 +236,14 @@ static void on_settled(wfi_request *call, weft_status status)
               wfi_net_now(call->agent->net), status);
 }
 
-/* ---- Calls served ------------------------------------------------------------------------------------------------ */
+/* ---- Served calls ------------------------------------------------------------------------------------------------ */
 
 static const char *function_of(const weft_call *call)
 {
     return call->function ? call->function->name : "(unknown)";
 }
 
-/* The caller's span, which one to another worker would have brought with it. */
+/* Makes the caller's span of a call to this worker itself. A call of another worker brings it in its header. */
 static void call_ourselves(wfi_loopback *loop)
 {
     wfi_call_observer *observer = loop->call.agent->observer;
@@ -267,7 +266,7 @@ static void on_arrived(weft_call *call)
         call->span.trace = call->span.trace ? call->span.trace : new_id(observer);
         call->span.id = new_id(observer);
     } else
-        call->span.id = call->span.parent; /* what it calls hangs below its caller */
+        call->span.id = call->span.parent; /* its calls become children of its caller's span */
     if (is_traced(call->agent, &call->span))
         call->span.track = wfi_trace_take_track(observer->trace, WFI_TRACE_SERVED, call->span.begun_ns);
 }
@@ -315,7 +314,7 @@ static void on_ended(weft_call *call)
 static void on_settled_here(weft_call *call, weft_status status)
 {
     const wfi_loopback *loop = wfi_loopback_of(call);
-    uint64_t done = loop->items ? 0 : call->span.done_ns; /* parts may be waited for after the handler's end */
+    uint64_t done = loop->items ? 0 : call->span.done_ns; /* items may be waited for after the handler's end */
     uint64_t now = done ? done : wfi_net_now(call->agent->net);
     call_over(call->agent, call->id, call->from, function_of(call), &loop->outer, now, status);
 }

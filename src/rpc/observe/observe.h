@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * observe.h - observation as a component of the agent: what happens to calls (rpc/agent/hooks.h) goes to histograms
- * (weft/metrics.h) and, if the user asked for one, to a trace. Most times are those of the round of progress
- * (wfi_net_now); the clock is read when a handler's answer leaves and, for a trace, when a handler begins.
+ * observe.h - the component of the agent for metrics and traces.
  *
- * What its files share: the table of metrics (table.c), the trace (trace.h), the server (server.c).
+ * Its hooks (rpc/agent/hooks.h) record calls in histograms (weft/metrics.h) and, if the user has asked for one, in a
+ * trace. Most times are those of the round of progress (wfi_net_now). The clock is read when a handler's answer is sent
+ * and, for a trace, when a handler begins.
+ *
+ * Shared by its files: the table of metrics (table.c), the trace (trace.h), the server (server.c).
  */
 #ifndef WFI_OBSERVE_H
 #define WFI_OBSERVE_H
@@ -14,21 +16,21 @@
 #include "rpc/observe/trace.h"
 #include "rpc/server/server.h"
 
-#define WFI_METRICS_MAX 4096 /* kept apart; what comes later counts for "other" */
+#define WFI_METRICS_MAX 4096 /* most separate metrics; further ones are counted as "other" */
 
-/* How calls end, as far as counters tell it. */
+/* How calls end, for the counters. */
 typedef enum wfi_outcome {
     WFI_OUTCOME_OK,
     WFI_OUTCOME_REMOTE, /* the handler failed */
     WFI_OUTCOME_TIMEOUT,
     WFI_OUTCOME_CANCELLED,
-    WFI_OUTCOME_REFUSED, /* no such function, other types, no room */
+    WFI_OUTCOME_REFUSED, /* no such function, wrong types, no room */
     WFI_OUTCOME_PEER,    /* the peer is gone or cannot be reached */
     WFI_OUTCOME_ERROR,   /* anything else */
     WFI_OUTCOMES,
 } wfi_outcome;
 
-/* Calls of one side, with one peer, of one function. Lives as long as the observer. */
+/* The metrics of one side's calls of one function, with one peer. Exists as long as the observer. */
 typedef struct wfi_metric {
     struct wfi_metric *next; /* others with the same hash */
     int rank;                /* -1: "other" */
@@ -46,21 +48,21 @@ typedef struct wfi_metrics {
     wfi_metric **all;
     size_t count, capacity;
     wfi_metric *others[2];                     /* by side */
-    wfi_metric *recent[2][WFI_METRICS_RECENT]; /* by side and rank: most calls are to the same function as the last */
+    wfi_metric *recent[2][WFI_METRICS_RECENT]; /* a cache by side and rank: most calls are of the last function */
 } wfi_metrics;
 
 struct wfi_call_observer {
     weft_agent *agent;
     wfi_metrics metrics;
-    wfi_trace *trace;                    /* NULL: none was asked for */
-    wfi_task flush_task;                 /* of a trace that has no thread */
-    atomic_bool flushing;                /* it is queued */
-    uint32_t incarnation;                /* ours */
+    wfi_trace *trace;                    /* NULL: no trace was asked for */
+    wfi_task flush_task;                 /* of a trace without a thread */
+    atomic_bool flushing;                /* flush_task is queued */
+    uint32_t incarnation;                /* of this worker */
     uint64_t last_id;                    /* of spans and traces */
-    struct wfi_listener *_Atomic server; /* NULL: none was asked for, or its port was taken */
+    struct wfi_listener *_Atomic server; /* NULL: no server was asked for, or its port was in use */
 };
 
-weft_status wfi_dump(weft_agent *agent, FILE *to); /* weft_debug_dump, of an agent that was entered */
+weft_status wfi_dump(weft_agent *agent, FILE *to); /* weft_debug_dump for an entered agent */
 
 weft_status wfi_metrics_init(wfi_metrics *metrics);
 void wfi_metrics_fini(wfi_metrics *metrics);
@@ -68,11 +70,12 @@ void wfi_metrics_record(wfi_metrics *metrics, weft_metric_side side, int rank, c
                         weft_status status);
 uint64_t wfi_metric_failed(const wfi_metric *metric);
 
-/* ---- Of components above rpc (observe.c) ------------------------------------------------------------------------- */
+/* ---- For components above rpc (observe.c) ------------------------------------------------------------------------ */
 
 /*
- * A span of what is no call. Before its beginning `trace` and `parent` are those of the served call that it is within, or 0. It begins
- * now, and ends with a record that has a copy of it. Not locked; the lock is taken only where there is a trace.
+ * A span that is not of a call. Before `begin` set its `trace` and `parent` to those of the enclosing served call, or
+ * 0. It begins now, and ends with a record that contains a copy of it. Not locked; the lock is taken only if there is a
+ * trace.
  */
 void wfi_observe_begin(weft_agent *agent, wfi_trace_side side, wfi_span *span);
 void wfi_observe_end(weft_agent *agent, wfi_trace_record *record, const char *what);
@@ -86,9 +89,9 @@ void wfi_listener_close(wfi_listener *listener);                                
 int wfi_listener_port(const wfi_listener *listener);
 
 /*
- * Opens before net, so that a port in use or a file that cannot be written keeps the agent from joining; begins when
- * this worker has its rank. NULL or 0 in the options mean off. WEFT_ERR_INVALID, WEFT_ERR_MEMORY, WEFT_ERR_IO (trace
- * file), WEFT_ERR_EXISTS (port taken), WEFT_ERR_SYSTEM.
+ * Opens before net, so that the agent does not join if a port is in use or a file cannot be written. Begins when this
+ * worker has its rank. NULL or 0 in the options mean off. WEFT_ERR_INVALID, WEFT_ERR_MEMORY, WEFT_ERR_IO (trace file),
+ * WEFT_ERR_EXISTS (port in use), WEFT_ERR_SYSTEM.
  */
 extern const wfi_component wfi_observe_component;
 

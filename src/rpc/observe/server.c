@@ -2,9 +2,9 @@
 /*
  * observe/server.c - a small HTTP server on 127.0.0.1: GET /metrics (Prometheus text) and GET /debug (weft_debug_dump).
  *
- * One thread, at most CONNECTIONS clients, each with a bounded request and a bounded time from its first byte to the last;
- * one request a connection. When all places are taken a newcomer gets that of the oldest that has not asked yet, so silent
- * clients keep nobody out. An answer is made in memory first: the agent's lock is never held over a socket.
+ * It has one thread and at most CONNECTIONS clients. A connection has one request, of limited size, and limited time.
+ * If all places are in use, a new client replaces the oldest one that has not sent its request, so silent clients do
+ * not block others. An answer is made in memory first, so the agent's lock is never held while a socket is written.
  */
 #include "base/alloc.h"
 #include "rpc/observe/observe.h"
@@ -23,15 +23,15 @@
 
 #define CONNECTIONS 8
 #define REQUEST_MAX 4096
-#define TIME_NS UINT64_C(5000000000)        /* of one connection */
-#define ACCEPT_PAUSE_NS UINT64_C(100000000) /* when there was no descriptor for a client */
+#define TIME_NS UINT64_C(5000000000)        /* time limit of a connection */
+#define ACCEPT_PAUSE_NS UINT64_C(100000000) /* pause if there was no descriptor for a client */
 
 typedef struct client {
     int fd; /* -1: free */
     uint64_t deadline_ns;
     char request[REQUEST_MAX + 1];
     size_t got;
-    char *answer; /* NULL: still asking */
+    char *answer; /* NULL: the request is incomplete */
     size_t size, sent;
 } client;
 
@@ -44,7 +44,8 @@ struct wfi_listener {
     client clients[CONNECTIONS];
 };
 
-/* ---- Answers ------------------------------------------------------------------------------------------------------------- */
+/* ---- Answers
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static void write_head(FILE *to, const char *status, const char *type)
 {
@@ -65,7 +66,7 @@ static weft_status write_page(const weft_agent *agent, FILE *to, const char *pat
     return dump ? weft_debug_dump(agent, to) : weft_metrics_write(agent, to);
 }
 
-/* Splits "METHOD target HTTP/1.x" in place; false if it is no such line. */
+/* Splits "METHOD target HTTP/1.x" in place; false if the line is malformed. */
 static bool read_request_line(char *request, char **method, char **path)
 {
     char *end = strstr(request, "\r\n"), *version;
@@ -94,12 +95,12 @@ static void answer_into(const weft_agent *agent, char *request, FILE *to)
     } else if (strcmp(method, "GET") != 0) {
         write_failure(to, "405 Method Not Allowed");
     } else if (write_page(agent, to, path)) {
-        rewind(to); /* what was written is not sent */
+        rewind(to); /* discards the text so far */
         write_failure(to, "500 Internal Server Error");
     }
 }
 
-/* The whole answer, in memory; false if there is none for it. */
+/* Makes the whole answer in memory; false if memory is out. */
 static bool make_answer(const weft_agent *agent, client *c)
 {
     FILE *to = open_memstream(&c->answer, &c->size);
@@ -113,7 +114,8 @@ static bool make_answer(const weft_agent *agent, client *c)
     return !fclose(to) && good;
 }
 
-/* ---- Clients ------------------------------------------------------------------------------------------------------------- */
+/* ---- Clients
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static void drop_client(client *c)
 {
@@ -124,7 +126,7 @@ static void drop_client(client *c)
     c->fd = -1;
 }
 
-/* A place for a newcomer; NULL: all are being answered. */
+/* A place for a new client; NULL: all clients are being answered. */
 static client *find_place(wfi_listener *listener)
 {
     client *oldest = NULL;
@@ -180,14 +182,15 @@ static void write_some(client *c)
         c->sent += (size_t)sent;
     if (sent > 0 && c->sent < c->size)
         return;
-    /* What it sent beyond its request is read, or closing would take back the end of the answer. */
+    /* Reads bytes that the client sent after its request: otherwise closing could discard the end of the answer. */
     (void)shutdown(c->fd, SHUT_WR);
     for (int i = 0; i < 16 && recv(c->fd, c->request, REQUEST_MAX, 0) > 0; i++)
         continue;
     drop_client(c);
 }
 
-/* ---- The thread ------------------------------------------------------------------------------------------------------------ */
+/* ---- The thread
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static int timeout_until(uint64_t due_ns, uint64_t now_ns)
 {
@@ -233,12 +236,13 @@ static void *run_server(void *arg)
             else
                 read_some(listener, c);
         }
-        if (polls[1].revents) /* last: it may give away the place of one of those */
+        if (polls[1].revents) /* last: it may replace one of these clients */
             accept_one(listener, wfi_now(&wfi_clock_real));
     }
 }
 
-/* ---- Life ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Opening and closing
+ * ------------------------------------------------------------------------------------------------ */
 
 static weft_status bind_port(wfi_listener *listener, int port, weft_error **error)
 {

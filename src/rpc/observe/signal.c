@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * signal.c - weft_debug_on_signal: a signal makes a thread write what each open agent holds to stderr. The handler only
- * writes to an eventfd, on which the thread waits.
+ * signal.c - weft_debug_on_signal: on a signal a thread writes weft_debug_dump of each open agent to stderr. The signal
+ * handler only writes to an eventfd, on which the thread waits.
  */
 #include "rpc/observe/observe.h"
 
@@ -15,12 +15,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static int watched; /* the signal; 0: none. Used by one thread at a time, as weft/agent.h says */
+static int watched; /* the signal; 0: none. Used by one thread at a time: weft/agent.h */
 static struct sigaction before;
 static pthread_t thread;
 static _Atomic int wake_fd = -1;
 static atomic_bool ends;
-static pid_t owner; /* a child of fork() has the descriptor, too */
+static pid_t owner; /* the process that has the thread: a child of fork(2) also has the descriptor */
 
 static void wake(int signal_number)
 {
@@ -28,7 +28,7 @@ static void wake(int signal_number)
     int error = errno, fd = atomic_load(&wake_fd);
     (void)signal_number;
     ssize_t written = fd >= 0 && getpid() == owner ? write(fd, &one, sizeof one) : 0;
-    (void)written; /* a full eventfd wakes as well */
+    (void)written; /* a full eventfd also wakes */
     errno = error;
 }
 
@@ -104,7 +104,7 @@ weft_status weft_debug_on_signal(int signal_number)
         watched = signal_number;
         return WEFT_OK;
     }
-    if (!trouble) { /* the thread runs: it is ended as if it had watched */
+    if (!trouble) { /* the thread runs: stop_watching ends it */
         watched = SIGKILL;
         stop_watching();
     } else if (fd >= 0) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - the counters and histograms by side, peer and function: made at first use, never taken out, at most
- * WFI_METRICS_MAX. The names are those of registered functions or of calls that this worker made itself, so a peer cannot
- * fill it.
+ * table.c - the counters and histograms by side, peer and function.
+ *
+ * Entries are made at the first use, and never removed; there are at most WFI_METRICS_MAX. The names are those of
+ * registered functions or of calls that this worker made itself, so a peer cannot fill the table.
  */
 #include "base/alloc.h"
 #include "rpc/observe/observe.h"

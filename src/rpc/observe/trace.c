@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace.c - the buffer of spans, and the thread that writes it out: see trace.h.
+ * trace.c - the buffer of spans, and the thread that writes it: see trace.h.
  *
- * Chunks of records wait in a list, up to a bound, for the thread, which takes them all. It sleeps until there is
- * something, then waits a little, so that it writes many at once. Whenever the process dies, the file has whole lines.
+ * Chunks of records wait in a list of limited length for the thread, which takes them all. It sleeps until there are
+ * records, then waits a little, so that it writes many at once. If the process dies, the file contains only whole
+ * lines.
  */
 #include "base/alloc.h"
 #include "base/quiet.h"
@@ -20,15 +21,15 @@
 #include <time.h>
 
 #define LINGER_NS 50000000
-#define WAKE_AT 2048               /* records, for which it does not linger */
-#define TELL_EVERY_NS 10000000000u /* of losses */
-#define LOOK_AT_TRACKS 64          /* that are in no use, before another one is made */
+#define WAKE_AT 2048               /* with this many records the thread does not wait longer */
+#define TELL_EVERY_NS 10000000000u /* interval of log lines about dropped records */
+#define LOOK_AT_TRACKS 64          /* free tracks that are checked before a new one is made */
 
 static int64_t anchor_of(const wfi_clock *clock)
 {
     struct timespec now;
     if (clock != &wfi_clock_real)
-        return 0; /* all of a simulation share one clock */
+        return 0; /* all workers of a simulation share one clock */
     uint64_t before = wfi_now(clock);
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t after = wfi_now(clock);
@@ -105,7 +106,7 @@ void wfi_trace_free_track(wfi_trace *trace, wfi_trace_side side, uint32_t track,
 
 /* ---- The buffer -------------------------------------------------------------------------------------------------- */
 
-/* Where the next record goes; NULL: nowhere. With `lock`. */
+/* The place of the next record; NULL: the buffer is full, or memory is out. `lock` is held. */
 static wfi_trace_record *next_record(wfi_trace *trace)
 {
     wfi_trace_chunk *chunk = trace->last;
@@ -160,7 +161,7 @@ static void check_file(wfi_trace *trace)
     fclose(trace->file);
     trace->file = NULL;
     pthread_mutex_lock(&trace->lock);
-    trace->dropped_told = UINT64_MAX; /* the file has nothing from here on, which is more than lost spans */
+    trace->dropped_told = UINT64_MAX; /* no more lines about dropped records: nothing is written from now on */
     pthread_mutex_unlock(&trace->lock);
 }
 
@@ -187,7 +188,7 @@ static void chunk_is_done(wfi_trace *trace, wfi_trace_chunk *chunk)
     free(over);
 }
 
-/* Now and then, or at the end. */
+/* Logs the number of dropped records: every TELL_EVERY_NS, and at the end. */
 static void tell_losses(wfi_trace *trace, bool now_at_least)
 {
     uint64_t now = wfi_now(trace->clock);
@@ -273,19 +274,20 @@ static weft_status start_thread(wfi_trace *trace, weft_error **error)
 
 /* ---- Beginning and end ------------------------------------------------------------------------------------------- */
 
-/* Where the rank goes if the path does not say: before the ending of the file's name. */
+/* The position for the rank if the path has no "%r": before the extension of the file name. */
 static size_t rank_place(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
     return dot && dot > name ? (size_t)(dot - path) : strlen(path);
 }
 
-/* "%r" becomes the rank, "%p" the process; false if it gets too long. */
+/* Replaces "%r" by the rank and "%p" by the process id; false if the result is too long. */
 static bool expand(const char *path, const wfi_trace_who *who, char *out, size_t room)
 {
     size_t at = 0, i = 0;
     int rank = who->rank;
-    size_t place = who->world_size > 1 && !strstr(path, "%r") ? rank_place(path) : SIZE_MAX; /* or all write to one */
+    size_t place = who->world_size > 1 && !strstr(path, "%r") ? rank_place(path)
+                                                              : SIZE_MAX; /* otherwise all would write to one file */
     while (at + 24 < room) {
         if (i == place)
             at += (size_t)snprintf(out + at, room - at, ".%d", rank);

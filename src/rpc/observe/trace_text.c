@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace_text.c - spans as trace events: complete events ("X") on tracks, flows ("s", "f") from caller to callee, async
- * events ("b", "e") for the wire, metadata ("M") for names.
+ * trace_text.c - writes spans as trace events: complete events ("X") on tracks, flows ("s", "f") from caller to callee,
+ * async events ("b", "e") for the time on the network, metadata ("M") for names.
  *
- * A process of the picture is a worker, numbered from 1 by rank (0 is special to viewers); a thread of it is a track,
- * with a number that no other worker's track has. Times are microseconds with three decimals.
+ * A viewer shows each worker as a process, numbered from 1 by rank (0 is special to viewers), and each track as a
+ * thread with a unique number. Times are microseconds with three decimals.
  */
 #include "rpc/observe/trace_internal.h"
 
@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#define TRACKS_BASE 10 /* tracks of the picture are numbered from here within a worker's block */
+#define TRACKS_BASE 10 /* the first number of a track in a worker's block of numbers */
 #define TRACKS_BLOCK (WFI_TRACE_SIDES * WFI_TRACE_TRACKS + TRACKS_BASE)
 
 static const char *const side_names[WFI_TRACE_SIDES] = {"calls", "served", "passes", "groups"};
@@ -102,7 +102,7 @@ static void name_tracks(wfi_trace *trace, wfi_trace_side side, uint32_t track)
 
 /* ---- Spans ------------------------------------------------------------------------------------------------------- */
 
-/* A slice inside the span, cut to it; none for a stage that was never reached. */
+/* Writes a slice inside the span, cut to its limits; nothing for a stage that was not reached. */
 static void write_stage(const wfi_trace *trace, const wfi_trace_record *record, const char *name, uint64_t from_ns,
                         uint64_t to_ns)
 {
@@ -131,7 +131,7 @@ static void write_wire(const wfi_trace *trace, const wfi_trace_record *record)
 {
     const wfi_span *span = &record->span;
     if (!span->left_ns || span->left_ns > span->begun_ns)
-        return; /* unknown, there was none, or the clocks of two hosts disagree by more than it took */
+        return; /* unknown, or the clocks of the two hosts differ by more than the time on the network */
     for (int end = 0; end < 2; end++) {
         begin_event(trace, end ? "e" : "b", "wire", "wire");
         fprintf(trace->file, ",\"tid\":%u,\"id\":\"0x%" PRIx64 "\"", (unsigned)process_of(trace) * TRACKS_BLOCK,
@@ -187,7 +187,7 @@ void wfi_trace_write_record(wfi_trace *trace, const wfi_trace_record *record)
         return;
     }
     if (record->side == WFI_TRACE_CALLS) {
-        bool late = span->run_ns && span->run_ns < span->ready_ns; /* the results came before word that it was sent */
+        bool late = span->run_ns && span->run_ns < span->ready_ns; /* the reply arrived before the send was recorded */
         write_stage(trace, record, "send", span->begun_ns, late ? span->run_ns : span->ready_ns);
         write_stage(trace, record, "results", span->run_ns, record->end_ns);
         write_flow(trace, record, "s", span->begun_ns, span->id);
