@@ -268,7 +268,7 @@ bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t
  * if it was called. */
 bool wfi_sleeper_sleep(wfi_progress *progress, int sleeper, const int *fds, size_t count, uint64_t timeout_ns);
 void wfi_sleeper_wake(wfi_progress *progress, int sleeper);
-void wfi_watcher_wake(wfi_progress *progress);  /* wakes the watcher (token.c), so that somebody polls */
+void wfi_watcher_wake(wfi_progress *progress);  /* wakes the watcher (token.c), so that a thread polls */
 void wfi_progress_wake(wfi_progress *progress); /* wakes the poller, the leader and a waiting thread that sleeps */
 void wfi_fiber_ready(void *progress);           /* in the simulation: there are completions or events */
 

@@ -56,8 +56,7 @@ static void log_here(weft_agent *agent, const char *verb)
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_close %s %.1f s; in flight here: %s", verb, seconds,
                       here.text);
     else if (!asks_store(agent))
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_close %s %.1f s; nothing is in flight here any more", verb,
-                      seconds);
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "weft_agent_close %s %.1f s; nothing is in flight here", verb, seconds);
 }
 
 static void log_others(weft_agent *agent, const char *verb)

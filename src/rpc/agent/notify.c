@@ -134,7 +134,8 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
     wfi_notification *notification = take(agent, reserved);
     if (!notification) {
         wfi_log_agent(agent, WEFT_LOG_ERROR, 0,
-                      "no memory for a message to rank %d: it may keep something for us too long", wfi_peer_rank(to));
+                      "no memory for a message to rank %d: that worker may keep memory for too long",
+                      wfi_peer_rank(to));
         return WEFT_ERR_MEMORY;
     }
     memcpy(notification->room, bytes->data, bytes->size);

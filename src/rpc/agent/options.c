@@ -62,7 +62,7 @@ static weft_status no_rank(bool elastic, weft_error **error)
                        "takes both (RANK and WORLD_SIZE, or a launcher's own), or has_rank in the options");
     }
     return invalid(error, elastic ? "neither options (has_rank) nor the environment (WORLD_SIZE) say how many "
-                                    "seats the elastic job has"
+                                    "ranks the elastic job has"
                                   : "neither options (has_rank) nor the environment (RANK and WORLD_SIZE) say "
                                     "which worker this is");
 }
@@ -321,7 +321,8 @@ static weft_status resolve_secret(wfi_options *out, weft_error **error)
     bool exposed = !values->sim && !wfi_host_is_loopback(out->master_addr); /* other machines can reach the ports */
     if (!st && !values->secret)
         wfi_log_in(&(wfi_log_context){.rank = values->rank}, exposed ? WEFT_LOG_WARN : WEFT_LOG_INFO,
-                   "\"%s\": the job has no secret (WEFT_SECRET_FILE): whoever reaches its ports may join", out->name);
+                   "\"%s\": the job has no secret (WEFT_SECRET_FILE): any process that reaches its ports may join",
+                   out->name);
     return st;
 }
 

@@ -183,7 +183,7 @@ static void write_stats(const text *t)
         {"weft_frames_sent_total", "Frames that left on control channels.", s.frames_sent},
         {"weft_frames_received_total", "Frames that came on control channels.", s.frames_received},
         {"weft_connections_lost_total", "Connections that broke and were opened again.", s.connections_lost},
-        {"weft_unauthenticated_refused_total", "Connections or messages refused for want of proof or sense.",
+        {"weft_unauthenticated_refused_total", "Connections or messages refused as unauthenticated or malformed.",
          s.unauthenticated_refused},
         {"weft_rendezvous_messages_total", "Rank 0: messages that its store took and sent, heartbeats aside.",
          s.rendezvous_messages},

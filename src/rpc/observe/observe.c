@@ -49,7 +49,7 @@ static weft_status open_observation(weft_agent *agent, weft_error **error)
     }
     if (!st && options->metrics_port && options->no_threads) {
         st = WEFT_ERR_INVALID;
-        *error = weft_error_create(st, "metrics_port is set for an agent without threads: nobody would serve it");
+        *error = weft_error_create(st, "metrics_port is set for an agent without threads, which cannot serve it");
     }
     return st;
 }

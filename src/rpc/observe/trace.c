@@ -204,7 +204,7 @@ static void tell_losses(wfi_trace *trace, bool now_at_least)
     if (due)
         wfi_log_in(&(wfi_log_context){.rank = trace->rank, .clock = trace->clock}, WEFT_LOG_WARN,
                    "the trace has lost %llu spans: more than %d waited to be written, or more than %d calls or passes "
-                   "were under way",
+                   "were in progress",
                    (unsigned long long)dropped, WFI_TRACE_ROOM, WFI_TRACE_TRACKS);
 }
 

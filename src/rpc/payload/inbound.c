@@ -69,7 +69,7 @@ static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what
 static void fail_unconfirmed(wfi_inbound *inbound, weft_status status)
 {
     fail_inbound(inbound, status,
-                 status == WEFT_ERR_NOT_FOUND ? "a reference in it names no value of ours"
+                 status == WEFT_ERR_NOT_FOUND ? "a reference in it names no value of this worker"
                                               : "the owner of a reference in it cannot be reached");
 }
 

@@ -37,10 +37,11 @@ static void count_value(leak_count *count, const wfi_owned *owned)
     count->forks += forks;
     char *line = next_line(count);
     if (line && forks)
-        snprintf(line, sizeof count->names[0], "value %u:%llu of ours: %zu handles here, %zu elsewhere (rank %d)",
-                 owned->name.creator, (unsigned long long)owned->name.number, owned->handles, forks, holder);
+        snprintf(line, sizeof count->names[0],
+                 "value %u:%llu of this worker: %zu handles here, %zu elsewhere (rank %d)", owned->name.creator,
+                 (unsigned long long)owned->name.number, owned->handles, forks, holder);
     else if (line)
-        snprintf(line, sizeof count->names[0], "value %u:%llu of ours: %zu handles here", owned->name.creator,
+        snprintf(line, sizeof count->names[0], "value %u:%llu of this worker: %zu handles here", owned->name.creator,
                  (unsigned long long)owned->name.number, owned->handles);
 }
 

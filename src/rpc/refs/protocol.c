@@ -138,7 +138,7 @@ static void on_forked(weft_agent *agent, wfi_peer *from, const wfi_rref_name *na
         rref, why,
         wfi_error_create(&detail, why == WEFT_ERR_MEMORY
                                       ? "the owner of the reference has no memory to count it"
-                                      : "the owner of the reference has let the value go: whoever passed it on "
+                                      : "the owner of the reference has freed the value: the worker that passed it on "
                                         "died, or gave up"));
 }
 

@@ -323,7 +323,7 @@ static bool keeps(const weft_call *call)
     return !(call->peer && wfi_peer_is_unreachable(call->peer));
 }
 
-static bool serves_somebody(const wfi_map *serving)
+static bool has_kept_call(const wfi_map *serving)
 {
     size_t cursor = 0;
     const weft_call *call = wfi_map_next(serving, &cursor, NULL);
@@ -335,7 +335,7 @@ static bool serves_somebody(const wfi_map *serving)
 static bool serves_others(weft_agent *agent)
 {
     for (int rank = 0; rank < agent->options.values.world_size; rank++)
-        if (serves_somebody(&agent->peers[rank].serving))
+        if (has_kept_call(&agent->peers[rank].serving))
             return true;
     return false;
 }
