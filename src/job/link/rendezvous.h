@@ -46,7 +46,7 @@ typedef struct wfi_rendezvous_events {
 } wfi_rendezvous_events;
 
 typedef struct wfi_rendezvous_options {
-    int rank, world_size; /* elastic: rank may be -1, whichever is free; world_size is the number of seats */
+    int rank, world_size; /* elastic: rank may be -1, whichever is free; world_size is the number of slots */
     bool elastic;
     const uint8_t *secret; /* NULL: none; the store and all workers have the same, or nobody has one */
     size_t secret_size;
@@ -69,9 +69,9 @@ typedef struct wfi_rendezvous_options {
 typedef struct wfi_rendezvous wfi_rendezvous;
 
 /*
- * Joins; blocks until the table is complete (in the simulation: parks); in an elastic job, and for a seat that a dead worker
+ * Joins; blocks until the table is complete (in the simulation: parks); in an elastic job, and for a slot that a dead worker
  * held, until the store has answered. members: an array of world_size, by rank, as it was when we joined (incarnation 0: an
- * empty, dead or left seat), owned by the link until it closes; job_key: the job's random key (all workers get the same).
+ * empty, dead or left slot), owned by the link until it closes; job_key: the job's random key (all workers get the same).
  * With a secret, key and table come only after both sides have proved that they have it. Errors as weft_agent_open's.
  */
 weft_status wfi_rendezvous_open(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);

@@ -200,7 +200,7 @@ static void sim_close(wfi_rendezvous *base)
     unpark(link->ticker);
     while (link->ticks)
         (void)wfi_park(&parker, WFI_NEVER);
-    /* The store hangs up at that word. Then the seat is free, and whoever opens again at once finds it so. */
+    /* The store hangs up at that word. Then the slot is free, and whoever opens again at once finds it so. */
     while (was_member && link->wires[WFI_CURRENT].channel && wfi_now(base->clock) < deadline_ns)
         (void)wfi_park(&parker, deadline_ns);
     hang_up_wire(&link->wires[WFI_NEXT]);

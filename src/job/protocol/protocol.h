@@ -113,7 +113,7 @@ typedef struct wfi_store_message {
 
 bool wfi_store_type_is_kept(wfi_store_type type);
 
-/* The table. An empty seat, or one whose worker is gone, has incarnation 0. */
+/* The table. An empty slot, or one whose worker is gone, has incarnation 0. */
 typedef struct wfi_store_world {
     int rank;                             /* of the one whom it is for */
     uint8_t token[WFI_STORE_TOKEN_BYTES]; /* shown when it resumes; nobody else has it */

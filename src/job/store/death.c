@@ -10,18 +10,18 @@
 #define RESET_MS 100 /* a worker whose connection was reset by somebody else resumes within */
 
 /* Takes a living member out. Its place in the table is empty from now on: one who joins later has never heard of it. */
-static void vacate(wfi_store *store, int rank, wfi_seat_state state, wfi_store_type type, const char *why)
+static void vacate(wfi_store *store, int rank, wfi_store_slot_state state, wfi_store_type type, const char *why)
 {
-    wfi_seat *seat = &store->seats[rank];
+    wfi_store_slot *slot = &store->slots[rank];
     wfi_store_message news = {.type = type, .rank = rank, .incarnation = store->members[rank].incarnation};
     snprintf(news.text, sizeof news.text, "%s", why);
-    snprintf(seat->words, sizeof seat->words, "%.*s", (int)sizeof seat->words - 1, why);
-    seat->fate = store->members[rank].incarnation;
-    seat->state = state;
-    seat->leaving = false;
-    seat->link = NULL;
-    wfi_outbox_fini(&seat->outbox);
-    sodium_memzero(seat->token, sizeof seat->token);
+    snprintf(slot->words, sizeof slot->words, "%.*s", (int)sizeof slot->words - 1, why);
+    slot->fate = store->members[rank].incarnation;
+    slot->state = state;
+    slot->leaving = false;
+    slot->link = NULL;
+    wfi_outbox_fini(&slot->outbox);
+    sodium_memzero(slot->token, sizeof slot->token);
     store->members[rank] = (wfi_member){.rank = rank};
     store->alive--;
     wfi_store_interest_gone(store, rank);
@@ -32,29 +32,29 @@ static void vacate(wfi_store *store, int rank, wfi_seat_state state, wfi_store_t
 void wfi_store_declare_dead(wfi_store *store, int rank, const char *why)
 {
     wfi_log(WEFT_LOG_INFO, "store: rank %d is dead: %s", rank, why);
-    wfi_store_link *link = store->seats[rank].link;
+    wfi_store_link *link = store->slots[rank].link;
     if (link) {
         wfi_store_message message = {.type = WFI_STORE_EVICTED};
         snprintf(message.text, sizeof message.text, "the store declared this worker dead: %s", why);
         wfi_store_send(store, link, &message);
         wfi_store_hang_up(store, link, WFI_STORE_LINGER_MS);
     }
-    vacate(store, rank, WFI_SEAT_DEAD, WFI_STORE_DIED, why);
+    vacate(store, rank, WFI_SLOT_DEAD, WFI_STORE_DIED, why);
 }
 
 void wfi_store_handle_goodbye(wfi_store *store, wfi_store_link *link)
 {
     int rank = link->rank;
     wfi_store_hang_up(store, link, 0);
-    vacate(store, rank, WFI_SEAT_LEFT, WFI_STORE_LEFT, "");
+    vacate(store, rank, WFI_SLOT_LEFT, WFI_STORE_LEFT, "");
 }
 
 void wfi_store_handle_leaving(wfi_store *store, int rank)
 {
     wfi_store_message news = {.type = WFI_STORE_LEAVING, .rank = rank, .incarnation = store->members[rank].incarnation};
-    if (store->seats[rank].leaving)
+    if (store->slots[rank].leaving)
         return;
-    store->seats[rank].leaving = true;
+    store->slots[rank].leaving = true;
     wfi_store_tell_others(store, rank, &news);
 }
 
@@ -65,7 +65,7 @@ static const char connection_broke[] = "its connection to the store broke";
 void wfi_store_lost_connection(wfi_store *store, int rank, wfi_store_loss how, bool unconfirmed, uint64_t now_ns)
 {
     int64_t bound_ms = wfi_store_bound_ms(store);
-    store->seats[rank].link = NULL;
+    store->slots[rank].link = NULL;
     if (how == WFI_STORE_CUT || unconfirmed)
         wfi_store_unlink(store, rank, now_ns, bound_ms);
     else if (how == WFI_STORE_RESET)
@@ -77,7 +77,7 @@ void wfi_store_lost_connection(wfi_store *store, int rank, wfi_store_loss how, b
 /* Somebody wants that rank: one that is only still waited for is given up, as a new process does not wait for an old one. */
 void wfi_store_give_up_lost(wfi_store *store, int rank)
 {
-    if (store->seats[rank].state == WFI_SEAT_ALIVE && !store->seats[rank].link)
+    if (store->slots[rank].state == WFI_SLOT_ALIVE && !store->slots[rank].link)
         wfi_store_declare_dead(store, rank, connection_broke);
 }
 
@@ -86,12 +86,12 @@ void wfi_store_give_up_lost(wfi_store *store, int rank)
 /* Perhaps the way is open in the other direction only. A worker may suspect each other one; a forger does not get to ask for more. */
 static void ask_to_dial(wfi_store *store, int rank, int by, uint64_t now_ns)
 {
-    wfi_seat *seat = &store->seats[by];
-    if (now_ns - seat->asks_ns > wfi_store_bound_ns(store) / 2) {
-        seat->asks_ns = now_ns;
-        seat->asks = 0;
+    wfi_store_slot *slot = &store->slots[by];
+    if (now_ns - slot->asks_ns > wfi_store_bound_ns(store) / 2) {
+        slot->asks_ns = now_ns;
+        slot->asks = 0;
     }
-    if (seat->asks++ >= store->options.world_size)
+    if (slot->asks++ >= store->options.world_size)
         return;
     wfi_store_message dial = {.type = WFI_STORE_DIAL, .rank = by, .incarnation = store->members[by].incarnation};
     wfi_store_tell(store, rank, &dial);
@@ -103,7 +103,7 @@ void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, cons
     if (message->rank < 0 || message->rank >= store->options.world_size || message->rank == from->rank)
         return;
     bool is_former = store->members[message->rank].incarnation != message->incarnation;
-    if (is_former || store->seats[message->rank].state != WFI_SEAT_ALIVE)
+    if (is_former || store->slots[message->rank].state != WFI_SLOT_ALIVE)
         return;
     ask_to_dial(store, message->rank, from->rank, now_ns);
     wfi_store_suspect(store, message->rank, from->rank, message->text, now_ns);
@@ -111,58 +111,58 @@ void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, cons
 
 void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint64_t now_ns)
 {
-    wfi_seat *seat = &store->seats[rank];
+    wfi_store_slot *slot = &store->slots[rank];
     int64_t bound_ms = store->options.death_timeout_ms;
-    if (seat->state != WFI_SEAT_ALIVE || bound_ms < 0 || seat->suspected_ns != WFI_NEVER)
+    if (slot->state != WFI_SLOT_ALIVE || bound_ms < 0 || slot->suspected_ns != WFI_NEVER)
         return;
     /*
      * It asks for a sign of life; it does not shorten the bound, within which a cut link may heal unnoticed. Of one that
      * does not beat nothing was expected before now.
      */
     uint64_t bound_ns = wfi_ns_of_ms(bound_ms), soon = now_ns + bound_ns / 2;
-    uint64_t by_silence = (seat->beats ? seat->heard_ns : now_ns) + bound_ns;
-    seat->suspected_ns = soon > by_silence ? soon : by_silence;
-    seat->suspected_by = by;
-    snprintf(seat->words, sizeof seat->words, "%.*s", (int)sizeof seat->words - 1, why);
-    wfi_log(WEFT_LOG_DEBUG, "store: rank %d suspects rank %d: %s", by, rank, seat->words);
+    uint64_t by_silence = (slot->beats ? slot->heard_ns : now_ns) + bound_ns;
+    slot->suspected_ns = soon > by_silence ? soon : by_silence;
+    slot->suspected_by = by;
+    snprintf(slot->words, sizeof slot->words, "%.*s", (int)sizeof slot->words - 1, why);
+    wfi_log(WEFT_LOG_DEBUG, "store: rank %d suspects rank %d: %s", by, rank, slot->words);
     wfi_store_message speak = {.type = WFI_STORE_SPEAK};
     wfi_store_tell(store, rank, &speak);
     wfi_store_due_by(store, now_ns);
 }
 
 /* When this member is dead if nothing comes from it; WFI_NEVER if nothing need come. */
-static uint64_t dead_at_ns(const wfi_store *store, const wfi_seat *seat)
+static uint64_t dead_at_ns(const wfi_store *store, const wfi_store_slot *slot)
 {
-    uint64_t when_ns = seat->lost_ns, bound_ns = wfi_ns_of_ms(store->options.death_timeout_ms);
-    if (store->options.death_timeout_ms < 0 || seat == &store->seats[0])
+    uint64_t when_ns = slot->lost_ns, bound_ns = wfi_ns_of_ms(store->options.death_timeout_ms);
+    if (store->options.death_timeout_ms < 0 || slot == &store->slots[0])
         return when_ns; /* rank 0 is in the store's own process: its silence says no more than ours */
-    if (seat->beats && seat->heard_ns + bound_ns < when_ns)
-        when_ns = seat->heard_ns + bound_ns;
-    return seat->suspected_ns < when_ns ? seat->suspected_ns : when_ns;
+    if (slot->beats && slot->heard_ns + bound_ns < when_ns)
+        when_ns = slot->heard_ns + bound_ns;
+    return slot->suspected_ns < when_ns ? slot->suspected_ns : when_ns;
 }
 
 /*
  * The same, but whoever is at the door is heard first: it may be the member, back from a cut, with the proof still to come,
  * while its old connection waits for the kernel to send again. No longer than a quarter of the bound: anybody can knock.
  */
-static uint64_t judged_at_ns(const wfi_store *store, const wfi_seat *seat)
+static uint64_t judged_at_ns(const wfi_store *store, const wfi_store_slot *slot)
 {
-    uint64_t when_ns = dead_at_ns(store, seat), bound_ns = wfi_store_bound_ns(store);
-    uint64_t heard_by_ns = store->knocked_ns ? store->knocked_ns + bound_ns / 8 : 0;
+    uint64_t when_ns = dead_at_ns(store, slot), bound_ns = wfi_store_bound_ns(store);
+    uint64_t heard_by_ns = store->pending_ns ? store->pending_ns + bound_ns / 8 : 0;
     if (when_ns >= heard_by_ns)
         return when_ns;
     return heard_by_ns < when_ns + bound_ns / 4 ? heard_by_ns : when_ns + bound_ns / 4;
 }
 
-bool wfi_store_misses_somebody(const wfi_store *store, uint64_t now_ns)
+bool wfi_store_has_silent_member(const wfi_store *store, uint64_t now_ns)
 {
     uint64_t bound_ns = wfi_store_bound_ns(store);
     if (store->resumed_ns && now_ns - store->resumed_ns < bound_ns)
         return true;
     for (int rank = 1; rank < store->options.world_size; rank++) {
-        const wfi_seat *seat = &store->seats[rank];
-        bool is_silent = !seat->link || (seat->beats && now_ns - seat->heard_ns > bound_ns / 4);
-        if (seat->state == WFI_SEAT_ALIVE && is_silent)
+        const wfi_store_slot *slot = &store->slots[rank];
+        bool is_silent = !slot->link || (slot->beats && now_ns - slot->heard_ns > bound_ns / 4);
+        if (slot->state == WFI_SLOT_ALIVE && is_silent)
             return true;
     }
     return false;
@@ -170,16 +170,16 @@ bool wfi_store_misses_somebody(const wfi_store *store, uint64_t now_ns)
 
 static void declare_silent(wfi_store *store, int rank, uint64_t now_ns)
 {
-    const wfi_seat *seat = &store->seats[rank];
+    const wfi_store_slot *slot = &store->slots[rank];
     char why[WFI_STORE_TEXT_MAX];
-    if (seat->hopeless)
+    if (slot->overflowed)
         snprintf(why, sizeof why, "the store has no room for what it does not acknowledge");
-    else if (seat->lost_ns <= now_ns)
+    else if (slot->lost_ns <= now_ns)
         snprintf(why, sizeof why, "%s", connection_broke);
-    else if (seat->suspected_ns == WFI_NEVER)
+    else if (slot->suspected_ns == WFI_NEVER)
         snprintf(why, sizeof why, "silent for %lld ms", (long long)store->options.death_timeout_ms);
     else
-        snprintf(why, sizeof why, "did not answer after rank %d suspected it: %s", seat->suspected_by, seat->words);
+        snprintf(why, sizeof why, "did not answer after rank %d suspected it: %s", slot->suspected_by, slot->words);
     wfi_store_declare_dead(store, rank, why);
 }
 
@@ -194,26 +194,26 @@ void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns)
     store->ticked_ns = now_ns;
     uint64_t more_ns = store->ticking ? store->late_ns : 0;
     for (int rank = 0; rank < store->options.world_size && (was_absent || more_ns); rank++) {
-        wfi_seat *seat = &store->seats[rank];
-        seat->heard_ns = was_absent || seat->heard_ns + more_ns > now_ns ? now_ns : seat->heard_ns + more_ns;
-        if (seat->suspected_ns != WFI_NEVER)
-            seat->suspected_ns = was_absent ? now_ns + bound_ns / 2 : seat->suspected_ns + more_ns;
-        if (seat->lost_ns != WFI_NEVER)
-            seat->lost_ns = was_absent ? now_ns + bound_ns / 2 : seat->lost_ns + more_ns;
+        wfi_store_slot *slot = &store->slots[rank];
+        slot->heard_ns = was_absent || slot->heard_ns + more_ns > now_ns ? now_ns : slot->heard_ns + more_ns;
+        if (slot->suspected_ns != WFI_NEVER)
+            slot->suspected_ns = was_absent ? now_ns + bound_ns / 2 : slot->suspected_ns + more_ns;
+        if (slot->lost_ns != WFI_NEVER)
+            slot->lost_ns = was_absent ? now_ns + bound_ns / 2 : slot->lost_ns + more_ns;
     }
 }
 
-static void look_at_door(wfi_store *store, uint64_t now_ns)
+static void note_pending_connections(wfi_store *store, uint64_t now_ns)
 {
     size_t cursor = 0;
     uint64_t id;
-    store->knocked_ns = 0;
+    store->pending_ns = 0;
     for (wfi_store_link *link; (link = wfi_map_next(&store->links, &cursor, &id));) {
-        if (link->knocks)
-            link->knocked_ns = now_ns;
-        link->knocks = false;
-        if (link->rank < 0 && link->knocked_ns > store->knocked_ns)
-            store->knocked_ns = link->knocked_ns;
+        if (link->is_pending)
+            link->pending_ns = now_ns;
+        link->is_pending = false;
+        if (link->rank < 0 && link->pending_ns > store->pending_ns)
+            store->pending_ns = link->pending_ns;
     }
 }
 
@@ -223,16 +223,16 @@ void wfi_store_tick_running(wfi_store *store, uint64_t now_ns)
     wfi_store_end_tick(store, now_ns);
     wfi_store_due_by(store, store->wave_at_ns);
     wfi_store_excuse_own_absence(store, now_ns);
-    look_at_door(store, now_ns);
+    note_pending_connections(store, now_ns);
     for (int rank = 0; rank < store->options.world_size; rank++) {
-        const wfi_seat *seat = &store->seats[rank];
-        if (seat->state == WFI_SEAT_ALIVE && (seat->hopeless || judged_at_ns(store, seat) <= now_ns))
+        const wfi_store_slot *slot = &store->slots[rank];
+        if (slot->state == WFI_SLOT_ALIVE && (slot->overflowed || judged_at_ns(store, slot) <= now_ns))
             declare_silent(store, rank, now_ns);
     }
     for (int rank = 0; rank < store->options.world_size; rank++) {
-        const wfi_seat *seat = &store->seats[rank];
-        if (seat->state == WFI_SEAT_ALIVE && judged_at_ns(store, seat) < next_ns)
-            next_ns = judged_at_ns(store, seat);
+        const wfi_store_slot *slot = &store->slots[rank];
+        if (slot->state == WFI_SLOT_ALIVE && judged_at_ns(store, slot) < next_ns)
+            next_ns = judged_at_ns(store, slot);
     }
     store->ticking = next_ns != WFI_NEVER;
     if (!store->ticking)

@@ -20,12 +20,12 @@ static bool has_bit(const uint8_t *bits, int rank)
 
 void wfi_store_interest_review(wfi_store *store, int rank, uint64_t now_ns)
 {
-    wfi_seat *seat = &store->seats[rank];
-    bool wanted = store->options.death_timeout_ms >= 0 && (seat->interested > 0 || store->closers > seat->closing);
-    if (seat->state != WFI_SEAT_ALIVE || wanted == seat->beats)
+    wfi_store_slot *slot = &store->slots[rank];
+    bool wanted = store->options.death_timeout_ms >= 0 && (slot->interested > 0 || store->closers > slot->closing);
+    if (slot->state != WFI_SLOT_ALIVE || wanted == slot->beats)
         return;
-    seat->beats = wanted;
-    seat->heard_ns = now_ns;
+    slot->beats = wanted;
+    slot->heard_ns = now_ns;
     wfi_store_message beat = {.type = WFI_STORE_BEAT, .on = wanted};
     wfi_store_tell(store, rank, &beat);
     wfi_store_due_by(store, now_ns);
@@ -39,11 +39,11 @@ static void review_all(wfi_store *store, uint64_t now_ns)
 
 bool wfi_store_handle_interest(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns)
 {
-    wfi_seat *from = &store->seats[rank];
+    wfi_store_slot *from = &store->slots[rank];
     int target = message->rank;
     if (target < 0 || target >= store->options.world_size || target == rank)
         return true;
-    if (store->seats[target].state != WFI_SEAT_ALIVE || store->members[target].incarnation != message->incarnation)
+    if (store->slots[target].state != WFI_SLOT_ALIVE || store->members[target].incarnation != message->incarnation)
         return true; /* it has been told, or will be: messages keep their order */
     if (!from->interests && message->on &&
         !(from->interests = wfi_calloc(((size_t)store->options.world_size + 7) / 8, 1)))
@@ -51,28 +51,28 @@ bool wfi_store_handle_interest(wfi_store *store, int rank, const wfi_store_messa
     if (has_bit(from->interests, target) == message->on)
         return true;
     from->interests[target / 8] ^= (uint8_t)(1u << (target % 8));
-    store->seats[target].interested += message->on ? 1 : -1;
+    store->slots[target].interested += message->on ? 1 : -1;
     wfi_store_interest_review(store, target, now_ns);
     return true;
 }
 
 void wfi_store_interest_closing(wfi_store *store, int rank, bool closing, uint64_t now_ns)
 {
-    if (store->seats[rank].closing == closing)
+    if (store->slots[rank].closing == closing)
         return;
-    store->seats[rank].closing = closing;
+    store->slots[rank].closing = closing;
     store->closers += closing ? 1 : -1;
     review_all(store, now_ns);
 }
 
 void wfi_store_interest_gone(wfi_store *store, int rank)
 {
-    wfi_seat *gone = &store->seats[rank];
+    wfi_store_slot *gone = &store->slots[rank];
     for (int other = 0; other < store->options.world_size; other++) {
         if (has_bit(gone->interests, other))
-            store->seats[other].interested--;
-        if (has_bit(store->seats[other].interests, rank))
-            store->seats[other].interests[rank / 8] ^= (uint8_t)(1u << (rank % 8));
+            store->slots[other].interested--;
+        if (has_bit(store->slots[other].interests, rank))
+            store->slots[other].interests[rank / 8] ^= (uint8_t)(1u << (rank % 8));
     }
     free(gone->interests);
     gone->interests = NULL;

@@ -15,15 +15,15 @@
 #define AWAITED_LAST_MS 120000ull /* and at most so long to the next */
 #define NAMED_MISSING_MAX 8       /* ranks named in a time-out's text */
 
-static bool is_free(const wfi_seat *seat)
+static bool is_free(const wfi_store_slot *slot)
 {
-    return seat->state != WFI_SEAT_WAITING && seat->state != WFI_SEAT_ALIVE;
+    return slot->state != WFI_SLOT_WAITING && slot->state != WFI_SLOT_ALIVE;
 }
 
-void wfi_store_free_seat(wfi_store *store, int rank)
+void wfi_store_free_slot(wfi_store *store, int rank)
 {
-    store->seats[rank].state = WFI_SEAT_EMPTY;
-    store->seats[rank].link = NULL;
+    store->slots[rank].state = WFI_SLOT_EMPTY;
+    store->slots[rank].link = NULL;
     store->members[rank] = (wfi_member){0};
     store->waiting--;
 }
@@ -33,10 +33,10 @@ void wfi_store_fail_gathering(wfi_store *store, const char *why)
     store->phase = WFI_STORE_FAILED;
     snprintf(store->failure, sizeof store->failure, "%s", why);
     for (int rank = 0; rank < store->options.world_size; rank++) {
-        wfi_store_link *link = store->seats[rank].link;
-        if (store->seats[rank].state != WFI_SEAT_WAITING)
+        wfi_store_link *link = store->slots[rank].link;
+        if (store->slots[rank].state != WFI_SLOT_WAITING)
             continue;
-        wfi_store_free_seat(store, rank);
+        wfi_store_free_slot(store, rank);
         wfi_store_refuse(store, link, WEFT_ERR_RENDEZVOUS, "%s", store->failure);
     }
 }
@@ -50,7 +50,7 @@ static void name_missing(const wfi_store *store, char *out, size_t capacity)
     int name_count = missing > NAMED_MISSING_MAX ? NAMED_MISSING_MAX : missing;
     size_t size = (size_t)snprintf(out, capacity, missing == 1 ? "rank" : "ranks");
     for (int rank = 0; rank < store->options.world_size && named < name_count; rank++) {
-        if (store->seats[rank].state != WFI_SEAT_EMPTY)
+        if (store->slots[rank].state != WFI_SLOT_EMPTY)
             continue;
         const char *separator = named == 0 ? " " : named == missing - 1 ? " and " : ", ";
         size += (size_t)snprintf(out + size, capacity - size, "%s%d", separator, rank);
@@ -71,7 +71,7 @@ void wfi_store_turned_away(wfi_store *store)
 static void expire_patience(wfi_store *store, int rank)
 {
     char missing[160] = "rank 0", why[WFI_STORE_TEXT_MAX];
-    long long patience_ms = store->seats[rank].patience_ms;
+    long long patience_ms = store->slots[rank].patience_ms;
     if (!store->options.elastic)
         name_missing(store, missing, sizeof missing);
     bool whole = patience_ms % 1000 == 0;
@@ -82,18 +82,18 @@ static void expire_patience(wfi_store *store, int rank)
         wfi_store_fail_gathering(store, why);
         return;
     }
-    wfi_store_link *link = store->seats[rank].link;
-    wfi_store_free_seat(store, rank);
+    wfi_store_link *link = store->slots[rank].link;
+    wfi_store_free_slot(store, rank);
     wfi_store_refuse(store, link, WEFT_ERR_RENDEZVOUS, "%s", why);
 }
 
-/* Who waits sends heartbeats. One that stopped keeps no seat from another; if it goes on it comes again. */
+/* Who waits sends heartbeats. One that stopped keeps no slot from another; if it goes on it comes again. */
 static void expire_silence(wfi_store *store, int rank)
 {
-    wfi_store_link *link = store->seats[rank].link;
-    wfi_log(WEFT_LOG_WARN, "store: rank %d came and was silent for %lld ms: its seat is free again", rank,
+    wfi_store_link *link = store->slots[rank].link;
+    wfi_log(WEFT_LOG_WARN, "store: rank %d came and was silent for %lld ms: its slot is free again", rank,
             (long long)store->options.death_timeout_ms);
-    wfi_store_free_seat(store, rank);
+    wfi_store_free_slot(store, rank);
     wfi_store_hang_up(store, link, 0);
 }
 
@@ -128,15 +128,15 @@ void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns)
     uint64_t bound_ns = wfi_store_bound_ns(store);
     wfi_store_excuse_own_absence(store, now_ns);
     for (int rank = 0; rank < store->options.world_size && store->phase == WFI_STORE_GATHERING; rank++) {
-        const wfi_seat *seat = &store->seats[rank];
-        if (seat->state != WFI_SEAT_WAITING)
+        const wfi_store_slot *slot = &store->slots[rank];
+        if (slot->state != WFI_SLOT_WAITING)
             continue;
-        if (seat->patience_ns <= now_ns)
+        if (slot->patience_ns <= now_ns)
             expire_patience(store, rank);
-        else if (beats && seat->heard_ns + bound_ns <= now_ns)
+        else if (beats && slot->heard_ns + bound_ns <= now_ns)
             expire_silence(store, rank);
         else
-            wfi_store_due_by(store, seat->patience_ns);
+            wfi_store_due_by(store, slot->patience_ns);
     }
     name_awaited(store, now_ns);
     store->ticking = beats;
@@ -149,11 +149,11 @@ void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns)
 /* From now on what happens to the others is told to it; what happened before is in its table. */
 static void make_member(wfi_store *store, int rank, uint64_t now_ns)
 {
-    wfi_seat *seat = &store->seats[rank];
-    seat->state = WFI_SEAT_ALIVE;
-    seat->heard_ns = now_ns;
-    seat->link->joined_ns = now_ns;
-    store->options.outputs.random(store->options.outputs.arg, seat->token, sizeof seat->token);
+    wfi_store_slot *slot = &store->slots[rank];
+    slot->state = WFI_SLOT_ALIVE;
+    slot->heard_ns = now_ns;
+    slot->link->joined_ns = now_ns;
+    store->options.outputs.random(store->options.outputs.arg, slot->token, sizeof slot->token);
     store->members[rank].incarnation = ++store->incarnations;
     store->waiting--;
     store->alive++;
@@ -172,8 +172,8 @@ static void encode_table(const wfi_store *store, wfi_writer *writer)
 static void send_table(wfi_store *store, int rank, wfi_writer *writer)
 {
     static const uint8_t nothing[WFI_STORE_TOKEN_BYTES];
-    wfi_store_world_address(writer->data, rank, store->seats[rank].token, store->options.job_key);
-    wfi_store_send_frame(store, store->seats[rank].link, writer->data, writer->size);
+    wfi_store_world_address(writer->data, rank, store->slots[rank].token, store->options.job_key);
+    wfi_store_send_frame(store, store->slots[rank].link, writer->data, writer->size);
     wfi_store_world_address(writer->data, rank, nothing, nothing);
 }
 
@@ -182,14 +182,14 @@ static void begin(wfi_store *store, uint64_t now_ns)
 {
     wfi_writer writer;
     for (int rank = 0; rank < store->options.world_size; rank++)
-        if (store->seats[rank].state == WFI_SEAT_WAITING)
+        if (store->slots[rank].state == WFI_SLOT_WAITING)
             make_member(store, rank, now_ns);
     encode_table(store, &writer);
     store->phase = WFI_STORE_RUNNING;
     store->ticked_ns = now_ns;
     wfi_store_due_by(store, now_ns); /* a tick sets the deadlines */
     for (int rank = 0; rank < store->options.world_size; rank++) {
-        if (store->seats[rank].state != WFI_SEAT_ALIVE)
+        if (store->slots[rank].state != WFI_SLOT_ALIVE)
             continue;
         if (!writer.failed) {
             send_table(store, rank, &writer);
@@ -197,7 +197,7 @@ static void begin(wfi_store *store, uint64_t now_ns)
         }
         store->waiting++;
         store->alive--;
-        store->seats[rank].state = WFI_SEAT_WAITING;
+        store->slots[rank].state = WFI_SLOT_WAITING;
     }
     if (writer.failed)
         wfi_store_fail_gathering(store, "the store ran out of memory");
@@ -209,7 +209,7 @@ static void tell_of_leavers(wfi_store *store, int rank)
 {
     wfi_store_message news = {.type = WFI_STORE_LEAVING};
     for (int other = 0; other < store->options.world_size; other++) {
-        if (!store->seats[other].leaving)
+        if (!store->slots[other].leaving)
             continue;
         news.rank = other;
         news.incarnation = store->members[other].incarnation;
@@ -224,10 +224,10 @@ static void admit(wfi_store *store, int rank, uint64_t now_ns)
     make_member(store, rank, now_ns);
     encode_table(store, &writer);
     if (writer.failed) {
-        wfi_store_link *link = store->seats[rank].link;
+        wfi_store_link *link = store->slots[rank].link;
         store->waiting++;
         store->alive--;
-        wfi_store_free_seat(store, rank);
+        wfi_store_free_slot(store, rank);
         wfi_store_refuse(store, link, WEFT_ERR_MEMORY, "the store ran out of memory");
     } else {
         wfi_log(WEFT_LOG_INFO, "store: \"%s\" joined as rank %d, incarnation %u", store->members[rank].name, rank,
@@ -249,7 +249,7 @@ static void admit(wfi_store *store, int rank, uint64_t now_ns)
 static int rank_of_name(const wfi_store *store, const char *name)
 {
     for (int rank = 0; rank < store->options.world_size; rank++)
-        if (!is_free(&store->seats[rank]) && strcmp(store->members[rank].name, name) == 0)
+        if (!is_free(&store->slots[rank]) && strcmp(store->members[rank].name, name) == 0)
             return rank;
     return -1;
 }
@@ -258,12 +258,12 @@ static int rank_of_name(const wfi_store *store, const char *name)
 static int free_rank(const wfi_store *store)
 {
     for (int rank = 1; rank < store->options.world_size; rank++)
-        if (is_free(&store->seats[rank]))
+        if (is_free(&store->slots[rank]))
             return rank;
     return -1;
 }
 
-/* What is wrong with it, whatever the seats. */
+/* What is wrong with it, whatever the slots. */
 static bool join_is_malformed(wfi_store *store, wfi_store_link *link, const wfi_store_message *join)
 {
     int world_size = store->options.world_size;
@@ -302,18 +302,18 @@ static bool job_is_over(wfi_store *store, wfi_store_link *link)
     return true;
 }
 
-/* Whether it can have that seat, under that name. */
-static bool seat_is_refused(wfi_store *store, wfi_store_link *link, int rank, const char *name)
+/* Whether it can have that slot, under that name. */
+static bool slot_is_refused(wfi_store *store, wfi_store_link *link, int rank, const char *name)
 {
-    const wfi_seat *seat = rank < 0 ? NULL : &store->seats[rank];
+    const wfi_store_slot *slot = rank < 0 ? NULL : &store->slots[rank];
     bool is_late = store->phase == WFI_STORE_RUNNING;
-    if (!seat)
+    if (!slot)
         wfi_store_refuse(store, link, WEFT_ERR_EXISTS, "no rank is free: all %d are taken", store->options.world_size);
-    else if (!is_free(seat))
+    else if (!is_free(slot))
         wfi_store_refuse(store, link, WEFT_ERR_EXISTS, "rank %d is taken by \"%s\"", rank, store->members[rank].name);
     else if (is_late && rank == 0)
         wfi_store_refuse(store, link, WEFT_ERR_EXISTS, "rank 0 keeps the store: it cannot be taken again");
-    else if (is_late && !store->options.elastic && seat->state == WFI_SEAT_LEFT)
+    else if (is_late && !store->options.elastic && slot->state == WFI_SLOT_LEFT)
         wfi_store_refuse(store, link, WEFT_ERR_EXISTS, "rank %d has left the job, which is not elastic", rank);
     else if (rank_of_name(store, name) >= 0)
         wfi_store_refuse(store, link, WEFT_ERR_EXISTS, "the name \"%s\" is taken by rank %d", name,
@@ -329,26 +329,27 @@ static bool seat_is_refused(wfi_store *store, wfi_store_link *link, int rank, co
  */
 static bool holder_is_asked(wfi_store *store, wfi_store_link *link, int rank, uint64_t now_ns)
 {
-    const wfi_seat *seat = &store->seats[rank];
+    const wfi_store_slot *slot = &store->slots[rank];
     uint64_t bound_ns = wfi_store_bound_ns(store);
-    if (rank == 0 || seat->state != WFI_SEAT_ALIVE || store->options.death_timeout_ms < 0)
+    if (rank == 0 || slot->state != WFI_SLOT_ALIVE || store->options.death_timeout_ms < 0)
         return false;
-    if (seat->suspected_ns == WFI_NEVER && now_ns - seat->heard_ns < bound_ns)
+    if (slot->suspected_ns == WFI_NEVER && now_ns - slot->heard_ns < bound_ns)
         return false;
     wfi_store_suspect(store, rank, 0, "another process wants its place", now_ns);
     wfi_store_hang_up(store, link, 0);
     return true;
 }
 
-static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns)
+static void take_slot(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns)
 {
-    wfi_seat *seat = &store->seats[join->rank];
+    wfi_store_slot *slot = &store->slots[join->rank];
     wfi_member *member = &store->members[join->rank];
-    *seat = (wfi_seat){.state = WFI_SEAT_WAITING, .link = link, .patience_ms = join->timeout_ms, .heard_ns = now_ns};
-    seat->patience_ns = wfi_deadline_after(now_ns, join->timeout_ms);
-    seat->suspected_ns = seat->lost_ns = WFI_NEVER;
-    memcpy(seat->asked_with, join->token, sizeof seat->asked_with);
-    wfi_outbox_init(&seat->outbox, &store->reserve);
+    *slot =
+        (wfi_store_slot){.state = WFI_SLOT_WAITING, .link = link, .patience_ms = join->timeout_ms, .heard_ns = now_ns};
+    slot->patience_ns = wfi_deadline_after(now_ns, join->timeout_ms);
+    slot->suspected_ns = slot->lost_ns = WFI_NEVER;
+    memcpy(slot->asked_with, join->token, sizeof slot->asked_with);
+    wfi_outbox_init(&slot->outbox, &store->reserve);
     wfi_store_member_of_message(member, join); /* its incarnation: 0, as a JOIN has none */
     link->rank = join->rank;
     store->waiting++;
@@ -358,14 +359,14 @@ static void take_seat(wfi_store *store, wfi_store_link *link, const wfi_store_me
     wfi_store_due_by(store, now_ns); /* a tick sets the deadlines */
 }
 
-/* Whose answer got lost with its connection, perhaps before we knew: the seat of the very joining that asks; -1: a new one. */
-static int seat_of_joining(const wfi_store *store, const wfi_store_message *join)
+/* Whose answer got lost with its connection, perhaps before we knew: the slot of the very joining that asks; -1: a new one. */
+static int slot_of_joining(const wfi_store *store, const wfi_store_message *join)
 {
     if (sodium_is_zero(join->token, sizeof join->token))
         return -1;
     for (int rank = 0; rank < store->options.world_size; rank++)
-        if (!is_free(&store->seats[rank]) &&
-            sodium_memcmp(store->seats[rank].asked_with, join->token, sizeof join->token) == 0)
+        if (!is_free(&store->slots[rank]) &&
+            sodium_memcmp(store->slots[rank].asked_with, join->token, sizeof join->token) == 0)
             return rank;
     return -1;
 }
@@ -373,19 +374,19 @@ static int seat_of_joining(const wfi_store *store, const wfi_store_message *join
 /* The same answer on another connection, and behind it what the worker was told meanwhile. */
 static void answer_again(wfi_store *store, wfi_store_link *link, int rank, uint64_t now_ns)
 {
-    wfi_seat *seat = &store->seats[rank];
+    wfi_store_slot *slot = &store->slots[rank];
     wfi_writer writer;
     wfi_store_relink(store, rank, link, now_ns);
-    if (seat->state == WFI_SEAT_WAITING)
+    if (slot->state == WFI_SLOT_WAITING)
         return;
     wfi_log(WEFT_LOG_INFO, "store: rank %d joins again, its answer was lost", rank);
     link->unconfirmed = true;
     encode_table(store, &writer);
     if (writer.failed)
-        seat->hopeless = true;
+        slot->overflowed = true;
     else
         send_table(store, rank, &writer);
-    for (const wfi_outbox_entry *entry = NULL; !seat->hopeless && (entry = wfi_outbox_next(&seat->outbox, entry));)
+    for (const wfi_outbox_entry *entry = NULL; !slot->overflowed && (entry = wfi_outbox_next(&slot->outbox, entry));)
         wfi_store_send_frame(store, link, entry->frame, entry->size);
     wfi_writer_fini(&writer);
     wfi_store_due_by(store, now_ns);
@@ -395,28 +396,28 @@ void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_sto
 {
     if (join_is_malformed(store, link, join) || job_is_over(store, link))
         return;
-    int before = seat_of_joining(store, join);
-    if (before >= 0 && store->seats[before].received == 0) {
+    int before = slot_of_joining(store, join);
+    if (before >= 0 && store->slots[before].received == 0) {
         answer_again(store, link, before, now_ns);
         return;
     }
     if (join->rank >= 0)
         wfi_store_give_up_lost(store, join->rank);
-    wfi_store_message seated = *join;
+    wfi_store_message placed = *join;
     if (join->rank < 0)
-        seated.rank = free_rank(store);
-    if (seated.rank >= 0 && !*join->text)
-        snprintf(seated.text, sizeof seated.text, "worker%d", (int)seated.rank);
+        placed.rank = free_rank(store);
+    if (placed.rank >= 0 && !*join->text)
+        snprintf(placed.text, sizeof placed.text, "worker%d", (int)placed.rank);
     int holder =
-        seated.rank >= 0 && !is_free(&store->seats[seated.rank]) ? seated.rank : rank_of_name(store, seated.text);
+        placed.rank >= 0 && !is_free(&store->slots[placed.rank]) ? placed.rank : rank_of_name(store, placed.text);
     if (holder >= 0 && holder_is_asked(store, link, holder, now_ns))
         return;
-    if (seat_is_refused(store, link, seated.rank, seated.text))
+    if (slot_is_refused(store, link, placed.rank, placed.text))
         return;
-    take_seat(store, link, &seated, now_ns);
-    bool is_complete = store->options.elastic ? seated.rank == 0 : store->waiting == store->options.world_size;
+    take_slot(store, link, &placed, now_ns);
+    bool is_complete = store->options.elastic ? placed.rank == 0 : store->waiting == store->options.world_size;
     if (store->phase == WFI_STORE_RUNNING)
-        admit(store, seated.rank, now_ns);
+        admit(store, placed.rank, now_ns);
     else if (is_complete)
         begin(store, now_ns);
 }

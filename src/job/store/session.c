@@ -57,7 +57,7 @@ void wfi_store_send_frame(wfi_store *store, wfi_store_link *link, const uint8_t 
     if (sealed)
         output(store, link, sealed, wfi_seal_frame(&link->seal, frame, size, sealed));
     else if (link->rank >= 0)
-        store->seats[link->rank].hopeless = true;
+        store->slots[link->rank].overflowed = true;
     if (sealed != small)
         free(sealed);
 }
@@ -71,19 +71,19 @@ void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_mess
 /* `matters`: as wfi_outbox_keep's. False: it does not matter, and there is no memory; nothing was done. */
 static bool tell(wfi_store *store, int rank, const wfi_store_message *message, bool matters)
 {
-    wfi_seat *seat = &store->seats[rank];
+    wfi_store_slot *slot = &store->slots[rank];
     uint8_t frame[WFI_STORE_SMALL_MAX];
     size_t size = wfi_store_encode(message, frame);
     bool is_kept = wfi_store_type_is_kept(message->type);
-    weft_status kept = is_kept ? wfi_outbox_keep(&seat->outbox, frame, size, matters) : WEFT_OK;
+    weft_status kept = is_kept ? wfi_outbox_keep(&slot->outbox, frame, size, matters) : WEFT_OK;
     if (kept == WEFT_ERR_MEMORY && !matters)
         return false;
     if (kept) {
-        seat->hopeless = true; /* it would never know what it missed */
+        slot->overflowed = true; /* it would never know what it missed */
         wfi_store_due_by(store, 0);
     }
-    if (seat->link && !seat->hopeless)
-        wfi_store_send_frame(store, seat->link, frame, size);
+    if (slot->link && !slot->overflowed)
+        wfi_store_send_frame(store, slot->link, frame, size);
     return true;
 }
 
@@ -100,7 +100,7 @@ bool wfi_store_answer_sync(wfi_store *store, int rank, const wfi_store_message *
 void wfi_store_tell_others(wfi_store *store, int but, const wfi_store_message *message)
 {
     for (int rank = 0; rank < store->options.world_size; rank++)
-        if (store->seats[rank].state == WFI_SEAT_ALIVE && rank != but)
+        if (store->slots[rank].state == WFI_SLOT_ALIVE && rank != but)
             wfi_store_tell(store, rank, message);
 }
 
@@ -152,7 +152,7 @@ static void challenge(wfi_store *store, wfi_store_link *link, const wfi_store_me
     wfi_proof_make(options->secret, options->secret_size, greeting, message.proof);
     wfi_store_send(store, link, &message);
     link->stage = WFI_STORE_GREETED;
-    link->knocks = true;
+    link->is_pending = true;
     wfi_seal_begin(&link->seal, WFI_SIDE_STORE, options->secret, options->secret_size, greeting);
 }
 
@@ -181,54 +181,54 @@ weft_status wfi_store_open_frame(wfi_store_link *link, const uint8_t *frame, siz
 
 void wfi_store_unlink(wfi_store *store, int rank, uint64_t now_ns, int64_t grace_ms)
 {
-    wfi_seat *seat = &store->seats[rank];
-    seat->link = NULL;
-    seat->lost_ns = now_ns + wfi_ns_of_ms(grace_ms);
-    wfi_store_due_by(store, seat->lost_ns);
+    wfi_store_slot *slot = &store->slots[rank];
+    slot->link = NULL;
+    slot->lost_ns = now_ns + wfi_ns_of_ms(grace_ms);
+    wfi_store_due_by(store, slot->lost_ns);
 }
 
 void wfi_store_relink(wfi_store *store, int rank, wfi_store_link *link, uint64_t now_ns)
 {
-    wfi_seat *seat = &store->seats[rank];
-    if (seat->link)
-        wfi_store_hang_up(store, seat->link, 0);
-    seat->link = link;
+    wfi_store_slot *slot = &store->slots[rank];
+    if (slot->link)
+        wfi_store_hang_up(store, slot->link, 0);
+    slot->link = link;
     link->rank = rank;
-    seat->heard_ns = now_ns;
-    seat->lost_ns = seat->suspected_ns = WFI_NEVER;
+    slot->heard_ns = now_ns;
+    slot->lost_ns = slot->suspected_ns = WFI_NEVER;
 }
 
 /* One who does not know yet that the job went on without it. */
 static void send_evicted(wfi_store *store, wfi_store_link *link, const wfi_store_message *resume)
 {
-    const wfi_seat *seat = &store->seats[resume->rank];
-    bool known = seat->fate == resume->incarnation;
+    const wfi_store_slot *slot = &store->slots[resume->rank];
+    bool known = slot->fate == resume->incarnation;
     wfi_store_message message = {.type = WFI_STORE_EVICTED};
     snprintf(message.text, sizeof message.text, "the store declared this worker dead: %s",
-             known ? seat->words : "others were told so");
+             known ? slot->words : "others were told so");
     wfi_store_send(store, link, &message);
     wfi_store_hang_up(store, link, 0);
 }
 
 static bool is_the_member(const wfi_store *store, const wfi_store_message *resume)
 {
-    const wfi_seat *seat = &store->seats[resume->rank];
-    return seat->state == WFI_SEAT_ALIVE && store->members[resume->rank].incarnation == resume->incarnation &&
-           sodium_memcmp(seat->token, resume->token, sizeof seat->token) == 0;
+    const wfi_store_slot *slot = &store->slots[resume->rank];
+    return slot->state == WFI_SLOT_ALIVE && store->members[resume->rank].incarnation == resume->incarnation &&
+           sodium_memcmp(slot->token, resume->token, sizeof slot->token) == 0;
 }
 
 static void resume_member(wfi_store *store, wfi_store_link *link, int rank, uint64_t now_ns)
 {
-    wfi_seat *seat = &store->seats[rank];
+    wfi_store_slot *slot = &store->slots[rank];
     wfi_log(WEFT_LOG_INFO, "store: rank %d resumed on another connection", rank);
     wfi_store_relink(store, rank, link, now_ns);
     link->unconfirmed = true;
     store->resumed_ns = now_ns;
-    seat->acked = seat->received;
+    slot->acked = slot->received;
     wfi_store_message resumed = {
-        .type = WFI_STORE_RESUMED, .received = seat->received, .acknowledged = seat->outbox.acknowledged};
+        .type = WFI_STORE_RESUMED, .received = slot->received, .acknowledged = slot->outbox.acknowledged};
     wfi_store_send(store, link, &resumed);
-    for (const wfi_outbox_entry *entry = NULL; (entry = wfi_outbox_next(&seat->outbox, entry));)
+    for (const wfi_outbox_entry *entry = NULL; (entry = wfi_outbox_next(&slot->outbox, entry));)
         wfi_store_send_frame(store, link, entry->frame, entry->size);
 }
 
@@ -237,8 +237,8 @@ void wfi_store_handle_resume(wfi_store *store, wfi_store_link *link, const wfi_s
     bool is_ours = resume->rank >= 0 && resume->rank < store->options.world_size && resume->incarnation > 0 &&
                    resume->incarnation <= store->incarnations;
     /* What came on its former connection since it wrote this may have acknowledged more. */
-    if (is_ours && is_the_member(store, resume) && resume->received <= store->seats[resume->rank].outbox.sent) {
-        (void)wfi_outbox_acknowledge(&store->seats[resume->rank].outbox, resume->received);
+    if (is_ours && is_the_member(store, resume) && resume->received <= store->slots[resume->rank].outbox.sent) {
+        (void)wfi_outbox_acknowledge(&store->slots[resume->rank].outbox, resume->received);
         resume_member(store, link, resume->rank, now_ns);
     } else if (is_ours && store->members[resume->rank].incarnation != resume->incarnation) {
         send_evicted(store, link, resume);

@@ -3,7 +3,7 @@
  * state.h - the inside of the store's state machine, for its files alone: store, session, join, interest, death,
  * termination.
  *
- * `wfi_store` has one seat for each rank and one link for each connection. A link belongs to a seat once it has joined
+ * `wfi_store` has one slot for each rank and one link for each connection. A link belongs to a slot once it has joined
  * or resumed. Nothing is locked, as the store is driven from one thread (store.h); only the two counters that are
  * atomic may be read by others. Links and the keys in them are allocated as guarded memory (base/guarded.h) and wiped
  * when they go.
@@ -27,8 +27,8 @@ typedef struct wfi_store_link {
     uint64_t id;
     int rank; /* of the worker that joined or resumed on it; -1: none yet */
     wfi_store_stage stage;
-    bool knocks;         /* it was opened or challenged since the last tick */
-    uint64_t knocked_ns; /* the time of the last tick that saw `knocks` */
+    bool is_pending;     /* it was opened or challenged since the last tick */
+    uint64_t pending_ns; /* the time of the last tick that saw `is_pending` */
     /* A member resumed on it and has said nothing since: if it ends, that was perhaps a mere attempt. */
     bool unconfirmed;
     uint64_t joined_ns; /* when the worker became a member on it; 0: it resumed on it, or is none */
@@ -36,17 +36,17 @@ typedef struct wfi_store_link {
     wfi_seal seal;
 } wfi_store_link;
 
-typedef enum wfi_seat_state {
-    WFI_SEAT_EMPTY,
-    WFI_SEAT_WAITING, /* has joined; the table is not complete */
-    WFI_SEAT_ALIVE,
-    WFI_SEAT_DEAD,
-    WFI_SEAT_LEFT,
-} wfi_seat_state;
+typedef enum wfi_store_slot_state {
+    WFI_SLOT_EMPTY,
+    WFI_SLOT_WAITING, /* has joined; the table is not complete */
+    WFI_SLOT_ALIVE,
+    WFI_SLOT_DEAD,
+    WFI_SLOT_LEFT,
+} wfi_store_slot_state;
 
 /* The place of one rank. */
-typedef struct wfi_seat {
-    wfi_seat_state state;
+typedef struct wfi_store_slot {
+    wfi_store_slot_state state;
     wfi_store_link *link; /* while waiting or alive; NULL: alive, but its connection is lost */
     uint64_t lost_ns;     /* when the lost connection becomes its death; WFI_NEVER: it is connected */
     uint8_t token[WFI_STORE_TOKEN_BYTES];
@@ -54,7 +54,7 @@ typedef struct wfi_seat {
     wfi_outbox outbox;                         /* what it was told and has not acknowledged */
     uint64_t received;                         /* so many kept messages came from it; */
     uint64_t acked;                            /* so many of those were acknowledged to it */
-    bool hopeless;                             /* its outbox overflowed: the next tick declares it dead */
+    bool overflowed;                           /* its outbox overflowed: the next tick declares it dead */
     int64_t patience_ms;                       /* while it waits to join: how long it said that it would wait */
     uint64_t patience_ns;                      /* while it waits to join: when that time ends */
     uint64_t heard_ns;
@@ -71,7 +71,7 @@ typedef struct wfi_seat {
     bool leaving;                          /* it has announced that it leaves this elastic job */
     bool answered;                         /* it has answered in the wave under way */
     wfi_idle_report report, report_before; /* of that wave, and of the one before */
-} wfi_seat;
+} wfi_store_slot;
 
 typedef enum wfi_store_phase { WFI_STORE_GATHERING, WFI_STORE_RUNNING, WFI_STORE_FAILED } wfi_store_phase;
 
@@ -79,16 +79,16 @@ struct wfi_store {
     wfi_store_options options;
     wfi_store_phase phase;
     wfi_map links;              /* wfi_store_link, by the shell's number of the connection */
-    wfi_seat *seats;            /* by rank */
+    wfi_store_slot *slots;      /* by rank */
     wfi_member *members;        /* by rank */
-    int waiting, alive;         /* seats in these states */
+    int waiting, alive;         /* slots in these states */
     uint32_t incarnations;      /* so many were given out */
     wfi_outbox_reserve reserve; /* room for telling all of at least one death when memory is out */
     uint64_t now_ns;            /* the time of the input that is being handled */
     uint64_t due_ns, ticked_ns; /* when the next tick is due, and when the last one was */
     uint64_t late_ns;           /* by how much the tick under way came too late */
     bool ticking;               /* the last tick asked for the next one within a quarter of the bound */
-    uint64_t knocked_ns; /* when somebody who has not joined last connected or was challenged; 0: nobody is there */
+    uint64_t pending_ns; /* when somebody who has not joined last connected or was challenged; 0: nobody is there */
     uint64_t resumed_ns; /* when a member last resumed */
     uint64_t drain_ns;   /* the deadline of wfi_store_drain; WFI_NEVER: none */
     bool draining;
@@ -140,7 +140,7 @@ void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status
 
 /* join.c */
 void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns);
-void wfi_store_free_seat(wfi_store *store, int rank);             /* of a worker that waits to join */
+void wfi_store_free_slot(wfi_store *store, int rank);             /* of a worker that waits to join */
 void wfi_store_fail_gathering(wfi_store *store, const char *why); /* tells all who wait, and whoever comes later */
 void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns);
 
@@ -154,7 +154,7 @@ void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, cons
                               uint64_t now_ns);
 void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint64_t now_ns); /* no-op if it is */
 /* A member is silent, or has just resumed: it may be the one that opens a connection and gives it up again. */
-bool wfi_store_misses_somebody(const wfi_store *store, uint64_t now_ns);
+bool wfi_store_has_silent_member(const wfi_store *store, uint64_t now_ns);
 void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns);
 void wfi_store_tick_running(wfi_store *store, uint64_t now_ns);
 

@@ -37,9 +37,9 @@ weft_status wfi_store_create(const wfi_store_options *options, wfi_store **out)
     store->options = *options;
     store->options.secret = copy_guarded(options->secret, options->secret_size);
     store->options.job_key = copy_guarded(options->job_key, WFI_JOB_KEY_BYTES);
-    store->seats = wfi_calloc((size_t)options->world_size, sizeof *store->seats);
+    store->slots = wfi_calloc((size_t)options->world_size, sizeof *store->slots);
     store->members = wfi_calloc((size_t)options->world_size, sizeof *store->members);
-    if (!store->seats || !store->members || !store->options.secret || !store->options.job_key ||
+    if (!store->slots || !store->members || !store->options.secret || !store->options.job_key ||
         wfi_outbox_reserve_init(&store->reserve, (size_t)options->world_size + RESERVE, RESERVED_BYTES)) {
         wfi_store_destroy(store);
         return WEFT_ERR_MEMORY;
@@ -63,15 +63,15 @@ void wfi_store_destroy(wfi_store *store)
     while ((link = wfi_map_next(&store->links, &cursor, NULL)))
         wfi_guarded_free(link);
     wfi_map_fini(&store->links);
-    for (int rank = 0; store->seats && rank < store->options.world_size; rank++) {
-        wfi_outbox_fini(&store->seats[rank].outbox);
-        sodium_memzero(store->seats[rank].token, sizeof store->seats[rank].token);
-        free(store->seats[rank].interests);
+    for (int rank = 0; store->slots && rank < store->options.world_size; rank++) {
+        wfi_outbox_fini(&store->slots[rank].outbox);
+        sodium_memzero(store->slots[rank].token, sizeof store->slots[rank].token);
+        free(store->slots[rank].interests);
     }
     wfi_outbox_reserve_fini(&store->reserve);
     wfi_guarded_free((uint8_t *)(uintptr_t)store->options.secret); /* ours: copied */
     wfi_guarded_free((uint8_t *)(uintptr_t)store->options.job_key);
-    free(store->seats);
+    free(store->slots);
     free(store->members);
     free(store);
 }
@@ -104,7 +104,7 @@ weft_status wfi_store_opened(wfi_store *store, uint64_t connection)
         return WEFT_ERR_MEMORY;
     link->id = connection;
     link->rank = -1;
-    link->knocks = true;
+    link->is_pending = true;
     weft_status status = wfi_map_put(&store->links, connection, link);
     if (status)
         wfi_guarded_free(link);
@@ -117,7 +117,7 @@ weft_status wfi_store_opened(wfi_store *store, uint64_t connection)
  */
 static void count_unproven(wfi_store *store, const wfi_store_link *link, wfi_store_loss how, uint64_t now_ns)
 {
-    if (wfi_store_misses_somebody(store, now_ns))
+    if (wfi_store_has_silent_member(store, now_ns))
         return;
     if (link->stage == WFI_STORE_GREETED && link->seal.on)
         wfi_store_count_refusal(store, "it did not answer the store's proof: it may have another secret");
@@ -141,9 +141,9 @@ void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how,
     wfi_guarded_free(link);
     if (rank < 0)
         return;
-    if (store->seats[rank].state == WFI_SEAT_WAITING)
-        wfi_store_free_seat(store, rank);
-    else if (store->seats[rank].state == WFI_SEAT_ALIVE)
+    if (store->slots[rank].state == WFI_SLOT_WAITING)
+        wfi_store_free_slot(store, rank);
+    else if (store->slots[rank].state == WFI_SLOT_ALIVE)
         wfi_store_lost_connection(store, rank, how, unconfirmed, now_ns);
 }
 
@@ -189,9 +189,9 @@ static void handle_proof(wfi_store *store, wfi_store_link *link, const uint8_t *
 
 static void answer_heartbeat(wfi_store *store, wfi_store_link *link)
 {
-    wfi_seat *seat = &store->seats[link->rank];
-    wfi_store_message answer = {.type = WFI_STORE_HEARTBEAT, .received = seat->received};
-    seat->acked = seat->received;
+    wfi_store_slot *slot = &store->slots[link->rank];
+    wfi_store_message answer = {.type = WFI_STORE_HEARTBEAT, .received = slot->received};
+    slot->acked = slot->received;
     wfi_store_send(store, link, &answer);
 }
 
@@ -199,21 +199,21 @@ static void answer_heartbeat(wfi_store *store, wfi_store_link *link)
 static void handle_waiting(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
 {
     if (message && message->type == WFI_STORE_HEARTBEAT) {
-        store->seats[link->rank].heard_ns = now_ns;
+        store->slots[link->rank].heard_ns = now_ns;
         answer_heartbeat(store, link);
         return;
     }
-    wfi_store_free_seat(store, link->rank);
+    wfi_store_free_slot(store, link->rank);
     wfi_store_hang_up(store, link, 0);
 }
 
 static void acknowledge(wfi_store *store, int rank)
 {
-    wfi_seat *seat = &store->seats[rank];
-    if (seat->state != WFI_SEAT_ALIVE || ++seat->received - seat->acked < WFI_STORE_ACK_EVERY)
+    wfi_store_slot *slot = &store->slots[rank];
+    if (slot->state != WFI_SLOT_ALIVE || ++slot->received - slot->acked < WFI_STORE_ACK_EVERY)
         return;
-    wfi_store_message ack = {.type = WFI_STORE_ACK, .received = seat->received};
-    seat->acked = seat->received;
+    wfi_store_message ack = {.type = WFI_STORE_ACK, .received = slot->received};
+    slot->acked = slot->received;
     wfi_store_tell(store, rank, &ack);
 }
 
@@ -283,13 +283,13 @@ static bool makes_sense(const wfi_store *store, int rank, const wfi_store_messag
 static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
 {
     int rank = link->rank;
-    wfi_seat *seat = &store->seats[rank];
+    wfi_store_slot *slot = &store->slots[rank];
     bool says_how_much = message->type == WFI_STORE_HEARTBEAT || message->type == WFI_STORE_ACK;
     link->unconfirmed = false;
-    seat->heard_ns = now_ns;
-    seat->suspected_ns = WFI_NEVER;
+    slot->heard_ns = now_ns;
+    slot->suspected_ns = WFI_NEVER;
     if (!makes_sense(store, rank, message) ||
-        (says_how_much && !wfi_outbox_acknowledge(&seat->outbox, message->received))) {
+        (says_how_much && !wfi_outbox_acknowledge(&slot->outbox, message->received))) {
         wfi_store_declare_dead(store, rank, "it sent the store a message that makes no sense");
     } else if (message->type == WFI_STORE_GOODBYE) {
         wfi_store_handle_goodbye(store, link);
@@ -308,7 +308,7 @@ static void handle_known(wfi_store *store, wfi_store_link *link, const uint8_t *
     size_t plain_size;
     int rank = link->rank;
     bool opens = wfi_store_open_frame(link, frame, size, plain, &plain_size) == WEFT_OK;
-    bool waits = store->seats[rank].state == WFI_SEAT_WAITING;
+    bool waits = store->slots[rank].state == WFI_SLOT_WAITING;
     weft_status decoded = opens ? wfi_store_decode(plain, plain_size, &message) : WEFT_ERR_PROTOCOL;
     if (waits) {
         handle_waiting(store, link, decoded ? NULL : &message, now_ns);

@@ -17,11 +17,11 @@
  *
  * JOINING. In a static job the store collects joins until world_size workers are there, then answers each with the
  * whole table. A worker that goes away before that frees its place. When the one who came first has waited as long as
- * it wants to, all who wait are told who is missing. After the beginning, the seat of a dead worker may be taken again;
+ * it wants to, all who wait are told who is missing. After the beginning, the slot of a dead worker may be taken again;
  * that of a worker that left may not. An elastic job begins when rank 0 has joined. Others join at any time, at a rank
  * of their choice that nobody holds, or at the lowest such. Who joins late gets the table as it is (a worker that is
  * gone has no entry), and the others get its entry (`joined`). From then on it hears of everything in the same order as
- * they do. Each join gets a new incarnation, one more than the last. Rank 0's seat is never taken again. Nobody can
+ * they do. Each join gets a new incarnation, one more than the last. Rank 0's slot is never taken again. Nobody can
  * join after the end of the job was told, or after rank 0 has closed.
  *
  * PROOF. Neither side believes or tells anything before both have proved that they know the secret

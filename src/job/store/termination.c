@@ -42,8 +42,8 @@
 static bool all_are_closing(const wfi_store *store)
 {
     for (int rank = 0; rank < store->options.world_size; rank++) {
-        const wfi_seat *seat = &store->seats[rank];
-        if (seat->state == WFI_SEAT_ALIVE && !seat->closing)
+        const wfi_store_slot *slot = &store->slots[rank];
+        if (slot->state == WFI_SLOT_ALIVE && !slot->closing)
             return false;
     }
     return store->alive > 0;
@@ -57,7 +57,7 @@ static void begin_wave(wfi_store *store)
     store->wave++;
     store->unanswered = store->alive;
     for (int rank = 0; rank < store->options.world_size; rank++)
-        store->seats[rank].answered = false;
+        store->slots[rank].answered = false;
     wfi_store_message probe = {.type = WFI_STORE_PROBE, .wave = store->wave};
     wfi_store_tell_all(store, &probe);
 }
@@ -67,12 +67,12 @@ static bool wave_is_quiet(const wfi_store *store)
 {
     uint64_t open = 0; /* modulo 2^64, as counters from the wire may be anything */
     for (int rank = 0; rank < store->options.world_size; rank++) {
-        const wfi_seat *seat = &store->seats[rank];
-        if (seat->state != WFI_SEAT_ALIVE)
+        const wfi_store_slot *slot = &store->slots[rank];
+        if (slot->state != WFI_SLOT_ALIVE)
             continue;
-        if (!seat->report.idle)
+        if (!slot->report.idle)
             return false;
-        open += seat->report.started - seat->report.finished;
+        open += slot->report.started - slot->report.finished;
     }
     return open == 0;
 }
@@ -82,13 +82,13 @@ static bool wave_repeats(wfi_store *store)
 {
     bool same = store->has_before;
     for (int rank = 0; rank < store->options.world_size; rank++) {
-        wfi_seat *seat = &store->seats[rank];
-        const wfi_idle_report *now = &seat->report, *before = &seat->report_before;
+        wfi_store_slot *slot = &store->slots[rank];
+        const wfi_idle_report *now = &slot->report, *before = &slot->report_before;
         bool equal =
             now->started == before->started && now->finished == before->finished && now->served == before->served;
-        if (seat->state == WFI_SEAT_ALIVE && !equal)
+        if (slot->state == WFI_SLOT_ALIVE && !equal)
             same = false;
-        seat->report_before = seat->report;
+        slot->report_before = slot->report;
     }
     store->has_before = true;
     return same;
@@ -118,11 +118,11 @@ void wfi_store_end_closing(wfi_store *store)
 
 void wfi_store_end_report(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns)
 {
-    wfi_seat *seat = &store->seats[rank];
-    if (store->unanswered == 0 || message->wave != store->wave || seat->answered)
+    wfi_store_slot *slot = &store->slots[rank];
+    if (store->unanswered == 0 || message->wave != store->wave || slot->answered)
         return; /* of a wave that is void */
-    seat->answered = true;
-    seat->report = message->report;
+    slot->answered = true;
+    slot->report = message->report;
     if (--store->unanswered == 0)
         finish_wave(store, now_ns);
 }
@@ -150,10 +150,10 @@ void wfi_store_end_job(wfi_store *store, const char *why)
 /* Whether the end of the job waits for this member: to close, or, once all close, to be idle. */
 static bool is_awaited(const wfi_store *store, int rank, bool all_close)
 {
-    const wfi_seat *seat = &store->seats[rank];
-    if (seat->state != WFI_SEAT_ALIVE)
+    const wfi_store_slot *slot = &store->slots[rank];
+    if (slot->state != WFI_SLOT_ALIVE)
         return false;
-    return all_close ? (store->unanswered ? !seat->answered : !seat->report.idle) : !seat->closing;
+    return all_close ? (store->unanswered ? !slot->answered : !slot->report.idle) : !slot->closing;
 }
 
 void wfi_store_end_awaits(const wfi_store *store, char *out, size_t room)
