@@ -389,7 +389,7 @@ static void a_flood_of_syncs_is_bounded(void **state)
     }
     assert_in_range(sent, 1000, 40000);
     assert_string_equal(bench_last(at, 1, WFI_STORE_DIED)->text,
-                        "the store has no room for what it does not acknowledge");
+                        "its queue of unacknowledged messages is full");
     assert_false(at->lines[1].closed || at->lines[3].closed);
     bench_destroy(at);
 }

@@ -20,7 +20,7 @@ static void hear_the_store(weft_log_level level, const char *line, void *arg)
 {
     if (strstr(line, "has come for rank 1"))
         child_say('j');
-    else if (strstr(line, "rank 1 came and was silent"))
+    else if (strstr(line, "rank 1 joined and was silent"))
         child_say('s');
     else if (level <= WEFT_LOG_WARN)
         fprintf(stderr, "%s\n", line);

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OUTPUT_SPARE (1u << 20) /* a reader may lag by the table and so many bytes more */
+#define OUTPUT_SPARE (1u << 20) /* output buffered beyond one table before a slow reader is disconnected */
 #define FLUSH_MS 2000
 
 weft_status wfi_store_peer_create(wfi_store_server *server, int fd, uint64_t deadline_ns)
@@ -65,7 +65,7 @@ short wfi_store_peer_events(const wfi_store_peer *peer)
 
 /* ---- Output ---------------------------------------------------------------------------------------------------- */
 
-/* Writes what the kernel takes; returns how much, and marks the peer if it is gone. */
+/* Writes what the kernel takes and returns its size. Marks the peer as broken if the connection has ended. */
 static size_t write_to_peer(wfi_store_peer *peer, const uint8_t *data, size_t size)
 {
     size_t done = 0;
@@ -76,7 +76,7 @@ static size_t write_to_peer(wfi_store_peer *peer, const uint8_t *data, size_t si
         else if (errno == EAGAIN || errno == EWOULDBLOCK)
             break;
         else if (errno != EINTR) {
-            /* Not of one that was read from before: its last messages, a goodbye say, may still lie unread. */
+            /* Not broken while it is open: its last messages, such as a goodbye, may still be unread. */
             peer->is_broken = peer->state != WFI_STORE_PEER_OPEN;
             return size;
         }
@@ -90,7 +90,7 @@ void wfi_store_peer_flush(wfi_store_peer *peer)
         peer->output_at += write_to_peer(peer, peer->output + peer->output_at, peer->output_size - peer->output_at);
     if (peer->output_at < peer->output_size)
         return;
-    free(peer->output); /* a backlog is rare, and the table of a large job large */
+    free(peer->output); /* a backlog is rare, and the table of a large job is large */
     peer->output = NULL;
     peer->output_at = peer->output_size = peer->output_capacity = 0;
     if (peer->state == WFI_STORE_PEER_FLUSHING && !peer->is_shut) {
@@ -99,7 +99,7 @@ void wfi_store_peer_flush(wfi_store_peer *peer)
     }
 }
 
-/* Keeps the rest for later. A reader too slow for its bound is cut off: to the store it is a broken connection. */
+/* Buffers output. A peer that reads too slowly is disconnected: the store sees a broken connection. */
 static void append_output(wfi_store_peer *peer, const uint8_t *data, size_t size)
 {
     size_t limit = OUTPUT_SPARE + (size_t)peer->server->world_size * WFI_STORE_ENTRY_MAX;
@@ -139,7 +139,10 @@ static void server_output_close(void *arg, uint64_t id, int64_t keep_ms)
     wfi_store_peer *peer = wfi_map_get(&server->by_id, id);
     if (!peer)
         return;
-    /* One that was refused stays among the unauthenticated, whose number is bounded: it may never read, nor go. */
+    /*
+     * A refused peer still counts as unauthenticated, so that the number of such connections stays bounded: it may
+     * never read or close.
+     */
     peer->state = keep_ms > 0 ? WFI_STORE_PEER_KEPT : WFI_STORE_PEER_FLUSHING;
     peer->deadline_ns = wfi_deadline(&wfi_clock_real, keep_ms > 0 ? keep_ms : FLUSH_MS);
     if (peer->output_size == 0)
@@ -160,7 +163,7 @@ wfi_store_outputs wfi_store_peer_outputs(wfi_store_server *server)
 
 /* ---- Input ----------------------------------------------------------------------------------------------------- */
 
-/* Hands whole frames to the store, which may say the last word in between. */
+/* Passes whole frames to the store, which may close the connection in between. */
 static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
 {
     size_t at = 0, size = 0;
@@ -169,12 +172,12 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
         if (wfi_store_frame_size(peer->input + at, have, sizeof peer->input, &size)) {
             if (peer->is_unauthenticated)
                 wfi_store_count_refusal(peer->server->store, "it spoke nonsense");
-            peer->is_broken = true; /* what resumes, if anything, is a member that speaks the protocol */
+            peer->is_broken = true; /* the member, if it was one, can resume on another connection */
             return;
         }
         if (size == 0 || size > have || peer->has_gone)
             break;
-        if (peer->is_unauthenticated) /* not before: hundreds of silent ones shall cost little */
+        if (peer->is_unauthenticated) /* not before: hundreds of silent connections must cost little memory */
             wfi_tune_socket(peer->fd);
         wfi_store_received(peer->server->store, peer->id, now_ns, peer->input + at, size);
         at += size;
@@ -183,7 +186,7 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
     peer->input_size -= at;
 }
 
-/* One read a turn of the loop: a peer that sends without end does not keep the others waiting. */
+/* One read per turn of the loop: a peer that sends without pause does not delay the others. */
 static void read_some(wfi_store_peer *peer, uint64_t now_ns)
 {
     size_t room = sizeof peer->input - peer->input_size;
@@ -213,7 +216,7 @@ void wfi_store_peer_serve(wfi_store_peer *peer, short ready, uint64_t now_ns)
         return;
     if (ready & POLLOUT)
         wfi_store_peer_flush(peer);
-    if (ready & POLLRDHUP) /* it gave up waiting at our door, and knocks again: nobody is there to be answered */
+    if (ready & POLLRDHUP) /* it stopped waiting for an answer, and opens another connection */
         peer->has_gone = true;
     if (peer->state != WFI_STORE_PEER_KEPT && (ready & (POLLIN | POLLHUP | POLLERR)))
         read_some(peer, now_ns);

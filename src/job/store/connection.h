@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * connection.h - one TCP connection to the store, seen from the store, and the inside of the server. Only server.c and
- * connection.c use it.
+ * connection.h - one TCP connection to the store, at the store's side, and the internals of the server.
  *
- * A connection reads whole frames and hands them to the state machine (store.h); what the kernel does not take at once
- * is buffered, up to a limit. All of it belongs to the server's thread. The server owns its connections:
- * wfi_store_peer_destroy frees one.
+ * Only server.c and connection.c use this header. A connection reads whole frames and passes them to the state
+ * machine (store.h). Output that the kernel does not take at once is buffered, up to a limit. Everything here belongs
+ * to the server's thread. The server owns its connections: wfi_store_peer_destroy frees one.
  */
 #ifndef WFI_STORE_CONNECTION_H
 #define WFI_STORE_CONNECTION_H
@@ -19,8 +18,9 @@
 
 typedef enum wfi_store_peer_state {
     WFI_STORE_PEER_OPEN,
-    WFI_STORE_PEER_FLUSHING, /* the last word is said: it is written out, then the socket is shut; what comes is thrown away */
-    WFI_STORE_PEER_KEPT, /* evicted: nothing is read; stays until its deadline so that it can read what it was sent */
+    WFI_STORE_PEER_FLUSHING, /* the last message is written, then the socket is shut; input is discarded */
+    /* evicted: nothing is read; stays open until its deadline so that the worker can read its messages */
+    WFI_STORE_PEER_KEPT,
 } wfi_store_peer_state;
 
 typedef struct wfi_store_peer {
@@ -30,7 +30,7 @@ typedef struct wfi_store_peer {
     int fd;
     wfi_store_peer_state state;
     bool is_unauthenticated, is_broken, is_shut;
-    bool has_gone;        /* unauthenticated, and wants no answer any more */
+    bool has_gone;        /* unauthenticated, and has closed its side: no answer is sent */
     wfi_store_loss loss;  /* how the connection broke */
     uint64_t deadline_ns; /* when the server closes it; WFI_NEVER for members */
     uint8_t *output;      /* what the kernel has not taken: [output_at, output_size) */
@@ -39,7 +39,7 @@ typedef struct wfi_store_peer {
     uint8_t input[WFI_STORE_SMALL_MAX];
 } wfi_store_peer;
 
-/* Touched by its thread only, but for ending, grace_ms (written before ending) and wake_fd. */
+/* Only the server's thread uses it, except `ending`, `grace_ms` (written before `ending`) and `wake_fd`. */
 struct wfi_store_server {
     wfi_store *store;
     pthread_t thread;
@@ -54,12 +54,12 @@ struct wfi_store_server {
     int unauthenticated; /* peers that have not joined */
     uint64_t due_ns, accept_at_ns;
     struct pollfd *polls;
-    wfi_store_peer **polled; /* beside polls */
+    wfi_store_peer **polled; /* parallel to polls */
     size_t poll_capacity;
 };
 
 weft_status wfi_store_peer_create(wfi_store_server *server, int fd, uint64_t deadline_ns); /* unauthenticated */
-/* tells the store, unless that said the last word */
+/* Tells the store, unless the store closed the connection. */
 void wfi_store_peer_destroy(wfi_store_peer *peer, uint64_t now_ns);
 short wfi_store_peer_events(const wfi_store_peer *peer);
 void wfi_store_peer_serve(wfi_store_peer *peer, short ready, uint64_t now_ns);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* death.c - a member's end: silence, suspicion, death, farewell. The rules stand in store.h under DEATHS. */
+/* death.c - detects and declares deaths; handles LEAVING and GOODBYE. The rules are in store.h, DEATHS. */
 #include "job/store/state.h"
 
 #include "base/text/log.h"
@@ -7,9 +7,10 @@
 #include <sodium.h>
 #include <string.h>
 
-#define RESET_MS 100 /* a worker whose connection was reset by somebody else resumes within */
+/* time to resume, if the connection was reset by something between the hosts; at most a quarter of the bound */
+#define RESET_MS 100
 
-/* Takes a living member out. Its place in the table is empty from now on: one who joins later has never heard of it. */
+/* Removes a living member from the table. Workers that join later get no entry for it. */
 static void vacate(wfi_store *store, int rank, wfi_store_slot_state state, wfi_store_type type, const char *why)
 {
     wfi_store_slot *slot = &store->slots[rank];
@@ -74,7 +75,10 @@ void wfi_store_lost_connection(wfi_store *store, int rank, wfi_store_loss how, b
         wfi_store_declare_dead(store, rank, connection_broke);
 }
 
-/* Somebody wants that rank: one that is only still waited for is given up, as a new process does not wait for an old one. */
+/*
+ * Another worker asks for this rank. If its member has lost the connection and might still resume, declares it dead
+ * now: a new process does not wait for an old one.
+ */
 void wfi_store_give_up_lost(wfi_store *store, int rank)
 {
     if (store->slots[rank].state == WFI_SLOT_ALIVE && !store->slots[rank].link)
@@ -83,7 +87,10 @@ void wfi_store_give_up_lost(wfi_store *store, int rank)
 
 /* ---- Suspicion and silence ------------------------------------------------------------------------------------- */
 
-/* Perhaps the way is open in the other direction only. A worker may suspect each other one; a forger does not get to ask for more. */
+/*
+ * Tells `rank` to dial `by`, because a connection may be possible only in that direction. `by` can cause at most
+ * world_size such requests in half a bound.
+ */
 static void ask_to_dial(wfi_store *store, int rank, int by, uint64_t now_ns)
 {
     wfi_store_slot *slot = &store->slots[by];
@@ -116,8 +123,8 @@ void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint
     if (slot->state != WFI_SLOT_ALIVE || bound_ms < 0 || slot->suspected_ns != WFI_NEVER)
         return;
     /*
-     * It asks for a sign of life; it does not shorten the bound, within which a cut link may heal unnoticed. Of one that
-     * does not beat nothing was expected before now.
+     * A suspicion asks the member for a heartbeat (SPEAK). It does not shorten the bound: a cut that heals within the
+     * bound must not cause a death. If no heartbeats were expected of the member, its silence counts from now.
      */
     uint64_t bound_ns = wfi_ns_of_ms(bound_ms), soon = now_ns + bound_ns / 2;
     uint64_t by_silence = (slot->beats ? slot->heard_ns : now_ns) + bound_ns;
@@ -130,20 +137,21 @@ void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint
     wfi_store_due_by(store, now_ns);
 }
 
-/* When this member is dead if nothing comes from it; WFI_NEVER if nothing need come. */
+/* When this member is declared dead if it stays silent; WFI_NEVER if nothing is expected of it. */
 static uint64_t dead_at_ns(const wfi_store *store, const wfi_store_slot *slot)
 {
     uint64_t when_ns = slot->lost_ns, bound_ns = wfi_ns_of_ms(store->options.death_timeout_ms);
     if (store->options.death_timeout_ms < 0 || slot == &store->slots[0])
-        return when_ns; /* rank 0 is in the store's own process: its silence says no more than ours */
+        return when_ns; /* rank 0 runs in the store's own process: its silence is no sign of death */
     if (slot->beats && slot->heard_ns + bound_ns < when_ns)
         when_ns = slot->heard_ns + bound_ns;
     return slot->suspected_ns < when_ns ? slot->suspected_ns : when_ns;
 }
 
 /*
- * The same, but whoever is at the door is heard first: it may be the member, back from a cut, with the proof still to come,
- * while its old connection waits for the kernel to send again. No longer than a quarter of the bound: anybody can knock.
+ * The same, but later while an unauthenticated connection is open: it may be this member resuming after a cut. (Its
+ * old connection may still wait for a TCP retransmission.) The delay is at most a quarter of the bound, because any
+ * process can connect.
  */
 static uint64_t judged_at_ns(const wfi_store *store, const wfi_store_slot *slot)
 {
@@ -173,7 +181,7 @@ static void declare_silent(wfi_store *store, int rank, uint64_t now_ns)
     const wfi_store_slot *slot = &store->slots[rank];
     char why[WFI_STORE_TEXT_MAX];
     if (slot->overflowed)
-        snprintf(why, sizeof why, "the store has no room for what it does not acknowledge");
+        snprintf(why, sizeof why, "its queue of unacknowledged messages is full");
     else if (slot->lost_ns <= now_ns)
         snprintf(why, sizeof why, "%s", connection_broke);
     else if (slot->suspected_ns == WFI_NEVER)
@@ -184,8 +192,9 @@ static void declare_silent(wfi_store *store, int rank, uint64_t now_ns)
 }
 
 /*
- * The store was stopped, or got no processor, if its tick comes late: then silence proves nothing about the others. After a long
- * absence each gets a new bound, after a short one as much more time as it lasted.
+ * A late tick means that this process was stopped or had no CPU time: the silence of others in that time proves
+ * nothing. If more than half a bound passed since the last tick, every member's silence starts anew, and members that
+ * are suspected or disconnected get half a bound. Otherwise all deadlines move by the delay.
  */
 void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns)
 {
@@ -236,8 +245,8 @@ void wfi_store_tick_running(wfi_store *store, uint64_t now_ns)
     }
     store->ticking = next_ns != WFI_NEVER;
     if (!store->ticking)
-        return; /* nothing is expected of anybody */
+        return; /* no deadline is set */
     wfi_store_due_by(store, next_ns);
-    /* Often enough to notice an absence of our own. */
+    /* At least four ticks in a bound, so that a late one is noticed. */
     wfi_store_due_by(store, now_ns + wfi_store_bound_ns(store) / 4 + 1);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * join.c - joining: who may, who has to wait for whom, and how the others hear of it. The rules stand in store.h under
- * JOINING.
+ * join.c - joining: who may join, who waits for whom, and how the others are told. The rules are in store.h, JOINING.
  */
 #include "job/store/state.h"
 
@@ -11,9 +10,9 @@
 #include <string.h>
 
 #define NS_PER_MS 1000000ull
-#define AWAITED_FIRST_MS 5000ull  /* from the first who came to the first line about those who did not */
-#define AWAITED_LAST_MS 120000ull /* and at most so long to the next */
-#define NAMED_MISSING_MAX 8       /* ranks named in a time-out's text */
+#define AWAITED_FIRST_MS 5000ull  /* from the first join to the first log line about missing ranks */
+#define AWAITED_LAST_MS 120000ull /* the longest pause between two such lines */
+#define NAMED_MISSING_MAX 8       /* ranks named in the text of a timeout */
 
 static bool is_free(const wfi_store_slot *slot)
 {
@@ -87,17 +86,17 @@ static void expire_patience(wfi_store *store, int rank)
     wfi_store_refuse(store, link, WEFT_ERR_RENDEZVOUS, "%s", why);
 }
 
-/* Who waits sends heartbeats. One that stopped keeps no slot from another; if it goes on it comes again. */
+/* Workers that wait to join send heartbeats. A silent one loses its slot to others; it joins again if it continues. */
 static void expire_silence(wfi_store *store, int rank)
 {
     wfi_store_link *link = store->slots[rank].link;
-    wfi_log(WEFT_LOG_WARN, "store: rank %d came and was silent for %lld ms: its slot is free again", rank,
+    wfi_log(WEFT_LOG_WARN, "store: rank %d joined and was silent for %lld ms: its slot is free again", rank,
             (long long)store->options.death_timeout_ms);
     wfi_store_free_slot(store, rank);
     wfi_store_hang_up(store, link, 0);
 }
 
-/* So that whoever started the job sees before its patience ends that somebody does not come, and who. */
+/* Logs which ranks are missing before the first worker's patience ends, so that the user sees them in time. */
 static void name_awaited(wfi_store *store, uint64_t now_ns)
 {
     char missing[160];
@@ -146,7 +145,7 @@ void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns)
 
 /* ---- The table ------------------------------------------------------------------------------------------------- */
 
-/* From now on what happens to the others is told to it; what happened before is in its table. */
+/* From now on it is told of every change; earlier changes are in its table. */
 static void make_member(wfi_store *store, int rank, uint64_t now_ns)
 {
     wfi_store_slot *slot = &store->slots[rank];
@@ -159,7 +158,7 @@ static void make_member(wfi_store *store, int rank, uint64_t now_ns)
     store->alive++;
 }
 
-/* The table as it is now; the rank it is for, and what only members may know, is filled in later. */
+/* The current table. The receiver's rank, and the fields that only members may know, are filled in later. */
 static void encode_table(const wfi_store *store, wfi_writer *writer)
 {
     wfi_store_world world = {.death_timeout_ms = store->options.death_timeout_ms,
@@ -177,7 +176,7 @@ static void send_table(wfi_store *store, int rank, wfi_writer *writer)
     wfi_store_world_address(writer->data, rank, nothing, nothing);
 }
 
-/* The job begins: one answer for each who waits, the same table for all. */
+/* The job begins: each waiting worker gets an answer with the same table. */
 static void begin(wfi_store *store, uint64_t now_ns)
 {
     wfi_writer writer;
@@ -204,7 +203,7 @@ static void begin(wfi_store *store, uint64_t now_ns)
     wfi_writer_fini(&writer);
 }
 
-/* Behind the table, which does not have it: who of the members has announced that it leaves. */
+/* Tells a new member which members have announced that they leave: the table does not contain that. */
 static void tell_of_leavers(wfi_store *store, int rank)
 {
     wfi_store_message news = {.type = WFI_STORE_LEAVING};
@@ -217,7 +216,7 @@ static void tell_of_leavers(wfi_store *store, int rank)
     }
 }
 
-/* One more while the job runs: it gets the table, the others its entry. Waves that do not know it are void. */
+/* A worker joins a running job: it gets the table, the others get its entry. Waves of probes without it are void. */
 static void admit(wfi_store *store, int rank, uint64_t now_ns)
 {
     wfi_writer writer;
@@ -254,7 +253,7 @@ static int rank_of_name(const wfi_store *store, const char *name)
     return -1;
 }
 
-/* The lowest that is free; rank 0 is the store's own. -1: all are taken. */
+/* The lowest free rank other than 0, which belongs to the store's own worker. -1: all are taken. */
 static int free_rank(const wfi_store *store)
 {
     for (int rank = 1; rank < store->options.world_size; rank++)
@@ -263,7 +262,7 @@ static int free_rank(const wfi_store *store)
     return -1;
 }
 
-/* What is wrong with it, whatever the slots. */
+/* Checks of a JOIN that do not depend on the slots. */
 static bool join_is_malformed(wfi_store *store, wfi_store_link *link, const wfi_store_message *join)
 {
     int world_size = store->options.world_size;
@@ -285,7 +284,7 @@ static bool join_is_malformed(wfi_store *store, wfi_store_link *link, const wfi_
     return true;
 }
 
-/* Whoever comes when all is over looks for the job that follows this one on the port: it hears nothing, and tries again. */
+/* A worker that joins after the end wants the next job on this port: it gets no answer, and tries again. */
 static bool job_is_over(wfi_store *store, wfi_store_link *link)
 {
     if (store->phase == WFI_STORE_FAILED) {
@@ -302,7 +301,7 @@ static bool job_is_over(wfi_store *store, wfi_store_link *link)
     return true;
 }
 
-/* Whether it can have that slot, under that name. */
+/* Refuses the join if it cannot have that slot or that name. */
 static bool slot_is_refused(wfi_store *store, wfi_store_link *link, int rank, const char *name)
 {
     const wfi_store_slot *slot = rank < 0 ? NULL : &store->slots[rank];
@@ -324,8 +323,9 @@ static bool slot_is_refused(wfi_store *store, wfi_store_link *link, int rank, co
 }
 
 /*
- * Its holder, from whom nothing was expected, may have lost us long ago, and be the very process that joins again: it is asked for
- * a sign of life. The joiner hears nothing and tries again, until the holder has spoken, or is dead. True: so it is.
+ * If no heartbeats are expected of the slot's holder, it may have lost its connection long ago and may be the very
+ * process that joins again. The store asks the holder for a heartbeat. The joiner gets no answer and tries again,
+ * until the holder has answered or is dead. Returns true in that case.
  */
 static bool holder_is_asked(wfi_store *store, wfi_store_link *link, int rank, uint64_t now_ns)
 {
@@ -350,7 +350,7 @@ static void take_slot(wfi_store *store, wfi_store_link *link, const wfi_store_me
     slot->suspected_ns = slot->lost_ns = WFI_NEVER;
     memcpy(slot->asked_with, join->token, sizeof slot->asked_with);
     wfi_outbox_init(&slot->outbox, &store->reserve);
-    wfi_store_member_of_message(member, join); /* its incarnation: 0, as a JOIN has none */
+    wfi_store_member_of_message(member, join); /* incarnation 0, because a JOIN has none */
     link->rank = join->rank;
     store->waiting++;
     if (store->phase == WFI_STORE_GATHERING)
@@ -359,7 +359,7 @@ static void take_slot(wfi_store *store, wfi_store_link *link, const wfi_store_me
     wfi_store_due_by(store, now_ns); /* a tick sets the deadlines */
 }
 
-/* Whose answer got lost with its connection, perhaps before we knew: the slot of the very joining that asks; -1: a new one. */
+/* The slot of the join that this JOIN repeats, if the answer was lost with its connection; -1: it is a new join. */
 static int slot_of_joining(const wfi_store *store, const wfi_store_message *join)
 {
     if (sodium_is_zero(join->token, sizeof join->token))
@@ -371,7 +371,7 @@ static int slot_of_joining(const wfi_store *store, const wfi_store_message *join
     return -1;
 }
 
-/* The same answer on another connection, and behind it what the worker was told meanwhile. */
+/* Sends the same answer on another connection, followed by the messages since. */
 static void answer_again(wfi_store *store, wfi_store_link *link, int rank, uint64_t now_ns)
 {
     wfi_store_slot *slot = &store->slots[rank];

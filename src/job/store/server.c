@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define ACCEPTS_A_ROUND 64
-#define UNAUTHENTICATED_MAX 256 /* and one more for each worker of the job */
+#define UNAUTHENTICATED_MAX 256 /* one more for each worker of the job */
 #define ACCEPT_PAUSE_NS (10ull * 1000 * 1000)
 
 static void note_due(wfi_store_server *server, uint64_t when_ns)
@@ -29,7 +29,7 @@ static void note_due(wfi_store_server *server, uint64_t when_ns)
 
 /* ---- Arrivals -------------------------------------------------------------------------------------------------- */
 
-/* Makes room: whoever came first and has not said who he is goes. */
+/* Makes room: closes the oldest connection that has not authenticated. */
 static void drop_oldest_unauthenticated(wfi_store_server *server)
 {
     for (wfi_list *at = server->peers.next; at != &server->peers; at = at->next) {
@@ -57,7 +57,7 @@ static void accept_all(wfi_store_server *server, uint64_t now_ns)
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             if (server->store)
                 wfi_store_turned_away(server->store);
-            /* The one at the door stays there, so poll would return at once, again and again. */
+            /* The connection stays in the backlog, so poll would return at once, again and again. */
             drop_oldest_unauthenticated(server);
             server->accept_at_ns = now_ns + ACCEPT_PAUSE_NS;
         }
@@ -68,7 +68,7 @@ static void accept_all(wfi_store_server *server, uint64_t now_ns)
 
 /* ---- The loop ---------------------------------------------------------------------------------------------------- */
 
-/* Those that broke, and those whose time is over. */
+/* Closes broken peers and peers whose deadline has passed. */
 static void sweep_peers(wfi_store_server *server, uint64_t now_ns)
 {
     for (wfi_list *at = server->peers.next, *next; at != &server->peers; at = next) {
@@ -97,7 +97,10 @@ static bool reserve_polls(wfi_store_server *server, size_t count)
     return polls && polled;
 }
 
-/* Slot 0: our own wake-up; 1: the door; then the peers. Out of memory: those beyond the array wait for a later turn. */
+/*
+ * Entry 0: the wake-up of this thread; entry 1: the listening socket; then the peers. If memory is exhausted, the
+ * peers beyond the array are polled in a later turn.
+ */
 static size_t fill_polls(wfi_store_server *server, uint64_t now_ns)
 {
     size_t count = 2;
@@ -122,7 +125,9 @@ static void turn_once(wfi_store_server *server)
     sweep_peers(server, now_ns);
     size_t count = fill_polls(server, now_ns);
     int ready = poll(server->polls, count, wfi_poll_timeout(now_ns, server->due_ns));
-    /* The time is read before the messages: were we stopped here, they must not look older than the clock. */
+    /*
+     * The time is read before the messages: if this process is stopped here, they must not look older than the clock.
+     */
     now_ns = wfi_now(&wfi_clock_real);
     for (size_t i = 2; ready > 0 && i < count; i++)
         wfi_store_peer_serve(server->polled[i], server->polls[i].revents, now_ns);
@@ -132,7 +137,7 @@ static void turn_once(wfi_store_server *server)
         wfi_store_tick(server->store, now_ns);
 }
 
-/* Last words are still in the buffers: what the kernel does not take within the time is lost. */
+/* Last messages are still buffered. Those that the kernel does not take in time are lost. */
 static void flush_all(wfi_store_server *server)
 {
     uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, 500), now_ns;

@@ -2,11 +2,10 @@
 /*
  * server.h - the store over TCP: one thread in the process of rank 0, which feeds the state machine of store.h.
  *
- * Only that thread touches the state machine and the connections. Other threads may count (wfi_store_server_count) and
- * end it. The thread blocks in poll and nowhere else, so half a message, a silent caller or a slow reader delays
- * nobody. Who has not joined yet gets WFI_STORE_UNAUTHENTICATED_MS to do so; there is a bounded number of places for such
- * callers, and when all are taken the newest caller gets the place of the oldest. All signals are blocked in the
- * thread.
+ * Only that thread touches the state machine and the connections. Other threads may count (wfi_store_server_count)
+ * and end it. The thread blocks in poll and nowhere else, so half a message, a silent peer or a slow reader delays
+ * nobody. A peer must join within WFI_STORE_UNAUTHENTICATED_MS. The number of peers that have not joined is bounded;
+ * when it is reached, the newest replaces the oldest. All signals are blocked in the thread.
  */
 #ifndef WFI_STORE_SERVER_H
 #define WFI_STORE_SERVER_H
@@ -17,7 +16,7 @@
 #define WFI_STORE_UNAUTHENTICATED_MS 5000
 
 typedef struct wfi_store_server_options {
-    int listen_fd; /* a listening socket; taken, on failure too */
+    int listen_fd; /* a listening socket; the server takes it, even on failure */
     int world_size;
     bool elastic;
     const uint8_t *secret; /* copied; NULL: none */

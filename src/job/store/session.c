@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * session.c - what the store and a worker say on any connection: greeting and proof, encrypted frames, messages that
- * are kept until they are acknowledged, and resuming on a new connection. The rules stand in store.h.
+ * session.c - what the store exchanges on any connection: greeting and proof, encrypted frames, messages that are
+ * kept until they are acknowledged, and resuming on a new connection. The rules are in store.h.
  */
 #include "job/store/state.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNBOUND_MS 2000 /* how long a lost connection may take to come back where silence is no death */
+#define UNBOUND_MS 2000 /* the time to resume after a lost connection if silence is no sign of death */
 
 int64_t wfi_store_bound_ms(const wfi_store *store)
 {
@@ -68,7 +68,10 @@ void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_mess
     wfi_store_send_frame(store, link, frame, wfi_store_encode(message, frame));
 }
 
-/* `matters`: as wfi_outbox_keep's. False: it does not matter, and there is no memory; nothing was done. */
+/*
+ * `matters`: as in wfi_outbox_keep. Returns false if the message does not matter and memory is exhausted; nothing was
+ * done.
+ */
 static bool tell(wfi_store *store, int rank, const wfi_store_message *message, bool matters)
 {
     wfi_store_slot *slot = &store->slots[rank];
@@ -79,7 +82,7 @@ static bool tell(wfi_store *store, int rank, const wfi_store_message *message, b
     if (kept == WEFT_ERR_MEMORY && !matters)
         return false;
     if (kept) {
-        slot->overflowed = true; /* it would never know what it missed */
+        slot->overflowed = true; /* the member could never know what it missed */
         wfi_store_due_by(store, 0);
     }
     if (slot->link && !slot->overflowed)
@@ -128,7 +131,7 @@ void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status
     wfi_store_hang_up(store, link, 0);
 }
 
-/* Logged at 1, 2, 4, 8, ...: a flood does not fill the log. */
+/* Logged at 1, 2, 4, 8, ..., so that a flood does not fill the log. */
 void wfi_store_count_refusal(wfi_store *store, const char *why)
 {
     uint64_t count = atomic_fetch_add(&store->refused, 1) + 1;
@@ -198,14 +201,14 @@ void wfi_store_relink(wfi_store *store, int rank, wfi_store_link *link, uint64_t
     slot->lost_ns = slot->suspected_ns = WFI_NEVER;
 }
 
-/* One who does not know yet that the job went on without it. */
+/* To a worker that does not know yet that it was declared dead. */
 static void send_evicted(wfi_store *store, wfi_store_link *link, const wfi_store_message *resume)
 {
     const wfi_store_slot *slot = &store->slots[resume->rank];
     bool known = slot->fate == resume->incarnation;
     wfi_store_message message = {.type = WFI_STORE_EVICTED};
     snprintf(message.text, sizeof message.text, "the store declared this worker dead: %s",
-             known ? slot->words : "others were told so");
+             known ? slot->words : "the other workers were told so");
     wfi_store_send(store, link, &message);
     wfi_store_hang_up(store, link, 0);
 }
@@ -236,14 +239,14 @@ void wfi_store_handle_resume(wfi_store *store, wfi_store_link *link, const wfi_s
 {
     bool is_ours = resume->rank >= 0 && resume->rank < store->options.world_size && resume->incarnation > 0 &&
                    resume->incarnation <= store->incarnations;
-    /* What came on its former connection since it wrote this may have acknowledged more. */
+    /* Its former connection may have acknowledged more since it wrote this. */
     if (is_ours && is_the_member(store, resume) && resume->received <= store->slots[resume->rank].outbox.sent) {
         (void)wfi_outbox_acknowledge(&store->slots[resume->rank].outbox, resume->received);
         resume_member(store, link, resume->rank, now_ns);
     } else if (is_ours && store->members[resume->rank].incarnation != resume->incarnation) {
         send_evicted(store, link, resume);
     } else {
-        wfi_store_count_refusal(store, "it resumes what it never was");
+        wfi_store_count_refusal(store, "it tried to resume as a member that it never was");
         wfi_store_refuse(store, link, WEFT_ERR_PROTOCOL, "the store knows no such member");
     }
 }

@@ -3,7 +3,7 @@
  * sim.c - the store inside the simulation, over its channels.
  *
  * Messages arrive in the simulation's loop; ticks come from a fiber of rank 0's group. Both run on one thread, and
- * neither gives way in the middle of an input, so nothing needs a lock.
+ * neither yields while it processes an input, so nothing needs a lock.
  */
 #include "job/store/sim.h"
 
@@ -17,14 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct end { /* our end of a channel */
+typedef struct end { /* the store's end of a channel */
     wfi_list link;
     struct wfi_store_sim *owner;
     uint64_t id;
     wfi_sim_channel *channel;
     bool is_kept;         /* evicted: nothing is read, closed at the deadline */
-    bool is_broken;       /* could not be sent to: the ticker closes it */
-    uint64_t deadline_ns; /* of a kept one */
+    bool is_broken;       /* a send failed: the ticker closes it */
+    uint64_t deadline_ns; /* if is_kept */
 } end;
 
 struct wfi_store_sim {
@@ -33,9 +33,9 @@ struct wfi_store_sim {
     wfi_map by_id;
     wfi_list ends;
     uint64_t last_id;
-    wfi_parker *ticker; /* where the ticker sleeps; on its stack */
-    wfi_parker *ender;  /* who waits for the ticker's end */
-    uint64_t due_ns;    /* until when the ticker means to sleep */
+    wfi_parker *ticker; /* where the ticker waits; on its stack */
+    wfi_parker *ender;  /* where a caller waits for the ticker's end */
+    uint64_t due_ns;    /* until when the ticker intends to wait */
     bool ticks, ending, draining, must_sweep;
     int64_t grace_ms;
 };
@@ -45,7 +45,7 @@ static uint64_t now_of(const wfi_store_sim *store)
     return wfi_now(wfi_sim_clock(store->sim));
 }
 
-/* Wakes the ticker, if there is something for it before it meant to wake: most messages are heartbeats. */
+/* Wakes the ticker if it has work earlier than planned. Most messages are heartbeats, which do not wake it. */
 static void wake_ticker(wfi_store_sim *store)
 {
     bool is_due = store->must_sweep || store->ending || wfi_store_due(store->store) < store->due_ns;
@@ -123,7 +123,7 @@ static void sim_output_send(void *arg, uint64_t id, const uint8_t *data, size_t 
     if (!at || at->is_broken)
         return;
     weft_status status = wfi_sim_channel_send(at->channel, data, size);
-    at->is_broken = status && status != WEFT_ERR_UNREACHABLE; /* of one that is gone, end_closed tells */
+    at->is_broken = status && status != WEFT_ERR_UNREACHABLE; /* if the peer is gone, end_closed tells */
     store->must_sweep |= at->is_broken;
 }
 
@@ -149,7 +149,7 @@ static void sim_output_random(void *arg, void *out, size_t size)
 
 /* ---- The ticker ------------------------------------------------------------------------------------------------ */
 
-/* Closes what broke or was kept long enough; returns when the next is due. */
+/* Closes ends that broke or whose deadline has passed; returns when the next is due. */
 static uint64_t sweep_ends(wfi_store_sim *store, uint64_t now_ns)
 {
     uint64_t due_ns = WFI_NEVER;
@@ -161,7 +161,7 @@ static uint64_t sweep_ends(wfi_store_sim *store, uint64_t now_ns)
         if (at->is_broken && !at->is_kept) {
             end_closed(at, at->channel);
             store->must_sweep = true;
-            return now_ns; /* once more: the store's answer may have closed the next one, too */
+            return now_ns; /* again, because the store may have closed the next one too */
         }
         if (deadline_ns <= now_ns)
             close_end(at);

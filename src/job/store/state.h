@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state.h - the inside of the store's state machine, for its files alone: store, session, join, interest, death,
+ * state.h - the internals of the store's state machine, for its own files: store, session, join, interest, death,
  * termination.
  *
- * `wfi_store` has one slot for each rank and one link for each connection. A link belongs to a slot once it has joined
- * or resumed. Nothing is locked, as the store is driven from one thread (store.h); only the two counters that are
- * atomic may be read by others. Links and the keys in them are allocated as guarded memory (base/guarded.h) and wiped
- * when they go.
+ * `wfi_store` has one slot for each rank and one link for each connection. A link belongs to a slot once a worker has
+ * joined or resumed on it. Nothing is locked, because one thread drives the store (store.h); other threads may read
+ * only the two atomic counters. Links and their keys are allocated as guarded memory (base/guarded.h) and wiped when
+ * they are freed.
  */
 #ifndef WFI_STORE_STATE_H
 #define WFI_STORE_STATE_H
@@ -17,21 +17,21 @@
 #include "job/store/store.h"
 
 typedef enum wfi_store_stage {
-    WFI_STORE_CONNECTED, /* the peer has said nothing */
+    WFI_STORE_CONNECTED, /* the peer has sent nothing */
     WFI_STORE_GREETED,   /* the peer has been challenged */
     WFI_STORE_PROVEN,    /* the peer has proved that it knows the secret; frames are sealed both ways */
 } wfi_store_stage;
 
-/* One connection, in guarded memory, as there are keys in it. */
+/* One connection, in guarded memory because it contains keys. */
 typedef struct wfi_store_link {
     uint64_t id;
-    int rank; /* of the worker that joined or resumed on it; -1: none yet */
+    int rank; /* rank of the worker that joined or resumed on it; -1: none yet */
     wfi_store_stage stage;
     bool is_pending;     /* it was opened or challenged since the last tick */
     uint64_t pending_ns; /* the time of the last tick that saw `is_pending` */
-    /* A member resumed on it and has said nothing since: if it ends, that was perhaps a mere attempt. */
+    /* A member resumed on it and has sent nothing since: if it ends, it may only have been an attempt. */
     bool unconfirmed;
-    uint64_t joined_ns; /* when the worker became a member on it; 0: it resumed on it, or is none */
+    uint64_t joined_ns; /* when the worker became a member on it; 0: it resumed on it, or is no member */
     wfi_greeting greeting;
     wfi_seal seal;
 } wfi_store_link;
@@ -44,33 +44,33 @@ typedef enum wfi_store_slot_state {
     WFI_SLOT_LEFT,
 } wfi_store_slot_state;
 
-/* The place of one rank. */
+/* The store's record of one rank. */
 typedef struct wfi_store_slot {
     wfi_store_slot_state state;
     wfi_store_link *link; /* while waiting or alive; NULL: alive, but its connection is lost */
-    uint64_t lost_ns;     /* when the lost connection becomes its death; WFI_NEVER: it is connected */
+    uint64_t lost_ns; /* when the member is declared dead because the connection is lost; WFI_NEVER: it is connected */
     uint8_t token[WFI_STORE_TOKEN_BYTES];
     uint8_t asked_with[WFI_STORE_TOKEN_BYTES]; /* the token of its JOIN */
-    wfi_outbox outbox;                         /* what it was told and has not acknowledged */
-    uint64_t received;                         /* so many kept messages came from it; */
-    uint64_t acked;                            /* so many of those were acknowledged to it */
+    wfi_outbox outbox;                         /* messages that the member has not acknowledged */
+    uint64_t received;                         /* number of kept messages received from it */
+    uint64_t acked;                            /* number of those that were acknowledged to it */
     bool overflowed;                           /* its outbox overflowed: the next tick declares it dead */
     int64_t patience_ms;                       /* while it waits to join: how long it said that it would wait */
-    uint64_t patience_ns;                      /* while it waits to join: when that time ends */
+    uint64_t patience_ns;                      /* while it waits to join: when patience_ms ends */
     uint64_t heard_ns;
-    uint64_t suspected_ns; /* when its sign of life is due; WFI_NEVER: nobody suspects it */
+    uint64_t suspected_ns; /* when its heartbeat is due; WFI_NEVER: it is not suspected */
     int suspected_by;
-    uint64_t asks_ns; /* since when `asks` counts */
-    int asks;         /* so many workers were asked to connect to this one */
-    char words[160];  /* why it is suspected; of a dead one: why it was declared so */
-    uint32_t fate;    /* the incarnation that these words were about, once it is dead */
-    bool beats;       /* it was told to send heartbeats, as somebody has an interest in it: its silence is its death */
-    int interested;   /* so many members have an interest in it */
-    uint8_t *interests; /* in whom it has an interest, a bit a rank; NULL: it never had one */
+    uint64_t asks_ns; /* the time from which `asks` counts */
+    int asks;         /* number of workers that were asked to connect to this one */
+    char words[160];  /* why it is suspected, or was declared dead */
+    uint32_t fate;    /* the incarnation that was declared dead for the reason in `words` */
+    bool beats; /* it was told to send heartbeats, because a member has an interest in it: silence means its death */
+    int interested;     /* number of members that have an interest in it */
+    uint8_t *interests; /* bit set of the ranks in which it has an interest; NULL: it never had one */
     bool closing;
     bool leaving;                          /* it has announced that it leaves this elastic job */
-    bool answered;                         /* it has answered in the wave under way */
-    wfi_idle_report report, report_before; /* of that wave, and of the one before */
+    bool answered;                         /* it has answered the current wave */
+    wfi_idle_report report, report_before; /* in the current wave, and in the one before */
 } wfi_store_slot;
 
 typedef enum wfi_store_phase { WFI_STORE_GATHERING, WFI_STORE_RUNNING, WFI_STORE_FAILED } wfi_store_phase;
@@ -81,59 +81,62 @@ struct wfi_store {
     wfi_map links;              /* wfi_store_link, by the shell's number of the connection */
     wfi_store_slot *slots;      /* by rank */
     wfi_member *members;        /* by rank */
-    int waiting, alive;         /* slots in these states */
-    uint32_t incarnations;      /* so many were given out */
-    wfi_outbox_reserve reserve; /* room for telling all of at least one death when memory is out */
-    uint64_t now_ns;            /* the time of the input that is being handled */
+    int waiting, alive;         /* number of slots in these states */
+    uint32_t incarnations;      /* number of incarnations given out */
+    wfi_outbox_reserve reserve; /* memory to tell all members of at least one death when memory is exhausted */
+    uint64_t now_ns;            /* the time of the input being processed */
     uint64_t due_ns, ticked_ns; /* when the next tick is due, and when the last one was */
-    uint64_t late_ns;           /* by how much the tick under way came too late */
+    uint64_t late_ns;           /* delay of the current tick */
     bool ticking;               /* the last tick asked for the next one within a quarter of the bound */
-    uint64_t pending_ns; /* when somebody who has not joined last connected or was challenged; 0: nobody is there */
-    uint64_t resumed_ns; /* when a member last resumed */
-    uint64_t drain_ns;   /* the deadline of wfi_store_drain; WFI_NEVER: none */
+    uint64_t pending_ns;        /* when a peer that has not joined last connected or was challenged; 0: there is none */
+    uint64_t resumed_ns;        /* when a member last resumed */
+    uint64_t drain_ns;          /* the deadline of wfi_store_drain; WFI_NEVER: none */
     bool draining;
-    bool turned_away;                 /* a connection was refused because this process lacks descriptors or memory */
-    char failure[WFI_STORE_TEXT_MAX]; /* in phase FAILED, and with `ended`: why */
-    int untold;                       /* workers that have not joined yet, of a store that was created with a failure */
-    uint64_t name_awaited_ns;       /* when the log next names the ranks that are missing; WFI_NEVER: no worker waits */
-    uint64_t name_awaited_pause_ns; /* from one such line to the next */
-    uint64_t challenges;            /* made so far: the counter of the greeting */
+    bool turned_away;                   /* a connection was refused because this process lacks descriptors or memory */
+    char failure[WFI_STORE_TEXT_MAX];   /* the reason, in phase FAILED and with `ended` */
+    int untold;                         /* workers that have not joined yet, if the store was created with a failure */
+    uint64_t name_awaited_ns;           /* when the log next names the missing ranks; WFI_NEVER: no worker waits */
+    uint64_t name_awaited_pause_ns;     /* from one such line to the next */
+    uint64_t challenges;                /* number of challenges so far: the counter of the greeting */
     _Atomic uint64_t refused, messages; /* wfi_store_counts; any thread may read them */
     int closers;                        /* members that are closing */
 
-    /* The end: waves of probes. */
-    uint64_t wave;       /* number of the last that began */
-    int unanswered;      /* members that have not answered in the wave under way; 0: no wave is under way */
+    /* The end of the job: waves of probes. */
+    uint64_t wave;       /* number of the last wave that began */
+    int unanswered;      /* members that have not answered the current wave; 0: there is none */
     bool has_before;     /* report_before holds a complete wave of the same members */
     bool terminated;     /* all were told that the job has ended */
-    bool ended;          /* rank 0 ended the job before that, and all were told; for the reason `failure` */
-    uint64_t wave_at_ns; /* when the next wave begins; WFI_NEVER: none is put off */
+    bool ended;          /* rank 0 ended the job early, for the reason `failure`, and all were told */
+    uint64_t wave_at_ns; /* when the next wave begins; WFI_NEVER: none is scheduled */
 };
 
 /* session.c */
 void wfi_store_due_by(wfi_store *store, uint64_t when_ns); /* the next tick is due then, or earlier */
 void wfi_store_send_frame(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size);
 void wfi_store_send(wfi_store *store, wfi_store_link *link, const wfi_store_message *message);
-/* Sends to a member, connected or not: a kept message reaches it later, if it lives. */
+/* Sends to a member, connected or not: a kept message is sent again when it resumes. */
 void wfi_store_tell(wfi_store *store, int rank, const wfi_store_message *message);
-/* False: there is no memory for the answer, and nothing was sent. */
+/* Returns false if there is no memory for the answer; then nothing was sent. */
 bool wfi_store_answer_sync(wfi_store *store, int rank, const wfi_store_message *sync);
 void wfi_store_tell_others(wfi_store *store, int but, const wfi_store_message *message);
 void wfi_store_tell_all(wfi_store *store, const wfi_store_message *message);
 void wfi_store_count_message(wfi_store *store, const uint8_t *frame);
-/* Decrypts a frame to `plain`, of *plain_size. WEFT_ERR_PROTOCOL: it is not the next frame of the other side. */
+/*
+ * Decrypts a frame of at most WFI_STORE_SMALL_MAX bytes to `plain`. WEFT_ERR_PROTOCOL: it is not the next frame of
+ * the other side.
+ */
 weft_status wfi_store_open_frame(wfi_store_link *link, const uint8_t *frame, size_t size,
                                  uint8_t plain[WFI_STORE_SMALL_MAX], size_t *plain_size);
 void wfi_store_greet(wfi_store *store, wfi_store_link *link, const wfi_store_message *hello);
 void wfi_store_handle_resume(wfi_store *store, wfi_store_link *link, const wfi_store_message *resume, uint64_t now_ns);
-/* The member goes on with this connection; the one before, if any, is closed. */
+/* The member continues on `link`; its previous connection, if any, is closed. */
 void wfi_store_relink(wfi_store *store, int rank, wfi_store_link *link, uint64_t now_ns);
-/* The member's connection is gone; it has grace_ms to come back on another before it is declared dead. */
+/* The member's connection is lost; if it does not resume within grace_ms, it is declared dead. */
 void wfi_store_unlink(wfi_store *store, int rank, uint64_t now_ns, int64_t grace_ms);
-/* The death bound; 2 s where silence is no death. */
+/* The death bound; 2 s if silence is no sign of death. */
 int64_t wfi_store_bound_ms(const wfi_store *store);
 uint64_t wfi_store_bound_ns(const wfi_store *store);
-/* after the last word; frees the link */
+/* Closes the connection after the last message and frees the link. */
 void wfi_store_hang_up(wfi_store *store, wfi_store_link *link, int64_t keep_ms);
 void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status, const char *format, ...)
     WEFT_PRINTF(4, 5);
@@ -141,7 +144,7 @@ void wfi_store_refuse(wfi_store *store, wfi_store_link *link, weft_status status
 /* join.c */
 void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_store_message *join, uint64_t now_ns);
 void wfi_store_free_slot(wfi_store *store, int rank);             /* of a worker that waits to join */
-void wfi_store_fail_gathering(wfi_store *store, const char *why); /* tells all who wait, and whoever comes later */
+void wfi_store_fail_gathering(wfi_store *store, const char *why); /* tells all that wait, and those that join later */
 void wfi_store_tick_gathering(wfi_store *store, uint64_t now_ns);
 
 /* death.c */
@@ -152,27 +155,28 @@ void wfi_store_handle_goodbye(wfi_store *store, wfi_store_link *link);
 void wfi_store_handle_leaving(wfi_store *store, int rank);
 void wfi_store_handle_suspect(wfi_store *store, const wfi_store_link *from, const wfi_store_message *message,
                               uint64_t now_ns);
-void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint64_t now_ns); /* no-op if it is */
-/* A member is silent, or has just resumed: it may be the one that opens a connection and gives it up again. */
+/* no-op if it is suspected already */
+void wfi_store_suspect(wfi_store *store, int rank, int by, const char *why, uint64_t now_ns);
+/* A member is silent or has just resumed: it may be the one that opens connections and abandons them. */
 bool wfi_store_has_silent_member(const wfi_store *store, uint64_t now_ns);
 void wfi_store_excuse_own_absence(wfi_store *store, uint64_t now_ns);
 void wfi_store_tick_running(wfi_store *store, uint64_t now_ns);
 
 /* interest.c */
-/* False: there is no memory for it; nothing has changed. */
+/* Returns false if there is no memory for it; then nothing has changed. */
 bool wfi_store_handle_interest(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns);
 void wfi_store_interest_closing(wfi_store *store, int rank, bool closing,
-                                uint64_t now_ns);         /* it has an interest in all others */
-void wfi_store_interest_gone(wfi_store *store, int rank); /* its interests, and all interests in it, are over */
-/* tells it to send heartbeats, or to stop */
+                                uint64_t now_ns);         /* closing: it has an interest in all others */
+void wfi_store_interest_gone(wfi_store *store, int rank); /* ends its interests, and all interests in it */
+/* Tells it to start or stop sending heartbeats. */
 void wfi_store_interest_review(wfi_store *store, int rank, uint64_t now_ns);
 
 /* termination.c */
 void wfi_store_end_closing(wfi_store *store);
 void wfi_store_end_report(wfi_store *store, int rank, const wfi_store_message *message, uint64_t now_ns);
-void wfi_store_end_members_changed(wfi_store *store); /* the wave under way and the one before are void */
+void wfi_store_end_members_changed(wfi_store *store); /* makes the current wave and the one before void */
 void wfi_store_end_tick(wfi_store *store, uint64_t now_ns);
-void wfi_store_end_job(wfi_store *store, const char *why); /* rank 0 says so; no-op if the job has ended already */
+void wfi_store_end_job(wfi_store *store, const char *why); /* for rank 0; no-op if the job has ended already */
 /* For the log of a worker that closes: which members have not closed, or have not answered the last probe. */
 void wfi_store_end_awaits(const wfi_store *store, char *out, size_t room);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store.c - the store's state machine: making and ending it, its inputs, and its clock. What it must do stands in
- * store.h. Joining is in join.c, what is said on connections in session.c, dependencies in interest.c, deaths in
- * death.c, the end of the job in termination.c.
+ * store.c - the store's state machine: creating and ending it, its inputs, and its clock. The rules are in store.h.
+ *
+ * join.c has joining, session.c the messages of a connection, interest.c the dependencies, death.c the deaths,
+ * termination.c the end of the job.
  */
 #include "base/alloc.h"
 #include "job/store/state.h"
@@ -15,8 +16,8 @@
 #include <string.h>
 
 #define RESERVE 64          /* entries, and one for each worker */
-#define FRESH_NS 5000000ull /* so soon after its joining the end of a connection is no death yet */
-#define RESERVED_BYTES 320  /* the longest news of a death or a joining */
+#define FRESH_NS 5000000ull /* if a connection ends this soon after the join, that is not a death yet */
+#define RESERVED_BYTES 320  /* the longest message about a death or a join */
 
 static uint8_t *copy_guarded(const uint8_t *bytes, size_t size)
 {
@@ -69,7 +70,7 @@ void wfi_store_destroy(wfi_store *store)
         free(store->slots[rank].interests);
     }
     wfi_outbox_reserve_fini(&store->reserve);
-    wfi_guarded_free((uint8_t *)(uintptr_t)store->options.secret); /* ours: copied */
+    wfi_guarded_free((uint8_t *)(uintptr_t)store->options.secret); /* the store's own copies */
     wfi_guarded_free((uint8_t *)(uintptr_t)store->options.job_key);
     free(store->slots);
     free(store->members);
@@ -112,8 +113,8 @@ weft_status wfi_store_opened(wfi_store *store, uint64_t connection)
 }
 
 /*
- * A worker with another secret finds our proof wrong and says no more. Who only came and went is not worth a word. A member that
- * was stopped or cut off opens connections, and gives them up for fresh ones.
+ * A worker with another secret rejects the store's proof and closes without a message. A connection that only opened
+ * and closed is not logged: a member that was stopped or cut off opens several connections and abandons some.
  */
 static void count_unproven(wfi_store *store, const wfi_store_link *link, wfi_store_loss how, uint64_t now_ns)
 {
@@ -134,8 +135,7 @@ void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how,
     int rank = link->rank;
     bool unconfirmed = link->unconfirmed;
     if (how == WFI_STORE_ENDED && link->joined_ns != 0 && now_ns - link->joined_ns < FRESH_NS)
-        how =
-            WFI_STORE_RESET; /* it may have given up waiting for the table before it came, and be about to join again */
+        how = WFI_STORE_RESET; /* it may have stopped waiting for the table, and join again */
     if (rank < 0)
         count_unproven(store, link, how, now_ns);
     wfi_guarded_free(link);
@@ -147,7 +147,7 @@ void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how,
         wfi_store_lost_connection(store, rank, how, unconfirmed, now_ns);
 }
 
-/* The first word: in the clear. */
+/* The first message, which is not encrypted. */
 static void handle_hello(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size)
 {
     wfi_store_message message;
@@ -164,7 +164,10 @@ static void handle_hello(wfi_store *store, wfi_store_link *link, const uint8_t *
     }
 }
 
-/* The second: its proof. One that does not open comes from somebody without the secret: ours have found the store's good. */
+/*
+ * The second message: the peer's proof. A frame that cannot be opened comes from a process without the secret: a
+ * worker of this job has already checked the store's proof.
+ */
 static void handle_proof(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size, uint64_t now_ns)
 {
     uint8_t plain[WFI_STORE_SMALL_MAX];
@@ -195,7 +198,7 @@ static void answer_heartbeat(wfi_store *store, wfi_store_link *link)
     wfi_store_send(store, link, &answer);
 }
 
-/* One that waits for the job to begin. It has nothing to say but that it lives. */
+/* From a worker that waits for the job to begin. It sends only heartbeats. */
 static void handle_waiting(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
 {
     if (message && message->type == WFI_STORE_HEARTBEAT) {
@@ -224,7 +227,7 @@ static void answer_await(wfi_store *store, wfi_store_link *link)
     wfi_store_send(store, link, &answer);
 }
 
-/* False: there was no memory for it; then it changed nothing. */
+/* Returns false if memory was exhausted; then nothing has changed. */
 static bool handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_message *message, uint64_t now_ns)
 {
     switch (message->type) {
@@ -254,13 +257,16 @@ static bool handle_word(wfi_store *store, wfi_store_link *link, const wfi_store_
     case WFI_STORE_AWAIT:
         answer_await(store, link);
         break;
-    default: /* an acknowledgement: done */
+    default: /* an acknowledgement: already processed */
         break;
     }
     return true;
 }
 
-/* Ends this connection of a member, who resumes on another and says again there what does not count as received. */
+/*
+ * Closes this connection of a member. The member resumes on another one and sends again what does not count as
+ * received.
+ */
 static void cut_off(wfi_store *store, wfi_store_link *link, uint64_t now_ns)
 {
     int rank = link->rank;
@@ -300,7 +306,10 @@ static void handle_member(wfi_store *store, wfi_store_link *link, const wfi_stor
     }
 }
 
-/* Of a worker that is known. A frame that does not open was changed on its way: the connection is not its any more. */
+/*
+ * From a known worker. A frame that cannot be opened was changed on its way: the connection is not trusted after
+ * that.
+ */
 static void handle_known(wfi_store *store, wfi_store_link *link, const uint8_t *frame, size_t size, uint64_t now_ns)
 {
     uint8_t plain[WFI_STORE_SMALL_MAX];

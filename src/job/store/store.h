@@ -1,72 +1,77 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store.h - the store: who is in the job, who has died, and when the whole job is done. A state machine without socket,
- * thread and clock.
+ * store.h - the store: who is in the job, who has died, and when the whole job is done.
+ *
+ * The store is a state machine without sockets, threads or a clock:
  *
  *     wfi_store_create(&(wfi_store_options){.world_size = 4, .outputs = {send, close, random, shell}, ...}, &store);
- *     wfi_store_opened(store, 17);                           somebody has connected; 17 is the shell's number for that
+ *     wfi_store_opened(store, 17);                           a process has connected; 17 is the shell's number for it
  *     wfi_store_received(store, 17, now_ns, frame, size);    calls outputs.send(shell, 17, answer, ...)
  *     wfi_store_tick(store, now_ns);                         when wfi_store_due says so
  *
- * A shell feeds it with what happens on its connections, and with the time; the store answers through its outputs. So
+ * A shell passes the events of its connections and the time to the store; the store answers through its outputs. So
  * the same code serves over TCP (server.c) and in the simulation (sim.c).
  *
  * LOCKING. None: the shell calls from one thread. Outputs are called from within the inputs, and must not call the
- * store. A shell that cannot send reports later that the connection was closed. LIFETIME. wfi_store_destroy frees it
- * and sends nothing.
+ * store. A shell that cannot send reports later that the connection was closed. LIFETIME. wfi_store_destroy frees the
+ * store and sends nothing.
  *
- * JOINING. In a static job the store collects joins until world_size workers are there, then answers each with the
- * whole table. A worker that goes away before that frees its place. When the one who came first has waited as long as
- * it wants to, all who wait are told who is missing. After the beginning, the slot of a dead worker may be taken again;
- * that of a worker that left may not. An elastic job begins when rank 0 has joined. Others join at any time, at a rank
- * of their choice that nobody holds, or at the lowest such. Who joins late gets the table as it is (a worker that is
- * gone has no entry), and the others get its entry (`joined`). From then on it hears of everything in the same order as
- * they do. Each join gets a new incarnation, one more than the last. Rank 0's slot is never taken again. Nobody can
- * join after the end of the job was told, or after rank 0 has closed.
+ * JOINING. In a static job the store collects joins until world_size workers have joined, then sends the whole table
+ * to each. A worker that leaves before that frees its slot. When the patience of the worker that joined first ends,
+ * all waiting workers are told which ranks are missing. After the beginning, the slot of a dead worker may be taken
+ * again; the slot of a worker that left may not. An elastic job begins when rank 0 has joined. Others join at any
+ * time, at a free rank of their choice or at the lowest free one. A worker that joins late gets the current table (a
+ * worker that is gone has no entry), and the others get its entry (`joined`). From then on it receives every message
+ * in the same order as they do. Each join gets a new incarnation, one more than the last. Rank 0's slot is never
+ * taken again. Nobody can join after the end of the job was announced, or after rank 0 has closed.
  *
- * PROOF. Neither side believes or tells anything before both have proved that they know the secret
- * (job/protocol/proof.h). If only one side has a secret, the refusal says which.
+ * PROOF. Before both sides have proved that they know the secret (job/protocol/proof.h), neither trusts the other or
+ * tells it anything about the job. If only one side has a secret, the refusal says which.
  *
- * CONNECTIONS come and go; a member stays a member until it leaves or is declared dead. A member that hears nothing
- * opens another connection and resumes there: it shows a token that only it was given, and both sides say how many kept
- * messages they have received. So none is lost and none is taken twice (job/protocol/outbox.h). The newest connection
- * is the one that counts.
+ * CONNECTIONS may be replaced; a member stays a member until it leaves or is declared dead. A member that hears
+ * nothing opens another connection and resumes there: it shows a token that only it was given, and both sides say how
+ * many kept messages they have received. So no message is lost or processed twice (job/protocol/outbox.h). The newest
+ * connection is the one that counts.
  *
  * DEATHS. The store declares a member dead
  *   1. at once, if the member's host closed the connection without a goodbye: a process that dies closes all of its
- *      own, and a living worker never closes the connection that counts before it has resumed on another; within
- *      5 ms of its joining it counts as in 2, as it may have given that connection up, and joins again;
- *   2. after RESET_MS without a resume, if the connection was reset, as something between the hosts may have done that;
+ *      connections, and a living worker closes its current connection only after it has resumed on another. If the
+ *      connection ends within 5 ms of the join, rule 2 applies: the worker may have given it up and join again;
+ *   2. after RESET_MS without a resume, or a quarter of the bound if that is shorter, if the connection was reset:
+ *      something between the hosts may have done that;
  *   3. after the death bound, if the network gave the connection up, or if the member had just resumed on it and
  *      nothing came yet;
  *   4. after the bound, if the member was told to send heartbeats and is silent;
  *   5. if a peer suspects it and it does not answer.
- * All others are told. The dead one is told as well, whenever it speaks. The bound is that of rank 0's options, for
- * all. Time during which the store itself did not run (its ticks came late) counts as nobody's silence, and after half
- * a bound of that every member gets a new bound. Its workers wait for the store for three bounds (job/link/link.h).
- * Before the store judges anybody's silence it hears who is connecting and has not proved anything yet, for at most a
- * quarter of the bound: it may be the silent one.
+ * All others are told. The dead member is told as well, whenever it sends something. The bound is the one of rank 0's
+ * options, for all. Time during which the store itself did not run (its ticks came late) is not counted as silence.
+ * After a delay of more than half a bound the silence of every member starts anew, and members that are suspected or
+ * disconnected get half a bound. Workers wait for the store for three bounds (job/link/link.h). A death by silence is
+ * delayed, by at most a quarter of the bound, while a connection that has proved nothing yet is open: it may belong
+ * to the silent member.
  *
- * LEAVING. A member of an elastic job may announce that it will leave. The store tells each other member once, and each
- * worker that joins before the member is gone. Nothing else changes for the member: it may still die.
+ * LEAVING. A member of an elastic job may announce that it will leave. The store tells each other member once, and
+ * each worker that joins before the member is gone. Nothing else changes for the member: it may still die.
  *
- * HEARTBEATS are sent by members on whom somebody depends (WFI_STORE_NEED; a member that closes depends on all others),
- * and by those who wait for the job to begin. An idle job sends none.
+ * HEARTBEATS are sent by members on which another member depends (WFI_STORE_NEED; a member that closes depends on all
+ * others), and by workers that wait for the job to begin. An idle job sends none.
  *
- * THE END of the job: termination.c. Rank 0 may end it before its time: all members are told, and nobody may join any
- * more.
+ * THE END of the job: termination.c. Rank 0 may end it early: all members are told, and nobody can join after that.
  */
 #ifndef WFI_STORE_H
 #define WFI_STORE_H
 
 #include "job/protocol/protocol.h"
 
-/* How long a connection to an evicted worker is kept, in case it is only stopped and reads later what it was sent. */
+/* How long a connection to an evicted worker is kept: the worker may only be stopped, and read the message later. */
 #define WFI_STORE_LINGER_MS 60000
 
 typedef struct wfi_store_outputs {
     void (*send)(void *arg, uint64_t connection, const uint8_t *data, size_t size);
-    /* Closes once what was sent has left; reads nothing more. keep_ms > 0: keeps it open for so long. */
+    /*
+     * Closes after everything sent has been written; reads nothing more. keep_ms > 0: keeps the connection open for
+     * that time.
+     */
     void (*close)(void *arg, uint64_t connection, int64_t keep_ms);
     void (*random)(void *arg, void *out, size_t size); /* nonces and tokens */
     void *arg;
@@ -75,18 +80,19 @@ typedef struct wfi_store_outputs {
 typedef struct wfi_store_options {
     int world_size;
     bool elastic;
-    int64_t death_timeout_ms; /* < 0: nobody dies of silence */
+    int64_t death_timeout_ms; /* < 0: silence is no sign of death */
     const uint8_t *secret;    /* copied; NULL: none */
     size_t secret_size;
-    const uint8_t *job_key; /* WFI_JOB_KEY_BYTES; copied, as the secret is */
-    const char *failure;    /* copied; every worker that joins is refused with it. NULL: the store gathers the job */
+    const uint8_t *job_key; /* WFI_JOB_KEY_BYTES; copied, like the secret */
+    /* copied; the reason sent to every worker that joins, which is refused. NULL: the store collects joins */
+    const char *failure;
     uint64_t now_ns;
     wfi_store_outputs outputs;
 } wfi_store_options;
 
 typedef struct wfi_store_counts {
-    uint64_t refused;  /* unauthenticated peers: wrong proofs, nonsense */
-    uint64_t messages; /* that came and that left; without heartbeats */
+    uint64_t refused;  /* unauthenticated peers: wrong proofs, malformed frames */
+    uint64_t messages; /* received and sent, without heartbeats */
 } wfi_store_counts;
 
 typedef struct wfi_store wfi_store;
@@ -99,11 +105,11 @@ weft_status wfi_store_opened(wfi_store *store, uint64_t connection);
 
 /* How a connection ended. */
 typedef enum wfi_store_loss {
-    WFI_STORE_ENDED, /* the other host says that it was closed: its process did that, or is gone */
-    WFI_STORE_RESET, /* likewise, or somebody between the hosts did it */
-    WFI_STORE_CUT,   /* the network gave up, or we did: it says nothing about the process */
+    WFI_STORE_ENDED, /* the other host reports that its process closed the connection or has ended */
+    WFI_STORE_RESET, /* the other host, or something between the hosts, reset the connection */
+    WFI_STORE_CUT,   /* the network or this side gave the connection up: this says nothing about the process */
 } wfi_store_loss;
-/* By the other side, or it broke. Never after the close output. */
+/* The other side closed the connection, or it broke. Never called after the close output. */
 void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how, uint64_t now_ns);
 /* One whole frame. */
 void wfi_store_received(wfi_store *store, uint64_t connection, uint64_t now_ns, const uint8_t *frame, size_t size);
@@ -111,14 +117,18 @@ void wfi_store_received(wfi_store *store, uint64_t connection, uint64_t now_ns, 
 uint64_t wfi_store_due(const wfi_store *store);
 void wfi_store_tick(wfi_store *store, uint64_t now_ns);
 
-/* Has this connection joined? Those that have not are unauthenticated: the shell bounds their number and time. */
+/*
+ * Whether a worker has joined on this connection. The others are unauthenticated: the shell bounds their number and
+ * time.
+ */
 bool wfi_store_has_joined(const wfi_store *store, uint64_t connection);
 void wfi_store_count(const wfi_store *store, wfi_store_counts *out); /* NULL: zeros. Any thread */
-void wfi_store_turned_away(wfi_store *store); /* for want of descriptors or memory here somebody could not be let in */
-void wfi_store_count_refusal(wfi_store *store, const char *why); /* of one that the shell met */
-int wfi_store_alive(const wfi_store *store);                     /* members neither dead nor gone, and those who wait */
+/* this process refused a connection because it lacks descriptors or memory */
+void wfi_store_turned_away(wfi_store *store);
+void wfi_store_count_refusal(wfi_store *store, const char *why); /* counts a refusal that the shell made */
+int wfi_store_alive(const wfi_store *store);                     /* living members, and workers that wait to join */
 
-/* Rank 0 is going: from now on the store is finished when nobody is left, or at the deadline. */
+/* Rank 0 closes: from now on the store is finished when no member is left, or at the deadline. */
 void wfi_store_drain(wfi_store *store, uint64_t now_ns, uint64_t deadline_ns);
 bool wfi_store_is_finished(const wfi_store *store, uint64_t now_ns);
 

@@ -62,10 +62,10 @@ static void begin_wave(wfi_store *store)
     wfi_store_tell_all(store, &probe);
 }
 
-/* Everybody idle, and no call open in sum. */
+/* Every member is idle, and the sum of open calls is zero. */
 static bool wave_is_quiet(const wfi_store *store)
 {
-    uint64_t open = 0; /* modulo 2^64, as counters from the wire may be anything */
+    uint64_t open = 0; /* modulo 2^64, because counters from the network may have any value */
     for (int rank = 0; rank < store->options.world_size; rank++) {
         const wfi_store_slot *slot = &store->slots[rank];
         if (slot->state != WFI_SLOT_ALIVE)
@@ -77,7 +77,7 @@ static bool wave_is_quiet(const wfi_store *store)
     return open == 0;
 }
 
-/* Compares with the wave before, and takes its place. */
+/* Compares this wave with the one before, and replaces that. */
 static bool wave_repeats(wfi_store *store)
 {
     bool same = store->has_before;
