@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.h - a job that was started by weft_job_open (weft/job.h): what rank 0's agent needs of it, and whether its
- * children still live.
+ * launch.h - a job that was started by weft_job_open (weft/job.h): what rank 0's agent needs from it, and whether its
+ * children are alive.
  *
  * weft_job_open starts the other workers as children of this process and returns a weft_job. Rank 0's program passes
- * the job to weft_agent_open, which takes from it the listening socket of the store, the port, and the secret that the
- * children have as well.
+ * the job to weft_agent_open, which takes from it the listening socket of the store, the port, and the secret that
+ * the children also have.
  *
- * LOCKING. None. The program's thread owns a weft_job; another thread, the agent's, touches only store_fd, which is
- * atomic.
- * LIFETIME. weft_job_close frees the job. A wfi_processes is a copy of the process numbers, so it may outlive the job.
+ * LOCKING. None. The program's thread owns a weft_job; the agent's thread touches only store_fd, which is atomic.
+ * LIFETIME. weft_job_close frees the job. A wfi_processes is a copy of the process numbers, so it may outlive the
+ * job.
  */
 #ifndef WFI_LAUNCH_H
 #define WFI_LAUNCH_H
@@ -27,38 +27,40 @@
 typedef struct wfi_process {
     pid_t pid;
     bool ended;
-    int exit_code; /* -1: ended, but somebody else reaped it */
+    int exit_code; /* -1: it has ended, but another part of the process reaped it */
     int signal;    /* the signal that killed the process; 0: none */
 } wfi_process;
 
-/* Owned by rank 0's program. Only store_fd may be touched by another thread, the agent's. */
+/* Owned by rank 0's program. The agent's thread may touch only store_fd. */
 struct weft_job {
     wfi_handle handle;
     int count, port;
     _Atomic int store_fd;    /* -1 once taken */
-    wfi_secret *secret;      /* random, guarded; the children have it, too */
+    wfi_secret *secret;      /* random, guarded; the children have it too */
     wfi_process processes[]; /* of rank index + 1 */
 };
 
-/* The processes of a job that weft_job_open started, for whoever watches them; it may outlive the job. */
+/* The processes of a job that weft_job_open started; it may outlive the job. */
 typedef struct wfi_processes {
     int count;
-    int ended;      /* so many of the first are known to have ended */
-    int rank, code; /* the first of them that failed, or else rank 1; code -1: not known */
+    int ended;      /* number of processes, counted from the first, that are known to have ended */
+    int rank, code; /* the first process that failed, or else rank 1; code -1: not known */
     pid_t pids[];   /* of rank index + 1 */
 } wfi_processes;
 
-wfi_processes *wfi_processes_of(const weft_job *job); /* to be freed; NULL: out of memory */
-/* Whether all have ended; false if there are none. Reaps nobody: that is weft_job_close's. Quick, however many there
- * are. */
+wfi_processes *wfi_processes_of(const weft_job *job); /* the caller frees it; NULL: out of memory */
+/*
+ * Whether all have ended; false if there are none. Reaps none: weft_job_close does that. Fast even for many
+ * processes.
+ */
 bool wfi_processes_have_ended(wfi_processes *processes);
 
 int wfi_job_world_size(const weft_job *job);
 int wfi_job_port(const weft_job *job);
-/* The store's listening socket; the caller owns it from now on. -1 if it was taken before. Any thread. */
+/* The store's listening socket, which the caller then owns. -1 if it was taken before. Any thread. */
 int wfi_job_take_fd(weft_job *job);
 
-/* An agent is being opened in this process, which from now on may call weft_job_open itself. */
+/* An agent is being opened in this process, which may call weft_job_open itself from now on. */
 void wfi_spawn_joined(void);
 
 /* The job's secret, for rank 0's agent; the children find theirs by wfi_secret_find. Borrowed from the job. */

@@ -2,10 +2,10 @@
 /*
  * spawn.c - weft_job_open: starts the other workers of a job as children of this process. wait.c waits for them.
  *
- * Everything that a child needs is built before the fork, as only async-signal-safe functions may run between fork and
- * exec. If the exec fails, the child writes errno into a pipe, which otherwise closes by itself when the exec succeeds.
+ * Everything that a child needs is built before the fork, because only async-signal-safe functions may run between
+ * fork and exec. If the exec fails, the child writes errno into a pipe; if it succeeds, the exec closes the pipe.
  *
- * The job's secret is random. It lies in a sealed file in memory, and the children inherit its descriptor; their
+ * The job's secret is random. It is stored in a sealed file in memory, and the children inherit its descriptor; their
  * environment holds only the number of that descriptor. A child's first agent reads it and closes it
  * (job/protocol/secret.c).
  */
@@ -43,11 +43,11 @@
 
 typedef struct recipe { /* how to make a child */
     const char *program;
-    char self[PATH_MAX]; /* what SELF points to; "": that cannot be read, or is not what is started */
+    char self[PATH_MAX]; /* the target of SELF; "": it cannot be read, or is not the program that is started */
     char **argv, **envp; /* envp[0] is "RANK=..", rewritten for each */
-    char *command_line;  /* what a default argv points into; NULL: argv is the caller's */
+    char *command_line;  /* the storage of a default argv; NULL: argv is the caller's */
     char rank[24], world_size[32], local_size[32], address[32], port[32], secret[32];
-    int secret_fd; /* a file in memory, which the children alone inherit */
+    int secret_fd; /* a file in memory, which only the children inherit */
     pid_t parent;
 } recipe;
 
@@ -56,7 +56,7 @@ static weft_status spawn_fail(weft_error **error, weft_status code, const char *
     return wfi_error_fail(error, code, "%s: %s", what, strerrordesc_np(trouble));
 }
 
-/* A program that spawns whatever its RANK is would start children who do the same, without end. */
+/* A program that calls weft_job_open regardless of its RANK would start children that do the same, without end. */
 static weft_status refuse_generation(weft_error **error)
 {
     const char *rank = getenv("RANK");
@@ -74,7 +74,7 @@ void wfi_spawn_joined(void)
 
 /* ---- What the children get ------------------------------------------------------------------------------------- */
 
-/* The whole of a file of unknown size, with a NUL behind it. */
+/* Reads a whole file of unknown size and appends a NUL. */
 static char *read_file(const char *path, size_t *size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -105,7 +105,7 @@ static char *read_file(const char *path, size_t *size)
     return text;
 }
 
-/* This process's own arguments: NUL after NUL in /proc. */
+/* This process's own arguments: /proc separates them by NUL. */
 static bool default_argv(recipe *made)
 {
     size_t size = 0, count = 0;
@@ -166,8 +166,9 @@ static void drop_recipe(recipe *made)
 }
 
 /*
- * By its path, not by SELF, where both are the same: a tool that follows children (valgrind --trace-children) starts this
- * program in a process whose SELF is the tool. A file that was deleted or replaced has no path, and SELF still starts it.
+ * Prefers the program's path to SELF if both name the same file: a tool that follows children (valgrind
+ * --trace-children) starts this program in a process whose SELF is the tool. A deleted or replaced file has no path,
+ * and SELF still starts it.
  */
 static void find_self(recipe *made)
 {
@@ -200,7 +201,7 @@ static void become_worker(const recipe *made, int report_fd)
 {
     sigset_t none;
     int trouble = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && fcntl(made->secret_fd, F_SETFD, 0) == 0 ? 0 : errno;
-    if (getppid() != made->parent) /* it died before the wish was known */
+    if (getppid() != made->parent) /* the parent died before this request took effect */
         _exit(127);
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
@@ -214,7 +215,7 @@ static void become_worker(const recipe *made, int report_fd)
     _exit(127);
 }
 
-/* A child that is stopped before its exec would hold us for ever: ETIMEDOUT. */
+/* A child that is stopped before its exec would block this function forever: ETIMEDOUT. */
 static int read_exec_result(int fd)
 {
     struct pollfd report = {.fd = fd, .events = POLLIN};
@@ -228,7 +229,7 @@ static int read_exec_result(int fd)
     do
         got = read(fd, &trouble, sizeof trouble);
     while (got < 0 && errno == EINTR);
-    return got == (ssize_t)sizeof trouble ? trouble : 0; /* closed without a word by exec */
+    return got == (ssize_t)sizeof trouble ? trouble : 0; /* exec closed the pipe: success */
 }
 
 static pid_t fork_quietly(const recipe *made, int report_fd)
@@ -257,7 +258,7 @@ static int start_child(recipe *made, int rank, wfi_process *child)
         trouble = read_exec_result(report[0]);
     close(report[0]);
     if (trouble && pid > 0)
-        (void)kill(pid, SIGKILL); /* if it is not gone yet */
+        (void)kill(pid, SIGKILL); /* in case it has not ended */
     if (trouble && pid > 0)
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             continue;
@@ -296,7 +297,7 @@ static weft_status bind_store(weft_job *job, weft_error **error)
     return WEFT_OK;
 }
 
-/* A job of its own has a secret of its own: an inherited one stays with the job that it belongs to. */
+/* A job that this process starts has its own secret; an inherited secret belongs to the job of this process. */
 static weft_status make_secret(weft_job *job, weft_error **error)
 {
     wfi_secret_guard_inherited();
@@ -335,10 +336,10 @@ static weft_status spawn(const weft_job_options *options, weft_job **out, weft_e
     *out = job;
     return WEFT_OK;
 
-end_children: /* those that were started, before one could not be */
+end_children: /* kills the children that were started before one failed */
     while (job->count > 0 && job->processes[job->count - 1].pid == 0)
         job->count--;
-    (void)!weft_job_close(job, 0, NULL); /* that they were killed is no news */
+    (void)!weft_job_close(job, 0, NULL); /* the result is known: they were killed */
     return status;
 free_job:
     wfi_guarded_free(job->secret);
@@ -351,7 +352,7 @@ weft_status weft_job_open(const weft_job_options *options, weft_job **out, weft_
     static const weft_job_options defaults;
     weft_error *error = NULL;
     weft_status status = spawn(options ? options : &defaults, out, &error);
-    if (status && !detail) { /* a caller that does not take the error finds it in the log */
+    if (status && !detail) { /* if the caller takes no error object, the log has the text */
         wfi_log(WEFT_LOG_ERROR, "weft_job_open: %s", weft_error_message(error));
         wfi_status_said(status);
     }

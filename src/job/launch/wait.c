@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wait.c - weft_job_close: waits for the children of a job, kills those who do not end in time, and leaves no zombie.
+ * wait.c - weft_job_close: waits for the children of a job, kills those that do not end in time, and leaves no
+ * zombie.
  *
- * Nothing here depends on SIGCHLD. The application may have a handler for it that reaps any child, ours included: a
- * child that waitpid no longer knows (ECHILD) has ended with an exit code that nobody can tell us. A process number is
- * used again once its process has been reaped, so a child gets a signal only if it was not reaped a moment before.
+ * Nothing here depends on SIGCHLD. The application may have a handler that reaps any child, including these: a child
+ * that waitpid does not know (ECHILD) has ended with an unknown exit code. The kernel may reuse a process number
+ * after its process was reaped, so a signal is sent only to a child that has just been seen not reaped.
  */
 #include "job/launch/launch.h"
 
@@ -25,9 +26,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLICE_NS (100ull * 1000 * 1000) /* a child reaped by others is noticed so late at worst */
-#define BLIND_NS (5l * 1000 * 1000)     /* the same, where there are no pidfds */
-#define TERM_MS 1000                    /* from SIGTERM to SIGKILL */
+/* the delay, at most, in noticing a child that another part of the process reaped */
+#define SLICE_NS (100ull * 1000 * 1000)
+#define BLIND_NS (5l * 1000 * 1000) /* the same, without pidfds */
+#define TERM_MS 1000                /* from SIGTERM to SIGKILL */
 
 int weft_job_pid(const weft_job *job, int rank)
 {
@@ -55,7 +57,7 @@ int wfi_job_take_fd(weft_job *job)
     return atomic_exchange(&job->store_fd, -1);
 }
 
-/* True if the child has ended; reaps it. */
+/* Returns true if the child has ended; reaps it. */
 static bool reap(wfi_process *child)
 {
     int status;
@@ -76,7 +78,7 @@ static bool reap(wfi_process *child)
     return true;
 }
 
-/* The exit code without reaping; false: it runs. One that another thread has reaped is gone (ECHILD). */
+/* Gets the exit code without reaping; false: it runs. A child that another thread has reaped has ended (ECHILD). */
 static bool look_at(pid_t pid, int *code)
 {
     siginfo_t about = {0};
@@ -114,7 +116,7 @@ bool wfi_processes_have_ended(wfi_processes *processes)
     return processes->count > 0 && processes->ended == processes->count;
 }
 
-/* Sleeps until something may have happened to it, a slice of time at most. */
+/* Waits until the child may have changed, for at most SLICE_NS. */
 static void doze(int pidfd, uint64_t deadline_ns)
 {
     uint64_t now_ns = wfi_now(&wfi_clock_real);
@@ -140,7 +142,7 @@ static bool await(wfi_process *child, uint64_t deadline_ns)
     return child->ended;
 }
 
-/* All have to end, so they are waited for one after the other. */
+/* All must end, so they are waited for one after the other. */
 static bool await_all(weft_job *job, uint64_t deadline_ns)
 {
     bool all = true;
@@ -156,7 +158,7 @@ static void signal_all(weft_job *job, int number)
             (void)kill(job->processes[i].pid, number);
 }
 
-/* The highest exit code; *unknown: some child's is not known. */
+/* The highest exit code; *unknown: the code of some child is not known. */
 static int worst_of(const weft_job *job, bool *unknown)
 {
     int worst = 0;

@@ -66,7 +66,7 @@ int wfi_pipe_dialled(wfi_pipe *pipe)
 
 /* ---- Output ---------------------------------------------------------------------------------------------------- */
 
-/* What the kernel takes of it. An error is left to the reading side, which may first find the store's last words. */
+/* Writes what the kernel takes. Errors are left to the reading side, which may first find the store's last messages. */
 static size_t write_to_store(int fd, const uint8_t *data, size_t size)
 {
     ssize_t wrote;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * events.c - what the store tells a member: it decodes each message and makes the upcall for it; and the ways in which
- * a link ends (evicted, store lost). The rules stand in link.h.
+ * events.c - messages from the store to a member: decodes each one and makes its upcall. Also the ways in which a
+ * link ends (evicted, store lost). The rules are in link.h.
  */
 #include "job/link/link.h"
 
@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#define GRACE_MS 2000 /* where the bound is switched off */
+#define GRACE_MS 2000 /* if the bound is switched off */
 
 bool wfi_link_is_out(wfi_rendezvous *link)
 {
@@ -24,7 +24,7 @@ bool wfi_link_is_steady(const wfi_rendezvous *link)
     return link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE && link->wires[WFI_NEXT].stage == WFI_WIRE_NONE;
 }
 
-/* True for the one who ends the link: only that one makes the last upcall. */
+/* Returns true to the caller that ends the link: only this one makes the last upcall. */
 static bool go_out(wfi_rendezvous *link)
 {
     wfi_mutex_lock(&link->lock);
@@ -51,7 +51,7 @@ void wfi_link_evicted(wfi_rendezvous *link, const char *why)
     link->events.evicted(link->events.arg, why);
 }
 
-/* News of a rank that does not exist, or of ourselves, would be the store's nonsense. */
+/* A message about a rank that does not exist, or about this worker itself, is malformed. */
 static bool names_another(const wfi_rendezvous *link, const wfi_store_message *message)
 {
     return message->rank >= 0 && message->rank < link->world_size && message->rank != link->rank;
@@ -81,7 +81,7 @@ bool wfi_link_flip_interest(wfi_rendezvous *link, int rank, bool on)
     return true;
 }
 
-/* Somebody is gone, and so is our interest in it. False: of whom the store tells is nobody we know. */
+/* A member has ended: the interest in it ends too. Returns false if the message names an unknown member. */
 static bool forget(wfi_rendezvous *link, const wfi_store_message *message)
 {
     if (!names_another(link, message))
@@ -141,7 +141,7 @@ void wfi_link_dispatch(wfi_rendezvous *link, const wfi_store_message *message)
         if (events->awaited)
             events->awaited(events->arg, message->text);
         break;
-    default: /* what makes no sense now: its coming is all it says */
+    default: /* no meaning in this state; its arrival still counts as a sign of life */
         break;
     }
 }
@@ -152,7 +152,8 @@ bool wfi_link_say_goodbye(wfi_rendezvous *link)
     wfi_mutex_lock(&link->lock);
     bool is_connected = link->state == WFI_LINK_MEMBER && link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE;
     (void)wfi_link_post_locked(link, &message);
-    link->state = WFI_LINK_OUT; /* in one go: the store closes the connection at that word, which is no loss of it */
+    /* in one step: the store closes the connection after that message, which is no loss of the store */
+    link->state = WFI_LINK_OUT;
     wfi_mutex_unlock(&link->lock);
     return is_connected;
 }

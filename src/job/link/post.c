@@ -33,7 +33,10 @@ bool wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message
     size_t size = wfi_store_encode(message, frame);
     bool is_kept = wfi_store_type_is_kept(message->type);
     if (is_kept) {
-        /* Interests are told again later and suspicions are repeated, so they do without the reserve. Without the rest we cannot go on. */
+        /*
+         * Interests and suspicions are sent again later, so they do not use the reserve. If any other message is
+         * lost, the link cannot continue.
+         */
         bool can_wait = message->type == WFI_STORE_NEED || message->type == WFI_STORE_SUSPECT;
         weft_status status = wfi_outbox_keep(&link->outbox, frame, size, !can_wait);
         if (status == WEFT_ERR_MEMORY && can_wait)
@@ -43,7 +46,7 @@ bool wfi_link_post_locked(wfi_rendezvous *link, const wfi_store_message *message
     if (!link->outbox_is_full && link->wires[WFI_CURRENT].stage == WFI_WIRE_LIVE)
         wfi_link_send_frame(link, WFI_CURRENT, frame, size);
     if (is_kept)
-        link->shell->wake(link); /* it is to be acknowledged */
+        link->shell->wake(link); /* so that the message is acknowledged */
     return true;
 }
 

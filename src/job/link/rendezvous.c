@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rendezvous.c - the functions of rendezvous.h: they check the options and hand on to session.c, post.c and events.c.
- */
+/* rendezvous.c - the functions of rendezvous.h: they check the options and call session.c, post.c and events.c. */
 #include "job/link/link.h"
 
 #include "base/utf8.h"

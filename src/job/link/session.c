@@ -11,12 +11,13 @@
 #include <string.h>
 
 #define NS_PER_MS 1000000ull
-#define GREETING_NS (2000 * NS_PER_MS) /* to answer a hello, while joining; twice as long after each that was not */
-#define GREETING_DOUBLINGS 3           /* rank 0 may be busy starting hundreds of workers */
-#define UNBOUND_MS 2000                /* in place of the bound, where that is switched off */
+/* to answer a hello while joining; doubled after each hello that was not answered */
+#define GREETING_NS (2000 * NS_PER_MS)
+#define GREETING_DOUBLINGS 3 /* rank 0 may be busy starting hundreds of workers */
+#define UNBOUND_MS 2000      /* replaces the bound if that is switched off */
 #define DIAL_LEAST_NS (10 * NS_PER_MS)
-#define LOST_BOUNDS 3 /* so many bounds without a word: the store is lost */
-#define RESERVE 64    /* entries: that we close, and our reports */
+#define LOST_BOUNDS 3 /* bounds of silence after which the store is lost */
+#define RESERVE 64    /* entries: for `closing` and this worker's reports */
 #define RESERVED_BYTES 64
 
 static uint64_t bound_ns(const wfi_rendezvous *link)
@@ -25,7 +26,10 @@ static uint64_t bound_ns(const wfi_rendezvous *link)
     return wfi_ns_of_ms(bound_ms < 0 ? UNBOUND_MS : bound_ms);
 }
 
-/* The store runs in rank 0's own process: what keeps its thread from answering is want of processor, and comes to an end. */
+/*
+ * The store runs in rank 0's own process: if it does not answer, its thread only lacks CPU time, and will answer
+ * later.
+ */
 static bool keeps_the_store(const wfi_rendezvous *link)
 {
     return link->rank == 0;
@@ -156,7 +160,7 @@ static void present(wfi_rendezvous *link)
     wfi_link_send_on(link, WFI_NEXT, &resume);
 }
 
-/* The next wire leads nowhere. While joining that is the answer, if there is a status; a member tries again. */
+/* The next wire has failed. While joining, a status is the answer; a member tries again. */
 static void drop_next(wfi_rendezvous *link, weft_status status, const char *text)
 {
     link->shell->hang_up(link, WFI_NEXT);
@@ -187,7 +191,7 @@ static void take_challenge(wfi_rendezvous *link, const wfi_store_message *challe
     present(link);
 }
 
-/* In the clear: from somebody who has proved nothing yet. */
+/* Not encrypted: the sender has proved nothing yet. */
 static void take_greeting(wfi_rendezvous *link, const uint8_t *frame, size_t size)
 {
     wfi_store_message message;
@@ -264,7 +268,7 @@ static void take_world(wfi_rendezvous *link, const uint8_t *frame, size_t size)
     }
 }
 
-/* The store goes on with us on this wire. What it has not heard of us is said again; so does it. */
+/* The store accepted the resume on this wire. Both sides send again what the other has not received. */
 static void take_resumed(wfi_rendezvous *link, const wfi_store_message *resumed)
 {
     wfi_mutex_lock(&link->lock);
@@ -284,7 +288,7 @@ static void take_resumed(wfi_rendezvous *link, const wfi_store_message *resumed)
     wfi_link_send_heartbeat(link); /* confirms the wire */
 }
 
-/* Sealed: from somebody who has the secret, if there is one. */
+/* Sealed: the sender has the secret, if there is one. */
 static void take_answer(wfi_rendezvous *link, const uint8_t *plain, size_t size)
 {
     wfi_store_message message;
@@ -299,7 +303,7 @@ static void take_answer(wfi_rendezvous *link, const uint8_t *plain, size_t size)
     else if (message.type == WFI_STORE_REFUSE && joins)
         drop_next(link, message.status, message.text);
     else if (message.type == WFI_STORE_REFUSE)
-        wfi_link_lost(link, message.text); /* a store, but not ours any more */
+        wfi_link_lost(link, message.text); /* this store no longer knows this worker */
     else if (message.type == WFI_STORE_EVICTED && !joins)
         wfi_link_evicted(link, message.text);
     else if (message.type == WFI_STORE_RESUMED && !joins)
@@ -337,7 +341,7 @@ static void take_word(wfi_rendezvous *link, const uint8_t *plain, size_t size)
     wfi_link_dispatch(link, &message);
 }
 
-/* A frame that does not open was changed on its way: the wire is no good. The table is the only large one. */
+/* A frame that cannot be opened was changed on its way: the wire is dropped. Only the table may be large. */
 static void open_and_take(wfi_rendezvous *link, wfi_which which, const uint8_t *frame, size_t size)
 {
     uint8_t small[WFI_STORE_SMALL_MAX];
@@ -383,7 +387,8 @@ void wfi_link_wire_lost(wfi_rendezvous *link, wfi_which which, bool refused, con
         set_stage(link, WFI_CURRENT, WFI_WIRE_NONE);
         wfi_mutex_unlock(&link->lock);
         snprintf(link->broken, sizeof link->broken, "%s", why);
-        link->heard_ns = link->wires[WFI_CURRENT].since_ns; /* its end was a sign of life, of its host at least */
+        /* the end of the wire showed that at least its host was alive */
+        link->heard_ns = link->wires[WFI_CURRENT].since_ns;
         link->dial_ns = 0;
         return;
     }
@@ -412,7 +417,7 @@ static uint64_t tick_greeting(wfi_rendezvous *link, uint64_t now_ns)
     return now_ns;
 }
 
-/* While joining: a wire that does not get on is dropped, and whoever opens tries again. */
+/* While joining: a wire that makes no progress is dropped, and the opener tries again. */
 static uint64_t tick_joining(wfi_rendezvous *link, uint64_t now_ns)
 {
     const wfi_wire *wire = &link->wires[WFI_NEXT];
@@ -436,8 +441,10 @@ static uint64_t tick_joining(wfi_rendezvous *link, uint64_t now_ns)
     return earlier(link->beat_ns > beat_ns ? link->beat_ns : beat_ns, link->heard_ns + bound_ns(link) + 1);
 }
 
-/* Nothing comes: the next wire, again and again. A connect that takes long is given up for a fresh one, as its packet may
- * have been lost in a cut that is healed by now. */
+/*
+ * Nothing arrives: tries the next wire repeatedly. A slow connect is abandoned for a new one, because its packet may
+ * have been lost in a cut that has ended since.
+ */
 static uint64_t try_to_resume(wfi_rendezvous *link, uint64_t now_ns)
 {
     const wfi_wire *next = &link->wires[WFI_NEXT];
@@ -458,7 +465,8 @@ static uint64_t try_to_resume(wfi_rendezvous *link, uint64_t now_ns)
 static bool must_beat(wfi_rendezvous *link)
 {
     wfi_mutex_lock(&link->lock);
-    bool unheard = link->outbox.sent > link->outbox.acknowledged; /* a heartbeat is answered with how much was heard */
+    /* a heartbeat is answered with the number of received messages */
+    bool unheard = link->outbox.sent > link->outbox.acknowledged;
     bool beats = link->told_to_beat || link->interest_count > 0 || link->closing || unheard;
     wfi_mutex_unlock(&link->lock);
     return beats && link->world.death_timeout_ms >= 0;
@@ -468,7 +476,10 @@ static uint64_t tick_member(wfi_rendezvous *link, uint64_t now_ns)
 {
     bool beats = must_beat(link), is_broken = link->wires[WFI_CURRENT].stage != WFI_WIRE_LIVE;
     uint64_t bound = bound_ns(link), due_ns = WFI_NEVER;
-    /* We were stopped, or got no processor: what the store sent meanwhile (an eviction, say) is yet to be read. */
+    /*
+     * This process was stopped or had no CPU time: messages that the store sent meanwhile (such as an eviction) are
+     * still unread.
+     */
     bool was_absent = link->was_beating && now_ns - link->ticked_ns > bound / 2;
     if (was_absent || (beats && !link->was_beating))
         link->heard_ns = now_ns;
@@ -484,7 +495,7 @@ static uint64_t tick_member(wfi_rendezvous *link, uint64_t now_ns)
     bool is_silent = is_broken || (beats && now_ns - link->heard_ns >= bound / 4);
     if (!is_silent && next != WFI_WIRE_PRESENTED) {
         if (next != WFI_WIRE_NONE)
-            drop_next(link, WEFT_OK, NULL); /* the current one lives */
+            drop_next(link, WEFT_OK, NULL); /* the current one works */
         return beats ? earlier(due_ns, link->heard_ns + bound / 4) : due_ns;
     }
     if (!keeps_the_store(link) && now_ns - link->heard_ns >= LOST_BOUNDS * bound) {

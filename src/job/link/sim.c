@@ -2,9 +2,9 @@
 /*
  * sim.c - the link to the store inside the simulation, over its channels.
  *
- * Frames arrive, and most upcalls are made, in the simulation's loop. Heartbeats, and noticing that the store is
- * silent, run on a fiber of this rank's group, so that a paused rank is silent. All of that is one thread.
- * wfi_rendezvous_close must be called on a fiber, as it waits. Elsewhere (for a rank that was killed, or after the
+ * Frames arrive, and most upcalls are made, in the simulation's loop. Heartbeats, and the detection of a silent
+ * store, run on a fiber of this rank's group, so that a paused rank is silent. All of that is one thread.
+ * wfi_rendezvous_close waits, so it must be called on a fiber. Elsewhere (for a rank that was killed, or after the
  * simulation has ended) it only frees.
  */
 #include "base/alloc.h"
@@ -21,8 +21,8 @@
 #define NS_PER_MS 1000000ull
 #define RETRY_FIRST_NS (1 * NS_PER_MS)
 #define RETRY_LAST_NS (100 * NS_PER_MS)
-#define FAREWELL_MS 1000     /* for the store to take note of the goodbye */
-#define ANSWER_GRACE_MS 2000 /* past our patience: the store's answer says who is missing, ours cannot */
+#define FAREWELL_MS 1000     /* for the store to process the goodbye */
+#define ANSWER_GRACE_MS 2000 /* added to the timeout: the store's answer names the missing ranks, this worker cannot */
 
 typedef struct sim_wire {
     struct sim_link *link;
@@ -33,12 +33,12 @@ typedef struct sim_wire {
 typedef struct sim_link {
     wfi_rendezvous base;
     weft_sim *sim;
-    int group; /* the world's rank whose fiber opened us: ours in the job may be another */
+    int group; /* the world's rank whose fiber opened the link; the rank in the job may differ */
     sim_wire wires[2];
     wfi_store_sim *store; /* rank 0 */
     wfi_parker *opener;   /* where open waits for the answer */
     wfi_parker *ticker;
-    wfi_parker *closer; /* who waits for the end of the ticker, and of the channel */
+    wfi_parker *closer; /* where close waits for the end of the ticker and of the channel */
     bool ticks, stopping, out_of_memory;
 } sim_link;
 
@@ -53,7 +53,7 @@ static void unpark(wfi_parker *parker)
         wfi_unpark(parker);
 }
 
-/* Whoever ticks: the opener, then the ticker. */
+/* Wakes the opener while it joins, later the ticker. */
 static void sim_wake(wfi_rendezvous *base)
 {
     unpark(sim_of(base)->opener);
@@ -124,7 +124,7 @@ static void sim_adopt(wfi_rendezvous *base)
         listen_to(&wires[WFI_CURRENT]);
         return;
     }
-    wfi_sim_channel_events none = {0}; /* what comes before open has returned waits in the channel */
+    wfi_sim_channel_events none = {0}; /* messages that come before open has returned wait in the channel */
     wfi_sim_channel_on(wires[WFI_CURRENT].channel, &none);
 }
 
@@ -133,7 +133,7 @@ static void sim_send(wfi_rendezvous *base, wfi_which which, const uint8_t *frame
     sim_link *link = sim_of(base);
     wfi_sim_channel *channel = link->wires[which].channel;
     weft_status status = channel ? wfi_sim_channel_send(channel, frame, size) : WEFT_OK;
-    if (!status || status == WEFT_ERR_UNREACHABLE) /* of a channel that is gone, wire_closed tells */
+    if (!status || status == WEFT_ERR_UNREACHABLE) /* if the channel is gone, wire_closed tells */
         return;
     link->out_of_memory = true;
     sim_wake(base);
@@ -166,7 +166,7 @@ static void run_link_ticker(void *arg)
 
 static int sim_pump(wfi_rendezvous *base, uint64_t *due_ns)
 {
-    (void)base; /* the world's loop does it all */
+    (void)base; /* the world's loop does all the work */
     *due_ns = WFI_NEVER;
     return -1;
 }
@@ -190,7 +190,9 @@ static void sim_close(wfi_rendezvous *base)
     wfi_parker parker;
     wfi_parker_init(&parker);
     link->closer = &parker;
-    /* A goodbye said while the link changes its wire would be lost with the old one, and the store would see a death. */
+    /*
+     * A goodbye sent while the link changes its wire would be lost with the old one, and the store would see a death.
+     */
     uint64_t deadline_ns = wfi_deadline(base->clock, FAREWELL_MS);
     while (!wfi_link_is_out(base) && !wfi_link_is_steady(base) && wfi_now(base->clock) < deadline_ns)
         (void)wfi_park(&parker, deadline_ns);
@@ -200,7 +202,7 @@ static void sim_close(wfi_rendezvous *base)
     unpark(link->ticker);
     while (link->ticks)
         (void)wfi_park(&parker, WFI_NEVER);
-    /* The store hangs up at that word. Then the slot is free, and whoever opens again at once finds it so. */
+    /* The store closes the channel after the goodbye. Then the slot is free for the next open. */
     while (was_member && link->wires[WFI_CURRENT].channel && wfi_now(base->clock) < deadline_ns)
         (void)wfi_park(&parker, deadline_ns);
     hang_up_wire(&link->wires[WFI_NEXT]);
@@ -226,7 +228,7 @@ static const wfi_link_shell sim_shell = {.send = sim_send,
 
 /* ---- Joining --------------------------------------------------------------------------------------------------- */
 
-/* False: nobody listens, the store went away, or it does not answer. */
+/* False: no store listens, it went away, or it does not answer. */
 static bool sim_attempt(sim_link *link)
 {
     uint64_t deadline_ns;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * socket.c - the link to the store over TCP, with a thread of its own, or without (wfi_rendezvous_pump).
+ * socket.c - the link to the store over TCP, with its own thread or without one (wfi_rendezvous_pump).
  *
- * The thread that calls wfi_rendezvous_open connects, again and again, as rank 0 may start later; it joins and reads
- * the answer. From then on the link belongs to its own thread, or to whoever pumps it: reading, heartbeats, upcalls.
- * Other threads only send on the current connection, under the lock. To resume, the link connects to the address that
- * it found at first: a name is not resolved twice, as that might block.
+ * The thread that calls wfi_rendezvous_open connects repeatedly, because rank 0 may start later; it joins and reads
+ * the answer. From then on the link belongs to its own thread, or to the thread that pumps it: reading, heartbeats,
+ * upcalls. Other threads only send on the current connection, under the lock. To resume, the link connects to the
+ * address that it found first: the name is not resolved again, because that might block.
  */
 #include "base/alloc.h"
 #include "job/launch/launch.h"
@@ -29,14 +29,14 @@
 #include <unistd.h>
 
 #define NS_PER_MS 1000000ull
-#define LOOK_NS (100 * NS_PER_MS) /* between two looks whether the children of weft_job_open are alive */
+#define LOOK_NS (100 * NS_PER_MS) /* between two checks whether the children of weft_job_open are alive */
 #define RETRY_FIRST_MS 2
 #define SAY_FIRST_MS 5000
 #define RETRY_LAST_MS 100
-#define ANSWER_GRACE_MS 2000      /* added to our patience for a store that answers: its refusal says who is missing */
-#define FAREWELL_MS 1000          /* to hand over the goodbye */
-#define REFUSING_MS 2000          /* for the other workers to hear that rank 0 cannot join */
-#define PENDING_RETRY_NS 1000000u /* pumped: unsent bytes, and a wire that connects, are looked at again */
+#define ANSWER_GRACE_MS 2000      /* added to the timeout if the store answers: its refusal names the missing ranks */
+#define FAREWELL_MS 1000          /* to send the goodbye */
+#define REFUSING_MS 2000          /* for the other workers to learn that rank 0 cannot join */
+#define PENDING_RETRY_NS 1000000u /* pumped: how often unsent bytes and a connecting wire are checked */
 
 typedef struct socket_link {
     wfi_rendezvous base;
@@ -44,9 +44,9 @@ typedef struct socket_link {
     bool threaded;
     pthread_t thread;
     atomic_bool released, stopping; /* open has returned; close has begun */
-    uint64_t leave_by_ns;           /* once it has */
+    uint64_t leave_by_ns;           /* once close has begun */
     wfi_store_server *server;       /* rank 0 */
-    wfi_endpoint store;             /* where it was found */
+    wfi_endpoint store;             /* the address where it was found */
     wfi_pipe pipes[2];              /* the current one's output and descriptor: under base.lock */
 } socket_link;
 
@@ -96,7 +96,7 @@ static void socket_adopt(wfi_rendezvous *base)
     wfi_pipe *pipes = socket_of(base)->pipes;
     wfi_pipe_close(&pipes[WFI_CURRENT]);
     pipes[WFI_CURRENT] = pipes[WFI_NEXT];
-    pipes[WFI_CURRENT].input_limit = WFI_STORE_SMALL_MAX; /* the table has come */
+    pipes[WFI_CURRENT].input_limit = WFI_STORE_SMALL_MAX; /* the table has arrived */
     wfi_pipe_init(&pipes[WFI_NEXT]);
 }
 
@@ -108,7 +108,10 @@ static void socket_random(wfi_rendezvous *base, void *out, size_t size)
 
 /* ---- Reading --------------------------------------------------------------------------------------------------- */
 
-/* Hands on one frame, a copy: an upcall may take long, and the wire may be another by then. False: there is none. */
+/*
+ * Processes a copy of one frame: an upcall may take long, and the wire may change meanwhile. False: there is no
+ * frame.
+ */
 static bool handle_frame(socket_link *link, wfi_which which)
 {
     wfi_pipe *pipe = &link->pipes[which];
@@ -131,7 +134,7 @@ static bool handle_frame(socket_link *link, wfi_which which)
     return true;
 }
 
-/* Reads everything there is, before the clock is looked at, so that a worker that was stopped learns the true reason. */
+/* Reads everything available before the clock is read, so that a worker that was stopped learns the true reason. */
 static void read_all(socket_link *link, wfi_which which)
 {
     const char *why = NULL;
@@ -159,7 +162,7 @@ static void see_next(socket_link *link)
     read_all(link, WFI_NEXT);
 }
 
-/* One turn of the loop, without the sleep. Returns when the next is due. */
+/* One turn of the loop, without waiting. Returns when the next is due. */
 static uint64_t socket_serve(socket_link *link)
 {
     wfi_pipe *current = &link->pipes[WFI_CURRENT];
@@ -182,7 +185,7 @@ static struct pollfd wait_for(const wfi_pipe *pipe)
     return (struct pollfd){.fd = pipe->fd, .events = (short)(writes ? POLLIN | POLLOUT : POLLIN)};
 }
 
-/* Until something comes on either wire, or somebody wakes us. */
+/* Waits until input arrives on either wire, or another thread wakes this one. */
 static void socket_sleep(socket_link *link, uint64_t due_ns)
 {
     struct pollfd waits[3] = {{.fd = link->wake_fd, .events = POLLIN}};
@@ -195,13 +198,16 @@ static void socket_sleep(socket_link *link, uint64_t due_ns)
     (void)!read(link->wake_fd, &counted, sizeof counted);
 }
 
-/* Until the link is out, or close has begun and the goodbye can be said. */
+/* Serves until the link is out, or close has begun and the goodbye can be sent. */
 static void serve_on(socket_link *link)
 {
     while (!wfi_link_is_out(&link->base)) {
         uint64_t due_ns = socket_serve(link);
         bool is_leaving = atomic_load(&link->stopping);
-        /* A goodbye said while the link changes its wire would be lost with the old one, and the store would see a death. */
+        /*
+         * A goodbye sent while the link changes its wire would be lost with the old one, and the store would see a
+         * death.
+         */
         bool may_leave = is_leaving && /* leave_by_ns is set before stopping */
                          (wfi_link_is_steady(&link->base) || wfi_now(link->base.clock) >= link->leave_by_ns);
         if (wfi_link_is_out(&link->base) || may_leave)
@@ -240,7 +246,10 @@ static int socket_pump(wfi_rendezvous *base, uint64_t *due_ns)
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* Hands over the goodbye: closing with unread bytes would reset the connection, and the goodbye might be lost with it. */
+/*
+ * Waits until the store has the goodbye: closing with unread bytes would reset the connection, and the goodbye might
+ * be lost.
+ */
 static void say_farewell(socket_link *link)
 {
     uint64_t deadline_ns = wfi_deadline(&wfi_clock_real, FAREWELL_MS), now_ns;
@@ -275,7 +284,7 @@ static void socket_free(socket_link *link)
     free(link);
 }
 
-/* The link serves on, by itself or here, until the goodbye can be said. */
+/* Serves, in the link's own thread or here, until the goodbye can be sent. */
 static void end_service(socket_link *link)
 {
     link->leave_by_ns = wfi_deadline(link->base.clock, FAREWELL_MS);
@@ -322,18 +331,18 @@ typedef struct attempt {
     uint64_t deadline_ns;
     int trouble;      /* of the last connect */
     bool reached;     /* connected at least once */
-    int64_t waits_ms; /* until it is said what we wait for, and then from one time to the next */
+    int64_t waits_ms; /* the time until the log says what this worker waits for, and then between two such lines */
     uint64_t say_at_ns;
 } attempt;
 
-/* Nobody else will come: the children of weft_job_open have all ended. */
+/* Nobody else will join: the children of weft_job_open have all ended. */
 static bool is_alone(const attempt *at)
 {
     wfi_processes *processes = at->options->processes;
     return processes && wfi_processes_have_ended(processes);
 }
 
-/* Reads and ticks until there is an answer. False: the wire went first, or the children, or the time. */
+/* Reads and ticks until there is an answer. False: the wire was lost, the children ended, or the time is over. */
 static bool await_answer(socket_link *link, const attempt *at)
 {
     wfi_pipe *next = &link->pipes[WFI_NEXT];
@@ -411,7 +420,10 @@ static weft_status join_failed(const socket_link *link, const attempt *at, weft_
                           strerrordesc_np(at->trouble));
 }
 
-/* Whoever looks at a job that does not begin sees what this worker waits for: after some seconds, then less and less often. */
+/*
+ * Logs what this worker waits for, so that the user of a job that does not begin sees it: after some seconds, then
+ * less and less often.
+ */
 static void say_what_we_await(attempt *at)
 {
     const wfi_rendezvous_options *options = at->options;
@@ -423,13 +435,17 @@ static void say_what_we_await(attempt *at)
                    "waiting for rank 0's store on %s port %d: %s",
                    options->master_addr ? options->master_addr : "this machine", options->master_port,
                    at->trouble ? strerrordesc_np(at->trouble) : "it does not answer");
-    int64_t first_ms = options->join_timeout_ms; /* half of a short one: whoever waits less is told by the error */
+    /* half of a short timeout; with an even shorter one the error says it */
+    int64_t first_ms = options->join_timeout_ms;
     first_ms = first_ms < 0 || first_ms / 2 > SAY_FIRST_MS ? SAY_FIRST_MS : first_ms / 2;
     at->waits_ms = at->say_at_ns ? at->waits_ms * 2 : first_ms;
     at->say_at_ns = now_ns + wfi_ns_of_ms(at->waits_ms);
 }
 
-/* A store that closes without an answer belongs to a job that ends, or is not one: try again until the time is over. */
+/*
+ * A store that closes without an answer belongs to a job that ends, or is no store: tries again until the time is
+ * over.
+ */
 static weft_status socket_join(socket_link *link, attempt *at, weft_error **error)
 {
     int64_t pause_ms = RETRY_FIRST_MS;
@@ -493,7 +509,10 @@ static weft_status start_link_thread(socket_link *link, weft_error **error)
     return WEFT_OK;
 }
 
-/* Later each of them would fail with another sentence, or be tried again until the time is over. */
+/*
+ * Without this check, each missing descriptor would cause a different error later, or be retried until the time is
+ * over.
+ */
 static weft_status check_descriptors(const wfi_rendezvous_options *options, weft_error **error)
 {
     int needed = 2; /* the link's events, and its connection */

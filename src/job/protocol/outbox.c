@@ -15,7 +15,7 @@ weft_status wfi_outbox_reserve_init(wfi_outbox_reserve *reserve, size_t count, s
     size_t unit = _Alignof(max_align_t), bytes = sizeof(wfi_outbox_entry) + frame_size;
     *reserve = (wfi_outbox_reserve){.entry_bytes = (bytes + unit - 1) / unit * unit, .count = count};
     wfi_list_init(&reserve->back);
-    reserve->room = wfi_calloc(count, reserve->entry_bytes); /* of which the system gives nothing before it is used */
+    reserve->room = wfi_calloc(count, reserve->entry_bytes); /* the system allocates no pages before they are used */
     return reserve->room ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 

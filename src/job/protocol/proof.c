@@ -20,7 +20,7 @@ static void update_u64(crypto_auth_hmacsha256_state *state, uint64_t value)
     crypto_auth_hmacsha256_update(state, bytes, sizeof bytes);
 }
 
-/* Everything in it has a fixed size but the purpose, whose NUL ends it: no two greetings give the same bytes. */
+/* Every part has a fixed size except the purpose, which a NUL ends: no two greetings give the same bytes. */
 static void derive(const char *purpose, const uint8_t *secret, size_t size, const wfi_greeting *greeting,
                    uint8_t out[WFI_PROOF_BYTES])
 {

@@ -30,9 +30,10 @@
 #define WFI_STORE_HEAD 8
 #define WFI_STORE_TEXT_MAX 256 /* the NUL included */
 #define WFI_STORE_ADDRESS_MAX 64
-#define WFI_STORE_SMALL_MAX 640 /* sealed or not */
+#define WFI_STORE_SMALL_MAX 640 /* size of the largest frame, sealed or not, except the table */
 #define WFI_STORE_TOKEN_BYTES 16
-#define WFI_STORE_ACK_EVERY 8 /* kept messages are acknowledged so often, if no heartbeat does it */
+/* kept messages after which an acknowledgement is sent, if no heartbeat carries it earlier */
+#define WFI_STORE_ACK_EVERY 8
 #define WFI_STORE_WORKERS_MAX 65536
 #define WFI_STORE_ENTRY_MAX (4 + 4 + WFI_NAME_MAX + 4 + WFI_STORE_ADDRESS_MAX + WFI_PUBLIC_KEY_BYTES)
 #define WFI_STORE_WORLD_MAX (WFI_STORE_HEAD + 96 + (size_t)WFI_STORE_WORKERS_MAX * WFI_STORE_ENTRY_MAX)
@@ -55,16 +56,18 @@ typedef struct wfi_idle_report {
 } wfi_idle_report;
 
 /*
- * (k): kept by the sender until acknowledged, and said again after a resume; the others are not. The greeting (hello,
- * challenge) travels as it is, and so does a refusal before the proof; all else is sealed.
+ * (k): the sender keeps the message until it is acknowledged, and sends it again after a resume; it does not keep the
+ * others. The greeting (hello, challenge) is not encrypted, nor is a refusal before the proof; all else is sealed.
  */
 typedef enum wfi_store_type {
-    /* worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), address, public key, token (of this joining: one that
-     * asks again, since the answer was lost, gets it again) */
+    /*
+     * worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), address, public key, token (of this
+     * join: a repeated JOIN with the same token gets the same answer)
+     */
     WFI_STORE_JOIN = 1,
     WFI_STORE_WORLD = 2,       /* store: the table; see wfi_store_encode_world */
     WFI_STORE_REFUSE = 3,      /* store: status, text */
-    WFI_STORE_HEARTBEAT = 4,   /* worker: I live; store: so do I (the answer). received */
+    WFI_STORE_HEARTBEAT = 4,   /* worker: heartbeat; store: its answer. received */
     WFI_STORE_SPEAK = 5,       /* store: send a heartbeat now */
     WFI_STORE_SUSPECT = 6,     /* worker (k): rank, incarnation, text */
     WFI_STORE_DIED = 7,        /* store (k): rank, incarnation, text */
@@ -79,32 +82,34 @@ typedef enum wfi_store_type {
     WFI_STORE_HELLO = 16,      /* worker: on (it has a secret), nonce */
     WFI_STORE_CHALLENGE = 17,  /* store: counter, nonce, timeout_ms (its bound), proof */
     WFI_STORE_RESUME = 18,     /* worker, on a new connection: rank, incarnation, token, received */
-    WFI_STORE_RESUMED = 19, /* store: received, acknowledged (so many kept messages of its own it does not say again) */
-    WFI_STORE_ACK = 20,     /* either: received */
-    WFI_STORE_NEED = 21,    /* worker (k): rank, incarnation, on */
-    WFI_STORE_BEAT = 22,    /* store (k): on: send heartbeats, somebody depends on you */
-    WFI_STORE_DIAL = 23,    /* store: rank, incarnation: that worker gets no connection to you, so open one to it */
-    WFI_STORE_SYNC = 24,    /* worker (k): wave. Answered by `synced`, which arrives after all earlier news */
-    WFI_STORE_SYNCED = 25,  /* store (k): wave, that of the `sync` */
-    WFI_STORE_LEAVING = 26, /* worker (k): it leaves an elastic job soon; store (k): rank, incarnation of such a one */
-    WFI_STORE_END = 27,     /* rank 0 (k): text. The job ends; store (k), to all: the same text */
-    WFI_STORE_AWAIT = 28,   /* worker: whom does the end of the job wait for?; store: text, the answer */
+    /* store: received, acknowledged (number of its own kept messages that it does not send again) */
+    WFI_STORE_RESUMED = 19,
+    WFI_STORE_ACK = 20,    /* either: received */
+    WFI_STORE_NEED = 21,   /* worker (k): rank, incarnation, on */
+    WFI_STORE_BEAT = 22,   /* store (k): on: send heartbeats, because a member depends on you */
+    WFI_STORE_DIAL = 23,   /* store: rank, incarnation: that worker cannot connect to you, so connect to it */
+    WFI_STORE_SYNC = 24,   /* worker (k): wave. Answered by `synced`, which arrives after all earlier messages */
+    WFI_STORE_SYNCED = 25, /* store (k): wave, that of the `sync` */
+    /* worker (k): it leaves an elastic job soon; store (k): rank, incarnation of the worker that leaves */
+    WFI_STORE_LEAVING = 26,
+    WFI_STORE_END = 27,   /* rank 0 (k): text. The job ends; store (k), to all: the same text */
+    WFI_STORE_AWAIT = 28, /* worker: asks which members the end of the job waits for; store: text, the answer */
 } wfi_store_type;
 
-/* One message; which fields count stands at its type. */
+/* One message. The comment of its type lists the fields that count. */
 typedef struct wfi_store_message {
     wfi_store_type type;
     int32_t rank, world_size;
     bool elastic, on;
     uint32_t incarnation;
-    int64_t timeout_ms; /* join: how long the worker will wait yet; < 0: for ever */
+    int64_t timeout_ms; /* join: how long the worker will still wait; < 0: without limit */
     weft_status status;
     uint64_t wave; /* its number */
     uint64_t acknowledged;
-    uint64_t received; /* so many kept messages came since the join */
+    uint64_t received; /* number of kept messages received since the join */
     uint64_t counter;
     wfi_idle_report report;
-    char text[WFI_STORE_TEXT_MAX]; /* from the wire: printable ASCII only, others became '?' */
+    char text[WFI_STORE_TEXT_MAX]; /* from the network: printable ASCII only, others became '?' */
     uint8_t address[WFI_STORE_ADDRESS_MAX];
     size_t address_size;
     uint8_t public_key[WFI_PUBLIC_KEY_BYTES];
@@ -115,18 +120,18 @@ bool wfi_store_type_is_kept(wfi_store_type type);
 
 /* The table. An empty slot, or one whose worker is gone, has incarnation 0. */
 typedef struct wfi_store_world {
-    int rank;                             /* of the one whom it is for */
-    uint8_t token[WFI_STORE_TOKEN_BYTES]; /* shown when it resumes; nobody else has it */
+    int rank;                             /* rank of the receiver */
+    uint8_t token[WFI_STORE_TOKEN_BYTES]; /* the receiver shows it when it resumes; no other worker has it */
     uint8_t job_key[WFI_JOB_KEY_BYTES];
-    int64_t death_timeout_ms; /* the store's bound: it rules the job */
+    int64_t death_timeout_ms; /* the store's bound: it applies to the whole job */
     int world_size;
     wfi_member *members; /* by rank */
 } wfi_store_world;
 
-/* Any message but `world`; writes one frame to out[WFI_STORE_SMALL_MAX] and returns its size. */
+/* Encodes any message except `world`: writes one frame to out[WFI_STORE_SMALL_MAX] and returns its size. */
 size_t wfi_store_encode(const wfi_store_message *message, uint8_t *out);
 void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world);
-/* In an encoded table: whom it is for, and what only members may know. */
+/* Fills in the fields of an encoded table that depend on the receiver, and those that only members may know. */
 void wfi_store_world_address(uint8_t *frame, int rank, const uint8_t token[WFI_STORE_TOKEN_BYTES],
                              const uint8_t job_key[WFI_JOB_KEY_BYTES]);
 /* A member's entry, to and from a message (`joined`). */
@@ -134,15 +139,18 @@ void wfi_store_message_of_member(wfi_store_message *message, const wfi_member *m
 void wfi_store_member_of_message(wfi_member *member, const wfi_store_message *message);
 
 /*
- * The size of the frame that begins at data: 0 in *size if more bytes are needed to know. WEFT_ERR_PROTOCOL if this is no
- * frame, or one over `limit`.
+ * Sets *size to the size of the frame that begins at data; to 0 if more bytes are needed. WEFT_ERR_PROTOCOL if the
+ * bytes are malformed or the frame is larger than `limit`.
  */
 weft_status wfi_store_frame_size(const uint8_t *data, size_t have, size_t limit, size_t *size);
 uint8_t wfi_store_frame_type(const uint8_t *frame); /* of a whole frame */
 
-/* WEFT_ERR_PROTOCOL: malformed; WEFT_ERR_UNSUPPORTED: another version (a `refuse` is read whatever its version). */
+/* WEFT_ERR_PROTOCOL: malformed; WEFT_ERR_UNSUPPORTED: another version (a `refuse` is read in any version). */
 weft_status wfi_store_decode(const uint8_t *frame, size_t size, wfi_store_message *out);
-/* out->members is allocated; free it. Also WEFT_ERR_MEMORY. After a failure *out holds nothing to free, but perhaps the key: wipe it. */
+/*
+ * out->members is allocated; the caller frees it. Also WEFT_ERR_MEMORY. After a failure *out has nothing to free, but
+ * may hold the key: wipe it.
+ */
 weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_world *out);
 
 /* 1..127 bytes of [A-Za-z0-9-_:]. */

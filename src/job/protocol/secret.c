@@ -18,9 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SHOWN_PATH 256 /* bytes of the file's name that a message shows */
+#define SHOWN_PATH 256 /* bytes of the file's name that an error text shows */
 
-/* What was read from a source that can be read once. Under its lock. */
+/* The secret from a source that can be read only once. Guarded by kept_lock. */
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 static wfi_secret *kept; /* guarded; NULL: nothing */
 
@@ -48,7 +48,10 @@ static weft_status take_bytes(const void *bytes, size_t size, const char *source
     return WEFT_OK;
 }
 
-/* Drops one line's end if it `is_text`. From the beginning, wherever the shared position of an inherited descriptor is. One byte over the limit is noticed. */
+/*
+ * Reads from the beginning, because an inherited descriptor's position is shared. Removes one line break at the end
+ * if `is_text`. Reads one byte beyond the limit, to notice a secret that is too long.
+ */
 static weft_status read_descriptor(int fd, bool is_text, const char *source, wfi_secret *out, weft_error **error)
 {
     uint8_t bytes[WFI_SECRET_MAX + 2];
@@ -89,7 +92,7 @@ static weft_status read_path(const char *path, wfi_secret *out, weft_error **err
     return status;
 }
 
-/* The descriptor's number; -1 if the variable is not set, -2 if it makes no sense. */
+/* The descriptor's number; -1 if the variable is not set, -2 if it is not a number. */
 static int inherited_fd(void)
 {
     const char *text = getenv("WEFT_SECRET_FD");
@@ -121,7 +124,7 @@ static weft_status take_inherited(int fd, wfi_secret *out, weft_error **error)
     return status ? status : keep_secret(out, "WEFT_SECRET_FD", error);
 }
 
-/* `value` lies in the environment block, where a dump of it would look. */
+/* `value` points into the environment block, so it is overwritten: a dump would show it. */
 static weft_status take_variable(char *value, wfi_secret *out, weft_error **error)
 {
     size_t size = strlen(value);
@@ -131,7 +134,10 @@ static weft_status take_variable(char *value, wfi_secret *out, weft_error **erro
     return status ? status : keep_secret(out, "WEFT_SECRET", error);
 }
 
-/* A variable that is set and empty was to give a secret, as where a launcher's own variable was not set: no job opens without one. */
+/*
+ * An empty variable was meant to give a secret, perhaps from a launcher's variable that was not set. So it is an
+ * error: no job opens without the secret.
+ */
 static weft_status find_around(wfi_secret *out, weft_error **error)
 {
     int fd = inherited_fd();
@@ -172,7 +178,7 @@ void wfi_secret_hide(void)
     wfi_secret scratch;
     pthread_mutex_lock(&kept_lock);
     char *value = getenv("WEFT_SECRET");
-    if (value && *value) /* an empty one hides nothing, and the next try shall be refused for it, too */
+    if (value && *value) /* an empty one hides nothing, and the next attempt must fail too */
         (void)take_variable(value, &scratch, NULL);
     pthread_mutex_unlock(&kept_lock);
     wfi_secret_wipe(&scratch);
@@ -196,7 +202,7 @@ weft_status wfi_secret_random(wfi_secret *out)
 int wfi_secret_memory_file(const wfi_secret *secret)
 {
     int made = memfd_create("weft-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    int fd = made < 0 ? -1 : fcntl(made, F_DUPFD_CLOEXEC, 3); /* a child makes its standard streams of 0 to 2 */
+    int fd = made < 0 ? -1 : fcntl(made, F_DUPFD_CLOEXEC, 3); /* 0 to 2 become a child's standard streams */
     if (made >= 0)
         close(made);
     if (fd < 0)

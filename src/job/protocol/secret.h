@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * secret.h - where a worker gets its job's secret from, so that neither its command line nor its environment shows it.
+ * secret.h - where a worker gets its job's secret from, so that neither its command line nor its environment shows
+ * it.
  *
  * These sources are tried in this order:
  *   1. what the program passed to weft_agent_open;
  *   2. WEFT_SECRET_FD, the number of a descriptor that weft_job_open left open: it is read and closed, and the variable
- *   is
- *      removed;
+ *      is removed;
  *   3. WEFT_SECRET_FILE, the name of a file: read anew each time; one line break at its end is dropped;
  *   4. WEFT_SECRET: the value is overwritten in the environment, and the variable is removed.
- * A descriptor and WEFT_SECRET can be read only once. What they held is therefore kept for the next agent of this
- * process, in locked memory that is left out of core dumps and is wiped at exit. A variable that is set but empty is an
- * error, unless another source has a secret.
+ * A descriptor and WEFT_SECRET can be read only once. Their secret is therefore kept for the next agent of this
+ * process, in locked memory that is left out of core dumps and is wiped at exit. A variable that is set but empty is
+ * an error, unless another source has a secret.
  *
- * LOCKING. A lock of its own guards what is kept; the environment has none, so no other thread may use it meanwhile.
+ * LOCKING. A lock guards the kept secret. Nothing guards the environment, so no other thread may use it meanwhile.
  */
 #ifndef WFI_SECRET_H
 #define WFI_SECRET_H
@@ -30,12 +30,12 @@ typedef struct wfi_secret {
 } wfi_secret;
 
 /*
- * Finds it; out->size is 0 if there is none anywhere. `given` may be NULL. Any thread; not while another thread uses the
- * environment. WEFT_ERR_INVALID: outside 16 to 4,096 bytes, an empty variable, or one that names no descriptor; WEFT_ERR_IO: a
- * file that cannot be read. The detail names the source, also the file, never the secret.
+ * Finds the secret; out->size is 0 if no source has one. `given` may be NULL. Any thread, if no other thread uses the
+ * environment meanwhile. WEFT_ERR_INVALID: outside 16 to 4,096 bytes, an empty variable, or a variable that names no
+ * descriptor; WEFT_ERR_IO: a file that cannot be read. The detail names the source and the file, never the secret.
  */
 weft_status wfi_secret_find(const void *given, size_t given_size, wfi_secret *out, weft_error **error);
-/* Takes WEFT_SECRET out of the environment, if it is there, and keeps it for the next agent. Threads as above. */
+/* Removes WEFT_SECRET from the environment, if it is set, and keeps it for the next agent. Threads as above. */
 void wfi_secret_hide(void);
 void wfi_secret_wipe(wfi_secret *secret); /* when done; NULL is a no-op */
 
@@ -43,7 +43,7 @@ weft_status wfi_secret_random(wfi_secret *out); /* WFI_SECRET_RANDOM bytes; WEFT
 /* A sealed file in memory that holds it, close-on-exec, for children to inherit; -1 with errno. */
 int wfi_secret_memory_file(const wfi_secret *secret);
 
-/* The descriptor that we inherited, if any, closes on exec from now on: our children's secret is another. */
+/* Sets close-on-exec on the inherited descriptor, if any: this process's children get another secret. */
 void wfi_secret_guard_inherited(void);
 
 #endif

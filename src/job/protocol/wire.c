@@ -12,7 +12,7 @@
 
 static const uint8_t magic[2] = {0x57, 0x53};
 
-/* The fields of a message, in the order in which they stand in a body. */
+/* The fields of a message, in the order of the body. */
 enum {
     STATUS = 1 << 0,
     RANK = 1 << 1,
@@ -33,11 +33,11 @@ enum {
     WAVE = 1 << 16,
     REPORT = 1 << 17,
 
-    NOTHING = 1 << 18, /* the type says it all */
+    NOTHING = 1 << 18, /* the type has no fields */
     KEPT = 1 << 19,    /* until it is acknowledged */
 };
 
-/* What each type has; 0: there is no such type, or its body is another (the table of members). */
+/* The fields of each type; 0: there is no such type, or its body has another form (the table of members). */
 static const uint32_t fields_by_type[] = {
     [WFI_STORE_JOIN] = RANK | WORLD_SIZE | ELASTIC | TIMEOUT | TEXT | ADDRESS | PUBLIC_KEY | TOKEN,
     [WFI_STORE_REFUSE] = STATUS | TEXT,
@@ -83,7 +83,7 @@ static void write_head(wfi_writer *writer, wfi_store_type type)
     wfi_write_bytes(writer, magic, sizeof magic);
     wfi_write_u8(writer, WFI_STORE_VERSION);
     wfi_write_u8(writer, (uint8_t)type);
-    wfi_write_u32(writer, 0); /* the length, once it is known */
+    wfi_write_u32(writer, 0); /* the length; filled in later */
 }
 
 static void write_length(wfi_writer *writer)
@@ -239,7 +239,7 @@ static weft_status read_head(wfi_reader *reader, const uint8_t *frame, size_t si
     return version == WFI_STORE_VERSION || *type == WFI_STORE_REFUSE ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
 }
 
-/* What an unauthenticated peer writes may end up on a terminal: nothing but printable ASCII is let through. */
+/* Text from an unauthenticated peer may end up on a terminal: only printable ASCII is kept. */
 static void read_text(wfi_reader *reader, char *out)
 {
     size_t size = 0;
@@ -267,7 +267,7 @@ static void read_address(wfi_reader *reader, uint8_t *out, size_t *out_size)
     *out_size = address ? size : 0;
 }
 
-/* A refusal's status comes from the wire: one that is no failure would be taken for success. */
+/* A refusal's status comes from the network: a success there is replaced, or the refusal would look like one. */
 static weft_status read_status(wfi_reader *reader)
 {
     int64_t status = wfi_read_i64(reader);
@@ -361,7 +361,7 @@ weft_status wfi_store_decode_world(const uint8_t *frame, size_t size, wfi_store_
     read_array(&reader, out->job_key, sizeof out->job_key);
     out->death_timeout_ms = wfi_read_i64(&reader);
     uint32_t count = wfi_read_u32(&reader);
-    /* Every entry takes 12 bytes at least: a short frame cannot make us allocate a large table. */
+    /* Every entry takes at least 12 bytes: a short frame cannot cause a large allocation. */
     bool rank_fits = out->rank >= 0 && (uint32_t)out->rank < count;
     if (reader.failed || count == 0 || !rank_fits || count > wfi_reader_left(&reader) / 12 ||
         count > WFI_STORE_WORKERS_MAX)

@@ -171,7 +171,7 @@ static void handle_frames(wfi_store_peer *peer, uint64_t now_ns)
         size_t have = peer->input_size - at;
         if (wfi_store_frame_size(peer->input + at, have, sizeof peer->input, &size)) {
             if (peer->is_unauthenticated)
-                wfi_store_count_refusal(peer->server->store, "it spoke nonsense");
+                wfi_store_count_refusal(peer->server->store, "it sent malformed data");
             peer->is_broken = true; /* the member, if it was one, can resume on another connection */
             return;
         }

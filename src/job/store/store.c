@@ -123,7 +123,7 @@ static void count_unproven(wfi_store *store, const wfi_store_link *link, wfi_sto
     if (link->stage == WFI_STORE_GREETED && link->seal.on)
         wfi_store_count_refusal(store, "it did not answer the store's proof: it may have another secret");
     else if (link->stage == WFI_STORE_CONNECTED && how == WFI_STORE_CUT)
-        wfi_store_count_refusal(store, "it said nothing in its time");
+        wfi_store_count_refusal(store, "it sent nothing in time");
 }
 
 void wfi_store_closed(wfi_store *store, uint64_t connection, wfi_store_loss how, uint64_t now_ns)
@@ -157,7 +157,7 @@ static void handle_hello(wfi_store *store, wfi_store_link *link, const uint8_t *
         wfi_store_refuse(store, link, WEFT_ERR_PROTOCOL,
                          "this weft speaks another version of the store's protocol than rank 0's");
     } else if (decoded || message.type != WFI_STORE_HELLO) {
-        wfi_store_count_refusal(store, "it spoke nonsense");
+        wfi_store_count_refusal(store, "it sent malformed data");
         wfi_store_hang_up(store, link, 0);
     } else {
         wfi_store_greet(store, link, &message);
@@ -185,7 +185,7 @@ static void handle_proof(wfi_store *store, wfi_store_link *link, const uint8_t *
     } else if (!decoded && message.type == WFI_STORE_RESUME) {
         wfi_store_handle_resume(store, link, &message, now_ns);
     } else {
-        wfi_store_count_refusal(store, "it spoke nonsense");
+        wfi_store_count_refusal(store, "it sent malformed data");
         wfi_store_hang_up(store, link, 0);
     }
 }
