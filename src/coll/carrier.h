@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * carrier.h - operations of a group that others carry (weft_group_carrier): one at a time, in order, on the executor.
+ * carrier.h - group operations that functions of the program run (weft_group_carrier): one at a time, in order, on
+ * the executor.
  *
- * LOCKING. [agent lock] for the queue. wfi_carrier_has and wfi_carrier_run read what does not change once the group is
- * used, and need none. wfi_carrier_free is called without it, as it calls the user's `drop`.
- * LIFETIME. The group's; while it runs an operation, that one keeps the group.
+ * LOCKING. [agent lock] for the queue. wfi_carrier_has and wfi_carrier_run need no lock: they read fields that do not
+ * change once the group is used. wfi_carrier_free is called without it, because it calls the user's `drop`.
+ * LIFETIME. The group owns it; an operation that it runs keeps the group.
  */
 #ifndef WFI_CARRIER_H
 #define WFI_CARRIER_H
@@ -15,7 +16,7 @@ typedef struct wfi_carrier wfi_carrier;
 
 void wfi_carrier_free(wfi_carrier *carrier); /* NULL is a no-op */
 bool wfi_carrier_has(const wfi_carrier *carrier, wfi_operation_kind kind, bool sends);
-/* Runs `task` after those before it. */
+/* Runs `task` after the tasks before it. */
 void wfi_carrier_queue(wfi_carrier *carrier, weft_agent *agent, wfi_task *task);
 /* Takes a task out of the queue. Returns false if the task runs, or was given to the executor to run. */
 bool wfi_carrier_withdraw(wfi_carrier *carrier, wfi_task *task);

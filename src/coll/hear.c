@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hear.c - what the members of a group say (say.c), as it arrives. Nothing in it is believed. */
+/* hear.c - processes the messages of group members (say.c). No field of them is trusted. */
 #include "coll/making.h"
 
 #include "base/error.h"
 
-#define BEGUN_MOST (UINT64_MAX / 2) /* no member ever comes so far */
+#define BEGUN_MOST (UINT64_MAX / 2) /* no member ever begins that many operations */
 
 static wfi_space read_space(wfi_reader *reader)
 {
@@ -48,14 +48,14 @@ static uint64_t begun_here(const weft_group *group, const wfi_group_member *memb
     return sends ? member->sends_begun : member->recvs_begun;
 }
 
-/* Notes that the member has begun that operation, as its message shows. */
+/* Records that the member has begun that operation, as its message shows. */
 static void has_begun(wfi_group_member *member, wfi_space space, uint64_t number)
 {
     if (number > member->spaces[space].begun)
         member->spaces[space].begun = number;
 }
 
-/* Operations that were called, of which those that wait their turn have not begun. */
+/* Number of operations called here, including those that wait for their turn. */
 static uint64_t called_here(const weft_group *group, const wfi_group_member *member, wfi_space space, bool sends)
 {
     if (space == WFI_TOGETHER)
@@ -63,7 +63,7 @@ static uint64_t called_here(const weft_group *group, const wfi_group_member *mem
     return sends ? member->sends : member->recvs;
 }
 
-/* False: nonsense. */
+/* Returns false if the message is malformed. */
 static bool hear_data(weft_group *group, wfi_group_member *from, wfi_reader *reader)
 {
     wfi_data data = {0};
@@ -83,7 +83,7 @@ static bool hear_data(weft_group *group, wfi_group_member *from, wfi_reader *rea
     char theirs[WFI_SIGNATURE_TEXT];
     if (operation)
         wfi_run_take(operation, index, &data);
-    else /* it has ended here, and so has had all that members who agree send */
+    else /* the operation has ended here, so it has received all that members send which agree with it */
         wfi_group_break_for(group, WEFT_ERR_STATE, from->rank,
                             "operation %llu: rank %d called %s, and rank %d something else",
                             (unsigned long long)data.number, from->rank,
@@ -127,13 +127,16 @@ static bool hear_begun(weft_group *group, wfi_group_member *from, wfi_reader *re
     if (reader->failed || number > BEGUN_MOST)
         return false;
     has_begun(from, space, number);
-    /* It keeps the lowest number that it was asked, and this was the answer: whoever waits for a higher one asks anew. */
+    /*
+     * The member keeps the lowest number it was asked for, and this was the answer: anything that waits for a higher
+     * one asks again.
+     */
     from->spaces[space].asked = 0;
     wfi_operations_begin(group);
     return true;
 }
 
-/* Whether `other` has that name but another list, and is open or ended because its members did not come. */
+/* Whether `other` has that name but another list of members, and is open or ended because its members did not come. */
 static bool is_other_list(const weft_group *other, const wfi_group_key *key)
 {
     weft_status over = other->over ? weft_error_code(other->over) : WEFT_OK;
@@ -156,7 +159,7 @@ static wfi_group_state state_here(const weft_agent *agent, const wfi_group_key *
     return WFI_STATE_UNKNOWN;
 }
 
-/* The first generation that is not destroyed here. */
+/* The first generation that is not closed here. */
 static uint64_t first_left(const weft_agent *agent, const wfi_group_key *key)
 {
     uint64_t first = wfi_group_past(agent, key);
@@ -176,10 +179,11 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
         return false;
     const wfi_group_member *member = group ? wfi_group_member_of(group, peer) : NULL;
     size_t index = member ? (size_t)(member - group->members) : 0;
-    if (member && group->over) { /* perhaps for a reason that was not told, or for a member that made the group late */
+    /* perhaps for a reason that was not told, or for a member that opened the group late */
+    if (member && group->over) {
         group->members[index].is_told = false;
         wfi_say_over(group, index);
-        report.state = WFI_STATE_DESTROYED; /* as good as that: the next one may still meet that member */
+        report.state = WFI_STATE_DESTROYED; /* equivalent: the next group may still meet that member */
         report.called = (uint64_t)key->generation + 1;
         wfi_answer_state(agent, peer, key, &report);
         return true;
@@ -199,8 +203,10 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
 
 #define AGAIN ": destroy the group and make it again, on all members"
 
-/* Checks a member's report on an operation under way. Ends the group and returns false if the operations differ, or
- * if that member has destroyed the group while this one waits for it. */
+/*
+ * Checks a member's report on an operation in progress. Ends the group and returns false if the operations differ, or
+ * if that member has closed the group while this one waits for it.
+ */
 static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_progress_report *report)
 {
     size_t index = (size_t)(from - group->members);
@@ -211,13 +217,12 @@ static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_pr
         return false;
     if (report->state != WFI_STATE_DESTROYED || group->asking || !wfi_missing_waits(operation, index))
         return true;
-    wfi_group_break_for(group, WEFT_ERR_CANCELLED, from->rank,
-                        "operation %llu, %s: rank %d has destroyed the group" AGAIN,
+    wfi_group_break_for(group, WEFT_ERR_CANCELLED, from->rank, "operation %llu, %s: rank %d has closed the group" AGAIN,
                         (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], from->rank);
     return false;
 }
 
-/* False: nonsense. */
+/* Returns false if the report is malformed. */
 static bool read_report(wfi_reader *reader, wfi_progress_report *out)
 {
     out->space = read_space(reader);
@@ -236,8 +241,7 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
         return false;
     if (from->queries)
         from->queries--;
-    /* It has answered the query that asked for the reason: the group is not over there. So the transfer was
-     * nonsense. */
+    /* The member has answered the query for the reason: its group is not over. So its transfer was malformed. */
     if (from->has_withdrawn && !from->queries && report.state != WFI_STATE_DESTROYED)
         wfi_group_break_for(group, WEFT_ERR_PROTOCOL, from->rank, "rank %d: a transfer from rank %d: %s",
                             wfi_agent_rank(group->agent), from->rank, weft_status_text(WEFT_ERR_PROTOCOL));
@@ -246,8 +250,10 @@ static bool hear_state(weft_group *group, wfi_group_member *from, wfi_reader *re
     return true;
 }
 
-/* Returns a member's error as this member keeps it: with that member as a hop. An error UNREACHABLE about this
- * worker is turned round: it names the member that reported it. Takes over `error`. */
+/*
+ * Returns a member's error as this member keeps it: with that member as a hop. An UNREACHABLE error about this worker
+ * is reversed: it names the member that reported it. Takes over `error`.
+ */
 static weft_error *as_heard(weft_error *error, int from, int me)
 {
     weft_error *heard = NULL;
@@ -263,7 +269,7 @@ static weft_error *as_heard(weft_error *error, int from, int me)
     return heard;
 }
 
-/* The error of a group that the others had given up before it was made here. Takes over `error`. */
+/* The error of a group that other members ended before it was opened here. Takes over `error`. */
 static weft_error *over_before(const weft_group *group, weft_error *error)
 {
     char prefix[WFI_GROUP_NAME_MAX + 16];
@@ -284,11 +290,12 @@ static bool hear_over(weft_group *group, wfi_group_member *from, wfi_reader *rea
     if (!error)
         return false;
     weft_status code = weft_error_code(error);
-    bool is_bare = !weft_error_message(error)[0]; /* an answer to us alone, of a member that does not have the group */
+    /* an answer for this member only, from a member that does not have the group */
+    bool is_bare = !weft_error_message(error)[0];
     if (is_bare) {
         weft_error_unref(error);
         error = wfi_group_problem(group, code, from->rank, "rank %d %s", from->rank,
-                                  code == WEFT_ERR_CANCELLED ? "has destroyed it"
+                                  code == WEFT_ERR_CANCELLED ? "has closed it"
                                                              : "had no memory for what came before it made the group");
     } else {
         error = as_heard(error, from->rank, wfi_agent_rank(group->agent));
@@ -311,7 +318,7 @@ static bool hear_stray(weft_agent *agent, wfi_peer *from, const wfi_group_key *k
     if (word == WFI_OVER)
         wfi_making_over(agent, from, key);
     if (word != WFI_DATA && word != WFI_ASK && word != WFI_OVER)
-        return true; /* late words to a group that is destroyed */
+        return true; /* a late message for a group that is closed */
     if (wfi_group_past(agent, key) > key->generation) {
         if (word != WFI_OVER)
             wfi_answer_over(agent, from, key, WEFT_ERR_CANCELLED);
@@ -368,6 +375,6 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
     if (!sense)
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d sent a malformed message of a group (word %u, %zu bytes)",
                       wfi_peer_rank(from), word, size);
-    if (!sense && member) /* what it meant would be missing here */
+    if (!sense && member) /* its content would be missing here */
         wfi_group_break_for(group, WEFT_ERR_PROTOCOL, member->rank, "rank %d sent a malformed message", member->rank);
 }

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * missing.c - who is missing, when an operation is late.
+ * missing.c - finds which members are missing when an operation is late.
  *
- * It may wait for a member that itself waits for another. So its member asks all the others how far they are, and names
- * those who have not called the operation, and those who do not answer within WFI_GROUP_ANSWER_MS. If all have called
- * it, it goes on until then. That the answers come in time is not needed for anything but the names.
+ * A late operation may wait for a member that itself waits for another one. So its member asks all the others how far
+ * they are. It names those that have not called the operation, and those that do not answer within
+ * WFI_GROUP_ANSWER_MS. If all have called it, the operation continues until that time. Late answers only make the
+ * names incomplete.
  *
- * Members that called different operations (another root, for example) may wait for each other forever if there is no
- * time limit. So a member looks at its oldest collective operation from time to time. If it is the same operation as
- * the last time, the member asks the members from whom it still has to receive. Each answer has the signature of their
- * operation, which must be the same (hear.c).
+ * Members that called different operations (for example with another root) could wait for each other forever if there
+ * is no time limit. So a member checks its oldest collective operation from time to time. If it is the same operation
+ * as at the last check, the member asks the members from which it still has to receive. Each answer has the signature
+ * of their operation, which must be the same (hear.c).
  */
 #include "coll/group.h"
 
-#define LOOK_MS 500       /* an operation that has waited this long may wait forever */
-#define LOOK_MOST_MS 8000 /* the longest pause between two looks at one operation */
+#define LOOK_MS 500       /* after this time an operation may be blocked forever */
+#define LOOK_MOST_MS 8000 /* the longest pause between two checks of one operation */
 
-/* What an answer says of a member that has not begun the operation. */
+/* The texts for members that have not begun the operation. */
 static const char *const reasons[] = {
     [WFI_STATE_HERE] = "has not called it",
     [WFI_STATE_UNKNOWN] = "has not made the group",
-    [WFI_STATE_DESTROYED] = "has destroyed the group",
+    [WFI_STATE_DESTROYED] = "has closed the group",
     [WFI_STATE_OTHER_LIST] = "has a group of that name with other members",
     [WFI_STATE_FORMER] = "still has a former group of that name, which the other members have given up",
 };
@@ -33,7 +34,7 @@ static bool is_missing_for(const weft_group *group, const char *reason)
     return false;
 }
 
-/* Who has destroyed the group may have done its part before: it is named only where nobody else is. */
+/* A member that has closed the group may have done its part before: it is named only if no other member is missing. */
 static void name_missing(const weft_group *group, bool destroyed, char *out, size_t room, int *first)
 {
     size_t used = 0;
@@ -49,7 +50,7 @@ static void name_missing(const weft_group *group, bool destroyed, char *out, siz
     }
 }
 
-/* All have answered, or the time for that is over. */
+/* All members have answered, or the time for answers is over. */
 static void conclude(weft_group *group)
 {
     wfi_operation *operation = group->asking;
@@ -158,7 +159,7 @@ static void look_later(weft_group *group)
     weft_agent *agent = group->agent;
     uint64_t at = wfi_deadline(wfi_net_clock(agent->net), group->look_pause_ms);
     weft_status st = wfi_net_timer_set(agent->net, &group->look_timer, at);
-    (void)st; /* without memory nobody looks; a time limit still holds */
+    (void)st; /* without memory there are no checks; a time limit still holds */
 }
 
 static void look(wfi_timer *timer)
@@ -215,5 +216,5 @@ void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi
     if (report->state != WFI_STATE_HERE || report->called < operation->number)
         member->missing = reasons[report->state];
     if (--group->unanswered == 0 && is_anybody_missing(group))
-        conclude(group); /* else all are at it: it may end yet before the answers are due */
+        conclude(group); /* otherwise all have called it: it may still end before the answers are due */
 }

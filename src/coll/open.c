@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* open.c - making and destroying groups, news of members, and src/coll as a component of the agent. */
+/* open.c - opening and closing groups, news of members, and src/coll as a component of the agent. */
 #include "coll/making.h"
 
 #include "base/alloc.h"
@@ -83,7 +83,10 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
     if (!group->members)
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < members && !st; i++) {
-        /* NULL: in a static job everybody, dead or not, so that all members name the same; else who lives. */
+        /*
+         * NULL: in a static job all ranks, even dead ones, so that all members have the same list; in an elastic job
+         * the living ones.
+         */
         bool is_meant = ranks || !agent->options.values.elastic || wfi_agent_lists(agent, (int)i) ||
                         (int)i == wfi_agent_rank(agent);
         if (is_meant)
@@ -95,7 +98,7 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
     return st;
 }
 
-/* Which members share a host: as all members see it, for it follows from their addresses. */
+/* Finds which members share a host. All members get the same result, because it follows from their addresses. */
 static weft_status find_hosts(weft_group *group)
 {
     const wfi_net *net = group->agent->net;
@@ -138,7 +141,7 @@ static void member_is_gone(weft_group *group, wfi_group_member *member, weft_sta
     wfi_group_break(group,
                     wfi_group_problem(group, why, member->rank, "rank %d %s", member->rank,
                                       why == WEFT_ERR_PEER_LEFT ? "has left the job" : "is dead"),
-                    false); /* the others hear that from the store */
+                    false); /* the store tells the others */
 }
 
 static void have_interest(weft_group *group, int change)
@@ -148,7 +151,7 @@ static void have_interest(weft_group *group, int change)
             wfi_peer_interest(group->members[i].peer, change);
 }
 
-/* What came before it was open. */
+/* Processes the messages that came before the group was open. */
 static void hear_early(weft_group *group)
 {
     uint8_t *bytes;
@@ -203,7 +206,7 @@ static weft_status open_group(weft_group *group, weft_error **error)
     return WEFT_OK;
 }
 
-/* `awaits_news`: waits for what the store knows about `ranks` first. */
+/* `awaits_news`: first waits for what the store knows about `ranks`. */
 static weft_status create(weft_agent *agent, const char *name, const int *ranks, size_t count, bool awaits_news,
                           weft_group **out, weft_error **error)
 {
@@ -294,7 +297,10 @@ static void close_group(weft_group *group, weft_status why, const char *text)
     group->open = false;
     if (!wfi_list_empty(&group->operations))
         wfi_group_break_for(group, why, me, "rank %d %s", me, text);
-    /* Also what others said, who may not have been heard yet: from now on strays get an answer that says less. */
+    /*
+     * Also passes on errors of other members, which may not have arrived everywhere: later messages get a less
+     * detailed answer.
+     */
     if (group->over)
         wfi_group_tell(group);
     wfi_early_forget(group);
@@ -302,7 +308,8 @@ static void close_group(weft_group *group, weft_status why, const char *text)
     have_interest(group, -1);
     if (!wfi_list_empty(&group->operations))
         wfi_group_depend(group, -1);
-    for (size_t i = 0; i < group->size; i++) /* nothing more is said to them, and nobody will tell us when they go */
+    /* nothing more is sent to them, and this group is no longer told when they end */
+    for (size_t i = 0; i < group->size; i++)
         group->members[i].peer = NULL;
     (void)wfi_map_take(&wfi_groups_of(agent)->open, wfi_group_id(agent, &group->key));
     wfi_list_remove(&group->link);
@@ -316,7 +323,7 @@ void weft_group_close(weft_group *group)
     if (atomic_exchange_explicit(&group->closed, true, memory_order_relaxed))
         wfi_handle_misused(group, WFI_HANDLE_GROUP, __func__);
     if (wfi_agent_enter_locked(group->agent)) {
-        close_group(group, WEFT_ERR_CANCELLED, "has destroyed it");
+        close_group(group, WEFT_ERR_CANCELLED, "has closed it");
         wfi_agent_leave_locked(group->agent);
     }
     wfi_group_unuse(group);
@@ -358,7 +365,7 @@ const weft_error *weft_group_error(const weft_group *group)
         return NULL;
     weft_agent *agent = group->agent;
     if (!wfi_agent_enter_locked(agent))
-        return group->over; /* nobody changes it any more */
+        return group->over; /* it does not change after this */
     const weft_error *error = group->over;
     wfi_agent_leave_locked(agent);
     return error;
@@ -366,7 +373,7 @@ const weft_error *weft_group_error(const weft_group *group)
 
 /* ---- News -------------------------------------------------------------------------------------------------------- */
 
-/* It is this worker that is gone. */
+/* For groups that end because this worker has ended. */
 static void fail(weft_group *group, weft_status why, const char *text)
 {
     wfi_group_break(group, wfi_group_problem(group, why, wfi_agent_rank(group->agent), "%s", text), false);
@@ -379,7 +386,10 @@ static void fail_all(weft_agent *agent, weft_status why, const char *text)
         fail(group, why, text);
 }
 
-/* With another reason than the peer's own end all peers go, since this worker is gone: the first of them is not to blame. */
+/*
+ * If the reason is not the peer's own end, all peers go because this worker is gone: the first of them is not at
+ * fault.
+ */
 static void peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text)
 {
     bool is_its_end = why == WEFT_ERR_PEER_DEAD || why == WEFT_ERR_PEER_LEFT;
@@ -454,7 +464,7 @@ static void tell_of_operations(weft_agent *agent, wfi_awaits *out)
     wfi_awaits_add(out, "operations of groups: %zu", groups->under_way);
 }
 
-/* Waits, at most STOP_GRACE_MS, until what this worker said has arrived: the others may need it. */
+/* Waits, at most STOP_GRACE_MS, until this worker's messages have arrived: the others may need them. */
 static void flush_messages(weft_agent *agent)
 {
     wfi_groups *groups = wfi_groups_of(agent);
@@ -469,10 +479,10 @@ static void flush_messages(weft_agent *agent)
     while (agent->options.values.no_threads && !weft_future_done(settled) && wfi_now(wfi_net_clock(agent->net)) < until)
         wfi_agent_progress(agent, 1);
     weft_status st = agent->options.values.no_threads ? WEFT_OK : wfi_future_wait_until(settled, until);
-    (void)st; /* else whoever did not take it in time hears that we have left */
+    (void)st; /* otherwise members that did not receive them learn that this worker has left */
 }
 
-/* It is no fault: they may be destroyed later. */
+/* Not an error: they may be closed later. */
 static void log_open(const weft_agent *agent)
 {
     const weft_group *first = NULL;
@@ -486,7 +496,7 @@ static void log_open(const weft_agent *agent)
                       first->name);
 }
 
-/* Groups stay with their users, who destroy them. */
+/* The user still owns the groups, and closes them. */
 static void end_groups(weft_agent *agent)
 {
     log_open(agent);
@@ -496,7 +506,7 @@ static void end_groups(weft_agent *agent)
                         wfi_group_problem(group, WEFT_ERR_CLOSED, wfi_agent_rank(agent), "rank %d has closed",
                                           wfi_agent_rank(agent)),
                         false);
-        group->told = true; /* the others hear from the store that this worker has left */
+        group->told = true; /* the others learn from the store that this worker has left */
         close_group(group, WEFT_ERR_CLOSED, "has closed");
     }
     wfi_records_forget(agent, NULL);
@@ -542,7 +552,7 @@ const wfi_component wfi_group_component = {
     .free = free_groups,
 };
 
-/* A program that uses groups links this file, and so has the component. */
+/* A program that uses groups links this file, so the component is present. */
 __attribute__((constructor)) static void join_agents(void)
 {
     wfi_component_add(&wfi_group_component);

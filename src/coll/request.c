@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request.c - one call of the user's: looks at what it gives, and makes an operation of it. */
+/* request.c - one call of a group function: checks its arguments, and makes an operation of it. */
 #include "coll/request.h"
 
 #include "base/alloc.h"
@@ -42,7 +42,7 @@ static weft_status look_at_tensor(const weft_group *group, const wfi_group_reque
     return WEFT_OK;
 }
 
-/* How many parts of one member the input and the output have; 0: this member has none. */
+/* Number of parts of one member in the input and in the output; 0: this member has none. */
 static void parts_of(const weft_group *group, const wfi_group_request *what, size_t *input, size_t *output)
 {
     bool at_root = (size_t)group->index == what->root;
@@ -130,7 +130,7 @@ static weft_status look(const weft_group *group, const wfi_group_request *what, 
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
-/* A copy of what the user's tensor has is used in its place, if that is not plain memory. */
+/* If the user's tensor is not plain memory, a copy of its values is used instead. */
 static weft_tensor *plain(const weft_tensor *tensor)
 {
     return weft_tensor_contiguous((weft_tensor *)tensor);
@@ -142,13 +142,13 @@ static void set_memory(wfi_operation *operation, wfi_buffer which, const weft_te
     operation->memory[which].storage = wfi_storage_ref(wfi_tensor_storage(tensor));
 }
 
-/* These have one tensor, which the caller of wfi_request_start gives as input and as output. */
+/* These have one tensor: the caller of wfi_request_start passes it as input and as output. */
 static bool has_one_tensor(wfi_operation_kind kind)
 {
     return kind == WFI_ALLREDUCE || kind == WFI_REDUCE || kind == WFI_BROADCAST;
 }
 
-/* Where results came into a copy: into the user's own tensor. */
+/* If the results were received into a copy, copies them to the user's own tensor. */
 static weft_status assign_output(wfi_operation *operation)
 {
     return weft_tensor_assign(operation->tensors[1], operation->own);
@@ -176,7 +176,7 @@ static weft_status take_output(wfi_operation *operation, weft_tensor *output, bo
     return WEFT_OK;
 }
 
-/* The input, the output or both; those of a reduction to one, and of a broadcast, are the same tensor. */
+/* Takes the input, the output or both. In a reduction to a root and in a broadcast they are the same tensor. */
 static weft_status take_memory(wfi_operation *operation, const wfi_group_request *what)
 {
     weft_group *group = operation->group;
@@ -213,7 +213,7 @@ static bool is_in_place(const wfi_operation *operation)
     return what->kind == WFI_SCATTER ? out == in + what->root * bytes : in == out;
 }
 
-/* Of memory that is used as it is: what was copied overlaps nothing. */
+/* Checks memory that is used directly. Copies overlap nothing. */
 static weft_status look_at_places(const wfi_operation *operation, const wfi_group_request *what)
 {
     const weft_group *group = operation->group;
@@ -250,9 +250,10 @@ weft_status wfi_operation_make_scratch(wfi_operation *operation)
 
 /* ---- The schedule ------------------------------------------------------------------------------------------------ */
 
-#define STEPS_MOST 256                 /* about so many pieces of one member's part, however large it is */
-#define CHUNK_BYTES (512u << 10)       /* measured: less costs messages, more leaves the cache */
-#define IN_MESSAGES_BYTES (128u << 10) /* so much goes in long messages: each of them spares a read, and two words */
+#define STEPS_MOST 256           /* about the number of pieces into which one member's part is split at most */
+#define CHUNK_BYTES (512u << 10) /* measured: smaller chunks cost messages, larger ones leave the cache */
+/* measured part that is sent in long messages: each saves a read and two messages */
+#define IN_MESSAGES_BYTES (128u << 10)
 
 size_t wfi_chunk_for(size_t bytes)
 {
@@ -262,7 +263,7 @@ size_t wfi_chunk_for(size_t bytes)
     return chunk > CHUNK_BYTES ? chunk : CHUNK_BYTES;
 }
 
-/* A send or a recv. Without elements it is a message all the same: both must mean that. */
+/* A send or a recv. Without elements it is still a message, because both sides must agree on that. */
 static void build_transfer(wfi_operation *operation, size_t bytes)
 {
     wfi_schedule *schedule = &operation->schedule;
@@ -292,7 +293,7 @@ static weft_status build(wfi_operation *operation)
     } else if (what->kind == WFI_SENDRECV)
         build_transfer(operation, bytes);
     else if (what->members > 1 && !bytes)
-        wfi_build_dissemination(what, schedule); /* nothing to move: but that all call the same is checked */
+        wfi_build_dissemination(what, schedule); /* nothing is moved, but it is checked that all call the same */
     else if (what->members > 1)
         wfi_rules_choose(&group->rules, what, &operation->algorithm)(what, schedule);
     else if (!what->in_place && operation->memory[WFI_INPUT].data)
@@ -326,7 +327,7 @@ wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, 
     return operation;
 }
 
-/* From now on rules and carrier stay as they are: so who builds an operation reads them without the lock. */
+/* After this, rules and carrier do not change, so operations are built from them without the lock. */
 static void use(weft_group *group)
 {
     wfi_net_lock(group->agent->net);
@@ -369,7 +370,7 @@ static weft_status make(weft_group *group, const wfi_group_request *what, wfi_op
     return st;
 }
 
-/* Whether the group can take an operation at all, asked first, so that its error is not hidden behind another. */
+/* Whether the group can take an operation at all. Checked first, so that this error is not hidden by another. */
 weft_status wfi_group_may_start(weft_group *group, const char *name)
 {
     wfi_net_lock(group->agent->net);
@@ -379,7 +380,7 @@ weft_status wfi_group_may_start(weft_group *group, const char *name)
     if (!st && group->over && !delivers)
         st = weft_error_code(group->over);
     else if (!st && !group->open)
-        st = WEFT_ERR_CANCELLED; /* its user destroyed it, and somebody else refers to it */
+        st = WEFT_ERR_CANCELLED; /* its user closed it, but another object still refers to it */
     wfi_net_unlock(group->agent->net);
     if (carries)
         wfi_log_agent(
@@ -436,7 +437,7 @@ weft_status wfi_group_may_wait(weft_group *group, const char *name)
     return st;
 }
 
-/* The group may be destroyed while we wait: it is not touched once the operation has begun. */
+/* The group may be closed during the wait: it is not touched once the operation has begun. */
 weft_status wfi_request_wait(weft_group *group, const wfi_group_request *what)
 {
     weft_future *future = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * request.h - one call of the user's of a function of weft/group.h, before it is an operation.
+ * request.h - one call of a function of weft/group.h, before it is an operation.
  *
- * Not [locked]: any thread. What is wrong with a request is refused with a line in the log, and nothing has happened.
+ * Not [locked]: any thread. An invalid request is refused with a line in the log, and changes nothing.
  */
 #ifndef WFI_REQUEST_H
 #define WFI_REQUEST_H
@@ -12,8 +12,8 @@
 typedef struct wfi_group_request {
     wfi_operation_kind kind;
     const char *name;         /* of the function */
-    const weft_tensor *input; /* NULL: none is meant, or the user gave none */
-    weft_tensor *output;      /* likewise; or `input` once more: in place */
+    const weft_tensor *input; /* NULL: there is none, or the user gave none */
+    weft_tensor *output;      /* likewise; or the same as `input`: in place */
     weft_op how;
     bool reduces;
     size_t root; /* WFI_SENDRECV: the other member */
@@ -21,7 +21,7 @@ typedef struct wfi_group_request {
     int64_t timeout_ms;
 } wfi_group_request;
 
-/* Starts it; *out completes when it has ended. */
+/* Starts the request; *out completes when it has ended. */
 weft_status wfi_request_start(weft_group *group, const wfi_group_request *request, weft_future **out);
 weft_status wfi_request_wait(weft_group *group, const wfi_group_request *request); /* starts it, and waits */
 

@@ -290,7 +290,7 @@ static void destroyed(weft_agent *agent, void *arg)
         world_sleep_ms(scene, 50);
         if (me == 0)
             weft_group_close(all);
-        must_fail(future, WEFT_ERR_CANCELLED, "rank 0 has destroyed it");
+        must_fail(future, WEFT_ERR_CANCELLED, "rank 0 has closed it");
     }
     MUST_OK(weft_group_barrier(last, 10000));
     if (me != 0) {

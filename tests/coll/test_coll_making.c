@@ -226,7 +226,7 @@ static void never_made(weft_agent *agent, void *arg)
         MUST_BE(weft_group_barrier(late, WEFT_FOREVER), WEFT_ERR_CANCELLED);
         must_say(late, "it was over before rank 2 made it: rank ");
         weft_group_close(late);
-        late = make(agent, "g0"); /* nothing is known of it any more: the others say that they have destroyed it */
+        late = make(agent, "g0"); /* nothing is known of it any more: the others say that they have closed it */
         MUST_BE(weft_group_barrier(late, WEFT_FOREVER), WEFT_ERR_CANCELLED);
         weft_group_close(late);
     }

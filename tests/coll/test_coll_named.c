@@ -187,7 +187,7 @@ static void far_ahead(weft_agent *agent, void *arg)
     weft_group_close(meet);
 }
 
-/* The root has destroyed the group before it called: nobody else is missing. */
+/* The root has closed the group before it called: nobody else is missing. */
 static void destroyed(weft_agent *agent, void *arg)
 {
     weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
@@ -198,7 +198,7 @@ static void destroyed(weft_agent *agent, void *arg)
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (me == 1) {
         MUST_BE(weft_group_recv(all, x, 0, 200), WEFT_ERR_TIMEOUT);
-        must_say(all, 0, "rank 0 (has destroyed the group)");
+        must_say(all, 0, "rank 0 (has closed the group)");
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));
     if (me != 0)
@@ -207,7 +207,7 @@ static void destroyed(weft_agent *agent, void *arg)
     weft_group_close(meet);
 }
 
-/* Member 0 has given its part, and destroyed the group: it is member 2 that the root waits for. */
+/* Member 0 has given its part, and closed the group: it is member 2 that the root waits for. */
 static void gave_and_left(weft_agent *agent, void *arg)
 {
     weft_group *all = make(agent, "all"), *meet = make(agent, "meet");
@@ -287,7 +287,7 @@ static void roots_differ_for_ever(weft_agent *agent, void *arg)
     weft_group_close(meet);
 }
 
-/* A root that waits for a member which has destroyed the group hears that, without a time limit. What such a member
+/* A root that waits for a member which has closed the group hears that, without a time limit. What such a member
  * gave before counts. */
 static void root_waits_for_destroyed(weft_agent *agent, void *arg)
 {
@@ -308,7 +308,7 @@ static void root_waits_for_destroyed(weft_agent *agent, void *arg)
         MUST_OK(weft_group_gather(all, x, all_x, 0, WEFT_FOREVER));
         MUST(weft_tensor_get_f64(all_x, 1) == 1 && weft_tensor_get_f64(all_x, 2) == 1);
         MUST_BE(weft_group_gather(all, x, all_x, 0, WEFT_FOREVER), WEFT_ERR_CANCELLED);
-        MUST(strstr(weft_error_message(weft_group_error(all)), "has destroyed the group"));
+        MUST(strstr(weft_error_message(weft_group_error(all)), "has closed the group"));
         weft_group_close(all);
     }
     MUST_OK(weft_group_barrier(meet, WEFT_FOREVER));

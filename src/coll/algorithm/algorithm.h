@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * algorithm.h - the algorithms of group operations: each builds one member's schedule (coll/algorithm/schedule.h). And
- * the table that says which algorithm carries which operation.
+ * algorithm.h - the algorithms of group operations, each of which builds one member's schedule
+ * (coll/algorithm/schedule.h), and the table that chooses one for each operation.
  *
- * All members build their schedules from the same wfi_collective, but for `me`. LOCKING: none.
+ * All members build their schedules from the same wfi_collective, except `me`. LOCKING: none.
  */
 #ifndef WFI_ALGORITHM_H
 #define WFI_ALGORITHM_H
@@ -31,11 +31,11 @@ typedef enum wfi_operation_kind {
 extern const char *const wfi_operation_names[WFI_OPERATION_KINDS];
 
 /*
- * An operation, as algorithms see it. Which memory is which:
+ * An operation, as algorithms see it. Its memory:
  *   allreduce, broadcast   output: `count` elements, in place
- *   reduce                 input: `count`; output, at the root alone: `count`, perhaps the same memory
+ *   reduce                 input: `count`; output, only at the root: `count`, perhaps the same memory
  *   allgather              input: `count`; output: members * count, of which its own part may be the input
- *   gather, scatter        the longer one, of members * count, at the root alone
+ *   gather, scatter        the longer one, of members * count, only at the root
  *   reduce_scatter         input: members * count; output: count
  *   all_to_all             both members * count
  */
@@ -43,12 +43,12 @@ typedef struct wfi_collective {
     wfi_operation_kind kind;
     size_t members, me, root;
     size_t count;        /* elements of one member's part */
-    size_t element;      /* bytes of one */
-    bool divides;        /* the sum, by `members`, at the end */
-    bool in_place;       /* the input is the output, or its place in it */
+    size_t element;      /* bytes of one element */
+    bool divides;        /* divides the sum by `members` at the end */
+    bool in_place;       /* the input is the output, or its own part of it */
     size_t chunk;        /* the most bytes of a step; a multiple of every element's size */
     const size_t *hosts; /* by member: the first one of its host. Borrowed while a schedule is built */
-    bool has_levels;     /* there are several hosts, and one with several members */
+    bool has_levels;     /* there are several hosts, and at least one with several members */
 } wfi_collective;
 
 typedef void (*wfi_build_fn)(const wfi_collective *collective, wfi_schedule *schedule);
@@ -67,23 +67,23 @@ void wfi_build_direct(const wfi_collective *collective,
 
 /* ---- What they share: pieces.c ----------------------------------------------------------------------------------- */
 
-/* `count` elements cut into `parts`: where part i begins, in bytes. */
+/* `count` elements are divided into `parts`: where part i begins, in bytes. */
 static inline size_t wfi_part_begin(const wfi_collective *collective, size_t parts, size_t i)
 {
     return collective->count / parts * i * collective->element +
            (collective->count % parts * i / parts) * collective->element;
 }
 
-static inline size_t wfi_part_bytes(const wfi_collective *collective) /* one member's */
+static inline size_t wfi_part_bytes(const wfi_collective *collective) /* of one member */
 {
     return collective->count * collective->element;
 }
 
-/* Sends, receives ... in steps of at most `chunk` bytes. A range of no bytes has no step. */
+/* Each adds steps of at most `chunk` bytes. An empty range has no step. */
 void wfi_pieces_send(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place from,
                      size_t size);
 void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to, size_t size);
-/* to = what comes from the peer (how) to. It takes scratch of its own choice, so a schedule that uses this has no other. */
+/* to = received data (how) to. It uses scratch memory, so a schedule that uses this must not use scratch otherwise. */
 void wfi_pieces_recv_add(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to,
                          size_t size);
 /* Receives into `room`, then to = room (how) b. */
@@ -93,34 +93,38 @@ void wfi_pieces_copy(const wfi_collective *collective, wfi_schedule *schedule, w
                      size_t size);
 void wfi_pieces_divide(const wfi_collective *collective, wfi_schedule *schedule, wfi_place at, size_t size);
 
-/* The rounds of an allgather in which each member has a block of its own size: scratch, from begins[i] to begins[i + 1],
- * is that of the i-th member after us. Our own is there already. doubling.c */
+/*
+ * The rounds of an allgather in which each member has a block of its own size. Scratch from begins[i] to begins[i +
+ * 1] belongs to the i-th member after this one. The own block is already there. doubling.c
+ */
 void wfi_bruck_rounds(const wfi_collective *collective, wfi_schedule *schedule, const size_t *begins);
 
 /* ---- The table: table.c ------------------------------------------------------------------------------------------ */
 
 typedef struct wfi_rule {
     wfi_operation_kind kind;
-    size_t members, bytes; /* the most for which it holds */
+    size_t members, bytes; /* the most for which the rule holds */
     const struct wfi_algorithm *algorithm;
 } wfi_rule;
 
-#define WFI_CARRIED UINT8_MAX /* the number of no algorithm: the operation is carried by others (coll/carrier.h) */
+#define WFI_CARRIED UINT8_MAX /* the number of no algorithm: the carrier runs the operation (coll/carrier.h) */
 
 typedef struct wfi_rules {
     wfi_rule *items;
     size_t count;
 } wfi_rules;
 
-/* Reads rules (weft/group.h). WEFT_ERR_INVALID: `problem` says which word is wrong. WEFT_ERR_MEMORY. */
+/* Parses rules (weft/group.h). WEFT_ERR_INVALID: `problem` says which word is wrong. WEFT_ERR_MEMORY. */
 weft_status wfi_rules_read(const char *text, wfi_rules *out, char *problem, size_t room);
 void wfi_rules_fini(wfi_rules *rules);
-/* The algorithm for an operation: the first rule that fits its members and the bytes of a part, else the table's.
- * *which receives its number, the same on all members. */
+/*
+ * The algorithm for an operation: from the first rule that fits its members and the bytes of a part, otherwise from
+ * the table. Sets *which to its number, which is the same on all members.
+ */
 wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *collective, uint8_t *which);
 const char *wfi_algorithm_name(uint8_t which);                     /* "?" if there is none of that number */
 weft_status wfi_rules_copy(const wfi_rules *from, wfi_rules *out); /* WEFT_ERR_MEMORY */
-/* Then the measured ones; those for groups in levels, too, if it is of one. */
+/* Prints the rules, then the measured ones; with those for groups in levels if has_levels. */
 void wfi_rules_print(const wfi_rules *rules, bool has_levels, FILE *to);
 
 #endif

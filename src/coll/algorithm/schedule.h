@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * schedule.h - what one member does in an operation: steps, each of which may begin when those that it waits for are
- * done. Algorithms (algorithm/) build it, run.c runs it.
+ * schedule.h - what one member does in an operation: steps, each of which may begin when the steps that it waits for
+ * are done. Algorithms (algorithm/) build it, run.c runs it.
  *
- * An algorithm adds steps in the order in which a single thread could do them. Which wait for which follows from the
- * memory that they use: a step waits for those before it that write what it reads or writes, or read what it writes. All
- * others may run beside each other; so a tree of chunks is a pipeline without more words.
+ * An algorithm adds steps in an order in which a single thread could do them. The memory that steps use determines
+ * which wait for which: a step waits for earlier steps that write what it reads or writes, or read what it writes.
+ * All others may run concurrently; so a tree of chunks becomes a pipeline without further code.
  *
- * Two members that talk to each other build schedules that fit: the n-th send to a member is met by that member's n-th
- * recv from this one, in the order in which both were added. Source of the form: T. Hoefler, A. Lumsdaine, W. Rehm,
- * "Implementation and Performance Analysis of Non-Blocking Collective Operations for MPI", SC 2007.
+ * Two members that exchange data build schedules that fit: the n-th send to a member is received by that member's
+ * n-th recv from this one, in the order in which both were added. Source of the form: T. Hoefler, A. Lumsdaine, W.
+ * Rehm, "Implementation and Performance Analysis of Non-Blocking Collective Operations for MPI", SC 2007.
  *
- * LOCKING. None: one thread builds a schedule, before others see it.
+ * LOCKING. None: one thread builds a schedule, before other threads see it.
  */
 #ifndef WFI_SCHEDULE_H
 #define WFI_SCHEDULE_H
@@ -27,13 +27,13 @@ typedef enum wfi_step_kind {
     WFI_STEP_COMBINE, /* to = a (how) b */
     WFI_STEP_COPY,    /* to = a */
     WFI_STEP_DIVIDE,  /* to /= the group's size */
-    WFI_STEP_CARRY,   /* all of it, by the group's carrier */
+    WFI_STEP_CARRY,   /* the group's carrier runs the whole operation */
 } wfi_step_kind;
 
-/* Of an operation, the memory that steps use. */
+/* The memory of an operation that steps use. */
 typedef enum wfi_buffer { WFI_INPUT, WFI_OUTPUT, WFI_SCRATCH, WFI_BUFFERS } wfi_buffer;
 
-typedef struct wfi_place { /* in one of them, `offset` in bytes */
+typedef struct wfi_place { /* in one of the buffers; `offset` in bytes */
     wfi_buffer buffer;
     size_t offset;
 } wfi_place;
@@ -46,18 +46,18 @@ typedef struct wfi_step {
     bool begun, done;
     int peer;           /* a member's index */
     uint32_t slot;      /* of a send or recv: its number among those with that peer */
-    uint32_t waits;     /* for so many steps yet */
-    uint32_t edges;     /* the first of those that wait for it; WFI_NO_STEP */
-    wfi_step_id next;   /* of the recvs from this peer */
-    wfi_step_id ready;  /* the next one of those that may begin */
-    wfi_place to, a, b; /* as its kind says */
+    uint32_t waits;     /* number of steps that it still waits for */
+    uint32_t edges;     /* the first of the steps that wait for it; WFI_NO_STEP */
+    wfi_step_id next;   /* the next recv from this peer */
+    wfi_step_id ready;  /* the next step in the list of those that may begin */
+    wfi_place to, a, b; /* see the kind */
     size_t size;        /* bytes */
-    void *arrival;      /* of a recv: what came for it before it began (group.h) */
-    void *bulk;         /* while it moves bytes that do not fit a message (group.h) */
+    void *arrival;      /* of a recv: data that came before it began (group.h) */
+    void *bulk;         /* set while it moves data that do not fit a message (group.h) */
 } wfi_step;
 
 typedef struct wfi_edge {
-    wfi_step_id step; /* that waits */
+    wfi_step_id step; /* the step that waits */
     uint32_t next;
 } wfi_edge;
 
@@ -82,14 +82,14 @@ typedef struct wfi_schedule {
     wfi_uses uses[WFI_BUFFERS];          /* while it is built */
     size_t members;
     size_t scratch; /* bytes of it that the steps use */
-    size_t rooms;   /* of it that were given to pieces, in turn: pieces.c */
+    size_t rooms;   /* rooms of scratch given to pieces so far: pieces.c */
     bool failed;    /* no memory */
 } wfi_schedule;
 
 void wfi_schedule_init(wfi_schedule *schedule, size_t members);
-void wfi_schedule_built(wfi_schedule *schedule); /* frees what only building needs */
+void wfi_schedule_built(wfi_schedule *schedule); /* frees memory that is needed only for building */
 void wfi_schedule_fini(wfi_schedule *schedule);
-/* Each adds a step. `to` may be `a` or `b`, else they do not overlap. */
+/* Each adds a step. `to` may be `a` or `b`; otherwise they do not overlap. */
 void wfi_schedule_send(wfi_schedule *schedule, size_t peer, wfi_place from, size_t size);
 void wfi_schedule_recv(wfi_schedule *schedule, size_t peer, wfi_place to, size_t size);
 void wfi_schedule_combine(wfi_schedule *schedule, wfi_place to, wfi_place a, wfi_place b, size_t size);
