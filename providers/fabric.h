@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fabric.h - what a fabric offers to weft: connections (lanes), messages, remote reads and writes, registration of
+ * fabric.h - the interface of a fabric: connections (lanes), messages, remote reads and writes, registration of
  * memory. Each provider is a table of these functions (wfi_fabric_ops); to add a fabric, write one and name it in
  * fabric.c.
  *
  *     const wfi_fabric_ops *ops = wfi_fabric_find("tcp");
  *     ops->open(&options, &fabric, &error);                 listens
- *     ops->connect(fabric, address, size, data, data_size, user, &lane);     an event tells when it is up
+ *     ops->connect(fabric, address, size, data, data_size, user, &lane);     an event tells when it is connected
  *     ops->send(lane, &op, iov, count);                     poll reports &op
  *
  * There is one wfi_fabric for each agent. A lane is one connection. Messages on it arrive whole and in order, or the
- * lane closes. No order is promised between remote reads or writes and messages, nor among reads and writes.
+ * lane closes. Remote reads and writes have no promised order, neither among themselves nor relative to messages.
  *
  * THREADS. Any thread may post operations (post_recv, send, read, write), open and close regions, and close lanes, at
- * any time. Only one thread at a time may be in poll: whoever holds the progress token. Only one thread at a time may
- * be in poll_events; it is usually a thread for nothing else, because a caller who sends half a message can hold up
- * libfabric's tcp there. No function calls back into weft but options->ready.
+ * any time. Only one thread at a time may be in poll: the one that holds the progress token. Only one thread at a
+ * time may be in poll_events. That is usually a separate thread, because a caller that sends half a message can block
+ * libfabric's tcp there. The only callback into weft is options->ready.
  *
- * OPERATIONS. The caller embeds a wfi_fabric_op in its own struct, and keeps that and the memory that the operation names
- * until poll has reported it. Each operation that was accepted is reported exactly once. Once lane_close has returned,
- * no byte of that lane's operations is touched in local memory any more, and the peer's operations on our memory that
- * came through that lane have ended. Operations that were outstanding are reported by later polls, with
- * WEFT_ERR_CANCELLED, or with their true outcome if that was known before. With libfabric that may take long; closing
- * the fabric drops what has not been reported.
+ * OPERATIONS. The caller embeds a wfi_fabric_op in its own struct, and keeps the struct and the memory that the
+ * operation names until poll has reported it. Each accepted operation is reported exactly once. Once lane_close has
+ * returned, the lane's operations touch no local memory, and the peer's operations on this worker's memory through
+ * that lane have ended. Outstanding operations are reported by later polls, with WEFT_ERR_CANCELLED, or with their
+ * true result if it was known before. With libfabric that may take long; closing the fabric drops operations that
+ * have not been reported.
  *
  * BROKEN LANES. A lane that breaks is announced once by WFI_EVENT_CLOSED, or shows by an operation that fails. The
  * owner then calls lane_close. Operations may still be posted to a broken lane: they are refused with
@@ -33,7 +33,7 @@
 
 #include <weft/status.h>
 
-#define WFI_CONNECT_DATA_MAX 48 /* bytes of private data of a connection: what verbs offers */
+#define WFI_CONNECT_DATA_MAX 48 /* bytes of private data of a connection: the size that verbs offers */
 #define WFI_ADDRESS_MAX 64      /* bytes of a fabric address */
 
 typedef struct wfi_fabric wfi_fabric; /* each provider's own struct starts with a `const wfi_fabric_ops *ops` */
@@ -41,42 +41,42 @@ typedef struct wfi_lane wfi_lane;
 typedef struct wfi_region wfi_region;
 typedef struct wfi_connect_request wfi_connect_request;
 
-/* An operation in flight. `reserved` is the provider's. */
+/* An operation in flight. The provider uses `reserved`. */
 typedef struct wfi_fabric_op {
     void *reserved[12];
-    void *user; /* the initiator's: untouched */
+    void *user; /* for the initiator; the provider does not touch it */
 } wfi_fabric_op;
 
 typedef struct wfi_completion {
     wfi_fabric_op *op;
     weft_status status;
-    size_t size; /* receives: bytes that arrived */
+    size_t size; /* of a receive: bytes that arrived */
 } wfi_completion;
 
 typedef enum wfi_event_kind {
-    WFI_EVENT_REQUEST = 1,   /* somebody wants to connect: accept or reject */
-    WFI_EVENT_CONNECTED = 2, /* a lane of ours is up (connected or accepted); data: what the acceptor sent */
-    WFI_EVENT_CLOSED = 3,    /* refused, or broken; status says which. The lane is still ours to close */
-    WFI_EVENT_SILENT = 4,    /* callers that never asked for anything were hung up on; count: how many */
+    WFI_EVENT_REQUEST = 1,   /* a peer wants to connect: accept or reject */
+    WFI_EVENT_CONNECTED = 2, /* a lane that connect or accept made is connected; data: what the acceptor sent */
+    WFI_EVENT_CLOSED = 3,    /* refused, or broken; status says which. The owner still has to close the lane */
+    WFI_EVENT_SILENT = 4,    /* connections without a request were closed; count: how many */
 } wfi_event_kind;
 
 typedef struct wfi_event {
     wfi_event_kind kind;
     wfi_lane *lane;               /* CONNECTED, CLOSED */
-    void *lane_user;              /* what connect or accept was given */
+    void *lane_user;              /* the `user` that connect or accept got */
     wfi_connect_request *request; /* REQUEST */
     weft_status status;           /* CLOSED: WEFT_ERR_UNREACHABLE (refused), WEFT_ERR_FABRIC (broken) */
-    const char *why;              /* CLOSED: the system's words, which last forever; NULL: it has none */
+    const char *why;              /* CLOSED: the system's error text, valid forever; NULL: none */
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t data_size;
     size_t count; /* SILENT */
 } wfi_event;
 
-/* A registered range. Remote sides use base + offset and key. */
+/* A registered range. Peers address it by base + offset and key. */
 struct wfi_region {
-    uint64_t base;    /* what offset 0 is called remotely: 0 or the address */
-    uint64_t key;     /* random where the fabric lets us choose */
-    void *descriptor; /* for local use; NULL where none is needed */
+    uint64_t base;    /* the remote address of offset 0: 0 or the local address */
+    uint64_t key;     /* random if the fabric allows a choice */
+    void *descriptor; /* for local use; NULL if none is needed */
 };
 
 enum { WFI_REMOTE_READ = 1, WFI_REMOTE_WRITE = 2, WFI_LOCAL = 4 };
@@ -85,31 +85,31 @@ typedef struct wfi_fabric_limits {
     size_t message_max;       /* bytes of one message */
     size_t rma_max;           /* bytes of one read or write */
     size_t send_iov_max;      /* pieces of one send; >= 2 */
-    size_t inject_max;        /* bytes of one injected send; 0: there is no such thing */
-    bool keys_per_transfer;   /* registering is cheap: keys live for one transfer */
+    size_t inject_max;        /* bytes of one injected send; 0: not supported */
+    bool keys_per_transfer;   /* registration is cheap: a key lives for one transfer */
     bool needs_local_regions; /* send, receive, read and write need a region's descriptor */
     bool target_must_progress;
 } wfi_fabric_limits;
 
 typedef struct wfi_fabric_options {
     int rank;                /* for logs; the simulation's address */
-    const char *iface;       /* interface name or address; NULL: the one that routes to `towards` */
+    const char *iface;       /* interface name or address; NULL: the interface with the route to `towards` */
     const char *towards;     /* an address of the job (master_addr) */
     int port_low, port_high; /* 0, 0: any */
-    int port_spared;         /* of the range, taken only if no other is free: the store's. 0: none */
+    int port_spared;         /* the store's port: taken from the range only if no other is free. 0: none */
     weft_sim *sim;
-    void (*ready)(void *arg); /* something became pollable while nobody polled (simulation; else unused) */
+    void (*ready)(void *arg); /* something can be polled while no thread polls (only in the simulation) */
     void *ready_arg;
 } wfi_fabric_options;
 
-/* A piece of a message to send; region NULL where none is needed. */
+/* A piece of a message to send; region NULL if none is needed. */
 typedef struct wfi_iov {
     const void *data;
     size_t size;
     wfi_region *region;
 } wfi_iov;
 
-/* A piece of the memory that a receive may fill; region NULL where none is needed. */
+/* A piece of the memory that a receive may fill; region NULL if none is needed. */
 typedef struct wfi_receive_buffer {
     void *data;
     size_t size;
@@ -123,58 +123,73 @@ typedef struct wfi_fabric_ops {
     size_t size; /* of this struct */
     const char *name;
 
-    /* Listens. WEFT_ERR_FABRIC, WEFT_ERR_UNREACHABLE (no route to `towards`), WEFT_ERR_INVALID (iface, ports),
-     * WEFT_ERR_MEMORY; *error gets the detail. */
+    /*
+     * Listens. WEFT_ERR_FABRIC, WEFT_ERR_UNREACHABLE (no route to `towards`), WEFT_ERR_INVALID (iface, ports),
+     * WEFT_ERR_MEMORY; *error gets the detail.
+     */
     weft_status (*open)(const wfi_fabric_options *options, wfi_fabric **out, weft_error **error);
-    /* All lanes and regions are closed before. Wakes and ends nothing: the caller has stopped its threads. */
+    /* All lanes and regions must be closed, and the caller's threads stopped: it wakes and ends none. */
     void (*close)(wfi_fabric *fabric);
     const wfi_fabric_limits *(*limits)(const wfi_fabric *fabric);
-    /* Writes our address into out[WFI_ADDRESS_MAX]; returns its size. */
+    /* Writes this worker's address to out[WFI_ADDRESS_MAX]; returns its size. */
     size_t (*address)(const wfi_fabric *fabric, uint8_t *out);
-    /* Whether two addresses are of one host, as far as can be told; NULL: it cannot. Pure. */
+    /* Whether two addresses are of one host, as far as is known; NULL: not supported. Pure. */
     bool (*same_host)(const uint8_t *one, const uint8_t *other, size_t size);
 
-    /* A peer's address for people, cut off at `room` bytes with the 0. */
+    /* A peer's address for logs and errors; at most `room` bytes with the NUL. */
     void (*address_text)(const uint8_t *address, size_t size, char *out, size_t room);
 
-    /* The network interface in use, for people; "" if it is not known. Lives as long as the fabric. */
+    /* The network interface in use, for logs and errors; "" if it is not known. Lives as long as the fabric. */
     const char *(*iface)(const wfi_fabric *fabric);
 
-    /* Begins a connection; never blocks; an event follows. `data` at most WFI_CONNECT_DATA_MAX. WEFT_ERR_FABRIC, _MEMORY. */
+    /*
+     * Starts to connect; never blocks; an event follows. `data` at most WFI_CONNECT_DATA_MAX. WEFT_ERR_FABRIC,
+     * _MEMORY.
+     */
     weft_status (*connect)(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
                            size_t data_size, void *lane_user, wfi_lane **out);
-    /* The system's words for why the last connect failed at once, which last forever; NULL: it has none. For who calls
-     * connect, one thread at a time. */
+    /*
+     * The system's error text if the last connect failed at once, valid forever; NULL: none. Only for the thread that
+     * calls connect.
+     */
     const char *(*connect_error)(const wfi_fabric *fabric);
-    /* Takes a request; an event follows. Receives may be posted at once. The request is used up, also on failure. */
+    /* Accepts a request; an event follows. Receives may be posted at once. The request is consumed, even on failure. */
     weft_status (*accept)(wfi_fabric *fabric, wfi_connect_request *request, const void *data, size_t data_size,
                           void *lane_user, wfi_lane **out);
     void (*reject)(wfi_fabric *fabric, wfi_connect_request *request);
     /* See OPERATIONS above. Frees the lane; its ops may still be reported later. */
     void (*lane_close)(wfi_lane *lane);
 
-    /* WEFT_ERR_AGAIN: try after a poll. WEFT_ERR_UNREACHABLE: the lane is broken. Sends need a connected lane. */
-    /* The message fills one room after the other; 1 to WFI_RECEIVE_BUFFERS_MAX of them. */
+    /*
+     * WEFT_ERR_AGAIN: call again after a poll. WEFT_ERR_UNREACHABLE: the lane is broken. Sends need a connected lane.
+     */
+    /* The message fills one buffer after another; 1 to WFI_RECEIVE_BUFFERS_MAX of them. */
     weft_status (*post_recv)(wfi_lane *lane, wfi_fabric_op *op, const wfi_receive_buffer *buffers, size_t count);
     weft_status (*send)(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, size_t count);
-    /* Optional. Like send, but copied, and not reported: a completion costs more than a few bytes do. Whoever uses it has fewer than
-     * WFI_INJECT_AHEAD sends on the lane, of either kind, that the peer has not received, and makes them one at a time. That one is
-     * lost, a broken lane says. WEFT_ERR_MEMORY: no room for the copy; send needs none. */
+    /*
+     * Optional. Like send, but the data are copied and the operation is not reported, because a completion costs more
+     * than a few bytes. The caller must have fewer than WFI_INJECT_AHEAD sends on the lane, of either kind, that the
+     * peer has not received, and must make them one at a time. If the message is lost, the lane is reported as
+     * broken. WEFT_ERR_MEMORY: no room for the copy; send needs none.
+     */
     weft_status (*inject)(wfi_lane *lane, const void *data, size_t size);
     weft_status (*read)(wfi_lane *lane, wfi_fabric_op *op, void *local, size_t size, wfi_region *region,
                         uint64_t remote, uint64_t key);
-    /* Completes when the data is in the target's memory (acknowledged), not when it left. */
+    /* Completes when the data are in the target's memory (acknowledged), not when they have been sent. */
     weft_status (*write)(wfi_lane *lane, wfi_fabric_op *op, const void *local, size_t size, wfi_region *region,
                          uint64_t remote, uint64_t key);
 
     weft_status (*region_open)(wfi_fabric *fabric, void *data, size_t size, unsigned access, wfi_region **out);
     void (*region_close)(wfi_fabric *fabric, wfi_region *region);
 
-    /* Up to `room` completions; never blocks. */
+    /* Returns up to `room` completions; never blocks. */
     size_t (*poll)(wfi_fabric *fabric, wfi_completion *out, size_t room);
-    /* Waits up to timeout_ms for events (0: not at all; the simulation never waits); `wake_fd` readable ends the wait. */
+    /*
+     * Waits up to timeout_ms for events (0: does not wait; the simulation never waits). If `wake_fd` is readable, the
+     * wait ends.
+     */
     size_t (*poll_events)(wfi_fabric *fabric, wfi_event *out, size_t room, int timeout_ms, int wake_fd);
-    /* A descriptor to sleep on for completions, or -1 (simulation). may_sleep false: poll again instead. */
+    /* A descriptor to wait on for completions, or -1 (simulation). If may_sleep is false, poll again instead. */
     int (*wait_fd)(wfi_fabric *fabric);
     bool (*may_sleep)(wfi_fabric *fabric);
 } wfi_fabric_ops;
@@ -186,7 +201,7 @@ struct wfi_fabric {
 extern const wfi_fabric_ops wfi_fabric_tcp;
 extern const wfi_fabric_ops wfi_fabric_sim;
 
-/* By name ("tcp", "sim"); NULL if this build has none such. In providers/fabric.c. */
+/* Finds a fabric by name ("tcp", "sim"); NULL if this build has none of that name. In providers/fabric.c. */
 const wfi_fabric_ops *wfi_fabric_find(const char *name);
 
 #endif

@@ -23,7 +23,7 @@ static bool set_address(void **where, size_t *size, const wfofi_sockaddr *addres
 }
 
 /*
- * The info of an endpoint that connects to `to`. The source is left to the routing table unless the user named an
+ * The info of an endpoint that connects to `to`. The routing table chooses the source unless the user named an
  * interface; verbs resolves the destination when the endpoint is made.
  */
 static struct fi_info *info_towards(const wfofi_fabric *fabric, const wfofi_sockaddr *to)
@@ -34,7 +34,7 @@ static struct fi_info *info_towards(const wfofi_fabric *fabric, const wfofi_sock
     wfofi_sockaddr from = fabric->local;
     wfofi_address_set_port(&from, 0);
     bool done = set_address(&info->dest_addr, &info->dest_addrlen, to);
-    /* The user's interface is the source, unless its address is of the other family: then the routing table says. */
+    /* The source is the user's interface, unless its address is of the other family: then the routing table chooses. */
     if (done && fabric->own_iface && from.storage.ss_family == to->storage.ss_family) {
         done = set_address(&info->src_addr, &info->src_addrlen, &from);
     } else {
@@ -49,7 +49,7 @@ static struct fi_info *info_towards(const wfofi_fabric *fabric, const wfofi_sock
     return NULL;
 }
 
-/* The caller tries again and keeps the words for the error that ends all attempts. */
+/* Keeps the error text: the caller tries again, and reports the text if all attempts fail. */
 static void say_not_connected(wfofi_fabric *fabric, const wfofi_sockaddr *to, int ret)
 {
     char text[WFOFI_ADDRESS_TEXT], doing[WFOFI_ADDRESS_TEXT + 16];
@@ -84,7 +84,7 @@ weft_status wfofi_connect(wfi_fabric *base, const uint8_t *address, size_t addre
     fi_freeinfo(info);
     if (status != WEFT_OK)
         return status;
-    *out = lane; /* before the event that may come on another thread */
+    *out = lane; /* before the event, which may come on another thread */
     int ret = fi_connect(lane->ep, &to.storage, data, data_size);
     if (ret == 0)
         return WEFT_OK;
@@ -94,7 +94,7 @@ weft_status wfofi_connect(wfi_fabric *base, const uint8_t *address, size_t addre
     return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
 }
 
-/* Ours again, no longer in the list of what waits for an answer. */
+/* Takes the request out of the list of those that wait for an answer. */
 static void take_request(wfofi_fabric *fabric, wfi_connect_request *request)
 {
     wfi_mutex_lock(&fabric->events_lock);
@@ -134,7 +134,7 @@ abandon:
     wfofi_lane_abandon(lane);
     status = ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
 reject:
-    wfofi_reject(base, request); /* libfabric's handle is still to be freed, by this */
+    wfofi_reject(base, request); /* this also frees libfabric's handle */
     return status;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cq.c - completions: read in batches, and settled in their lane's books. */
+/* cq.c - completions: reads them in batches, and settles their operations. */
 #include "objects.h"
 
 #include "base/text/log.h"
 
 #define BATCH 32
 
-/* Out of its lane's books and into `ready`. */
+/* Moves the operation from its lane's list to `ready`. */
 void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t size)
 {
     wfi_assert_held(&fabric->cq_lock);
@@ -37,8 +37,8 @@ static weft_status status_of_error(wfofi_op *op, int err)
 }
 
 /*
- * After a message that did not fit. libfabric 1.17 ends the connection itself; 2.1 throws the rest of the message away and
- * goes on, though the two ends no longer agree on what was said.
+ * After a message that did not fit. libfabric 1.17 ends the connection itself. 2.1 discards the rest of the message
+ * and continues, although the two ends no longer agree on the data sent.
  */
 static void break_lane(wfi_lane *lane)
 {
@@ -48,7 +48,7 @@ static void break_lane(wfi_lane *lane)
     wfi_mutex_unlock(&lane->lock);
 }
 
-/* An error entry names only its operation; libfabric 1.17 has some that name none, about transfers of its own. */
+/* An error entry names only its operation; libfabric 1.17 also reports some without one, for its own transfers. */
 static bool read_error(wfofi_fabric *fabric)
 {
     struct fi_cq_err_entry entry = {0};
@@ -63,7 +63,7 @@ static bool read_error(wfofi_fabric *fabric)
     return true;
 }
 
-/* One batch; true if there may be more. */
+/* Reads one batch; true if there may be more. */
 static bool read_batch(wfofi_fabric *fabric)
 {
     struct fi_cq_msg_entry entries[BATCH];

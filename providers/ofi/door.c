@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * door.c - who is accepted on the listening socket, seen from outside libfabric.
+ * door.c - makes accepted sockets non-blocking, from outside libfabric.
  *
- * libfabric's tcp reads from the sockets that it has accepted, one after the other, blocking, on the thread that reads
- * events: fifty callers who each keep back half of a request hold up everybody fifty times. An accepted socket that does not
- * block holds up nobody. libfabric accepts in one round and reads from that socket in a later one at the earliest; so
- * around each round we ask before it which descriptor is the next, as the lowest free one is, and after it make that (and
- * those behind it) non-blocking if it has become a caller's. Where another thread took the number meanwhile, we look through all.
- * What slips through that has the receive timeout (sockets/descriptors.c).
+ * libfabric's tcp reads requests from the sockets that it has accepted, one after another, blocking, on the thread
+ * that reads events. Fifty peers that each send only half a request would block all others fifty times. A
+ * non-blocking accepted socket blocks nobody. libfabric accepts a connection in one round and reads from it in a
+ * later one. So before each round this file finds the next descriptor (the lowest free one); after the round it makes
+ * that descriptor, and those after it, non-blocking if it is an accepted socket. If another thread took the number
+ * meanwhile, all descriptors are checked. The receive timeout (sockets/descriptors.c) bounds the sockets that are
+ * still missed.
  */
 #include "objects.h"
 
@@ -20,7 +21,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define SAY_NS UINT64_C(60000000000) /* between two lines that there are no descriptors: attempts are many a second */
+/* between two log lines about missing descriptors: there are many attempts in a second */
+#define SAY_NS UINT64_C(60000000000)
 
 static void say_exhausted(wfofi_fabric *fabric)
 {
@@ -43,7 +45,7 @@ void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret)
         wfofi_log(fabric, WEFT_LOG_WARN, "%s: %s", doing, fi_strerror(-ret));
 }
 
-/* The next descriptor; -1: there is none. */
+/* Returns the next descriptor; -1: there is none. */
 int wfofi_door_before(wfofi_fabric *fabric)
 {
     if (fabric->listen_fd < 0)

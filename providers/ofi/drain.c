@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * drain.c - closing a lane: no endpoint is closed while a read is under way on it.
+ * drain.c - closing a lane: no endpoint is closed while a read is in progress on it.
  *
- * libfabric 1.13 to 1.17's tcp, closing an endpoint that is in the middle of receiving the answer to a read, puts that
- * read's record back into its pool twice; operations after that share records (docs/libfabric.md).
- * A read that ends on its own leaves the record right. So the socket is shut down, after which the kernel adds nothing to
- * what the socket's buffer holds, and libfabric is given turns until it has read that to the end. How long that takes is
- * not measured: a process can be stopped at any point of it.
+ * If an endpoint is closed while it receives the answer to a read, the tcp provider of libfabric 1.13 to 1.17 puts
+ * that read's record back into its pool twice; operations after that share records (docs/libfabric.md). A read that
+ * ends normally leaves the record intact. So the socket is shut down: after that the kernel adds nothing to the
+ * socket's buffer. Then libfabric is called until it has read the buffer to its end. The number of turns is limited,
+ * not the time, because a process can be stopped at any point.
  *
- * PARKED LANES. A lane whose reads have not ended after DRAIN_TURNS is parked: what its socket still holds is thrown away, so
- * that nothing of it lands once lane_close has returned; the endpoint stays open, and the lane's operations unreported,
- * until poll finds that the reads have ended. A fabric that is closed before that leaves the endpoint open for good. Nothing
- * that we know of leads there.
+ * PARKED LANES. A lane whose reads have not ended after DRAIN_TURNS is parked: the rest of its socket's buffer is
+ * discarded, so that nothing is written to local memory once lane_close has returned. The endpoint stays open, and
+ * the lane's operations unreported, until poll finds that the reads have ended. If the fabric is closed before that,
+ * the endpoint stays open until the process ends. No way to get there is known.
  */
 #include "objects.h"
 
@@ -30,7 +30,7 @@ static unsigned reads_of(wfi_lane *lane)
     return reads;
 }
 
-/* In each turn libfabric reads once from every socket that has something. */
+/* In each turn libfabric reads once from every socket that has data. */
 static bool give_turns(wfi_lane *lane)
 {
     wfofi_fabric *fabric = lane->fabric;
@@ -62,10 +62,10 @@ static void park(wfi_lane *lane)
     wfi_list_push_back(&fabric->parked, &lane->link);
     atomic_fetch_add(&fabric->parked_count, 1);
     wfi_mutex_unlock(&fabric->events_lock);
-    (void)fi_cq_signal(fabric->cq); /* what our turns found is reported by whoever polls */
+    (void)fi_cq_signal(fabric->cq); /* the polling thread reports the completions that these turns found */
 }
 
-/* Its descriptor; -1: not found, or dead already. */
+/* Returns the lane's descriptor; -1: not found, or already dead. */
 static int shutdown_socket(const wfi_lane *lane)
 {
     wfofi_sockaddr local, peer;
@@ -76,20 +76,23 @@ static int shutdown_socket(const wfi_lane *lane)
     return wfofi_shutdown_socket(&local, &peer);
 }
 
-/* The socket was not found, or is dead already. In the first case the peer's answers land: all that is left is to wait for them. */
+/*
+ * The socket was not found or is already dead. If it was not found, the peer's answers still arrive: the only way is
+ * to wait for them.
+ */
 static void wait_for_reads(wfi_lane *lane)
 {
     wfofi_log(lane->fabric, WEFT_LOG_ERROR, "the socket of a connection was not found: waiting for its %u reads",
               reads_of(lane));
     while (!give_turns(lane)) {
-        (void)fi_cq_signal(lane->fabric->cq); /* our turns serve the other lanes as well */
+        (void)fi_cq_signal(lane->fabric->cq); /* these turns serve the other lanes too */
         (void)poll(NULL, 0, WAIT_MS);
     }
 }
 
 /*
- * False: the reads have not ended, and the lane is parked. The receive has no room: a message without one would stand before everything that came behind it, and one that does not
- * fit ends the connection.
+ * Returns false if the reads have not ended; then the lane is parked. The receive has no buffer: a message without a
+ * buffer would block all later ones, and one that does not fit ends the connection.
  */
 static bool drain(wfi_lane *lane)
 {
@@ -131,7 +134,8 @@ static wfi_lane *take_ended(wfofi_fabric *fabric)
     }
     if (ended) {
         wfi_list_remove(&ended->link);
-        wfi_list_push_back(&fabric->lanes, &ended->link); /* until its socket is closed, as forgotten.c must know */
+        /* until its socket is closed, because forgotten.c has to know it */
+        wfi_list_push_back(&fabric->lanes, &ended->link);
         atomic_fetch_sub(&fabric->parked_count, 1);
     }
     wfi_mutex_unlock(&fabric->events_lock);

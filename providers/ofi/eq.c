@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eq.c - connection events, translated. */
+/* eq.c - translates libfabric's connection events. */
 #include "base/alloc.h"
 #include "objects.h"
 
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXHAUSTED_MS 20    /* between two attempts to accept while descriptors are out */
-#define EVENT_DATA_MAX 512 /* the most that a provider passes on: 256 by tcp */
+#define EXHAUSTED_MS 20    /* between two attempts to accept while descriptors have run out */
+#define EVENT_DATA_MAX 512 /* the most that a provider passes on: 256 with tcp */
 
 typedef union event_entry {
     struct fi_eq_cm_entry cm;
@@ -27,7 +27,7 @@ static void refuse(wfofi_fabric *fabric, struct fi_info *info)
 
 static bool on_request(wfofi_fabric *fabric, const event_entry *entry, size_t data_size, wfi_event *out)
 {
-    if (data_size > WFI_CONNECT_DATA_MAX) { /* no peer of ours */
+    if (data_size > WFI_CONNECT_DATA_MAX) { /* not a weft peer */
         refuse(fabric, entry->cm.info);
         return false;
     }
@@ -45,7 +45,7 @@ static bool on_request(wfofi_fabric *fabric, const event_entry *entry, size_t da
     return true;
 }
 
-/* Changes the lane's state, unless that says the same already or it is being closed. */
+/* Changes the lane's state, unless it has that state already or is being closed. */
 static bool become(wfi_lane *lane, wfofi_lane_state state)
 {
     wfi_mutex_lock(&lane->lock);
@@ -63,7 +63,7 @@ static void about_lane(wfi_event *out, wfi_event_kind kind, wfi_lane *lane)
     out->lane_user = lane->user;
 }
 
-/* With libfabric 1.17 the word of a broken lane can come before that of its being up: then it never was. */
+/* libfabric 1.17 may report a broken lane before it reports the lane as connected: then it never was connected. */
 static bool on_connected(const event_entry *entry, size_t data_size, wfi_event *out)
 {
     wfi_lane *lane = entry->cm.fid->context;
@@ -114,8 +114,8 @@ static bool translate_error(const wfofi_fabric *fabric, const struct fi_eq_err_e
 typedef enum read_result { READ_NOTHING, READ_DROPPED, READ_EVENT } read_result;
 
 /*
- * errno is cleared because libfabric 1.17 judges a socket at its end by whatever errno says, and would come back to it
- * for ever if that were an old EAGAIN.
+ * Clears errno: libfabric 1.17 reads errno when a socket has ended, and an old EAGAIN there would make it report the
+ * socket forever.
  */
 static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
 {
@@ -161,7 +161,7 @@ static int left_ms(uint64_t deadline)
     return now >= deadline ? 0 : (int)((deadline - now + 999999) / 1000000);
 }
 
-/* What is written into the event queue from now on shows on its descriptor. */
+/* Makes the event queue's descriptor readable when the next event is written. */
 static bool arm(wfofi_fabric *fabric)
 {
     struct fid *queue = &fabric->eq->fid;
@@ -171,11 +171,11 @@ static bool arm(wfofi_fabric *fabric)
     return ret == FI_SUCCESS;
 }
 
-/* Sleeps on the event queue and wake_fd; true if wake_fd ended it. */
+/* Waits on the event queue and wake_fd; true if wake_fd ended it. */
 static bool sleep_for_events(wfofi_fabric *fabric, int timeout_ms, int wake_fd)
 {
     struct pollfd fds[2] = {{.fd = fabric->eq_fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
-    if (fabric->exhausted) { /* whoever knocks stays readable, so poll would not wait */
+    if (fabric->exhausted) { /* a pending connection keeps the descriptor readable, so poll would not wait */
         fds[0].fd = -1;
         timeout_ms = timeout_ms < 0 || timeout_ms > EXHAUSTED_MS ? EXHAUSTED_MS : timeout_ms;
     }
@@ -198,7 +198,7 @@ size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int time
 {
     wfofi_fabric *fabric = wfofi_of(base);
     uint64_t deadline = wfi_deadline(&wfi_clock_real, timeout_ms);
-    if (timeout_ms == 0) /* we shall not sleep, so nothing will wake us */
+    if (timeout_ms == 0) /* it will not wait, so no wake-up is needed */
         wfofi_silent_suspect(fabric);
     for (bool woken = false;;) {
         size_t count = read_events(fabric, out, room);
@@ -210,14 +210,14 @@ size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int time
         if (count > 0 || woken || wait_ms == 0 || room == 0)
             return count;
         bool armed = arm(fabric);
-        count = read_events(fabric, out, room); /* of one that came while we armed, libfabric 2.1 loses the wake-up */
+        count = read_events(fabric, out, room); /* libfabric 2.1 loses the wake-up of an event that came during arm */
         if (count > 0)
             return count;
         woken = sleep_for_events(fabric, armed ? wait_ms : 0, wake_fd);
     }
 }
 
-/* For closing: nobody is left to answer these. */
+/* For closing: nothing will answer these requests. */
 static void drop_requests(wfofi_fabric *fabric)
 {
     wfi_event event;
@@ -228,8 +228,9 @@ static void drop_requests(wfofi_fabric *fabric)
 }
 
 /*
- * libfabric 1.17 forgets sockets that it has accepted and not announced, and what it keeps about them. So nobody is accepted any
- * more, and it gets to read the end of those who were: of several in one round, but not of any number.
+ * libfabric 1.17 leaks sockets that it has accepted and not announced, with their records. So no more connections are
+ * accepted, and libfabric is called until it has read the end of those that were: one round may end several, but not
+ * any number.
  */
 void wfofi_events_end(wfofi_fabric *fabric)
 {

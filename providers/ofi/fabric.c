@@ -16,7 +16,7 @@
 static void set_hints(const wfofi_provider *provider, struct fi_info *hints)
 {
     hints->caps = FI_MSG | FI_RMA;
-    hints->mode = FI_CONTEXT | FI_CONTEXT2; /* wfofi_op begins with room for one */
+    hints->mode = FI_CONTEXT | FI_CONTEXT2; /* wfofi_op begins with room for it */
     hints->ep_attr->type = FI_EP_MSG;
     hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->domain_attr->threading = FI_THREAD_SAFE;
@@ -95,7 +95,7 @@ static void close_fid(const wfofi_fabric *fabric, struct fid *fid, const char *w
         wfofi_log(fabric, WEFT_LOG_WARN, "closing the %s: %s", what, fi_strerror(-ret));
 }
 
-/* Takes apart whatever there is: open may have come any way. */
+/* Frees the parts that exist: open may have failed at any point. */
 static void take_apart(wfofi_fabric *fabric)
 {
     if (fabric->pep)
@@ -159,10 +159,10 @@ weft_status wfofi_open(const wfofi_provider *provider, const wfi_fabric_options 
     return WEFT_OK;
 }
 
-/* What its parked lanes have under way is libfabric's for good. Nobody calls us any more. */
+/* The operations of its parked lanes stay with libfabric for good. No thread calls this fabric again. */
 static void keep(wfofi_fabric *fabric)
 {
-    static _Atomic(wfofi_fabric *) kept; /* where checkers of leaks find them */
+    static _Atomic(wfofi_fabric *) kept; /* so that leak checkers find them */
     wfofi_log(fabric, WEFT_LOG_ERROR, "%zu closed connections still have reads under way: fabric '%s' stays in memory",
               atomic_load(&fabric->parked_count), fabric->provider->name);
     close_fid(fabric, &fabric->pep->fid, "listening endpoint");

@@ -2,13 +2,15 @@
 /*
  * forgotten.c - closes accepted sockets that libfabric has lost.
  *
- * libfabric 2.1's tcp stops watching an accepted socket before it reads the request from it. If that read says "try again",
- * it does nothing more: the descriptor stays open for good. So it goes for half a request, and for a connection that ended
- * while errno still had an old EAGAIN; whoever connects often enough takes every descriptor that the process may have.
+ * libfabric 2.1's tcp stops watching an accepted socket before it reads the request from it. If that read returns
+ * "try again", it does nothing more, and the descriptor stays open for good. That happens with half a request, and
+ * with a connection that ended while errno held an old EAGAIN. A peer that connects often enough would use up all
+ * descriptors of the process.
  *
- * A lost socket is known for certain. It is at its end, by us (silent.c) or by the other side: such a socket stays
- * readable, so if libfabric watched it, the event queue's descriptor would be readable. If that is not, and the socket is
- * neither a lane's nor a request's that waits for its answer, then nobody but us knows its descriptor.
+ * It is certain that a socket is lost in this case: it has ended, by this worker (silent.c) or by the other side.
+ * Such a socket stays readable, so if libfabric watched it, the event queue's descriptor would be readable. If that
+ * is not readable, and the socket belongs neither to a lane nor to a request that waits for its answer, then
+ * libfabric has lost its descriptor.
  */
 #include "objects.h"
 
@@ -51,7 +53,10 @@ bool wfofi_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer)
     return false;
 }
 
-/* A dead lane's socket cannot say any more whose it was; each of the others can. events_lock held. */
+/*
+ * A dead lane's socket does not show its peer, so it cannot be told from a lost one; the others can. events_lock
+ * held.
+ */
 static bool every_lane_is_alive(const wfofi_fabric *fabric)
 {
     wfi_assert_held((wfi_mutex *)(uintptr_t)&fabric->events_lock);
@@ -78,14 +83,15 @@ static bool queue_is_quiet(wfofi_fabric *fabric)
     struct fid *queue = &fabric->eq->fid;
     struct pollfd readable = {.fd = fabric->eq_fd, .events = POLLIN};
     int door = wfofi_door_before(fabric);
-    int ret = fi_trywait(fabric->fabric, &queue, 1); /* it also takes back the word of events that were read */
+    int ret = fi_trywait(fabric->fabric, &queue, 1); /* it also clears the signal of events that were read */
     wfofi_door_after(fabric, door);
     return ret == FI_SUCCESS && poll(&readable, 1, 0) == 0;
 }
 
 /*
- * The order matters: once at its end, a socket stays so; a lane that is alive after the sockets were noted was alive when
- * they were, and is none of them; and a quiet queue after that is the proof above. True: they were closed.
+ * The order matters. A socket that has ended stays so. A lane that is alive after the sockets were noted was alive
+ * when they were, so it is none of them. A quiet queue after that is the proof above. Returns true if the sockets
+ * were closed.
  */
 static bool close_noted(wfofi_fabric *fabric, const lost *found, bool all_were_read)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lane.c - one endpoint and the books of its operations. */
+/* lane.c - one endpoint and the list of its operations. */
 #include "base/alloc.h"
 #include "objects.h"
 
@@ -17,7 +17,7 @@ static int bind_endpoint(wfofi_fabric *fabric, struct fid_ep *ep)
     return ret == 0 ? fi_enable(ep) : ret;
 }
 
-/* A lane that is listed: its events can come at once. */
+/* The lane is listed when this returns, because its events may come at once. */
 weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *user, wfi_lane **out)
 {
     wfi_lane *lane = wfi_calloc(1, sizeof *lane);
@@ -68,7 +68,7 @@ void wfofi_lane_abandon(wfi_lane *lane)
     free(lane);
 }
 
-/* Everything that the queue still says about this lane, then whatever libfabric swallowed. */
+/* Reports everything that the queue still has about this lane, then the operations that libfabric dropped. */
 static void settle_rest(wfi_lane *lane)
 {
     wfofi_fabric *fabric = lane->fabric;

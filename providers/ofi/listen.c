@@ -8,8 +8,8 @@
 #include <string.h>
 
 /*
- * One attempt. Two sockets that allow the reuse of their address can both be bound to a port, and only one can listen: so
- * both calls can find the port taken.
+ * Tries once. Two sockets that allow the reuse of their address can both be bound to a port, but only one can listen:
+ * so either call may find the port taken.
  */
 static int listen_on(wfofi_fabric *fabric, int port)
 {

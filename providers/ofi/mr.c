@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mr.c - registered ranges. Keys are random where the provider lets us choose: they are all that guards the memory. */
+/* mr.c - registered ranges. Keys are random if the provider allows a choice: only the key protects the memory. */
 #include "base/alloc.h"
 #include "objects.h"
 
@@ -8,7 +8,7 @@
 #include <sodium.h>
 #include <stdlib.h>
 
-#define KEY_TRIES 8 /* a collision of random 64-bit keys is next to impossible; more than one, something else */
+#define KEY_TRIES 8 /* two collisions of random 64-bit keys in a row mean another error */
 
 static uint64_t fi_access(unsigned access)
 {

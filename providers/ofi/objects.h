@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * objects.h - the structs of the libfabric providers (fabric, lane, operation, region), and what the files of this
- * folder ask of each other.
+ * objects.h - the structs of the libfabric providers (fabric, lane, operation, region), and the functions that the
+ * files of this folder share.
  *
- * LOCKING. libfabric is opened with FI_THREAD_SAFE and locks for itself. These locks guard what we keep:
+ * LOCKING. libfabric is opened with FI_THREAD_SAFE and locks for itself. These locks guard weft's own data:
  *   1. events_lock: the lists of open lanes, of parked lanes and of requests that wait for an answer; and the step
  *      "read one event, find its lane". An endpoint is closed under it: fi_close drops the events that are queued for
  *      that endpoint, so an event that is read later can only name an open lane.
  *   2. cq_lock: the step "read completions, settle their operations", and the list `ready`. After fi_close, closing a
- *      lane reads the completion queue under it until that is empty. What the lane's list still holds then was
- *      swallowed by libfabric; no entry of the queue names it any more.
+ *      lane reads the completion queue under it until that is empty. Operations that are still in the lane's list then
+ *      were dropped by libfabric; no entry of the queue names them.
  *   3. lane->lock: that lane's list of operations, its counters and its state.
  * Order: cq_lock or events_lock first, then lane->lock. events_lock and cq_lock are never held together. No lock is
- * held while a thread sleeps on a descriptor, nor across a post, which may write megabytes to a socket.
+ * held while a thread waits on a descriptor, nor during a post, which may write megabytes to a socket.
  *
  * LIFETIME. wfofi_open makes a fabric and wfofi_close ends it; lanes and regions are closed before. A lane ends with
- * lane_close, or, if it has to be parked, once its reads have ended (drain.c). To post on a lane while another thread
- * closes it is the caller's error, as it is to use freed memory.
+ * lane_close, or, if it has to be parked, once its reads have ended (drain.c). Posting on a lane while another thread
+ * closes it is the caller's error, like the use of freed memory.
  */
 #ifndef WFOFI_OBJECTS_H
 #define WFOFI_OBJECTS_H
@@ -39,13 +39,13 @@
 
 #define WFOFI_API FI_VERSION(1, 17)
 #define WFOFI_INJECT_MAX 192
-#define WFOFI_SILENT_MAX 256 /* looked after at a time */
+#define WFOFI_SILENT_MAX 256 /* connections watched at a time */
 
 typedef struct wfofi_fabric {
     wfi_fabric base;
     const wfofi_provider *provider;
     int rank;       /* for logs; -1: not known when it opened */
-    bool own_iface; /* an interface was asked for: connect from it as well */
+    bool own_iface; /* an interface was given: connections start from it too */
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;
@@ -53,39 +53,39 @@ typedef struct wfofi_fabric {
     struct fid_cq *cq;
     struct fid_pep *pep;
     int eq_fd, cq_fd;
-    int listen_fd;        /* libfabric's, found; -1: not */
-    wfofi_sockaddr local; /* where we listen */
+    int listen_fd;        /* libfabric's descriptor; -1: not found */
+    wfofi_sockaddr local; /* the address that it listens on */
     char iface[IF_NAMESIZE];
-    unsigned scope;            /* of link-local addresses of others */
-    const char *connect_error; /* the caller's of connect: why its last call failed */
+    unsigned scope;            /* scope of others' link-local addresses */
+    const char *connect_error; /* for the thread that calls connect: why its last call failed */
     wfi_fabric_limits limits;
 
     wfi_mutex cq_lock;
-    wfi_list ready; /* operations that are settled and not yet handed out */
+    wfi_list ready; /* operations that are settled and not yet reported */
 
     wfi_mutex events_lock;
     wfi_list lanes, requests;
-    wfi_list parked; /* lanes that their owners closed, with reads that have not ended: drain.c */
+    wfi_list parked; /* lanes that their owners closed, but whose reads have not ended: drain.c */
     atomic_size_t parked_count;
     struct wfofi_fabric *kept_before; /* closed with parked lanes: fabric.c */
 
-    _Atomic uint64_t exhausted_said_ns; /* any thread: when it was last said that descriptors are out; 0: never */
+    _Atomic uint64_t exhausted_said_ns; /* when "no descriptors" was last logged, by any thread; 0: never */
 
-    /* The event thread's own: door.c, silent.c. */
-    bool exhausted; /* nobody can be accepted for want of descriptors */
+    /* Used only by the event thread: door.c, silent.c. */
+    bool exhausted; /* no connection can be accepted, because descriptors have run out */
     bool silent_suspected;
     uint64_t silent_due_ns;
-    uint64_t silent[WFOFI_SILENT_MAX]; /* hashes of those that the last look found */
+    uint64_t silent[WFOFI_SILENT_MAX]; /* hashes of the silent connections that the last look found */
     size_t silent_count;
-    unsigned silent_late; /* looks in a row that began anew */
-    size_t silent_ended;  /* hung up on, and not yet told to whom reads our events */
+    unsigned silent_late; /* looks in a row that were late and so were discarded */
+    size_t silent_ended;  /* connections closed and not yet reported by poll_events */
 } wfofi_fabric;
 
 typedef enum wfofi_lane_state {
     WFOFI_CONNECTING, /* receives may be posted */
     WFOFI_CONNECTED,
-    WFOFI_BROKEN,  /* announced, or about to be */
-    WFOFI_CLOSING, /* by lane_close: what fails now was cancelled */
+    WFOFI_BROKEN,  /* reported, or about to be */
+    WFOFI_CLOSING, /* by lane_close: what fails from now on was cancelled */
 } wfofi_lane_state;
 
 struct wfi_lane {
@@ -93,14 +93,14 @@ struct wfi_lane {
     wfofi_fabric *fabric;
     struct fid_ep *ep;
     void *user;
-    wfofi_sockaddr peer; /* of an accepted one: its socket is not a silent caller's */
+    wfofi_sockaddr peer; /* of an accepted lane, so that its socket is not taken for a silent connection */
 
     wfi_mutex lock;
     wfofi_lane_state state;
     wfi_list ops;
-    unsigned receives, sends, reads; /* outstanding; `sends` counts reads and writes too */
-    uint8_t *injected;       /* the last WFI_INJECT_AHEAD, WFOFI_INJECT_MAX bytes each; NULL: there was none yet */
-    unsigned injected_count; /* guarded by the caller, who sends one at a time on a lane */
+    unsigned receives, sends, reads; /* outstanding; `sends` includes reads and writes */
+    uint8_t *injected;       /* the last WFI_INJECT_AHEAD messages, WFOFI_INJECT_MAX bytes each; NULL: none yet */
+    unsigned injected_count; /* guarded by the caller, which sends one at a time on a lane */
 };
 
 struct wfi_connect_request {
@@ -110,14 +110,14 @@ struct wfi_connect_request {
 
 typedef enum wfofi_op_kind { WFOFI_RECEIVE, WFOFI_SEND, WFOFI_READ, WFOFI_WRITE } wfofi_op_kind;
 
-/* What wfi_fabric_op.reserved holds; its address is what libfabric knows as the operation's context. */
+/* The content of wfi_fabric_op.reserved; its address is the operation's context for libfabric. */
 typedef struct wfofi_op {
     union {
         struct fi_context2 context; /* the provider's, while it is posted */
         struct {
             weft_status status;
             size_t size;
-        } done; /* once it is settled */
+        } done; /* valid once it is settled */
     };
     wfi_list link; /* in lane->ops, then in fabric->ready */
     wfi_lane *lane;
@@ -139,9 +139,12 @@ static inline wfofi_fabric *wfofi_of(const wfi_fabric *fabric)
 /* listen.c */
 weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error);
 
-/* door.c. In the log: `doing` something failed with this libfabric return value; if descriptors are out, that alone, once a minute. */
+/*
+ * door.c. Logs that `doing` failed with this libfabric return value. If descriptors have run out, logs only that,
+ * once a minute.
+ */
 void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret);
-/* Around each call in which libfabric may accept somebody. */
+/* Called before and after each call in which libfabric may accept a connection. */
 int wfofi_door_before(wfofi_fabric *fabric);
 void wfofi_door_after(wfofi_fabric *fabric, int next);
 
@@ -149,17 +152,17 @@ void wfofi_door_after(wfofi_fabric *fabric, int next);
 void wfofi_silent_suspect(wfofi_fabric *fabric);
 int wfofi_silent_wait_ms(const wfofi_fabric *fabric, int timeout_ms);
 void wfofi_silent_look(wfofi_fabric *fabric);
-size_t wfofi_silent_hang_up(wfofi_fabric *fabric); /* on all, for closing; says on how many */
+size_t wfofi_silent_hang_up(wfofi_fabric *fabric); /* for closing: shuts all down; returns how many */
 
 /* forgotten.c. Whether an accepted lane or a request that waits for its answer has this other end. events_lock held. */
 bool wfofi_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer);
 /*
- * Closes the accepted sockets that libfabric has lost; false: some may be, and it is not sure yet.
- * `all_were_read`: nobody is accepted any more, and libfabric has had its turn at every socket since that socket ended.
+ * Closes the accepted sockets that libfabric has lost. False: there may be some, but that is not certain yet.
+ * `all_were_read`: no connection is accepted any longer, and libfabric has read from every socket since it ended.
  */
 bool wfofi_lost_close(wfofi_fabric *fabric, bool all_were_read);
 
-/* eq.c. For closing: nobody is accepted from now on, and whoever waits for an answer is rejected. */
+/* eq.c. For closing: accepts no more connections, and rejects the requests that wait for an answer. */
 void wfofi_events_end(wfofi_fabric *fabric);
 
 /* cq.c */
@@ -170,8 +173,8 @@ void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t
 
 /* lane.c */
 weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *user, wfi_lane **out);
-void wfofi_lane_abandon(wfi_lane *lane); /* one that nobody has seen */
-/* Closes its endpoint, reports what it still has, frees it. No read is under way. */
+void wfofi_lane_abandon(wfi_lane *lane); /* for a lane that was never reported */
+/* Closes the lane's endpoint, reports its operations, frees it. No read may be in progress. */
 void wfofi_lane_end(wfi_lane *lane);
 
 /* drain.c */
@@ -179,13 +182,13 @@ void wfofi_parked_look(wfofi_fabric *fabric); /* ends the parked lanes whose rea
 bool wfofi_parked_end(wfofi_fabric *fabric);  /* for closing; false: some are left */
 
 /* tuning.c */
-void wfofi_tune(void); /* before libfabric is asked for anything */
+void wfofi_tune(void); /* before the first call of libfabric */
 
 /* status.c */
-weft_status wfofi_status(int ret); /* of a negative libfabric return value */
+weft_status wfofi_status(int ret); /* for a negative libfabric return value */
 weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...) WEFT_PRINTF(3, 4);
 
-/* A line of the log with the rank. */
+/* Logs a line with the rank. */
 #define wfofi_log(fabric_, level, ...)                                                                                 \
     do {                                                                                                               \
         if (wfi_log_wants(level))                                                                                      \

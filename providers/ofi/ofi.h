@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ofi.h - a libfabric provider with connected endpoints (FI_EP_MSG) as a wfi_fabric (fabric.h): the description that
- * differs from provider to provider, and the functions that all of them share. providers/tcp/tcp.c shows what it takes:
- * a description and a table of these functions.
+ * ofi.h - a libfabric provider with connected endpoints (FI_EP_MSG) as a wfi_fabric (fabric.h): the properties that
+ * differ between providers, and the functions that they share. providers/tcp/tcp.c is an example: a description and a
+ * table of these functions.
  *
- * Threads, operations and lifetimes are those of fabric.h; the locks stand in objects.h. What libfabric gets wrong, and
- * what is done about it, stands in docs/libfabric.md.
+ * Threads, operations and lifetimes are those of fabric.h; the locks are described in objects.h, and libfabric's
+ * errors with weft's workarounds in docs/libfabric.md.
  */
 #ifndef WFOFI_OFI_H
 #define WFOFI_OFI_H
 
 #include "fabric.h"
 
-/* What differs from provider to provider. Const; lives as long as the program. */
+/* The properties that differ between providers. Const; lives as long as the program. */
 typedef struct wfofi_provider {
     const wfi_fabric_ops *ops;
-    const char *name;        /* libfabric's name of it */
+    const char *name;        /* the provider's name in libfabric */
     const char *advice;      /* what to do if libfabric does not offer it */
-    bool keys_per_transfer;  /* registering costs next to nothing */
+    bool keys_per_transfer;  /* registration costs almost nothing */
     bool sockets;            /* built on sockets of this process: see sockets/ */
     bool progress_at_target; /* remote reads and writes need the target to poll */
 } wfofi_provider;

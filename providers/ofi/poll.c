@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* poll.c - handing out settled completions in order, and sleeping until there are some. */
+/* poll.c - reports settled completions in order, and waits for completions. */
 #include "objects.h"
 
 size_t wfofi_poll(wfi_fabric *base, wfi_completion *out, size_t room)
@@ -26,8 +26,8 @@ int wfofi_wait_fd(wfi_fabric *base)
 }
 
 /*
- * What lane_close puts into `ready` shows on no socket; it signals the completion queue afterwards, so that one who slept
- * on the strength of this answer is woken.
+ * Operations that lane_close adds to `ready` make no socket readable. lane_close signals the completion queue
+ * afterwards, so a thread that waits because of this answer is woken.
  */
 bool wfofi_may_sleep(wfi_fabric *base)
 {

@@ -9,8 +9,8 @@
 #define SEND_IOV_MAX 8
 
 /*
- * Enters the operation in the lane's books, before libfabric has it: it may complete on another thread before the post
- * returns. The bounds are the provider's stated ones; 1.17's tcp itself would take any number.
+ * Adds the operation to its lane's list before libfabric has it: it may complete on another thread before the post
+ * returns. The bounds are those that the provider states; 1.17's tcp itself would accept any number.
  */
 static weft_status enter(wfi_lane *lane, wfofi_op *op, wfofi_op_kind kind)
 {
@@ -37,7 +37,7 @@ static weft_status enter(wfi_lane *lane, wfofi_op *op, wfofi_op_kind kind)
     return status;
 }
 
-/* What the post returned: 0, or it was refused and nobody will report it. */
+/* `ret` is the result of the post: 0, or it was refused and will not be reported. */
 static weft_status leave(wfofi_op *op, ssize_t ret)
 {
     if (ret == 0)
@@ -92,7 +92,7 @@ weft_status wfofi_send(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_iov *io
     return leave(op, fi_sendmsg(lane->ep, &message, FI_COMPLETION));
 }
 
-/* Where the next injected message goes; the one that was in its slot before has arrived. */
+/* The slot of the next injected message; the message that used it before has arrived. */
 static weft_status take_slot(wfi_lane *lane, uint8_t **out)
 {
     weft_status status = WEFT_OK;
@@ -108,8 +108,9 @@ static weft_status take_slot(wfi_lane *lane, uint8_t **out)
 }
 
 /*
- * libfabric's tcp signals every completion over a pair of sockets: a write, and a read after the next look for events. Without a
- * completion the buffer is free when the peer has the message, at the latest; so there are as many as the caller may be ahead.
+ * libfabric's tcp signals every completion over a pair of sockets, which costs a write and a read. Without a
+ * completion, a buffer is free at the latest when the peer has received the message; so there are as many buffers as
+ * the caller may be ahead.
  */
 weft_status wfofi_inject(wfi_lane *lane, const void *data, size_t size)
 {
@@ -125,7 +126,8 @@ weft_status wfofi_inject(wfi_lane *lane, const void *data, size_t size)
     const struct fi_msg message = {.msg_iov = &iov, .desc = &descriptor, .iov_count = 1};
     ssize_t ret = fi_sendmsg(lane->ep, &message, 0);
     if (ret != 0)
-        return wfofi_status((int)ret); /* the slot is still the next one's: others hold what is on its way */
+        /* the slot stays the next one: the other slots hold messages that are in flight */
+        return wfofi_status((int)ret);
     lane->injected_count++;
     return WEFT_OK;
 }
@@ -152,7 +154,7 @@ weft_status wfofi_read(wfi_lane *lane, wfi_fabric_op *user_op, void *local, size
     return leave(op, fi_readmsg(lane->ep, &message, FI_COMPLETION));
 }
 
-/* FI_DELIVERY_COMPLETE: the tcp provider's target acknowledges a write once its last byte is in place. */
+/* FI_DELIVERY_COMPLETE: the tcp provider's target acknowledges a write once its last byte is in memory. */
 weft_status wfofi_write(wfi_lane *lane, wfi_fabric_op *user_op, const void *local, size_t size, wfi_region *region,
                         uint64_t remote, uint64_t key)
 {

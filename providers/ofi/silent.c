@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * silent.c - ends connections to our listening port on which nobody ever asks for anything.
+ * silent.c - closes connections to the listening port that never send a request.
  *
- * libfabric's tcp keeps an accepted socket until it has read a request from it: a caller that stays silent costs a
- * descriptor for ever. So, some time after the event queue woke us, we look through our descriptors for sockets of our
- * listening address whose other end is neither a lane's nor a pending request's, and shut down those that were there at
- * the look before as well; libfabric then reads their end and closes them.
+ * libfabric's tcp keeps an accepted socket until it has read a request from it: a silent peer would use a descriptor
+ * forever. So, some time after an event, the descriptors are searched for sockets of the listening address whose
+ * other end belongs neither to a lane nor to a pending request. Those that the previous search also found are shut
+ * down; libfabric then reads their end and closes them.
  *
- * Only the thread that reads events runs this, and it alone closes such sockets, so a descriptor that was found to be a
- * silent caller's still is when it is shut down.
+ * Only the thread that reads events runs this, and no other thread closes such sockets. So a descriptor that was
+ * found to be a silent connection still is one when it is shut down.
  */
 #include "objects.h"
 
@@ -17,8 +17,8 @@
 #include <string.h>
 
 #define LATE_NS UINT64_C(200000000)
-#define LATE_MAX 4   /* looks in a row */
-#define LOOK_MS 1000 /* between two looks: a caller gets one to two of these to say what it wants */
+#define LATE_MAX 4   /* late searches in a row that are discarded */
+#define LOOK_MS 1000 /* between two searches: a peer has one to two of these to send its request */
 
 void wfofi_silent_suspect(wfofi_fabric *fabric)
 {
@@ -28,7 +28,7 @@ void wfofi_silent_suspect(wfofi_fabric *fabric)
     fabric->silent_due_ns = wfi_deadline(&wfi_clock_real, LOOK_MS);
 }
 
-/* How long a sleep may last: not beyond the next look. */
+/* Limits a wait, so that it ends when the next search is due. */
 int wfofi_silent_wait_ms(const wfofi_fabric *fabric, int timeout_ms)
 {
     if (!fabric->silent_suspected)
@@ -40,7 +40,7 @@ int wfofi_silent_wait_ms(const wfofi_fabric *fabric, int timeout_ms)
 
 typedef struct look {
     wfofi_fabric *fabric;
-    bool all; /* shut down also those that were not there before */
+    bool all; /* also shuts down connections that the previous search did not find */
     uint64_t seen[WFOFI_SILENT_MAX];
     size_t count, ended;
 } look;
@@ -83,8 +83,8 @@ static size_t look_now(wfofi_fabric *fabric, bool all)
 }
 
 /*
- * A look that comes late begins anew: this process got no processor, and those who call may not have got one either. Not for ever, as
- * a program may poll seldom.
+ * A late search starts anew: this process had no CPU time, and neither may the peers. Not more than LATE_MAX times in
+ * a row, because a program may poll seldom.
  */
 static void begin_anew_if_late(wfofi_fabric *fabric, uint64_t late_ns)
 {

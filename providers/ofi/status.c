@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* status.c - libfabric's return values as weft's. */
+/* status.c - translates libfabric's return values to weft's. */
 #include "objects.h"
 
 #include "base/descriptors.h"
@@ -40,7 +40,7 @@ weft_status wfofi_status(int ret)
     }
 }
 
-#define FEW_DESCRIPTORS 6 /* that libfabric takes in one step, and has given back when that fails */
+#define FEW_DESCRIPTORS 6 /* descriptors that libfabric uses in one step, and has freed again when the step fails */
 
 weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
 {
@@ -51,7 +51,7 @@ weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
     wfi_utf8_print_v(what, sizeof what, format, args);
     va_end(args);
     bool exhausted =
-        wfi_descriptors_lack(FEW_DESCRIPTORS); /* libfabric says "Input/output error" to that, at some places */
+        wfi_descriptors_lack(FEW_DESCRIPTORS); /* libfabric reports this as "Input/output error" in some places */
     char hint[96] = "";
     if (exhausted) {
         status = WEFT_ERR_SYSTEM;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tuning.c - settings of libfabric's providers that only the environment has.
+ * tuning.c - settings of libfabric's providers that exist only as environment variables.
  *
- * From 1.19 on, tcp's records of operations have room for an unexpected tagged message each, 16 KiB, and it clears a thousand
- * records at the first operation: 17 MiB a worker, for messages that weft does not send. So the room is made as small as it
- * goes. libfabric reads its variables once in a process, when a provider is first asked for; a user's own value stands.
+ * Since 1.19 each operation record of tcp has room for an unexpected tagged message of 16 KiB, and tcp clears a
+ * thousand records at the first operation: 17 MiB per worker, for messages that weft does not send. So this room is
+ * made as small as possible. libfabric reads its variables once in a process, when a provider is first used. A value
+ * that the user has set is kept.
  */
 #include "objects.h"
 

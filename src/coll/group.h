@@ -313,7 +313,7 @@ void wfi_records_forget(weft_agent *agent, const wfi_peer *from); /* of that pee
 /* Forgets messages for groups of that name and list that were opened before this one. */
 void wfi_records_forget_former(weft_agent *agent, const wfi_group_key *key);
 
-/* ---- say.c: what is said to members. All [agent lock] ------------------------------------------------------------- */
+/* ---- say.c: messages to members. All [agent lock] ------------------------------------------------------------ */
 
 enum wfi_group_word { WFI_DATA = 1, WFI_TAKEN, WFI_ASK, WFI_BEGUN, WFI_QUERY, WFI_STATE, WFI_OVER };
 
@@ -358,7 +358,7 @@ void wfi_missing_ask(wfi_operation *operation); /* its time limit has passed: as
 void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi_progress_report *report);
 void wfi_missing_forget(wfi_operation *operation); /* it has ended: answers are not needed */
 
-/* ---- run.c: the steps of an operation that has begun. All [agent lock] but free ------------------------------------ */
+/* ---- run.c: the steps of an operation that has begun. All [agent lock] except free ---------------------------------- */
 
 void wfi_run_begin(wfi_operation *operation);
 void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data); /* processes DATA for the operation */
@@ -378,7 +378,7 @@ void wfi_operations_begin(weft_group *group); /* begins the operations that may 
 /* Finds the operation for a message of that member; NULL: it is not in progress. [agent lock] */
 wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends, size_t peer, uint64_t number);
 
-/* ---- operation.c, hear.c. All [agent lock] ---------------------------------------------------------------------------- */
+/* ---- operation.c, hear.c. All [agent lock] ----------------------------------------------------------------------- */
 
 /* Tells the members why the group is over, unless this member has already done so. */
 void wfi_group_tell(weft_group *group);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * address.c - which of the machine's addresses to use, and its form in a rendezvous.
+ * address.c - which of the machine's addresses to use, and its encoding.
  *
- * On the wire an address is: one byte 4 or 6, the port (2 bytes, big-endian), then 4 or 16 bytes.
+ * The encoding of an address: one byte 4 or 6, the port (2 bytes, big-endian), then 4 or 16 bytes.
  */
 #include "ofi/sockets/sockets.h"
 
@@ -167,7 +167,7 @@ static bool parse_numeric(const char *text, wfofi_sockaddr *out)
     return parse_scoped(text, out);
 }
 
-/* How much we would like `entry`: 0 not at all, IPv4 before IPv6 before an IPv6 that is valid on one link only. */
+/* How well `entry` suits: 0 not at all; IPv4 is better than IPv6, which is better than a link-local IPv6 address. */
 static int preference(const struct ifaddrs *entry, const char *iface)
 {
     if (!entry->ifa_addr || strcmp(entry->ifa_name, iface) != 0)
@@ -180,7 +180,7 @@ static int preference(const struct ifaddrs *entry, const char *iface)
     return IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) ? 1 : 2;
 }
 
-/* The names of the interfaces that could have been meant, for the error. */
+/* The names of the possible interfaces, for the error. */
 static void list_interfaces(const struct ifaddrs *all, char *out, size_t capacity)
 {
     size_t used = 0;
@@ -237,8 +237,10 @@ void wfofi_address_iface(const wfofi_sockaddr *address, char out[IF_NAMESIZE])
     freeifaddrs(all);
 }
 
-/* Asks the routing table: a datagram socket that is connected has the local address of its route; nothing is sent.
- * Returns 0 or an errno value. */
+/*
+ * Asks the routing table: a connected datagram socket has the local address of its route; nothing is sent. Returns 0
+ * or an errno value.
+ */
 static int route_from(const struct addrinfo *to, wfofi_sockaddr *out)
 {
     int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -263,7 +265,7 @@ static weft_status from_route(const char *towards, wfofi_sockaddr *out, weft_err
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
     int ret = getaddrinfo(towards, NULL, &hints, &found);
-    if (ret != 0 && wfi_descriptors_lack(1)) /* for the file of hosts */
+    if (ret != 0 && wfi_descriptors_lack(1)) /* one for the file of hosts */
         return wfi_descriptors_fail("resolve MASTER_ADDR", error);
     if (ret != 0)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "cannot resolve '%s': %s", towards,

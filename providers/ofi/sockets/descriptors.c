@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * descriptors.c - reaching sockets that a libfabric provider keeps to itself, by looking through our own descriptors.
+ * descriptors.c - finds sockets that a libfabric provider does not expose, among the descriptors of this process.
  *
- * Two things need it, both measured on libfabric 1.17's tcp.
- *   - The sockets that it accepts are read blocking: a caller that sends a header and keeps back the data that the header
- *     promises stops all connection events for as long as it likes. door.c sees to that, and where it comes too late: on
- *     Linux an accepted socket inherits SO_RCVTIMEO from the listening one, so a receive timeout there bounds what one
- *     caller can do.
- *   - An endpoint with a read under way must not be closed; a socket that is shut down ends the read (drain.c).
+ * Two measured properties of libfabric 1.17's tcp require it.
+ *   - It reads blocking from the sockets that it accepts: a peer that sends a header but not the data that the header
+ *     announces would stop all connection events. door.c prevents that in most cases. On Linux an accepted socket
+ *     inherits SO_RCVTIMEO from the listening one, so a receive timeout there bounds the remaining cases.
+ *   - An endpoint with a read in progress must not be closed; a socket that is shut down ends the read (drain.c).
  */
 #include "ofi/sockets/sockets.h"
 
@@ -20,12 +19,12 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 
-#define NUMBERS_MAX (1 << 20) /* descriptors looked at, at most */
+#define NUMBERS_MAX (1 << 20) /* the most descriptors that are checked */
 #define RECEIVE_US 1          /* the kernel rounds up to its tick */
 
-typedef bool visit_fn(int fd, void *arg); /* true: enough */
+typedef bool visit_fn(int fd, void *arg); /* true: stop */
 
-/* Listing needs a descriptor itself, and is needed most when there is none left: then the numbers are tried one by one. */
+/* Listing descriptors needs a free one, and none may be left: then all numbers are tried. */
 static void try_all_numbers(visit_fn *visit, void *arg)
 {
     struct rlimit limit = {0};
@@ -131,7 +130,7 @@ bool wfofi_is_caller(int fd, const wfofi_sockaddr *local)
     return local_is(fd, local) && peer_of(fd, &peer);
 }
 
-/* The kernel's state of a connection whose closing has begun at this end, or which is dead. */
+/* The kernel's state of a connection that this end began to close, or that is dead. */
 bool wfofi_is_ended(int fd)
 {
     struct tcp_info info = {0};
@@ -171,7 +170,7 @@ void wfofi_each_caller(const wfofi_sockaddr *local, wfofi_caller_fn *visit, void
     each_descriptor(visit_caller, &search);
 }
 
-/* A listening socket that was shut down is in the state of a dead connection, and is not one. */
+/* A listening socket that was shut down has the state of a dead connection, but is none. */
 static bool visit_ended(int fd, void *arg)
 {
     const caller_search *search = arg;
