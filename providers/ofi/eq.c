@@ -123,7 +123,7 @@ static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
     uint32_t kind = 0;
     bool given;
     *out = (wfi_event){0};
-    int door = wfofi_door_before(fabric);
+    int next = wfofi_accept_before(fabric);
     wfi_mutex_lock(&fabric->events_lock);
     errno = 0;
     ssize_t size = fi_eq_read(fabric->eq, &kind, &entry, sizeof entry, 0);
@@ -135,7 +135,7 @@ static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
         given = size > 0 && translate(fabric, kind, &entry, (size_t)size, out);
     }
     wfi_mutex_unlock(&fabric->events_lock);
-    wfofi_door_after(fabric, door);
+    wfofi_accept_after(fabric, next);
     if (size <= 0)
         return READ_NOTHING;
     return given ? READ_EVENT : READ_DROPPED;
@@ -165,9 +165,9 @@ static int left_ms(uint64_t deadline)
 static bool arm(wfofi_fabric *fabric)
 {
     struct fid *queue = &fabric->eq->fid;
-    int door = wfofi_door_before(fabric);
+    int next = wfofi_accept_before(fabric);
     int ret = fi_trywait(fabric->fabric, &queue, 1);
-    wfofi_door_after(fabric, door);
+    wfofi_accept_after(fabric, next);
     return ret == FI_SUCCESS;
 }
 

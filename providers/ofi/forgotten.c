@@ -82,9 +82,9 @@ static bool queue_is_quiet(wfofi_fabric *fabric)
 {
     struct fid *queue = &fabric->eq->fid;
     struct pollfd readable = {.fd = fabric->eq_fd, .events = POLLIN};
-    int door = wfofi_door_before(fabric);
+    int next = wfofi_accept_before(fabric);
     int ret = fi_trywait(fabric->fabric, &queue, 1); /* it also clears the signal of events that were read */
-    wfofi_door_after(fabric, door);
+    wfofi_accept_after(fabric, next);
     return ret == FI_SUCCESS && poll(&readable, 1, 0) == 0;
 }
 

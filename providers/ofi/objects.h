@@ -71,7 +71,7 @@ typedef struct wfofi_fabric {
 
     _Atomic uint64_t exhausted_said_ns; /* when "no descriptors" was last logged, by any thread; 0: never */
 
-    /* Used only by the event thread: door.c, silent.c. */
+    /* Used only by the event thread: accept.c, silent.c. */
     bool exhausted; /* no connection can be accepted, because descriptors have run out */
     bool silent_suspected;
     uint64_t silent_due_ns;
@@ -140,13 +140,13 @@ static inline wfofi_fabric *wfofi_of(const wfi_fabric *fabric)
 weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error);
 
 /*
- * door.c. Logs that `doing` failed with this libfabric return value. If descriptors have run out, logs only that,
+ * accept.c. Logs that `doing` failed with this libfabric return value. If descriptors have run out, logs only that,
  * once a minute.
  */
 void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret);
 /* Called before and after each call in which libfabric may accept a connection. */
-int wfofi_door_before(wfofi_fabric *fabric);
-void wfofi_door_after(wfofi_fabric *fabric, int next);
+int wfofi_accept_before(wfofi_fabric *fabric);
+void wfofi_accept_after(wfofi_fabric *fabric, int next);
 
 /* silent.c */
 void wfofi_silent_suspect(wfofi_fabric *fabric);

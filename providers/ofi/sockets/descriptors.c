@@ -4,7 +4,7 @@
  *
  * Two measured properties of libfabric 1.17's tcp require it.
  *   - It reads blocking from the sockets that it accepts: a peer that sends a header but not the data that the header
- *     announces would stop all connection events. door.c prevents that in most cases. On Linux an accepted socket
+ *     announces would stop all connection events. accept.c prevents that in most cases. On Linux an accepted socket
  *     inherits SO_RCVTIMEO from the listening one, so a receive timeout there bounds the remaining cases.
  *   - An endpoint with a read in progress must not be closed; a socket that is shut down ends the read (drain.c).
  */

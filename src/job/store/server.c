@@ -105,11 +105,11 @@ static size_t fill_polls(wfi_store_server *server, uint64_t now_ns)
 {
     size_t count = 2;
     (void)reserve_polls(server, 2 + server->peer_count);
-    bool door_open = server->accept_at_ns <= now_ns;
-    if (!door_open)
+    bool may_accept = server->accept_at_ns <= now_ns;
+    if (!may_accept)
         note_due(server, server->accept_at_ns);
     server->polls[0] = (struct pollfd){.fd = server->wake_fd, .events = POLLIN};
-    server->polls[1] = (struct pollfd){.fd = door_open ? server->listen_fd : -1, .events = POLLIN};
+    server->polls[1] = (struct pollfd){.fd = may_accept ? server->listen_fd : -1, .events = POLLIN};
     for (wfi_list *at = server->peers.next; at != &server->peers && count < server->poll_capacity; at = at->next) {
         wfi_store_peer *peer = wfi_container_of(at, wfi_store_peer, link);
         server->polled[count] = peer;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * door.c - makes accepted sockets non-blocking, from outside libfabric.
+ * accept.c - makes accepted sockets non-blocking, from outside libfabric.
  *
  * libfabric's tcp reads requests from the sockets that it has accepted, one after another, blocking, on the thread
  * that reads events. Fifty peers that each send only half a request would block all others fifty times. A
@@ -46,13 +46,13 @@ void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret)
 }
 
 /* Returns the next descriptor; -1: there is none. */
-int wfofi_door_before(wfofi_fabric *fabric)
+int wfofi_accept_before(wfofi_fabric *fabric)
 {
     if (fabric->listen_fd < 0)
         return -1;
     int next = fcntl(fabric->listen_fd, F_DUPFD_CLOEXEC, 0);
-    struct pollfd door = {.fd = fabric->listen_fd, .events = POLLIN};
-    bool exhausted = next < 0 && (errno == EMFILE || errno == ENFILE) && poll(&door, 1, 0) == 1;
+    struct pollfd listener = {.fd = fabric->listen_fd, .events = POLLIN};
+    bool exhausted = next < 0 && (errno == EMFILE || errno == ENFILE) && poll(&listener, 1, 0) == 1;
     if (exhausted)
         say_exhausted(fabric);
     fabric->exhausted = exhausted;
@@ -71,7 +71,7 @@ static bool unblock(int fd, const wfofi_sockaddr *peer, void *arg)
     return false;
 }
 
-void wfofi_door_after(wfofi_fabric *fabric, int next)
+void wfofi_accept_after(wfofi_fabric *fabric, int next)
 {
     if (next < 0 || fcntl(next, F_GETFD) < 0)
         return;
