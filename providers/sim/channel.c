@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * channel.c - the store's message channels. What comes to an end that has no callbacks yet waits in its inbox.
- */
+/* channel.c - the store's message channels. Messages to an end that has no callbacks yet wait in its inbox. */
 #include "base/alloc.h"
 #include "sim/world.h"
 
@@ -12,8 +10,8 @@ struct wfi_sim_channel {
     struct channel_pair *pair;
     int rank, index;
     bool open;
-    bool peer_gone; /* the other end's goodbye has come */
-    bool flushing;  /* the flush event is under way */
+    bool peer_gone; /* the other end's goodbye has arrived */
+    bool flushing;  /* a flush event is in flight */
     wfi_sim_channel_events events;
     sim_wire wire; /* away from this end */
     sim_event bye, flush;
@@ -23,10 +21,10 @@ struct wfi_sim_channel {
 
 typedef struct channel_pair {
     wfi_list link;
-    size_t references; /* open ends, events under way */
+    size_t references; /* open ends, and events in flight */
     weft_sim *sim;
     sim_event opening;
-    wfi_sim_channel ends[2]; /* who dialled, who accepted */
+    wfi_sim_channel ends[2]; /* the dialling end, then the accepting one */
 } channel_pair;
 
 enum { EVENTS_OF_A_PAIR = 5 };
@@ -62,7 +60,7 @@ weft_status wfi_sim_stock_init(weft_sim *sim)
 {
     wfi_list_init(&sim->stock);
     sim->stock_room = wfi_calloc(STOCK_COUNT, STOCK_SIZE);
-    if (!sim->stock_room || wfi_sim_reserve(sim, STOCK_COUNT)) /* and for their events */
+    if (!sim->stock_room || wfi_sim_reserve(sim, STOCK_COUNT)) /* and room for their events */
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < STOCK_COUNT; i++) {
         channel_message *message = (channel_message *)((uint8_t *)sim->stock_room + i * STOCK_SIZE);
@@ -108,7 +106,10 @@ static void channel_message_drop(weft_sim *sim, sim_event *event)
     free_message(sim, message);
 }
 
-/* Hands over what the inbox holds, then the goodbye. A callback may close the channel; the caller holds a reference. */
+/*
+ * Delivers the messages in the inbox, then the goodbye. A callback may close the channel; the caller holds a
+ * reference.
+ */
 static void deliver(weft_sim *sim, wfi_sim_channel *channel)
 {
     while (channel->open && channel->events.message && !wfi_list_empty(&channel->inbox)) {

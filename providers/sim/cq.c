@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cq.c - what a fabric has to tell: operations that are complete, events of its connections, and the call that something came. */
+/* cq.c - what a fabric reports: completed operations, events of its connections, and the callback `ready`. */
 #include "sim/world.h"
 
 #include <string.h>

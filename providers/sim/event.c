@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* event.c - virtual time: the heap of events, travelling, being held, and the fingerprint. */
+/* event.c - virtual time: the heap of events, travel, held events, and the fingerprint. */
 #include "sim/world.h"
 
 #include <stdlib.h>
@@ -122,7 +122,7 @@ void wfi_sim_let_go(weft_sim *sim, wfi_list *held)
         wfi_sim_schedule(sim, wfi_container_of(node, sim_event, link), arrival);
 }
 
-/* Where an event that has come to `to` must wait; NULL: nowhere. */
+/* The list in which an event that reached `to` must wait; NULL: none. */
 static wfi_list *held_at(weft_sim *sim, const sim_event *event)
 {
     if (event->to < 0)
@@ -134,7 +134,7 @@ static wfi_list *held_at(weft_sim *sim, const sim_event *event)
     return rank && rank->paused ? &rank->held : NULL;
 }
 
-/* Older ones of its wire were held up somewhere: it waits until they have arrived, among others in their order. */
+/* Older events of its wire are held: it waits, in order, until they have arrived. */
 static void wait_for_older(sim_event *event)
 {
     wfi_list *waiting = &event->wire->waiting, *before = waiting->prev;
@@ -143,7 +143,7 @@ static void wait_for_older(sim_event *event)
     wfi_list_insert_after(before, &event->link);
 }
 
-/* An event of the wire has arrived; the next may have been waiting for that. */
+/* An event of the wire has arrived; the next may have been waiting for it. */
 static void wire_advance(weft_sim *sim, sim_wire *wire)
 {
     wire->arrived++;

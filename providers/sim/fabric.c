@@ -59,12 +59,12 @@ static weft_status fabric_open(const wfi_fabric_options *options, wfi_fabric **o
     return WEFT_OK;
 }
 
-/* Nothing of it happens any more; its memory stays. */
+/* No event of it happens after this; its memory stays. */
 void wfi_sim_fabric_kill(sim_fabric *fabric)
 {
     while (!wfi_list_empty(&fabric->ends))
         wfi_sim_end_close(wfi_container_of(fabric->ends.next, sim_end, link));
-    wfi_list_init(&fabric->completions); /* the operations belong to their initiator, who may be gone */
+    wfi_list_init(&fabric->completions); /* the operations belong to their initiator, which may be gone */
     wfi_list_remove(&fabric->ready_link);
     if (fabric->rank->fabric == fabric)
         fabric->rank->fabric = NULL;

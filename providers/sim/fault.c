@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fault.c - what goes wrong on purpose: deaths, pauses, cuts, resets. */
+/* fault.c - injected faults: deaths, pauses, cuts, resets. */
 #include "sim/world.h"
 
 #include <stdlib.h>
@@ -39,10 +39,10 @@ void weft_sim_kill(weft_sim *sim, int rank)
     wfi_sim_channels_kill(killed);
     programs_forget(sim, rank);
     wfi_fibers_abandon(sim->fibers, rank);
-    weft_sim_resume(sim, rank); /* what stood at its door finds it dead; another life of this rank runs */
+    weft_sim_resume(sim, rank); /* what was held for it finds it dead; another life of this rank runs */
     wfi_fiber *self = wfi_fiber_current();
     if (self && wfi_fiber_scheduler(self) == sim->fibers)
-        wfi_fiber_wait(self, sim->now_ns); /* does not return in one who killed himself */
+        wfi_fiber_wait(self, sim->now_ns); /* does not return in a fiber that killed itself */
 }
 
 /* ---- Pauses ---------------------------------------------------------------------------------------------------- */
@@ -113,7 +113,7 @@ void wfi_sim_wall(weft_sim *sim, int from, int to, bool up)
         sim->broken = WEFT_ERR_MEMORY;
 }
 
-/* For the end of the world: nothing is held any more. */
+/* For the end of the world: releases all that is held. */
 void wfi_sim_let_all_go(weft_sim *sim)
 {
     size_t cursor = 0;

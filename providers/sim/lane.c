@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane.c - connections: request, answer, a third step that tells the acceptor, and the goodbye that closes or refuses.
+ * lane.c - connections: a request, an answer, a third step that tells the acceptor, and the goodbye that closes or
+ * refuses.
  *
- * An end says goodbye at most once; the goodbye is ordered behind its messages. An end that is told goes BROKEN and waits
- * for its owner to let go; one that nobody owns yet (a request that was not answered) is let go at once.
+ * An end sends at most one goodbye, ordered behind its messages. The receiving end becomes BROKEN and waits until its
+ * owner releases it; an end without an owner (an unanswered request) is released at once.
  */
 #include "base/alloc.h"
 #include "sim/world.h"
@@ -30,7 +31,7 @@ void wfi_sim_end_break(sim_end *end, weft_status why)
     end->state = SIM_BROKEN;
     end->why = why;
     wfi_sim_end_flush(end, WEFT_ERR_UNREACHABLE);
-    wfi_list_remove(&end->up.link); /* nobody needs to hear any more that it was up */
+    wfi_list_remove(&end->up.link); /* its CONNECTED event is no longer needed */
     notify(end, &end->down, WFI_EVENT_CLOSED);
 }
 
@@ -45,9 +46,9 @@ static void bye_fire(weft_sim *sim, sim_event *event)
     sim_end *told = other_end(wfi_container_of(event, sim_end, bye));
     if (told->state == SIM_REQUESTED) {
         if (!wfi_list_empty(&told->up.link))
-            wfi_sim_end_close(told); /* the request was not even seen */
+            wfi_sim_end_close(told); /* the request was not seen */
         else
-            told->said_bye = true; /* it is in its owner's hands: accept tells */
+            told->said_bye = true; /* its owner has it: accept reports it */
     } else if (told->state == SIM_CONNECTING || told->state == SIM_OPEN) {
         bool refused = told->state == SIM_CONNECTING && told->index == 0;
         wfi_sim_end_break(told, refused ? WEFT_ERR_UNREACHABLE : WEFT_ERR_FABRIC);
@@ -117,7 +118,7 @@ static void ready_fire(weft_sim *sim, sim_event *event)
     hello_drop(sim, event);
 }
 
-/* 2. The answer reaches the one who asked. */
+/* 2. The answer reaches the connecting end. */
 static void answer_fire(weft_sim *sim, sim_event *event)
 {
     sim_pair *pair = wfi_container_of(event, sim_pair, hello);
@@ -130,7 +131,7 @@ static void answer_fire(weft_sim *sim, sim_event *event)
     hello_drop(sim, event);
 }
 
-/* 1. The request reaches the worker that is asked. */
+/* 1. The request reaches its target. */
 static void request_fire(weft_sim *sim, sim_event *event)
 {
     sim_pair *pair = wfi_container_of(event, sim_pair, hello);
@@ -138,10 +139,10 @@ static void request_fire(weft_sim *sim, sim_event *event)
     sim_rank *rank = wfi_sim_rank_seen(sim, end->rank);
     sim_fabric *fabric = rank ? rank->fabric : NULL;
     if (wfi_sim_is_walled(sim, pair->ends[0].rank, end->rank)) {
-        end->state = SIM_CLOSED; /* who asked will wait in vain */
+        end->state = SIM_CLOSED; /* the connecting end gets no answer */
     } else if (!fabric || fabric->number != pair->number || end->said_bye) {
         end->state = SIM_CLOSED;
-        wfi_sim_end_bye(end); /* refused; after a reset there is nobody to tell */
+        wfi_sim_end_bye(end); /* refused; after a reset there is no end to tell */
     } else {
         end->fabric = fabric;
         end->state = SIM_REQUESTED;
@@ -229,7 +230,7 @@ weft_status wfi_sim_accept(wfi_fabric *base, wfi_connect_request *request, const
     set_data(end, data, data_size);
     *out = (wfi_lane *)end;
     if (end->said_bye) {
-        wfi_sim_end_break(end, WEFT_ERR_FABRIC); /* who asked has gone since */
+        wfi_sim_end_break(end, WEFT_ERR_FABRIC); /* the connecting end has gone since */
         return WEFT_OK;
     }
     end->state = SIM_CONNECTING;

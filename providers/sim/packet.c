@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packet.c - how packets end (a message, a read or a write under way): by arriving, by being lost, or with the end that
- * they belong to. A connection's memory is freed with the last of its ends and packets.
+ * packet.c - how packets end (a message, a read or a write in progress): they arrive, are lost, or end with their end
+ * of the connection. A connection's memory is freed with the last of its ends and packets.
  */
 #include "sim/world.h"
 
@@ -21,7 +21,7 @@ void wfi_sim_packet_drop(weft_sim *sim, sim_event *event)
 {
     sim_packet *packet = wfi_sim_packet_of(event);
     if (packet->op)
-        packet->op->packet = NULL; /* lost at a dead end: the goodbye that comes from there fails it */
+        packet->op->packet = NULL; /* lost at a dead end: the goodbye from there fails the operation */
     wfi_sim_release(sim, 1);
     wfi_sim_pair_unref(packet->pair);
     free(packet->copy);
@@ -29,8 +29,8 @@ void wfi_sim_packet_drop(weft_sim *sim, sim_event *event)
 }
 
 /*
- * Nobody waits for the packet any more. A write that has left and not arrived goes on from a copy; without memory for one
- * it is lost on the way.
+ * No operation waits for the packet. A write that has left and not arrived continues from a copy; without memory for
+ * the copy it is lost.
  */
 static void packet_orphan(sim_packet *packet)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank.c - the workers that the world has seen, and what stands between two of them. */
+/* rank.c - the workers that the world has seen, and cuts and firewalls between them. */
 #include "sim/world.h"
 
 #include "base/alloc.h"

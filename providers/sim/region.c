@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * region.c - registered memory: random keys, and random bases, so that nobody gets away with taking offsets for
- * addresses or the reverse.
+ * region.c - registered memory: random keys, and random bases, so that a program that confuses offsets and addresses
+ * fails.
  */
 #include "base/alloc.h"
 #include "sim/world.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sim.h - the simulated world, as the other layers of weft see it. Programs see weft/sim.h.
+ * sim.h - the simulated world, for the other layers of weft. Programs use weft/sim.h.
  *
- * One loop, weft_sim_run, does everything: it runs all fibers that can run; then it sets virtual time forward to the
- * next event (a delivery, or the deadline of a waiting fiber) and delivers it; and so on. Whoever waits for something
- * in the world parks its fiber, and is woken by a delivery, by wfi_fabric_options.ready, or by a channel's callback.
+ * One loop, weft_sim_run, does everything. It runs all fibers that can run; then it sets virtual time forward to the
+ * next event (a delivery, or the deadline of a waiting fiber) and delivers it; and so on. A fiber that waits for
+ * something in the world parks, and is woken by a delivery, by wfi_fabric_options.ready, or by a channel's callback.
  *
- * LOCKING. None: one thread at a time uses a world and all that is in it. LIFETIME. All of it goes with the world
+ * LOCKING. None: one thread at a time uses a world and all objects in it. LIFETIME. All objects end with the world
  * (weft_sim_close).
  */
 #ifndef WFI_SIM_H
@@ -20,29 +20,32 @@ wfi_fibers *wfi_sim_fibers(weft_sim *sim);
 const wfi_clock *wfi_sim_clock(weft_sim *sim);
 uint64_t wfi_sim_random(weft_sim *sim); /* from the seed */
 void wfi_sim_random_bytes(weft_sim *sim, void *out, size_t size);
-/* Before anything opens: the fabric shall be as verbs is. Registrations last, and every local range needs one. */
+/* Before anything opens: makes the fabric behave like verbs. Registrations last, and every local range needs one. */
 void wfi_sim_be_like_verbs(weft_sim *sim);
 
-/* A firewall goes up, or comes down: what `from` asks of `to` does not arrive when it would begin a connection of the fabric.
- * Connections that are open go on, and those that `to` asks for are made. */
+/*
+ * Starts or ends a firewall: connection requests of the fabric from `from` to `to` are dropped. Open connections
+ * continue, and `to` can still connect to `from`.
+ */
 void wfi_sim_wall(weft_sim *sim, int from, int to, bool up);
 
 /*
- * Message channels beside the fabric, for the store: reliable and ordered, with the world's delays, cuts (held back until
- * healed), pauses (delivered after the resume) and deaths (the other end is closed). Callbacks come from the loop, on no
- * fiber.
+ * Message channels beside the fabric, for the store: reliable and ordered, with the world's delays, cuts (held until
+ * healed), pauses (delivered after the resume) and deaths (the other end is closed). Callbacks come from the loop,
+ * outside any fiber.
  */
 typedef struct wfi_sim_channel wfi_sim_channel;
 typedef struct wfi_sim_channel_events {
     void (*message)(void *arg, wfi_sim_channel *channel, const uint8_t *data, size_t size);
-    void (*closed)(void *arg, wfi_sim_channel *channel); /* by the other end or its death; then close it too */
+    /* the other end closed it or died; then this end must be closed too */
+    void (*closed)(void *arg, wfi_sim_channel *channel);
     void *arg;
 } wfi_sim_channel_events;
 
-/* `rank` takes channels; WEFT_ERR_EXISTS if it does already. `accepted` sets the events of the new end. */
+/* `rank` accepts channels; WEFT_ERR_EXISTS if it does already. `accepted` sets the events of the new end. */
 weft_status wfi_sim_listen(weft_sim *sim, int rank, void (*accepted)(void *arg, wfi_sim_channel *channel), void *arg);
 void wfi_sim_unlisten(weft_sim *sim, int rank);
-/* From `from` to the listener `to`; WEFT_ERR_UNREACHABLE if nobody listens (yet). */
+/* From `from` to the listener `to`; WEFT_ERR_UNREACHABLE if `to` does not listen yet. */
 weft_status wfi_sim_dial(weft_sim *sim, int from, int to, wfi_sim_channel **out);
 void wfi_sim_channel_on(wfi_sim_channel *channel, const wfi_sim_channel_events *events);
 weft_status wfi_sim_channel_send(wfi_sim_channel *channel, const void *data, size_t size);

@@ -2,10 +2,11 @@
 /*
  * transfer.c - messages, remote reads and writes.
  *
- * An operation's memory is read when its bytes leave, not when it is posted, and for writes when they arrive: who frees or
- * changes it too early is found out. A write that had left when its lane was closed still arrives, from a copy taken then,
- * as bytes in a socket would; a reader's memory is never touched after its lane was closed. A large write comes in two
- * pieces, and its key counts when it begins: as on tcp, closing the region does not stop it, closing the lane does.
+ * An operation's memory is read when its bytes leave, not when it is posted; a write's target is written when they
+ * arrive. So a program that frees or changes memory too early is noticed. A write that had left when its lane was
+ * closed still arrives, from a copy taken then, like bytes in a socket; a reader's memory is never touched after its
+ * lane was closed. A large write arrives in two pieces, and its key is checked when it begins: as with tcp, closing
+ * the region does not stop it, closing the lane does.
  */
 #include "base/alloc.h"
 #include "sim/world.h"
@@ -26,7 +27,7 @@ static void packet_complete(sim_packet *packet, weft_status status)
     wfi_sim_complete(packet->from->fabric, op, status, packet->size);
 }
 
-/* Puts the packet on its way from one end to the other. */
+/* Sends the packet from one end to the other. */
 static void packet_travel(sim_packet *packet, sim_end *from, sim_end *to, sim_kind kind, uint64_t departure_ns,
                           void (*fire)(weft_sim *, sim_event *))
 {
@@ -58,7 +59,7 @@ static void message_fire(weft_sim *sim, sim_event *event)
     sim_end *end = packet->to;
     wfi_list *first = wfi_sim_end_is_live(end) ? wfi_list_pop_front(&end->receives) : NULL;
     if (wfi_sim_end_is_live(end) && !first) {
-        wfi_list_push_back(&end->arrived, &event->link); /* waits for a receive, as in a socket's buffer */
+        wfi_list_push_back(&end->arrived, &event->link); /* waits for a receive, like data in a socket's buffer */
         return;
     }
     if (first)
@@ -72,7 +73,7 @@ static void done_fire(weft_sim *sim, sim_event *event)
     wfi_sim_packet_drop(sim, event);
 }
 
-/* The target's memory. A bad access breaks the connection, as on tcp: NULL then, and when it is gone anyway. */
+/* The target's memory. NULL if the region is gone, or after a bad access, which breaks the connection as with tcp. */
 static uint8_t *target_memory(sim_packet *packet, unsigned access)
 {
     sim_end *end = packet->to;
@@ -100,7 +101,7 @@ static void read_fire(weft_sim *sim, sim_event *event)
     packet_travel(packet, packet->to, packet->from, SIM_READ_DONE, departure_ns, done_fire);
 }
 
-/* What a write brings; NULL: nothing, or it was lost for want of memory. */
+/* The data of a write; NULL: none, or it was lost because memory was exhausted. */
 static const uint8_t *bytes_written(const sim_packet *packet)
 {
     return packet->op ? packet->local : packet->copy;
@@ -115,7 +116,10 @@ static void write_ends(weft_sim *sim, sim_packet *packet, bool landed)
         wfi_sim_packet_drop(sim, &packet->event);
 }
 
-/* The rest of a large one. Its key was looked at when it began: only a closed lane stops it, a closed region does not. */
+/*
+ * The second piece of a large write. Its key was checked when it began: a closed lane stops it, a closed region does
+ * not.
+ */
 static void write_rest_fire(weft_sim *sim, sim_event *event)
 {
     sim_packet *packet = wfi_sim_packet_of(event);
@@ -215,7 +219,7 @@ static void packet_post(sim_packet *packet, sim_op *op)
     packet->op = op;
     op->packet = packet;
     wfi_list_push_back(&end->sending, &op->link);
-    uint64_t leaving = packet->kind == SIM_READ ? 0 : packet->size; /* a read's bytes come the other way */
+    uint64_t leaving = packet->kind == SIM_READ ? 0 : packet->size; /* a read's bytes travel in the other direction */
     wfi_sim_schedule(end->pair->sim, &packet->event, wfi_sim_departure(end->pair->sim, &end->wire, leaving));
 }
 

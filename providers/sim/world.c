@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* world.c - the world: its life, its programs, and the loop that moves time. */
+/* world.c - the world: creating and ending it, its programs, and the loop that moves time. */
 #include "sim/world.h"
 
 #include "base/alloc.h"
@@ -125,7 +125,7 @@ weft_status weft_sim_spawn(weft_sim *sim, int rank, weft_sim_program run, void *
 
 /* ---- The loop -------------------------------------------------------------------------------------------------- */
 
-/* Tells the owners of fabrics that something came; a paused worker's owner is told after the resume. */
+/* Calls `ready` for fabrics with something to poll; for a paused worker after the resume. */
 static bool call_ready(weft_sim *sim)
 {
     wfi_list now, later;
@@ -147,7 +147,7 @@ static bool call_ready(weft_sim *sim)
     return called;
 }
 
-/* Everything that needs no time. */
+/* Runs everything that needs no time. */
 static void settle(weft_sim *sim)
 {
     bool busy;
@@ -160,7 +160,7 @@ static void settle(weft_sim *sim)
     } while (busy);
 }
 
-/* Moves time to what comes next. */
+/* Moves time to the next event. */
 static weft_status step(weft_sim *sim, uint64_t limit_ns)
 {
     uint64_t next = wfi_sim_next_event(sim), deadline = wfi_fibers_next_deadline(sim->fibers);
@@ -209,7 +209,7 @@ void weft_sim_sleep(weft_sim *sim, uint64_t ns)
     WFI_LIVE(sim);
     wfi_fiber *fiber = wfi_fiber_current();
     if (!fiber)
-        return; /* nobody to give way to */
+        return; /* no other fiber to yield to */
     uint64_t deadline = ns < WFI_NEVER - sim->now_ns ? sim->now_ns + ns : WFI_NEVER;
     do {
         wfi_fiber_wait(fiber, deadline);

@@ -2,17 +2,17 @@
 /*
  * world.h - the simulation's own structs; only the files of this folder include it.
  *
- * LOCKING: none. A world and everything in it is used by one thread at a time (weft/sim.h says so), and fibers give way
+ * LOCKING: none. A world and everything in it is used by one thread at a time (weft/sim.h says so), and fibers yield
  * only where they wait; nothing here waits except weft_sim_sleep.
  *
- * TIME. One heap of events, ordered by (virtual time, sequence number). Everything that takes time is an event; an event
- * that goes from one worker to another can be held: at a cut link, or at the door of a paused worker. What must stay
- * in order has a number on its wire and waits for those before it.
+ * TIME. One heap of events, ordered by (virtual time, sequence number). Everything that takes time is an event. An
+ * event that goes from one worker to another can be held: at a cut link, or before a paused worker. Events that must
+ * stay in order are numbered on their wire and wait for those before them.
  *
- * MEMORY. An event is embedded in what it is about and is never taken out of the heap: what became pointless fires into a
- * closed end and does nothing. Whoever makes events reserves heap room for them first (wfi_sim_reserve), so that scheduling
- * cannot fail. A connection (sim_pair) and a channel are one block for both ends, freed when both have let go and no event
- * is under way.
+ * MEMORY. An event is embedded in its object and is never taken out of the heap: an obsolete event fires into a
+ * closed end and does nothing. Heap room for events is reserved before they are made (wfi_sim_reserve), so that
+ * scheduling cannot fail. A connection (sim_pair) and a channel are one block for both ends, freed when both ends are
+ * released and no event is in flight.
  */
 #ifndef WFI_SIM_WORLD_H
 #define WFI_SIM_WORLD_H
@@ -62,18 +62,18 @@ typedef enum sim_kind {
 
 /* ---- Time (event.c) ---------------------------------------------------------------------------------------------- */
 
-/* One direction of a connection: its bandwidth, and the order of what must stay in order. */
+/* One direction of a connection: its bandwidth, and the order of its ordered events. */
 typedef struct sim_wire {
-    uint64_t busy_until_ns;   /* the last byte handed over has left */
+    uint64_t busy_until_ns;   /* when the last byte handed over has left */
     uint64_t last_arrival_ns; /* of ordered events */
     uint64_t sent, arrived;   /* ordered events so far */
-    wfi_list waiting;         /* those that came before an older one, by ordinal */
+    wfi_list waiting;         /* events that came before an older one, by ordinal */
 } sim_wire;
 
 typedef struct sim_event {
     uint64_t time_ns, sequence;
     void (*fire)(weft_sim *sim, struct sim_event *event);
-    void (*drop)(weft_sim *sim, struct sim_event *event); /* in place of fire, when the world ends */
+    void (*drop)(weft_sim *sim, struct sim_event *event); /* called instead of fire when the world ends */
     sim_wire *wire;                                       /* NULL: no order */
     uint64_t ordinal;                                     /* on its wire */
     int from, to;                                         /* to -1: happens at `from`, is never held */
@@ -86,12 +86,12 @@ weft_status wfi_sim_reserve(weft_sim *sim, size_t events);
 void wfi_sim_release(weft_sim *sim, size_t events);
 void wfi_sim_schedule(weft_sim *sim, sim_event *event, uint64_t time_ns);
 void wfi_sim_wire_init(sim_wire *wire);
-/* When `size` bytes handed to the wire now have left; books the wire for them. */
+/* When `size` bytes handed to the wire now have left; reserves the wire for them. */
 uint64_t wfi_sim_departure(weft_sim *sim, sim_wire *wire, uint64_t size);
-/* Sends what leaves at departure_ns: a latency is drawn, order kept if the event has a wire. */
+/* Sends what leaves at departure_ns: draws a latency, and keeps the order if the event has a wire. */
 void wfi_sim_travel(weft_sim *sim, sim_event *event, uint64_t departure_ns);
-uint64_t wfi_sim_next_event(const weft_sim *sim); /* its time; WFI_NEVER */
-void wfi_sim_fire_due(weft_sim *sim);             /* everything up to now */
+uint64_t wfi_sim_next_event(const weft_sim *sim); /* time of the next event; WFI_NEVER */
+void wfi_sim_fire_due(weft_sim *sim);             /* fires all events up to now */
 void wfi_sim_let_go(weft_sim *sim, wfi_list *held);
 void wfi_sim_drop_events(weft_sim *sim);
 void wfi_sim_trace(weft_sim *sim, sim_kind kind, int a, int b, uint64_t size);
@@ -114,7 +114,7 @@ typedef struct sim_rank {
     bool paused;
     wfi_list held;      /* arrived while paused */
     sim_fabric *fabric; /* that listens; NULL */
-    uint64_t fabrics;   /* opened so far: a number is part of the address, as a port would be */
+    uint64_t fabrics;   /* opened so far: a number is part of the address, like a port */
     wfi_list channels;  /* open ends */
     void (*accepted)(void *arg, wfi_sim_channel *channel);
     void *accepted_arg;
@@ -138,18 +138,18 @@ struct weft_sim {
     wfi_fibers *fibers;
     sim_event **heap;
     size_t heap_count, heap_capacity, reserved;
-    sim_rank **ranks; /* by rank; NULL where none was seen */
+    sim_rank **ranks; /* by rank; NULL if it was never used */
     size_t rank_capacity;
-    wfi_map cuts;      /* of wfi_list of held events, by pair of ranks */
-    wfi_map walls;     /* of this world itself, by who asks and who is asked */
+    wfi_map cuts;      /* lists of held events, by pair of ranks */
+    wfi_map walls;     /* by the worker that connects and its target */
     wfi_list programs; /* that have not ended */
     wfi_list pairs, channels, fabrics;
-    wfi_list stock; /* small channel messages for when memory is out */
+    wfi_list stock; /* small channel messages for use when memory is exhausted */
     void *stock_room;
-    wfi_list ready;     /* fabrics whose owner is to be called */
-    weft_status broken; /* something that cannot report ran out of memory: weft_sim_run tells */
+    wfi_list ready;     /* fabrics whose `ready` is to be called */
+    weft_status broken; /* memory was exhausted where no error can be returned: weft_sim_run returns it */
     bool running;
-    bool registers; /* as verbs does: every range that an operation names must be registered */
+    bool registers; /* as verbs requires: every range that an operation names must be registered */
 };
 
 void wfi_sim_let_all_go(weft_sim *sim);
@@ -198,11 +198,11 @@ typedef enum sim_state {
     SIM_REQUESTED,  /* the acceptor's end before accept */
     SIM_CONNECTING, /* connect or accept was called */
     SIM_OPEN,
-    SIM_BROKEN, /* told, or to be told, by a CLOSED event; still its owner's */
-    SIM_CLOSED, /* let go */
+    SIM_BROKEN, /* a CLOSED event tells or told; its owner has not released it */
+    SIM_CLOSED, /* released */
 } sim_state;
 
-/* One end of a connection: what wfi_lane points at. */
+/* One end of a connection: the target of wfi_lane. */
 typedef struct sim_end {
     struct sim_pair *pair;
     sim_fabric *fabric; /* NULL once closed */
@@ -211,7 +211,7 @@ typedef struct sim_end {
     void *user;
     weft_status why; /* BROKEN */
     bool said_bye;
-    uint8_t data[WFI_CONNECT_DATA_MAX]; /* that this end sends */
+    uint8_t data[WFI_CONNECT_DATA_MAX]; /* sent by this end */
     size_t data_size;
     sim_wire wire; /* away from this end */
     sim_event bye;
@@ -224,35 +224,35 @@ typedef struct sim_end {
 
 typedef struct sim_pair {
     wfi_list link;
-    size_t references; /* ends that are owned, events under way */
+    size_t references; /* ends that are owned, and events in flight */
     weft_sim *sim;
-    uint64_t number; /* of the fabric that is asked */
+    uint64_t number; /* number of the fabric that the request goes to */
     sim_event hello; /* the request, then the answer, then the third step */
-    sim_end ends[2]; /* who connected, who accepted */
+    sim_end ends[2]; /* the connecting end, then the accepting end */
 } sim_pair;
 
-/* Our part of a wfi_fabric_op. */
+/* The provider's part of a wfi_fabric_op. */
 typedef struct sim_op {
     wfi_list link;
     weft_status status;
-    size_t size; /* of the first room; then bytes */
+    size_t size; /* of the first buffer; later the bytes transferred */
     uint8_t *data;
-    size_t more_size; /* of the second */
+    size_t more_size; /* of the second buffer */
     uint8_t *more;
     struct sim_packet *packet;
 } sim_op;
 
-/* A message, a read or a write under way. */
+/* A message, read or write in progress. */
 typedef struct sim_packet {
     sim_event event;
     sim_pair *pair;
     sim_end *from, *to;
-    sim_op *op; /* NULL: nobody waits for it any more */
+    sim_op *op; /* NULL: no operation waits for it */
     sim_kind kind;
     bool departed;
-    uint8_t *local;   /* the initiator's memory; for messages our copy, once departed */
+    uint8_t *local;   /* the initiator's memory; of a message: a copy, once it has left */
     uint8_t *copy;    /* freed with the packet */
-    uint8_t *landing; /* the target's, of a write that has begun */
+    uint8_t *landing; /* the target's memory, of a write that has begun */
     uint64_t remote, key;
     size_t size;
     wfi_iov iov[SIM_IOV_MAX];
@@ -273,8 +273,11 @@ static inline sim_packet *wfi_sim_packet_of(sim_event *event)
 
 /* packet.c */
 void wfi_sim_pair_unref(sim_pair *pair);
-void wfi_sim_packet_drop(weft_sim *sim, sim_event *event); /* it is over; also as sim_event.drop */
-/* Fails what the end has under way; what had left goes on without touching its memory. Drops what it did not receive. */
+void wfi_sim_packet_drop(weft_sim *sim, sim_event *event); /* it has ended; also used as sim_event.drop */
+/*
+ * Fails the end's operations in progress; packets that have left continue without touching its memory. Drops what it
+ * did not receive.
+ */
 void wfi_sim_end_flush(sim_end *end, weft_status status);
 
 void wfi_sim_fabric_kill(sim_fabric *fabric);
@@ -294,8 +297,8 @@ weft_status wfi_sim_accept(wfi_fabric *fabric, wfi_connect_request *request, con
                            void *lane_user, wfi_lane **out);
 void wfi_sim_reject(wfi_fabric *fabric, wfi_connect_request *request);
 void wfi_sim_lane_close(wfi_lane *lane);
-void wfi_sim_end_break(sim_end *end, weft_status why); /* a live end learns that the connection is gone */
-void wfi_sim_end_close(sim_end *end);                  /* the owner lets go */
+void wfi_sim_end_break(sim_end *end, weft_status why); /* a live end learns that the connection has ended */
+void wfi_sim_end_close(sim_end *end);                  /* the owner releases it */
 void wfi_sim_end_bye(sim_end *end);                    /* tells the other end, once */
 
 weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_fabric_op *op, const wfi_receive_buffer *buffers, size_t count);
@@ -307,15 +310,15 @@ weft_status wfi_sim_write(wfi_lane *lane, wfi_fabric_op *op, const void *local, 
 
 weft_status wfi_sim_region_open(wfi_fabric *fabric, void *data, size_t size, unsigned access, wfi_region **out);
 void wfi_sim_region_close(wfi_fabric *fabric, wfi_region *region);
-/* The memory behind a remote access, or NULL: no such key, out of bounds, or not for that. */
+/* The memory of a remote access, or NULL: no such key, out of bounds, or access not allowed. */
 uint8_t *wfi_sim_region_find(const sim_fabric *fabric, uint64_t key, uint64_t remote, size_t size, unsigned access);
-/* Whether an operation may use that memory of ours. */
+/* Whether a local operation may use that memory. */
 bool wfi_sim_region_covers(const sim_fabric *fabric, const wfi_region *region, const void *data, size_t size);
 void wfi_sim_regions_free(sim_fabric *fabric);
 
 /* ---- Channels (channel.c) ---------------------------------------------------------------------------------------- */
 
-/* What a kernel has for its sockets: room for some small messages, whatever its processes' memory does. */
+/* Like a kernel's socket buffers: room for some small messages, even if the process's memory is exhausted. */
 weft_status wfi_sim_stock_init(weft_sim *sim);
 void wfi_sim_stock_fini(weft_sim *sim);
 void wfi_sim_channels_kill(sim_rank *rank); /* all ends of that worker */
