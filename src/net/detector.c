@@ -146,7 +146,7 @@ static void give_up_bulk(wfi_peer *peer)
     }
     channel->failures = 0;
     wfi_peer_bulk_trouble(peer, text, sizeof(text));
-    wfi_log_net(peer->transport, WEFT_LOG_WARN, "%s; what waits for one fails", text);
+    wfi_log_net(peer->transport, WEFT_LOG_WARN, "%s; transfers that wait for one fail", text);
     wfi_transfers_fail(wfi_peer_bulk(peer), WEFT_ERR_UNREACHABLE);
 }
 

@@ -288,7 +288,7 @@ void wfi_member_catch_up(wfi_net *net)
     while ((node = wfi_list_pop_front(&net->early))) {
         news *kept = wfi_container_of(node, news, link);
         if (kept->member.rank != net->transport.rank)
-            take_news(net, &kept->member, kept->why, "it went while this worker was joining");
+            take_news(net, &kept->member, kept->why, "it ended while this worker was joining");
         free(kept);
     }
     if (net->verdict)

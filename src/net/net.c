@@ -374,7 +374,8 @@ void wfi_net_stop(wfi_net *net)
         wfi_rendezvous_close(net->rendezvous);
     size_t left = net->open ? wfi_threads_stop(&net->progress) : 0;
     if (left)
-        wfi_log_net(&net->transport, WEFT_LOG_ERROR, "%zu closed connections were never reported empty", left);
+        wfi_log_net(&net->transport, WEFT_LOG_ERROR, "%zu closed connections have operations that were never reported",
+                    left);
     atomic_store(&net->progress.stop, true);
     net->stopped = true;
 }

@@ -52,7 +52,7 @@ typedef struct wfi_source_ops { /* none is NULL */
     int (*wait_fd)(wfi_source *source);
     /* False if there may be completions of which that descriptor does not tell. Token held. */
     bool (*may_sleep)(wfi_source *source);
-    /* The number of operations that must still be reported before it can be closed. [locked] */
+    /* The number of objects with unreported operations: must be 0 before it can be closed. [locked] */
     size_t (*outstanding)(wfi_source *source);
 } wfi_source_ops;
 
@@ -195,7 +195,7 @@ void wfi_progress_forked(wfi_progress *progress);
 void wfi_progress_add(wfi_progress *progress, wfi_source *source);
 void wfi_progress_remove(wfi_progress *progress, const wfi_source *source); /* it must be the last one added */
 weft_status wfi_threads_start(wfi_progress *progress);
-size_t wfi_threads_stop(wfi_progress *progress); /* returns the number of operations that were never reported */
+size_t wfi_threads_stop(wfi_progress *progress); /* returns wfi_progress_outstanding at the end */
 weft_status wfi_fiber_start(wfi_progress *progress);
 void wfi_fiber_stop(wfi_progress *progress);
 size_t wfi_progress_outstanding(wfi_progress *progress); /* of all sources; [locked] */

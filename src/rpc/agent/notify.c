@@ -162,7 +162,7 @@ static weft_status post(weft_agent *agent, wfi_peer *to, uint8_t type, const wfi
     }
     agent->notifications++;
     if (how.counted && ++*how.counted == ANSWERS_MAX)
-        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d asks and takes no answers: it gets no more of them",
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "rank %d does not acknowledge answers: it gets no more of them",
                       wfi_peer_rank(to));
     return WEFT_OK;
 }

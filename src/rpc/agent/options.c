@@ -57,9 +57,9 @@ static weft_status no_rank(bool elastic, weft_error **error)
         const char *rank = wfi_env_string(launchers[i][0]), *size = wfi_env_string(launchers[i][1]);
         if (!rank == !size || i == SLURM_STEP) /* the next row is also for Slurm */
             continue;
-        return invalid(error, "%s is set (\"%.*s\"), but %s is not: which worker this is, %s", launchers[i][!rank],
+        return invalid(error, "%s is set (\"%.*s\"), but %s is not: a worker needs %s", launchers[i][!rank],
                        wfi_utf8_fit(rank ? rank : size, 32), rank ? rank : size, launchers[i][rank != NULL],
-                       "takes both (RANK and WORLD_SIZE, or a launcher's own), or has_rank in the options");
+                       "both (RANK and WORLD_SIZE, or a launcher's variables), or has_rank in the options");
     }
     return invalid(error, elastic ? "neither options (has_rank) nor the environment (WORLD_SIZE) say how many "
                                     "ranks the elastic job has"

@@ -284,7 +284,7 @@ static void copy_late(wfi_task *task)
     wfi_batcher_of(call->function)->stats.copied_bytes += bytes;
     call->agent->stats.bytes_copied += bytes;
     if (st)
-        refuse_batched(call, wfi_call_error(call, st, "no memory for a copy, as its batch began without it"));
+        refuse_batched(call, wfi_call_error(call, st, "no memory for a copy, because its batch began without it"));
     else
         join(call);
     wfi_serve_drop_hold(call);
@@ -296,7 +296,7 @@ static weft_error *start_over(weft_call *call, const wfi_tensor_types *types)
 {
     late_copy *copy = wfi_calloc(1, sizeof *copy);
     if (!copy)
-        return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a copy, as its batch began without it");
+        return wfi_call_error(call, WEFT_ERR_MEMORY, "no memory for a copy, because its batch began without it");
     wfi_batch_leave_row(call);
     wfi_batch_expect(call, types);
     for (size_t i = 0; i < types->count; i++)

@@ -100,7 +100,7 @@ void wfi_owned_release_if_unused(wfi_owned *owned)
         return;
     link_out(owned->agent, owned);
     /* A thread may still wait for the value. */
-    fail_value(owned, WEFT_ERR_CANCELLED, "the last reference went before the value was made");
+    fail_value(owned, WEFT_ERR_CANCELLED, "the last reference was dropped before the value was made");
     owned->release.run = free_owned_task;
     wfi_net_defer(owned->agent->net, &owned->release, WFI_DEFER_RELEASE);
 }
@@ -230,7 +230,7 @@ void wfi_owned_drop_said(weft_agent *agent, wfi_peer *from, const wfi_rref_name 
             book->creations_seen = name->number;
         if (owned) {
             wfi_error_detail detail = {.code = WEFT_ERR_CANCELLED, .worker = wfi_agent_rank(agent)};
-            weft_error *error = wfi_error_create(&detail, "the worker that was to have the value made gave it up");
+            weft_error *error = wfi_error_create(&detail, "the worker whose call was to make the value gave it up");
             wfi_owned_give_up(owned, error);
             weft_error_unref(error);
         }
@@ -272,7 +272,7 @@ void wfi_owned_peer_gone(weft_agent *agent, wfi_peer *peer, weft_status why)
             if (is_of(&owned->name, peer)) {
                 owned->given_up = true;
                 if (!owned->makers)
-                    fail_value(owned, why, "the worker that was to have the value made is gone");
+                    fail_value(owned, why, "the worker whose call was to make the value is gone");
             }
 }
 

@@ -201,7 +201,7 @@ static void serve_call(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
         wfi_serve_refuse(call,
                          wfi_call_error(call, linked, "%s",
                                         linked == WEFT_ERR_STATE ? "its distributed context is over"
-                                                                 : "its distributed context could not be taken up"));
+                                                                 : "its distributed context could not be joined"));
     else if (items)
         wfi_serve_refuse(call, wfi_call_error(call, items, "no memory for its items"));
     else if (remote)
