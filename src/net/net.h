@@ -268,7 +268,7 @@ void wfi_member_sync(wfi_net *net);                    /* sends the wanted sync,
 void wfi_member_forget(wfi_net *net);                  /* drops the events received while opening, if that failed */
 
 /* detector.c; [locked] */
-extern const wfi_upcalls wfi_detector_upcalls; /* of its client: takes WFI_CONTROL_PING */
+extern const wfi_upcalls wfi_detector_upcalls; /* for its client, which receives WFI_CONTROL_PING */
 void wfi_detector_init(wfi_whole_peer *whole);
 void wfi_detector_fail(wfi_whole_peer *whole);
 void wfi_peer_suspect(wfi_peer *peer, const char *why);

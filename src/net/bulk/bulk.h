@@ -154,7 +154,8 @@ static inline wfi_window *wfi_conn_window(const wfi_conn *conn)
     return wfi_conn_own(conn);
 }
 
-extern const wfi_upcalls wfi_bulk_upcalls; /* of its client: takes WFI_CONTROL_REVALIDATE to WFI_CONTROL_DIAL */
+extern const wfi_upcalls
+    wfi_bulk_upcalls; /* for its client, which receives WFI_CONTROL_REVALIDATE to WFI_CONTROL_DIAL */
 void wfi_bulk_init(wfi_bulk *bulk, wfi_peer *peer);
 void wfi_bulk_fail(wfi_bulk *bulk,
                    weft_status why); /* fails all transfers, ends all exposures; its channel has ended */

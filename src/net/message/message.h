@@ -218,7 +218,8 @@ void wfi_frames_early(wfi_conn *conn); /* the connection has its keys: handles f
 void wfi_control_ack_due(wfi_timer *timer);
 
 /* long.c */
-extern const wfi_upcalls wfi_long_upcalls; /* of its client: takes WFI_CONTROL_LONG and WFI_CONTROL_LONG_READY */
+extern const wfi_upcalls
+    wfi_long_upcalls; /* for its client, which receives WFI_CONTROL_LONG and WFI_CONTROL_LONG_READY */
 void wfi_long_init(wfi_control *control, wfi_peer *peer);
 void wfi_long_free(wfi_conn *conn);
 /* Called before a receive is posted: makes it a long one if the peer has asked for that. WEFT_ERR_MEMORY. */

@@ -25,7 +25,7 @@
 /* A worker sends four heartbeats in a bound and dials a lost store every 10 ms. With a shorter bound, a worker whose
  * thread waited for a core would be declared dead. */
 #define LEAST_DEATH_MS 100
-#define OWN_DESCRIPTORS 64 /* of a process without peers: weft's own, and some of the program's */
+#define OWN_DESCRIPTORS 64 /* descriptors of weft and the program, without those for peers */
 
 enum { SLURM_STEP = 3 };
 

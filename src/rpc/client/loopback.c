@@ -213,7 +213,7 @@ static void land_if_wanted(wfi_loopback *loop)
     if (call->error || weft_values_get_tensors(loop->land, 0, &land))
         return;
     wfi_net_lock(agent->net);
-    loop->landing = loop->future && !loop->failure; /* not once it has timed out */
+    loop->landing = loop->future && !loop->failure; /* not after a timeout */
     wfi_net_unlock(agent->net);
     if (!loop->landing)
         return;

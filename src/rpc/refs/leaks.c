@@ -72,7 +72,7 @@ static void let_others_go_on(weft_agent *agent)
     }
     weft_future *never = wfi_agent_future(agent);
     weft_status st = never ? wfi_future_wait(never, 1) : WEFT_OK;
-    (void)st; /* a time-out */
+    (void)st; /* it times out */
     weft_future_unref(never);
 }
 
