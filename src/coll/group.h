@@ -358,7 +358,7 @@ void wfi_missing_ask(wfi_operation *operation); /* its time limit has passed: as
 void wfi_missing_answered(weft_group *group, wfi_group_member *member, const wfi_progress_report *report);
 void wfi_missing_forget(wfi_operation *operation); /* it has ended: answers are not needed */
 
-/* ---- run.c: the steps of an operation that has begun. All [agent lock] except free ---------------------------------- */
+/* ---- run.c: the steps of an operation that has begun. All [agent lock] except free ------------------------------ */
 
 void wfi_run_begin(wfi_operation *operation);
 void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data); /* processes DATA for the operation */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backward.c - a pass is begun: at its root. */
+/* backward.c - starts a backward pass at its root. */
 #include "autograd/tape.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -20,7 +20,7 @@ static weft_error *refuse(weft_status code, const char *format, ...)
     return error;
 }
 
-/* The gradient that a root begins with: one reference, contiguous. NULL: *error says why. */
+/* The initial gradient of a root: one reference, contiguous. NULL: *error says why. */
 static weft_tensor *gradient_of_root(const weft_tensor *root, size_t index, weft_tensor *given, weft_error **error)
 {
     if (!given && root->numel != 1) {
@@ -98,7 +98,7 @@ static const wfi_canceller canceller = {.hold = hold_pass, .cancel = cancel_pass
 
 /* ---- Beginning --------------------------------------------------------------------------------------------------- */
 
-/* Lists it with the context; its number is the next. */
+/* Adds it to the context's list, with the next number. */
 static weft_status enlist(weft_context *context, wfi_dist_pass *pass)
 {
     wfi_mutex_lock(&context->lock);
@@ -136,7 +136,7 @@ static weft_error *write_optimizer(const weft_agent *agent, const struct weft_di
                      : wfi_error_create(&detail, "the optimizer that is to step: its part at rank %d: %s", owner, what);
 }
 
-/* A pass whose first round is still to run, with `running` set; NULL: *error. */
+/* Makes a pass whose first round has not run, with `running` set; NULL: *error. */
 static wfi_dist_pass *begin_pass(weft_context *context, weft_tensors roots, weft_hooks *hooks,
                                  const weft_pass_options *options, wfi_pass_names steps, weft_error **error)
 {
@@ -186,7 +186,7 @@ weft_future *wfi_context_backward(weft_context *context, weft_tensors roots, con
         wfi_pass_observe_within(pass, within);
     weft_future *future = weft_future_ref(pass->future);
     wfi_net_lock(agent->net);
-    wfi_net_defer(agent->net, &pass->task, WFI_DEFER_WORKER); /* with our reference */
+    wfi_net_defer(agent->net, &pass->task, WFI_DEFER_WORKER); /* takes over this function's reference */
     wfi_net_unlock(agent->net);
     return future;
 }
@@ -214,7 +214,7 @@ weft_status weft_context_backward(weft_context *context, weft_tensors roots, con
     return st;
 }
 
-/* The context that a tape records into; NULL: the tape fails. */
+/* The context of a tape; NULL: the tape fails. */
 static weft_context *context_of(weft_tape *tape)
 {
     weft_context *context = wfi_tape_owner(tape);
@@ -230,7 +230,7 @@ static void keep_error(weft_tape *tape, const weft_error *error)
         tape->error = weft_error_ref((weft_error *)error);
 }
 
-/* The pass, to its end. False: none has begun, and the tape has failed. */
+/* Runs the pass to its end. False: none was started, and the tape has failed. */
 static bool run_pass(weft_tape *tape, weft_context *context, weft_tensor *loss, const weft_pass_options *how)
 {
     weft_agent *agent = context->agent;
@@ -262,7 +262,7 @@ static bool run_pass(weft_tape *tape, weft_context *context, weft_tensor *loss, 
     return begun;
 }
 
-/* No pass has begun: the hooks that it would have had, the tape's or the context's, hear why. */
+/* No pass was started: the hooks that it would have had, the tape's or the context's, are told why. */
 static void tell_hooks(const weft_tape *tape)
 {
     weft_context *context = wfi_tape_owner(tape);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call_tape.c - the tape of a call, or a batch of calls, being served: opened at first use, kept in a slot there, asked for its
- * error when the call or the batch is finished, and closed then. Its seed follows from which call, or batch, it is. Here because
- * src/rpc may not know tapes. The tape of a call under a distributed context records into that.
+ * call_tape.c - the tape of a served call, or of a batch of calls. It is opened at first use and kept in a slot of
+ * the call; when the call or batch is finished, its error is read and it is closed. Its seed follows from the call's
+ * or batch's identity. It is here because src/rpc must not depend on tapes. The tape of a call under a distributed
+ * context records into the context.
  */
 #include "autograd/tape.h"
 #include "dist/contexts.h"
@@ -34,7 +35,7 @@ static weft_tape *open_in(wfi_call_slot *slot, uint64_t seed, const wfi_link *li
         const weft_tape_options how = {.seed = seed};
         weft_tape *tape = link ? wfi_context_tape_at(link->context, &how, link->source->path) : weft_tape_open(&how);
         if (!tape)
-            return NULL; /* operators on it return NULL, which giving results answers */
+            return NULL; /* operators on it return NULL; then giving the results fails */
         *slot = (wfi_call_slot){.value = tape, .error = tape_error, .publish = commit_tape, .drop = close_tape};
     }
     return slot->value;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* context.c - a context's graph: sends, recvs, and the gradients that passes left. */
+/* context.c - a context's graph: sends, recvs, and the gradients of its passes. */
 #include "dist/context.h"
 
 #include "autograd/tape.h"
@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#define GRADIENT_OVERHEAD 512 /* bytes: a tensor, its description, its number, a word about it in a statement */
+#define GRADIENT_OVERHEAD 512 /* bytes: a tensor, its description, its number, its entry in a statement */
 
 /* ---- Life -------------------------------------------------------------------------------------------------------- */
 
@@ -64,7 +64,7 @@ void wfi_context_unref(weft_context *context)
 {
     if (!context || atomic_fetch_sub_explicit(&context->refs, 1, memory_order_acq_rel) != 1)
         return;
-    wfi_graph_unref(context->graph); /* first: it clears all nodes */
+    wfi_graph_unref(context->graph); /* first, because it clears all nodes */
     for (size_t i = 0; i < context->send_count; i++)
         wfi_node_unref(context->sends[i].node);
     for (size_t i = 0; i < context->recv_count; i++)
@@ -154,7 +154,7 @@ bool wfi_context_links(const weft_context *context, const weft_tensor *tensor)
            (!tensor->grad_node && weft_tensor_requires_grad(tensor) && wfi_dtype_is_float(tensor->dtype));
 }
 
-/* What came for the other end of the pair goes to what was sent. */
+/* The gradient that the pair's recv found goes to the tensor that was sent. */
 static weft_status send_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     (void)node;
@@ -204,7 +204,7 @@ weft_status wfi_context_add_sends(weft_context *context, wfi_tape_path *path, in
     wfi_mutex_lock(&context->lock);
     weft_status st = context->over ? WEFT_ERR_STATE : WEFT_OK;
     *first = context->send_count + 1;
-    for (size_t i = 0; i < count && !st; i++) /* those made before a failure are never heard of at the other end */
+    for (size_t i = 0; i < count && !st; i++) /* sends made before a failure are never known to the other end */
         st = add_send(context, path, to, incarnation, tensors[i]);
     wfi_mutex_unlock(&context->lock);
     return st;
@@ -308,7 +308,7 @@ void weft_context_drop_gradients(weft_gradient *gradients, size_t count)
         wfi_gradient_clear(&gradients[i]);
 }
 
-/* A program that uses contexts, or the tape of a call, links this file, and so has the component. */
+/* A program that uses contexts, or the tape of a call, links this file, so the component is present. */
 __attribute__((constructor)) static void join_agents(void)
 {
     wfi_component_add(&wfi_dist_component);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* contexts.c - contexts are opened and closed; and what becomes of them as workers and the agent go. */
+/* contexts.c - opens and closes contexts, and ends them when workers or the agent end. */
 #include "dist/contexts.h"
 
 #include "base/alloc.h"
@@ -37,7 +37,7 @@ weft_status weft_context_open(weft_agent *agent, weft_context **out)
     if (!st) {
         all->last_number++;
         wfi_list_push_back(&all->ours, &context->link);
-        wfi_context_ref(context); /* the list's, until all have heard that it is over */
+        wfi_context_ref(context); /* the reference of the list, until all holders know that it is over */
         *out = wfi_context_ref(context);
     }
     wfi_net_unlock(agent->net);
@@ -72,7 +72,7 @@ void weft_context_close(weft_context *context, weft_future **out)
         wfi_contexts *all = wfi_contexts_of(agent);
         if (!context->over && ours)
             wfi_contexts_end(all, context, WEFT_ERR_CANCELLED, "its context was closed");
-        if (out && ours && !wfi_list_empty(&context->link)) /* some holder has still to be told of the end */
+        if (out && ours && !wfi_list_empty(&context->link)) /* a holder still has to be told of the end */
             *out = wfi_contexts_end_of(context);
         else if (out)
             *out = weft_future_when_all(NULL, 0);
@@ -105,7 +105,7 @@ size_t weft_agent_contexts(weft_agent *agent, size_t *passes)
     return count;
 }
 
-/* ---- As the agent goes ----------------------------------------------------------------------------------------------- */
+/* ---- The end of the agent ---------------------------------------------------------------------------------------- */
 
 weft_status wfi_contexts_open(weft_agent *agent)
 {
@@ -131,7 +131,7 @@ weft_status wfi_contexts_open(weft_agent *agent)
     return st ? st : wfi_function_register(agent, &wfi_joined_function, NULL);
 }
 
-/* Everything of contexts that end with a worker, or with this agent. */
+/* Ends all contexts that end with a worker, or with this agent. */
 static void end_all(wfi_contexts *all, int rank, weft_status why, const char *text)
 {
     weft_context *found;

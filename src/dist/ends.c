@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ends.c - how a context ends: here, and at all who have something of it. */
+/* ends.c - how a context ends: here, and at all its holders. */
 #include "base/alloc.h"
 #include "dist/contexts.h"
 #include "dist/pass.h"
@@ -10,7 +10,7 @@
 
 #define TELL_MS 2
 #define ASK_MS 10000
-#define CLOSED_MOST 65536 /* numbers of closed contexts above the floor that are kept for one opener */
+#define CLOSED_MOST 65536 /* numbers of closed contexts above the floor that are kept for each opener */
 
 /* Takes a context out of the table: its passes end, and calls that name it fail. */
 void wfi_contexts_end(wfi_contexts *all, weft_context *context, weft_status why, const char *text)
@@ -20,18 +20,18 @@ void wfi_contexts_end(wfi_contexts *all, weft_context *context, weft_status why,
     context->over = true;
     wfi_mutex_unlock(&context->lock);
     wfi_passes_cancel(context, why, text);
-    wfi_contexts_report(context); /* whom it has called meanwhile, the opener may not have known */
+    wfi_contexts_report(context); /* names the workers called meanwhile, which the opener may not know */
     wfi_context_unref_later(context);
 }
 
 /* ---- What is over ------------------------------------------------------------------------------------------------ */
 
-/* Ends all contexts of an opener below `floor`, or up to an incarnation, if that is gone. */
+/* Ends all contexts of an opener below `floor`; if the opener has ended, all up to an incarnation. */
 static void end_below(wfi_contexts *all, uint32_t rank, uint32_t incarnation, uint64_t floor, weft_status why,
                       const char *text)
 {
     weft_context *found;
-    do { /* the table changes as one is taken out */
+    do { /* the table changes when a context is taken out */
         size_t cursor = 0;
         found = NULL;
         for (weft_context *at; !found && (at = wfi_map_next(&all->table, &cursor, NULL));)
@@ -94,11 +94,11 @@ uint64_t wfi_contexts_our_floor(const weft_agent *agent)
 
 void wfi_contexts_look_again(wfi_contexts *all)
 {
-    /* Without memory for a timer they are told by the next close. */
+    /* Without memory for a timer the next close tells them. */
     (void)!wfi_net_timer_set(all->agent->net, &all->timer, wfi_deadline(wfi_net_clock(all->agent->net), TELL_MS));
 }
 
-/* The future of weft_context_close, if there is one, completes: with `error`, or well. */
+/* Completes the future of weft_context_close, if there is one: with `error`, or successfully. */
 static void settle_ended(weft_context *context, const weft_error *error)
 {
     if (!context->ended)
@@ -108,7 +108,7 @@ static void settle_ended(weft_context *context, const weft_error *error)
     context->ended = NULL;
 }
 
-/* Every worker that is not known to have let go of the context is told of its end. */
+/* Tells every worker that is not known to have released the context that it has ended. */
 static void tell_everybody(weft_context *context)
 {
     weft_agent *agent = context->agent;
@@ -135,7 +135,7 @@ void wfi_contexts_lose_names(weft_context *context)
         tell_everybody(context);
 }
 
-/* Lets go of those of ours that are over, and heard of by all. */
+/* Releases this worker's contexts that are over and known to be so by all. */
 void wfi_contexts_forget_told(wfi_contexts *all)
 {
     WFI_FOR_LIST_TAKING (weft_context, context, next, &all->ours, link) {
@@ -202,7 +202,7 @@ static bool is_told(const close_call *close, uint64_t number)
     return number < close->floor || i < close->count;
 }
 
-/* Whether a worker with this answer to "weft:close" holds nothing any more. */
+/* Whether a worker with this answer to "weft:close" holds nothing. */
 static bool has_let_go(weft_status answer)
 {
     return answer == WEFT_OK || answer == WEFT_ERR_PEER_DEAD || answer == WEFT_ERR_PEER_LEFT ||
@@ -221,7 +221,7 @@ static size_t set_size(const weft_agent *agent)
     return ((size_t)agent->options.values.world_size + 7) / 8;
 }
 
-/* The worker names those that may have a part in the context. Whether some of them are to be told of its end. */
+/* Adds the workers that may have a part in the context. Returns whether some of them have to be told of its end. */
 static bool add_named(weft_context *context, const uint8_t *set)
 {
     weft_agent *agent = context->agent;
@@ -241,7 +241,8 @@ static bool add_named(weft_context *context, const uint8_t *set)
 
 /*
  * An answer to "weft:close" names the workers that have a part in contexts that are over. Without a future of
- * weft_context_close nobody waits for them: "weft:joined" names them too. `values`: NULL if the names are lost.
+ * weft_context_close the names are not needed now: "weft:joined" names them too. `values`: NULL if the names are
+ * lost.
  */
 static void take_names(const close_call *close, const weft_values *values)
 {
@@ -266,9 +267,9 @@ static void take_names(const close_call *close, const weft_values *values)
 }
 
 /*
- * The call of "weft:close" has ended with `error`, or well. A worker that could not take the message now is told again.
- * A worker that cannot be reached, or did not answer within the time limit of calls, is told again as well, but the
- * future of weft_context_close waits for it no longer.
+ * The call of "weft:close" has ended, with `error` or successfully. A worker that could not process it now is told
+ * again. A worker that cannot be reached, or did not answer within the time limit of calls, is told again too, but
+ * the future of weft_context_close does not wait for it.
  */
 static void take_close_answer(const close_call *close, const weft_error *error, const weft_values *values)
 {
@@ -307,7 +308,7 @@ static void free_close(void *arg)
     free(close);
 }
 
-/* Takes over `close`. Without memory to hear the answer, the worker is told again later. */
+/* Takes over `close`. Without memory to wait for the answer, the worker is told again later. */
 static void hear_answer(weft_future *future, close_call *close)
 {
     close_call copy = *close;
@@ -322,7 +323,7 @@ static void hear_answer(weft_future *future, close_call *close)
     wfi_agent_unref(copy.agent);
 }
 
-/* Notes what the call is to say; `also`: see wfi_contexts_tell. [agent lock] */
+/* Collects the content of the call; `also`: see wfi_contexts_tell. [agent lock] */
 static void gather_ends(close_call *close, uint64_t also)
 {
     const wfi_contexts *all = wfi_contexts_of(close->agent);
@@ -442,7 +443,7 @@ static void free_report(void *arg)
     free(r);
 }
 
-/* The opener says whether the context is over. */
+/* The opener has answered whether the context is over. */
 static void report_answered(weft_future *future, void *arg)
 {
     const report *r = arg;
@@ -460,8 +461,10 @@ static void report_answered(weft_future *future, void *arg)
     wfi_agent_leave_locked(agent);
 }
 
-/* No answer will come. `unsaid`: ranks that the opener was not told of; NULL: it was told of all. The asking timer
- * reports again. */
+/*
+ * No answer will come. `unsaid`: ranks that the opener was not told; NULL: it was told all. The asking timer reports
+ * again.
+ */
 static void report_lost(weft_context *context, const wfi_writer *unsaid)
 {
     weft_agent *agent = context->agent;
@@ -498,7 +501,7 @@ static void run_report(wfi_task *task)
         wfi_agent_leave(agent);
     }
     weft_error_unref(error);
-    if (st) { /* perhaps its opener is gone: then so is the context */
+    if (st) { /* its opener may have ended; then the context has too */
         report_lost(context, &r->ranks);
         free_report(r);
     } else if (weft_future_add_done_callback(future, report_answered, r, free_report)) {
@@ -513,14 +516,14 @@ static void begin_report(weft_context *context)
     int world = context->agent->options.values.world_size;
     report *r = wfi_calloc(1, sizeof *r);
     if (!r)
-        return; /* those whom it would name wait for the opener's next call */
+        return; /* the opener's next call will get these names */
     r->context = wfi_context_ref(context);
     r->task.run = run_report;
     wfi_writer_init_growing(&r->ranks);
     for (int rank = 0; rank < world; rank++) {
         if (context->holders[rank] != WFI_HOLDER_YES)
             continue;
-        context->holders[rank] = WFI_HOLDER_TELLING; /* here: it is not said twice */
+        context->holders[rank] = WFI_HOLDER_TELLING; /* here it means: this is not reported twice */
         wfi_write_u32(&r->ranks, (uint32_t)rank);
     }
     context->untold = 0;
@@ -535,7 +538,7 @@ void wfi_contexts_report(weft_context *context)
         begin_report(context);
 }
 
-/* Somebody is gone, and may have taken along what it was to say of us and of those whom we told it of: each holder says so itself. */
+/* A worker has ended, perhaps with reports about this worker and about those it named: each holder reports itself. */
 void wfi_contexts_report_again(weft_context *context)
 {
     if ((int)context->id.rank == wfi_agent_rank(context->agent))
@@ -548,7 +551,7 @@ void wfi_contexts_report_again(weft_context *context)
 
 void wfi_contexts_ask_later(wfi_contexts *all)
 {
-    /* Without memory for a timer the next that comes here sets it. */
+    /* Without memory for a timer the next context of another worker sets it. */
     if (!all->asks)
         all->asks =
             !wfi_net_timer_set(all->agent->net, &all->asking, wfi_deadline(wfi_net_clock(all->agent->net), ASK_MS));
@@ -572,7 +575,7 @@ void wfi_contexts_ask_openers(wfi_timer *timer)
         wfi_contexts_ask_later(all);
 }
 
-/* NULL: there was none of that number, or it is over and all had heard of that. */
+/* NULL: there was none of that number, or it is over and all holders know. */
 static weft_context *ours_of(const wfi_contexts *all, uint64_t number)
 {
     WFI_FOR_LIST (weft_context, context, (wfi_list *)&all->ours, link)
@@ -581,7 +584,10 @@ static weft_context *ours_of(const wfi_contexts *all, uint64_t number)
     return NULL;
 }
 
-/* A holder of one of ours; if that is over it is to hear so. If the holder is gone, nobody says whom it has called. */
+/*
+ * Adds a holder of a context of this worker; if the context is over, the holder is told. If the holder has ended, the
+ * workers that it called are unknown.
+ */
 static void join_holder(wfi_contexts *all, weft_context *context, uint64_t number, int rank)
 {
     weft_agent *agent = all->agent;
@@ -597,7 +603,7 @@ static void join_holder(wfi_contexts *all, weft_context *context, uint64_t numbe
     if (context && context->over)
         wfi_contexts_look_again(all);
     else if (!context && number <= all->last_number)
-        (void)!tell_later(agent, rank, number); /* without memory it waits for our next call */
+        (void)!tell_later(agent, rank, number); /* without memory it is told by the next call to it */
 }
 
 void wfi_contexts_late_holder(weft_context *context, int rank)
@@ -620,7 +626,10 @@ static weft_status run_joined(weft_call *call, void *user)
         return WEFT_ERR_PROTOCOL;
     wfi_net_lock(agent->net);
     weft_context *context = ours_of(all, number);
-    /* If a future waits for the end, the caller hears of it by "weft:close": its answer says whom it has called. */
+    /*
+     * If a future waits for the end, the caller is told by "weft:close": its answer names the workers that it has
+     * called.
+     */
     bool over = number <= all->last_number && (!context || (context->over && !context->ended));
     join_holder(all, context, number, call->from);
     while (wfi_reader_left(&reader))
@@ -638,8 +647,10 @@ const weft_function wfi_joined_function = {.name = "weft:joined",
 
 /* ---- "weft:close" ------------------------------------------------------------------------------------------------ */
 
-/* Ends one context of the caller's. *set receives the workers that may have a part in it because this one has. [agent
- * lock] */
+/*
+ * Ends one context of the caller's. *set gets the workers that may have a part in it because this worker has one.
+ * [agent lock]
+ */
 static weft_status end_one(weft_agent *agent, const weft_context_id *id, uint8_t *set)
 {
     wfi_contexts *all = wfi_contexts_of(agent);
@@ -673,8 +684,10 @@ static weft_status end_listed(weft_call *call, uint64_t floor, wfi_reader *numbe
     return st;
 }
 
-/* The contexts end here at once, also while handlers run under them: those start no further call under them. So the
- * workers that the answer names are all that this worker has brought in. */
+/*
+ * The contexts end here at once, even while handlers run under them: those start no more calls under them. So the
+ * answer names all workers that this worker has called.
+ */
 static weft_status run_close(weft_call *call, void *user)
 {
     (void)user;

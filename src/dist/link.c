@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link.c - a call under a context: what it says of it, and what it records (rpc/payload/link.h). */
+/*
+ * link.c - a call under a context: what its messages say about the context, and what it records (rpc/payload/link.h).
+ */
 #include "autograd/tape.h"
 #include "base/alloc.h"
 #include "dist/contexts.h"
@@ -11,7 +13,7 @@
 
 /* ---- The caller's side ------------------------------------------------------------------------------------------- */
 
-/* One reference, which takes over that to `path`; NULL: no memory, or no path. */
+/* One reference, which takes over the reference to `path`; NULL: no memory, or no path. */
 static wfi_link_source *make_source(weft_context *context, wfi_tape_path *path)
 {
     wfi_link_source *source = path ? wfi_calloc(1, sizeof *source) : NULL;
@@ -104,7 +106,7 @@ static weft_status open_link(wfi_link_source *source, wfi_peer *peer, wfi_link *
         context->untold++;
         wfi_contexts_report(context);
     }
-    if (is_opener(context)) { /* the call says so */
+    if (is_opener(context)) { /* the call carries the floor */
         link->floor = wfi_contexts_our_floor(context->agent);
         wfi_contexts_telling(context->agent, rank, link->floor);
     }
@@ -117,24 +119,24 @@ static weft_status send(wfi_link *link, wfi_peer *peer, weft_tensor *const *tens
                                  tensors, count, first ? first : &link->first_send);
 }
 
-/* Those whom this worker has called, for the opener, as many as fit. */
+/* Writes the workers that this worker has called, for the opener, as many as fit. */
 static void write_holders(weft_context *context, wfi_writer *blob)
 {
     uint16_t count = context->untold > WFI_LINK_HOLDERS ? WFI_LINK_HOLDERS : (uint16_t)context->untold;
     if (is_opener(context))
-        count = 0; /* it knows */
+        count = 0; /* the opener knows */
     wfi_write_u16(blob, count);
     for (int rank = 0; count && rank < context->agent->options.values.world_size; rank++) {
         if (context->holders[rank] != WFI_HOLDER_YES)
             continue;
-        context->holders[rank] = WFI_HOLDER_TELLING; /* passed on, here: it is not said twice */
+        context->holders[rank] = WFI_HOLDER_TELLING; /* reported: here it means that this is not reported twice */
         context->untold--;
         wfi_write_u32(blob, (uint32_t)rank);
         count--;
     }
 }
 
-/* It is answered, or never will be. */
+/* The call is answered, or never will be. */
 static void end_served(wfi_link *link)
 {
     if (!link->served)
@@ -181,7 +183,7 @@ static bool replied(wfi_link *link, wfi_peer *peer, wfi_reader *blob)
             continue;
         }
         if (context->holders[rank] == WFI_HOLDER_YES || (is_opener(context) && context->holders[rank]))
-            continue; /* who named it to the callee itself names it once more: that is on its way up now */
+            continue; /* the caller that named it to the callee reports it itself */
         context->holders[rank] = WFI_HOLDER_YES;
         context->untold++;
     }

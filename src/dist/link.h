@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link.h - one side of a call under a context, as src/dist sees it (rpc/payload/link.h has what calls do with it). */
+/* link.h - one side of a call under a context, for src/dist (rpc/payload/link.h describes how calls use it). */
 #ifndef WFI_DIST_LINK_H
 #define WFI_DIST_LINK_H
 
@@ -19,12 +19,12 @@ struct wfi_link {
     wfi_link_source *source; /* referenced */
     weft_context *context;   /* always source->context; not referenced by itself */
     bool calls;              /* the caller's side of a call to another worker */
-    bool heard;              /* it was answered by one who takes part */
+    bool heard;              /* the callee, which takes part, has answered */
     bool served;             /* the callee's side, counted in context->served */
     int peer;
-    uint64_t floor;      /* ours, as the call said; 0: it said another's */
-    uint64_t first_send; /* of what this side sent */
-    uint64_t theirs;     /* of what the other side sent */
+    uint64_t floor;      /* of this worker, as the call carried it; 0: the call carried another's */
+    uint64_t first_send; /* number of the first tensor that this side sent */
+    uint64_t theirs;     /* number of the first tensor that the other side sent */
 };
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* observe.c - what contexts and passes count, as Prometheus text, and the spans of passes: see observe.h. */
+/* observe.c - counts of contexts and passes, as Prometheus text, and the spans of passes: see observe.h. */
 #include "dist/observe.h"
 
 #include "base/text/exposition.h"

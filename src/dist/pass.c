@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass.c - one worker's part in a pass: what comes is put down, and taken by whoever runs the pass. */
+/* pass.c - one worker's part in a pass: events are queued, and processed by the thread that runs the pass. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "dist/pass_impl.h"
@@ -72,7 +72,7 @@ static weft_status give_sum(void *arg, uint64_t leaf, weft_gradient *sum)
     return WEFT_OK;
 }
 
-/* A gradient would have to go to `rank`, which is gone. */
+/* A gradient would have to go to `rank`, which has ended. */
 static void fail_for_gone(wfi_dist_pass *pass, int rank, weft_status why)
 {
     wfi_error_detail detail = {.code = why, .function = "backward", .worker = rank};
@@ -96,12 +96,12 @@ static void add_unsaid(wfi_pass_peer *origin, wfi_pass_recv *recv)
         origin->unsaid_nones++;
 }
 
-/* All consumers of what came from another worker have answered. */
+/* All consumers of a tensor from another worker have answered. */
 static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
 {
     wfi_dist_pass *pass = arg;
     wfi_pass_recv *recv = wfi_map_get(&pass->recv_of, node->slot + 1);
-    if (!recv) { /* it came after this pass began, so nothing of the pass leads to it */
+    if (!recv) { /* it came after this pass began, so no node of the pass leads to it */
         weft_tensor_unref(gradient);
         return;
     }
@@ -116,8 +116,10 @@ static void take_end(void *arg, wfi_node *node, weft_tensor *gradient)
 
 /* ---- Joining ----------------------------------------------------------------------------------------------------- */
 
-/* Takes the context's lock. If another worker began the pass, what it will allocate counts first. On failure the lock
- * is free. */
+/*
+ * Takes the context's lock. If another worker began the pass, its allocations are counted first. On failure the lock
+ * is not held.
+ */
 static weft_status lock_counted(wfi_dist_pass *pass)
 {
     char problem[WFI_ERROR_MESSAGE_MAX];
@@ -134,7 +136,7 @@ static weft_status lock_counted(wfi_dist_pass *pass)
     }
 }
 
-/* What there is of the context now; nodes are referenced. */
+/* The context's present sends and recvs; nodes are referenced. */
 static weft_status snapshot(wfi_dist_pass *pass)
 {
     weft_context *context = pass->context;
@@ -188,7 +190,7 @@ static void sort_by_peer(wfi_dist_pass *pass)
     }
 }
 
-/* Marks the sends that the words list. */
+/* Marks the sends that the message lists. */
 static void look_at_listed(wfi_dist_pass *pass, const wfi_pass_words *words)
 {
     pass->looks++;
@@ -200,7 +202,7 @@ static void look_at_listed(wfi_dist_pass *pass, const wfi_pass_words *words)
     }
 }
 
-/* Awaits an answer for each send that may bring one. `first`, from `rank`: what ruled some of them out. */
+/* Waits for an answer to each send that may get one. `first`, from `rank`: rules out some of them. */
 static void await_sends(wfi_dist_pass *pass, int rank, const wfi_pass_words *first)
 {
     if (first)
@@ -237,7 +239,7 @@ static void drop_snapshot(wfi_dist_pass *pass)
     }
 }
 
-/* With the snapshot. `first`: the words of `rank` by which it joins; NULL: it is the root. */
+/* Begins with the snapshot. `first`: the message of `rank` by which this worker joins; NULL: it is the root. */
 static weft_status begin(wfi_dist_pass *pass, int rank, const wfi_pass_words *first)
 {
     weft_status st = WEFT_OK;
@@ -279,7 +281,7 @@ static wfi_pass_send *pending_send(const wfi_dist_pass *pass, int rank, uint64_t
     return send && send->send.to == rank && !send->answered ? send : NULL;
 }
 
-/* Checks the message of `rank` before anything is done with it. Returns its fault, or NULL. */
+/* Checks the message of `rank` before it is processed. Returns its fault, or NULL. */
 static weft_error *fault_of(wfi_dist_pass *pass, int rank, const wfi_pass_words *words)
 {
     pass->looks++;
@@ -343,7 +345,7 @@ static void drop_work(wfi_dist_pass *pass)
     free(pass->futures.items);
     free(pass->held.items);
     pass->futures = pass->held = (wfi_pointers){0};
-    if (pass->held_bytes) /* only whoever runs the pass adds to it */
+    if (pass->held_bytes) /* only the thread that runs the pass adds to it */
         wfi_pass_let_go(pass);
     wfi_pass_end_work(pass);
 }
@@ -356,14 +358,14 @@ static void clear_timer(wfi_dist_pass *pass)
     wfi_agent_leave_locked(pass->agent);
 }
 
-/* Returns whether the event makes a pass fail that has ended well here. */
+/* Whether the event makes a pass fail that has ended well here. */
 static bool is_failure(const wfi_dist_pass *pass, const wfi_pass_event *event)
 {
     return event->kind == WFI_EVENT_FAIL || event->kind == WFI_EVENT_END ||
            (event->kind == WFI_EVENT_GONE && event->rank == pass->record.root);
 }
 
-/* The failure among the events that have not been taken. NULL: there is none. [pass->lock] */
+/* The failure among the events that are still queued. NULL: there is none. [pass->lock] */
 static weft_error *failure_left(wfi_dist_pass *pass)
 {
     WFI_FOR_LIST (wfi_pass_event, event, &pass->events, link)
@@ -393,7 +395,7 @@ static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error)
     weft_error *failure = weft_error_ref(pass->record.error);
     weft_status status = weft_error_code(failure);
     pass->record.ended_well = !failure;
-    if (failure && !pass->hooks) /* else they may be written to, and go with the pass */
+    if (failure && !pass->hooks) /* otherwise hooks may still write to them, and they are freed with the pass */
         wfi_gradients_clear(&pass->record.gradients);
     wfi_mutex_unlock(&context->lock);
     wfi_pass_observe_end(pass, status);
@@ -404,7 +406,7 @@ static weft_error *end_pass(wfi_dist_pass *pass, const weft_error *error)
     return failure;
 }
 
-/* All who called are answered. */
+/* Answers all calls that wait. */
 static void answer_all(const wfi_pointers *held, weft_call *parent, const weft_error *failure)
 {
     for (size_t i = 0; i < held->count + (parent != NULL); i++) {
@@ -416,7 +418,7 @@ static void answer_all(const wfi_pointers *held, weft_call *parent, const weft_e
     }
 }
 
-/* As far as is known here. */
+/* Ends well, as far as this worker knows. */
 static void end_well(wfi_dist_pass *pass)
 {
     wfi_pointers held = pass->held;
@@ -437,7 +439,7 @@ static void fail(wfi_dist_pass *pass, weft_error *error)
     pass->held = pass->futures = (wfi_pointers){0};
     weft_error *here = pass->told && !pass->future ? wfi_pass_told(pass, error) : weft_error_ref(error);
     if (!pass->engine.error)
-        pass->engine.error = weft_error_ref(error); /* its sums are dropped */
+        pass->engine.error = weft_error_ref(error); /* drops its sums */
     wfi_pass_end_hooks(&pass->engine);
     wfi_pass_follow_hooks(pass);
     drop_work(pass);
@@ -459,7 +461,7 @@ static void fail(wfi_dist_pass *pass, weft_error *error)
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */
 
-/* Joins by the words of `from`. *fault: they are not in order, and it has not begun. */
+/* Joins by the message of `from`. *fault: the message is invalid, and the pass has not begun. */
 static weft_status join(wfi_dist_pass *pass, int from, const wfi_pass_words *words, weft_error **fault)
 {
     weft_status st = snapshot(pass);
@@ -507,7 +509,7 @@ static void take_call(wfi_dist_pass *pass, weft_call *call)
         wfi_pass_fail(&pass->engine, st, "backward: %s", weft_status_text(st));
 }
 
-/* A call of ours to `rank` was refused by that, or did not get there. */
+/* The failure of a call to `rank`: it refused the call, or was not reached. */
 static weft_error *failure_of_call(wfi_dist_pass *pass, int rank, const weft_error *error)
 {
     char who[WFI_PASS_WHO_MAX];
@@ -532,7 +534,7 @@ static weft_error *take_answer(wfi_dist_pass *pass, const wfi_pass_event *event)
     return failure;
 }
 
-/* Somebody is gone: it fails if it needs that worker. */
+/* A worker has ended: the pass fails if it needs that worker. */
 static weft_error *take_death(wfi_dist_pass *pass, const wfi_pass_event *event)
 {
     wfi_pass_peer *peer = &pass->peers[event->rank];
@@ -541,7 +543,7 @@ static weft_error *take_death(wfi_dist_pass *pass, const wfi_pass_event *event)
     return needed ? wfi_pass_located(pass, weft_error_ref(event->error)) : NULL;
 }
 
-/* The failure that an event is; NULL: none. */
+/* The failure that an event reports; NULL: none. */
 static weft_error *take_event(wfi_dist_pass *pass, wfi_pass_event *event)
 {
     switch (event->kind) {
@@ -565,7 +567,7 @@ static weft_error *take_event(wfi_dist_pass *pass, wfi_pass_event *event)
     return weft_error_ref(event->error);
 }
 
-/* Whether an event is there that ends it, and is still to be taken. */
+/* Whether an event that ends the pass is queued. */
 static bool is_to_end(wfi_dist_pass *pass)
 {
     bool found = false;
@@ -576,7 +578,7 @@ static bool is_to_end(wfi_dist_pass *pass)
     return found;
 }
 
-/* Whether one must end it: it has failed, or all is done. */
+/* Whether the pass has to end now: it has failed, or all is done. */
 static bool round_of(wfi_dist_pass *pass, weft_error *failure)
 {
     weft_status st = WEFT_OK;
@@ -586,11 +588,11 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
             st = begin(pass, -1, NULL);
     }
     if (!failure && !st && !pass->begun && !pass->engine.error)
-        return false; /* all words that came were refused */
+        return false; /* all messages that came were refused */
     if (!failure && !st) {
         wfi_pass_work(&pass->engine);
         if (!pass->engine.error && is_to_end(pass))
-            return false; /* nobody needs what would be said now, and nobody is to wait for it */
+            return false; /* no worker needs a message from this one now, and none may wait for one */
         if (!pass->engine.error)
             st = wfi_pass_write(pass);
         if (!st && !pass->engine.error && !pass->awaited && !pass->calls) {
@@ -620,8 +622,10 @@ static bool round_of(wfi_dist_pass *pass, weft_error *failure)
     return false;
 }
 
-/* Answers the calls that came while the pass ended, and tells others of the failures that came. end_pass has taken
- * these failures into account. */
+/*
+ * Answers the calls that came while the pass ended, and tells others of the failures that came. end_pass has taken
+ * these failures into account.
+ */
 static void answer_left(wfi_dist_pass *pass)
 {
     for (wfi_list *link; (link = wfi_list_pop_front(&pass->events));) {
@@ -634,7 +638,7 @@ static void answer_left(wfi_dist_pass *pass)
 
 void wfi_dist_pass_run(wfi_dist_pass *pass)
 {
-    weft_context *context = wfi_context_ref(pass->context); /* its end lets go of it */
+    weft_context *context = wfi_context_ref(pass->context); /* the end of the pass drops its own reference */
     for (;;) {
         weft_error *failure = NULL;
         wfi_mutex_lock(&pass->lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass_calls.c - the functions of weft's own that others call in a pass. */
+/* pass_calls.c - weft's own functions that workers call in a pass. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "dist/pass_impl.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of that root and number; NULL. With the context's lock. */
+/* The pass of that root and number; NULL: none. With the context's lock. */
 static wfi_dist_pass *find_pass(const weft_context *context, int root, uint64_t number)
 {
     WFI_FOR_LIST (wfi_dist_pass, pass, (wfi_list *)&context->passes, record.link)
@@ -16,7 +16,7 @@ static wfi_dist_pass *find_pass(const weft_context *context, int root, uint64_t 
     return NULL;
 }
 
-/* One that another worker begins here: it counts against the memory budget. NULL: no memory. With both locks. */
+/* Makes a pass that another worker began: it counts against the memory budget. NULL: no memory. With both locks. */
 static wfi_dist_pass *create_for_others(weft_context *context, unsigned flags)
 {
     wfi_dist_pass *pass = wfi_dist_pass_create(context, flags);
@@ -28,14 +28,14 @@ static wfi_dist_pass *create_for_others(weft_context *context, unsigned flags)
     return pass;
 }
 
-/* A reason, as a text; empty: it has none. */
+/* A reason as text; empty: none. */
 typedef struct reason {
     char text[WFI_ERROR_MESSAGE_MAX];
 } reason;
 
 /*
- * Returns pass `number` of `root`, joined if need be, with a reference. NULL and *st: it cannot be joined; `why` may say
- * more. NULL and WEFT_OK: no tensor crossed between this worker and `from`. [agent lock]
+ * Returns pass `number` of `root`, joined if necessary, with a reference. NULL and *st: it cannot be joined; `why`
+ * may say more. NULL and WEFT_OK: no tensor was exchanged between this worker and `from`. [agent lock]
  */
 static wfi_dist_pass *join_pass(weft_context *context, int from, int root, uint64_t number, unsigned flags,
                                 weft_status *st, reason *why)
@@ -43,10 +43,10 @@ static wfi_dist_pass *join_pass(weft_context *context, int from, int root, uint6
     wfi_mutex_lock(&context->lock);
     wfi_dist_pass *pass = find_pass(context, root, number);
     bool ours = root == wfi_agent_rank(context->agent),
-         apart = !context->has_pairs[from]; /* neither has a say in the other's passes */
+         apart = !context->has_pairs[from]; /* neither takes part in the other's passes */
     *st = !pass && context->over ? WEFT_ERR_CANCELLED
           : !pass && ours        ? WEFT_ERR_INVALID
-                                 : WEFT_OK; /* we know our own */
+                                 : WEFT_OK; /* this worker knows its own passes */
     if (apart) {
         pass = NULL;
     } else if (!pass && !*st) {
@@ -75,7 +75,7 @@ static bool was_closed(const weft_agent *agent, const weft_context_id *id)
 /* ---- Before anything is pulled ----------------------------------------------------------------------------------- */
 
 enum { WORD_HEAD, WORD_STATEMENT, WORD_NONES, WORD_NUMBERS, WORD_STEPS, WORD_GRADIENTS, WORDS };
-#define WORDS_BYTES ((size_t)64 << 10) /* of the names of optimizers that step in a pass */
+#define WORDS_BYTES ((size_t)64 << 10) /* for the names of optimizers that step in a pass */
 
 static bool are_words(const wfi_peeked *words)
 {
@@ -86,7 +86,7 @@ static bool are_words(const wfi_peeked *words)
     return words[WORD_NUMBERS].size / sizeof(uint64_t) == words[WORD_GRADIENTS].tensor_count;
 }
 
-/* Why `send`, number `number`, cannot have this gradient of `call`'s sender; WEFT_OK: it can. */
+/* Why `send`, number `number`, cannot have this gradient from the sender of `call`; WEFT_OK: it can. */
 static weft_status gradient_fault(const wfi_send *send, const weft_call *call, const wfi_tensor_type *type)
 {
     const wfi_result *sent = send ? &send->node->results[0] : NULL;
@@ -102,8 +102,10 @@ static uint64_t number_at(const wfi_peeked *numbers, size_t i)
     return le64toh(number);
 }
 
-/* Whether a number stands there twice; all are between 1 and `most`. Numbers usually grow, which needs no memory.
- * WEFT_ERR_MEMORY. */
+/*
+ * Whether a number occurs twice; all are between 1 and `most`. Numbers usually grow, which needs no memory.
+ * WEFT_ERR_MEMORY.
+ */
 static weft_status numbers_repeat(const wfi_peeked *numbers, size_t most, bool *out)
 {
     size_t count = numbers->size / sizeof(uint64_t), i = 1;
@@ -124,8 +126,10 @@ static weft_status numbers_repeat(const wfi_peeked *numbers, size_t most, bool *
     return WEFT_OK;
 }
 
-/* Each gradient has to be of a tensor that this worker sent to the caller, and of its type. Each number stands there
- * once. With the context's lock. */
+/*
+ * Each gradient must be for a tensor that this worker sent to the caller, and of its type. No number may occur twice.
+ * With the context's lock.
+ */
 static weft_status gradients_fault(const weft_context *context, const weft_call *call, const wfi_peeked *words,
                                    char *problem, size_t room)
 {
@@ -158,8 +162,10 @@ static weft_status gradients_fault(const weft_context *context, const weft_call 
     return WEFT_ERR_INVALID;
 }
 
-/* A short message of a worker with which no tensor crossed is in order: run_pass_call answers it. With the context's
- * lock. */
+/*
+ * A short message from a worker with which no tensor was exchanged is valid: run_pass_call answers it. With the
+ * context's lock.
+ */
 static weft_status words_fault(const weft_context *context, const weft_call *call, const wfi_peeked *words, bool large,
                                char *problem, size_t room)
 {
@@ -179,7 +185,7 @@ static weft_status words_fault(const weft_context *context, const weft_call *cal
     return WEFT_ERR_INVALID;
 }
 
-/* Passes of the context that this worker began, and that run. With the context's lock. */
+/* Number of passes of the context that this worker began and that still run. With the context's lock. */
 static size_t count_own_passes(const weft_context *context)
 {
     size_t count = 0;
@@ -196,7 +202,7 @@ static size_t count_own_passes(const weft_context *context)
 static uint64_t allowance_of(const weft_agent *agent)
 {
     const wfi_contexts *all = wfi_contexts_of(agent);
-    uint64_t bytes = WORDS_BYTES * 2; /* in the metadata, and as they are decoded */
+    uint64_t bytes = WORDS_BYTES * 2; /* in the metadata, and in decoded form */
     size_t cursor = 0;
     for (weft_context *context; (context = wfi_map_next(&all->table, &cursor, NULL));)
         for (; context; context = context->next_same) {
@@ -278,7 +284,7 @@ static weft_status run_pass_call(weft_call *call, void *user)
             st = WEFT_ERR_INVALID;
         if (closed || st)
             return closed ? WEFT_ERR_CANCELLED : st;
-        weft_call_give(call, WEFT_VALUES(weft_of_bool(true))); /* nothing came from the caller, or went there */
+        weft_call_give(call, WEFT_VALUES(weft_of_bool(true))); /* no tensor was exchanged with the caller */
         return WEFT_OK;
     }
     event->kind = WFI_EVENT_CALL;
@@ -289,14 +295,17 @@ static weft_status run_pass_call(weft_call *call, void *user)
     return WEFT_DEFERRED;
 }
 
-/* A pass ended badly elsewhere. *out: what is to be told of it, with a reference; *told: it has ended here, and so have its sums. One that
- * did not begin here never will. WEFT_ERR_MEMORY: that cannot be kept. With the context's lock. */
+/*
+ * A pass failed elsewhere. *out: the error to tell others, with a reference; *told: the pass has ended here, and so
+ * have its sums. If it did not begin here, it never will. WEFT_ERR_MEMORY: this cannot be recorded. With the
+ * context's lock.
+ */
 static weft_status end_here(weft_context *context, int root, uint64_t number, const weft_error *error,
                             wfi_dist_pass **out, bool *told)
 {
     wfi_dist_pass *pass = find_pass(context, root, number);
     if (!pass && !context->over &&
-        root != wfi_agent_rank(context->agent)) { /* our own are known here from their beginning */
+        root != wfi_agent_rank(context->agent)) { /* this worker knows its own passes from their beginning */
         pass = create_for_others(context, 0);
         if (!pass)
             return WEFT_ERR_MEMORY;
@@ -309,11 +318,14 @@ static weft_status end_here(weft_context *context, int root, uint64_t number, co
     *out = pass ? wfi_dist_pass_ref(pass) : NULL;
     *told = pass && (pass->record.ended_well || pass->record.error);
     if (pass && !wfi_pass_undo(&pass->record, error) && !pass->record.error)
-        pass->record.error = weft_error_ref((weft_error *)error); /* it runs, and may not end well any more */
+        pass->record.error = weft_error_ref((weft_error *)error); /* it runs, and can no longer end well */
     return WEFT_OK;
 }
 
-/* Pass `number` of `root` failed elsewhere, as `from` says; `takes_part`: it must be one who has a say in our passes. Not locked. */
+/*
+ * Pass `number` of `root` failed elsewhere, as `from` reports; `takes_part`: `from` must take part in this worker's
+ * passes. Not locked.
+ */
 static weft_status fail_here(weft_agent *agent, const weft_context_id *id, int root, uint64_t number, int from,
                              bool takes_part, const weft_error *error)
 {
@@ -330,7 +342,7 @@ static weft_status fail_here(weft_agent *agent, const weft_context_id *id, int r
     }
     wfi_net_unlock(agent->net);
     if (pass && told)
-        wfi_pass_abort(pass, error); /* on to those with whom it wrote, once */
+        wfi_pass_abort(pass, error); /* forwards it once to those with which the pass exchanged messages */
     else if (pass)
         wfi_pass_post_failure(pass, WFI_EVENT_FAIL, from, weft_error_ref((weft_error *)error), WFI_RUN_HERE);
     wfi_dist_pass_unref(pass);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass_life.c - the life of a pass, and how what happens to it gets to whoever runs it. */
+/* pass_life.c - creates and frees passes, and delivers events to the thread that runs a pass. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
@@ -43,7 +43,7 @@ void wfi_dist_pass_enlist(wfi_dist_pass *pass, int root, uint64_t number)
     pass->record.root = root;
     pass->record.number = number;
     pass->record.unref = unref_record;
-    wfi_list *next = &pass->context->passes; /* the first that comes behind it: their gradients add up in this order */
+    wfi_list *next = &pass->context->passes; /* the first pass after this one: gradients are added up in this order */
     WFI_FOR_LIST (const wfi_pass_record, other, &pass->context->passes, link) {
         if (other->root > root || (other->root == root && other->number > number)) {
             next = (wfi_list *)&other->link;
@@ -65,7 +65,7 @@ void wfi_dist_pass_stillborn(wfi_dist_pass *pass, const weft_error *error)
 
 /* ---- Steps ------------------------------------------------------------------------------------------------------- */
 
-static const wfi_pass_steps *steps; /* set before there is an agent */
+static const wfi_pass_steps *steps; /* set before an agent is opened */
 
 void wfi_pass_steps_set(const wfi_pass_steps *all)
 {
@@ -151,7 +151,7 @@ static size_t bytes_of_snapshot(size_t sends, size_t recvs)
     return (sends + 1) * sizeof(wfi_pass_send) + (recvs + 1) * sizeof(wfi_pass_recv) + wfi_map_most_bytes(recvs);
 }
 
-/* What a pass over the context allocates for itself, at most. With the context's lock. */
+/* The most memory that a pass over the context allocates for itself. With the context's lock. */
 static size_t bytes_of_work(const weft_context *context)
 {
     return bytes_of_snapshot(context->send_count, context->recv_count) +
@@ -204,7 +204,7 @@ void wfi_pass_trim_work(wfi_dist_pass *pass)
 
 void wfi_pass_end_work(wfi_dist_pass *pass)
 {
-    if (!pass->work_bytes || !wfi_agent_enter_locked(pass->agent)) /* only whoever runs the pass changes it */
+    if (!pass->work_bytes || !wfi_agent_enter_locked(pass->agent)) /* only the thread that runs the pass changes it */
         return;
     wfi_budget_release_work(pass->agent, pass->work_bytes);
     pass->context->working_passes--;
@@ -243,7 +243,7 @@ static wfi_pass_event *make_spare(wfi_dist_pass *pass, int *kind, weft_error **e
     return &pass->spare;
 }
 
-/* A call comes to a pass that is over. */
+/* A call has arrived at a pass that is over. */
 void wfi_pass_answer_late(wfi_dist_pass *pass, wfi_pass_event *event)
 {
     if (event->call && pass->record.error)
@@ -296,7 +296,7 @@ void wfi_pass_post_failure(wfi_dist_pass *pass, int kind, int rank, weft_error *
 
 /* ---- Hooks ------------------------------------------------------------------------------------------------------- */
 
-/* Something that a hook began; it may write to sums that the pass holds, and to the leaf, which the hooks hold. */
+/* An operation that a hook started; it may write to sums that the pass holds, and to the leaf, which the hooks hold. */
 typedef struct hook_wait {
     wfi_dist_pass *pass; /* referenced */
     weft_hooks *hooks;   /* referenced */
@@ -355,7 +355,7 @@ void wfi_pass_follow_hooks(wfi_dist_pass *pass)
     }
     pass->engine.waits = waits;
     pass->engine.waits.count = left;
-    wfi_pass_await_hooks(&pass->engine); /* those that are complete; and what there is no memory to follow */
+    wfi_pass_await_hooks(&pass->engine); /* waits for complete ones, and for those that there is no memory to follow */
 }
 
 bool wfi_pass_undo(wfi_pass_record *record, const weft_error *error)
@@ -378,7 +378,7 @@ const char *wfi_pass_who(const wfi_dist_pass *pass, int rank, char out[WFI_PASS_
     return out;
 }
 
-/* Adds to a text, as far as there is room. */
+/* Appends to a text, as far as there is room. */
 static void add_text(char *text, size_t room, const char *format, ...) WEFT_PRINTF(3, 4);
 static void add_text(char *text, size_t room, const char *format, ...)
 {
@@ -389,7 +389,7 @@ static void add_text(char *text, size_t room, const char *format, ...)
     va_end(args);
 }
 
-/* The first of the sends to `rank` that are not answered. */
+/* Names the first send to `rank` that is not answered. */
 static void add_owed(const wfi_dist_pass *pass, int rank, char *text, size_t room)
 {
     size_t i = 0;
@@ -408,7 +408,7 @@ static void add_owed(const wfi_dist_pass *pass, int rank, char *text, size_t roo
         add_text(text, room, ", and %zu more", pass->peers[rank].owed - 1);
 }
 
-/* Who keeps it waiting, three workers at most. Returns the first of them, or -1. */
+/* Names the workers that the pass waits for, three at most. Returns the first of them, or -1. */
 static int add_awaited(const wfi_dist_pass *pass, char *text, size_t room)
 {
     char who[WFI_PASS_WHO_MAX];
@@ -428,7 +428,7 @@ static int add_awaited(const wfi_dist_pass *pass, char *text, size_t room)
     return first;
 }
 
-/* This worker's name, and the operator behind which the pass stands here. */
+/* Adds this worker's name, and the operator after which the pass stopped here. */
 static void add_place(const wfi_dist_pass *pass, char *text, size_t room)
 {
     const char *operator= pass->engine.last_operator;
@@ -489,7 +489,7 @@ static const char *name_of(const weft_context *context, int rank)
 void wfi_passes_cancel(weft_context *context, weft_status why, const char *text)
 {
     int opener = (int)context->id.rank;
-    bool by_agent = why <= WEFT_ERR_CLOSED; /* this worker is out of the job, or leaves it */
+    bool by_agent = why <= WEFT_ERR_CLOSED; /* this worker has ended, or leaves the job */
     wfi_error_detail detail = {
         .code = why, .function = "backward", .worker = by_agent ? wfi_agent_rank(context->agent) : opener};
     wfi_mutex_lock(&context->lock);
@@ -509,7 +509,7 @@ void wfi_passes_peer_gone(weft_context *context, int rank, weft_status why, cons
     WFI_FOR_LIST (wfi_dist_pass, pass, &context->passes, record.link) {
         weft_error *error = wfi_error_create(&detail, "rank %d (%s) %s: %s", rank, name_of(context, rank), what, text);
         if (pass->record.root == rank)
-            wfi_pass_undo(&pass->record, error); /* nobody knows any more whether it ended well */
+            wfi_pass_undo(&pass->record, error); /* it is not known any longer whether it ended well */
         wfi_pass_post_failure(pass, WFI_EVENT_GONE, rank, error, WFI_RUN_LOCKED);
     }
     wfi_mutex_unlock(&context->lock);

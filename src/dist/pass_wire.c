@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass_wire.c - what workers say to each other in a pass: calls of weft's own functions.
+ * pass_wire.c - the messages between workers in a pass: calls of weft's own functions.
  *
- *   weft:pass   bytes (context: rank u32, incarnation u32, number u64; root u32; pass u64; flags u8), bytes (statement), bytes (nones), bytes
- *               (numbers of gradients), bytes (names of optimizers that step; 64 KiB at most), tensors (gradients). Lists are of u64, numbers
- *               of the callee's sends. Gives bool: all was answered
+ *   weft:pass   bytes (context: rank u32, incarnation u32, number u64; root u32; pass u64; flags u8), bytes (statement),
+ *               bytes (nones), bytes (numbers of gradients), bytes (names of optimizers that step; 64 KiB at most),
+ *               tensors (gradients). Lists are of u64, numbers of the callee's sends. Gives bool: all was answered
  *   weft:abort  the first of these bytes, i64 (a status), i64 (the rank that failed, or -1), string
  */
 #include "base/alloc.h"
@@ -36,9 +36,11 @@ typedef struct words {
     wfi_pointers gradients; /* borrowed from the recvs */
 } words;
 
-/* Collects the next message to `peer`: the waiting answers in their order, up to the gradient number
- * WFI_PASS_GRADIENTS. With `states` also the statement: the numbers of all recvs that this message does not answer.
- * Returns the first answer that is left for a further message. */
+/*
+ * Collects the next message to `peer`: the waiting answers in their order, up to WFI_PASS_GRADIENTS gradients. With
+ * `states` also the statement: the numbers of all recvs that this message does not answer. Returns the first answer
+ * that is left for a further message.
+ */
 static wfi_pass_recv *gather(const wfi_pass_peer *peer, bool states, words *out)
 {
     wfi_pass_recv *recv = peer->unsaid;
@@ -78,8 +80,9 @@ static void mark_said(wfi_pass_peer *peer, const wfi_pass_recv *left)
     }
 }
 
-/* The event of the answer is made before the call starts: if the event could not be made later, the pass would wait
- * forever. */
+/*
+ * The event of the answer is made before the call starts: if it could not be made later, the pass would wait forever.
+ */
 typedef struct answer_arg {
     wfi_dist_pass *pass;
     wfi_pass_event *event; /* NULL: it was posted */
@@ -145,7 +148,7 @@ static weft_status follow_call(wfi_dist_pass *pass, weft_future *call, wfi_pass_
 void wfi_pass_wait_for_calls(wfi_dist_pass *pass)
 {
     weft_future *calls[WFI_PASS_WAITS];
-    while (pass->waits_for_count > 0) { /* whichever is answered first: what it says may be needed for the others */
+    while (pass->waits_for_count > 0) { /* the first one to be answered: its content may be needed for the others */
         size_t count = pass->waits_for_count, first = 0;
         for (size_t i = 0; i < count; i++)
             calls[i] = pass->waits_for[i].call;
@@ -242,7 +245,7 @@ weft_status wfi_pass_write(wfi_dist_pass *pass)
         if (peer->unsaid_gradients || (peer->asked && !peer->stated) || (peer->stated && peer->unsaid_nones) ||
             (peer->owed && !peer->heard && !peer->wrote))
             st = write_to(pass, rank);
-        while (!st && peer->unsaid) /* one message does not take them all */
+        while (!st && peer->unsaid) /* not all fit in one message */
             st = write_to(pass, rank);
     }
     return st;
@@ -252,7 +255,7 @@ weft_status wfi_pass_write(wfi_dist_pass *pass)
 
 #define ABORT_AGAIN_MS 20
 
-/* Tells `rank` later that the pass failed, because memory was out now. Not locked. */
+/* Schedules telling `rank` that the pass failed, because memory is exhausted now. Not locked. */
 static void abort_later(wfi_dist_pass *pass, int rank)
 {
     weft_agent *agent = pass->agent;
@@ -285,7 +288,7 @@ void wfi_passes_abort_again(wfi_timer *timer)
     for (wfi_list *link; (link = wfi_list_pop_front(&all->unheard));) {
         wfi_dist_pass *pass = wfi_container_of(link, wfi_dist_pass, unheard);
         pass->abort_task.run = run_abort_again;
-        wfi_net_defer(all->agent->net, &pass->abort_task, WFI_DEFER_WORKER); /* with the list's reference */
+        wfi_net_defer(all->agent->net, &pass->abort_task, WFI_DEFER_WORKER); /* takes over the list's reference */
     }
 }
 
@@ -316,7 +319,7 @@ static void free_abort(void *arg)
     free(abort);
 }
 
-/* Begins a call of "weft:abort" to that worker. WEFT_ERR_MEMORY: the caller has to try again. */
+/* Starts a call of "weft:abort" to that worker. WEFT_ERR_MEMORY: the caller has to try again. */
 static weft_status tell_failure(wfi_dist_pass *pass, int rank, const weft_error *error)
 {
     uint8_t room[HEAD_BYTES];
@@ -339,7 +342,7 @@ static weft_status tell_failure(wfi_dist_pass *pass, int rank, const weft_error 
         free_abort(abort);
     else
         st = weft_future_add_done_callback(future, abort_answered, abort, free_abort);
-    weft_future_unref(future); /* the call goes on alone */
+    weft_future_unref(future); /* the call continues */
     weft_error_unref(unsent);
     return st;
 }
@@ -347,12 +350,13 @@ static weft_status tell_failure(wfi_dist_pass *pass, int rank, const weft_error 
 void wfi_pass_abort(wfi_dist_pass *pass, const weft_error *error)
 {
     for (int rank = 0; rank < pass->agent->options.values.world_size; rank++) {
-        wfi_mutex_lock(&pass->lock); /* whoever ran the pass may do this just now, and an abort from elsewhere too */
+        /* the thread that ran the pass may do this just now, and so may an abort from elsewhere */
+        wfi_mutex_lock(&pass->lock);
         bool knows = pass->peers[rank].wrote || pass->peers[rank].heard;
         pass->peers[rank].wrote = pass->peers[rank].heard = false; /* once */
         wfi_mutex_unlock(&pass->lock);
         if (knows && tell_failure(pass, rank, error) == WEFT_ERR_MEMORY)
-            abort_later(pass, rank); /* a worker that is gone need not be told */
+            abort_later(pass, rank); /* a worker that has ended need not be told */
     }
 }
 

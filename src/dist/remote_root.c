@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote_root.c - passes whose root is a value of another worker, and values that are fetched as part of a context: calls on what a
- * handle names.
+ * remote_root.c - calls on the object of a handle: passes whose root is a value of another worker, and values that
+ * are fetched as part of a context.
  *
- *   weft:backward  handle of the root; bytes (context: rank u32, incarnation u32, number u64; flags u8); bytes (names of optimizers that
- *                  step); tensors (gradients of the roots, or none)
+ *   weft:backward  handle of the root; bytes (context: rank u32, incarnation u32, number u64; flags u8); bytes (names of
+ *                  optimizers that step); tensors (gradients of the roots, or none)
  *   weft:recorded  handle. Gives the value
  */
 #include "base/error.h"
@@ -37,7 +37,7 @@ static void unref_future(void *arg)
     weft_future_unref(arg);
 }
 
-/* The call is deferred, and answered when the pass ends, which ends when nobody wants the answer. */
+/* The call is deferred, and answered when the pass ends; the pass ends if the answer is not wanted any longer. */
 static void follow(weft_call *call, weft_future *pass)
 {
     weft_future *cancellation = weft_call_cancellation(call);

@@ -36,7 +36,7 @@ weft_status wfi_contexts_add(wfi_contexts *all, weft_context *context)
     context->next_same = wfi_map_take(&all->table, key);
     if (wfi_map_put(&all->table, key, context)) {
         if (context->next_same && wfi_map_put(&all->table, key, context->next_same))
-            return WEFT_ERR_MEMORY; /* cannot be: its place has just become free */
+            return WEFT_ERR_MEMORY; /* impossible: its entry has just become free */
         return WEFT_ERR_MEMORY;
     }
     all->count++;
@@ -73,7 +73,7 @@ void wfi_contexts_take(wfi_contexts *all, weft_context *context)
     if (*at)
         *at = context->next_same;
     if (first && wfi_map_put(&all->table, key, first))
-        first = NULL; /* cannot be: its place has just become free */
+        first = NULL; /* impossible: its entry has just become free */
     all->count--;
 }
 
