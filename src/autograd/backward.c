@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backward.c - a pass begun with a tape, and the gradients that the tape keeps of it. */
+/* backward.c - a pass started from a tape, and the gradients that the tape keeps of it. */
 #include "autograd/engine.h"
 #include "autograd/tape.h"
 
@@ -15,8 +15,8 @@ weft_status wfi_tape_add_gradient(weft_tape *tape, uint64_t leaf, weft_gradient 
     weft_gradient *kept = wfi_map_get(&tape->gradients, leaf);
     if (kept != NULL)
         return wfi_gradient_join(kept, sum);
-    bool is_hooked = tape->hooks != NULL && wfi_hooks_has(tape->hooks, leaf); /* it is as the hooks made it */
-    /* Else not a tensor of the caller's, nor another leaf's. */
+    bool is_hooked = tape->hooks != NULL && wfi_hooks_has(tape->hooks, leaf); /* kept as the hooks made it */
+    /* Otherwise it must not be a tensor of the caller or of another leaf. */
     weft_status status = is_hooked ? WEFT_OK : wfi_gradient_make_own(sum);
     kept = status == WEFT_OK ? wfi_calloc(1, sizeof(*kept)) : NULL;
     if (kept != NULL && wfi_map_put(&tape->gradients, leaf, kept) == WEFT_OK) {
@@ -97,7 +97,7 @@ weft_tensors weft_tape_grads(weft_tape *tape, weft_tensors parameters)
 
 /* ---- A pass ---- */
 
-/* A sum to which hooks may still write. */
+/* A sum that hooks may still write to. */
 typedef struct hooked_sum {
     uint64_t leaf;
     weft_gradient sum;
@@ -123,7 +123,7 @@ static weft_status keep_gradient(void *arg, uint64_t leaf, weft_gradient *sum)
     return WEFT_OK;
 }
 
-/* The pass is over, and nobody writes to the sums any more. */
+/* The pass is over, and no hook writes to the sums after it. */
 static void keep_hooked(keeper *k, wfi_pass *pass)
 {
     for (size_t i = 0; i < k->hooked.count; i++) {
@@ -154,7 +154,7 @@ static weft_tensor *ones_for(wfi_pass *pass, const weft_tensor *output)
     return one;
 }
 
-/* The gradient to start from, contiguous, with a reference. */
+/* The initial gradient, contiguous, with a reference. */
 static weft_tensor *start_gradient(wfi_pass *pass, const weft_tensor *output, weft_tensor *gradient)
 {
     if (gradient == NULL)
@@ -188,7 +188,7 @@ static void start(wfi_pass *pass, weft_tape *tape, const weft_tensor *output, we
         wfi_pass_root(pass, node, node->leaf != 0 ? 0 : output->grad_result, first);
 }
 
-/* Whether a pass can begin: the tape has not failed, and does not by these arguments. */
+/* Whether a pass can begin: the tape has not failed, and these arguments do not make it fail. */
 static bool may_begin(weft_tape *tape, weft_tensors outputs, weft_tensors gradients)
 {
     if (!wfi_tape_ready(tape))

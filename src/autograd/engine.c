@@ -12,9 +12,11 @@
 
 #define PAGE_BITS 7
 #define PAGE_ENTRIES ((size_t)1 << PAGE_BITS)
-#define FEW 8 /* gradients of one node that need no memory of their own */
+#define FEW 8 /* gradients of one node that fit on the stack */
 
-/* What a pass knows of one result of a node. `awaited` and the marks are the node's: they stand at its first result. */
+/*
+ * The state of one result of a node in a pass. `awaited` and the marks belong to the node: its first result has them.
+ */
 typedef struct wfi_pass_entry {
     weft_gradient sum;
     uint32_t awaited; /* consumers that have not answered */
@@ -63,7 +65,7 @@ static bool make_page(wfi_pass *pass, size_t page)
 
 /* ---- Counting ---- */
 
-/* The entry of a node's first result, after it was made sure that those of all results exist. NULL: the pass failed. */
+/* The entry of a node's first result; makes the entries of all its results if necessary. NULL: the pass failed. */
 static entry *meet(wfi_pass *pass, wfi_node *node)
 {
     size_t first = (size_t)(node->slot >> PAGE_BITS);
@@ -153,8 +155,8 @@ static void check(wfi_pass *pass, const wfi_node *node, weft_status status)
 /* ---- Shares that wait for their turn ---- */
 
 typedef struct held_share {
-    const wfi_node *from; /* borrowed; NULL: outside */
-    size_t number;        /* of the shares of its tensor, as they came */
+    const wfi_node *from; /* borrowed; NULL: from outside */
+    size_t number;        /* order of arrival among the shares of its tensor */
     weft_gradient gradient;
 } held_share;
 
@@ -163,8 +165,10 @@ typedef struct held_shares {
     held_share *items;
 } held_shares;
 
-/* Orders shares as they are added: the share of the node recorded last comes first. Shares from outside belong to no
- * node and come before all. Several shares of one node come in the order of its inputs. */
+/*
+ * Orders shares for the sum: the share of the node recorded last comes first. Shares from outside belong to no node
+ * and come before all. Several shares of one node come in the order of its inputs.
+ */
 static int compare_shares(const void *left, const void *right)
 {
     const held_share *a = left, *b = right;
@@ -177,7 +181,7 @@ static int compare_shares(const void *left, const void *right)
     return order != 0 ? order : a->number < b->number ? -1 : 1;
 }
 
-/* Whether shares for a node wait: it has several consumers. */
+/* Whether shares for a node are collected before they are added: it has several consumers. */
 static bool is_held(const wfi_pass *pass, const wfi_node *node, uint64_t slot)
 {
     return pass->ordered && (entry_at(pass, node->slot)->awaited > 1 || wfi_map_get(&pass->held, slot + 1) != NULL);
@@ -213,7 +217,7 @@ static void drop_held(held_shares *held)
     free(held);
 }
 
-/* All consumers of a node have answered: its shares are added up, that of the node recorded last first. */
+/* All consumers of a node have answered: adds its shares, that of the node recorded last first. */
 static void sum_held(wfi_pass *pass, const wfi_node *node, uint64_t slot)
 {
     held_shares *held = pass->ordered ? wfi_map_take(&pass->held, slot + 1) : NULL;
@@ -253,7 +257,7 @@ static void answered(wfi_pass *pass, wfi_node *node)
     push_ready(pass, node);
 }
 
-/* Answers all inputs of a node: dx[i], whose reference it takes over, or none. */
+/* Answers all inputs of a node: with dx[i], whose reference it takes over, or with none. */
 static void answer_inputs(wfi_pass *pass, const wfi_node *node, weft_tensor **dx)
 {
     for (uint32_t i = 0; i < node->input_count; i++) {
@@ -305,7 +309,7 @@ static bool enter(wfi_pass *pass, wfi_node *node)
     return false;
 }
 
-/* Whether input 0 got its gradient by rows; then nothing else of the node is to be run. */
+/* Whether input 0 got its gradient by rows; then nothing else of the node must run. */
 static bool gave_rows(wfi_pass *pass, const wfi_node *node, weft_tensor *dy)
 {
     wfi_node *leaf = node->type->backward_rows == NULL ? NULL : node->inputs[0].node;
@@ -352,7 +356,8 @@ static void run_backward(wfi_pass *pass, wfi_node *node, weft_tensor **dy, weft_
                                                    : node->type->backward(node, dy[0], dx));
         wfi_node_leave(node, pass->error != NULL && !pass->retain);
     }
-    drop_all(dy, node->result_count); /* before the shares are added: what nobody else holds is added to in place */
+    /* before the shares are added: a tensor without other references is added to in place */
+    drop_all(dy, node->result_count);
     answer_inputs(pass, node, dx);
 }
 
@@ -418,7 +423,7 @@ static void fail_for_hook(wfi_pass *pass, weft_status status, const weft_error *
                                        why ? weft_error_message(why) : weft_status_text(status));
 }
 
-/* What hooks still do to the sums is part of the pass. */
+/* The pass is not over until the hooks have finished with the sums. */
 void wfi_pass_await_hooks(wfi_pass *pass)
 {
     for (size_t i = 0; i < pass->waits.count; i++) {
@@ -484,7 +489,7 @@ void wfi_pass_begin(wfi_pass *pass)
     }
 }
 
-/* A page, and what the heap of the nodes in it may take. */
+/* A page, and the heap entries that its nodes may need. */
 static size_t bytes_of_pages(size_t count)
 {
     return count * PAGE_ENTRIES * (sizeof(entry) + 2 * sizeof(void *));

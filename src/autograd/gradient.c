@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gradient.c - adding up what came for one tensor. */
+/* gradient.c - adds up the gradient of one tensor. */
 #include "autograd/gradient.h"
 
 #include "tensor/copy.h"
@@ -55,7 +55,7 @@ weft_status wfi_gradient_add(weft_gradient *sum, weft_tensor *share)
     return status;
 }
 
-/* `a` and, below it, `b`, both borrowed. NULL: no memory. */
+/* The rows of `a`, then those of `b`, both borrowed. NULL: no memory. */
 static weft_tensor *append(const weft_tensor *a, const weft_tensor *b)
 {
     weft_shape shape = a->shape;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph.c - what several tapes record into: nodes, leaves, and when they are cleared. */
+/* graph.c - the graph that several tapes record into: nodes, leaves, and when they are cleared. */
 #include "autograd/graph.h"
 
 #include "base/alloc.h"
@@ -11,8 +11,8 @@
 struct wfi_graph {
     _Atomic uint32_t refs;
     uint64_t id;
-    _Atomic uint64_t slots; /* given so far */
-    wfi_mutex lock;         /* of all that follows */
+    _Atomic uint64_t slots; /* number given so far */
+    wfi_mutex lock;         /* guards all fields below */
     wfi_node_list nodes;
     wfi_map leaves; /* tensor id -> wfi_node, borrowed from nodes */
 };
@@ -38,7 +38,7 @@ wfi_graph *wfi_graph_ref(wfi_graph *graph)
     return graph;
 }
 
-/* All are cleared before any is let go: so no node's end ends another, and the depth of the graph does not matter. */
+/* Clears all nodes before it releases any: so the end of one node never ends another, however deep the graph is. */
 static void drop_nodes(const wfi_node_list *nodes)
 {
     for (wfi_node *node = nodes->first; node != NULL; node = node->next)

@@ -2,8 +2,8 @@
 /*
  * hooks.c - the hooks of leaves.
  *
- * Hooks are only ever added. The map from a leaf to its hooks is read and changed under the lock; each leaf's list ends in an atomic
- * pointer, so that a pass walks it without the lock, while others add behind.
+ * Hooks are only ever added. The map from a leaf to its hooks is read and changed under the lock. Each leaf's list
+ * ends in an atomic pointer, so a pass walks it without the lock while others append.
  */
 #include "autograd/hooks.h"
 
@@ -31,7 +31,7 @@ typedef struct leaf_hooks {
 struct weft_hooks {
     wfi_handle handle;
     _Atomic uint32_t refs;
-    wfi_mutex lock; /* of `leaves` */
+    wfi_mutex lock; /* guards `leaves` */
     wfi_map leaves; /* tensor id -> leaf_hooks */
     weft_pass_end_fn end;
     void *end_arg;
@@ -86,7 +86,7 @@ void weft_hooks_unref(weft_hooks *hooks)
     wfi_handle_free(hooks);
 }
 
-/* The hooks of a leaf, made if need be. NULL: no memory. With the lock. */
+/* The hooks of a leaf, made if necessary. NULL: no memory. With the lock. */
 static leaf_hooks *hooks_for(weft_hooks *hooks, weft_tensor *leaf)
 {
     leaf_hooks *of = wfi_map_get(&hooks->leaves, leaf->id);
@@ -173,7 +173,7 @@ weft_tensor *wfi_hooks_pre(weft_hooks *hooks, uint64_t leaf, weft_tensor *share)
     return share;
 }
 
-/* What a hook has begun is waited for at the end of the pass; at once if there is no memory to remember it. */
+/* Remembers a future that a hook started, for the end of the pass; without memory for that, waits for it now. */
 static weft_status follow(wfi_pointers *waits, weft_future *wait, weft_status status)
 {
     if (wait == NULL || wfi_pointers_push(waits, wait))
@@ -221,7 +221,7 @@ weft_status wfi_hooks_post(weft_hooks *hooks, uint64_t leaf, weft_gradient *sum,
     return status;
 }
 
-/* With what is not in `came`, for use without the lock: leaves stay as long as the set. */
+/* Lists the leaves that are not in `came`, for use without the lock: leaves live as long as the set. */
 static bool list_absent(weft_hooks *hooks, const wfi_map *came, wfi_pointers *out)
 {
     bool listed = true;
@@ -235,7 +235,7 @@ static bool list_absent(weft_hooks *hooks, const wfi_map *came, wfi_pointers *ou
     return listed;
 }
 
-/* By the first hook that has something to give. */
+/* Uses the first hook that has something to give. */
 static weft_status give_absent(leaf_hooks *of, wfi_give_fn give, void *arg)
 {
     weft_gradient made = {0};

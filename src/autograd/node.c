@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node.c - the life of a graph's nodes. */
+/* node.c - creates and frees the nodes of a graph. */
 #include "autograd/node.h"
 
 #include "base/alloc.h"
@@ -8,7 +8,7 @@
 
 #define SPENT (UINT32_C(1) << 31) /* in `use` */
 
-/* The lists that lie behind a node, those that every pass reads first. */
+/* Places the lists behind the node; those that every pass reads come first. */
 static void place_lists(wfi_node *node, const wfi_node_counts *counts)
 {
     char *at = (char *)(node + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.c - the frame that every operator runs in. */
+/* op.c - the code that all operators share. */
 #include "autograd/op.h"
 
 #include "base/alloc.h"
@@ -12,7 +12,7 @@
 
 #define OPERANDS_TEXT 512
 #define REASON_TEXT 512
-#define OPERANDS_NAMED 4 /* of a long list, in a message */
+#define OPERANDS_NAMED 4 /* named in a message about a longer list */
 
 static void operands_text(const wfi_op *op, char text[OPERANDS_TEXT])
 {
@@ -44,7 +44,7 @@ void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...)
     wfi_tape_fail(op->tape, code, op->type->name, "%s(%s): %s", op->type->name, operands, reason);
 }
 
-/* The dtypes fit each other, and the device does not compute with them. */
+/* The dtypes are compatible, but the device has no kernel for them. */
 static void fail_no_kernel(wfi_op *op, weft_status code)
 {
     weft_device device = weft_tensor_device(op->given[0]);
@@ -114,7 +114,7 @@ static weft_tensor *take_operand(wfi_op *op, size_t i, unsigned flags)
     return as_is ? wfi_tensor_read(x) : weft_tensor_contiguous(x);
 }
 
-/* The first one last: what it is held by may be another operand too. */
+/* The first one is dropped last: another operand may hold it. */
 static void take_operands(wfi_op *op, unsigned flags)
 {
     for (size_t i = op->given_count; i-- > 0 && wfi_op_ok(op);) {
@@ -155,7 +155,7 @@ static void drop_operands(wfi_op *op)
     free(op->taken);
 }
 
-/* Made now, so that it stands after its inputs and what the operator saves has a place. */
+/* Made now, so that its slot comes after its inputs', and the tensors that the operator saves have a place. */
 static void make_node(wfi_op *op, size_t saved)
 {
     wfi_node_counts counts = {op->given_count, op->type->results == 0 ? 1 : op->type->results, saved,

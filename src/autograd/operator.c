@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* operator.c - operators of the user's own: recording them, and calling their backward functions. */
+/* operator.c - the user's own operators: records them, and calls their backward functions. */
 #include "autograd/tape.h"
 
 #include "autograd/hooks.h"
@@ -11,21 +11,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FEW 8 /* inputs that need no memory of their own */
+#define FEW 8 /* inputs that fit on the stack */
 
-/* What such a node keeps behind it. */
+/* The data that such a node keeps behind it. */
 struct wfi_user_operator {
-    wfi_node_type type; /* the node's: it bears this operator's name */
+    wfi_node_type type; /* the node's type, with this operator's name */
     weft_operator op;
 };
 
-/* Makes what the user's function gave for an input contiguous; WEFT_ERR_SHAPE if it is none of that input's. */
+/*
+ * Makes the gradient that the user's function gave for an input contiguous; WEFT_ERR_SHAPE if its shape or dtype is
+ * not that input's.
+ */
 static weft_status accept(const wfi_edge *input, uint32_t index, weft_tensor **dx)
 {
     char given[WFI_SHAPE_TEXT], wanted[WFI_SHAPE_TEXT];
     if (*dx == NULL)
         return WEFT_OK;
-    if (input->node == NULL) { /* it was not wanted */
+    if (input->node == NULL) { /* no gradient was required */
         weft_tensor_unref(*dx);
         *dx = NULL;
         return WEFT_OK;
@@ -67,7 +70,7 @@ static weft_status user_backward(const wfi_node *node, weft_tensor *const *dy, w
     return status;
 }
 
-/* The node for the operator; NULL: nothing wants a gradient, or the tape has failed. */
+/* The operator's node; NULL: no input requires a gradient, or the tape has failed. */
 static wfi_node *make_node(weft_tape *tape, const weft_operator *op, weft_tensors inputs, weft_tensors saved,
                            size_t results)
 {
@@ -80,7 +83,7 @@ static wfi_node *make_node(weft_tape *tape, const weft_operator *op, weft_tensor
     node->type = &node->user->type;
     for (size_t i = 0; i < saved.count; i++)
         wfi_node_save(node, i, saved.items[i]);
-    node->saved_count = (uint32_t)saved.count; /* with the NULLs at its end */
+    node->saved_count = (uint32_t)saved.count; /* includes NULLs at the end */
     return node;
 }
 
@@ -115,7 +118,7 @@ static weft_tensor *make_result(weft_tape *tape, const char *name, wfi_node *nod
     return weft_tape_take(tape, out);
 }
 
-/* Whether the node took over the state. */
+/* Returns whether the node took over the state. */
 static bool record(weft_tape *tape, const weft_operator *op, weft_tensors inputs, weft_tensors saved, void *state,
                    weft_tensors results, weft_tensor **out)
 {

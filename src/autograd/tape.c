@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tape.c - opening and closing tapes, what they own, and their first error. */
+/* tape.c - opens and closes tapes; their temporaries and gradients, and their first error. */
 #include "autograd/tape.h"
 
 #include "base/alloc.h"
@@ -7,9 +7,9 @@
 
 #include <stdlib.h>
 
-#define CHILD_STREAMS_SHIFT 32 /* random streams that a tape, or each of its children, has for itself */
+#define CHILD_STREAMS_SHIFT 32 /* random streams reserved for a tape, and for each of its children */
 
-/* Counted at the root: no two descendants, of whatever depth, share a stream. */
+/* Counted at the root: no two descendants, at any depth, share a stream. */
 static wfi_random child_random(weft_tape *parent)
 {
     weft_tape *root = parent;
@@ -19,7 +19,7 @@ static wfi_random child_random(weft_tape *parent)
                                                << CHILD_STREAMS_SHIFT};
 }
 
-/* One that is not there fails the tape, so that its first operator does. */
+/* A missing device fails the tape, so that its first operator fails. */
 static void check_device(weft_tape *tape)
 {
     weft_error *error = NULL;
@@ -278,7 +278,7 @@ wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type, wfi_node
     bool wanted = false;
     if (!tape->record)
         return NULL;
-    for (size_t i = 0; i < inputs.count; i++) /* all of them: leaves' nodes are made here, before this one's */
+    for (size_t i = 0; i < inputs.count; i++) /* all of them: the nodes of leaves are made here, before this one's */
         wanted = (inputs.items[i] != NULL && wfi_tape_node_of(tape, inputs.items[i]) != NULL) || wanted;
     if (!wanted || tape->error != NULL)
         return NULL;

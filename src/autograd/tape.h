@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tape.h - the inside of a tape: temporaries, the nodes that it has not committed to its graph yet, and gradients of leaves.
+ * tape.h - the internals of a tape: temporaries, nodes that it has not committed to its graph yet, and gradients of
+ * leaves.
  *
- * LOCKING. None: one thread at a time uses a tape. What threads share is the graph (graph.h).
- * LIFETIME. The tape holds one reference to each temporary, node and gradient, until it is closed, and one to its graph.
+ * LOCKING. None: one thread at a time uses a tape. Threads share the graph (graph.h).
+ * LIFETIME. The tape holds one reference to each temporary, node and gradient, until it is closed, and one to its
+ * graph.
  */
 #ifndef WFI_TAPE_H
 #define WFI_TAPE_H
@@ -26,13 +28,13 @@ struct weft_tape {
     wfi_handle handle;
     bool record;
     weft_mode mode;
-    weft_device device; /* that it computes on */
-    weft_error *error;  /* the first */
+    weft_device device; /* the device of its operators */
+    weft_error *error;  /* the first one */
     weft_tape *parent;
     wfi_tape_path *path; /* referenced; NULL: its graph is not of a distributed context */
-    void *owner;         /* whose graph it records into: a distributed context; NULL: its own, or its parent's */
+    void *owner; /* the distributed context that has the graph; NULL: the graph is the tape's own, or its parent's */
     void (*owner_drop)(void *owner); /* when the tape closes */
-    _Atomic uint64_t children;       /* of a tape without parent: how many it and its descendants opened */
+    _Atomic uint64_t children;       /* of a tape without parent: number of tapes opened by it and its descendants */
     wfi_random random;               /* the next stream */
 
     wfi_graph *graph;         /* its own, or its parent's */
@@ -45,38 +47,41 @@ struct weft_tape {
     wfi_map gradients;        /* tensor id -> weft_gradient */
 };
 
-/* A tape that records into `graph`, of which it takes a reference; options->parent is NULL. NULL: no memory. */
+/* A tape that records into `graph`, to which it takes a reference; options->parent is NULL. NULL: no memory. */
 weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *options);
 
-void *wfi_tape_owner(const weft_tape *tape); /* of the tape, or of the first of its parents */
+void *wfi_tape_owner(const weft_tape *tape); /* of the tape, or of its nearest parent that has one */
 
-/* True if the tape exists and has not failed: operators go on only then. */
+/* True if the tape exists and has not failed: operators run only then. */
 bool wfi_tape_ready(const weft_tape *tape);
-/* Keeps a failure unless there is one. `what`: the operator, or NULL. */
+/* Records a failure unless there is one. `what`: the operator, or NULL. */
 void wfi_tape_fail(weft_tape *tape, weft_status code, const char *what, const char *format, ...) WEFT_PRINTF(4, 5);
 void wfi_tape_fail_v(weft_tape *tape, weft_status code, const char *what, const char *format, va_list args)
     WEFT_PRINTF(4, 0);
-/* A child's failure becomes the parent's; out of memory if the child was not even made. */
+/* Makes a child's failure the parent's; out of memory if the child could not be made. */
 void wfi_tape_pass_error(const weft_tape *child, weft_tape *parent);
 void wfi_tape_fail_memory(weft_tape *tape, const char *what);
 
-/* Whether `x` is the newest temporary, and nobody but the tape refers to it: then nothing has kept its elements. */
+/* Whether `x` is the newest temporary, and only the tape refers to it: then no operator has kept its elements. */
 bool wfi_tape_may_overwrite(const weft_tape *tape, const weft_tensor *x);
 
-/* Gives `values` (its reference) to the tape, which lends what is in it until it closes. Nothing if the tape has failed. */
+/*
+ * Gives `values` (its reference) to the tape, which lends the contents until it closes. Returns none if the tape has
+ * failed.
+ */
 weft_args wfi_tape_take_values(weft_tape *tape, weft_values *values);
 
 /* A random stream that no other operator of this tape uses. */
 wfi_random wfi_tape_random(weft_tape *tape);
 
 /*
- * The node that made `x` in the tape's graph; for a leaf that wants a gradient its node, made at first sight; NULL for a
- * constant. Borrowed. Without memory the tape fails.
+ * The node that made `x` in the tape's graph; for a leaf that requires a gradient its node, made at its first use;
+ * NULL for a constant. Borrowed. Without memory the tape fails.
  */
 wfi_node *wfi_tape_node_of(weft_tape *tape, const weft_tensor *x);
 /*
- * A new node, in the tape's list, for an operator on `inputs` (NULLs among them are not there), which are set; counts.inputs is
- * theirs. Borrowed. NULL: nothing is to be recorded, or the tape failed.
+ * Makes a node, in the tape's list, for an operator on `inputs` (NULLs among them are skipped), which it sets; it
+ * also sets counts.inputs. Borrowed. NULL: nothing has to be recorded, or the tape failed.
  */
 wfi_node *wfi_tape_add_node(weft_tape *tape, const wfi_node_type *type, wfi_node_counts counts, weft_tensors inputs);
 /* Gives the tape's nodes to its graph: before a pass, and before another thread uses its tensors. */

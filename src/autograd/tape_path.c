@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tape_path.c - the places of tapes in the order of the program. */
+/* tape_path.c - the positions of tapes in the order of the program. */
 #include "autograd/tape_path.h"
 
 #include "base/alloc.h"
@@ -13,7 +13,7 @@
 #define NODE_MARK 0xff /* no number begins with it */
 #define HASH_BYTES 8
 
-/* So that memcmp orders numbers, and none is the beginning of another. */
+/* An encoding such that memcmp orders numbers, and none is a prefix of another. */
 static size_t write_number(uint8_t out[NUMBER_MAX], uint32_t number)
 {
     size_t size = 1;
@@ -84,8 +84,10 @@ void wfi_tape_path_unref(wfi_tape_path *path)
         free(path);
 }
 
-/* Writes the path of a node: its tape's path, the count of what had begun before the node, and a mark that puts the
- * node behind the last of these. */
+/*
+ * Writes the path of a node: its tape's path, the number of calls and child tapes that had begun before the node, and
+ * a mark that orders the node after these.
+ */
 static size_t write_node(uint8_t out[WFI_TAPE_PATH_MAX + NUMBER_MAX + 1], const wfi_tape_path *path, uint32_t after)
 {
     size_t size = path == NULL ? 0 : path->size;

@@ -37,13 +37,13 @@ typedef struct wfi_tape_path {
 /* Each returns one reference, or NULL: no memory. */
 wfi_tape_path *wfi_tape_path_root(uint32_t rank, uint32_t incarnation, uint32_t number);
 wfi_tape_path *wfi_tape_path_read(const void *bytes,
-                                  size_t size);          /* another's path->bytes, WFI_TAPE_PATH_MAX at most */
-wfi_tape_path *wfi_tape_path_begin(wfi_tape_path *tape); /* of the next call or child tape, which it counts */
+                                  size_t size); /* from another worker's path->bytes, WFI_TAPE_PATH_MAX at most */
+wfi_tape_path *wfi_tape_path_begin(wfi_tape_path *tape); /* the path of the next call or child tape, which it counts */
 
 wfi_tape_path *wfi_tape_path_ref(wfi_tape_path *path); /* NULL does nothing */
 void wfi_tape_path_unref(wfi_tape_path *path);         /* NULL does nothing */
 
-/* `after` of what is recorded now. 0 for NULL. */
+/* `after` for a node that is recorded now. 0 for NULL. */
 static inline uint32_t wfi_tape_path_now(const wfi_tape_path *path)
 {
     return path == NULL ? 0 : atomic_load_explicit(&path->begun, memory_order_relaxed);
