@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.h - what the kernels ask of their arguments before they touch them. */
+/* check.h - the kernels' checks of their arguments. */
 #ifndef WFI_CHECK_H
 #define WFI_CHECK_H
 
@@ -26,7 +26,7 @@ static inline weft_status wfi_check_float(const weft_tensor *tensor, const weft_
     return wfi_check_plain(tensor);
 }
 
-/* All of a list ended by `count`; the first says which dtype. */
+/* Checks all of a list of `count` tensors; the first sets the dtype. */
 static inline weft_status wfi_check_floats(int count, const weft_tensor *const *tensors)
 {
     for (int i = 0; i < count; i++) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* combine_f16.h - the kernels of combine.h for float16. `out` may be `left` or `right`, else overlaps neither. */
+/*
+ * combine_f16.h - the kernels of combine.h for float16. `out` may be `left` or `right`, otherwise it overlaps
+ * neither.
+ */
 #ifndef WFI_COMBINE_F16_H
 #define WFI_COMBINE_F16_H
 

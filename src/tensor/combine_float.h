@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * combine_float.h - two floats become one, with bits that depend neither on their order nor on the processor.
+ * combine_float.h - combines two floats; the bits of the result depend neither on their order nor on the processor.
  *
- * Two things would make them depend. Of two NaNs the processor hands one on, by their order, and those that it makes itself have a sign of
- * its maker's choice: so all become one and the same. And its minimum of -0 and +0 is its second operand: so the minimums of both orders
- * are joined. All of it is vector code where a loop does it.
+ * Two things need care. Of two NaNs the processor returns one, chosen by their order, and NaNs that it makes itself
+ * have a sign that differs between makers: so all NaNs are replaced by one. And the processor's minimum of -0 and +0
+ * is its second operand: so the minimums of both orders are combined. All of it becomes vector code in a loop.
  */
 #ifndef WFI_COMBINE_FLOAT_H
 #define WFI_COMBINE_FLOAT_H
@@ -25,7 +25,10 @@ static inline double double_of_bits(uint64_t bits)
     return value;
 }
 
-/* Least, largest: where neither is less, both choices are the same bits, or zeros: of these `|` gives -0 if there is one, `&` +0. */
+/*
+ * Minimum and maximum: if neither operand is less, both choices have the same bits, or are zeros: of these `|` gives
+ * -0 if there is one, `&` +0.
+ */
 #define FLOAT_FUNCTIONS(tag, T, BITS_OF, OF_BITS, NAN_BITS)                                                            \
     static inline T tag##_one_nan(T value)                                                                             \
     {                                                                                                                  \

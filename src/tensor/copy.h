@@ -8,9 +8,9 @@
 
 #include "tensor/tensor.h"
 
-/* New and contiguous where `tensor` is, filled. NULL: no memory, or the device cannot. */
+/* A filled, contiguous tensor on the device of `tensor`. NULL: no memory, or no kernel on the device. */
 weft_tensor *wfi_tensor_full_like(const weft_tensor *tensor, weft_shape shape, weft_dtype dtype, double value);
-weft_status wfi_copy(const weft_tensor *x, weft_tensor *y); /* same shape; converts as weft_tensor_to says */
+weft_status wfi_copy(const weft_tensor *x, weft_tensor *y); /* same shape; converts as weft_tensor_to does */
 weft_status wfi_fill(weft_tensor *y, double value); /* any strides; complex: the real part. On the CPU: WEFT_OK */
 weft_status wfi_expand(const weft_tensor *x,
                        weft_tensor *y); /* y = x broadcast to y's shape, on one device; converts too */

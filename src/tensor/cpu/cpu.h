@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cpu.h - arithmetic on tensors in host memory, without a tape: most functions come as a forward and a backward pass. The loops are our
- * own; what a library computes is in tensor/cpu/product/.
+ * cpu.h - arithmetic on tensors in host memory, without a tape: most functions have a forward and a backward pass.
+ * These loops are weft's own; kernels of libraries are in tensor/cpu/product/.
  *
- * No kernel takes a lock or keeps anything between calls, and any thread may call. A large one shares its loop among the threads of
- * tensor/parallel.h. Kernels do not call wfi_storage_wrote (mem.h), by which a tape notices that a saved tensor was changed in place:
- * their callers know whether the output was new, and do.
+ * No kernel takes a lock or keeps state between calls, and any thread may call. A large kernel shares its loop among
+ * the threads of tensor/parallel.h. Kernels do not call wfi_storage_wrote (mem.h), by which a tape notices that a
+ * saved tensor was changed in place: their callers know whether the output was new, and call it.
  *
- * Unless a comment says otherwise: tensors are contiguous, in host memory, of one floating dtype (float32 or float64); the
- * caller has made the outputs with the right shapes (the _shape functions say which); outputs are overwritten, and may not
- * overlap inputs except where "in place" is said. NULL stands for an optional tensor that is not there or not wanted.
- * WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED (device memory, not contiguous), _INVALID, _MEMORY; outputs are undefined then.
- * Elementwise and reducing kernels give the same bits for any number of threads.
+ * Unless a comment says otherwise: tensors are contiguous, in host memory, of one floating dtype (float32 or
+ * float64); the caller has made the outputs with the right shapes (given by the _shape functions); outputs are
+ * overwritten, and may overlap inputs only if the comment says "in place". NULL stands for an optional tensor that is
+ * missing or not required. WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED (device memory, not contiguous), _INVALID, _MEMORY;
+ * outputs are undefined then. Elementwise and reducing kernels give the same bits for any number of threads.
  *
  * Letters: N batch, C channels, O output channels, H W height and width, K kernel size.
  */
@@ -36,29 +36,29 @@ weft_status wfi_sum_backward(const weft_tensor *dy, uint32_t dims, double factor
 weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y);
 
 /* --- picking; any dtype; dim >= 0 --- */
-/* Whether the index has x's dimensions and is, but along `dim`, no larger. */
+/* Whether the index has as many dimensions as x, and none is larger, except `dim`. */
 bool wfi_gather_fits(const weft_shape *x, int dim, const weft_shape *index);
 int64_t wfi_index_outside(const weft_tensor *index, int64_t size); /* its first element not in [0, size); -1: none */
 /* y[.., i, ..] = x[.., index[.., i, ..], ..]; y of the index's shape; index int64, in range (else WEFT_ERR_INVALID). */
 weft_status wfi_gather(const weft_tensor *x, int dim, const weft_tensor *index, weft_tensor *y);
-/* dx = the sum of what was picked from each element, floats. */
+/* dx = for each element the sum of the gradients of its copies; floats. */
 weft_status wfi_gather_backward(const weft_tensor *dy, int dim, const weft_tensor *index, weft_tensor *dx);
 
 /*
- * y[.., index[.., i, ..], ..] += source[.., i, ..], floats; source of the index's shape, which fits y as that of a gather does. In the
- * index's order, on one thread: several may add to one element, and the sum has the same bits always.
+ * y[.., index[.., i, ..], ..] += source[.., i, ..], floats; source has the index's shape, which fits y as in a
+ * gather. In the index's order, on one thread: several may add to one element, and the sum always has the same bits.
  */
 weft_status wfi_scatter_add(const weft_tensor *source, int dim, const weft_tensor *index, weft_tensor *y);
 
 /* y = the slices of x along `dim` that index [n] names, in its order; any dtype. WEFT_ERR_INVALID: one outside. */
 weft_status wfi_index_select(const weft_tensor *x, int dim, const weft_tensor *index, weft_tensor *y);
-/* dx = the sum of what was taken from each slice, in the index's order; floats. */
+/* dx = for each slice the sum of the gradients of its copies, in the index's order; floats. */
 weft_status wfi_index_select_backward(const weft_tensor *dy, int dim, const weft_tensor *index, weft_tensor *dx);
 
 /* --- drawing --- */
 /*
- * drawn [...] int64: the class that number i picks from row i of `weights` [..., C] (floats; finite, >= 0, not all 0). Else
- * WEFT_ERR_INVALID, and the first row that is not so.
+ * drawn [...] int64: number i is a class drawn from row i of `weights` [..., C] (floats; finite, >= 0, not all 0).
+ * WEFT_ERR_INVALID if a row is not; then also the number of the first such row.
  */
 weft_status wfi_random_categorical(weft_tensor *drawn, wfi_random random, const weft_tensor *weights, int64_t *bad_row);
 
@@ -83,21 +83,21 @@ weft_status wfi_mse_loss_backward(const weft_tensor *dy, const weft_tensor *x, c
 
 /* --- batch normalisation; x [N, C, H, W] or [N, C]; all others [C] --- */
 /*
- * Normalises by the batch's own mean and (biased) variance; keeps mean and 1 / sqrt(var + eps) for the backward pass. `moments`
- * (float64 [2, C], contiguous) receives mean and unbiased variance, which running ones are moved by. weight and bias may be NULL (1, 0),
- * moments too. WEFT_ERR_SHAPE with a single value a channel.
+ * Normalises by the batch's own mean and (biased) variance; keeps mean and 1 / sqrt(var + eps) for the backward pass.
+ * `moments` (float64 [2, C], contiguous) gets the mean and the unbiased variance, by which running ones are updated.
+ * weight and bias may be NULL (1, 0), and so may moments. WEFT_ERR_SHAPE if a channel has a single value.
  */
 weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, double eps,
                                  weft_tensor *y, weft_tensor *save_mean, weft_tensor *save_invstd,
                                  weft_tensor *moments);
-/* next = (1 - momentum) running + momentum moment, `which` being 0 for the mean, 1 for the variance. next may be running. */
+/* next = (1 - momentum) running + momentum moment; `which`: 0 for the mean, 1 for the variance. next may be running. */
 weft_status wfi_batch_norm_move(const weft_tensor *moments, int which, double momentum, const weft_tensor *running,
                                 weft_tensor *next);
 /* Normalises by the running statistics; save_invstd (may be NULL) receives 1 / sqrt(running_var + eps). */
 weft_status wfi_batch_norm_eval(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias,
                                 const weft_tensor *running_mean, const weft_tensor *running_var, double eps,
                                 weft_tensor *y, weft_tensor *save_invstd);
-/* mean and invstd: what the forward pass used; `train` says which one it was. dx, dweight, dbias may be NULL. */
+/* mean and invstd: those of the forward pass; `train` says which pass it was. dx, dweight, dbias may be NULL. */
 weft_status wfi_batch_norm_backward(const weft_tensor *dy, const weft_tensor *x, const weft_tensor *weight,
                                     const weft_tensor *mean, const weft_tensor *invstd, bool train, weft_tensor *dx,
                                     weft_tensor *dweight, weft_tensor *dbias);
@@ -107,7 +107,7 @@ typedef struct wfi_pool2d {
     int64_t kernel[2], stride[2], padding[2]; /* padding at most half the kernel */
 } wfi_pool2d;
 weft_status wfi_pool2d_shape(const weft_shape *x, const wfi_pool2d *how, weft_shape *y);
-/* indices int32, y's shape: where in the H x W plane each maximum was. */
+/* indices int32, y's shape: the position of each maximum in the H x W plane. */
 weft_status wfi_max_pool2d(const weft_tensor *x, const wfi_pool2d *how, weft_tensor *y, weft_tensor *indices);
 weft_status wfi_max_pool2d_backward(const weft_tensor *dy, const weft_tensor *indices, weft_tensor *dx);
 /* y [N, C, OH, OW]: cell i covers rows floor(i H / OH) to ceil((i + 1) H / OH). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * embedding.h - rows of a table picked by their numbers, alone or reduced in bags. The conventions are those of cpu.h; all of it
- * gives the same bits for any number of threads.
+ * embedding.h - picks rows of a table by their numbers, singly or reduced in bags. The conventions are those of
+ * cpu.h; all functions give the same bits for any number of threads.
  *
  * Letters: V rows of the table, D columns, B bags, n indices.
  */
@@ -12,7 +12,9 @@
 
 /* `index`, of any shape, is int64 with elements in [0, V), else WEFT_ERR_INVALID (wfi_index_outside says which). */
 weft_status wfi_embedding(const weft_tensor *weight, const weft_tensor *index, weft_tensor *y); /* [V, D] -> [..., D] */
-/* dweight[r] = the sum of what was picked from row r, in the order of the index; 0 for row `padding` (-1: no such row). */
+/*
+ * dweight[r] = the sum of the gradients of row r's copies, in the order of the index; 0 for row `padding` (-1: none).
+ */
 weft_status wfi_embedding_backward(const weft_tensor *dy, const weft_tensor *index, int64_t padding,
                                    weft_tensor *dweight);
 /* The same by rows, without those of `padding`: values[i] belongs to row rows[i]. rows int64 [n'], values [n', D]. */
@@ -28,16 +30,16 @@ typedef struct wfi_bags {
     const weft_tensor *index; /* int64 [n]; without offsets [B, L] */
     const weft_tensor
         *offsets; /* int64 [B]: bag b has the indices from offsets[b] to offsets[b + 1], the last those to the end */
-    const weft_tensor *scale; /* of the index's shape: what each row is multiplied with; NULL: 1. For SUM alone */
+    const weft_tensor *scale; /* of the index's shape: a factor for each row; NULL: 1. Only for SUM */
     wfi_bag_mode mode;
-    int64_t padding; /* indices of this value count as not there; -1: none */
+    int64_t padding; /* indices of this value are skipped; -1: none */
 } wfi_bags;
 
 int64_t wfi_bags_count(const wfi_bags *bags); /* B */
-/* The first offset that is not 0 at the start, below the one before it, or above n; -1: none. */
+/* The first offset that is not 0 at the start, is below the one before it, or is above n; -1: none. */
 int64_t wfi_bags_offset_wrong(const wfi_bags *bags);
 /*
- * y [B, D]; 0 for an empty bag. picked int64 [B, D], for MAX alone: the row that each element is of, -1 for none; may be NULL.
+ * y [B, D]; 0 for an empty bag. picked int64 [B, D], only for MAX: the row of each element, -1 for none; may be NULL.
  * WEFT_ERR_INVALID: an index or offset is wrong.
  */
 weft_status wfi_bag(const weft_tensor *weight, const wfi_bags *bags, weft_tensor *y, weft_tensor *picked);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* row_sum.h - sums of rows of a table: what bags do forward, and embeddings backward. */
+/* row_sum.h - sums of rows of a table: for bags forward, and embeddings backward. */
 #ifndef WFI_ROW_SUM_H
 #define WFI_ROW_SUM_H
 
@@ -8,14 +8,17 @@
 typedef struct wfi_row_sum {
     const void *table; /* rows of `width` elements */
     int64_t width;
-    const int64_t *rows; /* which */
+    const int64_t *rows; /* numbers of the rows */
     const void *factors; /* of each; NULL: 1 */
     int64_t count;
-    int64_t beyond; /* how many more of `rows` may be read: they are asked for early */
-    int64_t skip;   /* a row that is passed over; -1: none */
+    int64_t beyond; /* number of further `rows` that may be read, for prefetching */
+    int64_t skip;   /* a row that is skipped; -1: none */
 } wfi_row_sum;
 
-/* to[width] = the sum, in order; 0 of nothing. The dtype is of table, factors and `to`. Says how many rows it summed. */
+/*
+ * to[width] = the sum, in order; 0 if there are none. table, factors and `to` have the dtype. Returns how many rows
+ * were summed.
+ */
 int64_t wfi_row_sum_f32(const wfi_row_sum *sum, float *to);
 int64_t wfi_row_sum_f64(const wfi_row_sum *sum, double *to);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optim.h - one step of an optimizer on one parameter, and the norm of a gradient. The conventions are those of tensor/cpu/cpu.h;
- * nothing is kept between calls but in the tensors that are passed.
+ * optim.h - one step of an optimizer on one parameter, and the norm of a gradient. The conventions are those of
+ * tensor/cpu/cpu.h; state is kept only in the tensors that are passed.
  */
 #ifndef WFI_CPU_OPTIM_H
 #define WFI_CPU_OPTIM_H
@@ -14,17 +14,18 @@
 
 /* A sparse gradient, added up by row. Zeroed = none. */
 typedef struct wfi_gradient_rows {
-    int64_t count, width; /* different rows; elements of each */
+    int64_t count, width; /* number of different rows; elements of each */
     weft_dtype dtype;
     int64_t *rows;             /* [count], ascending */
     const void **at;           /* [count]: the sum of each row's values, [width] */
-    void *sums;                /* of the rows that stood several times */
-    weft_tensor *values, *ids; /* one reference each: contiguous, what was given */
+    void *sums;                /* of the rows that occurred several times */
+    weft_tensor *values, *ids; /* one reference each: contiguous versions of the arguments */
 } wfi_gradient_rows;
 
 /*
- * values [n, ...] in host memory, rows int64 [n], any strides. WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED, _MEMORY; WEFT_ERR_INVALID if a row is
- * outside of [0, row_count), and *bad is its place in `rows`. The values of a row are added in the order of their places.
+ * values [n, ...] in host memory, rows int64 [n], any strides. WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED, _MEMORY;
+ * WEFT_ERR_INVALID if a row is outside of [0, row_count): *bad is its position in `rows`. The values of a row are
+ * added in the order of their positions.
  */
 weft_status wfi_gradient_rows_init(wfi_gradient_rows *out, weft_tensor *values, weft_tensor *rows, int64_t row_count,
                                    int64_t *bad);
@@ -35,24 +36,24 @@ weft_status wfi_squares(const weft_tensor *x, double *sum);
 weft_status wfi_squares_of_rows(const wfi_gradient_rows *x, double *sum);
 
 /*
- * What a step works on. All tensors have the parameter's shape and dtype. `from` is read and `to` written: the same tensor, or two that
- * share no memory; with `rows` the same, and only those rows change.
+ * The data of a step. All tensors have the parameter's shape and dtype. `from` is read and `to` written: the same
+ * tensor, or two that share no memory; with `rows` they are the same, and only those rows change.
  */
 typedef struct wfi_update {
     const weft_tensor *from;
     weft_tensor *to;
     const weft_tensor *gradient;   /* NULL with rows */
     const wfi_gradient_rows *rows; /* NULL: dense */
-    double factor;                 /* the gradient is multiplied by it first */
+    double factor;                 /* the gradient is first multiplied by it */
     weft_tensor *slots[WFI_STEP_SLOTS];
-    uint64_t step; /* which one of this parameter it is; the first is 1 */
+    uint64_t step; /* number of this step of this parameter; the first is 1 */
 } wfi_update;
 
 typedef struct wfi_sgd {
     double lr, momentum, dampening, weight_decay;
     bool nesterov;
 } wfi_sgd;
-/* PyTorch's SGD. Slots: the velocity, where momentum > 0; its first step does not read it. */
+/* PyTorch's SGD. Slots: the velocity, if momentum > 0; the first step does not read it. */
 weft_status wfi_sgd_step(const wfi_update *update, const wfi_sgd *how);
 
 typedef struct wfi_adam {
@@ -73,13 +74,13 @@ typedef struct wfi_rmsprop {
     double lr, alpha, eps, weight_decay, momentum;
     bool centered;
 } wfi_rmsprop;
-/* PyTorch's RMSprop. Slots: mean square, with momentum the velocity, if centered the mean; zeros at first. */
+/* PyTorch's RMSprop. Slots: mean square; with momentum the velocity; if centered the mean; zeros at first. */
 weft_status wfi_rmsprop_step(const wfi_update *update, const wfi_rmsprop *how);
 
 typedef struct wfi_rprop {
     double eta_minus, eta_plus, step_min, step_max;
 } wfi_rprop;
-/* PyTorch's Rprop. Slots: the gradient before, zeros at first, and the length of the step. */
+/* PyTorch's Rprop. Slots: the previous gradient, zeros at first, and the step size. */
 weft_status wfi_rprop_step(const wfi_update *update, const wfi_rprop *how);
 
 typedef struct wfi_adadelta {

@@ -13,12 +13,12 @@ typedef struct wfi_conv_sizes {
     int64_t stride[2], padding[2], dilation[2];
 } wfi_conv_sizes;
 
-/* The arrays of a pass; what it writes is x (backward data), y (forward), weight and bias (backward weight). */
+/* The arrays of a pass; it writes x (backward data), y (forward), or weight and bias (backward weight). */
 typedef struct wfi_conv_data {
     void *x, *weight, *bias, *y; /* bias may be NULL */
 } wfi_conv_data;
 
-/* WEFT_ERR_UNSUPPORTED if oneDNN has nothing for these sizes; float32 only. */
+/* WEFT_ERR_UNSUPPORTED if oneDNN does not support these sizes; float32 only. */
 weft_status wfi_conv_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data);
 weft_status wfi_conv_gemm(weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.h - the one product that everything else is made of, row-major, in float or double, by CBLAS or oneDNN. */
+/* gemm.h - the matrix product that all other products use, row-major, in float or double, by CBLAS or oneDNN. */
 #ifndef WFI_GEMM_H
 #define WFI_GEMM_H
 

@@ -15,8 +15,9 @@ typedef struct wfi_sgemm {
 } wfi_sgemm;
 
 /*
- * As wfi_gemm (gemm.h), between wfi_libraries_enter and wfi_libraries_leave. False: nothing was done, CBLAS is as fast or faster here, or
- * the product is small. WEFT_PRODUCT says which to take for larger ones; "auto" times both when the process comes to its first.
+ * As wfi_gemm (gemm.h), between wfi_libraries_enter and wfi_libraries_leave. Returns false if it did nothing, because
+ * the product is small or CBLAS is as fast or faster here. WEFT_PRODUCT chooses for larger ones; "auto" measures both
+ * at the process's first one.
  */
 bool wfi_sgemm_onednn(const wfi_sgemm *product);
 

@@ -3,14 +3,14 @@
 #ifndef WFI_LIBRARIES_H
 #define WFI_LIBRARIES_H
 
-/* What the host program's numbers of threads were. */
+/* The host program's numbers of threads. */
 typedef struct wfi_libraries {
-    int openmp; /* the calling thread's */
+    int openmp; /* of the calling thread */
 } wfi_libraries;
 
 /*
- * To be called around oneDNN and OpenBLAS, on the same thread: they keep pools of their own, whose sizes are the host program's
- * before and after. Says how many threads oneDNN may use. Any thread, many at once; not one inside the other's.
+ * Call before and after oneDNN and OpenBLAS, on the same thread: their thread pools get weft's size meanwhile, and
+ * the host program's size afterwards. Returns how many threads oneDNN may use. Any thread, many at once; not nested.
  */
 int wfi_libraries_enter(wfi_libraries *host);
 void wfi_libraries_leave(const wfi_libraries *host);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * onednn.h - oneDNN's C API, versions 2 and 3 alike.
+ * onednn.h - oneDNN's C API, for versions 2 and 3.
  *
- * Version 3 made memory descriptors opaque and creates a primitive's descriptor in one step. What differs between the two is
- * named here and written in onednn.c; all else is called by oneDNN's own names, which take a `wfi_layout *` in either version.
+ * Version 3 made memory descriptors opaque and creates a primitive's descriptor in one step. Functions that differ
+ * between the two are declared here and implemented in onednn.c; all others are called by oneDNN's own names, which
+ * take a `wfi_layout *` in either version.
  */
 #ifndef WFI_TENSOR_CPU_ONEDNN_H
 #define WFI_TENSOR_CPU_ONEDNN_H
@@ -22,9 +23,9 @@ typedef dnnl_memory_desc_t wfi_layout;
 /* A layout of 32-bit floats. The caller destroys what it creates. On failure *out is NULL. */
 dnnl_status_t wfi_layout_create(int ndim, const dnnl_dims_t dims, dnnl_format_tag_t tag, wfi_layout **out);
 dnnl_status_t wfi_layout_clone(const wfi_layout *layout, wfi_layout **out);
-void wfi_layout_destroy(wfi_layout *layout); /* NULL is fine */
+void wfi_layout_destroy(wfi_layout *layout); /* NULL is a no-op */
 
-/* What a convolution is made of; its layouts belong to the caller. `bias` is NULL where there is none. */
+/* The parts of a convolution; its layouts belong to the caller. `bias` is NULL if there is none. */
 typedef struct wfi_conv_descs {
     wfi_layout *x, *weight, *y, *bias;
     dnnl_dims_t stride, dilation, padding;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * product.h - matrix products, the linear layer and convolutions: the kernels that OpenBLAS and oneDNN compute, alone in this folder so
- * that nobody else needs those libraries.
+ * product.h - matrix products, the linear layer and convolutions: the kernels that OpenBLAS and oneDNN compute. They
+ * have this folder of their own, so that programs without them do not need those libraries.
  *
- * The conventions are those of tensor/cpu/cpu.h. Any thread may call. A call sets the number of threads of OpenBLAS and OpenMP and
- * puts back what the program had set (libraries.h); conv_onednn.c keeps what it has built for a shape, under a lock of its own.
+ * The conventions are those of tensor/cpu/cpu.h. Any thread may call. A call sets the number of threads of OpenBLAS
+ * and OpenMP and then restores the program's (libraries.h); conv_onednn.c caches its primitives by shape, under its
+ * own lock.
  */
 #ifndef WFI_PRODUCT_H
 #define WFI_PRODUCT_H
 
 #include "tensor/tensor.h"
 
-/* y [M, L] = op(a) [M, K] op(b) [K, L]; op transposes where asked: then a is [K, M], b [L, K]. */
+/* y [M, L] = op(a) [M, K] op(b) [K, L]; op transposes if requested: then a is [K, M], b [L, K]. */
 weft_status wfi_matmul(const weft_tensor *a, bool transpose_a, const weft_tensor *b, bool transpose_b, weft_tensor *y);
 /* y [N, O] = x [N, I] weight [O, I]^T + bias [O] */
 weft_status wfi_linear(const weft_tensor *x, const weft_tensor *weight, const weft_tensor *bias, weft_tensor *y);
