@@ -76,7 +76,7 @@ static weft_status set_up(weft_data_parallel *parallel, weft_error **error)
     return st;
 }
 
-/* Whoever asked for the error gets it; else the log does. Takes over `why`. */
+/* Gives the error to the caller if it asked for it, otherwise to the log. Takes over `why`. */
 static void give_error(const weft_group *group, weft_error **error, weft_error *why)
 {
     if (why && !error)

@@ -2,8 +2,8 @@
 /*
  * join.c - a member that has no more data takes part in the others' passes with zeros; at the end all have one model.
  *
- * Each turn begins with a count of those who train. Who finds none when it comes has trained in the turn before, or nobody
- * has since the last join: it is one of the last.
+ * Each turn begins with a count of the members that train. If a member finds none in its first turn, either it
+ * trained in the turn before, or no member has trained since the last join: then it is one of the last.
  */
 #include "data_parallel/data_parallel.h"
 
@@ -36,7 +36,7 @@ static weft_status shadow(weft_data_parallel *parallel)
     return st;
 }
 
-/* Until all have joined. *is_last: nobody trained any more when this member came. */
+/* Takes part until all have joined. *is_last: no member trained when this one joined. */
 static weft_status accompany(weft_data_parallel *parallel, bool *is_last)
 {
     size_t active;
@@ -51,7 +51,10 @@ static weft_status accompany(weft_data_parallel *parallel, bool *is_last)
     return st;
 }
 
-/* Those who came before the last have parameters of fewer steps: all go on with those of the first of the last. */
+/*
+ * Members that joined before the last have parameters of fewer steps: all continue with the parameters of the first
+ * of the last members.
+ */
 static weft_status take_last(weft_data_parallel *parallel, bool is_last)
 {
     int64_t size = (int64_t)weft_group_size(parallel->group), root = size;

@@ -321,7 +321,8 @@ static weft_error *settle(weft_data_parallel *parallel)
     const weft_error *failure = first_failure(parallel);
     weft_error *error = failure ? weft_error_ref(failure) : NULL;
     if (error)
-        weft_group_abort(parallel->group, error); /* the others have what this member lacks: they must not go on */
+        /* the others have data that this member lacks: they must not continue */
+        weft_group_abort(parallel->group, error);
     weft_tensor_unref(parallel->used);
     weft_tensor_unref(parallel->shared_order);
     weft_error_unref(parallel->trouble);

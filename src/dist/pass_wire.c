@@ -2,9 +2,10 @@
 /*
  * pass_wire.c - the messages between workers in a pass: calls of weft's own functions.
  *
- *   weft:pass   bytes (context: rank u32, incarnation u32, number u64; root u32; pass u64; flags u8), bytes (the
- *               bytes (nones), bytes (numbers of gradients), bytes (names of optimizers that step; 64 KiB at most),
- *               tensors (gradients). Lists are of u64, numbers of the callee's sends. Gives bool: all was answered
+ *   weft:pass   bytes (context: rank u32, incarnation u32, number u64; root u32; pass u64; flags u8),
+ *               bytes (statement), bytes (nones), bytes (numbers of gradients), bytes (names of optimizers that step;
+ *               64 KiB at most), tensors (gradients). Lists are of u64, numbers of the callee's sends.
+ *               Gives bool: all was answered
  *   weft:abort  the first of these bytes, i64 (a status), i64 (the rank that failed, or -1), string
  */
 #include "base/alloc.h"

@@ -3,8 +3,8 @@
  * remote_root.c - calls on the object of a handle: passes whose root is a value of another worker, and values that
  * are fetched as part of a context.
  *
- *   weft:backward  handle of the root; bytes (context: rank u32, incarnation u32, number u64; flags u8); bytes (names
- *                  optimizers that step); tensors (gradients of the roots, or none)
+ *   weft:backward  handle of the root; bytes (context: rank u32, incarnation u32, number u64; flags u8);
+ *                  bytes (names of optimizers that step); tensors (gradients of the roots, or none)
  *   weft:recorded  handle. Gives the value
  */
 #include "base/error.h"

@@ -61,9 +61,9 @@ typedef struct wfi_safetensors {
 } wfi_safetensors;
 
 /*
- * Reads the header from a stream that stands behind the first eight bytes, `head`; it may be a pipe. `path` is for messages and
- * outlives the file. Whatever comes back, wfi_safetensors_fini may follow. WEFT_ERR_FORMAT, _TYPE (a dtype that weft does not have), _IO,
- * _MEMORY.
+ * Reads the header from a stream positioned after the first eight bytes, which are `head`; it may be a pipe. `path`
+ * is for messages and must outlive the file. After any result, wfi_safetensors_fini may be called. WEFT_ERR_FORMAT,
+ * _TYPE (a dtype that weft does not have), _IO, _MEMORY.
  */
 weft_status wfi_safetensors_open(wfi_safetensors *file, FILE *stream, const char *path,
                                  const uint8_t head[WFI_SAFETENSORS_HEAD], weft_error **error);

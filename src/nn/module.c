@@ -146,7 +146,7 @@ static bool grow(void ***items, size_t count)
     return larger != NULL;
 }
 
-/* Puts `tensor` (its reference moves) at `where`; takes over `name`, which may be NULL for want of memory. */
+/* Inserts `tensor` (its reference moves) at `where`; takes over `name`, which is NULL if memory was exhausted. */
 static weft_status insert(wfi_named *list, size_t where, char *name, weft_tensor *tensor)
 {
     if (name == NULL || !grow((void ***)&list->tensors, list->count) || !grow((void ***)&list->names, list->count)) {
@@ -220,7 +220,7 @@ static bool has_tensor(const wfi_named *list, const weft_tensor *tensor)
     return false;
 }
 
-/* Appends a child's list to the parent's `list`; what stands there already gets one more name. */
+/* Appends a child's list to the parent's `list`; a tensor that is already there gets one more name. */
 static weft_status append_all(weft_module *module, wfi_named *list, const char *prefix, const wfi_named *from)
 {
     weft_status status = WEFT_OK;

@@ -5,7 +5,7 @@
 
 #include "tensor/cell.h"
 
-/* Which tensor stands in the place of which: old id -> new tensor, referenced. */
+/* Which tensor replaces which: old id -> new tensor, referenced. */
 typedef struct conversion {
     wfi_map made;
 } conversion;
@@ -38,7 +38,7 @@ static weft_status convert(conversion *c, const wfi_named *list, weft_dtype dtyp
     return status;
 }
 
-/* A module that stands at several places is met several times: what was replaced before is in the map no more. */
+/* A module at several places is met several times: tensors that were already replaced are not in the map. */
 static void replace(const conversion *c, wfi_named *list)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -59,7 +59,7 @@ static void replace_all(const conversion *c, weft_module *module)
         replace_all(c, module->children[i]);
 }
 
-/* Whether somebody has a list of the module's, or of one below it, whose tensors would be replaced. */
+/* Whether a caller holds a list of the module, or of one below it, whose tensors would be replaced. */
 static bool is_lent(const weft_module *module)
 {
     bool lent = atomic_load(&module->sealed_lists);

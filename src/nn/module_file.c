@@ -56,7 +56,7 @@ weft_status weft_module_save(const weft_module *module, const char *path, weft_e
 
 /* ---- Reading ---- */
 
-/* Which of the module's tensors has that name, of its own or by a child that stands twice. */
+/* Index of the module's tensor with that name, either its own name or the name of a child that occurs twice. */
 static size_t place_of(const weft_module *module, const char *name)
 {
     const weft_tensor *alias = NULL;
@@ -117,7 +117,7 @@ static weft_status match(const weft_module *module, const wfi_safetensors *file,
     return status;
 }
 
-/* A tensor that stands under two names must be the same under both. */
+/* A tensor with two names must be the same under both. */
 static weft_status hand_over(const wfi_safetensors *file, const size_t *places, weft_tensor **loaded,
                              weft_error **error)
 {

@@ -16,7 +16,7 @@ weft_tensor *weft_args_tensor(weft_args values, size_t index)
     return there ? values.items[index].as.tensor : NULL;
 }
 
-/* Whether it can run; else the tape fails, unless it has failed before. */
+/* Whether it can run; if not, the tape fails, unless it has failed before. */
 static bool may_run(weft_tape *tape, const weft_module *module, const char *what)
 {
     if (!wfi_tape_ready(tape))

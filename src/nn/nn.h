@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nn.h - the inside of a module: its parameters and buffers, and those of its children.
+ * nn.h - the internals of a module: its parameters and buffers, and those of its children.
  *
- * The lists are made while the module is built: first its own entries, then those of its children in order, each under
- * its full name. A module that has become a child, or whose lists were lent to a caller, is sealed: nothing can be
- * added any more.
+ * The lists are made while the module is built: first its own entries, then those of its children in order, each
+ * under its full name. A module that has become a child, or whose lists were lent to a caller, is sealed: nothing can
+ * be added to it.
  *
- * LOCKING. None is needed, as sealed lists do not change; `training` and `refs` are atomic. While a module is built one
- * thread uses it.
+ * LOCKING. None is needed, because sealed lists do not change; `training` and `refs` are atomic. One thread builds a
+ * module.
  * LIFETIME. A module holds one reference to each of its tensors and children, and drops them with its own last
  * reference.
  */
@@ -46,13 +46,16 @@ struct weft_module {
     size_t child_count;
 };
 
-/* For constructors that fail: give *error (if `error` is not NULL) the reason, log it at debug, and return NULL. */
+/* For constructors that fail: gives *error (if `error` is not NULL) the reason, logs it at debug, and returns NULL. */
 weft_module *wfi_module_refuse(weft_error **error, const char *type, const char *format, ...) WEFT_PRINTF(3, 4);
 weft_module *wfi_module_no_memory(weft_error **error, const char *type);
 /* The finished module, or NULL (released, with the reason in *error) if building failed. */
 weft_module *wfi_module_finish(weft_module *module, weft_error **error);
 
-/* A file of the format before safetensors, behind its magic: its tensors into loaded[], parameters and then buffers, also on failure. */
+/*
+ * Reads a file of the format before safetensors, after its magic. Its tensors go to loaded[], parameters and then
+ * buffers, even on failure.
+ */
 extern const char wfi_module_old_magic[8];
 weft_status wfi_module_read_old(const weft_module *module, FILE *stream, const char *path, weft_tensor **loaded,
                                 weft_error **error);

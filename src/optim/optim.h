@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optim.h - what all optimizers share: parameters in groups, sums of gradients, state, and a type that steps one parameter.
+ * optim.h - what all optimizers share: parameters in groups, sums of gradients, state, and a type that steps one
+ * parameter.
  *
- * optimizer.c makes them and their groups; gradients.c looks at gradients before a step; step.c steps; state.c takes the state out and
- * in. To add a type to the library: a file of its own (see adagrad_optimizer.c), its options in weft_optimizer_spec, its
- * section in rules.c. The slots of a parameter are the tensors that a type keeps for it, such as momentum.
+ * optimizer.c makes optimizers and their groups; gradients.c checks gradients before a step; step.c steps; state.c
+ * reads and sets the state. To add a type to the library: a file of its own (see adagrad_optimizer.c), its options in
+ * weft_optimizer_spec, its section in rules.c. The slots of a parameter are the tensors that a type keeps for it,
+ * such as momentum.
  *
  * LOCKING. None: one thread at a time uses an optimizer; only `refs` is atomic. LIFETIME. It holds one reference to
  * each parameter, sum and slot.
@@ -18,11 +20,11 @@
 #include <stdatomic.h>
 
 typedef struct wfi_group {
-    weft_optimizer_spec spec; /* complete; the rate is the present one */
+    weft_optimizer_spec spec; /* complete; with the current rate */
     size_t begin, count;      /* its parameters */
 } wfi_group;
 
-/* What the optimizer keeps for one parameter. */
+/* The optimizer's data for one parameter. */
 typedef struct wfi_kept {
     size_t group;
     weft_tensor *sum;                         /* of the gradients, contiguous; made at first use */
@@ -41,19 +43,19 @@ struct weft_optimizer {
     wfi_kept *kept;           /* of each */
     size_t count;
     size_t accumulated; /* calls since the last step */
-    double norm;        /* of the last step's gradients, where there is a max_norm */
+    double norm;        /* of the last step's gradients, if there is a max_norm */
 };
 
-/* A gradient that fits its parameter, made ready for a step. Zeroed: there is none. */
+/* A gradient that fits its parameter, prepared for a step. Zeroed: there is none. */
 typedef struct wfi_ready {
     weft_tensor *dense;     /* contiguous; one reference */
     wfi_gradient_rows rows; /* values NULL: it is dense */
-    weft_tensor *slab;      /* what a step beside will write; step.c's */
+    weft_tensor *slab;      /* for a step that does not write in place; used by step.c */
 } wfi_ready;
 
-/* An error that says what does not fit; NULL: all do. */
+/* An error that names a gradient that does not fit; NULL: all fit. */
 weft_error *wfi_optimizer_misfit(const weft_optimizer *optimizer, weft_gradients gradients);
-/* Of gradients that fit. WEFT_ERR_MEMORY, _UNSUPPORTED. */
+/* Prepares gradients that fit. WEFT_ERR_MEMORY, _UNSUPPORTED. */
 weft_status wfi_ready_gradients(weft_gradients gradients, wfi_ready **out);
 void wfi_ready_drop(wfi_ready *ready, size_t count);
 weft_status wfi_ready_norm(const wfi_ready *ready, size_t count, double *norm);
@@ -63,7 +65,7 @@ static inline bool wfi_ready_is_none(const wfi_ready *ready)
     return ready->dense == NULL && ready->rows.values == NULL;
 }
 
-/* The slots of parameter i, where they are not made yet, as they are before the first step. WEFT_ERR_MEMORY. */
+/* Makes the slots of parameter i, if they are not made yet, as they are before the first step. WEFT_ERR_MEMORY. */
 weft_status wfi_optimizer_make_slots(const weft_optimizer *optimizer, size_t i);
 
 /* The options that are the same for all groups are in the first one's. */

@@ -33,7 +33,7 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* That no parameter stands twice, among those that are there and the new ones. */
+/* Checks that no parameter occurs twice, among the present and the new ones. */
 static weft_error *twice_problem(const weft_optimizer *optimizer, weft_tensors more)
 {
     size_t count = optimizer->count + more.count;
@@ -62,7 +62,7 @@ static weft_error *parameters_problem(const weft_optimizer *optimizer, weft_tens
     return error != NULL ? error : twice_problem(optimizer, parameters);
 }
 
-/* Room in all arrays for one more group of `more` parameters; nothing else changes. */
+/* Makes room in all arrays for one more group of `more` parameters; changes nothing else. */
 static bool make_room(weft_optimizer *optimizer, size_t more)
 {
     size_t count = optimizer->count + more;
@@ -145,7 +145,7 @@ static weft_optimizer *create_of(const weft_optimizer_type *type, weft_tensors p
 
 weft_optimizer *weft_sgd_create(weft_tensors parameters, const weft_optimizer_spec *spec, weft_error **error)
 {
-    if (spec == NULL) { /* nobody means a rate of 0 */
+    if (spec == NULL) { /* a rate of 0 is never intended */
         wfi_error_fail(error, WEFT_ERR_INVALID, "weft_sgd_create: spec is NULL; SGD has no default rate: set its lr");
         return NULL;
     }

@@ -64,7 +64,7 @@ void weft_optimizer_zero(weft_optimizer *optimizer)
         optimizer->kept[i].is_summed = false; /* the next accumulation overwrites */
 }
 
-/* Whether the parameter's value is replaced where somebody else holds it. */
+/* Whether the parameter's value is replaced if it has other references. */
 static bool is_replaced(const weft_optimizer *optimizer, size_t i)
 {
     weft_update update = wfi_optimizer_common(optimizer)->update;
@@ -108,8 +108,8 @@ static void drop_slabs(wfi_ready *ready, size_t count)
 }
 
 /*
- * Here alone, and in the kernels, is a parameter read and written. Memory can be out as late as here if somebody began
- * to read the parameter after make_way; the parameters before it are stepped then.
+ * Only here, and in the kernels, a parameter is read and written. Memory may run out as late as here, if a thread
+ * began to read the parameter after make_way; then the parameters before it have been stepped.
  */
 static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready *gradient, double factor)
 {
@@ -172,7 +172,7 @@ static weft_status clip(weft_optimizer *optimizer, const wfi_ready *ready, doubl
     return WEFT_OK;
 }
 
-/* `factor`: what the gradients are to be multiplied by before all else */
+/* `factor`: the gradients are first multiplied by it */
 static weft_status try_step(weft_optimizer *optimizer, wfi_ready *ready, double factor)
 {
     weft_status status = clip(optimizer, ready, &factor);

@@ -34,7 +34,7 @@ static void drop_module(void *module)
 
 static const weft_object_type module_type = {.name = "module", .drop = drop_module};
 
-/* Else the log says what is wrong with it. */
+/* If not, the log says what is wrong. */
 static bool names_type(const char *type)
 {
     size_t length = strlen(type), most = WFI_FUNCTION_NAME_MAX - strlen(PREFIX);
@@ -44,7 +44,7 @@ static bool names_type(const char *type)
     return false;
 }
 
-/* How modules of one type are made here: in the agent's list. */
+/* The function that makes modules of one type, in the agent's list. */
 typedef struct maker {
     struct maker *next;
     weft_make_module_fn make;
@@ -351,8 +351,10 @@ static weft_status add_handle(handles *all, weft_rref *rref)
     return WEFT_OK;
 }
 
-/* Adds the handles of one page. The owner says how many there are in all: memory is taken only for those that came. All
- * pages say the same number, because a module's list does not change once it was asked for. */
+/*
+ * Adds the handles of one page. The owner says how many there are in all, but memory is taken only for those that
+ * have arrived. All pages give the same number, because a module's list does not change once it was requested.
+ */
 static weft_status take_page(handles *all, const weft_values *page, bool is_first)
 {
     int64_t total = 0;

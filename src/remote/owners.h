@@ -15,8 +15,8 @@ struct weft_dist_optimizer {
     atomic_int refs;
     weft_agent *agent;               /* referenced */
     const weft_optimizer_type *type; /* the user's, or weft's own */
-    _Atomic double lr;               /* the last one that all owners took */
-    _Atomic uint64_t sets;           /* states that were sent to owners: numbers them */
+    _Atomic double lr;               /* the last rate that all owners took */
+    _Atomic uint64_t sets;           /* number of states that were sent to owners */
     weft_rref **parts;               /* handles of the owners' optimizers */
     size_t count;
 };
@@ -24,8 +24,8 @@ struct weft_dist_optimizer {
 /* A call to each owner; the handle of its part becomes the first argument. */
 typedef struct wfi_owner_calls {
     const char *function;
-    weft_args same;        /* the arguments for all, */
-    const weft_args *each; /* or, if not NULL, those for each; an owner without `items` is not called */
+    weft_args same;        /* the arguments for all */
+    const weft_args *each; /* not NULL: the arguments for each; an owner without `items` is not called */
     int64_t timeout_ms;
 } wfi_owner_calls;
 /*
@@ -39,7 +39,7 @@ void wfi_owners_drop(const weft_dist_optimizer *optimizer, weft_values **results
 
 /* Whether the calling thread may wait for owners, and `optimizer` is not NULL. `what`: the public function. */
 weft_status wfi_owners_may_wait(const weft_dist_optimizer *optimizer, const char *what, weft_error **error);
-/* The end of such a function: makes up an error if there is none, and gives it to the user. Returns `status`. */
+/* Ends such a function: makes an error if there is none, and gives it to the user. Returns `status`. */
 weft_status wfi_owners_end(weft_status status, const char *what, weft_error *why, weft_error **error);
 
 #endif

@@ -14,11 +14,12 @@
 
 typedef struct wfi_part {
     weft_optimizer *optimizer;
-    wfi_mutex lock;      /* for all below: an optimizer is one thread's at a time */
-    uint64_t changes;    /* steps, and states that were set: so that a reader of several pages notices one in between */
-    wfi_new_state *news; /* a state that is being received, or NULL */
+    wfi_mutex lock; /* guards all below: one thread at a time uses an optimizer */
+    /* number of steps and of states that were set, so that a reader of several pages notices a change between them */
+    uint64_t changes;
+    wfi_new_state *news;  /* a state that is being received, or NULL */
     uint64_t news_number; /* the caller's number of it */
-    bool is_whole;        /* all of `news` is here, and was checked */
+    bool is_whole;        /* all of `news` has arrived and was checked */
 } wfi_part;
 
 extern const weft_object_type wfi_part_type;

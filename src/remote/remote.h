@@ -32,11 +32,16 @@ void wfi_remote_optimizers_close(weft_agent *agent);
 void wfi_spec_write(const weft_optimizer_spec *spec, wfi_writer *out);
 weft_error *wfi_spec_read(const weft_agent *agent, const void *bytes, size_t size, weft_optimizer_spec *out);
 
-/* Names the parts of `optimizer`, for a pass of that agent. WEFT_ERR_INVALID: it is another agent's; or what became of *owner. */
+/*
+ * Writes the names of the parts of `optimizer`, for a pass of that agent. WEFT_ERR_INVALID: it belongs to another
+ * agent; or the failure of worker *owner.
+ */
 weft_status wfi_dist_optimizer_write(const weft_dist_optimizer *optimizer, const weft_agent *agent, wfi_writer *out,
                                      int *owner);
-/* Those of the named parts that are here step by what a pass, whole here, found. WEFT_ERR_PROTOCOL, or why the step was refused: *error, which may
- * stay NULL. */
+/*
+ * The named parts that are on this worker step with the gradients of a pass, which has ended well here.
+ * WEFT_ERR_PROTOCOL, or why the step was refused: *error, which may stay NULL.
+ */
 weft_status wfi_parts_step(weft_agent *agent, const void *names, size_t size, const wfi_pass_record *pass,
                            size_t *stepped, weft_error **error);
 

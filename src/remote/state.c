@@ -199,7 +199,7 @@ static void drop_shipments(shipment *shipments, size_t count)
     free(shipments);
 }
 
-/* Which owner has the parameter; it becomes the owner's number of it. -1: nobody has. */
+/* The owner that has the parameter; *parameter becomes the owner's number of it. -1: none has it. */
 static int64_t owner_of(const weft_dist_optimizer *optimizer, const owner_state *owners, size_t *parameter)
 {
     for (size_t i = 0; i < optimizer->count; i++) {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copy.h - copies, conversions and fills, of any strides and dtypes. They take no lock; any thread may call. The tensors may be
- * on any device; WEFT_ERR_TYPE (on the CPU) or WEFT_ERR_UNSUPPORTED (elsewhere): no kernel for these dtypes there.
+ * copy.h - copies, conversions and fills, of any strides and dtypes.
+ *
+ * No function takes a lock; any thread may call. The tensors may be on any device; WEFT_ERR_TYPE (on the CPU) or
+ * WEFT_ERR_UNSUPPORTED (elsewhere): no kernel for these dtypes there.
  */
 #ifndef WFI_COPY_H
 #define WFI_COPY_H

@@ -52,7 +52,9 @@ static bool is_mount_of(char *line, const char *controller, char **root, char **
     return controller ? strcmp(type, "cgroup") == 0 && has_word(options, controller) : strcmp(type, "cgroup2") == 0;
 }
 
-/* What of the group's path lies below the mounted one; "" where it lies elsewhere: then only the mounted one can be seen. */
+/*
+ * The part of the group's path below the mounted one; "" if it is elsewhere: then only the mounted group can be read.
+ */
 static const char *below(const char *path, const char *mounted)
 {
     size_t size = strcmp(mounted, "/") == 0 ? 0 : strlen(mounted);

@@ -12,8 +12,8 @@ typedef struct wfi_cgroup {
 } wfi_cgroup;
 
 /*
- * The group of this process counts and every group that it lies in: the smallest limit of all. `root` stands before every path:
- * "" for this machine; tests have folders of their own. What cannot be read limits nothing.
+ * Reads the limits of this process's group and of every group around it: the smallest one counts. `root` is prefixed
+ * to every path: "" for this machine; tests use folders of their own. What cannot be read limits nothing.
  */
 void wfi_cgroup_read(const char *root, wfi_cgroup *out);
 

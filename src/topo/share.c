@@ -20,7 +20,7 @@ static int table_says;          /* [lock] 0: nothing yet */
 static _Atomic int cores_found; /* written under the lock; 0: to be found */
 static pthread_once_t forks_once = PTHREAD_ONCE_INIT, said_once = PTHREAD_ONCE_INIT;
 
-static void renew_lock(void) /* in a child of fork(): who held it did not come along */
+static void renew_lock(void) /* in a child of fork(): the thread that held the lock does not exist here */
 {
     pthread_mutex_init(&lock, NULL);
 }

@@ -25,7 +25,7 @@ typedef struct wfi_share_facts {
     int online;      /* cores of the machine */
     uint64_t memory; /* of the machine, in bytes; 0: not known */
     int processes;   /* of the job, here; >= 1 */
-    bool is_unbound; /* whoever started us binds none of them to cores of its own: they share their mask */
+    bool is_unbound; /* the launcher binds none of its processes to cores of its own: they share their mask */
 } wfi_share_facts;
 
 /* What LOCAL_WORLD_SIZE says; 0: nothing. WEFT_ERR_INVALID if that makes no sense. */

@@ -2,19 +2,22 @@
 /*
  * topo.h - which cores, NUMA nodes, network interfaces and GPUs are near each other, and binding threads accordingly.
  *
- * hwloc is asked once, at first use; HWLOC_XMLFILE and HWLOC_SYNTHETIC describe another machine to it. Its components
- * that would start GPU drivers or connect to X servers are switched off, so GPUs have numbers only in such described
- * machines.
+ * hwloc is called once, at first use; HWLOC_XMLFILE and HWLOC_SYNTHETIC make it describe another machine. Its
+ * components that would start GPU drivers or connect to X servers are switched off, so GPUs have numbers only in such
+ * described machines.
  *
- * LOCKING. Any thread may call; what is known never changes once it has been loaded. LIFETIME. The topology stays until
- * the process ends; a wfi_cores belongs to whoever received it.
+ * LOCKING. Any thread may call; the topology never changes once it has been loaded. LIFETIME. The topology stays
+ * until the process ends; a wfi_cores belongs to its receiver.
  */
 #ifndef WFI_TOPO_H
 #define WFI_TOPO_H
 
 #include <weft/status.h>
 
-/* How long whoever asks first waits for hwloc; after that nothing is known until it is done. Tests change it, before they ask. */
+/*
+ * How long the first caller waits for hwloc; after that the topology is unknown until hwloc is done. Tests change it
+ * before the first call.
+ */
 extern int64_t wfi_topo_load_ms;
 
 /* Where something is: an opaque set of cores, as hwloc's bitmap; NULL where nothing is known. */

@@ -177,7 +177,7 @@ static weft_tensor *decode_tensor(decoding *d)
     if (d->status)
         return NULL;
     uint8_t encoding = wfi_read_u8(d->meta);
-    /* What is said to be here must be here before memory is taken for it. */
+    /* Data that should follow must be there before memory is taken for them. */
     if ((encoding == WFI_ENCODING_INLINE && nbytes > wfi_reader_left(d->meta)) ||
         (encoding == WFI_ENCODING_EAGER && d->tail && nbytes > wfi_reader_left(d->tail)) ||
         encoding > WFI_ENCODING_PUSH) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decode.h - metadata becomes owned values. It is checked, each tensor gets a place, and for tensors whose contents are
- * still at the peer there is a list of segments, to be read straight into these places.
+ * decode.h - decodes metadata to owned values. It is checked, and each tensor gets memory. For tensors whose contents
+ * are still at the peer there is a list of segments, which are read directly into that memory.
  *
- * Everything read here comes from the wire: lengths, types, shapes and depths are bounded before anything is allocated.
+ * All data come from the network: lengths, types, shapes and depths are checked before memory is allocated.
  */
 #ifndef WFI_DECODE_H
 #define WFI_DECODE_H
@@ -37,8 +37,8 @@ typedef struct wfi_decode_options {
      * status, and with what was written to `problem`. */
     weft_status (*admit)(void *arg, uint64_t bytes, char *problem, size_t room);
     void *admit_arg;
-    size_t landed_count; /* how many landing places we offered; a PUSH beyond is a protocol error */
-    bool takes_linked;   /* the values belong to a call under a distributed context; else WFI_LINKED is malformed */
+    size_t landed_count; /* number of landing places that this side offered; a PUSH beyond is a protocol error */
+    bool takes_linked;   /* the values belong to a call under a distributed context; if not, WFI_LINKED is malformed */
 } wfi_decode_options;
 
 /* A reference named in the values; its value slot is filled once the reference has been imported. */
@@ -55,7 +55,7 @@ typedef struct wfi_decoded {
     size_t rref_count, rref_capacity;
     size_t *linked; /* which of all tensors came with WFI_LINKED, growing */
     size_t linked_count, linked_capacity;
-    uint64_t landed_bytes; /* that the peer pushed into our places: net has not counted them */
+    uint64_t landed_bytes; /* pushed by the peer into landing places: net has not counted them */
     uint64_t copied_bytes; /* see wfi_copied */
     char problem[160];     /* what was wrong, for the error's message */
 } wfi_decoded;
@@ -67,9 +67,11 @@ typedef struct wfi_decoded {
 weft_status wfi_decode(wfi_decoded *decoded, wfi_reader *meta, wfi_reader *tail, const wfi_decode_options *options);
 void wfi_decoded_fini(wfi_decoded *decoded);
 
-/* About how much memory the values in `meta` would take, in *bytes, and which tensors there are, in *types (may be
- * NULL). It reads the metadata as wfi_decode does, and makes nothing. WEFT_ERR_PROTOCOL, WEFT_ERR_TOO_LARGE:
- * `decoded->problem` says why. */
+/*
+ * Sets *bytes to about the memory that the values in `meta` would take, and *types (may be NULL) to their tensors.
+ * Reads the metadata like wfi_decode, but creates nothing. WEFT_ERR_PROTOCOL, WEFT_ERR_TOO_LARGE: `decoded->problem`
+ * says why.
+ */
 weft_status wfi_decode_measure(wfi_decoded *decoded, const uint8_t *meta, size_t size, uint64_t *bytes,
                                wfi_tensor_types *types);
 
@@ -90,7 +92,7 @@ typedef struct wfi_peeked {
 bool wfi_peek_values(const uint8_t *meta, size_t size, wfi_peeked *values, size_t count);
 bool wfi_peek_tensor(wfi_reader *tensors, wfi_tensor_type *out); /* false: malformed */
 
-/* The caller's landing places behind the values: a malloc'ed array, NULL if none. */
+/* Reads the caller's landing places, which follow the values: a malloc'ed array, NULL if none. */
 weft_status wfi_decode_landing(wfi_reader *meta, wfi_landing **out, size_t *count);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * encode.h - values become metadata. The contents of large tensors are not in it: these stay where they are.
+ * encode.h - encodes values to metadata. The contents of large tensors are not part of it: they stay in their memory.
  *
  * Encoding takes references to the tensors, and copies those that are not contiguous. It decides how the contents of
  * each travel (wfi_tensor_encoding in wire.h): in the metadata if all tensors together are small, or if this one is
- * tiny; else the peer pulls them, or they are pushed into a landing place of the peer's. Not thread-safe.
+ * tiny; otherwise the peer pulls them, or they are pushed into a landing place of the peer. Not thread-safe.
  */
 #ifndef WFI_ENCODE_H
 #define WFI_ENCODE_H
@@ -25,38 +25,43 @@ typedef struct wfi_encoded {
     wfi_encoded_tensor *remote;
     size_t remote_count, remote_capacity;
     size_t tensor_count;
-    weft_rref **rrefs; /* held: the receiver makes its own known to the owner while ours still count */
+    weft_rref **rrefs; /* held until the receiver has confirmed its own references to the owner */
     size_t rref_count, rref_capacity;
-    weft_tensor **linked; /* held: those that `is_linked` holds of, in order */
+    weft_tensor **linked; /* held: the tensors for which `is_linked` is true, in order */
     size_t linked_count, linked_capacity;
     uint64_t remote_bytes; /* of the tensors in `remote` */
     uint64_t packed_bytes; /* of non-contiguous tensors, copied to be sent */
-    uint64_t copied_bytes; /* of tensors over the inline limit, copied all the same: see wfi_copied */
+    uint64_t copied_bytes; /* of tensors over the inline limit that were copied anyway: see wfi_copied */
 } wfi_encoded;
 
 typedef struct wfi_encode_options {
-    const wfi_landing *landing; /* results: where the caller wants them */
+    const wfi_landing *landing; /* results: the caller's landing places */
     size_t landing_count;
-    char *problem; /* what does not fit its landing place; NULL: not asked for */
+    char *problem; /* which tensor does not fit its landing place; NULL: not wanted */
     size_t problem_room;
-    bool (*is_linked)(const void *context, const weft_tensor *tensor); /* who gets WFI_LINKED; NULL: none */
+    bool (*is_linked)(const void *context, const weft_tensor *tensor); /* which tensors get WFI_LINKED; NULL: none */
     const void *context;
 } wfi_encode_options;
 
-/* Whether these values fit in one call, as arguments or as results: looks at the limits that hold for all lists
- * together. wfi_args_are_readable must hold. WEFT_ERR_TOO_LARGE: `problem` says what is too much, and the limit. */
+/*
+ * Whether these values fit in one call, as arguments or as results: checks the limits that apply to all lists
+ * together. wfi_args_are_readable must hold. WEFT_ERR_TOO_LARGE: `problem` names the value that is too large, and the
+ * limit.
+ */
 weft_status wfi_encode_fits(weft_args values, char *problem, size_t room);
 /* Encodes values, of which wfi_args_are_readable holds. WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE, WEFT_ERR_SHAPE (a result
  * does not fit its landing place), WEFT_ERR_MEMORY, or why a reference cannot be passed on. On failure nothing is
  * held. */
 weft_status wfi_encode(wfi_encoded *encoded, weft_args values, const wfi_encode_options *options);
-/* Adds the caller's own landing places behind the values: first their number, then each. address 0: not to be
- * written. */
+/*
+ * Adds the caller's own landing places after the values: first their number, then each. address 0: must not be
+ * written.
+ */
 void wfi_encode_landing_count(wfi_encoded *encoded, size_t count);
 void wfi_encode_landing(wfi_encoded *encoded, const weft_tensor *place, uint64_t address, uint64_t key);
-/* Writes into the metadata where the peer can read a tensor of `remote` that has a patch. */
+/* Writes into the metadata the address at which the peer can read a tensor of `remote` that has a patch. */
 void wfi_encode_address(wfi_encoded *encoded, const wfi_encoded_tensor *tensor, uint64_t address, uint64_t key);
-/* Frees everything. Not with the agent's lock, since references may be dropped. */
+/* Frees everything. Do not hold the agent's lock, because references may be dropped. */
 void wfi_encoded_fini(wfi_encoded *encoded);
 
 #endif

@@ -27,11 +27,13 @@ typedef struct wfi_walk {
 
 void wfi_walk_begin(wfi_walk *walk, weft_args values);
 const weft_value *wfi_walk_next(wfi_walk *walk); /* NULL: there is no more */
-/* Where the last value stands: its index, behind those of the lists that it is in, as in "3.0.1". Returns `text`. */
+/*
+ * The position of the last value: its index, after the indexes of the lists around it, as in "3.0.1". Returns `text`.
+ */
 #define WFI_WALK_PATH 64
 const char *wfi_walk_path(const wfi_walk *walk, char text[WFI_WALK_PATH]);
 
-/* The tensors right in a value: those of a tensor or of a list of tensors; else none. */
+/* The tensors of a value that is a tensor or a list of tensors; otherwise none. */
 static inline weft_tensors wfi_tensors_in(const weft_value *value)
 {
     if (value->type == WEFT_TYPE_TENSORS)

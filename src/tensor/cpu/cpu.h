@@ -27,7 +27,7 @@
 /* x summed over its broadcast dimensions to y's shape: the gradient of a broadcast operand. */
 weft_status wfi_sum_to_shape(const weft_tensor *x, weft_tensor *y);
 weft_shape wfi_reduce_shape(const weft_shape *x, uint32_t dims, bool keep);
-/* y: reduce_shape, kept or not. float to the same float, int64, int32, uint8 and bool to int64. An empty mean is NaN. */
+/* y: reduce_shape, kept or not. float to the same float; int64, int32, uint8, bool to int64. An empty mean is NaN. */
 weft_status wfi_sum(const weft_tensor *x, uint32_t dims, weft_tensor *y);
 weft_status wfi_mean(const weft_tensor *x, uint32_t dims, weft_tensor *y); /* floats */
 /* dx = dy spread over the reduced dimensions, times `factor` (1 for a sum, 1/count for a mean). */
