@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* carrier.c - operations that functions of the program carry: their queue, and the call of each. */
+/* carrier.c - operations that functions of the program run: their queue, and the call of each. */
 #include "coll/carrier.h"
 
 #include "base/alloc.h"
@@ -26,7 +26,7 @@ void wfi_carrier_free(wfi_carrier *carrier)
     free(carrier);
 }
 
-/* Takes over the carrier, also on failure. */
+/* Takes over the carrier, even on failure. */
 static weft_status exchange(weft_group *group, wfi_carrier *carrier)
 {
     weft_status st = WEFT_OK;

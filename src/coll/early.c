@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * early.c - messages that come before this member is ready for them: for operations that have not begun, and for groups
- * that are not open. All count against the memory budget.
+ * early.c - messages that arrive before this member is ready for them: for operations that have not begun, and for
+ * groups that are not open. All count against the memory budget.
  */
 #include "coll/group.h"
 
@@ -184,7 +184,7 @@ static record *make_record(wfi_map *records, uint64_t id, const wfi_group_key *k
     return made;
 }
 
-/* If nothing is in it any more. */
+/* Frees the record if it is empty. */
 static bool drop_record(wfi_groups *groups, record *kept)
 {
     if (!wfi_list_empty(&kept->strays) || kept->refused)
@@ -348,7 +348,7 @@ size_t wfi_records_count(const weft_agent *agent, size_t *bytes)
     return count;
 }
 
-/* Whether nothing is left, and the record gone. */
+/* Returns whether the record became empty and was freed. */
 static bool forget_of(weft_agent *agent, record *kept, const wfi_peer *from)
 {
     WFI_FOR_LIST_TAKING (stray, one, next, &kept->strays, link)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group.c - what a group is: its names, its references, its error. */
+/* group.c - a group: its names, its references, its error. */
 #include "coll/group.h"
 
 #include "base/alloc.h"
@@ -30,8 +30,8 @@ static uint64_t past_id(const weft_agent *agent, const wfi_group_key *key)
 }
 
 /*
- * What is remembered of a name and its members. When another worker takes the rank of one of them, no group of these members
- * can be made any more, and the past is over: it is kept for messages that come late, as long as it is among the last
+ * The record of a name and its members. When another worker takes the rank of a member, no further group of these
+ * members can be opened, and the record is over: it is kept for late messages, as long as it is among the last
  * PASTS_OVER.
  */
 #define PASTS_OVER 64
@@ -216,7 +216,7 @@ void wfi_group_break(weft_group *group, weft_error *error, bool tells)
     }
     group->over = error;
     group->tells = tells;
-    wfi_group_ref(group); /* operation.c lets go of it */
+    wfi_group_ref(group); /* operation.c drops it */
     wfi_progress_end(&group->agent->net->progress, &group->ended, WFI_DONE_MESSAGE);
 }
 

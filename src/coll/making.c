@@ -50,8 +50,10 @@ void wfi_making_end(weft_agent *agent)
         wake(wfi_container_of(link, waiter, link));
 }
 
-/* Waits until it is woken, or until that time. Releases the agent's lock and the agent while it waits, so that the
- * agent can close. */
+/*
+ * Waits until it is woken, or until that time. Releases the agent's lock and the agent meanwhile, so that the agent
+ * can close.
+ */
 static weft_status sleep_until(wfi_making *making, waiter *one, uint64_t until)
 {
     weft_agent *agent = making->group->agent;
@@ -130,7 +132,7 @@ static void ask_all(waiter *one)
     }
 }
 
-/* As before it was asked. While the lock was released its worker may have died, and another may have taken its rank. */
+/* Resets the query. While the lock was released its worker may have died, and another may have taken its rank. */
 static void ask_no_more(const weft_group *group, wfi_group_member *member)
 {
     *member = (wfi_group_member){.rank = member->rank, .incarnation = member->incarnation};

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMES_MAX 256 /* of groups that are counted apart; later ones count for OTHER */
+#define NAMES_MAX 256 /* names counted separately; later ones count for OTHER */
 #define OTHER "(other)"
 
 typedef struct kind_numbers {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* operation.c - an operation before it runs: its number, its turn, its time limit, its cancelling. And the end of a
- * group: its members are told, and all of its operations fail. */
+/*
+ * operation.c - an operation before it runs: its number, its turn, its time limit, its cancelling. And the end of a
+ * group: its members are told, and all of its operations fail.
+ */
 #include "coll/group.h"
 
 wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends, size_t peer, uint64_t number)
@@ -15,15 +17,20 @@ wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends
 
 /* ---- Beginning --------------------------------------------------------------------------------------------------- */
 
-/* Asks a member to say when it has begun operation `number`; it keeps the lowest of what it was asked. */
+/*
+ * Asks a member to report when it has begun operation `number`; the member keeps the lowest number that it was asked
+ * for.
+ */
 static void ask(wfi_operation *operation, size_t whom, uint64_t number)
 {
     operation->group->members[whom].spaces[operation->space].asked = number;
     wfi_say_number(operation->group, whom, WFI_ASK, operation->space, number);
 }
 
-/* Whether all to whom it sends have come far enough. Asks those who have not, so that one always tells whoever waits
- * for it; and some time before, so that perhaps nobody has to wait. */
+/*
+ * Whether all members to which it sends have come far enough. Asks each member that has not reported; also some time
+ * before, so that its answer usually arrives before anyone has to wait for it.
+ */
 static bool is_let(wfi_operation *operation)
 {
     weft_group *group = operation->group;
@@ -53,7 +60,7 @@ static uint64_t *begun_count(wfi_operation *operation)
                             : &group->members[operation->peer].recvs_begun;
 }
 
-/* Tells those who asked how far we are. */
+/* Reports this member's progress to the members that asked. */
 static void tell_begun(wfi_operation *operation)
 {
     weft_group *group = operation->group;
@@ -216,7 +223,7 @@ void wfi_group_ended(wfi_done *done)
     if (group->tells)
         wfi_group_tell(group);
     else if (why != WEFT_ERR_EVICTED && why != WEFT_ERR_STORE_LOST &&
-             why != WEFT_ERR_JOB_ENDED) /* the others learn of these from the store */
+             why != WEFT_ERR_JOB_ENDED) /* the store tells the others of these */
         tell_those_without(group);
     if (!wfi_group_delivers(group))
         wfi_early_forget(group);

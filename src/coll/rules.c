@@ -47,7 +47,7 @@ weft_status weft_group_set_algorithms(weft_group *group, const char *rules)
     return st;
 }
 
-/* Once the agent is closed nobody changes them any more, and its lock is gone. */
+/* Once the agent is closed the rules do not change, and its lock does not exist. */
 static weft_status copy_rules(const weft_group *group, wfi_rules *out)
 {
     bool is_open = wfi_agent_enter_locked(group->agent);

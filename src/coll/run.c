@@ -12,9 +12,9 @@
 
 #define INLINE_BYTES 16384 /* combined or copied with the lock held: a few microseconds */
 
-/* Bytes that are moved for a step: a send's, while the receiver may read them; or a recv's. */
+/* Data that is moved for a step: of a send, while the receiver may read it; or of a recv. */
 typedef struct bulk {
-    wfi_peer *peer; /* referenced, of a send: also a dead one's exposures have to be withdrawn */
+    wfi_peer *peer; /* referenced, for a send: even a dead peer's exposures must be withdrawn */
     wfi_exposure exposure;
     wfi_transfer transfer;
     wfi_segment segment;
@@ -33,7 +33,7 @@ typedef struct computation {
 static void advance(wfi_operation *operation);
 static void drop_carrying(wfi_operation *operation);
 
-/* Whether nothing more is to begin: the group is over, and wfi_run_fail has been called or will be. */
+/* Whether no more steps may begin: the group is over, and wfi_run_fail has been called or will be. */
 static bool is_over(const wfi_operation *operation)
 {
     return operation->group->over && !operation->apart;
@@ -78,10 +78,10 @@ static weft_error *no_results(const wfi_operation *operation, weft_status st)
                              wfi_operation_names[operation->what.kind], weft_status_text(st));
 }
 
-/* This member does not have what the others have: they must not go on without it. Not locked. */
+/* This member lacks the data that the others have: they must not continue without it. Not locked. */
 static void end_group(const wfi_operation *operation, weft_status st)
 {
-    if (st == WEFT_ERR_TOO_LARGE) /* that it is for all of them */
+    if (st == WEFT_ERR_TOO_LARGE) /* it is too large for all of them */
         return;
     weft_agent *agent = agent_of(operation);
     wfi_net_lock(agent->net);
@@ -118,7 +118,7 @@ static void end_operation(wfi_task *task)
     wfi_agent_unref(agent);
 }
 
-/* Nothing of it is under way any more: it leaves the group, and completes. */
+/* No step is in progress: it leaves the group, and completes. */
 static void finish(wfi_operation *operation)
 {
     weft_group *group = operation->group;
@@ -141,7 +141,7 @@ static void finish(wfi_operation *operation)
     wfi_net_defer(group->agent->net, &operation->end, WFI_DEFER_RELEASE);
 }
 
-/* `quiet`: the receiver has the bytes. */
+/* `quiet`: the receiver has the data. */
 static void end_send(wfi_step *step, bool quiet)
 {
     bulk *moved = step->bulk;
@@ -222,7 +222,7 @@ static void run_computation(wfi_task *task)
     wfi_operation *operation = one->operation;
     weft_agent *agent = agent_of(operation);
     compute(operation, &operation->schedule.steps[one->step]);
-    wfi_net_lock(agent->net); /* the operation is busy: so it is there, and its agent open */
+    wfi_net_lock(agent->net); /* the operation is busy, so it exists and its agent is open */
     operation->busy--;
     step_done(operation, one->step);
     advance(operation);
@@ -234,7 +234,7 @@ static void begin_computation(wfi_operation *operation, wfi_step_id id)
 {
     const wfi_step *step = &operation->schedule.steps[id];
     computation *one = step->size > INLINE_BYTES ? malloc(sizeof *one) : NULL;
-    if (!one) { /* small, or no memory: here and now */
+    if (!one) { /* small, or no memory: done now */
         compute(operation, step);
         step_done(operation, id);
         return;
@@ -252,10 +252,10 @@ static void run_carrier(wfi_task *task)
     weft_group *group = operation->group;
     weft_agent *agent = group->agent;
     wfi_net_lock(agent->net);
-    bool over = is_over(operation); /* then the other members may not come to it */
+    bool over = is_over(operation); /* if so, the other members may not start it */
     wfi_carrier_enter(group->carrier);
     wfi_net_unlock(agent->net);
-    wfi_executor_block_begin(); /* it waits for other members, whose own work may need this thread's place */
+    wfi_executor_block_begin(); /* it waits for other members, whose own work may need this thread */
     weft_status st = over ? WEFT_ERR_CANCELLED : wfi_carrier_run(group->carrier, operation);
     wfi_executor_block_end();
     wfi_net_lock(agent->net);
@@ -272,7 +272,7 @@ static void run_carrier(wfi_task *task)
     free(one);
 }
 
-/* The carrier's function has not been called for this operation, and is not called any more. */
+/* The carrier's function has not been called for this operation, and will not be called. */
 static void drop_carrying(wfi_operation *operation)
 {
     wfi_task *task = operation->carrying;
@@ -305,7 +305,7 @@ static void fail_for(wfi_operation *operation, weft_status st, size_t peer, cons
 {
     weft_group *group = operation->group;
     int rank = group->members[peer].rank, me = wfi_agent_rank(group->agent);
-    /* Of these the others hear from the store. */
+    /* The store tells the others of these. */
     bool tells = st != WEFT_ERR_EVICTED && st != WEFT_ERR_STORE_LOST && st != WEFT_ERR_JOB_ENDED;
     bool is_ours = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM || !tells;
     wfi_group_break(group,
@@ -337,7 +337,9 @@ static bool count_ahead(const wfi_operation *operation, wfi_group_member *member
     return true;
 }
 
-/* Whether so many bytes ride in a message to that member; if not, it is asked for what it lacks. */
+/*
+ * Whether data of that size can be part of a message to that member; if not, the member is asked for what is lacking.
+ */
 static bool may_ride(const wfi_operation *operation, size_t to, size_t size)
 {
     wfi_group_member *member = &operation->group->members[to];
@@ -396,7 +398,7 @@ void wfi_run_taken(wfi_operation *operation, size_t from, uint32_t token)
         return;
     }
     if (!step->bulk)
-        return; /* it was withdrawn, or the peer says so for the second time */
+        return; /* it was withdrawn, or the peer reports it a second time */
     end_send(step, true);
     step_done(operation, token);
     advance(operation);
@@ -404,8 +406,10 @@ void wfi_run_taken(wfi_operation *operation, size_t from, uint32_t token)
 
 /* ---- Recvs ------------------------------------------------------------------------------------------------------- */
 
-/* What a member had exposed is exposed no more. As a rule its group is over, perhaps by a death of which we have not heard: its
- * answer says so, or that it is not (hear.c). The step stays undone. */
+/*
+ * A member has withdrawn exposed data. As a rule its group is over, perhaps by a death of which this worker does not
+ * know yet: its answer says so, or that it is not (hear.c). The step stays undone.
+ */
 static void ask_why(wfi_operation *operation, size_t from)
 {
     operation->group->members[from].has_withdrawn = true;
@@ -462,7 +466,7 @@ static void pull(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
     operation->busy++;
 }
 
-/* The bytes of a recv that has begun are here, or can be pulled. */
+/* The data of a recv that has begun are here, or can be pulled. */
 static void receive(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
 {
     wfi_step *step = &operation->schedule.steps[id];
@@ -486,7 +490,7 @@ void wfi_run_take(wfi_operation *operation, size_t from, const wfi_data *data)
     for (id = *first; id != WFI_NO_STEP && schedule->steps[id].slot != data->slot; id = schedule->steps[id].next) {}
     wfi_step *step = id == WFI_NO_STEP ? NULL : &schedule->steps[id];
     if (!step && operation->more && data->slot >= schedule->recvs[from]) {
-        wfi_early_keep(operation->group, from, data); /* for a step that is not there yet */
+        wfi_early_keep(operation->group, from, data); /* for a step that does not exist yet */
         return;
     }
     if (!step || step->arrival || step->bulk || step->done || step->size != data->size) {
@@ -537,7 +541,7 @@ static void step_done(wfi_operation *operation, wfi_step_id id)
             make_ready(operation, schedule->edges[at].step);
 }
 
-/* What came for it before there was a step for that. */
+/* Processes data that came before their step existed. */
 static void take_early(wfi_operation *operation)
 {
     for (wfi_early *early; !is_over(operation) && (early = wfi_early_take(operation));) {
@@ -546,7 +550,7 @@ static void take_early(wfi_operation *operation)
     }
 }
 
-/* Its steps are done: those that it can only now add, if there are any, and what came for them. */
+/* All its steps are done: adds further steps, if there are any, and processes early data for them. */
 static void add_more(wfi_operation *operation)
 {
     wfi_schedule *schedule = &operation->schedule;
@@ -585,10 +589,10 @@ static void begin_steps(wfi_operation *operation)
     }
 }
 
-/* Begins what may begin, and ends the operation after the last step. */
+/* Begins the steps that may begin, and ends the operation after the last step. */
 static void advance(wfi_operation *operation)
 {
-    operation->busy++; /* so that it does not end under us */
+    operation->busy++; /* so that it does not end during this function */
     begin_steps(operation);
     if (!operation->left && operation->more && !is_over(operation)) {
         add_more(operation);

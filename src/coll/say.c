@@ -49,7 +49,8 @@ static void said(wfi_message *sent, weft_status st)
     weft_group *group = message->group;
     wfi_groups *groups = wfi_groups_of(group->agent);
     int me = wfi_agent_rank(group->agent);
-    bool starved = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM; /* who is gone is heard of otherwise */
+    /* otherwise the peer has ended, which is reported elsewhere */
+    bool starved = st == WEFT_ERR_MEMORY || st == WEFT_ERR_SYSTEM;
     if (starved)
         wfi_group_break_for(group, st, me, "rank %d: a message to rank %d: %s", me, group->members[message->to].rank,
                             weft_status_text(st));
@@ -68,7 +69,7 @@ static void begin_words(wfi_writer *writer, uint8_t *room, size_t size, const wf
     wfi_write_u32(writer, key->generation);
 }
 
-/* `head` is of WFI_GROUP_HEAD bytes at most. */
+/* `head` has at most WFI_GROUP_HEAD bytes. */
 static void say(weft_group *group, size_t to, const wfi_writer *head, const void *bytes, size_t size)
 {
     wfi_peer *peer = group->members[to].peer;
@@ -95,7 +96,7 @@ static void say(weft_group *group, size_t to, const wfi_writer *head, const void
     }
     if (st) {
         free(message);
-        if (!wfi_peer_status(peer)) /* else its end is about to be told */
+        if (!wfi_peer_status(peer)) /* otherwise the peer's end will be reported */
             wfi_group_break_for(group, st, me, "rank %d: a message to rank %d: %s", me, group->members[to].rank,
                                 weft_status_text(st));
         return;
@@ -194,7 +195,7 @@ void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key,
     wfi_write_u64(&writer, report->number);
     wfi_write_u64(&writer, report->called);
     write_signature(&writer, &report->signature);
-    if (report->state == WFI_STATE_DESTROYED) /* after all that this member sent before */
+    if (report->state == WFI_STATE_DESTROYED) /* after all earlier messages of this member */
         wfi_post_answer_in_turn(agent, to, WFI_RPC_GROUP, &writer);
     else
         wfi_post_answer(agent, to, WFI_RPC_GROUP, &writer, NULL);
@@ -206,6 +207,6 @@ void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, 
     wfi_writer writer;
     begin_words(&writer, room, sizeof room, key, WFI_OVER);
     wfi_error_write_bare(&writer, why, WEFT_OK, wfi_agent_rank(agent));
-    /* In turn, as it says less than wfi_say_over, which may be on its way. */
+    /* In order, because it says less than wfi_say_over, which may be in flight. */
     wfi_post_answer_in_turn(agent, to, WFI_RPC_GROUP, &writer);
 }

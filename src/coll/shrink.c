@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shrink.c - a group of those members who live.
+ * shrink.c - a group of the living members.
  *
- * Each of them makes the group of those that it believes to live, and passes a barrier there. Who lives is what the store
- * says, so all come to the same list in the end; if one of a list dies, its barrier fails for all, and each tries again
- * without it. A member that has made more attempts with one list is told by the others' answers (their attempt is over),
- * and these try again until their counts meet.
+ * Each member opens a group of those that it believes to live, and passes a barrier there. The store decides which
+ * members live, so all come to the same list in the end. If a member of a list dies, the barrier fails for all, and
+ * each tries again without it. A member that has made more attempts with one list than others learns that from their
+ * answers (their attempt is over); the others try again until the counts are equal.
  */
 #include "coll/group.h"
 
@@ -29,7 +29,7 @@ static int64_t end_old(weft_group *group)
     return limit_ms;
 }
 
-/* What is left until `until_ns`, in milliseconds and at least one; 0: nothing. */
+/* Milliseconds until `until_ns`, at least one; 0: none are left. */
 static int64_t left_ms(weft_agent *agent, uint64_t until_ns)
 {
     uint64_t now = wfi_now(wfi_net_clock(agent->net));
@@ -38,7 +38,7 @@ static int64_t left_ms(weft_agent *agent, uint64_t until_ns)
     return until_ns <= now ? 0 : (int64_t)((until_ns - now) / 1000000u) + 1;
 }
 
-/* The barrier was ours: the user has called nothing yet, and may still set rules and a carrier. */
+/* The barrier was internal: the user has called no operation yet, and may still set rules and a carrier. */
 static void give(weft_group *made, weft_group **out)
 {
     wfi_net_lock(made->agent->net);

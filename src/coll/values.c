@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * values.c - an allgather of values. A member's values are encoded as for a call, and their tensors laid behind them: one
- * block. First all learn how large each is, then the blocks are gathered; both in about log2(members) rounds. A member
- * whose values exceed the limits of one call says TOO_MUCH in place of a size: then the operation ends there, on all
- * members.
+ * values.c - an allgather of values. A member's values are encoded as for a call, and followed by their tensors: one
+ * block. First all members learn the size of each block, then the blocks are gathered; both in about log2(members)
+ * rounds. A member whose values exceed the limits of one call sends TOO_MUCH instead of a size: then the operation
+ * ends, on all members.
  */
 #include "coll/request.h"
 
@@ -64,7 +64,10 @@ static weft_status make_block(weft_args mine, wfi_storage **out)
     return st;
 }
 
-/* Tensors lie in the block one behind the other: no more is taken for them than it has. `arg`: the bytes that are left. */
+/*
+ * The tensors of a block lie one after another: no more memory is taken for them than the block has. `arg`: the bytes
+ * left.
+ */
 static weft_status admit_tensor(void *arg, uint64_t bytes, char *problem, size_t room)
 {
     uint64_t *left = arg;
@@ -76,7 +79,7 @@ static weft_status admit_tensor(void *arg, uint64_t bytes, char *problem, size_t
     return WEFT_OK;
 }
 
-/* The values of a block that came from a member: nothing in it is believed. */
+/* Decodes the values of a block from a member: no field of it is trusted. */
 static weft_status read_block(const uint8_t *block, size_t size, weft_values **out)
 {
     uint64_t meta_size = 0;
@@ -118,7 +121,8 @@ typedef struct gathering {
     int excess;        /* the rank of the first member whose values do so; -1: none do */
     size_t counted;    /* bytes of blocks, against the memory budget */
     size_t members, me;
-    size_t *begins; /* in scratch, of the block of the i-th member after us; and behind the last the end of all */
+    /* in scratch: the start of the block of the i-th member after this one; and after the last the end of all */
+    size_t *begins;
 } gathering;
 
 static void free_gathering(void *own)
@@ -154,7 +158,7 @@ static weft_status add_sizes(wfi_operation *operation)
     return st;
 }
 
-/* Where the block of each begins. Nothing that came is believed; larger than half of all addresses, it is nonsense. */
+/* Computes where each block begins. No size is trusted; a sum above half of the address space is malformed. */
 static weft_status place_blocks(const wfi_operation *operation, gathering *all)
 {
     weft_group *group = operation->group;
@@ -201,7 +205,7 @@ static weft_status count_blocks(const wfi_operation *operation, gathering *all)
     return WEFT_OK;
 }
 
-/* The sizes are here: the blocks. [agent lock] */
+/* The sizes have arrived: gathers the blocks. [agent lock] */
 static weft_status add_blocks(wfi_operation *operation)
 {
     gathering *all = operation->own;
@@ -277,7 +281,7 @@ static weft_status refuse(const weft_group *group, weft_status status, const cha
     return status;
 }
 
-/* Says which of the values is why. */
+/* Says which of the values is too large. */
 static weft_status refuse_values(const weft_group *group, weft_status status, weft_args mine)
 {
     weft_error *why = wfi_values_explain(group->agent, mine, status);
@@ -308,7 +312,7 @@ static weft_status make(weft_group *group, weft_args mine, int64_t timeout_ms, w
 {
     weft_status st = look(group, mine, timeout_ms);
     bool exceeds = st == WEFT_ERR_TOO_LARGE;
-    if (exceeds) /* the other members must hear of it */
+    if (exceeds) /* the other members must be told */
         st = WEFT_OK;
     wfi_operation *operation = st ? NULL : wfi_operation_create(group, WFI_GATHER_VALUES, timeout_ms);
     if (!operation)

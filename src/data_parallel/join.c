@@ -75,7 +75,7 @@ static const char *objection(weft_data_parallel *parallel)
     wfi_mutex_unlock(&parallel->lock);
     if (!parallel->options.uneven)
         return "it was made without the option uneven";
-    /* Reduced here they would be lost all the same: nobody steps with the averages any more. */
+    /* Here they would be lost if they were reduced: no member steps with the averages after this. */
     return carries ? "there are sums of passes that reduced nothing: first run a pass that reduces them, over a loss "
                      "times 0 if need be"
                    : NULL;

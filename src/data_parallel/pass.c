@@ -192,7 +192,7 @@ static weft_tensor *sum_came(weft_tensor *leaf, weft_tensor *sum, weft_future **
     return made;
 }
 
-/* What other members brought for it is its gradient here too, so that whoever steps with it does as they do. */
+/* The other members' gradient of the leaf is its gradient here too, so that a step here does the same as theirs. */
 static weft_tensor *average_of_others(weft_tensor *leaf, void *arg)
 {
     const hook_arg *hook = arg;
@@ -388,7 +388,7 @@ weft_status wfi_parallel_finish(weft_data_parallel *parallel, weft_future **out)
     weft_future_unref(all);
     if (*out)
         return WEFT_OK;
-    /* Nothing is under way, or nobody could follow it. */
+    /* No operation is in progress, or none could be followed. */
     if (!futures || count)
         note(parallel, WEFT_ERR_MEMORY, "the end of a pass");
     weft_error *error = settle(parallel);

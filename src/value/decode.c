@@ -16,7 +16,7 @@ typedef struct decoding {
     wfi_reader *meta, *tail;
     const wfi_decode_options *options; /* NULL: nothing is made, it is only measured */
     uint64_t bytes;                    /* measured */
-    wfi_tensor_types *types;           /* measuring: NULL, nobody asks */
+    wfi_tensor_types *types;           /* when measuring: NULL, not needed */
     size_t tensor_count;
     weft_status status;
 } decoding;

@@ -19,7 +19,7 @@ typedef struct encoding {
 /* ---- How large is it --------------------------------------------------------------------------------------------- */
 
 typedef struct sizing {
-    uint64_t payload, meta; /* meta: an upper bound, but for the tiny tensors that may ride in it */
+    uint64_t payload, meta; /* meta: an upper bound, without tiny tensors that may be in it */
     uint64_t tiny;
     size_t tensors;
 } sizing;

@@ -149,7 +149,7 @@ static weft_status own_list(weft_value *value, int depth)
     return WEFT_OK;
 }
 
-/* Makes a borrowed value its own, but for the items of a list. On failure it is a null value. */
+/* Makes a borrowed value owned, except the items of a list. On failure it is a null value. */
 static weft_status own(weft_value *value, int depth)
 {
     weft_status st = WEFT_OK;
@@ -358,7 +358,7 @@ size_t wfi_values_tensors(weft_args values, weft_tensor **out, size_t room)
     return count;
 }
 
-/* The lists are ours, const only for those who read them. */
+/* The caller owns the lists; they are const only for readers. */
 void wfi_values_replace_tensors(weft_values *values, weft_tensor *const *with)
 {
     wfi_walk walk;

@@ -388,8 +388,7 @@ static void a_flood_of_syncs_is_bounded(void **state)
             wfi_store_tick(at->store, at->now_ns);
     }
     assert_in_range(sent, 1000, 40000);
-    assert_string_equal(bench_last(at, 1, WFI_STORE_DIED)->text,
-                        "its queue of unacknowledged messages is full");
+    assert_string_equal(bench_last(at, 1, WFI_STORE_DIED)->text, "its queue of unacknowledged messages is full");
     assert_false(at->lines[1].closed || at->lines[3].closed);
     bench_destroy(at);
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* direct.c - every part goes straight from the member that has it to the one that is to have it: one round. */
+/* direct.c - each member sends every part directly to the member that needs it: one round. */
 #include "coll/algorithm/algorithm.h"
 
-/* In which order a member turns to the others: each to its next ones, so that not all turn to the same. */
+/*
+ * The order in which a member serves the others: the next ones first, so that not all send to the same member at
+ * once.
+ */
 static size_t other(const wfi_collective *collective, size_t turn)
 {
     return (collective->me + turn) % collective->members;

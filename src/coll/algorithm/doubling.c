@@ -27,13 +27,13 @@ void wfi_build_dissemination(const wfi_collective *collective, wfi_schedule *sch
 }
 
 /*
- * The largest power of two of the members take part in the rounds. Of the first 2 * (members - power) the odd ones stand
- * for themselves and the even one before them.
+ * The largest power of two of the members take part in the rounds. Of the first 2 * (members - power), the odd ones
+ * take part for themselves and for the even one before them.
  */
 typedef struct folding {
     size_t power, extra;
-    bool out;     /* of the rounds: our neighbour stands for us */
-    size_t place; /* in the rounds */
+    bool out;     /* does not take part: its neighbour does so for it */
+    size_t place; /* number among those that take part */
 } folding;
 
 static folding fold_of(const wfi_collective *collective)
@@ -52,7 +52,7 @@ static size_t member_at(const folding *fold, size_t place)
     return place < fold->extra ? 2 * place + 1 : place + fold->extra;
 }
 
-/* Those who are out give their part away. */
+/* Members that do not take part send their data to their neighbour. */
 static void fold_in(const wfi_collective *collective, wfi_schedule *schedule, const folding *fold)
 {
     size_t me = collective->me, bytes = wfi_part_bytes(collective);
@@ -65,7 +65,7 @@ static void fold_in(const wfi_collective *collective, wfi_schedule *schedule, co
         wfi_pieces_recv_add(collective, schedule, me - 1, all, bytes);
 }
 
-/* And get the result. */
+/* And they receive the result. */
 static void fold_out(const wfi_collective *collective, wfi_schedule *schedule, const folding *fold)
 {
     size_t me = collective->me, bytes = wfi_part_bytes(collective);

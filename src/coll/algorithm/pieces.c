@@ -30,8 +30,10 @@ void wfi_pieces_recv_combine(const wfi_collective *collective, wfi_schedule *sch
     }
 }
 
-/* What comes passes through the same few chunks of scratch again and again, so that it is added while it is in the cache. Each piece
- * takes the next of them: so the next round's can come while this one's is being added. */
+/*
+ * Received data pass through the same few chunks of scratch, so that they are added while they are in the cache. Each
+ * piece uses the next chunk, so the next round's data can arrive while this round's are being added.
+ */
 void wfi_pieces_recv_add(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to,
                          size_t size)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ring.c - each member sends to the next one alone: as few bytes as there can be, in members - 1 rounds.
+ * ring.c - each member sends only to the next one: the fewest bytes possible, in members - 1 rounds.
  *
  * Source: P. Patarasuk, X. Yuan, "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations", JPDC 69(2),
  * 2009.
@@ -17,7 +17,7 @@ static neighbours neighbours_of(const wfi_collective *collective)
     return (neighbours){members, me, (me + members - 1) % members, (me + 1) % members};
 }
 
-/* The part that is `back` places behind ours. */
+/* The part that is `back` positions behind this member's. */
 static size_t behind(const neighbours *ring, size_t back)
 {
     return (ring->me + 2 * ring->members - back) % ring->members;
@@ -59,8 +59,10 @@ static void allgather(const wfi_collective *collective, wfi_schedule *schedule)
     }
 }
 
-/* The sum of a part travels, and each member adds its own: in scratch, of which a round uses the half that the last one
- * does not, and at the end in the output. */
+/*
+ * The sum of a part travels round the ring, and each member adds its own part: in scratch, of which a round uses the
+ * half that the previous one does not, and at the end in the output.
+ */
 static void reduce_scatter(const wfi_collective *collective, wfi_schedule *schedule)
 {
     neighbours ring = neighbours_of(collective);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.c - building a schedule: its steps, and which of them wait for which. */
+/* schedule.c - builds a schedule: its steps, and which of them wait for which. */
 #include "coll/algorithm/schedule.h"
 
 #include "base/alloc.h"
@@ -33,11 +33,11 @@ void wfi_schedule_fini(wfi_schedule *schedule)
     wfi_schedule_built(schedule);
     free(schedule->steps);
     free(schedule->edges);
-    free(schedule->sends); /* and what stands behind it */
+    free(schedule->sends); /* and the arrays behind it */
     *schedule = (wfi_schedule){0};
 }
 
-/* Room for one more of `count`; false: no memory. */
+/* Makes room for one more after `count`; false: no memory. */
 static bool make_room(void **items, size_t count, size_t *capacity, size_t size)
 {
     if (count < *capacity)
@@ -67,8 +67,10 @@ static void wait_for(wfi_schedule *schedule, wfi_step_id step, wfi_step_id earli
     schedule->steps[step].waits++;
 }
 
-/* `step` uses that memory. A write waits for every use, and whoever comes later waits for it instead of those that it
- * covers; a read waits for writes. Uses of no bytes meet nobody. */
+/*
+ * Records that `step` uses that memory. A write waits for every use, and later steps wait for it instead of the uses
+ * that it covers; a read waits for writes. Empty uses overlap nothing.
+ */
 static void use(wfi_schedule *schedule, wfi_step_id step, wfi_place place, size_t size, bool writes)
 {
     wfi_uses *uses = &schedule->uses[place.buffer];

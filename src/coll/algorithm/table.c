@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.c - which algorithm carries which operation: a user's rules, and the measured ones behind them. */
+/* table.c - the algorithm for each operation: by the user's rules, then by the measured ones. */
 #include "coll/algorithm/algorithm.h"
 
 #include "base/alloc.h"
@@ -28,7 +28,7 @@ const char *const wfi_operation_names[WFI_OPERATION_KINDS] = {
 typedef struct wfi_algorithm {
     const char *name;
     wfi_build_fn build;
-    unsigned kinds; /* bits of those that it can carry */
+    unsigned kinds; /* bit set of the kinds that it can run */
 } wfi_algorithm;
 
 enum { DISSEMINATION, DOUBLING, BRUCK, RABENSEIFNER, RING, TREE, CHAIN, DIRECT, TWO_LEVEL, ALGORITHMS };
@@ -52,10 +52,10 @@ static const wfi_algorithm algorithms[ALGORITHMS] = {
 /* clang-format off */ /* a rule a line */
 
 /*
- * Where there are several hosts, and several members on one: measured with two hosts of two members and 1 Gbit/s
- * between them, by perf/allreduce --table: perf/results/2026-11-24-2cpu-x86_64-links.md. At 1 and 4 MiB two levels took
- * 1.16 and 1.27 times as long as a ring there. They are taken all the same: with more members on a host the ring's share
- * of the link stays what it is, and its rounds grow.
+ * For groups with several hosts, and several members on one: measured with two hosts of two members and 1 Gbit/s
+ * between them, by perf/allreduce --table: perf/results/2026-11-24-2cpu-x86_64-links.md. At 1 and 4 MiB two levels
+ * took 1.16 and 1.27 times as long as a ring there. They are chosen even so: with more members on a host the ring's
+ * share of the link stays the same, and its rounds grow.
  */
 static const wfi_rule with_levels[] = {
     {WFI_ALLREDUCE, ANY, 16384, &algorithms[DOUBLING]},
@@ -65,9 +65,9 @@ static const wfi_rule with_levels[] = {
 };
 
 /*
- * Allreduce: on two cores over tcp, where perf/allreduce --table compares the algorithms; what the rules give is in
- * perf/results/2026-11-25-2cpu-x86_64-allreduce.md. No program of the tree compares those of the other operations. The
- * last rule of each operation holds always.
+ * Allreduce: measured on two cores over tcp, where perf/allreduce --table compares the algorithms; the results of the
+ * rules are in perf/results/2026-11-25-2cpu-x86_64-allreduce.md. No program of the tree compares those of the other
+ * operations. The last rule of each operation always holds.
  */
 static const wfi_rule measured[] = {
     {WFI_BARRIER, ANY, ANY, &algorithms[DISSEMINATION]},
@@ -155,7 +155,7 @@ static bool read_number(const char *word, size_t *out)
     return word[0] >= '0' && word[0] <= '9' && !*end && !errno;
 }
 
-/* The word of a rule that is wrong; NULL: none is. */
+/* Returns the word of a rule that is wrong; NULL: none. */
 static const char *read_rule(char words[4][WORD_MAX], wfi_rule *out)
 {
     *out = (wfi_rule){.kind = WFI_OPERATION_KINDS};

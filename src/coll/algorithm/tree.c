@@ -19,11 +19,11 @@
 typedef struct relatives {
     bool has_parent;
     size_t parent;
-    size_t children[LEVELS_MAX]; /* those with the fewest below them first */
+    size_t children[LEVELS_MAX]; /* the smallest subtrees first */
     size_t child_count;
 } relatives;
 
-/* Members one behind the other: of all, from `root` on; or those listed. */
+/* Members in a line: all, from `root` on; or those listed. */
 typedef struct line {
     size_t count, root;
     const size_t *who;
@@ -34,7 +34,7 @@ static size_t member_at(const line *of, size_t place)
     return of->who ? of->who[place] : (place + of->root) % of->count;
 }
 
-/* Whoever has that place in the line gets the relatives that it has in a tree over it. */
+/* Finds the parent and children of the member at `place` of the line, in a tree over the line. */
 static void add_tree(const line *of, size_t place, relatives *out)
 {
     size_t step = 1;
@@ -63,12 +63,14 @@ static void spread(const wfi_collective *collective, wfi_schedule *schedule, con
     wfi_place place = wfi_at(WFI_OUTPUT, at);
     if (around->has_parent)
         wfi_pieces_recv(collective, schedule, around->parent, place, size);
-    for (size_t i = around->child_count; i-- > 0;) /* who has most below comes first */
+    for (size_t i = around->child_count; i-- > 0;) /* the largest subtree first */
         wfi_pieces_send(collective, schedule, around->children[i], place, size);
 }
 
-/* The sum of `from` and of all below; at the root it ends in the output. A child's part has room of its own in scratch, where
- * the sum then grows. */
+/*
+ * The sum of `from` and of all data below; at the root it ends in the output. Each child's data has its own room in
+ * scratch, where the sum then grows.
+ */
 static void collect(const wfi_collective *collective, wfi_schedule *schedule, const relatives *around, wfi_buffer from,
                     size_t at, size_t size)
 {
@@ -126,7 +128,7 @@ void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule)
 /* ---- Two levels -------------------------------------------------------------------------------------------------- */
 
 #define CHAIN_BYTES                                                                                                    \
-    65536 /* longer parts go along a chain of hosts: from there on rounds cost less than bytes, as in table.c */
+    65536 /* longer parts use a chain of hosts: from this size on rounds cost less than bytes, as in table.c */
 
 /* Lists those of this member's host, its leader first, and the leaders of all hosts, the root first: it leads its host,
  * and the first of each other one leads that. */
@@ -152,7 +154,7 @@ static size_t place_in(const line *of, size_t member)
     size_t place = 0;
     while (place < of->count && of->who[place] != member)
         place++;
-    return place; /* count: it is not in it */
+    return place; /* equal to count: it is not in the line */
 }
 
 void wfi_build_two_level(const wfi_collective *collective, wfi_schedule *schedule)
