@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * module_file.c - modules in files: written as safetensors (file/safetensors.h), read from that and from the format before it.
+ * module_file.c - modules in files: written as safetensors (file/safetensors.h), read from that and the older format.
  *
  * Reading puts the elements into tensors of its own and changes the module only when everything has been found right.
  */

@@ -75,7 +75,7 @@ static inline const weft_optimizer_spec *wfi_optimizer_common(const weft_optimiz
 }
 
 #define WFI_STATE_SHOWN 64 /* bytes of a state's name that a message has */
-/* Why the optimizer keeps no such state (item->parameter, item->name) of that dtype and shape; NULL: it does. state.c */
+/* Why the optimizer has no such state (item->parameter, item->name) of that dtype and shape; NULL: it has. state.c */
 weft_error *wfi_state_fault(const weft_optimizer *optimizer, const weft_optimizer_state *item, weft_dtype dtype,
                             const weft_shape *shape);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.c - sums of gradients, and the way to a step: all that may fail or wait comes before the first parameter changes. */
+/* step.c - sums of gradients, and steps: all that may fail or wait comes before the first parameter changes. */
 #include "optim/optim.h"
 
 #include "base/alloc.h"

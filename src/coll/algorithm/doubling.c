@@ -4,9 +4,10 @@
  *
  * Sources: D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for Barrier Synchronization", IJPP 17(1), 1988
  * (dissemination); E. Brooks III, "The Butterfly Barrier", IJPP 15(4), 1986 (the same in pairs); R. Thakur, R.
- * Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005 (recursive doubling, and members that are no power of two); R. Rabenseifner, "Optimization
- * of Collective Reduction Operations", ICCS 2004 (recursive halving and doubling); J. Bruck and others, "Efficient
- * Algorithms for All-to-All Communications in Multiport Message-Passing Systems", IEEE TPDS 8(11), 1997.
+ * Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005
+ * (recursive doubling, and members that are no power of two); R. Rabenseifner, "Optimization of Collective Reduction
+ * Operations", ICCS 2004 (recursive halving and doubling); J. Bruck and others, "Efficient Algorithms for All-to-All
+ * Communications in Multiport Message-Passing Systems", IEEE TPDS 8(11), 1997.
  */
 #include "coll/algorithm/algorithm.h"
 
@@ -94,7 +95,7 @@ void wfi_build_doubling(const wfi_collective *collective, wfi_schedule *schedule
     fold_out(collective, schedule, &fold);
 }
 
-/* Members exchange halves, then quarters ...; each ends with one part of the sum, and these are gathered the same way. */
+/* Members exchange halves, then quarters ...; each ends with one part of the sum, and these are gathered likewise. */
 void wfi_build_rabenseifner(const wfi_collective *collective, wfi_schedule *schedule)
 {
     folding fold = fold_of(collective);
