@@ -335,7 +335,7 @@ static bool holder_is_asked(wfi_store *store, wfi_store_link *link, int rank, ui
         return false;
     if (slot->suspected_ns == WFI_NEVER && now_ns - slot->heard_ns < bound_ns)
         return false;
-    wfi_store_suspect(store, rank, 0, "another process wants its place", now_ns);
+    wfi_store_suspect(store, rank, 0, "another process wants its rank", now_ns);
     wfi_store_hang_up(store, link, 0);
     return true;
 }
