@@ -38,24 +38,25 @@
 
 #define LINE_SLOTS 8 /* pointers in a cache line */
 
-typedef struct ring {
-    _Atomic(void *) *slots;
-    size_t size;
-    _Atomic uint64_t freed;
-} ring;
+#define RING(name, size)                                                                                               \
+    static struct {                                                                                                    \
+        _Atomic uint64_t freed;                                                                                        \
+        _Atomic(void *) slots[size];                                                                                   \
+    } name
+RING(of_calls, WFI_CALLS_KEPT);
+RING(of_futures, WFI_CALLS_KEPT);
+RING(of_others, WFI_HANDLES_KEPT);
 
-static _Atomic(void *) call_slots[WFI_CALLS_KEPT], future_slots[WFI_CALLS_KEPT], other_slots[WFI_HANDLES_KEPT];
-static ring of_calls = {call_slots, WFI_CALLS_KEPT, 0};
-static ring of_futures = {future_slots, WFI_CALLS_KEPT, 0};
-static ring of_others = {other_slots, WFI_HANDLES_KEPT, 0};
-
-/* Handles that are freed one after the other, perhaps by different threads, go to different cache lines. */
-static _Atomic(void *) *next_slot(ring *to)
+/* Puts a handle into one of the `size` slots, and returns the one that was there. Handles that are freed one after the
+ * other, perhaps by different threads, go to different cache lines. Inline: `size` is a constant power of two. */
+static inline void *keep(_Atomic uint64_t *freed, _Atomic(void *) *slots, size_t size, void *handle)
 {
-    uint64_t number = atomic_fetch_add_explicit(&to->freed, 1, memory_order_relaxed);
-    size_t lines = to->size / LINE_SLOTS;
-    return &to->slots[number % lines * LINE_SLOTS + number / lines % LINE_SLOTS];
+    uint64_t number = atomic_fetch_add_explicit(freed, 1, memory_order_relaxed);
+    size_t lines = size / LINE_SLOTS;
+    return atomic_exchange_explicit(&slots[number % lines * LINE_SLOTS + number / lines % LINE_SLOTS], handle,
+                                    memory_order_acq_rel);
 }
+#define KEEP(ring, handle) keep(&(ring).freed, (ring).slots, sizeof(ring).slots / sizeof *(ring).slots, handle)
 
 static bool on_memcheck; /* set before main, and constant */
 
@@ -98,11 +99,14 @@ void wfi_handle_free(void *handle)
     _Atomic uint32_t *word = &((wfi_handle *)handle)->word;
     uint32_t kind = atomic_load_explicit(word, memory_order_relaxed) & 0xff;
     atomic_store_explicit(word, WFI_HANDLE_ENDED(kind), memory_order_relaxed);
-    hide(handle);
-    ring *to = kind == WFI_HANDLE_CALL ? &of_calls : kind == WFI_HANDLE_FUTURE ? &of_futures : &of_others;
-    void *oldest = atomic_exchange_explicit(next_slot(to), handle, memory_order_acq_rel);
+    if (ASAN || TSAN || on_memcheck)
+        hide(handle);
+    void *oldest = kind == WFI_HANDLE_CALL     ? KEEP(of_calls, handle)
+                   : kind == WFI_HANDLE_FUTURE ? KEEP(of_futures, handle)
+                                               : KEEP(of_others, handle);
     if (oldest != NULL) {
-        show(oldest);
+        if (ASAN || on_memcheck)
+            show(oldest);
         free(oldest);
     }
 }

@@ -341,7 +341,7 @@ static void what_nobody_acknowledges_is_bounded(void **state)
     }
     assert_true(at->lines[2].closed);
     assert_false(at->lines[1].closed);
-    assert_non_null(strstr(bench_last(at, 2, WFI_STORE_EVICTED)->text, "no room"));
+    assert_non_null(strstr(bench_last(at, 2, WFI_STORE_EVICTED)->text, "queue of unacknowledged messages"));
     bench_destroy(at);
 }
 

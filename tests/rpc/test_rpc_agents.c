@@ -176,11 +176,14 @@ static void call_myself(weft_agent *agent, void *arg)
     add_once(agent, weft_agent_rank(agent), "add");
 }
 
-/* Memory in use, without what the last ended objects hold: others take their places (base/handle.h). */
+/* Memory in use. Futures and errors take the places of ended objects in their rings (base/handle.h); the ring of calls
+ * may grow by 64 KiB. */
 static size_t memory_in_use(void)
 {
-    for (int i = 0; i < 1024; i++)
+    for (int i = 0; i < 1024; i++) {
         weft_future_unref(weft_future_create(NULL));
+        weft_error_unref(weft_error_create(WEFT_ERR_IO, "turn %d", i));
+    }
     return mallinfo2().uordblks;
 }
 
@@ -202,7 +205,7 @@ static void test_open_and_close(void **s)
         usleep(1000); /* joined threads may still be seen for a moment */
     assert_true(entries_of("/proc/self/task") <= threads);
     assert_true(entries_of("/proc/self/fd") <= descriptors);
-    assert_true(memory_in_use() < memory + 64 * 1024);
+    assert_true(memory_in_use() < memory + 128 * 1024);
     assert_true(shared_memory_of_weft() <= shared_memory);
 }
 

@@ -351,7 +351,7 @@ static void test_elastic(void **state)
     assert_string_equal(out->name, "mine");
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
-    must_refuse(NULL, "WORLD_SIZE", "seats");
+    must_refuse(NULL, "WORLD_SIZE", "ranks");
     setenv("SLURM_PROCID", "2", 1);
     setenv("SLURM_NTASKS", "3", 1);
     out = must_resolve(NULL);
