@@ -2,8 +2,9 @@
 /*
  * own_optimizer.c - custom optimizers (weft/optimizer_type.h) train a small network on drawings of digits.
  *
- * Lion, which weft does not have, is the default. The file also has an Adam with weft's formulas: with --check a second
- * network is trained by weft's own Adam, and all losses must be the same, bit for bit.
+ * Lion, which weft does not have, is the default. The file also has an Adam with weft's formulas. With --check it
+ * trains one network, whatever --optimizer says, and weft's own Adam a second one; all losses must be the same, bit for
+ * bit.
  *
  * An optimizer is a weft_optimizer_type: its options, its state, and a step. In the steps here each element depends
  * only on itself, so a step is a function for consecutive elements (a span), which weft_optimizer_update_run calls for
@@ -125,7 +126,7 @@ static bool take_batch(const dataset *data, size_t from, int64_t count, weft_ten
     return *x && *labels;
 }
 
-/* One step; with `right` no step, but the number of images that the network classifies correctly. */
+/* Trains one step. With `right` it only adds the number of images that the network classifies correctly to *right. */
 static weft_status run(trainee *one, weft_tensor *x, weft_tensor *labels, uint64_t seed, int64_t *right)
 {
     weft_tape *t = weft_tape_open(

@@ -6,13 +6,14 @@
  *   RANK=0 WORLD_SIZE=9 MASTER_ADDR=... MASTER_PORT=... task_farm   is the farmer of a job of at most eight workers
  *   RANK=-1 WORLD_SIZE=9 MASTER_ADDR=... MASTER_PORT=... task_farm  is a worker; start and stop workers as you like
  *
- * A task counts the primes of one range. The farmer, rank 0, keeps two calls in flight to each worker. If a call fails
- * because its worker died or left, its task waits again. A task is counted when its call succeeds, so exactly once,
- * even if it was computed twice.
+ * A task counts the primes of one range. The farmer, rank 0, keeps two calls in flight to each worker. If a call fails,
+ * its task waits again; after ten failures, departures of workers not counted, the farm fails. A task is counted when
+ * its call succeeds, so exactly once, even if it was computed twice.
  *
  * SIGINT and SIGTERM: the farmer ends the job and prints what is done. A worker finishes the tasks that it has, and
- * leaves. A second signal kills them.
- * Exit codes: 0 done, 1 failed, 2 wrong options, 130 interrupted. docs/task-farm.md explains the program.
+ * leaves. The same signal a second time kills the process.
+ * Exit codes: 0 done, or a worker that left; 1 failed; 2 wrong options; 130 the farmer was interrupted.
+ * docs/task-farm.md explains the program.
  */
 #include <weft/rpc.h>
 #include <weft/job.h>
@@ -151,7 +152,7 @@ static void on_result(weft_future *future, void *arg)
     weft_future_unref(future);
 }
 
-/* Gives every worker with fewer than IN_FLIGHT calls a task, those with fewest calls first. */
+/* Gives every worker tasks until it has IN_FLIGHT calls, those with fewest calls first. */
 static void start_tasks(void)
 {
     for (int calls = 0; calls < IN_FLIGHT; calls++) {

@@ -68,8 +68,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_context_open(weft_agent *agent, weft_co
 WEFT_API weft_context_id weft_context_get_id(const weft_context *context); /* all 0 for NULL */
 
 /*
- * Ends the context on all workers that take part, and drops your reference. Returns at once. On a worker that did not
- * open the context, it only drops the reference. NULL does nothing.
+ * Ends the context on all workers that take part, and drops your reference. Returns at once. Call it only on the worker
+ * that opened the context: elsewhere contexts are borrowed (weft_call_context). NULL does nothing.
  *   Passes of the context are cancelled. Later calls that name it fail with WEFT_ERR_STATE.
  *   Handlers that run under it continue, but their records do not reach their callers.
  *   Tensors of the context that you still hold are constants.
@@ -114,7 +114,7 @@ typedef struct weft_pass_options {
     /* Add gradients in the order of arrival. This takes less memory, but the last bits may differ from pass to pass. If
      * false, they are the same in every pass (docs/distributed-autograd.md, "The order of sums"). */
     bool unordered;
-    int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: only deaths and cut links end the pass */
+    int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: no limit; deaths and cut links still end it */
     /* Each owner steps with this pass's gradients as soon as they are complete there, without a further message
      * (weft/dist_optim.h). A failure elsewhere undoes no step. So after a failure some parameters may have been stepped
      * and others not. NULL: no steps. */
@@ -138,8 +138,9 @@ WEFT_API void weft_dist_backward(weft_tape *tape, weft_tensor *loss, const weft_
 
 /*
  * Starts a pass from several roots. *out receives its future, which fails as weft_dist_backward; cancelling it ends the
- * pass on all workers. Before the pass, close the other tapes whose records it needs, or pass them to a call. Several
- * passes may run at once. If they use the same records, all except the last must have `retain`.
+ * pass on all workers. Before the pass, close all tapes whose records it needs, also those of the roots, or name them
+ * as the option `tape` of a call. Several passes may run at once. If they use the same records, all except the last
+ * must have `retain`.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_context_backward(weft_context *context, weft_tensors roots,
                                                           const weft_pass_options *options, weft_future **out);

@@ -58,7 +58,8 @@
  * Source: S. Li and others, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", PVLDB 13(12),
  * 2020.
  *
- * THREADS. Any thread, one at a time. The program must not use the group for anything else.
+ * THREADS. Any thread, one at a time. The program may use the group for other operations only between passes, on all
+ * members at the same place; with `uneven` only after a join.
  */
 #ifndef WEFT_DATA_PARALLEL_H
 #define WEFT_DATA_PARALLEL_H

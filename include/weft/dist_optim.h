@@ -79,11 +79,11 @@ typedef struct weft_dist_step_options {
     /* Above 0: gradients are scaled down so that the norm of all of them, over all owners, is at most this. */
     double max_norm;
     double *norm; /* receives the norm before scaling, with max_norm > 0 or error_if_nonfinite */
-    /* If the norm is infinite or NaN, fail with WEFT_ERR_INVALID before any owner steps. Otherwise such a norm makes
-     * parameters NaN, and the step succeeds (weft/optim.h: CLIPPING). */
+    /* If the norm is infinite or NaN, fail with WEFT_ERR_INVALID before any owner steps. If false, the step succeeds,
+     * and such a norm may make parameters NaN (weft/optim.h: CLIPPING). */
     bool error_if_nonfinite;
     int64_t timeout_ms; /* of each call; 0: the agent's default */
-    weft_error **error; /* receives the first owner's error; you release it. The log has those of other owners */
+    weft_error **error; /* receives the error of the first owner that failed; you release it. The log has the others */
 } weft_dist_step_options;
 
 /*

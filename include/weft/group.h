@@ -47,13 +47,14 @@
  * If a member dies or aborts the group after it has sent its part, the operation may complete on some members and fail
  * on others. The next operation fails on all. weft_group_shrink makes a group of the living members (docs/groups.md).
  *
- * Data that arrived before a member left or died is delivered. A recv succeeds if its tensor has arrived. So does an
- * operation in which this member only receives (broadcast, scatter; reduce and gather at the root), if everything that
- * it needs has arrived. All other operations fail.
+ * Data that arrived before a member left or died is delivered, if this member had opened the group by then. A recv
+ * succeeds if its tensor has arrived. So does an operation in which this member only receives (broadcast, scatter;
+ * reduce and gather at the root), if everything that it needs has arrived. All other operations fail.
  *
  * THREADS. Any thread may call these functions at any time. Exception: while weft_group_close runs, other threads may
- * not be in a function of that group. They may only wait for an operation; the wait returns WEFT_ERR_CANCELLED. Threads
- * that use groups at the same time need one group each, because all members must call operations in the same order.
+ * not be in a function of that group. A thread that already waits for an operation may go on; its wait returns
+ * WEFT_ERR_CANCELLED. Threads that use groups at the same time need one group each, because all members must call
+ * operations in the same order.
  *
  * timeout_ms: 0 is the agent's default for calls, WEFT_FOREVER is no limit. The limit includes the time that an
  * operation waits for earlier ones.
@@ -75,17 +76,19 @@ WEFT_BEGIN_C
 
 /*
  * Opens a group on this worker. `name` has 1..64 bytes of [A-Za-z0-9-_:]; this worker must have no other open group of
- * that name. `ranks` lists the members, this worker included. NULL means all workers of a static job, or all currently
- * living workers of an elastic job, in the order of their ranks; `count` is then ignored.
+ * that name that has not ended. `ranks` lists the members, this worker included. NULL means all workers of a static
+ * job, or all currently living workers of an elastic job, in the order of their ranks; `count` is then ignored.
  *
  * In an elastic job the function waits for ranks that no worker has held yet, at most call_timeout_ms of the agent. If
  * this worker believes that the worker of a rank has died or left, the function asks the store, within the same limit,
- * whether a new worker has taken the rank. If not, the group ends at once (WEFT_ERR_PEER_DEAD, WEFT_ERR_PEER_LEFT).
+ * whether a new worker has taken the rank. If not, weft_group_open succeeds, but the group has ended (weft_group_error:
+ * WEFT_ERR_PEER_DEAD or WEFT_ERR_PEER_LEFT).
  *
- * When all members have closed a group, they may open another of the same name. If weft_group_open failed on some
- * members only, their next group of that name fails, and weft_group_error has the reason. All members must then close
- * the group and open it again; the function may then query the other members for at most a second (docs/groups.md, "How
- * operations match"). In an inline handler (WEFT_FUNCTION_INLINE) it neither waits nor queries.
+ * A member that has closed a group may open another of the same name at once; the other members do the same. If
+ * weft_group_open fails on some members only, the others time out, and the next group of that name that the former open
+ * fails; weft_group_error has the reason. All members must then close the group and open it again; the function may
+ * then query the other members for at most a second (docs/groups.md, "How operations match"). In an inline handler
+ * (WEFT_FUNCTION_INLINE) it neither waits nor queries.
  *
  * *error receives the detail of a failure; you release it. If `error` is NULL, the log has a warning. Errors:
  *   WEFT_ERR_INVALID: an argument, or a rule in WEFT_ALGORITHMS (weft_group_set_algorithms).
@@ -117,7 +120,7 @@ WEFT_API void weft_group_abort(weft_group *group, const weft_error *why);
  * group, which you must still close. A member that dies meanwhile is left out. *error receives the detail of a failure,
  * as in weft_group_open. Errors:
  *   WEFT_ERR_TIMEOUT: a living member did not call; *error names it. The call may be repeated. A member that calls the
- *   function after the others' limit has passed gets WEFT_ERR_TIMEOUT at once, and takes part in the next attempt.
+ *   function after the others' limit has passed gets WEFT_ERR_TIMEOUT at once; it must call again, as the others do.
  *   WEFT_ERR_INVALID: a NULL, or an invalid timeout_ms.
  *   WEFT_ERR_EXISTS: the group that an earlier call made is still open.
  *   The errors of weft_group_open.
@@ -276,9 +279,9 @@ typedef struct weft_group_carrier {
 /*
  * Sets the carrier of a group, before its first operation. `carrier` is copied. drop(arg), if `drop` is not NULL, runs
  * at once if the function fails, or when another carrier replaces this one. Otherwise it runs after weft_group_close
- * and before the agent has closed, on the thread that releases the group last, which may be a thread of weft. Free
- * `arg` only in `drop`. WEFT_ERR_INVALID: a NULL. WEFT_ERR_STATE: an operation has begun. The log explains both.
- * WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
+ * (before the agent has closed, if the group was closed before), on the thread that releases the group last, which may
+ * be a thread of weft. Free `arg` only in `drop`. WEFT_ERR_INVALID: a NULL. WEFT_ERR_STATE: an operation has begun. The
+ * log explains both. WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_group_set_carrier(weft_group *group, const weft_group_carrier *carrier,
                                                            void *arg, weft_drop_fn drop);

@@ -13,7 +13,7 @@
 
 /* ---- The caller's side ------------------------------------------------------------------------------------------- */
 
-/* One reference, which takes over the reference to `path`; NULL: no memory, or no path. */
+/* Returns a source with one reference, and takes over the reference to `path`. NULL: no memory, or no path. */
 static wfi_link_source *make_source(weft_context *context, wfi_tape_path *path)
 {
     wfi_link_source *source = path ? wfi_calloc(1, sizeof *source) : NULL;
@@ -49,7 +49,7 @@ static weft_status from_tape(weft_agent *agent, weft_tape *tape, wfi_link_source
     if (st)
         snprintf(problem, room, "the option tape: it has failed: %s", weft_error_message(weft_tape_error(tape)));
     else if (!context || context->agent != agent)
-        snprintf(problem, room, "the option tape: it is none of a distributed context%s",
+        snprintf(problem, room, "the option tape: it does not record into a distributed context%s",
                  context ? " of this agent" : "");
     if (st || !context || context->agent != agent)
         return st ? st : WEFT_ERR_INVALID;
@@ -129,7 +129,7 @@ static void write_holders(weft_context *context, wfi_writer *blob)
     for (int rank = 0; count && rank < context->agent->options.values.world_size; rank++) {
         if (context->holders[rank] != WFI_HOLDER_YES)
             continue;
-        context->holders[rank] = WFI_HOLDER_TELLING; /* reported: here it means that this is not reported twice */
+        context->holders[rank] = WFI_HOLDER_TELLING; /* here, where the opener is elsewhere: reported already */
         context->untold--;
         wfi_write_u32(blob, (uint32_t)rank);
         count--;
@@ -183,7 +183,7 @@ static bool replied(wfi_link *link, wfi_peer *peer, wfi_reader *blob)
             continue;
         }
         if (context->holders[rank] == WFI_HOLDER_YES || (is_opener(context) && context->holders[rank]))
-            continue; /* the caller that named it to the callee reports it itself */
+            continue; /* known already: the opener knows it, or this worker still has to report it */
         context->holders[rank] = WFI_HOLDER_YES;
         context->untold++;
     }
