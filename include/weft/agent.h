@@ -218,9 +218,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_close(weft_agent *agent);
  * for (not with a wait_ms of 0). The agent remains closing: it serves calls and may make them, and the other workers
  * see that it has closed, or is leaving. Call weft_agent_close or weft_agent_close_within again to continue waiting, or
  * weft_agent_stop to leave at once. If the agent can close in the meantime, the other workers do not wait for that
- * second call. Other statuses are those of weft_agent_close, and the agent is freed, with these exceptions: after
- * WEFT_ERR_DEADLOCK, WEFT_ERR_INVALID (wait_ms below WEFT_FOREVER) and, in a child of fork(), WEFT_ERR_STATE, nothing
- * has changed.
+ * second call. The limit does not cover handlers that still run when the job has been ended, and the up to 2 seconds
+ * in which rank 0's store waits for others. Other statuses are those of weft_agent_close, and the agent is freed, with
+ * these exceptions: after WEFT_ERR_DEADLOCK, WEFT_ERR_INVALID (wait_ms below WEFT_FOREVER) and, in a child of fork(),
+ * WEFT_ERR_STATE, nothing has changed.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_close_within(weft_agent *agent, int64_t wait_ms);
 

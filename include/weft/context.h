@@ -114,7 +114,7 @@ typedef struct weft_pass_options {
     /* Add gradients in the order of arrival. This takes less memory, but the last bits may differ from pass to pass. If
      * false, they are the same in every pass (docs/distributed-autograd.md, "The order of sums"). */
     bool unordered;
-    int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: no limit; deaths and cut links still end it */
+    int64_t timeout_ms; /* 0: the agent's default for calls; WEFT_FOREVER: no limit; a death still ends it */
     /* Each owner steps with this pass's gradients as soon as they are complete there, without a further message
      * (weft/dist_optim.h). A failure elsewhere undoes no step. So after a failure some parameters may have been stepped
      * and others not. NULL: no steps. */

@@ -24,7 +24,7 @@
  * meanwhile.
  *
  * MISTAKES. A NULL future, function or list is WEFT_ERR_INVALID; functions that return a future return NULL. The
- * functions that read a future (done, payload, error, values, tensor) do not accept NULL.
+ * functions that read a future return false or NULL for a NULL future.
  */
 #ifndef WEFT_FUTURE_H
 #define WEFT_FUTURE_H

@@ -31,7 +31,7 @@ static void fabrics_kill(weft_sim *sim, int rank)
 void weft_sim_kill(weft_sim *sim, int rank)
 {
     WFI_LIVE(sim);
-    sim_rank *killed = wfi_sim_rank_seen(sim, rank);
+    sim_rank *killed = sim ? wfi_sim_rank_seen(sim, rank) : NULL;
     if (!killed)
         return;
     wfi_sim_trace(sim, SIM_KILL, rank, -1, 0);
@@ -50,6 +50,8 @@ void weft_sim_kill(weft_sim *sim, int rank)
 void weft_sim_pause(weft_sim *sim, int rank)
 {
     WFI_LIVE(sim);
+    if (!sim)
+        return;
     sim_rank *paused = wfi_sim_rank(sim, rank);
     if (!paused) {
         sim->broken = rank >= 0 && rank < SIM_RANK_MAX ? WEFT_ERR_MEMORY : sim->broken;
@@ -66,7 +68,7 @@ void weft_sim_pause(weft_sim *sim, int rank)
 void weft_sim_resume(weft_sim *sim, int rank)
 {
     WFI_LIVE(sim);
-    sim_rank *resumed = wfi_sim_rank_seen(sim, rank);
+    sim_rank *resumed = sim ? wfi_sim_rank_seen(sim, rank) : NULL;
     if (!resumed || !resumed->paused)
         return;
     wfi_sim_trace(sim, SIM_RESUME, rank, -1, 0);
@@ -80,7 +82,7 @@ void weft_sim_resume(weft_sim *sim, int rank)
 void weft_sim_cut(weft_sim *sim, int a, int b)
 {
     WFI_LIVE(sim);
-    if (a < 0 || b < 0 || a == b || wfi_sim_cut_between(sim, a, b))
+    if (!sim || a < 0 || b < 0 || a == b || wfi_sim_cut_between(sim, a, b))
         return;
     wfi_list *held = malloc(sizeof *held);
     if (!held || wfi_map_put(&sim->cuts, wfi_sim_link_key(a, b), held) != WEFT_OK) {
@@ -95,7 +97,7 @@ void weft_sim_cut(weft_sim *sim, int a, int b)
 void weft_sim_heal(weft_sim *sim, int a, int b)
 {
     WFI_LIVE(sim);
-    wfi_list *held = wfi_map_take(&sim->cuts, wfi_sim_link_key(a, b));
+    wfi_list *held = sim ? wfi_map_take(&sim->cuts, wfi_sim_link_key(a, b)) : NULL;
     if (!held)
         return;
     wfi_sim_trace(sim, SIM_HEAL, a, b, 0);
@@ -137,6 +139,8 @@ static void end_reset(sim_end *end)
 void weft_sim_reset_link(weft_sim *sim, int a, int b)
 {
     WFI_LIVE(sim);
+    if (!sim)
+        return;
     wfi_sim_trace(sim, SIM_RESET, a, b, 0);
     for (wfi_list *node = sim->pairs.next, *next; node != &sim->pairs; node = next) {
         sim_pair *pair = wfi_container_of(node, sim_pair, link);

@@ -107,7 +107,7 @@ static void program_main(void *arg)
 weft_status weft_sim_spawn(weft_sim *sim, int rank, weft_sim_program run, void *arg)
 {
     WFI_LIVE(sim);
-    if (rank < 0 || rank >= SIM_RANK_MAX || !run)
+    if (!sim || rank < 0 || rank >= SIM_RANK_MAX || !run)
         return WEFT_ERR_INVALID;
     sim_program *program = wfi_sim_rank(sim, rank) ? malloc(sizeof *program) : NULL;
     if (!program)
@@ -182,6 +182,8 @@ static weft_status step(weft_sim *sim, uint64_t limit_ns)
 weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms)
 {
     WFI_LIVE(sim);
+    if (!sim || limit_ms < WEFT_FOREVER)
+        return WEFT_ERR_INVALID;
     if (sim->running || wfi_fiber_current())
         return WEFT_ERR_STATE;
     uint64_t limit_ns = wfi_deadline_after(0, limit_ms);
@@ -201,14 +203,14 @@ weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms)
 uint64_t weft_sim_now(const weft_sim *sim)
 {
     WFI_LIVE(sim);
-    return sim->now_ns;
+    return sim ? sim->now_ns : 0;
 }
 
 void weft_sim_sleep(weft_sim *sim, uint64_t ns)
 {
     WFI_LIVE(sim);
     wfi_fiber *fiber = wfi_fiber_current();
-    if (!fiber)
+    if (!fiber || !sim)
         return; /* no other fiber to yield to */
     uint64_t deadline = ns < WFI_NEVER - sim->now_ns ? sim->now_ns + ns : WFI_NEVER;
     do {
@@ -219,7 +221,7 @@ void weft_sim_sleep(weft_sim *sim, uint64_t ns)
 uint64_t weft_sim_trace_hash(const weft_sim *sim)
 {
     WFI_LIVE(sim);
-    return sim->trace;
+    return sim ? sim->trace : 0;
 }
 
 wfi_fibers *wfi_sim_fibers(weft_sim *sim)

@@ -77,8 +77,10 @@ weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *how)
 
 void *wfi_tape_owner(const weft_tape *tape)
 {
-    while (tape->parent != NULL)
+    while (tape->parent != NULL) {
         tape = tape->parent;
+        wfi_handle_check(tape, WFI_HANDLE_TAPE, "the parent of a tape");
+    }
     return tape->owner;
 }
 
@@ -128,6 +130,7 @@ void weft_tape_close(weft_tape *tape)
     WFI_LIVE(tape);
     if (tape == NULL)
         return;
+    wfi_handle_check(tape->parent, WFI_HANDLE_TAPE, "the parent of a tape");
     wfi_tape_commit(tape);
     wfi_graph_unref(tape->graph);
     drop_temporaries(tape);

@@ -236,7 +236,7 @@ void weft_error_print(const weft_error *error, FILE *to)
     WFI_LIVE(error);
     char line[LINE_BYTES];
     size_t room = sizeof line - 1, at; /* leaves room for the end of the line */
-    if (error == NULL)
+    if (error == NULL || to == NULL)
         return;
     at = (size_t)snprintf(line, room, "weft: %s", weft_status_name(error->code));
     if (error->remote_code != WEFT_OK)

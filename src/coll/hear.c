@@ -201,7 +201,7 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
     return true;
 }
 
-#define AGAIN ": destroy the group and make it again, on all members"
+#define AGAIN ": close the group and open it again, on all members"
 
 /*
  * Checks a member's report on an operation in progress. Ends the group and returns false if the operations differ, or

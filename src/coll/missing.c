@@ -72,7 +72,7 @@ static void conclude(weft_group *group)
                         "rank %d: %s was not complete within %lld ms: %s%s%s", wfi_agent_rank(group->agent), which,
                         (long long)operation->timeout_ms,
                         missing[0] ? "missing is " : "all have begun it, and it takes longer: raise timeout_ms",
-                        missing, is_unmade ? ": destroy the group and make it again, on all members" : "");
+                        missing, is_unmade ? ": close the group and open it again, on all members" : "");
 }
 
 static void answers_due(wfi_timer *timer)

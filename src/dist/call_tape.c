@@ -53,7 +53,7 @@ weft_tape *weft_call_tape(weft_call *call)
 weft_tape *weft_batch_tape(weft_batch *batch)
 {
     WFI_LIVE(batch);
-    return open_in(&batch->slot, batch->seed, NULL);
+    return batch ? open_in(&batch->slot, batch->seed, NULL) : NULL;
 }
 
 weft_context *weft_call_context(weft_call *call)

@@ -246,7 +246,7 @@ weft_status weft_future_fail(weft_future *future, const weft_error *error)
 bool weft_future_done(const weft_future *future)
 {
     WFI_LIVE(future);
-    return atomic_load_explicit(&future->state, memory_order_acquire) != FUTURE_PENDING;
+    return future && atomic_load_explicit(&future->state, memory_order_acquire) != FUTURE_PENDING;
 }
 
 weft_status wfi_future_status(const weft_future *future)

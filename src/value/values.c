@@ -384,7 +384,9 @@ void wfi_values_drop(void *values)
 /* Copies a value of that type: the first `size` bytes of its member of the union. */
 static weft_status copy_member(const weft_values *values, size_t index, weft_type type, void *out, size_t size)
 {
-    if (!values || index >= values->count)
+    if (!values || !out)
+        return WEFT_ERR_INVALID;
+    if (index >= values->count)
         return WEFT_ERR_NOT_FOUND;
     if (values->items[index].type != type)
         return WEFT_ERR_TYPE;
@@ -419,7 +421,7 @@ weft_status weft_values_get_string(const weft_values *values, size_t index, cons
 weft_status weft_values_get_bytes(const weft_values *values, size_t index, const void **data, size_t *size)
 {
     WFI_LIVE(values);
-    weft_status st = copy_member(values, index, WEFT_TYPE_BYTES, data, sizeof *data);
+    weft_status st = size ? copy_member(values, index, WEFT_TYPE_BYTES, data, sizeof *data) : WEFT_ERR_INVALID;
     if (!st)
         *size = values->items[index].as.bytes.size;
     return st;

@@ -469,6 +469,52 @@ static void batch_finished_twice(void)
          1);
 }
 
+static weft_status finish_batch_now(weft_batch *batch, void *user)
+{
+    (void)user;
+    weft_batch_finish(batch, WEFT_OK); /* not deferred */
+    return WEFT_OK;
+}
+
+static void call_batched(weft_agent *agent, void *arg)
+{
+    (void)arg;
+    (void)!weft_rpc_sync(agent, weft_to_rank(0), "batched", WEFT_VALUES(weft_of_i64(1)), NULL, NULL);
+}
+
+static void batch_finished_in_handler(void)
+{
+    play(call_batched,
+         &(weft_function){
+             .name = "batched", .takes = {WEFT_TYPE_I64}, .run_batch = finish_batch_now, .batch = {.size = 1}},
+         1);
+}
+
+static void use_finished_parent(weft_agent *agent, void *arg)
+{
+    weft_future *future;
+    (void)arg;
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(0), "store_deferred", WEFT_NO_VALUES, NULL, &future));
+    while (!stored)
+        (void)!weft_future_wait(future, 1);
+    weft_call_finish(stored, WEFT_OK);
+    (void)!weft_rpc_sync(agent, weft_to_rank(0), "store_deferred", WEFT_NO_VALUES,
+                         &(weft_rpc_options){.parent = stored}, NULL);
+}
+
+static void call_parent_finished(void)
+{
+    play(use_finished_parent, functions, 2);
+}
+
+static void tape_parent_closed(void)
+{
+    weft_tape *parent = weft_tape_open(NULL);
+    weft_tape *child = weft_tape_open(&(weft_tape_options){.parent = parent});
+    weft_tape_close(parent);
+    weft_tape_close(child);
+}
+
 static void close_group_twice(weft_agent *agent, void *arg)
 {
     weft_group *group;
@@ -664,6 +710,12 @@ static const misuse misuses[] = {
      call_finished_in_handler,
      "weft_call_finish",
      {"a call that was not deferred", "weft_call_defer"}},
+    {"batch_finished_in_handler",
+     batch_finished_in_handler,
+     "weft_batch_finish",
+     {"a batch that was not deferred", "weft_batch_defer"}},
+    {"call_parent_finished", call_parent_finished, "weft_rpc_options.parent", {FINISHED("weft_call_finish")}},
+    {"tape_parent_closed", tape_parent_closed, "the parent of a tape", {CLOSED("weft_tape_close")}},
     {"rref_twice", rref_twice, "weft_rref_unref", {RELEASED("weft_rref")}},
     {"rref_use", rref_use, "weft_rref_local_value", {RELEASED("weft_rref")}},
     {"remote_module_twice", remote_module_twice, "weft_remote_module_unref", {RELEASED("weft_remote_module")}},
@@ -803,6 +855,33 @@ static void test_two_threads_that_release_the_last_reference(void **cmocka)
 
 /* ---- NULL -------------------------------------------------------------------------------------------------------- */
 
+static void test_reading_null_gives_nothing(void **cmocka)
+{
+    int64_t number;
+    (void)cmocka;
+    weft_values *values;
+    MUST_OK(weft_values_create(WEFT_VALUES(weft_of_i64(7)), &values));
+    assert_int_equal(weft_values_get_i64(values, 0, NULL), WEFT_ERR_INVALID);
+    assert_int_equal(weft_values_get_i64(NULL, 0, &number), WEFT_ERR_INVALID);
+    assert_int_equal(weft_values_get_bytes(values, 0, NULL, NULL), WEFT_ERR_INVALID);
+    weft_values_unref(values);
+    assert_null(weft_future_values(NULL));
+    assert_null(weft_future_tensor(NULL, 0));
+    assert_true(weft_batch_count(NULL) == 0 && !weft_batch_tensor(NULL, 0) && !weft_batch_call(NULL, 0));
+    assert_true(!weft_batch_agent(NULL) && !weft_batch_defer(NULL) && !weft_batch_tape(NULL));
+    weft_batch_give(NULL, 0, NULL);
+    weft_batch_fail(NULL, WEFT_ERR_IO, "nothing");
+    assert_int_equal(weft_sim_run(NULL, 0), WEFT_ERR_INVALID);
+    assert_int_equal(weft_sim_spawn(NULL, 0, NULL, NULL), WEFT_ERR_INVALID);
+    assert_true(weft_sim_now(NULL) == 0 && weft_sim_trace_hash(NULL) == 0);
+    weft_sim_kill(NULL, 0);
+    weft_sim_pause(NULL, 0);
+    weft_sim_resume(NULL, 0);
+    weft_sim_cut(NULL, 0, 1);
+    weft_sim_heal(NULL, 0, 1);
+    weft_sim_reset_link(NULL, 0, 1);
+}
+
 static void test_releasing_null_does_nothing(void **cmocka)
 {
     (void)cmocka;
@@ -830,4 +909,5 @@ static void test_releasing_null_does_nothing(void **cmocka)
 
 UNIT_MAIN(test_every_misuse_ends_with_one_sentence, test_what_is_no_misuse_goes_on, test_the_last_ones_stay_readable,
           test_older_ones_are_freed, test_many_threads_end_handles_at_once,
-          test_two_threads_that_release_the_last_reference, test_releasing_null_does_nothing)
+          test_two_threads_that_release_the_last_reference, test_releasing_null_does_nothing,
+          test_reading_null_gives_nothing)

@@ -29,6 +29,13 @@ static weft_future *failed(weft_status code)
     return future;
 }
 
+static void reading_null_gives_nothing(void **state)
+{
+    assert_false(weft_future_done(NULL));
+    assert_null(weft_future_payload(NULL));
+    assert_null(weft_future_error(NULL));
+}
+
 static void the_second_completion_is_refused_and_dropped(void **state)
 {
     weft_future *future = wfi_future_create(NULL, NULL);
@@ -352,6 +359,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, reset)
     const struct CMUnitTest tests[] = {
+        T(reading_null_gives_nothing),
         T(the_second_completion_is_refused_and_dropped),
         T(a_failed_future_tells_why),
         T(waiting_ends_at_the_deadline),

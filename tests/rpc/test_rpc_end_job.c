@@ -56,16 +56,20 @@ static void elastic_job(stage *s, int actor)
         weft_future *own = call_forever(agent, 1, "hold");
         while (atomic_load(&s->held_count) < 3)
             stage_sleep_ms(s, 1);
+        weft_future *to_itself = call_forever(agent, 0, "hold");
+        while (atomic_load(&s->held_count) < 4)
+            stage_sleep_ms(s, 1);
         MUST_OK(weft_agent_end_job(agent, "enough"));
         stage_await_news(s, 0, WEFT_MEMBER_JOB_ENDED, 0, 1);
         must_have_ended(own);
+        must_have_ended(to_itself);
         must_be_over(agent);
         MUST(weft_call_cancelled(s->held[0]) && weft_call_cancelled(s->held[1]));
         MUST_OK(weft_agent_end_job(agent, NULL)); /* it is, already */
         atomic_store(&s->flags[0], 1);
         stage_await_flag(s, 1, 1);
         MUST_OK(weft_agent_close(agent));
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 4; i++)
             weft_call_finish(s->held[i], WEFT_OK);
         return;
     }

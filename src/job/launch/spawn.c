@@ -275,8 +275,10 @@ static weft_status start_children(const weft_job_options *options, weft_job *job
     int trouble = 0;
     for (int i = 0; i < job->count && !trouble; i++)
         trouble = start_child(&made, i + 1, &job->processes[i]);
+    char what[PATH_MAX + 64];
+    snprintf(what, sizeof what, "cannot start a worker, program \"%s\"", made.program);
     drop_recipe(&made);
-    return trouble ? spawn_fail(error, WEFT_ERR_SYSTEM, "cannot start a worker", trouble) : WEFT_OK;
+    return trouble ? spawn_fail(error, WEFT_ERR_SYSTEM, what, trouble) : WEFT_OK;
 }
 
 /* ---- The job --------------------------------------------------------------------------------------------------- */

@@ -213,6 +213,10 @@ weft_status weft_job_close(weft_job *job, int64_t wait_ms, int *worst_exit)
     WFI_LIVE(job);
     if (!job)
         return WEFT_OK;
+    if (wait_ms < WEFT_FOREVER) {
+        wfi_log(WEFT_LOG_ERROR, "weft_job_close: wait_ms is %lld: 0, more, or WEFT_FOREVER", (long long)wait_ms);
+        return WEFT_ERR_INVALID;
+    }
     bool in_time = await_all(job, wfi_deadline(&wfi_clock_real, wait_ms)), unknown;
     if (!in_time) {
         signal_all(job, SIGTERM);

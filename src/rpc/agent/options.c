@@ -94,6 +94,8 @@ static weft_status check_rank(const weft_agent_options *values, weft_error **err
     if (values->world_size >= 1 && values->world_size <= 65536 && values->rank >= lowest &&
         values->rank < values->world_size)
         return WEFT_OK;
+    if (values->world_size < 1 || values->world_size > 65536)
+        return invalid(error, "world_size is %d: a job has 1 to 65,536 ranks", values->world_size);
     bool any = values->rank == WEFT_ANY_RANK && !values->elastic;
     return invalid(error, "rank %d of world size %d: ranks count from 0 to world size - 1%s", values->rank,
                    values->world_size, any ? "; WEFT_ANY_RANK is for elastic jobs (elastic, WEFT_ELASTIC)" : "");
@@ -103,6 +105,7 @@ static weft_status resolve_rank(wfi_options *out, weft_error **error)
 {
     weft_agent_options *values = &out->values;
     weft_status st = values->elastic ? WEFT_OK : wfi_env_bool("WEFT_ELASTIC", &values->elastic, error);
+    wfi_handle_check(values->job, WFI_HANDLE_JOB, "weft_agent_options.job");
     if (!st && values->job) {
         values->rank = 0;
         values->world_size = wfi_job_world_size(values->job);
@@ -283,7 +286,8 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
         const char *text = texts[i].option ? texts[i].option : wfi_env_string(texts[i].variable);
         text = text ? text : texts[i].fallback;
         if (strlen(text) >= texts[i].room)
-            return invalid(error, "%s is \"%s\": too long", texts[i].variable, text);
+            return invalid(error, "%s (or its option) is \"%s\": %zu bytes, at most %zu", texts[i].variable, text,
+                           strlen(text), texts[i].room - 1);
         memcpy(texts[i].to, text, strlen(text) + 1);
     }
     strip_brackets(out->master_addr);

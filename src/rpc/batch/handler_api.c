@@ -8,15 +8,15 @@
 size_t weft_batch_count(const weft_batch *batch)
 {
     WFI_LIVE(batch);
-    return batch->count;
+    return batch ? batch->count : 0;
 }
 
 weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index)
 {
     WFI_LIVE(batch);
-    const weft_type *takes = batch->batcher->function->takes;
+    const weft_type *takes = batch ? batch->batcher->function->takes : NULL;
     size_t before = 0;
-    for (size_t i = 0; i < WEFT_MAX_SIGNATURE && takes[i] != WEFT_TYPE_NONE; i++) {
+    for (size_t i = 0; takes && i < WEFT_MAX_SIGNATURE && takes[i] != WEFT_TYPE_NONE; i++) {
         if (i == index)
             return takes[i] == WEFT_TYPE_TENSOR ? batch->seen[before] : NULL;
         before += takes[i] == WEFT_TYPE_TENSOR;
@@ -27,19 +27,19 @@ weft_tensor *weft_batch_tensor(const weft_batch *batch, size_t index)
 weft_call *weft_batch_call(const weft_batch *batch, size_t row)
 {
     WFI_LIVE(batch);
-    return row < batch->count ? batch->calls[row] : NULL;
+    return batch && row < batch->count ? batch->calls[row] : NULL;
 }
 
 weft_agent *weft_batch_agent(const weft_batch *batch)
 {
     WFI_LIVE(batch);
-    return batch->agent;
+    return batch ? batch->agent : NULL;
 }
 
 void weft_batch_fail(weft_batch *batch, weft_status code, const char *format, ...)
 {
     WFI_LIVE(batch);
-    if (batch->error)
+    if (!batch || batch->error)
         return;
     wfi_error_detail detail = {.code = WEFT_ERR_REMOTE,
                                .remote_code = code < 0 ? code : WEFT_ERR_INVALID,
@@ -77,6 +77,8 @@ static const char *problem_with(const weft_batch *batch, size_t index, const wef
 void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows)
 {
     WFI_LIVE(batch, rows);
+    if (!batch)
+        return;
     const char *problem = problem_with(batch, index, rows);
     if (!problem) {
         weft_tensor *before = batch->given[index];
@@ -98,7 +100,8 @@ void weft_batch_give(weft_batch *batch, size_t index, weft_tensor *rows)
 weft_batch *weft_batch_defer(weft_batch *batch)
 {
     WFI_LIVE(batch);
-    batch->deferred = true;
+    if (batch)
+        batch->deferred = true;
     return batch;
 }
 

@@ -219,8 +219,13 @@ static void finish_batch(weft_batch *batch, weft_status status, int holds)
 void weft_batch_finish(weft_batch *batch, weft_status status)
 {
     WFI_LIVE(batch);
-    if (batch)
-        finish_batch(batch, status, 1);
+    if (!batch)
+        return;
+    if (!batch->deferred)
+        wfi_handle_refuse(batch, WFI_HANDLE_BATCH, __func__,
+                          "that was not deferred: the return of its handler finishes it; to finish it later, call "
+                          "weft_batch_defer in the handler and return WEFT_DEFERRED");
+    finish_batch(batch, status, 1);
 }
 
 /* ---- Before the handler ------------------------------------------------------------------------------------------ */

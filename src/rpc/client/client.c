@@ -59,11 +59,6 @@ static void on_peer_unreachable(weft_agent *agent, wfi_peer *peer, const char *t
     fail_calls(agent, peer, WEFT_ERR_UNREACHABLE, text);
 }
 
-static void on_self_gone(weft_agent *agent, weft_status why, const char *text)
-{
-    fail_calls(agent, NULL, why, text);
-}
-
 /* ---- The end ----------------------------------------------------------------------------------------------------- */
 
 static bool has_calls(weft_agent *agent)
@@ -109,7 +104,7 @@ const wfi_component wfi_client_component = {
     .message = on_client_message,
     .peer_gone = fail_calls,
     .unreachable = on_peer_unreachable,
-    .self_gone = on_self_gone,
+    .self_gone = fail_calls_of_all,
     .closing = wfi_local_settle_left,
     .busy = has_calls,
     .awaits = tell_of_calls,

@@ -28,7 +28,8 @@ bool wfi_signature_fits(const weft_type *types, weft_args values, char *problem,
         if (types[i] == WEFT_TYPE_REST)
             return true;
         if (i >= values.count) {
-            snprintf(problem, room, "%zu values where a %s should follow", values.count, weft_type_name(types[i]));
+            snprintf(problem, room, "%zu values where a value of type %s should follow", values.count,
+                     weft_type_name(types[i]));
             return false;
         }
         if (types[i] != WEFT_TYPE_ANY && types[i] != values.items[i].type) {
