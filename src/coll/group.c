@@ -31,8 +31,7 @@ static uint64_t past_id(const weft_agent *agent, const wfi_group_key *key)
 
 /*
  * The record of a name and its members. When another worker takes the rank of a member, no further group of these
- * members can be opened, and the record is over: it is kept for late messages, as long as it is among the last
- * PASTS_OVER.
+ * members can be opened, and the record is over. The last PASTS_OVER such records are kept for late messages.
  */
 #define PASTS_OVER 64
 typedef struct past {

@@ -60,8 +60,8 @@ static void allgather(const wfi_collective *collective, wfi_schedule *schedule)
 }
 
 /*
- * The sum of a part travels round the ring, and each member adds its own part: in scratch, of which a round uses the
- * half that the previous one does not, and at the end in the output.
+ * The sum of a part travels round the ring, and each member adds its own part: in scratch, at the end in the output.
+ * Each round uses the half of the scratch memory that the previous one does not use.
  */
 static void reduce_scatter(const wfi_collective *collective, wfi_schedule *schedule)
 {
