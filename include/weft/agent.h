@@ -227,7 +227,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_agent_close_within(weft_agent *agent, i
 
 /*
  * Ends the job, on rank 0 only, without waiting. Every worker, this one included, gets the event WEFT_MEMBER_JOB_ENDED
- * with the text `why` (NULL: none; up to 127 bytes are sent). From then on, for each worker:
+ * with the text `why` (NULL: none; up to 127 bytes are sent). From its event on, for each worker:
  *   Calls that it made or serves, and its group operations, end with WEFT_ERR_JOB_ENDED; new ones fail with that code,
  *   and weft_agent_status returns it.
  *   Its weft_agent_close returns WEFT_OK at once, even if it was already waiting. Remaining references are logged, but

@@ -138,7 +138,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_set_state(weft_dist_opti
 /*
  * Save the whole state as one file on this worker, and load it, with the names and errors of weft_optimizer_save and
  * weft_optimizer_load. Saving first reads the state; if an owner fails or dies, an existing file is not changed.
- * Loading sets the state as weft_dist_optimizer_set_state.
+ * Loading sets the state as weft_dist_optimizer_set_state: a state that an owner refuses is WEFT_ERR_REMOTE.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_dist_optimizer_save(weft_dist_optimizer *optimizer, const char *path,
                                                              int64_t timeout_ms, weft_error **error);

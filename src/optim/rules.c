@@ -128,6 +128,9 @@ static weft_error *slot_problem(const weft_optimizer_type *type, int k)
         if (strcmp(type->slots[i].name, slot->name) == 0)
             return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s: two slots are called %s", type->name,
                                      slot->name);
+    if (isnan(slot->initial))
+        return weft_error_create(WEFT_ERR_INVALID, "optimizer type %s: slot %s begins with NaN", type->name,
+                                 slot->name);
     const char *unknown = NULL;
     if (slot->needs != NULL && wfi_type_option_index(type, slot->needs) < 0)
         unknown = slot->needs;

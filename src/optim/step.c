@@ -140,6 +140,8 @@ static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready
         update.row_values = gradient->rows.at;
     }
     status = optimizer->type->step(&update);
+    if (status > WEFT_OK)
+        status = WEFT_ERR_INVALID; /* a status is 0 or negative: the step of a user's type returned something else */
     wfi_write_end(&write, status == WEFT_OK || write.to == write.from);
     if (status == WEFT_OK)
         kept->steps++;

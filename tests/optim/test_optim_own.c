@@ -311,9 +311,11 @@ static void a_step_that_fails_ends_with_its_status(void **state)
         fails = WEFT_ERR_SYSTEM;
         assert_int_equal(weft_optimizer_apply(own, lent), WEFT_ERR_SYSTEM);
         assert_true(weft_tensor_get_f64(p[0], 3) == -2 && weft_tensor_get_f64(p[1], 4) == -1);
+        fails = (weft_status)5; /* no status */
+        assert_int_equal(weft_optimizer_apply(own, lent), WEFT_ERR_INVALID);
         fails = WEFT_OK;
         assert_int_equal(weft_optimizer_apply(own, lent), WEFT_OK);
-        assert_true(weft_tensor_get_f64(p[0], 3) == -3 && weft_tensor_get_f64(p[1], 4) == -2);
+        assert_true(weft_tensor_get_f64(p[0], 3) == -4 && weft_tensor_get_f64(p[1], 4) == -2);
         weft_optimizer_state item;
         assert_int_equal(weft_optimizer_ref_state(own, 1, &item), WEFT_OK); /* it has nothing but the steps */
         assert_true(item.parameter == 1 && weft_tensor_get_f64(item.tensor, 0) == 2);
@@ -392,6 +394,9 @@ static void wrong_types_and_options_are_named(void **state)
          {0},
          "optimizer type T: a slot is called step, which is the number of steps"},
         {{.name = "T", .step = failing_step, .slots = {{"m"}, {"m"}}}, {0}, "optimizer type T: two slots are called m"},
+        {{.name = "T", .step = failing_step, .slots = {{"m", .initial = NAN}}},
+         {0},
+         "optimizer type T: slot m begins with NaN"},
         {{.name = "T", .step = failing_step, .slots = {{"m", .needs = "b"}}},
          {0},
          "optimizer type T: slot m depends on b, which is no option"},
