@@ -95,7 +95,7 @@ static weft_status check_rank(const weft_agent_options *values, weft_error **err
         values->rank < values->world_size)
         return WEFT_OK;
     if (values->world_size < 1 || values->world_size > 65536)
-        return invalid(error, "world_size is %d: a job has 1 to 65,536 ranks", values->world_size);
+        return invalid(error, "world size %d: a job has 1 to 65,536 ranks", values->world_size);
     bool any = values->rank == WEFT_ANY_RANK && !values->elastic;
     return invalid(error, "rank %d of world size %d: ranks count from 0 to world size - 1%s", values->rank,
                    values->world_size, any ? "; WEFT_ANY_RANK is for elastic jobs (elastic, WEFT_ELASTIC)" : "");
