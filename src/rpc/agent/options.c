@@ -286,8 +286,8 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
         const char *text = texts[i].option ? texts[i].option : wfi_env_string(texts[i].variable);
         text = text ? text : texts[i].fallback;
         if (strlen(text) >= texts[i].room)
-            return invalid(error, "%s (or its option) is \"%s\": %zu bytes, at most %zu", texts[i].variable, text,
-                           strlen(text), texts[i].room - 1);
+            return invalid(error, "%s (or its option) is \"%s\": too long: %zu bytes, at most %zu", texts[i].variable,
+                           text, strlen(text), texts[i].room - 1);
         memcpy(texts[i].to, text, strlen(text) + 1);
     }
     strip_brackets(out->master_addr);
