@@ -197,7 +197,7 @@ void world_leaks_fail(weft_agent_options *options, void *arg)
 uint64_t world_seeds(uint64_t seeds)
 {
 #ifdef __SANITIZE_THREAD__
-    return seeds < 1 ? seeds : 1;
+    return seeds < 2 ? seeds : 2;
 #elif defined(__SANITIZE_ADDRESS__) /* memory goes wrong by the kind of step more than by the order of events */
     return seeds < 2 ? seeds : 1 + seeds / 8;
 #else
