@@ -79,8 +79,7 @@ static bool is_excused(const session *s, const weft_error *error)
         st = weft_error_remote_code(error);
     switch (st) {
     case WEFT_ERR_PEER_DEAD:
-    case WEFT_ERR_BUSY:      /* all threads of a worker may wait for others */
-    case WEFT_ERR_NOT_FOUND: /* the store's news of a worker that joined may come later than the board's */
+    case WEFT_ERR_BUSY: /* all threads of a worker may wait for others */
         return true;
     case WEFT_ERR_AGAIN: /* of functions that cannot wait for room */
         return board->job % 2 == 0;
@@ -95,6 +94,7 @@ static bool is_excused(const session *s, const weft_error *error)
     case WEFT_ERR_CANCELLED:
     case WEFT_ERR_UNREACHABLE:
     case WEFT_ERR_UNKNOWN:
+    case WEFT_ERR_NOT_FOUND:
     case WEFT_ERR_STATE: /* of a context whose worker is gone */
         return !calm;
     default:
