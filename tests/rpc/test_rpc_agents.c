@@ -177,7 +177,7 @@ static void call_myself(weft_agent *agent, void *arg)
 }
 
 /* Memory in use. Futures and errors take the places of ended objects in their rings (base/handle.h); the ring of calls
- * may grow by 64 KiB. */
+ * is full after the first rounds. */
 static size_t memory_in_use(void)
 {
     for (int i = 0; i < 1024; i++) {
@@ -205,7 +205,7 @@ static void test_open_and_close(void **s)
         usleep(1000); /* joined threads may still be seen for a moment */
     assert_true(entries_of("/proc/self/task") <= threads);
     assert_true(entries_of("/proc/self/fd") <= descriptors);
-    assert_true(memory_in_use() < memory + 128 * 1024);
+    assert_true(memory_in_use() < memory + 64 * 1024);
     assert_true(shared_memory_of_weft() <= shared_memory);
 }
 
