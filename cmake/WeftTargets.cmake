@@ -107,8 +107,16 @@ set(weft_test_environment OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 IPATH_NO_BACK
   TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/sanitizers/tsan.supp:second_deadlock_stack=1
   UBSAN_OPTIONS=print_stacktrace=1)
 
+# With a sanitizer these take a third of the time of all tests. tools/check runs them without one; tools/long.d/deep runs them with both.
+set(weft_deep_tests test_base_fiber test_cartpole_crowd test_coll_large test_coll_values test_conformance_backward test_conformance_training test_lives_kills
+  test_net_footprint test_net_long test_nn_follow test_nn_resnet test_remote_many test_remote_state test_remote_training test_rendezvous_elastic
+  test_rpc_answers test_rpc_elastic test_rpc_parts test_rpc_rref_faults test_rpc_trace test_spawn_job test_storm)
+
 function(weft_test_settings name)
   cmake_parse_arguments(T "SERIAL;PROGRAM" "TIMEOUT" "LABELS" ${ARGN})
+  if(name IN_LIST weft_deep_tests AND (threads IN_LIST T_LABELS OR NOT WEFT_SANITIZE STREQUAL thread))
+    list(APPEND T_LABELS deep)
+  endif()
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 60)
   endif()
@@ -129,6 +137,8 @@ endfunction()
 add_library(weft_test_flags INTERFACE)
 target_compile_options(weft_test_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-Wno-unused-parameter>)
 
+include(CheckLinkerFlag)
+check_linker_flag(C -fuse-ld=gold WEFT_QUICK_LINKER)
 function(weft_test_program name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/providers
@@ -139,6 +149,9 @@ function(weft_test_program name)
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)
   else()
     target_link_libraries(${name} PRIVATE cmocka)
+  endif()
+  if(WEFT_QUICK_LINKER) # hundreds of programs of ten megabytes each: it takes half the time
+    target_link_options(${name} PRIVATE -fuse-ld=gold)
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endfunction()
