@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text/log.h"
+#include "topo/memory.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -37,6 +38,7 @@ static weft_status map_host(size_t size, void **data)
     }
     if (base == NULL)
         return WEFT_ERR_MEMORY;
+    wfi_memory_place(base, size);
     *data = base;
     return WEFT_OK;
 }

@@ -100,6 +100,26 @@ int wfi_share_launched(bool *is_unbound)
     return slurm_says();
 }
 
+static int to_rank(const char *text)
+{
+    char *end;
+    long rank = text ? strtol(text, &end, 10) : -1;
+    return rank >= 0 && rank < PROCESSES_MAX && end != text && *end == '\0' ? (int)rank : -1;
+}
+
+/* torchrun's, Open MPI's, MPICH's and Intel's, MVAPICH's, Slurm's. If the whole job is here, RANK is this rank too. */
+int wfi_share_local_rank(void)
+{
+    static const char *const names[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                        "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
+    int here = to_count(wfi_env_string("LOCAL_WORLD_SIZE")), rank = -1;
+    if (here > 0 && here == to_count(wfi_env_string("WORLD_SIZE")))
+        rank = to_rank(wfi_env_string("RANK"));
+    for (size_t i = 0; i < sizeof names / sizeof *names && rank < 0; i++)
+        rank = to_rank(wfi_env_string(names[i]));
+    return rank > 0 ? rank : 0;
+}
+
 /* For programs that compute without an agent; the opening of one fails for a bad value. */
 static void say_bad_setting(void)
 {

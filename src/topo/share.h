@@ -32,6 +32,8 @@ typedef struct wfi_share_facts {
 weft_status wfi_share_setting(int64_t *processes, weft_error **error);
 /* What the launcher's variables say: 0, nothing. *is_unbound: see above. */
 int wfi_share_launched(bool *is_unbound);
+/* This process's rank among those of the job on this machine, as the launcher's variables say; 0 if they do not. */
+int wfi_share_local_rank(void);
 /* With the control groups below `root` (cgroup.h). */
 int wfi_share_cores_of(const wfi_share_facts *facts, const char *root);
 uint64_t wfi_share_memory_of(const wfi_share_facts *facts, const char *root);

@@ -8,6 +8,7 @@
 #include "topo/topo.h"
 
 #include "base/env.h"
+#include "base/error.h"
 #include "base/text/log.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -42,25 +44,32 @@ static void switch_off_components(hwloc_topology_t topology)
         (void)hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, names[i]);
 }
 
-static hwloc_topology_t load(void)
+/* `path`: hwloc's XML, or NULL: this machine, or what hwloc's variables describe. NULL with *trouble, an errno value. */
+static hwloc_topology_t load(const char *path, int *trouble)
 {
     hwloc_topology_t topology;
+    *trouble = ENOMEM;
     if (hwloc_topology_init(&topology) != 0)
         return NULL;
     switch_off_components(topology);
-    /* All devices: a GPU or interface is found below some core set even where hwloc would hide its bridge. */
+    /* All devices: an interface is found below some core set even where hwloc would hide its bridge. */
     (void)hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-    if (hwloc_topology_load(topology) == 0)
+    errno = 0;
+    if ((!path || hwloc_topology_set_xml(topology, path) == 0) && hwloc_topology_load(topology) == 0)
         return topology;
-    wfi_log(WEFT_LOG_WARN, "hwloc could not read this machine's topology");
+    *trouble = errno ? errno : EINVAL;
     hwloc_topology_destroy(topology);
     return NULL;
 }
 
 static void *loader(void *arg)
 {
+    int trouble;
+    hwloc_topology_t loaded = load(NULL, &trouble);
     (void)arg;
-    atomic_store(&topo.topology, load());
+    if (!loaded)
+        wfi_log(WEFT_LOG_WARN, "hwloc could not read this machine's topology: %s", strerror(trouble));
+    atomic_store(&topo.topology, loaded);
     pthread_mutex_lock(&topo.lock);
     topo.is_over = true;
     pthread_cond_signal(&topo.ended);
@@ -118,66 +127,73 @@ static hwloc_topology_t topology_get(void)
     return atomic_load(&topo.topology);
 }
 
+const wfi_topology *wfi_topology_here(void)
+{
+    return (const wfi_topology *)topology_get();
+}
+
+weft_status wfi_topology_open_file(const char *path, wfi_topology **out, weft_error **error)
+{
+    int trouble;
+    FILE *file = fopen(path, "re"); /* hwloc does not say whether it could read the file */
+    if (!file)
+        return wfi_error_fail(error, WEFT_ERR_NOT_FOUND, "topology \"%s\": %s", path, strerror(errno));
+    fclose(file);
+    hwloc_topology_t topology = load(path, &trouble);
+    if (!topology && trouble == ENOMEM)
+        return WEFT_ERR_MEMORY;
+    if (!topology)
+        return wfi_error_fail(error, WEFT_ERR_FORMAT,
+                              "topology \"%s\" is not hwloc's XML: write one with \"lstopo FILE.xml\"", path);
+    *out = (wfi_topology *)topology;
+    return WEFT_OK;
+}
+
+void wfi_topology_close(wfi_topology *topology)
+{
+    if (topology)
+        hwloc_topology_destroy((hwloc_topology_t)topology);
+}
+
+/* ---- Cores -------------------------------------------------------------------------------------------------------- */
+
+static hwloc_topology_t hwloc_of(const wfi_topology *topology) /* hwloc declares no topology const */
+{
+    return (hwloc_topology_t)topology;
+}
+
 static hwloc_const_bitmap_t bitmap(const wfi_cores *cores)
 {
     return (hwloc_const_bitmap_t)cores;
 }
 
-/* A copy of the cores nearest to `object`; NULL if that is all cores, which says nothing. */
-static wfi_cores *cores_near(hwloc_topology_t topology, hwloc_obj_t object)
+wfi_cores *wfi_cores_allowed(const wfi_topology *topology)
 {
-    hwloc_obj_t near = object->cpuset != NULL ? object : hwloc_get_non_io_ancestor_obj(topology, object);
-    if (near == NULL || near->cpuset == NULL || hwloc_bitmap_iszero(near->cpuset))
+    hwloc_bitmap_t set = topology ? hwloc_bitmap_alloc() : NULL;
+    if (!set)
         return NULL;
-    if (hwloc_bitmap_isequal(near->cpuset, hwloc_topology_get_topology_cpuset(topology)))
-        return NULL;
-    return (wfi_cores *)hwloc_bitmap_dup(near->cpuset);
-}
-
-wfi_cores *wfi_topo_near_interface(const char *name)
-{
-    hwloc_topology_t topology = topology_get();
-    if (topology == NULL || name == NULL)
-        return NULL;
-    for (hwloc_obj_t device = hwloc_get_next_osdev(topology, NULL); device != NULL;
-         device = hwloc_get_next_osdev(topology, device)) {
-        bool network = device->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK ||
-                       device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
-        if (network && device->name != NULL && strcmp(device->name, name) == 0)
-            return cores_near(topology, device);
-    }
+    bool is_bound = hwloc_topology_is_thissystem(hwloc_of(topology)) &&
+                    hwloc_get_cpubind(hwloc_of(topology), set, HWLOC_CPUBIND_THREAD) == 0;
+    hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(hwloc_of(topology));
+    int failed = is_bound ? hwloc_bitmap_and(set, set, allowed) : hwloc_bitmap_copy(set, allowed);
+    if (!failed)
+        return (wfi_cores *)set;
+    hwloc_bitmap_free(set);
     return NULL;
 }
 
-/* hwloc names CUDA devices "cuda0" and, where only the driver's library is seen, "nvml0". */
-static bool is_gpu(hwloc_obj_t device, int index)
+wfi_cores *wfi_cores_parse(const wfi_topology *topology, const char *list)
 {
-    char cuda[32], nvml[32];
-    snprintf(cuda, sizeof(cuda), "cuda%d", index);
-    snprintf(nvml, sizeof(nvml), "nvml%d", index);
-    return device->name != NULL && (strcmp(device->name, cuda) == 0 || strcmp(device->name, nvml) == 0);
-}
-
-wfi_cores *wfi_topo_near_gpu(int index)
-{
-    hwloc_topology_t topology = topology_get();
-    if (topology == NULL)
+    hwloc_bitmap_t set =
+        topology && list[0] && strspn(list, "0123456789,-") == strlen(list) ? hwloc_bitmap_alloc() : NULL;
+    if (!set)
         return NULL;
-    for (hwloc_obj_t device = hwloc_get_next_osdev(topology, NULL); device != NULL;
-         device = hwloc_get_next_osdev(topology, device)) {
-        if (is_gpu(device, index))
-            return cores_near(topology, device);
-    }
+    if (hwloc_bitmap_list_sscanf(set, list) == 0 &&
+        hwloc_bitmap_and(set, set, hwloc_topology_get_topology_cpuset(hwloc_of(topology))) == 0 &&
+        !hwloc_bitmap_iszero(set))
+        return (wfi_cores *)set;
+    hwloc_bitmap_free(set);
     return NULL;
-}
-
-wfi_cores *wfi_topo_near_numa_node(int node)
-{
-    hwloc_topology_t topology = topology_get();
-    if (topology == NULL || node < 0)
-        return NULL;
-    hwloc_obj_t object = hwloc_get_numanode_obj_by_os_index(topology, (unsigned)node);
-    return object != NULL ? cores_near(topology, object) : NULL;
 }
 
 void wfi_cores_destroy(wfi_cores *cores)
@@ -189,6 +205,23 @@ void wfi_cores_destroy(wfi_cores *cores)
 int wfi_cores_count(const wfi_cores *cores)
 {
     return cores != NULL ? hwloc_bitmap_weight(bitmap(cores)) : 0;
+}
+
+void wfi_cores_text(const wfi_cores *cores, char *out, size_t room)
+{
+    out[0] = '\0';
+    if (cores)
+        (void)hwloc_bitmap_list_snprintf(out, room, bitmap(cores));
+}
+
+int wfi_cores_nodes(const wfi_topology *topology, const wfi_cores *cores)
+{
+    int count = 0;
+    hwloc_obj_t node = NULL;
+    while (cores && topology &&
+           (node = hwloc_get_next_obj_by_type(hwloc_of(topology), HWLOC_OBJ_NUMANODE, node)) != NULL)
+        count += hwloc_bitmap_intersects(node->cpuset, bitmap(cores));
+    return count;
 }
 
 int wfi_cores_numa_node(const wfi_cores *cores)
@@ -212,6 +245,20 @@ int wfi_cores_numa_node(const wfi_cores *cores)
     return best;
 }
 
+size_t wfi_topology_nodes(const wfi_topology *topology, wfi_numa_node *out, size_t room)
+{
+    size_t count = 0;
+    hwloc_obj_t node = NULL;
+    while (topology && (node = hwloc_get_next_obj_by_type(hwloc_of(topology), HWLOC_OBJ_NUMANODE, node)) != NULL) {
+        if (count < room) {
+            out[count] = (wfi_numa_node){.node = (int)node->os_index, .memory = node->attr->numanode.local_memory};
+            (void)hwloc_bitmap_list_snprintf(out[count].cores, sizeof out[count].cores, node->cpuset);
+        }
+        count++;
+    }
+    return count;
+}
+
 bool wfi_topo_bind_thread(const wfi_cores *cores, int threads)
 {
     hwloc_topology_t topology = topology_get();
@@ -219,15 +266,4 @@ bool wfi_topo_bind_thread(const wfi_cores *cores, int threads)
     if (!sensible || !hwloc_topology_is_thissystem(topology))
         return false;
     return hwloc_set_cpubind(topology, bitmap(cores), HWLOC_CPUBIND_THREAD) == 0;
-}
-
-void wfi_topo_prefer_numa_node(void *data, size_t size, int node)
-{
-    hwloc_topology_t topology = topology_get();
-    if (topology == NULL || node < 0 || size == 0 || !hwloc_topology_is_thissystem(topology))
-        return;
-    hwloc_obj_t object = hwloc_get_numanode_obj_by_os_index(topology, (unsigned)node);
-    if (object != NULL)
-        (void)hwloc_set_area_membind(topology, data, size, object->nodeset, HWLOC_MEMBIND_BIND,
-                                     HWLOC_MEMBIND_BYNODESET);
 }

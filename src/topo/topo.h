@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topo.h - which cores, NUMA nodes, network interfaces and GPUs are near each other, and binding threads accordingly.
+ * topo.h - which cores and NUMA nodes this machine has, which of them this process may use, and binding threads.
+ * topo/nics.h has its network devices.
  *
  * hwloc is called once, at first use; HWLOC_XMLFILE and HWLOC_SYNTHETIC make it describe another machine. Its
- * components that would start GPU drivers or connect to X servers are switched off, so GPUs have numbers only in such
- * described machines.
+ * components that would start GPU drivers or connect to X servers are switched off: GPUs are known by their PCI class.
  *
- * LOCKING. Any thread may call; the topology never changes once it has been loaded. LIFETIME. The topology stays
- * until the process ends; a wfi_cores belongs to its receiver.
+ * LOCKING. Any thread may call; a topology never changes once it has been loaded. LIFETIME. The topology of this
+ * machine stays until the process ends; a wfi_cores belongs to its receiver.
  */
 #ifndef WFI_TOPO_H
 #define WFI_TOPO_H
@@ -20,26 +20,51 @@
  */
 extern int64_t wfi_topo_load_ms;
 
-/* Where something is: an opaque set of cores, as hwloc's bitmap; NULL where nothing is known. */
-typedef struct wfi_cores wfi_cores;
+typedef struct wfi_topology wfi_topology; /* opaque: hwloc's topology */
+typedef struct wfi_cores wfi_cores;       /* opaque: a set of cores, as hwloc's bitmap */
 
-/* NULL out of memory, or if no such device is known, or all cores are as near. By name ("eth0", "mlx5_0") or number. */
-wfi_cores *wfi_topo_near_interface(const char *name);
-wfi_cores *wfi_topo_near_gpu(int index);
-wfi_cores *wfi_topo_near_numa_node(int node);
+/* Returns NULL if the topology is not known (yet). */
+const wfi_topology *wfi_topology_here(void);
+/*
+ * Loads a description of a machine, in hwloc's XML (lstopo FILE.xml). The caller waits as long as that takes.
+ * WEFT_ERR_NOT_FOUND (the file cannot be read), WEFT_ERR_FORMAT, WEFT_ERR_MEMORY; *error names the file.
+ */
+weft_status wfi_topology_open_file(const char *path, wfi_topology **out, weft_error **error);
+void wfi_topology_close(wfi_topology *topology); /* not for the topology of this machine */
+
+/*
+ * Returns the cores that the calling thread may use: on this machine its affinity, in a file all that the file allows.
+ * NULL: out of memory, or topology is NULL.
+ */
+wfi_cores *wfi_cores_allowed(const wfi_topology *topology);
+/* Reads a list such as "0-3,8", and drops cores that the topology does not have. NULL: no such list, or no core left. */
+wfi_cores *wfi_cores_parse(const wfi_topology *topology, const char *list);
 void wfi_cores_destroy(wfi_cores *cores);
-int wfi_cores_count(const wfi_cores *cores); /* 0 for NULL */
-/* The NUMA node that most of the cores belong to, by the system's number; -1 for NULL or if there is but one. */
+int wfi_cores_count(const wfi_cores *cores);                         /* 0 for NULL */
+void wfi_cores_text(const wfi_cores *cores, char *out, size_t room); /* a list such as "0-3,8"; "" for NULL */
+/* The number of NUMA nodes to which the cores belong; 0 for NULL. */
+int wfi_cores_nodes(const wfi_topology *topology, const wfi_cores *cores);
+/* The NUMA node of this machine that most of the cores belong to, by the system's number; -1 for NULL or if there is
+ * but one. */
 int wfi_cores_numa_node(const wfi_cores *cores);
+
+typedef struct wfi_numa_node {
+    int node;        /* the system's number */
+    uint64_t memory; /* bytes; 0: not known */
+    char cores[256]; /* as a list, perhaps cut short */
+} wfi_numa_node;
+
+/* Writes up to `room` NUMA nodes, and returns how many there are. */
+size_t wfi_topology_nodes(const wfi_topology *topology, wfi_numa_node *out, size_t room);
+
+/* wfi_nic_cores (nics.h) on this machine, of the cores that the calling thread may use. */
+wfi_cores *wfi_topo_near_interface(const char *name);
 
 /*
  * Binds the calling thread to `cores` if that helps: not with WEFT_NO_BINDING set, not for NULL, and not if there are
- * fewer cores than `threads`, the number of busy threads that are to live there (two pollers on one core fare worse than
- * unbound). Says whether it did.
+ * fewer cores than `threads`, the number of busy threads that are to live there (two pollers on one core fare worse
+ * than unbound). Returns whether it did.
  */
 bool wfi_topo_bind_thread(const wfi_cores *cores, int threads);
-
-/* Asks that pages of this range come from that node, when first touched. A wish: failing is not an error. node -1: none. */
-void wfi_topo_prefer_numa_node(void *data, size_t size, int node);
 
 #endif

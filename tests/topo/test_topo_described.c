@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,16 +72,11 @@ static void check_node_of(wfi_cores *cores, int node)
 
 static void check_gpu_node(void)
 {
-    check_node_of(wfi_topo_near_gpu(0), 0);
-    check_node_of(wfi_topo_near_gpu(1), 1);
     check_node_of(wfi_topo_near_interface("mlx5_0"), 0);
     check_node_of(wfi_topo_near_interface("mlx5_1"), 1);
     check_node_of(wfi_topo_near_interface("ib1"), 1);
-    check_node_of(wfi_topo_near_numa_node(1), 1);
-    CHECK(wfi_topo_near_gpu(2) == NULL && wfi_topo_near_gpu(-1) == NULL);
     CHECK(wfi_topo_near_interface("mlx5_2") == NULL && wfi_topo_near_interface("") == NULL);
     CHECK(wfi_topo_near_interface(NULL) == NULL && wfi_topo_near_interface("cuda0") == NULL);
-    CHECK(wfi_topo_near_numa_node(2) == NULL && wfi_topo_near_numa_node(-1) == NULL);
 }
 
 static void devices_lead_to_the_cores_beside_them(void **state)
@@ -90,12 +86,14 @@ static void devices_lead_to_the_cores_beside_them(void **state)
 
 static void check_two_nodes(void)
 {
-    char page[64];
-    wfi_cores *cores = wfi_topo_near_numa_node(1);
+    wfi_numa_node nodes[3];
+    wfi_cores *cores = wfi_cores_parse(wfi_topology_here(), "6-11,99");
     CHECK(wfi_cores_count(cores) == 6 && wfi_cores_numa_node(cores) == 1);
+    CHECK(wfi_cores_nodes(wfi_topology_here(), cores) == 1);
     wfi_cores_destroy(cores);
-    CHECK(wfi_topo_near_interface("eth0") == NULL && wfi_topo_near_gpu(0) == NULL);
-    wfi_topo_prefer_numa_node(page, sizeof(page), 1); /* nothing to do, and nothing breaks */
+    CHECK(wfi_topology_nodes(wfi_topology_here(), nodes, 3) == 2);
+    CHECK(nodes[1].node == 1 && strcmp(nodes[1].cores, "6-11") == 0);
+    CHECK(wfi_topo_near_interface("eth0") == NULL);
 }
 
 static void a_synthetic_machine_has_its_nodes(void **state)
@@ -105,7 +103,7 @@ static void a_synthetic_machine_has_its_nodes(void **state)
 
 static void check_one_node(void)
 {
-    CHECK(wfi_topo_near_numa_node(0) == NULL); /* all cores are as near: that says nothing */
+    CHECK(wfi_cores_nodes(NULL, NULL) == 0);
     CHECK(wfi_cores_numa_node(NULL) == -1 && wfi_cores_count(NULL) == 0);
     wfi_cores_destroy(NULL);
 }
@@ -118,8 +116,8 @@ static void one_node_is_no_place(void **state)
 /* hwloc refuses the file, or falls back to what it finds: either way there is an answer. */
 static void check_survives(void)
 {
-    CHECK(wfi_topo_near_gpu(0) == NULL);
-    wfi_cores *cores = wfi_topo_near_numa_node(0);
+    CHECK(wfi_topo_near_interface("mlx5_0") == NULL);
+    wfi_cores *cores = wfi_cores_allowed(wfi_topology_here());
     (void)wfi_topo_bind_thread(cores, 1);
     wfi_cores_destroy(cores);
 }
@@ -152,7 +150,7 @@ static void without_cores_nothing_is_bound(void **state)
 static void check_bind_rules(void)
 {
     cpu_set_t set;
-    wfi_cores *cores = wfi_topo_near_numa_node(0);
+    wfi_cores *cores = wfi_cores_parse(wfi_topology_here(), "0");
     CHECK(wfi_cores_count(cores) == 1);
     CHECK(!wfi_topo_bind_thread(cores, 2)); /* two busy threads on one core */
     if (getenv("WEFT_NO_BINDING") != NULL) {

@@ -242,6 +242,29 @@ static void the_table_counts_where_no_launcher_speaks(void **state)
     unsetenv("LOCAL_WORLD_SIZE");
 }
 
+static void launchers_say_which_one_this_is(void **state)
+{
+    static const char *const names[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                        "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
+    assert_int_equal(wfi_share_local_rank(), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        setenv(names[i], "3", 1);
+        assert_int_equal(wfi_share_local_rank(), 3);
+        setenv(names[i], "3x", 1);
+        assert_int_equal(wfi_share_local_rank(), 0);
+        unsetenv(names[i]);
+    }
+    setenv("RANK", "5", 1);
+    setenv("LOCAL_WORLD_SIZE", "8", 1);
+    setenv("WORLD_SIZE", "16", 1);
+    assert_int_equal(wfi_share_local_rank(), 0); /* on one of several machines */
+    setenv("WORLD_SIZE", "8", 1);
+    assert_int_equal(wfi_share_local_rank(), 5);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    unsetenv("LOCAL_WORLD_SIZE");
+}
+
 static int lines; /* that say a bad LOCAL_WORLD_SIZE */
 
 static void count_lines(weft_log_level level, const char *line, void *arg)
@@ -268,6 +291,7 @@ int main(void)
                                             "PMI_LOCAL_SIZE",   "SLURM_NTASKS_PER_NODE",      "SLURM_TASKS_PER_NODE",
                                             "SLURM_NODEID",     "SLURM_STEP_TASKS_PER_NODE"};
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launchers_say_which_one_this_is),
         cmocka_unit_test(a_bad_number_is_said_once),
         cmocka_unit_test_teardown(version_2_counts_every_group_around, empty_root),
         cmocka_unit_test_teardown(version_1_has_a_tree_for_each_controller, empty_root),
