@@ -17,7 +17,7 @@ table=$(grep -v '^#' "$table_file")
 up=
 [ $list = 1 ] || [ ! -f "$up_file" ] || up=$(grep -v '^#' "$up_file" || true)
 foreign='
-rdma/ providers/
+rdma/ providers/ programs/
 hwloc src/topo/
 oneapi/ src/tensor/cpu/product/
 dnnl src/tensor/cpu/product/
@@ -31,7 +31,7 @@ cjson src/file/
 '
 
 folders=()
-for folder in include src providers examples perf; do
+for folder in include src providers examples perf programs; do
   [ ! -d "$folder" ] || folders+=("$folder")
 done
 mapfile -t files < <(find "${folders[@]}" -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) | sort)

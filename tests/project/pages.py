@@ -19,7 +19,7 @@ import re
 import sys
 
 TOUR, MOST, WIRE = "docs/tour.md", 20, "docs/wire.md"
-FOLDERS = "src|providers|include|tests|tools|examples|perf|docs|cmake"
+FOLDERS = "src|providers|include|programs|tests|tools|examples|perf|docs|cmake"
 PATH = re.compile(r"(?<![\w./<>-])((?:%s)/[\w./*-]*[\w*/])" % FOLDERS)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CODE = re.compile(r"`([^`]+)`")

@@ -32,7 +32,7 @@ def enumerators(root):
 
 def used(root):
     """Strings that are such a name alone, in C, with the file."""
-    for folder in ("src", "providers", "examples", "perf"):
+    for folder in ("src", "providers", "programs", "examples", "perf"):
         for at, _, names in os.walk(os.path.join(root, folder)):
             for name in sorted(names):
                 path = os.path.relpath(os.path.join(at, name), root)

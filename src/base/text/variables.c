@@ -81,12 +81,20 @@ static bool is_known(const char *name, size_t size)
     return false;
 }
 
+bool wfi_variable_is_known(const char *setting, const char **meant)
+{
+    size_t size = strcspn(setting, "=");
+    bool known_name = is_known(setting, size);
+    *meant = !known_name && size <= NAME_MAX_BYTES ? nearest(setting, size) : NULL;
+    return known_name;
+}
+
 static void check(const char *setting)
 {
     size_t size = strcspn(setting, "=");
-    if (strncmp(setting, PREFIX, strlen(PREFIX)) != 0 || is_known(setting, size))
+    const char *meant;
+    if (strncmp(setting, PREFIX, strlen(PREFIX)) != 0 || wfi_variable_is_known(setting, &meant))
         return;
-    const char *meant = size <= NAME_MAX_BYTES ? nearest(setting, size) : NULL;
     int shown = wfi_utf8_fit(setting, size < NAME_MAX_BYTES ? (int)size : NAME_MAX_BYTES);
     if (meant)
         wfi_log(WEFT_LOG_WARN, "%.*s is not a variable of weft: did you mean %s? docs/environment.md lists them", shown,

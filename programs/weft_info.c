@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft_info.c - prints what weft finds on this machine, and what it would choose for this process: the first thing that
+ * a bug report should have (docs/weft-info.md). It is linked with the static library, whose inside it calls.
+ */
+#include "base/text/variables.h"
+#include "fabric.h"
+#include "out.h"
+#include "rpc/agent/options.h"
+#include "topo/cgroup.h"
+#include "topo/nics.h"
+#include "topo/share.h"
+
+#include <weft/log.h>
+
+#include <rdma/fabric.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define NODES_MAX 64
+
+extern char **environ;
+
+typedef struct arguments {
+    bool json;
+    const char *topology, *cpus;
+} arguments;
+
+/* ---- Build, and the environment ----------------------------------------------------------------------------------- */
+
+static void put_build(out *to)
+{
+    uint32_t running = fi_version();
+    out_section(to, "weft", false);
+    out_text(to, "version", "%s", weft_version());
+    out_text(to, "compiler", "%s", WEFT_INFO_COMPILER);
+    out_text(to, "options", "%s", WEFT_INFO_OPTIONS);
+#ifdef WEFT_HAVE_CUDA
+    out_text(to, "cuda", "built");
+#else
+    out_text(to, "cuda", "not built");
+#endif
+    out_text(to, "libfabric_compiled", "%d.%d", FI_MAJOR_VERSION, FI_MINOR_VERSION);
+    out_text(to, "libfabric_running", "%u.%u", FI_MAJOR(running), FI_MINOR(running));
+}
+
+static bool is_secret(const char *name)
+{
+    return strcmp(name, "WEFT_SECRET") == 0;
+}
+
+static void put_variables(out *to)
+{
+    out_section(to, "variables", true);
+    for (char **each = environ; each && *each; each++) {
+        const char *meant = NULL, *value = strchr(*each, '=');
+        char name[128];
+        if (strncmp(*each, "WEFT_", 5) != 0 || !value)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(value - *each), *each);
+        out_row(to, "name", name);
+        out_text(to, "value", "%s", is_secret(name) ? "(hidden)" : value + 1);
+        if (!wfi_variable_is_known(*each, &meant))
+            out_text(to, "problem", "not a variable of weft%s%s", meant ? ": did you mean " : "", meant ? meant : "");
+    }
+}
+
+static void put_launcher(out *to)
+{
+    static const char *const seen[][2] = {{"weft_job_open", "WEFT_SPAWNED"},
+                                          {"torchrun", "TORCHELASTIC_RUN_ID"},
+                                          {"RANK and WORLD_SIZE", "RANK"},
+                                          {"Open MPI", "OMPI_COMM_WORLD_RANK"},
+                                          {"PMI", "PMI_RANK"},
+                                          {"PMIx (not read by weft)", "PMIX_RANK"},
+                                          {"Slurm", "SLURM_PROCID"}};
+    out_section(to, "launchers", true);
+    for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
+        const char *value = getenv(seen[i][1]);
+        if (!value)
+            continue;
+        out_row(to, "launcher", seen[i][0]);
+        out_text(to, "variable", "%s=%s", seen[i][1], value);
+    }
+}
+
+/* ---- Limits ------------------------------------------------------------------------------------------------------- */
+
+static void put_limit(out *to, const char *key, int resource, const char *advice)
+{
+    struct rlimit limit;
+    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0)
+        return;
+    if (limit.rlim_cur == RLIM_INFINITY)
+        out_text(to, key, "unlimited");
+    else
+        out_text(to, key, "%llu%s", (unsigned long long)limit.rlim_cur, advice);
+}
+
+static void put_yama(out *to)
+{
+    static const char *const meanings[] = {"0: any process of the user", "1: only descendants",
+                                           "2: only with CAP_SYS_PTRACE", "3: no process"};
+    FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
+    int scope = -1;
+    if (file) {
+        if (fscanf(file, "%d", &scope) != 1)
+            scope = -1;
+        fclose(file);
+    }
+    out_text(to, "yama_ptrace_scope", "%s", scope >= 0 && scope < 4 ? meanings[scope] : "not there");
+}
+
+static void put_limits(out *to)
+{
+    wfi_cgroup group;
+    wfi_cgroup_read("", &group);
+    out_section(to, "limits", false);
+    put_limit(to, "memlock_bytes", RLIMIT_MEMLOCK,
+              ": verbs registers memory within this limit; raise it with \"ulimit -l unlimited\"");
+    put_limit(to, "descriptors", RLIMIT_NOFILE, "");
+    put_yama(to);
+    out_number(to, "cgroup_quota_cores", group.quota > 0 ? group.quota : -1);
+    out_number(to, "cgroup_cores", group.cores > 0 ? group.cores : -1);
+    out_number(to, "cgroup_memory_bytes", group.memory > 0 ? (int64_t)group.memory : -1);
+    out_number(to, "share_cores", wfi_share_cores());
+    out_number(to, "share_memory_bytes", (int64_t)wfi_share_memory());
+}
+
+/* ---- Fabrics ------------------------------------------------------------------------------------------------------ */
+
+/* Whether libfabric offers a provider; layered ones ("tcp;ofi_rxm") count for their base. */
+static bool is_offered(const struct fi_info *all, const char *name)
+{
+    size_t size = strlen(name);
+    for (; all; all = all->next) {
+        const char *offered = all->fabric_attr->prov_name;
+        if (offered && strncmp(offered, name, size) == 0 && (offered[size] == '\0' || offered[size] == ';'))
+            return true;
+    }
+    return false;
+}
+
+static void put_opening(out *to, const wfi_fabric_ops *ops, const weft_agent_options *options)
+{
+    uint8_t address[WFI_ADDRESS_MAX];
+    char text[128];
+    wfi_fabric *fabric = NULL;
+    weft_error *error = NULL;
+    wfi_fabric_options how = {.iface = options->iface, .towards = options->master_addr};
+    weft_status st = ops->open(&how, &fabric, &error);
+    out_text(to, "opens", "%s", st ? "no" : "yes");
+    if (st) {
+        out_text(to, "why", "%s", error ? weft_error_message(error) : weft_status_text(st));
+    } else {
+        ops->address_text(address, ops->address(fabric, address), text, sizeof text);
+        out_text(to, "interface", "%s", ops->iface(fabric));
+        out_text(to, "address", "%s", text);
+        ops->close(fabric);
+    }
+    weft_error_unref(error);
+}
+
+static void put_fabrics(out *to, const weft_agent_options *options)
+{
+    static const char *const names[] = {"tcp", "verbs", "shm", "efa", "cxi", "psm3", "opx", "sim"};
+    struct fi_info *all = NULL;
+    if (fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, NULL, &all) != 0)
+        all = NULL;
+    out_section(to, "fabrics", true);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const wfi_fabric_ops *ops = wfi_fabric_find(names[i]);
+        bool is_sim = strcmp(names[i], "sim") == 0;
+        out_row(to, "name", names[i]);
+        out_text(to, "weft", "%s", ops ? "uses it" : "does not use it");
+        if (is_sim)
+            out_text(to, "why", "simulated: only for tests");
+        else
+            out_text(to, "libfabric", "%s", is_offered(all, names[i]) ? "offers it" : "does not offer it");
+        if (ops && !is_sim)
+            put_opening(to, ops, options);
+    }
+    fi_freeinfo(all);
+}
+
+/* ---- The machine, and the choice ---------------------------------------------------------------------------------- */
+
+static void put_nodes(out *to, const wfi_topology *topology)
+{
+    wfi_numa_node nodes[NODES_MAX];
+    size_t count = wfi_topology_nodes(topology, nodes, NODES_MAX);
+    out_section(to, "numa_nodes", true);
+    for (size_t i = 0; i < count && i < NODES_MAX; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", nodes[i].node);
+        out_row(to, "node", name);
+        out_text(to, "cores", "%s", nodes[i].cores);
+        out_number(to, "memory_bytes", (int64_t)nodes[i].memory);
+    }
+}
+
+static const char *name_of(const wfi_nic *nic)
+{
+    return nic->verbs[0] ? nic->verbs : nic->iface[0] ? nic->iface : nic->pci;
+}
+
+static void put_nics(out *to, const wfi_nic *nics, size_t count)
+{
+    out_section(to, "nics", true);
+    for (size_t i = 0; i < count; i++) {
+        out_row(to, "name", name_of(&nics[i]));
+        out_text(to, "interface", "%s", nics[i].iface);
+        out_text(to, "verbs", "%s", nics[i].verbs);
+        out_text(to, "pci", "%s", nics[i].pci);
+        out_text(to, "model", "%s", nics[i].model);
+        out_number(to, "node", nics[i].node);
+        out_text(to, "reach", "%s", wfi_nic_reach_text(nics[i].reach));
+    }
+}
+
+/* Each with the network device that a process which uses it would choose. */
+static void put_gpus(out *to, const wfi_topology *topology, const wfi_place *place)
+{
+    wfi_gpu *gpus;
+    size_t count = wfi_gpus_list(topology, &gpus);
+    out_section(to, "gpus", true);
+    for (size_t i = 0; i < count; i++) {
+        wfi_nic *nics;
+        wfi_place with_gpu = {.cores = place->cores, .gpu = gpus[i].pci, .rank = place->rank};
+        size_t nic_count = wfi_nics_list(topology, &with_gpu, &nics);
+        out_row(to, "pci", gpus[i].pci);
+        out_text(to, "model", "%s", gpus[i].model);
+        out_number(to, "node", gpus[i].node);
+        out_text(to, "nic", "%s", nic_count > 0 ? name_of(&nics[0]) : "");
+        free(nics);
+    }
+    free(gpus);
+}
+
+static void put_choice(out *to, const wfi_topology *topology, const wfi_place *place, const wfi_nic *first)
+{
+    char text[256];
+    wfi_cores *near = first ? wfi_nic_cores(topology, place->cores, name_of(first)) : NULL;
+    wfi_cores_text(place->cores, text, sizeof text);
+    out_text(to, "cores", "%s", text);
+    out_number(to, "local_rank", place->rank);
+    out_text(to, "nearest_nic", "%s", first ? name_of(first) : "none");
+    if (first)
+        out_text(to, "nearest_nic_reason", "%s", wfi_nic_reach_text(first->reach));
+    wfi_cores_text(near, text, sizeof text);
+    out_text(to, "threads", "%s%s", near ? "cores near the nic: " : "not bound", text);
+    wfi_cores_destroy(near);
+}
+
+/* With `options` NULL, what would be chosen on the machine of a file. */
+static void put_machine(out *to, const wfi_topology *topology, const wfi_cores *cores, const wfi_options *options,
+                        const weft_error *trouble)
+{
+    wfi_nic *nics;
+    wfi_place place = {.cores = cores, .rank = wfi_share_local_rank()};
+    size_t count = wfi_nics_list(topology, &place, &nics);
+    bool is_usable = count > 0 && nics[0].reach <= WFI_NIC_UNKNOWN;
+    put_nodes(to, topology);
+    put_nics(to, nics, count);
+    put_gpus(to, topology, &place);
+    out_section(to, "chosen", false);
+    if (options && trouble)
+        out_text(to, "problem", "%s", weft_error_message(trouble));
+    else if (options) {
+        out_text(to, "fabric", "%s", options->fabric);
+        out_number(to, "workers", options->values.workers);
+        out_number(to, "memory_budget_bytes", (int64_t)options->values.memory_budget_bytes);
+    }
+    put_choice(to, topology, &place, is_usable ? &nics[0] : NULL);
+    free(nics);
+}
+
+/* ---- The program -------------------------------------------------------------------------------------------------- */
+
+static int refuse(const char *what, const char *value)
+{
+    fprintf(stderr, "weft-info: %s \"%s\": weft-info --help lists the options\n", what, value);
+    return 2;
+}
+
+/* -1: go on; otherwise the exit code. */
+static int read_arguments(int argc, char **argv, arguments *given)
+{
+    for (int i = 1; i < argc; i++) {
+        bool is_file = strcmp(argv[i], "--topology") == 0;
+        if (strcmp(argv[i], "--help") == 0) {
+            printf("weft-info - what weft finds on this machine, and what it would choose for this process\n\n"
+                   "usage: weft-info [--json] [--topology FILE.xml] [--cpus LIST]\n"
+                   "  --json               one JSON object instead of text\n"
+                   "  --topology FILE.xml  what would be chosen on that machine (hwloc's XML, by lstopo FILE.xml)\n"
+                   "  --cpus LIST          as if the process were bound to these cores: 0-3,8\n"
+                   "  --version, --help\n");
+            return 0;
+        }
+        if (strcmp(argv[i], "--version") == 0)
+            return printf("weft-info %s\n", weft_version()) < 0;
+        if (strcmp(argv[i], "--json") == 0)
+            given->json = true;
+        else if (!is_file && strcmp(argv[i], "--cpus") != 0)
+            return refuse("unknown option", argv[i]);
+        else if (i + 1 == argc)
+            return refuse("no value for the option", argv[i]);
+        else
+            *(is_file ? &given->topology : &given->cpus) = argv[++i];
+    }
+    return -1;
+}
+
+static void drop_line(weft_log_level level, const char *line, void *arg) /* what counts is in the report */
+{
+    (void)level, (void)line, (void)arg;
+}
+
+static void put_process(out *to, const wfi_topology *topology, const wfi_cores *cores)
+{
+    wfi_options options;
+    weft_error *trouble = NULL;
+    bool has_rank =
+        !getenv("RANK") && !getenv("OMPI_COMM_WORLD_RANK") && !getenv("PMI_RANK") && !getenv("SLURM_PROCID");
+    put_build(to);
+    put_variables(to); /* before the options, which remove the secret */
+    put_launcher(to);
+    put_limits(to);
+    /* Without a launcher, as the only worker of a job; the port is not used. */
+    weft_agent_options given = {.has_rank = has_rank, .world_size = has_rank, .master_port = !getenv("MASTER_PORT")};
+    weft_status st = wfi_options_resolve(&given, &options, &trouble);
+    if (st && !trouble)
+        trouble = weft_error_create(st, "the options could not be read: %s", weft_status_text(st));
+    put_fabrics(to, &options.values);
+    put_machine(to, topology, cores, &options, trouble);
+    wfi_options_wipe(&options);
+    weft_error_unref(trouble);
+}
+
+int main(int argc, char **argv)
+{
+    arguments given = {0};
+    out to;
+    wfi_topology *described = NULL;
+    weft_error *error = NULL;
+    int code = read_arguments(argc, argv, &given);
+    if (code >= 0)
+        return code;
+    weft_logging_set_sink(drop_line, NULL);
+    if (given.topology && wfi_topology_open_file(given.topology, &described, &error) != WEFT_OK) {
+        fprintf(stderr, "weft-info: %s\n", error ? weft_error_message(error) : "out of memory");
+        weft_error_unref(error);
+        return 2;
+    }
+    const wfi_topology *topology = described ? described : wfi_topology_here();
+    wfi_cores *cores = given.cpus ? wfi_cores_parse(topology, given.cpus) : wfi_cores_allowed(topology);
+    if (given.cpus && !cores) {
+        wfi_topology_close(described);
+        return refuse("--cpus has no core of the machine:", given.cpus);
+    }
+    out_open(&to, stdout, given.json);
+    if (described)
+        put_machine(&to, topology, cores, NULL, NULL);
+    else
+        put_process(&to, topology, cores);
+    out_close(&to);
+    wfi_cores_destroy(cores);
+    wfi_topology_close(described);
+    return fflush(stdout) || ferror(stdout) ? 1 : 0;
+}

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""weft_info.py PROGRAM MACHINES - runs weft-info in several surroundings, and checks what it prints."""
+import json
+import os
+import resource
+import subprocess
+import sys
+
+PROGRAM, MACHINES = sys.argv[1:3]
+SECTIONS = ["weft", "variables", "launchers", "limits", "fabrics", "numa_nodes", "nics", "gpus", "chosen"]
+LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "OMPI_", "PMI", "SLURM_", "MV2_", "MPI_LOCAL", "WEFT_", "HWLOC_")
+
+
+def run(*args, code=0, env=None, before=(), limits=None):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+    clean.update(env or {})
+    done = subprocess.run([*before, PROGRAM, *args], env=clean, capture_output=True, text=True, timeout=60, preexec_fn=limits,
+                          check=False)
+    assert done.returncode == code, (args, done)
+    return done
+
+
+def report(*args, **how):
+    return json.loads(run("--json", *args, **how).stdout)
+
+
+def described(name, *args, **how):
+    return report("--topology", os.path.join(MACHINES, name + ".xml"), *args, **how)
+
+
+def check_here():
+    text = run().stdout.splitlines()
+    assert [line for line in text if not line.startswith(" ")] == SECTIONS, text
+    assert any(line.startswith("  tcp: weft uses it") for line in text), text
+    found = report()
+    assert list(found) == SECTIONS
+    assert {one["name"] for one in found["fabrics"]} >= {"tcp", "verbs", "shm", "efa", "cxi", "psm3", "opx", "sim"}
+    assert found["weft"]["version"] in run("--version").stdout
+    assert found["limits"]["share_cores"] >= 1 and found["chosen"]["fabric"]
+    assert "--topology" in run("--help").stdout
+    assert list(json.loads(run("--json", before=["env", "-i"]).stdout)) == SECTIONS
+
+
+def check_environment():
+    set_here = {"WEFT_FABRC": "tcp", "WEFT_SECRET": "0123456789abcdef0123456789abcdef", "WEFT_WORKERS": "7", "RANK": "1",
+                "WORLD_SIZE": "2", "MASTER_PORT": "29500", "SLURM_PROCID": "1"}
+    done = run("--json", env=set_here)
+    assert set_here["WEFT_SECRET"] not in done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    rows = {row["name"]: row for row in found["variables"]}
+    assert rows["WEFT_FABRC"]["problem"] == "not a variable of weft: did you mean WEFT_FABRIC", rows
+    assert "problem" not in rows["WEFT_WORKERS"] and rows["WEFT_SECRET"]["value"] == "(hidden)"
+    assert [one["launcher"] for one in found["launchers"]] == ["RANK and WORLD_SIZE", "Slurm"]
+    assert found["chosen"]["workers"] == 7
+    wrong = report(env={"WEFT_WORKERS": "many"})
+    assert 'WEFT_WORKERS="many"' in wrong["chosen"]["problem"], wrong["chosen"]
+    half = report(env={"RANK": "1"})
+    assert "WORLD_SIZE" in half["chosen"]["problem"], half["chosen"]
+    lost = [one for one in report(env={"WEFT_IFACE": "nowhere0"})["fabrics"] if one["name"] == "tcp"][0]
+    assert lost["opens"] == "no" and "nowhere0" in lost["why"], lost
+
+
+def check_limits():
+    hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    small = report(limits=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, hard)))
+    assert small["limits"]["memlock_bytes"].startswith("65536: verbs"), small["limits"]
+    alone = ["unshare", "-rn"]
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode == 0:
+        tcp = [one for one in report(before=alone)["fabrics"] if one["name"] == "tcp"][0]  # not even loopback is up
+        assert tcp["opens"] in ("yes", "no") and ("why" in tcp) == (tcp["opens"] == "no"), tcp
+
+
+def check_machines():
+    dgx = described("dgx", "--cpus", "4-7", env={"LOCAL_RANK": "1"})
+    assert list(dgx) == SECTIONS[5:]
+    assert dgx["chosen"] == {"cores": "4-7", "local_rank": 1, "nearest_nic": "mlx5_5",
+                             "nearest_nic_reason": "on a NUMA node of the process", "threads": "cores near the nic: 4-5"}
+    assert [gpu["nic"] for gpu in described("dgx")["gpus"] if gpu["model"] == "10de:20b0"] == [
+        "mlx5_0", "mlx5_0", "mlx5_2", "mlx5_2", "mlx5_4", "mlx5_4", "mlx5_6", "mlx5_6"]
+    for name, nic, count in (("container", "mlx5_2", 9), ("vm", "eth0", 3), ("laptop", "wlan0", 2), ("unplaced", "eth0", 4),
+                             ("no_nic", "none", 0)):
+        found = described(name)
+        assert found["chosen"]["nearest_nic"] == nic and len(found["nics"]) == count, (name, found)
+        assert found["chosen"]["threads"] == "not bound", (name, found)
+    assert "  none" in run("--topology", os.path.join(MACHINES, "no_nic.xml")).stdout
+
+
+def check_misuse():
+    for args, words in ((["--jsn"], '"--jsn"'), (["--topology"], '"--topology"'), (["--topology", "no/file.xml"], "no/file.xml"),
+                        (["--topology", os.path.join(MACHINES, "make.py")], "lstopo"), (["--cpus", "x"], '"x"'), (["one"], '"one"')):
+        done = run(*args, code=2, env={"HWLOC_HIDE_ERRORS": "2"})
+        assert words in done.stderr and not done.stdout, done
+
+
+def main():
+    for check in (check_here, check_environment, check_limits, check_machines, check_misuse):
+        check()
+    machines = sorted(os.listdir(MACHINES))
+    made = "made_machines.%d" % os.getpid()
+    os.mkdir(made)
+    try:
+        subprocess.run([sys.executable, os.path.join(MACHINES, "make.py"), made], check=True)
+        for name in machines:
+            if name.endswith(".xml"):
+                with open(os.path.join(MACHINES, name), encoding="utf-8") as a, open(os.path.join(made, name), encoding="utf-8") as b:
+                    assert a.read() == b.read(), name + " is not what make.py writes"
+    finally:
+        for name in os.listdir(made):
+            os.unlink(os.path.join(made, name))
+        os.rmdir(made)
+
+
+main()
