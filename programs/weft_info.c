@@ -28,7 +28,7 @@ typedef struct arguments {
     const char *topology, *cpus;
 } arguments;
 
-/* ---- Build, and the environment ----------------------------------------------------------------------------------- */
+/* ---- Build, and the environment --------------------------------------------------------------------------------- */
 
 static void put_build(out *to)
 {
@@ -86,7 +86,7 @@ static void put_launcher(out *to)
     }
 }
 
-/* ---- Limits ------------------------------------------------------------------------------------------------------- */
+/* ---- Limits ----------------------------------------------------------------------------------------------------- */
 
 static void put_limit(out *to, const char *key, int resource, const char *advice)
 {
@@ -104,10 +104,10 @@ static void put_yama(out *to)
     static const char *const meanings[] = {"0: any process of the user", "1: only descendants",
                                            "2: only with CAP_SYS_PTRACE", "3: no process"};
     FILE *file = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
-    int scope = -1;
+    char line[16] = "";
+    long scope = -1;
     if (file) {
-        if (fscanf(file, "%d", &scope) != 1)
-            scope = -1;
+        scope = fgets(line, sizeof line, file) ? strtol(line, NULL, 10) : -1;
         fclose(file);
     }
     out_text(to, "yama_ptrace_scope", "%s", scope >= 0 && scope < 4 ? meanings[scope] : "not there");
@@ -129,7 +129,7 @@ static void put_limits(out *to)
     out_number(to, "share_memory_bytes", (int64_t)wfi_share_memory());
 }
 
-/* ---- Fabrics ------------------------------------------------------------------------------------------------------ */
+/* ---- Fabrics ---------------------------------------------------------------------------------------------------- */
 
 /* Whether libfabric offers a provider; layered ones ("tcp;ofi_rxm") count for their base. */
 static bool is_offered(const struct fi_info *all, const char *name)
@@ -185,7 +185,7 @@ static void put_fabrics(out *to, const weft_agent_options *options)
     fi_freeinfo(all);
 }
 
-/* ---- The machine, and the choice ---------------------------------------------------------------------------------- */
+/* ---- The machine, and the choice -------------------------------------------------------------------------------- */
 
 static void put_nodes(out *to, const wfi_topology *topology)
 {
@@ -277,7 +277,7 @@ static void put_machine(out *to, const wfi_topology *topology, const wfi_cores *
     free(nics);
 }
 
-/* ---- The program -------------------------------------------------------------------------------------------------- */
+/* ---- The program ------------------------------------------------------------------------------------------------ */
 
 static int refuse(const char *what, const char *value)
 {

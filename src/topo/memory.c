@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c - see memory.h. By the system call: hwloc would have to be loaded first, and libnuma is not needed for this. */
+/* memory.c - see memory.h. It calls the kernel directly: hwloc would have to be loaded first. */
 #include "topo/memory.h"
 
 #include "base/text/log.h"

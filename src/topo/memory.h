@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.h - the NUMA node on which this process would like to have the mappings that it sends from. Any thread may call. */
+/* memory.h - the NUMA node that this process prefers for the memory it sends from. Any thread may call. */
 #ifndef WFI_TOPO_MEMORY_H
 #define WFI_TOPO_MEMORY_H
 
 #include <stddef.h>
 
-/* Names the node of the process's network device (wfi_cores_numa_node); -1: none. The first node that is named counts. */
+/* Names the node of the process's network device (wfi_cores_numa_node); -1: none. The first named node counts. */
 void wfi_memory_wish(int node);
 /*
  * Asks that the pages of a fresh mapping come from the named node when they are first touched. A wish: if that node is

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nics.c - see nics.h. A device's locality is the set of NUMA nodes of the nearest object above it that has cores. Sets
- * of nodes are compared, and not sets of cores: the object may be a cache. The complete sets are compared, which also have
- * what a container hides.
+ * of nodes are compared, and not sets of cores, because the object may be a cache. hwloc's complete sets are compared:
+ * they also contain what a container hides.
  */
 #include "topo/nics.h"
 
@@ -44,7 +44,7 @@ static hwloc_topology_t hwloc_of(const wfi_topology *topology) /* hwloc declares
     return (hwloc_topology_t)topology;
 }
 
-/* ---- What a device is --------------------------------------------------------------------------------------------- */
+/* ---- What a device is ------------------------------------------------------------------------------------------- */
 
 static bool is_pci(hwloc_obj_t object, int base_class)
 {
@@ -103,7 +103,7 @@ static int node_of(hwloc_topology_t topology, hwloc_obj_t object)
     return nodes && hwloc_bitmap_weight(nodes) == 1 ? hwloc_bitmap_first(nodes) : -1;
 }
 
-/* ---- Where it is, seen from the process --------------------------------------------------------------------------- */
+/* ---- Where it is, seen from the process ------------------------------------------------------------------------- */
 
 static hwloc_obj_t find_pci(hwloc_topology_t topology, const char *address)
 {
@@ -176,7 +176,7 @@ static void place_device(const nic_view *view, const char *name, device *one)
                                             : reach_of(view, one->pci);
 }
 
-/* ---- The order ---------------------------------------------------------------------------------------------------- */
+/* ---- The order -------------------------------------------------------------------------------------------------- */
 
 static bool is_alike(const device *a, const device *b)
 {
@@ -242,7 +242,7 @@ static bool arrange(const wfi_topology *topology, const wfi_place *place, const 
     return ok;
 }
 
-/* ---- Finding devices ---------------------------------------------------------------------------------------------- */
+/* ---- Finding devices -------------------------------------------------------------------------------------------- */
 
 /* Whether a name is the device's, perhaps with an ending of libfabric's: "mlx5_0-xrc". */
 static bool is_named(const char *device_name, const char *name)
@@ -376,7 +376,7 @@ const char *wfi_nic_reach_text(wfi_nic_reach reach)
     return texts[reach];
 }
 
-/* ---- Cores near a device ------------------------------------------------------------------------------------------ */
+/* ---- Cores near a device ---------------------------------------------------------------------------------------- */
 
 /* The ones of `cores` that are of these nodes; *of_all counts the nodes of `cores`, *of_some those of them. */
 static hwloc_bitmap_t cores_of(hwloc_topology_t topology, hwloc_const_cpuset_t cores, hwloc_const_nodeset_t nodes,

@@ -73,9 +73,9 @@ void wfi_nics_order(const wfi_topology *topology, const wfi_place *place, const 
 const char *wfi_nic_reach_text(wfi_nic_reach reach);
 
 /*
- * Returns the ones of `cores` that are of the NUMA node of a device, for threads that use it; NULL: leave the threads as
- * they are. That is if the cores are of one node only, if the device is not known or as near to all of them, or if it
- * is near to none of them; also out of memory.
+ * Returns those of `cores` that belong to the NUMA node of a device, for threads that use the device. NULL: leave the
+ * threads as they are, because the cores belong to one node, or the device is unknown, or it is near to all of the
+ * cores or to none; also out of memory.
  */
 wfi_cores *wfi_nic_cores(const wfi_topology *topology, const wfi_cores *cores, const char *name);
 

@@ -44,7 +44,7 @@ static void switch_off_components(hwloc_topology_t topology)
         (void)hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, names[i]);
 }
 
-/* `path`: hwloc's XML, or NULL: this machine, or what hwloc's variables describe. NULL with *trouble, an errno value. */
+/* `path`: hwloc's XML, or NULL for this machine. Returns NULL with *trouble, an errno value. */
 static hwloc_topology_t load(const char *path, int *trouble)
 {
     hwloc_topology_t topology;
@@ -155,7 +155,7 @@ void wfi_topology_close(wfi_topology *topology)
         hwloc_topology_destroy((hwloc_topology_t)topology);
 }
 
-/* ---- Cores -------------------------------------------------------------------------------------------------------- */
+/* ---- Cores ------------------------------------------------------------------------------------------------------ */
 
 static hwloc_topology_t hwloc_of(const wfi_topology *topology) /* hwloc declares no topology const */
 {

@@ -37,7 +37,7 @@ void wfi_topology_close(wfi_topology *topology); /* not for the topology of this
  * NULL: out of memory, or topology is NULL.
  */
 wfi_cores *wfi_cores_allowed(const wfi_topology *topology);
-/* Reads a list such as "0-3,8", and drops cores that the topology does not have. NULL: no such list, or no core left. */
+/* Reads a list such as "0-3,8", and drops cores that the topology lacks. NULL: no such list, or no core left. */
 wfi_cores *wfi_cores_parse(const wfi_topology *topology, const char *list);
 void wfi_cores_destroy(wfi_cores *cores);
 int wfi_cores_count(const wfi_cores *cores);                         /* 0 for NULL */

@@ -63,6 +63,7 @@ static void the_switch_of_the_gpu_comes_before_the_node(void **state)
                "mlx5_7:0 mlx5_6:0 mlx5_1:1 mlx5_0:1 eth0:1 mlx5_3:2 mlx5_2:2 mlx5_5:3 mlx5_4:3");
     free(gpus);
     wfi_topology_close(topology);
+    check_list("nested", NULL, "0000:02:00.0", 0, "mlx5_1:0 mlx5_0:0"); /* the nearer switch first */
     check_list("no_nic", NULL, "0000:99:00.0", 0, "");
     check_list("vm", NULL, "no address", 0, "eth0:1 mlx5_0:1 mlx5_1:1");
 }

@@ -10,7 +10,7 @@
  * similar name. Does so once in a process, and not in processes that weft_job_open started, because the parent does.
  */
 void wfi_variables_check(void);
-/* Whether "WEFT_NAME=value" sets a variable of weft. If not, *meant is the known name that is most similar; NULL: none. */
+/* Whether "WEFT_NAME=value" sets a variable of weft. If not, *meant is the most similar known name; NULL: none. */
 bool wfi_variable_is_known(const char *setting, const char **meant);
 
 #endif

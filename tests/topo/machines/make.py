@@ -129,6 +129,7 @@ def main():
     write(folder, "laptop", [[[("0300", "8086:9a49", ()), ("0280", "8086:a0f0", ("wlan0",)), ("0c03", "8086:a0ed", ("enx0",))]]])
     write(folder, "unplaced", [[[]], [[]]], anywhere=[ether("eth0"), nic("mlx5_0", "ib0"), nic("mlx5_1", "ib1"), nic()])
     write(folder, "no_nic", [[[]]])
+    write(folder, "nested", [[[[[nic("mlx5_0")], [gpu(), nic("mlx5_1")]]]]])
 
 
 if __name__ == "__main__":
