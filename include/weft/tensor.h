@@ -11,8 +11,9 @@
  * the cell had when they were made.
  *
  * A function that makes a tensor gives the caller one reference. It returns NULL if memory is out or an argument is
- * wrong; the log at level debug names it. Any thread may take and drop references. A NULL tensor is a wrong
- * argument, so results may be passed on without a check. Functions that query a tensor return 0, false or NULL for it.
+ * wrong; the log at level debug names the argument and its value, also where weft_tensor_assign and weft_tensor_fill_*
+ * fail. Any thread may take and drop references. A NULL tensor is a wrong argument, so results may be passed on without
+ * a check. Functions that query a tensor return 0, false or NULL for it.
  *
  *     float sum_of_first_row(const float data[6])
  *     {

@@ -191,7 +191,7 @@ WEFT_API weft_type weft_values_type(const weft_values *values, size_t index); /*
 WEFT_API weft_args weft_values_args(const weft_values *values);
 
 /* These read value `index`; *out is borrowed from `values`. WEFT_ERR_NOT_FOUND if there is no such value,
- * WEFT_ERR_TYPE if it has another type. */
+ * WEFT_ERR_TYPE if it has another type; the log names the index and the types. weft_values_type tells the type. */
 WEFT_API WEFT_NODISCARD weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out);
 WEFT_API WEFT_NODISCARD weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out);
 WEFT_API WEFT_NODISCARD weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out);

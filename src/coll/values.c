@@ -265,7 +265,7 @@ static weft_status read_blocks(wfi_operation *operation)
     if (!st && wfi_encode_fits(whole, problem, sizeof problem))
         st = fail_for_size(operation, -1, "all members together", problem);
     if (!st)
-        st = weft_values_create(whole, &operation->values);
+        st = wfi_values_create(whole, &operation->values);
     for (size_t i = 0; i < all->members && lists; i++)
         weft_values_unref(lists[i]);
     free(lists);

@@ -5,6 +5,7 @@
 #include "dist/pass.h"
 #include "rpc/client/client.h"
 #include "rpc/server/server.h"
+#include "value/value.h"
 
 #include <stdlib.h>
 
@@ -453,8 +454,8 @@ static void report_answered(weft_future *future, void *arg)
     if (!wfi_agent_enter_locked(agent))
         return;
     context->reports = false;
-    if (!weft_future_error(future) && !weft_values_get_bool(weft_future_values(future), 0, &over) && over &&
-        !context->over)
+    if (!weft_future_error(future) &&
+        !wfi_values_get(weft_future_values(future), 0, WEFT_TYPE_BOOL, &over, sizeof over) && over && !context->over)
         wfi_contexts_end(wfi_contexts_of(agent), context, WEFT_ERR_CANCELLED, "its context was closed");
     else
         wfi_contexts_report(context);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "dist/pass_impl.h"
 #include "rpc/client/client.h"
+#include "value/value.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +107,7 @@ static void post_answer(wfi_dist_pass *pass, weft_future *call, wfi_pass_event *
     bool all = false;
     if (error)
         event->error = weft_error_ref(error);
-    else if (weft_values_get_bool(weft_future_values(call), 0, &all))
+    else if (wfi_values_get(weft_future_values(call), 0, WEFT_TYPE_BOOL, &all, sizeof all))
         event->error = weft_error_create(WEFT_ERR_PROTOCOL, "rank %d answered nonsense in a pass", event->rank);
     event->all_answered = all;
     wfi_pass_post(pass, event, runner);

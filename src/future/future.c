@@ -7,6 +7,7 @@
  * they run in the order of registration, even if one is added at the moment of completion.
  */
 #include "base/alloc.h"
+#include "base/text/refuse.h"
 #include "future/future_impl.h"
 
 #include <stdlib.h>
@@ -224,23 +225,33 @@ weft_status wfi_future_fail(weft_future *future, const weft_error *error)
     return WEFT_OK;
 }
 
+/* Only weft completes the future, which may be complete. */
+static weft_status refuse_owned(const char *function, const weft_future *future)
+{
+    if (weft_future_done(future))
+        return WEFT_ERR_COMPLETED;
+    return wfi_refuse(WEFT_ERR_STATE,
+                      "%s: weft completes this future: complete only those of weft_future_create and "
+                      "weft_future_then, or cancel it",
+                      function);
+}
+
 weft_status weft_future_complete(weft_future *future, void *payload, weft_drop_fn drop)
 {
     WFI_LIVE(future);
     if (future != NULL && !future->owned)
         return wfi_future_complete(future, payload, drop);
     drop_arg(payload, drop);
-    return future == NULL ? WEFT_ERR_INVALID : weft_future_done(future) ? WEFT_ERR_COMPLETED : WEFT_ERR_STATE;
+    return future == NULL ? wfi_refuse_null("weft_future_complete", "the future")
+                          : refuse_owned("weft_future_complete", future);
 }
 
 weft_status weft_future_fail(weft_future *future, const weft_error *error)
 {
     WFI_LIVE(future, error);
     if (future == NULL || error == NULL)
-        return WEFT_ERR_INVALID;
-    if (!future->owned)
-        return wfi_future_fail(future, error);
-    return weft_future_done(future) ? WEFT_ERR_COMPLETED : WEFT_ERR_STATE;
+        return wfi_refuse_null("weft_future_fail", future == NULL ? "the future" : "error");
+    return future->owned ? refuse_owned("weft_future_fail", future) : wfi_future_fail(future, error);
 }
 
 bool weft_future_done(const weft_future *future)
@@ -313,10 +324,14 @@ static void call_done_callback(wfi_callback *base, weft_future *future)
 weft_status weft_future_add_done_callback(weft_future *future, weft_done_fn fn, void *arg, weft_drop_fn drop)
 {
     WFI_LIVE(future);
-    done_callback *one = future != NULL && fn != NULL ? malloc(sizeof *one) : NULL;
+    if (future == NULL || fn == NULL) {
+        drop_arg(arg, drop);
+        return wfi_refuse_null("weft_future_add_done_callback", future == NULL ? "the future" : "fn");
+    }
+    done_callback *one = malloc(sizeof *one);
     if (one == NULL) {
         drop_arg(arg, drop);
-        return future != NULL && fn != NULL ? WEFT_ERR_MEMORY : WEFT_ERR_INVALID;
+        return WEFT_ERR_MEMORY;
     }
     *one = (done_callback){
         .base = {.call = call_done_callback, .forget = forget_done_callback}, .fn = fn, .arg = arg, .drop = drop};
@@ -374,7 +389,7 @@ weft_status weft_future_cancel(weft_future *future)
     const wfi_canceller *canceller = future != NULL ? future->canceller : NULL;
     bool done, asked;
     if (future == NULL)
-        return WEFT_ERR_INVALID;
+        return wfi_refuse_null("weft_future_cancel", "the future");
     if (canceller == NULL)
         return fail_cancelled(future);
     wfi_mutex_lock(&future->lock);

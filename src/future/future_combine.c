@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* future_combine.c - futures made of futures: then, when_all, when_any. */
 #include "base/alloc.h"
+#include "base/text/refuse.h"
 #include "future/future_impl.h"
 
 #include <stdlib.h>
@@ -114,6 +115,8 @@ static weft_future *continue_future(weft_future *parent, weft_then_fn fn, void *
 weft_future *weft_future_then(weft_future *future, weft_then_fn fn, void *arg, weft_drop_fn drop)
 {
     WFI_LIVE(future);
+    if (future == NULL || fn == NULL)
+        (void)wfi_refuse_null("weft_future_then", future == NULL ? "the future" : "fn");
     (void)weft_future_ref(future); /* the continuation may run at once, and drop the caller's reference */
     weft_future *child = continue_future(future, fn, arg, drop, false);
     weft_future_unref(future);
@@ -420,12 +423,12 @@ static void register_parts(collection *whole, weft_future *const *futures)
     unref_collection(whole);
 }
 
-static weft_future *join(weft_future *const *futures, size_t count, bool any)
+static weft_future *join(const char *function, weft_future *const *futures, size_t count, bool any)
 {
     const weft_future *first;
     weft_future *child;
     collection *whole = NULL;
-    if (!wfi_futures_are_there(futures, count))
+    if (wfi_futures_check(function, futures, count) != WEFT_OK)
         return NULL;
     first = count > 0 ? futures[0] : NULL;
     child = first != NULL ? wfi_future_create(first->executor, first->driver) : wfi_future_create(NULL, NULL);
@@ -446,10 +449,10 @@ static weft_future *join(weft_future *const *futures, size_t count, bool any)
 
 weft_future *weft_future_when_all(weft_future *const *futures, size_t count)
 {
-    return join(futures, count, false);
+    return join("weft_future_when_all", futures, count, false);
 }
 
 weft_future *weft_future_when_any(weft_future *const *futures, size_t count)
 {
-    return join(futures, count, true);
+    return join("weft_future_when_any", futures, count, true);
 }

@@ -65,7 +65,8 @@ void wfi_future_add_callback(weft_future *future, wfi_callback *callback);
 bool wfi_future_remove_callback(weft_future *future, wfi_callback *callback);
 bool wfi_future_ref_unless_dying(weft_future *future); /* for memory that is valid; false if no reference is left */
 
-bool wfi_futures_are_there(weft_future *const *futures, size_t count); /* whether none of them is NULL */
+/* WEFT_OK if no pointer is NULL; otherwise logs which one is, and returns WEFT_ERR_INVALID. */
+weft_status wfi_futures_check(const char *function, weft_future *const *futures, size_t count);
 weft_status wfi_future_status(const weft_future *future); /* of a complete future: WEFT_OK or the error's code */
 
 #endif

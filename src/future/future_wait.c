@@ -7,6 +7,7 @@
  * future's lock; after that no future refers to its stack.
  */
 #include "base/alloc.h"
+#include "base/text/refuse.h"
 #include "future/future_impl.h"
 
 #include <stdlib.h>
@@ -147,12 +148,20 @@ static weft_status wait_with(weft_future *const *futures, size_t count, wfi_wait
     return status != WEFT_OK || any ? status : (weft_status)atomic_load(&waiting.failure);
 }
 
-bool wfi_futures_are_there(weft_future *const *futures, size_t count)
+weft_status wfi_futures_check(const char *function, weft_future *const *futures, size_t count)
 {
     size_t i = 0;
     while (futures != NULL && i < count && futures[i] != NULL)
         i++;
-    return i == count;
+    if (i == count)
+        return WEFT_OK;
+    return futures == NULL ? wfi_refuse(WEFT_ERR_INVALID, "%s: the list of %zu futures is NULL", function, count)
+                           : wfi_refuse(WEFT_ERR_INVALID, "%s: future %zu of %zu is NULL", function, i, count);
+}
+
+static weft_status check_wait(const char *function, weft_future *const *futures, size_t count, int64_t wait_ms)
+{
+    return wait_ms < WEFT_FOREVER ? wfi_refuse_wait(function, wait_ms) : wfi_futures_check(function, futures, count);
 }
 
 static uint64_t deadline_of(const weft_future *future, int64_t wait_ms)
@@ -171,7 +180,8 @@ static weft_status wait_for(weft_future *future, bool of_program, uint64_t deadl
 weft_status weft_future_wait_until(weft_future *future, uint64_t deadline_ns)
 {
     WFI_LIVE(future);
-    return future != NULL ? wait_for(future, true, deadline_ns) : WEFT_ERR_INVALID;
+    return future != NULL ? wait_for(future, true, deadline_ns)
+                          : wfi_refuse_null("weft_future_wait_until", "the future");
 }
 
 weft_status wfi_future_wait_until(weft_future *future, uint64_t deadline_ns)
@@ -183,7 +193,8 @@ weft_status weft_future_wait(weft_future *future, int64_t wait_ms)
 {
     WFI_LIVE(future);
     if (future == NULL || wait_ms < WEFT_FOREVER)
-        return WEFT_ERR_INVALID;
+        return future == NULL ? wfi_refuse_null("weft_future_wait", "the future")
+                              : wfi_refuse_wait("weft_future_wait", wait_ms);
     if (weft_future_done(future))
         return wfi_future_status(future);
     return wait_for(future, true, deadline_of(future, wait_ms));
@@ -213,8 +224,9 @@ static weft_status wait_several(weft_future *const *futures, size_t count, wait_
 
 weft_status weft_future_wait_all(weft_future *const *futures, size_t count, int64_t wait_ms)
 {
-    if (wait_ms < WEFT_FOREVER || !wfi_futures_are_there(futures, count))
-        return WEFT_ERR_INVALID;
+    weft_status status = check_wait("weft_future_wait_all", futures, count, wait_ms);
+    if (status != WEFT_OK)
+        return status;
     return count == 0 ? WEFT_OK : wait_several(futures, count, (wait_form){.of_program = true}, wait_ms);
 }
 
@@ -242,8 +254,13 @@ static weft_status wait_any(weft_future *const *futures, size_t count, bool of_p
 
 weft_status weft_future_wait_any(weft_future *const *futures, size_t count, int64_t wait_ms, size_t *index)
 {
-    if (wait_ms < WEFT_FOREVER || index == NULL || count == 0 || !wfi_futures_are_there(futures, count))
-        return WEFT_ERR_INVALID;
+    weft_status status = check_wait("weft_future_wait_any", futures, count, wait_ms);
+    if (status != WEFT_OK)
+        return status;
+    if (index == NULL)
+        return wfi_refuse_null("weft_future_wait_any", "index");
+    if (count == 0)
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_future_wait_any: the list is empty: pass at least one future");
     return wait_any(futures, count, true, wait_ms, index);
 }
 

@@ -39,13 +39,14 @@ weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dty
 {
     if (device.kind == WEFT_DEVICE_CPU && device.index == 0)
         return weft_tensor_empty(shape, dtype);
+    char text[WFI_WANTED_TEXT];
     weft_error *error = NULL;
     weft_tensor *tensor = NULL;
     weft_status status = weft_device_check(device, &error);
     if (status == WEFT_OK)
         status = wfi_tensor_create(shape, dtype, WFI_MEMORY_CUDA, device.index, &tensor);
     if (status != WEFT_OK)
-        wfi_log(WEFT_LOG_DEBUG, "no new tensor: %s",
+        wfi_log(WEFT_LOG_DEBUG, "no new tensor %s: %s", wfi_tensor_wanted(&shape, dtype, text),
                 error != NULL ? weft_error_message(error) : weft_status_text(status));
     weft_error_unref(error);
     return tensor;

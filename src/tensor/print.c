@@ -146,17 +146,3 @@ void weft_tensor_print(const weft_tensor *tensor, FILE *to)
     wfi_quiet_end(&quiet);
     weft_tensor_unref(now);
 }
-
-const char *wfi_shape_text(const weft_shape *shape, char text[WFI_SHAPE_TEXT])
-{
-    if (shape->ndim < 0 || shape->ndim > WEFT_MAX_DIMS) {
-        snprintf(text, WFI_SHAPE_TEXT, "a shape of %d dimensions (0 to %d)", shape->ndim, WEFT_MAX_DIMS);
-        return text;
-    }
-    size_t at = (size_t)snprintf(text, WFI_SHAPE_TEXT, "[");
-    for (int i = 0; i < shape->ndim && at < WFI_SHAPE_TEXT; i++)
-        at += (size_t)snprintf(text + at, WFI_SHAPE_TEXT - at, "%s%lld", i ? ", " : "", (long long)shape->dims[i]);
-    if (at < WFI_SHAPE_TEXT)
-        snprintf(text + at, WFI_SHAPE_TEXT - at, "]");
-    return text;
-}

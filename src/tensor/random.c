@@ -2,6 +2,7 @@
 /* random.c - see random.h. */
 #include "tensor/random.h"
 
+#include "base/text/log.h"
 #include "tensor/cell.h"
 #include "tensor/check.h"
 #include "tensor/clones.h"
@@ -242,18 +243,33 @@ static weft_status fill_any(weft_tensor *target, wfi_random random, double a, do
     return status;
 }
 
+static weft_status not_filled(const char *function, const weft_tensor *target, weft_status status)
+{
+    wfi_log(WEFT_LOG_DEBUG, "%s: the target is %s: %s", function, weft_dtype_name(target->dtype),
+            status == WEFT_ERR_TYPE ? "pass a float32 or float64 tensor" : weft_status_text(status));
+    return status;
+}
+
 weft_status weft_tensor_fill_uniform(weft_tensor *target, uint64_t seed, double low, double high)
 {
     WFI_LIVE(target);
-    if (target == NULL || !isfinite(low) || !isfinite(high) || low > high)
+    if (target == NULL || !isfinite(low) || !isfinite(high) || low > high) {
+        wfi_log(WEFT_LOG_DEBUG, "weft_tensor_fill_uniform: %s: low is %g and high %g: finite, and low at most high",
+                target == NULL ? "the target is NULL" : "no such range", low, high);
         return WEFT_ERR_INVALID;
-    return fill_any(target, (wfi_random){seed, 0}, low, high, wfi_random_uniform);
+    }
+    weft_status status = fill_any(target, (wfi_random){seed, 0}, low, high, wfi_random_uniform);
+    return status == WEFT_OK ? WEFT_OK : not_filled("weft_tensor_fill_uniform", target, status);
 }
 
 weft_status weft_tensor_fill_normal(weft_tensor *target, uint64_t seed, double mean, double deviation)
 {
     WFI_LIVE(target);
-    if (target == NULL || !isfinite(mean) || !isfinite(deviation) || deviation < 0)
+    if (target == NULL || !isfinite(mean) || !isfinite(deviation) || deviation < 0) {
+        wfi_log(WEFT_LOG_DEBUG, "weft_tensor_fill_normal: %s: mean is %g and deviation %g: finite, and not negative",
+                target == NULL ? "the target is NULL" : "no such distribution", mean, deviation);
         return WEFT_ERR_INVALID;
-    return fill_any(target, (wfi_random){seed, 0}, mean, deviation, wfi_random_normal);
+    }
+    weft_status status = fill_any(target, (wfi_random){seed, 0}, mean, deviation, wfi_random_normal);
+    return status == WEFT_OK ? WEFT_OK : not_filled("weft_tensor_fill_normal", target, status);
 }

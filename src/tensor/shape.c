@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shape.c - arithmetic on shapes, checked for overflow. */
+/* shape.c - arithmetic on shapes, checked for overflow; shapes as text. */
+#include "tensor/print.h"
 #include "tensor/tensor.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool wfi_shape_numel(const weft_shape *shape, int64_t *numel)
@@ -68,4 +70,18 @@ bool wfi_dim_wrap(int ndim, int *dim)
         return false;
     *dim = wrapped;
     return true;
+}
+
+const char *wfi_shape_text(const weft_shape *shape, char text[WFI_SHAPE_TEXT])
+{
+    if (shape->ndim < 0 || shape->ndim > WEFT_MAX_DIMS) {
+        snprintf(text, WFI_SHAPE_TEXT, "a shape of %d dimensions (0 to %d)", shape->ndim, WEFT_MAX_DIMS);
+        return text;
+    }
+    size_t at = (size_t)snprintf(text, WFI_SHAPE_TEXT, "[");
+    for (int i = 0; i < shape->ndim && at < WFI_SHAPE_TEXT; i++)
+        at += (size_t)snprintf(text + at, WFI_SHAPE_TEXT - at, "%s%lld", i ? ", " : "", (long long)shape->dims[i]);
+    if (at < WFI_SHAPE_TEXT)
+        snprintf(text + at, WFI_SHAPE_TEXT - at, "]");
+    return text;
 }

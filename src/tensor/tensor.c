@@ -6,8 +6,11 @@
 #include "base/clock.h"
 #include "base/fiber.h"
 #include "base/text/log.h"
+#include "base/text/refuse.h"
+#include "tensor/print.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,11 +113,21 @@ weft_status wfi_tensor_view(const weft_tensor *tensor, weft_shape shape, const i
     return status;
 }
 
-static weft_tensor *made(weft_status status, weft_tensor *tensor, const char *what)
+const char *wfi_tensor_wanted(const weft_shape *shape, weft_dtype dtype, char text[WFI_WANTED_TEXT])
 {
-    if (status == WEFT_OK)
-        return tensor;
-    wfi_log(WEFT_LOG_DEBUG, "%s: %s", what, weft_status_text(status));
+    char sizes[WFI_SHAPE_TEXT];
+    if (wfi_dtype_is_valid(dtype))
+        snprintf(text, WFI_WANTED_TEXT, "%s %s", weft_dtype_name(dtype), wfi_shape_text(shape, sizes));
+    else
+        snprintf(text, WFI_WANTED_TEXT, "%s of dtype %d", wfi_shape_text(shape, sizes), (int)dtype);
+    return text;
+}
+
+__attribute__((cold)) static weft_tensor *not_made(const char *what, const weft_shape *shape, weft_dtype dtype,
+                                                   const char *why)
+{
+    char text[WFI_WANTED_TEXT];
+    wfi_log(WEFT_LOG_DEBUG, "%s %s: %s", what, wfi_tensor_wanted(shape, dtype, text), why);
     return NULL;
 }
 
@@ -122,7 +135,7 @@ weft_tensor *weft_tensor_empty(weft_shape shape, weft_dtype dtype)
 {
     weft_tensor *tensor = NULL;
     weft_status status = wfi_tensor_create(shape, dtype, WFI_MEMORY_HOST, 0, &tensor);
-    return made(status, tensor, "no new tensor");
+    return status == WEFT_OK ? tensor : not_made("no new tensor", &shape, dtype, weft_status_text(status));
 }
 
 /* From the first element to the end of the last, in bytes. WEFT_ERR_INVALID: a negative stride. */
@@ -151,12 +164,19 @@ weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, co
     weft_status status = check_geometry(&shape, dtype, &numel, &bytes);
     if (status == WEFT_OK && strides != NULL)
         status = reach_of(&shape, strides, dtype, &bytes);
-    if (status == WEFT_OK && (uintptr_t)data % wfi_dtype_align(dtype) != 0)
-        status = WEFT_ERR_INVALID; /* misaligned */
+    const char *why = status == WEFT_ERR_INVALID ? "a stride is negative" : weft_status_text(status);
+    if (status == WEFT_OK && (uintptr_t)data % wfi_dtype_align(dtype) != 0) {
+        status = WEFT_ERR_INVALID;
+        why = "the address is not aligned for the dtype";
+    }
+    if (status == WEFT_OK && data == NULL && bytes > 0) {
+        status = WEFT_ERR_INVALID;
+        why = "the address is NULL";
+    }
     if (status != WEFT_OK) {
         if (drop != NULL)
             drop(arg);
-        return made(status, NULL, "memory not wrapped");
+        return not_made("memory not wrapped as", &shape, dtype, why);
     }
     wfi_storage *storage;
     weft_tensor *tensor = NULL;
@@ -166,7 +186,7 @@ weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, co
             wfi_shape_strides(&shape, row_major);
         status = assemble(storage, shape, strides != NULL ? strides : row_major, 0, dtype, &tensor);
     }
-    return made(status, tensor, "memory not wrapped");
+    return status == WEFT_OK ? tensor : not_made("memory not wrapped as", &shape, dtype, weft_status_text(status));
 }
 
 /* ---- Cells: what their readers need, and their end ---- */
@@ -326,14 +346,9 @@ weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms)
     WFI_LIVE(tensor);
     wfi_fiber *fiber = wfi_fiber_current(); /* of a simulation, which has a time of its own */
     const wfi_clock *clock = fiber ? wfi_fibers_clock(wfi_fiber_scheduler(fiber)) : &wfi_clock_real;
-    if (tensor == NULL || wait_ms < WEFT_FOREVER) {
-        if (tensor == NULL)
-            wfi_log(WEFT_LOG_ERROR, "weft_tensor_wait_unread: tensor is NULL");
-        else
-            wfi_log(WEFT_LOG_ERROR, "weft_tensor_wait_unread: wait_ms is %lld: 0, more, or WEFT_FOREVER",
-                    (long long)wait_ms);
-        return WEFT_ERR_INVALID;
-    }
+    if (tensor == NULL || wait_ms < WEFT_FOREVER)
+        return tensor == NULL ? wfi_refuse_null("weft_tensor_wait_unread", "tensor")
+                              : wfi_refuse_wait("weft_tensor_wait_unread", wait_ms);
     weft_tensor *now = wfi_tensor_read(tensor);
     bool unread = wfi_storage_wait_unread(now->storage, wfi_deadline(clock, wait_ms));
     weft_tensor_unref(now);

@@ -36,6 +36,9 @@ struct weft_tensor {
     void (*grad_node_drop)(void *grad_node); /* runs with the last reference; may be NULL */
 };
 
+/* "float32 [2, 3]": a tensor that could not be made, for the log; the shape and the dtype may be invalid. */
+#define WFI_WANTED_TEXT 128
+const char *wfi_tensor_wanted(const weft_shape *shape, weft_dtype dtype, char text[WFI_WANTED_TEXT]);
 /* New contiguous tensor on a kind of memory. WEFT_ERR_INVALID, _TOO_LARGE, _MEMORY, _UNSUPPORTED. */
 weft_status wfi_tensor_create(weft_shape shape, weft_dtype dtype, wfi_memory_kind kind, int device, weft_tensor **out);
 /* New and contiguous where `tensor` is. NULL: no memory. */

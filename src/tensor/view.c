@@ -2,36 +2,53 @@
 /* view.c - tensors over the storage of another, and packed or converted copies. */
 #include "tensor/cell.h"
 #include "tensor/copy.h"
+#include "tensor/print.h"
 
 #include "base/text/log.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
-static weft_tensor *no_view(const char *why)
+WEFT_PRINTF(2, 3)
+static weft_tensor *no_view(const weft_tensor *of, const char *format, ...)
 {
-    wfi_log(WEFT_LOG_DEBUG, "no view: %s", why);
+    char shape[WFI_SHAPE_TEXT], why[160];
+    va_list args;
+    if (!wfi_log_wants(WEFT_LOG_DEBUG))
+        return NULL;
+    va_start(args, format);
+    vsnprintf(why, sizeof(why), format, args);
+    va_end(args);
+    wfi_log_line(WEFT_LOG_DEBUG, "no view of %s: %s", wfi_shape_text(&of->shape, shape), why);
     return NULL;
 }
 
-static const char there_is_none[] = "the tensor is NULL";
+static weft_tensor *no_view_of_null(void)
+{
+    wfi_log(WEFT_LOG_DEBUG, "no view: the tensor is NULL");
+    return NULL;
+}
 
 static weft_tensor *view(const weft_tensor *tensor, const weft_shape *shape, const int64_t *strides, int64_t offset)
 {
     weft_tensor *out = NULL;
     weft_status status = wfi_tensor_view(tensor, *shape, strides, offset, &out);
-    return status == WEFT_OK ? out : no_view(weft_status_text(status));
+    return status == WEFT_OK ? out : no_view(tensor, "%s", weft_status_text(status));
 }
 
 weft_tensor *weft_tensor_reshape(weft_tensor *tensor, weft_shape shape)
 {
     WFI_LIVE(tensor);
     int64_t strides[WEFT_MAX_DIMS];
+    char text[WFI_SHAPE_TEXT];
     if (tensor == NULL)
-        return no_view(there_is_none);
+        return no_view_of_null();
     if (!weft_tensor_is_contiguous(tensor))
-        return no_view("only a contiguous tensor can be reshaped");
+        return no_view(tensor, "it is not contiguous: reshape weft_tensor_contiguous of it");
+    weft_shape wanted = shape;
     if (wfi_shape_infer(tensor->numel, &shape) != WEFT_OK)
-        return no_view("the new shape has another number of elements");
+        return no_view(tensor, "%s has another number of elements", wfi_shape_text(&wanted, text));
     wfi_shape_strides(&shape, strides);
     return view(tensor, &shape, strides, tensor->offset);
 }
@@ -40,11 +57,11 @@ weft_tensor *weft_tensor_transpose(weft_tensor *tensor, int dim0, int dim1)
 {
     WFI_LIVE(tensor);
     if (tensor == NULL)
-        return no_view(there_is_none);
+        return no_view_of_null();
     weft_shape shape = tensor->shape;
     int64_t strides[WEFT_MAX_DIMS];
     if (!wfi_dim_wrap(shape.ndim, &dim0) || !wfi_dim_wrap(shape.ndim, &dim1))
-        return no_view("no such dimension");
+        return no_view(tensor, "it has no dimensions %d and %d", dim0, dim1);
     memcpy(strides, tensor->strides, sizeof(strides));
     shape.dims[dim0] = tensor->shape.dims[dim1];
     shape.dims[dim1] = tensor->shape.dims[dim0];
@@ -57,12 +74,13 @@ weft_tensor *weft_tensor_narrow(weft_tensor *tensor, int dim, int64_t start, int
 {
     WFI_LIVE(tensor);
     if (tensor == NULL)
-        return no_view(there_is_none);
+        return no_view_of_null();
     weft_shape shape = tensor->shape;
     if (!wfi_dim_wrap(shape.ndim, &dim))
-        return no_view("no such dimension");
+        return no_view(tensor, "it has no dimension %d", dim);
     if (start < 0 || length < 0 || start > shape.dims[dim] || length > shape.dims[dim] - start)
-        return no_view("the range lies outside the dimension");
+        return no_view(tensor, "%lld elements from %lld on lie outside dimension %d", (long long)length,
+                       (long long)start, dim);
     shape.dims[dim] = length;
     int64_t skipped = length > 0 && tensor->numel > 0 ? start * tensor->strides[dim] : 0;
     return view(tensor, &shape, tensor->strides, tensor->offset + skipped);
@@ -72,15 +90,16 @@ weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index)
 {
     WFI_LIVE(tensor);
     if (tensor == NULL)
-        return no_view(there_is_none);
+        return no_view_of_null();
     weft_shape shape = tensor->shape;
     int64_t strides[WEFT_MAX_DIMS] = {0};
     if (!wfi_dim_wrap(shape.ndim, &dim))
-        return no_view("no such dimension");
+        return no_view(tensor, "it has no dimension %d", dim);
+    int64_t asked = index;
     if (index < 0)
         index += shape.dims[dim];
     if (index < 0 || index >= shape.dims[dim])
-        return no_view("the index lies outside the dimension");
+        return no_view(tensor, "index %lld lies outside dimension %d", (long long)asked, dim);
     shape.ndim--;
     for (int d = 0; d < shape.ndim; d++) {
         shape.dims[d] = tensor->shape.dims[d + (d >= dim)];
@@ -93,7 +112,7 @@ weft_tensor *weft_tensor_select(weft_tensor *tensor, int dim, int64_t index)
 static weft_tensor *copied(const weft_tensor *tensor, weft_dtype dtype)
 {
     if (tensor == NULL) {
-        wfi_log(WEFT_LOG_DEBUG, "no copy: %s", there_is_none);
+        wfi_log(WEFT_LOG_DEBUG, "no copy: the tensor is NULL");
         return NULL;
     }
     weft_tensor *copy = wfi_tensor_empty_like(tensor, tensor->shape, dtype), *from = wfi_tensor_read(tensor);
@@ -143,11 +162,22 @@ weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device)
     return NULL;
 }
 
+static weft_status not_assigned(const weft_tensor *target, const weft_tensor *source, weft_status status)
+{
+    char to[WFI_SHAPE_TEXT], from[WFI_SHAPE_TEXT];
+    wfi_log(WEFT_LOG_DEBUG, "weft_tensor_assign: the source is %s %s, the target %s %s: %s",
+            weft_dtype_name(source->dtype), wfi_shape_text(&source->shape, from), weft_dtype_name(target->dtype),
+            wfi_shape_text(&target->shape, to), weft_status_text(status));
+    return status;
+}
+
 weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
 {
     WFI_LIVE(target, source);
-    if (target == NULL || source == NULL)
+    if (target == NULL || source == NULL) {
+        wfi_log(WEFT_LOG_DEBUG, "weft_tensor_assign: the %s is NULL", target == NULL ? "target" : "source");
         return WEFT_ERR_INVALID;
+    }
     wfi_write write;
     weft_tensor *from = wfi_tensor_read(source);
     weft_status status = wfi_write_begin(&write, target, WFI_WRITE_WHOLE, NULL);
@@ -156,7 +186,7 @@ weft_status weft_tensor_assign(weft_tensor *target, const weft_tensor *source)
         wfi_write_end(&write, status == WEFT_OK);
     }
     weft_tensor_unref(from);
-    return status;
+    return status == WEFT_OK ? WEFT_OK : not_assigned(target, source, status);
 }
 
 void weft_tensor_fill(weft_tensor *target, double value)

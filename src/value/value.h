@@ -3,6 +3,7 @@
  * value.h - what calls carry: lists of tagged values. This folder knows neither the network nor the agent.
  *
  * value.h      single owned values, and lists of them (weft/value.h has what users do with these)
+ * fault.h      what is wrong with a value, as text
  * walk.h       all values of a list and of the lists in it, one after the other
  * encode.h     values become a block of metadata, and a list of tensors that do not ride in it
  * decode.h     a block of metadata becomes owned values, each tensor in its place; or it is only measured
@@ -22,6 +23,11 @@
 /* Whether `values` can be read at all: no list has a count above 0 and items at NULL. Asked of all values of the
  * user's. */
 bool wfi_args_are_readable(weft_args values);
+/* Like weft_values_create, but logs nothing. `out` is not NULL. */
+weft_status wfi_values_create(weft_args from, weft_values **out);
+/* Reads value `index` if it is of that type: the first `size` bytes of its member of the union. Logs nothing.
+ * WEFT_ERR_INVALID (`values` or `out` is NULL), WEFT_ERR_NOT_FOUND, WEFT_ERR_TYPE. */
+weft_status wfi_values_get(const weft_values *values, size_t index, weft_type type, void *out, size_t size);
 /* An owned copy; on failure *to is a null value. */
 weft_status wfi_value_own(const weft_value *from, weft_value *to);
 /* Releases what an owned value holds; it becomes a null value. */

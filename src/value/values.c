@@ -4,6 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/handle.h"
+#include "base/text/refuse.h"
+#include "value/fault.h"
 #include "value/walk.h"
 
 #include <stdatomic.h>
@@ -16,20 +18,6 @@ struct weft_values {
     size_t count, capacity;
     weft_value *items;
 };
-
-static const char *const type_names[] = {
-    [WEFT_TYPE_NONE] = "none",   [WEFT_TYPE_NULL] = "null",     [WEFT_TYPE_BOOL] = "bool",
-    [WEFT_TYPE_I64] = "int64",   [WEFT_TYPE_F64] = "double",    [WEFT_TYPE_STRING] = "string",
-    [WEFT_TYPE_BYTES] = "bytes", [WEFT_TYPE_TENSOR] = "tensor", [WEFT_TYPE_TENSORS] = "tensors",
-    [WEFT_TYPE_RREF] = "rref",   [WEFT_TYPE_LIST] = "list",     [WEFT_TYPE_ANY] = "any",
-    [WEFT_TYPE_REST] = "rest",
-};
-
-const char *weft_type_name(weft_type type)
-{
-    size_t i = (size_t)type;
-    return i < sizeof type_names / sizeof *type_names ? type_names[i] : "unknown";
-}
 
 /* ---- Literals --------------------------------------------------------------------------------------------------- */
 
@@ -250,10 +238,10 @@ weft_values *wfi_values_adopt(weft_value *items, size_t count)
     return values;
 }
 
-weft_status weft_values_create(weft_args from, weft_values **out)
+weft_status wfi_values_create(weft_args from, weft_values **out)
 {
     weft_value whole = weft_of_list(from);
-    weft_status st = out && wfi_args_are_readable(from) ? own_list(&whole, 0) : WEFT_ERR_INVALID;
+    weft_status st = wfi_args_are_readable(from) ? own_list(&whole, 0) : WEFT_ERR_INVALID;
     if (st)
         return st;
     weft_value *items = (weft_value *)whole.as.list.items;
@@ -269,6 +257,14 @@ weft_status weft_values_create(weft_args from, weft_values **out)
     }
     *out = values;
     return WEFT_OK;
+}
+
+weft_status weft_values_create(weft_args from, weft_values **out)
+{
+    if (!out)
+        return wfi_refuse_null("weft_values_create", "out");
+    weft_status st = wfi_values_create(from, out);
+    return st ? wfi_values_refuse("weft_values_create", from, st, WEFT_LOG_DEBUG) : WEFT_OK;
 }
 
 weft_values *weft_values_ref(weft_values *values)
@@ -296,18 +292,22 @@ void weft_values_unref(weft_values *values)
 weft_status weft_values_add(weft_values *values, weft_value value)
 {
     WFI_LIVE(values);
-    if (!values || !wfi_args_are_readable((weft_args){&value, 1}))
-        return WEFT_ERR_INVALID;
+    if (!values)
+        return wfi_refuse_null("weft_values_add", "the list");
+    if (!wfi_args_are_readable((weft_args){&value, 1}))
+        return wfi_values_refuse("weft_values_add", (weft_args){&value, 1}, WEFT_ERR_INVALID, WEFT_LOG_DEBUG);
     if (values->count >= WEFT_MAX_VALUES)
-        return WEFT_ERR_TOO_LARGE;
+        return wfi_refuse(WEFT_ERR_TOO_LARGE, "weft_values_add: the list has %zu values, and a list may have %d",
+                          values->count, WEFT_MAX_VALUES);
     weft_value *items = wfi_grow(values->items, values->count, &values->capacity, sizeof *items);
     if (!items)
         return WEFT_ERR_MEMORY;
     values->items = items;
     weft_status st = wfi_value_own(&value, &values->items[values->count]);
-    if (!st)
-        values->count++;
-    return st;
+    if (st)
+        return wfi_values_refuse("weft_values_add", (weft_args){&value, 1}, st, WEFT_LOG_DEBUG);
+    values->count++;
+    return WEFT_OK;
 }
 
 size_t weft_values_count(const weft_values *values)
@@ -381,8 +381,7 @@ void wfi_values_drop(void *values)
 
 /* ---- Typed reading ---------------------------------------------------------------------------------------------- */
 
-/* Copies a value of that type: the first `size` bytes of its member of the union. */
-static weft_status copy_member(const weft_values *values, size_t index, weft_type type, void *out, size_t size)
+weft_status wfi_values_get(const weft_values *values, size_t index, weft_type type, void *out, size_t size)
 {
     if (!values || !out)
         return WEFT_ERR_INVALID;
@@ -394,34 +393,55 @@ static weft_status copy_member(const weft_values *values, size_t index, weft_typ
     return WEFT_OK;
 }
 
+/* Logs why wfi_values_get failed with `status`, which is returned. */
+__attribute__((cold)) static weft_status refuse(const char *function, const weft_values *values, size_t index,
+                                                weft_type type, weft_status status)
+{
+    if (status == WEFT_ERR_INVALID)
+        return wfi_refuse_null(function, values ? "out" : "the list");
+    if (status == WEFT_ERR_NOT_FOUND)
+        return wfi_refuse(status, "%s: there is no value %zu: the list has %zu", function, index, values->count);
+    return wfi_refuse(status, "%s: value %zu has the type %s, not %s: weft_values_type tells it", function, index,
+                      weft_type_name(values->items[index].type), weft_type_name(type));
+}
+
+static weft_status get(const char *function, const weft_values *values, size_t index, weft_type type, void *out,
+                       size_t size)
+{
+    weft_status st = wfi_values_get(values, index, type, out, size);
+    return st ? refuse(function, values, index, type, st) : WEFT_OK;
+}
+
 weft_status weft_values_get_bool(const weft_values *values, size_t index, bool *out)
 {
     WFI_LIVE(values);
-    return copy_member(values, index, WEFT_TYPE_BOOL, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_BOOL, out, sizeof *out);
 }
 
 weft_status weft_values_get_i64(const weft_values *values, size_t index, int64_t *out)
 {
     WFI_LIVE(values);
-    return copy_member(values, index, WEFT_TYPE_I64, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_I64, out, sizeof *out);
 }
 
 weft_status weft_values_get_f64(const weft_values *values, size_t index, double *out)
 {
     WFI_LIVE(values);
-    return copy_member(values, index, WEFT_TYPE_F64, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_F64, out, sizeof *out);
 }
 
 weft_status weft_values_get_string(const weft_values *values, size_t index, const char **out)
 {
     WFI_LIVE(values);
-    return copy_member(values, index, WEFT_TYPE_STRING, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_STRING, out, sizeof *out);
 }
 
 weft_status weft_values_get_bytes(const weft_values *values, size_t index, const void **data, size_t *size)
 {
     WFI_LIVE(values);
-    weft_status st = size ? copy_member(values, index, WEFT_TYPE_BYTES, data, sizeof *data) : WEFT_ERR_INVALID;
+    if (!size)
+        return wfi_refuse_null(__func__, "size");
+    weft_status st = get(__func__, values, index, WEFT_TYPE_BYTES, data, sizeof *data);
     if (!st)
         *size = values->items[index].as.bytes.size;
     return st;
@@ -430,23 +450,23 @@ weft_status weft_values_get_bytes(const weft_values *values, size_t index, const
 weft_status weft_values_get_tensor(const weft_values *values, size_t index, weft_tensor **out)
 {
     WFI_LIVE(values);
-    return copy_member(values, index, WEFT_TYPE_TENSOR, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_TENSOR, out, sizeof *out);
 }
 
 weft_status weft_values_get_tensors(const weft_values *values, size_t index, weft_tensors *out)
 {
     WFI_LIVE(values);
-    return copy_member(values, index, WEFT_TYPE_TENSORS, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_TENSORS, out, sizeof *out);
 }
 
 weft_status weft_values_get_rref(const weft_values *values, size_t index, weft_rref **out)
 {
     WFI_LIVE(values);
-    return copy_member(values, index, WEFT_TYPE_RREF, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_RREF, out, sizeof *out);
 }
 
 weft_status weft_values_get_list(const weft_values *values, size_t index, weft_args *out)
 {
     WFI_LIVE(values);
-    return copy_member(values, index, WEFT_TYPE_LIST, out, sizeof *out);
+    return get(__func__, values, index, WEFT_TYPE_LIST, out, sizeof *out);
 }

@@ -3,6 +3,7 @@
 #include "future/future.h"
 #include "patience.h"
 #include "unit.h"
+#include "said.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -355,6 +356,35 @@ static void a_failure_wakes_those_who_wait_already(void **state)
     weft_error_unref(error);
 }
 
+static void wrong_arguments_are_named(void **state)
+{
+    weft_future *future = weft_future_create(NULL), *two[] = {future, NULL};
+    size_t index;
+    REFUSES(weft_future_wait(NULL, 0), WEFT_ERR_INVALID, "weft_future_wait: the future is NULL");
+    REFUSES(weft_future_wait(future, -9), WEFT_ERR_INVALID, "weft_future_wait: wait_ms is -9");
+    REFUSES(weft_future_wait(future, 0), WEFT_ERR_TIMEOUT, NULL);
+    REFUSES(weft_future_wait_until(NULL, 0), WEFT_ERR_INVALID, "weft_future_wait_until: the future is NULL");
+    REFUSES(weft_future_wait_all(two, 2, 0), WEFT_ERR_INVALID, "weft_future_wait_all: future 1 of 2 is NULL");
+    REFUSES(weft_future_wait_all(NULL, 2, 0), WEFT_ERR_INVALID, "the list of 2 futures is NULL");
+    REFUSES(weft_future_wait_all(NULL, 0, 0), WEFT_OK, NULL);
+    REFUSES(weft_future_wait_any(two, 1, -9, &index), WEFT_ERR_INVALID, "weft_future_wait_any: wait_ms is -9");
+    REFUSES(weft_future_wait_any(two, 1, 0, NULL), WEFT_ERR_INVALID, "weft_future_wait_any: index is NULL");
+    REFUSES(weft_future_wait_any(NULL, 0, 0, &index), WEFT_ERR_INVALID, "the list is empty");
+    REFUSES(weft_future_when_all(two, 2), NULL, "weft_future_when_all: future 1 of 2 is NULL");
+    REFUSES(weft_future_when_any(NULL, 3), NULL, "weft_future_when_any: the list of 3 futures is NULL");
+    REFUSES(weft_future_then(future, NULL, NULL, NULL), NULL, "weft_future_then: fn is NULL");
+    REFUSES(weft_future_add_done_callback(future, NULL, NULL, NULL), WEFT_ERR_INVALID, "fn is NULL");
+    REFUSES(weft_future_complete(NULL, NULL, NULL), WEFT_ERR_INVALID, "weft_future_complete: the future is NULL");
+    REFUSES(weft_future_fail(future, NULL), WEFT_ERR_INVALID, "weft_future_fail: error is NULL");
+    REFUSES(weft_future_cancel(NULL), WEFT_ERR_INVALID, "weft_future_cancel: the future is NULL");
+    weft_future *both = weft_future_when_all(two, 1);
+    REFUSES(weft_future_complete(both, NULL, NULL), WEFT_ERR_STATE, "weft completes this future");
+    weft_future_unref(both);
+    REFUSES(weft_future_complete(future, NULL, NULL), WEFT_OK, NULL);
+    REFUSES(weft_future_complete(future, NULL, NULL), WEFT_ERR_COMPLETED, NULL); /* a race, perhaps */
+    weft_future_unref(future);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, reset)
@@ -375,6 +405,7 @@ int main(void)
         T(a_future_outlives_its_executor_and_driver),
         T(a_fiber_waits_in_its_schedulers_time),
         T(a_failure_wakes_those_who_wait_already),
+        T(wrong_arguments_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

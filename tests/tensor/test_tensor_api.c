@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tensor_api.c - the public tensor: making, views, copies, errors. */
 #include "check_gradients.h"
+#include "said.h"
 
 #include <string.h>
 
@@ -249,8 +250,37 @@ static void no_tensor_answers_with_nothing(void **state)
     weft_tensor_unref(x);
 }
 
+static void wrong_arguments_are_named_at_level_debug(void **state)
+{
+    static double memory[9];
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
+    weft_tensor *y = weft_tensor_zeros(WEFT_SHAPE(4), WEFT_DTYPE_INT64);
+    weft_log_level level = weft_logging_get_level();
+    REFUSES(weft_tensor_assign(x, y), WEFT_ERR_SHAPE, NULL);
+    weft_logging_set_level(WEFT_LOG_DEBUG);
+    REFUSES(weft_tensor_assign(x, y), WEFT_ERR_SHAPE, "the source is int64 [4], the target float32 [2, 3]");
+    REFUSES(weft_tensor_assign(x, NULL), WEFT_ERR_INVALID, "weft_tensor_assign: the source is NULL");
+    REFUSES(weft_tensor_fill_uniform(x, 1, 3, 1), WEFT_ERR_INVALID, "low is 3 and high 1");
+    REFUSES(weft_tensor_fill_normal(x, 1, 0, -1), WEFT_ERR_INVALID, "mean is 0 and deviation -1");
+    REFUSES(weft_tensor_fill_normal(y, 1, 0, 1), WEFT_ERR_TYPE, "weft_tensor_fill_normal: the target is int64");
+    REFUSES(weft_tensor_fill_uniform(NULL, 1, 0, 1), WEFT_ERR_INVALID, "the target is NULL");
+    REFUSES(weft_tensor_wait_unread(x, -9), WEFT_ERR_INVALID, "weft_tensor_wait_unread: wait_ms is -9");
+    REFUSES(weft_tensor_zeros(WEFT_SHAPE(2, -4), WEFT_DTYPE_FLOAT32), NULL, "no new tensor float32 [2, -4]");
+    REFUSES(weft_tensor_zeros(WEFT_SHAPE(2), (weft_dtype)99), NULL, "[2] of dtype 99");
+    REFUSES(weft_tensor_wrap(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, NULL, NULL, NULL, NULL), NULL, "address is NULL");
+    REFUSES(weft_tensor_wrap(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64, (char *)memory + 1, NULL, NULL, NULL), NULL,
+            "not aligned");
+    REFUSES(weft_tensor_narrow(x, 1, 1, 9), NULL, "no view of [2, 3]: 9 elements from 1 on lie outside dimension 1");
+    REFUSES(weft_tensor_select(x, 7, 0), NULL, "no view of [2, 3]: it has no dimension 7");
+    REFUSES(weft_tensor_select(x, 1, -4), NULL, "index -4 lies outside dimension 1");
+    REFUSES(weft_tensor_reshape(x, WEFT_SHAPE(7)), NULL, "[7] has another number of elements");
+    weft_logging_set_level(level);
+    weft_tensor_unref(x);
+    weft_tensor_unref(y);
+}
+
 UNIT_MAIN(bad_geometry_makes_no_tensor, wrapped_memory_is_dropped_once_even_on_failure,
           wrapped_memory_may_be_in_fortran_order, wrapped_memory_may_have_halos, wrapping_checks_strides,
           a_device_that_is_none_is_refused_in_words, empty_tensors_are_tensors, views_show_what_they_are_asked_for,
           views_share_and_contiguous_packs, conversions_saturate, assign_refuses_another_shape,
-          without_a_tensor_nothing_is_made, no_tensor_answers_with_nothing)
+          without_a_tensor_nothing_is_made, no_tensor_answers_with_nothing, wrong_arguments_are_named_at_level_debug)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_value.c - values without any network: walked through, owned, encoded, decoded, measured. */
 #include "unit.h"
+#include "said.h"
 #include "tensor/tensor.h"
 #include "value/decode.h"
 #include "value/encode.h"
@@ -227,6 +228,42 @@ static void types_have_names(void **state)
     assert_string_equal(weft_type_name((weft_type)-1), "unknown");
 }
 
+static void wrong_values_are_named(void **state)
+{
+    weft_values *values = NULL, *none = NULL;
+    weft_tensor *tensor;
+    const void *bytes;
+    int64_t number = 0;
+    size_t size;
+    assert_int_equal(weft_values_create(WEFT_VALUES(weft_of_f64(1)), &values), WEFT_OK);
+    REFUSES(weft_values_get_i64(values, 0, &number), WEFT_ERR_TYPE,
+            "weft_values_get_i64: value 0 has the type double, not int64");
+    REFUSES(weft_values_get_i64(values, 4, &number), WEFT_ERR_NOT_FOUND,
+            "weft_values_get_i64: there is no value 4: the list has 1");
+    REFUSES(weft_values_get_i64(NULL, 0, &number), WEFT_ERR_INVALID, "weft_values_get_i64: the list is NULL");
+    REFUSES(weft_values_get_tensor(values, 0, NULL), WEFT_ERR_INVALID, "weft_values_get_tensor: out is NULL");
+    REFUSES(weft_values_get_tensor(values, 0, &tensor), WEFT_ERR_TYPE, "not tensor");
+    REFUSES(weft_values_get_bytes(values, 0, &bytes, NULL), WEFT_ERR_INVALID, "size is NULL");
+    REFUSES(weft_values_get_bytes(values, 0, &bytes, &size), WEFT_ERR_TYPE, "weft_values_get_bytes: value 0");
+    REFUSES(weft_values_create(WEFT_NO_VALUES, NULL), WEFT_ERR_INVALID, "weft_values_create: out is NULL");
+    REFUSES(weft_values_create(WEFT_VALUES(weft_of_i64(1), weft_of_string(NULL)), &none), WEFT_ERR_INVALID,
+            "weft_values_create: value 1 is a string at NULL");
+    REFUSES(weft_values_create((weft_args){NULL, 3}, &none), WEFT_ERR_INVALID, "the list: 3 values at NULL");
+    REFUSES(weft_values_create(WEFT_VALUES(weft_of_list(WEFT_VALUES(weft_of_rref(NULL)))), &none), WEFT_ERR_INVALID,
+            "value 0.0 is a NULL reference");
+    REFUSES(weft_values_create(WEFT_VALUES(weft_of_tensors((weft_tensors){NULL, 3})), &none), WEFT_ERR_INVALID,
+            "value 0 is a list of 3 tensors at NULL");
+    REFUSES(weft_values_add(NULL, weft_of_i64(3)), WEFT_ERR_INVALID, "weft_values_add: the list is NULL");
+    REFUSES(weft_values_add(values, (weft_value){.type = (weft_type)77}), WEFT_ERR_INVALID, "value 0 has type 77");
+    REFUSES(weft_values_add(values, weft_of_tensor(NULL)), WEFT_ERR_INVALID, NULL); /* an operator failed before */
+    weft_log_level level = weft_logging_get_level();
+    weft_logging_set_level(WEFT_LOG_DEBUG);
+    REFUSES(weft_values_add(values, weft_of_tensor(NULL)), WEFT_ERR_INVALID, "value 0 is a NULL tensor");
+    weft_logging_set_level(level);
+    weft_values_unref(values);
+}
+
 UNIT_MAIN(types_have_names, all_values_are_walked_through_in_order, nothing_is_entered_that_cannot_be_read,
           an_unknown_dtype_is_refused, a_tensor_on_a_device_is_not_encoded, an_owned_list_is_whole_or_not_at_all,
-          what_is_decoded_was_encoded, measuring_refuses_what_decoding_refuses, measuring_refuses_nothing_else)
+          what_is_decoded_was_encoded, measuring_refuses_what_decoding_refuses, measuring_refuses_nothing_else,
+          wrong_values_are_named)

@@ -15,6 +15,7 @@
 
 #include "base/handle.h"
 #include "base/map.h"
+#include "base/text/refuse.h"
 #include "net/net.h"
 #include "rpc/agent/component.h"
 #include "rpc/agent/options.h"
@@ -194,10 +195,6 @@ weft_status wfi_agent_peer_status(const weft_agent *agent, int rank);
 /* Writes a log line of this agent (may be NULL) about the call with this id (0: none). Any thread. */
 void wfi_log_agent(const weft_agent *agent, weft_log_level level, uint64_t call_id, const char *format, ...)
     WEFT_PRINTF(4, 5);
-/* For public functions: logs that the argument `what` is NULL, and returns WEFT_ERR_INVALID. */
-weft_status wfi_refuse_null(const char *function, const char *what);
-/* The same, but writes the message to *error, or to the log if `error` is NULL. */
-weft_status wfi_refuse_null_to(weft_error **error, const char *function, const char *what);
 /* A future that only weft completes, with this agent's executor and way of waiting (`agent` NULL: of a closed agent).
  * NULL if memory is out. */
 weft_future *wfi_agent_future(weft_agent *agent);

@@ -8,6 +8,7 @@
 #include "rpc/client/client.h"
 
 #include "base/error.h"
+#include "value/value.h"
 
 /* `arg` is the call. */
 static void answer(weft_future *value, void *arg, bool with_value)
@@ -140,7 +141,7 @@ static weft_status answer_here(weft_agent *agent, weft_future *value, int owner,
     weft_error *error = object ? wfi_object_stays(object, owner) : NULL;
     weft_status st = answer ? WEFT_OK : WEFT_ERR_MEMORY;
     if (!st && !error)
-        st = weft_values_create(WEFT_VALUES(wfi_value_made(value)), &one);
+        st = wfi_values_create(WEFT_VALUES(wfi_value_made(value)), &one);
     if (st) {
         weft_future_unref(answer);
     } else {

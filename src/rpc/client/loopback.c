@@ -154,7 +154,7 @@ static weft_status give_item(weft_call *call, weft_args item)
 {
     wfi_loopback *loop = wfi_loopback_of(call);
     weft_values *values;
-    weft_status st = loop->items ? weft_values_create(item, &values) : WEFT_ERR_STATE;
+    weft_status st = loop->items ? wfi_values_create(item, &values) : WEFT_ERR_STATE;
     if (st)
         return st;
     wfi_net_lock(call->agent->net);
@@ -210,7 +210,7 @@ static void land_if_wanted(wfi_loopback *loop)
     weft_agent *agent = call->agent;
     weft_tensors land;
     uint64_t copied = 0;
-    if (call->error || weft_values_get_tensors(loop->land, 0, &land))
+    if (call->error || wfi_values_get(loop->land, 0, WEFT_TYPE_TENSORS, &land, sizeof land))
         return;
     wfi_net_lock(agent->net);
     loop->landing = loop->future && !loop->failure; /* not after a timeout */
@@ -389,7 +389,7 @@ static weft_status keep_places(weft_tensors places, weft_values **out)
     for (size_t i = 0; i < places.count; i++)
         if (!places.items[i] || wfi_check_plain(places.items[i]))
             return WEFT_ERR_INVALID;
-    return places.count ? weft_values_create(WEFT_VALUES(weft_of_tensors(places)), out) : WEFT_OK;
+    return places.count ? wfi_values_create(WEFT_VALUES(weft_of_tensors(places)), out) : WEFT_OK;
 }
 
 /* Does not add it to the agent's list. Even on failure *out may be set, and the caller frees it. */
@@ -406,7 +406,7 @@ static weft_status make_local(weft_agent *agent, const wfi_call_spec *spec, wfi_
     loop->child.parent_over = local_parent_over;
     wfi_list_init(&loop->call.children);
     wfi_list_init(&loop->child.link);
-    weft_status st = weft_values_create(spec->arguments, &loop->call.args);
+    weft_status st = wfi_values_create(spec->arguments, &loop->call.args);
     if (!st)
         st = keep_places(spec->options->land, &loop->land);
     loop->rref = weft_rref_ref(spec->remote);

@@ -499,7 +499,7 @@ static weft_status keep_plan(retry *r, const wfi_call_spec *spec)
         r->packed = wfi_shared_body_ref(*spec->packed);
     r->future = wfi_agent_future(r->agent);
     weft_status st = r->future ? keep_options(r, spec->options) : WEFT_ERR_MEMORY;
-    return st ? st : weft_values_create(spec->arguments, &r->args);
+    return st ? st : wfi_values_create(spec->arguments, &r->args);
 }
 
 static weft_status make_retry(weft_agent *agent, const wfi_call_spec *spec, retry **out)

@@ -7,6 +7,7 @@
 #include "rpc/refs/refs.h"
 #include "tensor/tensor.h"
 #include "value/encode.h"
+#include "value/fault.h"
 #include "value/value.h"
 #include "value/walk.h"
 
@@ -32,26 +33,22 @@ static bool is_alive(const weft_agent *agent, int rank)
 
 static void look_at_rref(const weft_agent *agent, const weft_rref *rref, const char *path, wfi_finding *out)
 {
-    const int owner = rref ? weft_rref_owner(rref) : -1;
-    if (!rref) {
-        wfi_find(out, "%s is a NULL reference", path);
+    const int owner = weft_rref_owner(rref);
+    if (out->text[0]) {
+        return; /* it is NULL */
     } else if (!wfi_rrefs_are_of(agent, WEFT_VALUES(weft_of_rref((weft_rref *)rref)))) {
         wfi_find(out, "%s is a reference of another agent", path);
-    } else if (!out->text[0] && !is_alive(agent, owner)) {
+    } else if (!is_alive(agent, owner)) {
         wfi_find(out, "%s is a reference to a value of rank %d, which is gone", path, owner);
         out->worker = owner;
-    } else if (!out->text[0] && wfi_rref_passable(rref)) {
+    } else if (wfi_rref_passable(rref)) {
         wfi_find(out, "%s is a reference to a value that was not made", path);
     }
 }
 
 void wfi_find_in_tensors(weft_tensors tensors, const char *path, wfi_finding *out)
 {
-    if (tensors.count && !tensors.items)
-        wfi_find(out, "%s is a list of %zu tensors at NULL", path, tensors.count);
-    for (size_t i = 0; tensors.items && i < tensors.count; i++)
-        if (!tensors.items[i])
-            wfi_find(out, "%s: tensor %zu is NULL", path, i);
+    wfi_tensors_fault(tensors, path, out->text, sizeof out->text);
 }
 
 void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out)
@@ -65,55 +62,19 @@ void wfi_find_on_device(weft_tensors tensors, const char *path, wfi_finding *out
     }
 }
 
-static void look_at_size(weft_args list, int depth, const char *path, wfi_finding *out)
-{
-    if (depth > WEFT_MAX_LIST_DEPTH)
-        wfi_find(out, "%s: lists in lists, more than %d deep", path, WEFT_MAX_LIST_DEPTH);
-    else if (list.count > WEFT_MAX_VALUES)
-        wfi_find(out, "%s: %zu values where a list may have %d", path, list.count, WEFT_MAX_VALUES);
-    else if (list.count && !list.items)
-        wfi_find(out, "%s: %zu values at NULL", path, list.count);
-}
-
 /* Of a list only its size is checked, not its items. */
 static void look_at(const weft_agent *agent, const weft_value *value, int depth, const char *path, wfi_finding *out)
 {
-    switch (value->type) {
-    case WEFT_TYPE_TENSOR:
-        if (!value->as.tensor)
-            wfi_find(out, "%s is a NULL tensor", path);
-        else
-            wfi_find_on_device((weft_tensors){&value->as.tensor, 1}, path, out);
-        break;
-    case WEFT_TYPE_TENSORS:
-        wfi_find_in_tensors(value->as.tensors, path, out);
-        wfi_find_on_device(value->as.tensors, path, out);
-        break;
-    case WEFT_TYPE_STRING:
-    case WEFT_TYPE_BYTES:
-        if (!value->as.bytes.data && (value->type == WEFT_TYPE_STRING || value->as.bytes.size))
-            wfi_find(out, "%s is a %s at NULL", path, weft_type_name(value->type));
-        break;
-    case WEFT_TYPE_RREF:
+    wfi_value_fault(value, depth, path, out->text, sizeof out->text);
+    wfi_find_on_device(wfi_tensors_in(value), path, out);
+    if (value->type == WEFT_TYPE_RREF)
         look_at_rref(agent, value->as.rref, path, out);
-        break;
-    case WEFT_TYPE_LIST:
-        look_at_size(value->as.list, depth + 1, path, out);
-        break;
-    case WEFT_TYPE_NULL:
-    case WEFT_TYPE_BOOL:
-    case WEFT_TYPE_I64:
-    case WEFT_TYPE_F64:
-        break;
-    default:
-        wfi_find(out, "%s has type %d, which is no type of a value", path, (int)value->type);
-    }
 }
 
 void wfi_find_in_values(const weft_agent *agent, weft_args values, const char *what, wfi_finding *out)
 {
     wfi_walk walk;
-    look_at_size(values, 0, what, out);
+    wfi_list_fault(values, 0, what, out->text, sizeof out->text);
     wfi_walk_begin(&walk, values);
     for (const weft_value *value; !out->text[0] && (value = wfi_walk_next(&walk));) {
         char at[WFI_WALK_PATH], path[WFI_WALK_PATH + 40];

@@ -4,6 +4,7 @@
 #include "rpc/agent/notify.h"
 #include "rpc/refs/internal.h"
 
+#include "value/fault.h"
 #include "value/value.h"
 
 #include <stdlib.h>
@@ -156,8 +157,9 @@ weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **ou
     weft_values *values;
     if (!agent || !out)
         return wfi_refuse_null("weft_rref_create", agent ? "out" : "the agent");
-    weft_status st = weft_values_create((weft_args){&value, 1}, &values);
-    return st ? st : create_made(agent, values, wfi_values_drop, out);
+    weft_status st = wfi_values_create((weft_args){&value, 1}, &values);
+    return st ? wfi_values_refuse("weft_rref_create", (weft_args){&value, 1}, st, WEFT_LOG_ERROR)
+              : create_made(agent, values, wfi_values_drop, out);
 }
 
 weft_status weft_rref_create_object(weft_agent *agent, void *object, weft_drop_fn drop, weft_rref **out)

@@ -215,7 +215,7 @@ void weft_call_give(weft_call *call, weft_args results)
         return;
     }
     weft_values *values;
-    weft_status st = weft_values_create(results, &values);
+    weft_status st = wfi_values_create(results, &values);
     if (st) {
         refuse_results(call, st, results);
         return;

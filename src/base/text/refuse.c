@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* refuse.c - refuses wrong arguments; see refuse.h. */
+#include "base/text/refuse.h"
+
+#include "base/error.h"
+#include "base/text/log.h"
+#include "base/utf8.h"
+
+#include <stdarg.h>
+
+weft_status wfi_refuse(weft_status status, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    wfi_utf8_print_v(text, sizeof text, format, args);
+    va_end(args);
+    wfi_log(WEFT_LOG_ERROR, "%s", text);
+    wfi_status_said(status);
+    return status;
+}
+
+weft_status wfi_refuse_null(const char *function, const char *what)
+{
+    return wfi_refuse(WEFT_ERR_INVALID, "%s: %s is NULL", function, what);
+}
+
+weft_status wfi_refuse_null_to(weft_error **error, const char *function, const char *what)
+{
+    return error ? wfi_error_fail(error, WEFT_ERR_INVALID, "%s: %s is NULL", function, what)
+                 : wfi_refuse_null(function, what);
+}
+
+weft_status wfi_refuse_wait(const char *function, int64_t wait_ms)
+{
+    return wfi_refuse(WEFT_ERR_INVALID, "%s: wait_ms is %lld: pass 0, more, or WEFT_FOREVER", function,
+                      (long long)wait_ms);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * refuse.h - how public functions refuse a wrong argument: one line in the log, and the status to return.
+ *
+ * A line reads "weft_future_wait: wait_ms is -9: ...": the function, the argument and its value, and what to pass
+ * instead. weft_report adds no line of its own for a failure that was refused here. Any thread.
+ */
+#ifndef WFI_REFUSE_H
+#define WFI_REFUSE_H
+
+#include <weft/status.h>
+
+/* Logs the text at level error. Returns `status`. */
+__attribute__((cold)) weft_status wfi_refuse(weft_status status, const char *format, ...) WEFT_PRINTF(2, 3);
+/* Logs that the argument `what` is NULL. Returns WEFT_ERR_INVALID. */
+__attribute__((cold)) weft_status wfi_refuse_null(const char *function, const char *what);
+/* The same, but writes the message to *error, or to the log if `error` is NULL. */
+__attribute__((cold)) weft_status wfi_refuse_null_to(weft_error **error, const char *function, const char *what);
+/* Logs that wait_ms is below WEFT_FOREVER. Returns WEFT_ERR_INVALID. */
+__attribute__((cold)) weft_status wfi_refuse_wait(const char *function, int64_t wait_ms);
+
+#endif
