@@ -52,10 +52,10 @@ typedef struct weft_tape_options {
     /* The seed of random operators (dropout, categorical). A tape with a parent ignores this field: it uses the
      * parent's seed, but draws other numbers than the parent. */
     uint64_t seed;
-    /* The tape records into this parent's graph. A backward pass of the parent includes the records of a child only if
-     * the child is closed, so close all children first. Children of one parent may be open at once, each on its own
-     * thread. The thread that uses the parent opens and closes them; another thread may do so only while no thread uses
-     * the parent.
+    /* The tape records into this parent's graph. A backward pass of the parent uses all records on which its outputs
+     * depend, also those of a child that is still open. No thread may record on that child meanwhile, so close the
+     * children of other threads first. Children of one parent may be open at once, each on its own thread. The thread
+     * that uses the parent opens and closes them; another thread may do so only while no thread uses the parent.
      *
      * A parameter's gradient is the sum of its shares in the order in which they were recorded. If children record at
      * once, its last bits may differ from run to run. Under a distributed context they do not differ, because the

@@ -50,6 +50,8 @@ static void *lend(weft_tape *tape, size_t count, size_t size, const char *what)
 
 static bool are_there(weft_tape *tape, weft_tensors parameters, const char *what)
 {
+    if (parameters.items == NULL)
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, what, "%s: the list of %zu parameters is NULL", what, parameters.count);
     for (size_t i = 0; i < parameters.count && wfi_tape_ready(tape); i++)
         if (parameters.items[i] == NULL)
             wfi_tape_fail(tape, WEFT_ERR_INVALID, what, "%s: parameter %zu is NULL", what, i);

@@ -198,6 +198,11 @@ static bool is_list(weft_tape *tape, const wfi_node_type *type, weft_tensors lis
         wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: wants at least one tensor", type->name);
         return false;
     }
+    if (list.items == NULL) {
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: the list of %zu tensors is NULL", type->name,
+                      list.count);
+        return false;
+    }
     for (size_t i = 0; i < list.count; i++) {
         if (list.items[i] == NULL) {
             wfi_tape_fail(tape, WEFT_ERR_INVALID, type->name, "%s: operand %zu is NULL", type->name, i);

@@ -87,6 +87,14 @@ static wfi_node *make_node(weft_tape *tape, const weft_operator *op, weft_tensor
     return node;
 }
 
+static bool is_list(weft_tape *tape, const weft_operator *op, weft_tensors list, const char *what)
+{
+    if (list.count > 0 && list.items == NULL)
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, op->name, "%s: record: the list of %zu %s is NULL", op->name, list.count,
+                      what);
+    return wfi_tape_ready(tape);
+}
+
 static bool check_results(weft_tape *tape, const weft_operator *op, weft_tensors results)
 {
     const char *name = op->name;
@@ -122,7 +130,8 @@ static weft_tensor *make_result(weft_tape *tape, const char *name, wfi_node *nod
 static bool record(weft_tape *tape, const weft_operator *op, weft_tensors inputs, weft_tensors saved, void *state,
                    weft_tensors results, weft_tensor **out)
 {
-    if (!check_results(tape, op, results))
+    if (!is_list(tape, op, inputs, "inputs") || !is_list(tape, op, saved, "saved tensors") ||
+        !is_list(tape, op, results, "results") || !check_results(tape, op, results))
         return false;
     wfi_node *node = make_node(tape, op, inputs, saved, results.count);
     if (node != NULL) {

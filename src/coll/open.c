@@ -214,7 +214,7 @@ static weft_status create(weft_agent *agent, const char *name, const int *ranks,
     if (!group)
         return WEFT_ERR_MEMORY;
     wfi_making making = {.group = group};
-    weft_status st = wfi_rules_of_environment(agent, &group->rules);
+    weft_status st = wfi_rules_of_environment(agent, &group->rules, error);
     if (!st)
         making.inside = wfi_agent_enter_locked(agent);
     if (!st)

@@ -3,21 +3,26 @@
 #include "coll/group.h"
 
 #include "base/env.h"
+#include "base/error.h"
 #include "base/quiet.h"
 
-static weft_status read_rules(const weft_agent *agent, const char *where, const char *text, wfi_rules *out)
+/* The fault goes to *error, or to the log if `error` is NULL. */
+static weft_status read_rules(const weft_agent *agent, const char *where, const char *text, wfi_rules *out,
+                              weft_error **error)
 {
     char problem[400] = "";
     weft_status st = wfi_rules_read(text, out, problem, sizeof problem);
+    if (st == WEFT_ERR_INVALID && error)
+        return wfi_error_fail(error, st, "weft_group_open: %s: %s", where, problem);
     if (st == WEFT_ERR_INVALID)
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "%s: %s", where, problem);
     return st;
 }
 
-weft_status wfi_rules_of_environment(const weft_agent *agent, wfi_rules *out)
+weft_status wfi_rules_of_environment(const weft_agent *agent, wfi_rules *out, weft_error **error)
 {
     const char *text = wfi_env_string("WEFT_ALGORITHMS");
-    return text ? read_rules(agent, "WEFT_ALGORITHMS", text, out) : WEFT_OK;
+    return text ? read_rules(agent, "WEFT_ALGORITHMS", text, out, error) : WEFT_OK;
 }
 
 weft_status weft_group_set_algorithms(weft_group *group, const char *rules)
@@ -26,7 +31,7 @@ weft_status weft_group_set_algorithms(weft_group *group, const char *rules)
     wfi_rules read = {0};
     if (!group || !rules)
         return wfi_refuse_null("weft_group_set_algorithms", group ? "rules" : "group");
-    weft_status st = read_rules(group->agent, "weft_group_set_algorithms", rules, &read);
+    weft_status st = read_rules(group->agent, "weft_group_set_algorithms", rules, &read, NULL);
     if (st)
         return st;
     if (!wfi_agent_enter_locked(group->agent)) {

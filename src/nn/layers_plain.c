@@ -178,6 +178,8 @@ static const weft_module_type sequential_type = {
 /* A NULL among the modules was refused by its own constructor, which gave the reason. */
 weft_module *weft_sequential_create(weft_module *const *modules, size_t count, weft_error **error)
 {
+    if (modules == NULL && count > 0)
+        return wfi_module_refuse(error, sequential_type.name, "the list of %zu modules is NULL", count);
     for (size_t i = 0; i < count; i++)
         error = modules[i] == NULL ? NULL : error;
     weft_module *sequential = weft_module_create(&sequential_type, NULL, error);

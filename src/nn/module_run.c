@@ -12,7 +12,7 @@ bool weft_module_trains_on(const weft_module *module, const weft_tape *tape)
 
 weft_tensor *weft_args_tensor(weft_args values, size_t index)
 {
-    bool there = index < values.count && values.items[index].type == WEFT_TYPE_TENSOR;
+    bool there = values.items != NULL && index < values.count && values.items[index].type == WEFT_TYPE_TENSOR;
     return there ? values.items[index].as.tensor : NULL;
 }
 

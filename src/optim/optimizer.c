@@ -33,6 +33,25 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* The position of a parameter from `at` on, counted through the present and the new ones. */
+static size_t place_of(const weft_optimizer *optimizer, weft_tensors more, const weft_tensor *parameter, size_t at)
+{
+    while ((at < optimizer->count ? optimizer->parameters[at] : more.items[at - optimizer->count]) != parameter)
+        at++;
+    return at;
+}
+
+static weft_error *twice_error(const weft_optimizer *optimizer, weft_tensors more, const weft_tensor *parameter)
+{
+    size_t first = place_of(optimizer, more, parameter, 0);
+    size_t second = place_of(optimizer, more, parameter, first + 1) - optimizer->count;
+    if (first < optimizer->count)
+        return weft_error_create(WEFT_ERR_INVALID, "parameter %zu is parameter %zu of the optimizer already", second,
+                                 first);
+    return weft_error_create(WEFT_ERR_INVALID, "parameters %zu and %zu are one tensor", first - optimizer->count,
+                             second);
+}
+
 /* Checks that no parameter occurs twice, among the present and the new ones. */
 static weft_error *twice_problem(const weft_optimizer *optimizer, weft_tensors more)
 {
@@ -46,8 +65,7 @@ static weft_error *twice_problem(const weft_optimizer *optimizer, weft_tensors m
     weft_error *error = NULL;
     for (size_t i = 1; i < count && error == NULL; i++)
         if (sorted[i - 1] == sorted[i])
-            error = weft_error_create(WEFT_ERR_INVALID, "a parameter of %lld elements stands twice",
-                                      (long long)sorted[i]->numel);
+            error = twice_error(optimizer, more, sorted[i]);
     free(sorted);
     return error;
 }
@@ -55,8 +73,10 @@ static weft_error *twice_problem(const weft_optimizer *optimizer, weft_tensors m
 static weft_error *parameters_problem(const weft_optimizer *optimizer, weft_tensors parameters, weft_update update)
 {
     weft_error *error = NULL;
-    if (parameters.count == 0 || parameters.items == NULL)
+    if (parameters.count == 0)
         return weft_error_create(WEFT_ERR_INVALID, "there are no parameters");
+    if (parameters.items == NULL)
+        return weft_error_create(WEFT_ERR_INVALID, "the list of %zu parameters is NULL", parameters.count);
     for (size_t i = 0; i < parameters.count && error == NULL; i++)
         error = parameter_problem(parameters.items[i], update, i);
     return error != NULL ? error : twice_problem(optimizer, parameters);

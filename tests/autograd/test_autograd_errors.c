@@ -273,5 +273,51 @@ static void failure_inside_a_resnet_reaches_the_callers_tape(void **state)
     weft_module_unref(net);
 }
 
+/* The tape's error has these words; the tape closes. */
+static void assert_refused(weft_tape *t, const char *words)
+{
+    const char *message = weft_error_message(weft_tape_error(t));
+    assert_int_equal(weft_tape_status(t), WEFT_ERR_INVALID);
+    if (!strstr(message, words))
+        fail_msg("\"%s\" lacks \"%s\"", message, words);
+    weft_tape_close(t);
+}
+
+static void lists_at_null_are_refused(void **state)
+{
+    static const weft_operator op = {.name = "mine"};
+    const weft_tensors none = {NULL, 0}, two = {NULL, 2}, four = {NULL, 4};
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1, 1, 1), WEFT_DTYPE_FLOAT32), *out[2];
+    weft_tape *t = weft_tape_open(NULL);
+    assert_int_equal(weft_tape_gradients(t, none).count, 0); /* an empty list */
+    assert_int_equal(weft_tape_grads(t, none).count, 0);
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    assert_int_equal(weft_tape_gradients(t, two).count, 0);
+    assert_refused(t, "tape_gradients: the list of 2 parameters is NULL");
+    t = weft_tape_open(NULL);
+    assert_int_equal(weft_tape_grads(t, two).count, 0);
+    assert_refused(t, "tape_grads: the list of 2 parameters is NULL");
+    t = weft_tape_open(NULL);
+    assert_null(weft_stack(t, two, 0));
+    assert_refused(t, "stack: the list of 2 tensors is NULL");
+    t = weft_tape_open(NULL);
+    assert_null(weft_concat(t, two, 0));
+    assert_refused(t, "concat: the list of 2 tensors is NULL");
+    t = weft_tape_open(NULL);
+    assert_null(weft_lstm(t, x, NULL, NULL, four, NULL, NULL, NULL));
+    assert_refused(t, "lstm: the list of 4 weights is NULL");
+    t = weft_tape_open(NULL);
+    weft_tape_record(t, &op, two, none, NULL, (weft_tensors){&x, 1}, out);
+    assert_refused(t, "mine: record: the list of 2 inputs is NULL");
+    t = weft_tape_open(NULL);
+    weft_tape_record(t, &op, none, two, NULL, (weft_tensors){&x, 1}, out);
+    assert_refused(t, "the list of 2 saved tensors is NULL");
+    t = weft_tape_open(NULL);
+    weft_tape_record(t, &op, none, none, NULL, two, out);
+    assert_refused(t, "the list of 2 results is NULL");
+    weft_tensor_unref(x);
+}
+
 UNIT_MAIN_WITH(make_operands, drop_operands, operators_refuse_and_say_why, batch_norm_trains_on_two_values_a_channel,
-               users_module_fails_the_tape_in_its_words, failure_inside_a_resnet_reaches_the_callers_tape)
+               users_module_fails_the_tape_in_its_words, failure_inside_a_resnet_reaches_the_callers_tape,
+               lists_at_null_are_refused)

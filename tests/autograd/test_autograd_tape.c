@@ -378,6 +378,20 @@ static void tape_moved_running_mean_is_noticed(void **state)
 }
 
 #define T(test) cmocka_unit_test(test)
+static void a_pass_includes_the_records_of_an_open_child(void **state)
+{
+    weft_tape *parent = recording();
+    weft_tensor *x = leaf(WEFT_SCALAR, 2);
+    weft_tape *child = weft_tape_open(&(weft_tape_options){.record = true, .parent = parent});
+    weft_tensor *y = weft_mul(child, x, x);
+    weft_backward(parent, weft_mul(parent, y, x));
+    assert_int_equal(weft_tape_status(parent), WEFT_OK);
+    assert_true(weft_tensor_get_f64(weft_tape_grad(parent, x), 0) == 12); /* d x^3 */
+    weft_tape_close(child);
+    weft_tape_close(parent);
+    weft_tensor_unref(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +416,7 @@ int main(void)
         T(tape_given_gradient_must_be_its_outputs),
         T(tape_random_sums_count_their_paths),
         T(tape_moved_running_mean_is_noticed),
+        T(a_pass_includes_the_records_of_an_open_child),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,6 +80,7 @@ static void test_layers(void **state)
     FAILS("the kernel is 0 x 0", weft_max_pool2d_create(&(weft_max_pool2d_options){0}, &error));
     FAILS("height 0, width 2", weft_adaptive_avg_pool2d_create(0, 2, &error));
     FAILS("Dropout: p is 1", weft_dropout_create(1, &error));
+    FAILS("the list of 3 modules is NULL", weft_sequential_create(NULL, 3, &error));
     FAILS("Dropout2d: p is -0.5", weft_dropout2d_create(-0.5, &error));
     FAILS("in_channels 1, planes 0, stride 1", weft_bottleneck_create(1, 0, 1, 1, &error));
     FAILS("classes is 0", weft_resnet50_create(0, 1, &error));
@@ -96,6 +97,7 @@ static void test_a_chain(void **state)
     weft_module *model = weft_sequential_create(layers, 3, &error);
     assert_error(model, error, WEFT_ERR_INVALID, "Dropout: p is 2");
     assert_null(weft_sequential_create((weft_module *[]){NULL}, 1, NULL));
+    assert_null(weft_args_tensor((weft_args){NULL, 3}, 0));
     error = NULL;
     model = weft_sequential_create(NULL, 0, &error);
     assert_non_null(model);

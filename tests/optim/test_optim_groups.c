@@ -171,12 +171,13 @@ static void groups_that_do_not_fit_are_refused(void **state)
     make_tensors(p, 1);
     weft_optimizer *sgd = weft_optimizer_create((weft_tensors){p, 2}, &specs[0][0], NULL);
     refuse_group(sgd, p + 2, 1, specs[1][0], WEFT_ERR_INVALID, "a group of Adam in an optimizer of type SGD");
-    refuse_group(sgd, p + 1, 2, specs[0][0], WEFT_ERR_INVALID, "a parameter of 4 elements stands twice");
+    refuse_group(sgd, p + 1, 2, specs[0][0], WEFT_ERR_INVALID, "parameter 0 is parameter 1 of the optimizer already");
     refuse_group(sgd, (weft_tensor *[]){p[2], p[2]}, 2, specs[0][0], WEFT_ERR_INVALID,
-                 "a parameter of 5 elements stands twice");
+                 "parameters 0 and 1 are one tensor");
     refuse_group(sgd, &integers, 1, specs[0][0], WEFT_ERR_TYPE,
                  "parameter 0 is int64; optimizers step float32 and float64");
     refuse_group(sgd, NULL, 0, specs[0][0], WEFT_ERR_INVALID, "there are no parameters");
+    refuse_group(sgd, NULL, 3, specs[0][0], WEFT_ERR_INVALID, "the list of 3 parameters is NULL");
     refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .average = true},
                  WEFT_ERR_INVALID, whole);
     refuse_group(sgd, p + 2, 1, (weft_optimizer_spec){.type = &weft_sgd_type, .lr = 1, .max_norm = 1}, WEFT_ERR_INVALID,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rpc_agents.c - agents without threads, opened again and again, many in one process; stopping under those who wait. */
 #include "rpc/world.h"
+#include "said.h"
 
 #include <dirent.h>
 #include <malloc.h>
@@ -363,5 +364,54 @@ static void test_bad_options(void **s)
                       WEFT_ERR_INVALID, "ports (WEFT_PORTS)");
 }
 
+static weft_status run_unknown(weft_call *call, void *user)
+{
+    return (weft_status)-77;
+}
+
+static void must_refuse_function(weft_agent *agent, weft_function function, const char *text)
+{
+    said_line[0] = 0;
+    function.name = "wrong";
+    weft_logging_set_sink(said_sink, NULL);
+    MUST_BE(weft_agent_register(agent, &function), WEFT_ERR_INVALID);
+    weft_logging_set_sink(NULL, NULL);
+    if (!strstr(said_line, text))
+        fail_msg("\"%s\" does not speak of \"%s\"", said_line, text);
+}
+
+/* Errors have the value that is wrong. */
+static void test_named_values(void **s)
+{
+    static const weft_function unknown = {.name = "unknown", .run = run_unknown};
+    weft_agent *agent;
+    weft_group *group;
+    weft_error *error = NULL;
+    MUST_OK(weft_agent_open(&(weft_agent_options){.has_rank = true,
+                                                  .world_size = 1,
+                                                  .master_port = WEFT_ANY_PORT,
+                                                  .functions = &unknown,
+                                                  .function_count = 1},
+                            &agent, NULL));
+    MUST_BE(
+        weft_rpc_sync(agent, weft_to_rank(0), "unknown", WEFT_NO_VALUES, &(weft_rpc_options){.error = &error}, NULL),
+        WEFT_ERR_REMOTE);
+    MUST_BE(weft_error_remote_code(error), -77);
+    MUST(strstr(weft_error_message(error), "the handler ended with -77"));
+    weft_error_unref(error);
+    must_refuse_function(agent, (weft_function){.run = run_unknown, .flags = 1u << 20},
+                         "flags has a bit that is no flag: 0x100000");
+    must_refuse_function(agent, (weft_function){.run = run_unknown, .takes = {WEFT_TYPE_I64, (weft_type)99}},
+                         "takes has a number that is no type: takes[1] is 99");
+    must_refuse_function(agent, (weft_function){.run = run_unknown, .gives = {(weft_type)98}}, "gives[0] is 98");
+    setenv("WEFT_ALGORITHMS", "allreduce 4 64 rng", 1);
+    error = NULL;
+    MUST_BE(weft_group_open(agent, "g", NULL, 0, &group, &error), WEFT_ERR_INVALID);
+    unsetenv("WEFT_ALGORITHMS");
+    MUST(strstr(weft_error_message(error), "WEFT_ALGORITHMS: \"rng\" in \"allreduce 4 64 rng\" is wrong"));
+    weft_error_unref(error);
+    MUST_OK(weft_agent_close(agent));
+}
+
 UNIT_MAIN(test_bad_options, test_driven_by_hand, test_alone_without_threads, test_open_and_close, test_call_everybody,
-          test_stop_under_waiters, test_own_future_outlives_agent, test_leave_looking_up)
+          test_stop_under_waiters, test_own_future_outlives_agent, test_leave_looking_up, test_named_values)

@@ -208,6 +208,8 @@ static bool check_call(const lstm_call *call, const weft_tensor *x)
     size_t count = call->weights.count;
     if (count == 0 || count % call->each != 0)
         return fail(call, WEFT_ERR_INVALID, "lstm: %zu weights are not %zu for each of some layers", count, call->each);
+    if (call->weights.items == NULL)
+        return fail(call, WEFT_ERR_INVALID, "lstm: the list of %zu weights is NULL", count);
     for (size_t i = 0; i < count; i++)
         if (call->weights.items[i] == NULL)
             return fail(call, WEFT_ERR_INVALID, "lstm: weight %zu is NULL", i);

@@ -34,10 +34,11 @@ static bool ends_there(const weft_type *types, int end)
     return true;
 }
 
-/* Returns what is wrong with a signature, or NULL. */
-static const char *signature_problem(const weft_type *types)
+/* Returns what is wrong with a signature, at *at, or NULL. */
+static const char *signature_problem(const weft_type *types, int *at)
 {
     for (int i = 0; i < WEFT_MAX_SIGNATURE; i++) {
+        *at = i;
         if (types[i] == WEFT_TYPE_NONE)
             return ends_there(types, i) ? NULL : "goes on after WEFT_TYPE_NONE";
         if (types[i] < WEFT_TYPE_NULL || types[i] > WEFT_TYPE_REST)
@@ -72,6 +73,7 @@ static weft_status check_function(const weft_agent *agent, const weft_function *
 {
     const weft_status bad = WEFT_ERR_INVALID;
     const char *problem;
+    int at = 0;
     if (!function)
         return wfi_error_fail(error, bad, "the function is NULL");
     if (!function->name || !function->name[0])
@@ -80,12 +82,12 @@ static weft_status check_function(const weft_agent *agent, const weft_function *
         return wfi_error_fail(error, bad, "name has %zu bytes: 1 to %d", strlen(function->name), WFI_FUNCTION_NAME_MAX);
     if (!function->run && !function->run_batch)
         return wfi_error_fail(error, bad, "run is NULL");
-    if ((problem = signature_problem(function->takes)))
-        return wfi_error_fail(error, bad, "takes %s", problem);
-    if ((problem = signature_problem(function->gives)))
-        return wfi_error_fail(error, bad, "gives %s", problem);
+    if ((problem = signature_problem(function->takes, &at)))
+        return wfi_error_fail(error, bad, "takes %s: takes[%d] is %d", problem, at, (int)function->takes[at]);
+    if ((problem = signature_problem(function->gives, &at)))
+        return wfi_error_fail(error, bad, "gives %s: gives[%d] is %d", problem, at, (int)function->gives[at]);
     if ((problem = flags_problem(function)))
-        return wfi_error_fail(error, bad, "flags %s", problem);
+        return wfi_error_fail(error, bad, "flags %s: 0x%x", problem, function->flags);
     weft_status st = WEFT_OK;
     WFI_FOR_COMPONENTS (component, check)
         st = st ? st : component->check(agent, function, error);
@@ -157,7 +159,7 @@ weft_status wfi_function_register_user(weft_agent *agent, const weft_function *f
     if (function && function->name && strncmp(function->name, "weft:", 5) == 0)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "name begins with \"weft:\", as only weft's own do");
     if (function && function->flags & WFI_AT_ONCE)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "flags has a bit that is no flag");
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "flags has a bit that is no flag: 0x%x", function->flags);
     return wfi_function_register(agent, function, error);
 }
 

@@ -311,7 +311,9 @@ static void settle_outcome(weft_call *call, weft_status status)
         pass_inner_on(call, status);
     if (status < 0 && !call->error)
         pass_handle_on(call, status);
-    if (status < 0)
+    if (status < 0 && !wfi_status_is_known(status))
+        weft_call_fail(call, status, "the handler ended with %d, %s", (int)status, weft_status_text(status));
+    else if (status < 0)
         weft_call_fail(call, status, "%s", weft_status_text(status));
     if (call->error || call->results || call->object)
         return;
