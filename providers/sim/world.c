@@ -3,6 +3,7 @@
 #include "sim/world.h"
 
 #include "base/alloc.h"
+#include "base/text/refuse.h"
 
 #include <stdlib.h>
 
@@ -107,8 +108,10 @@ static void program_main(void *arg)
 weft_status weft_sim_spawn(weft_sim *sim, int rank, weft_sim_program run, void *arg)
 {
     WFI_LIVE(sim);
-    if (!sim || rank < 0 || rank >= SIM_RANK_MAX || !run)
-        return WEFT_ERR_INVALID;
+    if (!sim || !run)
+        return wfi_refuse_null("weft_sim_spawn", sim ? "run" : "the simulation");
+    if (rank < 0 || rank >= SIM_RANK_MAX)
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_sim_spawn: rank is %d: 0 to %d", rank, SIM_RANK_MAX - 1);
     sim_program *program = wfi_sim_rank(sim, rank) ? malloc(sizeof *program) : NULL;
     if (!program)
         return WEFT_ERR_MEMORY;
@@ -182,10 +185,14 @@ static weft_status step(weft_sim *sim, uint64_t limit_ns)
 weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms)
 {
     WFI_LIVE(sim);
-    if (!sim || limit_ms < WEFT_FOREVER)
-        return WEFT_ERR_INVALID;
+    if (!sim)
+        return wfi_refuse_null("weft_sim_run", "the simulation");
+    if (limit_ms < WEFT_FOREVER)
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_sim_run: limit_ms is %lld: 0, more, or WEFT_FOREVER",
+                          (long long)limit_ms);
     if (sim->running || wfi_fiber_current())
-        return WEFT_ERR_STATE;
+        return wfi_refuse(WEFT_ERR_STATE,
+                          "weft_sim_run: a program of a simulation called it: let the main program run it");
     uint64_t limit_ns = wfi_deadline_after(0, limit_ms);
     weft_status status = sim->broken;
     sim->running = true;

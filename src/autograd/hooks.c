@@ -11,6 +11,7 @@
 #include "base/handle.h"
 #include "base/map.h"
 #include "base/mutex.h"
+#include "base/text/refuse.h"
 #include "future/future.h"
 
 #include <weft/future.h>
@@ -125,9 +126,14 @@ weft_status weft_hooks_add(weft_hooks *hooks, weft_tensor *leaf, const weft_leaf
 {
     WFI_LIVE(hooks, leaf);
     if (how == NULL)
-        return WEFT_ERR_INVALID;
-    weft_status status = WEFT_ERR_INVALID;
-    if (hooks != NULL && leaf != NULL && weft_tensor_requires_grad(leaf))
+        return wfi_refuse_null("weft_hooks_add", "how");
+    weft_status status;
+    if (hooks == NULL || leaf == NULL)
+        status = wfi_refuse_null("weft_hooks_add", hooks == NULL ? "the set of hooks" : "leaf");
+    else if (!weft_tensor_requires_grad(leaf))
+        status = wfi_refuse(WEFT_ERR_INVALID,
+                            "weft_hooks_add: leaf wants no gradient: call weft_tensor_set_requires_grad first");
+    else
         status = add(hooks, leaf, how);
     if (status != WEFT_OK && how->drop != NULL)
         how->drop(how->arg);

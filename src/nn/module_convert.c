@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* module_convert.c - the same module in another floating dtype. */
 #include "base/map.h"
+#include "base/text/refuse.h"
 #include "nn/nn.h"
 
 #include "tensor/cell.h"
@@ -71,12 +72,16 @@ static bool is_lent(const weft_module *module)
 weft_status weft_module_to(weft_module *module, weft_dtype dtype)
 {
     WFI_LIVE(module);
-    if (module == NULL || !wfi_dtype_is_float(dtype))
-        return WEFT_ERR_INVALID;
+    if (module == NULL)
+        return wfi_refuse_null("weft_module_to", "the module");
+    if (!wfi_dtype_is_float(dtype))
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_module_to: dtype %d (%s) is neither float32 nor float64", (int)dtype,
+                          weft_dtype_name(dtype));
     if (module->status != WEFT_OK)
         return module->status;
     if (atomic_load(&module->adopted) || is_lent(module))
-        return WEFT_ERR_STATE;
+        return wfi_refuse(WEFT_ERR_STATE, "weft_module_to: %s is another module's child, or its lists were asked for",
+                          module->type->name);
     conversion c;
     wfi_map_init(&c.made);
     weft_status status = convert(&c, &module->parameters, dtype);

@@ -5,6 +5,7 @@
 #include "autograd/autograd.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/text/refuse.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -176,13 +177,15 @@ weft_status wfi_ready_norm(const wfi_ready *ready, size_t count, double *norm)
 weft_status weft_gradients_norm(weft_gradients gradients, double *norm)
 {
     wfi_ready *ready = NULL;
-    if (norm == NULL || (gradients.items == NULL && gradients.count > 0))
-        return WEFT_ERR_INVALID;
+    if (norm == NULL)
+        return wfi_refuse_null("weft_gradients_norm", "norm");
+    if (gradients.items == NULL && gradients.count > 0)
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_gradients_norm: the list of %zu gradients is NULL", gradients.count);
     for (size_t i = 0; i < gradients.count; i++) {
         if (gradients.items[i].values == NULL && gradients.items[i].rows != NULL)
-            return WEFT_ERR_INVALID;
+            return wfi_refuse(WEFT_ERR_INVALID, "weft_gradients_norm: gradient %zu has rows and no values", i);
         if (is_on_device(gradients.items[i].values))
-            return WEFT_ERR_UNSUPPORTED;
+            return wfi_refuse(WEFT_ERR_UNSUPPORTED, "weft_gradients_norm: gradient %zu is on a device", i);
     }
     weft_status status = wfi_ready_gradients(gradients, &ready);
     if (status == WEFT_OK)

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/text/log.h"
+#include "base/text/refuse.h"
 
 #include <stdlib.h>
 
@@ -297,6 +298,17 @@ static bool has_group(const weft_optimizer *optimizer, size_t group)
     return optimizer != NULL && group < optimizer->group_count;
 }
 
+static weft_status no_group(const char *function, const weft_optimizer *optimizer, size_t group)
+{
+    return wfi_refuse(WEFT_ERR_INVALID, "%s: there is no group %zu: the optimizer has %zu", function, group,
+                      optimizer->group_count);
+}
+
+static weft_status bad_lr(const char *function, double lr)
+{
+    return wfi_refuse(WEFT_ERR_INVALID, "%s: lr is %g: finite and not negative", function, lr);
+}
+
 weft_tensors weft_optimizer_group_parameters(const weft_optimizer *optimizer, size_t group)
 {
     WFI_LIVE(optimizer);
@@ -310,7 +322,9 @@ weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t grou
 {
     WFI_LIVE(optimizer);
     if (!has_group(optimizer, group) || spec == NULL)
-        return WEFT_ERR_INVALID;
+        return optimizer != NULL && spec != NULL
+                   ? no_group("weft_optimizer_get_spec", optimizer, group)
+                   : wfi_refuse_null("weft_optimizer_get_spec", optimizer == NULL ? "the optimizer" : "spec");
     *spec = optimizer->groups[group].spec;
     return WEFT_OK;
 }
@@ -318,8 +332,12 @@ weft_status weft_optimizer_get_spec(const weft_optimizer *optimizer, size_t grou
 weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group, double lr)
 {
     WFI_LIVE(optimizer);
-    if (!has_group(optimizer, group) || !wfi_is_not_negative(lr))
-        return WEFT_ERR_INVALID;
+    if (optimizer == NULL)
+        return wfi_refuse_null("weft_optimizer_set_group_lr", "the optimizer");
+    if (!has_group(optimizer, group))
+        return no_group("weft_optimizer_set_group_lr", optimizer, group);
+    if (!wfi_is_not_negative(lr))
+        return bad_lr("weft_optimizer_set_group_lr", lr);
     optimizer->groups[group].spec.lr = lr;
     return WEFT_OK;
 }
@@ -327,10 +345,13 @@ weft_status weft_optimizer_set_group_lr(weft_optimizer *optimizer, size_t group,
 weft_status weft_optimizer_set_lr(weft_optimizer *optimizer, double lr)
 {
     WFI_LIVE(optimizer);
-    weft_status status = optimizer == NULL ? WEFT_ERR_INVALID : WEFT_OK;
-    for (size_t g = 0; status == WEFT_OK && g < optimizer->group_count; g++)
-        status = weft_optimizer_set_group_lr(optimizer, g, lr);
-    return status;
+    if (optimizer == NULL)
+        return wfi_refuse_null("weft_optimizer_set_lr", "the optimizer");
+    if (!wfi_is_not_negative(lr))
+        return bad_lr("weft_optimizer_set_lr", lr);
+    for (size_t g = 0; g < optimizer->group_count; g++)
+        optimizer->groups[g].spec.lr = lr;
+    return WEFT_OK;
 }
 
 double weft_optimizer_group_lr(const weft_optimizer *optimizer, size_t group)

@@ -2,6 +2,7 @@
 /* rules.c - weft's own types of optimizers, and the checks of specs of any type. */
 #include "optim/rules.h"
 
+#include "base/text/refuse.h"
 #include "tensor/cpu/optim/update.h"
 
 #include <math.h>
@@ -281,7 +282,10 @@ weft_status weft_optimizer_update_run(const weft_optimizer_update *update, weft_
 {
     wfi_gradient_rows rows;
     if (update == NULL || run == NULL || update->from == NULL || update->to == NULL)
-        return WEFT_ERR_INVALID;
+        return wfi_refuse_null("weft_optimizer_update_run", update == NULL         ? "update"
+                                                            : run == NULL          ? "run"
+                                                            : update->from == NULL ? "update->from"
+                                                                                   : "update->to");
     wfi_update u = wfi_update_of(update, &rows);
     return wfi_update_run(&u, 0, run, run, arg);
 }

@@ -5,6 +5,7 @@
 #include "autograd/autograd.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/text/refuse.h"
 #include "tensor/copy.h"
 
 #include <math.h>
@@ -41,12 +42,14 @@ weft_status weft_optimizer_ref_state(const weft_optimizer *optimizer, size_t ind
 {
     WFI_LIVE(optimizer);
     size_t i = 0, here;
+    const size_t asked = index;
     if (optimizer == NULL || out == NULL)
-        return WEFT_ERR_INVALID;
+        return wfi_refuse_null("weft_optimizer_ref_state", optimizer == NULL ? "the optimizer" : "out");
     for (; i < optimizer->count && index >= (here = tensors_of(optimizer, i)); i++)
         index -= here;
     if (i == optimizer->count)
-        return WEFT_ERR_INVALID;
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_optimizer_ref_state: there is no state %zu: the optimizer has %zu",
+                          asked, weft_optimizer_state_count(optimizer));
     wfi_slot slots[WEFT_OPTIMIZER_SLOTS];
     const wfi_kept *kept = &optimizer->kept[i];
     weft_optimizer_state state = {.parameter = i};

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text/log.h"
+#include "base/text/refuse.h"
 #include "tensor/cell.h"
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
@@ -37,7 +38,13 @@ static weft_status add(wfi_kept *kept, const weft_tensor *gradient)
 weft_status weft_optimizer_accumulate(weft_optimizer *optimizer, weft_tensors gradients)
 {
     WFI_LIVE(optimizer);
-    weft_status status = weft_optimizer_check(optimizer, gradients, NULL);
+    if (optimizer == NULL)
+        return wfi_refuse_null("weft_optimizer_accumulate", "the optimizer");
+    weft_error *error = NULL;
+    weft_status status = weft_optimizer_check(optimizer, gradients, &error);
+    if (status != WEFT_OK)
+        wfi_log(WEFT_LOG_DEBUG, "weft_optimizer_accumulate: %s", weft_error_message(error));
+    weft_error_unref(error);
     if (status == WEFT_OK)
         status = make_sums(optimizer, gradients);
     for (size_t i = 0; status == WEFT_OK && i < gradients.count; i++)
@@ -197,9 +204,9 @@ weft_status weft_optimizer_step(weft_optimizer *optimizer)
 {
     WFI_LIVE(optimizer);
     if (optimizer == NULL)
-        return WEFT_ERR_INVALID;
+        return wfi_refuse_null("weft_optimizer_step", "the optimizer");
     if (optimizer->accumulated == 0)
-        return WEFT_ERR_STATE;
+        return wfi_refuse(WEFT_ERR_STATE, "weft_optimizer_step: no gradients: call weft_optimizer_accumulate first");
     wfi_ready *ready = wfi_calloc(optimizer->count, sizeof(*ready)); /* the sums, borrowed */
     if (ready == NULL)
         return WEFT_ERR_MEMORY;
@@ -216,11 +223,13 @@ weft_status weft_optimizer_step(weft_optimizer *optimizer)
 weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradients)
 {
     WFI_LIVE(optimizer);
+    if (optimizer == NULL)
+        return wfi_refuse_null("weft_optimizer_apply", "the optimizer");
     wfi_ready *ready = NULL;
     weft_error *error = NULL;
     weft_status status = weft_optimizer_check_gradients(optimizer, gradients, &error);
     if (status != WEFT_OK)
-        wfi_log(WEFT_LOG_DEBUG, "no step: %s", weft_error_message(error));
+        wfi_log(WEFT_LOG_DEBUG, "weft_optimizer_apply: %s", weft_error_message(error));
     weft_error_unref(error);
     if (status != WEFT_OK)
         return status;

@@ -3,6 +3,7 @@
 #include <weft/weft.h>
 
 #include "unit.h"
+#include "said.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -316,7 +317,19 @@ static void function_on_the_gradient_of_a_tensor_between(void **state)
     weft_tensor_unref(x);
 }
 
+static void a_wrong_leaf_is_named(void **state)
+{
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(2), WEFT_DTYPE_FLOAT32);
+    weft_hooks *hooks = weft_hooks_create();
+    REFUSES(weft_hooks_add(hooks, x, &(weft_leaf_hook){0}), WEFT_ERR_INVALID, "leaf wants no gradient");
+    REFUSES(weft_hooks_add(hooks, NULL, &(weft_leaf_hook){0}), WEFT_ERR_INVALID, "weft_hooks_add: leaf is NULL");
+    REFUSES(weft_hooks_add(NULL, x, &(weft_leaf_hook){0}), WEFT_ERR_INVALID, "the set of hooks is NULL");
+    REFUSES(weft_hooks_add(hooks, x, NULL), WEFT_ERR_INVALID, "weft_hooks_add: how is NULL");
+    weft_hooks_unref(hooks);
+    weft_tensor_unref(x);
+}
+
 UNIT_MAIN(shares_and_sum_pass_the_hooks, several_hooks_run_in_order, post_is_not_called_without_a_gradient,
           leaf_without_a_gradient_may_be_given_one, pass_waits_for_what_a_hook_began,
           hook_that_gives_no_gradient_fails_the_pass, hook_on_the_sum_may_fail_the_pass, misuse_drops_and_says_so,
-          function_on_the_gradient_of_a_tensor_between)
+          function_on_the_gradient_of_a_tensor_between, a_wrong_leaf_is_named)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_nn_errors.c - a constructor of a module that fails names the wrong argument and its value. */
 #include "unit.h"
+#include "said.h"
 
 #include <weft/nn.h>
 
@@ -105,4 +106,15 @@ static void test_a_chain(void **state)
     weft_module_unref(model);
 }
 
-UNIT_MAIN(test_own_types, test_layers, test_a_chain)
+static void test_conversions(void **state)
+{
+    (void)state;
+    weft_module *model = weft_linear_create(2, 2, false, 1, NULL);
+    REFUSES(weft_module_to(model, WEFT_DTYPE_INT64), WEFT_ERR_INVALID, "weft_module_to: dtype 2 (int64)");
+    REFUSES(weft_module_to(NULL, WEFT_DTYPE_FLOAT64), WEFT_ERR_INVALID, "weft_module_to: the module is NULL");
+    (void)weft_module_parameters(model);
+    REFUSES(weft_module_to(model, WEFT_DTYPE_FLOAT64), WEFT_ERR_STATE, "its lists were asked for");
+    weft_module_unref(model);
+}
+
+UNIT_MAIN(test_own_types, test_layers, test_a_chain, test_conversions)

@@ -4,6 +4,7 @@
 
 #include "oracle/formula.h"
 #include "unit.h"
+#include "said.h"
 
 #include <math.h>
 #include <string.h>
@@ -275,5 +276,40 @@ static void specs_that_are_wrong_are_named(void **state)
     weft_tensor_unref(p);
 }
 
+static void wrong_arguments_are_named(void **state)
+{
+    weft_tensor *p[PARAMETERS];
+    weft_optimizer_spec spec;
+    weft_optimizer_state item;
+    double norm;
+    make_tensors(p, 1);
+    weft_optimizer *sgd = weft_optimizer_create((weft_tensors){p, 2}, &specs[0][0], NULL);
+    REFUSES(weft_optimizer_set_lr(sgd, NAN), WEFT_ERR_INVALID, "weft_optimizer_set_lr: lr is nan");
+    REFUSES(weft_optimizer_set_lr(NULL, 1), WEFT_ERR_INVALID, "weft_optimizer_set_lr: the optimizer is NULL");
+    REFUSES(weft_optimizer_set_group_lr(sgd, 4, 1), WEFT_ERR_INVALID, "there is no group 4: the optimizer has 1");
+    REFUSES(weft_optimizer_set_group_lr(sgd, 0, -1), WEFT_ERR_INVALID, "weft_optimizer_set_group_lr: lr is -1");
+    REFUSES(weft_optimizer_get_spec(sgd, 3, &spec), WEFT_ERR_INVALID, "weft_optimizer_get_spec: there is no group 3");
+    REFUSES(weft_optimizer_get_spec(sgd, 0, NULL), WEFT_ERR_INVALID, "weft_optimizer_get_spec: spec is NULL");
+    REFUSES(weft_optimizer_ref_state(sgd, 99, &item), WEFT_ERR_INVALID, "there is no state 99: the optimizer has");
+    REFUSES(weft_optimizer_ref_state(sgd, 0, NULL), WEFT_ERR_INVALID, "weft_optimizer_ref_state: out is NULL");
+    REFUSES(weft_optimizer_step(sgd), WEFT_ERR_STATE, "weft_optimizer_step: no gradients");
+    REFUSES(weft_optimizer_step(NULL), WEFT_ERR_INVALID, "weft_optimizer_step: the optimizer is NULL");
+    REFUSES(weft_optimizer_apply(NULL, (weft_gradients){0}), WEFT_ERR_INVALID, "weft_optimizer_apply: the optimizer");
+    REFUSES(weft_optimizer_accumulate(NULL, (weft_tensors){0}), WEFT_ERR_INVALID, "the optimizer is NULL");
+    REFUSES(weft_gradients_norm((weft_gradients){NULL, 2}, &norm), WEFT_ERR_INVALID,
+            "weft_gradients_norm: the list of 2 gradients is NULL");
+    REFUSES(weft_gradients_norm((weft_gradients){0}, NULL), WEFT_ERR_INVALID, "weft_gradients_norm: norm is NULL");
+    REFUSES(weft_optimizer_update_run(NULL, NULL, NULL), WEFT_ERR_INVALID, "update is NULL");
+    weft_log_level level = weft_logging_get_level();
+    weft_logging_set_level(WEFT_LOG_DEBUG);
+    REFUSES(weft_optimizer_apply(sgd, (weft_gradients){0}), WEFT_ERR_SHAPE, "0 gradients for 2 parameters");
+    REFUSES(weft_optimizer_accumulate(sgd, (weft_tensors){0}), WEFT_ERR_SHAPE, "0 gradients for 2 parameters");
+    weft_logging_set_level(level);
+    weft_optimizer_unref(sgd);
+    for (size_t i = 0; i < PARAMETERS; i++)
+        weft_tensor_unref(p[i]);
+}
+
 UNIT_MAIN(groups_step_as_optimizers_of_their_own, groups_tell_their_parameters_rates_and_specs,
-          a_rate_of_zero_is_a_rate, groups_that_do_not_fit_are_refused, specs_that_are_wrong_are_named)
+          a_rate_of_zero_is_a_rate, groups_that_do_not_fit_are_refused, specs_that_are_wrong_are_named,
+          wrong_arguments_are_named)

@@ -404,6 +404,25 @@ static void test_named_values(void **s)
     must_refuse_function(agent, (weft_function){.run = run_unknown, .takes = {WEFT_TYPE_I64, (weft_type)99}},
                          "takes has a number that is no type: takes[1] is 99");
     must_refuse_function(agent, (weft_function){.run = run_unknown, .gives = {(weft_type)98}}, "gives[0] is 98");
+    weft_call_metrics numbers;
+    weft_batch_stats stats;
+    weft_rref *rref;
+    weft_value value;
+    void *nobody = agent;
+    REFUSES(weft_metrics_read(agent, (weft_metric_side)7, -1, NULL, &numbers), WEFT_ERR_INVALID, "side is 7");
+    REFUSES(weft_metrics_read(agent, WEFT_METRIC_CALLS, -1, NULL, NULL), WEFT_ERR_INVALID, "out is NULL");
+    REFUSES(weft_metrics_write(agent, NULL), WEFT_ERR_INVALID, "weft_metrics_write: to is NULL");
+    REFUSES(weft_batch_stats_read(agent, "unknown", &stats), WEFT_ERR_NOT_FOUND,
+            "\"unknown\" is no registered function");
+    REFUSES(weft_agent_expect_callers(agent, "inc", NULL, 0), WEFT_ERR_NOT_FOUND, "\"inc\" is no registered function");
+    REFUSES(weft_agent_set_call_timeout(agent, -4), WEFT_ERR_INVALID, "timeout_ms is -4");
+    REFUSES(weft_agent_watch(agent, 0), WEFT_ERR_NOT_FOUND, "weft_agent_watch: rank 0 is this worker itself");
+    REFUSES(weft_agent_unwatch(agent, 9), WEFT_ERR_NOT_FOUND, "rank 9 is no worker that ever joined");
+    MUST_OK(weft_rref_create_object(agent, nobody, NULL, &rref));
+    REFUSES(weft_rref_local_value(rref, 0, &value), WEFT_ERR_TYPE, "the reference names an object");
+    REFUSES(weft_rref_local_value(rref, -5, &value), WEFT_ERR_INVALID, "weft_rref_local_value: wait_ms is -5");
+    weft_rref_unref(rref);
+    REFUSES(weft_rref_create(agent, weft_of_tensor(NULL), &rref), WEFT_ERR_INVALID, "value 0 is a NULL tensor");
     setenv("WEFT_ALGORITHMS", "allreduce 4 64 rng", 1);
     error = NULL;
     MUST_BE(weft_group_open(agent, "g", NULL, 0, &group, &error), WEFT_ERR_INVALID);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sim_world.c - the loop: time, ends, deadlocks, limits, equal seeds, a thousand workers. */
 #include "sim_host.h"
+#include "said.h"
 
 #include <stdlib.h>
 
@@ -196,5 +197,24 @@ static void test_random_is_xoshiro(void **state)
     weft_sim_close(sim);
 }
 
+static void run_inside(weft_sim *sim, int rank, void *arg)
+{
+    REFUSES(weft_sim_run(sim, 10), WEFT_ERR_STATE, "weft_sim_run: a program of a simulation called it");
+}
+
+static void test_wrong_arguments(void **state)
+{
+    weft_sim *sim = weft_sim_open(NULL);
+    REFUSES(weft_sim_spawn(NULL, 0, run_inside, NULL), WEFT_ERR_INVALID, "weft_sim_spawn: the simulation is NULL");
+    REFUSES(weft_sim_spawn(sim, 0, NULL, NULL), WEFT_ERR_INVALID, "weft_sim_spawn: run is NULL");
+    REFUSES(weft_sim_spawn(sim, -1, run_inside, NULL), WEFT_ERR_INVALID, "weft_sim_spawn: rank is -1");
+    REFUSES(weft_sim_run(NULL, 1), WEFT_ERR_INVALID, "weft_sim_run: the simulation is NULL");
+    REFUSES(weft_sim_run(sim, -5), WEFT_ERR_INVALID, "weft_sim_run: limit_ms is -5");
+    assert_int_equal(weft_sim_spawn(sim, 0, run_inside, NULL), WEFT_OK);
+    assert_int_equal(weft_sim_run(sim, 100), WEFT_OK);
+    weft_sim_close(sim);
+}
+
 UNIT_MAIN(test_time_is_virtual, test_an_empty_world, test_no_loop_in_a_program, test_deadlock_is_found,
-          test_background_fibers, test_seeds_replay, test_a_thousand_workers, test_random_is_xoshiro)
+          test_background_fibers, test_seeds_replay, test_a_thousand_workers, test_random_is_xoshiro,
+          test_wrong_arguments)

@@ -119,7 +119,8 @@ weft_status weft_agent_set_call_timeout(weft_agent *agent, int64_t timeout_ms)
     if (!agent)
         return wfi_refuse_null("weft_agent_set_call_timeout", "the agent");
     if (timeout_ms < WEFT_FOREVER)
-        return WEFT_ERR_INVALID;
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_agent_set_call_timeout: timeout_ms is %lld: 0, more, or WEFT_FOREVER",
+                          (long long)timeout_ms);
     if (agent->forked)
         return WEFT_ERR_STATE;
     wfi_net_lock(agent->net);

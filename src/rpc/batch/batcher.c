@@ -197,7 +197,11 @@ weft_status weft_agent_expect_callers(weft_agent *agent, const char *function, c
         return WEFT_ERR_INVALID;
     }
     wfi_batcher *batcher = wfi_batcher_of(wfi_function_find(agent, function));
-    weft_status st = batcher ? copy_ranks(ranks, count, &copy) : WEFT_ERR_NOT_FOUND;
+    if (!batcher)
+        return wfi_refuse(WEFT_ERR_NOT_FOUND,
+                          "weft_agent_expect_callers: \"%.*s\" is no registered function with run_batch",
+                          wfi_utf8_fit(function, 140), function);
+    weft_status st = copy_ranks(ranks, count, &copy);
     if (st)
         return st;
     wfi_net_lock(agent->net);

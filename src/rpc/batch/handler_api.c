@@ -3,6 +3,7 @@
 #include "rpc/batch/batch.h"
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tensor/tensor.h"
 
 size_t weft_batch_count(const weft_batch *batch)
@@ -112,12 +113,16 @@ weft_status weft_batch_stats_read(const weft_agent *const_agent, const char *fun
     if (out)
         *out = (weft_batch_stats){0};
     if (!agent || !function || !out)
-        return WEFT_ERR_INVALID;
+        return wfi_refuse_null("weft_batch_stats_read", !agent     ? "the agent"
+                                                        : function ? "out"
+                                                                   : "the function's name");
     if (agent->forked)
         return WEFT_ERR_STATE;
     const wfi_batcher *batcher = wfi_batcher_of(wfi_function_find(agent, function));
     if (!batcher)
-        return WEFT_ERR_NOT_FOUND;
+        return wfi_refuse(WEFT_ERR_NOT_FOUND,
+                          "weft_batch_stats_read: \"%.*s\" is no registered function with run_batch",
+                          wfi_utf8_fit(function, 140), function);
     wfi_net_lock(agent->net);
     *out = batcher->stats;
     out->waiting = batcher->queued;

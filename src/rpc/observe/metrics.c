@@ -74,10 +74,13 @@ weft_status weft_metrics_read(const weft_agent *agent, weft_metric_side side, in
     uint64_t failed = 0;
     size_t count = 0;
     if (!out)
-        return WEFT_ERR_INVALID;
+        return wfi_refuse_null("weft_metrics_read", "out");
     memset(out, 0, sizeof *out);
-    if (!agent || (side != WEFT_METRIC_CALLS && side != WEFT_METRIC_SERVED))
-        return WEFT_ERR_INVALID;
+    if (!agent)
+        return wfi_refuse_null("weft_metrics_read", "the agent");
+    if (side != WEFT_METRIC_CALLS && side != WEFT_METRIC_SERVED)
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_metrics_read: side is %d: WEFT_METRIC_CALLS or WEFT_METRIC_SERVED",
+                          (int)side);
     wfi_histogram_init(&sum);
     weft_status st = list_rows(agent, &rows, &count);
     for (size_t i = 0; i < count && !st; i++)
@@ -240,7 +243,7 @@ weft_status weft_metrics_write(const weft_agent *agent, FILE *to)
     char *written = NULL;
     size_t size = 0;
     if (!agent || !to)
-        return WEFT_ERR_INVALID;
+        return wfi_refuse_null("weft_metrics_write", agent ? "to" : "the agent");
     FILE *memory = open_memstream(&written, &size);
     if (!memory)
         return WEFT_ERR_MEMORY;

@@ -37,13 +37,18 @@ weft_status weft_rref_local_value(weft_rref *rref, int64_t wait_ms, weft_value *
     if (!rref || !out)
         return wfi_refuse_null("weft_rref_local_value", rref ? "out" : "the handle");
     if (!rref->value)
-        return WEFT_ERR_STATE;
+        return wfi_refuse(WEFT_ERR_STATE,
+                          "weft_rref_local_value: rank %d owns the value: fetch it with weft_rref_to_here",
+                          weft_rref_owner(rref));
+    if (wait_ms < WEFT_FOREVER)
+        return wfi_refuse_wait("weft_rref_local_value", wait_ms);
     weft_future *value = rref->value;
     weft_status st = weft_future_wait(value, wait_ms);
     if (st)
         return st;
     if (!weft_future_values(value))
-        return WEFT_ERR_TYPE;
+        return wfi_refuse(WEFT_ERR_TYPE, "weft_rref_local_value: the reference names an object: read it with "
+                                         "weft_rref_local_typed or weft_rref_local_object");
     *out = wfi_value_made(value);
     return WEFT_OK;
 }
