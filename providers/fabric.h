@@ -6,7 +6,8 @@
  *
  *     const wfi_fabric_ops *ops = wfi_fabric_find("tcp");
  *     ops->open(&options, &fabric, &error);                 listens
- *     ops->connect(fabric, address, size, data, data_size, user, &lane);     an event tells when it is connected
+ *     ops->lane_open(fabric, address, size, user, &lane);
+ *     ops->connect(lane, data, data_size);                  an event tells when it is connected
  *     ops->send(lane, &op, iov, count);                     poll reports &op
  *
  * There is one wfi_fabric for each agent. A lane is one connection. Messages on it arrive whole and in order, or the
@@ -54,8 +55,8 @@ typedef struct wfi_completion {
 } wfi_completion;
 
 typedef enum wfi_event_kind {
-    WFI_EVENT_REQUEST = 1,   /* a peer wants to connect: accept or reject */
-    WFI_EVENT_CONNECTED = 2, /* a lane that connect or accept made is connected; data: what the acceptor sent */
+    WFI_EVENT_REQUEST = 1,   /* a peer wants to connect: lane_take or reject */
+    WFI_EVENT_CONNECTED = 2, /* a lane is connected; data: what the acceptor sent */
     WFI_EVENT_CLOSED = 3,    /* refused, or broken; status says which. The owner still has to close the lane */
     WFI_EVENT_SILENT = 4,    /* connections without a request were closed; count: how many */
 } wfi_event_kind;
@@ -63,7 +64,7 @@ typedef enum wfi_event_kind {
 typedef struct wfi_event {
     wfi_event_kind kind;
     wfi_lane *lane;               /* CONNECTED, CLOSED */
-    void *lane_user;              /* the `user` that connect or accept got */
+    void *lane_user;              /* the `user` that lane_open or lane_take got */
     wfi_connect_request *request; /* REQUEST */
     weft_status status;           /* CLOSED: WEFT_ERR_UNREACHABLE (refused), WEFT_ERR_FABRIC (broken) */
     const char *why;              /* CLOSED: the system's error text, valid forever; NULL: none */
@@ -143,19 +144,24 @@ typedef struct wfi_fabric_ops {
     const char *(*iface)(const wfi_fabric *fabric);
 
     /*
-     * Starts to connect; never blocks; an event follows. `data` at most WFI_CONNECT_DATA_MAX. WEFT_ERR_FABRIC,
-     * _MEMORY.
+     * Makes a lane to this address, which `connect` then connects. Receives may be posted first, so that no message
+     * arrives before them: verbs would repeat it only after most of a second. WEFT_ERR_FABRIC, _MEMORY, _INVALID.
      */
-    weft_status (*connect)(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
-                           size_t data_size, void *lane_user, wfi_lane **out);
+    weft_status (*lane_open)(wfi_fabric *fabric, const uint8_t *address, size_t address_size, void *lane_user,
+                             wfi_lane **out);
+    /* Makes a lane to the peer that sent this request. The request is consumed, even on failure, which refuses it. */
+    weft_status (*lane_take)(wfi_fabric *fabric, wfi_connect_request *request, void *lane_user, wfi_lane **out);
+    /*
+     * Connects a lane of lane_open, or accepts the request of a lane of lane_take; once for each lane. Never blocks; an
+     * event follows. `data` at most WFI_CONNECT_DATA_MAX bytes. After WEFT_ERR_INVALID, _FABRIC or _MEMORY no event
+     * follows, and the lane can only be closed. Closing a lane whose request was not accepted refuses the request.
+     */
+    weft_status (*connect)(wfi_lane *lane, const void *data, size_t data_size);
     /*
      * The system's error text if the last connect failed at once, valid forever; NULL: none. Only for the thread that
      * calls connect.
      */
     const char *(*connect_error)(const wfi_fabric *fabric);
-    /* Accepts a request; an event follows. Receives may be posted at once. The request is consumed, even on failure. */
-    weft_status (*accept)(wfi_fabric *fabric, wfi_connect_request *request, const void *data, size_t data_size,
-                          void *lane_user, wfi_lane **out);
     void (*reject)(wfi_fabric *fabric, wfi_connect_request *request);
     /* See OPERATIONS above. Frees the lane; its ops may still be reported later. */
     void (*lane_close)(wfi_lane *lane);

@@ -67,75 +67,80 @@ const char *wfofi_connect_error(const wfi_fabric *base)
     return wfofi_of(base)->connect_error;
 }
 
-weft_status wfofi_connect(wfi_fabric *base, const uint8_t *address, size_t address_size, const void *data,
-                          size_t data_size, void *lane_user, wfi_lane **out)
+weft_status wfofi_lane_open(wfi_fabric *base, const uint8_t *address, size_t address_size, void *lane_user,
+                            wfi_lane **out)
 {
     wfofi_fabric *fabric = wfofi_of(base);
     wfofi_sockaddr to;
-    if (data_size > WFI_CONNECT_DATA_MAX || wfofi_address_decode(address, address_size, &to) != WEFT_OK)
+    if (wfofi_address_decode(address, address_size, &to) != WEFT_OK)
         return WEFT_ERR_INVALID;
     wfofi_address_set_scope(&to, fabric->scope);
-    fabric->connect_error = NULL;
     struct fi_info *info = info_towards(fabric, &to);
     if (!info)
         return WEFT_ERR_MEMORY;
-    wfi_lane *lane = NULL;
-    weft_status status = wfofi_lane_create(fabric, info, lane_user, &lane);
+    weft_status status = wfofi_lane_create(fabric, info, lane_user, out);
     fi_freeinfo(info);
-    if (status != WEFT_OK)
-        return status;
-    *out = lane; /* before the event, which may come on another thread */
-    int ret = fi_connect(lane->ep, &to.storage, data, data_size);
-    if (ret == 0)
-        return WEFT_OK;
-    say_not_connected(fabric, &to, ret);
-    *out = NULL;
-    wfofi_lane_abandon(lane);
-    return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
+    if (status == WEFT_OK)
+        (*out)->to = to;
+    return status;
 }
 
-/* Takes the request out of the list of those that wait for an answer. */
-static void take_request(wfofi_fabric *fabric, wfi_connect_request *request)
-{
-    wfi_mutex_lock(&fabric->events_lock);
-    wfi_list_remove(&request->link);
-    wfi_mutex_unlock(&fabric->events_lock);
-}
-
-weft_status wfofi_accept(wfi_fabric *base, wfi_connect_request *request, const void *data, size_t data_size,
-                         void *lane_user, wfi_lane **out)
+weft_status wfofi_lane_take(wfi_fabric *base, wfi_connect_request *request, void *lane_user, wfi_lane **out)
 {
     wfofi_fabric *fabric = wfofi_of(base);
-    wfi_lane *lane = NULL;
-    weft_status status = WEFT_ERR_INVALID;
-    if (data_size > WFI_CONNECT_DATA_MAX)
-        goto reject;
-    status = wfofi_lane_create(fabric, request->info, lane_user, &lane);
-    if (status != WEFT_OK)
-        goto reject;
+    weft_status status = wfofi_lane_create(fabric, request->info, lane_user, out);
+    if (status != WEFT_OK) {
+        wfofi_reject(base, request);
+        return status;
+    }
+    wfi_lane *lane = *out;
+    lane->request = request;
     if (request->info->dest_addrlen <= sizeof lane->peer.storage) {
         wfi_mutex_lock(&fabric->events_lock); /* silent.c reads it */
         memcpy(&lane->peer.storage, request->info->dest_addr, request->info->dest_addrlen);
         lane->peer.size = (socklen_t)request->info->dest_addrlen;
         wfi_mutex_unlock(&fabric->events_lock);
     }
-    *out = lane;
-    int ret = fi_accept(lane->ep, data, data_size);
-    if (ret != 0)
-        goto abandon;
-    take_request(fabric, request);
+    return WEFT_OK;
+}
+
+/* Takes the request out of the list of those that wait for an answer, and frees it. */
+static void request_free(wfofi_fabric *fabric, wfi_connect_request *request)
+{
+    wfi_mutex_lock(&fabric->events_lock);
+    wfi_list_remove(&request->link);
+    wfi_mutex_unlock(&fabric->events_lock);
     fi_freeinfo(request->info);
     free(request);
-    return WEFT_OK;
+}
 
-abandon:
+static weft_status accept_request(wfi_lane *lane, const void *data, size_t data_size)
+{
+    wfofi_fabric *fabric = lane->fabric;
+    wfi_connect_request *request = lane->request;
+    int ret = fi_accept(lane->ep, data, data_size);
+    if (ret == 0) {
+        lane->request = NULL;
+        request_free(fabric, request);
+        return WEFT_OK;
+    }
     wfofi_say_failed(fabric, "accepting a connection", ret);
-    *out = NULL;
-    wfofi_lane_abandon(lane);
-    status = ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
-reject:
-    wfofi_reject(base, request); /* this also frees libfabric's handle */
-    return status;
+    return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
+}
+
+weft_status wfofi_connect(wfi_lane *lane, const void *data, size_t data_size)
+{
+    if (data_size > WFI_CONNECT_DATA_MAX)
+        return WEFT_ERR_INVALID;
+    if (lane->request)
+        return accept_request(lane, data, data_size);
+    wfofi_fabric *fabric = lane->fabric;
+    fabric->connect_error = NULL;
+    int ret = fi_connect(lane->ep, &lane->to.storage, data, data_size);
+    if (ret == 0)
+        return WEFT_OK;
+    say_not_connected(fabric, &lane->to, ret);
+    return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
 }
 
 void wfofi_reject(wfi_fabric *base, wfi_connect_request *request)
@@ -144,7 +149,5 @@ void wfofi_reject(wfi_fabric *base, wfi_connect_request *request)
     int ret = fi_reject(fabric->pep, request->info->handle, NULL, 0);
     if (ret != 0)
         wfofi_log(fabric, WEFT_LOG_DEBUG, "rejecting a connection: %s", fi_strerror(-ret));
-    take_request(fabric, request);
-    fi_freeinfo(request->info);
-    free(request);
+    request_free(fabric, request);
 }

@@ -115,11 +115,15 @@ void wfofi_lane_close(wfi_lane *lane)
 {
     if (!lane)
         return;
+    wfi_fabric *fabric = &lane->fabric->base;
+    wfi_connect_request *unanswered = lane->request;
     wfi_mutex_lock(&lane->lock);
     lane->state = WFOFI_CLOSING;
     wfi_mutex_unlock(&lane->lock);
     if (drain(lane))
         wfofi_lane_end(lane);
+    if (unanswered)
+        wfofi_reject(fabric, unanswered); /* after the endpoint: this also frees libfabric's handle */
 }
 
 /* ---- Parked lanes ------------------------------------------------------------------------------------------------ */

@@ -60,14 +60,6 @@ static void close_endpoint(wfi_lane *lane)
         wfofi_log(fabric, WEFT_LOG_ERROR, "closing an endpoint: %s", fi_strerror(-ret));
 }
 
-void wfofi_lane_abandon(wfi_lane *lane)
-{
-    close_endpoint(lane);
-    wfi_mutex_fini(&lane->lock);
-    free(lane->injected);
-    free(lane);
-}
-
 /* Reports everything that the queue still has about this lane, then the operations that libfabric dropped. */
 static void settle_rest(wfi_lane *lane)
 {

@@ -93,7 +93,9 @@ struct wfi_lane {
     wfofi_fabric *fabric;
     struct fid_ep *ep;
     void *user;
-    wfofi_sockaddr peer; /* of an accepted lane, so that its socket is not taken for a silent connection */
+    wfofi_sockaddr peer;          /* of an accepted lane, so that its socket is not taken for a silent connection */
+    wfofi_sockaddr to;            /* of the others: where connect goes */
+    wfi_connect_request *request; /* that connect is to accept; NULL: none, or accepted */
 
     wfi_mutex lock;
     wfofi_lane_state state;
@@ -173,7 +175,6 @@ void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t
 
 /* lane.c */
 weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *user, wfi_lane **out);
-void wfofi_lane_abandon(wfi_lane *lane); /* for a lane that was never reported */
 /* Closes the lane's endpoint, reports its operations, frees it. No read may be in progress. */
 void wfofi_lane_end(wfi_lane *lane);
 

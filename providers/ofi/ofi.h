@@ -31,11 +31,11 @@ bool wfofi_same_host(const uint8_t *one, const uint8_t *other, size_t size);
 const char *wfofi_iface(const wfi_fabric *fabric);
 void wfofi_peer_text(const uint8_t *address, size_t size, char *out, size_t room);
 
-weft_status wfofi_connect(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
-                          size_t data_size, void *lane_user, wfi_lane **out);
+weft_status wfofi_lane_open(wfi_fabric *fabric, const uint8_t *address, size_t address_size, void *lane_user,
+                            wfi_lane **out);
+weft_status wfofi_lane_take(wfi_fabric *fabric, wfi_connect_request *request, void *lane_user, wfi_lane **out);
+weft_status wfofi_connect(wfi_lane *lane, const void *data, size_t data_size);
 const char *wfofi_connect_error(const wfi_fabric *fabric);
-weft_status wfofi_accept(wfi_fabric *fabric, wfi_connect_request *request, const void *data, size_t data_size,
-                         void *lane_user, wfi_lane **out);
 void wfofi_reject(wfi_fabric *fabric, wfi_connect_request *request);
 void wfofi_lane_close(wfi_lane *lane);
 

@@ -48,7 +48,7 @@ static void bye_fire(weft_sim *sim, sim_event *event)
         if (!wfi_list_empty(&told->up.link))
             wfi_sim_end_close(told); /* the request was not seen */
         else
-            told->said_bye = true; /* its owner has it: accept reports it */
+            told->said_bye = true; /* its owner has it: connect reports it */
     } else if (told->state == SIM_CONNECTING || told->state == SIM_OPEN) {
         bool refused = told->state == SIM_CONNECTING && told->index == 0;
         wfi_sim_end_break(told, refused ? WEFT_ERR_UNREACHABLE : WEFT_ERR_FABRIC);
@@ -190,13 +190,13 @@ static void set_data(sim_end *end, const void *data, size_t size)
     end->data_size = size;
 }
 
-weft_status wfi_sim_connect(wfi_fabric *base, const uint8_t *address, size_t address_size, const void *data,
-                            size_t data_size, void *lane_user, wfi_lane **out)
+weft_status wfi_sim_lane_open(wfi_fabric *base, const uint8_t *address, size_t address_size, void *lane_user,
+                              wfi_lane **out)
 {
     sim_fabric *fabric = (sim_fabric *)base;
     int to;
     uint64_t number;
-    if (address_size != WFI_SIM_ADDRESS_BYTES || data_size > WFI_CONNECT_DATA_MAX)
+    if (address_size != WFI_SIM_ADDRESS_BYTES)
         return WEFT_ERR_INVALID;
     memcpy(&to, address, sizeof to);
     memcpy(&number, address + sizeof to, sizeof number);
@@ -208,33 +208,36 @@ weft_status wfi_sim_connect(wfi_fabric *base, const uint8_t *address, size_t add
     sim_end *end = &pair->ends[0];
     pair->number = number;
     end->fabric = fabric;
-    end->state = SIM_CONNECTING;
     end->user = lane_user;
-    set_data(end, data, data_size);
     wfi_list_push_back(&fabric->ends, &end->link);
-    hello_send(pair, end, SIM_REQUEST, request_fire);
     *out = (wfi_lane *)end;
     return WEFT_OK;
 }
 
-weft_status wfi_sim_accept(wfi_fabric *base, wfi_connect_request *request, const void *data, size_t data_size,
-                           void *lane_user, wfi_lane **out)
+weft_status wfi_sim_lane_take(wfi_fabric *base, wfi_connect_request *request, void *lane_user, wfi_lane **out)
 {
     (void)base;
     sim_end *end = &((sim_pair *)request)->ends[1];
-    if (data_size > WFI_CONNECT_DATA_MAX) {
-        wfi_sim_end_close(end);
-        return WEFT_ERR_INVALID;
-    }
     end->user = lane_user;
-    set_data(end, data, data_size);
     *out = (wfi_lane *)end;
+    return WEFT_OK;
+}
+
+weft_status wfi_sim_connect(wfi_lane *lane, const void *data, size_t data_size)
+{
+    sim_end *end = (sim_end *)lane;
+    if (data_size > WFI_CONNECT_DATA_MAX)
+        return WEFT_ERR_INVALID;
+    set_data(end, data, data_size);
     if (end->said_bye) {
         wfi_sim_end_break(end, WEFT_ERR_FABRIC); /* the connecting end has gone since */
         return WEFT_OK;
     }
     end->state = SIM_CONNECTING;
-    hello_send(end->pair, end, SIM_ANSWER, answer_fire);
+    if (end->index == 0)
+        hello_send(end->pair, end, SIM_REQUEST, request_fire);
+    else
+        hello_send(end->pair, end, SIM_ANSWER, answer_fire);
     return WEFT_OK;
 }
 

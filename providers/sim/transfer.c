@@ -289,7 +289,8 @@ weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_fabric_op *base, const wfi_rec
 {
     sim_end *end = (sim_end *)lane;
     sim_op *op = (sim_op *)base;
-    if (!wfi_sim_end_is_live(end))
+    bool before_connect = end->state == SIM_NONE || end->state == SIM_REQUESTED;
+    if (!before_connect && !wfi_sim_end_is_live(end))
         return WEFT_ERR_UNREACHABLE;
     if (count == 0 || count > WFI_RECEIVE_BUFFERS_MAX)
         return WEFT_ERR_INVALID;

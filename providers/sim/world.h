@@ -194,9 +194,9 @@ typedef struct sim_notice {
 } sim_notice;
 
 typedef enum sim_state {
-    SIM_NONE,       /* the acceptor's end before the request arrived */
-    SIM_REQUESTED,  /* the acceptor's end before accept */
-    SIM_CONNECTING, /* connect or accept was called */
+    SIM_NONE,       /* before connect; the acceptor's end before the request arrived */
+    SIM_REQUESTED,  /* the acceptor's end before connect */
+    SIM_CONNECTING, /* connect was called */
     SIM_OPEN,
     SIM_BROKEN, /* a CLOSED event tells or told; its owner has not released it */
     SIM_CLOSED, /* released */
@@ -291,10 +291,10 @@ size_t wfi_sim_poll_events(wfi_fabric *fabric, wfi_event *out, size_t room, int 
 int wfi_sim_wait_fd(wfi_fabric *fabric);
 bool wfi_sim_may_sleep(wfi_fabric *fabric);
 
-weft_status wfi_sim_connect(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
-                            size_t data_size, void *lane_user, wfi_lane **out);
-weft_status wfi_sim_accept(wfi_fabric *fabric, wfi_connect_request *request, const void *data, size_t data_size,
-                           void *lane_user, wfi_lane **out);
+weft_status wfi_sim_lane_open(wfi_fabric *fabric, const uint8_t *address, size_t address_size, void *lane_user,
+                              wfi_lane **out);
+weft_status wfi_sim_lane_take(wfi_fabric *fabric, wfi_connect_request *request, void *lane_user, wfi_lane **out);
+weft_status wfi_sim_connect(wfi_lane *lane, const void *data, size_t data_size);
 void wfi_sim_reject(wfi_fabric *fabric, wfi_connect_request *request);
 void wfi_sim_lane_close(wfi_lane *lane);
 void wfi_sim_end_break(sim_end *end, weft_status why); /* a live end learns that the connection has ended */

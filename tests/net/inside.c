@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inside.c - see inside.h. */
 #include "net/inside.h"
+#include "lanes.h"
 
 #include "rpc/must.h"
 
@@ -284,7 +285,7 @@ wfi_lane *inside_ask(wfi_net *net, int rank, const void *data, size_t size)
 {
     const wfi_member *to = wfi_net_member(net, rank);
     wfi_lane *lane = NULL;
-    MUST_OK(net->transport.ops->connect(net->transport.fabric, to->address, to->address_size, data, size, NULL, &lane));
+    MUST_OK(lanes_connect(net->transport.fabric, to->address, to->address_size, data, size, NULL, &lane));
     return lane;
 }
 

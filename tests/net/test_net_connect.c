@@ -34,24 +34,31 @@ static const void *flipped(int rank, const void *data, size_t size, uint8_t out[
     return out;
 }
 
-static weft_status connect_so(wfi_fabric *fabric, const uint8_t *address, size_t address_size, const void *data,
-                              size_t size, void *lane_user, wfi_lane **out)
+/* Of lane_open and lane_take, for connect, which follows each of them. */
+static wfi_fabric *last;
+
+static weft_status lane_open_so(wfi_fabric *fabric, const uint8_t *address, size_t address_size, void *lane_user,
+                                wfi_lane **out)
 {
-    uint8_t room[WFI_CONNECT_DATA_MAX];
     int rank = rank_of(fabric);
     if (meddling.asked[rank]++ && rank == 1 && meddling.second_is_lost)
         return WEFT_ERR_UNREACHABLE;
     if (rank == 0 && !meddling.second_is_lost) /* though the store passes on that rank 1 gets no connection */
         return WEFT_ERR_UNREACHABLE;
-    return meddling.fabric->connect(fabric, address, address_size, flipped(rank, data, size, room), size, lane_user,
-                                    out);
+    last = fabric;
+    return meddling.fabric->lane_open(fabric, address, address_size, lane_user, out);
 }
 
-static weft_status accept_so(wfi_fabric *fabric, wfi_connect_request *request, const void *data, size_t size,
-                             void *lane_user, wfi_lane **out)
+static weft_status lane_take_so(wfi_fabric *fabric, wfi_connect_request *request, void *lane_user, wfi_lane **out)
+{
+    last = fabric;
+    return meddling.fabric->lane_take(fabric, request, lane_user, out);
+}
+
+static weft_status connect_so(wfi_lane *lane, const void *data, size_t size)
 {
     uint8_t room[WFI_CONNECT_DATA_MAX];
-    return meddling.fabric->accept(fabric, request, flipped(rank_of(fabric), data, size, room), size, lane_user, out);
+    return meddling.fabric->connect(lane, flipped(rank_of(last), data, size, room), size);
 }
 
 static size_t poll_events_so(wfi_fabric *fabric, wfi_event *out, size_t room, int timeout_ms, int wake_fd)
@@ -74,8 +81,9 @@ static void meddle(net_host *host)
     wfi_net_lock(host->net);
     meddling.fabric = inside_fabric_ops(host->net, NULL);
     meddling.ops = *meddling.fabric;
+    meddling.ops.lane_open = lane_open_so;
+    meddling.ops.lane_take = lane_take_so;
     meddling.ops.connect = connect_so;
-    meddling.ops.accept = accept_so;
     meddling.ops.poll_events = poll_events_so;
     meddling.ops.poll = poll_so;
     (void)inside_fabric_ops(host->net, &meddling.ops);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_tcp.c - nets over tcp in one process: messages, transfers, waiting threads. */
 #include "net/net_bulk.h"
+#include "lanes.h"
 
 #include <arpa/inet.h>
 #include <signal.h>
@@ -195,7 +196,7 @@ static void knock(net_host *host)
     wfi_event event;
     uint8_t lie[40] = "HW\x01";
     assert_int_equal(ops->open(&options, &fabric, NULL), WEFT_OK);
-    assert_int_equal(ops->connect(fabric, there.address, there.address_size, lie, sizeof(lie), NULL, &lane), WEFT_OK);
+    assert_int_equal(lanes_connect(fabric, there.address, there.address_size, lie, sizeof(lie), NULL, &lane), WEFT_OK);
     int tries = 0;
     while (!ops->poll_events(fabric, &event, 1, 100, -1) && tries < 50)
         tries++;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ofi_connect_test.c - coming up, refusing, closing, ports and interfaces, over libfabric's tcp. */
 #include "net/net_measure.h"
+#include "lanes.h"
 #include "ofi/ofi_node.h"
 
 #include <arpa/inet.h>
@@ -36,7 +37,7 @@ static void private_data_of_full_size_arrives_and_more_is_refused(void **state)
         data[i] = (uint8_t)(i * 7);
     ofi_node_open(&a);
     ofi_node_open(&b);
-    assert_int_equal(tcp->connect(a.fabric, b.address, b.address_size, data, sizeof data, NULL, &lane),
+    assert_int_equal(lanes_connect(a.fabric, b.address, b.address_size, data, sizeof data, NULL, &lane),
                      WEFT_ERR_INVALID);
     ofi_dial(&a, &b, &link, data, WFI_CONNECT_DATA_MAX);
     ofi_until(&a, &b, link.connected);
@@ -150,7 +151,7 @@ static void a_request_may_wait_and_its_caller_may_leave(void **state)
     ofi_dial(&a, &b, &link, NULL, 0);
     ofi_until(&a, &b, b.waiting);
     ofi_hang_up(&link);
-    assert_int_equal(tcp->accept(b.fabric, b.waiting, NULL, 0, &accepted, &accepted.lane), WEFT_OK);
+    assert_int_equal(lanes_accept(b.fabric, b.waiting, NULL, 0, &accepted, &accepted.lane), WEFT_OK);
     b.waiting = NULL;
     ofi_until(&a, &b, accepted.closed);
     ofi_hang_up(&accepted);
@@ -178,6 +179,75 @@ static void requests_unanswered_at_the_end_are_refused(void **state)
     ofi_node_close(&a);
 }
 
+/* Receives that were posted before the connection get its first messages, in both directions. */
+static void receives_may_be_posted_before_connect(void **state)
+{
+    ofi_node a, b;
+    ofi_link asking = {0}, taken = {0};
+    ofi_job receives[2], sends[2];
+    char got[2][8] = {{0}};
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    b.passive = true;
+    for (int i = 0; i < 2; i++) {
+        ofi_job_init(&receives[i]);
+        ofi_job_init(&sends[i]);
+    }
+    assert_int_equal(tcp->lane_open(a.fabric, b.address, b.address_size, &asking, &asking.lane), WEFT_OK);
+    assert_int_equal(tcp->post_recv(asking.lane, &receives[0].op, &(wfi_receive_buffer){got[0], 8, NULL}, 1), WEFT_OK);
+    assert_int_equal(tcp->connect(asking.lane, NULL, 0), WEFT_OK);
+    ofi_until(&a, &b, b.waiting);
+    assert_int_equal(tcp->lane_take(b.fabric, b.waiting, &taken, &taken.lane), WEFT_OK);
+    b.waiting = NULL;
+    assert_int_equal(tcp->post_recv(taken.lane, &receives[1].op, &(wfi_receive_buffer){got[1], 8, NULL}, 1), WEFT_OK);
+    assert_int_equal(tcp->connect(taken.lane, NULL, 0), WEFT_OK);
+    ofi_until(&a, &b, asking.connected && taken.connected);
+    assert_int_equal(tcp->send(asking.lane, &sends[0].op, &(wfi_iov){"to b", 5, NULL}, 1), WEFT_OK);
+    assert_int_equal(tcp->send(taken.lane, &sends[1].op, &(wfi_iov){"to a", 5, NULL}, 1), WEFT_OK);
+    ofi_until(&a, &b, receives[0].reports && receives[1].reports && sends[0].reports && sends[1].reports);
+    assert_string_equal(got[0], "to a");
+    assert_string_equal(got[1], "to b");
+    ofi_hang_up(&asking);
+    ofi_hang_up(&taken);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
+/* A lane that was never connected reports its receives; a request that was taken, and never accepted, is refused. */
+static void lanes_that_never_connect_can_be_closed(void **state)
+{
+    const uint8_t data[WFI_CONNECT_DATA_MAX + 1] = {0};
+    ofi_node a, b;
+    ofi_link link, unused = {0}, taken = {0};
+    ofi_job receives[2];
+    char got[8];
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    b.passive = true;
+    for (int i = 0; i < 2; i++)
+        ofi_job_init(&receives[i]);
+    assert_int_equal(tcp->lane_open(a.fabric, b.address, b.address_size, &unused, &unused.lane), WEFT_OK);
+    assert_int_equal(tcp->post_recv(unused.lane, &receives[0].op, &(wfi_receive_buffer){got, 8, NULL}, 1), WEFT_OK);
+    assert_int_equal(tcp->connect(unused.lane, data, sizeof data), WEFT_ERR_INVALID);
+    tcp->lane_close(unused.lane);
+    ofi_until(&a, &b, receives[0].reports);
+    assert_int_equal(receives[0].status, WEFT_ERR_CANCELLED);
+
+    ofi_dial(&a, &b, &link, NULL, 0);
+    ofi_until(&a, &b, b.waiting);
+    assert_int_equal(tcp->lane_take(b.fabric, b.waiting, &taken, &taken.lane), WEFT_OK);
+    b.waiting = NULL;
+    assert_int_equal(tcp->post_recv(taken.lane, &receives[1].op, &(wfi_receive_buffer){got, 8, NULL}, 1), WEFT_OK);
+    assert_int_equal(tcp->connect(taken.lane, data, sizeof data), WEFT_ERR_INVALID);
+    tcp->lane_close(taken.lane);
+    ofi_until(&a, &b, receives[1].reports && link.closed);
+    assert_int_equal(receives[1].status, WEFT_ERR_CANCELLED);
+    assert_int_equal(link.connected + taken.connected + taken.closed + unused.connected + unused.closed, 0);
+    ofi_hang_up(&link);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
 static void a_malformed_address_is_invalid(void **state)
 {
     ofi_node a;
@@ -185,9 +255,9 @@ static void a_malformed_address_is_invalid(void **state)
     const uint8_t bad[][7] = {{0}, {4, 0, 0, 127, 0, 0, 1}, {4, 1, 1, 0, 0, 0, 0}, {6, 1, 1, 1, 1, 1, 1}};
     ofi_node_open(&a);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(tcp->connect(a.fabric, bad[i], 7, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
+        assert_int_equal(lanes_connect(a.fabric, bad[i], 7, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
     for (size_t size = 0; size < 7; size++)
-        assert_int_equal(tcp->connect(a.fabric, bad[1], size, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
+        assert_int_equal(lanes_connect(a.fabric, bad[1], size, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
     ofi_node_close(&a);
 }
 
@@ -298,5 +368,6 @@ UNIT_MAIN(both_ends_learn_what_the_other_sent, private_data_of_full_size_arrives
           a_refusal_closes_the_lane, nobody_listening_closes_the_lane, both_may_connect_at_once,
           closing_one_end_is_announced_once_at_the_other, a_lane_that_never_connects_can_be_closed,
           a_request_may_wait_and_its_caller_may_leave, requests_unanswered_at_the_end_are_refused,
-          a_malformed_address_is_invalid, a_thousand_connections_leave_no_descriptor,
-          a_range_of_ports_is_used_up_then_refused, bad_options_are_named, an_interface_can_be_named)
+          receives_may_be_posted_before_connect, lanes_that_never_connect_can_be_closed, a_malformed_address_is_invalid,
+          a_thousand_connections_leave_no_descriptor, a_range_of_ports_is_used_up_then_refused, bad_options_are_named,
+          an_interface_can_be_named)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ofi_death_test.c - the process at the other end is killed: everything outstanding is reported, and the lane announced. */
 #include "ofi/ofi_node.h"
+#include "lanes.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -53,8 +54,7 @@ static pid_t meet_a_process(ofi_node *node, ofi_link *link, notice *n)
     close(fds[0]);
     close(fds[1]);
     ofi_node_open(node);
-    assert_int_equal(node->fabric->ops->connect(node->fabric, n->address, n->address_size, NULL, 0, link, &link->lane),
-                     WEFT_OK);
+    assert_int_equal(lanes_connect(node->fabric, n->address, n->address_size, NULL, 0, link, &link->lane), WEFT_OK);
     ofi_until(node, NULL, link->connected);
     return child;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ofi_node.c - see ofi_node.h. */
 #include "ofi/ofi_node.h"
+#include "lanes.h"
 
 #include "base/clock.h"
 
@@ -65,7 +66,7 @@ static void on_request(ofi_node *node, wfi_event *event)
         return;
     }
     ofi_link *link = &node->accepted[node->accepted_count++];
-    assert_int_equal(wfi_fabric_tcp.accept(node->fabric, event->request, "yes", 3, link, &link->lane), WEFT_OK);
+    assert_int_equal(lanes_accept(node->fabric, event->request, "yes", 3, link, &link->lane), WEFT_OK);
 }
 
 static void on_event(ofi_node *node, wfi_event *event)
@@ -130,7 +131,7 @@ int ofi_call(const ofi_node *node, const void *bytes, size_t size)
 void ofi_dial(ofi_node *from, ofi_node *to, ofi_link *link, const void *data, size_t size)
 {
     memset(link, 0, sizeof *link);
-    assert_int_equal(wfi_fabric_tcp.connect(from->fabric, to->address, to->address_size, data, size, link, &link->lane),
+    assert_int_equal(lanes_connect(from->fabric, to->address, to->address_size, data, size, link, &link->lane),
                      WEFT_OK);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ofi_threads_test.c - two threads post, one polls and sleeps, one reads events; lanes are closed beside them. */
 #include "ofi/ofi_node.h"
+#include "lanes.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -60,7 +61,7 @@ static void *read_events(void *arg)
             continue;
         pthread_mutex_lock(&s->lock);
         wfi_lane *old = s->accepted;
-        if (tcp->accept(s->fabric, event.request, NULL, 0, NULL, &s->accepted) != WEFT_OK)
+        if (lanes_accept(s->fabric, event.request, NULL, 0, NULL, &s->accepted) != WEFT_OK)
             s->accepted = NULL;
         pthread_mutex_unlock(&s->lock);
         tcp->lane_close(old);
@@ -137,7 +138,7 @@ static void two_posters_and_a_sleeping_poller_lose_nothing(void **state)
     assert_int_equal(tcp->region_open(b.fabric, memory, sizeof memory, WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region),
                      WEFT_OK);
     size_t size = tcp->address(b.fabric, address);
-    assert_int_equal(tcp->connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);
+    assert_int_equal(lanes_connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);
     wait_for(&a.connected, 1);
     for (int i = 0; i < POSTERS; i++) {
         posters[i] = (poster){.lane = lane,
@@ -177,7 +178,7 @@ static void closing_wakes_the_sleeping_poller(void **state)
         wfi_lane *lane;
         receive.op.user = &receive;
         atomic_init(&receive.free, false);
-        assert_int_equal(tcp->connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);
+        assert_int_equal(lanes_connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);
         assert_int_equal(tcp->post_recv(lane, &receive.op, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1),
                          WEFT_OK);
         tcp->lane_close(lane);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim_host.c - what the tests of the simulation share. */
 #include "sim_host.h"
+#include "lanes.h"
 
 static void body_main(weft_sim *sim, int rank, void *arg)
 {
@@ -98,8 +99,8 @@ wfi_lane *host_connect(sim_host *from, const sim_host *to, const char *data)
 {
     uint8_t address[WFI_ADDRESS_MAX];
     wfi_lane *lane = NULL;
-    assert_int_equal(
-        from->ops->connect(from->fabric, address, host_address(to, address), data, strlen(data), from, &lane), WEFT_OK);
+    assert_int_equal(lanes_connect(from->fabric, address, host_address(to, address), data, strlen(data), from, &lane),
+                     WEFT_OK);
     return lane;
 }
 
@@ -107,7 +108,7 @@ void host_join(sim_host *a, sim_host *b, wfi_lane **lane_a, wfi_lane **lane_b)
 {
     *lane_a = host_connect(a, b, "hello");
     wfi_event event = host_event(b, WFI_EVENT_REQUEST);
-    assert_int_equal(b->ops->accept(b->fabric, event.request, "welcome", 7, b, lane_b), WEFT_OK);
+    assert_int_equal(lanes_accept(b->fabric, event.request, "welcome", 7, b, lane_b), WEFT_OK);
     host_event(a, WFI_EVENT_CONNECTED);
     host_event(b, WFI_EVENT_CONNECTED);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sim_lanes.c - connections of the simulated fabric: handshakes, refusals, messages and their order. */
 #include "sim_host.h"
+#include "lanes.h"
 
 static void carries_private_data(weft_sim *sim)
 {
@@ -15,7 +16,7 @@ static void carries_private_data(weft_sim *sim)
     wfi_event event = host_event(&b, WFI_EVENT_REQUEST);
     assert_int_equal(event.data_size, WFI_CONNECT_DATA_MAX);
     assert_memory_equal(event.data, data, WFI_CONNECT_DATA_MAX);
-    assert_int_equal(b.ops->accept(b.fabric, event.request, "yes", 3, &b, &lane_b), WEFT_OK);
+    assert_int_equal(lanes_accept(b.fabric, event.request, "yes", 3, &b, &lane_b), WEFT_OK);
     event = host_event(&a, WFI_EVENT_CONNECTED);
     assert_ptr_equal(event.lane, lane_a);
     assert_ptr_equal(event.lane_user, &a);
@@ -42,10 +43,10 @@ static void refuses_bad_connects(weft_sim *sim)
     wfi_lane *lane;
     host_open(&a, sim, 0);
     size_t size = host_address(&a, address);
-    assert_int_equal(a.ops->connect(a.fabric, address, size, data, sizeof data, NULL, &lane), WEFT_ERR_INVALID);
-    assert_int_equal(a.ops->connect(a.fabric, address, size - 1, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
+    assert_int_equal(lanes_connect(a.fabric, address, size, data, sizeof data, NULL, &lane), WEFT_ERR_INVALID);
+    assert_int_equal(lanes_connect(a.fabric, address, size - 1, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
     memset(address, 0xff, sizeof address);
-    assert_int_equal(a.ops->connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
+    assert_int_equal(lanes_connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_ERR_INVALID);
     host_close(&a);
 }
 
@@ -64,7 +65,7 @@ static void nobody_listens(weft_sim *sim)
     host_close(&b);
     for (int again = 0; again < 2; again++) { /* a new fabric at that rank is not the one that was asked */
         wfi_lane *lane;
-        assert_int_equal(a.ops->connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);
+        assert_int_equal(lanes_connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);
         wfi_event event = host_event(&a, WFI_EVENT_CLOSED);
         assert_int_equal(event.status, WEFT_ERR_UNREACHABLE);
         assert_ptr_equal(event.lane, lane);
@@ -111,7 +112,7 @@ static void both_connect(weft_sim *sim)
     lanes[1][0] = host_connect(&hosts[1], &hosts[0], "b");
     for (int i = 0; i < 2; i++) {
         wfi_event event = host_event(&hosts[i], WFI_EVENT_REQUEST);
-        assert_int_equal(hosts[i].ops->accept(hosts[i].fabric, event.request, NULL, 0, NULL, &lanes[i][1]), WEFT_OK);
+        assert_int_equal(lanes_accept(hosts[i].fabric, event.request, NULL, 0, NULL, &lanes[i][1]), WEFT_OK);
     }
     for (int i = 0; i < 4; i++)
         host_event(&hosts[i % 2], WFI_EVENT_CONNECTED);
@@ -140,12 +141,12 @@ static void asker_leaves(weft_sim *sim)
     wfi_event event = host_event(&b, WFI_EVENT_REQUEST);
     a.ops->lane_close(lane_a);
     weft_sim_sleep(sim, SECOND_NS); /* the goodbye is there, the request still in our hands */
-    assert_int_equal(b.ops->accept(b.fabric, event.request, NULL, 0, NULL, &lane_b), WEFT_OK);
+    assert_int_equal(lanes_accept(b.fabric, event.request, NULL, 0, NULL, &lane_b), WEFT_OK);
     assert_int_equal(host_event(&b, WFI_EVENT_CLOSED).status, WEFT_ERR_FABRIC);
     b.ops->lane_close(lane_b);
     lane_a = host_connect(&a, &b, "");
     event = host_event(&b, WFI_EVENT_REQUEST);
-    assert_int_equal(b.ops->accept(b.fabric, event.request, NULL, 0, NULL, &lane_b), WEFT_OK);
+    assert_int_equal(lanes_accept(b.fabric, event.request, NULL, 0, NULL, &lane_b), WEFT_OK);
     a.ops->lane_close(lane_a); /* the answer finds nobody */
     host_event(&b, WFI_EVENT_CLOSED);
     b.ops->lane_close(lane_b);
@@ -318,7 +319,7 @@ static void talks_to_itself(weft_sim *sim)
     host_open(&a, sim, 0);
     lanes[0] = host_connect(&a, &a, "me");
     wfi_event event = host_event(&a, WFI_EVENT_REQUEST);
-    assert_int_equal(a.ops->accept(a.fabric, event.request, NULL, 0, NULL, &lanes[1]), WEFT_OK);
+    assert_int_equal(lanes_accept(a.fabric, event.request, NULL, 0, NULL, &lanes[1]), WEFT_OK);
     host_event(&a, WFI_EVENT_CONNECTED);
     host_event(&a, WFI_EVENT_CONNECTED);
     assert_int_equal(a.ops->post_recv(lanes[1], &receive, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1),

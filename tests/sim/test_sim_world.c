@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sim_world.c - the loop: time, ends, deadlocks, limits, equal seeds, a thousand workers. */
 #include "sim_host.h"
+#include "lanes.h"
 #include "said.h"
 
 #include <stdlib.h>
@@ -119,7 +120,7 @@ static void take_seat(seat *s)
             continue;
         }
         if (event.kind == WFI_EVENT_REQUEST)
-            assert_int_equal(s->host->ops->accept(s->host->fabric, event.request, NULL, 0, s, &s->previous), WEFT_OK);
+            assert_int_equal(lanes_accept(s->host->fabric, event.request, NULL, 0, s, &s->previous), WEFT_OK);
         s->up += event.kind == WFI_EVENT_CONNECTED;
     }
 }

@@ -29,8 +29,8 @@ static weft_status take_request(wfi_channel *channel, wfi_connect_request *reque
     size_t size = wfi_conn_hello(conn, data);
     channel->conn = conn;
     weft_status status =
-        transport->ops->accept(transport->fabric, request, data, size, (void *)(uintptr_t)conn->id, &conn->lane);
-    return wfi_channel_attach(conn, status);
+        transport->ops->lane_take(transport->fabric, request, (void *)(uintptr_t)conn->id, &conn->lane);
+    return wfi_channel_attach(conn, status, data, size);
 }
 
 /*

@@ -90,7 +90,7 @@ void wfi_channel_turns_due(wfi_timer *timer)
 
 /* ---- Attempts ---------------------------------------------------------------------------------------------------- */
 
-weft_status wfi_channel_attach(wfi_conn *conn, weft_status status)
+weft_status wfi_channel_attach(wfi_conn *conn, weft_status status, const void *data, size_t size)
 {
     wfi_channel *channel = conn->channel;
     wfi_progress *progress = conn->transport->progress;
@@ -98,7 +98,9 @@ weft_status wfi_channel_attach(wfi_conn *conn, weft_status status)
      * close connections that are about to be answered. */
     unsigned doublings = channel->failures < LIMIT_DOUBLINGS ? channel->failures : LIMIT_DOUBLINGS;
     if (!status)
-        status = channel->ops->attach(conn);
+        status = channel->ops->attach(conn); /* posts receives */
+    if (!status)
+        status = conn->transport->ops->connect(conn->lane, data, size);
     if (!status)
         status =
             wfi_timer_set(progress, &channel->timer, wfi_now(progress->clock) + (WFI_CONNECT_LIMIT_NS << doublings));
@@ -130,9 +132,9 @@ void wfi_channel_want(wfi_channel *channel)
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t size = wfi_conn_hello(conn, data);
     channel->conn = conn;
-    weft_status status = transport->ops->connect(transport->fabric, peer->member.address, peer->member.address_size,
-                                                 data, size, (void *)(uintptr_t)conn->id, &conn->lane);
-    status = wfi_channel_attach(conn, status);
+    weft_status status = transport->ops->lane_open(transport->fabric, peer->member.address, peer->member.address_size,
+                                                   (void *)(uintptr_t)conn->id, &conn->lane);
+    status = wfi_channel_attach(conn, status, data, size);
     if (!status)
         return;
     const char *why = transport->ops->connect_error(transport->fabric);

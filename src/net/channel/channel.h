@@ -158,8 +158,11 @@ void wfi_channel_moved(wfi_conn *conn);
  * other code the peer or the network is the cause. `why` is a constant text. */
 void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why);
 void wfi_attempt_failed(wfi_conn *conn, const char *why);
-/* The fabric was asked to connect or to accept: `status` is its answer. Sets the connection up, or closes it. */
-weft_status wfi_channel_attach(wfi_conn *conn, weft_status status);
+/*
+ * The fabric made the connection's lane, or could not: `status`. Posts the receives, then connects with these private
+ * data. On failure the connection is closed.
+ */
+weft_status wfi_channel_attach(wfi_conn *conn, weft_status status, const void *data, size_t size);
 void wfi_channel_is_up(wfi_channel *channel);
 
 /* connection.c */
