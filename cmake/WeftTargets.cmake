@@ -107,10 +107,13 @@ set(weft_test_environment OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 IPATH_NO_BACK
   TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/sanitizers/tsan.supp:second_deadlock_stack=1
   UBSAN_OPTIONS=print_stacktrace=1)
 
-# With a sanitizer these take a third of the time of all tests. tools/check runs them without one; tools/long.d/deep runs them with both.
-set(weft_deep_tests test_base_fiber test_cartpole_crowd test_coll_large test_coll_values test_conformance_backward test_conformance_training test_lives_kills
-  test_net_footprint test_net_long test_nn_follow test_nn_resnet test_remote_many test_remote_state test_remote_training test_rendezvous_elastic
-  test_rpc_answers test_rpc_elastic test_rpc_parts test_rpc_rref_faults test_rpc_trace test_spawn_job test_storm)
+# With a sanitizer these take a third of the time of all tests: tools/check runs them without one, tools/long.d/deep
+# with both.
+set(weft_deep_tests
+  test_base_fiber test_cartpole_crowd test_coll_large test_coll_values test_conformance_backward
+  test_conformance_training test_lives_kills test_net_footprint test_net_long test_nn_follow test_nn_resnet
+  test_remote_many test_remote_state test_remote_training test_rendezvous_elastic test_rpc_answers test_rpc_elastic
+  test_rpc_parts test_rpc_rref_faults test_rpc_trace test_spawn_job test_storm)
 
 function(weft_test_settings name)
   cmake_parse_arguments(T "SERIAL;PROGRAM" "TIMEOUT" "LABELS" ${ARGN})
