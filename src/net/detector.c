@@ -52,7 +52,8 @@ static void put_connect_error(const wfi_channel *channel, char *out, size_t room
     const char *why = channel->why ? channel->why : channel->conn && !channel->conn->up ? "no answer yet" : NULL;
     if (!why)
         return;
-    peer->transport->ops->address_text(peer->member.address, peer->member.address_size, address, sizeof(address));
+    peer->transport->fabrics[0].ops->address_text(peer->member.address, peer->member.address_size, address,
+                                                  sizeof(address));
     snprintf(out, room, "; the last attempt to connect to %s: %s", address, why);
 }
 
@@ -127,7 +128,7 @@ void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
     char address[128];
     const wfi_transport *transport = peer->transport;
     const char *why = peer->channels[WFI_BULK]->why;
-    transport->ops->address_text(peer->member.address, peer->member.address_size, address, sizeof(address));
+    transport->fabrics[0].ops->address_text(peer->member.address, peer->member.address_size, address, sizeof(address));
     if (peer->unreachable)
         snprintf(out, room, "no sign of worker %d at %s", peer->rank, address);
     else

@@ -31,8 +31,9 @@ const wfi_member *wfi_net_member(const wfi_net *net, int rank)
 bool wfi_net_same_host(const wfi_net *net, int a, int b)
 {
     const wfi_member *one = wfi_net_member(net, a), *other = wfi_net_member(net, b);
-    return a == b || (one && other && net->transport.ops->same_host && one->address_size == other->address_size &&
-                      net->transport.ops->same_host(one->address, other->address, one->address_size));
+    return a == b ||
+           (one && other && net->transport.fabrics[0].ops->same_host && one->address_size == other->address_size &&
+            net->transport.fabrics[0].ops->same_host(one->address, other->address, one->address_size));
 }
 
 int wfi_net_members_here(const wfi_net *net)
@@ -255,7 +256,8 @@ static weft_status join_job(wfi_net *net, const wfi_net_options *options, int st
                                   .secret_size = agent->secret_size,
                                   .name = agent->name,
                                   .address = address,
-                                  .address_size = net->transport.ops->address(net->transport.fabric, address),
+                                  .address_size =
+                                      net->transport.fabrics[0].ops->address(net->transport.fabrics[0].fabric, address),
                                   .public_key = net->transport.keys->public_key,
                                   .master_addr = agent->master_addr,
                                   .master_port = agent->master_port,
@@ -317,7 +319,8 @@ weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_err
     *out = net;
     if (options->upcalls->joined)
         options->upcalls->joined(options->arg);
-    wfi_progress_add(&net->progress, &net->transport.source);
+    for (size_t i = 0; i < net->transport.fabric_count; i++)
+        wfi_progress_add(&net->progress, &net->transport.fabrics[i].source);
     if (net->progress.no_threads && !net->progress.fibers)
         wfi_progress_add(&net->progress, &net->link_source);
     if (!net->progress.fibers && !net->progress.no_threads)

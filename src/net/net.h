@@ -178,7 +178,7 @@ static inline int64_t wfi_net_death_timeout_ms(const wfi_net *net) /* the job's;
 /* The network interface in use, for traces; "" if unknown. Any thread. */
 static inline const char *wfi_net_interface(const wfi_net *net)
 {
-    return net->transport.ops->iface(net->transport.fabric);
+    return net->transport.fabrics[0].ops->iface(net->transport.fabrics[0].fabric);
 }
 
 /* Whether the present or last workers of two ranks are on one host, as far as is known. [locked] */

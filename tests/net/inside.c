@@ -143,7 +143,7 @@ void inside_count_up(wfi_net *net, int rank, int by)
 void inside_hang_up_on(wfi_net *net, size_t strangers)
 {
     wfi_net_lock(net);
-    wfi_transport_event(&net->transport, &(wfi_event){.kind = WFI_EVENT_SILENT, .count = strangers});
+    wfi_transport_event(&net->transport.fabrics[0], &(wfi_event){.kind = WFI_EVENT_SILENT, .count = strangers});
     wfi_net_unlock(net);
 }
 
@@ -192,8 +192,7 @@ weft_status inside_put(wfi_conn *conn, const void *data, size_t size)
     tx->flight.ops = &frame_ops;
     tx->flight.conn = conn;
     memcpy(tx->data, data, size);
-    weft_status st =
-        conn->transport->ops->send(conn->lane, &tx->flight.op, &(wfi_iov){.data = tx->data, .size = size}, 1);
+    weft_status st = conn->fabric->ops->send(conn->lane, &tx->flight.op, &(wfi_iov){.data = tx->data, .size = size}, 1);
     if (st) {
         free(tx);
         return st;
@@ -214,13 +213,13 @@ void inside_push_out(wfi_net *net, int rank)
     }
     wfi_net_unlock(net);
     if (conn)
-        (void)net->transport.ops->poll(net->transport.fabric, thrown, 64);
+        (void)conn->fabric->ops->poll(conn->fabric->fabric, thrown, 64);
 }
 
 /* It lies in front of the spare ones. */
 size_t inside_last_frame(wfi_net *net, uint8_t *out)
 {
-    const wfi_list *spares = &net->transport.spares[WFI_CONTROL];
+    const wfi_list *spares = &net->transport.fabrics[0].spares;
     MUST(!wfi_list_empty(spares));
     const wfi_tx *tx = wfi_container_of(wfi_container_of(spares->next, wfi_flight, link), wfi_tx, flight);
     memcpy(out, tx->data, tx->used);
@@ -285,24 +284,24 @@ wfi_lane *inside_ask(wfi_net *net, int rank, const void *data, size_t size)
 {
     const wfi_member *to = wfi_net_member(net, rank);
     wfi_lane *lane = NULL;
-    MUST_OK(lanes_connect(net->transport.fabric, to->address, to->address_size, data, size, NULL, &lane));
+    MUST_OK(lanes_connect(net->transport.fabrics[0].fabric, to->address, to->address_size, data, size, NULL, &lane));
     return lane;
 }
 
 void inside_hang_up(wfi_net *net, wfi_lane *lane)
 {
-    net->transport.ops->lane_close(lane);
+    net->transport.fabrics[0].ops->lane_close(lane);
 }
 
 const wfi_fabric_ops *inside_fabric_ops(wfi_net *net, const wfi_fabric_ops *ops)
 {
-    const wfi_fabric_ops *before = net->transport.ops;
+    const wfi_fabric_ops *before = net->transport.fabrics[0].ops;
     if (ops)
-        net->transport.ops = ops;
+        net->transport.fabrics[0].ops = ops;
     return before;
 }
 
 bool inside_is_fabric(const wfi_net *net, const wfi_fabric *fabric)
 {
-    return net && net->transport.fabric == fabric;
+    return net && net->transport.fabrics[0].fabric == fabric;
 }

@@ -21,8 +21,6 @@
 #include "base/codec.h"
 #include "net/message/message.h"
 
-#define WFI_CHUNK_BYTES (1u << 20)
-
 /* ---- Exposures: expose.c --------------------------------------------------------------------------------------- */
 
 /* A range that one peer may read or write for a while. The peer is sent address, key and size. */
@@ -82,7 +80,8 @@ typedef struct wfi_transfer_state {
     wfi_list link; /* in wfi_bulk.transfers */
     wfi_transfer *owner;
     struct wfi_bulk *bulk;
-    void **regions;   /* for each segment, if the fabric needs local regions; otherwise NULL */
+    void **regions;                /* for each segment, if `region_fabric` needs local regions; otherwise NULL */
+    wfi_net_fabric *region_fabric; /* whose regions these are; NULL: none yet */
     uint64_t *first;  /* for each segment the number of its first chunk; the last entry is the count of chunks */
     uint64_t *taken;  /* bitmap of chunks in flight or done */
     uint64_t next;    /* no chunk below it is free */

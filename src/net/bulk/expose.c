@@ -3,7 +3,7 @@
  * expose.c - exposes memory of this worker, which a peer may read or write for a while.
  *
  * If registering is cheap (tcp, the simulation), each exposure has a region of its own, with a random key that ends
- * with it. On a fabric where it is expensive (wfi_transport.cache is set; verbs, which is planned, will be one), the
+ * with it. On a fabric where it is expensive (wfi_net_fabric.cache is set), the
  * storage's cached region is used. Its key outlives the exposure, so only closing the connection ends the peer's
  * access.
  */
@@ -21,10 +21,11 @@ static void drop_storage(wfi_task *task)
 
 static void close_region(wfi_transport *transport, wfi_exposed *exposed)
 {
+    wfi_net_fabric *fabric = &transport->fabrics[0];
     if (exposed->cached)
-        wfi_reg_cache_put(transport->cache, exposed->storage);
+        wfi_reg_cache_put(fabric->cache, exposed->storage);
     else if (exposed->region)
-        transport->ops->region_close(transport->fabric, exposed->region);
+        fabric->ops->region_close(fabric->fabric, exposed->region);
     exposed->region = NULL;
     exposed->cached = false;
     if (exposed->pinned)
@@ -32,17 +33,17 @@ static void close_region(wfi_transport *transport, wfi_exposed *exposed)
     exposed->pinned = false;
 }
 
-static weft_status open_region(wfi_transport *transport, wfi_exposed *exposed, void *data, size_t size, unsigned access,
+static weft_status open_region(wfi_net_fabric *fabric, wfi_exposed *exposed, void *data, size_t size, unsigned access,
                                uint64_t *address)
 {
-    if (transport->limits->keys_per_transfer) {
-        weft_status status = transport->ops->region_open(transport->fabric, data, size, access, &exposed->region);
+    if (fabric->limits->keys_per_transfer) {
+        weft_status status = fabric->ops->region_open(fabric->fabric, data, size, access, &exposed->region);
         if (!status)
             *address = exposed->region->base;
         return status;
     }
     void *region = NULL;
-    weft_status status = wfi_reg_cache_get(transport->cache, exposed->storage, &region);
+    weft_status status = wfi_reg_cache_get(fabric->cache, exposed->storage, &region);
     if (status)
         return status;
     exposed->region = region;
@@ -66,7 +67,7 @@ weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, si
     exposed->storage = storage;
     exposed->task.run = drop_storage;
     uint64_t address = 0;
-    weft_status status = size ? open_region(transport, exposed, data, size, access, &address) : WEFT_OK;
+    weft_status status = size ? open_region(&transport->fabrics[0], exposed, data, size, access, &address) : WEFT_OK;
     if (status) {
         free(exposed);
         return status;

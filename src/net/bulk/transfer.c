@@ -19,11 +19,6 @@ static wfi_transport *bulk_transport(const wfi_bulk *bulk)
     return bulk->channel.peer->transport;
 }
 
-static uint64_t chunk_max(const wfi_transport *transport)
-{
-    return transport->limits->rma_max < WFI_CHUNK_BYTES ? transport->limits->rma_max : WFI_CHUNK_BYTES;
-}
-
 static uint64_t state_chunks(const wfi_transfer_state *state)
 {
     return state->first[state->owner->segment_count];
@@ -39,26 +34,42 @@ bool wfi_transfer_state_has_free(wfi_transfer_state *state)
 
 /* ---- Creating and ending --------------------------------------------------------------------------------------- */
 
-static weft_status take_regions(wfi_transport *transport, wfi_transfer_state *state)
+static void drop_regions(wfi_transfer_state *state)
 {
-    weft_status status = WEFT_OK;
-    if (!transport->limits->needs_local_regions)
+    for (size_t i = 0; state->regions && i < state->owner->segment_count; i++) {
+        if (state->regions[i])
+            wfi_reg_cache_put(state->region_fabric->cache, state->owner->segments[i].storage);
+    }
+    free(state->regions);
+    state->regions = NULL;
+    state->region_fabric = NULL;
+}
+
+/* Registers local memory with the fabric of the connection, if that fabric needs it. A transfer that continues on
+ * another fabric has no chunk in flight on the former one. */
+static weft_status take_regions(wfi_net_fabric *fabric, wfi_transfer_state *state)
+{
+    if (state->region_fabric == fabric)
+        return WEFT_OK;
+    drop_regions(state);
+    state->region_fabric = fabric;
+    if (!fabric->limits->needs_local_regions)
         return WEFT_OK;
     state->regions = wfi_calloc(state->owner->segment_count + 1, sizeof(*state->regions));
-    if (!state->regions)
-        return WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < state->owner->segment_count && !status; i++)
-        status = wfi_reg_cache_get(transport->cache, state->owner->segments[i].storage, &state->regions[i]);
+    weft_status status = state->regions ? WEFT_OK : WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < state->owner->segment_count && !status; i++) {
+        const wfi_segment *segment = &state->owner->segments[i];
+        if (segment->size)
+            status = wfi_reg_cache_get(fabric->cache, segment->storage, &state->regions[i]);
+    }
+    if (status)
+        drop_regions(state);
     return status;
 }
 
 static void state_destroy(wfi_transfer_state *state)
 {
-    for (size_t i = 0; state->regions && i < state->owner->segment_count; i++) {
-        if (state->regions[i])
-            wfi_reg_cache_put(bulk_transport(state->bulk)->cache, state->owner->segments[i].storage);
-    }
-    free(state->regions);
+    drop_regions(state);
     free(state->first);
     free(state->taken);
     free(state);
@@ -66,8 +77,7 @@ static void state_destroy(wfi_transfer_state *state)
 
 static weft_status state_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_transfer_state **out)
 {
-    wfi_transport *transport = bulk_transport(bulk);
-    uint64_t chunks = 0, max = chunk_max(transport);
+    uint64_t chunks = 0, max = bulk_transport(bulk)->chunk_bytes;
     wfi_transfer_state *state = wfi_calloc(1, sizeof(*state));
     if (!state)
         return WEFT_ERR_MEMORY;
@@ -82,7 +92,7 @@ static weft_status state_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_tran
     }
     state->first[transfer->segment_count] = chunks;
     state->taken = wfi_calloc(chunks / 64 + 1, sizeof(*state->taken));
-    if (!state->taken || take_regions(transport, state))
+    if (!state->taken)
         goto destroy;
     *out = state;
     return WEFT_OK;
@@ -130,7 +140,7 @@ static const wfi_flight_ops chunk_ops;
 
 static wfi_chunk *chunk_take(wfi_transport *transport)
 {
-    wfi_list *spare = wfi_list_pop_front(&transport->spares[WFI_BULK]);
+    wfi_list *spare = wfi_list_pop_front(&transport->spare_chunks);
     if (spare)
         return wfi_container_of(spare, wfi_chunk, flight.link);
     wfi_chunk *chunk = wfi_calloc(1, sizeof(*chunk));
@@ -158,7 +168,7 @@ static size_t segment_of(const wfi_transfer_state *state, uint64_t index)
 const wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *state, uint64_t index, uint64_t *remote,
                                             uint64_t *size, size_t *which)
 {
-    uint64_t max = chunk_max(bulk_transport(state->bulk));
+    uint64_t max = bulk_transport(state->bulk)->chunk_bytes;
     size_t at = segment_of(state, index);
     const wfi_segment *segment = &state->owner->segments[at];
     uint64_t offset = (index - state->first[at]) * max, left = segment->size - offset;
@@ -171,7 +181,7 @@ const wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *state, uin
 
 static weft_status state_post_next(wfi_conn *conn, wfi_transfer_state *state)
 {
-    const wfi_fabric_ops *ops = conn->transport->ops;
+    const wfi_fabric_ops *ops = conn->fabric->ops;
     uint64_t remote, size;
     size_t which;
     wfi_chunk *chunk = chunk_take(conn->transport);
@@ -191,7 +201,7 @@ static weft_status state_post_next(wfi_conn *conn, wfi_transfer_state *state)
             ? ops->read(conn->lane, &chunk->flight.op, local, size, region, remote, segment->remote_key)
             : ops->write(conn->lane, &chunk->flight.op, local, size, region, remote, segment->remote_key);
     if (status) {
-        wfi_list_push_front(&conn->transport->spares[WFI_BULK], &chunk->flight.link);
+        wfi_list_push_front(&conn->transport->spare_chunks, &chunk->flight.link);
         return status;
     }
     state->taken[chunk->index / 64] |= UINT64_C(1) << (chunk->index % 64);
@@ -256,7 +266,7 @@ static void chunk_completed(wfi_flight *flight, const wfi_completion *completion
         wfi_channel_broken(conn); /* calls chunk_dropped */
     else if (chunk->state)
         chunk_done(chunk);
-    wfi_list_push_front(&conn->transport->spares[WFI_BULK], &flight->link);
+    wfi_list_push_front(&conn->transport->spare_chunks, &flight->link);
 }
 
 static const wfi_flight_ops chunk_ops = {.completed = chunk_completed, .dropped = chunk_dropped};
@@ -281,9 +291,14 @@ void wfi_transfers_pump(wfi_bulk *bulk)
         wfi_transfer_state *state = has_room ? next_state(bulk) : NULL;
         if (!state)
             return;
-        weft_status status = state_post_next(conn, state);
+        weft_status status = take_regions(conn->fabric, state);
+        if (status) {
+            wfi_transfer_state_end(state, status);
+            continue;
+        }
+        status = state_post_next(conn, state);
         if (status == WEFT_ERR_AGAIN) {
-            conn->transport->stuck = true;
+            conn->fabric->stuck = true;
             return;
         }
         if (status) {
@@ -360,6 +375,6 @@ void wfi_transfer_chunk_unheard(wfi_transfer *transfer, size_t segment, uint64_t
 void wfi_chunks_free_spares(wfi_transport *transport)
 {
     wfi_list *node;
-    while ((node = wfi_list_pop_front(&transport->spares[WFI_BULK])))
+    while ((node = wfi_list_pop_front(&transport->spare_chunks)))
         free(wfi_container_of(node, wfi_chunk, flight.link));
 }

@@ -15,21 +15,20 @@ static bool request_wins(const wfi_channel *channel, uint32_t generation)
     return conn->ours && !conn->up && channel->peer->rank < channel->peer->transport->rank;
 }
 
-static weft_status take_request(wfi_channel *channel, wfi_connect_request *request, const wfi_hello *asked)
+static weft_status take_request(wfi_channel *channel, wfi_net_fabric *fabric, wfi_connect_request *request,
+                                const wfi_hello *asked)
 {
-    wfi_transport *transport = channel->peer->transport;
     uint8_t data[WFI_CONNECT_DATA_MAX];
-    wfi_conn *conn = wfi_conn_create(channel, false, asked->generation);
+    wfi_conn *conn = wfi_conn_create(channel, fabric, false, asked->generation);
     if (!conn) {
-        transport->ops->reject(transport->fabric, request);
+        fabric->ops->reject(fabric->fabric, request);
         return WEFT_ERR_MEMORY;
     }
     conn->peer_nonce = asked->nonce;
     wfi_conn_make_keys(conn);
     size_t size = wfi_conn_hello(conn, data);
     channel->conn = conn;
-    weft_status status =
-        transport->ops->lane_take(transport->fabric, request, (void *)(uintptr_t)conn->id, &conn->lane);
+    weft_status status = fabric->ops->lane_take(fabric->fabric, request, (void *)(uintptr_t)conn->id, &conn->lane);
     return wfi_channel_attach(conn, status, data, size);
 }
 
@@ -59,8 +58,9 @@ static wfi_peer *proven_asker(wfi_transport *transport, const wfi_event *event, 
     return NULL;
 }
 
-static void on_request(wfi_transport *transport, const wfi_event *event)
+static void on_request(wfi_net_fabric *fabric, const wfi_event *event)
 {
+    wfi_transport *transport = fabric->transport;
     wfi_hello hello;
     wfi_peer *peer = proven_asker(transport, event, &hello);
     if (!peer)
@@ -84,12 +84,12 @@ static void on_request(wfi_transport *transport, const wfi_event *event)
     }
     if (hello.generation > channel->generation)
         channel->generation = hello.generation;
-    weft_status status = take_request(channel, event->request, &hello);
+    weft_status status = take_request(channel, fabric, event->request, &hello);
     if (status)
         wfi_channel_failed(channel, status, "a connection could not be taken");
     return;
 reject:
-    transport->ops->reject(transport->fabric, event->request);
+    fabric->ops->reject(fabric->fabric, event->request);
 }
 
 static void on_connected(wfi_transport *transport, wfi_conn *conn, const wfi_event *event)
@@ -115,11 +115,12 @@ static void on_connected(wfi_transport *transport, wfi_conn *conn, const wfi_eve
     wfi_conn_reported(conn);
 }
 
-void wfi_transport_event(wfi_transport *transport, const wfi_event *event)
+void wfi_transport_event(wfi_net_fabric *fabric, const wfi_event *event)
 {
+    wfi_transport *transport = fabric->transport;
     wfi_assert_held(&transport->progress->lock);
     if (event->kind == WFI_EVENT_REQUEST) {
-        on_request(transport, event);
+        on_request(fabric, event);
         return;
     }
     if (event->kind == WFI_EVENT_SILENT) {

@@ -100,7 +100,7 @@ weft_status wfi_channel_attach(wfi_conn *conn, weft_status status, const void *d
     if (!status)
         status = channel->ops->attach(conn); /* posts receives */
     if (!status)
-        status = conn->transport->ops->connect(conn->lane, data, size);
+        status = conn->fabric->ops->connect(conn->lane, data, size);
     if (!status)
         status =
             wfi_timer_set(progress, &channel->timer, wfi_now(progress->clock) + (WFI_CONNECT_LIMIT_NS << doublings));
@@ -122,7 +122,8 @@ void wfi_channel_want(wfi_channel *channel)
             wfi_list_push_back(channel->failures ? &transport->turns_again : &transport->turns, &channel->turn);
         return;
     }
-    wfi_conn *conn = wfi_conn_create(channel, true, ++channel->generation);
+    wfi_net_fabric *fabric = &transport->fabrics[0];
+    wfi_conn *conn = wfi_conn_create(channel, fabric, true, ++channel->generation);
     if (!conn) {
         wfi_channel_failed(channel, WEFT_ERR_MEMORY, "out of memory");
         return;
@@ -132,12 +133,12 @@ void wfi_channel_want(wfi_channel *channel)
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t size = wfi_conn_hello(conn, data);
     channel->conn = conn;
-    weft_status status = transport->ops->lane_open(transport->fabric, peer->member.address, peer->member.address_size,
-                                                   (void *)(uintptr_t)conn->id, &conn->lane);
+    weft_status status = fabric->ops->lane_open(fabric->fabric, peer->member.address, peer->member.address_size,
+                                                (void *)(uintptr_t)conn->id, &conn->lane);
     status = wfi_channel_attach(conn, status, data, size);
     if (!status)
         return;
-    const char *why = transport->ops->connect_error(transport->fabric);
+    const char *why = fabric->ops->connect_error(fabric->fabric);
     wfi_channel_failed(channel, status, why ? why : weft_status_text(status));
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * channel.h - the open fabric, the peers that are reached through it, and the connections to them.
+ * channel.h - the open fabrics, the peers that are reached through them, and the connections to them.
  *
  * TYPES.
- *   - wfi_transport: an open fabric, this worker's identity, and the table of peers.
+ *   - wfi_transport: this worker's identity, the table of peers, and the open fabrics.
+ *   - wfi_net_fabric: an open fabric (net_fabric.c). Each connection belongs to one.
  *   - wfi_peer: one incarnation of a rank.
  *   - wfi_channel: the control or the bulk channel of a peer. It is connected when it is first needed, and connected
  *     again when a connection breaks. It calls its owner (wfi_channel_ops: message/ and bulk/).
@@ -33,6 +34,7 @@
 #include <weft/agent.h>
 
 typedef struct wfi_transport wfi_transport;
+typedef struct wfi_net_fabric wfi_net_fabric;
 typedef struct wfi_peer wfi_peer;
 typedef struct wfi_channel wfi_channel;
 typedef struct wfi_conn wfi_conn;
@@ -117,7 +119,8 @@ typedef struct wfi_conn_keys { /* of the frames that are sent, and of those that
 struct wfi_conn {
     uint64_t id; /* identifies it in events of the fabric, which may be late: a pointer would dangle */
     wfi_transport *transport;
-    wfi_peer *peer; /* held: it contains the channel */
+    wfi_net_fabric *fabric; /* whose lane it has */
+    wfi_peer *peer;         /* held: it contains the channel */
     wfi_channel *channel;
     wfi_lane *lane; /* NULL after closing */
     uint32_t generation;
@@ -167,7 +170,7 @@ void wfi_channel_is_up(wfi_channel *channel);
 
 /* connection.c */
 void wfi_flight_unheard(wfi_flight *flight); /* a `dropped` for flights that are never in conn->flights */
-wfi_conn *wfi_conn_create(wfi_channel *channel, bool ours, uint32_t generation);
+wfi_conn *wfi_conn_create(wfi_channel *channel, wfi_net_fabric *fabric, bool ours, uint32_t generation);
 void wfi_conn_close(wfi_conn *conn); /* afterwards the fabric uses no memory of it; freed with its last operation */
 void wfi_conn_reported(wfi_conn *conn);
 void wfi_attempt_over(wfi_conn *conn); /* the attempt has succeeded, or was closed */
@@ -276,14 +279,33 @@ typedef struct wfi_net_client { /* receives the messages of a range of types */
 #define WFI_CLIENTS 4
 #define WFI_POLL_MAX 32 /* completions read at once */
 
-struct wfi_transport {
+/* An open fabric, and what net keeps for it. */
+struct wfi_net_fabric {
     wfi_source source; /* of progress */
+    wfi_transport *transport;
+    const wfi_fabric_ops *ops;                /* (constant) */
+    wfi_fabric *fabric;                       /* (constant) */
+    const wfi_fabric_limits *limits;          /* (constant) */
+    wfi_reg_cache *cache;                     /* (constant) NULL on fabrics whose keys are for one transfer */
+    wfi_completion completions[WFI_POLL_MAX]; /* [token] polled, and not yet passed to their flights */
+    size_t completion_count;
+    bool stuck;         /* a post failed because a queue was full: try again after the next round */
+    size_t zombies;     /* closed connections with unreported operations */
+    wfi_list spares;    /* frames of control channels, registered with this fabric, kept for reuse */
+    size_t spare_count; /* their number */
+};
+
+#define WFI_CHUNK_BYTES (1u << 20)
+#define WFI_FABRICS_MAX 4 /* open fabrics of one agent */
+
+struct wfi_transport {
     wfi_progress *progress;
-    const wfi_fabric_ops *ops;       /* (constant) */
-    wfi_fabric *fabric;              /* (constant) */
-    const wfi_fabric_limits *limits; /* (constant) */
-    wfi_reg_cache *cache;            /* (constant) NULL on fabrics whose keys are for one transfer */
-    weft_sim *sim;                   /* (constant) or NULL */
+    weft_sim *sim;                           /* (constant) or NULL */
+    wfi_net_fabric fabrics[WFI_FABRICS_MAX]; /* (constant) in the order of preference */
+    size_t fabric_count;
+    uint64_t
+        chunk_bytes;    /* (constant) of a transfer's chunk: at most WFI_CHUNK_BYTES, and the rma_max of each fabric */
+    size_t message_max; /* (constant) the smallest of the fabrics' */
 
     /* This worker's identity: (constant) after opening. */
     int rank, world_size;
@@ -301,17 +323,12 @@ struct wfi_transport {
 
     wfi_map conns; /* by id */
     uint64_t next_id;
-    size_t zombies;              /* closed connections with unreported operations */
     unsigned attempts;           /* connections that this worker has requested, and that are not up */
     wfi_list turns, turns_again; /* channels that wait for fewer attempts: for their first, for further ones */
     wfi_timer turn_timer;
-    wfi_list spares[WFI_LANE_KINDS]; /* flights kept for reuse by the owners of the channels of that kind */
-    size_t spare_frames;             /* number of those of control channels */
+    wfi_list spare_chunks; /* kept for reuse by bulk/ */
 
-    wfi_completion completions[WFI_POLL_MAX]; /* [token] polled, and not yet passed to their flights */
-    size_t completion_count;
     bool untaken;     /* wfi_net_untake was called for the current message */
-    bool stuck;       /* a post failed because a queue was full: try again after the next round */
     bool starving;    /* in the current attempt a post failed because memory was out */
     unsigned starved; /* number of successive attempts with such a failure */
     wfi_timer starved_timer;
@@ -336,16 +353,27 @@ void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const 
 weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error);
 void wfi_transport_quiet(wfi_transport *transport);
 void wfi_transport_fini(wfi_transport *transport);
-/* A post failed because memory was out: it is tried again. After repeated failures wfi_channel_ops.starved is
- * called. */
-void wfi_transport_starve(wfi_transport *transport);
 static inline uint64_t wfi_transport_bound_ns(const wfi_transport *transport) /* deaths are detected within this time */
 {
     return wfi_ns_of_ms(transport->death_timeout_ms);
 }
 
+/* again.c */
+/* A post failed because memory was out: it is tried again. After repeated failures wfi_channel_ops.starved is
+ * called. */
+void wfi_transport_starve(wfi_transport *transport);
+void wfi_transport_starved_due(wfi_timer *timer);
+/* Repeats posts that failed because a queue was full or memory was out. */
+void wfi_transport_post_again(wfi_transport *transport);
+
+/* net_fabric.c. `how`: as in fabric.h. On failure nothing is open. close: all its connections are closed and reported.
+ * Not [locked]. */
+weft_status wfi_net_fabric_open(wfi_net_fabric *fabric, wfi_transport *transport, const wfi_fabric_ops *ops,
+                                const wfi_fabric_options *how, weft_error **error);
+void wfi_net_fabric_close(wfi_net_fabric *fabric);
+
 /* accept.c */
-void wfi_transport_event(wfi_transport *transport, const wfi_event *event);
+void wfi_transport_event(wfi_net_fabric *fabric, const wfi_event *event);
 
 /* reject.c. Counts a refused connection or message, and logs it. At most a few a second are logged as warnings. */
 void wfi_transport_refused(wfi_transport *transport, const char *format, ...) WEFT_PRINTF(2, 3);

@@ -14,13 +14,14 @@ static void conn_free(wfi_conn *conn)
     free(conn);
 }
 
-wfi_conn *wfi_conn_create(wfi_channel *channel, bool ours, uint32_t generation)
+wfi_conn *wfi_conn_create(wfi_channel *channel, wfi_net_fabric *fabric, bool ours, uint32_t generation)
 {
     wfi_transport *transport = channel->peer->transport;
     wfi_conn *conn = wfi_calloc(1, sizeof(*conn) + channel->ops->conn_bytes);
     if (!conn)
         return NULL;
     conn->transport = transport;
+    conn->fabric = fabric;
     conn->peer = wfi_peer_ref(channel->peer);
     conn->channel = channel;
     conn->ours = ours;
@@ -67,7 +68,7 @@ void wfi_conn_close(wfi_conn *conn)
         wfi_timer_clear(transport->progress, &channel->timer);
     }
     if (conn->lane)
-        transport->ops->lane_close(conn->lane);
+        conn->fabric->ops->lane_close(conn->lane);
     conn->lane = NULL;
     /* The flights return to their owners; the operations are still to be reported. */
     for (wfi_list *node; (node = wfi_list_pop_front(&conn->flights));) {
@@ -77,7 +78,7 @@ void wfi_conn_close(wfi_conn *conn)
     channel->ops->down(channel, conn);
     conn->up = false;
     if (conn->outstanding)
-        transport->zombies++;
+        conn->fabric->zombies++;
     else
         conn_free(conn);
 }
@@ -87,7 +88,7 @@ void wfi_conn_reported(wfi_conn *conn)
     conn->outstanding--;
     if (!conn->closed || conn->outstanding)
         return;
-    conn->transport->zombies--;
+    conn->fabric->zombies--;
     conn_free(conn);
 }
 

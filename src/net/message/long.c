@@ -25,7 +25,7 @@ void wfi_peer_ask_long(wfi_peer *peer)
 {
     wfi_control *control = wfi_peer_control(peer);
     wfi_assert_held(&peer->transport->progress->lock);
-    if (control->asks_long || peer->status || peer->transport->limits->message_max < WFI_LONG_FRAME_BYTES)
+    if (control->asks_long || peer->status || peer->transport->message_max < WFI_LONG_FRAME_BYTES)
         return;
     control->asks_long = true;
     wfi_control_message_send(&control->long_asked, WFI_CONTROL_LONG, 0);
@@ -36,13 +36,13 @@ void wfi_peer_ask_long(wfi_peer *peer)
 static weft_status make_room(wfi_conn *conn)
 {
     wfi_frames *frames = wfi_conn_frames(conn);
-    wfi_transport *transport = conn->transport;
+    wfi_net_fabric *fabric = conn->fabric;
     size_t bytes = (WFI_RECEIVE_DEPTH * LONG_BYTES + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     frames->long_data = aligned_alloc(PAGE_BYTES, bytes);
-    if (!frames->long_data || !transport->limits->needs_local_regions)
+    if (!frames->long_data || !fabric->limits->needs_local_regions)
         return frames->long_data ? WEFT_OK : WEFT_ERR_MEMORY;
     weft_status status =
-        transport->ops->region_open(transport->fabric, frames->long_data, bytes, WFI_LOCAL, &frames->long_region);
+        fabric->ops->region_open(fabric->fabric, frames->long_data, bytes, WFI_LOCAL, &frames->long_region);
     if (status) {
         free(frames->long_data);
         frames->long_data = NULL;
@@ -54,7 +54,7 @@ void wfi_long_free(wfi_conn *conn)
 {
     wfi_frames *frames = wfi_conn_frames(conn);
     if (frames->long_region)
-        conn->transport->ops->region_close(conn->transport->fabric, frames->long_region);
+        conn->fabric->ops->region_close(conn->fabric->fabric, frames->long_region);
     free(frames->long_data);
 }
 

@@ -31,7 +31,7 @@ static const wfi_flight_ops rx_ops;
 weft_status wfi_receives_make(wfi_conn *conn)
 {
     wfi_frames *frames = wfi_conn_frames(conn);
-    wfi_transport *transport = conn->transport;
+    wfi_net_fabric *fabric = conn->fabric;
     size_t bytes = (size_t)WFI_RECEIVE_DEPTH * WFI_FRAME_BYTES;
     wfi_list_init(&frames->early);
     frames->receives = wfi_calloc(WFI_RECEIVE_DEPTH, sizeof(*frames->receives));
@@ -44,10 +44,9 @@ weft_status wfi_receives_make(wfi_conn *conn)
         frames->receives[i].head = frames->receive_data + i * WFI_RECEIVE_HEAD;
         frames->receives[i].rest = frames->receive_data + HEADS_BYTES + i * REST_BYTES;
     }
-    if (!transport->limits->needs_local_regions)
+    if (!fabric->limits->needs_local_regions)
         return WEFT_OK;
-    return transport->ops->region_open(transport->fabric, frames->receive_data, bytes, WFI_LOCAL,
-                                       &frames->receive_region);
+    return fabric->ops->region_open(fabric->fabric, frames->receive_data, bytes, WFI_LOCAL, &frames->receive_region);
 }
 
 static weft_status rx_post(wfi_rx *rx)
@@ -61,7 +60,7 @@ static weft_status rx_post(wfi_rx *rx)
     wfi_region *region = rx->is_long ? frames->long_region : frames->receive_region;
     const wfi_receive_buffer buffers[] = {{.data = rx->head, .size = WFI_RECEIVE_HEAD, .region = region},
                                           {.data = rx->rest, .size = rest, .region = region}};
-    status = conn->transport->ops->post_recv(conn->lane, &rx->flight.op, buffers, 2);
+    status = conn->fabric->ops->post_recv(conn->lane, &rx->flight.op, buffers, 2);
     conn->outstanding += status == WEFT_OK;
     return status;
 }
@@ -79,7 +78,7 @@ void wfi_receives_free(wfi_conn *conn)
 {
     wfi_frames *frames = wfi_conn_frames(conn);
     if (frames->receive_region)
-        conn->transport->ops->region_close(conn->transport->fabric, frames->receive_region);
+        conn->fabric->ops->region_close(conn->fabric->fabric, frames->receive_region);
     wfi_long_free(conn);
     free(frames->receive_data);
     free(frames->receives);

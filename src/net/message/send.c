@@ -23,7 +23,7 @@
 
 static const wfi_flight_ops tx_ops;
 
-static wfi_tx *tx_create(wfi_transport *transport, size_t room)
+static wfi_tx *tx_create(wfi_net_fabric *fabric, size_t room)
 {
     wfi_tx *tx = malloc(sizeof(*tx) + room);
     if (!tx)
@@ -32,8 +32,8 @@ static wfi_tx *tx_create(wfi_transport *transport, size_t room)
     tx->flight.ops = &tx_ops;
     tx->region = NULL;
     tx->room = room;
-    if (transport->limits->needs_local_regions &&
-        transport->ops->region_open(transport->fabric, tx->data, room, WFI_LOCAL, &tx->region)) {
+    if (fabric->limits->needs_local_regions &&
+        fabric->ops->region_open(fabric->fabric, tx->data, room, WFI_LOCAL, &tx->region)) {
         free(tx);
         return NULL;
     }
@@ -42,31 +42,31 @@ static wfi_tx *tx_create(wfi_transport *transport, size_t room)
 
 /* An empty frame that is long enough for the message `first` (NULL: for none). If memory is out, returns NULL, and the
  * post is repeated soon. */
-static wfi_tx *tx_take(wfi_transport *transport, const wfi_message *first)
+static wfi_tx *tx_take(wfi_net_fabric *fabric, const wfi_message *first)
 {
     bool is_long = first && wfi_message_size(first) > WFI_MESSAGE_MAX;
-    wfi_list *spare = is_long ? NULL : wfi_list_pop_front(&transport->spares[WFI_CONTROL]);
+    wfi_list *spare = is_long ? NULL : wfi_list_pop_front(&fabric->spares);
     wfi_tx *tx = spare ? wfi_container_of(spare, wfi_tx, flight.link)
-                       : tx_create(transport, is_long ? WFI_LONG_FRAME_BYTES : WFI_FRAME_BYTES);
+                       : tx_create(fabric, is_long ? WFI_LONG_FRAME_BYTES : WFI_FRAME_BYTES);
     if (!tx) {
-        wfi_transport_starve(transport);
+        wfi_transport_starve(fabric->transport);
         return NULL;
     }
-    transport->spare_frames -= spare != NULL;
+    fabric->spare_count -= spare != NULL;
     tx->count = 0;
     tx->used = WFI_FRAME_HEAD;
     return tx;
 }
 
-static void tx_recycle(wfi_transport *transport, wfi_tx *tx)
+static void tx_recycle(wfi_net_fabric *fabric, wfi_tx *tx)
 {
-    if (transport->spare_frames < SPARE_FRAMES && !transport->closing && tx->room == WFI_FRAME_BYTES) {
-        wfi_list_push_front(&transport->spares[WFI_CONTROL], &tx->flight.link);
-        transport->spare_frames++;
+    if (fabric->spare_count < SPARE_FRAMES && !fabric->transport->closing && tx->room == WFI_FRAME_BYTES) {
+        wfi_list_push_front(&fabric->spares, &tx->flight.link);
+        fabric->spare_count++;
         return;
     }
     if (tx->region)
-        transport->ops->region_close(transport->fabric, tx->region);
+        fabric->ops->region_close(fabric->fabric, tx->region);
     free(tx);
 }
 
@@ -110,7 +110,7 @@ static_assert(WFI_RECEIVE_DEPTH < WFI_INJECT_AHEAD, "credits allow fewer frames 
 /* Takes the frame over. False: the fabric did not accept it; it may later, or the connection was closed. */
 static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
 {
-    wfi_transport *transport = conn->transport;
+    wfi_net_fabric *fabric = conn->fabric;
     wfi_frames *frames = wfi_conn_frames(conn);
     wfi_control *control = wfi_control_of(conn->channel);
     wfi_frame head = {.count = tx->count,
@@ -123,17 +123,17 @@ static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
     wfi_frame_write(&head, conn->keys->out, tx->data);
     tx->flight.conn = conn;
     weft_status status = WEFT_ERR_MEMORY;
-    if (tx->used <= transport->limits->inject_max)
-        status = transport->ops->inject(conn->lane, tx->data, tx->used);
+    if (tx->used <= fabric->limits->inject_max)
+        status = fabric->ops->inject(conn->lane, tx->data, tx->used);
     bool is_injected = !status;
     if (status == WEFT_ERR_MEMORY) /* it is too long to inject, or there was no memory for a copy */
-        status = transport->ops->send(conn->lane, &tx->flight.op, &whole, 1);
+        status = fabric->ops->send(conn->lane, &tx->flight.op, &whole, 1);
     if (status || is_injected)
-        tx_recycle(transport, tx);
+        tx_recycle(fabric, tx);
     else
         conn->outstanding++;
     if (status == WEFT_ERR_AGAIN)
-        transport->stuck = true;
+        fabric->stuck = true;
     else if (status)
         wfi_channel_broken(conn);
     if (status)
@@ -141,7 +141,7 @@ static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
     frames->sent++;
     frames->told = frames->consumed;
     control->owes_ack = false;
-    transport->stats.frames_sent++;
+    conn->transport->stats.frames_sent++;
     return true;
 }
 
@@ -175,7 +175,7 @@ static bool send_again(wfi_conn *conn)
     wfi_control *control = wfi_control_of(conn->channel);
     const wfi_message *message = wfi_container_of(control->resend, wfi_message, link);
     uint64_t first = message->net.sequence;
-    wfi_tx *tx = tx_take(conn->transport, message);
+    wfi_tx *tx = tx_take(conn->fabric, message);
     if (!tx)
         return false;
     (void)put_list(tx, control->resend, &control->sent);
@@ -191,7 +191,7 @@ static bool send_new(wfi_conn *conn, bool requests_too)
 {
     wfi_control *control = wfi_control_of(conn->channel);
     const wfi_list *first = wfi_list_empty(&control->urgent) ? &control->queued : &control->urgent;
-    wfi_tx *tx = tx_take(conn->transport, wfi_container_of(first->next, wfi_message, link));
+    wfi_tx *tx = tx_take(conn->fabric, wfi_container_of(first->next, wfi_message, link));
     if (!tx)
         return false;
     if (put_list(tx, control->urgent.next, &control->urgent) && requests_too)
@@ -232,7 +232,7 @@ void wfi_peer_send_ack(wfi_peer *peer)
     const wfi_frames *frames = wfi_conn_frames(conn);
     if (frames->consumed == frames->told)
         return;
-    wfi_tx *tx = tx_take(conn->transport, NULL);
+    wfi_tx *tx = tx_take(conn->fabric, NULL);
     if (tx)
         (void)post_frame(conn, tx, wfi_peer_control(peer)->sequence + 1);
 }
@@ -242,7 +242,7 @@ static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
     wfi_conn *conn = flight->conn;
     if (!conn->closed && completion->status)
         wfi_channel_broken(conn);
-    tx_recycle(conn->transport, wfi_container_of(flight, wfi_tx, flight));
+    tx_recycle(conn->fabric, wfi_container_of(flight, wfi_tx, flight));
 }
 
 static const wfi_flight_ops tx_ops = {.completed = frame_sent, .dropped = wfi_flight_unheard};
@@ -289,6 +289,7 @@ void wfi_frames_free_spares(wfi_transport *transport)
 {
     wfi_list *node;
     assert(transport->closing);
-    while ((node = wfi_list_pop_front(&transport->spares[WFI_CONTROL])))
-        tx_recycle(transport, wfi_container_of(node, wfi_tx, flight.link));
+    for (size_t i = 0; i < transport->fabric_count; i++)
+        while ((node = wfi_list_pop_front(&transport->fabrics[i].spares)))
+            tx_recycle(&transport->fabrics[i], wfi_container_of(node, wfi_tx, flight.link));
 }

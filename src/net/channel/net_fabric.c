@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* net_fabric.c - an open fabric as a source of progress: passes its completions to their flights, and its events on. */
+#include "net/channel/channel.h"
+
+#include "base/error.h"
+
+#include <assert.h>
+
+#define EVENTS_BATCH 8
+#define RARE_NS                                                                                                        \
+    UINT64_C(5000000) /* interval of polls for events without threads: events have no descriptor to wait on */
+
+/* ---- A source of progress -------------------------------------------------------------------------------------- */
+
+static wfi_net_fabric *fabric_of(wfi_source *source)
+{
+    return wfi_container_of(source, wfi_net_fabric, source);
+}
+
+static size_t fabric_poll(wfi_source *source)
+{
+    wfi_net_fabric *fabric = fabric_of(source);
+    return fabric->completion_count = fabric->ops->poll(fabric->fabric, fabric->completions, WFI_POLL_MAX);
+}
+
+static void fabric_take(wfi_source *source)
+{
+    wfi_net_fabric *fabric = fabric_of(source);
+    for (size_t i = 0; i < fabric->completion_count; i++) {
+        const wfi_completion *completion = &fabric->completions[i];
+        wfi_flight *flight = wfi_container_of(completion->op, wfi_flight, op);
+        wfi_conn *conn = flight->conn;
+        flight->ops->completed(flight, completion); /* afterwards the flight may be reused or freed */
+        wfi_conn_reported(conn);
+    }
+    fabric->completion_count = 0;
+    if (!fabric->stuck)
+        return;
+    fabric->stuck = false;
+    wfi_transport_post_again(fabric->transport);
+}
+
+static size_t fabric_events(wfi_source *source, int timeout_ms, int wake_fd, uint64_t *due_ns)
+{
+    wfi_net_fabric *fabric = fabric_of(source);
+    wfi_event events[EVENTS_BATCH];
+    size_t count = fabric->ops->poll_events(fabric->fabric, events, EVENTS_BATCH, timeout_ms, wake_fd);
+    wfi_progress *progress = fabric->transport->progress;
+    uint64_t now = wfi_now(progress->clock);
+    *due_ns = now + RARE_NS < *due_ns ? now + RARE_NS : *due_ns;
+    if (!count)
+        return 0;
+    wfi_progress_round_begin(progress, now);
+    for (size_t i = 0; i < count; i++)
+        wfi_transport_event(fabric, &events[i]);
+    wfi_progress_unlock(progress);
+    return count;
+}
+
+static int fabric_wait_fd(wfi_source *source)
+{
+    wfi_net_fabric *fabric = fabric_of(source);
+    return fabric->ops->wait_fd(fabric->fabric);
+}
+
+static bool fabric_may_sleep(wfi_source *source)
+{
+    wfi_net_fabric *fabric = fabric_of(source);
+    return fabric->ops->may_sleep(fabric->fabric);
+}
+
+static size_t fabric_outstanding(wfi_source *source)
+{
+    return fabric_of(source)->zombies;
+}
+
+static const wfi_source_ops source_ops = {.poll = fabric_poll,
+                                          .take = fabric_take,
+                                          .events = fabric_events,
+                                          .wait_fd = fabric_wait_fd,
+                                          .may_sleep = fabric_may_sleep,
+                                          .outstanding = fabric_outstanding};
+
+/* ---- Opening and closing --------------------------------------------------------------------------------------- */
+
+static weft_status cache_open(void *domain, void *data, size_t size, void **region)
+{
+    wfi_net_fabric *fabric = domain;
+    return fabric->ops->region_open(fabric->fabric, data, size, WFI_REMOTE_READ | WFI_REMOTE_WRITE | WFI_LOCAL,
+                                    (wfi_region **)region);
+}
+
+static void cache_close(void *domain, void *region)
+{
+    wfi_net_fabric *fabric = domain;
+    fabric->ops->region_close(fabric->fabric, region);
+}
+
+weft_status wfi_net_fabric_open(wfi_net_fabric *fabric, wfi_transport *transport, const wfi_fabric_ops *ops,
+                                const wfi_fabric_options *how, weft_error **error)
+{
+    static const wfi_reg_ops cached = {.open = cache_open, .close = cache_close};
+    *fabric = (wfi_net_fabric){.source.ops = &source_ops, .transport = transport, .ops = ops};
+    wfi_list_init(&fabric->spares);
+    weft_status status = ops->open(how, &fabric->fabric, error);
+    if (status)
+        return status;
+    fabric->limits = ops->limits(fabric->fabric);
+    if (!fabric->limits->keys_per_transfer || fabric->limits->needs_local_regions)
+        status = wfi_reg_cache_create(&cached, fabric, 256, &fabric->cache);
+    if (!status)
+        return WEFT_OK;
+    ops->close(fabric->fabric);
+    return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory");
+}
+
+void wfi_net_fabric_close(wfi_net_fabric *fabric)
+{
+    if (fabric->cache)
+        wfi_reg_cache_destroy(fabric->cache);
+    fabric->ops->close(fabric->fabric);
+}
