@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-static const wfi_fabric_ops *const fabrics[] = {&wfi_fabric_tcp, &wfi_fabric_sim};
+static const wfi_fabric_ops *const fabrics[] = {&wfi_fabric_tcp, &wfi_fabric_sim, &wfi_fabric_sim_verbs,
+                                                &wfi_fabric_sim_reads, &wfi_fabric_sim_rdm};
 
 const wfi_fabric_ops *wfi_fabric_find(const char *name)
 {

@@ -205,7 +205,7 @@ struct wfi_fabric {
 };
 
 extern const wfi_fabric_ops wfi_fabric_tcp;
-extern const wfi_fabric_ops wfi_fabric_sim;
+extern const wfi_fabric_ops wfi_fabric_sim, wfi_fabric_sim_verbs, wfi_fabric_sim_reads, wfi_fabric_sim_rdm;
 
 /* Finds a fabric by name ("tcp", "sim"); NULL if this build has none of that name. In providers/fabric.c. */
 const wfi_fabric_ops *wfi_fabric_find(const char *name);

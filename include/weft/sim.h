@@ -27,6 +27,14 @@
  *         return st;
  *     }
  *
+ * FABRICS. A worker of a world can open one fabric of each of these kinds:
+ *
+ *   name         behaviour
+ *   "sim"        announces every broken and every closed connection
+ *   "sim-verbs"  needs registered memory, and announces no break: an end that sends learns of it after 400 ms
+ *   "sim-reads"  offers remote reads, but no remote writes
+ *   "sim-rdm"    announces neither breaks nor closes, and reads complete in any order
+ *
  * THREADS. One thread at a time may use a world and everything in it.
  */
 #ifndef WEFT_SIM_H
@@ -85,6 +93,23 @@ WEFT_API void weft_sim_heal(weft_sim *sim, int a, int b);
 /* Breaks all connections between two workers, as a TCP reset does; the workers may connect again. Connections to the
  * store are not affected, because the store takes a lost connection as evidence of a death. */
 WEFT_API void weft_sim_reset_link(weft_sim *sim, int a, int b);
+
+/*
+ * Faults of one kind of fabric, named as in weft_agent_options.fabric ("sim-verbs"). The worker's other fabrics, its
+ * links and its programs continue. Errors: WEFT_ERR_INVALID (no such rank or fabric), WEFT_ERR_MEMORY.
+ *
+ * The fabric fails at this worker, as a network adapter does, and its connections break; agents that are opened later
+ * cannot open the fabric. weft_sim_fabric_repair makes it work again.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_fail(weft_sim *sim, int rank, const char *fabric);
+WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_repair(weft_sim *sim, int rank, const char *fabric);
+/* Cut the fabric from worker `from` to worker `to`, in this direction only, and heal it. Packets in flight arrive after
+ * it is healed, except over fabrics that announce no break: their connections may break before. */
+WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_cut(weft_sim *sim, int from, int to, const char *fabric);
+WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_heal(weft_sim *sim, int from, int to, const char *fabric);
+/* While `refuse` is true, the fabric registers no memory at this worker, as with an exhausted `ulimit -l`. */
+WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_refuse_memory(weft_sim *sim, int rank, const char *fabric,
+                                                                  bool refuse);
 
 /* A hash of all events: the same seed and the same programs give the same hash. */
 WEFT_API uint64_t weft_sim_trace_hash(const weft_sim *sim);

@@ -128,6 +128,8 @@ static wfi_list *held_at(weft_sim *sim, const sim_event *event)
     if (event->to < 0)
         return NULL;
     wfi_list *cut = event->from == event->to ? NULL : wfi_sim_cut_between(sim, event->from, event->to);
+    if (!cut && event->form)
+        cut = wfi_sim_fabric_cut(sim, event->form, event->from, event->to);
     if (cut)
         return cut;
     sim_rank *rank = wfi_sim_rank_seen(sim, event->to);

@@ -1,34 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fabric.c - the fabric of one simulated worker: opening and closing, and the table of its operations. */
+/*
+ * fabric.c - the fabrics of a simulated worker: opening and closing, the kinds of them, and their tables of operations.
+ * A worker may open one fabric of each kind. They share its links, but not their faults (weft_sim_fabric_fail ...).
+ */
 #include "base/alloc.h"
 #include "sim/world.h"
 
 #include "base/error.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const wfi_fabric_limits limits = {
-    .message_max = SIM_MESSAGE_MAX,
-    .rma_max = SIM_RMA_MAX,
-    .send_iov_max = SIM_IOV_MAX,
-    .keys_per_transfer = true,
-};
-
-static const wfi_fabric_limits limits_like_verbs = {
-    .message_max = SIM_MESSAGE_MAX,
-    .rma_max = SIM_RMA_MAX,
-    .send_iov_max = SIM_IOV_MAX,
-    .needs_local_regions = true,
-};
 
 static weft_status fail(weft_error **error, weft_status code, const char *text)
 {
     return wfi_error_fail(error, code, "%s", text);
 }
 
-static weft_status fabric_open(const wfi_fabric_options *options, wfi_fabric **out, weft_error **error)
+static weft_status form_open(const sim_form *form, const wfi_fabric_options *options, wfi_fabric **out,
+                             weft_error **error)
 {
     if (!options->sim)
         return fail(error, WEFT_ERR_INVALID, "the simulated fabric needs a world (weft_agent_options.sim)");
@@ -38,11 +29,14 @@ static weft_status fabric_open(const wfi_fabric_options *options, wfi_fabric **o
     sim_fabric *fabric = rank ? wfi_calloc(1, sizeof *fabric) : NULL;
     if (!fabric)
         return fail(error, WEFT_ERR_MEMORY, "out of memory");
-    if (rank->fabric) {
+    if (rank->listens[form->number] || rank->failed[form->number]) {
         free(fabric);
-        return fail(error, WEFT_ERR_FABRIC, "this simulated worker has an open fabric already");
+        return fail(error, WEFT_ERR_FABRIC,
+                    rank->listens[form->number] ? "this simulated worker has an open fabric already"
+                                                : "this simulated fabric has failed here (weft_sim_fabric_fail)");
     }
-    fabric->base.ops = &wfi_fabric_sim;
+    fabric->base.ops = form->ops;
+    fabric->form = form;
     fabric->sim = options->sim;
     fabric->rank = rank;
     fabric->number = ++rank->fabrics;
@@ -54,7 +48,7 @@ static weft_status fabric_open(const wfi_fabric_options *options, wfi_fabric **o
     wfi_list_init(&fabric->notices);
     wfi_map_init(&fabric->regions);
     wfi_list_push_back(&options->sim->fabrics, &fabric->link);
-    rank->fabric = fabric;
+    rank->listens[form->number] = fabric;
     *out = &fabric->base;
     return WEFT_OK;
 }
@@ -66,8 +60,8 @@ void wfi_sim_fabric_kill(sim_fabric *fabric)
         wfi_sim_end_close(wfi_container_of(fabric->ends.next, sim_end, link));
     wfi_list_init(&fabric->completions); /* the operations belong to their initiator, which may be gone */
     wfi_list_remove(&fabric->ready_link);
-    if (fabric->rank->fabric == fabric)
-        fabric->rank->fabric = NULL;
+    if (fabric->rank->listens[fabric->form->number] == fabric)
+        fabric->rank->listens[fabric->form->number] = NULL;
 }
 
 void wfi_sim_fabric_free(sim_fabric *fabric)
@@ -86,31 +80,34 @@ static void fabric_close(wfi_fabric *fabric)
 
 static const wfi_fabric_limits *fabric_limits(const wfi_fabric *fabric)
 {
-    return ((const sim_fabric *)fabric)->sim->registers ? &limits_like_verbs : &limits;
+    return &((const sim_fabric *)fabric)->form->limits;
 }
 
 static size_t fabric_address(const wfi_fabric *base, uint8_t *out)
 {
     const sim_fabric *fabric = (const sim_fabric *)base;
-    memcpy(out, &fabric->rank->rank, sizeof fabric->rank->rank);
-    int host = fabric->rank->rank / fabric->sim->options.ranks_per_host;
-    memcpy(out + sizeof fabric->rank->rank, &fabric->number, sizeof fabric->number);
-    memcpy(out + WFI_SIM_ADDRESS_BYTES - sizeof host, &host, sizeof host);
-    return WFI_SIM_ADDRESS_BYTES;
+    int rank = fabric->rank->rank;
+    sim_address address = {.rank = rank,
+                           .fabric = fabric->number,
+                           .form = fabric->form->number,
+                           .host = rank / fabric->sim->options.ranks_per_host};
+    memcpy(out, &address, sizeof address);
+    return sizeof address;
 }
 
 static bool fabric_same_host(const uint8_t *one, const uint8_t *other, size_t size)
 {
-    size_t at = WFI_SIM_ADDRESS_BYTES - sizeof(int);
+    size_t at = offsetof(sim_address, host);
     return size == WFI_SIM_ADDRESS_BYTES && memcmp(one + at, other + at, sizeof(int)) == 0;
 }
 
-static void fabric_address_text(const uint8_t *address, size_t size, char *out, size_t room)
+static void fabric_address_text(const uint8_t *bytes, size_t size, char *out, size_t room)
 {
-    int rank = -1;
-    if (size == WFI_SIM_ADDRESS_BYTES)
-        memcpy(&rank, address, sizeof rank);
-    snprintf(out, room, "sim:%d", rank);
+    sim_address address = {.rank = -1};
+    if (size == sizeof address)
+        memcpy(&address, bytes, sizeof address);
+    const sim_form *form = &wfi_sim_forms[address.form < SIM_FORMS ? address.form : 0];
+    snprintf(out, room, "%s:%d", form->ops->name, address.rank);
 }
 
 static const char *fabric_iface(const wfi_fabric *fabric)
@@ -126,30 +123,72 @@ static const char *fabric_connect_error(const wfi_fabric *fabric)
     return NULL;
 }
 
-const wfi_fabric_ops wfi_fabric_sim = {
-    .size = sizeof(wfi_fabric_ops),
-    .name = "sim",
-    .open = fabric_open,
-    .close = fabric_close,
-    .limits = fabric_limits,
-    .address = fabric_address,
-    .same_host = fabric_same_host,
-    .address_text = fabric_address_text,
-    .iface = fabric_iface,
-    .lane_open = wfi_sim_lane_open,
-    .lane_take = wfi_sim_lane_take,
-    .connect = wfi_sim_connect,
-    .connect_error = fabric_connect_error,
-    .reject = wfi_sim_reject,
-    .lane_close = wfi_sim_lane_close,
-    .post_recv = wfi_sim_post_recv,
-    .send = wfi_sim_send,
-    .read = wfi_sim_read,
-    .write = wfi_sim_write,
-    .region_open = wfi_sim_region_open,
-    .region_close = wfi_sim_region_close,
-    .poll = wfi_sim_poll,
-    .poll_events = wfi_sim_poll_events,
-    .wait_fd = wfi_sim_wait_fd,
-    .may_sleep = wfi_sim_may_sleep,
+/* ---- The kinds ------------------------------------------------------------------------------------------------- */
+
+#define OPEN_AS(name, number)                                                                                          \
+    static weft_status name(const wfi_fabric_options *options, wfi_fabric **out, weft_error **error)                   \
+    {                                                                                                                  \
+        return form_open(&wfi_sim_forms[number], options, out, error);                                                 \
+    }
+
+enum { FORM_PLAIN, FORM_VERBS, FORM_READS, FORM_RDM };
+
+OPEN_AS(plain_open, FORM_PLAIN)
+OPEN_AS(verbs_open, FORM_VERBS)
+OPEN_AS(reads_open, FORM_READS)
+OPEN_AS(rdm_open, FORM_RDM)
+
+#define OPS(its_name, its_open, its_write)                                                                             \
+    {                                                                                                                  \
+        .size = sizeof(wfi_fabric_ops), .name = its_name, .open = its_open, .close = fabric_close,                     \
+        .limits = fabric_limits, .address = fabric_address, .same_host = fabric_same_host,                             \
+        .address_text = fabric_address_text, .iface = fabric_iface, .lane_open = wfi_sim_lane_open,                    \
+        .lane_take = wfi_sim_lane_take, .connect = wfi_sim_connect, .connect_error = fabric_connect_error,             \
+        .reject = wfi_sim_reject, .lane_close = wfi_sim_lane_close, .post_recv = wfi_sim_post_recv,                    \
+        .send = wfi_sim_send, .read = wfi_sim_read, .write = its_write, .region_open = wfi_sim_region_open,            \
+        .region_close = wfi_sim_region_close, .poll = wfi_sim_poll, .poll_events = wfi_sim_poll_events,                \
+        .wait_fd = wfi_sim_wait_fd, .may_sleep = wfi_sim_may_sleep,                                                    \
+    }
+
+const wfi_fabric_ops wfi_fabric_sim = OPS("sim", plain_open, wfi_sim_write);
+const wfi_fabric_ops wfi_fabric_sim_verbs = OPS("sim-verbs", verbs_open, wfi_sim_write);
+const wfi_fabric_ops wfi_fabric_sim_reads = OPS("sim-reads", reads_open, NULL);
+const wfi_fabric_ops wfi_fabric_sim_rdm = OPS("sim-rdm", rdm_open, wfi_sim_write);
+
+#define LIMITS .message_max = SIM_MESSAGE_MAX, .rma_max = SIM_RMA_MAX, .send_iov_max = SIM_IOV_MAX
+
+const sim_form wfi_sim_forms[SIM_FORMS] = {
+    [FORM_PLAIN] = {.ops = &wfi_fabric_sim,
+                    .number = FORM_PLAIN,
+                    .limits = {LIMITS, .keys_per_transfer = true},
+                    .key_mask = UINT64_MAX},
+    /* Keys are few, so that a closed region's key soon belongs to another region. */
+    [FORM_VERBS] = {.ops = &wfi_fabric_sim_verbs,
+                    .number = FORM_VERBS,
+                    .limits = {LIMITS, .needs_local_regions = true},
+                    .registers = true,
+                    .regions_max = 16384,
+                    .key_mask = 0xffff,
+                    .quiet = true,
+                    .unheard_ns = 400000000},
+    [FORM_READS] = {.ops = &wfi_fabric_sim_reads,
+                    .number = FORM_READS,
+                    .limits = {LIMITS, .keys_per_transfer = true},
+                    .key_mask = UINT64_MAX},
+    [FORM_RDM] = {.ops = &wfi_fabric_sim_rdm,
+                  .number = FORM_RDM,
+                  .limits = {LIMITS, .keys_per_transfer = true},
+                  .key_mask = UINT64_MAX,
+                  .quiet = true,
+                  .closes_quietly = true,
+                  .unheard_ns = 2000000000,
+                  .read_delay_ns = 500000},
 };
+
+const sim_form *wfi_sim_form_find(const char *name)
+{
+    for (size_t i = 0; name && i < SIM_FORMS; i++)
+        if (strcmp(wfi_sim_forms[i].ops->name, name) == 0)
+            return &wfi_sim_forms[i];
+    return NULL;
+}

@@ -23,8 +23,11 @@ static void fabrics_kill(weft_sim *sim, int rank)
 {
     for (wfi_list *node = sim->fabrics.next; node != &sim->fabrics; node = node->next) {
         sim_fabric *fabric = wfi_container_of(node, sim_fabric, link);
-        if (fabric->rank->rank == rank)
-            wfi_sim_fabric_kill(fabric);
+        if (fabric->rank->rank != rank)
+            continue;
+        if (fabric->form->quiet)
+            wfi_sim_fabric_sever(fabric);
+        wfi_sim_fabric_kill(fabric);
     }
 }
 
@@ -124,6 +127,11 @@ void wfi_sim_let_all_go(weft_sim *sim)
         wfi_sim_let_go(sim, held);
         free(held);
     }
+    cursor = 0;
+    for (wfi_list *held; (held = wfi_map_next(&sim->fabric_cuts, &cursor, &key));) {
+        wfi_sim_let_go(sim, held);
+        free(held);
+    }
     for (size_t i = 0; i < sim->rank_capacity; i++)
         if (sim->ranks[i])
             wfi_sim_let_go(sim, &sim->ranks[i]->held);
@@ -148,6 +156,10 @@ void weft_sim_reset_link(weft_sim *sim, int a, int b)
         int from = pair->ends[0].rank, to = pair->ends[1].rank;
         if ((from != a || to != b) && (from != b || to != a))
             continue;
+        if (pair->form->quiet) {
+            pair->severed = true;
+            continue;
+        }
         pair->references++;
         end_reset(&pair->ends[0]);
         end_reset(&pair->ends[1]);

@@ -44,6 +44,10 @@ static void bye_drop(weft_sim *sim, sim_event *event)
 static void bye_fire(weft_sim *sim, sim_event *event)
 {
     sim_end *told = other_end(wfi_container_of(event, sim_end, bye));
+    if (told->pair->severed) {
+        bye_drop(sim, event);
+        return;
+    }
     if (told->state == SIM_REQUESTED) {
         if (!wfi_list_empty(&told->up.link))
             wfi_sim_end_close(told); /* the request was not seen */
@@ -58,7 +62,7 @@ static void bye_fire(weft_sim *sim, sim_event *event)
 
 void wfi_sim_end_bye(sim_end *end)
 {
-    if (end->said_bye)
+    if (end->said_bye || end->pair->severed)
         return;
     end->said_bye = true;
     end->pair->references++;
@@ -73,7 +77,7 @@ void wfi_sim_end_close(sim_end *end)
     bool broken = end->state == SIM_BROKEN;
     end->state = SIM_CLOSED;
     wfi_sim_end_flush(end, WEFT_ERR_CANCELLED);
-    if (!broken)
+    if (!broken && !end->pair->form->closes_quietly)
         wfi_sim_end_bye(end);
     wfi_list_remove(&end->up.link);
     wfi_list_remove(&end->down.link);
@@ -103,6 +107,7 @@ static void hello_send(sim_pair *pair, sim_end *from, sim_kind kind, void (*fire
     pair->hello.from = from->rank;
     pair->hello.to = other_end(from)->rank;
     pair->hello.size = from->data_size;
+    pair->hello.form = pair->form;
     pair->references++;
     wfi_sim_travel(pair->sim, &pair->hello, wfi_sim_departure(pair->sim, &from->wire, from->data_size));
 }
@@ -111,7 +116,7 @@ static void hello_send(sim_pair *pair, sim_end *from, sim_kind kind, void (*fire
 static void ready_fire(weft_sim *sim, sim_event *event)
 {
     sim_end *end = &wfi_container_of(event, sim_pair, hello)->ends[1];
-    if (end->state == SIM_CONNECTING) {
+    if (end->state == SIM_CONNECTING && !end->pair->severed) {
         end->state = SIM_OPEN;
         notify(end, &end->up, WFI_EVENT_CONNECTED);
     }
@@ -123,7 +128,7 @@ static void answer_fire(weft_sim *sim, sim_event *event)
 {
     sim_pair *pair = wfi_container_of(event, sim_pair, hello);
     sim_end *end = &pair->ends[0];
-    if (end->state == SIM_CONNECTING) {
+    if (end->state == SIM_CONNECTING && !pair->severed) {
         end->state = SIM_OPEN;
         notify(end, &end->up, WFI_EVENT_CONNECTED);
         hello_send(pair, end, SIM_READY, ready_fire);
@@ -137,12 +142,14 @@ static void request_fire(weft_sim *sim, sim_event *event)
     sim_pair *pair = wfi_container_of(event, sim_pair, hello);
     sim_end *end = &pair->ends[1];
     sim_rank *rank = wfi_sim_rank_seen(sim, end->rank);
-    sim_fabric *fabric = rank ? rank->fabric : NULL;
-    if (wfi_sim_is_walled(sim, pair->ends[0].rank, end->rank)) {
+    sim_fabric *fabric = rank ? rank->listens[pair->form->number] : NULL;
+    bool failed = rank && rank->failed[pair->form->number], answers = !pair->form->closes_quietly;
+    if (wfi_sim_is_walled(sim, pair->ends[0].rank, end->rank) || pair->severed || (failed && pair->form->quiet)) {
         end->state = SIM_CLOSED; /* the connecting end gets no answer */
-    } else if (!fabric || fabric->number != pair->number || end->said_bye) {
+    } else if (failed || !fabric || fabric->number != pair->number || end->said_bye) {
         end->state = SIM_CLOSED;
-        wfi_sim_end_bye(end); /* refused; after a reset there is no end to tell */
+        if (answers)
+            wfi_sim_end_bye(end); /* refused; after a reset there is no end to tell */
     } else {
         end->fabric = fabric;
         end->state = SIM_REQUESTED;
@@ -158,8 +165,13 @@ static void end_init(sim_pair *pair, int index, int rank, int peer)
     sim_end *end = &pair->ends[index];
     *end = (sim_end){.pair = pair, .index = index, .rank = rank};
     wfi_sim_wire_init(&end->wire);
-    end->bye =
-        (sim_event){.fire = bye_fire, .drop = bye_drop, .wire = &end->wire, .from = rank, .to = peer, .kind = SIM_BYE};
+    end->bye = (sim_event){.fire = bye_fire,
+                           .drop = bye_drop,
+                           .wire = &end->wire,
+                           .from = rank,
+                           .to = peer,
+                           .kind = SIM_BYE,
+                           .form = pair->form};
     wfi_list *lists[] = {&end->up.link, &end->down.link, &end->link,    &end->receives,
                          &end->sending, &end->arrived,   &end->bye.link};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
@@ -167,14 +179,15 @@ static void end_init(sim_pair *pair, int index, int rank, int peer)
     end->up.end = end->down.end = end;
 }
 
-static sim_pair *pair_create(weft_sim *sim, int from, int to)
+static sim_pair *pair_create(weft_sim *sim, const sim_form *form, int from, int to)
 {
     sim_pair *pair = wfi_calloc(1, sizeof *pair);
-    if (!pair || wfi_sim_reserve(sim, 3) != WEFT_OK) {
+    if (!pair || wfi_sim_reserve(sim, SIM_PAIR_EVENTS) != WEFT_OK) {
         free(pair);
         return NULL;
     }
     pair->sim = sim;
+    pair->form = form;
     pair->references = 1;
     pair->hello.drop = hello_drop;
     end_init(pair, 0, from, to);
@@ -190,23 +203,28 @@ static void set_data(sim_end *end, const void *data, size_t size)
     end->data_size = size;
 }
 
+static bool has_failed(const sim_fabric *fabric)
+{
+    return fabric->rank->failed[fabric->form->number];
+}
+
 weft_status wfi_sim_lane_open(wfi_fabric *base, const uint8_t *address, size_t address_size, void *lane_user,
                               wfi_lane **out)
 {
     sim_fabric *fabric = (sim_fabric *)base;
-    int to;
-    uint64_t number;
-    if (address_size != WFI_SIM_ADDRESS_BYTES)
+    sim_address to;
+    if (address_size != sizeof to)
         return WEFT_ERR_INVALID;
     memcpy(&to, address, sizeof to);
-    memcpy(&number, address + sizeof to, sizeof number);
-    if (to < 0 || to >= SIM_RANK_MAX)
+    if (to.rank < 0 || to.rank >= SIM_RANK_MAX || to.form != fabric->form->number)
         return WEFT_ERR_INVALID;
-    sim_pair *pair = pair_create(fabric->sim, fabric->rank->rank, to);
+    if (has_failed(fabric))
+        return WEFT_ERR_FABRIC;
+    sim_pair *pair = pair_create(fabric->sim, fabric->form, fabric->rank->rank, to.rank);
     if (!pair)
         return WEFT_ERR_MEMORY;
     sim_end *end = &pair->ends[0];
-    pair->number = number;
+    pair->number = to.fabric;
     end->fabric = fabric;
     end->user = lane_user;
     wfi_list_push_back(&fabric->ends, &end->link);
@@ -228,6 +246,8 @@ weft_status wfi_sim_connect(wfi_lane *lane, const void *data, size_t data_size)
     sim_end *end = (sim_end *)lane;
     if (data_size > WFI_CONNECT_DATA_MAX)
         return WEFT_ERR_INVALID;
+    if (has_failed(end->fabric))
+        return WEFT_ERR_FABRIC;
     set_data(end, data, data_size);
     if (end->said_bye) {
         wfi_sim_end_break(end, WEFT_ERR_FABRIC); /* the connecting end has gone since */
@@ -244,5 +264,8 @@ weft_status wfi_sim_connect(wfi_lane *lane, const void *data, size_t data_size)
 void wfi_sim_reject(wfi_fabric *base, wfi_connect_request *request)
 {
     (void)base;
-    wfi_sim_end_close(&((sim_pair *)request)->ends[1]);
+    sim_end *end = &((sim_pair *)request)->ends[1];
+    if (end->pair->form->closes_quietly)
+        wfi_sim_end_bye(end); /* the close below tells nothing */
+    wfi_sim_end_close(end);
 }

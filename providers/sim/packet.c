@@ -13,7 +13,7 @@ void wfi_sim_pair_unref(sim_pair *pair)
     if (--pair->references > 0)
         return;
     wfi_list_remove(&pair->link);
-    wfi_sim_release(pair->sim, 3);
+    wfi_sim_release(pair->sim, SIM_PAIR_EVENTS);
     free(pair);
 }
 

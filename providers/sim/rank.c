@@ -59,6 +59,16 @@ wfi_list *wfi_sim_cut_between(const weft_sim *sim, int a, int b)
     return sim->cuts.count ? wfi_map_get(&sim->cuts, wfi_sim_link_key(a, b)) : NULL;
 }
 
+uint64_t wfi_sim_fabric_cut_key(const sim_form *form, int from, int to)
+{
+    return (uint64_t)form->number << 40 | (uint64_t)(uint32_t)from << 20 | (uint32_t)to;
+}
+
+wfi_list *wfi_sim_fabric_cut(const weft_sim *sim, const sim_form *form, int from, int to)
+{
+    return sim->fabric_cuts.count ? wfi_map_get(&sim->fabric_cuts, wfi_sim_fabric_cut_key(form, from, to)) : NULL;
+}
+
 uint64_t wfi_sim_wall_key(int from, int to)
 {
     return (uint64_t)(uint32_t)from << 32 | (uint32_t)to;

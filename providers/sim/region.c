@@ -11,6 +11,9 @@
 weft_status wfi_sim_region_open(wfi_fabric *base, void *data, size_t size, unsigned access, wfi_region **out)
 {
     sim_fabric *fabric = (sim_fabric *)base;
+    const sim_form *form = fabric->form;
+    if (fabric->rank->refuses_memory[form->number] || (form->regions_max && fabric->regions.count >= form->regions_max))
+        return WEFT_ERR_MEMORY;
     sim_region *region = wfi_calloc(1, sizeof *region);
     if (!region)
         return WEFT_ERR_MEMORY;
@@ -20,7 +23,7 @@ weft_status wfi_sim_region_open(wfi_fabric *base, void *data, size_t size, unsig
     region->base.base = wfi_sim_random(fabric->sim) >> 17 << 12;
     weft_status status;
     do {
-        region->base.key = wfi_sim_random(fabric->sim);
+        region->base.key = wfi_sim_random(fabric->sim) & form->key_mask;
         status = wfi_map_put(&fabric->regions, region->base.key, region);
     } while (status == WEFT_ERR_EXISTS);
     if (status != WEFT_OK) {
@@ -50,7 +53,7 @@ uint8_t *wfi_sim_region_find(const sim_fabric *fabric, uint64_t key, uint64_t re
 
 bool wfi_sim_region_covers(const sim_fabric *fabric, const wfi_region *base, const void *data, size_t size)
 {
-    if (!fabric->sim->registers || !size)
+    if (!fabric->form->registers || !size)
         return true;
     const sim_region *region = (const sim_region *)base;
     if (!region || wfi_map_get(&fabric->regions, base->key) != region || !(region->access & WFI_LOCAL))

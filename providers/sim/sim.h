@@ -20,11 +20,9 @@ wfi_fibers *wfi_sim_fibers(weft_sim *sim);
 const wfi_clock *wfi_sim_clock(weft_sim *sim);
 uint64_t wfi_sim_random(weft_sim *sim); /* from the seed */
 void wfi_sim_random_bytes(weft_sim *sim, void *out, size_t size);
-/* Before anything opens: makes the fabric behave like verbs. Registrations last, and every local range needs one. */
-void wfi_sim_be_like_verbs(weft_sim *sim);
 
 /*
- * Starts or ends a firewall: connection requests of the fabric from `from` to `to` are dropped. Open connections
+ * Starts or ends a firewall: connection requests of all fabrics from `from` to `to` are dropped. Open connections
  * continue, and `to` can still connect to `from`.
  */
 void wfi_sim_wall(weft_sim *sim, int from, int to, bool up);

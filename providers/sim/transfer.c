@@ -57,6 +57,12 @@ static void message_fire(weft_sim *sim, sim_event *event)
 {
     sim_packet *packet = wfi_sim_packet_of(event);
     sim_end *end = packet->to;
+    if (wfi_sim_packet_is_lost(packet)) {
+        wfi_sim_packet_drop(sim, event);
+        return;
+    }
+    if (wfi_sim_end_is_live(end))
+        wfi_sim_packet_heard(packet);
     wfi_list *first = wfi_sim_end_is_live(end) ? wfi_list_pop_front(&end->receives) : NULL;
     if (wfi_sim_end_is_live(end) && !first) {
         wfi_list_push_back(&end->arrived, &event->link); /* waits for a receive, like data in a socket's buffer */
@@ -69,7 +75,11 @@ static void message_fire(weft_sim *sim, sim_event *event)
 
 static void done_fire(weft_sim *sim, sim_event *event)
 {
-    packet_complete(wfi_sim_packet_of(event), WEFT_OK);
+    sim_packet *packet = wfi_sim_packet_of(event);
+    if (!packet->pair->severed) {
+        wfi_sim_packet_heard(packet);
+        packet_complete(packet, WEFT_OK);
+    }
     wfi_sim_packet_drop(sim, event);
 }
 
@@ -77,7 +87,7 @@ static void done_fire(weft_sim *sim, sim_event *event)
 static uint8_t *target_memory(sim_packet *packet, unsigned access)
 {
     sim_end *end = packet->to;
-    if (!wfi_sim_end_is_live(end))
+    if (wfi_sim_packet_is_lost(packet) || !wfi_sim_end_is_live(end))
         return NULL;
     uint8_t *memory = wfi_sim_region_find(end->fabric, packet->key, packet->remote, packet->size, access);
     if (!memory) {
@@ -97,7 +107,10 @@ static void read_fire(weft_sim *sim, sim_event *event)
     }
     if (packet->size)
         memcpy(packet->local, from, packet->size);
-    uint64_t departure_ns = wfi_sim_departure(sim, &packet->to->wire, packet->size);
+    uint64_t departure_ns = wfi_sim_departure(sim, &packet->to->wire, packet->size),
+             most = packet->pair->form->read_delay_ns;
+    if (most)
+        departure_ns += wfi_sim_random(sim) % most;
     packet_travel(packet, packet->to, packet->from, SIM_READ_DONE, departure_ns, done_fire);
 }
 
@@ -124,7 +137,7 @@ static void write_rest_fire(weft_sim *sim, sim_event *event)
 {
     sim_packet *packet = wfi_sim_packet_of(event);
     const uint8_t *from = bytes_written(packet);
-    bool lands = from && wfi_sim_end_is_live(packet->to);
+    bool lands = from && !packet->pair->severed && wfi_sim_end_is_live(packet->to);
     if (lands)
         memcpy(packet->landing + SIM_ATONCE_BYTES, from + SIM_ATONCE_BYTES, packet->size - SIM_ATONCE_BYTES);
     write_ends(sim, packet, lands);
@@ -167,6 +180,7 @@ static void depart_fire(weft_sim *sim, sim_event *event)
         return;
     }
     packet->departed = true;
+    wfi_sim_packet_left(packet);
     if (packet->kind == SIM_MESSAGE) {
         gather(packet);
         packet_complete(packet, WEFT_OK);
@@ -204,7 +218,8 @@ static sim_packet *packet_create(sim_end *end, sim_kind kind, size_t size)
                                 .from = end->rank,
                                 .to = -1,
                                 .kind = SIM_DEPART,
-                                .size = size};
+                                .size = size,
+                                .form = end->pair->form};
     return packet;
 free_copy:
     free(packet->copy);

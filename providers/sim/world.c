@@ -49,6 +49,7 @@ weft_sim *weft_sim_open(const weft_sim_options *options)
         return NULL;
     }
     wfi_map_init(&sim->cuts);
+    wfi_map_init(&sim->fabric_cuts);
     wfi_map_init(&sim->walls);
     wfi_list *lists[] = {&sim->programs, &sim->pairs, &sim->channels, &sim->fabrics, &sim->ready};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
@@ -58,11 +59,6 @@ weft_sim *weft_sim_open(const weft_sim_options *options)
         return NULL;
     }
     return sim;
-}
-
-void wfi_sim_be_like_verbs(weft_sim *sim)
-{
-    sim->registers = true;
 }
 
 static void programs_free(weft_sim *sim)
@@ -88,6 +84,7 @@ void weft_sim_close(weft_sim *sim)
     programs_free(sim);
     wfi_sim_ranks_free(sim);
     wfi_map_fini(&sim->cuts);
+    wfi_map_fini(&sim->fabric_cuts);
     wfi_map_fini(&sim->walls);
     free(sim->heap);
     wfi_sim_stock_fini(sim);

@@ -28,7 +28,7 @@
 #define SIM_MESSAGE_MAX ((size_t)1 << 20)
 #define SIM_RMA_MAX ((size_t)1 << 30)
 #define SIM_IOV_MAX 4
-#define WFI_SIM_ADDRESS_BYTES (2 * sizeof(int) + sizeof(uint64_t)) /* rank, number of its fabric, host */
+#define WFI_SIM_ADDRESS_BYTES (2 * sizeof(int) + 2 * sizeof(uint32_t)) /* sim_address */
 
 /* What the fingerprint tells apart. */
 typedef enum sim_kind {
@@ -58,7 +58,47 @@ typedef enum sim_kind {
     SIM_HEAL,
     SIM_RESET,
     SIM_WALL,
+    SIM_UNHEARD,
+    SIM_FABRIC_FAIL,
+    SIM_FABRIC_REPAIR,
+    SIM_FABRIC_CUT,
+    SIM_FABRIC_HEAL,
+    SIM_FABRIC_REFUSE,
 } sim_kind;
+
+/* ---- The kinds of fabrics (fabric.c) ----------------------------------------------------------------------------- */
+
+#define SIM_FORMS 4
+
+/*
+ * The behaviour of a kind of fabric. A fabric that is `quiet` announces no break: packets are lost, and an end that sends into
+ * the loss learns of it after unheard_ns. An end that sends nothing learns nothing.
+ */
+typedef struct sim_form {
+    const wfi_fabric_ops *ops;
+    wfi_fabric_limits limits;
+    uint32_t number;        /* in addresses; 0 to SIM_FORMS - 1 */
+    bool registers;         /* every local range that an operation names must be registered */
+    size_t regions_max;     /* open at a time; 0: any number */
+    uint64_t key_mask;      /* of the keys of regions */
+    bool quiet;             /* announces no break */
+    bool closes_quietly;    /* announces no closed lane, except to a peer that sends something to it */
+    uint64_t unheard_ns;    /* quiet: how long a packet may stay unacknowledged */
+    uint64_t read_delay_ns; /* the most by which a read is delayed at random; 0: not at all */
+} sim_form;
+
+extern const sim_form wfi_sim_forms[SIM_FORMS];
+
+typedef struct sim_address {
+    int rank;
+    uint32_t fabric; /* the number of the fabric at its rank, like a port */
+    uint32_t form;   /* its number */
+    int host;
+} sim_address;
+
+_Static_assert(sizeof(sim_address) == WFI_SIM_ADDRESS_BYTES, "an address has no padding");
+
+const sim_form *wfi_sim_form_find(const char *name); /* NULL: no simulated fabric has this name */
 
 /* ---- Time (event.c) ---------------------------------------------------------------------------------------------- */
 
@@ -78,8 +118,9 @@ typedef struct sim_event {
     uint64_t ordinal;                                     /* on its wire */
     int from, to;                                         /* to -1: happens at `from`, is never held */
     sim_kind kind;
-    uint64_t size; /* bytes, for bandwidth and fingerprint */
-    wfi_list link; /* while held or waiting */
+    uint64_t size;        /* bytes, for bandwidth and fingerprint */
+    const sim_form *form; /* of the fabric; NULL: of no fabric, so that cuts of fabrics do not hold it */
+    wfi_list link;        /* while held or waiting */
 } sim_event;
 
 weft_status wfi_sim_reserve(weft_sim *sim, size_t events);
@@ -112,10 +153,12 @@ typedef struct sim_fabric sim_fabric;
 typedef struct sim_rank {
     int rank;
     bool paused;
-    wfi_list held;      /* arrived while paused */
-    sim_fabric *fabric; /* that listens; NULL */
-    uint64_t fabrics;   /* opened so far: a number is part of the address, like a port */
-    wfi_list channels;  /* open ends */
+    wfi_list held;                  /* arrived while paused */
+    sim_fabric *listens[SIM_FORMS]; /* the open fabrics, by form; NULL */
+    bool failed[SIM_FORMS];         /* weft_sim_fabric_fail */
+    bool refuses_memory[SIM_FORMS]; /* weft_sim_fabric_refuse_memory */
+    uint32_t fabrics;               /* opened so far: a number is part of the address, like a port */
+    wfi_list channels;              /* open ends */
     void (*accepted)(void *arg, wfi_sim_channel *channel);
     void *accepted_arg;
 } sim_rank;
@@ -140,16 +183,16 @@ struct weft_sim {
     size_t heap_count, heap_capacity, reserved;
     sim_rank **ranks; /* by rank; NULL if it was never used */
     size_t rank_capacity;
-    wfi_map cuts;      /* lists of held events, by pair of ranks */
-    wfi_map walls;     /* by the worker that connects and its target */
-    wfi_list programs; /* that have not ended */
+    wfi_map cuts;        /* lists of held events, by pair of ranks */
+    wfi_map fabric_cuts; /* lists of held events, by form, sender and target */
+    wfi_map walls;       /* by the worker that connects and its target */
+    wfi_list programs;   /* that have not ended */
     wfi_list pairs, channels, fabrics;
     wfi_list stock; /* small channel messages for use when memory is exhausted */
     void *stock_room;
     wfi_list ready;     /* fabrics whose `ready` is to be called */
     weft_status broken; /* memory was exhausted where no error can be returned: weft_sim_run returns it */
     bool running;
-    bool registers; /* as verbs requires: every range that an operation names must be registered */
 };
 
 void wfi_sim_let_all_go(weft_sim *sim);
@@ -161,6 +204,9 @@ sim_rank *wfi_sim_rank_seen(const weft_sim *sim, int rank);
 void wfi_sim_ranks_free(weft_sim *sim);
 wfi_list *wfi_sim_cut_between(const weft_sim *sim, int a, int b); /* the held events, or NULL */
 uint64_t wfi_sim_link_key(int a, int b);                          /* in the world's cuts */
+wfi_list *wfi_sim_fabric_cut(const weft_sim *sim, const sim_form *form, int from,
+                             int to);                                    /* the held events, or NULL */
+uint64_t wfi_sim_fabric_cut_key(const sim_form *form, int from, int to); /* in the world's fabric_cuts */
 bool wfi_sim_is_walled(const weft_sim *sim, int from, int to);
 uint64_t wfi_sim_wall_key(int from, int to); /* in the world's walls */
 
@@ -169,8 +215,9 @@ uint64_t wfi_sim_wall_key(int from, int to); /* in the world's walls */
 struct sim_fabric {
     wfi_fabric base;
     weft_sim *sim;
+    const sim_form *form;
     sim_rank *rank;
-    uint64_t number;
+    uint32_t number;
     void (*ready)(void *arg);
     void *ready_arg;
     wfi_list link, ready_link;
@@ -211,10 +258,13 @@ typedef struct sim_end {
     void *user;
     weft_status why; /* BROKEN */
     bool said_bye;
+    bool watched;                       /* `unheard_timer` is scheduled */
+    size_t unheard;                     /* packets that left, of a quiet fabric, and are not known to have arrived */
+    uint64_t heard, looked;             /* packets that arrived so far; `heard` when `unheard_timer` was scheduled */
     uint8_t data[WFI_CONNECT_DATA_MAX]; /* sent by this end */
     size_t data_size;
     sim_wire wire; /* away from this end */
-    sim_event bye;
+    sim_event bye, unheard_timer;
     sim_notice up, down; /* up: REQUEST, then CONNECTED */
     wfi_list link;       /* in the fabric */
     wfi_list receives;   /* sim_op, posted */
@@ -226,7 +276,9 @@ typedef struct sim_pair {
     wfi_list link;
     size_t references; /* ends that are owned, and events in flight */
     weft_sim *sim;
-    uint64_t number; /* number of the fabric that the request goes to */
+    const sim_form *form;
+    uint32_t number; /* number of the fabric that the request goes to */
+    bool severed;    /* nothing arrives any more, and no end is told */
     sim_event hello; /* the request, then the answer, then the third step */
     sim_end ends[2]; /* the connecting end, then the accepting end */
 } sim_pair;
@@ -242,6 +294,8 @@ typedef struct sim_op {
     struct sim_packet *packet;
 } sim_op;
 
+enum { SIM_PAIR_EVENTS = 5 }; /* hello, and of each end bye and unheard_timer */
+
 /* A message, read or write in progress. */
 typedef struct sim_packet {
     sim_event event;
@@ -250,6 +304,7 @@ typedef struct sim_packet {
     sim_op *op; /* NULL: no operation waits for it */
     sim_kind kind;
     bool departed;
+    bool unheard;     /* counted in from->unheard */
     uint8_t *local;   /* the initiator's memory; of a message: a copy, once it has left */
     uint8_t *copy;    /* freed with the packet */
     uint8_t *landing; /* the target's memory, of a write that has begun */
@@ -300,6 +355,13 @@ void wfi_sim_lane_close(wfi_lane *lane);
 void wfi_sim_end_break(sim_end *end, weft_status why); /* a live end learns that the connection has ended */
 void wfi_sim_end_close(sim_end *end);                  /* the owner releases it */
 void wfi_sim_end_bye(sim_end *end);                    /* tells the other end, once */
+
+/* unheard.c: for the ends of quiet fabrics; does nothing for the others */
+void wfi_sim_packet_left(sim_packet *packet);
+void wfi_sim_packet_heard(sim_packet *packet);
+/* Whether the packet is lost, because its connection was severed or its target has closed its end. */
+bool wfi_sim_packet_is_lost(sim_packet *packet);
+void wfi_sim_fabric_sever(sim_fabric *fabric); /* all its connections */
 
 weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_fabric_op *op, const wfi_receive_buffer *buffers, size_t count);
 weft_status wfi_sim_send(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, size_t count);

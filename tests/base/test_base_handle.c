@@ -880,6 +880,11 @@ static void test_reading_null_gives_nothing(void **cmocka)
     weft_sim_cut(NULL, 0, 1);
     weft_sim_heal(NULL, 0, 1);
     weft_sim_reset_link(NULL, 0, 1);
+    assert_int_equal(weft_sim_fabric_fail(NULL, 0, "sim"), WEFT_ERR_INVALID);
+    assert_int_equal(weft_sim_fabric_repair(NULL, 0, "sim"), WEFT_ERR_INVALID);
+    assert_int_equal(weft_sim_fabric_cut(NULL, 0, 1, "sim"), WEFT_ERR_INVALID);
+    assert_int_equal(weft_sim_fabric_heal(NULL, 0, 1, "sim"), WEFT_ERR_INVALID);
+    assert_int_equal(weft_sim_fabric_refuse_memory(NULL, 0, "sim", true), WEFT_ERR_INVALID);
 }
 
 static void test_releasing_null_does_nothing(void **cmocka)

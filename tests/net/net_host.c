@@ -170,11 +170,9 @@ void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host 
                void (*director)(weft_sim *sim, int rank, void *world))
 {
     weft_sim_options options = {.seed = seed};
-    world_init(world, "sim", size, body);
+    world_init(world, world->like_verbs ? "sim-verbs" : "sim", size, body);
     world->sim = weft_sim_open(&options);
     assert_non_null(world->sim);
-    if (world->like_verbs)
-        wfi_sim_be_like_verbs(world->sim);
     for (int rank = 0; rank < size; rank++)
         assert_int_equal(weft_sim_spawn(world->sim, rank, sim_program, world), WEFT_OK);
     if (director)

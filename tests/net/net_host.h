@@ -41,7 +41,7 @@ struct net_world {
     int64_t death_timeout_ms;
     bool no_threads;
     bool elastic;
-    bool like_verbs; /* the simulated fabric wants registrations, and they last */
+    bool like_verbs; /* the fabric sim-verbs */
     const char *iface, *ports, *master_addr;
     void (*body)(net_host *host);
     void (*on_message)(net_host *host, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);

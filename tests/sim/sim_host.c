@@ -31,7 +31,14 @@ static void ready(void *arg)
 
 void host_open(sim_host *host, weft_sim *sim, int rank)
 {
-    *host = (sim_host){.sim = sim, .ops = &wfi_fabric_sim};
+    host_open_kind(host, sim, rank, "sim");
+}
+
+void host_open_kind(sim_host *host, weft_sim *sim, int rank, const char *fabric)
+{
+    *host = (sim_host){.sim = sim, .ops = wfi_fabric_find(fabric)};
+    assert_non_null(host->ops);
+    assert_string_equal(host->ops->name, fabric);
     wfi_fabric_options options = {.rank = rank, .sim = sim, .ready = ready, .ready_arg = host};
     assert_int_equal(host->ops->open(&options, &host->fabric, NULL), WEFT_OK);
 }

@@ -28,6 +28,7 @@ typedef struct sim_host {
 uint64_t host_world(const weft_sim_options *options, void (*body)(weft_sim *sim));
 
 void host_open(sim_host *host, weft_sim *sim, int rank);
+void host_open_kind(sim_host *host, weft_sim *sim, int rank, const char *fabric);
 void host_close(sim_host *host);
 size_t host_address(const sim_host *host, uint8_t *out);
 
