@@ -123,6 +123,7 @@ typedef struct wfi_receive_buffer {
 typedef struct wfi_fabric_ops {
     size_t size; /* of this struct */
     const char *name;
+    uint8_t number; /* on the wire: no two fabrics have the same, and it never changes */
 
     /*
      * Listens. WEFT_ERR_FABRIC, WEFT_ERR_UNREACHABLE (no route to `towards`), WEFT_ERR_INVALID (iface, ports),
@@ -134,9 +135,6 @@ typedef struct wfi_fabric_ops {
     const wfi_fabric_limits *(*limits)(const wfi_fabric *fabric);
     /* Writes this worker's address to out[WFI_ADDRESS_MAX]; returns its size. */
     size_t (*address)(const wfi_fabric *fabric, uint8_t *out);
-    /* Whether two addresses are of one host, as far as is known; NULL: not supported. Pure. */
-    bool (*same_host)(const uint8_t *one, const uint8_t *other, size_t size);
-
     /* A peer's address for logs and errors; at most `room` bytes with the NUL. */
     void (*address_text)(const uint8_t *address, size_t size, char *out, size_t room);
 

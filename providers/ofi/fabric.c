@@ -206,8 +206,3 @@ size_t wfofi_address(const wfi_fabric *fabric, uint8_t *out)
 {
     return wfofi_address_encode(&wfofi_of(fabric)->local, out);
 }
-
-bool wfofi_same_host(const uint8_t *one, const uint8_t *other, size_t size)
-{
-    return size > 3 && one[0] == other[0] && memcmp(one + 3, other + 3, size - 3) == 0;
-}

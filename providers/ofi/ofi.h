@@ -27,7 +27,6 @@ weft_status wfofi_open(const wfofi_provider *provider, const wfi_fabric_options 
 void wfofi_close(wfi_fabric *fabric);
 const wfi_fabric_limits *wfofi_limits(const wfi_fabric *fabric);
 size_t wfofi_address(const wfi_fabric *fabric, uint8_t *out);
-bool wfofi_same_host(const uint8_t *one, const uint8_t *other, size_t size);
 const char *wfofi_iface(const wfi_fabric *fabric);
 void wfofi_peer_text(const uint8_t *address, size_t size, char *out, size_t room);
 

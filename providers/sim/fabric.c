@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,18 +86,9 @@ static size_t fabric_address(const wfi_fabric *base, uint8_t *out)
 {
     const sim_fabric *fabric = (const sim_fabric *)base;
     int rank = fabric->rank->rank;
-    sim_address address = {.rank = rank,
-                           .fabric = fabric->number,
-                           .form = fabric->form->number,
-                           .host = rank / fabric->sim->options.ranks_per_host};
+    sim_address address = {.rank = rank, .fabric = fabric->number, .form = fabric->form->number};
     memcpy(out, &address, sizeof address);
     return sizeof address;
-}
-
-static bool fabric_same_host(const uint8_t *one, const uint8_t *other, size_t size)
-{
-    size_t at = offsetof(sim_address, host);
-    return size == WFI_SIM_ADDRESS_BYTES && memcmp(one + at, other + at, sizeof(int)) == 0;
 }
 
 static void fabric_address_text(const uint8_t *bytes, size_t size, char *out, size_t room)
@@ -138,10 +128,10 @@ OPEN_AS(verbs_open, FORM_VERBS)
 OPEN_AS(reads_open, FORM_READS)
 OPEN_AS(rdm_open, FORM_RDM)
 
-#define OPS(its_name, its_open, its_write)                                                                             \
+#define OPS(its_name, its_number, its_open, its_write)                                                                 \
     {                                                                                                                  \
-        .size = sizeof(wfi_fabric_ops), .name = its_name, .open = its_open, .close = fabric_close,                     \
-        .limits = fabric_limits, .address = fabric_address, .same_host = fabric_same_host,                             \
+        .size = sizeof(wfi_fabric_ops), .name = its_name, .number = its_number, .open = its_open,                      \
+        .close = fabric_close, .limits = fabric_limits, .address = fabric_address,                                     \
         .address_text = fabric_address_text, .iface = fabric_iface, .lane_open = wfi_sim_lane_open,                    \
         .lane_take = wfi_sim_lane_take, .connect = wfi_sim_connect, .connect_error = fabric_connect_error,             \
         .reject = wfi_sim_reject, .lane_close = wfi_sim_lane_close, .post_recv = wfi_sim_post_recv,                    \
@@ -150,10 +140,10 @@ OPEN_AS(rdm_open, FORM_RDM)
         .wait_fd = wfi_sim_wait_fd, .may_sleep = wfi_sim_may_sleep,                                                    \
     }
 
-const wfi_fabric_ops wfi_fabric_sim = OPS("sim", plain_open, wfi_sim_write);
-const wfi_fabric_ops wfi_fabric_sim_verbs = OPS("sim-verbs", verbs_open, wfi_sim_write);
-const wfi_fabric_ops wfi_fabric_sim_reads = OPS("sim-reads", reads_open, NULL);
-const wfi_fabric_ops wfi_fabric_sim_rdm = OPS("sim-rdm", rdm_open, wfi_sim_write);
+const wfi_fabric_ops wfi_fabric_sim = OPS("sim", 64, plain_open, wfi_sim_write);
+const wfi_fabric_ops wfi_fabric_sim_verbs = OPS("sim-verbs", 65, verbs_open, wfi_sim_write);
+const wfi_fabric_ops wfi_fabric_sim_reads = OPS("sim-reads", 66, reads_open, NULL);
+const wfi_fabric_ops wfi_fabric_sim_rdm = OPS("sim-rdm", 67, rdm_open, wfi_sim_write);
 
 #define LIMITS .message_max = SIM_MESSAGE_MAX, .rma_max = SIM_RMA_MAX, .send_iov_max = SIM_IOV_MAX
 

@@ -20,6 +20,7 @@ wfi_fibers *wfi_sim_fibers(weft_sim *sim);
 const wfi_clock *wfi_sim_clock(weft_sim *sim);
 uint64_t wfi_sim_random(weft_sim *sim); /* from the seed */
 void wfi_sim_random_bytes(weft_sim *sim, void *out, size_t size);
+uint64_t wfi_sim_machine(const weft_sim *sim, int rank); /* the worker's host, as wfi_machine (topo/machine.h) */
 
 /*
  * Starts or ends a firewall: connection requests of all fabrics from `from` to `to` are dropped. Open connections

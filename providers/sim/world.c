@@ -237,3 +237,8 @@ const wfi_clock *wfi_sim_clock(weft_sim *sim)
 {
     return &sim->clock;
 }
+
+uint64_t wfi_sim_machine(const weft_sim *sim, int rank)
+{
+    return 1 + (uint64_t)(rank / sim->options.ranks_per_host);
+}

@@ -28,7 +28,7 @@
 #define SIM_MESSAGE_MAX ((size_t)1 << 20)
 #define SIM_RMA_MAX ((size_t)1 << 30)
 #define SIM_IOV_MAX 4
-#define WFI_SIM_ADDRESS_BYTES (2 * sizeof(int) + 2 * sizeof(uint32_t)) /* sim_address */
+#define WFI_SIM_ADDRESS_BYTES (sizeof(int) + 2 * sizeof(uint32_t)) /* sim_address */
 
 /* What the fingerprint tells apart. */
 typedef enum sim_kind {
@@ -93,7 +93,6 @@ typedef struct sim_address {
     int rank;
     uint32_t fabric; /* the number of the fabric at its rank, like a port */
     uint32_t form;   /* its number */
-    int host;
 } sim_address;
 
 _Static_assert(sizeof(sim_address) == WFI_SIM_ADDRESS_BYTES, "an address has no padding");

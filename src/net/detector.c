@@ -48,12 +48,10 @@ static uint64_t time_since(const wfi_peer *peer, uint64_t since)
 static void put_connect_error(const wfi_channel *channel, char *out, size_t room)
 {
     char address[128];
-    const wfi_peer *peer = channel->peer;
     const char *why = channel->why ? channel->why : channel->conn && !channel->conn->up ? "no answer yet" : NULL;
     if (!why)
         return;
-    peer->transport->fabrics[0].ops->address_text(peer->member.address, peer->member.address_size, address,
-                                                  sizeof(address));
+    wfi_channel_address_text(channel, address, sizeof(address));
     snprintf(out, room, "; the last attempt to connect to %s: %s", address, why);
 }
 
@@ -126,9 +124,8 @@ const wfi_upcalls wfi_detector_upcalls = {.message = take_ping};
 void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
 {
     char address[128];
-    const wfi_transport *transport = peer->transport;
     const char *why = peer->channels[WFI_BULK]->why;
-    transport->fabrics[0].ops->address_text(peer->member.address, peer->member.address_size, address, sizeof(address));
+    wfi_channel_address_text(peer->channels[WFI_BULK], address, sizeof(address));
     if (peer->unreachable)
         snprintf(out, room, "no sign of worker %d at %s", peer->rank, address);
     else

@@ -10,8 +10,10 @@
 #include "base/socket.h"
 #include "base/utf8.h"
 #include "sim/sim.h"
+#include "topo/machine.h"
 #include "topo/share.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,9 +33,7 @@ const wfi_member *wfi_net_member(const wfi_net *net, int rank)
 bool wfi_net_same_host(const wfi_net *net, int a, int b)
 {
     const wfi_member *one = wfi_net_member(net, a), *other = wfi_net_member(net, b);
-    return a == b ||
-           (one && other && net->transport.fabrics[0].ops->same_host && one->address_size == other->address_size &&
-            net->transport.fabrics[0].ops->same_host(one->address, other->address, one->address_size));
+    return a == b || (one && other && one->machine && one->machine == other->machine);
 }
 
 int wfi_net_members_here(const wfi_net *net)
@@ -247,6 +247,14 @@ static weft_status join_job(wfi_net *net, const wfi_net_options *options, int st
 {
     const weft_agent_options *agent = options->agent;
     uint8_t address[WFI_ADDRESS_MAX];
+    wfi_member self = {0};
+    for (size_t i = 0; i < net->transport.fabric_count; i++) {
+        const wfi_net_fabric *fabric = &net->transport.fabrics[i];
+        size_t size = fabric->ops->address(fabric->fabric, address);
+        bool added = wfi_addresses_add(&self, fabric->ops->number, address, size);
+        assert(added);
+        (void)added;
+    }
     wfi_rendezvous_events events = wfi_member_events;
     events.arg = net;
     wfi_rendezvous_options how = {.rank = net->transport.rank,
@@ -255,9 +263,10 @@ static weft_status join_job(wfi_net *net, const wfi_net_options *options, int st
                                   .secret = agent->secret,
                                   .secret_size = agent->secret_size,
                                   .name = agent->name,
-                                  .address = address,
-                                  .address_size =
-                                      net->transport.fabrics[0].ops->address(net->transport.fabrics[0].fabric, address),
+                                  .machine =
+                                      options->sim ? wfi_sim_machine(options->sim, net->progress.group) : wfi_machine(),
+                                  .addresses = self.addresses,
+                                  .addresses_size = self.addresses_size,
                                   .public_key = net->transport.keys->public_key,
                                   .master_addr = agent->master_addr,
                                   .master_port = agent->master_port,

@@ -78,7 +78,7 @@ static bool run_store(const uint8_t *bytes, size_t size)
     }
     if (wfi_store_decode(bytes, whole, &message))
         return false;
-    must(memchr(message.text, 0, sizeof message.text) && message.address_size <= sizeof message.address);
+    must(memchr(message.text, 0, sizeof message.text) && message.addresses_size <= sizeof message.addresses);
     return true;
 }
 

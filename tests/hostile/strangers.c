@@ -29,7 +29,9 @@ static void address_of(const arena *a, int rank, wfofi_sockaddr *to)
     store.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const wfi_member *member = &a->at->victims[rank < 0 ? 0 : rank].member;
     if (rank >= 0) {
-        assert_int_equal(wfofi_address_decode(member->address, member->address_size, to), WEFT_OK);
+        size_t size_there;
+        const uint8_t *there = inside_address(member, &size_there);
+        assert_int_equal(wfofi_address_decode(there, size_there, to), WEFT_OK);
         return;
     }
     memcpy(&to->storage, &store, sizeof store);

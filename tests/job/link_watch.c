@@ -117,8 +117,8 @@ void link_watch_open(link_watch *watch, const link_place *place)
                                       .name = place->name       ? place->name
                                               : place->rank < 0 ? NULL
                                                                 : name,
-                                      .address = (const uint8_t *)"there",
-                                      .address_size = 5,
+                                      .addresses = (const uint8_t *)"there",
+                                      .addresses_size = 5,
                                       .master_addr = "127.0.0.1",
                                       .master_port = place->port,
                                       .store_fd = place->rank == 0 ? place->store_fd : -1,

@@ -149,10 +149,10 @@ void bench_say_type(bench *at, uint64_t line, wfi_store_type type)
 void bench_join(bench *at, uint64_t line, int rank, int world_size, const char *name, int64_t timeout_ms)
 {
     wfi_store_message join = {
-        .type = WFI_STORE_JOIN, .rank = rank, .world_size = world_size, .timeout_ms = timeout_ms, .address_size = 3};
+        .type = WFI_STORE_JOIN, .rank = rank, .world_size = world_size, .timeout_ms = timeout_ms, .addresses_size = 3};
     join.elastic = at->elastic;
     snprintf(join.text, sizeof join.text, "%s", name);
-    memcpy(join.address, "adr", 3);
+    memcpy(join.addresses, "adr", 3);
     bench_greet(at, line);
     bench_say(at, line, &join);
 }

@@ -75,7 +75,7 @@ static void eight_ranks_in_one_process_join(void **state)
         assert_int_equal(at.watches[i].status, WEFT_OK);
         const wfi_member *members = wfi_rendezvous_members(at.watches[i].link);
         assert_string_equal(members[5].name, "worker5");
-        assert_memory_equal(members[5].address, "there", 5);
+        assert_memory_equal(members[5].addresses, "there", 5);
         assert_memory_equal(wfi_rendezvous_job_key(at.watches[i].link), wfi_rendezvous_job_key(at.watches[0].link),
                             WFI_JOB_KEY_BYTES);
     }

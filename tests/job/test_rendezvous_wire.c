@@ -26,8 +26,9 @@ static wfi_store_message sample(wfi_store_type type)
                                  .wave = 7,
                                  .report = {true, 8, 9, 10},
                                  .text = "a-text",
-                                 .address_size = 5};
-    memcpy(message.address, "12345", 5);
+                                 .addresses_size = 5,
+                                 .machine = 77};
+    memcpy(message.addresses, "12345", 5);
     return message;
 }
 
@@ -66,11 +67,11 @@ static void the_longest_texts_fit_a_small_frame(void **state)
     wfi_store_message join = sample(WFI_STORE_JOIN), out;
     uint8_t frame[WFI_STORE_SMALL_MAX];
     memset(join.text, 'x', sizeof join.text - 1);
-    join.address_size = WFI_STORE_ADDRESS_MAX;
+    join.addresses_size = WFI_STORE_ADDRESSES_MAX;
     size_t size = wfi_store_encode(&join, frame);
     assert_int_equal(wfi_store_decode(frame, size, &out), WEFT_OK);
     assert_string_equal(out.text, join.text);
-    assert_int_equal(out.address_size, WFI_STORE_ADDRESS_MAX);
+    assert_int_equal(out.addresses_size, WFI_STORE_ADDRESSES_MAX);
 }
 
 static void texts_from_the_wire_are_printable(void **state)
@@ -106,7 +107,7 @@ static void encode_world(wfi_writer *writer, wfi_member *members, int count)
 {
     wfi_store_world world = {.death_timeout_ms = 5, .world_size = count, .members = members};
     for (int i = 0; i < count; i++)
-        members[i] = (wfi_member){.rank = i, .incarnation = (uint32_t)i + 1, .name = "n", .address_size = 2};
+        members[i] = (wfi_member){.rank = i, .incarnation = (uint32_t)i + 1, .name = "n", .addresses_size = 2};
     wfi_writer_init_growing(writer);
     wfi_store_encode_world(writer, &world);
     assert_false(writer->failed);

@@ -265,6 +265,17 @@ bool inside_is_proven(wfi_net *net, int from, const uint8_t *text, uint64_t aske
     return wfi_hello_is_proven(wfi_peer_pair_key(peer_of(net, from)), &net->transport.self, text, asked);
 }
 
+const uint8_t *inside_address(const wfi_member *member, size_t *size)
+{
+    for (uint8_t number = 0; number < UINT8_MAX; number++) {
+        const uint8_t *address = wfi_addresses_find(member, number, size);
+        if (address)
+            return address;
+    }
+    MUST(false);
+    return NULL;
+}
+
 const wfi_member *inside_self(const wfi_net *net)
 {
     return &net->transport.self;
@@ -284,7 +295,9 @@ wfi_lane *inside_ask(wfi_net *net, int rank, const void *data, size_t size)
 {
     const wfi_member *to = wfi_net_member(net, rank);
     wfi_lane *lane = NULL;
-    MUST_OK(lanes_connect(net->transport.fabrics[0].fabric, to->address, to->address_size, data, size, NULL, &lane));
+    size_t address_size;
+    const uint8_t *address = inside_address(to, &address_size);
+    MUST_OK(lanes_connect(net->transport.fabrics[0].fabric, address, address_size, data, size, NULL, &lane));
     return lane;
 }
 

@@ -55,6 +55,7 @@ size_t inside_write_hello(wfi_net *net, const wfi_hello *hello, const uint8_t *p
                           uint8_t *out);
 bool inside_takes_hello(wfi_net *net, const uint8_t *text, size_t size, uint64_t asked);
 bool inside_is_proven(wfi_net *net, int from, const uint8_t *text, uint64_t asked);
+const uint8_t *inside_address(const wfi_member *member, size_t *size); /* of its fabric with the lowest number */
 const wfi_member *inside_self(const wfi_net *net);
 const wfi_net_keys *inside_net_keys(const wfi_net *net);
 bool inside_pair_key(wfi_net *net, const wfi_member *self, const wfi_member *other,

@@ -104,7 +104,7 @@ static void succeed(net_host *host)
     size_t reserved = inside_timers_reserved(host->net);
     int told = host->gone;
     for (int i = 0; i < SUCCESSORS; i++, next.incarnation++) {
-        next.address_size = 1; /* which leads nowhere */
+        next.addresses_size = 1; /* which leads nowhere */
         events.joined(host->net, &next);
         assert_int_equal(host_send_free(host, 1, 0, 100), WEFT_OK);
         if (i % 2)

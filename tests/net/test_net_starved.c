@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_net_starved.c - out of file descriptors: errors in bounded time, what is connected goes on, and all heals. */
+#include "net/inside.h"
 #include "net/net_host.h"
 #include "ofi/objects.h"
 
@@ -71,7 +72,9 @@ static void without_descriptors_a_message_fails_soon(void **state)
 static int knock_with(int fd, const wfi_member *member)
 {
     wfofi_sockaddr to;
-    assert_int_equal(wfofi_address_decode(member->address, member->address_size, &to), WEFT_OK);
+    size_t size_there;
+    const uint8_t *there = inside_address(member, &size_there);
+    assert_int_equal(wfofi_address_decode(there, size_there, &to), WEFT_OK);
     return connect(fd, (struct sockaddr *)&to.storage, to.size);
 }
 

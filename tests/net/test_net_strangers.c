@@ -3,6 +3,7 @@
  * test_net_strangers.c - an agent with threads, on whose listening port strangers hang: silent, with half a header, with
  * garbage, fifty at once. How long does a peer then take to connect and get an answer?
  */
+#include "net/inside.h"
 #include "net/net_host.h"
 #include "net/net_measure.h"
 #include "ofi/objects.h"
@@ -22,7 +23,9 @@
 static int knock(const wfi_member *member, const void *words, size_t size)
 {
     wfofi_sockaddr to;
-    assert_int_equal(wfofi_address_decode(member->address, member->address_size, &to), WEFT_OK);
+    size_t size_there;
+    const uint8_t *there = inside_address(member, &size_there);
+    assert_int_equal(wfofi_address_decode(there, size_there, &to), WEFT_OK);
     int fd = socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&to.storage, to.size), 0);

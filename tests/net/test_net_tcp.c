@@ -195,8 +195,10 @@ static void knock(net_host *host)
     wfi_lane *lane;
     wfi_event event;
     uint8_t lie[40] = "HW\x01";
+    size_t size;
+    const uint8_t *address = inside_address(&there, &size);
     assert_int_equal(ops->open(&options, &fabric, NULL), WEFT_OK);
-    assert_int_equal(lanes_connect(fabric, there.address, there.address_size, lie, sizeof(lie), NULL, &lane), WEFT_OK);
+    assert_int_equal(lanes_connect(fabric, address, size, lie, sizeof(lie), NULL, &lane), WEFT_OK);
     int tries = 0;
     while (!ops->poll_events(fabric, &event, 1, 100, -1) && tries < 50)
         tries++;

@@ -287,7 +287,7 @@ void inside_tell_member(weft_agent *agent, weft_member_event event, int rank, co
 
 void inside_joined(weft_agent *agent, int rank, uint32_t incarnation, const char *name)
 {
-    wfi_member member = {.rank = rank, .incarnation = incarnation, .address_size = 1};
+    wfi_member member = {.rank = rank, .incarnation = incarnation, .addresses_size = 1};
     snprintf(member.name, sizeof member.name, "%s", name);
     wfi_member_events.joined(agent->net, &member);
 }

@@ -23,9 +23,9 @@ weft_status wfi_link_check(const wfi_rendezvous_options *options, weft_error **e
     if (options->secret_size > WFI_SECRET_MAX || (options->secret_size && !options->secret))
         return wfi_error_fail(error, WEFT_ERR_INVALID, "the job's secret is too long, in bytes: %d",
                               (int)options->secret_size);
-    if (options->address_size > WFI_STORE_ADDRESS_MAX)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "the fabric's address is too long, in bytes: %d",
-                              (int)options->address_size);
+    if (options->addresses_size > WFI_STORE_ADDRESSES_MAX)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "the fabrics' addresses are too long, in bytes: %d",
+                              (int)options->addresses_size);
     bool wants_port = !options->sim && (options->rank != 0 || options->store_fd < 0);
     if (wants_port && (options->master_port < 1 || options->master_port > 65535))
         return wfi_error_fail(error, WEFT_ERR_INVALID, "MASTER_PORT is not set, or outside 1..65535: %d",

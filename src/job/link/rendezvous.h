@@ -54,9 +54,10 @@ typedef struct wfi_rendezvous_options {
     bool elastic;
     const uint8_t *secret; /* NULL: none; the store and all workers must have the same one, or none */
     size_t secret_size;
-    const char *name;       /* if rank is -1 it may be NULL: the name is then worker<rank> */
-    const uint8_t *address; /* of the fabric */
-    size_t address_size;
+    const char *name;         /* if rank is -1 it may be NULL: the name is then worker<rank> */
+    uint64_t machine;         /* as in wfi_member */
+    const uint8_t *addresses; /* as in wfi_member; at most WFI_STORE_ADDRESSES_MAX bytes */
+    size_t addresses_size;
     const uint8_t *public_key; /* WFI_PUBLIC_KEY_BYTES; NULL: all zero, which is none */
     const char *master_addr;
     int master_port;

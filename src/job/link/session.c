@@ -72,10 +72,11 @@ static void prepare_join(wfi_rendezvous *link, const wfi_rendezvous_options *opt
                                 .rank = options->rank,
                                 .world_size = options->world_size,
                                 .elastic = options->elastic,
-                                .address_size = options->address_size};
+                                .addresses_size = options->addresses_size};
     snprintf(join->text, sizeof join->text, "%s", options->name ? options->name : "");
-    if (options->address_size)
-        memcpy(join->address, options->address, options->address_size);
+    if (options->addresses_size)
+        memcpy(join->addresses, options->addresses, options->addresses_size);
+    join->machine = options->machine;
     if (options->public_key)
         memcpy(join->public_key, options->public_key, sizeof join->public_key);
     link->patience_ns = wfi_deadline(link->clock, options->join_timeout_ms);

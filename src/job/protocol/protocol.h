@@ -26,24 +26,25 @@
 #define WFI_JOB_KEY_BYTES 16
 #define WFI_PUBLIC_KEY_BYTES 32
 
-#define WFI_STORE_VERSION 6
+#define WFI_STORE_VERSION 7
 #define WFI_STORE_HEAD 8
 #define WFI_STORE_TEXT_MAX 256 /* the NUL included */
-#define WFI_STORE_ADDRESS_MAX 64
+#define WFI_STORE_ADDRESSES_MAX 192
 #define WFI_STORE_SMALL_MAX 640 /* size of the largest frame, sealed or not, except the table */
 #define WFI_STORE_TOKEN_BYTES 16
 /* kept messages after which an acknowledgement is sent, if no heartbeat carries it earlier */
 #define WFI_STORE_ACK_EVERY 8
 #define WFI_STORE_WORKERS_MAX 65536
-#define WFI_STORE_ENTRY_MAX (4 + 4 + WFI_NAME_MAX + 4 + WFI_STORE_ADDRESS_MAX + WFI_PUBLIC_KEY_BYTES)
+#define WFI_STORE_ENTRY_MAX (4 + 4 + WFI_NAME_MAX + 8 + 4 + WFI_STORE_ADDRESSES_MAX + WFI_PUBLIC_KEY_BYTES)
 #define WFI_STORE_WORLD_MAX (WFI_STORE_HEAD + 96 + (size_t)WFI_STORE_WORKERS_MAX * WFI_STORE_ENTRY_MAX)
 
 typedef struct wfi_member {
     int rank;
     uint32_t incarnation; /* > 0, numbered by the store */
     char name[WFI_NAME_MAX];
-    uint8_t address[64];
-    size_t address_size;
+    uint64_t machine; /* members with the same number share a kernel and its network; 0: not known */
+    uint8_t addresses[WFI_STORE_ADDRESSES_MAX]; /* of its fabrics: net/channel/addresses.c */
+    size_t addresses_size;
     uint8_t public_key[WFI_PUBLIC_KEY_BYTES]; /* of this incarnation, as it told the store: src/net/channel/pair.c */
 } wfi_member;
 
@@ -61,7 +62,7 @@ typedef struct wfi_idle_report {
  */
 typedef enum wfi_store_type {
     /*
-     * worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), address, public key, token (of this
+     * worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), machine, addresses, public key, token (of this
      * join: a repeated JOIN with the same token gets the same answer)
      */
     WFI_STORE_JOIN = 1,
@@ -78,7 +79,7 @@ typedef enum wfi_store_type {
     WFI_STORE_REPORT = 12,     /* worker (k): wave, report */
     WFI_STORE_TERMINATED = 13, /* store (k) */
     WFI_STORE_GOODBYE = 14,    /* worker */
-    WFI_STORE_JOINED = 15,     /* store (k): rank, incarnation, text (the name), address, public key */
+    WFI_STORE_JOINED = 15,     /* store (k): rank, incarnation, text (the name), machine, addresses, public key */
     WFI_STORE_HELLO = 16,      /* worker: on (it has a secret), nonce */
     WFI_STORE_CHALLENGE = 17,  /* store: counter, nonce, timeout_ms (its bound), proof */
     WFI_STORE_RESUME = 18,     /* worker, on a new connection: rank, incarnation, token, received */
@@ -110,8 +111,9 @@ typedef struct wfi_store_message {
     uint64_t counter;
     wfi_idle_report report;
     char text[WFI_STORE_TEXT_MAX]; /* from the network: printable ASCII only, others became '?' */
-    uint8_t address[WFI_STORE_ADDRESS_MAX];
-    size_t address_size;
+    uint64_t machine;
+    uint8_t addresses[WFI_STORE_ADDRESSES_MAX];
+    size_t addresses_size;
     uint8_t public_key[WFI_PUBLIC_KEY_BYTES];
     uint8_t nonce[WFI_NONCE_BYTES], proof[WFI_PROOF_BYTES], token[WFI_STORE_TOKEN_BYTES];
 } wfi_store_message;

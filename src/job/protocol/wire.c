@@ -25,7 +25,7 @@ enum {
     TIMEOUT = 1 << 8,
     PROOF = 1 << 9,
     TEXT = 1 << 10,
-    ADDRESS = 1 << 11,
+    ADDRESSES = 1 << 11,
     PUBLIC_KEY = 1 << 12,
     TOKEN = 1 << 13,
     RECEIVED = 1 << 14,
@@ -39,7 +39,7 @@ enum {
 
 /* The fields of each type; 0: there is no such type, or its body has another form (the table of members). */
 static const uint32_t fields_by_type[] = {
-    [WFI_STORE_JOIN] = RANK | WORLD_SIZE | ELASTIC | TIMEOUT | TEXT | ADDRESS | PUBLIC_KEY | TOKEN,
+    [WFI_STORE_JOIN] = RANK | WORLD_SIZE | ELASTIC | TIMEOUT | TEXT | ADDRESSES | PUBLIC_KEY | TOKEN,
     [WFI_STORE_REFUSE] = STATUS | TEXT,
     [WFI_STORE_HEARTBEAT] = RECEIVED,
     [WFI_STORE_SPEAK] = NOTHING,
@@ -52,7 +52,7 @@ static const uint32_t fields_by_type[] = {
     [WFI_STORE_REPORT] = WAVE | REPORT | KEPT,
     [WFI_STORE_TERMINATED] = NOTHING | KEPT,
     [WFI_STORE_GOODBYE] = NOTHING,
-    [WFI_STORE_JOINED] = RANK | INCARNATION | TEXT | ADDRESS | PUBLIC_KEY | KEPT,
+    [WFI_STORE_JOINED] = RANK | INCARNATION | TEXT | ADDRESSES | PUBLIC_KEY | KEPT,
     [WFI_STORE_HELLO] = ON | NONCE,
     [WFI_STORE_CHALLENGE] = COUNTER | NONCE | TIMEOUT | PROOF,
     [WFI_STORE_RESUME] = RANK | INCARNATION | TOKEN | RECEIVED,
@@ -126,8 +126,10 @@ static void write_body(wfi_writer *writer, const wfi_store_message *message)
         wfi_write_bytes(writer, message->proof, sizeof message->proof);
     if (fields & TEXT)
         write_text(writer, message->text);
-    if (fields & ADDRESS)
-        wfi_write_blob(writer, message->address, message->address_size);
+    if (fields & ADDRESSES) {
+        wfi_write_u64(writer, message->machine);
+        wfi_write_blob(writer, message->addresses, message->addresses_size);
+    }
     if (fields & PUBLIC_KEY)
         wfi_write_bytes(writer, message->public_key, sizeof message->public_key);
     if (fields & TOKEN)
@@ -168,7 +170,8 @@ void wfi_store_encode_world(wfi_writer *writer, const wfi_store_world *world)
         const wfi_member *member = &world->members[rank];
         wfi_write_u32(writer, member->incarnation);
         wfi_write_string(writer, member->name);
-        wfi_write_blob(writer, member->address, member->address_size);
+        wfi_write_u64(writer, member->machine);
+        wfi_write_blob(writer, member->addresses, member->addresses_size);
         if (member->incarnation)
             wfi_write_bytes(writer, member->public_key, sizeof member->public_key);
     }
@@ -189,8 +192,9 @@ void wfi_store_message_of_member(wfi_store_message *message, const wfi_member *m
     message->rank = member->rank;
     message->incarnation = member->incarnation;
     snprintf(message->text, sizeof message->text, "%s", member->name);
-    memcpy(message->address, member->address, member->address_size);
-    message->address_size = member->address_size;
+    memcpy(message->addresses, member->addresses, member->addresses_size);
+    message->addresses_size = member->addresses_size;
+    message->machine = member->machine;
     memcpy(message->public_key, member->public_key, sizeof message->public_key);
 }
 
@@ -198,8 +202,9 @@ void wfi_store_member_of_message(wfi_member *member, const wfi_store_message *me
 {
     *member = (wfi_member){.rank = message->rank, .incarnation = message->incarnation};
     snprintf(member->name, sizeof member->name, "%.*s", WFI_NAME_MAX - 1, message->text);
-    memcpy(member->address, message->address, message->address_size);
-    member->address_size = message->address_size;
+    memcpy(member->addresses, message->addresses, message->addresses_size);
+    member->addresses_size = message->addresses_size;
+    member->machine = message->machine;
     memcpy(member->public_key, message->public_key, sizeof member->public_key);
 }
 
@@ -258,13 +263,13 @@ static void read_array(wfi_reader *reader, uint8_t *out, size_t size)
         memcpy(out, bytes, size);
 }
 
-static void read_address(wfi_reader *reader, uint8_t *out, size_t *out_size)
+static void read_addresses(wfi_reader *reader, uint8_t *out, size_t *out_size)
 {
     size_t size = 0;
-    const uint8_t *address = wfi_read_blob(reader, WFI_STORE_ADDRESS_MAX, &size);
-    if (address && size)
-        memcpy(out, address, size);
-    *out_size = address ? size : 0;
+    const uint8_t *addresses = wfi_read_blob(reader, WFI_STORE_ADDRESSES_MAX, &size);
+    if (addresses && size)
+        memcpy(out, addresses, size);
+    *out_size = addresses ? size : 0;
 }
 
 /* A refusal's status comes from the network: a success there is replaced, or the refusal would look like one. */
@@ -299,8 +304,10 @@ static void read_body(wfi_reader *reader, wfi_store_message *out)
         read_array(reader, out->proof, sizeof out->proof);
     if (fields & TEXT)
         read_text(reader, out->text);
-    if (fields & ADDRESS)
-        read_address(reader, out->address, &out->address_size);
+    if (fields & ADDRESSES) {
+        out->machine = wfi_read_u64(reader);
+        read_addresses(reader, out->addresses, &out->addresses_size);
+    }
     if (fields & PUBLIC_KEY)
         read_array(reader, out->public_key, sizeof out->public_key);
     if (fields & TOKEN)
@@ -342,7 +349,8 @@ static void read_entry(wfi_reader *reader, int rank, wfi_member *out)
     out->rank = rank;
     out->incarnation = wfi_read_u32(reader);
     wfi_read_string(reader, out->name, sizeof out->name);
-    read_address(reader, out->address, &out->address_size);
+    out->machine = wfi_read_u64(reader);
+    read_addresses(reader, out->addresses, &out->addresses_size);
     if (out->incarnation)
         read_array(reader, out->public_key, sizeof out->public_key);
 }

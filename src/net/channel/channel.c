@@ -133,7 +133,7 @@ void wfi_channel_want(wfi_channel *channel)
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t size = wfi_conn_hello(conn, data);
     channel->conn = conn;
-    weft_status status = fabric->ops->lane_open(fabric->fabric, peer->member.address, peer->member.address_size,
+    weft_status status = fabric->ops->lane_open(fabric->fabric, peer->addresses[0].bytes, peer->addresses[0].size,
                                                 (void *)(uintptr_t)conn->id, &conn->lane);
     status = wfi_channel_attach(conn, status, data, size);
     if (!status)
@@ -251,6 +251,13 @@ void wfi_channel_moved(wfi_conn *conn)
     conn->channel->failures = 0;
     conn->channel->used_ns = now;
     conn->peer->heard_ns = now;
+}
+
+void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room)
+{
+    const wfi_peer *peer = channel->peer;
+    const wfi_net_fabric *fabric = &peer->transport->fabrics[0];
+    fabric->ops->address_text(peer->addresses[0].bytes, peer->addresses[0].size, out, room);
 }
 
 /* ---- Setting up and ending ------------------------------------------------------------------------------------- */

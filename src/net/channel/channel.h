@@ -43,6 +43,8 @@ typedef struct wfi_flight wfi_flight;
 #define WFI_CONNECT_LIMIT_NS UINT64_C(1000000000) /* time limit of the first attempt; later ones have longer limits */
 #define WFI_IDLE_NS UINT64_C(5000000000)          /* an unused bulk connection is closed after this time */
 #define WFI_LEFT_MAX 4
+#define WFI_CHUNK_BYTES (1u << 20)
+#define WFI_FABRICS_MAX 4      /* open fabrics of one agent */
 #define WFI_TRANSPORT_TIMERS 3 /* turns, starved, silent */
 #define WFI_PEER_TIMERS 4      /* two channels', acknowledgement, silence */
 
@@ -167,6 +169,8 @@ void wfi_attempt_failed(wfi_conn *conn, const char *why);
  */
 weft_status wfi_channel_attach(wfi_conn *conn, weft_status status, const void *data, size_t size);
 void wfi_channel_is_up(wfi_channel *channel);
+/* The address of its last attempt, for errors and logs. */
+void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room);
 
 /* connection.c */
 void wfi_flight_unheard(wfi_flight *flight); /* a `dropped` for flights that are never in conn->flights */
@@ -182,6 +186,10 @@ struct wfi_peer {  /* first member of wfi_whole_peer (net.h) */
     wfi_transport *transport;
     unsigned holds;    /* of the table, of connections, and of the layers above */
     wfi_member member; /* (constant) its record in the job; wfi_net_member gives it */
+    struct {
+        const uint8_t *bytes; /* in `member`; NULL: it has no address of this fabric */
+        size_t size;
+    } addresses[WFI_FABRICS_MAX]; /* (constant) for each fabric that is open here */
     int rank;
     uint8_t *pair_key;           /* in guarded memory; NULL: not needed yet. See pair.c */
     uint32_t left[WFI_LEFT_MAX]; /* (constant) former incarnations of the rank that left, latest first */
@@ -240,6 +248,10 @@ void wfi_peers_destroy(wfi_transport *transport);
 void wfi_peer_watch(wfi_peer *peer);                       /* it is needed: begins to check it for silence */
 void wfi_peer_look_within(wfi_peer *peer, uint64_t after); /* checks it after `after` ns, or earlier */
 
+/* addresses.c. add: false if there is no room. find: NULL if the member has none of this fabric. */
+bool wfi_addresses_add(wfi_member *member, uint8_t number, const uint8_t *address, size_t size);
+const uint8_t *wfi_addresses_find(const wfi_member *member, uint8_t number, size_t *size);
+
 /* ---- The transport --------------------------------------------------------------------------------------------- */
 
 typedef struct wfi_net_keys {
@@ -294,9 +306,6 @@ struct wfi_net_fabric {
     wfi_list spares;    /* frames of control channels, registered with this fabric, kept for reuse */
     size_t spare_count; /* their number */
 };
-
-#define WFI_CHUNK_BYTES (1u << 20)
-#define WFI_FABRICS_MAX 4 /* open fabrics of one agent */
 
 struct wfi_transport {
     wfi_progress *progress;
@@ -371,6 +380,12 @@ void wfi_transport_post_again(wfi_transport *transport);
 weft_status wfi_net_fabric_open(wfi_net_fabric *fabric, wfi_transport *transport, const wfi_fabric_ops *ops,
                                 const wfi_fabric_options *how, weft_error **error);
 void wfi_net_fabric_close(wfi_net_fabric *fabric);
+
+/* Its place in transport->fabrics, and in a peer's addresses. */
+static inline size_t wfi_net_fabric_index(const wfi_net_fabric *fabric)
+{
+    return (size_t)(fabric - fabric->transport->fabrics);
+}
 
 /* accept.c */
 void wfi_transport_event(wfi_net_fabric *fabric, const wfi_event *event);
