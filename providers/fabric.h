@@ -15,8 +15,8 @@
  *
  * THREADS. Any thread may post operations (post_recv, send, read, write), open and close regions, and close lanes, at
  * any time. Only one thread at a time may be in poll: the one that holds the progress token. Only one thread at a
- * time may be in poll_events. That is usually a separate thread, because a caller that sends half a message can block
- * libfabric's tcp there. The only callback into weft is options->ready.
+ * time may be in poll_events, events_fd or events_arm. That is usually a separate thread, because a caller that sends
+ * half a message can block libfabric's tcp there. The only callback into weft is options->ready.
  *
  * OPERATIONS. The caller embeds a wfi_fabric_op in its own struct, and keeps the struct and the memory that the
  * operation names until poll has reported it. Each accepted operation is reported exactly once. Once lane_close has
@@ -99,7 +99,8 @@ typedef struct wfi_fabric_options {
     int port_low, port_high; /* 0, 0: any */
     int port_spared;         /* the store's port: taken from the range only if no other is free. 0: none */
     weft_sim *sim;
-    void (*ready)(void *arg); /* something can be polled while no thread polls (only in the simulation) */
+    /* Completions or events can be polled of which no descriptor tells. Any thread; it may hold any lock. */
+    void (*ready)(void *arg);
     void *ready_arg;
 } wfi_fabric_options;
 
@@ -188,11 +189,17 @@ typedef struct wfi_fabric_ops {
 
     /* Returns up to `room` completions; never blocks. */
     size_t (*poll)(wfi_fabric *fabric, wfi_completion *out, size_t room);
+    /* Returns up to `room` events; never waits. */
+    size_t (*poll_events)(wfi_fabric *fabric, wfi_event *out, size_t room);
     /*
-     * Waits up to timeout_ms for events (0: does not wait; the simulation never waits). If `wake_fd` is readable, the
-     * wait ends.
+     * Called before a sleep that events shall end: events_arm first, then events_fd. events_arm returns false if there
+     * may be events already: then poll_events is called instead of sleeping. It makes *due_ns (CLOCK_MONOTONIC) earlier
+     * if poll_events must be called at that time although nothing is readable.
      */
-    size_t (*poll_events)(wfi_fabric *fabric, wfi_event *out, size_t room, int timeout_ms, int wake_fd);
+    bool (*events_arm)(wfi_fabric *fabric, uint64_t *due_ns);
+    /* A descriptor that is readable when there may be events, until poll_events is called. -1: none at present, or none
+     * at all (the simulation, which calls options->ready). */
+    int (*events_fd)(wfi_fabric *fabric);
     /* A descriptor to wait on for completions, or -1 (simulation). If may_sleep is false, poll again instead. */
     int (*wait_fd)(wfi_fabric *fabric);
     bool (*may_sleep)(wfi_fabric *fabric);

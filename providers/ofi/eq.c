@@ -7,7 +7,6 @@
 #include "base/text/log.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,36 +152,18 @@ static size_t read_events(wfofi_fabric *fabric, wfi_event *out, size_t room)
     return count;
 }
 
-static int left_ms(uint64_t deadline)
+/* Whether an event can be read. */
+static bool has_event(wfofi_fabric *fabric)
 {
-    uint64_t now = wfi_now(&wfi_clock_real);
-    if (deadline == WFI_NEVER)
-        return -1;
-    return now >= deadline ? 0 : (int)((deadline - now + 999999) / 1000000);
-}
-
-/* Makes the event queue's descriptor readable when the next event is written. */
-static bool arm(wfofi_fabric *fabric)
-{
-    struct fid *queue = &fabric->eq->fid;
+    event_entry entry;
+    uint32_t kind;
     int next = wfofi_accept_before(fabric);
-    int ret = fi_trywait(fabric->fabric, &queue, 1);
+    wfi_mutex_lock(&fabric->events_lock);
+    errno = 0; /* see read_one */
+    ssize_t size = fi_eq_read(fabric->eq, &kind, &entry, sizeof entry, FI_PEEK);
+    wfi_mutex_unlock(&fabric->events_lock);
     wfofi_accept_after(fabric, next);
-    return ret == FI_SUCCESS;
-}
-
-/* Waits on the event queue and wake_fd; true if wake_fd ended it. */
-static bool sleep_for_events(wfofi_fabric *fabric, int timeout_ms, int wake_fd)
-{
-    struct pollfd fds[2] = {{.fd = fabric->eq_fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
-    if (fabric->exhausted) { /* a pending connection keeps the descriptor readable, so poll would not wait */
-        fds[0].fd = -1;
-        timeout_ms = timeout_ms < 0 || timeout_ms > EXHAUSTED_MS ? EXHAUSTED_MS : timeout_ms;
-    }
-    poll(fds, 2, fabric->provider->sockets ? wfofi_silent_wait_ms(fabric, timeout_ms) : timeout_ms);
-    if (fds[0].revents)
-        wfofi_silent_suspect(fabric);
-    return fds[1].revents != 0;
+    return size > 0 || size == -FI_EAVAIL;
 }
 
 static size_t tell_of_silent(wfofi_fabric *fabric, wfi_event *out)
@@ -194,27 +175,43 @@ static size_t tell_of_silent(wfofi_fabric *fabric, wfi_event *out)
     return 1;
 }
 
-size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int timeout_ms, int wake_fd)
+size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room)
 {
     wfofi_fabric *fabric = wfofi_of(base);
-    uint64_t deadline = wfi_deadline(&wfi_clock_real, timeout_ms);
-    if (timeout_ms == 0) /* it will not wait, so no wake-up is needed */
-        wfofi_silent_suspect(fabric);
-    for (bool woken = false;;) {
-        size_t count = read_events(fabric, out, room);
-        if (fabric->provider->sockets)
-            wfofi_silent_look(fabric);
-        if (count < room)
-            count += tell_of_silent(fabric, &out[count]);
-        int wait_ms = left_ms(deadline);
-        if (count > 0 || woken || wait_ms == 0 || room == 0)
-            return count;
-        bool armed = arm(fabric);
-        count = read_events(fabric, out, room); /* libfabric 2.1 loses the wake-up of an event that came during arm */
-        if (count > 0)
-            return count;
-        woken = sleep_for_events(fabric, armed ? wait_ms : 0, wake_fd);
-    }
+    size_t count = read_events(fabric, out, room);
+    if (fabric->provider->sockets)
+        wfofi_silent_look(fabric);
+    if (count < room)
+        count += tell_of_silent(fabric, &out[count]);
+    return count;
+}
+
+static void make_earlier(uint64_t *due_ns, uint64_t time_ns)
+{
+    *due_ns = time_ns < *due_ns ? time_ns : *due_ns;
+}
+
+/* Looks for events after fi_trywait: libfabric 2.1 loses the wake-up of an event that came during that call. */
+bool wfofi_events_arm(wfi_fabric *base, uint64_t *due_ns)
+{
+    wfofi_fabric *fabric = wfofi_of(base);
+    struct fid *queue = &fabric->eq->fid;
+    int next = wfofi_accept_before(fabric);
+    int ret = fi_trywait(fabric->fabric, &queue, 1);
+    wfofi_accept_after(fabric, next);
+    bool armed = ret == FI_SUCCESS && !has_event(fabric);
+    if (fabric->exhausted)
+        make_earlier(due_ns, wfi_deadline(&wfi_clock_real, EXHAUSTED_MS));
+    if (fabric->provider->sockets && fabric->silent_suspected)
+        make_earlier(due_ns, fabric->silent_due_ns);
+    return armed && !fabric->silent_ended;
+}
+
+/* While descriptors have run out, a pending connection keeps the queue's descriptor readable: nobody would sleep. */
+int wfofi_events_fd(wfi_fabric *base)
+{
+    const wfofi_fabric *fabric = wfofi_of(base);
+    return fabric->exhausted ? -1 : fabric->eq_fd;
 }
 
 /* For closing: nothing will answer these requests. */

@@ -151,8 +151,6 @@ int wfofi_accept_before(wfofi_fabric *fabric);
 void wfofi_accept_after(wfofi_fabric *fabric, int next);
 
 /* silent.c */
-void wfofi_silent_suspect(wfofi_fabric *fabric);
-int wfofi_silent_wait_ms(const wfofi_fabric *fabric, int timeout_ms);
 void wfofi_silent_look(wfofi_fabric *fabric);
 size_t wfofi_silent_hang_up(wfofi_fabric *fabric); /* for closing: shuts all down; returns how many */
 

@@ -50,7 +50,9 @@ weft_status wfofi_region_open(wfi_fabric *fabric, void *data, size_t size, unsig
 void wfofi_region_close(wfi_fabric *fabric, wfi_region *region);
 
 size_t wfofi_poll(wfi_fabric *fabric, wfi_completion *out, size_t room);
-size_t wfofi_poll_events(wfi_fabric *fabric, wfi_event *out, size_t room, int timeout_ms, int wake_fd);
+size_t wfofi_poll_events(wfi_fabric *fabric, wfi_event *out, size_t room);
+bool wfofi_events_arm(wfi_fabric *fabric, uint64_t *due_ns);
+int wfofi_events_fd(wfi_fabric *fabric);
 int wfofi_wait_fd(wfi_fabric *fabric);
 bool wfofi_may_sleep(wfi_fabric *fabric);
 

@@ -3,9 +3,9 @@
  * silent.c - closes connections to the listening port that never send a request.
  *
  * libfabric's tcp keeps an accepted socket until it has read a request from it: a silent peer would use a descriptor
- * forever. So, some time after an event, the descriptors are searched for sockets of the listening address whose
- * other end belongs neither to a lane nor to a pending request. Those that the previous search also found are shut
- * down; libfabric then reads their end and closes them.
+ * forever. So, some time after events were read, the descriptors are searched for sockets of the listening address
+ * whose other end belongs neither to a lane nor to a pending request. Those that the previous search also found are
+ * shut down; libfabric then reads their end and closes them.
  *
  * Only the thread that reads events runs this, and no other thread closes such sockets. So a descriptor that was
  * found to be a silent connection still is one when it is shut down.
@@ -19,24 +19,6 @@
 #define LATE_NS UINT64_C(200000000)
 #define LATE_MAX 4   /* late searches in a row that are discarded */
 #define LOOK_MS 1000 /* between two searches: a peer has one to two of these to send its request */
-
-void wfofi_silent_suspect(wfofi_fabric *fabric)
-{
-    if (fabric->silent_suspected)
-        return;
-    fabric->silent_suspected = true;
-    fabric->silent_due_ns = wfi_deadline(&wfi_clock_real, LOOK_MS);
-}
-
-/* Limits a wait, so that it ends when the next search is due. */
-int wfofi_silent_wait_ms(const wfofi_fabric *fabric, int timeout_ms)
-{
-    if (!fabric->silent_suspected)
-        return timeout_ms;
-    uint64_t now = wfi_now(&wfi_clock_real);
-    uint64_t left_ms = now >= fabric->silent_due_ns ? 0 : (fabric->silent_due_ns - now) / 1000000 + 1;
-    return timeout_ms < 0 || left_ms < (uint64_t)timeout_ms ? (int)left_ms : timeout_ms;
-}
 
 typedef struct look {
     wfofi_fabric *fabric;
@@ -97,7 +79,12 @@ static void begin_anew_if_late(wfofi_fabric *fabric, uint64_t late_ns)
 void wfofi_silent_look(wfofi_fabric *fabric)
 {
     uint64_t now = wfi_now(&wfi_clock_real);
-    if (!fabric->silent_suspected || now < fabric->silent_due_ns)
+    if (!fabric->silent_suspected) { /* events were read, perhaps of a new connection */
+        fabric->silent_suspected = true;
+        fabric->silent_due_ns = now + LOOK_MS * UINT64_C(1000000);
+        return;
+    }
+    if (now < fabric->silent_due_ns)
         return;
     begin_anew_if_late(fabric, now - fabric->silent_due_ns);
     fabric->silent_ended += look_now(fabric, false);

@@ -51,10 +51,8 @@ static void fill_event(wfi_event *out, const sim_notice *notice)
     }
 }
 
-size_t wfi_sim_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int timeout_ms, int wake_fd)
+size_t wfi_sim_poll_events(wfi_fabric *base, wfi_event *out, size_t room)
 {
-    (void)timeout_ms;
-    (void)wake_fd;
     sim_fabric *fabric = (sim_fabric *)base;
     size_t count = 0;
     wfi_list *node;
@@ -65,7 +63,13 @@ size_t wfi_sim_poll_events(wfi_fabric *base, wfi_event *out, size_t room, int ti
     return count;
 }
 
-int wfi_sim_wait_fd(wfi_fabric *fabric)
+bool wfi_sim_events_arm(wfi_fabric *base, uint64_t *due_ns)
+{
+    (void)due_ns;
+    return wfi_list_empty(&((const sim_fabric *)base)->notices);
+}
+
+int wfi_sim_no_fd(wfi_fabric *fabric)
 {
     (void)fabric;
     return -1;

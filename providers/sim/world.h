@@ -341,8 +341,9 @@ void wfi_sim_fabric_free(sim_fabric *fabric);
 void wfi_sim_fabric_wake(sim_fabric *fabric); /* something became pollable */
 void wfi_sim_complete(sim_fabric *fabric, sim_op *op, weft_status status, size_t size);
 size_t wfi_sim_poll(wfi_fabric *fabric, wfi_completion *out, size_t room);
-size_t wfi_sim_poll_events(wfi_fabric *fabric, wfi_event *out, size_t room, int timeout_ms, int wake_fd);
-int wfi_sim_wait_fd(wfi_fabric *fabric);
+size_t wfi_sim_poll_events(wfi_fabric *fabric, wfi_event *out, size_t room);
+bool wfi_sim_events_arm(wfi_fabric *fabric, uint64_t *due_ns);
+int wfi_sim_no_fd(wfi_fabric *fabric); /* wait_fd and events_fd */
 bool wfi_sim_may_sleep(wfi_fabric *fabric);
 
 weft_status wfi_sim_lane_open(wfi_fabric *fabric, const uint8_t *address, size_t address_size, void *lane_user,

@@ -128,19 +128,30 @@ static void link_take(wfi_source *source)
     (void)source; /* link_events handles everything */
 }
 
-static size_t link_events(wfi_source *source, int timeout_ms, int wake_fd, uint64_t *due_ns)
+static size_t link_events(wfi_source *source)
 {
     wfi_net *net = wfi_container_of(source, wfi_net, link_source);
-    uint64_t link_due_ns = WFI_NEVER;
-    (void)timeout_ms, (void)wake_fd; /* it never waits */
-    net->link_fd = wfi_rendezvous_pump(net->rendezvous, &link_due_ns);
-    *due_ns = link_due_ns < *due_ns ? link_due_ns : *due_ns;
+    net->link_due_ns = WFI_NEVER;
+    net->link_fd = wfi_rendezvous_pump(net->rendezvous, &net->link_due_ns);
     return 0;
+}
+
+static bool link_events_arm(wfi_source *source, uint64_t *due_ns)
+{
+    const wfi_net *net = wfi_container_of(source, wfi_net, link_source);
+    *due_ns = net->link_due_ns < *due_ns ? net->link_due_ns : *due_ns;
+    return true;
+}
+
+static int link_events_fd(wfi_source *source)
+{
+    return wfi_container_of(source, wfi_net, link_source)->link_fd;
 }
 
 static int link_wait_fd(wfi_source *source)
 {
-    return wfi_container_of(source, wfi_net, link_source)->link_fd;
+    (void)source;
+    return -1;
 }
 
 static bool link_may_sleep(wfi_source *source)
@@ -153,6 +164,8 @@ static bool link_may_sleep(wfi_source *source)
 static const wfi_source_ops link_source = {.poll = link_none,
                                            .take = link_take,
                                            .events = link_events,
+                                           .events_arm = link_events_arm,
+                                           .events_fd = link_events_fd,
                                            .wait_fd = link_wait_fd,
                                            .may_sleep = link_may_sleep,
                                            .outstanding = link_none};
@@ -188,6 +201,7 @@ static wfi_net *net_create(const wfi_net_options *options)
     net->transport.client_count = 4;
     net->link_source.ops = &link_source;
     net->link_fd = -1;
+    net->link_due_ns = WFI_NEVER;
     wfi_list_init(&net->early);
     wfi_list_init(&net->interest_changed);
     net->interest_timer = (wfi_timer){.fire = wfi_interest_due, .reserved = true};

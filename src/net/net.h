@@ -52,6 +52,7 @@ typedef struct wfi_net {
         *rendezvous;        /* (constant) after opening; not used after `closing`: it is closed before the threads */
     wfi_source link_source; /* of progress: the link to the store, if there are no threads */
     int link_fd;            /* [token] becomes readable when the store sends; -1: none */
+    uint64_t link_due_ns;   /* [token] when the link must be pumped again */
     wfi_store_counts store_counts; /* the last counts of the store, if it is in this process */
 
     bool open;                                      /* the table is complete; upcalls may be made */

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#define LOOK_MS 5
+#define LOOK_MS 5 /* without threads: the longest time between two reads of the rarer events */
 #define SLEEP_NS UINT64_C(5000000)
 #define BESIDE_NS UINT64_C(50000)
 
@@ -86,17 +86,16 @@ static bool drive_with_token(wfi_progress *progress, wfi_parker *parker, uint64_
 
 /* ---- Without threads ------------------------------------------------------------------------------------------- */
 
-/* Events of connections and the store are rare, and polling for them takes more system calls than a message. So it is
- * done if a sleep ended without messages, and otherwise only at intervals. */
+/* Events of connections and the store are rare, and reading them takes more system calls than a message. So it is done
+ * if a sleep, which their descriptors end too, ended without messages, and otherwise only at intervals. */
 static size_t manual_round(wfi_progress *progress, bool slept)
 {
     size_t done = wfi_progress_round(progress, WFI_MANUAL, NULL);
     uint64_t now = wfi_now(progress->clock);
     if ((done || !slept) && now < progress->token.look_ns)
         return done;
-    progress->token.look_ns = WFI_NEVER;
-    for (size_t i = 0; i < progress->source_count; i++)
-        done += progress->sources[i]->ops->events(progress->sources[i], 0, -1, &progress->token.look_ns);
+    done += wfi_events_read(progress);
+    progress->token.look_ns = wfi_events_arm(progress, now + LOOK_MS * UINT64_C(1000000));
     return done;
 }
 

@@ -5,12 +5,11 @@
 static void poll_in_fiber(void *arg)
 {
     wfi_progress *progress = arg;
-    wfi_source *source = progress->sources[0];
-    uint64_t drained_by = WFI_NEVER, due_ns = WFI_NEVER;
+    uint64_t drained_by = WFI_NEVER;
     wfi_parker_init(&progress->fiber_parker);
     progress->fiber_runs = true;
     for (;;) {
-        if (source->ops->events(source, 0, -1, &due_ns) + wfi_progress_round(progress, WFI_POLLER, NULL))
+        if (wfi_events_read(progress) + wfi_progress_round(progress, WFI_POLLER, NULL))
             continue;
         bool stop = atomic_load(&progress->stop);
         if (stop && drained_by == WFI_NEVER)
@@ -36,7 +35,7 @@ void wfi_fiber_stop(wfi_progress *progress)
     }
     wfi_parker_init(&parker);
     progress->closer = &parker;
-    wfi_fiber_ready(progress);
+    wfi_progress_wake(progress);
     while (progress->fiber_made && !progress->fiber_ended)
         (void)wfi_park(&parker, WFI_NEVER);
     progress->closer = NULL;

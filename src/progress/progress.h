@@ -4,12 +4,12 @@
  *
  * PARTS. A wfi_progress has the agent's lock; tasks that run without it (wfi_progress_defer); timers; the time of the
  * current round; and a driver, with which a thread that waits for a future makes progress itself. It polls sources
- * (wfi_source): the open fabric and, if there are no threads, the link to the store. It depends on neither.
+ * (wfi_source): the open fabrics and, if there are no threads, the link to the store. It depends on neither.
  *
  * POLLING. One thread at a time polls, the holder of the token (token.c): the poller, the leader (an idle thread of the
- * executor, in its idle hook), or a thread that waits for a future. Another thread, the event thread, waits for
- * connections. Without threads the caller of wfi_progress_run, or a waiting thread, polls. In the simulation one fiber
- * does.
+ * executor, in its idle hook), or a thread that waits for a future. Another thread, the event thread, waits for the
+ * rarer events of all sources: connections (events.c). Without threads the caller of wfi_progress_run, or a waiting
+ * thread, polls. In the simulation one fiber does.
  *
  * LOCK. `lock` guards every field here whose comment does not say otherwise, and all data that the layers above share
  * between threads. Functions marked [locked] are called with it held. Fields marked (atomic) are read or written
@@ -45,10 +45,15 @@ typedef struct wfi_source_ops { /* none is NULL */
     size_t (*poll)(wfi_source *source);
     /* Handles the completions that `poll` read, and repeats posts that failed because a queue was full. [locked] */
     void (*take)(wfi_source *source);
-    /* Reads and handles rarer events (connections), and returns their number. Waits for one, up to timeout_ms, or until
-     * wake_fd is readable (-1: none). Makes *due_ns earlier if it must be called again before that. Lock not held. */
-    size_t (*events)(wfi_source *source, int timeout_ms, int wake_fd, uint64_t *due_ns);
-    /* A descriptor that is readable when there are completions or events; -1: there is none. Token held. */
+    /* Reads and handles rarer events (connections), and returns their number; never waits. Only one thread at a time
+     * is in `events`, events_arm or events_fd. Lock not held. */
+    size_t (*events)(wfi_source *source);
+    /* Before a sleep: false if there may be events already. Makes *due_ns earlier if `events` must be called at that
+     * time although nothing is readable. */
+    bool (*events_arm)(wfi_source *source, uint64_t *due_ns);
+    /* After events_arm: a descriptor that is readable when there may be events; -1: none. */
+    int (*events_fd)(wfi_source *source);
+    /* A descriptor that is readable when there are completions; -1: there is none. Token held. */
     int (*wait_fd)(wfi_source *source);
     /* False if there may be completions of which that descriptor does not tell. Token held. */
     bool (*may_sleep)(wfi_source *source);
@@ -60,7 +65,13 @@ struct wfi_source {
     const wfi_source_ops *ops;
 };
 
-#define WFI_SOURCES 2
+#define WFI_SOURCES 5 /* four fabrics, and the link to the store */
+
+/* One source's events, for the thread that reads them (events.c). */
+typedef struct wfi_watch {
+    bool due;        /* `events` is to be called */
+    uint64_t due_ns; /* and at this time in any case */
+} wfi_watch;
 
 /* ---- Parts ----------------------------------------------------------------------------------------------------- */
 
@@ -161,7 +172,8 @@ struct wfi_progress {
     uint64_t sleep_until_ns;           /* when the sleeping holder will wake by itself */
 
     wfi_token token;
-    int events_fd;     /* wakes the event thread */
+    wfi_watch watches[WFI_SOURCES]; /* of the thread that reads events: that of sources[i] is watches[i] */
+    int events_fd;                  /* wakes the event thread */
     atomic_bool calls; /* (atomic) wfi_progress_call_program was called, and wfi_progress_pass_call is due */
     atomic_bool stop;  /* (atomic) threads end */
     pthread_t poller, events;
@@ -261,16 +273,26 @@ wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role);
  * -1. */
 bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t until_ns);
 
+/* ---- Rarer events: events.c ------------------------------------------------------------------------------------- */
+
+/* For the event thread: reads the events of the sources that may have some, arms all, and waits for the next one or for
+ * a wake by events_fd. */
+void wfi_events_serve(wfi_progress *progress);
+/* Reads the events of all sources; returns their number. */
+size_t wfi_events_read(wfi_progress *progress);
+/* Arms all sources: wfi_events_read must be called again at the returned time, until_ns or earlier. */
+uint64_t wfi_events_arm(wfi_progress *progress, uint64_t until_ns);
+
 /* ---- Sleep: sleeper.c, spin.c ------------------------------------------------------------------------------------ */
 
-#define WFI_SLEEPER_FDS (WFI_SOURCES + 1)
+#define WFI_SLEEPER_FDS (2 * WFI_SOURCES + 1)
 /* Sleeps until one of `count` descriptors (-1: none) is readable, the time is over, or wfi_sleeper_wake is called. True
  * if it was called. */
 bool wfi_sleeper_sleep(wfi_progress *progress, int sleeper, const int *fds, size_t count, uint64_t timeout_ns);
 void wfi_sleeper_wake(wfi_progress *progress, int sleeper);
 void wfi_watcher_wake(wfi_progress *progress);  /* wakes the watcher (token.c), so that a thread polls */
 void wfi_progress_wake(wfi_progress *progress); /* wakes the poller, the leader and a waiting thread that sleeps */
-void wfi_fiber_ready(void *progress);           /* in the simulation: there are completions or events */
+void wfi_progress_ready(void *progress); /* the same, for a fabric: there are completions that no descriptor tells of */
 
 void wfi_spin_init(wfi_progress *progress);
 void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns);

@@ -51,20 +51,19 @@ void wfi_watcher_wake(wfi_progress *progress)
     wfi_sleeper_wake(progress, atomic_load(&progress->token.leader_in) ? WFI_SLEEPER_LEADER : WFI_SLEEPER_POLLER);
 }
 
-void wfi_fiber_ready(void *arg)
-{
-    wfi_progress *progress = arg;
-    if (progress->fiber_runs)
-        wfi_unpark(&progress->fiber_parker);
-}
-
 void wfi_progress_wake(wfi_progress *progress)
 {
     if (progress->fibers) {
-        wfi_fiber_ready(progress);
+        if (progress->fiber_runs)
+            wfi_unpark(&progress->fiber_parker);
         return;
     }
     wfi_sleeper_wake(progress, WFI_SLEEPER_POLLER);
     wfi_sleeper_wake(progress, WFI_SLEEPER_LEADER);
     wfi_sleeper_wake(progress, WFI_SLEEPER_WAITER);
+}
+
+void wfi_progress_ready(void *arg)
+{
+    wfi_progress_wake(arg);
 }

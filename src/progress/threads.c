@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * threads.c - the threads that poll when no thread of the user's does: the poller; the leader, an idle thread of the
- * executor; and the event thread, which waits for connections. token.c describes how they pass the token.
+ * executor; and the event thread, which waits for the rarer events of the sources (events.c). token.c describes how
+ * they pass the token.
  */
 #include "progress/progress.h"
 
@@ -13,7 +14,6 @@
 
 #define WATCH_NS 200000
 #define WATCH_DOUBLINGS 3 /* while other threads use the token: watchers of many processes could occupy a core */
-#define EVENTS_WAIT_MS 60000
 
 /* ---- Watching -------------------------------------------------------------------------------------------------- */
 
@@ -96,14 +96,10 @@ static void *events_main(void *arg)
 {
     wfi_progress *progress = arg;
     pthread_setname_np(pthread_self(), "weft-cm");
-    wfi_source *source = progress->sources[0]; /* with threads there is one */
-    uint64_t due_ns = WFI_NEVER;
-    uint64_t count;
+    for (size_t i = 0; i < progress->source_count; i++)
+        progress->watches[i].due = true;
     while (!atomic_load(&progress->stop)) {
-        (void)source->ops->events(source, EVENTS_WAIT_MS, progress->events_fd, &due_ns);
-        ssize_t got =
-            read(progress->events_fd, &count, sizeof count); /* before `calls` is checked, so that none is lost */
-        (void)got;
+        wfi_events_serve(progress); /* it has read events_fd before `calls` is checked, so none is lost */
         wfi_progress_pass_call(progress);
     }
     return NULL;

@@ -142,9 +142,12 @@ bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t
     uint64_t timeout_ns = until == WFI_NEVER ? WFI_NEVER : until > now ? until - now : 0;
     int fds[WFI_SLEEPER_FDS] = {fd_extra};
     bool may_sleep = true;
+    size_t fd_count = 1;
     for (size_t i = 0; i < progress->source_count; i++) {
         wfi_source *source = progress->sources[i];
-        fds[1 + i] = source->ops->wait_fd(source);
+        fds[fd_count++] = source->ops->wait_fd(source);
+        if (progress->no_threads) /* no other thread waits for events; they were armed when they were last read */
+            fds[fd_count++] = source->ops->events_fd(source);
         may_sleep = may_sleep && source->ops->may_sleep(source);
     }
     if (!may_sleep || should_stay_up(progress, sleeper))
@@ -152,7 +155,7 @@ bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t
     atomic_store(&progress->token.robbed[sleeper], true); /* only read by a thread that has taken the token */
     atomic_store(&progress->token.state, asleep);
     if (timeout_ns)
-        (void)wfi_sleeper_sleep(progress, sleeper, fds, 1 + progress->source_count, timeout_ns);
+        (void)wfi_sleeper_sleep(progress, sleeper, fds, fd_count, timeout_ns);
     bool ours = atomic_compare_exchange_strong(&progress->token.state, &asleep, WFI_TOKEN_AWAKE);
     atomic_store(&progress->token.robbed[sleeper], false);
     return ours;

@@ -61,9 +61,9 @@ static weft_status connect_so(wfi_lane *lane, const void *data, size_t size)
     return meddling.fabric->connect(lane, flipped(rank_of(last), data, size, room), size);
 }
 
-static size_t poll_events_so(wfi_fabric *fabric, wfi_event *out, size_t room, int timeout_ms, int wake_fd)
+static size_t poll_events_so(wfi_fabric *fabric, wfi_event *out, size_t room)
 {
-    size_t count = meddling.fabric->poll_events(fabric, out, room, timeout_ms, wake_fd), heard = 0;
+    size_t count = meddling.fabric->poll_events(fabric, out, room), heard = 0;
     for (size_t i = 0; i < count; i++)
         if (out[i].kind == WFI_EVENT_REQUEST || !meddling.deaf[rank_of(fabric)])
             out[heard++] = out[i];

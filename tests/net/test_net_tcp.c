@@ -200,7 +200,7 @@ static void knock(net_host *host)
     assert_int_equal(ops->open(&options, &fabric, NULL), WEFT_OK);
     assert_int_equal(lanes_connect(fabric, address, size, lie, sizeof(lie), NULL, &lane), WEFT_OK);
     int tries = 0;
-    while (!ops->poll_events(fabric, &event, 1, 100, -1) && tries < 50)
+    while (!lanes_await_event(fabric, &event, 100, -1) && tries < 50)
         tries++;
     assert_int_equal(event.kind, WFI_EVENT_CLOSED);
     ops->lane_close(lane);

@@ -94,7 +94,7 @@ static size_t step_one(ofi_node *node)
 {
     wfi_event events[4];
     wfi_completion done[8];
-    size_t event_count = wfi_fabric_tcp.poll_events(node->fabric, events, 4, 0, -1);
+    size_t event_count = wfi_fabric_tcp.poll_events(node->fabric, events, 4);
     for (size_t i = 0; i < event_count; i++)
         on_event(node, &events[i]);
     size_t count = wfi_fabric_tcp.poll(node->fabric, done, 8);

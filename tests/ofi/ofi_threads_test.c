@@ -53,7 +53,7 @@ static void *read_events(void *arg)
     shop *s = arg;
     wfi_event event;
     while (!atomic_load(&s->stop)) {
-        if (tcp->poll_events(s->fabric, &event, 1, 1000, s->wake[0]) == 0)
+        if (lanes_await_event(s->fabric, &event, 1000, s->wake[0]) == 0)
             continue;
         if (event.kind == WFI_EVENT_CONNECTED)
             atomic_fetch_add(&s->connected, 1);

@@ -69,7 +69,7 @@ wfi_event host_event(sim_host *host, wfi_event_kind kind)
 {
     wfi_event event;
     uint64_t deadline_ns = weft_sim_now(host->sim) + 10 * SECOND_NS;
-    while (host->ops->poll_events(host->fabric, &event, 1, 0, -1) == 0)
+    while (host->ops->poll_events(host->fabric, &event, 1) == 0)
         if (!wait_ready(host, deadline_ns))
             fail_msg("no event %d", (int)kind);
     assert_int_equal(event.kind, kind);
@@ -98,7 +98,7 @@ void host_silence(sim_host *host, uint64_t ns)
     wfi_event event;
     wfi_completion done;
     weft_sim_sleep(host->sim, ns);
-    assert_int_equal(host->ops->poll_events(host->fabric, &event, 1, 0, -1), 0);
+    assert_int_equal(host->ops->poll_events(host->fabric, &event, 1), 0);
     assert_int_equal(host->ops->poll(host->fabric, &done, 1), 0);
 }
 

@@ -160,13 +160,13 @@ static void fails_in_handshake(weft_sim *sim)
     wfi_event event;
     uint64_t fail_ns = weft_sim_now(sim) + wfi_sim_random(sim) % 60000;
     while (weft_sim_now(sim) < fail_ns) {
-        if (b.ops->poll_events(b.fabric, &event, 1, 0, -1) && event.kind == WFI_EVENT_REQUEST)
+        if (b.ops->poll_events(b.fabric, &event, 1) && event.kind == WFI_EVENT_REQUEST)
             assert_int_equal(lanes_accept(b.fabric, event.request, NULL, 0, NULL, &lane_b), WEFT_OK);
         weft_sim_sleep(sim, 1000);
     }
     assert_int_equal(weft_sim_fabric_fail(sim, 1, kinds[kind]), WEFT_OK);
     weft_sim_sleep(sim, SECOND_NS);
-    if (!lane_b && b.ops->poll_events(b.fabric, &event, 1, 0, -1)) {
+    if (!lane_b && b.ops->poll_events(b.fabric, &event, 1)) {
         wfi_lane *late;
         assert_int_equal(event.kind, WFI_EVENT_REQUEST);
         assert_int_equal(lanes_accept(b.fabric, event.request, NULL, 0, NULL, &late), WEFT_ERR_FABRIC);
@@ -176,7 +176,7 @@ static void fails_in_handshake(weft_sim *sim)
         b.ops->lane_close(lane_b);
     assert_int_equal(weft_sim_fabric_repair(sim, 1, kinds[kind]), WEFT_OK);
     weft_sim_sleep(sim, SECOND_NS);
-    while (a.ops->poll_events(a.fabric, &event, 1, 0, -1) || b.ops->poll_events(b.fabric, &event, 1, 0, -1))
+    while (a.ops->poll_events(a.fabric, &event, 1) || b.ops->poll_events(b.fabric, &event, 1))
         ;
     host_join(&a, &b, &lane_a, &lane_b);
     a.ops->lane_close(lane_a);

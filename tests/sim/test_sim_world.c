@@ -115,7 +115,7 @@ static void take_seat(seat *s)
 {
     while (s->up < 2) {
         wfi_event event;
-        if (s->host->ops->poll_events(s->host->fabric, &event, 1, 0, -1) == 0) {
+        if (s->host->ops->poll_events(s->host->fabric, &event, 1) == 0) {
             weft_sim_sleep(s->host->sim, 1000);
             continue;
         }

@@ -7,8 +7,6 @@
 #include <assert.h>
 
 #define EVENTS_BATCH 8
-#define RARE_NS                                                                                                        \
-    UINT64_C(5000000) /* interval of polls for events without threads: events have no descriptor to wait on */
 
 /* ---- A source of progress -------------------------------------------------------------------------------------- */
 
@@ -40,21 +38,31 @@ static void fabric_take(wfi_source *source)
     wfi_transport_post_again(fabric->transport);
 }
 
-static size_t fabric_events(wfi_source *source, int timeout_ms, int wake_fd, uint64_t *due_ns)
+static size_t fabric_events(wfi_source *source)
 {
     wfi_net_fabric *fabric = fabric_of(source);
     wfi_event events[EVENTS_BATCH];
-    size_t count = fabric->ops->poll_events(fabric->fabric, events, EVENTS_BATCH, timeout_ms, wake_fd);
+    size_t count = fabric->ops->poll_events(fabric->fabric, events, EVENTS_BATCH);
     wfi_progress *progress = fabric->transport->progress;
-    uint64_t now = wfi_now(progress->clock);
-    *due_ns = now + RARE_NS < *due_ns ? now + RARE_NS : *due_ns;
     if (!count)
         return 0;
-    wfi_progress_round_begin(progress, now);
+    wfi_progress_round_begin(progress, wfi_now(progress->clock));
     for (size_t i = 0; i < count; i++)
         wfi_transport_event(fabric, &events[i]);
     wfi_progress_unlock(progress);
     return count;
+}
+
+static bool fabric_events_arm(wfi_source *source, uint64_t *due_ns)
+{
+    wfi_net_fabric *fabric = fabric_of(source);
+    return fabric->ops->events_arm(fabric->fabric, due_ns);
+}
+
+static int fabric_events_fd(wfi_source *source)
+{
+    wfi_net_fabric *fabric = fabric_of(source);
+    return fabric->ops->events_fd(fabric->fabric);
 }
 
 static int fabric_wait_fd(wfi_source *source)
@@ -77,6 +85,8 @@ static size_t fabric_outstanding(wfi_source *source)
 static const wfi_source_ops source_ops = {.poll = fabric_poll,
                                           .take = fabric_take,
                                           .events = fabric_events,
+                                          .events_arm = fabric_events_arm,
+                                          .events_fd = fabric_events_fd,
                                           .wait_fd = fabric_wait_fd,
                                           .may_sleep = fabric_may_sleep,
                                           .outstanding = fabric_outstanding};

@@ -49,7 +49,7 @@ weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_option
                               .towards = agent->master_addr,
                               .port_spared = agent->master_port,
                               .sim = transport->sim,
-                              .ready = wfi_fiber_ready,
+                              .ready = wfi_progress_ready,
                               .ready_arg = transport->progress};
     const wfi_fabric_ops *ops = wfi_fabric_find(agent->fabric);
     if (!ops)
