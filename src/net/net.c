@@ -154,6 +154,12 @@ static int link_wait_fd(wfi_source *source)
     return -1;
 }
 
+static wfi_expects link_expects(wfi_source *source)
+{
+    (void)source;
+    return WFI_EXPECTS_NOTHING;
+}
+
 static bool link_may_sleep(wfi_source *source)
 {
     (void)source;
@@ -168,6 +174,7 @@ static const wfi_source_ops link_source = {.poll = link_none,
                                            .events_fd = link_events_fd,
                                            .wait_fd = link_wait_fd,
                                            .may_sleep = link_may_sleep,
+                                           .expects = link_expects,
                                            .outstanding = link_none};
 
 /* ---- Opening --------------------------------------------------------------------------------------------------- */

@@ -140,10 +140,10 @@ size_t wfi_progress_run_for(wfi_progress *progress, int64_t timeout_ms, bool of_
             break;
         if (yielded && yields > 1)
             continue;
-        slept = true;
         uint64_t pause = progress->token.look_ns < until ? progress->token.look_ns : until;
         if (!wfi_token_sleep(progress, WFI_SLEEPER_POLLER, -1, pause))
             return 0;
+        slept = !progress->token.napped;
     }
     if (done || timeout_ms)
         progress->token.came = done > 0;

@@ -40,6 +40,12 @@ typedef struct wfi_source wfi_source;
 
 /* ---- Sources --------------------------------------------------------------------------------------------------- */
 
+typedef enum wfi_expects {
+    WFI_EXPECTS_NOTHING,  /* it has no connection */
+    WFI_EXPECTS_MESSAGES, /* peers may send */
+    WFI_EXPECTS_RESULTS,  /* operations of this worker are in flight, or those of peers proceed only while it polls */
+} wfi_expects;
+
 typedef struct wfi_source_ops { /* none is NULL */
     /* Reads completions, and keeps them for `take`. Returns their number. Token held, lock not. */
     size_t (*poll)(wfi_source *source);
@@ -53,16 +59,21 @@ typedef struct wfi_source_ops { /* none is NULL */
     bool (*events_arm)(wfi_source *source, uint64_t *due_ns);
     /* After events_arm: a descriptor that is readable when there may be events; -1: none. */
     int (*events_fd)(wfi_source *source);
-    /* A descriptor that is readable when there are completions; -1: there is none. Token held. */
+    /* A descriptor that is readable when there are completions; -1: the source never has one. Any thread. */
     int (*wait_fd)(wfi_source *source);
-    /* False if there may be completions of which that descriptor does not tell. Token held. */
+    /* Before a sleep: false if there may be completions already. Otherwise the next one makes that descriptor readable.
+     * Token held. */
     bool (*may_sleep)(wfi_source *source);
+    /* Which completions the next polls may find. Token held, lock not. */
+    wfi_expects (*expects)(wfi_source *source);
     /* The number of objects with unreported operations: must be 0 before it can be closed. [locked] */
     size_t (*outstanding)(wfi_source *source);
 } wfi_source_ops;
 
 struct wfi_source {
     const wfi_source_ops *ops;
+    uint32_t quiet;  /* [token] rounds since a poll found something or a sleep began; may wrap */
+    uint32_t nap_ns; /* [token] the last nap that a sleeper took because this source has no descriptor; 0: none yet */
 };
 
 #define WFI_SOURCES 5 /* four fabrics, and the link to the store */
@@ -143,6 +154,7 @@ typedef struct wfi_token { /* all atomic unless marked otherwise; see token.c */
     uint64_t look_ns;     /* [token] without threads: when to poll for rarer events again */
     uint64_t yield_ns;    /* [token] no core is yielded before this time (spin.c) */
     bool came;            /* [token] without threads: the last wait found events */
+    bool napped;          /* [token] the last sleep was to end early, because a source has no descriptor */
 } wfi_token;
 
 struct wfi_progress {

@@ -24,11 +24,17 @@
  * watcher (wfi_watcher_wake). When the job is idle the watcher holds the token asleep, and nothing runs before the next
  * event or timer.
  *
+ * NAPS. A source without a descriptor cannot end a sleep. While such a source expects something the sleep is a nap of
+ * 20 us, doubling to 1 ms as long as polls find nothing. While it expects nothing, an event (a connection) comes first;
+ * the thread that reads it wakes the sleepers.
+ *
  * TIMERS. sleep_until_ns (under the lock) is when the sleepers will wake by themselves. Setting an earlier timer wakes
  * them.
  */
 #include "progress/progress.h"
 
+#define NAP_MIN_NS 20000
+#define NAP_MAX_NS 1000000
 #define ASK_NS 20000 /* a spinning holder gives way within a round; one that takes longer runs inline handlers */
 
 static const int asleep_state[WFI_SLEEPERS] = {WFI_TOKEN_POLLER_ASLEEP, WFI_TOKEN_LEADER_ASLEEP,
@@ -135,6 +141,16 @@ static bool should_stay_up(wfi_progress *progress, int sleeper)
            (sleeper == WFI_SLEEPER_POLLER && atomic_load(&progress->token.leader_wants));
 }
 
+/* A sleep with this source, which has no descriptor, lasts at most so long. */
+static uint64_t nap_with(wfi_source *source)
+{
+    if (source->ops->expects(source) == WFI_EXPECTS_NOTHING)
+        return WFI_NEVER;
+    uint32_t longer = source->nap_ns ? 2 * source->nap_ns : NAP_MIN_NS;
+    source->nap_ns = longer < NAP_MAX_NS ? longer : NAP_MAX_NS;
+    return source->nap_ns;
+}
+
 bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t until_ns)
 {
     int asleep = asleep_state[sleeper];
@@ -143,11 +159,19 @@ bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t
     int fds[WFI_SLEEPER_FDS] = {fd_extra};
     bool may_sleep = true;
     size_t fd_count = 1;
+    progress->token.napped = false;
     for (size_t i = 0; i < progress->source_count; i++) {
         wfi_source *source = progress->sources[i];
-        fds[fd_count++] = source->ops->wait_fd(source);
+        int fd = source->ops->wait_fd(source);
+        uint64_t nap_ns = fd < 0 ? nap_with(source) : WFI_NEVER;
+        if (nap_ns < timeout_ns) {
+            timeout_ns = nap_ns;
+            progress->token.napped = true;
+        }
+        fds[fd_count++] = fd;
         if (progress->no_threads) /* no other thread waits for events; they were armed when they were last read */
             fds[fd_count++] = source->ops->events_fd(source);
+        source->quiet = 0;
         may_sleep = may_sleep && source->ops->may_sleep(source);
     }
     if (!may_sleep || should_stay_up(progress, sleeper))
@@ -194,7 +218,9 @@ wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role)
         now = wfi_now(progress->clock);
         wfi_spin_begin(&spinning, now);
         /* It woke at once, so there was an event, perhaps without a completion: a peer's reads of memory have none. */
-        if (now - asleep < progress->token.spin_max_ns)
+        if (progress->token.napped)
+            spinning.yields = 0; /* one round, and the next nap */
+        else if (now - asleep < progress->token.spin_max_ns)
             wfi_spin_caught(progress, role, now);
     }
     (void)wfi_token_release(progress, role);

@@ -69,6 +69,11 @@ static bool may_sleep_with(wfi_source *source)
     return !atomic_load(&of(source)->completions);
 }
 
+static wfi_expects expects_of(wfi_source *source)
+{
+    return (wfi_expects)atomic_load(&of(source)->expects);
+}
+
 static size_t outstanding_of(wfi_source *source)
 {
     (void)source;
@@ -82,6 +87,7 @@ static const wfi_source_ops stand_in_ops = {.poll = poll_it,
                                             .events_fd = events_fd_of,
                                             .wait_fd = wait_fd_of,
                                             .may_sleep = may_sleep_with,
+                                            .expects = expects_of,
                                             .outstanding = outstanding_of};
 
 static int make_eventfd(void)
@@ -101,6 +107,7 @@ void stand_open(stand *s, int sources, bool no_threads)
     MUST(!wfi_progress_open(&s->progress));
     for (int i = 0; i < sources; i++) {
         s->sources[i].source.ops = &stand_in_ops;
+        atomic_init(&s->sources[i].expects, WFI_EXPECTS_MESSAGES);
         s->sources[i].events_fd = make_eventfd();
         s->sources[i].wait_fd = make_eventfd();
         wfi_progress_add(&s->progress, &s->sources[i].source);

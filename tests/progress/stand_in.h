@@ -17,6 +17,7 @@ typedef struct stand_in {
     atomic_int events_taken, completions_taken;
     atomic_int reads, polls, arms; /* calls of `events`, `poll` and events_arm */
     int polled;                    /* [token] by `poll`, for `take` */
+    atomic_int expects;            /* a wfi_expects; at first WFI_EXPECTS_MESSAGES */
     uint64_t due_after_ns;         /* events_arm wants `events` called after this time; 0: never */
 } stand_in;
 

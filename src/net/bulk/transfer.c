@@ -207,6 +207,7 @@ static weft_status state_post_next(wfi_conn *conn, wfi_transfer_state *state)
     state->taken[chunk->index / 64] |= UINT64_C(1) << (chunk->index % 64);
     state->under_way++;
     conn->outstanding++;
+    wfi_net_fabric_count(&conn->fabric->posted, 1);
     wfi_window *window = wfi_conn_window(conn);
     window->chunk_count++;
     window->chunk_bytes += chunk->size;
@@ -262,6 +263,7 @@ static void chunk_completed(wfi_flight *flight, const wfi_completion *completion
 {
     wfi_chunk *chunk = wfi_container_of(flight, wfi_chunk, flight);
     wfi_conn *conn = flight->conn;
+    wfi_net_fabric_count(&conn->fabric->posted, (size_t)-1);
     if (chunk->state && completion->status)
         wfi_channel_broken(conn); /* calls chunk_dropped */
     else if (chunk->state)

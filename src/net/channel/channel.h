@@ -301,11 +301,20 @@ struct wfi_net_fabric {
     wfi_reg_cache *cache;                     /* (constant) NULL on fabrics whose keys are for one transfer */
     wfi_completion completions[WFI_POLL_MAX]; /* [token] polled, and not yet passed to their flights */
     size_t completion_count;
-    bool stuck;         /* a post failed because a queue was full: try again after the next round */
-    size_t zombies;     /* closed connections with unreported operations */
-    wfi_list spares;    /* frames of control channels, registered with this fabric, kept for reuse */
-    size_t spare_count; /* their number */
+    bool stuck;            /* a post failed because a queue was full: try again after the next round */
+    size_t zombies;        /* closed connections with unreported operations */
+    _Atomic size_t conns;  /* (atomic) all connections, zombies too: polling reads it without the lock */
+    _Atomic size_t posted; /* (atomic) sends, reads and writes that were not reported yet: likewise */
+    wfi_list spares;       /* frames of control channels, registered with this fabric, kept for reuse */
+    size_t spare_count;    /* their number */
 };
+
+/* Adds to fabric->conns or fabric->posted. [locked] */
+static inline void wfi_net_fabric_count(_Atomic size_t *count, size_t by)
+{
+    size_t value = atomic_load_explicit(count, memory_order_relaxed);
+    atomic_store_explicit(count, value + by, memory_order_relaxed);
+}
 
 struct wfi_transport {
     wfi_progress *progress;

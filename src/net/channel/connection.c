@@ -8,6 +8,7 @@
 
 static void conn_free(wfi_conn *conn)
 {
+    wfi_net_fabric_count(&conn->fabric->conns, (size_t)-1);
     conn->channel->ops->release(conn);
     wfi_peer_unref(conn->peer);
     wfi_guarded_free(conn->keys);
@@ -22,6 +23,7 @@ wfi_conn *wfi_conn_create(wfi_channel *channel, wfi_net_fabric *fabric, bool our
         return NULL;
     conn->transport = transport;
     conn->fabric = fabric;
+    wfi_net_fabric_count(&fabric->conns, 1);
     conn->peer = wfi_peer_ref(channel->peer);
     conn->channel = channel;
     conn->ours = ours;

@@ -77,6 +77,16 @@ static bool fabric_may_sleep(wfi_source *source)
     return fabric->ops->may_sleep(fabric->fabric);
 }
 
+static wfi_expects fabric_expects(wfi_source *source)
+{
+    const wfi_net_fabric *fabric = fabric_of(source);
+    if (!atomic_load_explicit(&fabric->conns, memory_order_relaxed))
+        return WFI_EXPECTS_NOTHING;
+    if (fabric->limits->target_must_progress || atomic_load_explicit(&fabric->posted, memory_order_relaxed))
+        return WFI_EXPECTS_RESULTS;
+    return WFI_EXPECTS_MESSAGES;
+}
+
 static size_t fabric_outstanding(wfi_source *source)
 {
     return fabric_of(source)->zombies;
@@ -89,6 +99,7 @@ static const wfi_source_ops source_ops = {.poll = fabric_poll,
                                           .events_fd = fabric_events_fd,
                                           .wait_fd = fabric_wait_fd,
                                           .may_sleep = fabric_may_sleep,
+                                          .expects = fabric_expects,
                                           .outstanding = fabric_outstanding};
 
 /* ---- Opening and closing --------------------------------------------------------------------------------------- */

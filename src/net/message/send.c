@@ -128,10 +128,12 @@ static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
     bool is_injected = !status;
     if (status == WEFT_ERR_MEMORY) /* it is too long to inject, or there was no memory for a copy */
         status = fabric->ops->send(conn->lane, &tx->flight.op, &whole, 1);
-    if (status || is_injected)
+    if (status || is_injected) {
         tx_recycle(fabric, tx);
-    else
+    } else {
         conn->outstanding++;
+        wfi_net_fabric_count(&fabric->posted, 1);
+    }
     if (status == WEFT_ERR_AGAIN)
         fabric->stuck = true;
     else if (status)
@@ -240,6 +242,7 @@ void wfi_peer_send_ack(wfi_peer *peer)
 static void frame_sent(wfi_flight *flight, const wfi_completion *completion)
 {
     wfi_conn *conn = flight->conn;
+    wfi_net_fabric_count(&conn->fabric->posted, (size_t)-1);
     if (!conn->closed && completion->status)
         wfi_channel_broken(conn);
     tx_recycle(conn->fabric, wfi_container_of(flight, wfi_tx, flight));

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_progress_rounds.c - which sources a round polls. */
+#include "progress/stand_in.h"
+
+#include "unit.h"
+
+enum { QUIET_ROUNDS = 64, REST_ROUNDS = 16, ROUNDS = QUIET_ROUNDS + 20 * REST_ROUNDS };
+
+/* Makes rounds in which source 0 has a completion each time; returns how many of them polled source 1. */
+static int polls_in(stand *s, wfi_role role, int rounds)
+{
+    int before = atomic_load(&s->sources[1].polls);
+    for (int i = 0; i < rounds; i++) {
+        stand_completion(&s->sources[0]);
+        assert_int_equal(wfi_progress_round(&s->progress, role, NULL), 1);
+    }
+    return atomic_load(&s->sources[1].polls) - before;
+}
+
+static void play(void (*body)(stand *s))
+{
+    static stand s;
+    stand_open(&s, 2, true);
+    assert_true(wfi_token_take(&s.progress, WFI_POLLER));
+    body(&s);
+    (void)wfi_token_release(&s.progress, WFI_POLLER);
+    stand_close(&s);
+}
+
+static void rest(stand *s)
+{
+    assert_int_equal(polls_in(s, WFI_POLLER, ROUNDS), QUIET_ROUNDS + 20);
+    assert_int_equal(polls_in(s, WFI_WAITER, 10 * REST_ROUNDS), 10);
+    assert_int_equal(atomic_load(&s->sources[0].polls), ROUNDS + 10 * REST_ROUNDS);
+}
+
+static void a_source_that_had_nothing_rests(void **state)
+{
+    play(rest);
+}
+
+static void come(stand *s)
+{
+    (void)polls_in(s, WFI_POLLER, ROUNDS);
+    stand_completion(&s->sources[1]);
+    for (int i = 0; i < REST_ROUNDS; i++)
+        (void)wfi_progress_round(&s->progress, WFI_POLLER, NULL);
+    assert_int_equal(atomic_load(&s->sources[1].completions_taken), 1);
+    assert_in_range(polls_in(s, WFI_POLLER, QUIET_ROUNDS), QUIET_ROUNDS - REST_ROUNDS, QUIET_ROUNDS);
+}
+
+static void a_completion_ends_the_rest(void **state)
+{
+    play(come);
+}
+
+static void work(stand *s)
+{
+    atomic_store(&s->sources[1].expects, WFI_EXPECTS_RESULTS);
+    assert_int_equal(polls_in(s, WFI_POLLER, ROUNDS), ROUNDS);
+    atomic_store(&s->sources[1].expects, WFI_EXPECTS_NOTHING);
+    assert_int_equal(polls_in(s, WFI_POLLER, 10 * REST_ROUNDS), 10);
+    atomic_store(&s->sources[1].expects, WFI_EXPECTS_RESULTS);
+    assert_int_equal(polls_in(s, WFI_POLLER, ROUNDS), ROUNDS);
+}
+
+static void a_source_with_work_does_not_rest(void **state)
+{
+    play(work);
+}
+
+static void by_hand(stand *s)
+{
+    assert_int_equal(polls_in(s, WFI_MANUAL, ROUNDS), ROUNDS);
+}
+
+static void rounds_that_the_program_makes_poll_all(void **state)
+{
+    play(by_hand);
+}
+
+/* The source may have ended the sleep; and a completion that came before it keeps the thread awake. */
+static void sleep_between(stand *s)
+{
+    (void)polls_in(s, WFI_POLLER, ROUNDS);
+    assert_true(wfi_token_sleep(&s->progress, WFI_SLEEPER_POLLER, -1, wfi_now(&wfi_clock_real)));
+    assert_int_equal(polls_in(s, WFI_POLLER, 1), 1);
+    (void)polls_in(s, WFI_POLLER, ROUNDS);
+    stand_completion(&s->sources[1]);
+    assert_true(wfi_token_sleep(&s->progress, WFI_SLEEPER_POLLER, -1, WFI_NEVER));
+    assert_int_equal(wfi_progress_round(&s->progress, WFI_POLLER, NULL), 1);
+}
+
+static void after_a_sleep_all_are_polled(void **state)
+{
+    play(sleep_between);
+}
+
+static void alone(stand *s)
+{
+    wfi_progress_remove(&s->progress, &s->sources[1].source);
+    int before = atomic_load(&s->sources[0].polls);
+    for (int i = 0; i < ROUNDS; i++)
+        assert_int_equal(wfi_progress_round(&s->progress, WFI_POLLER, NULL), 0);
+    assert_int_equal(atomic_load(&s->sources[0].polls) - before, ROUNDS);
+    wfi_progress_add(&s->progress, &s->sources[1].source);
+}
+
+static void the_only_source_never_rests(void **state)
+{
+    play(alone);
+}
+
+UNIT_MAIN(a_source_that_had_nothing_rests, a_completion_ends_the_rest, a_source_with_work_does_not_rest,
+          rounds_that_the_program_makes_poll_all, after_a_sleep_all_are_polled, the_only_source_never_rests)
