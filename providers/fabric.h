@@ -83,28 +83,35 @@ struct wfi_region {
 enum { WFI_REMOTE_READ = 1, WFI_REMOTE_WRITE = 2, WFI_LOCAL = 4 };
 
 typedef struct wfi_fabric_limits {
-    size_t message_max;       /* bytes of one message */
-    size_t rma_max;           /* bytes of one read or write */
-    size_t send_iov_max;      /* pieces of one send; >= 2 */
-    size_t inject_max;        /* bytes of one injected send; 0: not supported */
-    bool keys_per_transfer;   /* registration is cheap: a key lives for one transfer */
-    bool needs_local_regions; /* send, receive, read and write need a region's descriptor */
+    size_t message_max;     /* bytes of one message */
+    size_t rma_max;         /* bytes of one read or write */
+    size_t send_iov_max;    /* pieces of one send; >= 2 */
+    size_t inject_max;      /* bytes of one injected send; 0: not supported */
+    size_t copied_max;      /* bytes of one send without a region, where they are needed */
+    bool keys_per_transfer; /* registration is cheap: a key lives for one transfer */
+    /*
+     * Receives need a region. Sends, reads and writes should have one: without, the fabric copies them through a few
+     * small buffers of its own.
+     */
+    bool needs_local_regions;
     bool target_must_progress;
 } wfi_fabric_limits;
 
 typedef struct wfi_fabric_options {
-    int rank;                /* for logs; the simulation's address */
-    const char *iface;       /* interface name or address; NULL: the interface with the route to `towards` */
-    const char *towards;     /* an address of the job (master_addr) */
-    int port_low, port_high; /* 0, 0: any */
-    int port_spared;         /* the store's port: taken from the range only if no other is free. 0: none */
+    int rank;                      /* for logs; the simulation's address */
+    const char *iface;             /* interface name or address; NULL: the interface with the route to `towards` */
+    const char *towards;           /* an address of the job (master_addr) */
+    int port_low, port_high;       /* 0, 0: any */
+    int port_spared;               /* the store's port: taken from the range only if no other is free. 0: none */
+    int peers;                     /* the most that have lanes at the same time; 0: not known. Sizes the queues */
+    int lane_sends, lane_receives; /* the most in flight on one lane, `sends` with reads and writes; 0: not known */
     weft_sim *sim;
     /* Completions or events can be polled of which no descriptor tells. Any thread; it may hold any lock. */
     void (*ready)(void *arg);
     void *ready_arg;
 } wfi_fabric_options;
 
-/* A piece of a message to send; region NULL if none is needed. */
+/* A piece of a message to send; region NULL: none, see wfi_fabric_limits.needs_local_regions. */
 typedef struct wfi_iov {
     const void *data;
     size_t size;
@@ -210,9 +217,12 @@ struct wfi_fabric {
 };
 
 extern const wfi_fabric_ops wfi_fabric_tcp;
+extern const wfi_fabric_ops wfi_fabric_verbs;
 extern const wfi_fabric_ops wfi_fabric_sim, wfi_fabric_sim_verbs, wfi_fabric_sim_reads, wfi_fabric_sim_rdm;
 
 /* Finds a fabric by name ("tcp", "sim"); NULL if this build has none of that name. In providers/fabric.c. */
 const wfi_fabric_ops *wfi_fabric_find(const char *name);
+/* The names of this build's fabrics, for errors: "tcp", "verbs" and "sim", with the quotes. */
+const char *wfi_fabric_names(void);
 
 #endif

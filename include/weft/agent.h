@@ -103,7 +103,7 @@ typedef struct weft_agent_options {
      * socket and the secret. Opening fails at once if all children end before the job begins. NULL: the process did not
      * call weft_job_open. */
     weft_job *job;
-    const char *fabric; /* "tcp" or "sim"; WEFT_FABRIC; default "tcp", or "sim" if `sim` is set */
+    const char *fabric; /* "tcp", "verbs" or "sim"; WEFT_FABRIC; default "tcp", or "sim" if `sim` is set */
     const char *iface;  /* name or address of the network interface; WEFT_IFACE; default: the route to master_addr */
     const char *ports;  /* ports to listen on for peers: "low-high" or one, from 1024; WEFT_PORTS; default: any */
     weft_sim *sim;      /* the simulated world (weft/sim.h), with fabric "sim" only */

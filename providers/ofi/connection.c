@@ -88,6 +88,7 @@ weft_status wfofi_lane_open(wfi_fabric *base, const uint8_t *address, size_t add
 weft_status wfofi_lane_take(wfi_fabric *base, wfi_connect_request *request, void *lane_user, wfi_lane **out)
 {
     wfofi_fabric *fabric = wfofi_of(base);
+    wfofi_set_sizes(fabric, request->info);
     weft_status status = wfofi_lane_create(fabric, request->info, lane_user, out);
     if (status != WEFT_OK) {
         wfofi_reject(base, request);

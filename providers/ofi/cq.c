@@ -1,30 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cq.c - completions: reads them in batches, and settles their operations. */
+/* cq.c - completions: reads them in batches, and has their operations settled. */
 #include "objects.h"
 
 #include "base/text/log.h"
 
 #define BATCH 32
-
-/* Moves the operation from its lane's list to `ready`. */
-void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t size)
-{
-    wfi_assert_held(&fabric->cq_lock);
-    wfi_lane *lane = op->lane;
-    wfi_mutex_lock(&lane->lock);
-    wfi_list_remove(&op->link);
-    if (op->kind == WFOFI_RECEIVE)
-        lane->receives--;
-    else
-        lane->sends--;
-    if (op->kind == WFOFI_READ)
-        lane->reads--;
-    wfi_mutex_unlock(&lane->lock);
-    op->lane = NULL;
-    op->done.status = status;
-    op->done.size = size;
-    wfi_list_push_back(&fabric->ready, &op->link);
-}
 
 static weft_status status_of_error(wfofi_op *op, int err)
 {
@@ -48,6 +28,14 @@ static void break_lane(wfi_lane *lane)
     wfi_mutex_unlock(&lane->lock);
 }
 
+static void report(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t size)
+{
+    if (op->kind == WFOFI_PIECE)
+        wfofi_bounce_step(fabric, op, status);
+    else
+        wfofi_settle(fabric, op, status, size);
+}
+
 /* An error entry names only its operation; libfabric 1.17 also reports some without one, for its own transfers. */
 static bool read_error(wfofi_fabric *fabric)
 {
@@ -59,7 +47,7 @@ static bool read_error(wfofi_fabric *fabric)
         return true;
     if (entry.err == FI_ETRUNC)
         break_lane(op->lane);
-    wfofi_settle(fabric, op, status_of_error(op, entry.err), 0);
+    report(fabric, op, status_of_error(op, entry.err), 0);
     return true;
 }
 
@@ -72,7 +60,7 @@ static bool read_batch(wfofi_fabric *fabric)
         return read_error(fabric);
     for (ssize_t i = 0; i < count; i++) {
         if (entries[i].op_context)
-            wfofi_settle(fabric, entries[i].op_context, WEFT_OK, entries[i].len);
+            report(fabric, entries[i].op_context, WEFT_OK, entries[i].len);
     }
     if (count < 0 && count != -FI_EAGAIN)
         wfofi_log(fabric, WEFT_LOG_ERROR, "reading completions: %s", fi_strerror((int)-count));
@@ -90,4 +78,5 @@ void wfofi_cq_progress(wfofi_fabric *fabric)
 {
     wfi_assert_held(&fabric->cq_lock);
     read_batch(fabric);
+    wfofi_bounces_retry(fabric);
 }

@@ -62,7 +62,7 @@ static void park(wfi_lane *lane)
     wfi_list_push_back(&fabric->parked, &lane->link);
     atomic_fetch_add(&fabric->parked_count, 1);
     wfi_mutex_unlock(&fabric->events_lock);
-    (void)fi_cq_signal(fabric->cq); /* the polling thread reports the completions that these turns found */
+    wfofi_wake(fabric); /* the polling thread reports the completions that these turns found */
 }
 
 /* Returns the lane's descriptor; -1: not found, or already dead. */
@@ -85,7 +85,7 @@ static void wait_for_reads(wfi_lane *lane)
     wfofi_log(lane->fabric, WEFT_LOG_ERROR, "the socket of a connection was not found: waiting for its %u reads",
               reads_of(lane));
     while (!give_turns(lane)) {
-        (void)fi_cq_signal(lane->fabric->cq); /* these turns serve the other lanes too */
+        wfofi_wake(lane->fabric); /* these turns serve the other lanes too */
         (void)poll(NULL, 0, WAIT_MS);
     }
 }

@@ -5,46 +5,17 @@
 
 #include "base/text/log.h"
 
-#include <arpa/inet.h>
-#include <netdb.h>
-#include <netinet/in.h>
+#include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
-static void set_hints(const wfofi_provider *provider, struct fi_info *hints)
-{
-    hints->caps = FI_MSG | FI_RMA;
-    hints->mode = FI_CONTEXT | FI_CONTEXT2; /* wfofi_op begins with room for it */
-    hints->ep_attr->type = FI_EP_MSG;
-    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-    hints->domain_attr->threading = FI_THREAD_SAFE;
-    hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
-    hints->fabric_attr->prov_name = strdup(provider->name);
-}
-
-static weft_status open_info(wfofi_fabric *fabric, weft_error **error)
-{
-    char node[INET6_ADDRSTRLEN + 20];
-    if (getnameinfo((struct sockaddr *)&fabric->local.storage, fabric->local.size, node, sizeof node, NULL, 0,
-                    NI_NUMERICHOST) != 0)
-        return wfofi_fail(error, -FI_EINVAL, "address of this machine");
-    wfofi_tune();
-    struct fi_info *hints = fi_allocinfo();
-    if (!hints)
-        return wfofi_fail(error, -FI_ENOMEM, "fi_allocinfo");
-    set_hints(fabric->provider, hints);
-    int ret = hints->fabric_attr->prov_name
-                  ? fi_getinfo(WFOFI_API, node, "0", FI_SOURCE | FI_NUMERICHOST, hints, &fabric->info)
-                  : -FI_ENOMEM;
-    fi_freeinfo(hints);
-    if (ret != 0)
-        return wfofi_fail(error, ret, "libfabric %u.%u offers no connected endpoints of provider '%s' on %s; %s",
-                          FI_MAJOR(fi_version()), FI_MINOR(fi_version()), fabric->provider->name, node,
-                          fabric->provider->advice);
-    return WEFT_OK;
-}
+#define CQ_MAX ((size_t)1 << 18) /* completions */
+#define CQ_SPARE 1024            /* for the lanes that replace others */
 
 static void set_limits(wfofi_fabric *fabric)
 {
@@ -53,7 +24,8 @@ static void set_limits(wfofi_fabric *fabric)
         .message_max = info->ep_attr->max_msg_size,
         .rma_max = info->ep_attr->max_msg_size,
         .send_iov_max = info->tx_attr->iov_limit,
-        .inject_max = fabric->provider->sockets ? WFOFI_INJECT_MAX : 0,
+        .inject_max = fabric->provider->injects ? WFOFI_INJECT_MAX : 0,
+        .copied_max = fabric->bounces.size,
         .keys_per_transfer = fabric->provider->keys_per_transfer,
         .needs_local_regions = (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0,
         .target_must_progress = fabric->provider->progress_at_target,
@@ -71,7 +43,34 @@ static weft_status open_domain(wfofi_fabric *fabric, weft_error **error)
     return WEFT_OK;
 }
 
-static weft_status open_queues(wfofi_fabric *fabric, weft_error **error)
+/* As large as the lanes need, or as the device allows. Without a size, as the provider decides. */
+static int open_cq(wfofi_fabric *fabric, int peers)
+{
+    struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
+    if (!fabric->provider->reserves_queues)
+        return fi_cq_open(fabric->domain, &attr, &fabric->cq, NULL);
+    size_t lane = fabric->lane_sends + fabric->lane_receives, lanes = peers > 0 ? 2 * (size_t)peers : 0;
+    size_t size = lanes < CQ_MAX / lane ? lanes * lane + CQ_SPARE : CQ_MAX;
+    int ret = -FI_EINVAL;
+    for (size_t wanted = size > CQ_MAX ? CQ_MAX : size; ret != 0 && wanted >= lane; wanted /= 2) {
+        attr.size = fabric->cq_size = fabric->cq_room = wanted;
+        ret = fi_cq_open(fabric->domain, &attr, &fabric->cq, NULL);
+    }
+    return ret;
+}
+
+/* A descriptor that is readable for completions, and after wfofi_wake. */
+static int open_wake(wfofi_fabric *fabric)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    fabric->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    fabric->wait_fd = fabric->wake_fd < 0 ? -1 : epoll_create1(EPOLL_CLOEXEC);
+    bool ok = fabric->wait_fd >= 0 && epoll_ctl(fabric->wait_fd, EPOLL_CTL_ADD, fabric->wake_fd, &event) == 0 &&
+              epoll_ctl(fabric->wait_fd, EPOLL_CTL_ADD, fabric->cq_fd, &event) == 0;
+    return ok ? 0 : -errno;
+}
+
+static weft_status open_queues(wfofi_fabric *fabric, int peers, weft_error **error)
 {
     struct fi_eq_attr eq_attr = {.wait_obj = FI_WAIT_FD};
     int ret = fi_eq_open(fabric->fabric, &eq_attr, &fabric->eq, NULL);
@@ -79,10 +78,12 @@ static weft_status open_queues(wfofi_fabric *fabric, weft_error **error)
         ret = fi_control(&fabric->eq->fid, FI_GETWAIT, &fabric->eq_fd);
     if (ret != 0)
         return wfofi_fail(error, ret, "event queue of provider '%s'", fabric->provider->name);
-    struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
-    ret = fi_cq_open(fabric->domain, &cq_attr, &fabric->cq, NULL);
+    ret = open_cq(fabric, peers);
     if (ret == 0)
         ret = fi_control(&fabric->cq->fid, FI_GETWAIT, &fabric->cq_fd);
+    fabric->wait_fd = fabric->cq_fd;
+    if (ret == 0 && !fabric->provider->signal_wakes)
+        ret = open_wake(fabric);
     if (ret != 0)
         return wfofi_fail(error, ret, "completion queue of provider '%s'", fabric->provider->name);
     return WEFT_OK;
@@ -100,6 +101,11 @@ static void take_apart(wfofi_fabric *fabric)
 {
     if (fabric->pep)
         close_fid(fabric, &fabric->pep->fid, "listening endpoint");
+    wfofi_bounces_close(fabric);
+    if (fabric->wake_fd >= 0)
+        close(fabric->wake_fd);
+    if (fabric->wait_fd >= 0 && fabric->wait_fd != fabric->cq_fd)
+        close(fabric->wait_fd);
     if (fabric->cq)
         close_fid(fabric, &fabric->cq->fid, "completion queue");
     if (fabric->eq)
@@ -122,7 +128,7 @@ static wfofi_fabric *create(const wfofi_provider *provider, const wfi_fabric_opt
     fabric->base.ops = provider->ops;
     fabric->provider = provider;
     fabric->rank = options->rank;
-    fabric->listen_fd = -1;
+    fabric->listen_fd = fabric->wake_fd = fabric->wait_fd = fabric->cq_fd = -1;
     fabric->own_iface = options->iface && options->iface[0];
     wfi_mutex_init(&fabric->cq_lock);
     wfi_mutex_init(&fabric->events_lock);
@@ -130,6 +136,8 @@ static wfofi_fabric *create(const wfofi_provider *provider, const wfi_fabric_opt
     wfi_list_init(&fabric->lanes);
     wfi_list_init(&fabric->requests);
     wfi_list_init(&fabric->parked);
+    wfi_list_init(&fabric->bounces.free);
+    wfi_list_init(&fabric->bounces.stalled);
     return fabric;
 }
 
@@ -139,13 +147,14 @@ weft_status wfofi_open(const wfofi_provider *provider, const wfi_fabric_options 
     wfofi_fabric *fabric = sodium_init() < 0 ? NULL : create(provider, options);
     if (!fabric)
         return wfofi_fail(error, -FI_ENOMEM, "opening fabric '%s'", provider->name);
-    weft_status status = wfofi_choose_address(options, &fabric->local, error);
-    if (status == WEFT_OK)
-        status = open_info(fabric, error);
+    wfofi_tune();
+    weft_status status = wfofi_choose(fabric, options, error);
     if (status == WEFT_OK)
         status = open_domain(fabric, error);
     if (status == WEFT_OK)
-        status = open_queues(fabric, error);
+        status = open_queues(fabric, options->peers, error);
+    if (status == WEFT_OK)
+        status = wfofi_bounces_open(fabric, error);
     if (status == WEFT_OK)
         status = wfofi_listen(fabric, options, error);
     if (status != WEFT_OK) {

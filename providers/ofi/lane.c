@@ -17,6 +17,31 @@ static int bind_endpoint(wfofi_fabric *fabric, struct fid_ep *ep)
     return ret == 0 ? fi_enable(ep) : ret;
 }
 
+/*
+ * Reserves completions for a lane; false: the queue has no room for it. A queue that overflows breaks all lanes:
+ * libfabric 1.17 would refuse the lane too, 2.1 does not count.
+ */
+static bool reserve(wfofi_fabric *fabric)
+{
+    size_t need = fabric->lane_sends + fabric->lane_receives;
+    if (!fabric->cq_size)
+        return true;
+    wfi_mutex_lock(&fabric->events_lock);
+    bool fits = fabric->cq_room >= need;
+    fabric->cq_room -= fits ? need : 0;
+    wfi_mutex_unlock(&fabric->events_lock);
+    if (!fits)
+        wfofi_log(fabric, WEFT_LOG_DEBUG, "the completion queue of %zu entries has no room for another connection",
+                  fabric->cq_size);
+    return fits;
+}
+
+static void release(wfofi_fabric *fabric)
+{
+    wfi_assert_held(&fabric->events_lock);
+    fabric->cq_room += fabric->cq_size ? fabric->lane_sends + fabric->lane_receives : 0;
+}
+
 /* The lane is listed when this returns, because its events may come at once. */
 weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *user, wfi_lane **out)
 {
@@ -27,9 +52,12 @@ weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *
     lane->user = user;
     wfi_list_init(&lane->link);
     wfi_list_init(&lane->ops);
-    int ret = fi_endpoint(fabric->domain, info, &lane->ep, lane);
+    int ret = reserve(fabric) ? 0 : -FI_ENOMEM;
     if (ret != 0)
         goto free_lane;
+    ret = fi_endpoint(fabric->domain, info, &lane->ep, lane);
+    if (ret != 0)
+        goto release;
     ret = bind_endpoint(fabric, lane->ep);
     if (ret != 0)
         goto close_endpoint;
@@ -42,6 +70,10 @@ weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *
 
 close_endpoint:
     fi_close(&lane->ep->fid);
+release:
+    wfi_mutex_lock(&fabric->events_lock);
+    release(fabric);
+    wfi_mutex_unlock(&fabric->events_lock);
 free_lane:
     free(lane);
     wfofi_say_failed(fabric, "opening an endpoint", ret);
@@ -55,6 +87,7 @@ static void close_endpoint(wfi_lane *lane)
     wfi_mutex_lock(&fabric->events_lock);
     wfi_list_remove(&lane->link);
     int ret = fi_close(&lane->ep->fid);
+    release(fabric);
     wfi_mutex_unlock(&fabric->events_lock);
     if (ret != 0)
         wfofi_log(fabric, WEFT_LOG_ERROR, "closing an endpoint: %s", fi_strerror(-ret));
@@ -68,10 +101,11 @@ static void settle_rest(wfi_lane *lane)
     wfofi_cq_drain(fabric);
     while (!wfi_list_empty(&lane->ops))
         wfofi_settle(fabric, wfi_container_of(lane->ops.next, wfofi_op, link), WEFT_ERR_CANCELLED, 0);
+    wfofi_bounces_forget(fabric, lane);
     bool settled = !wfi_list_empty(&fabric->ready);
     wfi_mutex_unlock(&fabric->cq_lock);
     if (settled)
-        fi_cq_signal(fabric->cq);
+        wfofi_wake(fabric);
 }
 
 void wfofi_lane_end(wfi_lane *lane)

@@ -16,7 +16,7 @@ static uint64_t fi_access(unsigned access)
            (access & WFI_LOCAL ? FI_SEND | FI_RECV | FI_READ | FI_WRITE : 0);
 }
 
-static int register_range(wfofi_fabric *fabric, void *data, size_t size, uint64_t access, struct fid_mr **out)
+int wfofi_register(wfofi_fabric *fabric, void *data, size_t size, uint64_t access, struct fid_mr **out)
 {
     bool theirs = fabric->info->domain_attr->mr_mode & FI_MR_PROV_KEY;
     int ret = -FI_ENOKEY;
@@ -37,9 +37,10 @@ weft_status wfofi_region_open(wfi_fabric *base, void *data, size_t size, unsigne
     wfofi_region *region = wfi_calloc(1, sizeof *region);
     if (!region)
         return WEFT_ERR_MEMORY;
-    int ret = register_range(fabric, data, size, fi_access(access), &region->mr);
+    int ret = wfofi_register(fabric, data, size, fi_access(access), &region->mr);
     if (ret != 0) {
-        wfofi_log(fabric, WEFT_LOG_WARN, "registering %zu bytes: %s", size, fi_strerror(-ret));
+        wfofi_log(fabric, ret == -FI_ENOMEM ? WEFT_LOG_DEBUG : WEFT_LOG_WARN, "registering %zu bytes: %s", size,
+                  fi_strerror(-ret));
         free(region);
         return wfofi_status(ret);
     }

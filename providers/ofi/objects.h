@@ -39,7 +39,49 @@
 
 #define WFOFI_API FI_VERSION(1, 17)
 #define WFOFI_INJECT_MAX 192
-#define WFOFI_SILENT_MAX 256 /* connections watched at a time */
+#define WFOFI_LANE_SENDS 64 /* where queues are reserved, unless the owner of the fabric says how many it needs */
+#define WFOFI_LANE_RECEIVES 64
+#define WFOFI_BOUNCES 4
+#define WFOFI_BOUNCE_MIN ((size_t)4096) /* bytes of a bounce buffer, at least */
+#define WFOFI_SILENT_MAX 256            /* connections watched at a time */
+
+typedef enum wfofi_op_kind { WFOFI_RECEIVE, WFOFI_SEND, WFOFI_READ, WFOFI_WRITE, WFOFI_PIECE } wfofi_op_kind;
+
+/* The content of wfi_fabric_op.reserved; its address is the operation's context for libfabric. */
+typedef struct wfofi_op {
+    union {
+        struct fi_context2 context; /* the provider's, while it is posted */
+        struct {
+            weft_status status;
+            size_t size;
+        } done; /* valid once it is settled */
+    };
+    wfi_list link; /* in lane->ops, then in fabric->ready */
+    wfi_lane *lane;
+    uintptr_t kind;
+} wfofi_op;
+
+_Static_assert(sizeof(wfofi_op) <= sizeof(((wfi_fabric_op *)0)->reserved), "wfi_fabric_op has too little room");
+
+/* bounce.c: a buffer, and the operation that goes through it. */
+typedef struct wfofi_bounce {
+    wfofi_op piece; /* what libfabric has; its lane is the operation's */
+    wfi_list link;  /* in wfofi_bounces.free or stalled; in none while libfabric has the piece */
+    wfofi_op *op;   /* the caller's; NULL: free */
+    uint8_t *data;
+    size_t size;    /* of the piece */
+    uint8_t *local; /* reads and writes: the caller's memory, the peer's, and the bytes that are left, with the piece */
+    size_t left;
+    uint64_t remote, key;
+} wfofi_bounce;
+
+typedef struct wfofi_bounces {
+    uint8_t *memory;
+    struct fid_mr *mr;
+    size_t size;            /* of one buffer; 0: there are none, because memory need not be registered */
+    wfi_list free, stalled; /* stalled: libfabric did not take the next piece */
+    wfofi_bounce all[WFOFI_BOUNCES];
+} wfofi_bounces;
 
 typedef struct wfofi_fabric {
     wfi_fabric base;
@@ -53,8 +95,11 @@ typedef struct wfofi_fabric {
     struct fid_cq *cq;
     struct fid_pep *pep;
     int eq_fd, cq_fd;
-    int listen_fd;        /* libfabric's descriptor; -1: not found */
-    wfofi_sockaddr local; /* the address that it listens on */
+    int wake_fd, wait_fd; /* if fi_cq_signal does not wake: an eventfd, and an epoll of it and cq_fd; else -1, cq_fd */
+    size_t lane_sends, lane_receives; /* reserved for each lane */
+    size_t cq_size;                   /* 0: lanes reserve nothing */
+    int listen_fd;                    /* libfabric's descriptor; -1: not found */
+    wfofi_sockaddr local;             /* the address that it listens on */
     char iface[IF_NAMESIZE];
     unsigned scope;            /* scope of others' link-local addresses */
     const char *connect_error; /* for the thread that calls connect: why its last call failed */
@@ -62,9 +107,11 @@ typedef struct wfofi_fabric {
 
     wfi_mutex cq_lock;
     wfi_list ready; /* operations that are settled and not yet reported */
+    wfofi_bounces bounces;
 
     wfi_mutex events_lock;
     wfi_list lanes, requests;
+    size_t cq_room;  /* of cq_size: not reserved by a lane */
     wfi_list parked; /* lanes that their owners closed, but whose reads have not ended: drain.c */
     atomic_size_t parked_count;
     struct wfofi_fabric *kept_before; /* closed with parked lanes: fabric.c */
@@ -110,24 +157,6 @@ struct wfi_connect_request {
     struct fi_info *info;
 };
 
-typedef enum wfofi_op_kind { WFOFI_RECEIVE, WFOFI_SEND, WFOFI_READ, WFOFI_WRITE } wfofi_op_kind;
-
-/* The content of wfi_fabric_op.reserved; its address is the operation's context for libfabric. */
-typedef struct wfofi_op {
-    union {
-        struct fi_context2 context; /* the provider's, while it is posted */
-        struct {
-            weft_status status;
-            size_t size;
-        } done; /* valid once it is settled */
-    };
-    wfi_list link; /* in lane->ops, then in fabric->ready */
-    wfi_lane *lane;
-    uintptr_t kind;
-} wfofi_op;
-
-_Static_assert(sizeof(wfofi_op) <= sizeof(((wfi_fabric_op *)0)->reserved), "wfi_fabric_op has too little room");
-
 typedef struct wfofi_region {
     wfi_region base;
     struct fid_mr *mr;
@@ -137,6 +166,30 @@ static inline wfofi_fabric *wfofi_of(const wfi_fabric *fabric)
 {
     return (wfofi_fabric *)(uintptr_t)fabric;
 }
+
+/* choose.c: chooses the info and the address to listen on. set_sizes: the sizes of a lane's queues, in its info. */
+weft_status wfofi_choose(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error);
+void wfofi_set_sizes(const wfofi_fabric *fabric, struct fi_info *info);
+
+/* settle.c. Reports `op`, which is in its lane's list; cq_lock held. wake: the thread that waits for completions. */
+void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t size);
+void wfofi_wake(wfofi_fabric *fabric);
+
+/* mr.c. Returns 0 or libfabric's error. */
+int wfofi_register(wfofi_fabric *fabric, void *data, size_t size, uint64_t access, struct fid_mr **out);
+
+/*
+ * bounce.c. wfofi_bounce_send and _rma post an operation that is in its lane's list; they return 0 or libfabric's
+ * error, -FI_EAGAIN if no buffer is free. A send has at most bounces.size bytes. step: libfabric has reported a piece.
+ * forget: the endpoint is closed. The last three need cq_lock.
+ */
+weft_status wfofi_bounces_open(wfofi_fabric *fabric, weft_error **error);
+void wfofi_bounces_close(wfofi_fabric *fabric);
+ssize_t wfofi_bounce_send(wfofi_fabric *fabric, wfofi_op *op, const wfi_iov *iov, size_t count);
+ssize_t wfofi_bounce_rma(wfofi_fabric *fabric, wfofi_op *op, void *local, size_t size, uint64_t remote, uint64_t key);
+void wfofi_bounce_step(wfofi_fabric *fabric, wfofi_op *piece, weft_status status);
+void wfofi_bounces_retry(wfofi_fabric *fabric);
+void wfofi_bounces_forget(wfofi_fabric *fabric, const wfi_lane *lane);
 
 /* listen.c */
 weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error);
@@ -168,8 +221,6 @@ void wfofi_events_end(wfofi_fabric *fabric);
 /* cq.c */
 void wfofi_cq_progress(wfofi_fabric *fabric); /* reads one batch; cq_lock held */
 void wfofi_cq_drain(wfofi_fabric *fabric);    /* reads until there is nothing; cq_lock held */
-/* Reports `op`, which is in its lane's list; cq_lock held. */
-void wfofi_settle(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_t size);
 
 /* lane.c */
 weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *user, wfi_lane **out);

@@ -2,6 +2,8 @@
 /* poll.c - reports settled completions in order, and waits for completions. */
 #include "objects.h"
 
+#include <sys/eventfd.h>
+
 size_t wfofi_poll(wfi_fabric *base, wfi_completion *out, size_t room)
 {
     wfofi_fabric *fabric = wfofi_of(base);
@@ -22,12 +24,12 @@ size_t wfofi_poll(wfi_fabric *base, wfi_completion *out, size_t room)
 
 int wfofi_wait_fd(wfi_fabric *base)
 {
-    return wfofi_of(base)->cq_fd;
+    return wfofi_of(base)->wait_fd;
 }
 
 /*
- * Operations that lane_close adds to `ready` make no socket readable. lane_close signals the completion queue
- * afterwards, so a thread that waits because of this answer is woken.
+ * Operations that lane_close adds to `ready` make no socket readable. lane_close calls wfofi_wake afterwards, so a
+ * thread that waits because of this answer is woken.
  */
 bool wfofi_may_sleep(wfi_fabric *base)
 {
@@ -36,7 +38,10 @@ bool wfofi_may_sleep(wfi_fabric *base)
     if (fi_trywait(fabric->fabric, &queue, 1) != FI_SUCCESS)
         return false;
     wfi_mutex_lock(&fabric->cq_lock);
-    bool nothing = wfi_list_empty(&fabric->ready);
+    bool nothing = wfi_list_empty(&fabric->ready) && wfi_list_empty(&fabric->bounces.stalled);
+    eventfd_t count;
+    if (nothing && fabric->wake_fd >= 0)
+        (void)eventfd_read(fabric->wake_fd, &count); /* of operations that have been reported */
     wfi_mutex_unlock(&fabric->cq_lock);
     return nothing;
 }

@@ -52,6 +52,12 @@ static weft_status leave(wfofi_op *op, ssize_t ret)
     return wfofi_status((int)ret);
 }
 
+/* Whether an operation goes through a bounce buffer: memory must be registered, and this is not. */
+static bool bounces(const wfi_lane *lane, const wfi_region *region)
+{
+    return lane->fabric->limits.needs_local_regions && !region;
+}
+
 static void *descriptor_of(const wfi_region *region)
 {
     return region ? region->descriptor : NULL;
@@ -61,6 +67,9 @@ weft_status wfofi_post_recv(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_re
 {
     if (count == 0 || count > WFI_RECEIVE_BUFFERS_MAX)
         return WEFT_ERR_INVALID;
+    for (size_t i = 0; i < count; i++)
+        if (bounces(lane, buffers[i].region)) /* libfabric would crash */
+            return WEFT_ERR_INVALID;
     struct iovec iov[WFI_RECEIVE_BUFFERS_MAX];
     void *descriptors[WFI_RECEIVE_BUFFERS_MAX];
     for (size_t i = 0; i < count; i++) {
@@ -80,14 +89,22 @@ weft_status wfofi_send(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_iov *io
         return WEFT_ERR_INVALID;
     struct iovec vectors[SEND_IOV_MAX];
     void *descriptors[SEND_IOV_MAX];
+    bool bounced = false;
+    size_t total = 0;
     for (size_t i = 0; i < count; i++) {
+        bounced = bounced || (iov[i].size && bounces(lane, iov[i].region));
+        total += iov[i].size;
         vectors[i] = (struct iovec){.iov_base = (void *)(uintptr_t)iov[i].data, .iov_len = iov[i].size};
         descriptors[i] = descriptor_of(iov[i].region);
     }
+    if (bounced && total > lane->fabric->limits.copied_max)
+        return WEFT_ERR_INVALID;
     wfofi_op *op = (wfofi_op *)user_op;
     weft_status status = enter(lane, op, WFOFI_SEND);
     if (status != WEFT_OK)
         return status;
+    if (bounced)
+        return leave(op, wfofi_bounce_send(lane->fabric, op, iov, count));
     const struct fi_msg message = {.msg_iov = vectors, .desc = descriptors, .iov_count = count, .context = op};
     return leave(op, fi_sendmsg(lane->ep, &message, FI_COMPLETION));
 }
@@ -115,15 +132,14 @@ static weft_status take_slot(wfi_lane *lane, uint8_t **out)
 weft_status wfofi_inject(wfi_lane *lane, const void *data, size_t size)
 {
     uint8_t *slot;
-    if (size == 0 || size > WFOFI_INJECT_MAX)
+    if (size == 0 || size > lane->fabric->limits.inject_max)
         return WEFT_ERR_INVALID;
     weft_status status = take_slot(lane, &slot);
     if (status != WEFT_OK)
         return status;
     memcpy(slot, data, size);
     const struct iovec iov = {.iov_base = slot, .iov_len = size};
-    void *descriptor = NULL;
-    const struct fi_msg message = {.msg_iov = &iov, .desc = &descriptor, .iov_count = 1};
+    const struct fi_msg message = {.msg_iov = &iov, .iov_count = 1}; /* without descriptors: no memory is registered */
     ssize_t ret = fi_sendmsg(lane->ep, &message, 0);
     if (ret != 0)
         /* the slot stays the next one: the other slots hold messages that are in flight */
@@ -141,6 +157,8 @@ weft_status wfofi_read(wfi_lane *lane, wfi_fabric_op *user_op, void *local, size
     weft_status status = enter(lane, op, WFOFI_READ);
     if (status != WEFT_OK)
         return status;
+    if (bounces(lane, region))
+        return leave(op, wfofi_bounce_rma(lane->fabric, op, local, size, remote, key));
     struct iovec iov = {.iov_base = local, .iov_len = size};
     void *descriptor = descriptor_of(region);
     struct fi_rma_iov from = {.addr = remote, .len = size, .key = key};
@@ -164,6 +182,8 @@ weft_status wfofi_write(wfi_lane *lane, wfi_fabric_op *user_op, const void *loca
     weft_status status = enter(lane, op, WFOFI_WRITE);
     if (status != WEFT_OK)
         return status;
+    if (bounces(lane, region))
+        return leave(op, wfofi_bounce_rma(lane->fabric, op, (void *)(uintptr_t)local, size, remote, key));
     struct iovec iov = {.iov_base = (void *)(uintptr_t)local, .iov_len = size};
     void *descriptor = descriptor_of(region);
     struct fi_rma_iov to = {.addr = remote, .len = size, .key = key};

@@ -7,6 +7,8 @@ static const wfofi_provider tcp_provider = {
     .name = "tcp",
     .advice = "it is part of every libfabric (Debian: libfabric1); FI_PROVIDER in the environment must not exclude it",
     .keys_per_transfer = true,
+    .signal_wakes = true,
+    .injects = true,
     .sockets = true,
     .progress_at_target = true,
 };

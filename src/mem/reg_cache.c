@@ -78,6 +78,25 @@ static weft_status entry_add(wfi_reg_cache *cache, wfi_reg_anchor *anchor, void 
     return WEFT_OK;
 }
 
+static bool close_idle(wfi_reg_cache *cache)
+{
+    wfi_mutex_lock(&wfi_reg_lock);
+    bool any = !wfi_list_empty(&cache->idle);
+    while (!wfi_list_empty(&cache->idle))
+        wfi_reg_entry_close(wfi_container_of(cache->idle.next, wfi_reg_entry, idle));
+    wfi_mutex_unlock(&wfi_reg_lock);
+    return any;
+}
+
+/* The memory that a process may lock is limited (ulimit -l), and unused registrations may have taken it all. */
+static weft_status open_region(wfi_reg_cache *cache, const wfi_reg_anchor *anchor, void **out)
+{
+    weft_status status = cache->ops->open(cache->domain, anchor->data, anchor->size, out);
+    if (status == WEFT_ERR_MEMORY && close_idle(cache))
+        status = cache->ops->open(cache->domain, anchor->data, anchor->size, out);
+    return status;
+}
+
 weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, void **region)
 {
     wfi_reg_anchor *anchor = wfi_storage_anchor(storage);
@@ -90,7 +109,7 @@ weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, void *
         return WEFT_OK;
     }
     void *opened = NULL;
-    weft_status status = cache->ops->open(cache->domain, anchor->data, anchor->size, &opened);
+    weft_status status = open_region(cache, anchor, &opened);
     if (status != WEFT_OK)
         return status;
     wfi_mutex_lock(&wfi_reg_lock);

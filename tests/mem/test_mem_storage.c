@@ -164,11 +164,14 @@ static void many_threads_share_the_pool(void **state)
 
 typedef struct fake_domain {
     int opened, closed;
+    int most; /* at a time; 0: any number */
 } fake_domain;
 
 static weft_status fake_open(void *domain, void *data, size_t size, void **region)
 {
     fake_domain *fake = domain;
+    if (fake->most && fake->opened - fake->closed == fake->most)
+        return WEFT_ERR_MEMORY;
     fake->opened++;
     *region = fake;
     return WEFT_OK;
@@ -240,8 +243,34 @@ static void the_least_recently_used_registration_goes_first(void **state)
         wfi_storage_unref(storages[i]);
 }
 
+/* Unused registrations are closed if there is no room for another one; those in use stay. */
+static void an_unused_registration_makes_room(void **state)
+{
+    fake_domain fake = {.most = 2};
+    void *region;
+    wfi_reg_cache *cache;
+    wfi_storage *storages[3];
+    assert_int_equal(wfi_reg_cache_create(&fake_ops, &fake, 8, &cache), WEFT_OK);
+    for (int i = 0; i < 3; i++)
+        storages[i] = host(64);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(wfi_reg_cache_get(cache, storages[i], &region), WEFT_OK);
+    assert_int_equal(wfi_reg_cache_get(cache, storages[2], &region), WEFT_ERR_MEMORY);
+    assert_int_equal(fake.closed, 0);
+    wfi_reg_cache_put(cache, storages[0]);
+    assert_int_equal(wfi_reg_cache_get(cache, storages[2], &region), WEFT_OK);
+    assert_int_equal(fake.closed, 1);
+    for (int i = 1; i < 3; i++)
+        wfi_reg_cache_put(cache, storages[i]);
+    wfi_reg_cache_destroy(cache);
+    assert_int_equal(fake.closed, fake.opened);
+    for (int i = 0; i < 3; i++)
+        wfi_storage_unref(storages[i]);
+}
+
 UNIT_MAIN(every_class_holds_its_sizes, a_freed_slab_is_used_again, trimming_gives_idle_slabs_back,
           what_was_given_back_is_not_mapped_any_more, a_copy_stays_within_both, small_storage_is_aligned_too,
           absurd_sizes_are_out_of_memory, wrapped_memory_is_dropped_exactly_once, a_writer_waits_for_readers,
           many_threads_share_the_pool, a_registration_is_made_once_and_dies_with_its_memory,
-          a_recycled_slab_keeps_its_registration, the_least_recently_used_registration_goes_first)
+          a_recycled_slab_keeps_its_registration, the_least_recently_used_registration_goes_first,
+          an_unused_registration_makes_room)

@@ -3,7 +3,7 @@
  * expose.c - exposes memory of this worker, which a peer may read or write for a while.
  *
  * If registering is cheap (tcp, the simulation), each exposure has a region of its own, with a random key that ends
- * with it. On a fabric where it is expensive (wfi_net_fabric.cache is set), the
+ * with it. On a fabric where it is expensive (wfi_net_fabric.cache is set: verbs), the
  * storage's cached region is used. Its key outlives the exposure, so only closing the connection ends the peer's
  * access.
  */

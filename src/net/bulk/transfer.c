@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define WINDOW_BYTES (4u << 20) /* in flight on one connection: limits the completions of one round */
-#define WINDOW_CHUNKS 64
+#define WINDOW_CHUNKS WFI_LANE_SENDS
 
 static wfi_transport *bulk_transport(const wfi_bulk *bulk)
 {
@@ -61,6 +61,10 @@ static weft_status take_regions(wfi_net_fabric *fabric, wfi_transfer_state *stat
         const wfi_segment *segment = &state->owner->segments[i];
         if (segment->size)
             status = wfi_reg_cache_get(fabric->cache, segment->storage, &state->regions[i]);
+        if (status && fabric->limits->copied_max) { /* the fabric copies it through buffers of its own */
+            state->regions[i] = NULL;
+            status = WEFT_OK;
+        }
     }
     if (status)
         drop_regions(state);

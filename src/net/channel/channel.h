@@ -45,6 +45,8 @@ typedef struct wfi_flight wfi_flight;
 #define WFI_LEFT_MAX 4
 #define WFI_CHUNK_BYTES (1u << 20)
 #define WFI_FABRICS_MAX 4      /* open fabrics of one agent */
+#define WFI_LANE_SENDS 64      /* the most sends, reads and writes in flight on a connection */
+#define WFI_LANE_RECEIVES 6    /* the most receives posted on one */
 #define WFI_TRANSPORT_TIMERS 3 /* turns, starved, silent */
 #define WFI_PEER_TIMERS 4      /* two channels', acknowledgement, silence */
 

@@ -48,13 +48,16 @@ weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_option
                               .iface = agent->iface,
                               .towards = agent->master_addr,
                               .port_spared = agent->master_port,
+                              .peers = transport->world_size,
+                              .lane_sends = WFI_LANE_SENDS,
+                              .lane_receives = WFI_LANE_RECEIVES,
                               .sim = transport->sim,
                               .ready = wfi_progress_ready,
                               .ready_arg = transport->progress};
     const wfi_fabric_ops *ops = wfi_fabric_find(agent->fabric);
     if (!ops)
-        return wfi_error_fail(error, WEFT_ERR_INVALID,
-                              "fabric (WEFT_FABRIC) is \"%s\": this build has \"tcp\" and \"sim\"", agent->fabric);
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "fabric (WEFT_FABRIC) is \"%s\": this build has %s",
+                              agent->fabric, wfi_fabric_names());
     if (!read_ports(agent->ports, &how))
         return wfi_error_fail(error, WEFT_ERR_INVALID,
                               "ports (WEFT_PORTS) is \"%s\": \"low-high\", each 1 to 65535, low not above high; or one "

@@ -36,7 +36,7 @@
 #define WFI_LONG_FRAME_BYTES (WFI_LONG_MESSAGE_MAX + 128)
 #define WFI_LONG_HASHED 256 /* bytes of a long frame that its MAC covers; the rest is a payload */
 
-#define WFI_RECEIVE_DEPTH 6  /* receives posted on a control connection */
+#define WFI_RECEIVE_DEPTH WFI_LANE_RECEIVES /* receives posted on a control connection */
 #define WFI_RECEIVE_HEAD 640 /* bytes of a frame that are stored with the heads of other frames: see receive.c */
 
 /* A message to send; embedded in its owner. `head` and `parts` must stay valid and unchanged until `done`, which is

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * devices.c - see devices.h. The kernel lists the devices in /sys/class/infiniband. Each has a node in /dev/infiniband,
+ * which a container or the permissions may hide, and connections need the node rdma_cm too.
+ */
+#include "verbs/devices.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAMES_MAX 192
+
+typedef struct names { /* a list such as "mlx5_0, mlx5_1" */
+    char text[NAMES_MAX];
+    size_t used;
+} names;
+
+static void add_name(names *list, const char *name)
+{
+    size_t size = strlen(name);
+    if (list->used + size + 3 > sizeof list->text)
+        return;
+    list->used +=
+        (size_t)snprintf(list->text + list->used, sizeof list->text - list->used, "%s%s", list->used ? ", " : "", name);
+}
+
+/* The names in a folder, except hidden ones. */
+static void list_folder(const char *root, const char *folder, names *out)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s%s", root, folder);
+    DIR *dir = opendir(path);
+    out->text[0] = '\0';
+    out->used = 0;
+    for (const struct dirent *entry; dir && (entry = readdir(dir));)
+        if (entry->d_name[0] != '.')
+            add_name(out, entry->d_name);
+    if (dir)
+        closedir(dir);
+}
+
+/* 0, or why this process cannot open a node of /dev/infiniband. */
+static int trouble_with(const char *root, const char *node)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/dev/infiniband/%s", root, node);
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return errno;
+    close(fd);
+    return 0;
+}
+
+/* The first node that this process cannot open; NULL: it can open all. */
+static const char *closed_node(const char *root, int *why)
+{
+    static char name[NAME_MAX + 1]; /* an error is formed once, while opening */
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/sys/class/infiniband_verbs", root);
+    *why = trouble_with(root, "rdma_cm");
+    if (*why)
+        return "rdma_cm";
+    DIR *dir = opendir(path);
+    const char *found = NULL;
+    for (const struct dirent *entry; dir && !found && (entry = readdir(dir));) {
+        if (strncmp(entry->d_name, "uverbs", 6) != 0)
+            continue;
+        *why = trouble_with(root, entry->d_name);
+        snprintf(name, sizeof name, "%s", entry->d_name);
+        found = *why ? name : NULL;
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+void wfi_verbs_explain_below(const char *root, const wfofi_sockaddr *local, char *out, size_t room)
+{
+    const char *asked = getenv("FI_PROVIDER"), *node;
+    names devices;
+    int why = 0;
+    list_folder(root, "/sys/class/infiniband", &devices);
+    if (devices.used == 0)
+        snprintf(out, room,
+                 "this machine has no RDMA device (/sys/class/infiniband is empty): load its driver, or use another "
+                 "fabric (WEFT_FABRIC=tcp)");
+    else if ((node = closed_node(root, &why)))
+        snprintf(out, room,
+                 "this process cannot open /dev/infiniband/%s of device %s (%s): load the module rdma_ucm, change the "
+                 "permissions, or pass /dev/infiniband to the container",
+                 node, devices.text, strerror(why));
+    else if (asked && !strstr(asked, "verbs"))
+        snprintf(out, room, "FI_PROVIDER is \"%s\": add verbs to it, or unset it", asked);
+    else if (local)
+        snprintf(
+            out, room,
+            "the interface (WEFT_IFACE) is none of device %s: name one of the device's (\"rdma link\" lists them), "
+            "or none",
+            devices.text);
+    else
+        snprintf(out, room,
+                 "device %s has no IP address on an active port, which connections need: give its interface one "
+                 "(\"rdma link\" names the interface; ip addr add)",
+                 devices.text);
+}
+
+void wfi_verbs_explain(const wfofi_sockaddr *local, char *out, size_t room)
+{
+    wfi_verbs_explain_below("", local, out, room);
+}
