@@ -22,11 +22,11 @@ static weft_status verbs_open(const wfi_fabric_options *options, wfi_fabric **ou
 const wfi_fabric_ops wfi_fabric_verbs = {
     .size = sizeof(wfi_fabric_ops),
     .name = "verbs",
+    .number = 2,
     .open = verbs_open,
     .close = wfofi_close,
     .limits = wfofi_limits,
     .address = wfofi_address,
-    .same_host = wfofi_same_host,
     .address_text = wfofi_peer_text,
     .iface = wfofi_iface,
     .lane_open = wfofi_lane_open,
