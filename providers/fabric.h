@@ -94,6 +94,7 @@ typedef struct wfi_fabric_limits {
      * small buffers of its own.
      */
     bool needs_local_regions;
+    bool open_blocks; /* lane_open may take seconds: it is called without locks */
     bool target_must_progress;
 } wfi_fabric_limits;
 

@@ -148,7 +148,8 @@ typedef struct wfi_data {
     wfi_signature signature;
     uint32_t slot, token; /* token: for TAKEN */
     bool rides;
-    uint64_t size, address, key;
+    uint64_t size;
+    wfi_rma_address remote;
     const uint8_t *bytes; /* if the data are in the message */
 } wfi_data;
 

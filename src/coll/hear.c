@@ -35,8 +35,7 @@ static bool read_data(wfi_reader *reader, wfi_data *out)
     if (out->rides) {
         out->bytes = wfi_read_bytes(reader, out->size);
     } else {
-        out->address = wfi_read_u64(reader);
-        out->key = wfi_read_u64(reader);
+        out->remote = wfi_read_rma(reader);
     }
     return !reader->failed && !wfi_reader_left(reader) && out->signature.kind < WFI_OPERATION_KINDS;
 }

@@ -383,8 +383,7 @@ static void begin_send(wfi_operation *operation, wfi_step_id id)
     }
     moved->peer = wfi_peer_ref(peer);
     step->bulk = moved;
-    data.address = moved->exposure.address;
-    data.key = moved->exposure.key;
+    data.remote = moved->exposure.remote;
     wfi_say_data(group, to, &data);
 }
 
@@ -451,8 +450,7 @@ static void pull(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
         moved->segment = (wfi_segment){.local = address(operation, step->to),
                                        .storage = operation->memory[step->to.buffer].storage,
                                        .size = data->size,
-                                       .remote_address = data->address,
-                                       .remote_key = data->key};
+                                       .remote = data->remote};
         moved->transfer =
             (wfi_transfer){.kind = WFI_PULL, .segments = &moved->segment, .segment_count = 1, .ops = &pull_ops};
         st = wfi_peer_transfer(peer, &moved->transfer);

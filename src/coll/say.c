@@ -5,7 +5,7 @@
  *   word u8, name hash u64, members hash u64, generation u32
  *
  *   DATA    space u8, number u64, kind u8, dtype u8, how u8, algorithm u8, root u32, count u64, slot u32, token u32,
- *           rides u8, size u64; then the bytes, or address u64, key u64
+ *           rides u8, size u64; then the bytes, or address u64, key u64, fabric u8
  *   TAKEN   space u8, number u64, token u32
  *   ASK     space u8, number u64: say BEGUN once you have begun that operation
  *   BEGUN   space u8, number u64
@@ -128,8 +128,7 @@ void wfi_say_data(weft_group *group, size_t to, const wfi_data *data)
     wfi_write_u8(&writer, data->rides);
     wfi_write_u64(&writer, data->size);
     if (!data->rides) {
-        wfi_write_u64(&writer, data->address);
-        wfi_write_u64(&writer, data->key);
+        wfi_write_rma(&writer, &data->remote);
     }
     group->members[to].was_sent = true;
     say(group, to, &writer, data->bytes, data->rides ? data->size : 0);

@@ -39,7 +39,7 @@ static weft_status make_block(weft_args mine, wfi_storage **out)
         return st;
     size_t size = aligned(sizeof(uint64_t) + encoded.meta.size);
     for (size_t i = 0; i < encoded.remote_count; i++) {
-        wfi_encode_address(&encoded, &encoded.remote[i], size, 0);
+        wfi_encode_address(&encoded, &encoded.remote[i], &(wfi_rma_address){.address = size});
         size += aligned((size_t)weft_tensor_numel(encoded.remote[i].tensor) *
                         weft_dtype_size(encoded.remote[i].tensor->dtype));
     }
@@ -102,10 +102,10 @@ static weft_status read_block(const uint8_t *block, size_t size, weft_values **o
         st = WEFT_ERR_PROTOCOL;
     for (size_t i = 0; i < decoded.segment_count && !st; i++) {
         const wfi_segment *segment = &decoded.segments[i];
-        if (segment->size > size || segment->remote_address > size - segment->size)
+        if (segment->size > size || segment->remote.address > size - segment->size)
             st = WEFT_ERR_PROTOCOL;
         else
-            memcpy(segment->local, block + segment->remote_address, segment->size);
+            memcpy(segment->local, block + segment->remote.address, segment->size);
     }
     if (!st)
         *out = weft_values_ref(decoded.values);

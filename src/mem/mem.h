@@ -20,6 +20,8 @@
 #ifndef WFI_MEM_H
 #define WFI_MEM_H
 
+#include "mem/rma.h"
+
 #include <weft/status.h>
 
 typedef enum wfi_memory_kind {
@@ -83,7 +85,8 @@ void wfi_slab_trim(size_t keep_bytes); /* returns idle slabs beyond keep_bytes t
 typedef struct wfi_segment {
     void *local;
     wfi_storage *storage; /* contains `local`; the owner of the transfer keeps a reference until it is done */
-    uint64_t size, remote_address, remote_key;
+    uint64_t size;
+    wfi_rma_address remote;
 } wfi_segment;
 
 /*

@@ -64,6 +64,17 @@ size_t wfi_events_read(wfi_progress *progress)
     return count;
 }
 
+void wfi_events_wake(wfi_progress *progress)
+{
+    uint64_t one = 1;
+    if (progress->fibers) {
+        wfi_progress_ready(progress);
+        return;
+    }
+    ssize_t written = write(progress->events_fd, &one, sizeof one);
+    (void)written; /* a full eventfd also wakes */
+}
+
 uint64_t wfi_events_arm(wfi_progress *progress, uint64_t until_ns)
 {
     for (size_t i = 0; i < progress->source_count; i++) {

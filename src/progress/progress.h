@@ -294,6 +294,8 @@ void wfi_events_serve(wfi_progress *progress);
 size_t wfi_events_read(wfi_progress *progress);
 /* Arms all sources: wfi_events_read must be called again at the returned time, until_ns or earlier. */
 uint64_t wfi_events_arm(wfi_progress *progress, uint64_t until_ns);
+/* A source has events of which its descriptor does not tell (events_arm returns false). Any thread. */
+void wfi_events_wake(wfi_progress *progress);
 
 /* ---- Sleep: sleeper.c, spin.c ------------------------------------------------------------------------------------ */
 

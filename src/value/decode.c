@@ -54,7 +54,7 @@ static void measure_tensor(decoding *d, const wfi_tensor_type *type, uint64_t nb
     if (encoding == WFI_ENCODING_INLINE)
         (void)wfi_read_bytes(d->meta, nbytes);
     else if (encoding == WFI_ENCODING_PULL)
-        (void)wfi_read_bytes(d->meta, 16);
+        (void)wfi_read_bytes(d->meta, WFI_RMA_BYTES);
     else if (encoding == WFI_ENCODING_PUSH)
         (void)wfi_read_u32(d->meta);
 }
@@ -124,18 +124,15 @@ static void copy_here(decoding *d, wfi_reader *from, weft_tensor *place, uint64_
 static void add_segment(decoding *d, weft_tensor *place, uint64_t nbytes)
 {
     wfi_decoded *out = d->out;
-    uint64_t address = wfi_read_u64(d->meta), key = wfi_read_u64(d->meta);
+    wfi_rma_address remote = wfi_read_rma(d->meta);
     wfi_segment *segments = wfi_grow(out->segments, out->segment_count, &out->segment_capacity, sizeof *segments);
     if (!segments) {
         fail(d, WEFT_ERR_MEMORY, "no memory for the list of segments");
         return;
     }
     out->segments = segments;
-    out->segments[out->segment_count++] = (wfi_segment){.local = weft_tensor_data(place),
-                                                        .storage = place->storage,
-                                                        .size = nbytes,
-                                                        .remote_address = address,
-                                                        .remote_key = key};
+    out->segments[out->segment_count++] =
+        (wfi_segment){.local = weft_tensor_data(place), .storage = place->storage, .size = nbytes, .remote = remote};
 }
 
 static void check_landed(decoding *d, uint64_t nbytes)
@@ -372,7 +369,7 @@ bool wfi_peek_tensor(wfi_reader *tensors, wfi_tensor_type *out)
     if (encoding == WFI_ENCODING_INLINE)
         (void)wfi_read_bytes(tensors, nbytes);
     else if (encoding == WFI_ENCODING_PULL)
-        (void)wfi_read_bytes(tensors, 16);
+        (void)wfi_read_bytes(tensors, WFI_RMA_BYTES);
     else if (encoding == WFI_ENCODING_PUSH)
         (void)wfi_read_u32(tensors);
     return !tensors->failed;
@@ -422,7 +419,7 @@ weft_status wfi_decode_landing(wfi_reader *meta, wfi_landing **out, size_t *coun
     *out = NULL;
     *count = 0;
     uint32_t announced = wfi_read_u32(meta);
-    if (meta->failed || announced > WEFT_MAX_CALL_TENSORS || announced > wfi_reader_left(meta) / 18)
+    if (meta->failed || announced > WEFT_MAX_CALL_TENSORS || announced > wfi_reader_left(meta) / (2 + WFI_RMA_BYTES))
         return WEFT_ERR_PROTOCOL;
     if (!announced)
         return WEFT_OK;
@@ -431,8 +428,7 @@ weft_status wfi_decode_landing(wfi_reader *meta, wfi_landing **out, size_t *coun
         return WEFT_ERR_MEMORY;
     for (uint32_t i = 0; i < announced; i++) {
         wfi_read_tensor_type(meta, &list[i].dtype, &list[i].shape, &list[i].size, NULL);
-        list[i].address = wfi_read_u64(meta);
-        list[i].key = wfi_read_u64(meta);
+        list[i].remote = wfi_read_rma(meta);
     }
     if (meta->failed) {
         free(list);

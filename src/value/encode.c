@@ -163,9 +163,8 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
         add_remote(e, flat, WFI_NO_PATCH, index);
     } else {
         wfi_write_u8(&out->meta, WFI_ENCODING_PULL);
-        size_t patch = out->meta.size; /* its address and key, once it is exposed */
-        wfi_write_u64(&out->meta, 0);
-        wfi_write_u64(&out->meta, 0);
+        size_t patch = out->meta.size; /* its memory, once it is exposed */
+        wfi_write_rma(&out->meta, &(wfi_rma_address){0});
         add_remote(e, flat, patch, 0);
     }
     weft_tensor_unref(flat);
@@ -264,19 +263,17 @@ void wfi_encode_landing_count(wfi_encoded *encoded, size_t count)
     wfi_write_u32(&encoded->meta, (uint32_t)count);
 }
 
-void wfi_encode_landing(wfi_encoded *encoded, const weft_tensor *place, uint64_t address, uint64_t key)
+void wfi_encode_landing(wfi_encoded *encoded, const weft_tensor *place, const wfi_rma_address *remote)
 {
     wfi_write_tensor_type(&encoded->meta, place->dtype, place->shape);
-    wfi_write_u64(&encoded->meta, address);
-    wfi_write_u64(&encoded->meta, key);
+    wfi_write_rma(&encoded->meta, remote);
 }
 
-void wfi_encode_address(wfi_encoded *encoded, const wfi_encoded_tensor *tensor, uint64_t address, uint64_t key)
+void wfi_encode_address(wfi_encoded *encoded, const wfi_encoded_tensor *tensor, const wfi_rma_address *remote)
 {
     wfi_writer slot;
-    wfi_writer_init(&slot, encoded->meta.data + tensor->patch, 16);
-    wfi_write_u64(&slot, address);
-    wfi_write_u64(&slot, key);
+    wfi_writer_init(&slot, encoded->meta.data + tensor->patch, WFI_RMA_BYTES);
+    wfi_write_rma(&slot, remote);
 }
 
 void wfi_encoded_fini(wfi_encoded *encoded)

@@ -58,9 +58,9 @@ weft_status wfi_encode(wfi_encoded *encoded, weft_args values, const wfi_encode_
  * written.
  */
 void wfi_encode_landing_count(wfi_encoded *encoded, size_t count);
-void wfi_encode_landing(wfi_encoded *encoded, const weft_tensor *place, uint64_t address, uint64_t key);
+void wfi_encode_landing(wfi_encoded *encoded, const weft_tensor *place, const wfi_rma_address *remote);
 /* Writes into the metadata the address at which the peer can read a tensor of `remote` that has a patch. */
-void wfi_encode_address(wfi_encoded *encoded, const wfi_encoded_tensor *tensor, uint64_t address, uint64_t key);
+void wfi_encode_address(wfi_encoded *encoded, const wfi_encoded_tensor *tensor, const wfi_rma_address *remote);
 /* Frees everything. Do not hold the agent's lock, because references may be dropped. */
 void wfi_encoded_fini(wfi_encoded *encoded);
 

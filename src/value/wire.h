@@ -18,14 +18,15 @@
  *                                            that was to make the value failed or will never come
  * FETCH is a call of the reserved function "weft:fetch".
  *
- * A body is either here (u8 0, u32 size, meta; then the bytes of tensors marked EAGER) or elsewhere (u8 1, address u64,
- * key u64, size u64 of meta to be pulled). Meta: values, then the caller's landing places.
+ * A body is either here (u8 0, u32 size, meta; then the bytes of tensors marked EAGER) or elsewhere (u8 1, memory,
+ * size u64 of meta to be pulled). Memory is address u64, key u64, fabric u8 (mem/rma.h). Meta: values, then the caller's landing places.
  */
 #ifndef WFI_RPC_WIRE_H
 #define WFI_RPC_WIRE_H
 
 #include "base/codec.h"
 #include "base/map.h"
+#include "mem/rma.h"
 
 #include <weft/value.h>
 
@@ -63,7 +64,7 @@ enum wfi_item_flags {
 enum wfi_tensor_encoding {
     WFI_ENCODING_INLINE = 0, /* right here in meta */
     WFI_ENCODING_EAGER = 1,  /* behind meta, in order; read, and not written any more */
-    WFI_ENCODING_PULL = 2,   /* to be pulled: address, key */
+    WFI_ENCODING_PULL = 2,   /* to be pulled: memory */
     WFI_ENCODING_PUSH = 3,   /* were pushed into landing place number u32 */
 };
 
@@ -100,7 +101,8 @@ uint64_t wfi_rref_name_hash(const wfi_hash_key *hash_key, const wfi_rref_name *n
 typedef struct wfi_landing {
     weft_dtype dtype;
     weft_shape shape;
-    uint64_t address, key, size;
+    wfi_rma_address remote;
+    uint64_t size;
 } wfi_landing;
 
 /* A tensor's dtype and shape. Reading fails on unknown dtypes, too many dimensions, and sizes that overflow; and on WFI_LINKED where

@@ -56,7 +56,7 @@ static void hear_data(weft_agent *agent, const weft_group *group, const wfi_data
     wfi_write_u32(&w, data->token);
     wfi_write_u8(&w, data->rides);
     wfi_write_u64(&w, data->size);
-    for (uint64_t i = 0; data->rides ? i < data->size : i < 16; i++)
+    for (uint64_t i = 0; data->rides ? i < data->size : i < WFI_RMA_BYTES; i++)
         wfi_write_u8(&w, 0);
     hear(agent, &w);
 }

@@ -55,7 +55,7 @@ static void write_words(wfi_writer *w, const wfi_group_key *key)
     uint64_t size = chance(2) ? 8000 : chance(3500);
     wfi_write_u8(w, rides);
     wfi_write_u64(w, chance(10) ? size : some_number());
-    for (uint64_t i = 0; rides ? i < size % 3500 : i < 16; i++)
+    for (uint64_t i = 0; rides ? i < size % 3500 : i < WFI_RMA_BYTES; i++)
         wfi_write_u8(w, (uint8_t)chance(256));
 }
 

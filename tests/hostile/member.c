@@ -141,6 +141,7 @@ static void wild_keys(arena *a, unsigned n)
         wfi_write_u8(&meta, INSIDE_ENCODING_PULL);
         wfi_write_u64(&meta, any_number());
         wfi_write_u64(&meta, any_number());
+        wfi_write_u8(&meta, 1); /* tcp */
         end_meta(&one, &meta, n % 3 == 1);
     }
     (void)post(a->member->agent, (int)(n % VICTIMS), &one);
@@ -181,6 +182,7 @@ static void wild_lengths(arena *a, unsigned n)
         wfi_write_u8(&meta, INSIDE_ENCODING_PULL);
         wfi_write_u64(&meta, any_number());
         wfi_write_u64(&meta, any_number());
+        wfi_write_u8(&meta, 1); /* tcp */
         end_meta(&one, &meta, false);
     }
     (void)post(a->member->agent, (int)(n % VICTIMS), &one);

@@ -107,8 +107,7 @@ weft_status bulk_begin(bulk *local, const bulk *remote, wfi_transfer_kind kind)
         local->segments[i] = (wfi_segment){.local = wfi_storage_data(local->storages[i]),
                                            .storage = local->storages[i],
                                            .size = local->sizes[i],
-                                           .remote_address = remote->exposures[i].address,
-                                           .remote_key = remote->exposures[i].key};
+                                           .remote = remote->exposures[i].remote};
     local->transfer = (wfi_transfer){
         .kind = kind, .segments = local->segments, .segment_count = local->count, .ops = &transfer_done_ops};
     atomic_store(&local->done, 0);

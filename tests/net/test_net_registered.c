@@ -61,16 +61,16 @@ static void body_keys(net_host *host)
         bulk mine;
         bulk_create(&mine, host, 1, one, 1);
         bulk_expose(&mine, WFI_REMOTE_READ);
-        uint64_t key = mine.exposures[0].key;
+        uint64_t key = mine.exposures[0].remote.key;
         bulk_withdraw(&mine, true);
         bulk_expose(&mine, WFI_REMOTE_READ);
-        assert_true(mine.exposures[0].key == key); /* registered once */
+        assert_true(mine.exposures[0].remote.key == key); /* registered once */
         wfi_exposure inner;
         wfi_net_lock(host->net);
         assert_int_equal(wfi_peer_expose(host_peer(host, 1), mine.storages[0],
                                          (char *)wfi_storage_data(mine.storages[0]) + 100, 50, WFI_REMOTE_READ, &inner),
                          WEFT_OK);
-        assert_true(inner.key == key && inner.address == mine.exposures[0].address + 100);
+        assert_true(inner.remote.key == key && inner.remote.address == mine.exposures[0].remote.address + 100);
         wfi_peer_withdraw(host_peer(host, 1), &inner, 1, true);
         wfi_net_unlock(host->net);
         bulk_withdraw(&mine, true);

@@ -118,7 +118,7 @@ void inside_write_body(wfi_writer *writer, weft_args values, const weft_tensor *
     MUST_OK(wfi_encode(&body, values, &(wfi_encode_options){0}));
     wfi_encode_landing_count(&body, place != NULL);
     if (place)
-        wfi_encode_landing(&body, place, 0, 0);
+        wfi_encode_landing(&body, place, &(wfi_rma_address){0});
     wfi_write_u8(writer, 0);
     wfi_write_blob(writer, body.meta.data, body.meta.size);
     wfi_encoded_fini(&body);
@@ -233,13 +233,13 @@ inside_range inside_landing(const weft_call *call)
 {
     MUST(call->arguments->landing_count == 1);
     const wfi_landing *landing = &call->arguments->landing[0];
-    return (inside_range){.address = landing->address, .key = landing->key, .size = landing->size};
+    return (inside_range){.remote = landing->remote, .size = landing->size};
 }
 
 inside_range inside_argument(const weft_call *call)
 {
     const wfi_segment *segment = &call->arguments->decoded.segments[0];
-    return (inside_range){.address = segment->remote_address, .key = segment->remote_key, .size = segment->size};
+    return (inside_range){.remote = segment->remote, .size = segment->size};
 }
 
 struct inside_raid inside_raid;
@@ -264,11 +264,8 @@ void inside_raid_begin(weft_call *call, inside_range there, weft_tensor *here, b
 {
     raid.agent = call->agent;
     raid.victim = call->peer;
-    raid.segment = (wfi_segment){.local = weft_tensor_data(here),
-                                 .storage = here->storage,
-                                 .size = there.size,
-                                 .remote_address = there.address,
-                                 .remote_key = there.key};
+    raid.segment = (wfi_segment){
+        .local = weft_tensor_data(here), .storage = here->storage, .size = there.size, .remote = there.remote};
     raid.transfer = (wfi_transfer){
         .kind = write ? WFI_PUSH : WFI_PULL, .segments = &raid.segment, .segment_count = 1, .ops = &raid_again_ops};
     inside_raid = (struct inside_raid){.running = true};

@@ -7,6 +7,7 @@
 #define TESTS_RPC_INSIDE_H
 
 #include "base/codec.h"
+#include "mem/rma.h"
 
 #include <weft/weft.h>
 
@@ -81,7 +82,8 @@ void inside_replace(weft_agent *agent, const char *function, weft_status (*run)(
 
 /* A range of memory at a call's caller: where its only result is to land, or where its first tensor lies. */
 typedef struct inside_range {
-    uint64_t address, key, size;
+    wfi_rma_address remote;
+    uint64_t size;
 } inside_range;
 inside_range inside_landing(const weft_call *call);
 inside_range inside_argument(const weft_call *call);

@@ -167,6 +167,7 @@ static void write_body(wfi_writer *w)
     wfi_write_u8(w, 1); /* elsewhere */
     wfi_write_u64(w, next_random());
     wfi_write_u64(w, next_random());
+    wfi_write_u8(w, (uint8_t)(below(2) ? 64 : next_random()));
     wfi_write_u64(w, below(2) ? below(10000) : next_random());
 }
 

@@ -23,9 +23,10 @@
 
 /* ---- Exposures: expose.c --------------------------------------------------------------------------------------- */
 
-/* A range that one peer may read or write for a while. The peer is sent address, key and size. */
+/* A range that one peer may read or write for a while. The peer is sent `remote` and the size. */
 typedef struct wfi_exposure {
-    uint64_t address, key, size;
+    wfi_rma_address remote; /* what the peer is told */
+    uint64_t size;
     void *region;         /* for net */
     wfi_storage *storage; /* referenced and, for reading, read-pinned while exposed */
 } wfi_exposure;
@@ -102,21 +103,34 @@ typedef struct wfi_chunk {
     size_t size;
 } wfi_chunk;
 
+typedef struct wfi_exposed_region {
+    wfi_region *region;     /* NULL: none on this fabric */
+    wfi_rma_address remote; /* as sent to the peer */
+    bool cached;            /* the region belongs to the cache */
+} wfi_exposed_region;
+
 typedef struct wfi_exposed {
     wfi_list link;
-    wfi_region *region;          /* NULL: empty, or closed with the peer */
-    uint64_t address, key, size; /* as sent to the peer */
+    void *data;
+    uint64_t size;
     unsigned access;
-    bool cached; /* the region belongs to the cache */
+    wfi_exposed_region
+        on[WFI_FABRICS_MAX]; /* on the fabric that the peer was told of, and on those that it asked for */
+    bool open;               /* false: closed with the peer */
     bool pinned;
     wfi_storage *storage;
     wfi_task task; /* drops the reference without the lock */
 } wfi_exposed;
 
 typedef struct wfi_query { /* a question whether a range is still exposed */
-    uint64_t number, address, key, size;
+    uint64_t number, size;
+    wfi_rma_address remote; /* as the peer was told */
     uint8_t access;
+    uint8_t fabric; /* the number of the fabric of the peer's bulk connection */
 } wfi_query;
+
+/* Answers to a query. */
+enum { WFI_GONE = 0, WFI_STILL_EXPOSED = 1, WFI_NOT_ON_THIS_FABRIC = 2 };
 
 typedef struct wfi_bulk {
     wfi_channel channel;
@@ -125,6 +139,8 @@ typedef struct wfi_bulk {
     wfi_control_message revalidate, revalidated; /* question and answer whether memory is still exposed */
     wfi_control_message dial;                    /* asks the peer to connect the bulk channel */
     wfi_transfer_state *asked; /* the transfer of the last question; NULL: no transfer waits for an answer */
+    size_t asked_segment;      /* the segment of that question, */
+    uint64_t asked_offset;     /* and where its range begins */
     uint64_t questions;        /* number of the last question */
     wfi_query query;           /* the peer's newest question */
     bool answer_due;           /* to `query`, when the previous answer has arrived */
@@ -159,16 +175,27 @@ void wfi_bulk_init(wfi_bulk *bulk, wfi_peer *peer);
 void wfi_bulk_fail(wfi_bulk *bulk,
                    weft_status why); /* fails all transfers, ends all exposures; its channel has ended */
 
+/* state.c */
+weft_status wfi_transfer_state_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_transfer_state **out);
+void wfi_transfer_state_destroy(wfi_transfer_state *state);
+uint64_t wfi_transfer_state_chunks(const wfi_transfer_state *state); /* their number */
+/* Registers local memory with the fabric, unless it is. *refused: 0, or the size of memory that the fabric refused to
+ * register. On WEFT_OK chunks may be posted all the same: the fabric copies that memory. */
+weft_status wfi_transfer_state_register(wfi_transfer_state *state, wfi_net_fabric *fabric, size_t *refused);
+void wfi_transfer_state_end(wfi_transfer_state *state, weft_status why);
+/* Ends the transfer if no chunk is in flight and none will be posted. */
+void wfi_transfer_state_finish(wfi_transfer_state *state);
+bool wfi_transfer_state_has_free(
+    wfi_transfer_state *state); /* moves `next` to the first free chunk; false if there is none */
+/* The segment of chunk `index`, its offset there, and its size. *at (may be NULL) gets the number of the segment. */
+wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *state, uint64_t index, uint64_t *offset, uint64_t *size,
+                                      size_t *at);
+/* Whether the memory of its first free chunk has an address on the connection's fabric. */
+bool wfi_transfer_state_fits(const wfi_transfer_state *state, const wfi_conn *conn);
 /* transfer.c */
 bool wfi_bulk_is_stuck(const wfi_bulk *bulk); /* transfers wait, and there is no connection */
 void wfi_transfers_pump(wfi_bulk *bulk);
 void wfi_transfers_fail(wfi_bulk *bulk, weft_status why);
-void wfi_transfer_state_end(wfi_transfer_state *state, weft_status why);
-bool wfi_transfer_state_has_free(
-    wfi_transfer_state *state); /* moves `next` to the first free chunk; false if there is none */
-/* The segment, remote address and size of chunk `index`. *at (may be NULL) gets the number of the segment. */
-const wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *state, uint64_t index, uint64_t *remote,
-                                            uint64_t *size, size_t *at);
 void wfi_chunks_free_spares(wfi_transport *transport);
 
 /* revalidate.c */
@@ -181,7 +208,8 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader);
 
 /* expose.c */
 void wfi_exposed_end_all(wfi_bulk *bulk); /* closes the regions; their owners still withdraw the records */
-/* Whether the range of the query is exposed to the peer, for the query's access. */
-bool wfi_exposed_covers(const wfi_bulk *bulk, const wfi_query *query);
+/* Whether the range of the query is exposed to the peer, for the query's access. If it is, *on gets the range on the
+ * query's fabric, where it is registered if need be. Returns WFI_GONE, ... */
+uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, wfi_rma_address *on);
 
 #endif

@@ -19,37 +19,66 @@ static void drop_storage(wfi_task *task)
     free(exposed);
 }
 
-static void close_region(wfi_transport *transport, wfi_exposed *exposed)
+static void close_regions(const wfi_transport *transport, wfi_exposed *exposed)
 {
-    wfi_net_fabric *fabric = &transport->fabrics[0];
-    if (exposed->cached)
-        wfi_reg_cache_put(fabric->cache, exposed->storage);
-    else if (exposed->region)
-        fabric->ops->region_close(fabric->fabric, exposed->region);
-    exposed->region = NULL;
-    exposed->cached = false;
+    for (size_t i = 0; i < transport->fabric_count; i++) {
+        const wfi_net_fabric *fabric = &transport->fabrics[i];
+        wfi_exposed_region *on = &exposed->on[i];
+        if (on->cached)
+            wfi_reg_cache_put(fabric->cache, exposed->storage);
+        else if (on->region)
+            fabric->ops->region_close(fabric->fabric, on->region);
+        *on = (wfi_exposed_region){0};
+    }
+    exposed->open = false;
     if (exposed->pinned)
         wfi_storage_unpin_read(exposed->storage);
     exposed->pinned = false;
 }
 
-static weft_status open_region(wfi_net_fabric *fabric, wfi_exposed *exposed, void *data, size_t size, unsigned access,
-                               uint64_t *address)
+/* Registers the memory with the fabric, unless it is. */
+static weft_status open_region(wfi_net_fabric *fabric, wfi_exposed *exposed)
 {
+    wfi_exposed_region *on = &exposed->on[wfi_net_fabric_index(fabric)];
+    uint64_t offset = 0;
+    weft_status status;
+    if (on->region || !exposed->size)
+        return WEFT_OK;
     if (fabric->limits->keys_per_transfer) {
-        weft_status status = fabric->ops->region_open(fabric->fabric, data, size, access, &exposed->region);
-        if (!status)
-            *address = exposed->region->base;
+        status = fabric->ops->region_open(fabric->fabric, exposed->data, exposed->size, exposed->access, &on->region);
+    } else {
+        void *region = NULL;
+        status = wfi_reg_cache_get(fabric->cache, exposed->storage, &region);
+        on->region = region;
+        on->cached = !status;
+        offset = (uint64_t)((char *)exposed->data - (char *)wfi_storage_data(exposed->storage));
+    }
+    if (status) {
+        wfi_net_fabric_refused(fabric, exposed->size);
         return status;
     }
-    void *region = NULL;
-    weft_status status = wfi_reg_cache_get(fabric->cache, exposed->storage, &region);
-    if (status)
-        return status;
-    exposed->region = region;
-    exposed->cached = true;
-    *address = exposed->region->base + (uint64_t)((char *)data - (char *)wfi_storage_data(exposed->storage));
+    on->remote =
+        (wfi_rma_address){.address = on->region->base + offset, .key = on->region->key, .fabric = fabric->ops->number};
     return WEFT_OK;
+}
+
+/* Registers the memory with the fabric that the peer will probably read it on: that of the bulk connection, or of the
+ * next one. If that fabric refuses, with another one that the peer has. */
+static weft_status open_first(wfi_channel *channel, wfi_exposed *exposed, wfi_rma_address *remote)
+{
+    const wfi_peer *peer = channel->peer;
+    wfi_transport *transport = peer->transport;
+    wfi_net_fabric *first = channel->conn ? channel->conn->fabric : wfi_channel_choose(channel);
+    weft_status status = first ? open_region(first, exposed) : WEFT_ERR_UNREACHABLE;
+    for (size_t i = 0; i < transport->fabric_count && first && status; i++) {
+        if (&transport->fabrics[i] == first || !peer->addresses[i].bytes)
+            continue;
+        status = open_region(&transport->fabrics[i], exposed);
+        first = status ? first : &transport->fabrics[i];
+    }
+    if (!status)
+        *remote = exposed->on[wfi_net_fabric_index(first)].remote;
+    return status;
 }
 
 weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, size_t size, unsigned access,
@@ -64,24 +93,20 @@ weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, si
     wfi_exposed *exposed = wfi_calloc(1, sizeof(*exposed));
     if (!exposed)
         return WEFT_ERR_MEMORY;
-    exposed->storage = storage;
+    *exposed = (wfi_exposed){.storage = storage, .data = data, .size = size, .access = access, .open = true};
     exposed->task.run = drop_storage;
-    uint64_t address = 0;
-    weft_status status = size ? open_region(&transport->fabrics[0], exposed, data, size, access, &address) : WEFT_OK;
+    wfi_rma_address remote = {0};
+    weft_status status = open_first(peer->channels[WFI_BULK], exposed, &remote);
     if (status) {
         free(exposed);
         return status;
     }
-    exposed->address = address;
-    exposed->key = exposed->region ? exposed->region->key : 0;
-    exposed->size = size;
-    exposed->access = access;
     (void)wfi_storage_ref(storage);
     exposed->pinned = access & WFI_REMOTE_READ;
     if (exposed->pinned)
         wfi_storage_pin_read(storage);
     wfi_list_push_back(&wfi_peer_bulk(peer)->exposed, &exposed->link);
-    *out = (wfi_exposure){.address = address, .key = exposed->key, .size = size, .region = exposed, .storage = storage};
+    *out = (wfi_exposure){.remote = remote, .size = size, .region = exposed, .storage = storage};
     return WEFT_OK;
 }
 
@@ -98,7 +123,7 @@ void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bo
         if (!exposed)
             continue;
         exposures[i].region = NULL;
-        close_region(transport, exposed);
+        close_regions(transport, exposed);
         wfi_list_remove(&exposed->link);
         wfi_progress_defer(transport->progress, &exposed->task, WFI_DEFER_RELEASE);
     }
@@ -106,20 +131,44 @@ void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bo
     wfi_channel_want(channel);
 }
 
-bool wfi_exposed_covers(const wfi_bulk *bulk, const wfi_query *query)
+/* The offset of the query's range in the memory, if the peer was told of that memory by these numbers. */
+static bool find_range(const wfi_transport *transport, const wfi_exposed *exposed, const wfi_query *query,
+                       uint64_t *offset)
 {
-    WFI_FOR_LIST (const wfi_exposed, exposed, &bulk->exposed, link) {
-        uint64_t offset = query->address - exposed->address; /* large if it begins before */
-        if (exposed->region && exposed->key == query->key && (exposed->access & query->access) == query->access &&
-            offset <= exposed->size && query->size <= exposed->size - offset)
+    for (size_t i = 0; i < transport->fabric_count; i++) {
+        const wfi_exposed_region *on = &exposed->on[i];
+        *offset = query->remote.address - on->remote.address; /* large if it begins before */
+        if (on->region && on->remote.fabric == query->remote.fabric && on->remote.key == query->remote.key &&
+            (exposed->access & query->access) == query->access && *offset <= exposed->size &&
+            query->size <= exposed->size - *offset)
             return true;
     }
     return false;
+}
+
+uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, wfi_rma_address *remote)
+{
+    wfi_transport *transport = bulk->channel.peer->transport;
+    uint64_t offset;
+    WFI_FOR_LIST (wfi_exposed, exposed, &bulk->exposed, link) {
+        if (!exposed->open || !find_range(transport, exposed, query, &offset))
+            continue;
+        for (size_t i = 0; i < transport->fabric_count; i++) {
+            wfi_net_fabric *fabric = &transport->fabrics[i];
+            if (fabric->ops->number != query->fabric || open_region(fabric, exposed))
+                continue;
+            *remote = exposed->on[i].remote;
+            remote->address += offset;
+            return WFI_STILL_EXPOSED;
+        }
+        return WFI_NOT_ON_THIS_FABRIC;
+    }
+    return WFI_GONE;
 }
 
 void wfi_exposed_end_all(wfi_bulk *bulk)
 {
     wfi_list *node;
     while ((node = wfi_list_pop_front(&bulk->exposed)))
-        close_region(bulk->channel.peer->transport, wfi_container_of(node, wfi_exposed, link));
+        close_regions(bulk->channel.peer->transport, wfi_container_of(node, wfi_exposed, link));
 }

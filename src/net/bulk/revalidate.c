@@ -9,6 +9,9 @@
  *   - If it is, only that chunk is transferred. When it is done, the transfer continues normally.
  * So a transfer whose memory is exposed survives any number of broken connections. A transfer that had no chunk in
  * flight does not ask.
+ *
+ * The question also names the fabric of the bulk connection, and the answer gives the memory's address there. So a
+ * transfer also asks if its memory was named on another fabric: the workers prefer different ones, or one has failed.
  */
 #include "net/bulk/bulk.h"
 
@@ -16,22 +19,36 @@
 
 /* ---- Asking ---------------------------------------------------------------------------------------------------- */
 
-/* Asks whether the next chunk's memory may still be read or written. */
+/* Asks whether the next chunk's memory may still be read or written, and for its address on the fabric of the bulk
+ * connection. */
 static void ask_about(wfi_transfer_state *state)
 {
     wfi_bulk *bulk = state->bulk;
+    const wfi_conn *conn = wfi_channel_up(&bulk->channel);
     wfi_writer writer;
-    uint64_t remote, size;
-    const wfi_segment *segment = wfi_transfer_state_place(state, state->next, &remote, &size, NULL);
+    uint64_t size;
+    const wfi_segment *segment =
+        wfi_transfer_state_place(state, state->next, &bulk->asked_offset, &size, &bulk->asked_segment);
+    wfi_rma_address remote = segment->remote;
+    remote.address += bulk->asked_offset;
     wfi_writer_init(&writer, bulk->revalidate.bytes, sizeof(bulk->revalidate.bytes));
     wfi_write_u64(&writer, ++bulk->questions);
-    wfi_write_u64(&writer, remote);
-    wfi_write_u64(&writer, segment->remote_key);
+    wfi_write_rma(&writer, &remote);
     wfi_write_u64(&writer, size);
     wfi_write_u8(&writer, state->owner->kind == WFI_PULL ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
+    wfi_write_u8(&writer, conn ? conn->fabric->ops->number : remote.fabric);
     assert(!writer.failed);
     bulk->asked = state;
     wfi_control_message_send(&bulk->revalidate, WFI_CONTROL_REVALIDATE, writer.size);
+}
+
+/* Whether the transfer cannot continue before the peer has answered. */
+static bool must_ask(wfi_transfer_state *state)
+{
+    const wfi_conn *conn = wfi_channel_up(&state->bulk->channel);
+    if (!wfi_transfer_state_has_free(state))
+        return false;
+    return state->unvalidated ? !state->validated && !state->under_way : conn && !wfi_transfer_state_fits(state, conn);
 }
 
 /* One question is in flight at a time. */
@@ -40,7 +57,7 @@ void wfi_transfers_ask(wfi_bulk *bulk)
     WFI_FOR_LIST (wfi_transfer_state, state, &bulk->transfers, link) {
         if (bulk->asked || bulk->revalidate.out)
             return;
-        if (state->unvalidated && !state->validated && !state->under_way && wfi_transfer_state_has_free(state))
+        if (must_ask(state))
             ask_about(state);
     }
 }
@@ -58,17 +75,25 @@ void wfi_transfers_invalidate(wfi_bulk *bulk)
 void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
 {
     uint64_t number = wfi_read_u64(reader);
-    bool offered = wfi_read_u8(reader);
+    uint8_t answer = wfi_read_u8(reader);
+    wfi_rma_address there = wfi_read_rma(reader);
     wfi_transfer_state *state = bulk->asked;
     if (reader->failed || number != bulk->questions)
         return;
     bulk->asked = NULL;
-    if (state && offered)
-        state->validated = true;
-    else if (state)
+    if (state && answer == WFI_STILL_EXPOSED) {
+        wfi_segment *segment = &state->owner->segments[bulk->asked_segment];
+        there.address -= bulk->asked_offset;
+        segment->remote = there;
+        state->validated = state->unvalidated;
+    } else if (answer == WFI_NOT_ON_THIS_FABRIC) {
+        wfi_conn *conn = wfi_channel_up(&bulk->channel);
+        if (conn && conn->fabric->ops->number == there.fabric && !wfi_channel_turn(conn, 0) && state)
+            wfi_transfer_state_end(state, WEFT_ERR_MEMORY);
+    } else if (state) {
         wfi_transfer_state_end(state, WEFT_ERR_PROTOCOL);
+    }
     wfi_transfers_ask(bulk);
-    wfi_transfers_pump(bulk);
 }
 
 /* ---- Answering ------------------------------------------------------------------------------------------------- */
@@ -82,10 +107,12 @@ void wfi_bulk_answer(wfi_bulk *bulk)
     if (bulk->answer_due)
         return;
     bool is_one = query->access == WFI_REMOTE_READ || query->access == WFI_REMOTE_WRITE;
-    bool offered = is_one && wfi_exposed_covers(bulk, query);
+    wfi_rma_address on = {.fabric = query->fabric};
+    uint8_t answer = is_one ? wfi_exposed_find(bulk, query, &on) : WFI_GONE;
     wfi_writer_init(&writer, bulk->revalidated.bytes, sizeof(bulk->revalidated.bytes));
     wfi_write_u64(&writer, query->number);
-    wfi_write_u8(&writer, offered);
+    wfi_write_u8(&writer, answer);
+    wfi_write_rma(&writer, &on);
     wfi_control_message_send(&bulk->revalidated, WFI_CONTROL_REVALIDATED, writer.size);
 }
 
@@ -93,10 +120,10 @@ void wfi_bulk_take_revalidate(wfi_bulk *bulk, wfi_reader *reader)
 {
     wfi_query query;
     query.number = wfi_read_u64(reader);
-    query.address = wfi_read_u64(reader);
-    query.key = wfi_read_u64(reader);
+    query.remote = wfi_read_rma(reader);
     query.size = wfi_read_u64(reader);
     query.access = wfi_read_u8(reader);
+    query.fabric = wfi_read_u8(reader);
     if (reader->failed)
         return;
     bulk->query = query;

@@ -28,6 +28,7 @@ static weft_status take_request(wfi_channel *channel, wfi_net_fabric *fabric, wf
     wfi_conn_make_keys(conn);
     size_t size = wfi_conn_hello(conn, data);
     channel->conn = conn;
+    channel->tried = fabric;
     weft_status status = fabric->ops->lane_take(fabric->fabric, request, (void *)(uintptr_t)conn->id, &conn->lane);
     return wfi_channel_attach(conn, status, data, size);
 }

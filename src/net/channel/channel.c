@@ -50,6 +50,8 @@ static void channel_retry(wfi_channel *channel)
 void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
 {
     bool ours = lack == WEFT_ERR_SYSTEM || lack == WEFT_ERR_MEMORY;
+    if (channel->tried)
+        wfi_channel_blame(channel, channel->tried, why);
     channel->failures++;
     channel->why = why;
     channel->ask = true;
@@ -94,9 +96,10 @@ weft_status wfi_channel_attach(wfi_conn *conn, weft_status status, const void *d
 {
     wfi_channel *channel = conn->channel;
     wfi_progress *progress = conn->transport->progress;
-    /* The limit doubles after each failure. Otherwise many workers that connect at once on few cores would repeatedly
+    /* The limit doubles after each failure on all fabrics. Otherwise many workers that connect at once on few cores would repeatedly
      * close connections that are about to be answered. */
-    unsigned doublings = channel->failures < LIMIT_DOUBLINGS ? channel->failures : LIMIT_DOUBLINGS;
+    unsigned rounds = channel->failures / (unsigned)conn->transport->fabric_count;
+    unsigned doublings = rounds < LIMIT_DOUBLINGS ? rounds : LIMIT_DOUBLINGS;
     if (!status)
         status = channel->ops->attach(conn); /* posts receives */
     if (!status)
@@ -122,7 +125,12 @@ void wfi_channel_want(wfi_channel *channel)
             wfi_list_push_back(channel->failures ? &transport->turns_again : &transport->turns, &channel->turn);
         return;
     }
-    wfi_net_fabric *fabric = &transport->fabrics[0];
+    wfi_net_fabric *fabric = wfi_channel_choose(channel);
+    channel->tried = fabric;
+    if (!fabric) {
+        wfi_channel_failed(channel, WEFT_ERR_UNREACHABLE, "it and this worker have no fabric in common (WEFT_FABRIC)");
+        return;
+    }
     wfi_conn *conn = wfi_conn_create(channel, fabric, true, ++channel->generation);
     if (!conn) {
         wfi_channel_failed(channel, WEFT_ERR_MEMORY, "out of memory");
@@ -130,11 +138,25 @@ void wfi_channel_want(wfi_channel *channel)
     }
     conn->attempt = true;
     transport->attempts++;
+    channel->conn = conn;
+    if (fabric->limits->open_blocks) {
+        wfi_list_push_back(&fabric->dials, &conn->dial);
+        atomic_store(&fabric->dials_due, true);
+        wfi_events_wake(transport->progress);
+        return;
+    }
+    const wfi_peer_address *to = &peer->addresses[wfi_net_fabric_index(fabric)];
+    weft_status status =
+        fabric->ops->lane_open(fabric->fabric, to->bytes, to->size, (void *)(uintptr_t)conn->id, &conn->lane);
+    wfi_channel_dialled(conn, status);
+}
+
+void wfi_channel_dialled(wfi_conn *conn, weft_status status)
+{
+    wfi_channel *channel = conn->channel;
+    wfi_net_fabric *fabric = conn->fabric;
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t size = wfi_conn_hello(conn, data);
-    channel->conn = conn;
-    weft_status status = fabric->ops->lane_open(fabric->fabric, peer->addresses[0].bytes, peer->addresses[0].size,
-                                                (void *)(uintptr_t)conn->id, &conn->lane);
     status = wfi_channel_attach(conn, status, data, size);
     if (!status)
         return;
@@ -182,6 +204,7 @@ void wfi_channel_broken(wfi_conn *conn)
                 channel->kind == WFI_BULK ? "bulk" : "control", channel->peer->rank);
     channel->lost = true;
     channel->failures = conn->useful ? 0 : channel->failures + 1;
+    wfi_channel_blame(channel, conn->fabric, "its connection broke");
     wfi_conn_close(conn);
     channel_retry(channel);
 }
@@ -193,6 +216,24 @@ void wfi_channel_end(wfi_channel *channel)
     channel->ended++;
     channel->excused = true;
     wfi_conn_close(channel->conn);
+}
+
+bool wfi_channel_turn(wfi_conn *conn, size_t bytes)
+{
+    wfi_channel *channel = conn->channel;
+    if (bytes)
+        wfi_net_fabric_refused(conn->fabric, bytes);
+    else
+        wfi_channel_avoid(channel, conn->fabric, "the peer registers no more memory");
+    if (wfi_channel_choose(channel) == conn->fabric)
+        return false;
+    if (!bytes) { /* with a pause before the next one: the peer may have no fabric for it */
+        wfi_channel_broken(conn);
+        return true;
+    }
+    wfi_channel_end(channel);
+    wfi_channel_want(channel);
+    return true;
 }
 
 static void channel_timer(wfi_timer *timer)
@@ -247,6 +288,8 @@ void wfi_channel_nonsense(wfi_conn *conn, const char *what)
 void wfi_channel_moved(wfi_conn *conn)
 {
     uint64_t now = conn->transport->progress->now_ns;
+    if (!conn->useful)
+        wfi_channel_absolve(conn->channel, conn->fabric);
     conn->useful = true;
     conn->channel->failures = 0;
     conn->channel->used_ns = now;
@@ -255,9 +298,9 @@ void wfi_channel_moved(wfi_conn *conn)
 
 void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room)
 {
-    const wfi_peer *peer = channel->peer;
-    const wfi_net_fabric *fabric = &peer->transport->fabrics[0];
-    fabric->ops->address_text(peer->addresses[0].bytes, peer->addresses[0].size, out, room);
+    const wfi_net_fabric *fabric = channel->tried ? channel->tried : &channel->peer->transport->fabrics[0];
+    const wfi_peer_address *to = &channel->peer->addresses[wfi_net_fabric_index(fabric)];
+    fabric->ops->address_text(to->bytes, to->size, out, room);
 }
 
 /* ---- Setting up and ending ------------------------------------------------------------------------------------- */

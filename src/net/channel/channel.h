@@ -97,6 +97,13 @@ typedef struct wfi_channel_ops { /* none is NULL; [locked] */
     bool (*take_position)(wfi_channel *channel, uint64_t theirs);
 } wfi_channel_ops;
 
+typedef struct wfi_avoided { /* what a channel knows of one fabric: choice.c */
+    uint64_t until_ns;       /* it is not chosen before, if there is another; 0: not avoided */
+    uint8_t failures;        /* in a row */
+    uint8_t times;           /* how often it was avoided since it last carried data */
+    const char *why;         /* the last failure; NULL: none */
+} wfi_avoided;
+
 struct wfi_channel {
     wfi_peer *peer;
     wfi_lane_kind kind;
@@ -106,14 +113,16 @@ struct wfi_channel {
     uint32_t asked;      /* highest generation of the peer's requests: a request that is not above it is a replay */
     unsigned failures;   /* number of successive connections that carried no data */
     const char *why;     /* why the last attempt failed; NULL: none failed since it was up */
-    bool ask;            /* this worker may be unable to connect it, so the peer is asked to try too */
-    uint64_t wanted_ns;  /* until this time the peer wants this worker to connect it */
-    bool lost;           /* it broke, and was not up again since */
-    uint64_t used_ns;    /* when data was last transferred */
-    wfi_list turn;       /* in wfi_transport.turns or turns_again */
-    wfi_timer timer;     /* connecting: time limit; down: the next attempt; up: the idle check, if the owner set it */
-    uint64_t ended;      /* number of connections that this worker closed on purpose */
-    bool excused;        /* one side closed the last one on purpose, so it does not count as lost */
+    const wfi_net_fabric *tried; /* the fabric of the last attempt; NULL: none yet */
+    wfi_avoided avoided[WFI_FABRICS_MAX];
+    bool ask;           /* this worker may be unable to connect it, so the peer is asked to try too */
+    uint64_t wanted_ns; /* until this time the peer wants this worker to connect it */
+    bool lost;          /* it broke, and was not up again since */
+    uint64_t used_ns;   /* when data was last transferred */
+    wfi_list turn;      /* in wfi_transport.turns or turns_again */
+    wfi_timer timer;    /* connecting: time limit; down: the next attempt; up: the idle check, if the owner set it */
+    uint64_t ended;     /* number of connections that this worker closed on purpose */
+    bool excused;       /* one side closed the last one on purpose, so it does not count as lost */
 };
 
 typedef struct wfi_conn_keys { /* of the frames that are sent, and of those that are received */
@@ -128,8 +137,9 @@ struct wfi_conn {
     wfi_channel *channel;
     wfi_lane *lane; /* NULL after closing */
     uint32_t generation;
-    bool ours;    /* this worker requested it */
-    bool attempt; /* counted in wfi_transport.attempts */
+    bool ours;     /* this worker requested it */
+    bool attempt;  /* counted in wfi_transport.attempts */
+    wfi_list dial; /* in fabric->dials: the event thread is to make its lane */
     bool up, useful, closed;
     bool keyed; /* both nonces are known, so the keys of its frames are too */
     uint64_t nonce, peer_nonce;
@@ -170,9 +180,24 @@ void wfi_attempt_failed(wfi_conn *conn, const char *why);
  * data. On failure the connection is closed.
  */
 weft_status wfi_channel_attach(wfi_conn *conn, weft_status status, const void *data, size_t size);
+/* The connection's fabric refused to register that much memory, here or (0) at the peer. True: the connection was
+ * closed, and the next one is on another fabric. False: there is no other. */
+bool wfi_channel_turn(wfi_conn *conn, size_t bytes);
+void wfi_channel_dialled(wfi_conn *conn, weft_status status); /* its lane was made, or could not be */
 void wfi_channel_is_up(wfi_channel *channel);
 /* The address of its last attempt, for errors and logs. */
 void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room);
+
+/* choice.c. choose: the fabric for the channel's next connection; NULL: the peer and this worker have none in common.
+ * blame: an attempt or connection on this fabric failed. avoid: for a minute. absolve: it carried data. refused: it registers no memory. */
+wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel);
+void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
+void wfi_channel_avoid(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
+void wfi_channel_absolve(wfi_channel *channel, const wfi_net_fabric *fabric);
+void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes);
+/* The name of the fabric of the channel's connection, or of its next one. `reason`: why it is none of those that are
+ * preferred to it; "" if it is the first. */
+const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t room);
 
 /* connection.c */
 void wfi_flight_unheard(wfi_flight *flight); /* a `dropped` for flights that are never in conn->flights */
@@ -183,15 +208,17 @@ void wfi_attempt_over(wfi_conn *conn); /* the attempt has succeeded, or was clos
 
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
 
+typedef struct wfi_peer_address {
+    const uint8_t *bytes; /* in `member`; NULL: it has no address of this fabric */
+    size_t size;
+} wfi_peer_address;
+
 struct wfi_peer {  /* first member of wfi_whole_peer (net.h) */
     wfi_list link; /* in wfi_transport.known */
     wfi_transport *transport;
-    unsigned holds;    /* of the table, of connections, and of the layers above */
-    wfi_member member; /* (constant) its record in the job; wfi_net_member gives it */
-    struct {
-        const uint8_t *bytes; /* in `member`; NULL: it has no address of this fabric */
-        size_t size;
-    } addresses[WFI_FABRICS_MAX]; /* (constant) for each fabric that is open here */
+    unsigned holds;                              /* of the table, of connections, and of the layers above */
+    wfi_member member;                           /* (constant) its record in the job; wfi_net_member gives it */
+    wfi_peer_address addresses[WFI_FABRICS_MAX]; /* (constant) for each fabric that is open here */
     int rank;
     uint8_t *pair_key;           /* in guarded memory; NULL: not needed yet. See pair.c */
     uint32_t left[WFI_LEFT_MAX]; /* (constant) former incarnations of the rank that left, latest first */
@@ -303,12 +330,15 @@ struct wfi_net_fabric {
     wfi_reg_cache *cache;                     /* (constant) NULL on fabrics whose keys are for one transfer */
     wfi_completion completions[WFI_POLL_MAX]; /* [token] polled, and not yet passed to their flights */
     size_t completion_count;
-    bool stuck;            /* a post failed because a queue was full: try again after the next round */
-    size_t zombies;        /* closed connections with unreported operations */
-    _Atomic size_t conns;  /* (atomic) all connections, zombies too: polling reads it without the lock */
-    _Atomic size_t posted; /* (atomic) sends, reads and writes that were not reported yet: likewise */
-    wfi_list spares;       /* frames of control channels, registered with this fabric, kept for reuse */
-    size_t spare_count;    /* their number */
+    bool stuck;                /* a post failed because a queue was full: try again after the next round */
+    size_t zombies;            /* closed connections with unreported operations */
+    _Atomic size_t conns;      /* (atomic) all connections, zombies too: polling reads it without the lock */
+    _Atomic size_t posted;     /* (atomic) sends, reads and writes that were not reported yet: likewise */
+    wfi_list dials;            /* wfi_conn.dial: their lanes are made by the event thread, because that may take long */
+    atomic_bool dials_due;     /* (atomic) there may be some: the event thread reads it without the lock */
+    uint64_t refused_until_ns; /* it refused to register memory: bulk channels avoid it until then */
+    wfi_list spares;           /* frames of control channels, registered with this fabric, kept for reuse */
+    size_t spare_count;        /* their number */
 };
 
 /* Adds to fabric->conns or fabric->posted. [locked] */
@@ -318,11 +348,18 @@ static inline void wfi_net_fabric_count(_Atomic size_t *count, size_t by)
     atomic_store_explicit(count, value + by, memory_order_relaxed);
 }
 
+typedef struct wfi_unopened {
+    const char *name;
+    char why[200];
+} wfi_unopened;
+
 struct wfi_transport {
     wfi_progress *progress;
     weft_sim *sim;                           /* (constant) or NULL */
     wfi_net_fabric fabrics[WFI_FABRICS_MAX]; /* (constant) in the order of preference */
     size_t fabric_count;
+    wfi_unopened unopened[WFI_FABRICS_MAX]; /* (constant) fabrics that were wanted, and did not open */
+    size_t unopened_count;
     uint64_t
         chunk_bytes;    /* (constant) of a transfer's chunk: at most WFI_CHUNK_BYTES, and the rma_max of each fabric */
     size_t message_max; /* (constant) the smallest of the fabrics' */

@@ -29,6 +29,7 @@ wfi_conn *wfi_conn_create(wfi_channel *channel, wfi_net_fabric *fabric, bool our
     conn->ours = ours;
     conn->generation = generation;
     wfi_list_init(&conn->flights);
+    wfi_list_init(&conn->dial);
     wfi_random_bytes(transport->sim, &conn->nonce, sizeof(conn->nonce));
     conn->keys = wfi_guarded_calloc(sizeof(*conn->keys));
     if (!conn->keys || !wfi_peer_pair_key(channel->peer) || channel->ops->prepare(conn))
@@ -64,6 +65,7 @@ void wfi_conn_close(wfi_conn *conn)
     wfi_channel *channel = conn->channel;
     conn->closed = true;
     wfi_attempt_over(conn);
+    wfi_list_remove(&conn->dial);
     (void)wfi_map_take(&transport->conns, conn->id);
     if (channel->conn == conn) {
         channel->conn = NULL;

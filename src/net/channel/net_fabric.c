@@ -38,9 +38,36 @@ static void fabric_take(wfi_source *source)
     wfi_transport_post_again(fabric->transport);
 }
 
+/* Makes the lanes that wait for it, without the lock. The fabric may look up a peer's address there for a while. */
+static void make_lanes(wfi_net_fabric *fabric)
+{
+    wfi_progress *progress = fabric->transport->progress;
+    wfi_progress_round_begin(progress, wfi_now(progress->clock));
+    for (wfi_list *node; (node = wfi_list_pop_front(&fabric->dials));) {
+        wfi_conn *conn = wfi_container_of(node, wfi_conn, dial);
+        const wfi_peer_address *to = &conn->peer->addresses[wfi_net_fabric_index(fabric)];
+        wfi_lane *lane = NULL;
+        conn->outstanding++; /* keeps it */
+        wfi_progress_unlock(progress);
+        weft_status status =
+            fabric->ops->lane_open(fabric->fabric, to->bytes, to->size, (void *)(uintptr_t)conn->id, &lane);
+        wfi_progress_round_begin(progress, wfi_now(progress->clock));
+        if (conn->closed && !status) {
+            fabric->ops->lane_close(lane);
+        } else if (!conn->closed) {
+            conn->lane = lane;
+            wfi_channel_dialled(conn, status);
+        }
+        wfi_conn_reported(conn);
+    }
+    wfi_progress_unlock(progress);
+}
+
 static size_t fabric_events(wfi_source *source)
 {
     wfi_net_fabric *fabric = fabric_of(source);
+    if (atomic_exchange(&fabric->dials_due, false))
+        make_lanes(fabric);
     wfi_event events[EVENTS_BATCH];
     size_t count = fabric->ops->poll_events(fabric->fabric, events, EVENTS_BATCH);
     wfi_progress *progress = fabric->transport->progress;
@@ -56,7 +83,8 @@ static size_t fabric_events(wfi_source *source)
 static bool fabric_events_arm(wfi_source *source, uint64_t *due_ns)
 {
     wfi_net_fabric *fabric = fabric_of(source);
-    return fabric->ops->events_arm(fabric->fabric, due_ns);
+    bool armed = fabric->ops->events_arm(fabric->fabric, due_ns);
+    return armed && !atomic_load(&fabric->dials_due);
 }
 
 static int fabric_events_fd(wfi_source *source)
@@ -122,6 +150,7 @@ weft_status wfi_net_fabric_open(wfi_net_fabric *fabric, wfi_transport *transport
 {
     static const wfi_reg_ops cached = {.open = cache_open, .close = cache_close};
     *fabric = (wfi_net_fabric){.source.ops = &source_ops, .transport = transport, .ops = ops};
+    wfi_list_init(&fabric->dials);
     wfi_list_init(&fabric->spares);
     weft_status status = ops->open(how, &fabric->fabric, error);
     if (status)

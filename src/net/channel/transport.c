@@ -5,7 +5,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define UNPRIVILEGED 1024 /* the first port that needs no privileges */
 
@@ -40,6 +42,76 @@ static bool read_ports(const char *text, wfi_fabric_options *out)
     return !*text && low <= high;
 }
 
+/* The fabrics of one agent, by name, in the order of preference. */
+typedef struct wanted {
+    const wfi_fabric_ops *ops[WFI_FABRICS_MAX];
+    size_t count;
+    bool automatic;
+} wanted;
+
+static weft_status read_list(const char *text, wanted *out, weft_error **error)
+{
+    char name[32];
+    out->automatic = strcmp(text, "auto") == 0;
+    for (const char *at = out->automatic ? "verbs,tcp" : text, *end; *at; at = *end ? end + 1 : end) {
+        end = at + strcspn(at, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)(end - at), at);
+        const wfi_fabric_ops *ops = wfi_fabric_find(name);
+        for (size_t i = 0; i < out->count; i++) {
+            if (out->ops[i] == ops)
+                return wfi_error_fail(error, WEFT_ERR_INVALID, "fabric (WEFT_FABRIC) is \"%s\": it names %s twice",
+                                      text, name);
+        }
+        if (!ops)
+            return wfi_error_fail(error, WEFT_ERR_INVALID,
+                                  "fabric (WEFT_FABRIC) is \"%s\": this build has no \"%s\"; it has %s, and \"auto\"",
+                                  text, name, wfi_fabric_names());
+        if (out->count == WFI_FABRICS_MAX)
+            return wfi_error_fail(error, WEFT_ERR_INVALID, "fabric (WEFT_FABRIC) is \"%s\": more than %d fabrics", text,
+                                  WFI_FABRICS_MAX);
+        out->ops[out->count++] = ops;
+    }
+    if (!out->count)
+        return wfi_error_fail(error, WEFT_ERR_INVALID,
+                              "fabric (WEFT_FABRIC) is \"%s\": it names none; this build has %s", text,
+                              wfi_fabric_names());
+    return WEFT_OK;
+}
+
+/* The agent uses those that open. If the list has only one, or none opens, that is an error with all reasons. */
+static weft_status open_listed(wfi_transport *transport, const char *text, const wfi_fabric_options *how,
+                               weft_error **error)
+{
+    wanted list = {0};
+    weft_error *why = NULL;
+    weft_status status = read_list(text, &list, error);
+    if (status)
+        return status;
+    for (size_t i = 0; i < list.count; i++) {
+        status = wfi_net_fabric_open(&transport->fabrics[transport->fabric_count], transport, list.ops[i], how, &why);
+        if (!status) {
+            transport->fabric_count++;
+            continue;
+        }
+        if (list.count == 1 || status == WEFT_ERR_INVALID) {
+            wfi_error_give(error, why);
+            return status;
+        }
+        wfi_unopened *unopened = &transport->unopened[transport->unopened_count++];
+        unopened->name = list.ops[i]->name;
+        snprintf(unopened->why, sizeof(unopened->why), "%s", why ? weft_error_message(why) : weft_status_text(status));
+        weft_error_unref(why);
+        why = NULL;
+        wfi_log_net(transport, list.automatic ? WEFT_LOG_INFO : WEFT_LOG_WARN, "fabric %s does not open: %s",
+                    unopened->name, unopened->why);
+    }
+    if (transport->fabric_count)
+        return WEFT_OK;
+    return wfi_error_fail(error, status, "no fabric opens (WEFT_FABRIC is \"%s\"): %s: %s; %s: %s", text,
+                          transport->unopened[0].name, transport->unopened[0].why,
+                          transport->unopened[list.count - 1].name, transport->unopened[list.count - 1].why);
+}
+
 weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error)
 {
     wfi_fabric_options how = {.rank = transport->progress->fibers ? transport->progress->group
@@ -54,10 +126,6 @@ weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_option
                               .sim = transport->sim,
                               .ready = wfi_progress_ready,
                               .ready_arg = transport->progress};
-    const wfi_fabric_ops *ops = wfi_fabric_find(agent->fabric);
-    if (!ops)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "fabric (WEFT_FABRIC) is \"%s\": this build has %s",
-                              agent->fabric, wfi_fabric_names());
     if (!read_ports(agent->ports, &how))
         return wfi_error_fail(error, WEFT_ERR_INVALID,
                               "ports (WEFT_PORTS) is \"%s\": \"low-high\", each 1 to 65535, low not above high; or one "
@@ -66,14 +134,17 @@ weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_option
     transport->peers = wfi_calloc((size_t)transport->world_size, sizeof(*transport->peers));
     if (!transport->peers)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "out of memory");
-    weft_status status = wfi_net_fabric_open(&transport->fabrics[0], transport, ops, &how, error);
-    if (status)
-        return status;
-    transport->fabric_count = 1;
-    const wfi_fabric_limits *limits = transport->fabrics[0].limits;
-    transport->chunk_bytes = limits->rma_max < WFI_CHUNK_BYTES ? limits->rma_max : WFI_CHUNK_BYTES;
-    transport->message_max = limits->message_max;
-    return WEFT_OK;
+    weft_status status = open_listed(transport, agent->fabric, &how, error);
+    transport->chunk_bytes = WFI_CHUNK_BYTES;
+    transport->message_max = SIZE_MAX;
+    for (size_t i = 0; i < transport->fabric_count; i++) {
+        const wfi_fabric_limits *limits = transport->fabrics[i].limits;
+        if (limits->rma_max < transport->chunk_bytes)
+            transport->chunk_bytes = limits->rma_max;
+        if (limits->message_max < transport->message_max)
+            transport->message_max = limits->message_max;
+    }
+    return status;
 }
 
 /* ---- Opening and closing --------------------------------------------------------------------------------------- */

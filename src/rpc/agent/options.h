@@ -13,7 +13,7 @@ typedef struct wfi_options {
     struct wfi_processes *processes; /* of a spawned job; NULL: none */
     wfi_secret *secret;              /* NULL: there is none, or it has been wiped */
     bool budget_is_ours;             /* neither the program nor the environment has set the budget */
-    char name[128], master_addr[256], fabric[16], iface[64], ports[32], trace_file[1024];
+    char name[128], master_addr[256], fabric[64], iface[64], ports[32], trace_file[1024];
 } wfi_options;
 
 /*

@@ -255,7 +255,7 @@ static weft_status expose_landing(wfi_request *call)
                 return st;
             call->land_exposed++;
         }
-        wfi_encode_landing(&call->arguments.body, place, exposure->address, exposure->key);
+        wfi_encode_landing(&call->arguments.body, place, &exposure->remote);
     }
     return WEFT_OK;
 }

@@ -362,7 +362,8 @@ static bool make_meta(wfi_inbound *inbound, uint64_t meta_size, wfi_reader *body
 /* Pulls metadata that did not fit the message. */
 static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
 {
-    uint64_t address = wfi_read_u64(body), key = wfi_read_u64(body), size = wfi_read_u64(body);
+    wfi_rma_address remote = wfi_read_rma(body);
+    uint64_t size = wfi_read_u64(body);
     if (body->failed || size > WFI_META_MAX) {
         fail_inbound(inbound, WEFT_ERR_PROTOCOL, "malformed or oversized metadata");
         return;
@@ -370,11 +371,8 @@ static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
     if (!make_meta(inbound, size, body))
         return;
     inbound->state = WFI_INBOUND_PULLING;
-    inbound->meta_segment = (wfi_segment){.local = wfi_storage_data(inbound->meta),
-                                          .storage = inbound->meta,
-                                          .size = size,
-                                          .remote_address = address,
-                                          .remote_key = key};
+    inbound->meta_segment = (wfi_segment){
+        .local = wfi_storage_data(inbound->meta), .storage = inbound->meta, .size = size, .remote = remote};
     inbound->transfer = (wfi_transfer){
         .kind = WFI_PULL, .segments = &inbound->meta_segment, .segment_count = 1, .ops = &meta_pulled_ops};
     weft_status st = wfi_peer_transfer(inbound->peer, &inbound->transfer);

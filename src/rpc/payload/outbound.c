@@ -53,7 +53,7 @@ static weft_status expose_tensors(wfi_outbound *outbound, wfi_peer *peer)
                                 weft_tensor_nbytes(item->tensor));
         if (st)
             return st;
-        wfi_encode_address(&outbound->body, item, exposure->address, exposure->key);
+        wfi_encode_address(&outbound->body, item, &exposure->remote);
     }
     return WEFT_OK;
 }
@@ -68,8 +68,7 @@ static weft_status expose_meta(wfi_outbound *outbound, wfi_peer *peer, wfi_write
     if (st)
         return st;
     wfi_write_u8(header, 1);
-    wfi_write_u64(header, exposure->address);
-    wfi_write_u64(header, exposure->key);
+    wfi_write_rma(header, &exposure->remote);
     wfi_write_u64(header, meta->size);
     return WEFT_OK;
 }
@@ -138,8 +137,7 @@ weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing 
         list[i] = (wfi_segment){.local = weft_tensor_data(item->tensor),
                                 .storage = item->tensor->storage,
                                 .size = weft_tensor_nbytes(item->tensor),
-                                .remote_address = landing[item->landing].address,
-                                .remote_key = landing[item->landing].key};
+                                .remote = landing[item->landing].remote};
     }
     *segments = list;
     *count = body->remote_count;

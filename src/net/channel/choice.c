@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * choice.c - chooses the fabric of a channel's next connection.
+ *
+ * Whoever connects chooses, separately for each channel: the first fabric, in this worker's order of preference, of
+ * which the peer has an address, and which is not avoided. The other side takes what comes.
+ *
+ * A fabric on which a channel failed twice in a row, without data in between, is avoided by that channel: for
+ * AVOID_FIRST_NS at first, then for twice as long each time, up to AVOID_LAST_NS. A fabric that refused to register
+ * memory is avoided by all bulk channels for AVOID_LAST_NS. If all are avoided, the one is chosen whose time is over
+ * first. So whatever one fabric delivers, several deliver as long as one of them works.
+ */
+#include "net/channel/channel.h"
+
+#include <stdio.h>
+
+#define AVOID_FIRST_NS UINT64_C(1000000000)
+#define AVOID_LAST_NS UINT64_C(60000000000)
+#define AVOID_DOUBLINGS 6
+#define FAILURES_BEFORE 2 /* the same fabric once more: a single failure is mostly the peer's */
+
+/* Until when the channel avoids the fabric; 0: it does not. */
+static uint64_t avoided_until(const wfi_channel *channel, const wfi_net_fabric *fabric)
+{
+    uint64_t until = channel->avoided[wfi_net_fabric_index(fabric)].until_ns;
+    return channel->kind == WFI_BULK && fabric->refused_until_ns > until ? fabric->refused_until_ns : until;
+}
+
+wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel)
+{
+    const wfi_peer *peer = channel->peer;
+    wfi_transport *transport = peer->transport;
+    uint64_t now = transport->fabric_count > 1 ? wfi_progress_now(transport->progress) : 0, soonest = 0;
+    wfi_net_fabric *chosen = NULL;
+    for (size_t i = 0; i < transport->fabric_count; i++) {
+        wfi_net_fabric *fabric = &transport->fabrics[i];
+        if (!peer->addresses[i].bytes)
+            continue;
+        uint64_t until = avoided_until(channel, fabric);
+        if (until <= now)
+            return fabric;
+        if (!chosen || until < soonest) {
+            chosen = fabric;
+            soonest = until;
+        }
+    }
+    return chosen;
+}
+
+void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why)
+{
+    wfi_transport *transport = channel->peer->transport;
+    wfi_avoided *avoided = &channel->avoided[wfi_net_fabric_index(fabric)];
+    if (transport->fabric_count < 2 || ++avoided->failures < FAILURES_BEFORE)
+        return;
+    avoided->failures = 0;
+    uint64_t time = AVOID_FIRST_NS << avoided->times;
+    avoided->until_ns = wfi_progress_now(transport->progress) + (time < AVOID_LAST_NS ? time : AVOID_LAST_NS);
+    avoided->times += avoided->times < AVOID_DOUBLINGS;
+    avoided->why = why;
+    wfi_log_net(transport, WEFT_LOG_INFO, "%s is avoided for the %s lane to worker %d, for %.0f s: %s",
+                fabric->ops->name, channel->kind == WFI_BULK ? "bulk" : "control", channel->peer->rank,
+                (double)time / 1e9, why);
+}
+
+void wfi_channel_avoid(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why)
+{
+    wfi_avoided *avoided = &channel->avoided[wfi_net_fabric_index(fabric)];
+    avoided->until_ns = wfi_progress_now(channel->peer->transport->progress) + AVOID_LAST_NS;
+    avoided->why = why;
+}
+
+void wfi_channel_absolve(wfi_channel *channel, const wfi_net_fabric *fabric)
+{
+    channel->avoided[wfi_net_fabric_index(fabric)] = (wfi_avoided){0};
+}
+
+void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes)
+{
+    wfi_transport *transport = fabric->transport;
+    uint64_t now = wfi_progress_now(transport->progress);
+    if (fabric->refused_until_ns <= now)
+        wfi_log_net(transport, WEFT_LOG_WARN,
+                    "%s: %zu bytes of memory could not be registered; for 60 s payloads take another fabric, if there "
+                    "is one (raise `ulimit -l`)",
+                    fabric->ops->name, bytes);
+    fabric->refused_until_ns = now + AVOID_LAST_NS;
+}
+
+/* ---- The choice in words ----------------------------------------------------------------------------------------- */
+
+typedef struct words {
+    char *out;
+    size_t room, used;
+} words;
+
+static void put(words *to, const char *name, const char *why)
+{
+    if (to->used < to->room)
+        to->used +=
+            (size_t)snprintf(to->out + to->used, to->room - to->used, "%s%s: %s", to->used ? "; " : "", name, why);
+}
+
+const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t room)
+{
+    const wfi_peer *peer = channel->peer;
+    const wfi_transport *transport = peer->transport;
+    const wfi_net_fabric *used = channel->conn ? channel->conn->fabric : wfi_channel_choose(channel);
+    words to = {.out = reason, .room = room};
+    char text[160];
+    if (room)
+        reason[0] = '\0';
+    for (size_t i = 0; i < transport->unopened_count; i++)
+        put(&to, transport->unopened[i].name, transport->unopened[i].why);
+    for (size_t i = 0; i < transport->fabric_count && &transport->fabrics[i] != used; i++) {
+        const wfi_net_fabric *fabric = &transport->fabrics[i];
+        const char *why = channel->avoided[i].why;
+        if (!peer->addresses[i].bytes)
+            snprintf(text, sizeof(text), "no address of worker %d", peer->rank);
+        else if (avoided_until(channel, fabric))
+            snprintf(text, sizeof(text), "avoided, %s", why ? why : "it registers no more memory (ulimit -l)");
+        else
+            snprintf(text, sizeof(text), "the connection in use is older, or worker %d chose it", peer->rank);
+        put(&to, fabric->ops->name, text);
+    }
+    return used ? used->ops->name : "none";
+}
