@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +70,25 @@ void wfi_sim_fabric_free(sim_fabric *fabric)
     wfi_sim_regions_free(fabric);
     wfi_list_remove(&fabric->link);
     free(fabric);
+}
+
+/*
+ * Fabrics of killed workers whose registrations last. Nobody destroys the registration caches of these workers, and
+ * the caches close their regions when the memory is unmapped, which may be after the end of the world.
+ */
+static _Atomic(sim_fabric *) graveyard;
+
+void wfi_sim_fabric_bury(sim_fabric *fabric)
+{
+    if (!fabric->form->registers) {
+        wfi_sim_fabric_free(fabric);
+        return;
+    }
+    wfi_sim_fabric_kill(fabric);
+    wfi_list_remove(&fabric->link);
+    fabric->next_grave = atomic_load(&graveyard);
+    while (!atomic_compare_exchange_weak(&graveyard, &fabric->next_grave, fabric))
+        ;
 }
 
 static void fabric_close(wfi_fabric *fabric)

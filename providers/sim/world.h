@@ -224,6 +224,7 @@ struct sim_fabric {
     wfi_list completions; /* sim_op, not polled yet */
     wfi_list notices;     /* sim_notice, not polled yet */
     wfi_map regions;      /* sim_region, by key */
+    sim_fabric *next_grave;
 };
 
 typedef struct sim_region {
@@ -336,6 +337,7 @@ void wfi_sim_end_flush(sim_end *end, weft_status status);
 
 void wfi_sim_fabric_kill(sim_fabric *fabric);
 void wfi_sim_fabric_free(sim_fabric *fabric);
+void wfi_sim_fabric_bury(sim_fabric *fabric); /* the world ends, and its worker has not closed it */
 
 /* cq.c */
 void wfi_sim_fabric_wake(sim_fabric *fabric); /* something became pollable */

@@ -150,6 +150,7 @@ typedef struct wfi_data {
     bool rides;
     uint64_t size;
     wfi_rma_address remote;
+    uint32_t told;        /* wfi_peer_bulk_told, of the message */
     const uint8_t *bytes; /* if the data are in the message */
 } wfi_data;
 

@@ -451,8 +451,8 @@ static void pull(wfi_operation *operation, wfi_step_id id, const wfi_data *data)
                                        .storage = operation->memory[step->to.buffer].storage,
                                        .size = data->size,
                                        .remote = data->remote};
-        moved->transfer =
-            (wfi_transfer){.kind = WFI_PULL, .segments = &moved->segment, .segment_count = 1, .ops = &pull_ops};
+        moved->transfer = (wfi_transfer){
+            .kind = WFI_PULL, .segments = &moved->segment, .segment_count = 1, .told = data->told, .ops = &pull_ops};
         st = wfi_peer_transfer(peer, &moved->transfer);
     }
     if (st) {

@@ -102,14 +102,22 @@ static const wfi_transfer_ops transfer_done_ops = {.chunk = wfi_transfer_chunk_u
 
 weft_status bulk_begin(bulk *local, const bulk *remote, wfi_transfer_kind kind)
 {
+    return bulk_begin_told(local, remote, kind, 0);
+}
+
+weft_status bulk_begin_told(bulk *local, const bulk *remote, wfi_transfer_kind kind, uint32_t told)
+{
     wfi_net *net = local->host->net;
     for (size_t i = 0; i < local->count; i++)
         local->segments[i] = (wfi_segment){.local = wfi_storage_data(local->storages[i]),
                                            .storage = local->storages[i],
                                            .size = local->sizes[i],
                                            .remote = remote->exposures[i].remote};
-    local->transfer = (wfi_transfer){
-        .kind = kind, .segments = local->segments, .segment_count = local->count, .ops = &transfer_done_ops};
+    local->transfer = (wfi_transfer){.kind = kind,
+                                     .segments = local->segments,
+                                     .segment_count = local->count,
+                                     .told = told,
+                                     .ops = &transfer_done_ops};
     atomic_store(&local->done, 0);
     wfi_net_lock(net);
     weft_status status = wfi_peer_transfer(host_peer(local->host, local->peer), &local->transfer);

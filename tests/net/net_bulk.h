@@ -29,6 +29,7 @@ void bulk_expose(bulk *all, unsigned access);
 void bulk_withdraw(bulk *all, bool quiet);
 /* Moves between `local` and what `remote` has exposed; bulk_await for its end. */
 weft_status bulk_begin(bulk *local, const bulk *remote, wfi_transfer_kind kind);
+weft_status bulk_begin_told(bulk *local, const bulk *remote, wfi_transfer_kind kind, uint32_t told);
 weft_status bulk_await(bulk *local);
 
 /* What the two hosts of a world share: rank 0 exposes `source`, rank 1 has `target`. */

@@ -131,5 +131,100 @@ static void a_withdrawal_is_immediate(void **state)
     world_sim(&world, 1, 2, body_canary, NULL);
 }
 
+/* ---- A transfer that begins when its memory was withdrawn ------------------------------------------------------ */
+
+typedef struct late_stage {
+    bulk source, target;
+    wfi_transfer_kind kind;
+    bool has_lane; /* a bulk connection was up when the memory was withdrawn */
+    atomic_int exposed, moved, withdrawn, over;
+} late_stage;
+
+static const size_t small[] = {100000};
+
+/* The key lives on, and the bulk connection that the withdrawal closed, if there was one, opens again. */
+static void body_late(net_host *host)
+{
+    late_stage *s = host->world->user;
+    bool exposes = host->rank == 0, pull = s->kind == WFI_PULL;
+    bulk *mine = exposes ? &s->source : &s->target;
+    bulk_create(mine, host, 1 - host->rank, small, 1);
+    bulk_fill(mine, 1);
+    if (exposes) {
+        bulk_expose(mine, pull ? WFI_REMOTE_READ : WFI_REMOTE_WRITE);
+        atomic_store(&s->exposed, 1);
+        host_until(host, &s->moved, 1);
+        bulk_withdraw(mine, false);
+        bulk_fill(mine, 2);
+        atomic_store(&s->withdrawn, 1);
+        host_until(host, &s->over, 1);
+        assert_true(bulk_is(mine, 2));
+    } else {
+        host_until(host, &s->exposed, 1);
+        if (s->has_lane) {
+            assert_int_equal(bulk_begin(mine, &s->source, s->kind), WEFT_OK);
+            assert_int_equal(bulk_await(mine), WEFT_OK);
+        }
+        atomic_store(&s->moved, 1);
+        host_until(host, &s->withdrawn, 1);
+        bulk_fill(mine, 3);
+        mine->status = WEFT_OK;
+        assert_int_equal(bulk_begin(mine, &s->source, s->kind), WEFT_OK);
+        assert_int_equal(bulk_await(mine), WEFT_ERR_PROTOCOL);
+        assert_true(bulk_is(mine, 3));
+        atomic_store(&s->over, 1);
+    }
+    host_meet(host, &host->world->finished);
+    bulk_destroy(mine);
+}
+
+static void withdrawn_memory_stays_closed(void **state)
+{
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        late_stage s = {.kind = seed % 2 ? WFI_PULL : WFI_PUSH, .has_lane = seed / 2 % 2};
+        net_world world = {.user = &s, .like_verbs = true};
+        world_sim(&world, seed, 2, body_late, seed / 4 % 2 ? world_trouble : NULL);
+    }
+}
+
+/* One answer settles a connection: transfers of memory that the peer names later begin at once. */
+static void body_settled(net_host *host)
+{
+    late_stage *s = host->world->user;
+    bulk *mine = host->rank ? &s->target : &s->source;
+    bulk_create(mine, host, 1 - host->rank, small, 1);
+    bulk_fill(mine, host->rank ? 0 : 3);
+    if (host->rank == 0) {
+        bulk_expose(mine, WFI_REMOTE_READ);
+        atomic_store(&s->exposed, 1);
+        host_until(host, &s->over, 1);
+        bulk_withdraw(mine, true);
+    } else {
+        host_until(host, &s->exposed, 1);
+        for (int i = 0; i < 5; i++) {
+            wfi_net_lock(host->net);
+            wfi_peer *peer = host_peer(host, 0);
+            uint32_t told = wfi_peer_bulk_told(peer);
+            wfi_net_unlock(host->net);
+            assert_true((told != 0) == (i > 0));
+            assert_int_equal(bulk_begin_told(mine, &s->source, WFI_PULL, told), WEFT_OK);
+            assert_int_equal(bulk_await(mine), WEFT_OK);
+            assert_int_equal(wfi_peer_bulk(peer)->questions, 1);
+        }
+        assert_true(bulk_is(mine, 3));
+        atomic_store(&s->over, 1);
+    }
+    host_meet(host, &host->world->finished);
+    bulk_destroy(mine);
+}
+
+static void a_settled_connection_is_not_asked_again(void **state)
+{
+    late_stage s = {0};
+    net_world world = {.user = &s, .like_verbs = true};
+    world_sim(&world, 1, 2, body_settled, NULL);
+}
+
 UNIT_MAIN(messages_arrive_from_registered_buffers, segments_are_moved_through_cached_registrations,
-          a_storage_is_registered_once, a_withdrawal_is_immediate)
+          a_storage_is_registered_once, a_withdrawal_is_immediate, withdrawn_memory_stays_closed,
+          a_settled_connection_is_not_asked_again)

@@ -52,6 +52,7 @@ static void bulk_down(wfi_channel *channel, wfi_conn *conn)
 
 static void bulk_retry(wfi_channel *channel)
 {
+    wfi_transfers_ask(wfi_bulk_of(channel));
     wfi_transfers_pump(wfi_bulk_of(channel));
 }
 

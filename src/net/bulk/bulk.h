@@ -6,6 +6,11 @@
  * memory of a peer: segments, cut into chunks. If the connection breaks, only its chunks are lost. The transfer
  * continues with the missing chunks after the peer has answered that the memory is still exposed (revalidate.c).
  *
+ * LASTING KEYS. Over a fabric whose registrations last (limits->keys_per_transfer is false) a key stays valid after its
+ * exposure has ended: only the closed connection keeps the peer away. A later connection would let it in again. So a
+ * transfer over such a connection asks first, unless the peer exposed the memory when it already had this connection:
+ * if it has withdrawn the memory since, it has closed the connection.
+ *
  * ENDS. wfi_peer_withdraw ends an exposure: after it has returned, the peer neither reads nor writes the memory. A
  * transfer has ended when local memory is no longer accessed and will not be. Its owner is called before the lock is
  * released (wfi_done), after the owners of messages.
@@ -66,10 +71,16 @@ struct wfi_transfer {
     wfi_transfer_kind kind;
     wfi_segment *segments; /* the owner's array, until done */
     size_t segment_count;
+    uint32_t told; /* wfi_peer_bulk_told when the peer's message named the memory */
     const wfi_transfer_ops *ops;
     void *net; /* for net */
 };
 
+/*
+ * The generation of the bulk connection, if the peer is known to have had it when it sent the message that is being
+ * received; otherwise 0.
+ */
+uint32_t wfi_peer_bulk_told(const wfi_peer *peer);
 /* On failure (WEFT_ERR_MEMORY or the peer's status) `done` is not called. */
 weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer);
 void wfi_transfer_cancel(wfi_transfer *transfer); /* `done` is called, at once or soon */
@@ -91,7 +102,7 @@ typedef struct wfi_transfer_state {
     wfi_done ended;
     bool ending;      /* posts no more chunks; ends with `status` when none is in flight */
     bool interrupted; /* it had chunks in flight when the last connection broke */
-    bool unvalidated; /* after such an interruption: one chunk at a time, until one is done */
+    bool unvalidated; /* after such an interruption, or if keys last: one chunk at a time, until one is done */
     bool validated;   /* the peer has answered that the memory of the first free chunk is still exposed */
     weft_status status;
 } wfi_transfer_state;
@@ -142,6 +153,7 @@ typedef struct wfi_bulk {
     size_t asked_segment;      /* the segment of that question, */
     uint64_t asked_offset;     /* and where its range begins */
     uint64_t questions;        /* number of the last question */
+    uint32_t settled;          /* generation of the connection that the peer had when it answered last; 0: none */
     wfi_query query;           /* the peer's newest question */
     bool answer_due;           /* to `query`, when the previous answer has arrived */
     uint64_t ended_by_peer;    /* connections that the peer closed on purpose, by its last hello */

@@ -8,7 +8,10 @@
  *   - If not, the transfer ends with WEFT_ERR_PROTOCOL.
  *   - If it is, only that chunk is transferred. When it is done, the transfer continues normally.
  * So a transfer whose memory is exposed survives any number of broken connections. A transfer that had no chunk in
- * flight does not ask.
+ * flight does not ask, unless keys last (bulk.h).
+ *
+ * If keys last, an answer is valid only for the connection that the peer had when it answered: the peer may have
+ * withdrawn the memory before a later one.
  *
  * The question also names the fabric of the bulk connection, and the answer gives the memory's address there. So a
  * transfer also asks if its memory was named on another fabric: the workers prefer different ones, or one has failed.
@@ -64,12 +67,22 @@ void wfi_transfers_ask(wfi_bulk *bulk)
 
 void wfi_transfers_invalidate(wfi_bulk *bulk)
 {
+    bool keys_last = !bulk->channel.conn->fabric->limits->keys_per_transfer;
+    if (keys_last)
+        bulk->asked = NULL; /* the answer would be for an earlier connection */
     WFI_FOR_LIST (wfi_transfer_state, state, &bulk->transfers, link) {
-        state->unvalidated = state->unvalidated || state->interrupted;
-        state->validated = state->validated && !state->interrupted;
+        bool asks = state->interrupted || keys_last;
+        state->unvalidated = state->unvalidated || asks;
+        state->validated = state->validated && !asks;
         state->interrupted = false;
     }
     wfi_transfers_ask(bulk);
+}
+
+/* The peer answered when it had another connection than this one, or none: it has lost or closed this one. */
+static bool is_of_another(const wfi_conn *conn, uint32_t generation)
+{
+    return conn && !conn->fabric->limits->keys_per_transfer && conn->generation != generation;
 }
 
 void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
@@ -77,20 +90,27 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
     uint64_t number = wfi_read_u64(reader);
     uint8_t answer = wfi_read_u8(reader);
     wfi_rma_address there = wfi_read_rma(reader);
+    uint32_t generation = wfi_read_u32(reader);
     wfi_transfer_state *state = bulk->asked;
-    if (reader->failed || number != bulk->questions)
+    if (reader->failed || number != bulk->questions || !state)
         return;
     bulk->asked = NULL;
-    if (state && answer == WFI_STILL_EXPOSED) {
+    wfi_conn *conn = wfi_channel_up(&bulk->channel);
+    if (answer == WFI_STILL_EXPOSED && is_of_another(conn, generation)) {
+        wfi_channel_broken(conn); /* asks again over the next one */
+        return;
+    }
+    if (answer != WFI_NOT_ON_THIS_FABRIC)
+        bulk->settled = generation;
+    if (answer == WFI_STILL_EXPOSED) {
         wfi_segment *segment = &state->owner->segments[bulk->asked_segment];
         there.address -= bulk->asked_offset;
         segment->remote = there;
         state->validated = state->unvalidated;
     } else if (answer == WFI_NOT_ON_THIS_FABRIC) {
-        wfi_conn *conn = wfi_channel_up(&bulk->channel);
-        if (conn && conn->fabric->ops->number == there.fabric && !wfi_channel_turn(conn, 0) && state)
+        if (conn && conn->fabric->ops->number == there.fabric && !wfi_channel_turn(conn, 0))
             wfi_transfer_state_end(state, WEFT_ERR_MEMORY);
-    } else if (state) {
+    } else {
         wfi_transfer_state_end(state, WEFT_ERR_PROTOCOL);
     }
     wfi_transfers_ask(bulk);
@@ -113,6 +133,7 @@ void wfi_bulk_answer(wfi_bulk *bulk)
     wfi_write_u64(&writer, query->number);
     wfi_write_u8(&writer, answer);
     wfi_write_rma(&writer, &on);
+    wfi_write_u32(&writer, bulk->channel.conn ? bulk->channel.conn->generation : 0);
     wfi_control_message_send(&bulk->revalidated, WFI_CONTROL_REVALIDATED, writer.size);
 }
 

@@ -187,6 +187,14 @@ void wfi_transfers_fail(wfi_bulk *bulk, weft_status why)
 
 /* ---- The functions of bulk.h ----------------------------------------------------------------------------------- */
 
+uint32_t wfi_peer_bulk_told(const wfi_peer *peer)
+{
+    const wfi_bulk *bulk = wfi_peer_bulk(peer);
+    const wfi_conn *conn = wfi_channel_up(&bulk->channel);
+    wfi_assert_held(&peer->transport->progress->lock);
+    return conn && conn->generation == bulk->settled ? conn->generation : 0;
+}
+
 weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
 {
     wfi_transport *transport = peer->transport;
@@ -205,10 +213,13 @@ weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)
         bulk->stuck_ns = wfi_progress_now(transport->progress);
     wfi_list_push_back(&bulk->transfers, &state->link);
     wfi_transfer_state_finish(state); /* if it has no chunks */
-    if (wfi_channel_up(&bulk->channel))
-        wfi_transfers_pump(bulk);
-    else
+    const wfi_conn *conn = wfi_channel_up(&bulk->channel);
+    if (conn) {
+        state->unvalidated = !conn->fabric->limits->keys_per_transfer && transfer->told != conn->generation;
+        bulk->channel.ops->retry(&bulk->channel); /* asks, or begins */
+    } else {
         wfi_channel_want(&bulk->channel);
+    }
     wfi_peer_watch(peer);
     if (peer->silence.heap_index && wfi_bulk_is_stuck(bulk)) /* not set if death_timeout_ms is switched off */
         wfi_peer_look_within(peer, wfi_transport_bound_ns(transport) / 4);

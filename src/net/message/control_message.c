@@ -4,7 +4,7 @@
  *
  *   0xF0 PING         no content; the acknowledgement is the answer
  *   0xF1 REVALIDATE   number u64, address u64, key u64, fabric u8, size u64, access u8, fabric u8 (revalidate.c)
- *   0xF2 REVALIDATED  number u64, answer u8, address u64, key u64, fabric u8
+ *   0xF2 REVALIDATED  number u64, answer u8, address u64, key u64, fabric u8, generation u32
  *   0xF3 DIAL         no content; asks the receiver to connect the bulk channel, which the sender cannot
  *   0xF4 LONG         no content; asks the receiver to accept long messages (long.c)
  *   0xF5 LONG_READY   no content; all receives of the sender are long

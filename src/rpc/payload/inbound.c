@@ -167,6 +167,7 @@ static void pull_payload(wfi_inbound *inbound)
     inbound->transfer = (wfi_transfer){.kind = WFI_PULL,
                                        .segments = inbound->decoded.segments,
                                        .segment_count = inbound->decoded.segment_count,
+                                       .told = inbound->told,
                                        .ops = &payload_pulled_ops};
     weft_status st = wfi_peer_transfer(inbound->peer, &inbound->transfer);
     if (st)
@@ -373,8 +374,11 @@ static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
     inbound->state = WFI_INBOUND_PULLING;
     inbound->meta_segment = (wfi_segment){
         .local = wfi_storage_data(inbound->meta), .storage = inbound->meta, .size = size, .remote = remote};
-    inbound->transfer = (wfi_transfer){
-        .kind = WFI_PULL, .segments = &inbound->meta_segment, .segment_count = 1, .ops = &meta_pulled_ops};
+    inbound->transfer = (wfi_transfer){.kind = WFI_PULL,
+                                       .segments = &inbound->meta_segment,
+                                       .segment_count = 1,
+                                       .told = inbound->told,
+                                       .ops = &meta_pulled_ops};
     weft_status st = wfi_peer_transfer(inbound->peer, &inbound->transfer);
     if (st)
         fail_inbound(inbound, st, "its metadata could not be pulled");
@@ -383,6 +387,7 @@ static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
 void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)
 {
     wfi_assert_held(wfi_net_mutex(inbound->agent->net));
+    inbound->told = wfi_peer_bulk_told(inbound->peer);
     if (wfi_read_u8(body) != 0) {
         pull_meta(inbound, body);
         return;

@@ -165,8 +165,11 @@ static const wfi_transfer_ops pushed_ops = {.chunk = wfi_transfer_chunk_unheard,
 
 static weft_status start_push(weft_call *call)
 {
-    call->push = (wfi_transfer){
-        .kind = WFI_PUSH, .segments = call->pushes, .segment_count = call->push_count, .ops = &pushed_ops};
+    call->push = (wfi_transfer){.kind = WFI_PUSH,
+                                .segments = call->pushes,
+                                .segment_count = call->push_count,
+                                .told = call->arguments->told,
+                                .ops = &pushed_ops};
     pin_pushes(call, true);
     call->pushing = true;
     weft_status st = wfi_peer_transfer(call->peer, &call->push);
