@@ -6,10 +6,10 @@
 
 #include <stdlib.h>
 
-/* What the faults are done to. */
+/* The fabric of a worker. `rank` is NULL if the arguments were refused. */
 typedef struct target {
     const sim_form *form;
-    sim_rank *rank; /* of the first rank */
+    sim_rank *rank;
 } target;
 
 static weft_status check_rank(const char *function, const char *name, int rank)
@@ -51,9 +51,9 @@ static void end_fail(sim_end *end)
 weft_status weft_sim_fabric_fail(weft_sim *sim, int rank, const char *fabric)
 {
     WFI_LIVE(sim);
-    target at;
+    target at = {0};
     weft_status status = find_target("weft_sim_fabric_fail", sim, "rank", rank, fabric, &at);
-    if (status || at.rank->failed[at.form->number])
+    if (!at.rank || at.rank->failed[at.form->number])
         return status;
     wfi_sim_trace(sim, SIM_FABRIC_FAIL, rank, -1, at.form->number);
     at.rank->failed[at.form->number] = true;
@@ -74,9 +74,9 @@ weft_status weft_sim_fabric_fail(weft_sim *sim, int rank, const char *fabric)
 weft_status weft_sim_fabric_repair(weft_sim *sim, int rank, const char *fabric)
 {
     WFI_LIVE(sim);
-    target at;
+    target at = {0};
     weft_status status = find_target("weft_sim_fabric_repair", sim, "rank", rank, fabric, &at);
-    if (status || !at.rank->failed[at.form->number])
+    if (!at.rank || !at.rank->failed[at.form->number])
         return status;
     wfi_sim_trace(sim, SIM_FABRIC_REPAIR, rank, -1, at.form->number);
     at.rank->failed[at.form->number] = false;
@@ -86,9 +86,9 @@ weft_status weft_sim_fabric_repair(weft_sim *sim, int rank, const char *fabric)
 weft_status weft_sim_fabric_refuse_memory(weft_sim *sim, int rank, const char *fabric, bool refuse)
 {
     WFI_LIVE(sim);
-    target at;
+    target at = {0};
     weft_status status = find_target("weft_sim_fabric_refuse_memory", sim, "rank", rank, fabric, &at);
-    if (status)
+    if (!at.rank)
         return status;
     wfi_sim_trace(sim, SIM_FABRIC_REFUSE, rank, (int)at.form->number, refuse);
     at.rank->refuses_memory[at.form->number] = refuse;
@@ -110,9 +110,9 @@ static weft_status find_link(const char *function, weft_sim *sim, int from, int 
 weft_status weft_sim_fabric_cut(weft_sim *sim, int from, int to, const char *fabric)
 {
     WFI_LIVE(sim);
-    target at;
+    target at = {0};
     weft_status status = find_link("weft_sim_fabric_cut", sim, from, to, fabric, &at);
-    if (status || wfi_sim_fabric_cut(sim, at.form, from, to))
+    if (status || !at.rank || wfi_sim_fabric_cut(sim, at.form, from, to))
         return status;
     wfi_list *held = malloc(sizeof *held);
     status = held ? wfi_map_put(&sim->fabric_cuts, wfi_sim_fabric_cut_key(at.form, from, to), held) : WEFT_ERR_MEMORY;
@@ -128,9 +128,9 @@ weft_status weft_sim_fabric_cut(weft_sim *sim, int from, int to, const char *fab
 weft_status weft_sim_fabric_heal(weft_sim *sim, int from, int to, const char *fabric)
 {
     WFI_LIVE(sim);
-    target at;
+    target at = {0};
     weft_status status = find_link("weft_sim_fabric_heal", sim, from, to, fabric, &at);
-    if (status)
+    if (status || !at.rank)
         return status;
     wfi_list *held = wfi_map_take(&sim->fabric_cuts, wfi_sim_fabric_cut_key(at.form, from, to));
     if (!held)

@@ -66,13 +66,13 @@ typedef enum sim_kind {
     SIM_FABRIC_REFUSE,
 } sim_kind;
 
-/* ---- The kinds of fabrics (fabric.c) ----------------------------------------------------------------------------- */
+/* ---- The kinds of fabrics (fabric.c) ---------------------------------------------------------------------------- */
 
 #define SIM_FORMS 4
 
 /*
- * The behaviour of a kind of fabric. A fabric that is `quiet` announces no break: packets are lost, and an end that sends into
- * the loss learns of it after unheard_ns. An end that sends nothing learns nothing.
+ * The behaviour of a kind of fabric. A fabric that is `quiet` announces no break: packets are lost, and an end that
+ * sends into the loss learns of it after unheard_ns. An end that sends nothing learns nothing.
  */
 typedef struct sim_form {
     const wfi_fabric_ops *ops;
