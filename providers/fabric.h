@@ -96,6 +96,7 @@ typedef struct wfi_fabric_limits {
     bool needs_local_regions;
     bool open_blocks; /* lane_open may take seconds: it is called without locks */
     bool target_must_progress;
+    bool writes; /* peers of this fabric can write to each other's memory: `write` is not NULL */
 } wfi_fabric_limits;
 
 typedef struct wfi_fabric_options {
@@ -188,7 +189,8 @@ typedef struct wfi_fabric_ops {
     weft_status (*inject)(wfi_lane *lane, const void *data, size_t size);
     weft_status (*read)(wfi_lane *lane, wfi_fabric_op *op, void *local, size_t size, wfi_region *region,
                         uint64_t remote, uint64_t key);
-    /* Completes when the data are in the target's memory (acknowledged), not when they have been sent. */
+    /* Optional (limits.writes). Completes when the data are in the target's memory (acknowledged), not when they have
+     * been sent. */
     weft_status (*write)(wfi_lane *lane, wfi_fabric_op *op, const void *local, size_t size, wfi_region *region,
                          uint64_t remote, uint64_t key);
 

@@ -171,12 +171,12 @@ const wfi_fabric_ops wfi_fabric_sim_rdm = OPS("sim-rdm", 67, rdm_open, wfi_sim_w
 const sim_form wfi_sim_forms[SIM_FORMS] = {
     [FORM_PLAIN] = {.ops = &wfi_fabric_sim,
                     .number = FORM_PLAIN,
-                    .limits = {LIMITS, .keys_per_transfer = true},
+                    .limits = {LIMITS, .writes = true, .keys_per_transfer = true},
                     .key_mask = UINT64_MAX},
     /* Keys are few, so that a closed region's key soon belongs to another region. */
     [FORM_VERBS] = {.ops = &wfi_fabric_sim_verbs,
                     .number = FORM_VERBS,
-                    .limits = {LIMITS, .needs_local_regions = true},
+                    .limits = {LIMITS, .writes = true, .needs_local_regions = true},
                     .registers = true,
                     .regions_max = 16384,
                     .key_mask = 0xffff,
@@ -188,7 +188,7 @@ const sim_form wfi_sim_forms[SIM_FORMS] = {
                     .key_mask = UINT64_MAX},
     [FORM_RDM] = {.ops = &wfi_fabric_sim_rdm,
                   .number = FORM_RDM,
-                  .limits = {LIMITS, .keys_per_transfer = true},
+                  .limits = {LIMITS, .writes = true, .keys_per_transfer = true},
                   .key_mask = UINT64_MAX,
                   .quiet = true,
                   .closes_quietly = true,

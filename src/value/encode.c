@@ -116,6 +116,14 @@ static bool fits_landing(const wfi_encode_options *options, const weft_tensor *t
     return false;
 }
 
+/* Otherwise the caller pulls the result into its landing place: the caller has told no address, or this worker cannot
+ * write there. */
+static bool is_pushed(const wfi_encode_options *options, size_t index)
+{
+    const wfi_landing *place = &options->landing[index];
+    return !options->never_pushes && (place->remote.address || place->remote.key);
+}
+
 /* `at`: where its dtype stands. */
 static void add_linked(encoding *e, weft_tensor *tensor, size_t at)
 {
@@ -157,7 +165,7 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
         wfi_write_u8(&out->meta, WFI_ENCODING_INLINE);
         wfi_write_bytes(&out->meta, weft_tensor_data(flat), nbytes);
         out->copied_bytes += wfi_copied(nbytes);
-    } else if (has_landing) {
+    } else if (has_landing && is_pushed(e->options, index)) {
         wfi_write_u8(&out->meta, WFI_ENCODING_PUSH);
         wfi_write_u32(&out->meta, (uint32_t)index);
         add_remote(e, flat, WFI_NO_PATCH, index);

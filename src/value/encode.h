@@ -37,7 +37,8 @@ typedef struct wfi_encoded {
 typedef struct wfi_encode_options {
     const wfi_landing *landing; /* results: the caller's landing places */
     size_t landing_count;
-    char *problem; /* which tensor does not fit its landing place; NULL: not wanted */
+    bool never_pushes; /* results: the peer pulls them into its landing places */
+    char *problem;     /* which tensor does not fit its landing place; NULL: not wanted */
     size_t problem_room;
     bool (*is_linked)(const void *context, const weft_tensor *tensor); /* which tensors get WFI_LINKED; NULL: none */
     const void *context;

@@ -170,7 +170,7 @@ void world_sim(net_world *world, uint64_t seed, int size, void (*body)(net_host 
                void (*director)(weft_sim *sim, int rank, void *world))
 {
     weft_sim_options options = {.seed = seed};
-    world_init(world, world->like_verbs ? "sim-verbs" : "sim", size, body);
+    world_init(world, world->fabric ? world->fabric : world->like_verbs ? "sim-verbs" : "sim", size, body);
     world->sim = weft_sim_open(&options);
     assert_non_null(world->sim);
     for (int rank = 0; rank < size; rank++)

@@ -35,7 +35,7 @@ struct net_host {
 
 struct net_world {
     int size;
-    const char *fabric; /* "sim" or "tcp" */
+    const char *fabric; /* in the simulation NULL is "sim", or "sim-verbs" if like_verbs is set */
     weft_sim *sim;
     int port, store_fd;
     int64_t death_timeout_ms;

@@ -229,7 +229,45 @@ static void a_death_ends_transfers(void **state)
     }
 }
 
-UNIT_MAIN(segments_of_all_sizes_are_pulled, segments_of_all_sizes_are_pushed, nothing_is_moved_at_once,
-          a_hundred_megabytes_are_pulled, transfers_survive_lost_lanes,
+/* ---- A fabric that cannot write -------------------------------------------------------------------------------- */
+
+static const size_t unwritten[] = {100, 3 << 20};
+
+static void body_reads_only(net_host *host)
+{
+    bulk_stage *s = host->world->user;
+    bulk *mine = host->rank ? &s->target : &s->source;
+    bulk_create(mine, host, 1 - host->rank, unwritten, 2);
+    wfi_net_lock(host->net);
+    assert_false(wfi_peer_can_push(host_peer(host, 1 - host->rank)));
+    wfi_net_unlock(host->net);
+    bulk_fill(mine, 1 + (unsigned)host->rank);
+    bulk_expose(mine, host->rank ? WFI_REMOTE_WRITE : WFI_REMOTE_READ);
+    host_meet(host, &s->exposed);
+    if (host->rank == 0) { /* writing fails, and ends nothing else */
+        assert_int_equal(bulk_begin(mine, &s->target, WFI_PUSH), WEFT_OK);
+        assert_int_equal(bulk_await(mine), WEFT_ERR_UNSUPPORTED);
+    } else {
+        assert_int_equal(bulk_begin(mine, &s->source, WFI_PULL), WEFT_OK);
+        assert_int_equal(bulk_await(mine), WEFT_OK);
+        assert_true(bulk_is(mine, 1));
+    }
+    host_meet(host, &s->moved);
+    bulk_withdraw(mine, true);
+    host_meet(host, &host->world->finished);
+    bulk_destroy(mine);
+}
+
+static void a_push_where_nothing_can_be_written_fails(void **state)
+{
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        bulk_stage s = {.kind = WFI_PULL};
+        net_world world = {.user = &s, .fabric = "sim-reads"};
+        world_sim(&world, seed, 2, body_reads_only, NULL);
+    }
+}
+
+UNIT_MAIN(a_push_where_nothing_can_be_written_fails, segments_of_all_sizes_are_pulled, segments_of_all_sizes_are_pushed,
+          nothing_is_moved_at_once, a_hundred_megabytes_are_pulled, transfers_survive_lost_lanes,
           a_link_that_breaks_again_and_again_ends_no_transfer, withdrawn_memory_stays_untouched,
           a_cancelled_transfer_ends_at_once, a_death_ends_transfers)

@@ -153,6 +153,50 @@ static void test_counters(void **s)
     run_both(count_at_both, 1);
 }
 
+/* ---- A fabric that cannot write: results are pulled into their places ----------------------------------------------- */
+
+static void reads_only(weft_agent_options *options, void *arg)
+{
+    options->fabric = "sim-reads";
+}
+
+static void land_results(weft_agent *agent, void *arg)
+{
+    static const int64_t counts[] = {0, 1, 10, 64, 65, 400, 1000, 300000, 3000000};
+    for (size_t i = 0; weft_agent_rank(agent) == 1 && i < sizeof counts / sizeof *counts; i++) {
+        weft_tensor *x = weft_tensor_arange(counts[i], WEFT_DTYPE_FLOAT32);
+        weft_tensor *place = weft_tensor_full(WEFT_SHAPE(counts[i]), WEFT_DTYPE_FLOAT32, -1);
+        weft_rpc_options options = {.land = {&place, 1}};
+        weft_values *got;
+        weft_tensor *landed;
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, &got));
+        MUST_OK(weft_values_get_tensor(got, 0, &landed));
+        MUST(landed == place);
+        MUST(memcmp(weft_tensor_data(x), weft_tensor_data(place), weft_tensor_nbytes(x)) == 0);
+        weft_values_unref(got);
+        weft_tensor_unref(place);
+        place = weft_tensor_zeros(WEFT_SHAPE(counts[i] + 1), WEFT_DTYPE_FLOAT32);
+        MUST_BE(weft_rpc_sync(agent, weft_to_rank(0), "echo", WEFT_VALUES(weft_of_tensor(x)), &options, NULL),
+                WEFT_ERR_SHAPE);
+        weft_tensor_unref(place);
+        weft_tensor_unref(x);
+    }
+}
+
+static void play_reads_only(void (*program)(weft_agent *, void *), uint64_t seeds)
+{
+    shared.from = 1;
+    world_play(
+        &(world){.size = 2, WORLD_FUNCTIONS(functions), .program = program, .begin = begin, .adjust = reads_only},
+        seeds, 0);
+}
+
+static void test_results_are_pulled(void **s)
+{
+    play_reads_only(land_results, 20);
+    play_reads_only(count_at_both, 5);
+}
+
 /* ---- Places that are added to ------------------------------------------------------------------------------------ */
 
 enum { ADDERS = 4, TIMES = 6 };
@@ -378,6 +422,7 @@ static void land_under_tapes(weft_agent *agent, void *arg)
 
 static void test_tapes_notice_landing(void **s)
 {
+    play_reads_only(land_under_tapes, 5);
     run_both(land_under_tapes, 1);
     run_both(land_under_tapes, 0);
 }
@@ -424,6 +469,11 @@ static void cancel_while_it_lands(weft_agent *agent, void *arg)
 }
 
 WORLD_TEST(cancel_while_it_lands, 1, 0, .size = 2, WORLD_FUNCTIONS(functions))
+
+static void test_cancel_while_it_is_pulled(void **s)
+{
+    play_reads_only(cancel_while_it_lands, 5);
+}
 
 static weft_tensor *weights; /* of whoever steps */
 
@@ -510,5 +560,5 @@ static void say_what_does_not_fit(weft_agent *agent, void *arg)
 WORLD_TEST(say_what_does_not_fit, 1, 0, .size = 2, WORLD_FUNCTIONS(functions))
 
 UNIT_MAIN(test_adding, test_adding_over_breaks, test_adding_nothing, test_say_what_does_not_fit, test_requests_land,
-          test_counters, test_tapes_notice_landing, test_tapes_notice_adding, test_cancel_while_it_lands,
-          test_nothing_stays_pinned)
+          test_results_are_pulled, test_cancel_while_it_is_pulled, test_counters, test_tapes_notice_landing,
+          test_tapes_notice_adding, test_cancel_while_it_lands, test_nothing_stays_pinned)

@@ -47,7 +47,10 @@ void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bo
 
 /* ---- Transfers: transfer.c ------------------------------------------------------------------------------------- */
 
+/* WFI_PUSH only if wfi_peer_can_push; otherwise the transfer ends with WEFT_ERR_UNSUPPORTED. */
 typedef enum wfi_transfer_kind { WFI_PULL, WFI_PUSH } wfi_transfer_kind;
+/* Whether all fabrics that this worker and the peer share can write. If not, the bytes have to be pulled. [locked] */
+bool wfi_peer_can_push(const wfi_peer *peer);
 typedef struct wfi_transfer wfi_transfer;
 
 typedef struct wfi_transfer_ops { /* [locked] */

@@ -153,8 +153,10 @@ void wfi_transfers_pump(wfi_bulk *bulk)
         if (!state)
             return;
         size_t refused;
-        weft_status status = wfi_transfer_state_register(state, conn->fabric, &refused);
-        if (refused && wfi_channel_turn(conn, refused))
+        bool is_possible = state->owner->kind == WFI_PULL || conn->fabric->limits->writes;
+        weft_status status =
+            is_possible ? wfi_transfer_state_register(state, conn->fabric, &refused) : WEFT_ERR_UNSUPPORTED;
+        if (is_possible && refused && wfi_channel_turn(conn, refused))
             return;
         if (status) {
             wfi_transfer_state_end(state, status);
@@ -193,6 +195,17 @@ uint32_t wfi_peer_bulk_told(const wfi_peer *peer)
     const wfi_conn *conn = wfi_channel_up(&bulk->channel);
     wfi_assert_held(&peer->transport->progress->lock);
     return conn && conn->generation == bulk->settled ? conn->generation : 0;
+}
+
+bool wfi_peer_can_push(const wfi_peer *peer)
+{
+    const wfi_transport *transport = peer->transport;
+    wfi_assert_held(&transport->progress->lock);
+    for (size_t i = 0; i < transport->fabric_count; i++) {
+        if (peer->addresses[i].bytes && !transport->fabrics[i].limits->writes)
+            return false;
+    }
+    return true;
 }
 
 weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer)

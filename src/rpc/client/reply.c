@@ -112,8 +112,9 @@ void wfi_call_on_reply(weft_agent *agent, wfi_peer *from, wfi_reader *reader)
         return;
     }
     call->needs_done = flags & WFI_REPLY_NEEDS_DONE;
-    call->results.options = (wfi_decode_options){
-        .place = call->land_count ? landing_place : NULL, .place_arg = call, .landed_count = call->land_count};
+    call->results.options = (wfi_decode_options){.place = call->land_count ? landing_place : NULL,
+                                                 .place_arg = call,
+                                                 .landed_count = call->land_exposed ? call->land_count : 0};
     call->results.options.takes_linked = call->link && flags & WFI_REPLY_LINKED;
     call->results.free_places = true; /* call->land does not change until the call has completed */
     call->results.ready = results_ready;

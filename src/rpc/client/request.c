@@ -246,8 +246,9 @@ static weft_status expose_landing(wfi_request *call)
     for (size_t i = 0; i < call->land_count; i++) {
         const weft_tensor *place = call->land[i];
         size_t nbytes = weft_tensor_nbytes(place);
-        wfi_exposure nowhere = {0}, *exposure = &nowhere; /* of a small place: its result is part of the reply */
-        if (nbytes > WFI_TINY_TENSOR) {
+        /* The result of a small place is part of the reply; one that cannot be pushed is pulled into its place. */
+        wfi_exposure nowhere = {0}, *exposure = &nowhere;
+        if (nbytes > WFI_TINY_TENSOR && wfi_peer_can_push(call->peer)) {
             exposure = &call->land_exposures[call->land_exposed];
             weft_status st = wfi_peer_expose(call->peer, place->storage, weft_tensor_data(place), nbytes,
                                              WFI_REMOTE_WRITE, exposure);

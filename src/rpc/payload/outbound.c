@@ -134,13 +134,14 @@ weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing 
         return WEFT_ERR_MEMORY;
     for (size_t i = 0; i < body->remote_count; i++) {
         const wfi_encoded_tensor *item = &body->remote[i];
-        list[i] = (wfi_segment){.local = weft_tensor_data(item->tensor),
-                                .storage = item->tensor->storage,
-                                .size = weft_tensor_nbytes(item->tensor),
-                                .remote = landing[item->landing].remote};
+        if (item->patch != WFI_NO_PATCH)
+            continue; /* the peer pulls it */
+        list[(*count)++] = (wfi_segment){.local = weft_tensor_data(item->tensor),
+                                         .storage = item->tensor->storage,
+                                         .size = weft_tensor_nbytes(item->tensor),
+                                         .remote = landing[item->landing].remote};
     }
     *segments = list;
-    *count = body->remote_count;
     return WEFT_OK;
 }
 

@@ -3,7 +3,8 @@
  * respond.c - sends the answer of a served call.
  *
  * Small results are part of the reply. Large ones are pushed into the caller's landing places first; the reply follows
- * when the last byte was acknowledged. Without landing places they are exposed, and kept until the caller sends DONE.
+ * when the last byte was acknowledged. Without landing places, or if the fabric cannot write, they are exposed, and
+ * kept until the caller sends DONE.
  */
 #include "rpc/server/server.h"
 #include "rpc/agent/notify.h"
@@ -192,6 +193,14 @@ void wfi_serve_settle_owned(weft_call *call)
 
 /* ---- The whole answer -------------------------------------------------------------------------------------------- */
 
+static bool can_push(const weft_call *call)
+{
+    wfi_net_lock(call->agent->net);
+    bool can = wfi_peer_can_push(call->peer);
+    wfi_net_unlock(call->agent->net);
+    return can;
+}
+
 /* `how` names the buffer for a problem. */
 static weft_status pack_results(weft_call *call, wfi_encode_options how)
 {
@@ -204,6 +213,7 @@ static weft_status pack_results(weft_call *call, wfi_encode_options how)
     if (!call->owned) {
         how.landing = inbound->landing;
         how.landing_count = inbound->landing_count;
+        how.never_pushes = inbound->landing_count && !can_push(call);
     }
     weft_status st = wfi_encode(&call->outbound.body, results, &how);
     if (!st)
