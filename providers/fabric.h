@@ -32,6 +32,8 @@
 #ifndef WFI_FABRIC_H
 #define WFI_FABRIC_H
 
+#include "mem/mem.h"
+
 #include <weft/status.h>
 
 #define WFI_CONNECT_DATA_MAX 48 /* bytes of private data of a connection: the size that verbs offers */
@@ -80,7 +82,14 @@ struct wfi_region {
     void *descriptor; /* for local use; NULL if none is needed */
 };
 
-enum { WFI_REMOTE_READ = 1, WFI_REMOTE_WRITE = 2, WFI_LOCAL = 4 };
+/* What a region is for. It allows nothing else, so memory that may only be read can have one without WRITE. */
+enum {
+    WFI_REMOTE_READ = 1, /* by peers */
+    WFI_REMOTE_WRITE = 2,
+    WFI_LOCAL_READ = 4,  /* by this worker: sends and writes come from it */
+    WFI_LOCAL_WRITE = 8, /* receives and reads go to it */
+    WFI_LOCAL = WFI_LOCAL_READ | WFI_LOCAL_WRITE,
+};
 
 typedef struct wfi_fabric_limits {
     size_t message_max;     /* bytes of one message */
@@ -194,7 +203,9 @@ typedef struct wfi_fabric_ops {
     weft_status (*write)(wfi_lane *lane, wfi_fabric_op *op, const void *local, size_t size, wfi_region *region,
                          uint64_t remote, uint64_t key);
 
-    weft_status (*region_open)(wfi_fabric *fabric, void *data, size_t size, unsigned access, wfi_region **out);
+    /* WEFT_ERR_UNSUPPORTED: the kind of memory (all but WFI_MEMORY_HOST). WEFT_ERR_INVALID: no bytes, no access.
+     * WEFT_ERR_MEMORY: also if the process may lock no more (ulimit -l). */
+    weft_status (*region_open)(wfi_fabric *fabric, const wfi_memory *memory, unsigned access, wfi_region **out);
     void (*region_close)(wfi_fabric *fabric, wfi_region *region);
 
     /* Returns up to `room` completions; never blocks. */

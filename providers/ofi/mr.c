@@ -13,7 +13,7 @@
 static uint64_t fi_access(unsigned access)
 {
     return (access & WFI_REMOTE_READ ? FI_REMOTE_READ : 0) | (access & WFI_REMOTE_WRITE ? FI_REMOTE_WRITE : 0) |
-           (access & WFI_LOCAL ? FI_SEND | FI_RECV | FI_READ | FI_WRITE : 0);
+           (access & WFI_LOCAL_READ ? FI_SEND | FI_WRITE : 0) | (access & WFI_LOCAL_WRITE ? FI_RECV | FI_READ : 0);
 }
 
 int wfofi_register(wfofi_fabric *fabric, void *data, size_t size, uint64_t access, struct fid_mr **out)
@@ -29,22 +29,24 @@ int wfofi_register(wfofi_fabric *fabric, void *data, size_t size, uint64_t acces
     return ret;
 }
 
-weft_status wfofi_region_open(wfi_fabric *base, void *data, size_t size, unsigned access, wfi_region **out)
+weft_status wfofi_region_open(wfi_fabric *base, const wfi_memory *memory, unsigned access, wfi_region **out)
 {
     wfofi_fabric *fabric = wfofi_of(base);
-    if (!data || size == 0 || !fi_access(access))
+    if (memory->kind != WFI_MEMORY_HOST)
+        return WEFT_ERR_UNSUPPORTED;
+    if (!memory->data || memory->size == 0 || !fi_access(access))
         return WEFT_ERR_INVALID;
     wfofi_region *region = wfi_calloc(1, sizeof *region);
     if (!region)
         return WEFT_ERR_MEMORY;
-    int ret = wfofi_register(fabric, data, size, fi_access(access), &region->mr);
+    int ret = wfofi_register(fabric, memory->data, memory->size, fi_access(access), &region->mr);
     if (ret != 0) {
-        wfofi_log(fabric, ret == -FI_ENOMEM ? WEFT_LOG_DEBUG : WEFT_LOG_WARN, "registering %zu bytes: %s", size,
+        wfofi_log(fabric, ret == -FI_ENOMEM ? WEFT_LOG_DEBUG : WEFT_LOG_WARN, "registering %zu bytes: %s", memory->size,
                   fi_strerror(-ret));
         free(region);
         return wfofi_status(ret);
     }
-    region->base.base = fabric->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)data : 0;
+    region->base.base = fabric->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)memory->data : 0;
     region->base.key = fi_mr_key(region->mr);
     region->base.descriptor = fabric->limits.needs_local_regions ? fi_mr_desc(region->mr) : NULL;
     *out = &region->base;

@@ -53,7 +53,7 @@ weft_status wfofi_read(wfi_lane *lane, wfi_fabric_op *op, void *local, size_t si
 weft_status wfofi_write(wfi_lane *lane, wfi_fabric_op *op, const void *local, size_t size, wfi_region *region,
                         uint64_t remote, uint64_t key);
 
-weft_status wfofi_region_open(wfi_fabric *fabric, void *data, size_t size, unsigned access, wfi_region **out);
+weft_status wfofi_region_open(wfi_fabric *fabric, const wfi_memory *memory, unsigned access, wfi_region **out);
 void wfofi_region_close(wfi_fabric *fabric, wfi_region *region);
 
 size_t wfofi_poll(wfi_fabric *fabric, wfi_completion *out, size_t room);

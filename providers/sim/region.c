@@ -8,17 +8,19 @@
 
 #include <stdlib.h>
 
-weft_status wfi_sim_region_open(wfi_fabric *base, void *data, size_t size, unsigned access, wfi_region **out)
+weft_status wfi_sim_region_open(wfi_fabric *base, const wfi_memory *memory, unsigned access, wfi_region **out)
 {
     sim_fabric *fabric = (sim_fabric *)base;
     const sim_form *form = fabric->form;
+    if (memory->kind != WFI_MEMORY_HOST)
+        return WEFT_ERR_UNSUPPORTED;
     if (fabric->rank->refuses_memory[form->number] || (form->regions_max && fabric->regions.count >= form->regions_max))
         return WEFT_ERR_MEMORY;
     sim_region *region = wfi_calloc(1, sizeof *region);
     if (!region)
         return WEFT_ERR_MEMORY;
-    region->data = data;
-    region->size = size;
+    region->data = memory->data;
+    region->size = memory->size;
     region->access = access;
     region->base.base = wfi_sim_random(fabric->sim) >> 17 << 12;
     weft_status status;
@@ -51,12 +53,13 @@ uint8_t *wfi_sim_region_find(const sim_fabric *fabric, uint64_t key, uint64_t re
     return region->data + offset;
 }
 
-bool wfi_sim_region_covers(const sim_fabric *fabric, const wfi_region *base, const void *data, size_t size)
+bool wfi_sim_region_covers(const sim_fabric *fabric, const wfi_region *base, const void *data, size_t size,
+                           unsigned access)
 {
     if (!fabric->form->registers || !size)
         return true;
     const sim_region *region = (const sim_region *)base;
-    if (!region || wfi_map_get(&fabric->regions, base->key) != region || !(region->access & WFI_LOCAL))
+    if (!region || wfi_map_get(&fabric->regions, base->key) != region || (region->access & access) != access)
         return false;
     uintptr_t from = (uintptr_t)data, low = (uintptr_t)region->data;
     return from >= low && from - low <= region->size && size <= region->size - (from - low);

@@ -253,7 +253,7 @@ weft_status wfi_sim_send(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, 
     if (status != WEFT_OK)
         return status;
     for (size_t i = 0; i < count; i++)
-        if (!wfi_sim_region_covers(end->fabric, iov[i].region, iov[i].data, iov[i].size))
+        if (!wfi_sim_region_covers(end->fabric, iov[i].region, iov[i].data, iov[i].size, WFI_LOCAL_READ))
             return WEFT_ERR_INVALID;
     sim_packet *packet = packet_create(end, SIM_MESSAGE, size);
     if (!packet)
@@ -271,7 +271,8 @@ static weft_status access_post(sim_end *end, sim_op *op, sim_kind kind, uint8_t 
     weft_status status = may_initiate(end);
     if (status != WEFT_OK)
         return status;
-    if (!wfi_sim_region_covers(end->fabric, region, local, size))
+    unsigned needed = kind == SIM_READ ? WFI_LOCAL_WRITE : WFI_LOCAL_READ;
+    if (!wfi_sim_region_covers(end->fabric, region, local, size, needed))
         return WEFT_ERR_INVALID;
     if (size > SIM_RMA_MAX)
         return WEFT_ERR_TOO_LARGE;
@@ -310,7 +311,7 @@ weft_status wfi_sim_post_recv(wfi_lane *lane, wfi_fabric_op *base, const wfi_rec
     if (count == 0 || count > WFI_RECEIVE_BUFFERS_MAX)
         return WEFT_ERR_INVALID;
     for (size_t i = 0; i < count; i++)
-        if (!wfi_sim_region_covers(end->fabric, buffers[i].region, buffers[i].data, buffers[i].size))
+        if (!wfi_sim_region_covers(end->fabric, buffers[i].region, buffers[i].data, buffers[i].size, WFI_LOCAL_WRITE))
             return WEFT_ERR_INVALID;
     op->data = buffers[0].data;
     op->size = buffers[0].size;

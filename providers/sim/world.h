@@ -372,12 +372,13 @@ weft_status wfi_sim_read(wfi_lane *lane, wfi_fabric_op *op, void *local, size_t 
 weft_status wfi_sim_write(wfi_lane *lane, wfi_fabric_op *op, const void *local, size_t size, wfi_region *region,
                           uint64_t remote, uint64_t key);
 
-weft_status wfi_sim_region_open(wfi_fabric *fabric, void *data, size_t size, unsigned access, wfi_region **out);
+weft_status wfi_sim_region_open(wfi_fabric *fabric, const wfi_memory *memory, unsigned access, wfi_region **out);
 void wfi_sim_region_close(wfi_fabric *fabric, wfi_region *region);
 /* The memory of a remote access, or NULL: no such key, out of bounds, or access not allowed. */
 uint8_t *wfi_sim_region_find(const sim_fabric *fabric, uint64_t key, uint64_t remote, size_t size, unsigned access);
-/* Whether a local operation may use that memory. */
-bool wfi_sim_region_covers(const sim_fabric *fabric, const wfi_region *region, const void *data, size_t size);
+/* Whether a local operation may use that memory. `access`: WFI_LOCAL_READ or WFI_LOCAL_WRITE. */
+bool wfi_sim_region_covers(const sim_fabric *fabric, const wfi_region *region, const void *data, size_t size,
+                           unsigned access);
 void wfi_sim_regions_free(sim_fabric *fabric);
 
 /* ---- Channels (channel.c) ---------------------------------------------------------------------------------------- */

@@ -38,7 +38,10 @@ void wfi_reg_entry_close(wfi_reg_entry *entry)
     wfi_assert_held(&wfi_reg_lock);
     assert(entry->users == 0);
     wfi_reg_cache *cache = entry->cache;
-    wfi_map_take(&cache->entries, entry->anchor->id);
+    if (entry->replaced)
+        cache->replaced--;
+    else
+        wfi_map_take(&cache->entries, entry->anchor->id);
     wfi_list_remove(&entry->of_anchor);
     wfi_list_remove(&entry->idle);
     cache->ops->close(cache->domain, entry->region);

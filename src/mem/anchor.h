@@ -26,7 +26,9 @@ typedef struct wfi_reg_entry { /* one registration, in one cache */
     wfi_reg_cache *cache;
     wfi_reg_anchor *anchor;
     void *region;
+    unsigned access;
     unsigned users;
+    bool replaced; /* by a region with more access: it is no longer in the cache's `entries`, and has users */
 } wfi_reg_entry;
 
 struct wfi_reg_cache {
@@ -35,6 +37,7 @@ struct wfi_reg_cache {
     size_t entries_max;
     wfi_map entries; /* anchor id -> wfi_reg_entry */
     wfi_list idle;   /* least recently used first */
+    size_t replaced; /* number of entries that are in use and not in `entries` */
 };
 
 /*

@@ -30,6 +30,19 @@ typedef enum wfi_memory_kind {
     WFI_MEMORY_CUDA = 2,
 } wfi_memory_kind;
 
+/* A range of memory, as a fabric registers it. A fabric may refuse a kind with WEFT_ERR_UNSUPPORTED. */
+typedef struct wfi_memory {
+    void *data;
+    size_t size;
+    wfi_memory_kind kind; /* page-locked host memory is WFI_MEMORY_HOST too: to a fabric there is no difference */
+    int device;           /* of WFI_MEMORY_CUDA: its number; otherwise 0 */
+    int dmabuf_fd;        /* likewise: a dmabuf that has the range; -1: none */
+    uint64_t offset;      /* of `data` in the dmabuf */
+} wfi_memory;
+
+#define WFI_HOST_MEMORY(data_, size_)                                                                                  \
+    ((wfi_memory){.data = (data_), .size = (size_), .kind = WFI_MEMORY_HOST, .dmabuf_fd = -1})
+
 typedef struct wfi_storage wfi_storage;
 
 /*
@@ -93,15 +106,20 @@ typedef struct wfi_segment {
  * The registration cache of one fabric domain: the registered ranges, by anchor. Not used on fabrics whose keys are for
  * one transfer. An entry in use is never closed. Idle ones are closed when their memory is freed, and, the least
  * recently used first, when there are more than `entries_max` entries.
+ *
+ * `access` is a bit set that the fabric defines. A region has the access that it was opened for, and no more: memory
+ * that may only be read can be registered for that. If more is asked for later, a region with both replaces it; the
+ * former one is closed with its last use.
  */
 typedef struct wfi_reg_cache wfi_reg_cache;
 typedef struct wfi_reg_ops {
-    weft_status (*open)(void *domain, void *data, size_t size, void **region);
+    weft_status (*open)(void *domain, const wfi_memory *memory, unsigned access, void **region);
     void (*close)(void *domain, void *region);
 } wfi_reg_ops;
 weft_status wfi_reg_cache_create(const wfi_reg_ops *ops, void *domain, size_t entries_max, wfi_reg_cache **out);
 void wfi_reg_cache_destroy(wfi_reg_cache *cache);
-weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, void **region); /* in use until put */
-void wfi_reg_cache_put(wfi_reg_cache *cache, wfi_storage *storage);
+/* A region of the whole storage or more, with at least this access; in use until put. */
+weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, unsigned access, void **region);
+void wfi_reg_cache_put(wfi_reg_cache *cache, wfi_storage *storage, const void *region);
 
 #endif

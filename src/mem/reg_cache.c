@@ -28,7 +28,7 @@ void wfi_reg_cache_destroy(wfi_reg_cache *cache)
     wfi_mutex_lock(&wfi_reg_lock);
     while (!wfi_list_empty(&cache->idle))
         wfi_reg_entry_close(wfi_container_of(cache->idle.next, wfi_reg_entry, idle));
-    assert(cache->entries.count == 0 && "a registration is still in use");
+    assert(cache->entries.count == 0 && cache->replaced == 0 && "a registration is still in use");
     wfi_mutex_unlock(&wfi_reg_lock);
     wfi_map_fini(&cache->entries);
     free(cache);
@@ -41,28 +41,44 @@ static void evict_idle(wfi_reg_cache *cache)
         wfi_reg_entry_close(wfi_container_of(cache->idle.next, wfi_reg_entry, idle));
 }
 
-static wfi_reg_entry *entry_use(wfi_reg_cache *cache, wfi_reg_anchor *anchor)
+/* NULL: there is no entry with this access. */
+static wfi_reg_entry *entry_use(wfi_reg_cache *cache, const wfi_reg_anchor *anchor, unsigned access)
 {
     wfi_assert_held(&wfi_reg_lock);
     wfi_reg_entry *entry = wfi_map_get(&cache->entries, anchor->id);
-    if (entry == NULL)
+    if (entry == NULL || (entry->access & access) != access)
         return NULL;
     entry->users++;
     wfi_list_remove(&entry->idle);
     return entry;
 }
 
-/* Adds a newly opened region. If another thread has added one, closes *region, and uses the other one. */
-static weft_status entry_add(wfi_reg_cache *cache, wfi_reg_anchor *anchor, void **region)
+/* Removes the anchor's entry, whose access is too little. */
+static void entry_replace(wfi_reg_cache *cache, const wfi_reg_anchor *anchor)
 {
     wfi_assert_held(&wfi_reg_lock);
-    wfi_reg_entry *other = entry_use(cache, anchor);
+    wfi_reg_entry *former = wfi_map_take(&cache->entries, anchor->id);
+    if (former == NULL)
+        return;
+    former->replaced = true;
+    cache->replaced++;
+    if (former->users == 0)
+        wfi_reg_entry_close(former);
+}
+
+/* Adds a newly opened region. If another thread has added one, closes *region, and uses the other one. */
+static weft_status entry_add(wfi_reg_cache *cache, wfi_reg_anchor *anchor, unsigned access, void **region)
+{
+    wfi_assert_held(&wfi_reg_lock);
+    wfi_reg_entry *other = entry_use(cache, anchor, access);
     if (other != NULL) {
         cache->ops->close(cache->domain, *region);
         *region = other->region;
         return WEFT_OK;
     }
     wfi_reg_entry *entry = wfi_calloc(1, sizeof(*entry));
+    if (entry != NULL)
+        entry_replace(cache, anchor);
     if (entry == NULL || wfi_map_put(&cache->entries, anchor->id, entry) != WEFT_OK) {
         free(entry);
         cache->ops->close(cache->domain, *region);
@@ -71,6 +87,7 @@ static weft_status entry_add(wfi_reg_cache *cache, wfi_reg_anchor *anchor, void 
     entry->cache = cache;
     entry->anchor = anchor;
     entry->region = *region;
+    entry->access = access;
     entry->users = 1;
     wfi_list_init(&entry->idle);
     wfi_list_push_back(&anchor->entries, &entry->of_anchor);
@@ -89,19 +106,21 @@ static bool close_idle(wfi_reg_cache *cache)
 }
 
 /* The memory that a process may lock is limited (ulimit -l), and unused registrations may have taken it all. */
-static weft_status open_region(wfi_reg_cache *cache, const wfi_reg_anchor *anchor, void **out)
+static weft_status open_region(wfi_reg_cache *cache, const wfi_memory *memory, unsigned access, void **out)
 {
-    weft_status status = cache->ops->open(cache->domain, anchor->data, anchor->size, out);
+    weft_status status = cache->ops->open(cache->domain, memory, access, out);
     if (status == WEFT_ERR_MEMORY && close_idle(cache))
-        status = cache->ops->open(cache->domain, anchor->data, anchor->size, out);
+        status = cache->ops->open(cache->domain, memory, access, out);
     return status;
 }
 
-weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, void **region)
+weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, unsigned access, void **region)
 {
     wfi_reg_anchor *anchor = wfi_storage_anchor(storage);
     wfi_mutex_lock(&wfi_reg_lock);
-    wfi_reg_entry *entry = entry_use(cache, anchor);
+    wfi_reg_entry *entry = entry_use(cache, anchor, access);
+    const wfi_reg_entry *former = entry ? NULL : wfi_map_get(&cache->entries, anchor->id);
+    access |= former ? former->access : 0;
     wfi_mutex_unlock(&wfi_reg_lock);
     if (entry != NULL) {
         wfi_storage_ref(storage);
@@ -109,11 +128,15 @@ weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, void *
         return WEFT_OK;
     }
     void *opened = NULL;
-    weft_status status = open_region(cache, anchor, &opened);
+    bool is_cuda = storage->kind == WFI_MEMORY_CUDA;
+    wfi_memory memory = WFI_HOST_MEMORY(anchor->data, anchor->size);
+    memory.kind = is_cuda ? WFI_MEMORY_CUDA : WFI_MEMORY_HOST;
+    memory.device = is_cuda ? storage->device : 0;
+    weft_status status = open_region(cache, &memory, access, &opened);
     if (status != WEFT_OK)
         return status;
     wfi_mutex_lock(&wfi_reg_lock);
-    status = entry_add(cache, anchor, &opened);
+    status = entry_add(cache, anchor, access, &opened);
     wfi_mutex_unlock(&wfi_reg_lock);
     if (status != WEFT_OK)
         return status;
@@ -122,13 +145,26 @@ weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, void *
     return WEFT_OK;
 }
 
-void wfi_reg_cache_put(wfi_reg_cache *cache, wfi_storage *storage)
+/* The storage's entry with this region. */
+static wfi_reg_entry *entry_of(const wfi_reg_cache *cache, wfi_storage *storage, const void *region)
+{
+    wfi_assert_held(&wfi_reg_lock);
+    WFI_FOR_LIST (wfi_reg_entry, entry, &wfi_storage_anchor(storage)->entries, of_anchor) {
+        if (entry->cache == cache && entry->region == region)
+            return entry;
+    }
+    return NULL;
+}
+
+void wfi_reg_cache_put(wfi_reg_cache *cache, wfi_storage *storage, const void *region)
 {
     wfi_mutex_lock(&wfi_reg_lock);
-    wfi_reg_entry *entry = wfi_map_get(&cache->entries, wfi_storage_anchor(storage)->id);
+    wfi_reg_entry *entry = entry_of(cache, storage, region);
     assert(entry != NULL && entry->users > 0);
     entry->users--;
-    if (entry->users == 0) {
+    if (entry->users == 0 && entry->replaced) {
+        wfi_reg_entry_close(entry);
+    } else if (entry->users == 0) {
         wfi_list_push_back(&cache->idle, &entry->idle);
         evict_idle(cache);
     }

@@ -5,6 +5,7 @@
 #include "mem/slab.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "unit.h"
@@ -167,19 +168,28 @@ typedef struct fake_domain {
     int most; /* at a time; 0: any number */
 } fake_domain;
 
-static weft_status fake_open(void *domain, void *data, size_t size, void **region)
+typedef struct fake_region {
+    unsigned access;
+} fake_region;
+
+static weft_status fake_open(void *domain, const wfi_memory *memory, unsigned access, void **region)
 {
     fake_domain *fake = domain;
     if (fake->most && fake->opened - fake->closed == fake->most)
         return WEFT_ERR_MEMORY;
+    fake_region *opened = malloc(sizeof *opened);
+    assert_non_null(opened);
+    assert_true(memory->kind == WFI_MEMORY_HOST && memory->dmabuf_fd == -1);
+    *opened = (fake_region){access};
     fake->opened++;
-    *region = fake;
+    *region = opened;
     return WEFT_OK;
 }
 
 static void fake_close(void *domain, void *region)
 {
     ((fake_domain *)domain)->closed++;
+    free(region);
 }
 
 static const wfi_reg_ops fake_ops = {fake_open, fake_close};
@@ -192,8 +202,8 @@ static void a_registration_is_made_once_and_dies_with_its_memory(void **state)
     wfi_storage *storage = host(64);
     assert_int_equal(wfi_reg_cache_create(&fake_ops, &fake, 8, &cache), WEFT_OK);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(wfi_reg_cache_get(cache, storage, &region), WEFT_OK);
-        wfi_reg_cache_put(cache, storage);
+        assert_int_equal(wfi_reg_cache_get(cache, storage, 1, &region), WEFT_OK);
+        wfi_reg_cache_put(cache, storage, region);
     }
     assert_true(fake.opened == 1 && fake.closed == 0);
     wfi_storage_unref(storage);
@@ -209,8 +219,8 @@ static void a_recycled_slab_keeps_its_registration(void **state)
     assert_int_equal(wfi_reg_cache_create(&fake_ops, &fake, 8, &cache), WEFT_OK);
     for (int i = 0; i < 3; i++) {
         wfi_storage *storage = host((size_t)5 << 20);
-        assert_int_equal(wfi_reg_cache_get(cache, storage, &region), WEFT_OK);
-        wfi_reg_cache_put(cache, storage);
+        assert_int_equal(wfi_reg_cache_get(cache, storage, 1, &region), WEFT_OK);
+        wfi_reg_cache_put(cache, storage, region);
         wfi_storage_unref(storage);
     }
     assert_true(fake.opened == 1 && fake.closed == 0);
@@ -222,20 +232,20 @@ static void a_recycled_slab_keeps_its_registration(void **state)
 static void the_least_recently_used_registration_goes_first(void **state)
 {
     fake_domain fake = {0};
-    void *region;
+    void *regions[4];
     wfi_reg_cache *cache;
     wfi_storage *storages[4];
     assert_int_equal(wfi_reg_cache_create(&fake_ops, &fake, 2, &cache), WEFT_OK);
     for (int i = 0; i < 4; i++) {
         storages[i] = host(64);
-        assert_int_equal(wfi_reg_cache_get(cache, storages[i], &region), WEFT_OK);
+        assert_int_equal(wfi_reg_cache_get(cache, storages[i], 1, &regions[i]), WEFT_OK);
     }
     assert_int_equal(fake.closed, 0); /* all in use */
     for (int i = 0; i < 4; i++)
-        wfi_reg_cache_put(cache, storages[i]);
+        wfi_reg_cache_put(cache, storages[i], regions[i]);
     assert_int_equal(fake.closed, 2);
-    assert_int_equal(wfi_reg_cache_get(cache, storages[3], &region), WEFT_OK);
-    wfi_reg_cache_put(cache, storages[3]);
+    assert_int_equal(wfi_reg_cache_get(cache, storages[3], 1, &regions[3]), WEFT_OK);
+    wfi_reg_cache_put(cache, storages[3], regions[3]);
     assert_int_equal(fake.opened, 4);
     wfi_reg_cache_destroy(cache);
     assert_int_equal(fake.closed, 4);
@@ -247,30 +257,102 @@ static void the_least_recently_used_registration_goes_first(void **state)
 static void an_unused_registration_makes_room(void **state)
 {
     fake_domain fake = {.most = 2};
-    void *region;
+    void *regions[3];
     wfi_reg_cache *cache;
     wfi_storage *storages[3];
     assert_int_equal(wfi_reg_cache_create(&fake_ops, &fake, 8, &cache), WEFT_OK);
     for (int i = 0; i < 3; i++)
         storages[i] = host(64);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(wfi_reg_cache_get(cache, storages[i], &region), WEFT_OK);
-    assert_int_equal(wfi_reg_cache_get(cache, storages[2], &region), WEFT_ERR_MEMORY);
+        assert_int_equal(wfi_reg_cache_get(cache, storages[i], 1, &regions[i]), WEFT_OK);
+    assert_int_equal(wfi_reg_cache_get(cache, storages[2], 1, &regions[2]), WEFT_ERR_MEMORY);
     assert_int_equal(fake.closed, 0);
-    wfi_reg_cache_put(cache, storages[0]);
-    assert_int_equal(wfi_reg_cache_get(cache, storages[2], &region), WEFT_OK);
+    wfi_reg_cache_put(cache, storages[0], regions[0]);
+    assert_int_equal(wfi_reg_cache_get(cache, storages[2], 1, &regions[2]), WEFT_OK);
     assert_int_equal(fake.closed, 1);
     for (int i = 1; i < 3; i++)
-        wfi_reg_cache_put(cache, storages[i]);
+        wfi_reg_cache_put(cache, storages[i], regions[i]);
     wfi_reg_cache_destroy(cache);
     assert_int_equal(fake.closed, fake.opened);
     for (int i = 0; i < 3; i++)
         wfi_storage_unref(storages[i]);
 }
 
-UNIT_MAIN(every_class_holds_its_sizes, a_freed_slab_is_used_again, trimming_gives_idle_slabs_back,
-          what_was_given_back_is_not_mapped_any_more, a_copy_stays_within_both, small_storage_is_aligned_too,
-          absurd_sizes_are_out_of_memory, wrapped_memory_is_dropped_exactly_once, a_writer_waits_for_readers,
-          many_threads_share_the_pool, a_registration_is_made_once_and_dies_with_its_memory,
+enum { READ = 1, WRITE = 2 };
+
+static unsigned access_of(const void *region)
+{
+    return ((const fake_region *)region)->access;
+}
+
+/* Memory that may only be read could not be registered otherwise. */
+static void a_region_has_the_access_that_was_asked_for(void **state)
+{
+    fake_domain fake = {0};
+    void *region;
+    wfi_reg_cache *cache;
+    wfi_storage *storage = host(64);
+    assert_int_equal(wfi_reg_cache_create(&fake_ops, &fake, 8, &cache), WEFT_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(wfi_reg_cache_get(cache, storage, READ, &region), WEFT_OK);
+        assert_int_equal(access_of(region), READ);
+        wfi_reg_cache_put(cache, storage, region);
+    }
+    assert_true(fake.opened == 1 && fake.closed == 0);
+    wfi_storage_unref(storage);
+    wfi_reg_cache_destroy(cache);
+    assert_int_equal(fake.closed, 1);
+}
+
+/* Its users keep the former region; the last of them closes it. */
+static void more_access_replaces_the_region(void **state)
+{
+    fake_domain fake = {0};
+    void *narrow, *again, *wide, *late;
+    wfi_reg_cache *cache;
+    wfi_storage *storage = host(64);
+    assert_int_equal(wfi_reg_cache_create(&fake_ops, &fake, 8, &cache), WEFT_OK);
+    assert_int_equal(wfi_reg_cache_get(cache, storage, READ, &narrow), WEFT_OK);
+    assert_int_equal(wfi_reg_cache_get(cache, storage, READ, &again), WEFT_OK);
+    assert_ptr_equal(narrow, again);
+    assert_int_equal(wfi_reg_cache_get(cache, storage, WRITE, &wide), WEFT_OK);
+    assert_int_equal(access_of(wide), READ | WRITE);
+    assert_int_equal(wfi_reg_cache_get(cache, storage, READ, &late), WEFT_OK);
+    assert_ptr_equal(late, wide);
+    wfi_reg_cache_put(cache, storage, narrow);
+    assert_int_equal(fake.closed, 0);
+    wfi_reg_cache_put(cache, storage, again);
+    assert_int_equal(fake.closed, 1);
+    wfi_reg_cache_put(cache, storage, wide);
+    wfi_reg_cache_put(cache, storage, late);
+    assert_true(fake.opened == 2 && fake.closed == 1);
+    wfi_storage_unref(storage);
+    assert_int_equal(fake.closed, 2);
+    wfi_reg_cache_destroy(cache);
+}
+
+static void an_unused_region_with_less_access_is_closed_at_once(void **state)
+{
+    fake_domain fake = {0};
+    void *region;
+    wfi_reg_cache *cache;
+    wfi_storage *storage = host((size_t)5 << 20); /* a slab */
+    assert_int_equal(wfi_reg_cache_create(&fake_ops, &fake, 8, &cache), WEFT_OK);
+    for (unsigned access = READ; access <= WRITE; access++) {
+        assert_int_equal(wfi_reg_cache_get(cache, storage, access, &region), WEFT_OK);
+        wfi_reg_cache_put(cache, storage, region);
+    }
+    assert_int_equal(access_of(region), READ | WRITE);
+    assert_true(fake.opened == 2 && fake.closed == 1);
+    wfi_storage_unref(storage);
+    wfi_reg_cache_destroy(cache);
+    assert_int_equal(fake.closed, 2);
+}
+
+UNIT_MAIN(a_region_has_the_access_that_was_asked_for, more_access_replaces_the_region,
+          an_unused_region_with_less_access_is_closed_at_once, every_class_holds_its_sizes, a_freed_slab_is_used_again,
+          trimming_gives_idle_slabs_back, what_was_given_back_is_not_mapped_any_more, a_copy_stays_within_both,
+          small_storage_is_aligned_too, absurd_sizes_are_out_of_memory, wrapped_memory_is_dropped_exactly_once,
+          a_writer_waits_for_readers, many_threads_share_the_pool, a_registration_is_made_once_and_dies_with_its_memory,
           a_recycled_slab_keeps_its_registration, the_least_recently_used_registration_goes_first,
           an_unused_registration_makes_room)

@@ -25,15 +25,17 @@ typedef struct region {
     _Atomic int users;
     void *data;
     size_t size;
+    unsigned access;
 } region;
 
-static weft_status domain_open(void *arg, void *data, size_t size, void **out)
+static weft_status domain_open(void *arg, const wfi_memory *memory, unsigned access, void **out)
 {
     region *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return WEFT_ERR_MEMORY;
-    made->data = data;
-    made->size = size;
+    made->data = memory->data;
+    made->size = memory->size;
+    made->access = access;
     atomic_fetch_add(&((domain *)arg)->opened, 1);
     *out = made;
     return WEFT_OK;
@@ -67,17 +69,18 @@ static unsigned next_random(unsigned *seed)
 static void use_region(job *j, wfi_storage *storage)
 {
     void *got;
-    if (wfi_reg_cache_get(j->cache, storage, &got) != WEFT_OK) {
+    const unsigned access = 1 + next_random(&j->seed) % 7;
+    if (wfi_reg_cache_get(j->cache, storage, access, &got) != WEFT_OK) {
         atomic_fetch_add(&j->domain->wrong, 1);
         return;
     }
     region *r = got;
     char *data = wfi_storage_data(storage), *base = r->data;
     atomic_fetch_add(&r->users, 1);
-    if (data < base || data + wfi_storage_size(storage) > base + r->size)
+    if ((r->access & access) != access || data < base || data + wfi_storage_size(storage) > base + r->size)
         atomic_fetch_add(&j->domain->wrong, 1);
     atomic_fetch_sub(&r->users, 1);
-    wfi_reg_cache_put(j->cache, storage);
+    wfi_reg_cache_put(j->cache, storage, got);
 }
 
 static void *register_often(void *arg)

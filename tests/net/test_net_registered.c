@@ -7,6 +7,8 @@
 
 #include "mem/storage.h"
 
+#include <sys/mman.h>
+
 #define MIB ((size_t)1 << 20)
 #define MANY 300
 
@@ -80,6 +82,89 @@ static void body_keys(net_host *host)
 }
 
 NET_TEST(a_storage_is_registered_once, body_keys, 2, 1, false, .like_verbs = true)
+
+/* ---- Memory that may only be read -------------------------------------------------------------------------------- */
+
+#define READ_ONLY ((size_t)3 << 20)
+
+static struct read_only {
+    bulk source, target;
+    atomic_int exposed, moved;
+    void *bytes; /* rank 0's; a write there is fatal */
+    const wfi_fabric_ops *real;
+    wfi_fabric_ops ops;
+} read_only;
+
+/* As verbs: memory can only be registered for what its mapping allows. */
+static weft_status region_open_so(wfi_fabric *fabric, const wfi_memory *memory, unsigned access, wfi_region **out)
+{
+    if (memory->data == read_only.bytes && access & (WFI_REMOTE_WRITE | WFI_LOCAL_WRITE))
+        return WEFT_ERR_FABRIC;
+    return read_only.real->region_open(fabric, memory, access, out);
+}
+
+static void be_strict(net_host *host)
+{
+    wfi_net_lock(host->net);
+    read_only.real = inside_fabric_ops(host->net, NULL);
+    read_only.ops = *read_only.real;
+    read_only.ops.region_open = region_open_so;
+    (void)inside_fabric_ops(host->net, &read_only.ops);
+    wfi_net_unlock(host->net);
+}
+
+static void fill_and_protect(bulk *all, net_host *host)
+{
+    *all = (bulk){.host = host, .peer = 1, .count = 1, .sizes = {READ_ONLY}};
+    read_only.bytes = mmap(NULL, READ_ONLY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(read_only.bytes, MAP_FAILED);
+    assert_int_equal(wfi_storage_wrap(WFI_MEMORY_HOST, 0, read_only.bytes, READ_ONLY, NULL, NULL, &all->storages[0]),
+                     WEFT_OK);
+    bulk_fill(all, 9);
+    assert_int_equal(mprotect(read_only.bytes, READ_ONLY, PROT_READ), 0);
+}
+
+/* It is pulled, and its key does not let anybody write there. */
+static void body_read_only(net_host *host)
+{
+    static const size_t one[] = {READ_ONLY};
+    bulk *mine = host->rank ? &read_only.target : &read_only.source;
+    if (host->rank == 0 && host->world->sim)
+        be_strict(host);
+    if (host->rank == 0) {
+        fill_and_protect(mine, host);
+        bulk_expose(mine, WFI_REMOTE_READ);
+    } else {
+        bulk_create(mine, host, 0, one, 1);
+    }
+    host_meet(host, &read_only.exposed);
+    if (host->rank == 1) {
+        assert_int_equal(bulk_begin(mine, &read_only.source, WFI_PULL), WEFT_OK);
+        assert_int_equal(bulk_await(mine), WEFT_OK);
+        assert_true(bulk_is(mine, 9));
+        assert_int_equal(bulk_begin(mine, &read_only.source, WFI_PUSH), WEFT_OK);
+        assert_int_equal(bulk_await(mine), WEFT_ERR_PROTOCOL);
+    }
+    host_meet(host, &read_only.moved);
+    if (host->rank == 0)
+        bulk_withdraw(mine, true);
+    host_meet(host, &host->world->finished);
+    bulk_destroy(mine);
+    if (host->rank == 0)
+        munmap(read_only.bytes, READ_ONLY);
+}
+
+static void memory_that_may_only_be_read_is_pulled(void **state)
+{
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        net_world world = {.fabric = seed % 2 ? "sim-verbs" : NULL};
+        read_only = (struct read_only){.bytes = NULL};
+        world_sim(&world, seed, 2, body_read_only, NULL);
+    }
+    net_world world = {0};
+    read_only = (struct read_only){.bytes = NULL};
+    world_tcp(&world, 2, body_read_only);
+}
 
 /* ---- Withdrawing ----------------------------------------------------------------------------------------------- */
 
@@ -225,6 +310,6 @@ static void a_settled_connection_is_not_asked_again(void **state)
     world_sim(&world, 1, 2, body_settled, NULL);
 }
 
-UNIT_MAIN(messages_arrive_from_registered_buffers, segments_are_moved_through_cached_registrations,
-          a_storage_is_registered_once, a_withdrawal_is_immediate, withdrawn_memory_stays_closed,
-          a_settled_connection_is_not_asked_again)
+UNIT_MAIN(memory_that_may_only_be_read_is_pulled, messages_arrive_from_registered_buffers,
+          segments_are_moved_through_cached_registrations, a_storage_is_registered_once, a_withdrawal_is_immediate,
+          withdrawn_memory_stays_closed, a_settled_connection_is_not_asked_again)

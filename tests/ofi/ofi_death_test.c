@@ -27,7 +27,8 @@ static void serve(int to_parent)
     void *memory = calloc(1, BYTES);
     wfi_region *region;
     notice n = {0};
-    if (!memory || wfi_fabric_tcp.region_open(node.fabric, memory, BYTES, WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region))
+    if (!memory || wfi_fabric_tcp.region_open(node.fabric, &WFI_HOST_MEMORY(memory, BYTES),
+                                              WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region))
         _exit(1);
     memcpy(n.address, node.address, node.address_size);
     n.address_size = node.address_size;

@@ -122,7 +122,8 @@ static int wire_up(void **state)
     w->theirs = malloc(BULK);
     for (size_t i = 0; i < BULK; i++)
         w->theirs[i] = (uint8_t)((i * 2654435761u + 1) >> 13);
-    assert_int_equal(tcp->region_open(w->b.fabric, w->theirs, BULK, WFI_REMOTE_READ, &w->region), WEFT_OK);
+    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(w->theirs, BULK), WFI_REMOTE_READ, &w->region),
+                     WEFT_OK);
     *state = w;
     return 0;
 }

@@ -135,7 +135,8 @@ static void two_posters_and_a_sleeping_poller_lose_nothing(void **state)
     uint8_t address[WFI_ADDRESS_MAX];
     shop_open(&a);
     shop_open(&b);
-    assert_int_equal(tcp->region_open(b.fabric, memory, sizeof memory, WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region),
+    assert_int_equal(tcp->region_open(b.fabric, &WFI_HOST_MEMORY(memory, sizeof memory),
+                                      WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region),
                      WEFT_OK);
     size_t size = tcp->address(b.fabric, address);
     assert_int_equal(lanes_connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);

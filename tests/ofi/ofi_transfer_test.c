@@ -179,8 +179,10 @@ static void bulk_goes_both_ways_unchanged(void **state)
     static ofi_job jobs[2 * CHUNKS];
     uint8_t *theirs = pattern(BULK, 2), *ours = malloc(BULK), *pushed = pattern(BULK, 3), *target = malloc(BULK);
     wfi_region *readable, *writable;
-    assert_int_equal(tcp->region_open(w->b.fabric, theirs, BULK, WFI_REMOTE_READ, &readable), WEFT_OK);
-    assert_int_equal(tcp->region_open(w->b.fabric, target, BULK, WFI_REMOTE_WRITE, &writable), WEFT_OK);
+    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(theirs, BULK), WFI_REMOTE_READ, &readable),
+                     WEFT_OK);
+    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(target, BULK), WFI_REMOTE_WRITE, &writable),
+                     WEFT_OK);
     assert_true(readable->key != writable->key);
     for (size_t i = 0; i < CHUNKS; i++) {
         size_t at = i * CHUNK;
@@ -214,7 +216,7 @@ static void a_write_completes_only_once_it_has_landed(void **state)
     uint64_t target = 0, value = 42;
     wfi_region *region;
     ofi_job write;
-    assert_int_equal(tcp->region_open(w->b.fabric, &target, 8, WFI_REMOTE_WRITE, &region), WEFT_OK);
+    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(&target, 8), WFI_REMOTE_WRITE, &region), WEFT_OK);
     ofi_job_init(&write);
     assert_int_equal(tcp->write(w->link.lane, &write.op, &value, 8, NULL, region->base, region->key), WEFT_OK);
     for (int i = 0; i < 200; i++)
@@ -235,7 +237,7 @@ static void trespass_breaks_the_lane(wire *w, trespass kind)
     wfi_region *region;
     ofi_job write;
     unsigned access = kind == READ_ONLY ? WFI_REMOTE_READ : WFI_REMOTE_READ | WFI_REMOTE_WRITE;
-    assert_int_equal(tcp->region_open(w->b.fabric, memory, 32, access, &region), WEFT_OK);
+    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(memory, 32), access, &region), WEFT_OK);
     uint64_t key = region->key + (kind == WRONG_KEY), to = region->base + (kind == TOO_FAR ? 28 : 0);
     if (kind == WITHDRAWN)
         tcp->region_close(w->b.fabric, region);
@@ -283,9 +285,13 @@ static void silly_operations_are_invalid(void **state)
     assert_int_equal(tcp->send(w->link.lane, &job.op, parts, 9), WEFT_ERR_INVALID);
     assert_int_equal(tcp->read(w->link.lane, &job.op, &job, 0, NULL, 0, 0), WEFT_ERR_INVALID);
     assert_int_equal(tcp->write(w->link.lane, &job.op, &job, 0, NULL, 0, 0), WEFT_ERR_INVALID);
-    assert_int_equal(tcp->region_open(w->a.fabric, NULL, 8, WFI_REMOTE_READ, &region), WEFT_ERR_INVALID);
-    assert_int_equal(tcp->region_open(w->a.fabric, &job, 0, WFI_REMOTE_READ, &region), WEFT_ERR_INVALID);
-    assert_int_equal(tcp->region_open(w->a.fabric, &job, 8, 0, &region), WEFT_ERR_INVALID);
+    assert_int_equal(tcp->region_open(w->a.fabric, &WFI_HOST_MEMORY(NULL, 8), WFI_REMOTE_READ, &region),
+                     WEFT_ERR_INVALID);
+    assert_int_equal(tcp->region_open(w->a.fabric, &WFI_HOST_MEMORY(&job, 0), WFI_REMOTE_READ, &region),
+                     WEFT_ERR_INVALID);
+    assert_int_equal(tcp->region_open(w->a.fabric, &WFI_HOST_MEMORY(&job, 8), 0, &region), WEFT_ERR_INVALID);
+    wfi_memory cuda = {.data = &job, .size = 8, .kind = WFI_MEMORY_CUDA, .dmabuf_fd = -1};
+    assert_int_equal(tcp->region_open(w->a.fabric, &cuda, WFI_REMOTE_READ, &region), WEFT_ERR_UNSUPPORTED);
     assert_true(tcp->limits(w->a.fabric)->send_iov_max >= 2);
     assert_true(tcp->limits(w->a.fabric)->target_must_progress);
     assert_false(tcp->limits(w->a.fabric)->needs_local_regions);
@@ -297,8 +303,10 @@ static void close_in_flight(wire *w, int steps, bool by_target)
     static ofi_job jobs[2 * CHUNKS];
     uint8_t *theirs = pattern(BULK, 4), *ours = calloc(1, BULK), *target = calloc(1, BULK);
     wfi_region *readable, *writable;
-    assert_int_equal(tcp->region_open(w->b.fabric, theirs, BULK, WFI_REMOTE_READ, &readable), WEFT_OK);
-    assert_int_equal(tcp->region_open(w->b.fabric, target, BULK, WFI_REMOTE_WRITE, &writable), WEFT_OK);
+    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(theirs, BULK), WFI_REMOTE_READ, &readable),
+                     WEFT_OK);
+    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(target, BULK), WFI_REMOTE_WRITE, &writable),
+                     WEFT_OK);
     for (size_t i = 0; i < 2 * CHUNKS; i++)
         ofi_job_init(&jobs[i]);
     for (size_t i = 0; i < CHUNKS; i++) {
@@ -362,7 +370,7 @@ static void closing_in_a_read_leaves_other_lanes_whole(void **state)
     uint8_t *theirs = pattern(BULK, 5), *ours = calloc(1, BULK);
     wfi_region *region;
     ofi_job jobs[64];
-    assert_int_equal(tcp->region_open(w->b.fabric, theirs, BULK, WFI_REMOTE_READ, &region), WEFT_OK);
+    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(theirs, BULK), WFI_REMOTE_READ, &region), WEFT_OK);
     ofi_job_init(&jobs[0]);
     assert_int_equal(tcp->read(w->link.lane, &jobs[0].op, ours, BULK, NULL, region->base, region->key), WEFT_OK);
     ofi_until(&w->a, &w->b, ours[CHUNK] == theirs[CHUNK] && ours[CHUNK + 1] == theirs[CHUNK + 1]);

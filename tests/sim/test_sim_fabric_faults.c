@@ -28,8 +28,10 @@ static void link_open(link *l, weft_sim *sim, const char *name)
     host_open_kind(&l->a, sim, 0, name);
     host_open_kind(&l->b, sim, 1, name);
     host_join(&l->a, &l->b, &l->lane_a, &l->lane_b);
-    assert_int_equal(l->a.ops->region_open(l->a.fabric, l->memory_a, 8, access, &l->region_a), WEFT_OK);
-    assert_int_equal(l->b.ops->region_open(l->b.fabric, l->memory_b, 8, access, &l->region_b), WEFT_OK);
+    assert_int_equal(l->a.ops->region_open(l->a.fabric, &WFI_HOST_MEMORY(l->memory_a, 8), access, &l->region_a),
+                     WEFT_OK);
+    assert_int_equal(l->b.ops->region_open(l->b.fabric, &WFI_HOST_MEMORY(l->memory_b, 8), access, &l->region_b),
+                     WEFT_OK);
 }
 
 static void link_close(link *l)
@@ -267,8 +269,8 @@ static void cut_both_ways(weft_sim *sim)
     uint8_t sent[COUNT], got[COUNT];
     wfi_region *source, *target;
     links_open(links, sim);
-    assert_int_equal(l->a.ops->region_open(l->a.fabric, sent, COUNT, WFI_LOCAL, &source), WEFT_OK);
-    assert_int_equal(l->b.ops->region_open(l->b.fabric, got, COUNT, WFI_LOCAL, &target), WEFT_OK);
+    assert_int_equal(l->a.ops->region_open(l->a.fabric, &WFI_HOST_MEMORY(sent, COUNT), WFI_LOCAL, &source), WEFT_OK);
+    assert_int_equal(l->b.ops->region_open(l->b.fabric, &WFI_HOST_MEMORY(got, COUNT), WFI_LOCAL, &target), WEFT_OK);
     for (int i = 0; i < COUNT; i++) {
         sent[i] = (uint8_t)i;
         assert_int_equal(l->b.ops->post_recv(l->lane_b, &receives[i], &(wfi_receive_buffer){&got[i], 1, target}, 1),
@@ -325,19 +327,21 @@ static void refuses_memory(weft_sim *sim)
     uint8_t memory[8];
     links_open(links, sim);
     assert_int_equal(weft_sim_fabric_refuse_memory(sim, 1, kinds[kind], true), WEFT_OK);
-    assert_int_equal(l->b.ops->region_open(l->b.fabric, memory, 8, WFI_LOCAL, &region), WEFT_ERR_MEMORY);
-    assert_int_equal(l->a.ops->region_open(l->a.fabric, memory, 8, WFI_LOCAL, &region), WEFT_OK);
+    assert_int_equal(l->b.ops->region_open(l->b.fabric, &WFI_HOST_MEMORY(memory, 8), WFI_LOCAL, &region),
+                     WEFT_ERR_MEMORY);
+    assert_int_equal(l->a.ops->region_open(l->a.fabric, &WFI_HOST_MEMORY(memory, 8), WFI_LOCAL, &region), WEFT_OK);
     l->a.ops->region_close(l->a.fabric, region);
     exchange(l, true); /* what is registered stays so */
     others_work(links);
     for (int i = 0; i < KINDS; i++) {
         if (i == kind)
             continue;
-        assert_int_equal(links[i].b.ops->region_open(links[i].b.fabric, memory, 8, WFI_LOCAL, &region), WEFT_OK);
+        assert_int_equal(
+            links[i].b.ops->region_open(links[i].b.fabric, &WFI_HOST_MEMORY(memory, 8), WFI_LOCAL, &region), WEFT_OK);
         links[i].b.ops->region_close(links[i].b.fabric, region);
     }
     assert_int_equal(weft_sim_fabric_refuse_memory(sim, 1, kinds[kind], false), WEFT_OK);
-    assert_int_equal(l->b.ops->region_open(l->b.fabric, memory, 8, WFI_LOCAL, &region), WEFT_OK);
+    assert_int_equal(l->b.ops->region_open(l->b.fabric, &WFI_HOST_MEMORY(memory, 8), WFI_LOCAL, &region), WEFT_OK);
     l->b.ops->region_close(l->b.fabric, region);
     links_close(links);
 }

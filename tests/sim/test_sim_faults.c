@@ -34,7 +34,7 @@ static void peer_dies(weft_sim *sim)
     char buffer[8], memory[8];
     wfi_region *region;
     join(&p, sim);
-    assert_int_equal(p.b.ops->region_open(p.b.fabric, memory, 8, WFI_REMOTE_READ, &region), WEFT_OK);
+    assert_int_equal(p.b.ops->region_open(p.b.fabric, &WFI_HOST_MEMORY(memory, 8), WFI_REMOTE_READ, &region), WEFT_OK);
     uint64_t base = region->base, key = region->key;
     uint8_t address[WFI_ADDRESS_MAX];
     size_t size = host_address(&p.b, address);
@@ -128,7 +128,9 @@ static void silent_while_paused(weft_sim *sim)
     uint8_t memory[8] = "before", buffer[8] = "", text[8] = "after";
     wfi_region *region;
     join(&p, sim);
-    assert_int_equal(p.b.ops->region_open(p.b.fabric, memory, 8, WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region), WEFT_OK);
+    assert_int_equal(
+        p.b.ops->region_open(p.b.fabric, &WFI_HOST_MEMORY(memory, 8), WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region),
+        WEFT_OK);
     assert_int_equal(p.b.ops->post_recv(p.lane_b, &receive, &(wfi_receive_buffer){buffer, 8, NULL}, 1), WEFT_OK);
     weft_sim_pause(sim, 1);
     weft_sim_pause(sim, 1);
@@ -272,7 +274,7 @@ static void cut_is_silent(weft_sim *sim)
     wfi_region *region;
     join(&p, sim);
     host_open(&c, sim, 2);
-    assert_int_equal(p.b.ops->region_open(p.b.fabric, memory, 4, WFI_REMOTE_READ, &region), WEFT_OK);
+    assert_int_equal(p.b.ops->region_open(p.b.fabric, &WFI_HOST_MEMORY(memory, 4), WFI_REMOTE_READ, &region), WEFT_OK);
     weft_sim_cut(sim, 0, 1);
     weft_sim_cut(sim, 0, 1);
     assert_int_equal(p.a.ops->read(p.lane_a, &read, back, 4, NULL, region->base, region->key), WEFT_OK);

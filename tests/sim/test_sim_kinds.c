@@ -21,15 +21,20 @@ typedef struct pair {
 
 static void join(pair *p, weft_sim *sim)
 {
+    wfi_memory cuda = {.data = p->memory, .size = sizeof p->memory, .kind = WFI_MEMORY_CUDA, .dmabuf_fd = -1};
     host_open_kind(&p->a, sim, 0, kinds[kind]);
     host_open_kind(&p->b, sim, 1, kinds[kind]);
+    assert_int_equal(p->b.ops->region_open(p->b.fabric, &cuda, WFI_REMOTE_READ, &p->remote_region),
+                     WEFT_ERR_UNSUPPORTED);
     host_join(&p->a, &p->b, &p->lane_a, &p->lane_b);
     for (size_t i = 0; i < sizeof p->memory; i++)
         p->memory[i] = (uint8_t)(i * 7);
-    assert_int_equal(
-        p->b.ops->region_open(p->b.fabric, p->memory, sizeof p->memory, WFI_REMOTE_READ, &p->remote_region), WEFT_OK);
-    assert_int_equal(p->a.ops->region_open(p->a.fabric, p->local, sizeof p->local, WFI_LOCAL, &p->local_region),
+    assert_int_equal(p->b.ops->region_open(p->b.fabric, &WFI_HOST_MEMORY(p->memory, sizeof p->memory), WFI_REMOTE_READ,
+                                           &p->remote_region),
                      WEFT_OK);
+    assert_int_equal(
+        p->a.ops->region_open(p->a.fabric, &WFI_HOST_MEMORY(p->local, sizeof p->local), WFI_LOCAL, &p->local_region),
+        WEFT_OK);
 }
 
 static void part(pair *p)
@@ -113,7 +118,8 @@ static void carries(weft_sim *sim)
     uint8_t got[COUNT];
     wfi_region *got_region;
     join(&p, sim);
-    assert_int_equal(p.b.ops->region_open(p.b.fabric, got, sizeof got, WFI_LOCAL, &got_region), WEFT_OK);
+    assert_int_equal(p.b.ops->region_open(p.b.fabric, &WFI_HOST_MEMORY(got, sizeof got), WFI_LOCAL, &got_region),
+                     WEFT_OK);
     for (size_t i = 0; i < COUNT; i++) {
         p.local[i] = (uint8_t)i;
         assert_int_equal(p.b.ops->post_recv(p.lane_b, &receives[i], &(wfi_receive_buffer){&got[i], 1, got_region}, 1),
@@ -178,7 +184,7 @@ static void wants_regions(weft_sim *sim)
     assert_int_equal(p.a.ops->read(p.lane_a, &op, p.local, 1, NULL, p.remote_region->base, p.remote_region->key),
                      WEFT_ERR_INVALID);
     weft_status status;
-    while (!(status = p.a.ops->region_open(p.a.fabric, p.local, 1, WFI_REMOTE_READ, &region))) {
+    while (!(status = p.a.ops->region_open(p.a.fabric, &WFI_HOST_MEMORY(p.local, 1), WFI_REMOTE_READ, &region))) {
         assert_true(count < REGIONS && region->key <= 0xffff);
         regions[count++] = region;
     }
@@ -329,8 +335,9 @@ static void slow_is_no_break(weft_sim *sim)
     wfi_fabric_op reads[4];
     wfi_region *from, *to;
     join(&p, sim);
-    assert_int_equal(p.b.ops->region_open(p.b.fabric, far, sizeof far, WFI_REMOTE_READ, &from), WEFT_OK);
-    assert_int_equal(p.a.ops->region_open(p.a.fabric, near, sizeof near, WFI_LOCAL, &to), WEFT_OK);
+    assert_int_equal(p.b.ops->region_open(p.b.fabric, &WFI_HOST_MEMORY(far, sizeof far), WFI_REMOTE_READ, &from),
+                     WEFT_OK);
+    assert_int_equal(p.a.ops->region_open(p.a.fabric, &WFI_HOST_MEMORY(near, sizeof near), WFI_LOCAL, &to), WEFT_OK);
     for (int i = 0; i < 4; i++)
         assert_int_equal(p.a.ops->read(p.lane_a, &reads[i], near, sizeof near, to, from->base, from->key), WEFT_OK);
     for (int i = 0; i < 4; i++)

@@ -26,7 +26,8 @@ static void setup(fixture *f, weft_sim *sim, unsigned access)
     assert_non_null(f->memory);
     for (int i = 0; i < SIZE * 2; i++)
         f->memory[i] = (i * 31 >> 3) & 0x7f; /* never the canary */
-    assert_int_equal(f->b.ops->region_open(f->b.fabric, f->memory, SIZE, access, &f->region), WEFT_OK);
+    assert_int_equal(f->b.ops->region_open(f->b.fabric, &WFI_HOST_MEMORY(f->memory, SIZE), access, &f->region),
+                     WEFT_OK);
 }
 
 static void teardown(fixture *f)
@@ -149,7 +150,8 @@ static void many_regions(weft_sim *sim)
     wfi_region *regions[COUNT];
     setup(&f, sim, WFI_REMOTE_READ);
     for (int i = 0; i < COUNT; i++) {
-        assert_int_equal(f.b.ops->region_open(f.b.fabric, f.memory + i, 1, WFI_REMOTE_READ, &regions[i]), WEFT_OK);
+        assert_int_equal(
+            f.b.ops->region_open(f.b.fabric, &WFI_HOST_MEMORY(f.memory + i, 1), WFI_REMOTE_READ, &regions[i]), WEFT_OK);
         assert_int_not_equal(regions[i]->key, f.region->key);
     }
     for (int i = 0; i < COUNT; i += 100) {
@@ -175,7 +177,9 @@ static void takes_time(weft_sim *sim)
     wfi_region *region;
     uint8_t *from = calloc(1, BIG), *to = calloc(1, BIG);
     setup(&f, sim, WFI_REMOTE_READ);
-    assert_int_equal(f.b.ops->region_open(f.b.fabric, from, BIG, WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region), WEFT_OK);
+    assert_int_equal(
+        f.b.ops->region_open(f.b.fabric, &WFI_HOST_MEMORY(from, BIG), WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region),
+        WEFT_OK);
     uint64_t start = weft_sim_now(sim);
     assert_int_equal(f.a.ops->read(f.lane_a, &f.op, to, BIG, NULL, region->base, region->key), WEFT_OK);
     assert_int_equal(f.a.ops->read(f.lane_a, &second, to, BIG, NULL, region->base, region->key), WEFT_OK);

@@ -25,7 +25,7 @@ static void close_regions(const wfi_transport *transport, wfi_exposed *exposed)
         const wfi_net_fabric *fabric = &transport->fabrics[i];
         wfi_exposed_region *on = &exposed->on[i];
         if (on->cached)
-            wfi_reg_cache_put(fabric->cache, exposed->storage);
+            wfi_reg_cache_put(fabric->cache, exposed->storage, on->region);
         else if (on->region)
             fabric->ops->region_close(fabric->fabric, on->region);
         *on = (wfi_exposed_region){0};
@@ -45,10 +45,11 @@ static weft_status open_region(wfi_net_fabric *fabric, wfi_exposed *exposed)
     if (on->region || !exposed->size)
         return WEFT_OK;
     if (fabric->limits->keys_per_transfer) {
-        status = fabric->ops->region_open(fabric->fabric, exposed->data, exposed->size, exposed->access, &on->region);
+        status = fabric->ops->region_open(fabric->fabric, &WFI_HOST_MEMORY(exposed->data, exposed->size),
+                                          exposed->access, &on->region);
     } else {
         void *region = NULL;
-        status = wfi_reg_cache_get(fabric->cache, exposed->storage, &region);
+        status = wfi_net_fabric_register(fabric, exposed->storage, exposed->access, &region);
         on->region = region;
         on->cached = !status;
         offset = (uint64_t)((char *)exposed->data - (char *)wfi_storage_data(exposed->storage));

@@ -31,7 +31,7 @@ static void drop_regions(wfi_transfer_state *state)
 {
     for (size_t i = 0; state->regions && i < state->owner->segment_count; i++) {
         if (state->regions[i])
-            wfi_reg_cache_put(state->region_fabric->cache, state->owner->segments[i].storage);
+            wfi_reg_cache_put(state->region_fabric->cache, state->owner->segments[i].storage, state->regions[i]);
     }
     free(state->regions);
     state->regions = NULL;
@@ -49,12 +49,13 @@ weft_status wfi_transfer_state_register(wfi_transfer_state *state, wfi_net_fabri
     state->region_fabric = fabric;
     if (!fabric->limits->needs_local_regions)
         return WEFT_OK;
+    unsigned access = state->owner->kind == WFI_PULL ? WFI_LOCAL_WRITE : WFI_LOCAL_READ;
     state->regions = wfi_calloc(state->owner->segment_count + 1, sizeof(*state->regions));
     weft_status status = state->regions ? WEFT_OK : WEFT_ERR_MEMORY;
     for (size_t i = 0; i < state->owner->segment_count && !status; i++) {
         const wfi_segment *segment = &state->owner->segments[i];
         if (segment->size)
-            status = wfi_reg_cache_get(fabric->cache, segment->storage, &state->regions[i]);
+            status = wfi_net_fabric_register(fabric, segment->storage, access, &state->regions[i]);
         *refused = status ? segment->size : *refused;
         if (status && fabric->limits->copied_max) { /* the fabric copies it through buffers of its own */
             state->regions[i] = NULL;

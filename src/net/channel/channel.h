@@ -341,6 +341,10 @@ struct wfi_net_fabric {
     size_t spare_count;        /* their number */
 };
 
+/* A region of the storage from the fabric's cache, with at least this access (WFI_REMOTE_READ, ...). The caller returns
+ * it with wfi_reg_cache_put. net_fabric.c */
+weft_status wfi_net_fabric_register(wfi_net_fabric *fabric, wfi_storage *storage, unsigned access, void **region);
+
 /* Adds to fabric->conns or fabric->posted. [locked] */
 static inline void wfi_net_fabric_count(_Atomic size_t *count, size_t by)
 {

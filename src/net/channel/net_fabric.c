@@ -130,13 +130,23 @@ static const wfi_source_ops source_ops = {.poll = fabric_poll,
                                           .expects = fabric_expects,
                                           .outstanding = fabric_outstanding};
 
+/* ---- Registered memory ----------------------------------------------------------------------------------------- */
+
+/* Access of this worker's own grants nobody anything. So it is asked for at once where the memory allows it: what is
+ * read or written now is often the other soon. */
+weft_status wfi_net_fabric_register(wfi_net_fabric *fabric, wfi_storage *storage, unsigned access, void **region)
+{
+    bool writes = access & (WFI_REMOTE_WRITE | WFI_LOCAL_WRITE);
+    access |= writes ? WFI_LOCAL : WFI_LOCAL_READ;
+    return wfi_reg_cache_get(fabric->cache, storage, access, region);
+}
+
 /* ---- Opening and closing --------------------------------------------------------------------------------------- */
 
-static weft_status cache_open(void *domain, void *data, size_t size, void **region)
+static weft_status cache_open(void *domain, const wfi_memory *memory, unsigned access, void **region)
 {
     wfi_net_fabric *fabric = domain;
-    return fabric->ops->region_open(fabric->fabric, data, size, WFI_REMOTE_READ | WFI_REMOTE_WRITE | WFI_LOCAL,
-                                    (wfi_region **)region);
+    return fabric->ops->region_open(fabric->fabric, memory, access, (wfi_region **)region);
 }
 
 static void cache_close(void *domain, void *region)

@@ -41,8 +41,8 @@ static weft_status make_room(wfi_conn *conn)
     frames->long_data = aligned_alloc(PAGE_BYTES, bytes);
     if (!frames->long_data || !fabric->limits->needs_local_regions)
         return frames->long_data ? WEFT_OK : WEFT_ERR_MEMORY;
-    weft_status status =
-        fabric->ops->region_open(fabric->fabric, frames->long_data, bytes, WFI_LOCAL, &frames->long_region);
+    weft_status status = fabric->ops->region_open(fabric->fabric, &WFI_HOST_MEMORY(frames->long_data, bytes), WFI_LOCAL,
+                                                  &frames->long_region);
     if (status) {
         free(frames->long_data);
         frames->long_data = NULL;

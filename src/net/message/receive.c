@@ -46,7 +46,8 @@ weft_status wfi_receives_make(wfi_conn *conn)
     }
     if (!fabric->limits->needs_local_regions)
         return WEFT_OK;
-    return fabric->ops->region_open(fabric->fabric, frames->receive_data, bytes, WFI_LOCAL, &frames->receive_region);
+    return fabric->ops->region_open(fabric->fabric, &WFI_HOST_MEMORY(frames->receive_data, bytes), WFI_LOCAL,
+                                    &frames->receive_region);
 }
 
 static weft_status rx_post(wfi_rx *rx)

@@ -33,7 +33,7 @@ static wfi_tx *tx_create(wfi_net_fabric *fabric, size_t room)
     tx->region = NULL;
     tx->room = room;
     if (fabric->limits->needs_local_regions &&
-        fabric->ops->region_open(fabric->fabric, tx->data, room, WFI_LOCAL, &tx->region) &&
+        fabric->ops->region_open(fabric->fabric, &WFI_HOST_MEMORY(tx->data, room), WFI_LOCAL, &tx->region) &&
         room > fabric->limits->copied_max) {
         free(tx);
         return NULL;
