@@ -94,7 +94,6 @@ enum {
 typedef struct wfi_fabric_limits {
     size_t message_max;     /* bytes of one message */
     size_t rma_max;         /* bytes of one read or write */
-    size_t send_iov_max;    /* pieces of one send; >= 2 */
     size_t inject_max;      /* bytes of one injected send; 0: not supported */
     size_t copied_max;      /* bytes of one send without a region, where they are needed */
     bool keys_per_transfer; /* registration is cheap: a key lives for one transfer */
@@ -103,9 +102,9 @@ typedef struct wfi_fabric_limits {
      * small buffers of its own.
      */
     bool needs_local_regions;
-    bool open_blocks; /* lane_open may take seconds: it is called without locks */
-    bool target_must_progress;
-    bool writes; /* peers of this fabric can write to each other's memory: `write` is not NULL */
+    bool open_blocks;          /* lane_open may take seconds: it is called without locks */
+    bool target_must_progress; /* peers' reads and writes proceed only while this worker polls */
+    bool writes;               /* peers of this fabric can write to each other's memory: `write` is not NULL */
 } wfi_fabric_limits;
 
 typedef struct wfi_fabric_options {
@@ -140,7 +139,6 @@ typedef struct wfi_receive_buffer {
 #define WFI_INJECT_AHEAD 7
 
 typedef struct wfi_fabric_ops {
-    size_t size; /* of this struct */
     const char *name;
     uint8_t number; /* on the wire: no two fabrics have the same, and it never changes */
 
@@ -188,6 +186,7 @@ typedef struct wfi_fabric_ops {
      */
     /* The message fills one buffer after another; 1 to WFI_RECEIVE_BUFFERS_MAX of them. */
     weft_status (*post_recv)(wfi_lane *lane, wfi_fabric_op *op, const wfi_receive_buffer *buffers, size_t count);
+    /* One piece, or two; WEFT_ERR_INVALID for more than the fabric supports. */
     weft_status (*send)(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, size_t count);
     /*
      * Optional. Like send, but the data are copied and the operation is not reported, because a completion costs more
@@ -221,8 +220,11 @@ typedef struct wfi_fabric_ops {
     /* A descriptor that is readable when there may be events, until poll_events is called. -1: none at present, or none
      * at all (the simulation, which calls options->ready). */
     int (*events_fd)(wfi_fabric *fabric);
-    /* A descriptor to wait on for completions, or -1 (simulation). If may_sleep is false, poll again instead. */
+    /* A descriptor that is readable when there are completions; -1: this fabric never has one, and they are found only
+     * by polling. Any thread. */
     int (*wait_fd)(wfi_fabric *fabric);
+    /* Called by the poller before a sleep. False if there may be completions already: poll again instead. Otherwise the
+     * next completion makes wait_fd readable, or options->ready is called. */
     bool (*may_sleep)(wfi_fabric *fabric);
 } wfi_fabric_ops;
 

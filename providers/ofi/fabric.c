@@ -23,7 +23,6 @@ static void set_limits(wfofi_fabric *fabric)
     fabric->limits = (wfi_fabric_limits){
         .message_max = info->ep_attr->max_msg_size,
         .rma_max = info->ep_attr->max_msg_size,
-        .send_iov_max = info->tx_attr->iov_limit,
         .inject_max = fabric->provider->injects ? WFOFI_INJECT_MAX : 0,
         .copied_max = fabric->bounces.size,
         .keys_per_transfer = fabric->provider->keys_per_transfer,

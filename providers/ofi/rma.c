@@ -85,7 +85,7 @@ weft_status wfofi_post_recv(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_re
 
 weft_status wfofi_send(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_iov *iov, size_t count)
 {
-    if (count == 0 || count > SEND_IOV_MAX || count > lane->fabric->limits.send_iov_max)
+    if (count == 0 || count > SEND_IOV_MAX || count > lane->fabric->info->tx_attr->iov_limit)
         return WEFT_ERR_INVALID;
     struct iovec vectors[SEND_IOV_MAX];
     void *descriptors[SEND_IOV_MAX];

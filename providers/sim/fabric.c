@@ -150,15 +150,14 @@ OPEN_AS(rdm_open, FORM_RDM)
 
 #define OPS(its_name, its_number, its_open, its_write)                                                                 \
     {                                                                                                                  \
-        .size = sizeof(wfi_fabric_ops), .name = its_name, .number = its_number, .open = its_open,                      \
-        .close = fabric_close, .limits = fabric_limits, .address = fabric_address,                                     \
-        .address_text = fabric_address_text, .iface = fabric_iface, .lane_open = wfi_sim_lane_open,                    \
-        .lane_take = wfi_sim_lane_take, .connect = wfi_sim_connect, .connect_error = fabric_connect_error,             \
-        .reject = wfi_sim_reject, .lane_close = wfi_sim_lane_close, .post_recv = wfi_sim_post_recv,                    \
-        .send = wfi_sim_send, .read = wfi_sim_read, .write = its_write, .region_open = wfi_sim_region_open,            \
-        .region_close = wfi_sim_region_close, .poll = wfi_sim_poll, .poll_events = wfi_sim_poll_events,                \
-        .events_arm = wfi_sim_events_arm, .events_fd = wfi_sim_no_fd, .wait_fd = wfi_sim_no_fd,                        \
-        .may_sleep = wfi_sim_may_sleep,                                                                                \
+        .name = its_name, .number = its_number, .open = its_open, .close = fabric_close, .limits = fabric_limits,      \
+        .address = fabric_address, .address_text = fabric_address_text, .iface = fabric_iface,                         \
+        .lane_open = wfi_sim_lane_open, .lane_take = wfi_sim_lane_take, .connect = wfi_sim_connect,                    \
+        .connect_error = fabric_connect_error, .reject = wfi_sim_reject, .lane_close = wfi_sim_lane_close,             \
+        .post_recv = wfi_sim_post_recv, .send = wfi_sim_send, .read = wfi_sim_read, .write = its_write,                \
+        .region_open = wfi_sim_region_open, .region_close = wfi_sim_region_close, .poll = wfi_sim_poll,                \
+        .poll_events = wfi_sim_poll_events, .events_arm = wfi_sim_events_arm, .events_fd = wfi_sim_no_fd,              \
+        .wait_fd = wfi_sim_no_fd, .may_sleep = wfi_sim_may_sleep,                                                      \
     }
 
 const wfi_fabric_ops wfi_fabric_sim = OPS("sim", 64, plain_open, wfi_sim_write);
@@ -166,7 +165,7 @@ const wfi_fabric_ops wfi_fabric_sim_verbs = OPS("sim-verbs", 65, verbs_open, wfi
 const wfi_fabric_ops wfi_fabric_sim_reads = OPS("sim-reads", 66, reads_open, NULL);
 const wfi_fabric_ops wfi_fabric_sim_rdm = OPS("sim-rdm", 67, rdm_open, wfi_sim_write);
 
-#define LIMITS .message_max = SIM_MESSAGE_MAX, .rma_max = SIM_RMA_MAX, .send_iov_max = SIM_IOV_MAX
+#define LIMITS .message_max = SIM_MESSAGE_MAX, .rma_max = SIM_RMA_MAX
 
 const sim_form wfi_sim_forms[SIM_FORMS] = {
     [FORM_PLAIN] = {.ops = &wfi_fabric_sim,

@@ -19,7 +19,6 @@ static weft_status tcp_open(const wfi_fabric_options *options, wfi_fabric **out,
 }
 
 const wfi_fabric_ops wfi_fabric_tcp = {
-    .size = sizeof(wfi_fabric_ops),
     .name = "tcp",
     .number = 1,
     .open = tcp_open,

@@ -20,7 +20,6 @@ static weft_status verbs_open(const wfi_fabric_options *options, wfi_fabric **ou
 }
 
 const wfi_fabric_ops wfi_fabric_verbs = {
-    .size = sizeof(wfi_fabric_ops),
     .name = "verbs",
     .number = 2,
     .open = verbs_open,
