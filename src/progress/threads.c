@@ -96,6 +96,7 @@ static void *events_main(void *arg)
 {
     wfi_progress *progress = arg;
     pthread_setname_np(pthread_self(), "weft-cm");
+    (void)wfi_topo_bind_thread(progress->cores, 2); /* as the poller */
     for (size_t i = 0; i < progress->source_count; i++)
         progress->watches[i].due = true;
     while (!atomic_load(&progress->stop)) {

@@ -420,3 +420,19 @@ wfi_cores *wfi_topo_near_interface(const char *name)
     wfi_cores_destroy(allowed);
     return near;
 }
+
+wfi_cores *wfi_topo_near_rdma(int local_rank)
+{
+    const wfi_topology *topology = wfi_topology_here();
+    wfi_cores *allowed = wfi_cores_allowed(topology), *near = NULL;
+    const wfi_place place = {.cores = allowed, .rank = local_rank};
+    wfi_nic *nics;
+    size_t count = wfi_nics_list(topology, &place, &nics), at = 0;
+    while (at < count && !nics[at].verbs[0])
+        at++;
+    if (at < count)
+        near = wfi_nic_cores(topology, allowed, nics[at].verbs);
+    free(nics);
+    wfi_cores_destroy(allowed);
+    return near;
+}

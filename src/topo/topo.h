@@ -59,6 +59,8 @@ size_t wfi_topology_nodes(const wfi_topology *topology, wfi_numa_node *out, size
 
 /* wfi_nic_cores (nics.h) on this machine, of the cores that the calling thread may use. */
 wfi_cores *wfi_topo_near_interface(const char *name);
+/* The same for the RDMA device (InfiniBand, RoCE) that is nearest to the process with this rank on the machine. */
+wfi_cores *wfi_topo_near_rdma(int local_rank);
 
 /*
  * Binds the calling thread to `cores` if that helps: not with WEFT_NO_BINDING set, not for NULL, and not if there are

@@ -75,6 +75,8 @@ static void check_gpu_node(void)
     check_node_of(wfi_topo_near_interface("mlx5_0"), 0);
     check_node_of(wfi_topo_near_interface("mlx5_1"), 1);
     check_node_of(wfi_topo_near_interface("ib1"), 1);
+    check_node_of(wfi_topo_near_rdma(0), 0);
+    check_node_of(wfi_topo_near_rdma(1), 1); /* equally near: the ranks share them */
     CHECK(wfi_topo_near_interface("mlx5_2") == NULL && wfi_topo_near_interface("") == NULL);
     CHECK(wfi_topo_near_interface(NULL) == NULL && wfi_topo_near_interface("cuda0") == NULL);
 }
@@ -93,7 +95,7 @@ static void check_two_nodes(void)
     wfi_cores_destroy(cores);
     CHECK(wfi_topology_nodes(wfi_topology_here(), nodes, 3) == 2);
     CHECK(nodes[1].node == 1 && strcmp(nodes[1].cores, "6-11") == 0);
-    CHECK(wfi_topo_near_interface("eth0") == NULL);
+    CHECK(wfi_topo_near_interface("eth0") == NULL && wfi_topo_near_rdma(0) == NULL);
 }
 
 static void a_synthetic_machine_has_its_nodes(void **state)

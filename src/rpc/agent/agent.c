@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text/log.h"
 #include "sim/sim.h"
+#include "topo/memory.h"
 #include "topo/share.h"
 #include "topo/topo.h"
 
@@ -179,6 +180,7 @@ static weft_status open_parts(weft_agent *agent, const weft_agent_options *optio
     if (!agent->peers || !agent->terminated)
         return WEFT_ERR_MEMORY;
     agent->cores = wfi_binding_of(&agent->options.values);
+    wfi_memory_wish(wfi_cores_numa_node(agent->cores));
     WFI_FOR_COMPONENTS (component, open)
         st = st ? st : component->open(agent, error);
     if (!st)

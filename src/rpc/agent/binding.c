@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * binding.c - finds the cores near the job's network interface, for weft's own threads. The interface is the option
- * `iface`, or the one that routes to the store.
+ * `iface`; otherwise the nearest RDMA device, unless the fabric is tcp; otherwise the one that routes to the store.
  */
 #include "rpc/agent/agent.h"
+
+#include "topo/share.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -65,6 +67,11 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options)
     char name[64];
     if (options->no_binding || options->sim)
         return NULL;
+    if (!options->iface && strncmp(options->fabric, "tcp", 3) != 0) { /* verbs chooses a device in the same way */
+        wfi_cores *near = wfi_topo_near_rdma(wfi_share_local_rank());
+        if (near)
+            return near;
+    }
     if (!options->iface)
         return find_interface(options->master_addr, false, name, sizeof name) ? wfi_topo_near_interface(name) : NULL;
     wfi_cores *cores = wfi_topo_near_interface(options->iface);
