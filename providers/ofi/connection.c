@@ -97,7 +97,7 @@ weft_status wfofi_lane_take(wfi_fabric *base, wfi_connect_request *request, void
     wfi_lane *lane = *out;
     lane->request = request;
     if (request->info->dest_addrlen <= sizeof lane->peer.storage) {
-        wfi_mutex_lock(&fabric->events_lock); /* silent.c reads it */
+        wfi_mutex_lock(&fabric->events_lock); /* tcp's event thread reads it */
         memcpy(&lane->peer.storage, request->info->dest_addr, request->info->dest_addrlen);
         lane->peer.size = (socklen_t)request->info->dest_addrlen;
         wfi_mutex_unlock(&fabric->events_lock);
@@ -125,7 +125,10 @@ static weft_status accept_request(wfi_lane *lane, const void *data, size_t data_
         request_free(fabric, request);
         return WEFT_OK;
     }
-    wfofi_say_failed(fabric, "accepting a connection", ret);
+    if (ret == -FI_EINVAL) /* verbs: whoever asked has gone */
+        wfofi_log(fabric, WEFT_LOG_DEBUG, "accepting a connection: %s", fi_strerror(-ret));
+    else
+        wfofi_say_failed(fabric, "accepting a connection", ret);
     return ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC;
 }
 

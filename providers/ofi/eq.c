@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXHAUSTED_MS 20    /* between two attempts to accept while descriptors have run out */
 #define EVENT_DATA_MAX 512 /* the most that a provider passes on: 256 with tcp */
 
 typedef union event_entry {
@@ -110,6 +109,17 @@ static bool translate_error(const wfofi_fabric *fabric, const struct fi_eq_err_e
     return on_closed(entry->fid, WEFT_ERR_UNREACHABLE, out);
 }
 
+static int accept_begin(wfofi_fabric *fabric)
+{
+    return fabric->hooks->accept_begin ? fabric->hooks->accept_begin(fabric) : 0;
+}
+
+static void accept_end(wfofi_fabric *fabric, int begun)
+{
+    if (fabric->hooks->accept_end)
+        fabric->hooks->accept_end(fabric, begun);
+}
+
 typedef enum read_result { READ_NOTHING, READ_DROPPED, READ_EVENT } read_result;
 
 /*
@@ -122,7 +132,7 @@ static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
     uint32_t kind = 0;
     bool given;
     *out = (wfi_event){0};
-    int next = wfofi_accept_before(fabric);
+    int begun = accept_begin(fabric);
     wfi_mutex_lock(&fabric->events_lock);
     errno = 0;
     ssize_t size = fi_eq_read(fabric->eq, &kind, &entry, sizeof entry, 0);
@@ -134,7 +144,7 @@ static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
         given = size > 0 && translate(fabric, kind, &entry, (size_t)size, out);
     }
     wfi_mutex_unlock(&fabric->events_lock);
-    wfofi_accept_after(fabric, next);
+    accept_end(fabric, begun);
     if (size <= 0)
         return READ_NOTHING;
     return given ? READ_EVENT : READ_DROPPED;
@@ -157,38 +167,22 @@ static bool has_event(wfofi_fabric *fabric)
 {
     event_entry entry;
     uint32_t kind;
-    int next = wfofi_accept_before(fabric);
+    int begun = accept_begin(fabric);
     wfi_mutex_lock(&fabric->events_lock);
     errno = 0; /* see read_one */
     ssize_t size = fi_eq_read(fabric->eq, &kind, &entry, sizeof entry, FI_PEEK);
     wfi_mutex_unlock(&fabric->events_lock);
-    wfofi_accept_after(fabric, next);
+    accept_end(fabric, begun);
     return size > 0 || size == -FI_EAVAIL;
-}
-
-static size_t tell_of_silent(wfofi_fabric *fabric, wfi_event *out)
-{
-    if (!fabric->silent_ended)
-        return 0;
-    *out = (wfi_event){.kind = WFI_EVENT_SILENT, .count = fabric->silent_ended};
-    fabric->silent_ended = 0;
-    return 1;
 }
 
 size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room)
 {
     wfofi_fabric *fabric = wfofi_of(base);
     size_t count = read_events(fabric, out, room);
-    if (fabric->provider->sockets)
-        wfofi_silent_look(fabric);
-    if (count < room)
-        count += tell_of_silent(fabric, &out[count]);
+    if (fabric->hooks->events_after)
+        count += fabric->hooks->events_after(fabric, &out[count], room - count);
     return count;
-}
-
-static void make_earlier(uint64_t *due_ns, uint64_t time_ns)
-{
-    *due_ns = time_ns < *due_ns ? time_ns : *due_ns;
 }
 
 /* Looks for events after fi_trywait: libfabric 2.1 loses the wake-up of an event that came during that call. */
@@ -196,48 +190,24 @@ bool wfofi_events_arm(wfi_fabric *base, uint64_t *due_ns)
 {
     wfofi_fabric *fabric = wfofi_of(base);
     struct fid *queue = &fabric->eq->fid;
-    int next = wfofi_accept_before(fabric);
+    int begun = accept_begin(fabric);
     int ret = fi_trywait(fabric->fabric, &queue, 1);
-    wfofi_accept_after(fabric, next);
+    accept_end(fabric, begun);
     bool armed = ret == FI_SUCCESS && !has_event(fabric);
-    if (fabric->exhausted)
-        make_earlier(due_ns, wfi_deadline(&wfi_clock_real, EXHAUSTED_MS));
-    if (fabric->provider->sockets && fabric->silent_suspected)
-        make_earlier(due_ns, fabric->silent_due_ns);
-    return armed && !fabric->silent_ended;
+    return (!fabric->hooks->events_arm || fabric->hooks->events_arm(fabric, due_ns)) && armed;
 }
 
-/* While descriptors have run out, a pending connection keeps the queue's descriptor readable: nobody would sleep. */
 int wfofi_events_fd(wfi_fabric *base)
 {
     const wfofi_fabric *fabric = wfofi_of(base);
-    return fabric->exhausted ? -1 : fabric->eq_fd;
+    return !fabric->hooks->events_watch || fabric->hooks->events_watch(fabric) ? fabric->eq_fd : -1;
 }
 
-/* For closing: nothing will answer these requests. */
-static void drop_requests(wfofi_fabric *fabric)
+void wfofi_requests_drop(wfofi_fabric *fabric)
 {
     wfi_event event;
     while (read_one(fabric, &event) != READ_NOTHING)
         ;
     while (!wfi_list_empty(&fabric->requests))
         wfofi_reject(&fabric->base, wfi_container_of(fabric->requests.next, wfi_connect_request, link));
-}
-
-/*
- * libfabric 1.17 leaks sockets that it has accepted and not announced, with their records. So no more connections are
- * accepted, and libfabric is called until it has read the end of those that were: one round may end several, but not
- * any number.
- */
-void wfofi_events_end(wfofi_fabric *fabric)
-{
-    drop_requests(fabric);
-    if (!fabric->provider->sockets)
-        return;
-    if (fabric->listen_fd >= 0)
-        (void)shutdown(fabric->listen_fd, SHUT_RDWR);
-    drop_requests(fabric);
-    for (size_t rounds = wfofi_silent_hang_up(fabric) + 1; rounds; rounds--)
-        drop_requests(fabric);
-    (void)wfofi_lost_close(fabric, true);
 }

@@ -117,27 +117,36 @@ static void take_apart(wfofi_fabric *fabric)
     fi_freeinfo(fabric->info);
     wfi_mutex_fini(&fabric->events_lock);
     wfi_mutex_fini(&fabric->cq_lock);
+    free(fabric->state);
     free(fabric);
 }
 
 static wfofi_fabric *create(const wfofi_provider *provider, const wfi_fabric_options *options)
 {
+    static const wfofi_hooks none;
     wfofi_fabric *fabric = wfi_calloc(1, sizeof *fabric);
     if (!fabric)
         return NULL;
+    fabric->hooks = provider->hooks ? provider->hooks : &none;
+    fabric->state = wfi_calloc(1, fabric->hooks->state_bytes + 1);
+    if (!fabric->state) {
+        free(fabric);
+        return NULL;
+    }
     fabric->base.ops = provider->ops;
     fabric->provider = provider;
     fabric->rank = options->rank;
-    fabric->listen_fd = fabric->wake_fd = fabric->wait_fd = fabric->cq_fd = -1;
+    fabric->wake_fd = fabric->wait_fd = fabric->cq_fd = -1;
     fabric->own_iface = options->iface && options->iface[0];
     wfi_mutex_init(&fabric->cq_lock);
     wfi_mutex_init(&fabric->events_lock);
     wfi_list_init(&fabric->ready);
     wfi_list_init(&fabric->lanes);
     wfi_list_init(&fabric->requests);
-    wfi_list_init(&fabric->parked);
     wfi_list_init(&fabric->bounces.free);
     wfi_list_init(&fabric->bounces.stalled);
+    if (fabric->hooks->created)
+        fabric->hooks->created(fabric);
     return fabric;
 }
 
@@ -168,12 +177,10 @@ weft_status wfofi_open(const wfofi_provider *provider, const wfi_fabric_options 
     return WEFT_OK;
 }
 
-/* The operations of its parked lanes stay with libfabric for good. No thread calls this fabric again. */
+/* Some of its operations stay with libfabric for good. No thread calls this fabric again. */
 static void keep(wfofi_fabric *fabric)
 {
     static _Atomic(wfofi_fabric *) kept; /* so that leak checkers find them */
-    wfofi_log(fabric, WEFT_LOG_ERROR, "%zu closed connections still have reads under way: fabric '%s' stays in memory",
-              atomic_load(&fabric->parked_count), fabric->provider->name);
     close_fid(fabric, &fabric->pep->fid, "listening endpoint");
     fabric->kept_before = atomic_exchange(&kept, fabric);
 }
@@ -185,8 +192,8 @@ void wfofi_close(wfi_fabric *base)
         wfofi_log(fabric, WEFT_LOG_ERROR, "fabric '%s' closed with a lane open", fabric->provider->name);
         wfofi_lane_close(wfi_container_of(fabric->lanes.next, wfi_lane, link));
     }
-    wfofi_events_end(fabric);
-    if (wfofi_parked_end(fabric))
+    wfofi_requests_drop(fabric);
+    if (!fabric->hooks->closing || fabric->hooks->closing(fabric))
         take_apart(fabric);
     else
         keep(fabric);

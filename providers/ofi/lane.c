@@ -76,7 +76,10 @@ release:
     wfi_mutex_unlock(&fabric->events_lock);
 free_lane:
     free(lane);
-    wfofi_say_failed(fabric, "opening an endpoint", ret);
+    if (info->handle && ret == -FI_EINVAL) /* verbs: whoever asked has gone */
+        wfofi_log(fabric, WEFT_LOG_DEBUG, "taking a connection: %s", fi_strerror(-ret));
+    else
+        wfofi_say_failed(fabric, "opening an endpoint", ret);
     weft_status status = wfofi_status(ret);
     return status == WEFT_ERR_MEMORY || status == WEFT_ERR_SYSTEM ? status : WEFT_ERR_FABRIC;
 }

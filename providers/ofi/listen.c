@@ -60,11 +60,7 @@ weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options
             low, high, high - low + 1, high > low ? "s" : "", text);
     if (ret != 0)
         return wfofi_fail(error, ret, "cannot listen on %s", text);
-    if (!fabric->provider->sockets)
-        return WEFT_OK;
-    fabric->listen_fd = wfofi_bound_listener(&fabric->local);
-    if (fabric->listen_fd < 0)
-        wfofi_log(fabric, WEFT_LOG_WARN,
-                  "no receive timeout on the listening socket: a silent caller can hold up connections");
+    if (fabric->hooks->listening)
+        fabric->hooks->listening(fabric);
     return WEFT_OK;
 }

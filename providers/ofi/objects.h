@@ -4,7 +4,7 @@
  * files of this folder share.
  *
  * LOCKING. libfabric is opened with FI_THREAD_SAFE and locks for itself. These locks guard weft's own data:
- *   1. events_lock: the lists of open lanes, of parked lanes and of requests that wait for an answer; and the step
+ *   1. events_lock: the lists of open lanes and of requests that wait for an answer; and the step
  *      "read one event, find its lane". An endpoint is closed under it: fi_close drops the events that are queued for
  *      that endpoint, so an event that is read later can only name an open lane.
  *   2. cq_lock: the step "read completions, settle their operations", and the list `ready`. After fi_close, closing a
@@ -15,14 +15,13 @@
  * held while a thread waits on a descriptor, nor during a post, which may write megabytes to a socket.
  *
  * LIFETIME. wfofi_open makes a fabric and wfofi_close ends it; lanes and regions are closed before. A lane ends with
- * lane_close, or, if it has to be parked, once its reads have ended (drain.c). Posting on a lane while another thread
+ * lane_close, or later if the provider has to keep it (wfofi_hooks.lane_drain). Posting on a lane while another thread
  * closes it is the caller's error, like the use of freed memory.
  */
 #ifndef WFOFI_OBJECTS_H
 #define WFOFI_OBJECTS_H
 
 #include "ofi.h"
-#include "ofi/sockets/sockets.h"
 
 #include "base/error.h"
 #include "base/list.h"
@@ -43,7 +42,6 @@
 #define WFOFI_LANE_RECEIVES 64
 #define WFOFI_BOUNCES 4
 #define WFOFI_BOUNCE_MIN ((size_t)4096) /* bytes of a bounce buffer, at least */
-#define WFOFI_SILENT_MAX 256            /* connections watched at a time */
 
 typedef enum wfofi_op_kind { WFOFI_RECEIVE, WFOFI_SEND, WFOFI_READ, WFOFI_WRITE, WFOFI_PIECE } wfofi_op_kind;
 
@@ -86,8 +84,10 @@ typedef struct wfofi_bounces {
 typedef struct wfofi_fabric {
     wfi_fabric base;
     const wfofi_provider *provider;
-    int rank;       /* for logs; -1: not known when it opened */
-    bool own_iface; /* an interface was given: connections start from it too */
+    const wfofi_hooks *hooks; /* the provider's, or ones that are all NULL */
+    void *state;              /* the hooks' own */
+    int rank;                 /* for logs; -1: not known when it opened */
+    bool own_iface;           /* an interface was given: connections start from it too */
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;
@@ -98,7 +98,6 @@ typedef struct wfofi_fabric {
     int wake_fd, wait_fd; /* if fi_cq_signal does not wake: an eventfd, and an epoll of it and cq_fd; else -1, cq_fd */
     size_t lane_sends, lane_receives; /* reserved for each lane */
     size_t cq_size;                   /* 0: lanes reserve nothing */
-    int listen_fd;                    /* libfabric's descriptor; -1: not found */
     wfofi_sockaddr local;             /* the address that it listens on */
     char iface[IF_NAMESIZE];
     unsigned scope;            /* scope of others' link-local addresses */
@@ -111,21 +110,10 @@ typedef struct wfofi_fabric {
 
     wfi_mutex events_lock;
     wfi_list lanes, requests;
-    size_t cq_room;  /* of cq_size: not reserved by a lane */
-    wfi_list parked; /* lanes that their owners closed, but whose reads have not ended: drain.c */
-    atomic_size_t parked_count;
-    struct wfofi_fabric *kept_before; /* closed with parked lanes: fabric.c */
+    size_t cq_room;                   /* of cq_size: not reserved by a lane */
+    struct wfofi_fabric *kept_before; /* closed, with operations under way: fabric.c */
 
     _Atomic uint64_t exhausted_said_ns; /* when "no descriptors" was last logged, by any thread; 0: never */
-
-    /* Used only by the event thread: accept.c, silent.c. */
-    bool exhausted; /* no connection can be accepted, because descriptors have run out */
-    bool silent_suspected;
-    uint64_t silent_due_ns;
-    uint64_t silent[WFOFI_SILENT_MAX]; /* hashes of the silent connections that the last look found */
-    size_t silent_count;
-    unsigned silent_late; /* looks in a row that were late and so were discarded */
-    size_t silent_ended;  /* connections closed and not yet reported by poll_events */
 } wfofi_fabric;
 
 typedef enum wfofi_lane_state {
@@ -136,7 +124,7 @@ typedef enum wfofi_lane_state {
 } wfofi_lane_state;
 
 struct wfi_lane {
-    wfi_list link; /* in fabric->lanes, or parked */
+    wfi_list link; /* in fabric->lanes, or in a list of the provider's */
     wfofi_fabric *fabric;
     struct fid_ep *ep;
     void *user;
@@ -161,6 +149,29 @@ typedef struct wfofi_region {
     wfi_region base;
     struct fid_mr *mr;
 } wfofi_region;
+
+/*
+ * What a provider does at certain points, because its part of libfabric needs it. Each is optional. No lock is held,
+ * except as said.
+ */
+struct wfofi_hooks {
+    size_t state_bytes;                    /* of wfofi_fabric.state, which is zeroed */
+    void (*created)(wfofi_fabric *fabric); /* the struct exists, and nothing is open */
+    void (*listening)(wfofi_fabric *fabric);
+    /* Around each call in which libfabric may accept a connection; `end` gets what `begin` returned. Event thread. */
+    int (*accept_begin)(wfofi_fabric *fabric);
+    void (*accept_end)(wfofi_fabric *fabric, int begun);
+    /* Events were read: may add some of its own, and returns how many. Event thread. */
+    size_t (*events_after)(wfofi_fabric *fabric, wfi_event *out, size_t room);
+    /* As wfi_fabric_ops.events_arm: false if it has events of its own. watch: whether to watch the event queue. Event thread. */
+    bool (*events_arm)(wfofi_fabric *fabric, uint64_t *due_ns);
+    bool (*events_watch)(const wfofi_fabric *fabric);
+    /* Before a lane's endpoint is closed. False: the provider calls wfofi_lane_end later. */
+    bool (*lane_drain)(wfi_lane *lane);
+    void (*polled)(wfofi_fabric *fabric); /* at the end of each poll */
+    /* Before the fabric is closed. False: it has to stay in memory. */
+    bool (*closing)(wfofi_fabric *fabric);
+};
 
 static inline wfofi_fabric *wfofi_of(const wfi_fabric *fabric)
 {
@@ -195,28 +206,14 @@ void wfofi_bounces_forget(wfofi_fabric *fabric, const wfi_lane *lane);
 weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error);
 
 /*
- * accept.c. Logs that `doing` failed with this libfabric return value. If descriptors have run out, logs only that,
- * once a minute.
+ * said.c. Logs that `doing` failed with this libfabric return value. If descriptors have run out, logs only that, once a
+ * minute.
  */
 void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret);
-/* Called before and after each call in which libfabric may accept a connection. */
-int wfofi_accept_before(wfofi_fabric *fabric);
-void wfofi_accept_after(wfofi_fabric *fabric, int next);
+void wfofi_say_exhausted(wfofi_fabric *fabric);
 
-/* silent.c */
-void wfofi_silent_look(wfofi_fabric *fabric);
-size_t wfofi_silent_hang_up(wfofi_fabric *fabric); /* for closing: shuts all down; returns how many */
-
-/* forgotten.c. Whether an accepted lane or a request that waits for its answer has this other end. events_lock held. */
-bool wfofi_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer);
-/*
- * Closes the accepted sockets that libfabric has lost. False: there may be some, but that is not certain yet.
- * `all_were_read`: no connection is accepted any longer, and libfabric has read from every socket since it ended.
- */
-bool wfofi_lost_close(wfofi_fabric *fabric, bool all_were_read);
-
-/* eq.c. For closing: accepts no more connections, and rejects the requests that wait for an answer. */
-void wfofi_events_end(wfofi_fabric *fabric);
+/* eq.c. For closing: reads all events, and rejects the requests that wait for an answer. */
+void wfofi_requests_drop(wfofi_fabric *fabric);
 
 /* cq.c */
 void wfofi_cq_progress(wfofi_fabric *fabric); /* reads one batch; cq_lock held */
@@ -226,10 +223,6 @@ void wfofi_cq_drain(wfofi_fabric *fabric);    /* reads until there is nothing; c
 weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *user, wfi_lane **out);
 /* Closes the lane's endpoint, reports its operations, frees it. No read may be in progress. */
 void wfofi_lane_end(wfi_lane *lane);
-
-/* drain.c */
-void wfofi_parked_look(wfofi_fabric *fabric); /* ends the parked lanes whose reads have ended */
-bool wfofi_parked_end(wfofi_fabric *fabric);  /* for closing; false: some are left */
 
 /* tuning.c */
 void wfofi_tune(void); /* before the first call of libfabric */

@@ -10,13 +10,16 @@
 #ifndef WFOFI_OFI_H
 #define WFOFI_OFI_H
 
-#include "ofi/sockets/sockets.h"
+#include "ofi/address.h"
+
+typedef struct wfofi_hooks wfofi_hooks; /* objects.h */
 
 /* The properties that differ between providers. Const; lives as long as the program. */
 typedef struct wfofi_provider {
     const wfi_fabric_ops *ops;
-    const char *name;   /* the provider's name in libfabric */
-    const char *advice; /* what to do if libfabric does not offer it */
+    const wfofi_hooks *hooks; /* what the provider does beyond this folder; NULL: nothing */
+    const char *name;         /* the provider's name in libfabric */
+    const char *advice;       /* what to do if libfabric does not offer it */
     /* Optional: instead of `advice`, finds out why. `local`: the user's interface; NULL: none was named. */
     void (*explain)(const wfofi_sockaddr *local, char *out, size_t room);
     uint32_t protocol;       /* of the endpoints: FI_PROTO_...; 0: any */
@@ -25,7 +28,6 @@ typedef struct wfofi_provider {
     bool signal_wakes;       /* fi_cq_signal makes the queue's descriptor readable */
     bool injects;            /* a send without a completion is cheaper, and takes unregistered memory */
     bool keys_per_transfer;  /* registration costs almost nothing */
-    bool sockets;            /* built on sockets of this process: see sockets/ */
     bool progress_at_target; /* remote reads and writes need the target to poll */
 } wfofi_provider;
 

@@ -18,7 +18,8 @@ size_t wfofi_poll(wfi_fabric *base, wfi_completion *out, size_t room)
         out[count++] = (wfi_completion){.op = (wfi_fabric_op *)op, .status = op->done.status, .size = op->done.size};
     }
     wfi_mutex_unlock(&fabric->cq_lock);
-    wfofi_parked_look(fabric);
+    if (fabric->hooks->polled)
+        fabric->hooks->polled(fabric);
     return count;
 }
 

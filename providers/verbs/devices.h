@@ -3,7 +3,7 @@
 #ifndef WFI_VERBS_DEVICES_H
 #define WFI_VERBS_DEVICES_H
 
-#include "ofi/sockets/sockets.h"
+#include "ofi/address.h"
 
 /*
  * Writes why verbs does not open, and what to do: no device, devices that this process may not use, devices without an

@@ -7,7 +7,7 @@
 #include "net/net_host.h"
 #include "net/net_measure.h"
 #include "ofi/objects.h"
-#include "ofi/ofi_leaks.h"
+#include "tcp/tcp_leaks.h"
 
 #include <errno.h>
 #include <stdio.h>

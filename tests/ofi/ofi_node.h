@@ -2,6 +2,8 @@
 /*
  * ofi_node.h - a fabric with an owner that does nothing but keep count, for tests in one thread.
  *
+ * TEST_FABRIC names the fabric; the default is tcp. TEST_SLOW is a factor for all time limits, for emulated machines.
+ *
  * A node accepts every request unless told otherwise. Whoever waits steps all the nodes that it names.
  */
 #ifndef OFI_NODE_H
@@ -29,6 +31,7 @@ typedef struct ofi_job { /* op.user */
 } ofi_job;
 
 #define OFI_LINKS_MAX 64
+#define OFI_REGIONS_MAX 16
 
 typedef struct ofi_node {
     wfi_fabric *fabric;
@@ -43,7 +46,17 @@ typedef struct ofi_node {
     uint8_t asked[WFI_CONNECT_DATA_MAX]; /* the last request's data */
     size_t asked_size;
     int completions;
+    wfi_region *regions[OFI_REGIONS_MAX];
+    int region_count;
 } ofi_node;
+
+const wfi_fabric_ops *ofi_ops(void);
+bool ofi_is_tcp(void); /* announces each break at both ends; its targets have to poll; knows no devices */
+uint64_t ofi_slow(void);
+/* A region for local use; NULL if the fabric needs none. The node closes its regions (ofi_drop, or when it is closed). */
+wfi_region *ofi_region_open(wfi_fabric *fabric, void *data, size_t size);
+wfi_region *ofi_local(ofi_node *node, void *data, size_t size);
+void ofi_drop(ofi_node *node);
 
 void ofi_node_open(ofi_node *node);
 void ofi_node_open_with(ofi_node *node, const wfi_fabric_options *options);
@@ -57,10 +70,10 @@ void ofi_hang_up(ofi_link *link);
 int ofi_call(const ofi_node *node, const void *bytes, size_t size);
 uint64_t ofi_now_ms(void);
 
-/* Steps until `condition` holds; fails the test after ten seconds. */
+/* Steps until `condition` holds; fails the test after ten seconds, times TEST_SLOW. */
 #define ofi_until(a, b, condition)                                                                                     \
     do {                                                                                                               \
-        uint64_t ofi_limit = ofi_now_ms() + 10000;                                                                     \
+        uint64_t ofi_limit = ofi_now_ms() + 10000 * ofi_slow();                                                        \
         while (!(condition)) {                                                                                         \
             ofi_step(a, b);                                                                                            \
             if (ofi_now_ms() > ofi_limit)                                                                              \

@@ -11,8 +11,6 @@
 
 enum { POSTERS = 2, ROUNDS = 2000, WINDOW = 16 };
 
-static const wfi_fabric_ops *const tcp = &wfi_fabric_tcp;
-
 typedef struct shop {
     wfi_fabric *fabric;
     atomic_bool stop;
@@ -34,7 +32,7 @@ static void *poll_all(void *arg)
     shop *s = arg;
     wfi_completion done[16];
     while (!atomic_load(&s->stop)) {
-        size_t count = tcp->poll(s->fabric, done, 16);
+        size_t count = ofi_ops()->poll(s->fabric, done, 16);
         for (size_t i = 0; i < count; i++) {
             ticket *t = done[i].op->user;
             if (done[i].status != WEFT_OK)
@@ -42,8 +40,8 @@ static void *poll_all(void *arg)
             atomic_fetch_add(&s->reported, 1);
             atomic_store(&t->free, true);
         }
-        if (count == 0 && tcp->may_sleep(s->fabric))
-            poll(&(struct pollfd){.fd = tcp->wait_fd(s->fabric), .events = POLLIN}, 1, 20);
+        if (count == 0 && ofi_ops()->may_sleep(s->fabric))
+            poll(&(struct pollfd){.fd = ofi_ops()->wait_fd(s->fabric), .events = POLLIN}, 1, 20);
     }
     return NULL;
 }
@@ -64,7 +62,7 @@ static void *read_events(void *arg)
         if (lanes_accept(s->fabric, event.request, NULL, 0, NULL, &s->accepted) != WEFT_OK)
             s->accepted = NULL;
         pthread_mutex_unlock(&s->lock);
-        tcp->lane_close(old);
+        ofi_ops()->lane_close(old);
     }
     return NULL;
 }
@@ -72,7 +70,7 @@ static void *read_events(void *arg)
 static void shop_open(shop *s)
 {
     memset(s, 0, sizeof *s);
-    assert_int_equal(tcp->open(&(wfi_fabric_options){.towards = "127.0.0.1"}, &s->fabric, NULL), WEFT_OK);
+    assert_int_equal(ofi_ops()->open(&(wfi_fabric_options){.towards = "127.0.0.1"}, &s->fabric, NULL), WEFT_OK);
     assert_int_equal(pipe(s->wake), 0);
     pthread_mutex_init(&s->lock, NULL);
     assert_int_equal(pthread_create(&s->poller, NULL, poll_all, s), 0);
@@ -86,8 +84,8 @@ static void shop_close(shop *s)
     pthread_join(s->poller, NULL);
     pthread_join(s->listener, NULL);
     if (s->accepted)
-        tcp->lane_close(s->accepted);
-    tcp->close(s->fabric);
+        ofi_ops()->lane_close(s->accepted);
+    ofi_ops()->close(s->fabric);
     close(s->wake[0]);
     close(s->wake[1]);
     pthread_mutex_destroy(&s->lock);
@@ -103,6 +101,7 @@ static void wait_for(atomic_int *count, int target)
 typedef struct poster {
     wfi_lane *lane;
     uint64_t *local, base, key;
+    wfi_region *region; /* of `local` */
     ticket tickets[WINDOW];
     pthread_t thread;
     bool write;
@@ -118,8 +117,9 @@ static void *post_all(void *arg)
             sched_yield();
         t->op.user = t;
         size_t at = (size_t)(i % WINDOW);
-        weft_status status = p->write ? tcp->write(p->lane, &t->op, p->local + at, 8, NULL, p->base + 8 * at, p->key)
-                                      : tcp->read(p->lane, &t->op, p->local + at, 8, NULL, p->base + 8 * at, p->key);
+        weft_status status =
+            p->write ? ofi_ops()->write(p->lane, &t->op, p->local + at, 8, p->region, p->base + 8 * at, p->key)
+                     : ofi_ops()->read(p->lane, &t->op, p->local + at, 8, p->region, p->base + 8 * at, p->key);
         p->refused += status != WEFT_OK;
     }
     return NULL;
@@ -135,15 +135,17 @@ static void two_posters_and_a_sleeping_poller_lose_nothing(void **state)
     uint8_t address[WFI_ADDRESS_MAX];
     shop_open(&a);
     shop_open(&b);
-    assert_int_equal(tcp->region_open(b.fabric, &WFI_HOST_MEMORY(memory, sizeof memory),
-                                      WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region),
+    assert_int_equal(ofi_ops()->region_open(b.fabric, &WFI_HOST_MEMORY(memory, sizeof memory),
+                                            WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region),
                      WEFT_OK);
-    size_t size = tcp->address(b.fabric, address);
+    size_t size = ofi_ops()->address(b.fabric, address);
     assert_int_equal(lanes_connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);
     wait_for(&a.connected, 1);
+    wfi_region *local_region = ofi_region_open(a.fabric, local, sizeof local);
     for (int i = 0; i < POSTERS; i++) {
         posters[i] = (poster){.lane = lane,
                               .local = local[i],
+                              .region = local_region,
                               .base = region->base + (size_t)i * sizeof memory[0],
                               .key = region->key,
                               .write = i == 0};
@@ -159,9 +161,11 @@ static void two_posters_and_a_sleeping_poller_lose_nothing(void **state)
     }
     wait_for(&a.reported, POSTERS * ROUNDS);
     assert_int_equal(atomic_load(&a.failed), 0);
-    tcp->lane_close(lane);
+    ofi_ops()->lane_close(lane);
+    if (local_region)
+        ofi_ops()->region_close(a.fabric, local_region);
     shop_close(&a);
-    tcp->region_close(b.fabric, region);
+    ofi_ops()->region_close(b.fabric, region);
     shop_close(&b);
     assert_int_equal(atomic_load(&a.reported), POSTERS * ROUNDS);
 }
@@ -173,21 +177,24 @@ static void closing_wakes_the_sleeping_poller(void **state)
     uint8_t address[WFI_ADDRESS_MAX], buffer[64];
     shop_open(&a);
     shop_open(&b);
-    size_t size = tcp->address(b.fabric, address);
+    size_t size = ofi_ops()->address(b.fabric, address);
+    wfi_region *into = ofi_region_open(a.fabric, buffer, sizeof buffer);
     for (int i = 0; i < 100; i++) {
         ticket receive;
         wfi_lane *lane;
         receive.op.user = &receive;
         atomic_init(&receive.free, false);
         assert_int_equal(lanes_connect(a.fabric, address, size, NULL, 0, NULL, &lane), WEFT_OK);
-        assert_int_equal(tcp->post_recv(lane, &receive.op, &(wfi_receive_buffer){buffer, sizeof buffer, NULL}, 1),
+        assert_int_equal(ofi_ops()->post_recv(lane, &receive.op, &(wfi_receive_buffer){buffer, sizeof buffer, into}, 1),
                          WEFT_OK);
-        tcp->lane_close(lane);
+        ofi_ops()->lane_close(lane);
         wait_for(&a.reported, i + 1);
         for (uint64_t limit = ofi_now_ms() + 5000; !atomic_load(&receive.free) && ofi_now_ms() < limit;)
             sched_yield();
     }
     assert_int_equal(atomic_load(&a.failed), 100);
+    if (into)
+        ofi_ops()->region_close(a.fabric, into);
     shop_close(&a);
     shop_close(&b);
 }

@@ -2,9 +2,8 @@
 /* ofi_transfer_test.c - messages, remote reads and writes, and what happens to them when a lane is closed. */
 #include "ofi/ofi_node.h"
 
+#include <poll.h>
 #include <stdlib.h>
-
-static const wfi_fabric_ops *const tcp = &wfi_fabric_tcp;
 
 typedef struct wire { /* two nodes and a lane between them */
     ofi_node a, b;
@@ -41,24 +40,36 @@ static uint8_t *pattern(size_t size, unsigned seed)
     return bytes;
 }
 
+/* tcp announces a break at both ends; elsewhere an operation failed at one, and the other end learns of its close. */
+static void broken_at_both_ends(wire *w)
+{
+    if (!ofi_is_tcp())
+        ofi_hang_up(w->other);
+    ofi_until(&w->a, &w->b, w->link.closed && (!ofi_is_tcp() || w->other->closed));
+}
+
 static void messages_arrive_whole_and_in_order(void **state)
 {
-    enum { COUNT = 100, SIZE = 4096 };
+    enum { COUNT = 60, SIZE = 4096 };
     wire *w = *state;
     static ofi_job receives[COUNT], sends[COUNT];
     static uint8_t in[COUNT][SIZE];
+    static uint32_t heads[COUNT];
     uint8_t *body = pattern(SIZE, 1);
-    uint32_t heads[COUNT];
+    wfi_region *into = ofi_local(&w->b, in, sizeof in), *from = ofi_local(&w->a, body, SIZE);
+    wfi_region *of_heads = ofi_local(&w->a, heads, sizeof heads);
     for (int i = 0; i < COUNT; i++) {
         ofi_job_init(&receives[i]);
-        assert_int_equal(tcp->post_recv(w->other->lane, &receives[i].op, &(wfi_receive_buffer){in[i], SIZE, NULL}, 1),
-                         WEFT_OK);
+        assert_int_equal(
+            ofi_ops()->post_recv(w->other->lane, &receives[i].op, &(wfi_receive_buffer){in[i], SIZE, into}, 1),
+            WEFT_OK);
     }
     for (int i = 0; i < COUNT; i++) {
         heads[i] = (uint32_t)i;
-        wfi_iov parts[2] = {{.data = &heads[i], .size = 4}, {.data = body, .size = (size_t)i * 41 % (SIZE - 4)}};
+        wfi_iov parts[2] = {{.data = &heads[i], .size = 4, .region = of_heads},
+                            {.data = body, .size = (size_t)i * 41 % (SIZE - 4), .region = from}};
         ofi_job_init(&sends[i]);
-        assert_int_equal(tcp->send(w->link.lane, &sends[i].op, parts, i % 7 ? 2 : 1), WEFT_OK);
+        assert_int_equal(ofi_ops()->send(w->link.lane, &sends[i].op, parts, i % 7 ? 2 : 1), WEFT_OK);
     }
     ofi_until(&w->a, &w->b, receives[COUNT - 1].reports && sends[COUNT - 1].reports);
     for (int i = 0; i < COUNT; i++) {
@@ -70,6 +81,7 @@ static void messages_arrive_whole_and_in_order(void **state)
         assert_memory_equal(in[i] + 4, body, size);
         assert_int_equal(sends[i].reports, 1);
     }
+    ofi_drop(&w->a);
     free(body);
 }
 
@@ -78,22 +90,24 @@ static void brief_ones_arrive_whole_and_in_order(void **state)
 {
     enum { ROUNDS = 8, BRIEF = WFI_INJECT_AHEAD - 2, LARGE = 8 << 20 };
     wire *w = *state;
-    size_t most = tcp->limits(w->a.fabric)->inject_max;
+    size_t most = ofi_ops()->limits(w->a.fabric)->inject_max;
+    if (most == 0)
+        skip(); /* optional: this fabric injects nothing */
     ofi_job receives[BRIEF + 1], send;
     uint8_t *body = pattern(LARGE, 3), *in = malloc(LARGE), small[BRIEF][256], from[256];
-    assert_true(most > 0 && most <= sizeof from);
+    assert_true(most <= sizeof from);
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i <= BRIEF; i++) {
             wfi_receive_buffer room = {i ? small[i - 1] : in, i ? most : LARGE, NULL};
             ofi_job_init(&receives[i]);
-            assert_int_equal(tcp->post_recv(w->other->lane, &receives[i].op, &room, 1), WEFT_OK);
+            assert_int_equal(ofi_ops()->post_recv(w->other->lane, &receives[i].op, &room, 1), WEFT_OK);
         }
         int before = w->a.completions;
         ofi_job_init(&send);
-        assert_int_equal(tcp->send(w->link.lane, &send.op, &(wfi_iov){.data = body, .size = LARGE}, 1), WEFT_OK);
+        assert_int_equal(ofi_ops()->send(w->link.lane, &send.op, &(wfi_iov){.data = body, .size = LARGE}, 1), WEFT_OK);
         for (int i = 0; i < BRIEF; i++) {
             memset(from, round * BRIEF + i, sizeof from);
-            assert_int_equal(tcp->inject(w->link.lane, from, most - (size_t)i), WEFT_OK);
+            assert_int_equal(ofi_ops()->inject(w->link.lane, from, most - (size_t)i), WEFT_OK);
         }
         ofi_until(&w->a, &w->b, receives[BRIEF].reports && send.reports);
         assert_int_equal(w->a.completions, before + 1);
@@ -104,11 +118,11 @@ static void brief_ones_arrive_whole_and_in_order(void **state)
             assert_memory_equal(small[i], from, most - (size_t)i);
         }
     }
-    assert_int_equal(tcp->inject(w->link.lane, from, most + 1), WEFT_ERR_INVALID);
-    assert_int_equal(tcp->inject(w->link.lane, from, 0), WEFT_ERR_INVALID);
+    assert_int_equal(ofi_ops()->inject(w->link.lane, from, most + 1), WEFT_ERR_INVALID);
+    assert_int_equal(ofi_ops()->inject(w->link.lane, from, 0), WEFT_ERR_INVALID);
     ofi_hang_up(w->other);
     ofi_until(&w->a, &w->b, w->link.closed);
-    assert_int_equal(tcp->inject(w->link.lane, from, 1), WEFT_ERR_UNREACHABLE);
+    assert_int_equal(ofi_ops()->inject(w->link.lane, from, 1), WEFT_ERR_UNREACHABLE);
     free(in);
     free(body);
 }
@@ -118,13 +132,17 @@ static void a_message_that_does_not_fit_is_an_error_and_breaks_the_lane(void **s
     wire *w = *state;
     ofi_job receive, send;
     uint8_t small[8], large[64] = {0};
+    wfi_region *into = ofi_local(&w->b, small, sizeof small);
     ofi_job_init(&receive);
     ofi_job_init(&send);
-    assert_int_equal(tcp->post_recv(w->other->lane, &receive.op, &(wfi_receive_buffer){small, sizeof small, NULL}, 1),
+    assert_int_equal(
+        ofi_ops()->post_recv(w->other->lane, &receive.op, &(wfi_receive_buffer){small, sizeof small, into}, 1),
+        WEFT_OK);
+    assert_int_equal(ofi_ops()->send(w->link.lane, &send.op, &(wfi_iov){.data = large, .size = sizeof large}, 1),
                      WEFT_OK);
-    assert_int_equal(tcp->send(w->link.lane, &send.op, &(wfi_iov){.data = large, .size = sizeof large}, 1), WEFT_OK);
-    ofi_until(&w->a, &w->b, receive.reports && w->link.closed && w->other->closed);
-    assert_int_equal(receive.status, WEFT_ERR_TOO_LARGE);
+    ofi_until(&w->a, &w->b, receive.reports);
+    assert_true(receive.status == WEFT_ERR_TOO_LARGE || (!ofi_is_tcp() && receive.status == WEFT_ERR_UNREACHABLE));
+    broken_at_both_ends(w);
 }
 
 static void full_queues_say_so_and_open_again(void **state)
@@ -134,21 +152,22 @@ static void full_queues_say_so_and_open_again(void **state)
     static ofi_job receives[MANY];
     uint8_t byte = 0;
     ofi_job send;
+    wfi_region *into = ofi_local(&w->b, &byte, 1);
     int posted = 0;
     weft_status status = WEFT_OK;
     while (posted < MANY && status == WEFT_OK) {
         ofi_job_init(&receives[posted]);
-        status = tcp->post_recv(w->other->lane, &receives[posted].op, &(wfi_receive_buffer){&byte, 1, NULL}, 1);
+        status = ofi_ops()->post_recv(w->other->lane, &receives[posted].op, &(wfi_receive_buffer){&byte, 1, into}, 1);
         posted += status == WEFT_OK;
     }
     assert_int_equal(status, WEFT_ERR_AGAIN);
     assert_true(posted >= 64);
     ofi_job_init(&send);
-    assert_int_equal(tcp->send(w->link.lane, &send.op, &(wfi_iov){.data = "x", .size = 1}, 1), WEFT_OK);
+    assert_int_equal(ofi_ops()->send(w->link.lane, &send.op, &(wfi_iov){.data = "x", .size = 1}, 1), WEFT_OK);
     ofi_until(&w->a, &w->b, receives[0].reports);
     assert_int_equal(byte, 'x');
     ofi_job_init(&receives[0]);
-    assert_int_equal(tcp->post_recv(w->other->lane, &receives[0].op, &(wfi_receive_buffer){&byte, 1, NULL}, 1),
+    assert_int_equal(ofi_ops()->post_recv(w->other->lane, &receives[0].op, &(wfi_receive_buffer){&byte, 1, into}, 1),
                      WEFT_OK);
     ofi_hang_up(w->other);
     ofi_until(&w->a, &w->b, receives[0].reports && receives[posted - 1].reports);
@@ -163,9 +182,9 @@ static void a_send_before_the_lane_is_up_is_refused(void **state)
     ofi_job send;
     ofi_dial(&w->a, &w->b, &early, NULL, 0);
     ofi_job_init(&send);
-    assert_int_equal(tcp->send(early.lane, &send.op, &(wfi_iov){.data = "x", .size = 1}, 1), WEFT_ERR_STATE);
-    assert_int_equal(tcp->read(early.lane, &send.op, &send, 1, NULL, 0, 0), WEFT_ERR_STATE);
-    assert_int_equal(tcp->write(early.lane, &send.op, &send, 1, NULL, 0, 0), WEFT_ERR_STATE);
+    assert_int_equal(ofi_ops()->send(early.lane, &send.op, &(wfi_iov){.data = "x", .size = 1}, 1), WEFT_ERR_STATE);
+    assert_int_equal(ofi_ops()->read(early.lane, &send.op, &send, 1, NULL, 0, 0), WEFT_ERR_STATE);
+    assert_int_equal(ofi_ops()->write(early.lane, &send.op, &send, 1, NULL, 0, 0), WEFT_ERR_STATE);
     ofi_hang_up(&early);
 }
 
@@ -179,21 +198,22 @@ static void bulk_goes_both_ways_unchanged(void **state)
     static ofi_job jobs[2 * CHUNKS];
     uint8_t *theirs = pattern(BULK, 2), *ours = malloc(BULK), *pushed = pattern(BULK, 3), *target = malloc(BULK);
     wfi_region *readable, *writable;
-    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(theirs, BULK), WFI_REMOTE_READ, &readable),
+    assert_int_equal(ofi_ops()->region_open(w->b.fabric, &WFI_HOST_MEMORY(theirs, BULK), WFI_REMOTE_READ, &readable),
                      WEFT_OK);
-    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(target, BULK), WFI_REMOTE_WRITE, &writable),
+    assert_int_equal(ofi_ops()->region_open(w->b.fabric, &WFI_HOST_MEMORY(target, BULK), WFI_REMOTE_WRITE, &writable),
                      WEFT_OK);
     assert_true(readable->key != writable->key);
+    wfi_region *into = ofi_local(&w->a, ours, BULK), *from = ofi_local(&w->a, pushed, BULK);
     for (size_t i = 0; i < CHUNKS; i++) {
         size_t at = i * CHUNK;
         ofi_job_init(&jobs[2 * i]);
         ofi_job_init(&jobs[2 * i + 1]);
         assert_int_equal(
-            tcp->read(w->link.lane, &jobs[2 * i].op, ours + at, CHUNK, NULL, readable->base + at, readable->key),
+            ofi_ops()->read(w->link.lane, &jobs[2 * i].op, ours + at, CHUNK, into, readable->base + at, readable->key),
             WEFT_OK);
-        assert_int_equal(
-            tcp->write(w->link.lane, &jobs[2 * i + 1].op, pushed + at, CHUNK, NULL, writable->base + at, writable->key),
-            WEFT_OK);
+        assert_int_equal(ofi_ops()->write(w->link.lane, &jobs[2 * i + 1].op, pushed + at, CHUNK, from,
+                                          writable->base + at, writable->key),
+                         WEFT_OK);
     }
     for (size_t i = 0; i < 2 * CHUNKS; i++) {
         ofi_until(&w->a, &w->b, jobs[i].reports);
@@ -201,8 +221,9 @@ static void bulk_goes_both_ways_unchanged(void **state)
     }
     assert_memory_equal(ours, theirs, BULK);
     assert_memory_equal(target, pushed, BULK);
-    tcp->region_close(w->b.fabric, readable);
-    tcp->region_close(w->b.fabric, writable);
+    ofi_drop(&w->a);
+    ofi_ops()->region_close(w->b.fabric, readable);
+    ofi_ops()->region_close(w->b.fabric, writable);
     free(theirs);
     free(ours);
     free(pushed);
@@ -216,17 +237,20 @@ static void a_write_completes_only_once_it_has_landed(void **state)
     uint64_t target = 0, value = 42;
     wfi_region *region;
     ofi_job write;
-    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(&target, 8), WFI_REMOTE_WRITE, &region), WEFT_OK);
+    assert_int_equal(ofi_ops()->region_open(w->b.fabric, &WFI_HOST_MEMORY(&target, 8), WFI_REMOTE_WRITE, &region),
+                     WEFT_OK);
     ofi_job_init(&write);
-    assert_int_equal(tcp->write(w->link.lane, &write.op, &value, 8, NULL, region->base, region->key), WEFT_OK);
-    for (int i = 0; i < 200; i++)
+    assert_int_equal(ofi_ops()->write(w->link.lane, &write.op, &value, 8, NULL, region->base, region->key), WEFT_OK);
+    for (int i = 0; i < 200 && ofi_ops()->limits(w->a.fabric)->target_must_progress; i++)
         ofi_step(&w->a, NULL);
-    assert_int_equal(write.reports, 0);
-    assert_int_equal(target, 0);
+    if (ofi_ops()->limits(w->a.fabric)->target_must_progress) {
+        assert_int_equal(write.reports, 0);
+        assert_int_equal(target, 0);
+    }
     ofi_until(&w->a, &w->b, write.reports);
     assert_int_equal(write.status, WEFT_OK);
     assert_int_equal(target, 42);
-    tcp->region_close(w->b.fabric, region);
+    ofi_ops()->region_close(w->b.fabric, region);
 }
 
 typedef enum trespass { WRONG_KEY, TOO_FAR, READ_ONLY, WITHDRAWN } trespass;
@@ -237,20 +261,21 @@ static void trespass_breaks_the_lane(wire *w, trespass kind)
     wfi_region *region;
     ofi_job write;
     unsigned access = kind == READ_ONLY ? WFI_REMOTE_READ : WFI_REMOTE_READ | WFI_REMOTE_WRITE;
-    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(memory, 32), access, &region), WEFT_OK);
+    assert_int_equal(ofi_ops()->region_open(w->b.fabric, &WFI_HOST_MEMORY(memory, 32), access, &region), WEFT_OK);
     uint64_t key = region->key + (kind == WRONG_KEY), to = region->base + (kind == TOO_FAR ? 28 : 0);
     if (kind == WITHDRAWN)
-        tcp->region_close(w->b.fabric, region);
+        ofi_ops()->region_close(w->b.fabric, region);
     ofi_job_init(&write);
-    assert_int_equal(tcp->write(w->link.lane, &write.op, &value, 8, NULL, to, key), WEFT_OK);
-    ofi_until(&w->a, &w->b, write.reports && w->link.closed && w->other->closed);
+    assert_int_equal(ofi_ops()->write(w->link.lane, &write.op, &value, 8, NULL, to, key), WEFT_OK);
+    ofi_until(&w->a, &w->b, write.reports);
     assert_int_equal(write.status, WEFT_ERR_UNREACHABLE);
     assert_int_equal(write.reports, 1);
     for (int i = 0; i < 8; i++)
         assert_int_equal(memory[i], 0);
-    assert_int_equal(tcp->write(w->link.lane, &write.op, &value, 8, NULL, to, key), WEFT_ERR_UNREACHABLE);
+    broken_at_both_ends(w);
+    assert_int_equal(ofi_ops()->write(w->link.lane, &write.op, &value, 8, NULL, to, key), WEFT_ERR_UNREACHABLE);
     if (kind != WITHDRAWN)
-        tcp->region_close(w->b.fabric, region);
+        ofi_ops()->region_close(w->b.fabric, region);
 }
 
 static void a_wrong_key_breaks_the_lane(void **state)
@@ -280,20 +305,23 @@ static void silly_operations_are_invalid(void **state)
     wfi_region *region;
     wfi_iov parts[9] = {{.data = "x", .size = 1}};
     ofi_job_init(&job);
-    assert_int_equal(tcp->post_recv(w->link.lane, &job.op, NULL, 0), WEFT_ERR_INVALID);
-    assert_int_equal(tcp->send(w->link.lane, &job.op, parts, 0), WEFT_ERR_INVALID);
-    assert_int_equal(tcp->send(w->link.lane, &job.op, parts, 9), WEFT_ERR_INVALID);
-    assert_int_equal(tcp->read(w->link.lane, &job.op, &job, 0, NULL, 0, 0), WEFT_ERR_INVALID);
-    assert_int_equal(tcp->write(w->link.lane, &job.op, &job, 0, NULL, 0, 0), WEFT_ERR_INVALID);
-    assert_int_equal(tcp->region_open(w->a.fabric, &WFI_HOST_MEMORY(NULL, 8), WFI_REMOTE_READ, &region),
+    assert_int_equal(ofi_ops()->post_recv(w->link.lane, &job.op, NULL, 0), WEFT_ERR_INVALID);
+    assert_int_equal(ofi_ops()->send(w->link.lane, &job.op, parts, 0), WEFT_ERR_INVALID);
+    assert_int_equal(ofi_ops()->send(w->link.lane, &job.op, parts, 9), WEFT_ERR_INVALID);
+    assert_int_equal(ofi_ops()->read(w->link.lane, &job.op, &job, 0, NULL, 0, 0), WEFT_ERR_INVALID);
+    assert_int_equal(ofi_ops()->write(w->link.lane, &job.op, &job, 0, NULL, 0, 0), WEFT_ERR_INVALID);
+    assert_int_equal(ofi_ops()->region_open(w->a.fabric, &WFI_HOST_MEMORY(NULL, 8), WFI_REMOTE_READ, &region),
                      WEFT_ERR_INVALID);
-    assert_int_equal(tcp->region_open(w->a.fabric, &WFI_HOST_MEMORY(&job, 0), WFI_REMOTE_READ, &region),
+    assert_int_equal(ofi_ops()->region_open(w->a.fabric, &WFI_HOST_MEMORY(&job, 0), WFI_REMOTE_READ, &region),
                      WEFT_ERR_INVALID);
-    assert_int_equal(tcp->region_open(w->a.fabric, &WFI_HOST_MEMORY(&job, 8), 0, &region), WEFT_ERR_INVALID);
+    assert_int_equal(ofi_ops()->region_open(w->a.fabric, &WFI_HOST_MEMORY(&job, 8), 0, &region), WEFT_ERR_INVALID);
     wfi_memory cuda = {.data = &job, .size = 8, .kind = WFI_MEMORY_CUDA, .dmabuf_fd = -1};
-    assert_int_equal(tcp->region_open(w->a.fabric, &cuda, WFI_REMOTE_READ, &region), WEFT_ERR_UNSUPPORTED);
-    assert_true(tcp->limits(w->a.fabric)->target_must_progress);
-    assert_false(tcp->limits(w->a.fabric)->needs_local_regions);
+    assert_int_equal(ofi_ops()->region_open(w->a.fabric, &cuda, WFI_REMOTE_READ, &region), WEFT_ERR_UNSUPPORTED);
+    assert_true(ofi_ops()->limits(w->a.fabric)->send_iov_max >= 2);
+    if (ofi_is_tcp()) {
+        assert_true(ofi_ops()->limits(w->a.fabric)->target_must_progress);
+        assert_false(ofi_ops()->limits(w->a.fabric)->needs_local_regions);
+    }
 }
 
 /* Reads and writes of much memory, closed by the initiator after `steps` rounds: all reported, and nothing moves after. */
@@ -302,17 +330,19 @@ static void close_in_flight(wire *w, int steps, bool by_target)
     static ofi_job jobs[2 * CHUNKS];
     uint8_t *theirs = pattern(BULK, 4), *ours = calloc(1, BULK), *target = calloc(1, BULK);
     wfi_region *readable, *writable;
-    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(theirs, BULK), WFI_REMOTE_READ, &readable),
+    assert_int_equal(ofi_ops()->region_open(w->b.fabric, &WFI_HOST_MEMORY(theirs, BULK), WFI_REMOTE_READ, &readable),
                      WEFT_OK);
-    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(target, BULK), WFI_REMOTE_WRITE, &writable),
+    assert_int_equal(ofi_ops()->region_open(w->b.fabric, &WFI_HOST_MEMORY(target, BULK), WFI_REMOTE_WRITE, &writable),
                      WEFT_OK);
+    wfi_region *into = ofi_local(&w->a, ours, BULK), *from = ofi_local(&w->a, theirs, BULK);
     for (size_t i = 0; i < 2 * CHUNKS; i++)
         ofi_job_init(&jobs[i]);
     for (size_t i = 0; i < CHUNKS; i++) {
         size_t at = i * CHUNK;
-        (void)!tcp->read(w->link.lane, &jobs[2 * i].op, ours + at, CHUNK, NULL, readable->base + at, readable->key);
-        (void)!tcp->write(w->link.lane, &jobs[2 * i + 1].op, theirs + at, CHUNK, NULL, writable->base + at,
-                          writable->key);
+        (void)!ofi_ops()->read(w->link.lane, &jobs[2 * i].op, ours + at, CHUNK, into, readable->base + at,
+                               readable->key);
+        (void)!ofi_ops()->write(w->link.lane, &jobs[2 * i + 1].op, theirs + at, CHUNK, from, writable->base + at,
+                                writable->key);
     }
     for (int i = 0; i < steps; i++)
         ofi_step(&w->a, &w->b);
@@ -329,8 +359,9 @@ static void close_in_flight(wire *w, int steps, bool by_target)
         assert_true(jobs[i].status == WEFT_OK ||
                     jobs[i].status == (by_target ? WEFT_ERR_UNREACHABLE : WEFT_ERR_CANCELLED));
     }
-    tcp->region_close(w->b.fabric, readable);
-    tcp->region_close(w->b.fabric, writable);
+    ofi_ops()->region_close(w->b.fabric, readable);
+    ofi_ops()->region_close(w->b.fabric, writable);
+    ofi_drop(&w->a);
     free(theirs);
     free(ours);
     free(target);
@@ -369,19 +400,22 @@ static void closing_in_a_read_leaves_other_lanes_whole(void **state)
     uint8_t *theirs = pattern(BULK, 5), *ours = calloc(1, BULK);
     wfi_region *region;
     ofi_job jobs[64];
-    assert_int_equal(tcp->region_open(w->b.fabric, &WFI_HOST_MEMORY(theirs, BULK), WFI_REMOTE_READ, &region), WEFT_OK);
+    assert_int_equal(ofi_ops()->region_open(w->b.fabric, &WFI_HOST_MEMORY(theirs, BULK), WFI_REMOTE_READ, &region),
+                     WEFT_OK);
     ofi_job_init(&jobs[0]);
-    assert_int_equal(tcp->read(w->link.lane, &jobs[0].op, ours, BULK, NULL, region->base, region->key), WEFT_OK);
+    size_t most = ofi_ops()->limits(w->a.fabric)->rma_max, size = most < BULK ? most : BULK;
+    wfi_region *into = ofi_local(&w->a, ours, BULK);
+    assert_int_equal(ofi_ops()->read(w->link.lane, &jobs[0].op, ours, size, into, region->base, region->key), WEFT_OK);
     ofi_until(&w->a, &w->b, ours[CHUNK] == theirs[CHUNK] && ours[CHUNK + 1] == theirs[CHUNK + 1]);
-    assert_int_equal(jobs[0].reports, 0);
+    assert_true(jobs[0].reports == 0 || !ofi_ops()->limits(w->a.fabric)->target_must_progress);
     ofi_hang_up(&w->link);
     ofi_until(&w->a, &w->b, jobs[0].reports);
     memset(ours, 0, BULK);
     for (size_t i = 0; i < 64; i++) {
         ofi_job_init(&jobs[i]);
-        assert_int_equal(
-            tcp->read(second.lane, &jobs[i].op, ours + i * 4096, 4096, NULL, region->base + i * 4096, region->key),
-            WEFT_OK);
+        assert_int_equal(ofi_ops()->read(second.lane, &jobs[i].op, ours + i * 4096, 4096, into, region->base + i * 4096,
+                                         region->key),
+                         WEFT_OK);
     }
     for (size_t i = 0; i < 64; i++)
         ofi_until(&w->a, &w->b, jobs[i].reports);
@@ -391,9 +425,122 @@ static void closing_in_a_read_leaves_other_lanes_whole(void **state)
     }
     assert_memory_equal(ours, theirs, 64 * 4096);
     ofi_hang_up(&second);
-    tcp->region_close(w->b.fabric, region);
+    ofi_ops()->region_close(w->b.fabric, region);
+    ofi_drop(&w->a);
     free(theirs);
     free(ours);
+}
+
+/* Where memory has to be registered, what is not goes through the fabric's own buffers. */
+static void unregistered_memory_is_copied(void **state)
+{
+    enum { LONG = 300001, JOBS = 12 };
+    wire *w = *state;
+    ofi_job jobs[JOBS], receive, send;
+    int done = 0;
+    size_t most = ofi_ops()->limits(w->a.fabric)->copied_max;
+    uint8_t *theirs = pattern(LONG, 6), *target = calloc(1, LONG), *ours = calloc(JOBS, LONG),
+            *pushed = pattern(LONG, 7);
+    uint8_t *in = calloc(1, LONG);
+    wfi_region *readable, *writable, *into = ofi_local(&w->b, in, LONG);
+    assert_int_equal(ofi_ops()->region_open(w->b.fabric, &WFI_HOST_MEMORY(theirs, LONG), WFI_REMOTE_READ, &readable),
+                     WEFT_OK);
+    assert_int_equal(ofi_ops()->region_open(w->b.fabric, &WFI_HOST_MEMORY(target, LONG), WFI_REMOTE_WRITE, &writable),
+                     WEFT_OK);
+    while (done < JOBS) { /* more than there are buffers: the others are posted again */
+        int posted = done;
+        weft_status status = WEFT_OK;
+        for (; posted < JOBS && status == WEFT_OK; posted += status == WEFT_OK) {
+            ofi_job_init(&jobs[posted]);
+            status = posted % 2 ? ofi_ops()->read(w->link.lane, &jobs[posted].op, ours + (size_t)posted * LONG, LONG,
+                                                  NULL, readable->base, readable->key)
+                                : ofi_ops()->write(w->link.lane, &jobs[posted].op, pushed, LONG, NULL, writable->base,
+                                                   writable->key);
+        }
+        assert_true(posted > done && (status == WEFT_OK || status == WEFT_ERR_AGAIN));
+        for (; done < posted; done++) {
+            ofi_until(&w->a, &w->b, jobs[done].reports);
+            assert_int_equal(jobs[done].status, WEFT_OK);
+        }
+    }
+    for (int i = 1; i < JOBS; i += 2)
+        assert_memory_equal(ours + (size_t)i * LONG, theirs, LONG);
+    assert_memory_equal(target, pushed, LONG);
+    size_t size = most ? most : LONG;
+    ofi_job_init(&receive);
+    ofi_job_init(&send);
+    assert_int_equal(ofi_ops()->post_recv(w->other->lane, &receive.op, &(wfi_receive_buffer){in, LONG, into}, 1),
+                     WEFT_OK);
+    wfi_iov parts[2] = {{.data = theirs, .size = 10}, {.data = pushed, .size = size - 10}};
+    assert_int_equal(ofi_ops()->send(w->link.lane, &send.op, parts, 2), WEFT_OK);
+    ofi_until(&w->a, &w->b, receive.reports && send.reports);
+    assert_int_equal(receive.size, size);
+    assert_memory_equal(in, theirs, 10);
+    assert_memory_equal(in + 10, pushed, size - 10);
+    parts[1].size++;
+    if (most)
+        assert_int_equal(ofi_ops()->send(w->link.lane, &send.op, parts, 2), WEFT_ERR_INVALID);
+    ofi_ops()->region_close(w->b.fabric, readable);
+    ofi_ops()->region_close(w->b.fabric, writable);
+    ofi_drop(&w->b);
+    free(theirs);
+    free(target);
+    free(ours);
+    free(pushed);
+    free(in);
+}
+
+/* A lane is closed in the middle of an operation that goes through such a buffer: the buffers can be used again. */
+static void closing_in_a_copy_frees_its_buffers(void **state)
+{
+    wire *w = *state;
+    uint8_t *theirs = pattern(BULK, 8), *ours = calloc(1, BULK);
+    wfi_region *region;
+    ofi_job jobs[4];
+    assert_int_equal(ofi_ops()->region_open(w->b.fabric, &WFI_HOST_MEMORY(theirs, BULK), WFI_REMOTE_READ, &region),
+                     WEFT_OK);
+    for (int round = 0; round < 4; round++) {
+        for (size_t i = 0; i < 4; i++) {
+            ofi_job_init(&jobs[i]);
+            assert_int_equal(ofi_ops()->read(w->link.lane, &jobs[i].op, ours, CHUNK, NULL, region->base, region->key),
+                             WEFT_OK);
+        }
+        for (int i = 0; i < round; i++)
+            ofi_step(&w->a, &w->b);
+        ofi_hang_up(&w->link);
+        ofi_until(&w->a, &w->b, jobs[0].reports && jobs[1].reports && jobs[2].reports && jobs[3].reports);
+        ofi_hang_up(w->other);
+        w->other = ofi_join(&w->a, &w->b, &w->link);
+    }
+    ofi_job_init(&jobs[0]);
+    assert_int_equal(ofi_ops()->read(w->link.lane, &jobs[0].op, ours, CHUNK, NULL, region->base, region->key), WEFT_OK);
+    ofi_until(&w->a, &w->b, jobs[0].reports);
+    assert_int_equal(jobs[0].status, WEFT_OK);
+    assert_memory_equal(ours, theirs, CHUNK);
+    ofi_ops()->region_close(w->b.fabric, region);
+    free(theirs);
+    free(ours);
+}
+
+/* A thread that waits for completions is woken by what a close cancels, although nothing arrives. */
+static void a_close_makes_the_descriptor_readable(void **state)
+{
+    wire *w = *state;
+    uint8_t byte;
+    ofi_job receive;
+    wfi_region *into = ofi_local(&w->a, &byte, 1);
+    ofi_job_init(&receive);
+    assert_int_equal(ofi_ops()->post_recv(w->link.lane, &receive.op, &(wfi_receive_buffer){&byte, 1, into}, 1),
+                     WEFT_OK);
+    ofi_until(&w->a, &w->b, ofi_ops()->may_sleep(w->a.fabric));
+    struct pollfd fd = {.fd = ofi_ops()->wait_fd(w->a.fabric), .events = POLLIN};
+    ofi_hang_up(&w->link);
+    assert_int_equal(poll(&fd, 1, 0), 1);
+    assert_false(ofi_ops()->may_sleep(w->a.fabric));
+    ofi_until(&w->a, &w->b, receive.reports);
+    assert_int_equal(receive.status, WEFT_ERR_CANCELLED);
+    ofi_until(&w->a, &w->b, ofi_ops()->may_sleep(w->a.fabric));
+    assert_int_equal(poll(&fd, 1, 0), 0);
 }
 
 #define wired(test) cmocka_unit_test_setup_teardown(test, wire_up, wire_down)
@@ -416,6 +563,9 @@ int main(void)
         wired(closing_in_flight_reports_all_and_stops_everything),
         wired(a_target_that_closes_is_not_written_any_more),
         wired(closing_in_a_read_leaves_other_lanes_whole),
+        wired(unregistered_memory_is_copied),
+        wired(closing_in_a_copy_frees_its_buffers),
+        wired(a_close_makes_the_descriptor_readable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ static const char *const fabric_names[WORLD_FABRICS] = {[WORLD_SIM] = "sim", [WO
 
 const char *world_fabric_name(world_fabric fabric)
 {
-    const char *instead = getenv("WEFT_TEST_FABRIC");
+    const char *instead = getenv("TEST_FABRIC");
     return fabric == WORLD_TCP && instead ? instead : fabric_names[fabric];
 }
 
@@ -197,7 +197,7 @@ void world_leaks_fail(weft_agent_options *options, void *arg)
 
 uint64_t world_seeds(uint64_t seeds)
 {
-    if (getenv("WEFT_TEST_FABRIC"))
+    if (getenv("TEST_FABRIC"))
         return 0;
 #ifdef __SANITIZE_THREAD__
     return seeds < 2 ? seeds : 2;

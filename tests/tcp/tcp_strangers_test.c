@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ofi_strangers_test.c - callers on the listening port that are no peers: silent, half a header, garbage. */
+/* tcp_strangers_test.c - callers on the listening port that are no peers: silent, half a header, garbage. */
 #include "lanes.h"
-#include "ofi/ofi_leaks.h"
+#include "tcp/tcp_leaks.h"
 #include "ofi/ofi_node.h"
 
 #include <poll.h>

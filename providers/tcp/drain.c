@@ -13,7 +13,7 @@
  * the lane's operations unreported, until poll finds that the reads have ended. If the fabric is closed before that,
  * the endpoint stays open until the process ends. No way to get there is known.
  */
-#include "objects.h"
+#include "tcp/tcp.h"
 
 #include "base/text/log.h"
 
@@ -59,8 +59,8 @@ static void park(wfi_lane *lane)
         reads_of(lane));
     wfi_mutex_lock(&fabric->events_lock);
     wfi_list_remove(&lane->link);
-    wfi_list_push_back(&fabric->parked, &lane->link);
-    atomic_fetch_add(&fabric->parked_count, 1);
+    wfi_list_push_back(&wfi_tcp_of(fabric)->parked, &lane->link);
+    atomic_fetch_add(&wfi_tcp_of(fabric)->parked_count, 1);
     wfi_mutex_unlock(&fabric->events_lock);
     wfofi_wake(fabric); /* the polling thread reports the completions that these turns found */
 }
@@ -73,7 +73,7 @@ static int shutdown_socket(const wfi_lane *lane)
     if (fi_getname(&lane->ep->fid, &local.storage, &local_size) != 0 ||
         fi_getpeer(lane->ep, &peer.storage, &peer_size) != 0)
         return -1;
-    return wfofi_shutdown_socket(&local, &peer);
+    return wfi_tcp_shutdown_socket(&local, &peer);
 }
 
 /*
@@ -94,9 +94,9 @@ static void wait_for_reads(wfi_lane *lane)
  * Returns false if the reads have not ended; then the lane is parked. The receive has no buffer: a message without a
  * buffer would block all later ones, and one that does not fit ends the connection.
  */
-static bool drain(wfi_lane *lane)
+bool wfi_tcp_lane_drain(wfi_lane *lane)
 {
-    if (!lane->fabric->provider->sockets || reads_of(lane) == 0)
+    if (reads_of(lane) == 0)
         return true;
     int fd = shutdown_socket(lane);
     (void)fi_recv(lane->ep, NULL, 0, NULL, FI_ADDR_UNSPEC, NULL);
@@ -111,28 +111,13 @@ static bool drain(wfi_lane *lane)
     return false;
 }
 
-void wfofi_lane_close(wfi_lane *lane)
-{
-    if (!lane)
-        return;
-    wfi_fabric *fabric = &lane->fabric->base;
-    wfi_connect_request *unanswered = lane->request;
-    wfi_mutex_lock(&lane->lock);
-    lane->state = WFOFI_CLOSING;
-    wfi_mutex_unlock(&lane->lock);
-    if (drain(lane))
-        wfofi_lane_end(lane);
-    if (unanswered)
-        wfofi_reject(fabric, unanswered); /* after the endpoint: this also frees libfabric's handle */
-}
-
 /* ---- Parked lanes ------------------------------------------------------------------------------------------------ */
 
 static wfi_lane *take_ended(wfofi_fabric *fabric)
 {
     wfi_lane *ended = NULL;
     wfi_mutex_lock(&fabric->events_lock);
-    for (wfi_list *at = fabric->parked.next; at != &fabric->parked && !ended; at = at->next) {
+    for (wfi_list *at = wfi_tcp_of(fabric)->parked.next; at != &wfi_tcp_of(fabric)->parked && !ended; at = at->next) {
         wfi_lane *lane = wfi_container_of(at, wfi_lane, link);
         ended = reads_of(lane) == 0 ? lane : NULL;
     }
@@ -140,16 +125,16 @@ static wfi_lane *take_ended(wfofi_fabric *fabric)
         wfi_list_remove(&ended->link);
         /* until its socket is closed, because forgotten.c has to know it */
         wfi_list_push_back(&fabric->lanes, &ended->link);
-        atomic_fetch_sub(&fabric->parked_count, 1);
+        atomic_fetch_sub(&wfi_tcp_of(fabric)->parked_count, 1);
     }
     wfi_mutex_unlock(&fabric->events_lock);
     return ended;
 }
 
-void wfofi_parked_look(wfofi_fabric *fabric)
+void wfi_tcp_polled(wfofi_fabric *fabric)
 {
     wfi_lane *lane;
-    if (atomic_load_explicit(&fabric->parked_count, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(&wfi_tcp_of(fabric)->parked_count, memory_order_relaxed) == 0)
         return;
     while ((lane = take_ended(fabric))) {
         wfofi_log(fabric, WEFT_LOG_INFO, "the reads of a closed connection have ended");
@@ -157,13 +142,40 @@ void wfofi_parked_look(wfofi_fabric *fabric)
     }
 }
 
-bool wfofi_parked_end(wfofi_fabric *fabric)
+static bool end_parked(wfofi_fabric *fabric)
 {
-    for (int i = 0; i < DRAIN_TURNS && atomic_load(&fabric->parked_count) > 0; i++) {
+    for (int i = 0; i < DRAIN_TURNS && atomic_load(&wfi_tcp_of(fabric)->parked_count) > 0; i++) {
         wfi_mutex_lock(&fabric->cq_lock);
         wfofi_cq_progress(fabric);
         wfi_mutex_unlock(&fabric->cq_lock);
-        wfofi_parked_look(fabric);
+        wfi_tcp_polled(fabric);
     }
-    return atomic_load(&fabric->parked_count) == 0;
+    return atomic_load(&wfi_tcp_of(fabric)->parked_count) == 0;
+}
+
+void wfi_tcp_created(wfofi_fabric *fabric)
+{
+    wfi_tcp_of(fabric)->listen_fd = -1;
+    wfi_list_init(&wfi_tcp_of(fabric)->parked);
+}
+
+/*
+ * libfabric 1.17 leaks sockets that it has accepted and not announced, with their records. So no more connections are
+ * accepted, and libfabric is called until it has read the end of those that were: one round may end several, but not
+ * any number.
+ */
+bool wfi_tcp_closing(wfofi_fabric *fabric)
+{
+    const wfi_tcp *tcp = wfi_tcp_of(fabric);
+    if (tcp->listen_fd >= 0)
+        (void)shutdown(tcp->listen_fd, SHUT_RDWR);
+    wfofi_requests_drop(fabric);
+    for (size_t rounds = wfi_tcp_silent_hang_up(fabric) + 1; rounds; rounds--)
+        wfofi_requests_drop(fabric);
+    (void)wfi_tcp_lost_close(fabric, true);
+    if (end_parked(fabric))
+        return true;
+    wfofi_log(fabric, WEFT_LOG_ERROR, "%zu closed connections still have reads under way: fabric 'tcp' stays in memory",
+              atomic_load(&tcp->parked_count));
+    return false;
 }

@@ -12,7 +12,7 @@
  * is not readable, and the socket belongs neither to a lane nor to a request that waits for its answer, then
  * libfabric has lost its descriptor.
  */
-#include "objects.h"
+#include "tcp/tcp.h"
 
 #include <poll.h>
 #include <string.h>
@@ -36,10 +36,10 @@ static bool has_peer(const wfi_list *lanes, const wfofi_sockaddr *peer)
     return false;
 }
 
-bool wfofi_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer)
+bool wfi_tcp_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer)
 {
     wfi_assert_held((wfi_mutex *)(uintptr_t)&fabric->events_lock);
-    if (has_peer(&fabric->lanes, peer) || has_peer(&fabric->parked, peer))
+    if (has_peer(&fabric->lanes, peer) || has_peer(&wfi_tcp_of(fabric)->parked, peer))
         return true;
     for (const wfi_list *at = fabric->requests.next; at != &fabric->requests; at = at->next) {
         const struct fi_info *info = wfi_container_of(at, wfi_connect_request, link)->info;
@@ -73,7 +73,7 @@ static bool every_lane_is_alive(const wfofi_fabric *fabric)
 static bool note_lost(int fd, const wfofi_sockaddr *peer, void *arg)
 {
     lost *found = arg;
-    if (!peer || !wfofi_is_known(found->fabric, peer))
+    if (!peer || !wfi_tcp_is_known(found->fabric, peer))
         found->fds[found->count++] = fd;
     return found->count == BATCH;
 }
@@ -82,9 +82,9 @@ static bool queue_is_quiet(wfofi_fabric *fabric)
 {
     struct fid *queue = &fabric->eq->fid;
     struct pollfd readable = {.fd = fabric->eq_fd, .events = POLLIN};
-    int next = wfofi_accept_before(fabric);
+    int next = wfi_tcp_accept_begin(fabric);
     int ret = fi_trywait(fabric->fabric, &queue, 1); /* it also clears the signal of events that were read */
-    wfofi_accept_after(fabric, next);
+    wfi_tcp_accept_end(fabric, next);
     return ret == FI_SUCCESS && poll(&readable, 1, 0) == 0;
 }
 
@@ -96,7 +96,8 @@ static bool queue_is_quiet(wfofi_fabric *fabric)
 static bool close_noted(wfofi_fabric *fabric, const lost *found, bool all_were_read)
 {
     wfi_assert_held((wfi_mutex *)(uintptr_t)&fabric->events_lock);
-    if (!wfi_list_empty(&fabric->requests) || !wfi_list_empty(&fabric->parked) || !every_lane_is_alive(fabric))
+    if (!wfi_list_empty(&fabric->requests) || !wfi_list_empty(&wfi_tcp_of(fabric)->parked) ||
+        !every_lane_is_alive(fabric))
         return false;
     if (!all_were_read && !queue_is_quiet(fabric))
         return false;
@@ -105,14 +106,14 @@ static bool close_noted(wfofi_fabric *fabric, const lost *found, bool all_were_r
     return true;
 }
 
-bool wfofi_lost_close(wfofi_fabric *fabric, bool all_were_read)
+bool wfi_tcp_lost_close(wfofi_fabric *fabric, bool all_were_read)
 {
     lost found;
     bool done;
     wfi_mutex_lock(&fabric->events_lock);
     do {
         found = (lost){.fabric = fabric};
-        wfofi_each_ended(&fabric->local, fabric->listen_fd, note_lost, &found);
+        wfi_tcp_each_ended(&fabric->local, wfi_tcp_of(fabric)->listen_fd, note_lost, &found);
         done = !found.count || close_noted(fabric, &found, all_were_read);
     } while (done && found.count == BATCH);
     wfi_mutex_unlock(&fabric->events_lock);

@@ -8,7 +8,7 @@
  *     inherits SO_RCVTIMEO from the listening one, so a receive timeout there bounds the remaining cases.
  *   - An endpoint with a read in progress must not be closed; a socket that is shut down ends the read (drain.c).
  */
-#include "ofi/sockets/sockets.h"
+#include "tcp/tcp.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -90,7 +90,7 @@ static bool bound_listener(int fd, void *arg)
     return true;
 }
 
-int wfofi_bound_listener(const wfofi_sockaddr *local)
+int wfi_tcp_bound_listener(const wfofi_sockaddr *local)
 {
     listener_search search = {.local = local, .found = -1};
     each_descriptor(bound_listener, &search);
@@ -115,7 +115,7 @@ static bool shutdown_connected(int fd, void *arg)
     return true;
 }
 
-int wfofi_shutdown_socket(const wfofi_sockaddr *local, const wfofi_sockaddr *peer)
+int wfi_tcp_shutdown_socket(const wfofi_sockaddr *local, const wfofi_sockaddr *peer)
 {
     connected_search search = {.local = local, .peer = peer, .found = -1};
     each_descriptor(shutdown_connected, &search);
@@ -124,14 +124,14 @@ int wfofi_shutdown_socket(const wfofi_sockaddr *local, const wfofi_sockaddr *pee
 
 /* ---- Callers --------------------------------------------------------------------------------------------------- */
 
-bool wfofi_is_caller(int fd, const wfofi_sockaddr *local)
+bool wfi_tcp_is_caller(int fd, const wfofi_sockaddr *local)
 {
     wfofi_sockaddr peer;
     return local_is(fd, local) && peer_of(fd, &peer);
 }
 
 /* The kernel's state of a connection that this end began to close, or that is dead. */
-bool wfofi_is_ended(int fd)
+bool wfi_tcp_is_ended(int fd)
 {
     struct tcp_info info = {0};
     socklen_t size = sizeof info;
@@ -153,7 +153,7 @@ bool wfofi_is_ended(int fd)
 typedef struct caller_search {
     const wfofi_sockaddr *local;
     int listen_fd;
-    wfofi_caller_fn *visit;
+    wfi_tcp_caller_fn *visit;
     void *arg;
 } caller_search;
 
@@ -164,7 +164,7 @@ static bool visit_caller(int fd, void *arg)
     return local_is(fd, search->local) && peer_of(fd, &peer) && search->visit(fd, &peer, search->arg);
 }
 
-void wfofi_each_caller(const wfofi_sockaddr *local, wfofi_caller_fn *visit, void *arg)
+void wfi_tcp_each_caller(const wfofi_sockaddr *local, wfi_tcp_caller_fn *visit, void *arg)
 {
     caller_search search = {.local = local, .visit = visit, .arg = arg};
     each_descriptor(visit_caller, &search);
@@ -175,12 +175,12 @@ static bool visit_ended(int fd, void *arg)
 {
     const caller_search *search = arg;
     wfofi_sockaddr peer;
-    if (fd == search->listen_fd || !local_is(fd, search->local) || !wfofi_is_ended(fd))
+    if (fd == search->listen_fd || !local_is(fd, search->local) || !wfi_tcp_is_ended(fd))
         return false;
     return search->visit(fd, peer_of(fd, &peer) ? &peer : NULL, search->arg);
 }
 
-void wfofi_each_ended(const wfofi_sockaddr *local, int listen_fd, wfofi_caller_fn *visit, void *arg)
+void wfi_tcp_each_ended(const wfofi_sockaddr *local, int listen_fd, wfi_tcp_caller_fn *visit, void *arg)
 {
     caller_search search = {.local = local, .listen_fd = listen_fd, .visit = visit, .arg = arg};
     each_descriptor(visit_ended, &search);

@@ -4,7 +4,7 @@
  *
  * The encoding of an address: one byte 4 or 6, the port (2 bytes, big-endian), then 4 or 16 bytes.
  */
-#include "ofi/sockets/sockets.h"
+#include "ofi/address.h"
 
 #include "base/descriptors.h"
 #include "base/error.h"

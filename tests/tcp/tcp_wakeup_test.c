@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ofi_wakeup_test.c - an event whose wake-up is lost is read, not slept over.
+ * tcp_wakeup_test.c - an event whose wake-up is lost is read, not slept over.
  *
  * libfabric 2.1's fi_trywait looks whether the event queue is empty, lets go of its lock, and takes the wake-up back: an event
  * that another thread writes in between shows nowhere. Here a stand-in for fi_trywait writes one there.
@@ -74,7 +74,7 @@ static void an_event_without_its_wakeup_is_read(void **state)
     race.fabric->fabric->ops = &ops;
     uint64_t due_ns = WFI_NEVER;
     do { /* until it would sleep, or tells of the event */
-        race.armed = wfi_fabric_tcp.events_arm(b.fabric, &due_ns);
+        race.armed = ofi_ops()->events_arm(b.fabric, &due_ns);
     } while (!race.armed && !race.written);
     race.fabric->fabric->ops = real;
     assert_true(race.written);

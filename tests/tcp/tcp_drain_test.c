@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ofi_drain_test.c - a lane is closed in the middle of its reads while this process stands still, or libfabric does not see
+ * tcp_drain_test.c - a lane is closed in the middle of its reads while this process stands still, or libfabric does not see
  * the end of the lane's socket.
  *
  * libfabric calls the recv, shutdown and getpeername of this file, which behave as `fault` says for the socket that the

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ofi_forgotten_test.c - whoever says half a request costs no descriptor for good, however the connection then ends; and no
+ * tcp_forgotten_test.c - whoever says half a request costs no descriptor for good, however the connection then ends; and no
  * lane pays for it. libfabric 2.1 forgets such sockets.
  */
 #include "net/net_measure.h"
-#include "ofi/ofi_leaks.h"
+#include "tcp/tcp_leaks.h"
 #include "ofi/ofi_node.h"
 
 #include <sys/socket.h>
@@ -47,9 +47,8 @@ static void say(ofi_node *a, ofi_node *b, ofi_link *from, ofi_link *to)
     uint8_t byte = 0;
     ofi_job_init(&receive);
     ofi_job_init(&send);
-    assert_int_equal(wfi_fabric_tcp.post_recv(to->lane, &receive.op, &(wfi_receive_buffer){&byte, 1, NULL}, 1),
-                     WEFT_OK);
-    assert_int_equal(wfi_fabric_tcp.send(from->lane, &send.op, &(wfi_iov){.data = "x", .size = 1}, 1), WEFT_OK);
+    assert_int_equal(ofi_ops()->post_recv(to->lane, &receive.op, &(wfi_receive_buffer){&byte, 1, NULL}, 1), WEFT_OK);
+    assert_int_equal(ofi_ops()->send(from->lane, &send.op, &(wfi_iov){.data = "x", .size = 1}, 1), WEFT_OK);
     ofi_until(a, b, receive.reports && send.reports);
     assert_int_equal(byte, 'x');
 }
