@@ -28,7 +28,7 @@ size_t worker_list_options(worker_options *job, cli_option out[WORKER_OPTIONS])
          "MASTER_ADDR, or 127.0.0.1"},
         {"master-port", CLI_INT, &job->master_port, 1, 65535, NULL, "PORT", "port of rank 0, where workers join",
          "MASTER_PORT"},
-        {"fabric", CLI_TEXT, &job->fabric, 0, 0, NULL, FABRIC, "the fabric to use", "WEFT_FABRIC, or " FABRIC},
+        {"fabric", CLI_TEXT, &job->fabric, 0, 0, NULL, FABRIC "|verbs", "the fabric to use", "WEFT_FABRIC, or " FABRIC},
         {"threads", CLI_INT, &job->threads, 1, MOST_THREADS, NULL, "N", "compute threads per worker",
          "OMP_NUM_THREADS, or an equal share of the cores"},
         {"death-timeout", CLI_INT, &job->death_timeout_ms, 100, 3600000, NULL, "MS",
@@ -85,9 +85,9 @@ int worker_find(const cli *program, worker_options *job, bool starts)
 static int check_fabric(const cli *program, const worker_options *job)
 {
     const char *set = getenv("WEFT_FABRIC"), *fabric = job->fabric ? job->fabric : set && *set ? set : FABRIC;
-    if (strcmp(fabric, FABRIC) == 0)
+    if (strcmp(fabric, FABRIC) == 0 || strcmp(fabric, "verbs") == 0)
         return -1;
-    return cli_error(program, "%s is '%s': expected " FABRIC, job->fabric ? "--fabric" : "WEFT_FABRIC", fabric);
+    return cli_error(program, "%s is '%s': expected " FABRIC " or verbs", job->fabric ? "--fabric" : "WEFT_FABRIC", fabric);
 }
 
 int worker_settle(const cli *program, worker_options *job, int64_t world_size)

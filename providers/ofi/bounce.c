@@ -30,11 +30,11 @@ static weft_status fail(wfofi_fabric *fabric, int ret, size_t size, weft_error *
     char text[32] = "unlimited";
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         snprintf(text, sizeof text, "%llu KiB", (unsigned long long)limit.rlim_cur >> 10);
-    return wfofi_fail(error, ret,
-                      "registering %zu KiB of memory with provider '%s' (this process may lock %s, ulimit -l: raise it "
-                      "with \"ulimit -l unlimited\", LimitMEMLOCK=infinity for a service, --ulimit memlock=-1 for a "
-                      "container)",
-                      size >> 10, fabric->provider->name, text);
+    return wfi_error_fail(error, ret == -FI_ENOMEM ? WEFT_ERR_MEMORY : WEFT_ERR_FABRIC,
+                          "registering %zu KiB of memory with provider '%s': %s: this process may lock %s (ulimit -l); "
+                          "raise that with \"ulimit -l unlimited\", LimitMEMLOCK=infinity for a service, --ulimit "
+                          "memlock=-1 for a container",
+                          size >> 10, fabric->provider->name, fi_strerror(-ret), text);
 }
 
 /* The largest power of two, from WFOFI_BOUNCE_MIN to BUFFER_MAX, so that all buffers take a part of the limit. */

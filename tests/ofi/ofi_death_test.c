@@ -95,12 +95,15 @@ static void a_killed_peer_is_noticed_at_once(void **state)
 
     kill(child, SIGKILL);
     uint64_t start = ofi_now_ms();
+    ofi_until(&survivor, NULL, link.closed);
+    if (!ofi_is_tcp()) /* the device still tries: the owner, who knows now, closes the lane */
+        ofi_hang_up(&link);
     ofi_until(&survivor, NULL,
-              link.closed && jobs[RECEIVE].reports && jobs[LARGE].reports && jobs[READ].reports && jobs[WRITE].reports);
+              jobs[RECEIVE].reports && jobs[LARGE].reports && jobs[READ].reports && jobs[WRITE].reports);
     assert_in_range(ofi_now_ms() - start, 0, NOTICE_MS);
     assert_int_equal(link.why, WEFT_ERR_FABRIC);
     assert_int_equal(jobs[SMALL].reports, 1);
-    assert_int_equal(jobs[READ].status, WEFT_ERR_UNREACHABLE);
+    assert_int_equal(jobs[READ].status, ofi_is_tcp() ? WEFT_ERR_UNREACHABLE : WEFT_ERR_CANCELLED);
     ofi_hang_up(&link);
     for (int i = 0; i < 50; i++)
         ofi_step(&survivor, NULL);
