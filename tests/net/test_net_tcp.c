@@ -189,7 +189,7 @@ NET_TEST(a_wait_in_an_inline_handler_is_refused, body_deadlock, 2, 0, true, .on_
 static void knock(net_host *host)
 {
     const wfi_member there = host_member(host, 1);
-    const wfi_fabric_ops *ops = &wfi_fabric_tcp;
+    const wfi_fabric_ops *ops = wfi_fabric_find(host->world->fabric);
     wfi_fabric_options options = {.towards = "127.0.0.1"};
     wfi_fabric *fabric;
     wfi_lane *lane;
