@@ -18,8 +18,8 @@
 
 #define LATE_NS UINT64_C(200000000)
 #define EXHAUSTED_MS 20 /* between two attempts to accept while descriptors have run out */
-#define LATE_MAX 4   /* late searches in a row that are discarded */
-#define LOOK_MS 1000 /* between two searches: a peer has one to two of these to send its request */
+#define LATE_MAX 4      /* late searches in a row that are discarded */
+#define LOOK_MS 1000    /* between two searches: a peer has one to two of these to send its request */
 
 typedef struct look {
     wfofi_fabric *fabric;

@@ -43,6 +43,8 @@ const wfi_fabric_ops wfi_fabric_verbs = {
     .region_close = wfofi_region_close,
     .poll = wfofi_poll,
     .poll_events = wfofi_poll_events,
+    .events_arm = wfofi_events_arm,
+    .events_fd = wfofi_events_fd,
     .wait_fd = wfofi_wait_fd,
     .may_sleep = wfofi_may_sleep,
 };
