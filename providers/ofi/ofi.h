@@ -24,6 +24,7 @@ typedef struct wfofi_provider {
     void (*explain)(const wfofi_sockaddr *local, char *out, size_t room);
     uint32_t protocol;       /* of the endpoints: FI_PROTO_...; 0: any */
     bool chooses_device;     /* uses the nearest device, unless the user names an interface */
+    bool open_blocks;        /* makes a lane's endpoint with a look-up of the address, which may take seconds */
     bool reserves_queues;    /* a lane reserves completions for all that may be in flight on it */
     bool signal_wakes;       /* fi_cq_signal makes the queue's descriptor readable */
     bool injects;            /* a send without a completion is cheaper, and takes unregistered memory */

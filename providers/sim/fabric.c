@@ -175,7 +175,7 @@ const sim_form wfi_sim_forms[SIM_FORMS] = {
     /* Keys are few, so that a closed region's key soon belongs to another region. */
     [FORM_VERBS] = {.ops = &wfi_fabric_sim_verbs,
                     .number = FORM_VERBS,
-                    .limits = {LIMITS, .writes = true, .needs_local_regions = true},
+                    .limits = {LIMITS, .writes = true, .needs_local_regions = true, .open_blocks = true},
                     .registers = true,
                     .regions_max = 16384,
                     .key_mask = 0xffff,

@@ -11,6 +11,7 @@ static const wfofi_provider verbs_provider = {
     .explain = wfi_verbs_explain,
     .protocol = FI_PROTO_RDMA_CM_IB_RC,
     .chooses_device = true,
+    .open_blocks = true,
     .reserves_queues = true,
 };
 
