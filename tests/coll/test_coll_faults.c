@@ -6,6 +6,7 @@
  * test_coll_faults [--seeds N] [--first S]: as many runs of the random program; the default is for tools/check.
  */
 #include "coll/coll.h"
+#include "rpc/spoiler.h"
 
 enum { SIZE = 5, OPERATIONS = 12, BOUND_S = 20 };
 
@@ -18,11 +19,21 @@ typedef struct scene {
     int64_t most;                /* elements of a tensor */
     int over, before;            /* members that are through; with their program before the death */
     int evicted;                 /* the victim, put out of the job */
+    bool has_fabrics;            /* several, and `fabrics` does harm to them */
+    spoiler fabrics;
 } scene;
 
 static void adjust(weft_agent_options *options, void *arg)
 {
     options->death_timeout_ms = 2000;
+}
+
+static void adjust_fabrics(weft_agent_options *options, void *arg)
+{
+    scene *s = arg;
+    adjust(options, arg);
+    if (s->has_fabrics)
+        spoiler_choose(&s->fabrics, options);
 }
 
 /* SplitMix64: the same on all members. Source: G. Steele, D. Lea, C. Flood, OOPSLA 2014. */
@@ -145,7 +156,7 @@ static void with_death(weft_agent *agent, void *arg)
 
 static uint64_t seeds = 150, first_seed = 1;
 
-static void test_deaths(void **state)
+static void play_deaths(bool has_fabrics)
 {
     int before = 0, evicted = 0;
     for (uint64_t seed = first_seed; seed < first_seed + world_seeds(seeds); seed++) {
@@ -154,14 +165,16 @@ static void test_deaths(void **state)
                          .size = SIZE,
                          .seed = seed,
                          .program = with_death,
-                         .adjust = adjust,
+                         .adjust = adjust_fabrics,
                          .close_may_fail = true},
                    .seed = seed,
                    .victim = 1 + (int)(chance % (SIZE - 1)),
                    .pause = chance / 16 % 4 == 0,
                    .delay_ns = chance / 64 % (chance / 1024 % 2 ? 250000 : 2000000),
-                   .most = chance / 1024 % 2 ? 50 : 40000};
+                   .most = chance / 1024 % 2 ? 50 : 40000,
+                   .has_fabrics = has_fabrics};
         s.w.arg = &s;
+        spoiler_init(&s.fabrics, seed, SIZE);
         world_run(&s.w);
         before += s.before;
         evicted += s.evicted;
@@ -170,6 +183,16 @@ static void test_deaths(void **state)
            before);
     assert_true(seeds < 50 || evicted > 0);
     assert_true(seeds < 50 || before < (int)world_seeds(seeds) / 2); /* most meet it */
+}
+
+static void test_deaths(void **state)
+{
+    play_deaths(false);
+}
+
+static void test_deaths_and_fabrics(void **state)
+{
+    play_deaths(true);
 }
 
 /* ---- A link that stays cut --------------------------------------------------------------------------------------- */
@@ -615,11 +638,12 @@ int main(int argc, char **argv)
                                      cmocka_unit_test(test_one_runs_ahead),
                                      cmocka_unit_test(test_mistakes),
                                      cmocka_unit_test(test_deaths),
+                                     cmocka_unit_test(test_deaths_and_fabrics),
                                      cmocka_unit_test(test_cut_link),
                                      cmocka_unit_test(test_looks),
                                      cmocka_unit_test(test_roots_without_rank_0),
                                      cmocka_unit_test(test_left_behind)};
-    const struct CMUnitTest deaths[] = {cmocka_unit_test(test_deaths)};
+    const struct CMUnitTest deaths[] = {cmocka_unit_test(test_deaths), cmocka_unit_test(test_deaths_and_fabrics)};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seeds"))
             seeds = strtoull(argv[i + 1], NULL, 10);

@@ -4,9 +4,12 @@
  * those at which the way of a piece changes. And hundreds at once of members that are slow, or stand still. None may fail, and every
  * element must be right.
  *
+ * The same over several fabrics, to which faults are done; one works always.
+ *
  * test_coll_links [--seeds N] [--first S]: as many runs of the random program; the default is for tools/check.
  */
 #include "coll/coll.h"
+#include "rpc/spoiler.h"
 #include "sim/sim.h"
 
 enum { MOST = 6, ROUNDS = 6, AT_ONCE = 4, GROUPS = 2 };
@@ -108,7 +111,9 @@ static void end(operation *op)
 
 typedef struct scene {
     world w;
-    int over; /* members that are through */
+    int over;         /* members that are through */
+    bool has_fabrics; /* several, and `fabrics` does harm to them */
+    spoiler fabrics;
 } scene;
 
 /* The same on all members: SplitMix64. Source: G. Steele, D. Lea, C. Flood, OOPSLA 2014. */
@@ -145,7 +150,7 @@ static void trouble(weft_sim *sim, int rank, void *arg)
     scene *s = arg;
     int size = s->w.size;
     while (s->over < size) {
-        weft_sim_sleep(sim, wfi_sim_random(sim) % 300000);
+        weft_sim_sleep(sim, wfi_sim_random(sim) % (s->has_fabrics ? 300000000 : 300000));
         int a = (int)(wfi_sim_random(sim) % (uint64_t)size), b = (int)(wfi_sim_random(sim) % (uint64_t)size);
         if (a == b)
             continue;
@@ -241,35 +246,46 @@ static uint64_t seeds = 40, first_seed = 1;
 
 static void adjust(weft_agent_options *options, void *arg)
 {
-    options->death_timeout_ms = 20000;
+    scene *s = arg;
+    options->death_timeout_ms = s->has_fabrics ? 2000 : 20000;
+    if (s->has_fabrics)
+        spoiler_choose(&s->fabrics, options);
 }
 
-static void play(void (*program)(weft_agent *agent, void *arg))
+static void play(void (*program)(weft_agent *agent, void *arg), bool has_fabrics)
 {
     for (uint64_t seed = first_seed; seed < first_seed + world_seeds(seeds); seed++) {
         scene s = {.w = {.fabric = WORLD_SIM,
                          .size = 3 + (int)(seed % (MOST - 2)),
                          .seed = seed,
                          .program = program,
-                         .adjust = adjust}};
+                         .adjust = adjust},
+                   .has_fabrics = has_fabrics};
         s.w.arg = &s;
+        spoiler_init(&s.fabrics, seed, s.w.size);
         world_run(&s.w);
     }
 }
 
 static void test_links(void **cmocka)
 {
-    play(work);
+    play(work, false);
+}
+
+static void test_fabrics(void **cmocka)
+{
+    play(work, true);
 }
 
 static void test_far_apart(void **cmocka)
 {
-    play(run_apart);
+    play(run_apart, false);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest all[] = {cmocka_unit_test(test_links), cmocka_unit_test(test_far_apart)};
+    const struct CMUnitTest all[] = {cmocka_unit_test(test_links), cmocka_unit_test(test_far_apart),
+                                     cmocka_unit_test(test_fabrics)};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seeds"))
             seeds = strtoull(argv[i + 1], NULL, 10);

@@ -8,6 +8,7 @@
  * Every computation is a sum of products: value = a * x + b * y, with a, b constants and x, y values here, parameters of this worker, or values
  * that came. So a gradient is found by going through the lines backwards.
  */
+#include "rpc/spoiler.h"
 #include "rpc/world.h"
 
 #include <math.h>
@@ -79,6 +80,7 @@ static void expected(const book *b, const int *roots, int count, double *out)
 
 static world *playing;
 static int victim, moments; /* -1: nobody; how many more moments it lives */
+static spoiler fabrics;     /* does harm to them, if there are several */
 
 /* Something happens on this worker: perhaps the victim's time has come. */
 static void pass_moment(const weft_agent *agent)
@@ -365,7 +367,12 @@ static void end_world(world *w)
         weft_tensor_unref(parameters[rank]);
 }
 
-static void play(bool with_deaths)
+static void choose_fabrics(weft_agent_options *options, void *arg)
+{
+    spoiler_choose(&fabrics, options);
+}
+
+static void play(bool with_deaths, bool with_fabrics)
 {
     uint64_t seeds = world_seeds(300);
     const char *more = getenv("WEFT_TEST_SEEDS"), *first = getenv("WEFT_TEST_FIRST");
@@ -379,6 +386,8 @@ static void play(bool with_deaths)
         world w = {.fabric = WORLD_SIM, .size = workers, .seed = seed, WORLD_FUNCTIONS(functions), .program = program};
         w.arg = playing = &w;
         w.close_may_fail = with_deaths;
+        spoiler_init(&fabrics, seed, workers);
+        w.adjust = with_fabrics ? choose_fabrics : NULL;
         begin_world(&w);
         world_run(&w);
         end_world(&w);
@@ -390,13 +399,25 @@ static void play(bool with_deaths)
 static void test_random_graphs(void **state)
 {
     (void)state;
-    play(false);
+    play(false, false);
 }
 
 static void test_random_graphs_and_a_death(void **state)
 {
     (void)state;
-    play(true);
+    play(true, false);
+}
+
+static void test_random_graphs_and_several_fabrics(void **state)
+{
+    (void)state;
+    play(false, true);
+}
+
+static void test_random_graphs_several_fabrics_and_a_death(void **state)
+{
+    (void)state;
+    play(true, true);
 }
 
 int main(void)
@@ -404,6 +425,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_graphs),
         cmocka_unit_test(test_random_graphs_and_a_death),
+        cmocka_unit_test(test_random_graphs_and_several_fabrics),
+        cmocka_unit_test(test_random_graphs_several_fabrics_and_a_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #define TESTS_RPC_RANDOM_H
 
 #include "rpc/must.h"
+#include "rpc/spoiler.h"
 
 #include <weft/weft.h>
 
@@ -191,6 +192,8 @@ typedef struct job {
     bool store_at_risk;
     bool ending; /* the job's graceful end has begun: nobody begins anew */
     int kills;
+    bool has_fabrics; /* workers open several fabrics, and `spoiler` does harm to them */
+    spoiler spoiler;
 } job;
 
 extern job *now_playing;

@@ -23,24 +23,27 @@ static weft_agent_options options_of(life *l)
 {
     const job *j = now_playing;
     size_t count = give_functions(l);
-    return (weft_agent_options){.functions = l->functions,
-                                .function_count = count,
-                                .has_rank = true,
-                                .rank = l->rank < 0 ? WEFT_ANY_RANK : l->rank,
-                                .world_size = j->actors,
-                                .name = name_of_actor(l->actor),
-                                .elastic = j->elastic,
-                                .leaks_fail = !l->leaves_early,
-                                .fabric = "sim",
-                                .sim = j->sim,
-                                .workers = 1 + below(&l->state, 3),
-                                .rendezvous_timeout_ms = 3000,
-                                .call_timeout_ms = DEFAULT_MS,
-                                .death_timeout_ms = DEATH_MS,
-                                .memory_budget_bytes = j->budget,
-                                .queue_limit_bytes = j->queue_limit,
-                                .on_membership = on_membership,
-                                .membership_arg = l};
+    weft_agent_options options = {.functions = l->functions,
+                                  .function_count = count,
+                                  .has_rank = true,
+                                  .rank = l->rank < 0 ? WEFT_ANY_RANK : l->rank,
+                                  .world_size = j->actors,
+                                  .name = name_of_actor(l->actor),
+                                  .elastic = j->elastic,
+                                  .leaks_fail = !l->leaves_early,
+                                  .fabric = "sim",
+                                  .sim = j->sim,
+                                  .workers = 1 + below(&l->state, 3),
+                                  .rendezvous_timeout_ms = 3000,
+                                  .call_timeout_ms = DEFAULT_MS,
+                                  .death_timeout_ms = DEATH_MS,
+                                  .memory_budget_bytes = j->budget,
+                                  .queue_limit_bytes = j->queue_limit,
+                                  .on_membership = on_membership,
+                                  .membership_arg = l};
+    if (j->has_fabrics)
+        spoiler_choose(&now_playing->spoiler, &options);
+    return options;
 }
 
 /* Ranks and names may still be those of a life that is not known to be over; the others may not come. */
@@ -147,7 +150,7 @@ static bool take_steps(life *l)
 
 static bool all_settled(void)
 {
-    bool settled = now_playing->directed;
+    bool settled = now_playing->directed && (!now_playing->has_fabrics || now_playing->spoiler.over);
     for (int i = 0; i < now_playing->actors; i++)
         settled &= now_playing->cast[i].state != ACTOR_BUSY;
     return settled;

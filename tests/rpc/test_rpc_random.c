@@ -5,7 +5,8 @@
  * once, with a right result or a failure that fits what was done, and runs at most once; each object is dropped once, not while
  * it is held; everybody is told of everybody's end once; when all is settled nothing is left; and a seed replays exactly.
  *
- * usage: test_rpc_random [--seeds N] [--first S] [--replay-each N] [--digests] [--verbose]
+ * usage: test_rpc_random [--fabrics] [--seeds N] [--first S] [--replay-each N] [--digests] [--verbose]
+ * --fabrics: workers open several fabrics, and faults are done to all but one of them (spoiler.h).
  * Says the seed when something is wrong: --first SEED --seeds 1 plays it again. Afterwards each Nth is played once more, in the
  * opposite order, and must give the same digest: nothing may depend on addresses, on the machine's clock or on what was played
  * before. --digests prints them, for comparing processes.
@@ -23,6 +24,7 @@
 
 /* What killed workers held stays as it was: kept where leak checkers see it. */
 static job *graveyard;
+static bool has_fabrics;
 
 /* ---- One seed ------------------------------------------------------------------------------------------------------------ */
 
@@ -52,6 +54,8 @@ static job *make_job(uint64_t seed)
     j->queue_limit = once_in(&state, 4) ? 8192 : 0;
     j->sim = make_world(seed, &state);
     MUST(j->sim);
+    j->has_fabrics = j->shaken = has_fabrics;
+    spoiler_init(&j->spoiler, seed, j->actors);
     return j;
 }
 
@@ -136,8 +140,8 @@ static void on_abort(int signal_number)
 {
     char text[96];
     signal(signal_number, SIG_DFL);
-    int size =
-        snprintf(text, sizeof text, "to replay: test_rpc_random --first %llu --seeds 1\n", (unsigned long long)current);
+    int size = snprintf(text, sizeof text, "to replay: test_rpc_random %s--first %llu --seeds 1\n",
+                        has_fabrics ? "--fabrics " : "", (unsigned long long)current);
     show_lives(now_playing); /* no other thread can be in the middle of anything */
     (void)!write(2, text, (size_t)size);
 }
@@ -167,6 +171,7 @@ int main(int argc, char **argv)
     uint64_t seeds = number_after(argc, argv, "--seeds", 500), first = number_after(argc, argv, "--first", 1);
     uint64_t replay_each = number_after(argc, argv, "--replay-each", 10);
     bool verbose = option_after(argc, argv, "--verbose") != NULL;
+    has_fabrics = option_after(argc, argv, "--fabrics") != NULL;
     struct timespec begun, ended;
     if (!verbose)
         weft_logging_set_sink(say_nothing, NULL);
