@@ -181,10 +181,12 @@ static void look_at_silence(wfi_peer *peer)
     if (silent < bound || !conn)
         return;
     control->waiting_ns = peer->transport->progress->now_ns;
+    wfi_channel_silent(conn);
     wfi_channel_broken(conn);
-    if (bulk &&
-        wfi_conn_window(bulk)->chunk_count) /* it uses the same path, where the kernel may retry only much later */
+    if (bulk && wfi_conn_window(bulk)->chunk_count) { /* it uses the same path, where the kernel may retry much later */
+        wfi_channel_silent(bulk);
         wfi_channel_broken(bulk);
+    }
 }
 
 static void silence_due(wfi_timer *timer)

@@ -18,6 +18,7 @@
 
 #define STARVED_AFTER 4 /* attempts */
 #define LIMIT_DOUBLINGS 3
+#define ATTEMPTS_WITHIN_BOUND 8 /* two on each of up to three fabrics that do not answer, and then a good one */
 #define BACKOFF_FIRST_NS UINT64_C(2000000)
 #define BACKOFF_LAST_NS UINT64_C(500000000)
 #define WANTED_NS UINT64_C(2000000000) /* a peer that still needs the channel asks again within this time */
@@ -92,21 +93,32 @@ void wfi_channel_turns_due(wfi_timer *timer)
 
 /* ---- Attempts ---------------------------------------------------------------------------------------------------- */
 
+/*
+ * The time limit of an attempt. It doubles after each failure on all fabrics. Otherwise many workers that connect at
+ * once on few cores would repeatedly close connections that are about to be answered. If there is another fabric, the
+ * limit of the first attempts is short: what waits must not be given up (detector.c) before the other one was tried.
+ */
+static uint64_t attempt_limit(const wfi_channel *channel)
+{
+    const wfi_transport *transport = channel->peer->transport;
+    unsigned rounds = channel->failures / (unsigned)transport->fabric_count;
+    uint64_t limit = WFI_CONNECT_LIMIT_NS << (rounds < LIMIT_DOUBLINGS ? rounds : LIMIT_DOUBLINGS);
+    if (transport->fabric_count < 2 || transport->death_timeout_ms < 0)
+        return limit;
+    uint64_t share = (wfi_transport_bound_ns(transport) / ATTEMPTS_WITHIN_BOUND) << (rounds < 16 ? rounds : 16);
+    return share < limit ? share : limit;
+}
+
 weft_status wfi_channel_attach(wfi_conn *conn, weft_status status, const void *data, size_t size)
 {
     wfi_channel *channel = conn->channel;
     wfi_progress *progress = conn->transport->progress;
-    /* The limit doubles after each failure on all fabrics. Otherwise many workers that connect at once on few cores would repeatedly
-     * close connections that are about to be answered. */
-    unsigned rounds = channel->failures / (unsigned)conn->transport->fabric_count;
-    unsigned doublings = rounds < LIMIT_DOUBLINGS ? rounds : LIMIT_DOUBLINGS;
     if (!status)
         status = channel->ops->attach(conn); /* posts receives */
     if (!status)
         status = conn->fabric->ops->connect(conn->lane, data, size);
     if (!status)
-        status =
-            wfi_timer_set(progress, &channel->timer, wfi_now(progress->clock) + (WFI_CONNECT_LIMIT_NS << doublings));
+        status = wfi_timer_set(progress, &channel->timer, wfi_now(progress->clock) + attempt_limit(channel));
     if (status)
         wfi_conn_close(conn);
     return status;

@@ -63,6 +63,13 @@ void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const
                 (double)time / 1e9, why);
 }
 
+void wfi_channel_silent(const wfi_conn *conn)
+{
+    wfi_avoided *avoided = &conn->channel->avoided[wfi_net_fabric_index(conn->fabric)];
+    if (avoided->failures < FAILURES_BEFORE - 1) /* one more, and it is avoided */
+        avoided->failures = FAILURES_BEFORE - 1;
+}
+
 void wfi_channel_avoid(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why)
 {
     wfi_avoided *avoided = &channel->avoided[wfi_net_fabric_index(fabric)];
