@@ -51,7 +51,9 @@ static bool must_ask(wfi_transfer_state *state)
     const wfi_conn *conn = wfi_channel_up(&state->bulk->channel);
     if (!wfi_transfer_state_has_free(state))
         return false;
-    return state->unvalidated ? !state->validated && !state->under_way : conn && !wfi_transfer_state_fits(state, conn);
+    if (state->unvalidated && !state->validated)
+        return !state->under_way;
+    return conn && !wfi_transfer_state_fits(state, conn); /* also if the answer came for a former connection */
 }
 
 /* One question is in flight at a time. */

@@ -16,7 +16,7 @@
  */
 #include "net/channel/channel.h"
 
-#define STARVED_AFTER 4 /* attempts */
+#define STARVED_AFTER 4 /* attempts, for each fabric */
 #define LIMIT_DOUBLINGS 3
 #define ATTEMPTS_WITHIN_BOUND 8 /* two on each of up to three fabrics that do not answer, and then a good one */
 #define BACKOFF_FIRST_NS UINT64_C(2000000)
@@ -61,7 +61,7 @@ void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
                     channel->kind == WFI_BULK ? "bulk" : "control", channel->peer->rank, channel->failures, why);
     /* After repeated failures operations that have not begun fail, because this worker cannot even request a
      * connection. Messages that were sent may have arrived, so they continue to wait. */
-    if (ours && channel->failures >= STARVED_AFTER)
+    if (ours && channel->failures >= STARVED_AFTER * channel->peer->transport->fabric_count)
         channel->ops->starved(channel, lack);
     /* Only if the channel is needed: otherwise two workers that cannot dial would ask each other to dial forever. */
     if (!ours && channel->failures >= 2 && channel->ops->needed(channel))
