@@ -100,7 +100,8 @@ typedef struct wfi_segment {
     wfi_storage *storage; /* contains `local`; the owner of the transfer keeps a reference until it is done */
     uint64_t size;
     wfi_rma_address remote;
-    /* For net: `remote` as the peer named it. By that name the peer finds the memory, even if others have its address. */
+    /* For net: `remote` as the peer named it. By that name the peer finds the memory, even if other memory has its
+     * address. */
     wfi_rma_address told;
     bool has_moved; /* for net: `told` is set, and `remote` is what the peer answered */
 } wfi_segment;
