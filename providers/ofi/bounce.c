@@ -20,7 +20,7 @@
 #include <sys/resource.h>
 #include <sys/uio.h>
 
-#define TRIAL_BYTES ((size_t)64 << 10) /* less is of no use: the receives of one peer take 24 KiB */
+#define TRIAL_BYTES ((size_t)128 << 10) /* less is of no use: the receives of a connection take 24 KiB */
 #define BUFFER_MAX ((size_t)64 << 10)
 #define SHARE 4 /* the buffers take at most this part of the memory that may be locked */
 

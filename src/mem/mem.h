@@ -125,5 +125,6 @@ void wfi_reg_cache_destroy(wfi_reg_cache *cache);
 /* A region of the whole storage or more, with at least this access; in use until put. */
 weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, unsigned access, void **region);
 void wfi_reg_cache_put(wfi_reg_cache *cache, wfi_storage *storage, const void *region);
+void wfi_reg_cache_trim(wfi_reg_cache *cache); /* closes the registrations that are not in use */
 
 #endif

@@ -114,6 +114,11 @@ static weft_status open_region(wfi_reg_cache *cache, const wfi_memory *memory, u
     return status;
 }
 
+void wfi_reg_cache_trim(wfi_reg_cache *cache)
+{
+    (void)close_idle(cache);
+}
+
 weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, unsigned access, void **region)
 {
     wfi_reg_anchor *anchor = wfi_storage_anchor(storage);

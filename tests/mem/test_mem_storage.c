@@ -272,6 +272,9 @@ static void an_unused_registration_makes_room(void **state)
     assert_int_equal(fake.closed, 1);
     for (int i = 1; i < 3; i++)
         wfi_reg_cache_put(cache, storages[i], regions[i]);
+    assert_int_equal(fake.closed, 1);
+    wfi_reg_cache_trim(cache);
+    assert_int_equal(fake.closed, fake.opened);
     wfi_reg_cache_destroy(cache);
     assert_int_equal(fake.closed, fake.opened);
     for (int i = 0; i < 3; i++)

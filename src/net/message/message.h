@@ -209,6 +209,7 @@ void wfi_control_fail_queued(wfi_control *control, weft_status why); /* fails qu
 void wfi_peer_flush(wfi_peer *peer);
 void wfi_peer_send_ack(wfi_peer *peer);
 void wfi_frames_free_spares(wfi_transport *transport);
+void wfi_frames_unregister_spares(wfi_net_fabric *fabric); /* they are copied by the fabric from then on */
 
 /* receive.c */
 weft_status wfi_receives_make(wfi_conn *conn);

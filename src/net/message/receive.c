@@ -46,8 +46,15 @@ weft_status wfi_receives_make(wfi_conn *conn)
     }
     if (!fabric->limits->needs_local_regions)
         return WEFT_OK;
-    return fabric->ops->region_open(fabric->fabric, &WFI_HOST_MEMORY(frames->receive_data, bytes), WFI_LOCAL,
-                                    &frames->receive_region);
+    const wfi_memory memory = WFI_HOST_MEMORY(frames->receive_data, bytes);
+    weft_status status = fabric->ops->region_open(fabric->fabric, &memory, WFI_LOCAL, &frames->receive_region);
+    if (status != WEFT_ERR_MEMORY)
+        return status;
+    /* The memory that a process may lock is limited (ulimit -l). What is only kept for later makes room. */
+    wfi_frames_unregister_spares(fabric);
+    if (fabric->cache)
+        wfi_reg_cache_trim(fabric->cache);
+    return fabric->ops->region_open(fabric->fabric, &memory, WFI_LOCAL, &frames->receive_region);
 }
 
 static weft_status rx_post(wfi_rx *rx)

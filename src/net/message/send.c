@@ -71,6 +71,17 @@ static void tx_recycle(wfi_net_fabric *fabric, wfi_tx *tx)
     free(tx);
 }
 
+void wfi_frames_unregister_spares(wfi_net_fabric *fabric)
+{
+    if (fabric->limits->copied_max < WFI_FRAME_BYTES)
+        return;
+    WFI_FOR_LIST (wfi_tx, tx, &fabric->spares, flight.link) {
+        if (tx->region)
+            fabric->ops->region_close(fabric->fabric, tx->region);
+        tx->region = NULL;
+    }
+}
+
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
 static void put_bytes(wfi_tx *tx, const void *data, size_t size)
