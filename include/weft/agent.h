@@ -103,10 +103,12 @@ typedef struct weft_agent_options {
      * socket and the secret. Opening fails at once if all children end before the job begins. NULL: the process did not
      * call weft_job_open. */
     weft_job *job;
-    const char *fabric; /* "tcp", "verbs" or "sim"; WEFT_FABRIC; default "tcp", or "sim" if `sim` is set */
-    const char *iface;  /* name or address of the network interface; WEFT_IFACE; default: the route to master_addr */
-    const char *ports;  /* ports to listen on for peers: "low-high" or one, from 1024; WEFT_PORTS; default: any */
-    weft_sim *sim;      /* the simulated world (weft/sim.h), with fabric "sim" only */
+    /* The fabrics, in the order of preference: "tcp", "verbs" (InfiniBand, RoCE), "verbs,tcp" ..., or "auto", which is
+     * what opens of "verbs,tcp". Simulated ones: weft/sim.h. WEFT_FABRIC; default "auto", or "sim" if `sim` is set */
+    const char *fabric;
+    const char *iface; /* name or address of the network interface; WEFT_IFACE; default: the route to master_addr */
+    const char *ports; /* ports to listen on for peers: "low-high" or one, from 1024; WEFT_PORTS; default: any */
+    weft_sim *sim;     /* the simulated world (weft/sim.h), with fabric "sim" only */
 
     /*
      * The job's secret, 16 to 4,096 bytes, with which workers authenticate each other (docs/security.md). If the field
@@ -290,6 +292,19 @@ WEFT_API bool weft_agent_clear_wake(weft_agent *agent);
 
 WEFT_API int weft_agent_rank(const weft_agent *agent);
 WEFT_API int weft_agent_world_size(const weft_agent *agent);
+/* Each worker is reached over two lanes. Each lane is on one fabric. */
+typedef enum weft_lane {
+    WEFT_LANE_CONTROL = 0, /* messages, with small tensors in them */
+    WEFT_LANE_BULK = 1,    /* large tensors */
+} weft_lane;
+/*
+ * Writes the name of the fabric that this lane to the worker `rank` is on, or would be opened on, and, in parentheses,
+ * why it is on none of those that this worker prefers: "tcp (verbs: no address of worker 3)". A text that does not fit
+ * is cut. At most 256 bytes are needed for most. WEFT_ERR_INVALID: this worker's own rank, an invalid rank or lane;
+ * WEFT_ERR_NOT_FOUND: no worker has held the rank. Any thread.
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_agent_fabric(const weft_agent *agent, int rank, weft_lane lane, char *out,
+                                                      size_t room);
 /* The port of rank 0's store: the given one, or the free port that WEFT_ANY_PORT took. 0 in the simulation. */
 WEFT_API int weft_agent_store_port(const weft_agent *agent);
 /* The name of the worker that holds this rank, or held it last. Borrowed; valid and unchanged until the agent is freed.

@@ -199,6 +199,10 @@ void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes);
 /* The name of the fabric of the channel's connection, or of its next one. `reason`: why it is none of those that are
  * preferred to it; "" if it is the first. */
 const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t room);
+/* Both as one text: "tcp (verbs: no address of worker 3)". */
+void wfi_peer_fabric_text(const wfi_peer *peer, wfi_lane_kind kind, char *out, size_t room);
+/* The number of connections of one kind that are up on the fabric. */
+size_t wfi_net_fabric_lanes(const wfi_net_fabric *fabric, wfi_lane_kind kind);
 
 /* connection.c */
 void wfi_flight_unheard(wfi_flight *flight); /* a `dropped` for flights that are never in conn->flights */

@@ -132,3 +132,23 @@ const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t 
     }
     return used ? used->ops->name : "none";
 }
+
+void wfi_peer_fabric_text(const wfi_peer *peer, wfi_lane_kind kind, char *out, size_t room)
+{
+    char reason[512];
+    wfi_assert_held(&peer->transport->progress->lock);
+    const char *name = wfi_channel_fabric(peer->channels[kind], reason, sizeof(reason));
+    snprintf(out, room, reason[0] ? "%s (%s)" : "%s", name, reason);
+}
+
+size_t wfi_net_fabric_lanes(const wfi_net_fabric *fabric, wfi_lane_kind kind)
+{
+    size_t count = 0;
+    const wfi_transport *transport = fabric->transport;
+    wfi_assert_held(&transport->progress->lock);
+    for (int rank = 0; rank < transport->world_size; rank++) {
+        const wfi_conn *conn = transport->peers[rank] ? wfi_channel_up(transport->peers[rank]->channels[kind]) : NULL;
+        count += conn && conn->fabric == fabric;
+    }
+    return count;
+}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* state.c - simple queries of an agent (rank, clock, statistics), and wfi_agent_enter for calls after it was closed. */
+#include "base/text/refuse.h"
 #include "rpc/agent/agent.h"
 
 /* This increments the counter and then reads the flag; closing sets the flag and then reads the counter. So at least
@@ -47,6 +48,29 @@ int weft_agent_world_size(const weft_agent *agent)
 {
     WFI_LIVE(agent);
     return agent ? agent->options.values.world_size : 0;
+}
+
+_Static_assert((int)WEFT_LANE_CONTROL == (int)WFI_CONTROL && (int)WEFT_LANE_BULK == (int)WFI_BULK, "the same lanes");
+
+weft_status weft_agent_fabric(const weft_agent *agent, int rank, weft_lane lane, char *out, size_t room)
+{
+    WFI_LIVE(agent);
+    if (!agent)
+        return wfi_refuse_null("weft_agent_fabric", "the agent");
+    if (!out)
+        return wfi_refuse_null("weft_agent_fabric", "out");
+    if (lane != WEFT_LANE_CONTROL && lane != WEFT_LANE_BULK)
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_agent_fabric: lane is %d: WEFT_LANE_CONTROL or WEFT_LANE_BULK",
+                          (int)lane);
+    if (rank < 0 || rank >= agent->options.values.world_size || rank == agent->options.values.rank)
+        return wfi_refuse(WEFT_ERR_INVALID, "weft_agent_fabric: rank is %d: the rank of another worker, below %d", rank,
+                          agent->options.values.world_size);
+    wfi_net_lock(agent->net);
+    const wfi_peer *peer = wfi_net_peer(agent->net, rank);
+    if (peer)
+        wfi_peer_fabric_text(peer, (wfi_lane_kind)lane, out, room);
+    wfi_net_unlock(agent->net);
+    return peer ? WEFT_OK : WEFT_ERR_NOT_FOUND;
 }
 
 int weft_agent_store_port(const weft_agent *agent)

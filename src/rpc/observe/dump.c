@@ -35,6 +35,18 @@ static const char *worker_state(weft_agent *agent, int rank)
     }
 }
 
+/* Of the two lanes to another worker, with the reason for the choice. */
+static void put_fabrics(wfi_json *j, weft_agent *agent, int rank)
+{
+    static const char *const names[] = {[WFI_CONTROL] = "control", [WFI_BULK] = "bulk"};
+    const wfi_peer *peer = rank == wfi_agent_rank(agent) ? NULL : wfi_net_peer(agent->net, rank);
+    for (int kind = 0; peer && kind < WFI_LANE_KINDS; kind++) {
+        char text[512];
+        wfi_peer_fabric_text(peer, (wfi_lane_kind)kind, text, sizeof text);
+        wfi_json_put_text(j, names[kind], text);
+    }
+}
+
 static void put_workers(wfi_json *j, weft_agent *agent)
 {
     wfi_json_open(j, "workers", '[');
@@ -45,6 +57,7 @@ static void put_workers(wfi_json *j, weft_agent *agent)
         wfi_json_put_number(j, "incarnation", member ? member->incarnation : 0);
         wfi_json_put_text(j, "name", member ? member->name : NULL);
         wfi_json_put_text(j, "state", worker_state(agent, rank));
+        put_fabrics(j, agent, rank);
         wfi_json_close(j, '}');
     }
     wfi_json_close(j, ']');

@@ -203,6 +203,19 @@ static void write_stats(const text *t)
                   wfi_trace_dropped(t->agent->observer->trace));
 }
 
+static void write_lanes(const text *t)
+{
+    static const char *const names[] = {[WFI_CONTROL] = "control", [WFI_BULK] = "bulk"};
+    const wfi_transport *transport = &t->agent->net->transport;
+    fputs("# HELP weft_lanes Connections to other workers that are up, by fabric.\n# TYPE weft_lanes gauge\n", t->to);
+    wfi_net_lock(t->agent->net);
+    for (size_t i = 0; i < transport->fabric_count; i++)
+        for (int kind = 0; kind < WFI_LANE_KINDS; kind++)
+            fprintf(t->to, "weft_lanes{%s,fabric=\"%s\",lane=\"%s\"} %zu\n", t->who, transport->fabrics[i].ops->name,
+                    names[kind], wfi_net_fabric_lanes(&transport->fabrics[i], (wfi_lane_kind)kind));
+    wfi_net_unlock(t->agent->net);
+}
+
 static int by_label(const void *a, const void *b)
 {
     const wfi_metric *x = *(wfi_metric *const *)a, *y = *(wfi_metric *const *)b;
@@ -221,6 +234,7 @@ static weft_status write_all(const weft_agent *agent, FILE *to)
         return st;
     qsort(t.rows, t.count, sizeof *t.rows, by_label);
     write_stats(&t);
+    write_lanes(&t);
     fputs("# HELP weft_calls_total Calls completed, by how they ended.\n# TYPE weft_calls_total counter\n", to);
     st = write_family(&t, write_calls);
     fputs("# HELP weft_call_seconds Latency: at the caller from start to completion, at the callee from whole "
