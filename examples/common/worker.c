@@ -87,7 +87,8 @@ static int check_fabric(const cli *program, const worker_options *job)
     const char *set = getenv("WEFT_FABRIC"), *fabric = job->fabric ? job->fabric : set && *set ? set : FABRIC;
     if (strcmp(fabric, FABRIC) == 0 || strcmp(fabric, "verbs") == 0)
         return -1;
-    return cli_error(program, "%s is '%s': expected " FABRIC " or verbs", job->fabric ? "--fabric" : "WEFT_FABRIC", fabric);
+    return cli_error(program, "%s is '%s': expected " FABRIC " or verbs", job->fabric ? "--fabric" : "WEFT_FABRIC",
+                     fabric);
 }
 
 int worker_settle(const cli *program, worker_options *job, int64_t world_size)

@@ -125,7 +125,7 @@ static weft_status accept_request(wfi_lane *lane, const void *data, size_t data_
         request_free(fabric, request);
         return WEFT_OK;
     }
-    if (ret == -FI_EINVAL) /* verbs: whoever asked has gone */
+    if (ret == -FI_EINVAL) /* verbs: the worker that asked has gone */
         wfofi_log(fabric, WEFT_LOG_DEBUG, "accepting a connection: %s", fi_strerror(-ret));
     else
         wfofi_say_failed(fabric, "accepting a connection", ret);

@@ -76,7 +76,7 @@ release:
     wfi_mutex_unlock(&fabric->events_lock);
 free_lane:
     free(lane);
-    if (info->handle && ret == -FI_EINVAL) /* verbs: whoever asked has gone */
+    if (info->handle && ret == -FI_EINVAL) /* verbs: the worker that asked has gone */
         wfofi_log(fabric, WEFT_LOG_DEBUG, "taking a connection: %s", fi_strerror(-ret));
     else
         wfofi_say_failed(fabric, "opening an endpoint", ret);

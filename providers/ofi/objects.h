@@ -151,7 +151,7 @@ typedef struct wfofi_region {
 } wfofi_region;
 
 /*
- * What a provider does at certain points, because its part of libfabric needs it. Each is optional. No lock is held,
+ * Functions that a provider runs at certain points, because its part of libfabric needs them. Each is optional. No lock is held,
  * except as said.
  */
 struct wfofi_hooks {
@@ -163,7 +163,8 @@ struct wfofi_hooks {
     void (*accept_end)(wfofi_fabric *fabric, int begun);
     /* Events were read: may add some of its own, and returns how many. Event thread. */
     size_t (*events_after)(wfofi_fabric *fabric, wfi_event *out, size_t room);
-    /* As wfi_fabric_ops.events_arm: false if it has events of its own. watch: whether to watch the event queue. Event thread. */
+    /* As wfi_fabric_ops.events_arm: false if it has events of its own. watch: whether to watch the event queue. Event
+     * thread. */
     bool (*events_arm)(wfofi_fabric *fabric, uint64_t *due_ns);
     bool (*events_watch)(const wfofi_fabric *fabric);
     /* Before a lane's endpoint is closed. False: the provider calls wfofi_lane_end later. */
@@ -206,8 +207,8 @@ void wfofi_bounces_forget(wfofi_fabric *fabric, const wfi_lane *lane);
 weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options, weft_error **error);
 
 /*
- * said.c. Logs that `doing` failed with this libfabric return value. If descriptors have run out, logs only that, once a
- * minute.
+ * said.c. Logs that `doing` failed with this libfabric return value. If descriptors have run out, logs only that, once
+ * a minute.
  */
 void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret);
 void wfofi_say_exhausted(wfofi_fabric *fabric);

@@ -9,9 +9,9 @@
  * records at the first operation: 17 MiB per worker, for messages that weft does not send. So this room is made as
  * small as possible.
  *
- * verbs: libfabric has a cache of registrations, which keeps a region valid after it was closed, so that peers can still
- * reach it, and which gives a region the access of an earlier one at the same address. weft has its own cache, so
- * libfabric's is switched off.
+ * verbs: libfabric has a cache of registrations. It keeps a region valid after it was closed, so that peers can still
+ * reach it, and gives a region the access of an earlier one at the same address. weft has its own cache, so libfabric's
+ * is switched off.
  */
 #include "objects.h"
 

@@ -182,7 +182,8 @@ static inline const char *wfi_net_interface(const wfi_net *net)
     return net->transport.fabrics[0].ops->iface(net->transport.fabrics[0].fabric);
 }
 
-/* Whether the present or last workers of two ranks are on one host, as far as is known (wfi_member.machine). [locked] */
+/* Whether the present or last workers of two ranks are on one host, as far as is known (wfi_member.machine).
+ * [locked] */
 bool wfi_net_same_host(const wfi_net *net, int a, int b);
 /* The number of living workers on this host, including this one, as far as is known. [locked] */
 int wfi_net_members_here(const wfi_net *net);

@@ -19,7 +19,8 @@
  * FETCH is a call of the reserved function "weft:fetch".
  *
  * A body is either here (u8 0, u32 size, meta; then the bytes of tensors marked EAGER) or elsewhere (u8 1, memory,
- * size u64 of meta to be pulled). Memory is address u64, key u64, fabric u8 (mem/rma.h). Meta: values, then the caller's landing places.
+ * size u64 of meta to be pulled). Memory is address u64, key u64, fabric u8 (mem/rma.h). Meta: values, then the
+ * caller's landing places.
  */
 #ifndef WFI_RPC_WIRE_H
 #define WFI_RPC_WIRE_H

@@ -194,8 +194,8 @@ void wfi_bulk_fail(wfi_bulk *bulk,
 weft_status wfi_transfer_state_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_transfer_state **out);
 void wfi_transfer_state_destroy(wfi_transfer_state *state);
 uint64_t wfi_transfer_state_chunks(const wfi_transfer_state *state); /* their number */
-/* Registers local memory with the fabric, unless it is. *refused: 0, or the size of memory that the fabric refused to
- * register. On WEFT_OK chunks may be posted all the same: the fabric copies that memory. */
+/* Registers local memory with the fabric, unless it is registered. *refused: 0, or the size of memory that the fabric
+ * refused to register. If the result is WEFT_OK nevertheless, the fabric copies that memory through its own buffers. */
 weft_status wfi_transfer_state_register(wfi_transfer_state *state, wfi_net_fabric *fabric, size_t *refused);
 void wfi_transfer_state_end(wfi_transfer_state *state, weft_status why);
 /* Ends the transfer if no chunk is in flight and none will be posted. */

@@ -53,7 +53,7 @@ static bool must_ask(wfi_transfer_state *state)
         return false;
     if (state->unvalidated && !state->validated)
         return !state->under_way;
-    return conn && !wfi_transfer_state_fits(state, conn); /* also if the answer came for a former connection */
+    return conn && !wfi_transfer_state_fits(state, conn); /* including answers for an earlier connection */
 }
 
 /* One question is in flight at a time. */

@@ -189,7 +189,8 @@ void wfi_channel_is_up(wfi_channel *channel);
 void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room);
 
 /* choice.c. choose: the fabric for the channel's next connection; NULL: the peer and this worker have none in common.
- * blame: an attempt or connection on this fabric failed. avoid: for a minute. absolve: it carried data. refused: it registers no memory. */
+ * blame: an attempt or connection on this fabric failed. avoid: for a minute. absolve: it carried data. refused: it
+ * registers no memory. */
 wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel);
 void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
 void wfi_channel_silent(const wfi_conn *conn); /* the peer did not answer on it for a bound: its fabric is to blame */

@@ -2,8 +2,8 @@
 /*
  * choice.c - chooses the fabric of a channel's next connection.
  *
- * Whoever connects chooses, separately for each channel: the first fabric, in this worker's order of preference, of
- * which the peer has an address, and which is not avoided. The other side takes what comes.
+ * The worker that connects chooses, for each channel separately. It takes the first fabric in its order of preference
+ * that is not avoided and of which the peer has an address. The other worker accepts any fabric.
  *
  * A fabric on which a channel failed twice in a row, without data in between, is avoided by that channel: for
  * AVOID_FIRST_NS at first, then for twice as long each time, up to AVOID_LAST_NS. A fabric that refused to register
