@@ -82,7 +82,7 @@ struct wfi_region {
     void *descriptor; /* for local use; NULL if none is needed */
 };
 
-/* What a region is for. It allows nothing else, so memory that may only be read can have one without WRITE. */
+/* The uses of a region. It allows no others, so memory that may only be read can have one without WRITE. */
 enum {
     WFI_REMOTE_READ = 1, /* by peers */
     WFI_REMOTE_WRITE = 2,
@@ -203,7 +203,7 @@ typedef struct wfi_fabric_ops {
                          uint64_t remote, uint64_t key);
 
     /* WEFT_ERR_UNSUPPORTED: the kind of memory (all but WFI_MEMORY_HOST). WEFT_ERR_INVALID: no bytes, no access.
-     * WEFT_ERR_MEMORY: also if the process may lock no more (ulimit -l). */
+     * WEFT_ERR_MEMORY: memory is out, or the process may lock no more of it (ulimit -l). */
     weft_status (*region_open)(wfi_fabric *fabric, const wfi_memory *memory, unsigned access, wfi_region **out);
     void (*region_close)(wfi_fabric *fabric, wfi_region *region);
 

@@ -29,11 +29,10 @@
  *
  * FABRICS. A worker of a world can open one fabric of each of these kinds:
  *
- *   name         behaviour
- *   "sim"        announces every broken and every closed connection
- *   "sim-verbs"  needs registered memory, and announces no break: an end that sends learns of it after 400 ms
- *   "sim-reads"  offers remote reads, but no remote writes
- *   "sim-rdm"    announces neither breaks nor closes, and reads complete in any order
+ *   "sim"        announces every broken and every closed connection.
+ *   "sim-verbs"  needs registered memory, and announces no break: an end that sends learns of it after 400 ms.
+ *   "sim-reads"  offers remote reads, but no remote writes.
+ *   "sim-rdm"    announces neither breaks nor closes, and reads complete in any order.
  *
  * THREADS. One thread at a time may use a world and everything in it.
  */

@@ -151,8 +151,8 @@ typedef struct wfofi_region {
 } wfofi_region;
 
 /*
- * Functions that a provider runs at certain points, because its part of libfabric needs them. Each is optional. No lock is held,
- * except as said.
+ * Functions that a provider runs at certain points, because its part of libfabric needs them. Each is optional. No lock
+ * is held, except as said.
  */
 struct wfofi_hooks {
     size_t state_bytes;                    /* of wfofi_fabric.state, which is zeroed */

@@ -278,7 +278,7 @@ typedef struct sim_pair {
     weft_sim *sim;
     const sim_form *form;
     uint32_t number; /* number of the fabric that the request goes to */
-    bool severed;    /* nothing arrives any more, and no end is told */
+    bool severed;    /* nothing arrives, and no end learns of it */
     sim_event hello; /* the request, then the answer, then the third step */
     sim_end ends[2]; /* the connecting end, then the accepting end */
 } sim_pair;

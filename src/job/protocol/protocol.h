@@ -62,8 +62,8 @@ typedef struct wfi_idle_report {
  */
 typedef enum wfi_store_type {
     /*
-     * worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), machine, addresses, public key, token (of
-     * this join: a repeated JOIN with the same token gets the same answer)
+     * worker: rank (-1: any), world_size, elastic, timeout_ms, text (its name), machine, addresses, public key, token
+     * (of this join: a repeated JOIN with the same token gets the same answer)
      */
     WFI_STORE_JOIN = 1,
     WFI_STORE_WORLD = 2,       /* store: the table; see wfi_store_encode_world */

@@ -50,7 +50,8 @@ weft_status wfi_receives_make(wfi_conn *conn)
     weft_status status = fabric->ops->region_open(fabric->fabric, &memory, WFI_LOCAL, &frames->receive_region);
     if (status != WEFT_ERR_MEMORY)
         return status;
-    /* The memory that a process may lock is limited (ulimit -l). Spare frames, and memory that is registered only for later use, make room. */
+    /* The memory that a process may lock is limited (ulimit -l). Spare frames, and memory that is registered only for
+     * later use, make room. */
     wfi_frames_unregister_spares(fabric);
     if (fabric->cache)
         wfi_reg_cache_trim(fabric->cache);
