@@ -39,6 +39,7 @@ static void on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char 
 static void on_peer_unreachable(void *arg, wfi_peer *peer, const char *text)
 {
     net_host *host = arg;
+    snprintf(host->unreachable_text, sizeof(host->unreachable_text), "%s", text);
     atomic_fetch_add(&host->unreachable, 1);
 }
 
@@ -80,7 +81,7 @@ weft_status host_try(net_host *host, weft_error **error)
                                 .name = name,
                                 .master_addr = world->master_addr ? world->master_addr : "127.0.0.1",
                                 .master_port = world->port,
-                                .fabric = world->fabric,
+                                .fabric = world->fabrics ? world->fabrics[host->rank] : world->fabric,
                                 .sim = world->sim,
                                 .no_threads = world->no_threads,
                                 .elastic = world->elastic,

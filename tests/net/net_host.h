@@ -29,7 +29,8 @@ struct net_host {
     /* All below under the net's lock, but the counts may be looked at without. */
     atomic_int arrived, done_ok, done_failed, gone, unreachable, joined, self_gone;
     _Atomic(weft_status) why;
-    uint64_t next[HOSTS_MAX]; /* the number that the next message of each peer must bear */
+    char unreachable_text[512]; /* the last one */
+    uint64_t next[HOSTS_MAX];   /* the number that the next message of each peer must bear */
     void *user;
 };
 
@@ -39,6 +40,7 @@ struct net_world {
     weft_sim *sim;
     int port, store_fd;
     int64_t death_timeout_ms;
+    const char *const *fabrics; /* for each rank its own list; NULL: `fabric` for all */
     bool no_threads;
     bool elastic;
     bool like_verbs; /* the fabric sim-verbs */

@@ -16,7 +16,6 @@
  */
 #include "net/channel/channel.h"
 
-#define STARVED_AFTER 4 /* attempts, for each fabric */
 #define LIMIT_DOUBLINGS 3
 #define ATTEMPTS_WITHIN_BOUND 8 /* two on each of up to three fabrics that do not answer, and then a good one */
 #define BACKOFF_FIRST_NS UINT64_C(2000000)
@@ -51,8 +50,10 @@ static void channel_retry(wfi_channel *channel)
 void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
 {
     bool ours = lack == WEFT_ERR_SYSTEM || lack == WEFT_ERR_MEMORY;
-    if (channel->tried)
+    if (channel->tried) {
         wfi_channel_blame(channel, channel->tried, why);
+        wfi_channel_count_lack(channel, channel->tried, ours);
+    }
     channel->failures++;
     channel->why = why;
     channel->ask = true;
@@ -61,7 +62,7 @@ void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
                     channel->kind == WFI_BULK ? "bulk" : "control", channel->peer->rank, channel->failures, why);
     /* After repeated failures operations that have not begun fail, because this worker cannot even request a
      * connection. Messages that were sent may have arrived, so they continue to wait. */
-    if (ours && channel->failures >= STARVED_AFTER * channel->peer->transport->fabric_count)
+    if (ours && wfi_channel_lacks(channel))
         channel->ops->starved(channel, lack);
     /* Only if the channel is needed: otherwise two workers that cannot dial would ask each other to dial forever. */
     if (!ours && channel->failures >= 2 && channel->ops->needed(channel))
@@ -274,6 +275,7 @@ void wfi_channel_is_up(wfi_channel *channel)
     channel->why = NULL;
     channel->wanted_ns = 0;
     wfi_attempt_over(channel->conn);
+    wfi_channel_count_lack(channel, channel->conn->fabric, false);
     wfi_timer_clear(transport->progress, &channel->timer);
     if (channel->excused)
         channel->failures = 0;

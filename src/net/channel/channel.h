@@ -101,6 +101,7 @@ typedef struct wfi_avoided { /* what a channel knows of one fabric: choice.c */
     uint64_t until_ns;       /* it is not chosen before, if there is another; 0: not avoided */
     uint8_t failures;        /* in a row */
     uint8_t times;           /* how often it was avoided since it last carried data */
+    uint8_t lacks;           /* attempts in a row that failed because this worker lacked descriptors or memory */
     const char *why;         /* the last failure; NULL: none */
 } wfi_avoided;
 
@@ -196,6 +197,10 @@ void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const
 void wfi_channel_silent(const wfi_conn *conn); /* the peer did not answer on it for a bound: its fabric is to blame */
 void wfi_channel_avoid(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
 void wfi_channel_absolve(wfi_channel *channel, const wfi_net_fabric *fabric);
+/* count: whether the last attempt on this fabric failed because this worker lacked descriptors or memory. lacks: so did
+ * the last few attempts on every fabric that the peer has. */
+void wfi_channel_count_lack(wfi_channel *channel, const wfi_net_fabric *fabric, bool is_lack);
+bool wfi_channel_lacks(const wfi_channel *channel);
 void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes);
 /* The name of the fabric of the channel's connection, or of its next one. `reason`: why it is none of those that are
  * preferred to it; "" if it is the first. */

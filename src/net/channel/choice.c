@@ -9,6 +9,9 @@
  * AVOID_FIRST_NS at first, then for twice as long each time, up to AVOID_LAST_NS. A fabric that refused to register
  * memory is avoided by all bulk channels for AVOID_LAST_NS. If all are avoided, the one is chosen whose time is over
  * first. So whatever one fabric delivers, several deliver as long as one of them works.
+ *
+ * If this worker lacks descriptors or memory for a connection, operations that have not begun fail. They do so only
+ * when the last LACKS_BEFORE attempts on each fabric of the peer failed for that: another fabric may need none.
  */
 #include "net/channel/channel.h"
 
@@ -18,6 +21,7 @@
 #define AVOID_LAST_NS UINT64_C(60000000000)
 #define AVOID_DOUBLINGS 6
 #define FAILURES_BEFORE 2 /* the same fabric once more: a single failure is mostly the peer's */
+#define LACKS_BEFORE 4
 
 /* Until when the channel avoids the fabric; 0: it does not. */
 static uint64_t avoided_until(const wfi_channel *channel, const wfi_net_fabric *fabric)
@@ -80,6 +84,25 @@ void wfi_channel_avoid(wfi_channel *channel, const wfi_net_fabric *fabric, const
 void wfi_channel_absolve(wfi_channel *channel, const wfi_net_fabric *fabric)
 {
     channel->avoided[wfi_net_fabric_index(fabric)] = (wfi_avoided){0};
+}
+
+void wfi_channel_count_lack(wfi_channel *channel, const wfi_net_fabric *fabric, bool is_lack)
+{
+    wfi_avoided *avoided = &channel->avoided[wfi_net_fabric_index(fabric)];
+    if (!is_lack)
+        avoided->lacks = 0;
+    else if (avoided->lacks < LACKS_BEFORE)
+        avoided->lacks++;
+}
+
+bool wfi_channel_lacks(const wfi_channel *channel)
+{
+    const wfi_peer *peer = channel->peer;
+    for (size_t i = 0; i < peer->transport->fabric_count; i++) {
+        if (peer->addresses[i].bytes && channel->avoided[i].lacks < LACKS_BEFORE)
+            return false;
+    }
+    return true;
 }
 
 void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes)
