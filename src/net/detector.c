@@ -51,6 +51,10 @@ static void put_connect_error(const wfi_channel *channel, char *out, size_t room
     const char *why = channel->why ? channel->why : channel->conn && !channel->conn->up ? "no answer yet" : NULL;
     if (!why)
         return;
+    if (!channel->tried) { /* there is no fabric to try */
+        snprintf(out, room, "; %s", why);
+        return;
+    }
     wfi_channel_address_text(channel, address, sizeof(address));
     snprintf(out, room, "; the last attempt to connect to %s: %s", address, why);
 }
@@ -124,8 +128,13 @@ const wfi_upcalls wfi_detector_upcalls = {.message = take_ping};
 void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
 {
     char address[128];
-    const char *why = peer->channels[WFI_BULK]->why;
-    wfi_channel_address_text(peer->channels[WFI_BULK], address, sizeof(address));
+    const wfi_channel *channel = peer->channels[WFI_BULK];
+    const char *why = channel->why;
+    if (!channel->tried && why) { /* there is no fabric to try */
+        snprintf(out, room, "no bulk lane to worker %d: %s", peer->rank, why);
+        return;
+    }
+    wfi_channel_address_text(channel, address, sizeof(address));
     if (peer->unreachable)
         snprintf(out, room, "no sign of worker %d at %s", peer->rank, address);
     else
