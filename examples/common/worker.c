@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FABRIC "tcp"     /* the fabric "sim" needs a simulated world, which only a program can make */
 #define MOST_THREADS 256 /* limit of WEFT_CPU_THREADS */
 
 static const char *const deaths[] = {"stop", "continue", NULL};
@@ -28,7 +27,8 @@ size_t worker_list_options(worker_options *job, cli_option out[WORKER_OPTIONS])
          "MASTER_ADDR, or 127.0.0.1"},
         {"master-port", CLI_INT, &job->master_port, 1, 65535, NULL, "PORT", "port of rank 0, where workers join",
          "MASTER_PORT"},
-        {"fabric", CLI_TEXT, &job->fabric, 0, 0, NULL, FABRIC "|verbs", "the fabric to use", "WEFT_FABRIC, or " FABRIC},
+        {"fabric", CLI_TEXT, &job->fabric, 0, 0, NULL, "LIST",
+         "fabrics in the order of preference: tcp, verbs, verbs,tcp or auto", "WEFT_FABRIC, or auto"},
         {"threads", CLI_INT, &job->threads, 1, MOST_THREADS, NULL, "N", "compute threads per worker",
          "OMP_NUM_THREADS, or an equal share of the cores"},
         {"death-timeout", CLI_INT, &job->death_timeout_ms, 100, 3600000, NULL, "MS",
@@ -82,15 +82,6 @@ int worker_find(const cli *program, worker_options *job, bool starts)
     return -1;
 }
 
-static int check_fabric(const cli *program, const worker_options *job)
-{
-    const char *set = getenv("WEFT_FABRIC"), *fabric = job->fabric ? job->fabric : set && *set ? set : FABRIC;
-    if (strcmp(fabric, FABRIC) == 0 || strcmp(fabric, "verbs") == 0)
-        return -1;
-    return cli_error(program, "%s is '%s': expected " FABRIC " or verbs", job->fabric ? "--fabric" : "WEFT_FABRIC",
-                     fabric);
-}
-
 int worker_settle(const cli *program, worker_options *job, int64_t world_size)
 {
     job->spawn = job->rank < 0;
@@ -105,7 +96,7 @@ int worker_settle(const cli *program, worker_options *job, int64_t world_size)
                          (int)job->world_size);
     if (!job->death_timeout_ms && !getenv("WEFT_DEATH_MS"))
         job->death_timeout_ms = 1500; /* so a job with a stopped worker ends within two seconds */
-    return check_fabric(program, job);
+    return -1;
 }
 
 int worker_check_output(const cli *program, const char *option, const char *path)

@@ -54,9 +54,11 @@ case_usage() {
   WORLD_SIZE=3 refuses "WORLD_SIZE is '3', and RANK is not set" --sweep
   for one in "$program" "$manual"; do
     program=$one refuses "\-\-threads is '257': expected a whole number from 1 to 256" --threads 257
-    program=$one refuses "\-\-fabric is 'nosuch': expected tcp or verbs" --fabric nosuch
-    program=$one refuses "\-\-fabric is 'sim': expected tcp or verbs" --fabric sim
-    WEFT_FABRIC=sim program=$one refuses "WEFT_FABRIC is 'sim': expected tcp or verbs"
+    program=$one refuses_fabric 'this build has no "nosuch"' --fabric tcp,nosuch
+    program=$one refuses_fabric 'it names tcp twice' --fabric tcp,tcp
+    WEFT_FABRIC=sim program=$one refuses_fabric 'a simulated world'
+    "$one" --num-episode 0 --quiet --world-size 2 --fabric verbs,tcp "${steady[@]}" >"$log" 2>&1 ||
+      fail "expected a list of fabrics to be taken"
     WORLD_SIZE=4 WEFT_FABRIC=sim "$one" --num-episode 0 --quiet --world-size 2 --threads 256 --fabric tcp "${steady[@]}" \
       >"$log" 2>&1 || fail "expected options to count, and 256 threads to do"
   done

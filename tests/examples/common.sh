@@ -55,6 +55,13 @@ refuses() { # refuses WORDS OPTIONS... - exit code 2 and one line with the words
   [ "$(wc -l <"$log")" = 1 ] || fail "$*: expected one line"
   says "$words" || fail "$*: expected '$words'"
 }
+refuses_fabric() { # refuses_fabric WORDS OPTIONS... - exit code 1, and weft's error about the list of fabrics
+  local words=$1 code=0
+  shift
+  "$program" "$@" >"$log" 2>&1 || code=$?
+  [ $code = 1 ] || fail "$*: expected exit code 1, found $code"
+  says "$words" || fail "$*: expected '$words'"
+}
 closed() { # closed PROGRAM OPTIONS... - ends well, with a report, whichever of standard input, output and error are closed
   local which fd code
   for which in 0 1 2 '0 1 2'; do

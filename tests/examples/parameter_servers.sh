@@ -60,9 +60,11 @@ case_usage() {
   RANK=1 refuses "WORLD_SIZE is not set"
   WORLD_SIZE=3 refuses "WORLD_SIZE is '3', and RANK is not set"
   refuses "\-\-threads is '257': expected a whole number from 1 to 256" --threads 257
-  refuses "\-\-fabric is 'nosuch': expected tcp or verbs" --fabric nosuch
-  refuses "\-\-fabric is 'sim': expected tcp or verbs" --fabric sim
-  WEFT_FABRIC=sim refuses "WEFT_FABRIC is 'sim': expected tcp or verbs"
+  local few=(--trainers 1 --digits 64 --held-out 10 --batch-size 2 --iterations 2)
+  refuses_fabric 'this build has no "nosuch"' "${few[@]}" --fabric tcp,nosuch
+  refuses_fabric 'it names tcp twice' "${few[@]}" --fabric tcp,tcp
+  WEFT_FABRIC=sim refuses_fabric 'a simulated world' "${few[@]}"
+  "$program" "${few[@]}" --death-timeout 20000 --fabric verbs,tcp >"$log" 2>&1 || fail "expected a list of fabrics to be taken"
 }
 case_closed() {
   local quick=(--digits 64 --held-out 10 --batch-size 2 --iterations 2 --death-timeout 20000)
