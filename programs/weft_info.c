@@ -5,6 +5,7 @@
  */
 #include "base/text/variables.h"
 #include "fabric.h"
+#include "net/channel/channel.h"
 #include "out.h"
 #include "rpc/agent/options.h"
 #include "topo/cgroup.h"
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #define NODES_MAX 64
+#define FABRICS 8 /* that it shows */
 
 extern char **environ;
 
@@ -131,6 +133,11 @@ static void put_limits(out *to)
 
 /* ---- Fabrics ---------------------------------------------------------------------------------------------------- */
 
+typedef struct opening { /* the fabrics that open for this process */
+    const wfi_fabric_ops *ops[FABRICS];
+    size_t count;
+} opening;
+
 /* Whether libfabric offers a provider; layered ones ("tcp;ofi_rxm") count for their base. */
 static bool is_offered(const struct fi_info *all, const char *name)
 {
@@ -143,7 +150,7 @@ static bool is_offered(const struct fi_info *all, const char *name)
     return false;
 }
 
-static void put_opening(out *to, const wfi_fabric_ops *ops, const weft_agent_options *options)
+static bool put_opening(out *to, const wfi_fabric_ops *ops, const weft_agent_options *options)
 {
     uint8_t address[WFI_ADDRESS_MAX];
     char text[128];
@@ -161,16 +168,17 @@ static void put_opening(out *to, const wfi_fabric_ops *ops, const weft_agent_opt
         ops->close(fabric);
     }
     weft_error_unref(error);
+    return st == WEFT_OK;
 }
 
-static void put_fabrics(out *to, const weft_agent_options *options)
+static void put_fabrics(out *to, const weft_agent_options *options, opening *opened)
 {
-    static const char *const names[] = {"tcp", "verbs", "shm", "efa", "cxi", "psm3", "opx", "sim"};
+    static const char *const names[FABRICS] = {"tcp", "verbs", "shm", "efa", "cxi", "psm3", "opx", "sim"};
     struct fi_info *all = NULL;
     if (fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, NULL, &all) != 0)
         all = NULL;
     out_section(to, "fabrics", true);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < FABRICS; i++) {
         const wfi_fabric_ops *ops = wfi_fabric_find(names[i]);
         bool is_sim = strcmp(names[i], "sim") == 0;
         out_row(to, "name", names[i]);
@@ -179,8 +187,8 @@ static void put_fabrics(out *to, const weft_agent_options *options)
             out_text(to, "why", "simulated: only for tests");
         else
             out_text(to, "libfabric", "%s", is_offered(all, names[i]) ? "offers it" : "does not offer it");
-        if (ops && !is_sim)
-            put_opening(to, ops, options);
+        if (ops && !is_sim && put_opening(to, ops, options))
+            opened->ops[opened->count++] = ops;
     }
     fi_freeinfo(all);
 }
@@ -254,9 +262,28 @@ static void put_choice(out *to, const wfi_topology *topology, const wfi_place *p
     wfi_cores_destroy(near);
 }
 
+/* Those of WEFT_FABRIC that open, in its order: weft uses the first one that both workers have. */
+static void put_order(out *to, const char *fabric, const opening *opened)
+{
+    wfi_fabric_list list = {0};
+    weft_error *error = NULL;
+    char text[128] = "";
+    size_t used = 0;
+    if (wfi_fabric_list_read(fabric, &list, &error) != WEFT_OK) {
+        out_text(to, "problem", "%s", error ? weft_error_message(error) : "out of memory");
+        weft_error_unref(error);
+        return;
+    }
+    for (size_t i = 0; i < list.count; i++)
+        for (size_t k = 0; k < opened->count; k++)
+            if (opened->ops[k] == list.ops[i])
+                used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", list.ops[i]->name);
+    out_text(to, "fabrics_used", "%s", used ? text : "none: weft_agent_open fails");
+}
+
 /* With `options` NULL, what would be chosen on the machine of a file. */
 static void put_machine(out *to, const wfi_topology *topology, const wfi_cores *cores, const wfi_options *options,
-                        const weft_error *trouble)
+                        const opening *opened, const weft_error *trouble)
 {
     wfi_nic *nics;
     wfi_place place = {.cores = cores, .rank = wfi_share_local_rank()};
@@ -270,6 +297,7 @@ static void put_machine(out *to, const wfi_topology *topology, const wfi_cores *
         out_text(to, "problem", "%s", weft_error_message(trouble));
     else if (options) {
         out_text(to, "fabric", "%s", options->fabric);
+        put_order(to, options->fabric, opened);
         out_number(to, "workers", options->values.workers);
         out_number(to, "memory_budget_bytes", (int64_t)options->values.memory_budget_bytes);
     }
@@ -333,8 +361,9 @@ static void put_process(out *to, const wfi_topology *topology, const wfi_cores *
     weft_status st = wfi_options_resolve(&given, &options, &trouble);
     if (st && !trouble)
         trouble = weft_error_create(st, "the options could not be read: %s", weft_status_text(st));
-    put_fabrics(to, &options.values);
-    put_machine(to, topology, cores, &options, trouble);
+    opening opened = {0};
+    put_fabrics(to, &options.values, &opened);
+    put_machine(to, topology, cores, &options, &opened, trouble);
     wfi_options_wipe(&options);
     weft_error_unref(trouble);
 }
@@ -362,7 +391,7 @@ int main(int argc, char **argv)
     }
     out_open(&to, stdout, given.json);
     if (described)
-        put_machine(&to, topology, cores, NULL, NULL);
+        put_machine(&to, topology, cores, NULL, NULL, NULL);
     else
         put_process(&to, topology, cores);
     out_close(&to);

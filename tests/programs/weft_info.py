@@ -61,6 +61,20 @@ def check_environment():
     assert lost["opens"] == "no" and "nowhere0" in lost["why"], lost
 
 
+def check_fabrics():
+    for asked, order in (("tcp", ("tcp",)), ("verbs,tcp", ("verbs", "tcp")), ("tcp,verbs", ("tcp", "verbs")), ("auto", ("verbs", "tcp"))):
+        found = report(env={"WEFT_FABRIC": asked})
+        opens = [one["name"] for one in found["fabrics"] if one.get("opens") == "yes"]
+        assert "tcp" in opens and found["chosen"]["fabric"] == asked, found
+        assert found["chosen"]["fabrics_used"] == ", ".join(name for name in order if name in opens), found
+    assert report()["chosen"]["fabric"] == "auto"
+    nowhere = report(env={"WEFT_FABRIC": "tcp", "WEFT_IFACE": "nowhere0"})["chosen"]
+    assert nowhere["fabrics_used"] == "none: weft_agent_open fails", nowhere
+    for wrong, words in (("tcp,nosuch", '"nosuch"'), ("tcp,tcp", "names tcp twice"), ("sim", "simulated world")):
+        chosen = report(env={"WEFT_FABRIC": wrong})["chosen"]
+        assert words in chosen["problem"] and "fabrics_used" not in chosen, chosen
+
+
 def check_limits():
     hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     small = report(limits=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, hard)))
@@ -94,7 +108,7 @@ def check_misuse():
 
 
 def main():
-    for check in (check_here, check_environment, check_limits, check_machines, check_misuse):
+    for check in (check_here, check_environment, check_fabrics, check_limits, check_machines, check_misuse):
         check()
     machines = sorted(os.listdir(MACHINES))
     made = "made_machines.%d" % os.getpid()

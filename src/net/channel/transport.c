@@ -42,14 +42,7 @@ static bool read_ports(const char *text, wfi_fabric_options *out)
     return !*text && low <= high;
 }
 
-/* The fabrics of one agent, by name, in the order of preference. */
-typedef struct wanted {
-    const wfi_fabric_ops *ops[WFI_FABRICS_MAX];
-    size_t count;
-    bool automatic;
-} wanted;
-
-static weft_status read_list(const char *text, wanted *out, weft_error **error)
+weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_error **error)
 {
     char name[32];
     out->automatic = strcmp(text, "auto") == 0;
@@ -82,9 +75,9 @@ static weft_status read_list(const char *text, wanted *out, weft_error **error)
 static weft_status open_listed(wfi_transport *transport, const char *text, const wfi_fabric_options *how,
                                weft_error **error)
 {
-    wanted list = {0};
+    wfi_fabric_list list = {0};
     weft_error *why = NULL;
-    weft_status status = read_list(text, &list, error);
+    weft_status status = wfi_fabric_list_read(text, &list, error);
     if (status)
         return status;
     for (size_t i = 0; i < list.count; i++) {
