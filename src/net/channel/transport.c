@@ -46,7 +46,11 @@ weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_er
 {
     char name[32];
     out->automatic = strcmp(text, "auto") == 0;
-    for (const char *at = out->automatic ? "verbs,tcp" : text, *end; *at; at = *end ? end + 1 : end) {
+    if (!*text)
+        return wfi_error_fail(error, WEFT_ERR_INVALID,
+                              "fabric (WEFT_FABRIC) is \"%s\": it names none; this build has %s", text,
+                              wfi_fabric_names());
+    for (const char *at = out->automatic ? "verbs,tcp" : text, *end;; at = end + 1) {
         end = at + strcspn(at, ",");
         snprintf(name, sizeof(name), "%.*s", (int)(end - at), at);
         const wfi_fabric_ops *ops = wfi_fabric_find(name);
@@ -63,12 +67,9 @@ weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_er
             return wfi_error_fail(error, WEFT_ERR_INVALID, "fabric (WEFT_FABRIC) is \"%s\": more than %d fabrics", text,
                                   WFI_FABRICS_MAX);
         out->ops[out->count++] = ops;
+        if (!*end)
+            return WEFT_OK;
     }
-    if (!out->count)
-        return wfi_error_fail(error, WEFT_ERR_INVALID,
-                              "fabric (WEFT_FABRIC) is \"%s\": it names none; this build has %s", text,
-                              wfi_fabric_names());
-    return WEFT_OK;
 }
 
 /* The agent uses those that open. If the list has only one, or none opens, that is an error with all reasons. */

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rpc_fabrics.c - lists of fabrics (WEFT_FABRIC): wrong ones, workers without a common fabric, weft_agent_fabric. */
+#include "rpc/world.h"
+
+static const weft_function functions[] = {{.name = "nothing", .run = world_run_nothing}};
+
+/* ---- Wrong lists --------------------------------------------------------------------------------------------------- */
+
+static void refuse(const char *list, weft_sim *sim, const char *wanted)
+{
+    weft_agent *agent = NULL;
+    weft_error *error = NULL;
+    weft_agent_options options = {.has_rank = true,
+                                  .rank = 0,
+                                  .world_size = 1,
+                                  .master_addr = "127.0.0.1",
+                                  .master_port = sim ? 0 : WEFT_ANY_PORT,
+                                  .fabric = list,
+                                  .sim = sim};
+    MUST_BE(weft_agent_open(&options, &agent, &error), WEFT_ERR_INVALID);
+    if (!strstr(weft_error_message(error), wanted))
+        fprintf(stderr, "\"%s\" is not in: %s\n", wanted, weft_error_message(error));
+    MUST(strstr(weft_error_message(error), wanted));
+    weft_error_unref(error);
+}
+
+static void wrong_in_a_world(weft_sim *sim, int rank, void *arg)
+{
+    refuse("sim,sim-reads,sim-verbs,sim-rdm,tcp", sim, "\"sim,sim-reads,sim-verbs,sim-rdm,tcp\": more than 4 fabrics");
+    refuse("sim,", sim, "\"sim,\"");
+    refuse("sim,,sim-reads", sim, "\"sim,,sim-reads\": this build has no \"\"");
+    refuse("sim-reads,sim-reads", sim, "\"sim-reads,sim-reads\": it names sim-reads twice");
+    refuse("auto", sim, "fabric is \"auto\"");
+    refuse("tcp", sim, "fabric is \"tcp\"");
+}
+
+static void test_wrong_lists(void **state)
+{
+    refuse("", NULL, "\"\": it names none");
+    refuse(",", NULL, "\",\": this build has no \"\"");
+    refuse("tcp,tcp", NULL, "\"tcp,tcp\": it names tcp twice");
+    refuse("tcp,nothing", NULL, "\"tcp,nothing\": this build has no \"nothing\"");
+    refuse("auto,tcp", NULL, "\"auto,tcp\": this build has no \"auto\"");
+    refuse("sim", NULL, "fabric is \"sim\"");
+    weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = 1});
+    assert_non_null(sim);
+    assert_int_equal(weft_sim_spawn(sim, 0, wrong_in_a_world, NULL), WEFT_OK);
+    assert_int_equal(weft_sim_run(sim, 60000), WEFT_OK);
+    weft_sim_close(sim);
+}
+
+/* ---- weft_agent_fabric --------------------------------------------------------------------------------------------- */
+
+static void different_lists(weft_agent_options *options, void *arg)
+{
+    options->fabric = options->rank ? "sim" : "sim-verbs,sim";
+}
+
+static void ask_for_fabric(weft_agent *agent, void *arg)
+{
+    char text[256] = "unchanged";
+    int rank = weft_agent_rank(agent);
+    MUST_BE(weft_agent_fabric(NULL, 1, WEFT_LANE_BULK, text, sizeof text), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_fabric(agent, 1 - rank, WEFT_LANE_BULK, NULL, 8), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_fabric(agent, rank, WEFT_LANE_BULK, text, sizeof text), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_fabric(agent, -1, WEFT_LANE_BULK, text, sizeof text), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_fabric(agent, 2, WEFT_LANE_BULK, text, sizeof text), WEFT_ERR_INVALID);
+    MUST_BE(weft_agent_fabric(agent, 1 - rank, (weft_lane)2, text, sizeof text), WEFT_ERR_INVALID);
+    MUST(strcmp(text, "unchanged") == 0);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(1 - rank), "nothing", WEFT_NO_VALUES, NULL, NULL));
+    for (int lane = WEFT_LANE_CONTROL; lane <= WEFT_LANE_BULK; lane++) {
+        MUST_OK(weft_agent_fabric(agent, 1 - rank, (weft_lane)lane, text, sizeof text));
+        MUST(strcmp(text, rank ? "sim" : "sim (sim-verbs: no address of worker 1)") == 0);
+    }
+    MUST_OK(weft_agent_fabric(agent, 1 - rank, WEFT_LANE_BULK, text, 3)); /* cut */
+    MUST(strcmp(text, "si") == 0);
+}
+
+WORLD_TEST(ask_for_fabric, 5, 0, .size = 2, .adjust = different_lists, WORLD_FUNCTIONS(functions))
+
+/* ---- No common fabric ---------------------------------------------------------------------------------------------- */
+
+static void nothing_in_common(weft_agent_options *options, void *arg)
+{
+    options->fabric = options->rank ? "sim" : "sim-verbs";
+    options->death_timeout_ms = 500;
+}
+
+static void call_in_vain(weft_agent *agent, void *arg)
+{
+    weft_future *future = NULL;
+    char text[256];
+    int other = 1 - weft_agent_rank(agent);
+    MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_CONTROL, text, sizeof text));
+    MUST(strncmp(text, "none (", 6) == 0);
+    MUST_OK(weft_rpc_async(agent, weft_to_rank(other), "nothing", WEFT_NO_VALUES, NULL, &future));
+    MUST_BE(weft_future_wait(future, 30000), WEFT_ERR_UNREACHABLE);
+    MUST(strstr(weft_error_message(weft_future_error(future)), "no fabric in common (WEFT_FABRIC)"));
+    weft_future_unref(future);
+}
+
+WORLD_TEST(call_in_vain, 5, 0, .size = 2, .adjust = nothing_in_common, .stop = true, WORLD_FUNCTIONS(functions))
+
+UNIT_MAIN(test_wrong_lists, test_ask_for_fabric, test_call_in_vain)
