@@ -365,7 +365,7 @@ static inline void wfi_net_fabric_count(_Atomic size_t *count, size_t by)
 
 typedef struct wfi_unopened {
     const char *name;
-    char why[200];
+    char why[320];
 } wfi_unopened;
 
 struct wfi_transport {

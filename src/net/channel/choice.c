@@ -59,7 +59,8 @@ void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const
         return;
     avoided->failures = 0;
     uint64_t time = AVOID_FIRST_NS << avoided->times;
-    avoided->until_ns = wfi_progress_now(transport->progress) + (time < AVOID_LAST_NS ? time : AVOID_LAST_NS);
+    time = time < AVOID_LAST_NS ? time : AVOID_LAST_NS;
+    avoided->until_ns = wfi_progress_now(transport->progress) + time;
     avoided->times += avoided->times < AVOID_DOUBLINGS;
     avoided->why = why;
     wfi_log_net(transport, WEFT_LOG_INFO, "%s is avoided for the %s lane to worker %d, for %.0f s: %s",
