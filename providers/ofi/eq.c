@@ -61,11 +61,27 @@ static void about_lane(wfi_event *out, wfi_event_kind kind, wfi_lane *lane)
     out->lane_user = lane->user;
 }
 
-/* libfabric 1.17 may report a broken lane before it reports the lane as connected: then it never was connected. */
-static bool on_connected(const event_entry *entry, size_t data_size, wfi_event *out)
+/*
+ * The lane of an event's endpoint; NULL: it was closed. libfabric 1.17's verbs reports events of endpoints that are
+ * freed already, so the endpoint is not read.
+ */
+static wfi_lane *lane_of(const wfofi_fabric *fabric, const struct fid *fid)
 {
-    wfi_lane *lane = entry->cm.fid->context;
-    if (!become(lane, WFOFI_CONNECTED))
+    wfi_assert_held(&fabric->events_lock);
+    for (wfi_list *at = fabric->lanes.next; at != &fabric->lanes; at = at->next) {
+        wfi_lane *lane = wfi_container_of(at, wfi_lane, link);
+        if (lane->ep && &lane->ep->fid == fid)
+            return lane;
+    }
+    wfofi_log(fabric, WEFT_LOG_DEBUG, "an event of a connection that was closed");
+    return NULL;
+}
+
+/* libfabric 1.17 may report a broken lane before it reports the lane as connected: then it never was connected. */
+static bool on_connected(const wfofi_fabric *fabric, const event_entry *entry, size_t data_size, wfi_event *out)
+{
+    wfi_lane *lane = lane_of(fabric, entry->cm.fid);
+    if (!lane || !become(lane, WFOFI_CONNECTED))
         return false;
     about_lane(out, WFI_EVENT_CONNECTED, lane);
     out->data_size = data_size < WFI_CONNECT_DATA_MAX ? data_size : WFI_CONNECT_DATA_MAX;
@@ -73,10 +89,10 @@ static bool on_connected(const event_entry *entry, size_t data_size, wfi_event *
     return true;
 }
 
-static bool on_closed(struct fid *fid, weft_status status, wfi_event *out)
+static bool on_closed(const wfofi_fabric *fabric, const struct fid *fid, weft_status status, wfi_event *out)
 {
-    wfi_lane *lane = fid->context;
-    if (!become(lane, WFOFI_BROKEN))
+    wfi_lane *lane = lane_of(fabric, fid);
+    if (!lane || !become(lane, WFOFI_BROKEN))
         return false;
     about_lane(out, WFI_EVENT_CLOSED, lane);
     out->status = status;
@@ -90,9 +106,9 @@ static bool translate(wfofi_fabric *fabric, uint32_t kind, const event_entry *en
     case FI_CONNREQ:
         return on_request(fabric, entry, data_size, out);
     case FI_CONNECTED:
-        return on_connected(entry, data_size, out);
+        return on_connected(fabric, entry, data_size, out);
     case FI_SHUTDOWN:
-        return on_closed(entry->cm.fid, WEFT_ERR_FABRIC, out);
+        return on_closed(fabric, entry->cm.fid, WEFT_ERR_FABRIC, out);
     default:
         return false;
     }
@@ -100,13 +116,13 @@ static bool translate(wfofi_fabric *fabric, uint32_t kind, const event_entry *en
 
 static bool translate_error(const wfofi_fabric *fabric, const struct fi_eq_err_entry *entry, wfi_event *out)
 {
-    if (!entry->fid || entry->fid->fclass != FI_CLASS_EP) {
+    if (!entry->fid || entry->fid == &fabric->eq->fid || entry->fid == &fabric->pep->fid) {
         wfofi_log(fabric, WEFT_LOG_WARN, "connection event: %s", fi_strerror(entry->err));
         return false;
     }
     wfofi_log(fabric, WEFT_LOG_DEBUG, "connection failed: %s", fi_strerror(entry->err));
     out->why = fi_strerror(entry->err);
-    return on_closed(entry->fid, WEFT_ERR_UNREACHABLE, out);
+    return on_closed(fabric, entry->fid, WEFT_ERR_UNREACHABLE, out);
 }
 
 static int accept_begin(wfofi_fabric *fabric)
