@@ -11,7 +11,6 @@
 #include "base/alloc.h"
 #include "sim/world.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,10 +148,8 @@ static void write_fire(weft_sim *sim, sim_event *event)
     const uint8_t *from = bytes_written(packet);
     uint8_t *to = from || packet->op ? target_memory(packet, WFI_REMOTE_WRITE) : NULL;
     bool is_large = packet->size > SIM_ATONCE_BYTES;
-    if (to && packet->size) {
-        assert(from);
+    if (to && from && packet->size)
         memcpy(to, from, is_large ? SIM_ATONCE_BYTES : packet->size);
-    }
     packet->landing = to;
     if (to && is_large)
         packet_travel(packet, packet->from, packet->to, SIM_WRITE, sim->now_ns, write_rest_fire);
