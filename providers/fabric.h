@@ -10,7 +10,7 @@
  *     ops->connect(lane, data, data_size);                  an event tells when it is connected
  *     ops->send(lane, &op, iov, count);                     poll reports &op
  *
- * There is one wfi_fabric for each agent. A lane is one connection. Messages on it arrive whole and in order, or the
+ * An agent opens one or more fabrics. A lane is one connection. Messages on it arrive whole and in order, or the
  * lane closes. Remote reads and writes have no promised order, neither among themselves nor relative to messages.
  *
  * THREADS. Any thread may post operations (post_recv, send, read, write), open and close regions, and close lanes, at

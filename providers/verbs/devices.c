@@ -57,32 +57,31 @@ static int trouble_with(const char *root, const char *node)
     return 0;
 }
 
-/* The first node that this process cannot open; NULL: it can open all. */
-static const char *closed_node(const char *root, int *why)
+/* Writes the name of the first node that this process cannot open. False: it can open all. */
+static bool find_closed_node(const char *root, char name[NAME_MAX + 1], int *why)
 {
-    static char name[NAME_MAX + 1]; /* an error is formed once, while opening */
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/sys/class/infiniband_verbs", root);
-    *why = trouble_with(root, "rdma_cm");
+    snprintf(name, NAME_MAX + 1, "rdma_cm");
+    *why = trouble_with(root, name);
     if (*why)
-        return "rdma_cm";
+        return true;
     DIR *dir = opendir(path);
-    const char *found = NULL;
-    for (const struct dirent *entry; dir && !found && (entry = readdir(dir));) {
+    for (const struct dirent *entry; dir && !*why && (entry = readdir(dir));) {
         if (strncmp(entry->d_name, "uverbs", 6) != 0)
             continue;
         *why = trouble_with(root, entry->d_name);
-        snprintf(name, sizeof name, "%s", entry->d_name);
-        found = *why ? name : NULL;
+        snprintf(name, NAME_MAX + 1, "%s", entry->d_name);
     }
     if (dir)
         closedir(dir);
-    return found;
+    return *why != 0;
 }
 
 void wfi_verbs_explain_below(const char *root, const wfofi_sockaddr *local, char *out, size_t room)
 {
-    const char *asked = getenv("FI_PROVIDER"), *node;
+    const char *asked = getenv("FI_PROVIDER");
+    char node[NAME_MAX + 1];
     names devices;
     int why = 0;
     list_folder(root, "/sys/class/infiniband", &devices);
@@ -90,7 +89,7 @@ void wfi_verbs_explain_below(const char *root, const wfofi_sockaddr *local, char
         snprintf(out, room,
                  "this machine has no RDMA device (/sys/class/infiniband is empty): load its driver, or use another "
                  "fabric (WEFT_FABRIC=tcp)");
-    else if ((node = closed_node(root, &why)))
+    else if (find_closed_node(root, node, &why))
         snprintf(out, room,
                  "this process cannot open /dev/infiniband/%s of device %s (%s): load the module rdma_ucm, change the "
                  "permissions, or pass /dev/infiniband to the container",

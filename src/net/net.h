@@ -176,7 +176,7 @@ static inline int64_t wfi_net_death_timeout_ms(const wfi_net *net) /* the job's;
     return net->transport.death_timeout_ms;
 }
 
-/* The network interface in use, for traces; "" if unknown. Any thread. */
+/* The network interface of the preferred fabric, for traces; "" if it is not known. Any thread. */
 static inline const char *wfi_net_interface(const wfi_net *net)
 {
     return net->transport.fabrics[0].ops->iface(net->transport.fabrics[0].fabric);

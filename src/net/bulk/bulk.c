@@ -96,13 +96,14 @@ static void take_message(void *arg, wfi_peer *from, uint8_t type, const uint8_t 
     wfi_reader reader;
     (void)arg;
     wfi_reader_init(&reader, bytes, size);
-    if (type == WFI_CONTROL_REVALIDATE)
+    if (type == WFI_CONTROL_REVALIDATE) {
         wfi_bulk_take_revalidate(bulk, &reader);
-    else if (type == WFI_CONTROL_REVALIDATED) {
+    } else if (type == WFI_CONTROL_REVALIDATED) {
         wfi_bulk_take_revalidated(bulk, &reader);
         wfi_transfers_pump(bulk);
-    } else
+    } else {
         wfi_channel_wanted(&bulk->channel);
+    }
     if (reader.failed)
         wfi_channel_nonsense(from->channels[WFI_CONTROL]->conn, "a control message that is too short");
 }

@@ -101,9 +101,11 @@ static weft_status open_listed(wfi_transport *transport, const char *text, const
     }
     if (transport->fabric_count)
         return WEFT_OK;
-    return wfi_error_fail(error, status, "no fabric opens (WEFT_FABRIC is \"%s\"): %s: %s; %s: %s", text,
-                          transport->unopened[0].name, transport->unopened[0].why,
-                          transport->unopened[list.count - 1].name, transport->unopened[list.count - 1].why);
+    char reasons[WFI_FABRICS_MAX * (sizeof(transport->unopened->why) + 32)] = "";
+    for (size_t i = 0, used = 0; i < transport->unopened_count; i++)
+        used += (size_t)snprintf(reasons + used, sizeof(reasons) - used, "%s%s: %s", i ? "; " : "",
+                                 transport->unopened[i].name, transport->unopened[i].why);
+    return wfi_error_fail(error, status, "no fabric opens (WEFT_FABRIC is \"%s\"): %s", text, reasons);
 }
 
 weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error)
