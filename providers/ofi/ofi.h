@@ -66,4 +66,14 @@ int wfofi_events_fd(wfi_fabric *fabric);
 int wfofi_wait_fd(wfi_fabric *fabric);
 bool wfofi_may_sleep(wfi_fabric *fabric);
 
+/* The functions that all providers share, for their tables. */
+#define WFOFI_FUNCTIONS                                                                                                \
+    .close = wfofi_close, .limits = wfofi_limits, .address = wfofi_address, .address_text = wfofi_peer_text,           \
+    .iface = wfofi_iface, .lane_open = wfofi_lane_open, .lane_take = wfofi_lane_take, .connect = wfofi_connect,        \
+    .connect_error = wfofi_connect_error, .reject = wfofi_reject, .lane_close = wfofi_lane_close,                      \
+    .post_recv = wfofi_post_recv, .send = wfofi_send, .inject = wfofi_inject, .read = wfofi_read,                      \
+    .write = wfofi_write, .region_open = wfofi_region_open, .region_close = wfofi_region_close, .poll = wfofi_poll,    \
+    .poll_events = wfofi_poll_events, .events_arm = wfofi_events_arm, .events_fd = wfofi_events_fd,                    \
+    .wait_fd = wfofi_wait_fd, .may_sleep = wfofi_may_sleep
+
 #endif
