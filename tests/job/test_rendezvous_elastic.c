@@ -172,6 +172,25 @@ static void a_leaver_is_told_once_to_all_others_and_to_those_who_come(void **sta
     bench_destroy(at);
 }
 
+/* Its rank and its name are not refused: who wants them tries again until they are free. */
+static void a_leaver_is_waited_for(void **state)
+{
+    bench *at = bench_create_elastic(4, 2000);
+    bench_join(at, 1, 0, 4, "a", 1000);
+    bench_join(at, 2, 1, 4, "b", 1000);
+    bench_say_type(at, 2, WFI_STORE_LEAVING);
+    bench_join(at, 3, 1, 4, "c", 1000);
+    bench_join(at, 4, 2, 4, "b", 1000);
+    for (uint64_t line = 3; line <= 4; line++) {
+        assert_true(at->lines[line].closed);
+        assert_int_equal(bench_heard(at, line, WFI_STORE_REFUSE), 0);
+    }
+    bench_say_type(at, 2, WFI_STORE_GOODBYE);
+    bench_join(at, 5, 1, 4, "b", 1000);
+    assert_int_equal(bench_heard(at, 1, WFI_STORE_JOINED), 2);
+    bench_destroy(at);
+}
+
 static void a_leaver_may_die(void **state)
 {
     bench *at = bench_create_elastic(3, 2000);
@@ -319,5 +338,5 @@ UNIT_MAIN(an_elastic_job_runs_as_soon_as_rank_0_is_there, those_who_come_before_
           the_seat_of_a_dead_worker_of_a_static_job_is_taken_again, the_seat_of_one_who_left_a_static_job_stays_empty,
           rank_0_is_never_taken_again, one_who_joins_while_all_close_prolongs_the_job,
           nobody_joins_when_rank_0_has_closed, every_member_knows_of_every_member_whatever_happened,
-          a_leaver_is_told_once_to_all_others_and_to_those_who_come, a_leaver_may_die,
+          a_leaver_is_told_once_to_all_others_and_to_those_who_come, a_leaver_is_waited_for, a_leaver_may_die,
           rank_0_and_workers_of_a_static_job_are_no_leavers)

@@ -322,6 +322,17 @@ static bool slot_is_refused(wfi_store *store, wfi_store_link *link, int rank, co
     return true;
 }
 
+/* The holder has announced that it leaves: the joiner gets no answer and tries again, until the slot is free. */
+static bool holder_is_leaving(wfi_store *store, wfi_store_link *link, int rank)
+{
+    if (rank == 0 || !store->slots[rank].leaving)
+        return false;
+    wfi_log(WEFT_LOG_INFO, "store: rank %d is wanted by another process, which waits until \"%s\" has left it", rank,
+            store->members[rank].name);
+    wfi_store_hang_up(store, link, 0);
+    return true;
+}
+
 /*
  * If no heartbeats are expected of the slot's holder, it may have lost its connection long ago and may be the very
  * process that joins again. The store asks the holder for a heartbeat. The joiner gets no answer and tries again,
@@ -410,7 +421,7 @@ void wfi_store_handle_join(wfi_store *store, wfi_store_link *link, const wfi_sto
         snprintf(placed.text, sizeof placed.text, "worker%d", (int)placed.rank);
     int holder =
         placed.rank >= 0 && !is_free(&store->slots[placed.rank]) ? placed.rank : rank_of_name(store, placed.text);
-    if (holder >= 0 && holder_is_asked(store, link, holder, now_ns))
+    if (holder >= 0 && (holder_is_asked(store, link, holder, now_ns) || holder_is_leaving(store, link, holder)))
         return;
     if (slot_is_refused(store, link, placed.rank, placed.text))
         return;

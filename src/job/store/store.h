@@ -51,7 +51,8 @@
  * to the silent member.
  *
  * LEAVING. A member of an elastic job may announce that it will leave. The store tells each other member once, and
- * each worker that joins before the member is gone. Nothing else changes for the member: it may still die.
+ * each worker that joins before the member is gone. Nothing else changes for the member: it may still die. A worker
+ * that wants its rank or its name gets no answer, and tries again until both are free.
  *
  * HEARTBEATS are sent by members on which another member depends (WFI_STORE_NEED; a member that closes depends on all
  * others), and by workers that wait for the job to begin. An idle job sends none.
