@@ -78,7 +78,7 @@ bool wfi_group_failed_before(const weft_group *group)
     return of && of->failed;
 }
 
-void wfi_group_set_failed(const weft_group *group)
+static void set_failed(const weft_group *group)
 {
     past *of = wfi_map_get(&wfi_groups_of(group->agent)->pasts, past_id(group->agent, &group->key));
     if (of)
@@ -215,6 +215,7 @@ void wfi_group_break(weft_group *group, weft_error *error, bool tells)
     }
     group->over = error;
     group->tells = tells;
+    set_failed(group);
     wfi_group_ref(group); /* operation.c drops it */
     wfi_progress_end(&group->agent->net->progress, &group->ended, WFI_DONE_MESSAGE);
 }

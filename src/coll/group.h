@@ -249,7 +249,6 @@ weft_status wfi_group_remember(const weft_group *group); /* counts it as made. [
  * groups since. [agent lock]
  */
 bool wfi_group_failed_before(const weft_group *group);
-void wfi_group_set_failed(const weft_group *group); /* of a group that is open. [agent lock] */
 /* A worker took the rank of a former one: no group with the former one can be opened after that. [agent lock] */
 void wfi_pasts_joined(weft_agent *agent, const wfi_peer *peer);
 void wfi_pasts_free(weft_agent *agent);

@@ -159,12 +159,12 @@ static wfi_group_state state_here(const weft_agent *agent, const wfi_group_key *
     return WFI_STATE_UNKNOWN;
 }
 
-/* The first generation that is not closed here. */
+/* The first generation that is neither closed nor over here. */
 static uint64_t first_left(const weft_agent *agent, const wfi_group_key *key)
 {
     uint64_t first = wfi_group_past(agent, key);
     WFI_FOR_LIST (const weft_group, other, &wfi_groups_of(agent)->all, link)
-        if (wfi_group_is_same_list(&other->key, key) && other->key.generation < first)
+        if (!other->over && wfi_group_is_same_list(&other->key, key) && other->key.generation < first)
             first = other->key.generation;
     return first;
 }

@@ -21,7 +21,8 @@ typedef struct wfi_making {
 weft_status wfi_making_await_news(wfi_making *making, const int *ranks, size_t count);
 /* Sets the group's generation. Asks the other members first if the last group of that name failed here. */
 weft_status wfi_making_agree(wfi_making *making);
-/* That peer has answered about that group: `first_left` is the first generation that it has not closed. */
+/* That peer has answered about that group: `first_left` is the first generation that is neither closed nor
+ * over there. */
 void wfi_making_answered(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key, uint64_t first_left);
 /* That group is over at that peer, which may have been asked about it and has not answered yet. */
 void wfi_making_over(weft_agent *agent, const wfi_peer *from, const wfi_group_key *key);

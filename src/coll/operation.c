@@ -219,7 +219,6 @@ void wfi_group_ended(wfi_done *done)
     weft_group *group = wfi_container_of(done, weft_group, ended);
     wfi_log_agent(group->agent, WEFT_LOG_INFO, 0, "%s", weft_error_message(group->over));
     weft_status why = weft_error_code(group->over);
-    wfi_group_set_failed(group);
     if (group->tells)
         wfi_group_tell(group);
     else if (why != WEFT_ERR_EVICTED && why != WEFT_ERR_STORE_LOST &&
