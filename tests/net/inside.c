@@ -106,11 +106,11 @@ bool inside_has_conn(wfi_net *net, int rank, wfi_lane_kind kind)
     return has;
 }
 
-bool inside_is_moving(wfi_net *net, int rank)
+size_t inside_moving(wfi_net *net, int rank)
 {
     wfi_net_lock(net);
     const wfi_conn *conn = inside_up(net, rank, WFI_BULK);
-    bool moving = conn && wfi_conn_window(conn)->chunk_count > 0;
+    size_t moving = conn ? wfi_conn_window(conn)->chunk_bytes : 0;
     wfi_net_unlock(net);
     return moving;
 }

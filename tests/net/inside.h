@@ -24,7 +24,7 @@ uint64_t inside_asked(wfi_net *net, int rank, wfi_lane_kind kind); /* the greate
 
 wfi_conn *inside_up(wfi_net *net, int rank, wfi_lane_kind kind); /* the one that is up, or NULL; [locked] */
 bool inside_has_conn(wfi_net *net, int rank, wfi_lane_kind kind);
-bool inside_is_moving(wfi_net *net, int rank);  /* chunks are under way on its bulk lane */
+size_t inside_moving(wfi_net *net, int rank);   /* bytes of chunks under way on its bulk lane */
 void inside_close_conn(wfi_net *net, int rank); /* of the control lane, whatever it is doing */
 void inside_break(wfi_net *net, int rank);      /* as if the fabric had said so of its control lane, which is up */
 void inside_count_up(wfi_net *net, int rank, int by);   /* as if so many attempts to connect had come to nothing */

@@ -105,7 +105,7 @@ static void cut_while_moving(weft_sim *sim, int rank, void *arg)
     scene *s = world->user;
     while (!atomic_load(&s->exposed))
         weft_sim_sleep(sim, 10000);
-    while (!inside_is_moving(world->hosts[1].net, 0))
+    while (!inside_moving(world->hosts[1].net, 0))
         weft_sim_sleep(sim, 1000);
     weft_sim_sleep(sim, wfi_sim_random(sim) % 1000000);
     cut_verbs(sim, true);

@@ -62,7 +62,7 @@ static void transfers_survive_lost_lanes(void **state)
 static bool has_chunks_under_way(net_world *world, int rank)
 {
     wfi_net *net = world->hosts[rank].net;
-    return net && inside_is_moving(net, 1 - rank);
+    return net && inside_moving(net, 1 - rank) > 0;
 }
 
 /* Again and again, as soon as something is under way: nothing gets through in between. */
@@ -229,6 +229,58 @@ static void a_death_ends_transfers(void **state)
     }
 }
 
+/* ---- Beside messages ---------------------------------------------------------------------------------------------- */
+
+/* Pulls, and returns the most that was under way at once after the first `skip` looks. */
+static size_t most_under_way(net_host *host, int skip)
+{
+    bulk_stage *s = host->world->user;
+    size_t most = 0;
+    assert_int_equal(bulk_begin(&s->target, &s->source, WFI_PULL), WEFT_OK);
+    for (int looks = 0; !atomic_load(&s->target.done); looks++) {
+        size_t now = inside_moving(host->net, 0);
+        if (looks >= skip)
+            most = now > most ? now : most;
+        host_pause(host, 20000);
+    }
+    assert_int_equal(s->target.status, WEFT_OK);
+    return most;
+}
+
+static void body_beside_messages(net_host *host)
+{
+    static const size_t sizes[] = {40 * MIB};
+    bulk_stage *s = host->world->user;
+    if (host->rank == 0) {
+        bulk_create(&s->source, host, 1, sizes, 1);
+        bulk_expose(&s->source, WFI_REMOTE_READ);
+        atomic_store(&s->exposed, 1);
+        host_until(host, &s->moved, 1);
+        for (uint64_t sent = 0; atomic_load(&s->moved) == 1; host_pause(host, 50000))
+            assert_int_equal(host_send_free(host, 1, sent++, 8), WEFT_OK);
+        bulk_withdraw(&s->source, true);
+        bulk_destroy(&s->source);
+    } else {
+        bulk_create(&s->target, host, 0, sizes, 1);
+        host_until(host, &s->exposed, 1);
+        assert_true(most_under_way(host, 0) >= 4 * MIB);
+        atomic_store(&s->moved, 1);
+        host_until(host, &host->arrived, 3);
+        /* a message waits behind no more than this, once the window that was wide has passed */
+        assert_in_range(most_under_way(host, 30), 1, MIB);
+        atomic_store(&s->moved, 2);
+        bulk_destroy(&s->target);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void messages_beside_a_transfer_wait_for_little(void **state)
+{
+    bulk_stage s = {0};
+    net_world world = {.user = &s, .on_message = host_check_order};
+    world_sim(&world, 1, 2, body_beside_messages, NULL);
+}
+
 /* ---- A fabric that cannot write -------------------------------------------------------------------------------- */
 
 static const size_t unwritten[] = {100, 3 << 20};
@@ -267,7 +319,8 @@ static void a_push_where_nothing_can_be_written_fails(void **state)
     }
 }
 
-UNIT_MAIN(a_push_where_nothing_can_be_written_fails, segments_of_all_sizes_are_pulled, segments_of_all_sizes_are_pushed,
-          nothing_is_moved_at_once, a_hundred_megabytes_are_pulled, transfers_survive_lost_lanes,
+UNIT_MAIN(messages_beside_a_transfer_wait_for_little, a_push_where_nothing_can_be_written_fails,
+          segments_of_all_sizes_are_pulled, segments_of_all_sizes_are_pushed, nothing_is_moved_at_once,
+          a_hundred_megabytes_are_pulled, transfers_survive_lost_lanes,
           a_link_that_breaks_again_and_again_ends_no_transfer, withdrawn_memory_stays_untouched,
           a_cancelled_transfer_ends_at_once, a_death_ends_transfers)

@@ -167,6 +167,8 @@ typedef struct wfi_bulk {
 
 typedef struct wfi_window { /* the chunks in flight on one connection: wfi_conn_own */
     size_t chunk_bytes, chunk_count;
+    uint64_t frames_received; /* by this worker, when the last chunk was posted */
+    unsigned narrow;          /* so many chunks are posted within the narrow window */
 } wfi_window;
 
 static inline wfi_bulk *wfi_bulk_of(const wfi_channel *channel)

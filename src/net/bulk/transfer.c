@@ -12,6 +12,9 @@
 #include <string.h>
 
 #define WINDOW_BYTES (4u << 20) /* in flight on one connection: limits the completions of one round */
+/* The same beside messages: one that comes waits for what is in flight, because one thread moves both. */
+#define NARROW_BYTES (512u << 10)
+#define NARROW_CHUNKS 16 /* chunks after which the window is wide again, if no frame has come */
 #define WINDOW_CHUNKS WFI_LANE_SENDS
 
 /* ---- Chunks ---------------------------------------------------------------------------------------------------- */
@@ -63,6 +66,7 @@ static weft_status state_post_next(wfi_conn *conn, wfi_transfer_state *state)
     wfi_window *window = wfi_conn_window(conn);
     window->chunk_count++;
     window->chunk_bytes += chunk->size;
+    window->narrow -= window->narrow > 0;
     wfi_list_push_back(&conn->flights, &chunk->flight.link);
     return WEFT_OK;
 }
@@ -143,12 +147,23 @@ static wfi_transfer_state *next_state(wfi_bulk *bulk, const wfi_conn *conn)
     return NULL;
 }
 
+/* A transfer that runs alone takes the wide window. Frames that come meanwhile, from any peer, make it narrow. */
+static size_t window_bytes(wfi_conn *conn)
+{
+    wfi_window *window = wfi_conn_window(conn);
+    uint64_t received = conn->transport->stats.frames_received;
+    if (window->chunk_count && received != window->frames_received)
+        window->narrow = NARROW_CHUNKS;
+    window->frames_received = received;
+    return window->narrow ? NARROW_BYTES : WINDOW_BYTES;
+}
+
 void wfi_transfers_pump(wfi_bulk *bulk)
 {
     wfi_conn *conn;
     while ((conn = wfi_channel_up(&bulk->channel))) {
         const wfi_window *window = wfi_conn_window(conn);
-        bool has_room = window->chunk_bytes < WINDOW_BYTES && window->chunk_count < WINDOW_CHUNKS;
+        bool has_room = window->chunk_bytes < window_bytes(conn) && window->chunk_count < WINDOW_CHUNKS;
         wfi_transfer_state *state = has_room ? next_state(bulk, conn) : NULL;
         if (!state)
             return;

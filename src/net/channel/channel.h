@@ -43,7 +43,7 @@ typedef struct wfi_flight wfi_flight;
 #define WFI_CONNECT_LIMIT_NS UINT64_C(1000000000) /* time limit of the first attempt; later ones have longer limits */
 #define WFI_IDLE_NS UINT64_C(5000000000)          /* an unused bulk connection is closed after this time */
 #define WFI_LEFT_MAX 4
-#define WFI_CHUNK_BYTES (1u << 20)
+#define WFI_CHUNK_BYTES (256u << 10)
 #define WFI_FABRICS_MAX 4      /* open fabrics of one agent */
 #define WFI_LANE_SENDS 64      /* the most sends, reads and writes in flight on a connection */
 #define WFI_LANE_RECEIVES 6    /* the most receives posted on one */
