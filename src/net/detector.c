@@ -21,7 +21,8 @@
  * NO BULK CONNECTION. A peer may answer on the control channel while neither side can connect the bulk channel
  * (channel.c). Large payloads would then wait forever. After a quarter of the bound the peer is asked to dial this
  * worker. Transfers that have waited for a whole bound, in which the peer answered pings, end with
- * WEFT_ERR_UNREACHABLE. Messages are still sent; the next transfer tries to connect again.
+ * WEFT_ERR_UNREACHABLE. If a fabric was not tried in that time, they wait for up to WFI_REACH_BOUNDS bounds. Messages
+ * are still sent; the next transfer tries to connect again.
  */
 #include "net/net.h"
 
@@ -148,7 +149,7 @@ static void give_up_bulk(wfi_peer *peer)
     wfi_channel *channel = peer->channels[WFI_BULK];
     /* The next transfer tries again: this attempt's packets may have been lost in a cut that has ended since. */
     if (channel->conn) {
-        wfi_conn_close(channel->conn);
+        wfi_channel_close(channel);
         channel->why = "the connection was not answered";
     }
     channel->failures = 0;
@@ -163,7 +164,8 @@ static void look_at_bulk(wfi_peer *peer)
     wfi_channel *channel = peer->channels[WFI_BULK];
     uint64_t bound = wfi_transport_bound_ns(peer->transport), stuck = time_since(peer, whole_of(peer)->bulk.stuck_ns);
     bool has_tried = channel->conn || channel->why, is_heard = !whole_of(peer)->ping.out;
-    if (stuck >= bound && has_tried && is_heard) {
+    bool has_tried_all = wfi_channel_has_tried(channel, whole_of(peer)->bulk.stuck_ns);
+    if (has_tried && is_heard && stuck >= bound * (has_tried_all ? 1 : WFI_REACH_BOUNDS)) {
         give_up_bulk(peer);
         return;
     }

@@ -81,6 +81,43 @@ static void play(void (*body)(net_host *host), void (*director)(weft_sim *sim, i
     }
 }
 
+/* ---- Attempts that cross ----------------------------------------------------------------------------------------- */
+
+/* Both send at once, and prefer different fabrics. Worker 0's attempt would stay, because its number is higher. */
+static void greet_at_once(net_host *host)
+{
+    if (host->rank == 0)
+        inside_count_up(host->net, 1, 100);
+    host_meet(host, &host->world->turns[GO]);
+    uint64_t began = weft_sim_now(host->world->sim);
+    greet(host, 0);
+    assert_true(weft_sim_now(host->world->sim) - began < 20000000); /* without the end of any attempt's time */
+}
+
+static void greet_with_both(net_host *host)
+{
+    greet_at_once(host);
+    host_meet(host, &host->world->finished);
+}
+
+static void cut_rdm_and_greet(net_host *host)
+{
+    if (host->rank == 0)
+        for (int from = 0; from < 2; from++)
+            assert_int_equal(weft_sim_fabric_cut(host->world->sim, from, 1 - from, "sim-rdm"), WEFT_OK);
+    greet_at_once(host);
+    expect_on(host, WFI_CONTROL,
+              host->rank == 0 ? "sim (sim-rdm: the connection in use is older, or worker 1 chose it)" : "sim");
+    host_meet(host, &host->world->finished);
+}
+
+static void an_attempt_on_a_dead_fabric_refuses_no_other(void **state)
+{
+    static const char *const crossed[] = {"sim-rdm,sim", "sim,sim-rdm"};
+    play(cut_rdm_and_greet, NULL, crossed);
+    play(greet_with_both, NULL, crossed);
+}
+
 /* ---- A fabric that is cut ---------------------------------------------------------------------------------------- */
 
 static void cut_first(net_host *host)
@@ -176,6 +213,37 @@ static void an_exposer_without_memory_takes_another_fabric(void **state)
 {
     refuser = 0;
     play(move_refused, NULL, NULL);
+}
+
+/* sim-verbs is avoided for a minute. It works again long before, and sim does not. */
+static void move_back_early(net_host *host)
+{
+    scene *s = host->world->user;
+    weft_sim *sim = host->world->sim;
+    greet(host, 0);
+    assert_int_equal(weft_sim_fabric_refuse_memory(sim, host->rank, "sim-verbs", true), WEFT_OK);
+    for (int round = 1; round <= 2; round++) {
+        host_meet(host, &host->world->turns[GO + round]);
+        if (host->rank == 0) {
+            expose_source(host, s);
+            release_source(host, s, round);
+        } else {
+            pull(host, s, round);
+            expect_on(host, WFI_BULK,
+                      round == 1 ? "sim (sim-verbs: avoided, the peer registers no more memory)" : "sim-verbs");
+        }
+        assert_int_equal(weft_sim_fabric_refuse_memory(sim, host->rank, "sim-verbs", false), WEFT_OK);
+        host_pause(host, 15 * SECOND_NS); /* the lane is closed */
+        if (host->rank == 1)
+            for (int from = 0; from < 2; from++)
+                assert_int_equal(weft_sim_fabric_cut(sim, from, 1 - from, "sim"), WEFT_OK);
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void avoided_fabrics_take_turns(void **state)
+{
+    play(move_back_early, NULL, NULL);
 }
 
 /* Attempts fail because sim is cut, others because sim-verbs registers nothing. Neither is lack on all fabrics. */
@@ -303,6 +371,7 @@ static void without_a_common_fabric_a_peer_is_unreachable(void **state)
 
 UNIT_MAIN(a_fabric_that_is_cut_is_left_by_the_first_connection,
           a_transfer_ends_on_another_fabric_and_the_next_one_returns, a_reader_without_memory_takes_another_fabric,
-          an_exposer_without_memory_takes_another_fabric, lack_on_one_fabric_fails_nothing,
+          an_exposer_without_memory_takes_another_fabric, avoided_fabrics_take_turns,
+          an_attempt_on_a_dead_fabric_refuses_no_other, lack_on_one_fabric_fails_nothing,
           lack_on_every_fabric_of_the_peer_fails, workers_with_different_lists_meet, the_dialler_chooses,
           without_a_common_fabric_a_peer_is_unreachable)

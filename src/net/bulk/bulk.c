@@ -46,7 +46,7 @@ static void bulk_up(wfi_channel *channel)
 
 static void bulk_down(wfi_channel *channel, wfi_conn *conn)
 {
-    if (conn->up)
+    if (conn->up && !conn->refused)
         wfi_bulk_of(channel)->stuck_ns = wfi_progress_now(channel->peer->transport->progress);
 }
 

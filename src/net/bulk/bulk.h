@@ -161,7 +161,7 @@ typedef struct wfi_bulk {
     bool answer_due;           /* to `query`, when the previous answer has arrived */
     uint64_t ended_by_peer;    /* connections that the peer closed on purpose, by its last hello */
     /* Since when transfers wait for a connection, if there is none. Later than that if the peer did not answer pings:
-     * such time is not counted. */
+     * such time is not counted. A connection whose fabric refused memory does not end the wait. */
     uint64_t stuck_ns;
 } wfi_bulk;
 

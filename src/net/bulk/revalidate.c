@@ -127,6 +127,7 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
 void wfi_bulk_answer(wfi_bulk *bulk)
 {
     const wfi_query *query = &bulk->query;
+    const wfi_conn *conn = bulk->channel.rival ? bulk->channel.rival : bulk->channel.conn;
     wfi_writer writer;
     bulk->answer_due = bulk->revalidated.out;
     if (bulk->answer_due)
@@ -138,7 +139,7 @@ void wfi_bulk_answer(wfi_bulk *bulk)
     wfi_write_u64(&writer, query->number);
     wfi_write_u8(&writer, answer);
     wfi_write_rma(&writer, &on);
-    wfi_write_u32(&writer, bulk->channel.conn ? bulk->channel.conn->generation : 0);
+    wfi_write_u32(&writer, conn ? conn->generation : 0);
     wfi_control_message_send(&bulk->revalidated, WFI_CONTROL_REVALIDATED, writer.size);
 }
 

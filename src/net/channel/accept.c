@@ -15,8 +15,17 @@ static bool request_wins(const wfi_channel *channel, uint32_t generation)
     return conn->ours && !conn->up && channel->peer->rank < channel->peer->transport->rank;
 }
 
+/* Whether the request is answered beside this worker's own attempt, which has the higher generation: on another fabric
+ * the peer may never see that attempt. */
+static bool request_rivals(const wfi_channel *channel, const wfi_net_fabric *fabric)
+{
+    const wfi_conn *conn = channel->conn;
+    return conn && conn->ours && !conn->up && conn->fabric != fabric;
+}
+
+/* `wins`: its connection becomes the channel's. Otherwise it becomes the rival. */
 static weft_status take_request(wfi_channel *channel, wfi_net_fabric *fabric, wfi_connect_request *request,
-                                const wfi_hello *asked)
+                                const wfi_hello *asked, bool wins)
 {
     uint8_t data[WFI_CONNECT_DATA_MAX];
     wfi_conn *conn = wfi_conn_create(channel, fabric, false, asked->generation);
@@ -27,8 +36,12 @@ static weft_status take_request(wfi_channel *channel, wfi_net_fabric *fabric, wf
     conn->peer_nonce = asked->nonce;
     wfi_conn_make_keys(conn);
     size_t size = wfi_conn_hello(conn, data);
-    channel->conn = conn;
-    channel->tried = fabric;
+    if (wins) {
+        channel->conn = conn;
+        channel->tried = fabric;
+    } else {
+        channel->rival = conn;
+    }
     weft_status status = fabric->ops->lane_take(fabric->fabric, request, (void *)(uintptr_t)conn->id, &conn->lane);
     return wfi_channel_attach(conn, status, data, size);
 }
@@ -76,17 +89,20 @@ static void on_request(wfi_net_fabric *fabric, const wfi_event *event)
     }
     wfi_silent_excuse(transport, hello.generation - channel->asked - 1);
     channel->asked = hello.generation;
-    if (peer->status || transport->closing || !request_wins(channel, hello.generation) ||
+    bool wins = request_wins(channel, hello.generation);
+    if (peer->status || transport->closing || !(wins || request_rivals(channel, fabric)) ||
         !channel->ops->take_position(channel, hello.position))
         goto reject;
-    if (channel->conn) {
-        channel->lost = channel->lost || channel->conn->up;
-        wfi_conn_close(channel->conn);
+    if (wins) {
+        channel->lost = channel->lost || wfi_channel_up(channel);
+        wfi_channel_close(channel);
+    } else if (channel->rival) {
+        wfi_conn_close(channel->rival);
     }
     if (hello.generation > channel->generation)
         channel->generation = hello.generation;
-    weft_status status = take_request(channel, fabric, event->request, &hello);
-    if (status)
+    weft_status status = take_request(channel, fabric, event->request, &hello, wins);
+    if (status && wins)
         wfi_channel_failed(channel, status, "a connection could not be taken");
     return;
 reject:
@@ -112,6 +128,8 @@ static void on_connected(wfi_transport *transport, wfi_conn *conn, const wfi_eve
         wfi_conn_make_keys(conn);
     }
     conn->outstanding++; /* keeps it: the next call may close it */
+    if (channel->rival == conn)
+        wfi_channel_prefer(conn);
     wfi_channel_is_up(channel);
     wfi_conn_reported(conn);
 }

@@ -8,6 +8,10 @@
  *   - A request that is not newer than the open connection is late, and is refused.
  *   - A request that is newer than the open connection replaces it: the peer has lost that connection.
  *
+ * RIVALS. If crossing attempts are on different fabrics, the one that would stay may be on a fabric that delivers
+ * nothing. So its worker also answers the other one (`rival`), and the first that is up closes the other. If both
+ * fabrics work, the other side applies the rules above, and closes the attempt that is not to stay.
+ *
  * ONE WAY. A firewall may let only one of two workers dial the other. If an attempt at a bulk connection fails, or
  * takes long (detector.c), a control message (DIAL) asks the peer to try too. The peer does so for WANTED_NS, even if
  * it needs no bulk connection itself. If that succeeds, the channel's later attempts ask at once. For a control
@@ -33,10 +37,38 @@ static bool channel_needed(const wfi_channel *channel)
     return channel->ops->needed(channel) || channel->wanted_ns > wfi_progress_now(peer->transport->progress);
 }
 
+/*
+ * The time limit of an attempt. It doubles after each failure on all fabrics. Otherwise many workers that connect at
+ * once on few cores would repeatedly close connections that are about to be answered. If there is another fabric, the
+ * limit of the first attempts is short: what waits must not be given up (detector.c) before the other one was tried.
+ */
+static uint64_t attempt_limit(const wfi_channel *channel)
+{
+    const wfi_transport *transport = channel->peer->transport;
+    unsigned count = (unsigned)transport->fabric_count;
+    unsigned rounds = channel->failures / (count < 2 ? 1 : count * WFI_FAILURES_BEFORE);
+    uint64_t limit = WFI_CONNECT_LIMIT_NS << (rounds < LIMIT_DOUBLINGS ? rounds : LIMIT_DOUBLINGS);
+    if (count < 2 || transport->death_timeout_ms < 0)
+        return limit;
+    uint64_t share = (wfi_transport_bound_ns(transport) / ATTEMPTS_WITHIN_BOUND) << (rounds < 16 ? rounds : 16);
+    return share < limit ? share : limit;
+}
+
+static weft_status limit_attempt(wfi_channel *channel)
+{
+    wfi_progress *progress = channel->peer->transport->progress;
+    return wfi_timer_set(progress, &channel->timer, wfi_now(progress->clock) + attempt_limit(channel));
+}
+
 static void channel_retry(wfi_channel *channel)
 {
     wfi_transport *transport = channel->peer->transport;
-    if (channel->conn || !channel_needed(channel))
+    if (channel->conn) { /* the rival of the attempt that failed */
+        if (!channel->conn->up && !channel->timer.heap_index)
+            (void)limit_attempt(channel);
+        return;
+    }
+    if (!channel_needed(channel))
         return;
     uint64_t delay = 0;
     if (channel->failures) {
@@ -94,32 +126,15 @@ void wfi_channel_turns_due(wfi_timer *timer)
 
 /* ---- Attempts ---------------------------------------------------------------------------------------------------- */
 
-/*
- * The time limit of an attempt. It doubles after each failure on all fabrics. Otherwise many workers that connect at
- * once on few cores would repeatedly close connections that are about to be answered. If there is another fabric, the
- * limit of the first attempts is short: what waits must not be given up (detector.c) before the other one was tried.
- */
-static uint64_t attempt_limit(const wfi_channel *channel)
-{
-    const wfi_transport *transport = channel->peer->transport;
-    unsigned rounds = channel->failures / (unsigned)transport->fabric_count;
-    uint64_t limit = WFI_CONNECT_LIMIT_NS << (rounds < LIMIT_DOUBLINGS ? rounds : LIMIT_DOUBLINGS);
-    if (transport->fabric_count < 2 || transport->death_timeout_ms < 0)
-        return limit;
-    uint64_t share = (wfi_transport_bound_ns(transport) / ATTEMPTS_WITHIN_BOUND) << (rounds < 16 ? rounds : 16);
-    return share < limit ? share : limit;
-}
-
 weft_status wfi_channel_attach(wfi_conn *conn, weft_status status, const void *data, size_t size)
 {
     wfi_channel *channel = conn->channel;
-    wfi_progress *progress = conn->transport->progress;
     if (!status)
         status = channel->ops->attach(conn); /* posts receives */
     if (!status)
         status = conn->fabric->ops->connect(conn->lane, data, size);
-    if (!status)
-        status = wfi_timer_set(progress, &channel->timer, wfi_now(progress->clock) + attempt_limit(channel));
+    if (!status && channel->conn == conn)
+        status = limit_attempt(channel);
     if (status)
         wfi_conn_close(conn);
     return status;
@@ -200,7 +215,12 @@ void wfi_channel_wanted(wfi_channel *channel)
 void wfi_attempt_failed(wfi_conn *conn, const char *why)
 {
     wfi_channel *channel = conn->channel;
+    const wfi_net_fabric *fabric = conn->fabric;
+    bool is_rival = channel->rival == conn;
     wfi_conn_close(conn);
+    if (is_rival)
+        return;
+    channel->tried = fabric;
     wfi_channel_failed(channel, WEFT_ERR_UNREACHABLE, why);
 }
 
@@ -228,7 +248,21 @@ void wfi_channel_end(wfi_channel *channel)
         return;
     channel->ended++;
     channel->excused = true;
+    wfi_channel_close(channel);
+}
+
+void wfi_channel_prefer(wfi_conn *rival)
+{
+    wfi_channel *channel = rival->channel;
+    assert(channel->rival == rival);
     wfi_conn_close(channel->conn);
+    (void)limit_attempt(channel);
+}
+
+void wfi_channel_close(wfi_channel *channel)
+{
+    while (channel->conn)
+        wfi_conn_close(channel->conn);
 }
 
 bool wfi_channel_turn(wfi_conn *conn, size_t bytes)
@@ -240,6 +274,7 @@ bool wfi_channel_turn(wfi_conn *conn, size_t bytes)
         wfi_channel_avoid(channel, conn->fabric, "the peer registers no more memory");
     if (wfi_channel_choose(channel) == conn->fabric)
         return false;
+    conn->refused = true;
     if (!bytes) { /* with a pause before the next one: the peer may have no fabric for it */
         wfi_channel_broken(conn);
         return true;
@@ -270,7 +305,10 @@ void wfi_channel_is_up(wfi_channel *channel)
     wfi_peer *peer = channel->peer;
     wfi_transport *transport = peer->transport;
     uint64_t now = wfi_now(transport->progress->clock);
+    if (channel->rival)
+        wfi_conn_close(channel->rival);
     channel->conn->up = true;
+    channel->tried = channel->conn->fabric;
     channel->ask = channel->ask && !channel->conn->ours; /* if the peer had to dial, it will have to again */
     channel->why = NULL;
     channel->wanted_ns = 0;
@@ -329,8 +367,7 @@ void wfi_channel_init(wfi_channel *channel, wfi_peer *peer, wfi_lane_kind kind, 
 
 void wfi_channel_fini(wfi_channel *channel)
 {
-    if (channel->conn)
-        wfi_conn_close(channel->conn);
+    wfi_channel_close(channel);
     wfi_timer_clear(channel->peer->transport->progress, &channel->timer);
     wfi_list_remove(&channel->turn);
 }

@@ -45,6 +45,7 @@ typedef struct wfi_flight wfi_flight;
 #define WFI_LEFT_MAX 4
 #define WFI_CHUNK_BYTES (256u << 10)
 #define WFI_FABRICS_MAX 4      /* open fabrics of one agent */
+#define WFI_FAILURES_BEFORE 2  /* failures after which a channel avoids a fabric: a single one is mostly the peer's */
 #define WFI_LANE_SENDS 64      /* the most sends, reads and writes in flight on a connection */
 #define WFI_LANE_RECEIVES 6    /* the most receives posted on one */
 #define WFI_TRANSPORT_TIMERS 3 /* turns, starved, silent */
@@ -99,6 +100,7 @@ typedef struct wfi_channel_ops { /* none is NULL; [locked] */
 
 typedef struct wfi_avoided { /* what a channel knows of one fabric: choice.c */
     uint64_t until_ns;       /* it is not chosen before, if there is another; 0: not avoided */
+    uint64_t failed_ns;      /* when it failed last, since it carried data; 0: never */
     uint8_t failures;        /* in a row */
     uint8_t times;           /* how often it was avoided since it last carried data */
     uint8_t lacks;           /* attempts in a row that failed because this worker lacked descriptors or memory */
@@ -109,7 +111,10 @@ struct wfi_channel {
     wfi_peer *peer;
     wfi_lane_kind kind;
     const wfi_channel_ops *ops;
-    wfi_conn *conn;      /* connecting or up; NULL: none */
+    wfi_conn *conn; /* connecting or up; NULL: none */
+    /* A connection that the peer requested on another fabric, while `conn` is an attempt of this worker that was not
+     * answered yet. The first of the two that is up stays. NULL: none */
+    wfi_conn *rival;
     uint32_t generation; /* highest number of any attempt, of this worker or accepted: orders crossing attempts */
     uint32_t asked;      /* highest generation of the peer's requests: a request that is not above it is a replay */
     unsigned failures;   /* number of successive connections that carried no data */
@@ -142,7 +147,8 @@ struct wfi_conn {
     bool attempt;  /* counted in wfi_transport.attempts */
     wfi_list dial; /* in fabric->dials: the event thread is to make its lane */
     bool up, useful, closed;
-    bool keyed; /* both nonces are known, so the keys of its frames are too */
+    bool refused; /* closed because its fabric refused to register memory */
+    bool keyed;   /* both nonces are known, so the keys of its frames are too */
     uint64_t nonce, peer_nonce;
     wfi_conn_keys *keys; /* guarded memory */
     size_t outstanding;  /* operations that the fabric has not reported yet */
@@ -162,6 +168,8 @@ static inline wfi_conn *wfi_channel_up(const wfi_channel *channel)
 /* channel.c */
 void wfi_channel_init(wfi_channel *channel, wfi_peer *peer, wfi_lane_kind kind, const wfi_channel_ops *ops);
 void wfi_channel_fini(wfi_channel *channel);   /* closes it; no attempt follows */
+void wfi_channel_close(wfi_channel *channel);  /* closes its connection or attempt, and the rival */
+void wfi_channel_prefer(wfi_conn *rival);      /* the peer uses it: closes this worker's own attempt */
 void wfi_channel_want(wfi_channel *channel);   /* connects it if it is needed and no attempt is in progress */
 void wfi_channel_broken(wfi_conn *conn);       /* closes the connection, and connects again if the channel is needed */
 void wfi_channel_end(wfi_channel *channel);    /* closes the connection on purpose; the peer learns that */
@@ -193,6 +201,8 @@ void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room
  * blame: an attempt or connection on this fabric failed. avoid: for a minute. absolve: it carried data. refused: it
  * registers no memory. */
 wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel);
+/* Whether each fabric of the peer has failed since that time, or is being tried. True if there is only one. */
+bool wfi_channel_has_tried(const wfi_channel *channel, uint64_t since_ns);
 void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
 void wfi_channel_silent(const wfi_conn *conn); /* the peer did not answer on it for a bound: its fabric is to blame */
 void wfi_channel_avoid(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
@@ -213,7 +223,9 @@ size_t wfi_net_fabric_lanes(const wfi_net_fabric *fabric, wfi_lane_kind kind);
 /* connection.c */
 void wfi_flight_unheard(wfi_flight *flight); /* a `dropped` for flights that are never in conn->flights */
 wfi_conn *wfi_conn_create(wfi_channel *channel, wfi_net_fabric *fabric, bool ours, uint32_t generation);
-void wfi_conn_close(wfi_conn *conn); /* afterwards the fabric uses no memory of it; freed with its last operation */
+/* Afterwards the fabric uses no memory of it. It is freed with its last operation. If it was the channel's connection,
+ * the rival takes its place. */
+void wfi_conn_close(wfi_conn *conn);
 void wfi_conn_reported(wfi_conn *conn);
 void wfi_attempt_over(wfi_conn *conn); /* the attempt has succeeded, or was closed */
 

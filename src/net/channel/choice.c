@@ -7,8 +7,9 @@
  *
  * A fabric on which a channel failed twice in a row, without data in between, is avoided by that channel: for
  * AVOID_FIRST_NS at first, then for twice as long each time, up to AVOID_LAST_NS. A fabric that refused to register
- * memory is avoided by all bulk channels for AVOID_LAST_NS. If all are avoided, the one is chosen whose time is over
- * first. So whatever one fabric delivers, several deliver as long as one of them works.
+ * memory is avoided by all bulk channels for AVOID_LAST_NS. If all are avoided, they take turns: the one whose last
+ * failure is the oldest is chosen. Otherwise a fabric that works again would not be tried while another one, which is
+ * avoided for a shorter time, fails. So whatever one fabric delivers, several deliver as long as one of them works.
  *
  * If this worker lacks descriptors or memory for a connection, operations that have not begun fail. They do so only
  * when the last LACKS_BEFORE attempts on each fabric of the peer failed for that: another fabric may need none.
@@ -20,7 +21,6 @@
 #define AVOID_FIRST_NS UINT64_C(1000000000)
 #define AVOID_LAST_NS UINT64_C(60000000000)
 #define AVOID_DOUBLINGS 6
-#define FAILURES_BEFORE 2 /* the same fabric once more: a single failure is mostly the peer's */
 #define LACKS_BEFORE 4
 
 /* Until when the channel avoids the fabric; 0: it does not. */
@@ -30,37 +30,58 @@ static uint64_t avoided_until(const wfi_channel *channel, const wfi_net_fabric *
     return channel->kind == WFI_BULK && fabric->refused_until_ns > until ? fabric->refused_until_ns : until;
 }
 
+/* When the fabric last failed, or refused memory; 0: never. */
+static uint64_t failed_at(const wfi_channel *channel, const wfi_net_fabric *fabric)
+{
+    uint64_t failed = channel->avoided[wfi_net_fabric_index(fabric)].failed_ns,
+             refused = fabric->refused_until_ns > AVOID_LAST_NS ? fabric->refused_until_ns - AVOID_LAST_NS : 0;
+    return channel->kind == WFI_BULK && refused > failed ? refused : failed;
+}
+
 wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel)
 {
     const wfi_peer *peer = channel->peer;
     wfi_transport *transport = peer->transport;
-    uint64_t now = transport->fabric_count > 1 ? wfi_progress_now(transport->progress) : 0, soonest = 0;
+    uint64_t now = transport->fabric_count > 1 ? wfi_progress_now(transport->progress) : 0, oldest = 0;
     wfi_net_fabric *chosen = NULL;
     for (size_t i = 0; i < transport->fabric_count; i++) {
         wfi_net_fabric *fabric = &transport->fabrics[i];
         if (!peer->addresses[i].bytes)
             continue;
-        uint64_t until = avoided_until(channel, fabric);
-        if (until <= now)
+        if (avoided_until(channel, fabric) <= now)
             return fabric;
-        if (!chosen || until < soonest) {
+        uint64_t failed = failed_at(channel, fabric);
+        if (!chosen || failed < oldest) {
             chosen = fabric;
-            soonest = until;
+            oldest = failed;
         }
     }
     return chosen;
+}
+
+bool wfi_channel_has_tried(const wfi_channel *channel, uint64_t since_ns)
+{
+    const wfi_peer *peer = channel->peer;
+    for (size_t i = 0; i < peer->transport->fabric_count && peer->transport->fabric_count > 1; i++) {
+        const wfi_net_fabric *fabric = &peer->transport->fabrics[i];
+        bool is_tried = channel->conn && channel->conn->fabric == fabric;
+        if (peer->addresses[i].bytes && !is_tried && failed_at(channel, fabric) < since_ns)
+            return false;
+    }
+    return true;
 }
 
 void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why)
 {
     wfi_transport *transport = channel->peer->transport;
     wfi_avoided *avoided = &channel->avoided[wfi_net_fabric_index(fabric)];
-    if (transport->fabric_count < 2 || ++avoided->failures < FAILURES_BEFORE)
+    avoided->failed_ns = wfi_progress_now(transport->progress);
+    if (transport->fabric_count < 2 || ++avoided->failures < WFI_FAILURES_BEFORE)
         return;
     avoided->failures = 0;
     uint64_t time = AVOID_FIRST_NS << avoided->times;
     time = time < AVOID_LAST_NS ? time : AVOID_LAST_NS;
-    avoided->until_ns = wfi_progress_now(transport->progress) + time;
+    avoided->until_ns = avoided->failed_ns + time;
     avoided->times += avoided->times < AVOID_DOUBLINGS;
     avoided->why = why;
     wfi_log_net(transport, WEFT_LOG_INFO, "%s is avoided for the %s lane to worker %d, for %.0f s: %s",
@@ -71,14 +92,15 @@ void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const
 void wfi_channel_silent(const wfi_conn *conn)
 {
     wfi_avoided *avoided = &conn->channel->avoided[wfi_net_fabric_index(conn->fabric)];
-    if (avoided->failures < FAILURES_BEFORE - 1) /* one more, and it is avoided */
-        avoided->failures = FAILURES_BEFORE - 1;
+    if (avoided->failures < WFI_FAILURES_BEFORE - 1) /* one more, and it is avoided */
+        avoided->failures = WFI_FAILURES_BEFORE - 1;
 }
 
 void wfi_channel_avoid(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why)
 {
     wfi_avoided *avoided = &channel->avoided[wfi_net_fabric_index(fabric)];
-    avoided->until_ns = wfi_progress_now(channel->peer->transport->progress) + AVOID_LAST_NS;
+    avoided->failed_ns = wfi_progress_now(channel->peer->transport->progress);
+    avoided->until_ns = avoided->failed_ns + AVOID_LAST_NS;
     avoided->why = why;
 }
 

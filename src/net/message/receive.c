@@ -214,6 +214,8 @@ static void receive(wfi_rx *rx, size_t size)
 {
     wfi_conn *conn = rx->flight.conn;
     uint8_t whole[WFI_FRAME_BYTES];
+    if (conn->channel->rival == conn) /* otherwise the own attempt could replace it, and does not know of this frame */
+        wfi_channel_prefer(conn);
     take_frame(conn, rx_frame(rx, size, whole), size);
     if (conn->closed)
         return;
