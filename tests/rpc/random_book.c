@@ -35,7 +35,8 @@ life *life_begin(int actor, int rank)
     return l;
 }
 
-/* Its making may have failed: then its handles are good for nothing, and the owner lets go of what it may have. */
+/* Its making may have failed: then its handles are good for nothing, and the owner lets go of what it may have. The owner
+ * knows that earlier than the caller, also if what it was to be made from was not made. */
 bool may_not_be(const thing *t)
 {
     const entry *e = t->maker;
@@ -43,6 +44,8 @@ bool may_not_be(const thing *t)
         return true;
     if (!e || (e->ended && e->status == WEFT_OK))
         return false;
+    if (e->from && may_not_be(e->from))
+        return true;
     return (e->ended && !e->cancelled) || now_playing->budget || now_playing->queue_limit || is_excused(e->by) ||
            now_ns() - e->begun_ns >= (uint64_t)e->limit_ms * NS_PER_MS;
 }
