@@ -246,6 +246,31 @@ static void avoided_fabrics_take_turns(void **state)
     play(move_back_early, NULL, NULL);
 }
 
+/* Worker 0's frames cannot be registered with sim-verbs, on which the connection is. */
+static void send_unregistered(net_host *host)
+{
+    weft_sim *sim = host->world->sim;
+    if (host->rank == 1) {
+        assert_int_equal(host_send_free(host, 0, 0, 100), WEFT_OK);
+        host_until(host, &host->done_ok, 1);
+        host_until(host, &host->arrived, 1);
+    } else {
+        host_until(host, &host->arrived, 1);
+        assert_int_equal(weft_sim_fabric_refuse_memory(sim, 0, "sim-verbs", true), WEFT_OK);
+        expect_on(host, WFI_CONTROL, "sim-verbs");
+        assert_int_equal(host_send_free(host, 1, 0, 100), WEFT_OK);
+        host_until(host, &host->done_ok, 1);
+        assert_int_equal(host->done_failed, 0);
+        expect_on(host, WFI_CONTROL, "sim (sim-verbs: avoided, no memory could be registered for what is sent)");
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void frames_without_memory_take_another_fabric(void **state)
+{
+    play(send_unregistered, NULL, NULL);
+}
+
 /* Attempts fail because sim is cut, others because sim-verbs registers nothing. Neither is lack on all fabrics. */
 static void lack_and_cut(net_host *host)
 {
@@ -372,6 +397,6 @@ static void without_a_common_fabric_a_peer_is_unreachable(void **state)
 UNIT_MAIN(a_fabric_that_is_cut_is_left_by_the_first_connection,
           a_transfer_ends_on_another_fabric_and_the_next_one_returns, a_reader_without_memory_takes_another_fabric,
           an_exposer_without_memory_takes_another_fabric, avoided_fabrics_take_turns,
-          an_attempt_on_a_dead_fabric_refuses_no_other, lack_on_one_fabric_fails_nothing,
-          lack_on_every_fabric_of_the_peer_fails, workers_with_different_lists_meet, the_dialler_chooses,
-          without_a_common_fabric_a_peer_is_unreachable)
+          frames_without_memory_take_another_fabric, an_attempt_on_a_dead_fabric_refuses_no_other,
+          lack_on_one_fabric_fails_nothing, lack_on_every_fabric_of_the_peer_fails, workers_with_different_lists_meet,
+          the_dialler_chooses, without_a_common_fabric_a_peer_is_unreachable)

@@ -41,7 +41,7 @@ static weft_status state_post_next(wfi_conn *conn, wfi_transfer_state *state)
     size_t which;
     wfi_chunk *chunk = chunk_take(conn->transport);
     if (!chunk) {
-        wfi_transport_starve(conn->transport);
+        wfi_conn_starve(conn);
         return WEFT_ERR_AGAIN;
     }
     const wfi_segment *segment = wfi_transfer_state_place(state, state->next, &offset, &size, &which);
@@ -59,6 +59,7 @@ static weft_status state_post_next(wfi_conn *conn, wfi_transfer_state *state)
         wfi_list_push_front(&conn->transport->spare_chunks, &chunk->flight.link);
         return status;
     }
+    conn->channel->starved = 0;
     state->taken[chunk->index / 64] |= UINT64_C(1) << (chunk->index % 64);
     state->under_way++;
     conn->outstanding++;

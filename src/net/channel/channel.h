@@ -128,6 +128,7 @@ struct wfi_channel {
     wfi_list turn;      /* in wfi_transport.turns or turns_again */
     wfi_timer timer;    /* connecting: time limit; down: the next attempt; up: the idle check, if the owner set it */
     uint64_t ended;     /* number of connections that this worker closed on purpose */
+    unsigned starved;   /* fabrics on which posts failed for lack of memory, since one succeeded: bits */
     bool excused;       /* one side closed the last one on purpose, so it does not count as lost */
 };
 
@@ -147,8 +148,10 @@ struct wfi_conn {
     bool attempt;  /* counted in wfi_transport.attempts */
     wfi_list dial; /* in fabric->dials: the event thread is to make its lane */
     bool up, useful, closed;
-    bool refused; /* closed because its fabric refused to register memory */
-    bool keyed;   /* both nonces are known, so the keys of its frames are too */
+    bool refused;     /* closed because its fabric refused to register memory */
+    bool starving;    /* a post failed because memory was out, and was not repeated since */
+    unsigned starved; /* number of successive repetitions that failed for that */
+    bool keyed;       /* both nonces are known, so the keys of its frames are too */
     uint64_t nonce, peer_nonce;
     wfi_conn_keys *keys; /* guarded memory */
     size_t outstanding;  /* operations that the fabric has not reported yet */
@@ -412,9 +415,7 @@ struct wfi_transport {
     wfi_timer turn_timer;
     wfi_list spare_chunks; /* kept for reuse by bulk/ */
 
-    bool untaken;     /* wfi_net_untake was called for the current message */
-    bool starving;    /* in the current attempt a post failed because memory was out */
-    unsigned starved; /* number of successive attempts with such a failure */
+    bool untaken; /* wfi_net_untake was called for the current message */
     wfi_timer starved_timer;
 
     uint64_t silent;        /* silent connections that were closed, and are not counted as refused yet */
@@ -453,7 +454,7 @@ static inline uint64_t wfi_transport_bound_ns(const wfi_transport *transport) /*
 /* again.c */
 /* A post failed because memory was out: it is tried again. After repeated failures wfi_channel_ops.starved is
  * called. */
-void wfi_transport_starve(wfi_transport *transport);
+void wfi_conn_starve(wfi_conn *conn);
 void wfi_transport_starved_due(wfi_timer *timer);
 /* Repeats posts that failed because a queue was full or memory was out. */
 void wfi_transport_post_again(wfi_transport *transport);

@@ -43,14 +43,15 @@ static wfi_tx *tx_create(wfi_net_fabric *fabric, size_t room)
 
 /* An empty frame that is long enough for the message `first` (NULL: for none). If memory is out, returns NULL, and the
  * post is repeated soon. */
-static wfi_tx *tx_take(wfi_net_fabric *fabric, const wfi_message *first)
+static wfi_tx *tx_take(wfi_conn *conn, const wfi_message *first)
 {
+    wfi_net_fabric *fabric = conn->fabric;
     bool is_long = first && wfi_message_size(first) > WFI_MESSAGE_MAX;
     wfi_list *spare = is_long ? NULL : wfi_list_pop_front(&fabric->spares);
     wfi_tx *tx = spare ? wfi_container_of(spare, wfi_tx, flight.link)
                        : tx_create(fabric, is_long ? WFI_LONG_FRAME_BYTES : WFI_FRAME_BYTES);
     if (!tx) {
-        wfi_transport_starve(fabric->transport);
+        wfi_conn_starve(conn);
         return NULL;
     }
     fabric->spare_count -= spare != NULL;
@@ -152,6 +153,7 @@ static bool post_frame(wfi_conn *conn, wfi_tx *tx, uint64_t first)
         wfi_channel_broken(conn);
     if (status)
         return false;
+    conn->channel->starved = 0;
     frames->sent++;
     frames->told = frames->consumed;
     control->owes_ack = false;
@@ -189,7 +191,7 @@ static bool send_again(wfi_conn *conn)
     wfi_control *control = wfi_control_of(conn->channel);
     const wfi_message *message = wfi_container_of(control->resend, wfi_message, link);
     uint64_t first = message->net.sequence;
-    wfi_tx *tx = tx_take(conn->fabric, message);
+    wfi_tx *tx = tx_take(conn, message);
     if (!tx)
         return false;
     (void)put_list(tx, control->resend, &control->sent);
@@ -205,7 +207,7 @@ static bool send_new(wfi_conn *conn, bool requests_too)
 {
     wfi_control *control = wfi_control_of(conn->channel);
     const wfi_list *first = wfi_list_empty(&control->urgent) ? &control->queued : &control->urgent;
-    wfi_tx *tx = tx_take(conn->fabric, wfi_container_of(first->next, wfi_message, link));
+    wfi_tx *tx = tx_take(conn, wfi_container_of(first->next, wfi_message, link));
     if (!tx)
         return false;
     if (put_list(tx, control->urgent.next, &control->urgent) && requests_too)
@@ -246,7 +248,7 @@ void wfi_peer_send_ack(wfi_peer *peer)
     const wfi_frames *frames = wfi_conn_frames(conn);
     if (frames->consumed == frames->told)
         return;
-    wfi_tx *tx = tx_take(conn->fabric, NULL);
+    wfi_tx *tx = tx_take(conn, NULL);
     if (tx)
         (void)post_frame(conn, tx, wfi_peer_control(peer)->sequence + 1);
 }
