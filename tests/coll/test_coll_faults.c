@@ -3,7 +3,8 @@
  * test_coll_faults.c - members that die, stop, are missing or do not agree, at every step of operations: all others hear of it, with the
  * right name and in bounded time; what succeeded is right; and those who live go on in a group of theirs.
  *
- * test_coll_faults [--seeds N] [--first S]: as many runs of the random program; the default is for tools/check.
+ * test_coll_faults [--seeds N] [--first S] [--fabrics]: as many runs of the random program; the default is for tools/check.
+ * --fabrics: only the program with several fabrics.
  */
 #include "coll/coll.h"
 #include "rpc/spoiler.h"
@@ -644,11 +645,14 @@ int main(int argc, char **argv)
                                      cmocka_unit_test(test_roots_without_rank_0),
                                      cmocka_unit_test(test_left_behind)};
     const struct CMUnitTest deaths[] = {cmocka_unit_test(test_deaths), cmocka_unit_test(test_deaths_and_fabrics)};
+    const struct CMUnitTest on_fabrics[] = {cmocka_unit_test(test_deaths_and_fabrics)};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seeds"))
             seeds = strtoull(argv[i + 1], NULL, 10);
         else if (!strcmp(argv[i], "--first"))
             first_seed = strtoull(argv[i + 1], NULL, 10);
     }
+    if (argc > 1 && !strcmp(argv[argc - 1], "--fabrics"))
+        return cmocka_run_group_tests(on_fabrics, NULL, NULL);
     return argc > 1 ? cmocka_run_group_tests(deaths, NULL, NULL) : cmocka_run_group_tests(all, NULL, NULL);
 }

@@ -6,7 +6,8 @@
  *
  * The same over several fabrics, to which faults are done; one works always.
  *
- * test_coll_links [--seeds N] [--first S]: as many runs of the random program; the default is for tools/check.
+ * test_coll_links [--seeds N] [--first S] [--fabrics]: as many runs of the random program; the default is for tools/check.
+ * --fabrics: only the program with several fabrics.
  */
 #include "coll/coll.h"
 #include "rpc/spoiler.h"
@@ -284,6 +285,7 @@ static void test_far_apart(void **cmocka)
 
 int main(int argc, char **argv)
 {
+    const struct CMUnitTest on_fabrics[] = {cmocka_unit_test(test_fabrics)};
     const struct CMUnitTest all[] = {cmocka_unit_test(test_links), cmocka_unit_test(test_far_apart),
                                      cmocka_unit_test(test_fabrics)};
     for (int i = 1; i + 1 < argc; i += 2) {
@@ -292,5 +294,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--first"))
             first_seed = strtoull(argv[i + 1], NULL, 10);
     }
+    if (argc > 1 && !strcmp(argv[argc - 1], "--fabrics"))
+        return cmocka_run_group_tests(on_fabrics, NULL, NULL);
     return cmocka_run_group_tests(all, NULL, NULL);
 }

@@ -5,6 +5,8 @@
  * in any order. What a pass leaves is compared with the gradients that the root finds out by itself: each call says of what it did a
  * line, and gradients are computed from the lines.
  *
+ * usage: test_dist_random [--fabrics]: only with several fabrics. WEFT_TEST_SEEDS and WEFT_TEST_FIRST name the seeds.
+ *
  * Every computation is a sum of products: value = a * x + b * y, with a, b constants and x, y values here, parameters of this worker, or values
  * that came. So a gradient is found by going through the lines backwards.
  */
@@ -420,13 +422,19 @@ static void test_random_graphs_several_fabrics_and_a_death(void **state)
     play(true, true);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const struct CMUnitTest on_fabrics[] = {
+        cmocka_unit_test(test_random_graphs_and_several_fabrics),
+        cmocka_unit_test(test_random_graphs_several_fabrics_and_a_death),
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_graphs),
         cmocka_unit_test(test_random_graphs_and_a_death),
         cmocka_unit_test(test_random_graphs_and_several_fabrics),
         cmocka_unit_test(test_random_graphs_several_fabrics_and_a_death),
     };
+    if (argc > 1 && strcmp(argv[1], "--fabrics") == 0)
+        return cmocka_run_group_tests(on_fabrics, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

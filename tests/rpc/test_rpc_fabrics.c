@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rpc_fabrics.c - lists of fabrics (WEFT_FABRIC): wrong ones, workers without a common fabric, weft_agent_fabric. */
+/* test_rpc_fabrics.c - lists of fabrics (WEFT_FABRIC): wrong ones, workers without a common fabric, weft_agent_fabric, results
+ * that land while a fabric fails. */
 #include "rpc/world.h"
 
 static const weft_function functions[] = {{.name = "nothing", .run = world_run_nothing}};
@@ -101,4 +102,59 @@ static void call_in_vain(weft_agent *agent, void *arg)
 
 WORLD_TEST(call_in_vain, 5, 0, .size = 2, .adjust = nothing_in_common, .stop = true, WORLD_FUNCTIONS(functions))
 
-UNIT_MAIN(test_wrong_lists, test_ask_for_fabric, test_call_in_vain)
+/* ---- Results, when a fabric fails -------------------------------------------------------------------------------- */
+
+enum { FLOATS = 1 << 20 };
+
+static const weft_function echo[] = {
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo}};
+static uint64_t failed_ns; /* when the first fabric failed; 0: it works */
+static int in_the_middle;  /* calls in which it failed */
+
+static void read_only_second(weft_agent_options *options, void *arg)
+{
+    options->fabric = "sim,sim-reads";
+}
+
+static void fail_first(weft_sim *sim, int rank, void *arg)
+{
+    const world *w = arg;
+    weft_sim_sleep(sim, w->seed * 50000);
+    failed_ns = weft_sim_now(sim);
+    MUST_OK(weft_sim_fabric_fail(sim, 1, "sim"));
+}
+
+/* The second fabric has no remote writes, so the result cannot be pushed into the caller's landing place there. */
+static void land_on_second(weft_agent *agent, void *arg)
+{
+    const world *w = arg;
+    char text[256];
+    if (weft_agent_rank(agent) == 1)
+        return;
+    weft_tensor *x = weft_tensor_arange(FLOATS, WEFT_DTYPE_FLOAT32),
+                *place = weft_tensor_zeros(WEFT_SHAPE(FLOATS), WEFT_DTYPE_FLOAT32);
+    MUST(x && place);
+    MUST_OK(weft_sim_spawn(w->sim, 0, fail_first, arg));
+    failed_ns = 0;
+    for (bool worked = true; worked;) { /* the last one begins when the fabric has failed */
+        weft_tensor_fill(place, -1);
+        worked = !failed_ns;
+        MUST_OK(weft_rpc_sync(agent, weft_to_rank(1), "echo", WEFT_VALUES(weft_of_tensor(x)),
+                              &(weft_rpc_options){.land = {&place, 1}}, NULL));
+        MUST(memcmp(weft_tensor_data(x), weft_tensor_data(place), FLOATS * sizeof(float)) == 0);
+        in_the_middle += worked && failed_ns;
+    }
+    MUST_OK(weft_agent_fabric(agent, 1, WEFT_LANE_BULK, text, sizeof text));
+    MUST(strncmp(text, "sim-reads", 9) == 0);
+    weft_tensor_unref(x);
+    weft_tensor_unref(place);
+}
+
+static void test_results_land_on_any_fabric(void **state)
+{
+    world_play(&(world){.program = land_on_second, .size = 2, .adjust = read_only_second, WORLD_FUNCTIONS(echo)}, 40,
+               0);
+    assert_true(in_the_middle >= (int)world_seeds(40));
+}
+
+UNIT_MAIN(test_wrong_lists, test_ask_for_fabric, test_call_in_vain, test_results_land_on_any_fabric)
