@@ -12,6 +12,7 @@ void wfofi_lane_close(wfi_lane *lane)
     wfi_mutex_lock(&lane->lock);
     lane->state = WFOFI_CLOSING;
     wfi_mutex_unlock(&lane->lock);
+    wfofi_events_forget(lane);
     if (!hooks->lane_drain || hooks->lane_drain(lane))
         wfofi_lane_end(lane);
     if (unanswered)

@@ -61,27 +61,11 @@ static void about_lane(wfi_event *out, wfi_event_kind kind, wfi_lane *lane)
     out->lane_user = lane->user;
 }
 
-/*
- * The lane of an event's endpoint; NULL: it was closed. libfabric 1.17's verbs reports events of endpoints that are
- * freed already, so the endpoint is not read.
- */
-static wfi_lane *lane_of(const wfofi_fabric *fabric, const struct fid *fid)
-{
-    wfi_assert_held(&fabric->events_lock);
-    for (wfi_list *at = fabric->lanes.next; at != &fabric->lanes; at = at->next) {
-        wfi_lane *lane = wfi_container_of(at, wfi_lane, link);
-        if (lane->ep && &lane->ep->fid == fid)
-            return lane;
-    }
-    wfofi_log(fabric, WEFT_LOG_DEBUG, "an event of a connection that was closed");
-    return NULL;
-}
-
 /* libfabric 1.17 may report a broken lane before it reports the lane as connected: then it never was connected. */
-static bool on_connected(const wfofi_fabric *fabric, const event_entry *entry, size_t data_size, wfi_event *out)
+static bool on_connected(const event_entry *entry, size_t data_size, wfi_event *out)
 {
-    wfi_lane *lane = lane_of(fabric, entry->cm.fid);
-    if (!lane || !become(lane, WFOFI_CONNECTED))
+    wfi_lane *lane = entry->cm.fid->context;
+    if (!become(lane, WFOFI_CONNECTED))
         return false;
     about_lane(out, WFI_EVENT_CONNECTED, lane);
     out->data_size = data_size < WFI_CONNECT_DATA_MAX ? data_size : WFI_CONNECT_DATA_MAX;
@@ -89,10 +73,10 @@ static bool on_connected(const wfofi_fabric *fabric, const event_entry *entry, s
     return true;
 }
 
-static bool on_closed(const wfofi_fabric *fabric, const struct fid *fid, weft_status status, wfi_event *out)
+static bool on_closed(const struct fid *fid, weft_status status, wfi_event *out)
 {
-    wfi_lane *lane = lane_of(fabric, fid);
-    if (!lane || !become(lane, WFOFI_BROKEN))
+    wfi_lane *lane = fid->context;
+    if (!become(lane, WFOFI_BROKEN))
         return false;
     about_lane(out, WFI_EVENT_CLOSED, lane);
     out->status = status;
@@ -106,9 +90,9 @@ static bool translate(wfofi_fabric *fabric, uint32_t kind, const event_entry *en
     case FI_CONNREQ:
         return on_request(fabric, entry, data_size, out);
     case FI_CONNECTED:
-        return on_connected(fabric, entry, data_size, out);
+        return on_connected(entry, data_size, out);
     case FI_SHUTDOWN:
-        return on_closed(fabric, entry->cm.fid, WEFT_ERR_FABRIC, out);
+        return on_closed(entry->cm.fid, WEFT_ERR_FABRIC, out);
     default:
         return false;
     }
@@ -122,7 +106,7 @@ static bool translate_error(const wfofi_fabric *fabric, const struct fi_eq_err_e
     }
     wfofi_log(fabric, WEFT_LOG_DEBUG, "connection failed: %s", fi_strerror(entry->err));
     out->why = fi_strerror(entry->err);
-    return on_closed(fabric, entry->fid, WEFT_ERR_UNREACHABLE, out);
+    return on_closed(entry->fid, WEFT_ERR_UNREACHABLE, out);
 }
 
 static int accept_begin(wfofi_fabric *fabric)
@@ -147,9 +131,9 @@ static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
     event_entry entry;
     uint32_t kind = 0;
     bool given;
-    *out = (wfi_event){0};
     int begun = accept_begin(fabric);
     wfi_mutex_lock(&fabric->events_lock);
+    *out = (wfi_event){0};
     errno = 0;
     ssize_t size = fi_eq_read(fabric->eq, &kind, &entry, sizeof entry, 0);
     if (size == -FI_EAVAIL) {
@@ -178,24 +162,49 @@ static size_t read_events(wfofi_fabric *fabric, wfi_event *out, size_t room)
     return count;
 }
 
-/* Whether an event can be read. */
-static bool has_event(wfofi_fabric *fabric)
+/*
+ * Reads the next event into fabric->ahead, unless one is there; false: there is none. FI_PEEK would leave the event with
+ * libfabric, but then fi_close does not drop it: verbs puts peeked events into a list, and vrb_eq_match_event (1.11 to
+ * 2.6) compares a field of the endpoint where it should compare the entry's. The event would name freed memory, or the
+ * lane that is in this memory next.
+ */
+static bool read_ahead(wfofi_fabric *fabric)
 {
-    event_entry entry;
-    uint32_t kind;
-    int begun = accept_begin(fabric);
     wfi_mutex_lock(&fabric->events_lock);
-    errno = 0; /* see read_one */
-    ssize_t size = fi_eq_read(fabric->eq, &kind, &entry, sizeof entry, FI_PEEK);
+    bool kept = fabric->ahead.kind != 0;
     wfi_mutex_unlock(&fabric->events_lock);
-    accept_end(fabric, begun);
-    return size > 0 || size == -FI_EAVAIL;
+    read_result result = kept ? READ_EVENT : READ_DROPPED;
+    while (result == READ_DROPPED)
+        result = read_one(fabric, &fabric->ahead);
+    return result == READ_EVENT;
+}
+
+void wfofi_events_forget(const wfi_lane *lane)
+{
+    wfofi_fabric *fabric = lane->fabric;
+    wfi_mutex_lock(&fabric->events_lock);
+    if (fabric->ahead.lane == lane)
+        fabric->ahead = (wfi_event){0};
+    wfi_mutex_unlock(&fabric->events_lock);
+}
+
+static size_t take_ahead(wfofi_fabric *fabric, wfi_event *out, size_t room)
+{
+    wfi_mutex_lock(&fabric->events_lock);
+    bool taken = room > 0 && fabric->ahead.kind != 0;
+    if (taken) {
+        *out = fabric->ahead;
+        fabric->ahead.kind = 0;
+    }
+    wfi_mutex_unlock(&fabric->events_lock);
+    return taken;
 }
 
 size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room)
 {
     wfofi_fabric *fabric = wfofi_of(base);
-    size_t count = read_events(fabric, out, room);
+    size_t count = take_ahead(fabric, out, room);
+    count += read_events(fabric, &out[count], room - count);
     if (fabric->hooks->events_after)
         count += fabric->hooks->events_after(fabric, &out[count], room - count);
     return count;
@@ -209,7 +218,7 @@ bool wfofi_events_arm(wfi_fabric *base, uint64_t *due_ns)
     int begun = accept_begin(fabric);
     int ret = fi_trywait(fabric->fabric, &queue, 1);
     accept_end(fabric, begun);
-    bool armed = ret == FI_SUCCESS && !has_event(fabric);
+    bool armed = ret == FI_SUCCESS && !read_ahead(fabric);
     return (!fabric->hooks->events_arm || fabric->hooks->events_arm(fabric, due_ns)) && armed;
 }
 

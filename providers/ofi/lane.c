@@ -56,11 +56,10 @@ weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *
     if (ret != 0)
         goto free_lane;
     ret = fi_endpoint(fabric->domain, info, &lane->ep, lane);
+    if (ret == 0)
+        ret = bind_endpoint(fabric, lane->ep);
     if (ret != 0)
         goto release;
-    ret = bind_endpoint(fabric, lane->ep);
-    if (ret != 0)
-        goto close_endpoint;
     wfi_mutex_init(&lane->lock);
     wfi_mutex_lock(&fabric->events_lock);
     wfi_list_push_back(&fabric->lanes, &lane->link);
@@ -68,10 +67,10 @@ weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *
     *out = lane;
     return WEFT_OK;
 
-close_endpoint:
-    fi_close(&lane->ep->fid);
 release:
     wfi_mutex_lock(&fabric->events_lock);
+    if (lane->ep)
+        fi_close(&lane->ep->fid);
     release(fabric);
     wfi_mutex_unlock(&fabric->events_lock);
 free_lane:

@@ -4,9 +4,10 @@
  * files of this folder share.
  *
  * LOCKING. libfabric is opened with FI_THREAD_SAFE and locks for itself. These locks guard weft's own data:
- *   1. events_lock: the lists of open lanes and of requests that wait for an answer; and the step
- *      "read one event, find its lane". An endpoint is closed under it: fi_close drops the events that are queued for
- *      that endpoint, so an event that is read later can only name an open lane.
+ *   1. events_lock: the lists of open lanes and of requests that wait for an answer; the event that was read ahead; and
+ *      the step "read one event, find its lane". An endpoint is closed under it: fi_close drops the events that are
+ *      queued for that endpoint, so an event that is read later can only name an open lane. fi_close does not drop
+ *      events that were peeked at (FI_PEEK), so weft does not peek.
  *   2. cq_lock: the step "read completions, settle their operations", and the list `ready`. After fi_close, closing a
  *      lane reads the completion queue under it until that is empty. Operations that are still in the lane's list then
  *      were dropped by libfabric; no entry of the queue names them.
@@ -110,6 +111,7 @@ typedef struct wfofi_fabric {
 
     wfi_mutex events_lock;
     wfi_list lanes, requests;
+    wfi_event ahead;                  /* read by events_arm, not reported yet; kind 0: none */
     size_t cq_room;                   /* of cq_size: not reserved by a lane */
     struct wfofi_fabric *kept_before; /* closed, with operations under way: fabric.c */
 
@@ -213,8 +215,12 @@ weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options
 void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret);
 void wfofi_say_exhausted(wfofi_fabric *fabric);
 
-/* eq.c. For closing: reads all events, and rejects the requests that wait for an answer. */
+/*
+ * eq.c. drop: for closing, reads all events, and rejects the requests that wait for an answer. forget: the lane is being
+ * closed (its state says so), and an event of it that was read ahead is not reported.
+ */
 void wfofi_requests_drop(wfofi_fabric *fabric);
+void wfofi_events_forget(const wfi_lane *lane);
 
 /* cq.c */
 void wfofi_cq_progress(wfofi_fabric *fabric); /* reads one batch; cq_lock held */

@@ -256,6 +256,79 @@ static void lanes_that_never_connect_can_be_closed(void **state)
     ofi_node_close(&b);
 }
 
+/* Looks for events without taking them, until there is one; the other node may be NULL. */
+static void await_event(const ofi_node *node, ofi_node *other)
+{
+    uint64_t due = UINT64_MAX, limit = ofi_now_ms() + 10000 * ofi_slow();
+    wfi_completion done;
+    while (ofi_ops()->events_arm(node->fabric, &due)) {
+        assert_int_equal(ofi_ops()->poll(node->fabric, &done, 1), 0); /* tcp notices here that the peer has closed */
+        if (other)
+            ofi_step(other, NULL);
+        assert_true(ofi_now_ms() < limit);
+    }
+}
+
+/* Closes the lane of an event that events_arm has found. Neither it nor a new lane, perhaps in its memory, gets it. */
+static void close_before_reading(ofi_node *node, ofi_node *other, ofi_link *link)
+{
+    ofi_link news[4] = {{0}};
+    int connected = link->connected, closed = link->closed;
+    await_event(node, other);
+    ofi_hang_up(link);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(
+            ofi_ops()->lane_open(node->fabric, other->address, other->address_size, &news[i], &news[i].lane), WEFT_OK);
+    for (int i = 0; i < 20; i++)
+        ofi_step(node, NULL);
+    assert_int_equal(link->connected, connected);
+    assert_int_equal(link->closed, closed);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(news[i].connected + news[i].closed, 0);
+        ofi_hang_up(&news[i]);
+    }
+}
+
+static void an_event_that_was_found_ends_with_its_lane(void **state)
+{
+    ofi_node a, b;
+    ofi_link link, taken = {0};
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    b.passive = true;
+    ofi_dial(&a, &b, &link, NULL, 0);
+    ofi_until(&a, &b, b.waiting);
+    assert_int_equal(lanes_accept(b.fabric, b.waiting, "yes", 3, &taken, &taken.lane), WEFT_OK);
+    b.waiting = NULL;
+    close_before_reading(&a, &b, &link); /* connected */
+    ofi_hang_up(&taken);
+    b.passive = false;
+    ofi_hang_up(ofi_join(&a, &b, &link));
+    close_before_reading(&a, &b, &link); /* closed by the peer */
+    b.refuse = true;
+    ofi_dial(&a, &b, &link, NULL, 0);
+    close_before_reading(&a, &b, &link); /* refused */
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
+/* A request that events_arm has found is refused when the fabric closes. */
+static void a_request_that_was_found_is_refused_at_the_end(void **state)
+{
+    ofi_node a, b;
+    ofi_link link;
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    ofi_dial(&a, &b, &link, NULL, 0);
+    for (int i = 0; i < 20; i++)
+        ofi_step(&a, NULL);
+    await_event(&b, NULL);
+    ofi_node_close(&b);
+    ofi_until(&a, NULL, link.closed);
+    ofi_hang_up(&link);
+    ofi_node_close(&a);
+}
+
 static void a_malformed_address_is_invalid(void **state)
 {
     ofi_node a;
@@ -384,6 +457,7 @@ UNIT_MAIN(both_ends_learn_what_the_other_sent, private_data_of_full_size_arrives
           a_refusal_closes_the_lane, nobody_listening_closes_the_lane, both_may_connect_at_once,
           closing_one_end_is_announced_once_at_the_other, a_lane_that_never_connects_can_be_closed,
           a_request_may_wait_and_its_caller_may_leave, requests_unanswered_at_the_end_are_refused,
-          receives_may_be_posted_before_connect, lanes_that_never_connect_can_be_closed, a_malformed_address_is_invalid,
-          connections_leave_no_descriptor, a_range_of_ports_is_used_up_then_refused, bad_options_are_named,
-          an_interface_can_be_named)
+          receives_may_be_posted_before_connect, lanes_that_never_connect_can_be_closed,
+          an_event_that_was_found_ends_with_its_lane, a_request_that_was_found_is_refused_at_the_end,
+          a_malformed_address_is_invalid, connections_leave_no_descriptor, a_range_of_ports_is_used_up_then_refused,
+          bad_options_are_named, an_interface_can_be_named)
