@@ -104,7 +104,7 @@ typedef struct weft_agent_options {
      * call weft_job_open. */
     weft_job *job;
     /* The fabrics, in the order of preference: "tcp", "verbs" (InfiniBand, RoCE), "verbs,tcp" ..., or "auto", which is
-     * what opens of "verbs,tcp". Simulated ones: weft/sim.h. WEFT_FABRIC; default "tcp", or "sim" if `sim` is set */
+     * what opens of "verbs,tcp". Simulated ones: weft/sim.h. WEFT_FABRIC; default "auto", or "sim" if `sim` is set */
     const char *fabric;
     const char *iface; /* name or address of the network interface; WEFT_IFACE; default: the route to master_addr */
     const char *ports; /* ports to listen on for peers: "low-high" or one, from 1024; WEFT_PORTS; default: any */

@@ -67,7 +67,7 @@ def check_fabrics():
         opens = [one["name"] for one in found["fabrics"] if one.get("opens") == "yes"]
         assert "tcp" in opens and found["chosen"]["fabric"] == asked, found
         assert found["chosen"]["fabrics_used"] == ", ".join(name for name in order if name in opens), found
-    assert report()["chosen"]["fabric"] == "tcp"
+    assert report()["chosen"]["fabric"] == "auto"
     nowhere = report(env={"WEFT_FABRIC": "tcp", "WEFT_IFACE": "nowhere0"})["chosen"]
     assert nowhere["fabrics_used"] == "none: weft_agent_open fails", nowhere
     for wrong, words in (("tcp,nosuch", '"nosuch"'), ("tcp,tcp", "names tcp twice"), ("sim", "simulated world")):

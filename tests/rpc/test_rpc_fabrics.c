@@ -3,6 +3,10 @@
  * that land while a fabric fails. */
 #include "rpc/world.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 static const weft_function functions[] = {{.name = "nothing", .run = world_run_nothing}};
 
 /* ---- Wrong lists --------------------------------------------------------------------------------------------------- */
@@ -48,6 +52,64 @@ static void test_wrong_lists(void **state)
     assert_int_equal(weft_sim_spawn(sim, 0, wrong_in_a_world, NULL), WEFT_OK);
     assert_int_equal(weft_sim_run(sim, 60000), WEFT_OK);
     weft_sim_close(sim);
+}
+
+/* ---- A fabric that does not open --------------------------------------------------------------------------------- */
+
+typedef struct lines { /* of the log */
+    int louder, unopened;
+    weft_log_level level; /* of the last line about a fabric that does not open */
+    char last[1024];
+} lines;
+
+static void keep_line(weft_log_level level, const char *line, void *arg)
+{
+    lines *kept = arg;
+    kept->louder += level <= WEFT_LOG_WARN && !strstr(line, "fabric verbs does not open: ");
+    if (!strstr(line, "fabric verbs does not open: "))
+        return;
+    kept->unopened++;
+    kept->level = level;
+    snprintf(kept->last, sizeof kept->last, "%s", line);
+}
+
+/* On the loopback interface, which belongs to no RDMA device: the agent opens, and says once why verbs does not. */
+static void open_without_verbs(const char *fabric, weft_log_level wanted)
+{
+    weft_agent *agent = NULL;
+    lines kept = {0};
+    weft_log_level before = weft_logging_get_level();
+    weft_agent_options options = {.has_rank = true,
+                                  .rank = 0,
+                                  .world_size = 1,
+                                  .master_addr = "127.0.0.1",
+                                  .master_port = WEFT_ANY_PORT,
+                                  .fabric = fabric,
+                                  .iface = "lo"};
+    weft_logging_set_sink(keep_line, &kept);
+    weft_logging_set_level(WEFT_LOG_INFO);
+    MUST_OK(weft_agent_open(&options, &agent, NULL));
+    MUST_OK(weft_agent_close(agent));
+    weft_logging_set_level(before);
+    weft_logging_set_sink(NULL, NULL);
+    assert_int_equal(kept.louder, 0);
+    assert_int_equal(kept.unopened, 1);
+    assert_int_equal(kept.level, wanted);
+    if (!strstr(kept.last, "no RDMA device") && !strstr(kept.last, "/dev/infiniband") &&
+        !strstr(kept.last, "WEFT_IFACE"))
+        fail_msg("no reason in: %s", kept.last);
+}
+
+static void test_auto_without_verbs(void **state)
+{
+    char *asked = getenv("WEFT_FABRIC") ? strdup(getenv("WEFT_FABRIC")) : NULL;
+    unsetenv("WEFT_FABRIC");
+    open_without_verbs(NULL, WEFT_LOG_INFO);
+    open_without_verbs("auto", WEFT_LOG_INFO);
+    open_without_verbs("verbs,tcp", WEFT_LOG_WARN);
+    if (asked)
+        setenv("WEFT_FABRIC", asked, 1);
+    free(asked);
 }
 
 /* ---- weft_agent_fabric --------------------------------------------------------------------------------------------- */
@@ -157,4 +219,5 @@ static void test_results_land_on_any_fabric(void **state)
     assert_true(in_the_middle >= (int)world_seeds(40));
 }
 
-UNIT_MAIN(test_wrong_lists, test_ask_for_fabric, test_call_in_vain, test_results_land_on_any_fabric)
+UNIT_MAIN(test_wrong_lists, test_ask_for_fabric, test_call_in_vain, test_results_land_on_any_fabric,
+          test_auto_without_verbs)

@@ -81,7 +81,7 @@ static void test_defaults(void **state)
     assert_int_equal(v->master_port, 12345);
     assert_string_equal(v->name, "worker1");
     assert_string_equal(v->master_addr, "127.0.0.1");
-    assert_string_equal(v->fabric, "tcp");
+    assert_string_equal(v->fabric, "auto");
     assert_false(v->elastic || v->no_binding || v->iface || v->ports || v->trace_file || v->secret || v->metrics_port);
     assert_int_equal(v->workers, 4);
     assert_int_equal(v->death_timeout_ms, 2000);

@@ -277,7 +277,7 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
     } texts[] = {
         {values->name, "WEFT_NAME", fallback_name, out->name, sizeof out->name},
         {values->master_addr, "MASTER_ADDR", "127.0.0.1", out->master_addr, sizeof out->master_addr},
-        {values->fabric, "WEFT_FABRIC", values->sim ? "sim" : "tcp", out->fabric, sizeof out->fabric},
+        {values->fabric, "WEFT_FABRIC", values->sim ? "sim" : "auto", out->fabric, sizeof out->fabric},
         {values->iface, "WEFT_IFACE", "", out->iface, sizeof out->iface},
         {values->ports, "WEFT_PORTS", "", out->ports, sizeof out->ports},
         {values->trace_file, "WEFT_TRACE", "", out->trace_file, sizeof out->trace_file},
