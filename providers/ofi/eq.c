@@ -163,10 +163,11 @@ static size_t read_events(wfofi_fabric *fabric, wfi_event *out, size_t room)
 }
 
 /*
- * Reads the next event into fabric->ahead, unless one is there; false: there is none. FI_PEEK would leave the event with
- * libfabric, but then fi_close does not drop it: verbs puts peeked events into a list, and vrb_eq_match_event (1.11 to
- * 2.6) compares a field of the endpoint where it should compare the entry's. The event would name freed memory, or the
- * lane that is in this memory next.
+ * Reads the next event into fabric->ahead, unless one is there. Returns false if there is no event.
+ *
+ * FI_PEEK would leave the event with libfabric. But verbs keeps peeked events in a list, and fi_close does not find
+ * them there: vrb_eq_match_event (1.11 to 2.6) compares a field of the endpoint instead of the entry's. Such an event
+ * names freed memory, or the lane that is in this memory next.
  */
 static bool read_ahead(wfofi_fabric *fabric)
 {

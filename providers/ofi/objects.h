@@ -5,9 +5,9 @@
  *
  * LOCKING. libfabric is opened with FI_THREAD_SAFE and locks for itself. These locks guard weft's own data:
  *   1. events_lock: the lists of open lanes and of requests that wait for an answer; the event that was read ahead; and
- *      the step "read one event, find its lane". An endpoint is closed under it: fi_close drops the events that are
- *      queued for that endpoint, so an event that is read later can only name an open lane. fi_close does not drop
- *      events that were peeked at (FI_PEEK), so weft does not peek.
+ *      the step "read one event, find its lane". An endpoint is closed under it. fi_close drops the events that are
+ *      queued for that endpoint, so an event that is read later can only name an open lane. It does not drop events
+ *      that were peeked at (FI_PEEK), so weft does not peek.
  *   2. cq_lock: the step "read completions, settle their operations", and the list `ready`. After fi_close, closing a
  *      lane reads the completion queue under it until that is empty. Operations that are still in the lane's list then
  *      were dropped by libfabric; no entry of the queue names them.
@@ -215,11 +215,9 @@ weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options
 void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret);
 void wfofi_say_exhausted(wfofi_fabric *fabric);
 
-/*
- * eq.c. drop: for closing, reads all events, and rejects the requests that wait for an answer. forget: the lane is being
- * closed (its state says so), and an event of it that was read ahead is not reported.
- */
+/* eq.c. For closing: reads all events, and rejects the requests that wait for an answer. */
 void wfofi_requests_drop(wfofi_fabric *fabric);
+/* Discards an event of this lane that was read ahead. The lane's state is WFOFI_CLOSING, so no other one follows. */
 void wfofi_events_forget(const wfi_lane *lane);
 
 /* cq.c */

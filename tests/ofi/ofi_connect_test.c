@@ -312,6 +312,30 @@ static void an_event_that_was_found_ends_with_its_lane(void **state)
     ofi_node_close(&b);
 }
 
+/* It may be looked for again and again. */
+static void an_event_that_was_found_is_reported_once(void **state)
+{
+    ofi_node a, b;
+    ofi_link link;
+    wfi_event events[4];
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    ofi_dial(&a, &b, &link, NULL, 0);
+    ofi_until(&a, &b, b.accepted_count == 1);
+    for (int i = 0; i < 3; i++)
+        await_event(&a, &b);
+    assert_int_equal(ofi_ops()->poll_events(a.fabric, events, 0), 0);
+    assert_int_equal(ofi_ops()->poll_events(a.fabric, events, 4), 1);
+    assert_int_equal(events[0].kind, WFI_EVENT_CONNECTED);
+    assert_ptr_equal(events[0].lane, link.lane);
+    assert_ptr_equal(events[0].lane_user, &link);
+    assert_memory_equal(events[0].data, "yes", 3);
+    assert_int_equal(ofi_ops()->poll_events(a.fabric, events, 4), 0);
+    ofi_hang_up(&link);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+}
+
 /* A request that events_arm has found is refused when the fabric closes. */
 static void a_request_that_was_found_is_refused_at_the_end(void **state)
 {
@@ -458,6 +482,7 @@ UNIT_MAIN(both_ends_learn_what_the_other_sent, private_data_of_full_size_arrives
           closing_one_end_is_announced_once_at_the_other, a_lane_that_never_connects_can_be_closed,
           a_request_may_wait_and_its_caller_may_leave, requests_unanswered_at_the_end_are_refused,
           receives_may_be_posted_before_connect, lanes_that_never_connect_can_be_closed,
-          an_event_that_was_found_ends_with_its_lane, a_request_that_was_found_is_refused_at_the_end,
-          a_malformed_address_is_invalid, connections_leave_no_descriptor, a_range_of_ports_is_used_up_then_refused,
-          bad_options_are_named, an_interface_can_be_named)
+          an_event_that_was_found_ends_with_its_lane, an_event_that_was_found_is_reported_once,
+          a_request_that_was_found_is_refused_at_the_end, a_malformed_address_is_invalid,
+          connections_leave_no_descriptor, a_range_of_ports_is_used_up_then_refused, bad_options_are_named,
+          an_interface_can_be_named)
