@@ -90,9 +90,9 @@ static bool translate(wfofi_fabric *fabric, uint32_t kind, const event_entry *en
     case FI_CONNREQ:
         return on_request(fabric, entry, data_size, out);
     case FI_CONNECTED:
-        return on_connected(entry, data_size, out);
+        return entry->cm.fid != fabric->closed && on_connected(entry, data_size, out);
     case FI_SHUTDOWN:
-        return on_closed(entry->cm.fid, WEFT_ERR_FABRIC, out);
+        return entry->cm.fid != fabric->closed && on_closed(entry->cm.fid, WEFT_ERR_FABRIC, out);
     default:
         return false;
     }
@@ -126,13 +126,12 @@ typedef enum read_result { READ_NOTHING, READ_DROPPED, READ_EVENT } read_result;
  * Clears errno: libfabric 1.17 reads errno when a socket has ended, and an old EAGAIN there would make it report the
  * socket forever.
  */
-static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
+static read_result read_locked(wfofi_fabric *fabric, wfi_event *out)
 {
     event_entry entry;
     uint32_t kind = 0;
     bool given;
-    int begun = accept_begin(fabric);
-    wfi_mutex_lock(&fabric->events_lock);
+    wfi_assert_held(&fabric->events_lock);
     *out = (wfi_event){0};
     errno = 0;
     ssize_t size = fi_eq_read(fabric->eq, &kind, &entry, sizeof entry, 0);
@@ -143,11 +142,19 @@ static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
     } else {
         given = size > 0 && translate(fabric, kind, &entry, (size_t)size, out);
     }
-    wfi_mutex_unlock(&fabric->events_lock);
-    accept_end(fabric, begun);
     if (size <= 0)
         return READ_NOTHING;
     return given ? READ_EVENT : READ_DROPPED;
+}
+
+static read_result read_one(wfofi_fabric *fabric, wfi_event *out)
+{
+    int begun = accept_begin(fabric);
+    wfi_mutex_lock(&fabric->events_lock);
+    read_result result = read_locked(fabric, out);
+    wfi_mutex_unlock(&fabric->events_lock);
+    accept_end(fabric, begun);
+    return result;
 }
 
 static size_t read_events(wfofi_fabric *fabric, wfi_event *out, size_t room)
@@ -162,44 +169,102 @@ static size_t read_events(wfofi_fabric *fabric, wfi_event *out, size_t room)
     return count;
 }
 
-/*
- * Reads the next event into fabric->ahead, unless one is there. Returns false if there is no event.
- *
- * FI_PEEK would leave the event with libfabric. But verbs keeps peeked events in a list, and fi_close does not find
- * them there: vrb_eq_match_event (1.11 to 2.6) compares a field of the endpoint instead of the entry's. Such an event
- * names freed memory, or the lane that is in this memory next.
- */
-static bool read_ahead(wfofi_fabric *fabric)
+/* ---- Events that were read ahead --------------------------------------------------------------------------------- */
+
+struct wfofi_ahead {
+    wfi_list link;
+    wfi_event event;
+};
+
+static void ahead_free(wfofi_fabric *fabric, wfofi_ahead *ahead)
 {
+    wfi_list_remove(&ahead->link);
+    free(fabric->ahead_spare);
+    fabric->ahead_spare = ahead;
+}
+
+/* Reads an event, and keeps it for poll_events. Reads none if there is no memory. */
+static read_result read_ahead(wfofi_fabric *fabric)
+{
+    wfofi_ahead *ahead = fabric->ahead_spare ? fabric->ahead_spare : wfi_calloc(1, sizeof *ahead);
+    if (!ahead)
+        return READ_NOTHING;
+    fabric->ahead_spare = NULL;
+    wfi_list_init(&ahead->link);
+    read_result result = read_locked(fabric, &ahead->event);
+    if (result == READ_EVENT)
+        wfi_list_push_back(&fabric->ahead, &ahead->link);
+    else
+        ahead_free(fabric, ahead);
+    return result;
+}
+
+/* Whether there is an event. Not with FI_PEEK: on verbs, the event could then outlive its endpoint (objects.h). */
+static bool has_event(wfofi_fabric *fabric)
+{
+    int begun = accept_begin(fabric);
     wfi_mutex_lock(&fabric->events_lock);
-    bool kept = fabric->ahead.kind != 0;
-    wfi_mutex_unlock(&fabric->events_lock);
-    read_result result = kept ? READ_EVENT : READ_DROPPED;
+    read_result result = wfi_list_empty(&fabric->ahead) ? READ_DROPPED : READ_EVENT;
     while (result == READ_DROPPED)
-        result = read_one(fabric, &fabric->ahead);
+        result = read_ahead(fabric);
+    wfi_mutex_unlock(&fabric->events_lock);
+    accept_end(fabric, begun);
     return result == READ_EVENT;
+}
+
+static size_t take_ahead(wfofi_fabric *fabric, wfi_event *out, size_t room)
+{
+    size_t count = 0;
+    wfi_mutex_lock(&fabric->events_lock);
+    while (count < room && !wfi_list_empty(&fabric->ahead)) {
+        wfofi_ahead *ahead = wfi_container_of(fabric->ahead.next, wfofi_ahead, link);
+        out[count++] = ahead->event;
+        ahead_free(fabric, ahead);
+    }
+    wfi_mutex_unlock(&fabric->events_lock);
+    return count;
 }
 
 void wfofi_events_forget(const wfi_lane *lane)
 {
     wfofi_fabric *fabric = lane->fabric;
     wfi_mutex_lock(&fabric->events_lock);
-    if (fabric->ahead.lane == lane)
-        fabric->ahead = (wfi_event){0};
+    for (wfi_list *at = fabric->ahead.next; at != &fabric->ahead;) {
+        wfofi_ahead *ahead = wfi_container_of(at, wfofi_ahead, link);
+        at = at->next;
+        if (ahead->event.lane == lane)
+            ahead_free(fabric, ahead);
+    }
     wfi_mutex_unlock(&fabric->events_lock);
 }
 
-static size_t take_ahead(wfofi_fabric *fabric, wfi_event *out, size_t room)
+void wfofi_events_closed(wfofi_fabric *fabric, const struct fid *closed)
 {
-    wfi_mutex_lock(&fabric->events_lock);
-    bool taken = room > 0 && fabric->ahead.kind != 0;
-    if (taken) {
-        *out = fabric->ahead;
-        fabric->ahead.kind = 0;
+    struct fid *queue = &fabric->eq->fid;
+    struct fi_eq_cm_entry nothing = {0};
+    wfi_assert_held(&fabric->events_lock);
+    if (!fabric->provider->events_outlive)
+        return;
+    fabric->closed = closed;
+    bool kept = false;
+    read_result result = READ_DROPPED;
+    while (result != READ_NOTHING && fi_trywait(fabric->fabric, &queue, 1) == -FI_EAGAIN) {
+        result = read_ahead(fabric);
+        kept = kept || result == READ_EVENT;
     }
-    wfi_mutex_unlock(&fabric->events_lock);
-    return taken;
+    fabric->closed = NULL;
+    if (kept) /* wakes the thread that waits for events: translate drops this one */
+        (void)fi_eq_write(fabric->eq, FI_NOTIFY, &nothing, sizeof nothing, 0);
 }
+
+void wfofi_events_fini(wfofi_fabric *fabric)
+{
+    for (wfi_list *node; (node = wfi_list_pop_front(&fabric->ahead));)
+        free(wfi_container_of(node, wfofi_ahead, link));
+    free(fabric->ahead_spare);
+}
+
+/* ---- For poll_events --------------------------------------------------------------------------------------------- */
 
 size_t wfofi_poll_events(wfi_fabric *base, wfi_event *out, size_t room)
 {
@@ -219,7 +284,7 @@ bool wfofi_events_arm(wfi_fabric *base, uint64_t *due_ns)
     int begun = accept_begin(fabric);
     int ret = fi_trywait(fabric->fabric, &queue, 1);
     accept_end(fabric, begun);
-    bool armed = ret == FI_SUCCESS && !read_ahead(fabric);
+    bool armed = ret == FI_SUCCESS && !has_event(fabric);
     return (!fabric->hooks->events_arm || fabric->hooks->events_arm(fabric, due_ns)) && armed;
 }
 

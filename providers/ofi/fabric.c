@@ -73,7 +73,7 @@ static int open_wake(wfofi_fabric *fabric)
 
 static weft_status open_queues(wfofi_fabric *fabric, int peers, weft_error **error)
 {
-    struct fi_eq_attr eq_attr = {.wait_obj = FI_WAIT_FD};
+    struct fi_eq_attr eq_attr = {.wait_obj = FI_WAIT_FD, .flags = fabric->provider->events_outlive ? FI_WRITE : 0};
     int ret = fi_eq_open(fabric->fabric, &eq_attr, &fabric->eq, NULL);
     if (ret == 0)
         ret = fi_control(&fabric->eq->fid, FI_GETWAIT, &fabric->eq_fd);
@@ -116,6 +116,7 @@ static void take_apart(wfofi_fabric *fabric)
     if (fabric->fabric)
         close_fid(fabric, &fabric->fabric->fid, "fabric");
     fi_freeinfo(fabric->info);
+    wfofi_events_fini(fabric);
     wfi_mutex_fini(&fabric->events_lock);
     wfi_mutex_fini(&fabric->cq_lock);
     free(fabric->state);
@@ -144,6 +145,7 @@ static wfofi_fabric *create(const wfofi_provider *provider, const wfi_fabric_opt
     wfi_list_init(&fabric->ready);
     wfi_list_init(&fabric->lanes);
     wfi_list_init(&fabric->requests);
+    wfi_list_init(&fabric->ahead);
     wfi_list_init(&fabric->bounces.free);
     wfi_list_init(&fabric->bounces.stalled);
     if (fabric->hooks->created)

@@ -88,7 +88,9 @@ static void close_endpoint(wfi_lane *lane)
     wfofi_fabric *fabric = lane->fabric;
     wfi_mutex_lock(&fabric->events_lock);
     wfi_list_remove(&lane->link);
+    const struct fid *closed = &lane->ep->fid;
     int ret = fi_close(&lane->ep->fid);
+    wfofi_events_closed(fabric, closed);
     release(fabric);
     wfi_mutex_unlock(&fabric->events_lock);
     if (ret != 0)

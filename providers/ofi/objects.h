@@ -4,10 +4,9 @@
  * files of this folder share.
  *
  * LOCKING. libfabric is opened with FI_THREAD_SAFE and locks for itself. These locks guard weft's own data:
- *   1. events_lock: the lists of open lanes and of requests that wait for an answer; the event that was read ahead; and
+ *   1. events_lock: the lists of open lanes and of requests that wait for an answer; events that were read ahead; and
  *      the step "read one event, find its lane". An endpoint is closed under it. fi_close drops the events that are
- *      queued for that endpoint, so an event that is read later can only name an open lane. It does not drop events
- *      that were peeked at (FI_PEEK), so weft does not peek.
+ *      queued for that endpoint, or wfofi_events_closed does. So an event that is read later names an open lane.
  *   2. cq_lock: the step "read completions, settle their operations", and the list `ready`. After fi_close, closing a
  *      lane reads the completion queue under it until that is empty. Operations that are still in the lane's list then
  *      were dropped by libfabric; no entry of the queue names them.
@@ -82,6 +81,8 @@ typedef struct wfofi_bounces {
     wfofi_bounce all[WFOFI_BOUNCES];
 } wfofi_bounces;
 
+typedef struct wfofi_ahead wfofi_ahead;
+
 typedef struct wfofi_fabric {
     wfi_fabric base;
     const wfofi_provider *provider;
@@ -111,7 +112,9 @@ typedef struct wfofi_fabric {
 
     wfi_mutex events_lock;
     wfi_list lanes, requests;
-    wfi_event ahead;                  /* read by events_arm, not reported yet; kind 0: none */
+    wfi_list ahead;                   /* events that were read and not reported yet (eq.c) */
+    wfofi_ahead *ahead_spare;         /* for the next one; NULL: none */
+    const struct fid *closed;         /* during wfofi_events_closed: events of this endpoint are dropped */
     size_t cq_room;                   /* of cq_size: not reserved by a lane */
     struct wfofi_fabric *kept_before; /* closed, with operations under way: fabric.c */
 
@@ -217,8 +220,16 @@ void wfofi_say_exhausted(wfofi_fabric *fabric);
 
 /* eq.c. For closing: reads all events, and rejects the requests that wait for an answer. */
 void wfofi_requests_drop(wfofi_fabric *fabric);
-/* Discards an event of this lane that was read ahead. The lane's state is WFOFI_CLOSING, so no other one follows. */
+/* Discards events of this lane that were read ahead. The lane's state is WFOFI_CLOSING, so no other ones follow. */
 void wfofi_events_forget(const wfi_lane *lane);
+/*
+ * After an endpoint was closed (events_lock held): drops the events that libfabric still has of it, and reads others
+ * ahead. verbs has a list of events: those that were peeked at, and since 1.18.1 FI_SHUTDOWN after a failed operation.
+ * fi_close should remove the endpoint's events from this list, but vrb_eq_match_event (1.11 to 2.6) compares a field
+ * of the endpoint instead of the entry's. Such an event names freed memory, or the lane that has this memory next.
+ */
+void wfofi_events_closed(wfofi_fabric *fabric, const struct fid *closed);
+void wfofi_events_fini(wfofi_fabric *fabric);
 
 /* cq.c */
 void wfofi_cq_progress(wfofi_fabric *fabric); /* reads one batch; cq_lock held */

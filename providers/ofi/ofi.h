@@ -27,6 +27,7 @@ typedef struct wfofi_provider {
     bool open_blocks;        /* makes a lane's endpoint with a look-up of the address, which may take seconds */
     bool reserves_queues;    /* a lane reserves completions for all that may be in flight on it */
     bool signal_wakes;       /* fi_cq_signal makes the queue's descriptor readable */
+    bool events_outlive;     /* fi_close leaves events of its endpoint in the queue */
     bool injects;            /* a send without a completion is cheaper, and takes unregistered memory */
     bool keys_per_transfer;  /* registration costs almost nothing */
     bool progress_at_target; /* remote reads and writes need the target to poll */

@@ -13,6 +13,7 @@ static const wfofi_provider verbs_provider = {
     .chooses_device = true,
     .open_blocks = true,
     .reserves_queues = true,
+    .events_outlive = true,
 };
 
 static weft_status verbs_open(const wfi_fabric_options *options, wfi_fabric **out, weft_error **error)

@@ -269,12 +269,11 @@ static void await_event(const ofi_node *node, ofi_node *other)
     }
 }
 
-/* Closes the lane of an event that events_arm has found. Neither it nor a new lane, perhaps in its memory, gets it. */
-static void close_before_reading(ofi_node *node, ofi_node *other, ofi_link *link)
+/* Closes a lane before its event is read. Neither it nor a new lane, perhaps in its memory, gets the event. */
+static void close_in_silence(ofi_node *node, ofi_node *other, ofi_link *link)
 {
     ofi_link news[4] = {{0}};
     int connected = link->connected, closed = link->closed;
-    await_event(node, other);
     ofi_hang_up(link);
     for (int i = 0; i < 4; i++)
         assert_int_equal(
@@ -287,6 +286,44 @@ static void close_before_reading(ofi_node *node, ofi_node *other, ofi_link *link
         assert_int_equal(news[i].connected + news[i].closed, 0);
         ofi_hang_up(&news[i]);
     }
+}
+
+static void close_before_reading(ofi_node *node, ofi_node *other, ofi_link *link)
+{
+    await_event(node, other);
+    close_in_silence(node, other, link);
+}
+
+/* After a read of memory that is not registered. With some providers, poll has queued the event. */
+static void the_event_of_a_failed_operation_ends_with_its_lane(void **state)
+{
+    ofi_node a, b;
+    ofi_link links[2];
+    uint8_t data[16] = {0};
+    ofi_node_open(&a);
+    ofi_node_open(&b);
+    for (int i = 0; i < 2; i++)
+        ofi_join(&a, &b, &links[i]);
+    wfi_region *into = ofi_local(&a, data, sizeof data);
+    for (int i = 0; i < 2; i++) {
+        ofi_job job;
+        wfi_completion done;
+        uint64_t limit = ofi_now_ms() + 10000 * ofi_slow();
+        ofi_job_init(&job);
+        assert_int_equal(
+            ofi_ops()->read(links[i].lane, &job.op, data, sizeof data, into, (uintptr_t)&job, UINT64_C(0x12345678)),
+            WEFT_OK);
+        while (!ofi_ops()->poll(a.fabric, &done, 1)) {
+            ofi_step(&b, NULL);
+            assert_true(ofi_now_ms() < limit);
+        }
+        assert_ptr_equal(done.op, &job.op);
+        assert_int_not_equal(done.status, WEFT_OK);
+    }
+    ofi_hang_up(&links[0]); /* the other lane's event is read ahead */
+    close_in_silence(&a, &b, &links[1]);
+    ofi_node_close(&a);
+    ofi_node_close(&b);
 }
 
 static void an_event_that_was_found_ends_with_its_lane(void **state)
@@ -482,7 +519,7 @@ UNIT_MAIN(both_ends_learn_what_the_other_sent, private_data_of_full_size_arrives
           closing_one_end_is_announced_once_at_the_other, a_lane_that_never_connects_can_be_closed,
           a_request_may_wait_and_its_caller_may_leave, requests_unanswered_at_the_end_are_refused,
           receives_may_be_posted_before_connect, lanes_that_never_connect_can_be_closed,
-          an_event_that_was_found_ends_with_its_lane, an_event_that_was_found_is_reported_once,
-          a_request_that_was_found_is_refused_at_the_end, a_malformed_address_is_invalid,
-          connections_leave_no_descriptor, a_range_of_ports_is_used_up_then_refused, bad_options_are_named,
-          an_interface_can_be_named)
+          an_event_that_was_found_ends_with_its_lane, the_event_of_a_failed_operation_ends_with_its_lane,
+          an_event_that_was_found_is_reported_once, a_request_that_was_found_is_refused_at_the_end,
+          a_malformed_address_is_invalid, connections_leave_no_descriptor, a_range_of_ports_is_used_up_then_refused,
+          bad_options_are_named, an_interface_can_be_named)
