@@ -224,7 +224,7 @@ void wfofi_requests_drop(wfofi_fabric *fabric);
 void wfofi_events_forget(const wfi_lane *lane);
 /*
  * After an endpoint was closed (events_lock held): drops the events that libfabric still has of it, and reads others
- * ahead. verbs has a list of events: those that were peeked at, and since 1.18.1 FI_SHUTDOWN after a failed operation.
+ * ahead. verbs has a list of events that were peeked at, and since 1.18.1 of FI_SHUTDOWN after a failed operation.
  * fi_close should remove the endpoint's events from this list, but vrb_eq_match_event (1.11 to 2.6) compares a field
  * of the endpoint instead of the entry's. Such an event names freed memory, or the lane that has this memory next.
  */
