@@ -72,6 +72,7 @@ weft_status wfofi_lane_open(wfi_fabric *base, const uint8_t *address, size_t add
 {
     wfofi_fabric *fabric = wfofi_of(base);
     wfofi_sockaddr to;
+    fabric->connect_error = NULL;
     if (wfofi_address_decode(address, address_size, &to) != WEFT_OK)
         return WEFT_ERR_INVALID;
     wfofi_address_set_scope(&to, fabric->scope);
@@ -139,7 +140,6 @@ weft_status wfofi_connect(wfi_lane *lane, const void *data, size_t data_size)
     if (lane->request)
         return accept_request(lane, data, data_size);
     wfofi_fabric *fabric = lane->fabric;
-    fabric->connect_error = NULL;
     int ret = fi_connect(lane->ep, &lane->to.storage, data, data_size);
     if (ret == 0)
         return WEFT_OK;

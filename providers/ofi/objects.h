@@ -103,7 +103,7 @@ typedef struct wfofi_fabric {
     wfofi_sockaddr local;             /* the address that it listens on */
     char iface[IF_NAMESIZE];
     unsigned scope;            /* scope of others' link-local addresses */
-    const char *connect_error; /* for the thread that calls connect: why its last call failed */
+    const char *connect_error; /* why the last connect failed; NULL after lane_open. For the thread that calls both */
     wfi_fabric_limits limits;
 
     wfi_mutex cq_lock;

@@ -71,6 +71,13 @@ bool wfi_channel_has_tried(const wfi_channel *channel, uint64_t since_ns)
     return true;
 }
 
+static void log_avoided(const wfi_channel *channel, const wfi_net_fabric *fabric, uint64_t time_ns)
+{
+    wfi_log_net(channel->peer->transport, WEFT_LOG_INFO, "%s is avoided for the %s lane to worker %d, for %.0f s: %s",
+                fabric->ops->name, channel->kind == WFI_BULK ? "bulk" : "control", channel->peer->rank,
+                (double)time_ns / 1e9, channel->avoided[wfi_net_fabric_index(fabric)].why);
+}
+
 void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why)
 {
     wfi_transport *transport = channel->peer->transport;
@@ -84,9 +91,7 @@ void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const
     avoided->until_ns = avoided->failed_ns + time;
     avoided->times += avoided->times < AVOID_DOUBLINGS;
     avoided->why = why;
-    wfi_log_net(transport, WEFT_LOG_INFO, "%s is avoided for the %s lane to worker %d, for %.0f s: %s",
-                fabric->ops->name, channel->kind == WFI_BULK ? "bulk" : "control", channel->peer->rank,
-                (double)time / 1e9, why);
+    log_avoided(channel, fabric, time);
 }
 
 void wfi_channel_silent(const wfi_conn *conn)
@@ -102,6 +107,7 @@ void wfi_channel_avoid(wfi_channel *channel, const wfi_net_fabric *fabric, const
     avoided->failed_ns = wfi_progress_now(channel->peer->transport->progress);
     avoided->until_ns = avoided->failed_ns + AVOID_LAST_NS;
     avoided->why = why;
+    log_avoided(channel, fabric, AVOID_LAST_NS);
 }
 
 void wfi_channel_absolve(wfi_channel *channel, const wfi_net_fabric *fabric)
@@ -160,6 +166,7 @@ const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t 
     const wfi_transport *transport = peer->transport;
     const wfi_net_fabric *used = channel->conn ? channel->conn->fabric : wfi_channel_choose(channel);
     words to = {.out = reason, .room = room};
+    uint64_t now = wfi_progress_now(transport->progress);
     char text[160];
     if (room)
         reason[0] = '\0';
@@ -167,11 +174,13 @@ const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t 
         put(&to, transport->unopened[i].name, transport->unopened[i].why);
     for (size_t i = 0; i < transport->fabric_count && &transport->fabrics[i] != used; i++) {
         const wfi_net_fabric *fabric = &transport->fabrics[i];
-        const char *why = channel->avoided[i].why;
+        const wfi_avoided *avoided = &channel->avoided[i];
         if (!peer->addresses[i].bytes)
             snprintf(text, sizeof(text), "no address of worker %d", peer->rank);
-        else if (avoided_until(channel, fabric))
-            snprintf(text, sizeof(text), "avoided, %s", why ? why : "it registers no more memory (ulimit -l)");
+        else if (avoided->until_ns > now)
+            snprintf(text, sizeof(text), "avoided, %s", avoided->why);
+        else if (avoided_until(channel, fabric) > now)
+            snprintf(text, sizeof(text), "avoided, it registers no more memory (ulimit -l)");
         else
             snprintf(text, sizeof(text), "the connection in use is older, or worker %d chose it", peer->rank);
         put(&to, fabric->ops->name, text);
