@@ -23,6 +23,10 @@
  * worker. Transfers that have waited for a whole bound, in which the peer answered pings, end with
  * WEFT_ERR_UNREACHABLE. If a fabric was not tried in that time, they wait for up to WFI_REACH_BOUNDS bounds. Messages
  * are still sent; the next transfer tries to connect again.
+ *
+ * STALLED BULK CONNECTION. With several fabrics, a fabric may be cut that only the bulk connection uses. If no chunk is
+ * done for a bound, and the peer answers a ping on the control channel in that time, the bulk connection is broken. So
+ * the transfers continue on another fabric.
  */
 #include "net/net.h"
 
@@ -175,6 +179,26 @@ static void look_at_bulk(wfi_peer *peer)
     wfi_peer_look_within(peer, stuck < bound && bound - stuck < bound / 4 ? bound - stuck : bound / 4);
 }
 
+/* Called while transfers have a bulk connection. `late`: time in which this process did not run. */
+static void look_at_stall(wfi_peer *peer, uint64_t late)
+{
+    const wfi_whole_peer *whole = whole_of(peer);
+    wfi_conn *conn = wfi_channel_up(peer->channels[WFI_BULK]);
+    wfi_window *window = wfi_conn_window(conn);
+    uint64_t bound = wfi_transport_bound_ns(peer->transport);
+    if (peer->transport->fabric_count < 2 || !window->chunk_count)
+        return;
+    window->moved_ns += late;
+    uint64_t stalled = time_since(peer, window->moved_ns);
+    bool has_answered = !whole->ping.out && whole->pinged_ns > window->moved_ns;
+    if (stalled >= bound && has_answered) {
+        wfi_channel_silent(conn);
+        wfi_channel_broken(conn);
+    } else if (stalled >= bound / 2) {
+        wfi_peer_ping(peer);
+    }
+}
+
 /* ---- Silence ----------------------------------------------------------------------------------------------------- */
 
 /* Called while sent messages are not acknowledged. */
@@ -215,6 +239,8 @@ static void silence_due(wfi_timer *timer)
     wfi_peer_look_within(peer, bound / 2); /* first: the code below may set it to an earlier time */
     if (wfi_bulk_is_stuck(&whole->bulk))
         look_at_bulk(peer);
+    else if (wfi_channel_up(peer->channels[WFI_BULK]))
+        look_at_stall(peer, late);
     uint64_t unheard = time_since(peer, later_of(peer->heard_ns, peer->needed_ns));
     if (unheard >= WFI_REACH_BOUNDS * bound)
         give_up_peer(peer, unheard);

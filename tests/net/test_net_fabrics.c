@@ -179,6 +179,43 @@ static void a_transfer_ends_on_another_fabric_and_the_next_one_returns(void **st
     play(move_and_return, cut_while_moving, NULL);
 }
 
+/* Only the bulk lane is on the fabric that is cut, and that announces nothing. */
+static void cut_sim_while_moving(weft_sim *sim, int rank, void *arg)
+{
+    net_world *world = arg;
+    scene *s = world->user;
+    while (!atomic_load(&s->exposed) || !inside_moving(world->hosts[1].net, 0))
+        weft_sim_sleep(sim, 1000);
+    for (int from = 0; from < 2; from++) {
+        assert_int_equal(weft_sim_fabric_refuse_memory(sim, from, "sim-verbs", false), WEFT_OK);
+        assert_int_equal(weft_sim_fabric_cut(sim, from, 1 - from, "sim"), WEFT_OK);
+    }
+    atomic_store(&s->cut, !atomic_load(&s->pulled));
+}
+
+static void move_stalled(net_host *host)
+{
+    scene *s = host->world->user;
+    greet(host, 0);
+    expect_on(host, WFI_CONTROL, "sim-verbs");
+    assert_int_equal(weft_sim_fabric_refuse_memory(host->world->sim, host->rank, "sim-verbs", true), WEFT_OK);
+    host_meet(host, &host->world->turns[GO]);
+    if (host->rank == 0) {
+        expose_source(host, s);
+        release_source(host, s, 1);
+    } else {
+        pull(host, s, 1);
+        assert_int_equal(atomic_load(&s->cut), 1);
+        expect_on(host, WFI_BULK, "sim-verbs");
+    }
+    host_meet(host, &host->world->finished);
+}
+
+static void a_stalled_bulk_lane_is_left(void **state)
+{
+    play(move_stalled, cut_sim_while_moving, NULL);
+}
+
 /* ---- Memory that is refused -------------------------------------------------------------------------------------- */
 
 static int refuser;
@@ -396,7 +433,7 @@ static void without_a_common_fabric_a_peer_is_unreachable(void **state)
 
 UNIT_MAIN(a_fabric_that_is_cut_is_left_by_the_first_connection,
           a_transfer_ends_on_another_fabric_and_the_next_one_returns, a_reader_without_memory_takes_another_fabric,
-          an_exposer_without_memory_takes_another_fabric, avoided_fabrics_take_turns,
+          an_exposer_without_memory_takes_another_fabric, a_stalled_bulk_lane_is_left, avoided_fabrics_take_turns,
           frames_without_memory_take_another_fabric, an_attempt_on_a_dead_fabric_refuses_no_other,
           lack_on_one_fabric_fails_nothing, lack_on_every_fabric_of_the_peer_fails, workers_with_different_lists_meet,
           the_dialler_chooses, without_a_common_fabric_a_peer_is_unreachable)

@@ -167,6 +167,7 @@ typedef struct wfi_bulk {
 
 typedef struct wfi_window { /* the chunks in flight on one connection: wfi_conn_own */
     size_t chunk_bytes, chunk_count;
+    uint64_t moved_ns;        /* when a chunk was done, or posted while none was in flight */
     uint64_t frames_received; /* by this worker, when the last chunk was posted */
     unsigned narrow;          /* so many chunks are posted within the narrow window */
 } wfi_window;

@@ -65,7 +65,8 @@ static weft_status state_post_next(wfi_conn *conn, wfi_transfer_state *state)
     conn->outstanding++;
     wfi_net_fabric_count(&conn->fabric->posted, 1);
     wfi_window *window = wfi_conn_window(conn);
-    window->chunk_count++;
+    if (!window->chunk_count++)
+        window->moved_ns = wfi_progress_now(conn->transport->progress);
     window->chunk_bytes += chunk->size;
     window->narrow -= window->narrow > 0;
     wfi_list_push_back(&conn->flights, &chunk->flight.link);
@@ -105,6 +106,7 @@ static void chunk_done(wfi_chunk *chunk)
     *count += chunk->size;
     wfi_list_remove(&chunk->flight.link);
     chunk_leave(chunk);
+    wfi_conn_window(conn)->moved_ns = wfi_progress_now(conn->transport->progress);
     state->done++;
     state->unvalidated = state->validated = false;
     wfi_channel_moved(conn);
