@@ -155,3 +155,10 @@ void wfofi_reject(wfi_fabric *base, wfi_connect_request *request)
         wfofi_log(fabric, WEFT_LOG_DEBUG, "rejecting a connection: %s", fi_strerror(-ret));
     request_free(fabric, request);
 }
+
+void wfofi_requests_drop(wfofi_fabric *fabric)
+{
+    wfofi_events_drop(fabric);
+    while (!wfi_list_empty(&fabric->requests))
+        wfofi_reject(&fabric->base, wfi_container_of(fabric->requests.next, wfi_connect_request, link));
+}

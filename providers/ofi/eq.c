@@ -294,11 +294,9 @@ int wfofi_events_fd(wfi_fabric *base)
     return !fabric->hooks->events_watch || fabric->hooks->events_watch(fabric) ? fabric->eq_fd : -1;
 }
 
-void wfofi_requests_drop(wfofi_fabric *fabric)
+void wfofi_events_drop(wfofi_fabric *fabric)
 {
     wfi_event event;
     while (read_one(fabric, &event) != READ_NOTHING)
         ;
-    while (!wfi_list_empty(&fabric->requests))
-        wfofi_reject(&fabric->base, wfi_container_of(fabric->requests.next, wfi_connect_request, link));
 }

@@ -218,8 +218,11 @@ weft_status wfofi_listen(wfofi_fabric *fabric, const wfi_fabric_options *options
 void wfofi_say_failed(wfofi_fabric *fabric, const char *doing, int ret);
 void wfofi_say_exhausted(wfofi_fabric *fabric);
 
-/* eq.c. For closing: reads all events, and rejects the requests that wait for an answer. */
+/* connection.c. For closing: reads all events, and rejects the requests that wait for an answer. */
 void wfofi_requests_drop(wfofi_fabric *fabric);
+
+/* eq.c. Reads all events of libfabric. */
+void wfofi_events_drop(wfofi_fabric *fabric);
 /* Discards events of this lane that were read ahead. The lane's state is WFOFI_CLOSING, so no other ones follow. */
 void wfofi_events_forget(const wfi_lane *lane);
 /*
