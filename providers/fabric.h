@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fabric.h - the interface of a fabric: connections (lanes), messages, remote reads and writes, registration of
- * memory. Each provider is a table of these functions (wfi_fabric_ops); to add a fabric, write one and name it in
- * fabric.c.
+ * memory. Each provider is a table of these functions (wfi_fabric_ops). docs/tour.md lists the files to change for a
+ * new fabric. All functions of the table are required, with two exceptions: `inject` may be NULL if limits.inject_max
+ * is 0, and `write` is NULL if and only if limits.writes is false.
  *
  *     const wfi_fabric_ops *ops = wfi_fabric_find("tcp");
  *     ops->open(&options, &fabric, &error);                 listens
@@ -13,21 +14,33 @@
  * An agent opens one or more fabrics. A lane is one connection. Messages on it arrive whole and in order, or the
  * lane closes. Remote reads and writes have no promised order, neither among themselves nor relative to messages.
  *
- * THREADS. Any thread may post operations (post_recv, send, read, write), open and close regions, and close lanes, at
- * any time. Only one thread at a time may be in poll: the one that holds the progress token. Only one thread at a
- * time may be in poll_events, events_fd or events_arm. That is usually a separate thread, because a caller that sends
- * half a message can block libfabric's tcp there. The only callback into weft is options->ready.
+ * THREADS. Any thread may call any function except open and close at any time, and several threads may do so at once.
+ * These calls are made by one thread at a time:
+ *   connect and connect_error of one fabric;
+ *   inject of one lane;
+ *   poll and may_sleep: the caller is the thread that holds the progress token;
+ *   poll_events, events_arm and events_fd: the caller is usually the event thread, because libfabric's tcp can block
+ *     there while a connecting peer has sent only part of its request.
+ * No thread calls a function of a lane during or after its lane_close. The only callback into weft is options->ready.
+ * One thread at a time uses a simulated world.
  *
  * OPERATIONS. The caller embeds a wfi_fabric_op in its own struct, and keeps the struct and the memory that the
  * operation names until poll has reported it. Each accepted operation is reported exactly once. Once lane_close has
  * returned, the lane's operations touch no local memory, and the peer's operations on this worker's memory through
  * that lane have ended. Outstanding operations are reported by later polls, with WEFT_ERR_CANCELLED, or with their
- * true result if it was known before. With libfabric that may take long; closing the fabric drops operations that
- * have not been reported.
+ * true result if it was known before. libfabric may report such an operation much later. Closing the fabric discards
+ * operations that have not been reported.
  *
  * BROKEN LANES. A lane that breaks is announced once by WFI_EVENT_CLOSED, or shows by an operation that fails. The
  * owner then calls lane_close. Operations may still be posted to a broken lane: they are refused with
- * WEFT_ERR_UNREACHABLE, or reported as failed.
+ * WEFT_ERR_UNREACHABLE, or reported as failed. A read or write breaks its lane if its key is wrong, if it is outside
+ * the region, or if the region does not permit that use. With libfabric, a message that does not fit its receive also
+ * breaks the lane.
+ *
+ * SIZES. A message has at most message_max bytes, in one or two pieces. A read or write has 1 to rma_max bytes. A
+ * region has at least one byte and one use. The caller keeps these limits. If it does not, libfabric's providers refuse
+ * the call with WEFT_ERR_INVALID or WEFT_ERR_TOO_LARGE. The simulation refuses what is too large, and accepts empty
+ * reads, writes and regions.
  */
 #ifndef WFI_FABRIC_H
 #define WFI_FABRIC_H
@@ -52,8 +65,11 @@ typedef struct wfi_fabric_op {
 
 typedef struct wfi_completion {
     wfi_fabric_op *op;
+    /* WEFT_OK; WEFT_ERR_TOO_LARGE: the message did not fit the receive; WEFT_ERR_CANCELLED: the lane was closed;
+     * WEFT_ERR_UNREACHABLE: the lane broke (on verbs perhaps because a message did not fit). Any other error: the
+     * operation failed, and the lane is to be closed. */
     weft_status status;
-    size_t size; /* of a receive: bytes that arrived */
+    size_t size; /* of a receive with status WEFT_OK: bytes that arrived */
 } wfi_completion;
 
 typedef enum wfi_event_kind {
@@ -82,7 +98,8 @@ struct wfi_region {
     void *descriptor; /* for local use; NULL if none is needed */
 };
 
-/* The uses of a region. It allows no others, so memory that may only be read can have one without WRITE. */
+/* The uses of a region. A region permits only the uses that it was opened with. So memory that must not be written gets
+ * a region without the two WRITE bits. */
 enum {
     WFI_REMOTE_READ = 1, /* by peers */
     WFI_REMOTE_WRITE = 2,
@@ -95,11 +112,13 @@ typedef struct wfi_fabric_limits {
     size_t message_max;     /* bytes of one message */
     size_t rma_max;         /* bytes of one read or write */
     size_t inject_max;      /* bytes of one injected send; 0: not supported */
-    size_t copied_max;      /* bytes of one send without a region, where they are needed */
-    bool keys_per_transfer; /* registration is cheap: a key lives for one transfer */
+    size_t copied_max;      /* if needs_local_regions: bytes of one send without a region; see there */
+    bool keys_per_transfer; /* registering is cheap: each exposure of memory gets a region, and a key, of its own */
     /*
-     * Receives need a region. Sends, reads and writes should have one: without, the fabric copies them through a few
-     * small buffers of its own.
+     * Every receive, and every send, read or write of at least one byte, needs a region that permits the local use. If
+     * copied_max is not 0, only receives need one: the fabric copies sends of up to copied_max bytes, and reads and
+     * writes of any size, through a few small buffers of its own. An operation without the region that it needs is
+     * refused with WEFT_ERR_INVALID.
      */
     bool needs_local_regions;
     bool open_blocks;          /* lane_open may take seconds: it is called without locks */
@@ -108,15 +127,20 @@ typedef struct wfi_fabric_limits {
 } wfi_fabric_limits;
 
 typedef struct wfi_fabric_options {
-    int rank;                      /* for logs; the simulation's address */
-    const char *iface;             /* interface name or address; NULL: the interface with the route to `towards` */
-    const char *towards;           /* an address of the job (master_addr) */
-    int port_low, port_high;       /* 0, 0: any */
-    int port_spared;               /* the store's port: taken from the range only if no other is free. 0: none */
-    int peers;                     /* the most that have lanes at the same time; 0: not known. Sizes the queues */
-    int lane_sends, lane_receives; /* the most in flight on one lane, `sends` with reads and writes; 0: not known */
+    int rank;                /* for logs; the simulation's address */
+    const char *iface;       /* interface name or address; NULL: the fabric chooses one */
+    const char *towards;     /* an address of the job (master_addr); tcp uses the interface with the route to it */
+    int port_low, port_high; /* 0, 0: any */
+    int port_spared;         /* the store's port: taken from the range only if no other is free. 0: none */
+    int peers;               /* largest number of peers that have lanes at one time; 0: unknown */
+    int lane_sends;          /* largest number of sends, reads and writes in flight on one lane; 0: unknown */
+    int lane_receives;       /* largest number of posted receives of one lane; 0: unknown */
     weft_sim *sim;
-    /* Completions or events can be polled of which no descriptor tells. Any thread; it may hold any lock. */
+    /*
+     * The fabric calls it when completions can be polled and wait_fd does not become readable for them. It may be
+     * called by any thread, with any lock held. It is not for events: a fabric without a descriptor for events lowers
+     * *due_ns in events_arm. Only in the simulation, where one fiber reads both, is it called for events too.
+     */
     void (*ready)(void *arg);
     void *ready_arg;
 } wfi_fabric_options;
@@ -140,14 +164,14 @@ typedef struct wfi_receive_buffer {
 
 typedef struct wfi_fabric_ops {
     const char *name;
-    uint8_t number; /* on the wire: no two fabrics have the same, and it never changes */
+    uint8_t number; /* identifies it on the wire: unique, never changes. 1 tcp, 2 verbs, 64 to 67 simulated */
 
     /*
-     * Listens. WEFT_ERR_FABRIC, WEFT_ERR_UNREACHABLE (no route to `towards`), WEFT_ERR_INVALID (iface, ports),
-     * WEFT_ERR_MEMORY; *error gets the detail.
+     * Listens. WEFT_ERR_FABRIC, WEFT_ERR_UNREACHABLE (no route to `towards`), WEFT_ERR_INVALID (iface, port range),
+     * WEFT_ERR_SYSTEM (descriptors), WEFT_ERR_MEMORY; *error gets the detail.
      */
     weft_status (*open)(const wfi_fabric_options *options, wfi_fabric **out, weft_error **error);
-    /* All lanes and regions must be closed, and the caller's threads stopped: it wakes and ends none. */
+    /* Close all lanes and regions first, and stop the threads that poll this fabric: close does not wake them. */
     void (*close)(wfi_fabric *fabric);
     const wfi_fabric_limits *(*limits)(const wfi_fabric *fabric);
     /* Writes this worker's address to out[WFI_ADDRESS_MAX]; returns its size. */
@@ -159,12 +183,14 @@ typedef struct wfi_fabric_ops {
     const char *(*iface)(const wfi_fabric *fabric);
 
     /*
-     * Makes a lane to this address, which `connect` then connects. Receives may be posted first, so that no message
-     * arrives before them: verbs would repeat it only after most of a second. WEFT_ERR_FABRIC, _MEMORY, _INVALID.
+     * Makes a lane to this address, which `connect` then connects. Post receives before connect: on verbs, a message
+     * that finds no posted receive (receiver not ready, RNR) is repeated only after most of a second.
+     * WEFT_ERR_INVALID (address), WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM (descriptors), WEFT_ERR_MEMORY.
      */
     weft_status (*lane_open)(wfi_fabric *fabric, const uint8_t *address, size_t address_size, void *lane_user,
                              wfi_lane **out);
-    /* Makes a lane to the peer that sent this request. The request is consumed, even on failure, which refuses it. */
+    /* Makes a lane to the peer that sent this request. Consumes the request in every case: if lane_take fails, the
+     * request is refused. WEFT_ERR_FABRIC, WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY. */
     weft_status (*lane_take)(wfi_fabric *fabric, wfi_connect_request *request, void *lane_user, wfi_lane **out);
     /*
      * Connects a lane of lane_open, or accepts the request of a lane of lane_take; once for each lane. Never blocks; an
@@ -177,22 +203,28 @@ typedef struct wfi_fabric_ops {
      * calls connect.
      */
     const char *(*connect_error)(const wfi_fabric *fabric);
-    void (*reject)(wfi_fabric *fabric, wfi_connect_request *request);
+    void (*reject)(wfi_fabric *fabric, wfi_connect_request *request); /* refuses the request, and consumes it */
     /* See OPERATIONS above. Frees the lane; its ops may still be reported later. */
     void (*lane_close)(wfi_lane *lane);
 
     /*
-     * WEFT_ERR_AGAIN: call again after a poll. WEFT_ERR_UNREACHABLE: the lane is broken. Sends need a connected lane.
+     * Errors of the next five functions. An operation that was refused is not reported.
+     *   WEFT_ERR_AGAIN: as many operations are in flight as the lane or the fabric can hold: call again after a poll.
+     *   WEFT_ERR_UNREACHABLE: the lane is broken.
+     *   WEFT_ERR_STATE: send, inject, read, write: the lane is not connected yet. In the simulation, where connect was
+     *     not called, WEFT_ERR_UNREACHABLE.
+     *   WEFT_ERR_INVALID, WEFT_ERR_TOO_LARGE: see SIZES above; and a region that is missing (needs_local_regions).
+     *   WEFT_ERR_MEMORY, WEFT_ERR_FABRIC: the system refused the operation.
      */
     /* The message fills one buffer after another; 1 to WFI_RECEIVE_BUFFERS_MAX of them. */
     weft_status (*post_recv)(wfi_lane *lane, wfi_fabric_op *op, const wfi_receive_buffer *buffers, size_t count);
-    /* One piece, or two; WEFT_ERR_INVALID for more than the fabric supports. */
+    /* One piece, or two. */
     weft_status (*send)(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, size_t count);
     /*
-     * Optional. Like send, but the data are copied and the operation is not reported, because a completion costs more
-     * than a few bytes. The caller must have fewer than WFI_INJECT_AHEAD sends on the lane, of either kind, that the
-     * peer has not received, and must make them one at a time. If the message is lost, the lane is reported as
-     * broken. WEFT_ERR_MEMORY: no room for the copy; send needs none.
+     * Optional (limits.inject_max). Like send, but the data are copied and the operation is not reported, because a
+     * completion costs more than a few bytes. 1 to inject_max bytes, without a region. When inject is called, the peer
+     * must have received all messages of the lane (sent or injected) except at most WFI_INJECT_AHEAD - 1. If the
+     * message is lost, the lane is reported as broken. WEFT_ERR_MEMORY: no room for the copy; send needs none.
      */
     weft_status (*inject)(wfi_lane *lane, const void *data, size_t size);
     weft_status (*read)(wfi_lane *lane, wfi_fabric_op *op, void *local, size_t size, wfi_region *region,
@@ -202,26 +234,27 @@ typedef struct wfi_fabric_ops {
     weft_status (*write)(wfi_lane *lane, wfi_fabric_op *op, const void *local, size_t size, wfi_region *region,
                          uint64_t remote, uint64_t key);
 
-    /* WEFT_ERR_UNSUPPORTED: the kind of memory (all but WFI_MEMORY_HOST). WEFT_ERR_INVALID: no bytes, no access.
-     * WEFT_ERR_MEMORY: memory is out, or the process may lock no more of it (ulimit -l). */
+    /* WEFT_ERR_UNSUPPORTED: the kind of memory (all except WFI_MEMORY_HOST). WEFT_ERR_INVALID: no bytes, or no use; see
+     * SIZES. WEFT_ERR_MEMORY: memory is out, or the process may lock no more of it (ulimit -l). Any other
+     * error: the device refused. */
     weft_status (*region_open)(wfi_fabric *fabric, const wfi_memory *memory, unsigned access, wfi_region **out);
-    void (*region_close)(wfi_fabric *fabric, wfi_region *region);
+    void (*region_close)(wfi_fabric *fabric, wfi_region *region); /* NULL does nothing */
 
     /* Returns up to `room` completions; never blocks. */
     size_t (*poll)(wfi_fabric *fabric, wfi_completion *out, size_t room);
     /* Returns up to `room` events; never waits. */
     size_t (*poll_events)(wfi_fabric *fabric, wfi_event *out, size_t room);
     /*
-     * Called before a sleep that events shall end: events_arm first, then events_fd. events_arm returns false if there
-     * may be events already: then poll_events is called instead of sleeping. It makes *due_ns (CLOCK_MONOTONIC) earlier
-     * if poll_events must be called at that time although nothing is readable.
+     * Before sleeping until an event arrives, weft calls events_arm, then events_fd. events_arm returns false if there
+     * may be events already: then poll_events is called instead of sleeping. It lowers *due_ns to the time
+     * (CLOCK_MONOTONIC) when poll_events must be called even if the descriptor is not readable.
      */
     bool (*events_arm)(wfi_fabric *fabric, uint64_t *due_ns);
-    /* A descriptor that is readable when there may be events, until poll_events is called. -1: none at present, or none
-     * at all (the simulation, which calls options->ready). */
+    /* A descriptor that is readable while events may be pending. -1: do not wait for a descriptor now (tcp while the
+     * process is out of descriptors), or never. Then only *due_ns ends the sleep. */
     int (*events_fd)(wfi_fabric *fabric);
-    /* A descriptor that is readable when there are completions; -1: this fabric never has one, and they are found only
-     * by polling. Any thread. */
+    /* A descriptor that is readable when there are completions. -1: this fabric never has one; while it has lanes, weft
+     * polls it about every millisecond or more often, and when the fabric calls options->ready. */
     int (*wait_fd)(wfi_fabric *fabric);
     /* Called by the poller before a sleep. False if there may be completions already: poll again instead. Otherwise the
      * next completion makes wait_fd readable, or options->ready is called. */
@@ -236,7 +269,7 @@ extern const wfi_fabric_ops wfi_fabric_tcp;
 extern const wfi_fabric_ops wfi_fabric_verbs;
 extern const wfi_fabric_ops wfi_fabric_sim, wfi_fabric_sim_verbs, wfi_fabric_sim_reads, wfi_fabric_sim_rdm;
 
-/* Finds a fabric by name ("tcp", "sim"); NULL if this build has none of that name. In providers/fabric.c. */
+/* Finds a fabric by name ("tcp", "sim"); NULL: this build has no fabric of that name, or name is NULL. fabric.c. */
 const wfi_fabric_ops *wfi_fabric_find(const char *name);
 /* The names of this build's fabrics, for errors: "tcp", "verbs" and "sim", with the quotes. */
 const char *wfi_fabric_names(void);
