@@ -15,14 +15,11 @@
  * lane closes. Remote reads and writes have no promised order, neither among themselves nor relative to messages.
  *
  * THREADS. Any thread may call any function except open and close at any time, and several threads may do so at once.
- * These calls are made by one thread at a time:
- *   connect and connect_error of one fabric;
- *   inject of one lane;
- *   poll and may_sleep: the caller is the thread that holds the progress token;
- *   poll_events, events_arm and events_fd: the caller is usually the event thread, because libfabric's tcp can block
- *     there while a connecting peer has sent only part of its request.
- * No thread calls a function of a lane during or after its lane_close. The only callback into weft is options->ready.
- * One thread at a time uses a simulated world.
+ * There are exceptions. One thread at a time calls connect or connect_error of a fabric, or inject of a lane. Only the
+ * thread that holds the progress token calls poll and may_sleep. One thread at a time calls poll_events, events_arm or
+ * events_fd. This is usually the event thread, because libfabric's tcp can block there while a connecting peer has sent
+ * only part of its request. No thread calls a function of a lane during or after its lane_close. The only callback into
+ * weft is options->ready. One thread at a time uses a simulated world.
  *
  * OPERATIONS. The caller embeds a wfi_fabric_op in its own struct, and keeps the struct and the memory that the
  * operation names until poll has reported it. Each accepted operation is reported exactly once. Once lane_close has

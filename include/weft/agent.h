@@ -50,6 +50,12 @@ typedef enum weft_member_event {
     WEFT_MEMBER_JOB_ENDED = 7, /* rank 0 ended the job (weft_agent_end_job); `why` is its reason */
 } weft_member_event;
 
+/* Each worker is reached over two lanes. Each lane is on one fabric. */
+typedef enum weft_lane {
+    WEFT_LANE_CONTROL = 0, /* messages, with small tensors in them */
+    WEFT_LANE_BULK = 1,    /* large tensors */
+} weft_lane;
+
 #define WEFT_ANY_RANK (-1) /* in elastic jobs: any rank that is free */
 #define WEFT_ANY_PORT (-1) /* master_port of rank 0: any free port */
 
@@ -292,16 +298,14 @@ WEFT_API bool weft_agent_clear_wake(weft_agent *agent);
 
 WEFT_API int weft_agent_rank(const weft_agent *agent);
 WEFT_API int weft_agent_world_size(const weft_agent *agent);
-/* Each worker is reached over two lanes. Each lane is on one fabric. */
-typedef enum weft_lane {
-    WEFT_LANE_CONTROL = 0, /* messages, with small tensors in them */
-    WEFT_LANE_BULK = 1,    /* large tensors */
-} weft_lane;
 /*
- * Writes the name of the fabric that this lane to the worker `rank` is on, or would be opened on, and, in parentheses,
- * why it is on none of those that this worker prefers: "tcp (verbs: no address of worker 3)". A text that does not fit
- * is cut. At most 256 bytes are needed for most. WEFT_ERR_INVALID: this worker's own rank, an invalid rank or lane;
- * WEFT_ERR_NOT_FOUND: no worker has held the rank. Any thread.
+ * Writes the fabric of a lane to the worker `rank`, or, if the lane is not open, the fabric that it would be opened on:
+ * "tcp (verbs: no address of worker 3)". In parentheses is, for each fabric that this worker prefers, the reason why it
+ * is not used: first those that did not open, then the others, each in the order of weft_agent_options.fabric. A reason
+ * may contain parentheses. "none": the two workers have no fabric in common. Writes at most `room` bytes with the NUL;
+ * a longer text is truncated. 600 bytes are always enough. Errors:
+ *   WEFT_ERR_INVALID: a NULL argument, this worker's own rank, an invalid rank or lane.
+ *   WEFT_ERR_NOT_FOUND: no worker has held the rank.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_agent_fabric(const weft_agent *agent, int rank, weft_lane lane, char *out,
                                                       size_t room);

@@ -30,9 +30,10 @@
  * FABRICS. A worker of a world can open one fabric of each of these kinds:
  *
  *   "sim"        announces every broken and every closed connection.
- *   "sim-verbs"  needs registered memory, and announces no break: an end that sends learns of it after 400 ms.
+ *   "sim-verbs"  needs registered memory. Breaks are not announced: a sender detects one after about 400 ms.
  *   "sim-reads"  offers remote reads, but no remote writes.
- *   "sim-rdm"    announces neither breaks nor closes, and reads complete in any order.
+ *   "sim-rdm"    announces neither breaks nor closes: a sender detects a break after about 2 s. Reads complete in any
+ *                order.
  *
  * THREADS. One thread at a time may use a world and everything in it.
  */
@@ -52,6 +53,7 @@ typedef struct weft_sim_options {
     int ranks_per_host;        /* how many consecutive ranks count as processes of one host; default 1 */
 } weft_sim_options;
 
+/* Creates a world. End it with weft_sim_close. `options` NULL: the defaults. Returns NULL if memory is out. */
 WEFT_API weft_sim *weft_sim_open(const weft_sim_options *options);
 /* All programs must have ended or been killed. NULL does nothing. */
 WEFT_API void weft_sim_close(weft_sim *sim);
@@ -78,35 +80,43 @@ WEFT_API uint64_t weft_sim_now(const weft_sim *sim);
 WEFT_API void weft_sim_sleep(weft_sim *sim, uint64_t ns);
 
 /*
- * Stops a worker as SIGKILL does: its programs never run again, and its connections close. Memory that its programs
- * allocated stays allocated; a leak checker counts it as reachable. A program that kills its own worker does not return
- * from this function. weft_sim_spawn may then start a new program at this rank.
+ * Faults of workers and links. These functions do nothing if `sim` is NULL, if a rank is invalid, or if the state is
+ * already the wanted one. If memory is out, weft_sim_run returns WEFT_ERR_MEMORY from then on.
+ *
+ * weft_sim_kill stops a worker as SIGKILL does: its programs never run again, and its connections close. Memory that
+ * its programs allocated stays allocated; a leak checker counts it as reachable. A program that kills its own worker
+ * does not return from this function. weft_sim_spawn may then start a new program at this rank.
  */
 WEFT_API void weft_sim_kill(weft_sim *sim, int rank);
 /* Stop and continue a worker as SIGSTOP and SIGCONT do. A stopped worker sends nothing; its connections stay open. */
 WEFT_API void weft_sim_pause(weft_sim *sim, int rank);
 WEFT_API void weft_sim_resume(weft_sim *sim, int rank);
-/* Cut the link between two workers in both directions, and heal it. Messages in flight arrive after it is healed. */
+/* Cut the link between two workers in both directions, and heal it. Messages in flight arrive after it is healed.
+ * Exception: connections of "sim-verbs" and "sim-rdm" may break before. */
 WEFT_API void weft_sim_cut(weft_sim *sim, int a, int b);
 WEFT_API void weft_sim_heal(weft_sim *sim, int a, int b);
-/* Breaks all connections between two workers, as a TCP reset does; the workers may connect again. Connections to the
- * store are not affected, because the store takes a lost connection as evidence of a death. */
+/* Breaks all connections between two workers, as a TCP reset does; the workers may connect again. An end on "sim-verbs"
+ * or "sim-rdm" detects that only when it sends. Connections to the store are not affected, because the store takes a
+ * lost connection as evidence of a death. */
 WEFT_API void weft_sim_reset_link(weft_sim *sim, int a, int b);
 
 /*
  * Faults of one kind of fabric, named as in weft_agent_options.fabric ("sim-verbs"). The worker's other fabrics, its
- * links and its programs continue. Errors: WEFT_ERR_INVALID (no such rank or fabric), WEFT_ERR_MEMORY.
+ * links and its programs continue. A call that repeats an earlier one does nothing. Errors: WEFT_ERR_INVALID (NULL, no
+ * such rank or fabric, or twice the same rank), WEFT_ERR_MEMORY.
  *
- * The fabric fails at this worker, as a network adapter does, and its connections break; agents that are opened later
- * cannot open the fabric. weft_sim_fabric_repair makes it work again.
+ * weft_sim_fabric_fail makes the fabric fail at this worker, as a network adapter does. The fabric's connections break,
+ * and agents that are opened later cannot open the fabric. weft_sim_fabric_repair makes the fabric work again;
+ * connections that broke stay broken, and new ones can be made.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_fail(weft_sim *sim, int rank, const char *fabric);
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_repair(weft_sim *sim, int rank, const char *fabric);
 /* Cut the fabric from worker `from` to worker `to`, in this direction only, and heal it. Packets in flight arrive after
- * it is healed, except over fabrics that announce no break: their connections may break before. */
+ * it is healed. Exception: connections of "sim-verbs" and "sim-rdm" may break before. */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_cut(weft_sim *sim, int from, int to, const char *fabric);
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_heal(weft_sim *sim, int from, int to, const char *fabric);
-/* While `refuse` is true, the fabric registers no memory at this worker, as with an exhausted `ulimit -l`. */
+/* If `refuse` is true, the fabric registers no more memory at this worker, as if `ulimit -l` were exhausted, until a
+ * call with false. Connections and registrations that exist continue. */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_refuse_memory(weft_sim *sim, int rank, const char *fabric,
                                                                   bool refuse);
 

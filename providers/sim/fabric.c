@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fabric.c - the fabrics of a simulated worker: opening and closing, the kinds of them, and their tables of operations.
- * A worker may open one fabric of each kind. They share its links, but not their faults (weft_sim_fabric_fail ...).
+ * A worker may open one fabric of each kind. All of them use the worker's links. A fault of one of them
+ * (weft_sim_fabric_fail ...) does not affect the others.
  */
 #include "base/alloc.h"
 #include "sim/world.h"
@@ -53,7 +54,7 @@ static weft_status form_open(const sim_form *form, const wfi_fabric_options *opt
     return WEFT_OK;
 }
 
-/* No event of it happens after this; its memory stays. */
+/* No event of the fabric happens after this. Its memory stays. */
 void wfi_sim_fabric_kill(sim_fabric *fabric)
 {
     while (!wfi_list_empty(&fabric->ends))

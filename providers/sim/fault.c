@@ -42,7 +42,9 @@ void weft_sim_kill(weft_sim *sim, int rank)
     wfi_sim_channels_kill(killed);
     programs_forget(sim, rank);
     wfi_fibers_abandon(sim->fibers, rank);
-    weft_sim_resume(sim, rank); /* what was held for it finds it dead; another life of this rank runs */
+    /* Releases the events held for it: they find its ends closed. A worker that is started later at this rank is not
+     * paused. */
+    weft_sim_resume(sim, rank);
     wfi_fiber *self = wfi_fiber_current();
     if (self && wfi_fiber_scheduler(self) == sim->fibers)
         wfi_fiber_wait(self, sim->now_ns); /* does not return in a fiber that killed itself */

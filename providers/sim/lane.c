@@ -52,7 +52,7 @@ static void bye_fire(weft_sim *sim, sim_event *event)
         if (!wfi_list_empty(&told->up.link))
             wfi_sim_end_close(told); /* the request was not seen */
         else
-            told->said_bye = true; /* its owner has it: connect reports it */
+            told->said_bye = true; /* its owner has the request: connect reports the break */
     } else if (told->state == SIM_CONNECTING || told->state == SIM_OPEN) {
         bool refused = told->state == SIM_CONNECTING && told->index == 0;
         wfi_sim_end_break(told, refused ? WEFT_ERR_UNREACHABLE : WEFT_ERR_FABRIC);
@@ -149,7 +149,7 @@ static void request_fire(weft_sim *sim, sim_event *event)
     } else if (failed || !fabric || fabric->number != pair->number || end->said_bye) {
         end->state = SIM_CLOSED;
         if (answers)
-            wfi_sim_end_bye(end); /* refused; after a reset there is no end to tell */
+            wfi_sim_end_bye(end); /* refuses the request; sends nothing if the link was reset */
     } else {
         end->fabric = fabric;
         end->state = SIM_REQUESTED;

@@ -21,7 +21,7 @@ void wfi_sim_packet_drop(weft_sim *sim, sim_event *event)
 {
     sim_packet *packet = wfi_sim_packet_of(event);
     if (packet->op)
-        packet->op->packet = NULL; /* lost at a dead end: the goodbye from there fails the operation */
+        packet->op->packet = NULL; /* it is lost: the other end's BYE, or unheard_timer, fails the operation */
     wfi_sim_release(sim, 1);
     wfi_sim_pair_unref(packet->pair);
     free(packet->copy);

@@ -3,10 +3,10 @@
  * transfer.c - messages, remote reads and writes.
  *
  * An operation's memory is read when its bytes leave, not when it is posted; a write's target is written when they
- * arrive. So a program that frees or changes memory too early is noticed. A write that had left when its lane was
- * closed still arrives, from a copy taken then, like bytes in a socket; a reader's memory is never touched after its
- * lane was closed. A large write arrives in two pieces, and its key is checked when it begins: as with tcp, closing
- * the region does not stop it, closing the lane does.
+ * arrive. So a program that frees or changes memory too early is noticed. If a lane is closed after a write has left,
+ * the write still arrives, from a copy that is made then, like bytes in a socket. The memory of a read is never written
+ * after its lane was closed. A large write arrives in two pieces, and its key is checked when it begins: as with tcp,
+ * closing the region does not stop it, closing the lane does.
  */
 #include "base/alloc.h"
 #include "sim/world.h"

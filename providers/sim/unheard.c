@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unheard.c - quiet fabrics: connections whose break nobody announces. Packets of a severed connection are lost, and an
- * end learns of it only if packets that it has sent stay unacknowledged, as an RDMA adapter does when its retries are
- * exhausted. A paused worker's adapter still acknowledges.
+ * unheard.c - quiet fabrics: connections whose break nobody announces. Packets of a severed connection are lost. An end
+ * detects the break only when its packets stay unacknowledged for unheard_ns. This imitates an RDMA adapter whose
+ * retries are exhausted. The adapter of a paused worker still acknowledges.
  */
 #include "sim/world.h"
 

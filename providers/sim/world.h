@@ -9,8 +9,8 @@
  * event that goes from one worker to another can be held: at a cut link, or before a paused worker. Events that must
  * stay in order are numbered on their wire and wait for those before them.
  *
- * MEMORY. An event is embedded in its object and is never taken out of the heap: an obsolete event fires into a
- * closed end and does nothing. Heap room for events is reserved before they are made (wfi_sim_reserve), so that
+ * MEMORY. An event is embedded in its object. Events are never removed from the heap: an event whose end was closed
+ * does nothing when it fires. Heap room for events is reserved before they are made (wfi_sim_reserve), so that
  * scheduling cannot fail. A connection (sim_pair) and a channel are one block for both ends, freed when both ends are
  * released and no event is in flight.
  */
@@ -30,7 +30,7 @@
 #define SIM_IOV_MAX 4
 #define WFI_SIM_ADDRESS_BYTES (sizeof(int) + 2 * sizeof(uint32_t)) /* sim_address */
 
-/* What the fingerprint tells apart. */
+/* The kinds of events that the fingerprint distinguishes. */
 typedef enum sim_kind {
     SIM_REQUEST = 1,
     SIM_ANSWER,
@@ -77,7 +77,7 @@ typedef enum sim_kind {
 typedef struct sim_form {
     const wfi_fabric_ops *ops;
     wfi_fabric_limits limits;
-    uint32_t number;        /* in addresses; 0 to SIM_FORMS - 1 */
+    uint32_t number;        /* its index in wfi_sim_forms; part of addresses */
     bool registers;         /* every local range that an operation names must be registered */
     size_t regions_max;     /* open at a time; 0: any number */
     uint64_t key_mask;      /* of the keys of regions */
@@ -118,7 +118,7 @@ typedef struct sim_event {
     int from, to;                                         /* to -1: happens at `from`, is never held */
     sim_kind kind;
     uint64_t size;        /* bytes, for bandwidth and fingerprint */
-    const sim_form *form; /* of the fabric; NULL: of no fabric, so that cuts of fabrics do not hold it */
+    const sim_form *form; /* the kind of fabric that sends it; NULL: none, and a cut of a fabric does not hold it */
     wfi_list link;        /* while held or waiting */
 } sim_event;
 
@@ -126,7 +126,7 @@ weft_status wfi_sim_reserve(weft_sim *sim, size_t events);
 void wfi_sim_release(weft_sim *sim, size_t events);
 void wfi_sim_schedule(weft_sim *sim, sim_event *event, uint64_t time_ns);
 void wfi_sim_wire_init(sim_wire *wire);
-/* When `size` bytes handed to the wire now have left; reserves the wire for them. */
+/* Returns the time when `size` bytes that are sent now have left the sender. Occupies the wire until then. */
 uint64_t wfi_sim_departure(weft_sim *sim, sim_wire *wire, uint64_t size);
 /* Sends what leaves at departure_ns: draws a latency, and keeps the order if the event has a wire. */
 void wfi_sim_travel(weft_sim *sim, sim_event *event, uint64_t departure_ns);
@@ -153,7 +153,7 @@ typedef struct sim_rank {
     int rank;
     bool paused;
     wfi_list held;                  /* arrived while paused */
-    sim_fabric *listens[SIM_FORMS]; /* the open fabrics, by form; NULL */
+    sim_fabric *listens[SIM_FORMS]; /* the open fabrics, by form; NULL: not open */
     bool failed[SIM_FORMS];         /* weft_sim_fabric_fail */
     bool refuses_memory[SIM_FORMS]; /* weft_sim_fabric_refuse_memory */
     uint32_t fabrics;               /* opened so far: a number is part of the address, like a port */
@@ -259,7 +259,7 @@ typedef struct sim_end {
     weft_status why; /* BROKEN */
     bool said_bye;
     bool watched;                       /* `unheard_timer` is scheduled */
-    size_t unheard;                     /* packets that left, of a quiet fabric, and are not known to have arrived */
+    size_t unheard;                     /* quiet fabrics: packets that were sent and not acknowledged */
     uint64_t heard, looked;             /* packets that arrived so far; `heard` when `unheard_timer` was scheduled */
     uint8_t data[WFI_CONNECT_DATA_MAX]; /* sent by this end */
     size_t data_size;
