@@ -109,12 +109,15 @@ typedef struct weft_agent_options {
      * socket and the secret. Opening fails at once if all children end before the job begins. NULL: the process did not
      * call weft_job_open. */
     weft_job *job;
-    /* The fabrics, in the order of preference: "tcp", "verbs" (InfiniBand, RoCE), "verbs,tcp" ..., or "auto", which is
-     * what opens of "verbs,tcp". Simulated ones: weft/sim.h. WEFT_FABRIC; default "auto", or "sim" if `sim` is set */
+    /* Up to four fabrics in the order of preference, separated by commas, without spaces, each once: "verbs,tcp". There
+     * are "tcp" and "verbs" (InfiniBand, RoCE). "auto": the fabrics of "verbs,tcp" that open. WEFT_FABRIC; default
+     * "auto". With `sim`: simulated fabrics (weft/sim.h), default "sim". docs/fabrics.md */
     const char *fabric;
-    const char *iface; /* name or address of the network interface; WEFT_IFACE; default: the route to master_addr */
+    /* Name or address of the network interface; WEFT_IFACE. Default: tcp takes the interface on the route to
+     * master_addr, verbs takes the nearest RDMA device that has an address. */
+    const char *iface;
     const char *ports; /* ports to listen on for peers: "low-high" or one, from 1024; WEFT_PORTS; default: any */
-    weft_sim *sim;     /* the simulated world (weft/sim.h), with fabric "sim" only */
+    weft_sim *sim;     /* the simulated world (weft/sim.h); with simulated fabrics only */
 
     /*
      * The job's secret, 16 to 4,096 bytes, with which workers authenticate each other (docs/security.md). If the field
@@ -300,9 +303,8 @@ WEFT_API int weft_agent_rank(const weft_agent *agent);
 WEFT_API int weft_agent_world_size(const weft_agent *agent);
 /*
  * Writes the fabric of a lane to the worker `rank`, or, if the lane is not open, the fabric that it would be opened on:
- * "tcp (verbs: no address of worker 3)". In parentheses is, for each fabric that this worker prefers, the reason why it
- * is not used: first those that did not open, then the others, each in the order of weft_agent_options.fabric. A reason
- * may contain parentheses. "none": the two workers have no fabric in common. Writes at most `room` bytes with the NUL;
+ * "tcp (verbs: no address of worker 3)". In parentheses are reasons: first why fabrics of weft_agent_options.fabric did
+ * not open here, then why open ones that this worker prefers are not used. A reason may contain parentheses. "none": the two workers have no fabric in common. Writes at most `room` bytes with the NUL;
  * a longer text is truncated. 600 bytes are always enough. Errors:
  *   WEFT_ERR_INVALID: a NULL argument, this worker's own rank, an invalid rank or lane.
  *   WEFT_ERR_NOT_FOUND: no worker has held the rank.

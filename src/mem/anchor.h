@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * anchor.h - a range of memory that does not move, to which registrations with fabrics belong.
+ * anchor.h - a range of memory to which registrations with fabrics belong. The range does not move.
  *
  * A slab has one anchor for as long as it is mapped, so that its registrations outlive each use of it. Every other
  * storage has its own anchor.

@@ -36,7 +36,7 @@ typedef struct wfi_memory {
     size_t size;
     wfi_memory_kind kind; /* page-locked host memory is WFI_MEMORY_HOST too: to a fabric there is no difference */
     int device;           /* of WFI_MEMORY_CUDA: its number; otherwise 0 */
-    int dmabuf_fd;        /* likewise: a dmabuf that has the range; -1: none */
+    int dmabuf_fd;        /* of WFI_MEMORY_CUDA: a dmabuf that has the range; -1: none. No fabric uses it yet */
     uint64_t offset;      /* of `data` in the dmabuf */
 } wfi_memory;
 
@@ -100,16 +100,16 @@ typedef struct wfi_segment {
     wfi_storage *storage; /* contains `local`; the owner of the transfer keeps a reference until it is done */
     uint64_t size;
     wfi_rma_address remote;
-    /* For net: `remote` as the peer named it. By that name the peer finds the memory, even if other memory has its
-     * address. */
+    /* For net: `remote` as the peer named it first. Questions to the peer use it: the peer finds the memory by it, even
+     * if other memory now has the same address. */
     wfi_rma_address told;
-    bool has_moved; /* for net: `told` is set, and `remote` is what the peer answered */
+    bool has_moved; /* for net: `told` is set, and `remote` is the address that the peer has answered */
 } wfi_segment;
 
 /*
- * The registration cache of one fabric domain: the registered ranges, by anchor. Not used on fabrics whose keys are for
- * one transfer. An entry in use is never closed. Idle ones are closed when their memory is freed, and, the least
- * recently used first, when there are more than `entries_max` entries.
+ * The registration cache of one fabric domain: the registered ranges, by anchor. A fabric has none if keys_per_transfer
+ * is set and needs_local_regions is not (wfi_fabric_limits). An entry in use is never closed. Idle ones are closed when
+ * their memory is freed, and, the least recently used first, when there are more than `entries_max` entries.
  *
  * `access` is a bit set that the fabric defines. A region has the access that it was opened for, and no more: memory
  * that may only be read can be registered for that. If more is asked for later, a region with both replaces it; the

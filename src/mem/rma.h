@@ -7,7 +7,7 @@
 
 typedef struct wfi_rma_address {
     uint64_t address, key;
-    uint8_t fabric; /* the number of the fabric (wfi_fabric_ops) that these are of */
+    uint8_t fabric; /* wfi_fabric_ops.number of the fabric on which address and key are valid */
 } wfi_rma_address;
 
 #define WFI_RMA_BYTES 17

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * events.c - the rarer events of the sources, connections above all: one thread reads those of all sources. That is the
- * event thread or, without threads, the thread that polls.
+ * events.c - connection events. One thread reads them for all sources: the event thread or, without threads, the thread
+ * that polls. Without threads, the link to the store is a source too: it reads the store's messages as events.
  *
- * No event is lost: a source is armed after its last event was read, and its descriptor is asked for after that.
+ * No event is lost: a source is armed after its last event was read, and its descriptor is asked for after that. A
+ * source without a descriptor for events must lower its due time in events_arm: only that and wfi_events_wake wake the
+ * thread for the source.
  */
 #include "progress/progress.h"
 
@@ -12,7 +14,8 @@
 #include <poll.h>
 #include <unistd.h>
 
-/* A source without a descriptor for completions may have got its first connection: a sleeper has to look at it. */
+/* A source without a descriptor for completions is polled only while it has connections. So its first connection must
+ * wake the sleeping poller. */
 static size_t read_events(wfi_progress *progress, wfi_source *source)
 {
     size_t count = source->ops->events(source);

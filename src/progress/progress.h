@@ -8,7 +8,7 @@
  *
  * POLLING. One thread at a time polls, the holder of the token (token.c): the poller, the leader (an idle thread of the
  * executor, in its idle hook), or a thread that waits for a future. Another thread, the event thread, waits for the
- * rarer events of all sources: connections (events.c). Without threads the caller of wfi_progress_run, or a waiting
+ * connection events of all sources (events.c). Without threads the caller of wfi_progress_run, or a waiting
  * thread, polls. In the simulation one fiber does.
  *
  * LOCK. `lock` guards every field here whose comment does not say otherwise, and all data that the layers above share
@@ -51,18 +51,19 @@ typedef struct wfi_source_ops { /* none is NULL */
     size_t (*poll)(wfi_source *source);
     /* Handles the completions that `poll` read, and repeats posts that failed because a queue was full. [locked] */
     void (*take)(wfi_source *source);
-    /* Reads and handles rarer events (connections), and returns their number; never waits. Only one thread at a time
+    /* Reads and handles connection events, and returns their number; never waits. Only one thread at a time
      * is in `events`, events_arm or events_fd. Lock not held. */
     size_t (*events)(wfi_source *source);
-    /* Before a sleep: false if there may be events already. Makes *due_ns earlier if `events` must be called at that
-     * time although nothing is readable. */
+    /* Before a sleep: false if there may be events already. Lowers *due_ns to the time when `events` must be called
+     * even if the descriptor is not readable. */
     bool (*events_arm)(wfi_source *source, uint64_t *due_ns);
-    /* After events_arm: a descriptor that is readable when there may be events; -1: none. */
+    /* After events_arm: a descriptor that is readable while there may be events; -1: none, and only *due_ns ends the
+     * sleep. */
     int (*events_fd)(wfi_source *source);
     /* A descriptor that is readable when there are completions; -1: the source never has one. Any thread. */
     int (*wait_fd)(wfi_source *source);
-    /* Before a sleep: false if there may be completions already. Otherwise the next one makes that descriptor readable.
-     * Token held. */
+    /* Before a sleep: false if there may be completions already. Otherwise the next one makes the descriptor of wait_fd
+     * readable, or calls wfi_progress_ready. Token held. */
     bool (*may_sleep)(wfi_source *source);
     /* Which completions the next polls may find. Token held, lock not. */
     wfi_expects (*expects)(wfi_source *source);
@@ -80,8 +81,8 @@ struct wfi_source {
 
 /* One source's events, for the thread that reads them (events.c). */
 typedef struct wfi_watch {
-    bool due;        /* `events` is to be called */
-    uint64_t due_ns; /* and at this time in any case */
+    bool due;        /* the source's `events` is to be called now */
+    uint64_t due_ns; /* when `events` is to be called even if nothing happens */
 } wfi_watch;
 
 /* ---- Parts ----------------------------------------------------------------------------------------------------- */
@@ -151,7 +152,7 @@ typedef struct wfi_token { /* all atomic unless marked otherwise; see token.c */
     uint64_t spin_max_ns; /* (constant) 0 on one core */
     long cores;           /* (constant) of the machine */
     int load_fd;          /* (constant) /proc/loadavg, for the number of runnable threads; -1: it is not read */
-    uint64_t look_ns;     /* [token] without threads: when to poll for rarer events again */
+    uint64_t look_ns;     /* [token] without threads: when to read connection events again */
     uint64_t yield_ns;    /* [token] no core is yielded before this time (spin.c) */
     bool came;            /* [token] without threads: the last wait found events */
     bool napped;          /* [token] the last sleep was to end early, because a source has no descriptor */
@@ -285,16 +286,17 @@ wfi_task *wfi_token_hold(wfi_progress *progress, wfi_role role);
  * -1. */
 bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t until_ns);
 
-/* ---- Rarer events: events.c ------------------------------------------------------------------------------------- */
+/* ---- Connection events: events.c --------------------------------------------------------------------------------- */
 
-/* For the event thread: reads the events of the sources that may have some, arms all, and waits for the next one or for
- * a wake by events_fd. */
+/* For the event thread: reads the events of the sources that may have some, and arms all sources. Then waits for the
+ * next event, or for wfi_events_wake. */
 void wfi_events_serve(wfi_progress *progress);
 /* Reads the events of all sources; returns their number. */
 size_t wfi_events_read(wfi_progress *progress);
 /* Arms all sources: wfi_events_read must be called again at the returned time, until_ns or earlier. */
 uint64_t wfi_events_arm(wfi_progress *progress, uint64_t until_ns);
-/* A source has events of which its descriptor does not tell (events_arm returns false). Any thread. */
+/* Wakes the thread that reads events, for a source whose descriptor is not readable (its events_arm returns false). Any
+ * thread. */
 void wfi_events_wake(wfi_progress *progress);
 
 /* ---- Sleep: sleeper.c, spin.c ------------------------------------------------------------------------------------ */
@@ -306,7 +308,9 @@ bool wfi_sleeper_sleep(wfi_progress *progress, int sleeper, const int *fds, size
 void wfi_sleeper_wake(wfi_progress *progress, int sleeper);
 void wfi_watcher_wake(wfi_progress *progress);  /* wakes the watcher (token.c), so that a thread polls */
 void wfi_progress_wake(wfi_progress *progress); /* wakes the poller, the leader and a waiting thread that sleeps */
-void wfi_progress_ready(void *progress); /* the same, for a fabric: there are completions that no descriptor tells of */
+/* For wfi_fabric_options.ready, the same: there are completions, and no descriptor is readable for them. With threads
+ * it does not wake the event thread. */
+void wfi_progress_ready(void *progress);
 
 void wfi_spin_init(wfi_progress *progress);
 void wfi_spin_begin(wfi_spinning *spinning, uint64_t now_ns);
