@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cgroup.c - see cgroup.h. /proc/self/cgroup says in which group of each hierarchy this process is, /proc/self/mountinfo where the
- * hierarchy is mounted, and from which of its groups on: in a container that is often the container's own.
+ * cgroup.c - see cgroup.h. /proc/self/cgroup names this process's group in each hierarchy. /proc/self/mountinfo gives
+ * the mount point of each hierarchy, and the group at which the mount begins (in a container often the container's
+ * own).
  */
 #include "topo/cgroup.h"
 
@@ -12,14 +13,14 @@
 #include <string.h>
 
 #define LINE_MAX_BYTES 4096
-#define CORES_MAX 65536 /* what a quota or a list may say at most */
+#define CORES_MAX 65536 /* a larger quota or list is ignored */
 
 typedef struct hierarchy {
-    char folder[PATH_MAX]; /* of our group */
-    size_t top;            /* so long is the part of it that is the mount point */
+    char folder[PATH_MAX]; /* of this process's group */
+    size_t top;            /* length of the mount point at the beginning of `folder` */
 } hierarchy;
 
-/* ---- Where our groups are ---------------------------------------------------------------------------------------- */
+/* ---- This process's groups --------------------------------------------------------------------------------------- */
 
 /* Whether the list, of words between commas, has this one. */
 static bool has_word(const char *list, const char *word)
@@ -31,7 +32,8 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* "36 35 0:31 ROOT POINT options - TYPE source OPTIONS": whether it is the mount of that controller; NULL: of version 2. */
+/* Whether a line "36 35 0:31 ROOT POINT options - TYPE source OPTIONS" is the mount of that controller; NULL: of
+ * version 2. */
 static bool is_mount_of(char *line, const char *controller, char **root, char **point)
 {
     char *fields[6], *rest = NULL, *type, *options;
@@ -109,7 +111,8 @@ static bool find_group(const char *root, const char *controller, hierarchy *out)
     return path && find_mount(root, controller, path, out);
 }
 
-/* ---- What they say ------------------------------------------------------------------------------------------------ */
+/* ---- The limits ---------------------------------------------------------------------------------------------------
+ * */
 
 static bool read_line(const char *folder, const char *file_name, char *line, size_t room)
 {
@@ -163,7 +166,8 @@ static int count_list(const char *list)
     }
 }
 
-/* Our group's own list, or where it has none that of the nearest around it: it is a part of theirs. */
+/* Takes the group's own list; if it has none, the list of the nearest ancestor. A group's list is always a subset of
+ * its ancestors'. */
 static void take_cores(const char *folder, const char *file_name, wfi_cgroup *out)
 {
     char line[LINE_MAX_BYTES];

@@ -7,13 +7,14 @@
 
 typedef struct wfi_cgroup {
     int quota;       /* processor time, in cores, rounded up; 0: no limit */
-    int cores;       /* that the set of cores has; 0: not known */
+    int cores;       /* number of cores in the cpuset; 0: unknown */
     uint64_t memory; /* bytes; 0: no limit */
 } wfi_cgroup;
 
 /*
  * Reads the limits of this process's group and of every group around it: the smallest one counts. `root` is prefixed
- * to every path: "" for this machine; tests use folders of their own. What cannot be read limits nothing.
+ * to every path: "" for this machine; tests use folders of their own. A file that cannot be read is
+ * treated as "no limit".
  */
 void wfi_cgroup_read(const char *root, wfi_cgroup *out);
 

@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 /*
- * A number that is the same for all processes with this kernel, since it was booted, and this network namespace, and
- * differs from that of any other. 0: not known, because /proc cannot be read. Containers with networks of their own
- * count as machines of their own. Any thread may call.
+ * Identifies this machine: a hash of the kernel's boot id and the network namespace, equal for all processes that share
+ * both. 0: unknown, because /proc cannot be read. A container with a network of its own counts as a machine. Any thread
+ * may call.
  */
 uint64_t wfi_machine(void);
 

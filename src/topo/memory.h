@@ -5,11 +5,11 @@
 
 #include <stddef.h>
 
-/* Names the node of the process's network device (wfi_cores_numa_node); -1: none. The first named node counts. */
+/* Sets the node of the process's network device (wfi_cores_numa_node); -1: none. The first node that is set remains. */
 void wfi_memory_wish(int node);
 /*
- * Asks that the pages of a fresh mapping come from the named node when they are first touched. A wish: if that node is
- * full they come from another one, and where the kernel does not allow it, nothing happens.
+ * Asks the kernel to take the pages of a fresh mapping from that node when they are first touched. If the node is full,
+ * they come from another one. If the kernel does not allow it, nothing happens.
  */
 void wfi_memory_place(void *data, size_t size);
 

@@ -24,10 +24,10 @@ typedef struct device {
     size_t index; /* in the given order */
     wfi_nic_reach reach;
     int depth;     /* of the PCI switch that it shares with the GPU; 0: none */
-    size_t group;  /* the index of the first one that is as near and of the same model */
-    size_t number; /* in the group; two names of one device have the same */
-    size_t turned; /* `number`, counted from the one that the rank begins with */
-    bool is_first; /* no earlier one is the same device */
+    size_t group;  /* the index of the first device that is as near and of the same model */
+    size_t number; /* position within its group; two names of one device share it */
+    size_t turned; /* `number`, rotated by the rank */
+    bool is_first; /* no earlier entry is the same device */
 } device;
 
 /* Read-only, for all devices. */
@@ -183,7 +183,7 @@ static bool is_alike(const device *a, const device *b)
     return a->reach == b->reach && a->depth == b->depth && same_model(a->pci, b->pci);
 }
 
-/* Numbers the devices of one model that are equally near, beginning with the one of the rank. */
+/* Groups the devices that are of one model and equally near, and rotates each group by the rank. */
 static void turn(device *devices, size_t count, int rank)
 {
     for (size_t i = 0; i < count; i++) {
@@ -251,7 +251,7 @@ static bool is_named(const char *device_name, const char *name)
     return size > 0 && strncmp(device_name, name, size) == 0 && (name[size] == '\0' || name[size] == '-');
 }
 
-/* Of two devices that have the name, the one without an ending is meant. */
+/* If two devices match, the one with exactly this name is preferred. */
 static hwloc_obj_t find_device(hwloc_topology_t topology, const char *name)
 {
     hwloc_obj_t found = NULL;
@@ -378,7 +378,8 @@ const char *wfi_nic_reach_text(wfi_nic_reach reach)
 
 /* ---- Cores near a device ---------------------------------------------------------------------------------------- */
 
-/* The ones of `cores` that are of these nodes; *of_all counts the nodes of `cores`, *of_some those of them. */
+/* Returns the part of `cores` that lies on `nodes`; NULL: out of memory. Adds to *of_all the number of NUMA nodes of
+ * `cores`, and to *of_some how many of these are in `nodes`. */
 static hwloc_bitmap_t cores_of(hwloc_topology_t topology, hwloc_const_cpuset_t cores, hwloc_const_nodeset_t nodes,
                                int *of_all, int *of_some)
 {

@@ -43,13 +43,13 @@ typedef struct wfi_gpu {
 typedef struct wfi_place {
     const wfi_cores *cores; /* that it may use; NULL: all */
     const char *gpu;        /* the PCI address of its GPU; NULL: none */
-    int rank;               /* among the processes of the job on this machine: it chooses among equally near devices */
+    int rank;               /* the process's rank on this machine; selects one of equally near devices */
 } wfi_place;
 
 /*
- * Lists the network devices, the one that the process should use first. Equally near devices of one model are turned by
- * the rank, so that the ranks of a machine use all of them; the others keep the order of PCI. *out is released with
- * free(); NULL if there is none, or out of memory. Returns how many there are. topology may be NULL: none.
+ * Lists the network devices in the order in which the process should use them. Equally near devices of one model are
+ * rotated by the rank, so that the ranks of a machine use all of them. The others keep the order of PCI. Returns the
+ * number of devices; 0 also if memory is out, or if topology is NULL. Release *out with free().
  */
 size_t wfi_nics_list(const wfi_topology *topology, const wfi_place *place, wfi_nic **out);
 /* The same for GPUs, in the order of PCI. */
@@ -73,9 +73,9 @@ void wfi_nics_order(const wfi_topology *topology, const wfi_place *place, const 
 const char *wfi_nic_reach_text(wfi_nic_reach reach);
 
 /*
- * Returns those of `cores` that belong to the NUMA node of a device, for threads that use the device. NULL: leave the
- * threads as they are, because the cores belong to one node, or the device is unknown, or it is near to all of the
- * cores or to none; also out of memory.
+ * Returns those of `cores` that belong to the NUMA nodes of a device, for threads that use the device. Returns NULL if
+ * binding is useless: all cores are on one node, the device is unknown, it is near all of the cores or none. NULL also
+ * if memory is out.
  */
 wfi_cores *wfi_nic_cores(const wfi_topology *topology, const wfi_cores *cores, const char *name);
 

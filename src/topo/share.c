@@ -36,7 +36,7 @@ static void take_lock(void)
     pthread_mutex_lock(&lock);
 }
 
-/* ---- How many of us ----------------------------------------------------------------------------------------------- */
+/* ---- How many processes ----------------------------------------------------------------------------------------- */
 
 static int to_count(const char *text)
 {
@@ -138,7 +138,7 @@ void wfi_share_tell(int processes)
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- What that leaves --------------------------------------------------------------------------------------------- */
+/* ---- The shares ------------------------------------------------------------------------------------------------- */
 
 static int at_least_one(int count)
 {
@@ -146,8 +146,9 @@ static int at_least_one(int count)
 }
 
 /*
- * A launcher that binds each worker to cores of its own has divided already: then the mask is narrower than the set of cores that
- * all have, and that set is divided. A quota is for all.
+ * Divides the cpuset that all workers have by their number; if the launcher does not bind, divides the affinity mask.
+ * The result is at most the mask: a launcher that bound each worker to its own cores has divided already. A CPU quota
+ * is always divided.
  */
 int wfi_share_cores_of(const wfi_share_facts *facts, const char *root)
 {

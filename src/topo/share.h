@@ -16,25 +16,26 @@ int wfi_share_cores(void);
 /* Bytes of memory; 0: not known. */
 uint64_t wfi_share_memory(void);
 
-/* That many processes of the job are here, as its table says; from now on it counts where the launcher said nothing. */
+/* Sets the number of the job's processes on this machine, from the member table. Used from then on if the launcher's
+ * variables do not give it. */
 void wfi_share_tell(int processes);
 
-/* What the shares are made of. */
+/* The numbers from which the shares are computed. */
 typedef struct wfi_share_facts {
     int bound;       /* cores in this process's affinity mask */
     int online;      /* cores of the machine */
     uint64_t memory; /* of the machine, in bytes; 0: not known */
     int processes;   /* of the job, here; >= 1 */
-    bool is_unbound; /* the launcher binds none of its processes to cores of its own: they share their mask */
+    bool is_unbound; /* the launcher does not bind processes to disjoint cores: all have the same affinity mask */
 } wfi_share_facts;
 
-/* What LOCAL_WORLD_SIZE says; 0: nothing. WEFT_ERR_INVALID if that makes no sense. */
+/* The value of LOCAL_WORLD_SIZE; 0: not set. WEFT_ERR_INVALID if it is not a count. */
 weft_status wfi_share_setting(int64_t *processes, weft_error **error);
-/* What the launcher's variables say: 0, nothing. *is_unbound: see above. */
+/* The number of processes here that the launcher's variables give; 0: none. *is_unbound: see wfi_share_facts. */
 int wfi_share_launched(bool *is_unbound);
 /* This process's rank among those of the job on this machine, as the launcher's variables say; 0 if they do not. */
 int wfi_share_local_rank(void);
-/* With the control groups below `root` (cgroup.h). */
+/* Compute the shares from `facts` and the cgroup limits below `root` (cgroup.h). */
 int wfi_share_cores_of(const wfi_share_facts *facts, const char *root);
 uint64_t wfi_share_memory_of(const wfi_share_facts *facts, const char *root);
 

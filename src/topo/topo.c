@@ -2,8 +2,8 @@
 /*
  * topo.c - see topo.h. The topology is loaded once and never changes, so reading it needs no lock.
  *
- * hwloc is loaded on a thread of its own, which is waited for wfi_topo_load_ms: whatever hangs there (a plugin, a file, a
- * driver) does not hang the opening of an agent. A topology that comes later is used from then on.
+ * A separate thread loads hwloc. The opening of an agent waits for that thread for at most wfi_topo_load_ms, so it does
+ * not hang if a plugin, a file or a driver does. A topology that is loaded later is used from then on.
  */
 #include "topo/topo.h"
 
@@ -28,14 +28,14 @@ static struct {
     bool no_binding;
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    bool is_over; /* [lock] the loading, well or not */
+    bool is_over; /* [lock] loading has ended, with or without success */
 } topo = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 static pthread_once_t topo_once = PTHREAD_ONCE_INIT;
 
 /*
- * Components that ask drivers and servers what weft does not need to know: "gl" looks for X servers on twenty ports, "opencl" and
- * the others start the drivers of GPUs. hwloc still maps their files into memory, but none of their discovery runs, whatever
- * HWLOC_COMPONENTS says. Network devices and what is on PCI come from "linux" and "pci".
+ * Switches off components of hwloc that weft does not need: "gl" contacts X servers on twenty ports, the others start
+ * GPU drivers. hwloc still maps their files into memory, but does not run their discovery, even if HWLOC_COMPONENTS
+ * names them. Network devices and PCI devices come from "linux" and "pci".
  */
 static void switch_off_components(hwloc_topology_t topology)
 {
@@ -52,7 +52,7 @@ static hwloc_topology_t load(const char *path, int *trouble)
     if (hwloc_topology_init(&topology) != 0)
         return NULL;
     switch_off_components(topology);
-    /* All devices: an interface is found below some core set even where hwloc would hide its bridge. */
+    /* Keeps devices and bridges. If hwloc omits a bridge, its devices are below the next object, which has cores. */
     (void)hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     errno = 0;
     if ((!path || hwloc_topology_set_xml(topology, path) == 0) && hwloc_topology_load(topology) == 0)

@@ -63,9 +63,9 @@ wfi_cores *wfi_topo_near_interface(const char *name);
 wfi_cores *wfi_topo_near_rdma(int local_rank);
 
 /*
- * Binds the calling thread to `cores` if that helps: not with WEFT_NO_BINDING set, not for NULL, and not if there are
- * fewer cores than `threads`, the number of busy threads that are to live there (two pollers on one core fare worse
- * than unbound). Returns whether it did.
+ * Binds the calling thread to `cores`, and returns whether it did. It does not if WEFT_NO_BINDING is set, if `cores` is
+ * NULL, or if `cores` has fewer cores than `threads`, the number of busy threads that will be bound there. Two pollers
+ * on one core are slower than unbound ones.
  */
 bool wfi_topo_bind_thread(const wfi_cores *cores, int threads);
 
