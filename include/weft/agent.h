@@ -304,8 +304,9 @@ WEFT_API int weft_agent_world_size(const weft_agent *agent);
 /*
  * Writes the fabric of a lane to the worker `rank`, or, if the lane is not open, the fabric that it would be opened on:
  * "tcp (verbs: no address of worker 3)". In parentheses are reasons: first why fabrics of weft_agent_options.fabric did
- * not open here, then why open ones that this worker prefers are not used. A reason may contain parentheses. "none": the two workers have no fabric in common. Writes at most `room` bytes with the NUL;
- * a longer text is truncated. 600 bytes are always enough. Errors:
+ * not open here, then why open ones that this worker prefers are not used. A reason may contain parentheses. "none":
+ * the two workers have no fabric in common. Writes at most `room` bytes with the NUL; a longer text is truncated. 600
+ * bytes are always enough. Errors:
  *   WEFT_ERR_INVALID: a NULL argument, this worker's own rank, an invalid rank or lane.
  *   WEFT_ERR_NOT_FOUND: no worker has held the rank.
  */

@@ -49,7 +49,7 @@ typedef struct wfi_place {
 /*
  * Lists the network devices in the order in which the process should use them. Equally near devices of one model are
  * rotated by the rank, so that the ranks of a machine use all of them. The others keep the order of PCI. Returns the
- * number of devices; 0 also if memory is out, or if topology is NULL. Release *out with free().
+ * number of devices. Returns 0 if memory is out, or if topology is NULL. Release *out with free().
  */
 size_t wfi_nics_list(const wfi_topology *topology, const wfi_place *place, wfi_nic **out);
 /* The same for GPUs, in the order of PCI. */
@@ -74,8 +74,8 @@ const char *wfi_nic_reach_text(wfi_nic_reach reach);
 
 /*
  * Returns those of `cores` that belong to the NUMA nodes of a device, for threads that use the device. Returns NULL if
- * binding is useless: all cores are on one node, the device is unknown, it is near all of the cores or none. NULL also
- * if memory is out.
+ * binding is useless: all cores are on one node, the device is unknown, it is near all of the cores or none. Also
+ * returns NULL if memory is out.
  */
 wfi_cores *wfi_nic_cores(const wfi_topology *topology, const wfi_cores *cores, const char *name);
 
