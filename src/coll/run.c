@@ -16,6 +16,7 @@
 typedef struct bulk {
     wfi_peer *peer; /* referenced, for a send: even a dead peer's exposures must be withdrawn */
     wfi_exposure exposure;
+    wfi_registration *registration; /* the data are being registered, and are not exposed yet; otherwise NULL */
     wfi_transfer transfer;
     wfi_segment segment;
     wfi_operation *operation;
@@ -156,7 +157,7 @@ static void drop_bulk(wfi_step *step)
     bulk *moved = step->bulk;
     if (moved && step->kind == WFI_STEP_RECV)
         wfi_transfer_cancel(&moved->transfer); /* its `done` frees it, at once or soon */
-    else if (moved)
+    else if (moved && !moved->registration)    /* otherwise send_registered frees it soon */
         end_send(step, false);
 }
 
@@ -352,6 +353,64 @@ static bool may_ride(const wfi_operation *operation, size_t to, size_t size)
     return operation->number <= begun || count_ahead(operation, member, size);
 }
 
+static void free_send(wfi_step *step)
+{
+    bulk *moved = step->bulk;
+    step->bulk = NULL;
+    wfi_peer_unref(moved->peer);
+    free(moved);
+}
+
+/* Exposes the data, which have been registered if they must be, and tells the receiver. */
+static void expose_send(wfi_operation *operation, wfi_step *step)
+{
+    bulk *moved = step->bulk;
+    size_t to = (size_t)step->peer;
+    weft_status st = wfi_peer_expose(moved->peer, operation->memory[step->a.buffer].storage, (void *)moved->data.bytes,
+                                     step->size, WFI_REMOTE_READ, &moved->exposure);
+    if (st) {
+        free_send(step);
+        fail_for(operation, st, to, "a send to");
+        return;
+    }
+    moved->data.remote = moved->exposure.remote;
+    wfi_say_data(operation->group, to, &moved->data);
+}
+
+static void send_registered(wfi_registration *registration)
+{
+    bulk *moved = registration->owner;
+    wfi_operation *operation = moved->operation;
+    wfi_step *step = &operation->schedule.steps[moved->step];
+    moved->registration = NULL;
+    operation->busy--;
+    if (operation->failing || is_over(operation))
+        free_send(step);
+    else
+        expose_send(operation, step);
+    advance(operation);
+}
+
+/* Exposes the data at once, or when another thread has registered them. */
+static weft_status register_and_expose(wfi_operation *operation, wfi_step *step)
+{
+    bulk *moved = step->bulk;
+    wfi_prepared prepared = {0};
+    weft_status st = WEFT_OK;
+    wfi_prepared_begin(&prepared, moved->peer);
+    wfi_prepared_want(&prepared, operation->memory[step->a.buffer].storage, WFI_REMOTE_READ);
+    if (wfi_prepared_take(&prepared)) {
+        expose_send(operation, step);
+        wfi_prepared_put(&prepared);
+    } else {
+        moved->registration = wfi_registration_start(moved->peer->transport, &prepared, send_registered, moved);
+        st = moved->registration ? WEFT_OK : WEFT_ERR_MEMORY;
+        operation->busy += !st;
+    }
+    wfi_prepared_fini(&prepared); /* the operation has references too */
+    return st;
+}
+
 static void begin_send(wfi_operation *operation, wfi_step_id id)
 {
     weft_group *group = operation->group;
@@ -373,18 +432,16 @@ static void begin_send(wfi_operation *operation, wfi_step_id id)
     bulk *moved = wfi_calloc(1, sizeof *moved);
     wfi_peer *peer = group->members[to].peer;
     weft_status st = !moved ? WEFT_ERR_MEMORY : !peer ? WEFT_ERR_PEER_DEAD : WEFT_OK;
-    if (!st)
-        st = wfi_peer_expose(peer, operation->memory[step->a.buffer].storage, (void *)data.bytes, step->size,
-                             WFI_REMOTE_READ, &moved->exposure);
-    if (st) {
-        free(moved);
-        fail_for(operation, st, to, "a send to");
-        return;
+    if (!st) {
+        *moved = (bulk){.peer = wfi_peer_ref(peer), .operation = operation, .step = id, .data = data};
+        step->bulk = moved;
+        st = register_and_expose(operation, step);
     }
-    moved->peer = wfi_peer_ref(peer);
-    step->bulk = moved;
-    data.remote = moved->exposure.remote;
-    wfi_say_data(group, to, &data);
+    if (st) {
+        if (step->bulk)
+            free_send(step);
+        fail_for(operation, st, to, "a send to");
+    }
 }
 
 void wfi_run_taken(wfi_operation *operation, size_t from, uint32_t token)
@@ -396,7 +453,12 @@ void wfi_run_taken(wfi_operation *operation, size_t from, uint32_t token)
         fail_for_nonsense(operation, from, "word that it took what was not sent to it");
         return;
     }
-    if (!step->bulk)
+    bulk *moved = step->bulk;
+    if (moved && moved->registration) {
+        fail_for_nonsense(operation, from, "word that it took what was not sent to it");
+        return;
+    }
+    if (!moved)
         return; /* it was withdrawn, or the peer reports it a second time */
     end_send(step, true);
     step_done(operation, token);

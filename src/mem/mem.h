@@ -124,6 +124,8 @@ weft_status wfi_reg_cache_create(const wfi_reg_ops *ops, void *domain, size_t en
 void wfi_reg_cache_destroy(wfi_reg_cache *cache);
 /* A region of the whole storage or more, with at least this access; in use until put. */
 weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, unsigned access, void **region);
+/* The same, if there is such a region already; otherwise false. Registers nothing. */
+bool wfi_reg_cache_find(wfi_reg_cache *cache, wfi_storage *storage, unsigned access, void **region);
 void wfi_reg_cache_put(wfi_reg_cache *cache, wfi_storage *storage, const void *region);
 void wfi_reg_cache_trim(wfi_reg_cache *cache); /* closes the registrations that are not in use */
 

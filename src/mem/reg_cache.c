@@ -41,12 +41,24 @@ static void evict_idle(wfi_reg_cache *cache)
         wfi_reg_entry_close(wfi_container_of(cache->idle.next, wfi_reg_entry, idle));
 }
 
+/* An entry in use that was replaced: two threads registered the memory at once, each for another access. */
+static wfi_reg_entry *replaced_entry(const wfi_reg_cache *cache, const wfi_reg_anchor *anchor, unsigned access)
+{
+    WFI_FOR_LIST (wfi_reg_entry, entry, &anchor->entries, of_anchor) {
+        if (entry->cache == cache && entry->replaced && (entry->access & access) == access)
+            return entry;
+    }
+    return NULL;
+}
+
 /* NULL: there is no entry with this access. */
 static wfi_reg_entry *entry_use(wfi_reg_cache *cache, const wfi_reg_anchor *anchor, unsigned access)
 {
     wfi_assert_held(&wfi_reg_lock);
     wfi_reg_entry *entry = wfi_map_get(&cache->entries, anchor->id);
     if (entry == NULL || (entry->access & access) != access)
+        entry = cache->replaced ? replaced_entry(cache, anchor, access) : NULL;
+    if (entry == NULL)
         return NULL;
     entry->users++;
     wfi_list_remove(&entry->idle);
@@ -117,6 +129,18 @@ static weft_status open_region(wfi_reg_cache *cache, const wfi_memory *memory, u
 void wfi_reg_cache_trim(wfi_reg_cache *cache)
 {
     (void)close_idle(cache);
+}
+
+bool wfi_reg_cache_find(wfi_reg_cache *cache, wfi_storage *storage, unsigned access, void **region)
+{
+    wfi_mutex_lock(&wfi_reg_lock);
+    const wfi_reg_entry *entry = entry_use(cache, wfi_storage_anchor(storage), access);
+    wfi_mutex_unlock(&wfi_reg_lock);
+    if (entry == NULL)
+        return false;
+    wfi_storage_ref(storage);
+    *region = entry->region;
+    return true;
 }
 
 weft_status wfi_reg_cache_get(wfi_reg_cache *cache, wfi_storage *storage, unsigned access, void **region)

@@ -409,6 +409,7 @@ void wfi_net_stop(wfi_net *net)
     if (left)
         wfi_log_net(&net->transport, WEFT_LOG_ERROR, "%zu closed connections have operations that were never reported",
                     left);
+    wfi_registrations_await(&net->transport);
     atomic_store(&net->progress.stop, true);
     net->stopped = true;
 }

@@ -182,6 +182,16 @@ static inline const char *wfi_net_interface(const wfi_net *net)
     return net->transport.fabrics[0].ops->iface(net->transport.fabrics[0].fabric);
 }
 
+/* Whether memory must be registered with one of the fabrics before it is exposed: wfi_prepared. Any thread. */
+static inline bool wfi_net_registers(const wfi_net *net)
+{
+    for (size_t i = 0; i < net->transport.fabric_count; i++) {
+        if (!net->transport.fabrics[i].limits->keys_per_transfer)
+            return true;
+    }
+    return false;
+}
+
 /* Whether the present or last workers of two ranks are on one host, as far as is known (wfi_member.machine).
  * [locked] */
 bool wfi_net_same_host(const wfi_net *net, int a, int b);

@@ -59,6 +59,7 @@ weft_status wfi_encode(wfi_encoded *encoded, weft_args values, const wfi_encode_
  * written.
  */
 void wfi_encode_landing_count(wfi_encoded *encoded, size_t count);
+#define WFI_LANDING_BYTES (32 + 8 * WEFT_MAX_DIMS + WFI_RMA_BYTES) /* most bytes that it adds */
 void wfi_encode_landing(wfi_encoded *encoded, const weft_tensor *place, const wfi_rma_address *remote);
 /* Writes into the metadata the address at which the peer can read a tensor of `remote` that has a patch. */
 void wfi_encode_address(wfi_encoded *encoded, const wfi_encoded_tensor *tensor, const wfi_rma_address *remote);

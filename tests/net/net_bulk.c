@@ -74,12 +74,21 @@ bool bulk_is(const bulk *all, unsigned salt)
 void bulk_expose(bulk *all, unsigned access)
 {
     wfi_net *net = all->host->net;
+    wfi_prepared prepared = {0};
+    wfi_net_lock(net);
+    wfi_prepared_begin(&prepared, host_peer(all->host, all->peer));
+    for (size_t i = 0; i < all->count; i++)
+        wfi_prepared_want(&prepared, all->storages[i], access);
+    wfi_net_unlock(net);
+    must(!wfi_prepared_open(&prepared), "could not register");
     wfi_net_lock(net);
     for (size_t i = 0; i < all->count; i++)
         must(!wfi_peer_expose(host_peer(all->host, all->peer), all->storages[i], wfi_storage_data(all->storages[i]),
                               all->sizes[i], access, &all->exposures[i]),
              "could not expose");
+    wfi_prepared_put(&prepared);
     wfi_net_unlock(net);
+    wfi_prepared_fini(&prepared);
 }
 
 void bulk_withdraw(bulk *all, bool quiet)

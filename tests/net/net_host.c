@@ -91,8 +91,11 @@ weft_status host_try(net_host *host, weft_error **error)
                                 .rendezvous_timeout_ms = 20000,
                                 .death_timeout_ms = world->death_timeout_ms,
                                 .queue_limit_bytes = 1 << 20};
-    wfi_executor_options workers = {
-        .workers = 2, .manual = world->sim || world->no_threads, .thread_name = "test-work"};
+    wfi_executor_options workers = {.workers = 2,
+                                    .fibers = world->sim ? wfi_sim_fibers(world->sim) : NULL,
+                                    .group = host->rank,
+                                    .manual = world->no_threads,
+                                    .thread_name = "test-work"};
     must(!wfi_executor_create(&workers, &host->executor), "executor", host->rank);
     wfi_net_options options = {.agent = &agent,
                                .upcalls = &upcalls,

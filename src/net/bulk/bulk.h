@@ -15,7 +15,11 @@
  * transfer has ended when local memory is no longer accessed and will not be. Its owner is called before the lock is
  * released (wfi_done), after the owners of messages.
  *
- * LOCK. All functions are [locked], by the lock of wfi_progress.
+ * REGISTERING. Registering memory takes long on such a fabric: the kernel pins every page. So no memory is registered
+ * with its cache while the lock is held (prepare.c). wfi_peer_expose only finds regions, which its caller has prepared.
+ * A transfer whose memory is not registered waits while another thread registers it.
+ *
+ * LOCK. All functions are [locked], by the lock of wfi_progress, except those that say otherwise.
  *
  * LIFETIME. A peer and its wfi_bulk are in one struct (wfi_whole_peer). A transfer and its segments belong to their
  * owner, which keeps them until `done`. An exposed storage is referenced until it is withdrawn.
@@ -36,7 +40,8 @@ typedef struct wfi_exposure {
     wfi_storage *storage; /* referenced and, for reading, read-pinned while exposed */
 } wfi_exposure;
 
-/* `data` is in `storage`. `access`: WFI_REMOTE_READ or WFI_REMOTE_WRITE. */
+/* `data` is in `storage`. `access`: WFI_REMOTE_READ or WFI_REMOTE_WRITE. WEFT_ERR_MEMORY also if the memory must be
+ * registered, and the caller has not prepared it. */
 weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, size_t size, unsigned access,
                             wfi_exposure *out);
 /*
@@ -44,6 +49,53 @@ weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, si
  * closed first, so that nothing is read or written after this returns; its other transfers continue on the next one.
  */
 void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bool quiet);
+
+/* ---- Registering without the lock: prepare.c --------------------------------------------------------------------- */
+
+typedef struct wfi_prepared_region wfi_prepared_region;
+/* Storages, and their registrations, which stay in use until wfi_prepared_put: meanwhile wfi_peer_expose finds them. */
+typedef struct wfi_prepared {
+    wfi_net_fabric *fabrics[WFI_FABRICS_MAX]; /* to register with: each storage with the first one that does not fail */
+    size_t fabric_count;                      /* 0: nothing has to be registered */
+    bool is_optional; /* further fabrics of the peer need no registration, so a failure is none of the caller's */
+    wfi_prepared_region *regions;
+    size_t count, room;
+} wfi_prepared;
+
+/* For the fabric that the peer will probably read on, and those that wfi_peer_expose takes if it fails. Writes to a
+ * zeroed *out. */
+void wfi_prepared_begin(wfi_prepared *out, const wfi_peer *peer);
+/* Adds a storage, of which it keeps a reference. If memory is out, the storage will not be registered. Any thread. */
+void wfi_prepared_want(wfi_prepared *prepared, wfi_storage *storage, unsigned access);
+/* Takes regions that exist already. Returns whether nothing else has to be registered. Any thread. */
+bool wfi_prepared_take(wfi_prepared *prepared);
+/* Registers what was added, except regions that are there already. Returns the failure, if wfi_peer_expose would fail
+ * too. Must be called without the lock, while the net cannot be closed. */
+weft_status wfi_prepared_open(wfi_prepared *prepared);
+bool wfi_prepared_has(const wfi_prepared *prepared, const wfi_storage *storage); /* it was added */
+void wfi_prepared_put(wfi_prepared *prepared); /* ends the use of the regions. With or without the lock */
+/* Drops the storages. The lock must not be held, unless others have references of them too. After wfi_prepared_put; the
+ * net may be closed. */
+void wfi_prepared_fini(wfi_prepared *prepared);
+
+/* Registers on another thread. */
+typedef struct wfi_registration {
+    wfi_prepared prepared;
+    /* [locked] It has ended. Until this returns, the regions are in use; what is not registered then could not be. */
+    void (*done)(struct wfi_registration *registration);
+    void *owner;        /* for `done`; NULL: nobody waits any more, so `done` will not be called */
+    weft_status status; /* for `done`: of wfi_prepared_open */
+    wfi_transport *transport;
+    wfi_task task;
+    bool is_counted; /* in transport->registering */
+} wfi_registration;
+
+/* Takes over *prepared, which becomes zero. It frees itself. NULL: memory is out, *prepared is unchanged. */
+wfi_registration *wfi_registration_start(wfi_transport *transport, wfi_prepared *prepared,
+                                         void (*done)(wfi_registration *registration), void *owner);
+void wfi_registration_forget(wfi_registration **registration); /* its owner ends; no-op for NULL; sets it to NULL */
+/* Waits until none is in progress. The peers have failed, so that none begins. Not locked. */
+void wfi_registrations_await(wfi_transport *transport);
 
 /* ---- Transfers: transfer.c ------------------------------------------------------------------------------------- */
 
@@ -95,8 +147,11 @@ typedef struct wfi_transfer_state {
     wfi_list link; /* in wfi_bulk.transfers */
     wfi_transfer *owner;
     struct wfi_bulk *bulk;
-    void **regions;                /* for each segment, if `region_fabric` needs local regions; otherwise NULL */
-    wfi_net_fabric *region_fabric; /* whose regions these are; NULL: none yet */
+    void **regions;                 /* for each segment, if `region_fabric` needs local regions; otherwise NULL */
+    wfi_net_fabric *region_fabric;  /* whose regions these are; NULL: none yet */
+    wfi_registration *registration; /* registers them; meanwhile no chunk is posted. NULL: none is in progress */
+    size_t refused;                 /* the fabric refused to register memory of this size, which is to be handled; 0 */
+    weft_status lack;               /* and why */
     uint64_t *first;  /* for each segment the number of its first chunk; the last entry is the count of chunks */
     uint64_t *taken;  /* bitmap of chunks in flight or done */
     uint64_t next;    /* no chunk below it is free */
@@ -143,8 +198,8 @@ typedef struct wfi_query { /* a question whether a range is still exposed */
     uint8_t fabric; /* the number of the fabric of the peer's bulk connection */
 } wfi_query;
 
-/* Answers to a query. */
-enum { WFI_GONE = 0, WFI_STILL_EXPOSED = 1, WFI_NOT_ON_THIS_FABRIC = 2 };
+/* Answers to a query. WFI_NOT_YET is not sent: the memory is being registered. */
+enum { WFI_GONE = 0, WFI_STILL_EXPOSED = 1, WFI_NOT_ON_THIS_FABRIC = 2, WFI_NOT_YET = 255 };
 
 typedef struct wfi_bulk {
     wfi_channel channel;
@@ -152,14 +207,15 @@ typedef struct wfi_bulk {
     wfi_list exposed;                            /* wfi_exposed.link */
     wfi_control_message revalidate, revalidated; /* question and answer whether memory is still exposed */
     wfi_control_message dial;                    /* asks the peer to connect the bulk channel */
-    wfi_transfer_state *asked; /* the transfer of the last question; NULL: no transfer waits for an answer */
-    size_t asked_segment;      /* the segment of that question, */
-    uint64_t asked_offset;     /* and where its range begins */
-    uint64_t questions;        /* number of the last question */
-    uint32_t settled;          /* generation of the connection that the peer had when it answered last; 0: none */
-    wfi_query query;           /* the peer's newest question */
-    bool answer_due;           /* to `query`, when the previous answer has arrived */
-    uint64_t ended_by_peer;    /* connections that the peer closed on purpose, by its last hello */
+    wfi_transfer_state *asked;      /* the transfer of the last question; NULL: no transfer waits for an answer */
+    size_t asked_segment;           /* the segment of that question, */
+    uint64_t asked_offset;          /* and where its range begins */
+    uint64_t questions;             /* number of the last question */
+    uint32_t settled;               /* generation of the connection that the peer had when it answered last; 0: none */
+    wfi_query query;                /* the peer's newest question */
+    bool answer_due;                /* to `query`, when the previous answer has arrived, or `registration` has ended */
+    wfi_registration *registration; /* of the memory that `query` is about; NULL: none is in progress */
+    uint64_t ended_by_peer;         /* connections that the peer closed on purpose, by its last hello */
     /* Since when transfers wait for a connection, if there is none. Later than that if the peer did not answer pings:
      * such time is not counted. A connection whose fabric refused memory does not end the wait. */
     uint64_t stuck_ns;
@@ -197,8 +253,9 @@ void wfi_bulk_fail(wfi_bulk *bulk,
 weft_status wfi_transfer_state_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_transfer_state **out);
 void wfi_transfer_state_destroy(wfi_transfer_state *state);
 uint64_t wfi_transfer_state_chunks(const wfi_transfer_state *state); /* their number */
-/* Registers local memory with the fabric, unless it is registered. *refused: 0, or the size of memory that the fabric
- * refused to register. If the result is WEFT_OK nevertheless, the fabric copies that memory through its own buffers. */
+/* Sees to it that local memory is registered with the fabric. WEFT_ERR_AGAIN: it is being registered, then
+ * wfi_channel_ops.retry is called. *refused: 0, or the size of memory that the fabric refused to register. If the result
+ * is WEFT_OK nevertheless, the fabric copies that memory through its own buffers. */
 weft_status wfi_transfer_state_register(wfi_transfer_state *state, wfi_net_fabric *fabric, size_t *refused);
 void wfi_transfer_state_end(wfi_transfer_state *state, weft_status why);
 /* Ends the transfer if no chunk is in flight and none will be posted. */
@@ -227,7 +284,9 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader);
 /* expose.c */
 void wfi_exposed_end_all(wfi_bulk *bulk); /* closes the regions; their owners still withdraw the records */
 /* Whether the range of the query is exposed to the peer, for the query's access. If it is, *on gets the range on the
- * query's fabric, where it is registered if need be. Returns WFI_GONE, ... */
-uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, wfi_rma_address *on);
+ * query's fabric, where it is registered if need be. Returns WFI_GONE, ... If WFI_NOT_YET, `registered` is called with
+ * `bulk` as owner, and calls this again with that registration as `ended`; otherwise `ended` is NULL. */
+uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, const wfi_registration *ended,
+                         void (*registered)(wfi_registration *registration), wfi_rma_address *on);
 
 #endif

@@ -36,7 +36,7 @@ static void close_regions(const wfi_transport *transport, wfi_exposed *exposed)
     exposed->pinned = false;
 }
 
-/* Registers the memory with the fabric, unless it is. */
+/* Opens a region on the fabric, unless there is one. WEFT_ERR_AGAIN: the storage must be registered with it before. */
 static weft_status open_region(wfi_net_fabric *fabric, wfi_exposed *exposed)
 {
     wfi_exposed_region *on = &exposed->on[wfi_net_fabric_index(fabric)];
@@ -47,24 +47,25 @@ static weft_status open_region(wfi_net_fabric *fabric, wfi_exposed *exposed)
     if (fabric->limits->keys_per_transfer) {
         status = fabric->ops->region_open(fabric->fabric, &WFI_HOST_MEMORY(exposed->data, exposed->size),
                                           exposed->access, &on->region);
+        if (status) {
+            wfi_net_fabric_refused(fabric, exposed->size);
+            return status;
+        }
     } else {
         void *region = NULL;
-        status = wfi_net_fabric_register(fabric, exposed->storage, exposed->access, &region);
+        if (!wfi_net_fabric_find(fabric, exposed->storage, exposed->access, &region))
+            return WEFT_ERR_AGAIN;
         on->region = region;
-        on->cached = !status;
+        on->cached = true;
         offset = (uint64_t)((char *)exposed->data - (char *)wfi_storage_data(exposed->storage));
-    }
-    if (status) {
-        wfi_net_fabric_refused(fabric, exposed->size);
-        return status;
     }
     on->remote =
         (wfi_rma_address){.address = on->region->base + offset, .key = on->region->key, .fabric = fabric->ops->number};
     return WEFT_OK;
 }
 
-/* Registers the memory with the fabric that the peer will probably read it on: that of the bulk connection, or of the
- * next one. If that fabric refuses, with another one that the peer has. */
+/* Opens a region on the fabric that the peer will probably read it on: that of the bulk connection, or of the next one.
+ * If that fabric has refused the memory, on another one that the peer has. wfi_prepared_begin has the same order. */
 static weft_status open_first(wfi_channel *channel, wfi_exposed *exposed, wfi_rma_address *remote)
 {
     const wfi_peer *peer = channel->peer;
@@ -79,7 +80,7 @@ static weft_status open_first(wfi_channel *channel, wfi_exposed *exposed, wfi_rm
     }
     if (!status)
         *remote = exposed->on[wfi_net_fabric_index(first)].remote;
-    return status;
+    return status == WEFT_ERR_AGAIN ? WEFT_ERR_MEMORY : status; /* not prepared: registering it failed */
 }
 
 weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, size_t size, unsigned access,
@@ -147,7 +148,25 @@ static bool find_range(const wfi_transport *transport, const wfi_exposed *expose
     return false;
 }
 
-uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, wfi_rma_address *remote)
+/* Registers the exposed storage with the fabric on another thread. False: memory is out. */
+static bool register_later(wfi_bulk *bulk, wfi_net_fabric *fabric, const wfi_exposed *exposed,
+                           void (*registered)(wfi_registration *registration))
+{
+    wfi_prepared prepared = {.fabrics = {fabric}, .fabric_count = 1};
+    wfi_prepared_want(&prepared, exposed->storage, exposed->access);
+    bulk->registration = wfi_registration_start(fabric->transport, &prepared, registered, bulk);
+    wfi_prepared_fini(&prepared); /* the exposure has a reference too */
+    return bulk->registration;
+}
+
+/* Whether that registration was to register this storage with this fabric. */
+static bool is_of(const wfi_registration *ended, const wfi_net_fabric *fabric, const wfi_exposed *exposed)
+{
+    return ended && ended->prepared.fabrics[0] == fabric && wfi_prepared_has(&ended->prepared, exposed->storage);
+}
+
+uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, const wfi_registration *ended,
+                         void (*registered)(wfi_registration *registration), wfi_rma_address *remote)
 {
     wfi_transport *transport = bulk->channel.peer->transport;
     uint64_t offset;
@@ -156,7 +175,12 @@ uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, wfi_rma_address
             continue;
         for (size_t i = 0; i < transport->fabric_count; i++) {
             wfi_net_fabric *fabric = &transport->fabrics[i];
-            if (fabric->ops->number != query->fabric || open_region(fabric, exposed))
+            weft_status status =
+                fabric->ops->number == query->fabric ? open_region(fabric, exposed) : WEFT_ERR_UNSUPPORTED;
+            if (status == WEFT_ERR_AGAIN && !is_of(ended, fabric, exposed) &&
+                register_later(bulk, fabric, exposed, registered))
+                return WFI_NOT_YET;
+            if (status)
                 continue;
             *remote = exposed->on[i].remote;
             remote->address += offset;
@@ -170,6 +194,7 @@ uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, wfi_rma_address
 void wfi_exposed_end_all(wfi_bulk *bulk)
 {
     wfi_list *node;
+    wfi_registration_forget(&bulk->registration);
     while ((node = wfi_list_pop_front(&bulk->exposed)))
         close_regions(bulk->channel.peer->transport, wfi_container_of(node, wfi_exposed, link));
 }

@@ -123,24 +123,44 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
 
 /* ---- Answering ------------------------------------------------------------------------------------------------- */
 
-/* Only after the previous answer has arrived: this limits the searches of the exposures, which take time. */
-void wfi_bulk_answer(wfi_bulk *bulk)
+static void answer_after(wfi_bulk *bulk, const wfi_registration *ended);
+
+/* [locked] The memory of a query is registered now, or could not be. Perhaps the peer has asked another question since,
+ * and only that one is answered. */
+static void query_registered(wfi_registration *registration)
+{
+    wfi_bulk *bulk = registration->owner;
+    bulk->registration = NULL;
+    answer_after(bulk, registration);
+}
+
+/* `ended`: the registration of its memory that has just ended, or NULL. */
+static void answer_after(wfi_bulk *bulk, const wfi_registration *ended)
 {
     const wfi_query *query = &bulk->query;
     const wfi_conn *conn = bulk->channel.rival ? bulk->channel.rival : bulk->channel.conn;
     wfi_writer writer;
-    bulk->answer_due = bulk->revalidated.out;
+    bulk->answer_due = bulk->revalidated.out || bulk->registration;
     if (bulk->answer_due)
         return;
     bool is_one = query->access == WFI_REMOTE_READ || query->access == WFI_REMOTE_WRITE;
     wfi_rma_address on = {.fabric = query->fabric};
-    uint8_t answer = is_one ? wfi_exposed_find(bulk, query, &on) : WFI_GONE;
+    uint8_t answer = is_one ? wfi_exposed_find(bulk, query, ended, query_registered, &on) : WFI_GONE;
+    bulk->answer_due = answer == WFI_NOT_YET;
+    if (bulk->answer_due)
+        return;
     wfi_writer_init(&writer, bulk->revalidated.bytes, sizeof(bulk->revalidated.bytes));
     wfi_write_u64(&writer, query->number);
     wfi_write_u8(&writer, answer);
     wfi_write_rma(&writer, &on);
     wfi_write_u32(&writer, conn ? conn->generation : 0);
     wfi_control_message_send(&bulk->revalidated, WFI_CONTROL_REVALIDATED, writer.size);
+}
+
+/* Only after the previous answer has arrived: this limits the searches of the exposures, which take time. */
+void wfi_bulk_answer(wfi_bulk *bulk)
+{
+    answer_after(bulk, NULL);
 }
 
 void wfi_bulk_take_revalidate(wfi_bulk *bulk, wfi_reader *reader)

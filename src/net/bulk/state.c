@@ -36,39 +36,82 @@ static void drop_regions(wfi_transfer_state *state)
     free(state->regions);
     state->regions = NULL;
     state->region_fabric = NULL;
+    state->refused = 0;
 }
 
-/* Registers local memory with the fabric of the connection, if that fabric needs it. A transfer that continues on
- * another fabric has no chunk in flight on the former one. */
+static unsigned local_access(const wfi_transfer_state *state)
+{
+    return state->owner->kind == WFI_PULL ? WFI_LOCAL_WRITE : WFI_LOCAL_READ;
+}
+
+/* Takes the regions that its fabric's cache has. Returns the size of a segment without one, or 0. */
+static size_t take_regions(wfi_transfer_state *state)
+{
+    size_t missing = 0;
+    for (size_t i = 0; i < state->owner->segment_count; i++) {
+        const wfi_segment *segment = &state->owner->segments[i];
+        if (segment->size && !state->regions[i] &&
+            !wfi_net_fabric_find(state->region_fabric, segment->storage, local_access(state), &state->regions[i]))
+            missing = segment->size;
+    }
+    return missing;
+}
+
+static void local_registered(wfi_registration *registration)
+{
+    wfi_transfer_state *state = registration->owner;
+    state->registration = NULL;
+    state->refused = take_regions(state);
+    state->lack = registration->status;
+    state->bulk->channel.ops->retry(&state->bulk->channel);
+}
+
+static weft_status register_later(wfi_transfer_state *state)
+{
+    wfi_prepared prepared = {.fabrics = {state->region_fabric}, .fabric_count = 1};
+    for (size_t i = 0; i < state->owner->segment_count; i++) {
+        const wfi_segment *segment = &state->owner->segments[i];
+        if (segment->size && !state->regions[i])
+            wfi_prepared_want(&prepared, segment->storage, local_access(state));
+    }
+    state->registration = wfi_registration_start(bulk_transport(state->bulk), &prepared, local_registered, state);
+    wfi_prepared_fini(&prepared); /* the transfer's owner has references too */
+    return state->registration ? WEFT_ERR_AGAIN : WEFT_ERR_MEMORY;
+}
+
+/* The fabric has refused memory. Tells so once; unless it copies that memory, a later call tries again. */
+static weft_status tell_refused(wfi_transfer_state *state, size_t *refused)
+{
+    weft_status status = state->lack ? state->lack : WEFT_ERR_MEMORY;
+    bool copies = state->region_fabric->limits->copied_max;
+    *refused = state->refused;
+    state->refused = 0;
+    if (!copies)
+        drop_regions(state);
+    return copies ? WEFT_OK : status;
+}
+
+/* If the fabric of the connection needs local memory to be registered. A transfer that continues on another fabric has
+ * no chunk in flight on the former one. */
 weft_status wfi_transfer_state_register(wfi_transfer_state *state, wfi_net_fabric *fabric, size_t *refused)
 {
     *refused = 0;
     if (state->region_fabric == fabric)
-        return WEFT_OK;
+        return state->refused ? tell_refused(state, refused) : WEFT_OK;
     drop_regions(state);
     state->region_fabric = fabric;
     if (!fabric->limits->needs_local_regions)
         return WEFT_OK;
-    unsigned access = state->owner->kind == WFI_PULL ? WFI_LOCAL_WRITE : WFI_LOCAL_READ;
     state->regions = wfi_calloc(state->owner->segment_count + 1, sizeof(*state->regions));
-    weft_status status = state->regions ? WEFT_OK : WEFT_ERR_MEMORY;
-    for (size_t i = 0; i < state->owner->segment_count && !status; i++) {
-        const wfi_segment *segment = &state->owner->segments[i];
-        if (segment->size)
-            status = wfi_net_fabric_register(fabric, segment->storage, access, &state->regions[i]);
-        *refused = status ? segment->size : *refused;
-        if (status && fabric->limits->copied_max) { /* the fabric copies it through buffers of its own */
-            state->regions[i] = NULL;
-            status = WEFT_OK;
-        }
-    }
-    if (status)
+    weft_status status = !state->regions ? WEFT_ERR_MEMORY : take_regions(state) ? register_later(state) : WEFT_OK;
+    if (status && status != WEFT_ERR_AGAIN)
         drop_regions(state);
     return status;
 }
 
 void wfi_transfer_state_destroy(wfi_transfer_state *state)
 {
+    wfi_registration_forget(&state->registration);
     drop_regions(state);
     free(state->first);
     free(state->taken);

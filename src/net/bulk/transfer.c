@@ -139,7 +139,7 @@ static wfi_transfer_state *next_state(wfi_bulk *bulk, const wfi_conn *conn)
     bool unfit = false;
     WFI_FOR_LIST (wfi_transfer_state, state, &bulk->transfers, link) {
         bool may = !state->unvalidated || (state->validated && !state->under_way);
-        if (!may || !wfi_transfer_state_has_free(state))
+        if (!may || state->registration || !wfi_transfer_state_has_free(state))
             continue;
         if (wfi_transfer_state_fits(state, conn))
             return state;
@@ -176,6 +176,8 @@ void wfi_transfers_pump(wfi_bulk *bulk)
             is_possible ? wfi_transfer_state_register(state, conn->fabric, &refused) : WEFT_ERR_UNSUPPORTED;
         if (is_possible && refused && wfi_channel_turn(conn, refused))
             return;
+        if (status == WEFT_ERR_AGAIN) /* another thread registers its memory */
+            continue;
         if (status) {
             wfi_transfer_state_end(state, status);
             continue;

@@ -368,8 +368,10 @@ struct wfi_net_fabric {
 };
 
 /* A region of the storage from the fabric's cache, with at least this access (WFI_REMOTE_READ, ...). The caller returns
- * it with wfi_reg_cache_put. net_fabric.c */
+ * it with wfi_reg_cache_put. Must be called without the lock: registering takes long. net_fabric.c */
 weft_status wfi_net_fabric_register(wfi_net_fabric *fabric, wfi_storage *storage, unsigned access, void **region);
+/* The same, if the storage is registered already; otherwise false. With or without the lock. net_fabric.c */
+bool wfi_net_fabric_find(const wfi_net_fabric *fabric, wfi_storage *storage, unsigned access, void **region);
 
 /* Adds to fabric->conns or fabric->posted. [locked] */
 static inline void wfi_net_fabric_count(_Atomic size_t *count, size_t by)
@@ -414,6 +416,8 @@ struct wfi_transport {
     wfi_list turns, turns_again; /* channels that wait for fewer attempts: for their first, for further ones */
     wfi_timer turn_timer;
     wfi_list spare_chunks; /* kept for reuse by bulk/ */
+    /* (atomic) number of registrations on the process's executor, which do not always hold the lock (bulk/prepare.c) */
+    atomic_size_t registering;
 
     bool untaken; /* wfi_net_untake was called for the current message */
     wfi_timer starved_timer;

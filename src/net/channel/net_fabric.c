@@ -134,11 +134,21 @@ static const wfi_source_ops source_ops = {.poll = fabric_poll,
 
 /* Access of this worker's own grants nobody anything. So it is asked for at once where the memory allows it: what is
  * read or written now is often the other soon. */
-weft_status wfi_net_fabric_register(wfi_net_fabric *fabric, wfi_storage *storage, unsigned access, void **region)
+static unsigned with_local(unsigned access)
 {
     bool writes = access & (WFI_REMOTE_WRITE | WFI_LOCAL_WRITE);
-    access |= writes ? WFI_LOCAL : WFI_LOCAL_READ;
-    return wfi_reg_cache_get(fabric->cache, storage, access, region);
+    return access | (writes ? WFI_LOCAL : WFI_LOCAL_READ);
+}
+
+weft_status wfi_net_fabric_register(wfi_net_fabric *fabric, wfi_storage *storage, unsigned access, void **region)
+{
+    assert(!wfi_mutex_is_mine(&fabric->transport->progress->lock) && "registering delays all that wait for the lock");
+    return wfi_reg_cache_get(fabric->cache, storage, with_local(access), region);
+}
+
+bool wfi_net_fabric_find(const wfi_net_fabric *fabric, wfi_storage *storage, unsigned access, void **region)
+{
+    return wfi_reg_cache_find(fabric->cache, storage, with_local(access), region);
 }
 
 /* ---- Opening and closing --------------------------------------------------------------------------------------- */

@@ -491,18 +491,69 @@ static weft_status sleep_until_room(wfi_request *call, wfi_call_spec *spec, room
     return can_wait ? wait->end : WEFT_ERR_DEADLOCK;
 }
 
-static weft_status launch_when_there_is_room(wfi_request *call, int rank, wfi_call_spec *spec)
+/* Registers again what was released for the wait. [agent lock], released meanwhile */
+static weft_status register_again(const wfi_request *call, wfi_prepared *prepared)
+{
+    wfi_net_unlock(call->agent->net);
+    weft_status st = wfi_prepared_open(prepared);
+    wfi_net_lock(call->agent->net);
+    return st;
+}
+
+/* `prepared`: what was registered for the call, which is released in any case; or NULL. */
+static weft_status launch_when_there_is_room(wfi_request *call, int rank, wfi_call_spec *spec, wfi_prepared *prepared)
 {
     room_wait wait = {.room.woken.run = room_came, .child.parent_over = parent_ended_wait};
     wfi_net_lock(call->agent->net);
     weft_status st = launch(call, rank, spec);
     while (st == WEFT_ERR_AGAIN && spec->options->wait_for_room) {
+        if (prepared)
+            wfi_prepared_put(prepared); /* the wait may take long */
         st = sleep_until_room(call, spec, &wait);
+        if (!st && prepared)
+            st = register_again(call, prepared);
         if (!st)
             st = launch(call, rank, spec);
     }
     wfi_room_leave(&wait.room);
+    if (prepared)
+        wfi_prepared_put(prepared);
     wfi_net_unlock(call->agent->net);
+    return st;
+}
+
+/* ---- Registering memory ------------------------------------------------------------------------------------------ */
+
+/* Most bytes that expose_landing adds to the metadata. */
+static size_t landing_room(const wfi_request *call)
+{
+    return call->arguments.shared ? 0 : sizeof(uint32_t) + call->land_count * WFI_LANDING_BYTES;
+}
+
+static bool needs_registering(const wfi_request *call)
+{
+    const wfi_net *net = call->agent->net;
+    return wfi_outbound_registers(&call->arguments, net, landing_room(call)) ||
+           (call->land_exposures && wfi_net_registers(net));
+}
+
+/* Registers the arguments and landing places without the lock: that takes long. On failure nothing is in use. */
+static weft_status register_memory(wfi_request *call, int rank, wfi_prepared *prepared)
+{
+    *prepared = (wfi_prepared){0};
+    wfi_net_lock(call->agent->net);
+    const wfi_peer *peer = wfi_net_peer(call->agent->net, rank);
+    if (peer) {
+        wfi_prepared_begin(prepared, peer);
+        wfi_outbound_prepare(&call->arguments, landing_room(call), prepared);
+    }
+    for (size_t i = 0; peer && i < call->land_count && wfi_peer_can_push(peer); i++)
+        if (weft_tensor_nbytes(call->land[i]) > WFI_TINY_TENSOR)
+            wfi_prepared_want(prepared, call->land[i]->storage, WFI_REMOTE_WRITE);
+    wfi_net_unlock(call->agent->net);
+    weft_status st = wfi_prepared_open(prepared);
+    if (st)
+        wfi_prepared_put(prepared);
     return st;
 }
 
@@ -604,8 +655,14 @@ weft_status wfi_call_start(weft_agent *agent, int rank, wfi_call_spec *spec, wef
     call->agent = wfi_agent_ref(agent);
     weft_status st = prepare(call, spec);
     weft_future *future = weft_future_ref(call->future);
+    wfi_prepared prepared; /* set if `registers` */
+    bool registers = !st && needs_registering(call);
+    if (registers)
+        st = register_memory(call, rank, &prepared);
     if (!st)
-        st = launch_when_there_is_room(call, rank, spec);
+        st = launch_when_there_is_room(call, rank, spec, registers ? &prepared : NULL);
+    if (registers)
+        wfi_prepared_fini(&prepared);
     if (st) {
         weft_future_unref(future);
         free_call(call);

@@ -29,6 +29,42 @@ bool wfi_outbound_exposes(const wfi_outbound *outbound, size_t header_size)
     return !fits_frame(header_size, body->meta.size);
 }
 
+/* ---- Preparing --------------------------------------------------------------------------------------------------- */
+
+static void drop_shared(void *shared)
+{
+    wfi_shared_body_unref(shared);
+}
+
+/* Makes meta_storage, unless there is one. On failure the metadata are lost. */
+static weft_status wrap_meta(wfi_outbound *outbound)
+{
+    wfi_writer *meta = &outbound->body.meta;
+    bool is_own = meta->grows;
+    if (outbound->meta_storage)
+        return WEFT_OK;
+    meta->grows = false; /* the storage owns its bytes */
+    weft_status st = wfi_storage_wrap(
+        WFI_MEMORY_HOST, 0, meta->data, is_own ? meta->capacity : meta->size, is_own ? free : drop_shared,
+        is_own ? (void *)meta->data : wfi_shared_body_ref(outbound->shared), &outbound->meta_storage);
+    if (st)
+        *meta = (wfi_writer){.failed = true};
+    return st;
+}
+
+void wfi_outbound_prepare(wfi_outbound *outbound, size_t later, wfi_prepared *prepared)
+{
+    wfi_encoded *body = &outbound->body;
+    for (size_t i = 0; i < body->remote_count; i++)
+        if (body->remote[i].patch != WFI_NO_PATCH)
+            wfi_prepared_want(prepared, body->remote[i].tensor->storage, WFI_REMOTE_READ);
+    if (!prepared->fabric_count || !wfi_outbound_may_outgrow(outbound, later) || body->meta.failed)
+        return;
+    bool has_room = later == 0 || wfi_writer_make_room(&body->meta, later);
+    if (has_room && !wrap_meta(outbound))
+        wfi_prepared_want(prepared, outbound->meta_storage, WFI_REMOTE_READ);
+}
+
 /* ---- Publishing -------------------------------------------------------------------------------------------------- */
 
 static weft_status expose(wfi_outbound *outbound, wfi_peer *peer, wfi_storage *storage, void *bytes, size_t size)
@@ -62,7 +98,7 @@ static weft_status expose_meta(wfi_outbound *outbound, wfi_peer *peer, wfi_write
 {
     const wfi_writer *meta = &outbound->body.meta;
     const wfi_exposure *exposure = &outbound->exposures[outbound->exposure_count];
-    weft_status st = wfi_storage_wrap(WFI_MEMORY_HOST, 0, meta->data, meta->size, NULL, NULL, &outbound->meta_storage);
+    weft_status st = wrap_meta(outbound);
     if (!st)
         st = expose(outbound, peer, outbound->meta_storage, meta->data, meta->size);
     if (st)
@@ -74,15 +110,16 @@ static weft_status expose_meta(wfi_outbound *outbound, wfi_peer *peer, wfi_write
 }
 
 /* Sets small_bytes and copied_bytes. A view's metadata may be those of `shared` or a copy; both are counted. */
-static void count_held(wfi_outbound *outbound)
+static void count_held(wfi_outbound *outbound, bool outgrown)
 {
     const wfi_encoded *body = &outbound->body;
     const wfi_encoded *shared = outbound->shared ? wfi_shared_body_get(outbound->shared) : NULL;
     size_t each = sizeof *body->remote + sizeof *outbound->exposures + EXPOSURE_BYTES;
-    size_t meta = (body->meta.grows ? body->meta.capacity : 0) + (shared ? shared->meta.capacity : 0);
+    bool is_own = !shared || body->meta.data != shared->meta.data;
+    size_t meta = (is_own ? body->meta.capacity : 0) + (shared ? shared->meta.capacity : 0);
     size_t small = body->remote_count * each + body->rref_count * sizeof(weft_rref *);
-    outbound->small_bytes = small + (outbound->meta_storage ? EXPOSURE_BYTES : meta);
-    outbound->copied_bytes = (size_t)(shared ? shared : body)->packed_bytes + (outbound->meta_storage ? meta : 0);
+    outbound->small_bytes = small + (outgrown ? EXPOSURE_BYTES : meta);
+    outbound->copied_bytes = (size_t)(shared ? shared : body)->packed_bytes + (outgrown ? meta : 0);
 }
 
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header)
@@ -107,7 +144,7 @@ weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_wri
     if (st)
         wfi_outbound_withdraw(outbound, peer, true); /* the peer has not been told of the exposures */
     else
-        count_held(outbound);
+        count_held(outbound, outgrown);
     return st;
 }
 

@@ -35,7 +35,9 @@ typedef struct wfi_outbound {
     /* If set, `body` is a view of it: the lists belong to `shared`, and so does body.meta, unless addresses must be
      * written into it. */
     wfi_shared_body *shared;
-    wfi_storage *meta_storage; /* of body.meta, for its exposure, if it is too long for the message */
+    /* Owns the bytes of body.meta, or holds `shared`, which does. For their exposure, if they are, or may become, too
+     * long for the message. */
+    wfi_storage *meta_storage;
     wfi_exposure *exposures;
     size_t exposure_count;
     uint64_t exposed_bytes; /* bytes that the peer reads: net cannot count them */
@@ -47,8 +49,25 @@ typedef struct wfi_outbound {
 /* Whether publishing behind a header of `header_size` bytes will expose memory: tensors, or metadata too long for the
  * message. */
 bool wfi_outbound_exposes(const wfi_outbound *outbound, size_t header_size);
+#define WFI_OUTBOUND_HEADER_MOST 1024 /* no header is as long: metadata that fit behind one are never exposed */
+/* Whether publishing may expose metadata. `later`: bytes that will be added to them. */
+static inline bool wfi_outbound_may_outgrow(const wfi_outbound *outbound, size_t later)
+{
+    return outbound->body.meta.size + later + WFI_OUTBOUND_HEADER_MOST + WFI_BODY_MARGIN > WFI_MESSAGE_MAX;
+}
+
+/* Whether publishing may expose memory that must be registered. */
+static inline bool wfi_outbound_registers(const wfi_outbound *outbound, const wfi_net *net, size_t later)
+{
+    return (outbound->body.remote_count || wfi_outbound_may_outgrow(outbound, later)) && wfi_net_registers(net);
+}
+
+/* Adds to *prepared what publishing will expose. From then on no more than `later` bytes may be added to the metadata.
+ * [agent lock] */
+void wfi_outbound_prepare(wfi_outbound *outbound, size_t later, wfi_prepared *prepared);
 /* Exposes the memory that the peer is to read, and appends the body to `header`: the metadata if they fit the message,
- * otherwise the address to pull them from. On failure nothing is exposed. [agent lock] */
+ * otherwise the address to pull them from. On failure nothing is exposed. On a fabric whose registrations last, the
+ * memory must have been prepared, and be registered. [agent lock] */
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
 /* Ends the exposures. `quiet`: the peer is known to have finished reading. [agent lock] */
 void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet);

@@ -293,10 +293,27 @@ static void answer_locked(weft_call *call, leftovers *left)
     send_reply(call);
 }
 
+/* Registers the results without the lock: that takes long. */
+static void register_results(weft_call *call, wfi_prepared *prepared)
+{
+    wfi_net *net = call->agent->net;
+    *prepared = (wfi_prepared){0};
+    wfi_net_lock(net);
+    if (!call->cancelled) {
+        wfi_prepared_begin(prepared, call->peer);
+        wfi_outbound_prepare(&call->outbound, 0, prepared);
+    }
+    wfi_net_unlock(net);
+    weft_status st = wfi_prepared_open(prepared);
+    if (st)
+        call->error = cannot_be_sent(call, st);
+}
+
 static void wire_respond(weft_call *call)
 {
     wfi_net *net = call->agent->net;
     leftovers left = {.results = NULL};
+    wfi_prepared prepared; /* set if `registers` */
     if (!call->error) {
         char problem[320] = "the results cannot be sent";
         weft_status st = pack_results(call, (wfi_encode_options){.problem = problem, .problem_room = sizeof problem});
@@ -305,15 +322,22 @@ static void wire_respond(weft_call *call)
         if (st)
             call->error = wfi_call_error(call, st, "%s", problem[0] ? problem : weft_status_text(st));
     }
+    bool registers = !call->error && wfi_outbound_registers(&call->outbound, net, 0);
+    if (registers)
+        register_results(call, &prepared);
     wfi_serve_release_work(call);
     wfi_net_lock(net);
     bool was_deferred = call->deferred;
     answer_locked(call, &left);
-    wfi_results_unpin(call);   /* exposures and pushes have their own pins */
-    wfi_serve_drop_hold(call); /* the user's */
+    if (registers)
+        wfi_prepared_put(&prepared); /* while the call keeps the agent open */
+    wfi_results_unpin(call);         /* exposures and pushes have their own pins */
+    wfi_serve_drop_hold(call);       /* the user's */
     if (!was_deferred)
         wfi_serve_drop_hold(call); /* that of the handler task, which runs this */
     wfi_net_unlock(net);
+    if (registers)
+        wfi_prepared_fini(&prepared);
     wfi_outbound_fini(&left.outbound);
     weft_values_unref(left.results);
 }

@@ -174,6 +174,28 @@ static weft_status send_locked(weft_call *call, item_out *item)
     return WEFT_OK;
 }
 
+/* Registers the item's memory without the lock, which takes long, and sends it. */
+static weft_status register_and_send(weft_call *call, item_out *item)
+{
+    wfi_net *net = call->agent->net;
+    wfi_prepared prepared = {0};
+    weft_status st = WEFT_OK;
+    if (wfi_outbound_registers(&item->outbound, net, 0)) {
+        wfi_net_lock(net);
+        wfi_prepared_begin(&prepared, call->peer);
+        wfi_outbound_prepare(&item->outbound, 0, &prepared);
+        wfi_net_unlock(net);
+        st = wfi_prepared_open(&prepared);
+    }
+    wfi_net_lock(net);
+    if (!st)
+        st = send_locked(call, item);
+    wfi_prepared_put(&prepared);
+    wfi_net_unlock(net);
+    wfi_prepared_fini(&prepared);
+    return st;
+}
+
 weft_status wfi_items_out_send(weft_call *call, weft_args values)
 {
     wfi_net *net = call->agent->net;
@@ -194,9 +216,7 @@ weft_status wfi_items_out_send(weft_call *call, weft_args values)
     st = wfi_encode(&item->outbound.body, values, &how);
     if (!st) {
         wfi_encode_landing_count(&item->outbound.body, 0);
-        wfi_net_lock(net);
-        st = send_locked(call, item);
-        wfi_net_unlock(net);
+        st = register_and_send(call, item);
     }
     if (st)
         free_item(item);
