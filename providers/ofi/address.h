@@ -34,7 +34,8 @@ uint64_t wfofi_address_hash(const wfofi_sockaddr *address);
 unsigned wfofi_address_scope(const wfofi_sockaddr *local, const char *iface);
 void wfofi_address_set_scope(wfofi_sockaddr *address, unsigned scope); /* of a link-local one; no-op for others */
 
-/* Encodes the address, in at most WFI_ADDRESS_MAX bytes. WEFT_ERR_INVALID if it is no address to connect to. */
+/* encode: writes at most WFI_ADDRESS_MAX bytes, and returns their number. decode: returns WEFT_ERR_INVALID if the bytes
+ * are malformed, the wildcard address, or have port 0. */
 size_t wfofi_address_encode(const wfofi_sockaddr *address, uint8_t *out);
 weft_status wfofi_address_decode(const uint8_t *bytes, size_t size, wfofi_sockaddr *out);
 

@@ -2,10 +2,10 @@
 /*
  * bounce.c - sends, reads and writes of memory that is not registered, through a few registered buffers.
  *
- * The memory that a process may lock is limited (ulimit -l), so a registration can fail at any time. Such an operation
- * then goes through a buffer that was registered when the fabric was opened, in pieces, one at a time. To libfabric a
- * piece is an operation of its own; the caller's operation is settled with the last piece. If no buffer is free, the
- * caller posts again later.
+ * The memory that a process may lock is limited (ulimit -l), so a registration can fail at any time. The operation then
+ * goes through a buffer that was registered when the fabric was opened. It is cut into pieces, which are posted one at
+ * a time. To libfabric a piece is an operation of its own; the caller's operation is settled with the last piece. If no
+ * buffer is free, the caller posts again later.
  *
  * cq_lock guards everything here. A later piece is posted with lane->lock held too: lane_close changes the lane's state
  * under that lock before it closes the endpoint.
@@ -37,7 +37,8 @@ static weft_status fail(wfofi_fabric *fabric, int ret, size_t size, weft_error *
                           size >> 10, fabric->provider->name, fi_strerror(-ret), text);
 }
 
-/* The largest power of two, from WFOFI_BOUNCE_MIN to BUFFER_MAX, so that all buffers take a part of the limit. */
+/* Returns BUFFER_MAX, halved until all buffers together take at most 1/SHARE of RLIMIT_MEMLOCK, or until the size is
+ * WFOFI_BOUNCE_MIN. */
 static size_t buffer_size(void)
 {
     struct rlimit limit;
@@ -49,7 +50,7 @@ static size_t buffer_size(void)
     return size;
 }
 
-/* Registers more than the buffers take, and drops that again: a process that cannot do that cannot use the fabric. */
+/* Registers TRIAL_BYTES once, and closes the region again. A process that cannot do this cannot use the fabric. */
 static weft_status try_registration(wfofi_fabric *fabric, weft_error **error)
 {
     struct fid_mr *mr;
@@ -104,7 +105,7 @@ static void give_back(wfofi_fabric *fabric, wfofi_bounce *bounce)
     wfi_list_push_front(&fabric->bounces.free, &bounce->link);
 }
 
-/* Gives the next piece to libfabric. */
+/* Posts the next piece. */
 static ssize_t post(wfofi_fabric *fabric, wfofi_bounce *bounce)
 {
     wfi_assert_held(&fabric->cq_lock);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * choose.c - which of libfabric's infos to use: of the device and the address of the user's interface; or, with
- * providers that choose a device themselves, the device that is nearest to this process.
+ * choose.c - selects a libfabric info.
+ *
+ * If the user names an interface, it is the info of the interface's address. Otherwise it is the info of the device
+ * that is nearest to this process, or, with a provider that does not choose devices, of the address on the route to the
+ * store.
  */
 #include "objects.h"
 
@@ -58,7 +61,7 @@ static weft_status info_of_address(wfofi_fabric *fabric, const struct fi_info *h
 
 /* ---- The nearest device ------------------------------------------------------------------------------------------ */
 
-/* 0: not an address to listen on; a link-local one is the last choice. */
+/* Higher is better. 0: not an address to listen on. A link-local address is the last choice. */
 static int preference(const struct fi_info *info)
 {
     const struct sockaddr *address = info->src_addr;
@@ -72,7 +75,7 @@ static int preference(const struct fi_info *info)
     return IN6_IS_ADDR_LOOPBACK(six) ? 0 : IN6_IS_ADDR_LINKLOCAL(six) ? 1 : 2;
 }
 
-/* The best address of the first device; NULL: none has an address. */
+/* The info with the best address of the first device in `order`. NULL: no device has an address. */
 static const struct fi_info *best_of(const struct fi_info *const *infos, const wfi_nic_choice *order, size_t count)
 {
     const struct fi_info *best = NULL;

@@ -36,7 +36,8 @@ static void report(wfofi_fabric *fabric, wfofi_op *op, weft_status status, size_
         wfofi_settle(fabric, op, status, size);
 }
 
-/* An error entry names only its operation; libfabric 1.17 also reports some without one, for its own transfers. */
+/* Of an error entry, only the operation and the error are valid. libfabric 1.17 also returns error entries without an
+ * operation, of its own transfers; these are skipped. */
 static bool read_error(wfofi_fabric *fabric)
 {
     struct fi_cq_err_entry entry = {0};

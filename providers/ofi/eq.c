@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EVENT_DATA_MAX 512 /* the most that a provider passes on: 256 with tcp */
+#define EVENT_DATA_MAX 512 /* bytes of private data that a provider passes on, at most; tcp: 256 */
 
 typedef union event_entry {
     struct fi_eq_cm_entry cm;
@@ -61,7 +61,7 @@ static void about_lane(wfi_event *out, wfi_event_kind kind, wfi_lane *lane)
     out->lane_user = lane->user;
 }
 
-/* libfabric 1.17 may report a broken lane before it reports the lane as connected: then it never was connected. */
+/* libfabric 1.17 may report a lane as broken before it reports the lane as connected. The second event is dropped. */
 static bool on_connected(const event_entry *entry, size_t data_size, wfi_event *out)
 {
     wfi_lane *lane = entry->cm.fid->context;
@@ -183,7 +183,7 @@ static void ahead_free(wfofi_fabric *fabric, wfofi_ahead *ahead)
     fabric->ahead_spare = ahead;
 }
 
-/* Reads an event, and keeps it for poll_events. Reads none if there is no memory. */
+/* Reads one event, and keeps it for poll_events. If memory is out, it reads none. */
 static read_result read_ahead(wfofi_fabric *fabric)
 {
     wfofi_ahead *ahead = fabric->ahead_spare ? fabric->ahead_spare : wfi_calloc(1, sizeof *ahead);
@@ -199,7 +199,7 @@ static read_result read_ahead(wfofi_fabric *fabric)
     return result;
 }
 
-/* Whether there is an event. Not with FI_PEEK: on verbs, the event could then outlive its endpoint (objects.h). */
+/* Whether there is an event. Does not use FI_PEEK: on verbs, a peeked event could outlive its endpoint (objects.h). */
 static bool has_event(wfofi_fabric *fabric)
 {
     int begun = accept_begin(fabric);
@@ -253,7 +253,7 @@ void wfofi_events_closed(wfofi_fabric *fabric, const struct fid *closed)
         kept = kept || result == READ_EVENT;
     }
     fabric->closed = NULL;
-    if (kept) /* wakes the thread that waits for events: translate drops this one */
+    if (kept) /* wakes the thread that waits for events; translate drops the event that does so */
         (void)fi_eq_write(fabric->eq, FI_NOTIFY, &nothing, sizeof nothing, 0);
 }
 

@@ -44,7 +44,8 @@ static weft_status open_domain(wfofi_fabric *fabric, weft_error **error)
     return WEFT_OK;
 }
 
-/* As large as the lanes need, or as the device allows. Without a size, as the provider decides. */
+/* If lanes reserve entries, the queue has room for two lanes to each peer and for CQ_SPARE, at most CQ_MAX. The size is
+ * halved until the device accepts it. Otherwise the provider chooses the size. */
 static int open_cq(wfofi_fabric *fabric, int peers)
 {
     struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
@@ -180,10 +181,10 @@ weft_status wfofi_open(const wfofi_provider *provider, const wfi_fabric_options 
     return WEFT_OK;
 }
 
-/* Some of its operations stay with libfabric for good. No thread calls this fabric again. */
+/* Never frees the fabric, because libfabric still has operations in flight. No thread calls this fabric again. */
 static void keep(wfofi_fabric *fabric)
 {
-    static _Atomic(wfofi_fabric *) kept; /* so that leak checkers find them */
+    static _Atomic(wfofi_fabric *) kept; /* the fabrics that stay in memory: leak checkers find them here */
     close_fid(fabric, &fabric->pep->fid, "listening endpoint");
     fabric->kept_before = atomic_exchange(&kept, fabric);
 }

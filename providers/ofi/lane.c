@@ -18,8 +18,8 @@ static int bind_endpoint(wfofi_fabric *fabric, struct fid_ep *ep)
 }
 
 /*
- * Reserves completions for a lane; false: the queue has no room for it. A queue that overflows breaks all lanes:
- * libfabric 1.17 would refuse the lane too, 2.1 does not count.
+ * Reserves entries of the completion queue for a lane. False: the queue has no room for them. A queue that overflows
+ * breaks all lanes. libfabric 1.17 also refuses such a lane; 2.1 does not check.
  */
 static bool reserve(wfofi_fabric *fabric)
 {
@@ -97,7 +97,7 @@ static void close_endpoint(wfi_lane *lane)
         wfofi_log(fabric, WEFT_LOG_ERROR, "closing an endpoint: %s", fi_strerror(-ret));
 }
 
-/* Reports everything that the queue still has about this lane, then the operations that libfabric dropped. */
+/* Settles the operations of this lane that the queue still has, then those that libfabric dropped. */
 static void settle_rest(wfi_lane *lane)
 {
     wfofi_fabric *fabric = lane->fabric;

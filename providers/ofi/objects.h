@@ -67,10 +67,10 @@ typedef struct wfofi_bounce {
     wfi_list link;  /* in wfofi_bounces.free or stalled; in none while libfabric has the piece */
     wfofi_op *op;   /* the caller's; NULL: free */
     uint8_t *data;
-    size_t size;    /* of the piece */
-    uint8_t *local; /* reads and writes: the caller's memory, the peer's, and the bytes that are left, with the piece */
-    size_t left;
-    uint64_t remote, key;
+    size_t size;          /* of the piece */
+    uint8_t *local;       /* of a read or write: the caller's memory of this piece */
+    size_t left;          /* bytes that are not transferred yet, with this piece */
+    uint64_t remote, key; /* of a read or write: the peer's memory of this piece */
 } wfofi_bounce;
 
 typedef struct wfofi_bounces {
@@ -97,7 +97,8 @@ typedef struct wfofi_fabric {
     struct fid_cq *cq;
     struct fid_pep *pep;
     int eq_fd, cq_fd;
-    int wake_fd, wait_fd; /* if fi_cq_signal does not wake: an eventfd, and an epoll of it and cq_fd; else -1, cq_fd */
+    int wait_fd; /* a poller sleeps on it: cq_fd; or, if fi_cq_signal wakes nobody, an epoll of cq_fd and wake_fd */
+    int wake_fd; /* an eventfd that wakes the poller; -1: fi_cq_signal does that */
     size_t lane_sends, lane_receives; /* reserved for each lane */
     size_t cq_size;                   /* 0: lanes reserve nothing */
     wfofi_sockaddr local;             /* the address that it listens on */
@@ -107,7 +108,7 @@ typedef struct wfofi_fabric {
     wfi_fabric_limits limits;
 
     wfi_mutex cq_lock;
-    wfi_list ready; /* operations that are settled and not yet reported */
+    wfi_list ready; /* operations whose result is known, and which poll has not reported yet */
     wfofi_bounces bounces;
 
     wfi_mutex events_lock;
@@ -163,14 +164,15 @@ struct wfofi_hooks {
     size_t state_bytes;                    /* of wfofi_fabric.state, which is zeroed */
     void (*created)(wfofi_fabric *fabric); /* the struct exists, and nothing is open */
     void (*listening)(wfofi_fabric *fabric);
-    /* Around each call in which libfabric may accept a connection; `end` gets what `begin` returned. Event thread. */
+    /* Called before and after each call of libfabric that may accept a connection. accept_end gets the result of
+     * accept_begin. On the event thread, or the thread that closes the fabric. */
     int (*accept_begin)(wfofi_fabric *fabric);
     void (*accept_end)(wfofi_fabric *fabric, int begun);
-    /* Events were read: may add some of its own, and returns how many. Event thread. */
+    /* Called after events were read. Adds the provider's own events, and returns their number. Event thread. */
     size_t (*events_after)(wfofi_fabric *fabric, wfi_event *out, size_t room);
-    /* As wfi_fabric_ops.events_arm: false if it has events of its own. watch: whether to watch the event queue. Event
-     * thread. */
+    /* Like wfi_fabric_ops.events_arm: false if the provider has events of its own. Event thread. */
     bool (*events_arm)(wfofi_fabric *fabric, uint64_t *due_ns);
+    /* Whether the thread may wait on the event queue's descriptor. Event thread. */
     bool (*events_watch)(const wfofi_fabric *fabric);
     /* Before a lane's endpoint is closed. False: the provider calls wfofi_lane_end later. */
     bool (*lane_drain)(wfi_lane *lane);
@@ -223,13 +225,16 @@ void wfofi_requests_drop(wfofi_fabric *fabric);
 
 /* eq.c. Reads all events of libfabric. */
 void wfofi_events_drop(wfofi_fabric *fabric);
-/* Discards events of this lane that were read ahead. The lane's state is WFOFI_CLOSING, so no other ones follow. */
+/* Discards the events of this lane that were read ahead. None follow, because the lane's state is WFOFI_CLOSING. */
 void wfofi_events_forget(const wfi_lane *lane);
 /*
- * After an endpoint was closed (events_lock held): drops the events that libfabric still has of it, and reads others
- * ahead. verbs has a list of events that were peeked at, and since 1.18.1 of FI_SHUTDOWN after a failed operation.
- * fi_close should remove the endpoint's events from this list, but vrb_eq_match_event (1.11 to 2.6) compares a field
- * of the endpoint instead of the entry's. Such an event names freed memory, or the lane that has this memory next.
+ * Call it after an endpoint was closed, with events_lock held. Drops the endpoint's events that libfabric still has,
+ * and reads other events ahead.
+ *
+ * libfabric's verbs keeps a list of events. It has events that were peeked at. Since 1.18.1 it also has each
+ * FI_SHUTDOWN that follows a failed operation. fi_close should remove the endpoint's events from this list. It does
+ * not: vrb_eq_match_event (1.11 to 2.6) compares a field of the endpoint instead of the entry's. Such an event names
+ * freed memory, or the lane that is next allocated there.
  */
 void wfofi_events_closed(wfofi_fabric *fabric, const struct fid *closed);
 void wfofi_events_fini(wfofi_fabric *fabric);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ofi.h - a libfabric provider with connected endpoints (FI_EP_MSG) as a wfi_fabric (fabric.h): the properties that
- * differ between providers, and the functions that they share. providers/tcp/tcp.c is an example: a description and a
- * table of these functions.
+ * ofi.h - a libfabric provider with connected endpoints (FI_EP_MSG) as a wfi_fabric (fabric.h).
+ *
+ * It has the properties that differ between providers, and the functions that they share. providers/tcp/tcp.c is an
+ * example: a description and a table of these functions.
  *
  * Threads, operations and lifetimes are those of fabric.h; the locks are described in objects.h, and libfabric's
  * errors with weft's workarounds in docs/libfabric.md.
@@ -24,8 +25,8 @@ typedef struct wfofi_provider {
     void (*explain)(const wfofi_sockaddr *local, char *out, size_t room);
     uint32_t protocol;       /* of the endpoints: FI_PROTO_...; 0: any */
     bool chooses_device;     /* uses the nearest device, unless the user names an interface */
-    bool open_blocks;        /* makes a lane's endpoint with a look-up of the address, which may take seconds */
-    bool reserves_queues;    /* a lane reserves completions for all that may be in flight on it */
+    bool open_blocks;        /* creating an endpoint resolves the peer's address, which may take seconds */
+    bool reserves_queues;    /* each lane reserves entries of the completion queue for lane_sends and lane_receives */
     bool signal_wakes;       /* fi_cq_signal makes the queue's descriptor readable */
     bool events_outlive;     /* fi_close leaves events of its endpoint in the queue */
     bool injects;            /* a send without a completion is cheaper, and takes unregistered memory */

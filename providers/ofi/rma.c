@@ -9,8 +9,8 @@
 #define SEND_IOV_MAX 8
 
 /*
- * Adds the operation to its lane's list before libfabric has it: it may complete on another thread before the post
- * returns. The bounds are those that the provider states; 1.17's tcp itself would accept any number.
+ * Adds the operation to its lane's list before it is posted: it may complete on another thread before the post returns.
+ * The number in flight is limited to the sizes that the provider states; 1.17's tcp itself would accept any number.
  */
 static weft_status enter(wfi_lane *lane, wfofi_op *op, wfofi_op_kind kind)
 {
@@ -37,7 +37,7 @@ static weft_status enter(wfi_lane *lane, wfofi_op *op, wfofi_op_kind kind)
     return status;
 }
 
-/* `ret` is the result of the post: 0, or it was refused and will not be reported. */
+/* `ret` is the result of the post. If it is not 0, the operation was not accepted and will not be reported. */
 static weft_status leave(wfofi_op *op, ssize_t ret)
 {
     if (ret == 0)
@@ -125,9 +125,9 @@ static weft_status take_slot(wfi_lane *lane, uint8_t **out)
 }
 
 /*
- * libfabric's tcp signals every completion over a pair of sockets, which costs a write and a read. Without a
- * completion, a buffer is free at the latest when the peer has received the message; so there are as many buffers as
- * the caller may be ahead.
+ * libfabric's tcp signals every completion over a pair of sockets, which costs a write and a read. An injected message
+ * has no completion. Its slot is free at the latest when the peer has received the message. So a lane has
+ * WFI_INJECT_AHEAD slots: the caller never sends more messages ahead of the peer.
  */
 weft_status wfofi_inject(wfi_lane *lane, const void *data, size_t size)
 {

@@ -40,7 +40,7 @@ weft_status wfofi_status(int ret)
     }
 }
 
-#define FEW_DESCRIPTORS 6 /* descriptors that libfabric uses in one step, and has freed again when the step fails */
+#define FEW_DESCRIPTORS 6 /* one call opens at most this many, and closes them before it reports a failure */
 
 weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
 {

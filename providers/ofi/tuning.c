@@ -5,13 +5,13 @@
  * libfabric reads its variables once in a process, when it is first used. So they are set before that, for all
  * providers. A value that the user has set is kept.
  *
- * tcp: since 1.19 each operation record has room for an unexpected tagged message of 16 KiB, and tcp clears a thousand
- * records at the first operation: 17 MiB per worker, for messages that weft does not send. So this room is made as
- * small as possible.
+ * tcp: since 1.19 each operation record has room for an unexpected tagged message of 16 KiB. tcp clears a thousand
+ * records at the first operation. That is 17 MiB per worker, for messages that weft does not send. So this room is made
+ * as small as possible.
  *
- * verbs: libfabric has a cache of registrations. It keeps a region valid after it was closed, so that peers can still
- * reach it, and gives a region the access of an earlier one at the same address. weft has its own cache, so libfabric's
- * is switched off.
+ * verbs: libfabric has a cache of registrations. It keeps a region valid after the region was closed, so peers can
+ * still reach the memory. It also gives a new region the access of an earlier one at the same address. weft has its own
+ * cache, so libfabric's is switched off.
  */
 #include "objects.h"
 

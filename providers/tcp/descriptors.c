@@ -3,10 +3,12 @@
  * descriptors.c - finds sockets that a libfabric provider does not expose, among the descriptors of this process.
  *
  * Two measured properties of libfabric 1.17's tcp require it.
- *   - It reads blocking from the sockets that it accepts: a peer that sends a header but not the data that the header
- *     announces would stop all connection events. accept.c prevents that in most cases. On Linux an accepted socket
- *     inherits SO_RCVTIMEO from the listening one, so a receive timeout there bounds the remaining cases.
- *   - An endpoint with a read in progress must not be closed; a socket that is shut down ends the read (drain.c).
+ *
+ * It reads blocking from the sockets that it accepts. A peer that sends a header, but not the data that the header
+ * announces, would stop all connection events. accept.c prevents that in most cases. On Linux an accepted socket
+ * inherits SO_RCVTIMEO from the listening one, so a receive timeout there limits the remaining cases.
+ *
+ * An endpoint with a read in progress must not be closed. If its socket is shut down, the read ends (drain.c).
  */
 #include "tcp/tcp.h"
 

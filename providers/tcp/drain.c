@@ -2,16 +2,16 @@
 /*
  * drain.c - closing a lane: no endpoint is closed while a read is in progress on it.
  *
- * If an endpoint is closed while it receives the answer to a read, the tcp provider of libfabric 1.13 to 1.17 puts
- * that read's record back into its pool twice; operations after that share records (docs/libfabric.md). A read that
- * ends normally leaves the record intact. So the socket is shut down: after that the kernel adds nothing to the
- * socket's buffer. Then libfabric is called until it has read the buffer to its end. The number of turns is limited,
- * not the time, because a process can be stopped at any point.
+ * If an endpoint is closed while it receives the answer to a read, the tcp provider of libfabric 1.13 to 1.17 frees
+ * that read's record twice. Operations after that share records (docs/libfabric.md). A read that ends normally leaves
+ * the record intact. So the socket is shut down: after that the kernel adds nothing to the socket's buffer. Then
+ * libfabric is called until it has read the buffer to its end. The number of calls is limited, not the time, because a
+ * process can be stopped at any point.
  *
- * PARKED LANES. A lane whose reads have not ended after DRAIN_TURNS is parked: the rest of its socket's buffer is
- * discarded, so that nothing is written to local memory once lane_close has returned. The endpoint stays open, and
- * the lane's operations unreported, until poll finds that the reads have ended. If the fabric is closed before that,
- * the endpoint stays open until the process ends. No way to get there is known.
+ * PARKED LANES. A lane whose reads have not ended after DRAIN_TURNS calls is parked: the rest of its socket's buffer is
+ * discarded, so that nothing is written to local memory after lane_close has returned. The endpoint stays open, and the
+ * lane's operations stay in flight, until poll finds that the reads have ended. If the fabric is closed before that,
+ * the endpoint stays open until the process ends. No case is known in which a lane is parked.
  */
 #include "tcp/tcp.h"
 
@@ -19,7 +19,7 @@
 
 #include <poll.h>
 
-#define DRAIN_TURNS 4096 /* the fullest buffers are empty after a hundred */
+#define DRAIN_TURNS 4096 /* calls; the fullest buffers are empty after a hundred */
 #define WAIT_MS 1
 
 static unsigned reads_of(wfi_lane *lane)
@@ -30,7 +30,7 @@ static unsigned reads_of(wfi_lane *lane)
     return reads;
 }
 
-/* In each turn libfabric reads once from every socket that has data. */
+/* Calls libfabric until the reads have ended. In each call it reads once from every socket that has data. */
 static bool give_turns(wfi_lane *lane)
 {
     wfofi_fabric *fabric = lane->fabric;
@@ -62,7 +62,7 @@ static void park(wfi_lane *lane)
     wfi_list_push_back(&wfi_tcp_of(fabric)->parked, &lane->link);
     atomic_fetch_add(&wfi_tcp_of(fabric)->parked_count, 1);
     wfi_mutex_unlock(&fabric->events_lock);
-    wfofi_wake(fabric); /* the polling thread reports the completions that these turns found */
+    wfofi_wake(fabric); /* the polling thread reports the completions that these calls found */
 }
 
 /* Returns the lane's descriptor; -1: not found, or already dead. */
@@ -77,22 +77,23 @@ static int shutdown_socket(const wfi_lane *lane)
 }
 
 /*
- * The socket was not found or is already dead. If it was not found, the peer's answers still arrive: the only way is
- * to wait for them.
+ * For a socket that was not found, or is already dead. The peer's answers still arrive over a socket that was not
+ * found, so this function can only wait for them.
  */
 static void wait_for_reads(wfi_lane *lane)
 {
     wfofi_log(lane->fabric, WEFT_LOG_ERROR, "the socket of a connection was not found: waiting for its %u reads",
               reads_of(lane));
     while (!give_turns(lane)) {
-        wfofi_wake(lane->fabric); /* these turns serve the other lanes too */
+        wfofi_wake(lane->fabric); /* these calls find completions of other lanes too */
         (void)poll(NULL, 0, WAIT_MS);
     }
 }
 
 /*
- * Returns false if the reads have not ended; then the lane is parked. The receive has no buffer: a message without a
- * buffer would block all later ones, and one that does not fit ends the connection.
+ * Returns false if the reads have not ended; then the lane is parked. Posts an empty receive: without a posted receive,
+ * an incoming message would keep libfabric from reading the answers behind it. A message that takes the empty receive
+ * ends the connection.
  */
 bool wfi_tcp_lane_drain(wfi_lane *lane)
 {
@@ -123,7 +124,7 @@ static wfi_lane *take_ended(wfofi_fabric *fabric)
     }
     if (ended) {
         wfi_list_remove(&ended->link);
-        /* until its socket is closed, because forgotten.c has to know it */
+        /* listed until its socket is closed: otherwise forgotten.c would take the socket for a lost one */
         wfi_list_push_back(&fabric->lanes, &ended->link);
         atomic_fetch_sub(&wfi_tcp_of(fabric)->parked_count, 1);
     }
@@ -160,9 +161,9 @@ void wfi_tcp_created(wfofi_fabric *fabric)
 }
 
 /*
- * libfabric 1.17 leaks sockets that it has accepted and not announced, with their records. So no more connections are
- * accepted, and libfabric is called until it has read the end of those that were: one round may end several, but not
- * any number.
+ * libfabric 1.17 leaks sockets that it has accepted and not announced, with their records. So this function stops
+ * accepting, and shuts these sockets down. Then it calls libfabric once for each of them: one call may end several, but
+ * not all.
  */
 bool wfi_tcp_closing(wfofi_fabric *fabric)
 {

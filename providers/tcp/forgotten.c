@@ -3,14 +3,14 @@
  * forgotten.c - closes accepted sockets that libfabric has lost.
  *
  * libfabric 2.1's tcp stops watching an accepted socket before it reads the request from it. If that read returns
- * "try again", it does nothing more, and the descriptor stays open for good. That happens with half a request, and
+ * EAGAIN, libfabric forgets the socket, and its descriptor stays open forever. That happens with half a request, and
  * with a connection that ended while errno held an old EAGAIN. A peer that connects often enough would use up all
  * descriptors of the process.
  *
- * It is certain that a socket is lost in this case: it has ended, by this worker (silent.c) or by the other side.
- * Such a socket stays readable, so if libfabric watched it, the event queue's descriptor would be readable. If that
- * is not readable, and the socket belongs neither to a lane nor to a request that waits for its answer, then
- * libfabric has lost its descriptor.
+ * A socket is certainly lost if all three are true:
+ *   - It has ended, by this worker (silent.c) or by the peer.
+ *   - The event queue's descriptor is not readable. An ended socket stays readable, so libfabric does not watch it.
+ *   - It belongs neither to a lane nor to a request that waits for its answer.
  */
 #include "tcp/tcp.h"
 
@@ -54,7 +54,7 @@ bool wfi_tcp_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer)
 }
 
 /*
- * A dead lane's socket does not show its peer, so it cannot be told from a lost one; the others can. events_lock
+ * getpeername fails on the socket of a dead lane, so that socket cannot be distinguished from a lost one. events_lock
  * held.
  */
 static bool every_lane_is_alive(const wfofi_fabric *fabric)
@@ -83,15 +83,15 @@ static bool queue_is_quiet(wfofi_fabric *fabric)
     struct fid *queue = &fabric->eq->fid;
     struct pollfd readable = {.fd = fabric->eq_fd, .events = POLLIN};
     int next = wfi_tcp_accept_begin(fabric);
-    int ret = fi_trywait(fabric->fabric, &queue, 1); /* it also clears the signal of events that were read */
+    int ret = fi_trywait(fabric->fabric, &queue, 1); /* also makes eq_fd unreadable if all events were read */
     wfi_tcp_accept_end(fabric, next);
     return ret == FI_SUCCESS && poll(&readable, 1, 0) == 0;
 }
 
 /*
- * The order matters. A socket that has ended stays so. A lane that is alive after the sockets were noted was alive
- * when they were, so it is none of them. A quiet queue after that is the proof above. Returns true if the sockets
- * were closed.
+ * Returns true if the sockets were closed. The order of the checks matters. A socket that has ended stays so. If every
+ * lane is alive now, it was alive during the search, so no socket found belongs to a lane. If the event queue is quiet
+ * after that, libfabric does not watch these sockets.
  */
 static bool close_noted(wfofi_fabric *fabric, const lost *found, bool all_were_read)
 {

@@ -18,8 +18,8 @@
 
 #define LATE_NS UINT64_C(200000000)
 #define EXHAUSTED_MS 20 /* between two attempts to accept while descriptors have run out */
-#define LATE_MAX 4      /* late searches in a row that are discarded */
-#define LOOK_MS 1000    /* between two searches: a peer has one to two of these to send its request */
+#define LATE_MAX 4      /* late searches in a row that begin anew */
+#define LOOK_MS 1000    /* between two searches; a peer must send its request within one to two such intervals */
 
 typedef struct look {
     wfofi_fabric *fabric;
@@ -66,8 +66,8 @@ static size_t look_now(wfofi_fabric *fabric, bool all)
 }
 
 /*
- * A late search starts anew: this process had no CPU time, and neither may the peers. Not more than LATE_MAX times in
- * a row, because a program may poll seldom.
+ * A late search discards what the previous one found: this process had no CPU time, and perhaps the peers had none
+ * either. At most LATE_MAX searches in a row do so, because a program without threads may poll rarely.
  */
 static void begin_anew_if_late(wfofi_fabric *fabric, uint64_t late_ns)
 {
@@ -120,7 +120,8 @@ bool wfi_tcp_events_arm(wfofi_fabric *fabric, uint64_t *due_ns)
     return !tcp->silent_ended;
 }
 
-/* While descriptors have run out, a pending connection keeps the queue's descriptor readable: nobody would sleep. */
+/* While descriptors have run out, a pending connection keeps the queue's descriptor readable: the thread would not
+ * sleep. */
 bool wfi_tcp_events_watch(const wfofi_fabric *fabric)
 {
     return !wfi_tcp_of(fabric)->exhausted;

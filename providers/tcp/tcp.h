@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tcp.h - what libfabric's tcp needs beyond providers/ofi: workarounds for its defects (docs/libfabric.md), which have
- * to find its sockets among this process's descriptors, because libfabric does not expose them.
+ * tcp.h - workarounds for defects of libfabric's tcp (docs/libfabric.md). They search for its sockets among this
+ * process's descriptors, because libfabric does not expose them.
  *
  * The functions without a comment are hooks of providers/ofi: wfofi_hooks in ofi/objects.h says when they are called.
  * The locks are described there too.
@@ -26,7 +26,7 @@ typedef struct wfi_tcp {
     uint64_t silent_due_ns;
     uint64_t silent[WFI_TCP_SILENT_MAX]; /* hashes of the silent connections that the last search found */
     size_t silent_count;
-    unsigned silent_late; /* searches in a row that were late and so were discarded */
+    unsigned silent_late; /* searches in a row that were late, and began anew */
     size_t silent_ended;  /* connections closed and not yet reported by poll_events */
 } wfi_tcp;
 
@@ -44,12 +44,13 @@ void wfi_tcp_accept_end(wfofi_fabric *fabric, int next);
 size_t wfi_tcp_events_after(wfofi_fabric *fabric, wfi_event *out, size_t room);
 bool wfi_tcp_events_arm(wfofi_fabric *fabric, uint64_t *due_ns);
 bool wfi_tcp_events_watch(const wfofi_fabric *fabric);
-size_t wfi_tcp_silent_hang_up(wfofi_fabric *fabric); /* for closing: shuts all down; returns how many */
+size_t wfi_tcp_silent_hang_up(wfofi_fabric *fabric); /* for closing: shuts all silent ones down, returns their number */
 
 /* forgotten.c. Whether an accepted lane or a request that waits for its answer has this other end. events_lock held. */
 bool wfi_tcp_is_known(const wfofi_fabric *fabric, const wfofi_sockaddr *peer);
 /*
- * Closes the accepted sockets that libfabric has lost. False: there may be some, but that is not certain yet.
+ * Closes the accepted sockets that libfabric has lost. False: some may be lost, but that is not certain yet: call again
+ * later.
  * `all_were_read`: no connection is accepted any longer, and libfabric has read from every socket since it ended.
  */
 bool wfi_tcp_lost_close(wfofi_fabric *fabric, bool all_were_read);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.h - the RDMA devices of this machine, as far as an error message has to know them. */
+/* devices.h - explains why verbs does not open on this machine. */
 #ifndef WFI_VERBS_DEVICES_H
 #define WFI_VERBS_DEVICES_H
 
