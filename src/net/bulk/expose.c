@@ -48,7 +48,7 @@ static weft_status open_region(wfi_net_fabric *fabric, wfi_exposed *exposed)
         status = fabric->ops->region_open(fabric->fabric, &WFI_HOST_MEMORY(exposed->data, exposed->size),
                                           exposed->access, &on->region);
         if (status) {
-            wfi_net_fabric_refused(fabric, exposed->size);
+            wfi_net_fabric_refused(fabric, exposed->size, status);
             return status;
         }
     } else {

@@ -96,7 +96,7 @@ static weft_status register_one(const wfi_prepared *prepared, wfi_prepared_regio
             one->fabric = fabric;
         } else if (one->access & (WFI_REMOTE_READ | WFI_REMOTE_WRITE)) { /* a transfer handles its own refusals */
             wfi_progress_lock(fabric->transport->progress);
-            wfi_net_fabric_refused(fabric, wfi_storage_size(one->storage));
+            wfi_net_fabric_refused(fabric, wfi_storage_size(one->storage), status);
             wfi_progress_unlock(fabric->transport->progress);
         }
     }

@@ -113,7 +113,7 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
         segment->remote = there;
         state->validated = state->unvalidated;
     } else if (answer == WFI_NOT_ON_THIS_FABRIC) {
-        if (conn && conn->fabric->ops->number == there.fabric && !wfi_channel_turn(conn, 0))
+        if (conn && conn->fabric->ops->number == there.fabric && !wfi_channel_turn(conn, 0, WEFT_ERR_MEMORY))
             wfi_transfer_state_end(state, WEFT_ERR_MEMORY);
     } else {
         wfi_transfer_state_end(state, WEFT_ERR_PROTOCOL);

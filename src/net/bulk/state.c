@@ -62,7 +62,7 @@ static void local_registered(wfi_registration *registration)
     wfi_transfer_state *state = registration->owner;
     state->registration = NULL;
     state->refused = take_regions(state);
-    state->lack = registration->status;
+    state->lack = registration->status ? registration->status : WEFT_ERR_MEMORY;
     state->bulk->channel.ops->retry(&state->bulk->channel);
 }
 
@@ -82,13 +82,12 @@ static weft_status register_later(wfi_transfer_state *state)
 /* The fabric has refused memory. Tells so once; unless it copies that memory, a later call tries again. */
 static weft_status tell_refused(wfi_transfer_state *state, size_t *refused)
 {
-    weft_status status = state->lack ? state->lack : WEFT_ERR_MEMORY;
     bool copies = state->region_fabric->limits->copied_max;
     *refused = state->refused;
     state->refused = 0;
     if (!copies)
         drop_regions(state);
-    return copies ? WEFT_OK : status;
+    return copies ? WEFT_OK : state->lack;
 }
 
 /* If the fabric of the connection needs local memory to be registered. A transfer that continues on another fabric has

@@ -174,7 +174,7 @@ void wfi_transfers_pump(wfi_bulk *bulk)
         bool is_possible = state->owner->kind == WFI_PULL || conn->fabric->limits->writes;
         weft_status status =
             is_possible ? wfi_transfer_state_register(state, conn->fabric, &refused) : WEFT_ERR_UNSUPPORTED;
-        if (is_possible && refused && wfi_channel_turn(conn, refused))
+        if (is_possible && refused && wfi_channel_turn(conn, refused, state->lack))
             return;
         if (status == WEFT_ERR_AGAIN) /* another thread registers its memory */
             continue;

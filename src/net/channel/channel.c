@@ -265,11 +265,11 @@ void wfi_channel_close(wfi_channel *channel)
         wfi_conn_close(channel->conn);
 }
 
-bool wfi_channel_turn(wfi_conn *conn, size_t bytes)
+bool wfi_channel_turn(wfi_conn *conn, size_t bytes, weft_status why)
 {
     wfi_channel *channel = conn->channel;
     if (bytes)
-        wfi_net_fabric_refused(conn->fabric, bytes);
+        wfi_net_fabric_refused(conn->fabric, bytes, why);
     else
         wfi_channel_avoid(channel, conn->fabric, "the peer registers no more memory");
     if (wfi_channel_choose(channel) == conn->fabric)

@@ -192,9 +192,9 @@ void wfi_attempt_failed(wfi_conn *conn, const char *why);
  * data. On failure the connection is closed.
  */
 weft_status wfi_channel_attach(wfi_conn *conn, weft_status status, const void *data, size_t size);
-/* The connection's fabric refused to register that much memory, here or (0) at the peer. True: the connection was
- * closed, and the next one is on another fabric. False: there is no other. */
-bool wfi_channel_turn(wfi_conn *conn, size_t bytes);
+/* The connection's fabric refused to register that much memory, here (`why`: the status) or (0) at the peer. True: the
+ * connection was closed, and the next one is on another fabric. False: there is no other. */
+bool wfi_channel_turn(wfi_conn *conn, size_t bytes, weft_status why);
 void wfi_channel_dialled(wfi_conn *conn, weft_status status); /* its lane was made, or could not be */
 void wfi_channel_is_up(wfi_channel *channel);
 /* The address of its last attempt, for errors and logs. */
@@ -214,7 +214,7 @@ void wfi_channel_absolve(wfi_channel *channel, const wfi_net_fabric *fabric);
  * the last few attempts on every fabric that the peer has. */
 void wfi_channel_count_lack(wfi_channel *channel, const wfi_net_fabric *fabric, bool is_lack);
 bool wfi_channel_lacks(const wfi_channel *channel);
-void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes);
+void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes, weft_status why);
 /* The name of the fabric of the channel's connection, or of its next one. `reason`: why it is none of those that are
  * preferred to it; "" if it is the first. */
 const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t room);

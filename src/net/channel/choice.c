@@ -134,15 +134,16 @@ bool wfi_channel_lacks(const wfi_channel *channel)
     return true;
 }
 
-void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes)
+void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes, weft_status why)
 {
     wfi_transport *transport = fabric->transport;
     uint64_t now = wfi_progress_now(transport->progress);
     if (fabric->refused_until_ns <= now)
         wfi_log_net(transport, WEFT_LOG_WARN,
-                    "%s: %zu bytes of memory could not be registered; for 60 s payloads take another fabric, if there "
-                    "is one (raise `ulimit -l`)",
-                    fabric->ops->name, bytes);
+                    "%s: %zu bytes of memory could not be registered: %s; for 60 s payloads take another fabric, if "
+                    "there is one%s",
+                    fabric->ops->name, bytes, weft_status_text(why),
+                    why == WEFT_ERR_MEMORY ? " (if the limit of locked memory is too small, raise it: ulimit -l)" : "");
     fabric->refused_until_ns = now + AVOID_LAST_NS;
 }
 
