@@ -79,7 +79,8 @@ static weft_status register_later(wfi_transfer_state *state)
     return state->registration ? WEFT_ERR_AGAIN : WEFT_ERR_MEMORY;
 }
 
-/* The fabric has refused memory. Tells so once; unless it copies that memory, a later call tries again. */
+/* The fabric failed to register memory. Reports that once. If the fabric does not copy such memory, a later call
+ * tries to register it again. */
 static weft_status tell_refused(wfi_transfer_state *state, size_t *refused)
 {
     bool copies = state->region_fabric->limits->copied_max;

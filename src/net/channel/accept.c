@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* accept.c - handles the fabric's events of connections: requests, connections that are up, connections that ended. */
+/* accept.c - handles a fabric's connection events: requests, connections that are up, connections that ended. */
 #include "net/channel/channel.h"
 
 #define JUMP_MAX (UINT32_C(1) << 30)
@@ -15,15 +15,15 @@ static bool request_wins(const wfi_channel *channel, uint32_t generation)
     return conn->ours && !conn->up && channel->peer->rank < channel->peer->transport->rank;
 }
 
-/* Whether the request is answered beside this worker's own attempt, which has the higher generation: on another fabric
- * the peer may never see that attempt. */
+/* Whether the request is answered beside this worker's own attempt, which wins by its generation. The attempt is on
+ * another fabric, where the peer may never see it. */
 static bool request_rivals(const wfi_channel *channel, const wfi_net_fabric *fabric)
 {
     const wfi_conn *conn = channel->conn;
     return conn && conn->ours && !conn->up && conn->fabric != fabric;
 }
 
-/* `wins`: its connection becomes the channel's. Otherwise it becomes the rival. */
+/* `wins`: the new connection becomes the channel's. Otherwise it becomes the rival. */
 static weft_status take_request(wfi_channel *channel, wfi_net_fabric *fabric, wfi_connect_request *request,
                                 const wfi_hello *asked, bool wins)
 {
@@ -47,9 +47,9 @@ static weft_status take_request(wfi_channel *channel, wfi_net_fabric *fabric, wf
 }
 
 /*
- * The peer that sent the request and has proved its key. NULL: the request is refused. If the incarnation is newer than
- * the one known here, its worker tries again later, when the store has announced it with its public key. An older
- * incarnation is over.
+ * Returns the peer that sent the request, after its proof was verified. NULL: the request is refused. If its
+ * incarnation is newer than the one known here, the worker tries again; it succeeds when the store has announced its
+ * public key. An older incarnation has ended.
  */
 static wfi_peer *proven_asker(wfi_transport *transport, const wfi_event *event, wfi_hello *hello)
 {
@@ -80,7 +80,7 @@ static void on_request(wfi_net_fabric *fabric, const wfi_event *event)
     if (!peer)
         goto reject;
     wfi_channel *channel = peer->channels[hello.kind];
-    /* The generations of a worker's requests grow: a used one means a replay, a very large one would exhaust them. */
+    /* The generations of a worker's requests grow. A used one is a replay; a very large one would use them all up. */
     if (hello.generation <= channel->asked ||
         (hello.generation >= channel->generation && hello.generation - channel->generation >= JUMP_MAX)) {
         wfi_transport_refused(transport, "a connection with a used or far too large generation was refused; worker %d",
@@ -127,7 +127,7 @@ static void on_connected(wfi_transport *transport, wfi_conn *conn, const wfi_eve
         conn->peer_nonce = hello.nonce;
         wfi_conn_make_keys(conn);
     }
-    conn->outstanding++; /* keeps it: the next call may close it */
+    conn->outstanding++; /* the next call may close the connection, which must not be freed */
     if (channel->rival == conn)
         wfi_channel_prefer(conn);
     wfi_channel_is_up(channel);

@@ -2,9 +2,9 @@
 /*
  * again.c - repeats posts that failed because a queue was full or memory was out.
  *
- * OUT OF MEMORY. A post also fails if a fabric registers no memory for it. After MOVE_TRIES failures the channel moves
- * to another fabric of the peer, on which its posts have not failed. If there is none, the channel's operations that
- * have not begun fail after GIVE_UP_TRIES.
+ * OUT OF MEMORY. A post fails if memory is out, or if the fabric cannot register memory for it. It is repeated every
+ * STARVED_NS. After MOVE_TRIES failures the channel moves to another fabric of the peer, on which its posts have not
+ * failed. If there is none, the channel's operations that have not begun fail after GIVE_UP_TRIES failures.
  */
 #include "net/channel/channel.h"
 
@@ -30,7 +30,7 @@ void wfi_conn_starve(wfi_conn *conn)
                             wfi_now(transport->progress->clock) + STARVED_NS);
 }
 
-/* Whether the peer has another fabric, on which the channel's posts have not failed for lack of memory. */
+/* Whether the peer has another fabric on which the channel's posts have not failed for lack of memory. */
 static bool has_other(const wfi_channel *channel, const wfi_net_fabric *fabric)
 {
     const wfi_peer *peer = channel->peer;

@@ -8,20 +8,22 @@
  *   - A request that is not newer than the open connection is late, and is refused.
  *   - A request that is newer than the open connection replaces it: the peer has lost that connection.
  *
- * RIVALS. If crossing attempts are on different fabrics, the one that would stay may be on a fabric that delivers
- * nothing. So its worker also answers the other one (`rival`), and the first that is up closes the other. If both
- * fabrics work, the other side applies the rules above, and closes the attempt that is not to stay.
+ * RIVALS. If crossing attempts are on different fabrics, the one that these rules select may be on a fabric that
+ * delivers nothing. So the worker that made it also answers the other attempt (`rival`). The first of the two that is
+ * up stays, and the other is closed. If both fabrics work, the other worker applies the rules, and closes the attempt
+ * that they do not select.
  *
  * ONE WAY. A firewall may let only one of two workers dial the other. If an attempt at a bulk connection fails, or
- * takes long (detector.c), a control message (DIAL) asks the peer to try too. The peer does so for WANTED_NS, even if
- * it needs no bulk connection itself. If that succeeds, the channel's later attempts ask at once. For a control
- * connection the store passes the request on, because it receives the suspicions of each worker (DIAL in
- * job/protocol/protocol.h). If neither side can connect, detector.c fails the operations that wait.
+ * takes long (detector.c), this worker sends the control message DIAL. The peer then tries to connect for WANTED_NS,
+ * even if it needs no bulk connection itself. If the peer's attempt succeeds, this worker sends DIAL at the beginning
+ * of each later attempt. For a control connection the store passes the request on, because it receives the suspicions
+ * of each worker (DIAL in job/protocol/protocol.h). If neither side can connect, detector.c fails the operations that
+ * wait.
  */
 #include "net/channel/channel.h"
 
 #define LIMIT_DOUBLINGS 3
-#define ATTEMPTS_WITHIN_BOUND 8 /* two on each of up to three fabrics that do not answer, and then a good one */
+#define ATTEMPTS_WITHIN_BOUND 8 /* attempts that fit into a death timeout: two on each of WFI_FABRICS_MAX fabrics */
 #define BACKOFF_FIRST_NS UINT64_C(2000000)
 #define BACKOFF_LAST_NS UINT64_C(500000000)
 #define WANTED_NS UINT64_C(2000000000) /* a peer that still needs the channel asks again within this time */
@@ -38,9 +40,10 @@ static bool channel_needed(const wfi_channel *channel)
 }
 
 /*
- * The time limit of an attempt. It doubles after each failure on all fabrics. Otherwise many workers that connect at
- * once on few cores would repeatedly close connections that are about to be answered. If there is another fabric, the
- * limit of the first attempts is short: what waits must not be given up (detector.c) before the other one was tried.
+ * The time limit of an attempt. With one fabric it doubles after each failure. With several it doubles when each fabric
+ * had WFI_FAILURES_BEFORE failures. Without the doubling, many workers that connect at once on few cores would
+ * repeatedly close connections that are about to be answered. With several fabrics, the first limits are short, so that
+ * another fabric is tried before the operations that wait are given up (detector.c).
  */
 static uint64_t attempt_limit(const wfi_channel *channel)
 {
@@ -92,8 +95,8 @@ void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
     if ((channel->failures & (channel->failures - 1)) == 0) /* the 1st, 2nd, 4th, ...: there may be very many */
         wfi_log_net(channel->peer->transport, WEFT_LOG_DEBUG, "no %s lane to peer %d, %u times in a row: %s",
                     channel->kind == WFI_BULK ? "bulk" : "control", channel->peer->rank, channel->failures, why);
-    /* After repeated failures operations that have not begun fail, because this worker cannot even request a
-     * connection. Messages that were sent may have arrived, so they continue to wait. */
+    /* This worker repeatedly failed to request a connection: operations that have not begun fail. Messages that were
+     * sent may have arrived, so they continue to wait. */
     if (ours && wfi_channel_lacks(channel))
         channel->ops->starved(channel, lack);
     /* Only if the channel is needed: otherwise two workers that cannot dial would ask each other to dial forever. */
@@ -105,8 +108,9 @@ void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why)
 /* ---- Turns ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Limits the attempts in progress, and more so those of channels that failed before. So peers that do not answer do not
- * delay connections to others, and hundreds of workers can connect to each other at once without overload.
+ * At most ATTEMPTS_MAX attempts are in progress. A channel that failed before starts one only while there are fewer
+ * than ATTEMPTS_AGAIN. So peers that do not answer do not delay connections to others, and hundreds of workers can
+ * connect to each other at once without overload.
  */
 static void give_turns(wfi_transport *transport, wfi_list *turns, unsigned limit)
 {
@@ -198,7 +202,7 @@ void wfi_channel_ask(wfi_channel *channel)
     channel->ops->ask(channel);
 }
 
-/* If a connection is up here, the peer has lost it, unless it came up while the peer's message was in flight. */
+/* If a connection is up here, the peer has lost it. Exception: it came up while the peer's message was in flight. */
 void wfi_channel_wanted(wfi_channel *channel)
 {
     wfi_transport *transport = channel->peer->transport;
@@ -275,7 +279,7 @@ bool wfi_channel_turn(wfi_conn *conn, size_t bytes, weft_status why)
     if (wfi_channel_choose(channel) == conn->fabric)
         return false;
     conn->refused = true;
-    if (!bytes) { /* with a pause before the next one: the peer may have no fabric for it */
+    if (!bytes) { /* connects again with the backoff of failures: the peer may be unable to register the memory on any fabric */
         wfi_channel_broken(conn);
         return true;
     }
@@ -309,7 +313,8 @@ void wfi_channel_is_up(wfi_channel *channel)
         wfi_conn_close(channel->rival);
     channel->conn->up = true;
     channel->tried = channel->conn->fabric;
-    channel->ask = channel->ask && !channel->conn->ours; /* if the peer had to dial, it will have to again */
+    channel->ask =
+        channel->ask && !channel->conn->ours; /* stays set if the peer dialled: this worker probably cannot */
     channel->why = NULL;
     channel->wanted_ns = 0;
     wfi_attempt_over(channel->conn);

@@ -44,19 +44,20 @@ typedef struct wfi_flight wfi_flight;
 #define WFI_IDLE_NS UINT64_C(5000000000)          /* an unused bulk connection is closed after this time */
 #define WFI_LEFT_MAX 4
 #define WFI_CHUNK_BYTES (256u << 10)
-#define WFI_FABRICS_MAX 4      /* open fabrics of one agent */
-#define WFI_FAILURES_BEFORE 2  /* failures after which a channel avoids a fabric: a single one is mostly the peer's */
-#define WFI_LANE_SENDS 64      /* the most sends, reads and writes in flight on a connection */
-#define WFI_LANE_RECEIVES 6    /* the most receives posted on one */
-#define WFI_TRANSPORT_TIMERS 3 /* turns, starved, silent */
-#define WFI_PEER_TIMERS 4      /* two channels', acknowledgement, silence */
+#define WFI_FABRICS_MAX 4 /* open fabrics of one agent */
+#define WFI_FAILURES_BEFORE                                                                                            \
+    2 /* failures in a row after which a channel avoids a fabric; the peer usually causes a single one */
+#define WFI_LANE_SENDS 64      /* sends, reads and writes in flight on a connection, at most */
+#define WFI_LANE_RECEIVES 6    /* receives posted on a connection, at most */
+#define WFI_TRANSPORT_TIMERS 3 /* timers of a wfi_transport: turn_timer, starved_timer, silent_timer */
+#define WFI_PEER_TIMERS 4      /* timers of a peer: one for each channel, for acknowledgements, and for silence */
 
 /* ---- Operations ------------------------------------------------------------------------------------------------ */
 
 typedef struct wfi_flight_ops { /* none is NULL; [locked] */
     /* The operation was reported. Its connection may be closed. */
     void (*completed)(wfi_flight *flight, const wfi_completion *completion);
-    /* For a flight in conn->flights: the connection was closed. The operation is still to be reported. */
+    /* Called for each flight in conn->flights when the connection is closed. The fabric reports the operation later. */
     void (*dropped)(wfi_flight *flight);
 } wfi_flight_ops;
 
@@ -98,11 +99,11 @@ typedef struct wfi_channel_ops { /* none is NULL; [locked] */
     bool (*take_position)(wfi_channel *channel, uint64_t theirs);
 } wfi_channel_ops;
 
-typedef struct wfi_avoided { /* what a channel knows of one fabric: choice.c */
-    uint64_t until_ns;       /* it is not chosen before, if there is another; 0: not avoided */
-    uint64_t failed_ns;      /* when it failed last, since it carried data; 0: never */
+typedef struct wfi_avoided { /* a channel's record of failures of one fabric: choice.c */
+    uint64_t until_ns;       /* the fabric is avoided until then; 0: it is not avoided */
+    uint64_t failed_ns;      /* time of the last failure since it carried data; 0: none */
     uint8_t failures;        /* in a row */
-    uint8_t times;           /* how often it was avoided since it last carried data */
+    uint8_t times;           /* number of times that it was avoided since it last carried data */
     uint8_t lacks;           /* attempts in a row that failed because this worker lacked descriptors or memory */
     const char *why;         /* the last failure; NULL: none */
 } wfi_avoided;
@@ -112,24 +113,24 @@ struct wfi_channel {
     wfi_lane_kind kind;
     const wfi_channel_ops *ops;
     wfi_conn *conn; /* connecting or up; NULL: none */
-    /* A connection that the peer requested on another fabric, while `conn` is an attempt of this worker that was not
-     * answered yet. The first of the two that is up stays. NULL: none */
+    /* A connection that the peer requested on another fabric while `conn` is an unanswered attempt of this worker. The
+     * first of the two that is up stays. NULL: none */
     wfi_conn *rival;
     uint32_t generation; /* highest number of any attempt, of this worker or accepted: orders crossing attempts */
-    uint32_t asked;      /* highest generation of the peer's requests: a request that is not above it is a replay */
-    unsigned failures;   /* number of successive connections that carried no data */
-    const char *why;     /* why the last attempt failed; NULL: none failed since it was up */
+    uint32_t asked;      /* highest generation of the peer's requests; a request with this or a lower one is a replay */
+    unsigned failures;   /* failed attempts, and connections that carried no data, in a row */
+    const char *why;     /* why the last attempt failed; NULL: none failed since the last connection */
     const wfi_net_fabric *tried; /* the fabric of the last attempt; NULL: none yet */
     wfi_avoided avoided[WFI_FABRICS_MAX];
-    bool ask;           /* this worker may be unable to connect it, so the peer is asked to try too */
-    uint64_t wanted_ns; /* until this time the peer wants this worker to connect it */
-    bool lost;          /* it broke, and was not up again since */
+    bool ask;           /* this worker may be unable to connect, so it asks the peer to connect (DIAL) */
+    uint64_t wanted_ns; /* until this time the peer asks this worker to connect */
+    bool lost;          /* its connection broke, and no other was up since */
     uint64_t used_ns;   /* when data was last transferred */
     wfi_list turn;      /* in wfi_transport.turns or turns_again */
     wfi_timer timer;    /* connecting: time limit; down: the next attempt; up: the idle check, if the owner set it */
     uint64_t ended;     /* number of connections that this worker closed on purpose */
-    unsigned starved;   /* fabrics on which posts failed for lack of memory, since one succeeded: bits */
-    bool excused;       /* one side closed the last one on purpose, so it does not count as lost */
+    unsigned starved;   /* bitmap of the fabrics on which posts failed for lack of memory since one succeeded */
+    bool excused;       /* one side closed the last connection on purpose, so it is not counted as lost */
 };
 
 typedef struct wfi_conn_keys { /* of the frames that are sent, and of those that are received */
@@ -137,7 +138,7 @@ typedef struct wfi_conn_keys { /* of the frames that are sent, and of those that
 } wfi_conn_keys;
 
 struct wfi_conn {
-    uint64_t id; /* identifies it in events of the fabric, which may be late: a pointer would dangle */
+    uint64_t id; /* identifies the connection in events of the fabric; a pointer in a late event would dangle */
     wfi_transport *transport;
     wfi_net_fabric *fabric; /* whose lane it has */
     wfi_peer *peer;         /* held: it contains the channel */
@@ -146,11 +147,11 @@ struct wfi_conn {
     uint32_t generation;
     bool ours;     /* this worker requested it */
     bool attempt;  /* counted in wfi_transport.attempts */
-    wfi_list dial; /* in fabric->dials: the event thread is to make its lane */
+    wfi_list dial; /* in fabric->dials: waits until the event thread opens its lane */
     bool up, useful, closed;
     bool refused;     /* closed because its fabric refused to register memory */
-    bool starving;    /* a post failed because memory was out, and was not repeated since */
-    unsigned starved; /* number of successive repetitions that failed for that */
+    bool starving;    /* a post failed because memory was out, and was not repeated yet */
+    unsigned starved; /* repetitions in a row that failed because memory was out */
     bool keyed;       /* both nonces are known, so the keys of its frames are too */
     uint64_t nonce, peer_nonce;
     wfi_conn_keys *keys; /* guarded memory */
@@ -188,35 +189,37 @@ void wfi_channel_moved(wfi_conn *conn);
 void wfi_channel_failed(wfi_channel *channel, weft_status lack, const char *why);
 void wfi_attempt_failed(wfi_conn *conn, const char *why);
 /*
- * The fabric made the connection's lane, or could not: `status`. Posts the receives, then connects with these private
- * data. On failure the connection is closed.
+ * `status`: of lane_open or lane_take. If it is WEFT_OK, posts the receives, then connects with these private data. On
+ * failure the connection is closed.
  */
 weft_status wfi_channel_attach(wfi_conn *conn, weft_status status, const void *data, size_t size);
-/* The connection's fabric refused to register that much memory, here (`why`: the status) or (0) at the peer. True: the
- * connection was closed, and the next one is on another fabric. False: there is no other. */
+/* The connection's fabric failed to register memory: `bytes` bytes at this worker (`why`: the status), or memory of the
+ * peer if `bytes` is 0. Returns true if the connection was closed, because the next one can be on another fabric. */
 bool wfi_channel_turn(wfi_conn *conn, size_t bytes, weft_status why);
-void wfi_channel_dialled(wfi_conn *conn, weft_status status); /* its lane was made, or could not be */
+void wfi_channel_dialled(wfi_conn *conn, weft_status status); /* lane_open has returned this status */
 void wfi_channel_is_up(wfi_channel *channel);
 /* The address of its last attempt, for errors and logs. */
 void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room);
 
 /* choice.c. choose: the fabric for the channel's next connection; NULL: the peer and this worker have none in common.
- * blame: an attempt or connection on this fabric failed. avoid: for a minute. absolve: it carried data. refused: it
- * registers no memory. */
+ * blame: counts a failure of an attempt or connection on this fabric. avoid: avoids the fabric for a minute. absolve:
+ * resets the record, because the fabric carried data. refused: `bytes` of memory could not be registered with the
+ * fabric, `why` is the status; bulk channels avoid it for a minute. */
 wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel);
 /* Whether each fabric of the peer has failed since that time, or is being tried. True if there is only one. */
 bool wfi_channel_has_tried(const wfi_channel *channel, uint64_t since_ns);
 void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
-void wfi_channel_silent(const wfi_conn *conn); /* the peer did not answer on it for a bound: its fabric is to blame */
+void wfi_channel_silent(
+    const wfi_conn *conn); /* the peer did not answer on it for a bound: its next failure is enough */
 void wfi_channel_avoid(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
 void wfi_channel_absolve(wfi_channel *channel, const wfi_net_fabric *fabric);
-/* count: whether the last attempt on this fabric failed because this worker lacked descriptors or memory. lacks: so did
- * the last few attempts on every fabric that the peer has. */
+/* count: records whether the last attempt on this fabric failed because this worker lacked descriptors or memory.
+ * lacks: whether the last few attempts on every fabric of the peer failed for that. */
 void wfi_channel_count_lack(wfi_channel *channel, const wfi_net_fabric *fabric, bool is_lack);
 bool wfi_channel_lacks(const wfi_channel *channel);
 void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes, weft_status why);
-/* The name of the fabric of the channel's connection, or of its next one. `reason`: why it is none of those that are
- * preferred to it; "" if it is the first. */
+/* The name of the fabric of the channel's connection, or of its next one. `reason`: why no preferred fabric is used; ""
+ * if it is the first of the list. */
 const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t room);
 /* Both as one text: "tcp (verbs: no address of worker 3)". */
 void wfi_peer_fabric_text(const wfi_peer *peer, wfi_lane_kind kind, char *out, size_t room);
@@ -226,8 +229,8 @@ size_t wfi_net_fabric_lanes(const wfi_net_fabric *fabric, wfi_lane_kind kind);
 /* connection.c */
 void wfi_flight_unheard(wfi_flight *flight); /* a `dropped` for flights that are never in conn->flights */
 wfi_conn *wfi_conn_create(wfi_channel *channel, wfi_net_fabric *fabric, bool ours, uint32_t generation);
-/* Afterwards the fabric uses no memory of it. It is freed with its last operation. If it was the channel's connection,
- * the rival takes its place. */
+/* After this the fabric no longer accesses the connection's memory. The connection is freed with its last operation. If
+ * it was the channel's connection, the rival takes its place. */
 void wfi_conn_close(wfi_conn *conn);
 void wfi_conn_reported(wfi_conn *conn);
 void wfi_attempt_over(wfi_conn *conn); /* the attempt has succeeded, or was closed */
@@ -235,7 +238,7 @@ void wfi_attempt_over(wfi_conn *conn); /* the attempt has succeeded, or was clos
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
 
 typedef struct wfi_peer_address {
-    const uint8_t *bytes; /* in `member`; NULL: it has no address of this fabric */
+    const uint8_t *bytes; /* in `member`; NULL: the peer has no address of this fabric */
     size_t size;
 } wfi_peer_address;
 
@@ -314,7 +317,7 @@ typedef struct wfi_net_keys {
     uint8_t private_key[WFI_PUBLIC_KEY_BYTES], public_key[WFI_PUBLIC_KEY_BYTES];
 } wfi_net_keys;
 
-/* Upcalls are [locked], except `joined`. Only `message` must be set: bulk/ and the detector use nothing else. */
+/* Upcalls are [locked], except `joined`. All members except `message` may be NULL. */
 typedef struct wfi_upcalls {
     /* One message; `bytes` are valid during the call. */
     void (*message)(void *arg, wfi_peer *from, uint8_t type, const uint8_t *bytes, size_t size);
@@ -353,16 +356,16 @@ struct wfi_net_fabric {
     const wfi_fabric_ops *ops;                /* (constant) */
     wfi_fabric *fabric;                       /* (constant) */
     const wfi_fabric_limits *limits;          /* (constant) */
-    wfi_reg_cache *cache;                     /* (constant) NULL on fabrics whose keys are for one transfer */
+    wfi_reg_cache *cache;                     /* (constant) NULL if keys_per_transfer, without needs_local_regions */
     wfi_completion completions[WFI_POLL_MAX]; /* [token] polled, and not yet passed to their flights */
     size_t completion_count;
     bool stuck;                /* a post failed because a queue was full: try again after the next round */
-    size_t zombies;            /* closed connections with unreported operations */
+    size_t zombies;            /* closed connections with operations in flight */
     _Atomic size_t conns;      /* (atomic) all connections, zombies too: polling reads it without the lock */
-    _Atomic size_t posted;     /* (atomic) sends, reads and writes that were not reported yet: likewise */
-    wfi_list dials;            /* wfi_conn.dial: their lanes are made by the event thread, because that may take long */
-    atomic_bool dials_due;     /* (atomic) there may be some: the event thread reads it without the lock */
-    uint64_t refused_until_ns; /* it refused to register memory: bulk channels avoid it until then */
+    _Atomic size_t posted;     /* (atomic) sends, reads and writes in flight: polling reads it without the lock */
+    wfi_list dials;            /* wfi_conn.dial: connections whose lanes the event thread opens (limits->open_blocks) */
+    atomic_bool dials_due;     /* (atomic) `dials` may have an entry: the event thread reads it without the lock */
+    uint64_t refused_until_ns; /* it failed to register memory: bulk channels avoid it until then */
     wfi_list spares;           /* frames of control channels, registered with this fabric, kept for reuse */
     size_t spare_count;        /* their number */
 };
@@ -390,7 +393,7 @@ struct wfi_transport {
     weft_sim *sim;                           /* (constant) or NULL */
     wfi_net_fabric fabrics[WFI_FABRICS_MAX]; /* (constant) in the order of preference */
     size_t fabric_count;
-    wfi_unopened unopened[WFI_FABRICS_MAX]; /* (constant) fabrics that were wanted, and did not open */
+    wfi_unopened unopened[WFI_FABRICS_MAX]; /* (constant) fabrics of the list that did not open */
     size_t unopened_count;
     uint64_t
         chunk_bytes;    /* (constant) of a transfer's chunk: at most WFI_CHUNK_BYTES, and the rma_max of each fabric */
@@ -429,14 +432,14 @@ struct wfi_transport {
     weft_stats stats;
 };
 
-/* Each client that has this upcall, in the order of the array. */
+/* Iterates over the clients whose `upcall` is not NULL, in the order of the array. */
 #define WFI_FOR_CLIENTS(client, transport, upcall)                                                                     \
     for (const wfi_net_client *client = (transport)->clients;                                                          \
          client < (transport)->clients + (transport)->client_count; client++)                                          \
         if (client->upcalls->upcall)
 
-/* transport.c. Only wfi_transport_quiet is [locked]. open: opens the fabric and makes the table of peers. quiet: from
- * then on nothing new starts. fini: closes the fabric and frees the peers. */
+/* transport.c. Only wfi_transport_quiet is [locked]. open: opens the fabrics of the list, and makes the table of peers.
+ * quiet: sets `closing`; no connection or timer starts after it. fini: closes the fabrics and frees the peers. */
 void wfi_transport_init(wfi_transport *transport, wfi_progress *progress, const weft_agent_options *agent,
                         weft_sim *sim);
 weft_status wfi_transport_open(wfi_transport *transport, const weft_agent_options *agent, weft_error **error);
@@ -463,8 +466,8 @@ void wfi_transport_starved_due(wfi_timer *timer);
 /* Repeats posts that failed because a queue was full or memory was out. */
 void wfi_transport_post_again(wfi_transport *transport);
 
-/* net_fabric.c. `how`: as in fabric.h. On failure nothing is open. close: all its connections are closed and reported.
- * Not [locked]. */
+/* net_fabric.c. Not [locked]. `how`: as in fabric.h. If open fails, the fabric is closed again. Before close, all its
+ * connections must be closed and their operations reported. */
 weft_status wfi_net_fabric_open(wfi_net_fabric *fabric, wfi_transport *transport, const wfi_fabric_ops *ops,
                                 const wfi_fabric_options *how, weft_error **error);
 void wfi_net_fabric_close(wfi_net_fabric *fabric);
@@ -482,8 +485,8 @@ void wfi_transport_event(wfi_net_fabric *fabric, const wfi_event *event);
 void wfi_transport_refused(wfi_transport *transport, const char *format, ...) WEFT_PRINTF(2, 3);
 /*
  * `count` connections sent no request, and were closed. Some may be of members that were stopped or had no CPU time
- * before they sent their request. Such a member connects again, and its generation tells how often it tried. So the
- * connections are counted as refused after WFI_SILENT_NS, minus these (wfi_silent_excuse).
+ * before they sent their request. When such a member connects, its generation tells how many earlier attempts it made.
+ * wfi_silent_excuse subtracts these. The rest is counted as refused after WFI_SILENT_NS.
  */
 #define WFI_SILENT_NS UINT64_C(2000000000)
 void wfi_silent_came(wfi_transport *transport, size_t count);
@@ -517,9 +520,10 @@ void wfi_conn_make_keys(wfi_conn *conn);
 size_t wfi_conn_hello(const wfi_conn *conn, uint8_t out[WFI_CONNECT_DATA_MAX]); /* writes this worker's hello */
 size_t wfi_hello_write(const wfi_net_keys *keys, const uint8_t *pair_key, const wfi_hello *hello, const wfi_member *to,
                        uint8_t out[WFI_CONNECT_DATA_MAX]);
-/* Reads a hello, and checks its sign. True: some member of the job wrote it, but it is not proved which. */
+/* Reads a hello, and checks its sign (MAC with the job key). True: some member of the job wrote it. */
 bool wfi_hello_read(const wfi_transport *transport, const uint8_t *data, size_t size, uint64_t asked, wfi_hello *out);
-/* Checks the proof of a hello that wfi_hello_read has accepted. True: a holder of this key wrote it, for `to`. */
+/* Checks the proof (MAC with the pair key) of a hello that wfi_hello_read has accepted. True: a holder of the pair key
+ * wrote it for `to`. */
 bool wfi_hello_is_proven(const uint8_t *pair_key, const wfi_member *to, const uint8_t *data, uint64_t asked);
 
 /* A log line with this worker's rank. */

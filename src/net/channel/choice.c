@@ -5,14 +5,18 @@
  * The worker that connects chooses, for each channel separately. It takes the first fabric in its order of preference
  * that is not avoided and of which the peer has an address. The other worker accepts any fabric.
  *
- * A fabric on which a channel failed twice in a row, without data in between, is avoided by that channel: for
- * AVOID_FIRST_NS at first, then for twice as long each time, up to AVOID_LAST_NS. A fabric that refused to register
- * memory is avoided by all bulk channels for AVOID_LAST_NS. If all are avoided, they take turns: the one whose last
- * failure is the oldest is chosen. Otherwise a fabric that works again would not be tried while another one, which is
- * avoided for a shorter time, fails. So whatever one fabric delivers, several deliver as long as one of them works.
+ * A channel avoids a fabric after two failures on it without data in between. If the peer did not answer on the fabric
+ * for death_timeout_ms, one failure is enough (wfi_channel_silent). The fabric is avoided for AVOID_FIRST_NS at first,
+ * then for twice as long each time, up to AVOID_LAST_NS. A fabric that failed to register memory is avoided by all bulk
+ * channels for AVOID_LAST_NS.
  *
- * If this worker lacks descriptors or memory for a connection, operations that have not begun fail. They do so only
- * when the last LACKS_BEFORE attempts on each fabric of the peer failed for that: another fabric may need none.
+ * If all fabrics are avoided, the one whose last failure is the oldest is chosen. The one whose avoidance ends first
+ * would be wrong: if it fails each time, a fabric that works again would not be tried. So operations succeed as long as
+ * one fabric works.
+ *
+ * If this worker lacks descriptors or memory for a connection, operations that have not begun fail. They fail only
+ * after the last LACKS_BEFORE attempts on each fabric of the peer failed for that, because another fabric may need
+ * less.
  */
 #include "net/channel/channel.h"
 
@@ -30,7 +34,7 @@ static uint64_t avoided_until(const wfi_channel *channel, const wfi_net_fabric *
     return channel->kind == WFI_BULK && fabric->refused_until_ns > until ? fabric->refused_until_ns : until;
 }
 
-/* When the fabric last failed, or refused memory; 0: never. */
+/* Time of the last failure of the fabric, including failures to register memory; 0: none. */
 static uint64_t failed_at(const wfi_channel *channel, const wfi_net_fabric *fabric)
 {
     uint64_t failed = channel->avoided[wfi_net_fabric_index(fabric)].failed_ns,
@@ -97,7 +101,7 @@ void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const
 void wfi_channel_silent(const wfi_conn *conn)
 {
     wfi_avoided *avoided = &conn->channel->avoided[wfi_net_fabric_index(conn->fabric)];
-    if (avoided->failures < WFI_FAILURES_BEFORE - 1) /* one more, and it is avoided */
+    if (avoided->failures < WFI_FAILURES_BEFORE - 1) /* after one more, the fabric is avoided */
         avoided->failures = WFI_FAILURES_BEFORE - 1;
 }
 
@@ -147,7 +151,7 @@ void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes, weft_status wh
     fabric->refused_until_ns = now + AVOID_LAST_NS;
 }
 
-/* ---- The choice in words ----------------------------------------------------------------------------------------- */
+/* ---- Texts about the choice -------------------------------------------------------------------------------------- */
 
 typedef struct words {
     char *out;

@@ -2,8 +2,7 @@
 /*
  * handshake.c - the hello, and the keys of a connection's frames.
  *
- * The hello is the private data of a connection: sender, channel, number of received messages, and a proof of the
- * pair's key.
+ * The hello is the private data of a connection: sender, channel, position, and two MACs.
  *
  *   0 u16 magic   2 u8 version   3 u8 lane (1: bulk) + 2 if it is an answer   4 u32 rank   8 u32 incarnation
  *  12 u32 generation   16 u64 position   24 u64 nonce   32 proof, 12 bytes   44 sign of a member, 4 bytes
@@ -11,18 +10,18 @@
  * position: on the control channel the last sequence number received; on the bulk channel the number of its connections
  * that the sender closed on purpose.
  *
- * The proof is a keyed hash with the key that only these two workers have (pair.c). It covers the fields above, rank
- * and incarnation of the receiver, and in an answer the nonce of the request. So no third worker can make it, and it is
+ * The proof is a MAC with the pair key, which only these two workers have (pair.c). It covers the fields above, rank
+ * and incarnation of the receiver, and in an answer the nonce of the request. So no third worker can make it. It is
  * invalid in another job or incarnation, in the other direction, or as an answer to another request. A recorded request
- * is invalid too, because its generation is not new (channel.c).
+ * is invalid too, because its generation is not new (accept.c).
  *
- * The sign is a keyed hash with the job's key over the same fields. It shows only that a member of the job wrote them.
- * It is needed because the public key of a worker that the store has not announced here yet is unknown, so its proof
- * cannot be checked. A connection with a valid sign is rejected, and its worker tries again; without a valid sign it is
- * counted as an unauthenticated peer.
+ * The sign is a MAC with the job key over the same fields. It shows only that a member of the job wrote them. It is
+ * needed for a worker that the store has not announced here yet: its public key is unknown, so its proof cannot be
+ * checked. Its connection is rejected, and the worker tries again. A connection without a valid sign is counted as an
+ * unauthenticated peer.
  *
- * The keys of the frames are keyed hashes with the pair's key over both workers and both nonces, one for each
- * direction. So a frame of one connection is invalid on every other.
+ * The keys of the frames are keyed hashes with the pair key over both workers and both nonces, one for each direction.
+ * So a frame of one connection is invalid on every other.
  */
 #include "net/channel/channel.h"
 
@@ -35,7 +34,7 @@
 #define FIELDS 32
 #define PROOF 12
 #define SIGN 4
-#define HASH 16 /* a proof or a sign is the beginning of such a hash */
+#define HASH 16 /* a proof or a sign is the beginning of a hash of this size */
 
 static_assert(FIELDS + PROOF + SIGN <= WFI_CONNECT_DATA_MAX, "fits the private data of verbs");
 static_assert(PROOF <= HASH && SIGN <= HASH && HASH >= crypto_generichash_BYTES_MIN, "a hash that libsodium makes");
@@ -83,7 +82,7 @@ void wfi_conn_make_keys(wfi_conn *conn)
     conn->keyed = true;
 }
 
-/* The hash for proof and sign, which differ in the key. */
+/* The MAC for proof and sign, which differ in the key. */
 static void hash_hello(const uint8_t *key, size_t key_size, const uint8_t fields[FIELDS], const wfi_member *to,
                        uint64_t asked, uint8_t out[HASH])
 {

@@ -38,7 +38,7 @@ static void fabric_take(wfi_source *source)
     wfi_transport_post_again(fabric->transport);
 }
 
-/* Makes the lanes that wait for it, without the lock. The fabric may look up a peer's address there for a while. */
+/* Opens the lanes of `dials` without the lock: lane_open may resolve the peer's address, which can take seconds. */
 static void make_lanes(wfi_net_fabric *fabric)
 {
     wfi_progress *progress = fabric->transport->progress;
@@ -132,8 +132,8 @@ static const wfi_source_ops source_ops = {.poll = fabric_poll,
 
 /* ---- Registered memory ----------------------------------------------------------------------------------------- */
 
-/* Access of this worker's own grants nobody anything. So it is asked for at once where the memory allows it: what is
- * read or written now is often the other soon. */
+/* Adds local access, which gives peers nothing: local reads, and local writes if the memory is to be written. So a
+ * later local use needs no second registration. */
 static unsigned with_local(unsigned access)
 {
     bool writes = access & (WFI_REMOTE_WRITE | WFI_LOCAL_WRITE);

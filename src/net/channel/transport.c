@@ -72,7 +72,9 @@ weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_er
     }
 }
 
-/* The agent uses those that open. If the list has only one, or none opens, that is an error with all reasons. */
+/* Opens the fabrics of the list. A fabric that does not open is only recorded, with two exceptions: the list has no
+ * other, or an option is invalid for it (WEFT_ERR_INVALID). If none opens, the error has all reasons. */
+
 static weft_status open_listed(wfi_transport *transport, const char *text, const wfi_fabric_options *how,
                                weft_error **error)
 {
