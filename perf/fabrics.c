@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fabrics.c - one fabric beside another, in turn: the first call to a worker, echoes of 0 bytes to 64 MiB, small calls
- * alone and beside echoes of the largest size to the same worker, an agent with nothing to do, and the time until the
- * caller knows that a worker was killed. Each round starts a job of two workers on each fabric.
+ * fabrics.c - compares fabrics. Each round starts a job of two workers on each fabric, one after the other.
+ *
+ * It measures the first call to a worker, echoes of 0 bytes to 64 MiB, and small calls, alone and beside echoes of the
+ * largest size to the same worker. It also measures an agent with nothing to do, and the time until the caller knows
+ * that a worker was killed.
  */
 #include "common/measure.h"
 #include "common/workers.h"

@@ -6,18 +6,18 @@
  * memory of a peer: segments, cut into chunks. If the connection breaks, only its chunks are lost. The transfer
  * continues with the missing chunks after the peer has answered that the memory is still exposed (revalidate.c).
  *
- * LASTING KEYS. Over a fabric whose registrations last (limits->keys_per_transfer is false) a key stays valid after its
- * exposure has ended: only the closed connection keeps the peer away. A later connection would let it in again. So a
- * transfer over such a connection asks first, unless the peer exposed the memory when it already had this connection:
- * if it has withdrawn the memory since, it has closed the connection.
+ * LASTING KEYS. On a fabric whose registrations last (limits->keys_per_transfer is false), a key (rkey) stays valid
+ * after its exposure has ended. Closing the connection ends the peer's access, but a later connection would restore it.
+ * So a transfer first asks the peer (REVALIDATE). It may skip the question if the peer named the memory while the
+ * present connection was already open there: a peer that withdraws memory early closes this connection.
  *
  * ENDS. wfi_peer_withdraw ends an exposure: after it has returned, the peer neither reads nor writes the memory. A
- * transfer has ended when local memory is no longer accessed and will not be. Its owner is called before the lock is
- * released (wfi_done), after the owners of messages.
+ * transfer has ended when local memory is no longer accessed, and no access will follow. Its owner is called before the
+ * lock is released (wfi_done), after the owners of messages.
  *
- * REGISTERING. Registering memory takes long on such a fabric: the kernel pins every page. So no memory is registered
- * with its cache while the lock is held (prepare.c). wfi_peer_expose only finds regions, which its caller has prepared.
- * A transfer whose memory is not registered waits while another thread registers it.
+ * REGISTERING. Registering memory takes long on such a fabric, because the kernel pins every page. So it is never done
+ * while the lock is held (prepare.c). The caller of wfi_peer_expose registers the memory before, and wfi_peer_expose
+ * finds the region in the cache. A transfer whose memory is not registered waits while another thread registers it.
  *
  * LOCK. All functions are [locked], by the lock of wfi_progress, except those that say otherwise.
  *
@@ -40,68 +40,71 @@ typedef struct wfi_exposure {
     wfi_storage *storage; /* referenced and, for reading, read-pinned while exposed */
 } wfi_exposure;
 
-/* `data` is in `storage`. `access`: WFI_REMOTE_READ or WFI_REMOTE_WRITE. WEFT_ERR_MEMORY also if the memory must be
- * registered, and the caller has not prepared it. */
+/* `data` is in `storage`. `access`: WFI_REMOTE_READ or WFI_REMOTE_WRITE. WEFT_ERR_MEMORY: memory is out, or `storage`
+ * must be registered and its caller has not prepared it (wfi_prepared). */
 weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, size_t size, unsigned access,
                             wfi_exposure *out);
 /*
- * Ends `count` exposures. `quiet`: the peer has said that it has finished using them. Otherwise the bulk connection is
- * closed first, so that nothing is read or written after this returns; its other transfers continue on the next one.
+ * Ends `count` exposures. `quiet`: the peer has reported that it no longer uses them. Otherwise the bulk connection is
+ * closed first, so that nothing is read or written after this returns. Its other transfers continue on the next one.
  */
 void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bool quiet);
 
 /* ---- Registering without the lock: prepare.c --------------------------------------------------------------------- */
 
 typedef struct wfi_prepared_region wfi_prepared_region;
-/* Storages, and their registrations, which stay in use until wfi_prepared_put: meanwhile wfi_peer_expose finds them. */
+/* Storages that are about to be exposed or transferred, and their regions. The regions stay in use until
+ * wfi_prepared_put, so wfi_peer_expose finds them in the cache. */
 typedef struct wfi_prepared {
-    wfi_net_fabric *fabrics[WFI_FABRICS_MAX]; /* to register with: each storage with the first one that does not fail */
+    wfi_net_fabric *fabrics[WFI_FABRICS_MAX]; /* each storage is registered with the first one that does not fail */
     size_t fabric_count;                      /* 0: nothing has to be registered */
-    bool is_optional; /* further fabrics of the peer need no registration, so a failure is none of the caller's */
+    bool is_optional; /* the peer has a fabric without a cache, which wfi_peer_expose takes if registering fails */
     wfi_prepared_region *regions;
     size_t count, room;
 } wfi_prepared;
 
-/* For the fabric that the peer will probably read on, and those that wfi_peer_expose takes if it fails. Writes to a
- * zeroed *out. */
+/* Chooses the fabrics: the one that the peer will probably use, and those that wfi_peer_expose tries if that one fails.
+ * Writes to a zeroed *out. */
 void wfi_prepared_begin(wfi_prepared *out, const wfi_peer *peer);
-/* Adds a storage, of which it keeps a reference. If memory is out, the storage will not be registered. Any thread. */
+/* Adds a storage, and takes a reference of it. If memory is out, the storage will not be registered. Any thread. */
 void wfi_prepared_want(wfi_prepared *prepared, wfi_storage *storage, unsigned access);
-/* Takes regions that exist already. Returns whether nothing else has to be registered. Any thread. */
+/* Takes the regions that are in the cache of the first fabric. True: it takes all, so none must be registered. Any
+ * thread. */
 bool wfi_prepared_take(wfi_prepared *prepared);
-/* Registers what was added, except regions that are there already. Returns the failure, if wfi_peer_expose would fail
- * too. Must be called without the lock, while the net cannot be closed. */
+/* Registers the added storages that have no region yet. Returns the first failure, or WEFT_OK if is_optional. Must be
+ * called without the lock, while the net cannot be closed. */
 weft_status wfi_prepared_open(wfi_prepared *prepared);
-bool wfi_prepared_has(const wfi_prepared *prepared, const wfi_storage *storage); /* it was added */
-void wfi_prepared_put(wfi_prepared *prepared); /* ends the use of the regions. With or without the lock */
-/* Drops the storages. The lock must not be held, unless others have references of them too. After wfi_prepared_put; the
- * net may be closed. */
+bool wfi_prepared_has(const wfi_prepared *prepared, const wfi_storage *storage); /* whether it was added */
+void wfi_prepared_put(wfi_prepared *prepared); /* returns the regions to the cache. With or without the lock */
+/* Drops the references of the storages. Call it after wfi_prepared_put; the net may be closed. The lock may be held
+ * only if the storages have other references. */
 void wfi_prepared_fini(wfi_prepared *prepared);
 
-/* Registers on another thread. */
+/* A registration on another thread. */
 typedef struct wfi_registration {
     wfi_prepared prepared;
-    /* [locked] It has ended. Until this returns, the regions are in use; what is not registered then could not be. */
+    /* [locked] Called when it has ended. The regions stay in use until this returns. A storage without a region could
+     * not be registered. */
     void (*done)(struct wfi_registration *registration);
-    void *owner;        /* for `done`; NULL: nobody waits any more, so `done` will not be called */
-    weft_status status; /* for `done`: of wfi_prepared_open */
+    void *owner;        /* for `done`; NULL: the owner has ended, so `done` is not called */
+    weft_status status; /* the result of wfi_prepared_open, for `done` */
     wfi_transport *transport;
     wfi_task task;
-    bool is_counted; /* in transport->registering */
+    bool is_counted; /* counted in transport->registering */
 } wfi_registration;
 
-/* Takes over *prepared, which becomes zero. It frees itself. NULL: memory is out, *prepared is unchanged. */
+/* Takes over *prepared, which becomes zero. The result frees itself. NULL: memory is out, *prepared is unchanged. */
 wfi_registration *wfi_registration_start(wfi_transport *transport, wfi_prepared *prepared,
                                          void (*done)(wfi_registration *registration), void *owner);
-void wfi_registration_forget(wfi_registration **registration); /* its owner ends; no-op for NULL; sets it to NULL */
-/* Waits until none is in progress. The peers have failed, so that none begins. Not locked. */
+void wfi_registration_forget(wfi_registration **registration); /* its owner ends; sets *registration to NULL */
+/* Waits until no registration is in progress. All peers have failed, so no new one begins. Not locked. */
 void wfi_registrations_await(wfi_transport *transport);
 
 /* ---- Transfers: transfer.c ------------------------------------------------------------------------------------- */
 
 /* WFI_PUSH only if wfi_peer_can_push; otherwise the transfer ends with WEFT_ERR_UNSUPPORTED. */
 typedef enum wfi_transfer_kind { WFI_PULL, WFI_PUSH } wfi_transfer_kind;
-/* Whether all fabrics that this worker and the peer share can write. If not, the bytes have to be pulled. [locked] */
+/* Whether all fabrics that this worker and the peer share have remote writes. If not, use WFI_PULL. [locked] */
 bool wfi_peer_can_push(const wfi_peer *peer);
 typedef struct wfi_transfer wfi_transfer;
 
@@ -109,10 +112,11 @@ typedef struct wfi_transfer_ops { /* [locked] */
     /* `size` bytes at `offset` of that segment have arrived. Called in the middle of net's work, so it may only record
      * this, and defer tasks. */
     void (*chunk)(wfi_transfer *transfer, size_t segment, uint64_t offset, uint64_t size);
-    /* Called exactly once, when local memory is no longer accessed and will not be: WEFT_OK (of a push: all bytes are
-     * in the peer's memory), WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD, WEFT_ERR_UNREACHABLE, WEFT_ERR_PROTOCOL (the peer
-     * says that the memory is no longer exposed), WEFT_ERR_CLOSED, WEFT_ERR_SYSTEM and WEFT_ERR_MEMORY (this worker has
-     * no descriptors or no memory for a connection). */
+    /* Called exactly once, when local memory is no longer accessed, and no access will follow. WEFT_OK: all bytes were
+     * transferred, by a push into the peer's memory. WEFT_ERR_PROTOCOL: the memory is no longer exposed at the peer.
+     * WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY: this worker has no descriptors or memory for a connection.
+     * WEFT_ERR_UNSUPPORTED: a push, and the fabric has no writes. Also WEFT_ERR_CANCELLED, WEFT_ERR_PEER_DEAD,
+     * WEFT_ERR_UNREACHABLE, WEFT_ERR_CLOSED, and the status with which registering memory failed. */
     void (*done)(wfi_transfer *transfer, weft_status status);
 } wfi_transfer_ops;
 
@@ -126,19 +130,19 @@ struct wfi_transfer {
     wfi_transfer_kind kind;
     wfi_segment *segments; /* the owner's array, until done */
     size_t segment_count;
-    uint32_t told; /* wfi_peer_bulk_told when the peer's message named the memory */
+    uint32_t told; /* result of wfi_peer_bulk_told for the message in which the peer named the memory */
     const wfi_transfer_ops *ops;
     void *net; /* for net */
 };
 
 /*
- * The generation of the bulk connection, if the peer is known to have had it when it sent the message that is being
- * received; otherwise 0.
+ * Call it while a message of the peer is handled. Returns the generation of the bulk connection, if the peer had this
+ * connection when it sent the message. Returns 0 if that is unknown.
  */
 uint32_t wfi_peer_bulk_told(const wfi_peer *peer);
 /* On failure (WEFT_ERR_MEMORY or the peer's status) `done` is not called. */
 weft_status wfi_peer_transfer(wfi_peer *peer, wfi_transfer *transfer);
-void wfi_transfer_cancel(wfi_transfer *transfer); /* `done` is called, at once or soon */
+void wfi_transfer_cancel(wfi_transfer *transfer); /* `done` is called before this returns or later */
 
 /* ---- The bulk channel: bulk.c ---------------------------------------------------------------------------------- */
 
@@ -147,11 +151,11 @@ typedef struct wfi_transfer_state {
     wfi_list link; /* in wfi_bulk.transfers */
     wfi_transfer *owner;
     struct wfi_bulk *bulk;
-    void **regions;                 /* for each segment, if `region_fabric` needs local regions; otherwise NULL */
-    wfi_net_fabric *region_fabric;  /* whose regions these are; NULL: none yet */
-    wfi_registration *registration; /* registers them; meanwhile no chunk is posted. NULL: none is in progress */
-    size_t refused;                 /* the fabric refused to register memory of this size, which is to be handled; 0 */
-    weft_status lack;               /* and why */
+    void **regions;                 /* one per segment, if region_fabric needs local regions; otherwise NULL */
+    wfi_net_fabric *region_fabric;  /* the fabric of `regions`; NULL: none yet */
+    wfi_registration *registration; /* registers memory for `regions`, and no chunk is posted; NULL: none */
+    size_t refused;                 /* bytes that could not be registered, if that was not handled yet; or 0 */
+    weft_status lack;               /* the status of that registration */
     uint64_t *first;  /* for each segment the number of its first chunk; the last entry is the count of chunks */
     uint64_t *taken;  /* bitmap of chunks in flight or done */
     uint64_t next;    /* no chunk below it is free */
@@ -160,8 +164,8 @@ typedef struct wfi_transfer_state {
     wfi_done ended;
     bool ending;      /* posts no more chunks; ends with `status` when none is in flight */
     bool interrupted; /* it had chunks in flight when the last connection broke */
-    bool unvalidated; /* after such an interruption, or if keys last: one chunk at a time, until one is done */
-    bool validated;   /* the peer has answered that the memory of the first free chunk is still exposed */
+    bool unvalidated; /* the peer must confirm the memory first; then one chunk is transferred alone */
+    bool validated;   /* the peer has confirmed the memory of the first free chunk */
     weft_status status;
 } wfi_transfer_state;
 
@@ -183,9 +187,9 @@ typedef struct wfi_exposed {
     void *data;
     uint64_t size;
     unsigned access;
-    wfi_exposed_region
-        on[WFI_FABRICS_MAX]; /* on the fabric that the peer was told of, and on those that it asked for */
-    bool open;               /* false: closed with the peer */
+    /* For each fabric: registered on the one that the peer was told of, and on those that it asked for. */
+    wfi_exposed_region on[WFI_FABRICS_MAX];
+    bool open; /* false: closed with the peer */
     bool pinned;
     wfi_storage *storage;
     wfi_task task; /* drops the reference without the lock */
@@ -206,26 +210,27 @@ typedef struct wfi_bulk {
     wfi_list transfers;                          /* wfi_transfer_state.link */
     wfi_list exposed;                            /* wfi_exposed.link */
     wfi_control_message revalidate, revalidated; /* question and answer whether memory is still exposed */
-    wfi_control_message dial;                    /* asks the peer to connect the bulk channel */
-    wfi_transfer_state *asked;      /* the transfer of the last question; NULL: no transfer waits for an answer */
-    size_t asked_segment;           /* the segment of that question, */
-    uint64_t asked_offset;          /* and where its range begins */
-    uint64_t questions;             /* number of the last question */
-    uint32_t settled;               /* generation of the connection that the peer had when it answered last; 0: none */
-    wfi_query query;                /* the peer's newest question */
-    bool answer_due;                /* to `query`, when the previous answer has arrived, or `registration` has ended */
-    wfi_registration *registration; /* of the memory that `query` is about; NULL: none is in progress */
+    wfi_control_message dial;                    /* asks the peer to open a bulk connection */
+    wfi_transfer_state *asked; /* the transfer of the last question; NULL: no transfer waits for an answer */
+    size_t asked_segment;      /* the segment of the last question */
+    uint64_t asked_offset;     /* the offset of its range in that segment */
+    uint64_t questions;        /* number of the last question */
+    uint32_t settled;          /* generation of the connection that the peer named in its last answer; 0: none */
+    wfi_query query;           /* the peer's newest question */
+    bool answer_due; /* `query` is answered when the previous answer has arrived and `registration` has ended */
+    wfi_registration *registration; /* of the memory of a query; NULL: none is in progress */
     uint64_t ended_by_peer;         /* connections that the peer closed on purpose, by its last hello */
-    /* Since when transfers wait for a connection, if there is none. Later than that if the peer did not answer pings:
-     * such time is not counted. A connection whose fabric refused memory does not end the wait. */
+    /* The time since which transfers wait for a connection, if there is none. Time in which the peer did not answer
+     * pings is not counted. A connection that was closed because its fabric could not register memory does not
+     * count. */
     uint64_t stuck_ns;
 } wfi_bulk;
 
 typedef struct wfi_window { /* the chunks in flight on one connection: wfi_conn_own */
     size_t chunk_bytes, chunk_count;
-    uint64_t moved_ns;        /* when a chunk was done, or posted while none was in flight */
-    uint64_t frames_received; /* by this worker, when the last chunk was posted */
-    unsigned narrow;          /* so many chunks are posted within the narrow window */
+    uint64_t moved_ns;        /* time when a chunk was last done, or posted while none was in flight */
+    uint64_t frames_received; /* stats.frames_received when the window was last checked */
+    unsigned narrow;          /* number of chunks that are still posted within the narrow window */
 } wfi_window;
 
 static inline wfi_bulk *wfi_bulk_of(const wfi_channel *channel)
@@ -243,25 +248,25 @@ static inline wfi_window *wfi_conn_window(const wfi_conn *conn)
     return wfi_conn_own(conn);
 }
 
-extern const wfi_upcalls
-    wfi_bulk_upcalls; /* for its client, which receives WFI_CONTROL_REVALIDATE to WFI_CONTROL_DIAL */
+/* For the client that receives WFI_CONTROL_REVALIDATE to WFI_CONTROL_DIAL. */
+extern const wfi_upcalls wfi_bulk_upcalls;
 void wfi_bulk_init(wfi_bulk *bulk, wfi_peer *peer);
-void wfi_bulk_fail(wfi_bulk *bulk,
-                   weft_status why); /* fails all transfers, ends all exposures; its channel has ended */
+/* Fails all transfers, and ends all exposures. The channel has ended. */
+void wfi_bulk_fail(wfi_bulk *bulk, weft_status why);
 
 /* state.c */
 weft_status wfi_transfer_state_create(wfi_bulk *bulk, wfi_transfer *transfer, wfi_transfer_state **out);
 void wfi_transfer_state_destroy(wfi_transfer_state *state);
 uint64_t wfi_transfer_state_chunks(const wfi_transfer_state *state); /* their number */
-/* Sees to it that local memory is registered with the fabric. WEFT_ERR_AGAIN: it is being registered, then
- * wfi_channel_ops.retry is called. *refused: 0, or the size of memory that the fabric refused to register. If the result
- * is WEFT_OK nevertheless, the fabric copies that memory through its own buffers. */
+/* Registers the local memory with the fabric, if the fabric needs that. WEFT_ERR_AGAIN: another thread registers it;
+ * wfi_channel_ops.retry is called afterwards. *refused: 0, or the size of memory that could not be registered. If the
+ * result is WEFT_OK nevertheless, the fabric copies that memory through its own buffers. */
 weft_status wfi_transfer_state_register(wfi_transfer_state *state, wfi_net_fabric *fabric, size_t *refused);
 void wfi_transfer_state_end(wfi_transfer_state *state, weft_status why);
 /* Ends the transfer if no chunk is in flight and none will be posted. */
 void wfi_transfer_state_finish(wfi_transfer_state *state);
-bool wfi_transfer_state_has_free(
-    wfi_transfer_state *state); /* moves `next` to the first free chunk; false if there is none */
+/* Moves `next` to the first free chunk. False: there is none. */
+bool wfi_transfer_state_has_free(wfi_transfer_state *state);
 /* The segment of chunk `index`, its offset there, and its size. *at (may be NULL) gets the number of the segment. */
 wfi_segment *wfi_transfer_state_place(const wfi_transfer_state *state, uint64_t index, uint64_t *offset, uint64_t *size,
                                       size_t *at);
@@ -274,8 +279,8 @@ void wfi_transfers_fail(wfi_bulk *bulk, weft_status why);
 void wfi_chunks_free_spares(wfi_transport *transport);
 
 /* revalidate.c */
-void wfi_transfers_invalidate(
-    wfi_bulk *bulk);                    /* a new connection is up: interrupted transfers ask before they continue */
+/* A new connection is up: interrupted transfers, and all if keys last, ask before they continue. */
+void wfi_transfers_invalidate(wfi_bulk *bulk);
 void wfi_transfers_ask(wfi_bulk *bulk); /* sends the next question, if there is one */
 void wfi_bulk_answer(wfi_bulk *bulk);   /* answers the peer's newest question, when the previous answer has arrived */
 void wfi_bulk_take_revalidate(wfi_bulk *bulk, wfi_reader *reader);
@@ -283,9 +288,10 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader);
 
 /* expose.c */
 void wfi_exposed_end_all(wfi_bulk *bulk); /* closes the regions; their owners still withdraw the records */
-/* Whether the range of the query is exposed to the peer, for the query's access. If it is, *on gets the range on the
- * query's fabric, where it is registered if need be. Returns WFI_GONE, ... If WFI_NOT_YET, `registered` is called with
- * `bulk` as owner, and calls this again with that registration as `ended`; otherwise `ended` is NULL. */
+/* Whether the range of the query is exposed to the peer, for the query's access: WFI_GONE, ... If it is, registers it
+ * with the query's fabric, and writes the range's address there to *on. WFI_NOT_YET: another thread registers it. Then
+ * `registered` is called, with `bulk` as owner. It calls this again with its registration as `ended`, which is NULL in
+ * other calls. */
 uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, const wfi_registration *ended,
                          void (*registered)(wfi_registration *registration), wfi_rma_address *on);
 

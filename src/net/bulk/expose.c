@@ -2,10 +2,9 @@
 /*
  * expose.c - exposes memory of this worker, which a peer may read or write for a while.
  *
- * If registering is cheap (tcp, the simulation), each exposure has a region of its own, with a random key that ends
- * with it. On a fabric where it is expensive (wfi_net_fabric.cache is set: verbs), the
- * storage's cached region is used. Its key outlives the exposure, so only closing the connection ends the peer's
- * access.
+ * If registering is cheap (limits->keys_per_transfer: tcp), each exposure has a region of its own, with a random key
+ * that ends with the exposure. On a fabric whose registrations last (verbs), the exposure uses the storage's
+ * registration in the cache. Its key outlives the exposure, so only closing the connection ends the peer's access.
  */
 #include "base/alloc.h"
 #include "net/bulk/bulk.h"
@@ -36,7 +35,8 @@ static void close_regions(const wfi_transport *transport, wfi_exposed *exposed)
     exposed->pinned = false;
 }
 
-/* Opens a region on the fabric, unless there is one. WEFT_ERR_AGAIN: the storage must be registered with it before. */
+/* Opens a region on the fabric, unless there is one. WEFT_ERR_AGAIN: the fabric's cache has no region of the
+ * storage. */
 static weft_status open_region(wfi_net_fabric *fabric, wfi_exposed *exposed)
 {
     wfi_exposed_region *on = &exposed->on[wfi_net_fabric_index(fabric)];
@@ -64,8 +64,8 @@ static weft_status open_region(wfi_net_fabric *fabric, wfi_exposed *exposed)
     return WEFT_OK;
 }
 
-/* Opens a region on the fabric that the peer will probably read it on: that of the bulk connection, or of the next one.
- * If that fabric has refused the memory, on another one that the peer has. wfi_prepared_begin has the same order. */
+/* Opens a region on the fabric of the bulk connection, or on the one that the next connection would use. If that fails,
+ * tries the other fabrics of the peer. wfi_prepared_begin has the same order. */
 static weft_status open_first(wfi_channel *channel, wfi_exposed *exposed, wfi_rma_address *remote)
 {
     const wfi_peer *peer = channel->peer;
@@ -80,7 +80,7 @@ static weft_status open_first(wfi_channel *channel, wfi_exposed *exposed, wfi_rm
     }
     if (!status)
         *remote = exposed->on[wfi_net_fabric_index(first)].remote;
-    return status == WEFT_ERR_AGAIN ? WEFT_ERR_MEMORY : status; /* not prepared: registering it failed */
+    return status == WEFT_ERR_AGAIN ? WEFT_ERR_MEMORY : status; /* not prepared, or registering it failed */
 }
 
 weft_status wfi_peer_expose(wfi_peer *peer, wfi_storage *storage, void *data, size_t size, unsigned access,
@@ -133,13 +133,14 @@ void wfi_peer_withdraw(wfi_peer *peer, wfi_exposure *exposures, size_t count, bo
     wfi_channel_want(channel);
 }
 
-/* The offset of the query's range in the memory, if the peer was told of that memory by these numbers. */
+/* Whether the query names this exposure: fabric, key and access match, and its range lies inside. *offset gets the
+ * offset of the range. */
 static bool find_range(const wfi_transport *transport, const wfi_exposed *exposed, const wfi_query *query,
                        uint64_t *offset)
 {
     for (size_t i = 0; i < transport->fabric_count; i++) {
         const wfi_exposed_region *on = &exposed->on[i];
-        *offset = query->remote.address - on->remote.address; /* large if it begins before */
+        *offset = query->remote.address - on->remote.address; /* very large if the range begins before */
         if (on->region && on->remote.fabric == query->remote.fabric && on->remote.key == query->remote.key &&
             (exposed->access & query->access) == query->access && *offset <= exposed->size &&
             query->size <= exposed->size - *offset)
@@ -159,7 +160,7 @@ static bool register_later(wfi_bulk *bulk, wfi_net_fabric *fabric, const wfi_exp
     return bulk->registration;
 }
 
-/* Whether that registration was to register this storage with this fabric. */
+/* Whether `ended` has tried to register this storage with this fabric. */
 static bool is_of(const wfi_registration *ended, const wfi_net_fabric *fabric, const wfi_exposed *exposed)
 {
     return ended && ended->prepared.fabrics[0] == fabric && wfi_prepared_has(&ended->prepared, exposed->storage);

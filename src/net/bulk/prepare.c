@@ -2,10 +2,10 @@
 /*
  * prepare.c - registers memory without the lock, before it is exposed or transferred.
  *
- * Registering much memory takes long: the kernel pins every page. Under the lock that would delay heartbeats and all
- * other calls. A thread of a caller registers what it is about to expose, and keeps the regions in use until it has
- * exposed the memory (wfi_prepared). Code that holds the lock lets another thread register, and continues when that has
- * ended (wfi_registration).
+ * Registering much memory takes long, because the kernel pins every page. Under the lock that would delay heartbeats
+ * and all other calls. A thread that is about to expose memory registers it before it takes the lock. It keeps the
+ * regions in use until it has exposed the memory (wfi_prepared). Code that holds the lock lets another thread register
+ * the memory, and continues when that thread has finished (wfi_registration).
  */
 #include "base/alloc.h"
 #include "net/bulk/bulk.h"
@@ -20,7 +20,7 @@
 struct wfi_prepared_region {
     wfi_storage *storage; /* a reference */
     unsigned access;
-    wfi_net_fabric *fabric; /* with which it is registered; NULL: it is not */
+    wfi_net_fabric *fabric; /* the fabric of `region`; NULL: none */
     void *region;
 };
 
@@ -94,7 +94,7 @@ static weft_status register_one(const wfi_prepared *prepared, wfi_prepared_regio
         status = wfi_net_fabric_register(fabric, one->storage, one->access, &one->region);
         if (!status) {
             one->fabric = fabric;
-        } else if (one->access & (WFI_REMOTE_READ | WFI_REMOTE_WRITE)) { /* a transfer handles its own refusals */
+        } else if (one->access & (WFI_REMOTE_READ | WFI_REMOTE_WRITE)) { /* transfers report their failures */
             wfi_progress_lock(fabric->transport->progress);
             wfi_net_fabric_refused(fabric, wfi_storage_size(one->storage), status);
             wfi_progress_unlock(fabric->transport->progress);
@@ -146,12 +146,12 @@ static void run_registration(wfi_task *task)
     wfi_progress_unlock(transport->progress);
     wfi_prepared_fini(&registration->prepared);
     free(registration);
-    if (is_counted) /* last access to the net */
+    if (is_counted) /* the last access to the net */
         atomic_fetch_sub(&transport->registering, 1);
 }
 
-/* On the process's executor: the agent's own workers may all be busy, perhaps waiting for this memory. The simulation
- * uses a worker fiber. Without threads it is the thread that unlocks. */
+/* Runs on the process's executor, because the agent's own workers may all be busy, or wait for this memory. In the
+ * simulation it runs on a worker fiber. Without threads it runs on the thread that releases the lock. */
 wfi_registration *wfi_registration_start(wfi_transport *transport, wfi_prepared *prepared,
                                          void (*done)(wfi_registration *registration), void *owner)
 {
@@ -183,7 +183,7 @@ void wfi_registration_forget(wfi_registration **registration)
 void wfi_registrations_await(wfi_transport *transport)
 {
     while (atomic_load(&transport->registering)) {
-        /* The process's executor may have no free thread. Runs the task here, even if it belongs to another net. */
+        /* The process's executor may have no free thread. So a task runs here, even one of another net. */
         wfi_task *task = wfi_executor_withdraw(wfi_executor_process(), run_registration);
         if (task)
             task->run(task);

@@ -2,19 +2,20 @@
 /*
  * revalidate.c - asks and answers, after a bulk connection broke, whether the peer's memory is still exposed.
  *
- * A connection breaks if the peer withdrew the memory, or if the network was cut; this side cannot tell which. So a
- * transfer that had chunks in flight when the connection broke asks, on the control channel, whether the memory of its
- * next chunk is still exposed.
- *   - If not, the transfer ends with WEFT_ERR_PROTOCOL.
- *   - If it is, only that chunk is transferred. When it is done, the transfer continues normally.
- * So a transfer whose memory is exposed survives any number of broken connections. A transfer that had no chunk in
- * flight does not ask, unless keys last (bulk.h).
+ * A connection breaks if the peer withdrew the memory, or if the network was cut. This side cannot distinguish the two.
+ * So a transfer that had chunks in flight when the connection broke sends a question on the control channel: is the
+ * memory of its next chunk still exposed?
  *
- * If keys last, an answer is valid only for the connection that the peer had when it answered: the peer may have
- * withdrawn the memory before a later one.
+ * If it is not, the transfer ends with WEFT_ERR_PROTOCOL. If it is, that chunk is transferred alone; afterwards the
+ * transfer continues normally. So a transfer whose memory is exposed survives any number of broken connections. A
+ * transfer that had no chunk in flight does not ask, unless keys last (bulk.h).
  *
- * The question also names the fabric of the bulk connection, and the answer gives the memory's address there. So a
- * transfer also asks if its memory was named on another fabric: the workers prefer different ones, or one has failed.
+ * If keys last, an answer is valid only for the connection that the peer had when it answered: the peer may withdraw
+ * the memory before it has a later one.
+ *
+ * The question also names the fabric of the bulk connection, and the answer has the memory's address there. So a
+ * transfer also asks if its memory was named on another fabric. The workers may prefer different fabrics, or one has
+ * failed.
  */
 #include "net/bulk/bulk.h"
 
@@ -22,8 +23,7 @@
 
 /* ---- Asking ---------------------------------------------------------------------------------------------------- */
 
-/* Asks whether the next chunk's memory may still be read or written, and for its address on the fabric of the bulk
- * connection. */
+/* Asks whether the memory of the next chunk is still exposed, and for its address on the bulk connection's fabric. */
 static void ask_about(wfi_transfer_state *state)
 {
     wfi_bulk *bulk = state->bulk;
@@ -45,7 +45,7 @@ static void ask_about(wfi_transfer_state *state)
     wfi_control_message_send(&bulk->revalidate, WFI_CONTROL_REVALIDATE, writer.size);
 }
 
-/* Whether the transfer cannot continue before the peer has answered. */
+/* Whether the transfer must ask before it can continue. */
 static bool must_ask(wfi_transfer_state *state)
 {
     const wfi_conn *conn = wfi_channel_up(&state->bulk->channel);
@@ -81,7 +81,7 @@ void wfi_transfers_invalidate(wfi_bulk *bulk)
     wfi_transfers_ask(bulk);
 }
 
-/* The peer answered when it had another connection than this one, or none: it has lost or closed this one. */
+/* Whether the answer was given for another connection than `conn`, or for none: the peer has lost or closed `conn`. */
 static bool is_of_another(const wfi_conn *conn, uint32_t generation)
 {
     return conn && !conn->fabric->limits->keys_per_transfer && conn->generation != generation;
@@ -125,8 +125,8 @@ void wfi_bulk_take_revalidated(wfi_bulk *bulk, wfi_reader *reader)
 
 static void answer_after(wfi_bulk *bulk, const wfi_registration *ended);
 
-/* [locked] The memory of a query is registered now, or could not be. Perhaps the peer has asked another question since,
- * and only that one is answered. */
+/* [locked] The memory of a query was registered, or could not be. If the peer has asked another question since, only
+ * that one is answered. */
 static void query_registered(wfi_registration *registration)
 {
     wfi_bulk *bulk = registration->owner;
@@ -134,7 +134,7 @@ static void query_registered(wfi_registration *registration)
     answer_after(bulk, registration);
 }
 
-/* `ended`: the registration of its memory that has just ended, or NULL. */
+/* `ended`: the registration that has just ended, or NULL. */
 static void answer_after(wfi_bulk *bulk, const wfi_registration *ended)
 {
     const wfi_query *query = &bulk->query;
@@ -157,7 +157,8 @@ static void answer_after(wfi_bulk *bulk, const wfi_registration *ended)
     wfi_control_message_send(&bulk->revalidated, WFI_CONTROL_REVALIDATED, writer.size);
 }
 
-/* Only after the previous answer has arrived: this limits the searches of the exposures, which take time. */
+/* Answers one question at a time, the next one when the previous answer has arrived. This limits the time that is spent
+ * on searching the exposures. */
 void wfi_bulk_answer(wfi_bulk *bulk)
 {
     answer_after(bulk, NULL);

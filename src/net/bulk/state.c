@@ -44,7 +44,7 @@ static unsigned local_access(const wfi_transfer_state *state)
     return state->owner->kind == WFI_PULL ? WFI_LOCAL_WRITE : WFI_LOCAL_READ;
 }
 
-/* Takes the regions that its fabric's cache has. Returns the size of a segment without one, or 0. */
+/* Takes the regions that the cache of region_fabric has. Returns the size of a segment without a region, or 0. */
 static size_t take_regions(wfi_transfer_state *state)
 {
     size_t missing = 0;
@@ -91,8 +91,8 @@ static weft_status tell_refused(wfi_transfer_state *state, size_t *refused)
     return copies ? WEFT_OK : state->lack;
 }
 
-/* If the fabric of the connection needs local memory to be registered. A transfer that continues on another fabric has
- * no chunk in flight on the former one. */
+/* A transfer that continues on another fabric has no chunk in flight on the former one, so its regions there are
+ * dropped. */
 weft_status wfi_transfer_state_register(wfi_transfer_state *state, wfi_net_fabric *fabric, size_t *refused)
 {
     *refused = 0;

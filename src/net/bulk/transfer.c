@@ -2,8 +2,8 @@
 /*
  * transfer.c - transfers large payloads in chunks, which are read or written on the peer's bulk channel.
  *
- * A bitmap has the chunks that are in flight or done. So a transfer whose connection broke continues with the missing
- * ones, after it has asked the peer (revalidate.c). Transfers take turns, one chunk each.
+ * A bitmap has the chunks that are in flight or done. A transfer that lost chunks with its connection asks the peer
+ * (revalidate.c), and continues with the missing chunks. The transfers of a peer are served round robin, one chunk each.
  */
 #include "base/alloc.h"
 #include "net/bulk/bulk.h"
@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW_BYTES (4u << 20) /* in flight on one connection: limits the completions of one round */
-/* The same beside messages: one that comes waits for what is in flight, because one thread moves both. */
+#define WINDOW_BYTES (4u << 20) /* in flight on one connection; it limits the completions of one round */
+/* The same while messages are received: a message waits for the bytes in flight, because one thread moves both. */
 #define NARROW_BYTES (512u << 10)
-#define NARROW_CHUNKS 16 /* chunks after which the window is wide again, if no frame has come */
+#define NARROW_CHUNKS 16 /* after this many chunks without a new frame the window is wide again */
 #define WINDOW_CHUNKS WFI_LANE_SENDS
 
 /* ---- Chunks ---------------------------------------------------------------------------------------------------- */
@@ -150,7 +150,7 @@ static wfi_transfer_state *next_state(wfi_bulk *bulk, const wfi_conn *conn)
     return NULL;
 }
 
-/* A transfer that runs alone takes the wide window. Frames that come meanwhile, from any peer, make it narrow. */
+/* The limit of bytes in flight. It is narrow after frames were received while chunks were in flight, from any peer. */
 static size_t window_bytes(wfi_conn *conn)
 {
     wfi_window *window = wfi_conn_window(conn);
@@ -176,7 +176,7 @@ void wfi_transfers_pump(wfi_bulk *bulk)
             is_possible ? wfi_transfer_state_register(state, conn->fabric, &refused) : WEFT_ERR_UNSUPPORTED;
         if (is_possible && refused && wfi_channel_turn(conn, refused, state->lack))
             return;
-        if (status == WEFT_ERR_AGAIN) /* another thread registers its memory */
+        if (status == WEFT_ERR_AGAIN) /* another thread registers its memory, so it is skipped */
             continue;
         if (status) {
             wfi_transfer_state_end(state, status);

@@ -279,7 +279,7 @@ bool wfi_channel_turn(wfi_conn *conn, size_t bytes, weft_status why)
     if (wfi_channel_choose(channel) == conn->fabric)
         return false;
     conn->refused = true;
-    if (!bytes) { /* connects again with the backoff of failures: the peer may be unable to register the memory on any fabric */
+    if (!bytes) { /* with the backoff of failures: perhaps the peer cannot register it on any fabric */
         wfi_channel_broken(conn);
         return true;
     }
@@ -313,8 +313,7 @@ void wfi_channel_is_up(wfi_channel *channel)
         wfi_conn_close(channel->rival);
     channel->conn->up = true;
     channel->tried = channel->conn->fabric;
-    channel->ask =
-        channel->ask && !channel->conn->ours; /* stays set if the peer dialled: this worker probably cannot */
+    channel->ask = channel->ask && !channel->conn->ours; /* kept if the peer dialled: this worker probably cannot */
     channel->why = NULL;
     channel->wanted_ns = 0;
     wfi_attempt_over(channel->conn);

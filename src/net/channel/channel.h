@@ -44,9 +44,8 @@ typedef struct wfi_flight wfi_flight;
 #define WFI_IDLE_NS UINT64_C(5000000000)          /* an unused bulk connection is closed after this time */
 #define WFI_LEFT_MAX 4
 #define WFI_CHUNK_BYTES (256u << 10)
-#define WFI_FABRICS_MAX 4 /* open fabrics of one agent */
-#define WFI_FAILURES_BEFORE                                                                                            \
-    2 /* failures in a row after which a channel avoids a fabric; the peer usually causes a single one */
+#define WFI_FABRICS_MAX 4      /* open fabrics of one agent */
+#define WFI_FAILURES_BEFORE 2  /* failures in a row after which a channel avoids a fabric */
 #define WFI_LANE_SENDS 64      /* sends, reads and writes in flight on a connection, at most */
 #define WFI_LANE_RECEIVES 6    /* receives posted on a connection, at most */
 #define WFI_TRANSPORT_TIMERS 3 /* timers of a wfi_transport: turn_timer, starved_timer, silent_timer */
@@ -201,16 +200,16 @@ void wfi_channel_is_up(wfi_channel *channel);
 /* The address of its last attempt, for errors and logs. */
 void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room);
 
-/* choice.c. choose: the fabric for the channel's next connection; NULL: the peer and this worker have none in common.
- * blame: counts a failure of an attempt or connection on this fabric. avoid: avoids the fabric for a minute. absolve:
- * resets the record, because the fabric carried data. refused: `bytes` of memory could not be registered with the
- * fabric, `why` is the status; bulk channels avoid it for a minute. */
+/* choice.c. choose: returns the fabric for the channel's next connection; NULL: the peer and this worker have none in
+ * common. blame: counts a failure of an attempt or connection on this fabric. avoid: avoids the fabric for a minute.
+ * absolve: resets the record of failures, because the fabric carried data. refused: the fabric failed to register
+ * `bytes` of memory with the status `why`. Bulk channels then avoid it for a minute. */
 wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel);
 /* Whether each fabric of the peer has failed since that time, or is being tried. True if there is only one. */
 bool wfi_channel_has_tried(const wfi_channel *channel, uint64_t since_ns);
 void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
-void wfi_channel_silent(
-    const wfi_conn *conn); /* the peer did not answer on it for a bound: its next failure is enough */
+/* The peer did not answer on the connection for a bound: the next failure of its fabric is enough to avoid it. */
+void wfi_channel_silent(const wfi_conn *conn);
 void wfi_channel_avoid(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);
 void wfi_channel_absolve(wfi_channel *channel, const wfi_net_fabric *fabric);
 /* count: records whether the last attempt on this fabric failed because this worker lacked descriptors or memory.

@@ -39,10 +39,10 @@
 #define WFI_RECEIVE_DEPTH WFI_LANE_RECEIVES /* receives posted on a control connection */
 #define WFI_RECEIVE_HEAD 640 /* bytes of a frame that are stored with the heads of other frames: see receive.c */
 
-/* A message to send; embedded in its owner. `head` and `parts` must stay valid and unchanged until `done`, which is
- * called exactly once, [locked]: with WEFT_OK when the peer's net has the message, otherwise with the reason why it
- * never will (WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY: several times in a row this worker had no descriptors or no memory for
- * a connection).
+/* A message to send; embedded in its owner. `head` and `parts` must stay valid and unchanged until `done`. `done` is
+ * called exactly once, [locked]. WEFT_OK: the peer's net has the message. Any other status is the reason why it will
+ * never have it. WEFT_ERR_SYSTEM, WEFT_ERR_MEMORY: several times in a row this worker had no descriptors or no memory
+ * for a connection.
  */
 typedef struct wfi_message {
     wfi_list link;

@@ -131,7 +131,7 @@ static bool well_formed(const wfi_transport *transport, const wfi_frame *frame, 
     return at == size;
 }
 
-/* What is wrong with a frame, or NULL. */
+/* Returns the reason why a frame is not accepted, or NULL. */
 static const char *objection(const wfi_conn *conn, const wfi_frame *frame)
 {
     const wfi_frames *frames = wfi_conn_frames(conn);
