@@ -3,7 +3,7 @@
  * transfer.c - transfers large payloads in chunks, which are read or written on the peer's bulk channel.
  *
  * A bitmap has the chunks that are in flight or done. A transfer that lost chunks with its connection asks the peer
- * (revalidate.c), and continues with the missing chunks. The transfers of a peer are served round robin, one chunk each.
+ * (revalidate.c), and continues with the missing chunks. The transfers of a peer take turns, one chunk each.
  */
 #include "base/alloc.h"
 #include "net/bulk/bulk.h"
