@@ -81,7 +81,7 @@ static void without_progress_in_between(void **state)
 
 static void over_tcp(void **state)
 {
-    stage s = {.size = 256 * MIB, .pause_ns = 1000000};
+    stage s = {.size = 64 * MIB, .pause_ns = 1000000};
     net_world world = {.user = &s};
     world_tcp(&world, 2, body);
 }

@@ -31,22 +31,23 @@ static void refuse(const char *list, weft_sim *sim, const char *wanted)
 
 static void wrong_in_a_world(weft_sim *sim, int rank, void *arg)
 {
-    refuse("sim,sim-reads,sim-verbs,sim-rdm,tcp", sim, "\"sim,sim-reads,sim-verbs,sim-rdm,tcp\": more than 4 fabrics");
+    refuse("sim,tcp", sim, "is \"sim,tcp\": simulated fabrics");
     refuse("sim,", sim, "\"sim,\"");
-    refuse("sim,,sim-reads", sim, "\"sim,,sim-reads\": this build has no \"\"");
+    refuse("sim,,sim-reads", sim, "\"sim,,sim-reads\": a name is empty");
     refuse("sim-reads,sim-reads", sim, "\"sim-reads,sim-reads\": it names sim-reads twice");
-    refuse("auto", sim, "fabric is \"auto\"");
-    refuse("tcp", sim, "fabric is \"tcp\"");
+    refuse("auto", sim, "is \"auto\": simulated");
+    refuse("tcp", sim, "is \"tcp\": simulated");
 }
 
 static void test_wrong_lists(void **state)
 {
     refuse("", NULL, "\"\": it names none");
-    refuse(",", NULL, "\",\": this build has no \"\"");
+    refuse(",", NULL, "\",\": a name is empty");
     refuse("tcp,tcp", NULL, "\"tcp,tcp\": it names tcp twice");
     refuse("tcp,nothing", NULL, "\"tcp,nothing\": this build has no \"nothing\"");
-    refuse("auto,tcp", NULL, "\"auto,tcp\": this build has no \"auto\"");
-    refuse("sim", NULL, "fabric is \"sim\"");
+    refuse("auto,tcp", NULL, "\"auto,tcp\": \"auto\" stands alone");
+    refuse("sim", NULL, "is \"sim\": simulated");
+    refuse("tcp,sim", NULL, "is \"tcp,sim\": simulated");
     weft_sim *sim = weft_sim_open(&(weft_sim_options){.seed = 1});
     assert_non_null(sim);
     assert_int_equal(weft_sim_spawn(sim, 0, wrong_in_a_world, NULL), WEFT_OK);

@@ -325,7 +325,7 @@ static void gather_at_null(weft_agent *agent)
     weft_group *group = shared.groups[weft_agent_rank(agent)];
     weft_values *values;
     MUST_BE(weft_group_allgather_values(group, (weft_args){NULL, 2}, 20000, &values), WEFT_ERR_INVALID);
-    MUST_OK(weft_group_barrier(group, 20000));
+    MUST_OK(weft_group_barrier(group, WEFT_FOREVER));
 }
 
 /* ---- What the errors say ------------------------------------------------------------------------------------------- */

@@ -64,13 +64,12 @@ static weft_status open_region(wfi_net_fabric *fabric, wfi_exposed *exposed)
     return WEFT_OK;
 }
 
-/* Opens a region on the fabric of the bulk connection, or on the one that the next connection would use. If that fails,
- * tries the other fabrics of the peer. wfi_prepared_begin has the same order. */
+/* Opens a region on the fabric that wfi_channel_exposes_on names. If that fails, tries the other fabrics of the peer. wfi_prepared_begin has the same order. */
 static weft_status open_first(wfi_channel *channel, wfi_exposed *exposed, wfi_rma_address *remote)
 {
     const wfi_peer *peer = channel->peer;
     wfi_transport *transport = peer->transport;
-    wfi_net_fabric *first = channel->conn ? channel->conn->fabric : wfi_channel_choose(channel);
+    wfi_net_fabric *first = wfi_channel_exposes_on(channel);
     weft_status status = first ? open_region(first, exposed) : WEFT_ERR_UNREACHABLE;
     for (size_t i = 0; i < transport->fabric_count && first && status; i++) {
         if (&transport->fabrics[i] == first || !peer->addresses[i].bytes)

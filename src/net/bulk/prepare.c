@@ -30,7 +30,7 @@ void wfi_prepared_begin(wfi_prepared *out, const wfi_peer *peer)
     wfi_transport *transport = peer->transport;
     const wfi_channel *channel = peer->channels[WFI_BULK];
     wfi_assert_held(&transport->progress->lock);
-    wfi_net_fabric *first = channel->conn ? channel->conn->fabric : wfi_channel_choose(channel);
+    wfi_net_fabric *first = wfi_channel_exposes_on(channel);
     if (!first || peer->status)
         return;
     out->is_optional = first->limits->keys_per_transfer;

@@ -205,6 +205,9 @@ void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room
  * absolve: resets the record of failures, because the fabric carried data. refused: the fabric failed to register
  * `bytes` of memory with the status `why`. Bulk channels then avoid it for a minute. */
 wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel);
+/* The fabric to expose memory on: that of the connection, or of the next one if there is none, or if the fabric of the
+ * connection has just failed to register memory. NULL as above. */
+wfi_net_fabric *wfi_channel_exposes_on(const wfi_channel *channel);
 /* Whether each fabric of the peer has failed since that time, or is being tried. True if there is only one. */
 bool wfi_channel_has_tried(const wfi_channel *channel, uint64_t since_ns);
 void wfi_channel_blame(wfi_channel *channel, const wfi_net_fabric *fabric, const char *why);

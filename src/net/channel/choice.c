@@ -63,6 +63,14 @@ wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel)
     return chosen;
 }
 
+wfi_net_fabric *wfi_channel_exposes_on(const wfi_channel *channel)
+{
+    wfi_net_fabric *used = channel->conn ? channel->conn->fabric : NULL;
+    bool refuses =
+        used && used->refused_until_ns && avoided_until(channel, used) > wfi_progress_now(used->transport->progress);
+    return used && !refuses ? used : wfi_channel_choose(channel);
+}
+
 bool wfi_channel_has_tried(const wfi_channel *channel, uint64_t since_ns)
 {
     const wfi_peer *peer = channel->peer;

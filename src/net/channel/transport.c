@@ -59,6 +59,10 @@ weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_er
                 return wfi_error_fail(error, WEFT_ERR_INVALID, "fabric (WEFT_FABRIC) is \"%s\": it names %s twice",
                                       text, name);
         }
+        if (!*name || strcmp(name, "auto") == 0)
+            return wfi_error_fail(error, WEFT_ERR_INVALID, "fabric (WEFT_FABRIC) is \"%s\": %s", text,
+                                  *name ? "\"auto\" stands alone: it names \"verbs,tcp\""
+                                        : "a name is empty: a comma stands only between two names");
         if (!ops)
             return wfi_error_fail(error, WEFT_ERR_INVALID,
                                   "fabric (WEFT_FABRIC) is \"%s\": this build has no \"%s\"; it has %s, and \"auto\"",

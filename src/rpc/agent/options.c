@@ -304,8 +304,14 @@ static weft_status resolve_texts(wfi_options *out, weft_error **error)
     values->iface = out->iface[0] ? out->iface : NULL;
     values->ports = out->ports[0] ? out->ports : NULL;
     values->trace_file = out->trace_file[0] ? out->trace_file : NULL;
-    if ((strncmp(out->fabric, "sim", 3) == 0) != (values->sim != NULL)) /* also "sim-reads" and the like */
-        return invalid(error, "fabric is \"%s\": \"sim\" and a simulated world (.sim) go together", out->fabric);
+    for (const char *name = out->fabric; name; name = strchr(name, ',')) {
+        name += *name == ',';
+        bool is_empty = !*name || *name == ',';                                   /* refused where the list is read */
+        if (!is_empty && (strncmp(name, "sim", 3) == 0) != (values->sim != NULL)) /* also "sim-reads" and the like */
+            return invalid(error,
+                           "fabric (WEFT_FABRIC) is \"%s\": simulated fabrics and a simulated world (.sim) go together",
+                           out->fabric);
+    }
     return WEFT_OK;
 }
 
