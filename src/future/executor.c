@@ -69,12 +69,25 @@ weft_status wfi_executor_create(const wfi_executor_options *options, wfi_executo
 static wfi_executor process_executor; /* static, so that making it cannot fail */
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
-static void init_process_executor(void)
+static void make_process_executor(void)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     wfi_executor_options options = {.thread_name = "weft-process"};
     options.workers = processors < 2 ? 2 : processors > PROCESS_WORKERS_MAX ? PROCESS_WORKERS_MAX : (int)processors;
     init(&process_executor, &options);
+}
+
+/* The child of a fork has none of its threads, and one of these may have held its lock. */
+static void make_in_child(void)
+{
+    memset(&process_executor, 0, sizeof process_executor);
+    make_process_executor();
+}
+
+static void init_process_executor(void)
+{
+    make_process_executor();
+    (void)pthread_atfork(NULL, NULL, make_in_child);
 }
 
 wfi_executor *wfi_executor_process(void)

@@ -359,9 +359,75 @@ static void memory_is_registered_twice_at_once(void **state)
     play(prepare_twice, NULL, NULL);
 }
 
+/* ---- For another access ------------------------------------------------------------------------------------------ */
+
+static wfi_exposure both[2]; /* of one storage, for reading and for writing */
+static bulk pushed;
+
+static void expose_both(net_host *host, scene *s, size_t size)
+{
+    wfi_storage *storage = s->source.storages[0];
+    bulk_fill(&s->source, 3);
+    wfi_net_lock(host->net);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(wfi_peer_expose(host_peer(host, 1), storage, wfi_storage_data(storage), size,
+                                         i ? WFI_REMOTE_WRITE : WFI_REMOTE_READ, &both[i]),
+                         WEFT_OK);
+    wfi_net_unlock(host->net);
+}
+
+/* A pull is cancelled while rank 0 registers its memory for the answer. Then a push asks about the same storage. */
+static void push_after_pull(net_host *host)
+{
+    static const size_t one[] = {2 * MIB + 4097};
+    scene *s = host->world->user;
+    s->sim = host->world->sim;
+    bulk_create(host->rank ? &s->target : &s->source, host, 1 - host->rank, one, 1);
+    if (host->rank == 0)
+        expose_both(host, s, one[0]);
+    host_meet(host, &s->exposed);
+    s->is_slow = true;
+    if (host->rank == 1) {
+        bulk named = s->source;
+        char text[400];
+        bulk_create(&pushed, host, 0, one, 1);
+        bulk_fill(&pushed, 5);
+        named.exposures[0] = both[0];
+        assert_int_equal(bulk_begin(&s->target, &named, WFI_PULL), WEFT_OK);
+        host_until(host, &s->begun, 1);
+        host_pause(host, 2000000);
+        wfi_net_lock(host->net);
+        wfi_transfer_cancel(&s->target.transfer);
+        wfi_net_unlock(host->net);
+        assert_int_equal(bulk_await(&s->target), WEFT_ERR_CANCELLED);
+        named.exposures[0] = both[1];
+        assert_int_equal(bulk_begin(&pushed, &named, WFI_PUSH), WEFT_OK);
+        assert_int_equal(bulk_await(&pushed), WEFT_OK);
+        wfi_net_lock(host->net);
+        wfi_peer_fabric_text(host_peer(host, 0), WFI_BULK, text, sizeof(text));
+        wfi_net_unlock(host->net);
+        assert_null(strstr(text, "avoided"));
+        bulk_destroy(&pushed);
+    }
+    host_meet(host, &s->over);
+    if (host->rank == 0) {
+        assert_true(bulk_is(&s->source, 5));
+        wfi_net_lock(host->net);
+        wfi_peer_withdraw(host_peer(host, 1), both, 2, true);
+        wfi_net_unlock(host->net);
+    }
+    bulk_destroy(host->rank ? &s->target : &s->source);
+    host_meet(host, &host->world->finished);
+}
+
+static void memory_is_registered_for_another_access(void **state)
+{
+    play(push_after_pull, NULL, crossed);
+}
+
 UNIT_MAIN(messages_pass_while_memory_is_registered, a_cancelled_transfer_leaves_its_registration_alone,
           a_peer_dies_while_memory_is_registered, refused_memory_is_moved_on_another_fabric,
           refused_memory_fails_where_there_is_no_other_fabric, a_question_is_answered_when_the_memory_is_registered,
           a_question_about_refused_memory_is_answered, a_fabric_fails_while_memory_is_registered,
           memory_is_withdrawn_while_it_is_registered, a_net_closes_while_memory_is_registered,
-          memory_is_registered_twice_at_once)
+          memory_is_registered_twice_at_once, memory_is_registered_for_another_access)

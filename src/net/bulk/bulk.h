@@ -74,7 +74,8 @@ bool wfi_prepared_take(wfi_prepared *prepared);
 /* Registers the added storages that have no region yet. Returns the first failure, or WEFT_OK if is_optional. Must be
  * called without the lock, while the net cannot be closed. */
 weft_status wfi_prepared_open(wfi_prepared *prepared);
-bool wfi_prepared_has(const wfi_prepared *prepared, const wfi_storage *storage); /* whether it was added */
+/* Whether it was added, for this access or more. */
+bool wfi_prepared_has(const wfi_prepared *prepared, const wfi_storage *storage, unsigned access);
 void wfi_prepared_put(wfi_prepared *prepared); /* returns the regions to the cache. With or without the lock */
 /* Drops the references of the storages. Call it after wfi_prepared_put; the net may be closed. The lock may be held
  * only if the storages have other references. */

@@ -159,10 +159,11 @@ static bool register_later(wfi_bulk *bulk, wfi_net_fabric *fabric, const wfi_exp
     return bulk->registration;
 }
 
-/* Whether `ended` has tried to register this storage with this fabric. */
+/* Whether `ended` has tried to register this storage with this fabric, for what the exposure allows. */
 static bool is_of(const wfi_registration *ended, const wfi_net_fabric *fabric, const wfi_exposed *exposed)
 {
-    return ended && ended->prepared.fabrics[0] == fabric && wfi_prepared_has(&ended->prepared, exposed->storage);
+    return ended && ended->prepared.fabrics[0] == fabric &&
+           wfi_prepared_has(&ended->prepared, exposed->storage, exposed->access);
 }
 
 uint8_t wfi_exposed_find(wfi_bulk *bulk, const wfi_query *query, const wfi_registration *ended,

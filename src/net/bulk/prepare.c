@@ -65,10 +65,11 @@ void wfi_prepared_want(wfi_prepared *prepared, wfi_storage *storage, unsigned ac
     prepared->regions[prepared->count++] = (wfi_prepared_region){.storage = wfi_storage_ref(storage), .access = access};
 }
 
-bool wfi_prepared_has(const wfi_prepared *prepared, const wfi_storage *storage)
+bool wfi_prepared_has(const wfi_prepared *prepared, const wfi_storage *storage, unsigned access)
 {
     for (size_t i = 0; i < prepared->count; i++) {
-        if (prepared->regions[i].storage == storage)
+        const wfi_prepared_region *one = &prepared->regions[i];
+        if (one->storage == storage && (one->access & access) == access)
             return true;
     }
     return false;
