@@ -64,7 +64,8 @@ static weft_status open_region(wfi_net_fabric *fabric, wfi_exposed *exposed)
     return WEFT_OK;
 }
 
-/* Opens a region on the fabric that wfi_channel_exposes_on names. If that fails, tries the other fabrics of the peer. wfi_prepared_begin has the same order. */
+/* Opens a region on the fabric that wfi_channel_exposes_on names. If that fails, tries the other fabrics of the peer.
+ * wfi_prepared_begin has the same order. */
 static weft_status open_first(wfi_channel *channel, wfi_exposed *exposed, wfi_rma_address *remote)
 {
     const wfi_peer *peer = channel->peer;
