@@ -3,9 +3,9 @@
  * making.c - what a group waits for before it is open.
  *
  * NEWS. In an elastic job a worker may learn of a rank from another worker before the store's news of it arrive. So the
- * making of a group waits for ranks that nobody has held yet. A rank that is dead or has left here may have been taken
- * again by a new worker. To find out, the making of a group waits for a sync, a round trip to the store: its answer
- * arrives after all news that the store had. A rank that is still dead then was not taken again.
+ * making of a group waits for ranks that nobody has held yet. A rank that is dead, has left, or is leaving here may
+ * have been taken again by a new worker. To find out, the making of a group waits for a sync, a round trip to the
+ * store: its answer arrives after all news that the store had. A rank that is still gone then was not taken again.
  *
  * WHICH GROUP. Each member counts the groups of one name and list that it made (wfi_group_key.generation). The counts
  * differ if the making failed on some members, for example because of a wrong argument. Such a member makes a group
@@ -91,7 +91,7 @@ static bool lacks_news(const weft_agent *agent, const int *ranks, size_t count, 
         known = wfi_net_member(agent->net, ranks[i]);
         if (!known || !known->incarnation)
             is_unknown = true;
-        else if (!wfi_agent_knows_alive(agent, ranks[i]))
+        else if (!wfi_agent_lists(agent, ranks[i]))
             is_gone = true;
     }
     if (is_gone && !*sync)
