@@ -52,9 +52,14 @@ static void wait_for(const atomic_bool *flag)
 
 static const wfi_fabric_limits *limits_with_lasting_keys(const wfi_fabric *fabric)
 {
-    shared.limits = *wfi_fabric_tcp.limits(fabric);
-    shared.limits.keys_per_transfer = false;
-    shared.limits.needs_local_regions = true;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* agents open on several threads */
+    pthread_mutex_lock(&lock);
+    if (!shared.limits.needs_local_regions) {
+        shared.limits = *wfi_fabric_tcp.limits(fabric);
+        shared.limits.keys_per_transfer = false;
+        shared.limits.needs_local_regions = true;
+    }
+    pthread_mutex_unlock(&lock);
     return &shared.limits;
 }
 
