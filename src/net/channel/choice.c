@@ -66,8 +66,8 @@ wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel)
 wfi_net_fabric *wfi_channel_exposes_on(const wfi_channel *channel)
 {
     wfi_net_fabric *used = channel->conn ? channel->conn->fabric : NULL;
-    bool refuses =
-        used && used->refused_until_ns && avoided_until(channel, used) > wfi_progress_now(used->transport->progress);
+    uint64_t until = used ? used->refused_until_ns : 0;
+    bool refuses = until && until > wfi_progress_now(used->transport->progress);
     return used && !refuses ? used : wfi_channel_choose(channel);
 }
 
