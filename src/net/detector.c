@@ -18,6 +18,9 @@
  * have arrived, and attempts to connect continue. So neither side needs to know that the other gave up. If
  * death_timeout_ms is switched off, no peer is given up. Time in which this process did not run is not counted.
  *
+ * NO COMMON FABRIC. A peer whose addresses are all of fabrics that this worker has not opened is given up at once: its
+ * addresses never change.
+ *
  * NO BULK CONNECTION. A peer may answer on the control channel while neither side can connect the bulk channel
  * (channel.c). Large payloads would then wait forever. After a quarter of the bound the peer is asked to dial this
  * worker. Transfers that have waited for a whole bound, in which the peer answered pings, end with
@@ -56,24 +59,15 @@ static void put_connect_error(const wfi_channel *channel, char *out, size_t room
     const char *why = channel->why ? channel->why : channel->conn && !channel->conn->up ? "no answer yet" : NULL;
     if (!why)
         return;
-    if (!channel->tried) { /* there is no fabric to try */
-        snprintf(out, room, "; %s", why);
-        return;
-    }
     wfi_channel_address_text(channel, address, sizeof(address));
     snprintf(out, room, "; the last attempt to connect to %s: %s", address, why);
 }
 
 /* Attempts to connect continue: channel_needed checks only whether there is something to send. */
-static void give_up_peer(wfi_peer *peer, uint64_t silent)
+static void give_up_peer(wfi_peer *peer, const char *text)
 {
     wfi_transport *transport = peer->transport;
     wfi_conn *bulk = wfi_channel_up(peer->channels[WFI_BULK]);
-    char text[384];
-    size_t length =
-        (size_t)snprintf(text, sizeof(text), "no sign of it for %llu ms, though the store has not declared it dead",
-                         (unsigned long long)(silent / 1000000));
-    put_connect_error(peer->channels[WFI_CONTROL], text + length, sizeof(text) - length);
     if (!peer->unreachable) /* once, until it is heard again */
         wfi_log_net(transport, WEFT_LOG_WARN, "worker %d cannot be reached: %s", peer->rank, text);
     peer->unreachable = true;
@@ -83,6 +77,16 @@ static void give_up_peer(wfi_peer *peer, uint64_t silent)
     wfi_transfers_fail(wfi_peer_bulk(peer), WEFT_ERR_UNREACHABLE);
     WFI_FOR_CLIENTS (client, transport, peer_unreachable)
         client->upcalls->peer_unreachable(client->arg, peer, text);
+}
+
+static void give_up_silent(wfi_peer *peer, uint64_t silent)
+{
+    char text[384];
+    size_t length =
+        (size_t)snprintf(text, sizeof(text), "no sign of it for %llu ms, though the store has not declared it dead",
+                         (unsigned long long)(silent / 1000000));
+    put_connect_error(peer->channels[WFI_CONTROL], text + length, sizeof(text) - length);
+    give_up_peer(peer, text);
 }
 
 /* ---- Suspicions and pings -------------------------------------------------------------------------------------- */
@@ -135,8 +139,8 @@ void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
     char address[128];
     const wfi_channel *channel = peer->channels[WFI_BULK];
     const char *why = channel->why;
-    if (!channel->tried && why) { /* there is no fabric to try */
-        snprintf(out, room, "no bulk lane to worker %d: %s", peer->rank, why);
+    if (!wfi_peer_has_fabric(peer)) {
+        snprintf(out, room, "no bulk lane to worker %d: " WFI_NO_FABRIC, peer->rank);
         return;
     }
     wfi_channel_address_text(channel, address, sizeof(address));
@@ -231,6 +235,10 @@ static void silence_due(wfi_timer *timer)
     bool is_needed = whole->awaited > 0 || wfi_peer_has_to_send(peer) || !wfi_list_empty(&whole->bulk.transfers);
     if (!is_needed)
         return;
+    if (!wfi_peer_has_fabric(peer)) {
+        give_up_peer(peer, WFI_NO_FABRIC);
+        return;
+    }
     uint64_t now = peer->transport->progress->now_ns, late = now - timer->deadline_ns;
     uint64_t bound = wfi_transport_bound_ns(peer->transport);
     if (late > bound / 2) /* this process was stopped or had no CPU time */
@@ -243,7 +251,7 @@ static void silence_due(wfi_timer *timer)
         look_at_stall(peer, late);
     uint64_t unheard = time_since(peer, later_of(peer->heard_ns, peer->needed_ns));
     if (unheard >= WFI_REACH_BOUNDS * bound)
-        give_up_peer(peer, unheard);
+        give_up_silent(peer, unheard);
     else if (!wfi_list_empty(&whole->control.sent))
         look_at_silence(peer);
     else if (unheard >= bound && !wfi_peer_has_to_send(peer))

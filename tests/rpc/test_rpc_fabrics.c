@@ -147,7 +147,7 @@ WORLD_TEST(ask_for_fabric, 5, 0, .size = 2, .adjust = different_lists, WORLD_FUN
 static void nothing_in_common(weft_agent_options *options, void *arg)
 {
     options->fabric = options->rank ? "sim" : "sim-verbs";
-    options->death_timeout_ms = 500;
+    options->death_timeout_ms = -1; /* no time has to pass */
 }
 
 static void call_in_vain(weft_agent *agent, void *arg)
@@ -157,10 +157,20 @@ static void call_in_vain(weft_agent *agent, void *arg)
     int other = 1 - weft_agent_rank(agent);
     MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_CONTROL, text, sizeof text));
     MUST(strncmp(text, "none (", 6) == 0);
-    MUST_OK(weft_rpc_async(agent, weft_to_rank(other), "nothing", WEFT_NO_VALUES, NULL, &future));
-    MUST_BE(weft_future_wait(future, 30000), WEFT_ERR_UNREACHABLE);
-    MUST(strstr(weft_error_message(weft_future_error(future)), "no fabric in common (WEFT_FABRIC)"));
-    weft_future_unref(future);
+    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_DTYPE_FLOAT32);
+    for (int turn = 0; turn < 2; turn++) {
+        weft_error *error = NULL;
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(other), "nothing", WEFT_NO_VALUES, NULL, &future));
+        MUST_BE(weft_future_wait(future, 30000), WEFT_ERR_UNREACHABLE);
+        MUST(strstr(weft_error_message(weft_future_error(future)), "no fabric in common (WEFT_FABRIC)"));
+        weft_future_unref(future);
+        MUST_BE(weft_rpc_async(agent, weft_to_rank(other), "nothing", WEFT_VALUES(weft_of_tensor(large)),
+                               &(weft_rpc_options){.error = &error}, &future),
+                WEFT_ERR_UNREACHABLE);
+        MUST(strstr(weft_error_message(error), "no fabric in common (WEFT_FABRIC)"));
+        weft_error_unref(error);
+    }
+    weft_tensor_unref(large);
 }
 
 WORLD_TEST(call_in_vain, 5, 0, .size = 2, .adjust = nothing_in_common, .stop = true, WORLD_FUNCTIONS(functions))

@@ -160,7 +160,8 @@ void wfi_channel_want(wfi_channel *channel)
     wfi_net_fabric *fabric = wfi_channel_choose(channel);
     channel->tried = fabric;
     if (!fabric) {
-        wfi_channel_failed(channel, WEFT_ERR_UNREACHABLE, "it and this worker have no fabric in common (WEFT_FABRIC)");
+        wfi_channel_failed(channel, WEFT_ERR_UNREACHABLE, WFI_NO_FABRIC);
+        (void)wfi_timer_set(transport->progress, &peer->silence, wfi_now(transport->progress->clock)); /* gives it up */
         return;
     }
     wfi_conn *conn = wfi_conn_create(channel, fabric, true, ++channel->generation);

@@ -205,6 +205,8 @@ void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room
  * absolve: resets the record of failures, because the fabric carried data. refused: the fabric failed to register
  * `bytes` of memory with the status `why`. Bulk channels then avoid it for a minute. */
 wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel);
+bool wfi_peer_has_fabric(const wfi_peer *peer); /* whether choose returns one, for each of its channels */
+#define WFI_NO_FABRIC "it and this worker have no fabric in common (WEFT_FABRIC)" /* why it chose none */
 /* The fabric to expose memory on: that of the connection, or of the next one if there is none, or if the fabric of the
  * connection has just failed to register memory. NULL as above. */
 wfi_net_fabric *wfi_channel_exposes_on(const wfi_channel *channel);
@@ -225,6 +227,8 @@ void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes, weft_status wh
 const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t room);
 /* Both as one text: "tcp (verbs: no address of worker 3)". */
 void wfi_peer_fabric_text(const wfi_peer *peer, wfi_lane_kind kind, char *out, size_t room);
+/* The name of the fabric of the connection that is up; NULL: none is. */
+const char *wfi_peer_fabric_name(const wfi_peer *peer, wfi_lane_kind kind);
 /* The number of connections of one kind that are up on the fabric. */
 size_t wfi_net_fabric_lanes(const wfi_net_fabric *fabric, wfi_lane_kind kind);
 

@@ -63,6 +63,11 @@ wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel)
     return chosen;
 }
 
+bool wfi_peer_has_fabric(const wfi_peer *peer)
+{
+    return wfi_channel_choose(peer->channels[WFI_CONTROL]) != NULL;
+}
+
 wfi_net_fabric *wfi_channel_exposes_on(const wfi_channel *channel)
 {
     wfi_net_fabric *used = channel->conn ? channel->conn->fabric : NULL;
@@ -207,6 +212,13 @@ void wfi_peer_fabric_text(const wfi_peer *peer, wfi_lane_kind kind, char *out, s
     wfi_assert_held(&peer->transport->progress->lock);
     const char *name = wfi_channel_fabric(peer->channels[kind], reason, sizeof(reason));
     snprintf(out, room, reason[0] ? "%s (%s)" : "%s", name, reason);
+}
+
+const char *wfi_peer_fabric_name(const wfi_peer *peer, wfi_lane_kind kind)
+{
+    wfi_assert_held(&peer->transport->progress->lock);
+    const wfi_conn *conn = wfi_channel_up(peer->channels[kind]);
+    return conn ? conn->fabric->ops->name : NULL;
 }
 
 size_t wfi_net_fabric_lanes(const wfi_net_fabric *fabric, wfi_lane_kind kind)

@@ -76,12 +76,16 @@ static void look_at_incarnation(weft_agent *agent, const wfi_call_spec *spec, in
 {
     wfi_net_lock(agent->net);
     const wfi_member *member = wfi_net_member(agent->net, rank);
+    const wfi_peer *peer = wfi_net_peer(agent->net, rank);
     uint32_t asked = spec->to.incarnation, known = member ? member->incarnation : 0;
+    bool has_fabric = !peer || wfi_peer_has_fabric(peer);
     wfi_net_unlock(agent->net);
     if (asked > known)
         wfi_find(out, "incarnation %u of rank %d is unknown: the latest one known here is %u", asked, rank, known);
     else if (asked && asked < known)
         wfi_find(out, "incarnation %u of rank %d is gone: incarnation %u has the rank now", asked, rank, known);
+    else if (!has_fabric)
+        wfi_find(out, "rank %d cannot be reached: " WFI_NO_FABRIC, rank);
 }
 
 static void look_at_leaving(weft_agent *agent, int rank, wfi_finding *out)
