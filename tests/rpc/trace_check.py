@@ -111,6 +111,9 @@ def check_calls(spans):
         number = (call["pid"], call["args"]["call"])
         need(number[1] > 0 and number not in numbers, call, "no number of its own")
         numbers.add(number)
+        need(not is_to_itself(call) or "control_fabric" not in call["args"], call, "a fabric of a call to oneself")
+        if call["args"]["status"] == "WEFT_OK" and not is_to_itself(call):
+            need(call["args"].get("control_fabric") in ("tcp", "sim"), call, "no fabric of the control lane")
         if is_to_itself(call):
             need(served.count(call["args"]["span"]) == 1, call, "a call to oneself that was not served once")
 

@@ -214,9 +214,9 @@ static void on_replied(wfi_request *call)
         call->span.run_ns = wfi_net_now(call->agent->net);
 }
 
-/* The future of a call of this worker to that rank completes. */
-static void call_over(const weft_agent *agent, uint64_t id, int rank, const char *function, const wfi_span *span,
-                      uint64_t end_ns, weft_status status)
+/* The future of a call of this worker to that rank completes. `peer`: NULL for this worker. */
+static void call_over(const weft_agent *agent, uint64_t id, int rank, const wfi_peer *peer, const char *function,
+                      const wfi_span *span, uint64_t end_ns, weft_status status)
 {
     wfi_call_observer *observer = agent->observer;
     wfi_metrics_record(&observer->metrics, WEFT_METRIC_CALLS, rank, function, elapsed(span->begun_ns, end_ns), status);
@@ -227,12 +227,14 @@ static void call_over(const weft_agent *agent, uint64_t id, int rank, const char
         return;
     wfi_trace_record record = {
         .side = WFI_TRACE_CALLS, .peer = rank, .call_id = id, .span = *span, .end_ns = end_ns, .status = status};
+    for (int kind = 0; peer && kind < WFI_LANE_KINDS; kind++)
+        record.fabrics[kind] = wfi_peer_fabric_name(peer, (wfi_lane_kind)kind);
     add_record(observer, &record, function, NULL);
 }
 
 static void on_settled(wfi_request *call, weft_status status)
 {
-    call_over(call->agent, call->id, wfi_peer_rank(call->peer), call->function, &call->span,
+    call_over(call->agent, call->id, wfi_peer_rank(call->peer), call->peer, call->function, &call->span,
               wfi_net_now(call->agent->net), status);
 }
 
@@ -316,7 +318,7 @@ static void on_settled_here(weft_call *call, weft_status status)
     const wfi_loopback *loop = wfi_loopback_of(call);
     uint64_t done = loop->items ? 0 : call->span.done_ns; /* items may be waited for after the handler's end */
     uint64_t now = done ? done : wfi_net_now(call->agent->net);
-    call_over(call->agent, call->id, call->from, function_of(call), &loop->outer, now, status);
+    call_over(call->agent, call->id, call->from, NULL, function_of(call), &loop->outer, now, status);
 }
 
 static const wfi_call_hooks hooks = {.started = on_started,

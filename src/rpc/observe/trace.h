@@ -44,6 +44,7 @@ typedef struct wfi_trace_record {
     wfi_span span;
     uint64_t end_ns;
     weft_status status, remote_status;
+    const char *fabrics[WFI_LANE_KINDS]; /* of a call to another worker: those of the lanes at its end; NULL: no lane */
     char function[WFI_FUNCTION_NAME_MAX + 1]; /* of an operation: its group's name, after a colon */
 } wfi_trace_record;
 

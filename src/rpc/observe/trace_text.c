@@ -162,6 +162,9 @@ static void write_span(const wfi_trace *trace, const wfi_trace_record *record)
     else
         fprintf(to, ",\"call\":%" PRIu64 ",\"peer\":%d", record->call_id, record->peer);
     fprintf(to, ",\"status\":\"%s\"", weft_status_name(record->status));
+    for (int kind = 0; kind < WFI_LANE_KINDS; kind++)
+        if (record->fabrics[kind])
+            fprintf(to, ",\"%s_fabric\":\"%s\"", kind == WFI_BULK ? "bulk" : "control", record->fabrics[kind]);
     if (record->status == WEFT_ERR_REMOTE && record->remote_status)
         fprintf(to, ",\"remote_status\":\"%s\"", weft_status_name(record->remote_status));
     bool is_call = record->side == WFI_TRACE_CALLS || record->side == WFI_TRACE_SERVED;
