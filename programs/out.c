@@ -99,3 +99,11 @@ void out_number(out *to, const char *key, int64_t number)
     else if (to->is_json)
         wfi_json_put_text(&to->json, key, NULL);
 }
+
+void out_limit(out *to, const char *key, int64_t limit)
+{
+    if (limit > 0 || to->is_json)
+        out_number(to, key, limit > 0 ? limit : -1);
+    else
+        out_text(to, key, "unlimited");
+}

@@ -19,5 +19,7 @@ void out_row(out *to, const char *key, const char *value);
 void out_text(out *to, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* A number; below 0: null, which text does not show. */
 void out_number(out *to, const char *key, int64_t number);
+/* The same for a limit; 0: null, which text shows as "unlimited". */
+void out_limit(out *to, const char *key, int64_t limit);
 
 #endif

@@ -90,15 +90,14 @@ static void put_launcher(out *to)
 
 /* ---- Limits ----------------------------------------------------------------------------------------------------- */
 
-static void put_limit(out *to, const char *key, int resource, const char *advice)
+/* False: there is no limit. */
+static bool put_limit(out *to, const char *key, int resource)
 {
     struct rlimit limit;
-    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0)
-        return;
-    if (limit.rlim_cur == RLIM_INFINITY)
-        out_text(to, key, "unlimited");
-    else
-        out_text(to, key, "%llu%s", (unsigned long long)limit.rlim_cur, advice);
+    bool is_known = getrlimit((__rlimit_resource_t)resource, &limit) == 0, is_limited = limit.rlim_cur != RLIM_INFINITY;
+    if (is_known)
+        out_limit(to, key, is_limited ? (int64_t)limit.rlim_cur : 0);
+    return is_known && is_limited;
 }
 
 static void put_yama(out *to)
@@ -120,13 +119,13 @@ static void put_limits(out *to)
     wfi_cgroup group;
     wfi_cgroup_read("", &group);
     out_section(to, "limits", false);
-    put_limit(to, "memlock_bytes", RLIMIT_MEMLOCK,
-              ": verbs registers memory within this limit; raise it with \"ulimit -l unlimited\"");
-    put_limit(to, "descriptors", RLIMIT_NOFILE, "");
+    if (put_limit(to, "memlock_bytes", RLIMIT_MEMLOCK))
+        out_text(to, "memlock_advice", "verbs registers memory within this limit; \"ulimit -l unlimited\" raises it");
+    put_limit(to, "descriptors", RLIMIT_NOFILE);
     put_yama(to);
-    out_number(to, "cgroup_quota_cores", group.quota > 0 ? group.quota : -1);
+    out_limit(to, "cgroup_quota_cores", group.quota);
     out_number(to, "cgroup_cores", group.cores > 0 ? group.cores : -1);
-    out_number(to, "cgroup_memory_bytes", group.memory > 0 ? (int64_t)group.memory : -1);
+    out_limit(to, "cgroup_memory_bytes", (int64_t)group.memory);
     out_number(to, "share_cores", wfi_share_cores());
     out_number(to, "share_memory_bytes", (int64_t)wfi_share_memory());
 }
@@ -262,8 +261,8 @@ static void put_choice(out *to, const wfi_topology *topology, const wfi_place *p
     wfi_cores_destroy(near);
 }
 
-/* Those of WEFT_FABRIC that open, in its order: weft uses the first one that both workers have. */
-static void put_order(out *to, const char *fabric, const opening *opened)
+/* Those of WEFT_FABRIC that open, in its order: weft uses the first one that both workers have. False: none opens. */
+static bool put_order(out *to, const char *fabric, const opening *opened)
 {
     wfi_fabric_list list = {0};
     weft_error *error = NULL;
@@ -272,23 +271,24 @@ static void put_order(out *to, const char *fabric, const opening *opened)
     if (wfi_fabric_list_read(fabric, &list, &error) != WEFT_OK) {
         out_text(to, "problem", "%s", error ? weft_error_message(error) : "out of memory");
         weft_error_unref(error);
-        return;
+        return false;
     }
     for (size_t i = 0; i < list.count; i++)
         for (size_t k = 0; k < opened->count; k++)
             if (opened->ops[k] == list.ops[i])
                 used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", list.ops[i]->name);
     out_text(to, "fabrics_used", "%s", used ? text : "none: weft_agent_open fails");
+    return used > 0;
 }
 
-/* With `options` NULL, what would be chosen on the machine of a file. */
-static void put_machine(out *to, const wfi_topology *topology, const wfi_cores *cores, const wfi_options *options,
+/* With `options` NULL, what would be chosen on the machine of a file. False: weft_agent_open fails with the options. */
+static bool put_machine(out *to, const wfi_topology *topology, const wfi_cores *cores, const wfi_options *options,
                         const opening *opened, const weft_error *trouble)
 {
     wfi_nic *nics;
     wfi_place place = {.cores = cores, .rank = wfi_share_local_rank()};
     size_t count = wfi_nics_list(topology, &place, &nics);
-    bool is_usable = count > 0 && nics[0].reach <= WFI_NIC_UNKNOWN;
+    bool is_usable = count > 0 && nics[0].reach <= WFI_NIC_UNKNOWN, opens = !trouble;
     put_nodes(to, topology);
     put_nics(to, nics, count);
     put_gpus(to, topology, &place);
@@ -297,12 +297,13 @@ static void put_machine(out *to, const wfi_topology *topology, const wfi_cores *
         out_text(to, "problem", "%s", weft_error_message(trouble));
     else if (options) {
         out_text(to, "fabric", "%s", options->fabric);
-        put_order(to, options->fabric, opened);
+        opens = put_order(to, options->fabric, opened);
         out_number(to, "workers", options->values.workers);
         out_number(to, "memory_budget_bytes", (int64_t)options->values.memory_budget_bytes);
     }
     put_choice(to, topology, &place, is_usable ? &nics[0] : NULL);
     free(nics);
+    return opens;
 }
 
 /* ---- The program ------------------------------------------------------------------------------------------------ */
@@ -324,7 +325,8 @@ static int read_arguments(int argc, char **argv, arguments *given)
                    "  --json               one JSON object instead of text\n"
                    "  --topology FILE.xml  what would be chosen on that machine (hwloc's XML, by lstopo FILE.xml)\n"
                    "  --cpus LIST          as if the process were bound to these cores: 0-3,8\n"
-                   "  --version, --help\n");
+                   "  --version, --help\n"
+                   "Exit code: 0; 1 if weft_agent_open would fail here; 2 for a wrong option or file.\n");
             return 0;
         }
         if (strcmp(argv[i], "--version") == 0)
@@ -346,7 +348,7 @@ static void drop_line(weft_log_level level, const char *line, void *arg) /* what
     (void)level, (void)line, (void)arg;
 }
 
-static void put_process(out *to, const wfi_topology *topology, const wfi_cores *cores)
+static bool put_process(out *to, const wfi_topology *topology, const wfi_cores *cores)
 {
     wfi_options options;
     weft_error *trouble = NULL;
@@ -363,9 +365,10 @@ static void put_process(out *to, const wfi_topology *topology, const wfi_cores *
         trouble = weft_error_create(st, "the options could not be read: %s", weft_status_text(st));
     opening opened = {0};
     put_fabrics(to, &options.values, &opened);
-    put_machine(to, topology, cores, &options, &opened, trouble);
+    bool opens = put_machine(to, topology, cores, &options, &opened, trouble);
     wfi_options_wipe(&options);
     weft_error_unref(trouble);
+    return opens;
 }
 
 int main(int argc, char **argv)
@@ -390,12 +393,9 @@ int main(int argc, char **argv)
         return refuse("--cpus has no core of the machine:", given.cpus);
     }
     out_open(&to, stdout, given.json);
-    if (described)
-        put_machine(&to, topology, cores, NULL, NULL, NULL);
-    else
-        put_process(&to, topology, cores);
+    bool opens = described ? put_machine(&to, topology, cores, NULL, NULL, NULL) : put_process(&to, topology, cores);
     out_close(&to);
     wfi_cores_destroy(cores);
     wfi_topology_close(described);
-    return fflush(stdout) || ferror(stdout) ? 1 : 0;
+    return fflush(stdout) || ferror(stdout) || !opens ? 1 : 0;
 }

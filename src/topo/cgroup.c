@@ -13,7 +13,8 @@
 #include <string.h>
 
 #define LINE_MAX_BYTES 4096
-#define CORES_MAX 65536 /* a larger quota or list is ignored */
+#define CORES_MAX 65536                           /* a larger quota or list is ignored */
+#define UNLIMITED_BYTES (INT64_MAX / 4096 * 4096) /* what version 1 has without a limit: the largest number of pages */
 
 typedef struct hierarchy {
     char folder[PATH_MAX]; /* of this process's group */
@@ -135,7 +136,7 @@ static long long read_number(const char *folder, const char *file_name)
 static void take_memory(const char *folder, const char *file_name, wfi_cgroup *out)
 {
     long long bytes = read_number(folder, file_name);
-    if (bytes > 0 && (out->memory == 0 || (uint64_t)bytes < out->memory))
+    if (bytes > 0 && bytes < UNLIMITED_BYTES && (out->memory == 0 || (uint64_t)bytes < out->memory))
         out->memory = (uint64_t)bytes;
 }
 

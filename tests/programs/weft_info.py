@@ -53,11 +53,11 @@ def check_environment():
     assert "problem" not in rows["WEFT_WORKERS"] and rows["WEFT_SECRET"]["value"] == "(hidden)"
     assert [one["launcher"] for one in found["launchers"]] == ["RANK and WORLD_SIZE", "Slurm"]
     assert found["chosen"]["workers"] == 7
-    wrong = report(env={"WEFT_WORKERS": "many"})
+    wrong = report(env={"WEFT_WORKERS": "many"}, code=1)
     assert 'WEFT_WORKERS="many"' in wrong["chosen"]["problem"], wrong["chosen"]
-    half = report(env={"RANK": "1"})
+    half = report(env={"RANK": "1"}, code=1)
     assert "WORLD_SIZE" in half["chosen"]["problem"], half["chosen"]
-    lost = [one for one in report(env={"WEFT_IFACE": "nowhere0"})["fabrics"] if one["name"] == "tcp"][0]
+    lost = [one for one in report(env={"WEFT_IFACE": "nowhere0"}, code=1)["fabrics"] if one["name"] == "tcp"][0]
     assert lost["opens"] == "no" and "nowhere0" in lost["why"], lost
 
 
@@ -68,21 +68,28 @@ def check_fabrics():
         assert "tcp" in opens and found["chosen"]["fabric"] == asked, found
         assert found["chosen"]["fabrics_used"] == ", ".join(name for name in order if name in opens), found
     assert report()["chosen"]["fabric"] == "auto"
-    nowhere = report(env={"WEFT_FABRIC": "tcp", "WEFT_IFACE": "nowhere0"})["chosen"]
+    nowhere = report(env={"WEFT_FABRIC": "tcp", "WEFT_IFACE": "nowhere0"}, code=1)["chosen"]
     assert nowhere["fabrics_used"] == "none: weft_agent_open fails", nowhere
     for wrong, words in (("tcp,nosuch", '"nosuch"'), ("tcp,tcp", "names tcp twice"), ("sim", "simulated world")):
-        chosen = report(env={"WEFT_FABRIC": wrong})["chosen"]
+        chosen = report(env={"WEFT_FABRIC": wrong}, code=1)["chosen"]
         assert words in chosen["problem"] and "fabrics_used" not in chosen, chosen
 
 
 def check_limits():
     hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     small = report(limits=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, hard)))
-    assert small["limits"]["memlock_bytes"].startswith("65536: verbs"), small["limits"]
+    assert small["limits"]["memlock_bytes"] == 65536 and small["limits"]["memlock_advice"].startswith("verbs"), small["limits"]
+    if hard == resource.RLIM_INFINITY:
+        free = lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
+        assert report(limits=free)["limits"]["memlock_bytes"] is None
+        assert "  memlock_bytes: unlimited" in run(limits=free).stdout
     alone = ["unshare", "-rn"]
     if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode == 0:
-        tcp = [one for one in report(before=alone)["fabrics"] if one["name"] == "tcp"][0]  # not even loopback is up
+        done = subprocess.run([*alone, PROGRAM, "--json"], capture_output=True, text=True, timeout=60, check=False)
+        found = json.loads(done.stdout)
+        tcp = [one for one in found["fabrics"] if one["name"] == "tcp"][0]  # not even loopback is up
         assert tcp["opens"] in ("yes", "no") and ("why" in tcp) == (tcp["opens"] == "no"), tcp
+        assert (done.returncode == 1) == found["chosen"].get("fabrics_used", "none").startswith("none"), done
 
 
 def check_machines():
