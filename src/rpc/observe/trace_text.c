@@ -17,6 +17,7 @@
 #define TRACKS_BLOCK (WFI_TRACE_SIDES * WFI_TRACE_TRACKS + TRACKS_BASE)
 
 static const char *const side_names[WFI_TRACE_SIDES] = {"calls", "served", "passes", "groups"};
+static const char *const fabric_keys[WFI_LANE_KINDS] = {"control_fabric", "bulk_fabric"};
 static const char *const categories[WFI_TRACE_SIDES] = {"call", "serve", "pass", "group"};
 
 static void write_us(FILE *to, const char *key, uint64_t ns)
@@ -164,7 +165,7 @@ static void write_span(const wfi_trace *trace, const wfi_trace_record *record)
     fprintf(to, ",\"status\":\"%s\"", weft_status_name(record->status));
     for (int kind = 0; kind < WFI_LANE_KINDS; kind++)
         if (record->fabrics[kind])
-            fprintf(to, ",\"%s_fabric\":\"%s\"", kind == WFI_BULK ? "bulk" : "control", record->fabrics[kind]);
+            fprintf(to, ",\"%s\":\"%s\"", fabric_keys[kind], record->fabrics[kind]);
     if (record->status == WEFT_ERR_REMOTE && record->remote_status)
         fprintf(to, ",\"remote_status\":\"%s\"", weft_status_name(record->remote_status));
     bool is_call = record->side == WFI_TRACE_CALLS || record->side == WFI_TRACE_SERVED;
