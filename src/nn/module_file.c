@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/text/refuse.h"
 #include "file/safetensors.h"
 #include "tensor/print.h"
 #include "tensor/tensor.h"
@@ -40,7 +41,7 @@ weft_status weft_module_save(const weft_module *module, const char *path, weft_e
     WFI_LIVE(module);
     static const wfi_file_text texts[] = {{"format", "pt"}}; /* libraries on top of PyTorch ask for it */
     if (module == NULL || path == NULL)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no %s to save", module == NULL ? "module" : "path");
+        return wfi_refuse_null_to(error, "weft_module_save", module == NULL ? "the module" : "path");
     if (module->status != WEFT_OK)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "the module was not built: %s", module->why);
     size_t count = tensor_count(module);
@@ -178,7 +179,7 @@ weft_status weft_module_load(weft_module *module, const char *path, weft_error *
 {
     WFI_LIVE(module);
     if (module == NULL || path == NULL)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no %s to load", module == NULL ? "module" : "path");
+        return wfi_refuse_null_to(error, "weft_module_load", module == NULL ? "the module" : "path");
     if (module->status != WEFT_OK)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "the module was not built: %s", module->why);
     size_t count = tensor_count(module);

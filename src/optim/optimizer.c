@@ -227,7 +227,7 @@ weft_status weft_optimizer_add_group(weft_optimizer *optimizer, weft_tensors par
 {
     WFI_LIVE(optimizer);
     if (optimizer == NULL || spec == NULL)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "the optimizer or the options are NULL");
+        return wfi_refuse_null_to(error, "weft_optimizer_add_group", optimizer == NULL ? "the optimizer" : "spec");
     if (optimizer->accumulated > 0)
         return wfi_error_fail(error, WEFT_ERR_STATE, "%zu gradients are accumulated: step or zero them first",
                               optimizer->accumulated);

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/text/refuse.h"
 #include "file/safetensors.h"
 #include "tensor/tensor.h"
 
@@ -39,7 +40,7 @@ weft_status weft_optimizer_save(const weft_optimizer *optimizer, const char *pat
 {
     WFI_LIVE(optimizer);
     if (optimizer == NULL || path == NULL)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no optimizer or no path to save it to");
+        return wfi_refuse_null_to(error, "weft_optimizer_save", optimizer == NULL ? "the optimizer" : "path");
     size_t count = weft_optimizer_state_count(optimizer);
     weft_optimizer_state *items = wfi_calloc(count + 1, sizeof(*items));
     weft_status status = items != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
@@ -162,7 +163,7 @@ weft_status weft_optimizer_load(weft_optimizer *optimizer, const char *path, wef
 {
     WFI_LIVE(optimizer);
     if (optimizer == NULL || path == NULL)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "there is no optimizer or no path to load it from");
+        return wfi_refuse_null_to(error, "weft_optimizer_load", optimizer == NULL ? "the optimizer" : "path");
     own_file own = {optimizer, path};
     const wfi_state_taker taker = {optimizer->type->name, check_own, set_own, &own};
     return wfi_state_load(path, &taker, error);

@@ -208,7 +208,7 @@ weft_status weft_optimizer_set_state(weft_optimizer *optimizer, const weft_optim
 {
     WFI_LIVE(optimizer);
     if (optimizer == NULL || (items == NULL && count > 0))
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "the optimizer or the state is NULL");
+        return wfi_refuse_null_to(error, "weft_optimizer_set_state", optimizer == NULL ? "the optimizer" : "items");
     wfi_new_state *news = wfi_state_begin(optimizer);
     if (news == NULL)
         return wfi_error_fail(error, WEFT_ERR_MEMORY, "no memory for the state of %zu parameters", optimizer->count);

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/handle.h"
+#include "base/text/refuse.h"
 #include "dist/pass.h"
 #include "optim/rules.h"
 #include "remote/owners.h"
@@ -193,7 +194,7 @@ weft_status weft_dist_optimizer_create(weft_agent *agent, weft_rref *const *para
 weft_status wfi_owners_may_wait(const weft_dist_optimizer *optimizer, const char *what, weft_error **error)
 {
     if (!optimizer)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "%s: the optimizer is NULL", what);
+        return wfi_refuse_null_to(error, what, "the optimizer");
     return wfi_rpc_may_wait(optimizer->agent, what, &(weft_rpc_options){.error = error});
 }
 

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/codec.h"
 #include "base/error.h"
+#include "base/text/refuse.h"
 #include "optim/rules.h"
 #include "remote/remote.h"
 
@@ -52,7 +53,10 @@ weft_status weft_agent_register_optimizer(weft_agent *agent, const weft_optimize
     wfi_net_unlock(agent->net);
     if (exists)
         free(known);
-    return exists ? WEFT_ERR_EXISTS : WEFT_OK;
+    return exists ? wfi_refuse(WEFT_ERR_EXISTS,
+                               "weft_agent_register_optimizer: \"%s\" is a kind of weft's, or registered already",
+                               type->name)
+                  : WEFT_OK;
 }
 
 void wfi_remote_optimizers_close(weft_agent *agent)

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/codec.h"
 #include "base/error.h"
+#include "base/text/refuse.h"
 #include "base/list.h"
 #include "optim/optim.h"
 #include "remote/owners.h"
@@ -343,7 +344,7 @@ static weft_status may_use_file(const weft_dist_optimizer *optimizer, const char
                                 weft_error **error)
 {
     weft_status st = wfi_owners_may_wait(optimizer, what, error);
-    return st || path ? st : wfi_error_fail(error, WEFT_ERR_INVALID, "%s: the path is NULL", what);
+    return st || path ? st : wfi_refuse_null_to(error, what, "path");
 }
 
 weft_status weft_dist_optimizer_save(weft_dist_optimizer *optimizer, const char *path, int64_t timeout_ms,

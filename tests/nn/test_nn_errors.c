@@ -112,6 +112,8 @@ static void test_conversions(void **state)
     weft_module *model = weft_linear_create(2, 2, false, 1, NULL);
     REFUSES(weft_module_to(model, WEFT_DTYPE_INT64), WEFT_ERR_INVALID, "weft_module_to: dtype 2 (int64)");
     REFUSES(weft_module_to(NULL, WEFT_DTYPE_FLOAT64), WEFT_ERR_INVALID, "weft_module_to: the module is NULL");
+    REFUSES(weft_module_save(model, NULL, NULL), WEFT_ERR_INVALID, "weft_module_save: path is NULL");
+    REFUSES(weft_module_load(NULL, "x", NULL), WEFT_ERR_INVALID, "weft_module_load: the module is NULL");
     (void)weft_module_parameters(model);
     REFUSES(weft_module_to(model, WEFT_DTYPE_FLOAT64), WEFT_ERR_STATE, "its lists were asked for");
     weft_module_unref(model);

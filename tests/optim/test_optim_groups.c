@@ -300,6 +300,11 @@ static void wrong_arguments_are_named(void **state)
             "weft_gradients_norm: the list of 2 gradients is NULL");
     REFUSES(weft_gradients_norm((weft_gradients){0}, NULL), WEFT_ERR_INVALID, "weft_gradients_norm: norm is NULL");
     REFUSES(weft_optimizer_update_run(NULL, NULL, NULL), WEFT_ERR_INVALID, "update is NULL");
+    REFUSES(weft_optimizer_save(NULL, "x", NULL), WEFT_ERR_INVALID, "weft_optimizer_save: the optimizer is NULL");
+    REFUSES(weft_optimizer_load(sgd, NULL, NULL), WEFT_ERR_INVALID, "weft_optimizer_load: path is NULL");
+    REFUSES(weft_optimizer_set_state(sgd, NULL, 1, NULL), WEFT_ERR_INVALID, "weft_optimizer_set_state: items is NULL");
+    REFUSES(weft_optimizer_add_group(sgd, (weft_tensors){0}, NULL, NULL), WEFT_ERR_INVALID,
+            "weft_optimizer_add_group: spec is NULL");
     weft_log_level level = weft_logging_get_level();
     weft_logging_set_level(WEFT_LOG_DEBUG);
     REFUSES(weft_optimizer_apply(sgd, (weft_gradients){0}), WEFT_ERR_SHAPE, "0 gradients for 2 parameters");

@@ -14,6 +14,7 @@
 #include "base/text/variables.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/text/refuse.h"
 #include "base/guarded.h"
 #include "base/text/log.h"
 #include "base/socket.h"
@@ -313,7 +314,7 @@ static weft_status make_secret(weft_job *job, weft_error **error)
 static weft_status spawn(const weft_job_options *options, weft_job **out, weft_error **error)
 {
     if (!out)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "out is NULL");
+        return wfi_refuse_null_to(error, "weft_job_open", "out");
     wfi_variables_check();
     if (options->count < 0 || options->count >= WFI_STORE_WORKERS_MAX)
         return wfi_error_fail(error, WEFT_ERR_INVALID, "count is %d: 0 to %d", options->count,

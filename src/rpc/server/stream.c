@@ -236,5 +236,7 @@ weft_status weft_call_send_item(weft_call *call, weft_args item)
         call->slot.publish(call->slot.value); /* before the receiver can use tensors of the item */
     weft_status st = call->responder->send_item(call, item);
     wfi_agent_leave(call->agent);
-    return st;
+    return st != WEFT_ERR_STATE ? st
+                                : wfi_refuse(st, "weft_call_send_item: the caller accepts no items (on_item), or its "
+                                                 "distributed context is closed");
 }
