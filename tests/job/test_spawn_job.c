@@ -414,7 +414,7 @@ static void bad_options_are_refused(void **state)
     assert_string_equal(weft_error_message(error), "count is -1: 0 to 65535");
     weft_error_unref(error);
     assert_int_equal(weft_job_open(&(weft_job_options){0}, NULL, &error), WEFT_ERR_INVALID);
-    assert_string_equal(weft_error_message(error), "out is NULL");
+    assert_string_equal(weft_error_message(error), "weft_job_open: out is NULL");
     weft_error_unref(error);
     assert_int_equal(weft_job_open(&(weft_job_options){.count = 1 << 20}, &job, NULL), WEFT_ERR_INVALID);
     assert_int_equal(weft_job_open(&(weft_job_options){.count = 1, .argv = argv}, &job, NULL), WEFT_ERR_INVALID);
