@@ -172,7 +172,7 @@ static void state_that_does_not_fit_changes_nothing(void **state)
     refuse(adam, good, 2, WEFT_ERR_INVALID, "parameter 0: its exp_avg is missing");
     refuse(adam, good, 1, WEFT_ERR_INVALID, "parameter 0: its step is missing");
     refuse(adam, (weft_optimizer_state[]){good[1], good[1]}, 2, WEFT_ERR_EXISTS, "parameter 0: step is given twice");
-    refuse(adam, NULL, 1, WEFT_ERR_INVALID, "the optimizer or the state is NULL");
+    refuse(adam, NULL, 1, WEFT_ERR_INVALID, "weft_optimizer_set_state: items is NULL");
     weft_optimizer_state items[STATE_MAX];
     assert_int_equal(take_state(adam, items), 3);
     assert_true(weft_tensor_get_f64(items[0].tensor, 0) == 2 && weft_tensor_get_f64(items[1].tensor, 5) == 7);
