@@ -4,13 +4,15 @@
 # weft_test(NAME SOURCES... [TIMEOUT s] [LABELS l...] [ARGS a...] [SERIAL])
 #     a cmocka test program `NAME`, run by CTest; exit 77 means skipped. LABELS threads: also run under ThreadSanitizer
 #     by tools/check. SERIAL: nothing else runs beside it (it measures time, or needs all cores).
+# weft_wrap(NAME FUNCTIONS...)    the test has its own form of these functions: __wrap_NAME, beside __real_NAME
 # weft_test_settings(NAME [TIMEOUT s] [LABELS l...] [SERIAL] [PROGRAM])
 #     the same limits and environment for a test added with add_test(). PROGRAM: it runs a program of several processes; one such
 #     test runs at a time, beside others.
 #
 # Two libraries, neither with code of the other: libweft_rpc, the component rpc (calls and tensors), and libweft, which rests on it. Each
-# has its object files once, in PART_objects; its shared and its static form are made of these. Tests link the static forms, which
-# keep all symbols, so that they may reach into one folder of src/.
+# has its object files once, in PART_objects; its shared and its static form are made of these. Tests reach into one folder of src/. So
+# they link weft_tested, a shared library of all objects that exports all symbols: linking a test against it takes a tenth of the time
+# of the static forms. Tests that replace functions of the library (weft_wrap) link the static forms.
 #
 # WEFT_LTO: a shared library's C files are compiled once more, for the linker to optimise as a whole: workers that share a core find little
 # of it in the caches at each turn, so what a call does not touch counts (a quarter of its time outside the kernel). The static
@@ -32,8 +34,8 @@ function(weft_objects_and_static part)
   add_library(weft::${part}_static ALIAS ${part}_static) # the package's names, for projects that add this folder
 endfunction()
 
-# VISIBILITY is that of what is no public function. The version script decides what is exported.
-function(weft_shared part visibility)
+# Symbols are protected: they are called directly within the library. The version script decides what is exported.
+function(weft_shared part)
   if(WEFT_LTO)
     set(own $<FILTER:$<TARGET_PROPERTY:${part}_objects,SOURCES>,INCLUDE,[.]c$>)
     add_library(${part} SHARED ${own} $<FILTER:$<TARGET_OBJECTS:${part}_objects>,INCLUDE,[.]cu[.]o$>)
@@ -44,9 +46,9 @@ function(weft_shared part visibility)
     target_link_libraries(${part} PRIVATE weft_flags)
   else()
     add_library(${part} SHARED $<TARGET_OBJECTS:${part}_objects>)
-    set_target_properties(${part}_objects PROPERTIES C_VISIBILITY_PRESET ${visibility})
+    set_target_properties(${part}_objects PROPERTIES C_VISIBILITY_PRESET protected)
   endif()
-  set_target_properties(${part} PROPERTIES C_VISIBILITY_PRESET ${visibility})
+  set_target_properties(${part} PROPERTIES C_VISIBILITY_PRESET protected)
   add_library(weft::${part} ALIAS ${part})
   target_include_directories(${part} PUBLIC ${weft_include})
   target_link_libraries(${part} PRIVATE ${part}_deps)
@@ -67,15 +69,23 @@ endfunction()
 weft_objects_and_static(weft_rpc)
 set(weft_static_forms weft_rpc_static) # what tests link
 if(NOT WEFT_GPU_ONLY)
-  weft_shared(weft_rpc protected) # libweft calls some functions of its inside; protected, they are still called directly within it
+  weft_shared(weft_rpc)
 endif()
 if("weft" IN_LIST weft_parts)
   weft_objects_and_static(weft)
-  weft_shared(weft hidden)
+  weft_shared(weft)
   target_link_libraries(weft PUBLIC weft_rpc)
   set_target_properties(weft PROPERTIES INSTALL_RPATH $ORIGIN) # finds libweft_rpc beside itself
   target_link_libraries(weft_static PUBLIC weft_rpc_static)
   set(weft_static_forms weft_static)
+endif()
+set(weft_tested ${weft_static_forms})
+if(WEFT_TESTS AND "weft" IN_LIST weft_parts AND NOT WEFT_GPU_ONLY)
+  add_library(weft_tested SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:weft_rpc_objects> $<TARGET_OBJECTS:weft_objects>)
+  target_include_directories(weft_tested PUBLIC ${weft_include})
+  target_link_libraries(weft_tested PUBLIC weft_deps weft_rpc_deps)
+  set_target_properties(weft_tested PROPERTIES LINKER_LANGUAGE C)
+  set(weft_tested weft_tested)
 endif()
 
 function(weft_sources)
@@ -142,12 +152,42 @@ target_compile_options(weft_test_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-Wno-un
 
 include(CheckLinkerFlag)
 check_linker_flag(C -fuse-ld=gold WEFT_QUICK_LINKER)
-function(weft_test_program name)
-  add_executable(${name} ${ARGN})
+
+function(weft_test_compiled name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/providers
     ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_options(${name} PRIVATE -UNDEBUG) # a test's own assert() counts in every build
-  target_link_libraries(${name} PRIVATE ${weft_static_forms} weft_flags weft_test_flags)
+  # A test's own assert() counts in every build. -fPIC: a program without it needs copies of data, and protected data has none.
+  target_compile_options(${name} PRIVATE -UNDEBUG $<$<COMPILE_LANGUAGE:C>:-fPIC>)
+endfunction()
+
+# Compiled once, for all tests that use them.
+set(weft_test_parts rpc/world.c rpc/inside.c rpc/children.c rpc/rref_counts.c rpc/rref_functions.c net/net_host.c net/inside.c
+  net/net_bulk.c conformance/conformance.c)
+function(weft_test_sources out)
+  set(all)
+  foreach(file ${ARGN})
+    file(REAL_PATH ${file} path BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR}/tests ${path})
+    if(path IN_LIST weft_test_parts AND NOT WEFT_GPU_ONLY)
+      string(MAKE_C_IDENTIFIER part_${path} part)
+      if(NOT TARGET ${part})
+        add_library(${part} OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/${path})
+        weft_test_compiled(${part})
+        target_link_libraries(${part} PRIVATE ${weft_tested} weft_flags weft_test_flags cmocka)
+      endif()
+      set(file $<TARGET_OBJECTS:${part}>)
+    endif()
+    list(APPEND all ${file})
+  endforeach()
+  set(${out} ${all} PARENT_SCOPE)
+endfunction()
+
+function(weft_test_program name)
+  weft_test_sources(sources ${ARGN})
+  add_executable(${name} ${sources})
+  weft_test_compiled(${name})
+  target_link_libraries(${name} PRIVATE $<IF:$<BOOL:$<TARGET_PROPERTY:${name},WEFT_WRAPS>>,${weft_static_forms},${weft_tested}>
+    weft_flags weft_test_flags)
   if(WEFT_GPU_ONLY) # no cmocka there: a small header stands in for it
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tools/gpu)
   else()
@@ -157,6 +197,12 @@ function(weft_test_program name)
     target_link_options(${name} PRIVATE -fuse-ld=gold)
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endfunction()
+
+function(weft_wrap name)
+  list(TRANSFORM ARGN PREPEND LINKER:--wrap=)
+  target_link_options(${name} PRIVATE ${ARGN})
+  set_target_properties(${name} PROPERTIES WEFT_WRAPS ON)
 endfunction()
 
 function(weft_test name)
