@@ -284,7 +284,10 @@ void inside_tell_member(weft_agent *agent, weft_member_event event, int rank, co
 
 void inside_joined(weft_agent *agent, int rank, uint32_t incarnation, const char *name)
 {
-    wfi_member member = {.rank = rank, .incarnation = incarnation, .addresses_size = 1};
+    wfi_member member = {.rank = rank, .incarnation = incarnation};
+    const wfi_net_fabric *fabric = &agent->net->transport.fabrics[0];
+    uint8_t address[WFI_ADDRESS_MAX]; /* this worker's own, where nobody answers for that rank */
+    MUST(wfi_addresses_add(&member, fabric->ops->number, address, fabric->ops->address(fabric->fabric, address)));
     snprintf(member.name, sizeof member.name, "%s", name);
     wfi_member_events.joined(agent->net, &member);
 }
