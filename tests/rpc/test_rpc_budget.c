@@ -171,9 +171,15 @@ static void test_64_calls_memory_for_8(void **state)
 }
 
 /* As the issue has it. One tensor serves all callers, so it takes half a gigabyte and a little. */
-static void test_64_calls_of_64_mib(void **state)
+#ifdef __SANITIZE_THREAD__ /* each byte that moves costs much, and races no more than the first */
+#define LARGE_BYTES ((size_t)4 << 20)
+#else
+#define LARGE_BYTES ((size_t)64 << 20)
+#endif
+
+static void test_64_large_calls(void **state)
 {
-    shared = (struct shared){.call_bytes = (size_t)64 << 20, .calls = 64, .fit = 8};
+    shared = (struct shared){.call_bytes = LARGE_BYTES, .calls = 64, .fit = 8};
     shared.budget = 8 * shared.call_bytes + SLACK;
     run(refused_and_retried, 0, 1);
 }
@@ -320,4 +326,4 @@ static void test_a_caller_that_takes_no_answers(void **state)
     run(take_nothing, 10, 0);
 }
 
-UNIT_MAIN(test_64_calls_memory_for_8, test_64_calls_of_64_mib, test_what_counts, test_a_caller_that_takes_no_answers)
+UNIT_MAIN(test_64_calls_memory_for_8, test_64_large_calls, test_what_counts, test_a_caller_that_takes_no_answers)
