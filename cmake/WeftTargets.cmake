@@ -125,9 +125,15 @@ set(weft_deep_tests
   test_remote_many test_remote_state test_remote_training test_rendezvous_elastic test_rpc_answers test_rpc_elastic
   test_rpc_parts test_rpc_rref_faults test_rpc_trace test_spawn_job test_storm)
 
+# The same with ThreadSanitizer alone.
+set(weft_deep_threads test_dist_hostile test_ofi_transfer test_remote_models test_rpc_agents test_rpc_batch_ends
+  test_rpc_large_meta test_rpc_misuse test_worst_waiting)
+
 function(weft_test_settings name)
   cmake_parse_arguments(T "SERIAL;PROGRAM" "TIMEOUT" "LABELS" ${ARGN})
   if(name IN_LIST weft_deep_tests AND (threads IN_LIST T_LABELS OR NOT WEFT_SANITIZE STREQUAL thread))
+    list(APPEND T_LABELS deep)
+  elseif(name IN_LIST weft_deep_threads AND WEFT_SANITIZE STREQUAL thread)
     list(APPEND T_LABELS deep)
   endif()
   if(NOT T_TIMEOUT)
