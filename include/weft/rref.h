@@ -26,8 +26,9 @@
  * THREADS. Every function may be called from any thread.
  *
  * CYCLES are not collected. An object that holds a handle to itself, directly or through other objects on any workers,
- * is never destroyed. The report at closing lists such handles (leaks_fail in weft/agent.h). The object, and some
- * kilobytes of the agent, stay in memory until the handles are released, which is allowed after the agent was closed.
+ * is never destroyed. The report at closing lists such handles (leaks_fail in weft/agent.h). The object and some
+ * kilobytes of the agent stay in memory until the program releases the handles. It may release them even after the
+ * agent was closed.
  */
 #ifndef WEFT_RREF_H
 #define WEFT_RREF_H
@@ -44,8 +45,8 @@ WEFT_BEGIN_C
 WEFT_API WEFT_NODISCARD weft_status weft_rref_create(weft_agent *agent, weft_value value, weft_rref **out);
 
 /*
- * Makes a handle to an object of your own type, which only this worker can read (weft_rref_local_object).
- * `drop(object)` runs when the last handle in the job is released, or at once if the function fails.
+ * Makes a handle to an object of your own type. Only this worker can read the object (weft_rref_local_object).
+ * `drop(object)` runs when the last handle in the job is released, or immediately if weft_rref_create_object fails.
  *
  * `drop` runs on the thread that releases the last handle, with no lock of weft held. That may be the thread that reads
  * the network, so `drop` must not block: a wait may fail with WEFT_ERR_DEADLOCK. It may start calls with the async
@@ -73,18 +74,22 @@ WEFT_API bool weft_rref_is_owner(const weft_rref *rref);
 WEFT_API bool weft_rref_confirmed(const weft_rref *rref);
 
 /*
- * Only on the owner: waits at most wait_ms until the value exists, and lends it; borrowed from the handle. The value is
- * the first result of the function that made it, or a null value if the function gave none. WEFT_ERR_STATE on another
- * worker, WEFT_ERR_TYPE if the handle is to an object, WEFT_ERR_TIMEOUT, WEFT_ERR_DEADLOCK (weft_future_wait), or the
- * error of the function that should have made the value.
+ * Only on the owner: waits at most wait_ms until the value exists. *out is borrowed from the handle. The value is the
+ * first result of the function that made it, or a null value if the function gave none. Errors:
+ *   WEFT_ERR_STATE: this worker is not the owner.
+ *   WEFT_ERR_TYPE: the handle is to an object.
+ *   WEFT_ERR_TIMEOUT: the value did not exist within wait_ms.
+ *   WEFT_ERR_DEADLOCK: this thread cannot wait (see weft_future_wait).
+ *   The error of the function that should have made the value.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_value(weft_rref *rref, int64_t wait_ms, weft_value *out);
 /* Only on the owner: the object, without waiting. WEFT_ERR_TYPE if it does not exist yet or the handle is to a value;
  * WEFT_ERR_STATE on another worker. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_object(weft_rref *rref, void **out);
 
-/* Only on the owner: waits at most wait_ms until the object exists, and lends it. WEFT_ERR_TYPE if it has another type
- * or is a value; the log names both types. Other errors as weft_rref_local_value. */
+/* Only on the owner: waits at most wait_ms until the object exists. *out is borrowed from the handle. WEFT_ERR_TYPE if
+ * the object has another type, or if the handle is to a value; the log names both types. Other errors as
+ * weft_rref_local_value. */
 WEFT_API WEFT_NODISCARD weft_status weft_rref_local_typed(weft_rref *rref, const weft_object_type *type,
                                                           int64_t wait_ms, void **out);
 
@@ -106,8 +111,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_rref_rpc_remote(weft_rref *rref, const 
                                                          const weft_rpc_options *options, weft_rref **out);
 
 /*
- * Fetch a copy of the value; on the owner they give the value itself. The result is a list of one value, the same as
- * that of weft_rref_local_value. Errors:
+ * Fetch a copy of the value. On the owner, these functions return the value itself. The result is a list with one
+ * value: the value that weft_rref_local_value returns on the owner. Errors:
  *   WEFT_ERR_TYPE: the handle refers to an object, which never leaves its owner.
  *   WEFT_ERR_DEADLOCK (weft_rref_to_here only): the value is not here, and this thread cannot wait (weft_future_wait).
  *   Nothing was sent to the owner.

@@ -63,19 +63,19 @@ typedef void (*weft_sim_program)(weft_sim *sim, int rank, void *arg);
 WEFT_API WEFT_NODISCARD weft_status weft_sim_spawn(weft_sim *sim, int rank, weft_sim_program program, void *arg);
 
 /*
- * Runs the world until every program has ended, even if agents still have work. limit_ms bounds the virtual time,
- * counted from the start of the world; WEFT_FOREVER: no limit. After a failure you may change the world (weft_sim_heal,
- * weft_sim_resume ...) and run it again. Errors:
+ * Runs the world until every program has ended, and then returns, even if agents still have work. limit_ms bounds the
+ * virtual time, counted from the start of the world; WEFT_FOREVER: no limit. After a failure you may change the world
+ * (weft_sim_heal, weft_sim_resume ...) and run it again. Errors:
  *   WEFT_ERR_TIMEOUT: virtual time passed limit_ms.
- *   WEFT_ERR_DEADLOCK: programs wait, and no event is left. Open agents send heartbeats, so with open agents there is
- *   always an event. Pass a limit: then a program that hangs causes WEFT_ERR_TIMEOUT.
+ *   WEFT_ERR_DEADLOCK: programs wait, and no event is left. While an agent is open, this error does not occur, because
+ *   heartbeats are events. So pass a limit: then a program that hangs causes WEFT_ERR_TIMEOUT.
  *   WEFT_ERR_STATE: called inside a program.
  *   WEFT_ERR_MEMORY: the world ran out of memory.
  */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_run(weft_sim *sim, int64_t limit_ms);
 
-/* For programs: weft_sim_now returns the virtual time since the start, weft_sim_sleep waits in virtual time. In
- * nanoseconds. */
+/* For programs. weft_sim_now returns the virtual time since the start of the world, in nanoseconds. weft_sim_sleep
+ * waits until `ns` nanoseconds of virtual time have passed. */
 WEFT_API uint64_t weft_sim_now(const weft_sim *sim);
 WEFT_API void weft_sim_sleep(weft_sim *sim, uint64_t ns);
 
@@ -91,19 +91,19 @@ WEFT_API void weft_sim_kill(weft_sim *sim, int rank);
 /* Stop and continue a worker as SIGSTOP and SIGCONT do. A stopped worker sends nothing; its connections stay open. */
 WEFT_API void weft_sim_pause(weft_sim *sim, int rank);
 WEFT_API void weft_sim_resume(weft_sim *sim, int rank);
-/* Cut the link between two workers in both directions, and heal it. Messages in flight arrive after it is healed.
- * Exception: connections of "sim-verbs" and "sim-rdm" may break before. */
+/* Cut the link between two workers in both directions, and heal it. Messages in flight arrive after the link is healed.
+ * Exception: connections of "sim-verbs" and "sim-rdm" may break while the link is cut. */
 WEFT_API void weft_sim_cut(weft_sim *sim, int a, int b);
 WEFT_API void weft_sim_heal(weft_sim *sim, int a, int b);
-/* Breaks all connections between two workers, as a TCP reset does; the workers may connect again. An end on "sim-verbs"
- * or "sim-rdm" detects that only when it sends. Connections to the store are not affected, because the store takes a
- * lost connection as evidence of a death. */
+/* Breaks all connections between two workers, as a TCP reset does; the workers may connect again. On "sim-verbs" and
+ * "sim-rdm", a worker detects the break only when it sends. Connections to the store are not affected, because the
+ * store takes a lost connection as evidence of a death. */
 WEFT_API void weft_sim_reset_link(weft_sim *sim, int a, int b);
 
 /*
  * Faults of one kind of fabric, named as in weft_agent_options.fabric ("sim-verbs"). The worker's other fabrics, its
- * links and its programs continue. A call that repeats an earlier one does nothing. Errors: WEFT_ERR_INVALID (NULL, no
- * such rank or fabric, or twice the same rank), WEFT_ERR_MEMORY.
+ * connection to the store and its programs continue. A call that repeats an earlier one does nothing. Errors:
+ * WEFT_ERR_INVALID (NULL, no such rank or fabric, or `from` equal to `to`), WEFT_ERR_MEMORY.
  *
  * weft_sim_fabric_fail makes the fabric fail at this worker, as a network adapter does. The fabric's connections break,
  * and agents that are opened later cannot open the fabric. weft_sim_fabric_repair makes the fabric work again;
@@ -112,11 +112,11 @@ WEFT_API void weft_sim_reset_link(weft_sim *sim, int a, int b);
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_fail(weft_sim *sim, int rank, const char *fabric);
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_repair(weft_sim *sim, int rank, const char *fabric);
 /* Cut the fabric from worker `from` to worker `to`, in this direction only, and heal it. Packets in flight arrive after
- * it is healed. Exception: connections of "sim-verbs" and "sim-rdm" may break before. */
+ * the fabric is healed. Exception: connections of "sim-verbs" and "sim-rdm" may break while the fabric is cut. */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_cut(weft_sim *sim, int from, int to, const char *fabric);
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_heal(weft_sim *sim, int from, int to, const char *fabric);
-/* If `refuse` is true, the fabric registers no more memory at this worker, as if `ulimit -l` were exhausted, until a
- * call with false. Connections and registrations that exist continue. */
+/* While `refuse` is true, the fabric registers no more memory at this worker, as if `ulimit -l` were exhausted. A call
+ * with `refuse` false ends this. Connections and registrations that exist continue. */
 WEFT_API WEFT_NODISCARD weft_status weft_sim_fabric_refuse_memory(weft_sim *sim, int rank, const char *fabric,
                                                                   bool refuse);
 

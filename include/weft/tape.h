@@ -29,9 +29,10 @@
  * operators ran on the tape before. Tapes with the same seed draw the same numbers. The numbers of a child tape also
  * depend on how many tapes were opened into the same graph before it, so open child tapes in a fixed order.
  *
- * A program that opens one tape per step should give each step of each run its own seed, such as (run << 32) + step;
- * with several workers, put the rank between the two. Seeds that differ by one give unrelated numbers. To continue such
- * a program later with the same numbers, save the step number.
+ * A program that opens one tape per step should give each step of each run its own seed, such as (run << 32) + step.
+ * With several workers, put the rank into the seed too, for example between the bits of `run` and the bits of `step`.
+ * Seeds that differ by one give unrelated numbers. To continue such a program later with the same numbers, save the
+ * step number.
  */
 #ifndef WEFT_TAPE_H
 #define WEFT_TAPE_H
@@ -52,17 +53,18 @@ typedef struct weft_tape_options {
     /* The seed of random operators (dropout, categorical). A tape with a parent ignores this field: it uses the
      * parent's seed, but draws other numbers than the parent. */
     uint64_t seed;
-    /* The tape records into this parent's graph. A backward pass of the parent uses all records on which its outputs
-     * depend, also those of a child that is still open. No thread may record on that child meanwhile, so close the
-     * children of other threads first. Children of one parent may be open at once, each on its own thread. The thread
-     * that uses the parent opens and closes them; another thread may do so only while no thread uses the parent.
+    /* The tape records into this parent's graph. A backward pass on the parent uses all records that its outputs depend
+     * on, including the records of a child that is still open. No thread may record on that child during the pass, so
+     * first close the children that other threads use. Children of one parent may be open at the same time, each on its
+     * own thread. The thread that uses the parent opens and closes them. Another thread may do so only while no thread
+     * uses the parent.
      *
      * A parameter's gradient is the sum of its shares in the order in which they were recorded. If children record at
-     * once, its last bits may differ from run to run. Under a distributed context they do not differ, because the
-     * records of a child take the place at which the child was opened. If a child has failed, its records are dropped,
-     * and the parent can still be used, without the child's results. */
+     * the same time, the last bits of the gradient may differ from run to run. Under a distributed context they do not
+     * differ: a child's shares are added as if they had been recorded when the child was opened. If a child has failed,
+     * its records are dropped, and the parent can still be used, without the child's results. */
     weft_tape *parent;
-    weft_mode mode; /* the mode of modules on this tape; so threads may train and evaluate one module at once */
+    weft_mode mode; /* the mode of modules on this tape; other threads may use the same modules in another mode */
     /* The device on which operators compute; operands and results are on it. A tape with a parent has the parent's
      * device. If the device does not exist, the tape has failed from the start. All zero: the CPU. */
     weft_device device;
@@ -78,7 +80,7 @@ WEFT_API weft_tape *weft_tape_open(const weft_tape_options *options);
  *   The seed of a call's tape follows from the ranks of both workers, the caller's incarnation, and the number of the
  *   call, so every call and every attempt has its own.
  *   The seed of a batch's tape follows from this worker's rank and incarnation, the function's name, and the number of
- *   its batches before.
+ *   earlier batches of that function.
  * A replay in the simulation draws the same numbers. weft_tape_set_seed sets another seed.
  */
 WEFT_API weft_tape *weft_call_tape(weft_call *call);
@@ -109,8 +111,8 @@ WEFT_API void weft_tape_fail(weft_tape *tape, weft_status code, const char *form
 WEFT_API bool weft_tape_records(const weft_tape *tape);
 
 /*
- * Passes your reference to `tensor` to the tape, which drops it when it closes, or at once if the function fails.
- * Returns the tensor; NULL if `tensor` is NULL, or if the tape is NULL or has failed.
+ * Gives your reference to `tensor` to the tape. The tape drops the reference when the tape is closed, or immediately if
+ * this function fails. Returns the tensor; NULL if `tensor` is NULL, or if the tape is NULL or has failed.
  */
 WEFT_API weft_tensor *weft_tape_take(weft_tape *tape, weft_tensor *tensor);
 
@@ -134,7 +136,7 @@ typedef struct weft_backward_options {
 
 /*
  * Like weft_backward, for several outputs with given gradients. gradients[i] has the shape and dtype of outputs[i], and
- * must not change until the tape closes. A NULL gradient means 1, for an output of one element. `options` NULL takes
+ * must not change until the tape closes. For an output of one element, a NULL gradient means 1. `options` NULL takes
  * the defaults.
  */
 WEFT_API void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors gradients,
@@ -145,9 +147,9 @@ WEFT_API void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_ten
 WEFT_API weft_tensor *weft_tape_grad(const weft_tape *tape, const weft_tensor *x);
 
 /*
- * The gradients of `parameters` in the same order, for weft_optimizer_apply: dense, of rows only (a sparse
- * embedding's), or none. The list is borrowed until the tape closes. Its tensors do not change: a later pass makes new
- * tensors for a new list. Empty after a failure.
+ * The gradients of `parameters` in the same order, for weft_optimizer_apply. Each entry is a dense gradient, a gradient
+ * of some rows only (of a sparse embedding), or empty. The list is borrowed until the tape closes. Its tensors do not
+ * change: a later pass makes new tensors for a new list. After a failure the list has no entries.
  */
 WEFT_API weft_gradients weft_tape_gradients(weft_tape *tape, weft_tensors parameters);
 /* The same, all dense, with a tensor of zeros for each parameter without a gradient. */
