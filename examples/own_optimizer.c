@@ -2,14 +2,14 @@
 /*
  * own_optimizer.c - custom optimizers (weft/optimizer_type.h) train a small network on drawings of digits.
  *
- * Lion, which weft does not have, is the default. The file also has an Adam with weft's formulas. With --check it
- * trains one network, whatever --optimizer says, and weft's own Adam a second one; all losses must be the same, bit for
- * bit.
+ * Lion, which weft does not have, is the default. The file also has an Adam with weft's formulas. With --check, this
+ * Adam trains one network, and weft's own Adam trains a second one. All their losses must be the same, bit for bit.
+ * --optimizer then has no effect.
  *
- * An optimizer is a weft_optimizer_type: its options, its state, and a step. In the steps here each element depends
- * only on itself, so a step is a function for consecutive elements (a span), which weft_optimizer_update_run calls for
- * all elements, on several threads. This file is compiled with -ffp-contract=off, as weft's own steps are: fused
- * operations round differently.
+ * An optimizer is a weft_optimizer_type: its options, its state, and a step. In the steps of this file, the new value
+ * of an element depends on no other element. So a step is written as a function for consecutive elements (a span).
+ * weft_optimizer_update_run calls this function until all elements are done, on several threads. This file is compiled
+ * with -ffp-contract=off, as weft's own steps are: fused operations round differently.
  */
 #include "cli.h"
 #include "dataset.h"
@@ -126,7 +126,8 @@ static bool take_batch(const dataset *data, size_t from, int64_t count, weft_ten
     return *x && *labels;
 }
 
-/* Trains one step. With `right` it only adds the number of images that the network classifies correctly to *right. */
+/* Trains one step. If `right` is not NULL, it does not train: it counts the images that the network classifies
+ * correctly, and adds their number to *right. */
 static weft_status run(trainee *one, weft_tensor *x, weft_tensor *labels, uint64_t seed, int64_t *right)
 {
     weft_tape *t = weft_tape_open(
@@ -161,11 +162,11 @@ int main(int argc, char **argv)
     int64_t steps = 200, batch = 32, seed = 1, right = 0, held_out = 500;
     bool check = false;
     const cli_option options[] = {
-        {"optimizer", CLI_CHOICE, &which, 0, 0, optimizers, NULL, "which of the two here trains", "lion"},
+        {"optimizer", CLI_CHOICE, &which, 0, 0, optimizers, NULL, "the optimizer of this file that trains", "lion"},
         {"check", CLI_FLAG, &check, 0, 0, NULL, NULL, "compare the Adam of this file with weft's", NULL},
         {"steps", CLI_INT, &steps, 1, 100000, NULL, "N", "training steps", "200"},
         {"batch-size", CLI_INT, &batch, 1, 4096, NULL, "N", "images in a step", "32"},
-        {"seed", CLI_INT, &seed, 0, INT32_MAX, NULL, "N", "of the network and the drawings", "1"},
+        {"seed", CLI_INT, &seed, 0, INT32_MAX, NULL, "N", "seed of the network and of the drawings", "1"},
     };
     const cli program = {"own_optimizer", "custom optimizers train a network on drawings of digits",
                          "own_optimizer --check", options, sizeof options / sizeof *options};
@@ -197,7 +198,7 @@ int main(int argc, char **argv)
     if (!st && take_batch(&test, 0, held_out, &x, &labels))
         st = run(&mine, x, labels, 0, &right);
     if (!st)
-        printf("%.1f %% of %lld other drawings are read rightly\n", 100 * (double)right / (double)held_out,
+        printf("%.1f %% of %lld other drawings are classified correctly\n", 100 * (double)right / (double)held_out,
                (long long)held_out);
     if (!st && check)
         printf("weft's Adam had the same losses, bit for bit, in all %lld steps\n", (long long)steps);

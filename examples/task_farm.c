@@ -7,11 +7,12 @@
  *   RANK=-1 WORLD_SIZE=9 MASTER_ADDR=... MASTER_PORT=... task_farm  is a worker; start and stop workers as you like
  *
  * A task counts the primes of one range. The farmer, rank 0, keeps two calls in flight to each worker. If a call fails,
- * its task waits again; after ten failures, departures of workers not counted, the farm fails. A task is counted when
- * its call succeeds, so exactly once, even if it was computed twice.
+ * its task waits for another attempt. If one task fails ten times, the farm fails; a failure does not count if its
+ * worker left the job. The result of a task is added when its call succeeds, so exactly once, even if the task was
+ * computed twice.
  *
- * SIGINT and SIGTERM: the farmer ends the job and prints what is done. A worker finishes the tasks that it has, and
- * leaves. The same signal a second time kills the process.
+ * SIGINT and SIGTERM: the farmer ends the job and prints how many tasks are done. A worker finishes the tasks that it
+ * has, and leaves. The same signal a second time kills the process.
  * Exit codes: 0 done, or a worker that left; 1 failed; 2 wrong options; 130 the farmer was interrupted.
  * docs/task-farm.md explains the program.
  */
@@ -85,7 +86,7 @@ static int work(void)
     const weft_agent_options options = {.elastic = true,
                                         .functions = &function,
                                         .function_count = 1,
-                                        .workers = 1, /* thread: one task at a time */
+                                        .workers = 1, /* one thread runs handlers: one task at a time */
                                         .on_membership = on_own_event};
     weft_agent *agent;
     weft_status st = weft_agent_open(&options, &agent, NULL);
@@ -101,22 +102,22 @@ static int work(void)
 /* The farmer has one thread: callbacks run inside weft_agent_progress and weft_agent_close. */
 
 typedef struct task {
-    int attempts;       /* that failed; attempts on workers that left do not count */
-    weft_worker worker; /* that computes the task now */
+    int attempts;       /* failed attempts; those on workers that left do not count */
+    weft_worker worker; /* the worker that computes the task now */
 } task;
 
 typedef struct slot {
     weft_worker worker; /* incarnation 0: no worker */
-    int calls;          /* in flight to it */
+    int calls;          /* calls in flight to `worker` */
 } slot;
 
 static weft_agent *agent;
-static task tasks[MOST_TASKS], *waiting[MOST_TASKS]; /* all tasks; a stack of the tasks that wait for a worker */
+static task tasks[MOST_TASKS], *waiting[MOST_TASKS]; /* waiting: a stack of the tasks that wait for a worker */
 static slot slots[MOST_RANKS];                       /* by rank */
-static int64_t waits, done, retries, primes_found;   /* waits: tasks in `waiting` */
+static int64_t waits, done, retries, primes_found;   /* waits: the number of tasks in `waiting` */
 static int workers;
 static bool over;         /* no further task is started */
-static char failure[320]; /* why the farm failed; "" */
+static char failure[320]; /* why the farm failed; "" if it did not */
 
 static void remove_worker(weft_worker worker)
 {
@@ -152,7 +153,7 @@ static void on_result(weft_future *future, void *arg)
     weft_future_unref(future);
 }
 
-/* Gives every worker tasks until it has IN_FLIGHT calls, those with fewest calls first. */
+/* Gives tasks to every worker until it has IN_FLIGHT calls. Workers with the fewest calls get tasks first. */
 static void start_tasks(void)
 {
     for (int calls = 0; calls < IN_FLIGHT; calls++) {
@@ -183,8 +184,9 @@ static void start_tasks(void)
 static void add_worker(weft_worker worker)
 {
     slot *s = &slots[worker.rank];
+    /* The death of a watched worker is detected even if no call is in flight to it. */
     if (s->worker.incarnation == worker.incarnation || weft_agent_watch(agent, worker.rank))
-        return; /* added already, or gone. The death of a watched worker is detected even if it has no calls */
+        return; /* added already, or gone */
     workers += !s->worker.incarnation;
     *s = (slot){.worker = worker};
 }

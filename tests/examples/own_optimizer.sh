@@ -7,7 +7,7 @@ source "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1 # small products: threads would only wait for each other on a busy machine
 
 learns() { # at least 70 % of the drawings that it was not trained on
-  awk '/other drawings are read rightly/ { found = $1 >= 70 } END { exit !found }' "$log" || fail "it has not learnt"
+  awk '/other drawings are classified correctly/ { found = $1 >= 70 } END { exit !found }' "$log" || fail "it has not learnt"
 }
 case "$case" in
 usage)
