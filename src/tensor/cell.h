@@ -7,10 +7,11 @@
  * tensor, which readers reference (wfi_tensor_read) and writers replace. All of these functions also take ordinary
  * tensors, which are read and written directly.
  *
- * LOCKING. Any thread may call any function. One writer holds a cell's `writing` from begin to end. `lock` is held
- * for reading by threads that take a reference, or that read between hold and release; and for writing by threads
- * that exchange the snapshot or overwrite it. `writing` comes before `lock`. Between hold and release, and between
- * begin and end, a thread must not touch the same cell again, park, or run functions of the user.
+ * LOCKING. Any thread may call any function. A writer holds a cell's `writing` from wfi_write_begin to wfi_write_end.
+ * A thread that takes a reference to the snapshot, or reads it between hold and release, locks `lock` shared. A thread
+ * that exchanges or overwrites the snapshot locks `lock` exclusively. `writing` is locked before `lock`. Between hold
+ * and release, and between begin and end, a thread must not touch the same cell again, park, or run functions of the
+ * user.
  * LIFETIME. The handle owns the cell; the cell holds one reference to each of its snapshots.
  */
 #ifndef WFI_CELL_H
@@ -19,7 +20,7 @@
 #include "base/mutex.h"
 #include "tensor/tensor.h"
 
-/* tensor.c reads and ends it; all other access is in cell.c. */
+/* Only cell.c and tensor.c use the fields: tensor.c reads the snapshot and frees the cell. */
 struct wfi_cell {
     wfi_mutex writing;
     pthread_rwlock_t lock;
@@ -36,8 +37,8 @@ struct wfi_cell {
 weft_status wfi_tensor_make_cell(weft_tensor *tensor);
 
 /*
- * The snapshot, borrowed, for readers that take no reference, so that writers need not copy; it does not change until
- * release.
+ * Returns the snapshot, borrowed; it does not change until wfi_tensor_release. Because the reader takes no reference, a
+ * later writer can overwrite the snapshot and need not copy it.
  */
 weft_tensor *wfi_tensor_hold(const weft_tensor *tensor);
 void wfi_tensor_release(const weft_tensor *tensor);
@@ -45,31 +46,32 @@ void wfi_tensor_release(const weft_tensor *tensor);
 /* How a cell is written. An ordinary tensor is always written in place. */
 typedef enum wfi_write_how {
     WFI_WRITE_IN_PLACE, /* over the snapshot, even if others refer to it */
-    WFI_WRITE_BESIDE,   /* all of it, into another slab */
-    WFI_WRITE_WHOLE,    /* all of it: over the snapshot if it has no other reference, otherwise into another slab */
-    WFI_WRITE_PART,     /* a part of it: the same, but the other slab starts as a copy */
+    WFI_WRITE_BESIDE,   /* the whole value, into another slab */
+    WFI_WRITE_WHOLE, /* the whole value: over the snapshot if nobody else refers to it, otherwise into another slab */
+    WFI_WRITE_PART,  /* a part of the value: as WFI_WRITE_WHOLE, but another slab starts as a copy of the snapshot */
 } wfi_write_how;
 
 typedef struct wfi_write {
     weft_tensor *target;
     wfi_write_how how;
     const weft_tensor *from; /* the present value, borrowed */
-    weft_tensor *to;         /* the tensor to write; `from` itself if it is written in place */
-    weft_tensor *slab;       /* a slab that was given and not needed */
+    weft_tensor *to;         /* the tensor to write; `from` itself for a write in place */
+    weft_tensor *slab;       /* the caller's slab, if it was not needed */
 } wfi_write;
 
 /*
- * `slab`: from wfi_cell_reserve, or NULL; taken over in any case. WEFT_ERR_MEMORY, but not if there is a slab: then
- * wfi_write_end must not be called.
+ * Begins a write. `slab` comes from wfi_cell_reserve or is NULL; wfi_write_begin takes it over, even if it fails.
+ * WEFT_ERR_MEMORY, never if `slab` is not NULL. After a failure wfi_write_end must not be called.
  */
 weft_status wfi_write_begin(wfi_write *w, weft_tensor *target, wfi_write_how how, weft_tensor *slab);
 /*
- * `done`: publishes the new value; a write in place makes a new version. False: nothing was written, or only into
- * another slab, which is dropped.
+ * Ends a write. If `done` is true, the new value is published; a write in place gives the storage a new version. Pass
+ * `done` false only if nothing was written in place. If another slab was written, it is dropped.
  */
 void wfi_write_end(wfi_write *w, bool done);
-/* The slab for a later write: the previous snapshot if it has no reference, otherwise a new one. WEFT_ERR_MEMORY. */
+/* Gives a slab for a later write: the previous snapshot if nobody refers to it, otherwise a new tensor.
+ * WEFT_ERR_MEMORY. */
 weft_status wfi_cell_reserve(weft_tensor *target, weft_tensor **slab);
-bool wfi_cell_is_seen(weft_tensor *target); /* whether the snapshot has other references now */
+bool wfi_cell_is_seen(weft_tensor *target); /* whether others than the cell refer to the snapshot now */
 
 #endif

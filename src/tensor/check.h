@@ -16,7 +16,7 @@ static inline weft_status wfi_check_plain(const weft_tensor *tensor)
     return plain ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
 }
 
-/* Plain, of float32 or float64, as `like` is. NULL passes. */
+/* Plain, of float32 or float64, and of the same dtype as `like`. NULL passes. */
 static inline weft_status wfi_check_float(const weft_tensor *tensor, const weft_tensor *like)
 {
     if (tensor == NULL)
@@ -46,7 +46,7 @@ static inline bool wfi_is_vector(const weft_tensor *tensor, int64_t length)
     return tensor == NULL || (tensor->shape.ndim == 1 && tensor->numel == length);
 }
 
-/* Which of the two dtypes that floating kernels compute in: the caller has checked that it is one (wfi_check_float). */
+/* True for float32, false for float64. The caller has checked that `dtype` is one of the two (wfi_check_float). */
 static inline bool wfi_is_f32(weft_dtype dtype)
 {
     assert(wfi_dtype_is_float(dtype));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * combine.h - combines two ranks' elements: what a reduction over a group does to each chunk. In host memory,
- * contiguous, on the calling thread; any thread may call.
+ * combine.h - combines the elements of two ranks: the computation of a group's reduction for each chunk. The elements
+ * are contiguous in host memory. Any thread may call, and computes all by itself.
  *
  * weft/reduce.h says what each kind gives, element by element. The bits depend only on the two elements: not on their
  * order, on the processor, or on how a range was divided. NULL is allowed if count is 0.
@@ -12,12 +12,12 @@
 #include <weft/reduce.h>
 #include <weft/tensor.h>
 
-/* Whether dtype and kind can be combined; false also if either is unknown. The functions below require it. */
+/* Whether the dtype can be combined in this way; false if either is unknown. The functions below require true. */
 bool wfi_can_combine(weft_dtype dtype, weft_op how);
 
 /*
- * out[i] = a[i] (how) b[i], for i < count. All aligned for the dtype; `out` may be `a` or `b`, otherwise it overlaps
- * neither. AVG adds; wfi_combine_divide completes it.
+ * out[i] = a[i] (how) b[i], for i < count. All are aligned for the dtype. `out` may be `a` or `b`; otherwise it
+ * overlaps neither. WEFT_OP_AVG only adds: wfi_combine_divide then computes the average.
  */
 void wfi_combine(weft_dtype dtype, weft_op how, void *out, const void *a, const void *b, size_t count);
 

@@ -2,9 +2,12 @@
 /*
  * combine_float.h - combines two floats; the bits of the result depend neither on their order nor on the processor.
  *
- * Two things need care. Of two NaNs the processor returns one, chosen by their order, and NaNs that it makes itself
- * have a sign that differs between makers: so all NaNs are replaced by one. And the processor's minimum of -0 and +0
- * is its second operand: so the minimums of both orders are combined. All of it becomes vector code in a loop.
+ * Two things need care:
+ *   NaN. Of two NaNs the processor returns one, chosen by their order. The sign of a NaN that the processor itself
+ *   makes differs between manufacturers. So every NaN is replaced by the same one.
+ *   Zero. The processor's minimum of -0 and +0 is its second operand. So the minimum is computed in both orders, and
+ *   the two results are combined.
+ * In a loop, the compiler turns all of this into vector code.
  */
 #ifndef WFI_COMBINE_FLOAT_H
 #define WFI_COMBINE_FLOAT_H
@@ -26,8 +29,9 @@ static inline double double_of_bits(uint64_t bits)
 }
 
 /*
- * Minimum and maximum: if neither operand is less, both choices have the same bits, or are zeros: of these `|` gives
- * -0 if there is one, `&` +0.
+ * The minimum and the maximum are chosen in both orders of the operands, and the bits of the two choices are combined.
+ * If neither operand is less, the two choices have the same bits, or both are zeros. For zeros, `|` gives -0 if one of
+ * them is -0, and `&` gives +0 if one of them is +0.
  */
 #define FLOAT_FUNCTIONS(tag, T, BITS_OF, OF_BITS, NAN_BITS)                                                            \
     static inline T tag##_one_nan(T value)                                                                             \

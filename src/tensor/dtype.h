@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dtype.h - what is known of each element type, beside its size and name (weft/tensor.h). For C++ too. */
+/* dtype.h - the properties of each element type, except its size and name (weft/tensor.h). For C++ too. */
 #ifndef WFI_DTYPE_H
 #define WFI_DTYPE_H
 
@@ -12,11 +12,12 @@ WEFT_BEGIN_C
 typedef enum wfi_dtype_class { WFI_CLASS_BOOL, WFI_CLASS_INTEGER, WFI_CLASS_FLOAT, WFI_CLASS_COMPLEX } wfi_dtype_class;
 
 bool wfi_dtype_is_valid(weft_dtype dtype);
-/* float32 or float64: what floating kernels compute in. float16 and bfloat16 are of the class, but not of these. */
+/* Whether it is float32 or float64, the dtypes in which floating kernels compute. False for float16 and bfloat16,
+ * although their class is WFI_CLASS_FLOAT. */
 bool wfi_dtype_is_float(weft_dtype dtype);
-wfi_dtype_class wfi_dtype_class_of(weft_dtype dtype); /* these three: of a valid one */
+wfi_dtype_class wfi_dtype_class_of(weft_dtype dtype); /* this and the next two: the dtype must be valid */
 size_t wfi_dtype_align(weft_dtype dtype);
-weft_dtype wfi_dtype_real(weft_dtype dtype); /* of a complex number's parts; else itself */
+weft_dtype wfi_dtype_real(weft_dtype dtype); /* of a complex dtype, the dtype of its parts; otherwise `dtype` */
 
 WEFT_END_C
 #endif

@@ -2,8 +2,9 @@
 /*
  * half.h - float16 (IEEE 754 binary16) and bfloat16 from and to wider floats: rounded once, to nearest, ties to even.
  *
- * Without branches, so that loops over them become vector code, and without subnormal operands, so that a host program
- * that flushes these to zero gets the same numbers. A NaN stays a NaN of its sign, a quiet one; what fits of its payload is kept.
+ * The functions have no branches, so that the compiler vectorizes loops over them. Their arithmetic has no subnormal
+ * operands, so that a program that flushes subnormals to zero gets the same numbers. A NaN becomes a quiet NaN of the
+ * same sign, with as many bits of its payload as fit.
  * The two tricks with a float's exponent are Fabian Giesen's ("half_float", public domain).
  */
 #ifndef WFI_HALF_H
@@ -26,7 +27,7 @@ static inline float wfi_float_of_bits(uint32_t bits)
     return value;
 }
 
-#define WFI_EXPONENT(e) ((uint32_t)(e) << 23) /* of a float32, with its bias of 127 */
+#define WFI_EXPONENT(e) ((uint32_t)(e) << 23) /* the bits of a float32's exponent; `e` contains the bias of 127 */
 #define WFI_FLOAT_INFINITY WFI_EXPONENT(255)
 
 static inline float wfi_float_of_f16(uint16_t half)
@@ -35,7 +36,7 @@ static inline float wfi_float_of_f16(uint16_t half)
     uint32_t exponent = bits & UINT32_C(0x0f800000);
     uint32_t normal = bits + WFI_EXPONENT(127 - 15);
     uint32_t special = (bits + WFI_EXPONENT(255 - 31)) | ((bits & 0x7fffff) != 0 ? UINT32_C(0x400000) : 0);
-    /* 2^-14 and a fraction, less 2^-14: the subtraction finds the exponent. */
+    /* (2^-14 + fraction) - 2^-14: the subtraction finds the exponent of the fraction. */
     uint32_t subnormal =
         wfi_bits_of_float(wfi_float_of_bits(normal + WFI_EXPONENT(1)) - wfi_float_of_bits(WFI_EXPONENT(113)));
     uint32_t finite = exponent == 0 ? subnormal : normal;
@@ -46,11 +47,11 @@ static inline uint16_t wfi_f16_of_float(float value)
 {
     uint32_t bits = wfi_bits_of_float(value), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
     uint32_t special = size > WFI_FLOAT_INFINITY ? 0x7e00 | (size >> 13 & 0x3ff) : 0x7c00;
-    /* 0.5 has its last bit where a subnormal of float16 has: the addition rounds there. */
+    /* The last bit of the float32 0.5 has the value of a float16 subnormal's last bit. The addition rounds to it. */
     uint32_t magic = WFI_EXPONENT(127 - 1);
     uint32_t subnormal = wfi_bits_of_float(wfi_float_of_bits(size) + wfi_float_of_bits(magic)) - magic;
     uint32_t odd = size >> 13 & 1;
-    uint32_t normal = (size - WFI_EXPONENT(127 - 15) + 0xfff + odd) >> 13; /* up to 65520 and beyond: infinity's bits */
+    uint32_t normal = (size - WFI_EXPONENT(127 - 15) + 0xfff + odd) >> 13; /* from 65520 on: the bits of infinity */
     uint32_t finite = size < WFI_EXPONENT(113) ? subnormal : normal;
     return (uint16_t)(sign | (size >= WFI_EXPONENT(127 + 16) ? special : finite));
 }
@@ -70,8 +71,9 @@ static inline uint16_t wfi_bf16_of_float(float value)
 }
 
 /*
- * The value itself, or where a float cannot hold it, of the two floats around it the one whose last bit is 1. Rounding that to fewer
- * bits gives what rounding the value would; two roundings to nearest could end on the wrong side.
+ * The value itself if a float can hold it, otherwise that one of its two neighbouring floats whose last bit is 1.
+ * Rounding the result to fewer bits gives the same as rounding `value`. If both roundings were to nearest, the result
+ * could be wrong in its last bit.
  */
 static inline float wfi_float_odd_of_f64(double value)
 {
@@ -85,7 +87,7 @@ static inline float wfi_float_odd_of_f64(double value)
 static inline float wfi_float_odd_of_i64(int64_t value)
 {
     uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    uint64_t lost = size & 0x7ff; /* a double holds 53 bits of 64 */
+    uint64_t lost = size & 0x7ff; /* the bits below the 53 that a double holds */
     if (size >> 53 != 0 && lost != 0)
         size = (size - lost) | 0x800;
     double exact = (double)size;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels.h - who computes what: for each family of kernels a table by device and dtype. For C++ too, as .cu files are.
+ * kernels.h - the tables of kernels: for each family one table, by device and dtype. .cu files include this header, so
+ * it is for C++ too.
  *
- * A family is a struct of functions that work on one dtype on one kind of device. A NULL in it is a kernel that is not there; operators
- * then say "no kernel for bfloat16 on the CPU". What is the same on all devices, whether shapes and dtypes fit each other, stands once,
- * in the functions that everybody calls (copy.h, elementwise.h, cpu/product/product.h): these look the family up by their first operand
- * and hand over addresses and strides. docs/decisions/044 says why.
+ * A family is a struct of functions that work on one dtype on one kind of device. NULL in a family means that there is
+ * no such kernel; operators then fail with "no kernel for bfloat16 on the CPU". Checks of shapes and dtypes do not
+ * depend on the device. They are in the functions that all code calls (copy.h, elementwise.h, cpu/product/product.h).
+ * These functions find the family by their first operand, and pass addresses and strides to the kernel.
+ * docs/decisions/044 has the reasons.
  *
- * A device's own entries are data of its folder: cpu/, cuda/. They may be asked for from any thread. The CPU's kernels return when they
- * are done; a GPU's when they are queued, on the stream that copies from it wait for.
+ * The tables of a device are in its folder: cpu/, cuda/. Any thread may look up a kernel. A kernel of the CPU returns
+ * when it is done. A kernel of a GPU returns when it is queued, on a stream; copies from the GPU wait for that stream.
  */
 #ifndef WFI_KERNELS_H
 #define WFI_KERNELS_H
@@ -51,18 +53,19 @@ typedef enum wfi_map_op {
 typedef struct wfi_map_args {
     weft_device device;
     int64_t count;
-    const void *x, *z; /* z: NULL where the operator has none */
+    const void *x, *z; /* z: NULL if the operator has one operand */
     void *y;
     double factor;
 } wfi_map_args;
 
 typedef struct wfi_elementwise_kernels {
-    wfi_walk_kernel binary[WFI_BINARY_OPS];   /* operand 2 = 0 op 1. WEFT_ERR_INVALID: an integer was divided by 0 */
-    wfi_walk_kernel compare[WFI_COMPARE_OPS]; /* operand 2, a bool, = 0 op 1 */
+    wfi_walk_kernel binary[WFI_BINARY_OPS];   /* operand 2 = operand 0 op operand 1; WEFT_ERR_INVALID: integer / 0 */
+    wfi_walk_kernel compare[WFI_COMPARE_OPS]; /* the same; operand 2 has dtype bool */
     weft_status (*map[WFI_MAP_OPS])(const wfi_map_args *args);
 } wfi_elementwise_kernels;
 
-/* ---- Matrix products; c [m, n] = beta c + op(a) [m, k] op(b) [k, n], all packed, row-major; m, n, k fit an int ---- */
+/* ---- Matrix products: c = beta c + op(a) op(b) ---- */
+/* op(a) is [m, k], op(b) [k, n], c [m, n]; all are contiguous and row-major. m, n and k fit in an int. */
 typedef struct wfi_gemm_args {
     weft_device device;
     bool transpose_a, transpose_b;
@@ -81,10 +84,11 @@ extern const wfi_copy_kernels wfi_copy_cpu[WFI_DTYPES], wfi_copy_cuda[WFI_DTYPES
 extern const wfi_elementwise_kernels wfi_elementwise_cpu[WFI_DTYPES], wfi_elementwise_cuda[WFI_DTYPES];
 extern const wfi_product_kernels wfi_product_cpu[WFI_DTYPES], wfi_product_cuda[WFI_DTYPES];
 
-/* One of them, by what a tensor is and where; all NULL if nothing is there. Of products: cpu/product/product.h. */
+/* The family for the device and the dtype of `tensor`. All its entries are NULL if the device has no table. Matrix
+ * products: see cpu/product/product.h. */
 const wfi_copy_kernels *wfi_copy_kernels_of(const weft_tensor *tensor);
 const wfi_elementwise_kernels *wfi_elementwise_kernels_of(const weft_tensor *tensor);
-weft_status wfi_no_kernel(const weft_tensor *tensor); /* WEFT_ERR_TYPE; not on the CPU: WEFT_ERR_UNSUPPORTED */
+weft_status wfi_no_kernel(const weft_tensor *tensor); /* on the CPU WEFT_ERR_TYPE, otherwise WEFT_ERR_UNSUPPORTED */
 
 WEFT_END_C
 #endif

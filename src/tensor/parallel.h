@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parallel.h - a loop cut into fixed pieces that a few threads share.
+ * parallel.h - runs the pieces of a loop on a few threads.
  *
- * The pieces depend on `count` and `grain` alone, never on the number of threads: what is summed piece by piece and joined
- * in order has the same bits on any machine.
+ * The pieces depend only on `count` and `grain`, never on the number of threads. So if each piece computes a sum, and
+ * these sums are added in order, the result has the same bits on any machine.
  */
 #ifndef WFI_PARALLEL_H
 #define WFI_PARALLEL_H
@@ -18,9 +18,9 @@ void wfi_parallel(int64_t count, int64_t grain, void (*run)(void *arg, int64_t b
 /* How many threads a kernel may use: WEFT_CPU_THREADS, else OMP_NUM_THREADS, else this process's share of the cores
  * (topo/share.h), which may change when a job begins. */
 int wfi_cpu_threads(void);
-weft_status wfi_cpu_threads_setting(int64_t *threads, weft_error **error); /* what the variable says, 0: nothing */
-void wfi_cpu_threads_set(int threads); /* for the whole process, from the next kernel on; < 1 is 1 */
+weft_status wfi_cpu_threads_setting(int64_t *threads, weft_error **error); /* WEFT_CPU_THREADS; 0: not set */
+void wfi_cpu_threads_set(int threads); /* for the whole process, from the next kernel on; below 1 counts as 1 */
 
-#define WFI_GRAIN 32768 /* elements; below it a hand-over costs more than it gains */
+#define WFI_GRAIN 32768 /* elements; for fewer, waking a thread costs more than it gains */
 
 #endif

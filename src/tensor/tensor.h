@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor.h - the inside of a tensor, and making tensors over storage. Kernels are in cpu/.
+ * tensor.h - the fields of a tensor, and functions that create tensors over storages. Kernels are in cpu/ and cuda/.
  *
- * LOCKING. None, but cells have their own (cell.h). Everything but `refs` and `requires_grad`, which are atomic, is fixed before a tensor
- * is handed out, so any thread may read it. `grad_node` is set once, by the tape that made the tensor, before anyone else sees it.
- * Leaves have none: one leaf may be used on many tapes at the same time, and a tape finds its leaves by their `id`.
- * LIFETIME. A tensor holds one reference to its storage (mem.h), which views of it share. With its last reference it
- * drops both.
+ * LOCKING. Only cells have locks (cell.h). `refs` and `requires_grad` are atomic. All other fields are set before a
+ * tensor is handed out, so any thread may read them. `grad_node` is set once, by the tape that made the tensor, before
+ * another thread sees the tensor. Leaves have no node: one leaf may be used on many tapes at the same time, and a tape
+ * finds its leaves by their `id`.
+ * LIFETIME. A tensor holds one reference to its storage (mem.h), which views of it share. When the last reference to
+ * the tensor is dropped, it drops its node and its storage.
  */
 #ifndef WFI_TENSOR_H
 #define WFI_TENSOR_H
@@ -29,21 +30,21 @@ struct weft_tensor {
     int64_t offset;                 /* of the first element, in elements */
     int64_t numel;
     uint64_t id;           /* never used twice in a process: a key for maps */
-    wfi_storage *storage;  /* one reference; NULL: a cell */
-    struct wfi_cell *cell; /* of the module's that it is a parameter or buffer of, see cell.h; else NULL */
-    void *grad_node;       /* autograd's; NULL: a leaf, or not recorded */
-    uint32_t grad_result;  /* which result of that node it is */
-    void (*grad_node_drop)(void *grad_node); /* runs with the last reference; may be NULL */
+    wfi_storage *storage;  /* one reference; NULL if the tensor has a cell */
+    struct wfi_cell *cell; /* of a parameter or buffer of a module, see cell.h; otherwise NULL */
+    void *grad_node;       /* the operation that made it, of src/autograd; NULL: a leaf, or not recorded */
+    uint32_t grad_result;  /* which result of `grad_node` it is */
+    void (*grad_node_drop)(void *grad_node); /* runs when the last reference is dropped; may be NULL */
 };
 
-/* "float32 [2, 3]": a tensor that could not be made, for the log; the shape and the dtype may be invalid. */
+/* Describes a tensor that could not be made, for the log: "float32 [2, 3]". The shape and the dtype may be invalid. */
 #define WFI_WANTED_TEXT 128
 const char *wfi_tensor_wanted(const weft_shape *shape, weft_dtype dtype, char text[WFI_WANTED_TEXT]);
 /* New contiguous tensor on a kind of memory. WEFT_ERR_INVALID, _TOO_LARGE, _MEMORY, _UNSUPPORTED. */
 weft_status wfi_tensor_create(weft_shape shape, weft_dtype dtype, wfi_memory_kind kind, int device, weft_tensor **out);
-/* New and contiguous where `tensor` is. NULL: no memory. */
+/* A new contiguous tensor on the device of `tensor`. NULL: no memory. */
 weft_tensor *wfi_tensor_empty_like(const weft_tensor *tensor, weft_shape shape, weft_dtype dtype);
-/* Contiguous over an existing storage, which it references. The range must lie inside it. */
+/* A contiguous tensor over an existing storage, to which it takes a reference. Its elements must lie in the storage. */
 weft_status wfi_tensor_over(wfi_storage *storage, int64_t offset, weft_shape shape, weft_dtype dtype,
                             weft_tensor **out);
 /* A view of `tensor` with another geometry; the range must lie inside the storage. */
@@ -54,27 +55,29 @@ weft_status wfi_tensor_view(const weft_tensor *tensor, weft_shape shape, const i
 bool wfi_shape_numel(const weft_shape *shape, int64_t *numel);
 bool wfi_shape_equal(const weft_shape *a, const weft_shape *b);
 void wfi_shape_strides(const weft_shape *shape, int64_t strides[WEFT_MAX_DIMS]); /* row-major */
-/* Fills in a -1 of a reshape. WEFT_ERR_SHAPE if the element count does not come out. */
+/* Replaces a size of -1, so that the shape has `numel` elements. WEFT_ERR_SHAPE if no size does that. */
 weft_status wfi_shape_infer(int64_t numel, weft_shape *shape);
 bool wfi_dim_wrap(int ndim, int *dim); /* negative ones count from the end; false if outside */
 
 #define WFI_DEVICE_TEXT 24
 const char *wfi_device_text(weft_device device, char text[WFI_DEVICE_TEXT]); /* "the CPU", "cuda:1"; returns `text` */
 
-/* What lies behind a cell: the present snapshot, with a reference; borrowed until the next write; fixed. */
+/* wfi_cell_read returns a reference to the present snapshot of a cell. The storage and the address of the snapshot are
+ * borrowed until the next write of the cell. The kind of memory never changes. */
 typedef struct wfi_cell wfi_cell;
 weft_tensor *wfi_cell_read(wfi_cell *cell);
 wfi_storage *wfi_cell_storage(wfi_cell *cell);
 void *wfi_cell_address(wfi_cell *cell);
 wfi_memory_kind wfi_cell_kind(const wfi_cell *cell);
 
-/* What to read the elements of `tensor` from, with a reference: a cell's snapshot, which stays as it is; else itself. */
+/* Returns a reference to the tensor from which the elements of `tensor` can be read: the snapshot of a cell, otherwise
+ * `tensor` itself. Only a write in place (WFI_WRITE_IN_PLACE) changes a snapshot while others refer to it. */
 static inline weft_tensor *wfi_tensor_read(const weft_tensor *tensor)
 {
     return tensor->cell == NULL ? weft_tensor_ref((weft_tensor *)tensor) : wfi_cell_read(tensor->cell);
 }
 
-/* Borrowed. Of a cell: until its next write, so for those who read, and not beside a step, wfi_tensor_read is the way. */
+/* Borrowed; of a cell, only until its next write. To read elements while an optimizer may step, use wfi_tensor_read. */
 static inline wfi_storage *wfi_tensor_storage(const weft_tensor *tensor)
 {
     return tensor->cell == NULL ? tensor->storage : wfi_cell_storage(tensor->cell);
@@ -92,7 +95,7 @@ static inline bool wfi_tensor_is_alone(const weft_tensor *tensor)
            wfi_storage_is_alone(tensor->storage);
 }
 
-/* The first element's address, in whatever memory it is; of a cell as wfi_tensor_storage. */
+/* The address of the first element, in host or device memory. Of a cell it is valid until the next write. */
 static inline void *wfi_tensor_address(const weft_tensor *tensor)
 {
     if (tensor->cell != NULL)
