@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* Writers go first: readers that come without a pause would keep them out for ever. */
+/* The lock prefers writers. Otherwise readers that follow each other without a pause could block a writer forever. */
 static void init_lock(pthread_rwlock_t *lock)
 {
     pthread_rwlockattr_t how;
@@ -52,7 +52,7 @@ weft_status wfi_tensor_make_cell(weft_tensor *tensor)
     cell->device = wfi_storage_device(tensor->storage);
     wfi_storage_unref(tensor->storage);
     tensor->storage = NULL;
-    tensor->offset = 0; /* views count from the snapshot's first element */
+    tensor->offset = 0; /* the offset of a view counts from the snapshot's first element */
     wfi_shape_strides(&tensor->shape, tensor->strides);
     tensor->cell = cell;
     return WEFT_OK;
@@ -96,7 +96,7 @@ weft_status wfi_cell_reserve(weft_tensor *target, weft_tensor **slab)
     return wfi_tensor_create(target->shape, target->dtype, cell->kind, cell->device, slab);
 }
 
-/* Goes beside, with the cell's `writing` alone. */
+/* Prepares a write into another slab. The caller holds `writing`, but not `lock`. Failure unlocks `writing`. */
 static weft_status write_beside(wfi_write *w)
 {
     wfi_cell *cell = w->target->cell;
@@ -131,7 +131,10 @@ weft_status wfi_write_begin(wfi_write *w, weft_tensor *target, wfi_write_how how
     return write_beside(w);
 }
 
-/* The snapshot that goes: kept for the next step, or the caller's to drop. */
+/*
+ * Publishes the new snapshot. Returns a tensor that the caller must drop, or NULL. WFI_WRITE_BESIDE keeps the old
+ * snapshot as `spare` for the next step, and returns the spare before it; other writes return the old snapshot.
+ */
 static weft_tensor *replace(wfi_write *w)
 {
     wfi_cell *cell = w->target->cell;
@@ -151,7 +154,7 @@ void wfi_write_end(wfi_write *w, bool done)
     wfi_cell *cell = w->target->cell;
     weft_tensor *drop = NULL;
     if (done && w->to == w->from)
-        wfi_storage_wrote(w->to->storage); /* tapes notice that it changed under them */
+        wfi_storage_wrote(w->to->storage); /* tapes that need the old value detect the change */
     if (cell != NULL && w->to == w->from)
         unlock(cell);
     else if (cell != NULL)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* combine.c - see combine.h. Plain loops that the compiler turns into vector code, several times over (clones.h). */
+/* combine.c - see combine.h. The compiler turns plain loops into vector code, once for each version of clones.h. */
 #include "tensor/combine.h"
 
 #include "tensor/clones.h"
@@ -23,7 +23,7 @@ typedef void (*combine_kernel)(void *out, const void *left, const void *right, s
         }                                                                                                              \
     }
 
-/* ---- Integers; the arithmetic is done unsigned and no narrower than int, where wrapping is defined ----------------- */
+/* ---- Integers, computed as unsigned numbers of at least int's width, where overflow is defined ------------------- */
 
 #define COMBINE_WRAPPING(tag, U, WIDE)                                                                                 \
     COMBINE(tag##_sum, U, (WIDE)a + (WIDE)b)                                                                           \
@@ -44,7 +44,7 @@ COMBINE_ORDERED(i64, int64_t)
 COMBINE(bool_or, uint8_t, (a | b) != 0)
 COMBINE(bool_and, uint8_t, (a != 0) & (b != 0))
 
-/* ---- Floats -------------------------------------------------------------------------------------------------------- */
+/* ---- Floats ------------------------------------------------------------------------------------------------------ */
 
 #define COMBINE_FLOATS(tag, T)                                                                                         \
     COMBINE(tag##_sum, T, tag##_sum_of(a, b))                                                                          \
@@ -54,9 +54,9 @@ COMBINE(bool_and, uint8_t, (a != 0) & (b != 0))
 COMBINE_FLOATS(f32, float)
 COMBINE_FLOATS(f64, double)
 
-/* ---- bfloat16: two in each 32 bits, which both are floats after a shift or a mask ---------------------------------- */
+/* ---- bfloat16: two in each word of 32 bits; a shift makes one of them a float, a mask the other ------------------ */
 
-/* Where the upper half is the bfloat16 next to `value`. That of the one NaN is bfloat16's. */
+/* Bits whose upper half is the bfloat16 nearest to `value`. For the NaN of combine_float.h it is bfloat16's NaN. */
 static inline uint32_t bf16_above(float value)
 {
     uint32_t bits = wfi_bits_of_float(value);
@@ -92,7 +92,7 @@ COMBINE_BF16(bf16_min, f32_min_of)
 COMBINE_BF16(bf16_max, f32_max_of)
 COMBINE_BF16(bf16_prod, f32_prod_of)
 
-/* ---- Complex numbers: two floats, which sums and quotients take apart ---------------------------------------------- */
+/* ---- Complex numbers: two floats; sums and quotients are computed on each of them -------------------------------- */
 
 typedef struct complex_f32 {
     float real, imaginary;
@@ -102,8 +102,9 @@ typedef struct complex_f64 {
 } complex_f64;
 
 /*
- * The products lose their NaNs before they are added: what is added is then no product, and cannot be fused with one. gcc 12 does so for
- * AVX-512 where real and imaginary parts take turns, whatever -ffp-contract says.
+ * The NaN of each product is replaced before the products are added. So the operand of the addition is no product, and
+ * the compiler cannot fuse the two. Otherwise gcc 12 fuses them for AVX-512 if real and imaginary parts alternate in
+ * memory, whatever -ffp-contract says.
  */
 #define COMBINE_COMPLEX(tag, real_tag, T)                                                                              \
     static void tag##_sum(void *out, const void *left, const void *right, size_t count)                                \
@@ -120,7 +121,7 @@ typedef struct complex_f64 {
 COMBINE_COMPLEX(c64, f32, complex_f32)
 COMBINE_COMPLEX(c128, f64, complex_f64)
 
-/* ---- Quotients ----------------------------------------------------------------------------------------------------- */
+/* ---- Quotients --------------------------------------------------------------------------------------------------- */
 
 #define DIVIDE(tag, T)                                                                                                 \
     WFI_CLONES static void tag##_divide(void *data, size_t count, size_t divisor)                                      \
@@ -163,12 +164,12 @@ static void c128_divide(void *data, size_t count, size_t divisor)
     f64_divide(data, 2 * count, divisor);
 }
 
-/* ---- The table ----------------------------------------------------------------------------------------------------- */
+/* ---- The table --------------------------------------------------------------------------------------------------- */
 
 enum { REDUCES = WEFT_OP_PROD + 1 };
 
 typedef struct combine_kernels {
-    combine_kernel by[REDUCES]; /* NULL: there is no such combination */
+    combine_kernel by[REDUCES]; /* NULL: the dtype cannot be combined in this way */
     void (*divide)(void *data, size_t count, size_t divisor);
 } combine_kernels;
 

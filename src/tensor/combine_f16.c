@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * combine_f16.c - float16 is combined as floats. Compilers do not make vectors of the processors' conversions, so these are written out: for
- * AVX-512, for F16C, which came with AVX2 but is no part of it, and for NEON. Elsewhere, and where a vector is not full, half.h's arithmetic
- * does it. All round to nearest, ties to even.
+ * combine_f16.c - combines float16: converts to float32, computes, and converts back.
+ *
+ * Compilers do not vectorize the conversions that processors offer. So the vector code is written by hand: for AVX-512,
+ * for F16C (which came with AVX2 but is no part of it), and for NEON. On other processors, and for the elements that do
+ * not fill a vector, the functions of half.h convert. All conversions round to nearest, ties to even.
  */
 #include "tensor/combine_f16.h"
 
@@ -17,7 +19,7 @@
 
 typedef size_t (*vectors_fn)(uint16_t *y, const uint16_t *x, const uint16_t *z, size_t count);
 
-/* Kernels that do whole vectors alone, and return how many elements these were. */
+/* Kernels that compute only whole vectors. Each returns how many elements it has computed. */
 typedef struct vectors {
     vectors_fn sum, min, max, prod;
     size_t (*divide)(uint16_t *x, float by, size_t count);

@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* How the device of `like` turns its dtype into `to`. NULL: it does not. */
+/* The kernel that converts the dtype of `like` to `to`, on the device of `like`. NULL: there is none. */
 static wfi_walk_kernel converter(const weft_tensor *like, weft_dtype to)
 {
     const wfi_copy_kernels *kernels = wfi_copy_kernels_of(like);
@@ -33,7 +33,8 @@ static void copy_piece(void *arg, int64_t begin, int64_t end)
     memcpy(copy->to + begin, copy->from + begin, (size_t)(end - begin));
 }
 
-/* Between devices, and not plain: what arrives there is packed and converted before it leaves, and spread there. */
+/* Copies to another device if the bytes cannot be copied as they are. The elements are packed and converted on the
+ * device of `x`. They are spread on the device of `y`, if `y` is not contiguous. */
 static weft_status copy_across(const weft_tensor *x, weft_tensor *y)
 {
     weft_status status = weft_device_check(weft_tensor_device(x), NULL);
@@ -85,12 +86,12 @@ weft_status wfi_expand(const weft_tensor *x, weft_tensor *y)
     return status;
 }
 
-/* One element of y's dtype, converted, becomes all of them. */
+/* Converts `value` to one element of y's dtype, and copies that to all elements. */
 weft_status wfi_fill(weft_tensor *y, double value)
 {
-    uint64_t element[2] = {0, 0}; /* as large as the largest */
-    (void)wfi_convert_one(WEFT_DTYPE_FLOAT64, &value, wfi_dtype_real(y->dtype),
-                          element); /* all dtypes that are not complex */
+    uint64_t element[2] = {0, 0}; /* has room for an element of the largest dtype */
+    /* This cannot fail: float64 converts to every dtype that is not complex. */
+    (void)wfi_convert_one(WEFT_DTYPE_FLOAT64, &value, wfi_dtype_real(y->dtype), element);
     wfi_strided walk;
     weft_status status = wfi_strided_init(&walk, &y->shape, 1, (const weft_tensor *[]){y});
     const wfi_copy_kernels *kernels = wfi_copy_kernels_of(y);

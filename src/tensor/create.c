@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* create.c - new tensors with something in them. */
+/* create.c - creates tensors with given contents. */
 #include "tensor/copy.h"
 
 #include "base/text/log.h"
@@ -11,7 +11,7 @@ weft_tensor *weft_tensor_zeros(weft_shape shape, weft_dtype dtype)
     return weft_tensor_full(shape, dtype, 0);
 }
 
-/* Takes over the reference. */
+/* Fills `tensor` and returns it. Takes over the caller's reference. NULL: `tensor` is NULL, or cannot be filled. */
 static weft_tensor *filled(weft_tensor *tensor, double value)
 {
     if (tensor == NULL || wfi_fill(tensor, value) == WEFT_OK)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c - where tensors are: asked and chosen. */
+/* device.c - returns the device of a tensor, and creates tensors on a given device. */
 #include "tensor/tensor.h"
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dtype.c - what is known of each element type. */
+/* dtype.c - the properties of each element type. */
 #include "tensor/tensor.h"
 
 static const struct {

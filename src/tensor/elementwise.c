@@ -64,7 +64,7 @@ weft_status wfi_add_into(const weft_tensor *x, weft_tensor *y)
     return weft_tensor_same_shape(x, y) ? wfi_binary(WFI_ADD, y, x, y) : WEFT_ERR_SHAPE;
 }
 
-/* `z` NULL: the operator has none. */
+/* `z` is NULL if the operator has one operand. */
 static weft_status map(wfi_map_op op, const weft_tensor *x, const weft_tensor *z, double factor, weft_tensor *y)
 {
     const weft_tensor *all[] = {x, y, z};

@@ -7,7 +7,7 @@
 #ifdef WEFT_HAVE_CUDA
 #define CUDA(table) table
 #else
-#define CUDA(table) NULL /* no tensor can be there */
+#define CUDA(table) NULL /* built without CUDA: no tensor is on a GPU */
 #endif
 
 static const wfi_copy_kernels *const copies[WFI_DEVICE_KINDS] = {

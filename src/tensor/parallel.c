@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parallel.c - the kernels' few threads. They start when first needed, block all signals and end with the process. */
+/* parallel.c - the threads of the kernels. They start when first needed, block all signals and end with the process. */
 #include "tensor/parallel.h"
 
 #include "base/env.h"
@@ -20,18 +20,18 @@ typedef struct parallel_job {
 } parallel_job;
 
 /*
- * Locking: `busy` is held by the one caller whose job the pool runs; others run theirs alone meanwhile, which is as quick
- * when cores are few and cannot deadlock. `lock` covers all below it. Workers look for a job whose number they have not
- * served; the caller leaves when `inside` is back at 0, so the job may live on its stack.
+ * Locking: the caller whose job the pool runs holds `busy`. Meanwhile other callers run their jobs alone. That is as
+ * fast when there are few cores, and it cannot deadlock. `lock` protects all fields below it. A worker takes a job
+ * whose number it has not served yet. The caller returns when `inside` is 0 again, so the job may be on its stack.
  */
 static struct parallel_pool {
     pthread_mutex_t busy, lock;
     pthread_cond_t work, done;
     parallel_job *job;
-    uint64_t number; /* of the job */
-    int wanted;      /* workers that may still join it */
-    int inside;      /* workers in it */
-    int workers;     /* started */
+    uint64_t number; /* number of the present job */
+    int wanted;      /* workers that may still join the job */
+    int inside;      /* workers that run the job now */
+    int workers;     /* workers that were started */
 } pool = {
     .busy = PTHREAD_MUTEX_INITIALIZER,
     .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -41,7 +41,7 @@ static struct parallel_pool {
 
 #define SHARE (-1)
 
-static _Atomic int thread_setting; /* 0: not yet known; SHARE: this process's part of the machine, as it is now known */
+static _Atomic int thread_setting; /* 0: not read yet; SHARE: the process's share of the cores */
 
 weft_status wfi_cpu_threads_setting(int64_t *threads, weft_error **error)
 {
@@ -55,8 +55,7 @@ static int setting_at_start(void)
     weft_error *error = NULL;
     weft_status status = wfi_cpu_threads_setting(&threads, &error);
     if (status == WEFT_OK && threads == 0)
-        status =
-            wfi_env_i64("OMP_NUM_THREADS", 1, INT32_MAX, &threads, NULL); /* may be a list: then it is left alone */
+        status = wfi_env_i64("OMP_NUM_THREADS", 1, INT32_MAX, &threads, NULL); /* a list is ignored */
     if (error != NULL)
         wfi_log(WEFT_LOG_ERROR, "%s", weft_error_message(error));
     weft_error_unref(error);
@@ -117,7 +116,7 @@ static void *worker(void *arg)
     return NULL;
 }
 
-static void forget_workers(void) /* in the child: they did not come along */
+static void forget_workers(void) /* in a child of fork(2), which has none of the threads */
 {
     pthread_mutex_init(&pool.busy, NULL);
     pthread_mutex_init(&pool.lock, NULL);
@@ -143,7 +142,7 @@ static void start_workers(int wanted)
     while (pool.workers < wanted) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, worker, NULL) != 0)
-            break; /* fewer will do */
+            break; /* fewer workers are enough */
         pthread_detach(thread);
         pool.workers++;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print.c - single elements, and tensors as text. */
+/* print.c - reads single elements, and prints tensors as text. */
 #include "tensor/print.h"
 
 #include "base/quiet.h"
@@ -9,10 +9,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define PRINTED_MAX 1000 /* elements; more are abridged */
+#define PRINTED_MAX 1000 /* elements; tensors with more are abridged */
 #define EDGE 3           /* shown at each end of an abridged dimension */
 
-/* The address of the element with that row-major index; NULL outside, in device memory, or without a tensor. */
+/* The address of the element with row-major index `index`. NULL: the index is outside of the tensor, the tensor is in
+ * device memory, or `tensor` is NULL. */
 static const void *element(const weft_tensor *tensor, int64_t index)
 {
     if (tensor == NULL || index < 0 || index >= tensor->numel || wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA)
@@ -25,7 +26,8 @@ static const void *element(const weft_tensor *tensor, int64_t index)
     return (const char *)wfi_tensor_address(tensor) + at * (int64_t)weft_dtype_size(tensor->dtype);
 }
 
-/* One element as another dtype; of a complex number the real part, which comes first. `value` stays if there is none. */
+/* Reads one element and converts it to dtype `as`; of a complex number the real part, which is stored first. *value
+ * does not change if there is no such element. */
 static void get(const weft_tensor *tensor, int64_t index, weft_dtype as, void *value)
 {
     if (tensor == NULL)

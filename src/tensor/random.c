@@ -11,12 +11,12 @@
 
 #include <math.h>
 
-#define MULTIPLIER_0 0xD2511F53u /* these four are the paper's */
+#define MULTIPLIER_0 0xD2511F53u /* this and the next three: constants of the paper */
 #define MULTIPLIER_1 0xCD9E8D57u
 #define WEYL_0 0x9E3779B9u
 #define WEYL_1 0xBB67AE85u
 #define ROUNDS 10
-#define STRETCH 512 /* numbers that are made at a time, on the stack */
+#define STRETCH 512 /* how many numbers are generated at a time, on the stack */
 
 static inline void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
@@ -53,7 +53,8 @@ static inline void block(wfi_random random, uint64_t index, uint64_t out[2])
     out[1] = bits[2] | (uint64_t)bits[3] << 32;
 }
 
-/* The first halves of the blocks from `first` on: what wfi_random_u64 gives for each. The compiler works on several at once. */
+/* Numbers `first`, first + 1 and so on, as wfi_random_u64 returns them: the first half of each index's block. The
+ * compiler vectorizes this loop. */
 WFI_CLONES static void u64s(wfi_random random, uint64_t first, int64_t count, uint64_t *out)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -171,7 +172,7 @@ weft_status wfi_random_normal(weft_tensor *tensor, wfi_random random, double mea
     return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, normal_piece) : WEFT_ERR_TYPE;
 }
 
-/* unit(bits) < p in whole numbers. */
+/* The bound of `bits >> 11` for which unit(bits) < p. */
 static uint64_t mask_end(double p)
 {
     return (uint64_t)ceil(p * 0x1p53);
@@ -225,7 +226,7 @@ weft_status wfi_random_permutation(weft_tensor *tensor, wfi_random random)
 
 /* ---- Fills of any tensor ---- */
 
-/* Fills a contiguous tensor of the target's shape with `fill_plain`, and assigns it where the target has gaps. */
+/* Fills `target` with `fill_plain`. If `target` is not contiguous, fills a contiguous tensor and copies that to it. */
 static weft_status fill_any(weft_tensor *target, wfi_random random, double a, double b,
                             weft_status (*fill_plain)(weft_tensor *, wfi_random, double, double))
 {

@@ -15,9 +15,10 @@ bool wfi_shape_numel(const weft_shape *shape, int64_t *numel)
     for (int d = 0; d < shape->ndim; d++) {
         if (shape->dims[d] < 0)
             return false;
+        /* Sizes beside a 0 are multiplied too, because the strides must fit. */
         if (shape->dims[d] == 0)
             empty = true;
-        else if (__builtin_mul_overflow(product, shape->dims[d], &product)) /* also past a 0: strides must fit */
+        else if (__builtin_mul_overflow(product, shape->dims[d], &product))
             return false;
     }
     *numel = empty ? 0 : product;

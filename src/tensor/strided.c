@@ -45,7 +45,7 @@ static bool is_empty(const wfi_strided *walk)
     return false;
 }
 
-/* Drops dimensions of one and joins neighbours, so that the innermost run is as long as it can be. */
+/* Drops dimensions of size 1 and joins adjacent ones, so that the innermost run is as long as possible. */
 static void simplify(wfi_strided *walk)
 {
     int kept = 0;
@@ -78,12 +78,12 @@ weft_status wfi_strided_init(wfi_strided *walk, const weft_shape *shape, int ope
         if (status != WEFT_OK)
             return status;
     }
-    if (!is_empty(walk)) /* else sizes may be such that their products overflow */
+    if (!is_empty(walk)) /* products of an empty walk's sizes may overflow */
         simplify(walk);
     return WEFT_OK;
 }
 
-/* Steps the outer dimensions like an odometer; false when they have all come round. */
+/* Advances the indices of the outer dimensions, like an odometer. False after the last combination. */
 static bool advance(const wfi_strided *walk, int64_t *index, char **at)
 {
     for (int d = walk->ndim - 2; d >= 0; d--) {

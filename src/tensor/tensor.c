@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor.c - making tensors over storage, counting and asking them. */
+/* tensor.c - creates tensors over storages, counts their references, and returns their properties. */
 #include "base/alloc.h"
 #include "tensor/cell.h"
 
@@ -189,7 +189,7 @@ weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, co
     return status == WEFT_OK ? tensor : not_made("memory not wrapped as", &shape, dtype, weft_status_text(status));
 }
 
-/* ---- Cells: what their readers need, and their end ---- */
+/* ---- Reading and freeing cells ---- */
 
 static wfi_cell *lock_shared(wfi_cell *cell)
 {
@@ -311,7 +311,7 @@ bool weft_tensor_is_contiguous(const weft_tensor *tensor)
         return false;
     for (int d = tensor->shape.ndim - 1; d >= 0 && tensor->numel > 0; d--) {
         if (tensor->shape.dims[d] == 1)
-            continue; /* its stride is never taken */
+            continue; /* its stride is never used */
         if (tensor->strides[d] != step)
             return false;
         step *= tensor->shape.dims[d];
@@ -344,7 +344,7 @@ void weft_tensor_wrote(weft_tensor *tensor)
 weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms)
 {
     WFI_LIVE(tensor);
-    wfi_fiber *fiber = wfi_fiber_current(); /* of a simulation, which has a time of its own */
+    wfi_fiber *fiber = wfi_fiber_current(); /* not NULL in a simulation, which has virtual time */
     const wfi_clock *clock = fiber ? wfi_fibers_clock(wfi_fiber_scheduler(fiber)) : &wfi_clock_real;
     if (tensor == NULL || wait_ms < WEFT_FOREVER)
         return tensor == NULL ? wfi_refuse_null("weft_tensor_wait_unread", "tensor")
