@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_header.c - the header of a file of tensors: from JSON of strangers to names, dtypes, shapes and places that fit together. */
+/* safetensors_header.c - parses the JSON of an untrusted header; names, dtypes, shapes and offsets must match. */
 #include "file/safetensors.h"
 
 #include "base/alloc.h"
@@ -16,8 +16,8 @@
 
 #define METADATA "__metadata__"
 #define DEPTH_MAX 16
-#define VALUES_MAX 4000000           /* each costs some 80 bytes while it is parsed */
-#define WHOLE_MAX 9007199254740992.0 /* 2^53: cJSON has numbers as float64 */
+#define VALUES_MAX 4000000           /* each takes about 80 bytes while the header is parsed */
+#define WHOLE_MAX 9007199254740992.0 /* 2^53: cJSON stores numbers as float64 */
 
 static const char *const dtype_names[WFI_DTYPES] = {
     [WEFT_DTYPE_FLOAT32] = "F32",   [WEFT_DTYPE_FLOAT64] = "F64",   [WEFT_DTYPE_INT64] = "I64",
@@ -50,19 +50,20 @@ const char *wfi_shown(const char *name, char text[WFI_SHOWN])
     return text;
 }
 
-/* ---- Before it is parsed ---- */
+/* ---- Checks of the text, before cJSON parses it ---- */
 
 typedef struct scan {
     bool in_string;
     int depth;
     size_t values;
-    const char *key;   /* the last string between the outermost braces, from its quotation mark on */
-    bool in_metadata;  /* between the braces of "__metadata__" */
-    size_t null_count; /* characters 0 among its texts */
-    char number;       /* '0': the number that is being read began with it; '1': otherwise; 0: none is read */
+    const char *key;   /* the last string directly inside the outermost braces; points to its quotation mark */
+    bool in_metadata;  /* the scan is between the braces of "__metadata__" */
+    size_t null_count; /* number of characters 0 in the texts of "__metadata__" */
+    char number;       /* 0: not inside a number; '0': in a number that began with 0; '1': in another number */
 } scan;
 
-/* Numbers of the format are sizes: digits, and no 0 before others. cJSON takes 1e0, 1.0, -0 and 01 for such. */
+/* Accepts only digits, without a leading 0: the numbers of the format are sizes. cJSON would accept 1e0, 1.0, -0 and
+ * 01. Returns NULL or what is wrong. */
 static const char *scan_number(scan *s, char byte)
 {
     static const char *const odd = "has a number that is not written as a whole one";
@@ -74,7 +75,7 @@ static const char *scan_number(scan *s, char byte)
     return NULL;
 }
 
-/* Takes a bracket outside of strings. Returns false if brackets are nested too deep. */
+/* Scans a bracket outside of strings. Returns false if brackets are nested too deep. */
 static bool scan_bracket(scan *s, char bracket)
 {
     bool opens = bracket == '{' || bracket == '[';
@@ -86,7 +87,8 @@ static bool scan_bracket(scan *s, char bracket)
     return s->depth <= DEPTH_MAX;
 }
 
-/* Takes a backslash in a string. A name would be cut at a character 0, so only texts may have one. */
+/* Scans a backslash in a string. A character 0 would end a name early, so only the texts of "__metadata__" may have
+ * one. */
 static const char *scan_escape(scan *s, const char *at, const char *end, size_t *step)
 {
     bool is_null = end - at >= 6 && strncmp(at + 1, "u0000", 5) == 0;
@@ -97,7 +99,7 @@ static const char *scan_escape(scan *s, const char *at, const char *end, size_t 
     return NULL;
 }
 
-/* What is wrong with the byte at `at`, or NULL. *step: how many bytes it takes with those that belong to it. */
+/* Scans the character at `at`. Returns NULL or what is wrong. *step: how many bytes were scanned. */
 static const char *scan_byte(scan *s, const char *at, const char *end, size_t *step)
 {
     *step = wfi_utf8_size(at);
@@ -123,8 +125,8 @@ static const char *scan_byte(scan *s, const char *at, const char *end, size_t *s
     return NULL;
 }
 
-/* The text ends in a NUL, so that a sequence that is cut off is found. *null_count: the number of characters 0 in
- * the metadata. */
+/* Scans the text. It ends with a NUL, so that an incomplete UTF-8 sequence at its end is detected. *null_count: the
+ * number of characters 0 in the metadata. */
 static weft_status look_over(const wfi_safetensors *file, const char *text, size_t size, size_t *null_count,
                              weft_error **error)
 {
@@ -171,7 +173,7 @@ static weft_status parse_json(wfi_safetensors *file, const char *text, size_t si
 
 /* ---- One tensor ---- */
 
-/* An entry that is being read, for messages. */
+/* The entry that is read now; its errors name it. */
 typedef struct reading {
     const wfi_safetensors *file;
     wfi_safetensors_entry *entry;
@@ -190,7 +192,7 @@ static weft_status wrong(const reading *r, weft_status status, const char *forma
                           text);
 }
 
-/* The value of `key`, which must be there once. NULL and *status: it is not. */
+/* Returns the value of `key`. If the key is not there exactly once: NULL, and *status is set. */
 static const cJSON *field(const reading *r, const cJSON *json, const char *key, weft_status *status)
 {
     const cJSON *found = NULL;
@@ -292,7 +294,7 @@ static weft_status read_entry(const reading *r, const cJSON *json)
     return status == WEFT_OK ? read_offsets(r, json) : status;
 }
 
-/* ---- All of them ---- */
+/* ---- All tensors ---- */
 
 static const cJSON *metadata_of(const wfi_safetensors *file)
 {
@@ -338,7 +340,7 @@ static int by_place(const void *a, const void *b)
     return x->size != y->size ? (x->size < y->size ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Leaves the entries in the order of their places. */
+/* Checks that names are unique and that elements have no holes and no overlaps. Orders the entries by `begin`. */
 static weft_status fit_together(wfi_safetensors *file, weft_error **error)
 {
     wfi_safetensors_entry *e = file->entries;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_read.c - reads a file of tensors from its beginning to its end, so that it may be a pipe. */
+/* safetensors_read.c - reads a file of tensors. It never seeks, so the file may be a pipe. */
 #include "file/safetensors.h"
 
 #include "base/codec.h"
@@ -42,7 +42,7 @@ weft_status wfi_file_open(const char *path, FILE **stream, uint8_t head[WFI_SAFE
     return status;
 }
 
-/* False: it is no plain file. */
+/* The size of a regular file. False: the stream is not one. */
 static bool plain_size(FILE *stream, uint64_t *size)
 {
     struct stat found;
@@ -52,7 +52,8 @@ static bool plain_size(FILE *stream, uint64_t *size)
     return true;
 }
 
-/* The header's text with a NUL behind it; memory grows with what is there, not with what the file says. NULL and *status on failure. */
+/* Returns the text of the header, with a NUL after it. Memory is allocated as the bytes arrive, not for the length that
+ * the file claims. Failure: NULL, and *status is set. */
 static char *read_text(const wfi_safetensors *file, size_t size, weft_status *status, weft_error **error)
 {
     char *text = NULL;
@@ -103,7 +104,7 @@ weft_status wfi_safetensors_open(wfi_safetensors *file, FILE *stream, const char
     return status;
 }
 
-/* Another byte than 0 and 1 in a bool would be undefined wherever it is used. */
+/* A bool with a byte other than 0 and 1 would cause undefined behaviour wherever it is used. */
 static weft_status check_bools(const wfi_safetensors *file, const wfi_safetensors_entry *e, weft_error **error)
 {
     char name[WFI_SHOWN];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_write.c - writes a file of tensors in one pass over them; the checksum is put into the header at the end. */
+/* safetensors_write.c - writes a file of tensors in one pass. At the end it writes the checksum into the header. */
 #include "file/safetensors.h"
 
 #include "base/alloc.h"
@@ -25,11 +25,11 @@
 typedef struct writing {
     const char *path;
     const wfi_file_tensors *tensors;
-    const wfi_file_tensor **order; /* as they lie in the file */
+    const wfi_file_tensor **order; /* the tensors in the order of the file */
     wfi_output out;
     char *header;
     size_t header_size;
-    size_t sum_at; /* where the checksum's digits are in the header; 0: it has none */
+    size_t sum_at; /* offset of the checksum's digits in the header; 0: no checksum */
     crypto_generichash_state sum;
     weft_error **error;
 } writing;
@@ -39,7 +39,7 @@ static weft_status no_memory(const writing *w)
     return wfi_error_fail(w->error, WEFT_ERR_MEMORY, "out of memory while writing \"%s\"", w->path);
 }
 
-/* Wide ones first; those of one size stay as they were given. */
+/* The order of the file: wide dtypes first; tensors of one width keep the order in which they were given. */
 static int by_width(const void *a, const void *b)
 {
     const wfi_file_tensor *x = *(const wfi_file_tensor *const *)a, *y = *(const wfi_file_tensor *const *)b;
@@ -102,7 +102,7 @@ static void put_tensor(wfi_json *j, const wfi_file_tensor *item, uint64_t *at)
     wfi_json_close(j, '}');
 }
 
-/* The header with its length before it. */
+/* Makes the header, with its length before it. The checksum is zeros until put_sum. */
 static weft_status make_header(writing *w, bool has_sum)
 {
     static const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -176,7 +176,8 @@ static weft_status put_sum(writing *w)
 
 static weft_status put_all(writing *w)
 {
-    weft_status status = make_header(w, w->out.beside != NULL); /* what is no file of our own may not let us go back */
+    /* A path that is written directly, such as a pipe, may not be seekable, so it gets no checksum. */
+    weft_status status = make_header(w, w->out.beside != NULL);
     if (status == WEFT_OK)
         status = put(w, w->header, w->header_size);
     crypto_generichash_init(&w->sum, NULL, 0, SUM_BYTES);
