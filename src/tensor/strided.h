@@ -22,7 +22,7 @@ typedef struct wfi_strided {
 weft_status wfi_strided_init(wfi_strided *walk, const weft_shape *shape, int operands,
                              const weft_tensor *const *tensors);
 
-/* Is called for each run along the innermost dimension. `at` has the address of each operand, `step` the distance of
+/* The callback for each run along the innermost dimension. `at` has the address of each operand, `step` the distance of
  * its elements in bytes. Returns false to end the walk. */
 typedef bool (*wfi_strided_row)(char *const *at, const int64_t *step, int64_t count, void *arg);
 /* The data must be in host memory. Returns false if `row` did. */
