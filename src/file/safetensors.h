@@ -8,8 +8,8 @@
  *     the elements, row-major, little-endian, without holes; data_offsets count from the first element
  *
  * weft writes the tensors with the widest dtypes first, so that each tensor begins at a multiple of its element's size.
- * The BLAKE2b-256 of all elements is a text of "__metadata__", except in a file that is written directly, such as a pipe
- * (base/text/output.h).
+ * The BLAKE2b-256 of all elements is a text of "__metadata__", except in a file that is written directly, such as a
+ * pipe (base/text/output.h).
  *
  * The reading functions trust nothing in a file. If something is wrong, they fail with WEFT_ERR_FORMAT, and the error
  * names the path, the tensor and the value.
