@@ -4,8 +4,9 @@
 
 #include <string.h>
 
-static const wfi_fabric_ops *const fabrics[] = {&wfi_fabric_tcp,       &wfi_fabric_verbs,     &wfi_fabric_sim,
-                                                &wfi_fabric_sim_verbs, &wfi_fabric_sim_reads, &wfi_fabric_sim_rdm};
+static const wfi_fabric_ops *const fabrics[] = {&wfi_fabric_host,   &wfi_fabric_tcp,       &wfi_fabric_verbs,
+                                                &wfi_fabric_sim,    &wfi_fabric_sim_verbs, &wfi_fabric_sim_reads,
+                                                &wfi_fabric_sim_rdm};
 
 const wfi_fabric_ops *wfi_fabric_find(const char *name)
 {
@@ -17,5 +18,5 @@ const wfi_fabric_ops *wfi_fabric_find(const char *name)
 
 const char *wfi_fabric_names(void)
 {
-    return "\"tcp\", \"verbs\" and \"sim\"";
+    return "\"host\", \"tcp\", \"verbs\" and \"sim\"";
 }

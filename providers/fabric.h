@@ -2,8 +2,8 @@
 /*
  * fabric.h - the interface of a fabric: connections (lanes), messages, remote reads and writes, registration of
  * memory. Each provider is a table of these functions (wfi_fabric_ops). docs/tour.md lists the files to change for a
- * new fabric. All functions of the table are required, with two exceptions: `inject` may be NULL if limits.inject_max
- * is 0, and `write` is NULL if and only if limits.writes is false.
+ * new fabric. All functions of the table are required, with three exceptions: `reaches` may be NULL, `inject` may be
+ * NULL if limits.inject_max is 0, and `write` is NULL if and only if limits.writes is false.
  *
  *     const wfi_fabric_ops *ops = wfi_fabric_find("tcp");
  *     ops->open(&options, &fabric, &error);                 listens
@@ -161,7 +161,7 @@ typedef struct wfi_receive_buffer {
 
 typedef struct wfi_fabric_ops {
     const char *name;
-    uint8_t number; /* identifies it on the wire: unique, never changes. 1 tcp, 2 verbs, 64 to 67 simulated */
+    uint8_t number; /* identifies it on the wire: unique, never changes. 1 tcp, 2 verbs, 3 host, 64 to 67 simulated */
 
     /*
      * Listens. WEFT_ERR_FABRIC, WEFT_ERR_UNREACHABLE (no route to `towards`), WEFT_ERR_INVALID (iface, port range),
@@ -173,6 +173,9 @@ typedef struct wfi_fabric_ops {
     const wfi_fabric_limits *(*limits)(const wfi_fabric *fabric);
     /* Writes this worker's address to out[WFI_ADDRESS_MAX]; returns its size. */
     size_t (*address)(const wfi_fabric *fabric, uint8_t *out);
+    /* Optional; NULL: true. Whether a worker with this address can be reached from here at all. Needs no system call,
+     * and has the same result each time. lane_open refuses an address for which it is false (WEFT_ERR_INVALID). */
+    bool (*reaches)(const wfi_fabric *fabric, const uint8_t *address, size_t size);
     /* A peer's address for logs and errors; at most `room` bytes with the NUL. */
     void (*address_text)(const uint8_t *address, size_t size, char *out, size_t room);
 
@@ -264,6 +267,7 @@ struct wfi_fabric {
 
 extern const wfi_fabric_ops wfi_fabric_tcp;
 extern const wfi_fabric_ops wfi_fabric_verbs;
+extern const wfi_fabric_ops wfi_fabric_host;
 extern const wfi_fabric_ops wfi_fabric_sim, wfi_fabric_sim_verbs, wfi_fabric_sim_reads, wfi_fabric_sim_rdm;
 
 /* Finds a fabric by name ("tcp", "sim"); NULL: this build has no fabric of that name, or name is NULL. fabric.c. */

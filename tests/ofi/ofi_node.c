@@ -28,6 +28,21 @@ bool ofi_is_tcp(void)
     return ofi_ops() == &wfi_fabric_tcp;
 }
 
+bool ofi_is_host(void)
+{
+    return ofi_ops() == &wfi_fabric_host;
+}
+
+bool ofi_announces(void)
+{
+    return ofi_is_tcp() || ofi_is_host();
+}
+
+bool ofi_writes(void)
+{
+    return ofi_ops()->write != NULL;
+}
+
 uint64_t ofi_slow(void)
 {
     const char *factor = getenv("TEST_SLOW");
@@ -111,7 +126,7 @@ static void on_request(ofi_node *node, wfi_event *event)
     }
     ofi_link *link = &node->accepted[node->accepted_count];
     weft_status status = lanes_accept(node->fabric, event->request, "yes", 3, link, &link->lane);
-    assert_true(status == WEFT_OK || !ofi_is_tcp()); /* others may know already that the caller has gone */
+    assert_true(status == WEFT_OK || !ofi_announces()); /* others may know already that the caller has gone */
     node->accepted_count += status == WEFT_OK;
 }
 

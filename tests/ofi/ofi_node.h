@@ -51,7 +51,10 @@ typedef struct ofi_node {
 } ofi_node;
 
 const wfi_fabric_ops *ofi_ops(void);
-bool ofi_is_tcp(void); /* announces each break at both ends; its targets have to poll; knows no devices */
+bool ofi_is_tcp(void);    /* its targets have to poll; knows no devices */
+bool ofi_is_host(void);   /* has neither ports nor interfaces */
+bool ofi_announces(void); /* announces each break at both ends, without a close */
+bool ofi_writes(void);
 uint64_t ofi_slow(void);
 /* A region for local use; NULL if the fabric needs none. The node closes its regions (ofi_drop, or when it is closed). */
 wfi_region *ofi_region_open(wfi_fabric *fabric, void *data, size_t size);

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * connect.c - the handshake of a lane (greeting.c has its messages), and its end.
+ *
+ * Only connect is called by threads that do not read events. It never blocks: a unix socket is connected at once or not
+ * at all, and a greeting fits its buffer.
+ */
+#include "host/host.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define FOREIGN "the process that listens there belongs to another user"
+
+static wfi_host_greeting greet(const wfi_lane *lane, uint8_t kind, int refusal)
+{
+    const wfi_host *host = lane->host;
+    return (wfi_host_greeting){.kind = kind,
+                               .refusal = (uint16_t)refusal,
+                               .slot = lane->slot,
+                               .table = (uintptr_t)host->table,
+                               .token = atomic_load(&host->table[0].key)};
+}
+
+/* The lane's end, which is reported once. */
+static void announce(wfi_lane *lane, weft_status why, const char *text)
+{
+    wfi_assert_held(&lane->host->events_lock);
+    wfi_mutex_lock(&lane->lock);
+    if (lane->state == WFI_HOST_CONNECTED)
+        wfi_host_receive(lane); /* the messages that were sent before the end */
+    wfi_host_lane_break(lane);
+    wfi_mutex_unlock(&lane->lock);
+    wfi_host_unwatch(lane->host, &lane->source);
+    if (lane->was_announced)
+        return;
+    lane->was_announced = true;
+    lane->why = why;
+    lane->why_text = text;
+    wfi_host_notify(lane->host, &lane->down, WFI_EVENT_CLOSED);
+}
+
+/* ---- Connecting ------------------------------------------------------------------------------------------------ */
+
+/* Returns 0 or an errno value. EACCES: the listener belongs to another user. */
+static int call(wfi_lane *lane, const wfi_host_greeting *hello)
+{
+    const wfi_host *host = lane->host;
+    struct sockaddr_un to;
+    struct ucred owner;
+    socklen_t size = wfi_host_socket_name(lane->name, &to);
+    if (connect(lane->source.fd, (struct sockaddr *)&to, size) != 0)
+        return errno;
+    if (!wfi_host_is_ours(lane->source.fd, &owner))
+        return EACCES;
+    lane->peer.pid = owner.pid;
+    const int fds[] = {host->door_page_fd, host->door.fd, lane->segment_fd};
+    return wfi_host_greeting_send(lane->source.fd, hello, fds, 3);
+}
+
+static void dial(wfi_lane *lane, const wfi_host_greeting *hello)
+{
+    wfi_host *host = lane->host;
+    int failed = call(lane, hello);
+    close(lane->segment_fd);
+    lane->segment_fd = -1;
+    if (!failed && !wfi_host_watch(host, &lane->source))
+        failed = ENOMEM;
+    if (!failed)
+        return;
+    announce(lane, WEFT_ERR_UNREACHABLE, failed == EACCES ? FOREIGN : strerrordesc_np(failed));
+    (void)eventfd_write(host->wake_fd, 1);
+}
+
+/* Answers the request. If the dialler has gone, the lane's end is announced. */
+static void answer(wfi_lane *lane, const wfi_host_greeting *greeting)
+{
+    wfi_host *host = lane->host;
+    wfi_connect_request *request = lane->request;
+    const int fds[] = {host->door_page_fd, host->door.fd};
+    lane->request = NULL;
+    wfi_host_unwatch(host, &request->source);
+    lane->source.fd = request->source.fd;
+    request->source.fd = -1;
+    bool works = !request->is_gone && wfi_host_greeting_send(lane->source.fd, greeting, fds, 2) == 0 &&
+                 wfi_host_watch(host, &lane->source);
+    wfi_host_request_free(request);
+    if (works)
+        return;
+    announce(lane, WEFT_ERR_FABRIC, NULL);
+    (void)eventfd_write(host->wake_fd, 1);
+}
+
+weft_status wfi_host_connect(wfi_lane *lane, const void *data, size_t size)
+{
+    wfi_host *host = lane->host;
+    if (size > WFI_CONNECT_DATA_MAX)
+        return WEFT_ERR_INVALID;
+    bool is_dialler = lane->is_dialler;
+    int refusal = is_dialler ? 0 : wfi_host_probe(&lane->peer);
+    wfi_host_greeting greeting = greet(lane, is_dialler ? WFI_HOST_HELLO : WFI_HOST_ANSWER, refusal);
+    greeting.data_size = (uint8_t)size;
+    if (size)
+        memcpy(greeting.data, data, size);
+    wfi_mutex_lock(&host->events_lock);
+    wfi_mutex_lock(&lane->lock);
+    lane->refusal = refusal;
+    lane->state = WFI_HOST_CONNECTING;
+    wfi_mutex_unlock(&lane->lock);
+    if (is_dialler)
+        dial(lane, &greeting);
+    else
+        answer(lane, &greeting);
+    wfi_mutex_unlock(&host->events_lock);
+    return WEFT_OK;
+}
+
+/* ---- The events of a lane's socket ------------------------------------------------------------------------------ */
+
+static void is_up(wfi_lane *lane, int refusal)
+{
+    wfi_mutex_lock(&lane->lock);
+    bool changes = lane->state == WFI_HOST_CONNECTING;
+    if (changes) {
+        lane->state = WFI_HOST_CONNECTED;
+        lane->refusal = refusal;
+    }
+    wfi_mutex_unlock(&lane->lock);
+    if (!changes)
+        return;
+    wfi_host_notify(lane->host, &lane->up, WFI_EVENT_CONNECTED);
+    wfi_host_door_knock(&lane->host->door, lane->slot); /* for messages that came before */
+}
+
+/* Takes over the eventfd. */
+static bool on_answer(wfi_lane *lane, const wfi_host_greeting *greeting, int *fds)
+{
+    wfi_host_door door;
+    if (wfi_host_door_take(fds[WFI_HOST_FD_PAGE], fds[WFI_HOST_FD_EVENT], &door) != 0)
+        return false;
+    fds[WFI_HOST_FD_EVENT] = -1;
+    wfi_mutex_lock(&lane->lock);
+    lane->peer.door = door;
+    wfi_host_meet(&lane->peer, greeting);
+    wfi_mutex_unlock(&lane->lock);
+    int refusal = wfi_host_probe(&lane->peer);
+    refusal = refusal ? refusal : greeting->refusal;
+    const wfi_host_greeting ready = greet(lane, WFI_HOST_READY, refusal);
+    if (wfi_host_greeting_send(lane->source.fd, &ready, NULL, 0) != 0)
+        return false;
+    lane->data_size = greeting->data_size;
+    memcpy(lane->data, greeting->data, greeting->data_size);
+    is_up(lane, refusal);
+    return true;
+}
+
+static bool on_greeting(wfi_lane *lane, const wfi_host_greeting *greeting, int *fds, size_t count)
+{
+    wfi_mutex_lock(&lane->lock);
+    bool expects = lane->state == WFI_HOST_CONNECTING;
+    wfi_mutex_unlock(&lane->lock);
+    if (!expects || greeting->kind != (lane->is_dialler ? WFI_HOST_ANSWER : WFI_HOST_READY))
+        return false;
+    if (lane->is_dialler)
+        return count == 2 && on_answer(lane, greeting, fds);
+    is_up(lane, lane->refusal ? lane->refusal : greeting->refusal);
+    return true;
+}
+
+/* Why the lane ended: an unanswered dialler was refused. */
+static weft_status end_of(wfi_lane *lane)
+{
+    wfi_mutex_lock(&lane->lock);
+    bool refused = lane->is_dialler && lane->state == WFI_HOST_CONNECTING;
+    wfi_mutex_unlock(&lane->lock);
+    return refused ? WEFT_ERR_UNREACHABLE : WEFT_ERR_FABRIC;
+}
+
+void wfi_host_lane_event(wfi_lane *lane)
+{
+    wfi_host_greeting greeting;
+    int fds[WFI_HOST_FDS_MAX];
+    size_t count;
+    wfi_assert_held(&lane->host->events_lock);
+    int failed = wfi_host_greeting_receive(lane->source.fd, &greeting, fds, &count);
+    if (failed == EAGAIN)
+        return;
+    if (failed || !on_greeting(lane, &greeting, fds, count))
+        announce(lane, end_of(lane), NULL);
+    for (size_t i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}

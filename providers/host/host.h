@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host.h - the structs of the fabric "host" and the functions that its files share. Workers of one machine exchange
+ * messages through shared memory, and read each other's memory with process_vm_readv(2).
+ *
+ * A LANE is a socket, a segment and two doors. The dialler makes the segment: a sealed memfd with a ring of messages for
+ * each direction. The socket is a unix socket with an abstract name. It carries the handshake (greeting.c) with the
+ * descriptors, and nothing after that. Its end tells that the peer closed the lane or died. Nothing has a name in a
+ * file system, so nothing is left behind by a killed process.
+ *
+ * DOORS. Each fabric has one: a page of memory and an eventfd, which its peers get. The page has a bit for each lane
+ * (its slot). A peer that wrote to a lane's ring sets the lane's bit. If the owner sleeps (`armed`), the peer also
+ * writes to the eventfd. So an empty poll reads one or a few words, and a message costs no system call while the owner
+ * polls (door.c).
+ *
+ * TRUST. Peers run as the same user, which the kernel confirms (SO_PEERCRED). Such a process could also read and change
+ * this one with ptrace(2). Nevertheless nothing in shared memory is trusted: a position or a size is read once and
+ * checked, and the positions that this side owns are its private copies. A peer that writes nonsense loses its lane.
+ *
+ * LOCKING.
+ *   1. events_lock: the lanes and requests, their notices, and the sockets. The events of one lane are handled under it.
+ *   2. slots_lock: the lanes by slot. poll takes lane->lock while it holds slots_lock, so that the lane is not freed.
+ *   3. lane->lock: the lane's state, operations and rings.
+ *   4. ready_lock: the list of operations that poll has to report.
+ *   5. regions_lock: the table of regions.
+ * A lock is taken only while none with a higher number is held. events_lock and slots_lock are not held together.
+ */
+#ifndef WFI_HOST_H
+#define WFI_HOST_H
+
+#include "fabric.h"
+
+#include "base/list.h"
+#include "base/map.h"
+#include "base/mutex.h"
+#include "base/text/log.h"
+
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#define WFI_HOST_RING_BYTES 16384u /* a power of two */
+#define WFI_HOST_ALIGN 8u          /* messages begin at multiples of this */
+#define WFI_HOST_MESSAGE_MAX ((size_t)1 << 30)
+#define WFI_HOST_RMA_MAX ((size_t)1 << 30)
+#define WFI_HOST_INJECT_MAX 256
+#define WFI_HOST_LANE_OPS 256             /* receives posted on a lane, and sends and reads in flight, at most */
+#define WFI_HOST_LANES_MAX 4096           /* slots of a door */
+#define WFI_HOST_ROUND_BYTES (256u << 10) /* read from peers' memory in one poll, at most */
+#define WFI_HOST_NAME_BYTES 16
+#define WFI_HOST_ADDRESS_BYTES (8 + WFI_HOST_NAME_BYTES)
+#define WFI_HOST_REGIONS_BITS 20
+#define WFI_HOST_HALF_OPEN_MAX 64
+#define WFI_HOST_PAGE 4096
+#define WFI_HOST_ID_LISTEN 1 /* in epoll: the listening socket, and host->wake_fd; larger numbers are sources */
+#define WFI_HOST_ID_WAKE 2
+
+typedef struct wfi_host wfi_host;
+
+/* ---- Shared memory --------------------------------------------------------------------------------------------- */
+
+/* One direction of a lane. Positions count bytes, modulo 2^32. The producer writes `tail`, the consumer `head`. */
+typedef struct wfi_host_ring {
+    _Alignas(64) _Atomic uint32_t tail;
+    _Alignas(64) _Atomic uint32_t head;
+    _Atomic uint32_t wants_room; /* set by the producer when the ring is full; cleared by the consumer */
+} wfi_host_ring;
+
+typedef struct wfi_host_segment {
+    wfi_host_ring rings[2];        /* 0: the dialler produces */
+    _Atomic uint32_t has_ended[2]; /* set by the dialler (0), the acceptor (1): it has closed the lane */
+    _Alignas(WFI_HOST_PAGE) uint8_t data[2][WFI_HOST_RING_BYTES];
+} wfi_host_segment;
+
+typedef struct wfi_host_door_page {
+    _Alignas(64) _Atomic uint32_t armed; /* odd: the owner may sleep, so its eventfd must be written */
+    _Alignas(64) _Atomic uint64_t ready[WFI_HOST_LANES_MAX / 64];
+    uint8_t rest[WFI_HOST_PAGE - 64 - WFI_HOST_LANES_MAX / 8];
+} wfi_host_door_page;
+
+_Static_assert(sizeof(wfi_host_door_page) == WFI_HOST_PAGE, "a door is one page");
+
+/* The owner's entry for a region, which readers copy together with the data (read.c). */
+typedef struct wfi_host_record {
+    _Atomic uint64_t key; /* 0: there is no such region */
+    _Atomic uint64_t start, end;
+    _Atomic uint64_t access; /* WFI_REMOTE_READ; in the list of free records: the next one */
+} wfi_host_record;
+
+/* ---- Private parts --------------------------------------------------------------------------------------------- */
+
+typedef struct wfi_host_producer {
+    wfi_host_ring *ring;
+    uint8_t *data;
+    uint32_t tail; /* the position behind what was written, perhaps not published yet */
+} wfi_host_producer;
+
+typedef struct wfi_host_consumer {
+    wfi_host_ring *ring;
+    const uint8_t *data;
+    uint32_t head;
+} wfi_host_consumer;
+
+typedef struct wfi_host_door {
+    wfi_host_door_page *page; /* NULL: none */
+    int fd;                   /* its eventfd */
+} wfi_host_door;
+
+typedef enum wfi_host_op_kind { WFI_HOST_RECEIVE, WFI_HOST_SEND, WFI_HOST_INJECT, WFI_HOST_READ } wfi_host_op_kind;
+
+typedef struct wfi_host_part {
+    uint8_t *data;
+    size_t size;
+} wfi_host_part;
+
+/* The content of wfi_fabric_op.reserved, or the head of an injected message that waits for room. */
+typedef struct wfi_host_op {
+    wfi_list link; /* in a list of the lane, then in host->ready */
+    uint32_t kind;
+    weft_status status; /* once it is settled */
+    size_t size;        /* of all parts; once it is settled: of the received message */
+    size_t done;        /* bytes that were copied */
+    union {
+        wfi_host_part parts[WFI_RECEIVE_BUFFERS_MAX]; /* of a receive or send */
+        struct {
+            uint8_t *local;
+            uint64_t remote, key;
+        } read;
+    };
+} wfi_host_op;
+
+_Static_assert(sizeof(wfi_host_op) <= sizeof(((wfi_fabric_op *)0)->reserved), "wfi_fabric_op has too little room");
+
+/* What two workers tell each other while they connect. */
+typedef struct wfi_host_greeting {
+    uint32_t magic;
+    uint8_t kind; /* WFI_HOST_HELLO, ... */
+    uint8_t data_size;
+    uint16_t refusal; /* why the sender cannot read the receiver's memory: an errno value; 0: it can. Not in HELLO */
+    uint32_t slot;    /* of this lane in the sender's door */
+    uint32_t unused;
+    uint64_t table; /* the address of the sender's records; the first one has `token` as key */
+    uint64_t token;
+    uint8_t data[WFI_CONNECT_DATA_MAX];
+} wfi_host_greeting;
+
+enum { WFI_HOST_HELLO = 1, WFI_HOST_ANSWER = 2, WFI_HOST_READY = 3 };
+#define WFI_HOST_FDS_MAX 3
+/* The descriptors of a HELLO are door page, eventfd, segment; of an ANSWER door page, eventfd. */
+enum { WFI_HOST_FD_PAGE, WFI_HOST_FD_EVENT, WFI_HOST_FD_SEGMENT };
+
+/* The other process, as the handshake told of it. */
+typedef struct wfi_host_peer {
+    wfi_host_door door;
+    uint32_t slot;
+    pid_t pid; /* 0: it is in another pid namespace */
+    uint64_t table, token;
+} wfi_host_peer;
+
+typedef enum wfi_host_source_kind { WFI_HOST_OF_LANE, WFI_HOST_OF_REQUEST } wfi_host_source_kind;
+
+/* An event that poll_events has to report; in the lane or request that it is about. events_lock. */
+typedef struct wfi_host_notice {
+    wfi_list link; /* in host->notices */
+    wfi_event_kind kind;
+} wfi_host_notice;
+
+/* A socket whose events are read: of a lane, or of a request. All under events_lock. */
+typedef struct wfi_host_source {
+    uint64_t id; /* in host->sources and epoll; 0: it is not watched */
+    wfi_host_source_kind kind;
+    int fd; /* -1: none */
+} wfi_host_source;
+
+struct wfi_connect_request {
+    wfi_host_source source; /* first */
+    wfi_list link;          /* in host->half_open or host->requests */
+    wfi_host_notice asks;
+    wfi_host *host;
+    uint64_t due_ns; /* half-open: when it is closed */
+    bool is_gone;    /* the dialler has closed it */
+    wfi_host_peer peer;
+    wfi_host_segment *segment;
+    uint8_t data[WFI_CONNECT_DATA_MAX];
+    size_t data_size;
+};
+
+typedef enum wfi_host_lane_state {
+    WFI_HOST_OPENED, /* receives may be posted */
+    WFI_HOST_CONNECTING,
+    WFI_HOST_CONNECTED,
+    WFI_HOST_BROKEN,
+    WFI_HOST_CLOSING,
+} wfi_host_lane_state;
+
+struct wfi_lane {
+    wfi_host_source source; /* first */
+    wfi_list link;          /* in host->lanes; events_lock */
+    wfi_host *host;
+    void *user;
+    bool is_dialler;
+    uint32_t slot;                     /* in this worker's door */
+    uint8_t name[WFI_HOST_NAME_BYTES]; /* of the worker that it dials */
+    wfi_connect_request *request;      /* to be answered; NULL: none, or answered */
+    int segment_fd;                    /* until HELLO was sent; then -1 */
+
+    wfi_host_notice up, down;
+    weft_status why;                    /* of `down`; events_lock */
+    const char *why_text;               /* of `down`, the same; NULL: none */
+    bool was_announced;                 /* `down` was made */
+    uint8_t data[WFI_CONNECT_DATA_MAX]; /* of `up` */
+    size_t data_size;
+
+    wfi_mutex lock;
+    wfi_host_lane_state state;
+    wfi_host_segment *segment;
+    wfi_host_producer out;
+    wfi_host_consumer in;
+    wfi_host_peer peer;
+    int refusal; /* why reads do not work on it, in either direction: an errno value; 0: they work */
+    wfi_list receives, sends, reads;
+    unsigned receive_count, send_count, read_count;
+    bool has_unread;    /* a message waits in the ring until a receive is posted */
+    bool is_in_message; /* the first receive is being filled */
+    uint32_t in_size;   /* of that message */
+};
+
+struct wfi_host {
+    wfi_fabric base;
+    int rank; /* for logs; -1: not known when it was opened */
+    uint64_t machine;
+    uint8_t name[WFI_HOST_NAME_BYTES];
+
+    wfi_host_door door;
+    int door_page_fd;    /* passed to peers */
+    uint32_t generation; /* of `armed`; [token] */
+    uint32_t turn;       /* the slot at which the next poll begins: reads take turns; [token] */
+
+    wfi_mutex slots_lock;
+    wfi_lane **slots;       /* WFI_HOST_LANES_MAX */
+    _Atomic uint32_t words; /* of door.page->ready, that have a used slot */
+
+    wfi_mutex ready_lock;
+    wfi_list ready;
+    _Atomic size_t ready_count;
+
+    wfi_mutex events_lock;
+    int listen_fd, epoll_fd, wake_fd; /* wake_fd: a notice was made by a thread that does not read events */
+    wfi_map sources;                  /* wfi_host_source by id */
+    uint64_t last_id;
+    wfi_list lanes, requests, half_open, notices;
+    size_t half_open_count, silent;
+    bool is_deaf; /* no connection can be accepted, because descriptors have run out */
+    uint64_t deaf_until_ns, said_ns;
+
+    wfi_mutex regions_lock;
+    wfi_host_record *table; /* 2^WFI_HOST_REGIONS_BITS; memory is used only for the records that were in use */
+    uint32_t table_used;    /* records below were in use */
+    uint32_t table_free;    /* the first of the list of free ones; 0: none */
+};
+
+static inline wfi_host *wfi_host_of(const wfi_fabric *fabric)
+{
+    return (wfi_host *)(uintptr_t)fabric;
+}
+
+/* ---- segment.c: sealed memory ---------------------------------------------------------------------------------- */
+
+/* A sealed memfd of `size` bytes, and its mapping. Returns 0 or an errno value. */
+int wfi_host_memory_make(const char *name, size_t size, int *fd, void **out);
+/* Maps a memfd of a peer after its size and seals were checked. Returns 0 or an errno value (EPROTO: it is not such a
+ * memfd). */
+int wfi_host_memory_map(int fd, size_t size, void **out);
+
+/* ---- door.c ---------------------------------------------------------------------------------------------------- */
+
+int wfi_host_door_open(wfi_host *host); /* this worker's door. Returns 0 or an errno value */
+/* A peer's door. Takes over event_fd if it succeeds. Returns 0 or an errno value. */
+int wfi_host_door_take(int page_fd, int event_fd, wfi_host_door *out);
+void wfi_host_door_close(wfi_host_door *door);                      /* one that was not opened is ignored */
+void wfi_host_door_knock(const wfi_host_door *door, uint32_t slot); /* the lane of this slot has something to do */
+void wfi_host_door_wake(const wfi_host_door *door);                 /* only ends the sleep of its owner */
+
+/* ---- ring.c ---------------------------------------------------------------------------------------------------- */
+
+void wfi_host_rings_init(wfi_lane *lane); /* the lane has a segment */
+/* The room in the ring, a multiple of WFI_HOST_ALIGN. False: the peer has written a position that is impossible. */
+bool wfi_host_ring_room(const wfi_host_producer *producer, uint32_t *room);
+void wfi_host_ring_put(wfi_host_producer *producer, const void *data, uint32_t size);
+void wfi_host_ring_publish(wfi_host_producer *producer);
+/* Asks the consumer to knock when there is room. Then look for room again before waiting. */
+void wfi_host_ring_want_room(const wfi_host_producer *producer);
+/* The bytes in the ring, a multiple of WFI_HOST_ALIGN. False as above. */
+bool wfi_host_ring_filled(const wfi_host_consumer *consumer, uint32_t *filled);
+uint64_t wfi_host_ring_head(wfi_host_consumer *consumer); /* takes the head of a message */
+void wfi_host_ring_take(wfi_host_consumer *consumer, void *out, uint32_t size);
+void wfi_host_ring_skip(wfi_host_consumer *consumer, uint32_t size);
+/* Gives the room of what was taken back. True: the producer waits for it. */
+bool wfi_host_ring_release(wfi_host_consumer *consumer);
+
+/* ---- lane.c ---------------------------------------------------------------------------------------------------- */
+
+weft_status wfi_host_lane_open(wfi_fabric *fabric, const uint8_t *address, size_t size, void *user, wfi_lane **out);
+weft_status wfi_host_lane_take(wfi_fabric *fabric, wfi_connect_request *request, void *user, wfi_lane **out);
+void wfi_host_lane_close(wfi_lane *lane);
+
+/* ---- settle.c -------------------------------------------------------------------------------------------------- */
+
+weft_status wfi_host_status(int failed); /* of an errno value */
+/* The next functions need lane->lock. settle: poll reports the operation, which is in no list. flush: reports all
+ * operations of the lane. break: reports them, and ends the lane's socket. */
+void wfi_host_settle(wfi_host *host, wfi_host_op *op, weft_status status, size_t size);
+void wfi_host_lane_flush(wfi_lane *lane, weft_status status);
+void wfi_host_lane_break(wfi_lane *lane);
+
+/* ---- message.c ------------------------------------------------------------------------------------------------- */
+
+weft_status wfi_host_post_recv(wfi_lane *lane, wfi_fabric_op *op, const wfi_receive_buffer *buffers, size_t count);
+weft_status wfi_host_send(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, size_t count);
+weft_status wfi_host_inject(wfi_lane *lane, const void *data, size_t size);
+void wfi_host_receive(wfi_lane *lane); /* takes messages from the ring; may break the lane; lane->lock */
+void wfi_host_push(wfi_lane *lane);    /* the same for the messages that wait for room */
+
+/* ---- read.c ---------------------------------------------------------------------------------------------------- */
+
+weft_status wfi_host_read(wfi_lane *lane, wfi_fabric_op *op, void *local, size_t size, wfi_region *region,
+                          uint64_t remote, uint64_t key);
+/* Reads up to *budget bytes for the lane's operations, and subtracts them. May break the lane; lane->lock. */
+void wfi_host_read_some(wfi_lane *lane, size_t *budget);
+/* Whether this process can read the peer's memory: 0 or an errno value. */
+int wfi_host_probe(const wfi_host_peer *peer);
+const char *wfi_host_refusal_text(int refusal); /* valid forever; NULL for 0 */
+
+/* ---- region.c -------------------------------------------------------------------------------------------------- */
+
+int wfi_host_regions_open(wfi_host *host); /* returns 0 or an errno value */
+void wfi_host_regions_close(wfi_host *host);
+weft_status wfi_host_region_open(wfi_fabric *fabric, const wfi_memory *memory, unsigned access, wfi_region **out);
+void wfi_host_region_close(wfi_fabric *fabric, wfi_region *region);
+
+/* ---- greeting.c ------------------------------------------------------------------------------------------------ */
+
+/* Never block. send: 0 or an errno value. receive: closes nothing; 0, EAGAIN (nothing there), EPIPE (the other end has
+ * closed the socket) or EPROTO (nonsense). *fd_count descriptors, which the caller closes. */
+int wfi_host_greeting_send(int fd, const wfi_host_greeting *greeting, const int *fds, size_t fd_count);
+int wfi_host_greeting_receive(int fd, wfi_host_greeting *out, int fds[WFI_HOST_FDS_MAX], size_t *fd_count);
+
+/* Whether the process at the other end of the socket has this process's user; *out says which process it is. */
+bool wfi_host_is_ours(int fd, struct ucred *out);
+void wfi_host_meet(wfi_host_peer *peer, const wfi_host_greeting *greeting); /* takes what the peer says of itself */
+
+/* ---- watch.c; all need events_lock ----------------------------------------------------------------------------- */
+
+/* Watches the source's socket. False: memory is out. unwatch: does not close it; one that is not watched is ignored. */
+bool wfi_host_watch(wfi_host *host, wfi_host_source *source);
+void wfi_host_unwatch(wfi_host *host, wfi_host_source *source);
+void wfi_host_notify(wfi_host *host, wfi_host_notice *notice, wfi_event_kind kind);
+void wfi_host_listen(wfi_host *host, bool does);
+void wfi_host_say_exhausted(wfi_host *host); /* stops listening for a while; logs that at most once a minute */
+
+/* ---- request.c -------------------------------------------------------------------------------------------------- */
+
+void wfi_host_reject(wfi_fabric *fabric, wfi_connect_request *request);
+/* The next functions need events_lock. request_event: its socket has something. */
+void wfi_host_request_event(wfi_connect_request *request);
+void wfi_host_request_free(wfi_connect_request *request);
+void wfi_host_accept(wfi_host *host);
+
+/* ---- connect.c: the handshake and the end of a lane ------------------------------------------------------------- */
+
+weft_status wfi_host_connect(wfi_lane *lane, const void *data, size_t size);
+void wfi_host_lane_event(wfi_lane *lane); /* its socket has something; events_lock */
+
+/* ---- events.c -------------------------------------------------------------------------------------------------- */
+
+size_t wfi_host_poll_events(wfi_fabric *fabric, wfi_event *out, size_t room);
+bool wfi_host_events_arm(wfi_fabric *fabric, uint64_t *due_ns);
+int wfi_host_events_fd(wfi_fabric *fabric);
+
+/* ---- poll.c ---------------------------------------------------------------------------------------------------- */
+
+size_t wfi_host_poll(wfi_fabric *fabric, wfi_completion *out, size_t room);
+int wfi_host_wait_fd(wfi_fabric *fabric);
+bool wfi_host_may_sleep(wfi_fabric *fabric);
+
+/* ---- address.c ------------------------------------------------------------------------------------------------- */
+
+struct sockaddr_un;
+socklen_t wfi_host_socket_name(const uint8_t name[WFI_HOST_NAME_BYTES], struct sockaddr_un *out);
+size_t wfi_host_address(const wfi_fabric *fabric, uint8_t *out);
+bool wfi_host_reaches(const wfi_fabric *fabric, const uint8_t *address, size_t size);
+void wfi_host_address_text(const uint8_t *address, size_t size, char *out, size_t room);
+
+/* Logs a line with the rank. */
+#define wfi_host_log(host_, level, ...)                                                                                \
+    do {                                                                                                               \
+        if (wfi_log_wants(level))                                                                                      \
+            wfi_log_in(&(wfi_log_context){.rank = (host_)->rank}, (level), __VA_ARGS__);                               \
+    } while (0)
+
+#endif

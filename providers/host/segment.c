@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segment.c - sealed memory that two processes share.
+ *
+ * A file that can shrink is a SIGBUS for whoever has mapped it. So the receiver maps a memfd only if its seals forbid
+ * every change of its size. Its pages are allocated when it is made: if memory is out, that fails, and no later access.
+ */
+#include "host/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* Kernels before 6.3 do not know MFD_NOEXEC_SEAL; later ones warn without it, or refuse. */
+static int make_file(const char *name)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    return fd < 0 && errno == EINVAL ? memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING) : fd;
+}
+
+static int map(int fd, size_t size, void **out)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return errno;
+    *out = memory;
+    return 0;
+}
+
+int wfi_host_memory_make(const char *name, size_t size, int *fd, void **out)
+{
+    int made = make_file(name);
+    if (made < 0)
+        return errno;
+    int failed = ftruncate(made, (off_t)size) != 0 ? errno : posix_fallocate(made, 0, (off_t)size);
+    if (!failed && fcntl(made, F_ADD_SEALS, SEALS) != 0)
+        failed = errno;
+    if (!failed)
+        failed = map(made, size, out);
+    if (failed) {
+        close(made);
+        return failed;
+    }
+    *fd = made;
+    return 0;
+}
+
+int wfi_host_memory_map(int fd, size_t size, void **out)
+{
+    struct stat file;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &file) != 0 || file.st_size != (off_t)size)
+        return EPROTO;
+    return map(fd, size, out);
+}
