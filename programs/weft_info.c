@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define NODES_MAX 64
-#define FABRICS 8 /* that it shows */
+#define FABRICS 9 /* that it shows */
 
 extern char **environ;
 
@@ -162,7 +162,8 @@ static bool put_opening(out *to, const wfi_fabric_ops *ops, const weft_agent_opt
         out_text(to, "why", "%s", error ? weft_error_message(error) : weft_status_text(st));
     } else {
         ops->address_text(address, ops->address(fabric, address), text, sizeof text);
-        out_text(to, "interface", "%s", ops->iface(fabric));
+        if (ops->iface(fabric)[0])
+            out_text(to, "interface", "%s", ops->iface(fabric));
         out_text(to, "address", "%s", text);
         ops->close(fabric);
     }
@@ -172,7 +173,7 @@ static bool put_opening(out *to, const wfi_fabric_ops *ops, const weft_agent_opt
 
 static void put_fabrics(out *to, const weft_agent_options *options, opening *opened)
 {
-    static const char *const names[FABRICS] = {"tcp", "verbs", "shm", "efa", "cxi", "psm3", "opx", "sim"};
+    static const char *const names[FABRICS] = {"host", "tcp", "verbs", "shm", "efa", "cxi", "psm3", "opx", "sim"};
     struct fi_info *all = NULL;
     if (fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, NULL, &all) != 0)
         all = NULL;
@@ -184,6 +185,8 @@ static void put_fabrics(out *to, const weft_agent_options *options, opening *ope
         out_text(to, "weft", "%s", ops ? "uses it" : "does not use it");
         if (is_sim)
             out_text(to, "why", "simulated: only for tests");
+        else if (ops == &wfi_fabric_host)
+            out_text(to, "over", "shared memory, between workers of one machine");
         else
             out_text(to, "libfabric", "%s", is_offered(all, names[i]) ? "offers it" : "does not offer it");
         if (ops && !is_sim && put_opening(to, ops, options))

@@ -71,7 +71,7 @@ typedef struct wfi_completion {
 
 typedef enum wfi_event_kind {
     WFI_EVENT_REQUEST = 1,   /* a peer wants to connect: lane_take or reject */
-    WFI_EVENT_CONNECTED = 2, /* a lane is connected; data: what the acceptor sent */
+    WFI_EVENT_CONNECTED = 2, /* a lane is connected; data: what the acceptor sent; why: NULL, or reads do not work */
     WFI_EVENT_CLOSED = 3,    /* refused, or broken; status says which. The owner still has to close the lane */
     WFI_EVENT_SILENT = 4,    /* connections without a request were closed; count: how many */
 } wfi_event_kind;
@@ -82,7 +82,9 @@ typedef struct wfi_event {
     void *lane_user;              /* the `user` that lane_open or lane_take got */
     wfi_connect_request *request; /* REQUEST */
     weft_status status;           /* CLOSED: WEFT_ERR_UNREACHABLE (refused), WEFT_ERR_FABRIC (broken) */
-    const char *why;              /* CLOSED: the system's error text, valid forever; NULL: none */
+    /* CLOSED: the system's error text; NULL: none. CONNECTED: why reads on this lane do not work, in one direction or in
+     * both; NULL: they work. Both ends get such a text, and use the lane for messages only. Valid forever. */
+    const char *why;
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t data_size;
     size_t count; /* SILENT */

@@ -62,6 +62,7 @@ static void report_lane(const wfi_host_notice *notice, wfi_lane *lane, wfi_event
         out->why = lane->why_text;
         return;
     }
+    out->why = wfi_host_refusal_text(lane->refusal);
     out->data_size = lane->data_size;
     memcpy(out->data, lane->data, lane->data_size);
 }

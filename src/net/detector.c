@@ -21,6 +21,8 @@
  * NO COMMON FABRIC. A peer whose addresses are all of fabrics that this worker has not opened is given up at once: its
  * addresses never change.
  *
+ * NO FABRIC FOR BULK. If reads work on no fabric of a peer (choice.c), transfers end at once with WEFT_ERR_UNREACHABLE.
+ *
  * NO BULK CONNECTION. A peer may answer on the control channel while neither side can connect the bulk channel
  * (channel.c). Large payloads would then wait forever. After a quarter of the bound the peer is asked to dial this
  * worker. Transfers that have waited for a whole bound, in which the peer answered pings, end with
@@ -139,8 +141,11 @@ void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
     char address[128];
     const wfi_channel *channel = peer->channels[WFI_BULK];
     const char *why = channel->why;
-    if (!wfi_peer_has_fabric(peer)) {
-        snprintf(out, room, "no bulk lane to worker %d: " WFI_NO_FABRIC, peer->rank);
+    if (!wfi_channel_choose(channel)) {
+        char reason[256];
+        (void)wfi_channel_fabric(channel, reason, sizeof(reason));
+        snprintf(out, room, "no bulk lane to worker %d: %s", peer->rank,
+                 wfi_peer_has_fabric(peer) ? reason : WFI_NO_FABRIC);
         return;
     }
     wfi_channel_address_text(channel, address, sizeof(address));
@@ -173,6 +178,10 @@ static void look_at_bulk(wfi_peer *peer)
     uint64_t bound = wfi_transport_bound_ns(peer->transport), stuck = time_since(peer, whole_of(peer)->bulk.stuck_ns);
     bool has_tried = channel->conn || channel->why, is_heard = !whole_of(peer)->ping.out;
     bool has_tried_all = wfi_channel_has_tried(channel, whole_of(peer)->bulk.stuck_ns);
+    if (!wfi_channel_choose(channel)) { /* reads work on none */
+        give_up_bulk(peer);
+        return;
+    }
     if (has_tried && is_heard && stuck >= bound * (has_tried_all ? 1 : WFI_REACH_BOUNDS)) {
         give_up_bulk(peer);
         return;

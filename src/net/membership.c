@@ -36,8 +36,7 @@ weft_status wfi_peer_create(wfi_net *net, const wfi_member *member)
     peer->member = *member;
     peer->rank = member->rank;
     for (size_t i = 0; i < transport->fabric_count; i++)
-        peer->addresses[i].bytes =
-            wfi_addresses_find(&peer->member, transport->fabrics[i].ops->number, &peer->addresses[i].size);
+        peer->addresses[i] = wfi_addresses_on(&peer->member, &transport->fabrics[i]);
     wfi_control_init(&whole->control, peer);
     wfi_bulk_init(&whole->bulk, peer);
     wfi_detector_init(whole);

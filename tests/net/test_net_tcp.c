@@ -42,7 +42,9 @@ static const size_t sizes[] = {0, 1, 4096, 3 * MIB - 7, 12, 20 * MIB};
 
 static void payloads_are_pulled_and_pushed(void **state)
 {
-    for (int kind = WFI_PULL; kind <= WFI_PUSH; kind++) {
+    const char *instead = getenv("TEST_FABRIC");
+    bool has_writes = !instead || strncmp(instead, "host", 4) != 0;
+    for (int kind = WFI_PULL; kind <= (has_writes ? WFI_PUSH : WFI_PULL); kind++) {
         bulk_stage s = {.kind = (wfi_transfer_kind)kind, .sizes = sizes, .count = SIZES};
         net_world world = {.user = &s};
         world_tcp(&world, 2, bulk_stage_body);

@@ -73,7 +73,7 @@ static weft_status open_first(wfi_channel *channel, wfi_exposed *exposed, wfi_rm
     wfi_net_fabric *first = wfi_channel_exposes_on(channel);
     weft_status status = first ? open_region(first, exposed) : WEFT_ERR_UNREACHABLE;
     for (size_t i = 0; i < transport->fabric_count && first && status; i++) {
-        if (&transport->fabrics[i] == first || !peer->addresses[i].bytes)
+        if (&transport->fabrics[i] == first || !wfi_channel_may_use(channel, i))
             continue;
         status = open_region(&transport->fabrics[i], exposed);
         first = status ? first : &transport->fabrics[i];

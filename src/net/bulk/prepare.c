@@ -37,7 +37,7 @@ void wfi_prepared_begin(wfi_prepared *out, const wfi_peer *peer)
     if (!out->is_optional)
         out->fabrics[out->fabric_count++] = first;
     for (size_t i = 0; i < transport->fabric_count && !out->is_optional; i++) {
-        if (&transport->fabrics[i] == first || !peer->addresses[i].bytes)
+        if (&transport->fabrics[i] == first || !wfi_channel_may_use(channel, i))
             continue;
         out->is_optional = transport->fabrics[i].limits->keys_per_transfer;
         if (!out->is_optional)

@@ -222,7 +222,7 @@ bool wfi_peer_can_push(const wfi_peer *peer)
     const wfi_transport *transport = peer->transport;
     wfi_assert_held(&transport->progress->lock);
     for (size_t i = 0; i < transport->fabric_count; i++) {
-        if (peer->addresses[i].bytes && !transport->fabrics[i].limits->writes)
+        if (wfi_channel_may_use(peer->channels[WFI_BULK], i) && !transport->fabrics[i].limits->writes)
             return false;
     }
     return true;

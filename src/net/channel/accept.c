@@ -127,6 +127,10 @@ static void on_connected(wfi_transport *transport, wfi_conn *conn, const wfi_eve
         conn->peer_nonce = hello.nonce;
         wfi_conn_make_keys(conn);
     }
+    if (channel->kind == WFI_BULK && event->why) {
+        wfi_channel_unreadable(conn, event->why);
+        return;
+    }
     conn->outstanding++; /* the next call may close the connection, which must not be freed */
     if (channel->rival == conn)
         wfi_channel_prefer(conn);

@@ -34,3 +34,13 @@ const uint8_t *wfi_addresses_find(const wfi_member *member, uint8_t number, size
     }
     return NULL;
 }
+
+wfi_peer_address wfi_addresses_on(const wfi_member *member, const wfi_net_fabric *fabric)
+{
+    wfi_peer_address found = {0};
+    const uint8_t *bytes = wfi_addresses_find(member, fabric->ops->number, &found.size);
+    if (bytes && fabric->ops->reaches && !fabric->ops->reaches(fabric->fabric, bytes, found.size))
+        return (wfi_peer_address){.is_elsewhere = true};
+    found.bytes = bytes;
+    return found;
+}

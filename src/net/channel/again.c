@@ -36,7 +36,7 @@ static bool has_other(const wfi_channel *channel, const wfi_net_fabric *fabric)
     const wfi_peer *peer = channel->peer;
     unsigned starved = channel->starved | 1u << wfi_net_fabric_index(fabric);
     for (size_t i = 0; i < peer->transport->fabric_count; i++) {
-        if (peer->addresses[i].bytes && !(starved & 1u << i))
+        if (wfi_channel_may_use(channel, i) && !(starved & 1u << i))
             return true;
     }
     return false;

@@ -289,6 +289,15 @@ bool wfi_channel_turn(wfi_conn *conn, size_t bytes, weft_status why)
     return true;
 }
 
+void wfi_channel_unreadable(wfi_conn *conn, const char *why)
+{
+    wfi_channel *channel = conn->channel;
+    wfi_channel_exclude(channel, conn->fabric, why);
+    conn->refused = true; /* operations that wait have not failed */
+    wfi_conn_close(conn);
+    wfi_channel_want(channel);
+}
+
 static void channel_timer(wfi_timer *timer)
 {
     wfi_channel *channel = wfi_container_of(timer, wfi_channel, timer);

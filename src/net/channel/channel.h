@@ -105,6 +105,7 @@ typedef struct wfi_avoided { /* a channel's record of failures of one fabric: ch
     uint8_t times;           /* number of times that it was avoided since it last carried data */
     uint8_t lacks;           /* attempts in a row that failed because this worker lacked descriptors or memory */
     const char *why;         /* the last failure; NULL: none */
+    const char *unreadable;  /* why this channel never uses it: reads do not work on it; NULL: it does */
 } wfi_avoided;
 
 struct wfi_channel {
@@ -195,6 +196,8 @@ weft_status wfi_channel_attach(wfi_conn *conn, weft_status status, const void *d
 /* The connection's fabric failed to register memory: `bytes` bytes at this worker (`why`: the status), or memory of the
  * peer if `bytes` is 0. Returns true if the connection was closed, because the next one can be on another fabric. */
 bool wfi_channel_turn(wfi_conn *conn, size_t bytes, weft_status why);
+/* The connection came up, but reads do not work on it: closes it. The next one is on another fabric. */
+void wfi_channel_unreadable(wfi_conn *conn, const char *why);
 void wfi_channel_dialled(wfi_conn *conn, weft_status status); /* lane_open has returned this status */
 void wfi_channel_is_up(wfi_channel *channel);
 /* The address of its last attempt, for errors and logs. */
@@ -205,7 +208,7 @@ void wfi_channel_address_text(const wfi_channel *channel, char *out, size_t room
  * absolve: resets the record of failures, because the fabric carried data. refused: the fabric failed to register
  * `bytes` of memory with the status `why`. Bulk channels then avoid it for a minute. */
 wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel);
-bool wfi_peer_has_fabric(const wfi_peer *peer); /* whether choose returns one, for each of its channels */
+bool wfi_peer_has_fabric(const wfi_peer *peer); /* whether choose returns one for its control channel */
 #define WFI_NO_FABRIC "it and this worker have no fabric in common (WEFT_FABRIC)" /* why it chose none */
 /* The fabric to expose memory on: that of the connection, or of the next one if there is none, or if the fabric of the
  * connection has just failed to register memory. NULL as above. */
@@ -222,6 +225,8 @@ void wfi_channel_absolve(wfi_channel *channel, const wfi_net_fabric *fabric);
 void wfi_channel_count_lack(wfi_channel *channel, const wfi_net_fabric *fabric, bool is_lack);
 bool wfi_channel_lacks(const wfi_channel *channel);
 void wfi_net_fabric_refused(wfi_net_fabric *fabric, size_t bytes, weft_status why);
+/* The bulk channel never uses this fabric again, because reads do not work on it. */
+void wfi_channel_exclude(wfi_channel *channel, wfi_net_fabric *fabric, const char *why);
 /* The name of the fabric of the channel's connection, or of its next one. `reason`: why no preferred fabric is used; ""
  * if it is the first of the list. */
 const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t room);
@@ -244,8 +249,9 @@ void wfi_attempt_over(wfi_conn *conn); /* the attempt has succeeded, or was clos
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
 
 typedef struct wfi_peer_address {
-    const uint8_t *bytes; /* in `member`; NULL: the peer has no address of this fabric */
+    const uint8_t *bytes; /* in `member`; NULL: the peer has no address of this fabric that can be reached from here */
     size_t size;
+    bool is_elsewhere; /* it has one, but that cannot be reached from here (wfi_fabric_ops.reaches) */
 } wfi_peer_address;
 
 struct wfi_peer {  /* first member of wfi_whole_peer (net.h) */
@@ -315,6 +321,8 @@ void wfi_peer_look_within(wfi_peer *peer, uint64_t after); /* checks it after `a
 /* addresses.c. add: false if there is no room. find: NULL if the member has none of this fabric. */
 bool wfi_addresses_add(wfi_member *member, uint8_t number, const uint8_t *address, size_t size);
 const uint8_t *wfi_addresses_find(const wfi_member *member, uint8_t number, size_t *size);
+/* The member's address on a fabric that is open here. */
+wfi_peer_address wfi_addresses_on(const wfi_member *member, const wfi_net_fabric *fabric);
 
 /* ---- The transport --------------------------------------------------------------------------------------------- */
 
@@ -372,6 +380,7 @@ struct wfi_net_fabric {
     wfi_list dials;            /* wfi_conn.dial: connections whose lanes the event thread opens (limits->open_blocks) */
     atomic_bool dials_due;     /* (atomic) `dials` may have an entry: the event thread reads it without the lock */
     uint64_t refused_until_ns; /* it failed to register memory: bulk channels avoid it until then */
+    bool has_said_unreadable;  /* wfi_channel_exclude has logged a line */
     wfi_list spares;           /* frames of control channels, registered with this fabric, kept for reuse */
     size_t spare_count;        /* their number */
 };
@@ -482,6 +491,12 @@ void wfi_net_fabric_close(wfi_net_fabric *fabric);
 static inline size_t wfi_net_fabric_index(const wfi_net_fabric *fabric)
 {
     return (size_t)(fabric - fabric->transport->fabrics);
+}
+
+/* Whether the fabric with this index can carry the channel, even if it is avoided for a while. */
+static inline bool wfi_channel_may_use(const wfi_channel *channel, size_t index)
+{
+    return channel->peer->addresses[index].bytes && !channel->avoided[index].unreadable;
 }
 
 /* accept.c */

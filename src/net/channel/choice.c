@@ -17,6 +17,9 @@
  * If this worker lacks descriptors or memory for a connection, operations that have not begun fail. They fail only
  * after the last LACKS_BEFORE attempts on each fabric of the peer failed for that, because another fabric may need
  * less.
+ *
+ * A fabric may connect to a peer and be unable to read its memory (WFI_EVENT_CONNECTED with `why`). Then the bulk channel
+ * to that peer does not use the fabric any more (wfi_avoided.unreadable). The control channel does.
  */
 #include "net/channel/channel.h"
 
@@ -50,7 +53,7 @@ wfi_net_fabric *wfi_channel_choose(const wfi_channel *channel)
     wfi_net_fabric *chosen = NULL;
     for (size_t i = 0; i < transport->fabric_count; i++) {
         wfi_net_fabric *fabric = &transport->fabrics[i];
-        if (!peer->addresses[i].bytes)
+        if (!wfi_channel_may_use(channel, i))
             continue;
         if (avoided_until(channel, fabric) <= now)
             return fabric;
@@ -82,7 +85,7 @@ bool wfi_channel_has_tried(const wfi_channel *channel, uint64_t since_ns)
     for (size_t i = 0; i < peer->transport->fabric_count && peer->transport->fabric_count > 1; i++) {
         const wfi_net_fabric *fabric = &peer->transport->fabrics[i];
         bool is_tried = channel->conn && channel->conn->fabric == fabric;
-        if (peer->addresses[i].bytes && !is_tried && failed_at(channel, fabric) < since_ns)
+        if (wfi_channel_may_use(channel, i) && !is_tried && failed_at(channel, fabric) < since_ns)
             return false;
     }
     return true;
@@ -127,6 +130,17 @@ void wfi_channel_avoid(wfi_channel *channel, const wfi_net_fabric *fabric, const
     log_avoided(channel, fabric, AVOID_LAST_NS);
 }
 
+void wfi_channel_exclude(wfi_channel *channel, wfi_net_fabric *fabric, const char *why)
+{
+    wfi_avoided *avoided = &channel->avoided[wfi_net_fabric_index(fabric)];
+    if (!avoided->unreadable)
+        wfi_log_net(channel->peer->transport, fabric->has_said_unreadable ? WEFT_LOG_DEBUG : WEFT_LOG_INFO,
+                    "%s is not used for payloads from and to worker %d: %s", fabric->ops->name, channel->peer->rank,
+                    why);
+    fabric->has_said_unreadable = true;
+    avoided->unreadable = why;
+}
+
 void wfi_channel_absolve(wfi_channel *channel, const wfi_net_fabric *fabric)
 {
     channel->avoided[wfi_net_fabric_index(fabric)] = (wfi_avoided){0};
@@ -145,7 +159,7 @@ bool wfi_channel_lacks(const wfi_channel *channel)
 {
     const wfi_peer *peer = channel->peer;
     for (size_t i = 0; i < peer->transport->fabric_count; i++) {
-        if (peer->addresses[i].bytes && channel->avoided[i].lacks < LACKS_BEFORE)
+        if (wfi_channel_may_use(channel, i) && channel->avoided[i].lacks < LACKS_BEFORE)
             return false;
     }
     return true;
@@ -185,7 +199,7 @@ const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t 
     const wfi_net_fabric *used = channel->conn ? channel->conn->fabric : wfi_channel_choose(channel);
     words to = {.out = reason, .room = room};
     uint64_t now = wfi_progress_now(transport->progress);
-    char text[160];
+    char text[256];
     if (room)
         reason[0] = '\0';
     for (size_t i = 0; i < transport->unopened_count; i++)
@@ -193,8 +207,12 @@ const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t 
     for (size_t i = 0; i < transport->fabric_count && &transport->fabrics[i] != used; i++) {
         const wfi_net_fabric *fabric = &transport->fabrics[i];
         const wfi_avoided *avoided = &channel->avoided[i];
-        if (!peer->addresses[i].bytes)
+        if (peer->addresses[i].is_elsewhere)
+            snprintf(text, sizeof(text), "worker %d is on another machine", peer->rank);
+        else if (!peer->addresses[i].bytes)
             snprintf(text, sizeof(text), "no address of worker %d", peer->rank);
+        else if (avoided->unreadable)
+            snprintf(text, sizeof(text), "%s", avoided->unreadable);
         else if (avoided->until_ns > now)
             snprintf(text, sizeof(text), "avoided, %s", avoided->why);
         else if (avoided_until(channel, fabric) > now)

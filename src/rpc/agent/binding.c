@@ -67,7 +67,8 @@ wfi_cores *wfi_binding_of(const weft_agent_options *options)
     char name[64];
     if (options->no_binding || options->sim)
         return NULL;
-    if (!options->iface && strncmp(options->fabric, "tcp", 3) != 0) { /* verbs chooses a device in the same way */
+    const char *fabrics = strncmp(options->fabric, "host,", 5) == 0 ? options->fabric + 5 : options->fabric;
+    if (!options->iface && strncmp(fabrics, "tcp", 3) != 0) { /* verbs chooses a device in the same way */
         wfi_cores *near = wfi_topo_near_rdma(wfi_share_local_rank());
         if (near)
             return near;
