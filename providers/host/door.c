@@ -6,9 +6,9 @@
  * sleeps. Both are sequentially consistent, so at least one of the two sees the other's value.
  *
  * A peer writes the eventfd first, and disarms the door afterwards. So a peer that is killed or stopped in between
- * leaves an armed door, and the others write the eventfd too. `armed` has a generation, so that a peer that disarms late
- * does not disarm a later sleep. The owner never disarms: another of its threads may sleep on the eventfd, from which
- * the progress token was taken (progress/token.c).
+ * leaves an armed door, and the others write the eventfd too. `armed` has a generation, so that a peer that disarms
+ * late does not disarm a later sleep. The owner never disarms: another of its threads may sleep on the eventfd, from
+ * which the progress token was taken (progress/token.c).
  */
 #include "host/host.h"
 

@@ -37,7 +37,7 @@ static void close_silent(wfi_host *host)
     }
 }
 
-/* Handles what the sockets have. What is due is closed afterwards: this process may have been stopped. */
+/* Handles what the sockets have, then closes silent connections: if this process was stopped, some may have spoken. */
 static void absorb(wfi_host *host)
 {
     struct epoll_event events[BATCH];

@@ -3,10 +3,10 @@
  * host.h - the structs of the fabric "host" and the functions that its files share. Workers of one machine exchange
  * messages through shared memory, and read each other's memory with process_vm_readv(2).
  *
- * A LANE is a socket, a segment and two doors. The dialler makes the segment: a sealed memfd with a ring of messages for
- * each direction. The socket is a unix socket with an abstract name. It carries the handshake (greeting.c) with the
+ * A LANE is a socket, a segment and two doors. The dialler makes the segment: a sealed memfd with a ring of messages
+ * for each direction. The socket is a unix socket with an abstract name. It carries the handshake (greeting.c) with the
  * descriptors, and nothing after that. Its end tells that the peer closed the lane or died. Nothing has a name in a
- * file system, so nothing is left behind by a killed process.
+ * file system, so a killed process leaves nothing behind.
  *
  * DOORS. Each fabric has one: a page of memory and an eventfd, which its peers get. The page has a bit for each lane
  * (its slot). A peer that wrote to a lane's ring sets the lane's bit. If the owner sleeps (`armed`), the peer also
@@ -18,12 +18,13 @@
  * checked, and the positions that this side owns are its private copies. A peer that writes nonsense loses its lane.
  *
  * LOCKING.
- *   1. events_lock: the lanes and requests, their notices, and the sockets. The events of one lane are handled under it.
- *   2. slots_lock: the lanes by slot. poll takes lane->lock while it holds slots_lock, so that the lane is not freed.
+ *   1. events_lock: lanes, requests, their notices and sockets.
+ *   2. slots_lock: the lanes by slot.
  *   3. lane->lock: the lane's state, operations and rings.
  *   4. ready_lock: the list of operations that poll has to report.
  *   5. regions_lock: the table of regions.
- * A lock is taken only while none with a higher number is held. events_lock and slots_lock are not held together.
+ * A lock is taken only while none with a higher number is held. poll finds a lane by its slot, and takes the lane's lock
+ * before it releases slots_lock: so the lane is not freed. events_lock and slots_lock are not held together.
  */
 #ifndef WFI_HOST_H
 #define WFI_HOST_H
@@ -131,7 +132,7 @@ typedef struct wfi_host_op {
 
 _Static_assert(sizeof(wfi_host_op) <= sizeof(((wfi_fabric_op *)0)->reserved), "wfi_fabric_op has too little room");
 
-/* What two workers tell each other while they connect. */
+/* A message of the handshake. */
 typedef struct wfi_host_greeting {
     uint32_t magic;
     uint8_t kind; /* WFI_HOST_HELLO, ... */

@@ -139,14 +139,17 @@ static void on_event(ofi_node *node, wfi_event *event)
         break;
     case WFI_EVENT_CONNECTED:
         link->connected++;
+        link->text = event->why;
         memcpy(link->data, event->data, event->data_size);
         link->data_size = event->data_size;
         break;
     case WFI_EVENT_CLOSED:
         link->closed++;
         link->why = event->status;
+        link->text = event->why;
         break;
-    case WFI_EVENT_SILENT: /* nobody asks how many */
+    case WFI_EVENT_SILENT:
+        node->silent += event->count;
         break;
     }
 }

@@ -18,6 +18,7 @@ typedef struct ofi_link { /* lane_user */
     wfi_lane *lane;
     int connected, closed;
     weft_status why;
+    const char *text; /* of the last event */
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t data_size;
 } ofi_link;
@@ -43,6 +44,7 @@ typedef struct ofi_node {
     wfi_connect_request *waiting;
     ofi_link accepted[OFI_LINKS_MAX];
     int accepted_count, requests;
+    size_t silent;
     uint8_t asked[WFI_CONNECT_DATA_MAX]; /* the last request's data */
     size_t asked_size;
     int completions;

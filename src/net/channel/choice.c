@@ -18,8 +18,8 @@
  * after the last LACKS_BEFORE attempts on each fabric of the peer failed for that, because another fabric may need
  * less.
  *
- * A fabric may connect to a peer and be unable to read its memory (WFI_EVENT_CONNECTED with `why`). Then the bulk channel
- * to that peer does not use the fabric any more (wfi_avoided.unreadable). The control channel does.
+ * A fabric may connect to a peer and be unable to read its memory (WFI_EVENT_CONNECTED with `why`). Then the bulk
+ * channel to that peer never uses the fabric again (wfi_avoided.unreadable). The control channel does.
  */
 #include "net/channel/channel.h"
 

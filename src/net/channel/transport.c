@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNPRIVILEGED 1024 /* the first port that needs no privileges */
+#define UNPRIVILEGED 1024     /* the first port that needs no privileges */
+#define AUTOMATIC "verbs,tcp" /* the list that "auto" stands for */
 
 static bool read_port(const char **text, long *out)
 {
@@ -50,7 +51,7 @@ weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_er
         return wfi_error_fail(error, WEFT_ERR_INVALID,
                               "fabric (WEFT_FABRIC) is \"%s\": it names none; this build has %s", text,
                               wfi_fabric_names());
-    for (const char *at = out->automatic ? "verbs,tcp" : text, *end;; at = end + 1) {
+    for (const char *at = out->automatic ? AUTOMATIC : text, *end;; at = end + 1) {
         end = at + strcspn(at, ",");
         snprintf(name, sizeof(name), "%.*s", (int)(end - at), at);
         const wfi_fabric_ops *ops = wfi_fabric_find(name);
@@ -61,7 +62,7 @@ weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_er
         }
         if (!*name || strcmp(name, "auto") == 0)
             return wfi_error_fail(error, WEFT_ERR_INVALID, "fabric (WEFT_FABRIC) is \"%s\": %s", text,
-                                  *name ? "\"auto\" stands alone: it names \"verbs,tcp\""
+                                  *name ? "\"auto\" stands alone: it names \"" AUTOMATIC "\""
                                         : "a name is empty: a comma stands only between two names");
         if (!ops)
             return wfi_error_fail(error, WEFT_ERR_INVALID,

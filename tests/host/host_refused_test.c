@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host_refused_test.c - process_vm_readv is forbidden, in one direction or both: messages still use host, payloads take
+ * the next fabric of the list. A seccomp filter forbids it, as a container does.
+ */
+#include "lanes.h"
+#include "net/net_bulk.h"
+#include "ofi/ofi_node.h"
+
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+/* For this process from now on; there is no way back. */
+static void forbid_reads(int error)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        _exit(99);
+}
+
+/* Runs the function in a child of its own, so that its filter does not outlive the test. */
+static void in_a_child(void (*run)(void))
+{
+    int status = 0;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        run();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* A failed assertion of cmocka would return to the parent's test in the child. */
+#define MUST(condition)                                                                                                \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+/* ---- The event -------------------------------------------------------------------------------------------------- */
+
+typedef struct notice {
+    uint8_t address[WFI_ADDRESS_MAX];
+    size_t address_size;
+} notice;
+
+/* The child accepts one lane, and tells whether its event had a reason. */
+static void accept_one(int fd, bool is_forbidden)
+{
+    static ofi_node node;
+    notice n = {0};
+    if (is_forbidden)
+        forbid_reads(EPERM);
+    ofi_node_open(&node);
+    memcpy(n.address, node.address, node.address_size);
+    n.address_size = node.address_size;
+    MUST(write(fd, &n, sizeof n) == sizeof n);
+    while (node.accepted_count == 0 || !node.accepted[0].connected)
+        ofi_step(&node, NULL);
+    uint8_t has_reason = node.accepted[0].text != NULL;
+    MUST(write(fd, &has_reason, 1) == 1);
+    while (!node.accepted[0].closed)
+        ofi_step(&node, NULL);
+    _exit(0);
+}
+
+/* `here`, `there`: whether this process, the other one, may not read. Both ends learn that reads do not work. */
+static void both_ends_learn(bool here, bool there)
+{
+    notice n;
+    ofi_node node;
+    ofi_link link = {0};
+    uint8_t has_reason = 2;
+    int fds[2];
+    MUST(pipe(fds) == 0);
+    pid_t child = fork();
+    if (child == 0)
+        accept_one(fds[1], there);
+    MUST(read(fds[0], &n, sizeof n) == sizeof n);
+    if (here)
+        forbid_reads(ENOSYS);
+    ofi_node_open(&node);
+    MUST(lanes_connect(node.fabric, n.address, n.address_size, NULL, 0, &link, &link.lane) == WEFT_OK);
+    ofi_until(&node, NULL, link.connected);
+    MUST(read(fds[0], &has_reason, 1) == 1);
+    MUST((link.text != NULL) == (here || there));
+    MUST(has_reason == (here || there));
+    if (here)
+        MUST(strstr(link.text, "does not exist here"));
+    else if (there)
+        MUST(strstr(link.text, "not permitted"));
+    ofi_hang_up(&link);
+    ofi_node_close(&node);
+    MUST(waitpid(child, NULL, 0) == child);
+}
+
+static void with_both(void)
+{
+    both_ends_learn(true, true);
+}
+
+static void with_this_one(void)
+{
+    both_ends_learn(true, false);
+}
+
+static void with_the_other(void)
+{
+    both_ends_learn(false, true);
+}
+
+static void with_none(void)
+{
+    both_ends_learn(false, false);
+}
+
+static void both_ends_learn_that_reads_do_not_work(void **state)
+{
+    in_a_child(with_none);
+    in_a_child(with_both);
+    in_a_child(with_this_one);
+    in_a_child(with_the_other);
+}
+
+/* ---- Payloads ---------------------------------------------------------------------------------------------------- */
+
+static const size_t sizes[] = {1, 4096, 3 * MIB - 7, 12};
+
+static void body_pull(net_host *host)
+{
+    char control[600], bulk_text[600];
+    bulk_stage_body(host);
+    wfi_net_lock(host->net);
+    wfi_peer *peer = host_peer(host, 1 - host->rank);
+    wfi_peer_fabric_text(peer, WFI_CONTROL, control, sizeof control);
+    wfi_peer_fabric_text(peer, WFI_BULK, bulk_text, sizeof bulk_text);
+    wfi_net_unlock(host->net);
+    MUST(strcmp(control, "host") == 0);
+    MUST(strncmp(bulk_text, "tcp (host: process_vm_readv is not permitted", 44) == 0);
+}
+
+static void pull_over_tcp(void)
+{
+    unsetenv("TEST_FABRIC"); /* net_host.c would take it */
+    forbid_reads(EPERM);
+    for (int round = 0; round < 3; round++) {
+        bulk_stage s = {.kind = WFI_PULL, .sizes = sizes, .count = sizeof sizes / sizeof *sizes};
+        net_world world = {.user = &s, .fabrics = (const char *const[]){"host,tcp", "host,tcp"}};
+        world_tcp(&world, 2, body_pull);
+    }
+}
+
+static void payloads_take_the_next_fabric(void **state)
+{
+    in_a_child(pull_over_tcp);
+}
+
+UNIT_MAIN(both_ends_learn_that_reads_do_not_work, payloads_take_the_next_fabric)
