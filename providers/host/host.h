@@ -17,14 +17,11 @@
  * this one with ptrace(2). Nevertheless nothing in shared memory is trusted: a position or a size is read once and
  * checked, and the positions that this side owns are its private copies. A peer that writes nonsense loses its lane.
  *
- * LOCKING.
- *   1. events_lock: lanes, requests, their notices and sockets.
- *   2. slots_lock: the lanes by slot.
- *   3. lane->lock: the lane's state, operations and rings.
- *   4. ready_lock: the list of operations that poll has to report.
- *   5. regions_lock: the table of regions.
- * A lock is taken only while none with a higher number is held. poll finds a lane by its slot, and takes the lane's lock
- * before it releases slots_lock: so the lane is not freed. events_lock and slots_lock are not held together.
+ * LOCKING. The lock events_lock guards the lanes and requests, their notices and their sockets. The lock slots_lock
+ * guards the table of lanes by slot. A lane's own lock guards its state, operations and rings. The lock ready_lock
+ * guards the operations that poll has to report, and regions_lock the table of regions. Locks are taken in this order,
+ * and slots_lock is not taken while events_lock is held. When poll visits a lane, it takes the lane's lock before it
+ * releases slots_lock. So the lane is not freed.
  */
 #ifndef WFI_HOST_H
 #define WFI_HOST_H
