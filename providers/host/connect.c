@@ -133,7 +133,7 @@ static void is_up(wfi_lane *lane, int refusal)
     if (!changes)
         return;
     wfi_host_notify(lane->host, &lane->up, WFI_EVENT_CONNECTED);
-    wfi_host_door_knock(&lane->host->door, lane->slot); /* for messages that came before */
+    wfi_host_door_signal(&lane->host->door, lane->slot); /* for messages that came before */
 }
 
 /* Takes over the eventfd. */

@@ -75,7 +75,7 @@ void wfi_host_door_wake(const wfi_host_door *door)
     (void)atomic_compare_exchange_strong(&door->page->armed, &armed, armed & ~1u);
 }
 
-void wfi_host_door_knock(const wfi_host_door *door, uint32_t slot)
+void wfi_host_door_signal(const wfi_host_door *door, uint32_t slot)
 {
     atomic_fetch_or(&door->page->ready[slot / 64], UINT64_C(1) << (slot % 64));
     wfi_host_door_wake(door);

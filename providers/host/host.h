@@ -275,9 +275,9 @@ int wfi_host_memory_map(int fd, size_t size, void **out);
 int wfi_host_door_open(wfi_host *host); /* this worker's door. Returns 0 or an errno value */
 /* A peer's door. Takes over event_fd if it succeeds. Returns 0 or an errno value. */
 int wfi_host_door_take(int page_fd, int event_fd, wfi_host_door *out);
-void wfi_host_door_close(wfi_host_door *door);                      /* one that was not opened is ignored */
-void wfi_host_door_knock(const wfi_host_door *door, uint32_t slot); /* the lane of this slot has something to do */
-void wfi_host_door_wake(const wfi_host_door *door);                 /* only ends the sleep of its owner */
+void wfi_host_door_close(wfi_host_door *door);                       /* one that was not opened is ignored */
+void wfi_host_door_signal(const wfi_host_door *door, uint32_t slot); /* the lane of this slot has something to do */
+void wfi_host_door_wake(const wfi_host_door *door);                  /* only ends the sleep of its owner */
 
 /* ---- ring.c ---------------------------------------------------------------------------------------------------- */
 
@@ -286,7 +286,7 @@ void wfi_host_rings_init(wfi_lane *lane); /* the lane has a segment */
 bool wfi_host_ring_room(const wfi_host_producer *producer, uint32_t *room);
 void wfi_host_ring_put(wfi_host_producer *producer, const void *data, uint32_t size);
 void wfi_host_ring_publish(wfi_host_producer *producer);
-/* Asks the consumer to knock when there is room. Then look for room again before waiting. */
+/* Asks the consumer to signal when there is room. Then look for room again before waiting. */
 void wfi_host_ring_want_room(const wfi_host_producer *producer);
 /* The bytes in the ring, a multiple of WFI_HOST_ALIGN. False as above. */
 bool wfi_host_ring_filled(const wfi_host_consumer *consumer, uint32_t *filled);

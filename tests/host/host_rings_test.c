@@ -59,14 +59,14 @@ static wfi_host_segment *segment_of(const ofi_link *link)
     return link->lane->segment;
 }
 
-static void knock_at_b(const wire *w)
+static void signal_b(const wire *w)
 {
-    wfi_host_door_knock(&w->bad.lane->peer.door, w->bad.lane->peer.slot);
+    wfi_host_door_signal(&w->bad.lane->peer.door, w->bad.lane->peer.slot);
 }
 
 static void b_loses_the_lane(wire *w)
 {
-    knock_at_b(w);
+    signal_b(w);
     ofi_until(&w->a, &w->b, w->bad_at_b->closed && w->bad.closed);
     assert_int_equal(w->bad_at_b->why, WEFT_ERR_FABRIC);
     for (int i = 0; i < RECEIVES; i++)
@@ -131,7 +131,7 @@ static void half_a_message_waits_until_the_lane_is_closed(void **state)
     const uint64_t size = 40;
     memcpy(segment_of(&w->bad)->data[0], &size, sizeof size);
     atomic_store(&segment_of(&w->bad)->rings[0].tail, 16);
-    knock_at_b(w);
+    signal_b(w);
     for (int i = 0; i < 50; i++)
         ofi_step(&w->a, &w->b);
     assert_int_equal(w->receives[0].reports, 0);
@@ -147,7 +147,7 @@ static void bits_of_lanes_that_do_not_exist_are_ignored(void **state)
     const wfi_host_door *door = &w->bad.lane->peer.door;
     for (int round = 0; round < 20; round++) {
         for (uint32_t slot = 0; slot < WFI_HOST_LANES_MAX; slot++)
-            wfi_host_door_knock(door, slot);
+            wfi_host_door_signal(door, slot);
         atomic_store(&door->page->armed, (uint32_t)random());
         ofi_step(&w->a, &w->b);
     }
@@ -175,7 +175,7 @@ static void random_damage_never_reaches_beyond_the_lane(void **state)
             uint32_t *words = (uint32_t *)(void *)segment_of(&link);
             size_t head = sizeof(wfi_host_ring) * 2 / 4, at = (size_t)random() % (step % 2 ? head : head + 8192);
             __atomic_store_n(&words[at], step % 3 ? (uint32_t)random() % 40000 : (uint32_t)random(), __ATOMIC_RELAXED);
-            wfi_host_door_knock(&link.lane->peer.door, link.lane->peer.slot);
+            wfi_host_door_signal(&link.lane->peer.door, link.lane->peer.slot);
             (void)!ofi_ops()->inject(link.lane, out, (size_t)random() % 200 + 1);
             (void)!ofi_ops()->inject(other->lane, out, (size_t)random() % 200 + 1);
             ofi_step(&w->a, &w->b);
