@@ -2,8 +2,9 @@
 /*
  * segment.c - sealed memory that two processes share.
  *
- * A file that can shrink causes a SIGBUS in a process that has mapped it. So the receiver maps a memfd only if its seals forbid
- * every change of its size. Its pages are allocated when it is made: if memory is out, that fails, and no later access.
+ * A file that can shrink causes a SIGBUS in a process that has mapped it. So the receiver maps a memfd only if its
+ * seals forbid every change of its size. Its pages are allocated when it is made: if memory is out, that fails, and no
+ * later access.
  */
 #include "host/host.h"
 
