@@ -24,9 +24,12 @@
  * OPERATIONS. The caller embeds a wfi_fabric_op in its own struct, and keeps the struct and the memory that the
  * operation names until poll has reported it. Each accepted operation is reported exactly once. Once lane_close has
  * returned, the lane's operations touch no local memory, and the peer's operations on this worker's memory through
- * that lane have ended. Outstanding operations are reported by later polls, with WEFT_ERR_CANCELLED, or with their
- * true result if it was known before. libfabric may report such an operation much later. Closing the fabric discards
- * operations that have not been reported.
+ * that lane have ended. Exception: where a peer reads without the owner (host), a read may still copy bytes that the
+ * owner changes, but is then reported as failed. The same holds after region_close.
+ *
+ * Outstanding operations are reported by later polls, with WEFT_ERR_CANCELLED, or with their true result if it was
+ * known before. libfabric may report such an operation much later. Closing the fabric discards operations that have not
+ * been reported.
  *
  * BROKEN LANES. A lane that breaks is announced once by WFI_EVENT_CLOSED, or shows by an operation that fails. The
  * owner then calls lane_close. Operations may still be posted to a broken lane: they are refused with
@@ -82,7 +85,7 @@ typedef struct wfi_event {
     void *lane_user;              /* the `user` that lane_open or lane_take got */
     wfi_connect_request *request; /* REQUEST */
     weft_status status;           /* CLOSED: WEFT_ERR_UNREACHABLE (refused), WEFT_ERR_FABRIC (broken) */
-    /* CLOSED: the system's error text; NULL: none. CONNECTED: why reads on this lane do not work, in one direction or in
+    /* CLOSED: the system's error text; NULL: none. CONNECTED: why reads on this lane do not work, in one direction or
      * both; NULL: they work. Both ends get such a text, and use the lane for messages only. Valid forever. */
     const char *why;
     uint8_t data[WFI_CONNECT_DATA_MAX];

@@ -3,8 +3,8 @@
  * ring.c - a ring with one producer and one consumer, which are different processes.
  *
  * A message is its head (8 bytes: the size), its bytes, and padding to a multiple of WFI_HOST_ALIGN. A message that is
- * longer than the room is written and taken in parts, so messages may be longer than the ring. What a producer has
- * written counts only when it has published `tail`: a killed producer leaves nothing that is half written.
+ * longer than the room is written and taken in parts, so messages may be longer than the ring. Bytes that a producer
+ * has written count only when it has published `tail`. So a killed producer leaves nothing that is half written.
  */
 #include "host/host.h"
 
