@@ -176,4 +176,53 @@ static void payloads_take_the_next_fabric(void **state)
     in_a_child(pull_over_tcp);
 }
 
-UNIT_MAIN(both_ends_learn_that_reads_do_not_work, payloads_take_the_next_fabric)
+/* Without another fabric the transfer fails, long before the peer would be given up; messages still arrive. */
+static void body_fail(net_host *host)
+{
+    bulk_stage *s = host->world->user;
+    char text[300] = "";
+    bulk *mine = host->rank == 0 ? &s->source : &s->target;
+    bulk_create(mine, host, 1 - host->rank, s->sizes, s->count);
+    if (host->rank == 0) {
+        bulk_expose(mine, WFI_REMOTE_READ);
+        atomic_store(&s->exposed, 1);
+        host_until(host, &s->moved, 1);
+        bulk_withdraw(mine, true);
+    } else {
+        host_until(host, &s->exposed, 1);
+        uint64_t start = ofi_now_ms();
+        MUST(bulk_begin(mine, &s->source, WFI_PULL) == WEFT_OK);
+        MUST(bulk_await(mine) == WEFT_ERR_UNREACHABLE);
+        MUST(ofi_now_ms() - start < 3000 * ofi_slow());
+        wfi_net_lock(host->net);
+        wfi_peer_bulk_trouble(host_peer(host, 0), text, sizeof text);
+        wfi_net_unlock(host->net);
+        MUST(strstr(text, "no bulk lane to worker 0: host: process_vm_readv is not permitted"));
+        for (uint64_t i = 0; i < 10; i++)
+            MUST(host_send_free(host, 0, i, 100) == WEFT_OK);
+        host_until(host, &host->done_ok, 10);
+        atomic_store(&s->moved, 1);
+    }
+    bulk_destroy(mine);
+    host_meet(host, &host->world->finished);
+}
+
+static void fail_without_another(void)
+{
+    unsetenv("TEST_FABRIC");
+    forbid_reads(EPERM);
+    bulk_stage s = {.kind = WFI_PULL, .sizes = sizes, .count = sizeof sizes / sizeof *sizes};
+    net_world world = {.user = &s,
+                       .fabrics = (const char *const[]){"host", "host"},
+                       .death_timeout_ms = 20000,
+                       .on_message = host_check_order};
+    world_tcp(&world, 2, body_fail);
+}
+
+static void without_another_fabric_payloads_fail_at_once(void **state)
+{
+    in_a_child(fail_without_another);
+}
+
+UNIT_MAIN(both_ends_learn_that_reads_do_not_work, payloads_take_the_next_fabric,
+          without_another_fabric_payloads_fail_at_once)
