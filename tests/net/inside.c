@@ -296,8 +296,10 @@ wfi_lane *inside_ask(wfi_net *net, int rank, const void *data, size_t size)
     const wfi_member *to = wfi_net_member(net, rank);
     wfi_lane *lane = NULL;
     size_t address_size;
-    const uint8_t *address = inside_address(to, &address_size);
-    MUST_OK(lanes_connect(net->transport.fabrics[0].fabric, address, address_size, data, size, NULL, &lane));
+    const wfi_net_fabric *fabric = &net->transport.fabrics[0];
+    const uint8_t *address = wfi_addresses_find(to, fabric->ops->number, &address_size);
+    MUST(address);
+    MUST_OK(lanes_connect(fabric->fabric, address, address_size, data, size, NULL, &lane));
     return lane;
 }
 
