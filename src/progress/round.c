@@ -3,9 +3,10 @@
  * round.c - one round: polls the sources, then, with the lock, handles the completions and runs the due timers.
  *
  * An unused source costs each round a poll of a microsecond or less. So a source that had nothing for QUIET_ROUNDS
- * rounds, and expects no results, rests: one round in REST_ROUNDS polls it. After a sleep every source is polled,
- * because any of them may have ended the sleep. A source never rests alone; in the simulation, whose fiber parks after
- * a round that found nothing; or where the program makes the rounds, perhaps rarely.
+ * rounds, and expects no results, rests: one round in REST_ROUNDS polls it. A source that expects nothing, because it
+ * has no connections, rests after one such round. After a sleep every source is polled, because any of them may have
+ * ended the sleep. A source never rests alone; in the simulation, whose fiber parks after a round that found nothing;
+ * or where the program makes the rounds, perhaps rarely.
  */
 #include "progress/progress.h"
 
@@ -21,8 +22,10 @@ void wfi_progress_round_begin(wfi_progress *progress, uint64_t now_ns)
 
 static bool rests(const wfi_progress *progress, wfi_source *source, wfi_role role)
 {
-    return !progress->fibers && role != WFI_MANUAL && source->quiet % REST_ROUNDS &&
-           source->ops->expects(source) != WFI_EXPECTS_RESULTS;
+    if (progress->fibers || role == WFI_MANUAL || source->quiet == 1 || source->quiet % REST_ROUNDS == 0)
+        return false;
+    wfi_expects expects = source->ops->expects(source);
+    return expects == WFI_EXPECTS_NOTHING || (source->quiet > QUIET_ROUNDS && expects == WFI_EXPECTS_MESSAGES);
 }
 
 static inline size_t poll_source(wfi_source *source)
@@ -38,7 +41,8 @@ static size_t poll_several(wfi_progress *progress, wfi_role role)
     size_t count = 0;
     for (size_t i = 0; i < progress->source_count; i++) {
         wfi_source *source = progress->sources[i];
-        if (++source->quiet <= QUIET_ROUNDS || !rests(progress, source, role))
+        source->quiet++;
+        if (!rests(progress, source, role))
             count += poll_source(source);
     }
     return count;

@@ -49,6 +49,17 @@ static void come(stand *s)
     assert_in_range(polls_in(s, WFI_POLLER, QUIET_ROUNDS), QUIET_ROUNDS - REST_ROUNDS, QUIET_ROUNDS);
 }
 
+static void rest_at_once(stand *s)
+{
+    atomic_store(&s->sources[1].expects, WFI_EXPECTS_NOTHING);
+    assert_int_equal(polls_in(s, WFI_POLLER, QUIET_ROUNDS), 1 + QUIET_ROUNDS / REST_ROUNDS);
+}
+
+static void a_source_without_connections_rests_at_once(void **state)
+{
+    play(rest_at_once);
+}
+
 static void a_completion_ends_the_rest(void **state)
 {
     play(come);
@@ -111,5 +122,6 @@ static void the_only_source_never_rests(void **state)
     play(alone);
 }
 
-UNIT_MAIN(a_source_that_had_nothing_rests, a_completion_ends_the_rest, a_source_with_work_does_not_rest,
-          rounds_that_the_program_makes_poll_all, after_a_sleep_all_are_polled, the_only_source_never_rests)
+UNIT_MAIN(a_source_that_had_nothing_rests, a_source_without_connections_rests_at_once, a_completion_ends_the_rest,
+          a_source_with_work_does_not_rest, rounds_that_the_program_makes_poll_all, after_a_sleep_all_are_polled,
+          the_only_source_never_rests)
