@@ -84,6 +84,7 @@ if(WEFT_TESTS AND "weft" IN_LIST weft_parts AND NOT WEFT_GPU_ONLY)
   add_library(weft_tested SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:weft_rpc_objects> $<TARGET_OBJECTS:weft_objects>)
   target_include_directories(weft_tested PUBLIC ${weft_include})
   target_link_libraries(weft_tested PUBLIC weft_deps weft_rpc_deps)
+  target_link_options(weft_tested PRIVATE -Wl,-z,now) # as the library itself: see there
   set_target_properties(weft_tested PROPERTIES LINKER_LANGUAGE C)
   set(weft_tested weft_tested)
 endif()

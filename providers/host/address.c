@@ -23,7 +23,7 @@ socklen_t wfi_host_socket_name(const uint8_t name[WFI_HOST_NAME_BYTES], struct s
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
     memcpy(out->sun_path, "\0weft-", 6);
     write_hex(name, WFI_HOST_NAME_BYTES, out->sun_path + 6);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 6 + 2 * WFI_HOST_NAME_BYTES);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 6 + (size_t)2 * WFI_HOST_NAME_BYTES);
 }
 
 size_t wfi_host_address(const wfi_fabric *base, uint8_t *out)
