@@ -200,7 +200,7 @@ uint64_t world_seeds(uint64_t seeds)
     if (getenv("TEST_FABRIC"))
         return 0;
 #ifdef __SANITIZE_THREAD__ /* there fibers cost a hundred times as much, and have no threads to race */
-    return seeds < 1 ? seeds : 1;
+    return seeds < 2 ? seeds : 2;
 #elif defined(__SANITIZE_ADDRESS__) /* memory goes wrong by the kind of step more than by the order of events */
     return seeds < 2 ? seeds : 1 + seeds / 8;
 #else
