@@ -45,12 +45,13 @@
 /*
  * Whether the round found work. A peer that reads or writes this worker's memory causes no completions here, but the
  * fabric's library moves the bytes in the rounds, so they take longer than an empty round (usual_round). If a round
- * took extremely long, this thread did not run.
+ * took extremely long, this thread did not run. With several sources the time depends on which of them rest
+ * (round.c), so it is not used. Each poll of a resting source would count as work, and the thread would never sleep.
  */
 bool wfi_spin_was_busy(wfi_progress *progress, size_t count, uint64_t round_ns)
 {
     uint64_t *usual = &progress->token.usual_round, bound = 3 * (*usual >> USUAL_SHIFT) + BUSY_ROUND_NS;
-    if (count || round_ns >= BUSY_ROUND_MAX_NS)
+    if (count || round_ns >= BUSY_ROUND_MAX_NS || progress->source_count > 1)
         return count > 0;
     if (!*usual || round_ns << USUAL_SHIFT < *usual)
         *usual = round_ns << USUAL_SHIFT;
