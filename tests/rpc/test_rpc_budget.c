@@ -197,6 +197,24 @@ static weft_status call_with(weft_agent *agent, const char *function, weft_args 
     return st;
 }
 
+/* Makes the call that is held as number `count`. The arguments of the one before go only after its handler has returned,
+ * which may be later than this call arrives: then it is refused, and made again. */
+static weft_future *hold(weft_agent *agent, const char *function, weft_tensor *x, int count)
+{
+    weft_future *future;
+    for (int i = 0; i < 10000; i++) {
+        MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), function, WEFT_VALUES(weft_of_tensor(x)), NULL, &future));
+        while (atomic_load(&shared.held_count) < count && !weft_future_done(future))
+            world_sleep_ms(shared.w, 1);
+        if (atomic_load(&shared.held_count) >= count)
+            return future;
+        MUST_BE(weft_future_wait(future, 0), WEFT_ERR_BUSY);
+        weft_future_unref(future);
+    }
+    MUST(!"it is held in the end");
+    return NULL;
+}
+
 static void what_counts(weft_agent *agent, void *arg)
 {
     char text[512], *long_text = malloc(shared.budget + 1);
@@ -224,15 +242,9 @@ static void what_counts(weft_agent *agent, void *arg)
     MUST_BE(call_with(agent, "hold", WEFT_VALUES(weft_of_string(long_text)), text, sizeof text), WEFT_ERR_TOO_LARGE);
     MUST(strstr(text, "never fit"));
     /* Kept arguments stay, others go when the handler has returned: three of these fit, two of those do not. */
-    for (int i = 0; i < 3; i++) {
-        MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), "hold_empty", WEFT_VALUES(weft_of_tensor(fits)), NULL,
-                               &futures[i]));
-        while (atomic_load(&shared.held_count) <= i)
-            world_sleep_ms(shared.w, 1);
-    }
-    MUST_OK(weft_rpc_async(agent, weft_to_rank(SERVER), "hold", WEFT_VALUES(weft_of_tensor(fits)), NULL, &futures[3]));
-    while (atomic_load(&shared.held_count) <= 3)
-        world_sleep_ms(shared.w, 1);
+    for (int i = 0; i < 3; i++)
+        futures[i] = hold(agent, "hold_empty", fits, i + 1);
+    futures[3] = hold(agent, "hold", fits, 4);
     MUST_BE(call_with(agent, "sum", WEFT_VALUES(weft_of_tensor(fits)), text, sizeof text), WEFT_ERR_BUSY);
     MUST(strstr(text, "do not fit now"));
     MUST_OK(call_with(agent, "release", WEFT_NO_VALUES, NULL, 0));
