@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 typedef struct wire { /* two nodes and a lane between them */
     ofi_node a, b;
@@ -173,6 +174,67 @@ static void full_queues_say_so_and_open_again(void **state)
     ofi_until(&w->a, &w->b, receives[0].reports && receives[posted - 1].reports);
     for (int i = 0; i < posted; i++)
         assert_int_equal(receives[i].status, WEFT_ERR_CANCELLED);
+}
+
+/* Nobody polls until every queue of every lane is full: the completion queue has room for all, and breaks no lane. */
+static void full_lanes_fit_into_the_queue_of_completions(void **state)
+{
+    enum { LANES = 24, MANY = 2000 };
+    ofi_node a, b;
+    ofi_link near[LANES], *far[LANES];
+    ofi_job *receives[LANES], *sends[LANES];
+    uint32_t *in[LANES], number[MANY];
+    int posted[LANES] = {0}, sent[LANES] = {0}, total = 0;
+    ofi_node_open_with(&a, &(wfi_fabric_options){.towards = "127.0.0.1", .peers = LANES});
+    ofi_node_open_with(&b, &(wfi_fabric_options){.towards = "127.0.0.1", .peers = LANES});
+    uint32_t *memory = calloc((size_t)LANES * MANY, sizeof *memory);
+    assert_non_null(memory);
+    wfi_region *into = ofi_local(&b, memory, (size_t)LANES * MANY * sizeof *memory),
+               *from = ofi_local(&a, number, sizeof number);
+    for (uint32_t i = 0; i < MANY; i++)
+        number[i] = i;
+    for (int k = 0; k < LANES; k++) {
+        far[k] = ofi_join(&a, &b, &near[k]);
+        in[k] = memory + (size_t)k * MANY;
+        receives[k] = calloc(MANY, sizeof **receives);
+        sends[k] = calloc(MANY, sizeof **sends);
+        assert_true(receives[k] && sends[k]);
+        weft_status status = WEFT_OK;
+        for (int i = 0; i < MANY && status == WEFT_OK; i++, posted[k] += status == WEFT_OK) {
+            ofi_job_init(&receives[k][i]);
+            status =
+                ofi_ops()->post_recv(far[k]->lane, &receives[k][i].op, &(wfi_receive_buffer){&in[k][i], 4, into}, 1);
+        }
+        assert_true(posted[k] >= 64);
+    }
+    for (int k = 0; k < LANES; k++) {
+        weft_status status = WEFT_OK;
+        for (int i = 0; i < posted[k] && status == WEFT_OK; i++, sent[k] += status == WEFT_OK) {
+            ofi_job_init(&sends[k][i]);
+            status = ofi_ops()->send(near[k].lane, &sends[k][i].op, &(wfi_iov){&number[i], 4, from}, 1);
+        }
+        assert_true(status == WEFT_OK || status == WEFT_ERR_AGAIN);
+        assert_true(sent[k] > 0);
+        total += sent[k];
+    }
+    usleep(100000 * (useconds_t)ofi_slow()); /* only makes it likelier that a device has reported them all */
+    ofi_until(&a, &b, a.completions == total && b.completions == total);
+    for (int k = 0; k < LANES; k++) {
+        for (int i = 0; i < sent[k]; i++) {
+            assert_int_equal(sends[k][i].status, WEFT_OK);
+            assert_int_equal(receives[k][i].status, WEFT_OK);
+            assert_int_equal(in[k][i], i);
+        }
+        assert_false(near[k].closed || far[k]->closed);
+        ofi_hang_up(&near[k]);
+    }
+    ofi_node_close(&a);
+    ofi_node_close(&b);
+    for (int k = 0; k < LANES; k++) {
+        free(receives[k]);
+        free(sends[k]);
+    }
+    free(memory);
 }
 
 static void a_send_before_the_lane_is_up_is_refused(void **state)
@@ -586,6 +648,7 @@ int main(void)
         wired(brief_ones_arrive_whole_and_in_order),
         wired(a_message_that_does_not_fit_is_an_error_and_breaks_the_lane),
         wired(full_queues_say_so_and_open_again),
+        cmocka_unit_test(full_lanes_fit_into_the_queue_of_completions),
         wired(a_send_before_the_lane_is_up_is_refused),
         wired(bulk_goes_both_ways_unchanged),
         wired(a_write_completes_only_once_it_has_landed),
