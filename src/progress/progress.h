@@ -73,7 +73,9 @@ typedef struct wfi_source_ops { /* none is NULL */
 
 struct wfi_source {
     const wfi_source_ops *ops;
-    uint32_t quiet;  /* [token] rounds since a poll found something or a sleep began; may wrap */
+    uint64_t polled_ns; /* [token] its last poll */
+    uint64_t found_ns;  /* [token] its last poll that found something */
+    bool is_due;        /* [token] a sleep began since its last poll */
     uint32_t nap_ns; /* [token] the last nap that a sleeper took because this source has no descriptor; 0: none yet */
 };
 
@@ -149,6 +151,7 @@ typedef struct wfi_token { /* all atomic unless marked otherwise; see token.c */
     int unpark_fd;                    /* (constant) an eventfd that ends its sleep when it is unparked */
     wfi_spin spin[WFI_ROLES];
     uint64_t usual_round; /* [token] duration of an empty round, in 1/4096 ns */
+    uint64_t round_ns;    /* [token] when the last round had polled the sources */
     uint64_t spin_max_ns; /* (constant) 0 on one core */
     long cores;           /* (constant) of the machine */
     int load_fd;          /* (constant) /proc/loadavg, for the number of runnable threads; -1: it is not read */

@@ -2,16 +2,17 @@
 /*
  * round.c - one round: polls the sources, then, with the lock, handles the completions and runs the due timers.
  *
- * An unused source costs each round a poll of a microsecond or less. So a source that had nothing for QUIET_ROUNDS
- * rounds, and expects no results, rests: one round in REST_ROUNDS polls it. A source that expects nothing, because it
- * has no connections, rests after one such round. After a sleep every source is polled, because any of them may have
- * ended the sleep. A source never rests alone; in the simulation, whose fiber parks after a round that found nothing;
- * or where the program makes the rounds, perhaps rarely.
+ * An unused source costs each round a poll, of a microsecond or less, while a round itself may take a tenth of that. So
+ * a source that expects no results is not polled in every round: the pause between two polls is a REST_SHARE-th of the
+ * time in which it had nothing, at most REST_NS. A late message is noticed later by that share. If the source expects
+ * nothing at all, because it has no connections, the pause is REST_NS. After a sleep every source is polled, because
+ * any of them may have ended the sleep. A source never rests alone; in the simulation, whose fiber parks after a round
+ * that found nothing; or where the program makes the rounds, perhaps rarely.
  */
 #include "progress/progress.h"
 
-#define QUIET_ROUNDS 64
-#define REST_ROUNDS 16
+#define REST_NS 50000
+#define REST_SHARE 16
 
 void wfi_progress_round_begin(wfi_progress *progress, uint64_t now_ns)
 {
@@ -20,38 +21,44 @@ void wfi_progress_round_begin(wfi_progress *progress, uint64_t now_ns)
     progress->in_round = true;
 }
 
+/* Goes by the time of the last round: reading the clock once more would cost as much as polling shared memory. */
 static bool rests(const wfi_progress *progress, wfi_source *source, wfi_role role)
 {
-    if (progress->fibers || role == WFI_MANUAL || source->quiet == 1 || source->quiet % REST_ROUNDS == 0)
+    uint64_t now = progress->token.round_ns, pause = now - source->polled_ns;
+    if (progress->fibers || role == WFI_MANUAL || source->is_due || pause >= REST_NS)
         return false;
     wfi_expects expects = source->ops->expects(source);
-    return expects == WFI_EXPECTS_NOTHING || (source->quiet > QUIET_ROUNDS && expects == WFI_EXPECTS_MESSAGES);
+    return expects == WFI_EXPECTS_NOTHING ||
+           (expects == WFI_EXPECTS_MESSAGES && pause < (now - source->found_ns) / REST_SHARE);
 }
 
-static inline size_t poll_source(wfi_source *source)
+static size_t poll_source(wfi_progress *progress, wfi_source *source)
 {
     size_t found = source->ops->poll(source);
-    if (found)
-        source->quiet = source->nap_ns = 0;
+    source->polled_ns = progress->token.round_ns;
+    source->is_due = false;
+    if (found) {
+        source->found_ns = source->polled_ns;
+        source->nap_ns = 0;
+    }
     return found;
 }
 
-static size_t poll_several(wfi_progress *progress, wfi_role role)
+static size_t poll_sources(wfi_progress *progress, wfi_role role)
 {
     size_t count = 0;
     for (size_t i = 0; i < progress->source_count; i++) {
         wfi_source *source = progress->sources[i];
-        source->quiet++;
-        if (!rests(progress, source, role))
-            count += poll_source(source);
+        if (progress->source_count == 1 || !rests(progress, source, role))
+            count += poll_source(progress, source);
     }
     return count;
 }
 
 size_t wfi_progress_round(wfi_progress *progress, wfi_role role, wfi_task **mine)
 {
-    size_t count = progress->source_count == 1 ? poll_source(progress->sources[0]) : poll_several(progress, role);
-    uint64_t now = wfi_now(progress->clock);
+    size_t count = poll_sources(progress, role);
+    uint64_t now = progress->token.round_ns = wfi_now(progress->clock);
     if (!count && atomic_load_explicit(&progress->next_deadline_ns, memory_order_relaxed) > now)
         return 0;
     wfi_progress_round_begin(progress, now);

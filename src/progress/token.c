@@ -171,7 +171,7 @@ bool wfi_token_sleep(wfi_progress *progress, int sleeper, int fd_extra, uint64_t
         fds[fd_count++] = fd;
         if (progress->no_threads) /* no other thread waits for events; they were armed when they were last read */
             fds[fd_count++] = source->ops->events_fd(source);
-        source->quiet = 0;
+        source->is_due = true;
         may_sleep = may_sleep && source->ops->may_sleep(source);
     }
     if (!may_sleep || should_stay_up(progress, sleeper))
