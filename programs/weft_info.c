@@ -132,8 +132,9 @@ static void put_limits(out *to)
 
 /* ---- Fabrics ---------------------------------------------------------------------------------------------------- */
 
-typedef struct opening { /* the fabrics that open for this process */
+typedef struct opening { /* of each fabric for this process: how it ended */
     const wfi_fabric_ops *ops[FABRICS];
+    weft_status status[FABRICS];
     size_t count;
 } opening;
 
@@ -149,7 +150,7 @@ static bool is_offered(const struct fi_info *all, const char *name)
     return false;
 }
 
-static bool put_opening(out *to, const wfi_fabric_ops *ops, const weft_agent_options *options)
+static weft_status put_opening(out *to, const wfi_fabric_ops *ops, const weft_agent_options *options)
 {
     uint8_t address[WFI_ADDRESS_MAX];
     char text[128];
@@ -168,7 +169,7 @@ static bool put_opening(out *to, const wfi_fabric_ops *ops, const weft_agent_opt
         ops->close(fabric);
     }
     weft_error_unref(error);
-    return st == WEFT_OK;
+    return st;
 }
 
 static void put_fabrics(out *to, const weft_agent_options *options, opening *opened)
@@ -189,8 +190,10 @@ static void put_fabrics(out *to, const weft_agent_options *options, opening *ope
             out_text(to, "over", "shared memory, between workers of one machine");
         else
             out_text(to, "libfabric", "%s", is_offered(all, names[i]) ? "offers it" : "does not offer it");
-        if (ops && !is_sim && put_opening(to, ops, options))
+        if (ops && !is_sim) {
+            opened->status[opened->count] = put_opening(to, ops, options);
             opened->ops[opened->count++] = ops;
+        }
     }
     fi_freeinfo(all);
 }
@@ -264,24 +267,31 @@ static void put_choice(out *to, const wfi_topology *topology, const wfi_place *p
     wfi_cores_destroy(near);
 }
 
-/* Those of WEFT_FABRIC that open, in its order: weft uses the first one that both workers have. False: none opens. */
+/* Those of WEFT_FABRIC that open, in its order: weft uses the first one that both workers have. False: weft_agent_open
+ * fails, because none opens or an option is wrong for one of them. */
 static bool put_order(out *to, const char *fabric, const opening *opened)
 {
     wfi_fabric_list list = {0};
     weft_error *error = NULL;
     char text[128] = "";
     size_t used = 0;
+    bool is_wrong = false;
     if (wfi_fabric_list_read(fabric, &list, &error) != WEFT_OK) {
         out_text(to, "problem", "%s", error ? weft_error_message(error) : "out of memory");
         weft_error_unref(error);
         return false;
     }
-    for (size_t i = 0; i < list.count; i++)
-        for (size_t k = 0; k < opened->count; k++)
-            if (opened->ops[k] == list.ops[i])
+    for (size_t i = 0; i < list.count; i++) {
+        for (size_t k = 0; k < opened->count; k++) {
+            if (opened->ops[k] != list.ops[i])
+                continue;
+            is_wrong = is_wrong || opened->status[k] == WEFT_ERR_INVALID;
+            if (!opened->status[k])
                 used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", list.ops[i]->name);
-    out_text(to, "fabrics_used", "%s", used ? text : "none: weft_agent_open fails");
-    return used > 0;
+        }
+    }
+    out_text(to, "fabrics_used", "%s", used && !is_wrong ? text : "none: weft_agent_open fails");
+    return used && !is_wrong;
 }
 
 /* With `options` NULL, what would be chosen on the machine of a file. False: weft_agent_open fails with the options. */

@@ -28,7 +28,7 @@ size_t worker_list_options(worker_options *job, cli_option out[WORKER_OPTIONS])
         {"master-port", CLI_INT, &job->master_port, 1, 65535, NULL, "PORT", "port of rank 0, where workers join",
          "MASTER_PORT"},
         {"fabric", CLI_TEXT, &job->fabric, 0, 0, NULL, "LIST",
-         "fabrics in the order of preference: tcp, verbs, verbs,tcp or auto", "WEFT_FABRIC, or auto"},
+         "fabrics in the order of preference: host, verbs and tcp, or auto", "WEFT_FABRIC, or auto"},
         {"threads", CLI_INT, &job->threads, 1, MOST_THREADS, NULL, "N", "compute threads per worker",
          "OMP_NUM_THREADS, or an equal share of the cores"},
         {"death-timeout", CLI_INT, &job->death_timeout_ms, 100, 3600000, NULL, "MS",

@@ -109,10 +109,10 @@ typedef struct weft_agent_options {
      * socket and the secret. Opening fails at once if all children end before the job begins. NULL: the process did not
      * call weft_job_open. */
     weft_job *job;
-    /* Up to four fabrics in the order of preference, separated by commas, without spaces, each once: "verbs,tcp". There
-     * are "host" (workers of one machine), "tcp" and "verbs" (InfiniBand, RoCE). "auto": the fabrics of "verbs,tcp"
-     * that open. WEFT_FABRIC; default "auto". With `sim`: simulated fabrics (weft/sim.h), default "sim".
-     * docs/fabrics.md */
+    /* Up to four fabrics in the order of preference, separated by commas, without spaces, each once: "host,tcp". There
+     * are "host" (workers of one machine), "tcp" and "verbs" (InfiniBand, RoCE). "auto": the fabrics of
+     * "host,verbs,tcp" that open. WEFT_FABRIC; default "auto". With `sim`: simulated fabrics (weft/sim.h), default
+     * "sim". docs/fabrics.md */
     const char *fabric;
     /* Name or address of the network interface; WEFT_IFACE. Default: tcp takes the interface on the route to
      * master_addr, verbs takes the nearest RDMA device that has an address. */

@@ -161,6 +161,8 @@ static tally call_on(weft_agent *agent, double seconds, const char *expected)
 /* It was told that it is out, and joins again: as a new incarnation, once it can. */
 static weft_agent *join_again(weft_agent *agent, char **argv, weft_status why)
 {
+    while (!atomic_load(&evicted) && !atomic_load(&lost)) /* the callback may come a little later than the status */
+        usleep(1000);
     MUST(atomic_load(&evicted) == (why == WEFT_ERR_EVICTED) && atomic_load(&lost) == (why == WEFT_ERR_STORE_LOST));
     MUST_BE(weft_agent_status(agent), why);
     MUST_BE(weft_agent_close(agent), why);

@@ -62,14 +62,15 @@ def check_environment():
 
 
 def check_fabrics():
-    for asked, order in (("tcp", ("tcp",)), ("verbs,tcp", ("verbs", "tcp")), ("tcp,verbs", ("tcp", "verbs")), ("auto", ("verbs", "tcp"))):
+    for asked, order in (("tcp", ("tcp",)), ("verbs,tcp", ("verbs", "tcp")), ("tcp,verbs", ("tcp", "verbs")), ("auto", ("host", "verbs", "tcp"))):
         found = report(env={"WEFT_FABRIC": asked})
         opens = [one["name"] for one in found["fabrics"] if one.get("opens") == "yes"]
         assert "tcp" in opens and found["chosen"]["fabric"] == asked, found
         assert found["chosen"]["fabrics_used"] == ", ".join(name for name in order if name in opens), found
     assert report()["chosen"]["fabric"] == "auto"
-    nowhere = report(env={"WEFT_FABRIC": "tcp", "WEFT_IFACE": "nowhere0"}, code=1)["chosen"]
-    assert nowhere["fabrics_used"] == "none: weft_agent_open fails", nowhere
+    for asked in ("tcp", "host,tcp", "auto"):
+        nowhere = report(env={"WEFT_FABRIC": asked, "WEFT_IFACE": "nowhere0"}, code=1)["chosen"]
+        assert nowhere["fabrics_used"] == "none: weft_agent_open fails", nowhere
     for wrong, words in (("tcp,nosuch", '"nosuch"'), ("tcp,tcp", "names tcp twice"), ("sim", "simulated world")):
         chosen = report(env={"WEFT_FABRIC": wrong}, code=1)["chosen"]
         assert words in chosen["problem"] and "fabrics_used" not in chosen, chosen

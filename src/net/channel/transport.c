@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNPRIVILEGED 1024     /* the first port that needs no privileges */
-#define AUTOMATIC "verbs,tcp" /* the list that "auto" stands for */
+#define UNPRIVILEGED 1024          /* the first port that needs no privileges */
+#define AUTOMATIC "host,verbs,tcp" /* the list that "auto" stands for */
 
 static bool read_port(const char **text, long *out)
 {
@@ -103,8 +103,9 @@ static weft_status open_listed(wfi_transport *transport, const char *text, const
         snprintf(unopened->why, sizeof(unopened->why), "%s", why ? weft_error_message(why) : weft_status_text(status));
         weft_error_unref(why);
         why = NULL;
-        wfi_log_net(transport, list.automatic ? WEFT_LOG_INFO : WEFT_LOG_WARN, "fabric %s does not open: %s",
-                    unopened->name, unopened->why);
+        bool is_usual = list.automatic && i + 1 < list.count; /* the last one reaches every worker */
+        wfi_log_net(transport, is_usual ? WEFT_LOG_INFO : WEFT_LOG_WARN, "fabric %s does not open: %s", unopened->name,
+                    unopened->why);
     }
     if (transport->fabric_count)
         return WEFT_OK;
