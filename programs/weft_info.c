@@ -268,7 +268,7 @@ static void put_choice(out *to, const wfi_topology *topology, const wfi_place *p
 }
 
 /* Those of WEFT_FABRIC that open, in its order: weft uses the first one that both workers have. False: weft_agent_open
- * fails, because none opens or an option is wrong for one of them. */
+ * fails, because none opens, an option is wrong for one of them, or no network leads to the store. */
 static bool put_order(out *to, const char *fabric, const opening *opened)
 {
     wfi_fabric_list list = {0};
@@ -285,7 +285,7 @@ static bool put_order(out *to, const char *fabric, const opening *opened)
         for (size_t k = 0; k < opened->count; k++) {
             if (opened->ops[k] != list.ops[i])
                 continue;
-            is_wrong = is_wrong || opened->status[k] == WEFT_ERR_INVALID;
+            is_wrong = is_wrong || opened->status[k] == WEFT_ERR_INVALID || opened->status[k] == WEFT_ERR_UNREACHABLE;
             if (!opened->status[k])
                 used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", list.ops[i]->name);
         }

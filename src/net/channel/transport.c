@@ -77,8 +77,9 @@ weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_er
     }
 }
 
-/* Opens the fabrics of the list. A fabric that does not open is only recorded, with two exceptions: the list has no
- * other, or an option is invalid for it (WEFT_ERR_INVALID). If none opens, the error has all reasons. */
+/* Opens the fabrics of the list. A fabric that does not open is only recorded, with these exceptions: the list has no
+ * other; or an option is invalid for it (WEFT_ERR_INVALID), or no network leads to the store (WEFT_ERR_UNREACHABLE),
+ * which the job needs on any fabric. If none opens, the error has all reasons. */
 
 static weft_status open_listed(wfi_transport *transport, const char *text, const wfi_fabric_options *how,
                                weft_error **error)
@@ -94,7 +95,7 @@ static weft_status open_listed(wfi_transport *transport, const char *text, const
             transport->fabric_count++;
             continue;
         }
-        if (list.count == 1 || status == WEFT_ERR_INVALID) {
+        if (list.count == 1 || status == WEFT_ERR_INVALID || status == WEFT_ERR_UNREACHABLE) {
             wfi_error_give(error, why);
             return status;
         }
