@@ -53,7 +53,7 @@ static void measure_tensor(decoding *d, const wfi_tensor_type *type, uint64_t nb
     count_bytes(d, TENSOR_OVERHEAD);
     if (encoding == WFI_ENCODING_INLINE)
         (void)wfi_read_bytes(d->meta, nbytes);
-    else if (encoding == WFI_ENCODING_PULL)
+    else if (encoding == WFI_ENCODING_PULL || encoding == WFI_ENCODING_EAGER)
         (void)wfi_read_bytes(d->meta, WFI_RMA_BYTES);
     else if (encoding == WFI_ENCODING_PUSH)
         (void)wfi_read_u32(d->meta);
@@ -190,7 +190,7 @@ static weft_tensor *decode_tensor(decoding *d)
         return NULL;
     if (encoding == WFI_ENCODING_INLINE)
         copy_here(d, d->meta, place, nbytes);
-    else if (encoding == WFI_ENCODING_EAGER)
+    else if (encoding == WFI_ENCODING_EAGER && wfi_read_bytes(d->meta, WFI_RMA_BYTES))
         copy_here(d, d->tail, place, nbytes);
     else if (encoding == WFI_ENCODING_PULL)
         add_segment(d, place, nbytes);

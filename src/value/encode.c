@@ -12,7 +12,7 @@
 typedef struct encoding {
     wfi_encoded *out;
     const wfi_encode_options *options;
-    bool all_inline;
+    bool all_inline, never_pushes;
     weft_status status;
 } encoding;
 
@@ -118,10 +118,10 @@ static bool fits_landing(const wfi_encode_options *options, const weft_tensor *t
 
 /* Otherwise the caller pulls the result into its landing place: the caller has told no address, or this worker cannot
  * write there. */
-static bool is_pushed(const wfi_encode_options *options, size_t index)
+static bool is_pushed(const encoding *e, size_t index)
 {
-    const wfi_landing *place = &options->landing[index];
-    return !options->never_pushes && (place->remote.address || place->remote.key);
+    const wfi_landing *place = &e->options->landing[index];
+    return !e->never_pushes && (place->remote.address || place->remote.key);
 }
 
 /* `at`: where its dtype stands. */
@@ -165,7 +165,7 @@ static void encode_tensor(encoding *e, weft_tensor *tensor)
         wfi_write_u8(&out->meta, WFI_ENCODING_INLINE);
         wfi_write_bytes(&out->meta, weft_tensor_data(flat), nbytes);
         out->copied_bytes += wfi_copied(nbytes);
-    } else if (has_landing && is_pushed(e->options, index)) {
+    } else if (has_landing && is_pushed(e, index)) {
         wfi_write_u8(&out->meta, WFI_ENCODING_PUSH);
         wfi_write_u32(&out->meta, (uint32_t)index);
         add_remote(e, flat, WFI_NO_PATCH, index);
@@ -245,6 +245,7 @@ weft_status wfi_encode(wfi_encoded *encoded, weft_args values, const wfi_encode_
     *encoded = (wfi_encoded){0};
     encoding e = {.out = encoded, .options = options, .status = WEFT_OK};
     e.all_inline = size.payload <= WFI_INLINE_LIMIT && size.payload + size.meta <= WFI_BODY_INLINE;
+    e.never_pushes = options->never_pushes || size.payload <= options->eager;
     wfi_writer_init_growing(&encoded->meta);
     if (size.tensors > WEFT_MAX_CALL_TENSORS)
         e.status = WEFT_ERR_TOO_LARGE;
@@ -282,6 +283,11 @@ void wfi_encode_address(wfi_encoded *encoded, const wfi_encoded_tensor *tensor, 
     wfi_writer slot;
     wfi_writer_init(&slot, encoded->meta.data + tensor->patch, WFI_RMA_BYTES);
     wfi_write_rma(&slot, remote);
+}
+
+void wfi_encode_eager(wfi_encoded *encoded, const wfi_encoded_tensor *tensor)
+{
+    encoded->meta.data[tensor->patch - 1] = WFI_ENCODING_EAGER;
 }
 
 void wfi_encoded_fini(wfi_encoded *encoded)

@@ -4,7 +4,8 @@
  *
  * Encoding takes references to the tensors, and copies those that are not contiguous. It decides how the contents of
  * each travel (wfi_tensor_encoding in wire.h): in the metadata if all tensors together are small, or if this one is
- * tiny; otherwise the peer pulls them, or they are pushed into a landing place of the peer. Not thread-safe.
+ * tiny; otherwise the peer pulls them, or they are pushed into a landing place of the peer. Those to be pulled may be made to
+ * follow the metadata later (wfi_encode_eager). Not thread-safe.
  */
 #ifndef WFI_ENCODE_H
 #define WFI_ENCODE_H
@@ -38,6 +39,7 @@ typedef struct wfi_encode_options {
     const wfi_landing *landing; /* results: the caller's landing places */
     size_t landing_count;
     bool never_pushes; /* results: the peer pulls them into its landing places */
+    size_t eager;      /* results: so many bytes of payload are not pushed, because they will follow the metadata */
     char *problem;     /* which tensor does not fit its landing place; NULL: not wanted */
     size_t problem_room;
     bool (*is_linked)(const void *context, const weft_tensor *tensor); /* which tensors get WFI_LINKED; NULL: none */
@@ -63,6 +65,8 @@ void wfi_encode_landing_count(wfi_encoded *encoded, size_t count);
 void wfi_encode_landing(wfi_encoded *encoded, const weft_tensor *place, const wfi_rma_address *remote);
 /* Writes into the metadata the address at which the peer can read a tensor of `remote` that has a patch. */
 void wfi_encode_address(wfi_encoded *encoded, const wfi_encoded_tensor *tensor, const wfi_rma_address *remote);
+/* Writes into the metadata that the bytes of this tensor, which has a patch, follow them. */
+void wfi_encode_eager(wfi_encoded *encoded, const wfi_encoded_tensor *tensor);
 /* Frees everything. Do not hold the agent's lock, because references may be dropped. */
 void wfi_encoded_fini(wfi_encoded *encoded);
 

@@ -18,7 +18,7 @@
  *                                            that was to make the value failed or will never come
  * FETCH is a call of the reserved function "weft:fetch".
  *
- * A body is either here (u8 0, u32 size, meta; then the bytes of tensors marked EAGER) or elsewhere (u8 1, memory,
+ * A body is either here (u8 0, u32 size, meta; then the bytes of the tensors marked EAGER) or elsewhere (u8 1, memory,
  * size u64 of meta to be pulled). Memory is address u64, key u64, fabric u8 (mem/rma.h). Meta: values, then the
  * caller's landing places.
  */
@@ -64,10 +64,12 @@ enum wfi_item_flags {
 /* Where a tensor's bytes are. */
 enum wfi_tensor_encoding {
     WFI_ENCODING_INLINE = 0, /* right here in meta */
-    WFI_ENCODING_EAGER = 1,  /* behind meta, in order; read, and not written any more */
+    WFI_ENCODING_EAGER = 1,  /* behind meta, in order; here: memory without a meaning (outbound.c) */
     WFI_ENCODING_PULL = 2,   /* to be pulled: memory */
     WFI_ENCODING_PUSH = 3,   /* were pushed into landing place number u32 */
 };
+
+#define WFI_EAGER_LIMIT 32768 /* payload that is copied behind the metadata, in a long message */
 
 /* Set in a tensor's dtype byte: it was recorded under the distributed context of its call (src/dist). */
 #define WFI_LINKED 0x80u

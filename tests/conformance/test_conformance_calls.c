@@ -224,7 +224,6 @@ static void strides(weft_agent *agent, void *arg)
         weft_tensor *back = list_of(got).items[0].as.tensor;
         MUST(same_elements(back, sent[i]) && weft_tensor_is_contiguous(back));
         MUST(after.bytes_packed >= before.bytes_packed + weft_tensor_nbytes(sent[i]));
-        MUST(after.bytes_copied == before.bytes_copied);
         weft_values_unref(got);
         /* To oneself it goes by reference, strides and all. */
         got = echo(agent, weft_agent_rank(agent), WEFT_VALUES(weft_of_tensor(sent[i])));

@@ -78,7 +78,7 @@ static void echo_tensors(weft_agent *agent, void *arg)
     }
     weft_stats stats;
     weft_agent_stats(agent, &stats);
-    MUST(stats.bytes_copied == 0);
+    MUST(stats.bytes_copied <= 8 * sizeof(int32_t) * (513 + 5000)); /* sent and received, as caller and callee, twice */
 }
 
 /* 161 tensors with 161 landing places: the metadata outgrows a frame both ways. */

@@ -102,7 +102,7 @@ static void train(weft_agent *agent, void *arg)
     }
     weft_stats stats;
     weft_agent_stats(agent, &stats);
-    MUST(stats.bytes_copied == 0 && stats.bytes_packed == 0);
+    MUST(stats.bytes_packed == 0);
     weft_module_unref(model);
 }
 

@@ -34,7 +34,8 @@
 #define WFI_MESSAGE_MAX 3968 /* head and parts of one message */
 #define WFI_LONG_MESSAGE_MAX (33u << 10)
 #define WFI_LONG_FRAME_BYTES (WFI_LONG_MESSAGE_MAX + 128)
-#define WFI_LONG_HASHED 256 /* bytes of a long frame that its MAC covers; the rest is a payload */
+#define WFI_LONG_HASHED 512                     /* bytes of a long frame that its MAC covers; the rest is a payload */
+#define WFI_LONG_COVERED (WFI_LONG_HASHED - 64) /* bytes of a long message among them */
 
 #define WFI_RECEIVE_DEPTH WFI_LANE_RECEIVES /* receives posted on a control connection */
 #define WFI_RECEIVE_HEAD 640 /* bytes of a frame that are stored with the heads of other frames: see receive.c */
@@ -72,6 +73,10 @@ typedef struct wfi_message {
 weft_status wfi_peer_send(wfi_peer *peer, wfi_message *message);
 /* The largest size of a message to the peer at present; urgent ones have at most WFI_MESSAGE_MAX bytes. */
 size_t wfi_peer_message_max(const wfi_peer *peer);
+static inline bool wfi_peer_takes_long(const wfi_peer *peer) /* messages of WFI_LONG_MESSAGE_MAX bytes */
+{
+    return wfi_peer_message_max(peer) == WFI_LONG_MESSAGE_MAX;
+}
 /* Asks the peer to accept long messages. No-op if it was asked before. */
 void wfi_peer_ask_long(wfi_peer *peer);
 /* Takes back a message that was not sent. True: `done` will not be called. */

@@ -17,12 +17,23 @@ static bool fits_frame(size_t header_size, size_t meta_size)
     return header_size + meta_size + WFI_BODY_MARGIN <= WFI_MESSAGE_MAX;
 }
 
+static_assert(WFI_LONG_COVERED + WFI_EAGER_LIMIT <= WFI_LONG_MESSAGE_MAX, "eager tensors fit a long message");
 static_assert(HEADER_MOST + WFI_BODY_INLINE + WFI_BODY_MARGIN <= WFI_MESSAGE_MAX,
               "what is encoded inline fits a frame");
 
-bool wfi_outbound_exposes(const wfi_outbound *outbound, size_t header_size)
+/* Whether the tensors fit a long message. Only its first bytes are authenticated, and the metadata must be among them. */
+static bool may_be_eager(const wfi_outbound *outbound, size_t header_size)
 {
     const wfi_encoded *body = &outbound->body;
+    return body->remote_count && body->remote_bytes <= WFI_EAGER_LIMIT &&
+           header_size + body->meta.size + WFI_BODY_MARGIN <= WFI_LONG_COVERED;
+}
+
+bool wfi_outbound_exposes(const wfi_outbound *outbound, const wfi_peer *peer, size_t header_size)
+{
+    const wfi_encoded *body = &outbound->body;
+    if (may_be_eager(outbound, header_size) && wfi_peer_takes_long(peer))
+        return false;
     for (size_t i = 0; i < body->remote_count; i++)
         if (body->remote[i].patch != WFI_NO_PATCH)
             return true;
@@ -109,6 +120,27 @@ static weft_status expose_meta(wfi_outbound *outbound, wfi_peer *peer, wfi_write
     return WEFT_OK;
 }
 
+/* Those that are pushed are in their places already. */
+static void append_tensors(wfi_outbound *outbound, wfi_writer *header)
+{
+    wfi_encoded *body = &outbound->body;
+    for (size_t i = 0; i < body->remote_count; i++)
+        if (body->remote[i].patch != WFI_NO_PATCH)
+            wfi_encode_eager(body, &body->remote[i]);
+    if (!wfi_writer_make_room(header, body->meta.size + body->remote_bytes + WFI_BODY_MARGIN))
+        return;
+    wfi_write_u8(header, 0);
+    wfi_write_blob(header, body->meta.data, body->meta.size);
+    for (size_t i = 0; i < body->remote_count; i++) {
+        const wfi_encoded_tensor *item = &body->remote[i];
+        if (item->patch == WFI_NO_PATCH)
+            continue;
+        size_t bytes = weft_tensor_nbytes(item->tensor);
+        wfi_write_bytes(header, weft_tensor_data(item->tensor), bytes);
+        body->copied_bytes += wfi_copied(bytes);
+    }
+}
+
 /* Sets small_bytes and copied_bytes. A view's metadata may be those of `shared` or a copy; both are counted. */
 static void count_held(wfi_outbound *outbound, bool outgrown)
 {
@@ -129,11 +161,16 @@ weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_wri
     weft_status st = body->meta.failed ? WEFT_ERR_MEMORY : WEFT_OK;
     if (!st && body->meta.size > WFI_META_MAX)
         st = WEFT_ERR_TOO_LARGE; /* the peer would reject it */
-    if (!st && wfi_outbound_exposes(outbound, header->size)) {
+    bool may = !st && may_be_eager(outbound, header->size), is_eager = may && wfi_peer_takes_long(peer);
+    if (may && !is_eager)
+        wfi_peer_ask_long(peer);
+    if (!st && !is_eager && wfi_outbound_exposes(outbound, peer, header->size)) {
         outbound->exposures = wfi_calloc(body->remote_count + outgrown, sizeof *outbound->exposures);
         st = outbound->exposures ? expose_tensors(outbound, peer) : WEFT_ERR_MEMORY;
     }
-    if (!st && outgrown) {
+    if (!st && is_eager) {
+        append_tensors(outbound, header);
+    } else if (!st && outgrown) {
         st = expose_meta(outbound, peer, header);
     } else if (!st) {
         wfi_write_u8(header, 0);

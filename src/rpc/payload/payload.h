@@ -2,7 +2,9 @@
 /*
  * payload.h - moves values between this worker's memory and a peer's.
  *
- * The sender exposes its memory. The receiver reads it straight into the final place.
+ * The sender exposes its memory. The receiver reads it straight into the final place. Up to WFI_EAGER_LIMIT bytes are
+ * instead copied into the message, if the peer takes long messages: copying twice takes less time than a read, and the
+ * message that says that it is over.
  *
  * wfi_outbound     values that are sent (arguments or results): encoded, published to one peer, withdrawn
  * wfi_shared_body  arguments encoded once for several calls: the targets of a multicast, the attempts of one call
@@ -48,7 +50,7 @@ typedef struct wfi_outbound {
 
 /* Whether publishing behind a header of `header_size` bytes will expose memory: tensors, or metadata too long for the
  * message. */
-bool wfi_outbound_exposes(const wfi_outbound *outbound, size_t header_size);
+bool wfi_outbound_exposes(const wfi_outbound *outbound, const wfi_peer *peer, size_t header_size);
 #define WFI_OUTBOUND_HEADER_MOST 1024 /* no header is as long: metadata that fit behind one are never exposed */
 /* Whether publishing may expose metadata. `later`: bytes that will be added to them. */
 static inline bool wfi_outbound_may_outgrow(const wfi_outbound *outbound, size_t later)
@@ -66,7 +68,8 @@ static inline bool wfi_outbound_registers(const wfi_outbound *outbound, const wf
  * [agent lock] */
 void wfi_outbound_prepare(wfi_outbound *outbound, size_t later, wfi_prepared *prepared);
 /* Exposes the memory that the peer is to read, and appends the body to `header`: the metadata if they fit the message,
- * otherwise the address to pull them from. On failure nothing is exposed. On a fabric whose registrations last, the
+ * otherwise the address to pull them from; and the tensors instead of their addresses if they fit a long message that
+ * the peer takes. If only the peer does not, it is asked to for the next time. On failure nothing is exposed. On a fabric whose registrations last, the
  * memory must have been prepared, and be registered. [agent lock] */
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
 /* Ends the exposures. `quiet`: the peer is known to have finished reading. [agent lock] */

@@ -2,7 +2,7 @@
 /*
  * respond.c - sends the answer of a served call.
  *
- * Small results are part of the reply. Large ones are pushed into the caller's landing places first; the reply follows
+ * Small results are part of the reply, and larger ones of a long reply. Large ones are pushed into the caller's landing places first; the reply follows
  * when the last byte was acknowledged. Without landing places, or if the fabric cannot write, they are exposed, and
  * kept until the caller sends DONE.
  */
@@ -87,7 +87,7 @@ static void send_reply(weft_call *call)
     /* A reply that names references is sent after the calls that make them. Any other is sent before queued calls. It
      * enters even a full queue: the caller waits for it, and wfi_budget_keep has bounded it. */
     call->message = (wfi_message){.type = WFI_RPC_REPLY,
-                                  .urgent = !call->outbound.body.rref_count,
+                                  .urgent = !call->outbound.body.rref_count && call->header.size <= WFI_MESSAGE_MAX,
                                   .exempt = true,
                                   .persistent = true,
                                   .head = call->header.data,
@@ -127,7 +127,7 @@ static weft_status write_reply(weft_call *call)
         call->link ? wfi_links_get()->send(call->link, call->peer, body->linked, body->linked_count, NULL) : WEFT_OK;
     if (st)
         return st;
-    call->awaiting_done = wfi_outbound_exposes(&call->outbound, header_size) || body->rref_count > 0;
+    call->awaiting_done = wfi_outbound_exposes(&call->outbound, call->peer, header_size) || body->rref_count > 0;
     write_reply_header(&call->header, call, (call->awaiting_done ? WFI_REPLY_NEEDS_DONE : 0) | link_flag(call));
     if (call->link)
         write_link(call);
@@ -193,12 +193,13 @@ void wfi_serve_settle_owned(weft_call *call)
 
 /* ---- The whole answer -------------------------------------------------------------------------------------------- */
 
-static bool can_push(const weft_call *call)
+/* How large results get into the caller's landing places. */
+static void choose_way(const weft_call *call, wfi_encode_options *how)
 {
     wfi_net_lock(call->agent->net);
-    bool can = wfi_peer_can_push(call->peer);
+    how->never_pushes = !wfi_peer_can_push(call->peer);
+    how->eager = wfi_peer_takes_long(call->peer) ? WFI_EAGER_LIMIT : 0;
     wfi_net_unlock(call->agent->net);
-    return can;
 }
 
 /* `how` names the buffer for a problem. */
@@ -213,7 +214,8 @@ static weft_status pack_results(weft_call *call, wfi_encode_options how)
     if (!call->owned) {
         how.landing = inbound->landing;
         how.landing_count = inbound->landing_count;
-        how.never_pushes = inbound->landing_count && !can_push(call);
+        if (inbound->landing_count)
+            choose_way(call, &how);
     }
     weft_status st = wfi_encode(&call->outbound.body, results, &how);
     if (!st)

@@ -151,7 +151,7 @@ static weft_status send_locked(weft_call *call, item_out *item)
         return st;
     /* Like a reply: after the calls that make the references in it, or before all queued calls. */
     item->message = (wfi_message){.type = WFI_RPC_ITEM,
-                                  .urgent = !item->outbound.body.rref_count,
+                                  .urgent = !item->outbound.body.rref_count && item->header.size <= WFI_MESSAGE_MAX,
                                   .exempt = true,
                                   .persistent = true,
                                   .head = item->header.data,
