@@ -4,8 +4,8 @@
  *
  * Encoding takes references to the tensors, and copies those that are not contiguous. It decides how the contents of
  * each travel (wfi_tensor_encoding in wire.h): in the metadata if all tensors together are small, or if this one is
- * tiny; otherwise the peer pulls them, or they are pushed into a landing place of the peer. Those to be pulled may be made to
- * follow the metadata later (wfi_encode_eager). Not thread-safe.
+ * tiny; otherwise the peer pulls them, or they are pushed into a landing place of the peer. Those to be pulled may be
+ * made to follow the metadata later (wfi_encode_eager). Not thread-safe.
  */
 #ifndef WFI_ENCODE_H
 #define WFI_ENCODE_H

@@ -21,7 +21,7 @@ static_assert(WFI_LONG_COVERED + WFI_EAGER_LIMIT <= WFI_LONG_MESSAGE_MAX, "eager
 static_assert(HEADER_MOST + WFI_BODY_INLINE + WFI_BODY_MARGIN <= WFI_MESSAGE_MAX,
               "what is encoded inline fits a frame");
 
-/* Whether the tensors fit a long message. Only its first bytes are authenticated, and the metadata must be among them. */
+/* Whether the tensors fit a long message. Only its first bytes are authenticated: the metadata must be among them. */
 static bool may_be_eager(const wfi_outbound *outbound, size_t header_size)
 {
     const wfi_encoded *body = &outbound->body;

@@ -67,10 +67,12 @@ static inline bool wfi_outbound_registers(const wfi_outbound *outbound, const wf
 /* Adds to *prepared what publishing will expose. From then on no more than `later` bytes may be added to the metadata.
  * [agent lock] */
 void wfi_outbound_prepare(wfi_outbound *outbound, size_t later, wfi_prepared *prepared);
-/* Exposes the memory that the peer is to read, and appends the body to `header`: the metadata if they fit the message,
- * otherwise the address to pull them from; and the tensors instead of their addresses if they fit a long message that
- * the peer takes. If only the peer does not, it is asked to for the next time. On failure nothing is exposed. On a fabric whose registrations last, the
- * memory must have been prepared, and be registered. [agent lock] */
+/*
+ * Exposes the memory that the peer is to read, and appends the body to `header`: the metadata if they fit the message,
+ * otherwise the address to pull them from. If the tensors fit a long message, and the peer takes such messages, they
+ * follow the metadata, and are not exposed. If it does not take them yet, it is asked to. On failure nothing is
+ * exposed. On a fabric whose registrations last, the memory must have been prepared, and be registered. [agent lock]
+ */
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
 /* Ends the exposures. `quiet`: the peer is known to have finished reading. [agent lock] */
 void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet);

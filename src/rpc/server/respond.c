@@ -2,8 +2,8 @@
 /*
  * respond.c - sends the answer of a served call.
  *
- * Small results are part of the reply, and larger ones of a long reply. Large ones are pushed into the caller's landing places first; the reply follows
- * when the last byte was acknowledged. Without landing places, or if the fabric cannot write, they are exposed, and
+ * Results of up to 32 KiB are part of the reply. Larger ones are pushed into the caller's landing places first; the
+ * reply follows when the last byte was acknowledged. Without landing places, or if the fabric cannot write, they are exposed, and
  * kept until the caller sends DONE.
  */
 #include "rpc/server/server.h"
