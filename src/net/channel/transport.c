@@ -77,10 +77,11 @@ weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_er
     }
 }
 
-/* Opens the fabrics of the list. A fabric that does not open is only recorded, with these exceptions: the list has no
- * other; or an option is invalid for it (WEFT_ERR_INVALID), or no network leads to the store (WEFT_ERR_UNREACHABLE),
- * which the job needs on any fabric. If none opens, the error has all reasons. */
-
+/*
+ * Opens the fabrics of the list. A fabric that does not open is only recorded, unless the list has no other. Two
+ * failures count on any list: an option is invalid for a fabric (WEFT_ERR_INVALID), or no network leads to the store
+ * (WEFT_ERR_UNREACHABLE), which every job needs. If none opens, the error has all reasons.
+ */
 static weft_status open_listed(wfi_transport *transport, const char *text, const wfi_fabric_options *how,
                                weft_error **error)
 {

@@ -3,8 +3,8 @@
  * respond.c - sends the answer of a served call.
  *
  * Results of up to 32 KiB are part of the reply. Larger ones are pushed into the caller's landing places first; the
- * reply follows when the last byte was acknowledged. Without landing places, or if the fabric cannot write, they are exposed, and
- * kept until the caller sends DONE.
+ * reply follows when the last byte was acknowledged. Without landing places, or if the fabric cannot write, they are
+ * exposed, and kept until the caller sends DONE.
  */
 #include "rpc/server/server.h"
 #include "rpc/agent/notify.h"
