@@ -62,7 +62,12 @@ function resolve(file, name,    folder) {
   if (exists(normal(folder name))) return normal(folder name)
   if (layer_of(file) == "examples" || layer_of(file) == "perf") return resolve_program(layer_of(file), name)
   if (exists("src/" name)) return "src/" name
-  return exists("providers/" name) ? "providers/" name : ""
+  if (exists("providers/" name)) return "providers/" name
+  return layer_of(file) == "programs" ? resolve_installed(name) : ""
+}
+# Installed programs share what stands in perf/common and examples/common.
+function resolve_installed(name) {
+  return exists("programs/" name) ? "programs/" name : resolve_program("perf", name)
 }
 # Benchmarks share what stands in examples/common.
 function resolve_program(layer, name) {

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench.c - see bench.h. */
+#include "perf/bench.h"
+
+#include "perf/serve.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TURNS 4
+#define END_MS 10000
+#define JOIN_MS 15000
+
+/* ---- Opening and closing ----------------------------------------------------------------------------------------- */
+
+static bool open_local(bench *b, int workers)
+{
+    weft_error *error = NULL;
+    (void)setenv("WEFT_FABRIC", b->list, 1); /* of the children too */
+    weft_status st = weft_job_open(&(weft_job_options){.count = workers - 1}, &b->job, &error);
+    if (st)
+        return task_fail_status(b->to, "starting the workers", st, error);
+    weft_agent_options options = {
+        .functions = service_functions, .function_count = service_function_count, .job = b->job};
+    st = weft_agent_open(&options, &b->agent, &error);
+    if (st)
+        return task_fail_status(b->to, "opening the agent", st, error);
+    b->peer = 1;
+    b->world = workers;
+    return true;
+}
+
+static bool join_remote(bench *b)
+{
+    char what[320];
+    weft_error *error = NULL;
+    weft_agent_options options = serve_options(b->o->to_host, (int)b->o->to_port, b->list);
+    options.rank = WEFT_ANY_RANK;
+    options.rendezvous_timeout_ms = JOIN_MS;
+    weft_status st = weft_agent_open(&options, &b->agent, &error);
+    snprintf(what, sizeof what, "joining the weft-perf at %s, port %d", b->o->to_host, (int)b->o->to_port);
+    if (st)
+        return task_fail_status(b->to, what, st, error);
+    b->peer = 0;
+    b->world = 2;
+    return true;
+}
+
+static void end_job(bench *b)
+{
+    weft_agent_stop(b->agent);
+    b->agent = NULL;
+    (void)!weft_job_close(b->job, 1000, NULL);
+    b->job = NULL;
+}
+
+/* The first call opens the control lane. After it, weft knows over which fabric the bulk lane would go. */
+static bool greet(bench *b, bool *is_absent)
+{
+    weft_error *error = NULL;
+    weft_rpc_options options = {.timeout_ms = SERVICE_CALL_MS, .error = &error};
+    weft_status st = weft_rpc_sync(b->agent, weft_to_rank(b->peer), "inline", WEFT_NO_VALUES, &options, NULL);
+    *is_absent = st == WEFT_ERR_UNREACHABLE;
+    if (*is_absent)
+        weft_error_unref(error);
+    return !st || (*is_absent ? false : bench_fail(b, "inline", b->peer, st, error));
+}
+
+/* Whether there is no fabric for large tensors; `why` then says why. */
+static bool lacks_bulk(const bench *b, char why[600])
+{
+    weft_status st = weft_agent_fabric(b->agent, b->peer, WEFT_LANE_BULK, why, 600);
+    return !st && strncmp(why, "none", 4) == 0;
+}
+
+static bool open_job(bench *b, int workers, bool *is_absent)
+{
+    bool ok = *b->o->to_host ? join_remote(b) : open_local(b, workers);
+    return ok && greet(b, is_absent);
+}
+
+bool bench_open(bench *b, const settings *o, task_end *to, const char *list, int workers, bool has_floors,
+                bool *is_absent)
+{
+    static char longer[48];
+    char why[600];
+    size_t most = o->size_count ? 0 : (size_t)64 << 20;
+    for (size_t i = 0; i < o->size_count; i++)
+        most = o->sizes[i] > most ? o->sizes[i] : most;
+    *b = (bench){.o = o, .to = to, .list = list};
+    *is_absent = false;
+    (void)fabric_name(list, b->fabric);
+    if (has_floors && !o->no_floor && !*o->to_host) {
+        b->floors = floors_open(list, most < FLOOR_TRIP_MOST ? FLOOR_TRIP_MOST : most);
+        if (!b->floors)
+            task_note(to, "%s has no floor here: nothing is measured beside it", b->fabric);
+    }
+    bool ok = open_job(b, workers, is_absent);
+    if (ok && !strstr(list, "tcp") && lacks_bulk(b, why)) {
+        task_note(to, "%s cannot carry large tensors here, so it is measured with tcp for them: %s", b->fabric, why);
+        end_job(b);
+        snprintf(longer, sizeof longer, "%s,tcp", list);
+        b->list = longer;
+        ok = open_job(b, workers, is_absent);
+    }
+    if (!ok) {
+        end_job(b);
+        floors_close(b->floors);
+        b->floors = NULL;
+    }
+    return ok;
+}
+
+bool bench_close(bench *b, bool ok)
+{
+    for (int rank = 1; ok && b->job && rank < b->world; rank++)
+        ok = bench_call(b, rank, "leave", WEFT_NO_VALUES, NULL);
+    if (ok) {
+        weft_status left = weft_agent_close(b->agent), ended = weft_job_close(b->job, END_MS, NULL);
+        if (left)
+            ok = task_fail_status(b->to, "closing the agent", left, NULL);
+        else if (ended)
+            ok = task_fail_status(b->to, "ending the workers", ended, NULL);
+    } else {
+        end_job(b);
+    }
+    floors_close(b->floors);
+    return ok;
+}
+
+/* ---- Calls ------------------------------------------------------------------------------------------------------- */
+
+bool bench_fail(bench *b, const char *function, int rank, weft_status status, weft_error *error)
+{
+    char what[128];
+    snprintf(what, sizeof what, "calling \"%s\" of worker %d over %s", function, rank, b->fabric);
+    return task_fail_status(b->to, what, status, error);
+}
+
+bool bench_call(bench *b, int rank, const char *function, weft_args arguments, weft_tensor *land)
+{
+    weft_error *error = NULL;
+    weft_rpc_options options = {.land = {&land, land ? 1 : 0}, .timeout_ms = SERVICE_CALL_MS, .error = &error};
+    weft_status st = weft_rpc_sync(b->agent, weft_to_rank(rank), function, arguments, &options, NULL);
+    return !st || bench_fail(b, function, rank, st, error);
+}
+
+bool bench_wait(bench *b, const char *function, int rank, weft_future *future, double out[2])
+{
+    weft_status st = weft_future_wait(future, WEFT_FOREVER);
+    const weft_values *values = st ? NULL : weft_future_values(future);
+    for (size_t i = 0; i < 2 && !st && out; i++)
+        st = weft_values_get_f64(values, i, &out[i]);
+    const weft_error *why = st ? weft_future_error(future) : NULL;
+    weft_error *error = why ? weft_error_ref(why) : NULL;
+    weft_future_unref(future);
+    return !st || bench_fail(b, function, rank, st, error);
+}
+
+/* ---- Measuring --------------------------------------------------------------------------------------------------- */
+
+void bench_put(bench *b, result *r)
+{
+    const struct {
+        weft_lane lane;
+        char *to;
+    } lanes[] = {{WEFT_LANE_CONTROL, r->control}, {WEFT_LANE_BULK, r->bulk}};
+    text_copy(r->fabric, sizeof r->fabric, b->fabric);
+    for (size_t i = 0; i < 2; i++) {
+        char text[600];
+        if (weft_agent_fabric(b->agent, b->peer, lanes[i].lane, text, sizeof text) != WEFT_OK)
+            continue;
+        text[strcspn(text, " ")] = '\0'; /* the reasons follow */
+        text_copy(lanes[i].to, sizeof r->control, text);
+    }
+    task_put(b->to, r);
+}
+
+bool bench_measure(probe *p, result *r)
+{
+    bool has_floor = p->floor && p->b->floors;
+    double slice = p->b->o->seconds * 1e6 / (TURNS * (has_floor ? 2 : 1));
+    series warm = {0}, ours = {0}, floor = {0};
+    bool ok = p->ours(p, slice / 4, &warm);
+    for (int turn = 0; ok && turn < TURNS; turn++) {
+        if (has_floor && !p->floor(p, slice, &floor))
+            ok = task_fail(p->b->to, "measuring the floor of %s: see the line before", p->b->fabric);
+        ok = ok && p->ours(p, slice, &ours);
+    }
+    if (ok) {
+        result_fill(r, &ours, floor.count ? series_summary(&floor).p50 : (double)NAN, p->floor_name);
+        r->bytes = (int64_t)p->bytes;
+        r->window = p->window;
+        r->workers = r->workers ? r->workers : 2;
+        bench_put(p->b, r);
+    }
+    series_fini(&warm);
+    series_fini(&ours);
+    series_fini(&floor);
+    return ok;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench.h - the job of one fabric, seen by the worker that measures, and what all measurements share: turns with the
+ * floor, calls that fail with a sentence, results with the fabrics that were used.
+ *
+ * All of it runs in the process of a task (task.h). Functions that return false have told why.
+ */
+#ifndef WEFT_PERF_BENCH_H
+#define WEFT_PERF_BENCH_H
+
+#include "perf/floors.h"
+#include "perf/service.h"
+#include "perf/settings.h"
+#include "perf/task.h"
+
+#include <weft/job.h>
+
+typedef struct bench {
+    const settings *o;
+    task_end *to;
+    const char *list; /* the fabrics, as weft_agent_options.fabric has them */
+    char fabric[32];  /* the same for people: "host+tcp" */
+    weft_job *job;    /* NULL: the other side is another weft-perf, at rank 0 */
+    weft_agent *agent;
+    int peer;  /* the rank of the other side */
+    int world; /* workers of the job that can be measured: 2 if the other side is remote */
+    floors *floors;
+} bench;
+
+/* Opens the floors, the job and its workers (local), or joins that of --to; then makes the first call. False; if
+ * *is_absent is set afterwards, the two sides cannot reach each other on this fabric, and nothing was told. */
+bool bench_open(bench *b, const settings *o, task_end *to, const char *list, int workers, bool has_floors,
+                bool *is_absent);
+/* Ends the job; after a failure at once. */
+bool bench_close(bench *b, bool ok);
+
+/* One call, waited for. `land` is for its result, NULL: none. */
+bool bench_call(bench *b, int rank, const char *function, weft_args arguments, weft_tensor *land);
+/* "calling take of worker 1 over tcp" */
+bool bench_fail(bench *b, const char *function, int rank, weft_status status, weft_error *error);
+/* Waits for a call that was started, and drops it; its results go to *out (borrowed from the future) before that. */
+bool bench_wait(bench *b, const char *function, int rank, weft_future *future, double out[2]);
+
+/* One quantity, measured in turns with its floor. */
+typedef struct probe {
+    bench *b;
+    size_t bytes;
+    const char *function;
+    unsigned window, threads;
+    int other; /* of the measurement that made it */
+    weft_tensor *there, *back;
+    bool (*ours)(struct probe *p, double us, series *out);
+    bool (*floor)(struct probe *p, double us, series *out); /* NULL: none */
+    const char *floor_name;
+} probe;
+/* Warms up, measures for the seconds of the settings, sends the result. */
+bool bench_measure(probe *p, result *r);
+/* Sends a result, with the fabrics of both lanes to the other side. */
+void bench_put(bench *b, result *r);
+
+/* The measurements, one a file. */
+bool measure_latency(bench *b);
+bool measure_bandwidth(bench *b);
+bool measure_rate(bench *b);
+bool measure_incast(bench *b);
+bool measure_beside(bench *b);
+bool measure_collectives(bench *b);
+bool measure_memory(bench *b, long before_kib);
+long memory_private_kib(void); /* private dirty memory of this process; -1: this kernel does not tell */
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * floors.h - what weft is measured against: two processes without weft, in slices taken in turn with it.
+ *
+ * tcp and verbs: libfabric alone (common/raw_pair.h). host: plain shared memory and process_vm_readv (memory_pair.h).
+ * The functions add samples to `out` for about `us`, at least one. They return false after a line on stderr.
+ */
+#ifndef WEFT_PERF_FLOORS_H
+#define WEFT_PERF_FLOORS_H
+
+#include "common/measure.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct floors floors;
+
+/* Forks: call it before there are threads. NULL: there is no floor for this fabric, or it does not open. `most` is the
+ * largest transfer. */
+floors *floors_open(const char *fabric, size_t most);
+void floors_close(floors *f); /* NULL does nothing */
+
+/* Round trips of a message; sizes over 4 KiB: not possible, see floors_move. */
+bool floors_trips(floors *f, size_t bytes, double us, series *out);
+/* A tensor moved one way (a remote read), or there and back. */
+bool floors_move(floors *f, size_t bytes, bool is_back, double us, series *out);
+/* Round trips a second with `window` of them in flight. */
+bool floors_rate(floors *f, unsigned window, double us, series *out);
+bool floors_has_rate(const floors *f);
+const char *floors_trips_name(const floors *f);
+const char *floors_move_name(const floors *f);
+
+#define FLOOR_TRIP_MOST 4096
+
+#endif

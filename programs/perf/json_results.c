@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * json_results.c - a run as one JSON object, and the results of such an object read again. The reader takes any JSON, and
+ * looks only for the array "results" of the outermost object.
+ */
+#include "perf/writers.h"
+
+#include "base/text/json_writer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <rdma/fabric.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <weft/base.h>
+
+#define FILE_MOST (64L << 20)
+#define DEPTH_MOST 32
+
+/* ---- Writing ----------------------------------------------------------------------------------------------------- */
+
+static void put_number(wfi_json *j, const char *key, double value)
+{
+    wfi_json_item(j, key);
+    if (isfinite(value))
+        fprintf(j->to, "%.6g", value);
+    else
+        fputs("null", j->to);
+}
+
+static void put_result(wfi_json *j, const result *r)
+{
+    fputs(j->separated ? "\n " : ",\n ", j->to);
+    j->separated = true;
+    wfi_json_open(j, NULL, '{');
+    for (size_t i = 0; i < result_field_count; i++) {
+        const result_field *field = &result_fields[i];
+        const void *at = result_at(r, field);
+        if (field->kind == FIELD_TEXT)
+            wfi_json_put_text(j, field->name, at);
+        else if (field->kind == FIELD_COUNT)
+            put_number(j, field->name, (double)*(const int64_t *)at);
+        else if (field->kind == FIELD_BOOL)
+            wfi_json_put_bool(j, field->name, *(const bool *)at);
+        else
+            put_number(j, field->name, *(const double *)at);
+    }
+    wfi_json_close(j, '}');
+}
+
+void json_write(FILE *to, const report_of_run *run)
+{
+    wfi_json j = {.to = to, .separated = true};
+    struct utsname system = {0};
+    char version[32];
+    (void)uname(&system);
+    snprintf(version, sizeof version, "%u.%u", FI_MAJOR(fi_version()), FI_MINOR(fi_version()));
+    wfi_json_open(&j, NULL, '{');
+    wfi_json_put_number(&j, "weft_perf", 1);
+    wfi_json_put_text(&j, "version", weft_version());
+    wfi_json_put_text(&j, "libfabric", version);
+    wfi_json_put_text(&j, "kernel", system.release);
+    wfi_json_put_number(&j, "processors", (uint64_t)sysconf(_SC_NPROCESSORS_ONLN));
+    put_number(&j, "seconds", run->seconds);
+    wfi_json_open(&j, "notes", '[');
+    for (size_t i = 0; i < run->note_count; i++)
+        wfi_json_put_text(&j, NULL, run->notes[i]);
+    wfi_json_close(&j, ']');
+    wfi_json_open(&j, "results", '[');
+    for (size_t i = 0; i < run->found.count; i++)
+        put_result(&j, &run->found.items[i]);
+    wfi_json_close(&j, ']');
+    wfi_json_close(&j, '}');
+    fputc('\n', to);
+}
+
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+
+typedef struct reader {
+    const char *at;
+    int depth;
+    const char *wrong; /* NULL: nothing so far */
+    results *out;
+    result *row; /* the result that is read; NULL: none */
+    bool in_results;
+} reader;
+
+static bool fail(reader *r, const char *what)
+{
+    r->wrong = r->wrong ? r->wrong : what;
+    return false;
+}
+
+static void skip_space(reader *r)
+{
+    r->at += strspn(r->at, " \t\r\n");
+}
+
+/* Takes the next character if it is this one. */
+static bool take(reader *r, char wanted)
+{
+    skip_space(r);
+    if (*r->at != wanted)
+        return false;
+    r->at++;
+    return true;
+}
+
+/* A string without its quotes. A character given by number becomes '?': weft-perf writes none in what is read. */
+static bool read_string(reader *r, char *out, size_t room)
+{
+    size_t used = 0;
+    if (!take(r, '"'))
+        return fail(r, "a string is expected");
+    for (; *r->at && *r->at != '"'; r->at++) {
+        char each = *r->at;
+        if (each == '\\') {
+            each = *++r->at;
+            if (!each)
+                break;
+            each = each == 'n' ? '\n' : each == 't' ? '\t' : each == 'u' ? '?' : each;
+        }
+        if (used + 1 < room)
+            out[used++] = each;
+    }
+    out[used] = '\0';
+    return take(r, '"') || fail(r, "a string has no end");
+}
+
+/* A number, true, false or null, as it stands. */
+static bool read_word(reader *r, char *out, size_t room)
+{
+    size_t length = strspn(r->at, "+-.0123456789abcdefghijklmnopqrstuvwxyzE");
+    if (length == 0)
+        return fail(r, "a value is expected");
+    snprintf(out, room, "%.*s", (int)(length < room ? length : room - 1), r->at);
+    r->at += length;
+    return true;
+}
+
+static bool read_value(reader *r, const char *key);
+
+static bool read_members(reader *r, bool is_object, char end)
+{
+    char key[64] = "";
+    if (take(r, end))
+        return true;
+    do {
+        if (is_object && (!read_string(r, key, sizeof key) || !take(r, ':')))
+            return fail(r, "a name and ':' are expected");
+        if (!read_value(r, key))
+            return false;
+    } while (take(r, ','));
+    return take(r, end) || fail(r, "',' or the end of an object or array is expected");
+}
+
+static bool read_object(reader *r)
+{
+    result row = result_of("", "", "", false);
+    bool is_row = r->in_results && r->depth == 3;
+    r->row = is_row ? &row : NULL;
+    bool ok = read_members(r, true, '}');
+    if (is_row && ok)
+        results_add(r->out, &row);
+    r->row = NULL;
+    return ok;
+}
+
+static void set(reader *r, const char *key, const char *text)
+{
+    for (size_t i = 0; r->row && i < result_field_count; i++)
+        if (strcmp(result_fields[i].name, key) == 0)
+            result_set(r->row, &result_fields[i], text);
+}
+
+static bool read_value(reader *r, const char *key)
+{
+    char text[1024];
+    bool ok;
+    skip_space(r);
+    if (++r->depth > DEPTH_MOST)
+        return fail(r, "it is nested too deeply");
+    if (*r->at == '{') {
+        r->at++;
+        ok = read_object(r);
+    } else if (*r->at == '[') {
+        r->at++;
+        r->in_results = r->in_results || (r->depth == 2 && strcmp(key, "results") == 0);
+        ok = read_members(r, false, ']');
+        r->in_results = r->in_results && r->depth != 2;
+    } else {
+        ok = *r->at == '"' ? read_string(r, text, sizeof text) : read_word(r, text, sizeof text);
+        if (ok)
+            set(r, key, text);
+    }
+    r->depth--;
+    return ok;
+}
+
+static char *read_file(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    long size = file && fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    char *text = size >= 0 && size <= FILE_MOST ? malloc((size_t)size + 1) : NULL;
+    if (size > FILE_MOST)
+        errno = EFBIG;
+    if (text) {
+        rewind(file);
+        text[fread(text, 1, (size_t)size, file)] = '\0';
+    }
+    if (file)
+        fclose(file);
+    return text;
+}
+
+bool json_read(const char *path, results *out, char *why, size_t room)
+{
+    char *text = read_file(path);
+    if (!text) {
+        snprintf(why, room, "%s: %s", path, strerror(errno));
+        return false;
+    }
+    reader r = {.at = text, .out = out};
+    bool ok = read_value(&r, "");
+    if (!ok)
+        snprintf(why, room, "%s is no JSON: %s at byte %zu", path, r.wrong ? r.wrong : "something is wrong",
+                 (size_t)(r.at - text));
+    else if (out->count == 0)
+        snprintf(why, room, "%s has no results of weft-perf", path);
+    free(text);
+    return ok && out->count > 0;
+}

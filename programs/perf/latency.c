@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * latency.c - the time of one call: without arguments, with a tensor one way, and with the tensor back into a landing
+ * tensor. Floors: a round trip of a message with as many bytes; over 4 KiB the bytes moved one way, or there and back.
+ */
+#include "perf/bench.h"
+
+#define NO_ARGUMENTS 64 /* bytes of the floor's message for a call without arguments */
+
+static const size_t usual[] = {8, 64, 512, 4096, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
+
+static bool call(probe *p, double us, series *out)
+{
+    weft_args none = WEFT_NO_VALUES, one = WEFT_VALUES(weft_of_tensor(p->there));
+    double start = measure_now_us(), end = start + us;
+    do {
+        if (!bench_call(p->b, p->b->peer, p->function, p->there ? one : none, p->back))
+            return false;
+        double now = measure_now_us();
+        series_add(out, now - start);
+        start = now;
+    } while (start < end);
+    return true;
+}
+
+static bool trip(probe *p, double us, series *out)
+{
+    return floors_trips(p->b->floors, p->bytes ? p->bytes : NO_ARGUMENTS, us, out);
+}
+
+static bool move(probe *p, double us, series *out)
+{
+    return floors_move(p->b->floors, p->bytes, p->back, us, out);
+}
+
+static bool measure(bench *b, const char *what, const char *function, size_t bytes, bool is_back)
+{
+    bool is_small = bytes <= FLOOR_TRIP_MOST;
+    probe p = {.b = b, .bytes = bytes, .function = function, .ours = call, .floor = is_small ? trip : move};
+    result r = result_of("latency", what, "us", false);
+    if (b->floors)
+        p.floor_name = is_small ? floors_trips_name(b->floors) : floors_move_name(b->floors);
+    p.there = bytes ? weft_tensor_full(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8, 1) : NULL;
+    p.back = bytes && is_back ? weft_tensor_zeros(WEFT_SHAPE((int64_t)bytes), WEFT_DTYPE_UINT8) : NULL;
+    bool ok = !bytes || (p.there && (p.back || !is_back)) || task_fail(b->to, "no memory for %zu bytes", bytes);
+    ok = ok && bench_measure(&p, &r);
+    weft_tensor_unref(p.there);
+    weft_tensor_unref(p.back);
+    return ok;
+}
+
+bool measure_latency(bench *b)
+{
+    size_t sizes[SIZES_MAX], count = settings_sizes(b->o, usual, sizeof usual / sizeof *usual, sizes);
+    bool ok = measure(b, "no-op inline", "inline", 0, false) && measure(b, "no-op executor", "executor", 0, false);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = measure(b, "one way", "take", sizes[i], false);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = measure(b, "echo", "echo", sizes[i], true);
+    return ok;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve.c - see serve.h. */
+#include "perf/serve.h"
+
+#include "perf/service.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define WORLD 4   /* this one, and the measuring one, whose former incarnation may not have left yet */
+#define NEXT_S 20 /* from the end of one fabric to the begin of the next one */
+#define CLOSE_MS 5000
+#define FUNCTIONS_MAX 16
+
+weft_agent_options serve_options(const char *host, int port, const char *fabrics)
+{
+    return (weft_agent_options){.functions = service_functions,
+                                .function_count = service_function_count,
+                                .has_rank = true,
+                                .world_size = WORLD,
+                                .elastic = true,
+                                .master_addr = host,
+                                .master_port = port,
+                                .fabric = fabrics};
+}
+
+weft_status serve_tell_done(weft_agent *agent)
+{
+    weft_rpc_options options = {.timeout_ms = SERVICE_CALL_MS};
+    return weft_rpc_sync(agent, weft_to_rank(0), "done", WEFT_NO_VALUES, &options, NULL);
+}
+
+/* ---- What the job tells ------------------------------------------------------------------------------------------ */
+
+typedef struct server {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    const settings *o;
+    const char *address;
+    /* Under `lock`. */
+    bool has_come, is_done;
+    int here; /* measuring workers */
+    char dead[256];
+} server;
+
+static weft_status take_done(weft_call *call, void *user)
+{
+    server *s = user;
+    (void)call;
+    pthread_mutex_lock(&s->lock);
+    s->is_done = true;
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return WEFT_OK;
+}
+
+static void on_member(weft_agent *agent, weft_member_event event, int rank, const char *why, void *arg)
+{
+    server *s = arg;
+    (void)agent;
+    pthread_mutex_lock(&s->lock);
+    if (event == WEFT_MEMBER_JOINED) {
+        s->has_come = true;
+        s->here++;
+    } else if (event == WEFT_MEMBER_LEFT) {
+        s->here--;
+    } else if (event == WEFT_MEMBER_DEAD) {
+        snprintf(s->dead, sizeof s->dead, "the measuring side (worker %d) died: %s", rank, why ? why : "");
+    }
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void on_port(int port, void *arg)
+{
+    const server *s = arg;
+    const char *secret = getenv("WEFT_SECRET_FILE");
+    bool is_v6 = strchr(s->address, ':');
+    printf("weft-perf waits. On the other host, type:\n\n    %s%s%sweft-perf --to %s%s%s:%d\n\n",
+           secret ? "WEFT_SECRET_FILE=" : "", secret ? secret : "", secret ? " " : "", is_v6 ? "[" : "", s->address,
+           is_v6 ? "]" : "", port);
+    if (secret)
+        printf("(with a copy of that file)\n\n");
+    fflush(stdout);
+}
+
+/* ---- This host's address ----------------------------------------------------------------------------------------- */
+
+/* That of WEFT_IFACE, or of the first interface that is up and no loopback; IPv4 first. */
+static const char *find_address(char out[INET6_ADDRSTRLEN])
+{
+    struct ifaddrs *all = NULL;
+    const char *iface = getenv("WEFT_IFACE");
+    snprintf(out, INET6_ADDRSTRLEN, "127.0.0.1");
+    if (getifaddrs(&all) != 0)
+        return out;
+    bool found = false;
+    for (int pass = 0; pass < 2 && !found; pass++)
+        for (struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
+            int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+            bool is_usable = (i->ifa_flags & IFF_UP) && (i->ifa_flags & IFF_RUNNING) && !(i->ifa_flags & IFF_LOOPBACK);
+            if (!is_usable || (iface && strcmp(iface, i->ifa_name) != 0) || family != (pass ? AF_INET6 : AF_INET))
+                continue;
+            const struct sockaddr_in *four = (const void *)i->ifa_addr;
+            const struct sockaddr_in6 *six = (const void *)i->ifa_addr;
+            if (pass && IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr))
+                continue;
+            const void *at = pass ? (const void *)&six->sin6_addr : (const void *)&four->sin_addr;
+            found = inet_ntop(family, at, out, INET6_ADDRSTRLEN);
+        }
+    freeifaddrs(all);
+    return out;
+}
+
+/* ---- Waiting ----------------------------------------------------------------------------------------------------- */
+
+/* Until the other side is done and has left, or is lost: `s->dead` then says why. */
+static void wait_for_end(server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!s->dead[0] && !(s->is_done && s->here <= 0)) {
+        struct timespec until;
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += NEXT_S;
+        bool is_between = s->has_come && s->here <= 0;
+        if (!is_between)
+            (void)pthread_cond_wait(&s->changed, &s->lock);
+        else if (pthread_cond_timedwait(&s->changed, &s->lock, &until) != 0 && s->here <= 0 && !s->is_done)
+            snprintf(s->dead, sizeof s->dead, "the measuring side left without saying that it is done");
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+int serve(const settings *o, const char *fabrics)
+{
+    char address[INET6_ADDRSTRLEN];
+    server s = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .o = o};
+    s.address = o->address ? o->address : find_address(address);
+    weft_function functions[FUNCTIONS_MAX] = {{0}};
+    size_t count = service_function_count;
+    memcpy(functions, service_functions, count * sizeof *functions);
+    functions[count++] = (weft_function){.name = "done", .run = take_done, .user = &s};
+    weft_agent_options options = serve_options(s.address, o->port ? (int)o->port : WEFT_ANY_PORT, fabrics);
+    options.functions = functions;
+    options.function_count = count;
+    options.on_store_port = on_port;
+    options.store_port_arg = &s;
+    options.on_membership = on_member;
+    options.membership_arg = &s;
+    weft_agent *agent = NULL;
+    weft_error *error = NULL;
+    weft_status st = weft_agent_open(&options, &agent, &error);
+    if (st) {
+        fprintf(stderr, "weft-perf: waiting at %s, port %d: %s (%s)\n", s.address, (int)o->port,
+                error ? weft_error_message(error) : weft_status_text(st), weft_status_name(st));
+        weft_error_unref(error);
+        return 1;
+    }
+    wait_for_end(&s);
+    st = s.dead[0] ? WEFT_ERR_PEER_DEAD : weft_agent_close_within(agent, CLOSE_MS);
+    if (st)
+        weft_agent_stop(agent);
+    if (s.dead[0])
+        fprintf(stderr, "weft-perf: %s\n", s.dead);
+    return s.dead[0] ? 1 : 0;
+}

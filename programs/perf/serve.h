@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * serve.h - the side of two hosts that waits: weft-perf --serve. It is rank 0 of an elastic job; the measuring side joins
+ * once for each fabric, and says at the end that it is done.
+ */
+#ifndef WEFT_PERF_SERVE_H
+#define WEFT_PERF_SERVE_H
+
+#include "perf/settings.h"
+
+#include <weft/agent.h>
+
+/* The options that both sides have in common. All pointers are borrowed. */
+weft_agent_options serve_options(const char *host, int port, const char *fabrics);
+/* Serves one weft-perf --to over the fabrics of this list, until it is done. Returns the exit code. */
+int serve(const settings *o, const char *fabrics);
+/* Tells the other side, from a job that is open, that nothing more follows. */
+weft_status serve_tell_done(weft_agent *agent);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * service.h - the functions that each worker of weft-perf serves, and the loops that both sides share.
+ *
+ *   inline, executor: nothing; the handler runs on the thread that reads the network, or on one of the executor
+ *   take: a tensor, and nothing back          echo: a tensor, and the same back
+ *   stream: calls a function of another worker for some time
+ *   collect: takes part in operations of a group
+ *   leave: a worker that weft-perf started on this host closes its agent
+ */
+#ifndef WEFT_PERF_SERVICE_H
+#define WEFT_PERF_SERVICE_H
+
+#include "common/measure.h"
+
+#include <weft/group.h>
+#include <weft/rpc.h>
+
+extern const weft_function service_functions[];
+extern const size_t service_function_count;
+
+/* What a worker does that weft-perf started on this host: serves until it is told to leave. Returns the exit code. */
+int service_serve(void);
+
+#define SERVICE_WINDOW_MAX 256
+#define SERVICE_CALL_MS 20000 /* no call of weft-perf takes this long: the other side is gone, or something is wrong */
+
+/* Calls of one function, `window` in flight, for some time. */
+typedef struct service_stream {
+    weft_agent *agent;
+    int to;
+    const char *function;
+    weft_tensor *tensor; /* the argument; NULL: none */
+    unsigned window;
+    double us;             /* no call starts later */
+    double calls, took_us; /* how many ended, in which time */
+    weft_status status;
+    weft_error *error; /* detail of a failure; the caller releases it */
+} service_stream;
+void service_stream_run(service_stream *s);
+
+/* Operations of groups. */
+enum { BARRIER, ALLREDUCE, BROADCAST, ALLGATHER, REDUCE_SCATTER, ALL_TO_ALL, COLLECTIVES_COUNT };
+extern const char *const service_collective_names[COLLECTIVES_COUNT];
+
+/*
+ * `count` operations over a group of `world` workers, one after another, after a barrier and one that is not timed. The
+ * group has the ranks 0 to world - 1; if the measuring worker `by` is not rank 0, the ranks 0 and `by`. `bytes` is the
+ * size of the longer tensor of a member. `out` receives each one's microseconds; NULL: none.
+ */
+weft_status service_collect(weft_agent *agent, int operation, size_t bytes, int64_t count, int world, int by,
+                            series *out);
+
+#endif

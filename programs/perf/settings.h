@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* settings.h - what the command line asks for. */
+#ifndef WEFT_PERF_SETTINGS_H
+#define WEFT_PERF_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FABRICS_MAX 4
+#define SIZES_MAX 32
+#define MEASURES 7
+#define SERVE_PORT 29700
+#define WORKERS_MAX 64
+
+/* The measurements, in the order in which they run. */
+enum { LATENCY, BANDWIDTH, RATE, INCAST, BESIDE, COLLECTIVES, MEMORY };
+extern const char *const measure_names[MEASURES + 1]; /* ends with NULL */
+
+typedef struct settings {
+    bool wanted[MEASURES];
+    char fabrics[FABRICS_MAX][32]; /* each a list for weft_agent_options.fabric: "tcp", "host,tcp" */
+    size_t fabric_count;
+    bool has_fabrics; /* the command line names them; otherwise those that open are measured */
+    size_t sizes[SIZES_MAX];
+    size_t size_count; /* 0: each measurement takes its own sizes */
+    double seconds;    /* of one result, the floor included */
+    int64_t workers, idle_peers, port;
+    bool serve, no_floor, peers, csv, json;
+    char to_host[256]; /* "": local */
+    int64_t to_port;
+    const char *address, *svg, *compare, *from;
+    double bound; /* of compare: a result that takes so many times as long is slower */
+} settings;
+
+/* Reads the command line. -1: go on; otherwise the exit code. */
+int settings_read(int argc, char **argv, settings *out);
+/* The sizes that count, at most `most` bytes each: those of --sizes, or `usual`. Returns how many. */
+size_t settings_sizes(const settings *o, const size_t *usual, size_t count, size_t out[SIZES_MAX]);
+/* The name of a fabric's list for people: "host+tcp". In `out`; returns it. */
+const char *fabric_name(const char *list, char out[32]);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * task.h - a part of the program in a process of its own, which sends its results, notes and failure to this one.
+ *
+ * This process never opens an agent: so it may fork, memory is measured in a fresh process, and a task that hangs or
+ * dies ends with a sentence. A task dies with this process, and its workers die with it.
+ */
+#ifndef WEFT_PERF_TASK_H
+#define WEFT_PERF_TASK_H
+
+#include "perf/result.h"
+
+#include <weft/status.h>
+
+typedef struct task_end task_end; /* the sending end, in the process of the task */
+
+void task_put(task_end *to, const result *r);
+/* A sentence for people: something is not measured, and why. */
+void task_note(task_end *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Why the task fails; the first one counts. Returns false. */
+bool task_fail(task_end *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same for a status with its detail (may be NULL), which is released. "%s: " and the words about the status. */
+bool task_fail_status(task_end *to, const char *what, weft_status status, weft_error *error);
+
+/* What this process does with what a task sends. */
+typedef struct task_hears {
+    void (*result)(const result *r, void *arg);
+    void (*note)(const char *text, void *arg);
+    void *arg;
+} task_hears;
+
+typedef bool (*task_fn)(task_end *to, void *arg); /* in the process of the task */
+
+/* Runs a task to its end. False: it failed, `why` has the sentence. A task that sends nothing for silence_s is killed. */
+bool task_run(task_fn fn, void *arg, double silence_s, const task_hears *hears, char *why, size_t room);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* writers.h - the forms of results: a table for people, CSV, JSON (written and read), SVG. */
+#ifndef WEFT_PERF_WRITERS_H
+#define WEFT_PERF_WRITERS_H
+
+#include "perf/result.h"
+
+#include <stdio.h>
+
+/* All that a run has: what JSON holds. */
+typedef struct report_of_run {
+    results found;
+    char (*notes)[1024]; /* what was not measured, and failures */
+    size_t note_count;
+    double seconds;
+} report_of_run;
+
+/* One row. `before`: the row above it, NULL: none; a new measurement begins with its name and a head. */
+void table_write(FILE *to, const result *r, const result *before);
+/* Weft's results beside those of the peers that measure the same. Nothing if there are none. */
+void table_write_peers(FILE *to, const results *found);
+void csv_write(FILE *to, const results *found);
+void json_write(FILE *to, const report_of_run *run);
+/* Reads the results of a file that json_write wrote. False; `why` has the sentence. */
+bool json_read(const char *path, results *out, char *why, size_t room);
+bool svg_write(const char *path, const results *found); /* false after a line on stderr */
+/* Prints the ratios of results that both have. Returns how many are slower than `bound` times the time before; -1:
+ * none could be compared. */
+int compare_write(FILE *to, const results *old, const results *now, double bound);
+
+/* "64 KiB", "-" for 0; and "4 in flight, 2 workers" in a buffer of at least 48 bytes. Both return it. */
+const char *size_text(int64_t bytes, char *buffer);
+const char *load_text(const result *r, char *buffer);
+
+#endif

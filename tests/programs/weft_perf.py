@@ -1,0 +1,349 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""weft_perf.py PROGRAM - runs weft-perf small, and checks what it prints: the form and the sanity of results, not their speed.
+
+Two processes over loopback, sides that are killed, wrong options, comparisons, and peers that are missing or faked.
+"""
+import csv
+import io
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree
+
+PROGRAM = sys.argv[1]
+FIELDS = ["measure", "program", "fabric", "what", "bytes", "workers", "window", "unit", "is_rate", "p50", "p90", "p99", "best",
+          "samples", "floor", "floor_name", "of_floor", "control", "bulk"]
+LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "OMPI_", "PMI", "SLURM_", "MV2_", "WEFT_")
+ENV = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+LIMIT_S = 240
+
+
+def run(*args, code=0, env=None):
+    done = subprocess.run([PROGRAM, *args], env={**ENV, **(env or {})}, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == code, (args, done)
+    return done
+
+
+def start(*args):
+    return subprocess.Popen([PROGRAM, *args], env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def end(process, code):
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == code, (process.args, process.returncode, out, err)
+    return out, err
+
+
+def close(a, b):
+    return math.isclose(a, b, rel_tol=1e-3)
+
+
+def check_result(one):
+    """What holds for each result, however fast the machine is."""
+    assert list(one) == FIELDS, one
+    assert one["p50"] is not None and math.isfinite(one["p50"]) and one["samples"] >= 1, one
+    assert one["p50"] > 0 or one["measure"] == "memory", one
+    worse = [one[k] for k in ("p50", "p90", "p99") if one[k] is not None]
+    assert worse == sorted(worse, reverse=one["is_rate"]), one
+    assert one["best"] >= one["p50"] if one["is_rate"] else one["best"] <= one["p50"], one
+    assert (one["p90"] is not None) == (one["samples"] >= 10) and (one["p99"] is not None) == (one["samples"] >= 100), one
+    if one["floor"] is None:
+        assert one["of_floor"] is None and one["floor_name"] == "", one
+    else:
+        ratio = one["p50"] / one["floor"] if one["is_rate"] else one["floor"] / one["p50"]
+        assert close(one["of_floor"], ratio) and one["floor_name"], one
+    assert one["unit"] in ("us", "GB/s", "calls/s", "KiB", "count", "times") and one["is_rate"] == one["unit"].endswith("/s"), one
+    assert one["workers"] >= 2, one
+
+
+def find(found, measure, what, **keys):
+    rows = [one for one in found if one["measure"] == measure and one["what"] == what and all(one[k] == v for k, v in keys.items())]
+    assert len(rows) == 1, (measure, what, keys, rows)
+    return rows[0]
+
+
+def check_everything(folder):
+    """All measurements over tcp, small; then the same results in each form."""
+    old, picture = os.path.join(folder, "old.json"), os.path.join(folder, "old.svg")
+    done = run("--fabric", "tcp", "--seconds", "0.01", "--sizes", "64,64K", "--workers", "3", "--idle-peers", "2", "--json",
+               "--svg", picture)
+    with open(old, "w", encoding="utf-8") as file:
+        file.write(done.stdout)
+    whole = json.loads(done.stdout)
+    assert whole["weft_perf"] == 1 and whole["version"] and re.fullmatch(r"\d+\.\d+", whole["libfabric"]), whole
+    found = whole["results"]
+    for one in found:
+        check_result(one)
+        assert one["fabric"] == one["control"] == one["bulk"] == "tcp" and one["program"] == "weft", one
+    measures = list(dict.fromkeys(one["measure"] for one in found))
+    assert measures == ["latency", "bandwidth", "rate", "incast", "beside", "collectives", "memory"], measures
+    for what in ("no-op inline", "no-op executor"):
+        assert find(found, "latency", what)["floor_name"].endswith("tcp messages")
+    for size, kind in ((64, "messages"), (65536, "remote reads")):
+        for what in ("one way", "echo"):
+            assert find(found, "latency", what, bytes=size)["floor_name"].endswith(kind)
+        find(found, "bandwidth", "both ways", bytes=size)
+        for what in ("allreduce", "broadcast, barrier", "allgather", "reduce_scatter", "all_to_all"):
+            find(found, "collectives", what, bytes=size, workers=2)
+    assert find(found, "incast", "no-op inline")["workers"] == 3
+    for window in (1, 4, 16, 64, 256):
+        find(found, "rate", "inline", window=window)
+    beside, alone = find(found, "beside", "small calls beside"), find(found, "beside", "small calls alone")
+    assert beside["bytes"] == 65536 and alone["bytes"] == 0
+    assert 0 < find(found, "memory", "agent")["p50"] < 1 << 20
+    assert 0 <= find(found, "memory", "idle peer, descriptors")["p50"] <= 4
+    drawn = xml.etree.ElementTree.parse(picture).getroot()
+    assert drawn.tag.endswith("svg") and len(list(drawn)) > 20, drawn
+    check_forms(old, found)
+    return old
+
+
+def check_forms(old, found):
+    rows = list(csv.DictReader(io.StringIO(run("--from", old, "--csv").stdout)))
+    assert len(rows) == len(found) and list(rows[0]) == FIELDS, rows[:1]
+    for row, one in zip(rows, found):
+        assert row["what"] == one["what"] and close(float(row["p50"] or 0), one["p50"]), (row, one)
+    assert json.loads(run("--from", old, "--json").stdout)["results"] == found
+    table = run("--from", old).stdout.splitlines()
+    assert len([line for line in table if line.startswith("| tcp ")]) == len(found), table
+
+
+def check_compare(folder, old):
+    with open(old, encoding="utf-8") as file:
+        whole = json.load(file)
+
+    def changed(name, change):
+        path = os.path.join(folder, name)
+        copy = json.loads(json.dumps(whole))
+        change(copy["results"])
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(copy, file, indent=2)  # another layout than ours
+        return path
+
+    def faster(results):
+        for one in results:
+            one["p50"] = one["p50"] * 3 if one["is_rate"] else one["p50"] / 3
+
+    def slower(results):
+        for one in results:
+            one["p50"] = one["p50"] / 3 if one["is_rate"] else one["p50"] * 3
+
+    def other(results):
+        for one in results:
+            one["fabric"] = "pigeon"
+
+    same = run("--from", old, "--compare", old).stdout
+    count = len([one for one in whole["results"] if one["p50"] > 0])
+    assert f"{count} results in both runs, 0 more than 1.5 times as slow" in same and "SLOWER" not in same, same
+    found = run("--from", old, "--compare", changed("fast.json", faster), "--bound", "2", code=3).stdout
+    assert found.count("SLOWER") == count and f"{count} more than 2 times" in found, found
+    assert "SLOWER" not in run("--from", old, "--compare", changed("fast.json", faster), "--bound", "4").stdout
+    assert "SLOWER" not in run("--from", old, "--compare", changed("slow.json", slower)).stdout
+    assert "no result is in both" in run("--from", old, "--compare", changed("other.json", other), code=1).stderr
+    broken = os.path.join(folder, "broken.json")
+    for text, words in (('{"results": [{"measure": "latency"', "at byte"), ("[" * 40 + "]" * 40, "too deeply"), ("{}", "no results"),
+                        ('{"results": [{"what": "x', "no end"), ("", "at byte 0")):
+        with open(broken, "w", encoding="utf-8") as file:
+            file.write(text)
+        done = run("--from", old, "--compare", broken, code=2)
+        assert words in done.stderr and "broken.json" in done.stderr and not done.stdout, done
+
+
+def check_host():
+    """The default measures what opens: host at least says why it does not carry large tensors, if it does not."""
+    found = json.loads(run("--fabric", "host", "--seconds", "0.01", "--sizes", "64,64K", "--only", "latency", "--json").stdout)
+    for one in found["results"]:
+        check_result(one)
+        assert one["control"] == "host" and one["bulk"] in ("host", "tcp") and one["fabric"] == "host", one
+    mixed = json.loads(run("--fabric", "host+tcp", "--seconds", "0.01", "--only", "beside", "--sizes", "64K", "--json").stdout)
+    assert {one["fabric"] for one in mixed["results"]} == {"host+tcp"}, mixed
+
+
+def serve():
+    """A side that waits on a free port; and the arguments that it tells to type on the other."""
+    side = start("--serve", "--address", "127.0.0.1", "--port", "0", "--fabric", "tcp")
+    for line in side.stdout:
+        found = re.fullmatch(r"\s+weft-perf (--to 127\.0\.0\.1:\d+)\n", line)
+        if found:
+            return side, found.group(1).split()
+    raise AssertionError(end(side, 0))
+
+
+def check_two_sides():
+    side, to = serve()
+    done = run(*to, "--fabric", "tcp", "--seconds", "0.01", "--sizes", "64,64K", "--json", "--only",
+               "latency,bandwidth,rate,incast,beside,collectives,memory")
+    whole = json.loads(done.stdout)
+    for one in whole["results"]:
+        check_result(one)
+        assert one["control"] == one["bulk"] == "tcp" and one["workers"] == 2, one
+    assert {one["measure"] for one in whole["results"]} == {"latency", "bandwidth", "rate", "beside", "collectives"}
+    assert any("incast" in note for note in whole["notes"]) and any("memory" in note for note in whole["notes"]), whole["notes"]
+    end(side, 0)
+
+
+def wait_for_row(process):
+    for line in process.stdout:
+        if line.startswith("| tcp"):
+            return
+    raise AssertionError(end(process, 0))
+
+
+def check_killed_sides():
+    """The death of one side ends the other one, with a sentence."""
+    side, to = serve()
+    measuring = start(*to, "--fabric", "tcp", "--seconds", "0.5", "--only", "latency")
+    wait_for_row(measuring)
+    side.kill()
+    began = time.monotonic()
+    _, err = end(measuring, 1)
+    assert "weft-perf: " in err and "STORE_LOST" in err and time.monotonic() - began < 30, err
+    end(side, -signal.SIGKILL)
+    side, to = serve()
+    measuring = start(*to, "--fabric", "tcp", "--seconds", "0.5", "--only", "latency")
+    wait_for_row(measuring)
+    measuring.kill()
+    end(measuring, -signal.SIGKILL)
+    _, err = end(side, 1)
+    assert "the measuring side (worker 1) died" in err, err
+
+
+def descendants(pid):
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
+                    parents.setdefault(int(file.read().rsplit(")", 1)[1].split()[1]), []).append(int(name))
+            except OSError:
+                pass
+    found = []
+    for child in parents.get(pid, []):
+        found += [child] + descendants(child)
+    return found
+
+
+def workers_of(pid):
+    """The workers that it started: weft_job_open marks them."""
+    for child in descendants(pid):
+        try:
+            with open(f"/proc/{child}/environ", "rb") as file:
+                if b"WEFT_SPAWNED=" in file.read():
+                    yield child
+        except OSError:
+            pass
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def check_killed_workers():
+    """A worker dies; then the process that measures; then weft-perf itself. Nothing is left behind."""
+    for victim, code, words in (("worker", 1, "PEER_DEAD"), ("measuring", 1, "the measuring process was killed"), ("all", -9, "")):
+        measuring = start("--fabric", "tcp", "--seconds", "0.5", "--only", "latency", "--workers", "2", "--no-floor")
+        wait_for_row(measuring)
+        family, workers = descendants(measuring.pid), list(workers_of(measuring.pid))
+        assert len(workers) == 1 and len(family) == 2, (family, workers)
+        os.kill({"worker": workers[0], "measuring": (set(family) - set(workers)).pop(), "all": measuring.pid}[victim], signal.SIGKILL)
+        _, err = end(measuring, code)
+        assert words in err, (victim, err)
+        limit = time.monotonic() + 20
+        while any(alive(pid) for pid in family) and time.monotonic() < limit:
+            time.sleep(0.05)
+        assert not any(alive(pid) for pid in family), (victim, family)
+
+
+def check_misuse():
+    for args, value in ((["--only", "speed"], "'speed'"), (["--fabric", "nosuch"], '"nosuch"'), (["--fabric", "tcp,tcp"], "'tcp' twice"),
+                        (["--fabric", "tcp,,host"], "empty"), (["--sizes", "8X"], "'8X'"), (["--sizes", "0"], "'0'"),
+                        (["--sizes", "2G"], "'2G'"), (["--sizes", "-1"], "'-1'"), (["--to", "host:99999"], "'99999'"),
+                        (["--to", "host:"], "''"), (["--to", ":5"], "':5'"), (["--seconds", "0"], "'0'"), (["--seconds", "nan"], "'nan'"),
+                        (["--workers", "1"], "'1'"), (["--idle-peers", "x"], "'x'"), (["--port", "70000"], "'70000'"),
+                        (["--serve", "--to", "there"], "there"), (["--serve", "--json"], "--serve"), (["--csv", "--json"], "--csv"),
+                        (["--address", "10.0.0.1"], "10.0.0.1"), (["--serve", "--peers"], "--peers"), (["--bound", "0.5"], "'0.5'"),
+                        (["--from", "no/file.json"], "no/file.json"), (["--compare", "no/file.json"], "no/file.json"),
+                        (["--speed"], "--speed"), (["loudly"], "'loudly'"), (["--sizes"], "--sizes")):
+        done = run(*args, code=2)
+        assert value in done.stderr and not done.stdout and "weft-perf: " in done.stderr, (args, done)
+    done = run("--from", __file__, code=2)
+    assert "is no JSON" in done.stderr, done
+    text = run("--help").stdout
+    for word in ("--only", "--fabric", "--to", "--compare", "of floor", "Exit code", "incast", "process_vm_readv"):
+        assert word in text, word
+    assert "no/folder" in run("--fabric", "tcp", "--only", "rate", "--seconds", "0.005", "--no-floor", "--svg", "no/folder/x.svg", code=1).stderr
+
+
+FAKES = {
+    "fi_pingpong": 'case "$*" in *127.0.0.1*) ;; *) exec sleep 20 ;; esac\n'
+                   'echo "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec"\n'
+                   'echo "64      500     =500     62k         0.01s     12.34       5.50       0.18"\n'
+                   'echo "64k     500     =500     62m         0.01s   1234.00      20.25       0.05"\n',
+    "ucx_perftest": 'case "$*" in *127.0.0.1*) ;; *) exec sleep 20 ;; esac\n'
+                    'echo "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"\n'
+                    'echo "1000,7.500,8.0,8.0,1000.00,2000.00,1,1"\n',
+    "mpirun": 'echo \'{"us_0": 3.5, "us_65536": 40.5}\'\n',
+    "python3": 'case "$*" in *import*) ;; *torch_rpc*) echo \'{"noop_p50_us": 110.5, "one_way_64_us": 250.5, "echo_64_us": 300.5, '
+               '"echo_64_min_us": 1, "window_16_per_s": 9000.5, "torch": "2.0"}\' ;; *) echo \'{"us_65536": 500.5}\' ;; esac\n',
+}
+
+
+def check_peers(folder):
+    """Peers that are missing are notes; what those print that are there is read. Fakes stand for them."""
+    small = ("--fabric", "tcp", "--seconds", "0.005", "--sizes", "64,64K", "--workers", "2", "--no-floor", "--peers", "--json",
+             "--only", "latency,bandwidth,rate,collectives")
+    nothing = os.path.join(folder, "nothing")
+    os.mkdir(nothing)
+    bare = json.loads(run(*small, env={"PATH": nothing}).stdout)
+    for package in ("libfabric-bin", "ucx-utils", "openmpi-bin"):
+        assert any("apt-get install" in note and package in note for note in bare["notes"]), bare["notes"]
+    fakes = os.path.join(folder, "fakes")
+    os.mkdir(fakes)
+    for name, script in FAKES.items():
+        path = os.path.join(fakes, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n" + script)
+        os.chmod(path, 0o755)
+    whole = json.loads(run(*small, env={"PATH": fakes + ":/usr/bin:/bin"}).stdout)
+    found = [one for one in whole["results"] if one["program"] != "weft"]
+    for program, measure, what, keys, value in (
+            ("fi_pingpong", "latency", "echo", {"bytes": 64}, 11.0), ("fi_pingpong", "latency", "echo", {"bytes": 65536}, 40.5),
+            ("UCX", "latency", "echo", {"bytes": 64}, 15.0), ("UCX", "bandwidth", "one way", {"bytes": 65536}, 2000 * 1048576 / 1e9),
+            ("PyTorch", "latency", "no-op executor", {"fabric": "tcp"}, 110.5),
+            ("PyTorch", "latency", "echo", {"fabric": "default", "bytes": 64}, 300.5),
+            ("PyTorch", "rate", "executor", {"fabric": "tcp", "window": 16}, 9000.5),
+            ("Gloo", "collectives", "allreduce", {"bytes": 65536, "workers": 2}, 500.5)):
+        assert close(find(found, measure, what, program=program, **keys)["p50"], value), (program, what)
+    mpi = [one["p50"] for one in found if one["program"] == "Open MPI"]
+    assert mpi == [3.5, 40.5] or any("mpi_allreduce" in note or "WEFT_PERF=ON" in note for note in whole["notes"]), (mpi, whole["notes"])
+    path = os.path.join(folder, "peers.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(whole, file)
+    table = run("--from", path).stdout
+    assert "weft beside its peers" in table and re.search(r"\| latency .*\| fi_pingpong tcp .*\| +11\.0 \|", table), table
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        check_misuse()
+        old = check_everything(folder)
+        check_compare(folder, old)
+        check_host()
+        check_two_sides()
+        check_killed_sides()
+        check_killed_workers()
+        check_peers(folder)
+
+
+main()
