@@ -235,6 +235,7 @@ int raw_pair_bulk(raw_pair *p, int what, size_t bytes, raw_cut cut, unsigned cou
 /* ---- The floor ------------------------------------------------------------------------------------------------- */
 
 #define TRY_TURNS 3
+#define TRY_US 3e6 /* a busy machine may need much longer for all of them */
 
 static const size_t chunks[] = {64 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20};
 static const unsigned windows[] = {1, 2, 4, 8};
@@ -254,12 +255,14 @@ static size_t list_cuts(size_t bytes, raw_cut out[CUTS_MAX])
     return count;
 }
 
-/* Turns, not one long try each: a neighbour's burst then hits some of every cut's tries, and the median leaves it out. */
+/* Turns, not one long try each: a neighbour's burst then hits some of every cut's tries, and the median leaves it out.
+ * When the time is over, cuts that were not tried are left out. */
 static int try_cuts(raw_pair *p, int what, size_t bytes, const raw_cut *cuts, size_t count, series *times)
 {
     unsigned repeats = bytes <= 1 << 20 ? 20 : bytes <= 16 << 20 ? 5 : 1;
+    double end = measure_now_us() + TRY_US;
     for (int turn = 0; turn < TRY_TURNS; turn++) {
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count && (times[0].count == 0 || measure_now_us() < end); i++) {
             if (raw_pair_bulk(p, what, bytes, cuts[i], repeats, &times[i]))
                 return -1;
         }
@@ -276,7 +279,7 @@ int raw_pair_best_cut(raw_pair *p, int what, size_t bytes, raw_cut *out)
     double best = 0;
     for (size_t i = 0; i < count; i++) {
         double us = series_summary(&times[i]).p50;
-        if (best == 0 || us < best) {
+        if (times[i].count > 0 && (best == 0 || us < best)) {
             best = us;
             *out = cuts[i];
         }
