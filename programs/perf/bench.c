@@ -13,7 +13,7 @@
 #define END_MS 10000
 #define JOIN_MS 15000
 
-/* ---- Opening and closing ----------------------------------------------------------------------------------------- */
+/* ---- Opening and closing ---------------------------------------------------------------------------------------- */
 
 static bool open_local(bench *b, int workers)
 {
@@ -130,7 +130,7 @@ bool bench_close(bench *b, bool ok)
     return ok;
 }
 
-/* ---- Calls ------------------------------------------------------------------------------------------------------- */
+/* ---- Calls ------------------------------------------------------------------------------------------------------ */
 
 bool bench_fail(bench *b, const char *function, int rank, weft_status status, weft_error *error)
 {
@@ -159,7 +159,7 @@ bool bench_wait(bench *b, const char *function, int rank, weft_future *future, d
     return !st || bench_fail(b, function, rank, st, error);
 }
 
-/* ---- Measuring --------------------------------------------------------------------------------------------------- */
+/* ---- Measuring -------------------------------------------------------------------------------------------------- */
 
 void bench_put(bench *b, result *r)
 {

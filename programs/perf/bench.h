@@ -65,7 +65,14 @@ bool measure_rate(bench *b);
 bool measure_incast(bench *b);
 bool measure_beside(bench *b);
 bool measure_collectives(bench *b);
-bool measure_memory(bench *b, long before_kib);
-long memory_private_kib(void); /* private dirty memory of this process; -1: this kernel does not tell */
+
+/* Before the job opens: memory of this process, -1 if this kernel does not tell; and what libfabric alone
+ * takes, NaN if it takes no part. Forks. */
+typedef struct memory_before {
+    long kib;
+    double libfabric_kib;
+} memory_before;
+memory_before memory_read_before(const char *list);
+bool measure_memory(bench *b, const memory_before *before);
 
 #endif

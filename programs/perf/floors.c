@@ -12,12 +12,16 @@
 
 #define RATE_BYTES 64
 #define WARM_TRIPS 100
+#define CUTS 32
 
 struct floors {
     raw_pair *raw;
     memory_pair *memory;
-    size_t cut_bytes[2]; /* for which `cuts` was chosen: one way, and back */
-    raw_cut cuts[2];
+    struct { /* the best cut of each size that was moved: one way, and back */
+        size_t bytes;
+        raw_cut cut;
+    } cuts[2][CUTS];
+    size_t cut_count[2];
     char trips_name[48], move_name[48];
 };
 
@@ -83,16 +87,32 @@ bool floors_trips(floors *f, size_t bytes, double us, series *out)
     return !failed && trips(f, bytes, count, out) == 0;
 }
 
+/* The fastest cut for a size. It is tried out once, which takes long for large ones. */
+static bool find_cut(floors *f, size_t bytes, bool is_back, raw_cut *out)
+{
+    size_t *count = &f->cut_count[is_back];
+    for (size_t i = 0; i < *count; i++)
+        if (f->cuts[is_back][i].bytes == bytes) {
+            *out = f->cuts[is_back][i].cut;
+            return true;
+        }
+    if (raw_pair_best_cut(f->raw, is_back ? RAW_READ | RAW_WRITE : RAW_READ, bytes, out))
+        return false;
+    if (*count < CUTS) {
+        f->cuts[is_back][*count].bytes = bytes;
+        f->cuts[is_back][(*count)++].cut = *out;
+    }
+    return true;
+}
+
 bool floors_move(floors *f, size_t bytes, bool is_back, double us, series *out)
 {
     int what = is_back ? RAW_READ | RAW_WRITE : RAW_READ;
     unsigned count = repeats(us, best_of(out), 1);
     if (f->memory)
         return memory_pair_read(f->memory, bytes, is_back ? 2 : 1, count, out) == 0;
-    if (f->cut_bytes[is_back] != bytes && raw_pair_best_cut(f->raw, what, bytes, &f->cuts[is_back]))
-        return false;
-    f->cut_bytes[is_back] = bytes;
-    return raw_pair_bulk(f->raw, what, bytes, f->cuts[is_back], count, out) == 0;
+    raw_cut cut;
+    return find_cut(f, bytes, is_back, &cut) && raw_pair_bulk(f->raw, what, bytes, cut, count, out) == 0;
 }
 
 bool floors_has_rate(const floors *f)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json_results.c - a run as one JSON object, and the results of such an object read again. The reader takes any JSON, and
- * looks only for the array "results" of the outermost object.
+ * json_results.c - writes a run as one JSON object, and reads the results of such an object. The reader takes any JSON,
+ * and looks only for the array "results" of the outermost object.
  */
 #include "perf/writers.h"
 
@@ -20,7 +20,7 @@
 #define FILE_MOST (64L << 20)
 #define DEPTH_MOST 32
 
-/* ---- Writing ----------------------------------------------------------------------------------------------------- */
+/* ---- Writing ---------------------------------------------------------------------------------------------------- */
 
 static void put_number(wfi_json *j, const char *key, double value)
 {
@@ -42,7 +42,7 @@ static void put_result(wfi_json *j, const result *r)
         if (field->kind == FIELD_TEXT)
             wfi_json_put_text(j, field->name, at);
         else if (field->kind == FIELD_COUNT)
-            put_number(j, field->name, (double)*(const int64_t *)at);
+            wfi_json_put_number(j, field->name, (uint64_t) * (const int64_t *)at);
         else if (field->kind == FIELD_BOOL)
             wfi_json_put_bool(j, field->name, *(const bool *)at);
         else
@@ -77,7 +77,7 @@ void json_write(FILE *to, const report_of_run *run)
     fputc('\n', to);
 }
 
-/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+/* ---- Reading ---------------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
     const char *at;

@@ -73,7 +73,7 @@ static void send_message(direction *d, const uint8_t *from, size_t bytes)
     atomic_fetch_add_explicit(&d->count, 1, memory_order_release);
 }
 
-/* ---- The other process ------------------------------------------------------------------------------------------- */
+/* ---- The other process ------------------------------------------------------------------------------------------ */
 
 static int serve(const memory_pair *p, int control)
 {
@@ -94,7 +94,7 @@ static int serve(const memory_pair *p, int control)
     return ok ? 0 : 1;
 }
 
-/* ---- This process ------------------------------------------------------------------------------------------------ */
+/* ---- This process ----------------------------------------------------------------------------------------------- */
 
 int memory_pair_open(size_t most, memory_pair **out)
 {

@@ -48,7 +48,7 @@ static bool run_pair(peers *p, const char *const *server, const char *const *cli
     return ok;
 }
 
-/* ---- libfabric's fi_pingpong --------------------------------------------------------------------------------------- */
+/* ---- libfabric's fi_pingpong ------------------------------------------------------------------------------------ */
 
 /* "4k" */
 static int64_t bytes_of(const char *text)
@@ -80,7 +80,7 @@ static void measure_pingpong(peers *p)
             put_latency(p, "fi_pingpong", "tcp", "echo", bytes_of(size), 2 * us);
 }
 
-/* ---- UCX ----------------------------------------------------------------------------------------------------------- */
+/* ---- UCX -------------------------------------------------------------------------------------------------------- */
 
 /* One test of one size; the column, counted from 0, of the row of numbers. NaN: it failed. */
 static double ucx_number(peers *p, const char *test, size_t bytes, const char *count, int column)
@@ -121,7 +121,7 @@ static void measure_ucx(peers *p)
     }
 }
 
-/* ---- PyTorch ------------------------------------------------------------------------------------------------------- */
+/* ---- PyTorch ---------------------------------------------------------------------------------------------------- */
 
 /* Calls `each` for the members "NAME": NUMBER of a flat JSON object. */
 static void for_numbers(peers *p, void (*each)(peers *p, const char *name, double value, const char *arg),
@@ -220,7 +220,7 @@ static void measure_torch(peers *p)
     }
 }
 
-/* ---- Open MPI ------------------------------------------------------------------------------------------------------ */
+/* ---- Open MPI --------------------------------------------------------------------------------------------------- */
 
 /* Over tcp on loopback, as weft's tcp is. Its processes spin while they wait; where they are more than the cores, they
  * give way. */

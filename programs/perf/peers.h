@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers.h - other programs that measure what weft-perf measures, on this host: fi_pingpong, ucx_perftest, PyTorch RPC and
- * Gloo, Open MPI. They are looked for at run time; one that is missing is a note that says how to install it.
+ * peers.h - measures other programs on this host: fi_pingpong, ucx_perftest, PyTorch RPC and Gloo, Open MPI. They are
+ * looked for at run time. If one is missing, a note says how to install it.
  */
 #ifndef WEFT_PERF_PEERS_H
 #define WEFT_PERF_PEERS_H

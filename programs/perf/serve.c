@@ -36,7 +36,7 @@ weft_status serve_tell_done(weft_agent *agent)
     return weft_rpc_sync(agent, weft_to_rank(0), "done", WEFT_NO_VALUES, &options, NULL);
 }
 
-/* ---- What the job tells ------------------------------------------------------------------------------------------ */
+/* ---- What the job tells ----------------------------------------------------------------------------------------- */
 
 typedef struct server {
     pthread_mutex_t lock;
@@ -90,7 +90,7 @@ static void on_port(int port, void *arg)
     fflush(stdout);
 }
 
-/* ---- This host's address ----------------------------------------------------------------------------------------- */
+/* ---- This host's address ---------------------------------------------------------------------------------------- */
 
 /* That of WEFT_IFACE, or of the first interface that is up and no loopback; IPv4 first. */
 static const char *find_address(char out[INET6_ADDRSTRLEN])
@@ -118,7 +118,7 @@ static const char *find_address(char out[INET6_ADDRSTRLEN])
     return out;
 }
 
-/* ---- Waiting ----------------------------------------------------------------------------------------------------- */
+/* ---- Waiting ---------------------------------------------------------------------------------------------------- */
 
 /* Until the other side is done and has left, or is lost: `s->dead` then says why. */
 static void wait_for_end(server *s)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * serve.h - the side of two hosts that waits: weft-perf --serve. It is rank 0 of an elastic job; the measuring side joins
+ * serve.h - the waiting side of two hosts: weft-perf --serve. It is rank 0 of an elastic job. The measuring side joins
  * once for each fabric, and says at the end that it is done.
  */
 #ifndef WEFT_PERF_SERVE_H

@@ -11,7 +11,7 @@
 const char *const service_collective_names[COLLECTIVES_COUNT] = {"barrier",   "allreduce",      "broadcast, barrier",
                                                                  "allgather", "reduce_scatter", "all_to_all"};
 
-/* ---- Calls of one worker to another ------------------------------------------------------------------------------ */
+/* ---- Calls of one worker to another ----------------------------------------------------------------------------- */
 
 static weft_status start_call(service_stream *s, weft_future **slot)
 {
@@ -44,7 +44,7 @@ void service_stream_run(service_stream *s)
     s->took_us = measure_now_us() - start;
 }
 
-/* ---- Operations of groups ---------------------------------------------------------------------------------------- */
+/* ---- Operations of groups --------------------------------------------------------------------------------------- */
 
 typedef struct tensors { /* of one member */
     weft_tensor *whole, *part;
@@ -122,7 +122,7 @@ weft_status service_collect(weft_agent *agent, int operation, size_t bytes, int6
     return st;
 }
 
-/* ---- What is served ---------------------------------------------------------------------------------------------- */
+/* ---- What is served --------------------------------------------------------------------------------------------- */
 
 static weft_status do_nothing(weft_call *call, void *user)
 {

@@ -2,11 +2,8 @@
 /*
  * service.h - the functions that each worker of weft-perf serves, and the loops that both sides share.
  *
- *   inline, executor: nothing; the handler runs on the thread that reads the network, or on one of the executor
- *   take: a tensor, and nothing back          echo: a tensor, and the same back
- *   stream: calls a function of another worker for some time
- *   collect: takes part in operations of a group
- *   leave: a worker that weft-perf started on this host closes its agent
+ * "inline" and "executor" do nothing. "take" gets a tensor, and "echo" gives it back. "stream" calls a function of
+ * another worker for some time. "collect" takes part in operations of a group. "leave" ends a worker of this host.
  */
 #ifndef WEFT_PERF_SERVICE_H
 #define WEFT_PERF_SERVICE_H
@@ -19,7 +16,7 @@
 extern const weft_function service_functions[];
 extern const size_t service_function_count;
 
-/* What a worker does that weft-perf started on this host: serves until it is told to leave. Returns the exit code. */
+/* The main function of a worker that weft-perf started on this host: serves until "leave". Returns the exit code. */
 int service_serve(void);
 
 #define SERVICE_WINDOW_MAX 256

@@ -30,7 +30,7 @@ typedef struct settings {
     char to_host[256]; /* "": local */
     int64_t to_port;
     const char *address, *svg, *compare, *from;
-    double bound; /* of compare: a result that takes so many times as long is slower */
+    double bound; /* --compare: times as long as before, from which on a result counts as slower */
 } settings;
 
 /* Reads the command line. -1: go on; otherwise the exit code. */

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { WIDTH = 760, HEIGHT = 420, LEFT = 70, RIGHT = 250, TOP = 36, BOTTOM = 44 };
+enum { WIDTH = 760, HEIGHT = 420, LEFT = 70, RIGHT = 250, TOP = 36, BOTTOM = 44, LINE = 15 };
 
 static const char *const colours[] = {"#1b6ca8", "#c8553d", "#2a9d5c", "#8e5ea2", "#c29a18",
                                       "#2aa1a8", "#7a4b2a", "#d46a9f", "#5b6770", "#93b31f"};
@@ -24,7 +24,7 @@ typedef struct panel {
     const char *measure;
     bool by_window; /* otherwise by size */
     range x, y;
-    int top; /* of the panel, in the picture */
+    int top, height; /* of the panel, in the picture */
 } panel;
 
 static double x_of(const panel *p, const result *r)
@@ -56,26 +56,7 @@ static double px(const panel *p, double x)
 
 static double py(const panel *p, double y)
 {
-    return p->top + place(p->y, y, HEIGHT - BOTTOM, TOP);
-}
-
-/* False: fewer than two places on the x axis. */
-static bool prepare(panel *p)
-{
-    p->by_window = strcmp(p->measure, "rate") == 0;
-    for (size_t i = 0; i < p->found->count; i++) {
-        const result *r = &p->found->items[i];
-        if (!is_drawn(p, r))
-            continue;
-        widen(&p->x, x_of(p, r));
-        widen(&p->y, r->p50);
-    }
-    if (!(p->x.high > p->x.low))
-        return false;
-    p->y = (range){pow(10, floor(log10(p->y.low))), pow(10, ceil(log10(p->y.high)))};
-    if (!(p->y.high > p->y.low))
-        p->y.high = p->y.low * 10;
-    return true;
+    return p->top + place(p->y, y, p->height - BOTTOM, TOP);
 }
 
 static bool same_line(const result *a, const result *b)
@@ -90,6 +71,28 @@ static const result *first_of_line(const panel *p, const result *like)
         if (is_drawn(p, &p->found->items[i]) && same_line(&p->found->items[i], like))
             return &p->found->items[i];
     return NULL;
+}
+
+/* False: fewer than two places on the x axis. */
+static bool prepare(panel *p)
+{
+    int lines = 0;
+    p->by_window = strcmp(p->measure, "rate") == 0;
+    for (size_t i = 0; i < p->found->count; i++) {
+        const result *r = &p->found->items[i];
+        if (!is_drawn(p, r))
+            continue;
+        widen(&p->x, x_of(p, r));
+        widen(&p->y, r->p50);
+        lines += first_of_line(p, r) == r;
+    }
+    p->height = TOP + BOTTOM + LINE * lines > HEIGHT ? TOP + BOTTOM + LINE * lines : HEIGHT;
+    if (!(p->x.high > p->x.low))
+        return false;
+    p->y = (range){pow(10, floor(log10(p->y.low))), pow(10, ceil(log10(p->y.high)))};
+    if (!(p->y.high > p->y.low))
+        p->y.high = p->y.low * 10;
+    return true;
 }
 
 static void write_escaped(FILE *to, const char *text)
@@ -111,7 +114,7 @@ static void write_axes(FILE *to, const panel *p, const char *unit)
         snprintf(text, sizeof text, "%g", x);
         fprintf(to,
                 "<path d=\"M%.1f %dV%d\" class=\"grid\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
-                px(p, x), p->top + TOP, p->top + HEIGHT - BOTTOM, px(p, x), p->top + HEIGHT - BOTTOM + 16,
+                px(p, x), p->top + TOP, p->top + p->height - BOTTOM, px(p, x), p->top + p->height - BOTTOM + 16,
                 p->by_window ? text : measure_bytes_name((size_t)x, text));
     }
 }
@@ -119,7 +122,7 @@ static void write_axes(FILE *to, const panel *p, const char *unit)
 static void write_line(FILE *to, const panel *p, const result *first, int number)
 {
     const char *colour = colours[(size_t)number % COLOURS];
-    int y = p->top + TOP + 8 + 15 * number;
+    int y = p->top + TOP + 8 + LINE * number;
     bool begun = false;
     fprintf(to, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"1.8\"%s d=\"", colour,
             (size_t)number >= COLOURS ? " stroke-dasharray=\"5 3\"" : "");
@@ -159,11 +162,13 @@ bool svg_write(const char *path, const results *found)
 {
     static const char *const measures[] = {"latency", "bandwidth", "rate", "incast", "collectives"};
     panel panels[sizeof measures / sizeof *measures];
-    int count = 0;
+    int count = 0, top = 0;
     for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
-        panel p = {.found = found, .measure = measures[i], .top = HEIGHT * count};
-        if (prepare(&p))
-            panels[count++] = p;
+        panel p = {.found = found, .measure = measures[i], .top = top};
+        if (!prepare(&p))
+            continue;
+        panels[count++] = p;
+        top += p.height;
     }
     FILE *to = fopen(path, "we");
     if (!to) {
@@ -174,7 +179,7 @@ bool svg_write(const char *path, const results *found)
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
             "font-size=\"11\">\n<style>.grid{stroke:#ddd;fill:none}.head{font-size:14px;font-weight:bold}</style>\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-            WIDTH, HEIGHT * (count ? count : 1));
+            WIDTH, top ? top : HEIGHT);
     if (count == 0)
         fprintf(to, "<text x=\"20\" y=\"30\">No measurement has results of two sizes.</text>\n");
     for (int i = 0; i < count; i++)

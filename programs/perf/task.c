@@ -31,9 +31,9 @@ struct task_end {
     bool has_failed;
 };
 
-/* ---- In the process of the task ---------------------------------------------------------------------------------- */
+/* ---- In the process of the task --------------------------------------------------------------------------------- */
 
-/* If nobody reads any more, this process is about to be killed. */
+/* A failure is ignored: without a reader, this process is killed soon. */
 static void put(task_end *to, const record *r)
 {
     ssize_t done;
@@ -94,9 +94,9 @@ static void be_task(task_fn fn, void *arg, int fd, pid_t parent)
     exit(ok ? 0 : 1);
 }
 
-/* ---- In this process --------------------------------------------------------------------------------------------- */
+/* ---- In this process -------------------------------------------------------------------------------------------- */
 
-/* What comes until the end of the pipe. False: nothing came for too long. */
+/* Reads records until the end of the pipe. False: nothing came for too long. */
 static bool hear(int fd, double silence_s, const task_hears *hears, char *why, size_t room)
 {
     record in;

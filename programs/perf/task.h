@@ -22,7 +22,7 @@ bool task_fail(task_end *to, const char *format, ...) __attribute__((format(prin
 /* The same for a status with its detail (may be NULL), which is released. "%s: " and the words about the status. */
 bool task_fail_status(task_end *to, const char *what, weft_status status, weft_error *error);
 
-/* What this process does with what a task sends. */
+/* Functions of this process that receive the results and notes of a task. */
 typedef struct task_hears {
     void (*result)(const result *r, void *arg);
     void (*note)(const char *text, void *arg);
@@ -31,7 +31,8 @@ typedef struct task_hears {
 
 typedef bool (*task_fn)(task_end *to, void *arg); /* in the process of the task */
 
-/* Runs a task to its end. False: it failed, `why` has the sentence. A task that sends nothing for silence_s is killed. */
+/* Runs a task to its end. False: it failed, and `why` has the sentence. A task that sends nothing for silence_s seconds
+ * is killed. */
 bool task_run(task_fn fn, void *arg, double silence_s, const task_hears *hears, char *why, size_t room);
 
 #endif

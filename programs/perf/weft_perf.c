@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft_perf.c - measures weft on this host, or between two (docs/weft-perf.md). This process opens no agent, unless it is
- * the side that waits: each fabric is measured in a process of its own (task.h).
+ * weft_perf.c - measures weft on this host, or between two (docs/weft-perf.md). Each fabric is measured in a process of
+ * its own (task.h). This process opens an agent only with --serve.
  */
 #include "perf/bench.h"
 #include "perf/peers.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SILENCE_S 60 /* and ten times the time of a result: longer between two results, a task is ended */
+#define SILENCE_S 120 /* and ten times the time of a result: longer between two results, a task is ended */
 enum { FAILED = 1, REFUSED = 2, SLOWER = 3 };
 
 static const char *const usual_fabrics[] = {"host", "tcp", "verbs"};
@@ -28,7 +28,7 @@ typedef struct part { /* what a task is to do */
     const char *list;
 } part;
 
-/* ---- What the tasks do --------------------------------------------------------------------------------------------- */
+/* ---- What the tasks do ------------------------------------------------------------------------------------------ */
 
 /* Whether the fabrics of a list open on this host. A note means that the list itself is wrong. */
 static bool try_fabric(task_end *to, void *arg)
@@ -70,14 +70,14 @@ static bool measure_memory_of(task_end *to, void *arg)
     const part *p = arg;
     bench b;
     bool is_absent = false;
-    long before = memory_private_kib();
-    if (before < 0) {
+    memory_before before = memory_read_before(p->list);
+    if (before.kib < 0) {
         task_note(to, "memory is not measured: this kernel has no /proc/self/smaps_rollup");
         return true;
     }
     if (!bench_open(&b, p->o, to, p->list, (int)p->o->idle_peers + 1, false, &is_absent))
         return false;
-    bool ok = measure_memory(&b, before);
+    bool ok = measure_memory(&b, &before);
     return bench_close(&b, ok) && ok;
 }
 
@@ -99,7 +99,7 @@ static bool tell_done(task_end *to, void *arg)
     return bench_close(&b, !st) && !st;
 }
 
-/* ---- What this process does with the results ----------------------------------------------------------------------- */
+/* ---- What this process does with the results -------------------------------------------------------------------- */
 
 static void say(run *r, const char *text)
 {
@@ -191,7 +191,7 @@ static void measure(run *r)
         (void)do_part(r, measure_peers, "");
 }
 
-/* ---- The end ------------------------------------------------------------------------------------------------------- */
+/* ---- The end ---------------------------------------------------------------------------------------------------- */
 
 static int finish(run *r, const results *old)
 {

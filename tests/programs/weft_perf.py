@@ -99,6 +99,7 @@ def check_everything(folder):
     assert beside["bytes"] == 65536 and alone["bytes"] == 0
     assert 0 < find(found, "memory", "agent")["p50"] < 1 << 20
     assert 0 <= find(found, "memory", "idle peer, descriptors")["p50"] <= 4
+    assert find(found, "memory", "payload bytes copied")["p50"] == 0
     drawn = xml.etree.ElementTree.parse(picture).getroot()
     assert drawn.tag.endswith("svg") and len(list(drawn)) > 20, drawn
     check_forms(old, found)
@@ -178,13 +179,14 @@ def serve():
 
 def check_two_sides():
     side, to = serve()
-    done = run(*to, "--fabric", "tcp", "--seconds", "0.01", "--sizes", "64,64K", "--json", "--only",
+    done = run(*to, "--fabric", "tcp", "--seconds", "0.01", "--sizes", "64,1M", "--json", "--only",
                "latency,bandwidth,rate,incast,beside,collectives,memory")
     whole = json.loads(done.stdout)
     for one in whole["results"]:
         check_result(one)
         assert one["control"] == one["bulk"] == "tcp" and one["workers"] == 2, one
     assert {one["measure"] for one in whole["results"]} == {"latency", "bandwidth", "rate", "beside", "collectives"}
+    assert find(whole["results"], "latency", "one way", bytes=1 << 20) and all(one["bytes"] in (0, 64, 1 << 20) for one in whole["results"])
     assert any("incast" in note for note in whole["notes"]) and any("memory" in note for note in whole["notes"]), whole["notes"]
     end(side, 0)
 
