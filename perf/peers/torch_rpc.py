@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rpc_latency, rpc_bandwidth and rpc_rate measure, in PyTorch RPC: two processes on loopback."""
+"""What weft-perf measures of calls, in PyTorch RPC: two processes on loopback."""
 import argparse
 import ctypes
 import json
