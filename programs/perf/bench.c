@@ -19,6 +19,8 @@ static bool open_local(bench *b, int workers)
 {
     weft_error *error = NULL;
     (void)setenv("WEFT_FABRIC", b->list, 1); /* of the children too */
+    (void)unsetenv("WEFT_NAME");             /* names are unique */
+    (void)unsetenv("WEFT_ELASTIC");
     weft_status st = weft_job_open(&(weft_job_options){.count = workers - 1}, &b->job, &error);
     if (st)
         return task_fail_status(b->to, "starting the workers", st, error);

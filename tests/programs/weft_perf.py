@@ -31,8 +31,8 @@ def run(*args, code=0, env=None):
     return done
 
 
-def start(*args):
-    return subprocess.Popen([PROGRAM, *args], env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(*args, env=None):
+    return subprocess.Popen([PROGRAM, *args], env={**ENV, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def end(process, code):
@@ -167,11 +167,11 @@ def check_host():
     assert {one["fabric"] for one in mixed["results"]} == {"host+tcp"}, mixed
 
 
-def serve():
+def serve(env=None):
     """A side that waits on a free port; and the arguments that it tells to type on the other."""
-    side = start("--serve", "--address", "127.0.0.1", "--port", "0", "--fabric", "tcp")
+    side = start("--serve", "--address", "127.0.0.1", "--port", "0", "--fabric", "tcp", env=env)
     for line in side.stdout:
-        found = re.fullmatch(r"\s+weft-perf (--to 127\.0\.0\.1:\d+)\n", line)
+        found = re.fullmatch(r"\s+(?:WEFT_SECRET_FILE=\S+ )?weft-perf (--to 127\.0\.0\.1:\d+)\n", line)
         if found:
             return side, found.group(1).split()
     raise AssertionError(end(side, 0))
@@ -189,6 +189,30 @@ def check_two_sides():
     assert find(whole["results"], "latency", "one way", bytes=1 << 20) and all(one["bytes"] in (0, 64, 1 << 20) for one in whole["results"])
     assert any("incast" in note for note in whole["notes"]) and any("memory" in note for note in whole["notes"]), whole["notes"]
     end(side, 0)
+
+
+def check_secret(folder):
+    """The side that waits takes only one with its secret; a wrong one does not end it."""
+    secrets = []
+    for name in ("ours", "theirs"):
+        secrets.append(os.path.join(folder, name))
+        with open(secrets[-1], "w", encoding="ascii", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(name * 8)
+    ours, theirs = ({"WEFT_SECRET_FILE": path} for path in secrets)
+    side, to = serve(env=ours)
+    small = (*to, "--fabric", "tcp", "--only", "rate", "--seconds", "0.004", "--json")
+    for env, words in ((theirs, "secret"), ({}, "no secret")):
+        done = run(*small, env=env, code=1)
+        assert words in done.stderr and json.loads(done.stdout)["results"] == [], done
+    assert json.loads(run(*small, env=ours).stdout)["results"]
+    end(side, 0)
+
+
+def check_environment():
+    """Variables that a launcher, or the user's own job, has set change nothing."""
+    found = json.loads(run("--fabric", "tcp", "--only", "rate", "--seconds", "0.004", "--no-floor", "--json", env={
+        "RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "1", "WEFT_NAME": "x", "WEFT_ELASTIC": "1", "WEFT_FABRIC": "verbs"}).stdout)
+    assert {one["control"] for one in found["results"]} == {"tcp"}, found
 
 
 def wait_for_row(process):
@@ -252,13 +276,15 @@ def alive(pid):
 
 
 def check_killed_workers():
-    """A worker dies; then the process that measures; then weft-perf itself. Nothing is left behind."""
-    for victim, code, words in (("worker", 1, "PEER_DEAD"), ("measuring", 1, "the measuring process was killed"), ("all", -9, "")):
+    """A worker dies, or stops; then the process that measures; then weft-perf itself. Nothing is left behind."""
+    for victim, code, words in (("worker", 1, "PEER_DEAD"), ("stopped", 1, "PEER_DEAD"),
+                                ("measuring", 1, "the measuring process was killed"), ("all", -9, "")):
         measuring = start("--fabric", "tcp", "--seconds", "0.5", "--only", "latency", "--workers", "2", "--no-floor")
         wait_for_row(measuring)
         family, workers = descendants(measuring.pid), list(workers_of(measuring.pid))
         assert len(workers) == 1 and len(family) == 2, (family, workers)
-        os.kill({"worker": workers[0], "measuring": (set(family) - set(workers)).pop(), "all": measuring.pid}[victim], signal.SIGKILL)
+        process = {"measuring": (set(family) - set(workers)).pop(), "all": measuring.pid}.get(victim, workers[0])
+        os.kill(process, signal.SIGSTOP if victim == "stopped" else signal.SIGKILL)
         _, err = end(measuring, code)
         assert words in err, (victim, err)
         limit = time.monotonic() + 20
@@ -342,7 +368,9 @@ def main():
         old = check_everything(folder)
         check_compare(folder, old)
         check_host()
+        check_environment()
         check_two_sides()
+        check_secret(folder)
         check_killed_sides()
         check_killed_workers()
         check_peers(folder)
