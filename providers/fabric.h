@@ -2,8 +2,9 @@
 /*
  * fabric.h - the interface of a fabric: connections (lanes), messages, remote reads and writes, registration of
  * memory. Each provider is a table of these functions (wfi_fabric_ops). docs/tour.md lists the files to change for a
- * new fabric. All functions of the table are required, with three exceptions: `reaches` may be NULL, `inject` may be
- * NULL if limits.inject_max is 0, and `write` is NULL if and only if limits.writes is false.
+ * new fabric. All functions of the table are required, with five exceptions: `reaches` may be NULL, `inject` may be
+ * NULL if limits.inject_max is 0, and `write` is NULL if and only if limits.writes is false. The functions `pass` and
+ * `wake` are NULL if the fabric does not connect workers of one machine.
  *
  *     const wfi_fabric_ops *ops = wfi_fabric_find("tcp");
  *     ops->open(&options, &fabric, &error);                 listens
@@ -77,11 +78,12 @@ typedef enum wfi_event_kind {
     WFI_EVENT_CONNECTED = 2, /* a lane is connected; data: what the acceptor sent; why: NULL, or reads do not work */
     WFI_EVENT_CLOSED = 3,    /* refused, or broken; status says which. The owner still has to close the lane */
     WFI_EVENT_SILENT = 4,    /* connections without a request were closed; count: how many */
+    WFI_EVENT_PASSED = 5,    /* the peer has passed `fd`, with data; the caller of poll_events closes `fd` */
 } wfi_event_kind;
 
 typedef struct wfi_event {
     wfi_event_kind kind;
-    wfi_lane *lane;               /* CONNECTED, CLOSED */
+    wfi_lane *lane;               /* CONNECTED, CLOSED, PASSED */
     void *lane_user;              /* the `user` that lane_open or lane_take got */
     wfi_connect_request *request; /* REQUEST */
     weft_status status;           /* CLOSED: WEFT_ERR_UNREACHABLE (refused), WEFT_ERR_FABRIC (broken) */
@@ -91,6 +93,7 @@ typedef struct wfi_event {
     uint8_t data[WFI_CONNECT_DATA_MAX];
     size_t data_size;
     size_t count; /* SILENT */
+    int fd;       /* PASSED */
 } wfi_event;
 
 /* A registered range. Peers address it by base + offset and key. */
@@ -238,6 +241,19 @@ typedef struct wfi_fabric_ops {
      * been sent. */
     weft_status (*write)(wfi_lane *lane, wfi_fabric_op *op, const void *local, size_t size, wfi_region *region,
                          uint64_t remote, uint64_t key);
+
+    /*
+     * Optional, like `wake`. Passes a descriptor of a file to the peer, with at most WFI_CONNECT_DATA_MAX bytes of
+     * data. The caller keeps its own descriptor. The peer gets WFI_EVENT_PASSED, unless the lane ends before that.
+     * Never blocks. WEFT_ERR_AGAIN: too many descriptors are in flight. WEFT_ERR_UNREACHABLE: the lane is not
+     * connected.
+     */
+    weft_status (*pass)(wfi_lane *lane, int fd, const void *data, size_t size);
+    /*
+     * Ends the sleep of the peer's polling thread, if it sleeps: the caller has written to memory that the peer looks
+     * at before it sleeps (after may_sleep). A thread that polls is not disturbed.
+     */
+    void (*wake)(wfi_lane *lane);
 
     /* WEFT_ERR_UNSUPPORTED: the kind of memory (all except WFI_MEMORY_HOST). WEFT_ERR_INVALID: no bytes, or no use; see
      * SIZES. WEFT_ERR_MEMORY: memory is out, or the process may lock no more of it (ulimit -l). Any other

@@ -121,7 +121,7 @@ weft_status wfi_host_connect(wfi_lane *lane, const void *data, size_t size)
 
 /* ---- The events of a lane's socket ------------------------------------------------------------------------------ */
 
-static void is_up(wfi_lane *lane, int refusal)
+static void set_up(wfi_lane *lane, int refusal)
 {
     wfi_mutex_lock(&lane->lock);
     bool changes = lane->state == WFI_HOST_CONNECTING;
@@ -154,20 +154,25 @@ static bool on_answer(wfi_lane *lane, const wfi_host_greeting *greeting, int *fd
         return false;
     lane->data_size = greeting->data_size;
     memcpy(lane->data, greeting->data, greeting->data_size);
-    is_up(lane, refusal);
+    set_up(lane, refusal);
     return true;
 }
 
 static bool on_greeting(wfi_lane *lane, const wfi_host_greeting *greeting, int *fds, size_t count)
 {
     wfi_mutex_lock(&lane->lock);
-    bool expects = lane->state == WFI_HOST_CONNECTING;
+    bool expects = lane->state == WFI_HOST_CONNECTING, is_up = lane->state == WFI_HOST_CONNECTED;
     wfi_mutex_unlock(&lane->lock);
+    if (is_up && greeting->kind == WFI_HOST_PASS && count == 1) {
+        if (wfi_host_passed_take(lane, greeting, fds[0]))
+            fds[0] = -1;
+        return true;
+    }
     if (!expects || greeting->kind != (lane->is_dialler ? WFI_HOST_ANSWER : WFI_HOST_READY))
         return false;
     if (lane->is_dialler)
         return count == 2 && on_answer(lane, greeting, fds);
-    is_up(lane, lane->refusal ? lane->refusal : greeting->refusal);
+    set_up(lane, lane->refusal ? lane->refusal : greeting->refusal);
     return true;
 }
 

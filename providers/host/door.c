@@ -11,6 +11,7 @@
  * which the progress token was taken (progress/token.c).
  */
 #include "host/host.h"
+#include "mem/shared.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,7 @@
 int wfi_host_door_open(wfi_host *host)
 {
     void *page;
-    int failed = wfi_host_memory_make("weft-door", sizeof(wfi_host_door_page), &host->door_page_fd, &page);
+    int failed = wfi_shared_make("weft-door", sizeof(wfi_host_door_page), &host->door_page_fd, &page);
     if (failed)
         return failed;
     host->door.page = page;
@@ -49,7 +50,7 @@ int wfi_host_door_take(int page_fd, int event_fd, wfi_host_door *out)
     void *page;
     if (!is_eventfd(event_fd))
         return EPROTO;
-    int failed = wfi_host_memory_map(page_fd, sizeof(wfi_host_door_page), &page);
+    int failed = wfi_shared_map(page_fd, sizeof(wfi_host_door_page), &page);
     if (failed)
         return failed;
     *out = (wfi_host_door){.page = page, .fd = event_fd};

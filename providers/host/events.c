@@ -69,6 +69,10 @@ static void report_lane(const wfi_host_notice *notice, wfi_lane *lane, wfi_event
 
 static void report(wfi_host_notice *notice, wfi_event *out)
 {
+    if (notice->kind == WFI_EVENT_PASSED) {
+        wfi_host_passed_report(wfi_container_of(notice, wfi_host_passed, notice), out);
+        return;
+    }
     if (notice->kind != WFI_EVENT_REQUEST) {
         report_lane(notice,
                     notice->kind == WFI_EVENT_CLOSED ? wfi_container_of(notice, wfi_lane, down)

@@ -5,7 +5,7 @@
  *   dialler: HELLO (segment, its door)   acceptor: ANSWER (its door)   dialler: READY
  *
  * Each is one packet (SOCK_SEQPACKET). ANSWER and READY say whether their sender can read the other's memory. An
- * acceptor that closes the socket instead refuses.
+ * acceptor that closes the socket instead refuses. Afterwards either side may send PASS, with one descriptor (pass.c).
  */
 #include "host/host.h"
 

@@ -5,8 +5,8 @@
  *
  * A LANE is a socket, a segment and two doors. The dialler makes the segment: a sealed memfd with a ring of messages
  * for each direction. The socket is a unix socket with an abstract name. It carries the handshake (greeting.c) with the
- * descriptors, and nothing after that. Its end tells that the peer closed the lane or died. Nothing has a name in a
- * file system, so a killed process leaves nothing behind.
+ * descriptors, and later the descriptors that the workers pass to each other (pass.c). Its end tells that the peer
+ * closed the lane or died. Nothing has a name in a file system, so a killed process leaves nothing behind.
  *
  * DOORS. Each fabric has one: a page of memory and an eventfd, which its peers get. The page has a bit for each lane
  * (its slot). A peer that wrote to a lane's ring sets the lane's bit. If the owner sleeps (`armed`), the peer also
@@ -142,7 +142,7 @@ typedef struct wfi_host_greeting {
     uint8_t data[WFI_CONNECT_DATA_MAX];
 } wfi_host_greeting;
 
-enum { WFI_HOST_HELLO = 1, WFI_HOST_ANSWER = 2, WFI_HOST_READY = 3 };
+enum { WFI_HOST_HELLO = 1, WFI_HOST_ANSWER = 2, WFI_HOST_READY = 3, WFI_HOST_PASS = 4 };
 #define WFI_HOST_FDS_MAX 3
 /* The descriptors of a HELLO are door page, eventfd, segment; of an ANSWER door page, eventfd. */
 enum { WFI_HOST_FD_PAGE, WFI_HOST_FD_EVENT, WFI_HOST_FD_SEGMENT };
@@ -169,6 +169,16 @@ typedef struct wfi_host_source {
     wfi_host_source_kind kind;
     int fd; /* -1: none */
 } wfi_host_source;
+
+/* A descriptor that the peer of a lane has passed, until poll_events has reported it. events_lock. */
+typedef struct wfi_host_passed {
+    wfi_host_notice notice;
+    wfi_list link; /* in lane->passed */
+    wfi_lane *lane;
+    int fd;
+    uint8_t data[WFI_CONNECT_DATA_MAX];
+    size_t size;
+} wfi_host_passed;
 
 struct wfi_connect_request {
     wfi_host_source source; /* first */
@@ -206,6 +216,8 @@ struct wfi_lane {
     weft_status why;                    /* of `down`; events_lock */
     const char *why_text;               /* of `down`, the same; NULL: none */
     bool was_announced;                 /* `down` was made */
+    wfi_list passed;                    /* wfi_host_passed.link; events_lock */
+    unsigned passed_count;              /* the same */
     uint8_t data[WFI_CONNECT_DATA_MAX]; /* of `up` */
     size_t data_size;
 
@@ -261,14 +273,6 @@ static inline wfi_host *wfi_host_of(const wfi_fabric *fabric)
 {
     return (wfi_host *)(uintptr_t)fabric;
 }
-
-/* ---- segment.c: sealed memory ---------------------------------------------------------------------------------- */
-
-/* A sealed memfd of `size` bytes, and its mapping. Returns 0 or an errno value. */
-int wfi_host_memory_make(const char *name, size_t size, int *fd, void **out);
-/* Maps a memfd of a peer after its size and seals were checked. Returns 0 or an errno value (EPROTO: it is not such a
- * memfd). */
-int wfi_host_memory_map(int fd, size_t size, void **out);
 
 /* ---- door.c ---------------------------------------------------------------------------------------------------- */
 
@@ -368,6 +372,16 @@ void wfi_host_accept(wfi_host *host);
 
 weft_status wfi_host_connect(wfi_lane *lane, const void *data, size_t size);
 void wfi_host_lane_event(wfi_lane *lane); /* its socket has something; events_lock */
+
+/* ---- pass.c ---------------------------------------------------------------------------------------------------- */
+
+weft_status wfi_host_pass(wfi_lane *lane, int fd, const void *data, size_t size);
+void wfi_host_wake(wfi_lane *lane);
+/* The next three need events_lock. take: keeps a descriptor that the peer has passed, and takes it over. False: the
+ * lane has too many, or memory is out. report: moves it to *out. drop: closes those that were not reported. */
+bool wfi_host_passed_take(wfi_lane *lane, const wfi_host_greeting *greeting, int fd);
+void wfi_host_passed_report(wfi_host_passed *passed, wfi_event *out);
+void wfi_host_passed_drop(wfi_lane *lane);
 
 /* ---- events.c -------------------------------------------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 /* lane.c - makes and closes lanes. */
 #include "base/alloc.h"
 #include "host/host.h"
+#include "mem/shared.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -51,6 +52,7 @@ static wfi_lane *create(wfi_host *host, void *user, bool is_dialler)
     wfi_list_init(&lane->link);
     wfi_list_init(&lane->up.link);
     wfi_list_init(&lane->down.link);
+    wfi_list_init(&lane->passed);
     wfi_list_init(&lane->receives);
     wfi_list_init(&lane->sends);
     wfi_list_init(&lane->reads);
@@ -78,9 +80,8 @@ weft_status wfi_host_lane_open(wfi_fabric *base, const uint8_t *address, size_t 
     void *segment = NULL;
     memcpy(lane->name, address + size - WFI_HOST_NAME_BYTES, WFI_HOST_NAME_BYTES);
     lane->source.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int failed = lane->source.fd < 0
-                     ? errno
-                     : wfi_host_memory_make("weft-lane", sizeof *lane->segment, &lane->segment_fd, &segment);
+    int failed =
+        lane->source.fd < 0 ? errno : wfi_shared_make("weft-lane", sizeof *lane->segment, &lane->segment_fd, &segment);
     if (failed) {
         wfi_host_lane_close(lane);
         return wfi_host_status(failed);
@@ -120,6 +121,7 @@ void wfi_host_lane_close(wfi_lane *lane)
     wfi_list_remove(&lane->link);
     wfi_list_remove(&lane->up.link);
     wfi_list_remove(&lane->down.link);
+    wfi_host_passed_drop(lane);
     wfi_mutex_unlock(&host->events_lock);
     give_slot(lane);             /* from now on poll does not find the lane */
     wfi_mutex_lock(&lane->lock); /* waits until poll has left it */

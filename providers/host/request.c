@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "host/host.h"
+#include "mem/shared.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static bool on_hello(wfi_connect_request *request, const wfi_host_greeting *gree
 {
     void *segment;
     if (count != 3 || greeting->kind != WFI_HOST_HELLO ||
-        wfi_host_memory_map(fds[WFI_HOST_FD_SEGMENT], sizeof *request->segment, &segment) != 0)
+        wfi_shared_map(fds[WFI_HOST_FD_SEGMENT], sizeof *request->segment, &segment) != 0)
         return false;
     request->segment = segment;
     if (wfi_host_door_take(fds[WFI_HOST_FD_PAGE], fds[WFI_HOST_FD_EVENT], &request->peer.door) != 0)

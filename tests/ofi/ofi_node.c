@@ -151,6 +151,11 @@ static void on_event(ofi_node *node, wfi_event *event)
     case WFI_EVENT_SILENT:
         node->silent += event->count;
         break;
+    case WFI_EVENT_PASSED:
+        node->passed_fd = event->fd;
+        node->passed_size = event->data_size;
+        memcpy(node->passed, event->data, event->data_size);
+        break;
     }
 }
 

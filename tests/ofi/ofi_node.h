@@ -45,6 +45,9 @@ typedef struct ofi_node {
     ofi_link accepted[OFI_LINKS_MAX];
     int accepted_count, requests;
     size_t silent;
+    int passed_fd; /* the last descriptor that came, for the test to close */
+    uint8_t passed[WFI_CONNECT_DATA_MAX];
+    size_t passed_size;
     uint8_t asked[WFI_CONNECT_DATA_MAX]; /* the last request's data */
     size_t asked_size;
     int completions;

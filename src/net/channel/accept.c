@@ -2,6 +2,8 @@
 /* accept.c - handles a fabric's connection events: requests, connections that are up, connections that ended. */
 #include "net/channel/channel.h"
 
+#include <unistd.h>
+
 #define JUMP_MAX (UINT32_C(1) << 30)
 
 /* Whether the peer's request replaces the channel's connection or attempt. */
@@ -151,6 +153,12 @@ void wfi_transport_event(wfi_net_fabric *fabric, const wfi_event *event)
         return;
     }
     wfi_conn *conn = wfi_map_get(&transport->conns, (uint64_t)(uintptr_t)event->lane_user);
+    if (event->kind == WFI_EVENT_PASSED) {
+        if (conn && conn->up && !conn->closed)
+            wfi_peer_passed(conn->peer, event->fd, event->data, event->data_size);
+        close(event->fd);
+        return;
+    }
     if (!conn)
         return;
     if (event->kind == WFI_EVENT_CONNECTED)

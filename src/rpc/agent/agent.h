@@ -228,6 +228,7 @@ void wfi_on_peer_gone(void *arg, wfi_peer *peer, weft_status why, const char *te
 void wfi_on_peer_unreachable(void *arg, wfi_peer *peer, const char *text);
 void wfi_on_peer_joined(void *arg, wfi_peer *peer);
 void wfi_on_peer_leaving(void *arg, wfi_peer *peer);
+void wfi_on_passed(void *arg, wfi_peer *from, int fd, const uint8_t *data, size_t size);
 void wfi_on_synced(void *arg);
 void wfi_on_self_gone(void *arg, weft_status why, const char *text);
 void wfi_on_probe(void *arg, uint64_t wave);

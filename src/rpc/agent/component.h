@@ -63,6 +63,8 @@ typedef struct wfi_component {
     void (*message)(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader *reader);
     void (*peer_gone)(weft_agent *agent, wfi_peer *peer, weft_status why, const char *text);
     void (*peer_joined)(weft_agent *agent, wfi_peer *peer);
+    /* The peer has passed a descriptor (wfi_peer_pass), which is closed when all components have been called. */
+    void (*passed)(weft_agent *agent, wfi_peer *from, int fd, const uint8_t *data, size_t size);
     void (*synced)(weft_agent *agent); /* a sync with the store was answered (wfi_net_sync) */
     void (*unreachable)(weft_agent *agent, wfi_peer *peer, const char *text); /* alive, but cannot be reached */
     void (*self_gone)(weft_agent *agent, weft_status why, const char *text);  /* this worker is out of the job */

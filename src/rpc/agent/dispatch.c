@@ -56,6 +56,15 @@ void wfi_on_peer_leaving(void *arg, wfi_peer *peer)
     wfi_membership_tell(arg, WEFT_MEMBER_LEAVING, wfi_peer_rank(peer), "it closes its agent");
 }
 
+void wfi_on_passed(void *arg, wfi_peer *from, int fd, const uint8_t *data, size_t size)
+{
+    weft_agent *agent = arg;
+    if (agent->stopped)
+        return;
+    WFI_FOR_COMPONENTS (component, passed)
+        component->passed(agent, from, fd, data, size);
+}
+
 void wfi_on_synced(void *arg)
 {
     WFI_FOR_COMPONENTS (component, synced)

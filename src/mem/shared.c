@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segment.c - sealed memory that two processes share.
+ * shared.c - sealed memory that processes share.
  *
  * A file that can shrink causes a SIGBUS in a process that has mapped it. So the receiver maps a memfd only if its
  * seals forbid every change of its size. Its pages are allocated when it is made: if memory is out, that fails, and no
  * later access.
  */
-#include "host/host.h"
+#include "mem/shared.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ static int map(int fd, size_t size, void **out)
     return 0;
 }
 
-int wfi_host_memory_make(const char *name, size_t size, int *fd, void **out)
+int wfi_shared_make(const char *name, size_t size, int *fd, void **out)
 {
     int made = make_file(name);
     if (made < 0)
@@ -54,7 +54,7 @@ int wfi_host_memory_make(const char *name, size_t size, int *fd, void **out)
     return 0;
 }
 
-int wfi_host_memory_map(int fd, size_t size, void **out)
+int wfi_shared_map(int fd, size_t size, void **out)
 {
     struct stat file;
     int seals = fcntl(fd, F_GET_SEALS);

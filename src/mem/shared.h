@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shared.h - sealed memory that processes share: a memfd without a name in any file system. LOCKING: none. */
+#ifndef WFI_SHARED_H
+#define WFI_SHARED_H
+
+#include <stddef.h>
+
+/* A sealed memfd of `size` bytes, and its mapping, which munmap(2) ends. Returns 0 or an errno value. */
+int wfi_shared_make(const char *name, size_t size, int *fd, void **out);
+/*
+ * Maps a memfd of another process after its size and seals were checked. Returns 0 or an errno value (EPROTO: it is
+ * not such a memfd).
+ */
+int wfi_shared_map(int fd, size_t size, void **out);
+
+#endif
