@@ -113,6 +113,16 @@ typedef struct wfi_timer {
     bool reserved;                         /* wfi_timers_reserve has reserved memory for it */
 } wfi_timer;
 
+/* Looks at memory that other processes write: look.c. */
+typedef struct wfi_look {
+    wfi_list link; /* in progress->looks; looks_lock */
+    bool due;      /* looks_lock */
+    /* Whether the awaited change has come. looks_lock; called in each round, so it takes nanoseconds. */
+    bool (*is_due)(struct wfi_look *look);
+    /* The change has come, and the look was ended. [locked] */
+    void (*run)(struct wfi_look *look);
+} wfi_look;
+
 typedef enum wfi_role { WFI_OTHER, WFI_POLLER, WFI_LEADER, WFI_WAITER, WFI_MANUAL, WFI_ROLES } wfi_role;
 /* Each sleeper that may hold the token has a state of its own, so that it can see whether the token was taken from
  * it. */
@@ -187,6 +197,10 @@ struct wfi_progress {
     _Atomic uint64_t next_deadline_ns; /* (atomic) of the heap's top: a spinning holder reads it without the lock */
     uint64_t sleep_until_ns;           /* when the sleeping holder will wake by itself */
 
+    wfi_mutex looks_lock;
+    wfi_list looks;            /* wfi_look.link; looks_lock */
+    _Atomic size_t look_count; /* (atomic) their number: each round reads it without a lock */
+
     wfi_token token;
     wfi_watch watches[WFI_SOURCES]; /* of the thread that reads events: that of sources[i] is watches[i] */
     int events_fd;                  /* wakes the event thread */
@@ -257,6 +271,16 @@ size_t wfi_timers_fire(wfi_progress *progress);
 /* For a thread that is about to sleep: the time of the earliest timer, or until_ns if that is earlier. Setting an
  * earlier timer afterwards wakes the thread. Not [locked]. */
 uint64_t wfi_timers_sleep_until(wfi_progress *progress, uint64_t until_ns);
+
+/* ---- Looks: look.c ----------------------------------------------------------------------------------------------- */
+
+/* look: from now on each round looks, until the change has come or unlook is called. unlook: no-op if it has ended.
+ * Both [locked]. Initialize look->link as an empty list. */
+void wfi_progress_look(wfi_progress *progress, wfi_look *look);
+void wfi_progress_unlook(wfi_progress *progress, wfi_look *look);
+/* For rounds. poll: the number of looks that are due; token held, lock not. take: runs those; [locked]. */
+size_t wfi_looks_poll(wfi_progress *progress);
+void wfi_looks_take(wfi_progress *progress);
 
 /* ---- Rounds: round.c, drive.c ------------------------------------------------------------------------------------ */
 
