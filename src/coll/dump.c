@@ -16,6 +16,9 @@ static void put_operation(wfi_json *j, const wfi_operation *operation)
         if (step->kind == WFI_STEP_RECV && step->begun && !step->done)
             wfi_json_put_number(j, NULL, (uint64_t)operation->group->members[step->peer].rank);
     }
+    for (size_t i = 0; i < operation->group->size; i++)
+        if (wfi_share_waits(operation, i))
+            wfi_json_put_number(j, NULL, (uint64_t)operation->group->members[i].rank);
     wfi_json_close(j, ']');
     wfi_json_close(j, '}');
 }

@@ -105,7 +105,7 @@ bool wfi_early_has_all(const wfi_operation *operation, uint64_t number)
         recvs += step->kind == WFI_STEP_RECV;
         const wfi_list *where = operation->space == WFI_TOGETHER ? &group->early[number % WFI_GROUP_AHEAD]
                                                                  : &group->members[operation->peer].early;
-        if (step->kind == WFI_STEP_SEND || step->kind == WFI_STEP_CARRY ||
+        if (step->kind == WFI_STEP_SEND || step->kind == WFI_STEP_CARRY || step->kind == WFI_STEP_SHARE ||
             (step->kind == WFI_STEP_RECV && !has(where, operation, number, step)))
             return false;
     }

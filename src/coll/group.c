@@ -10,6 +10,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* ---- Names ------------------------------------------------------------------------------------------------------- */
 
@@ -122,7 +124,8 @@ void wfi_pasts_free(weft_agent *agent)
 
 /* ---- References -------------------------------------------------------------------------------------------------- */
 
-weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wfi_done *done))
+weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wfi_done *done),
+                           void (*due)(wfi_done *done))
 {
     weft_group *group = wfi_calloc(1, sizeof *group);
     if (!group)
@@ -135,6 +138,10 @@ weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wf
     group->ended.run = ended;
     wfi_list_init(&group->link);
     wfi_list_init(&group->operations);
+    group->share.due.run = due;
+    group->share.fd = -1;
+    wfi_list_init(&group->share.queue);
+    wfi_list_init(&group->share.look.link);
     wfi_map_init(&group->places);
     for (size_t i = 0; i < WFI_GROUP_AHEAD; i++)
         wfi_list_init(&group->early[i]);
@@ -154,6 +161,10 @@ void wfi_group_unref(weft_group *group)
     weft_error_unref(group->over);
     wfi_rules_fini(&group->rules);
     wfi_carrier_free(group->carrier);
+    if (group->share.slots.memory)
+        munmap(group->share.slots.memory, wfi_slots_bytes(group->size));
+    if (group->share.fd >= 0)
+        close(group->share.fd);
     wfi_map_fini(&group->places);
     free(group->members);
     free(group->hosts);

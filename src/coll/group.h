@@ -16,6 +16,13 @@
  * EARLY. Messages for an operation that has not begun here wait in the group; messages for a group that is not open
  * here, in a record (early.c). Both count against the agent's memory budget.
  *
+ * SHARED MEMORY. If all members are on one host, and their fabric passes descriptors (host), they get memory that all
+ * of them share (sharing.c). An operation in which all members wait for all, and whose data fit the slots of that
+ * memory, is then one step (WFI_STEP_SHARE), for which no message is sent (share.c). All members must decide alike for
+ * each operation. The first WFI_SHARE_FROM - 1 operations that could be shared are done by messages. Later ones wait
+ * for the verdict of the group's first member. Until then an operation is undecided: its schedule may be built anew,
+ * for messages.
+ *
  * THE END OF A GROUP. The first failure is the group's (wfi_group_break). Just before the lock is released, all
  * members are told (OVER), and all operations in progress fail with it (operation.c). So the caller of
  * wfi_group_break continues normally, and checks group->over if it matters. If the reason is that a member or the
@@ -23,8 +30,8 @@
  * When a time limit passes, the members are first asked how far they are (QUERY, STATE), so that the error names the
  * missing ones: missing.c.
  *
- * THE FILES, lowest first: group, early, say, missing, making, run, operation, hear, open; and above operation:
- * request, calls, values, shrink; carrier, rules and dump beside group.
+ * THE FILES, lowest first: group, early, say, share, missing, making, run, operation, sharing, hear, open; and above
+ * operation: request, calls, values, shrink; carrier, build, rules and dump beside group.
  *
  * LOCKING. The agent's lock guards everything, except fields marked (constant) once the group is open.
  *
@@ -34,7 +41,7 @@
 #ifndef WFI_GROUP_H
 #define WFI_GROUP_H
 
-#include "coll/algorithm/algorithm.h"
+#include "coll/shared/slots.h"
 #include "rpc/agent/agent.h"
 #include "rpc/observe/observe.h"
 
@@ -53,9 +60,16 @@
  * them.
  */
 #define WFI_GROUP_LONG_MOST (128u << 10)
-#define WFI_GROUP_AHEAD 64       /* the lead that a member may have over a member to which it sends */
-#define WFI_GROUP_ANSWER_MS 1000 /* how long to wait for the answer to a query */
-#define WFI_GROUP_HEAD 96        /* the most bytes of a message before its data or an error */
+#define WFI_GROUP_CHUNK (512u << 10) /* measured: smaller chunks cost messages, larger ones leave the cache */
+#define WFI_GROUP_AHEAD 64           /* the lead that a member may have over a member to which it sends */
+#define WFI_GROUP_ANSWER_MS 1000     /* how long to wait for the answer to a query */
+#define WFI_GROUP_HEAD 96            /* the most bytes of a message before its data or an error */
+
+#define WFI_SHARE_MEMBERS_MAX 32 /* of a group with shared memory: each pair of members has a lane */
+/* Operations that can be shared are counted. When this one has ended at the first member, so that all have opened the
+ * group, that member makes the memory. So a group that is used once does without. */
+#define WFI_SHARE_AFTER 2
+#define WFI_SHARE_FROM 4 /* from this one on they wait for the verdict */
 
 typedef enum wfi_space { WFI_TOGETHER, WFI_BETWEEN, WFI_SPACES } wfi_space; /* collective; between two members */
 
@@ -92,8 +106,35 @@ typedef struct wfi_group_member {
     bool is_heard;       /* a message came from it, so it has opened the group */
     bool is_told;        /* it was told that the group is over */
     const char *missing; /* why it is missing, according to its answer; NULL: it is not missing */
+    bool says_hello;     /* sharing.c: it has sent HELLO, so the lane to it is up */
+    bool is_ready;       /* sharing.c, at the first member: it has mapped the memory */
     bool has_withdrawn;  /* it has withdrawn exposed data: it was asked whether the group is over there */
 } wfi_group_member;
+
+typedef enum wfi_share_state {
+    WFI_SHARE_NONE,    /* it was not begun to make the memory */
+    WFI_SHARE_OFFERED, /* the members get it, and answer */
+    WFI_SHARE_YES,     /* the verdict: operations use it */
+    WFI_SHARE_NO,
+} wfi_share_state;
+
+typedef struct wfi_share { /* memory that the members share */
+    bool may;              /* (constant) all members are on one host, and can get it */
+    wfi_share_state state;
+    bool said_hello, said_ready;
+    int fd;          /* of the memory, at the first member, until the verdict; -1: none */
+    wfi_slots slots; /* (constant) once there is a verdict */
+    uint64_t called; /* number of operations so far that could be shared */
+    uint64_t turn;   /* number of those that were begun with the memory: see slots.h */
+    wfi_list queue;  /* wfi_operation.share.link: the first one has its turn */
+    wfi_look look;   /* for what the first one waits for: these fields do not change while it looks */
+    wfi_slots_flag awaited;
+    size_t first_missing; /* (the look's) the first member without that flag */
+    wfi_timer timer;      /* at the first member: the verdict is NO if the members do not answer */
+    wfi_done due;         /* operation WFI_SHARE_AFTER has ended */
+    wfi_task let_go;      /* drops the reference of `due` */
+    bool runs_queue;      /* share.c: the queue is being worked off */
+} wfi_share;
 
 struct weft_group {
     wfi_handle handle;  /* ended with the last of `users` */
@@ -104,12 +145,13 @@ struct weft_group {
     wfi_list link;     /* in wfi_groups.all */
     char name[WFI_GROUP_NAME_MAX + 1];
     wfi_group_key key;
-    size_t size;                 /* (constant) */
-    int index;                   /* (constant) */
-    wfi_group_member *members;   /* (constant) */
-    wfi_map places;              /* (constant) member by rank + 1 */
-    size_t *hosts;               /* (constant) by member: the first one of its host */
-    bool has_levels;             /* (constant) there are several hosts, and one with several members */
+    size_t size;               /* (constant) */
+    int index;                 /* (constant) */
+    wfi_group_member *members; /* (constant) */
+    wfi_map places;            /* (constant) member by rank + 1 */
+    size_t *hosts;             /* (constant) by member: the first one of its host */
+    bool has_levels;           /* (constant) there are several hosts, and one with several members */
+    wfi_share share;
     wfi_rules rules;             /* constant once the group is used; so is the carrier */
     struct wfi_carrier *carrier; /* NULL: weft runs all operations */
     bool used;                   /* an operation was called */
@@ -178,6 +220,15 @@ typedef struct wfi_operation {
         uint8_t *data;
         wfi_storage *storage; /* a reference; NULL: not used */
     } memory[WFI_BUFFERS];
+    bool is_undecided; /* its schedule is for shared memory, and may have to be built anew, for messages */
+    struct {
+        uint64_t index; /* among those that could be shared; 0: not counted yet */
+        wfi_list link;  /* in group->share.queue */
+        void (*done)(struct wfi_operation *operation);
+        bool has_turn; /* its data are in the slot */
+        bool computes; /* `task` is queued or runs */
+        wfi_task task;
+    } share;
     bool begun, failing;
     bool apart; /* the group is over, but this operation needs nothing more from the others: it still completes */
     wfi_task *carrying; /* queued or run by the carrier; NULL: none */
@@ -230,8 +281,10 @@ static inline wfi_groups *wfi_groups_of(const weft_agent *agent)
 
 /* ---- group.c ----------------------------------------------------------------------------------------------------- */
 
-/* Makes a group with one reference and no members. `ended` is called once, when the group is over. NULL: no memory. */
-weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wfi_done *done));
+/* Makes a group with one reference and no members. `ended` is called once, when the group is over. `due` is called when
+ * the memory to share must be made. NULL: no memory. */
+weft_group *wfi_group_make(weft_agent *agent, const char *name, void (*ended)(wfi_done *done),
+                           void (*due)(wfi_done *done));
 weft_group *wfi_group_ref(weft_group *group);
 void wfi_group_unref(weft_group *group); /* not [locked] if it may be the last */
 /*
@@ -316,7 +369,17 @@ void wfi_records_forget_former(weft_agent *agent, const wfi_group_key *key);
 
 /* ---- say.c: messages to members. All [agent lock] ------------------------------------------------------------ */
 
-enum wfi_group_word { WFI_DATA = 1, WFI_TAKEN, WFI_ASK, WFI_BEGUN, WFI_QUERY, WFI_STATE, WFI_OVER };
+enum wfi_group_word { WFI_DATA = 1, WFI_TAKEN, WFI_ASK, WFI_BEGUN, WFI_QUERY, WFI_STATE, WFI_OVER, WFI_SHARE };
+/* Of WFI_SHARE: see sharing.c; LOOK: share.c */
+typedef enum wfi_share_word {
+    WFI_SHARE_HELLO = 1,
+    WFI_SHARE_READY,
+    WFI_SHARE_UNABLE,
+    WFI_SHARE_USE,
+    WFI_SHARE_USE_NOT,
+    WFI_SHARE_LOOK,
+    WFI_SHARE_WORDS
+} wfi_share_word;
 
 /* State of a group at a member, in its answer to QUERY. */
 typedef enum wfi_group_state {
@@ -335,6 +398,7 @@ void wfi_say_number(weft_group *group, size_t to, enum wfi_group_word word, wfi_
 /* WFI_BETWEEN: `sends` asks about the receiver's sends to this member, otherwise about its recvs. */
 void wfi_say_query(weft_group *group, size_t to, wfi_space space, bool sends, uint64_t number);
 void wfi_say_over(weft_group *group, size_t to);
+void wfi_say_share(weft_group *group, size_t to, wfi_share_word word);
 /* A member's answer to a QUERY for an operation. */
 typedef struct wfi_progress_report {
     wfi_group_state state;
@@ -348,6 +412,31 @@ typedef struct wfi_progress_report {
 /* Answers a query about a group, which need not be open here. */
 void wfi_answer_state(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, const wfi_progress_report *report);
 void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, weft_status why);
+
+/* ---- build.c ----------------------------------------------------------------------------------------------------- */
+
+weft_status wfi_operation_build(wfi_operation *operation);        /* its schedule. WEFT_ERR_MEMORY */
+weft_status wfi_operation_make_scratch(wfi_operation *operation); /* as much as its schedule uses */
+size_t wfi_chunk_for(size_t bytes);                               /* the most bytes of a step, of so many */
+
+/* ---- share.c: operations in shared memory. All [agent lock] ------------------------------------------------------ */
+
+/*
+ * Decides whether an operation whose number is next uses shared memory. Otherwise its schedule is built for messages.
+ * False: it must wait for the verdict, or the group is over.
+ */
+bool wfi_share_decide(wfi_operation *operation);
+/* Begins its step. `done` is called when the results are there, perhaps at once; or when the operation has failed, and
+ * its memory is no longer used. */
+void wfi_share_begin(wfi_operation *operation, void (*done)(wfi_operation *operation));
+/* Whether all its data are here, so that it ends without the others. */
+bool wfi_share_has_all(const wfi_operation *operation);
+/* The group is over, and wfi_share_has_all: computes the results. */
+void wfi_share_finish(wfi_operation *operation);
+void wfi_share_drop(wfi_operation *operation); /* it fails */
+void wfi_share_end(weft_group *group);         /* the group is over or closed */
+/* Whether it waits for that member. */
+bool wfi_share_waits(const wfi_operation *operation, size_t member);
 
 /* ---- missing.c. All [agent lock] --------------------------------------------------------------------------------- */
 
@@ -378,6 +467,13 @@ weft_status wfi_operation_start(wfi_operation *operation);
 void wfi_operations_begin(weft_group *group); /* begins the operations that may begin. [agent lock] */
 /* Finds the operation for a message of that member; NULL: it is not in progress. [agent lock] */
 wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends, size_t peer, uint64_t number);
+
+/* ---- sharing.c: how a group gets its memory. All [agent lock] ---------------------------------------------------- */
+
+void wfi_sharing_init(weft_group *group); /* its members are known: whether it may have one */
+void wfi_sharing_due(wfi_done *done);     /* of a group: makes and offers the memory */
+bool wfi_sharing_hear(weft_group *group, wfi_group_member *from, wfi_reader *reader); /* false: malformed */
+void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t *data, size_t size);
 
 /* ---- operation.c, hear.c. All [agent lock] ----------------------------------------------------------------------- */
 

@@ -191,7 +191,7 @@ static bool hear_query(weft_agent *agent, wfi_peer *peer, const wfi_group_key *k
     report.state = state_here(agent, key, member);
     const wfi_operation *operation =
         member ? wfi_operation_find(group, report.space, sends, index, report.number) : NULL;
-    if (operation)
+    if (operation && !operation->is_undecided)
         report.signature = wfi_operation_signature(operation);
     if (member)
         report.called = called_here(group, member, report.space, sends);
@@ -211,7 +211,7 @@ static bool agrees(weft_group *group, const wfi_group_member *from, const wfi_pr
 {
     size_t index = (size_t)(from - group->members);
     const wfi_operation *operation = wfi_operation_find(group, report->space, false, index, report->number);
-    if (!operation || report->space != WFI_TOGETHER)
+    if (!operation || report->space != WFI_TOGETHER || operation->is_undecided)
         return true;
     if (report->signature.kind < WFI_OPERATION_KINDS && !wfi_operation_check(operation, index, &report->signature))
         return false;
@@ -368,6 +368,9 @@ void wfi_group_hear(weft_agent *agent, wfi_peer *from, uint8_t type, wfi_reader 
             break;
         case WFI_OVER:
             sense = hear_over(group, member, reader);
+            break;
+        case WFI_SHARE:
+            sense = wfi_sharing_hear(group, member, reader);
             break;
         default:
             sense = false;

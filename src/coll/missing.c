@@ -131,7 +131,7 @@ static bool waits_for(const wfi_operation *operation, size_t member)
         if (step->begun && !step->done && !step->bulk)
             return true;
     }
-    return false;
+    return wfi_share_waits(operation, member);
 }
 
 bool wfi_missing_waits(const wfi_operation *operation, size_t member)

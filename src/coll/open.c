@@ -210,7 +210,7 @@ static weft_status open_group(weft_group *group, weft_error **error)
 static weft_status create(weft_agent *agent, const char *name, const int *ranks, size_t count, bool awaits_news,
                           weft_group **out, weft_error **error)
 {
-    weft_group *group = wfi_group_make(agent, name, wfi_group_ended);
+    weft_group *group = wfi_group_make(agent, name, wfi_group_ended, wfi_sharing_due);
     if (!group)
         return WEFT_ERR_MEMORY;
     wfi_making making = {.group = group};
@@ -223,6 +223,8 @@ static weft_status create(weft_agent *agent, const char *name, const int *ranks,
         st = add_members(group, ranks, count, error);
     if (!st)
         st = find_hosts(group);
+    if (!st)
+        wfi_sharing_init(group);
     if (!st)
         st = make_key(group);
     if (!st)
@@ -305,6 +307,7 @@ static void close_group(weft_group *group, weft_status why, const char *text)
         wfi_group_tell(group);
     wfi_early_forget(group);
     wfi_missing_unwatch(group);
+    wfi_share_end(group);
     have_interest(group, -1);
     if (!wfi_list_empty(&group->operations))
         wfi_group_depend(group, -1);
@@ -538,6 +541,7 @@ const wfi_component wfi_group_component = {
     .message = wfi_group_hear,
     .peer_gone = peer_gone,
     .peer_joined = peer_joined,
+    .passed = wfi_sharing_passed,
     .synced = wfi_making_news,
     .unreachable = unreachable,
     .self_gone = fail_all,

@@ -88,7 +88,8 @@ void wfi_operations_begin(weft_group *group)
     for (bool again = true; again && !group->over;) {
         again = false;
         WFI_FOR_LIST (wfi_operation, operation, &group->operations, link) {
-            if (operation->begun || operation->number != *begun_count(operation) + 1 || !is_let(operation))
+            if (operation->begun || operation->number != *begun_count(operation) + 1 || !wfi_share_decide(operation) ||
+                !is_let(operation))
                 continue;
             again = true;
             begin(operation); /* it may have ended, and others with it */
@@ -227,6 +228,7 @@ void wfi_group_ended(wfi_done *done)
     if (!wfi_group_delivers(group))
         wfi_early_forget(group);
     wfi_missing_unwatch(group);
+    wfi_share_end(group);
     WFI_FOR_LIST_TAKING (wfi_operation, operation, next, &group->operations, link)
         wfi_run_fail(operation); /* it leaves the list, now or later */
     group->let_go.run = let_go;

@@ -234,74 +234,6 @@ static weft_status look_at_places(const wfi_operation *operation, const wfi_grou
     return refuse(group, what, "input and output overlap: give each memory of its own");
 }
 
-weft_status wfi_operation_make_scratch(wfi_operation *operation)
-{
-    size_t bytes = operation->schedule.scratch;
-    if (!bytes)
-        return WEFT_OK;
-    weft_status st = wfi_storage_create(WFI_MEMORY_HOST, 0, bytes, &operation->memory[WFI_SCRATCH].storage);
-    if (st)
-        return st;
-    operation->memory[WFI_SCRATCH].data = wfi_storage_data(operation->memory[WFI_SCRATCH].storage);
-    if (bytes == 1)
-        operation->memory[WFI_SCRATCH].data[0] = 0; /* a barrier's token */
-    return WEFT_OK;
-}
-
-/* ---- The schedule ------------------------------------------------------------------------------------------------ */
-
-#define STEPS_MOST 256           /* about the number of pieces into which one member's part is split at most */
-#define CHUNK_BYTES (512u << 10) /* measured: smaller chunks cost messages, larger ones leave the cache */
-/* measured part that is sent in long messages: each saves a read and two messages */
-#define IN_MESSAGES_BYTES (128u << 10)
-
-size_t wfi_chunk_for(size_t bytes)
-{
-    size_t chunk = bytes / STEPS_MOST / 64 * 64;
-    if (bytes <= IN_MESSAGES_BYTES)
-        return WFI_GROUP_LONG;
-    return chunk > CHUNK_BYTES ? chunk : CHUNK_BYTES;
-}
-
-/* A send or a recv. Without elements it is still a message, because both sides must agree on that. */
-static void build_transfer(wfi_operation *operation, size_t bytes)
-{
-    wfi_schedule *schedule = &operation->schedule;
-    wfi_place from = wfi_at(WFI_INPUT, 0), to = wfi_at(WFI_OUTPUT, 0);
-    if (operation->sends && bytes)
-        wfi_pieces_send(&operation->what, schedule, operation->peer, from, bytes);
-    else if (operation->sends)
-        wfi_schedule_send(schedule, operation->peer, from, 0);
-    else if (bytes)
-        wfi_pieces_recv(&operation->what, schedule, operation->peer, to, bytes);
-    else
-        wfi_schedule_recv(schedule, operation->peer, to, 0);
-}
-
-static weft_status build(wfi_operation *operation)
-{
-    weft_group *group = operation->group;
-    wfi_collective *what = &operation->what;
-    wfi_schedule *schedule = &operation->schedule;
-    size_t bytes = wfi_part_bytes(what);
-    wfi_schedule_init(schedule, group->size);
-    if (schedule->failed)
-        return WEFT_ERR_MEMORY;
-    if (wfi_carrier_has(group->carrier, what->kind, operation->sends)) {
-        operation->algorithm = WFI_CARRIED;
-        wfi_schedule_carry(schedule);
-    } else if (what->kind == WFI_SENDRECV)
-        build_transfer(operation, bytes);
-    else if (what->members > 1 && !bytes)
-        wfi_build_dissemination(what, schedule); /* nothing is moved, but it is checked that all call the same */
-    else if (what->members > 1)
-        wfi_rules_choose(&group->rules, what, &operation->algorithm)(what, schedule);
-    else if (!what->in_place && operation->memory[WFI_INPUT].data)
-        wfi_pieces_copy(what, schedule, wfi_at(WFI_OUTPUT, 0), wfi_at(WFI_INPUT, 0), bytes);
-    wfi_schedule_built(schedule);
-    return schedule->failed ? WEFT_ERR_MEMORY : wfi_operation_make_scratch(operation);
-}
-
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
 
 wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, int64_t timeout_ms)
@@ -318,12 +250,14 @@ wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, 
     operation->what = (wfi_collective){.kind = kind,
                                        .members = group->size,
                                        .me = (size_t)group->index,
-                                       .chunk = CHUNK_BYTES,
+                                       .chunk = WFI_GROUP_CHUNK,
                                        .element = 1,
                                        .hosts = group->hosts,
+                                       .may_share = group->share.may,
                                        .has_levels = group->has_levels};
     operation->dtype = WEFT_DTYPE_UINT8;
     wfi_list_init(&operation->link);
+    wfi_list_init(&operation->share.link);
     return operation;
 }
 
@@ -361,7 +295,7 @@ static weft_status make(weft_group *group, const wfi_group_request *what, wfi_op
         st = look_at_places(operation, what);
     if (!st) {
         use(group);
-        st = build(operation);
+        st = wfi_operation_build(operation);
     }
     if (st)
         wfi_operation_free(operation);

@@ -27,8 +27,6 @@ weft_status wfi_request_wait(weft_group *group, const wfi_group_request *request
 
 /* For values.c, which makes its operation itself. */
 wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, int64_t timeout_ms);
-weft_status wfi_operation_make_scratch(wfi_operation *operation);           /* as much as its schedule uses */
-size_t wfi_chunk_for(size_t bytes);                                         /* the most bytes of a step, of so many */
 weft_status wfi_operation_run(wfi_operation *operation, weft_future **out); /* starts it; takes it over */
 void wfi_group_lacks_memory(weft_group *group, wfi_operation_kind kind); /* it is over: the others would wait for us */
 /* WEFT_OK, or why the group takes no operation. `name`: of the function, for the log. */

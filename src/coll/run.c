@@ -138,6 +138,10 @@ static void finish(wfi_operation *operation)
         wfi_future_settle(operation->future, NULL, group->over);
     else if (!operation->finish)
         wfi_future_settle(operation->future, operation->values, NULL);
+    if (!operation->failing && operation->share.index == WFI_SHARE_AFTER) {
+        wfi_group_ref(group); /* wfi_sharing_due drops it */
+        wfi_progress_end(&group->agent->net->progress, &group->share.due, WFI_DONE_MESSAGE);
+    }
     operation->end.run = end_operation;
     wfi_net_defer(group->agent->net, &operation->end, WFI_DEFER_RELEASE);
 }
@@ -168,7 +172,8 @@ static bool has_all(const wfi_operation *operation)
     for (size_t i = 0; i < schedule->step_count; i++) {
         const wfi_step *step = &schedule->steps[i];
         const wfi_early *arrival = step->arrival;
-        bool is_here = step->done || (step->kind == WFI_STEP_RECV && arrival && arrival->data.rides);
+        bool is_here = step->done || (step->kind == WFI_STEP_RECV && arrival && arrival->data.rides) ||
+                       (step->kind == WFI_STEP_SHARE && wfi_share_has_all(operation));
         bool is_apart = step->kind == WFI_STEP_COMBINE || step->kind == WFI_STEP_COPY || step->kind == WFI_STEP_DIVIDE;
         if (!is_here && !is_apart)
             return false;
@@ -182,6 +187,9 @@ void wfi_run_fail(wfi_operation *operation)
         return;
     if (wfi_group_delivers(operation->group) && has_all(operation)) {
         operation->apart = true;
+        operation->busy++; /* so that only `advance` below ends it */
+        wfi_share_finish(operation);
+        operation->busy--;
         advance(operation);
         return;
     }
@@ -196,6 +204,7 @@ void wfi_run_fail(wfi_operation *operation)
         drop_bulk(step);
     }
     drop_carrying(operation);
+    wfi_share_drop(operation);
     if (!--operation->busy)
         finish(operation);
 }
@@ -631,6 +640,13 @@ static void add_more(wfi_operation *operation)
     take_early(operation);
 }
 
+/* The whole operation was done in shared memory, by its only step; or has failed. */
+static void shared(wfi_operation *operation)
+{
+    step_done(operation, 0);
+    advance(operation);
+}
+
 static void begin_steps(wfi_operation *operation)
 {
     while (operation->ready != WFI_NO_STEP && !is_over(operation)) {
@@ -644,6 +660,8 @@ static void begin_steps(wfi_operation *operation)
             begin_recv(operation, id);
         else if (step->kind == WFI_STEP_CARRY)
             begin_carrying(operation, id);
+        else if (step->kind == WFI_STEP_SHARE)
+            wfi_share_begin(operation, shared);
         else
             begin_computation(operation, id);
     }

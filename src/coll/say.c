@@ -15,6 +15,7 @@
  *           of that operation, if it is under way: kind u8, dtype u8, how u8, algorithm u8, root u32, count u64; else
  *           kind is WFI_OPERATION_KINDS. A group that is over answers OVER instead
  *   OVER    an error: the group is over
+ *   SHARE   what u8 (wfi_share_word): about memory that all members share
  */
 #include "coll/group.h"
 
@@ -180,6 +181,15 @@ void wfi_say_over(weft_group *group, size_t to)
     if (!error.failed)
         say(group, to, &head, error.data, error.size);
     wfi_writer_fini(&error);
+}
+
+void wfi_say_share(weft_group *group, size_t to, wfi_share_word word)
+{
+    uint8_t room[WFI_GROUP_HEAD];
+    wfi_writer writer;
+    begin_words(&writer, room, sizeof room, &group->key, WFI_SHARE);
+    wfi_write_u8(&writer, (uint8_t)word);
+    say(group, to, &writer, NULL, 0);
 }
 
 /* ---- Answers ----------------------------------------------------------------------------------------------------- */

@@ -48,6 +48,7 @@ typedef struct wfi_collective {
     bool in_place;       /* the input is the output, or its own part of it */
     size_t chunk;        /* the most bytes of a step; a multiple of every element's size */
     const size_t *hosts; /* by member: the first one of its host. Borrowed while a schedule is built */
+    bool may_share;      /* all members are on one host, and may come to share memory */
     bool has_levels;     /* there are several hosts, and at least one with several members */
 } wfi_collective;
 
@@ -62,6 +63,8 @@ void wfi_build_ring(const wfi_collective *collective,
 void wfi_build_tree(const wfi_collective *collective, wfi_schedule *schedule);      /* allreduce, reduce, broadcast */
 void wfi_build_two_level(const wfi_collective *collective, wfi_schedule *schedule); /* allreduce, reduce, broadcast */
 void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule);     /* reduce, broadcast */
+void wfi_build_shared(const wfi_collective *collective,
+                      wfi_schedule *schedule); /* all in which all members wait for all */
 void wfi_build_direct(const wfi_collective *collective,
                       wfi_schedule *schedule); /* allgather, reduce_scatter, gather, scatter, all_to_all */
 
@@ -99,6 +102,9 @@ void wfi_pieces_divide(const wfi_collective *collective, wfi_schedule *schedule,
  */
 void wfi_bruck_rounds(const wfi_collective *collective, wfi_schedule *schedule, const size_t *begins);
 
+#define WFI_SLOT_BYTES ((size_t)64 << 10)               /* data of one member in memory that all share */
+size_t wfi_slot_need(const wfi_collective *collective); /* bytes of one member's data of the operation. shared.c */
+
 /* ---- The table: table.c ------------------------------------------------------------------------------------------ */
 
 typedef struct wfi_rule {
@@ -122,9 +128,11 @@ void wfi_rules_fini(wfi_rules *rules);
  * the table. Sets *which to its number, which is the same on all members.
  */
 wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *collective, uint8_t *which);
+bool wfi_algorithm_is_shared(uint8_t which);                       /* it needs shared memory */
 const char *wfi_algorithm_name(uint8_t which);                     /* "?" if there is none of that number */
 weft_status wfi_rules_copy(const wfi_rules *from, wfi_rules *out); /* WEFT_ERR_MEMORY */
-/* Prints the rules, then the measured ones; with those for groups in levels if has_levels. */
-void wfi_rules_print(const wfi_rules *rules, bool has_levels, FILE *to);
+/* Prints the rules, then the measured ones. With may_share also those for shared memory, with has_levels those for groups
+ * in levels. */
+void wfi_rules_print(const wfi_rules *rules, bool may_share, bool has_levels, FILE *to);
 
 #endif

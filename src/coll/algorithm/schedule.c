@@ -106,7 +106,8 @@ static wfi_step_id add(wfi_schedule *schedule, wfi_step step)
         use(schedule, id, step.a, step.size, false);
     if (step.kind == WFI_STEP_COMBINE)
         use(schedule, id, step.b, step.size, false);
-    if (step.kind != WFI_STEP_SEND && step.kind != WFI_STEP_CARRY)
+    bool is_whole = step.kind == WFI_STEP_CARRY || step.kind == WFI_STEP_SHARE;
+    if (step.kind != WFI_STEP_SEND && !is_whole)
         use(schedule, id, step.to, step.size, true);
     if (step.kind != WFI_STEP_SEND && step.to.buffer == WFI_SCRATCH && step.to.offset + step.size > schedule->scratch)
         schedule->scratch = step.to.offset + step.size;
@@ -155,4 +156,9 @@ void wfi_schedule_divide(wfi_schedule *schedule, wfi_place at, size_t size)
 void wfi_schedule_carry(wfi_schedule *schedule)
 {
     add(schedule, (wfi_step){.kind = WFI_STEP_CARRY});
+}
+
+void wfi_schedule_share(wfi_schedule *schedule)
+{
+    add(schedule, (wfi_step){.kind = WFI_STEP_SHARE});
 }

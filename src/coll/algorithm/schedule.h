@@ -28,6 +28,7 @@ typedef enum wfi_step_kind {
     WFI_STEP_COPY,    /* to = a */
     WFI_STEP_DIVIDE,  /* to /= the group's size */
     WFI_STEP_CARRY,   /* the group's carrier runs the whole operation */
+    WFI_STEP_SHARE,   /* the whole operation is done in memory that the members share (coll/share.c) */
 } wfi_step_kind;
 
 /* The memory of an operation that steps use. */
@@ -96,6 +97,7 @@ void wfi_schedule_combine(wfi_schedule *schedule, wfi_place to, wfi_place a, wfi
 void wfi_schedule_copy(wfi_schedule *schedule, wfi_place to, wfi_place from, size_t size);
 void wfi_schedule_divide(wfi_schedule *schedule, wfi_place at, size_t size);
 void wfi_schedule_carry(wfi_schedule *schedule);
+void wfi_schedule_share(wfi_schedule *schedule);
 
 static inline wfi_place wfi_at(wfi_buffer buffer, size_t offset)
 {

@@ -31,7 +31,7 @@ typedef struct wfi_algorithm {
     unsigned kinds; /* bit set of the kinds that it can run */
 } wfi_algorithm;
 
-enum { DISSEMINATION, DOUBLING, BRUCK, RABENSEIFNER, RING, TREE, CHAIN, DIRECT, TWO_LEVEL, ALGORITHMS };
+enum { DISSEMINATION, DOUBLING, BRUCK, RABENSEIFNER, RING, TREE, CHAIN, DIRECT, TWO_LEVEL, SHARED, ALGORITHMS };
 
 #define BIT(kind) (1u << (kind))
 static const wfi_algorithm algorithms[ALGORITHMS] = {
@@ -46,6 +46,9 @@ static const wfi_algorithm algorithms[ALGORITHMS] = {
                 BIT(WFI_ALLGATHER) | BIT(WFI_REDUCE_SCATTER) | BIT(WFI_GATHER) | BIT(WFI_SCATTER) |
                     BIT(WFI_ALL_TO_ALL)},
     [TWO_LEVEL] = {"two_level", wfi_build_two_level, BIT(WFI_ALLREDUCE) | BIT(WFI_REDUCE) | BIT(WFI_BROADCAST)},
+    [SHARED] = {"shared", wfi_build_shared,
+                BIT(WFI_BARRIER) | BIT(WFI_ALLREDUCE) | BIT(WFI_ALLGATHER) | BIT(WFI_REDUCE_SCATTER) |
+                    BIT(WFI_ALL_TO_ALL)},
 };
 
 #define COUNT(rules) (sizeof(rules) / sizeof *(rules))
@@ -62,6 +65,15 @@ static const wfi_rule with_levels[] = {
     {WFI_ALLREDUCE, ANY, ANY, &algorithms[TWO_LEVEL]},
     {WFI_REDUCE, ANY, ANY, &algorithms[TWO_LEVEL]},
     {WFI_BROADCAST, ANY, ANY, &algorithms[TWO_LEVEL]},
+};
+
+/* For groups whose members may share memory, where their data fit it. */
+static const wfi_rule with_memory[] = {
+    {WFI_BARRIER, ANY, ANY, &algorithms[SHARED]},
+    {WFI_ALLREDUCE, ANY, ANY, &algorithms[SHARED]},
+    {WFI_ALLGATHER, ANY, ANY, &algorithms[SHARED]},
+    {WFI_REDUCE_SCATTER, ANY, ANY, &algorithms[SHARED]},
+    {WFI_ALL_TO_ALL, ANY, ANY, &algorithms[SHARED]},
 };
 
 /*
@@ -94,25 +106,34 @@ static const wfi_rule measured[] = {
 
 /* ---- Choosing ---------------------------------------------------------------------------------------------------- */
 
-static const wfi_algorithm *find(const wfi_rule *rules, size_t count, wfi_operation_kind kind, size_t members,
-                                 size_t bytes)
+/* A rule that names shared memory holds only where the members may share memory, and the data fit it. */
+static const wfi_algorithm *find(const wfi_rule *rules, size_t count, const wfi_collective *collective)
 {
+    size_t members = collective->members, bytes = wfi_part_bytes(collective);
+    bool may_share = collective->may_share && wfi_slot_need(collective) <= WFI_SLOT_BYTES;
     for (size_t i = 0; i < count; i++)
-        if (rules[i].kind == kind && members <= rules[i].members && bytes <= rules[i].bytes)
+        if (rules[i].kind == collective->kind && members <= rules[i].members && bytes <= rules[i].bytes &&
+            (may_share || rules[i].algorithm != &algorithms[SHARED]))
             return rules[i].algorithm;
     return NULL;
 }
 
 wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *collective, uint8_t *which)
 {
-    size_t members = collective->members, bytes = wfi_part_bytes(collective);
-    const wfi_algorithm *chosen = find(rules->items, rules->count, collective->kind, members, bytes);
+    const wfi_algorithm *chosen = find(rules->items, rules->count, collective);
+    if (!chosen && collective->may_share)
+        chosen = find(with_memory, COUNT(with_memory), collective);
     if (!chosen && collective->has_levels)
-        chosen = find(with_levels, COUNT(with_levels), collective->kind, members, bytes);
+        chosen = find(with_levels, COUNT(with_levels), collective);
     if (!chosen)
-        chosen = find(measured, COUNT(measured), collective->kind, members, bytes);
+        chosen = find(measured, COUNT(measured), collective);
     *which = (uint8_t)(chosen - algorithms);
     return chosen->build;
+}
+
+bool wfi_algorithm_is_shared(uint8_t which)
+{
+    return which == SHARED;
 }
 
 const char *wfi_algorithm_name(uint8_t which)
@@ -132,9 +153,11 @@ static void print(const wfi_rule *rules, size_t count, FILE *to)
     }
 }
 
-void wfi_rules_print(const wfi_rules *rules, bool has_levels, FILE *to)
+void wfi_rules_print(const wfi_rules *rules, bool may_share, bool has_levels, FILE *to)
 {
     print(rules->items, rules->count, to);
+    if (may_share)
+        print(with_memory, COUNT(with_memory), to);
     if (has_levels)
         print(with_levels, COUNT(with_levels), to);
     print(measured, COUNT(measured), to);

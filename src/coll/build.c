@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* build.c - builds the schedule of an operation, by the algorithm that the rules or the table choose. */
+#include "coll/carrier.h"
+
+weft_status wfi_operation_make_scratch(wfi_operation *operation)
+{
+    size_t bytes = operation->schedule.scratch;
+    if (!bytes)
+        return WEFT_OK;
+    weft_status st = wfi_storage_create(WFI_MEMORY_HOST, 0, bytes, &operation->memory[WFI_SCRATCH].storage);
+    if (st)
+        return st;
+    operation->memory[WFI_SCRATCH].data = wfi_storage_data(operation->memory[WFI_SCRATCH].storage);
+    if (bytes == 1)
+        operation->memory[WFI_SCRATCH].data[0] = 0; /* a barrier's token */
+    return WEFT_OK;
+}
+
+#define STEPS_MOST 256 /* about the number of pieces into which one member's part is split at most */
+/* measured part that is sent in long messages: each saves a read and two messages */
+#define IN_MESSAGES_BYTES (128u << 10)
+
+size_t wfi_chunk_for(size_t bytes)
+{
+    size_t chunk = bytes / STEPS_MOST / 64 * 64;
+    if (bytes <= IN_MESSAGES_BYTES)
+        return WFI_GROUP_LONG;
+    return chunk > WFI_GROUP_CHUNK ? chunk : WFI_GROUP_CHUNK;
+}
+
+/* A send or a recv. Without elements it is still a message, because both sides must agree on that. */
+static void build_transfer(wfi_operation *operation, size_t bytes)
+{
+    wfi_schedule *schedule = &operation->schedule;
+    wfi_place from = wfi_at(WFI_INPUT, 0), to = wfi_at(WFI_OUTPUT, 0);
+    if (operation->sends && bytes)
+        wfi_pieces_send(&operation->what, schedule, operation->peer, from, bytes);
+    else if (operation->sends)
+        wfi_schedule_send(schedule, operation->peer, from, 0);
+    else if (bytes)
+        wfi_pieces_recv(&operation->what, schedule, operation->peer, to, bytes);
+    else
+        wfi_schedule_recv(schedule, operation->peer, to, 0);
+}
+
+weft_status wfi_operation_build(wfi_operation *operation)
+{
+    weft_group *group = operation->group;
+    wfi_collective *what = &operation->what;
+    wfi_schedule *schedule = &operation->schedule;
+    size_t bytes = wfi_part_bytes(what);
+    wfi_schedule_init(schedule, group->size);
+    if (schedule->failed)
+        return WEFT_ERR_MEMORY;
+    if (wfi_carrier_has(group->carrier, what->kind, operation->sends)) {
+        operation->algorithm = WFI_CARRIED;
+        wfi_schedule_carry(schedule);
+    } else if (what->kind == WFI_SENDRECV)
+        build_transfer(operation, bytes);
+    else if (what->members > 1 && !bytes && what->kind != WFI_BARRIER)
+        wfi_build_dissemination(what, schedule); /* nothing is moved, but it is checked that all call the same */
+    else if (what->members > 1)
+        wfi_rules_choose(&group->rules, what, &operation->algorithm)(what, schedule);
+    else if (!what->in_place && operation->memory[WFI_INPUT].data)
+        wfi_pieces_copy(what, schedule, wfi_at(WFI_OUTPUT, 0), wfi_at(WFI_INPUT, 0), bytes);
+    wfi_schedule_built(schedule);
+    operation->is_undecided = what->members > 1 && wfi_algorithm_is_shared(operation->algorithm);
+    return schedule->failed ? WEFT_ERR_MEMORY : wfi_operation_make_scratch(operation);
+}

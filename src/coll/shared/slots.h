@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slots.h - the memory that all members of a group on one host share, and the operations in it.
+ *
+ * Each member has two slots of data, and flags. The operations in this memory are numbered, from 1 on: these are TURNS.
+ * In a turn each member writes its data into its slot of that turn (the two are used in alternation), then sets its flag
+ * ARRIVED to the turn. When all flags have that turn, each member computes its result from all slots, in the order of
+ * the members, so all get the same bits. For a large allreduce each member computes one part of the sum, in its slot,
+ * and sets its flag REDUCED. When all have done that, it copies all parts.
+ *
+ * A member begins a turn only when it has ended the one before. So when all have arrived at a turn, nobody reads the
+ * slots of the turn before, and these may be written.
+ *
+ * TRUST. Other members can write anything into this memory at any time. A wrong value gives a wrong result, and nothing
+ * else: sizes and positions come from the wfi_collective of this member only.
+ *
+ * LOCKING: none. The flags are atomic. One thread at a time works for one member.
+ */
+#ifndef WFI_SLOTS_H
+#define WFI_SLOTS_H
+
+#include "coll/algorithm/algorithm.h"
+
+typedef struct wfi_slots {
+    uint8_t *memory; /* NULL: none */
+    size_t members, me;
+} wfi_slots;
+
+typedef enum wfi_slots_flag { WFI_SLOTS_ARRIVED, WFI_SLOTS_REDUCED, WFI_SLOTS_FLAGS } wfi_slots_flag;
+
+/* What a member says about its operation of a turn. */
+typedef struct wfi_slot_head {
+    uint64_t number; /* of the operation in its group */
+    uint64_t what;   /* its signature, packed */
+    uint64_t count;
+} wfi_slot_head;
+
+/* ---- slots.c ----------------------------------------------------------------------------------------------------- */
+
+size_t wfi_slots_bytes(size_t members); /* of the memory */
+uint8_t *wfi_slots_data(const wfi_slots *slots, size_t member, uint64_t turn);
+void wfi_slots_write_head(const wfi_slots *slots, uint64_t turn, const wfi_slot_head *head);
+wfi_slot_head wfi_slots_read_head(const wfi_slots *slots, size_t member, uint64_t turn);
+void wfi_slots_set(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn); /* this member's flag */
+bool wfi_slots_has(const wfi_slots *slots, size_t member, wfi_slots_flag flag, uint64_t turn);
+/* Whether all members have that flag, from member *first on; *first becomes the first one without it. */
+bool wfi_slots_have(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn, size_t *first);
+
+/* ---- work.c ------------------------------------------------------------------------------------------------------ */
+
+/* One turn of this member. */
+typedef struct wfi_slots_work {
+    const wfi_slots *slots;
+    const wfi_collective *what;
+    uint64_t turn;
+    weft_dtype dtype;
+    weft_op how;
+    const void *input; /* of an allreduce: the output */
+    void *output;
+} wfi_slots_work;
+
+void wfi_slots_put(const wfi_slots_work *work); /* writes this member's data into its slot */
+/* Whether the operation has a second step, for which all members must have the flag REDUCED. */
+bool wfi_slots_has_second(const wfi_collective *what);
+size_t wfi_slots_work_bytes(const wfi_collective *what); /* about as many does a step of it read and write */
+void wfi_slots_first(const wfi_slots_work *work);        /* all have arrived */
+void wfi_slots_second(const wfi_slots_work *work);       /* all have reduced their parts */
+
+#endif

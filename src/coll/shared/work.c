@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* work.c - what a member computes in a turn. */
+#include "coll/shared/slots.h"
+
+#include "tensor/combine.h"
+
+#include <string.h>
+
+/*
+ * An allreduce of more bytes of all members together is done in two steps: each byte is then read twice, not once by
+ * each member, but the members wait for each other once more.
+ */
+#define ONE_STEP_BYTES ((size_t)16 << 10)
+
+bool wfi_slots_has_second(const wfi_collective *what)
+{
+    return what->kind == WFI_ALLREDUCE && wfi_part_bytes(what) * what->members > ONE_STEP_BYTES;
+}
+
+size_t wfi_slots_work_bytes(const wfi_collective *what)
+{
+    return wfi_slots_has_second(what) ? 2 * wfi_part_bytes(what) : wfi_part_bytes(what) * what->members;
+}
+
+void wfi_slots_put(const wfi_slots_work *work)
+{
+    const wfi_collective *what = work->what;
+    const uint8_t *from = work->input;
+    size_t bytes = wfi_slot_need(what);
+    if (what->kind == WFI_ALLREDUCE)
+        from = work->output;
+    else if (what->kind == WFI_ALLGATHER && what->in_place)
+        from = (const uint8_t *)work->output + what->me * bytes;
+    if (bytes)
+        memcpy(wfi_slots_data(work->slots, what->me, work->turn), from, bytes);
+}
+
+/* ---- Sums -------------------------------------------------------------------------------------------------------- */
+
+#define BLOCK_BYTES 2048 /* summed at once, so that partial sums stay in the cache */
+#define LEVELS_MAX 16    /* log2 of the members */
+
+/* A block of the slots, while it is summed. */
+typedef struct block {
+    const wfi_slots_work *work;
+    size_t at, size; /* in the slots */
+    size_t extra;    /* as in doubling.c: of the first 2 * extra members, each two count as one */
+    uint8_t *rooms;  /* LEVELS_MAX blocks for partial sums */
+} block;
+
+static const uint8_t *data_of(const block *of, size_t member)
+{
+    return wfi_slots_data(of->work->slots, member, of->work->turn) + of->at;
+}
+
+static void add(const block *of, uint8_t *to, const uint8_t *a, const uint8_t *b)
+{
+    wfi_combine(of->work->dtype, of->work->how, to, a, b, of->size / of->work->what->element);
+}
+
+/*
+ * The sum over 2^level places from `first` on: in `to`, or the data of a member if it is only that. Sums in pairs, as
+ * recursive doubling does (algorithm/doubling.c), so both give the same bits.
+ */
+static const uint8_t *sum_of(const block *of, size_t first, unsigned level, uint8_t *to)
+{
+    if (level == 0 && first >= of->extra)
+        return data_of(of, first + of->extra);
+    if (level == 0) {
+        add(of, to, data_of(of, 2 * first), data_of(of, 2 * first + 1));
+        return to;
+    }
+    uint8_t *room = of->rooms + (level - 1) * BLOCK_BYTES;
+    const uint8_t *a = sum_of(of, first, level - 1, to);
+    const uint8_t *b = sum_of(of, first + ((size_t)1 << (level - 1)), level - 1, room);
+    add(of, to, a, b);
+    return to;
+}
+
+/* to = the sum over all members of the `size` bytes at `at` in their slots. */
+static void reduce(const wfi_slots_work *work, uint8_t *to, size_t at, size_t size)
+{
+    _Alignas(64) uint8_t rooms[LEVELS_MAX * BLOCK_BYTES];
+    const wfi_collective *what = work->what;
+    unsigned level = 0;
+    while ((size_t)2 << level <= what->members)
+        level++;
+    for (size_t done = 0, piece; done < size; done += piece) {
+        piece = size - done < BLOCK_BYTES ? size - done : BLOCK_BYTES;
+        block of = {.work = work,
+                    .at = at + done,
+                    .size = piece,
+                    .extra = what->members - ((size_t)1 << level),
+                    .rooms = rooms};
+        (void)sum_of(&of, 0, level, to + done);
+    }
+    if (what->divides)
+        wfi_combine_divide(work->dtype, to, size / what->element, what->members);
+}
+
+/* ---- Steps ------------------------------------------------------------------------------------------------------- */
+
+static void gather(const wfi_slots_work *work, size_t at)
+{
+    size_t bytes = wfi_part_bytes(work->what);
+    for (size_t i = 0; i < work->what->members; i++)
+        memcpy((uint8_t *)work->output + i * bytes, wfi_slots_data(work->slots, i, work->turn) + at, bytes);
+}
+
+void wfi_slots_first(const wfi_slots_work *work)
+{
+    const wfi_collective *what = work->what;
+    size_t bytes = wfi_part_bytes(what), me = what->me;
+    if (!bytes)
+        return;
+    switch (what->kind) {
+    case WFI_ALLREDUCE:
+        if (wfi_slots_has_second(what)) {
+            size_t begin = wfi_part_begin(what, what->members, me), end = wfi_part_begin(what, what->members, me + 1);
+            reduce(work, (uint8_t *)work->output + begin, begin, end - begin);
+            memcpy(wfi_slots_data(work->slots, me, work->turn) + begin, (uint8_t *)work->output + begin, end - begin);
+        } else {
+            reduce(work, work->output, 0, bytes);
+        }
+        break;
+    case WFI_ALLGATHER:
+        gather(work, 0);
+        break;
+    case WFI_REDUCE_SCATTER:
+        reduce(work, work->output, me * bytes, bytes);
+        break;
+    case WFI_ALL_TO_ALL:
+        gather(work, me * bytes);
+        break;
+    default:
+        break;
+    }
+}
+
+void wfi_slots_second(const wfi_slots_work *work)
+{
+    const wfi_collective *what = work->what;
+    for (size_t i = 0; i < what->members; i++) {
+        size_t begin = wfi_part_begin(what, what->members, i), end = wfi_part_begin(what, what->members, i + 1);
+        if (i != what->me && end > begin)
+            memcpy((uint8_t *)work->output + begin, wfi_slots_data(work->slots, i, work->turn) + begin, end - begin);
+    }
+}

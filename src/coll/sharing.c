@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sharing.c - how the members of a group on one host get the memory that they share, and how they all come to the same
+ * decision whether to use it.
+ *
+ *   1. When operation WFI_SHARE_AFTER has ended at the first member, that member makes the memory, and says HELLO to all.
+ *   2. A member that hears HELLO says HELLO to all others, once. So each pair of members has a lane, by which they can
+ *      wake each other.
+ *   3. The first member passes the descriptor of the memory to each member that has said HELLO.
+ *   4. A member that has mapped the memory, and has heard HELLO of all, says READY to the first member; or UNABLE, if it
+ *      cannot map it, or cannot wake another member.
+ *   5. The first member tells the verdict: USE when all are ready, otherwise USE_NOT. All obey it, so all decide alike.
+ *
+ * If the verdict is USE_NOT, the operations are done by messages. The first member also says so if the members do not
+ * answer in time: a descriptor is lost if its connection breaks. Only the choice depends on that time.
+ */
+#include "coll/group.h"
+
+#include "mem/shared.h"
+
+#include <unistd.h>
+
+#define ANSWERS_MS 1000
+#define KEY_BYTES 20
+
+static bool leads(const weft_group *group)
+{
+    return group->index == 0;
+}
+
+static void decide(weft_group *group, bool uses, const char *why)
+{
+    wfi_share *share = &group->share;
+    share->state = uses ? WFI_SHARE_YES : WFI_SHARE_NO;
+    wfi_log_agent(group->agent, WEFT_LOG_DEBUG, 0, "group \"%s\": %s", group->name,
+                  uses ? "small operations use shared memory" : why);
+    wfi_operations_begin(group);
+}
+
+/* The first member's verdict. */
+static void judge(weft_group *group, bool uses, const char *why)
+{
+    wfi_share *share = &group->share;
+    wfi_net_timer_clear(group->agent->net, &share->timer);
+    if (share->fd >= 0)
+        close(share->fd);
+    share->fd = -1;
+    for (size_t i = 1; i < group->size; i++)
+        wfi_say_share(group, i, uses ? WFI_SHARE_USE : WFI_SHARE_USE_NOT);
+    decide(group, uses, why);
+}
+
+static void say_hello(weft_group *group)
+{
+    if (group->share.said_hello)
+        return;
+    group->share.said_hello = true;
+    for (size_t i = 0; i < group->size; i++)
+        wfi_say_share(group, i, WFI_SHARE_HELLO);
+}
+
+static bool can_wake_all(const weft_group *group)
+{
+    for (size_t i = 0; i < group->size; i++)
+        if ((int)i != group->index && !(group->members[i].peer && wfi_peer_can_wake(group->members[i].peer)))
+            return false;
+    return true;
+}
+
+static bool all_others(const weft_group *group, bool ready)
+{
+    for (size_t i = 0; i < group->size; i++) {
+        const wfi_group_member *member = &group->members[i];
+        if ((int)i != group->index && !(ready ? member->is_ready : member->says_hello))
+            return false;
+    }
+    return true;
+}
+
+/* A member's answer, once. */
+static void answer(weft_group *group, bool able)
+{
+    group->share.said_ready = true;
+    wfi_say_share(group, 0, able ? WFI_SHARE_READY : WFI_SHARE_UNABLE);
+}
+
+static void check(weft_group *group)
+{
+    wfi_share *share = &group->share;
+    if (leads(group) && share->state == WFI_SHARE_OFFERED && all_others(group, true))
+        judge(group, can_wake_all(group), "no shared memory: a member cannot be woken");
+    else if (!leads(group) && !share->said_ready && share->slots.memory && all_others(group, false))
+        answer(group, can_wake_all(group));
+}
+
+/* ---- The first member -------------------------------------------------------------------------------------------- */
+
+static void write_key(const wfi_group_key *key, uint8_t room[KEY_BYTES])
+{
+    wfi_writer writer;
+    wfi_writer_init(&writer, room, KEY_BYTES);
+    wfi_write_u64(&writer, key->name_hash);
+    wfi_write_u64(&writer, key->members_hash);
+    wfi_write_u32(&writer, key->generation);
+}
+
+static void pass_to(weft_group *group, size_t member)
+{
+    uint8_t key[KEY_BYTES];
+    wfi_peer *peer = group->members[member].peer;
+    write_key(&group->key, key);
+    weft_status st = peer ? wfi_peer_pass(peer, group->share.fd, key, sizeof key) : WEFT_ERR_UNREACHABLE;
+    if (st)
+        judge(group, false, "no shared memory: it could not be passed to a member");
+}
+
+static void late(wfi_timer *timer)
+{
+    wfi_share *share = wfi_container_of(timer, wfi_share, timer);
+    judge(wfi_container_of(share, weft_group, share), false, "no shared memory: a member did not answer in time");
+}
+
+static void offer(weft_group *group)
+{
+    weft_agent *agent = group->agent;
+    wfi_share *share = &group->share;
+    void *memory;
+    int failed = wfi_shared_make("weft-group", wfi_slots_bytes(group->size), &share->fd, &memory);
+    if (failed) {
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory to share cannot be made: %s", group->name,
+                      strerrordesc_np(failed));
+        judge(group, false, "no shared memory");
+        return;
+    }
+    share->slots = (wfi_slots){.memory = memory, .members = group->size, .me = (size_t)group->index};
+    share->state = WFI_SHARE_OFFERED;
+    share->timer.fire = late;
+    say_hello(group);
+    for (size_t i = 1; i < group->size && share->state == WFI_SHARE_OFFERED; i++)
+        if (group->members[i].says_hello)
+            pass_to(group, i);
+    if (share->state == WFI_SHARE_OFFERED &&
+        wfi_net_timer_set(agent->net, &share->timer, wfi_deadline(wfi_net_clock(agent->net), ANSWERS_MS)))
+        judge(group, false, "no shared memory: no memory for a timer");
+}
+
+static void let_go(wfi_task *task)
+{
+    wfi_share *share = wfi_container_of(task, wfi_share, let_go);
+    wfi_group_unref(wfi_container_of(share, weft_group, share));
+}
+
+void wfi_sharing_due(wfi_done *done)
+{
+    wfi_share *share = wfi_container_of(done, wfi_share, due);
+    weft_group *group = wfi_container_of(share, weft_group, share);
+    if (leads(group) && share->state == WFI_SHARE_NONE && group->open && !group->over)
+        offer(group);
+    share->let_go.run = let_go;
+    wfi_net_defer(group->agent->net, &share->let_go, WFI_DEFER_RELEASE);
+}
+
+/* ---- All members ------------------------------------------------------------------------------------------------- */
+
+void wfi_sharing_init(weft_group *group)
+{
+    const wfi_transport *transport = &group->agent->net->transport;
+    group->share.may = group->size > 1 && group->size <= WFI_SHARE_MEMBERS_MAX;
+    for (size_t i = 0; i < group->size && group->share.may; i++)
+        group->share.may = wfi_transport_can_pass(transport, group->members[i].rank);
+}
+
+/* HELLO, READY or UNABLE. */
+static void hear_answer(weft_group *group, wfi_group_member *from, unsigned word)
+{
+    bool offers = group->share.state == WFI_SHARE_OFFERED;
+    if (word == WFI_SHARE_UNABLE && offers) {
+        judge(group, false, "no shared memory: a member is unable to use it");
+        return;
+    }
+    if (word == WFI_SHARE_HELLO) {
+        bool is_first = !from->says_hello;
+        from->says_hello = true;
+        say_hello(group);
+        if (leads(group) && offers && is_first)
+            pass_to(group, (size_t)(from - group->members));
+    } else if (offers) {
+        from->is_ready = true;
+    }
+    check(group);
+}
+
+bool wfi_sharing_hear(weft_group *group, wfi_group_member *from, wfi_reader *reader)
+{
+    wfi_share *share = &group->share;
+    unsigned word = wfi_read_u8(reader);
+    bool is_verdict = word == WFI_SHARE_USE || word == WFI_SHARE_USE_NOT;
+    if (reader->failed || !word || word >= WFI_SHARE_WORDS || !share->may)
+        return false;
+    if (group->over || word == WFI_SHARE_LOOK) /* this round looks */
+        return true;
+    if (!is_verdict) {
+        hear_answer(group, from, word);
+        return true;
+    }
+    bool makes_sense = from == &group->members[0] && share->state == WFI_SHARE_NONE &&
+                       (word == WFI_SHARE_USE_NOT || (share->said_ready && share->slots.memory));
+    if (makes_sense)
+        decide(group, word == WFI_SHARE_USE, "no shared memory, says the first member");
+    return makes_sense;
+}
+
+void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t *data, size_t size)
+{
+    wfi_reader reader;
+    wfi_reader_init(&reader, data, size);
+    wfi_group_key key = {.name_hash = wfi_read_u64(&reader)};
+    key.members_hash = wfi_read_u64(&reader);
+    key.generation = wfi_read_u32(&reader);
+    weft_group *group = reader.failed ? NULL : wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &key));
+    const wfi_group_member *member = group ? wfi_group_member_of(group, from) : NULL;
+    if (!member || member != &group->members[0] || !group->share.may || group->share.said_ready ||
+        group->share.slots.memory || group->share.state != WFI_SHARE_NONE || group->over)
+        return;
+    void *memory;
+    int failed = wfi_shared_map(fd, wfi_slots_bytes(group->size), &memory);
+    if (failed) {
+        wfi_log_agent(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory that rank %d shares cannot be used: %s",
+                      group->name, member->rank, strerrordesc_np(failed));
+        answer(group, false);
+        return;
+    }
+    group->share.slots = (wfi_slots){.memory = memory, .members = group->size, .me = (size_t)group->index};
+    check(group);
+}

@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_coll_shared.c - operations in memory that the members of a group share: real processes on one machine, over the fabrics
+ * host and tcp. Results are those of messages; and members that die, stop, leave, disagree or write nonsense into the memory
+ * harm nobody else. This program is its own workers.
+ */
+#include "coll/coll.h"
+#include "rpc/children.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WARM = 6, MEMBERS_MAX = 8, DEATH_MS = 2000 };
+
+/* ---- What the workers share ------------------------------------------------------------------------------------------ */
+
+static weft_agent *open_worker(void)
+{
+    weft_error *error = NULL;
+    weft_agent *agent;
+    weft_status st = weft_agent_open(
+        &(weft_agent_options){.rendezvous_timeout_ms = 30000, .death_timeout_ms = DEATH_MS, .no_binding = true}, &agent,
+        &error);
+    weft_error_print(error, stderr);
+    MUST_OK(st);
+    return agent;
+}
+
+/* The memory of groups that this process has mapped; only of groups of this name in the file system's eyes: none. */
+static size_t find_memory(char **start)
+{
+    char line[512];
+    size_t bytes = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    MUST(maps != NULL);
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long begin, end;
+        if (!strstr(line, "/memfd:weft-group") || sscanf(line, "%lx-%lx", &begin, &end) != 2)
+            continue;
+        if (start)
+            *start = (char *)begin;
+        bytes += end - begin;
+    }
+    MUST(fclose(maps) == 0);
+    return bytes;
+}
+
+static weft_group *open_group(weft_agent *agent, const char *name, const char *rules)
+{
+    weft_group *group;
+    weft_error *error = NULL;
+    weft_status st = weft_group_open(agent, name, NULL, 0, &group, &error);
+    weft_error_print(error, stderr);
+    MUST_OK(st);
+    if (rules)
+        MUST_OK(weft_group_set_algorithms(group, rules));
+    return group;
+}
+
+/* After this the group's small operations are in shared memory. */
+static weft_group *open_warm(weft_agent *agent, const char *name)
+{
+    weft_group *group = open_group(agent, name, NULL);
+    for (int i = 0; i < WARM; i++)
+        MUST_OK(weft_group_barrier(group, 40000));
+    MUST(find_memory(NULL) > 0);
+    return group;
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* Small numbers that differ by member and place: exact in every dtype as they are, and rounded where they are added. */
+static weft_tensor *filled(weft_dtype dtype, int64_t count, uint64_t seed, int who)
+{
+    weft_tensor *x = coll_empty(WEFT_DTYPE_FLOAT64, count), *converted;
+    double *data = weft_tensor_data(x);
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t chance = mix(seed * 77 + (uint64_t)who * 1000003 + (uint64_t)i);
+        data[i] = coll_is_float(dtype) ? (double)(chance % 4001) / 64 - 31 : (double)(chance % 3);
+    }
+    converted = coll_convert(x, dtype);
+    weft_tensor_unref(x);
+    return converted;
+}
+
+static weft_status close_worker(weft_agent *agent)
+{
+    return weft_agent_close(agent);
+}
+
+/* ---- Results --------------------------------------------------------------------------------------------------------- */
+
+static const char by_messages[] = "allreduce * * recursive_doubling; allgather * * direct; reduce_scatter * * direct";
+
+/* The same operation in both groups must give the same bits. */
+static void compare_allreduce(weft_group *shared, weft_group *other, weft_dtype dtype, weft_op how, int64_t count)
+{
+    uint64_t seed = (uint64_t)count * 131 + (uint64_t)dtype * 7 + (uint64_t)how;
+    weft_tensor *x = filled(dtype, count, seed, weft_group_index(shared)), *y = weft_tensor_clone(x);
+    MUST(y != NULL);
+    MUST_OK(weft_group_allreduce(shared, x, how, 40000));
+    MUST_OK(weft_group_allreduce(other, y, how, 40000));
+    MUST(memcmp(weft_tensor_data(x), weft_tensor_data(y), weft_tensor_nbytes(x)) == 0);
+    weft_tensor_unref(x);
+    weft_tensor_unref(y);
+}
+
+typedef enum gathering { GATHERS, SCATTERS, EXCHANGES } gathering;
+
+static weft_status gather(weft_group *group, gathering what, const weft_tensor *in, weft_tensor *out)
+{
+    return what == GATHERS    ? weft_group_allgather(group, in, out, 40000)
+           : what == SCATTERS ? weft_group_reduce_scatter(group, in, out, WEFT_OP_SUM, 40000)
+                              : weft_group_all_to_all(group, in, out, 40000);
+}
+
+static void compare_gathering(weft_group *shared, weft_group *other, gathering what, int64_t count)
+{
+    int64_t size = (int64_t)weft_group_size(shared);
+    weft_tensor *in =
+        filled(WEFT_DTYPE_INT32, what == GATHERS ? count : count * size, (uint64_t)count, weft_group_index(shared));
+    int64_t outs = what == SCATTERS ? count : count * size;
+    weft_tensor *one = coll_empty(WEFT_DTYPE_INT32, outs), *two = coll_empty(WEFT_DTYPE_INT32, outs);
+    MUST_OK(gather(shared, what, in, one));
+    MUST_OK(gather(other, what, in, two));
+    MUST(memcmp(weft_tensor_data(one), weft_tensor_data(two), weft_tensor_nbytes(one)) == 0);
+    weft_tensor_unref(in);
+    weft_tensor_unref(one);
+    weft_tensor_unref(two);
+}
+
+static int run_results(void)
+{
+    static const int64_t counts[] = {0, 1, 7, 500, 511, 4096, 8192, 16384, 16385, 300001, 2 << 20};
+    weft_agent *agent = open_worker();
+    weft_group *shared = open_warm(agent, "shared"), *other = open_group(agent, "other", by_messages);
+    for (int dtype = 0; coll_is_dtype((weft_dtype)dtype); dtype++)
+        for (int how = WEFT_OP_SUM; how <= WEFT_OP_PROD; how++)
+            for (size_t i = 0; i < 5 && coll_can((weft_dtype)dtype, (weft_op)how); i++)
+                compare_allreduce(shared, other, (weft_dtype)dtype, (weft_op)how, counts[i] * (i == 4 ? 8 : 1));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        compare_allreduce(shared, other, WEFT_DTYPE_FLOAT32, WEFT_OP_AVG, counts[i]);
+        for (int what = GATHERS; what <= EXCHANGES && counts[i] <= 300001; what++)
+            compare_gathering(shared, other, (gathering)what, counts[i]);
+    }
+    weft_group_close(shared);
+    weft_group_close(other);
+    while (find_memory(NULL) > 0) /* last messages may hold a group for a moment */
+        usleep(1000);
+    MUST_OK(close_worker(agent));
+    return 0;
+}
+
+/* Several operations at once, of several groups, from one thread each. */
+static void *run_group(void *arg)
+{
+    enum { AT_ONCE = 20, ROUNDS = 15 };
+    weft_group *group = arg;
+    weft_tensor *x[AT_ONCE];
+    weft_future *done[AT_ONCE];
+    int size = (int)weft_group_size(group);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < AT_ONCE; i++) {
+            x[i] = weft_tensor_full(WEFT_SHAPE(1 + i * 900), WEFT_DTYPE_FLOAT32, weft_group_index(group) + i);
+            MUST(x[i] != NULL);
+            if (i % 5 == 4) /* between the others; it is not in shared memory */
+                MUST_OK(weft_group_broadcast_async(group, x[i], (size_t)(round % size), 40000, &done[i]));
+            else
+                MUST_OK(weft_group_allreduce_async(group, x[i], WEFT_OP_SUM, 40000, &done[i]));
+        }
+        for (int i = 0; i < AT_ONCE; i++) {
+            double wanted = i % 5 == 4 ? round % size + i : size * (size - 1) / 2 + size * i;
+            MUST_OK(weft_future_wait(done[i], WEFT_FOREVER));
+            for (int64_t k = 0; k < weft_tensor_numel(x[i]); k++)
+                MUST(((float *)weft_tensor_data(x[i]))[k] == (float)wanted);
+            weft_future_unref(done[i]);
+            weft_tensor_unref(x[i]);
+        }
+    }
+    return NULL;
+}
+
+static int run_many(void)
+{
+    enum { GROUPS = 3 };
+    weft_agent *agent = open_worker();
+    weft_group *groups[GROUPS];
+    pthread_t threads[GROUPS];
+    for (int i = 0; i < GROUPS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "group-%d", i);
+        groups[i] = open_group(agent, name, NULL);
+    }
+    for (int i = 0; i < GROUPS; i++)
+        MUST(pthread_create(&threads[i], NULL, run_group, groups[i]) == 0);
+    for (int i = 0; i < GROUPS; i++)
+        MUST(pthread_join(threads[i], NULL) == 0);
+    MUST(find_memory(NULL) > 0);
+    for (int i = 0; i < GROUPS; i++)
+        weft_group_close(groups[i]);
+    MUST_OK(close_worker(agent));
+    return 0;
+}
+
+/* The first member leaves right after a barrier: the others pass that barrier, though it is gone. */
+static int run_leaves(void)
+{
+    weft_agent *agent = open_worker();
+    weft_group *group = open_warm(agent, "all");
+    weft_tensor *x = weft_tensor_full(WEFT_SHAPE(12000), WEFT_DTYPE_FLOAT32, 1);
+    MUST_OK(weft_group_allreduce(group, x, WEFT_OP_SUM, 40000));
+    MUST_OK(weft_group_barrier(group, 40000));
+    MUST(((float *)weft_tensor_data(x))[11999] == (float)weft_group_size(group));
+    weft_tensor_unref(x);
+    weft_group_close(group);
+    weft_agent_stop(agent);
+    return 0;
+}
+
+/* ---- A fabric that not all have ---------------------------------------------------------------------------------------- */
+
+static int run_apart(void)
+{
+    if (getenv("RANK")[0] == '1')
+        setenv("WEFT_FABRIC", "tcp", 1);
+    weft_agent *agent = open_worker();
+    weft_group *group = open_group(agent, "all", NULL), *other = open_group(agent, "other", by_messages);
+    for (int i = 0; i < WARM; i++)
+        compare_allreduce(group, other, WEFT_DTYPE_FLOAT32, WEFT_OP_SUM, 1000);
+    MUST(find_memory(NULL) == 0);
+    weft_group_close(group);
+    weft_group_close(other);
+    MUST_OK(close_worker(agent));
+    return 0;
+}
+
+/* ---- Members that disagree, and cancel --------------------------------------------------------------------------------- */
+
+static int run_disagrees(void)
+{
+    weft_agent *agent = open_worker();
+    int rank = weft_agent_rank(agent);
+    for (int i = 0; i < 4; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "all-%d", i);
+        weft_group *group = open_warm(agent, name);
+        /* another count; another kind, which is shared too; one by messages; a cancelled one */
+        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(i == 0                ? 10 + (rank == 1)
+                                                      : i == 2 && rank == 1 ? 100000
+                                                                            : 10),
+                                           WEFT_DTYPE_FLOAT32);
+        weft_status wanted = i == 3 ? WEFT_ERR_CANCELLED : WEFT_ERR_STATE;
+        if (i == 1 && rank == 1) {
+            MUST_BE(weft_group_barrier(group, WEFT_FOREVER), wanted);
+        } else if (i == 3 && rank == 1) {
+            weft_future *future;
+            MUST_OK(weft_group_allreduce_async(group, x, WEFT_OP_SUM, WEFT_FOREVER, &future));
+            usleep(20000); /* the first member has not called yet, or has: both must end */
+            MUST_OK(weft_future_cancel(future));
+            MUST_BE(weft_future_wait(future, WEFT_FOREVER), wanted);
+            weft_future_unref(future);
+        } else if (i == 3 && rank == 0) {
+            while (!weft_group_error(group)) /* it does not take part */
+                usleep(1000);
+            MUST_BE(weft_error_code(weft_group_error(group)), wanted);
+        } else {
+            MUST_BE(weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER), wanted);
+        }
+        weft_tensor_unref(x);
+        weft_group_close(group);
+    }
+    MUST_OK(close_worker(agent));
+    return 0;
+}
+
+/* ---- Members that die, or stop ----------------------------------------------------------------------------------------- */
+
+/* Allreduces until one fails; the parent kills rank 1 meanwhile. Then those who live go on. */
+static int run_dies(void)
+{
+    weft_agent *agent = open_worker();
+    int rank = weft_agent_rank(agent);
+    weft_group *group = open_warm(agent, "all"), *less;
+    weft_status st = WEFT_OK;
+    int64_t count = getenv("TEST_COUNT") ? atoll(getenv("TEST_COUNT")) : 10;
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
+    child_say('r');
+    while (!st) {
+        float *data = weft_tensor_data(x);
+        for (int64_t i = 0; i < count; i++)
+            data[i] = 1;
+        st = weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER);
+        for (int64_t i = 0; i < count && !st; i++)
+            MUST(data[i] == (float)weft_group_size(group));
+    }
+    MUST_BE(st, WEFT_ERR_PEER_DEAD);
+    MUST(weft_error_worker(weft_group_error(group)) == 1 && rank != 1);
+    MUST_OK(weft_group_shrink(group, 40000, &less, NULL));
+    MUST(weft_group_size(less) == weft_group_size(group) - 1);
+    for (int i = 0; i < WARM; i++)
+        MUST_OK(weft_group_barrier(less, 40000));
+    weft_tensor_unref(x);
+    weft_group_close(group);
+    weft_group_close(less);
+    weft_agent_stop(agent);
+    return 0;
+}
+
+/* Rank 1 is stopped for less than the bound: all operations succeed. */
+static int run_stops(void)
+{
+    weft_agent *agent = open_worker();
+    weft_group *group = open_warm(agent, "all");
+    child_say('r');
+    double until = child_now_s() + 2;
+    for (float go = 1; go > 0;) {
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32, child_now_s() < until);
+        MUST_OK(weft_group_allreduce(group, x, WEFT_OP_MIN, 40000));
+        go = ((float *)weft_tensor_data(x))[0];
+        weft_tensor_unref(x);
+    }
+    weft_group_close(group);
+    MUST_OK(close_worker(agent));
+    return 0;
+}
+
+/* Rank 1 does not call: the others name it when the time is over. */
+static int run_missing(void)
+{
+    weft_agent *agent = open_worker();
+    int rank = weft_agent_rank(agent);
+    weft_group *group = open_warm(agent, "all");
+    if (rank == 1) {
+        while (!weft_group_error(group))
+            usleep(1000);
+    } else {
+        MUST_BE(weft_group_barrier(group, 300), WEFT_ERR_TIMEOUT);
+        MUST(strstr(weft_error_message(weft_group_error(group)), "rank 1") != NULL);
+    }
+    weft_group_close(group);
+    MUST_OK(close_worker(agent));
+    return 0;
+}
+
+/* ---- A hostile member -------------------------------------------------------------------------------------------------- */
+
+/* Rank 1 writes random words all over the memory. The others' operations end, somehow. */
+static int run_hostile(void)
+{
+    weft_agent *agent = open_worker();
+    int rank = weft_agent_rank(agent);
+    uint64_t seed = (uint64_t)atoll(getenv("TEST_SEED"));
+    weft_group *group = open_warm(agent, "all");
+    char *memory = NULL;
+    size_t bytes = find_memory(&memory);
+    int ended = 0;
+    for (int i = 0; i < 200 && !ended; i++) {
+        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1 + i * 80), WEFT_DTYPE_FLOAT32);
+        for (uint64_t k = 0; rank == 1 && k < 4000; k++) { /* mostly at the flags and heads */
+            uint64_t chance = mix(seed * 1000000 + (uint64_t)i * 5000 + k);
+            size_t at = (chance % 3 ? chance / 3 % 8192 : chance / 3 % bytes) / 8 * 8;
+            uint64_t value = chance >> 60 ? mix(chance) : UINT64_MAX;
+            __atomic_store_n((uint64_t *)(void *)(memory + at), chance % 7 ? value : mix(chance) % 300,
+                             __ATOMIC_RELAXED);
+        }
+        weft_status st = weft_group_allreduce(group, x, WEFT_OP_SUM, 500);
+        ended = st != WEFT_OK;
+        if (ended)
+            MUST(st == WEFT_ERR_STATE || st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_PROTOCOL);
+        weft_tensor_unref(x);
+    }
+    weft_group_close(group);
+    weft_agent_stop(agent);
+    return 0;
+}
+
+/* ---- A child of fork --------------------------------------------------------------------------------------------------- */
+
+static int run_forks(void)
+{
+    weft_agent *agent = open_worker();
+    weft_group *group = open_warm(agent, "all");
+    pid_t pid = fork();
+    MUST(pid >= 0);
+    if (pid == 0) {
+        weft_group_close(group);
+        _exit(weft_group_size(NULL) == 0 ? 0 : 1);
+    }
+    int status;
+    MUST(waitpid(pid, &status, 0) == pid && status == 0);
+    for (int i = 0; i < WARM; i++)
+        MUST_OK(weft_group_barrier(group, 40000));
+    weft_group_close(group);
+    MUST_OK(close_worker(agent));
+    return 0;
+}
+
+static const child_role roles[] = {
+    {"results", run_results},     {"many", run_many},   {"leaves", run_leaves}, {"apart", run_apart},
+    {"disagrees", run_disagrees}, {"dies", run_dies},   {"stops", run_stops},   {"missing", run_missing},
+    {"hostile", run_hostile},     {"forks", run_forks},
+};
+
+/* ---- The parent -------------------------------------------------------------------------------------------------------- */
+
+static void start(child *children, int count, const char *role)
+{
+    int port = world_free_port();
+    for (int rank = 0; rank < count; rank++)
+        children[rank] = child_start(rank, count, port, role);
+}
+
+static void play(int count, const char *role)
+{
+    child children[MEMBERS_MAX];
+    start(children, count, role);
+    child_must_end_well(children, count);
+}
+
+static void test_results(void **state)
+{
+    for (int count = 2; count <= 4; count++)
+        play(count, "results");
+}
+
+static void test_results_of_eight(void **state)
+{
+    play(8, "results");
+}
+
+static void test_many_at_once(void **state)
+{
+    play(2, "many");
+    play(4, "many");
+}
+
+static void test_first_leaves(void **state)
+{
+    for (int i = 0; i < 5; i++)
+        play(3, "leaves");
+}
+
+static void test_not_all_have_it(void **state)
+{
+    play(3, "apart");
+}
+
+static void test_disagreement(void **state)
+{
+    play(3, "disagrees");
+}
+
+static void test_missing(void **state)
+{
+    play(3, "missing");
+}
+
+static void test_fork(void **state)
+{
+    play(2, "forks");
+}
+
+static void test_death(void **state)
+{
+    static const char *const counts[] = {"1", "3000", "16384"};
+    for (int i = 0; i < 6; i++) {
+        child children[MEMBERS_MAX];
+        setenv("TEST_COUNT", counts[i % 3], 1);
+        start(children, 4, "dies");
+        for (int rank = 0; rank < 4; rank++)
+            child_hear(&children[rank], 'r');
+        usleep((useconds_t)(3000 + 17000 * i));
+        child_signal(&children[1], SIGKILL);
+        for (int rank = 0; rank < 4; rank++)
+            assert_int_equal(child_end(&children[rank]), rank == 1 ? SIGKILL : 0);
+    }
+    unsetenv("TEST_COUNT");
+}
+
+static void test_stop(void **state)
+{
+    child children[MEMBERS_MAX];
+    start(children, 3, "stops");
+    for (int rank = 0; rank < 3; rank++)
+        child_hear(&children[rank], 'r');
+    for (int i = 0; i < 5; i++) {
+        child_signal(&children[1], SIGSTOP);
+        usleep(100000);
+        child_signal(&children[1], SIGCONT);
+        usleep(50000);
+    }
+    child_must_end_well(children, 3);
+}
+
+static void test_hostile(void **state)
+{
+    for (int seed = 1; seed <= 6; seed++) {
+        child children[MEMBERS_MAX];
+        char text[16];
+        snprintf(text, sizeof text, "%d", seed);
+        setenv("TEST_SEED", text, 1);
+        start(children, 3, "hostile");
+        assert_int_equal(child_end(&children[0]), 0);
+        (void)child_end(&children[1]); /* it may harm itself */
+        assert_int_equal(child_end(&children[2]), 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int played = child_play(argc, argv, roles, sizeof roles / sizeof *roles);
+    if (played >= 0)
+        return played;
+    setenv("WEFT_FABRIC", "host,tcp", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_results),         cmocka_unit_test(test_results_of_eight),
+        cmocka_unit_test(test_many_at_once),    cmocka_unit_test(test_first_leaves),
+        cmocka_unit_test(test_not_all_have_it), cmocka_unit_test(test_disagreement),
+        cmocka_unit_test(test_missing),         cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_death),           cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_hostile),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
