@@ -122,15 +122,17 @@ typedef struct wfi_share { /* memory that the members share */
     bool may;              /* (constant) all members are on one host, and can get it */
     wfi_share_state state;
     bool said_hello, said_ready;
-    int fd;          /* of the memory, at the first member, until the verdict; -1: none */
-    wfi_slots slots; /* (constant) once there is a verdict */
-    uint64_t called; /* number of operations so far that could be shared */
-    uint64_t turn;   /* number of those that were begun with the memory: see slots.h */
-    wfi_list queue;  /* wfi_operation.share.link: the first one has its turn */
-    wfi_look look;   /* for what the first one waits for: these fields do not change while it looks */
+    int fd;               /* of the memory, at the first member, until the verdict; -1: none */
+    wfi_slots slots;      /* (constant) once there is a verdict */
+    uint64_t called;      /* number of operations so far that could be shared */
+    uint64_t turn;        /* number of turns that were begun: see slots.h */
+    wfi_collective piece; /* what the first operation does in this turn: all of it, or a part */
+    wfi_list queue;       /* wfi_operation.share.link: the first one has its turn */
+    wfi_look look;        /* for what the first one waits for: these fields do not change while it looks */
     wfi_slots_flag awaited;
     size_t first_missing; /* (the look's) the first member without that flag */
-    wfi_timer timer;      /* at the first member: the verdict is NO if the members do not answer */
+    wfi_timer timer;      /* at the first member: the memory is passed again, or the verdict is NO */
+    uint32_t pause_ms;    /* of that timer */
     wfi_done due;         /* operation WFI_SHARE_AFTER has ended */
     wfi_task let_go;      /* drops the reference of `due` */
     bool runs_queue;      /* share.c: the queue is being worked off */
@@ -225,6 +227,7 @@ typedef struct wfi_operation {
         uint64_t index; /* among those that could be shared; 0: not counted yet */
         wfi_list link;  /* in group->share.queue */
         void (*done)(struct wfi_operation *operation);
+        size_t at;     /* elements that are done: a large allreduce takes a turn for each piece */
         bool has_turn; /* its data are in the slot */
         bool computes; /* `task` is queued or runs */
         wfi_task task;

@@ -7,6 +7,8 @@
  * round of progress (wfi_look). A member that finds all flags set when it sets its own wakes the others, because they
  * may sleep. All other members need not wake anybody: nobody can go on because of them.
  *
+ * A large allreduce takes several turns, one for each piece that fits the slots.
+ *
  * A member that dies leaves its slot and its flags. So the others end the operation if it had set its flag, and fail it
  * if it had not, as with messages.
  */
@@ -158,13 +160,40 @@ static bool flag_and_wait(wfi_operation *operation, wfi_slots_flag flag)
 static wfi_slots_work work_of(const wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
+    uint8_t *output = operation->memory[WFI_OUTPUT].data;
     return (wfi_slots_work){.slots = &share->slots,
-                            .what = &operation->what,
+                            .what = &share->piece,
                             .turn = share->turn,
                             .dtype = operation->dtype,
                             .how = operation->how,
                             .input = operation->memory[WFI_INPUT].data,
-                            .output = operation->memory[WFI_OUTPUT].data};
+                            .output = output ? output + operation->share.at * operation->what.element : NULL};
+}
+
+/* The elements of the operation's next piece. Only an allreduce has several. */
+static size_t piece_of(const wfi_operation *operation)
+{
+    size_t left = operation->what.count - operation->share.at, most = WFI_SLOT_BYTES / operation->what.element;
+    return operation->what.kind == WFI_ALLREDUCE && left > most ? most : left;
+}
+
+static bool is_last_piece(const wfi_operation *operation)
+{
+    return operation->share.at + piece_of(operation) == operation->what.count;
+}
+
+/* Takes a turn: puts the next piece into the slot. */
+static void take_turn(wfi_operation *operation)
+{
+    wfi_share *share = &operation->group->share;
+    wfi_slot_head head = head_of(operation);
+    operation->share.has_turn = true;
+    share->turn++;
+    share->piece = operation->what;
+    share->piece.count = piece_of(operation);
+    wfi_slots_work work = work_of(operation);
+    wfi_slots_put(&work);
+    wfi_slots_write_head(&share->slots, share->turn, &head);
 }
 
 static void compute(const wfi_operation *operation)
@@ -182,10 +211,16 @@ static void leave_queue(wfi_operation *operation)
     operation->share.has_turn = false;
 }
 
-/* The results are there; or the operation has failed meanwhile. */
+/* The results of this turn are there; or the operation has failed meanwhile. */
 static void complete(wfi_operation *operation)
 {
     weft_group *group = operation->group;
+    if (!operation->failing && !is_last_piece(operation)) {
+        operation->share.at += piece_of(operation);
+        operation->share.has_turn = false;
+        run_queue(group);
+        return;
+    }
     leave_queue(operation);
     operation->share.done(operation); /* it is freed when the lock is released, and the group with it */
     run_queue(group);
@@ -194,7 +229,7 @@ static void complete(wfi_operation *operation)
 static void computed(wfi_operation *operation)
 {
     bool was_first = operation->group->share.awaited == WFI_SLOTS_ARRIVED;
-    if (operation->failing || !was_first || !wfi_slots_has_second(&operation->what))
+    if (operation->failing || !was_first || !wfi_slots_has_second(&operation->group->share.piece))
         complete(operation);
     else if (flag_and_wait(operation, WFI_SLOTS_REDUCED))
         proceed(operation);
@@ -219,7 +254,7 @@ static void proceed(wfi_operation *operation)
     const wfi_share *share = &operation->group->share;
     if (share->awaited == WFI_SLOTS_ARRIVED && !all_agree(operation))
         return; /* it fails with the group */
-    if (wfi_slots_work_bytes(&operation->what) <= INLINE_BYTES) {
+    if (wfi_slots_work_bytes(&share->piece) <= INLINE_BYTES) {
         compute(operation);
         computed(operation);
         return;
@@ -239,12 +274,7 @@ static void run_queue(weft_group *group)
         return;
     share->runs_queue = true;
     while (!group->over && (first = first_of(group)) && !first->share.has_turn) {
-        wfi_slot_head head = head_of(first);
-        first->share.has_turn = true;
-        share->turn++;
-        wfi_slots_work work = work_of(first);
-        wfi_slots_put(&work);
-        wfi_slots_write_head(&share->slots, share->turn, &head);
+        take_turn(first);
         if (flag_and_wait(first, WFI_SLOTS_ARRIVED))
             proceed(first);
     }
@@ -263,10 +293,11 @@ void wfi_share_begin(wfi_operation *operation, void (*done)(wfi_operation *opera
 bool wfi_share_has_all(const wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
-    wfi_slots_flag last = wfi_slots_has_second(&operation->what) ? WFI_SLOTS_REDUCED : WFI_SLOTS_ARRIVED;
+    wfi_slots_flag last = wfi_slots_has_second(&share->piece) ? WFI_SLOTS_REDUCED : WFI_SLOTS_ARRIVED;
     wfi_slot_head theirs;
     size_t first = 0;
-    return operation->share.has_turn && (last == share->awaited || operation->share.computes) &&
+    return operation->share.has_turn && is_last_piece(operation) &&
+           (last == share->awaited || operation->share.computes) &&
            wfi_slots_have(&share->slots, last, share->turn, &first) &&
            find_other(operation, &theirs) == operation->group->size;
 }

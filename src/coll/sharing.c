@@ -7,12 +7,13 @@
  *   2. A member that hears HELLO says HELLO to all others, once. So each pair of members has a lane, by which they can
  *      wake each other.
  *   3. The first member passes the descriptor of the memory to each member that has said HELLO.
- *   4. A member that has mapped the memory, and has heard HELLO of all, says READY to the first member; or UNABLE, if it
- *      cannot map it, or cannot wake another member.
+ *   4. A member that has mapped the memory, has heard HELLO of all, and can wake all, says READY to the first member. A
+ *      member that cannot map it says UNABLE.
  *   5. The first member tells the verdict: USE when all are ready, otherwise USE_NOT. All obey it, so all decide alike.
  *
- * If the verdict is USE_NOT, the operations are done by messages. The first member also says so if the members do not
- * answer in time: a descriptor is lost if its connection breaks. Only the choice depends on that time.
+ * A descriptor is lost if its connection is replaced, for example because two members have dialled each other at the
+ * same time. So the first member passes it again to members that have not answered, after ever longer pauses. After the
+ * last one the verdict is USE_NOT: the operations are done by messages. Only the choice depends on these times.
  */
 #include "coll/group.h"
 
@@ -20,7 +21,8 @@
 
 #include <unistd.h>
 
-#define ANSWERS_MS 1000
+#define FIRST_PAUSE_MS 20
+#define LAST_PAUSE_MS 1000
 #define KEY_BYTES 20
 
 static bool leads(const weft_group *group)
@@ -87,10 +89,12 @@ static void answer(weft_group *group, bool able)
 static void check(weft_group *group)
 {
     wfi_share *share = &group->share;
+    if (!can_wake_all(group))
+        return; /* a connection is being replaced, or is on another fabric: it is looked at again */
     if (leads(group) && share->state == WFI_SHARE_OFFERED && all_others(group, true))
-        judge(group, can_wake_all(group), "no shared memory: a member cannot be woken");
+        judge(group, true, "");
     else if (!leads(group) && !share->said_ready && share->slots.memory && all_others(group, false))
-        answer(group, can_wake_all(group));
+        answer(group, true);
 }
 
 /* ---- The first member -------------------------------------------------------------------------------------------- */
@@ -104,20 +108,39 @@ static void write_key(const wfi_group_key *key, uint8_t room[KEY_BYTES])
     wfi_write_u32(&writer, key->generation);
 }
 
-static void pass_to(weft_group *group, size_t member)
+static void pass_to(const weft_group *group, const wfi_group_member *member)
 {
     uint8_t key[KEY_BYTES];
-    wfi_peer *peer = group->members[member].peer;
     write_key(&group->key, key);
-    weft_status st = peer ? wfi_peer_pass(peer, group->share.fd, key, sizeof key) : WEFT_ERR_UNREACHABLE;
-    if (st)
-        judge(group, false, "no shared memory: it could not be passed to a member");
+    weft_status st = member->peer ? wfi_peer_pass(member->peer, group->share.fd, key, sizeof key) : WEFT_OK;
+    (void)st; /* it is passed again */
+}
+
+static void await_answers(weft_group *group)
+{
+    weft_agent *agent = group->agent;
+    wfi_share *share = &group->share;
+    uint64_t until = wfi_deadline(wfi_net_clock(agent->net), share->pause_ms);
+    if (wfi_net_timer_set(agent->net, &share->timer, until))
+        judge(group, false, "no shared memory: no memory for a timer");
 }
 
 static void late(wfi_timer *timer)
 {
     wfi_share *share = wfi_container_of(timer, wfi_share, timer);
-    judge(wfi_container_of(share, weft_group, share), false, "no shared memory: a member did not answer in time");
+    weft_group *group = wfi_container_of(share, weft_group, share);
+    check(group);
+    if (share->state != WFI_SHARE_OFFERED)
+        return;
+    share->pause_ms *= 2;
+    if (share->pause_ms > LAST_PAUSE_MS) {
+        judge(group, false, "no shared memory: a member did not answer in time");
+        return;
+    }
+    for (size_t i = 1; i < group->size; i++)
+        if (group->members[i].says_hello && !group->members[i].is_ready)
+            pass_to(group, &group->members[i]);
+    await_answers(group);
 }
 
 static void offer(weft_group *group)
@@ -135,13 +158,9 @@ static void offer(weft_group *group)
     share->slots = (wfi_slots){.memory = memory, .members = group->size, .me = (size_t)group->index};
     share->state = WFI_SHARE_OFFERED;
     share->timer.fire = late;
-    say_hello(group);
-    for (size_t i = 1; i < group->size && share->state == WFI_SHARE_OFFERED; i++)
-        if (group->members[i].says_hello)
-            pass_to(group, i);
-    if (share->state == WFI_SHARE_OFFERED &&
-        wfi_net_timer_set(agent->net, &share->timer, wfi_deadline(wfi_net_clock(agent->net), ANSWERS_MS)))
-        judge(group, false, "no shared memory: no memory for a timer");
+    share->pause_ms = FIRST_PAUSE_MS;
+    say_hello(group); /* the memory is passed to each member that answers */
+    await_answers(group);
 }
 
 static void let_go(wfi_task *task)
@@ -183,7 +202,7 @@ static void hear_answer(weft_group *group, wfi_group_member *from, unsigned word
         from->says_hello = true;
         say_hello(group);
         if (leads(group) && offers && is_first)
-            pass_to(group, (size_t)(from - group->members));
+            pass_to(group, from);
     } else if (offers) {
         from->is_ready = true;
     }
@@ -220,8 +239,12 @@ void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t
     weft_group *group = reader.failed ? NULL : wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &key));
     const wfi_group_member *member = group ? wfi_group_member_of(group, from) : NULL;
     if (!member || member != &group->members[0] || !group->share.may || group->share.said_ready ||
-        group->share.slots.memory || group->share.state != WFI_SHARE_NONE || group->over)
+        group->share.state != WFI_SHARE_NONE || group->over)
         return;
+    if (group->share.slots.memory) {
+        check(group);
+        return;
+    }
     void *memory;
     int failed = wfi_shared_map(fd, wfi_slots_bytes(group->size), &memory);
     if (failed) {

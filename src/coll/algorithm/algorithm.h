@@ -102,8 +102,10 @@ void wfi_pieces_divide(const wfi_collective *collective, wfi_schedule *schedule,
  */
 void wfi_bruck_rounds(const wfi_collective *collective, wfi_schedule *schedule, const size_t *begins);
 
-#define WFI_SLOT_BYTES ((size_t)64 << 10)               /* data of one member in memory that all share */
-size_t wfi_slot_need(const wfi_collective *collective); /* bytes of one member's data of the operation. shared.c */
+#define WFI_SLOT_BYTES ((size_t)64 << 10) /* data of one member in memory that all share */
+/* Whether the operation can be done in such memory: an allreduce in pieces, others if their data fit. shared.c */
+bool wfi_slot_suits(const wfi_collective *collective);
+size_t wfi_slot_need(const wfi_collective *collective); /* bytes of one member's data of the operation */
 
 /* ---- The table: table.c ------------------------------------------------------------------------------------------ */
 

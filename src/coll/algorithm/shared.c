@@ -8,6 +8,11 @@ size_t wfi_slot_need(const wfi_collective *collective)
     return wfi_part_bytes(collective) * (has_all ? collective->members : 1);
 }
 
+bool wfi_slot_suits(const wfi_collective *collective)
+{
+    return collective->kind == WFI_ALLREDUCE || wfi_slot_need(collective) <= WFI_SLOT_BYTES;
+}
+
 void wfi_build_shared(const wfi_collective *collective, wfi_schedule *schedule)
 {
     (void)collective;

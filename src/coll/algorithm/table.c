@@ -67,10 +67,16 @@ static const wfi_rule with_levels[] = {
     {WFI_BROADCAST, ANY, ANY, &algorithms[TWO_LEVEL]},
 };
 
-/* For groups whose members may share memory, where their data fit it. */
+/*
+ * For groups whose members may share memory. Allreduce: measured over host, 64 KiB to 4 MiB, by perf/allreduce --table's
+ * way: perf/results/2026-11-27-host-groups.md. A rule with shared memory holds where the data fit it.
+ */
 static const wfi_rule with_memory[] = {
     {WFI_BARRIER, ANY, ANY, &algorithms[SHARED]},
-    {WFI_ALLREDUCE, ANY, ANY, &algorithms[SHARED]},
+    {WFI_ALLREDUCE, 2, 2 << 20, &algorithms[SHARED]},
+    {WFI_ALLREDUCE, ANY, 256 << 10, &algorithms[SHARED]},
+    {WFI_ALLREDUCE, 4, 4 << 20, &algorithms[RABENSEIFNER]},
+    {WFI_ALLREDUCE, 16, 4 << 20, &algorithms[TREE]},
     {WFI_ALLGATHER, ANY, ANY, &algorithms[SHARED]},
     {WFI_REDUCE_SCATTER, ANY, ANY, &algorithms[SHARED]},
     {WFI_ALL_TO_ALL, ANY, ANY, &algorithms[SHARED]},
@@ -110,7 +116,7 @@ static const wfi_rule measured[] = {
 static const wfi_algorithm *find(const wfi_rule *rules, size_t count, const wfi_collective *collective)
 {
     size_t members = collective->members, bytes = wfi_part_bytes(collective);
-    bool may_share = collective->may_share && wfi_slot_need(collective) <= WFI_SLOT_BYTES;
+    bool may_share = collective->may_share && wfi_slot_suits(collective);
     for (size_t i = 0; i < count; i++)
         if (rules[i].kind == collective->kind && members <= rules[i].members && bytes <= rules[i].bytes &&
             (may_share || rules[i].algorithm != &algorithms[SHARED]))
