@@ -46,7 +46,7 @@ bool wfi_share_decide(wfi_operation *operation)
     return !st;
 }
 
-/* ---- What the members say of the operation ------------------------------------------------------------------------ */
+/* ---- What the members say of the operation ----------------------------------------------------------------------- */
 
 static wfi_slot_head head_of(const wfi_operation *operation)
 {

@@ -3,7 +3,8 @@
  * sharing.c - how the members of a group on one host get the memory that they share, and how they all come to the same
  * decision whether to use it.
  *
- *   1. When operation WFI_SHARE_AFTER has ended at the first member, that member makes the memory, and says HELLO to all.
+ *   1. When operation WFI_SHARE_AFTER has ended at the first member, that member makes the memory, and says HELLO to
+ *      all.
  *   2. A member that hears HELLO says HELLO to all others, once. So each pair of members has a lane, by which they can
  *      wake each other.
  *   3. The first member passes the descriptor of the memory to each member that has said HELLO.

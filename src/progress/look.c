@@ -2,8 +2,8 @@
 /*
  * look.c - memory that other processes write, and that each round looks at.
  *
- * No change is lost during a sleep: the thread that is about to sleep arms its sources first, then looks. A process that
- * has changed the memory wakes this one through a source (wfi_fabric_ops.wake) if that is armed.
+ * No change is lost during a sleep: the thread that is about to sleep arms its sources first, then looks. A process
+ * that has changed the memory wakes this one through a source (wfi_fabric_ops.wake) if that is armed.
  *
  * `looks_lock` guards the list, so that a round can look without the agent's lock. It is taken after that lock.
  */

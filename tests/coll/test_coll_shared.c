@@ -199,7 +199,7 @@ static int run_many(void)
     weft_group *groups[GROUPS];
     pthread_t threads[GROUPS];
     for (int i = 0; i < GROUPS; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "group-%d", i);
         groups[i] = open_group(agent, name, NULL);
     }
@@ -253,7 +253,7 @@ static int run_disagrees(void)
     weft_agent *agent = open_worker();
     int rank = weft_agent_rank(agent);
     for (int i = 0; i < 4; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "all-%d", i);
         weft_group *group = open_warm(agent, name);
         /* another count; another kind, which is shared too; one by messages; a cancelled one */

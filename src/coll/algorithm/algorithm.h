@@ -133,8 +133,8 @@ wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *coll
 bool wfi_algorithm_is_shared(uint8_t which);                       /* it needs shared memory */
 const char *wfi_algorithm_name(uint8_t which);                     /* "?" if there is none of that number */
 weft_status wfi_rules_copy(const wfi_rules *from, wfi_rules *out); /* WEFT_ERR_MEMORY */
-/* Prints the rules, then the measured ones. With may_share also those for shared memory, with has_levels those for groups
- * in levels. */
+/* Prints the rules, then the measured ones. With may_share also those for shared memory, with has_levels those for
+ * groups in levels. */
 void wfi_rules_print(const wfi_rules *rules, bool may_share, bool has_levels, FILE *to);
 
 #endif

@@ -68,8 +68,8 @@ static const wfi_rule with_levels[] = {
 };
 
 /*
- * For groups whose members may share memory. Allreduce: measured over host, 64 KiB to 4 MiB, by perf/allreduce --table's
- * way: perf/results/2026-11-27-host-groups.md. A rule with shared memory holds where the data fit it.
+ * For groups whose members may share memory. Allreduce: measured over host, 256 KiB to 4 MiB:
+ * perf/results/2026-11-27-host-groups.md. A rule with shared memory holds where the data fit it.
  */
 static const wfi_rule with_memory[] = {
     {WFI_BARRIER, ANY, ANY, &algorithms[SHARED]},

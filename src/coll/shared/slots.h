@@ -2,11 +2,12 @@
 /*
  * slots.h - the memory that all members of a group on one host share, and the operations in it.
  *
- * Each member has two slots of data, and flags. The operations in this memory are numbered, from 1 on: these are TURNS.
- * In a turn each member writes its data into its slot of that turn (the two are used in alternation), then sets its flag
- * ARRIVED to the turn. When all flags have that turn, each member computes its result from all slots, in the order of
- * the members, so all get the same bits. For a large allreduce each member computes one part of the sum, in its slot,
- * and sets its flag REDUCED. When all have done that, it copies all parts.
+ * Each member has two slots of data, and flags. Work in this memory is done in numbered TURNS, from 1 on: one for an
+ * operation, or one for each piece of a large allreduce. In a turn each member writes its data into its slot of that
+ * turn. The two slots are used in alternation. The member then sets its flag ARRIVED to the turn. When all flags have
+ * that turn, each member computes its result from all slots. Sums are made in the same pairs everywhere, so all members
+ * get the same bits. For a large sum each member computes one part of it, in its slot, and sets its flag REDUCED. When
+ * all have done that, it copies all parts.
  *
  * A member begins a turn only when it has ended the one before. So when all have arrived at a turn, nobody reads the
  * slots of the turn before, and these may be written.
@@ -28,7 +29,7 @@ typedef struct wfi_slots {
 
 typedef enum wfi_slots_flag { WFI_SLOTS_ARRIVED, WFI_SLOTS_REDUCED, WFI_SLOTS_FLAGS } wfi_slots_flag;
 
-/* What a member says about its operation of a turn. */
+/* A member's operation of a turn. */
 typedef struct wfi_slot_head {
     uint64_t number; /* of the operation in its group */
     uint64_t what;   /* its signature, packed */
