@@ -42,6 +42,17 @@ static void count_bytes(decoding *d, uint64_t bytes)
     d->bytes = bytes > UINT64_MAX - d->bytes ? UINT64_MAX : d->bytes + bytes;
 }
 
+/* Skips what stands in the metadata for the contents of a tensor. */
+static void skip_contents(wfi_reader *meta, uint8_t encoding, uint64_t nbytes)
+{
+    if (encoding == WFI_ENCODING_INLINE)
+        (void)wfi_read_bytes(meta, nbytes);
+    else if (encoding == WFI_ENCODING_PULL || encoding == WFI_ENCODING_EAGER)
+        (void)wfi_read_bytes(meta, WFI_RMA_BYTES);
+    else if (encoding == WFI_ENCODING_PUSH)
+        (void)wfi_read_u32(meta);
+}
+
 static void measure_tensor(decoding *d, const wfi_tensor_type *type, uint64_t nbytes, uint8_t encoding)
 {
     if (d->types && d->types->count < WEFT_MAX_SIGNATURE)
@@ -51,12 +62,7 @@ static void measure_tensor(decoding *d, const wfi_tensor_type *type, uint64_t nb
     d->tensor_count++;
     count_bytes(d, nbytes);
     count_bytes(d, TENSOR_OVERHEAD);
-    if (encoding == WFI_ENCODING_INLINE)
-        (void)wfi_read_bytes(d->meta, nbytes);
-    else if (encoding == WFI_ENCODING_PULL || encoding == WFI_ENCODING_EAGER)
-        (void)wfi_read_bytes(d->meta, WFI_RMA_BYTES);
-    else if (encoding == WFI_ENCODING_PUSH)
-        (void)wfi_read_u32(d->meta);
+    skip_contents(d->meta, encoding, nbytes);
 }
 
 /* ---- Tensors ----------------------------------------------------------------------------------------------------- */
@@ -119,6 +125,12 @@ static void copy_here(decoding *d, wfi_reader *from, weft_tensor *place, uint64_
         memcpy(weft_tensor_data(place), bytes, nbytes);
     wfi_storage_wrote(place->storage); /* tapes notice that it changed under them */
     d->out->copied_bytes += wfi_copied(nbytes);
+}
+
+static void take_eager(decoding *d, weft_tensor *place, uint64_t nbytes)
+{
+    (void)wfi_read_bytes(d->meta, WFI_RMA_BYTES);
+    copy_here(d, d->tail, place, nbytes);
 }
 
 static void add_segment(decoding *d, weft_tensor *place, uint64_t nbytes)
@@ -190,8 +202,8 @@ static weft_tensor *decode_tensor(decoding *d)
         return NULL;
     if (encoding == WFI_ENCODING_INLINE)
         copy_here(d, d->meta, place, nbytes);
-    else if (encoding == WFI_ENCODING_EAGER && wfi_read_bytes(d->meta, WFI_RMA_BYTES))
-        copy_here(d, d->tail, place, nbytes);
+    else if (encoding == WFI_ENCODING_EAGER)
+        take_eager(d, place, nbytes);
     else if (encoding == WFI_ENCODING_PULL)
         add_segment(d, place, nbytes);
     else
@@ -365,13 +377,7 @@ bool wfi_peek_tensor(wfi_reader *tensors, wfi_tensor_type *out)
     bool linked = false;
     if (!wfi_read_tensor_type(tensors, &out->dtype, &out->shape, &nbytes, &linked))
         return false;
-    uint8_t encoding = wfi_read_u8(tensors);
-    if (encoding == WFI_ENCODING_INLINE)
-        (void)wfi_read_bytes(tensors, nbytes);
-    else if (encoding == WFI_ENCODING_PULL)
-        (void)wfi_read_bytes(tensors, WFI_RMA_BYTES);
-    else if (encoding == WFI_ENCODING_PUSH)
-        (void)wfi_read_u32(tensors);
+    skip_contents(tensors, wfi_read_u8(tensors), nbytes);
     return !tensors->failed;
 }
 

@@ -130,6 +130,47 @@ static weft_status measure(const wfi_encoded *encoded, size_t size, wfi_decoded 
     return st;
 }
 
+/* Bytes, and two tensors whose contents follow the metadata: as a call without an agent's memory has them. */
+static void tensors_may_follow_the_metadata(void **state)
+{
+    weft_tensor *two[] = {weft_tensor_arange(1000, WEFT_DTYPE_FLOAT32), weft_tensor_arange(600, WEFT_DTYPE_FLOAT64)};
+    weft_args values = WEFT_VALUES(weft_of_bytes("word", 4), weft_of_tensors((weft_tensors){two, 2}));
+    static uint8_t tail[1000 * 4 + 600 * 8];
+    wfi_encoded encoded;
+    wfi_decoded decoded;
+    wfi_tensor_types types;
+    wfi_peeked peeked[2];
+    wfi_reader meta, behind;
+    memcpy(tail, weft_tensor_data(two[0]), 4000);
+    memcpy(tail + 4000, weft_tensor_data(two[1]), 4800);
+    assert_int_equal(wfi_encode(&encoded, values, &(wfi_encode_options){0}), WEFT_OK);
+    for (size_t i = 0; i < 2; i++)
+        wfi_encode_eager(&encoded, &encoded.remote[i]);
+    assert_int_equal(measure(&encoded, encoded.meta.size, &decoded, &types), WEFT_OK);
+    assert_int_equal(types.count, 2);
+    assert_true(wfi_peek_values(encoded.meta.data, encoded.meta.size, peeked, 2));
+    assert_int_equal(peeked[1].tensor_count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(wfi_peek_tensor(&peeked[1].tensors, &types.items[0]));
+        assert_int_equal(types.items[0].dtype, weft_tensor_dtype(two[i]));
+    }
+    for (size_t size = 0; size <= sizeof tail; size += sizeof tail / 2) {
+        wfi_reader_init(&meta, encoded.meta.data, encoded.meta.size);
+        wfi_reader_init(&behind, tail, size);
+        weft_status st = wfi_decode(&decoded, &meta, &behind, &(wfi_decode_options){0});
+        assert_int_equal(st, size == sizeof tail ? WEFT_OK : WEFT_ERR_PROTOCOL);
+    }
+    weft_tensors got = weft_values_args(decoded.values).items[1].as.tensors;
+    for (size_t i = 0; i < 2; i++) {
+        assert_memory_equal(weft_tensor_data(got.items[i]), weft_tensor_data(two[i]), weft_tensor_nbytes(two[i]));
+        weft_tensor_unref(two[i]);
+    }
+    assert_int_equal(decoded.segment_count, 0);
+    assert_int_equal(decoded.copied_bytes, sizeof tail);
+    wfi_decoded_fini(&decoded);
+    wfi_encoded_fini(&encoded);
+}
+
 static void encode_some(wfi_encoded *encoded)
 {
     weft_tensor *tensor = weft_tensor_zeros(WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32), *two[] = {tensor, tensor};
@@ -265,5 +306,5 @@ static void wrong_values_are_named(void **state)
 
 UNIT_MAIN(types_have_names, all_values_are_walked_through_in_order, nothing_is_entered_that_cannot_be_read,
           an_unknown_dtype_is_refused, a_tensor_on_a_device_is_not_encoded, an_owned_list_is_whole_or_not_at_all,
-          what_is_decoded_was_encoded, measuring_refuses_what_decoding_refuses, measuring_refuses_nothing_else,
-          wrong_values_are_named)
+          what_is_decoded_was_encoded, tensors_may_follow_the_metadata, measuring_refuses_what_decoding_refuses,
+          measuring_refuses_nothing_else, wrong_values_are_named)
