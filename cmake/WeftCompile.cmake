@@ -4,7 +4,6 @@ set(CMAKE_C_EXTENSIONS ON)
 set(CMAKE_CXX_STANDARD 17)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
-set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
@@ -17,16 +16,11 @@ endif()
 add_library(weft_flags INTERFACE)
 target_compile_options(weft_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wstrict-prototypes
   -Wmissing-prototypes -Wpointer-arith -Wvla -Wformat=2 -fno-common>)
-target_compile_options(weft_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>")
-# Host stubs of nvcc's begin static locals, whose guards would need the C++ runtime: C programs link the static library without it.
-target_compile_options(weft_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-threadsafe-statics,-fno-exceptions>")
 target_compile_definitions(weft_flags INTERFACE _GNU_SOURCE)
 if(WEFT_WERROR)
-  target_compile_options(weft_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>
-    "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Werror>")
+  target_compile_options(weft_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>)
 endif()
 
-# Only host code is instrumented: nvcc knows none of these flags.
 set(weft_sanitize "")
 if(WEFT_SANITIZE STREQUAL "address")
   set(weft_sanitize -fsanitize=address,undefined)

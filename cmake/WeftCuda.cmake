@@ -1,103 +1,106 @@
-# CUDA, if it is there. Sets WEFT_HAVE_CUDA (also a compile definition).
+# GPUs. The library calls NVIDIA's driver and cuBLAS, which it loads at run time: it links nothing of CUDA, and is built
+# the same with and without a CUDA toolkit. Only the kernels need one: with an nvcc (WEFT_CUDA=ON, or AUTO if there is
+# one that works) they are compiled and stored in the library. Sets WEFT_HAVE_CUDA, also a compile definition, if they are.
 #
-# weft_cuda_sources(FILES... [LIBS cublas|cudnn|nccl...])   files (.c or .cu) that are only built with CUDA
-# weft_cuda_test(NAME SOURCES... [TIMEOUT s] [LABELS l...]) a test that is only built with CUDA; it gets the label gpu and
-#                                                          exits 77 where no GPU is
-#
-# The runtime is linked statically, and the driver's libcuda never: a program with CUDA inside starts on a machine without
-# a driver and finds no device there.
+# weft_cuda_kernels(FILES...)                              .cu files with kernels
+# weft_cuda_test(NAME SOURCES... [TIMEOUT s] [LABELS l...] [ARGS a...] [ENVIRONMENT e...])
+#     a test with the label gpu. It runs on a GPU if there is one, otherwise on the emulated one (tests/emulated), and
+#     prints which; in a tree of WEFT_GPU_ONLY it exits 77 where no GPU is
 set(WEFT_HAVE_CUDA OFF)
 if(NOT WEFT_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "WEFT_CUDA is '${WEFT_CUDA}': it is AUTO, ON or OFF")
 endif()
+set(WEFT_CUDA_ARCHITECTURES 80 90 100 CACHE STRING "GPUs that kernels are compiled for: compute capabilities, or native")
 
 if(NOT WEFT_CUDA STREQUAL "OFF")
-  if(NOT CMAKE_CUDA_COMPILER)
-    find_program(WEFT_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
-    mark_as_advanced(WEFT_NVCC)
-    if(WEFT_NVCC)
-      set(CMAKE_CUDA_COMPILER ${WEFT_NVCC})
-    endif()
-  endif()
-  if(NOT CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80 90)
-  endif()
-  if(WEFT_CUDA STREQUAL "ON")
-    enable_language(CUDA)
-  elseif(CMAKE_CUDA_COMPILER)
-    include(CheckLanguage)
-    check_language(CUDA) # an nvcc that does not work (an older one with a newer gcc) is no CUDA
-    if(CMAKE_CUDA_COMPILER)
-      enable_language(CUDA)
-    endif()
-  endif()
-  if(CMAKE_CUDA_COMPILER)
-    find_package(CUDAToolkit 12.0)
-    if(CUDAToolkit_FOUND AND TARGET CUDA::cudart_static)
-      set(WEFT_HAVE_CUDA ON)
-    elseif(WEFT_CUDA STREQUAL "ON")
-      message(FATAL_ERROR "WEFT_CUDA=ON, but no CUDA toolkit >= 12 with a static runtime was found")
-    endif()
-  endif()
+  find_program(WEFT_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
+  mark_as_advanced(WEFT_NVCC)
 endif()
-
-# cuBLAS is loaded at run time, when it is first needed (src/tensor/cuda/product): here only its header counts.
-set(WEFT_HAVE_CUBLAS OFF)
-set(weft_map_cuda "") # what it takes of libweft_rpc (cmake/weft_rpc.map.in)
-if(WEFT_HAVE_CUDA)
-  find_file(WEFT_CUBLAS_HEADER cublas_v2.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
-  mark_as_advanced(WEFT_CUBLAS_HEADER)
-  if(WEFT_CUBLAS_HEADER)
-    set(WEFT_HAVE_CUBLAS ON)
-    set(weft_map_cuda "\n    wfi_cuda_enter;\n    wfi_cuda_leave;")
-    target_compile_definitions(weft_flags INTERFACE WEFT_HAVE_CUBLAS)
-  endif()
-endif()
-
-if(WEFT_HAVE_CUDA)
-  set(CMAKE_CUDA_STANDARD 17)
-  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-  target_compile_definitions(weft_flags INTERFACE WEFT_HAVE_CUDA)
-  target_link_libraries(weft_rpc_deps INTERFACE CUDA::cudart_static)
-  list(APPEND weft_rpc_private_libs -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt)
-  message(STATUS "CUDA ${CUDAToolkit_VERSION}, for architectures ${CMAKE_CUDA_ARCHITECTURES}")
-else()
-  message(STATUS "CUDA: not built")
-endif()
-
-# cuDNN and NCCL have no targets in CMake's own module.
-function(weft_cuda_library name)
-  if(TARGET CUDA::${name})
-    target_link_libraries(${weft_part}_deps INTERFACE CUDA::${name})
+if(WEFT_NVCC AND NOT WEFT_CUDA STREQUAL "OFF")
+  set(weft_nvcc_flags -std=c++17 --fmad=false -ccbin ${CMAKE_C_COMPILER})
+  if(WEFT_CUDA_ARCHITECTURES STREQUAL "native")
+    list(APPEND weft_nvcc_flags -arch=native)
   else()
-    find_library(WEFT_${name}_LIBRARY ${name} HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
-    target_link_libraries(${weft_part}_deps INTERFACE ${WEFT_${name}_LIBRARY})
+    foreach(architecture ${WEFT_CUDA_ARCHITECTURES})
+      list(APPEND weft_nvcc_flags -gencode arch=compute_${architecture},code=sm_${architecture})
+    endforeach()
+    # PTX of the oldest: a newer driver compiles it for GPUs that are not in the list.
+    list(GET WEFT_CUDA_ARCHITECTURES 0 oldest)
+    list(APPEND weft_nvcc_flags -gencode arch=compute_${oldest},code=compute_${oldest})
   endif()
-  set_property(GLOBAL APPEND PROPERTY ${weft_part}_cuda_libraries -l${name})
-endfunction()
+  # An nvcc that does not work here (an older one with a newer gcc) is none.
+  file(WRITE ${CMAKE_BINARY_DIR}/fatbins/try.cu "extern \"C\" __global__ void weft_try(const __grid_constant__ int x) {}\n")
+  foreach(compression -compress-mode=size "") # not known to the toolkits before 12.4
+    execute_process(COMMAND ${WEFT_NVCC} ${weft_nvcc_flags} ${compression} -fatbin -o try.fatbin try.cu
+      WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/fatbins RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
+    if(failed EQUAL 0)
+      set(WEFT_HAVE_CUDA ON)
+      list(APPEND weft_nvcc_flags ${compression})
+      break()
+    endif()
+  endforeach()
+endif()
+if(WEFT_CUDA STREQUAL "ON" AND NOT WEFT_HAVE_CUDA)
+  message(FATAL_ERROR "WEFT_CUDA=ON, but no nvcc was found that works for WEFT_CUDA_ARCHITECTURES=${WEFT_CUDA_ARCHITECTURES}: ${said}")
+endif()
+if(WEFT_HAVE_CUDA)
+  target_compile_definitions(weft_flags INTERFACE WEFT_HAVE_CUDA)
+  message(STATUS "GPU kernels: by ${WEFT_NVCC}, for ${WEFT_CUDA_ARCHITECTURES}")
+else()
+  message(STATUS "GPU kernels: not built")
+endif()
 
-function(weft_cuda_sources)
-  if(NOT WEFT_HAVE_CUDA)
-    return()
-  endif()
-  cmake_parse_arguments(C "" "" "LIBS" ${ARGN})
-  weft_sources(${C_UNPARSED_ARGUMENTS})
-  set_source_files_properties(${C_UNPARSED_ARGUMENTS} TARGET_DIRECTORY ${weft_part}_objects PROPERTIES
-    COMPILE_OPTIONS "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>") # products and sums have the CPU's bits
-  if("${C_UNPARSED_ARGUMENTS}" MATCHES "\\.cu(;|$)") # what nvcc makes of them is C++
-    set_property(GLOBAL APPEND PROPERTY ${weft_part}_cuda_libraries -lstdc++)
-  endif()
-  foreach(library ${C_LIBS})
-    weft_cuda_library(${library})
+# One fatbin for each file, stored in the library by the assembler (images.c, which weft_cuda_images writes).
+function(weft_cuda_kernels)
+  foreach(file ${ARGN})
+    set_property(GLOBAL APPEND PROPERTY weft_cuda_kernels ${CMAKE_CURRENT_SOURCE_DIR}/${file})
   endforeach()
 endfunction()
 
-function(weft_cuda_test name)
+# Once, after all weft_cuda_kernels().
+function(weft_cuda_images)
   if(NOT WEFT_HAVE_CUDA)
+    target_sources(weft_rpc_objects PRIVATE ${PROJECT_SOURCE_DIR}/src/tensor/cuda/image_none.c)
     return()
   endif()
-  cmake_parse_arguments(T "" "TIMEOUT" "LABELS" ${ARGN})
+  get_property(files GLOBAL PROPERTY weft_cuda_kernels)
+  set(folder ${CMAKE_BINARY_DIR}/fatbins)
+  set(images ${folder}/images.c)
+  set(text "/* Written by CMake. */\n#include \"tensor/cuda/image.h\"\n#include <stddef.h>\nconst bool wfi_cuda_images_built = true;\n")
+  set(table "")
+  set(fatbins "")
+  foreach(file ${files})
+    get_filename_component(name ${file} NAME_WE)
+    set(fatbin ${folder}/${name}.fatbin)
+    add_custom_command(OUTPUT ${fatbin}
+      COMMAND ${WEFT_NVCC} ${weft_nvcc_flags} $<$<BOOL:${WEFT_WERROR}>:-Werror=all-warnings> -I${PROJECT_SOURCE_DIR}/src
+        -I${PROJECT_SOURCE_DIR}/include -MD -MF ${fatbin}.d -fatbin -o ${fatbin} ${file}
+      DEPENDS ${file} DEPFILE ${fatbin}.d COMMENT "GPU kernels ${name}.cu" VERBATIM)
+    list(APPEND fatbins ${fatbin})
+    string(APPEND text "extern const char wfi_fatbin_${name}[];\n"
+      "__asm__(\".pushsection .rodata\\n.balign 64\\n.globl wfi_fatbin_${name}\\n.hidden wfi_fatbin_${name}\\n\"\n"
+      "        \"wfi_fatbin_${name}:\\n.incbin \\\"${fatbin}\\\"\\n.popsection\");\n")
+    string(APPEND table "wfi_fatbin_${name}, ")
+  endforeach()
+  file(CONFIGURE OUTPUT ${images} CONTENT "${text}const void *const wfi_cuda_images[] = {${table}NULL};\n" @ONLY)
+  target_sources(weft_rpc_objects PRIVATE ${images})
+  set_source_files_properties(${images} PROPERTIES OBJECT_DEPENDS "${fatbins}" COMPILE_OPTIONS -fno-lto)
+  add_custom_target(gpu_kernels DEPENDS ${fatbins})
+  add_dependencies(weft_rpc_objects gpu_kernels)
+endfunction()
+
+function(weft_cuda_test name)
+  cmake_parse_arguments(T "" "TIMEOUT" "LABELS;ARGS;ENVIRONMENT" ${ARGN})
   weft_test_program(${name} ${T_UNPARSED_ARGUMENTS})
-  add_test(NAME ${name} COMMAND ${name})
+  if(WEFT_GPU_ONLY)
+    add_test(NAME ${name} COMMAND ${name} ${T_ARGS})
+  else()
+    add_dependencies(${name} emulated_cuda emulated_cublas)
+    add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/emulated/run ${CMAKE_BINARY_DIR}/tests/emulated
+      $<TARGET_FILE:${name}> ${T_ARGS})
+  endif()
   weft_test_settings(${name} TIMEOUT ${T_TIMEOUT} LABELS gpu ${T_LABELS})
+  if(T_ENVIRONMENT)
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${T_ENVIRONMENT})
+  endif()
 endfunction()

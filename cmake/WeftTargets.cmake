@@ -38,7 +38,7 @@ endfunction()
 function(weft_shared part)
   if(WEFT_LTO)
     set(own $<FILTER:$<TARGET_PROPERTY:${part}_objects,SOURCES>,INCLUDE,[.]c$>)
-    add_library(${part} SHARED ${own} $<FILTER:$<TARGET_OBJECTS:${part}_objects>,INCLUDE,[.]cu[.]o$>)
+    add_library(${part} SHARED ${own})
     target_include_directories(${part} PRIVATE ${weft_source_folders})
     target_compile_options(${part} PRIVATE $<$<COMPILE_LANGUAGE:C>:-flto=auto>)
     set_target_properties(${part} PROPERTIES EXPORT_COMPILE_COMMANDS OFF) # or clang-tidy reads each file twice
@@ -52,7 +52,7 @@ function(weft_shared part)
   add_library(weft::${part} ALIAS ${part})
   target_include_directories(${part} PUBLIC ${weft_include})
   target_link_libraries(${part} PRIVATE ${part}_deps)
-  # The version script also hides what static libraries inside (cudart) would export; the library calls its own functions directly.
+  # The library calls its own functions directly.
   set(map ${CMAKE_CURRENT_BINARY_DIR}/${part}.map)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/${part}.map.in ${map} @ONLY)
   # All symbols are bound when it is loaded: binding at the first call leaves the caller's registers, and keys in them, on the stack.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.c - host memory by mmap; passes the CUDA kinds to cuda_memory.c if it is built. */
+/* backend.c - host memory by mmap; passes the CUDA kinds to cuda_memory.c. */
 #include "mem/backend.h"
+#include "mem/cuda.h"
 
-#include "base/error.h"
 #include "base/text/log.h"
 #include "topo/memory.h"
 
@@ -43,7 +43,6 @@ static weft_status map_host(size_t size, void **data)
     return WEFT_OK;
 }
 
-#ifdef WEFT_HAVE_CUDA
 weft_status wfi_memory_check_cuda(int device, weft_error **error)
 {
     return wfi_cuda_check(device, error);
@@ -61,27 +60,6 @@ void wfi_backend_unmap(wfi_memory_kind kind, int device, void *data, size_t size
     else
         wfi_cuda_unmap(kind, device, data);
 }
-#else
-weft_status wfi_memory_check_cuda(int device, weft_error **error)
-{
-    return wfi_error_fail(error, WEFT_ERR_UNSUPPORTED, "no cuda:%d here: this weft was built without CUDA", device);
-}
-
-weft_status wfi_backend_map(wfi_memory_kind kind, int device, size_t size, void **data)
-{
-    if (kind == WFI_MEMORY_HOST)
-        return map_host(size, data);
-    wfi_log(WEFT_LOG_ERROR, "memory of kind %d (device %d) needs a build with CUDA", (int)kind, device);
-    return WEFT_ERR_UNSUPPORTED;
-}
-
-void wfi_backend_unmap(wfi_memory_kind kind, int device, void *data, size_t size)
-{
-    (void)kind;
-    (void)device;
-    munmap(data, size);
-}
-#endif
 
 weft_status wfi_backend_copy(wfi_memory_kind to_kind, int to_device, void *to, wfi_memory_kind from_kind,
                              int from_device, const void *from, size_t size)
@@ -92,12 +70,6 @@ weft_status wfi_backend_copy(wfi_memory_kind to_kind, int to_device, void *to, w
         memmove(to, from, size);
         return WEFT_OK;
     }
-#ifdef WEFT_HAVE_CUDA
     return wfi_cuda_copy(to_kind == WFI_MEMORY_CUDA ? to_device : -1, to,
                          from_kind == WFI_MEMORY_CUDA ? from_device : -1, from, size);
-#else
-    (void)to_device;
-    (void)from_device;
-    return WEFT_ERR_UNSUPPORTED;
-#endif
 }

@@ -13,15 +13,13 @@
 /* A fresh mapping of `size` bytes, page-aligned. WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED, WEFT_ERR_SYSTEM. */
 weft_status wfi_backend_map(wfi_memory_kind kind, int device, size_t size, void **data);
 void wfi_backend_unmap(wfi_memory_kind kind, int device, void *data, size_t size);
-/* Copies between any two kinds; the copy is complete when it returns. */
+/* Copies between any two kinds. The copy is complete when it returns; within a device it is queued, before all work
+ * that is queued later. */
 weft_status wfi_backend_copy(wfi_memory_kind to_kind, int to_device, void *to, wfi_memory_kind from_kind,
                              int from_device, const void *from, size_t size);
 
-#ifdef WEFT_HAVE_CUDA
-weft_status wfi_cuda_check(int device, weft_error **error); /* as wfi_memory_check_cuda */
 weft_status wfi_cuda_map(wfi_memory_kind kind, int device, size_t size, void **data);
 void wfi_cuda_unmap(wfi_memory_kind kind, int device, void *data);
 weft_status wfi_cuda_copy(int to_device, void *to, int from_device, const void *from, size_t size);
-#endif
 
 #endif

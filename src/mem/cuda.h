@@ -1,18 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.h - selects a CUDA device for a while, and translates CUDA's errors. Only in builds with CUDA; also for C++. */
+/*
+ * cuda.h - makes the primary context of a CUDA device current for a while, and translates the driver's errors.
+ *
+ * weft is a guest in its process: it uses the primary contexts, which the CUDA runtime and other libraries share, and
+ * after each of its calls the context that was current before is current again.
+ */
 #ifndef WFI_MEM_CUDA_H
 #define WFI_MEM_CUDA_H
 
-#include <weft/status.h>
+#include "mem/cuda_driver.h"
 
-WEFT_BEGIN_C
+#define WFI_CUDA_DEVICES_MAX 64
 
-/* Makes `device` the calling thread's device until wfi_cuda_leave. If it fails, wfi_cuda_leave must not be called:
- * WEFT_ERR_UNSUPPORTED (no driver, no GPU), WEFT_ERR_INVALID (no device with that number), WEFT_ERR_SYSTEM. */
-weft_status wfi_cuda_enter(int device, int *before);
-void wfi_cuda_leave(int device, int before);
-/* The status of a cudaError_t. Logs an error, with `what`, and clears it in CUDA if that is possible. */
+/* Makes the primary context of `device` current on the calling thread until wfi_cuda_leave. If it fails, wfi_cuda_leave
+ * must not be called: WEFT_ERR_UNSUPPORTED (no driver, no GPU), WEFT_ERR_INVALID (no device with that number),
+ * WEFT_ERR_SYSTEM. */
+weft_status wfi_cuda_enter(int device);
+void wfi_cuda_leave(void);
+/* The status of an error of the driver. Logs the error, with `what`. */
 weft_status wfi_cuda_status(int error, const char *what);
 
-WEFT_END_C
+/* WEFT_OK if there is such a device; otherwise as wfi_memory_check_cuda (mem.h). */
+weft_status wfi_cuda_check(int device, weft_error **error);
+#define WFI_CUDA_NAME 96
+/* The driver's name of a device, "none" if there is no such device. */
+const char *wfi_cuda_name(int device, char name[WFI_CUDA_NAME]);
+
 #endif

@@ -1,105 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_memory.c - device and page-locked memory by the CUDA runtime. Only in builds with CUDA. On a machine without a
- * driver or device the functions fail with WEFT_ERR_UNSUPPORTED. They do not change the calling thread's device.
+ * cuda_memory.c - device memory and page-locked memory, by the CUDA driver. Without a driver or a device the functions
+ * fail with WEFT_ERR_UNSUPPORTED. They do not change the calling thread's context.
  */
 #include "mem/backend.h"
 #include "mem/cuda.h"
 
-#include "base/error.h"
-#include "base/text/log.h"
+#define PINNED_FOR_ALL_CONTEXTS 1 /* CU_MEMHOSTALLOC_PORTABLE */
 
-#include <cuda_runtime_api.h>
-
-weft_status wfi_cuda_status(int code, const char *what)
+static uint64_t address_of(const void *at)
 {
-    cudaError_t error = (cudaError_t)code;
-    if (error == cudaSuccess)
-        return WEFT_OK;
-    (void)cudaGetLastError(); /* clears it: otherwise the next caller would get it */
-    wfi_log(WEFT_LOG_ERROR, "%s failed: %s", what, cudaGetErrorString(error));
-    if (error == cudaErrorMemoryAllocation)
-        return WEFT_ERR_MEMORY;
-    bool absent = error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver || error == cudaErrorStubLibrary;
-    return absent ? WEFT_ERR_UNSUPPORTED : WEFT_ERR_SYSTEM;
-}
-
-weft_status wfi_cuda_check(int device, weft_error **error)
-{
-    int count = 0;
-    cudaError_t failure = cudaGetDeviceCount(&count);
-    if (failure != cudaSuccess) {
-        (void)cudaGetLastError();
-        return wfi_error_fail(error, WEFT_ERR_UNSUPPORTED, "no cuda:%d here: %s", device, cudaGetErrorString(failure));
-    }
-    if (count == 0)
-        return wfi_error_fail(error, WEFT_ERR_UNSUPPORTED, "no cuda:%d here: this machine shows no GPU", device);
-    if (device < 0 || device >= count)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "no cuda:%d here: the GPUs are cuda:0 to cuda:%d", device,
-                              count - 1);
-    return WEFT_OK;
-}
-
-weft_status wfi_cuda_enter(int device, int *before)
-{
-    int count = 0;
-    cudaError_t error = cudaGetDeviceCount(&count);
-    if (error != cudaSuccess)
-        return wfi_cuda_status(error, "looking for CUDA devices");
-    if (device < 0 || device >= count)
-        return WEFT_ERR_INVALID;
-    error = cudaGetDevice(before);
-    if (error == cudaSuccess && *before != device)
-        error = cudaSetDevice(device);
-    return wfi_cuda_status(error, "choosing a CUDA device");
-}
-
-void wfi_cuda_leave(int device, int before)
-{
-    if (before != device)
-        (void)cudaSetDevice(before);
+    return (uint64_t)(uintptr_t)at;
 }
 
 weft_status wfi_cuda_map(wfi_memory_kind kind, int device, size_t size, void **data)
 {
-    int before = 0;
-    weft_status status = wfi_cuda_enter(device, &before);
+    weft_status status = wfi_cuda_enter(device);
     if (status != WEFT_OK)
         return status;
-    if (kind == WFI_MEMORY_PINNED)
-        status = wfi_cuda_status(cudaHostAlloc(data, size, cudaHostAllocPortable), "page-locking memory");
-    else
-        status = wfi_cuda_status(cudaMalloc(data, size), "allocating device memory");
-    wfi_cuda_leave(device, before);
+    const wfi_cuda_driver *driver = wfi_cuda_driver_get();
+    if (kind == WFI_MEMORY_PINNED) {
+        status = wfi_cuda_status(driver->pinned_alloc(data, size, PINNED_FOR_ALL_CONTEXTS), "page-locking memory");
+    } else {
+        uint64_t at = 0;
+        status = wfi_cuda_status(driver->memory_alloc(&at, size), "allocating device memory");
+        if (status == WEFT_OK)
+            *data = (void *)(uintptr_t)at;
+    }
+    wfi_cuda_leave();
     return status;
 }
 
 void wfi_cuda_unmap(wfi_memory_kind kind, int device, void *data)
 {
-    int before = 0;
-    if (wfi_cuda_enter(device, &before) != WEFT_OK)
-        return; /* the process is ending, and the runtime has been unloaded */
-    cudaError_t error = kind == WFI_MEMORY_PINNED ? cudaFreeHost(data) : cudaFree(data);
-    if (error != cudaSuccess && error != cudaErrorCudartUnloading)
+    if (wfi_cuda_enter(device) != WEFT_OK)
+        return; /* the process is ending, and the driver has been unloaded */
+    const wfi_cuda_driver *driver = wfi_cuda_driver_get();
+    int error = kind == WFI_MEMORY_PINNED ? driver->pinned_free(data) : driver->memory_free(address_of(data));
+    if (error != WFI_CUDA_DEINITIALIZED)
         (void)wfi_cuda_status(error, "freeing device memory");
-    wfi_cuda_leave(device, before);
+    wfi_cuda_leave();
+}
+
+/* The contexts of both devices are needed as handles: the one of `to` is current on return. */
+static int copy_between(const wfi_cuda_driver *driver, void *to, int from_device, const void *from, size_t size)
+{
+    void *to_context = NULL, *from_context = NULL;
+    int error = driver->context_pop(&to_context);
+    if (error != 0)
+        return error;
+    if (wfi_cuda_enter(from_device) == WEFT_OK)
+        error = driver->context_pop(&from_context);
+    int pushed = driver->context_push(to_context);
+    if (error == 0 && pushed == 0 && from_context != NULL)
+        error = driver->copy_between(address_of(to), to_context, address_of(from), from_context, size);
+    return error != 0 ? error : pushed;
 }
 
 weft_status wfi_cuda_copy(int to_device, void *to, int from_device, const void *from, size_t size)
 {
-    int device = to_device >= 0 ? to_device : from_device;
-    int before = 0;
-    weft_status status = wfi_cuda_enter(device, &before);
+    weft_status status = wfi_cuda_enter(to_device >= 0 ? to_device : from_device);
     if (status != WEFT_OK)
         return status;
-    cudaError_t error;
-    if (to_device >= 0 && from_device >= 0 && to_device != from_device)
-        error = cudaMemcpyPeer(to, to_device, from, from_device, size);
+    const wfi_cuda_driver *driver = wfi_cuda_driver_get();
+    int error;
+    if (to_device < 0)
+        error = driver->copy_to_host(to, address_of(from), size);
+    else if (from_device < 0)
+        error = driver->copy_to_device(address_of(to), from, size);
+    else if (from_device == to_device)
+        error = driver->copy_within(address_of(to), address_of(from), size, NULL);
     else
-        error = cudaMemcpy(to, from, size, cudaMemcpyDefault);
-    if (error == cudaSuccess)
-        error = cudaStreamSynchronize(cudaStreamLegacy); /* a copy from device to device is asynchronous */
+        error = copy_between(driver, to, from_device, from, size);
     status = wfi_cuda_status(error, "copying device memory");
-    wfi_cuda_leave(device, before);
+    wfi_cuda_leave();
     return status;
 }

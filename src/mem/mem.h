@@ -55,7 +55,7 @@ weft_status wfi_storage_create(wfi_memory_kind kind, int device, size_t size, wf
  * NULL. */
 weft_status wfi_storage_wrap(wfi_memory_kind kind, int device, void *data, size_t size, weft_drop_fn drop, void *arg,
                              wfi_storage **out);
-/* WEFT_OK if there is such a device; otherwise WEFT_ERR_UNSUPPORTED (no CUDA in this build, no driver, no GPU) or
+/* WEFT_OK if there is such a device; otherwise WEFT_ERR_UNSUPPORTED (no driver, no GPU) or
  * WEFT_ERR_INVALID (no device with that number), with a text in *error (`error` may be NULL). */
 weft_status wfi_memory_check_cuda(int device, weft_error **error);
 wfi_storage *wfi_storage_ref(wfi_storage *storage);
@@ -82,7 +82,8 @@ bool wfi_storage_wait_unread(wfi_storage *storage, uint64_t deadline_ns);
 void wfi_storage_wrote(wfi_storage *storage);
 uint64_t wfi_storage_version(const wfi_storage *storage);
 
-/* Copies between kinds; both ranges valid. */
+/* Copies between kinds; both ranges valid. The copy is complete when it returns, except within a device: then it is
+ * queued before all later work of the device. */
 weft_status wfi_memory_copy(wfi_storage *to, size_t to_offset, const wfi_storage *from, size_t from_offset,
                             size_t size);
 

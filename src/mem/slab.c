@@ -6,7 +6,8 @@
  * need it again, and a little more, for sizes that change. "Recently" means the last one to two windows of requests, so
  * a single peak is forgotten. If a size must be mapped again soon after it was returned to the system, that was too
  * little: its bytes are added to the bound, up to a quarter of the peak (`regretted`). WEFT_SLAB_KEEP_MB sets a fixed
- * bound.
+ * bound. With 0 no slab is used twice, and device memory has the exact size: tools that check accesses then see each
+ * allocation of the program.
  */
 #include "mem/slab.h"
 
@@ -225,7 +226,7 @@ weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, wfi_sla
     slab->kind = kind;
     slab->device = device;
     slab->size_class = size_class;
-    slab->size = wfi_slab_class_bytes(size_class);
+    slab->size = kind == WFI_MEMORY_CUDA && pool.keep_mb == 0 && size > 0 ? size : wfi_slab_class_bytes(size_class);
     weft_status status = map_fresh(slab);
     if (status != WEFT_OK) {
         free(slab);

@@ -4,19 +4,13 @@
 
 #include "tensor/tensor.h"
 
-#ifdef WEFT_HAVE_CUDA
-#define CUDA(table) table
-#else
-#define CUDA(table) NULL /* built without CUDA: no tensor is on a GPU */
-#endif
-
 static const wfi_copy_kernels *const copies[WFI_DEVICE_KINDS] = {
     [WEFT_DEVICE_CPU] = wfi_copy_cpu,
-    [WEFT_DEVICE_CUDA] = CUDA(wfi_copy_cuda),
+    [WEFT_DEVICE_CUDA] = wfi_copy_cuda,
 };
 static const wfi_elementwise_kernels *const elementwise[WFI_DEVICE_KINDS] = {
     [WEFT_DEVICE_CPU] = wfi_elementwise_cpu,
-    [WEFT_DEVICE_CUDA] = CUDA(wfi_elementwise_cuda),
+    [WEFT_DEVICE_CUDA] = wfi_elementwise_cuda,
 };
 
 const wfi_copy_kernels *wfi_copy_kernels_of(const weft_tensor *tensor)

@@ -73,6 +73,8 @@ typedef struct wfi_gemm_args {
     const void *a, *b;
     double beta;
     void *c;
+    /* Of CUDA only: the number of such products, 0 or 1 for one, and how many elements further the next operand is. */
+    int64_t batch, step_a, step_b, step_c;
 } wfi_gemm_args;
 
 typedef struct wfi_product_kernels {

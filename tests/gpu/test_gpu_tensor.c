@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_gpu_tensor.c - tensors on a real device: copies, conversions, fills, arithmetic and matrix products, each compared with the CPU's.
- * Skips where no GPU is. It needs none of the libraries that products rest on, so that tools/gpu-check can run it.
+ * test_gpu_tensor.c - tensors on a device: copies, conversions, fills, arithmetic and matrix products, each compared with the CPU's.
+ * It needs none of the libraries that products rest on, so that tools/gpu-check can run it.
  */
+#include "gpu/gpu.h"
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
 #include "unit.h"
 
 #include <math.h>
 #include <string.h>
-
-enum { SKIPPED = 77 };
 
 static const weft_device gpu = {WEFT_DEVICE_CUDA, 0}, cpu = {WEFT_DEVICE_CPU, 0};
 static const weft_dtype floats[] = {WEFT_DTYPE_FLOAT32, WEFT_DTYPE_FLOAT64, WEFT_DTYPE_FLOAT16, WEFT_DTYPE_BFLOAT16};
@@ -206,8 +205,16 @@ static void products_are_near(void **state)
         weft_tensor *a_there = to(a, gpu), *b_there = to(b, gpu),
                     *c = weft_tensor_empty_on(gpu, WEFT_SHAPE(M, N), dtype);
         weft_tensor_fill(c, 2);
-        wfi_gemm_args args = {
-            gpu, ta, tb, M, N, K, wfi_tensor_address(a_there), wfi_tensor_address(b_there), 0.5, wfi_tensor_address(c)};
+        wfi_gemm_args args = {.device = gpu,
+                              .transpose_a = ta,
+                              .transpose_b = tb,
+                              .m = M,
+                              .n = N,
+                              .k = K,
+                              .a = wfi_tensor_address(a_there),
+                              .b = wfi_tensor_address(b_there),
+                              .beta = 0.5,
+                              .c = wfi_tensor_address(c)};
         assert_int_equal(wfi_product_cuda[dtype].gemm(&args), WEFT_OK);
         weft_tensor *back = to(c, cpu);
         for (int64_t k = 0; k < M * N; k++)
@@ -248,7 +255,7 @@ int main(void)
         cmocka_unit_test(products_are_near),
         cmocka_unit_test(what_has_no_kernel_is_refused),
     };
-    if (weft_device_check(gpu, NULL) == WEFT_ERR_UNSUPPORTED)
-        return SKIPPED;
+    if (!gpu_is_here())
+        return GPU_SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

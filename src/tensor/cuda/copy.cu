@@ -1,57 +1,82 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy.cu - CUDA's copies, conversions and fills, over any strides. Converted are floats of all sizes, to each other. */
-#include "tensor/cuda/launch.cuh"
+/* copy.cu - copies, conversions and fills, over any strides. Floats of all sizes are converted to each other. */
+#include "tensor/cuda/walk.cuh"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include <string.h>
-
-namespace
+namespace wfi
 {
 
-struct bits_16 {
-    uint64_t half[2];
-};
+template <typename T> __device__ inline void copy(const wfi_walk_args &args)
+{
+    over_walk(args, [](const char *x, char *y, const char *) { *(T *)y = *(const T *)x; });
+}
 
-template <typename T> struct copy_body {
-    __device__ void operator()(const char *x, char *y, const char *) const
-    {
-        *(T *)y = *(const T *)x;
-    }
-};
-
-template <typename T> struct fill_body {
+template <typename T> __device__ inline void fill(const wfi_walk_args &args)
+{
     T value;
-    __device__ void operator()(char *y, const char *, const char *) const
-    {
-        *(T *)y = value;
-    }
+    memcpy(&value, args.element, sizeof(value));
+    over_walk(args, [value](char *y, const char *, const char *) { *(T *)y = value; });
+}
+
+/* The two halves as they lie in memory. */
+struct f16 {
+    uint16_t bits;
+};
+struct bf16 {
+    uint16_t bits;
 };
 
-/* To each dtype from what holds a float of any size, rounded once. */
-template <typename To, typename From> __device__ To rounded(From value)
+#if defined(__CUDACC__)
+__device__ inline float read(const f16 *x)
 {
-    return (To)value;
+    return __half2float(__ushort_as_half(x->bits));
 }
-template <> __device__ __half rounded<__half, float>(float value)
+__device__ inline float read(const bf16 *x)
 {
-    return __float2half_rn(value);
+    return __bfloat162float(__ushort_as_bfloat16(x->bits));
 }
-template <> __device__ __half rounded<__half, double>(double value)
+__device__ inline void write(f16 *y, float value)
 {
-    return __double2half(value);
+    y->bits = __half_as_ushort(__float2half_rn(value));
 }
-template <> __device__ __nv_bfloat16 rounded<__nv_bfloat16, float>(float value)
+__device__ inline void write(f16 *y, double value)
 {
-    return __float2bfloat16_rn(value);
+    y->bits = __half_as_ushort(__double2half(value));
 }
-template <> __device__ __nv_bfloat16 rounded<__nv_bfloat16, double>(double value)
+__device__ inline void write(bf16 *y, float value)
 {
-    return __double2bfloat16(value);
+    y->bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
 }
+__device__ inline void write(bf16 *y, double value)
+{
+    y->bits = __bfloat16_as_ushort(__double2bfloat16(value));
+}
+#else
+inline float read(const f16 *x)
+{
+    return wfi_float_of_f16(x->bits);
+}
+inline float read(const bf16 *x)
+{
+    return wfi_float_of_bf16(x->bits);
+}
+inline void write(f16 *y, float value)
+{
+    y->bits = wfi_f16_of_float(value);
+}
+inline void write(f16 *y, double value)
+{
+    y->bits = wfi_f16_of_float(wfi_float_odd_of_f64(value));
+}
+inline void write(bf16 *y, float value)
+{
+    y->bits = wfi_bf16_of_float(value);
+}
+inline void write(bf16 *y, double value)
+{
+    y->bits = wfi_bf16_of_float(wfi_float_odd_of_f64(value));
+}
+#endif
 
-/* The halves are read as float, which holds them. */
 __device__ inline float read(const float *x)
 {
     return *x;
@@ -60,63 +85,51 @@ __device__ inline double read(const double *x)
 {
     return *x;
 }
-__device__ inline float read(const __half *x)
+template <typename From> __device__ inline void write(float *y, From value)
 {
-    return __half2float(*x);
+    *y = (float)value;
 }
-__device__ inline float read(const __nv_bfloat16 *x)
+template <typename From> __device__ inline void write(double *y, From value)
 {
-    return __bfloat162float(*x);
+    *y = (double)value;
 }
 
-template <typename From, typename To> struct convert_body {
-    __device__ void operator()(const char *x, char *y, const char *) const
-    {
-        *(To *)y = rounded<To>(read((const From *)x));
+/* Rounded once. */
+template <typename From, typename To> __device__ inline void convert_to(const wfi_walk_args &args)
+{
+    over_walk(args, [](const char *x, char *y, const char *) { write((To *)y, read((const From *)x)); });
+}
+
+template <typename From> __device__ inline void convert(const wfi_walk_args &args)
+{
+    if (args.op == WEFT_DTYPE_FLOAT32)
+        convert_to<From, float>(args);
+    else if (args.op == WEFT_DTYPE_FLOAT64)
+        convert_to<From, double>(args);
+    else if (args.op == WEFT_DTYPE_FLOAT16)
+        convert_to<From, f16>(args);
+    else
+        convert_to<From, bf16>(args);
+}
+
+} // namespace wfi
+
+#define WALK_KERNEL(name, function)                                                                                    \
+    WFI_KERNEL(name, wfi_walk_args)                                                                                    \
+    {                                                                                                                  \
+        wfi::function(args);                                                                                           \
     }
-};
-
-template <typename T> weft_status copy(const wfi_strided *walk)
-{
-    return wfi::run_walk(walk, "a copy", copy_body<T>{});
-}
-
-template <typename From, typename To> weft_status convert(const wfi_strided *walk)
-{
-    return wfi::run_walk(walk, "a conversion", convert_body<From, To>{});
-}
-
-template <typename T> weft_status fill(const wfi_strided *walk, const void *element)
-{
-    fill_body<T> body;
-    memcpy(&body.value, element, sizeof(body.value));
-    return wfi::run_walk(walk, "a fill", body);
-}
-
-/* Bits: what is moved as one element. */
-template <typename Bits> constexpr wfi_copy_kernels moves()
-{
-    return {copy<Bits>, {}, fill<Bits>};
-}
-
-template <typename Bits, typename From> constexpr wfi_copy_kernels floats()
-{
-    wfi_copy_kernels kernels = moves<Bits>();
-    kernels.to[WEFT_DTYPE_FLOAT32] = convert<From, float>;
-    kernels.to[WEFT_DTYPE_FLOAT64] = convert<From, double>;
-    kernels.to[WEFT_DTYPE_FLOAT16] = convert<From, __half>;
-    kernels.to[WEFT_DTYPE_BFLOAT16] = convert<From, __nv_bfloat16>;
-    return kernels;
-}
-
-} // namespace
-
-/* In the order of weft_dtype. */
-extern "C" constexpr wfi_copy_kernels wfi_copy_cuda[WFI_DTYPES] = {
-    floats<uint32_t, float>(),  floats<uint64_t, double>(),
-    moves<uint64_t>(),          moves<uint32_t>(),
-    moves<uint8_t>(),           moves<uint8_t>(),
-    floats<uint16_t, __half>(), floats<uint16_t, __nv_bfloat16>(),
-    moves<uint8_t>(),           moves<uint16_t>(),
-    moves<uint64_t>(),          moves<bits_16>(),
-};
+WALK_KERNEL(copy_1, copy<uint8_t>)
+WALK_KERNEL(copy_2, copy<uint16_t>)
+WALK_KERNEL(copy_4, copy<uint32_t>)
+WALK_KERNEL(copy_8, copy<uint64_t>)
+WALK_KERNEL(copy_16, copy<wfi::bits_16>)
+WALK_KERNEL(fill_1, fill<uint8_t>)
+WALK_KERNEL(fill_2, fill<uint16_t>)
+WALK_KERNEL(fill_4, fill<uint32_t>)
+WALK_KERNEL(fill_8, fill<uint64_t>)
+WALK_KERNEL(fill_16, fill<wfi::bits_16>)
+WALK_KERNEL(convert_f32, convert<float>)
+WALK_KERNEL(convert_f64, convert<double>)
+WALK_KERNEL(convert_f16, convert<wfi::f16>)
+WALK_KERNEL(convert_bf16, convert<wfi::bf16>)

@@ -68,9 +68,7 @@ static const wfi_product_kernels *kernels_of(const weft_tensor *tensor)
 {
     static const wfi_product_kernels *const by_device[WFI_DEVICE_KINDS] = {
         [WEFT_DEVICE_CPU] = wfi_product_cpu,
-#ifdef WEFT_HAVE_CUBLAS
         [WEFT_DEVICE_CUDA] = wfi_product_cuda,
-#endif
     };
     static const wfi_product_kernels none;
     const wfi_product_kernels *by_dtype = by_device[weft_tensor_device(tensor).kind];

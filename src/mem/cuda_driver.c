@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_driver.c - loads the driver, and keeps one primary context for each device that is used. */
+#include "mem/cuda.h"
+
+#include "base/error.h"
+#include "base/text/log.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LIBRARY "libcuda.so.1"
+#define REASON_TEXT 256
+
+/* `once` guards all fields except the contexts, which are set under `lock` and read without it. They are retained until
+ * the process ends. */
+static struct driver {
+    pthread_once_t once;
+    bool works;
+    wfi_cuda_driver functions;
+    int devices;
+    char reason[REASON_TEXT]; /* why it does not work */
+    pthread_mutex_t lock;
+    _Atomic(void *) contexts[WFI_CUDA_DEVICES_MAX];
+} driver = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The names are those that the driver exports for the calls of CUDA 12. */
+static bool find_functions(void *library)
+{
+    wfi_cuda_driver *f = &driver.functions;
+    const struct {
+        void *place;
+        const char *name;
+    } wanted[] = {
+        {&f->init, "cuInit"},
+        {&f->device_count, "cuDeviceGetCount"},
+        {&f->device_get, "cuDeviceGet"},
+        {&f->device_name, "cuDeviceGetName"},
+        {&f->primary_context, "cuDevicePrimaryCtxRetain"},
+        {&f->context_push, "cuCtxPushCurrent_v2"},
+        {&f->context_pop, "cuCtxPopCurrent_v2"},
+        {&f->error_text, "cuGetErrorString"},
+        {&f->memory_alloc, "cuMemAlloc_v2"},
+        {&f->memory_free, "cuMemFree_v2"},
+        {&f->pinned_alloc, "cuMemHostAlloc"},
+        {&f->pinned_free, "cuMemFreeHost"},
+        {&f->copy_to_device, "cuMemcpyHtoD_v2"},
+        {&f->copy_to_host, "cuMemcpyDtoH_v2"},
+        {&f->copy_within, "cuMemcpyDtoDAsync_v2"},
+        {&f->copy_between, "cuMemcpyPeer"},
+        {&f->module_load, "cuModuleLoadData"},
+        {&f->module_function, "cuModuleGetFunction"},
+        {&f->launch, "cuLaunchKernel"},
+    };
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        void *found = dlsym(library, wanted[i].name);
+        if (found == NULL) {
+            snprintf(driver.reason, sizeof(driver.reason), "%s has no %s: it is too old", LIBRARY, wanted[i].name);
+            return false;
+        }
+        memcpy(wanted[i].place, &found, sizeof(found));
+    }
+    return true;
+}
+
+static const char *error_text(int error)
+{
+    const char *text = NULL;
+    return driver.functions.error_text(error, &text) == 0 && text != NULL ? text : "an unknown error";
+}
+
+static void load(void)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        snprintf(driver.reason, sizeof(driver.reason), "%s", dlerror());
+        return;
+    }
+    if (!find_functions(library))
+        return;
+    int error = driver.functions.init(0);
+    if (error == 0)
+        error = driver.functions.device_count(&driver.devices);
+    if (error != 0)
+        snprintf(driver.reason, sizeof(driver.reason), "%s", error_text(error));
+    else if (driver.devices == 0)
+        snprintf(driver.reason, sizeof(driver.reason), "this machine shows no GPU");
+    driver.works = error == 0 && driver.devices > 0;
+    if (driver.devices > WFI_CUDA_DEVICES_MAX)
+        driver.devices = WFI_CUDA_DEVICES_MAX;
+}
+
+const wfi_cuda_driver *wfi_cuda_driver_get(void)
+{
+    pthread_once(&driver.once, load);
+    return driver.works ? &driver.functions : NULL;
+}
+
+weft_status wfi_cuda_status(int error, const char *what)
+{
+    if (error == 0)
+        return WEFT_OK;
+    wfi_log(WEFT_LOG_ERROR, "%s failed: %s", what, error_text(error));
+    if (error == WFI_CUDA_OUT_OF_MEMORY)
+        return WEFT_ERR_MEMORY;
+    return error == WFI_CUDA_NO_DEVICE ? WEFT_ERR_UNSUPPORTED : WEFT_ERR_SYSTEM;
+}
+
+weft_status wfi_cuda_check(int device, weft_error **error)
+{
+    if (wfi_cuda_driver_get() == NULL)
+        return wfi_error_fail(error, WEFT_ERR_UNSUPPORTED, "no cuda:%d here: %s", device, driver.reason);
+    if (device < 0 || device >= driver.devices)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "no cuda:%d here: the GPUs are cuda:0 to cuda:%d", device,
+                              driver.devices - 1);
+    return WEFT_OK;
+}
+
+const char *wfi_cuda_name(int device, char name[WFI_CUDA_NAME])
+{
+    int handle = 0;
+    snprintf(name, WFI_CUDA_NAME, "none");
+    if (wfi_cuda_check(device, NULL) == WEFT_OK && driver.functions.device_get(&handle, device) == 0)
+        (void)driver.functions.device_name(name, WFI_CUDA_NAME, handle);
+    return name;
+}
+
+/* Retains the context if no thread has done so. */
+static weft_status retain(int device, void **out)
+{
+    int handle = 0, error = 0;
+    pthread_mutex_lock(&driver.lock);
+    void *context = atomic_load_explicit(&driver.contexts[device], memory_order_relaxed);
+    if (context == NULL) {
+        error = driver.functions.device_get(&handle, device);
+        if (error == 0)
+            error = driver.functions.primary_context(&context, handle);
+        if (error == 0)
+            atomic_store_explicit(&driver.contexts[device], context, memory_order_release);
+    }
+    pthread_mutex_unlock(&driver.lock);
+    *out = context;
+    return wfi_cuda_status(error, "opening a CUDA device");
+}
+
+weft_status wfi_cuda_enter(int device)
+{
+    const wfi_cuda_driver *functions = wfi_cuda_driver_get();
+    if (functions == NULL)
+        return WEFT_ERR_UNSUPPORTED;
+    if (device < 0 || device >= driver.devices)
+        return WEFT_ERR_INVALID;
+    void *context = atomic_load_explicit(&driver.contexts[device], memory_order_acquire);
+    weft_status status = context != NULL ? WEFT_OK : retain(device, &context);
+    return status == WEFT_OK ? wfi_cuda_status(functions->context_push(context), "choosing a CUDA device") : status;
+}
+
+void wfi_cuda_leave(void)
+{
+    void *left;
+    (void)driver.functions.context_pop(&left);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch.c - loads the kernels into a device when its first one is started, and starts them. */
+#include "tensor/cuda/launch.h"
+
+#include "base/alloc.h"
+#include "base/text/log.h"
+#include "mem/cuda.h"
+#include "tensor/cuda/image.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define BLOCKS_MOST (1 << 16) /* beyond that a thread or a block has several pieces */
+
+typedef struct device_kernels {
+    bool loaded; /* all of them */
+    void *functions[WFI_CUDA_KERNELS];
+} device_kernels;
+
+/* A device's kernels are loaded under the lock, and kept until the process ends. */
+static struct kernels {
+    pthread_mutex_t lock;
+    _Atomic(device_kernels *) devices[WFI_CUDA_DEVICES_MAX];
+} kernels = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+#define KERNEL_NAME(name) [WFI_KERNEL_##name] = "weft_" #name,
+static const char *const names[WFI_CUDA_KERNELS] = {WFI_KERNEL_LIST(KERNEL_NAME)};
+
+static bool find_in(const wfi_cuda_driver *driver, void *module, device_kernels *into)
+{
+    bool all = true;
+    for (int k = WFI_NO_KERNEL + 1; k < WFI_CUDA_KERNELS; k++) {
+        if (into->functions[k] == NULL && driver->module_function(&into->functions[k], module, names[k]) != 0)
+            into->functions[k] = NULL;
+        all = all && into->functions[k] != NULL;
+    }
+    return all;
+}
+
+/* The context of the device is current. [lock] */
+static void load(int device, device_kernels *into)
+{
+    const wfi_cuda_driver *driver = wfi_cuda_driver_get();
+    int error = 0;
+    for (size_t i = 0; wfi_cuda_images[i] != NULL && !into->loaded && error == 0; i++) {
+        void *module = NULL;
+        error = driver->module_load(&module, wfi_cuda_images[i]);
+        if (error == 0)
+            into->loaded = find_in(driver, module, into);
+    }
+    bool unfit = error == WFI_CUDA_INVALID_IMAGE || error == WFI_CUDA_NO_BINARY_FOR_GPU ||
+                 error == WFI_CUDA_INVALID_PTX || error == WFI_CUDA_UNSUPPORTED_PTX_VERSION;
+    if (unfit && !wfi_cuda_images_built)
+        wfi_log(WEFT_LOG_ERROR,
+                "no kernels for cuda:%d: this weft was built without them: configure it with WEFT_CUDA=ON", device);
+    else if (unfit)
+        wfi_log(WEFT_LOG_ERROR, "no kernels for cuda:%d: those of this weft are for other GPUs or a newer driver",
+                device);
+    else if (error != 0)
+        (void)wfi_cuda_status(error, "loading the kernels");
+    else if (!into->loaded)
+        wfi_log(WEFT_LOG_ERROR, "no kernels for cuda:%d: some are missing in this weft: build it again", device);
+}
+
+static const device_kernels *kernels_of(int device)
+{
+    device_kernels *found = atomic_load_explicit(&kernels.devices[device], memory_order_acquire);
+    if (found != NULL)
+        return found;
+    pthread_mutex_lock(&kernels.lock);
+    found = atomic_load_explicit(&kernels.devices[device], memory_order_relaxed);
+    if (found == NULL) {
+        found = wfi_calloc(1, sizeof(*found));
+        if (found != NULL) {
+            load(device, found);
+            atomic_store_explicit(&kernels.devices[device], found, memory_order_release);
+        }
+    }
+    pthread_mutex_unlock(&kernels.lock);
+    return found;
+}
+
+static weft_status launch(wfi_cuda_kernel kernel, int device, int64_t blocks, const void *args, size_t size)
+{
+    enum { END = 0, BUFFER = 1, SIZE = 2 }; /* CU_LAUNCH_PARAM_... */
+    weft_status status = wfi_cuda_enter(device);
+    if (status != WEFT_OK)
+        return status;
+    const device_kernels *all = kernels_of(device);
+    void *extra[] = {(void *)BUFFER, (void *)args, (void *)SIZE, &size, (void *)END};
+    unsigned grid = (unsigned)(blocks < BLOCKS_MOST ? blocks : BLOCKS_MOST);
+    if (all == NULL)
+        status = WEFT_ERR_MEMORY;
+    else if (!all->loaded)
+        status = WEFT_ERR_UNSUPPORTED;
+    else
+        status = wfi_cuda_status(wfi_cuda_driver_get()->launch(all->functions[kernel], grid, 1, 1, WFI_BLOCK_THREADS, 1,
+                                                               1, 0, NULL, NULL, extra),
+                                 names[kernel]);
+    wfi_cuda_leave();
+    return status;
+}
+
+weft_status wfi_cuda_run_threads(wfi_cuda_kernel kernel, weft_device device, int64_t count, const void *args,
+                                 size_t size)
+{
+    if (count == 0)
+        return WEFT_OK;
+    return launch(kernel, device.index, (count - 1) / WFI_BLOCK_THREADS + 1, args, size);
+}
+
+weft_status wfi_cuda_run_blocks(wfi_cuda_kernel kernel, weft_device device, int64_t count, const void *args,
+                                size_t size)
+{
+    return count == 0 ? WEFT_OK : launch(kernel, device.index, count, args, size);
+}

@@ -1,0 +1,627 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* driver.c - the driver's functions that weft uses (mem/cuda_driver.h), by the parts in gpu.h. */
+#include "gpu.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define CONTEXTS_MOST 64
+
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700,
+    LAUNCH_OUT_OF_RESOURCES = 701,
+    LAUNCH_FAILED = 719,
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool is_started;
+static int retained[EMULATED_DEVICES];         /* primary contexts */
+static int devices[EMULATED_DEVICES] = {0, 1}; /* the address of one is the handle of its primary context */
+static __thread struct current {
+    int *contexts[CONTEXTS_MOST];
+    int depth;
+} current;
+emulated_counts gpu_counts;
+static uint64_t fail_after[EMULATED_CALLS];
+static bool fails[EMULATED_CALLS];
+static bool expects_fault;
+static char *fault_text;
+
+void gpu_fault(const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (expects_fault) {
+        if (fault_text == NULL)
+            fault_text = strdup(text);
+        return;
+    }
+    fprintf(stderr, "emulated GPU: %s\n", text);
+    abort();
+}
+
+bool gpu_fails_now(emulated_call call)
+{
+    gpu_counts.calls[call]++;
+    if (!fails[call] || fail_after[call]-- > 0)
+        return false;
+    fails[call] = false;
+    return true;
+}
+
+static void enter(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static int leave(int result)
+{
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* The device of the context that is current; -1: none is. */
+static int device_now(void)
+{
+    return current.depth == 0 ? -1 : *current.contexts[current.depth - 1];
+}
+
+/* Enters if a context is current. */
+static bool enter_device(int *device)
+{
+    *device = device_now();
+    if (*device < 0)
+        return false;
+    enter();
+    return true;
+}
+
+/* ---- Start, devices, contexts ---- */
+
+EXPORT int cuInit(unsigned flags)
+{
+    enter();
+    if (!is_started) {
+        const char *seed = getenv("EMULATED_GPU_SEED");
+        if (seed != NULL)
+            gpu_launch_seed(strtoull(seed, NULL, 10));
+        gpu_memory_catch();
+        is_started = true;
+    }
+    return leave(flags == 0 ? SUCCESS : INVALID_VALUE);
+}
+
+EXPORT int cuDriverGetVersion(int *version)
+{
+    *version = 12000;
+    return SUCCESS;
+}
+
+EXPORT int cuDeviceGetCount(int *count)
+{
+    *count = EMULATED_DEVICES;
+    return is_started ? SUCCESS : NOT_INITIALIZED;
+}
+
+EXPORT int cuDeviceGet(int *device, int ordinal)
+{
+    if (ordinal < 0 || ordinal >= EMULATED_DEVICES)
+        return INVALID_DEVICE;
+    *device = ordinal;
+    return SUCCESS;
+}
+
+EXPORT int cuDeviceGetName(char *name, int length, int device)
+{
+    snprintf(name, (size_t)length, "emulated GPU %d (no hardware)", device);
+    return SUCCESS;
+}
+
+EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    enum { MULTIPROCESSORS = 16, MAJOR = 75, MINOR = 76 };
+    (void)device;
+    *value = attribute == MULTIPROCESSORS ? 4 : attribute == MAJOR ? 8 : 0;
+    return attribute == MULTIPROCESSORS || attribute == MAJOR || attribute == MINOR ? SUCCESS : INVALID_VALUE;
+}
+
+EXPORT int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    enter();
+    retained[device]++;
+    *context = &devices[device];
+    return leave(SUCCESS);
+}
+
+EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    enter();
+    return leave(retained[device]-- > 0 ? SUCCESS : INVALID_CONTEXT);
+}
+
+EXPORT int cuCtxPushCurrent_v2(void *context)
+{
+    if (context == NULL || current.depth == CONTEXTS_MOST)
+        return INVALID_CONTEXT;
+    current.contexts[current.depth++] = context;
+    return SUCCESS;
+}
+
+EXPORT int cuCtxPopCurrent_v2(void **context)
+{
+    if (current.depth == 0)
+        return INVALID_CONTEXT;
+    current.depth--;
+    if (context != NULL)
+        *context = current.contexts[current.depth];
+    return SUCCESS;
+}
+
+EXPORT int cuCtxGetCurrent(void **context)
+{
+    *context = current.depth == 0 ? NULL : current.contexts[current.depth - 1];
+    return SUCCESS;
+}
+
+EXPORT int cuCtxSetCurrent(void *context)
+{
+    if (current.depth > 0)
+        current.depth--;
+    return context == NULL ? SUCCESS : cuCtxPushCurrent_v2(context);
+}
+
+EXPORT int cuCtxSynchronize(void)
+{
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    gpu_counts.synchronisations++;
+    gpu_stream_wait_device(device);
+    return leave(SUCCESS);
+}
+
+EXPORT int cuGetErrorString(int error, const char **text)
+{
+    *text = error == SUCCESS                   ? "no error"
+            : error == OUT_OF_MEMORY           ? "out of memory"
+            : error == INVALID_DEVICE          ? "invalid device ordinal"
+            : error == INVALID_CONTEXT         ? "invalid device context"
+            : error == NOT_FOUND               ? "named symbol not found"
+            : error == ILLEGAL_ADDRESS         ? "an illegal memory access was encountered"
+            : error == LAUNCH_OUT_OF_RESOURCES ? "too many resources requested for launch"
+            : error == LAUNCH_FAILED           ? "unspecified launch failure"
+                                               : "an error";
+    return SUCCESS;
+}
+
+/* ---- Memory ---- */
+
+EXPORT int cuMemAlloc_v2(uint64_t *at, size_t size)
+{
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    if (size == 0)
+        return leave(INVALID_VALUE);
+    void *taken = gpu_fails_now(EMULATED_ALLOCATION) ? NULL : gpu_memory_take(device, size);
+    *at = (uint64_t)(uintptr_t)taken;
+    return leave(taken == NULL ? OUT_OF_MEMORY : SUCCESS);
+}
+
+/* As the driver does, this waits for all work of the device. */
+EXPORT int cuMemFree_v2(uint64_t at)
+{
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    const gpu_piece *piece = gpu_memory_find((void *)(uintptr_t)at, 1);
+    if (at != 0 && (piece == NULL || piece->device < 0)) {
+        gpu_fault("cuMemFree of %p, which is no allocation", (void *)(uintptr_t)at);
+        return leave(INVALID_VALUE);
+    }
+    if (at != 0)
+        gpu_stream_wait_device(piece->device);
+    bool given = at == 0 || gpu_memory_give((void *)(uintptr_t)at, device);
+    return leave(given ? SUCCESS : INVALID_VALUE);
+}
+
+EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+    *total = (size_t)2 << 30;
+    *free_bytes = *total;
+    return SUCCESS;
+}
+
+EXPORT int cuMemHostAlloc(void **at, size_t size, unsigned flags)
+{
+    int device;
+    (void)flags;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    *at = gpu_fails_now(EMULATED_ALLOCATION) ? NULL : gpu_memory_take(-1, size);
+    return leave(*at == NULL ? OUT_OF_MEMORY : SUCCESS);
+}
+
+EXPORT int cuMemFreeHost(void *at)
+{
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    for (int d = 0; d < EMULATED_DEVICES; d++)
+        gpu_stream_wait_device(d);
+    return leave(gpu_memory_give(at, -1) ? SUCCESS : INVALID_VALUE);
+}
+
+/* ---- Copies ---- */
+
+typedef struct copy_args {
+    void *to;
+    const void *from; /* NULL: the bytes follow */
+    size_t size;
+} copy_args;
+
+static void run_copy(const void *at)
+{
+    const copy_args *args = at;
+    memcpy(args->to, args->from != NULL ? args->from : args + 1, args->size);
+}
+
+static bool on_device(const void *at, size_t size)
+{
+    const gpu_piece *piece = gpu_memory_find(at, size);
+    if (piece != NULL && piece->device >= 0)
+        return true;
+    gpu_fault("a copy of %zu bytes at %p, which are not within an allocation of a device", size, at);
+    return false;
+}
+
+/* Queues a copy. `staged`: the source may change as soon as this returns. */
+static void add_copy(int device, void *stream, void *to, const void *from, size_t size, bool staged)
+{
+    copy_args *args = malloc(sizeof(*args) + (staged ? size : 0));
+    if (args == NULL)
+        abort();
+    *args = (copy_args){to, staged ? NULL : from, size};
+    if (staged)
+        memcpy(args + 1, from, size);
+    gpu_stream_add(device, stream, "a copy", run_copy, args, sizeof(*args) + (staged ? size : 0));
+    free(args);
+}
+
+static bool is_pinned(const void *at, size_t size)
+{
+    const gpu_piece *piece = gpu_memory_find(at, size);
+    return piece != NULL && piece->device < 0;
+}
+
+/* `to_host`, `from_host`: which side is the host's. `waits`: the host's bytes are ready when it returns. */
+static int copy(void *to, bool to_host, const void *from, bool from_host, size_t size, void *stream, bool waits)
+{
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    if (gpu_fails_now(EMULATED_COPY))
+        return leave(LAUNCH_FAILED);
+    if (size == 0)
+        return leave(SUCCESS);
+    if ((!to_host && !on_device(to, size)) || (!from_host && !on_device(from, size)))
+        return leave(INVALID_VALUE);
+    bool staged = from_host && (waits || !is_pinned(from, size));
+    add_copy(device, stream, to, from, size, staged);
+    if (to_host && (waits || !is_pinned(to, size))) {
+        gpu_counts.synchronisations++;
+        gpu_stream_wait(device, stream);
+    }
+    return leave(SUCCESS);
+}
+
+EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t size)
+{
+    return copy((void *)(uintptr_t)to, false, from, true, size, NULL, true);
+}
+
+EXPORT int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t size)
+{
+    return copy(to, true, (void *)(uintptr_t)from, false, size, NULL, true);
+}
+
+EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, void *stream)
+{
+    return copy((void *)(uintptr_t)to, false, from, true, size, stream, false);
+}
+
+EXPORT int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, void *stream)
+{
+    return copy(to, true, (void *)(uintptr_t)from, false, size, stream, false);
+}
+
+EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *stream)
+{
+    return copy((void *)(uintptr_t)to, false, (void *)(uintptr_t)from, false, size, stream, false);
+}
+
+/* Between devices: after all work of both. */
+EXPORT int cuMemcpyPeer(uint64_t to, void *to_context, uint64_t from, void *from_context, size_t size)
+{
+    const int *to_device = to_context, *from_device = from_context;
+    if (to_device == NULL || from_device == NULL)
+        return INVALID_CONTEXT;
+    enter();
+    if (gpu_fails_now(EMULATED_COPY))
+        return leave(LAUNCH_FAILED);
+    if (!on_device((void *)(uintptr_t)to, size) || !on_device((void *)(uintptr_t)from, size))
+        return leave(INVALID_VALUE);
+    gpu_stream_wait_device(*to_device);
+    gpu_stream_wait_device(*from_device);
+    gpu_memory_open(*to_device);
+    gpu_memory_open(*from_device);
+    memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, size);
+    gpu_memory_close(*from_device);
+    gpu_memory_close(*to_device);
+    return leave(SUCCESS);
+}
+
+/* ---- Streams and events ---- */
+
+EXPORT int cuStreamCreate(void **stream, unsigned flags)
+{
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    *stream = gpu_stream_open(device, flags == 0);
+    return leave(*stream == NULL ? OUT_OF_MEMORY : SUCCESS);
+}
+
+EXPORT int cuStreamDestroy_v2(void *stream)
+{
+    enter();
+    gpu_stream_shut(stream);
+    return leave(SUCCESS);
+}
+
+EXPORT int cuStreamSynchronize(void *stream)
+{
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    gpu_counts.synchronisations++;
+    gpu_stream_wait(stream == NULL ? device : gpu_stream_device(stream), stream);
+    return leave(SUCCESS);
+}
+
+EXPORT int cuStreamQuery(void *stream)
+{
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    return leave(gpu_stream_is_idle(device, stream) ? SUCCESS : NOT_READY);
+}
+
+EXPORT int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+    int device;
+    (void)flags;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    gpu_event_block(stream == NULL ? device : gpu_stream_device(stream), stream, event);
+    return leave(SUCCESS);
+}
+
+EXPORT int cuEventCreate(void **event, unsigned flags)
+{
+    (void)flags;
+    enter();
+    *event = gpu_event_open();
+    return leave(*event == NULL ? OUT_OF_MEMORY : SUCCESS);
+}
+
+EXPORT int cuEventDestroy_v2(void *event)
+{
+    enter();
+    gpu_event_shut(event);
+    return leave(SUCCESS);
+}
+
+EXPORT int cuEventRecord(void *event, void *stream)
+{
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    gpu_event_record(stream == NULL ? device : gpu_stream_device(stream), event, stream);
+    return leave(SUCCESS);
+}
+
+EXPORT int cuEventSynchronize(void *event)
+{
+    enter();
+    gpu_counts.synchronisations++;
+    gpu_event_wait(event);
+    return leave(SUCCESS);
+}
+
+EXPORT int cuEventQuery(void *event)
+{
+    enter();
+    return leave(gpu_event_is_done(event) ? SUCCESS : NOT_READY);
+}
+
+/* ---- Kernels ---- */
+
+/* Any image gives the kernels that this library was built with. */
+EXPORT int cuModuleLoadData(void **module, const void *image)
+{
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    *module = image == NULL ? NULL : &devices[device];
+    return leave(image == NULL ? INVALID_VALUE : SUCCESS);
+}
+
+EXPORT int cuModuleGetFunction(void **function, void *module, const char *name)
+{
+    const gpu_kernel *kernel = module == NULL ? NULL : gpu_kernel_find(name);
+    if (kernel == NULL)
+        return NOT_FOUND;
+    *function = (void *)kernel;
+    return SUCCESS;
+}
+
+typedef struct launch_args {
+    const gpu_kernel *kernel;
+    unsigned grid[3], block[3];
+    uint64_t args[GPU_WORK_ARGS / 8];
+} launch_args;
+
+static void run_launch(const void *at)
+{
+    const launch_args *args = at;
+    gpu_launch_run(args->kernel, args->grid, args->block, args->args);
+}
+
+/* Whether the address can be read in this process: asks the kernel, which does not fault. */
+static bool is_mapped(const void *at)
+{
+    int pipe_fds[2];
+    static int ready, write_end, read_end;
+    if (!ready) {
+        if (pipe(pipe_fds) != 0)
+            return false;
+        read_end = pipe_fds[0];
+        write_end = pipe_fds[1];
+        ready = 1;
+    }
+    char byte;
+    bool mapped = write(write_end, at, 1) == 1;
+    if (mapped)
+        (void)!read(read_end, &byte, 1);
+    return mapped;
+}
+
+/* Finds pointers among the arguments that a kernel on this device could not use. */
+static bool pointers_fit(const char *name, int device, const void *args, size_t size)
+{
+    const uint64_t lowest = UINT64_C(5) << 44; /* below are no addresses of programs, but pairs of small integers */
+    for (size_t i = 0; i < size / 8; i++) {
+        uint64_t word;
+        memcpy(&word, (const char *)args + 8 * i, 8);
+        const void *at = (const void *)(uintptr_t)word;
+        if (word < lowest || word >> 47 != 0)
+            continue;
+        const gpu_piece *piece = gpu_memory_find(at, 0);
+        const char *wrong = NULL;
+        if (piece != NULL)
+            wrong = piece->device >= 0 && piece->device != device ? "memory of another device" : NULL;
+        else if (gpu_memory_is_device(at))
+            wrong = "device memory that is freed";
+        else if (is_mapped(at))
+            wrong = "memory of the host that is not pinned";
+        if (wrong != NULL) {
+            gpu_fault("kernel %s on device %d gets %p in word %zu of its arguments: %s", name, device, at, i, wrong);
+            return false;
+        }
+    }
+    return true;
+}
+
+EXPORT int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                          unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters,
+                          void **extra)
+{
+    enum { SHARED_MOST = 48 << 10, THREADS_MOST = 1024 };
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    if (gpu_fails_now(EMULATED_LAUNCH))
+        return leave(LAUNCH_OUT_OF_RESOURCES);
+    const gpu_kernel *kernel = function;
+    launch_args launch = {.kernel = kernel, .grid = {grid_x, grid_y, grid_z}, .block = {block_x, block_y, block_z}};
+    uint64_t threads = (uint64_t)block_x * block_y * block_z;
+    bool fits = grid_x > 0 && grid_x <= INT32_MAX && grid_y > 0 && grid_y <= 65535 && grid_z > 0 && grid_z <= 65535 &&
+                threads > 0 && threads <= THREADS_MOST && shared <= SHARED_MOST;
+    /* Of the two ways to pass arguments this one tells their size. */
+    if (!fits || parameters != NULL || extra == NULL || extra[0] != (void *)1 || extra[2] != (void *)2)
+        return leave(INVALID_VALUE);
+    size_t size = *(const size_t *)extra[3];
+    if (size != kernel->args_size || size > sizeof(launch.args)) {
+        gpu_fault("kernel %s wants %zu bytes of arguments, and gets %zu", kernel->name, kernel->args_size, size);
+        return leave(INVALID_VALUE);
+    }
+    memcpy(launch.args, extra[1], size);
+    if (!pointers_fit(kernel->name, device, launch.args, size))
+        return leave(ILLEGAL_ADDRESS);
+    gpu_stream_add(device, stream, kernel->name, run_launch, &launch, sizeof(launch));
+    return leave(SUCCESS);
+}
+
+/* ---- For tests, and for stand-ins of libraries ---- */
+
+EXPORT void emulated_gpu_counts(emulated_counts *out)
+{
+    enter();
+    *out = gpu_counts;
+    out->contexts = (uint64_t)current.depth;
+    (void)leave(0);
+}
+
+EXPORT void emulated_gpu_fail(emulated_call call, uint64_t after)
+{
+    enter();
+    fails[call] = true;
+    fail_after[call] = after;
+    (void)leave(0);
+}
+
+EXPORT void emulated_gpu_seed(uint64_t seed)
+{
+    enter();
+    gpu_launch_seed(seed);
+    (void)leave(0);
+}
+
+EXPORT void emulated_gpu_expect_fault(void)
+{
+    enter();
+    free(fault_text);
+    fault_text = NULL;
+    expects_fault = true;
+    (void)leave(0);
+}
+
+EXPORT const char *emulated_gpu_fault(void)
+{
+    enter();
+    expects_fault = false;
+    (void)leave(0);
+    return fault_text;
+}
+
+EXPORT int emulated_gpu_enqueue(void *stream, const char *name, void (*run)(const void *args), const void *args,
+                                size_t size)
+{
+    int device;
+    if (!enter_device(&device))
+        return INVALID_CONTEXT;
+    if (gpu_fails_now(EMULATED_LAUNCH))
+        return leave(LAUNCH_OUT_OF_RESOURCES);
+    if (!pointers_fit(name, device, args, size))
+        return leave(ILLEGAL_ADDRESS);
+    gpu_stream_add(device, stream, name, run, args, size);
+    return leave(SUCCESS);
+}

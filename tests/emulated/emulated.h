@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * emulated.h - controls the emulated GPU, for tests, and for the stand-ins of libraries that compute on it.
+ *
+ * The emulated GPU is a stand-in for libcuda.so.1. A program finds it through the library path, and runs the same code
+ * as on a GPU. It has two devices. Tests look up the functions below with dlsym in libcuda.so.1: a real driver does not
+ * have them.
+ *
+ * WHAT IT CHECKS. The host cannot read or write device memory. A kernel can only use the memory of its own device, and
+ * pinned memory. Each allocation ends at an inaccessible page; what remains before that page has a pattern that is
+ * checked. Fresh memory is filled with the bits 1 (NaN, -1). Freed memory is inaccessible, and its address is not used
+ * again. Work on a stream runs as late as the rules of CUDA allow. Blocks, warps and threads run in an order that
+ * depends on EMULATED_GPU_SEED. A fault of the program ends the process with a message that begins with "emulated GPU:".
+ *
+ * WHAT IT CANNOT SHOW. Speed, generated code, the weak order of memory, and what NVIDIA's libraries do.
+ */
+#ifndef EMULATED_H
+#define EMULATED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EMULATED_DEVICES 2
+
+typedef enum emulated_call { EMULATED_ALLOCATION, EMULATED_COPY, EMULATED_LAUNCH, EMULATED_CALLS } emulated_call;
+
+typedef struct emulated_counts {
+    uint64_t calls[EMULATED_CALLS]; /* allocations; copies of all kinds; launches */
+    uint64_t synchronisations; /* calls that waited for a device: copies to the host, waits for streams and events */
+    uint64_t switches;         /* between threads of a block */
+    uint64_t pending;          /* work that is queued and has not run */
+    uint64_t live, live_bytes; /* allocations that are not freed, of all devices; pinned ones too */
+    uint64_t contexts;         /* contexts that are current on the calling thread, one above the other */
+} emulated_counts;
+
+void emulated_gpu_counts(emulated_counts *out);
+/* The next call of this kind succeeds `after` times, then fails once. */
+void emulated_gpu_fail(emulated_call call, uint64_t after);
+/* Sets the order of threads, warps, blocks and streams. */
+void emulated_gpu_seed(uint64_t seed);
+/* The process is not ended by the next fault. Returns the text of that fault, or NULL if there was none; ends the mode. */
+void emulated_gpu_expect_fault(void);
+const char *emulated_gpu_fault(void);
+
+/* For stand-ins of libraries: queues run(args) on a stream of the device that is current. `args` are copied. */
+int emulated_gpu_enqueue(void *stream, const char *name, void (*run)(const void *args), const void *args, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch.c - runs kernels: block by block, each thread of a block on a stack of its own from the first barrier on.
+ *
+ * Blocks run in a random order, one at a time. The threads of a block run in a random order until all wait at a barrier
+ * or have ended. Threads of a warp wait for each other at a shuffle. A kernel without barriers runs on one stack.
+ */
+#include "gpu.h"
+
+#include "base/context.h"
+#include "emulated_kernel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS_MOST = 1024, WARP = 32, STACK_BYTES = 64 << 10 };
+enum thread_state { THREAD_NEW, THREAD_RUNS, THREAD_AT_BLOCK, THREAD_AT_WARP, THREAD_DONE };
+
+emulated_dim emulated_thread, emulated_block, emulated_block_size, emulated_grid_size;
+
+/* A stack, with the thread that runs or waits on it. */
+typedef struct fiber {
+    wfi_context context;
+    wfi_stack stack;
+    unsigned thread;
+    enum thread_state state; /* of that thread; THREAD_DONE: the stack is free */
+} fiber;
+
+static struct launcher {
+    fiber *fibers[THREADS_MOST + 1];
+    fiber *now;
+    wfi_context scheduler;
+    enum thread_state states[THREADS_MOST];
+    uint64_t slots[THREADS_MOST]; /* what each thread gives to a shuffle */
+    unsigned order[THREADS_MOST], next, threads;
+    const gpu_kernel *kernel;
+    const void *args;
+    uint64_t random;
+} launcher = {.random = 88172645463325252u};
+
+static gpu_kernel *kernels;
+uint64_t emulated_block_number; /* counts blocks of all launches: shared memory is poisoned once in each */
+
+void emulated_register(gpu_kernel *kernel)
+{
+    kernel->next = kernels;
+    kernels = kernel;
+}
+
+const gpu_kernel *gpu_kernel_find(const char *name)
+{
+    const gpu_kernel *kernel = kernels;
+    while (kernel != NULL && strcmp(kernel->name, name) != 0)
+        kernel = kernel->next;
+    return kernel;
+}
+
+void gpu_launch_seed(uint64_t seed)
+{
+    launcher.random = seed * 2 + 1;
+}
+
+static unsigned draw(unsigned end)
+{
+    uint64_t x = launcher.random;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    launcher.random = x;
+    return (unsigned)((x >> 11) % end);
+}
+
+static void shuffle(unsigned *order, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        order[i] = i;
+    for (unsigned i = count; i > 1; i--) {
+        unsigned j = draw(i), moved = order[i - 1];
+        order[i - 1] = order[j];
+        order[j] = moved;
+    }
+}
+
+const char *gpu_launch_where(void)
+{
+    static char text[160];
+    if (launcher.kernel == NULL)
+        return NULL;
+    snprintf(text, sizeof(text), "kernel %s, block %u of %u, thread %u", launcher.kernel->name, emulated_block.x,
+             emulated_grid_size.x, emulated_thread.x);
+    return text;
+}
+
+static void set_thread(unsigned thread)
+{
+    emulated_thread.x = thread % emulated_block_size.x;
+    emulated_thread.y = thread / emulated_block_size.x;
+}
+
+/* Runs one thread after the other until one of them waits; then another stack goes on. */
+static void fiber_main(void)
+{
+    wfi_context_entered(&launcher.scheduler);
+    for (;;) {
+        fiber *me = launcher.now;
+        while (launcher.next < launcher.threads) {
+            me->thread = launcher.order[launcher.next++];
+            me->state = launcher.states[me->thread] = THREAD_RUNS;
+            set_thread(me->thread);
+            launcher.kernel->run(launcher.args);
+            launcher.states[me->thread] = THREAD_DONE;
+        }
+        me->state = THREAD_DONE;
+        wfi_context_switch(&me->context, &launcher.scheduler, false);
+    }
+}
+
+static void resume(fiber *next)
+{
+    launcher.now = next;
+    gpu_counts.switches++;
+    set_thread(next->thread);
+    if (next->state != THREAD_DONE)
+        next->state = launcher.states[next->thread] = THREAD_RUNS;
+    wfi_context_switch(&launcher.scheduler, &next->context, false);
+}
+
+static void wait_as(enum thread_state state)
+{
+    fiber *me = launcher.now;
+    me->state = launcher.states[me->thread] = state;
+    wfi_context_switch(&me->context, &launcher.scheduler, false);
+}
+
+void emulated_syncthreads(void)
+{
+    wait_as(THREAD_AT_BLOCK);
+}
+
+void emulated_syncwarp(void)
+{
+    wait_as(THREAD_AT_WARP);
+}
+
+uint64_t emulated_exchange(uint64_t mine, unsigned from_lane)
+{
+    unsigned me = launcher.now->thread, warp = me / WARP * WARP;
+    launcher.slots[me] = mine;
+    wait_as(THREAD_AT_WARP);
+    uint64_t got = warp + from_lane < launcher.threads ? launcher.slots[warp + from_lane] : mine;
+    wait_as(THREAD_AT_WARP);
+    return got;
+}
+
+/* Poisons shared memory, whose contents are undefined at the beginning of a block. */
+void emulated_shared(void *at, size_t size, uint64_t *poisoned_in)
+{
+    if (*poisoned_in == emulated_block_number)
+        return;
+    *poisoned_in = emulated_block_number;
+    memset(at, 0xff, size);
+}
+
+static fiber *fiber_at(unsigned i)
+{
+    if (launcher.fibers[i] != NULL)
+        return launcher.fibers[i];
+    fiber *made = calloc(1, sizeof(*made));
+    if (made == NULL || !wfi_stack_map(&made->stack, STACK_BYTES))
+        abort();
+    made->state = THREAD_DONE;
+    wfi_context_init(&made->context, &made->stack, fiber_main);
+    launcher.fibers[i] = made;
+    return made;
+}
+
+static bool all_wait(unsigned from, unsigned to, enum thread_state state)
+{
+    for (unsigned t = from; t < to; t++)
+        if (launcher.states[t] != state && launcher.states[t] != THREAD_DONE)
+            return false;
+    return true;
+}
+
+static bool any_waits(unsigned from, unsigned to, enum thread_state state)
+{
+    for (unsigned t = from; t < to; t++)
+        if (launcher.states[t] == state)
+            return true;
+    return false;
+}
+
+/* Lets those go on who wait at a barrier that all have reached. Returns how many. */
+static unsigned release(unsigned used)
+{
+    unsigned threads = launcher.threads, released = 0;
+    bool warps[THREADS_MOST / WARP] = {false}, whole;
+    for (unsigned w = 0; w * WARP < threads; w++) {
+        unsigned from = w * WARP, to = from + WARP < threads ? from + WARP : threads;
+        warps[w] = any_waits(from, to, THREAD_AT_WARP) && all_wait(from, to, THREAD_AT_WARP);
+    }
+    whole = all_wait(0, threads, THREAD_AT_BLOCK);
+    for (unsigned i = 0; i < used; i++) {
+        fiber *each = launcher.fibers[i];
+        bool goes =
+            (each->state == THREAD_AT_WARP && warps[each->thread / WARP]) || (each->state == THREAD_AT_BLOCK && whole);
+        if (goes) {
+            each->state = THREAD_RUNS;
+            released++;
+        }
+    }
+    return released;
+}
+
+static void run_block(void)
+{
+    unsigned used = 0, order[THREADS_MOST + 1];
+    shuffle(launcher.order, launcher.threads);
+    memset(launcher.states, 0, launcher.threads * sizeof(launcher.states[0]));
+    launcher.next = 0;
+    while (launcher.next < launcher.threads)
+        resume(fiber_at(used++));
+    while (any_waits(0, launcher.threads, THREAD_AT_BLOCK) || any_waits(0, launcher.threads, THREAD_AT_WARP)) {
+        if (release(used) == 0) {
+            gpu_fault("kernel %s, block %u: its threads wait at different barriers: it would hang",
+                      launcher.kernel->name, emulated_block.x);
+            abort();
+        }
+        shuffle(order, used);
+        for (unsigned i = 0; i < used; i++)
+            if (launcher.fibers[order[i]]->state == THREAD_RUNS)
+                resume(launcher.fibers[order[i]]);
+    }
+}
+
+void gpu_launch_run(const gpu_kernel *kernel, const unsigned grid[3], const unsigned block[3], const void *args)
+{
+    emulated_grid_size = (emulated_dim){grid[0], grid[1], grid[2]};
+    emulated_block_size = (emulated_dim){block[0], block[1], block[2]};
+    launcher.threads = block[0] * block[1] * block[2];
+    launcher.kernel = kernel;
+    launcher.args = args;
+    wfi_context_init_thread(&launcher.scheduler);
+    uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2], first = draw(1u << 30) % blocks;
+    for (uint64_t i = 0; i < blocks; i++) { /* from the first in a circle, forwards or backwards */
+        uint64_t at = first % 2 ? (first + i) % blocks : (first + blocks - i) % blocks;
+        emulated_block = (emulated_dim){(unsigned)(at % grid[0]), (unsigned)(at / grid[0] % grid[1]),
+                                        (unsigned)(at / grid[0] / grid[1])};
+        emulated_block_number++;
+        run_block();
+    }
+    launcher.kernel = NULL;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stream.c - work that is queued on streams, and runs as late as the rules of CUDA allow: when something waits for it,
+ * and then only the work that the waiter depends on. So a program that forgets to wait sees old or poisoned bytes.
+ *
+ * The rules: work of one stream runs in order. Work of the legacy stream (NULL) runs after all work that was queued
+ * before it on the blocking streams of its device, and before all work that is queued on them later. An event is done
+ * when the work that was queued on its stream before it is done.
+ */
+#include "gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PENDING_MOST 65536 /* then the oldest runs, as the queues of a GPU are finite too */
+
+struct gpu_stream {
+    int device;
+    bool blocking;
+};
+
+struct gpu_event {
+    uint64_t work; /* the number of the work that it waits for; 0: none */
+};
+
+typedef struct work {
+    uint64_t number;
+    int device;
+    gpu_stream *stream; /* NULL: the legacy one */
+    const char *name;
+    void (*run)(const void *args); /* NULL: waits for an event */
+    void *args;
+    uint64_t after; /* number of further work that must run first; 0: none */
+    bool needed;
+} work;
+
+static work *queue; /* by number */
+static size_t count, room;
+static uint64_t last_number;
+static int checks_each = -1; /* the patterns are checked after each kernel, not only when a device becomes idle */
+
+static bool is_blocking(const work *w)
+{
+    return w->stream == NULL || w->stream->blocking;
+}
+
+/* Whether the walk back from `later` need not go beyond `earlier`, which orders everything that came before. */
+static bool orders_all(const work *later, const work *earlier)
+{
+    if (later->stream == NULL || !is_blocking(later))
+        return earlier->stream == later->stream;
+    return earlier->stream == NULL || earlier->stream == later->stream;
+}
+
+static bool follows(const work *later, const work *earlier)
+{
+    if (later->device != earlier->device)
+        return false;
+    if (later->stream == earlier->stream)
+        return true;
+    return is_blocking(later) && is_blocking(earlier) && (later->stream == NULL || earlier->stream == NULL);
+}
+
+static size_t index_of(uint64_t number)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (queue[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && queue[low].number == number ? low : count;
+}
+
+static void need_dependencies(size_t i)
+{
+    for (size_t j = i; j-- > 0;) {
+        if (!follows(&queue[i], &queue[j]))
+            continue;
+        queue[j].needed = true;
+        if (orders_all(&queue[i], &queue[j]))
+            break;
+    }
+    size_t after = queue[i].after == 0 ? count : index_of(queue[i].after);
+    if (after < i)
+        queue[after].needed = true;
+}
+
+static void run_one(const work *w)
+{
+    if (w->run == NULL)
+        return;
+    w->run(w->args);
+    if (checks_each < 0)
+        checks_each = getenv("EMULATED_GPU_CHECK_EACH") != NULL;
+    if (checks_each)
+        gpu_memory_check(w->name);
+}
+
+static void close_device(int device, const char *last)
+{
+    gpu_memory_check(last);
+    gpu_memory_close(device);
+}
+
+/* Runs the work that is needed, and removes it. `end`: one more than the last of it. */
+static void run_needed(size_t end)
+{
+    for (size_t i = end; i-- > 0;)
+        if (queue[i].needed)
+            need_dependencies(i);
+    size_t kept = 0;
+    int opened = -1;
+    const char *last = "";
+    for (size_t i = 0; i < count; i++) {
+        if (!queue[i].needed) {
+            queue[kept++] = queue[i];
+            continue;
+        }
+        if (opened != queue[i].device) {
+            if (opened >= 0)
+                close_device(opened, last);
+            opened = queue[i].device;
+            gpu_memory_open(opened);
+        }
+        run_one(&queue[i]);
+        if (queue[i].run != NULL)
+            last = queue[i].name;
+        free(queue[i].args);
+    }
+    if (opened >= 0)
+        close_device(opened, last);
+    count = kept;
+    gpu_counts.pending = count;
+}
+
+static work *add(int device, gpu_stream *stream)
+{
+    if (count == PENDING_MOST) {
+        queue[0].needed = true;
+        run_needed(1);
+    }
+    if (count == room) {
+        room = room == 0 ? 256 : 2 * room;
+        queue = realloc(queue, room * sizeof(*queue));
+        if (queue == NULL)
+            abort();
+    }
+    queue[count] = (work){.number = ++last_number, .device = device, .stream = stream};
+    gpu_counts.pending = count + 1;
+    return &queue[count++];
+}
+
+void gpu_stream_add(int device, gpu_stream *stream, const char *name, void (*run)(const void *), const void *args,
+                    size_t size)
+{
+    work *w = add(device, stream);
+    w->name = name;
+    w->run = run;
+    w->args = malloc(size > 0 ? size : 1);
+    if (w->args == NULL)
+        abort();
+    memcpy(w->args, args, size);
+}
+
+/* The last work that an item queued now on the stream would run after; its number, or 0. */
+static uint64_t last_of(int device, const gpu_stream *stream)
+{
+    for (size_t i = count; i-- > 0;)
+        if (queue[i].device == device && queue[i].stream == stream)
+            return queue[i].number;
+    return 0;
+}
+
+void gpu_stream_wait(int device, gpu_stream *stream)
+{
+    /* An item that does nothing: what it depends on is what must run. */
+    work *mark = add(device, stream);
+    mark->needed = true;
+    run_needed(count);
+}
+
+void gpu_stream_wait_device(int device)
+{
+    for (size_t i = 0; i < count; i++)
+        queue[i].needed = queue[i].device == device;
+    run_needed(count);
+}
+
+bool gpu_stream_is_idle(int device, gpu_stream *stream)
+{
+    return last_of(device, stream) == 0;
+}
+
+gpu_stream *gpu_stream_open(int device, bool blocking)
+{
+    gpu_stream *stream = malloc(sizeof(*stream));
+    if (stream != NULL)
+        *stream = (gpu_stream){device, blocking};
+    return stream;
+}
+
+void gpu_stream_shut(gpu_stream *stream)
+{
+    gpu_stream_wait(stream->device, stream);
+    free(stream);
+}
+
+int gpu_stream_device(const gpu_stream *stream)
+{
+    return stream->device;
+}
+
+gpu_event *gpu_event_open(void)
+{
+    return calloc(1, sizeof(gpu_event));
+}
+
+void gpu_event_shut(gpu_event *event)
+{
+    free(event);
+}
+
+/* The event itself is an item, so that it is not done before what came earlier. */
+void gpu_event_record(int device, gpu_event *event, gpu_stream *stream)
+{
+    event->work = add(device, stream)->number;
+}
+
+void gpu_event_block(int device, gpu_stream *stream, gpu_event *event)
+{
+    uint64_t after = event->work;
+    if (after != 0 && index_of(after) < count)
+        add(device, stream)->after = after;
+}
+
+void gpu_event_wait(gpu_event *event)
+{
+    size_t i = event->work == 0 ? count : index_of(event->work);
+    if (i == count)
+        return;
+    queue[i].needed = true;
+    run_needed(i + 1);
+}
+
+bool gpu_event_is_done(const gpu_event *event)
+{
+    return event->work == 0 || index_of(event->work) == count;
+}
