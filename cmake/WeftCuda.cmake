@@ -5,7 +5,8 @@
 # weft_cuda_kernels(FILES...)                              .cu files with kernels
 # weft_cuda_test(NAME SOURCES... [TIMEOUT s] [LABELS l...] [ARGS a...] [ENVIRONMENT e...])
 #     a test with the label gpu. It runs on a GPU if there is one, otherwise on the emulated one (tests/emulated), and
-#     prints which; in a tree of WEFT_GPU_ONLY it exits 77 where no GPU is
+#     prints which; in a tree of WEFT_GPU_ONLY it exits 77 where no GPU is. LABELS emulated: it only runs on the emulated
+#     one, and has that label instead of gpu
 set(WEFT_HAVE_CUDA OFF)
 if(NOT WEFT_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "WEFT_CUDA is '${WEFT_CUDA}': it is AUTO, ON or OFF")
@@ -99,7 +100,10 @@ function(weft_cuda_test name)
     add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/emulated/run ${CMAKE_BINARY_DIR}/tests/emulated
       $<TARGET_FILE:${name}> ${T_ARGS})
   endif()
-  weft_test_settings(${name} TIMEOUT ${T_TIMEOUT} LABELS gpu ${T_LABELS})
+  if(NOT emulated IN_LIST T_LABELS)
+    list(APPEND T_LABELS gpu)
+  endif()
+  weft_test_settings(${name} TIMEOUT ${T_TIMEOUT} LABELS ${T_LABELS})
   if(T_ENVIRONMENT)
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${T_ENVIRONMENT})
   endif()

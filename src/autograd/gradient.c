@@ -60,7 +60,7 @@ static weft_tensor *append(const weft_tensor *a, const weft_tensor *b)
 {
     weft_shape shape = a->shape;
     shape.dims[0] += b->shape.dims[0];
-    weft_tensor *joined = weft_tensor_empty(shape, a->dtype);
+    weft_tensor *joined = wfi_tensor_empty_like(a, shape, a->dtype);
     weft_tensor *upper = weft_tensor_narrow(joined, 0, 0, a->shape.dims[0]);
     weft_tensor *lower = weft_tensor_narrow(joined, 0, a->shape.dims[0], b->shape.dims[0]);
     bool done = upper != NULL && lower != NULL && wfi_copy(a, upper) == WEFT_OK && wfi_copy(b, lower) == WEFT_OK;
@@ -118,7 +118,7 @@ weft_status wfi_gradient_make_dense(weft_gradient *sum, const weft_shape *shape)
 {
     if (sum->rows == NULL)
         return WEFT_OK;
-    weft_gradient dense = {.values = weft_tensor_zeros(*shape, sum->values->dtype)};
+    weft_gradient dense = {.values = wfi_tensor_full_like(sum->values, *shape, sum->values->dtype, 0)};
     weft_status status = dense.values == NULL ? WEFT_ERR_MEMORY : wfi_rows_add(sum->values, sum->rows, dense.values);
     wfi_gradient_clear(sum);
     *sum = dense;

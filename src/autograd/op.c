@@ -103,6 +103,16 @@ static void check_devices(wfi_op *op)
     }
 }
 
+bool wfi_op_is_here(wfi_op *op, const weft_tensor *x, const char *name)
+{
+    weft_device device = weft_tensor_device(x), tape = op->tape->device;
+    char here[WFI_DEVICE_TEXT], there[WFI_DEVICE_TEXT];
+    if (device.kind != tape.kind || device.index != tape.index)
+        wfi_op_fail(op, WEFT_ERR_UNSUPPORTED, "%s is on %s, and the tape computes on %s", name,
+                    wfi_device_text(device, there), wfi_device_text(tape, here));
+    return wfi_op_ok(op);
+}
+
 static weft_tensor *take_operand(wfi_op *op, size_t i, unsigned flags)
 {
     weft_tensor *x = op->given[i];
@@ -296,11 +306,6 @@ static weft_status grad_given(weft_tensor *tensor, weft_tensor **out)
         return WEFT_ERR_MEMORY;
     *out = tensor;
     return WEFT_OK;
-}
-
-weft_status wfi_grad_new(bool wanted, weft_shape shape, weft_dtype dtype, weft_tensor **out)
-{
-    return wanted ? grad_given(weft_tensor_empty(shape, dtype), out) : WEFT_OK;
 }
 
 weft_status wfi_grad_like(bool wanted, weft_shape shape, const weft_tensor *dy, weft_tensor **out)

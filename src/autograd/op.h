@@ -88,9 +88,10 @@ void wfi_op_end_all(wfi_op *op, weft_tensor **results);
 /* Makes `dim` >= 0; fails if it is out of range. */
 bool wfi_op_dim(wfi_op *op, int *dim);
 
-/* For backward functions: a new tensor in *out if `wanted`. WEFT_ERR_MEMORY. */
-weft_status wfi_grad_new(bool wanted, weft_shape shape, weft_dtype dtype, weft_tensor **out);
-/* The same, of dy's dtype and on its device: for operators with kernels for other devices than the CPU. */
+/* Fails unless `x`, which is not among the operands, is on the tape's device. `name`: "the index". */
+bool wfi_op_is_here(wfi_op *op, const weft_tensor *x, const char *name);
+
+/* For backward functions: a new tensor in *out if `wanted`, of dy's dtype and on its device. WEFT_ERR_MEMORY. */
 weft_status wfi_grad_like(bool wanted, weft_shape shape, const weft_tensor *dy, weft_tensor **out);
 /*
  * A tensor of dy's shape, for kernels that may overwrite their input: dy itself, referenced, if it has no other

@@ -4,6 +4,8 @@
 #include "nn/nn.h"
 
 #include "tensor/cell.h"
+#include "tensor/copy.h"
+#include "tensor/elementwise.h"
 #include "tensor/random.h"
 
 #include <math.h>
@@ -92,6 +94,15 @@ weft_module *weft_linear_create(int64_t in_features, int64_t out_features, bool 
 
 /* ---- BatchNorm2d: state is a weft_batch_norm_options ---- */
 
+/* to = from + 1, on a GPU. */
+static weft_status add_one(const weft_tensor *from, weft_tensor *to)
+{
+    weft_tensor *one = wfi_tensor_full_like(to, to->shape, to->dtype, 1);
+    weft_status status = one == NULL ? WEFT_ERR_MEMORY : wfi_binary(WFI_ADD, from, one, to);
+    weft_tensor_unref(one);
+    return status;
+}
+
 /* Of threads that train the module at once, each counts its own. */
 static void count_batch(weft_tape *tape, weft_tensor *batches)
 {
@@ -100,8 +111,14 @@ static void count_batch(weft_tape *tape, weft_tensor *batches)
         weft_tape_fail(tape, WEFT_ERR_MEMORY, "BatchNorm2d: no memory to count a batch");
         return;
     }
-    *(int64_t *)wfi_tensor_address(write.to) = *(const int64_t *)wfi_tensor_address(write.from) + 1;
-    wfi_write_end(&write, true);
+    weft_status status = WEFT_OK;
+    if (weft_tensor_device(write.to).kind == WEFT_DEVICE_CPU)
+        *(int64_t *)wfi_tensor_address(write.to) = *(const int64_t *)wfi_tensor_address(write.from) + 1;
+    else
+        status = add_one(write.from, write.to);
+    wfi_write_end(&write, status == WEFT_OK);
+    if (status != WEFT_OK)
+        weft_tape_fail(tape, status, "BatchNorm2d: counting a batch failed");
 }
 
 static weft_tensor *batch_norm2d_forward(weft_tape *tape, weft_module *self, weft_tensor *x)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* module_convert.c - the same module in another floating dtype. */
+/* module_convert.c - the same module in another floating dtype, or on another device. */
 #include "base/map.h"
 #include "base/text/refuse.h"
 #include "nn/nn.h"
@@ -8,6 +8,10 @@
 
 /* Which tensor replaces which: old id -> new tensor, referenced. */
 typedef struct conversion {
+    const char *function; /* for messages */
+    bool moves;           /* to `device`; otherwise floating tensors become `dtype` */
+    weft_dtype dtype;
+    weft_device device;
     wfi_map made;
 } conversion;
 
@@ -20,13 +24,21 @@ static void end_conversion(conversion *c)
     wfi_map_fini(&c->made);
 }
 
-/* Makes one in the place of each floating tensor of the list. */
-static weft_status convert(conversion *c, const wfi_named *list, weft_dtype dtype)
+/* The tensor that replaces `old`, referenced. NULL: no memory. */
+static weft_tensor *converted(const conversion *c, weft_tensor *old)
+{
+    if (c->moves)
+        return weft_tensor_to_device(old, c->device);
+    return wfi_dtype_is_float(old->dtype) ? weft_tensor_to(old, c->dtype) : weft_tensor_ref(old);
+}
+
+/* Makes one in the place of each tensor of the list. */
+static weft_status convert(conversion *c, const wfi_named *list)
 {
     weft_status status = WEFT_OK;
     for (size_t i = 0; i < list->count && status == WEFT_OK; i++) {
         weft_tensor *old = list->tensors[i];
-        weft_tensor *tensor = wfi_dtype_is_float(old->dtype) ? weft_tensor_to(old, dtype) : weft_tensor_ref(old);
+        weft_tensor *tensor = converted(c, old);
         if (tensor == NULL)
             return WEFT_ERR_MEMORY;
         weft_tensor_set_requires_grad(tensor, weft_tensor_requires_grad(old));
@@ -69,6 +81,23 @@ static bool is_lent(const weft_module *module)
     return lent;
 }
 
+static weft_status run(conversion *c, weft_module *module)
+{
+    if (module->status != WEFT_OK)
+        return module->status;
+    if (atomic_load(&module->adopted) || is_lent(module))
+        return wfi_refuse(WEFT_ERR_STATE, "%s: %s is another module's child, or its lists were asked for", c->function,
+                          module->type->name);
+    wfi_map_init(&c->made);
+    weft_status status = convert(c, &module->parameters);
+    if (status == WEFT_OK)
+        status = convert(c, &module->buffers);
+    if (status == WEFT_OK)
+        replace_all(c, module);
+    end_conversion(c);
+    return status;
+}
+
 weft_status weft_module_to(weft_module *module, weft_dtype dtype)
 {
     WFI_LIVE(module);
@@ -77,18 +106,20 @@ weft_status weft_module_to(weft_module *module, weft_dtype dtype)
     if (!wfi_dtype_is_float(dtype))
         return wfi_refuse(WEFT_ERR_INVALID, "weft_module_to: dtype %d (%s) is neither float32 nor float64", (int)dtype,
                           weft_dtype_name(dtype));
-    if (module->status != WEFT_OK)
-        return module->status;
-    if (atomic_load(&module->adopted) || is_lent(module))
-        return wfi_refuse(WEFT_ERR_STATE, "weft_module_to: %s is another module's child, or its lists were asked for",
-                          module->type->name);
-    conversion c;
-    wfi_map_init(&c.made);
-    weft_status status = convert(&c, &module->parameters, dtype);
-    if (status == WEFT_OK)
-        status = convert(&c, &module->buffers, dtype);
-    if (status == WEFT_OK)
-        replace_all(&c, module);
-    end_conversion(&c);
-    return status;
+    return run(&(conversion){.function = "weft_module_to", .dtype = dtype}, module);
+}
+
+weft_status weft_module_to_device(weft_module *module, weft_device device)
+{
+    WFI_LIVE(module);
+    if (module == NULL)
+        return wfi_refuse_null("weft_module_to_device", "the module");
+    weft_error *error = NULL;
+    weft_status status = weft_device_check(device, &error);
+    if (status != WEFT_OK)
+        (void)wfi_refuse(status, "weft_module_to_device: %s", weft_error_message(error));
+    weft_error_unref(error);
+    if (status != WEFT_OK)
+        return status;
+    return run(&(conversion){.function = "weft_module_to_device", .moves = true, .device = device}, module);
 }

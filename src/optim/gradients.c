@@ -65,6 +65,20 @@ static bool is_on_device(const weft_tensor *tensor)
     return tensor != NULL && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA;
 }
 
+static weft_error *device_misfit(const weft_tensor *p, weft_gradient gradient, size_t i)
+{
+    char here[WFI_DEVICE_TEXT], there[WFI_DEVICE_TEXT];
+    weft_device wanted = weft_tensor_device(p), got = weft_tensor_device(gradient.values);
+    if (got.kind != wanted.kind || got.index != wanted.index)
+        return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is on %s, its parameter on %s", i,
+                                 wfi_device_text(got, there), wfi_device_text(wanted, here));
+    if (gradient.rows != NULL && (is_on_device(gradient.rows) || got.kind != WEFT_DEVICE_CPU))
+        return weft_error_create(WEFT_ERR_UNSUPPORTED,
+                                 "gradient %zu is sparse and on %s: optimizers step by rows on the CPU only", i,
+                                 wfi_device_text(got, there));
+    return NULL;
+}
+
 static weft_error *misfit(const weft_optimizer *optimizer, size_t i, weft_gradient gradient)
 {
     const weft_tensor *p = optimizer->parameters[i];
@@ -72,8 +86,9 @@ static weft_error *misfit(const weft_optimizer *optimizer, size_t i, weft_gradie
     if (gradient.values == NULL)
         return gradient.rows == NULL ? NULL
                                      : weft_error_create(WEFT_ERR_INVALID, "gradient %zu has rows and no values", i);
-    if (is_on_device(gradient.values) || is_on_device(gradient.rows))
-        return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is on a device, its parameter on the host", i);
+    weft_error *elsewhere = device_misfit(p, gradient, i);
+    if (elsewhere != NULL)
+        return elsewhere;
     if (gradient.rows == NULL)
         return dense_misfit(p, gradient.values, i);
     if (!optimizer->type->sparse)
@@ -184,8 +199,8 @@ weft_status weft_gradients_norm(weft_gradients gradients, double *norm)
     for (size_t i = 0; i < gradients.count; i++) {
         if (gradients.items[i].values == NULL && gradients.items[i].rows != NULL)
             return wfi_refuse(WEFT_ERR_INVALID, "weft_gradients_norm: gradient %zu has rows and no values", i);
-        if (is_on_device(gradients.items[i].values))
-            return wfi_refuse(WEFT_ERR_UNSUPPORTED, "weft_gradients_norm: gradient %zu is on a device", i);
+        if (gradients.items[i].rows != NULL && is_on_device(gradients.items[i].values))
+            return wfi_refuse(WEFT_ERR_UNSUPPORTED, "weft_gradients_norm: gradient %zu is sparse and on a GPU", i);
     }
     weft_status status = wfi_ready_gradients(gradients, &ready);
     if (status == WEFT_OK)

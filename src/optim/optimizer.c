@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text/log.h"
 #include "base/text/refuse.h"
+#include "tensor/copy.h"
 
 #include <stdlib.h>
 
@@ -16,8 +17,6 @@ static weft_error *parameter_problem(const weft_tensor *p, weft_update update, s
     if (!wfi_dtype_is_float(p->dtype))
         return weft_error_create(WEFT_ERR_TYPE, "parameter %zu is %s; optimizers step float32 and float64", i,
                                  weft_dtype_name(p->dtype));
-    if (wfi_tensor_kind(p) == WFI_MEMORY_CUDA)
-        return weft_error_create(WEFT_ERR_UNSUPPORTED, "parameter %zu is on a device; optimizers step on the host", i);
     if (!weft_tensor_is_contiguous(p))
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "parameter %zu is not contiguous", i);
     if (update == WEFT_UPDATE_BESIDE && p->cell == NULL)
@@ -280,7 +279,7 @@ weft_status wfi_optimizer_make_slots(const weft_optimizer *optimizer, size_t i)
     for (int k = 0; k < count; k++) {
         weft_tensor **slot = &kept->slots[slots[k].place];
         if (*slot == NULL)
-            *slot = weft_tensor_full(p->shape, p->dtype, slots[k].initial);
+            *slot = wfi_tensor_full_like(p, p->shape, p->dtype, slots[k].initial);
         if (*slot == NULL)
             return WEFT_ERR_MEMORY;
     }

@@ -287,5 +287,5 @@ weft_status weft_optimizer_update_run(const weft_optimizer_update *update, weft_
                                                             : update->from == NULL ? "update->from"
                                                                                    : "update->to");
     wfi_update u = wfi_update_of(update, &rows);
-    return wfi_update_run(&u, 0, run, run, arg);
+    return wfi_update_run(&u, &(const wfi_rule){0, run, run, WFI_GPU_KINDS}, arg, 0);
 }

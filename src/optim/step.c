@@ -21,7 +21,7 @@ static weft_status make_sums(const weft_optimizer *optimizer, weft_tensors gradi
         const weft_tensor *p = optimizer->parameters[i];
         wfi_kept *kept = &optimizer->kept[i];
         if (gradients.items[i] != NULL && kept->sum == NULL)
-            kept->sum = weft_tensor_empty(p->shape, p->dtype);
+            kept->sum = wfi_tensor_empty_like(p, p->shape, p->dtype);
         if (gradients.items[i] != NULL && kept->sum == NULL)
             return WEFT_ERR_MEMORY;
     }

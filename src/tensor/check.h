@@ -40,6 +40,45 @@ static inline weft_status wfi_check_floats(int count, const weft_tensor *const *
     wfi_check_floats((int)(sizeof((const weft_tensor *[]){__VA_ARGS__}) / sizeof(const weft_tensor *)),                \
                      (const weft_tensor *[]){__VA_ARGS__})
 
+/* ---- The same for functions that also run on GPUs (tasks.h) ---- */
+
+static inline bool wfi_on_gpu(const weft_tensor *tensor)
+{
+    return wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA;
+}
+
+/* Contiguous, and on the device of `like`. NULL passes. */
+static inline weft_status wfi_check_beside(const weft_tensor *tensor, const weft_tensor *like)
+{
+    if (tensor == NULL)
+        return WEFT_OK;
+    weft_device device = weft_tensor_device(tensor), other = weft_tensor_device(like);
+    bool together = device.kind == other.kind && device.index == other.index;
+    return together && weft_tensor_is_contiguous(tensor) ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
+}
+
+static inline weft_status wfi_check_float_beside(const weft_tensor *tensor, const weft_tensor *like)
+{
+    if (tensor == NULL)
+        return WEFT_OK;
+    if (!wfi_dtype_is_float(tensor->dtype) || tensor->dtype != like->dtype)
+        return WEFT_ERR_TYPE;
+    return wfi_check_beside(tensor, like);
+}
+
+static inline weft_status wfi_check_floats_together(int count, const weft_tensor *const *tensors)
+{
+    for (int i = 0; i < count; i++) {
+        weft_status status = wfi_check_float_beside(tensors[i], tensors[0]);
+        if (status != WEFT_OK)
+            return status;
+    }
+    return WEFT_OK;
+}
+#define WFI_CHECK_FLOATS_TOGETHER(...)                                                                                 \
+    wfi_check_floats_together((int)(sizeof((const weft_tensor *[]){__VA_ARGS__}) / sizeof(const weft_tensor *)),       \
+                              (const weft_tensor *[]){__VA_ARGS__})
+
 /* A vector of `length`; NULL passes. */
 static inline bool wfi_is_vector(const weft_tensor *tensor, int64_t length)
 {

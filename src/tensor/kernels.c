@@ -2,6 +2,7 @@
 /* kernels.c - the tables by device; see kernels.h. */
 #include "tensor/kernels.h"
 
+#include "tensor/tasks.h"
 #include "tensor/tensor.h"
 
 static const wfi_copy_kernels *const copies[WFI_DEVICE_KINDS] = {
@@ -25,6 +26,13 @@ const wfi_elementwise_kernels *wfi_elementwise_kernels_of(const weft_tensor *ten
     static const wfi_elementwise_kernels none;
     const wfi_elementwise_kernels *by_dtype = elementwise[weft_tensor_device(tensor).kind];
     return by_dtype != NULL ? &by_dtype[tensor->dtype] : &none;
+}
+
+weft_status wfi_gpu_run(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t size)
+{
+    if (task->count == 0)
+        return WEFT_OK;
+    return task->device.kind == WEFT_DEVICE_CUDA ? wfi_gpu_run_cuda(kind, task, size) : WEFT_ERR_UNSUPPORTED;
 }
 
 weft_status wfi_no_kernel(const weft_tensor *tensor)

@@ -8,6 +8,7 @@
 #include "tensor/clones.h"
 #include "tensor/copy.h"
 #include "tensor/parallel.h"
+#include "tensor/tasks.h"
 
 #include <math.h>
 
@@ -149,13 +150,29 @@ static void normal_piece(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static weft_status fill(weft_tensor *tensor, random_args *args, void (*piece)(void *, int64_t, int64_t))
+/* The bound of `bits >> 11` for which unit(bits) < p. */
+static uint64_t mask_end(double p)
 {
-    weft_status status = wfi_check_plain(tensor);
+    return (uint64_t)ceil(p * 0x1p53);
+}
+
+static weft_status fill(weft_tensor *tensor, random_args *args, wfi_gpu_kind kind,
+                        void (*piece)(void *, int64_t, int64_t))
+{
+    weft_status status = wfi_check_beside(tensor, tensor);
     if (status != WEFT_OK)
         return status;
     args->data = wfi_tensor_address(tensor);
     args->dtype = tensor->dtype;
+    if (wfi_on_gpu(tensor)) {
+        wfi_random_task task = {WFI_GPU_TASK(tensor, tensor->dtype, tensor->numel),
+                                .data = args->data,
+                                .random = args->random,
+                                .a = args->a,
+                                .b = args->b,
+                                .end = kind == WFI_GPU_MASK ? mask_end(args->a) : 0};
+        return WFI_GPU_RUN(kind, task);
+    }
     wfi_parallel(tensor->numel, WFI_GRAIN / 8, piece, args);
     return WEFT_OK;
 }
@@ -163,19 +180,13 @@ static weft_status fill(weft_tensor *tensor, random_args *args, void (*piece)(vo
 weft_status wfi_random_uniform(weft_tensor *tensor, wfi_random random, double low, double high)
 {
     random_args args = {.random = random, .a = low, .b = high};
-    return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, uniform_piece) : WEFT_ERR_TYPE;
+    return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, WFI_GPU_UNIFORM, uniform_piece) : WEFT_ERR_TYPE;
 }
 
 weft_status wfi_random_normal(weft_tensor *tensor, wfi_random random, double mean, double deviation)
 {
     random_args args = {.random = random, .a = mean, .b = deviation};
-    return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, normal_piece) : WEFT_ERR_TYPE;
-}
-
-/* The bound of `bits >> 11` for which unit(bits) < p. */
-static uint64_t mask_end(double p)
-{
-    return (uint64_t)ceil(p * 0x1p53);
+    return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, WFI_GPU_NORMAL, normal_piece) : WEFT_ERR_TYPE;
 }
 
 static void mask_f32(const random_args *args, int64_t first, int64_t count, const uint64_t *bits)
@@ -203,7 +214,7 @@ static void mask_piece(void *arg, int64_t begin, int64_t end)
 weft_status wfi_random_mask(weft_tensor *tensor, wfi_random random, double p, double value)
 {
     random_args args = {.random = random, .a = p, .b = value};
-    return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, mask_piece) : WEFT_ERR_TYPE;
+    return wfi_dtype_is_float(tensor->dtype) ? fill(tensor, &args, WFI_GPU_MASK, mask_piece) : WEFT_ERR_TYPE;
 }
 
 weft_status wfi_random_permutation(weft_tensor *tensor, wfi_random random)
@@ -234,8 +245,9 @@ static weft_status fill_any(weft_tensor *target, wfi_random random, double a, do
     weft_status status = wfi_write_begin(&write, target, WFI_WRITE_WHOLE, NULL);
     if (status != WEFT_OK)
         return status;
-    weft_tensor *plain =
-        weft_tensor_is_contiguous(target) ? weft_tensor_ref(write.to) : weft_tensor_empty(target->shape, target->dtype);
+    weft_tensor *plain = weft_tensor_is_contiguous(target)
+                             ? weft_tensor_ref(write.to)
+                             : wfi_tensor_empty_like(write.to, target->shape, target->dtype);
     status = plain == NULL ? WEFT_ERR_MEMORY : fill_plain(plain, random, a, b);
     if (status == WEFT_OK && plain != write.to)
         status = wfi_copy(plain, write.to);

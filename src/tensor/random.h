@@ -24,7 +24,7 @@ double wfi_random_f64(wfi_random random, uint64_t index);                 /* uni
 double wfi_random_normal_f64(wfi_random random, uint64_t index);          /* mean 0, deviation 1; Box-Muller */
 int64_t wfi_random_below(wfi_random random, uint64_t index, int64_t end); /* uniform in [0, end); 0 if end < 1 */
 
-/* Fill contiguous host tensors of float32 or float64, element i from number i. WEFT_ERR_TYPE for other dtypes. */
+/* Fill contiguous tensors of float32 or float64, element i from number i. WEFT_ERR_TYPE for other dtypes. */
 weft_status wfi_random_uniform(weft_tensor *tensor, wfi_random random, double low, double high);
 weft_status wfi_random_normal(weft_tensor *tensor, wfi_random random, double mean, double deviation);
 /* The same: `value` with probability p, otherwise 0. For dropout: p = 1 - rate, value = 1 / p. */

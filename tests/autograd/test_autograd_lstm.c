@@ -317,8 +317,8 @@ static void step(int threads, weft_tensor *parts[PARTS])
                           .dc = weft_tensor_data(parts[DC]),
                           .dgates = weft_tensor_data(parts[DGATES])};
     wfi_cpu_threads_set(threads);
-    wfi_lstm_cell_forward(WEFT_DTYPE_FLOAT32, &cell);
-    wfi_lstm_cell_backward(WEFT_DTYPE_FLOAT32, &cell);
+    (void)wfi_lstm_cell_forward((weft_device){0}, WEFT_DTYPE_FLOAT32, &cell);
+    (void)wfi_lstm_cell_backward((weft_device){0}, WEFT_DTYPE_FLOAT32, &cell);
 }
 
 static void cells_have_the_same_bits_with_any_number_of_threads(void **state)

@@ -62,12 +62,119 @@ static void a_tape_computes_on_the_gpu(void **state)
 static void operators_without_a_kernel_there_say_so(void **state)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
-    weft_tensor *x = weft_tensor_empty_on(gpu, WEFT_SHAPE(2, 3), WEFT_DTYPE_FLOAT32);
-    assert_null(weft_softmax(t, x, 1));
+    weft_tensor *x = weft_tensor_empty_on(gpu, WEFT_SHAPE(2, 3), WEFT_DTYPE_INT64);
+    assert_null(weft_div(t, x, x));
     assert_int_equal(weft_tape_status(t), WEFT_ERR_UNSUPPORTED);
-    assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "no kernel for float32 on cuda:0"));
+    assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "no kernel for int64 on cuda:0"));
     weft_tape_close(t);
     weft_tensor_unref(x);
+}
+
+/* ---- Indices: errors have the same words on both devices ---- */
+
+typedef weft_tensor *(*indexed_fn)(weft_tape *t, weft_tensor *x, weft_tensor *index);
+
+static weft_tensor *run_gather(weft_tape *t, weft_tensor *x, weft_tensor *index)
+{
+    return weft_take_along_dim(t, x, 0, weft_reshape(t, index, WEFT_SHAPE(-1, 1)));
+}
+static weft_tensor *run_select(weft_tape *t, weft_tensor *x, weft_tensor *index)
+{
+    return weft_index_select(t, x, 0, index);
+}
+static weft_tensor *run_nll(weft_tape *t, weft_tensor *x, weft_tensor *index)
+{
+    return weft_nll_loss(t, x, index);
+}
+static weft_tensor *run_embedding(weft_tape *t, weft_tensor *x, weft_tensor *index)
+{
+    return weft_embedding(t, x, index, NULL);
+}
+static weft_tensor *run_bags(weft_tape *t, weft_tensor *x, weft_tensor *index)
+{
+    return weft_embedding_bag(t, x, weft_reshape(t, index, WEFT_SHAPE(1, -1)), NULL, NULL, NULL);
+}
+static const indexed_fn indexed[] = {run_gather, run_select, run_nll, run_embedding, run_bags};
+enum { INDEXED = sizeof(indexed) / sizeof(indexed[0]) };
+
+/* The error of one operator; `text` has room for 256. */
+static weft_status error_of(indexed_fn which, weft_device tape, weft_device of_index, const int64_t numbers[4],
+                            char *text)
+{
+    weft_tensor *x = counted(4, 4, 1), *index = weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_INT64, numbers);
+    weft_tensor *x_there = weft_tensor_to_device(x, tape), *index_there = weft_tensor_to_device(index, of_index);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = tape});
+    (void)which(t, x_there, index_there);
+    weft_status status = weft_tape_status(t);
+    snprintf(text, 256, "%s", status == WEFT_OK ? "" : weft_error_message(weft_tape_error(t)));
+    weft_tape_close(t);
+    weft_tensor *all[] = {x, index, x_there, index_there};
+    for (int i = 0; i < 4; i++)
+        weft_tensor_unref(all[i]);
+    return status;
+}
+
+static void an_index_outside_has_the_words_of_the_cpu(void **state)
+{
+    static const int64_t wrong[][4] = {{0, 3, 4, 9}, {0, 3, 2, -1}};
+    for (int i = 0; i < 2 * INDEXED; i++) {
+        char want[256], got[256];
+        assert_int_equal(error_of(indexed[i / 2], cpu, cpu, wrong[i % 2], want), WEFT_ERR_INVALID);
+        assert_int_equal(error_of(indexed[i / 2], gpu, gpu, wrong[i % 2], got), WEFT_ERR_INVALID);
+        assert_string_equal(want, got);
+    }
+}
+
+static void an_index_on_another_device_is_named(void **state)
+{
+    static const int64_t right[4] = {0, 3, 2, 1};
+    for (int i = 1; i < INDEXED - 1; i++) { /* the others reshape it on the tape, which refuses it first */
+        char text[256];
+        assert_int_equal(error_of(indexed[i], gpu, cpu, right, text), WEFT_ERR_UNSUPPORTED);
+        assert_non_null(strstr(text, "is on the CPU, and the tape computes on cuda:0"));
+        assert_int_equal(error_of(indexed[i], cpu, gpu, right, text), WEFT_ERR_UNSUPPORTED);
+        assert_non_null(strstr(text, "is on cuda:0, and the tape computes on the CPU"));
+    }
+}
+
+static void a_row_that_is_no_distribution_is_named(void **state)
+{
+    const float rows[] = {1, 2, 0, 0, 1, -1};
+    weft_tensor *here = weft_tensor_copy_of(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, rows);
+    weft_tensor *there = weft_tensor_to_device(here, gpu);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
+    assert_null(weft_categorical(t, there));
+    assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "row 1 is no distribution"));
+    weft_tape_close(t);
+    weft_tensor_unref(here);
+    weft_tensor_unref(there);
+}
+
+/* Ties, and NaN among the numbers. */
+static void largest_elements_are_those_of_the_cpu(void **state)
+{
+    const float values[] = {1, 3, 3, 2, NAN, 5, NAN, 7, -1, -1, -2, -1, 0, -0.0f, 0, 0};
+    weft_tensor *here = weft_tensor_copy_of(WEFT_SHAPE(4, 4), WEFT_DTYPE_FLOAT32, values);
+    weft_tensor *there = weft_tensor_to_device(here, gpu);
+    weft_device devices[2] = {cpu, gpu};
+    weft_tensor *found[2], *pooled[2];
+    for (int i = 0; i < 2; i++) {
+        weft_tape *t = weft_tape_open(&(weft_tape_options){.device = devices[i]});
+        weft_tensor *x = i == 0 ? here : there;
+        found[i] = weft_tensor_to_device(weft_argmax(t, x, 1), cpu);
+        pooled[i] = weft_tensor_to_device(weft_max_pool2d(t, weft_reshape(t, x, WEFT_SHAPE(1, 1, 4, 4)),
+                                                          &(weft_max_pool2d_options){.kernel = {2, 2}}),
+                                          cpu);
+        weft_tape_close(t);
+    }
+    assert_memory_equal(weft_tensor_data(found[0]), weft_tensor_data(found[1]), weft_tensor_nbytes(found[0]));
+    for (int i = 0; i < 4; i++) {
+        double want = weft_tensor_get_f64(pooled[0], i), got = weft_tensor_get_f64(pooled[1], i);
+        assert_true(want == got || (isnan(want) && isnan(got)));
+    }
+    weft_tensor *all[] = {here, there, found[0], found[1], pooled[0], pooled[1]};
+    for (int i = 0; i < 6; i++)
+        weft_tensor_unref(all[i]);
 }
 
 int main(void)
@@ -75,6 +182,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tape_computes_on_the_gpu),
         cmocka_unit_test(operators_without_a_kernel_there_say_so),
+        cmocka_unit_test(an_index_outside_has_the_words_of_the_cpu),
+        cmocka_unit_test(an_index_on_another_device_is_named),
+        cmocka_unit_test(a_row_that_is_no_distribution_is_named),
+        cmocka_unit_test(largest_elements_are_those_of_the_cpu),
     };
     if (!gpu_is_here())
         return GPU_SKIPPED;

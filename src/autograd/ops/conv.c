@@ -7,16 +7,16 @@ static weft_status conv2d_backward(const wfi_node *node, weft_tensor *dy, weft_t
 {
     const weft_tensor *x = node->saved[0], *weight = node->saved[1];
     const wfi_conv2d *how = &node->state->conv;
-    weft_status status = wfi_grad_new(node->inputs[0].node != NULL, x->shape, dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(node->inputs[0].node != NULL, x->shape, dy, &dx[0]);
     if (status == WEFT_OK && dx[0] != NULL)
         status = wfi_conv2d_backward_data(dy, weight, how, dx[0]);
     if (status != WEFT_OK || (node->inputs[1].node == NULL && node->inputs[2].node == NULL))
         return status;
     /* The kernel makes both or the weight's alone. */
     weft_tensor *dweight = NULL;
-    status = wfi_grad_new(true, weight->shape, dy->dtype, &dweight);
+    status = wfi_grad_like(true, weight->shape, dy, &dweight);
     if (status == WEFT_OK)
-        status = wfi_grad_new(node->inputs[2].node != NULL, WEFT_SHAPE(dy->shape.dims[1]), dy->dtype, &dx[2]);
+        status = wfi_grad_like(node->inputs[2].node != NULL, WEFT_SHAPE(dy->shape.dims[1]), dy, &dx[2]);
     if (status == WEFT_OK)
         status = wfi_conv2d_backward_weight(dy, x, how, dweight, dx[2]);
     if (status == WEFT_OK && node->inputs[1].node != NULL)

@@ -44,14 +44,14 @@ static weft_status relu_backward(const wfi_node *node, weft_tensor *dy, weft_ten
 /* saved: y */
 static weft_status sigmoid_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, dy->shape, dy, &dx[0]);
     return status == WEFT_OK ? wfi_sigmoid_backward(dy, node->saved[0], dx[0]) : status;
 }
 
 /* saved: y */
 static weft_status tanh_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, dy->shape, dy, &dx[0]);
     return status == WEFT_OK ? wfi_tanh_backward(dy, node->saved[0], dx[0]) : status;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embedding.c - embedding and embedding_bag: rows of a table picked by their numbers. */
 #include "autograd/autograd.h"
+#include "tensor/cpu/cpu.h"
 #include "tensor/cpu/embedding.h"
 
 /* The packed index; NULL: failed. Kept by the tape. */
@@ -9,13 +10,11 @@ static weft_tensor *take_numbers(wfi_op *op, weft_tensor *numbers, const char *n
     if (!wfi_op_ok(op))
         return NULL;
     if (numbers->dtype != WEFT_DTYPE_INT64) {
-        wfi_op_fail(op, WEFT_ERR_TYPE, "the %s must be int64, not %s", name, weft_dtype_name(numbers->dtype));
+        wfi_op_fail(op, WEFT_ERR_TYPE, "%s must be int64, not %s", name, weft_dtype_name(numbers->dtype));
         return NULL;
     }
-    if (weft_tensor_device(numbers).kind != WEFT_DEVICE_CPU) {
-        wfi_op_fail(op, WEFT_ERR_UNSUPPORTED, "the %s must be in the host's memory", name);
+    if (!wfi_op_is_here(op, numbers, name))
         return NULL;
-    }
     weft_tensor *packed = weft_tape_take(op->tape, weft_tensor_contiguous(numbers));
     if (packed == NULL)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
@@ -27,7 +26,7 @@ static bool check_rows(wfi_op *op, const weft_tensor *index)
     int64_t rows = op->in[0]->shape.dims[0], outside = wfi_index_outside(index, rows);
     if (outside >= 0)
         wfi_op_fail(op, WEFT_ERR_INVALID, "element %lld of the index is %lld, not in [0, %lld)", (long long)outside,
-                    (long long)weft_tensor_get_i64(index, outside), (long long)rows);
+                    (long long)wfi_index_at(index, outside), (long long)rows);
     return wfi_op_ok(op);
 }
 
@@ -54,15 +53,15 @@ static int64_t padding_row(wfi_op *op, bool padding, int64_t row)
 
 static weft_status embedding_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, node->state->shapes[0], dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, node->state->shapes[0], dy, &dx[0]);
     return status == WEFT_OK ? wfi_embedding_backward(dy, node->saved[0], node->state->start, dx[0]) : status;
 }
 
-/* New tensors for n rows of `width`. WEFT_ERR_MEMORY. */
-static weft_status new_rows(int64_t n, int64_t width, weft_dtype dtype, weft_tensor **rows, weft_tensor **values)
+/* New tensors for n rows of `width`, on the device of dy. WEFT_ERR_MEMORY. */
+static weft_status new_rows(int64_t n, int64_t width, const weft_tensor *dy, weft_tensor **rows, weft_tensor **values)
 {
-    *rows = weft_tensor_empty(WEFT_SHAPE(n), WEFT_DTYPE_INT64);
-    *values = weft_tensor_empty(WEFT_SHAPE(n, width), dtype);
+    *rows = wfi_tensor_empty_like(dy, WEFT_SHAPE(n), WEFT_DTYPE_INT64);
+    *values = wfi_tensor_empty_like(dy, WEFT_SHAPE(n, width), dy->dtype);
     return *rows != NULL && *values != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
@@ -98,7 +97,7 @@ static weft_status embedding_backward_rows(const wfi_node *node, weft_tensor *dy
     int64_t n = wfi_index_count_other(index, padding);
     if (n == index->numel)
         return end_rows(all_rows(dy, index, width, rows, values), rows, values);
-    weft_status status = new_rows(n, width, dy->dtype, rows, values);
+    weft_status status = new_rows(n, width, dy, rows, values);
     if (status == WEFT_OK)
         status = wfi_embedding_backward_rows(dy, index, padding, *rows, *values);
     return end_rows(status, rows, values);
@@ -115,7 +114,7 @@ static weft_shape with_width(weft_shape shape, int64_t width)
 
 static void run_embedding(wfi_op *op, weft_tensor *index, const weft_embedding_options *options)
 {
-    weft_tensor *packed = check_table(op) ? take_numbers(op, index, "index") : NULL;
+    weft_tensor *packed = check_table(op) ? take_numbers(op, index, "the index") : NULL;
     if (packed == NULL || !check_rows(op, packed))
         return;
     if (packed->shape.ndim == WEFT_MAX_DIMS) {
@@ -164,11 +163,11 @@ static wfi_bags bags_of(const wfi_node *node)
 static weft_status embedding_bag_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     wfi_bags bags = bags_of(node);
-    weft_status status = wfi_grad_new(node->inputs[0].node != NULL, node->state->shapes[0], dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(node->inputs[0].node != NULL, node->state->shapes[0], dy, &dx[0]);
     if (status == WEFT_OK && dx[0] != NULL)
         status = wfi_bag_backward(dy, &bags, node->saved[SCALE_OR_PICKED], dx[0]);
     if (status == WEFT_OK && bags.scale != NULL && node->inputs[1].node != NULL) {
-        status = wfi_grad_new(true, bags.scale->shape, dy->dtype, &dx[1]);
+        status = wfi_grad_like(true, bags.scale->shape, dy, &dx[1]);
         if (status == WEFT_OK)
             status = wfi_bag_backward_scale(dy, &bags, node->saved[WEIGHT], dx[1]);
     }
@@ -182,7 +181,7 @@ static weft_status embedding_bag_backward_rows(const wfi_node *node, weft_tensor
     if (!node->state->sparse || node->inputs[1].node != NULL)
         return WEFT_OK;
     int64_t n = wfi_index_count_other(bags.index, bags.padding);
-    weft_status status = new_rows(n, node->state->shapes[0].dims[1], dy->dtype, rows, values);
+    weft_status status = new_rows(n, node->state->shapes[0].dims[1], dy, rows, values);
     if (status == WEFT_OK)
         status = wfi_bag_backward_rows(dy, &bags, *rows, *values);
     return end_rows(status, rows, values);
@@ -210,10 +209,10 @@ static void check_bags(wfi_op *op, const wfi_bags *bags)
     else if (offsets != NULL && offsets->numel == 0 && index->numel > 0)
         wfi_op_fail(op, WEFT_ERR_INVALID, "there are %lld indices, but no bag", (long long)index->numel);
     else if ((wrong = wfi_bags_offset_wrong(bags)) == 0)
-        wfi_op_fail(op, WEFT_ERR_INVALID, "offset 0 is %lld, not 0", (long long)weft_tensor_get_i64(offsets, 0));
+        wfi_op_fail(op, WEFT_ERR_INVALID, "offset 0 is %lld, not 0", (long long)wfi_index_at(offsets, 0));
     else if (wrong > 0)
         wfi_op_fail(op, WEFT_ERR_INVALID, "offset %lld is %lld, not in [%lld, %lld]", (long long)wrong,
-                    (long long)weft_tensor_get_i64(offsets, wrong), (long long)weft_tensor_get_i64(offsets, wrong - 1),
+                    (long long)wfi_index_at(offsets, wrong), (long long)wfi_index_at(offsets, wrong - 1),
                     (long long)index->numel);
 }
 
@@ -247,8 +246,8 @@ static void run_bags(wfi_op *op, weft_tensor *index, weft_tensor *offsets, const
                     "the gradient of a largest element is not by rows: no sparse with WEFT_BAG_MAX");
         return;
     }
-    wfi_bags bags = {.index = take_numbers(op, index, "index"),
-                     .offsets = offsets == NULL ? NULL : take_numbers(op, offsets, "offsets"),
+    wfi_bags bags = {.index = take_numbers(op, index, "the index"),
+                     .offsets = offsets == NULL ? NULL : take_numbers(op, offsets, "the list of offsets"),
                      .scale = op->in[1],
                      .mode = modes[how->mode],
                      .padding = padding_row(op, how->padding, how->padding_row)};

@@ -6,14 +6,14 @@
 /* saved: index; shapes[0]: x's; dims[0] */
 static weft_status gather_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, node->state->shapes[0], dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, node->state->shapes[0], dy, &dx[0]);
     return status == WEFT_OK ? wfi_gather_backward(dy, node->state->dims[0], node->saved[0], dx[0]) : status;
 }
 
 /* saved: index; shapes[0]: x's; dims[0] */
 static weft_status index_select_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, node->state->shapes[0], dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, node->state->shapes[0], dy, &dx[0]);
     return status == WEFT_OK ? wfi_index_select_backward(dy, node->state->dims[0], node->saved[0], dx[0]) : status;
 }
 
@@ -24,7 +24,7 @@ static weft_status scatter_add_backward(const wfi_node *node, weft_tensor *dy, w
         dx[0] = weft_tensor_ref(dy);
     if (node->inputs[1].node == NULL)
         return WEFT_OK;
-    weft_status status = wfi_grad_new(true, node->saved[0]->shape, dy->dtype, &dx[1]);
+    weft_status status = wfi_grad_like(true, node->saved[0]->shape, dy, &dx[1]);
     return status == WEFT_OK ? wfi_gather(dy, node->state->dims[0], node->saved[0], dx[1]) : status;
 }
 
@@ -47,16 +47,19 @@ static void check_index(wfi_op *op, int dim, const weft_tensor *index)
 /* The index contiguous, on the tape, its elements inside of `dim`. NULL: failed. */
 static weft_tensor *take_index(wfi_op *op, int dim, weft_tensor *index)
 {
-    weft_tensor *packed = wfi_op_ok(op) ? weft_tape_take(op->tape, weft_tensor_contiguous(index)) : NULL;
+    weft_tensor *packed = wfi_op_ok(op) && wfi_op_is_here(op, index, "the index")
+                              ? weft_tape_take(op->tape, weft_tensor_contiguous(index))
+                              : NULL;
     if (packed == NULL) {
-        wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
+        if (wfi_op_ok(op))
+            wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
         return NULL;
     }
     int64_t size = op->in[0]->shape.dims[dim], outside = wfi_index_outside(packed, size);
     if (outside < 0)
         return packed;
     wfi_op_fail(op, WEFT_ERR_INVALID, "element %lld of the index is %lld, not in [0, %lld)", (long long)outside,
-                (long long)weft_tensor_get_i64(packed, outside), (long long)size);
+                (long long)wfi_index_at(packed, outside), (long long)size);
     return NULL;
 }
 

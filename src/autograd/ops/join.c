@@ -3,7 +3,8 @@
 #include "autograd/autograd.h"
 #include "tensor/copy.h"
 
-/* Where input i lies in `y` along `dim`, as a view. starts [inputs + 1]; NULL: they are stacked. NULL: no memory. */
+/* Where input i lies in `y` along `dim`, as a view. starts [inputs + 1], on the CPU; NULL: they are stacked. NULL: no
+ * memory. */
 static weft_tensor *place_of(weft_tensor *y, int dim, const weft_tensor *starts, size_t i)
 {
     if (starts == NULL)
@@ -102,7 +103,9 @@ weft_tensor *weft_concat(weft_tape *tape, weft_tensors xs, int dim)
         return NULL;
     wfi_op_dim(&op, &dim);
     weft_shape shape = xs.items[0]->shape;
-    weft_tensor *starts = wfi_op_extra(&op, WEFT_SHAPE((int64_t)xs.count + 1), WEFT_DTYPE_INT64);
+    weft_tensor *starts = weft_tape_take(tape, weft_tensor_empty(WEFT_SHAPE((int64_t)xs.count + 1), WEFT_DTYPE_INT64));
+    if (starts == NULL && wfi_op_ok(&op))
+        wfi_op_fail(&op, WEFT_ERR_MEMORY, "out of memory");
     if (starts != NULL)
         set_starts(&op, dim, wfi_tensor_address(starts));
     if (starts == NULL || !wfi_op_ok(&op))

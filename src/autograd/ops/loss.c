@@ -5,20 +5,20 @@
 /* saved: y; dims[0] */
 static weft_status softmax_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, dy->shape, dy, &dx[0]);
     return status == WEFT_OK ? wfi_softmax_backward(dy, node->saved[0], node->state->dims[0], dx[0]) : status;
 }
 
 static weft_status log_softmax_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, dy->shape, dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, dy->shape, dy, &dx[0]);
     return status == WEFT_OK ? wfi_log_softmax_backward(dy, node->saved[0], node->state->dims[0], dx[0]) : status;
 }
 
 /* saved: target; shapes[0]: of the log-probabilities */
 static weft_status nll_loss_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, node->state->shapes[0], dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, node->state->shapes[0], dy, &dx[0]);
     return status == WEFT_OK ? wfi_nll_loss_backward(dy, node->saved[0], node->state->reduction, dx[0]) : status;
 }
 
@@ -26,11 +26,11 @@ static weft_status nll_loss_backward(const wfi_node *node, weft_tensor *dy, weft
 static weft_status mse_loss_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     weft_tensor *d = NULL;
-    weft_status status = wfi_grad_new(true, node->saved[0]->shape, dy->dtype, &d);
+    weft_status status = wfi_grad_like(true, node->saved[0]->shape, dy, &d);
     if (status == WEFT_OK)
         status = wfi_mse_loss_backward(dy, node->saved[0], node->saved[1], node->state->reduction, d);
     if (status == WEFT_OK && node->inputs[1].node != NULL) {
-        status = wfi_grad_new(true, d->shape, d->dtype, &dx[1]);
+        status = wfi_grad_like(true, d->shape, d, &dx[1]);
         if (status == WEFT_OK)
             status = wfi_scale(d, -1, dx[1]);
     }
@@ -117,6 +117,8 @@ static void check_target(wfi_op *op, const weft_tensor *target)
 
 static void run_nll(wfi_op *op, weft_tensor *target, wfi_reduction how, weft_tensor *y)
 {
+    if (!wfi_op_is_here(op, target, "the target"))
+        return;
     weft_tensor *packed = weft_tape_take(op->tape, weft_tensor_contiguous(target));
     if (packed == NULL) {
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
@@ -126,7 +128,7 @@ static void run_nll(wfi_op *op, weft_tensor *target, wfi_reduction how, weft_ten
     int64_t classes = x->dims[x->ndim > 1 ? 1 : 0], outside = wfi_index_outside(packed, classes);
     if (outside >= 0)
         wfi_op_fail(op, WEFT_ERR_INVALID, "element %lld of the target is %lld: a target is not in [0, %lld)",
-                    (long long)outside, (long long)weft_tensor_get_i64(packed, outside), (long long)classes);
+                    (long long)outside, (long long)wfi_index_at(packed, outside), (long long)classes);
     else
         wfi_op_check(op, wfi_nll_loss(op->in[0], packed, how, y));
     wfi_op_save(op, 0, packed);

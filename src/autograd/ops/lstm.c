@@ -27,11 +27,11 @@ static weft_status lstm_backward(const wfi_node *node, weft_tensor *const *dy, w
     for (uint32_t i = 0; i < node->input_count; i++)
         wanted[i] = node->inputs[i].node != NULL;
     for (uint32_t i = X; i <= WEIGHT_HH && status == WEFT_OK; i++)
-        status = wfi_grad_new(wanted[i], saved[i]->shape, saved[i]->dtype, &dx[i]);
+        status = wfi_grad_like(wanted[i], saved[i]->shape, saved[i], &dx[i]);
     weft_tensor *bias = NULL;
     if (status == WEFT_OK)
-        status = wfi_grad_new(wanted[BIAS_IH] || wanted[BIAS_HH], WEFT_SHAPE(lstm.weight_hh->shape.dims[0]),
-                              lstm.x->dtype, &bias);
+        status =
+            wfi_grad_like(wanted[BIAS_IH] || wanted[BIAS_HH], WEFT_SHAPE(lstm.weight_hh->shape.dims[0]), lstm.x, &bias);
     if (status == WEFT_OK)
         status = wfi_lstm_backward(&lstm, saved[Y], saved[C], saved[GATES],
                                    &(wfi_lstm_dy){dy[RESULT_Y], dy[RESULT_H], dy[RESULT_C]},
@@ -113,8 +113,8 @@ static void run_layer(wfi_op *op)
         return;
     int64_t steps = in[X]->shape.dims[0], batch = in[X]->shape.dims[1], hidden = in[H0]->shape.dims[1];
     weft_shape states = WEFT_SHAPE(steps, batch, hidden);
-    weft_tensor *y = wfi_op_output(op, states), *c = weft_tensor_empty(states, in[X]->dtype);
-    weft_tensor *gates = weft_tensor_empty(WEFT_SHAPE(steps, batch, 4 * hidden), in[X]->dtype);
+    weft_tensor *y = wfi_op_output(op, states), *c = wfi_tensor_empty_like(in[X], states, in[X]->dtype);
+    weft_tensor *gates = wfi_tensor_empty_like(in[X], WEFT_SHAPE(steps, batch, 4 * hidden), in[X]->dtype);
     wfi_lstm lstm = {in[X], in[H0], in[C0], in[WEIGHT_IH], in[WEIGHT_HH], in[BIAS_IH], in[BIAS_HH]};
     if (y != NULL)
         wfi_op_check(op, c == NULL || gates == NULL ? WEFT_ERR_MEMORY : wfi_lstm_forward(&lstm, y, c, gates));
@@ -145,7 +145,7 @@ static weft_tensor *state_of(const lstm_call *call, weft_tensor *all, size_t lay
 {
     if (all != NULL)
         return weft_select(call->tape, all, 0, (int64_t)layer);
-    weft_tensor *zeros = weft_tensor_zeros(shape, call->weights.items[0]->dtype);
+    weft_tensor *zeros = wfi_tensor_full_like(call->weights.items[0], shape, call->weights.items[0]->dtype, 0);
     if (zeros == NULL)
         wfi_tape_fail_memory(call->tape, lstm_type.name);
     return weft_tape_take(call->tape, zeros);

@@ -11,9 +11,9 @@
 static weft_status batch_norm2d_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     weft_shape channels = WEFT_SHAPE(node->results[0].shape.dims[1]);
-    weft_status status = wfi_grad_new(node->inputs[0].node != NULL, node->results[0].shape, dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(node->inputs[0].node != NULL, node->results[0].shape, dy, &dx[0]);
     for (int i = 1; i < 3 && status == WEFT_OK; i++)
-        status = wfi_grad_new(node->inputs[i].node != NULL, channels, dy->dtype, &dx[i]);
+        status = wfi_grad_like(node->inputs[i].node != NULL, channels, dy, &dx[i]);
     if (status != WEFT_OK)
         return status;
     return wfi_batch_norm_backward(dy, node->saved[0], node->saved[1], node->saved[2], node->saved[3],
@@ -33,6 +33,8 @@ static void check_channels(wfi_op *op, const weft_tensor *tensor, const char *na
         wfi_op_fail(op, WEFT_ERR_SHAPE, "%s must have %lld elements", name, (long long)channels);
     else if (!weft_tensor_is_contiguous(tensor))
         wfi_op_fail(op, WEFT_ERR_UNSUPPORTED, "%s must be contiguous", name);
+    else
+        wfi_op_is_here(op, tensor, name);
 }
 
 static void check_batch_norm(wfi_op *op, const weft_tensor *mean, const weft_tensor *var, bool train)
@@ -69,7 +71,8 @@ static void run_train(wfi_op *op, weft_tensor *mean, weft_tensor *var, const wef
     int64_t channels = op->in[0]->shape.dims[1];
     weft_tensor *save_mean = wfi_op_extra(op, WEFT_SHAPE(channels), y->dtype);
     weft_tensor *invstd = wfi_op_extra(op, WEFT_SHAPE(channels), y->dtype);
-    weft_tensor *moments = mean == NULL ? NULL : weft_tensor_empty(WEFT_SHAPE(2, channels), WEFT_DTYPE_FLOAT64);
+    weft_tensor *moments =
+        mean == NULL ? NULL : wfi_tensor_empty_like(op->in[0], WEFT_SHAPE(2, channels), WEFT_DTYPE_FLOAT64);
     if (mean != NULL && moments == NULL)
         wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
     if (wfi_op_ok(op))

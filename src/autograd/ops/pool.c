@@ -5,13 +5,13 @@
 /* saved: indices */
 static weft_status max_pool2d_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, node->state->shapes[0], dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, node->state->shapes[0], dy, &dx[0]);
     return status == WEFT_OK ? wfi_max_pool2d_backward(dy, node->saved[0], dx[0]) : status;
 }
 
 static weft_status adaptive_avg_pool2d_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
-    weft_status status = wfi_grad_new(true, node->state->shapes[0], dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, node->state->shapes[0], dy, &dx[0]);
     return status == WEFT_OK ? wfi_adaptive_avg_pool2d_backward(dy, dx[0]) : status;
 }
 

@@ -6,7 +6,7 @@
 static weft_status reduce_backward(const wfi_node *node, weft_tensor *dy, weft_tensor **dx)
 {
     const wfi_node_state *state = node->state;
-    weft_status status = wfi_grad_new(true, state->shapes[0], dy->dtype, &dx[0]);
+    weft_status status = wfi_grad_like(true, state->shapes[0], dy, &dx[0]);
     return status == WEFT_OK ? wfi_sum_backward(dy, state->mask, state->factor, dx[0]) : status;
 }
 

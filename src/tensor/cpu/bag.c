@@ -7,6 +7,7 @@
 #include "tensor/cpu/row_scatter.h"
 #include "tensor/cpu/row_sum.h"
 #include "tensor/parallel.h"
+#include "tensor/tasks.h"
 
 #include <string.h>
 
@@ -19,14 +20,18 @@ int64_t wfi_bags_offset_wrong(const wfi_bags *bags)
 {
     if (bags->offsets == NULL)
         return -1;
-    const int64_t *offsets = wfi_tensor_address(bags->offsets);
-    int64_t before = 0;
-    for (int64_t b = 0; b < bags->offsets->numel; b++) {
+    weft_tensor *here = weft_tensor_to_device((weft_tensor *)bags->offsets, (weft_device){WEFT_DEVICE_CPU, 0});
+    if (here == NULL)
+        return 0; /* no memory, or the GPU does not work: later steps fail as well */
+    const int64_t *offsets = wfi_tensor_address(here);
+    int64_t before = 0, wrong = -1;
+    for (int64_t b = 0; b < here->numel && wrong < 0; b++) {
         if (offsets[b] < before || offsets[b] > bags->index->numel || (b == 0 && offsets[b] != 0))
-            return b;
+            wrong = b;
         before = offsets[b];
     }
-    return -1;
+    weft_tensor_unref(here);
+    return wrong;
 }
 
 /* --- What a loop over bags needs of them. --- */
@@ -63,6 +68,25 @@ static bag_args args_of(const wfi_bags *bags, int64_t width)
                       .mode = bags->mode};
 }
 
+static weft_status run_on_gpu(wfi_gpu_kind kind, const bag_args *args, const weft_tensor *like, int64_t count)
+{
+    wfi_bag_task task = {WFI_GPU_TASK(like, like->dtype, count),
+                         .table = args->table,
+                         .scale = args->scale,
+                         .dy = args->dy,
+                         .index = args->index,
+                         .offsets = args->offsets,
+                         .bags = args->bags,
+                         .n = args->count,
+                         .length = args->length,
+                         .width = args->width,
+                         .padding = args->padding,
+                         .mean = args->mode == WFI_BAG_MEAN,
+                         .y = args->y,
+                         .picked = args->picked};
+    return WFI_GPU_RUN(kind, task);
+}
+
 /* Bags for a thread to take at a time. */
 static int64_t grain(const bag_args *args)
 {
@@ -75,21 +99,25 @@ static weft_status check_index(const wfi_bags *bags)
     const weft_tensor *index = bags->index, *offsets = bags->offsets;
     if (index->dtype != WEFT_DTYPE_INT64 || (offsets != NULL && offsets->dtype != WEFT_DTYPE_INT64))
         return WEFT_ERR_TYPE;
-    if (wfi_check_plain(index) != WEFT_OK || wfi_check_plain(offsets) != WEFT_OK)
+    if (wfi_check_beside(index, index) != WEFT_OK || wfi_check_beside(offsets, index) != WEFT_OK)
         return WEFT_ERR_UNSUPPORTED;
     bool fits = offsets == NULL ? index->shape.ndim == 2 : index->shape.ndim == 1 && offsets->shape.ndim == 1;
     if (!fits || (bags->scale != NULL && !weft_tensor_same_shape(bags->scale, index)))
         return WEFT_ERR_SHAPE;
     if ((unsigned)bags->mode > WFI_BAG_MAX || (bags->scale != NULL && bags->mode != WFI_BAG_SUM))
         return WEFT_ERR_INVALID;
-    bool placed = wfi_bags_offset_wrong(bags) < 0 && (wfi_bags_count(bags) > 0 || index->numel == 0);
+    /* On a GPU the operators have checked the offsets. */
+    bool placed =
+        (wfi_on_gpu(index) || wfi_bags_offset_wrong(bags) < 0) && (wfi_bags_count(bags) > 0 || index->numel == 0);
     return placed ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
 /* `weight` may be its gradient, and `y` that of the result. */
 static weft_status check(const weft_tensor *weight, const wfi_bags *bags, const weft_tensor *y)
 {
-    weft_status status = WFI_CHECK_FLOATS(weight, y, bags->scale);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(weight, y, bags->scale);
+    if (status == WEFT_OK)
+        status = wfi_check_beside(bags->index, weight);
     if (status == WEFT_OK)
         status = check_index(bags);
     if (status != WEFT_OK)
@@ -98,7 +126,7 @@ static weft_status check(const weft_tensor *weight, const wfi_bags *bags, const 
                 y->shape.dims[1] == weight->shape.dims[1];
     if (!fits)
         return WEFT_ERR_SHAPE;
-    return wfi_index_outside(bags->index, weight->shape.dims[0]) < 0 ? WEFT_OK : WEFT_ERR_INVALID;
+    return wfi_index_is_inside(bags->index, weight->shape.dims[0]) ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
 static weft_status check_picked(const weft_tensor *picked, const weft_tensor *y)
@@ -107,7 +135,7 @@ static weft_status check_picked(const weft_tensor *picked, const weft_tensor *y)
         return WEFT_OK;
     if (picked->dtype != WEFT_DTYPE_INT64)
         return WEFT_ERR_TYPE;
-    return weft_tensor_same_shape(picked, y) ? wfi_check_plain(picked) : WEFT_ERR_SHAPE;
+    return weft_tensor_same_shape(picked, y) ? wfi_check_beside(picked, y) : WEFT_ERR_SHAPE;
 }
 
 /* --- Forward --- */
@@ -174,6 +202,8 @@ weft_status wfi_bag(const weft_tensor *weight, const wfi_bags *bags, weft_tensor
     args.table = wfi_tensor_address(weight);
     args.y = wfi_tensor_address(y);
     args.picked = picked == NULL ? NULL : wfi_tensor_address(picked);
+    if (wfi_on_gpu(weight))
+        return run_on_gpu(bags->mode == WFI_BAG_MAX ? WFI_GPU_BAG_MAX : WFI_GPU_BAG, &args, weight, y->numel);
     wfi_parallel(args.bags, grain(&args),
                  bags->mode == WFI_BAG_MAX ? WFI_BY_FLOAT(weight->dtype, f32_maxima, f64_maxima)
                                            : WFI_BY_FLOAT(weight->dtype, f32_sums, f64_sums),
@@ -208,6 +238,65 @@ static int64_t bag_used(const bag_args *args, int64_t bag)
     }
 SPREAD(f32, float)
 SPREAD(f64, double)
+
+/* For the backward passes of sums and means on a GPU: the bag of each index, and the factors of a mean. */
+typedef struct spread_bags {
+    weft_tensor *from, *factors; /* `factors`: NULL unless it is a mean */
+} spread_bags;
+
+static void spread_drop(spread_bags *spread)
+{
+    weft_tensor_unref(spread->from);
+    weft_tensor_unref(spread->factors);
+}
+
+static weft_status spread_on_gpu(bag_args args, const weft_tensor *dy, spread_bags *out)
+{
+    bool mean = args.mode == WFI_BAG_MEAN;
+    *out = (spread_bags){wfi_tensor_empty_like(dy, WEFT_SHAPE(args.count), WEFT_DTYPE_INT64),
+                         mean ? wfi_tensor_empty_like(dy, WEFT_SHAPE(args.count), dy->dtype) : NULL};
+    weft_status status = out->from == NULL || (mean && out->factors == NULL) ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (status == WEFT_OK) {
+        args.picked = wfi_tensor_address(out->from);
+        args.y = mean ? wfi_tensor_address(out->factors) : NULL;
+        status = run_on_gpu(WFI_GPU_BAG_SPREAD, &args, dy, args.bags);
+    }
+    if (status != WEFT_OK) {
+        spread_drop(out);
+        *out = (spread_bags){NULL, NULL};
+    }
+    return status;
+}
+
+/* The rows of dy times their factors, as the tasks ADD_ROWS and PICK_ROWS take them. */
+static wfi_rows_task rows_of_dy(const bag_args *args, const spread_bags *spread, const weft_tensor *dy)
+{
+    return (wfi_rows_task){WFI_GPU_TASK(dy, dy->dtype, args->width),
+                           .from = wfi_tensor_address(dy),
+                           .index = args->index,
+                           .rows = wfi_tensor_address(spread->from),
+                           .factors = spread->factors != NULL ? wfi_tensor_address(spread->factors) : args->scale,
+                           .n = args->count,
+                           .inner = args->width,
+                           .skip = args->padding};
+}
+
+static weft_status backward_sums_on_gpu(const weft_tensor *dy, const wfi_bags *bags, weft_tensor *dweight)
+{
+    bag_args args = args_of(bags, dweight->shape.dims[1]);
+    spread_bags spread;
+    weft_status status = wfi_fill(dweight, 0);
+    if (status == WEFT_OK)
+        status = spread_on_gpu(args, dy, &spread);
+    if (status != WEFT_OK)
+        return status;
+    wfi_rows_task task = rows_of_dy(&args, &spread, dy);
+    task.to = wfi_tensor_address(dweight);
+    task.size = dweight->shape.dims[0];
+    status = WFI_GPU_RUN(WFI_GPU_ADD_ROWS, task);
+    spread_drop(&spread);
+    return status;
+}
 
 static weft_status backward_sums(const weft_tensor *dy, const wfi_bags *bags, weft_tensor *dweight)
 {
@@ -255,6 +344,8 @@ MAX_BACK(f64, double)
 
 static bool picked_inside(const weft_tensor *picked, int64_t rows)
 {
+    if (wfi_on_gpu(picked))
+        return true; /* by the forward pass */
     const int64_t *at = wfi_tensor_address(picked);
     for (int64_t i = 0; i < picked->numel; i++)
         if (at[i] < -1 || at[i] >= rows)
@@ -274,7 +365,9 @@ static weft_status backward_max(const weft_tensor *dy, const wfi_bags *bags, con
     args.dy = wfi_tensor_address(dy);
     args.y = wfi_tensor_address(dweight);
     args.picked = wfi_tensor_address(picked);
-    wfi_fill(dweight, 0);
+    status = wfi_fill(dweight, 0);
+    if (wfi_on_gpu(dy))
+        return status == WEFT_OK ? run_on_gpu(WFI_GPU_BAG_MAX_BACKWARD, &args, dy, args.width) : status;
     int64_t columns = 16 + WFI_GRAIN / (1 + args.bags); /* whole lines of memory, so that threads do not share many */
     wfi_parallel(args.width, columns / 16 * 16, WFI_BY_FLOAT(dy->dtype, f32_max_back, f64_max_back), &args);
     return WEFT_OK;
@@ -286,7 +379,9 @@ weft_status wfi_bag_backward(const weft_tensor *dy, const wfi_bags *bags, const 
     weft_status status = check(dweight, bags, dy);
     if (status != WEFT_OK)
         return status;
-    return bags->mode == WFI_BAG_MAX ? backward_max(dy, bags, picked, dweight) : backward_sums(dy, bags, dweight);
+    if (bags->mode == WFI_BAG_MAX)
+        return backward_max(dy, bags, picked, dweight);
+    return wfi_on_gpu(dy) ? backward_sums_on_gpu(dy, bags, dweight) : backward_sums(dy, bags, dweight);
 }
 
 #define ROWS_BACK(tag, T)                                                                                              \
@@ -311,11 +406,41 @@ weft_status wfi_bag_backward(const weft_tensor *dy, const wfi_bags *bags, const 
 ROWS_BACK(f32, float)
 ROWS_BACK(f64, double)
 
+static weft_status backward_rows_on_gpu(const weft_tensor *dy, const wfi_bags *bags, weft_tensor *rows,
+                                        weft_tensor *values)
+{
+    bag_args args = args_of(bags, dy->shape.dims[1]);
+    spread_bags spread;
+    weft_status status = spread_on_gpu(args, dy, &spread);
+    if (status != WEFT_OK)
+        return status;
+    weft_tensor *places = wfi_tensor_empty_like(dy, WEFT_SHAPE(args.count), WEFT_DTYPE_INT64);
+    status = places == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (status == WEFT_OK) {
+        wfi_index_task place = {WFI_GPU_TASK(dy, WEFT_DTYPE_INT64, 1), args.index, args.count, args.padding,
+                                wfi_tensor_address(places)};
+        status = WFI_GPU_RUN(WFI_GPU_INDEX_PLACES, place);
+    }
+    if (status == WEFT_OK) {
+        wfi_rows_task task = rows_of_dy(&args, &spread, dy);
+        task.head.count = args.count * args.width;
+        task.to = wfi_tensor_address(values);
+        task.picked = wfi_tensor_address(rows);
+        task.places = wfi_tensor_address(places);
+        status = WFI_GPU_RUN(WFI_GPU_PICK_ROWS, task);
+    }
+    weft_tensor_unref(places);
+    spread_drop(&spread);
+    return status;
+}
+
 weft_status wfi_bag_backward_rows(const weft_tensor *dy, const wfi_bags *bags, weft_tensor *rows, weft_tensor *values)
 {
-    weft_status status = WFI_CHECK_FLOATS(dy, values, bags->scale);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(dy, values, bags->scale);
     if (status == WEFT_OK)
-        status = rows->dtype == WEFT_DTYPE_INT64 ? wfi_check_plain(rows) : WEFT_ERR_TYPE;
+        status = rows->dtype == WEFT_DTYPE_INT64 ? wfi_check_beside(rows, dy) : WEFT_ERR_TYPE;
+    if (status == WEFT_OK)
+        status = wfi_check_beside(bags->index, dy);
     if (status == WEFT_OK)
         status = check_index(bags);
     if (status != WEFT_OK)
@@ -328,6 +453,8 @@ weft_status wfi_bag_backward_rows(const weft_tensor *dy, const wfi_bags *bags, w
                 wfi_is_vector(rows, count);
     if (!fits)
         return WEFT_ERR_SHAPE;
+    if (wfi_on_gpu(dy))
+        return backward_rows_on_gpu(dy, bags, rows, values);
     bag_args args = args_of(bags, dy->shape.dims[1]);
     args.dy = wfi_tensor_address(dy);
     args.y = wfi_tensor_address(values);
@@ -373,7 +500,7 @@ weft_status wfi_bag_backward_scale(const weft_tensor *dy, const wfi_bags *bags, 
 {
     weft_status status = check(weight, bags, dy);
     if (status == WEFT_OK)
-        status = wfi_check_float(dscale, dy);
+        status = wfi_check_float_beside(dscale, dy);
     if (status == WEFT_OK && !weft_tensor_same_shape(dscale, bags->index))
         status = WEFT_ERR_SHAPE;
     if (status != WEFT_OK)
@@ -382,6 +509,16 @@ weft_status wfi_bag_backward_scale(const weft_tensor *dy, const wfi_bags *bags, 
     args.table = wfi_tensor_address(weight);
     args.dy = wfi_tensor_address(dy);
     args.y = wfi_tensor_address(dscale);
+    if (wfi_on_gpu(dy)) {
+        spread_bags spread;
+        status = spread_on_gpu(args, dy, &spread);
+        if (status != WEFT_OK)
+            return status;
+        args.picked = wfi_tensor_address(spread.from);
+        status = run_on_gpu(WFI_GPU_BAG_SCALE_BACKWARD, &args, dy, args.count);
+        spread_drop(&spread);
+        return status;
+    }
     wfi_parallel(args.bags, grain(&args), WFI_BY_FLOAT(dy->dtype, f32_scale_back, f64_scale_back), &args);
     return WEFT_OK;
 }

@@ -8,6 +8,7 @@
  */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
+#include "tensor/tasks.h"
 #include "tensor/cpu/cpu.h"
 
 #include <math.h>
@@ -24,11 +25,11 @@ typedef struct norm_args {
 
 static weft_status norm_init(norm_args *args, const weft_tensor *x, int count, const weft_tensor *const *vectors)
 {
-    weft_status status = wfi_check_floats(1, &x);
+    weft_status status = wfi_check_floats_together(1, &x);
     if (status == WEFT_OK && x->shape.ndim < 2)
         status = WEFT_ERR_SHAPE;
     for (int i = 0; i < count && status == WEFT_OK; i++) {
-        status = wfi_check_float(vectors[i], x);
+        status = wfi_check_float_beside(vectors[i], x);
         if (status == WEFT_OK && !wfi_is_vector(vectors[i], x->shape.dims[1]))
             status = WEFT_ERR_SHAPE;
     }
@@ -340,6 +341,29 @@ NORM_RUNS(f64, double) // NOLINT(clang-analyzer-core.CallAndMessage,clang-analyz
 /* By dtype, then whether the plane is large. */
 typedef void (*norm_piece)(void *arg, int64_t begin, int64_t end);
 
+static weft_status run_on_gpu(wfi_gpu_kind kind, const norm_args *args, const weft_tensor *x)
+{
+    wfi_norm_task task = {WFI_GPU_TASK(x, x->dtype, args->channels),
+                          .x = args->x,
+                          .dy = args->dy,
+                          .weight = args->weight,
+                          .bias = args->bias,
+                          .mean = args->mean,
+                          .invstd = args->invstd,
+                          .y = args->y,
+                          .dweight = args->dweight,
+                          .dbias = args->dbias,
+                          .save_mean = args->save_mean,
+                          .save_invstd = args->save_invstd,
+                          .moments = args->moments,
+                          .batch = args->batch,
+                          .channels = args->channels,
+                          .plane = args->plane,
+                          .eps = args->eps,
+                          .train = args->train};
+    return WFI_GPU_RUN(kind, task);
+}
+
 static void run_pieces(norm_args *args, weft_dtype dtype, const norm_piece pieces[2][2])
 {
     int64_t channels = run_channels(args);
@@ -353,7 +377,9 @@ weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight
     const weft_tensor *vectors[] = {weight, bias, save_mean, save_invstd};
     weft_status status = norm_init(&args, x, 4, vectors);
     if (status == WEFT_OK)
-        status = wfi_check_float(y, x);
+        status = wfi_check_float_beside(y, x);
+    if (status == WEFT_OK)
+        status = wfi_check_beside(moments, x);
     if (status != WEFT_OK)
         return status;
     if (!weft_tensor_same_shape(x, y) || args.batch * args.plane < 2)
@@ -366,6 +392,8 @@ weft_status wfi_batch_norm_train(const weft_tensor *x, const weft_tensor *weight
     args.save_mean = address(save_mean);
     args.save_invstd = address(save_invstd);
     args.y = address(y);
+    if (wfi_on_gpu(x))
+        return run_on_gpu(WFI_GPU_NORM_TRAIN, &args, x);
     static const norm_piece pieces[2][2] = {{f32_train_run, f32_train_piece}, {f64_train_run, f64_train_piece}};
     run_pieces(&args, x->dtype, pieces);
     return WEFT_OK;
@@ -375,12 +403,19 @@ weft_status wfi_batch_norm_move(const weft_tensor *moments, int which, double mo
                                 weft_tensor *next)
 {
     int64_t channels = moments->numel / 2;
-    weft_status status = WFI_CHECK_FLOATS(running, next);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(running, next);
+    if (status == WEFT_OK)
+        status = wfi_check_beside(moments, running);
     if (status != WEFT_OK)
         return status;
     if (running->numel != channels || next->numel != channels)
         return WEFT_ERR_SHAPE;
     const double *values = (const double *)wfi_tensor_address(moments) + which * channels;
+    if (wfi_on_gpu(running)) {
+        wfi_norm_move_task task = {WFI_GPU_TASK(running, running->dtype, channels), values, wfi_tensor_address(running),
+                                   wfi_tensor_address(next), momentum};
+        return WFI_GPU_RUN(WFI_GPU_NORM_MOVE, task);
+    }
     if (wfi_is_f32(running->dtype))
         f32_move(values, channels, momentum, wfi_tensor_address(running), wfi_tensor_address(next));
     else
@@ -396,7 +431,7 @@ weft_status wfi_batch_norm_eval(const weft_tensor *x, const weft_tensor *weight,
     const weft_tensor *vectors[] = {weight, bias, running_mean, running_var, save_invstd};
     weft_status status = norm_init(&args, x, 5, vectors);
     if (status == WEFT_OK)
-        status = wfi_check_float(y, x);
+        status = wfi_check_float_beside(y, x);
     if (status != WEFT_OK)
         return status;
     if (!weft_tensor_same_shape(x, y))
@@ -407,6 +442,8 @@ weft_status wfi_batch_norm_eval(const weft_tensor *x, const weft_tensor *weight,
     args.invstd = address(running_var);
     args.save_invstd = address(save_invstd);
     args.y = address(y);
+    if (wfi_on_gpu(x))
+        return run_on_gpu(WFI_GPU_NORM_EVAL, &args, x);
     static const norm_piece pieces[2][2] = {{f32_eval_run, f32_eval_piece}, {f64_eval_run, f64_eval_piece}};
     run_pieces(&args, x->dtype, pieces);
     return WEFT_OK;
@@ -420,7 +457,7 @@ weft_status wfi_batch_norm_backward(const weft_tensor *dy, const weft_tensor *x,
     const weft_tensor *vectors[] = {weight, mean, invstd, dweight, dbias};
     weft_status status = norm_init(&args, x, 5, vectors);
     if (status == WEFT_OK)
-        status = WFI_CHECK_FLOATS(x, dy, dx);
+        status = WFI_CHECK_FLOATS_TOGETHER(x, dy, dx);
     if (status != WEFT_OK)
         return status;
     if (!weft_tensor_same_shape(x, dy) || (dx != NULL && !weft_tensor_same_shape(x, dx)))
@@ -432,6 +469,8 @@ weft_status wfi_batch_norm_backward(const weft_tensor *dy, const weft_tensor *x,
     args.y = address(dx);
     args.dweight = address(dweight);
     args.dbias = address(dbias);
+    if (wfi_on_gpu(x))
+        return run_on_gpu(WFI_GPU_NORM_BACKWARD, &args, x);
     static const norm_piece pieces[2][2] = {{f32_back_run, f32_back_piece}, {f64_back_run, f64_back_piece}};
     run_pieces(&args, x->dtype, pieces);
     return WEFT_OK;

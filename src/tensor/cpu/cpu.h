@@ -38,7 +38,11 @@ weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y);
 /* --- picking; any dtype; dim >= 0 --- */
 /* Whether the index has as many dimensions as x, and none is larger, except `dim`. */
 bool wfi_gather_fits(const weft_shape *x, int dim, const weft_shape *index);
-int64_t wfi_index_outside(const weft_tensor *index, int64_t size); /* its first element not in [0, size); -1: none */
+/* Its first element that is not in [0, size); -1: none. For an index on a GPU this waits. */
+int64_t wfi_index_outside(const weft_tensor *index, int64_t size);
+/* Whether all elements are in [0, size); on a GPU true, because operators have asked wfi_index_outside. */
+bool wfi_index_is_inside(const weft_tensor *index, int64_t size);
+int64_t wfi_index_at(const weft_tensor *index, int64_t i); /* element i, for messages; also from a GPU */
 /* y[.., i, ..] = x[.., index[.., i, ..], ..]; y of the index's shape; index int64, in range (else WEFT_ERR_INVALID). */
 weft_status wfi_gather(const weft_tensor *x, int dim, const weft_tensor *index, weft_tensor *y);
 /* dx = for each element the sum of the gradients of its copies; floats. */

@@ -3,9 +3,11 @@
 #include "tensor/cpu/embedding.h"
 
 #include "tensor/check.h"
+#include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/row_scatter.h"
 #include "tensor/parallel.h"
+#include "tensor/tasks.h"
 
 #include <string.h>
 
@@ -26,9 +28,9 @@ static void pick_piece(void *arg, int64_t begin, int64_t end)
 /* `picked` is y or dy. */
 static weft_status check(const weft_tensor *weight, const weft_tensor *index, const weft_tensor *picked)
 {
-    weft_status status = WFI_CHECK_FLOATS(weight, picked);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(weight, picked);
     if (status == WEFT_OK)
-        status = index->dtype == WEFT_DTYPE_INT64 ? wfi_check_plain(index) : WEFT_ERR_TYPE;
+        status = index->dtype == WEFT_DTYPE_INT64 ? wfi_check_beside(index, weight) : WEFT_ERR_TYPE;
     if (status != WEFT_OK)
         return status;
     bool fits = weight->shape.ndim == 2 && picked->shape.ndim >= 1 &&
@@ -36,7 +38,7 @@ static weft_status check(const weft_tensor *weight, const weft_tensor *index, co
                 picked->numel == index->numel * weight->shape.dims[1];
     if (!fits)
         return WEFT_ERR_SHAPE;
-    return wfi_index_outside(index, weight->shape.dims[0]) < 0 ? WEFT_OK : WEFT_ERR_INVALID;
+    return wfi_index_is_inside(index, weight->shape.dims[0]) ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
 weft_status wfi_embedding(const weft_tensor *weight, const weft_tensor *index, weft_tensor *y)
@@ -45,10 +47,35 @@ weft_status wfi_embedding(const weft_tensor *weight, const weft_tensor *index, w
     if (status != WEFT_OK || y->numel == 0)
         return status;
     int64_t width = weight->shape.dims[1];
+    if (wfi_on_gpu(weight)) {
+        wfi_rows_task task = {WFI_GPU_TASK(weight, weight->dtype, y->numel),
+                              .from = wfi_tensor_address(weight),
+                              .to = wfi_tensor_address(y),
+                              .index = wfi_tensor_address(index),
+                              .n = index->numel,
+                              .size = weight->shape.dims[0],
+                              .inner = width};
+        return WFI_GPU_RUN(WFI_GPU_SELECT, task);
+    }
     pick_args args = {wfi_tensor_address(weight), wfi_tensor_address(index), wfi_tensor_address(y),
                       (size_t)width * weft_dtype_size(weight->dtype)};
     wfi_parallel(index->numel, 1 + WFI_GRAIN / width, pick_piece, &args);
     return WEFT_OK;
+}
+
+/* to [.., size, inner] += the rows of `from`, in the index's order, without those of `skip`. */
+static weft_status add_rows_on_gpu(const weft_tensor *from, const weft_tensor *index, int64_t skip, weft_tensor *to)
+{
+    int64_t size = to->shape.dims[0], inner = size > 0 ? to->numel / size : 0;
+    wfi_rows_task task = {WFI_GPU_TASK(to, to->dtype, inner),
+                          .from = wfi_tensor_address(from),
+                          .to = wfi_tensor_address(to),
+                          .index = wfi_tensor_address(index),
+                          .n = index->numel,
+                          .size = size,
+                          .inner = inner,
+                          .skip = skip};
+    return WFI_GPU_RUN(WFI_GPU_ADD_ROWS, task);
 }
 
 weft_status wfi_embedding_backward(const weft_tensor *dy, const weft_tensor *index, int64_t padding,
@@ -57,27 +84,45 @@ weft_status wfi_embedding_backward(const weft_tensor *dy, const weft_tensor *ind
     weft_status status = check(dweight, index, dy);
     if (status != WEFT_OK)
         return status;
+    if (wfi_on_gpu(dweight)) {
+        status = wfi_fill(dweight, 0);
+        return status == WEFT_OK ? add_rows_on_gpu(dy, index, padding, dweight) : status;
+    }
     wfi_row_scatter scatter = {
         .index = wfi_tensor_address(index), .table = wfi_tensor_address(dy), .count = index->numel, .skip = padding};
     return wfi_row_scatter_run(&scatter, dweight);
 }
 
-int64_t wfi_index_count_other(const weft_tensor *index, int64_t padding)
+/* values[places[i]] = dy[i], and rows[places[i]] = index[i]; not for the elements that are `padding`. */
+static weft_status pick_rows_on_gpu(const weft_tensor *dy, const weft_tensor *index, int64_t padding, weft_tensor *rows,
+                                    weft_tensor *values)
 {
-    const int64_t *at = wfi_tensor_address(index);
-    int64_t count = 0;
-    for (int64_t i = 0; i < index->numel; i++)
-        count += at[i] != padding;
-    return count;
+    weft_tensor *places = wfi_tensor_empty_like(index, WEFT_SHAPE(index->numel), WEFT_DTYPE_INT64);
+    if (places == NULL)
+        return WEFT_ERR_MEMORY;
+    wfi_index_task place = {WFI_GPU_TASK(index, WEFT_DTYPE_INT64, 1), wfi_tensor_address(index), index->numel, padding,
+                            wfi_tensor_address(places)};
+    wfi_rows_task pick = {WFI_GPU_TASK(dy, dy->dtype, dy->numel),
+                          .from = wfi_tensor_address(dy),
+                          .to = wfi_tensor_address(values),
+                          .index = place.index,
+                          .places = place.found,
+                          .picked = wfi_tensor_address(rows),
+                          .inner = values->shape.dims[1]};
+    weft_status status = WFI_GPU_RUN(WFI_GPU_INDEX_PLACES, place);
+    if (status == WEFT_OK)
+        status = WFI_GPU_RUN(WFI_GPU_PICK_ROWS, pick);
+    weft_tensor_unref(places);
+    return status;
 }
 
 weft_status wfi_embedding_backward_rows(const weft_tensor *dy, const weft_tensor *index, int64_t padding,
                                         weft_tensor *rows, weft_tensor *values)
 {
-    weft_status status = WFI_CHECK_FLOATS(dy, values);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(dy, values);
     if (status == WEFT_OK && (index->dtype != WEFT_DTYPE_INT64 || rows->dtype != WEFT_DTYPE_INT64))
         status = WEFT_ERR_TYPE;
-    if (status == WEFT_OK && (wfi_check_plain(index) != WEFT_OK || wfi_check_plain(rows) != WEFT_OK))
+    if (status == WEFT_OK && (wfi_check_beside(index, dy) != WEFT_OK || wfi_check_beside(rows, dy) != WEFT_OK))
         status = WEFT_ERR_UNSUPPORTED;
     if (status != WEFT_OK)
         return status;
@@ -85,6 +130,8 @@ weft_status wfi_embedding_backward_rows(const weft_tensor *dy, const weft_tensor
     if (values->shape.ndim != 2 || !wfi_is_vector(rows, count) || values->shape.dims[0] != count ||
         dy->numel != index->numel * values->shape.dims[1])
         return WEFT_ERR_SHAPE;
+    if (wfi_on_gpu(dy))
+        return pick_rows_on_gpu(dy, index, padding, rows, values);
     size_t bytes = (size_t)values->shape.dims[1] * weft_dtype_size(dy->dtype);
     const int64_t *from = wfi_tensor_address(index);
     const char *gradient = wfi_tensor_address(dy);
@@ -114,9 +161,9 @@ ROWS_ADD(rows_add_f64, double)
 
 weft_status wfi_rows_add(const weft_tensor *values, const weft_tensor *rows, weft_tensor *to)
 {
-    weft_status status = WFI_CHECK_FLOATS(values, to);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(values, to);
     if (status == WEFT_OK)
-        status = rows->dtype == WEFT_DTYPE_INT64 ? wfi_check_plain(rows) : WEFT_ERR_TYPE;
+        status = rows->dtype == WEFT_DTYPE_INT64 ? wfi_check_beside(rows, to) : WEFT_ERR_TYPE;
     if (status != WEFT_OK)
         return status;
     int64_t count = rows->numel;
@@ -126,8 +173,10 @@ weft_status wfi_rows_add(const weft_tensor *values, const weft_tensor *rows, wef
         fits = values->shape.dims[d] == to->shape.dims[d];
     if (!fits)
         return WEFT_ERR_SHAPE;
-    if (wfi_index_outside(rows, to->shape.dims[0]) >= 0)
+    if (!wfi_index_is_inside(rows, to->shape.dims[0]))
         return WEFT_ERR_INVALID;
+    if (wfi_on_gpu(to))
+        return add_rows_on_gpu(values, rows, -1, to);
     int64_t width = count > 0 ? values->numel / count : 0;
     if (wfi_is_f32(to->dtype))
         rows_add_f32(wfi_tensor_address(values), wfi_tensor_address(rows), count, width, wfi_tensor_address(to));

@@ -3,7 +3,9 @@
 #include "tensor/check.h"
 #include "tensor/parallel.h"
 #include "tensor/copy.h"
+#include "tensor/tasks.h"
 #include "tensor/cpu/cpu.h"
+#include "tensor/cpu/embedding.h"
 
 #include <assert.h>
 
@@ -82,8 +84,36 @@ bool wfi_gather_fits(const weft_shape *x, int dim, const weft_shape *index)
     return x->ndim == index->ndim && dim < x->ndim;
 }
 
+/* A number that a kernel finds about an index on a GPU: waits for it. INT64_MIN: the kernel did not run. */
+static int64_t ask_gpu(wfi_gpu_kind kind, const weft_tensor *index, int64_t size)
+{
+    weft_tensor *there = wfi_tensor_empty_like(index, WEFT_SCALAR, WEFT_DTYPE_INT64);
+    weft_tensor *here = weft_tensor_empty(WEFT_SCALAR, WEFT_DTYPE_INT64);
+    weft_status status = there == NULL || here == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    int64_t answer = INT64_MIN;
+    if (status == WEFT_OK) {
+        wfi_index_task task = {WFI_GPU_TASK(index, WEFT_DTYPE_INT64, 1), wfi_tensor_address(index), index->numel, size,
+                               wfi_tensor_address(there)};
+        status = WFI_GPU_RUN(kind, task);
+    }
+    if (status == WEFT_OK)
+        status = wfi_copy(there, here);
+    if (status == WEFT_OK)
+        answer = *(int64_t *)wfi_tensor_address(here);
+    weft_tensor_unref(there);
+    weft_tensor_unref(here);
+    return answer;
+}
+
+/* On a GPU the answer costs a wait. If the kernel does not run, it counts as 0: later kernels fail as well. */
 int64_t wfi_index_outside(const weft_tensor *index, int64_t size)
 {
+    if (index->numel == 0)
+        return -1;
+    if (wfi_on_gpu(index)) {
+        int64_t outside = ask_gpu(WFI_GPU_INDEX_OUTSIDE, index, size);
+        return outside == INT64_MIN ? 0 : outside;
+    }
     const int64_t *at = wfi_tensor_address(index);
     for (int64_t i = 0; i < index->numel; i++)
         if (at[i] < 0 || at[i] >= size)
@@ -91,16 +121,49 @@ int64_t wfi_index_outside(const weft_tensor *index, int64_t size)
     return -1;
 }
 
+bool wfi_index_is_inside(const weft_tensor *index, int64_t size)
+{
+    return wfi_on_gpu(index) || wfi_index_outside(index, size) < 0;
+}
+
+int64_t wfi_index_at(const weft_tensor *index, int64_t i)
+{
+    int64_t value = 0;
+    weft_tensor *here = weft_tensor_empty(WEFT_SCALAR, WEFT_DTYPE_INT64);
+    if (here != NULL && wfi_memory_copy(here->storage, 0, index->storage, (size_t)(index->offset + i) * sizeof(value),
+                                        sizeof(value)) == WEFT_OK)
+        value = *(int64_t *)wfi_tensor_address(here);
+    weft_tensor_unref(here);
+    return value;
+}
+
+/* On a GPU this waits. */
+int64_t wfi_index_count_other(const weft_tensor *index, int64_t value)
+{
+    if (index->numel == 0 || (wfi_on_gpu(index) && value < 0))
+        return index->numel; /* the elements of a checked index are not negative */
+    if (wfi_on_gpu(index)) {
+        int64_t count = ask_gpu(WFI_GPU_INDEX_COUNT, index, value);
+        return count == INT64_MIN ? index->numel : count;
+    }
+    const int64_t *at = wfi_tensor_address(index);
+    int64_t count = 0;
+    for (int64_t i = 0; i < index->numel; i++)
+        count += at[i] != value;
+    return count;
+}
+
 /* `picked` is y or dy: of the index's shape, x's dtype. */
 static weft_status check(const weft_tensor *x, int dim, const weft_tensor *index, const weft_tensor *picked)
 {
     if (index->dtype != WEFT_DTYPE_INT64 || x->dtype != picked->dtype)
         return WEFT_ERR_TYPE;
-    if (wfi_check_plain(x) != WEFT_OK || wfi_check_plain(index) != WEFT_OK || wfi_check_plain(picked) != WEFT_OK)
+    if (wfi_check_beside(x, x) != WEFT_OK || wfi_check_beside(index, x) != WEFT_OK ||
+        wfi_check_beside(picked, x) != WEFT_OK)
         return WEFT_ERR_UNSUPPORTED;
     if (!wfi_gather_fits(&x->shape, dim, &index->shape) || !weft_tensor_same_shape(index, picked))
         return WEFT_ERR_SHAPE;
-    return wfi_index_outside(index, x->shape.dims[dim]) < 0 ? WEFT_OK : WEFT_ERR_INVALID;
+    return wfi_index_is_inside(index, x->shape.dims[dim]) ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
 static gather_args plan(const weft_tensor *x, int dim, const weft_tensor *index)
@@ -118,11 +181,46 @@ static gather_args plan(const weft_tensor *x, int dim, const weft_tensor *index)
     return args;
 }
 
+static weft_status gather_on_gpu(const weft_tensor *x, int dim, const weft_tensor *index, weft_tensor *y)
+{
+    wfi_gather_task task = {
+        WFI_GPU_TASK(x, x->dtype, index->numel), .from = wfi_tensor_address(x), .to = wfi_tensor_address(y),
+        .index = wfi_tensor_address(index),      .ndim = index->shape.ndim,     .stride = x->strides[dim]};
+    for (int d = 0; d < task.ndim; d++) {
+        task.dims[d] = index->shape.dims[d];
+        if (d != dim)
+            task.strides[d] = x->strides[d];
+    }
+    return WFI_GPU_RUN(WFI_GPU_GATHER, task);
+}
+
+/* A piece is a line of the index along `dim`. */
+static weft_status scatter_on_gpu(const weft_tensor *source, int dim, const weft_tensor *index, weft_tensor *y)
+{
+    wfi_gather_task task = {WFI_GPU_TASK(y, y->dtype, index->numel / index->shape.dims[dim]),
+                            .from = wfi_tensor_address(source),
+                            .to = wfi_tensor_address(y),
+                            .index = wfi_tensor_address(index),
+                            .stride = y->strides[dim],
+                            .length = index->shape.dims[dim],
+                            .index_stride = index->strides[dim]};
+    for (int d = 0; d < index->shape.ndim; d++) {
+        if (d == dim)
+            continue;
+        task.dims[task.ndim] = index->shape.dims[d];
+        task.strides[task.ndim] = y->strides[d];
+        task.index_strides[task.ndim++] = index->strides[d];
+    }
+    return WFI_GPU_RUN(WFI_GPU_SCATTER_ADD, task);
+}
+
 weft_status wfi_gather(const weft_tensor *x, int dim, const weft_tensor *index, weft_tensor *y)
 {
     weft_status status = check(x, dim, index, y);
     if (status != WEFT_OK || index->numel == 0)
         return status;
+    if (wfi_on_gpu(x))
+        return gather_on_gpu(x, dim, index, y);
     gather_args args = plan(x, dim, index);
     args.from = wfi_tensor_address(x);
     args.to = wfi_tensor_address(y);
@@ -136,6 +234,8 @@ weft_status wfi_scatter_add(const weft_tensor *source, int dim, const weft_tenso
     weft_status status = wfi_dtype_is_float(y->dtype) ? check(y, dim, index, source) : WEFT_ERR_TYPE;
     if (status != WEFT_OK || index->numel == 0)
         return status;
+    if (wfi_on_gpu(y))
+        return scatter_on_gpu(source, dim, index, y);
     gather_args args = plan(y, dim, index);
     args.from = wfi_tensor_address(source);
     args.to = wfi_tensor_address(y);
@@ -148,6 +248,6 @@ weft_status wfi_gather_backward(const weft_tensor *dy, int dim, const weft_tenso
     weft_status status = wfi_dtype_is_float(dx->dtype) ? check(dx, dim, index, dy) : WEFT_ERR_TYPE;
     if (status != WEFT_OK)
         return status;
-    wfi_fill(dx, 0);
-    return wfi_scatter_add(dy, dim, index, dx);
+    status = wfi_fill(dx, 0);
+    return status == WEFT_OK ? wfi_scatter_add(dy, dim, index, dx) : status;
 }

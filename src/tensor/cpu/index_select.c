@@ -4,6 +4,7 @@
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
 #include "tensor/parallel.h"
+#include "tensor/tasks.h"
 
 #include <string.h>
 
@@ -20,7 +21,7 @@ static weft_status check(const weft_tensor *x, int dim, const weft_tensor *index
 {
     if (index->dtype != WEFT_DTYPE_INT64 || x->dtype != y->dtype)
         return WEFT_ERR_TYPE;
-    if (wfi_check_plain(x) != WEFT_OK || wfi_check_plain(index) != WEFT_OK || wfi_check_plain(y) != WEFT_OK)
+    if (wfi_check_beside(x, x) != WEFT_OK || wfi_check_beside(index, x) != WEFT_OK || wfi_check_beside(y, x) != WEFT_OK)
         return WEFT_ERR_UNSUPPORTED;
     weft_shape wanted = x->shape;
     if (index->shape.ndim != 1 || dim >= x->shape.ndim)
@@ -28,7 +29,7 @@ static weft_status check(const weft_tensor *x, int dim, const weft_tensor *index
     wanted.dims[dim] = index->numel;
     if (!wfi_shape_equal(&wanted, &y->shape))
         return WEFT_ERR_SHAPE;
-    return wfi_index_outside(index, x->shape.dims[dim]) < 0 ? WEFT_OK : WEFT_ERR_INVALID;
+    return wfi_index_is_inside(index, x->shape.dims[dim]) ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
 static select_args plan(const weft_tensor *x, int dim, const weft_tensor *index)
@@ -51,6 +52,19 @@ static void copy_slices(void *arg, int64_t begin, int64_t end)
     }
 }
 
+static weft_status run_on_gpu(wfi_gpu_kind kind, const select_args *args, const weft_tensor *x, int64_t count)
+{
+    wfi_rows_task task = {WFI_GPU_TASK(x, x->dtype, count),
+                          .from = args->from,
+                          .to = args->to,
+                          .index = args->index,
+                          .n = args->count,
+                          .size = args->size,
+                          .inner = args->inner,
+                          .skip = -1};
+    return WFI_GPU_RUN(kind, task);
+}
+
 weft_status wfi_index_select(const weft_tensor *x, int dim, const weft_tensor *index, weft_tensor *y)
 {
     weft_status status = check(x, dim, index, y);
@@ -59,6 +73,8 @@ weft_status wfi_index_select(const weft_tensor *x, int dim, const weft_tensor *i
     select_args args = plan(x, dim, index);
     args.from = wfi_tensor_address(x);
     args.to = wfi_tensor_address(y);
+    if (wfi_on_gpu(x))
+        return run_on_gpu(WFI_GPU_SELECT, &args, x, y->numel);
     wfi_parallel(y->numel / args.inner, 1 + WFI_GRAIN / args.inner, copy_slices, &args);
     return WEFT_OK;
 }
@@ -83,12 +99,14 @@ weft_status wfi_index_select_backward(const weft_tensor *dy, int dim, const weft
     weft_status status = wfi_dtype_is_float(dx->dtype) ? check(dx, dim, index, dy) : WEFT_ERR_TYPE;
     if (status != WEFT_OK)
         return status;
-    wfi_fill(dx, 0);
-    if (dy->numel == 0)
-        return WEFT_OK;
+    status = wfi_fill(dx, 0);
+    if (status != WEFT_OK || dy->numel == 0)
+        return status;
     select_args args = plan(dx, dim, index);
     args.from = wfi_tensor_address(dy);
     args.to = wfi_tensor_address(dx);
+    if (wfi_on_gpu(dx))
+        return run_on_gpu(WFI_GPU_ADD_ROWS, &args, dx, dx->numel / args.size);
     int64_t of_one = args.count * args.inner;
     wfi_parallel(dy->numel / of_one, 1 + WFI_GRAIN / of_one, WFI_BY_FLOAT(dx->dtype, add_slices_f32, add_slices_f64),
                  &args);

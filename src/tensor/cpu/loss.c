@@ -2,6 +2,7 @@
 /* loss.c - negative log likelihood and mean squared error. Sums are kept in double, in order. */
 #include "tensor/check.h"
 #include "tensor/copy.h"
+#include "tensor/tasks.h"
 #include "tensor/cpu/cpu.h"
 
 #include <math.h>
@@ -46,11 +47,11 @@ static bool target_fits(const weft_shape *logp, const weft_shape *target)
 static weft_status check_nll(const weft_tensor *logp, const weft_tensor *target, wfi_reduction reduction,
                              const weft_tensor *y)
 {
-    weft_status status = WFI_CHECK_FLOATS(logp, y);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(logp, y);
     if (status == WEFT_OK && target->dtype != WEFT_DTYPE_INT64)
         status = WEFT_ERR_TYPE;
     if (status == WEFT_OK)
-        status = wfi_check_plain(target);
+        status = wfi_check_beside(target, logp);
     if (status != WEFT_OK)
         return status;
     if ((unsigned)reduction > WFI_REDUCE_NONE)
@@ -60,7 +61,35 @@ static weft_status check_nll(const weft_tensor *logp, const weft_tensor *target,
         return WEFT_ERR_SHAPE;
     int64_t classes;
     (void)behind_class(&logp->shape, &classes);
-    return wfi_index_outside(target, classes) < 0 ? WEFT_OK : WEFT_ERR_INVALID;
+    return wfi_index_is_inside(target, classes) ? WEFT_OK : WEFT_ERR_INVALID;
+}
+
+static weft_status nll_on_gpu(const weft_tensor *logp, const weft_tensor *target, wfi_reduction reduction,
+                              weft_tensor *y)
+{
+    bool each = reduction == WFI_REDUCE_NONE;
+    wfi_loss_task task = {WFI_GPU_TASK(logp, logp->dtype, each ? target->numel : 1),
+                          .x = wfi_tensor_address(logp),
+                          .target = wfi_tensor_address(target),
+                          .y = wfi_tensor_address(y),
+                          .n = target->numel,
+                          .factor = reduction == WFI_REDUCE_MEAN ? 1.0 / (double)target->numel : 1};
+    task.behind = behind_class(&logp->shape, &task.classes);
+    return WFI_GPU_RUN(each ? WFI_GPU_NLL_EACH : WFI_GPU_NLL, task);
+}
+
+static weft_status nll_backward_on_gpu(const weft_tensor *dy, const weft_tensor *target, wfi_reduction reduction,
+                                       weft_tensor *dlogp)
+{
+    wfi_loss_task task = {WFI_GPU_TASK(dlogp, dlogp->dtype, dlogp->numel),
+                          .target = wfi_tensor_address(target),
+                          .dy = wfi_tensor_address(dy),
+                          .y = wfi_tensor_address(dlogp),
+                          .n = target->numel,
+                          .factor = reduction == WFI_REDUCE_MEAN ? -1.0 / (double)target->numel : -1,
+                          .each = reduction == WFI_REDUCE_NONE};
+    task.behind = behind_class(&dlogp->shape, &task.classes);
+    return WFI_GPU_RUN(WFI_GPU_NLL_BACKWARD, task);
 }
 
 weft_status wfi_nll_loss(const weft_tensor *logp, const weft_tensor *target, wfi_reduction reduction, weft_tensor *y)
@@ -68,6 +97,8 @@ weft_status wfi_nll_loss(const weft_tensor *logp, const weft_tensor *target, wfi
     weft_status status = check_nll(logp, target, reduction, y);
     if (status != WEFT_OK)
         return status;
+    if (wfi_on_gpu(logp))
+        return nll_on_gpu(logp, target, reduction, y);
     const int64_t *at = wfi_tensor_address(target);
     int64_t classes, behind = behind_class(&logp->shape, &classes);
     double sum = 0;
@@ -88,6 +119,8 @@ weft_status wfi_nll_loss_backward(const weft_tensor *dy, const weft_tensor *targ
     weft_status status = check_nll(dlogp, target, reduction, dy);
     if (status != WEFT_OK)
         return status;
+    if (wfi_on_gpu(dlogp))
+        return nll_backward_on_gpu(dy, target, reduction, dlogp);
     const int64_t *at = wfi_tensor_address(target);
     int64_t classes, behind = behind_class(&dlogp->shape, &classes);
     double factor = reduction == WFI_REDUCE_MEAN ? -1.0 / (double)target->numel : -1.0;
@@ -102,7 +135,7 @@ weft_status wfi_nll_loss_backward(const weft_tensor *dy, const weft_tensor *targ
 static weft_status check_mse(const weft_tensor *x, const weft_tensor *target, wfi_reduction reduction,
                              const weft_tensor *y)
 {
-    weft_status status = WFI_CHECK_FLOATS(x, target, y);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(x, target, y);
     if (status != WEFT_OK)
         return status;
     if ((unsigned)reduction > WFI_REDUCE_NONE)
@@ -158,11 +191,37 @@ typedef struct mse_args {
 MSE_LOOPS(f32, float)
 MSE_LOOPS(f64, double)
 
+/* The sum is made in chunks, and these are added by the kernel of sums. */
+static weft_status mse_on_gpu(const weft_tensor *x, const weft_tensor *target, wfi_reduction reduction, weft_tensor *y)
+{
+    enum { CHUNK_ELEMENTS = 4096, CHUNKS_MOST = 512 };
+    int64_t chunks = x->numel / CHUNK_ELEMENTS + 1;
+    bool each = reduction == WFI_REDUCE_NONE;
+    wfi_loss_task task = {WFI_GPU_TASK(x, x->dtype, x->numel), .x = wfi_tensor_address(x),
+                          .target = wfi_tensor_address(target), .y = wfi_tensor_address(y), .n = x->numel};
+    if (each)
+        return WFI_GPU_RUN(WFI_GPU_MSE_EACH, task);
+    task.head.count = chunks < CHUNKS_MOST ? chunks : CHUNKS_MOST;
+    weft_tensor *partial = wfi_tensor_empty_like(y, WEFT_SHAPE(task.head.count), WEFT_DTYPE_FLOAT64);
+    if (partial == NULL)
+        return WEFT_ERR_MEMORY;
+    task.partial = wfi_tensor_address(partial);
+    weft_status status = WFI_GPU_RUN(WFI_GPU_MSE, task);
+    wfi_sum_task sum = {WFI_GPU_TASK(y, y->dtype, 1), .partial = task.partial, .chunks = task.head.count, .y = task.y,
+                        .factor = reduction == WFI_REDUCE_MEAN ? 1.0 / (double)x->numel : 1};
+    if (status == WEFT_OK)
+        status = WFI_GPU_RUN(WFI_GPU_SUM_PARTIAL, sum);
+    weft_tensor_unref(partial);
+    return status;
+}
+
 weft_status wfi_mse_loss(const weft_tensor *x, const weft_tensor *target, wfi_reduction reduction, weft_tensor *y)
 {
     weft_status status = check_mse(x, target, reduction, y);
     if (status != WEFT_OK)
         return status;
+    if (wfi_on_gpu(x))
+        return mse_on_gpu(x, target, reduction, y);
     mse_args args = {.x = wfi_tensor_address(x), .target = wfi_tensor_address(target), .count = x->numel};
     if (reduction == WFI_REDUCE_NONE) {
         args.y = wfi_tensor_address(y);
@@ -191,6 +250,16 @@ weft_status wfi_mse_loss_backward(const weft_tensor *dy, const weft_tensor *x, c
                      .count = x->numel,
                      .factor = reduction == WFI_REDUCE_MEAN ? 2.0 / (double)x->numel : 2.0,
                      .each = reduction == WFI_REDUCE_NONE};
+    if (wfi_on_gpu(x)) {
+        wfi_loss_task task = {WFI_GPU_TASK(x, x->dtype, x->numel),
+                              .x = args.x,
+                              .target = args.target,
+                              .dy = args.dy,
+                              .y = args.y,
+                              .factor = args.factor,
+                              .each = args.each};
+        return WFI_GPU_RUN(WFI_GPU_MSE_BACKWARD, task);
+    }
     WFI_BY_FLOAT(x->dtype, f32_mse_back, f64_mse_back)(&args);
     return WEFT_OK;
 }

@@ -6,6 +6,7 @@
 #include "tensor/clones.h"
 #include "tensor/cpu/vector_math.h"
 #include "tensor/parallel.h"
+#include "tensor/tasks.h"
 
 #define CELL_GRAIN (WFI_GRAIN / 8) /* cells; each costs as much as some ten elements of a sum */
 
@@ -66,17 +67,39 @@
 LSTM_CELL(f32, float)
 LSTM_CELL(f64, double)
 
-static void run(void (*piece)(void *, int64_t, int64_t), const wfi_lstm_cell *cell)
+static weft_status run_on_gpu(wfi_gpu_kind kind, weft_device device, weft_dtype dtype, const wfi_lstm_cell *cell)
+{
+    wfi_lstm_task task = {.head = WFI_GPU_HEAD(device, dtype, cell->batch * cell->hidden),
+                          .batch = cell->batch,
+                          .hidden = cell->hidden,
+                          .gates = cell->gates,
+                          .bias = cell->bias,
+                          .c_before = cell->c_before,
+                          .c = cell->c,
+                          .h = cell->h,
+                          .dy = cell->dy,
+                          .dh = cell->dh,
+                          .dc = cell->dc,
+                          .dgates = cell->dgates};
+    return WFI_GPU_RUN(kind, task);
+}
+
+static weft_status run(void (*piece)(void *, int64_t, int64_t), const wfi_lstm_cell *cell)
 {
     wfi_parallel(cell->batch, 1 + CELL_GRAIN / (cell->hidden > 0 ? cell->hidden : 1), piece, (void *)cell);
+    return WEFT_OK;
 }
 
-void wfi_lstm_cell_forward(weft_dtype dtype, const wfi_lstm_cell *cell)
+weft_status wfi_lstm_cell_forward(weft_device device, weft_dtype dtype, const wfi_lstm_cell *cell)
 {
-    run(WFI_BY_FLOAT(dtype, f32_forward, f64_forward), cell);
+    if (device.kind != WEFT_DEVICE_CPU)
+        return run_on_gpu(WFI_GPU_LSTM_CELL, device, dtype, cell);
+    return run(WFI_BY_FLOAT(dtype, f32_forward, f64_forward), cell);
 }
 
-void wfi_lstm_cell_backward(weft_dtype dtype, const wfi_lstm_cell *cell)
+weft_status wfi_lstm_cell_backward(weft_device device, weft_dtype dtype, const wfi_lstm_cell *cell)
 {
-    run(WFI_BY_FLOAT(dtype, f32_backward, f64_backward), cell);
+    if (device.kind != WEFT_DEVICE_CPU)
+        return run_on_gpu(WFI_GPU_LSTM_CELL_BACKWARD, device, dtype, cell);
+    return run(WFI_BY_FLOAT(dtype, f32_backward, f64_backward), cell);
 }

@@ -19,8 +19,8 @@ typedef struct wfi_lstm_cell {
     void *dgates;   /* [N, 4H]: the gradient of the products */
 } wfi_lstm_cell;
 
-/* The same bits for any number of threads. */
-void wfi_lstm_cell_forward(weft_dtype dtype, const wfi_lstm_cell *cell);
-void wfi_lstm_cell_backward(weft_dtype dtype, const wfi_lstm_cell *cell);
+/* The same bits for any number of threads. On the CPU they always succeed. */
+weft_status wfi_lstm_cell_forward(weft_device device, weft_dtype dtype, const wfi_lstm_cell *cell);
+weft_status wfi_lstm_cell_backward(weft_device device, weft_dtype dtype, const wfi_lstm_cell *cell);
 
 #endif

@@ -3,6 +3,7 @@
 #include "tensor/check.h"
 #include "tensor/parallel.h"
 #include "tensor/copy.h"
+#include "tensor/tasks.h"
 #include "tensor/cpu/cpu.h"
 
 #include <math.h>
@@ -196,7 +197,7 @@ AVERAGE_POOL(f64, double)
 
 static weft_status planes_init(plane_args *args, const weft_tensor *in, weft_tensor *out)
 {
-    weft_status status = WFI_CHECK_FLOATS(in, out);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(in, out);
     if (status != WEFT_OK)
         return status;
     if (in->shape.ndim != 4 || out->shape.ndim != 4 || in->shape.dims[0] != out->shape.dims[0] ||
@@ -219,7 +220,22 @@ static weft_status check_indices(const weft_tensor *indices, const weft_tensor *
 {
     if (indices->dtype != WEFT_DTYPE_INT32)
         return WEFT_ERR_TYPE;
-    return weft_tensor_same_shape(indices, pooled) ? wfi_check_plain(indices) : WEFT_ERR_SHAPE;
+    return weft_tensor_same_shape(indices, pooled) ? wfi_check_beside(indices, pooled) : WEFT_ERR_SHAPE;
+}
+
+/* `count`: elements of the result, or planes. */
+static weft_status run_on_gpu(wfi_gpu_kind kind, const plane_args *args, const weft_tensor *in, int64_t count)
+{
+    wfi_pool_task task = {WFI_GPU_TASK(in, in->dtype, count), .in = args->in, .out = args->out,
+                          .indices = args->indices};
+    for (int d = 0; d < 2; d++) {
+        task.in_size[d] = args->in_size[d];
+        task.out_size[d] = args->out_size[d];
+        task.kernel[d] = args->how != NULL ? args->how->kernel[d] : 0;
+        task.stride[d] = args->how != NULL ? args->how->stride[d] : 0;
+        task.padding[d] = args->how != NULL ? args->how->padding[d] : 0;
+    }
+    return WFI_GPU_RUN(kind, task);
 }
 
 weft_status wfi_max_pool2d(const weft_tensor *x, const wfi_pool2d *how, weft_tensor *y, weft_tensor *indices)
@@ -237,6 +253,8 @@ weft_status wfi_max_pool2d(const weft_tensor *x, const wfi_pool2d *how, weft_ten
         return status;
     args.indices = wfi_tensor_address(indices);
     args.how = how;
+    if (wfi_on_gpu(x))
+        return run_on_gpu(WFI_GPU_MAX_POOL, &args, x, y->numel);
     wfi_parallel(planes_of(x), 8, WFI_BY_FLOAT(x->dtype, f32_max_piece, f64_max_piece), &args);
     return WEFT_OK;
 }
@@ -250,7 +268,9 @@ weft_status wfi_max_pool2d_backward(const weft_tensor *dy, const weft_tensor *in
     if (status != WEFT_OK)
         return status;
     args.indices = wfi_tensor_address(indices);
-    wfi_fill(dx, 0);
+    status = wfi_fill(dx, 0);
+    if (wfi_on_gpu(dx))
+        return status == WEFT_OK ? run_on_gpu(WFI_GPU_MAX_POOL_BACKWARD, &args, dy, planes_of(dy)) : status;
     wfi_parallel(planes_of(dy), 8, WFI_BY_FLOAT(dy->dtype, f32_max_back_piece, f64_max_back_piece), &args);
     return WEFT_OK;
 }
@@ -263,6 +283,8 @@ weft_status wfi_adaptive_avg_pool2d(const weft_tensor *x, weft_tensor *y)
         return status;
     if (y->numel > 0 && x->numel == 0)
         return WEFT_ERR_SHAPE;
+    if (wfi_on_gpu(x))
+        return run_on_gpu(WFI_GPU_AVERAGE_POOL, &args, x, y->numel);
     wfi_parallel(planes_of(x), 8, WFI_BY_FLOAT(x->dtype, f32_average_piece, f64_average_piece), &args);
     return WEFT_OK;
 }
@@ -275,6 +297,8 @@ weft_status wfi_adaptive_avg_pool2d_backward(const weft_tensor *dy, weft_tensor 
         return status;
     if (dy->numel > 0 && dx->numel == 0)
         return WEFT_ERR_SHAPE;
+    if (wfi_on_gpu(dx))
+        return run_on_gpu(WFI_GPU_AVERAGE_POOL_BACKWARD, &args, dy, dx->numel);
     wfi_fill(dx, 0);
     wfi_parallel(planes_of(dy), 8, WFI_BY_FLOAT(dy->dtype, f32_average_back_piece, f64_average_back_piece), &args);
     return WEFT_OK;

@@ -8,6 +8,7 @@
 #include "tensor/parallel.h"
 #include "tensor/strided.h"
 #include "tensor/copy.h"
+#include "tensor/tasks.h"
 #include "tensor/cpu/cpu.h"
 
 #include <math.h>
@@ -79,9 +80,70 @@ static const wfi_strided_row sum_rows[WFI_DTYPES] = {
     [WEFT_DTYPE_INT32] = sum_i32,   [WEFT_DTYPE_UINT8] = sum_u8,    [WEFT_DTYPE_BOOL] = sum_u8,
 };
 
+/* ---- On GPUs ---- */
+
+/* Of x [length, columns], contiguous, over its rows; otherwise false. */
+static bool is_sum_of_columns(const wfi_sum_task *task)
+{
+    return task->kept == 1 && task->reduced == 1 && task->kept_strides[0] == 1 &&
+           task->reduced_strides[0] == task->kept_dims[0] && task->chunks == 0;
+}
+
+/* Few long sums are made in chunks, so that all of the GPU works on them. */
+static weft_status sum_in_chunks(wfi_sum_task *task, const weft_tensor *y)
+{
+    enum { CHUNK_ELEMENTS = 4096, CHUNKS_MOST = 512 };
+    int64_t outputs = task->head.count, chunks = task->length / CHUNK_ELEMENTS;
+    task->chunks = chunks < CHUNKS_MOST ? chunks : CHUNKS_MOST;
+    weft_tensor *partial = wfi_tensor_empty_like(y, WEFT_SHAPE(outputs, task->chunks), WEFT_DTYPE_FLOAT64);
+    if (partial == NULL)
+        return WEFT_ERR_MEMORY;
+    task->partial = wfi_tensor_address(partial);
+    task->head.count = outputs * task->chunks;
+    weft_status status = WFI_GPU_RUN(WFI_GPU_SUM, *task);
+    task->head.count = outputs;
+    if (status == WEFT_OK)
+        status = WFI_GPU_RUN(WFI_GPU_SUM_PARTIAL, *task);
+    weft_tensor_unref(partial);
+    return status;
+}
+
+/* y is contiguous, and broadcasts to x's shape. */
+static weft_status sum_on_gpu(const weft_tensor *x, double factor, weft_tensor *y)
+{
+    enum { CHUNKED_OUTPUTS_MOST = 64, CHUNKED_LENGTH_MIN = 1 << 15 };
+    wfi_strided walk;
+    weft_status status = wfi_strided_init(&walk, &x->shape, 2, (const weft_tensor *[]){x, y});
+    if (status != WEFT_OK)
+        return status;
+    int64_t size = (int64_t)weft_dtype_size(x->dtype);
+    wfi_sum_task task = {WFI_GPU_TASK(x, x->dtype, y->numel), .x = walk.data[0], .y = wfi_tensor_address(y),
+                         .length = x->numel == 0 ? 0 : x->numel / y->numel, .factor = factor};
+    for (int d = 0; d < walk.ndim && x->numel > 0; d++) {
+        if (walk.strides[1][d] != 0) {
+            task.kept_dims[task.kept] = walk.dims[d];
+            task.kept_strides[task.kept++] = walk.strides[0][d] / size;
+        } else {
+            task.reduced_dims[task.reduced] = walk.dims[d];
+            task.reduced_strides[task.reduced++] = walk.strides[0][d] / size;
+        }
+    }
+    if (!wfi_dtype_is_float(x->dtype))
+        return WFI_GPU_RUN(WFI_GPU_SUM, task);
+    if (is_sum_of_columns(&task)) {
+        task.head.count = (task.kept_dims[0] + 31) / 32;
+        return WFI_GPU_RUN(WFI_GPU_SUM_COLUMNS, task);
+    }
+    if (y->numel <= CHUNKED_OUTPUTS_MOST && task.length >= CHUNKED_LENGTH_MIN)
+        return sum_in_chunks(&task, y);
+    return WFI_GPU_RUN(WFI_GPU_SUM, task);
+}
+
 /* y (which broadcasts to x's shape) = factor * sums of x. Adds up in float64 or int64, then converts. */
 static weft_status sum_onto(const weft_tensor *x, double factor, weft_tensor *y)
 {
+    if (wfi_on_gpu(x))
+        return sum_on_gpu(x, factor, y);
     bool is_float = wfi_dtype_is_float(x->dtype);
     weft_tensor *sums = weft_tensor_zeros(y->shape, is_float ? WEFT_DTYPE_FLOAT64 : WEFT_DTYPE_INT64);
     if (sums == NULL)
@@ -100,7 +162,7 @@ static weft_status sum_onto(const weft_tensor *x, double factor, weft_tensor *y)
 
 weft_status wfi_sum_to_shape(const weft_tensor *x, weft_tensor *y)
 {
-    weft_status status = WFI_CHECK_FLOATS(x, y);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(x, y);
     return status == WEFT_OK ? sum_onto(x, 1, y) : status;
 }
 
@@ -110,7 +172,7 @@ static weft_status sum_dims(const weft_tensor *x, uint32_t dims, double factor, 
     weft_dtype expected = wfi_dtype_is_float(x->dtype) ? x->dtype : WEFT_DTYPE_INT64;
     if (sum_rows[x->dtype] == NULL || y->dtype != expected)
         return WEFT_ERR_TYPE;
-    weft_status status = wfi_check_plain(y);
+    weft_status status = wfi_check_beside(y, x);
     if (status == WEFT_OK)
         status = view_kept(y, &x->shape, dims, &kept);
     if (status != WEFT_OK)
@@ -138,7 +200,7 @@ weft_status wfi_mean(const weft_tensor *x, uint32_t dims, weft_tensor *y)
 weft_status wfi_sum_backward(const weft_tensor *dy, uint32_t dims, double factor, weft_tensor *dx)
 {
     weft_tensor *kept;
-    weft_status status = WFI_CHECK_FLOATS(dy, dx);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(dy, dx);
     if (status == WEFT_OK)
         status = view_kept(dy, &dx->shape, dims, &kept);
     if (status != WEFT_OK)
@@ -184,11 +246,16 @@ weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y)
         inner *= x->shape.dims[d];
     if (y->numel != x->numel / length)
         return WEFT_ERR_SHAPE;
-    weft_status status = wfi_check_plain(x);
+    weft_status status = wfi_check_beside(x, x);
     if (status == WEFT_OK)
-        status = wfi_check_plain(y);
+        status = wfi_check_beside(y, x);
     if (status != WEFT_OK)
         return status;
+    if (wfi_on_gpu(x)) {
+        wfi_argmax_task task = {WFI_GPU_TASK(x, x->dtype, y->numel), wfi_tensor_address(x), wfi_tensor_address(y),
+                                length, inner};
+        return WFI_GPU_RUN(WFI_GPU_ARGMAX, task);
+    }
     const char *data = wfi_tensor_address(x);
     int64_t *indices = wfi_tensor_address(y), size = (int64_t)weft_dtype_size(x->dtype);
     for (int64_t i = 0; i < y->numel; i++)

@@ -2,6 +2,7 @@
 /* softmax.c - softmax and its logarithm along one dimension; the largest is taken off first, so that exp stays finite. */
 #include "tensor/check.h"
 #include "tensor/parallel.h"
+#include "tensor/tasks.h"
 #include "tensor/cpu/cpu.h"
 
 #include <math.h>
@@ -78,10 +79,18 @@ SOFTMAX_LINES(f64, double)
 
 typedef void (*softmax_piece)(void *arg, int64_t begin, int64_t end);
 
-static weft_status run(const weft_tensor *in, const weft_tensor *y, int dim, weft_tensor *out, softmax_piece f32,
-                       softmax_piece f64)
+static weft_status run_on_gpu(wfi_gpu_kind kind, const softmax_args *args, const weft_tensor *in)
 {
-    weft_status status = WFI_CHECK_FLOATS(in, y, out);
+    int64_t lines = in->numel / args->length;
+    wfi_softmax_task task = {
+        WFI_GPU_TASK(in, in->dtype, 32 * lines), args->in, args->y, args->out, args->length, args->inner, lines};
+    return WFI_GPU_RUN(kind, task);
+}
+
+static weft_status run(wfi_gpu_kind kind, const weft_tensor *in, const weft_tensor *y, int dim, weft_tensor *out,
+                       softmax_piece f32, softmax_piece f64)
+{
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(in, y, out);
     if (status != WEFT_OK)
         return status;
     if (!weft_tensor_same_shape(in, out) || !weft_tensor_same_shape(in, y) || dim < 0 || dim >= in->shape.ndim)
@@ -92,6 +101,8 @@ static weft_status run(const weft_tensor *in, const weft_tensor *y, int dim, wef
                          1};
     for (int d = dim + 1; d < in->shape.ndim; d++)
         args.inner *= in->shape.dims[d];
+    if (wfi_on_gpu(in))
+        return run_on_gpu(kind, &args, in);
     int64_t lines = in->numel / args.length, grain = WFI_GRAIN / 16 / args.length;
     wfi_parallel(lines, grain > 0 ? grain : 1, WFI_BY_FLOAT(in->dtype, f32, f64), &args);
     return WEFT_OK;
@@ -99,20 +110,20 @@ static weft_status run(const weft_tensor *in, const weft_tensor *y, int dim, wef
 
 weft_status wfi_softmax(const weft_tensor *x, int dim, weft_tensor *y)
 {
-    return run(x, x, dim, y, f32_softmax_piece, f64_softmax_piece);
+    return run(WFI_GPU_SOFTMAX, x, x, dim, y, f32_softmax_piece, f64_softmax_piece);
 }
 
 weft_status wfi_softmax_backward(const weft_tensor *dy, const weft_tensor *y, int dim, weft_tensor *dx)
 {
-    return run(dy, y, dim, dx, f32_softmax_back_piece, f64_softmax_back_piece);
+    return run(WFI_GPU_SOFTMAX_BACKWARD, dy, y, dim, dx, f32_softmax_back_piece, f64_softmax_back_piece);
 }
 
 weft_status wfi_log_softmax(const weft_tensor *x, int dim, weft_tensor *y)
 {
-    return run(x, x, dim, y, f32_log_softmax_piece, f64_log_softmax_piece);
+    return run(WFI_GPU_LOG_SOFTMAX, x, x, dim, y, f32_log_softmax_piece, f64_log_softmax_piece);
 }
 
 weft_status wfi_log_softmax_backward(const weft_tensor *dy, const weft_tensor *y, int dim, weft_tensor *dx)
 {
-    return run(dy, y, dim, dx, f32_log_softmax_back_piece, f64_log_softmax_back_piece);
+    return run(WFI_GPU_LOG_SOFTMAX_BACKWARD, dy, y, dim, dx, f32_log_softmax_back_piece, f64_log_softmax_back_piece);
 }

@@ -4,17 +4,18 @@
 #define WFI_CUDA_ARGS_H
 
 #include "tensor/kernels.h"
+#include "tensor/tasks.h"
 
 typedef struct wfi_walk_args {
     wfi_strided walk;
     int64_t count;       /* of elements */
-    int op;              /* which of the functions of the kernel; of a conversion: the dtype that is written */
+    int64_t op;          /* which of the functions of the kernel; of a conversion: the dtype that is written */
     uint64_t element[2]; /* a fill: what is written */
 } wfi_walk_args;
 
 typedef struct wfi_map_kernel_args {
     wfi_map_args map;
-    int op;
+    int64_t op;
 } wfi_map_kernel_args;
 
 #endif

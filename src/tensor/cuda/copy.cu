@@ -114,22 +114,15 @@ template <typename From> __device__ inline void convert(const wfi_walk_args &arg
 
 } // namespace wfi
 
-#define WALK_KERNEL(name, function)                                                                                    \
-    WFI_KERNEL(name, wfi_walk_args)                                                                                    \
-    {                                                                                                                  \
-        wfi::function(args);                                                                                           \
-    }
-WALK_KERNEL(copy_1, copy<uint8_t>)
-WALK_KERNEL(copy_2, copy<uint16_t>)
-WALK_KERNEL(copy_4, copy<uint32_t>)
-WALK_KERNEL(copy_8, copy<uint64_t>)
-WALK_KERNEL(copy_16, copy<wfi::bits_16>)
-WALK_KERNEL(fill_1, fill<uint8_t>)
-WALK_KERNEL(fill_2, fill<uint16_t>)
-WALK_KERNEL(fill_4, fill<uint32_t>)
-WALK_KERNEL(fill_8, fill<uint64_t>)
-WALK_KERNEL(fill_16, fill<wfi::bits_16>)
-WALK_KERNEL(convert_f32, convert<float>)
-WALK_KERNEL(convert_f64, convert<double>)
-WALK_KERNEL(convert_f16, convert<wfi::f16>)
-WALK_KERNEL(convert_bf16, convert<wfi::bf16>)
+WFI_SIZE_KERNELS(copy, wfi_walk_args)
+WFI_SIZE_KERNELS(fill, wfi_walk_args)
+WFI_FLOAT_KERNELS(convert, wfi_walk_args)
+
+WFI_KERNEL(convert_f16, wfi_walk_args)
+{
+    wfi::convert<wfi::f16>(args);
+}
+WFI_KERNEL(convert_bf16, wfi_walk_args)
+{
+    wfi::convert<wfi::bf16>(args);
+}

@@ -110,35 +110,6 @@ template <typename T> __device__ inline void map(const wfi_map_kernel_args &args
 
 } // namespace wfi
 
-#define WALK_KERNELS(name)                                                                                             \
-    WFI_KERNEL(name##_f32, wfi_walk_args)                                                                              \
-    {                                                                                                                  \
-        wfi::name<float>(args);                                                                                        \
-    }                                                                                                                  \
-    WFI_KERNEL(name##_f64, wfi_walk_args)                                                                              \
-    {                                                                                                                  \
-        wfi::name<double>(args);                                                                                       \
-    }                                                                                                                  \
-    WFI_KERNEL(name##_i64, wfi_walk_args)                                                                              \
-    {                                                                                                                  \
-        wfi::name<int64_t>(args);                                                                                      \
-    }                                                                                                                  \
-    WFI_KERNEL(name##_i32, wfi_walk_args)                                                                              \
-    {                                                                                                                  \
-        wfi::name<int32_t>(args);                                                                                      \
-    }                                                                                                                  \
-    WFI_KERNEL(name##_u8, wfi_walk_args)                                                                               \
-    {                                                                                                                  \
-        wfi::name<uint8_t>(args);                                                                                      \
-    }
-WALK_KERNELS(binary)
-WALK_KERNELS(compare)
-
-WFI_KERNEL(map_f32, wfi_map_kernel_args)
-{
-    wfi::map<float>(args);
-}
-WFI_KERNEL(map_f64, wfi_map_kernel_args)
-{
-    wfi::map<double>(args);
-}
+WFI_NUMBER_KERNELS(binary, wfi_walk_args)
+WFI_NUMBER_KERNELS(compare, wfi_walk_args)
+WFI_FLOAT_KERNELS(map, wfi_map_kernel_args)

@@ -23,6 +23,53 @@
 #include <emulated_kernel.h>
 #endif
 
+/* Two kernels, name_f32 and name_f64, of a function template of namespace wfi. */
+#define WFI_FLOAT_KERNELS(name, args_type)                                                                             \
+    WFI_KERNEL(name##_f32, args_type)                                                                                  \
+    {                                                                                                                  \
+        wfi::name<float>(args);                                                                                        \
+    }                                                                                                                  \
+    WFI_KERNEL(name##_f64, args_type)                                                                                  \
+    {                                                                                                                  \
+        wfi::name<double>(args);                                                                                       \
+    }
+#define WFI_NUMBER_KERNELS(name, args_type)                                                                            \
+    WFI_FLOAT_KERNELS(name, args_type)                                                                                 \
+    WFI_KERNEL(name##_i64, args_type)                                                                                  \
+    {                                                                                                                  \
+        wfi::name<int64_t>(args);                                                                                      \
+    }                                                                                                                  \
+    WFI_KERNEL(name##_i32, args_type)                                                                                  \
+    {                                                                                                                  \
+        wfi::name<int32_t>(args);                                                                                      \
+    }                                                                                                                  \
+    WFI_KERNEL(name##_u8, args_type)                                                                                   \
+    {                                                                                                                  \
+        wfi::name<uint8_t>(args);                                                                                      \
+    }
+/* Of functions that move elements as they are: by their size. */
+#define WFI_SIZE_KERNELS(name, args_type)                                                                              \
+    WFI_KERNEL(name##_1, args_type)                                                                                    \
+    {                                                                                                                  \
+        wfi::name<uint8_t>(args);                                                                                      \
+    }                                                                                                                  \
+    WFI_KERNEL(name##_2, args_type)                                                                                    \
+    {                                                                                                                  \
+        wfi::name<uint16_t>(args);                                                                                     \
+    }                                                                                                                  \
+    WFI_KERNEL(name##_4, args_type)                                                                                    \
+    {                                                                                                                  \
+        wfi::name<uint32_t>(args);                                                                                     \
+    }                                                                                                                  \
+    WFI_KERNEL(name##_8, args_type)                                                                                    \
+    {                                                                                                                  \
+        wfi::name<uint64_t>(args);                                                                                     \
+    }                                                                                                                  \
+    WFI_KERNEL(name##_16, args_type)                                                                                   \
+    {                                                                                                                  \
+        wfi::name<wfi::bits_16>(args);                                                                                 \
+    }
+
 namespace wfi
 {
 

@@ -2,7 +2,7 @@
 /*
  * launch.h - starts kernels by their number.
  *
- * Everything is queued on the legacy default stream of its device. What is queued later, and copies to the host
+ * Everything is queued on the legacy default stream of its device. Later work of the device, and copies to the host
  * (mem/cuda_memory.c), see its results. So memory may be given back and used again without waiting. Errors of a launch
  * are returned; those of a kernel that runs show at the next call that waits. Any thread may call.
  */

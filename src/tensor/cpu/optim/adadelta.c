@@ -34,5 +34,5 @@ ADADELTA(adadelta_f64, double, sqrt)
 weft_status wfi_adadelta_step(const wfi_update *update, const wfi_adadelta *how)
 {
     numbers n = {update->factor, how->weight_decay, how->rho, 1 - how->rho, how->lr, how->eps};
-    return wfi_update_run(update, 2, adadelta_f32, adadelta_f64, &n);
+    return WFI_UPDATE_RUN(update, n, 2, adadelta_f32, adadelta_f64, WFI_GPU_ADADELTA);
 }

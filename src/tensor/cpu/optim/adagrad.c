@@ -32,5 +32,5 @@ weft_status wfi_adagrad_step(const wfi_update *update, const wfi_adagrad *how)
 {
     numbers n = {update->factor, how->weight_decay, how->lr / (1 + (double)(update->step - 1) * how->lr_decay),
                  how->eps};
-    return wfi_update_run(update, 1, adagrad_f32, adagrad_f64, &n);
+    return WFI_UPDATE_RUN(update, n, 1, adagrad_f32, adagrad_f64, WFI_GPU_ADAGRAD);
 }

@@ -63,6 +63,6 @@ weft_status wfi_adam_step(const wfi_update *update, const wfi_adam *how)
                  .rate = how->lr * scale / (1 - pow(how->beta1, steps)),
                  .eps = update->rows == NULL ? how->eps * scale : how->eps};
     if (how->amsgrad)
-        return wfi_update_run(update, 3, amsgrad_f32, amsgrad_f64, &n);
-    return wfi_update_run(update, 2, adam_f32, adam_f64, &n);
+        return WFI_UPDATE_RUN(update, n, 3, amsgrad_f32, amsgrad_f64, WFI_GPU_AMSGRAD);
+    return WFI_UPDATE_RUN(update, n, 2, adam_f32, adam_f64, WFI_GPU_ADAM);
 }

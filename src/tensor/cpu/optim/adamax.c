@@ -41,5 +41,5 @@ weft_status wfi_adamax_step(const wfi_update *update, const wfi_adamax *how)
                  how->beta2,
                  how->lr / (1 - pow(how->beta1, (double)update->step)),
                  how->eps};
-    return wfi_update_run(update, 2, adamax_f32, adamax_f64, &n);
+    return WFI_UPDATE_RUN(update, n, 2, adamax_f32, adamax_f64, WFI_GPU_ADAMAX);
 }

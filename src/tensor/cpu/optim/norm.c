@@ -2,7 +2,9 @@
 /* norm.c - sums of squares in float64: by pieces whose bounds do not depend on the threads, and the pieces in order. */
 #include "tensor/check.h"
 #include "tensor/clones.h"
+#include "tensor/copy.h"
 #include "tensor/parallel.h"
+#include "tensor/tasks.h"
 #include "tensor/cpu/optim/optim.h"
 
 #include "base/alloc.h"
@@ -66,11 +68,39 @@ static weft_status run(squares *s, int64_t count, double *sum)
     return WEFT_OK;
 }
 
+/* Waits for the GPU. */
+static weft_status squares_on_gpu(const weft_tensor *x, double *sum)
+{
+    enum { CHUNK_ELEMENTS = 4096, CHUNKS_MOST = 1024 };
+    int64_t chunks = x->numel / CHUNK_ELEMENTS + 1;
+    chunks = chunks < CHUNKS_MOST ? chunks : CHUNKS_MOST;
+    weft_tensor *partial = wfi_tensor_empty_like(x, WEFT_SHAPE(chunks), WEFT_DTYPE_FLOAT64);
+    weft_tensor *here = weft_tensor_empty(WEFT_SHAPE(chunks), WEFT_DTYPE_FLOAT64);
+    weft_status status = partial == NULL || here == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    if (status == WEFT_OK) {
+        wfi_squares_task task = {WFI_GPU_TASK(x, x->dtype, chunks), wfi_tensor_address(x), wfi_tensor_address(partial),
+                                 x->numel};
+        status = WFI_GPU_RUN(WFI_GPU_SQUARES, task);
+    }
+    if (status == WEFT_OK)
+        status = wfi_copy(partial, here);
+    double total = 0;
+    for (int64_t i = 0; i < chunks && status == WEFT_OK; i++)
+        total += ((double *)wfi_tensor_address(here))[i];
+    if (status == WEFT_OK)
+        *sum = total;
+    weft_tensor_unref(partial);
+    weft_tensor_unref(here);
+    return status;
+}
+
 weft_status wfi_squares(const weft_tensor *x, double *sum)
 {
-    weft_status status = WFI_CHECK_FLOATS(x);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(x);
     if (status != WEFT_OK)
         return status;
+    if (wfi_on_gpu(x))
+        return squares_on_gpu(x, sum);
     squares s = {.of = WFI_BY_FLOAT(x->dtype, squares_f32, squares_f64),
                  .data = wfi_tensor_address(x),
                  .size = weft_dtype_size(x->dtype),

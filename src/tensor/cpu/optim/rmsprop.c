@@ -51,8 +51,8 @@ weft_status wfi_rmsprop_step(const wfi_update *update, const wfi_rmsprop *how)
 {
     numbers n = {update->factor, how->weight_decay, how->alpha, 1 - how->alpha, how->momentum, how->lr, how->eps};
     if (how->momentum > 0)
-        return how->centered ? wfi_update_run(update, 3, both_f32, both_f64, &n)
-                             : wfi_update_run(update, 2, momentum_f32, momentum_f64, &n);
-    return how->centered ? wfi_update_run(update, 2, centered_f32, centered_f64, &n)
-                         : wfi_update_run(update, 1, plain_f32, plain_f64, &n);
+        return how->centered ? WFI_UPDATE_RUN(update, n, 3, both_f32, both_f64, WFI_GPU_RMSPROP_BOTH)
+                             : WFI_UPDATE_RUN(update, n, 2, momentum_f32, momentum_f64, WFI_GPU_RMSPROP_MOMENTUM);
+    return how->centered ? WFI_UPDATE_RUN(update, n, 2, centered_f32, centered_f64, WFI_GPU_RMSPROP_CENTERED)
+                         : WFI_UPDATE_RUN(update, n, 1, plain_f32, plain_f64, WFI_GPU_RMSPROP);
 }

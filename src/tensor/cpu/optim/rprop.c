@@ -33,5 +33,5 @@ RPROP(rprop_f64, double)
 weft_status wfi_rprop_step(const wfi_update *update, const wfi_rprop *how)
 {
     numbers n = {update->factor, how->eta_minus, how->eta_plus, how->step_min, how->step_max};
-    return wfi_update_run(update, 2, rprop_f32, rprop_f64, &n);
+    return WFI_UPDATE_RUN(update, n, 2, rprop_f32, rprop_f64, WFI_GPU_RPROP);
 }

@@ -56,8 +56,8 @@ weft_status wfi_sgd_step(const wfi_update *update, const wfi_sgd *how)
                  1 - how->dampening, how->nesterov ? how->momentum : 1,
                  how->nesterov};
     if (how->momentum == 0)
-        return wfi_update_run(update, 0, plain_f32, plain_f64, &n);
+        return WFI_UPDATE_RUN(update, n, 0, plain_f32, plain_f64, WFI_GPU_SGD_PLAIN);
     if (update->step == 1)
-        return wfi_update_run(update, 1, first_f32, first_f64, &n);
-    return wfi_update_run(update, 1, later_f32, later_f64, &n);
+        return WFI_UPDATE_RUN(update, n, 1, first_f32, first_f64, WFI_GPU_SGD_FIRST);
+    return WFI_UPDATE_RUN(update, n, 1, later_f32, later_f64, WFI_GPU_SGD);
 }

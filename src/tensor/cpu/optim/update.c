@@ -4,6 +4,9 @@
 #include "tensor/parallel.h"
 #include "tensor/cpu/optim/update.h"
 
+#include <assert.h>
+#include <string.h>
+
 #define AHEAD 8         /* rows that are fetched before their turn comes */
 #define AHEAD_BYTES 512 /* of each; the processor sees by itself how a longer one goes on */
 #define LINE_BYTES 64
@@ -73,7 +76,8 @@ static void run_rows(void *arg, int64_t begin, int64_t end)
 static weft_status check(const wfi_update *u, int slots)
 {
     const weft_tensor *p = u->from;
-    weft_status status = WFI_CHECK_FLOATS(p, u->to, u->gradient, u->slots[0], u->slots[1], u->slots[2], u->slots[3]);
+    weft_status status =
+        WFI_CHECK_FLOATS_TOGETHER(p, u->to, u->gradient, u->slots[0], u->slots[1], u->slots[2], u->slots[3]);
     if (status != WEFT_OK)
         return status;
     if (u->step < 1 || (u->gradient == NULL) == (u->rows == NULL) || (u->rows != NULL && u->to != u->from))
@@ -89,13 +93,29 @@ static weft_status check(const wfi_update *u, int slots)
     return WEFT_OK;
 }
 
-weft_status wfi_update_run(const wfi_update *update, int slots, wfi_span_fn f32, wfi_span_fn f64, const void *numbers)
+static weft_status run_on_gpu(const wfi_update *update, const wfi_rule *rule, const void *numbers, size_t size)
 {
-    weft_status status = check(update, slots);
+    const weft_tensor *p = update->from;
+    if (rule->gpu == WFI_GPU_KINDS || update->rows != NULL)
+        return WEFT_ERR_UNSUPPORTED;
+    wfi_step_task task = {WFI_GPU_TASK(p, p->dtype, p->numel), .from = wfi_tensor_address(p),
+                          .gradient = wfi_tensor_address(update->gradient), .to = wfi_tensor_address(update->to)};
+    for (int k = 0; k < rule->slots; k++)
+        task.slots[k] = wfi_tensor_address(update->slots[k]);
+    assert(size <= sizeof(task.numbers));
+    memcpy(task.numbers, numbers, size);
+    return WFI_GPU_RUN(rule->gpu, task);
+}
+
+weft_status wfi_update_run(const wfi_update *update, const wfi_rule *rule, const void *numbers, size_t size)
+{
+    weft_status status = check(update, rule->slots);
     if (status != WEFT_OK)
         return status;
+    if (wfi_on_gpu(update->from))
+        return run_on_gpu(update, rule, numbers, size);
     weft_dtype dtype = update->from->dtype;
-    update_run r = {update, WFI_BY_FLOAT(dtype, f32, f64), numbers, weft_dtype_size(dtype)};
+    update_run r = {update, WFI_BY_FLOAT(dtype, rule->f32, rule->f64), numbers, weft_dtype_size(dtype)};
     const wfi_gradient_rows *rows = update->rows;
     if (rows == NULL)
         wfi_parallel(update->from->numel, WFI_GRAIN, run_piece, &r);

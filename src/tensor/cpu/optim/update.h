@@ -7,16 +7,27 @@
 #define WFI_UPDATE_H
 
 #include "tensor/cpu/optim/optim.h"
+#include "tensor/tasks.h"
 
 /* Consecutive elements. `from` may be `to`. */
 typedef weft_optimizer_span wfi_span;
 typedef weft_optimizer_span_fn wfi_span_fn;
 
+/* The arithmetic of a step. */
+typedef struct wfi_rule {
+    int slots; /* how many it uses */
+    wfi_span_fn f32, f64;
+    wfi_gpu_kind gpu; /* WFI_GPU_KINDS: there is none */
+} wfi_rule;
+
 /*
- * Runs one of the two functions over all elements of the update, on several threads. `slots`: how many it uses.
- * WEFT_ERR_TYPE, _SHAPE, _UNSUPPORTED, _INVALID; then nothing was run.
+ * Runs one of the two functions over all elements of the update, on several threads; if these are on a GPU, its
+ * kernel. `numbers`: the argument of the functions, for a kernel at most WFI_STEP_NUMBERS doubles. WEFT_ERR_TYPE,
+ * _SHAPE, _UNSUPPORTED, _INVALID; then nothing was run.
  */
-weft_status wfi_update_run(const wfi_update *update, int slots, wfi_span_fn f32, wfi_span_fn f64, const void *numbers);
+weft_status wfi_update_run(const wfi_update *update, const wfi_rule *rule, const void *numbers, size_t size);
+#define WFI_UPDATE_RUN(update, numbers, slots, f32, f64, gpu)                                                          \
+    wfi_update_run((update), &(const wfi_rule){(slots), (f32), (f64), (gpu)}, &(numbers), sizeof(numbers))
 
 /* Before a loop over a span: output element i depends only on elements i, even if `to` is `from`. */
 #if defined(__clang__)

@@ -44,7 +44,7 @@ static weft_status sizes_init(wfi_conv_sizes *sizes, const weft_tensor *x, const
                               const weft_tensor *bias, const wfi_conv2d *how, const weft_tensor *y)
 {
     weft_shape shape;
-    weft_status status = WFI_CHECK_FLOATS(x, weight, bias, y);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(x, weight, bias, y);
     if (status == WEFT_OK)
         status = wfi_conv2d_shape(&x->shape, &weight->shape, how, &shape);
     if (status != WEFT_OK)
@@ -66,8 +66,12 @@ static weft_status sizes_init(wfi_conv_sizes *sizes, const weft_tensor *x, const
     return WEFT_OK;
 }
 
-static weft_status compute(weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data)
+static weft_status compute(const weft_tensor *x, wfi_conv_pass pass, const wfi_conv_sizes *sizes,
+                           const wfi_conv_data *data)
 {
+    weft_dtype dtype = x->dtype;
+    if (wfi_on_gpu(x))
+        return wfi_conv_gpu(weft_tensor_device(x), dtype, pass, sizes, data);
     if (wfi_is_f32(dtype)) {
         weft_status status = wfi_conv_onednn(pass, sizes, data);
         if (status != WEFT_ERR_UNSUPPORTED)
@@ -89,9 +93,8 @@ weft_status wfi_conv2d_forward(const weft_tensor *x, const weft_tensor *weight, 
     if (status != WEFT_OK || y->numel == 0)
         return status;
     if (weight->numel == 0) { /* no input channels: nothing but the bias */
-        wfi_fill(y, 0);
         weft_tensor *column = NULL;
-        status = bias == NULL ? WEFT_OK
+        status = bias == NULL ? wfi_fill(y, 0)
                               : wfi_tensor_over(bias->storage, bias->offset, WEFT_SHAPE(bias->numel, 1, 1), bias->dtype,
                                                 &column);
         if (status == WEFT_OK && column != NULL)
@@ -100,7 +103,7 @@ weft_status wfi_conv2d_forward(const weft_tensor *x, const weft_tensor *weight, 
         return status;
     }
     wfi_conv_data data = {address(x), address(weight), address(bias), address(y)};
-    return compute(x->dtype, WFI_CONV_FORWARD, &sizes, &data);
+    return compute(x, WFI_CONV_FORWARD, &sizes, &data);
 }
 
 weft_status wfi_conv2d_backward_data(const weft_tensor *dy, const weft_tensor *weight, const wfi_conv2d *how,
@@ -110,12 +113,10 @@ weft_status wfi_conv2d_backward_data(const weft_tensor *dy, const weft_tensor *w
     weft_status status = sizes_init(&sizes, dx, weight, NULL, how, dy);
     if (status != WEFT_OK)
         return status;
-    if (dy->numel == 0 || weight->numel == 0) {
-        wfi_fill(dx, 0);
-        return WEFT_OK;
-    }
+    if (dy->numel == 0 || weight->numel == 0)
+        return wfi_fill(dx, 0);
     wfi_conv_data data = {address(dx), address(weight), NULL, address(dy)};
-    return compute(dx->dtype, WFI_CONV_BACKWARD_DATA, &sizes, &data);
+    return compute(dx, WFI_CONV_BACKWARD_DATA, &sizes, &data);
 }
 
 weft_status wfi_conv2d_backward_weight(const weft_tensor *dy, const weft_tensor *x, const wfi_conv2d *how,
@@ -126,9 +127,11 @@ weft_status wfi_conv2d_backward_weight(const weft_tensor *dy, const weft_tensor 
     if (status != WEFT_OK)
         return status;
     if (dy->numel == 0 || x->numel == 0) {
-        wfi_fill(dweight, 0);
-        return dbias != NULL ? wfi_sum(dy, 1u << 0 | 1u << 2 | 1u << 3, dbias) : WEFT_OK;
+        status = wfi_fill(dweight, 0);
+        return dbias != NULL && status == WEFT_OK ? wfi_sum(dy, 1u << 0 | 1u << 2 | 1u << 3, dbias) : status;
     }
-    wfi_conv_data data = {address(x), address(dweight), address(dbias), address(dy)};
-    return compute(x->dtype, WFI_CONV_BACKWARD_WEIGHT, &sizes, &data);
+    wfi_conv_data data = {address(x), address(dweight), wfi_on_gpu(x) ? NULL : address(dbias), address(dy)};
+    if (wfi_on_gpu(x) && dbias != NULL)
+        status = wfi_sum(dy, 1u << 0 | 1u << 2 | 1u << 3, dbias);
+    return status != WEFT_OK ? status : compute(x, WFI_CONV_BACKWARD_WEIGHT, &sizes, &data);
 }

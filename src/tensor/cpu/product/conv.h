@@ -20,6 +20,9 @@ typedef struct wfi_conv_data {
 
 /* WEFT_ERR_UNSUPPORTED if oneDNN does not support these sizes; float32 only. */
 weft_status wfi_conv_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data);
+/* On a GPU; the arrays are there. */
+weft_status wfi_conv_gpu(weft_device device, weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes *sizes,
+                         const wfi_conv_data *data);
 weft_status wfi_conv_gemm(weft_dtype dtype, wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data);
 
 #endif

@@ -64,15 +64,20 @@ static weft_status gemm_f64(const wfi_gemm_args *args)
 const wfi_product_kernels wfi_product_cpu[WFI_DTYPES] = {
     [WEFT_DTYPE_FLOAT32] = {gemm_f32}, [WEFT_DTYPE_FLOAT64] = {gemm_f64}};
 
+static const wfi_product_kernels *const by_device[WFI_DEVICE_KINDS] = {
+    [WEFT_DEVICE_CPU] = wfi_product_cpu,
+    [WEFT_DEVICE_CUDA] = wfi_product_cuda,
+};
+
 static const wfi_product_kernels *kernels_of(const weft_tensor *tensor)
 {
-    static const wfi_product_kernels *const by_device[WFI_DEVICE_KINDS] = {
-        [WEFT_DEVICE_CPU] = wfi_product_cpu,
-        [WEFT_DEVICE_CUDA] = wfi_product_cuda,
-    };
-    static const wfi_product_kernels none;
-    const wfi_product_kernels *by_dtype = by_device[weft_tensor_device(tensor).kind];
-    return by_dtype != NULL ? &by_dtype[tensor->dtype] : &none;
+    return &by_device[weft_tensor_device(tensor).kind][tensor->dtype];
+}
+
+weft_status wfi_gemm_run(weft_dtype dtype, const wfi_gemm_args *args)
+{
+    const wfi_product_kernels *kernels = &by_device[args->device.kind][dtype];
+    return kernels->gemm != NULL ? kernels->gemm(args) : WEFT_ERR_UNSUPPORTED;
 }
 
 /* Contiguous, of one dtype, on one device; NULLs are not there. */

@@ -16,18 +16,36 @@
 typedef struct sizes {
     int64_t steps, batch, input, hidden;
     weft_dtype dtype;
+    weft_device device;
 } sizes;
 
 static sizes sizes_of(const wfi_lstm *lstm)
 {
-    return (sizes){lstm->x->shape.dims[0], lstm->x->shape.dims[1], lstm->x->shape.dims[2], lstm->h0->shape.dims[1],
-                   lstm->x->dtype};
+    return (sizes){lstm->x->shape.dims[0],  lstm->x->shape.dims[1], lstm->x->shape.dims[2],
+                   lstm->h0->shape.dims[1], lstm->x->dtype,         weft_tensor_device(lstm->x)};
 }
 
 /* Where row `row` of `width` elements begins. */
 static void *row_of(const sizes *s, const weft_tensor *tensor, int64_t row, int64_t width)
 {
     return (char *)wfi_tensor_address(tensor) + (size_t)(row * width) * weft_dtype_size(s->dtype);
+}
+
+/* c = beta c + op(a) op(b), on the device of the sequence. */
+static weft_status product(const sizes *s, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+                           const void *a, const void *b, double beta, void *c)
+{
+    wfi_gemm_args args = {.device = s->device,
+                          .transpose_a = transpose_a,
+                          .transpose_b = transpose_b,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .a = a,
+                          .b = b,
+                          .beta = beta,
+                          .c = c};
+    return wfi_gemm_run(s->dtype, &args);
 }
 
 static bool has_shape(const weft_tensor *tensor, weft_shape shape)
@@ -38,7 +56,7 @@ static bool has_shape(const weft_tensor *tensor, weft_shape shape)
 static weft_status check(const wfi_lstm *l, const weft_tensor *y, const weft_tensor *c, const weft_tensor *gates)
 {
     weft_status status =
-        WFI_CHECK_FLOATS(l->x, l->h0, l->c0, l->weight_ih, l->weight_hh, l->bias_ih, l->bias_hh, y, c, gates);
+        WFI_CHECK_FLOATS_TOGETHER(l->x, l->h0, l->c0, l->weight_ih, l->weight_hh, l->bias_ih, l->bias_hh, y, c, gates);
     if (status != WEFT_OK)
         return status;
     if (l->x->shape.ndim != 3 || l->h0->shape.ndim != 2)
@@ -62,7 +80,7 @@ static weft_status sum_of_biases(const wfi_lstm *lstm, weft_tensor **out)
     *out = NULL;
     if (lstm->bias_ih == NULL && lstm->bias_hh == NULL)
         return WEFT_OK;
-    weft_tensor *sum = weft_tensor_zeros(WEFT_SHAPE(4 * lstm->h0->shape.dims[1]), lstm->x->dtype);
+    weft_tensor *sum = wfi_tensor_full_like(lstm->x, WEFT_SHAPE(4 * lstm->h0->shape.dims[1]), lstm->x->dtype, 0);
     weft_status status = sum == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
     if (status == WEFT_OK && lstm->bias_ih != NULL)
         status = wfi_add_into(lstm->bias_ih, sum);
@@ -80,8 +98,9 @@ weft_status wfi_lstm_forward(const wfi_lstm *lstm, weft_tensor *y, weft_tensor *
     sizes s = sizes_of(lstm);
     weft_tensor *bias;
     status = sum_of_biases(lstm, &bias);
-    wfi_gemm(s.dtype, false, true, s.steps * s.batch, 4 * s.hidden, s.input, wfi_tensor_address(lstm->x),
-             wfi_tensor_address(lstm->weight_ih), 0, wfi_tensor_address(gates));
+    if (status == WEFT_OK)
+        status = product(&s, false, true, s.steps * s.batch, 4 * s.hidden, s.input, wfi_tensor_address(lstm->x),
+                         wfi_tensor_address(lstm->weight_ih), 0, wfi_tensor_address(gates));
     const void *h_before = wfi_tensor_address(lstm->h0), *c_before = wfi_tensor_address(lstm->c0);
     for (int64_t t = 0; t < s.steps && status == WEFT_OK; t++) {
         wfi_lstm_cell cell = {.batch = s.batch,
@@ -91,9 +110,10 @@ weft_status wfi_lstm_forward(const wfi_lstm *lstm, weft_tensor *y, weft_tensor *
                               .c_before = c_before,
                               .c = row_of(&s, c, t * s.batch, s.hidden),
                               .h = row_of(&s, y, t * s.batch, s.hidden)};
-        wfi_gemm(s.dtype, false, true, s.batch, 4 * s.hidden, s.hidden, h_before, wfi_tensor_address(lstm->weight_hh),
-                 1, cell.gates);
-        wfi_lstm_cell_forward(s.dtype, &cell);
+        status = product(&s, false, true, s.batch, 4 * s.hidden, s.hidden, h_before,
+                         wfi_tensor_address(lstm->weight_hh), 1, cell.gates);
+        if (status == WEFT_OK)
+            status = wfi_lstm_cell_forward(s.device, s.dtype, &cell);
         h_before = cell.h;
         c_before = cell.c;
     }
@@ -111,20 +131,23 @@ typedef struct going_back {
 static weft_status start(const sizes *s, const wfi_lstm_dy *dy, going_back *back)
 {
     weft_shape state = WEFT_SHAPE(s->batch, s->hidden);
-    back->dh = dy->h != NULL ? weft_tensor_empty(state, s->dtype) : weft_tensor_zeros(state, s->dtype);
-    back->dc = dy->c != NULL ? weft_tensor_empty(state, s->dtype) : weft_tensor_zeros(state, s->dtype);
-    back->dgates = weft_tensor_empty(WEFT_SHAPE(s->steps, s->batch, 4 * s->hidden), s->dtype);
+    back->dh = weft_tensor_empty_on(s->device, state, s->dtype);
+    back->dc = weft_tensor_empty_on(s->device, state, s->dtype);
+    back->dgates = weft_tensor_empty_on(s->device, WEFT_SHAPE(s->steps, s->batch, 4 * s->hidden), s->dtype);
     if (back->dh == NULL || back->dc == NULL || back->dgates == NULL)
         return WEFT_ERR_MEMORY;
-    weft_status status = dy->h != NULL ? wfi_copy(dy->h, back->dh) : WEFT_OK;
-    return status == WEFT_OK && dy->c != NULL ? wfi_copy(dy->c, back->dc) : status;
+    weft_status status = dy->h != NULL ? wfi_copy(dy->h, back->dh) : wfi_fill(back->dh, 0);
+    if (status == WEFT_OK)
+        status = dy->c != NULL ? wfi_copy(dy->c, back->dc) : wfi_fill(back->dc, 0);
+    return status;
 }
 
-static void go_back(const wfi_lstm *lstm, const weft_tensor *c, const weft_tensor *gates, const weft_tensor *dy,
-                    const going_back *back)
+static weft_status go_back(const wfi_lstm *lstm, const weft_tensor *c, const weft_tensor *gates, const weft_tensor *dy,
+                           const going_back *back)
 {
     sizes s = sizes_of(lstm);
-    for (int64_t t = s.steps - 1; t >= 0; t--) {
+    weft_status status = WEFT_OK;
+    for (int64_t t = s.steps - 1; t >= 0 && status == WEFT_OK; t--) {
         wfi_lstm_cell cell = {.batch = s.batch,
                               .hidden = s.hidden,
                               .gates = row_of(&s, gates, t * s.batch, 4 * s.hidden),
@@ -135,10 +158,12 @@ static void go_back(const wfi_lstm *lstm, const weft_tensor *c, const weft_tenso
                               .dh = wfi_tensor_address(back->dh),
                               .dc = wfi_tensor_address(back->dc),
                               .dgates = row_of(&s, back->dgates, t * s.batch, 4 * s.hidden)};
-        wfi_lstm_cell_backward(s.dtype, &cell);
-        wfi_gemm(s.dtype, false, false, s.batch, s.hidden, 4 * s.hidden, cell.dgates,
-                 wfi_tensor_address(lstm->weight_hh), 0, cell.dh);
+        status = wfi_lstm_cell_backward(s.device, s.dtype, &cell);
+        if (status == WEFT_OK)
+            status = product(&s, false, false, s.batch, s.hidden, 4 * s.hidden, cell.dgates,
+                             wfi_tensor_address(lstm->weight_hh), 0, cell.dh);
     }
+    return status;
 }
 
 /* Of the products over all steps. Step t's hidden state before it is h0, or y of step t - 1. */
@@ -148,21 +173,22 @@ static weft_status take_products(const wfi_lstm *lstm, const weft_tensor *y, con
     sizes s = sizes_of(lstm);
     const void *dg = wfi_tensor_address(dgates);
     int64_t rows = s.steps * s.batch, wide = 4 * s.hidden;
+    weft_status status = WEFT_OK;
     if (dx->x != NULL)
-        wfi_gemm(s.dtype, false, false, rows, s.input, wide, dg, wfi_tensor_address(lstm->weight_ih), 0,
-                 wfi_tensor_address(dx->x));
-    if (dx->weight_ih != NULL)
-        wfi_gemm(s.dtype, true, false, wide, s.input, rows, dg, wfi_tensor_address(lstm->x), 0,
-                 wfi_tensor_address(dx->weight_ih));
-    if (dx->weight_hh != NULL) {
+        status = product(&s, false, false, rows, s.input, wide, dg, wfi_tensor_address(lstm->weight_ih), 0,
+                         wfi_tensor_address(dx->x));
+    if (dx->weight_ih != NULL && status == WEFT_OK)
+        status = product(&s, true, false, wide, s.input, rows, dg, wfi_tensor_address(lstm->x), 0,
+                         wfi_tensor_address(dx->weight_ih));
+    if (dx->weight_hh != NULL && status == WEFT_OK) {
         void *to = wfi_tensor_address(dx->weight_hh);
         int64_t later = s.steps > 0 ? rows - s.batch : 0;
-        wfi_gemm(s.dtype, true, false, wide, s.hidden, later, row_of(&s, dgates, rows - later, wide),
-                 wfi_tensor_address(y), 0, to);
-        wfi_gemm(s.dtype, true, false, wide, s.hidden, rows - later, dg, wfi_tensor_address(lstm->h0), 1, to);
+        status = product(&s, true, false, wide, s.hidden, later, row_of(&s, dgates, rows - later, wide),
+                         wfi_tensor_address(y), 0, to);
+        if (status == WEFT_OK)
+            status = product(&s, true, false, wide, s.hidden, rows - later, dg, wfi_tensor_address(lstm->h0), 1, to);
     }
-    weft_status status = WEFT_OK;
-    if (dx->bias != NULL)
+    if (dx->bias != NULL && status == WEFT_OK)
         status = wfi_sum(dgates, 1u << 0 | 1u << 1, dx->bias);
     return status;
 }
@@ -170,8 +196,8 @@ static weft_status take_products(const wfi_lstm *lstm, const weft_tensor *y, con
 static weft_status check_gradients(const wfi_lstm *l, const weft_tensor *y, const wfi_lstm_dy *dy,
                                    const wfi_lstm_dx *dx)
 {
-    weft_status status =
-        WFI_CHECK_FLOATS(y, dy->y, dy->h, dy->c, dx->x, dx->h0, dx->c0, dx->weight_ih, dx->weight_hh, dx->bias);
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(y, dy->y, dy->h, dy->c, dx->x, dx->h0, dx->c0, dx->weight_ih,
+                                                   dx->weight_hh, dx->bias);
     bool fits = has_shape(dy->y, y->shape) && has_shape(dy->h, l->h0->shape) && has_shape(dy->c, l->c0->shape) &&
                 has_shape(dx->x, l->x->shape) && has_shape(dx->h0, l->h0->shape) && has_shape(dx->c0, l->c0->shape) &&
                 has_shape(dx->weight_ih, l->weight_ih->shape) && has_shape(dx->weight_hh, l->weight_hh->shape) &&
@@ -190,10 +216,10 @@ weft_status wfi_lstm_backward(const wfi_lstm *lstm, const weft_tensor *y, const 
         return status;
     sizes s = sizes_of(lstm);
     status = start(&s, dy, &back);
-    if (status == WEFT_OK) {
-        go_back(lstm, c, gates, dy->y, &back);
+    if (status == WEFT_OK)
+        status = go_back(lstm, c, gates, dy->y, &back);
+    if (status == WEFT_OK)
         status = take_products(lstm, y, back.dgates, dx);
-    }
     if (status == WEFT_OK && dx->h0 != NULL)
         status = wfi_copy(back.dh, dx->h0);
     if (status == WEFT_OK && dx->c0 != NULL)

@@ -13,7 +13,7 @@
 
 enum { ALLOC_FAILED = 3 }; /* CUBLAS_STATUS_ALLOC_FAILED */
 
-/* `lock` guards all fields. What is called under it only queues work. */
+/* `lock` guards all fields. The functions that are called under it only queue work. */
 static struct cublas {
     pthread_mutex_t lock;
     bool tried, works;

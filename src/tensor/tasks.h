@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tasks.h - the kernels of GPUs for what the CPU computes without a table (cpu/cpu.h and the folders below it). Those
+ * functions check their operands, and if these are on a GPU, they describe the work in one of the structs below and run
+ * it as a task. For C++ too: the structs are the parameters of the kernels.
+ *
+ * A task has one kernel for each dtype; tensor/cuda/tasks.c has the table. If there is none for a dtype, wfi_gpu_run
+ * returns WEFT_ERR_UNSUPPORTED. All tensors are contiguous and on one device. A kernel is queued when wfi_gpu_run
+ * returns. The sums of a kernel are made in an order that depends only on the sizes.
+ */
+#ifndef WFI_TASKS_H
+#define WFI_TASKS_H
+
+#include "tensor/random.h"
+
+#include <weft/tensor.h>
+
+WEFT_BEGIN_C
+
+typedef enum wfi_gpu_kind {
+    /* reductions */
+    WFI_GPU_SUM,
+    WFI_GPU_SUM_COLUMNS,
+    WFI_GPU_SUM_PARTIAL,
+    WFI_GPU_ARGMAX,
+    /* indices */
+    WFI_GPU_INDEX_OUTSIDE,
+    WFI_GPU_INDEX_COUNT,
+    WFI_GPU_INDEX_PLACES,
+    WFI_GPU_GATHER,
+    WFI_GPU_SCATTER_ADD,
+    WFI_GPU_SELECT,
+    WFI_GPU_ADD_ROWS,
+    WFI_GPU_PICK_ROWS,
+    WFI_GPU_BAG,
+    WFI_GPU_BAG_MAX,
+    WFI_GPU_BAG_SPREAD,
+    WFI_GPU_BAG_MAX_BACKWARD,
+    WFI_GPU_BAG_SCALE_BACKWARD,
+    /* softmax and losses */
+    WFI_GPU_SOFTMAX,
+    WFI_GPU_SOFTMAX_BACKWARD,
+    WFI_GPU_LOG_SOFTMAX,
+    WFI_GPU_LOG_SOFTMAX_BACKWARD,
+    WFI_GPU_NLL,
+    WFI_GPU_NLL_EACH,
+    WFI_GPU_NLL_BACKWARD,
+    WFI_GPU_MSE,
+    WFI_GPU_MSE_EACH,
+    WFI_GPU_MSE_BACKWARD,
+    /* normalisation and pooling */
+    WFI_GPU_NORM_TRAIN,
+    WFI_GPU_NORM_EVAL,
+    WFI_GPU_NORM_BACKWARD,
+    WFI_GPU_NORM_MOVE,
+    WFI_GPU_MAX_POOL,
+    WFI_GPU_MAX_POOL_BACKWARD,
+    WFI_GPU_AVERAGE_POOL,
+    WFI_GPU_AVERAGE_POOL_BACKWARD,
+    /* random numbers */
+    WFI_GPU_UNIFORM,
+    WFI_GPU_NORMAL,
+    WFI_GPU_MASK,
+    WFI_GPU_CATEGORICAL,
+    /* products */
+    WFI_GPU_UNFOLD,
+    WFI_GPU_FOLD,
+    WFI_GPU_ADD_BIAS,
+    WFI_GPU_LSTM_CELL,
+    WFI_GPU_LSTM_CELL_BACKWARD,
+    /* optimizers */
+    WFI_GPU_SGD,
+    WFI_GPU_SGD_FIRST,
+    WFI_GPU_SGD_PLAIN,
+    WFI_GPU_ADAM,
+    WFI_GPU_AMSGRAD,
+    WFI_GPU_ADAGRAD,
+    WFI_GPU_ADADELTA,
+    WFI_GPU_ADAMAX,
+    WFI_GPU_RPROP,
+    WFI_GPU_RMSPROP,
+    WFI_GPU_RMSPROP_MOMENTUM,
+    WFI_GPU_RMSPROP_CENTERED,
+    WFI_GPU_RMSPROP_BOTH,
+    WFI_GPU_SQUARES,
+    WFI_GPU_KINDS,
+} wfi_gpu_kind;
+
+/* The first member of each struct. */
+typedef struct wfi_gpu_task {
+    weft_device device;
+    weft_dtype dtype; /* selects the kernel */
+    int reserved;     /* 0; no struct has padding, so that all bytes of the parameter are defined */
+    int64_t count;    /* of independent pieces of work: threads, or blocks of threads */
+} wfi_gpu_task;
+
+/* Queues it. WEFT_ERR_UNSUPPORTED: there is no such kernel for the dtype, or the device is the CPU. */
+weft_status wfi_gpu_run(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t size);
+weft_status wfi_gpu_run_cuda(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t size); /* the same on CUDA */
+#define WFI_GPU_HEAD(device_, dtype_, count_)                                                                          \
+    {                                                                                                                  \
+        .device = (device_), .dtype = (dtype_), .count = (count_)                                                      \
+    }
+#define WFI_GPU_TASK(like, dtype_, count_) .head = WFI_GPU_HEAD(weft_tensor_device(like), (dtype_), (count_))
+#define WFI_GPU_RUN(kind, task) wfi_gpu_run((kind), &(task).head, sizeof(task))
+
+/* y [count] = factor * the sums of x: element o of y is the sum over the reduced dimensions. Strides in elements. */
+typedef struct wfi_sum_task {
+    wfi_gpu_task head;
+    const void *x;
+    void *y;
+    double *partial; /* [outputs, chunks]: what SUM writes instead of y if chunks > 0, and SUM_PARTIAL reads */
+    int64_t chunks;
+    int64_t length; /* elements of a sum; of SUM_COLUMNS: rows of x [length, count] */
+    int kept, reduced;
+    int64_t kept_dims[WEFT_MAX_DIMS], kept_strides[WEFT_MAX_DIMS];
+    int64_t reduced_dims[WEFT_MAX_DIMS], reduced_strides[WEFT_MAX_DIMS];
+    double factor;
+} wfi_sum_task;
+
+typedef struct wfi_argmax_task {
+    wfi_gpu_task head;
+    const void *x; /* [count / inner, length, inner] */
+    int64_t *y;
+    int64_t length, inner;
+} wfi_argmax_task;
+
+/* OUTSIDE: *found = the first element of `index` not in [0, size), or -1. COUNT: how many are not `size`. PLACES:
+ * found[i] = the number of elements before i that are not `size`; -1 if element i is. One block; PLACES: one thread. */
+typedef struct wfi_index_task {
+    wfi_gpu_task head;
+    const int64_t *index;
+    int64_t n, size;
+    int64_t *found;
+} wfi_index_task;
+
+/* GATHER: y[e] = x[offset(e) + index[e] * stride], with offset(e) by the strides of the dimensions of e. */
+typedef struct wfi_gather_task {
+    wfi_gpu_task head;
+    const void *from;
+    void *to;
+    const int64_t *index;
+    int64_t ndim;
+    int64_t dims[WEFT_MAX_DIMS],
+        strides[WEFT_MAX_DIMS]; /* of the index; of x, 0 for the dimension that is picked from */
+    int64_t stride;             /* of that dimension in x */
+    /* SCATTER_ADD only, where `dims` lack that dimension: a piece is a line along it. */
+    int64_t index_strides[WEFT_MAX_DIMS], length, index_stride;
+} wfi_gather_task;
+
+/* SELECT: to [outer, n, inner] = the rows of from [outer, size, inner] that index [n] names.
+ * ADD_ROWS: to [outer, size, inner] += factors[i] * from, row by row in the index's order, without those of `skip`; row
+ * i of `from` [outer, n, inner] or rows[i] of it. A piece is a column.
+ * PICK_ROWS: to [.., inner] at places[i] = factors[i] * row rows[i] of from, and picked[places[i]] = index[i]; not where
+ * places[i] is -1. */
+typedef struct wfi_rows_task {
+    wfi_gpu_task head;
+    const void *from;
+    void *to;
+    const int64_t *index;
+    const int64_t *rows;   /* NULL: i */
+    const void *factors;   /* NULL: 1 */
+    const int64_t *places; /* NULL: i */
+    int64_t *picked;
+    int64_t n, size, inner, skip;
+} wfi_rows_task;
+
+/* Bags of rows; see cpu/embedding.h. */
+typedef struct wfi_bag_task {
+    wfi_gpu_task head;
+    const void *table, *scale, *dy;
+    const int64_t *index, *offsets;
+    int64_t bags, n, length, width, padding;
+    int64_t mean;    /* 0 or 1 */
+    void *y;         /* or the factors of SPREAD, which may be NULL */
+    int64_t *picked; /* or the bags of SPREAD and SCALE_BACKWARD */
+} wfi_bag_task;
+
+/* Lines of `length` elements, `inner` apart. */
+typedef struct wfi_softmax_task {
+    wfi_gpu_task head;
+    const void *in, *y;
+    void *out;
+    int64_t length, inner, lines;
+} wfi_softmax_task;
+
+typedef struct wfi_loss_task {
+    wfi_gpu_task head;
+    const void *x; /* NLL: the log-probabilities [.., classes, behind] */
+    const void *target, *dy;
+    void *y;
+    double *partial; /* MSE: the sum of each of the pieces */
+    int64_t n, classes, behind;
+    double factor;
+    int64_t each; /* 0 or 1: dy has a value for each element */
+} wfi_loss_task;
+
+/* x [batch, channels, plane]; a piece is a channel. See cpu/batch_norm.c. */
+typedef struct wfi_norm_task {
+    wfi_gpu_task head;
+    const void *x, *dy, *weight, *bias, *mean, *invstd;
+    void *y, *dweight, *dbias, *save_mean, *save_invstd;
+    double *moments;
+    int64_t batch, channels, plane;
+    double eps;
+    int64_t train; /* 0 or 1 */
+} wfi_norm_task;
+
+typedef struct wfi_norm_move_task {
+    wfi_gpu_task head;
+    const double *moments;
+    const void *running;
+    void *next;
+    double momentum;
+} wfi_norm_move_task;
+
+/* A piece is an element of the result; of MAX_POOL_BACKWARD a plane. */
+typedef struct wfi_pool_task {
+    wfi_gpu_task head;
+    const void *in;
+    void *out;
+    int32_t *indices;
+    int64_t in_size[2], out_size[2], kernel[2], stride[2], padding[2];
+} wfi_pool_task;
+
+typedef struct wfi_random_task {
+    wfi_gpu_task head;
+    void *data;
+    wfi_random random;
+    double a, b;
+    uint64_t end;        /* MASK: numbers below it give b */
+    const void *weights; /* CATEGORICAL: [count, classes]; data: int64, -1 where a row is no distribution */
+    int64_t classes;
+} wfi_random_task;
+
+/* matrix [images, rows, columns], rows = in KH KW, columns = OH OW; image [images, .., H, W] with `image_step` elements
+ * from one to the next. A piece is an element of the result. */
+typedef struct wfi_unfold_task {
+    wfi_gpu_task head;
+    const void *from;
+    void *to;
+    int64_t in, image_step;
+    int64_t image[2], kernel[2], result[2], stride[2], padding[2], dilation[2];
+} wfi_unfold_task;
+
+/* to [.., channels, plane] += bias [channels] */
+typedef struct wfi_bias_task {
+    wfi_gpu_task head;
+    const void *bias;
+    void *to;
+    int64_t channels, plane;
+} wfi_bias_task;
+
+/* See cpu/lstm_cell.h. */
+typedef struct wfi_lstm_task {
+    wfi_gpu_task head;
+    int64_t batch, hidden;
+    void *gates;
+    const void *bias, *c_before;
+    void *c, *h;
+    const void *dy;
+    void *dh, *dc, *dgates;
+} wfi_lstm_task;
+
+/* One step of an optimizer on one parameter; a piece is an element. See cpu/optim/. */
+enum { WFI_STEP_NUMBERS = 8 };
+typedef struct wfi_step_task {
+    wfi_gpu_task head;
+    const void *from, *gradient;
+    void *to, *slots[4];
+    double numbers[WFI_STEP_NUMBERS]; /* the struct `numbers` of the rule */
+} wfi_step_task;
+
+/* partial [count]: the sums of the squares of the pieces of x [n]. */
+typedef struct wfi_squares_task {
+    wfi_gpu_task head;
+    const void *x;
+    double *partial;
+    int64_t n;
+} wfi_squares_task;
+
+WEFT_END_C
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* faults.h - the parameter of the kernels of faults.cu. */
+#ifndef EMULATED_FAULTS_H
+#define EMULATED_FAULTS_H
+
+#include <stdint.h>
+
+typedef struct faults_args {
+    const int64_t *from;
+    int64_t *to;
+    int64_t first, count, number;
+} faults_args;
+
+#endif

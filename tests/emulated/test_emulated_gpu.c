@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_emulated_gpu.c - the emulated GPU notices the faults that it promises to notice (emulated.h), and orders work as
+ * CUDA does. Skips on a real GPU. */
+#include "emulated.h"
+#include "faults.h"
+#include "mem/cuda.h"
+#include "unit.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SKIPPED = 77, COUNT = 100 };
+
+/* Of libcuda.so.1: what emulated.h declares, and the driver's functions that weft does not call yet. */
+static struct functions {
+    void (*counts)(emulated_counts *out);
+    void (*fail_next)(emulated_call call, uint64_t after);
+    void (*seed)(uint64_t seed);
+    void (*expect_fault)(void);
+    const char *(*fault)(void);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*stream_destroy)(void *stream);
+    int (*stream_wait_event)(void *stream, void *event, unsigned flags);
+    int (*stream_synchronize)(void *stream);
+    int (*event_create)(void **event, unsigned flags);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_query)(void *event);
+    int (*context_now)(void **context);
+    int (*copy_async)(void *to, uint64_t from, size_t size, void *stream);
+} gpu;
+static const wfi_cuda_driver *driver;
+static void *module;
+
+static uint64_t take(int64_t count)
+{
+    uint64_t at = 0;
+    assert_int_equal(driver->memory_alloc(&at, (size_t)count * 8), 0);
+    return at;
+}
+
+static void give(uint64_t at)
+{
+    assert_int_equal(driver->memory_free(at), 0);
+}
+
+static int start(const char *kernel, faults_args args, unsigned threads, void *stream)
+{
+    void *function = NULL;
+    size_t size = sizeof(args);
+    void *extra[] = {(void *)1, &args, (void *)2, &size, NULL};
+    assert_int_equal(driver->module_function(&function, module, kernel), 0);
+    return driver->launch(function, 1, 1, 1, threads, 1, 1, 0, stream, NULL, extra);
+}
+
+static void fill(uint64_t at, int64_t first, int64_t count, int64_t number, void *stream)
+{
+    faults_args args = {.to = (int64_t *)at, .first = first, .count = count, .number = number};
+    assert_int_equal(start("weft_faults_write", args, 32, stream), 0);
+}
+
+static int64_t read_one(uint64_t at, int64_t i)
+{
+    int64_t value = 0;
+    assert_int_equal(driver->copy_to_host(&value, at + 8 * (uint64_t)i, 8), 0);
+    return value;
+}
+
+static emulated_counts counts(void)
+{
+    emulated_counts now;
+    gpu.counts(&now);
+    return now;
+}
+
+/* ---- Memory ---- */
+
+static void the_host_cannot_touch_device_memory(void **state)
+{
+    uint64_t at = take(COUNT);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        *(volatile int64_t *)at = 1;
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    give(at);
+}
+
+static void fresh_memory_is_poisoned(void **state)
+{
+    uint64_t at = take(COUNT);
+    assert_int_equal(read_one(at, 0), -1);
+    assert_int_equal(read_one(at, COUNT - 1), -1);
+    give(at);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) /* which ends the process there */
+static void writes_beside_an_allocation_are_noticed(void **state)
+{
+    static const int64_t places[] = {COUNT, -1}; /* 100 numbers end within their last 256 bytes */
+    for (int i = 0; i < 2; i++) {
+        uint64_t at = take(COUNT);
+        gpu.expect_fault();
+        fill(at, places[i], 1, 7, NULL);
+        (void)read_one(at, 0);
+        assert_non_null(strstr(gpu.fault(), i == 0 ? "a write after the end" : "a write before"));
+        fill(at, places[i], 1, -1, NULL); /* the pattern again */
+        give(at);
+    }
+}
+#endif
+
+static void pointers_that_a_kernel_cannot_use_are_refused(void **state)
+{
+    int64_t *here = malloc(8);
+    uint64_t at = take(COUNT), freed = take(COUNT);
+    give(freed);
+    const struct {
+        int64_t *to;
+        const char *says;
+    } cases[] = {{here, "memory of the host that is not pinned"}, {(int64_t *)freed, "device memory that is freed"}};
+    for (int i = 0; i < 2; i++) {
+        gpu.expect_fault();
+        faults_args args = {.to = cases[i].to, .count = 1};
+        assert_int_not_equal(start("weft_faults_write", args, 32, NULL), 0);
+        assert_non_null(strstr(gpu.fault(), cases[i].says));
+    }
+    give(at);
+    free(here);
+}
+
+static void memory_of_another_device_is_refused(void **state)
+{
+    uint64_t at = take(COUNT);
+    assert_int_equal(wfi_cuda_enter(1), WEFT_OK);
+    gpu.expect_fault();
+    faults_args args = {.to = (int64_t *)at, .count = 1};
+    assert_int_not_equal(start("weft_faults_write", args, 32, NULL), 0);
+    assert_non_null(strstr(gpu.fault(), "memory of another device"));
+    wfi_cuda_leave();
+    give(at);
+}
+
+static void copies_outside_an_allocation_are_refused(void **state)
+{
+    int64_t here[2] = {0};
+    uint64_t at = take(COUNT);
+    gpu.expect_fault();
+    assert_int_not_equal(driver->copy_to_host(here, at + 8 * (COUNT - 1), 16), 0);
+    assert_non_null(strstr(gpu.fault(), "not within an allocation"));
+    give(at);
+}
+
+/* ---- Threads ---- */
+
+static int64_t total_by(const char *kernel)
+{
+    int64_t numbers[256];
+    uint64_t from = take(256), to = take(1);
+    for (int i = 0; i < 256; i++)
+        numbers[i] = i;
+    assert_int_equal(driver->copy_to_device(from, numbers, sizeof(numbers)), 0);
+    faults_args args = {.from = (int64_t *)from, .to = (int64_t *)to};
+    assert_int_equal(start(kernel, args, 256, NULL), 0);
+    int64_t total = read_one(to, 0);
+    give(from);
+    give(to);
+    return total;
+}
+
+static void a_missing_barrier_is_noticed(void **state)
+{
+    int wrong = 0;
+    for (int seed = 1; seed <= 20; seed++) {
+        gpu.seed((uint64_t)seed);
+        assert_int_equal(total_by("weft_faults_total"), 255 * 128);
+        wrong += total_by("weft_faults_no_barrier") != 255 * 128;
+    }
+    assert_true(wrong >= 19);
+}
+
+static void threads_at_different_barriers_end_the_process(void **state)
+{
+    uint64_t at = take(1);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGABRT, SIG_DFL);
+        (void)!freopen("/dev/null", "w", stderr);
+        (void)start("weft_faults_two_barriers", (faults_args){.to = (int64_t *)at}, 32, NULL);
+        (void)read_one(at, 0);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    give(at);
+}
+
+static void the_order_of_threads_depends_on_the_seed(void **state)
+{
+    uint64_t at = take(1);
+    int64_t last[3];
+    static const uint64_t seeds[] = {5, 6, 5};
+    for (int i = 0; i < 3; i++) {
+        gpu.seed(seeds[i]);
+        assert_int_equal(start("weft_faults_last", (faults_args){.to = (int64_t *)at}, 256, NULL), 0);
+        last[i] = read_one(at, 0);
+    }
+    assert_int_equal(last[0], last[2]);
+    assert_int_not_equal(last[0], last[1]);
+    give(at);
+}
+
+/* ---- Streams ---- */
+
+enum { NON_BLOCKING = 1 };
+
+/* Reads what a stream copies from `from` to `to`, with or without the event that orders it after the other stream. */
+static int64_t across_streams(bool waits)
+{
+    void *writer = NULL, *reader = NULL, *event = NULL;
+    uint64_t from = take(COUNT), to = take(COUNT);
+    assert_int_equal(gpu.stream_create(&writer, NON_BLOCKING), 0);
+    assert_int_equal(gpu.stream_create(&reader, NON_BLOCKING), 0);
+    assert_int_equal(gpu.event_create(&event, 0), 0);
+    fill(from, 0, COUNT, 5, writer);
+    assert_int_equal(gpu.event_record(event, writer), 0);
+    assert_int_not_equal(gpu.event_query(event), 0);
+    if (waits)
+        assert_int_equal(gpu.stream_wait_event(reader, event, 0), 0);
+    faults_args args = {.from = (int64_t *)from, .to = (int64_t *)to, .count = COUNT};
+    assert_int_equal(start("weft_faults_copy", args, 32, reader), 0);
+    assert_int_equal(gpu.stream_synchronize(reader), 0);
+    int64_t got = read_one(to, 3);
+    assert_int_equal(gpu.event_query(event), waits ? 0 : 600);
+    assert_int_equal(gpu.event_destroy(event), 0);
+    assert_int_equal(gpu.stream_destroy(writer), 0);
+    assert_int_equal(gpu.stream_destroy(reader), 0);
+    give(from);
+    give(to);
+    return got;
+}
+
+static void streams_run_as_late_as_they_may(void **state)
+{
+    assert_int_equal(across_streams(true), 5);
+    assert_int_equal(across_streams(false), -1); /* the poison: what the other stream writes has not run */
+}
+
+/* Work of the legacy stream comes after what was queued before it on a blocking stream, and before what is queued later. */
+static void the_legacy_stream_orders_blocking_streams(void **state)
+{
+    void *stream = NULL;
+    uint64_t at = take(COUNT);
+    assert_int_equal(gpu.stream_create(&stream, 0), 0);
+    fill(at, 0, 1, 1, stream);
+    fill(at, 0, 1, 2, NULL);
+    fill(at, 0, 1, 3, stream);
+    fill(at, 0, 1, 4, NULL);
+    assert_int_equal(read_one(at, 0), 4);
+    fill(at, 0, 1, 5, NULL);
+    fill(at, 0, 1, 6, stream);
+    assert_int_equal(gpu.stream_synchronize(stream), 0);
+    assert_int_equal(read_one(at, 0), 6);
+    assert_int_equal(gpu.stream_destroy(stream), 0);
+    give(at);
+}
+
+static void a_launch_only_queues(void **state)
+{
+    uint64_t at = take(COUNT);
+    emulated_counts before = counts();
+    fill(at, 0, COUNT, 5, NULL);
+    emulated_counts after = counts();
+    assert_int_equal(after.pending, before.pending + 1);
+    assert_int_equal(after.synchronisations, before.synchronisations);
+    assert_int_equal(read_one(at, 0), 5);
+    assert_int_equal(counts().pending, 0);
+    assert_int_equal(counts().synchronisations, before.synchronisations + 1);
+    give(at);
+}
+
+/* ---- The rest ---- */
+
+static void calls_fail_on_demand(void **state)
+{
+    uint64_t at = 0;
+    int64_t here = 0;
+    gpu.fail_next(EMULATED_ALLOCATION, 1);
+    uint64_t first = take(1);
+    assert_int_equal(driver->memory_alloc(&at, 8), WFI_CUDA_OUT_OF_MEMORY);
+    gpu.fail_next(EMULATED_COPY, 0);
+    assert_int_not_equal(driver->copy_to_host(&here, first, 8), 0);
+    gpu.fail_next(EMULATED_LAUNCH, 0);
+    assert_int_not_equal(start("weft_faults_write", (faults_args){.to = (int64_t *)first, .count = 1}, 32, NULL), 0);
+    fill(first, 0, 1, 5, NULL); /* only one call of each kind fails */
+    assert_int_equal(read_one(first, 0), 5);
+    give(first);
+}
+
+static void the_context_of_the_caller_is_restored(void **state)
+{
+    void *before = NULL, *after = NULL;
+    assert_int_equal(gpu.context_now(&before), 0);
+    assert_int_equal(wfi_cuda_enter(1), WEFT_OK);
+    wfi_cuda_leave();
+    assert_int_equal(gpu.context_now(&after), 0);
+    assert_ptr_equal(before, after);
+    assert_int_equal(counts().contexts, 1);
+}
+
+static bool find_functions(void)
+{
+    const struct {
+        void *place;
+        const char *name;
+    } all[] = {{&gpu.counts, "emulated_gpu_counts"},
+               {&gpu.fail_next, "emulated_gpu_fail"},
+               {&gpu.seed, "emulated_gpu_seed"},
+               {&gpu.expect_fault, "emulated_gpu_expect_fault"},
+               {&gpu.fault, "emulated_gpu_fault"},
+               {&gpu.stream_create, "cuStreamCreate"},
+               {&gpu.stream_destroy, "cuStreamDestroy_v2"},
+               {&gpu.stream_wait_event, "cuStreamWaitEvent"},
+               {&gpu.stream_synchronize, "cuStreamSynchronize"},
+               {&gpu.event_create, "cuEventCreate"},
+               {&gpu.event_destroy, "cuEventDestroy_v2"},
+               {&gpu.event_record, "cuEventRecord"},
+               {&gpu.event_query, "cuEventQuery"},
+               {&gpu.context_now, "cuCtxGetCurrent"},
+               {&gpu.copy_async, "cuMemcpyDtoHAsync_v2"}};
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        void *found = library == NULL ? NULL : dlsym(library, all[i].name);
+        memcpy(all[i].place, &found, sizeof(found));
+        if (found == NULL)
+            return false;
+    }
+    return true;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_host_cannot_touch_device_memory),
+        cmocka_unit_test(fresh_memory_is_poisoned),
+#if !defined(__SANITIZE_ADDRESS__)
+        cmocka_unit_test(writes_beside_an_allocation_are_noticed),
+#endif
+        cmocka_unit_test(pointers_that_a_kernel_cannot_use_are_refused),
+        cmocka_unit_test(memory_of_another_device_is_refused),
+        cmocka_unit_test(copies_outside_an_allocation_are_refused),
+        cmocka_unit_test(a_missing_barrier_is_noticed),
+        cmocka_unit_test(threads_at_different_barriers_end_the_process),
+        cmocka_unit_test(the_order_of_threads_depends_on_the_seed),
+        cmocka_unit_test(streams_run_as_late_as_they_may),
+        cmocka_unit_test(the_legacy_stream_orders_blocking_streams),
+        cmocka_unit_test(a_launch_only_queues),
+        cmocka_unit_test(calls_fail_on_demand),
+        cmocka_unit_test(the_context_of_the_caller_is_restored),
+    };
+    char name[WFI_CUDA_NAME];
+    printf("device: %s\n", wfi_cuda_name(0, name));
+    fflush(stdout);
+    driver = wfi_cuda_driver_get();
+    if (driver == NULL || !find_functions() || wfi_cuda_enter(0) != WEFT_OK)
+        return SKIPPED;
+    static const char any[] = "the emulated GPU takes any image";
+    if (driver->module_load(&module, any) != 0)
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    wfi_cuda_leave();
+    return failed;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_gpu_training.c - models train on a device as on the CPU: the losses of several steps agree, for each optimizer.
+ * On the emulated GPU also: no memory of the device is left.
+ */
+#include <weft/weft.h>
+
+#include "gpu/gpu.h"
+#include "mem/mem.h"
+#include "unit.h"
+
+#include "emulated/emulated.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <string.h>
+
+static const weft_device gpu = {WEFT_DEVICE_CUDA, 0}, cpu = {WEFT_DEVICE_CPU, 0};
+
+enum { STEPS_MOST = 20 };
+
+/* ---- Models: each makes its module, its inputs and its loss ---- */
+
+typedef struct model {
+    const char *name;
+    weft_module *(*make)(void);
+    weft_tensor *(*input)(int step);
+    weft_tensor *(*target)(int step);
+    weft_tensor *(*loss)(weft_tape *t, weft_module *module, weft_tensor *x, weft_tensor *target);
+    int steps;
+} model;
+
+static weft_tensor *waves(weft_shape shape, int step)
+{
+    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
+    for (int64_t i = 0; i < weft_tensor_numel(x); i++)
+        ((float *)weft_tensor_data(x))[i] = (float)sin(0.37 * (double)(step * 1000 + i));
+    return x;
+}
+
+static weft_tensor *numbers(weft_shape shape, int64_t below, int step)
+{
+    weft_tensor *x = weft_tensor_empty(shape, WEFT_DTYPE_INT64);
+    for (int64_t i = 0; i < weft_tensor_numel(x); i++)
+        ((int64_t *)weft_tensor_data(x))[i] = (step * 7 + i * 3) % below;
+    return x;
+}
+
+static weft_tensor *cross_entropy(weft_tape *t, weft_module *module, weft_tensor *x, weft_tensor *target)
+{
+    return weft_cross_entropy(t, weft_module_forward(t, module, x), target);
+}
+
+/* The network of PyTorch's MNIST example; its dropout draws the same numbers on both devices. */
+static weft_module *make_convnet(void)
+{
+    return weft_mnist_convnet_create(3);
+}
+static weft_tensor *image_input(int step)
+{
+    return waves(WEFT_SHAPE(2, 1, 28, 28), step);
+}
+static weft_tensor *image_target(int step)
+{
+    return numbers(WEFT_SHAPE(2), 10, step);
+}
+static weft_tensor *nll(weft_tape *t, weft_module *module, weft_tensor *x, weft_tensor *target)
+{
+    return weft_nll_loss(t, weft_module_forward(t, module, x), target);
+}
+
+/* A language model: embedding, two layers of LSTM, linear. */
+enum { WORDS = 30, TIME = 5, BATCH = 3 };
+static weft_module *make_language(void)
+{
+    weft_module *parts[] = {
+        weft_embedding_create(&(weft_embedding_layer){.rows = WORDS, .width = 8, .seed = 1}, NULL),
+        weft_lstm_create(&(weft_lstm_layer){.in_features = 8, .hidden_features = 12, .layers = 2, .seed = 2}, NULL),
+        weft_linear_create(12, WORDS, false, 3, NULL)};
+    return weft_sequential_create(parts, 3, NULL);
+}
+static weft_tensor *language_input(int step)
+{
+    return numbers(WEFT_SHAPE(TIME, BATCH), WORDS, step);
+}
+static weft_tensor *language_target(int step)
+{
+    return numbers(WEFT_SHAPE(TIME * BATCH), WORDS, step + 1);
+}
+static weft_tensor *language_loss(weft_tape *t, weft_module *module, weft_tensor *x, weft_tensor *target)
+{
+    weft_tensor *scores = weft_module_forward(t, module, x);
+    return weft_cross_entropy(t, weft_reshape(t, scores, WEFT_SHAPE(TIME * BATCH, WORDS)), target);
+}
+
+/* Bags of words. */
+static weft_module *make_bags(void)
+{
+    weft_module *parts[] = {
+        weft_embedding_bag_create(&(weft_embedding_bag_layer){.rows = WORDS, .width = 8, .seed = 1}, NULL),
+        weft_tanh_create(), weft_linear_create(8, 4, false, 3, NULL)};
+    return weft_sequential_create(parts, 3, NULL);
+}
+static weft_tensor *bags_input(int step)
+{
+    return numbers(WEFT_SHAPE(6, 7), WORDS, step);
+}
+static weft_tensor *bags_target(int step)
+{
+    return numbers(WEFT_SHAPE(6), 4, step);
+}
+
+/* A stem and one block of ResNet-50. */
+static weft_module *make_resnet(void)
+{
+    weft_module *parts[] = {
+        weft_conv2d_create(&(weft_conv2d_layer){.in_channels = 3, .out_channels = 8, .kernel = {3, 3}, .seed = 4},
+                           NULL),
+        weft_batch_norm2d_create(8, 0, 0, NULL),
+        weft_relu_create(),
+        weft_max_pool2d_create(&(weft_max_pool2d_options){.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}, NULL),
+        weft_bottleneck_create(8, 4, 2, 5, NULL),
+        weft_adaptive_avg_pool2d_create(1, 1, NULL),
+        weft_flatten_create(1),
+        weft_linear_create(16, 5, false, 6, NULL)};
+    return weft_sequential_create(parts, sizeof(parts) / sizeof(parts[0]), NULL);
+}
+static weft_tensor *resnet_input(int step)
+{
+    return waves(WEFT_SHAPE(2, 3, 16, 16), step);
+}
+static weft_tensor *resnet_target(int step)
+{
+    return numbers(WEFT_SHAPE(2), 5, step);
+}
+
+static const model models[] = {
+    {"MNIST ConvNet", make_convnet, image_input, image_target, nll, 2},
+    {"LSTM language model", make_language, language_input, language_target, language_loss, 20},
+    {"bags of words", make_bags, bags_input, bags_target, cross_entropy, 20},
+    {"ResNet block", make_resnet, resnet_input, resnet_target, cross_entropy, 10},
+};
+
+/* ---- Optimizers ---- */
+
+static weft_optimizer *make_optimizer(int which, weft_tensors parameters)
+{
+    weft_error *error = NULL;
+    const weft_optimizer_spec specs[] = {
+        {.type = &weft_sgd_type, .lr = 0.05},
+        {.type = &weft_sgd_type, .lr = 0.05, .sgd = {.momentum = 0.9, .weight_decay = 1e-3, .nesterov = true}},
+        {.type = &weft_adam_type, .lr = 0.01},
+        {.type = &weft_adam_type, .lr = 0.01, .adam = {.amsgrad = true}},
+        {.type = &weft_adamw_type, .lr = 0.01},
+        {.type = &weft_adagrad_type, .lr = 0.05},
+        {.type = &weft_rmsprop_type, .lr = 0.005},
+        {.type = &weft_rmsprop_type, .lr = 0.005, .rmsprop = {.momentum = 0.5, .centered = true}},
+        {.type = &weft_rprop_type},
+        {.type = &weft_adadelta_type},
+        {.type = &weft_adamax_type, .lr = 0.01},
+        {.type = &weft_sgd_type, .lr = 0.05, .max_norm = 0.5},
+    };
+    weft_optimizer *made = weft_optimizer_create(parameters, &specs[which], &error);
+    weft_error_print(error, stderr);
+    assert_non_null(made);
+    return made;
+}
+enum { OPTIMIZERS = 12, ADAM = 2 };
+
+/* ---- Training ---- */
+
+static double one_step(const model *m, weft_module *module, weft_optimizer *optimizer, int step, weft_device device)
+{
+    weft_tape *t = weft_tape_open(
+        &(weft_tape_options){.record = true, .mode = WEFT_MODE_TRAIN, .seed = (uint64_t)step + 1, .device = device});
+    weft_tensor *x = m->input(step), *target = m->target(step);
+    weft_tensor *there = weft_tensor_to_device(x, device), *target_there = weft_tensor_to_device(target, device);
+    weft_tensor *loss = m->loss(t, module, there, target_there);
+    weft_backward(t, loss);
+    weft_error_print(weft_tape_error(t), stderr);
+    assert_int_equal(weft_tape_status(t), WEFT_OK);
+    assert_int_equal(weft_optimizer_apply(optimizer, weft_tape_gradients(t, weft_optimizer_parameters(optimizer))),
+                     WEFT_OK);
+    weft_tensor *here = weft_tensor_to_device(loss, cpu);
+    double value = weft_tensor_get_f64(here, 0);
+    weft_tensor *all[] = {x, target, there, target_there, here};
+    for (int i = 0; i < 5; i++)
+        weft_tensor_unref(all[i]);
+    weft_tape_close(t);
+    return value;
+}
+
+static void train(const model *m, int which, int steps, weft_device device, double *losses)
+{
+    weft_module *module = m->make();
+    assert_non_null(module);
+    assert_int_equal(weft_module_to_device(module, device), WEFT_OK);
+    weft_optimizer *optimizer = make_optimizer(which, weft_module_parameters(module));
+    for (int step = 0; step < steps; step++)
+        losses[step] = one_step(m, module, optimizer, step, device);
+    weft_optimizer_unref(optimizer);
+    weft_module_unref(module);
+}
+
+static void train_on_both(const model *m, int which, int steps)
+{
+    double want[STEPS_MOST], got[STEPS_MOST], again[STEPS_MOST];
+    train(m, which, steps, cpu, want);
+    train(m, which, steps, gpu, got);
+    train(m, which, steps, gpu, again);
+    double worst = 0;
+    for (int i = 0; i < steps; i++) {
+        worst = fmax(worst, fabs(got[i] - want[i]) / fabs(want[i]));
+        assert_true(got[i] == again[i]); /* sums have a fixed order: the same bits in each run */
+    }
+    printf("%-20s optimizer %2d: loss %.5f to %.5f, largest relative error %.1e\n", m->name, which, want[0],
+           want[steps - 1], worst);
+    assert_true(worst < 1e-4);
+}
+
+static void models_train_as_on_the_cpu(void **state)
+{
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
+        train_on_both(&models[i], ADAM, models[i].steps);
+}
+
+static void every_optimizer_steps_as_on_the_cpu(void **state)
+{
+    for (int which = 0; which < OPTIMIZERS; which++)
+        train_on_both(&models[2], which, 6);
+}
+
+static void no_memory_is_left(void **state)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *found = NULL;
+    void (*counts)(emulated_counts *) = NULL;
+    if (library != NULL)
+        found = dlsym(library, "emulated_gpu_counts");
+    if (found == NULL)
+        return; /* a GPU does not tell */
+    memcpy(&counts, &found, sizeof(found));
+    wfi_slab_trim(0);
+    emulated_counts now;
+    counts(&now);
+    assert_int_equal(now.live, 0);
+    assert_int_equal(now.contexts, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_train_as_on_the_cpu),
+        cmocka_unit_test(every_optimizer_steps_as_on_the_cpu),
+        cmocka_unit_test(no_memory_is_left),
+    };
+    if (!gpu_is_here())
+        return GPU_SKIPPED;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
