@@ -93,6 +93,8 @@ endfunction()
 function(weft_cuda_test name)
   cmake_parse_arguments(T "" "TIMEOUT" "LABELS;ARGS;ENVIRONMENT" ${ARGN})
   weft_test_program(${name} ${T_UNPARSED_ARGUMENTS})
+  # The static forms: tools/gpu-check --pack takes the program alone to a GPU machine.
+  set_target_properties(${name} PROPERTIES WEFT_WRAPS ON)
   if(WEFT_GPU_ONLY)
     add_test(NAME ${name} COMMAND ${name} ${T_ARGS})
   else()

@@ -6,7 +6,7 @@
 namespace wfi
 {
 
-/* What a rule reads of one element, and may change. */
+/* The numbers of one element: a rule reads them, and may change those in the slots. */
 template <typename T> struct element {
     T p, g;                    /* parameter, gradient */
     T *first, *second, *third; /* in the slots */
