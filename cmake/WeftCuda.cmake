@@ -1,6 +1,7 @@
 # GPUs. The library calls NVIDIA's driver and cuBLAS, which it loads at run time: it links nothing of CUDA, and is built
 # the same with and without a CUDA toolkit. Only the kernels need one: with an nvcc (WEFT_CUDA=ON, or AUTO if there is
-# one that works) they are compiled and stored in the library. Sets WEFT_HAVE_CUDA, also a compile definition, if they are.
+# one that works) they are compiled and stored in the library. Sets WEFT_HAVE_CUDA, for programs also a compile definition,
+# if they are.
 #
 # weft_cuda_kernels(FILES...)                              .cu files with kernels
 # weft_cuda_test(NAME SOURCES... [TIMEOUT s] [LABELS l...] [ARGS a...] [ENVIRONMENT e...])
@@ -45,7 +46,6 @@ if(WEFT_CUDA STREQUAL "ON" AND NOT WEFT_HAVE_CUDA)
   message(FATAL_ERROR "WEFT_CUDA=ON, but no nvcc was found that works for WEFT_CUDA_ARCHITECTURES=${WEFT_CUDA_ARCHITECTURES}: ${said}")
 endif()
 if(WEFT_HAVE_CUDA)
-  target_compile_definitions(weft_flags INTERFACE WEFT_HAVE_CUDA)
   message(STATUS "GPU kernels: by ${WEFT_NVCC}, for ${WEFT_CUDA_ARCHITECTURES}")
 else()
   message(STATUS "GPU kernels: not built")

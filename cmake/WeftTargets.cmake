@@ -106,6 +106,7 @@ endfunction()
 function(weft_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE weft weft_flags Threads::Threads m)
+  target_compile_definitions(${name} PRIVATE $<$<BOOL:${WEFT_HAVE_CUDA}>:WEFT_HAVE_CUDA>)
 endfunction()
 
 # One thread each for OpenMP and OpenBLAS: tests run side by side, and a sanitizer does not see into their pools.

@@ -36,7 +36,7 @@ EXPORT int cublasSetStream_v2(void *at, void *stream)
 /* c = alpha op(a) op(b) + beta c, with op(a) [m, k], op(b) [k, n]; `batch` times, each `step` elements further. */
 #define GEMM(name, batched, T)                                                                                         \
     typedef struct name##_args {                                                                                       \
-        int transpose_a, transpose_b, m, n, k, lda, ldb, ldc, batch;                                                   \
+        int transpose_a, transpose_b, m, n, k, lda, ldb, ldc, batch, reserved; /* no padding */                        \
         long long step_a, step_b, step_c;                                                                              \
         const T *a, *b;                                                                                                \
         T alpha, beta, *c;                                                                                             \
@@ -67,8 +67,8 @@ EXPORT int cublasSetStream_v2(void *at, void *stream)
         const handle *h = at;                                                                                          \
         if (lda < (op_a ? k : m) || ldb < (op_b ? n : k) || ldc < m || lda < 1 || ldb < 1 || ldc < 1)                  \
             return INVALID_VALUE;                                                                                      \
-        name##_args args = {op_a != 0, op_b != 0, m,      n, k, lda,    ldb,   ldc, batch,                             \
-                            step_a,    step_b,    step_c, a, b, *alpha, *beta, c};                                     \
+        name##_args args = {op_a != 0, op_b != 0, m,      n,      k, lda, ldb,    ldc,   batch,                        \
+                            0,         step_a,    step_b, step_c, a, b,   *alpha, *beta, c};                           \
         return emulated_gpu_enqueue(h->stream, #name, name##_run, &args, sizeof(args)) == 0 ? SUCCESS                  \
                                                                                             : EXECUTION_FAILED;        \
     }                                                                                                                  \

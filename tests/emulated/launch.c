@@ -191,46 +191,58 @@ static bool any_waits(unsigned from, unsigned to, enum thread_state state)
     return false;
 }
 
-/* Lets those go on who wait at a barrier that all have reached. Returns how many. */
-static unsigned release(unsigned used)
+/* Makes the threads ready that wait at a barrier which all others have reached. */
+static void release(unsigned used)
 {
-    unsigned threads = launcher.threads, released = 0;
-    bool warps[THREADS_MOST / WARP] = {false}, whole;
+    unsigned threads = launcher.threads;
+    bool warps[THREADS_MOST / WARP] = {false}, whole = all_wait(0, threads, THREAD_AT_BLOCK);
     for (unsigned w = 0; w * WARP < threads; w++) {
         unsigned from = w * WARP, to = from + WARP < threads ? from + WARP : threads;
         warps[w] = any_waits(from, to, THREAD_AT_WARP) && all_wait(from, to, THREAD_AT_WARP);
     }
-    whole = all_wait(0, threads, THREAD_AT_BLOCK);
     for (unsigned i = 0; i < used; i++) {
         fiber *each = launcher.fibers[i];
-        bool goes =
-            (each->state == THREAD_AT_WARP && warps[each->thread / WARP]) || (each->state == THREAD_AT_BLOCK && whole);
-        if (goes) {
-            each->state = THREAD_RUNS;
-            released++;
-        }
+        if ((each->state == THREAD_AT_WARP && warps[each->thread / WARP]) || (each->state == THREAD_AT_BLOCK && whole))
+            each->state = launcher.states[each->thread] = THREAD_RUNS;
     }
-    return released;
+}
+
+/* The ready threads of one warp, or of all of them, go on: a warp may run far ahead of the others. False: none is
+ * ready. */
+static bool run_ready(unsigned used)
+{
+    unsigned order[THREADS_MOST + 1], first = used;
+    shuffle(order, used);
+    for (unsigned i = used; i-- > 0;)
+        if (launcher.fibers[order[i]]->state == THREAD_RUNS)
+            first = i;
+    if (first == used)
+        return false;
+    unsigned warp = launcher.fibers[order[first]]->thread / WARP;
+    bool all = draw(4) == 0;
+    for (unsigned i = first; i < used; i++) {
+        fiber *each = launcher.fibers[order[i]];
+        if (each->state == THREAD_RUNS && (all || each->thread / WARP == warp))
+            resume(each);
+    }
+    return true;
 }
 
 static void run_block(void)
 {
-    unsigned used = 0, order[THREADS_MOST + 1];
+    unsigned used = 0;
     shuffle(launcher.order, launcher.threads);
     memset(launcher.states, 0, launcher.threads * sizeof(launcher.states[0]));
     launcher.next = 0;
     while (launcher.next < launcher.threads)
         resume(fiber_at(used++));
-    while (any_waits(0, launcher.threads, THREAD_AT_BLOCK) || any_waits(0, launcher.threads, THREAD_AT_WARP)) {
-        if (release(used) == 0) {
-            gpu_fault("kernel %s, block %u: its threads wait at different barriers: it would hang",
-                      launcher.kernel->name, emulated_block.x);
-            abort();
-        }
-        shuffle(order, used);
-        for (unsigned i = 0; i < used; i++)
-            if (launcher.fibers[order[i]]->state == THREAD_RUNS)
-                resume(launcher.fibers[order[i]]);
+    do
+        release(used);
+    while (run_ready(used));
+    if (any_waits(0, launcher.threads, THREAD_AT_BLOCK) || any_waits(0, launcher.threads, THREAD_AT_WARP)) {
+        gpu_fault("kernel %s, block %u: its threads wait at different barriers: it would hang", launcher.kernel->name,
+                  emulated_block.x);
+        abort();
     }
 }
 
