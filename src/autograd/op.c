@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/utf8.h"
 #include "tensor/cell.h"
+#include "tensor/cpu/cpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,6 +112,15 @@ bool wfi_op_is_here(wfi_op *op, const weft_tensor *x, const char *name)
         wfi_op_fail(op, WEFT_ERR_UNSUPPORTED, "%s is on %s, and the tape computes on %s", name,
                     wfi_device_text(device, there), wfi_device_text(tape, here));
     return wfi_op_ok(op);
+}
+
+int64_t wfi_op_index_outside(wfi_op *op, const weft_tensor *index, int64_t size)
+{
+    int64_t outside = wfi_index_outside(index, size);
+    if (outside != WFI_INDEX_UNKNOWN)
+        return outside;
+    wfi_op_fail(op, WEFT_ERR_SYSTEM, "the GPU could not check the index");
+    return -1;
 }
 
 static weft_tensor *take_operand(wfi_op *op, size_t i, unsigned flags)

@@ -91,6 +91,10 @@ bool wfi_op_dim(wfi_op *op, int *dim);
 /* Fails unless `x`, which is not among the operands, is on the tape's device. `name`: "the index". */
 bool wfi_op_is_here(wfi_op *op, const weft_tensor *x, const char *name);
 
+/* The position of the first element of an index that is not in [0, size), or -1. Fails, and returns -1, if the GPU
+ * cannot tell. */
+int64_t wfi_op_index_outside(wfi_op *op, const weft_tensor *index, int64_t size);
+
 /* For backward functions: a new tensor in *out if `wanted`, of dy's dtype and on its device. WEFT_ERR_MEMORY. */
 weft_status wfi_grad_like(bool wanted, weft_shape shape, const weft_tensor *dy, weft_tensor **out);
 /*

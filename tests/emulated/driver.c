@@ -37,7 +37,7 @@ static __thread struct current {
 } current;
 emulated_counts gpu_counts;
 static uint64_t fail_after[EMULATED_CALLS];
-static bool fails[EMULATED_CALLS];
+static uint64_t fail_times[EMULATED_CALLS];
 static bool expects_fault;
 static char *fault_text;
 
@@ -60,9 +60,13 @@ void gpu_fault(const char *format, ...)
 bool gpu_fails_now(emulated_call call)
 {
     gpu_counts.calls[call]++;
-    if (!fails[call] || fail_after[call]-- > 0)
+    if (fail_times[call] == 0)
         return false;
-    fails[call] = false;
+    if (fail_after[call] > 0) {
+        fail_after[call]--;
+        return false;
+    }
+    fail_times[call]--;
     return true;
 }
 
@@ -580,10 +584,10 @@ EXPORT void emulated_gpu_counts(emulated_counts *out)
     (void)leave(0);
 }
 
-EXPORT void emulated_gpu_fail(emulated_call call, uint64_t after)
+EXPORT void emulated_gpu_fail(emulated_call call, uint64_t after, uint64_t times)
 {
     enter();
-    fails[call] = true;
+    fail_times[call] = times;
     fail_after[call] = after;
     (void)leave(0);
 }

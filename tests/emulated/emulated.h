@@ -38,8 +38,8 @@ typedef struct emulated_counts {
 } emulated_counts;
 
 void emulated_gpu_counts(emulated_counts *out);
-/* The next call of this kind succeeds `after` times, then fails once. */
-void emulated_gpu_fail(emulated_call call, uint64_t after);
+/* The next `after` calls of this kind succeed, then `times` fail. */
+void emulated_gpu_fail(emulated_call call, uint64_t after, uint64_t times);
 /* Sets the order of threads, warps, blocks and streams. */
 void emulated_gpu_seed(uint64_t seed);
 /* The process is not ended by the next fault. Returns the text of that fault, or NULL if there was none; ends the mode. */

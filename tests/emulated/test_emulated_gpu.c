@@ -19,7 +19,7 @@ enum { SKIPPED = 77, COUNT = 100 };
 /* Of libcuda.so.1: what emulated.h declares, and the driver's functions that weft does not call yet. */
 static struct functions {
     void (*counts)(emulated_counts *out);
-    void (*fail_next)(emulated_call call, uint64_t after);
+    void (*fail_next)(emulated_call call, uint64_t after, uint64_t times);
     void (*seed)(uint64_t seed);
     void (*expect_fault)(void);
     const char *(*fault)(void);
@@ -297,12 +297,12 @@ static void calls_fail_on_demand(void **state)
 {
     uint64_t at = 0;
     int64_t here = 0;
-    gpu.fail_next(EMULATED_ALLOCATION, 1);
+    gpu.fail_next(EMULATED_ALLOCATION, 1, 1);
     uint64_t first = take(1);
     assert_int_equal(driver->memory_alloc(&at, 8), WFI_CUDA_OUT_OF_MEMORY);
-    gpu.fail_next(EMULATED_COPY, 0);
+    gpu.fail_next(EMULATED_COPY, 0, 1);
     assert_int_not_equal(driver->copy_to_host(&here, first, 8), 0);
-    gpu.fail_next(EMULATED_LAUNCH, 0);
+    gpu.fail_next(EMULATED_LAUNCH, 0, 1);
     assert_int_not_equal(start("weft_faults_write", (faults_args){.to = (int64_t *)first, .count = 1}, 32, NULL), 0);
     fill(first, 0, 1, 5, NULL); /* only one call of each kind fails */
     assert_int_equal(read_one(first, 0), 5);

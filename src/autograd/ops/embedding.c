@@ -23,7 +23,7 @@ static weft_tensor *take_numbers(wfi_op *op, weft_tensor *numbers, const char *n
 
 static bool check_rows(wfi_op *op, const weft_tensor *index)
 {
-    int64_t rows = op->in[0]->shape.dims[0], outside = wfi_index_outside(index, rows);
+    int64_t rows = op->in[0]->shape.dims[0], outside = wfi_op_index_outside(op, index, rows);
     if (outside >= 0)
         wfi_op_fail(op, WEFT_ERR_INVALID, "element %lld of the index is %lld, not in [0, %lld)", (long long)outside,
                     (long long)wfi_index_at(index, outside), (long long)rows);
@@ -95,6 +95,8 @@ static weft_status embedding_backward_rows(const wfi_node *node, weft_tensor *dy
     if (!node->state->sparse)
         return WEFT_OK;
     int64_t n = wfi_index_count_other(index, padding);
+    if (n < 0)
+        return WEFT_ERR_SYSTEM;
     if (n == index->numel)
         return end_rows(all_rows(dy, index, width, rows, values), rows, values);
     weft_status status = new_rows(n, width, dy, rows, values);
@@ -181,6 +183,8 @@ static weft_status embedding_bag_backward_rows(const wfi_node *node, weft_tensor
     if (!node->state->sparse || node->inputs[1].node != NULL)
         return WEFT_OK;
     int64_t n = wfi_index_count_other(bags.index, bags.padding);
+    if (n < 0)
+        return WEFT_ERR_SYSTEM;
     weft_status status = new_rows(n, node->state->shapes[0].dims[1], dy, rows, values);
     if (status == WEFT_OK)
         status = wfi_bag_backward_rows(dy, &bags, *rows, *values);

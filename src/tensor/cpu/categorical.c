@@ -69,6 +69,8 @@ static weft_status draw_on_gpu(const categorical_args *args, const weft_tensor *
     if (status != WEFT_OK)
         return status;
     int64_t row = wfi_index_outside(drawn, args->classes);
+    if (row == WFI_INDEX_UNKNOWN)
+        return WEFT_ERR_SYSTEM;
     if (row >= 0)
         *bad_row = row;
     return row >= 0 ? WEFT_ERR_INVALID : WEFT_OK;

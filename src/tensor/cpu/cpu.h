@@ -38,7 +38,9 @@ weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y);
 /* --- picking; any dtype; dim >= 0 --- */
 /* Whether the index has as many dimensions as x, and none is larger, except `dim`. */
 bool wfi_gather_fits(const weft_shape *x, int dim, const weft_shape *index);
-/* Its first element that is not in [0, size); -1: none. For an index on a GPU this waits. */
+/* Its first element that is not in [0, size); -1: none. For an index on a GPU this waits; WFI_INDEX_UNKNOWN: the GPU
+ * failed. */
+#define WFI_INDEX_UNKNOWN INT64_MAX
 int64_t wfi_index_outside(const weft_tensor *index, int64_t size);
 /* Whether all elements are in [0, size); on a GPU true, because operators have asked wfi_index_outside. */
 bool wfi_index_is_inside(const weft_tensor *index, int64_t size);

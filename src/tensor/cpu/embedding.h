@@ -22,7 +22,8 @@ weft_status wfi_embedding_backward_rows(const weft_tensor *dy, const weft_tensor
                                         weft_tensor *rows, weft_tensor *values);
 /* to[rows[i]] += values[i], in order: values [n, ..], rows int64 [n], `to` [V, ..], the further dimensions alike. */
 weft_status wfi_rows_add(const weft_tensor *values, const weft_tensor *rows, weft_tensor *to);
-int64_t wfi_index_count_other(const weft_tensor *index, int64_t padding); /* n': elements that are not `padding` */
+/* n': elements that are not `padding`. For an index on a GPU this waits; -1: the GPU failed. */
+int64_t wfi_index_count_other(const weft_tensor *index, int64_t padding);
 
 typedef enum wfi_bag_mode { WFI_BAG_MEAN, WFI_BAG_SUM, WFI_BAG_MAX } wfi_bag_mode;
 

@@ -105,14 +105,13 @@ static int64_t ask_gpu(wfi_gpu_kind kind, const weft_tensor *index, int64_t size
     return answer;
 }
 
-/* On a GPU the answer costs a wait. If the kernel does not run, it counts as 0: later kernels fail as well. */
 int64_t wfi_index_outside(const weft_tensor *index, int64_t size)
 {
     if (index->numel == 0)
         return -1;
     if (wfi_on_gpu(index)) {
         int64_t outside = ask_gpu(WFI_GPU_INDEX_OUTSIDE, index, size);
-        return outside == INT64_MIN ? 0 : outside;
+        return outside == INT64_MIN ? WFI_INDEX_UNKNOWN : outside;
     }
     const int64_t *at = wfi_tensor_address(index);
     for (int64_t i = 0; i < index->numel; i++)
@@ -137,14 +136,13 @@ int64_t wfi_index_at(const weft_tensor *index, int64_t i)
     return value;
 }
 
-/* On a GPU this waits. */
 int64_t wfi_index_count_other(const weft_tensor *index, int64_t value)
 {
     if (index->numel == 0 || (wfi_on_gpu(index) && value < 0))
         return index->numel; /* the elements of a checked index are not negative */
     if (wfi_on_gpu(index)) {
         int64_t count = ask_gpu(WFI_GPU_INDEX_COUNT, index, value);
-        return count == INT64_MIN ? index->numel : count;
+        return count == INT64_MIN ? -1 : count;
     }
     const int64_t *at = wfi_tensor_address(index);
     int64_t count = 0;

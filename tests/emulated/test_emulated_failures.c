@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_emulated_failures.c - each allocation, copy and launch of a training step fails in turn: the step then fails with
+ * an error or succeeds with the same numbers, nothing of the device's memory is left, and the next step works.
+ */
+#include <weft/weft.h>
+
+#include "emulated/emulated.h"
+#include "gpu/gpu.h"
+#include "mem/mem.h"
+#include "unit.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+enum { WORDS = 20, WIDTH = 6, CLASSES = 4, BATCH = 5 };
+
+static const weft_device gpu = {WEFT_DEVICE_CUDA, 0}, cpu = {WEFT_DEVICE_CPU, 0};
+static void (*counts)(emulated_counts *out);
+static void (*fail_next)(emulated_call call, uint64_t after, uint64_t times);
+
+static weft_tensor *random_on_gpu(weft_shape shape, uint64_t seed)
+{
+    weft_tensor *here = weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32);
+    assert_int_equal(weft_tensor_fill_normal(here, seed, 0, 1), WEFT_OK);
+    weft_tensor *there = weft_tensor_to_device(here, gpu);
+    weft_tensor_unref(here);
+    if (there != NULL)
+        weft_tensor_set_requires_grad(there, true);
+    return there;
+}
+
+static weft_tensor *numbers_on_gpu(int64_t count, int64_t below)
+{
+    weft_tensor *here = weft_tensor_empty(WEFT_SHAPE(count), WEFT_DTYPE_INT64);
+    for (int64_t i = 0; i < count; i++)
+        ((int64_t *)weft_tensor_data(here))[i] = i * 3 % below;
+    weft_tensor *there = weft_tensor_to_device(here, gpu);
+    weft_tensor_unref(here);
+    return there;
+}
+
+/* The loss on the CPU, or NULL. Everything is made anew, on the device. */
+static weft_tensor *one_step(void)
+{
+    weft_tensor *table = random_on_gpu(WEFT_SHAPE(WORDS, WIDTH), 1),
+                *weight = random_on_gpu(WEFT_SHAPE(CLASSES, WIDTH), 2);
+    weft_tensor *bias = random_on_gpu(WEFT_SHAPE(CLASSES), 3), *index = numbers_on_gpu(BATCH, WORDS);
+    weft_tensor *target = numbers_on_gpu(BATCH, CLASSES), *loss_here = NULL;
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .device = gpu});
+    if (table != NULL && weight != NULL && bias != NULL && index != NULL && target != NULL) {
+        weft_tensor *x = weft_tanh(t, weft_embedding(t, table, index, NULL));
+        weft_tensor *scores = weft_linear(t, weft_dropout(t, x, 0.5, true), weight, bias);
+        weft_tensor *loss = weft_cross_entropy(t, scores, target);
+        weft_backward(t, loss);
+        bool has_gradients = weft_tape_grad(t, table) != NULL && weft_tape_grad(t, bias) != NULL;
+        if (weft_tape_status(t) == WEFT_OK && has_gradients)
+            loss_here = weft_tensor_to_device(loss, cpu);
+        if (weft_tape_status(t) == WEFT_ERR_INVALID)
+            weft_error_print(weft_tape_error(t), stderr);
+        assert_int_not_equal(weft_tape_status(t), WEFT_ERR_INVALID); /* the operands are right */
+    }
+    weft_tape_close(t);
+    weft_tensor *all[] = {table, weight, bias, index, target};
+    for (int i = 0; i < 5; i++)
+        weft_tensor_unref(all[i]);
+    return loss_here;
+}
+
+static emulated_counts counts_now(void)
+{
+    emulated_counts now;
+    counts(&now);
+    return now;
+}
+
+/* Returns how many steps failed. */
+static int every_call_fails(emulated_call call, uint64_t times)
+{
+    weft_tensor *want = one_step();
+    assert_non_null(want);
+    wfi_slab_trim(0);
+    uint64_t before = counts_now().calls[call], live = counts_now().live;
+    weft_tensor_unref(one_step());
+    wfi_slab_trim(0);
+    uint64_t of_a_step = counts_now().calls[call] - before;
+    assert_true(of_a_step > 3);
+    int failed = 0;
+    for (uint64_t i = 0; i < of_a_step; i++) {
+        fail_next(call, i, times);
+        weft_tensor *got = one_step();
+        failed += got == NULL;
+        if (got != NULL)
+            assert_true(weft_tensor_get_f64(got, 0) == weft_tensor_get_f64(want, 0));
+        weft_tensor_unref(got);
+        wfi_slab_trim(0);
+        assert_int_equal(counts_now().live, live);
+        assert_int_equal(counts_now().contexts, 0);
+    }
+    fail_next(call, 0, 0);
+    printf("%d of %d steps failed\n", failed, (int)of_a_step);
+    weft_tensor *after = one_step();
+    assert_true(weft_tensor_get_f64(after, 0) == weft_tensor_get_f64(want, 0));
+    weft_tensor_unref(after);
+    weft_tensor_unref(want);
+    return failed;
+}
+
+/* The pool gives idle memory back and tries again: one failure is not noticed, two are. */
+static void allocations_fail(void **state)
+{
+    assert_int_equal(every_call_fails(EMULATED_ALLOCATION, 1), 0);
+    assert_true(every_call_fails(EMULATED_ALLOCATION, 2) > 0);
+}
+
+static void copies_fail(void **state)
+{
+    assert_true(every_call_fails(EMULATED_COPY, 1) > 0);
+}
+
+static void launches_fail(void **state)
+{
+    assert_true(every_call_fails(EMULATED_LAUNCH, 1) > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(copies_fail),
+        cmocka_unit_test(launches_fail),
+    };
+    if (!gpu_is_here())
+        return GPU_SKIPPED;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *found[2] = {dlsym(library, "emulated_gpu_counts"), dlsym(library, "emulated_gpu_fail")};
+    if (found[0] == NULL || found[1] == NULL)
+        return GPU_SKIPPED;
+    memcpy(&counts, &found[0], sizeof(found[0]));
+    memcpy(&fail_next, &found[1], sizeof(found[1]));
+    weft_logging_set_level(WEFT_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
