@@ -34,6 +34,7 @@ static struct launcher {
     enum thread_state states[THREADS_MOST];
     uint64_t slots[THREADS_MOST]; /* what each thread gives to a shuffle */
     unsigned order[THREADS_MOST], next, threads;
+    unsigned favourite; /* the number of a warp */
     const gpu_kernel *kernel;
     const void *args;
     uint64_t random;
@@ -207,22 +208,29 @@ static void release(unsigned used)
     }
 }
 
-/* The ready threads of one warp, or of all of them, go on: a warp may run far ahead of the others. False: none is
- * ready. */
+/* The ready threads of one warp go on, or at times those of all warps. A warp is favoured until it waits for others, so
+ * that it runs far ahead of them. False: no thread is ready. */
 static bool run_ready(unsigned used)
 {
-    unsigned order[THREADS_MOST + 1], first = used;
+    enum { NONE = THREADS_MOST, TURNS = 32 };
+    unsigned order[THREADS_MOST + 1], any = NONE;
+    bool favourite_is_ready = false;
     shuffle(order, used);
-    for (unsigned i = used; i-- > 0;)
-        if (launcher.fibers[order[i]]->state == THREAD_RUNS)
-            first = i;
-    if (first == used)
+    for (unsigned i = 0; i < used; i++) {
+        const fiber *each = launcher.fibers[order[i]];
+        if (each->state != THREAD_RUNS)
+            continue;
+        any = each->thread / WARP;
+        favourite_is_ready = favourite_is_ready || any == launcher.favourite;
+    }
+    if (any == NONE)
         return false;
-    unsigned warp = launcher.fibers[order[first]]->thread / WARP;
-    bool all = draw(4) == 0;
-    for (unsigned i = first; i < used; i++) {
+    unsigned drawn = draw(TURNS);
+    if (!favourite_is_ready || drawn == 0)
+        launcher.favourite = any;
+    for (unsigned i = 0; i < used; i++) {
         fiber *each = launcher.fibers[order[i]];
-        if (each->state == THREAD_RUNS && (all || each->thread / WARP == warp))
+        if (each->state == THREAD_RUNS && (drawn == 1 || each->thread / WARP == launcher.favourite))
             resume(each);
     }
     return true;

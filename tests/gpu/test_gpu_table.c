@@ -101,9 +101,14 @@ RUN(run_conv2d_strided,
     weft_conv2d(t, x[0], x[1], NULL,
                 &(weft_conv2d_options){.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2}))
 RUN(run_norm_train, weft_batch_norm2d(t, x[0], x[1], x[2], NULL, NULL, &(weft_batch_norm_options){.train = true}))
-RUN(run_norm_moving,
-    weft_add(t, weft_batch_norm2d(t, x[0], x[1], x[2], x[3], x[4], &(weft_batch_norm_options){.train = true}),
-             weft_reshape(t, weft_add(t, x[3], x[4]), WEFT_SHAPE(1, -1, 1, 1))))
+/* The result, and what the running statistics are afterwards. */
+static weft_tensor *run_norm_moving(weft_tape *t, weft_tensor **x, weft_dtype dtype)
+{
+    weft_batch_norm_options how = {.train = true};
+    weft_tensor *y = weft_batch_norm2d(t, x[0], x[1], x[2], x[3], x[4], &how);
+    weft_tensor *moved = weft_add(t, x[3], weft_scale(t, x[4], 3));
+    return weft_add(t, y, weft_reshape(t, moved, WEFT_SHAPE(1, -1, 1, 1)));
+}
 RUN(run_norm_eval, weft_batch_norm2d(t, x[0], x[1], x[2], x[3], x[4], NULL))
 RUN(run_max_pool, weft_max_pool2d(t, x[0], &(weft_max_pool2d_options){.kernel = {2, 2}}))
 RUN(run_max_pool_overlapping,
@@ -140,6 +145,9 @@ RUN(run_bag_offsets,
     weft_embedding_bag(t, x[0], x[1], x[2], NULL, &(weft_embedding_bag_options){.padding = true, .padding_row = 1}))
 RUN(run_bag_scaled, weft_embedding_bag(t, x[0], x[1], NULL, x[2], &(weft_embedding_bag_options){.mode = WEFT_BAG_SUM}))
 RUN(run_bag_max, weft_embedding_bag(t, x[0], x[1], NULL, NULL, &(weft_embedding_bag_options){.mode = WEFT_BAG_MAX}))
+RUN(run_bag_max_padded,
+    weft_embedding_bag(t, x[0], x[1], NULL, NULL,
+                       &(weft_embedding_bag_options){.mode = WEFT_BAG_MAX, .padding = true, .padding_row = 1}))
 RUN(run_bag_sparse,
     weft_embedding_bag(t, x[0], x[1], x[2], NULL,
                        &(weft_embedding_bag_options){.sparse = true, .padding = true, .padding_row = 1}))
@@ -220,6 +228,7 @@ static const row rows[] = {
     {"embedding_bag", "offsets, padded", run_bag_offsets, {FLOATS(4, 5), INDEX(4, 9), OFFSETS(4)}},
     {"embedding_bag", "sum, scaled", run_bag_scaled, {FLOATS(4, 5), INDEX(4, 3, 6), FLOATS(3, 6)}},
     {"embedding_bag", "max", run_bag_max, {FLOATS(4, 5), INDEX(4, 3, 6)}},
+    {"embedding_bag", "max, empty", run_bag_max_padded, {FLOATS(4, 5), INDEX(4, 3, 1)}},
     {"embedding_bag", "sparse, padded", run_bag_sparse, {FLOATS(4, 5), INDEX(4, 9), OFFSETS(4)}},
     {"lstm", "biases", run_lstm, {FLOATS(3, 2, 5), FLOATS(16, 5), FLOATS(16, 4), FLOATS(16), FLOATS(16)}},
     {"lstm",

@@ -88,10 +88,8 @@ template <typename T> __device__ inline void average_pool_backward(const wfi_poo
     for (int64_t i = first_of_all(); i < args.head.count; i += step_of_all()) {
         place at = place_of(i, size);
         const T *dy = (const T *)args.in + at.plane * cells[0] * cells[1];
-        /* The first cell that may cover it: those before end before it. */
+        /* The first cell that covers it: those before end before it. */
         int64_t first_row = at.row * cells[0] / size[0], first_column = at.column * cells[1] / size[1];
-        first_row = first_row > 0 ? first_row - 1 : 0;
-        first_column = first_column > 0 ? first_column - 1 : 0;
         T total = 0;
         for (int64_t h = first_row; h < cells[0]; h++) {
             range rows = cell_range(h, size[0], cells[0]);
