@@ -102,6 +102,32 @@ static void floats_convert_as_on_the_cpu(void **state)
     }
 }
 
+/* Numbers that rounding twice, first to float32, would round to another float16 or bfloat16. */
+static void doubles_are_rounded_once(void **state)
+{
+    const double values[] = {1 + 0x1p-11 + 0x1p-40, 1 + 0x1p-8 + 0x1p-40, -1 - 0x1p-11 - 0x1p-40, NAN, 1e30, -0.0};
+    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(6), WEFT_DTYPE_FLOAT64, values), *there = to(x, gpu);
+    same_bits(weft_tensor_to(there, WEFT_DTYPE_FLOAT16), weft_tensor_to(x, WEFT_DTYPE_FLOAT16));
+    same_bits(weft_tensor_to(there, WEFT_DTYPE_BFLOAT16), weft_tensor_to(x, WEFT_DTYPE_BFLOAT16));
+    weft_tensor_unref(x);
+    weft_tensor_unref(there);
+}
+
+static void relu_keeps_nan(void **state)
+{
+    const float values[] = {-1, NAN, 0, 2, -0.0f, -INFINITY};
+    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(6), WEFT_DTYPE_FLOAT32, values), *there = to(x, gpu);
+    assert_int_equal(wfi_relu(there, there), WEFT_OK);
+    weft_tensor *y = to(there, cpu);
+    for (int i = 0; i < 6; i++) {
+        double want = isnan(values[i]) ? (double)NAN : fmax((double)values[i], 0), got = weft_tensor_get_f64(y, i);
+        assert_true(isnan(want) ? isnan(got) : want == got);
+    }
+    weft_tensor_unref(x);
+    weft_tensor_unref(there);
+    weft_tensor_unref(y);
+}
+
 static weft_tensor *calculated(wfi_binary_op op, const weft_tensor *a, const weft_tensor *b, weft_dtype result)
 {
     weft_tensor *y = wfi_tensor_empty_like(a, a->shape, result);
@@ -246,6 +272,8 @@ int main(void)
         cmocka_unit_test(views_are_packed_and_spread),
         cmocka_unit_test(every_dtype_is_filled),
         cmocka_unit_test(floats_convert_as_on_the_cpu),
+        cmocka_unit_test(doubles_are_rounded_once),
+        cmocka_unit_test(relu_keeps_nan),
         cmocka_unit_test(arithmetic_has_the_bits_of_the_cpu),
         cmocka_unit_test(functions_have_the_bits_of_the_cpu),
         cmocka_unit_test(exp_and_ln_are_near),
