@@ -248,13 +248,6 @@ weft_status wfofi_lane_create(wfofi_fabric *fabric, struct fi_info *info, void *
 /* Closes the lane's endpoint, reports its operations, frees it. No read may be in progress. */
 void wfofi_lane_end(wfi_lane *lane);
 
-/* tuning.c */
-void wfofi_tune(void); /* before the first call of libfabric */
-
-/* status.c */
-weft_status wfofi_status(int ret); /* for a negative libfabric return value */
-weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...) WEFT_PRINTF(3, 4);
-
 /* Logs a line with the rank. */
 #define wfofi_log(fabric_, level, ...)                                                                                 \
     do {                                                                                                               \

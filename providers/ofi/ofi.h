@@ -68,6 +68,13 @@ int wfofi_events_fd(wfi_fabric *fabric);
 int wfofi_wait_fd(wfi_fabric *fabric);
 bool wfofi_may_sleep(wfi_fabric *fabric);
 
+/* tuning.c */
+void wfofi_tune(void); /* before the first call of libfabric */
+
+/* status.c */
+weft_status wfofi_status(int ret); /* for a negative libfabric return value */
+weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...) WEFT_PRINTF(3, 4);
+
 /* The functions that all providers share, for their tables. */
 #define WFOFI_FUNCTIONS                                                                                                \
     .close = wfofi_close, .limits = wfofi_limits, .address = wfofi_address, .address_text = wfofi_peer_text,           \
