@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define NODES_MAX 64
-#define FABRICS 9 /* that it shows */
+#define FABRICS 11 /* that it shows */
 
 extern char **environ;
 
@@ -174,7 +174,8 @@ static weft_status put_opening(out *to, const wfi_fabric_ops *ops, const weft_ag
 
 static void put_fabrics(out *to, const weft_agent_options *options, opening *opened)
 {
-    static const char *const names[FABRICS] = {"host", "tcp", "verbs", "shm", "efa", "cxi", "psm3", "opx", "sim"};
+    static const char *const names[FABRICS] = {"host", "tcp", "verbs", "shm", "rxm", "net",
+                                               "efa",  "cxi", "psm3",  "opx", "sim"};
     struct fi_info *all = NULL;
     if (fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, NULL, &all) != 0)
         all = NULL;
@@ -189,7 +190,9 @@ static void put_fabrics(out *to, const weft_agent_options *options, opening *ope
         else if (ops == &wfi_fabric_host)
             out_text(to, "over", "shared memory, between workers of one machine");
         else
-            out_text(to, "libfabric", "%s", is_offered(all, names[i]) ? "offers it" : "does not offer it");
+            out_text(to, "libfabric", "%s",
+                     is_offered(all, strcmp(names[i], "rxm") ? names[i] : "tcp;ofi_rxm") ? "offers it"
+                                                                                         : "does not offer it");
         if (ops && !is_sim) {
             opened->status[opened->count] = put_opening(to, ops, options);
             opened->ops[opened->count++] = ops;

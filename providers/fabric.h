@@ -129,6 +129,9 @@ typedef struct wfi_fabric_limits {
     bool open_blocks;          /* lane_open may take seconds: it is called without locks */
     bool target_must_progress; /* peers' reads and writes proceed only while this worker polls */
     bool writes;               /* peers of this fabric can write to each other's memory: `write` is not NULL */
+    /* Why reads do not work on any lane (lanes carry messages only, and `read` returns WEFT_ERR_UNSUPPORTED); NULL:
+     * they work. Valid forever. */
+    const char *no_reads;
 } wfi_fabric_limits;
 
 typedef struct wfi_fabric_options {
@@ -169,7 +172,8 @@ typedef struct wfi_receive_buffer {
 
 typedef struct wfi_fabric_ops {
     const char *name;
-    uint8_t number; /* identifies it on the wire: unique, never changes. 1 tcp, 2 verbs, 3 host, 64 to 67 simulated */
+    uint8_t number; /* identifies it on the wire: unique, never changes. 1 tcp, 2 verbs, 3 host, 4 to 10
+                     * those of ofi_rdm, 64 to 67 simulated */
 
     /*
      * Listens. WEFT_ERR_FABRIC, WEFT_ERR_UNREACHABLE (no route to `towards`), WEFT_ERR_INVALID (iface, port range),
@@ -289,11 +293,13 @@ struct wfi_fabric {
 extern const wfi_fabric_ops wfi_fabric_tcp;
 extern const wfi_fabric_ops wfi_fabric_verbs;
 extern const wfi_fabric_ops wfi_fabric_host;
+extern const wfi_fabric_ops wfi_fabric_shm, wfi_fabric_rxm, wfi_fabric_net;
+extern const wfi_fabric_ops wfi_fabric_efa, wfi_fabric_cxi, wfi_fabric_psm3, wfi_fabric_opx;
 extern const wfi_fabric_ops wfi_fabric_sim, wfi_fabric_sim_verbs, wfi_fabric_sim_reads, wfi_fabric_sim_rdm;
 
 /* Finds a fabric by name ("tcp", "sim"); NULL: this build has no fabric of that name, or name is NULL. fabric.c. */
 const wfi_fabric_ops *wfi_fabric_find(const char *name);
-/* The names of this build's fabrics, for errors: "tcp", "verbs" and "sim", with the quotes. */
+/* The names of this build's fabrics, for errors: "tcp", "verbs" and others, with the quotes. */
 const char *wfi_fabric_names(void);
 
 #endif

@@ -294,6 +294,15 @@ static void close_before_reading(ofi_node *node, ofi_node *other, ofi_link *link
     close_in_silence(node, other, link);
 }
 
+static void skip_with(ofi_node *a, ofi_node *b, ofi_link *first, ofi_link *second)
+{
+    ofi_hang_up(first);
+    ofi_hang_up(second);
+    ofi_node_close(a);
+    ofi_node_close(b);
+    skip();
+}
+
 /* After a read of memory that is not registered. With some providers, poll has queued the event. */
 static void the_event_of_a_failed_operation_ends_with_its_lane(void **state)
 {
@@ -304,6 +313,8 @@ static void the_event_of_a_failed_operation_ends_with_its_lane(void **state)
     ofi_node_open(&b);
     for (int i = 0; i < 2; i++)
         ofi_join(&a, &b, &links[i]);
+    if (!ofi_reads(&a))
+        skip_with(&a, &b, &links[0], &links[1]);
     wfi_region *into = ofi_local(&a, data, sizeof data);
     for (int i = 0; i < 2; i++) {
         ofi_job job;
@@ -383,7 +394,7 @@ static void a_request_that_was_found_is_refused_at_the_end(void **state)
     ofi_dial(&a, &b, &link, NULL, 0);
     for (int i = 0; i < 20; i++)
         ofi_step(&a, NULL);
-    await_event(&b, NULL);
+    await_event(&b, &a);
     ofi_node_close(&b);
     ofi_until(&a, NULL, link.closed);
     ofi_hang_up(&link);
@@ -409,6 +420,12 @@ static void connections_leave_no_descriptor(void **state)
     ofi_link link;
     ofi_node_open(&a);
     ofi_node_open(&b);
+    if (ofi_is_rdm()) { /* libfabric keeps what it needs to reach a peer */
+        ofi_link *first = ofi_join(&a, &b, &link);
+        ofi_hang_up(&link);
+        ofi_hang_up(first);
+        b.accepted_count = 0;
+    }
     size_t before = measure_descriptors();
     for (uint64_t i = 0; i < 1000 / ofi_slow(); i++) {
         ofi_link *other = ofi_join(&a, &b, &link);
@@ -447,8 +464,8 @@ static int free_pair(void)
 
 static void a_range_of_ports_is_used_up_then_refused(void **state)
 {
-    if (ofi_is_host())
-        skip(); /* it has neither ports nor interfaces */
+    if (!ofi_has_ports())
+        skip();
     ofi_node a, b;
     int low = free_pair();
     wfi_fabric_options options = {.towards = "127.0.0.1", .port_low = low, .port_high = low + 1};
@@ -486,8 +503,8 @@ static void open_fails(const wfi_fabric_options *options, weft_status expected, 
 
 static void bad_options_are_named(void **state)
 {
-    if (ofi_is_host())
-        skip(); /* it has neither ports nor interfaces */
+    if (!ofi_has_ports())
+        skip();
     open_fails(&(wfi_fabric_options){.iface = "nosuch0"}, WEFT_ERR_INVALID, "nosuch0");
     open_fails(&(wfi_fabric_options){.iface = "nosuch0"}, WEFT_ERR_INVALID, "lo");
     open_fails(&(wfi_fabric_options){.iface = "0.0.0.0"}, WEFT_ERR_INVALID, "0.0.0.0");
@@ -500,8 +517,8 @@ static void bad_options_are_named(void **state)
 
 static void an_interface_can_be_named(void **state)
 {
-    if (ofi_is_host())
-        skip(); /* it has neither ports nor interfaces */
+    if (!ofi_has_ports())
+        skip();
     ofi_node a, b, c;
     ofi_link link;
     char text[128];

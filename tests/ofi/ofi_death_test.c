@@ -75,6 +75,17 @@ static weft_status write_or_read(wfi_lane *lane, wfi_fabric_op *op, void *local,
                         : ofi_ops()->read(lane, op, local, size, region, remote, key);
 }
 
+/* A read, and a write or another read, into two halves of `local`. Without reads: nothing. */
+static void post_two(const ofi_node *node, const ofi_link *link, const notice *n, ofi_job jobs[2], wfi_region *region,
+                     uint8_t *local)
+{
+    size_t bytes = bytes_of(node);
+    if (!ofi_reads(node))
+        return;
+    assert_int_equal(ofi_ops()->read(link->lane, &jobs[0].op, local, bytes, region, n->base, n->key), WEFT_OK);
+    assert_int_equal(write_or_read(link->lane, &jobs[1].op, local + bytes, bytes, region, n->base, n->key), WEFT_OK);
+}
+
 static void a_killed_peer_is_noticed_at_once(void **state)
 {
     notice n;
@@ -91,34 +102,37 @@ static void a_killed_peer_is_noticed_at_once(void **state)
     assert_int_equal(ofi_ops()->post_recv(link.lane, &jobs[RECEIVE].op, &(wfi_receive_buffer){local, 64, region}, 1),
                      WEFT_OK);
     assert_int_equal(ofi_ops()->send(link.lane, &jobs[SMALL].op, &(wfi_iov){.data = "x", .size = 1}, 1), WEFT_OK);
-    assert_int_equal(ofi_ops()->read(link.lane, &jobs[READ].op, local, bytes, region, n.base, n.key), WEFT_OK);
-    assert_int_equal(write_or_read(link.lane, &jobs[WRITE].op, local + bytes, bytes, region, n.base, n.key), WEFT_OK);
+    post_two(&survivor, &link, &n, jobs + READ, region, local);
     assert_int_equal(ofi_ops()->send(link.lane, &jobs[LARGE].op,
                                      &(wfi_iov){.data = local + bytes, .size = bytes, .region = region}, 1),
                      WEFT_OK);
     for (int i = 0; i < 20; i++)
         ofi_step(&survivor, NULL);
+    bool reads = ofi_reads(&survivor);
     assert_int_equal(jobs[READ].reports + jobs[WRITE].reports + jobs[RECEIVE].reports + link.closed, 0);
 
     kill(child, SIGKILL);
     uint64_t start = ofi_now_ms();
-    ofi_until(&survivor, NULL, link.closed);
-    if (!ofi_announces()) /* the device still tries: the owner, who knows now, closes the lane */
+    ofi_until(&survivor, NULL, link.closed || (!ofi_tells_death() && ofi_now_ms() - start > 200));
+    bool was_told = link.closed, is_broken = was_told && ofi_announces();
+    if (!is_broken) /* the provider still tries: the owner, who knows now, closes the lane */
         ofi_hang_up(&link);
     ofi_until(&survivor, NULL,
-              jobs[RECEIVE].reports && jobs[LARGE].reports && jobs[READ].reports && jobs[WRITE].reports);
+              jobs[RECEIVE].reports && jobs[LARGE].reports && (!reads || (jobs[READ].reports && jobs[WRITE].reports)));
     assert_in_range(ofi_now_ms() - start, 0, NOTICE_MS);
-    assert_int_equal(link.why, WEFT_ERR_FABRIC);
+    assert_int_equal(was_told ? link.why : WEFT_ERR_FABRIC, WEFT_ERR_FABRIC);
     assert_int_equal(jobs[SMALL].reports, 1);
-    assert_int_equal(jobs[READ].status, ofi_announces() ? WEFT_ERR_UNREACHABLE : WEFT_ERR_CANCELLED);
+    if (reads)
+        assert_int_equal(jobs[READ].status, is_broken ? WEFT_ERR_UNREACHABLE : WEFT_ERR_CANCELLED);
     ofi_hang_up(&link);
     for (int i = 0; i < 50; i++)
         ofi_step(&survivor, NULL);
-    assert_int_equal(link.closed, 1);
+    assert_int_equal(link.closed, was_told);
     for (int i = 0; i < JOBS; i++)
-        assert_int_equal(jobs[i].reports, 1);
+        assert_int_equal(jobs[i].reports, reads || (i != READ && i != WRITE));
     ofi_node_close(&survivor);
     assert_int_equal(waitpid(child, NULL, 0), child);
+    ofi_bury(n.address, n.address_size);
     free(local);
 }
 
@@ -128,29 +142,37 @@ static void a_stopped_peer_can_be_left(void **state)
     notice n;
     static ofi_node survivor;
     ofi_link link = {0};
-    static ofi_job read_job, write_job;
+    static ofi_job jobs[2], send;
     pid_t child = meet_a_process(&survivor, &link, &n);
+    if (!ofi_reads(&survivor)) /* shm 1.17: a process that is stopped inside libfabric stops all that send to it */
+        usleep(300000);        /* so it is stopped in its pause */
     kill(child, SIGSTOP);
     size_t bytes = bytes_of(&survivor);
     uint8_t *local = calloc(2, bytes);
     wfi_region *region = ofi_local(&survivor, local, 2 * bytes);
-    ofi_job_init(&read_job);
-    ofi_job_init(&write_job);
-    assert_int_equal(ofi_ops()->read(link.lane, &read_job.op, local, bytes, region, n.base, n.key), WEFT_OK);
-    assert_int_equal(write_or_read(link.lane, &write_job.op, local + bytes, bytes, region, n.base, n.key), WEFT_OK);
+    bool reads = ofi_reads(&survivor);
+    for (int i = 0; i < 2; i++)
+        ofi_job_init(&jobs[i]);
+    ofi_job_init(&send);
+    post_two(&survivor, &link, &n, jobs, region, local);
+    if (!reads)
+        assert_int_equal(ofi_ops()->send(link.lane, &send.op, &(wfi_iov){.data = local, .size = bytes}, 1), WEFT_OK);
     for (int i = 0; i < 50; i++)
         ofi_step(&survivor, NULL);
     uint64_t start = ofi_now_ms();
     ofi_hang_up(&link);
-    ofi_until(&survivor, NULL, read_job.reports && write_job.reports);
+    ofi_until(&survivor, NULL, reads ? jobs[0].reports && jobs[1].reports : send.reports);
     assert_in_range(ofi_now_ms() - start, 0, NOTICE_MS);
     /* where a device serves the target's memory, the process is not needed */
     bool may_end = !ofi_ops()->limits(survivor.fabric)->target_must_progress;
-    assert_true(read_job.status == WEFT_ERR_CANCELLED || (may_end && read_job.status == WEFT_OK));
-    assert_true(write_job.status == WEFT_ERR_CANCELLED || (may_end && write_job.status == WEFT_OK));
+    for (int i = 0; i < 2 && reads; i++)
+        assert_true(jobs[i].status == WEFT_ERR_CANCELLED || (may_end && jobs[i].status == WEFT_OK));
+    if (!reads)
+        assert_int_equal(send.status, WEFT_ERR_CANCELLED);
     ofi_node_close(&survivor);
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
+    ofi_bury(n.address, n.address_size);
     free(local);
 }
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -28,14 +29,34 @@ bool ofi_is_tcp(void)
     return ofi_ops() == &wfi_fabric_tcp;
 }
 
-bool ofi_is_host(void)
+bool ofi_is_rdm(void)
 {
-    return ofi_ops() == &wfi_fabric_host;
+    static const wfi_fabric_ops *const all[] = {&wfi_fabric_shm, &wfi_fabric_rxm,  &wfi_fabric_net, &wfi_fabric_efa,
+                                                &wfi_fabric_cxi, &wfi_fabric_psm3, &wfi_fabric_opx};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (ofi_ops() == all[i])
+            return true;
+    return false;
+}
+
+bool ofi_has_ports(void)
+{
+    return ofi_ops() != &wfi_fabric_host && !ofi_is_rdm();
 }
 
 bool ofi_announces(void)
 {
-    return ofi_is_tcp() || ofi_is_host();
+    return ofi_ops() != &wfi_fabric_verbs;
+}
+
+bool ofi_tells_death(void)
+{
+    return !ofi_is_rdm() || ofi_ops() == &wfi_fabric_shm;
+}
+
+bool ofi_reads(const ofi_node *node)
+{
+    return !ofi_ops()->limits(node->fabric)->no_reads;
 }
 
 bool ofi_writes(void)
@@ -93,6 +114,16 @@ void ofi_hang_up(ofi_link *link)
     if (link->lane)
         ofi_ops()->lane_close(link->lane);
     link->lane = NULL;
+}
+
+void ofi_bury(const uint8_t *address, size_t size)
+{
+    char name[128], path[160];
+    if (ofi_ops() != &wfi_fabric_shm)
+        return;
+    ofi_ops()->address_text(address, size, name, sizeof name);
+    snprintf(path, sizeof path, "/dev/shm/%s", name);
+    assert_int_equal(unlink(path), 0);
 }
 
 void ofi_node_close(ofi_node *node)

@@ -56,9 +56,12 @@ typedef struct ofi_node {
 } ofi_node;
 
 const wfi_fabric_ops *ofi_ops(void);
-bool ofi_is_tcp(void);    /* its targets have to poll; knows no devices */
-bool ofi_is_host(void);   /* has neither ports nor interfaces */
-bool ofi_announces(void); /* announces each break at both ends, without a close */
+bool ofi_is_tcp(void);      /* its targets have to poll; knows no devices */
+bool ofi_is_rdm(void);      /* providers/ofi_rdm */
+bool ofi_has_ports(void);   /* and interfaces, and addresses as tcp has them */
+bool ofi_announces(void);   /* announces each break at both ends, without a close */
+bool ofi_tells_death(void); /* announces that the process at the other end has ended */
+bool ofi_reads(const ofi_node *node);
 bool ofi_writes(void);
 uint64_t ofi_slow(void);
 /* A region for local use; NULL if the fabric needs none. The node closes its regions (ofi_drop, or when it is closed). */
@@ -74,6 +77,8 @@ void ofi_step(ofi_node *a, ofi_node *b); /* b may be NULL; sleeps a little if no
 void ofi_dial(ofi_node *from, ofi_node *to, ofi_link *link, const void *data, size_t size);
 ofi_link *ofi_join(ofi_node *from, ofi_node *to, ofi_link *link); /* dial, and wait; gives the other end */
 void ofi_hang_up(ofi_link *link);
+/* Removes what a killed process with this address leaves behind: on shm, a file. */
+void ofi_bury(const uint8_t *address, size_t size);
 /* A socket that is connected to the node's port and has said `bytes`, as anybody can. */
 int ofi_call(const ofi_node *node, const void *bytes, size_t size);
 uint64_t ofi_now_ms(void);

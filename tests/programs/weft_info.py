@@ -35,7 +35,11 @@ def check_here():
     assert any(line.startswith("  tcp: weft uses it") for line in text), text
     found = report()
     assert list(found) == SECTIONS
-    assert {one["name"] for one in found["fabrics"]} >= {"host", "tcp", "verbs", "shm", "efa", "cxi", "psm3", "opx", "sim"}
+    assert {one["name"] for one in found["fabrics"]} >= {"host", "tcp", "verbs", "shm", "rxm", "net", "efa", "cxi", "psm3",
+                                                          "opx", "sim"}
+    for one in found["fabrics"]:
+        assert one["weft"] == "uses it", one
+        assert one["name"] == "sim" or one["opens"] == "yes" or one["why"], one
     assert found["weft"]["version"] in run("--version").stdout
     assert found["limits"]["share_cores"] >= 1 and found["chosen"]["fabric"]
     assert "--topology" in run("--help").stdout

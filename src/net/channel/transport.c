@@ -77,6 +77,22 @@ weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_er
     }
 }
 
+/* If none of the open fabrics has reads, payloads need one more: tcp. */
+static weft_status open_for_reads(wfi_transport *transport, const wfi_fabric_options *how, weft_error **error)
+{
+    for (size_t i = 0; i < transport->fabric_count; i++) {
+        if (!transport->fabrics[i].limits->no_reads)
+            return WEFT_OK;
+    }
+    const wfi_net_fabric *first = &transport->fabrics[0];
+    wfi_log_net(transport, WEFT_LOG_WARN, "%s carries messages only, and payloads take tcp: %s", first->ops->name,
+                first->limits->no_reads);
+    weft_status status =
+        wfi_net_fabric_open(&transport->fabrics[transport->fabric_count], transport, &wfi_fabric_tcp, how, error);
+    transport->fabric_count += !status;
+    return status;
+}
+
 /*
  * Opens the fabrics of the list. A fabric that does not open is only recorded, unless the list has no other. Two
  * failures count on any list: an option is invalid for a fabric (WEFT_ERR_INVALID), or no network leads to the store
@@ -110,7 +126,7 @@ static weft_status open_listed(wfi_transport *transport, const char *text, const
                     unopened->why);
     }
     if (transport->fabric_count)
-        return WEFT_OK;
+        return open_for_reads(transport, how, error);
     char reasons[WFI_FABRICS_MAX * (sizeof(transport->unopened->why) + 32)] = "";
     for (size_t i = 0, used = 0; i < transport->unopened_count; i++)
         used += (size_t)snprintf(reasons + used, sizeof(reasons) - used, "%s%s: %s", i ? "; " : "",

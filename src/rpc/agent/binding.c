@@ -62,13 +62,20 @@ static bool find_interface(const char *host, bool is_ours, char *name, size_t ro
     return found;
 }
 
+/* Whether the first fabric of the list that uses a network is one over IP: it takes the interface of the route. */
+static bool is_by_ip(const char *fabrics)
+{
+    while (strncmp(fabrics, "host,", 5) == 0 || strncmp(fabrics, "shm,", 4) == 0)
+        fabrics = strchr(fabrics, ',') + 1;
+    return strncmp(fabrics, "tcp", 3) == 0 || strncmp(fabrics, "rxm", 3) == 0 || strncmp(fabrics, "net", 3) == 0;
+}
+
 wfi_cores *wfi_binding_of(const weft_agent_options *options)
 {
     char name[64];
     if (options->no_binding || options->sim)
         return NULL;
-    const char *fabrics = strncmp(options->fabric, "host,", 5) == 0 ? options->fabric + 5 : options->fabric;
-    if (!options->iface && strncmp(fabrics, "tcp", 3) != 0) { /* verbs chooses a device in the same way */
+    if (!options->iface && !is_by_ip(options->fabric)) { /* verbs chooses a device in the same way */
         wfi_cores *near = wfi_topo_near_rdma(wfi_share_local_rank());
         if (near)
             return near;

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * deaf.c - finds out that libfabric's shm has stopped receiving.
+ *
+ * In libfabric 1.18 and later, a process that is killed while it writes a message can block the receiver's queue
+ * forever. So after the death of a peer the endpoint sends a frame to itself. If the frame does not come within
+ * DEAF_NS, the endpoint is deaf: it closes all its lanes, and connects no lane, so that other fabrics are used.
+ */
+#include "ofi_rdm/rdm.h"
+
+#include "base/clock.h"
+
+#include <sodium.h>
+
+#define DEAF_NS UINT64_C(2000000000)
+#define DEAF_TEXT "libfabric's shm receives nothing any more, because a worker was killed while it sent"
+
+void wfrdm_deaf_ask(wfrdm *rdm)
+{
+    wfi_assert_held(&rdm->lock);
+    if (rdm->is_deaf || rdm->probe_due_ns)
+        return;
+    if (!rdm->self && wfrdm_peer_use(rdm, rdm->address, rdm->address_size, &rdm->self) != WEFT_OK)
+        return; /* memory is out: the next death asks */
+    randombytes_buf(&rdm->probe, sizeof rdm->probe);
+    rdm->probe_due_ns = wfi_now(&wfi_clock_real) + DEAF_NS;
+    wfrdm_bye(rdm, rdm->self, rdm->probe);
+}
+
+bool wfrdm_deaf_heard(wfrdm *rdm, const wfrdm_head *head)
+{
+    if (!rdm->probe_due_ns || head->to != rdm->probe)
+        return false;
+    rdm->probe_due_ns = 0;
+    return true;
+}
+
+const char *wfrdm_deaf_text(const wfrdm *rdm)
+{
+    return rdm->is_deaf ? DEAF_TEXT : NULL;
+}
+
+void wfrdm_deaf_look(wfrdm *rdm, uint64_t now)
+{
+    wfi_assert_held(&rdm->lock);
+    if (!rdm->probe_due_ns || now < rdm->probe_due_ns)
+        return;
+    rdm->probe_due_ns = 0;
+    rdm->is_deaf = true;
+    wfrdm_log(rdm, WEFT_LOG_WARN, "shm: %s; other fabrics of WEFT_FABRIC are used", DEAF_TEXT);
+    wfrdm_peer_fail(rdm, rdm->self, DEAF_TEXT);
+    WFI_FOR_LIST (wfi_lane, lane, &rdm->lanes, link) {
+        if (lane->state >= WFRDM_CONNECTING)
+            wfrdm_lane_break(lane, WEFT_ERR_FABRIC, DEAF_TEXT);
+    }
+}

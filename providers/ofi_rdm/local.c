@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * local.c - libfabric's shm: processes of one machine that share memory in /dev/shm.
+ *
+ * An endpoint's memory is a file there. libfabric removes it when the endpoint is closed, or by a handler of SIGTERM,
+ * SIGINT, SIGSEGV and SIGBUS. After a SIGKILL it stays. So the name of the file identifies the process, and the next
+ * worker of the same user that opens the fabric removes the files of processes that have ended. It first marks such a
+ * file, and removes it when the mark is SWEEP_AFTER_S old: a worker that lives may still have to open the file of one
+ * that was killed (fabric.c, keep).
+ *
+ * libfabric does not report that a peer has died, and its versions before 1.18 wait forever for a lock that a killed
+ * process held. So each peer's process is watched with a descriptor (pidfd_open), and nothing is sent to one that has
+ * ended.
+ *
+ * Two fabrics of one process use each other's memory directly. So a fabric that closes tells the others, which then
+ * send nothing to it.
+ */
+#include "base/clock.h"
+#include "ofi_rdm/rdm.h"
+#include "topo/machine.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FOLDER "/dev/shm"
+#define PREFIX "weft-"
+#define SWEEP_AFTER_S 60
+#define GONE "its endpoint is closed, or its process has ended"
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static wfi_list registry = {&registry, &registry}; /* the open local fabrics of this process */
+
+/* ---- Names ------------------------------------------------------------------------------------------------------- */
+
+typedef struct identity { /* of the process that has an endpoint */
+    unsigned long namespace;
+    pid_t pid;
+    unsigned long long start; /* clock ticks since the machine started */
+} identity;
+
+/* 0: there is no such process, or it has ended. */
+static unsigned long long start_of(pid_t pid)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (size <= 0)
+        return 0;
+    text[size] = '\0';
+    char *at = strrchr(text, ')'); /* the name of the program may contain anything */
+    char state = '\0';
+    unsigned long long start = 0;
+    if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                      &state, &start) != 2)
+        return 0;
+    return state == 'Z' || state == 'X' ? 0 : start;
+}
+
+static unsigned long own_namespace(void)
+{
+    struct stat info;
+    return stat("/proc/self/ns/pid", &info) == 0 ? (unsigned long)info.st_ino : 0;
+}
+
+void wfrdm_local_name(char out[WFRDM_NAME_BYTES])
+{
+    pid_t pid = getpid();
+    snprintf(out, WFRDM_NAME_BYTES, PREFIX "%lx-%x-%llx-%08" PRIx32, own_namespace(), (unsigned)pid, start_of(pid),
+             randombytes_random());
+}
+
+/* False: it is not a name that wfrdm_local_name made. */
+static bool read_name(const char *name, identity *out)
+{
+    unsigned pid;
+    uint32_t unique;
+    int size = 0;
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 ||
+        sscanf(name + strlen(PREFIX), "%lx-%x-%llx-%8" SCNx32 "%n", &out->namespace, &pid, &out->start, &unique,
+               &size) != 4 ||
+        name[strlen(PREFIX) + (size_t)size] != '\0' || pid == 0 || pid > INT32_MAX)
+        return false;
+    out->pid = (pid_t)pid;
+    return true;
+}
+
+uint64_t wfrdm_local_where(void)
+{
+    struct stat folder;
+    uint64_t parts[] = {wfi_machine(), own_namespace(), 0, geteuid()};
+    if (!parts[0] || !parts[1] || !start_of(getpid()) || stat(FOLDER, &folder) != 0)
+        return 0;
+    parts[2] = folder.st_dev;
+    uint64_t hash = wfi_hash_bytes(parts, sizeof parts);
+    return hash ? hash : 1;
+}
+
+/* ---- Files that were left behind --------------------------------------------------------------------------------- */
+
+static bool is_left_behind(int folder, const char *name, unsigned long namespace, struct stat *info)
+{
+    identity owner;
+    return read_name(name, &owner) && owner.namespace == namespace && start_of(owner.pid) != owner.start &&
+           fstatat(folder, name, info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info->st_mode) && info->st_uid == geteuid();
+}
+
+/* The mark is the access time, which is set to before the file can have been made. */
+static void sweep(int folder, const char *name, const struct stat *info)
+{
+    time_t now = time(NULL);
+    bool is_marked = info->st_mtim.tv_nsec == 0 && info->st_atim.tv_sec == 0;
+    const struct timespec mark[2] = {{.tv_sec = 0}, {.tv_sec = now}};
+    if (!is_marked)
+        (void)utimensat(folder, name, mark, AT_SYMLINK_NOFOLLOW);
+    else if (now - info->st_mtim.tv_sec >= SWEEP_AFTER_S)
+        (void)unlinkat(folder, name, 0);
+}
+
+void wfrdm_local_sweep(void)
+{
+    DIR *folder = opendir(FOLDER);
+    unsigned long namespace = own_namespace();
+    struct stat info;
+    for (const struct dirent *entry; folder && namespace && (entry = readdir(folder));)
+        if (is_left_behind(dirfd(folder), entry->d_name, namespace, &info))
+            sweep(dirfd(folder), entry->d_name, &info);
+    if (folder)
+        closedir(folder);
+}
+
+/* ---- Processes --------------------------------------------------------------------------------------------------- */
+
+/* In another process the file of an open endpoint exists. In this one the registry says whether it is open. */
+static bool is_open(const char *name, const identity *owner)
+{
+    char path[sizeof FOLDER + WFRDM_NAME_BYTES + 1];
+    snprintf(path, sizeof path, "%s/%s", FOLDER, name);
+    return start_of(owner->pid) == owner->start && access(path, F_OK) == 0;
+}
+
+static void watch(wfrdm *rdm, wfrdm_peer *peer)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer};
+    peer->pid_fd = (int)syscall(SYS_pidfd_open, peer->pid, 0);
+    if (peer->pid_fd >= 0 && epoll_ctl(rdm->events_fd, EPOLL_CTL_ADD, peer->pid_fd, &event) == 0)
+        return;
+    wfrdm_log(rdm, WEFT_LOG_DEBUG, "%s: a peer's process cannot be watched: %s", rdm->base.ops->name,
+              strerrordesc_np(errno));
+    wfrdm_local_part(rdm, peer);
+}
+
+bool wfrdm_local_meet(wfrdm *rdm, wfrdm_peer *peer)
+{
+    char name[WFRDM_NAME_BYTES] = "";
+    identity owner;
+    memcpy(name, peer->address + 16, peer->address_size - 16);
+    if (!read_name(name, &owner))
+        return false;
+    peer->pid = owner.pid;
+    if (owner.pid != getpid())
+        watch(rdm, peer); /* before its start time is compared: then the descriptor is of that process */
+    if (is_open(name, &owner)) {
+        wfrdm_guard_add(rdm, name, owner.pid, peer->pid_fd);
+        return true;
+    }
+    wfrdm_local_part(rdm, peer);
+    return false;
+}
+
+void wfrdm_local_part(wfrdm *rdm, wfrdm_peer *peer)
+{
+    if (peer->pid_fd < 0)
+        return;
+    (void)epoll_ctl(rdm->events_fd, EPOLL_CTL_DEL, peer->pid_fd, NULL);
+    close(peer->pid_fd);
+    peer->pid_fd = -1;
+}
+
+bool wfrdm_local_look(wfrdm *rdm)
+{
+    struct epoll_event events[16];
+    bool has_ended = false;
+    wfi_assert_held(&rdm->lock);
+    int count = rdm->kind->is_local ? epoll_wait(rdm->events_fd, events, 16, 0) : 0;
+    for (int i = 0; i < count; i++) {
+        wfrdm_peer *peer = events[i].data.ptr;
+        if (!peer) /* notice_fd */
+            continue;
+        wfrdm_local_part(rdm, peer);
+        wfrdm_peer_fail(rdm, peer, "its process has ended");
+        has_ended = true;
+    }
+    return has_ended;
+}
+
+/* ---- Fabrics of this process ------------------------------------------------------------------------------------- */
+
+void wfrdm_local_add(wfrdm *rdm)
+{
+    pthread_mutex_lock(&registry_lock);
+    wfi_list_push_back(&registry, &rdm->local_link);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static void forget(wfrdm *rdm, const wfrdm *closing)
+{
+    wfi_mutex_lock(&rdm->lock);
+    WFI_FOR_LIST (wfrdm_peer, peer, &rdm->peers, link) {
+        if (peer->address_size == closing->address_size &&
+            memcmp(peer->address, closing->address, closing->address_size) == 0)
+            wfrdm_peer_fail(rdm, peer, GONE);
+    }
+    wfi_mutex_unlock(&rdm->lock);
+}
+
+void wfrdm_local_remove(wfrdm *closing)
+{
+    pthread_mutex_lock(&registry_lock);
+    wfi_list_remove(&closing->local_link);
+    WFI_FOR_LIST (wfrdm, rdm, &registry, local_link)
+        forget(rdm, closing);
+    pthread_mutex_unlock(&registry_lock);
+}

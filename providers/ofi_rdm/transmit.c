@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transmit.c - gives frames to libfabric. Frames that it does not take now (FI_EAGAIN: its queue, or that of the peer,
+ * is full, or it is still connecting to the peer) wait in a list of their peer. So a peer that does not read delays no
+ * other one, and the frames of a peer stay in order.
+ */
+#include "base/clock.h"
+#include "ofi_rdm/rdm.h"
+
+#include <sys/timerfd.h>
+
+#define WAIT_MAX_NS UINT64_C(10000000000) /* a frame for a peer without a lane is discarded after this time */
+#define AGAIN_NS 1000000                  /* between two attempts, where the poller sleeps on a descriptor */
+
+static void taken(wfrdm *rdm, wfrdm_buffer *frame)
+{
+    frame->peer->frames--;
+    rdm->is_untidy = true;
+    wfrdm_frame_give(rdm, frame);
+}
+
+/* Returns 0 or libfabric's error. The frame is in no list. */
+static ssize_t post(wfrdm *rdm, wfrdm_buffer *frame)
+{
+    wfrdm_peer *peer = frame->peer;
+    if (peer->is_dead) {
+        taken(rdm, frame);
+        return 0;
+    }
+    peer->was_tried = true;
+    bool injects = frame->size <= rdm->inject_max;
+    wfrdm_guard_enter(rdm);
+    ssize_t ret = injects ? fi_inject(rdm->ep, frame->bytes, frame->size, peer->to)
+                          : fi_send(rdm->ep, frame->bytes, frame->size, frame->descriptor, peer->to, frame);
+    wfrdm_guard_leave(rdm);
+    if (ret == -FI_EAGAIN)
+        return ret;
+    if (ret == 0) {
+        peer->was_met = rdm->has_worked = true;
+        if (injects)
+            taken(rdm, frame);
+        return 0;
+    }
+    taken(rdm, frame);
+    wfrdm_peer_fail(rdm, peer, fi_strerror((int)-ret));
+    return ret;
+}
+
+static void run_timer(const wfrdm *rdm, bool does)
+{
+    const struct itimerspec when = {.it_value.tv_nsec = does ? AGAIN_NS : 0,
+                                    .it_interval.tv_nsec = does ? AGAIN_NS : 0};
+    if (rdm->timer_fd >= 0)
+        (void)timerfd_settime(rdm->timer_fd, 0, &when, NULL);
+}
+
+void wfrdm_transmit(wfrdm *rdm, wfrdm_peer *peer, wfrdm_buffer *frame, size_t size)
+{
+    wfi_assert_held(&rdm->lock);
+    frame->peer = peer;
+    frame->size = size;
+    peer->frames++;
+    if (wfi_list_empty(&peer->waiting) && post(rdm, frame) != -FI_EAGAIN)
+        return;
+    if (wfi_list_empty(&peer->waiting)) {
+        peer->waited_ns = wfi_now(&wfi_clock_real);
+        if (wfi_list_empty(&rdm->stalled))
+            run_timer(rdm, true);
+        wfi_list_push_back(&rdm->stalled, &peer->stalled);
+    }
+    wfi_list_push_back(&peer->waiting, &frame->link);
+}
+
+void wfrdm_transmit_done(wfrdm *rdm, wfrdm_buffer *frame)
+{
+    wfi_assert_held(&rdm->lock);
+    taken(rdm, frame);
+}
+
+void wfrdm_transmit_drop(wfrdm *rdm, wfrdm_peer *peer)
+{
+    wfi_assert_held(&rdm->lock);
+    while (!wfi_list_empty(&peer->waiting))
+        taken(rdm, wfi_container_of(peer->waiting.next, wfrdm_buffer, link));
+    wfi_list_remove(&peer->stalled);
+    if (wfi_list_empty(&rdm->stalled))
+        run_timer(rdm, false);
+}
+
+static void send_waiting(wfrdm *rdm, wfrdm_peer *peer)
+{
+    while (!wfi_list_empty(&peer->waiting)) {
+        wfrdm_buffer *frame = wfi_container_of(peer->waiting.next, wfrdm_buffer, link);
+        wfi_list_remove(&frame->link);
+        if (post(rdm, frame) != -FI_EAGAIN)
+            continue;
+        wfi_list_push_front(&peer->waiting, &frame->link);
+        break;
+    }
+    uint64_t now = wfi_now(&wfi_clock_real);
+    bool is_lost = !wfi_list_empty(&peer->waiting) && peer->users == 0 && now - peer->waited_ns > WAIT_MAX_NS;
+    if (is_lost || wfi_list_empty(&peer->waiting))
+        wfrdm_transmit_drop(rdm, peer);
+}
+
+void wfrdm_transmit_again(wfrdm *rdm)
+{
+    wfi_assert_held(&rdm->lock);
+    for (wfi_list *node = rdm->stalled.next, *next; node != &rdm->stalled; node = next) {
+        next = node->next; /* sending to one peer changes the place of no other in the list */
+        wfrdm_peer *peer = wfi_container_of(node, wfrdm_peer, stalled);
+        send_waiting(rdm, peer);
+    }
+}
