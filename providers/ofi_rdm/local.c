@@ -19,6 +19,7 @@
 #include "ofi_rdm/rdm.h"
 #include "topo/machine.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,6 +37,7 @@
 #define FOLDER "/dev/shm"
 #define PREFIX "weft-"
 #define SWEEP_AFTER_S 60
+#define STAT_START 22 /* the field of /proc/PID/stat with the time of the start; the state is field 3 */
 #define GONE "its endpoint is closed, or its process has ended"
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -62,12 +64,11 @@ static unsigned long long start_of(pid_t pid)
         return 0;
     text[size] = '\0';
     char *at = strrchr(text, ')'); /* the name of the program may contain anything */
-    char state = '\0';
-    unsigned long long start = 0;
-    if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                      &state, &start) != 2)
+    if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X')
         return 0;
-    return state == 'Z' || state == 'X' ? 0 : start;
+    for (int field = 2; at && field < STAT_START; field++) /* the name is field 2 */
+        at = strchr(at + 1, ' ');
+    return at ? strtoull(at, NULL, 10) : 0;
 }
 
 static unsigned long own_namespace(void)
@@ -83,17 +84,27 @@ void wfrdm_local_name(char out[WFRDM_NAME_BYTES])
              randombytes_random());
 }
 
+/* Reads a hexadecimal number before `end`, and passes both. */
+static bool read_hex(const char **text, char end, unsigned long long *out)
+{
+    char *behind;
+    if (!isxdigit((unsigned char)**text))
+        return false;
+    *out = strtoull(*text, &behind, 16);
+    *text = behind + 1;
+    return *behind == end;
+}
+
 /* False: it is not a name that wfrdm_local_name made. */
 static bool read_name(const char *name, identity *out)
 {
-    unsigned pid;
-    uint32_t unique;
-    int size = 0;
-    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 ||
-        sscanf(name + strlen(PREFIX), "%lx-%x-%llx-%8" SCNx32 "%n", &out->namespace, &pid, &out->start, &unique,
-               &size) != 4 ||
-        name[strlen(PREFIX) + (size_t)size] != '\0' || pid == 0 || pid > INT32_MAX)
+    unsigned long long namespace, pid, unique;
+    const char *at = name + strlen(PREFIX);
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || !read_hex(&at, '-', &namespace) || !read_hex(&at, '-', &pid) ||
+        !read_hex(&at, '-', &out->start) || !read_hex(&at, '\0', &unique) || pid == 0 || pid > INT32_MAX ||
+        unique > UINT32_MAX)
         return false;
+    out->namespace = (unsigned long)namespace;
     out->pid = (pid_t)pid;
     return true;
 }

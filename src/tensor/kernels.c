@@ -14,6 +14,8 @@ static const wfi_elementwise_kernels *const elementwise[WFI_DEVICE_KINDS] = {
     [WEFT_DEVICE_CUDA] = wfi_elementwise_cuda,
 };
 
+static const wfi_gpu_runner *const runners[WFI_DEVICE_KINDS] = {[WEFT_DEVICE_CUDA] = &wfi_gpu_runner_cuda};
+
 const wfi_copy_kernels *wfi_copy_kernels_of(const weft_tensor *tensor)
 {
     static const wfi_copy_kernels none;
@@ -32,7 +34,8 @@ weft_status wfi_gpu_run(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t size
 {
     if (task->count == 0)
         return WEFT_OK;
-    return task->device.kind == WEFT_DEVICE_CUDA ? wfi_gpu_run_cuda(kind, task, size) : WEFT_ERR_UNSUPPORTED;
+    const wfi_gpu_runner *runner = runners[task->device.kind];
+    return runner ? (*runner)(kind, task, size) : WEFT_ERR_UNSUPPORTED;
 }
 
 weft_status wfi_no_kernel(const weft_tensor *tensor)

@@ -96,7 +96,9 @@ typedef struct wfi_gpu_task {
 
 /* Queues it. WEFT_ERR_UNSUPPORTED: there is no such kernel for the dtype, or the device is the CPU. */
 weft_status wfi_gpu_run(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t size);
-weft_status wfi_gpu_run_cuda(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t size); /* the same on CUDA */
+/* The same on one kind of device, for the table of kernels.c. */
+typedef weft_status (*wfi_gpu_runner)(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t size);
+extern const wfi_gpu_runner wfi_gpu_runner_cuda;
 #define WFI_GPU_HEAD(device_, dtype_, count_)                                                                          \
     {                                                                                                                  \
         .device = (device_), .dtype = (dtype_), .count = (count_)                                                      \

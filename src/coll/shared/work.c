@@ -70,7 +70,7 @@ static const uint8_t *sum_of(const block *of, size_t first, unsigned level, uint
         add(of, to, data_of(of, 2 * first), data_of(of, 2 * first + 1));
         return to;
     }
-    uint8_t *room = of->rooms + (level - 1) * BLOCK_BYTES;
+    uint8_t *room = of->rooms + (size_t)(level - 1) * BLOCK_BYTES;
     const uint8_t *a = sum_of(of, first, level - 1, to);
     const uint8_t *b = sum_of(of, first + ((size_t)1 << (level - 1)), level - 1, room);
     add(of, to, a, b);

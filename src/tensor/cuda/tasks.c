@@ -94,7 +94,7 @@ static const task_row rows[WFI_GPU_KINDS] = {
     [WFI_GPU_SQUARES] = {FLOATS(squares), true},
 };
 
-weft_status wfi_gpu_run_cuda(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t size)
+static weft_status run(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t size)
 {
     wfi_cuda_kernel kernel = (wfi_cuda_kernel)rows[kind].kernels[task->dtype];
     if (kernel == WFI_NO_KERNEL)
@@ -102,3 +102,5 @@ weft_status wfi_gpu_run_cuda(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t
     return rows[kind].by_blocks ? wfi_cuda_run_blocks(kernel, task->device, task->count, task, size)
                                 : wfi_cuda_run_threads(kernel, task->device, task->count, task, size);
 }
+
+const wfi_gpu_runner wfi_gpu_runner_cuda = run;
