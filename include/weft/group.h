@@ -228,12 +228,13 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group
  * Call the function before the first operation.
  *     weft_group_set_algorithms(group, "allreduce 4 65536 recursive_doubling; allreduce * * ring");
  * OPERATION and ALGORITHM can be:
- *     barrier                      dissemination
- *     allreduce                    recursive_doubling, rabenseifner, ring, tree, two_level
+ *     barrier                      dissemination, shared
+ *     allreduce                    recursive_doubling, rabenseifner, ring, tree, two_level, shared
  *     reduce, broadcast            tree, chain, two_level
- *     allgather                    direct, bruck, ring
- *     reduce_scatter               direct, ring
- *     gather, scatter, all_to_all  direct
+ *     allgather                    direct, bruck, ring, shared
+ *     reduce_scatter               direct, ring, shared
+ *     gather, scatter              direct
+ *     all_to_all                   direct, shared
  *
  * WEFT_ERR_INVALID (the log names the word), WEFT_ERR_STATE (an operation has begun), WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
  * weft_group_print_algorithms prints the whole table of this group as such rules, one per line.

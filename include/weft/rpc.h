@@ -224,6 +224,7 @@ typedef struct weft_rpc_options {
  *   WEFT_ERR_REMOTE: the handler failed; weft_error_remote_code has its status.
  *   WEFT_ERR_NOT_FOUND: the worker has no such function.
  *   WEFT_ERR_TYPE: the arguments do not match the function's signature.
+ *   WEFT_ERR_SHAPE: a tensor does not fit its landing place, in shape or dtype.
  *   WEFT_ERR_TIMEOUT, WEFT_ERR_CANCELLED (weft_future_cancel).
  *   WEFT_ERR_BUSY: the callee has no memory or no thread for the call. The handler did not run.
  *   WEFT_ERR_UNKNOWN: the handler ran, but the callee had no room to keep the answer. With retries it means that an

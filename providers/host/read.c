@@ -121,8 +121,14 @@ static bool read_part(wfi_lane *lane, wfi_host_op *op, size_t size)
     uint32_t index = (uint32_t)op->read.key & ((1u << WFI_HOST_REGIONS_BITS) - 1);
     int failed = copy(&lane->peer, op->read.local + op->done, size, op->read.remote + op->done, index, &record);
     if (failed) {
-        wfi_host_log(lane->host, WEFT_LOG_DEBUG, "host: reading the memory of process %d: %s", (int)lane->peer.pid,
-                     strerrordesc_np(failed));
+        if (failed == EFAULT)
+            wfi_host_log(lane->host, WEFT_LOG_WARN,
+                         "host: process %d no longer has the memory that it offers to be read: it may have freed a "
+                         "tensor's memory during a call",
+                         (int)lane->peer.pid);
+        else
+            wfi_host_log(lane->host, WEFT_LOG_DEBUG, "host: reading the memory of process %d: %s", (int)lane->peer.pid,
+                         strerrordesc_np(failed));
         return false;
     }
     return permits(&record, op) && !atomic_load(&lane->segment->has_ended[lane->is_dialler]);
