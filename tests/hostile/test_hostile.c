@@ -120,7 +120,7 @@ static void a_flood_of_strangers_is_survived(void **state)
     end(a);
 }
 
-#define UNTAKEN_KB 26624 /* what one may make a worker keep that takes no answers */
+#define UNTAKEN_KB 30720 /* what one may make a worker keep that takes no answers */
 
 static void answers_that_nobody_takes_are_bounded(void **state)
 {
