@@ -120,8 +120,8 @@ WEFT_API weft_tensor *weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, co
 
 /* Devices. A tensor stays on the device on which it was made, and operators compute there. Only CPU tensors can be sent
  * (docs/cuda.md). */
-/* WEFT_OK if tensors can be made on `device`. WEFT_ERR_UNSUPPORTED: weft was built without CUDA, or the machine has no
- * GPU or no driver. WEFT_ERR_INVALID: no such kind or index. *error, if `error` is not NULL, receives the reason. */
+/* WEFT_OK if tensors can be made on `device`. WEFT_ERR_UNSUPPORTED: the machine has no GPU or no driver.
+ * WEFT_ERR_INVALID: no such kind or index. *error, if `error` is not NULL, receives the reason. */
 WEFT_API WEFT_NODISCARD weft_status weft_device_check(weft_device device, weft_error **error);
 WEFT_API weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype);
 /* A reference to `tensor` if it is on `device`; otherwise a contiguous copy there, complete when the function

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * floors.h - what weft is measured against: two processes without weft, in slices taken in turn with it.
+ * floors.h - the floors: two processes that exchange the same data without weft, in slices that alternate with weft's.
  *
  * tcp and verbs: libfabric alone (common/raw_pair.h). host: plain shared memory and process_vm_readv (memory_pair.h).
  * The functions add samples to `out` for about `us`, at least one. They return false after a line on stderr.

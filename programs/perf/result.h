@@ -2,7 +2,7 @@
 /*
  * result.h - one measured quantity: what was measured, over which fabric, its distribution, and the floor beside it.
  *
- * The fields stand in one table, from which CSV, JSON and the reader of JSON are made.
+ * result_fields lists all fields. The writers of CSV and JSON and the reader of JSON use this table.
  */
 #ifndef WEFT_PERF_RESULT_H
 #define WEFT_PERF_RESULT_H
@@ -16,7 +16,7 @@
 typedef struct result {
     char measure[24]; /* "latency"; all results of one measurement stand together */
     char program[24]; /* "weft", or the peer that was measured */
-    char fabric[32];  /* asked for: "tcp" */
+    char fabric[32];  /* the fabric that was requested, for example "tcp" */
     char what[32];    /* "one way" */
     int64_t bytes, workers, window;
     char unit[16];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.h - what the command line asks for. */
+/* settings.h - the options of the command line. */
 #ifndef WEFT_PERF_SETTINGS_H
 #define WEFT_PERF_SETTINGS_H
 
@@ -35,7 +35,7 @@ typedef struct settings {
 
 /* Reads the command line. -1: go on; otherwise the exit code. */
 int settings_read(int argc, char **argv, settings *out);
-/* The sizes that count, at most `most` bytes each: those of --sizes, or `usual`. Returns how many. */
+/* Copies the sizes to measure to `out`: those of --sizes, or `usual`. Returns their number. */
 size_t settings_sizes(const settings *o, const size_t *usual, size_t count, size_t out[SIZES_MAX]);
 /* The name of a fabric's list for people: "host+tcp". In `out`; returns it. */
 const char *fabric_name(const char *list, char out[32]);

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* All that a run has: what JSON holds. */
+/* The results and notes of a run, as JSON stores them. */
 typedef struct report_of_run {
     results found;
     char (*notes)[1024]; /* what was not measured, and failures */

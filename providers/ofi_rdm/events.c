@@ -2,9 +2,10 @@
 /*
  * events.c - reports what happened to lanes and requests.
  *
- * The events come with the completions, which poll reads. A provider without a descriptor is polled only while it has
- * lanes. So the thread that reads events reads completions too: every IDLE_NS while there is no lane, because a HELLO
- * may come, and if poll was not called for BUSY_NS.
+ * Frames that connect or end a lane arrive as completions. `poll` reads these, but no thread may be polling. So
+ * poll_events reads completions too: if `poll` was not called for IDLE_NS while there is no lane, or for BUSY_NS while
+ * there is one. A provider without a descriptor cannot wake the event thread, so this thread looks at these intervals
+ * for a HELLO.
  */
 #include "base/clock.h"
 #include "ofi_rdm/rdm.h"

@@ -8,9 +8,8 @@
  * file, and removes it when the mark is SWEEP_AFTER_S old: a worker that lives may still have to open the file of one
  * that was killed (fabric.c, keep).
  *
- * libfabric does not report that a peer has died, and its versions before 1.18 wait forever for a lock that a killed
- * process held. So each peer's process is watched with a descriptor (pidfd_open), and nothing is sent to one that has
- * ended.
+ * libfabric does not report that a peer has died. So each peer's process is watched with a descriptor (pidfd_open), and
+ * nothing is sent to a process that has ended. Locks that it held are released by guard.c.
  *
  * Two fabrics of one process use each other's memory directly. So a fabric that closes tells the others, which then
  * send nothing to it.

@@ -4,7 +4,7 @@
  *
  * A fabric has one endpoint. It uses messages only: no tags, no remote reads or writes, no keys of the provider. So
  * every provider behaves the same way here, and nothing that the provider does later touches memory of a caller: all
- * bytes pass through buffers of this folder. docs/decisions/060 has the reasons.
+ * bytes pass through buffers of this folder. docs/decisions/063 has the reasons.
  *
  * LANES. A lane is a random number, its id, that both ends know. Each message of libfabric is a frame (frame.c) for one
  * lane.
@@ -28,9 +28,10 @@
  * operation that libfabric reports as failed closes all lanes to that peer. On shm each peer's process is watched
  * (local.c), so its death is known at once.
  *
- * LOCKING. rdm->lock guards everything here, and is held during the calls of libfabric: they copy at most a frame, and
- * none of them waits. local.c has one more lock, which is taken before rdm->lock. Functions without a comment on
- * locking need rdm->lock, except those of wfi_fabric_ops.
+ * LOCKING. rdm->lock guards all fields, except those marked _Atomic and those set while the fabric opens. It is held
+ * during each call of libfabric. No call waits, and each copies at most one frame. Lock order: registry_lock (local.c),
+ * rdm->lock, guard->lock (guard.c). A function needs rdm->lock, except if its comment says otherwise, if it is one of
+ * wfi_fabric_ops, or if it opens or closes a part of the fabric.
  */
 #ifndef WFRDM_RDM_H
 #define WFRDM_RDM_H
@@ -55,14 +56,14 @@
 #define WFRDM_MESSAGE_MAX ((size_t)1 << 30)
 #define WFRDM_RMA_MAX ((size_t)1 << 30)
 #define WFRDM_INJECT_MAX 256
-#define WFRDM_WINDOW_BYTES (256u << 10) /* of a lane's DATA frames that the receiver has not consumed, at most */
+#define WFRDM_WINDOW_BYTES (256u << 10) /* limit of the DATA bytes of a lane that the receiver has not consumed */
 #define WFRDM_LANE_OPS 256              /* receives posted on a lane; sends and reads in flight */
 #define WFRDM_PIECE_BYTES (64u << 10)   /* asked for by one READ, at most */
 #define WFRDM_PIECES 8                  /* READs of a lane that are not answered, at most */
 #define WFRDM_ROUND_BYTES (256u << 10)  /* sent by one poll, at most */
-#define WFRDM_TURN_BYTES (32u << 10)    /* sent for one lane before it is another lane's turn */
+#define WFRDM_TURN_BYTES (32u << 10)    /* bytes that one lane may send before the next lane sends */
 #define WFRDM_PEER_FRAMES 32            /* frames of one peer that libfabric has not sent, at most; then lanes wait */
-#define WFRDM_REQUESTS_MAX 64           /* that the owner has not answered; more are refused */
+#define WFRDM_REQUESTS_MAX 64           /* unanswered connect requests; further ones are refused */
 #define WFRDM_DIAL_NS UINT64_C(5000000000) /* a HELLO that is not answered for so long has failed */
 #define WFRDM_PEERS_KEPT 128               /* peers without a lane that stay in libfabric's table of addresses */
 #define WFRDM_RECEIVES 128                 /* buffers that are posted to libfabric */
@@ -77,7 +78,7 @@ typedef struct wfrdm_kind {
     const wfi_fabric_ops *ops;
     const char *provider;  /* its name in libfabric */
     const char *advice;    /* what to do if libfabric does not offer it */
-    size_t frame_bytes;    /* of one message of libfabric, at most WFRDM_FRAME_MAX */
+    size_t frame_bytes;    /* size of the largest frame, at most WFRDM_FRAME_MAX */
     bool is_local;         /* shm: connects processes of one machine. local.c names and watches its endpoints */
     bool is_ip;            /* addresses are IP addresses with ports: WEFT_IFACE and WEFT_PORTS apply */
     bool waits;            /* its completion queue can have a descriptor */
@@ -108,7 +109,7 @@ typedef struct wfrdm_head {
     uint8_t kind, flags;
     uint16_t size;     /* bytes that follow the head */
     uint64_t to;       /* the lane's id; bit 0: the receiver is the acceptor */
-    uint32_t sequence; /* of the lane's frames in this direction. Not of BYE */
+    uint32_t sequence; /* number of this frame among the lane's frames in this direction; unused in BYE */
     uint32_t consumed; /* DATA frames of the other direction that the sender has consumed, modulo 2^32 */
     uint64_t total;    /* DATA, WFRDM_FIRST: bytes of the message. BYTES: bytes read on this lane before these */
 } wfrdm_head;
@@ -142,12 +143,12 @@ typedef struct wfrdm_peer {
     size_t address_size;
     fi_addr_t to;
     unsigned users;     /* lanes and requests */
-    unsigned frames;    /* that libfabric has, or that wait */
+    unsigned frames;    /* number of frames to this peer that are not sent: in libfabric, or in `waiting` */
     wfi_list waiting;   /* frames that libfabric did not take yet, oldest first */
     wfi_list stalled;   /* in rdm->stalled while `waiting` is not empty */
     uint64_t waited_ns; /* since when the oldest frame waits */
     bool is_dead;       /* nothing is sent to it */
-    const char *why;    /* it is dead */
+    const char *why;    /* reason of is_dead */
     wfi_list failed;    /* in rdm->failed until its lanes are closed */
     bool was_tried;     /* libfabric was asked to send a frame to it */
     bool was_met;       /* libfabric has taken one */
@@ -208,7 +209,7 @@ typedef struct wfrdm_op {
     wfi_list link; /* in a list of the lane, then in rdm->ready */
     uint32_t kind;
     weft_status status; /* once it is settled */
-    size_t size;        /* of all parts; once it is settled: of the received message */
+    size_t size;        /* sum of the parts; after settling, the size of the received message */
     size_t done;        /* bytes that were copied; of a read: that came */
     union {
         wfrdm_part parts[WFI_RECEIVE_BUFFERS_MAX]; /* of a receive or send */
@@ -298,7 +299,7 @@ struct wfi_lane {
     size_t in_size;     /* of that message */
 
     unsigned pieces;                  /* READs that are not answered completely */
-    size_t piece_left[WFRDM_PIECES];  /* bytes of these that have not come, oldest first */
+    size_t piece_left[WFRDM_PIECES];  /* for each open READ, oldest first: bytes that have not come */
     uint64_t bytes_in, bytes_out;     /* in BYTES frames */
     wfrdm_range serves[WFRDM_PIECES]; /* READs of the peer, oldest first */
     unsigned serve_count;
@@ -322,7 +323,7 @@ struct wfrdm {
     size_t address_size;
     char iface[IF_NAMESIZE];
     wfi_fabric_limits limits;
-    size_t inject_max; /* of libfabric: a frame of at most this size is free when the call returns */
+    size_t inject_max; /* fi_inject sends frames of at most this size, and the buffer is free when it returns */
     uint32_t window;   /* DATA frames of a lane that are not consumed, at most */
 
     int events_fd; /* an epoll: of notice_fd and of the peers' processes */
@@ -334,7 +335,7 @@ struct wfrdm {
     wfi_mutex lock;
     bool is_polling;    /* poll runs, and reports what is settled */
     bool has_worked;    /* frames came or were sent since may_sleep was last called */
-    bool was_polled;    /* since the thread that reads events last looked */
+    bool was_polled;    /* `poll` was called since the event thread last looked */
     uint64_t looked_ns; /* when that thread last read completions, or found that poll does */
     uint64_t
         dials_due_ns; /* when the first unanswered HELLO has been so for WFRDM_DIAL_NS; UINT64_MAX: there is none */
@@ -468,7 +469,8 @@ void wfrdm_local_sweep(void);     /* removes files that processes left behind. N
 bool wfrdm_local_meet(wfrdm *rdm, wfrdm_peer *peer);
 void wfrdm_local_part(wfrdm *rdm, wfrdm_peer *peer); /* ends the watch */
 bool wfrdm_local_look(wfrdm *rdm);                   /* whether a peer's process has ended, which then fails */
-/* Of all local fabrics of this process. remove: from now on the others send nothing to it. Both without rdm->lock. */
+/* Add a fabric to, and remove it from, the local fabrics of this process. After remove the others send nothing to it.
+ * Call both without rdm->lock. */
 void wfrdm_local_add(wfrdm *rdm);
 void wfrdm_local_remove(wfrdm *rdm);
 
@@ -480,8 +482,10 @@ const char *wfrdm_deaf_text(const wfrdm *rdm);
 void wfrdm_deaf_look(wfrdm *rdm, uint64_t now);
 
 /*
- * guard.c: locks of libfabric's shm 1.17 that a killed process held. open: false if memory, descriptors or threads are
- * out. enter and leave: around each call of libfabric that may take such a lock. No other function needs rdm->lock.
+ * guard.c releases locks of libfabric's shm 1.17 that a killed process held. open: false if memory, descriptors or
+ * threads are out. It is also false if the endpoint's memory has an unknown layout. wfrdm_guard_enter and _leave
+ * surround each call of libfabric that may take such a lock, with rdm->lock held. wfrdm_guard_add may be called with or
+ * without rdm->lock.
  */
 bool wfrdm_guard_open(wfrdm *rdm, const char *name);
 void wfrdm_guard_close(wfrdm *rdm);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settle.c - what poll and poll_events have to report: settled operations, events, peers that are lost. */
+/* settle.c - queues settled operations, events and lost peers, which `poll` and `poll_events` report. */
 #include "ofi_rdm/rdm.h"
 
 #include <sys/eventfd.h>

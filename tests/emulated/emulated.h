@@ -7,10 +7,11 @@
  * have them.
  *
  * WHAT IT CHECKS. The host cannot read or write device memory. A kernel can only use the memory of its own device, and
- * pinned memory. Each allocation ends at an inaccessible page; what remains before that page has a pattern that is
- * checked. Fresh memory is filled with the bits 1 (NaN, -1). Freed memory is inaccessible, and its address is not used
- * again. Work on a stream runs as late as the rules of CUDA allow. Blocks, warps and threads run in an order that
- * depends on EMULATED_GPU_SEED. A fault of the program ends the process with a message that begins with "emulated GPU:".
+ * pinned memory. Each allocation ends at an inaccessible page, except for up to 255 bytes of alignment. These bytes
+ * have a pattern, which is checked. Fresh memory is filled with the bits 1 (NaN, -1). Freed memory is inaccessible, and
+ * its address is not used again. Work on a stream runs as late as the rules of CUDA allow. Blocks, warps and threads
+ * run in an order that depends on EMULATED_GPU_SEED. A fault of the program ends the process with a message that begins
+ * with "emulated GPU:".
  *
  * WHAT IT CANNOT SHOW. Speed, generated code, the weak order of memory, and what NVIDIA's libraries do.
  */
@@ -31,7 +32,7 @@ typedef enum emulated_call { EMULATED_ALLOCATION, EMULATED_COPY, EMULATED_LAUNCH
 typedef struct emulated_counts {
     uint64_t calls[EMULATED_CALLS]; /* allocations; copies of all kinds; launches */
     uint64_t synchronisations; /* calls that waited for a device: copies to the host, waits for streams and events */
-    uint64_t switches;         /* between threads of a block */
+    uint64_t switches;         /* switches from one thread of a block to another */
     uint64_t pending;          /* work that is queued and has not run */
     uint64_t live, live_bytes; /* allocations that are not freed, of all devices; pinned ones too */
     uint64_t contexts;         /* contexts that are current on the calling thread, one above the other */
@@ -42,7 +43,8 @@ void emulated_gpu_counts(emulated_counts *out);
 void emulated_gpu_fail(emulated_call call, uint64_t after, uint64_t times);
 /* Sets the order of threads, warps, blocks and streams. */
 void emulated_gpu_seed(uint64_t seed);
-/* The process is not ended by the next fault. Returns the text of that fault, or NULL if there was none; ends the mode. */
+/* After emulated_gpu_expect_fault the next fault does not end the process. emulated_gpu_fault ends this mode, and
+ * returns the text of the fault, or NULL if there was none. */
 void emulated_gpu_expect_fault(void);
 const char *emulated_gpu_fault(void);
 

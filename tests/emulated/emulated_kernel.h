@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * emulated_kernel.h - what the .cu files of src/tensor/cuda use of CUDA, for the host's compiler. tensor/cuda/kernel.cuh includes
- * it if nvcc does not compile the file. Also for C: the interface to launch.c.
+ * emulated_kernel.h - defines, for the host's compiler, the parts of CUDA that the .cu files of src/tensor/cuda use.
+ * tensor/cuda/kernel.cuh includes it if the compiler is not nvcc. Also for C: the interface to launch.c.
  */
 #ifndef EMULATED_KERNEL_H
 #define EMULATED_KERNEL_H

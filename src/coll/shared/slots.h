@@ -6,14 +6,15 @@
  * operation, or one for each piece of a large allreduce. In a turn each member writes its data into its slot of that
  * turn. The two slots are used in alternation. The member then sets its flag ARRIVED to the turn. When all flags have
  * that turn, each member computes its result from all slots. Sums are made in the same pairs everywhere, so all members
- * get the same bits. For a large sum each member computes one part of it, in its slot, and sets its flag REDUCED. When
- * all have done that, it copies all parts.
+ * get the same bits. For a large sum each member computes one part in its output, copies it into its slot, and sets its
+ * flag REDUCED. When all have done that, each member copies the parts of the others.
  *
  * A member begins a turn only when it has ended the one before. So when all have arrived at a turn, nobody reads the
  * slots of the turn before, and these may be written.
  *
- * TRUST. Other members can write anything into this memory at any time. A wrong value gives a wrong result, and nothing
- * else: sizes and positions come from the wfi_collective of this member only.
+ * TRUST. Other members can write anything into this memory at any time. Wrong data give a wrong result, a wrong head
+ * ends the group, and a missing flag makes the operation wait until its time limit. No access is out of bounds, because
+ * sizes and positions come from this member's own wfi_collective.
  *
  * LOCKING: none. The flags are atomic. One thread at a time works for one member.
  */
@@ -31,14 +32,14 @@ typedef enum wfi_slots_flag { WFI_SLOTS_ARRIVED, WFI_SLOTS_REDUCED, WFI_SLOTS_FL
 
 /* A member's operation of a turn. */
 typedef struct wfi_slot_head {
-    uint64_t number; /* of the operation in its group */
+    uint64_t number; /* the operation's number in its group */
     uint64_t what;   /* its signature, packed */
     uint64_t count;
 } wfi_slot_head;
 
 /* ---- slots.c ----------------------------------------------------------------------------------------------------- */
 
-size_t wfi_slots_bytes(size_t members); /* of the memory */
+size_t wfi_slots_bytes(size_t members); /* size of the memory for a group of `members` members */
 uint8_t *wfi_slots_data(const wfi_slots *slots, size_t member, uint64_t turn);
 void wfi_slots_write_head(const wfi_slots *slots, uint64_t turn, const wfi_slot_head *head);
 wfi_slot_head wfi_slots_read_head(const wfi_slots *slots, size_t member, uint64_t turn);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #define EXPOSURE_BYTES 512 /* roughly the memory that net and the provider hold for one exposure */
-#define HEADER_MOST 448    /* bytes in a message before its body */
+#define HEADER_MOST 448    /* longest header of a call whose values are all inline; see also WFI_OUTBOUND_HEADER_MOST */
 
 /* ---- What fits a frame ------------------------------------------------------------------------------------------- */
 

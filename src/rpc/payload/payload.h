@@ -2,9 +2,11 @@
 /*
  * payload.h - moves values between this worker's memory and a peer's.
  *
- * The sender exposes its memory. The receiver reads it straight into the final place. Up to WFI_EAGER_LIMIT bytes are
- * instead copied into the message, if the peer takes long messages: copying twice takes less time than a read, and the
- * message that says that it is over.
+ * Values travel in one of three ways. Up to WFI_INLINE_LIMIT bytes of payload are part of the metadata
+ * (value/encode.c). Up to WFI_EAGER_LIMIT bytes follow the metadata in a long message, if the peer takes long messages
+ * and header and metadata fit into its authenticated part (outbound.c, may_be_eager). Two copies of so few bytes take
+ * less time than a read and the message that ends the exposure. Everything else is exposed, and the receiver reads it
+ * into its final place.
  *
  * wfi_outbound     values that are sent (arguments or results): encoded, published to one peer, withdrawn
  * wfi_shared_body  arguments encoded once for several calls: the targets of a multicast, the attempts of one call
