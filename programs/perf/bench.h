@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench.h - the job of one fabric, seen by the worker that measures, and what all measurements share: turns with the
- * floor, calls that fail with a sentence, results with the fabrics that were used.
+ * bench.h - one job on one fabric, as the measuring worker uses it, and helpers of all measurements: alternation with
+ * the floor, calls with error messages, results with the names of the fabrics.
  *
- * All of it runs in the process of a task (task.h). Functions that return false have told why.
+ * Everything here runs in the process of a task (task.h). A function that returns false has called task_fail.
  */
 #ifndef WEFT_PERF_BENCH_H
 #define WEFT_PERF_BENCH_H
@@ -27,18 +27,19 @@ typedef struct bench {
     floors *floors;
 } bench;
 
-/* Opens the floors, the job and its workers (local), or joins that of --to; then makes the first call. False; if
- * *is_absent is set afterwards, the two sides cannot reach each other on this fabric, and nothing was told. */
+/* Opens the floors and a local job, or joins the job of --to; then makes the first call. On false, *is_absent means
+ * that the two sides have no common fabric here, and no message was sent; otherwise task_fail was called. */
 bool bench_open(bench *b, const settings *o, task_end *to, const char *list, int workers, bool has_floors,
                 bool *is_absent);
-/* Ends the job; after a failure at once. */
+/* Ends the job, and returns whether all went well. If `ok` is false, a failure came before, and the job is ended at
+ * once. */
 bool bench_close(bench *b, bool ok);
 
 /* One call, waited for. `land` is for its result, NULL: none. */
 bool bench_call(bench *b, int rank, const char *function, weft_args arguments, weft_tensor *land);
-/* "calling take of worker 1 over tcp" */
+/* task_fail with the text "calling take of worker 1 over tcp: ...". Releases `error`. Returns false. */
 bool bench_fail(bench *b, const char *function, int rank, weft_status status, weft_error *error);
-/* Waits for a call that was started, and drops it; its results go to *out (borrowed from the future) before that. */
+/* Waits for a started call, copies its two results to `out` (NULL: none), and releases `future`. */
 bool bench_wait(bench *b, const char *function, int rank, weft_future *future, double out[2]);
 
 /* One quantity, measured in turns with its floor. */
@@ -47,7 +48,7 @@ typedef struct probe {
     size_t bytes;
     const char *function;
     unsigned window, threads;
-    int other; /* of the measurement that made it */
+    int other; /* free for the measurement's own use */
     weft_tensor *there, *back;
     bool (*ours)(struct probe *p, double us, series *out);
     bool (*floor)(struct probe *p, double us, series *out); /* NULL: none */
@@ -66,8 +67,8 @@ bool measure_incast(bench *b);
 bool measure_beside(bench *b);
 bool measure_collectives(bench *b);
 
-/* Before the job opens: memory of this process, -1 if this kernel does not tell; and what libfabric alone
- * takes, NaN if it takes no part. Forks. */
+/* Memory of this process before the job opens (-1: unknown), and memory that libfabric alone takes (NaN: the fabric
+ * does not use libfabric). memory_read_before forks. */
 typedef struct memory_before {
     long kib;
     double libfabric_kib;

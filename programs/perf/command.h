@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* command.h - other programs: looked for, run with a time limit, their output read. They die with this process. */
+/*
+ * command.h - finds other programs, runs them with a time limit, and reads their output. The programs die with this
+ * process.
+ */
 #ifndef WEFT_PERF_COMMAND_H
 #define WEFT_PERF_COMMAND_H
 
@@ -12,11 +15,12 @@ bool command_exists(const char *program);
 /* Runs a command to its end; `argv` ends with NULL. False: it failed, or took longer. `out` gets its output, cut to
  * `room`; what it writes to stderr is dropped. */
 bool command_run(const char *const *argv, double limit_s, char *out, size_t room);
-/* Starts one without output; 0: it could not be started. command_end kills and reaps it, 0 does nothing. */
+/* Starts a program and discards its output. Returns 0 if it could not be started. command_end kills and reaps it, 0
+ * does nothing. */
 pid_t command_start(const char *const *argv);
 void command_end(pid_t pid);
 int command_free_port(void); /* a TCP port of 127.0.0.1 that was free just now; 0: none */
-/* The path of a file beside this executable ("x"), or in a folder relative to it. False: it is not there. */
+/* Writes the path of `relative`, seen from the folder of this executable, to `out`. False: there is no such file. */
 bool command_own_file(const char *relative, char *out, size_t room);
 
 #endif

@@ -3,7 +3,8 @@
  * floors.h - the floors: two processes that exchange the same data without weft, in slices that alternate with weft's.
  *
  * tcp and verbs: libfabric alone (common/raw_pair.h). host: plain shared memory and process_vm_readv (memory_pair.h).
- * The functions add samples to `out` for about `us`, at least one. They return false after a line on stderr.
+ * Each function measures for about `us` microseconds, and adds at least one sample to `out`. On failure it prints a
+ * line to stderr and returns false.
  */
 #ifndef WEFT_PERF_FLOORS_H
 #define WEFT_PERF_FLOORS_H
@@ -20,7 +21,7 @@ typedef struct floors floors;
 floors *floors_open(const char *fabric, size_t most);
 void floors_close(floors *f); /* NULL does nothing */
 
-/* Round trips of a message; sizes over 4 KiB: not possible, see floors_move. */
+/* Round trips of a message of at most FLOOR_TRIP_MOST bytes. For larger sizes use floors_move. */
 bool floors_trips(floors *f, size_t bytes, double us, series *out);
 /* A tensor moved one way (a remote read), or there and back. */
 bool floors_move(floors *f, size_t bytes, bool is_back, double us, series *out);

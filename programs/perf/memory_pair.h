@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory_pair.h - the floor of a fabric inside one host: two processes with a page that both poll, and reads of the
- * other's memory by process_vm_readv. Between slices the other process sleeps. Functions return 0, or -1 with a line
- * on stderr.
+ * memory_pair.h - the floor of the fabric host: two processes that poll a shared page, and that read each other's
+ * memory with process_vm_readv. Between slices the other process sleeps. Functions return 0, or -1 with a line on
+ * stderr.
  */
 #ifndef WEFT_PERF_MEMORY_PAIR_H
 #define WEFT_PERF_MEMORY_PAIR_H
@@ -16,7 +16,8 @@ int memory_pair_open(size_t most, memory_pair **out);
 void memory_pair_close(memory_pair *p); /* NULL does nothing */
 /* `count` round trips; each side copies `bytes` (at most 4096) into the page. */
 int memory_pair_trips(memory_pair *p, size_t bytes, unsigned count, series *out);
-/* `times` reads of `bytes` in a row, `count` times; each one's microseconds go to `out`. */
+/* Reads `bytes` bytes `times` times in a row, and adds the microseconds of the row to `out`. Repeats that `count`
+ * times. */
 int memory_pair_read(memory_pair *p, size_t bytes, int times, unsigned count, series *out);
 
 #endif

@@ -20,12 +20,12 @@ typedef struct result {
     char what[32];    /* "one way" */
     int64_t bytes, workers, window;
     char unit[16];
-    bool is_rate;               /* more is better; otherwise less is */
-    double p50, p90, p99, best; /* p90 and p99: of the worse end, also of a rate. NaN: not known, too few samples */
+    bool is_rate;               /* true: larger values are better; false: smaller values are */
+    double p50, p90, p99, best; /* p90, p99: 90 and 99 % of the samples are at least as good. NaN: too few samples */
     int64_t samples;
     double floor; /* median of the floor, in the same unit; NaN: there is none */
     char floor_name[48];
-    double of_floor;            /* speed, as a part of the floor's speed: 1 is as fast; NaN: no floor */
+    double of_floor;            /* speed divided by the floor's speed: 1 is equally fast. NaN: no floor */
     char control[24], bulk[24]; /* the fabrics of the lanes that were used (weft_agent_fabric) */
 } result;
 

@@ -10,11 +10,11 @@
 
 #include <weft/agent.h>
 
-/* The options that both sides have in common. All pointers are borrowed. */
+/* The agent options that both sides use. All pointers are borrowed. */
 weft_agent_options serve_options(const char *host, int port, const char *fabrics);
 /* Serves one weft-perf --to over the fabrics of this list, until it is done. Returns the exit code. */
 int serve(const settings *o, const char *fabrics);
-/* Tells the other side, from a job that is open, that nothing more follows. */
+/* Tells the serving side that the measurements are done. `agent` must be open. */
 weft_status serve_tell_done(weft_agent *agent);
 
 #endif

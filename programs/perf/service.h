@@ -20,7 +20,7 @@ extern const size_t service_function_count;
 int service_serve(void);
 
 #define SERVICE_WINDOW_MAX 256
-#define SERVICE_CALL_MS 20000 /* no call of weft-perf takes this long: the other side is gone, or something is wrong */
+#define SERVICE_CALL_MS 20000 /* timeout of a call; far longer than any call takes */
 
 /* Calls of one function, `window` in flight, for some time. */
 typedef struct service_stream {
@@ -29,8 +29,8 @@ typedef struct service_stream {
     const char *function;
     weft_tensor *tensor; /* the argument; NULL: none */
     unsigned window;
-    double us;             /* no call starts later */
-    double calls, took_us; /* how many ended, in which time */
+    double us;             /* time after which no further call starts, in microseconds */
+    double calls, took_us; /* number of completed calls, and the time they took */
     weft_status status;
     weft_error *error; /* detail of a failure; the caller releases it */
 } service_stream;
@@ -41,9 +41,9 @@ enum { BARRIER, ALLREDUCE, BROADCAST, ALLGATHER, REDUCE_SCATTER, ALL_TO_ALL, COL
 extern const char *const service_collective_names[COLLECTIVES_COUNT];
 
 /*
- * `count` operations over a group of `world` workers, one after another, after a barrier and one that is not timed. The
- * group has the ranks 0 to world - 1; if the measuring worker `by` is not rank 0, the ranks 0 and `by`. `bytes` is the
- * size of the longer tensor of a member. `out` receives each one's microseconds; NULL: none.
+ * Runs a barrier, one operation that is not timed, and then `count` timed operations, one after another, in a group.
+ * The group has the ranks 0 to world - 1; if the measuring worker `by` is not rank 0, the ranks 0 and `by`. `bytes` is
+ * the size of the longer tensor of a member. `out` receives each one's microseconds; NULL: none.
  */
 weft_status service_collect(weft_agent *agent, int operation, size_t bytes, int64_t count, int world, int by,
                             series *out);

@@ -30,10 +30,10 @@ typedef struct settings {
     char to_host[256]; /* "": local */
     int64_t to_port;
     const char *address, *svg, *compare, *from;
-    double bound; /* --compare: times as long as before, from which on a result counts as slower */
+    double bound; /* --compare: a result that takes more times as long as before counts as slower */
 } settings;
 
-/* Reads the command line. -1: go on; otherwise the exit code. */
+/* Reads the command line. Returns -1 if the program should run, otherwise its exit code. */
 int settings_read(int argc, char **argv, settings *out);
 /* Copies the sizes to measure to `out`: those of --sizes, or `usual`. Returns their number. */
 size_t settings_sizes(const settings *o, const size_t *usual, size_t count, size_t out[SIZES_MAX]);

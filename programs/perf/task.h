@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * task.h - a part of the program in a process of its own, which sends its results, notes and failure to this one.
+ * task.h - runs a part of the program in a child process, which sends its results, notes and failure to the main
+ * process.
  *
- * This process never opens an agent: so it may fork, memory is measured in a fresh process, and a task that hangs or
- * dies ends with a sentence. A task dies with this process, and its workers die with it.
+ * The main process never opens an agent. So it may fork, each task starts with fresh memory, and a task that hangs or
+ * dies ends with an error message. A task dies with this process, and its workers die with it.
  */
 #ifndef WEFT_PERF_TASK_H
 #define WEFT_PERF_TASK_H
@@ -17,9 +18,10 @@ typedef struct task_end task_end; /* the sending end, in the process of the task
 void task_put(task_end *to, const result *r);
 /* A sentence for people: something is not measured, and why. */
 void task_note(task_end *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Why the task fails; the first one counts. Returns false. */
+/* Sets the error message of the task. Only the first call has an effect. Returns false. */
 bool task_fail(task_end *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same for a status with its detail (may be NULL), which is released. "%s: " and the words about the status. */
+/* task_fail with the text "WHAT: text of the status", with the detail of `error` if it is not NULL. Releases
+ * `error`. */
 bool task_fail_status(task_end *to, const char *what, weft_status status, weft_error *error);
 
 /* Functions of this process that receive the results and notes of a task. */

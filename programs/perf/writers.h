@@ -15,7 +15,8 @@ typedef struct report_of_run {
     double seconds;
 } report_of_run;
 
-/* One row. `before`: the row above it, NULL: none; a new measurement begins with its name and a head. */
+/* Writes one row. `before` is the row above it, or NULL. If `r` begins another measurement, a title and column heads
+ * come first. */
 void table_write(FILE *to, const result *r, const result *before);
 /* Weft's results beside those of the peers that measure the same. Nothing if there are none. */
 void table_write_peers(FILE *to, const results *found);
@@ -28,7 +29,7 @@ bool svg_write(const char *path, const results *found); /* false after a line on
  * none could be compared. */
 int compare_write(FILE *to, const results *old, const results *now, double bound);
 
-/* "64 KiB", "-" for 0; and "4 in flight, 2 workers" in a buffer of at least 48 bytes. Both return it. */
+/* Write "64 KiB" ("-" for 0) and "4 in flight, 2 workers" to `buffer`, which has at least 48 bytes, and return it. */
 const char *size_text(int64_t bytes, char *buffer);
 const char *load_text(const result *r, char *buffer);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * address.c - addresses: eight bytes that say where memory can be shared (0 if the provider needs none), the eight
- * bytes of the instance, and the address of libfabric. The last is a socket address, a name, or bytes that only the
- * provider understands.
+ * address.c - makes and checks addresses. An address has three parts: eight bytes that are equal in processes that can
+ * share memory (0: not needed), the instance (eight bytes), and the address of libfabric. The last is a socket address,
+ * a name, or bytes that only the provider understands.
  */
 #include "base/error.h"
 #include "ofi_rdm/rdm.h"

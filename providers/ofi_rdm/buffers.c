@@ -3,8 +3,9 @@
  * buffers.c - the buffers that libfabric sends from and receives into.
  *
  * All receives are posted when the fabric is opened. If messages come faster than they are read, the provider keeps
- * them or makes their senders wait (FI_RM_ENABLED); the windows of the lanes bound their number. Buffers for frames to
- * send are added as they are needed: at most WFRDM_PEER_FRAMES a peer, and one or two for each lane.
+ * them, or makes their senders wait (FI_RM_ENABLED). The windows of the lanes limit the number of such messages.
+ * Buffers for frames to send are added as they are needed: at most WFRDM_PEER_FRAMES a peer, and one or two for each
+ * lane.
  */
 #include "base/alloc.h"
 #include "ofi_rdm/rdm.h"

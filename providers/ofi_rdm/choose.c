@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* choose.c - selects a libfabric info, and asks it for what this folder needs. */
+/* choose.c - calls fi_getinfo with the capabilities that this folder needs, and selects one of the results. */
 #include "ofi_rdm/rdm.h"
 
 #include "base/error.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * connect.c - the frames that connect and end lanes, and the way of each frame to its lane.
+ * connect.c - handles the frames that connect and end lanes, and gives every other frame to its lane.
  *
  * The dialler chooses the lane's id, and sends HELLO with its own address. The acceptor answers with ANSWER or BYE. The
- * dialler's READY tells the acceptor that the lane is up. A HELLO whose dialler has died meanwhile leads to a lane that
- * is never up; its owner closes it when its time has passed, as it does with every other attempt.
+ * dialler's READY tells the acceptor that the lane is up. If the dialler dies after HELLO, the acceptor's lane never
+ * comes up. The owner closes it after the usual timeout of an attempt.
  */
 #include "base/alloc.h"
 #include "base/clock.h"

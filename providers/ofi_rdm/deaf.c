@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deaf.c - finds out that libfabric's shm has stopped receiving.
+ * deaf.c - detects that this endpoint of libfabric's shm has stopped receiving. The check runs with every version of
+ * libfabric, and matters from 1.18 on.
  *
  * In libfabric 1.18 and later, a process that is killed while it writes a message can block the receiver's queue
  * forever. So after the death of a peer the endpoint sends a frame to itself. If the frame does not come within
- * DEAF_NS, the endpoint is deaf: it closes all its lanes, and connects no lane, so that other fabrics are used.
+ * DEAF_NS, all lanes of the endpoint are closed and no new one is connected. weft then uses the other fabrics of the
+ * list.
  */
 #include "ofi_rdm/rdm.h"
 

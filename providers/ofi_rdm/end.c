@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* end.c - the end of lanes and requests. */
+/* end.c - ends lanes: settles their operations, tells the peer, and reports the end. Refuses connect requests. */
 #include "ofi_rdm/rdm.h"
 
 #include <stdlib.h>

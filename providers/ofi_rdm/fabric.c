@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fabric.c - opens and closes the fabric. */
+/*
+ * fabric.c - opens the fabric, and closes it: sends the last frames, then frees the fabric. A fabric that an shm peer
+ * has still to map is kept until the process ends.
+ */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"

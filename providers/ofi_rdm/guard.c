@@ -3,21 +3,23 @@
  * guard.c - releases locks of libfabric's shm 1.17 that a killed process held.
  *
  * In 1.17 each endpoint has a spin lock in its shared memory. A process takes the lock of the receiver while it writes
- * a message, and its own while it reads messages. A process that is killed meanwhile leaves the lock taken, and every
- * other one then spins on it forever. 1.18 has no such lock.
+ * a message, and its own while it reads messages. A process that is killed meanwhile leaves the lock taken. Every other
+ * process that needs the lock then spins on it forever. libfabric 1.18 has no such lock.
  *
- * So each fabric has a thread that sleeps until a peer's process ends. Then it looks at two locks for a while. It
- * releases the lock of the dead process if a thread of this process has spun on it: the thread has used STUCK_CPU_NS of
- * processor time in one call. It releases the own lock if it was taken in LOOKS looks in a row. Meanwhile no thread of
- * this process may be inside libfabric without spinning, and no known peer may be stopped.
+ * So each fabric has a guard thread that sleeps until a peer's process ends. For LOOK_FOR looks, 10 s, the guard thread
+ * then checks two locks. The guard releases the lock of the dead process if the lock is taken while a thread of this
+ * process spins. A thread spins if it has used STUCK_CPU_NS of CPU time in one call of libfabric. The guard releases
+ * the lock of this process if it was taken in LOOKS looks in a row. A look counts only if no thread of this process is
+ * in a call (except one that spins), and no known peer is stopped.
  *
- * A lock is held for a microsecond. So one that a living process takes again and again is not seen taken LOOKS times.
+ * A living process holds a lock for about a microsecond at a time, so it is practically never seen taken LOOKS times in
+ * a row.
  *
- * The message that a killed sender had not finished is lost, with at most one entry of the queue. The entry is taken
- * off the number of free ones, so that senders never use an entry that is not there.
+ * The unfinished message of a killed sender is lost. The queue may have lost an entry with it, so the guard decrements
+ * the number of free entries; otherwise senders could use an entry that does not exist.
  *
- * The layout of the memory is that of 1.17.0 and 1.17.1, the only versions with this lock that weft runs with. The
- * numbers that it begins with are checked.
+ * region_head has the layout of 1.17.0 and 1.17.1, the only versions with this lock that weft supports. `map` checks
+ * the version and the process id in it.
  */
 #include "base/alloc.h"
 #include "ofi_rdm/rdm.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lane.c - makes and closes lanes. */
+/* lane.c - opens the dialler's and the acceptor's end of a lane, and closes either. */
 #include "base/alloc.h"
 #include "ofi_rdm/rdm.h"
 

@@ -3,10 +3,9 @@
  * local.c - libfabric's shm: processes of one machine that share memory in /dev/shm.
  *
  * An endpoint's memory is a file there. libfabric removes it when the endpoint is closed, or by a handler of SIGTERM,
- * SIGINT, SIGSEGV and SIGBUS. After a SIGKILL it stays. So the name of the file identifies the process, and the next
- * worker of the same user that opens the fabric removes the files of processes that have ended. It first marks such a
- * file, and removes it when the mark is SWEEP_AFTER_S old: a worker that lives may still have to open the file of one
- * that was killed (fabric.c, keep).
+ * SIGINT, SIGSEGV and SIGBUS. After a SIGKILL the file stays. Its name identifies the process. The next worker of the
+ * same user that opens the fabric removes the files of ended processes. It first marks the file, and removes it
+ * SWEEP_AFTER_S later, because a living worker may still have to map the file (fabric.c, keep).
  *
  * libfabric does not report that a peer has died. So each peer's process is watched with a descriptor (pidfd_open), and
  * nothing is sent to a process that has ended. Locks that it held are released by guard.c.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer.c - the endpoints that this one sends to, each once. They stay in libfabric's table of addresses after their
- * last lane, because the next lane usually follows soon. If many are kept, the oldest unused one is removed.
+ * peer.c - the list of the endpoints to which this endpoint sends. A peer stays in libfabric's address table after its
+ * last lane has closed, because the next lane often follows soon. If many are kept, the oldest unused one is removed.
  */
 #include "base/alloc.h"
 #include "ofi_rdm/rdm.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* poll.c - reads libfabric's completions, sends what waits, and reports operations whose result is known. */
+/*
+ * poll.c - reads libfabric's completions, sends waiting frames and the next frames of each lane, and reports settled
+ * operations.
+ */
 #include "base/clock.h"
 #include "ofi_rdm/rdm.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push.c - sends what a lane has to send, in turns: messages and reads get the same number of frames. */
+/* push.c - sends the frames of a lane, alternately one of its messages and one of its reads. */
 #include "ofi_rdm/rdm.h"
 
 bool wfrdm_lane_works(const wfi_lane *lane)

@@ -12,20 +12,19 @@
  *   HELLO, ANSWER, READY   connect a lane. The dialler sends the first and the last
  *   BYE                    refuses the lane, or ends it
  *   DATA                   has a part of a message
- *   CREDIT                 the receiver has room for more DATA. Each other frame has this number too
+ *   CREDIT                 the number of consumed DATA frames (`consumed`). Each other frame has it too
  *   READ, BYTES            asks for memory of the peer; has a part of that memory
  *
- * TRUST. A frame may come from anybody who reaches the endpoint, and may contain anything. Only a process that knows
- * the id of a lane can write to it, and the id is told to the other end only. The frames of a lane are numbered, so
- * frames that are lost, repeated or reordered close the lane. Sizes, counts and addresses are checked against what this
- * worker has granted: a peer can lose its own lanes, and cannot make this worker keep more than WFRDM_WINDOW_BYTES a
- * lane.
+ * TRUST. Any process that reaches the endpoint can send frames with any content. To send on a lane it must know the id
+ * of the lane, which only the two ends know. The frames of a lane are numbered, so frames that are lost, repeated or
+ * reordered close the lane. Sizes, counts and addresses are checked against what this worker has granted: a peer can
+ * lose its own lanes, and cannot make this worker keep more than WFRDM_WINDOW_BYTES a lane.
  *
- * INSTANCES. Each fabric that is opened has a random number, the instance. It is a part of the address, and a HELLO
- * names the one it is for. So a HELLO for a former process with the same libfabric address is refused.
+ * INSTANCES. Each opened fabric has a random number, the instance, which is part of its address. A HELLO contains the
+ * instance that it is sent to. So a HELLO for a former process with the same libfabric address is refused.
  *
- * DEATH. Most providers do not say that a peer has died. The store tells it, and the owner closes the lanes. An
- * operation that libfabric reports as failed closes all lanes to that peer. On shm each peer's process is watched
+ * DEATH. Most providers do not report that a peer has died. The store reports the death to net, which closes the lanes.
+ * An operation that libfabric reports as failed closes all lanes to that peer. On shm each peer's process is watched
  * (local.c), so its death is known at once.
  *
  * LOCKING. rdm->lock guards all fields, except those marked _Atomic and those set while the fabric opens. It is held
@@ -56,15 +55,15 @@
 #define WFRDM_MESSAGE_MAX ((size_t)1 << 30)
 #define WFRDM_RMA_MAX ((size_t)1 << 30)
 #define WFRDM_INJECT_MAX 256
-#define WFRDM_WINDOW_BYTES (256u << 10) /* limit of the DATA bytes of a lane that the receiver has not consumed */
-#define WFRDM_LANE_OPS 256              /* receives posted on a lane; sends and reads in flight */
-#define WFRDM_PIECE_BYTES (64u << 10)   /* asked for by one READ, at most */
-#define WFRDM_PIECES 8                  /* READs of a lane that are not answered, at most */
-#define WFRDM_ROUND_BYTES (256u << 10)  /* sent by one poll, at most */
-#define WFRDM_TURN_BYTES (32u << 10)    /* bytes that one lane may send before the next lane sends */
-#define WFRDM_PEER_FRAMES 32            /* frames of one peer that libfabric has not sent, at most; then lanes wait */
-#define WFRDM_REQUESTS_MAX 64           /* unanswered connect requests; further ones are refused */
-#define WFRDM_DIAL_NS UINT64_C(5000000000) /* a HELLO that is not answered for so long has failed */
+#define WFRDM_WINDOW_BYTES (256u << 10)    /* limit of the DATA bytes of a lane that the receiver has not consumed */
+#define WFRDM_LANE_OPS 256                 /* receives posted on a lane; sends and reads in flight */
+#define WFRDM_PIECE_BYTES (64u << 10)      /* asked for by one READ, at most */
+#define WFRDM_PIECES 8                     /* READs of a lane that are not answered, at most */
+#define WFRDM_ROUND_BYTES (256u << 10)     /* sent by one poll, at most */
+#define WFRDM_TURN_BYTES (32u << 10)       /* bytes that one lane may send before the next lane sends */
+#define WFRDM_PEER_FRAMES 32               /* limit of unsent frames to one peer; its lanes wait when it is reached */
+#define WFRDM_REQUESTS_MAX 64              /* unanswered connect requests; further ones are refused */
+#define WFRDM_DIAL_NS UINT64_C(5000000000) /* timeout of a HELLO */
 #define WFRDM_PEERS_KEPT 128               /* peers without a lane that stay in libfabric's table of addresses */
 #define WFRDM_RECEIVES 128                 /* buffers that are posted to libfabric */
 #define WFRDM_PROVIDER_ADDRESS_MAX (WFI_ADDRESS_MAX - 16)
@@ -82,8 +81,8 @@ typedef struct wfrdm_kind {
     bool is_local;         /* shm: connects processes of one machine. local.c names and watches its endpoints */
     bool is_ip;            /* addresses are IP addresses with ports: WEFT_IFACE and WEFT_PORTS apply */
     bool waits;            /* its completion queue can have a descriptor */
-    uint32_t reads_before; /* reads work from this version of libfabric on; 0: in all */
-    const char *no_reads;  /* why not before */
+    uint32_t reads_before; /* first version of libfabric with which reads work; 0: all versions */
+    const char *no_reads;  /* reason, for users, why reads do not work with older versions */
 } wfrdm_kind;
 
 /* ---- Frames ------------------------------------------------------------------------------------------------------ */
@@ -115,7 +114,7 @@ typedef struct wfrdm_head {
 } wfrdm_head;
 
 typedef struct wfrdm_hello {
-    uint64_t instance; /* for which it is */
+    uint64_t instance; /* instance of the fabric that the HELLO is sent to */
     uint8_t address[WFI_ADDRESS_MAX];
     size_t address_size;
     uint8_t data[WFI_CONNECT_DATA_MAX];
@@ -151,9 +150,9 @@ typedef struct wfrdm_peer {
     const char *why;    /* reason of is_dead */
     wfi_list failed;    /* in rdm->failed until its lanes are closed */
     bool was_tried;     /* libfabric was asked to send a frame to it */
-    bool was_met;       /* libfabric has taken one */
+    bool was_met;       /* libfabric has taken a frame, so the peer knows this endpoint */
     pid_t pid;          /* shm: its process */
-    int pid_fd;         /* readable when that ended; -1: not watched */
+    int pid_fd;         /* pidfd of the peer's process: readable when the process has ended. -1: not watched */
 } wfrdm_peer;
 
 /* A buffer of libfabric: a posted receive, or a frame to send. The first member is libfabric's context. */
@@ -175,15 +174,16 @@ typedef struct wfrdm_slab { /* some buffers */
     wfrdm_buffer buffers[];
 } wfrdm_slab;
 
-/* buffers.c. open posts the receives. frame: a free one; NULL: memory is out. */
+/* buffers.c. wfrdm_buffers_open also posts the receives. wfrdm_frame_take returns a free frame, or NULL if memory is
+ * out. */
 int wfrdm_buffers_open(wfrdm *rdm); /* returns 0 or libfabric's error */
 void wfrdm_buffers_close(wfrdm *rdm);
 wfrdm_buffer *wfrdm_frame_take(wfrdm *rdm);
 void wfrdm_frame_give(wfrdm *rdm, wfrdm_buffer *frame);
 int wfrdm_receive_post(wfrdm *rdm, wfrdm_buffer *buffer);
 
-/* peer.c. use: the peer of this address, with one more user. leave: one less. tidy: forgets peers without users and
- * frames that are dead, or too many. WEFT_ERR_INVALID (address), _FABRIC, _MEMORY. */
+/* peer.c. use: finds or adds the peer of an address, and adds a user. leave: removes a user. tidy: removes unused peers
+ * that are dead, or that exceed WFRDM_PEERS_KEPT. WEFT_ERR_INVALID (address), _FABRIC, _MEMORY. */
 weft_status wfrdm_peer_use(wfrdm *rdm, const uint8_t *address, size_t size, wfrdm_peer **out);
 void wfrdm_peer_leave(wfrdm *rdm, wfrdm_peer *peer);
 void wfrdm_peers_tidy(wfrdm *rdm);
@@ -210,13 +210,13 @@ typedef struct wfrdm_op {
     uint32_t kind;
     weft_status status; /* once it is settled */
     size_t size;        /* sum of the parts; after settling, the size of the received message */
-    size_t done;        /* bytes that were copied; of a read: that came */
+    size_t done;        /* bytes copied so far; for a read, bytes that have come */
     union {
         wfrdm_part parts[WFI_RECEIVE_BUFFERS_MAX]; /* of a receive or send */
         struct {
             uint8_t *local;
             uint64_t remote, key;
-            size_t asked; /* bytes that a READ was sent for */
+            size_t asked; /* bytes that READ frames have asked for so far */
         } read;
     };
 } wfrdm_op;
@@ -289,8 +289,8 @@ struct wfi_lane {
     size_t data_size;
 
     uint32_t frames_out, frames_in;             /* the next sequence numbers */
-    uint32_t data_out, data_consumed_by_peer;   /* DATA frames that were sent; of these, consumed by the peer */
-    uint32_t data_in, data_consumed, data_told; /* that came; that were consumed; what the peer knows of that */
+    uint32_t data_out, data_consumed_by_peer;   /* DATA frames: sent; sent and consumed by the peer */
+    uint32_t data_in, data_consumed, data_told; /* DATA frames: received; consumed; last count sent to the peer */
 
     wfi_list receives, sends, reads; /* `reads`: not all bytes have come */
     unsigned receive_count, send_count, read_count;
@@ -336,9 +336,9 @@ struct wfrdm {
     bool is_polling;    /* poll runs, and reports what is settled */
     bool has_worked;    /* frames came or were sent since may_sleep was last called */
     bool was_polled;    /* `poll` was called since the event thread last looked */
-    uint64_t looked_ns; /* when that thread last read completions, or found that poll does */
+    uint64_t looked_ns; /* time when the event thread last read completions, or found was_polled set */
     uint64_t
-        dials_due_ns; /* when the first unanswered HELLO has been so for WFRDM_DIAL_NS; UINT64_MAX: there is none */
+        dials_due_ns; /* when the oldest unanswered HELLO fails: WFRDM_DIAL_NS after it was sent; UINT64_MAX: none */
     bool is_closing;  /* every HELLO is refused */
     wfi_list ready;
     wfi_list lanes, work, requests, notices, peers, stalled, failed;
@@ -361,7 +361,7 @@ struct wfrdm {
     wfrdm *kept_before;         /* fabric.c: closed, but not freed */
 };
 
-/* shm: the peer has still to read that this endpoint exists. */
+/* shm: whether libfabric has asked the peer to map this endpoint's memory, and the peer has not done so yet. */
 static inline bool wfrdm_peer_is_unmet(const wfrdm *rdm, const wfrdm_peer *peer)
 {
     return rdm->kind->is_local && peer->was_tried && !peer->was_met && !peer->is_dead && peer != rdm->self;
@@ -385,8 +385,8 @@ bool wfrdm_reaches(const wfi_fabric *fabric, const uint8_t *address, size_t size
 void wfrdm_address_text(const uint8_t *address, size_t size, char *out, size_t room);
 weft_status wfrdm_address_make(wfrdm *rdm, weft_error **error);
 
-/* settle.c. wake: the thread that waits for completions. fail: from now on nothing is sent to the peer, and
- * wfrdm_peers_lost closes its lanes with this text. */
+/* settle.c. wfrdm_wake wakes the thread that waits for completions. After wfrdm_peer_fail nothing is sent to the peer,
+ * and wfrdm_peers_lost closes its lanes with this text. */
 void wfrdm_settle(wfrdm *rdm, wfrdm_op *op, weft_status status, size_t size);
 void wfrdm_wake(const wfrdm *rdm);
 void wfrdm_notify(wfrdm *rdm, wfrdm_notice *notice, wfi_event_kind kind);
@@ -398,8 +398,8 @@ bool wfrdm_lane_say(wfi_lane *lane, wfrdm_frame_kind kind, uint8_t flags, const 
 void wfrdm_lane_send_frame(wfi_lane *lane, wfrdm_buffer *frame, wfrdm_head *head);
 void wfrdm_bye(wfrdm *rdm, wfrdm_peer *peer, uint64_t to);
 
-/* end.c. flush: settles the lane's operations. bye: tells the peer that the lane has ended. break: both, and announces
- * the end. request_free refuses the request, unless it is gone. */
+/* end.c. flush: settles the lane's operations. bye: tells the peer that the lane has ended. break: does both, and
+ * reports the end as an event. request_free refuses the request, unless it is gone. */
 void wfrdm_lane_flush(wfi_lane *lane, weft_status status);
 void wfrdm_lane_bye(wfi_lane *lane);
 void wfrdm_lane_break(wfi_lane *lane, weft_status why, const char *text);
@@ -412,7 +412,8 @@ weft_status wfrdm_lane_open(wfi_fabric *fabric, const uint8_t *address, size_t s
 weft_status wfrdm_lane_take(wfi_fabric *fabric, wfi_connect_request *request, void *user, wfi_lane **out);
 void wfrdm_lane_close(wfi_lane *lane);
 
-/* push.c. works: whether the lane has something to send. push: sends what it can. */
+/* push.c. wfrdm_lane_works returns whether the lane has something to send. wfrdm_lane_push sends as much as budget and
+ * window allow. */
 bool wfrdm_lane_works(const wfi_lane *lane);
 void wfrdm_lane_push(wfi_lane *lane, size_t *budget);
 
@@ -465,7 +466,7 @@ int wfrdm_events_fd(wfi_fabric *fabric);
 void wfrdm_local_name(char out[WFRDM_NAME_BYTES]);
 uint64_t wfrdm_local_where(void); /* equal in processes that can share memory; 0: unknown */
 void wfrdm_local_sweep(void);     /* removes files that processes left behind. No lock */
-/* Begins to watch the peer's process. False: it has ended, or the endpoint is closed. */
+/* Begins to watch the peer's process. False: the process has ended, or its endpoint is closed. */
 bool wfrdm_local_meet(wfrdm *rdm, wfrdm_peer *peer);
 void wfrdm_local_part(wfrdm *rdm, wfrdm_peer *peer); /* ends the watch */
 bool wfrdm_local_look(wfrdm *rdm);                   /* whether a peer's process has ended, which then fails */
@@ -474,8 +475,8 @@ bool wfrdm_local_look(wfrdm *rdm);                   /* whether a peer's process
 void wfrdm_local_add(wfrdm *rdm);
 void wfrdm_local_remove(wfrdm *rdm);
 
-/* deaf.c. ask: a peer's process has ended. heard: whether the BYE is the frame to itself. text: why no lane can be
- * connected; NULL: one can. */
+/* deaf.c. ask: call it when a peer's process has ended; sends the probe. heard: whether a BYE is this endpoint's own
+ * probe. text: why no lane can be connected, or NULL. */
 void wfrdm_deaf_ask(wfrdm *rdm);
 bool wfrdm_deaf_heard(wfrdm *rdm, const wfrdm_head *head);
 const char *wfrdm_deaf_text(const wfrdm *rdm);
@@ -483,9 +484,9 @@ void wfrdm_deaf_look(wfrdm *rdm, uint64_t now);
 
 /*
  * guard.c releases locks of libfabric's shm 1.17 that a killed process held. open: false if memory, descriptors or
- * threads are out. It is also false if the endpoint's memory has an unknown layout. wfrdm_guard_enter and _leave
- * surround each call of libfabric that may take such a lock, with rdm->lock held. wfrdm_guard_add may be called with or
- * without rdm->lock.
+ * threads are out. It is also false if the endpoint's memory has an unknown layout. wfrdm_guard_enter and
+ * wfrdm_guard_leave surround each call that may take such a lock. They need rdm->lock. wfrdm_guard_add may be called
+ * with or without rdm->lock.
  */
 bool wfrdm_guard_open(wfrdm *rdm, const char *name);
 void wfrdm_guard_close(wfrdm *rdm);

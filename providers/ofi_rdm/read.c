@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * read.c - remote reads, as messages. The reader asks for pieces (READ), and the owner copies each piece into frames
- * (BYTES), in the order of the READs. So the owner's memory is touched by the owner alone, and the reader's by the
- * reader alone: closing a region or a lane ends that at once, whatever the provider still has in flight.
+ * (BYTES), in the order of the READs. So each process touches only its own memory. After a region or a lane is closed,
+ * the memory is no longer touched, even if the provider has frames in flight.
  *
  * A READ of memory that may not be read breaks the lane at both ends.
  */

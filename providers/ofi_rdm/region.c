@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * region.c - the memory that peers may read. Only this worker copies from it, under rdm->lock. So closing a region or a
- * lane is final.
+ * region.c - the table of memory that peers may read. Only this worker copies from the memory, under rdm->lock. So no
+ * byte of it is read after its region or lane is closed.
  */
 #include "base/alloc.h"
 #include "ofi_rdm/rdm.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* say.c - sends frames without a part of a message. */
+/* say.c - completes and sends frames; sends BYE, and frames whose content is short. */
 #include "ofi_rdm/rdm.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transmit.c - gives frames to libfabric. Frames that it does not take now (FI_EAGAIN: its queue, or that of the peer,
- * is full, or it is still connecting to the peer) wait in a list of their peer. So a peer that does not read delays no
- * other one, and the frames of a peer stay in order.
+ * transmit.c - gives frames to libfabric. If libfabric returns FI_EAGAIN (a queue is full, or the connection is not
+ * ready), the frame waits in the list of its peer. So a peer that does not read delays no other one, and the frames of
+ * a peer stay in order.
  */
 #include "base/clock.h"
 #include "ofi_rdm/rdm.h"

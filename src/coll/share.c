@@ -2,15 +2,16 @@
 /*
  * share.c - operations in memory that all members share (shared/slots.h).
  *
- * Such an operation is one step. The operations of a group are done one after another: the first one of the queue has
- * its turn, and its data are in this member's slot. It then waits for the flags of the others. It looks at them in each
- * round of progress (wfi_look). A member that finds all flags set when it sets its own wakes the others, because they
- * may sleep. All other members need not wake anybody: nobody can go on because of them.
+ * Such an operation is one step of its schedule. Shared operations of a group run one after another. The first
+ * operation of the queue writes its data into this member's slot (a turn, see slots.h), and waits for the flags of the
+ * other members. The member checks these flags in each round of progress (wfi_look). A member sets its own flag, then
+ * reads the others. If all are set, it is the last member, and it wakes the others, because they may sleep. No other
+ * member wakes anyone, because a flag is still missing.
  *
  * A large allreduce takes several turns, one for each piece that fits the slots.
  *
- * A member that dies leaves its slot and its flags. So the others end the operation if it had set its flag, and fail it
- * if it had not, as with messages.
+ * The slot and the flags of a member that dies stay in the memory. If it had set its flag, the operation completes at
+ * the others. Otherwise the operation fails. Operations by messages follow the same rule.
  */
 #include "coll/group.h"
 
@@ -72,7 +73,7 @@ static bool is_same(const wfi_slot_head *a, const wfi_slot_head *b)
     return a->number == b->number && a->what == b->what && a->count == b->count;
 }
 
-/* The first member whose operation of this turn is another one; the group's size: none. */
+/* Returns the first member that has called a different operation in this turn, or the group's size if there is none. */
 static size_t find_other(const wfi_operation *operation, wfi_slot_head *theirs)
 {
     const wfi_share *share = &operation->group->share;
@@ -122,7 +123,7 @@ static wfi_operation *first_of(const weft_group *group)
                                                : wfi_container_of(group->share.queue.next, wfi_operation, share.link);
 }
 
-/* For a look; looks_lock. */
+/* wfi_look.is_due: whether all members have the awaited flag. Called with looks_lock held. */
 static bool is_due(wfi_look *look)
 {
     wfi_share *share = wfi_container_of(look, wfi_share, look);
@@ -182,7 +183,7 @@ static bool is_last_piece(const wfi_operation *operation)
     return operation->share.at + piece_of(operation) == operation->what.count;
 }
 
-/* Takes a turn: puts the next piece into the slot. */
+/* Begins the next turn: copies the next piece of the data, and the operation's signature, into this member's slot. */
 static void take_turn(wfi_operation *operation)
 {
     wfi_share *share = &operation->group->share;
@@ -211,7 +212,8 @@ static void leave_queue(wfi_operation *operation)
     operation->share.has_turn = false;
 }
 
-/* The results of this turn are there; or the operation has failed meanwhile. */
+/* Called when this turn's results are written, or the operation has failed. Begins the next piece, or ends the
+ * operation. */
 static void complete(wfi_operation *operation)
 {
     weft_group *group = operation->group;
@@ -222,7 +224,7 @@ static void complete(wfi_operation *operation)
         return;
     }
     leave_queue(operation);
-    operation->share.done(operation); /* it is freed when the lock is released, and the group with it */
+    operation->share.done(operation); /* frees the operation, and perhaps the group, when the lock is released */
     run_queue(group);
 }
 
@@ -248,12 +250,12 @@ static void run_computation(wfi_task *task)
     wfi_net_unlock(agent->net);
 }
 
-/* All have the flag that the first operation awaits. */
+/* Called when all members have the awaited flag: checks that they called the same operation, then computes. */
 static void proceed(wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
     if (share->awaited == WFI_SLOTS_ARRIVED && !all_agree(operation))
-        return; /* it fails with the group */
+        return; /* all_agree has ended the group, which fails this operation */
     if (wfi_slots_work_bytes(&share->piece) <= INLINE_BYTES) {
         compute(operation);
         computed(operation);
@@ -265,7 +267,7 @@ static void proceed(wfi_operation *operation)
     wfi_net_defer(operation->group->agent->net, &operation->share.task, WFI_DEFER_RELEASE);
 }
 
-/* Gives the first operation of the queue its turn, until one has to wait. */
+/* Runs the operations of the queue one after another, until one has to wait for the other members. */
 static void run_queue(weft_group *group)
 {
     wfi_share *share = &group->share;
@@ -314,7 +316,7 @@ void wfi_share_finish(wfi_operation *operation)
 void wfi_share_drop(wfi_operation *operation)
 {
     if (operation->share.computes || !operation->share.done)
-        return; /* run_computation ends it; or it was not begun */
+        return; /* run_computation ends a computing operation; an operation without `done` has not begun */
     if (operation->share.has_turn)
         wfi_progress_unlook(&operation->group->agent->net->progress, &operation->group->share.look);
     leave_queue(operation);

@@ -3,18 +3,20 @@
  * sharing.c - how the members of a group on one host get the memory that they share, and how they all come to the same
  * decision whether to use it.
  *
- *   1. When operation WFI_SHARE_AFTER has ended at the first member, that member makes the memory, and says HELLO to
- *      all.
- *   2. A member that hears HELLO says HELLO to all others, once. So each pair of members has a lane, by which they can
- *      wake each other.
+ *   1. The members count the operations that could be shared. When number WFI_SHARE_AFTER has ended at the first
+ *      member, that member makes the memory, and sends HELLO to all.
+ *   2. Each member that receives HELLO sends HELLO to all others, once. This opens a lane between each pair of members.
+ *      A member needs these lanes to wake the others.
  *   3. The first member passes the descriptor of the memory to each member that has said HELLO.
  *   4. A member that has mapped the memory, has heard HELLO of all, and can wake all, says READY to the first member. A
  *      member that cannot map it says UNABLE.
- *   5. The first member tells the verdict: USE when all are ready, otherwise USE_NOT. All obey it, so all decide alike.
+ *   5. The first member sends the verdict to all. It is USE if all are READY and the first member can wake all of them.
+ *      It is USE_NOT if a member is UNABLE or does not answer in time. No member decides by itself.
  *
  * A descriptor is lost if its connection is replaced, for example because two members have dialled each other at the
- * same time. So the first member passes it again to members that have not answered, after ever longer pauses. After the
- * last one the verdict is USE_NOT: the operations are done by messages. Only the choice depends on these times.
+ * same time. So the first member passes the descriptor again to each member that has said HELLO and is not READY. The
+ * pauses are 20, 40, 80, 160 and 320 ms. 640 ms after the last time the verdict is USE_NOT, and messages do the
+ * operations. These times decide only whether memory or messages are used. They do not change a result.
  */
 #include "coll/group.h"
 
@@ -40,7 +42,7 @@ static void decide(weft_group *group, bool uses, const char *why)
     wfi_operations_begin(group);
 }
 
-/* The first member's verdict. */
+/* At the first member: sends the verdict to all, and applies it here. `why` is logged if `uses` is false. */
 static void judge(weft_group *group, bool uses, const char *why)
 {
     wfi_share *share = &group->share;
@@ -80,7 +82,7 @@ static bool all_others(const weft_group *group, bool ready)
     return true;
 }
 
-/* A member's answer, once. */
+/* Sends READY or UNABLE to the first member. A member answers once. */
 static void answer(weft_group *group, bool able)
 {
     group->share.said_ready = true;
@@ -91,7 +93,7 @@ static void check(weft_group *group)
 {
     wfi_share *share = &group->share;
     if (!can_wake_all(group))
-        return; /* a connection is being replaced, or is on another fabric: it is looked at again */
+        return; /* A lane is being replaced, or is on another fabric. The next word or timer calls `check` again. */
     if (leads(group) && share->state == WFI_SHARE_OFFERED && all_others(group, true))
         judge(group, true, "");
     else if (!leads(group) && !share->said_ready && share->slots.memory && all_others(group, false))
@@ -114,7 +116,7 @@ static void pass_to(const weft_group *group, const wfi_group_member *member)
     uint8_t key[KEY_BYTES];
     write_key(&group->key, key);
     weft_status st = member->peer ? wfi_peer_pass(member->peer, group->share.fd, key, sizeof key) : WEFT_OK;
-    (void)st; /* it is passed again */
+    (void)st; /* a failure is ignored: `late` passes the descriptor again */
 }
 
 static void await_answers(weft_group *group)
@@ -160,7 +162,7 @@ static void offer(weft_group *group)
     share->state = WFI_SHARE_OFFERED;
     share->timer.fire = late;
     share->pause_ms = FIRST_PAUSE_MS;
-    say_hello(group); /* the memory is passed to each member that answers */
+    say_hello(group); /* hear_answer passes the memory to each member when its HELLO comes */
     await_answers(group);
 }
 
@@ -190,7 +192,7 @@ void wfi_sharing_init(weft_group *group)
         group->share.may = wfi_transport_can_pass(transport, group->members[i].rank);
 }
 
-/* HELLO, READY or UNABLE. */
+/* Handles HELLO, READY or UNABLE. The first member answers HELLO with the memory. */
 static void hear_answer(weft_group *group, wfi_group_member *from, unsigned word)
 {
     bool offers = group->share.state == WFI_SHARE_OFFERED;
@@ -217,7 +219,8 @@ bool wfi_sharing_hear(weft_group *group, wfi_group_member *from, wfi_reader *rea
     bool is_verdict = word == WFI_SHARE_USE || word == WFI_SHARE_USE_NOT;
     if (reader->failed || !word || word >= WFI_SHARE_WORDS || !share->may)
         return false;
-    if (group->over || word == WFI_SHARE_LOOK) /* this round looks */
+    /* LOOK only wakes this worker: the round that reads it checks the flags (share.c) */
+    if (group->over || word == WFI_SHARE_LOOK)
         return true;
     if (!is_verdict) {
         hear_answer(group, from, word);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * look.c - memory that other processes write, and that each round looks at.
+ * look.c - checks, in each round of progress, memory that other processes write, and calls the owner when the awaited
+ * change has come.
  *
- * No change is lost during a sleep: the thread that is about to sleep arms its sources first, then looks. A process
- * that has changed the memory wakes this one through a source (wfi_fabric_ops.wake) if that is armed.
+ * Before a thread sleeps, it arms its sources, and then checks the memory once more. So a change before the sleep is
+ * seen, and a change during the sleep wakes the thread. A process that has changed the memory calls
+ * wfi_fabric_ops.wake, which wakes the other process if its source is armed.
  *
- * `looks_lock` guards the list, so that a round can look without the agent's lock. It is taken after that lock.
+ * `looks_lock` guards the list, so a round needs no agent lock to check it. Lock order: the agent's lock, then
+ * looks_lock.
  */
 #include "progress/progress.h"
 
@@ -44,7 +47,7 @@ size_t wfi_looks_poll(wfi_progress *progress)
     return count;
 }
 
-/* One that is due, and no longer in the list; NULL: none. */
+/* Removes the first due look from the list and returns it, or returns NULL. */
 static wfi_look *take_due(wfi_progress *progress)
 {
     wfi_look *taken = NULL;

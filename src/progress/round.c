@@ -2,12 +2,14 @@
 /*
  * round.c - one round: polls the sources, then, with the lock, handles the completions and runs the due timers.
  *
- * An unused source costs each round a poll, of a microsecond or less, while a round itself may take a tenth of that. So
- * a source that expects no results is not polled in every round: the pause between two polls is a REST_SHARE-th of the
- * time in which it had nothing, at most REST_NS. A late message is noticed later by that share. If the source expects
- * nothing at all, because it has no connections, the pause is REST_NS. After a sleep every source is polled, because
- * any of them may have ended the sleep. A source never rests alone; in the simulation, whose fiber parks after a round
- * that found nothing; or where the program makes the rounds, perhaps rarely.
+ * Polling a source costs up to a microsecond, up to ten times as much as the rest of a round. So a source is not polled
+ * in every round while none of this worker's operations are in flight on it (WFI_EXPECTS_MESSAGES,
+ * WFI_EXPECTS_NOTHING). It rests. WFI_EXPECTS_MESSAGES: the pause between two polls is 1/16 (REST_SHARE) of the time
+ * since a poll last found something, at most 50 us (REST_NS). So resting delays a message by at most 1/16 of the
+ * silence before it. WFI_EXPECTS_NOTHING, a source without connections: the pause is 50 us. After a sleep every source
+ * is polled, because any of them may have ended the sleep. A source does not rest if it is the only one. No source
+ * rests in the simulation, whose fiber parks after a round without results. No source rests if the program itself makes
+ * the rounds, because it may make them rarely.
  */
 #include "progress/progress.h"
 
@@ -21,7 +23,8 @@ void wfi_progress_round_begin(wfi_progress *progress, uint64_t now_ns)
     progress->in_round = true;
 }
 
-/* Goes by the time of the last round: reading the clock once more would cost as much as polling shared memory. */
+/* Whether the source is skipped in this round. Uses the time of the last round, because reading the clock costs as much
+ * as polling shared memory. */
 static bool rests(const wfi_progress *progress, wfi_source *source, wfi_role role)
 {
     uint64_t now = progress->token.round_ns, pause = now - source->polled_ns;
@@ -62,8 +65,8 @@ size_t wfi_progress_round(wfi_progress *progress, wfi_role role, wfi_task **mine
     if (!count && atomic_load_explicit(&progress->next_deadline_ns, memory_order_relaxed) > now)
         return 0;
     wfi_progress_round_begin(progress, now);
-    /* This thread is awake, so setting a timer need not wake it. A sleeper from which it took the token sleeps until
-     * look_ns at most. */
+    /* This thread is awake, so an earlier timer does not have to wake it. A sleeper that lost the token to this thread
+     * sleeps until look_ns at most. */
     if (role == WFI_MANUAL)
         progress->sleep_until_ns = 0;
     for (size_t i = 0; i < progress->source_count; i++)

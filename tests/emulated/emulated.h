@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * emulated.h - controls the emulated GPU, for tests, and for the stand-ins of libraries that compute on it.
+ * emulated.h - controls the emulated GPU. For tests, and for the stand-in of cuBLAS.
  *
  * The emulated GPU is a stand-in for libcuda.so.1. A program finds it through the library path, and runs the same code
- * as on a GPU. It has two devices. Tests look up the functions below with dlsym in libcuda.so.1: a real driver does not
- * have them.
+ * as on a GPU. The emulated GPU has two devices. Tests find the functions below with dlsym, because a real driver does
+ * not have them.
  *
  * WHAT IT CHECKS. The host cannot read or write device memory. A kernel can only use the memory of its own device, and
  * pinned memory. Each allocation ends at an inaccessible page, except for up to 255 bytes of alignment. These bytes
- * have a pattern, which is checked. Fresh memory is filled with the bits 1 (NaN, -1). Freed memory is inaccessible, and
- * its address is not used again. Work on a stream runs as late as the rules of CUDA allow. Blocks, warps and threads
- * run in an order that depends on EMULATED_GPU_SEED. A fault of the program ends the process with a message that begins
- * with "emulated GPU:".
+ * have a pattern, which is checked. New memory has all bits set: NaN as a float, -1 as an integer. Freed memory is
+ * inaccessible, and its address is not used again. Work on a stream runs as late as CUDA's rules allow, so a missing
+ * synchronisation shows. Blocks, warps and threads run in an order that depends on EMULATED_GPU_SEED. A fault of the
+ * program ends the process with a message that begins with "emulated GPU:".
  *
  * WHAT IT CANNOT SHOW. Speed, generated code, the weak order of memory, and what NVIDIA's libraries do.
  */
@@ -35,7 +35,7 @@ typedef struct emulated_counts {
     uint64_t switches;         /* switches from one thread of a block to another */
     uint64_t pending;          /* work that is queued and has not run */
     uint64_t live, live_bytes; /* allocations that are not freed, of all devices; pinned ones too */
-    uint64_t contexts;         /* contexts that are current on the calling thread, one above the other */
+    uint64_t contexts;         /* depth of the calling thread's context stack */
 } emulated_counts;
 
 void emulated_gpu_counts(emulated_counts *out);

@@ -51,7 +51,7 @@ template <typename T> static inline T emulated_shuffle(T value, unsigned from_la
 #define __shfl_xor_sync(mask, value, lane) emulated_shuffle((value), (emulated_thread.x % 32) ^ (unsigned)(lane))
 #define __shfl_sync(mask, value, lane) emulated_shuffle((value), (unsigned)(lane))
 
-/* Threads run one at a time: a plain access is atomic. */
+/* Threads run one at a time, so a plain read and write is atomic. */
 template <typename T> static inline T atomicMin(T *at, T value)
 {
     T before = *at;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* faults.h - the parameter of the kernels of faults.cu. */
+/* faults.h - the parameter struct of the faulty kernels in faults.cu, with which the tests provoke faults. */
 #ifndef EMULATED_FAULTS_H
 #define EMULATED_FAULTS_H
 

@@ -27,7 +27,8 @@
 extern emulated_counts gpu_counts;
 /* Ends the process with "emulated GPU: ..." unless a test expects a fault. */
 void gpu_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
-bool gpu_fails_now(emulated_call call); /* counts the call; true if it was told to fail */
+/* Counts the call. Returns true if emulated_gpu_fail has told this call to fail. */
+bool gpu_fails_now(emulated_call call);
 
 /* ---- memory.c ---- */
 typedef struct gpu_piece {
@@ -43,12 +44,14 @@ void *gpu_memory_take(int device, size_t size);
 bool gpu_memory_give(void *at, int device_or_pinned); /* false: `at` is no such allocation */
 /* The allocation that has [at, at + size), or NULL. */
 const gpu_piece *gpu_memory_find(const void *at, size_t size);
-bool gpu_memory_is_device(const void *at); /* an address that device memory has or had */
-/* Lets the running thread use the memory of a device, and then no longer. They nest. */
+bool gpu_memory_is_device(const void *at); /* whether `at` is, or was, in device memory */
+/* gpu_memory_open makes a device's memory accessible, gpu_memory_close inaccessible again. Pairs nest. */
 void gpu_memory_open(int device);
 void gpu_memory_close(int device);
-void gpu_memory_check(const char *after); /* the patterns around allocations */
-void gpu_memory_catch(void);              /* installs the handler that explains an access outside */
+/* Checks the patterns around allocations. `after` names the work that ran last, for the message. */
+void gpu_memory_check(const char *after);
+/* Installs the SIGSEGV handler, which reports an access outside of an allocation as a fault. */
+void gpu_memory_catch(void);
 
 /* ---- stream.c ---- */
 typedef struct gpu_stream gpu_stream;

@@ -2,15 +2,16 @@
 /*
  * slots.h - the memory that all members of a group on one host share, and the operations in it.
  *
- * Each member has two slots of data, and flags. Work in this memory is done in numbered TURNS, from 1 on: one for an
- * operation, or one for each piece of a large allreduce. In a turn each member writes its data into its slot of that
- * turn. The two slots are used in alternation. The member then sets its flag ARRIVED to the turn. When all flags have
- * that turn, each member computes its result from all slots. Sums are made in the same pairs everywhere, so all members
- * get the same bits. For a large sum each member computes one part in its output, copies it into its slot, and sets its
- * flag REDUCED. When all have done that, each member copies the parts of the others.
+ * Each member has two slots of data, and flags. Members work in numbered TURNS, the first is 1. An operation takes one
+ * turn, except a large allreduce, which takes one turn for each piece of 64 KiB. The two slots are used in alternation:
+ * one in odd turns, the other in even turns. In a turn each member copies its data into the slot of that turn, and then
+ * sets its flag ARRIVED to the number of the turn. When all flags have that turn, each member computes its result from
+ * all slots. Sums are made in the same pairs everywhere, so all members get the same bits. For a large sum each member
+ * computes one part in its output, copies it into its slot, and sets its flag REDUCED. When all have done that, each
+ * member copies the parts of the others.
  *
- * A member begins a turn only when it has ended the one before. So when all have arrived at a turn, nobody reads the
- * slots of the turn before, and these may be written.
+ * A member begins a turn only after it has ended the turn before. So when all members have arrived at turn N, all
+ * members have finished reading the slots of turn N - 1, and turn N + 1 may write them.
  *
  * TRUST. Other members can write anything into this memory at any time. Wrong data give a wrong result, a wrong head
  * ends the group, and a missing flag makes the operation wait until its time limit. No access is out of bounds, because
@@ -30,7 +31,7 @@ typedef struct wfi_slots {
 
 typedef enum wfi_slots_flag { WFI_SLOTS_ARRIVED, WFI_SLOTS_REDUCED, WFI_SLOTS_FLAGS } wfi_slots_flag;
 
-/* A member's operation of a turn. */
+/* Says which operation a member runs in a turn, so that the others can detect a different one. */
 typedef struct wfi_slot_head {
     uint64_t number; /* the operation's number in its group */
     uint64_t what;   /* its signature, packed */
@@ -45,7 +46,7 @@ void wfi_slots_write_head(const wfi_slots *slots, uint64_t turn, const wfi_slot_
 wfi_slot_head wfi_slots_read_head(const wfi_slots *slots, size_t member, uint64_t turn);
 void wfi_slots_set(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn); /* this member's flag */
 bool wfi_slots_has(const wfi_slots *slots, size_t member, wfi_slots_flag flag, uint64_t turn);
-/* Whether all members have that flag, from member *first on; *first becomes the first one without it. */
+/* Whether all members from *first on have set `flag` to `turn`. Sets *first to the first member that has not. */
 bool wfi_slots_have(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn, size_t *first);
 
 /* ---- work.c ------------------------------------------------------------------------------------------------------ */
@@ -57,15 +58,15 @@ typedef struct wfi_slots_work {
     uint64_t turn;
     weft_dtype dtype;
     weft_op how;
-    const void *input; /* of an allreduce: the output */
+    const void *input; /* ignored for an allreduce, which reads `output` */
     void *output;
 } wfi_slots_work;
 
 void wfi_slots_put(const wfi_slots_work *work); /* writes this member's data into its slot */
 /* Whether the operation has a second step, for which all members must have the flag REDUCED. */
 bool wfi_slots_has_second(const wfi_collective *what);
-size_t wfi_slots_work_bytes(const wfi_collective *what); /* about as many does a step of it read and write */
-void wfi_slots_first(const wfi_slots_work *work);        /* all have arrived */
-void wfi_slots_second(const wfi_slots_work *work);       /* all have reduced their parts */
+size_t wfi_slots_work_bytes(const wfi_collective *what); /* estimate of the bytes that one step reads and writes */
+void wfi_slots_first(const wfi_slots_work *work);        /* call it when all members have ARRIVED */
+void wfi_slots_second(const wfi_slots_work *work);       /* call it when all members have REDUCED */
 
 #endif

@@ -21,7 +21,8 @@ static_assert(WFI_LONG_COVERED + WFI_EAGER_LIMIT <= WFI_LONG_MESSAGE_MAX, "eager
 static_assert(HEADER_MOST + WFI_BODY_INLINE + WFI_BODY_MARGIN <= WFI_MESSAGE_MAX,
               "what is encoded inline fits a frame");
 
-/* Whether the tensors fit a long message. Only its first bytes are authenticated: the metadata must be among them. */
+/* Whether the tensors may follow the metadata in a long message. The MAC covers only its first WFI_LONG_COVERED bytes,
+ * so header and metadata must fit into these. Does not ask whether the peer takes long messages. */
 static bool may_be_eager(const wfi_outbound *outbound, size_t header_size)
 {
     const wfi_encoded *body = &outbound->body;
@@ -47,7 +48,7 @@ static void drop_shared(void *shared)
     wfi_shared_body_unref(shared);
 }
 
-/* Makes meta_storage, unless there is one. On failure the metadata are lost. */
+/* Makes meta_storage if there is none. On failure the metadata have been freed, and body.meta.failed is set. */
 static weft_status wrap_meta(wfi_outbound *outbound)
 {
     wfi_writer *meta = &outbound->body.meta;
@@ -120,7 +121,7 @@ static weft_status expose_meta(wfi_outbound *outbound, wfi_peer *peer, wfi_write
     return WEFT_OK;
 }
 
-/* Those that are pushed are in their places already. */
+/* Copies the tensors behind the metadata, except those that were pushed into landing places (WFI_NO_PATCH). */
 static void append_tensors(wfi_outbound *outbound, wfi_writer *header)
 {
     wfi_encoded *body = &outbound->body;
@@ -141,7 +142,8 @@ static void append_tensors(wfi_outbound *outbound, wfi_writer *header)
     }
 }
 
-/* Sets small_bytes and copied_bytes. A view's metadata may be those of `shared` or a copy; both are counted. */
+/* Sets small_bytes and copied_bytes. If the outbound is a view, the memory of `shared` is counted, and so is the view's
+ * own copy of the metadata. */
 static void count_held(wfi_outbound *outbound, bool outgrown)
 {
     const wfi_encoded *body = &outbound->body;
@@ -209,7 +211,7 @@ weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing 
     for (size_t i = 0; i < body->remote_count; i++) {
         const wfi_encoded_tensor *item = &body->remote[i];
         if (item->patch != WFI_NO_PATCH)
-            continue; /* the peer pulls it */
+            continue; /* not pushed: the peer reads it, or it is in the message */
         list[(*count)++] = (wfi_segment){.local = weft_tensor_data(item->tensor),
                                          .storage = item->tensor->storage,
                                          .size = weft_tensor_nbytes(item->tensor),

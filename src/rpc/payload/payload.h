@@ -36,16 +36,18 @@ typedef struct wfi_shared_body wfi_shared_body; /* counted */
 
 typedef struct wfi_outbound {
     wfi_encoded body;
-    /* If set, `body` is a view of it: the lists belong to `shared`, and so does body.meta, unless addresses must be
-     * written into it. */
+    /* If set, `body` is a view: its lists belong to `shared`. body.meta belongs to `shared` too, except if addresses
+     * are written into it; then it is a copy. */
     wfi_shared_body *shared;
-    /* Owns the bytes of body.meta, or holds `shared`, which does. For their exposure, if they are, or may become, too
-     * long for the message. */
+    /* Set if the metadata are exposed, or may grow too long for the message. Owns the bytes of body.meta, or references
+     * `shared`, which owns them. */
     wfi_storage *meta_storage;
     wfi_exposure *exposures;
     size_t exposure_count;
-    uint64_t exposed_bytes; /* bytes that the peer reads: net cannot count them */
-    /* Set by publishing: the memory that it holds besides the user's. A view counts shared memory as its own. */
+    /* bytes that the peer may read. Counted here because reads by a peer do not pass through net */
+    uint64_t exposed_bytes;
+    /* Set by wfi_outbound_publish: memory that the outbound holds in addition to the user's tensors. A view counts the
+     * memory of `shared` as its own. */
     size_t small_bytes;  /* lists, exposures, and metadata that fit the message */
     size_t copied_bytes; /* copies that the peer reads: metadata, packed tensors */
 } wfi_outbound;
@@ -53,7 +55,7 @@ typedef struct wfi_outbound {
 /* Whether publishing behind a header of `header_size` bytes will expose memory: tensors, or metadata too long for the
  * message. */
 bool wfi_outbound_exposes(const wfi_outbound *outbound, const wfi_peer *peer, size_t header_size);
-#define WFI_OUTBOUND_HEADER_MOST 1024 /* no header is as long: metadata that fit behind one are never exposed */
+#define WFI_OUTBOUND_HEADER_MOST 1024 /* every header is shorter; see wfi_outbound_may_outgrow */
 /* Whether publishing may expose metadata. `later`: bytes that will be added to them. */
 static inline bool wfi_outbound_may_outgrow(const wfi_outbound *outbound, size_t later)
 {
@@ -66,14 +68,15 @@ static inline bool wfi_outbound_registers(const wfi_outbound *outbound, const wf
     return (outbound->body.remote_count || wfi_outbound_may_outgrow(outbound, later)) && wfi_net_registers(net);
 }
 
-/* Adds to *prepared what publishing will expose. From then on no more than `later` bytes may be added to the metadata.
- * [agent lock] */
+/* Adds to *prepared the memory that wfi_outbound_publish will expose. After this call at most `later` bytes may be
+ * added to the metadata. [agent lock] */
 void wfi_outbound_prepare(wfi_outbound *outbound, size_t later, wfi_prepared *prepared);
 /*
  * Exposes the memory that the peer is to read, and appends the body to `header`: the metadata if they fit the message,
  * otherwise the address to pull them from. If the tensors fit a long message, and the peer takes such messages, they
- * follow the metadata, and are not exposed. If it does not take them yet, it is asked to. On failure nothing is
- * exposed. On a fabric whose registrations last, the memory must have been prepared, and be registered. [agent lock]
+ * follow the metadata, and are not exposed. If the peer does not take long messages yet, wfi_outbound_publish asks it
+ * to, and exposes the tensors this time. On failure nothing is exposed. If memory must be registered
+ * (wfi_net_registers), the caller must have prepared it (wfi_outbound_prepare) and registered it. [agent lock]
  */
 weft_status wfi_outbound_publish(wfi_outbound *outbound, wfi_peer *peer, wfi_writer *header);
 /* Ends the exposures. `quiet`: the peer is known to have finished reading. [agent lock] */
@@ -81,14 +84,14 @@ void wfi_outbound_withdraw(wfi_outbound *outbound, wfi_peer *peer, bool quiet);
 /* The segments to write into landing places: a malloc'ed array, NULL if none. `outbound` keeps the tensors. */
 weft_status wfi_outbound_pushes(const wfi_outbound *outbound, const wfi_landing *landing, wfi_segment **segments,
                                 size_t *count);
-/* Bytes that it keeps in memory: metadata, and tensors that are not part of the metadata. */
+/* Bytes of the metadata, and of the tensors outside of the metadata. */
 static inline uint64_t wfi_outbound_bytes(const wfi_outbound *outbound)
 {
     return outbound->body.meta.size + outbound->body.remote_bytes;
 }
 void wfi_outbound_fini(wfi_outbound *outbound); /* not locked */
 
-/* For calls without landing places. */
+/* Encodes `values` once for several calls. None of them may have landing places. */
 weft_status wfi_shared_body_create(weft_args values, const wfi_encode_options *how, wfi_shared_body **out);
 wfi_shared_body *wfi_shared_body_ref(wfi_shared_body *shared);
 void wfi_shared_body_unref(wfi_shared_body *shared); /* not locked. NULL is a no-op */
@@ -105,13 +108,16 @@ typedef struct wfi_inbound {
     weft_agent *agent;
     wfi_peer *peer;
     wfi_decode_options options;
-    bool user_places;   /* options.place is user code: called without the lock */
-    bool free_places;   /* options.place may be called with or without the lock; if neither is set: with it */
-    wfi_charge *charge; /* memory is charged here before it is allocated, or refused; NULL: it is not counted */
-    bool is_let_in;     /* arguments that fit a message are charged even if the budget is used up: WFI_LET_IN */
-    /* Decides whether the values that `meta` describes, about `bytes`, are accepted, before memory is allocated for
-     * them. If `meta` is NULL, `bytes` are metadata that are still to be pulled. On failure `problem` says why. If
-     * `admit` is NULL, the budget decides. [agent lock] */
+    bool user_places; /* options.place is user code: called without the lock */
+    /* options.place may be called with or without the lock. Without user_places and free_places: with the lock */
+    bool free_places;
+    wfi_charge *charge; /* the budget that memory is charged to before it is allocated. NULL: not counted */
+    /* set for requests that must not be rejected: arguments that fit a message are charged even over the budget
+     * (WFI_LET_IN) */
+    bool is_let_in;
+    /* Called before memory is allocated. Accepts or rejects values of about `bytes` bytes, which `meta` describes. If
+     * `meta` is NULL, `bytes` are metadata that are still to be pulled. On failure `problem` says why. If `admit` is
+     * NULL, the budget decides. [agent lock] */
     weft_status (*admit)(struct wfi_inbound *inbound, const uint8_t *meta, size_t size, uint64_t bytes);
     void (*ready)(struct wfi_inbound *inbound, weft_status status);
     void *owner; /* for `ready`, if the inbound is not embedded in its owner */
@@ -129,23 +135,24 @@ typedef struct wfi_inbound {
     size_t meta_size, tail_size; /* the tail follows the metadata: the bytes of eager tensors */
     wfi_decoded decoded;
     wfi_segment meta_segment;
-    uint32_t told; /* wfi_peer_bulk_told, of the message */
+    uint32_t told; /* wfi_peer_bulk_told when the message came */
     wfi_transfer transfer;
     wfi_task task;
     bool elsewhere;       /* `task` is on the process's executor: counted in agent->inbound_elsewhere */
     bool task_queued;     /* import_task is queued: it imports the next references */
     size_t imported;      /* references that were imported */
     size_t unconfirmed;   /* references whose owners have not answered */
-    weft_status unknown;  /* the failure that one of the owners answered, for import_task */
+    weft_status unknown;  /* status that an owner returned for its reference; import_task reports it */
     weft_status decoding; /* how decoding ended */
     enum { WFI_INBOUND_NEW, WFI_INBOUND_PULLING, WFI_INBOUND_PLACING, WFI_INBOUND_CONFIRMING, WFI_INBOUND_READY } state;
     bool cancelled;
 } wfi_inbound;
 
-/* `body` is positioned at the body; its bytes need not outlive this function. [agent lock] */
+/* Starts to receive. `body` stands at the first byte of the body. The bytes are copied if they are needed after the
+ * call. [agent lock] */
 void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body);
-/* `ready` follows with WEFT_ERR_CANCELLED, unless it has been called. After `ready` no memory of the peer is read.
- * [agent lock] */
+/* Cancels the pull. `ready` is then called with WEFT_ERR_CANCELLED, if it has not been called yet. After `ready` no
+ * memory of the peer is read. [agent lock] */
 void wfi_inbound_cancel(wfi_inbound *inbound);
 /* Waits for the agent's inbound tasks on the process's executor. The agent is stopping and has cancelled all its
  * inbounds. Not locked. */
