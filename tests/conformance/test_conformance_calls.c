@@ -211,9 +211,9 @@ ITEM(item_10_tensors_in_nested_containers, .program = containers, ITEM_FUNCTIONS
 /* The elements arrive as they are seen; the strides do not: what is not contiguous is packed, and counted. */
 static void strides(weft_agent *agent, void *arg)
 {
-    weft_tensor *flat = weft_tensor_arange(64 * 96, WEFT_DTYPE_FLOAT32),
-                *table = weft_tensor_reshape(flat, WEFT_SHAPE(64, 96)), *turned = weft_tensor_transpose(table, 0, 1),
-                *strip = weft_tensor_narrow(table, 1, 10, 7);
+    weft_tensor *flat = weft_tensor_arange(128 * 96, WEFT_DTYPE_FLOAT32),
+                *table = weft_tensor_reshape(flat, WEFT_SHAPE(128, 96)), *turned = weft_tensor_transpose(table, 0, 1),
+                *strip = weft_tensor_narrow(table, 1, 10, 80); /* each over 32 KiB: read, not copied into a message */
     weft_tensor *sent[] = {turned, strip};
     for (int i = 0; i < 2; i++) {
         weft_stats before, after;
@@ -224,6 +224,7 @@ static void strides(weft_agent *agent, void *arg)
         weft_tensor *back = list_of(got).items[0].as.tensor;
         MUST(same_elements(back, sent[i]) && weft_tensor_is_contiguous(back));
         MUST(after.bytes_packed >= before.bytes_packed + weft_tensor_nbytes(sent[i]));
+        MUST(after.bytes_copied == before.bytes_copied);
         weft_values_unref(got);
         /* To oneself it goes by reference, strides and all. */
         got = echo(agent, weft_agent_rank(agent), WEFT_VALUES(weft_of_tensor(sent[i])));
