@@ -9,11 +9,13 @@ import sys
 
 PROGRAM, MACHINES = sys.argv[1:3]
 SECTIONS = ["weft", "variables", "launchers", "limits", "fabrics", "numa_nodes", "nics", "gpus", "chosen"]
+LEAKS = "suppressions=" + os.path.join(os.path.dirname(os.path.abspath(__file__)), "libfabric_net.supp")
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "OMPI_", "PMI", "SLURM_", "MV2_", "MPI_LOCAL", "WEFT_", "HWLOC_")
 
 
 def run(*args, code=0, env=None, before=(), limits=None):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+    clean["LSAN_OPTIONS"] = LEAKS
     clean.update(env or {})
     done = subprocess.run([*before, PROGRAM, *args], env=clean, capture_output=True, text=True, timeout=60, preexec_fn=limits,
                           check=False)
@@ -43,7 +45,7 @@ def check_here():
     assert found["weft"]["version"] in run("--version").stdout
     assert found["limits"]["share_cores"] >= 1 and found["chosen"]["fabric"]
     assert "--topology" in run("--help").stdout
-    assert list(json.loads(run("--json", before=["env", "-i"]).stdout)) == SECTIONS
+    assert list(json.loads(run("--json", before=["env", "-i", "LSAN_OPTIONS=" + LEAKS]).stdout)) == SECTIONS
 
 
 def check_environment():
