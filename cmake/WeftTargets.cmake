@@ -119,6 +119,11 @@ set(weft_test_environment OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 IPATH_NO_BACK
   TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/sanitizers/tsan.supp:second_deadlock_stack=1
   UBSAN_OPTIONS=print_stacktrace=1)
 
+# A sanitizer has to be the first library of a process.
+if(NOT WEFT_SANITIZE AND NOT WEFT_GPU_ONLY)
+  list(APPEND weft_test_environment LD_PRELOAD=${CMAKE_BINARY_DIR}/tests/libno_kernel_symbols.so)
+endif()
+
 # With a sanitizer these take a third of the time of all tests: tools/check runs them without one, tools/long.d/deep
 # with both.
 set(weft_deep_tests

@@ -50,7 +50,7 @@ static void suffer_all(arena *a, const attack *list, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (!only || strstr(list[i].name, only))
-            arena_suffer(a, &list[i], is_long ? 15 : 3, is_long ? 400 : 60);
+            arena_suffer(a, &list[i], is_long ? 15 : 3, is_long ? 400 : 25);
 }
 
 /* What has never been done costs something the first time: every stroke once, then a little time. */
@@ -126,7 +126,7 @@ static void answers_that_nobody_takes_are_bounded(void **state)
 {
     arena *a = begin();
     for (int i = 0; i < (is_long ? 3 : 1); i++) {
-        long kb = member_flood(a, is_long ? 1000000 : 150000);
+        long kb = member_flood(a, is_long ? 1000000 : 80000);
         print_message("kept for one that takes nothing: %ld kB\n", kb);
         assert_true(kb < UNTAKEN_KB);
     }
