@@ -375,8 +375,29 @@ static weft_status run_plan(const plan_key *key, const wfi_conv_data *data)
     return status;
 }
 
+/*
+ * oneDNN 3.0 to 3.13.0 ends the process by SIGFPE while it plans the backward pass to the images of a strided 1x1
+ * convolution with certain numbers of channels, which ResNet-50 has (brg_blocking_t::est_eff_1x1 in its
+ * jit_brgemm_conv_bwd_utils.cpp divides whole numbers, and the divisor is 0 where the CPU has no AMX).
+ */
+static bool crashes_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes)
+{
+    static const int64_t channels[][2] = {{1024, 2048}, {1024, 512}, {256, 1024}, {512, 1024}, {512, 2048}};
+    const dnnl_version_t *version = dnnl_version();
+    bool is_affected = version->major == 3 && version->minor * 100 + version->patch <= 1300;
+    bool is_strided = sizes->stride[0] > 1 || sizes->stride[1] > 1;
+    if (!is_affected || pass != WFI_CONV_BACKWARD_DATA || !is_strided || sizes->kernel[0] != 1 || sizes->kernel[1] != 1)
+        return false;
+    for (size_t i = 0; i < sizeof(channels) / sizeof(channels[0]); i++)
+        if (sizes->in == channels[i][0] && sizes->out == channels[i][1])
+            return true;
+    return false;
+}
+
 weft_status wfi_conv_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes, const wfi_conv_data *data)
 {
+    if (crashes_onednn(pass, sizes))
+        return WEFT_ERR_UNSUPPORTED;
     wfi_libraries host;
     plan_key key; /* compared as bytes: made of int64 alone, so without holes */
     memset(&key, 0, sizeof(key));
