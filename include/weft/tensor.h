@@ -124,6 +124,11 @@ WEFT_API weft_tensor *weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, co
  * WEFT_ERR_INVALID: no such kind or index. *error, if `error` is not NULL, receives the reason. */
 WEFT_API WEFT_NODISCARD weft_status weft_device_check(weft_device device, weft_error **error);
 WEFT_API weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype);
+/* A contiguous CPU tensor, contents undefined, in memory that is page-locked for GPUs: copies between it and any GPU
+ * are faster than from other host memory. Calls, groups and operators take it as any CPU tensor. `device` is the GPU
+ * whose driver allocates the memory; for the CPU the function is weft_tensor_empty. Page-locked memory cannot be
+ * swapped out: allocate little, and use it again. */
+WEFT_API weft_tensor *weft_tensor_empty_pinned(weft_device device, weft_shape shape, weft_dtype dtype);
 /* A reference to `tensor` if it is on `device`; otherwise a contiguous copy there, complete when the function
  * returns. */
 WEFT_API weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device);
@@ -194,7 +199,8 @@ WEFT_API void weft_tensor_wrote(weft_tensor *tensor);
 WEFT_API WEFT_NODISCARD weft_status weft_tensor_wait_unread(const weft_tensor *tensor, int64_t wait_ms);
 
 /* One element, converted to double or int64; the real part of a complex number. `index` counts elements in row-major
- * order, independent of the strides. 0 if `index` is out of range. */
+ * order, independent of the strides. 0 if `index` is out of range. The element of a tensor on a device is copied when
+ * the device has done all work queued there, so the functions wait. They return 0 if the device fails. */
 WEFT_API double weft_tensor_get_f64(const weft_tensor *tensor, int64_t index);
 WEFT_API int64_t weft_tensor_get_i64(const weft_tensor *tensor, int64_t index);
 
@@ -239,8 +245,9 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_fill_normal(weft_tensor *target,
 WEFT_API void weft_tensor_set_requires_grad(weft_tensor *tensor, bool requires_grad);
 WEFT_API bool weft_tensor_requires_grad(const weft_tensor *tensor);
 
-/* Prints dtype, shape and elements in readable form, and a newline. Only some elements of a large tensor are printed.
- * If the reader of a pipe is gone, the text is lost, and no SIGPIPE is raised. */
+/* Prints dtype, shape, the device unless it is the CPU, and elements in readable form, and a newline. Only some
+ * elements of a large tensor are printed. The elements of a tensor on a device are copied one by one, as
+ * weft_tensor_get_f64. If the reader of a pipe is gone, the text is lost, and no SIGPIPE is raised. */
 WEFT_API void weft_tensor_print(const weft_tensor *tensor, FILE *to);
 
 WEFT_END_C

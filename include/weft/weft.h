@@ -7,6 +7,7 @@
 #include <weft/status.h>        /* status codes, errors with detail */
 #include <weft/log.h>           /* log level and sink */
 #include <weft/tensor.h>        /* tensors */
+#include <weft/dlpack.h>        /* tensors shared with other libraries */
 #include <weft/value.h>         /* arguments and results of calls */
 #include <weft/future.h>        /* results that come later */
 #include <weft/tape.h>          /* recording, gradients */

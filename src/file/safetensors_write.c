@@ -151,7 +151,9 @@ static weft_status put(const writing *w, const void *data, size_t size)
 
 static weft_status put_elements(writing *w, weft_tensor *tensor)
 {
-    weft_tensor *packed = weft_tensor_contiguous(tensor);
+    weft_tensor *here = weft_tensor_to_device(tensor, (weft_device){WEFT_DEVICE_CPU, 0});
+    weft_tensor *packed = weft_tensor_contiguous(here);
+    weft_tensor_unref(here);
     if (packed == NULL)
         return no_memory(w);
     size_t size = weft_tensor_nbytes(packed);

@@ -87,6 +87,10 @@ uint64_t wfi_storage_version(const wfi_storage *storage);
 weft_status wfi_memory_copy(wfi_storage *to, size_t to_offset, const wfi_storage *from, size_t from_offset,
                             size_t size);
 
+/* Copies to host memory of the caller, after all work that is queued on the device. The copy is complete when it
+ * returns. WEFT_ERR_INVALID: the range is not in the storage. */
+weft_status wfi_memory_read(const wfi_storage *from, size_t offset, void *to, size_t size);
+
 /* The pool, for statistics and tests. */
 typedef struct wfi_slab_stats {
     size_t bytes_live, bytes_idle, bytes_peak; /* in use; kept for reuse; the most that were ever mapped */

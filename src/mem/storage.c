@@ -206,6 +206,13 @@ weft_status wfi_memory_copy(wfi_storage *to, size_t to_offset, const wfi_storage
                             (const char *)from->data + from_offset, size);
 }
 
+weft_status wfi_memory_read(const wfi_storage *from, size_t offset, void *to, size_t size)
+{
+    if (offset > from->size || size > from->size - offset)
+        return WEFT_ERR_INVALID;
+    return wfi_backend_copy(WFI_MEMORY_HOST, 0, to, from->kind, from->device, (const char *)from->data + offset, size);
+}
+
 void wfi_storage_wrote(wfi_storage *storage)
 {
     atomic_fetch_add_explicit(&storage->version, 1, memory_order_relaxed);

@@ -143,6 +143,14 @@ static weft_error *take_step(wfi_new_state *into, const weft_optimizer_state *it
     return NULL;
 }
 
+/* A copy on the device of the parameter, to which the state of the parameter belongs. */
+static weft_tensor *copy_for(const weft_tensor *parameter, weft_tensor *tensor)
+{
+    weft_device to = weft_tensor_device(parameter), now = weft_tensor_device(tensor);
+    bool is_there = to.kind == now.kind && to.index == now.index;
+    return is_there ? weft_tensor_clone(tensor) : weft_tensor_to_device(tensor, to);
+}
+
 weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *news, const weft_optimizer_state *item)
 {
     if (item->name == NULL || item->tensor == NULL)
@@ -157,7 +165,7 @@ weft_error *wfi_state_take(const weft_optimizer *optimizer, wfi_new_state *news,
         return weft_error_create(WEFT_ERR_EXISTS, "parameter %zu: %s is given twice", item->parameter, item->name);
     if (step)
         return take_step(into, item);
-    *slot = weft_tensor_clone(item->tensor);
+    *slot = copy_for(optimizer->parameters[item->parameter], item->tensor);
     return *slot != NULL
                ? NULL
                : weft_error_create(WEFT_ERR_MEMORY, "parameter %zu: no memory for %s", item->parameter, item->name);

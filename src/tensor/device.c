@@ -35,7 +35,7 @@ weft_status weft_device_check(weft_device device, weft_error **error)
     return WEFT_OK;
 }
 
-weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype)
+static weft_tensor *empty(weft_device device, wfi_memory_kind kind, weft_shape shape, weft_dtype dtype)
 {
     if (device.kind == WEFT_DEVICE_CPU && device.index == 0)
         return weft_tensor_empty(shape, dtype);
@@ -44,12 +44,22 @@ weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dty
     weft_tensor *tensor = NULL;
     weft_status status = weft_device_check(device, &error);
     if (status == WEFT_OK)
-        status = wfi_tensor_create(shape, dtype, WFI_MEMORY_CUDA, device.index, &tensor);
+        status = wfi_tensor_create(shape, dtype, kind, device.index, &tensor);
     if (status != WEFT_OK)
         wfi_log(WEFT_LOG_DEBUG, "no new tensor %s: %s", wfi_tensor_wanted(&shape, dtype, text),
                 error != NULL ? weft_error_message(error) : weft_status_text(status));
     weft_error_unref(error);
     return tensor;
+}
+
+weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype)
+{
+    return empty(device, WFI_MEMORY_CUDA, shape, dtype);
+}
+
+weft_tensor *weft_tensor_empty_pinned(weft_device device, weft_shape shape, weft_dtype dtype)
+{
+    return empty(device, WFI_MEMORY_PINNED, shape, dtype);
 }
 
 weft_tensor *wfi_tensor_empty_like(const weft_tensor *tensor, weft_shape shape, weft_dtype dtype)

@@ -12,18 +12,24 @@
 #define PRINTED_MAX 1000 /* elements; tensors with more are abridged */
 #define EDGE 3           /* shown at each end of an abridged dimension */
 
-/* The address of the element with row-major index `index`. NULL: the index is outside of the tensor, the tensor is in
- * device memory, or `tensor` is NULL. */
-static const void *element(const weft_tensor *tensor, int64_t index)
+#define ELEMENT_MAX 16 /* bytes of the largest dtype */
+
+/* Copies the element with row-major index `index` to `out`. False: the index is outside of the tensor, or the device
+ * failed. */
+static bool element(const weft_tensor *tensor, int64_t index, void *out)
 {
-    if (tensor == NULL || index < 0 || index >= tensor->numel || wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA)
-        return NULL;
-    int64_t at = 0;
+    if (index < 0 || index >= tensor->numel)
+        return false;
+    int64_t at = tensor->offset;
     for (int d = tensor->shape.ndim - 1; d >= 0; d--) {
         at += index % tensor->shape.dims[d] * tensor->strides[d];
         index /= tensor->shape.dims[d];
     }
-    return (const char *)wfi_tensor_address(tensor) + at * (int64_t)weft_dtype_size(tensor->dtype);
+    size_t size = weft_dtype_size(tensor->dtype);
+    if (wfi_storage_kind(tensor->storage) == WFI_MEMORY_CUDA)
+        return wfi_memory_read(tensor->storage, (size_t)at * size, out, size) == WEFT_OK;
+    memcpy(out, (const char *)wfi_storage_data(tensor->storage) + (size_t)at * size, size);
+    return true;
 }
 
 /* Reads one element and converts it to dtype `as`; of a complex number the real part, which is stored first. *value
@@ -33,8 +39,8 @@ static void get(const weft_tensor *tensor, int64_t index, weft_dtype as, void *v
     if (tensor == NULL)
         return;
     const weft_tensor *now = wfi_tensor_hold(tensor);
-    const void *data = element(now, index);
-    if (data != NULL)
+    _Alignas(ELEMENT_MAX) char data[ELEMENT_MAX];
+    if (element(now, index, data))
         (void)wfi_convert_one(wfi_dtype_real(now->dtype), data, as, value);
     wfi_tensor_release(tensor);
 }
@@ -70,28 +76,37 @@ static void print_number(double value, bool signs, FILE *to)
     }
 }
 
-static void print_complex(const weft_tensor *tensor, int64_t index, FILE *to)
+static void print_complex(weft_dtype part, const char *data, FILE *to)
 {
-    weft_dtype part = wfi_dtype_real(tensor->dtype);
-    const char *data = element(tensor, index);
-    double imaginary = 0;
+    double real = 0, imaginary = 0;
+    (void)wfi_convert_one(part, data, WEFT_DTYPE_FLOAT64, &real);
     (void)wfi_convert_one(part, data + weft_dtype_size(part), WEFT_DTYPE_FLOAT64, &imaginary);
-    print_number(weft_tensor_get_f64(tensor, index), false, to);
+    print_number(real, false, to);
     print_number(imaginary, true, to);
     fputc('i', to);
 }
 
+/* A device that fails has "?" for each element. */
 static void print_element(const weft_tensor *tensor, int64_t index, FILE *to)
 {
+    _Alignas(ELEMENT_MAX) char data[ELEMENT_MAX];
     wfi_dtype_class class = wfi_dtype_class_of(tensor->dtype);
-    if (class == WFI_CLASS_FLOAT)
-        print_number(weft_tensor_get_f64(tensor, index), false, to);
-    else if (class == WFI_CLASS_COMPLEX)
-        print_complex(tensor, index, to);
-    else if (class == WFI_CLASS_BOOL)
-        fputs(weft_tensor_get_i64(tensor, index) ? "true" : "false", to);
-    else
-        fprintf(to, "%" PRId64, weft_tensor_get_i64(tensor, index));
+    double number = 0;
+    int64_t whole = 0;
+    if (!element(tensor, index, data)) {
+        fputc('?', to);
+    } else if (class == WFI_CLASS_COMPLEX) {
+        print_complex(wfi_dtype_real(tensor->dtype), data, to);
+    } else if (class == WFI_CLASS_FLOAT) {
+        (void)wfi_convert_one(tensor->dtype, data, WEFT_DTYPE_FLOAT64, &number);
+        print_number(number, false, to);
+    } else {
+        (void)wfi_convert_one(tensor->dtype, data, WEFT_DTYPE_INT64, &whole);
+        if (class == WFI_CLASS_BOOL)
+            fputs(whole ? "true" : "false", to);
+        else
+            fprintf(to, "%" PRId64, whole);
+    }
 }
 
 /* Dimension `dim` of the block that starts at row-major `index`; at most WEFT_MAX_DIMS deep. */
@@ -125,8 +140,8 @@ static void print(const weft_tensor *tensor, FILE *to)
         fprintf(to, "%s%" PRId64, d > 0 ? ", " : "", tensor->shape.dims[d]);
     fputs("] ", to);
     if (wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA)
-        fprintf(to, "on cuda device %d", wfi_storage_device(tensor->storage));
-    else if (tensor->numel == 0)
+        fprintf(to, "cuda:%d ", wfi_storage_device(tensor->storage));
+    if (tensor->numel == 0)
         fputs("[]", to);
     else
         print_block(tensor, 0, 0, to);

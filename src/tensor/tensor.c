@@ -156,37 +156,52 @@ static weft_status reach_of(const weft_shape *shape, const int64_t *strides, wef
     return WEFT_OK;
 }
 
+/* NULL: the memory can be wrapped. */
+static const char *why_not(const wfi_wrapping *how, size_t *bytes, weft_status *status)
+{
+    int64_t numel;
+    *status = check_geometry(&how->shape, how->dtype, &numel, bytes);
+    if (*status == WEFT_OK && how->strides != NULL)
+        *status = reach_of(&how->shape, how->strides, how->dtype, bytes);
+    if (*status != WEFT_OK)
+        return *status == WEFT_ERR_INVALID ? "a stride is negative" : weft_status_text(*status);
+    bool is_aligned = (uintptr_t)how->data % wfi_dtype_align(how->dtype) == 0;
+    if (is_aligned && (how->data != NULL || *bytes == 0))
+        return NULL;
+    *status = WEFT_ERR_INVALID;
+    return is_aligned ? "the address is NULL" : "the address is not aligned for the dtype";
+}
+
+weft_status wfi_tensor_wrap(const wfi_wrapping *how, weft_tensor **out, const char **why)
+{
+    int64_t row_major[WEFT_MAX_DIMS];
+    size_t bytes = 0;
+    weft_status status;
+    wfi_storage *storage;
+    *why = why_not(how, &bytes, &status);
+    if (*why != NULL) {
+        if (how->drop != NULL)
+            how->drop(how->arg);
+        return status;
+    }
+    status = wfi_storage_wrap(how->kind, how->device, how->data, bytes, how->drop, how->arg, &storage);
+    if (status == WEFT_OK) {
+        wfi_shape_strides(&how->shape, row_major);
+        status = assemble(storage, how->shape, how->strides != NULL ? how->strides : row_major, 0, how->dtype, out);
+    }
+    *why = weft_status_text(status);
+    return status;
+}
+
 weft_tensor *weft_tensor_wrap(weft_shape shape, weft_dtype dtype, void *data, const int64_t *strides, weft_drop_fn drop,
                               void *arg)
 {
-    int64_t numel, row_major[WEFT_MAX_DIMS];
-    size_t bytes = 0;
-    weft_status status = check_geometry(&shape, dtype, &numel, &bytes);
-    if (status == WEFT_OK && strides != NULL)
-        status = reach_of(&shape, strides, dtype, &bytes);
-    const char *why = status == WEFT_ERR_INVALID ? "a stride is negative" : weft_status_text(status);
-    if (status == WEFT_OK && (uintptr_t)data % wfi_dtype_align(dtype) != 0) {
-        status = WEFT_ERR_INVALID;
-        why = "the address is not aligned for the dtype";
-    }
-    if (status == WEFT_OK && data == NULL && bytes > 0) {
-        status = WEFT_ERR_INVALID;
-        why = "the address is NULL";
-    }
-    if (status != WEFT_OK) {
-        if (drop != NULL)
-            drop(arg);
-        return not_made("memory not wrapped as", &shape, dtype, why);
-    }
-    wfi_storage *storage;
+    const wfi_wrapping how = {
+        .shape = shape, .dtype = dtype, .data = data, .strides = strides, .drop = drop, .arg = arg};
     weft_tensor *tensor = NULL;
-    status = wfi_storage_wrap(WFI_MEMORY_HOST, 0, data, bytes, drop, arg, &storage);
-    if (status == WEFT_OK) {
-        if (strides == NULL)
-            wfi_shape_strides(&shape, row_major);
-        status = assemble(storage, shape, strides != NULL ? strides : row_major, 0, dtype, &tensor);
-    }
-    return status == WEFT_OK ? tensor : not_made("memory not wrapped as", &shape, dtype, weft_status_text(status));
+    const char *why;
+    return wfi_tensor_wrap(&how, &tensor, &why) == WEFT_OK ? tensor
+                                                           : not_made("memory not wrapped as", &shape, dtype, why);
 }
 
 /* ---- Reading and freeing cells ---- */

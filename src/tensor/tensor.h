@@ -47,6 +47,19 @@ weft_tensor *wfi_tensor_empty_like(const weft_tensor *tensor, weft_shape shape, 
 /* A contiguous tensor over an existing storage, to which it takes a reference. Its elements must lie in the storage. */
 weft_status wfi_tensor_over(wfi_storage *storage, int64_t offset, weft_shape shape, weft_dtype dtype,
                             weft_tensor **out);
+/* Memory that another owns, and the tensor over it; see weft_tensor_wrap. */
+typedef struct wfi_wrapping {
+    wfi_memory_kind kind;
+    int device;
+    weft_shape shape;
+    weft_dtype dtype;
+    void *data;             /* of the first element */
+    const int64_t *strides; /* NULL: row-major without gaps */
+    weft_drop_fn drop;      /* runs at the end, and at once on failure; may be NULL */
+    void *arg;
+} wfi_wrapping;
+/* On failure *why is the reason, a static text. WEFT_ERR_INVALID, _TYPE, _SHAPE, _TOO_LARGE, _MEMORY. */
+weft_status wfi_tensor_wrap(const wfi_wrapping *how, weft_tensor **out, const char **why);
 /* A view of `tensor` with another geometry; the range must lie inside the storage. */
 weft_status wfi_tensor_view(const weft_tensor *tensor, weft_shape shape, const int64_t *strides, int64_t offset,
                             weft_tensor **out);

@@ -92,7 +92,7 @@ static void a_device_tensor_prints_where_it_is(void **state)
     weft_tensor *device = on_device(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32);
     weft_tensor_print(device, file);
     fclose(file);
-    assert_string_equal(text, "float32 [2, 2] on cuda device 0\n");
+    assert_string_equal(text, "float32 [2, 2] cuda:0 [[?, ?], [?, ?]]\n");
     free(text);
     weft_tensor_unref(device);
 }

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dlpack.c - lends tensors to other libraries, and makes tensors over memory that they lend. */
+#include <weft/dlpack.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "tensor/copy.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The layout that DLPack prescribes. */
+static_assert(offsetof(weft_dlpack_tensor, shape) == 24 && sizeof(weft_dlpack_tensor) == 48, "DLTensor");
+static_assert(offsetof(weft_dlpack, flags) == 24 && sizeof(weft_dlpack) == 80, "DLManagedTensorVersioned");
+
+enum { DEVICE_CPU = 1, DEVICE_CUDA = 2, DEVICE_CUDA_HOST = 3 };
+enum { CODE_INT = 0, CODE_UNSIGNED = 1, CODE_FLOAT = 2, CODE_BFLOAT = 4, CODE_COMPLEX = 5, CODE_BOOL = 6 };
+
+static const weft_dlpack_dtype dtypes[WFI_DTYPES] = {
+    [WEFT_DTYPE_FLOAT32] = {CODE_FLOAT, 32, 1},     [WEFT_DTYPE_FLOAT64] = {CODE_FLOAT, 64, 1},
+    [WEFT_DTYPE_INT64] = {CODE_INT, 64, 1},         [WEFT_DTYPE_INT32] = {CODE_INT, 32, 1},
+    [WEFT_DTYPE_UINT8] = {CODE_UNSIGNED, 8, 1},     [WEFT_DTYPE_BOOL] = {CODE_BOOL, 8, 1},
+    [WEFT_DTYPE_FLOAT16] = {CODE_FLOAT, 16, 1},     [WEFT_DTYPE_BFLOAT16] = {CODE_BFLOAT, 16, 1},
+    [WEFT_DTYPE_INT8] = {CODE_INT, 8, 1},           [WEFT_DTYPE_INT16] = {CODE_INT, 16, 1},
+    [WEFT_DTYPE_COMPLEX64] = {CODE_COMPLEX, 64, 1}, [WEFT_DTYPE_COMPLEX128] = {CODE_COMPLEX, 128, 1},
+};
+
+/* ---- Lending ---- */
+
+/* A lent tensor, with the memory of its lists. */
+typedef struct lent {
+    weft_dlpack managed;
+    wfi_storage *storage; /* one reference */
+    int64_t shape[WEFT_MAX_DIMS], strides[WEFT_MAX_DIMS];
+} lent;
+
+static void end_lent(weft_dlpack *self)
+{
+    lent *l = self->manager;
+    wfi_storage_unref(l->storage);
+    free(l);
+}
+
+static weft_dlpack_device device_of(const wfi_storage *storage)
+{
+    static const int32_t types[] = {
+        [WFI_MEMORY_HOST] = DEVICE_CPU, [WFI_MEMORY_PINNED] = DEVICE_CUDA_HOST, [WFI_MEMORY_CUDA] = DEVICE_CUDA};
+    return (weft_dlpack_device){types[wfi_storage_kind(storage)], wfi_storage_device(storage)};
+}
+
+static void describe(lent *l, const weft_tensor *tensor)
+{
+    weft_dlpack_tensor *t = &l->managed.tensor;
+    memcpy(l->shape, tensor->shape.dims, sizeof(l->shape));
+    memcpy(l->strides, tensor->strides, sizeof(l->strides));
+    t->data = tensor->numel > 0 ? wfi_tensor_address(tensor) : NULL;
+    t->device = device_of(tensor->storage);
+    t->ndim = tensor->shape.ndim;
+    t->dtype = dtypes[tensor->dtype];
+    t->shape = l->shape;
+    t->strides = l->strides;
+}
+
+/* Reads one byte: that waits until the device has done what is queued before. */
+static weft_status wait_for_device(const weft_tensor *tensor)
+{
+    char byte;
+    if (wfi_tensor_kind(tensor) != WFI_MEMORY_CUDA || tensor->numel == 0)
+        return WEFT_OK;
+    return wfi_memory_read(tensor->storage, (size_t)tensor->offset * weft_dtype_size(tensor->dtype), &byte, 1);
+}
+
+weft_status weft_tensor_to_dlpack(weft_tensor *tensor, uint64_t flags, weft_dlpack **out, weft_error **error)
+{
+    WFI_LIVE(tensor);
+    if (tensor == NULL || out == NULL)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "weft_tensor_to_dlpack: %s is NULL",
+                              tensor == NULL ? "the tensor" : "out");
+    if (flags & ~WEFT_DLPACK_READ_ONLY)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "weft_tensor_to_dlpack: the flags are %#llx: 0 or %#llx",
+                              (unsigned long long)flags, (unsigned long long)WEFT_DLPACK_READ_ONLY);
+    lent *l = wfi_calloc(1, sizeof(*l));
+    if (l == NULL)
+        return wfi_error_fail(error, WEFT_ERR_MEMORY, "weft_tensor_to_dlpack: out of memory");
+    weft_tensor *now = wfi_tensor_read(tensor);
+    l->managed = (weft_dlpack){.version = {WEFT_DLPACK_MAJOR, WEFT_DLPACK_MINOR},
+                               .manager = l,
+                               .deleter = end_lent,
+                               .flags = flags | (tensor->cell != NULL ? WEFT_DLPACK_READ_ONLY : 0)};
+    describe(l, now);
+    weft_status status = wait_for_device(now);
+    if (status == WEFT_OK)
+        l->storage = wfi_storage_ref(now->storage);
+    weft_tensor_unref(now);
+    if (status == WEFT_OK) {
+        *out = &l->managed;
+        return WEFT_OK;
+    }
+    free(l);
+    return wfi_error_fail(error, status, "weft_tensor_to_dlpack: the GPU has failed: %s", weft_status_text(status));
+}
+
+/* ---- Borrowing ---- */
+
+static void end_borrowed(void *arg)
+{
+    weft_dlpack *managed = arg;
+    if (managed->deleter != NULL)
+        managed->deleter(managed);
+}
+
+static bool find_dtype(weft_dlpack_dtype wanted, weft_dtype *out)
+{
+    for (int i = 0; i < WFI_DTYPES; i++)
+        if (dtypes[i].code == wanted.code && dtypes[i].bits == wanted.bits && dtypes[i].lanes == wanted.lanes) {
+            *out = (weft_dtype)i;
+            return true;
+        }
+    return false;
+}
+
+static weft_status find_kind(weft_dlpack_device device, wfi_memory_kind *out, weft_error **error)
+{
+    *out =
+        device.type == DEVICE_CUDA ? WFI_MEMORY_CUDA : WFI_MEMORY_HOST; /* the owner of page-locked memory frees it */
+    if (device.type == DEVICE_CUDA)
+        return weft_device_check((weft_device){WEFT_DEVICE_CUDA, device.id}, error);
+    if (device.type == DEVICE_CPU || device.type == DEVICE_CUDA_HOST)
+        return WEFT_OK;
+    return wfi_error_fail(error, WEFT_ERR_UNSUPPORTED,
+                          "weft_tensor_from_dlpack: device type %d: only 1 (CPU), 2 (CUDA) and 3 (page-locked) work",
+                          device.type);
+}
+
+/* A tensor over the memory; takes over `managed`. */
+static weft_status wrap(weft_dlpack *managed, weft_tensor **out, weft_error **error)
+{
+    const weft_dlpack_tensor *t = &managed->tensor;
+    wfi_wrapping how = {.drop = end_borrowed, .arg = managed, .shape.ndim = t->ndim, .device = t->device.id};
+    weft_status status = find_kind(t->device, &how.kind, error);
+    if (status == WEFT_OK && !find_dtype(t->dtype, &how.dtype))
+        status =
+            wfi_error_fail(error, WEFT_ERR_TYPE, "weft_tensor_from_dlpack: no dtype has code %d, %d bits and %d lanes",
+                           t->dtype.code, t->dtype.bits, t->dtype.lanes);
+    if (status == WEFT_OK && (t->ndim < 0 || t->ndim > WEFT_MAX_DIMS))
+        status = wfi_error_fail(error, WEFT_ERR_SHAPE, "weft_tensor_from_dlpack: %d dimensions: 0 to %d are possible",
+                                t->ndim, WEFT_MAX_DIMS);
+    if (status == WEFT_OK && t->ndim > 0 && t->shape == NULL)
+        status = wfi_error_fail(error, WEFT_ERR_INVALID, "weft_tensor_from_dlpack: the shape is NULL");
+    if (status != WEFT_OK) {
+        end_borrowed(managed);
+        return status;
+    }
+    for (int d = 0; d < t->ndim; d++)
+        how.shape.dims[d] = t->shape[d];
+    how.strides = t->ndim > 0 ? t->strides : NULL;
+    how.data = t->data != NULL ? (char *)t->data + t->byte_offset : NULL;
+    const char *why;
+    status = wfi_tensor_wrap(&how, out, &why);
+    return status == WEFT_OK ? WEFT_OK : wfi_error_fail(error, status, "weft_tensor_from_dlpack: %s", why);
+}
+
+/* Replaces the tensor by a copy on its device. */
+static weft_status copy_there(weft_tensor **tensor, weft_error **error)
+{
+    weft_tensor *copy = wfi_tensor_empty_like(*tensor, (*tensor)->shape, (*tensor)->dtype);
+    weft_status status = copy != NULL ? wfi_copy(*tensor, copy) : WEFT_ERR_MEMORY;
+    if (status == WEFT_OK)
+        status = wait_for_device(copy); /* the deleter may free the memory of the original at once */
+    weft_tensor_unref(*tensor);
+    *tensor = copy;
+    if (status == WEFT_OK)
+        return WEFT_OK;
+    weft_tensor_unref(copy);
+    return wfi_error_fail(error, status, "weft_tensor_from_dlpack: read-only memory was not copied: %s",
+                          weft_status_text(status));
+}
+
+weft_status weft_tensor_from_dlpack(weft_dlpack *managed, uint64_t flags, weft_tensor **out, weft_error **error)
+{
+    if (managed == NULL)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "weft_tensor_from_dlpack: managed is NULL");
+    weft_status status = WEFT_OK;
+    if (managed->version.major != WEFT_DLPACK_MAJOR)
+        status = wfi_error_fail(error, WEFT_ERR_UNSUPPORTED,
+                                "weft_tensor_from_dlpack: the struct is of DLPack %u.%u: %d.x is supported",
+                                managed->version.major, managed->version.minor, WEFT_DLPACK_MAJOR);
+    else if (out == NULL || flags & ~WEFT_DLPACK_READ_ONLY)
+        status = wfi_error_fail(error, WEFT_ERR_INVALID, "weft_tensor_from_dlpack: %s",
+                                out == NULL ? "out is NULL" : "unknown flags");
+    if (status != WEFT_OK) {
+        end_borrowed(managed);
+        return status;
+    }
+    bool copies = managed->flags & WEFT_DLPACK_READ_ONLY && !(flags & WEFT_DLPACK_READ_ONLY);
+    weft_tensor *tensor;
+    status = wrap(managed, &tensor, error);
+    if (status == WEFT_OK && copies)
+        status = copy_there(&tensor, error);
+    if (status == WEFT_OK)
+        *out = tensor;
+    return status;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_gpu_exchange.c - tensors go between devices and page-locked memory, are read and printed, and are shared by
+ * DLPack. It needs none of the libraries that products rest on, so that tools/gpu-check can run it.
+ */
+#include <weft/dlpack.h>
+
+#include "gpu/gpu.h"
+#include "tensor/tensor.h"
+#include "unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const weft_device gpu = {WEFT_DEVICE_CUDA, 0}, other = {WEFT_DEVICE_CUDA, 1}, cpu = {WEFT_DEVICE_CPU, 0};
+
+static bool are_two(void)
+{
+    bool two = weft_device_check(other, NULL) == WEFT_OK;
+    if (!two)
+        puts("one GPU: not tested with two");
+    return two;
+}
+
+static weft_tensor *to(weft_tensor *tensor, weft_device device)
+{
+    weft_tensor *moved = weft_tensor_to_device(tensor, device);
+    assert_non_null(moved);
+    weft_device is = weft_tensor_device(moved);
+    assert_true(is.kind == device.kind && is.index == device.index);
+    return moved;
+}
+
+static void drop_all(weft_tensor *const *all, int count)
+{
+    for (int i = 0; i < count; i++)
+        weft_tensor_unref(all[i]);
+}
+#define DROP(...)                                                                                                      \
+    drop_all((weft_tensor *[]){__VA_ARGS__}, (int)(sizeof((weft_tensor *[]){__VA_ARGS__}) / sizeof(weft_tensor *)))
+
+static void same_elements(const weft_tensor *a, const weft_tensor *b)
+{
+    assert_true(weft_tensor_same_shape(a, b));
+    for (int64_t i = 0; i < weft_tensor_numel(a); i++)
+        assert_true(weft_tensor_get_f64(a, i) == weft_tensor_get_f64(b, i));
+}
+
+/* Contiguous, and a view that is packed on its device first. */
+static void tensors_go_from_one_gpu_to_another(void **state)
+{
+    if (!are_two())
+        return;
+    weft_tensor *x = weft_tensor_arange(60, WEFT_DTYPE_FLOAT64), *grid = weft_tensor_reshape(x, WEFT_SHAPE(5, 12));
+    weft_tensor *there = to(grid, gpu), *across = to(there, other), *back = to(across, cpu);
+    same_elements(back, grid);
+    weft_tensor *part = weft_tensor_narrow(there, 1, 3, 4), *turned = weft_tensor_transpose(part, 0, 1);
+    weft_tensor *turned_across = to(turned, other), *turned_back = to(turned_across, cpu);
+    assert_true(weft_tensor_is_contiguous(turned_across));
+    same_elements(turned_back, turned);
+    weft_tensor *target = weft_tensor_empty_on(other, WEFT_SHAPE(12, 5), WEFT_DTYPE_FLOAT32);
+    weft_tensor *spread = weft_tensor_transpose(target, 0, 1);
+    assert_int_equal(weft_tensor_assign(spread, there), WEFT_OK); /* converted, and spread over there */
+    same_elements(spread, grid);
+    DROP(x, grid, there, across, back, part, turned, turned_across, turned_back, target, spread);
+}
+
+static void the_same_device_gives_the_same_tensor(void **state)
+{
+    weft_tensor *x = weft_tensor_empty_on(gpu, WEFT_SHAPE(3), WEFT_DTYPE_FLOAT32), *y = to(x, gpu);
+    assert_ptr_equal(x, y);
+    DROP(x, y);
+}
+
+static void page_locked_tensors_are_cpu_tensors(void **state)
+{
+    weft_tensor *x = weft_tensor_empty_pinned(gpu, WEFT_SHAPE(40, 30), WEFT_DTYPE_FLOAT32);
+    assert_non_null(x);
+    assert_int_equal(wfi_tensor_kind(x), WFI_MEMORY_PINNED);
+    assert_int_equal(weft_tensor_device(x).kind, WEFT_DEVICE_CPU);
+    assert_int_equal(weft_tensor_device(x).index, 0);
+    for (int i = 0; i < 1200; i++)
+        ((float *)weft_tensor_data(x))[i] = (float)i;
+    weft_tensor *there = to(x, gpu), *back = weft_tensor_empty_pinned(gpu, WEFT_SHAPE(40, 30), WEFT_DTYPE_FLOAT32);
+    assert_int_equal(weft_tensor_assign(back, there), WEFT_OK);
+    assert_memory_equal(weft_tensor_data(back), weft_tensor_data(x), weft_tensor_nbytes(x));
+    weft_tensor *sum = weft_tensor_clone(x);
+    weft_tensor *plain = weft_tensor_empty_pinned(cpu, WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32); /* for the CPU: any memory */
+    assert_int_equal(wfi_tensor_kind(plain), WFI_MEMORY_HOST);
+    assert_null(weft_tensor_empty_pinned((weft_device){WEFT_DEVICE_CUDA, 1000}, WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32));
+    DROP(x, there, back, sum, plain);
+}
+
+/* weft_tensor_data is NULL there; single elements are copied. */
+static void elements_are_read_one_by_one(void **state)
+{
+    for (int dtype = 0; dtype < WFI_DTYPES; dtype++) {
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(3, 5), (weft_dtype)dtype, 1), *there = to(x, gpu);
+        weft_tensor *part = weft_tensor_narrow(there, 1, 2, 2);
+        assert_null(weft_tensor_data(there));
+        weft_tensor_fill(part, 0);
+        assert_true(weft_tensor_get_f64(there, 6) == 1 && weft_tensor_get_f64(there, 7) == 0);
+        assert_int_equal(weft_tensor_get_i64(there, 14), 1);
+        assert_int_equal(weft_tensor_get_i64(there, 15), 0); /* no such element */
+        DROP(x, there, part);
+    }
+}
+
+static void prints(const weft_tensor *tensor, const char *wanted)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    weft_tensor_print(tensor, file);
+    fclose(file);
+    assert_string_equal(text, wanted);
+    free(text);
+}
+
+static void device_tensors_are_printed(void **state)
+{
+    const float data[] = {1, -2.5f, 0, 4};
+    const double parts[] = {1, 2, -3, 0.5};
+    weft_tensor *x = weft_tensor_copy_of(WEFT_SHAPE(2, 2), WEFT_DTYPE_FLOAT32, data), *there = to(x, gpu);
+    prints(there, "float32 [2, 2] cuda:0 [[1, -2.5], [0, 4]]\n");
+    weft_tensor *turned = weft_tensor_transpose(there, 0, 1);
+    prints(turned, "float32 [2, 2] cuda:0 [[1, 0], [-2.5, 4]]\n");
+    weft_tensor *z = weft_tensor_copy_of(WEFT_SHAPE(2), WEFT_DTYPE_COMPLEX128, parts), *z_there = to(z, gpu);
+    prints(z_there, "complex128 [2] cuda:0 [1+2i, -3+0.5i]\n");
+    weft_tensor *none = weft_tensor_empty_on(gpu, WEFT_SHAPE(0), WEFT_DTYPE_INT64);
+    prints(none, "int64 [0] cuda:0 []\n");
+    DROP(x, there, turned, z, z_there, none);
+}
+
+static void device_tensors_are_shared_by_dlpack(void **state)
+{
+    weft_tensor *x = weft_tensor_arange(12, WEFT_DTYPE_FLOAT32), *there = to(x, gpu);
+    weft_tensor *part = weft_tensor_narrow(there, 0, 2, 8), *again = NULL;
+    weft_dlpack *lent = NULL;
+    assert_int_equal(weft_tensor_to_dlpack(part, 0, &lent, NULL), WEFT_OK);
+    assert_int_equal(lent->tensor.device.type, 2);
+    assert_int_equal(lent->tensor.device.id, 0);
+    assert_int_equal(weft_tensor_from_dlpack(lent, 0, &again, NULL), WEFT_OK);
+    assert_int_equal(weft_tensor_device(again).kind, WEFT_DEVICE_CUDA);
+    weft_tensor_fill(again, 7);
+    DROP(part, again);
+    assert_true(weft_tensor_get_f64(there, 1) == 1 && weft_tensor_get_f64(there, 2) == 7);
+    assert_true(weft_tensor_get_f64(there, 9) == 7 && weft_tensor_get_f64(there, 10) == 10);
+    assert_int_equal(weft_tensor_to_dlpack(there, WEFT_DLPACK_READ_ONLY, &lent, NULL), WEFT_OK);
+    assert_int_equal(weft_tensor_from_dlpack(lent, 0, &again, NULL), WEFT_OK); /* a copy there */
+    weft_tensor_fill(again, 0);
+    assert_true(weft_tensor_get_f64(there, 2) == 7 && weft_tensor_get_f64(again, 2) == 0);
+    DROP(x, there, again);
+}
+
+static void page_locked_tensors_are_shared_by_dlpack(void **state)
+{
+    weft_tensor *x = weft_tensor_empty_pinned(gpu, WEFT_SHAPE(4), WEFT_DTYPE_INT32), *y = NULL;
+    weft_dlpack *lent = NULL;
+    weft_tensor_fill(x, 3);
+    assert_int_equal(weft_tensor_to_dlpack(x, 0, &lent, NULL), WEFT_OK);
+    assert_int_equal(lent->tensor.device.type, 3);
+    assert_int_equal(weft_tensor_from_dlpack(lent, 0, &y, NULL), WEFT_OK);
+    assert_ptr_equal(weft_tensor_data(x), weft_tensor_data(y));
+    weft_tensor_unref(x);
+    assert_int_equal(weft_tensor_get_i64(y, 3), 3);
+    weft_tensor_unref(y);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensors_go_from_one_gpu_to_another),
+        cmocka_unit_test(the_same_device_gives_the_same_tensor),
+        cmocka_unit_test(page_locked_tensors_are_cpu_tensors),
+        cmocka_unit_test(elements_are_read_one_by_one),
+        cmocka_unit_test(device_tensors_are_printed),
+        cmocka_unit_test(device_tensors_are_shared_by_dlpack),
+        cmocka_unit_test(page_locked_tensors_are_shared_by_dlpack),
+    };
+    if (!gpu_is_here())
+        return GPU_SKIPPED;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dlpack_python.py LIBRARY - tensors of libweft_rpc.so are shared with NumPy and PyTorch by DLPack, in both directions.
+
+Exits 77 if neither NumPy nor PyTorch is installed. Libraries from before DLPack 1.0 exchange an older struct, which this test
+converts, as a binding would.
+"""
+import ctypes as c
+import sys
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+try:
+    import torch
+except ImportError:
+    torch = None
+if numpy is None and torch is None:
+    print("neither NumPy nor PyTorch is installed")
+    sys.exit(77)
+
+
+class Tensor(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("device_type", c.c_int32), ("device_id", c.c_int32), ("ndim", c.c_int32),
+                ("code", c.c_uint8), ("bits", c.c_uint8), ("lanes", c.c_uint16), ("shape", c.POINTER(c.c_int64)),
+                ("strides", c.POINTER(c.c_int64)), ("byte_offset", c.c_uint64)]
+
+
+DELETER = c.CFUNCTYPE(None, c.c_void_p)
+
+
+class Managed(c.Structure):  # since DLPack 1.0
+    _fields_ = [("major", c.c_uint32), ("minor", c.c_uint32), ("manager", c.c_void_p), ("deleter", DELETER),
+                ("flags", c.c_uint64), ("tensor", Tensor)]
+
+
+class OldManaged(c.Structure):
+    _fields_ = [("tensor", Tensor), ("manager", c.c_void_p), ("deleter", DELETER)]
+
+
+weft = c.CDLL(sys.argv[1])
+python = c.pythonapi
+python.PyCapsule_New.restype = c.py_object
+python.PyCapsule_New.argtypes = [c.c_void_p, c.c_char_p, c.c_void_p]
+python.PyCapsule_GetPointer.restype = c.c_void_p
+python.PyCapsule_GetPointer.argtypes = [c.py_object, c.c_char_p]
+python.PyCapsule_IsValid.argtypes = [c.py_object, c.c_char_p]
+python.PyCapsule_SetName.argtypes = [c.py_object, c.c_char_p]
+weft.weft_tensor_arange.restype = c.c_void_p
+weft.weft_tensor_arange.argtypes = [c.c_int64, c.c_int]
+weft.weft_tensor_narrow.restype = c.c_void_p
+weft.weft_tensor_narrow.argtypes = [c.c_void_p, c.c_int, c.c_int64, c.c_int64]
+weft.weft_tensor_get_f64.restype = c.c_double
+weft.weft_tensor_get_f64.argtypes = [c.c_void_p, c.c_int64]
+weft.weft_tensor_numel.restype = c.c_int64
+weft.weft_tensor_numel.argtypes = [c.c_void_p]
+weft.weft_tensor_fill.restype = None
+weft.weft_tensor_fill.argtypes = [c.c_void_p, c.c_double]
+weft.weft_tensor_unref.restype = None
+weft.weft_tensor_unref.argtypes = [c.c_void_p]
+weft.weft_tensor_to_dlpack.argtypes = [c.c_void_p, c.c_uint64, c.POINTER(c.c_void_p), c.c_void_p]
+weft.weft_tensor_from_dlpack.argtypes = [c.c_void_p, c.c_uint64, c.POINTER(c.c_void_p), c.c_void_p]
+FLOAT64 = 1
+kept = {}  # structs of this test, by address, until their deleter is called
+deleted = []
+
+
+def call(deleter, address):
+    if deleter:
+        deleter(address)
+
+
+@DELETER
+def delete_old(address):
+    """Of an OldManaged that stands for a Managed."""
+    managed = Managed.from_address(c.cast(kept.pop(address)[1], c.c_void_p).value)
+    deleted.append(address)
+    call(managed.deleter, c.addressof(managed))
+
+
+@DELETER
+def delete_new(address):
+    """Of a Managed that stands for an OldManaged."""
+    old = kept.pop(address)[1]
+    deleted.append(address)
+    call(old.deleter, c.addressof(old))
+
+
+class Lender:
+    """A tensor of weft as an object that from_dlpack of another library takes."""
+
+    def __init__(self, tensor):
+        lent = c.c_void_p()
+        assert weft.weft_tensor_to_dlpack(tensor, 0, c.byref(lent), None) == 0
+        self.lent = lent
+
+    def __dlpack_device__(self):
+        tensor = Managed.from_address(self.lent.value).tensor
+        return tensor.device_type, tensor.device_id
+
+    def __dlpack__(self, stream=None, max_version=None, dl_device=None, copy=None):
+        if max_version is not None and max_version[0] >= 1:
+            return python.PyCapsule_New(self.lent, b"dltensor_versioned", None)
+        managed = Managed.from_address(self.lent.value)
+        old = OldManaged(managed.tensor, None, delete_old)
+        kept[c.addressof(old)] = old, self.lent
+        return python.PyCapsule_New(c.addressof(old), b"dltensor", None)
+
+
+def borrow(capsule):
+    """A tensor of weft over what the capsule lends."""
+    if python.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
+        address = python.PyCapsule_GetPointer(capsule, b"dltensor_versioned")
+        python.PyCapsule_SetName(capsule, b"used_dltensor_versioned")
+    else:
+        old = OldManaged.from_address(python.PyCapsule_GetPointer(capsule, b"dltensor"))
+        python.PyCapsule_SetName(capsule, b"used_dltensor")
+        managed = Managed(1, 0, None, delete_new, 0, old.tensor)
+        address = c.addressof(managed)
+        kept[address] = managed, old
+    tensor = c.c_void_p()
+    assert weft.weft_tensor_from_dlpack(address, 0, c.byref(tensor), None) == 0
+    return tensor
+
+
+def check(name, from_dlpack, to_capsule, arange):
+    whole = weft.weft_tensor_arange(10, FLOAT64)
+    part = weft.weft_tensor_narrow(whole, 0, 3, 4)
+    there = from_dlpack(Lender(part))
+    weft.weft_tensor_unref(part)
+    assert [float(x) for x in there] == [3, 4, 5, 6], there
+    weft.weft_tensor_fill(whole, 40)
+    assert [float(x) for x in there] == [40, 40, 40, 40], there  # the same memory
+    if not hasattr(there, "flags") or there.flags.writeable:  # NumPy before 2.1 lets nobody write
+        there[0] = 50
+        assert weft.weft_tensor_get_f64(whole, 3) == 50
+    weft.weft_tensor_unref(whole)
+    assert [float(x) for x in there][1:] == [40, 40, 40], there  # which outlives weft's tensors
+    del there
+    theirs = arange(12).reshape(3, 4).T[1:]
+    ours = borrow(to_capsule(theirs))
+    assert weft.weft_tensor_numel(ours) == 9
+    assert [weft.weft_tensor_get_f64(ours, i) for i in range(9)] == [1, 5, 9, 2, 6, 10, 3, 7, 11]
+    theirs[0][1] = 50
+    assert weft.weft_tensor_get_f64(ours, 1) == 50
+    del theirs
+    assert weft.weft_tensor_get_f64(ours, 8) == 11
+    weft.weft_tensor_unref(ours)
+    assert not kept, kept
+    print(f"{name}: {len(deleted)} structs of before DLPack 1.0 converted")
+
+
+if numpy is not None and hasattr(numpy, "from_dlpack"):
+    new = tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 1)
+    check("NumPy " + numpy.__version__, numpy.from_dlpack,
+          lambda a: a.__dlpack__(max_version=(1, 0)) if new else a.__dlpack__(), lambda n: numpy.arange(float(n)))
+if torch is not None:
+    check("PyTorch " + torch.__version__, torch.from_dlpack, torch.utils.dlpack.to_dlpack,
+          lambda n: torch.arange(float(n), dtype=torch.float64))
