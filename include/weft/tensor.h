@@ -123,6 +123,17 @@ WEFT_API weft_tensor *weft_tensor_copy_of(weft_shape shape, weft_dtype dtype, co
 /* WEFT_OK if tensors can be made on `device`. WEFT_ERR_UNSUPPORTED: the machine has no GPU or no driver.
  * WEFT_ERR_INVALID: no such kind or index. *error, if `error` is not NULL, receives the reason. */
 WEFT_API WEFT_NODISCARD weft_status weft_device_check(weft_device device, weft_error **error);
+/*
+ * Reads a device from a text, such as the value of an option: "cpu", "cuda" (the first GPU), "cuda:1", or "auto".
+ *   auto: counts the GPUs on the NUMA nodes of the cores that the calling thread may use. If there are none, it counts
+ *   those on the same packages, and if there are none of these, all. It takes number `local_rank` modulo this count.
+ *   Without a GPU or a driver it takes the CPU.
+ * `local_rank` is the number of this process on its machine; -1: as the launcher's variables say (LOCAL_RANK and
+ * others), otherwise 0. CUDA_VISIBLE_DEVICES limits the choice. *error, if `error` is not NULL, receives the reason of
+ * a failure: WEFT_ERR_INVALID (no such text or GPU), WEFT_ERR_UNSUPPORTED (no GPU or no driver).
+ */
+WEFT_API WEFT_NODISCARD weft_status weft_device_choose(const char *text, int local_rank, weft_device *out,
+                                                       weft_error **error);
 WEFT_API weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape, weft_dtype dtype);
 /* A contiguous CPU tensor, contents undefined, in memory that is page-locked for GPUs: copies between it and any GPU
  * are faster than from other host memory. Calls, groups and operators take it as any CPU tensor. `device` is the GPU

@@ -26,4 +26,10 @@ weft_status wfi_cuda_check(int device, weft_error **error);
 /* The driver's name of a device, "none" if there is no such device. */
 const char *wfi_cuda_name(int device, char name[WFI_CUDA_NAME]);
 
+/* The number of GPUs that the driver shows to this process; 0 without a driver. */
+int wfi_cuda_count(void);
+#define WFI_CUDA_ADDRESS 16
+/* The PCI address of a device, such as "0000:17:00.0"; "" if the driver does not tell. */
+const char *wfi_cuda_address(int device, char address[WFI_CUDA_ADDRESS]);
+
 #endif

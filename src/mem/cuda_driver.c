@@ -38,6 +38,7 @@ static bool find_functions(void *library)
         {&f->device_count, "cuDeviceGetCount"},
         {&f->device_get, "cuDeviceGet"},
         {&f->device_name, "cuDeviceGetName"},
+        {&f->device_address, "cuDeviceGetPCIBusId"},
         {&f->primary_context, "cuDevicePrimaryCtxRetain"},
         {&f->context_push, "cuCtxPushCurrent_v2"},
         {&f->context_pop, "cuCtxPopCurrent_v2"},
@@ -125,6 +126,20 @@ const char *wfi_cuda_name(int device, char name[WFI_CUDA_NAME])
     if (wfi_cuda_check(device, NULL) == WEFT_OK && driver.functions.device_get(&handle, device) == 0)
         (void)driver.functions.device_name(name, WFI_CUDA_NAME, handle);
     return name;
+}
+
+int wfi_cuda_count(void)
+{
+    return wfi_cuda_driver_get() != NULL ? driver.devices : 0;
+}
+
+const char *wfi_cuda_address(int device, char address[WFI_CUDA_ADDRESS])
+{
+    int handle = 0;
+    address[0] = '\0';
+    if (wfi_cuda_check(device, NULL) == WEFT_OK && driver.functions.device_get(&handle, device) == 0)
+        (void)driver.functions.device_address(address, WFI_CUDA_ADDRESS, handle);
+    return address;
 }
 
 /* Retains the context if no thread has done so. */

@@ -15,7 +15,8 @@ typedef struct wfi_cuda_driver {
     int (*device_count)(int *count);
     int (*device_get)(int *device, int ordinal);
     int (*device_name)(char *name, int length, int device);
-    int (*primary_context)(void **context, int device); /* retains it */
+    int (*device_address)(char *address, int length, int device); /* on PCI: "0000:17:00.0" */
+    int (*primary_context)(void **context, int device);           /* retains it */
     int (*context_push)(void *context);
     int (*context_pop)(void **context);
     int (*error_text)(int error, const char **text);

@@ -210,11 +210,16 @@ static void turn(device *devices, size_t count, int rank)
     }
 }
 
+/* Smaller: nearer. */
+static int distance_of(wfi_nic_reach reach)
+{
+    return reach == WFI_NIC_UNKNOWN ? (int)WFI_NIC_REMOTE : (int)reach;
+}
+
 static int compare(const void *left, const void *right)
 {
     const device *a = left, *b = right;
-    int a_reach = a->reach == WFI_NIC_UNKNOWN ? WFI_NIC_REMOTE : (int)a->reach;
-    int b_reach = b->reach == WFI_NIC_UNKNOWN ? WFI_NIC_REMOTE : (int)b->reach;
+    int a_reach = distance_of(a->reach), b_reach = distance_of(b->reach);
     if (a_reach != b_reach)
         return a_reach < b_reach ? -1 : 1;
     if (a->depth != b->depth)
@@ -359,6 +364,29 @@ void wfi_nics_order(const wfi_topology *topology, const wfi_place *place, const 
         for (size_t i = 0; i < count; i++)
             out[i] = (wfi_nic_choice){devices[i].index, devices[i].reach};
     free(devices);
+}
+
+static int by_index(const void *a, const void *b)
+{
+    const wfi_nic_choice *left = a, *right = b;
+    return left->index < right->index ? -1 : left->index > right->index;
+}
+
+/* The order of network devices also ranks other PCI devices. Of the nearest ones it takes their order in the list. */
+size_t wfi_gpus_nearest(const wfi_topology *topology, const wfi_cores *cores, const char *const *addresses,
+                        size_t count, int rank)
+{
+    wfi_nic_choice *order = count > 0 ? wfi_calloc(count, sizeof *order) : NULL;
+    if (!order)
+        return 0;
+    wfi_nics_order(topology, &(wfi_place){.cores = cores}, addresses, count, order);
+    size_t near = 1;
+    while (near < count && distance_of(order[near].reach) == distance_of(order[0].reach))
+        near++;
+    qsort(order, near, sizeof *order, by_index);
+    size_t chosen = order[(rank > 0 ? (size_t)rank : 0) % near].index;
+    free(order);
+    return chosen;
 }
 
 const char *wfi_nic_reach_text(wfi_nic_reach reach)

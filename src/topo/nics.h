@@ -55,6 +55,14 @@ size_t wfi_nics_list(const wfi_topology *topology, const wfi_place *place, wfi_n
 /* The same for GPUs, in the order of PCI. */
 size_t wfi_gpus_list(const wfi_topology *topology, wfi_gpu **out);
 
+/*
+ * Chooses one of `count` GPUs by their PCI addresses: among those that are nearest to `cores` (NULL: all cores), number
+ * `rank` modulo how many these are. If the topology does not know their places, or is NULL, all are equally near.
+ * Returns the index in `addresses`; 0 if memory is out.
+ */
+size_t wfi_gpus_nearest(const wfi_topology *topology, const wfi_cores *cores, const char *const *addresses,
+                        size_t count, int rank);
+
 /* A candidate in its new position. */
 typedef struct wfi_nic_choice {
     size_t index; /* in `names` */

@@ -138,6 +138,21 @@ EXPORT int cuDeviceGetName(char *name, int length, int device)
     return SUCCESS;
 }
 
+/* EMULATED_GPU_PCI has the addresses of all devices, separated by commas. */
+EXPORT int cuDeviceGetPCIBusId(char *address, int length, int device)
+{
+    const char *from = getenv("EMULATED_GPU_PCI");
+    for (int i = 0; i < device && from != NULL; i++) {
+        const char *comma = strchr(from, ',');
+        from = comma == NULL ? NULL : comma + 1;
+    }
+    if (from == NULL)
+        snprintf(address, (size_t)length, "0000:%02X:00.0", 0x17 + device);
+    else
+        snprintf(address, (size_t)length, "%.*s", (int)strcspn(from, ","), from);
+    return SUCCESS;
+}
+
 EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     enum { MULTIPROCESSORS = 16, MAJOR = 75, MINOR = 76 };

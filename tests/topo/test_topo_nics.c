@@ -68,6 +68,45 @@ static void the_switch_of_the_gpu_comes_before_the_node(void **state)
     check_list("vm", NULL, "no address", 0, "eth0:1 mlx5_0:1 mlx5_1:1");
 }
 
+/* The GPUs of "dgx" that the driver shows, in the driver's order; `expected`: those of ranks 0, 1, 2, ... */
+static void check_nearest(const wfi_topology *topology, const char *cores, const char *const *gpus, size_t count,
+                          const char *expected)
+{
+    char text[32] = "";
+    wfi_cores *own = cores ? wfi_cores_parse(topology, cores) : NULL;
+    for (int rank = 0; rank < (int)strlen(expected); rank++)
+        snprintf(text + rank, sizeof text - (size_t)rank, "%zu", wfi_gpus_nearest(topology, own, gpus, count, rank));
+    assert_string_equal(text, expected);
+    wfi_cores_destroy(own);
+}
+
+static void ranks_take_turns_among_the_nearest_gpus(void **state)
+{
+    wfi_gpu *gpus;
+    const char *all[8], *turned[8], *unknown[] = {"0000:77:00.0", "", "nonsense"};
+    wfi_topology *topology = machine("dgx");
+    assert_int_equal(wfi_gpus_list(topology, &gpus), 9); /* the first is the display */
+    for (int i = 0; i < 8; i++) {
+        all[i] = gpus[i + 1].pci;
+        turned[7 - i] = gpus[i + 1].pci;
+    }
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(gpus[i + 1].node, i / 2);
+    check_nearest(topology, "4-5", all, 8, "45454");
+    check_nearest(topology, "0", all, 8, "010");
+    check_nearest(topology, "0", turned, 8, "676"); /* the numbers are the driver's */
+    check_nearest(topology, "0-7", all, 8, "0123456701");
+    check_nearest(topology, NULL, all, 8, "0123456701");
+    check_nearest(topology, "2", all, 2, "010"); /* GPUs 0 and 1 are on the other node of the package */
+    check_nearest(topology, "6", (const char *[]){all[0], all[4], all[1]}, 3, "111");  /* one is on the own package */
+    check_nearest(topology, "6", (const char *[]){all[0], all[2], all[1]}, 3, "0120"); /* all are far */
+    check_nearest(topology, "0", unknown, 3, "0120");
+    check_nearest(topology, "0", (const char *[]){unknown[0], all[7]}, 2, "11"); /* one that is known comes first */
+    check_nearest(NULL, NULL, all, 8, "0123456701");
+    free(gpus);
+    wfi_topology_close(topology);
+}
+
 static void a_container_sees_what_it_shares(void **state)
 {
     check_list("container", NULL, NULL, 0,
@@ -166,6 +205,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(devices_of_the_own_node_come_first),
         cmocka_unit_test(ranks_begin_with_different_devices_of_a_model),
         cmocka_unit_test(the_switch_of_the_gpu_comes_before_the_node),
+        cmocka_unit_test(ranks_take_turns_among_the_nearest_gpus),
         cmocka_unit_test(a_container_sees_what_it_shares),
         cmocka_unit_test(flat_machines_keep_the_order_of_pci),
         cmocka_unit_test(without_locality_no_rank_turns),
