@@ -192,6 +192,17 @@ WEFT_API weft_module *weft_log_softmax_create(int dim);
  * checks, with the same *error, initially NULL: after a failure it has the reason of the constructor that failed. */
 WEFT_API weft_module *weft_sequential_create(weft_module *const *modules, size_t count, weft_error **error);
 
+/*
+ * A module that computes on `device`, whatever the device of the tape on which it runs: x -> child(x). It copies x to
+ * the device and the result back, and in a backward pass the gradients of both. So a module whose inputs and results
+ * travel in calls, which take CPU tensors, can compute on a GPU. Results that it copies to the CPU are in page-locked
+ * memory. The child is moved to `device` under the conditions of weft_module_to_device. Its parameters, the gradients
+ * of these, and optimizers of these are there; their names begin with "module.". Random numbers are those that the
+ * child would draw on the tape itself. On a tape of that device nothing is copied. The function takes over your
+ * reference to `child`, even if it fails.
+ */
+WEFT_API weft_module *weft_on_device_create(weft_module *child, weft_device device, weft_error **error);
+
 /* ---- Models ---------------------------------------------------------------------------------------------- */
 
 /*

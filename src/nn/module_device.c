@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * module_device.c - a module that computes on another device than the tape on which it runs.
+ *
+ * The child runs on an inner tape of the device, which the outer tape keeps as the state of one operator. The
+ * operator's backward pass is a pass of the inner tape. Each pass runs on a child of the inner tape: its gradients are
+ * its own, so that passes which retain the records do not mix.
+ */
+#include "autograd/tape.h"
+#include "base/alloc.h"
+#include "base/mutex.h"
+#include "nn/nn.h"
+
+#include <weft/operator.h>
+
+#include <stdlib.h>
+
+#define NAME "OnDevice"
+
+static bool same_device(weft_device a, weft_device b)
+{
+    return a.kind == b.kind && a.index == b.index;
+}
+
+/* A contiguous copy on `to`. Copies to the CPU are in page-locked memory of the GPU: they are quick, and calls send
+ * them. */
+static weft_tensor *moved(weft_tensor *tensor, weft_device to)
+{
+    if (to.kind != WEFT_DEVICE_CPU || tensor == NULL)
+        return weft_tensor_to_device(tensor, to);
+    weft_tensor *copy =
+        weft_tensor_empty_pinned(weft_tensor_device(tensor), weft_tensor_shape(tensor), weft_tensor_dtype(tensor));
+    if (copy == NULL || weft_tensor_assign(copy, tensor) == WEFT_OK)
+        return copy;
+    weft_tensor_unref(copy);
+    return NULL;
+}
+
+/* One run of the child. `lock` guards the inner tape while passes open and close tapes below it. */
+typedef struct device_run {
+    weft_module *child; /* one reference */
+    weft_tape *tape;
+    weft_tensor *x, *y; /* on the device; the tape has them */
+    weft_device outside;
+    wfi_mutex lock;
+} device_run;
+
+static void end_run(void *state)
+{
+    device_run *run = state;
+    weft_tape_close(run->tape);
+    weft_module_unref(run->child);
+    wfi_mutex_fini(&run->lock);
+    free(run);
+}
+
+static weft_tape *open_pass(device_run *run)
+{
+    wfi_mutex_lock(&run->lock);
+    weft_tape *pass = weft_tape_open(&(weft_tape_options){.parent = run->tape});
+    wfi_mutex_unlock(&run->lock);
+    return pass;
+}
+
+static void close_pass(device_run *run, weft_tape *pass)
+{
+    wfi_mutex_lock(&run->lock);
+    weft_tape_close(pass);
+    wfi_mutex_unlock(&run->lock);
+}
+
+/* The gradients of the input and the parameters. */
+static weft_status give_gradients(const device_run *run, weft_tape *pass, const bool *wanted, weft_tensor **dx)
+{
+    weft_tensors parameters = weft_module_parameters(run->child);
+    weft_tensor *of_x = wanted[0] ? weft_tape_grad(pass, run->x) : NULL;
+    if (of_x != NULL && (dx[0] = moved(of_x, run->outside)) == NULL)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < parameters.count; i++)
+        if (wanted[i + 1])
+            dx[i + 1] = weft_tensor_ref(weft_tape_grad(pass, parameters.items[i]));
+    return weft_tape_status(pass);
+}
+
+static weft_status run_back(void *state, weft_tensors saved, weft_tensors dy, const bool *wanted, weft_tensor **dx)
+{
+    (void)saved;
+    device_run *run = state;
+    weft_tape *pass = open_pass(run);
+    weft_tensor *given = weft_tensor_to_device(dy.items[0], weft_tensor_device(run->y));
+    if (pass != NULL && given != NULL)
+        weft_backward_with(pass, (weft_tensors){&run->y, 1}, (weft_tensors){&given, 1},
+                           &(weft_backward_options){.retain = true});
+    weft_status status = pass == NULL || given == NULL ? WEFT_ERR_MEMORY : weft_tape_status(pass);
+    if (status == WEFT_OK)
+        status = give_gradients(run, pass, wanted, dx);
+    close_pass(run, pass);
+    weft_tensor_unref(given);
+    return status;
+}
+
+static const weft_operator device_operator = {.name = NAME, .backward = run_back, .drop = end_run};
+
+/* Records the run, which it takes over: the inputs are x and all parameters. */
+static weft_tensor *record_run(weft_tape *tape, device_run *run, weft_tensor *x, weft_tensor *y)
+{
+    weft_tensors parameters = weft_module_parameters(run->child);
+    weft_tensor **inputs = wfi_calloc(parameters.count + 1, sizeof(weft_tensor *)), *out = NULL;
+    if (inputs == NULL) {
+        end_run(run);
+        wfi_tape_fail_memory(tape, NAME);
+        return NULL;
+    }
+    inputs[0] = x;
+    for (size_t i = 0; i < parameters.count; i++)
+        inputs[i + 1] = parameters.items[i];
+    weft_tape_record(tape, &device_operator, (weft_tensors){inputs, parameters.count + 1}, (weft_tensors){0}, run,
+                     (weft_tensors){&y, 1}, &out);
+    free(inputs);
+    return out;
+}
+
+static device_run *begin_run(weft_tape *tape, weft_module *child, weft_device device)
+{
+    device_run *run = wfi_calloc(1, sizeof(*run));
+    if (run == NULL)
+        return NULL;
+    run->outside = tape->device;
+    run->child = weft_module_ref(child);
+    wfi_mutex_init(&run->lock);
+    run->tape =
+        weft_tape_open(&(weft_tape_options){.record = weft_tape_records(tape), .mode = tape->mode, .device = device});
+    if (run->tape != NULL)
+        run->tape->random = tape->random; /* the numbers that the child would draw on the outer tape */
+    return run;
+}
+
+static weft_tensor *device_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
+{
+    const weft_device *device = self->state;
+    if (same_device(*device, tape->device))
+        return weft_module_forward(tape, self->children[0], x);
+    device_run *run = begin_run(tape, self->children[0], *device);
+    if (run == NULL) {
+        wfi_tape_fail_memory(tape, NAME);
+        return NULL;
+    }
+    run->x = weft_tape_take(run->tape, weft_tensor_to_device(x, *device));
+    weft_tensor_set_requires_grad(run->x, weft_tensor_requires_grad(x) || x->grad_node != NULL);
+    run->y = weft_module_forward(run->tape, run->child, run->x);
+    if (run->tape != NULL)
+        tape->random = run->tape->random;
+    weft_tensor *y = moved(run->y, tape->device), *out = NULL;
+    if (weft_tape_status(run->tape) != WEFT_OK || y == NULL) {
+        if (run->tape != NULL && run->tape->error != NULL)
+            wfi_tape_fail(tape, weft_tape_status(run->tape), NAME, "%s", weft_error_message(run->tape->error));
+        else
+            wfi_tape_fail_memory(tape, NAME);
+        end_run(run);
+    } else {
+        out = record_run(tape, run, x, y);
+    }
+    weft_tensor_unref(y);
+    return out;
+}
+
+static const weft_module_type device_type = {.name = NAME, .forward = device_forward, .drop = free};
+
+weft_module *weft_on_device_create(weft_module *child, weft_device device, weft_error **error)
+{
+    WFI_LIVE(child);
+    if (child == NULL)
+        return wfi_module_refuse(error, NAME, "the child is NULL");
+    weft_status status = weft_module_to_device(child, device);
+    weft_device *state = status == WEFT_OK ? wfi_calloc(1, sizeof(*state)) : NULL;
+    if (state == NULL) {
+        weft_module_unref(child);
+        if (status != WEFT_OK)
+            return wfi_module_refuse(error, NAME, "the child cannot be moved: %s", weft_status_text(status));
+        return wfi_module_no_memory(error, NAME);
+    }
+    *state = device;
+    weft_module *module = weft_module_create(&device_type, state, error);
+    if (module == NULL) { /* the state is freed */
+        weft_module_unref(child);
+        return NULL;
+    }
+    weft_module_add_child(module, "module", child);
+    return wfi_module_finish(module, error);
+}
