@@ -9,6 +9,9 @@
  * tensors that the trainer computes with. The server adds the gradients and keeps the call open. When the calls of all
  * trainers have arrived, the server steps the optimizer and answers all of these calls. No thread waits meanwhile.
  *
+ * With --device cuda:N or auto the trainers compute on GPUs; parameters and gradients are staged in page-locked memory
+ * for the calls (parameter_server/staging.h). The server adds and steps on the CPU, where calls leave the gradients.
+ *
  * parameter_server/workload.h defines the model and its data; --help lists the options. Running statistics of batch
  * norm are not parameters: each trainer keeps its own. A saved model has the statistics of the server, which never runs
  * the model in train mode.
@@ -17,6 +20,7 @@
 
 #include "common/worker.h"             /* messages, exit codes, signals */
 #include "parameter_server/settings.h" /* the command line */
+#include "parameter_server/staging.h"  /* a model on a GPU */
 #include "parameter_server/summary.h"  /* the final table */
 #include "parameter_server/workload.h" /* model, batches, loss, accuracy */
 
@@ -346,6 +350,7 @@ typedef struct trainer {
     const settings *set;
     workload *work;
     weft_module *model;
+    staging staging; /* of the model */
     weft_agent *agent;
     double in_call; /* seconds in the last update_and_fetch */
     weft_error *error;
@@ -355,26 +360,27 @@ typedef struct trainer {
 static weft_status ask(trainer *me, const char *function, weft_args arguments, weft_tensors land)
 {
     weft_rpc_options how = {.land = land, .timeout_ms = WEFT_FOREVER, .error = &me->error};
-    return weft_rpc_sync(me->agent, weft_to_rank(0), function, arguments, &how, NULL);
+    weft_status st = weft_rpc_sync(me->agent, weft_to_rank(0), function, arguments, &how, NULL);
+    return st || !land.count ? st : staging_load(&me->staging);
 }
 
 static weft_status train_step(trainer *me, int64_t iteration)
 {
-    weft_tensors parameters = weft_module_parameters(me->model);
     double began = clock_seconds();
-    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .seed = workload_seed(me->work, iteration)});
-    weft_tensor *loss = workload_loss(me->work, t, me->model, iteration);
+    weft_tape *t = weft_tape_open(
+        &(weft_tape_options){.record = true, .seed = workload_seed(me->work, iteration), .device = me->set->device});
+    weft_tensor *loss = workload_loss(me->work, t, me->model, iteration, me->set->device);
+    weft_tensors gradients;
     weft_backward(t, loss);
-    weft_tensors gradients = weft_tape_grads(t, parameters);
-    weft_status st = weft_tape_status(t);
-    if (st) {
+    weft_status st = staging_gradients(&me->staging, t, &gradients);
+    if (weft_tape_status(t))
         me->error = weft_error_ref(weft_tape_error(t));
-    } else {
+    if (!st) {
         double computed = clock_seconds();
         st = ask(me, "update_and_fetch",
                  WEFT_VALUES(weft_of_tensors(gradients), weft_of_f64(weft_tensor_get_f64(loss, 0)),
                              weft_of_i64(me->set->batch_size), weft_of_f64(computed - began), weft_of_f64(me->in_call)),
-                 parameters);
+                 me->staging.parameters);
         me->in_call = clock_seconds() - computed;
     }
     weft_tape_close(t);
@@ -384,7 +390,7 @@ static weft_status train_step(trainer *me, int64_t iteration)
 static weft_status train_all(trainer *me)
 {
     weft_stats stats;
-    weft_status st = ask(me, "fetch", WEFT_NO_VALUES, weft_module_parameters(me->model));
+    weft_status st = ask(me, "fetch", WEFT_NO_VALUES, me->staging.parameters);
     for (int64_t i = 0; i < workload_iterations(me->work) && !st; i++)
         st = train_step(me, i);
     if (st && workload_diverged(me->work)) /* the common model is lost: all must end, whatever --on-death says */
@@ -422,15 +428,20 @@ static int train(const settings *set, workload *work, weft_module *model)
     options.functions = &dismiss_function;
     options.function_count = 1;
     options.on_membership = on_event;
-    weft_status st = weft_agent_open(&options, &me.agent, &me.error);
-    if (st)
+    weft_status st = staging_open(&me.staging, model, set->device);
+    if (!st)
+        st = weft_agent_open(&options, &me.agent, &me.error);
+    if (st) {
+        staging_close(&me.staging);
         return worker_error(st, me.error);
+    }
     worker_outlive_parent();
     st = train_all(&me);
     if (!st)
         st = weft_agent_close(me.agent);
     else
         weft_agent_stop(me.agent);
+    staging_close(&me.staging); /* all calls have ended */
     return st ? worker_error(st, me.error) : 0;
 }
 

@@ -11,6 +11,9 @@
  * iteration takes four messages; neither parameters nor their gradients are sent. At the end each trainer measures the
  * accuracy of the model on held-out images, in eval mode.
  *
+ * With --device cuda:N or auto the server runs the model on a GPU, where its parameters, gradients and optimizers are.
+ * Calls carry CPU tensors, so weft_on_device_create copies inputs and results.
+ *
  * After PyTorch's tutorial "Implementing a Parameter Server using Distributed RPC Framework". --help lists the options.
  */
 #include <weft/weft.h>
@@ -34,8 +37,9 @@
 
 typedef struct server {
     const settings *set;
-    weft_module *model;
-    int64_t updates; /* expected in total */
+    weft_module *model; /* as trainers call it */
+    weft_module *plain; /* the same without the copies between devices: what is saved */
+    int64_t updates;    /* expected in total */
 
     pthread_mutex_t lock; /* protects the fields below */
     bool *gone;           /* by rank: this trainer has finished or died */
@@ -173,7 +177,7 @@ static int conclude(server *s, weft_agent *agent)
     table.lost = s->lost;
     table.held_out_accuracy = s->accuracy;
     table.accuracy_missing = s->missing;
-    weft_status st = summary_deliver(&table, s->set, s->model, &error);
+    weft_status st = summary_deliver(&table, s->set, s->plain, &error);
     if (!st)
         st = weft_agent_close(agent);
     else
@@ -256,15 +260,21 @@ static int start_and_run(server *s)
 static int serve(const settings *set, workload *work)
 {
     server s = {.set = set,
-                .model = workload_model(work),
+                .plain = workload_model(work),
                 .updates = workload_iterations(work) * set->trainers,
                 .lock = PTHREAD_MUTEX_INITIALIZER,
                 .training = (int)set->trainers,
                 .accuracy = -1};
+    weft_error *error = NULL;
     s.gone = calloc((size_t)set->job.world_size, sizeof *s.gone);
-    int code = s.model && s.gone ? start_and_run(&s) : worker_error(WEFT_ERR_MEMORY, NULL);
+    if (s.plain)
+        s.model = set->device.kind == WEFT_DEVICE_CPU
+                      ? weft_module_ref(s.plain)
+                      : weft_on_device_create(weft_module_ref(s.plain), set->device, &error);
+    int code = s.model && s.gone ? start_and_run(&s) : worker_error(WEFT_ERR_MEMORY, error);
     free(s.gone);
     weft_module_unref(s.model);
+    weft_module_unref(s.plain);
     return code;
 }
 
@@ -361,7 +371,7 @@ static weft_status train_step(trainer *me, int64_t iteration)
     double began = clock_seconds(), in_calls = me->news.in_calls;
     me->seed = workload_seed(me->work, iteration);
     weft_tape *t = weft_context_tape(context, NULL);
-    weft_tensor *loss = workload_loss(me->work, t, me->model, iteration);
+    weft_tensor *loss = workload_loss(me->work, t, me->model, iteration, (weft_device){0});
     double back = clock_seconds();
     weft_dist_backward(t, loss, &(weft_pass_options){.step = me->sgd});
     double over = clock_seconds();

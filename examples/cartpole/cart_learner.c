@@ -47,6 +47,10 @@ cart_learner *cart_learner_create(const cart_settings *set)
     l->episode = -1;
     pthread_mutex_init(&l->lock, NULL);
     l->policy = policy_create(set->hidden, set->dropout, random_key((uint64_t)set->seed, FOR_WEIGHTS));
+    if (l->policy && weft_module_to_device(l->policy, set->device)) {
+        cart_learner_free(l);
+        return NULL;
+    }
     if (l->policy)
         l->adam = weft_adam_create(weft_module_parameters(l->policy), &(weft_optimizer_spec){.lr = set->lr}, NULL);
     l->tracks = calloc((size_t)set->job.world_size, sizeof *l->tracks);
@@ -150,6 +154,33 @@ static void remember(cart_learner *l, const int *ranks, int64_t count, const flo
     pthread_mutex_unlock(&l->lock);
 }
 
+/* On the device of tape `t`, which owns the result. */
+static weft_tensor *moved(weft_tape *t, weft_tensor *x, weft_device device)
+{
+    weft_tensor *there = x ? weft_tape_take(t, weft_tensor_to_device(x, device)) : NULL;
+    if (x && !there)
+        weft_tape_fail(t, WEFT_ERR_MEMORY, "states cannot be copied to the device");
+    return there;
+}
+
+/* The policy's probabilities for x [rows, 4]; both are CPU tensors, and `t` owns the result. On a GPU the policy runs
+ * on a tape of its own. */
+static weft_tensor *evaluate(cart_learner *l, weft_tape *t, weft_tensor *x, weft_tensor *mask)
+{
+    const weft_device device = l->set->device;
+    if (device.kind == WEFT_DEVICE_CPU)
+        return weft_softmax(t, policy_scores(t, l->policy, x, mask), -1);
+    weft_tape *there = weft_tape_open(&(weft_tape_options){.device = device});
+    weft_tensor *scores = policy_scores(there, l->policy, moved(there, x, device), moved(there, mask, device));
+    weft_tensor *probabilities = weft_softmax(there, scores, -1);
+    if (weft_tape_status(there))
+        weft_tape_fail(t, weft_tape_status(there), "the policy on the device: %s",
+                       weft_error_message(weft_tape_error(there)));
+    weft_tensor *here = moved(t, probabilities, (weft_device){0});
+    weft_tape_close(there);
+    return here;
+}
+
 weft_tensor *cart_learner_decide(cart_learner *l, weft_tape *t, const int *ranks, int64_t count, weft_tensor *states)
 {
     int64_t rows = count * l->set->envs;
@@ -160,7 +191,7 @@ weft_tensor *cart_learner_decide(cart_learner *l, weft_tape *t, const int *ranks
     if (keys && actions) {
         find_keys(l, ranks, count, weft_tensor_data(keys));
         weft_tensor *mask = policy_mask(t, l->policy, weft_tensor_data(keys), rows);
-        probabilities = weft_softmax(t, policy_scores(t, l->policy, x, mask), -1);
+        probabilities = evaluate(l, t, x, mask);
         atomic_fetch_add(&l->evaluations, 1);
     } else {
         weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for %d decisions", (int)rows);
@@ -208,7 +239,8 @@ static weft_status learn_from(cart_learner *l, int rank, int64_t step, int64_t s
 {
     int64_t rows = steps * l->set->envs, first = step * l->set->envs;
     const track *k = &l->tracks[rank];
-    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true});
+    const weft_device device = l->set->device;
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .device = device});
     weft_tensor *states = weft_tape_take(t, weft_tensor_wrap(WEFT_SHAPE(rows, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32,
                                                              k->states + first * CARTPOLE_STATE, NULL, NULL, NULL));
     weft_tensor *actions =
@@ -217,8 +249,10 @@ static weft_status learn_from(cart_learner *l, int rank, int64_t step, int64_t s
     weft_tensor *weights = as_float32(t, rows, returns);
     if (keys && weights) {
         learn_keys(l, rank, step, steps, weft_tensor_data(keys));
-        weft_tensor *mask = policy_mask(t, l->policy, weft_tensor_data(keys), rows);
-        weft_backward(t, weft_scale(t, policy_loss(t, l->policy, states, mask, actions, weights), factor));
+        weft_tensor *mask = moved(t, policy_mask(t, l->policy, weft_tensor_data(keys), rows), device);
+        weft_tensor *loss = policy_loss(t, l->policy, moved(t, states, device), mask, moved(t, actions, device),
+                                        moved(t, weights, device));
+        weft_backward(t, weft_scale(t, loss, factor));
     } else {
         weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for %d decisions", (int)rows);
     }

@@ -61,10 +61,12 @@ static weft_status choose(weft_module *policy, const cartpole *pole, int *action
 {
     float state[CARTPOLE_STATE];
     cartpole_observe(pole, state);
-    weft_tape *t = weft_tape_open(NULL);
-    weft_tensor *x =
-        weft_tape_take(t, weft_tensor_wrap(WEFT_SHAPE(1, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32, state, NULL, NULL, NULL));
-    weft_tensor *best = weft_argmax(t, weft_module_forward(t, policy, x), 1);
+    const weft_device device = weft_tensor_device(weft_module_parameters(policy).items[0]);
+    weft_tape *t = weft_tape_open(&(weft_tape_options){.device = device});
+    weft_tensor *x = weft_tensor_wrap(WEFT_SHAPE(1, CARTPOLE_STATE), WEFT_DTYPE_FLOAT32, state, NULL, NULL, NULL);
+    weft_tensor *there = weft_tape_take(t, weft_tensor_to_device(x, device));
+    weft_tensor *best = weft_argmax(t, weft_module_forward(t, policy, there), 1);
+    weft_tensor_unref(x);
     weft_status st = weft_tape_status(t);
     if (st)
         *error = weft_error_ref(weft_tape_error(t));

@@ -103,7 +103,8 @@ static bool add_settings(cJSON *json, const cart_settings *s)
                                               : "no-batch") &&
            add_number(json, "world_size", (double)s->job.world_size) && add_number(json, "envs", (double)s->envs) &&
            add_number(json, "hidden", (double)s->hidden) && add_number(json, "steps", (double)s->steps) &&
-           add_number(json, "seed", (double)s->seed) && add_number(json, "gamma", s->gamma);
+           add_number(json, "seed", (double)s->seed) && add_number(json, "gamma", s->gamma) &&
+           cJSON_AddStringToObject(json, "device", s->device_text ? s->device_text : "cpu");
 }
 
 /* Adds the statistics of batches; nothing if select_action is not batched. */

@@ -65,6 +65,8 @@ static size_t list_learning(cart_settings *s, cli_option *out)
         {"envs", CLI_INT, &s->envs, 1, CART_MOST_ENVS, NULL, "N", "poles per observer", "1; --solve: 8"},
         {"hidden", CLI_INT, &s->hidden, 1, 65536, NULL, "N", "units of the policy's hidden layer", "128"},
         {"dropout", CLI_NUMBER, &s->dropout, 0, 0.99, NULL, "X", "dropout rate of the policy", "0.6"},
+        {"device", CLI_TEXT, &s->device_text, 0, 0, NULL, "DEVICE",
+         "where the agent evaluates and trains the policy: cpu, cuda:N, or auto, the nearest GPU", "cpu"},
         {"lr", CLI_NUMBER, &s->lr, 1e-9, 10, NULL, "X", "learning rate of Adam", "0.01"},
         {"gamma", CLI_NUMBER, &s->gamma, 0, 1, NULL, "X", "discount of future rewards", "1; --solve: 0.99"},
         {"normalise", CLI_FLAG, &s->normalise, 0, 0, NULL, NULL,
@@ -157,6 +159,9 @@ static int check(const cli *program, cart_settings *s, const given *g)
         return code;
     s->batch = !g->no_batch;
     take_defaults(s);
+    code = s->job.rank == 0 && !s->sweep ? worker_choose_device(program, s->device_text, &s->device) : -1;
+    if (code >= 0)
+        return code;
     if (s->envs * s->steps > CART_MOST_MOVES)
         return cli_error(program, "--envs times --steps is %lld: expected at most %d", (long long)(s->envs * s->steps),
                          CART_MOST_MOVES);

@@ -17,6 +17,8 @@ typedef struct cart_settings {
     /* Learning. The defaults are those of the tutorial, or those of --solve. */
     int64_t episodes, steps, envs, hidden, seed;
     double gamma, dropout, lr, share; /* share: weight of the last episode in the running reward */
+    const char *device_text;          /* as given; NULL: the CPU */
+    weft_device device;               /* where the agent runs the policy */
     bool normalise;                   /* normalise the returns to mean 0 and deviation 1 */
     bool solve;                       /* end when the running reward exceeds 475 */
 

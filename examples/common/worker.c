@@ -122,6 +122,16 @@ int worker_check_output(const cli *program, const char *option, const char *path
     return cli_error(program, "%s is '%s': its folder cannot be written: %s", option, path, strerror(errno));
 }
 
+int worker_choose_device(const cli *program, const char *text, weft_device *out)
+{
+    weft_error *error = NULL;
+    if (!text || !weft_device_choose(text, -1, out, &error))
+        return -1;
+    int code = cli_error(program, "--device is '%s': %s", text, weft_error_message(error));
+    weft_error_unref(error);
+    return code;
+}
+
 /* The workers of a job share the cores of this machine. Settings of the launcher or the user take precedence. */
 void worker_share_cores(const worker_options *job)
 {

@@ -3,13 +3,14 @@
  * worker.h - this process as one worker of a job: its rank, its messages, its signals and its exit code.
  *
  * A program is either rank 0 of a job whose other workers it starts itself, or one worker of a job that was started by
- * hand or by a launcher. Nothing here calls weft, except worker_agent_options, which fills a struct.
+ * hand or by a launcher. Nothing here calls weft, except worker_choose_device.
  */
 #ifndef EXAMPLES_WORKER_H
 #define EXAMPLES_WORKER_H
 
 #include <weft/agent.h>
 #include <weft/job.h>
+#include <weft/tensor.h>
 
 #include "cli.h"
 
@@ -45,6 +46,8 @@ int worker_find(const cli *program, worker_options *job, bool starts);
 int worker_settle(const cli *program, worker_options *job, int64_t world_size);
 /* Checks before the work begins that `path` can be written, or replaced by a file beside it. NULL is accepted. */
 int worker_check_output(const cli *program, const char *option, const char *path);
+/* Reads the option --device; NULL: the CPU. `text` is as weft_device_choose takes it. */
+int worker_choose_device(const cli *program, const char *text, weft_device *out);
 /* Shares the cores among the workers of this machine: sets WEFT_CPU_THREADS, which started workers inherit. */
 void worker_share_cores(const worker_options *job);
 /* The agent options that follow from `job`; the caller adds its functions and callbacks. */

@@ -50,6 +50,8 @@ static size_t list_batch_training(settings *s, cli_option *out)
         {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "passes over the data; convnet only", "8"},
         {"iterations", CLI_INT, &s->iterations, 1, 1000000000, NULL, "N", "batches per trainer, instead of --epochs",
          "by --epochs; resnet50: 6"},
+        {"device", CLI_TEXT, &s->device_text, 0, 0, NULL, "DEVICE",
+         "where trainers compute gradients: cpu, cuda:N, or auto, the nearest GPU", "cpu"},
         {"lr", CLI_NUMBER, &s->lr, 1e-9, 1e3, NULL, "X", "learning rate", "0.03; resnet50: 0.001"},
         {"momentum", CLI_NUMBER, &s->momentum, 0, 0.9999, NULL, "X", "momentum of SGD", "0.9"},
         {"schedule", CLI_CHOICE, &s->schedule, 0, 0, schedules, NULL, "linear: the learning rate decreases to 0",
@@ -78,6 +80,8 @@ static size_t list_rpc_training(settings *s, cli_option *out)
         {"epochs", CLI_INT, &s->epochs, 1, 1000000, NULL, "N", "passes of each trainer over all the data", "5"},
         {"iterations", CLI_INT, &s->iterations, 1, 1000000000, NULL, "N", "batches per trainer, instead of --epochs",
          "by --epochs"},
+        {"device", CLI_TEXT, &s->device_text, 0, 0, NULL, "DEVICE",
+         "where the server runs the model: cpu, cuda:N, or auto, the nearest GPU", "cpu"},
         {"lr", CLI_NUMBER, &s->lr, 1e-9, 1e3, NULL, "X", "learning rate", "0.03"},
         {"momentum", CLI_NUMBER, &s->momentum, 0, 0.9999, NULL, "X", "momentum of each trainer's SGD", "0"},
         {"seed", CLI_INT, &s->seed, 0, 9007199254740992.0, NULL, "N",
@@ -107,6 +111,20 @@ static int check_workers(const cli *program, settings *s)
                          (int)job->world_size - 1);
     s->trainers = job->world_size - 1;
     return -1;
+}
+
+/* Asks for a GPU only in a process that computes the model, or, when this process starts the trainers, on their
+ * machine. */
+static int check_device(const cli *program, settings *s)
+{
+    bool serves = s->job.rank == 0, is_server = s->program == SETTINGS_RPC;
+    weft_device chosen = {0};
+    if (serves != is_server && !s->job.spawn)
+        return -1;
+    int code = worker_choose_device(program, s->device_text, &chosen);
+    if (serves == is_server)
+        s->device = chosen;
+    return code;
 }
 
 static int check_convnet(const cli *program, settings *s)
@@ -164,6 +182,9 @@ static int check(const cli *program, settings *s)
                          (int)s->batch_update_size, (int)s->trainers);
     if (!s->batch_update_size)
         s->batch_update_size = s->trainers;
+    code = check_device(program, s);
+    if (code >= 0)
+        return code;
     if (s->momentum < 0)
         s->momentum = s->program == SETTINGS_BATCH ? 0.9 : 0;
     return s->model == MODEL_CONVNET ? check_convnet(program, s) : check_resnet50(program, s);

@@ -23,6 +23,8 @@ typedef struct settings {
     int64_t batch_size, batch_update_size, image_size, classes, epochs, iterations, digits, held_out, seed;
     double lr, momentum;
     const char *data;
+    const char *device_text; /* as given; NULL: the CPU */
+    weft_device device;      /* of a worker that computes the model; otherwise the CPU */
     bool deterministic;
 
     /* Output. */

@@ -10,6 +10,7 @@ summary summary_of(const settings *set, const tally *t, const weft_stats *stats)
 {
     return (summary){
         .model = settings_model_name(set),
+        .device = set->device_text ? set->device_text : "cpu",
         .seed = set->seed,
         .trainers = (int)set->trainers,
         .iterations = t->updates,
@@ -40,6 +41,7 @@ static void print_table(const summary *r, FILE *to)
 {
     char sent[16], copied[16], peak[16];
     fprintf(to, "\n  model                %s, seed %lld\n", r->model, (long long)r->seed);
+    fprintf(to, "  device               %s\n", r->device);
     fprintf(to, "  trainers             %d", r->trainers);
     if (r->lost)
         fprintf(to, ", of whom %d died or left", r->lost);
@@ -62,7 +64,8 @@ static cJSON *to_json(const summary *r)
 {
     cJSON *json = cJSON_CreateObject();
     bool whole =
-        cJSON_AddStringToObject(json, "model", r->model) && cJSON_AddNumberToObject(json, "seed", (double)r->seed) &&
+        cJSON_AddStringToObject(json, "model", r->model) && cJSON_AddStringToObject(json, "device", r->device) &&
+        cJSON_AddNumberToObject(json, "seed", (double)r->seed) &&
         cJSON_AddNumberToObject(json, "trainers", r->trainers) && cJSON_AddNumberToObject(json, "lost", r->lost) &&
         cJSON_AddNumberToObject(json, "iterations", (double)r->iterations) &&
         cJSON_AddNumberToObject(json, "seconds", r->seconds) &&

@@ -11,6 +11,7 @@
 
 typedef struct summary {
     const char *model;
+    const char *device; /* the option --device; "cpu" */
     int64_t seed;
     int trainers, lost; /* trainers at the start; those that died or left early */
     int64_t iterations; /* updates of the model */

@@ -89,15 +89,25 @@ static void put_image(const dataset *data, size_t index, float *pixels)
         pixels[i] = ((float)image[i] / 255.0f - PIXEL_MEAN) / PIXEL_DEVIATION;
 }
 
+/* The tensor on the tape's device; owned by the tape. */
+static weft_tensor *moved(weft_tape *t, weft_tensor *x, weft_device device)
+{
+    weft_tensor *there = weft_tape_take(t, weft_tensor_to_device(x, device));
+    if (!there)
+        weft_tape_fail(t, WEFT_ERR_MEMORY, "a batch cannot be copied to the device");
+    return there;
+}
+
 /*
  * Makes a batch of `count` images, those in `indices` or those from `first` on: x [count, 1, 28, 28], labels [count].
+ * They are CPU tensors, in memory from which the copy to `device` is quick.
  */
 static weft_tensor *digits_batch(const dataset *data, weft_tape *t, const uint32_t *indices, size_t first, size_t count,
-                                 weft_tensor **labels)
+                                 weft_device device, weft_tensor **labels)
 {
     weft_shape shape = WEFT_SHAPE((int64_t)count, 1, DATASET_SIDE, DATASET_SIDE);
-    weft_tensor *x = weft_tape_take(t, weft_tensor_empty(shape, WEFT_DTYPE_FLOAT32));
-    *labels = weft_tape_take(t, weft_tensor_empty(WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT64));
+    weft_tensor *x = weft_tape_take(t, weft_tensor_empty_pinned(device, shape, WEFT_DTYPE_FLOAT32));
+    *labels = weft_tape_take(t, weft_tensor_empty_pinned(device, WEFT_SHAPE((int64_t)count), WEFT_DTYPE_INT64));
     if (!x || !*labels) {
         weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for a batch of %zu images", count);
         return NULL;
@@ -112,12 +122,12 @@ static weft_tensor *digits_batch(const dataset *data, weft_tape *t, const uint32
     return x;
 }
 
-static weft_tensor *digits_loss(workload *w, weft_tape *t, weft_module *model, int64_t iteration)
+static weft_tensor *digits_loss(workload *w, weft_tape *t, weft_module *model, int64_t iteration, weft_device device)
 {
     weft_tensor *labels;
     const uint32_t *indices = sampler_batch(&w->sampler, iteration);
-    weft_tensor *x = digits_batch(&w->data, t, indices, 0, (size_t)w->settings->batch_size, &labels);
-    return weft_nll_loss(t, weft_module_forward(t, model, x), labels);
+    weft_tensor *x = digits_batch(&w->data, t, indices, 0, (size_t)w->settings->batch_size, device, &labels);
+    return weft_nll_loss(t, weft_module_forward(t, model, moved(t, x, device)), moved(t, labels, device));
 }
 
 /* ---- Random images ---------------------------------------------------------------------------------------------- */
@@ -151,12 +161,13 @@ static weft_tensor *random_targets(const workload *w, weft_tape *t)
     return target;
 }
 
-static weft_tensor *random_loss(const workload *w, weft_tape *t, weft_module *model, int64_t iteration)
+static weft_tensor *random_loss(const workload *w, weft_tape *t, weft_module *model, int64_t iteration,
+                                weft_device device)
 {
     weft_tensor *x = random_images(w, t, iteration), *target = random_targets(w, t);
     if (!x || !target)
         weft_tape_fail(t, WEFT_ERR_MEMORY, "out of memory for a batch of %d images", (int)w->settings->batch_size);
-    return weft_mse_loss(t, weft_module_forward(t, model, x), target);
+    return weft_mse_loss(t, weft_module_forward(t, model, moved(t, x, device)), moved(t, target, device));
 }
 
 /* ---- Both ------------------------------------------------------------------------------------------------------- */
@@ -222,10 +233,10 @@ static void check_loss(workload *w, weft_tape *t, const weft_tensor *loss, int64
                    (long long)w->iterations, s->lr);
 }
 
-weft_tensor *workload_loss(workload *w, weft_tape *t, weft_module *model, int64_t iteration)
+weft_tensor *workload_loss(workload *w, weft_tape *t, weft_module *model, int64_t iteration, weft_device device)
 {
-    weft_tensor *loss =
-        w->settings->model == MODEL_CONVNET ? digits_loss(w, t, model, iteration) : random_loss(w, t, model, iteration);
+    weft_tensor *loss = w->settings->model == MODEL_CONVNET ? digits_loss(w, t, model, iteration, device)
+                                                            : random_loss(w, t, model, iteration, device);
     if (!weft_tape_status(t))
         check_loss(w, t, loss, iteration);
     return weft_tape_status(t) ? NULL : loss;
@@ -251,7 +262,7 @@ static weft_status count_right(workload *w, weft_module *model, size_t first, si
 {
     weft_tape *t = weft_tape_open(NULL);
     weft_tensor *labels;
-    weft_tensor *x = digits_batch(&w->held_out, t, NULL, first, count, &labels);
+    weft_tensor *x = digits_batch(&w->held_out, t, NULL, first, count, (weft_device){0}, &labels);
     weft_tensor *scores = weft_module_forward(t, model, x), *guess = weft_argmax(t, scores, 1);
     if (!weft_tape_status(t))
         check_scores(w, t, scores);

@@ -35,10 +35,11 @@ uint64_t workload_seed(const workload *workload, int64_t iteration);
 weft_module *workload_model(const workload *workload);
 
 /*
- * The loss of `model` on batch number `iteration` of this trainer. The tape may record. NULL: the tape failed. It fails
- * if the loss is NaN or infinite; the error names trainer, epoch and iteration.
+ * The loss of `model` on batch number `iteration` of this trainer, on the tape's device, `device`. The tape may record.
+ * NULL: the tape failed. It fails if the loss is NaN or infinite; the error names trainer, epoch and iteration.
  */
-weft_tensor *workload_loss(workload *workload, weft_tape *tape, weft_module *model, int64_t iteration);
+weft_tensor *workload_loss(workload *workload, weft_tape *tape, weft_module *model, int64_t iteration,
+                           weft_device device);
 
 /*
  * For a worker that keeps held-out images: the share that `model` classifies correctly, 0 to 1; -1 if nothing is held

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# device.sh - runs a program with --device on GPUs, or on the emulated ones, and compares its numbers with the CPU's:
+# device.sh PROGRAM CASE. Exits 77 if there is no second GPU.
+set -uo pipefail
+program=$1 case=$2
+source "$(dirname "$0")/common.sh"
+
+steady=(--death-timeout 20000)
+
+# near KEY FILE FILE TOLERANCE - the numbers differ by at most this, relatively
+near() {
+  local a b
+  a=$(value "$1" "$2") b=$(value "$1" "$3")
+  [ -n "$a" ] && [ -n "$b" ] || fail "expected $1 in both reports"
+  holds "($a - $b) ^ 2 <= ($4 * $a) ^ 2"
+}
+
+# runs DEVICE OPTIONS... - leaves its report at $dir/DEVICE
+runs() {
+  local device=$1
+  shift
+  "$program" "$@" "${steady[@]}" --device "$device" --report "$dir/$device" >"$log" 2>&1 && return
+  ! says "the GPUs are cuda:0 to cuda:0" || { echo "one GPU alone"; exit 77; }
+  fail "--device $device: expected exit code 0"
+}
+
+# One trainer, because the reported losses depend on the order in which several are done.
+case_batch() {
+  local options=(--digits 32 --held-out 20 --batch-size 4 --iterations 2 --lr 0.05) device
+  for device in cpu cuda:0 cuda:1; do
+    runs "$device" "${options[@]}" --trainers 1 --save "$dir/model"
+    near loss "$dir/cpu" "$dir/$device" 1e-3
+    near first_loss "$dir/cpu" "$dir/$device" 1e-3
+    near held_out_accuracy "$dir/cpu" "$dir/$device" 0
+    grep -q "\"device\":.*\"$device\"" "$dir/$device" || fail "expected the device in the report"
+  done
+  WEFT_LOG=info runs auto "${options[@]}" --trainers 2
+  [ "$(grep -c 'device auto: cuda:' "$log")" -ge 2 ] || fail "expected each trainer to choose a GPU"
+  refuses "\-\-device is 'gpu': 'gpu' is no device" --device gpu
+  refuses "no cuda:1000 here" --device cuda:1000
+}
+
+# One trainer, because several do not wait for each other.
+case_rpc() {
+  local options=(--trainers 1 --digits 32 --held-out 20 --batch-size 4 --iterations 2 --momentum 0.5) device
+  for device in cpu cuda:0 cuda:1; do
+    runs "$device" "${options[@]}" --save "$dir/model.$device"
+    near loss "$dir/cpu" "$dir/$device" 1e-3
+    near held_out_accuracy "$dir/cpu" "$dir/$device" 0
+    [ "$(stat -c %s "$dir/model.cpu")" = "$(stat -c %s "$dir/model.$device")" ] || fail "expected the names of the CPU's model"
+  done
+  refuses "no cuda:1000 here" --device cuda:1000
+}
+
+# The actions that are drawn, and with them the rewards, are the same unless a probability is within rounding of the number drawn.
+case_cartpole() {
+  local options=(--world-size 3 --num-episode 3 --steps 60 --quiet) device
+  for device in cpu cuda:0 cuda:1; do
+    runs "$device" "${options[@]}" --save "$dir/model"
+    [ "$(tr -d '\n' <"$dir/cpu" | grep -o '"rewards":[^]]*')" = "$(tr -d '\n' <"$dir/$device" | grep -o '"rewards":[^]]*')" ] ||
+      fail "expected the rewards of the CPU"
+  done
+  runs cuda:0 "${options[@]}" --no-batch --load "$dir/model" --render
+  refuses "no cuda:1000 here" --device cuda:1000
+}
+
+"case_$case"
