@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gpu_check.sh ROOT - tools/gpu-check --run as far as it goes without a GPU: what it says, how it exits, the form of its report, its
+# gpu_check.sh ROOT - tools/gpu-check --run as far as it goes without a GPU: what it says, how it exits, the form of its reports, its
 # limit of time. Its programs, nvidia-smi and compute-sanitizer are stand-ins here.
 set -euo pipefail
 work=$(mktemp -d)
@@ -39,26 +39,57 @@ done
 run 1 env PATH="$work/bare" "$check" --run
 says "no usable NVIDIA GPU here"
 says "gpu-check: FAILED: gpu;"
-cmp -s "$work/build/gpu/report.txt" "$work/out/gpu-report.txt" || fail "the two reports differ:"
-says "-- gpu: FAILED: exit code 127" "$work/out/gpu-report.txt"
+cmp -s "$work/build/gpu/report-check.txt" "$work/out/gpu-report-check.txt" || fail "the two reports differ:"
+says "-- gpu: FAILED: exit code 127" "$work/out/gpu-report-check.txt"
 
 # All is well.
 printf '#!/bin/sh\necho "GPU 0: a stand-in"\n' | program "$work/gpu/nvidia-smi"
 program "$work/gpu/compute-sanitizer" <<'SH'
 #!/bin/sh
 [ "$1" = --version ] && { echo "Version of a stand-in"; exit 0; }
-[ "$*" = "--tool memcheck --error-exitcode 99 $5" ] || exit 3
-echo "under memcheck"
+case $2 in memcheck | racecheck | initcheck) ;; *) exit 4 ;; esac
+[ "$*" = "--tool $2 --error-exitcode 99 $5" ] && [ "$WEFT_SLAB_KEEP_MB" = 0 ] || exit 3
+echo "under $2"
 exec "$5"
 SH
 printf '#!/bin/sh\necho "one test passed"\n' | program "$work/pack/tests/test_gpu_one"
-printf '#!/bin/sh\necho "cuda to cuda 3000 GB/s"\n' | program "$work/pack/bin/gpu_bench_one"
+printf '#!/bin/sh\necho "cuda to cuda 3000 GB/s"\n' | program "$work/pack/bin/gpu_bench_memory"
 export PATH=$work/gpu:$PATH
+cp "$work/pack/tests/test_gpu_one" "$work/pack/tests/test_gpu_table"
+printf '#!/bin/sh\necho "CUDA IPC: does not work, because it is a stand-in"\n' | program "$work/pack/bin/gpu_probe_one"
 run 0 "$check" --run --pack "$work/pack"
-for line in "-- gpu: passed" "== test_gpu_one" "one test passed" "-- test_gpu_one: passed" "cuda to cuda 3000 GB/s" "-- gpu_bench_one: passed" \
-  "under memcheck" "-- memcheck test_gpu_one: passed" "gpu-check: all passed"; do
-  says "$line" "$work/out/gpu-report.txt"
+for line in "-- gpu: passed" "== test_gpu_one" "one test passed" "-- test_gpu_one: passed" "CUDA IPC: does not work, because it is a stand-in" \
+  "-- gpu_probe_one: passed" "under racecheck" "-- racecheck test_gpu_table: passed" "under initcheck" \
+  "-- initcheck test_gpu_table: passed" "under memcheck" "-- memcheck test_gpu_one: passed" "gpu-check: all passed"; do
+  says "$line" "$work/out/gpu-report-check.txt"
 done
+
+! grep -q "racecheck test_gpu_one" "$work/log" || fail "racecheck is for small cases alone:"
+rm "$work/pack/tests/test_gpu_table" "$work/pack/bin/gpu_probe_one"
+
+# Measurements: both programs twice, and the better times of each.
+cat >"$work/pack/bin/gpu_bench_ops" <<'SH'
+#!/bin/sh
+time=$(cat "$0.runs" 2>/dev/null || echo 1)
+echo "bench add 0.00000${time}000 100.00 GB/s"
+echo "bench sum 0.000004000 50.00 GB/s"
+echo 3 >"$0.runs"
+SH
+chmod +x "$work/pack/bin/gpu_bench_ops"
+printf '#!/bin/sh\n[ "$1" != -c ] || exit 0\necho "bench add 0.000006000 80.00 GB/s"\n' | program "$work/gpu/python3"
+run 0 "$check" --run bench --pack "$work/pack"
+for line in "cuda to cuda 3000 GB/s" "-- gpu_bench_memory: passed" "-- gpu_bench_ops, round 2: passed" "-- torch_bench.py, round 2: passed" \
+  "gpu-check: all passed"; do
+  says "$line" "$work/out/gpu-report-bench.txt"
+done
+grep -qE '^add +1\.000 us +100\.00 GB/s +6\.000 us +80\.00 GB/s +6\.00$' "$work/log" || fail "the table has no line for add:"
+grep -qE '^sum +4\.000 us +50\.00 GB/s$' "$work/log" || fail "the table has no line for sum:"
+printf '#!/bin/sh\necho "No module named torch"; exit 1\n' | program "$work/gpu/python3"
+run 0 "$check" --run bench --pack "$work/pack"
+says "PyTorch is not measured: No module named torch"
+rm "$work/gpu/python3" "$work/pack/bin/gpu_bench_ops"
+run 1 "$check" --run bench --pack "$work/pack"
+says "no gpu_bench_ops here"
 
 # A test that fails and one that skips: each is a failure, and the others run.
 printf '#!/bin/sh\necho no GPU; exit 77\n' | program "$work/pack/tests/test_gpu_skips"
