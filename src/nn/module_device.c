@@ -40,8 +40,8 @@ static weft_tensor *moved(weft_tensor *tensor, weft_device to)
 typedef struct device_run {
     weft_module *child; /* one reference */
     weft_tape *tape;
-    weft_tensor *x, *y; /* on the device; the tape has them */
-    weft_device outside;
+    weft_tensor *x, *y;  /* on the device; the tape has them */
+    weft_device outside; /* of the input */
     wfi_mutex lock;
 } device_run;
 
@@ -125,7 +125,6 @@ static device_run *begin_run(weft_tape *tape, weft_module *child, weft_device de
     device_run *run = wfi_calloc(1, sizeof(*run));
     if (run == NULL)
         return NULL;
-    run->outside = tape->device;
     run->child = weft_module_ref(child);
     wfi_mutex_init(&run->lock);
     run->tape =
@@ -135,16 +134,30 @@ static device_run *begin_run(weft_tape *tape, weft_module *child, weft_device de
     return run;
 }
 
+static bool is_here(weft_tape *tape, const weft_tensor *x)
+{
+    char there[WFI_DEVICE_TEXT], here[WFI_DEVICE_TEXT];
+    if (x == NULL)
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, NAME, "%s: the input is NULL", NAME);
+    else if (!same_device(weft_tensor_device(x), tape->device))
+        wfi_tape_fail(tape, WEFT_ERR_UNSUPPORTED, NAME, "%s: the input is on %s, and the tape computes on %s", NAME,
+                      wfi_device_text(weft_tensor_device(x), there), wfi_device_text(tape->device, here));
+    return wfi_tape_ready(tape);
+}
+
 static weft_tensor *device_forward(weft_tape *tape, weft_module *self, weft_tensor *x)
 {
     const weft_device *device = self->state;
     if (same_device(*device, tape->device))
         return weft_module_forward(tape, self->children[0], x);
+    if (!is_here(tape, x))
+        return NULL;
     device_run *run = begin_run(tape, self->children[0], *device);
     if (run == NULL) {
         wfi_tape_fail_memory(tape, NAME);
         return NULL;
     }
+    run->outside = weft_tensor_device(x);
     run->x = weft_tape_take(run->tape, weft_tensor_to_device(x, *device));
     weft_tensor_set_requires_grad(run->x, weft_tensor_requires_grad(x) || x->grad_node != NULL);
     run->y = weft_module_forward(run->tape, run->child, run->x);

@@ -130,6 +130,16 @@ static void failures_are_the_outer_tapes(void **state)
     assert_int_equal(weft_tape_status(t), WEFT_ERR_SHAPE);
     assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "linear"));
     weft_tape_close(t);
+    t = weft_tape_open(NULL);
+    assert_null(weft_module_forward(t, there, NULL));
+    assert_int_equal(weft_tape_status(t), WEFT_ERR_INVALID);
+    weft_tape_close(t);
+    t = weft_tape_open(NULL);
+    weft_tensor *elsewhere = weft_tensor_empty_on(gpu, WEFT_SHAPE(ROWS, IN), WEFT_DTYPE_FLOAT32);
+    assert_null(weft_module_forward(t, there, elsewhere));
+    assert_int_equal(weft_tape_status(t), WEFT_ERR_UNSUPPORTED);
+    weft_tape_close(t);
+    weft_tensor_unref(elsewhere);
     weft_tensor_unref(wrong);
     weft_module_unref(there);
     assert_null(weft_on_device_create(NULL, gpu, NULL));

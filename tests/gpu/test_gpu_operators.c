@@ -177,6 +177,34 @@ static void largest_elements_are_those_of_the_cpu(void **state)
         weft_tensor_unref(all[i]);
 }
 
+/* Of equal rows of a bag the first gets the gradient. */
+static void the_first_of_equal_rows_gets_the_gradient(void **state)
+{
+    const float rows[] = {1, 5, 3, 5, 3, 2};
+    const int64_t bags[] = {0, 1, 1, 2};
+    weft_tensor *table = weft_tensor_copy_of(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, rows);
+    weft_tensor *index = weft_tensor_copy_of(WEFT_SHAPE(2, 2), WEFT_DTYPE_INT64, bags);
+    weft_device devices[2] = {cpu, gpu};
+    weft_tensor *gradients[2];
+    for (int i = 0; i < 2; i++) {
+        weft_tape *t = weft_tape_open(&(weft_tape_options){.record = true, .device = devices[i]});
+        weft_tensor *x = weft_tape_take(t, weft_tensor_to_device(table, devices[i]));
+        weft_tensor *at = weft_tape_take(t, weft_tensor_to_device(index, devices[i]));
+        weft_tensor_set_requires_grad(x, true);
+        weft_backward(t, weft_sum(t, weft_embedding_bag(t, x, at, NULL, NULL,
+                                                        &(weft_embedding_bag_options){.mode = WEFT_BAG_MAX})));
+        weft_error_print(weft_tape_error(t), stderr);
+        assert_int_equal(weft_tape_status(t), WEFT_OK);
+        gradients[i] = weft_tensor_to_device(weft_tape_grad(t, x), cpu);
+        weft_tape_close(t);
+    }
+    for (int i = 0; i < 6; i++)
+        assert_true(weft_tensor_get_f64(gradients[0], i) == weft_tensor_get_f64(gradients[1], i));
+    weft_tensor *all[] = {table, index, gradients[0], gradients[1]};
+    for (int i = 0; i < 4; i++)
+        weft_tensor_unref(all[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -186,6 +214,7 @@ int main(void)
         cmocka_unit_test(an_index_on_another_device_is_named),
         cmocka_unit_test(a_row_that_is_no_distribution_is_named),
         cmocka_unit_test(largest_elements_are_those_of_the_cpu),
+        cmocka_unit_test(the_first_of_equal_rows_gets_the_gradient),
     };
     if (!gpu_is_here())
         return GPU_SKIPPED;

@@ -99,7 +99,7 @@ RUN(run_linear_bias, weft_linear(t, x[0], x[1], x[2]))
 RUN(run_conv2d, weft_conv2d(t, x[0], x[1], x[2], NULL))
 RUN(run_conv2d_strided,
     weft_conv2d(t, x[0], x[1], NULL,
-                &(weft_conv2d_options){.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2}))
+                &(weft_conv2d_options){.stride = {2, 1}, .padding = {1, 2}, .dilation = {2, 2}, .groups = 2}))
 RUN(run_norm_train, weft_batch_norm2d(t, x[0], x[1], x[2], NULL, NULL, &(weft_batch_norm_options){.train = true}))
 /* The result, and what the running statistics are afterwards. */
 static weft_tensor *run_norm_moving(weft_tape *t, weft_tensor **x, weft_dtype dtype)

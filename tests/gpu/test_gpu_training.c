@@ -230,6 +230,60 @@ static void every_optimizer_steps_as_on_the_cpu(void **state)
         train_on_both(&models[2], which, 6);
 }
 
+static int count_nan_of_state(const weft_optimizer *optimizer)
+{
+    int count = 0;
+    for (size_t i = 0; i < weft_optimizer_state_count(optimizer); i++) {
+        weft_optimizer_state item;
+        assert_int_equal(weft_optimizer_ref_state(optimizer, i, &item), WEFT_OK);
+        for (int64_t k = 0; k < weft_tensor_numel(item.tensor); k++)
+            count += isnan(weft_tensor_get_f64(item.tensor, k));
+        weft_tensor_unref(item.tensor);
+    }
+    return count;
+}
+
+/* Two steps with the same gradient, in which one element is NaN; the parameter is on the CPU afterwards. */
+static weft_tensor *stepped_with_nan(const weft_optimizer_spec *how, weft_device device, int *of_state)
+{
+    const float numbers[] = {1, NAN, -1, 0.5f};
+    weft_tensor *here = weft_tensor_full(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, 1);
+    weft_tensor *g = weft_tensor_copy_of(WEFT_SHAPE(4), WEFT_DTYPE_FLOAT32, numbers);
+    weft_tensor *p = weft_tensor_to_device(here, device), *g_there = weft_tensor_to_device(g, device);
+    weft_optimizer *optimizer = weft_optimizer_create((weft_tensors){&p, 1}, how, NULL);
+    assert_non_null(optimizer);
+    for (int step = 0; step < 2; step++) {
+        assert_int_equal(weft_optimizer_accumulate(optimizer, (weft_tensors){&g_there, 1}), WEFT_OK);
+        assert_int_equal(weft_optimizer_step(optimizer), WEFT_OK);
+    }
+    *of_state = count_nan_of_state(optimizer);
+    weft_tensor *result = weft_tensor_clone(p), *back = weft_tensor_to_device(result, cpu);
+    weft_optimizer_unref(optimizer);
+    weft_tensor *all[] = {here, g, p, g_there, result};
+    for (int i = 0; i < 5; i++)
+        weft_tensor_unref(all[i]);
+    return back;
+}
+
+static void a_nan_stays_to_be_seen(void **state)
+{
+    const weft_optimizer_spec specs[] = {{.type = &weft_adam_type, .lr = 0.1, .adam = {.amsgrad = true}},
+                                         {.type = &weft_rprop_type}};
+    for (int i = 0; i < 2; i++) {
+        int want_state = 0, got_state = 0;
+        weft_tensor *want = stepped_with_nan(&specs[i], cpu, &want_state),
+                    *got = stepped_with_nan(&specs[i], gpu, &got_state);
+        assert_true(want_state > 0 && want_state == got_state);
+        for (int k = 0; k < 4; k++) {
+            double a = weft_tensor_get_f64(want, k), b = weft_tensor_get_f64(got, k);
+            assert_true(isnan(a) == isnan(b) && isnan(b) == (k == 1));
+            assert_true(isnan(a) || fabs(a - b) < 1e-6);
+        }
+        weft_tensor_unref(want);
+        weft_tensor_unref(got);
+    }
+}
+
 static void no_memory_is_left(void **state)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *found = NULL;
@@ -251,6 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_train_as_on_the_cpu),
         cmocka_unit_test(every_optimizer_steps_as_on_the_cpu),
+        cmocka_unit_test(a_nan_stays_to_be_seen),
         cmocka_unit_test(no_memory_is_left),
     };
     if (!gpu_is_here())
