@@ -84,7 +84,7 @@ WEFT_API WEFT_NODISCARD weft_status weft_tensor_to_dlpack(weft_tensor *tensor, u
 
 /*
  * Makes a tensor over memory that another library lends, without a copy. The function takes over `managed` in every
- * case: its deleter runs when nothing refers to the memory any more, and at once if the function fails. If the memory
+ * case: its deleter runs when nothing refers to the memory, and at once if the function fails. If the memory
  * must not be written to, the function makes a copy, on the same device, that may be written to. With
  * WEFT_DLPACK_READ_ONLY in `flags` it makes no copy; then you must not write to the tensor, and weft does not check
  * that.

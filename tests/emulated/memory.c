@@ -191,6 +191,7 @@ static void protect_all(int device, int how)
 
 void gpu_memory_open(int device)
 {
+    gpu_memory_catch(); /* cmocka has its own handler in each test, which would go on with the emulated GPU locked */
     if (spaces[device].opened++ == 0)
         protect_all(device, PROT_READ | PROT_WRITE);
 }
@@ -226,12 +227,18 @@ static void on_fault(int signal, siginfo_t *info, void *context)
         (void)!write(STDERR_FILENO, text, (size_t)length);
     }
     if (former.sa_flags & SA_SIGINFO && former.sa_sigaction != NULL)
-        former.sa_sigaction(signal, info, context);
-    sigaction(signal, &former, NULL); /* the instruction runs again, and ends the process */
+        former.sa_sigaction(signal, info, context); /* of a sanitizer */
+    bool is_ours = where != NULL || gpu_memory_is_device(info->si_addr);
+    sigaction(signal, is_ours ? &(struct sigaction){.sa_handler = SIG_DFL} : &former,
+              NULL); /* the instruction runs again, and ends the process */
 }
 
 void gpu_memory_catch(void)
 {
-    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
-    sigaction(SIGSEGV, &action, &former);
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER}, now;
+    sigaction(SIGSEGV, NULL, &now);
+    if (now.sa_flags & SA_SIGINFO && now.sa_sigaction == on_fault)
+        return;
+    former = now;
+    sigaction(SIGSEGV, &action, NULL);
 }
