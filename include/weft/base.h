@@ -84,6 +84,7 @@ typedef struct weft_future weft_future;               /* weft/future.h */
 typedef struct weft_tensor weft_tensor;               /* weft/tensor.h */
 typedef struct weft_values weft_values;               /* weft/value.h */
 typedef struct weft_rref weft_rref;                   /* weft/rref.h */
+typedef struct weft_stream weft_stream;               /* weft/stream.h */
 typedef struct weft_tape weft_tape;                   /* weft/tape.h */
 typedef struct weft_context weft_context;             /* weft/context.h */
 typedef struct weft_hooks weft_hooks;                 /* weft/hooks.h */

@@ -92,6 +92,7 @@ typedef struct weft_optimizer_update {
     const double *options;                    /* in the order of the type's options, defaults filled in */
     weft_tensor *slots[WEFT_OPTIMIZER_SLOTS]; /* in the order of the type's slots; NULL if it does not exist */
     uint64_t step;                            /* counts the steps of this parameter, from 1 */
+    const struct weft_optimizer_gpu *gpu;     /* only for weft's own types, on a GPU */
 } weft_optimizer_update;
 
 /* A part of an update: `count` consecutive elements of each tensor, as arrays of float or of double. `from` and `to`

@@ -21,6 +21,12 @@
  * ERRORS. After an operator has failed, every later one on the tape does nothing and returns NULL. So a program checks
  * the tape once, at the end.
  *
+ * On a GPU, operators are queued and no operator waits. Some errors are only seen when the GPU computes: an index or
+ * target outside of its range, a wrong offset, a row that is no distribution, an integer divided by 0. The tape fails
+ * with such an error after the next wait for its stream: a copy of a result to the CPU, or weft_tape_wait. Until then
+ * the values are undefined, and steps with them may already have changed parameters. If nothing waits before the tape
+ * is closed, the error becomes that of its parent; without a parent it is logged.
+ *
  * LEAVES. A leaf is a tensor that was not recorded into the tape's graph. The backward pass computes the gradients of
  * leaves that want one (weft_tensor_set_requires_grad). A tape without a parent has its own graph, and a child tape
  * records into the graph of its parent; so all descendants of one tape share its graph.
@@ -37,6 +43,7 @@
 #ifndef WEFT_TAPE_H
 #define WEFT_TAPE_H
 
+#include <weft/stream.h>
 #include <weft/tensor.h>
 
 WEFT_BEGIN_C
@@ -68,6 +75,9 @@ typedef struct weft_tape_options {
     /* The device on which operators compute; operands and results are on it. A tape with a parent has the parent's
      * device. If the device does not exist, the tape has failed from the start. All zero: the CPU. */
     weft_device device;
+    /* The stream on which the tape queues its work on a GPU; it is on the tape's device (weft/stream.h). The tape takes
+     * a reference. NULL: with a parent the parent's stream, otherwise CUDA's legacy default stream of the device. */
+    weft_stream *stream;
 } weft_tape_options;
 
 /* Opens a tape; `options` NULL: it does not record and has seed 0. NULL only if memory is out; an operator on a NULL
@@ -104,6 +114,11 @@ WEFT_API weft_status weft_tape_status(const weft_tape *tape);
 /* The first failure, or NULL; borrowed from the tape. Its message names the operator, its operands, and the
  * mismatch. */
 WEFT_API const weft_error *weft_tape_error(const weft_tape *tape);
+/*
+ * Waits until the GPU has done all work of the tape's stream, and returns weft_tape_status. On the CPU there is nothing
+ * to wait for. WEFT_ERR_SYSTEM: the GPU has failed.
+ */
+WEFT_API weft_status weft_tape_wait(weft_tape *tape);
 /* Makes the tape fail with your own error, for modules and operators that you compose of others. If the tape has failed
  * already, the first error stays. */
 WEFT_API void weft_tape_fail(weft_tape *tape, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);

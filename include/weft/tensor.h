@@ -140,8 +140,8 @@ WEFT_API weft_tensor *weft_tensor_empty_on(weft_device device, weft_shape shape,
  * whose driver allocates the memory; for the CPU the function is weft_tensor_empty. Page-locked memory cannot be
  * swapped out: allocate little, and use it again. */
 WEFT_API weft_tensor *weft_tensor_empty_pinned(weft_device device, weft_shape shape, weft_dtype dtype);
-/* A reference to `tensor` if it is on `device`; otherwise a contiguous copy there, complete when the function
- * returns. */
+/* A reference to `tensor` if it is on `device`; otherwise a contiguous copy there. A copy to the CPU is
+ * complete when the function returns. A copy to a GPU is queued (weft/stream.h), and `tensor` may be changed. */
 WEFT_API weft_tensor *weft_tensor_to_device(weft_tensor *tensor, weft_device device);
 WEFT_API weft_device weft_tensor_device(const weft_tensor *tensor);
 

@@ -10,6 +10,7 @@
 #include <weft/dlpack.h>        /* tensors shared with other libraries */
 #include <weft/value.h>         /* arguments and results of calls */
 #include <weft/future.h>        /* results that come later */
+#include <weft/stream.h>        /* streams of GPUs */
 #include <weft/tape.h>          /* recording, gradients */
 #include <weft/operator.h>      /* user-defined operators */
 #include <weft/hooks.h>         /* hooks of a backward pass */

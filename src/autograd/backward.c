@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backward.c - a pass started from a tape, and the gradients that the tape keeps of it. */
 #include "autograd/engine.h"
+#include "autograd/checks.h"
 #include "autograd/tape.h"
 
 #include "base/alloc.h"
@@ -193,6 +194,8 @@ static void start(wfi_pass *pass, weft_tape *tape, const weft_tensor *output, we
 /* Whether a pass can begin: the tape has not failed, and these arguments do not make it fail. */
 static bool may_begin(weft_tape *tape, weft_tensors outputs, weft_tensors gradients)
 {
+    if (tape != NULL && tape->checks != NULL)
+        wfi_tape_look(tape);
     if (!wfi_tape_ready(tape))
         return false;
     if ((outputs.count != 0 && outputs.items == NULL) || (gradients.count != 0 && gradients.items == NULL))
@@ -218,10 +221,15 @@ void weft_backward_with(weft_tape *tape, weft_tensors outputs, weft_tensors grad
     }
     wfi_tape_commit(tape);
     keeper k = {.tape = tape};
-    wfi_pass pass = {
-        .retain = options != NULL && options->retain, .hooks = tape->hooks, .give = keep_gradient, .arg = &k};
+    wfi_pass pass = {.retain = options != NULL && options->retain,
+                     .hooks = tape->hooks,
+                     .stream = tape->stream,
+                     .give = keep_gradient,
+                     .arg = &k};
+    weft_stream *before = wfi_stream_set(tape->stream);
     for (size_t i = 0; i < outputs.count && pass.error == NULL; i++)
         start(&pass, tape, outputs.items[i], gradients.count == 0 ? NULL : gradients.items[i]);
+    (void)wfi_stream_set(before);
     wfi_pass_run(&pass);
     keep_hooked(&k, &pass);
     if (pass.error != NULL && wfi_tape_ready(tape))

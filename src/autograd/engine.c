@@ -343,13 +343,25 @@ static void drop_all(weft_tensor **tensors, uint32_t count)
         weft_tensor_unref(tensors[i]);
 }
 
+/* Tensors of GPUs that the node reads may be from other streams. */
+static bool order_inputs(wfi_pass *pass, const wfi_node *node, weft_tensor **dy)
+{
+    for (uint32_t i = 0; i < node->saved_count && pass->error == NULL; i++)
+        if (node->saved[i] != NULL)
+            check(pass, node, wfi_tensor_use(node->saved[i], false));
+    for (uint32_t i = 0; i < node->result_count && pass->error == NULL; i++)
+        if (dy[i] != NULL)
+            check(pass, node, wfi_tensor_use(dy[i], false));
+    return pass->error == NULL;
+}
+
 static void run_backward(wfi_pass *pass, wfi_node *node, weft_tensor **dy, weft_tensor **dx)
 {
     if (!take_gradients(pass, node, dy)) {
         answer_inputs(pass, node, NULL);
         return;
     }
-    if (enter(pass, node)) {
+    if (enter(pass, node) && order_inputs(pass, node, dy)) {
         if (!gave_rows(pass, node, dy[0]))
             check(pass, node,
                   node->type->backward_all != NULL ? node->type->backward_all(node, dy, dx)
@@ -370,7 +382,9 @@ static void run_operator(wfi_pass *pass, wfi_node *node)
         fail_memory(pass);
         return;
     }
+    weft_stream *before = wfi_stream_set(pass->stream);
     run_backward(pass, node, gradients, gradients + results);
+    (void)wfi_stream_set(before);
     if (gradients != few)
         free(gradients);
 }

@@ -30,13 +30,15 @@
 #include "autograd/graph.h"
 #include "autograd/hooks.h"
 #include "base/map.h"
+#include "mem/stream.h"
 
 #include <weft/future.h>
 
 typedef struct wfi_pass {
-    bool retain;       /* keep the tensors that the nodes saved */
-    weft_hooks *hooks; /* or NULL; borrowed */
-    wfi_give_fn give;  /* called once per pass for each leaf */
+    bool retain;         /* keep the tensors that the nodes saved */
+    weft_hooks *hooks;   /* or NULL; borrowed */
+    weft_stream *stream; /* on which GPUs compute; borrowed; NULL: the common one */
+    wfi_give_fn give;    /* called once per pass for each leaf */
     void (*end)(void *arg, wfi_node *node,
                 weft_tensor *gradient); /* for nodes with is_end; takes over the reference; NULL: none */
     void *arg;

@@ -11,37 +11,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPERANDS_TEXT 512
 #define REASON_TEXT 512
 #define OPERANDS_NAMED 4 /* named in a message about a longer list */
 
-static void operands_text(const wfi_op *op, char text[OPERANDS_TEXT])
+void wfi_operands_text(weft_tensors operands, char text[WFI_OPERANDS_TEXT])
 {
     char shape[WFI_SHAPE_TEXT];
     size_t at = 0;
     text[0] = '\0';
-    size_t named = op->given_count > OPERANDS_NAMED ? OPERANDS_NAMED - 1 : op->given_count;
-    for (size_t i = 0; i < named && at < OPERANDS_TEXT; i++) {
-        const weft_tensor *x = op->given[i];
+    size_t named = operands.count > OPERANDS_NAMED ? OPERANDS_NAMED - 1 : operands.count;
+    for (size_t i = 0; i < named && at < WFI_OPERANDS_TEXT; i++) {
+        const weft_tensor *x = operands.items[i];
         const char *comma = i ? ", " : "";
         if (x == NULL)
-            at += (size_t)snprintf(text + at, OPERANDS_TEXT - at, "%sNULL", comma);
+            at += (size_t)snprintf(text + at, WFI_OPERANDS_TEXT - at, "%sNULL", comma);
         else
-            at += (size_t)snprintf(text + at, OPERANDS_TEXT - at, "%s%s %s", comma, weft_dtype_name(x->dtype),
+            at += (size_t)snprintf(text + at, WFI_OPERANDS_TEXT - at, "%s%s %s", comma, weft_dtype_name(x->dtype),
                                    wfi_shape_text(&x->shape, shape));
     }
-    if (named < op->given_count && at < OPERANDS_TEXT)
-        snprintf(text + at, OPERANDS_TEXT - at, ", ... %zu in all", op->given_count);
+    if (named < operands.count && at < WFI_OPERANDS_TEXT)
+        snprintf(text + at, WFI_OPERANDS_TEXT - at, ", ... %zu in all", operands.count);
 }
 
 void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...)
 {
-    char operands[OPERANDS_TEXT], reason[REASON_TEXT];
+    char operands[WFI_OPERANDS_TEXT], reason[REASON_TEXT];
     va_list args;
     va_start(args, format);
     wfi_utf8_print_v(reason, sizeof(reason), format, args);
     va_end(args);
-    operands_text(op, operands);
+    wfi_operands_text((weft_tensors){op->given, op->given_count}, operands);
     wfi_tape_fail(op->tape, code, op->type->name, "%s(%s): %s", op->type->name, operands, reason);
 }
 
@@ -111,16 +110,9 @@ bool wfi_op_is_here(wfi_op *op, const weft_tensor *x, const char *name)
     if (device.kind != tape.kind || device.index != tape.index)
         wfi_op_fail(op, WEFT_ERR_UNSUPPORTED, "%s is on %s, and the tape computes on %s", name,
                     wfi_device_text(device, there), wfi_device_text(tape, here));
+    else
+        wfi_op_check(op, wfi_tensor_use(x, false));
     return wfi_op_ok(op);
-}
-
-int64_t wfi_op_index_outside(wfi_op *op, const weft_tensor *index, int64_t size)
-{
-    int64_t outside = wfi_index_outside(index, size);
-    if (outside != WFI_INDEX_UNKNOWN)
-        return outside;
-    wfi_op_fail(op, WEFT_ERR_SYSTEM, "the GPU could not check the index");
-    return -1;
 }
 
 static weft_tensor *take_operand(wfi_op *op, size_t i, unsigned flags)
@@ -143,6 +135,8 @@ static void take_operands(wfi_op *op, unsigned flags)
         op->in[i] = take_operand(op, i, flags);
         if (op->in[i] == NULL)
             wfi_tape_fail_memory(op->tape, op->type->name);
+        else if (op->tape->device.kind != WEFT_DEVICE_CPU)
+            wfi_op_check(op, wfi_tensor_use(op->in[i], false));
     }
 }
 
@@ -189,6 +183,14 @@ static void start_frame(wfi_op *op, weft_tape *tape, const wfi_node_type *type)
     memset(op, 0, sizeof(*op));
     op->tape = tape;
     op->type = type;
+    if (tape->device.kind != WEFT_DEVICE_CPU)
+        op->stream_before = wfi_stream_set(tape->stream);
+}
+
+static void end_frame(const wfi_op *op)
+{
+    if (op->tape->device.kind != WEFT_DEVICE_CPU)
+        (void)wfi_stream_set(op->stream_before);
 }
 
 bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsigned flags, weft_tensor *const *in,
@@ -207,8 +209,10 @@ bool wfi_op_begin(wfi_op *op, weft_tape *tape, const wfi_node_type *type, unsign
         make_node(op, WFI_NODE_SAVED);
     if (wfi_op_ok(op))
         take_operands(op, flags);
-    if (!wfi_op_ok(op))
+    if (!wfi_op_ok(op)) {
         drop_operands(op);
+        end_frame(op);
+    }
     return wfi_op_ok(op);
 }
 
@@ -246,6 +250,12 @@ bool wfi_op_begin_list(wfi_op *op, weft_tape *tape, const wfi_node_type *type, w
         make_node(op, saved);
     if (wfi_op_ok(op))
         take_list(op);
+    for (size_t i = 0; i < list.count && wfi_op_ok(op) && tape->device.kind != WEFT_DEVICE_CPU; i++)
+        wfi_op_check(op, wfi_tensor_use(op->list[i], false));
+    if (!wfi_op_ok(op)) {
+        drop_operands(op);
+        end_frame(op);
+    }
     return wfi_op_ok(op);
 }
 
@@ -290,6 +300,7 @@ void wfi_op_end_all(wfi_op *op, weft_tensor **results)
         wfi_node_set_result(op->node, (uint32_t)i, op->out[i]);
     for (size_t i = 0; i < op->out_count; i++)
         op->out[i] = weft_tape_take(op->tape, op->out[i]);
+    end_frame(op);
     for (size_t i = 0; i == 0 || i < op->type->results; i++)
         results[i] = wfi_op_ok(op) ? op->out[i] : NULL;
 }

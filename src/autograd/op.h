@@ -16,6 +16,7 @@
 #ifndef WFI_OP_H
 #define WFI_OP_H
 
+#include "autograd/checks.h"
 #include "autograd/tape.h"
 #include "tensor/print.h"
 
@@ -48,6 +49,7 @@ typedef struct wfi_op {
     wfi_node *node; /* NULL: the operator is not recorded */
     weft_tensor *out[WFI_OP_RESULTS];
     size_t out_count;
+    weft_stream *stream_before; /* of this thread; the operator uses the tape's */
 } wfi_op;
 
 /*
@@ -68,6 +70,9 @@ bool wfi_op_needs(weft_tape *tape, const wfi_node_type *type, const weft_tensor 
 void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 bool wfi_op_check(wfi_op *op, weft_status status); /* fails with the status's own text; true if it was WEFT_OK */
 bool wfi_op_ok(const wfi_op *op);
+#define WFI_OPERANDS_TEXT 512
+/* "float32 [2, 3], float32 [4, 5]"; NULL among them is "NULL". */
+void wfi_operands_text(weft_tensors operands, char text[WFI_OPERANDS_TEXT]);
 
 /*
  * The next result (of most operators the only one): new and contiguous, of the first operand's dtype or another.
@@ -90,10 +95,6 @@ bool wfi_op_dim(wfi_op *op, int *dim);
 
 /* Fails unless `x`, which is not among the operands, is on the tape's device. `name`: "the index". */
 bool wfi_op_is_here(wfi_op *op, const weft_tensor *x, const char *name);
-
-/* The position of the first element of an index that is not in [0, size), or -1. Fails, and returns -1, if the GPU
- * cannot tell. */
-int64_t wfi_op_index_outside(wfi_op *op, const weft_tensor *index, int64_t size);
 
 /* For backward functions: a new tensor in *out if `wanted`, of dy's dtype and on its device. WEFT_ERR_MEMORY. */
 weft_status wfi_grad_like(bool wanted, weft_shape shape, const weft_tensor *dy, weft_tensor **out);

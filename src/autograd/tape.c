@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tape.c - opens and closes tapes; their temporaries and gradients, and their first error. */
 #include "autograd/tape.h"
+#include "autograd/checks.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -28,6 +29,18 @@ static void check_device(weft_tape *tape)
         wfi_tape_fail(tape, status, NULL, "the tape's device: %s",
                       error != NULL ? weft_error_message(error) : weft_status_text(status));
     weft_error_unref(error);
+}
+
+static void take_stream(weft_tape *tape, const weft_tape_options *how)
+{
+    weft_stream *stream = how->stream != NULL || tape->parent == NULL ? how->stream : tape->parent->stream;
+    char text[WFI_DEVICE_TEXT];
+    WFI_LIVE(stream);
+    if (stream != NULL && (tape->device.kind != WEFT_DEVICE_CUDA || tape->device.index != stream->device))
+        wfi_tape_fail(tape, WEFT_ERR_INVALID, NULL, "the tape's stream is on cuda:%d, and the tape computes on %s",
+                      stream->device, wfi_device_text(tape->device, text));
+    else
+        tape->stream = weft_stream_ref(stream);
 }
 
 weft_tape *weft_tape_open(const weft_tape_options *options)
@@ -71,6 +84,7 @@ weft_tape *wfi_tape_open_in(wfi_graph *graph, const weft_tape_options *how)
     }
     tape->device = tape->parent != NULL ? tape->parent->device : how->device;
     check_device(tape);
+    take_stream(tape, how);
     check_mode(tape, how->mode);
     return tape;
 }
@@ -131,6 +145,7 @@ void weft_tape_close(weft_tape *tape)
     if (tape == NULL)
         return;
     wfi_handle_check(tape->parent, WFI_HANDLE_TAPE, "the parent of a tape");
+    wfi_tape_look(tape);
     wfi_tape_commit(tape);
     wfi_graph_unref(tape->graph);
     drop_temporaries(tape);
@@ -140,6 +155,8 @@ void weft_tape_close(weft_tape *tape)
     free(tape->lists.items);
     wfi_map_fini(&tape->leaves);
     weft_hooks_unref(tape->hooks);
+    wfi_tape_leave_checks(tape);
+    weft_stream_unref(tape->stream);
     weft_error_unref(tape->error);
     wfi_tape_path_unref(tape->path);
     if (tape->owner_drop != NULL)
@@ -160,13 +177,30 @@ void weft_tape_set_hooks(weft_tape *tape, weft_hooks *hooks)
 weft_status weft_tape_status(const weft_tape *tape)
 {
     WFI_LIVE(tape);
-    return tape == NULL ? WEFT_ERR_MEMORY : weft_error_code(tape->error);
+    return tape == NULL ? WEFT_ERR_MEMORY : weft_error_code(weft_tape_error(tape));
 }
 
 const weft_error *weft_tape_error(const weft_tape *tape)
 {
     WFI_LIVE(tape);
-    return tape == NULL ? NULL : tape->error;
+    if (tape == NULL)
+        return NULL;
+    if (tape->checks != NULL)
+        wfi_tape_look((weft_tape *)tape); /* what a wait has shown is the tape's error from now on */
+    return tape->error;
+}
+
+weft_status weft_tape_wait(weft_tape *tape)
+{
+    WFI_LIVE(tape);
+    if (tape != NULL && tape->device.kind == WEFT_DEVICE_CUDA && weft_device_check(tape->device, NULL) == WEFT_OK) {
+        weft_status status =
+            wfi_stream_wait(tape->stream != NULL ? tape->stream : wfi_stream_common(tape->device.index));
+        if (status != WEFT_OK)
+            wfi_tape_fail(tape, status, NULL, "waiting for the tape's stream: %s", weft_status_text(status));
+        wfi_checks_settle();
+    }
+    return weft_tape_status(tape);
 }
 
 bool weft_tape_records(const weft_tape *tape)

@@ -16,6 +16,7 @@
 #include "autograd/tape_path.h"
 #include "base/handle.h"
 #include "base/map.h"
+#include "mem/stream.h"
 #include "tensor/random.h"
 
 #include <weft/hooks.h>
@@ -28,8 +29,10 @@ struct weft_tape {
     wfi_handle handle;
     bool record;
     weft_mode mode;
-    weft_device device; /* the device of its operators */
-    weft_error *error;  /* the first one */
+    weft_device device;        /* the device of its operators */
+    weft_stream *stream;       /* referenced; NULL: the common stream of the device */
+    struct wfi_checks *checks; /* that are not known to be done (checks.h) */
+    weft_error *error;         /* the first one */
     weft_tape *parent;
     wfi_tape_path *path; /* referenced; NULL: its graph is not of a distributed context */
     void *owner; /* the distributed context that has the graph; NULL: the graph is the tape's own, or its parent's */

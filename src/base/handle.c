@@ -148,6 +148,7 @@ static const struct {
     [WFI_HANDLE_REMOTE_MODULE] = COUNTED("a remote module", "weft_remote_module"),
     [WFI_HANDLE_RREF] = COUNTED("a remote reference", "weft_rref"),
     [WFI_HANDLE_SIM] = {"a simulation", "it was closed", "use a simulation only until weft_sim_close"},
+    [WFI_HANDLE_STREAM] = COUNTED("a stream", "weft_stream"),
     [WFI_HANDLE_TAPE] = {"a tape", "it was closed", "use a tape only until weft_tape_close"},
     [WFI_HANDLE_TENSOR] = COUNTED("a tensor", "weft_tensor"),
     [WFI_HANDLE_VALUES] = COUNTED("a list of values", "weft_values"),

@@ -51,6 +51,7 @@ typedef enum wfi_handle_kind {
     WFI_HANDLE_REMOTE_MODULE,
     WFI_HANDLE_RREF,
     WFI_HANDLE_SIM,
+    WFI_HANDLE_STREAM,
     WFI_HANDLE_TAPE,
     WFI_HANDLE_TENSOR,
     WFI_HANDLE_VALUES,
@@ -138,6 +139,7 @@ struct weft_remote_module;
         const struct weft_remote_module *: WFI_HANDLE_REMOTE_MODULE, \
         weft_rref *: WFI_HANDLE_RREF, const weft_rref *: WFI_HANDLE_RREF, \
         weft_sim *: WFI_HANDLE_SIM, const weft_sim *: WFI_HANDLE_SIM, \
+        weft_stream *: WFI_HANDLE_STREAM, const weft_stream *: WFI_HANDLE_STREAM, \
         weft_tape *: WFI_HANDLE_TAPE, const weft_tape *: WFI_HANDLE_TAPE, \
         weft_tensor *: WFI_HANDLE_TENSOR, const weft_tensor *: WFI_HANDLE_TENSOR, \
         weft_values *: WFI_HANDLE_VALUES, const weft_values *: WFI_HANDLE_VALUES)

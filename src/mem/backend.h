@@ -13,8 +13,8 @@
 /* A fresh mapping of `size` bytes, page-aligned. WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED, WEFT_ERR_SYSTEM. */
 weft_status wfi_backend_map(wfi_memory_kind kind, int device, size_t size, void **data);
 void wfi_backend_unmap(wfi_memory_kind kind, int device, void *data, size_t size);
-/* Copies between any two kinds. The copy is complete when it returns; within a device it is queued, before all work
- * that is queued later. */
+/* Copies between any two kinds, but not from a device to the host (stream.h). A copy to a device or within one is
+ * queued on the stream of this thread; the bytes of the host may be changed when it returns. */
 weft_status wfi_backend_copy(wfi_memory_kind to_kind, int to_device, void *to, wfi_memory_kind from_kind,
                              int from_device, const void *from, size_t size);
 

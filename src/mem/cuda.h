@@ -20,6 +20,11 @@ void wfi_cuda_leave(void);
 /* The status of an error of the driver. Logs the error, with `what`. */
 weft_status wfi_cuda_status(int error, const char *what);
 
+/* Whether it may be the number of a device, here or elsewhere. */
+static inline bool wfi_cuda_is_number(int device)
+{
+    return device >= 0 && device < WFI_CUDA_DEVICES_MAX;
+}
 /* WEFT_OK if there is such a device; otherwise as wfi_memory_check_cuda (mem.h). */
 weft_status wfi_cuda_check(int device, weft_error **error);
 #define WFI_CUDA_NAME 96

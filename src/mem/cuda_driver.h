@@ -24,10 +24,20 @@ typedef struct wfi_cuda_driver {
     int (*memory_free)(uint64_t at);
     int (*pinned_alloc)(void **at, size_t size, unsigned flags);
     int (*pinned_free)(void *at);
-    int (*copy_to_device)(uint64_t to, const void *from, size_t size);
-    int (*copy_to_host)(void *to, uint64_t from, size_t size);
-    int (*copy_within)(uint64_t to, uint64_t from, size_t size, void *stream); /* returns when it is queued */
+    int (*pointer_attribute)(void *value, int attribute, uint64_t at); /* fails for memory that CUDA does not know */
+    /* These three return when the copy is queued. From or to host memory that is not page-locked: when it is staged, or
+     * done. */
+    int (*copy_to_device)(uint64_t to, const void *from, size_t size, void *stream);
+    int (*copy_to_host)(void *to, uint64_t from, size_t size, void *stream);
+    int (*copy_within)(uint64_t to, uint64_t from, size_t size, void *stream);
     int (*copy_between)(uint64_t to, void *to_context, uint64_t from, void *from_context, size_t size);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*stream_destroy)(void *stream);
+    int (*stream_wait)(void *stream);
+    int (*stream_wait_event)(void *stream, void *event, unsigned flags);
+    int (*event_create)(void **event, unsigned flags);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
     int (*module_load)(void **module, const void *image);
     int (*module_function)(void **function, void *module, const char *name);
     int (*launch)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,

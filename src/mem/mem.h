@@ -82,12 +82,20 @@ bool wfi_storage_wait_unread(wfi_storage *storage, uint64_t deadline_ns);
 void wfi_storage_wrote(wfi_storage *storage);
 uint64_t wfi_storage_version(const wfi_storage *storage);
 
-/* Copies between kinds; both ranges valid. The copy is complete when it returns, except within a device: then it is
- * queued before all later work of the device. */
+/*
+ * For device memory, before work that reads or writes it is queued on the stream of this thread (stream.h): that work
+ * will run after all work on other streams that it must follow. Other memory: nothing. WEFT_ERR_SYSTEM.
+ */
+weft_status wfi_storage_use(wfi_storage *storage, bool write);
+/* The stream that wrote device memory last, with a reference; NULL: the common one, or it is gone. */
+weft_stream *wfi_storage_writer(const wfi_storage *storage);
+
+/* Copies between kinds; both ranges valid. A copy to the host waits for the stream that wrote the bytes. Other copies
+ * that have to do with a device are queued on the stream of this thread; the host's bytes may then be changed. */
 weft_status wfi_memory_copy(wfi_storage *to, size_t to_offset, const wfi_storage *from, size_t from_offset,
                             size_t size);
 
-/* Copies to host memory of the caller, after all work that is queued on the device. The copy is complete when it
+/* Copies to host memory of the caller, after the work on the stream that wrote the bytes. The copy is complete when it
  * returns. WEFT_ERR_INVALID: the range is not in the storage. */
 weft_status wfi_memory_read(const wfi_storage *from, size_t offset, void *to, size_t size);
 

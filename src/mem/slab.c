@@ -5,9 +5,10 @@
  * How much idle memory is kept: as much as the program recently had in use at once, because the next iteration will
  * need it again, and a little more, for sizes that change. "Recently" means the last one to two windows of requests, so
  * a single peak is forgotten. If a size must be mapped again soon after it was returned to the system, that was too
- * little: its bytes are added to the bound, up to a quarter of the peak (`regretted`). WEFT_SLAB_KEEP_MB sets a fixed
- * bound. With 0 no slab is used twice, and device memory has the exact size: tools that check accesses then see each
- * allocation of the program.
+ * little: its bytes are added to the bound, up to a quarter of the peak (`regretted`). Each kind of memory and each
+ * device has an account of its own, so that traffic in one does not empty another. WEFT_SLAB_KEEP_MB sets a fixed
+ * bound for each. With 0 no slab is used twice, and device memory has the exact size: tools that check accesses then
+ * see each allocation of the program.
  */
 #include "mem/slab.h"
 
@@ -16,6 +17,7 @@
 #include "base/text/log.h"
 #include "base/mutex.h"
 #include "mem/backend.h"
+#include "mem/cuda.h"
 
 #include <stdlib.h>
 
@@ -29,18 +31,29 @@
  * LOCK. `lock` guards everything in the pool and the links of idle slabs. A slab in use belongs to its taker. Mapping
  * and unmapping, which are slow, are done without the lock, on slabs that are in no list.
  */
-static struct slab_pool {
-    wfi_mutex lock;
-    wfi_list classes[CLASS_COUNT]; /* most recently used first: their pages are warm */
-    wfi_list ages;                 /* idle slabs, oldest first */
+typedef struct account {
+    wfi_list ages; /* idle slabs, oldest first */
     wfi_slab_stats stats;
     size_t bytes_mapped;
     size_t window_peak, last_window_peak; /* of bytes_live */
-    unsigned window, window_requests;     /* the number of this window, from 1; its requests so far */
+    unsigned window, window_requests;     /* the number of this window, from 1 (0: not used yet); its requests so far */
     unsigned given_back[CLASS_COUNT];     /* the window in which a slab of this class was last unmapped; 0: none */
     size_t regretted;                     /* bytes mapped again soon after they were unmapped; decays */
-    int64_t keep_mb;                      /* -1: the rule above applies */
+} account;
+
+static struct slab_pool {
+    wfi_mutex lock;
+    wfi_list classes[CLASS_COUNT];              /* most recently used first: their pages are warm */
+    account accounts[2 + WFI_CUDA_DEVICES_MAX]; /* of host memory, of page-locked memory, and of each device */
+    int64_t keep_mb;                            /* -1: the rule above applies */
 } pool;
+
+#define ACCOUNTS (sizeof(pool.accounts) / sizeof(pool.accounts[0]))
+
+static account *account_of(wfi_memory_kind kind, int device)
+{
+    return &pool.accounts[kind == WFI_MEMORY_CUDA ? 2 + device : (int)kind];
+}
 
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 
@@ -55,8 +68,6 @@ static void pool_init(void)
     wfi_mutex_init(&pool.lock);
     for (size_t i = 0; i < CLASS_COUNT; i++)
         wfi_list_init(&pool.classes[i]);
-    wfi_list_init(&pool.ages);
-    pool.window = 1;
     weft_error *error = NULL;
     if (wfi_slab_setting(&pool.keep_mb, &error) != WEFT_OK) {
         wfi_log(WEFT_LOG_ERROR, "%s", weft_error_message(error)); /* there is no caller to return it to */
@@ -85,14 +96,14 @@ size_t wfi_slab_class_bytes(unsigned size_class)
 }
 
 /* How many bytes may stay idle after `more` bytes have been taken. */
-static size_t keep_bound(size_t more)
+static size_t keep_bound(const account *a, size_t more)
 {
     wfi_assert_held(&pool.lock);
     if (pool.keep_mb >= 0)
         return (size_t)pool.keep_mb << 20;
-    size_t recent = pool.window_peak > pool.last_window_peak ? pool.window_peak : pool.last_window_peak;
-    size_t spare = recent / 16 > KEEP_BYTES_MIN ? recent / 16 : KEEP_BYTES_MIN, live = pool.stats.bytes_live + more;
-    size_t regretted = pool.regretted < recent / 4 ? pool.regretted : recent / 4;
+    size_t recent = a->window_peak > a->last_window_peak ? a->window_peak : a->last_window_peak;
+    size_t spare = recent / 16 > KEEP_BYTES_MIN ? recent / 16 : KEEP_BYTES_MIN, live = a->stats.bytes_live + more;
+    size_t regretted = a->regretted < recent / 4 ? a->regretted : recent / 4;
     return (recent > live ? recent - live : 0) + spare + regretted;
 }
 
@@ -101,38 +112,38 @@ static void idle_remove(wfi_slab *slab)
     wfi_assert_held(&pool.lock);
     wfi_list_remove(&slab->by_class);
     wfi_list_remove(&slab->by_age);
-    pool.stats.bytes_idle -= slab->size;
+    account_of(slab->kind, slab->device)->stats.bytes_idle -= slab->size;
 }
 
 /* Moves the oldest idle slabs into `doomed` until at most `keep` bytes are idle. */
-static void doom_idle(size_t keep, wfi_list *doomed)
+static void doom_idle(account *a, size_t keep, wfi_list *doomed)
 {
     wfi_assert_held(&pool.lock);
-    while (pool.stats.bytes_idle > keep) {
-        wfi_slab *oldest = wfi_container_of(pool.ages.next, wfi_slab, by_age);
+    while (a->stats.bytes_idle > keep) {
+        wfi_slab *oldest = wfi_container_of(a->ages.next, wfi_slab, by_age);
         idle_remove(oldest);
-        pool.bytes_mapped -= oldest->size;
+        a->bytes_mapped -= oldest->size;
         wfi_list_push_back(doomed, &oldest->by_age);
     }
 }
 
 /* The same with the bound of keep_bound. Records the classes, for note_regret. */
-static void doom_excess(size_t more, wfi_list *doomed)
+static void doom_excess(account *a, size_t more, wfi_list *doomed)
 {
     wfi_list *last = doomed->prev;
-    doom_idle(keep_bound(more), doomed);
+    doom_idle(a, keep_bound(a, more), doomed);
     for (wfi_list *link = last->next; link != doomed; link = link->next)
-        pool.given_back[wfi_container_of(link, wfi_slab, by_age)->size_class] = pool.window;
+        a->given_back[wfi_container_of(link, wfi_slab, by_age)->size_class] = a->window;
 }
 
-static void note_regret(const wfi_slab *slab)
+static void note_regret(account *a, const wfi_slab *slab)
 {
     wfi_assert_held(&pool.lock);
-    unsigned window = pool.given_back[slab->size_class];
-    if (window == 0 || pool.window - window > 1)
+    unsigned window = a->given_back[slab->size_class];
+    if (window == 0 || a->window - window > 1)
         return;
-    pool.regretted += slab->size;
-    pool.given_back[slab->size_class] = 0;
+    a->regretted += slab->size;
+    a->given_back[slab->size_class] = 0;
 }
 
 static void unmap_all(wfi_list *doomed)
@@ -145,35 +156,44 @@ static void unmap_all(wfi_list *doomed)
     }
 }
 
-static void count_live(size_t size)
+static void count_live(account *a, size_t size)
 {
     wfi_assert_held(&pool.lock);
-    pool.stats.bytes_live += size;
-    if (pool.stats.bytes_live > pool.window_peak)
-        pool.window_peak = pool.stats.bytes_live;
-    if (++pool.window_requests < WINDOW_REQUESTS)
+    a->stats.bytes_live += size;
+    if (a->stats.bytes_live > a->window_peak)
+        a->window_peak = a->stats.bytes_live;
+    if (++a->window_requests < WINDOW_REQUESTS)
         return;
-    pool.window_requests = 0;
-    pool.window++;
-    pool.regretted -= pool.regretted / 8;
-    pool.last_window_peak = pool.window_peak;
-    pool.window_peak = pool.stats.bytes_live;
+    a->window_requests = 0;
+    a->window++;
+    a->regretted -= a->regretted / 8;
+    a->last_window_peak = a->window_peak;
+    a->window_peak = a->stats.bytes_live;
 }
 
-static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class)
+/* Of device memory rather a slab that no other stream uses. */
+static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class, int stream)
 {
     wfi_slab *found = NULL;
+    bool ready = false;
+    account *a = account_of(kind, device);
     wfi_mutex_lock(&pool.lock);
+    if (a->window == 0) { /* now and not with the pool: most accounts are never used, and their pages stay untouched */
+        wfi_list_init(&a->ages);
+        a->window = 1;
+    }
     wfi_list *head = &pool.classes[size_class];
-    for (wfi_list *link = head->next; link != head && found == NULL; link = link->next) {
+    for (wfi_list *link = head->next; link != head && !ready; link = link->next) {
         wfi_slab *slab = wfi_container_of(link, wfi_slab, by_class);
-        if (slab->kind == kind && slab->device == device)
+        bool fits = slab->kind == kind && slab->device == device;
+        ready = fits && (slab->uses & ~(UINT64_C(1) << stream)) == 0;
+        if (ready || (fits && found == NULL))
             found = slab;
     }
     if (found != NULL) {
         idle_remove(found);
-        pool.stats.reused++;
-        count_live(found->size);
+        a->stats.reused++;
+        count_live(a, found->size);
     }
     wfi_mutex_unlock(&pool.lock);
     return found;
@@ -183,37 +203,41 @@ static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class
 static weft_status map_fresh(wfi_slab *slab)
 {
     wfi_list doomed;
+    account *a = account_of(slab->kind, slab->device);
     wfi_list_init(&doomed);
     wfi_mutex_lock(&pool.lock);
-    note_regret(slab);
-    doom_excess(slab->size, &doomed);
+    note_regret(a, slab);
+    doom_excess(a, slab->size, &doomed);
     wfi_mutex_unlock(&pool.lock);
     unmap_all(&doomed);
     weft_status status = wfi_backend_map(slab->kind, slab->device, slab->size, &slab->data);
     if (status == WEFT_ERR_MEMORY) {
-        wfi_slab_trim(0); /* unmapping all idle slabs may free enough */
+        wfi_mutex_lock(&pool.lock);
+        doom_idle(a, 0, &doomed); /* unmapping the idle slabs may free enough */
+        wfi_mutex_unlock(&pool.lock);
+        unmap_all(&doomed);
         status = wfi_backend_map(slab->kind, slab->device, slab->size, &slab->data);
     }
     if (status != WEFT_OK)
         return status;
     wfi_reg_anchor_init(&slab->anchor, slab->data, slab->size);
     wfi_mutex_lock(&pool.lock);
-    pool.bytes_mapped += slab->size;
-    if (pool.bytes_mapped > pool.stats.bytes_peak)
-        pool.stats.bytes_peak = pool.bytes_mapped;
-    pool.stats.mapped++;
-    count_live(slab->size);
+    a->bytes_mapped += slab->size;
+    if (a->bytes_mapped > a->stats.bytes_peak)
+        a->stats.bytes_peak = a->bytes_mapped;
+    a->stats.mapped++;
+    count_live(a, slab->size);
     wfi_mutex_unlock(&pool.lock);
     return WEFT_OK;
 }
 
-weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, wfi_slab **out)
+weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, int stream, wfi_slab **out)
 {
     pthread_once(&pool_once, pool_init);
     if (size > (size_t)1 << 56)
         return WEFT_ERR_MEMORY;
     unsigned size_class = wfi_slab_class(size);
-    wfi_slab *slab = take_idle(kind, device, size_class);
+    wfi_slab *slab = take_idle(kind, device, size_class, stream);
     if (slab != NULL) {
         *out = slab;
         return WEFT_OK;
@@ -240,12 +264,13 @@ void wfi_slab_give(wfi_slab *slab)
 {
     wfi_list doomed;
     wfi_list_init(&doomed);
+    account *a = account_of(slab->kind, slab->device);
     wfi_mutex_lock(&pool.lock);
-    pool.stats.bytes_live -= slab->size;
-    pool.stats.bytes_idle += slab->size;
+    a->stats.bytes_live -= slab->size;
+    a->stats.bytes_idle += slab->size;
     wfi_list_push_front(&pool.classes[slab->size_class], &slab->by_class);
-    wfi_list_push_back(&pool.ages, &slab->by_age);
-    doom_excess(0, &doomed);
+    wfi_list_push_back(&a->ages, &slab->by_age);
+    doom_excess(a, 0, &doomed);
     wfi_mutex_unlock(&pool.lock);
     unmap_all(&doomed);
 }
@@ -256,7 +281,9 @@ void wfi_slab_trim(size_t keep_bytes)
     wfi_list_init(&doomed);
     pthread_once(&pool_once, pool_init);
     wfi_mutex_lock(&pool.lock);
-    doom_idle(keep_bytes, &doomed);
+    for (size_t i = 0; i < ACCOUNTS; i++)
+        if (pool.accounts[i].window > 0)
+            doom_idle(&pool.accounts[i], keep_bytes, &doomed);
     wfi_mutex_unlock(&pool.lock);
     unmap_all(&doomed);
 }
@@ -264,7 +291,15 @@ void wfi_slab_trim(size_t keep_bytes)
 void wfi_slab_stats_read(wfi_slab_stats *out)
 {
     pthread_once(&pool_once, pool_init);
+    *out = (wfi_slab_stats){0};
     wfi_mutex_lock(&pool.lock);
-    *out = pool.stats;
+    for (size_t i = 0; i < ACCOUNTS; i++) {
+        const wfi_slab_stats *one = &pool.accounts[i].stats;
+        out->bytes_live += one->bytes_live;
+        out->bytes_idle += one->bytes_idle;
+        out->bytes_peak += one->bytes_peak;
+        out->reused += one->reused;
+        out->mapped += one->mapped;
+    }
     wfi_mutex_unlock(&pool.lock);
 }

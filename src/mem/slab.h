@@ -18,10 +18,12 @@ typedef struct wfi_slab {
     unsigned size_class;
     size_t size;
     void *data;
+    uint64_t uses; /* of device memory: the streams whose work may still use it; see storage.h */
     wfi_reg_anchor anchor;
 } wfi_slab;
 
-weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, wfi_slab **out);
+/* `stream`: of device memory the number of the stream that will write it. */
+weft_status wfi_slab_take(wfi_memory_kind kind, int device, size_t size, int stream, wfi_slab **out);
 void wfi_slab_give(wfi_slab *slab);
 /* The value of WEFT_SLAB_KEEP_MB, or -1; WEFT_ERR_INVALID. */
 weft_status wfi_slab_setting(int64_t *keep_mb, weft_error **error);

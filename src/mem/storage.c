@@ -4,6 +4,8 @@
 
 #include "base/parker.h"
 #include "mem/backend.h"
+#include "mem/cuda.h"
+#include "mem/stream.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -41,11 +43,18 @@ static void *bytes_behind(wfi_storage *storage)
     return (char *)(storage + 1) + (-end & (SMALL_ALIGNMENT - 1));
 }
 
+/* A slab of device memory that other streams still use is written by this stream after they have done so. */
 static weft_status take_slab(wfi_storage *storage)
 {
-    weft_status status = wfi_slab_take(storage->kind, storage->device, storage->size, &storage->slab);
-    if (status == WEFT_OK)
-        storage->data = storage->slab->data;
+    int stream = storage->kind == WFI_MEMORY_CUDA ? wfi_stream_now(storage->device)->number : 0;
+    weft_status status = wfi_slab_take(storage->kind, storage->device, storage->size, stream, &storage->slab);
+    if (status != WEFT_OK)
+        return status;
+    storage->data = storage->slab->data;
+    atomic_init(&storage->uses, storage->slab->uses);
+    status = wfi_storage_use(storage, true);
+    if (status != WEFT_OK)
+        wfi_slab_give(storage->slab);
     return status;
 }
 
@@ -53,6 +62,8 @@ weft_status wfi_storage_create(wfi_memory_kind kind, int device, size_t size, wf
 {
     if ((unsigned)kind > WFI_MEMORY_CUDA)
         return WEFT_ERR_INVALID;
+    if (kind == WFI_MEMORY_CUDA && !wfi_cuda_is_number(device))
+        return wfi_cuda_check(device, NULL); /* never WEFT_OK */
     bool small = kind == WFI_MEMORY_HOST && size < WFI_SLAB_BYTES_MIN;
     size_t room = small ? SMALL_ALIGNMENT + size : 0;
     wfi_storage *storage = storage_alloc(kind, kind == WFI_MEMORY_HOST ? 0 : device, size, room);
@@ -74,13 +85,16 @@ weft_status wfi_storage_wrap(wfi_memory_kind kind, int device, void *data, size_
                              wfi_storage **out)
 {
     weft_status status = WEFT_ERR_INVALID;
-    if ((unsigned)kind > WFI_MEMORY_CUDA || (data == NULL && size > 0))
+    if ((unsigned)kind > WFI_MEMORY_CUDA || (data == NULL && size > 0) ||
+        (kind == WFI_MEMORY_CUDA && !wfi_cuda_is_number(device)))
         goto drop;
     status = WEFT_ERR_MEMORY;
     wfi_storage *storage = storage_alloc(kind, kind == WFI_MEMORY_HOST ? 0 : device, size, 0);
     if (storage == NULL)
         goto drop;
     storage->data = data;
+    if (kind == WFI_MEMORY_CUDA)
+        atomic_init(&storage->uses, 1); /* whatever wrote it, the common stream waits for it */
     storage->drop = drop;
     storage->drop_arg = arg;
     wfi_reg_anchor_init(&storage->anchor, data, size);
@@ -111,8 +125,10 @@ void wfi_storage_unref(wfi_storage *storage)
         return;
     assert(storage->readers == 0 && wfi_list_empty(&storage->waiters));
     wfi_reg_anchor_fini(&storage->anchor);
-    if (storage->slab != NULL)
+    if (storage->slab != NULL) {
+        storage->slab->uses = atomic_load_explicit(&storage->uses, memory_order_relaxed) & WFI_STREAM_BITS;
         wfi_slab_give(storage->slab);
+    }
     if (storage->drop != NULL)
         storage->drop(storage->drop_arg);
     storage_dealloc(storage);
@@ -196,21 +212,64 @@ bool wfi_storage_wait_unread(wfi_storage *storage, uint64_t deadline_ns)
     return true;
 }
 
+/* Waits for the stream that wrote the storage. */
+static weft_status read_device(const wfi_storage *from, const char *source, void *to, size_t size)
+{
+    uint64_t uses = atomic_load_explicit(&from->uses, memory_order_acquire);
+    int writer = uses == 0 ? wfi_stream_now(from->device)->number : (int)(uses >> WFI_WRITER);
+    return wfi_stream_copy_to_host(from->device, writer, to, source, size);
+}
+
 weft_status wfi_memory_copy(wfi_storage *to, size_t to_offset, const wfi_storage *from, size_t from_offset, size_t size)
 {
     bool fits = to_offset <= to->size && size <= to->size - to_offset && from_offset <= from->size &&
                 size <= from->size - from_offset;
     if (!fits)
         return WEFT_ERR_INVALID;
-    return wfi_backend_copy(to->kind, to->device, (char *)to->data + to_offset, from->kind, from->device,
-                            (const char *)from->data + from_offset, size);
+    char *at = (char *)to->data + to_offset;
+    const char *source = (const char *)from->data + from_offset;
+    if (size > 0 && from->kind == WFI_MEMORY_CUDA && to->kind != WFI_MEMORY_CUDA)
+        return read_device(from, source, at, size);
+    weft_status status = wfi_storage_use((wfi_storage *)from, false);
+    if (status == WEFT_OK)
+        status = wfi_storage_use(to, true);
+    return status != WEFT_OK ? status
+                             : wfi_backend_copy(to->kind, to->device, at, from->kind, from->device, source, size);
+}
+
+/* This stream first waits: before a write for all streams that use the storage, before a read for the one that
+ * wrote. */
+static weft_status cross(wfi_storage *storage, weft_stream *now, bool write)
+{
+    wfi_mutex_lock(&storage->lock);
+    uint64_t uses = atomic_load_explicit(&storage->uses, memory_order_relaxed), me = UINT64_C(1) << now->number;
+    uint64_t others = write ? uses & WFI_STREAM_BITS : uses == 0 ? 0 : UINT64_C(1) << (uses >> WFI_WRITER);
+    weft_status status = wfi_stream_follow(now, others);
+    if (status == WEFT_OK)
+        atomic_store_explicit(&storage->uses, write || uses == 0 ? me | (uint64_t)now->number << WFI_WRITER : uses | me,
+                              memory_order_release);
+    wfi_mutex_unlock(&storage->lock);
+    return status;
+}
+
+weft_status wfi_storage_use(wfi_storage *storage, bool write)
+{
+    if (storage->kind != WFI_MEMORY_CUDA)
+        return WEFT_OK;
+    weft_stream *now = wfi_stream_now(storage->device);
+    uint64_t uses = atomic_load_explicit(&storage->uses, memory_order_acquire), me = UINT64_C(1) << now->number;
+    bool ordered = write ? uses == (me | (uint64_t)now->number << WFI_WRITER) : (uses & me) != 0;
+    return ordered ? WEFT_OK : cross(storage, now, write);
 }
 
 weft_status wfi_memory_read(const wfi_storage *from, size_t offset, void *to, size_t size)
 {
     if (offset > from->size || size > from->size - offset)
         return WEFT_ERR_INVALID;
-    return wfi_backend_copy(WFI_MEMORY_HOST, 0, to, from->kind, from->device, (const char *)from->data + offset, size);
+    const char *source = (const char *)from->data + offset;
+    if (size > 0 && from->kind == WFI_MEMORY_CUDA)
+        return read_device(from, source, to, size);
+    return wfi_backend_copy(WFI_MEMORY_HOST, 0, to, from->kind, from->device, source, size);
 }
 
 void wfi_storage_wrote(wfi_storage *storage)
@@ -221,4 +280,10 @@ void wfi_storage_wrote(wfi_storage *storage)
 uint64_t wfi_storage_version(const wfi_storage *storage)
 {
     return atomic_load_explicit(&storage->version, memory_order_relaxed);
+}
+
+weft_stream *wfi_storage_writer(const wfi_storage *storage)
+{
+    int writer = (int)(atomic_load_explicit(&storage->uses, memory_order_acquire) >> WFI_WRITER);
+    return storage->kind == WFI_MEMORY_CUDA && writer > 0 ? wfi_stream_find(storage->device, writer) : NULL;
 }

@@ -7,13 +7,16 @@
 #include "mem/slab.h"
 
 /*
- * LOCK. `refs` and `version` are atomic; `lock` guards `readers` and `waiters`; the other fields are constant. A
- * waiting thread adds its parker to `waiters` before it parks, and removes it afterwards, both under the lock. So every
- * parker in the list is valid.
+ * LOCK. `refs`, `version` and `uses` are atomic. `lock` guards `readers` and `waiters`, and changes of `uses`. The
+ * other fields are constant. A waiting thread adds its parker to `waiters` before it parks, and removes it afterwards,
+ * both under the lock. So every parker in the list is valid.
  */
 struct wfi_storage {
     _Atomic uint32_t refs;
     _Atomic uint64_t version; /* number of in-place changes */
+    /* Of device memory: a bit for the number of each stream that has used it since the last write, and of the stream
+     * that wrote. From bit WFI_WRITER on: the number of the stream that wrote. 0: no work uses it. */
+    _Atomic uint64_t uses;
     wfi_memory_kind kind;
     int device;
     void *data;
@@ -27,6 +30,9 @@ struct wfi_storage {
     uint32_t readers;
     wfi_list waiters; /* of wfi_parker.link */
 };
+
+#define WFI_WRITER 56
+#define WFI_STREAM_BITS ((UINT64_C(1) << WFI_WRITER) - 1)
 
 static inline wfi_reg_anchor *wfi_storage_anchor(wfi_storage *storage)
 {

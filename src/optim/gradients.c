@@ -22,8 +22,16 @@ static weft_error *dense_misfit(const weft_tensor *p, const weft_tensor *g, size
     return NULL;
 }
 
+static bool is_on_device(const weft_tensor *tensor)
+{
+    return tensor != NULL && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA;
+}
+
+/* Rows on a GPU are not looked at: that would need a wait. */
 static weft_error *rows_outside(const weft_tensor *p, weft_tensor *rows, size_t i)
 {
+    if (is_on_device(rows))
+        return NULL;
     weft_tensor *packed = weft_tensor_contiguous(rows);
     if (packed == NULL)
         return weft_error_create(WEFT_ERR_MEMORY, "no memory for the rows of gradient %zu", i);
@@ -60,11 +68,6 @@ static weft_error *sparse_misfit(const weft_tensor *p, weft_gradient gradient, s
     return NULL;
 }
 
-static bool is_on_device(const weft_tensor *tensor)
-{
-    return tensor != NULL && wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA;
-}
-
 static weft_error *device_misfit(const weft_tensor *p, weft_gradient gradient, size_t i)
 {
     char here[WFI_DEVICE_TEXT], there[WFI_DEVICE_TEXT];
@@ -72,10 +75,10 @@ static weft_error *device_misfit(const weft_tensor *p, weft_gradient gradient, s
     if (got.kind != wanted.kind || got.index != wanted.index)
         return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu is on %s, its parameter on %s", i,
                                  wfi_device_text(got, there), wfi_device_text(wanted, here));
-    if (gradient.rows != NULL && (is_on_device(gradient.rows) || got.kind != WEFT_DEVICE_CPU))
-        return weft_error_create(WEFT_ERR_UNSUPPORTED,
-                                 "gradient %zu is sparse and on %s: optimizers step by rows on the CPU only", i,
-                                 wfi_device_text(got, there));
+    weft_device rows = gradient.rows == NULL ? got : weft_tensor_device(gradient.rows);
+    if (rows.kind != got.kind || rows.index != got.index)
+        return weft_error_create(WEFT_ERR_UNSUPPORTED, "gradient %zu: its rows are on %s, its values on %s", i,
+                                 wfi_device_text(rows, here), wfi_device_text(got, there));
     return NULL;
 }
 
@@ -189,6 +192,46 @@ weft_status wfi_ready_norm(const wfi_ready *ready, size_t count, double *norm)
     return WEFT_OK;
 }
 
+static const weft_tensor *tensor_of(const wfi_ready *ready)
+{
+    return ready->dense != NULL ? ready->dense : ready->rows.values;
+}
+
+weft_status wfi_ready_clip(const wfi_ready *ready, size_t count, double factor, double max_norm, weft_tensor **out)
+{
+    const weft_tensor *first = NULL;
+    int64_t parts = 0, part = 0;
+    *out = NULL;
+    for (size_t i = 0; i < count; i++) {
+        const weft_tensor *tensor = tensor_of(&ready[i]);
+        if (tensor == NULL)
+            continue;
+        first = first == NULL ? tensor : first;
+        if (!is_on_device(tensor) || weft_tensor_device(tensor).index != weft_tensor_device(first).index)
+            return WEFT_OK;
+        parts += wfi_squares_count(ready[i].dense, &ready[i].rows);
+    }
+    if (parts == 0)
+        return WEFT_OK;
+    weft_tensor *partial = wfi_tensor_empty_like(first, WEFT_SHAPE(parts), WEFT_DTYPE_FLOAT64);
+    weft_tensor *made = wfi_tensor_empty_like(first, WEFT_SHAPE(2), WEFT_DTYPE_FLOAT64);
+    weft_status status = partial == NULL || made == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
+    for (size_t i = 0; i < count && status == WEFT_OK; i++) {
+        if (tensor_of(&ready[i]) == NULL)
+            continue;
+        status = wfi_squares_parts(ready[i].dense, &ready[i].rows, partial, part);
+        part += wfi_squares_count(ready[i].dense, &ready[i].rows);
+    }
+    if (status == WEFT_OK)
+        status = wfi_clip_on_gpu(partial, factor, max_norm, WFI_NORM_ROOM, made);
+    weft_tensor_unref(partial);
+    if (status == WEFT_OK)
+        *out = made;
+    else
+        weft_tensor_unref(made);
+    return status;
+}
+
 weft_status weft_gradients_norm(weft_gradients gradients, double *norm)
 {
     wfi_ready *ready = NULL;
@@ -199,8 +242,6 @@ weft_status weft_gradients_norm(weft_gradients gradients, double *norm)
     for (size_t i = 0; i < gradients.count; i++) {
         if (gradients.items[i].values == NULL && gradients.items[i].rows != NULL)
             return wfi_refuse(WEFT_ERR_INVALID, "weft_gradients_norm: gradient %zu has rows and no values", i);
-        if (gradients.items[i].rows != NULL && is_on_device(gradients.items[i].values))
-            return wfi_refuse(WEFT_ERR_UNSUPPORTED, "weft_gradients_norm: gradient %zu is sparse and on a GPU", i);
     }
     weft_status status = wfi_ready_gradients(gradients, &ready);
     if (status == WEFT_OK)

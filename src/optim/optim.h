@@ -42,8 +42,9 @@ struct weft_optimizer {
     weft_tensor **parameters; /* one reference each */
     wfi_kept *kept;           /* of each */
     size_t count;
-    size_t accumulated; /* calls since the last step */
-    double norm;        /* of the last step's gradients, if there is a max_norm */
+    size_t accumulated;       /* calls since the last step */
+    double norm;              /* of the last step's gradients, if there is a max_norm */
+    weft_tensor *norm_on_gpu; /* instead of `norm`: its first element, after a step on a GPU; or NULL */
 };
 
 /* A gradient that fits its parameter, prepared for a step. Zeroed: there is none. */
@@ -59,6 +60,9 @@ weft_error *wfi_optimizer_misfit(const weft_optimizer *optimizer, weft_gradients
 weft_status wfi_ready_gradients(weft_gradients gradients, wfi_ready **out);
 void wfi_ready_drop(wfi_ready *ready, size_t count);
 weft_status wfi_ready_norm(const wfi_ready *ready, size_t count, double *norm);
+/* If all gradients are on one GPU: the norm times `factor`, and the factor that limits it to max_norm, in a new tensor
+ * of two float64 on that GPU, without a wait. Otherwise *out is NULL. WEFT_ERR_MEMORY, WEFT_ERR_SYSTEM. */
+weft_status wfi_ready_clip(const wfi_ready *ready, size_t count, double factor, double max_norm, weft_tensor **out);
 
 static inline bool wfi_ready_is_none(const wfi_ready *ready)
 {

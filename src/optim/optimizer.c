@@ -264,6 +264,7 @@ void weft_optimizer_unref(weft_optimizer *optimizer)
         for (int k = 0; k < WEFT_OPTIMIZER_SLOTS; k++)
             weft_tensor_unref(optimizer->kept[i].slots[k]);
     }
+    weft_tensor_unref(optimizer->norm_on_gpu);
     free(optimizer->parameters);
     free(optimizer->kept);
     free(optimizer->groups);

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#define NORM_ROOM 1e-6 /* PyTorch adds it to the norm that gradients are clipped by */
 #define MUST_BYTES 96
 
 bool wfi_is_not_negative(double number)
@@ -20,7 +19,7 @@ double wfi_or_else(double given, double otherwise)
 
 double wfi_clip_factor(double norm, double max_norm)
 {
-    double factor = max_norm / (norm + NORM_ROOM);
+    double factor = max_norm / (norm + WFI_NORM_ROOM);
     return factor > 1 ? 1 : factor; /* NaN stays NaN */
 }
 

@@ -275,6 +275,10 @@ wfi_update wfi_update_of(const weft_optimizer_update *update, wfi_gradient_rows 
                                     .at = (const void **)update->row_values};
         u.rows = rows;
     }
+    if (update->gpu != NULL) {
+        u.scale = update->gpu->scale;
+        u.rows = update->gpu->rows != NULL ? update->gpu->rows : u.rows;
+    }
     return u;
 }
 

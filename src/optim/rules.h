@@ -54,5 +54,6 @@ double wfi_or_else(double given, double otherwise); /* `otherwise` for 0 */
 /* The factor by which gradients of this norm are multiplied, so that their norm is at most max_norm, as by PyTorch's
  * clip_grad_norm_. A norm that is NaN gives NaN. */
 double wfi_clip_factor(double norm, double max_norm);
+#define WFI_NORM_ROOM 1e-6 /* PyTorch adds it to the norm that gradients are clipped by */
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/text/log.h"
 #include "base/text/refuse.h"
+#include "mem/stream.h"
 #include "tensor/cell.h"
 #include "tensor/copy.h"
 #include "tensor/cpu/cpu.h"
@@ -114,11 +115,16 @@ static void drop_slabs(wfi_ready *ready, size_t count)
     }
 }
 
+typedef struct step_factor {
+    double by;
+    const double *scale; /* a further factor, in memory of the GPU; NULL: 1 */
+} step_factor;
+
 /*
  * Only here, and in the kernels, a parameter is read and written. Memory may run out as late as here, if a thread
  * began to read the parameter after make_way; then the parameters before it have been stepped.
  */
-static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready *gradient, double factor)
+static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready *gradient, step_factor factor)
 {
     wfi_kept *kept = &optimizer->kept[i];
     const weft_optimizer_spec *spec = &optimizer->groups[kept->group].spec;
@@ -135,11 +141,14 @@ static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready
     weft_optimizer_update update = {.from = sparse ? write.to : write.from,
                                     .to = write.to,
                                     .gradient = gradient->dense,
-                                    .factor = spec->maximize ? -factor : factor,
+                                    .factor = spec->maximize ? -factor.by : factor.by,
                                     .lr = spec->lr,
                                     .options = wfi_spec_get_options(spec),
                                     .step = kept->steps + 1};
     memcpy(update.slots, kept->slots, sizeof(update.slots));
+    const wfi_gpu_update on_gpu = {factor.scale, sparse ? &gradient->rows : NULL};
+    if (weft_tensor_device(write.to).kind != WEFT_DEVICE_CPU)
+        update.gpu = &on_gpu;
     if (sparse) {
         update.row_count = gradient->rows.count;
         update.row_size = gradient->rows.width;
@@ -159,44 +168,70 @@ static weft_status step_one(const weft_optimizer *optimizer, size_t i, wfi_ready
     return status;
 }
 
-/* Computes the norm of the gradients times *factor, if an option needs it, and multiplies *factor by the clipping
- * factor. */
-static weft_status clip(weft_optimizer *optimizer, const wfi_ready *ready, double *factor)
+static weft_status refuse_norm(double norm)
+{
+    wfi_log(WEFT_LOG_WARN, "no step: the norm of the gradients is %g, and error_if_nonfinite is set", norm);
+    return WEFT_ERR_INVALID;
+}
+
+/* The norm of the gradients times factor->by, if an option needs it; the factor then also clips. On a GPU nobody waits
+ * for the norm, except for error_if_nonfinite. */
+static weft_status clip(weft_optimizer *optimizer, const wfi_ready *ready, step_factor *factor)
 {
     const weft_optimizer_spec *how = wfi_optimizer_common(optimizer);
     double norm = 0;
     if (how->max_norm == 0 && !how->error_if_nonfinite)
         return WEFT_OK;
-    weft_status status = wfi_ready_norm(ready, optimizer->count, &norm);
+    weft_tensor *on_gpu = NULL;
+    weft_status status = wfi_ready_clip(ready, optimizer->count, factor->by, how->max_norm, &on_gpu);
+    if (status == WEFT_OK && on_gpu == NULL)
+        status = wfi_ready_norm(ready, optimizer->count, &norm);
     if (status != WEFT_OK)
         return status;
-    optimizer->norm = *factor * norm;
-    if (how->error_if_nonfinite && !isfinite(optimizer->norm)) {
-        wfi_log(WEFT_LOG_WARN, "no step: the norm of the gradients is %g, and error_if_nonfinite is set",
-                optimizer->norm);
-        return WEFT_ERR_INVALID;
-    }
-    if (how->max_norm > 0)
-        *factor *= wfi_clip_factor(optimizer->norm, how->max_norm);
+    weft_tensor_unref(optimizer->norm_on_gpu);
+    optimizer->norm_on_gpu = on_gpu;
+    optimizer->norm = factor->by * norm;
+    if (how->error_if_nonfinite && !isfinite(weft_optimizer_norm(optimizer)))
+        return refuse_norm(weft_optimizer_norm(optimizer));
+    if (how->max_norm > 0 && on_gpu != NULL)
+        factor->scale = (const double *)wfi_tensor_address(on_gpu) + 1;
+    else if (how->max_norm > 0)
+        factor->by *= wfi_clip_factor(optimizer->norm, how->max_norm);
     return WEFT_OK;
 }
 
 /* `factor`: the gradients are first multiplied by it */
 static weft_status try_step(weft_optimizer *optimizer, wfi_ready *ready, double factor)
 {
-    weft_status status = clip(optimizer, ready, &factor);
+    step_factor all = {factor, NULL};
+    weft_status status = clip(optimizer, ready, &all);
     if (status == WEFT_OK)
         status = make_way(optimizer, ready);
     for (size_t i = 0; i < optimizer->count && status == WEFT_OK; i++)
         if (!wfi_ready_is_none(&ready[i]))
-            status = step_one(optimizer, i, &ready[i], factor);
+            status = step_one(optimizer, i, &ready[i], all);
     return status;
 }
 
+/* The stream that made the gradients, with a reference; NULL: the common one, or the CPU. */
+static weft_stream *stream_of(const wfi_ready *ready, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const weft_tensor *tensor = ready[i].dense != NULL ? ready[i].dense : ready[i].rows.values;
+        if (tensor != NULL)
+            return wfi_storage_writer(tensor->storage);
+    }
+    return NULL;
+}
+
+/* On the stream that made the gradients: so a loop on one stream has no events. */
 static weft_status step_all(weft_optimizer *optimizer, wfi_ready *ready, double factor)
 {
+    weft_stream *stream = stream_of(ready, optimizer->count), *before = wfi_stream_set(stream);
     weft_status status = try_step(optimizer, ready, factor);
     drop_slabs(ready, optimizer->count);
+    (void)wfi_stream_set(before);
+    weft_stream_unref(stream);
     return status;
 }
 
@@ -243,5 +278,10 @@ weft_status weft_optimizer_apply(weft_optimizer *optimizer, weft_gradients gradi
 double weft_optimizer_norm(const weft_optimizer *optimizer)
 {
     WFI_LIVE(optimizer);
-    return optimizer == NULL ? 0 : optimizer->norm;
+    if (optimizer == NULL || optimizer->norm_on_gpu == NULL)
+        return optimizer == NULL ? 0 : optimizer->norm;
+    weft_tensor *here = weft_tensor_to_device(optimizer->norm_on_gpu, (weft_device){WEFT_DEVICE_CPU, 0});
+    double norm = here == NULL ? NAN : weft_tensor_get_f64(here, 0);
+    weft_tensor_unref(here);
+    return norm;
 }

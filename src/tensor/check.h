@@ -47,14 +47,17 @@ static inline bool wfi_on_gpu(const weft_tensor *tensor)
     return wfi_tensor_kind(tensor) == WFI_MEMORY_CUDA;
 }
 
-/* Contiguous, and on the device of `like`. NULL passes. */
+/* Contiguous, and on the device of `like`. NULL passes. If that is a GPU, work that is queued now may read the tensor;
+ * if the tensor is not new and that work writes it, the caller also needs wfi_tensor_use. */
 static inline weft_status wfi_check_beside(const weft_tensor *tensor, const weft_tensor *like)
 {
     if (tensor == NULL)
         return WEFT_OK;
     weft_device device = weft_tensor_device(tensor), other = weft_tensor_device(like);
     bool together = device.kind == other.kind && device.index == other.index;
-    return together && weft_tensor_is_contiguous(tensor) ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
+    if (!together || !weft_tensor_is_contiguous(tensor))
+        return WEFT_ERR_UNSUPPORTED;
+    return device.kind == WEFT_DEVICE_CPU ? WEFT_OK : wfi_tensor_use(tensor, false);
 }
 
 static inline weft_status wfi_check_float_beside(const weft_tensor *tensor, const weft_tensor *like)

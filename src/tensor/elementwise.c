@@ -77,6 +77,9 @@ static weft_status map(wfi_map_op op, const weft_tensor *x, const weft_tensor *z
             return WEFT_ERR_UNSUPPORTED;
         if (!weft_tensor_same_shape(x, all[i]))
             return WEFT_ERR_SHAPE;
+        weft_status status = device.kind == WEFT_DEVICE_CPU ? WEFT_OK : wfi_tensor_use(all[i], all[i] == y);
+        if (status != WEFT_OK)
+            return status;
     }
     wfi_map_args args = {.device = device,
                          .count = x->numel,

@@ -25,7 +25,7 @@ static weft_status set_operand(wfi_strided *walk, int operand, const weft_shape 
         walk->strides[operand][d + missing] = steps ? tensor->strides[d] * size : 0;
     }
     walk->data[operand] = wfi_tensor_address(tensor);
-    return WEFT_OK;
+    return device.kind == WEFT_DEVICE_CPU ? WEFT_OK : wfi_tensor_use(tensor, operand == walk->operands - 1);
 }
 
 static bool joins(const wfi_strided *walk, int outer, int inner)

@@ -17,8 +17,8 @@ typedef struct wfi_strided {
     weft_device device; /* the device of the data */
 } wfi_strided;
 
-/* Each tensor must broadcast to `shape` (otherwise WEFT_ERR_SHAPE) and be on the device of the first one (otherwise
- * WEFT_ERR_UNSUPPORTED). */
+/* The last tensor is the one that is written. Each tensor must broadcast to `shape` (otherwise WEFT_ERR_SHAPE) and be
+ * on the device of the first one (otherwise WEFT_ERR_UNSUPPORTED). */
 weft_status wfi_strided_init(wfi_strided *walk, const weft_shape *shape, int operands,
                              const weft_tensor *const *tensors);
 

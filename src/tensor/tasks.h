@@ -24,9 +24,10 @@ typedef enum wfi_gpu_kind {
     WFI_GPU_SUM_PARTIAL,
     WFI_GPU_ARGMAX,
     /* indices */
-    WFI_GPU_INDEX_OUTSIDE,
-    WFI_GPU_INDEX_COUNT,
-    WFI_GPU_INDEX_PLACES,
+    WFI_GPU_INDEX_CHECK,
+    WFI_GPU_OFFSETS_CHECK,
+    WFI_GPU_DIVISOR,
+    WFI_GPU_INDEX_RANK,
     WFI_GPU_GATHER,
     WFI_GPU_SCATTER_ADD,
     WFI_GPU_SELECT,
@@ -83,6 +84,7 @@ typedef enum wfi_gpu_kind {
     WFI_GPU_RMSPROP_CENTERED,
     WFI_GPU_RMSPROP_BOTH,
     WFI_GPU_SQUARES,
+    WFI_GPU_CLIP,
     WFI_GPU_KINDS,
 } wfi_gpu_kind;
 
@@ -127,14 +129,41 @@ typedef struct wfi_argmax_task {
     int64_t length, inner;
 } wfi_argmax_task;
 
-/* OUTSIDE: *found = the first element of `index` not in [0, size), or -1. COUNT: how many are not `size`. PLACES:
- * found[i] = the number of elements before i that are not `size`; -1 if element i is. One block; PLACES: one thread. */
+/*
+ * The faults that checks have found, in page-locked memory. The host reads it after a wait. The checks of a report have
+ * numbers from 1 on, and run in this order. Each block of a check writes a slot of its own unless an earlier check has:
+ * the first fault is that with the least number of a check, and of these the least place.
+ */
+enum { WFI_REPORT_SLOTS = 8 };
+typedef struct wfi_report_slot {
+    int64_t check; /* 0: no fault */
+    int64_t place, value;
+    int64_t before; /* OFFSETS_CHECK: the offset before it */
+} wfi_report_slot;
+typedef struct wfi_report {
+    wfi_report_slot slots[WFI_REPORT_SLOTS];
+} wfi_report;
+
+/* safe[i] = index[i], or 0 for an element that is not in [0, size), which is reported. `safe` may be `index`. A piece
+ * is a part of the index; there are at most WFI_REPORT_SLOTS. OFFSETS_CHECK (one piece): the same for offsets of bags
+ * of `size` elements, see cpu/embedding.h; if one is wrong, all bags but the first become empty. INDEX_RANK: safe = the
+ * places of the index in the order of its elements, and of themselves where these are equal; a piece is an element. */
 typedef struct wfi_index_task {
     wfi_gpu_task head;
     const int64_t *index;
+    int64_t *safe;
     int64_t n, size;
-    int64_t *found;
+    wfi_report *report;
+    int64_t check;
 } wfi_index_task;
+
+/* divisor[i] = 1 where it is 0, which is reported. */
+typedef struct wfi_divisor_task {
+    wfi_gpu_task head;
+    void *divisor;
+    wfi_report *report;
+    int64_t check;
+} wfi_divisor_task;
 
 /* GATHER: y[e] = x[offset(e) + index[e] * stride], with offset(e) by the strides of the dimensions of e. */
 typedef struct wfi_gather_task {
@@ -153,16 +182,14 @@ typedef struct wfi_gather_task {
 /* SELECT: to [outer, n, inner] = the rows of from [outer, size, inner] that index [n] names.
  * ADD_ROWS: to [outer, size, inner] += factors[i] * from, row by row in the index's order, without those of `skip`; row
  * i of `from` [outer, n, inner] or rows[i] of it. A piece is a column.
- * PICK_ROWS: to [.., inner] at places[i] = factors[i] * row rows[i] of from, and picked[places[i]] = index[i]; not where
- * places[i] is -1. */
+ * PICK_ROWS: to [n, inner] = factors[i] * row rows[i] of from, and picked[i] = index[i]; 0 for the index `skip`. */
 typedef struct wfi_rows_task {
     wfi_gpu_task head;
     const void *from;
     void *to;
     const int64_t *index;
-    const int64_t *rows;   /* NULL: i */
-    const void *factors;   /* NULL: 1 */
-    const int64_t *places; /* NULL: i */
+    const int64_t *rows; /* NULL: i */
+    const void *factors; /* NULL: 1 */
     int64_t *picked;
     int64_t n, size, inner, skip;
 } wfi_rows_task;
@@ -264,22 +291,42 @@ typedef struct wfi_lstm_task {
     void *dh, *dc, *dgates;
 } wfi_lstm_task;
 
-/* One step of an optimizer on one parameter; a piece is an element. See cpu/optim/. */
+/* A gradient by rows: values [n, width], value i for row rows[i]; `order` by INDEX_RANK. All zero: a dense gradient. */
+typedef struct wfi_rows_order {
+    const int64_t *rows, *order;
+    int64_t n, width;
+} wfi_rows_order;
+
+/* One step of an optimizer on one parameter; a piece is an element, of the gradient. See cpu/optim/. */
 enum { WFI_STEP_NUMBERS = 8 };
 typedef struct wfi_step_task {
     wfi_gpu_task head;
     const void *from, *gradient;
     void *to, *slots[4];
-    double numbers[WFI_STEP_NUMBERS]; /* the struct `numbers` of the rule */
+    double numbers[WFI_STEP_NUMBERS]; /* the struct `numbers` of the rule; the first one is the gradient's factor */
+    const double *scale;              /* the factor is multiplied by it; NULL: 1 */
+    wfi_rows_order by;
+    int64_t row_count; /* by rows: those of the parameter; others are ignored */
 } wfi_step_task;
 
-/* partial [count]: the sums of the squares of the pieces of x [n]. */
+/* partial [count]: the sums of the squares of the pieces of x [n], or of the sums of its rows. */
 typedef struct wfi_squares_task {
     wfi_gpu_task head;
     const void *x;
     double *partial;
     int64_t n;
+    wfi_rows_order by;
 } wfi_squares_task;
+
+/* out[0] = factor * norm, with the squared norm the sum of partial [n]; out[1] = what then limits it to max_norm, at
+ * most 1; see wfi_clip_factor. One block. */
+typedef struct wfi_clip_task {
+    wfi_gpu_task head;
+    const double *partial;
+    int64_t n;
+    double *out;
+    double factor, max_norm, room;
+} wfi_clip_task;
 
 WEFT_END_C
 #endif

@@ -101,6 +101,14 @@ static inline wfi_memory_kind wfi_tensor_kind(const weft_tensor *tensor)
     return tensor->cell == NULL ? wfi_storage_kind(tensor->storage) : wfi_cell_kind(tensor->cell);
 }
 
+/* Before the elements are read or written on a GPU; see wfi_storage_use. */
+static inline weft_status wfi_tensor_use(const weft_tensor *tensor, bool write)
+{
+    if (wfi_tensor_kind(tensor) != WFI_MEMORY_CUDA)
+        return WEFT_OK;
+    return wfi_storage_use(wfi_tensor_storage(tensor), write);
+}
+
 /* Whether the caller's reference is the only one, and nothing else refers to the storage: then it may be written to. */
 static inline bool wfi_tensor_is_alone(const weft_tensor *tensor)
 {

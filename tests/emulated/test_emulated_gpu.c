@@ -67,7 +67,7 @@ static void fill(uint64_t at, int64_t first, int64_t count, int64_t number, void
 static int64_t read_one(uint64_t at, int64_t i)
 {
     int64_t value = 0;
-    assert_int_equal(driver->copy_to_host(&value, at + 8 * (uint64_t)i, 8), 0);
+    assert_int_equal(driver->copy_to_host(&value, at + 8 * (uint64_t)i, 8, NULL), 0);
     return value;
 }
 
@@ -156,7 +156,7 @@ static void copies_outside_an_allocation_are_refused(void **state)
     int64_t here[2] = {0};
     uint64_t at = take(COUNT);
     gpu.expect_fault();
-    assert_int_not_equal(driver->copy_to_host(here, at + 8 * (COUNT - 1), 16), 0);
+    assert_int_not_equal(driver->copy_to_host(here, at + 8 * (COUNT - 1), 16, NULL), 0);
     assert_non_null(strstr(gpu.fault(), "not within an allocation"));
     give(at);
 }
@@ -169,7 +169,7 @@ static int64_t total_by(const char *kernel)
     uint64_t from = take(256), to = take(1);
     for (int i = 0; i < 256; i++)
         numbers[i] = i;
-    assert_int_equal(driver->copy_to_device(from, numbers, sizeof(numbers)), 0);
+    assert_int_equal(driver->copy_to_device(from, numbers, sizeof(numbers), NULL), 0);
     faults_args args = {.from = (int64_t *)from, .to = (int64_t *)to};
     assert_int_equal(start(kernel, args, 256, NULL), 0);
     int64_t total = read_one(to, 0);
@@ -301,7 +301,7 @@ static void calls_fail_on_demand(void **state)
     uint64_t first = take(1);
     assert_int_equal(driver->memory_alloc(&at, 8), WFI_CUDA_OUT_OF_MEMORY);
     gpu.fail_next(EMULATED_COPY, 0, 1);
-    assert_int_not_equal(driver->copy_to_host(&here, first, 8), 0);
+    assert_int_not_equal(driver->copy_to_host(&here, first, 8, NULL), 0);
     gpu.fail_next(EMULATED_LAUNCH, 0, 1);
     assert_int_not_equal(start("weft_faults_write", (faults_args){.to = (int64_t *)first, .count = 1}, 32, NULL), 0);
     fill(first, 0, 1, 5, NULL); /* only one call of each kind fails */

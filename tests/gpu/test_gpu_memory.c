@@ -99,6 +99,22 @@ static void test_more_than_the_device_has_is_an_error(void **state)
     wfi_storage_unref(storage_of(WFI_MEMORY_CUDA, SIZE)); /* and what comes after it works */
 }
 
+/* The bound of idle memory is one for each device: much traffic in host memory leaves the device's slabs alone. */
+static void test_host_traffic_leaves_idle_device_memory(void **state)
+{
+    enum { MIB = 1 << 20 };
+    wfi_slab_trim(0);
+    wfi_storage_unref(storage_of(WFI_MEMORY_CUDA, 8 * MIB));
+    for (int i = 0; i < 40; i++)
+        wfi_storage_unref(storage_of(WFI_MEMORY_HOST, (size_t)(i + 1) * MIB));
+    wfi_slab_stats before, after;
+    wfi_slab_stats_read(&before);
+    wfi_storage_unref(storage_of(WFI_MEMORY_CUDA, 8 * MIB));
+    wfi_slab_stats_read(&after);
+    assert_int_equal(after.mapped, before.mapped);
+    assert_int_equal(after.reused, before.reused + 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -109,6 +125,7 @@ int main(void)
         cmocka_unit_test(test_empty_storage_on_device),
         cmocka_unit_test(test_no_such_device_is_an_error),
         cmocka_unit_test(test_more_than_the_device_has_is_an_error),
+        cmocka_unit_test(test_host_traffic_leaves_idle_device_memory),
     };
     if (!gpu_is_here())
         return GPU_SKIPPED;

@@ -62,10 +62,10 @@ static void a_tape_computes_on_the_gpu(void **state)
 static void operators_without_a_kernel_there_say_so(void **state)
 {
     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
-    weft_tensor *x = weft_tensor_empty_on(gpu, WEFT_SHAPE(2, 3), WEFT_DTYPE_INT64);
-    assert_null(weft_div(t, x, x));
+    weft_tensor *x = weft_tensor_empty_on(gpu, WEFT_SHAPE(2, 3), WEFT_DTYPE_INT16);
+    assert_null(weft_add(t, x, x));
     assert_int_equal(weft_tape_status(t), WEFT_ERR_UNSUPPORTED);
-    assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "no kernel for int64 on cuda:0"));
+    assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "no kernel for int16 on cuda:0"));
     weft_tape_close(t);
     weft_tensor_unref(x);
 }
@@ -105,7 +105,7 @@ static weft_status error_of(indexed_fn which, weft_device tape, weft_device of_i
     weft_tensor *x_there = weft_tensor_to_device(x, tape), *index_there = weft_tensor_to_device(index, of_index);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = tape});
     (void)which(t, x_there, index_there);
-    weft_status status = weft_tape_status(t);
+    weft_status status = weft_tape_wait(t);
     snprintf(text, 256, "%s", status == WEFT_OK ? "" : weft_error_message(weft_tape_error(t)));
     weft_tape_close(t);
     weft_tensor *all[] = {x, index, x_there, index_there};
@@ -143,7 +143,8 @@ static void a_row_that_is_no_distribution_is_named(void **state)
     weft_tensor *here = weft_tensor_copy_of(WEFT_SHAPE(3, 2), WEFT_DTYPE_FLOAT32, rows);
     weft_tensor *there = weft_tensor_to_device(here, gpu);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu});
-    assert_null(weft_categorical(t, there));
+    (void)weft_categorical(t, there);
+    assert_int_equal(weft_tape_wait(t), WEFT_ERR_INVALID);
     assert_non_null(strstr(weft_error_message(weft_tape_error(t)), "row 1 is no distribution"));
     weft_tape_close(t);
     weft_tensor_unref(here);

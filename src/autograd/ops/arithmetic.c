@@ -111,6 +111,11 @@ static void save_operands(wfi_op *op, wfi_binary_op how)
         wfi_op_save(op, 1, op->in[1]);
 }
 
+static bool is_integer(weft_dtype dtype)
+{
+    return dtype == WEFT_DTYPE_INT64 || dtype == WEFT_DTYPE_INT32 || dtype == WEFT_DTYPE_UINT8;
+}
+
 static weft_tensor *binary(weft_tape *tape, const wfi_node_type *type, wfi_binary_op how, weft_tensor *a,
                            weft_tensor *b)
 {
@@ -121,9 +126,11 @@ static weft_tensor *binary(weft_tape *tape, const wfi_node_type *type, wfi_binar
         return NULL;
     if (wfi_broadcast_shape(&a->shape, &b->shape, &shape) != WEFT_OK)
         wfi_op_fail(&op, WEFT_ERR_SHAPE, "the shapes do not broadcast");
-    weft_tensor *y = wfi_op_output(&op, shape);
-    if (y != NULL)
-        wfi_op_check(&op, wfi_binary(how, op.in[0], op.in[1], y));
+    weft_tensor *y = wfi_op_output(&op, shape), *second = op.in[1];
+    if (y != NULL && how == WFI_DIV && tape->device.kind != WEFT_DEVICE_CPU && is_integer(b->dtype))
+        second = wfi_op_divisor(&op, second);
+    if (y != NULL && second != NULL)
+        wfi_op_check(&op, wfi_binary(how, op.in[0], second, y));
     save_operands(&op, how);
     return wfi_op_end(&op);
 }

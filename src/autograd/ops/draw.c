@@ -8,14 +8,9 @@ static const wfi_node_type categorical_type = {.name = "categorical"};
 
 static void draw(wfi_op *op, weft_tensor *y)
 {
-    int64_t row = 0;
-    weft_status status = wfi_random_categorical(y, wfi_tape_random(op->tape), op->in[0], &row);
-    if (status == WEFT_ERR_INVALID)
-        wfi_op_fail(op, status,
-                    "row %lld is no distribution: wants weights that are finite, not negative, and not all 0",
-                    (long long)row);
-    else
-        wfi_op_check(op, status);
+    const weft_shape *weights = &op->in[0]->shape;
+    if (wfi_op_check(op, wfi_random_categorical(y, wfi_tape_random(op->tape), op->in[0])))
+        (void)wfi_op_checked(op, WFI_CHECK_ROWS, y, weights->dims[weights->ndim - 1]);
 }
 
 weft_tensor *weft_categorical(weft_tape *tape, weft_tensor *probabilities)
@@ -60,6 +55,12 @@ static weft_tensor *begin_drawn(weft_tape *tape, const char *name, weft_shape sh
     return x;
 }
 
+/* Returns the one before. */
+static weft_stream *use_stream(const weft_tape *tape)
+{
+    return wfi_stream_set(tape == NULL ? NULL : tape->stream);
+}
+
 /* Takes over the reference. */
 static weft_tensor *take_drawn(weft_tape *tape, const char *name, weft_tensor *x, weft_status status)
 {
@@ -72,15 +73,20 @@ weft_tensor *weft_uniform(weft_tape *tape, weft_shape shape, weft_dtype dtype, d
 {
     WFI_LIVE(tape);
     bool fit = isfinite(low) && isfinite(high) && low <= high;
+    weft_stream *before = use_stream(tape);
     weft_tensor *x = begin_drawn(tape, "uniform", shape, dtype, fit, low, high);
-    return x == NULL ? NULL : take_drawn(tape, "uniform", x, wfi_random_uniform(x, wfi_tape_random(tape), low, high));
+    weft_status status = x == NULL ? WEFT_OK : wfi_random_uniform(x, wfi_tape_random(tape), low, high);
+    (void)wfi_stream_set(before);
+    return x == NULL ? NULL : take_drawn(tape, "uniform", x, status);
 }
 
 weft_tensor *weft_normal(weft_tape *tape, weft_shape shape, weft_dtype dtype, double mean, double deviation)
 {
     WFI_LIVE(tape);
     bool fit = isfinite(mean) && isfinite(deviation) && deviation >= 0;
+    weft_stream *before = use_stream(tape);
     weft_tensor *x = begin_drawn(tape, "normal", shape, dtype, fit, mean, deviation);
-    return x == NULL ? NULL
-                     : take_drawn(tape, "normal", x, wfi_random_normal(x, wfi_tape_random(tape), mean, deviation));
+    weft_status status = x == NULL ? WEFT_OK : wfi_random_normal(x, wfi_tape_random(tape), mean, deviation);
+    (void)wfi_stream_set(before);
+    return x == NULL ? NULL : take_drawn(tape, "normal", x, status);
 }

@@ -21,15 +21,6 @@ static weft_tensor *take_numbers(wfi_op *op, weft_tensor *numbers, const char *n
     return packed;
 }
 
-static bool check_rows(wfi_op *op, const weft_tensor *index)
-{
-    int64_t rows = op->in[0]->shape.dims[0], outside = wfi_op_index_outside(op, index, rows);
-    if (outside >= 0)
-        wfi_op_fail(op, WEFT_ERR_INVALID, "element %lld of the index is %lld, not in [0, %lld)", (long long)outside,
-                    (long long)wfi_index_at(index, outside), (long long)rows);
-    return wfi_op_ok(op);
-}
-
 static bool check_table(wfi_op *op)
 {
     if (op->in[0]->shape.ndim != 2)
@@ -94,10 +85,8 @@ static weft_status embedding_backward_rows(const wfi_node *node, weft_tensor *dy
     int64_t padding = node->state->start, width = node->state->shapes[0].dims[1];
     if (!node->state->sparse)
         return WEFT_OK;
-    int64_t n = wfi_index_count_other(index, padding);
-    if (n < 0)
-        return WEFT_ERR_SYSTEM;
-    if (n == index->numel)
+    int64_t n = wfi_index_rows(index, padding);
+    if (n == index->numel && (padding < 0 || weft_tensor_device(index).kind == WEFT_DEVICE_CPU))
         return end_rows(all_rows(dy, index, width, rows, values), rows, values);
     weft_status status = new_rows(n, width, dy, rows, values);
     if (status == WEFT_OK)
@@ -117,7 +106,8 @@ static weft_shape with_width(weft_shape shape, int64_t width)
 static void run_embedding(wfi_op *op, weft_tensor *index, const weft_embedding_options *options)
 {
     weft_tensor *packed = check_table(op) ? take_numbers(op, index, "the index") : NULL;
-    if (packed == NULL || !check_rows(op, packed))
+    packed = packed == NULL ? NULL : wfi_op_checked(op, WFI_CHECK_INDEX, packed, op->in[0]->shape.dims[0]);
+    if (packed == NULL)
         return;
     if (packed->shape.ndim == WEFT_MAX_DIMS) {
         wfi_op_fail(op, WEFT_ERR_SHAPE, "the index has %d dimensions, one too many", packed->shape.ndim);
@@ -182,9 +172,7 @@ static weft_status embedding_bag_backward_rows(const wfi_node *node, weft_tensor
     wfi_bags bags = bags_of(node);
     if (!node->state->sparse || node->inputs[1].node != NULL)
         return WEFT_OK;
-    int64_t n = wfi_index_count_other(bags.index, bags.padding);
-    if (n < 0)
-        return WEFT_ERR_SYSTEM;
+    int64_t n = wfi_index_rows(bags.index, bags.padding);
     weft_status status = new_rows(n, node->state->shapes[0].dims[1], dy, rows, values);
     if (status == WEFT_OK)
         status = wfi_bag_backward_rows(dy, &bags, *rows, *values);
@@ -194,10 +182,10 @@ static weft_status embedding_bag_backward_rows(const wfi_node *node, weft_tensor
 static const wfi_node_type embedding_bag_type = {
     .name = "embedding_bag", .backward = embedding_bag_backward, .backward_rows = embedding_bag_backward_rows};
 
-static void check_bags(wfi_op *op, const wfi_bags *bags)
+/* On a GPU, replaces the offsets by a safe copy. */
+static void check_bags(wfi_op *op, wfi_bags *bags)
 {
     const weft_tensor *index = bags->index, *offsets = bags->offsets;
-    int64_t wrong = -1;
     if (index == NULL)
         return; /* the operator has failed */
     if (offsets == NULL && index->shape.ndim != 2)
@@ -212,12 +200,8 @@ static void check_bags(wfi_op *op, const wfi_bags *bags)
         wfi_op_fail(op, WEFT_ERR_INVALID, "sample weights are for sums alone");
     else if (offsets != NULL && offsets->numel == 0 && index->numel > 0)
         wfi_op_fail(op, WEFT_ERR_INVALID, "there are %lld indices, but no bag", (long long)index->numel);
-    else if ((wrong = wfi_bags_offset_wrong(bags)) == 0)
-        wfi_op_fail(op, WEFT_ERR_INVALID, "offset 0 is %lld, not 0", (long long)wfi_index_at(offsets, 0));
-    else if (wrong > 0)
-        wfi_op_fail(op, WEFT_ERR_INVALID, "offset %lld is %lld, not in [%lld, %lld]", (long long)wrong,
-                    (long long)wfi_index_at(offsets, wrong), (long long)wfi_index_at(offsets, wrong - 1),
-                    (long long)index->numel);
+    else if (offsets != NULL)
+        bags->offsets = wfi_op_checked(op, WFI_CHECK_OFFSETS, (weft_tensor *)offsets, index->numel);
 }
 
 static void save_bags(wfi_op *op, const wfi_bags *bags, weft_tensor *picked, bool sparse)
@@ -257,7 +241,9 @@ static void run_bags(wfi_op *op, weft_tensor *index, weft_tensor *offsets, const
                      .padding = padding_row(op, how->padding, how->padding_row)};
     if (wfi_op_ok(op))
         check_bags(op, &bags);
-    if (!wfi_op_ok(op) || !check_rows(op, bags.index))
+    if (wfi_op_ok(op))
+        bags.index = wfi_op_checked(op, WFI_CHECK_INDEX, (weft_tensor *)bags.index, op->in[0]->shape.dims[0]);
+    if (!wfi_op_ok(op))
         return;
     weft_shape shape = WEFT_SHAPE(wfi_bags_count(&bags), op->in[0]->shape.dims[1]);
     weft_tensor *picked = NULL, *y = wfi_op_output(op, shape);

@@ -55,12 +55,7 @@ static weft_tensor *take_index(wfi_op *op, int dim, weft_tensor *index)
             wfi_op_fail(op, WEFT_ERR_MEMORY, "out of memory");
         return NULL;
     }
-    int64_t size = op->in[0]->shape.dims[dim], outside = wfi_op_index_outside(op, packed, size);
-    if (outside < 0)
-        return wfi_op_ok(op) ? packed : NULL;
-    wfi_op_fail(op, WEFT_ERR_INVALID, "element %lld of the index is %lld, not in [0, %lld)", (long long)outside,
-                (long long)wfi_index_at(packed, outside), (long long)size);
-    return NULL;
+    return wfi_op_checked(op, WFI_CHECK_INDEX, packed, op->in[0]->shape.dims[dim]);
 }
 
 static void keep(wfi_op *op, int dim, weft_tensor *index)

@@ -125,11 +125,8 @@ static void run_nll(wfi_op *op, weft_tensor *target, wfi_reduction how, weft_ten
         return;
     }
     const weft_shape *x = &op->in[0]->shape;
-    int64_t classes = x->dims[x->ndim > 1 ? 1 : 0], outside = wfi_op_index_outside(op, packed, classes);
-    if (outside >= 0)
-        wfi_op_fail(op, WEFT_ERR_INVALID, "element %lld of the target is %lld: a target is not in [0, %lld)",
-                    (long long)outside, (long long)wfi_index_at(packed, outside), (long long)classes);
-    else if (wfi_op_ok(op))
+    packed = wfi_op_checked(op, WFI_CHECK_TARGET, packed, x->dims[x->ndim > 1 ? 1 : 0]);
+    if (packed != NULL)
         wfi_op_check(op, wfi_nll_loss(op->in[0], packed, how, y));
     wfi_op_save(op, 0, packed);
 }

@@ -16,22 +16,18 @@ int64_t wfi_bags_count(const wfi_bags *bags)
     return bags->offsets != NULL ? bags->offsets->numel : bags->index->shape.dims[0];
 }
 
-int64_t wfi_bags_offset_wrong(const wfi_bags *bags)
+bool wfi_bags_offsets_fit(const wfi_bags *bags)
 {
-    if (bags->offsets == NULL)
-        return -1;
-    weft_tensor *here = weft_tensor_to_device((weft_tensor *)bags->offsets, (weft_device){WEFT_DEVICE_CPU, 0});
-    if (here == NULL)
-        return 0; /* no memory, or the GPU does not work: later steps fail as well */
-    const int64_t *offsets = wfi_tensor_address(here);
-    int64_t before = 0, wrong = -1;
-    for (int64_t b = 0; b < here->numel && wrong < 0; b++) {
+    if (bags->offsets == NULL || wfi_on_gpu(bags->offsets))
+        return true;
+    const int64_t *offsets = wfi_tensor_address(bags->offsets);
+    int64_t before = 0;
+    for (int64_t b = 0; b < bags->offsets->numel; b++) {
         if (offsets[b] < before || offsets[b] > bags->index->numel || (b == 0 && offsets[b] != 0))
-            wrong = b;
+            return false;
         before = offsets[b];
     }
-    weft_tensor_unref(here);
-    return wrong;
+    return true;
 }
 
 /* --- What a loop over bags needs of them. --- */
@@ -106,9 +102,7 @@ static weft_status check_index(const wfi_bags *bags)
         return WEFT_ERR_SHAPE;
     if ((unsigned)bags->mode > WFI_BAG_MAX || (bags->scale != NULL && bags->mode != WFI_BAG_SUM))
         return WEFT_ERR_INVALID;
-    /* On a GPU the operators have checked the offsets. */
-    bool placed =
-        (wfi_on_gpu(index) || wfi_bags_offset_wrong(bags) < 0) && (wfi_bags_count(bags) > 0 || index->numel == 0);
+    bool placed = wfi_bags_offsets_fit(bags) && (wfi_bags_count(bags) > 0 || index->numel == 0);
     return placed ? WEFT_OK : WEFT_ERR_INVALID;
 }
 
@@ -414,22 +408,11 @@ static weft_status backward_rows_on_gpu(const weft_tensor *dy, const wfi_bags *b
     weft_status status = spread_on_gpu(args, dy, &spread);
     if (status != WEFT_OK)
         return status;
-    weft_tensor *places = wfi_tensor_empty_like(dy, WEFT_SHAPE(args.count), WEFT_DTYPE_INT64);
-    status = places == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
-    if (status == WEFT_OK) {
-        wfi_index_task place = {WFI_GPU_TASK(dy, WEFT_DTYPE_INT64, 1), args.index, args.count, args.padding,
-                                wfi_tensor_address(places)};
-        status = WFI_GPU_RUN(WFI_GPU_INDEX_PLACES, place);
-    }
-    if (status == WEFT_OK) {
-        wfi_rows_task task = rows_of_dy(&args, &spread, dy);
-        task.head.count = args.count * args.width;
-        task.to = wfi_tensor_address(values);
-        task.picked = wfi_tensor_address(rows);
-        task.places = wfi_tensor_address(places);
-        status = WFI_GPU_RUN(WFI_GPU_PICK_ROWS, task);
-    }
-    weft_tensor_unref(places);
+    wfi_rows_task task = rows_of_dy(&args, &spread, dy);
+    task.head.count = args.count * args.width;
+    task.to = wfi_tensor_address(values);
+    task.picked = wfi_tensor_address(rows);
+    status = WFI_GPU_RUN(WFI_GPU_PICK_ROWS, task);
     spread_drop(&spread);
     return status;
 }
@@ -447,7 +430,7 @@ weft_status wfi_bag_backward_rows(const weft_tensor *dy, const wfi_bags *bags, w
         return status;
     if (bags->mode == WFI_BAG_MAX)
         return WEFT_ERR_UNSUPPORTED;
-    int64_t count = wfi_index_count_other(bags->index, bags->padding);
+    int64_t count = wfi_index_rows(bags->index, bags->padding);
     bool fits = dy->shape.ndim == 2 && values->shape.ndim == 2 && dy->shape.dims[0] == wfi_bags_count(bags) &&
                 dy->shape.dims[1] == values->shape.dims[1] && values->shape.dims[0] == count &&
                 wfi_is_vector(rows, count);

@@ -59,24 +59,14 @@ typedef struct categorical_args {
 CATEGORICAL(f32, float)
 CATEGORICAL(f64, double)
 
-/* Waits, to know whether each row is a distribution. */
-static weft_status draw_on_gpu(const categorical_args *args, const weft_tensor *drawn, const weft_tensor *weights,
-                               int64_t *bad_row)
+static weft_status draw_on_gpu(const categorical_args *args, const weft_tensor *drawn, const weft_tensor *weights)
 {
     wfi_random_task task = {WFI_GPU_TASK(weights, weights->dtype, drawn->numel), .data = args->drawn,
                             .random = args->random, .weights = args->weights, .classes = args->classes};
-    weft_status status = WFI_GPU_RUN(WFI_GPU_CATEGORICAL, task);
-    if (status != WEFT_OK)
-        return status;
-    int64_t row = wfi_index_outside(drawn, args->classes);
-    if (row == WFI_INDEX_UNKNOWN)
-        return WEFT_ERR_SYSTEM;
-    if (row >= 0)
-        *bad_row = row;
-    return row >= 0 ? WEFT_ERR_INVALID : WEFT_OK;
+    return WFI_GPU_RUN(WFI_GPU_CATEGORICAL, task);
 }
 
-weft_status wfi_random_categorical(weft_tensor *drawn, wfi_random random, const weft_tensor *weights, int64_t *bad_row)
+weft_status wfi_random_categorical(weft_tensor *drawn, wfi_random random, const weft_tensor *weights)
 {
     weft_status status = WFI_CHECK_FLOATS_TOGETHER(weights);
     if (status == WEFT_OK)
@@ -88,14 +78,8 @@ weft_status wfi_random_categorical(weft_tensor *drawn, wfi_random random, const 
         return WEFT_ERR_SHAPE;
     categorical_args args = {wfi_tensor_address(weights), wfi_tensor_address(drawn), weights->shape.dims[last], random};
     if (wfi_on_gpu(weights))
-        return draw_on_gpu(&args, drawn, weights, bad_row);
+        return draw_on_gpu(&args, drawn, weights);
     wfi_parallel(drawn->numel, 1 + WFI_GRAIN / 8 / (1 + args.classes),
                  WFI_BY_FLOAT(weights->dtype, f32_piece, f64_piece), &args);
-    for (int64_t row = 0; row < drawn->numel; row++) {
-        if (args.drawn[row] < 0) {
-            *bad_row = row;
-            return WEFT_ERR_INVALID;
-        }
-    }
     return WEFT_OK;
 }

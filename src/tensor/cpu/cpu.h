@@ -38,11 +38,9 @@ weft_status wfi_argmax(const weft_tensor *x, int dim, weft_tensor *y);
 /* --- picking; any dtype; dim >= 0 --- */
 /* Whether the index has as many dimensions as x, and none is larger, except `dim`. */
 bool wfi_gather_fits(const weft_shape *x, int dim, const weft_shape *index);
-/* Its first element that is not in [0, size); -1: none. For an index on a GPU this waits; WFI_INDEX_UNKNOWN: the GPU
- * failed. */
-#define WFI_INDEX_UNKNOWN INT64_MAX
+/* Its first element that is not in [0, size); -1: none. In host memory. */
 int64_t wfi_index_outside(const weft_tensor *index, int64_t size);
-/* Whether all elements are in [0, size); on a GPU true, because operators have asked wfi_index_outside. */
+/* Whether all elements are in [0, size); on a GPU true, because operators have checked it (autograd/checks.h). */
 bool wfi_index_is_inside(const weft_tensor *index, int64_t size);
 int64_t wfi_index_at(const weft_tensor *index, int64_t i); /* element i, for messages; also from a GPU */
 /* y[.., i, ..] = x[.., index[.., i, ..], ..]; y of the index's shape; index int64, in range (else WEFT_ERR_INVALID). */
@@ -63,10 +61,10 @@ weft_status wfi_index_select_backward(const weft_tensor *dy, int dim, const weft
 
 /* --- drawing --- */
 /*
- * drawn [...] int64: number i is a class drawn from row i of `weights` [..., C] (floats; finite, >= 0, not all 0).
- * WEFT_ERR_INVALID if a row is not; then also the number of the first such row.
+ * drawn [...] int64: number i is a class drawn from row i of `weights` [..., C] (floats; finite, >= 0, not all 0);
+ * -1 if the row is not such a distribution.
  */
-weft_status wfi_random_categorical(weft_tensor *drawn, wfi_random random, const weft_tensor *weights, int64_t *bad_row);
+weft_status wfi_random_categorical(weft_tensor *drawn, wfi_random random, const weft_tensor *weights);
 
 /* --- softmax and losses; dim >= 0 --- */
 weft_status wfi_softmax(const weft_tensor *x, int dim, weft_tensor *y);

@@ -93,27 +93,18 @@ weft_status wfi_embedding_backward(const weft_tensor *dy, const weft_tensor *ind
     return wfi_row_scatter_run(&scatter, dweight);
 }
 
-/* values[places[i]] = dy[i], and rows[places[i]] = index[i]; not for the elements that are `padding`. */
+/* values[i] = dy[i], and rows[i] = index[i]; values of padding are 0. */
 static weft_status pick_rows_on_gpu(const weft_tensor *dy, const weft_tensor *index, int64_t padding, weft_tensor *rows,
                                     weft_tensor *values)
 {
-    weft_tensor *places = wfi_tensor_empty_like(index, WEFT_SHAPE(index->numel), WEFT_DTYPE_INT64);
-    if (places == NULL)
-        return WEFT_ERR_MEMORY;
-    wfi_index_task place = {WFI_GPU_TASK(index, WEFT_DTYPE_INT64, 1), wfi_tensor_address(index), index->numel, padding,
-                            wfi_tensor_address(places)};
     wfi_rows_task pick = {WFI_GPU_TASK(dy, dy->dtype, dy->numel),
                           .from = wfi_tensor_address(dy),
                           .to = wfi_tensor_address(values),
-                          .index = place.index,
-                          .places = place.found,
+                          .index = wfi_tensor_address(index),
                           .picked = wfi_tensor_address(rows),
-                          .inner = values->shape.dims[1]};
-    weft_status status = WFI_GPU_RUN(WFI_GPU_INDEX_PLACES, place);
-    if (status == WEFT_OK)
-        status = WFI_GPU_RUN(WFI_GPU_PICK_ROWS, pick);
-    weft_tensor_unref(places);
-    return status;
+                          .inner = values->shape.dims[1],
+                          .skip = padding};
+    return WFI_GPU_RUN(WFI_GPU_PICK_ROWS, pick);
 }
 
 weft_status wfi_embedding_backward_rows(const weft_tensor *dy, const weft_tensor *index, int64_t padding,
@@ -126,7 +117,7 @@ weft_status wfi_embedding_backward_rows(const weft_tensor *dy, const weft_tensor
         status = WEFT_ERR_UNSUPPORTED;
     if (status != WEFT_OK)
         return status;
-    int64_t count = wfi_index_count_other(index, padding);
+    int64_t count = wfi_index_rows(index, padding);
     if (values->shape.ndim != 2 || !wfi_is_vector(rows, count) || values->shape.dims[0] != count ||
         dy->numel != index->numel * values->shape.dims[1])
         return WEFT_ERR_SHAPE;
@@ -175,8 +166,10 @@ weft_status wfi_rows_add(const weft_tensor *values, const weft_tensor *rows, wef
         return WEFT_ERR_SHAPE;
     if (!wfi_index_is_inside(rows, to->shape.dims[0]))
         return WEFT_ERR_INVALID;
-    if (wfi_on_gpu(to))
-        return add_rows_on_gpu(values, rows, -1, to);
+    if (wfi_on_gpu(to)) {
+        status = wfi_tensor_use(to, true);
+        return status == WEFT_OK ? add_rows_on_gpu(values, rows, -1, to) : status;
+    }
     int64_t width = count > 0 ? values->numel / count : 0;
     if (wfi_is_f32(to->dtype))
         rows_add_f32(wfi_tensor_address(values), wfi_tensor_address(rows), count, width, wfi_tensor_address(to));

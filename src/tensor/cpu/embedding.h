@@ -17,13 +17,14 @@ weft_status wfi_embedding(const weft_tensor *weight, const weft_tensor *index, w
  */
 weft_status wfi_embedding_backward(const weft_tensor *dy, const weft_tensor *index, int64_t padding,
                                    weft_tensor *dweight);
-/* The same by rows, without those of `padding`: values[i] belongs to row rows[i]. rows int64 [n'], values [n', D]. */
+/* The same by rows, without those of `padding`: values[i] belongs to row rows[i]. rows int64 [n'], values [n', D]. On a
+ * GPU n' is n, because counting would need a wait: the values of padding are 0. */
 weft_status wfi_embedding_backward_rows(const weft_tensor *dy, const weft_tensor *index, int64_t padding,
                                         weft_tensor *rows, weft_tensor *values);
 /* to[rows[i]] += values[i], in order: values [n, ..], rows int64 [n], `to` [V, ..], the further dimensions alike. */
 weft_status wfi_rows_add(const weft_tensor *values, const weft_tensor *rows, weft_tensor *to);
-/* n': elements that are not `padding`. For an index on a GPU this waits; -1: the GPU failed. */
-int64_t wfi_index_count_other(const weft_tensor *index, int64_t padding);
+/* n': elements that are not `padding`; on a GPU all. */
+int64_t wfi_index_rows(const weft_tensor *index, int64_t padding);
 
 typedef enum wfi_bag_mode { WFI_BAG_MEAN, WFI_BAG_SUM, WFI_BAG_MAX } wfi_bag_mode;
 
@@ -37,8 +38,9 @@ typedef struct wfi_bags {
 } wfi_bags;
 
 int64_t wfi_bags_count(const wfi_bags *bags); /* B */
-/* The first offset that is not 0 at the start, is below the one before it, or is above n; -1: none. */
-int64_t wfi_bags_offset_wrong(const wfi_bags *bags);
+/* Whether the offsets begin with 0, do not fall, and are at most n; on a GPU true, because operators have checked
+ * them. */
+bool wfi_bags_offsets_fit(const wfi_bags *bags);
 /*
  * y [B, D]; 0 for an empty bag. picked int64 [B, D], only for MAX: the row of each element, -1 for none; may be NULL.
  * WEFT_ERR_INVALID: an index or offset is wrong.

@@ -84,35 +84,8 @@ bool wfi_gather_fits(const weft_shape *x, int dim, const weft_shape *index)
     return x->ndim == index->ndim && dim < x->ndim;
 }
 
-/* A number that a kernel finds about an index on a GPU: waits for it. INT64_MIN: the kernel did not run. */
-static int64_t ask_gpu(wfi_gpu_kind kind, const weft_tensor *index, int64_t size)
-{
-    weft_tensor *there = wfi_tensor_empty_like(index, WEFT_SCALAR, WEFT_DTYPE_INT64);
-    weft_tensor *here = weft_tensor_empty(WEFT_SCALAR, WEFT_DTYPE_INT64);
-    weft_status status = there == NULL || here == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
-    int64_t answer = INT64_MIN;
-    if (status == WEFT_OK) {
-        wfi_index_task task = {WFI_GPU_TASK(index, WEFT_DTYPE_INT64, 1), wfi_tensor_address(index), index->numel, size,
-                               wfi_tensor_address(there)};
-        status = WFI_GPU_RUN(kind, task);
-    }
-    if (status == WEFT_OK)
-        status = wfi_copy(there, here);
-    if (status == WEFT_OK)
-        answer = *(int64_t *)wfi_tensor_address(here);
-    weft_tensor_unref(there);
-    weft_tensor_unref(here);
-    return answer;
-}
-
 int64_t wfi_index_outside(const weft_tensor *index, int64_t size)
 {
-    if (index->numel == 0)
-        return -1;
-    if (wfi_on_gpu(index)) {
-        int64_t outside = ask_gpu(WFI_GPU_INDEX_OUTSIDE, index, size);
-        return outside == INT64_MIN ? WFI_INDEX_UNKNOWN : outside;
-    }
     const int64_t *at = wfi_tensor_address(index);
     for (int64_t i = 0; i < index->numel; i++)
         if (at[i] < 0 || at[i] >= size)
@@ -136,18 +109,14 @@ int64_t wfi_index_at(const weft_tensor *index, int64_t i)
     return value;
 }
 
-int64_t wfi_index_count_other(const weft_tensor *index, int64_t value)
+int64_t wfi_index_rows(const weft_tensor *index, int64_t padding)
 {
-    if (index->numel == 0 || (wfi_on_gpu(index) && value < 0))
-        return index->numel; /* the elements of a checked index are not negative */
-    if (wfi_on_gpu(index)) {
-        int64_t count = ask_gpu(WFI_GPU_INDEX_COUNT, index, value);
-        return count == INT64_MIN ? -1 : count;
-    }
+    if (padding < 0 || wfi_on_gpu(index))
+        return index->numel;
     const int64_t *at = wfi_tensor_address(index);
     int64_t count = 0;
     for (int64_t i = 0; i < index->numel; i++)
-        count += at[i] != value;
+        count += at[i] != padding;
     return count;
 }
 
@@ -232,8 +201,10 @@ weft_status wfi_scatter_add(const weft_tensor *source, int dim, const weft_tenso
     weft_status status = wfi_dtype_is_float(y->dtype) ? check(y, dim, index, source) : WEFT_ERR_TYPE;
     if (status != WEFT_OK || index->numel == 0)
         return status;
-    if (wfi_on_gpu(y))
-        return scatter_on_gpu(source, dim, index, y);
+    if (wfi_on_gpu(y)) {
+        status = wfi_tensor_use(y, true);
+        return status == WEFT_OK ? scatter_on_gpu(source, dim, index, y) : status;
+    }
     gather_args args = plan(y, dim, index);
     args.from = wfi_tensor_address(source);
     args.to = wfi_tensor_address(y);

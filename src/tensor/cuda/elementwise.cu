@@ -20,6 +20,20 @@ template <> struct unsigned_of<uint8_t> {
     using type = uint32_t;
 };
 
+template <typename T> __device__ inline T quotient(T a, T b)
+{
+    return a / b;
+}
+/* The least integer divided by -1 wraps around. */
+__device__ inline int64_t quotient(int64_t a, int64_t b)
+{
+    return b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
+}
+__device__ inline int32_t quotient(int32_t a, int32_t b)
+{
+    return b == -1 ? (int32_t)(0 - (uint32_t)a) : a / b;
+}
+
 template <typename T, typename Op> __device__ inline void binary_loop(const wfi_walk_args &args, Op op)
 {
     using U = typename unsigned_of<T>::type;
@@ -37,7 +51,20 @@ template <typename T> __device__ inline void binary(const wfi_walk_args &args)
     else if (args.op == WFI_MUL)
         binary_loop<T>(args, [](U u, U v) { return u * v; });
     else
-        binary_loop<T>(args, [](U u, U v) { return u / v; }); /* of floats only */
+        over_walk(args,
+                  [](const char *a, const char *b, char *y) { *(T *)y = quotient(*(const T *)a, *(const T *)b); });
+}
+
+/* The operator has checked that no divisor is 0, and reports one that is. */
+template <typename T> __device__ inline void divisor(const wfi_divisor_task &args)
+{
+    for (int64_t i = first_of_all(); i < args.head.count; i += step_of_all()) {
+        if (((T *)args.divisor)[i] != 0)
+            continue;
+        ((T *)args.divisor)[i] = 1;
+        if (args.report->slots[0].check == 0)
+            args.report->slots[0].check = args.check; /* all threads write the same number */
+    }
 }
 
 template <typename T, typename Op> __device__ inline void compare_loop(const wfi_walk_args &args, Op op)
@@ -111,5 +138,17 @@ template <typename T> __device__ inline void map(const wfi_map_kernel_args &args
 } // namespace wfi
 
 WFI_NUMBER_KERNELS(binary, wfi_walk_args)
+WFI_KERNEL(divisor_i64, wfi_divisor_task)
+{
+    wfi::divisor<int64_t>(args);
+}
+WFI_KERNEL(divisor_i32, wfi_divisor_task)
+{
+    wfi::divisor<int32_t>(args);
+}
+WFI_KERNEL(divisor_u8, wfi_divisor_task)
+{
+    wfi::divisor<uint8_t>(args);
+}
 WFI_NUMBER_KERNELS(compare, wfi_walk_args)
 WFI_FLOAT_KERNELS(map, wfi_map_kernel_args)

@@ -66,13 +66,12 @@ template <typename T> __device__ inline void pick_rows(const wfi_rows_task &args
 {
     const T *factors = (const T *)args.factors;
     for (int64_t i = first_of_all(); i < args.head.count; i += step_of_all()) {
-        int64_t column = i % args.inner, row = i / args.inner, place = args.places != nullptr ? args.places[row] : row;
-        if (place < 0)
-            continue;
+        int64_t column = i % args.inner, row = i / args.inner;
         T value = ((const T *)args.from)[(args.rows != nullptr ? args.rows[row] : row) * args.inner + column];
-        ((T *)args.to)[place * args.inner + column] = factors != nullptr ? factors[row] * value : value;
+        value = factors != nullptr ? factors[row] * value : value;
+        ((T *)args.to)[i] = args.index[row] == args.skip ? (T)0 : value;
         if (column == 0)
-            args.picked[place] = args.index[row];
+            args.picked[row] = args.index[row];
     }
 }
 
@@ -174,39 +173,74 @@ WFI_FLOAT_KERNELS(bag_spread, wfi_bag_task)
 WFI_FLOAT_KERNELS(bag_max_backward, wfi_bag_task)
 WFI_FLOAT_KERNELS(bag_scale_backward, wfi_bag_task)
 
-/* ---- Checks of an index: one block ---- */
+/* ---- Checks of an index ---- */
 
-WFI_KERNEL(index_outside, wfi_index_task)
+namespace wfi
+{
+
+/* The least of all threads of the block, in thread 0. */
+__device__ inline int64_t block_least(int64_t value)
 {
     WFI_SHARED(int64_t, found, 256);
-    int64_t first = args.n;
-    for (int64_t i = threadIdx.x; i < args.n && first == args.n; i += blockDim.x)
-        if (args.index[i] < 0 || args.index[i] >= args.size)
-            first = i;
-    found[threadIdx.x] = first;
+    found[threadIdx.x] = value;
     __syncthreads();
-    if (threadIdx.x != 0)
-        return;
-    for (unsigned t = 1; t < blockDim.x; t++)
-        first = found[t] < first ? found[t] : first;
-    *args.found = first == args.n ? -1 : first;
+    for (unsigned t = 1; threadIdx.x == 0 && t < blockDim.x; t++)
+        value = found[t] < value ? found[t] : value;
+    return value;
 }
 
-WFI_KERNEL(index_count, wfi_index_task)
+} // namespace wfi
+
+WFI_KERNEL(index_check, wfi_index_task)
 {
-    int64_t count = 0;
-    for (int64_t i = threadIdx.x; i < args.n; i += blockDim.x)
-        count += args.index[i] != args.size;
-    count = wfi::block_sum(count);
+    int64_t piece = blockIdx.x, begin = args.n * piece / args.head.count, end = args.n * (piece + 1) / args.head.count;
+    int64_t first = args.n, value = 0;
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+        int64_t at = args.index[i];
+        bool inside = at >= 0 && at < args.size;
+        if (!inside && first == args.n) {
+            first = i;
+            value = at;
+        }
+        args.safe[i] = inside ? at : 0;
+    }
+    WFI_SHARED(int64_t, least, 1);
+    int64_t of_all = wfi::block_least(first);
     if (threadIdx.x == 0)
-        *args.found = count;
+        *least = of_all;
+    __syncthreads();
+    wfi_report_slot *slot = &args.report->slots[piece];
+    if (first == *least && first < args.n && slot->check == 0)
+        *slot = {args.check, first, value, 0};
 }
 
-WFI_KERNEL(index_places, wfi_index_task)
+WFI_KERNEL(offsets_check, wfi_index_task)
 {
-    if (threadIdx.x != 0)
-        return;
-    int64_t place = 0;
-    for (int64_t i = 0; i < args.n; i++)
-        args.found[i] = args.index[i] == args.size ? -1 : place++;
+    int64_t first = args.n;
+    for (int64_t i = threadIdx.x; i < args.n && first == args.n; i += blockDim.x) {
+        int64_t before = i == 0 ? 0 : args.index[i - 1], at = args.index[i];
+        if (at < before || at > args.size || (i == 0 && at != 0))
+            first = i;
+    }
+    WFI_SHARED(int64_t, least, 1);
+    int64_t of_all = wfi::block_least(first);
+    if (threadIdx.x == 0)
+        *least = of_all;
+    __syncthreads();
+    first = *least;
+    for (int64_t i = threadIdx.x; i < args.n; i += blockDim.x)
+        args.safe[i] = first == args.n ? args.index[i] : i == 0 ? 0 : args.size;
+    wfi_report_slot *slot = args.report->slots;
+    if (threadIdx.x == 0 && first < args.n && slot->check == 0)
+        *slot = {args.check, first, args.index[first], first == 0 ? 0 : args.index[first - 1]};
+}
+
+WFI_KERNEL(index_rank, wfi_index_task)
+{
+    for (int64_t i = wfi::first_of_all(); i < args.n; i += wfi::step_of_all()) {
+        int64_t mine = args.index[i], rank = 0;
+        for (int64_t j = 0; j < args.n; j++)
+            rank += args.index[j] < mine || (args.index[j] == mine && j < i);
+        args.safe[rank] = i;
+    }
 }

@@ -5,6 +5,7 @@
 
 #define WFI_KERNELS_FLOAT(X, name) X(name##_f32) X(name##_f64)
 #define WFI_KERNELS_NUMBER(X, name) X(name##_f32) X(name##_f64) X(name##_i64) X(name##_i32) X(name##_u8)
+#define WFI_KERNELS_INTEGER(X, name) X(name##_i64) X(name##_i32) X(name##_u8)
 #define WFI_KERNELS_SIZE(X, name) X(name##_1) X(name##_2) X(name##_4) X(name##_8) X(name##_16)
 #define WFI_KERNELS_HALF(X, name) X(name##_f32) X(name##_f64) X(name##_f16) X(name##_bf16)
 
@@ -17,9 +18,10 @@
     WFI_KERNELS_FLOAT(X, map)                                                                                          \
     WFI_KERNELS_NUMBER(X, sum)                                                                                         \
     WFI_KERNELS_NUMBER(X, argmax)                                                                                      \
-    X(index_outside)                                                                                                   \
-    X(index_count)                                                                                                     \
-    X(index_places)                                                                                                    \
+    X(index_check)                                                                                                     \
+    X(offsets_check)                                                                                                   \
+    X(index_rank)                                                                                                      \
+    WFI_KERNELS_INTEGER(X, divisor)                                                                                    \
     WFI_KERNELS_SIZE(X, gather)                                                                                        \
     WFI_KERNELS_SIZE(X, select)                                                                                        \
     WFI_KERNELS_FLOAT(X, sum_columns)                                                                                  \
@@ -72,7 +74,8 @@
     WFI_KERNELS_FLOAT(X, rmsprop_momentum)                                                                             \
     WFI_KERNELS_FLOAT(X, rmsprop_centered)                                                                             \
     WFI_KERNELS_FLOAT(X, rmsprop_both)                                                                                 \
-    WFI_KERNELS_FLOAT(X, squares)
+    WFI_KERNELS_FLOAT(X, squares)                                                                                      \
+    X(clip)
 
 #define WFI_KERNEL_NUMBER(name) WFI_KERNEL_##name,
 typedef enum wfi_cuda_kernel { WFI_NO_KERNEL, WFI_KERNEL_LIST(WFI_KERNEL_NUMBER) WFI_CUDA_KERNELS } wfi_cuda_kernel;

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/text/log.h"
 #include "mem/cuda.h"
+#include "mem/stream.h"
 #include "tensor/cuda/image.h"
 
 #include <pthread.h>
@@ -96,7 +97,7 @@ static weft_status launch(wfi_cuda_kernel kernel, int device, int64_t blocks, co
         status = WEFT_ERR_UNSUPPORTED;
     else
         status = wfi_cuda_status(wfi_cuda_driver_get()->launch(all->functions[kernel], grid, 1, 1, WFI_BLOCK_THREADS, 1,
-                                                               1, 0, NULL, NULL, extra),
+                                                               1, 0, wfi_stream_now(device)->driver, NULL, extra),
                                  names[kernel]);
     wfi_cuda_leave();
     return status;

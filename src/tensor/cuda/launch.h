@@ -2,9 +2,9 @@
 /*
  * launch.h - starts kernels by their number.
  *
- * Everything is queued on the legacy default stream of its device. Later work of the device, and copies to the host
- * (mem/cuda_memory.c), see its results. So memory may be given back and used again without waiting. Errors of a launch
- * are returned; those of a kernel that runs show at the next call that waits. Any thread may call.
+ * A kernel is queued on the stream of the thread (mem/stream.h). The caller has told the storages of its operands
+ * (wfi_storage_use), so that work on other streams runs in order. Errors of a launch are returned; those of a kernel
+ * that runs show at the next call that waits. Any thread may call.
  */
 #ifndef WFI_LAUNCH_H
 #define WFI_LAUNCH_H

@@ -95,6 +95,9 @@ INTEGERS(i32)
 INTEGERS(u8)
 WALK(binary, f32, WFI_DIV)
 WALK(binary, f64, WFI_DIV)
+WALK(binary, i64, WFI_DIV)
+WALK(binary, i32, WFI_DIV)
+WALK(binary, u8, WFI_DIV)
 
 static weft_status run_map(wfi_cuda_kernel kernel, wfi_map_op op, const wfi_map_args *map)
 {
@@ -145,12 +148,12 @@ MAPS(f64)
         .binary = {RING(tag), [WFI_DIV] = binary_##tag##_WFI_DIV}, COMPARE_ROW(tag), MAP_ROW(tag)                      \
     }
 
-/* Integers without division: whether a divisor is 0 would only be known after a wait. */
+/* Integers: the operator has replaced divisors that are 0 (autograd/checks.h). */
 const wfi_elementwise_kernels wfi_elementwise_cuda[WFI_DTYPES] = {
     [WEFT_DTYPE_FLOAT32] = FLOAT_ROW(f32),
     [WEFT_DTYPE_FLOAT64] = FLOAT_ROW(f64),
-    [WEFT_DTYPE_INT64] = {.binary = {RING(i64)}, COMPARE_ROW(i64)},
-    [WEFT_DTYPE_INT32] = {.binary = {RING(i32)}, COMPARE_ROW(i32)},
-    [WEFT_DTYPE_UINT8] = {.binary = {RING(u8)}, COMPARE_ROW(u8)},
+    [WEFT_DTYPE_INT64] = {.binary = {RING(i64), [WFI_DIV] = binary_i64_WFI_DIV}, COMPARE_ROW(i64)},
+    [WEFT_DTYPE_INT32] = {.binary = {RING(i32), [WFI_DIV] = binary_i32_WFI_DIV}, COMPARE_ROW(i32)},
+    [WEFT_DTYPE_UINT8] = {.binary = {RING(u8), [WFI_DIV] = binary_u8_WFI_DIV}, COMPARE_ROW(u8)},
     [WEFT_DTYPE_BOOL] = {COMPARE_ROW(u8)},
 };

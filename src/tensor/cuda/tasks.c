@@ -19,6 +19,11 @@ typedef struct task_row {
         [WEFT_DTYPE_INT64] = WFI_KERNEL_##name##_i64, [WEFT_DTYPE_INT32] = WFI_KERNEL_##name##_i32,                    \
         [WEFT_DTYPE_UINT8] = WFI_KERNEL_##name##_u8, [WEFT_DTYPE_BOOL] = WFI_KERNEL_##name##_u8                        \
     }
+#define INTEGERS(name)                                                                                                 \
+    {                                                                                                                  \
+        [WEFT_DTYPE_INT64] = WFI_KERNEL_##name##_i64, [WEFT_DTYPE_INT32] = WFI_KERNEL_##name##_i32,                    \
+        [WEFT_DTYPE_UINT8] = WFI_KERNEL_##name##_u8                                                                    \
+    }
 #define SIZES(name)                                                                                                    \
     {                                                                                                                  \
         [WEFT_DTYPE_FLOAT32] = WFI_KERNEL_##name##_4, [WEFT_DTYPE_FLOAT64] = WFI_KERNEL_##name##_8,                    \
@@ -38,9 +43,10 @@ static const task_row rows[WFI_GPU_KINDS] = {
     [WFI_GPU_SUM_COLUMNS] = {FLOATS(sum_columns), true},
     [WFI_GPU_SUM_PARTIAL] = {FLOATS(sum_partial), false},
     [WFI_GPU_ARGMAX] = {NUMBERS(argmax), false},
-    [WFI_GPU_INDEX_OUTSIDE] = {INT64(index_outside), true},
-    [WFI_GPU_INDEX_COUNT] = {INT64(index_count), true},
-    [WFI_GPU_INDEX_PLACES] = {INT64(index_places), true},
+    [WFI_GPU_INDEX_CHECK] = {INT64(index_check), true},
+    [WFI_GPU_OFFSETS_CHECK] = {INT64(offsets_check), true},
+    [WFI_GPU_INDEX_RANK] = {INT64(index_rank), false},
+    [WFI_GPU_DIVISOR] = {INTEGERS(divisor), false},
     [WFI_GPU_GATHER] = {SIZES(gather), false},
     [WFI_GPU_SCATTER_ADD] = {FLOATS(scatter_add), false},
     [WFI_GPU_SELECT] = {SIZES(select), false},
@@ -92,6 +98,7 @@ static const task_row rows[WFI_GPU_KINDS] = {
     [WFI_GPU_RMSPROP_CENTERED] = {FLOATS(rmsprop_centered), false},
     [WFI_GPU_RMSPROP_BOTH] = {FLOATS(rmsprop_both), false},
     [WFI_GPU_SQUARES] = {FLOATS(squares), true},
+    [WFI_GPU_CLIP] = {{[WEFT_DTYPE_FLOAT64] = WFI_KERNEL_clip}, true},
 };
 
 static weft_status run(wfi_gpu_kind kind, const wfi_gpu_task *task, size_t size)

@@ -5,7 +5,7 @@
 #include "tensor/copy.h"
 #include "tensor/parallel.h"
 #include "tensor/tasks.h"
-#include "tensor/cpu/optim/optim.h"
+#include "tensor/cpu/optim/update.h"
 
 #include "base/alloc.h"
 
@@ -68,24 +68,50 @@ static weft_status run(squares *s, int64_t count, double *sum)
     return WEFT_OK;
 }
 
-/* Waits for the GPU. */
-static weft_status squares_on_gpu(const weft_tensor *x, double *sum)
+int64_t wfi_squares_count(const weft_tensor *x, const wfi_gradient_rows *rows)
 {
-    enum { CHUNK_ELEMENTS = 4096, CHUNKS_MOST = 1024 };
-    int64_t chunks = x->numel / CHUNK_ELEMENTS + 1;
-    chunks = chunks < CHUNKS_MOST ? chunks : CHUNKS_MOST;
-    weft_tensor *partial = wfi_tensor_empty_like(x, WEFT_SHAPE(chunks), WEFT_DTYPE_FLOAT64);
-    weft_tensor *here = weft_tensor_empty(WEFT_SHAPE(chunks), WEFT_DTYPE_FLOAT64);
-    weft_status status = partial == NULL || here == NULL ? WEFT_ERR_MEMORY : WEFT_OK;
-    if (status == WEFT_OK) {
-        wfi_squares_task task = {WFI_GPU_TASK(x, x->dtype, chunks), wfi_tensor_address(x), wfi_tensor_address(partial),
-                                 x->numel};
-        status = WFI_GPU_RUN(WFI_GPU_SQUARES, task);
-    }
+    enum { PART_ELEMENTS = 4096, PARTS_MOST = 1024 };
+    int64_t parts = (x != NULL ? x : rows->values)->numel / PART_ELEMENTS + 1;
+    return parts < PARTS_MOST ? parts : PARTS_MOST;
+}
+
+weft_status wfi_squares_parts(const weft_tensor *x, const wfi_gradient_rows *rows, weft_tensor *partial, int64_t first)
+{
+    const weft_tensor *values = x != NULL ? x : rows->values;
+    weft_status status = WFI_CHECK_FLOATS_TOGETHER(values);
+    if (status != WEFT_OK)
+        return status;
+    wfi_squares_task task = {WFI_GPU_TASK(values, values->dtype, wfi_squares_count(x, rows)),
+                             .x = wfi_tensor_address(values), .partial = (double *)wfi_tensor_address(partial) + first,
+                             .n = values->numel};
+    if (x == NULL)
+        task.by = wfi_rows_order_of(rows);
+    return WFI_GPU_RUN(WFI_GPU_SQUARES, task);
+}
+
+weft_status wfi_clip_on_gpu(const weft_tensor *partial, double factor, double max_norm, double room, weft_tensor *out)
+{
+    wfi_clip_task task = {WFI_GPU_TASK(partial, WEFT_DTYPE_FLOAT64, 1),
+                          .partial = wfi_tensor_address(partial),
+                          .n = partial->numel,
+                          .out = wfi_tensor_address(out),
+                          .factor = factor,
+                          .max_norm = max_norm,
+                          .room = room};
+    return WFI_GPU_RUN(WFI_GPU_CLIP, task);
+}
+
+/* Waits for the GPU. */
+static weft_status squares_on_gpu(const weft_tensor *x, const wfi_gradient_rows *rows, double *sum)
+{
+    const weft_shape parts = WEFT_SHAPE(wfi_squares_count(x, rows));
+    weft_tensor *partial = wfi_tensor_empty_like(x != NULL ? x : rows->values, parts, WEFT_DTYPE_FLOAT64);
+    weft_tensor *here = weft_tensor_empty(parts, WEFT_DTYPE_FLOAT64);
+    weft_status status = partial == NULL || here == NULL ? WEFT_ERR_MEMORY : wfi_squares_parts(x, rows, partial, 0);
     if (status == WEFT_OK)
         status = wfi_copy(partial, here);
     double total = 0;
-    for (int64_t i = 0; i < chunks && status == WEFT_OK; i++)
+    for (int64_t i = 0; i < parts.dims[0] && status == WEFT_OK; i++)
         total += ((double *)wfi_tensor_address(here))[i];
     if (status == WEFT_OK)
         *sum = total;
@@ -100,7 +126,7 @@ weft_status wfi_squares(const weft_tensor *x, double *sum)
     if (status != WEFT_OK)
         return status;
     if (wfi_on_gpu(x))
-        return squares_on_gpu(x, sum);
+        return squares_on_gpu(x, NULL, sum);
     squares s = {.of = WFI_BY_FLOAT(x->dtype, squares_f32, squares_f64),
                  .data = wfi_tensor_address(x),
                  .size = weft_dtype_size(x->dtype),
@@ -110,6 +136,8 @@ weft_status wfi_squares(const weft_tensor *x, double *sum)
 
 weft_status wfi_squares_of_rows(const wfi_gradient_rows *x, double *sum)
 {
+    if (x->order != NULL)
+        return squares_on_gpu(NULL, x, sum);
     squares s = {.of = WFI_BY_FLOAT(x->dtype, squares_f32, squares_f64),
                  .rows = x,
                  .grain = x->width > 0 ? 1 + WFI_GRAIN / x->width : WFI_GRAIN};

@@ -20,12 +20,15 @@ typedef struct wfi_gradient_rows {
     const void **at;           /* [count]: the sum of each row's values, [width] */
     void *sums;                /* of the rows that occurred several times */
     weft_tensor *values, *ids; /* one reference each: contiguous versions of the arguments */
+    /* On a GPU, where nobody waits to count the different rows: the order of the values by their rows; the fields
+     * `rows`, `at` and `sums` are NULL, and `count` is that of all values. */
+    weft_tensor *order;
 } wfi_gradient_rows;
 
 /*
- * values [n, ...] in host memory, rows int64 [n], any strides. WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED, _MEMORY;
- * WEFT_ERR_INVALID if a row is outside of [0, row_count): *bad is its position in `rows`. The values of a row are
- * added in the order of their positions.
+ * values [n, ...], rows int64 [n] on the same device, any strides. WEFT_ERR_SHAPE, _TYPE, _UNSUPPORTED, _MEMORY;
+ * WEFT_ERR_INVALID if a row is outside of [0, row_count): *bad is its position in `rows`. On a GPU such a row is not
+ * noticed, and a step ignores it. The values of a row are added in the order of their positions.
  */
 weft_status wfi_gradient_rows_init(wfi_gradient_rows *out, weft_tensor *values, weft_tensor *rows, int64_t row_count,
                                    int64_t *bad);
@@ -34,6 +37,19 @@ void wfi_gradient_rows_fini(wfi_gradient_rows *rows);
 /* The sum of the squares of all elements, the same for any number of threads. WEFT_ERR_TYPE, _UNSUPPORTED, _MEMORY. */
 weft_status wfi_squares(const weft_tensor *x, double *sum);
 weft_status wfi_squares_of_rows(const wfi_gradient_rows *x, double *sum);
+/* The same on a GPU, without a wait: for `x` or, if it is NULL, `rows`. Writes wfi_squares_count sums, which together
+ * are the sum, to `partial`, a tensor of float64 on the same device, from `first` on. */
+int64_t wfi_squares_count(const weft_tensor *x, const wfi_gradient_rows *rows);
+weft_status wfi_squares_parts(const weft_tensor *x, const wfi_gradient_rows *rows, weft_tensor *partial, int64_t first);
+/* out [2], float64 = factor * the norm, and the factor that limits it to max_norm; from such sums (all of
+ * `partial`). */
+weft_status wfi_clip_on_gpu(const weft_tensor *partial, double factor, double max_norm, double room, weft_tensor *out);
+
+/* The data of weft_optimizer_update.gpu. */
+typedef struct weft_optimizer_gpu {
+    const double *scale;           /* in memory of the GPU; NULL: 1 */
+    const wfi_gradient_rows *rows; /* NULL: dense */
+} wfi_gpu_update;
 
 /*
  * The data of a step. All tensors have the parameter's shape and dtype. `from` is read and `to` written: the same
@@ -45,6 +61,7 @@ typedef struct wfi_update {
     const weft_tensor *gradient;   /* NULL with rows */
     const wfi_gradient_rows *rows; /* NULL: dense */
     double factor;                 /* the gradient is first multiplied by it */
+    const double *scale;           /* and by this number in memory of the GPU; NULL: 1 */
     weft_tensor *slots[WFI_STEP_SLOTS];
     uint64_t step; /* number of this step of this parameter; the first is 1 */
 } wfi_update;

@@ -3,6 +3,7 @@
 #include "tensor/check.h"
 #include "tensor/clones.h"
 #include "tensor/parallel.h"
+#include "tensor/tasks.h"
 #include "tensor/cpu/optim/optim.h"
 
 #include "base/alloc.h"
@@ -143,9 +144,22 @@ static weft_status check(const weft_tensor *values, const weft_tensor *rows)
         return WEFT_ERR_TYPE;
     if (rows->shape.ndim != 1 || values->shape.ndim < 1 || values->shape.dims[0] != rows->numel)
         return WEFT_ERR_SHAPE;
-    if (wfi_tensor_kind(values) == WFI_MEMORY_CUDA || wfi_tensor_kind(rows) == WFI_MEMORY_CUDA)
-        return WEFT_ERR_UNSUPPORTED;
-    return WEFT_OK;
+    weft_device device = weft_tensor_device(values), other = weft_tensor_device(rows);
+    return device.kind == other.kind && device.index == other.index ? WEFT_OK : WEFT_ERR_UNSUPPORTED;
+}
+
+static weft_status order_on_gpu(wfi_gradient_rows *out)
+{
+    weft_status status = wfi_check_beside(out->values, out->values);
+    if (status == WEFT_OK)
+        status = wfi_check_beside(out->ids, out->values);
+    out->count = out->ids->numel;
+    out->order = status == WEFT_OK ? wfi_tensor_empty_like(out->ids, out->ids->shape, WEFT_DTYPE_INT64) : NULL;
+    if (status != WEFT_OK || out->order == NULL)
+        return status != WEFT_OK ? status : WEFT_ERR_MEMORY;
+    wfi_index_task task = {WFI_GPU_TASK(out->ids, WEFT_DTYPE_INT64, out->count), .index = wfi_tensor_address(out->ids),
+                           .safe = wfi_tensor_address(out->order), .n = out->count};
+    return WFI_GPU_RUN(WFI_GPU_INDEX_RANK, task);
 }
 
 static weft_status fill(wfi_gradient_rows *out, int64_t row_count, int64_t *bad)
@@ -183,7 +197,10 @@ weft_status wfi_gradient_rows_init(wfi_gradient_rows *out, weft_tensor *values, 
         made.width *= values->shape.dims[d];
     made.values = weft_tensor_contiguous(values);
     made.ids = weft_tensor_contiguous(rows);
-    status = made.values == NULL || made.ids == NULL ? WEFT_ERR_MEMORY : fill(&made, row_count, bad);
+    if (made.values == NULL || made.ids == NULL)
+        status = WEFT_ERR_MEMORY;
+    else
+        status = wfi_on_gpu(values) ? order_on_gpu(&made) : fill(&made, row_count, bad);
     if (status == WEFT_OK)
         *out = made;
     else
@@ -198,5 +215,6 @@ void wfi_gradient_rows_fini(wfi_gradient_rows *rows)
     free(rows->sums);
     weft_tensor_unref(rows->values);
     weft_tensor_unref(rows->ids);
+    weft_tensor_unref(rows->order);
     *rows = (wfi_gradient_rows){0};
 }

@@ -93,18 +93,35 @@ static weft_status check(const wfi_update *u, int slots)
     return WEFT_OK;
 }
 
+/* The tensors that are written were used by other streams, perhaps. */
+static weft_status take_written(const wfi_update *update, int slots)
+{
+    weft_status status = wfi_tensor_use(update->to, true);
+    for (int k = 0; k < slots && status == WEFT_OK; k++)
+        status = wfi_tensor_use(update->slots[k], true);
+    return status;
+}
+
 static weft_status run_on_gpu(const wfi_update *update, const wfi_rule *rule, const void *numbers, size_t size)
 {
     const weft_tensor *p = update->from;
-    if (rule->gpu == WFI_GPU_KINDS || update->rows != NULL)
+    const wfi_gradient_rows *rows = update->rows;
+    if (rule->gpu == WFI_GPU_KINDS || (rows != NULL && rows->order == NULL))
         return WEFT_ERR_UNSUPPORTED;
-    wfi_step_task task = {WFI_GPU_TASK(p, p->dtype, p->numel), .from = wfi_tensor_address(p),
-                          .gradient = wfi_tensor_address(update->gradient), .to = wfi_tensor_address(update->to)};
+    wfi_step_task task = {WFI_GPU_TASK(p, p->dtype, rows == NULL ? p->numel : rows->count * rows->width),
+                          .from = wfi_tensor_address(p),
+                          .gradient = wfi_tensor_address(rows == NULL ? update->gradient : rows->values),
+                          .to = wfi_tensor_address(update->to), .scale = update->scale};
+    if (rows != NULL) {
+        task.by = wfi_rows_order_of(rows);
+        task.row_count = p->shape.dims[0];
+    }
     for (int k = 0; k < rule->slots; k++)
         task.slots[k] = wfi_tensor_address(update->slots[k]);
     assert(size <= sizeof(task.numbers));
     memcpy(task.numbers, numbers, size);
-    return WFI_GPU_RUN(rule->gpu, task);
+    weft_status status = take_written(update, rule->slots);
+    return status == WEFT_OK ? WFI_GPU_RUN(rule->gpu, task) : status;
 }
 
 weft_status wfi_update_run(const wfi_update *update, const wfi_rule *rule, const void *numbers, size_t size)

@@ -13,6 +13,12 @@
 typedef weft_optimizer_span wfi_span;
 typedef weft_optimizer_span_fn wfi_span_fn;
 
+/* On a GPU. */
+static inline wfi_rows_order wfi_rows_order_of(const wfi_gradient_rows *rows)
+{
+    return (wfi_rows_order){wfi_tensor_address(rows->ids), wfi_tensor_address(rows->order), rows->count, rows->width};
+}
+
 /* The arithmetic of a step. */
 typedef struct wfi_rule {
     int slots; /* how many it uses */

@@ -4,6 +4,7 @@
 
 #include "base/text/log.h"
 #include "mem/cuda.h"
+#include "mem/stream.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -18,7 +19,10 @@ static struct cublas {
     pthread_mutex_t lock;
     bool tried, works;
     wfi_cublas functions;
-    void *handles[WFI_CUDA_DEVICES_MAX];
+    struct {
+        void *handle;
+        uint64_t stream;                               /* the id of the stream that it has */
+    } handles[WFI_CUDA_DEVICES_MAX][WFI_STREAMS_MOST]; /* by the number of the stream */
 } cublas = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The major versions whose functions have the types of cublas.h; the newest first. */
@@ -66,6 +70,7 @@ static void load(void)
                 "folder of the CUDA toolkit");
     else
         cublas.works = find(library, "cublasCreate_v2", &cublas.functions.create) &&
+                       find(library, "cublasSetStream_v2", &cublas.functions.set_stream) &&
                        find(library, "cublasSgemmStridedBatched", &cublas.functions.sgemm) &&
                        find(library, "cublasDgemmStridedBatched", &cublas.functions.dgemm);
 }
@@ -78,18 +83,29 @@ weft_status wfi_cublas_status(int code, const char *what)
     return code == ALLOC_FAILED ? WEFT_ERR_MEMORY : WEFT_ERR_SYSTEM;
 }
 
+/* [lock] */
+static weft_status handle_of(const weft_stream *stream, void **handle)
+{
+    int device = stream->device, n = stream->number;
+    weft_status status = WEFT_OK;
+    if (cublas.handles[device][n].handle == NULL)
+        status = wfi_cublas_status(cublas.functions.create(&cublas.handles[device][n].handle), "opening cuBLAS");
+    if (status == WEFT_OK && cublas.handles[device][n].stream != stream->id) {
+        status = wfi_cublas_status(cublas.functions.set_stream(cublas.handles[device][n].handle, stream->driver),
+                                   "setting the stream of cuBLAS");
+        cublas.handles[device][n].stream = status == WEFT_OK ? stream->id : 0;
+    }
+    *handle = cublas.handles[device][n].handle;
+    return status;
+}
+
 weft_status wfi_cublas_lock(int device, const wfi_cublas **functions, void **handle)
 {
-    weft_status status = WEFT_OK;
     pthread_mutex_lock(&cublas.lock);
     if (!cublas.tried)
         load();
-    if (!cublas.works)
-        status = WEFT_ERR_UNSUPPORTED;
-    else if (cublas.handles[device] == NULL)
-        status = wfi_cublas_status(cublas.functions.create(&cublas.handles[device]), "opening cuBLAS");
+    weft_status status = cublas.works ? handle_of(wfi_stream_now(device), handle) : WEFT_ERR_UNSUPPORTED;
     *functions = &cublas.functions;
-    *handle = cublas.handles[device];
     if (status != WEFT_OK)
         pthread_mutex_unlock(&cublas.lock);
     return status;

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * weft/stream.h - streams of GPUs: queues of work that run beside each other.
+ *
+ * A program needs no streams of its own: weft queues everything on CUDA's legacy default stream of the device, in the
+ * order of the calls. Use streams if tapes on several threads shall share a GPU, or to queue weft's work on a stream of
+ * your own CUDA code. A tape takes a stream by weft_tape_options.stream:
+ *
+ *     weft_stream *mine = weft_stream_create(gpu, &error);
+ *     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu, .stream = mine});
+ *     weft_stream_unref(mine); // the tape has a reference
+ *
+ * ORDER. weft knows for each tensor on which stream it was written and read. If another stream uses the tensor later,
+ * that stream waits for an event; the host does not wait. So the results are those of one stream. Copies to the host
+ * wait only for the stream that wrote the tensor.
+ *
+ * YOUR OWN CUDA CODE. weft does not see what your code queues. Your work on a wrapped stream is in order with the work
+ * of tapes on that stream. Otherwise wait (weft_stream_wait) before your code uses a tensor on another stream.
+ *
+ * THREADS. Any thread may call any of these functions.
+ */
+#ifndef WEFT_STREAM_H
+#define WEFT_STREAM_H
+
+#include <weft/tensor.h>
+
+WEFT_BEGIN_C
+
+/* Creates a stream on a CUDA device. The caller gets one reference. NULL: it failed, with the reason in *error, which
+ * may be NULL: no such device (as weft_device_check), the CPU (WEFT_ERR_INVALID), or more than 55 streams of the device
+ * at once (WEFT_ERR_STATE). */
+WEFT_API weft_stream *weft_stream_create(weft_device device, weft_error **error);
+/* The same over a stream of the program (a CUstream or cudaStream_t of this device's primary context). It stays the
+ * program's: it must exist until the last reference is dropped, and weft does not destroy it. */
+WEFT_API weft_stream *weft_stream_wrap(weft_device device, void *cuda_stream, weft_error **error);
+WEFT_API weft_stream *weft_stream_ref(weft_stream *stream);
+/* Drops a reference. The last one waits until the stream's work is done. NULL does nothing. */
+WEFT_API void weft_stream_unref(weft_stream *stream);
+
+/* Waits until all work that is queued on the stream is done. WEFT_ERR_SYSTEM: the GPU has failed. */
+WEFT_API WEFT_NODISCARD weft_status weft_stream_wait(weft_stream *stream);
+/* The driver's handle of the stream (CUstream), for own CUDA code. Borrowed. */
+WEFT_API void *weft_stream_cuda(const weft_stream *stream);
+
+WEFT_END_C
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stream.h - streams of CUDA devices, and the order of work on different streams.
+ *
+ * Work is queued on the stream that the calling thread has set, otherwise on the common stream of the device. The
+ * common stream is CUDA's legacy default stream. A storage knows the streams that have used it since its last write
+ * (wfi_storage_use, mem.h). If another stream uses the storage, that stream first waits for an event. The event is
+ * recorded at that time. Within one stream there are no events.
+ *
+ * Each stream of a device has a number. A new stream takes the number of a destroyed one. All work of a destroyed
+ * stream is done, so the marks of storages that have its number are only too cautious.
+ *
+ * LOCK. Any thread may call. One lock guards the numbers of all streams. wfi_stream_set changes only the calling
+ * thread. LIFETIME. A stream that is set must live until it is replaced. The common streams exist until the process
+ * ends.
+ */
+#ifndef WFI_MEM_STREAM_H
+#define WFI_MEM_STREAM_H
+
+#include "base/handle.h"
+
+#include <weft/stream.h>
+
+#define WFI_STREAMS_MOST 56 /* of a device, with its common stream */
+
+struct weft_stream {
+    wfi_handle handle;
+    _Atomic uint32_t refs;
+    int device, number;
+    uint64_t id;                              /* never used twice */
+    void *driver;                             /* the driver's stream; NULL: the legacy one */
+    bool owned;                               /* created by weft */
+    void *event;                              /* made at the first crossing; guarded by the lock */
+    _Atomic uint64_t waits_begun, waits_done; /* tickets of wfi_stream_wait: the last one begun; the last one done */
+};
+
+/* The stream that the thread has set if it is of that device, otherwise the common stream. Borrowed. */
+weft_stream *wfi_stream_now(int device);
+weft_stream *wfi_stream_common(int device);
+/* Sets the stream of the calling thread; NULL: the common streams. Returns the one before. */
+weft_stream *wfi_stream_set(weft_stream *stream);
+
+/* A new stream that does not wait for the legacy stream; or one over the driver's stream `driver`. One reference.
+ * WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED, WEFT_ERR_SYSTEM; WEFT_ERR_STATE: the device has too many streams. */
+weft_status wfi_stream_create(int device, weft_stream **out);
+weft_status wfi_stream_wrap(int device, void *driver, weft_stream **out);
+/* The last one waits for the stream's work, and destroys a stream that weft created. */
+void wfi_stream_unref(weft_stream *stream);
+
+weft_status wfi_stream_wait(weft_stream *stream);
+/* Copies to the host on the stream with this number, and waits for it. If the stream is gone, on the current one. */
+weft_status wfi_stream_copy_to_host(int device, int number, void *to, const void *from, size_t size);
+/* Work that is queued on `stream` from now on runs after the work that the streams in the set `others` (a bit for each
+ * number) have now. */
+weft_status wfi_stream_follow(weft_stream *stream, uint64_t others);
+
+/* A mark for the work that is on the stream now. wfi_stream_passed: a thread has waited for the stream since, or the
+ * stream is gone, so that this work is done. Neither function waits. A mark does not keep the stream. */
+typedef struct wfi_stream_mark {
+    int device, number;
+    uint64_t id, waits;
+} wfi_stream_mark;
+wfi_stream_mark wfi_stream_mark_now(const weft_stream *stream);
+bool wfi_stream_passed(const wfi_stream_mark *mark);
+/* The stream that last wrote device memory whose uses (storage.h) are given, with a reference; NULL: it is gone. */
+weft_stream *wfi_stream_find(int device, int number);
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stream.c - the public functions of streams (weft/stream.h). */
+#include "mem/stream.h"
+
+#include "base/error.h"
+#include "base/text/refuse.h"
+#include "tensor/tensor.h"
+
+static weft_status check(weft_device device, weft_error **error)
+{
+    if (device.kind == WEFT_DEVICE_CPU)
+        return wfi_error_fail(error, WEFT_ERR_INVALID, "a stream of the CPU: only CUDA devices have streams");
+    return weft_device_check(device, error);
+}
+
+static weft_stream *made(weft_device device, weft_status status, weft_stream *stream, weft_error **error)
+{
+    if (status == WEFT_OK)
+        return stream;
+    if (status == WEFT_ERR_STATE)
+        (void)wfi_error_fail(error, status, "cuda:%d has %d streams already: drop some first", device.index,
+                             WFI_STREAMS_MOST - 1);
+    else
+        (void)wfi_error_fail(error, status, "no stream on cuda:%d: %s", device.index, weft_status_text(status));
+    return NULL;
+}
+
+weft_stream *weft_stream_create(weft_device device, weft_error **error)
+{
+    weft_stream *stream = NULL;
+    if (check(device, error) != WEFT_OK)
+        return NULL;
+    weft_status status = wfi_stream_create(device.index, &stream);
+    return made(device, status, stream, error);
+}
+
+weft_stream *weft_stream_wrap(weft_device device, void *cuda_stream, weft_error **error)
+{
+    weft_stream *stream = NULL;
+    if (check(device, error) != WEFT_OK)
+        return NULL;
+    weft_status status = wfi_stream_wrap(device.index, cuda_stream, &stream);
+    return made(device, status, stream, error);
+}
+
+weft_stream *weft_stream_ref(weft_stream *stream)
+{
+    WFI_LIVE(stream);
+    if (stream != NULL)
+        atomic_fetch_add_explicit(&stream->refs, 1, memory_order_relaxed);
+    return stream;
+}
+
+void weft_stream_unref(weft_stream *stream)
+{
+    WFI_LIVE(stream);
+    wfi_stream_unref(stream);
+}
+
+weft_status weft_stream_wait(weft_stream *stream)
+{
+    WFI_LIVE(stream);
+    return stream == NULL ? wfi_refuse_null("weft_stream_wait", "the stream") : wfi_stream_wait(stream);
+}
+
+void *weft_stream_cuda(const weft_stream *stream)
+{
+    WFI_LIVE(stream);
+    return stream == NULL ? NULL : stream->driver;
+}
