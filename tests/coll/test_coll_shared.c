@@ -2,7 +2,8 @@
 /*
  * test_coll_shared.c - operations in memory that the members of a group share: real processes on one machine, over the fabrics
  * host and tcp. Results are those of messages; and members that die, stop, leave, disagree or write nonsense into the memory
- * harm nobody else. This program is its own workers.
+ * harm nobody else. This program is its own workers. A worker plays one part after another, each in a job of its own, because
+ * starting a process and libfabric in it takes most of the time of a short job.
  *
  * test_coll_shared [NAME]: only the tests of that name, which may have *.
  */
@@ -15,6 +16,8 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+static const char fabrics[] = "host,tcp";
 
 enum { WARM = 6, MEMBERS_MAX = 8, DEATH_MS = 2000 };
 
@@ -143,7 +146,8 @@ static void compare_gathering(weft_group *shared, weft_group *other, gathering w
 
 static int run_results(void)
 {
-    static const int64_t counts[] = {0, 1, 7, 500, 511, 4096, 8192, 16384, 16385, 65536, 300001, 2 << 20};
+    /* the last two: of 2 MiB in pieces, for two members; more than that, by messages */
+    static const int64_t counts[] = {0, 1, 7, 500, 511, 4096, 8192, 16384, 16385, 65536, 300001, 524289};
     weft_agent *agent = open_worker();
     weft_group *shared = open_warm(agent, "shared"), *other = open_group(agent, "other", by_messages);
     for (int dtype = 0; coll_is_dtype((weft_dtype)dtype); dtype++)
@@ -152,13 +156,11 @@ static int run_results(void)
                 compare_allreduce(shared, other, (weft_dtype)dtype, (weft_op)how, counts[i] * (i == 4 ? 8 : 1));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         compare_allreduce(shared, other, WEFT_DTYPE_FLOAT32, WEFT_OP_AVG, counts[i]);
-        for (int what = GATHERS; what <= EXCHANGES && counts[i] <= 300001; what++)
+        for (int what = GATHERS; what <= EXCHANGES && counts[i] <= 65536; what++)
             compare_gathering(shared, other, (gathering)what, counts[i]);
     }
     weft_group_close(shared);
     weft_group_close(other);
-    while (find_memory(NULL) > 0) /* last messages may hold a group for a moment */
-        usleep(1000);
     MUST_OK(close_worker(agent));
     return 0;
 }
@@ -236,6 +238,7 @@ static int run_apart(void)
     if (getenv("RANK")[0] == '1')
         setenv("WEFT_FABRIC", "tcp", 1);
     weft_agent *agent = open_worker();
+    setenv("WEFT_FABRIC", fabrics, 1);
     weft_group *group = open_group(agent, "all", NULL), *other = open_group(agent, "other", by_messages);
     for (int i = 0; i < WARM; i++)
         compare_allreduce(group, other, WEFT_DTYPE_FLOAT32, WEFT_OP_SUM, 1000);
@@ -288,13 +291,12 @@ static int run_disagrees(void)
 /* ---- Members that die, or stop ----------------------------------------------------------------------------------------- */
 
 /* Allreduces until one fails; the parent kills rank 1 meanwhile. Then those who live go on. */
-static int run_dies(void)
+static int run_death(int64_t count)
 {
     weft_agent *agent = open_worker();
     int rank = weft_agent_rank(agent);
     weft_group *group = open_warm(agent, "all"), *less;
     weft_status st = WEFT_OK;
-    int64_t count = getenv("TEST_COUNT") ? atoll(getenv("TEST_COUNT")) : 10;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
     child_say('r');
     while (!st) {
@@ -318,13 +320,28 @@ static int run_dies(void)
     return 0;
 }
 
+static int run_dies(void)
+{
+    return run_death(1);
+}
+
+static int run_dies_in_two_steps(void)
+{
+    return run_death(3000);
+}
+
+static int run_dies_with_full_slots(void)
+{
+    return run_death(16384);
+}
+
 /* Rank 1 is stopped for less than the bound: all operations succeed. */
 static int run_stops(void)
 {
     weft_agent *agent = open_worker();
     weft_group *group = open_warm(agent, "all");
     child_say('r');
-    double until = child_now_s() + 2;
+    double until = child_now_s() + 0.6;
     for (float go = 1; go > 0;) {
         weft_tensor *x = weft_tensor_full(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32, child_now_s() < until);
         MUST_OK(weft_group_allreduce(group, x, WEFT_OP_MIN, 40000));
@@ -356,36 +373,51 @@ static int run_missing(void)
 
 /* ---- A hostile member -------------------------------------------------------------------------------------------------- */
 
-/* Rank 1 writes random words all over the memory. The others' operations end, somehow. */
-static int run_hostile(void)
+static void write_nonsense(char *memory, size_t bytes, uint64_t seed)
 {
-    weft_agent *agent = open_worker();
-    int rank = weft_agent_rank(agent);
-    uint64_t seed = (uint64_t)atoll(getenv("TEST_SEED"));
-    weft_group *group = open_warm(agent, "all");
+    uint64_t words = 1 + mix(seed) % 8 * (mix(seed) % 3 ? 1 : 500); /* few: otherwise every operation ends alike */
+    for (uint64_t k = 0; k < words; k++) {                          /* mostly at the flags and heads */
+        uint64_t chance = mix(seed + k);
+        size_t at = (chance % 3 ? chance / 3 % 8192 : chance / 3 % bytes) / 8 * 8;
+        uint64_t value = chance >> 60 ? mix(chance) : UINT64_MAX;
+        __atomic_store_n((uint64_t *)(void *)(memory + at), chance % 7 ? value : mix(chance) % 300, __ATOMIC_RELAXED);
+    }
+}
+
+/* Rank 1 writes random words all over the memory. The operations of the others end, somehow. */
+static void attack(weft_agent *agent, uint64_t seed)
+{
+    char name[32];
+    snprintf(name, sizeof name, "attack-%llu", (unsigned long long)seed);
+    weft_group *group = open_warm(agent, name);
     char *memory = NULL;
     size_t bytes = find_memory(&memory);
-    int ended = 0;
+    int rank = weft_agent_rank(agent), ended = 0;
     weft_group *meet = open_group(agent, "meet", "barrier * * dissemination");
     MUST_OK(weft_group_barrier(meet, 40000)); /* all have passed the last barrier in that memory */
-    weft_group_close(meet);
     for (int i = 0; i < 200 && !ended; i++) {
         weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(1 + i * 80), WEFT_DTYPE_FLOAT32);
-        for (uint64_t k = 0; rank == 1 && k < 4000; k++) { /* mostly at the flags and heads */
-            uint64_t chance = mix(seed * 1000000 + (uint64_t)i * 5000 + k);
-            size_t at = (chance % 3 ? chance / 3 % 8192 : chance / 3 % bytes) / 8 * 8;
-            uint64_t value = chance >> 60 ? mix(chance) : UINT64_MAX;
-            __atomic_store_n((uint64_t *)(void *)(memory + at), chance % 7 ? value : mix(chance) % 300,
-                             __ATOMIC_RELAXED);
-        }
-        weft_status st = weft_group_allreduce(group, x, WEFT_OP_SUM, 500);
+        if (rank == 1)
+            write_nonsense(memory, bytes, seed * 1000000 + (uint64_t)i * 5000);
+        weft_status st = weft_group_allreduce(group, x, WEFT_OP_SUM, 100);
         ended = st != WEFT_OK;
         if (ended)
             MUST(st == WEFT_ERR_STATE || st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_PROTOCOL);
         weft_tensor_unref(x);
     }
     weft_group_close(group);
-    weft_agent_stop(agent);
+    MUST_OK(weft_group_barrier(meet, 40000)); /* the agents are unharmed */
+    weft_group_close(meet);
+    while (find_memory(NULL) > 0)
+        usleep(1000);
+}
+
+static int run_hostile(void)
+{
+    weft_agent *agent = open_worker();
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        attack(agent, seed);
+    MUST_OK(close_worker(agent));
     return 0;
 }
 
@@ -410,26 +442,88 @@ static int run_forks(void)
     return 0;
 }
 
+/* ---- A worker that plays several parts ----------------------------------------------------------------------------------- */
+
 static const child_role roles[] = {
-    {"results", run_results},     {"many", run_many},   {"leaves", run_leaves}, {"apart", run_apart},
-    {"disagrees", run_disagrees}, {"dies", run_dies},   {"stops", run_stops},   {"missing", run_missing},
-    {"hostile", run_hostile},     {"forks", run_forks},
+    {"results", run_results},
+    {"many", run_many},
+    {"leaves", run_leaves},
+    {"apart", run_apart},
+    {"disagrees", run_disagrees},
+    {"dies", run_dies},
+    {"dies-3000", run_dies_in_two_steps},
+    {"dies-16384", run_dies_with_full_slots},
+    {"stops", run_stops},
+    {"missing", run_missing},
+    {"hostile", run_hostile},
+    {"forks", run_forks},
 };
+
+/* Plays the parts that the parent names, one line each: members, port of the store, part. */
+static int run_parts(void)
+{
+    char line[64], members[8], port[8], part[16];
+    while (child_read_line(line, sizeof line)) {
+        MUST(sscanf(line, "%7s %7s %15s", members, port, part) == 3);
+        setenv("WORLD_SIZE", members, 1);
+        setenv("MASTER_PORT", port, 1);
+        for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+            if (!strcmp(roles[i].name, part))
+                MUST(roles[i].run() == 0);
+        while (find_memory(NULL) > 0) /* last messages may hold a group for a moment */
+            usleep(1000);
+        child_say('e');
+    }
+    return 0;
+}
 
 /* ---- The parent -------------------------------------------------------------------------------------------------------- */
 
-static void start(child *children, int count, const char *role)
+static child crew[MEMBERS_MAX];
+
+static void hire(int rank)
 {
-    int port = world_free_port();
-    for (int rank = 0; rank < count; rank++)
-        children[rank] = child_start(rank, count, port, role);
+    if (!crew[rank].pid)
+        crew[rank] = child_start(rank, MEMBERS_MAX, 1, "parts");
 }
 
-static void play(int count, const char *role)
+static int dismiss(int rank)
 {
-    child children[MEMBERS_MAX];
-    start(children, count, role);
-    child_must_end_well(children, count);
+    child one = crew[rank];
+    crew[rank] = (child){0};
+    child_dismiss(&one);
+    return child_end(&one);
+}
+
+/* The first `count` workers begin to play that part. */
+static void start(int count, const char *part)
+{
+    char line[64];
+    snprintf(line, sizeof line, "%d %d %s\n", count, world_free_port(), part);
+    for (int rank = 0; rank < count; rank++) {
+        hire(rank);
+        child_write_line(&crew[rank], line);
+    }
+}
+
+static void hear_all(int count, char what)
+{
+    for (int rank = 0; rank < count; rank++)
+        child_hear(&crew[rank], what);
+}
+
+static void play(int count, const char *part)
+{
+    start(count, part);
+    hear_all(count, 'e');
+}
+
+static int dismiss_all(void **state)
+{
+    int bad = 0;
+    for (int rank = 0; rank < MEMBERS_MAX; rank++)
+        bad += crew[rank].pid && dismiss(rank) != 0;
+    return bad;
 }
 
 static void test_results(void **state)
@@ -477,58 +571,46 @@ static void test_fork(void **state)
 
 static void test_death(void **state)
 {
-    static const char *const counts[] = {"1", "3000", "16384"};
+    static const char *const parts[] = {"dies", "dies-3000", "dies-16384"};
     for (int i = 0; i < 6; i++) {
-        child children[MEMBERS_MAX];
-        setenv("TEST_COUNT", counts[i % 3], 1);
-        start(children, 4, "dies");
-        for (int rank = 0; rank < 4; rank++)
-            child_hear(&children[rank], 'r');
+        start(4, parts[i % 3]);
+        hear_all(4, 'r');
         usleep((useconds_t)(3000 + 17000 * i));
-        child_signal(&children[1], SIGKILL);
+        child_signal(&crew[1], SIGKILL);
+        assert_int_equal(dismiss(1), SIGKILL);
         for (int rank = 0; rank < 4; rank++)
-            assert_int_equal(child_end(&children[rank]), rank == 1 ? SIGKILL : 0);
+            if (rank != 1)
+                child_hear(&crew[rank], 'e');
     }
-    unsetenv("TEST_COUNT");
 }
 
 static void test_stop(void **state)
 {
-    child children[MEMBERS_MAX];
-    start(children, 3, "stops");
-    for (int rank = 0; rank < 3; rank++)
-        child_hear(&children[rank], 'r');
+    start(3, "stops");
+    hear_all(3, 'r');
     for (int i = 0; i < 5; i++) {
-        child_signal(&children[1], SIGSTOP);
-        usleep(100000);
-        child_signal(&children[1], SIGCONT);
+        child_signal(&crew[1], SIGSTOP);
         usleep(50000);
+        child_signal(&crew[1], SIGCONT);
+        usleep(30000);
     }
-    child_must_end_well(children, 3);
+    hear_all(3, 'e');
 }
 
 static void test_hostile(void **state)
 {
-    for (int seed = 1; seed <= 6; seed++) {
-        child children[MEMBERS_MAX];
-        char text[16];
-        snprintf(text, sizeof text, "%d", seed);
-        setenv("TEST_SEED", text, 1);
-        start(children, 3, "hostile");
-        assert_int_equal(child_end(&children[0]), 0);
-        (void)child_end(&children[1]); /* it may harm itself */
-        assert_int_equal(child_end(&children[2]), 0);
-    }
+    play(3, "hostile");
 }
 
 int main(int argc, char **argv)
 {
-    int played = child_play(argc, argv, roles, sizeof roles / sizeof *roles);
+    static const child_role worker[] = {{"parts", run_parts}};
+    int played = child_play(argc, argv, worker, 1);
     if (played >= 0)
         return played;
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    setenv("WEFT_FABRIC", "host,tcp", 1);
+    setenv("WEFT_FABRIC", fabrics, 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results),         cmocka_unit_test(test_results_of_eight),
@@ -538,5 +620,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_death),           cmocka_unit_test(test_stop),
         cmocka_unit_test(test_hostile),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, dismiss_all);
 }

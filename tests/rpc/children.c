@@ -34,6 +34,17 @@ void child_await_order(char what)
     MUST(read(ORDER_FD, &got, 1) == 1 && got == what);
 }
 
+bool child_read_line(char *line, size_t room)
+{
+    size_t used = 0;
+    char got;
+    while (read(ORDER_FD, &got, 1) == 1 && got != '\n' && used + 1 < room)
+        line[used++] = got;
+    line[used] = 0;
+    alarm(ALARM_S);
+    return used > 0;
+}
+
 int child_play(int argc, char **argv, const child_role *roles, size_t count)
 {
     for (size_t i = 0; argc > 1 && i < count; i++)
@@ -103,6 +114,17 @@ void child_order(const child *to, char what)
     assert_int_equal(write(to->order, &what, 1), 1);
 }
 
+void child_write_line(const child *to, const char *line)
+{
+    assert_int_equal(write(to->order, line, strlen(line)), strlen(line));
+}
+
+void child_dismiss(child *one)
+{
+    close(one->order);
+    one->order = -1;
+}
+
 void child_signal(const child *to, int signal_number)
 {
     int status;
@@ -116,7 +138,8 @@ int child_end(child *one)
     int status;
     MUST(waitpid(one->pid, &status, 0) == one->pid);
     close(one->report);
-    close(one->order);
+    if (one->order >= 0)
+        close(one->order);
     return status;
 }
 

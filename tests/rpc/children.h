@@ -6,12 +6,16 @@
 #ifndef TESTS_RPC_CHILDREN_H
 #define TESTS_RPC_CHILDREN_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 /* ---- What a child does ---- */
 
 void child_say(char what);
 void child_await_order(char what);
+/* Reads a line of orders, without its end. False: the parent has closed its end. The child's alarm begins anew. */
+bool child_read_line(char *line, size_t room);
 
 typedef struct child_role {
     const char *name;
@@ -33,6 +37,8 @@ child child_start(int rank, int world_size, int port, const char *role);
 void child_start_three(child children[3], const char *zero, const char *one, const char *two);
 void child_hear(const child *from, char what);
 void child_order(const child *to, char what);
+void child_write_line(const child *to, const char *line); /* the line ends with \n */
+void child_dismiss(child *one);                           /* its next child_read_line returns false */
 /* Returns when it stands still, if that is what the signal does: until then its other threads may go on. */
 void child_signal(const child *to, int signal_number);
 int child_end(child *one); /* how it ended, as waitpid says */
