@@ -20,7 +20,7 @@
  *
  * A function with _async starts the operation, and returns a future that completes when this worker's part is done. The
  * function without _async waits for that. Operations of different groups are independent. Operations of one group may
- * overlap: a member may be up to 64 operations ahead of a member to which it sends; further operations wait.
+ * overlap: a member may be up to 64 operations (in shared memory one) ahead of a member to which it sends; others wait.
  *
  * TENSORS of an operation are on the CPU. Dtypes and element counts must be equal on all members (weft checks this);
  * shapes may differ. They are referenced until the operation has ended. Until then inputs must not be changed, and

@@ -17,11 +17,12 @@
  * here, in a record (early.c). Both count against the agent's memory budget.
  *
  * SHARED MEMORY. If all members are on one host, and their fabric passes descriptors (host), they get memory that all
- * of them share (sharing.c). An operation in which all members wait for all, and whose data fit the slots of that
- * memory, is then one step (WFI_STEP_SHARE), for which no message is sent (share.c). All members must decide alike for
- * each operation. The first WFI_SHARE_FROM - 1 operations that could be shared are done by messages. Later ones wait
- * for the verdict of the group's first member. Until then an operation is undecided: its schedule may be built anew,
- * for messages.
+ * of them share (sharing.c). An operation whose data fit the slots of that memory is then one step (WFI_STEP_SHARE),
+ * for which no message is sent (share.c). All members must decide alike for each operation. Only operations in which
+ * all members wait for all are counted, because a root may call the others before another member has opened the group.
+ * The first WFI_SHARE_FROM - 1 that are counted are done by messages. Later ones wait for the verdict of the group's
+ * first member. An operation with a root is shared if it comes after the verdict. Until then an operation is
+ * undecided: its schedule may be built anew, for messages.
  *
  * THE END OF A GROUP. The first failure is the group's (wfi_group_break). Just before the lock is released, all
  * members are told (OVER), and all operations in progress fail with it (operation.c). So the caller of
@@ -66,8 +67,10 @@
 #define WFI_GROUP_HEAD 96            /* the most bytes of a message before its data or an error */
 
 #define WFI_SHARE_MEMBERS_MAX 32 /* of a group with shared memory: each pair of members has a lane */
-/* Operations that can be shared are counted. When this one has ended at the first member, so that all have opened the
- * group, that member makes the memory. So a group that is used once does without. */
+/*
+ * Operations that can be shared and have no root are counted. When this one has ended at the first member, so that all
+ * have opened the group, that member makes the memory. So a group that is used once does without.
+ */
 #define WFI_SHARE_AFTER 2
 #define WFI_SHARE_FROM 4 /* from this one on they wait for the verdict */
 
@@ -118,19 +121,29 @@ typedef enum wfi_share_state {
     WFI_SHARE_NO,
 } wfi_share_state;
 
+/* The condition for which the first operation of the queue waits. */
+typedef enum wfi_share_stage {
+    WFI_SHARE_ROOM,    /* all members have arrived at the turn before, so this member may write its slot */
+    WFI_SHARE_DATA,    /* those whose data it needs have arrived at this turn */
+    WFI_SHARE_REDUCED, /* all have summed their part */
+} wfi_share_stage;
+
 typedef struct wfi_share { /* memory that the members share */
     bool may;              /* (constant) all members are on one host, and can get it */
     wfi_share_state state;
     bool said_hello, said_ready;
     int fd;               /* of the memory, at the first member, until the verdict; -1: none */
     wfi_slots slots;      /* (constant) once there is a verdict */
-    uint64_t called;      /* number of operations so far that could be shared */
+    uint64_t called;      /* number of operations so far that are counted */
     uint64_t turn;        /* number of turns that were begun: see slots.h */
+    uint64_t all_at;      /* the last turn at which all members are known to have arrived */
+    uint64_t agreed;      /* the last turn in which all members are known to have called the same operation */
+    wfi_slot_head head;   /* what this member called in its last turn */
     wfi_collective piece; /* what the first operation does in this turn: all of it, or a part */
     wfi_list queue;       /* wfi_operation.share.link: the first one has its turn */
     wfi_look look;        /* for what the first one waits for: these fields do not change while it looks */
-    wfi_slots_flag awaited;
-    size_t first_missing; /* (the look's) the first member without that flag */
+    wfi_share_stage stage;
+    size_t first_missing; /* (the look's) the first member without the flag that the stage waits for */
     wfi_timer timer;      /* at the first member: the memory is passed again, or the verdict is NO */
     uint32_t pause_ms;    /* of that timer */
     wfi_done due;         /* operation WFI_SHARE_AFTER has ended */
@@ -224,7 +237,7 @@ typedef struct wfi_operation {
     } memory[WFI_BUFFERS];
     bool is_undecided; /* its schedule is for shared memory, and may have to be built anew, for messages */
     struct {
-        uint64_t index; /* among those that could be shared; 0: not counted yet */
+        uint64_t index; /* among those that are counted; 0: not counted, or not yet */
         wfi_list link;  /* in group->share.queue */
         void (*done)(struct wfi_operation *operation);
         size_t at;     /* elements that are done: a large allreduce takes a turn for each piece */
@@ -434,6 +447,11 @@ bool wfi_share_decide(wfi_operation *operation);
 void wfi_share_begin(wfi_operation *operation, void (*done)(wfi_operation *operation));
 /* Whether all its data are here, so that it ends without the others. */
 bool wfi_share_has_all(const wfi_operation *operation);
+/*
+ * The group is over, and a new operation is the next one: whether the root has left its data in its slot. If not, a
+ * schedule for shared memory is built anew, for messages.
+ */
+bool wfi_share_has_early(wfi_operation *operation, uint64_t number);
 /* The group is over, and wfi_share_has_all: computes the results. */
 void wfi_share_finish(wfi_operation *operation);
 void wfi_share_drop(wfi_operation *operation); /* it fails */

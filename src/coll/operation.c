@@ -138,7 +138,8 @@ static weft_status enter(wfi_operation *operation)
     weft_group *group = operation->group;
     wfi_groups *groups = wfi_groups_of(group->agent);
     uint64_t next = *given_count(operation) + 1;
-    operation->apart = wfi_group_delivers(group) && wfi_early_has_all(operation, next);
+    operation->apart =
+        wfi_group_delivers(group) && (wfi_share_has_early(operation, next) || wfi_early_has_all(operation, next));
     weft_status st = operation->apart ? WEFT_OK : wfi_agent_usable(group->agent);
     if (!st && group->over && !operation->apart)
         st = weft_error_code(group->over);

@@ -3,10 +3,13 @@
  * share.c - operations in memory that all members share (shared/slots.h).
  *
  * Such an operation is one step of its schedule. Shared operations of a group run one after another. The first
- * operation of the queue writes its data into this member's slot (a turn, see slots.h), and waits for the flags of the
- * other members. The member checks these flags in each round of progress (wfi_look). A member sets its own flag, then
- * reads the others. If all are set, it is the last member, and it wakes the others, because they may sleep. No other
- * member wakes anyone, because a flag is still missing.
+ * operation of the queue waits until its slot is free (WFI_SHARE_ROOM), writes its data into it, sets this member's
+ * flag, and waits for the flags of the members whose data it needs (WFI_SHARE_DATA). The member checks flags in each
+ * round of progress (wfi_look).
+ *
+ * A member sets its own flag, then reads the others. If all are set, it is the last member of the turn, and it wakes
+ * the others, because they may sleep. The root of a broadcast or a scatter wakes the others too. No other member wakes
+ * anyone, because everyone who waits still needs another flag.
  *
  * A large allreduce takes several turns, one for each piece that fits the slots.
  *
@@ -21,6 +24,24 @@ static void run_queue(weft_group *group);
 
 /* ---- Deciding ---------------------------------------------------------------------------------------------------- */
 
+/* An operation that all members are known to have called, when it has ended at one of them. */
+static bool is_counted(const wfi_operation *operation)
+{
+    wfi_operation_kind kind = operation->what.kind;
+    return kind == WFI_BARRIER || kind == WFI_ALLREDUCE || kind == WFI_ALLGATHER || kind == WFI_REDUCE_SCATTER ||
+           kind == WFI_ALL_TO_ALL;
+}
+
+static weft_status build_for_messages(wfi_operation *operation)
+{
+    operation->is_undecided = false;
+    operation->what.may_share = false;
+    wfi_schedule_fini(&operation->schedule);
+    weft_status st = wfi_operation_build(operation);
+    operation->left = operation->schedule.step_count;
+    return st;
+}
+
 bool wfi_share_decide(wfi_operation *operation)
 {
     weft_group *group = operation->group;
@@ -29,18 +50,15 @@ bool wfi_share_decide(wfi_operation *operation)
         return true;
     if (group->over)
         return false;
-    if (!operation->share.index)
+    if (!operation->share.index && is_counted(operation))
         operation->share.index = ++share->called;
-    bool may = operation->share.index >= WFI_SHARE_FROM;
+    bool may = share->called >= WFI_SHARE_FROM;
     if (may && share->state < WFI_SHARE_YES)
         return false;
     operation->is_undecided = false;
     if (may && share->state == WFI_SHARE_YES)
         return true;
-    operation->what.may_share = false;
-    wfi_schedule_fini(&operation->schedule);
-    weft_status st = wfi_operation_build(operation);
-    operation->left = operation->schedule.step_count;
+    weft_status st = build_for_messages(operation);
     if (st)
         wfi_group_break_for(group, st, wfi_agent_rank(group->agent), "rank %d has no memory for %s",
                             wfi_agent_rank(group->agent), wfi_operation_names[operation->what.kind]);
@@ -73,18 +91,23 @@ static bool is_same(const wfi_slot_head *a, const wfi_slot_head *b)
     return a->number == b->number && a->what == b->what && a->count == b->count;
 }
 
-/* Returns the first member that has called a different operation in this turn, or the group's size if there is none. */
+/*
+ * Compares what those members have called for which this one waits. Returns the first that has called a different
+ * operation in this turn, or the group's size if there is none.
+ */
 static size_t find_other(const wfi_operation *operation, wfi_slot_head *theirs)
 {
     const wfi_share *share = &operation->group->share;
     wfi_slot_head ours = head_of(operation);
-    size_t i = 0;
-    for (; i < operation->group->size; i++) {
+    wfi_slots_waited waits = wfi_slots_waits(&share->piece);
+    size_t i = waits == WFI_SLOTS_FOR_ROOT ? operation->what.root : 0;
+    size_t end = waits == WFI_SLOTS_FOR_ALL ? operation->group->size : waits == WFI_SLOTS_FOR_ROOT ? i + 1 : 0;
+    for (; i < end; i++) {
         *theirs = wfi_slots_read_head(&share->slots, i, share->turn);
         if (!is_same(&ours, theirs))
-            break;
+            return i;
     }
-    return i;
+    return operation->group->size;
 }
 
 /* Ends the group and returns false if a member called another operation. */
@@ -106,6 +129,32 @@ static bool all_agree(const wfi_operation *operation)
     return false;
 }
 
+/*
+ * All members have arrived at the turn before. Ends the group and returns false if one of them called another
+ * operation there: a member that did not wait for all has not compared their heads. These do not change before this
+ * member arrives at its next turn.
+ */
+static bool all_agreed_before(weft_group *group)
+{
+    wfi_share *share = &group->share;
+    uint64_t before = share->turn - 1;
+    for (size_t i = 0; share->agreed < before && i < group->size; i++) {
+        wfi_slot_head head = wfi_slots_read_head(&share->slots, i, before);
+        wfi_signature ours = signature_of(&share->head), theirs = signature_of(&head);
+        char text[WFI_SIGNATURE_TEXT], other[WFI_SIGNATURE_TEXT];
+        bool is_known = head.number == share->head.number && theirs.kind < WFI_OPERATION_KINDS;
+        if (is_same(&share->head, &head))
+            continue;
+        wfi_group_break_for(group, WEFT_ERR_STATE, group->members[i].rank,
+                            "operation %llu: rank %d called %s, and rank %d %s", (unsigned long long)share->head.number,
+                            wfi_agent_rank(group->agent), wfi_signature_text(&ours, true, text), group->members[i].rank,
+                            is_known ? wfi_signature_text(&theirs, true, other) : "another operation");
+        return false;
+    }
+    share->agreed = before;
+    return true;
+}
+
 /* ---- Waiting ----------------------------------------------------------------------------------------------------- */
 
 static void wake_others(weft_group *group)
@@ -123,37 +172,68 @@ static wfi_operation *first_of(const weft_group *group)
                                                : wfi_container_of(group->share.queue.next, wfi_operation, share.link);
 }
 
-/* wfi_look.is_due: whether all members have the awaited flag. Called with looks_lock held. */
-static bool is_due(wfi_look *look)
+/* Whether all members have set that flag to that turn. */
+static bool have_all(wfi_share *share, wfi_slots_flag flag, uint64_t turn)
 {
-    wfi_share *share = wfi_container_of(look, wfi_share, look);
-    return wfi_slots_have(&share->slots, share->awaited, share->turn, &share->first_missing);
+    return wfi_slots_have(&share->slots, flag, turn, &share->first_missing);
 }
 
-static void proceed(wfi_operation *operation);
+static bool is_reached(wfi_share *share)
+{
+    wfi_slots_waited waits = wfi_slots_waits(&share->piece);
+    if (share->stage == WFI_SHARE_ROOM)
+        return share->all_at + 1 >= share->turn || have_all(share, WFI_SLOTS_ARRIVED, share->turn - 1);
+    if (share->stage == WFI_SHARE_REDUCED)
+        return have_all(share, WFI_SLOTS_REDUCED, share->turn);
+    if (waits == WFI_SLOTS_FOR_ALL)
+        return have_all(share, WFI_SLOTS_ARRIVED, share->turn);
+    return waits == WFI_SLOTS_FOR_NONE ||
+           wfi_slots_has(&share->slots, share->piece.root, WFI_SLOTS_ARRIVED, share->turn);
+}
+
+/* wfi_look.is_due. Called with looks_lock held. */
+static bool is_due(wfi_look *look)
+{
+    return is_reached(wfi_container_of(look, wfi_share, look));
+}
+
+static void go_on(wfi_operation *operation);
 
 static void look_done(wfi_look *look)
 {
     wfi_share *share = wfi_container_of(look, wfi_share, look);
-    proceed(first_of(wfi_container_of(share, weft_group, share)));
+    go_on(first_of(wfi_container_of(share, weft_group, share)));
 }
 
-/* Sets this member's flag, and waits for those of the others. Returns whether they are set already. */
-static bool flag_and_wait(wfi_operation *operation, wfi_slots_flag flag)
+/* Enters a stage. Returns whether it is reached already; otherwise look_done is called when it is. */
+static bool wait_for(wfi_operation *operation, wfi_share_stage stage)
 {
     weft_group *group = operation->group;
     wfi_share *share = &group->share;
-    share->awaited = flag;
+    share->stage = stage;
     share->first_missing = 0;
-    wfi_slots_set(&share->slots, flag, share->turn);
-    if (wfi_slots_have(&share->slots, flag, share->turn, &share->first_missing)) {
-        wake_others(group);
+    if (is_reached(share))
         return true;
-    }
     share->look.is_due = is_due;
     share->look.run = look_done;
     wfi_progress_look(&group->agent->net->progress, &share->look);
     return false;
+}
+
+/* Sets this member's flag, and wakes the others if they may wait only for it. */
+static void set_flag(const wfi_operation *operation, wfi_slots_flag flag)
+{
+    weft_group *group = operation->group;
+    wfi_share *share = &group->share;
+    size_t first = 0;
+    wfi_slots_set(&share->slots, flag, share->turn);
+    bool is_last = wfi_slots_have(&share->slots, flag, share->turn, &first);
+    if (is_last && flag == WFI_SLOTS_ARRIVED)
+        share->all_at = share->turn;
+    bool gives = (share->piece.kind == WFI_BROADCAST || share->piece.kind == WFI_SCATTER) &&
+                 share->piece.me == share->piece.root;
+    if (is_last || gives)
+        wake_others(group);
 }
 
 /* ---- Working ----------------------------------------------------------------------------------------------------- */
@@ -183,24 +263,32 @@ static bool is_last_piece(const wfi_operation *operation)
     return operation->share.at + piece_of(operation) == operation->what.count;
 }
 
-/* Begins the next turn: copies the next piece of the data, and the operation's signature, into this member's slot. */
-static void take_turn(wfi_operation *operation)
+static void begin_turn(wfi_operation *operation)
 {
     wfi_share *share = &operation->group->share;
-    wfi_slot_head head = head_of(operation);
     operation->share.has_turn = true;
+    share->stage = WFI_SHARE_ROOM;
     share->turn++;
     share->piece = operation->what;
     share->piece.count = piece_of(operation);
+}
+
+/* This member's slot is free: copies the next piece of the data, and the operation's signature, into it. */
+static void arrive(const wfi_operation *operation)
+{
+    wfi_share *share = &operation->group->share;
     wfi_slots_work work = work_of(operation);
+    share->all_at = share->turn - 1;
+    share->head = head_of(operation);
     wfi_slots_put(&work);
-    wfi_slots_write_head(&share->slots, share->turn, &head);
+    wfi_slots_write_head(&share->slots, share->turn, &share->head);
+    set_flag(operation, WFI_SLOTS_ARRIVED);
 }
 
 static void compute(const wfi_operation *operation)
 {
     wfi_slots_work work = work_of(operation);
-    if (operation->group->share.awaited == WFI_SLOTS_ARRIVED)
+    if (operation->group->share.stage == WFI_SHARE_DATA)
         wfi_slots_first(&work);
     else
         wfi_slots_second(&work);
@@ -230,11 +318,14 @@ static void complete(wfi_operation *operation)
 
 static void computed(wfi_operation *operation)
 {
-    bool was_first = operation->group->share.awaited == WFI_SLOTS_ARRIVED;
-    if (operation->failing || !was_first || !wfi_slots_has_second(&operation->group->share.piece))
+    bool was_first = operation->group->share.stage == WFI_SHARE_DATA;
+    if (operation->failing || !was_first || !wfi_slots_has_second(&operation->group->share.piece)) {
         complete(operation);
-    else if (flag_and_wait(operation, WFI_SLOTS_REDUCED))
-        proceed(operation);
+        return;
+    }
+    set_flag(operation, WFI_SLOTS_REDUCED);
+    if (wait_for(operation, WFI_SHARE_REDUCED))
+        go_on(operation);
 }
 
 /* Without the lock. */
@@ -250,12 +341,14 @@ static void run_computation(wfi_task *task)
     wfi_net_unlock(agent->net);
 }
 
-/* Called when all members have the awaited flag: checks that they called the same operation, then computes. */
+/* The data are there: checks that their members called the same operation, then computes. */
 static void proceed(wfi_operation *operation)
 {
-    const wfi_share *share = &operation->group->share;
-    if (share->awaited == WFI_SLOTS_ARRIVED && !all_agree(operation))
+    wfi_share *share = &operation->group->share;
+    if (share->stage == WFI_SHARE_DATA && !all_agree(operation))
         return; /* all_agree has ended the group, which fails this operation */
+    if (share->stage == WFI_SHARE_DATA && wfi_slots_waits(&share->piece) == WFI_SLOTS_FOR_ALL)
+        share->all_at = share->agreed = share->turn;
     if (wfi_slots_work_bytes(&share->piece) <= INLINE_BYTES) {
         compute(operation);
         computed(operation);
@@ -267,6 +360,19 @@ static void proceed(wfi_operation *operation)
     wfi_net_defer(operation->group->agent->net, &operation->share.task, WFI_DEFER_RELEASE);
 }
 
+/* The first operation of the queue has reached its stage. */
+static void go_on(wfi_operation *operation)
+{
+    if (operation->group->share.stage == WFI_SHARE_ROOM) {
+        if (!all_agreed_before(operation->group))
+            return; /* the group is over, which fails this operation */
+        arrive(operation);
+        if (!wait_for(operation, WFI_SHARE_DATA))
+            return;
+    }
+    proceed(operation);
+}
+
 /* Runs the operations of the queue one after another, until one has to wait for the other members. */
 static void run_queue(weft_group *group)
 {
@@ -276,9 +382,9 @@ static void run_queue(weft_group *group)
         return;
     share->runs_queue = true;
     while (!group->over && (first = first_of(group)) && !first->share.has_turn) {
-        take_turn(first);
-        if (flag_and_wait(first, WFI_SLOTS_ARRIVED))
-            proceed(first);
+        begin_turn(first);
+        if (wait_for(first, WFI_SHARE_ROOM))
+            go_on(first);
     }
     share->runs_queue = false;
 }
@@ -287,10 +393,24 @@ void wfi_share_begin(wfi_operation *operation, void (*done)(wfi_operation *opera
 {
     operation->share.done = done;
     wfi_list_push_back(&operation->group->share.queue, &operation->share.link);
-    run_queue(operation->group);
+    if (operation->apart) {
+        begin_turn(operation);
+        wfi_share_finish(operation);
+    } else {
+        run_queue(operation->group);
+    }
 }
 
 /* ---- When the group is over -------------------------------------------------------------------------------------- */
+
+/* Whether the data of the root are in its slot. Then a member that only receives needs nothing else. */
+static bool has_of_root(const wfi_operation *operation)
+{
+    const wfi_share *share = &operation->group->share;
+    wfi_slot_head theirs;
+    return wfi_slots_has(&share->slots, operation->what.root, WFI_SLOTS_ARRIVED, share->turn) &&
+           find_other(operation, &theirs) == operation->group->size;
+}
 
 bool wfi_share_has_all(const wfi_operation *operation)
 {
@@ -298,10 +418,39 @@ bool wfi_share_has_all(const wfi_operation *operation)
     wfi_slots_flag last = wfi_slots_has_second(&share->piece) ? WFI_SLOTS_REDUCED : WFI_SLOTS_ARRIVED;
     wfi_slot_head theirs;
     size_t first = 0;
-    return operation->share.has_turn && is_last_piece(operation) &&
-           (last == share->awaited || operation->share.computes) &&
+    if (!operation->share.has_turn || !is_last_piece(operation))
+        return false;
+    if (operation->share.computes && last == WFI_SLOTS_ARRIVED)
+        return true;
+    if (wfi_slots_waits(&share->piece) == WFI_SLOTS_FOR_ROOT)
+        return has_of_root(operation);
+    return share->stage == (last == WFI_SLOTS_REDUCED ? WFI_SHARE_REDUCED : WFI_SHARE_DATA) &&
            wfi_slots_have(&share->slots, last, share->turn, &first) &&
            find_other(operation, &theirs) == operation->group->size;
+}
+
+bool wfi_share_has_early(wfi_operation *operation, uint64_t number)
+{
+    wfi_share *share = &operation->group->share;
+    if (!operation->is_undecided)
+        return false;
+    wfi_slot_head head;
+    uint64_t turn = share->turn + 1;
+    size_t root = operation->what.root;
+    bool has = share->slots.memory && wfi_list_empty(&share->queue) &&
+               wfi_slots_waits(&operation->what) == WFI_SLOTS_FOR_ROOT &&
+               wfi_slots_has(&share->slots, root, WFI_SLOTS_ARRIVED, turn);
+    if (has) {
+        wfi_slot_head ours = head_of(operation);
+        ours.number = number;
+        head = wfi_slots_read_head(&share->slots, root, turn);
+        has = is_same(&ours, &head);
+    }
+    if (has)
+        operation->is_undecided = false;
+    else if (build_for_messages(operation))
+        return false; /* it has no memory, and fails because the group is over */
+    return has;
 }
 
 void wfi_share_finish(wfi_operation *operation)
@@ -310,6 +459,8 @@ void wfi_share_finish(wfi_operation *operation)
     if (!operation->share.has_turn || operation->share.computes)
         return;
     wfi_progress_unlook(&operation->group->agent->net->progress, &share->look);
+    if (share->stage == WFI_SHARE_ROOM)
+        share->stage = WFI_SHARE_DATA; /* no other member needs this one's flag now */
     proceed(operation);
 }
 
@@ -325,8 +476,13 @@ void wfi_share_drop(wfi_operation *operation)
 bool wfi_share_waits(const wfi_operation *operation, size_t member)
 {
     const wfi_share *share = &operation->group->share;
-    return operation->share.has_turn && !operation->share.computes &&
-           !wfi_slots_has(&share->slots, member, share->awaited, share->turn);
+    bool needs_root = wfi_slots_waits(&share->piece) == WFI_SLOTS_FOR_ROOT;
+    if (!operation->share.has_turn || operation->share.computes)
+        return false;
+    if (share->stage == WFI_SHARE_ROOM)
+        return !wfi_slots_has(&share->slots, member, WFI_SLOTS_ARRIVED, share->turn - 1);
+    wfi_slots_flag flag = share->stage == WFI_SHARE_REDUCED ? WFI_SLOTS_REDUCED : WFI_SLOTS_ARRIVED;
+    return (!needs_root || member == operation->what.root) && !wfi_slots_has(&share->slots, member, flag, share->turn);
 }
 
 void wfi_share_end(weft_group *group)

@@ -105,7 +105,8 @@ static weft_status close_worker(weft_agent *agent)
 
 /* ---- Results --------------------------------------------------------------------------------------------------------- */
 
-static const char by_messages[] = "allreduce * * recursive_doubling; allgather * * direct; reduce_scatter * * direct";
+static const char by_messages[] = "allreduce * * recursive_doubling; allgather * * direct; reduce_scatter * * direct;"
+                                  "reduce * * tree; broadcast * * tree; gather * * direct; scatter * * direct";
 
 /* The same operation in both groups must give the same bits. */
 static void compare_allreduce(weft_group *shared, weft_group *other, weft_dtype dtype, weft_op how, int64_t count)
@@ -144,6 +145,69 @@ static void compare_gathering(weft_group *shared, weft_group *other, gathering w
     weft_tensor_unref(two);
 }
 
+typedef enum rooted { BROADCASTS, REDUCES, COLLECTS, DISTRIBUTES, ROOTED } rooted;
+
+/* `whole` has a part for each member. */
+static weft_status run_rooted(weft_group *group, rooted what, weft_tensor *part, weft_tensor *whole, size_t root)
+{
+    bool is_root = (size_t)weft_group_index(group) == root;
+    return what == BROADCASTS ? weft_group_broadcast(group, part, root, 40000)
+           : what == REDUCES  ? weft_group_reduce(group, part, WEFT_OP_SUM, root, 40000)
+           : what == COLLECTS ? weft_group_gather(group, part, is_root ? whole : NULL, root, 40000)
+                              : weft_group_scatter(group, is_root ? whole : NULL, part, root, 40000);
+}
+
+/* The same in both groups gives the same in both tensors. `in_place`: the part is this member's of the whole. */
+static void compare_rooted(weft_group *shared, weft_group *other, rooted what, int64_t count, size_t root,
+                           bool in_place)
+{
+    weft_group *groups[] = {shared, other};
+    weft_tensor *parts[2], *wholes[2];
+    int me = weft_group_index(shared);
+    int64_t size = (int64_t)weft_group_size(shared);
+    for (int i = 0; i < 2; i++) {
+        wholes[i] = filled(WEFT_DTYPE_INT32, count * size, (uint64_t)count + root, me);
+        parts[i] = in_place ? weft_tensor_narrow(wholes[i], 0, me * count, count)
+                            : filled(WEFT_DTYPE_INT32, count, (uint64_t)count + root, me + 100);
+        MUST(parts[i] != NULL);
+        MUST_OK(run_rooted(groups[i], what, parts[i], wholes[i], root));
+    }
+    MUST(memcmp(weft_tensor_data(parts[0]), weft_tensor_data(parts[1]), (size_t)count * sizeof(int32_t)) == 0);
+    MUST(memcmp(weft_tensor_data(wholes[0]), weft_tensor_data(wholes[1]), weft_tensor_nbytes(wholes[0])) == 0);
+    for (int i = 0; i < 2; i++) {
+        weft_tensor_unref(parts[i]);
+        weft_tensor_unref(wholes[i]);
+    }
+}
+
+static void compare_all_rooted(weft_group *shared, weft_group *other, int64_t count)
+{
+    size_t size = weft_group_size(shared);
+    for (int what = BROADCASTS; what < ROOTED; what++)
+        for (size_t root = 0; root<size; root += size> 2 ? size - 1 : 1) {
+            compare_rooted(shared, other, (rooted)what, count, root, false);
+            compare_rooted(shared, other, (rooted)what, count, root, true);
+        }
+}
+
+/* Operations with a root send no messages. */
+static void must_send_nothing(weft_agent *agent, weft_group *group)
+{
+    enum { ROUNDS = 40 };
+    size_t size = weft_group_size(group);
+    weft_tensor *part = filled(WEFT_DTYPE_INT32, 100, 1, 1);
+    weft_tensor *whole = filled(WEFT_DTYPE_INT32, 100 * (int64_t)size, 1, 1);
+    weft_stats before = world_stats(agent), after;
+    for (int i = 0; i < ROUNDS; i++)
+        for (int what = BROADCASTS; what < ROOTED; what++)
+            MUST_OK(run_rooted(group, (rooted)what, part, whole, (size_t)i % size));
+    MUST_OK(weft_group_barrier(group, 40000));
+    after = world_stats(agent);
+    MUST(after.frames_sent - before.frames_sent < ROUNDS); /* few: other parts of weft send some */
+    weft_tensor_unref(part);
+    weft_tensor_unref(whole);
+}
+
 static int run_results(void)
 {
     /* the last two: of 2 MiB in pieces, for two members; more than that, by messages */
@@ -158,7 +222,10 @@ static int run_results(void)
         compare_allreduce(shared, other, WEFT_DTYPE_FLOAT32, WEFT_OP_AVG, counts[i]);
         for (int what = GATHERS; what <= EXCHANGES && counts[i] <= 65536; what++)
             compare_gathering(shared, other, (gathering)what, counts[i]);
+        if (counts[i] <= 16385)
+            compare_all_rooted(shared, other, counts[i]);
     }
+    must_send_nothing(agent, shared);
     weft_group_close(shared);
     weft_group_close(other);
     MUST_OK(close_worker(agent));
@@ -175,9 +242,10 @@ static void *run_group(void *arg)
     int size = (int)weft_group_size(group);
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < AT_ONCE; i++) {
-            x[i] = weft_tensor_full(WEFT_SHAPE(1 + i * 900), WEFT_DTYPE_FLOAT32, weft_group_index(group) + i);
+            x[i] = weft_tensor_full(WEFT_SHAPE(1 + i * 900 * (i == AT_ONCE - 1 ? 2 : 1)), WEFT_DTYPE_FLOAT32,
+                                    weft_group_index(group) + i);
             MUST(x[i] != NULL);
-            if (i % 5 == 4) /* between the others; it is not in shared memory */
+            if (i % 5 == 4) /* between the others; the last one is too large for shared memory */
                 MUST_OK(weft_group_broadcast_async(group, x[i], (size_t)(round % size), 40000, &done[i]));
             else
                 MUST_OK(weft_group_allreduce_async(group, x[i], WEFT_OP_SUM, 40000, &done[i]));
@@ -228,6 +296,59 @@ static int run_leaves(void)
     weft_tensor_unref(x);
     weft_group_close(group);
     weft_agent_stop(agent);
+    return 0;
+}
+
+/* The root leaves after a broadcast: the others still get its data, though they call only when they know that it left. */
+static int run_root_leaves(void)
+{
+    weft_agent *agent = open_worker();
+    weft_group *group = open_warm(agent, "all");
+    weft_tensor *x = filled(WEFT_DTYPE_INT32, 1000, 1, weft_group_index(group));
+    weft_tensor *wanted = filled(WEFT_DTYPE_INT32, 1000, 1, 0);
+    while (weft_group_index(group) != 0 && !weft_group_error(group))
+        usleep(1000);
+    MUST_OK(weft_group_broadcast(group, x, 0, 40000));
+    MUST(memcmp(weft_tensor_data(x), weft_tensor_data(wanted), weft_tensor_nbytes(x)) == 0);
+    if (weft_group_index(group) != 0)
+        MUST_BE(weft_group_barrier(group, 40000), WEFT_ERR_PEER_LEFT);
+    weft_tensor_unref(x);
+    weft_tensor_unref(wanted);
+    weft_group_close(group);
+    weft_agent_stop(agent);
+    return 0;
+}
+
+/* The root of many operations is ahead of the others, as far as it may be. */
+static int run_ahead(void)
+{
+    enum { COUNT = 300 };
+    weft_agent *agent = open_worker();
+    weft_group *group = open_warm(agent, "all");
+    size_t me = (size_t)weft_group_index(group), size = weft_group_size(group);
+    weft_future *done[COUNT];
+    weft_tensor *x[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        size_t root = (size_t)i / 50 % size;
+        x[i] = weft_tensor_full(WEFT_SHAPE(1 + i % 7 * 2000), WEFT_DTYPE_FLOAT32, me == root ? i : -1);
+        MUST(x[i] != NULL);
+        if (i % 3)
+            MUST_OK(weft_group_broadcast_async(group, x[i], root, 40000, &done[i]));
+        else
+            MUST_OK(weft_group_reduce_async(group, x[i], WEFT_OP_MAX, root, 40000, &done[i]));
+        if (me != root) /* only the root does not wait */
+            MUST_OK(weft_future_wait(done[i], WEFT_FOREVER));
+    }
+    for (int i = 0; i < COUNT; i++) {
+        bool has_result = i % 3 || me == (size_t)i / 50 % size;
+        MUST_OK(weft_future_wait(done[i], WEFT_FOREVER));
+        for (int64_t k = 0; k < weft_tensor_numel(x[i]); k++)
+            MUST(((float *)weft_tensor_data(x[i]))[k] == (has_result ? (float)i : -1));
+        weft_future_unref(done[i]);
+        weft_tensor_unref(x[i]);
+    }
+    weft_group_close(group);
+    MUST_OK(close_worker(agent));
     return 0;
 }
 
@@ -288,10 +409,78 @@ static int run_disagrees(void)
     return 0;
 }
 
+/* Members name different roots. Some that disagree about a broadcast have what they need; the next operation fails. */
+static int run_roots_differ(void)
+{
+    weft_agent *agent = open_worker();
+    size_t root = weft_agent_rank(agent) == 1 ? 1 : 0;
+    for (int what = BROADCASTS; what < ROOTED; what++) {
+        char name[32];
+        snprintf(name, sizeof name, "roots-%d", what);
+        weft_group *group = open_warm(agent, name);
+        weft_tensor *part = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
+        weft_tensor *whole = weft_tensor_zeros(WEFT_SHAPE(30), WEFT_DTYPE_FLOAT32);
+        weft_status st = run_rooted(group, (rooted)what, part, whole, root);
+        if (!st)
+            st = weft_group_barrier(group, 40000);
+        MUST_BE(st, WEFT_ERR_STATE);
+        MUST(strstr(weft_error_message(weft_group_error(group)), "root") != NULL);
+        weft_tensor_unref(part);
+        weft_tensor_unref(whole);
+        weft_group_close(group);
+    }
+    MUST_OK(close_worker(agent));
+    return 0;
+}
+
+/* A member cancels a broadcast whose root does not call it: the group is over on all members. */
+static int run_cancels(void)
+{
+    weft_agent *agent = open_worker();
+    weft_group *group = open_warm(agent, "all");
+    weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32);
+    weft_future *future;
+    if (weft_agent_rank(agent) != 0) {
+        MUST_OK(weft_group_broadcast_async(group, x, 0, WEFT_FOREVER, &future));
+        if (weft_agent_rank(agent) == 1)
+            MUST_OK(weft_future_cancel(future));
+        MUST_BE(weft_future_wait(future, WEFT_FOREVER), WEFT_ERR_CANCELLED);
+        weft_future_unref(future);
+    }
+    while (!weft_group_error(group))
+        usleep(1000);
+    MUST_BE(weft_error_code(weft_group_error(group)), WEFT_ERR_CANCELLED);
+    weft_tensor_unref(x);
+    weft_group_close(group);
+    MUST_OK(close_worker(agent));
+    return 0;
+}
+
 /* ---- Members that die, or stop ----------------------------------------------------------------------------------------- */
 
-/* Allreduces until one fails; the parent kills rank 1 meanwhile. Then those who live go on. */
-static int run_death(int64_t count)
+/* Each member gives ones. Checks the result if there is one. */
+static weft_status operate(weft_group *group, weft_tensor *x, int kind, int round)
+{
+    float *data = weft_tensor_data(x);
+    size_t size = weft_group_size(group), root = (size_t)round % size, me = (size_t)weft_group_index(group);
+    int64_t count = weft_tensor_numel(x);
+    bool has_sum = kind == ROOTED || (kind == REDUCES && me == root);
+    weft_tensor *whole = weft_tensor_full(WEFT_SHAPE(count * (int64_t)size), WEFT_DTYPE_FLOAT32, 1);
+    for (int64_t i = 0; i < count; i++)
+        data[i] = kind == BROADCASTS && me != root ? 0 : 1;
+    weft_status st = kind == ROOTED ? weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER)
+                                    : run_rooted(group, (rooted)kind, x, whole, root);
+    for (int64_t i = 0; i < count && !st; i++)
+        MUST(data[i] == (has_sum ? (float)size : 1));
+    for (int64_t i = 0; i < count * (int64_t)size && !st; i++)
+        MUST(((float *)weft_tensor_data(whole))[i] == 1);
+    weft_tensor_unref(whole);
+    return st;
+}
+
+/* Operations until one fails; the parent kills rank 1 meanwhile. Then those who live go on. kind ROOTED: allreduces; more than
+ * that: all kinds. */
+static int run_death(int64_t count, int kind)
 {
     weft_agent *agent = open_worker();
     int rank = weft_agent_rank(agent);
@@ -299,14 +488,8 @@ static int run_death(int64_t count)
     weft_status st = WEFT_OK;
     weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
     child_say('r');
-    while (!st) {
-        float *data = weft_tensor_data(x);
-        for (int64_t i = 0; i < count; i++)
-            data[i] = 1;
-        st = weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER);
-        for (int64_t i = 0; i < count && !st; i++)
-            MUST(data[i] == (float)weft_group_size(group));
-    }
+    for (int round = 0; !st; round++)
+        st = operate(group, x, kind > ROOTED ? round % (ROOTED + 1) : kind, round);
     MUST_BE(st, WEFT_ERR_PEER_DEAD);
     MUST(weft_error_worker(weft_group_error(group)) == 1 && rank != 1);
     MUST_OK(weft_group_shrink(group, 40000, &less, NULL));
@@ -322,17 +505,27 @@ static int run_death(int64_t count)
 
 static int run_dies(void)
 {
-    return run_death(1);
+    return run_death(1, ROOTED);
 }
 
 static int run_dies_in_two_steps(void)
 {
-    return run_death(3000);
+    return run_death(3000, ROOTED);
 }
 
 static int run_dies_with_full_slots(void)
 {
-    return run_death(16384);
+    return run_death(16384, ROOTED);
+}
+
+static int run_dies_in_broadcasts(void)
+{
+    return run_death(500, BROADCASTS);
+}
+
+static int run_dies_in_all(void)
+{
+    return run_death(4096, ROOTED + 1);
 }
 
 /* Rank 1 is stopped for less than the bound: all operations succeed. */
@@ -448,6 +641,12 @@ static const child_role roles[] = {
     {"results", run_results},
     {"many", run_many},
     {"leaves", run_leaves},
+    {"root-leaves", run_root_leaves},
+    {"ahead", run_ahead},
+    {"roots-differ", run_roots_differ},
+    {"cancels", run_cancels},
+    {"dies-root", run_dies_in_broadcasts},
+    {"dies-all", run_dies_in_all},
     {"apart", run_apart},
     {"disagrees", run_disagrees},
     {"dies", run_dies},
@@ -549,6 +748,27 @@ static void test_first_leaves(void **state)
         play(3, "leaves");
 }
 
+static void test_root_leaves(void **state)
+{
+    for (int i = 0; i < 3; i++)
+        play(3, "root-leaves");
+}
+
+static void test_root_is_ahead(void **state)
+{
+    play(3, "ahead");
+}
+
+static void test_roots_differ(void **state)
+{
+    play(3, "roots-differ");
+}
+
+static void test_cancelled_broadcast(void **state)
+{
+    play(3, "cancels");
+}
+
 static void test_not_all_have_it(void **state)
 {
     play(3, "apart");
@@ -571,11 +791,12 @@ static void test_fork(void **state)
 
 static void test_death(void **state)
 {
-    static const char *const parts[] = {"dies", "dies-3000", "dies-16384"};
-    for (int i = 0; i < 6; i++) {
-        start(4, parts[i % 3]);
+    static const char *const parts[] = {"dies", "dies-3000", "dies-16384", "dies-root", "dies-all"};
+    enum { PARTS = sizeof parts / sizeof *parts };
+    for (int i = 0; i < 2 * PARTS; i++) {
+        start(4, parts[i % PARTS]);
         hear_all(4, 'r');
-        usleep((useconds_t)(3000 + 17000 * i));
+        usleep((useconds_t)(3000 + 9000 * i));
         child_signal(&crew[1], SIGKILL);
         assert_int_equal(dismiss(1), SIGKILL);
         for (int rank = 0; rank < 4; rank++)
@@ -613,12 +834,21 @@ int main(int argc, char **argv)
     setenv("WEFT_FABRIC", fabrics, 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_results),         cmocka_unit_test(test_results_of_eight),
-        cmocka_unit_test(test_many_at_once),    cmocka_unit_test(test_first_leaves),
-        cmocka_unit_test(test_not_all_have_it), cmocka_unit_test(test_disagreement),
-        cmocka_unit_test(test_missing),         cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_death),           cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_results_of_eight),
+        cmocka_unit_test(test_many_at_once),
+        cmocka_unit_test(test_first_leaves),
+        cmocka_unit_test(test_not_all_have_it),
+        cmocka_unit_test(test_disagreement),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_stop),
         cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_root_leaves),
+        cmocka_unit_test(test_root_is_ahead),
+        cmocka_unit_test(test_roots_differ),
+        cmocka_unit_test(test_cancelled_broadcast),
     };
     return cmocka_run_group_tests(tests, NULL, dismiss_all);
 }

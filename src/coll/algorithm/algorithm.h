@@ -63,8 +63,7 @@ void wfi_build_ring(const wfi_collective *collective,
 void wfi_build_tree(const wfi_collective *collective, wfi_schedule *schedule);      /* allreduce, reduce, broadcast */
 void wfi_build_two_level(const wfi_collective *collective, wfi_schedule *schedule); /* allreduce, reduce, broadcast */
 void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule);     /* reduce, broadcast */
-void wfi_build_shared(const wfi_collective *collective,
-                      wfi_schedule *schedule); /* all in which all members wait for all */
+void wfi_build_shared(const wfi_collective *collective, wfi_schedule *schedule);    /* all */
 void wfi_build_direct(const wfi_collective *collective,
                       wfi_schedule *schedule); /* allgather, reduce_scatter, gather, scatter, all_to_all */
 

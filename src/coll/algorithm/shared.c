@@ -4,7 +4,8 @@
 
 size_t wfi_slot_need(const wfi_collective *collective)
 {
-    bool has_all = collective->kind == WFI_REDUCE_SCATTER || collective->kind == WFI_ALL_TO_ALL;
+    bool has_all =
+        collective->kind == WFI_REDUCE_SCATTER || collective->kind == WFI_ALL_TO_ALL || collective->kind == WFI_SCATTER;
     return wfi_part_bytes(collective) * (has_all ? collective->members : 1);
 }
 

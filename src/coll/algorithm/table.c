@@ -47,8 +47,8 @@ static const wfi_algorithm algorithms[ALGORITHMS] = {
                     BIT(WFI_ALL_TO_ALL)},
     [TWO_LEVEL] = {"two_level", wfi_build_two_level, BIT(WFI_ALLREDUCE) | BIT(WFI_REDUCE) | BIT(WFI_BROADCAST)},
     [SHARED] = {"shared", wfi_build_shared,
-                BIT(WFI_BARRIER) | BIT(WFI_ALLREDUCE) | BIT(WFI_ALLGATHER) | BIT(WFI_REDUCE_SCATTER) |
-                    BIT(WFI_ALL_TO_ALL)},
+                BIT(WFI_BARRIER) | BIT(WFI_ALLREDUCE) | BIT(WFI_REDUCE) | BIT(WFI_BROADCAST) | BIT(WFI_ALLGATHER) |
+                    BIT(WFI_REDUCE_SCATTER) | BIT(WFI_GATHER) | BIT(WFI_SCATTER) | BIT(WFI_ALL_TO_ALL)},
 };
 
 #define COUNT(rules) (sizeof(rules) / sizeof *(rules))
@@ -77,8 +77,12 @@ static const wfi_rule with_memory[] = {
     {WFI_ALLREDUCE, ANY, 256 << 10, &algorithms[SHARED]},
     {WFI_ALLREDUCE, 4, 4 << 20, &algorithms[RABENSEIFNER]},
     {WFI_ALLREDUCE, 16, 4 << 20, &algorithms[TREE]},
+    {WFI_REDUCE, ANY, ANY, &algorithms[SHARED]},
+    {WFI_BROADCAST, ANY, ANY, &algorithms[SHARED]},
     {WFI_ALLGATHER, ANY, ANY, &algorithms[SHARED]},
     {WFI_REDUCE_SCATTER, ANY, ANY, &algorithms[SHARED]},
+    {WFI_GATHER, ANY, ANY, &algorithms[SHARED]},
+    {WFI_SCATTER, ANY, ANY, &algorithms[SHARED]},
     {WFI_ALL_TO_ALL, ANY, ANY, &algorithms[SHARED]},
 };
 

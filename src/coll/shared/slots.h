@@ -11,7 +11,9 @@
  * member copies the parts of the others.
  *
  * A member begins a turn only after it has ended the turn before. So when all members have arrived at turn N, all
- * members have finished reading the slots of turn N - 1, and turn N + 1 may write them.
+ * members have finished reading the slots of turn N - 1, and turn N + 1 may write them. A member waits for that before
+ * it writes. In an operation with a root not all members wait for each other (wfi_slots_waits): a broadcast ends at the
+ * root when its data are in its slot. So the root may be one turn ahead of the slowest member.
  *
  * TRUST. Other members can write anything into this memory at any time. Wrong data give a wrong result, a wrong head
  * ends the group, and a missing flag makes the operation wait until its time limit. No access is out of bounds, because
@@ -51,6 +53,15 @@ bool wfi_slots_have(const wfi_slots *slots, wfi_slots_flag flag, uint64_t turn, 
 
 /* ---- work.c ------------------------------------------------------------------------------------------------------ */
 
+/* The members whose flag ARRIVED a member needs before it computes its result. */
+typedef enum wfi_slots_waited {
+    WFI_SLOTS_FOR_ALL,
+    WFI_SLOTS_FOR_ROOT, /* broadcast and scatter, except at the root */
+    WFI_SLOTS_FOR_NONE, /* the root of broadcast and scatter; reduce and gather, except at the root */
+} wfi_slots_waited;
+
+wfi_slots_waited wfi_slots_waits(const wfi_collective *what);
+
 /* One turn of this member. */
 typedef struct wfi_slots_work {
     const wfi_slots *slots;
@@ -58,7 +69,7 @@ typedef struct wfi_slots_work {
     uint64_t turn;
     weft_dtype dtype;
     weft_op how;
-    const void *input; /* ignored for an allreduce, which reads `output` */
+    const void *input; /* ignored for an allreduce and a broadcast, which read `output` */
     void *output;
 } wfi_slots_work;
 
@@ -66,7 +77,7 @@ void wfi_slots_put(const wfi_slots_work *work); /* writes this member's data int
 /* Whether the operation has a second step, for which all members must have the flag REDUCED. */
 bool wfi_slots_has_second(const wfi_collective *what);
 size_t wfi_slots_work_bytes(const wfi_collective *what); /* estimate of the bytes that one step reads and writes */
-void wfi_slots_first(const wfi_slots_work *work);        /* call it when all members have ARRIVED */
+void wfi_slots_first(const wfi_slots_work *work);        /* call it when those that are waited for have ARRIVED */
 void wfi_slots_second(const wfi_slots_work *work);       /* call it when all members have REDUCED */
 
 #endif

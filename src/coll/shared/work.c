@@ -12,6 +12,21 @@
  */
 #define ONE_STEP_BYTES ((size_t)16 << 10)
 
+wfi_slots_waited wfi_slots_waits(const wfi_collective *what)
+{
+    bool is_root = what->me == what->root;
+    switch (what->kind) {
+    case WFI_BROADCAST:
+    case WFI_SCATTER:
+        return is_root ? WFI_SLOTS_FOR_NONE : WFI_SLOTS_FOR_ROOT;
+    case WFI_REDUCE:
+    case WFI_GATHER:
+        return is_root ? WFI_SLOTS_FOR_ALL : WFI_SLOTS_FOR_NONE;
+    default:
+        return WFI_SLOTS_FOR_ALL;
+    }
+}
+
 bool wfi_slots_has_second(const wfi_collective *what)
 {
     return what->kind == WFI_ALLREDUCE && wfi_part_bytes(what) * what->members > ONE_STEP_BYTES;
@@ -19,7 +34,10 @@ bool wfi_slots_has_second(const wfi_collective *what)
 
 size_t wfi_slots_work_bytes(const wfi_collective *what)
 {
-    return wfi_slots_has_second(what) ? 2 * wfi_part_bytes(what) : wfi_part_bytes(what) * what->members;
+    bool is_one_part = wfi_slots_waits(what) != WFI_SLOTS_FOR_ALL;
+    if (wfi_slots_has_second(what))
+        return 2 * wfi_part_bytes(what);
+    return wfi_part_bytes(what) * (is_one_part ? 1 : what->members);
 }
 
 void wfi_slots_put(const wfi_slots_work *work)
@@ -27,7 +45,9 @@ void wfi_slots_put(const wfi_slots_work *work)
     const wfi_collective *what = work->what;
     const uint8_t *from = work->input;
     size_t bytes = wfi_slot_need(what);
-    if (what->kind == WFI_ALLREDUCE)
+    if (wfi_slots_waits(what) == WFI_SLOTS_FOR_ROOT || (what->kind == WFI_GATHER && what->me == what->root))
+        return; /* its data are not read by others */
+    if (what->kind == WFI_ALLREDUCE || what->kind == WFI_BROADCAST)
         from = work->output;
     else if (what->kind == WFI_ALLGATHER && what->in_place)
         from = (const uint8_t *)work->output + what->me * bytes;
@@ -107,6 +127,32 @@ static void gather(const wfi_slots_work *work, size_t at)
         memcpy((uint8_t *)work->output + i * bytes, wfi_slots_data(work->slots, i, work->turn) + at, bytes);
 }
 
+static void gather_at_root(const wfi_slots_work *work)
+{
+    size_t bytes = wfi_part_bytes(work->what), me = work->what->me;
+    for (size_t i = 0; i < work->what->members; i++)
+        if (i != me)
+            memcpy((uint8_t *)work->output + i * bytes, wfi_slots_data(work->slots, i, work->turn), bytes);
+    if (!work->what->in_place)
+        memcpy((uint8_t *)work->output + me * bytes, work->input, bytes);
+}
+
+static void first_with_root(const wfi_slots_work *work)
+{
+    const wfi_collective *what = work->what;
+    size_t bytes = wfi_part_bytes(what);
+    bool is_root = what->me == what->root, scatters = what->kind == WFI_SCATTER;
+    const uint8_t *from = wfi_slots_data(work->slots, what->root, work->turn) + (scatters ? what->me * bytes : 0);
+    if (what->kind == WFI_REDUCE && is_root)
+        reduce(work, work->output, 0, bytes);
+    else if (what->kind == WFI_GATHER && is_root)
+        gather_at_root(work);
+    else if ((scatters || what->kind == WFI_BROADCAST) && !is_root)
+        memcpy(work->output, from, bytes);
+    else if (scatters && !what->in_place)
+        memcpy(work->output, (const uint8_t *)work->input + what->me * bytes, bytes);
+}
+
 void wfi_slots_first(const wfi_slots_work *work)
 {
     const wfi_collective *what = work->what;
@@ -133,6 +179,7 @@ void wfi_slots_first(const wfi_slots_work *work)
         gather(work, me * bytes);
         break;
     default:
+        first_with_root(work);
         break;
     }
 }
