@@ -4,6 +4,7 @@
  * a bug report should have (docs/weft-info.md). It is linked with the static library, whose inside it calls.
  */
 #include "base/text/variables.h"
+#include "cli.h"
 #include "fabric.h"
 #include "net/channel/channel.h"
 #include "out.h"
@@ -345,8 +346,10 @@ static int read_arguments(int argc, char **argv, arguments *given)
                    "Exit code: 0; 1 if weft_agent_open would fail here; 2 for a wrong option or file.\n");
             return 0;
         }
-        if (strcmp(argv[i], "--version") == 0)
-            return printf("weft-info %s\n", weft_version()) < 0;
+        if (strcmp(argv[i], "--version") == 0) {
+            printf("weft-info %s\n", weft_version());
+            return 0;
+        }
         if (strcmp(argv[i], "--json") == 0)
             given->json = true;
         else if (!is_file && strcmp(argv[i], "--cpus") != 0)
@@ -395,7 +398,7 @@ int main(int argc, char **argv)
     weft_error *error = NULL;
     int code = read_arguments(argc, argv, &given);
     if (code >= 0)
-        return code;
+        return cli_flush("weft-info", code);
     weft_logging_set_sink(drop_line, NULL);
     if (given.topology && wfi_topology_open_file(given.topology, &described, &error) != WEFT_OK) {
         fprintf(stderr, "weft-info: %s\n", error ? weft_error_message(error) : "out of memory");
@@ -413,5 +416,5 @@ int main(int argc, char **argv)
     out_close(&to);
     wfi_cores_destroy(cores);
     wfi_topology_close(described);
-    return fflush(stdout) || ferror(stdout) || !opens ? 1 : 0;
+    return cli_flush("weft-info", !opens);
 }

@@ -22,6 +22,16 @@ int cli_error(const cli *program, const char *format, ...)
     return 2;
 }
 
+int cli_flush(const char *program, int code)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "%s: standard output cannot be written%s%s\n", program, errno ? ": " : "",
+            errno ? strerror(errno) : "");
+    return code ? code : 1;
+}
+
 /* ---- Help ------------------------------------------------------------------------------------------------------- */
 
 static void print_choices(const cli_option *option, char *out, size_t size)
@@ -152,7 +162,7 @@ int cli_parse(const cli *program, int argc, char **argv)
     for (int at = 1; at < argc; at++) {
         if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) {
             print_help(program);
-            return 0;
+            return cli_flush(program->program, 0);
         }
         int code = take(program, argc, argv, &at);
         if (code >= 0)

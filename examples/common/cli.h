@@ -43,4 +43,8 @@ int cli_parse(const cli *program, int argc, char **argv);
 /* Reports an error found later, such as two options that exclude each other. Prints one line; returns 2. */
 int cli_error(const cli *program, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* For the end of a program: checks that all output was written. If not, prints a line and returns 1 in place of 0.
+ * Otherwise returns `code`. */
+int cli_flush(const char *program, int code);
+
 #endif

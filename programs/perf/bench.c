@@ -39,6 +39,7 @@ static bool join_remote(bench *b)
     char what[320];
     weft_error *error = NULL;
     weft_agent_options options = serve_options(b->o->to_host, (int)b->o->to_port, b->list);
+    (void)unsetenv("WEFT_NAME"); /* the other side may have the same */
     options.rank = WEFT_ANY_RANK;
     options.rendezvous_timeout_ms = JOIN_MS;
     weft_status st = weft_agent_open(&options, &b->agent, &error);
@@ -58,6 +59,29 @@ static void end_job(bench *b)
     b->job = NULL;
 }
 
+/* Whether the lists have a fabric in common. */
+static bool share_fabric(const char *ours, const char *theirs)
+{
+    char item[32];
+    for (const char *at = ours; next_item(&at, item, sizeof item);)
+        if (list_has(theirs, item))
+            return true;
+    return false;
+}
+
+static void explain_absent(bench *b)
+{
+    char theirs[128], text[600];
+    serve_list(b->agent, theirs, sizeof theirs);
+    if (*theirs && !share_fabric(b->list, theirs))
+        snprintf(b->absent, sizeof b->absent,
+                 "%s does not reach the other side, which has only %s: start weft-perf --serve without --fabric, or "
+                 "measure with --fabric %s",
+                 b->fabric, theirs, theirs);
+    else if (weft_agent_fabric(b->agent, b->peer, WEFT_LANE_CONTROL, text, sizeof text) == WEFT_OK)
+        snprintf(b->absent, sizeof b->absent, "%s does not reach the other side: %s", b->fabric, text);
+}
+
 /* The first call opens the control lane. After it, weft knows over which fabric the bulk lane would go. */
 static bool greet(bench *b, bool *is_absent)
 {
@@ -65,8 +89,10 @@ static bool greet(bench *b, bool *is_absent)
     weft_rpc_options options = {.timeout_ms = SERVICE_CALL_MS, .error = &error};
     weft_status st = weft_rpc_sync(b->agent, weft_to_rank(b->peer), "inline", WEFT_NO_VALUES, &options, NULL);
     *is_absent = st == WEFT_ERR_UNREACHABLE;
-    if (*is_absent)
+    if (*is_absent) {
         weft_error_unref(error);
+        explain_absent(b);
+    }
     return !st || (*is_absent ? false : bench_fail(b, "inline", b->peer, st, error));
 }
 

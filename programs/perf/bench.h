@@ -25,10 +25,12 @@ typedef struct bench {
     int peer;  /* the rank of the other side */
     int world; /* workers of the job that can be measured: 2 if the other side is remote */
     floors *floors;
+    char absent[700]; /* why bench_open found no common fabric */
 } bench;
 
 /* Opens the floors and a local job, or joins the job of --to; then makes the first call. On false, *is_absent means
- * that the two sides have no common fabric here, and no message was sent; otherwise task_fail was called. */
+ * that the two sides have no common fabric here, and no message was sent: b->absent is the sentence. Otherwise
+ * task_fail was called. */
 bool bench_open(bench *b, const settings *o, task_end *to, const char *list, int workers, bool has_floors,
                 bool *is_absent);
 /* Ends the job, and returns whether all went well. If `ok` is false, a failure came before, and the job is ended at

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json_results.c - writes a run as one JSON object, and reads the results of such an object. The reader takes any JSON,
- * and looks only for the array "results" of the outermost object.
+ * json_results.c - writes a run as one JSON object, and reads such an object. The reader takes any JSON. It looks only
+ * for members of the outermost object: the array "results", the array "notes", and those of run_fields.
  */
 #include "perf/writers.h"
 
@@ -9,13 +9,8 @@
 
 #include <errno.h>
 #include <math.h>
-#include <rdma/fabric.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <unistd.h>
-
-#include <weft/base.h>
 
 #define FILE_MOST (64L << 20)
 #define DEPTH_MOST 32
@@ -51,20 +46,34 @@ static void put_result(wfi_json *j, const result *r)
     wfi_json_close(j, '}');
 }
 
-void json_write(FILE *to, const report_of_run *run)
+/* Members of the object beside the notes and results. */
+static const struct run_field {
+    const char *name;
+    field_kind kind;
+    size_t offset, size;
+} run_fields[] = {
+    {"version", FIELD_TEXT, offsetof(run_report, version), sizeof(((run_report *)NULL)->version)},
+    {"libfabric", FIELD_TEXT, offsetof(run_report, libfabric), sizeof(((run_report *)NULL)->libfabric)},
+    {"kernel", FIELD_TEXT, offsetof(run_report, kernel), sizeof(((run_report *)NULL)->kernel)},
+    {"processors", FIELD_COUNT, offsetof(run_report, processors), 0},
+    {"seconds", FIELD_NUMBER, offsetof(run_report, seconds), 0},
+};
+#define RUN_FIELDS (sizeof run_fields / sizeof *run_fields)
+
+void json_write(FILE *to, const run_report *run)
 {
     wfi_json j = {.to = to, .separated = true};
-    struct utsname system = {0};
-    char version[32];
-    (void)uname(&system);
-    snprintf(version, sizeof version, "%u.%u", FI_MAJOR(fi_version()), FI_MINOR(fi_version()));
     wfi_json_open(&j, NULL, '{');
     wfi_json_put_number(&j, "weft_perf", 1);
-    wfi_json_put_text(&j, "version", weft_version());
-    wfi_json_put_text(&j, "libfabric", version);
-    wfi_json_put_text(&j, "kernel", system.release);
-    wfi_json_put_number(&j, "processors", (uint64_t)sysconf(_SC_NPROCESSORS_ONLN));
-    put_number(&j, "seconds", run->seconds);
+    for (size_t i = 0; i < RUN_FIELDS; i++) {
+        const void *at = (const char *)run + run_fields[i].offset;
+        if (run_fields[i].kind == FIELD_TEXT)
+            wfi_json_put_text(&j, run_fields[i].name, *(const char *)at ? at : NULL);
+        else if (run_fields[i].kind == FIELD_NUMBER)
+            put_number(&j, run_fields[i].name, *(const double *)at);
+        else
+            wfi_json_put_number(&j, run_fields[i].name, (uint64_t) * (const int64_t *)at);
+    }
     wfi_json_open(&j, "notes", '[');
     for (size_t i = 0; i < run->note_count; i++)
         wfi_json_put_text(&j, NULL, run->notes[i]);
@@ -83,9 +92,9 @@ typedef struct reader {
     const char *at;
     int depth;
     const char *wrong; /* NULL: nothing so far */
-    results *out;
+    run_report *out;
     result *row; /* the result that is read; NULL: none */
-    bool in_results;
+    bool in_results, in_notes;
 } reader;
 
 static bool fail(reader *r, const char *what)
@@ -109,7 +118,17 @@ static bool take(reader *r, char wanted)
     return true;
 }
 
-/* A string without its quotes. A character given by number becomes '?': weft-perf writes none in what is read. */
+/* The character after "\\u": a byte, as weft-perf writes bytes that are no UTF-8; '?' for all others. */
+static char read_code(reader *r)
+{
+    char digits[5] = "", *end;
+    for (size_t i = 0; i < 4 && r->at[1]; i++)
+        digits[i] = *++r->at;
+    unsigned long code = strtoul(digits, &end, 16);
+    return end == digits + 4 && code > 0 && code < 256 ? (char)code : '?';
+}
+
+/* A string without its quotes. */
 static bool read_string(reader *r, char *out, size_t room)
 {
     size_t used = 0;
@@ -121,7 +140,7 @@ static bool read_string(reader *r, char *out, size_t room)
             each = *++r->at;
             if (!each)
                 break;
-            each = each == 'n' ? '\n' : each == 't' ? '\t' : each == 'u' ? '?' : each;
+            each = each == 'n' ? '\n' : each == 't' ? '\t' : each == 'u' ? read_code(r) : each;
         }
         if (used + 1 < room)
             out[used++] = each;
@@ -164,16 +183,30 @@ static bool read_object(reader *r)
     r->row = is_row ? &row : NULL;
     bool ok = read_members(r, true, '}');
     if (is_row && ok)
-        results_add(r->out, &row);
+        results_add(&r->out->found, &row);
     r->row = NULL;
     return ok;
 }
 
-static void set(reader *r, const char *key, const char *text)
+static void set(reader *r, const char *key, const char *text, bool is_string)
 {
     for (size_t i = 0; r->row && i < result_field_count; i++)
         if (strcmp(result_fields[i].name, key) == 0)
             result_set(r->row, &result_fields[i], text);
+    if (r->in_notes && r->depth == 3 && is_string)
+        run_report_note(r->out, text);
+    for (size_t i = 0; r->depth == 2 && i < RUN_FIELDS; i++) {
+        char *at = (char *)r->out + run_fields[i].offset, *end;
+        double value = strtod(text, &end);
+        if (strcmp(run_fields[i].name, key) != 0)
+            continue;
+        if (run_fields[i].kind == FIELD_TEXT && is_string)
+            text_copy(at, run_fields[i].size, text);
+        else if (run_fields[i].kind == FIELD_COUNT)
+            *(int64_t *)at = strtoll(text, NULL, 10);
+        else if (run_fields[i].kind == FIELD_NUMBER && end != text && !*end)
+            *(double *)at = value;
+    }
 }
 
 static bool read_value(reader *r, const char *key)
@@ -189,12 +222,15 @@ static bool read_value(reader *r, const char *key)
     } else if (*r->at == '[') {
         r->at++;
         r->in_results = r->in_results || (r->depth == 2 && strcmp(key, "results") == 0);
+        r->in_notes = r->in_notes || (r->depth == 2 && strcmp(key, "notes") == 0);
         ok = read_members(r, false, ']');
         r->in_results = r->in_results && r->depth != 2;
+        r->in_notes = r->in_notes && r->depth != 2;
     } else {
-        ok = *r->at == '"' ? read_string(r, text, sizeof text) : read_word(r, text, sizeof text);
+        bool is_string = *r->at == '"';
+        ok = is_string ? read_string(r, text, sizeof text) : read_word(r, text, sizeof text);
         if (ok)
-            set(r, key, text);
+            set(r, key, text, is_string);
     }
     r->depth--;
     return ok;
@@ -216,7 +252,7 @@ static char *read_file(const char *path)
     return text;
 }
 
-bool json_read(const char *path, results *out, char *why, size_t room)
+bool json_read(const char *path, run_report *out, char *why, size_t room)
 {
     char *text = read_file(path);
     if (!text) {
@@ -224,12 +260,13 @@ bool json_read(const char *path, results *out, char *why, size_t room)
         return false;
     }
     reader r = {.at = text, .out = out};
+    out->seconds = (double)NAN;
     bool ok = read_value(&r, "");
     if (!ok)
         snprintf(why, room, "%s is no JSON: %s at byte %zu", path, r.wrong ? r.wrong : "something is wrong",
                  (size_t)(r.at - text));
-    else if (out->count == 0)
+    else if (out->found.count == 0)
         snprintf(why, room, "%s has no results of weft-perf", path);
     free(text);
-    return ok && out->count > 0;
+    return ok && out->found.count > 0;
 }

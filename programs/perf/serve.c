@@ -3,20 +3,25 @@
 #include "perf/serve.h"
 
 #include "perf/service.h"
+#include "perf/stop.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
-#define WORLD 4   /* this one, and the measuring one, whose former incarnation may not have left yet */
-#define NEXT_S 20 /* from the end of one fabric to the begin of the next one */
+#define WORLD 4       /* this one, and the measuring one, whose former incarnation may not have left yet */
+#define NEXT_MS 20000 /* from the end of one fabric to the begin of the next one */
 #define CLOSE_MS 5000
 #define FUNCTIONS_MAX 16
+#define SERVES "serves:"
 
 weft_agent_options serve_options(const char *host, int port, const char *fabrics)
 {
@@ -40,8 +45,7 @@ weft_status serve_tell_done(weft_agent *agent)
 
 typedef struct server {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
-    const settings *o;
+    int news; /* eventfd: something below has changed */
     const char *address;
     /* Under `lock`. */
     bool has_come, is_done;
@@ -55,8 +59,8 @@ static weft_status take_done(weft_call *call, void *user)
     (void)call;
     pthread_mutex_lock(&s->lock);
     s->is_done = true;
-    pthread_cond_signal(&s->changed);
     pthread_mutex_unlock(&s->lock);
+    (void)eventfd_write(s->news, 1);
     return WEFT_OK;
 }
 
@@ -73,8 +77,8 @@ static void on_member(weft_agent *agent, weft_member_event event, int rank, cons
     } else if (event == WEFT_MEMBER_DEAD) {
         snprintf(s->dead, sizeof s->dead, "the measuring side (worker %d) died: %s", rank, why ? why : "");
     }
-    pthread_cond_signal(&s->changed);
     pthread_mutex_unlock(&s->lock);
+    (void)eventfd_write(s->news, 1);
 }
 
 static void on_port(int port, void *arg)
@@ -120,33 +124,73 @@ static const char *find_address(char out[INET6_ADDRSTRLEN])
 
 /* ---- Waiting ---------------------------------------------------------------------------------------------------- */
 
-/* Until the other side is done and has left, or is lost: `s->dead` then says why. */
-static void wait_for_end(server *s)
+/* Whether the other side is done and has left, or is lost: `s->dead` then says why. `*is_between`: it has left, and may
+ * come back for the next fabric. */
+static bool is_over(server *s, bool *is_between)
 {
     pthread_mutex_lock(&s->lock);
-    while (!s->dead[0] && !(s->is_done && s->here <= 0)) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += NEXT_S;
-        bool is_between = s->has_come && s->here <= 0;
-        if (!is_between)
-            (void)pthread_cond_wait(&s->changed, &s->lock);
-        else if (pthread_cond_timedwait(&s->changed, &s->lock, &until) != 0 && s->here <= 0 && !s->is_done)
-            snprintf(s->dead, sizeof s->dead, "the measuring side left without saying that it is done");
-    }
+    bool over = s->dead[0] || (s->is_done && s->here <= 0);
+    *is_between = s->has_come && s->here <= 0;
     pthread_mutex_unlock(&s->lock);
+    return over;
+}
+
+static void give_up(server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->here <= 0 && !s->is_done)
+        snprintf(s->dead, sizeof s->dead, "the measuring side left without saying that it is done");
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Until is_over, or a signal. */
+static void wait_for_end(server *s)
+{
+    bool is_between;
+    while (!stop_signal() && !is_over(s, &is_between)) {
+        eventfd_t count;
+        struct pollfd ready[] = {{.fd = s->news, .events = POLLIN}, {.fd = stop_fd(), .events = POLLIN}};
+        int got = poll(ready, 2, is_between ? NEXT_MS : -1);
+        if (got == 0)
+            give_up(s);
+        else if (got > 0 && ready[0].revents)
+            (void)eventfd_read(s->news, &count);
+    }
+}
+
+/* The name of the serving worker, which says over which fabrics it can be reached: a name has no commas. */
+static void put_name(const char *fabrics, char *out, size_t room)
+{
+    snprintf(out, room, SERVES "%s", fabrics);
+    for (char *at = out; *at; at++)
+        *at = *at == ',' ? ':' : *at;
+}
+
+void serve_list(weft_agent *agent, char *out, size_t room)
+{
+    const char *name = weft_agent_name(agent, 0);
+    bool is_known = name && strncmp(name, SERVES, sizeof SERVES - 1) == 0;
+    snprintf(out, room, "%s", is_known ? name + sizeof SERVES - 1 : "");
+    for (char *at = out; *at; at++)
+        *at = *at == ':' ? ',' : *at;
 }
 
 int serve(const settings *o, const char *fabrics)
 {
-    char address[INET6_ADDRSTRLEN];
-    server s = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .o = o};
+    char address[INET6_ADDRSTRLEN], name[160];
+    server s = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    if (s.news < 0) {
+        fprintf(stderr, "weft-perf: eventfd: %s\n", strerror(errno));
+        return 1;
+    }
+    put_name(fabrics, name, sizeof name);
     s.address = o->address ? o->address : find_address(address);
     weft_function functions[FUNCTIONS_MAX] = {{0}};
     size_t count = service_function_count;
     memcpy(functions, service_functions, count * sizeof *functions);
     functions[count++] = (weft_function){.name = "done", .run = take_done, .user = &s};
     weft_agent_options options = serve_options(s.address, o->port ? (int)o->port : WEFT_ANY_PORT, fabrics);
+    options.name = name;
     options.functions = functions;
     options.function_count = count;
     options.on_store_port = on_port;
@@ -160,13 +204,15 @@ int serve(const settings *o, const char *fabrics)
         fprintf(stderr, "weft-perf: waiting at %s, port %d: %s (%s)\n", s.address, (int)o->port,
                 error ? weft_error_message(error) : weft_status_text(st), weft_status_name(st));
         weft_error_unref(error);
+        close(s.news);
         return 1;
     }
     wait_for_end(&s);
-    st = s.dead[0] ? WEFT_ERR_PEER_DEAD : weft_agent_close_within(agent, CLOSE_MS);
+    st = s.dead[0] || stop_signal() ? WEFT_ERR_PEER_DEAD : weft_agent_close_within(agent, CLOSE_MS);
     if (st)
         weft_agent_stop(agent);
     if (s.dead[0])
         fprintf(stderr, "weft-perf: %s\n", s.dead);
+    close(s.news);
     return s.dead[0] ? 1 : 0;
 }

@@ -14,6 +14,8 @@
 weft_agent_options serve_options(const char *host, int port, const char *fabrics);
 /* Serves one weft-perf --to over the fabrics of this list, until it is done. Returns the exit code. */
 int serve(const settings *o, const char *fabrics);
+/* Writes the fabrics that the serving side opened: "host,tcp". `agent` has joined its job. */
+void serve_list(weft_agent *agent, char *out, size_t room);
 /* Tells the serving side that the measurements are done. `agent` must be open. */
 weft_status serve_tell_done(weft_agent *agent);
 

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <weft/base.h>
+
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define SIZE_MOST ((size_t)1 << 30)
 
@@ -32,8 +34,20 @@ size_t settings_sizes(const settings *o, const size_t *usual, size_t count, size
     return count;
 }
 
-/* Copies the next item of a list with commas to `out`, and moves *at behind it. False: the list has ended. */
-static bool next_item(const char **at, char *out, size_t room)
+bool settings_choose(const settings *o, const char *measure, const char *fabric, int64_t bytes)
+{
+    char name[32];
+    bool ok = !o->has_only, is_fabric = !o->has_fabrics, is_size = !o->size_count || bytes == 0;
+    for (size_t i = 0; i < MEASURES; i++)
+        ok = ok || (o->wanted[i] && strcmp(measure, measure_names[i]) == 0);
+    for (size_t i = 0; i < o->fabric_count; i++)
+        is_fabric = is_fabric || strcmp(fabric_name(o->fabrics[i], name), fabric) == 0;
+    for (size_t i = 0; i < o->size_count; i++)
+        is_size = is_size || (int64_t)o->sizes[i] == bytes;
+    return ok && is_fabric && is_size;
+}
+
+bool next_item(const char **at, char *out, size_t room)
 {
     if (!*at)
         return false;
@@ -43,9 +57,19 @@ static bool next_item(const char **at, char *out, size_t room)
     return true;
 }
 
+bool list_has(const char *list, const char *name)
+{
+    char item[64];
+    for (const char *at = list; next_item(&at, item, sizeof item);)
+        if (strcmp(item, name) == 0)
+            return true;
+    return false;
+}
+
 static int read_measures(const cli *program, const char *text, settings *o)
 {
     char item[64];
+    o->has_only = true;
     for (const char *at = text; next_item(&at, item, sizeof item);) {
         size_t i = 0;
         while (measure_names[i] && strcmp(measure_names[i], item) != 0)
@@ -62,11 +86,14 @@ static int read_measures(const cli *program, const char *text, settings *o)
 
 static int read_fabrics(const cli *program, const char *text, settings *o)
 {
-    char item[32];
+    char item[64];
     o->has_fabrics = true;
     for (const char *at = text; next_item(&at, item, sizeof item);) {
         if (!*item)
             return cli_error(program, "--fabric is '%s': a name is empty", text);
+        if (strlen(item) >= sizeof *o->fabrics)
+            return cli_error(program, "--fabric is '%s': an item is longer than %zu characters", text,
+                             sizeof *o->fabrics - 1);
         if (o->fabric_count == FABRICS_MAX)
             return cli_error(program, "--fabric is '%s': at most %d fabrics", text, FABRICS_MAX);
         for (char *plus = item; *plus; plus++)
@@ -77,6 +104,20 @@ static int read_fabrics(const cli *program, const char *text, settings *o)
                 return cli_error(program, "--fabric names '%s' twice", item);
         snprintf(o->fabrics[o->fabric_count++], sizeof *o->fabrics, "%s", item);
     }
+    return -1;
+}
+
+/* WEFT_FABRIC is measured as one list: that is what the user's programs have. */
+static int read_fabric_variable(const cli *program, settings *o)
+{
+    const char *text = getenv("WEFT_FABRIC");
+    if (!text || !*text || strcmp(text, "auto") == 0)
+        return -1;
+    if (strlen(text) >= sizeof *o->fabrics)
+        return cli_error(program, "WEFT_FABRIC is '%s': weft-perf takes at most %zu characters; use --fabric", text,
+                         sizeof *o->fabrics - 1);
+    o->has_fabrics = true;
+    snprintf(o->fabrics[o->fabric_count++], sizeof *o->fabrics, "%s", text);
     return -1;
 }
 
@@ -121,6 +162,46 @@ static int read_to(const cli *program, const char *text, settings *o)
     return -1;
 }
 
+/* An option that would have no effect. */
+static int check_effects(const cli *program, const settings *o)
+{
+    const bool *w = o->wanted;
+    bool is_local = !o->serve && !*o->to_host, measures = !o->serve && !o->from;
+    bool has_sizes = w[LATENCY] || w[BANDWIDTH] || w[INCAST] || w[BESIDE] || w[COLLECTIVES] || o->peers;
+    const struct {
+        bool is_given, has_effect;
+        const char *name, *needs;
+    } options[] = {
+        {o->address, o->serve, "--address", "--serve"},
+        {o->port >= 0, o->serve, "--port", "--serve; the port of the other side is part of --to HOST:PORT"},
+        {o->bound > 0, o->compare, "--bound", "--compare"},
+        {o->workers > 0, is_local && measures, "--workers", "measurements on this host"},
+        {o->idle_peers > 0, is_local && measures && w[MEMORY], "--idle-peers", "the measurement memory, on this host"},
+        {o->seconds > 0, measures, "--seconds", "measurements"},
+        {o->no_floor, measures, "--no-floor", "measurements"},
+        {o->has_only, !o->serve, "--only", "the side of --to"},
+        {o->size_count > 0, !o->serve && has_sizes, "--sizes", "measurements with tensors"},
+    };
+    for (size_t i = 0; i < COUNT(options); i++)
+        if (options[i].is_given && !options[i].has_effect)
+            return cli_error(program, "%s has no effect here: it is for %s", options[i].name, options[i].needs);
+    return -1;
+}
+
+/* A measurement that is named and cannot be done. */
+static int check_measures(const cli *program, const settings *o)
+{
+    if (o->from || o->serve)
+        return -1;
+    if (*o->to_host && o->has_only && (o->wanted[INCAST] || o->wanted[MEMORY]))
+        return cli_error(program, "--only names %s: it is measured on one host only, without --to",
+                         o->wanted[INCAST] ? "incast" : "memory");
+    if (!*o->to_host && o->wanted[INCAST] && o->workers == 2)
+        return cli_error(program, "--workers is 2: incast needs two senders, so 3 workers; or leave it out with "
+                                  "--only");
+    return -1;
+}
+
 /* Options that exclude each other, or need another one. */
 static int check(const cli *program, const settings *o)
 {
@@ -132,13 +213,21 @@ static int check(const cli *program, const settings *o)
                          o->from);
     if (is_remote && o->peers)
         return cli_error(program, "--peers measures on this host only: neither --serve nor --to goes with it");
-    if (o->address && !o->serve)
-        return cli_error(program, "--address %s is for --serve", o->address);
     if (o->serve && (o->csv || o->json || o->svg || o->compare))
         return cli_error(program, "--serve has no results: they are at the side of --to");
     if (o->csv && o->json)
         return cli_error(program, "--csv and --json: the output has one form");
-    return -1;
+    int code = check_effects(program, o);
+    return code < 0 ? check_measures(program, o) : code;
+}
+
+static void take_defaults(settings *o)
+{
+    o->seconds = o->seconds > 0 ? o->seconds : 0.4;
+    o->workers = o->workers > 0 ? o->workers : 4;
+    o->idle_peers = o->idle_peers > 0 ? o->idle_peers : 8;
+    o->port = o->port >= 0 ? o->port : SERVE_PORT;
+    o->bound = o->bound > 0 ? o->bound : 1.5;
 }
 
 static void print_more(void)
@@ -156,17 +245,20 @@ static void print_more(void)
         "Each result has its median, percentiles, samples, the fabric of both lanes, and the floor: what libfabric\n"
         "alone does (host: plain shared memory and process_vm_readv), in turns with weft. \"of floor\" is the speed\n"
         "as a part of the floor's. A fabric a+b is the list a,b of WEFT_FABRIC.\n"
-        "Exit code: 0; 1 if something failed; 2 for a wrong option; 3 if --compare found something slower.\n"
+        "Exit code: 0; 1 if something failed; 2 for a wrong option, file or variable; 3 if --compare found something\n"
+        "slower; 130 after Ctrl-C.\n"
         "docs/weft-perf.md explains the results.\n");
 }
 
 int settings_read(int argc, char **argv, settings *o)
 {
     const char *only = NULL, *fabric = NULL, *sizes = NULL, *to = NULL;
-    *o = (settings){.seconds = 0.4, .workers = 4, .idle_peers = 8, .port = SERVE_PORT, .bound = 1.5};
+    bool version = false;
+    *o = (settings){.port = -1}; /* 0 and -1: not given */
     const cli_option options[] = {
         {"only", CLI_TEXT, &only, 0, 0, NULL, "LIST", "these measurements, such as latency,rate", "all"},
-        {"fabric", CLI_TEXT, &fabric, 0, 0, NULL, "LIST", "each of these fabrics: host,tcp,verbs", "those that open"},
+        {"fabric", CLI_TEXT, &fabric, 0, 0, NULL, "LIST", "each of these fabrics: host,tcp,verbs",
+         "WEFT_FABRIC, else those that open"},
         {"sizes", CLI_TEXT, &sizes, 0, 0, NULL, "LIST", "bytes of tensors, such as 8,64K,1M", "by measurement"},
         {"seconds", CLI_NUMBER, &o->seconds, 0.001, 60, NULL, "S", "time for one result, with its floor", "0.4"},
         {"workers", CLI_INT, &o->workers, 2, WORKERS_MAX, NULL, "N", "workers on this host, for incast and collectives",
@@ -186,22 +278,33 @@ int settings_read(int argc, char **argv, settings *o)
         {"compare", CLI_TEXT, &o->compare, 0, 0, NULL, "OLD.json", "print the ratios to these results", NULL},
         {"bound", CLI_NUMBER, &o->bound, 1, 1000, NULL, "X", "with --compare: X times as slow as before is slower",
          "1.5"},
-        {"from", CLI_TEXT, &o->from, 0, 0, NULL, "NEW.json", "take these results instead of measuring", NULL},
+        {"from", CLI_TEXT, &o->from, 0, 0, NULL, "NEW.json",
+         "take these results instead of measuring; --only, --fabric and --sizes choose among them", NULL},
+        {"version", CLI_FLAG, &version, 0, 0, NULL, NULL, "the version of weft", NULL},
     };
     const cli program = {"weft-perf", "measures weft on this host, or between two",
                          "weft-perf --only latency --fabric host,tcp", options, COUNT(options)};
     int code = cli_parse(&program, argc, argv);
     if (code == 0)
         print_more();
+    if (code < 0 && version) {
+        printf("weft-perf %s\n", weft_version());
+        return 0;
+    }
     if (code < 0 && only)
         code = read_measures(&program, only, o);
     for (size_t i = 0; i < MEASURES && !only; i++)
         o->wanted[i] = true;
     if (code < 0 && fabric)
         code = read_fabrics(&program, fabric, o);
+    else if (code < 0 && !o->from)
+        code = read_fabric_variable(&program, o);
     if (code < 0 && sizes)
         code = read_sizes(&program, sizes, o);
     if (code < 0 && to)
         code = read_to(&program, to, o);
-    return code < 0 ? check(&program, o) : code;
+    if (code < 0)
+        code = check(&program, o);
+    take_defaults(o);
+    return code;
 }

@@ -19,9 +19,10 @@ extern const char *const measure_names[MEASURES + 1]; /* ends with NULL */
 
 typedef struct settings {
     bool wanted[MEASURES];
+    bool has_only;                 /* --only names them */
     char fabrics[FABRICS_MAX][32]; /* each a list for weft_agent_options.fabric: "tcp", "host,tcp" */
     size_t fabric_count;
-    bool has_fabrics; /* the command line names them; otherwise those that open are measured */
+    bool has_fabrics; /* --fabric or WEFT_FABRIC names them; otherwise those that open are measured */
     size_t sizes[SIZES_MAX];
     size_t size_count; /* 0: each measurement takes its own sizes */
     double seconds;    /* of one result, the floor included */
@@ -35,8 +36,14 @@ typedef struct settings {
 
 /* Reads the command line. Returns -1 if the program should run, otherwise its exit code. */
 int settings_read(int argc, char **argv, settings *out);
+/* The options that choose results, for a run whose results come from a file (--from). */
+bool settings_choose(const settings *o, const char *measure, const char *fabric, int64_t bytes);
 /* Copies the sizes to measure to `out`: those of --sizes, or `usual`. Returns their number. */
 size_t settings_sizes(const settings *o, const size_t *usual, size_t count, size_t out[SIZES_MAX]);
+/* Copies the next item of a list with commas to `out`, and moves *at behind it: NULL after the last one. False: *at is
+ * NULL. */
+bool next_item(const char **at, char *out, size_t room);
+bool list_has(const char *list, const char *name); /* whether a list with commas has this item */
 /* The name of a fabric's list for people: "host+tcp". In `out`; returns it. */
 const char *fabric_name(const char *list, char out[32]);
 

@@ -6,8 +6,10 @@
 #include "perf/writers.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WIDTH = 760, HEIGHT = 420, LEFT = 70, RIGHT = 250, TOP = 36, BOTTOM = 44, LINE = 15 };
 
@@ -158,7 +160,32 @@ static void write_panel(FILE *to, const panel *p)
     }
 }
 
-bool svg_write(const char *path, const results *found)
+static bool fail(const char *path)
+{
+    fprintf(stderr, "weft-perf: --svg %s: %s\n", path, strerror(errno));
+    return false;
+}
+
+bool svg_open(picture *out, const char *path)
+{
+    *out = (picture){.path = path, .is_new = true, .fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
+    if (out->fd < 0 && errno == EEXIST) {
+        out->is_new = false;
+        out->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    }
+    return out->fd >= 0 || fail(path);
+}
+
+void svg_drop(picture *to)
+{
+    if (to->fd >= 0)
+        close(to->fd);
+    if (to->fd >= 0 && to->is_new)
+        (void)unlink(to->path);
+    to->fd = -1;
+}
+
+bool svg_write(picture *out, const results *found)
 {
     static const char *const measures[] = {"latency", "bandwidth", "rate", "incast", "collectives"};
     panel panels[sizeof measures / sizeof *measures];
@@ -170,11 +197,14 @@ bool svg_write(const char *path, const results *found)
         panels[count++] = p;
         top += p.height;
     }
-    FILE *to = fopen(path, "we");
+    FILE *to = fdopen(out->fd, "w");
     if (!to) {
-        fprintf(stderr, "weft-perf: --svg %s: %s\n", path, strerror(errno));
+        (void)fail(out->path);
+        svg_drop(out);
         return false;
     }
+    out->fd = -1;
+    bool failed = ftruncate(fileno(to), 0) != 0 && errno != EINVAL; /* EINVAL: a pipe or a device */
     fprintf(to,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
             "font-size=\"11\">\n<style>.grid{stroke:#ddd;fill:none}.head{font-size:14px;font-weight:bold}</style>\n"
@@ -185,9 +215,10 @@ bool svg_write(const char *path, const results *found)
     for (int i = 0; i < count; i++)
         write_panel(to, &panels[i]);
     fprintf(to, "</svg>\n");
-    bool failed = ferror(to);
+    failed = fflush(to) != 0 || failed;
+    int why = errno;
+    failed = ferror(to) || failed;
     failed = fclose(to) != 0 || failed;
-    if (failed)
-        fprintf(stderr, "weft-perf: --svg %s: it could not be written\n", path);
-    return !failed;
+    errno = why;
+    return !failed || fail(out->path);
 }

@@ -2,6 +2,8 @@
 /* task.c - see task.h. A record is one write to a pipe, small enough to arrive whole. */
 #include "perf/task.h"
 
+#include "perf/stop.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -88,6 +90,7 @@ static void be_task(task_fn fn, void *arg, int fd, pid_t parent)
 {
     task_end end = {.fd = fd};
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    stop_leave_to_parent();
     if (getppid() != parent)
         _exit(1);
     bool ok = fn(&end, arg);
@@ -96,13 +99,15 @@ static void be_task(task_fn fn, void *arg, int fd, pid_t parent)
 
 /* ---- In this process -------------------------------------------------------------------------------------------- */
 
-/* Reads records until the end of the pipe. False: nothing came for too long. */
+/* Reads records until the end of the pipe. False: nothing came for too long, or a signal came. */
 static bool hear(int fd, double silence_s, const task_hears *hears, char *why, size_t room)
 {
     record in;
     for (;;) {
-        struct pollfd ready = {.fd = fd, .events = POLLIN};
-        int got = poll(&ready, 1, (int)(silence_s * 1000));
+        struct pollfd ready[] = {{.fd = fd, .events = POLLIN}, {.fd = stop_fd(), .events = POLLIN}};
+        int got = poll(ready, 2, (int)(silence_s * 1000));
+        if (stop_signal())
+            return false;
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
@@ -148,11 +153,14 @@ bool task_run(task_fn fn, void *arg, double silence_s, const task_hears *hears, 
     close(fds[0]);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
-    if (!heard)
+    stop_end_children();
+    if (stop_signal())
+        snprintf(why, room, "ended by SIG%s: the rest is not measured", sigabbrev_np(stop_signal()));
+    else if (!heard)
         snprintf(why, room, "nothing was measured for %.0f s: the measuring process was ended", silence_s);
     else if (WIFSIGNALED(status) && !*why)
         snprintf(why, room, "the measuring process was killed (%s)", strsignal(WTERMSIG(status)));
     else if (status && !*why)
         snprintf(why, room, "the measuring process failed with exit code %d", WEXITSTATUS(status));
-    return heard && status == 0 && !*why;
+    return heard && status == 0 && !*why && !stop_signal();
 }

@@ -33,8 +33,8 @@ typedef struct task_hears {
 
 typedef bool (*task_fn)(task_end *to, void *arg); /* in the process of the task */
 
-/* Runs a task to its end. False: it failed, and `why` has the sentence. A task that sends nothing for silence_s seconds
- * is killed. */
+/* Runs a task to its end. False: it failed, and `why` has the sentence. The task is killed if it sends nothing for
+ * silence_s seconds, or if a signal ends this program (stop.h). No process that the task started is left. */
 bool task_run(task_fn fn, void *arg, double silence_s, const task_hears *hears, char *why, size_t room);
 
 #endif

@@ -6,10 +6,16 @@
 #include "perf/bench.h"
 #include "perf/peers.h"
 #include "perf/serve.h"
+#include "perf/stop.h"
 #include "perf/writers.h"
 
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SILENCE_S 120 /* and ten times the time of a result: longer between two results, a task is ended */
 enum { FAILED = 1, REFUSED = 2, SLOWER = 3 };
@@ -18,9 +24,12 @@ static const char *const usual_fabrics[] = {"host", "tcp", "verbs"};
 
 typedef struct run {
     settings o;
-    report_of_run report;
+    run_report report;
     bool is_invalid, has_failed;
-    const char *last; /* the last fabric that was measured */
+    bool has_said_stop; /* a signal ends the program, and that was printed */
+    const char *now;    /* the fabric that is being measured */
+    const char *last;   /* the last fabric that has results */
+    picture svg;
 } run;
 
 typedef struct part { /* what a task is to do */
@@ -56,8 +65,8 @@ static bool measure_fabric(task_end *to, void *arg)
     bool is_absent = false, has_floors = o->wanted[LATENCY] || o->wanted[BANDWIDTH] || o->wanted[RATE];
     if (!bench_open(&b, o, to, p->list, (int)o->workers, has_floors, &is_absent)) {
         if (is_absent && !o->has_fabrics)
-            task_note(to, "%s does not reach the other side: it is not measured", b.fabric);
-        return is_absent && (!o->has_fabrics || task_fail(to, "%s does not reach the other side", b.fabric));
+            task_note(to, "%s", b.absent);
+        return is_absent && (!o->has_fabrics || task_fail(to, "%s", b.absent));
     }
     bool ok = true;
     for (int i = 0; ok && i < MEMORY; i++)
@@ -72,8 +81,9 @@ static bool measure_memory_of(task_end *to, void *arg)
     bool is_absent = false;
     memory_before before = memory_read_before(p->list);
     if (before.kib < 0) {
-        task_note(to, "memory is not measured: this kernel has no /proc/self/smaps_rollup");
-        return true;
+        static const char why[] = "memory is not measured: this kernel has no /proc/self/smaps_rollup";
+        task_note(to, "%s", why);
+        return !p->o->has_only || task_fail(to, "--only names memory, which is not measured here");
     }
     if (!bench_open(&b, p->o, to, p->list, (int)p->o->idle_peers + 1, false, &is_absent))
         return false;
@@ -103,13 +113,9 @@ static bool tell_done(task_end *to, void *arg)
 
 static void say(run *r, const char *text)
 {
-    char(*notes)[1024] = realloc(r->report.notes, (r->report.note_count + 1) * sizeof *notes);
     fflush(stdout);
     fprintf(stderr, "weft-perf: %s\n", text);
-    if (!notes)
-        return;
-    r->report.notes = notes;
-    text_copy(notes[r->report.note_count++], sizeof *notes, text);
+    run_report_note(&r->report, text);
 }
 
 static void take_note(const char *text, void *arg)
@@ -128,6 +134,7 @@ static void take_result(const result *taken, void *arg)
 {
     run *r = arg;
     results *found = &r->report.found;
+    r->last = r->now;
     if (!r->o.csv && !r->o.json)
         table_write(stdout, taken, found->count ? &found->items[found->count - 1] : NULL);
     results_add(found, taken);
@@ -139,14 +146,18 @@ static bool do_part(run *r, task_fn fn, const char *list)
     part p = {.o = &r->o, .list = list};
     task_hears hears = {.result = take_result, .note = take_note, .arg = r};
     double silence_s = SILENCE_S + 10 * r->o.seconds + (fn == measure_peers ? 600 : 0);
-    if (task_run(fn, &p, silence_s, &hears, why, sizeof why))
-        return true;
-    say(r, why);
-    r->has_failed = true;
-    return false;
+    r->now = list;
+    bool ok = task_run(fn, &p, silence_s, &hears, why, sizeof why);
+    if (!ok)
+        say(r, why);
+    r->has_said_stop = stop_signal();
+    if (!ok || ferror(stdout)) /* nobody gets the next results */
+        r->has_failed = true;
+    return ok;
 }
 
-/* Keeps the fabrics that open. One that the command line names has to open. */
+/* Keeps the fabrics that open. Fails if one that the user names does not open, or if options or variables are wrong:
+ * then the user's own agents would not open either. */
 static int find_fabrics(run *r)
 {
     settings *o = &r->o;
@@ -164,7 +175,8 @@ static int find_fabrics(run *r)
         if (opens)
             continue;
         say(r, why);
-        if (o->has_fabrics)
+        r->has_said_stop = stop_signal();
+        if (o->has_fabrics || r->is_invalid || stop_signal())
             return r->is_invalid ? REFUSED : FAILED;
     }
     o->fabric_count = kept;
@@ -180,8 +192,8 @@ static void measure(run *r)
     if (o->wanted[MEMORY] && !has_memory)
         say(r, "memory is measured on one host only");
     for (size_t i = 0; i < o->fabric_count && !r->has_failed; i++) {
-        if (has_more && do_part(r, measure_fabric, o->fabrics[i]))
-            r->last = o->fabrics[i];
+        if (has_more)
+            (void)do_part(r, measure_fabric, o->fabrics[i]);
         if (has_memory && !r->has_failed)
             (void)do_part(r, measure_memory_of, o->fabrics[i]);
     }
@@ -189,6 +201,28 @@ static void measure(run *r)
         (void)do_part(r, tell_done, r->last);
     if (o->peers && !r->has_failed)
         (void)do_part(r, measure_peers, "");
+    if (r->report.found.count || r->has_failed)
+        return;
+    say(r, "nothing was measured");
+    r->has_failed = true;
+}
+
+/* Keeps those results of --from that --only, --fabric and --sizes choose. --fabric does not concern the peers. False:
+ * none is left. */
+static bool choose_results(run *r)
+{
+    results *found = &r->report.found;
+    size_t kept = 0;
+    for (size_t i = 0; i < found->count; i++) {
+        const result *one = &found->items[i];
+        bool is_weft = strcmp(one->program, "weft") == 0;
+        settings any = r->o;
+        any.has_fabrics = any.has_fabrics && is_weft;
+        if (settings_choose(&any, one->measure, one->fabric, one->bytes))
+            found->items[kept++] = *one;
+    }
+    found->count = kept;
+    return kept > 0;
 }
 
 /* ---- The end ---------------------------------------------------------------------------------------------------- */
@@ -204,64 +238,90 @@ static int finish(run *r, const results *old)
         json_write(stdout, &r->report);
     else
         table_write_peers(stdout, found);
-    if (o->svg && !svg_write(o->svg, found))
+    if (o->svg && !svg_write(&r->svg, found))
         r->has_failed = true;
     if (o->compare)
         slower = compare_write(o->csv || o->json ? stderr : stdout, old, found, o->bound);
     if (slower < 0)
         say(r, "--compare: no result is in both runs");
-    if (fflush(stdout) || ferror(stdout))
-        r->has_failed = true;
     return r->has_failed || slower < 0 ? FAILED : slower > 0 ? SLOWER : 0;
 }
 
-/* The fabrics of --serve, in one list. */
+/* The fabrics of --serve, in one list, each once. */
 static int serve_fabrics(run *r)
 {
-    char list[128] = "";
+    char list[FABRICS_MAX * sizeof *r->o.fabrics] = "", item[sizeof *r->o.fabrics];
     for (size_t i = 0; i < r->o.fabric_count; i++)
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? "," : "", r->o.fabrics[i]);
+        for (const char *at = r->o.fabrics[i]; next_item(&at, item, sizeof item);)
+            if (!list_has(list, item))
+                snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? "," : "", item);
     return serve(&r->o, list);
+}
+
+/* Opens the files that the options name, before anything is measured. */
+static int open_files(run *r, run_report *old)
+{
+    const settings *o = &r->o;
+    char why[512];
+    bool ok = !o->compare || json_read(o->compare, old, why, sizeof why);
+    if (!ok) {
+        fprintf(stderr, "weft-perf: --compare %s\n", why);
+        return REFUSED;
+    }
+    if (o->from && !json_read(o->from, &r->report, why, sizeof why)) {
+        fprintf(stderr, "weft-perf: --from %s\n", why);
+        return REFUSED;
+    }
+    if (o->from && !choose_results(r)) {
+        fprintf(stderr, "weft-perf: --from %s has no result that --only, --fabric and --sizes choose\n", o->from);
+        return REFUSED;
+    }
+    return o->svg && !svg_open(&r->svg, o->svg) ? REFUSED : 0;
 }
 
 static int run_all(run *r)
 {
-    results old = {0};
-    char why[512];
-    int code = 0;
-    if (r->o.compare && !json_read(r->o.compare, &old, why, sizeof why)) {
-        fprintf(stderr, "weft-perf: --compare %s\n", why);
-        code = REFUSED;
-    } else if (r->o.from && !json_read(r->o.from, &r->report.found, why, sizeof why)) {
-        fprintf(stderr, "weft-perf: --from %s\n", why);
-        code = REFUSED;
-    }
-    if (!code && !r->o.from)
+    run_report old = {0};
+    const results *found = &r->report.found;
+    int code = open_files(r, &old);
+    if (!code && !r->o.from) {
+        run_report_here(&r->report, r->o.seconds);
         code = find_fabrics(r);
+    }
     if (!code && r->o.serve) {
         code = serve_fabrics(r);
     } else if (!code) {
-        for (size_t i = 0; r->o.from && !r->o.csv && !r->o.json && i < r->report.found.count; i++)
-            table_write(stdout, &r->report.found.items[i], i ? &r->report.found.items[i - 1] : NULL);
+        for (size_t i = 0; r->o.from && !r->o.csv && !r->o.json && i < found->count; i++)
+            table_write(stdout, &found->items[i], i ? &found->items[i - 1] : NULL);
         if (!r->o.from)
             measure(r);
-        code = finish(r, &old);
+        code = finish(r, &old.found);
     }
-    results_fini(&old);
+    svg_drop(&r->svg);
+    run_report_fini(&old);
     return code;
 }
 
 int main(int argc, char **argv)
 {
-    static run r;
+    static run r = {.svg.fd = -1};
     if (getenv("WEFT_SPAWNED")) /* a worker that bench_open started */
         return service_serve();
+    int mode = fcntl(STDOUT_FILENO, F_GETFL);
+    if (mode < 0 || (mode & O_ACCMODE) == O_RDONLY) { /* another file could get its number */
+        fprintf(stderr, "weft-perf: standard output is not open for writing\n");
+        return REFUSED;
+    }
     int code = settings_read(argc, argv, &r.o);
     if (code >= 0)
-        return code;
-    r.report.seconds = r.o.seconds;
+        return cli_flush("weft-perf", code);
+    if (!stop_catch()) {
+        fprintf(stderr, "weft-perf: a pipe: %s\n", strerror(errno));
+        return FAILED;
+    }
     code = run_all(&r);
-    results_fini(&r.report.found);
-    free(r.report.notes);
-    return code;
+    run_report_fini(&r.report);
+    if (stop_signal() && !r.has_said_stop)
+        fprintf(stderr, "weft-perf: ended by SIG%s\n", sigabbrev_np(stop_signal()));
+    return cli_flush("weft-perf", stop_signal() ? 128 + stop_signal() : code);
 }

@@ -3,17 +3,9 @@
 #ifndef WEFT_PERF_WRITERS_H
 #define WEFT_PERF_WRITERS_H
 
-#include "perf/result.h"
+#include "perf/run_report.h"
 
 #include <stdio.h>
-
-/* The results and notes of a run, as JSON stores them. */
-typedef struct report_of_run {
-    results found;
-    char (*notes)[1024]; /* what was not measured, and failures */
-    size_t note_count;
-    double seconds;
-} report_of_run;
 
 /* Writes one row. `before` is the row above it, or NULL. If `r` begins another measurement, a title and column heads
  * come first. */
@@ -21,10 +13,20 @@ void table_write(FILE *to, const result *r, const result *before);
 /* Weft's results beside those of the peers that measure the same. Nothing if there are none. */
 void table_write_peers(FILE *to, const results *found);
 void csv_write(FILE *to, const results *found);
-void json_write(FILE *to, const report_of_run *run);
-/* Reads the results of a file that json_write wrote. False; `why` has the sentence. */
-bool json_read(const char *path, results *out, char *why, size_t room);
-bool svg_write(const char *path, const results *found); /* false after a line on stderr */
+void json_write(FILE *to, const run_report *run);
+/* Reads a file that json_write wrote. False; `why` has the sentence. */
+bool json_read(const char *path, run_report *out, char *why, size_t room);
+
+/* The file of a picture, open before anything is measured. Its former content stays until svg_write. */
+typedef struct picture {
+    const char *path;
+    int fd;
+    bool is_new; /* the file did not exist */
+} picture;
+/* Both return false after a line on stderr. svg_write closes the file; svg_drop does, and leaves no empty file. */
+bool svg_open(picture *out, const char *path);
+bool svg_write(picture *to, const results *found);
+void svg_drop(picture *to);
 /* Prints the ratios of results that both have. Returns how many are slower than `bound` times the time before; -1:
  * none could be compared. */
 int compare_write(FILE *to, const results *old, const results *now, double bound);

@@ -121,8 +121,15 @@ def check_misuse():
         assert words in done.stderr and not done.stdout, done
 
 
+def check_output():
+    with open("/dev/full", "w", encoding="ascii") as full:
+        for args in ([], ["--json"], ["--help"], ["--version"]):
+            done = subprocess.run([PROGRAM, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+            assert done.returncode == 1 and "weft-info: standard output cannot be written" in done.stderr, (args, done)
+
+
 def main():
-    for check in (check_here, check_environment, check_fabrics, check_limits, check_machines, check_misuse):
+    for check in (check_output, check_here, check_environment, check_fabrics, check_limits, check_machines, check_misuse):
         check()
     machines = sorted(os.listdir(MACHINES))
     made = "made_machines.%d" % os.getpid()

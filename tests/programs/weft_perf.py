@@ -11,6 +11,7 @@ import math
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -111,7 +112,18 @@ def check_forms(old, found):
     assert len(rows) == len(found) and list(rows[0]) == FIELDS, rows[:1]
     for row, one in zip(rows, found):
         assert row["what"] == one["what"] and close(float(row["p50"] or 0), one["p50"]), (row, one)
-    assert json.loads(run("--from", old, "--json").stdout)["results"] == found
+    whole = json.loads(lines_of(old))
+    assert json.loads(run("--from", old, "--json").stdout) == whole
+    elsewhere = old + ".elsewhere"  # from another machine: its fields stay
+    there = {**whole, "version": "0.0.9", "libfabric": "9.9", "kernel": "k", "processors": 99, "seconds": 7, "notes": ["a \"note\"", "b"]}
+    with open(elsewhere, "w", encoding="utf-8") as file:
+        json.dump(there, file)
+    assert json.loads(run("--from", elsewhere, "--json").stdout) == there
+    for choice, chosen in ((["--only", "rate,incast"], lambda one: one["measure"] in ("rate", "incast")), (["--fabric", "tcp"], lambda _: True),
+                           (["--sizes", "64"], lambda one: one["bytes"] in (0, 64))):
+        assert json.loads(run("--from", old, *choice, "--json").stdout)["results"] == [one for one in found if chosen(one)], choice
+    assert json.loads(run("--from", old, "--json", env={"WEFT_FABRIC": "host"}).stdout)["results"] == found
+    assert "--fabric" in run("--from", old, "--fabric", "host", code=2).stderr
     table = run("--from", old).stdout.splitlines()
     assert len([line for line in table if line.startswith("| tcp ")]) == len(found), table
 
@@ -167,9 +179,9 @@ def check_host():
     assert {one["fabric"] for one in mixed["results"]} == {"host+tcp"}, mixed
 
 
-def serve(env=None):
+def serve(env=None, fabric="tcp"):
     """A side that waits on a free port; and the arguments that it tells to type on the other."""
-    side = start("--serve", "--address", "127.0.0.1", "--port", "0", "--fabric", "tcp", env=env)
+    side = start("--serve", "--address", "127.0.0.1", "--port", "0", "--fabric", fabric, env=env)
     for line in side.stdout:
         found = re.fullmatch(r"\s+(?:WEFT_SECRET_FILE=\S+ )?weft-perf (--to 127\.0\.0\.1:\d+)\n", line)
         if found:
@@ -179,8 +191,7 @@ def serve(env=None):
 
 def check_two_sides():
     side, to = serve()
-    done = run(*to, "--fabric", "tcp", "--seconds", "0.01", "--sizes", "64,1M", "--json", "--only",
-               "latency,bandwidth,rate,incast,beside,collectives,memory")
+    done = run(*to, "--fabric", "tcp", "--seconds", "0.01", "--sizes", "64,1M", "--json")
     whole = json.loads(done.stdout)
     for one in whole["results"]:
         check_result(one)
@@ -188,6 +199,19 @@ def check_two_sides():
     assert {one["measure"] for one in whole["results"]} == {"latency", "bandwidth", "rate", "beside", "collectives"}
     assert find(whole["results"], "latency", "one way", bytes=1 << 20) and all(one["bytes"] in (0, 64, 1 << 20) for one in whole["results"])
     assert any("incast" in note for note in whole["notes"]) and any("memory" in note for note in whole["notes"]), whole["notes"]
+    end(side, 0)
+
+
+def check_mismatch():
+    """The sides have different fabrics: the other side's are named, and what both have is measured."""
+    small = ("--only", "rate", "--seconds", "0.004", "--json")
+    side, to = serve(fabric="host")
+    for fabric in ("tcp", "tcp,host"):
+        done = run(*to, *small, "--fabric", fabric, code=1)
+        assert "weft-perf: tcp does not reach the other side, which has only host: " in done.stderr, done
+        assert json.loads(done.stdout)["results"] == [], done
+    done = run(*to, *small)
+    assert {one["fabric"] for one in json.loads(done.stdout)["results"]} == {"host"} and "which has only host" in done.stderr, done
     end(side, 0)
 
 
@@ -213,6 +237,13 @@ def check_environment():
     found = json.loads(run("--fabric", "tcp", "--only", "rate", "--seconds", "0.004", "--no-floor", "--json", env={
         "RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "1", "WEFT_NAME": "x", "WEFT_ELASTIC": "1", "WEFT_FABRIC": "verbs"}).stdout)
     assert {one["control"] for one in found["results"]} == {"tcp"}, found
+    small = ("--only", "rate", "--seconds", "0.004", "--no-floor", "--json")
+    for fabric, name, control in (("tcp", "tcp", "tcp"), ("host,tcp", "host+tcp", "host")):
+        found = json.loads(run(*small, env={"WEFT_FABRIC": fabric}).stdout)["results"]
+        assert {(one["fabric"], one["control"]) for one in found} == {(name, control)}, (fabric, found)
+    for name, value in (("WEFT_FABRIC", "nosuch"), ("WEFT_FABRIC", "host," * 20), ("WEFT_IFACE", "nowhere0"), ("WEFT_PORTS", "5-1")):
+        done = run(*small, env={name: value}, code=2)
+        assert value in done.stderr and not done.stdout, (name, done)
 
 
 def wait_for_row(process):
@@ -293,6 +324,69 @@ def check_killed_workers():
         assert not any(alive(pid) for pid in family), (victim, family)
 
 
+def lines_of(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def check_stopped(folder):
+    """Ctrl-C and SIGTERM end the program with a line, its results so far, and no process left; also the side that waits."""
+    for number, code, words in ((signal.SIGINT, 130, "ended by SIGINT"), (signal.SIGTERM, 143, "ended by SIGTERM")):
+        measuring = start("--fabric", "tcp", "--seconds", "0.5", "--only", "latency", "--workers", "2", "--no-floor")
+        wait_for_row(measuring)
+        family = descendants(measuring.pid)
+        assert len(family) == 2, family
+        measuring.send_signal(number)
+        _, err = end(measuring, code)
+        assert words in err and not any(alive(pid) for pid in family), (number, err, family)
+    path = os.path.join(folder, "stopped.json")
+    with open(path, "w", encoding="utf-8") as out:
+        measuring = subprocess.Popen([PROGRAM, "--fabric", "tcp", "--seconds", "5", "--only", "rate", "--no-floor", "--json"], env=ENV, stdout=out,
+                                     stderr=subprocess.PIPE, text=True, start_new_session=True)
+        while not any(workers_of(measuring.pid)):
+            assert measuring.poll() is None, end(measuring, 0)
+        os.killpg(measuring.pid, signal.SIGINT)  # as a terminal does
+        end(measuring, 130)
+    whole = json.loads(lines_of(path))
+    assert whole["results"] == [] and any("SIGINT" in note for note in whole["notes"]), whole
+    side, _ = serve()
+    side.send_signal(signal.SIGINT)
+    assert "ended by SIGINT" in end(side, 130)[1]
+
+
+def check_outputs(folder, old):
+    """Output that cannot be written is an error: before the measurements if that can be known, otherwise at the end."""
+    with open("/dev/full", "w", encoding="ascii") as full:
+        for args in (["--help"], ["--version"], ["--from", old], ["--from", old, "--json"], ["--from", old, "--csv"],
+                     ["--only", "rate", "--fabric", "tcp", "--seconds", "0.004", "--no-floor"]):
+            done = subprocess.run([PROGRAM, *args], env=ENV, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+            assert done.returncode == 1 and "weft-perf: standard output cannot be written" in done.stderr, (args, done)
+    closed = subprocess.run(["sh", "-c", 'exec "$0" --from "$1" >&-', PROGRAM, old], env=ENV, capture_output=True, text=True, timeout=LIMIT_S,
+                            check=False)
+    assert closed.returncode == 2 and "standard output is not open" in closed.stderr, closed
+    for path, words in (("no/folder/x.svg", "No such file"), (folder, "Is a directory")):
+        done = run("--svg", path, code=2)
+        assert path in done.stderr and words in done.stderr and not done.stdout, done
+    done = run("--from", old, "--svg", "/dev/full", code=1)
+    assert "--svg /dev/full: No space" in done.stderr, done
+    kept = os.path.join(folder, "kept.svg")
+    with open(kept, "w", encoding="ascii") as file:
+        file.write("x" * 100000)
+    run("--fabric", "nosuch", "--svg", kept, code=2)
+    assert lines_of(kept) == "x" * 100000
+    run("--from", old, "--svg", kept)
+    assert xml.etree.ElementTree.fromstring(lines_of(kept)).tag.endswith("svg")
+    os.unlink(kept)
+    run("--fabric", "nosuch", "--svg", kept, code=2)
+    assert not os.path.exists(kept)
+
+
+def check_used_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("--serve", "--address", "127.0.0.1", "--port", str(taken.getsockname()[1]), "--fabric", "tcp", code=1)
+    assert "weft-perf waits" not in done.stdout and "port" in done.stderr, done
+
+
 def check_misuse():
     for args, value in ((["--only", "speed"], "'speed'"), (["--fabric", "nosuch"], '"nosuch"'), (["--fabric", "tcp,tcp"], "'tcp' twice"),
                         (["--fabric", "tcp,,host"], "empty"), (["--sizes", "8X"], "'8X'"), (["--sizes", "0"], "'0'"),
@@ -300,9 +394,15 @@ def check_misuse():
                         (["--to", "host:"], "''"), (["--to", ":5"], "':5'"), (["--seconds", "0"], "'0'"), (["--seconds", "nan"], "'nan'"),
                         (["--workers", "1"], "'1'"), (["--idle-peers", "x"], "'x'"), (["--port", "70000"], "'70000'"),
                         (["--serve", "--to", "there"], "there"), (["--serve", "--json"], "--serve"), (["--csv", "--json"], "--csv"),
-                        (["--address", "10.0.0.1"], "10.0.0.1"), (["--serve", "--peers"], "--peers"), (["--bound", "0.5"], "'0.5'"),
+                        (["--address", "10.0.0.1"], "--address"), (["--serve", "--peers"], "--peers"), (["--bound", "0.5"], "'0.5'"),
                         (["--from", "no/file.json"], "no/file.json"), (["--compare", "no/file.json"], "no/file.json"),
-                        (["--speed"], "--speed"), (["loudly"], "'loudly'"), (["--sizes"], "--sizes")):
+                        (["--speed"], "--speed"), (["loudly"], "'loudly'"), (["--sizes"], "--sizes"), (["--port", "5"], "--port"),
+                        (["--to", "there", "--port", "5"], "--port"), (["--bound", "2"], "--bound"), (["--serve", "--only", "rate"], "--only"),
+                        (["--to", "there", "--workers", "3"], "--workers"), (["--serve", "--seconds", "1"], "--seconds"),
+                        (["--from", "x", "--no-floor"], "--no-floor"), (["--only", "rate", "--sizes", "8"], "--sizes"),
+                        (["--only", "rate", "--idle-peers", "3"], "--idle-peers"), (["--workers", "2"], "incast"),
+                        (["--only", "incast", "--workers", "2"], "incast"), (["--to", "there", "--only", "incast"], "incast"),
+                        (["--to", "there", "--only", "rate,memory"], "memory"), (["--fabric", "host" + "+tcp" * 20], "longer")):
         done = run(*args, code=2)
         assert value in done.stderr and not done.stdout and "weft-perf: " in done.stderr, (args, done)
     done = run("--from", __file__, code=2)
@@ -310,7 +410,7 @@ def check_misuse():
     text = run("--help").stdout
     for word in ("--only", "--fabric", "--to", "--compare", "of floor", "Exit code", "incast", "process_vm_readv"):
         assert word in text, word
-    assert "no/folder" in run("--fabric", "tcp", "--only", "rate", "--seconds", "0.005", "--no-floor", "--svg", "no/folder/x.svg", code=1).stderr
+    assert re.fullmatch(r"weft-perf \d+\.\d+\.\d+\S*\n", run("--version").stdout)
 
 
 FAKES = {
@@ -369,7 +469,11 @@ def main():
         check_compare(folder, old)
         check_host()
         check_environment()
+        check_outputs(folder, old)
         check_two_sides()
+        check_mismatch()
+        check_used_port()
+        check_stopped(folder)
         check_secret(folder)
         check_killed_sides()
         check_killed_workers()

@@ -5,9 +5,12 @@
  */
 #include "rpc/world.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -353,6 +356,29 @@ static void test_any_port(void **cmocka)
     weft_error_unref(error);
 }
 
+/* A port that another socket has is not reported. */
+static void test_taken_port(void **cmocka)
+{
+    weft_agent *agent = NULL;
+    weft_error *error = NULL;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)cmocka;
+    MUST(fd >= 0 && bind(fd, (struct sockaddr *)&at, size) == 0 && listen(fd, 1) == 0);
+    MUST(getsockname(fd, (struct sockaddr *)&at, &size) == 0);
+    atomic_store(&told_port, 0);
+    MUST(weft_agent_open(&(weft_agent_options){.has_rank = true,
+                                               .world_size = 1,
+                                               .master_port = ntohs(at.sin_port),
+                                               .on_store_port = tell_port,
+                                               .store_port_arg = &told_port},
+                         &agent, &error) != WEFT_OK);
+    assert_int_equal(atomic_load(&told_port), 0);
+    weft_error_unref(error);
+    close(fd);
+}
+
 UNIT_MAIN(test_waits_return, test_waits_return_without_threads, test_progress_returns, test_waits_of_all_threads_return,
           test_calls_and_handlers, test_signals_beside_calls, test_wake_in_sim, test_null_and_closed,
-          test_dump_on_signal, test_any_port)
+          test_dump_on_signal, test_any_port, test_taken_port)

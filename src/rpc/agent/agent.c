@@ -150,9 +150,6 @@ static weft_status open_net(weft_agent *agent, weft_error **error)
                            .store_fd = agent->options.store_fd,
                            .processes = agent->options.processes};
     agent->options.store_fd = -1; /* now owned by net */
-    const weft_agent_options *options = &agent->options.values;
-    if (options->rank == 0 && options->on_store_port && !options->sim)
-        options->on_store_port(options->master_port, options->store_port_arg);
     weft_status st = wfi_net_open(&how, &agent->net, error);
     wfi_options_wipe(&agent->options);
     if (!st)
