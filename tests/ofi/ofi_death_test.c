@@ -1,69 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ofi_death_test.c - the process at the other end is killed: everything outstanding is reported, and the lane announced. */
-#include "ofi/ofi_node.h"
-#include "lanes.h"
+#include "ofi/ofi_child.h"
 
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define NOTICE_MS 5000 /* far from what TCP itself takes, minutes; a busy machine needs some of it */
-
-typedef struct notice { /* what the child tells through a pipe */
-    uint8_t address[WFI_ADDRESS_MAX];
-    size_t address_size;
-    uint64_t base, key;
-} notice;
+#define MOST ((size_t)64 << 20) /* bytes of an operation */
+#define NOTICE_MS 5000          /* far from what TCP itself takes, minutes; a busy machine needs some of it */
 
 /* Of one operation. */
 static size_t bytes_of(const ofi_node *node)
 {
-    size_t most = ofi_ops()->limits(node->fabric)->rma_max;
-    return most < (size_t)64 << 20 ? most : (size_t)64 << 20;
+    return ofi_child_bytes(node, MOST);
 }
 
-/* The child: serves until it is killed; stops serving once it was asked for a lane and ten rounds more. */
-static void serve(int to_parent)
+/* Starts a process that does nothing once it is connected, and connects to it. */
+static pid_t meet_a_process(ofi_node *node, ofi_link *link, ofi_notice *n)
 {
-    static ofi_node node;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ofi_node_open(&node);
-    size_t bytes = bytes_of(&node);
-    void *memory = calloc(1, bytes);
-    wfi_region *region;
-    notice n = {0};
-    if (!memory || ofi_ops()->region_open(node.fabric, &WFI_HOST_MEMORY(memory, bytes),
-                                          WFI_REMOTE_READ | WFI_REMOTE_WRITE, &region))
-        _exit(1);
-    memcpy(n.address, node.address, node.address_size);
-    n.address_size = node.address_size;
-    n.base = region->base;
-    n.key = region->key;
-    if (write(to_parent, &n, sizeof n) != sizeof n)
-        _exit(1);
-    while (node.accepted_count == 0 || !node.accepted[0].connected)
-        ofi_step(&node, NULL);
-    for (;;)
-        pause();
-}
-
-/* Starts the child and connects to it. */
-static pid_t meet_a_process(ofi_node *node, ofi_link *link, notice *n)
-{
-    int fds[2];
-    assert_int_equal(pipe(fds), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0)
-        serve(fds[1]);
-    assert_int_equal(read(fds[0], n, sizeof *n), sizeof *n);
-    close(fds[0]);
-    close(fds[1]);
+    static const ofi_child idle = {.bytes = MOST, .access = WFI_REMOTE_READ | WFI_REMOTE_WRITE};
+    pid_t child = ofi_child_start(&idle, n);
     ofi_node_open(node);
-    assert_int_equal(lanes_connect(node->fabric, n->address, n->address_size, NULL, 0, link, &link->lane), WEFT_OK);
-    ofi_until(node, NULL, link->connected);
+    ofi_child_meet(node, n, link);
     return child;
 }
 
@@ -76,8 +35,8 @@ static weft_status write_or_read(wfi_lane *lane, wfi_fabric_op *op, void *local,
 }
 
 /* A read, and a write or another read, into two halves of `local`. Without reads: nothing. */
-static void post_two(const ofi_node *node, const ofi_link *link, const notice *n, ofi_job jobs[2], wfi_region *region,
-                     uint8_t *local)
+static void post_two(const ofi_node *node, const ofi_link *link, const ofi_notice *n, ofi_job jobs[2],
+                     wfi_region *region, uint8_t *local)
 {
     size_t bytes = bytes_of(node);
     if (!ofi_reads(node))
@@ -88,7 +47,7 @@ static void post_two(const ofi_node *node, const ofi_link *link, const notice *n
 
 static void a_killed_peer_is_noticed_at_once(void **state)
 {
-    notice n;
+    ofi_notice n;
     static ofi_node survivor;
     ofi_link link = {0};
     enum { RECEIVE, SMALL, LARGE, READ, WRITE, JOBS };
@@ -139,7 +98,7 @@ static void a_killed_peer_is_noticed_at_once(void **state)
 /* Nothing at all shows that a peer is stopped: the owner's deadline closes the lane, and must get everything back. */
 static void a_stopped_peer_can_be_left(void **state)
 {
-    notice n;
+    ofi_notice n;
     static ofi_node survivor;
     ofi_link link = {0};
     static ofi_job jobs[2], send;
