@@ -1,4 +1,4 @@
-# cmake --install: headers, both libraries in both forms, weftConfig.cmake, weft.pc and weft_rpc.pc. The component rpc is what calls and
+# cmake --install: headers, both libraries in both forms, weftConfig.cmake, weft.pc and weft_rpc.pc, pages. The component rpc is what calls and
 # tensors need: cmake --install BUILD --component rpc. The component weft is the rest.
 #
 # find_package(weft) gives weft::weft, the shared library, which brings all it needs; find_package(weft COMPONENTS rpc) gives
@@ -17,6 +17,10 @@ configure_package_config_file(cmake/weftConfig.cmake.in weftConfig.cmake INSTALL
 write_basic_package_version_file(weftConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/weftConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/weftConfigVersion.cmake
   DESTINATION ${weft_cmake_dir} COMPONENT rpc)
+
+# The pages, with the folder docs/ so that README.md's links to them work.
+install(FILES README.md LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT rpc)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT rpc)
 
 # A .pc file. What the static library needs stands in Libs.private and not in Requires.private: the latter would draw in the private
 # libraries of libfabric's own .pc (verbs, efa, psm2), whose development files weft does not need.

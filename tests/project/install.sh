@@ -8,7 +8,8 @@ rm -rf "$prefix"
 
 fail=0
 patterns=('include/weft/base.h' 'lib*/libweft_rpc.so' 'lib*/libweft_rpc.a' 'lib*/pkgconfig/weft_rpc.pc'
-  'bin/weft-info' 'bin/weft-perf' 'lib*/cmake/weft/weftConfig.cmake' 'lib*/cmake/weft/weftConfigVersion.cmake')
+  'bin/weft-info' 'bin/weft-perf' 'lib*/cmake/weft/weftConfig.cmake' 'lib*/cmake/weft/weftConfigVersion.cmake'
+  share/doc/weft/{README.md,LICENSE,CHANGELOG.md,docs/README.md,docs/troubleshooting.md})
 [ -n "$component" ] || patterns+=('lib*/libweft.so' 'lib*/libweft.a' 'lib*/pkgconfig/weft.pc')
 for pattern in "${patterns[@]}"; do
   if [ -z "$(find "$prefix" -path "$prefix/$pattern")" ]; then
@@ -24,6 +25,9 @@ if [ -n "$component" ] && find "$prefix" -name 'libweft.*' -o -name weft.pc -o -
   echo "the above is no part of the component $component"
   fail=1
 fi
+for page in $(grep -oE '\]\(docs/[^)#]+' "$prefix/share/doc/weft/README.md" | cut -c3- | sort -u); do
+  [ -e "$prefix/share/doc/weft/$page" ] || { echo "README.md links to $page, which is not installed"; fail=1; }
+done
 headers=$(find "$prefix" -path '*/include/weft' -type d)
 if [ -n "$component" ] && find "$headers" -name tape.h -o -name weft.h | grep .; then
   echo "the above is no header of the component $component"
