@@ -5,6 +5,7 @@
 #include "file/safetensors.h"
 #include "job/protocol/protocol.h"
 #include "net/net.h"
+#include "ofi_rdm/rdm.h"
 #include "value/decode.h"
 
 #include <stdlib.h>
@@ -41,16 +42,17 @@ static bool run_values(const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* A frame of a control lane, with a hash that is right, so that what lies behind it is reached. */
+/* A frame of a control lane, long ones too, with a hash that is right, so that what lies behind it is reached. */
 static bool run_frame(const uint8_t *bytes, size_t size)
 {
     static const uint8_t key[crypto_shorthash_KEYBYTES];
-    uint8_t data[WFI_FRAME_BYTES];
+    static uint8_t data[WFI_LONG_FRAME_BYTES];
     wfi_frame frame;
     if (size < WFI_FRAME_HEAD || size > sizeof data)
         return false;
     memcpy(data, bytes, size);
-    crypto_shorthash(data, data + crypto_shorthash_BYTES, size - crypto_shorthash_BYTES, key);
+    size_t hashed = size > WFI_FRAME_BYTES ? WFI_LONG_HASHED : size;
+    crypto_shorthash(data, data + crypto_shorthash_BYTES, hashed - crypto_shorthash_BYTES, key);
     if (!wfi_frame_read(data, size, key, &frame))
         return false;
     size_t at = WFI_FRAME_HEAD, length;
@@ -106,9 +108,34 @@ static bool run_safetensors(const uint8_t *bytes, size_t size)
     return taken;
 }
 
+/* A frame of an unconnected endpoint. What is read, and written again, is the same bytes. */
+static bool run_rdm(const uint8_t *bytes, size_t size)
+{
+    wfrdm_head head;
+    wfrdm_hello hello;
+    wfrdm_range range;
+    uint8_t again[WFRDM_HEAD_BYTES + sizeof hello];
+    if (!wfrdm_head_read(bytes, size, &head))
+        return false;
+    const uint8_t *content = bytes + WFRDM_HEAD_BYTES;
+    wfrdm_head_write(&head, again);
+    must(memcmp(again, bytes, WFRDM_HEAD_BYTES) == 0 && size == WFRDM_HEAD_BYTES + (size_t)head.size);
+    if (head.kind == WFRDM_HELLO) {
+        if (!wfrdm_hello_read(content, head.size, &hello))
+            return false;
+        must(wfrdm_hello_write(&hello, again, sizeof again) == head.size && memcmp(again, content, head.size) == 0);
+    } else if (head.kind == WFRDM_READ) {
+        if (!wfrdm_range_read(content, head.size, &range))
+            return false;
+        must(wfrdm_range_write(&range, again, sizeof again) == head.size && memcmp(again, content, head.size) == 0);
+    }
+    return true;
+}
+
 const fuzz_target fuzz_targets[] = {
     {"values", run_values},    {"frame", run_frame},
     {"store", run_store},      {"agent", fuzz_agent},
     {"machine", fuzz_machine}, {"safetensors", run_safetensors},
-    {"context", fuzz_context}, {NULL, NULL},
+    {"context", fuzz_context}, {"ring", fuzz_ring},
+    {"rdm", run_rdm},          {NULL, NULL},
 };

@@ -17,6 +17,7 @@ typedef struct fuzz_target {
 
 bool fuzz_agent(const uint8_t *bytes, size_t size);   /* fuzz_agent.c */
 bool fuzz_context(const uint8_t *bytes, size_t size); /* fuzz_context.c */
+bool fuzz_ring(const uint8_t *bytes, size_t size);    /* fuzz_ring.c */
 bool fuzz_machine(const uint8_t *bytes, size_t size); /* tests/job/fuzz_machine.c */
 
 extern const fuzz_target fuzz_targets[]; /* the last one has no name */
