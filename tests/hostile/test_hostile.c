@@ -122,9 +122,9 @@ static void a_flood_of_strangers_is_survived(void **state)
 
 /*
  * What one may make a worker keep that takes no answers. 15 MiB of it are 65,536 answers of 240 bytes (ANSWERS_MAX in
- * rpc/agent/notify.c). The sum grows with the load of the machine, not with the list of fabrics: 24.2 MB on a quiet machine. On a
- * busy one: tcp 24.9; host 25.4; host,verbs,tcp 26.0; host,tcp 26.6; no list 26.6 and 27.0. An agent with verbs in its list, on a
- * machine without an RDMA device, takes less than 40 KiB more than one without.
+ * rpc/agent/notify.c). The sum grows with the load of the machine, not with the list of fabrics: 24.2 MB on a quiet
+ * machine. On a busy one: tcp 24.9; host 25.4; host,verbs,tcp 26.0; host,tcp 26.6; no list 26.6 and 27.0. An agent with
+ * verbs in its list, on a machine without an RDMA device, takes less than 40 KiB more than one without.
  */
 #define UNTAKEN_KB 30720
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ofi_child.h - a process with a fabric of its own at the other end of a lane, for tests that kill or stop it; and traffic on that
- * lane, whose bytes are checked.
+ * ofi_child.h - a process with a fabric of its own at the other end of a lane, for tests that kill or stop it; and
+ * traffic on that lane, whose bytes are checked.
  */
 #ifndef TESTS_OFI_CHILD_H
 #define TESTS_OFI_CHILD_H
