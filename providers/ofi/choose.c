@@ -44,9 +44,8 @@ static weft_status fail(const wfofi_fabric *fabric, int ret, const char *where, 
         provider->explain(fabric->own_iface ? &fabric->local : NULL, advice, sizeof advice);
     else
         snprintf(advice, sizeof advice, "%s", provider->advice);
-    return wfofi_fail(error, ret, "libfabric %u.%u offers no connected endpoints of provider '%s'%s%s; %s",
-                      FI_MAJOR(fi_version()), FI_MINOR(fi_version()), provider->name, where[0] ? " on " : "", where,
-                      advice);
+    return wfofi_fail(error, ret, "libfabric %u.%u offers no endpoints of '%s'%s%s; %s", FI_MAJOR(fi_version()),
+                      FI_MINOR(fi_version()), provider->name, where[0] ? " on " : "", where, advice);
 }
 
 static weft_status info_of_address(wfofi_fabric *fabric, const struct fi_info *hints, weft_error **error)

@@ -58,5 +58,6 @@ weft_status wfofi_fail(weft_error **error, int ret, const char *format, ...)
         snprintf(hint, sizeof hint, " (this process is about out of file descriptors, its limit is %llu: ulimit -n)",
                  wfi_descriptors_limit());
     }
-    return wfi_error_fail(error, status, "%s: %s%s", what, fi_strerror(-ret), hint);
+    bool is_told = ret == -FI_ENODATA; /* fi_getinfo found nothing, which `what` says */
+    return wfi_error_fail(error, status, "%s%s%s%s", what, is_told ? "" : ": ", is_told ? "" : fi_strerror(-ret), hint);
 }

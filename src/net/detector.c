@@ -141,6 +141,10 @@ void wfi_peer_bulk_trouble(const wfi_peer *peer, char *out, size_t room)
     char address[128];
     const wfi_channel *channel = peer->channels[WFI_BULK];
     const char *why = channel->why;
+    if (peer->status) {
+        snprintf(out, room, "%s", peer->gone_text ? peer->gone_text : "");
+        return;
+    }
     if (!wfi_channel_choose(channel)) {
         char reason[256];
         (void)wfi_channel_fabric(channel, reason, sizeof(reason));

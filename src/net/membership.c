@@ -71,6 +71,7 @@ static void peer_gone(wfi_peer *peer, weft_status why, const char *text)
     wfi_transport *transport = peer->transport;
     if (peer->status)
         return;
+    peer->gone_text = strdup(text);
     wfi_peer_fail(peer, why);
     wfi_progress_settle(transport->progress);
     WFI_FOR_CLIENTS (client, transport, peer_gone)

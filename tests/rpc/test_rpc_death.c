@@ -92,7 +92,8 @@ static void drop_all(outstanding *o)
 
 typedef struct scene {
     world w;
-    int deaths[4][4]; /* told to whom, of whom */
+    int deaths[4][4];        /* told to whom, of whom */
+    char reasons[4][4][160]; /* which the store gave */
     int order[4];
     uint64_t kill_at_ns;
     int victim;
@@ -106,6 +107,8 @@ static void note_membership(weft_agent *agent, weft_member_event event, int rank
         s->deaths[weft_agent_rank(agent)][rank]++;
     else if (event == WEFT_MEMBER_SELF_EVICTED)
         s->deaths[rank][rank]++;
+    if (event == WEFT_MEMBER_DEAD || event == WEFT_MEMBER_SELF_EVICTED)
+        snprintf(s->reasons[weft_agent_rank(agent)][rank], sizeof s->reasons[0][0], "%s", why);
 }
 
 static void watch(weft_agent_options *options, void *arg)
@@ -113,6 +116,14 @@ static void watch(weft_agent_options *options, void *arg)
     options->on_membership = note_membership;
     options->membership_arg = arg;
     options->death_timeout_ms = 500;
+}
+
+/* An error that the end of a worker caused has the reason that the store gave. */
+static void check_reason(const weft_error *error, const char *reason)
+{
+    MUST(error && reason[0]);
+    if (!strstr(weft_error_message(error), reason))
+        fail_msg("no \"%s\" in \"%s\"", reason, weft_error_message(error));
 }
 
 static void everybody_to_everybody(weft_agent *agent, void *arg)
@@ -152,6 +163,16 @@ static void everybody_to_everybody(weft_agent *agent, void *arg)
             weft_status st = weft_future_wait(all[rank].futures[i], WEFT_FOREVER);
             bool empty = i == 1 && st == WEFT_ERR_SHAPE; /* answered with nothing where something was to land */
             MUST(st == WEFT_OK || empty || me == s->victim || rank == s->victim);
+            if (st == WEFT_ERR_PEER_DEAD || st == WEFT_ERR_EVICTED)
+                check_reason(weft_future_error(all[rank].futures[i]), s->reasons[me][s->victim]);
+        }
+        if (rank == s->victim) { /* a call that begins after the death */
+            weft_error *error = NULL;
+            MUST_BE(weft_rpc_sync(agent, weft_to_rank(rank), "nothing", WEFT_NO_VALUES,
+                                  &(weft_rpc_options){.error = &error}, NULL),
+                    WEFT_ERR_PEER_DEAD);
+            check_reason(error, s->reasons[me][rank]);
+            weft_error_unref(error);
         }
         world_sleep_ms(&s->w, 1);
         MUST(atomic_load(&all[rank].completions) == KINDS);

@@ -8,6 +8,8 @@
 #include <string.h>
 
 static const weft_function functions[] = {{.name = "nothing", .run = world_run_nothing}};
+static const weft_function echo[] = {
+    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo}};
 
 /* ---- Wrong lists --------------------------------------------------------------------------------------------------- */
 
@@ -142,6 +144,59 @@ static void ask_for_fabric(weft_agent *agent, void *arg)
 
 WORLD_TEST(ask_for_fabric, 5, 0, .size = 2, .adjust = different_lists, WORLD_FUNCTIONS(functions))
 
+/* The fabric of the bulk lane is known before the lane is opened, for a fabric without reads too (libfabric's shm before
+ * 1.18). The text with all reasons fits 256 bytes if only verbs does not open. */
+static void ask_before_and_after(weft_agent *agent, void *arg)
+{
+    char before[600], after[600];
+    int other = 1 - weft_agent_rank(agent);
+    MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_BULK, before, sizeof before));
+    weft_tensor *large = weft_tensor_zeros(WEFT_SHAPE(1 << 20), WEFT_DTYPE_FLOAT32);
+    MUST_OK(weft_rpc_sync(agent, weft_to_rank(other), "echo", WEFT_VALUES(weft_of_tensor(large)), NULL, NULL));
+    MUST_OK(weft_agent_fabric(agent, other, WEFT_LANE_BULK, after, sizeof after));
+    weft_tensor_unref(large);
+    MUST(strlen(before) < 256 && strlen(after) < 256);
+    if (strncmp(before, "host", 4) != 0) /* whether host reads is known only when it is connected */
+        assert_string_equal(before, after);
+}
+
+static void use_shm(weft_agent_options *options, void *arg)
+{
+    options->fabric = "shm,tcp";
+}
+
+static void use_auto(weft_agent_options *options, void *arg)
+{
+    options->fabric = "auto";
+}
+
+static void test_bulk_fabric_is_known_before(void **state)
+{
+    world w = {.fabric = WORLD_TCP, .program = ask_before_and_after, .size = 2, WORLD_FUNCTIONS(echo)};
+    w.adjust = use_shm;
+    world_run(&w);
+    w.adjust = use_auto;
+    world_run(&w);
+}
+
+/* A list of one fabric that does not open: the error says which list, why, and what to do. */
+static void test_only_fabric_does_not_open(void **state)
+{
+    weft_agent *agent = NULL;
+    weft_error *error = NULL;
+    weft_agent_options options = {.has_rank = true,
+                                  .world_size = 1,
+                                  .master_addr = "127.0.0.1",
+                                  .master_port = WEFT_ANY_PORT,
+                                  .fabric = "verbs",
+                                  .iface = "lo"};
+    MUST(weft_agent_open(&options, &agent, &error) != WEFT_OK);
+    const char *text = weft_error_message(error);
+    if (!strstr(text, "no fabric opens (WEFT_FABRIC is \"verbs\", \"auto\" takes one that opens): libfabric "))
+        fail_msg("%s", text);
+    weft_error_unref(error);
+}
+
 /* ---- No common fabric ---------------------------------------------------------------------------------------------- */
 
 static void nothing_in_common(weft_agent_options *options, void *arg)
@@ -179,8 +234,6 @@ WORLD_TEST(call_in_vain, 5, 0, .size = 2, .adjust = nothing_in_common, .stop = t
 
 enum { FLOATS = 1 << 20 };
 
-static const weft_function echo[] = {
-    {.name = "echo", .takes = {WEFT_TYPE_TENSOR}, .gives = {WEFT_TYPE_TENSOR}, .run = world_run_echo}};
 static uint64_t failed_ns; /* when the first fabric failed; 0: it works */
 static int in_the_middle;  /* calls in which it failed */
 
@@ -231,4 +284,4 @@ static void test_results_land_on_any_fabric(void **state)
 }
 
 UNIT_MAIN(test_wrong_lists, test_ask_for_fabric, test_call_in_vain, test_results_land_on_any_fabric,
-          test_auto_without_verbs)
+          test_auto_without_verbs, test_bulk_fabric_is_known_before, test_only_fabric_does_not_open)

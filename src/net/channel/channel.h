@@ -264,7 +264,8 @@ struct wfi_peer {  /* first member of wfi_whole_peer (net.h) */
     uint8_t *pair_key;           /* in guarded memory; NULL: not needed yet. See pair.c */
     uint32_t left[WFI_LEFT_MAX]; /* (constant) former incarnations of the rank that left, latest first */
     weft_status status;
-    bool leaving; /* it has announced that it leaves the job: it is alive, but takes no more calls of programs */
+    char *gone_text; /* with a status: why, as the store said; NULL: not known, or memory was out */
+    bool leaving;    /* it has announced that it leaves the job: it is alive, but takes no more calls of programs */
     wfi_channel *channels[WFI_LANE_KINDS];
     unsigned nonsense; /* connections that were closed because of malformed data */
 
@@ -512,7 +513,9 @@ static inline size_t wfi_net_fabric_index(const wfi_net_fabric *fabric)
 /* Whether the fabric with this index can carry the channel, even if it is avoided for a while. */
 static inline bool wfi_channel_may_use(const wfi_channel *channel, size_t index)
 {
-    return channel->peer->addresses[index].bytes && !channel->avoided[index].unreadable;
+    bool is_readable =
+        !channel->peer->transport->fabrics[index].limits->no_reads && !channel->avoided[index].unreadable;
+    return channel->peer->addresses[index].bytes && (channel->kind != WFI_BULK || is_readable);
 }
 
 /* accept.c */

@@ -18,8 +18,9 @@
  * after the last LACKS_BEFORE attempts on each fabric of the peer failed for that, because another fabric may need
  * less.
  *
- * A fabric may connect to a peer and be unable to read its memory (WFI_EVENT_CONNECTED with `why`). Then the bulk
- * channel to that peer never uses the fabric again (wfi_avoided.unreadable). The control channel does.
+ * Bulk channels do not use a fabric that has no reads here (wfi_fabric_limits.no_reads). A fabric that has reads may
+ * connect to a peer and be unable to read its memory (WFI_EVENT_CONNECTED with `why`). Then the bulk channel to that
+ * peer never uses the fabric again (wfi_avoided.unreadable). The control channel does.
  */
 #include "net/channel/channel.h"
 
@@ -207,12 +208,13 @@ const char *wfi_channel_fabric(const wfi_channel *channel, char *reason, size_t 
     for (size_t i = 0; i < transport->fabric_count && &transport->fabrics[i] != used; i++) {
         const wfi_net_fabric *fabric = &transport->fabrics[i];
         const wfi_avoided *avoided = &channel->avoided[i];
+        const char *unreadable = fabric->limits->no_reads ? fabric->limits->no_reads : avoided->unreadable;
         if (peer->addresses[i].is_elsewhere)
             snprintf(text, sizeof(text), "worker %d is on another machine", peer->rank);
         else if (!peer->addresses[i].bytes)
             snprintf(text, sizeof(text), "no address of worker %d", peer->rank);
-        else if (avoided->unreadable)
-            snprintf(text, sizeof(text), "%s", avoided->unreadable);
+        else if (unreadable && channel->kind == WFI_BULK)
+            snprintf(text, sizeof(text), "%s", unreadable);
         else if (avoided->until_ns > now)
             snprintf(text, sizeof(text), "avoided, %s", avoided->why);
         else if (avoided_until(channel, fabric) > now)

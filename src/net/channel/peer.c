@@ -11,6 +11,7 @@
 static void peer_free(wfi_peer *peer)
 {
     wfi_guarded_free(peer->pair_key);
+    free(peer->gone_text);
     free(peer);
 }
 

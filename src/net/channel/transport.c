@@ -80,10 +80,17 @@ weft_status wfi_fabric_list_read(const char *text, wfi_fabric_list *out, weft_er
 /* If none of the open fabrics has reads, payloads need one more: tcp. */
 static weft_status open_for_reads(wfi_transport *transport, const wfi_fabric_options *how, weft_error **error)
 {
-    for (size_t i = 0; i < transport->fabric_count; i++) {
-        if (!transport->fabrics[i].limits->no_reads)
-            return WEFT_OK;
+    bool has_reads = false;
+    for (size_t i = 0; i < transport->fabric_count; i++)
+        has_reads = has_reads || !transport->fabrics[i].limits->no_reads;
+    for (size_t i = 0; i < transport->fabric_count && has_reads; i++) {
+        const wfi_net_fabric *fabric = &transport->fabrics[i];
+        if (fabric->limits->no_reads)
+            wfi_log_net(transport, WEFT_LOG_INFO, "%s carries messages only, and payloads take the other fabrics: %s",
+                        fabric->ops->name, fabric->limits->no_reads);
     }
+    if (has_reads)
+        return WEFT_OK;
     const wfi_net_fabric *first = &transport->fabrics[0];
     wfi_log_net(transport, WEFT_LOG_WARN, "%s carries messages only, and payloads take tcp: %s", first->ops->name,
                 first->limits->no_reads);
@@ -112,8 +119,15 @@ static weft_status open_listed(wfi_transport *transport, const char *text, const
             transport->fabric_count++;
             continue;
         }
-        if (list.count == 1 || status == WEFT_ERR_INVALID || status == WEFT_ERR_UNREACHABLE) {
+        if (status == WEFT_ERR_INVALID || status == WEFT_ERR_UNREACHABLE) {
             wfi_error_give(error, why);
+            return status;
+        }
+        if (list.count == 1) {
+            (void)wfi_error_fail(error, status,
+                                 "no fabric opens (WEFT_FABRIC is \"%s\", \"auto\" takes one that opens): %s", text,
+                                 why ? weft_error_message(why) : weft_status_text(status));
+            weft_error_unref(why);
             return status;
         }
         wfi_unopened *unopened = &transport->unopened[transport->unopened_count++];

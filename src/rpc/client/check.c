@@ -97,6 +97,19 @@ static void look_at_leaving(weft_agent *agent, int rank, wfi_finding *out)
     wfi_net_unlock(agent->net);
 }
 
+/* Why the worker, or this one, is no longer in the job. */
+static void look_at_end(weft_agent *agent, weft_status why, int rank, wfi_finding *out)
+{
+    char text[256] = "";
+    wfi_net_lock(agent->net);
+    const wfi_peer *peer = wfi_net_peer(agent->net, rank);
+    if (peer && wfi_peer_status(peer) == why)
+        wfi_peer_bulk_trouble(peer, text, sizeof text);
+    wfi_net_unlock(agent->net);
+    if (text[0])
+        wfi_find(out, "%s: %s", weft_status_text(why), text);
+}
+
 weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_status why, int rank)
 {
     wfi_error_detail nobody = {.code = why, .function = spec->function, .worker = -1};
@@ -126,6 +139,8 @@ weft_error *wfi_spec_explain(weft_agent *agent, const wfi_call_spec *spec, weft_
     }
     if (rank >= 0 && (theirs || why == WEFT_ERR_UNREACHABLE))
         look_at_incarnation(agent, spec, rank, &found);
+    if (rank >= 0 && !spec->to.incarnation)
+        look_at_end(agent, why, rank, &found);
     if (spec->options->parent && why == WEFT_ERR_TIMEOUT)
         wfi_find(&found, "the deadline of its parent call has passed");
     else if (spec->options->parent && why == WEFT_ERR_CANCELLED)

@@ -56,7 +56,7 @@ static void fail_inbound(wfi_inbound *inbound, weft_status status, const char *p
 static void fail_pull(wfi_inbound *inbound, weft_status status, const char *what)
 {
     char trouble[sizeof inbound->problem - SENTENCE] = "";
-    if (!inbound->cancelled && status == WEFT_ERR_UNREACHABLE)
+    if (!inbound->cancelled && (status == WEFT_ERR_UNREACHABLE || status == wfi_peer_status(inbound->peer)))
         wfi_peer_bulk_trouble(inbound->peer, trouble, sizeof trouble);
     if (!inbound->problem[0])
         snprintf(inbound->problem, sizeof inbound->problem, "its %s could not be pulled%s%s", what,
@@ -171,7 +171,7 @@ static void pull_payload(wfi_inbound *inbound)
                                        .ops = &payload_pulled_ops};
     weft_status st = wfi_peer_transfer(inbound->peer, &inbound->transfer);
     if (st)
-        fail_inbound(inbound, st, "its payload could not be pulled");
+        fail_pull(inbound, st, "payload");
 }
 
 /* ---- Memory budget ----------------------------------------------------------------------------------------------- */
@@ -381,7 +381,7 @@ static void pull_meta(wfi_inbound *inbound, wfi_reader *body)
                                        .ops = &meta_pulled_ops};
     weft_status st = wfi_peer_transfer(inbound->peer, &inbound->transfer);
     if (st)
-        fail_inbound(inbound, st, "its metadata could not be pulled");
+        fail_pull(inbound, st, "metadata");
 }
 
 void wfi_inbound_start(wfi_inbound *inbound, wfi_reader *body)

@@ -146,17 +146,22 @@ static void pin_pushes(weft_call *call, bool pin)
     }
 }
 
+static weft_error *push_error(weft_call *call, weft_status status)
+{
+    char trouble[256] = "";
+    if (status == WEFT_ERR_UNREACHABLE || status == wfi_peer_status(call->peer))
+        wfi_peer_bulk_trouble(call->peer, trouble, sizeof trouble);
+    return wfi_call_error(call, status, "the results could not be pushed to their landing places%s%s",
+                          *trouble ? ": " : "", trouble);
+}
+
 static void pushed(wfi_transfer *transfer, weft_status status)
 {
     weft_call *call = wfi_container_of(transfer, weft_call, push);
     call->pushing = false;
     pin_pushes(call, false);
     if (status && !call->cancelled) {
-        char trouble[256] = "";
-        if (status == WEFT_ERR_UNREACHABLE)
-            wfi_peer_bulk_trouble(call->peer, trouble, sizeof trouble);
-        call->error = wfi_call_error(call, status, "the results could not be pushed to their landing places%s%s",
-                                     *trouble ? ": " : "", trouble);
+        call->error = push_error(call, status);
         write_error_reply(call);
     }
     send_reply(call);
@@ -288,7 +293,7 @@ static void answer_locked(weft_call *call, leftovers *left)
         st = start_push(call);
         if (!st)
             return; /* the reply follows */
-        call->error = wfi_call_error(call, st, "the results could not be pushed to their landing places");
+        call->error = push_error(call, st);
     }
     if (call->error)
         write_error_reply(call);
