@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "job/launch/launch.h"
+#include "job/store/server.h"
 
 #include "base/clock.h"
 #include "base/socket.h"
@@ -464,6 +465,23 @@ static void an_agent_whose_children_have_ended_does_not_wait(void **state)
     expect(job, 20000, WEFT_ERR_REMOTE, 137);
 }
 
+static bool nobody_is_left(void *arg)
+{
+    return arg == NULL;
+}
+
+/* A rank 0 that cannot join refuses the other workers, but does not wait for children that have ended. */
+static void a_store_whose_workers_have_ended_does_not_wait(void **state)
+{
+    int fd;
+    wfi_store_server *server;
+    assert_int_equal(wfi_listen_at("127.0.0.1", 0, &fd, NULL), WEFT_OK);
+    wfi_store_server_options how = {
+        .listen_fd = fd, .world_size = 2, .death_timeout_ms = -1, .failure = "no", .is_alone = nobody_is_left};
+    assert_int_equal(wfi_store_server_start(&how, &server, NULL), WEFT_OK);
+    wfi_store_server_end(server, INT64_C(3600000)); /* the test's limit is shorter */
+}
+
 static void an_agent_whose_children_were_reaped_does_not_wait(void **state)
 {
     struct sigaction reaper = {.sa_handler = reap_everything}, before;
@@ -547,6 +565,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(an_application_that_reaps_first_is_survived),
         cmocka_unit_test(an_agent_whose_children_have_ended_does_not_wait),
+        cmocka_unit_test(a_store_whose_workers_have_ended_does_not_wait),
         cmocka_unit_test(an_agent_whose_children_were_reaped_does_not_wait),
         cmocka_unit_test(children_die_with_their_parent),
     };

@@ -83,8 +83,9 @@ typedef struct wfi_rendezvous wfi_rendezvous;
  */
 weft_status wfi_rendezvous_open(const wfi_rendezvous_options *options, wfi_rendezvous **out, weft_error **error);
 /*
- * For a rank 0 that cannot join: refuses every worker that connects, with the text `why`, until all have connected or
- * two seconds have passed. Uses world_size, elastic, the secret and store_fd, which it closes.
+ * For a rank 0 that cannot join: refuses every worker that connects, with the text `why`, until all have connected, all
+ * `processes` have ended, or two seconds have passed. Uses world_size, elastic, the secret, processes and store_fd,
+ * which it closes.
  */
 void wfi_rendezvous_refuse(const wfi_rendezvous_options *options, const char *why);
 const wfi_member *wfi_rendezvous_members(const wfi_rendezvous *link);

@@ -336,10 +336,14 @@ typedef struct attempt {
 } attempt;
 
 /* Nobody else will join: the children of weft_job_open have all ended. */
+static bool have_ended(void *processes)
+{
+    return processes && wfi_processes_have_ended(processes);
+}
+
 static bool is_alone(const attempt *at)
 {
-    wfi_processes *processes = at->options->processes;
-    return processes && wfi_processes_have_ended(processes);
+    return have_ended(at->options->processes);
 }
 
 /* Reads and ticks until there is an answer. False: the wire was lost, the children ended, or the time is over. */
@@ -493,7 +497,9 @@ void wfi_rendezvous_refuse(const wfi_rendezvous_options *options, const char *wh
                                           .secret = options->secret,
                                           .secret_size = options->secret_size,
                                           .death_timeout_ms = -1,
-                                          .failure = why};
+                                          .failure = why,
+                                          .is_alone = options->processes ? have_ended : NULL,
+                                          .alone_arg = options->processes};
     if (!wfi_store_server_start(&how, &server, NULL))
         wfi_store_server_end(server, REFUSING_MS);
 }

@@ -47,6 +47,8 @@ struct wfi_store_server {
     int world_size;
     atomic_bool ending;
     int64_t grace_ms;
+    bool (*is_alone)(void *arg); /* (constant) see wfi_store_server_options */
+    void *alone_arg;
     wfi_list peers;
     size_t peer_count;
     wfi_map by_id;

@@ -17,6 +17,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#define ALONE_NS 20000000ull /* how often a server that ends asks whether anybody is left who could connect */
 #define ACCEPTS_A_ROUND 64
 #define UNAUTHENTICATED_MAX 256 /* one more for each worker of the job */
 #define ACCEPT_PAUSE_NS (10ull * 1000 * 1000)
@@ -118,10 +119,12 @@ static size_t fill_polls(wfi_store_server *server, uint64_t now_ns)
     return count;
 }
 
-static void turn_once(wfi_store_server *server)
+static void turn_once(wfi_store_server *server, bool asks)
 {
     uint64_t now_ns = wfi_now(&wfi_clock_real);
     server->due_ns = wfi_store_due(server->store);
+    if (asks && server->due_ns > now_ns + ALONE_NS)
+        server->due_ns = now_ns + ALONE_NS;
     sweep_peers(server, now_ns);
     size_t count = fill_polls(server, now_ns);
     int ready = poll(server->polls, count, wfi_poll_timeout(now_ns, server->due_ns));
@@ -160,12 +163,17 @@ static void flush_all(wfi_store_server *server)
     }
 }
 
+static bool is_alone(const wfi_store_server *server)
+{
+    return server->is_alone && server->is_alone(server->alone_arg);
+}
+
 static void *run_server(void *arg)
 {
     wfi_store_server *server = arg;
     bool draining = false;
-    while (!draining || !wfi_store_is_finished(server->store, wfi_now(&wfi_clock_real))) {
-        turn_once(server);
+    while (!draining || (!wfi_store_is_finished(server->store, wfi_now(&wfi_clock_real)) && !is_alone(server))) {
+        turn_once(server, draining && server->is_alone);
         if (!draining && atomic_load(&server->ending)) {
             draining = true;
             uint64_t now_ns = wfi_now(&wfi_clock_real);
@@ -238,6 +246,8 @@ weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_
     server->listen_fd = options->listen_fd;
     server->wake_fd = -1;
     server->world_size = options->world_size;
+    server->is_alone = options->is_alone;
+    server->alone_arg = options->alone_arg;
     wfi_list_init(&server->peers);
     wfi_map_init(&server->by_id);
     status = server_create_store(server, options);

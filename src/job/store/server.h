@@ -23,14 +23,17 @@ typedef struct wfi_store_server_options {
     size_t secret_size;
     int64_t death_timeout_ms;
     const char *failure; /* see wfi_store_options */
+    /* Asked while the server ends: nobody is left who could connect. From the server's thread. NULL: not known. */
+    bool (*is_alone)(void *arg);
+    void *alone_arg;
 } wfi_store_server_options;
 
 typedef struct wfi_store_server wfi_store_server;
 
 weft_status wfi_store_server_start(const wfi_store_server_options *options, wfi_store_server **out, weft_error **error);
 void wfi_store_server_count(const wfi_store_server *server, wfi_store_counts *out); /* NULL: zeros. Any thread */
-/* Serves until all members are gone and all workers have heard of a failure, at most grace_ms. Waits for that and
- * frees the server. NULL is a no-op. */
+/* Serves until all members are gone and all workers have heard of a failure, or is_alone; at most grace_ms. Waits for
+ * that and frees the server. NULL is a no-op. */
 void wfi_store_server_end(wfi_store_server *server, int64_t grace_ms);
 
 #endif
