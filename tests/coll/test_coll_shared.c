@@ -233,7 +233,7 @@ static int run_results(void)
         compare_allreduce(shared, other, WEFT_DTYPE_FLOAT32, WEFT_OP_AVG, counts[i]);
         for (int what = GATHERS; what <= EXCHANGES && counts[i] <= 65536; what++)
             compare_gathering(shared, other, (gathering)what, counts[i]);
-        if (counts[i] <= 16385)
+        if (counts[i] <= 16385 && (i % 2 || counts[i] == 16385))
             compare_all_rooted(shared, other, counts[i]);
     }
     must_send_nothing(agent, shared);
@@ -815,10 +815,10 @@ static void test_death(void **state)
 {
     static const char *const parts[] = {"dies", "dies-3000", "dies-16384", "dies-root", "dies-all"};
     enum { PARTS = sizeof parts / sizeof *parts };
-    for (int i = 0; i < 2 * PARTS; i++) {
+    for (int i = 0; i < PARTS + 2; i++) {
         start(4, parts[i % PARTS]);
         hear_all(4, 'r');
-        usleep((useconds_t)(3000 + 9000 * i));
+        usleep((useconds_t)(3000 + 13000 * i));
         child_signal(&crew[1], SIGKILL);
         assert_int_equal(dismiss(1), SIGKILL);
         for (int rank = 0; rank < 4; rank++)
