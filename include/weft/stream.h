@@ -6,9 +6,13 @@
  * order of the calls. Use streams if tapes on several threads shall share a GPU, or to queue weft's work on a stream of
  * your own CUDA code. A tape takes a stream by weft_tape_options.stream:
  *
- *     weft_stream *mine = weft_stream_create(gpu, &error);
- *     weft_tape *t = weft_tape_open(&(weft_tape_options){.device = gpu, .stream = mine});
- *     weft_stream_unref(mine); // the tape has a reference
+ *     weft_tape *open_beside(weft_device gpu, weft_error **error)
+ *     {
+ *         weft_stream *mine = weft_stream_create(gpu, error);
+ *         weft_tape *t = mine ? weft_tape_open(&(weft_tape_options){.device = gpu, .stream = mine}) : NULL;
+ *         weft_stream_unref(mine); // the tape has a reference
+ *         return t;
+ *     }
  *
  * ORDER. weft knows for each tensor on which stream it was written and read. If another stream uses the tensor later,
  * that stream waits for an event; the host does not wait. So the results are those of one stream. Copies to the host

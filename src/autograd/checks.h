@@ -13,11 +13,10 @@
 #ifndef WFI_CHECKS_H
 #define WFI_CHECKS_H
 
+#include "autograd/operands.h"
 #include "mem/stream.h"
+#include "tensor/tasks.h"
 #include "tensor/tensor.h"
-
-typedef struct wfi_op wfi_op;
-typedef struct wfi_checks wfi_checks;
 
 typedef enum wfi_check_kind {
     WFI_CHECK_INDEX,
@@ -27,14 +26,37 @@ typedef enum wfi_check_kind {
     WFI_CHECK_DIVISOR, /* elements of a divisor */
 } wfi_check_kind;
 
-/*
- * The elements of `index` (int64, contiguous, on the tape's device), which must be in [0, size); of offsets, in a bag
- * of `size` elements. Returns the tensor to compute with: `index`, or on a GPU a safe copy that the tape owns. NULL:
- * the operator has failed.
- */
-weft_tensor *wfi_op_checked(wfi_op *op, wfi_check_kind kind, weft_tensor *index, int64_t size);
-/* The integer tensor `divisor`, of any strides, for division on a GPU: a copy in which 1 replaces 0. */
-weft_tensor *wfi_op_divisor(wfi_op *op, weft_tensor *divisor);
+/* An operand as it was when the check was queued, for the message. */
+typedef struct wfi_operand {
+    bool is_there;
+    weft_dtype dtype;
+    weft_shape shape;
+} wfi_operand;
+
+typedef struct wfi_check {
+    wfi_check_kind kind;
+    const char *name; /* of the operator */
+    int64_t size;
+    int operands;
+    wfi_operand given[WFI_OP_INPUTS];
+} wfi_check;
+
+/* The checks of a tape on one stream. */
+typedef struct wfi_checks {
+    struct wfi_checks *next;
+    struct wfi_page *page;
+    wfi_report *report; /* in `page` */
+    wfi_stream_mark mark;
+    wfi_check *items; /* number i + 1 is items[i] */
+    size_t count, room;
+} wfi_checks;
+
+/* Adds a check to those of the tape on this stream. NULL: out of memory. The caller queues the kernel that writes to
+ * `report` under the number `count`, and then sets the mark. */
+wfi_checks *wfi_checks_add(weft_tape *tape, weft_stream *stream, const wfi_check *check);
+
+#define WFI_FAULT_TEXT 160
+void wfi_fault_text(wfi_check_kind kind, int64_t size, const wfi_report_slot *found, char text[WFI_FAULT_TEXT]);
 
 /* Makes the faults of checks that are done the tape's error. Does not wait. */
 void wfi_tape_look(weft_tape *tape);

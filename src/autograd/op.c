@@ -12,26 +12,6 @@
 #include <string.h>
 
 #define REASON_TEXT 512
-#define OPERANDS_NAMED 4 /* named in a message about a longer list */
-
-void wfi_operands_text(weft_tensors operands, char text[WFI_OPERANDS_TEXT])
-{
-    char shape[WFI_SHAPE_TEXT];
-    size_t at = 0;
-    text[0] = '\0';
-    size_t named = operands.count > OPERANDS_NAMED ? OPERANDS_NAMED - 1 : operands.count;
-    for (size_t i = 0; i < named && at < WFI_OPERANDS_TEXT; i++) {
-        const weft_tensor *x = operands.items[i];
-        const char *comma = i ? ", " : "";
-        if (x == NULL)
-            at += (size_t)snprintf(text + at, WFI_OPERANDS_TEXT - at, "%sNULL", comma);
-        else
-            at += (size_t)snprintf(text + at, WFI_OPERANDS_TEXT - at, "%s%s %s", comma, weft_dtype_name(x->dtype),
-                                   wfi_shape_text(&x->shape, shape));
-    }
-    if (named < operands.count && at < WFI_OPERANDS_TEXT)
-        snprintf(text + at, WFI_OPERANDS_TEXT - at, ", ... %zu in all", operands.count);
-}
 
 void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...)
 {

@@ -17,8 +17,8 @@
 #define WFI_OP_H
 
 #include "autograd/checks.h"
+#include "autograd/operands.h"
 #include "autograd/tape.h"
-#include "tensor/print.h"
 
 #include <weft/ops.h>
 
@@ -30,7 +30,6 @@ enum {
     4,
 };
 
-#define WFI_OP_INPUTS 3 /* for every operator except those on a list */
 #define WFI_OP_RESULTS 3
 
 typedef struct wfi_op {
@@ -70,9 +69,6 @@ bool wfi_op_needs(weft_tape *tape, const wfi_node_type *type, const weft_tensor 
 void wfi_op_fail(wfi_op *op, weft_status code, const char *format, ...) WEFT_PRINTF(3, 4);
 bool wfi_op_check(wfi_op *op, weft_status status); /* fails with the status's own text; true if it was WEFT_OK */
 bool wfi_op_ok(const wfi_op *op);
-#define WFI_OPERANDS_TEXT 512
-/* "float32 [2, 3], float32 [4, 5]"; NULL among them is "NULL". */
-void wfi_operands_text(weft_tensors operands, char text[WFI_OPERANDS_TEXT]);
 
 /*
  * The next result (of most operators the only one): new and contiguous, of the first operand's dtype or another.
@@ -103,5 +99,14 @@ weft_status wfi_grad_like(bool wanted, weft_shape shape, const weft_tensor *dy, 
  * reference.
  */
 weft_status wfi_grad_over(weft_tensor *dy, weft_tensor **out);
+
+/*
+ * The elements of `index` (int64, contiguous, on the tape's device), which must be in [0, size); of offsets, in a bag
+ * of `size` elements. Returns the tensor to compute with: `index`, or on a GPU a safe copy that the tape owns. NULL:
+ * the operator has failed.
+ */
+weft_tensor *wfi_op_checked(wfi_op *op, wfi_check_kind kind, weft_tensor *index, int64_t size);
+/* The integer tensor `divisor`, of any strides, for division on a GPU: a copy in which 1 replaces 0. */
+weft_tensor *wfi_op_divisor(wfi_op *op, weft_tensor *divisor);
 
 #endif

@@ -335,6 +335,8 @@ static void streams_are_checked(void **state)
     weft_error_unref(error);
     weft_stream *mine = new_stream(), *same = weft_stream_wrap(gpu, weft_stream_cuda(mine), NULL);
     assert_ptr_equal(weft_stream_cuda(same), weft_stream_cuda(mine));
+    assert_ptr_equal(weft_stream_ref(mine), mine);
+    weft_stream_unref(mine);
     weft_tape *t = weft_tape_open(&(weft_tape_options){.stream = mine}); /* the tape computes on the CPU */
     assert_int_equal(weft_tape_status(t), WEFT_ERR_INVALID);
     assert_string_equal(weft_error_message(weft_tape_error(t)),

@@ -414,12 +414,9 @@ int main(int argc, char **argv)
 {
     (void)argv;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_train_as_on_the_cpu),
-        cmocka_unit_test(every_optimizer_steps_as_on_the_cpu),
-        cmocka_unit_test(a_nan_stays_to_be_seen),
-        cmocka_unit_test(sparse_steps_are_those_of_the_cpu),
-        cmocka_unit_test(steps_neither_wait_nor_allocate),
-        cmocka_unit_test(no_memory_is_left),
+        cmocka_unit_test(models_train_as_on_the_cpu),      cmocka_unit_test(every_optimizer_steps_as_on_the_cpu),
+        cmocka_unit_test(a_nan_stays_to_be_seen),          cmocka_unit_test(sparse_steps_are_those_of_the_cpu),
+        cmocka_unit_test(steps_neither_wait_nor_allocate), cmocka_unit_test(no_memory_is_left),
     };
     if (!gpu_is_here())
         return GPU_SKIPPED;

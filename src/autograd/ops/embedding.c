@@ -56,7 +56,7 @@ static weft_status new_rows(int64_t n, int64_t width, const weft_tensor *dy, wef
     return *rows != NULL && *values != NULL ? WEFT_OK : WEFT_ERR_MEMORY;
 }
 
-/* What a backward_rows function returns: after a failure there are none. */
+/* For a backward_rows function that has failed: no rows. */
 static weft_status end_rows(weft_status status, weft_tensor **rows, weft_tensor **values)
 {
     if (status == WEFT_OK)

@@ -376,9 +376,9 @@ static weft_status run_plan(const plan_key *key, const wfi_conv_data *data)
 }
 
 /*
- * oneDNN 3.0 to 3.13.0 ends the process by SIGFPE while it plans the backward pass to the images of a strided 1x1
- * convolution with certain numbers of channels, which ResNet-50 has (brg_blocking_t::est_eff_1x1 in its
- * jit_brgemm_conv_bwd_utils.cpp divides whole numbers, and the divisor is 0 where the CPU has no AMX).
+ * oneDNN 3.0 to 3.13.0 can end the process by SIGFPE: it divides whole numbers, and without AMX the divisor is 0
+ * (brg_blocking_t::est_eff_1x1 in jit_brgemm_conv_bwd_utils.cpp). It happens in the backward pass to the images of a
+ * strided 1x1 convolution with these numbers of channels. ResNet-50 has such ones.
  */
 static bool crashes_onednn(wfi_conv_pass pass, const wfi_conv_sizes *sizes)
 {
