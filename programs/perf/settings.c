@@ -102,7 +102,7 @@ static int read_fabrics(const cli *program, const char *text, settings *o)
         for (size_t i = 0; i < o->fabric_count; i++)
             if (strcmp(o->fabrics[i], item) == 0)
                 return cli_error(program, "--fabric names '%s' twice", item);
-        snprintf(o->fabrics[o->fabric_count++], sizeof *o->fabrics, "%s", item);
+        memcpy(o->fabrics[o->fabric_count++], item, strlen(item) + 1);
     }
     return -1;
 }
