@@ -192,7 +192,7 @@ static void not_begun(weft_agent *agent, void *arg)
         weft_future *blocker = start(agent, CALLEE, "block", WEFT_NO_VALUES, WEFT_FOREVER);
         await_at_least(&shared.begun, 1);
         for (int i = 0; i < CALLS; i++)
-            futures[i] = start(agent, CALLEE, "count", WEFT_NO_VALUES, i % 3 == 1 ? 100 : WEFT_FOREVER);
+            futures[i] = start(agent, CALLEE, "count", WEFT_NO_VALUES, i % 3 == 1 ? 1500 : WEFT_FOREVER);
         /* They have arrived when what was sent behind them is answered: those that have not left would be taken back. */
         MUST_BE(weft_rpc_sync(agent, weft_to_rank(CALLEE), "no such", WEFT_NO_VALUES, NULL, NULL), WEFT_ERR_NOT_FOUND);
         for (int i = 0; i < CALLS; i++) {
