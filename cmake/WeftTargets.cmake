@@ -124,7 +124,7 @@ if(NOT WEFT_SANITIZE AND NOT WEFT_GPU_ONLY)
   list(APPEND weft_test_environment LD_PRELOAD=${CMAKE_BINARY_DIR}/tests/libno_kernel_symbols.so)
 endif()
 
-# With a sanitizer these take a third of the time of all tests: tools/check runs them without one, tools/long.d/deep
+# With a sanitizer these take about half of the time of all tests: tools/check runs them without one, tools/long.d/deep
 # with both.
 set(weft_deep_tests
   test_base_fiber test_cartpole_crowd test_chaos_groups test_chaos_parallel test_chaos_passes test_coll_large test_coll_values

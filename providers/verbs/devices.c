@@ -87,7 +87,8 @@ void wfi_verbs_explain_below(const char *root, const wfofi_sockaddr *local, char
     list_folder(root, "/sys/class/infiniband", &devices);
     if (devices.used == 0)
         snprintf(out, room,
-                 "this machine has no RDMA device (/sys/class/infiniband is empty): load its driver, or use tcp");
+                 "this machine has no RDMA device (/sys/class/infiniband is empty): load its driver, or set "
+                 "WEFT_FABRIC=tcp");
     else if (find_closed_node(root, node, &why))
         snprintf(out, room,
                  "this process cannot open /dev/infiniband/%s of device %s (%s): load the module rdma_ucm, change the "
