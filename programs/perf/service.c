@@ -8,8 +8,9 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-const char *const service_collective_names[COLLECTIVES_COUNT] = {"barrier",   "allreduce",      "broadcast, barrier",
-                                                                 "allgather", "reduce_scatter", "all_to_all"};
+const char *const service_collective_names[COLLECTIVES_COUNT] = {
+    "barrier",    "allreduce",       "broadcast, barrier", "allgather",       "reduce_scatter",
+    "all_to_all", "reduce, barrier", "gather, barrier",    "scatter, barrier"};
 
 /* ---- Calls of one worker to another ----------------------------------------------------------------------------- */
 
@@ -51,14 +52,7 @@ typedef struct tensors { /* of one member */
     weft_tensor *other; /* as large as `whole` */
 } tensors;
 
-/* The root is done before the others have all of it. So a barrier follows, and is timed too. */
-static weft_status broadcast(weft_group *group, weft_tensor *tensor)
-{
-    weft_status st = weft_group_broadcast(group, tensor, 0, SERVICE_CALL_MS);
-    return st ? st : weft_group_barrier(group, SERVICE_CALL_MS);
-}
-
-static weft_status operate(weft_group *group, int operation, const tensors *t)
+static weft_status operate_once(weft_group *group, int operation, const tensors *t)
 {
     switch (operation) {
     case BARRIER:
@@ -66,16 +60,31 @@ static weft_status operate(weft_group *group, int operation, const tensors *t)
     case ALLREDUCE:
         return weft_group_allreduce(group, t->whole, WEFT_OP_SUM, SERVICE_CALL_MS);
     case BROADCAST:
-        return broadcast(group, t->whole);
+        return weft_group_broadcast(group, t->whole, 0, SERVICE_CALL_MS);
     case ALLGATHER:
         return weft_group_allgather(group, t->part, t->whole, SERVICE_CALL_MS);
     case REDUCE_SCATTER:
         return weft_group_reduce_scatter(group, t->whole, t->part, WEFT_OP_SUM, SERVICE_CALL_MS);
     case ALL_TO_ALL:
         return weft_group_all_to_all(group, t->whole, t->other, SERVICE_CALL_MS);
+    case REDUCE:
+        return weft_group_reduce(group, t->whole, WEFT_OP_SUM, 0, SERVICE_CALL_MS);
+    case GATHER:
+        return weft_group_gather(group, t->part, t->whole, 0, SERVICE_CALL_MS);
+    case SCATTER:
+        return weft_group_scatter(group, t->whole, t->part, 0, SERVICE_CALL_MS);
     default:
         return WEFT_ERR_INVALID;
     }
+}
+
+/* An operation with a root ends on some members before the others have their data. So a barrier follows, and is timed
+ * too. */
+static weft_status operate(weft_group *group, int operation, const tensors *t)
+{
+    bool has_root = operation == BROADCAST || operation == REDUCE || operation == GATHER || operation == SCATTER;
+    weft_status st = operate_once(group, operation, t);
+    return st || !has_root ? st : weft_group_barrier(group, SERVICE_CALL_MS);
 }
 
 static weft_status open_group(weft_agent *agent, int world, int by, weft_group **out)
@@ -107,7 +116,7 @@ weft_status service_collect(weft_agent *agent, int operation, size_t bytes, int6
 {
     weft_group *group = NULL;
     int64_t part = (int64_t)(bytes / 4) / world;
-    bool is_whole = operation == ALLREDUCE || operation == BROADCAST;
+    bool is_whole = operation == ALLREDUCE || operation == BROADCAST || operation == REDUCE;
     int64_t all = is_whole ? (int64_t)(bytes / 4) : part * world;
     tensors t = {.whole = weft_tensor_zeros(WEFT_SHAPE(all), WEFT_DTYPE_FLOAT32),
                  .part = weft_tensor_zeros(WEFT_SHAPE(part), WEFT_DTYPE_FLOAT32),

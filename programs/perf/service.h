@@ -37,7 +37,18 @@ typedef struct service_stream {
 void service_stream_run(service_stream *s);
 
 /* Operations of groups. */
-enum { BARRIER, ALLREDUCE, BROADCAST, ALLGATHER, REDUCE_SCATTER, ALL_TO_ALL, COLLECTIVES_COUNT };
+enum {
+    BARRIER,
+    ALLREDUCE,
+    BROADCAST,
+    ALLGATHER,
+    REDUCE_SCATTER,
+    ALL_TO_ALL,
+    REDUCE,
+    GATHER,
+    SCATTER,
+    COLLECTIVES_COUNT
+};
 extern const char *const service_collective_names[COLLECTIVES_COUNT];
 
 /*

@@ -240,7 +240,7 @@ static void print_more(void)
         "rate         calls without arguments a second, with 1 to 256 in flight\n"
         "incast       calls and tensors of all other workers to one (local only)\n"
         "beside       small calls alone, and beside 64 MiB to the same worker\n"
-        "collectives  barrier, allreduce, broadcast, allgather, reduce_scatter, all_to_all; 2, 4 ... workers\n"
+        "collectives  all operations of groups; 2, 4 ... workers\n"
         "memory       what an agent, an idle peer and a peer with a bulk lane add (local only)\n\n"
         "Each result has its median, percentiles, samples, the fabric of both lanes, and the floor: what libfabric\n"
         "alone does (host: plain shared memory and process_vm_readv), in turns with weft. \"of floor\" is the speed\n"

@@ -91,7 +91,8 @@ def check_everything(folder):
         for what in ("one way", "echo"):
             assert find(found, "latency", what, bytes=size)["floor_name"].endswith(kind)
         find(found, "bandwidth", "both ways", bytes=size)
-        for what in ("allreduce", "broadcast, barrier", "allgather", "reduce_scatter", "all_to_all"):
+        for what in ("allreduce", "broadcast, barrier", "allgather", "reduce_scatter", "all_to_all", "reduce, barrier",
+                     "gather, barrier", "scatter, barrier"):
             find(found, "collectives", what, bytes=size, workers=2)
     assert find(found, "incast", "no-op inline")["workers"] == 3
     for window in (1, 4, 16, 64, 256):
