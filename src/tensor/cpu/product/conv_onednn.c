@@ -36,7 +36,8 @@ typedef struct plan_array {
 typedef struct conv_plan {
     wfi_list by_age;
     plan_key key;
-    _Atomic int users; /* the cache is one */
+    _Atomic int users;   /* the cache is one */
+    _Atomic int verdict; /* a wfi_conv_verdict */
     dnnl_primitive_t primitive;
     wfi_layout *scratch; /* owned */
     plan_array arrays[ARRAYS];
@@ -360,6 +361,26 @@ static void finish(conv_run *run)
     dnnl_stream_destroy(run->stream);
 }
 
+/* The first results of a plan are checked. */
+static weft_status judge(conv_plan *plan, const wfi_conv_data *data)
+{
+    static const char *const passes[] = {"forward pass", "backward pass to the images", "backward pass to the weight"};
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (atomic_load(&plan->verdict) == WFI_CONV_UNKNOWN)
+        atomic_store(&plan->verdict, wfi_conv_check((wfi_conv_pass)plan->key.pass, &plan->key.sizes, data));
+    if (atomic_load(&plan->verdict) != WFI_CONV_WRONG)
+        return WEFT_OK;
+    const dnnl_version_t *version = dnnl_version();
+    if (!atomic_flag_test_and_set(&said))
+        wfi_log(
+            WEFT_LOG_WARN,
+            "oneDNN %d.%d.%d computes the %s of a convolution wrongly here (kernel %lld x %lld): weft computes such "
+            "ones itself, which is slower; another version of oneDNN may help",
+            version->major, version->minor, version->patch, passes[plan->key.pass],
+            (long long)plan->key.sizes.kernel[0], (long long)plan->key.sizes.kernel[1]);
+    return WEFT_ERR_UNSUPPORTED;
+}
+
 static weft_status run_plan(const plan_key *key, const wfi_conv_data *data)
 {
     conv_plan *plan;
@@ -367,9 +388,12 @@ static weft_status run_plan(const plan_key *key, const wfi_conv_data *data)
     if (status != WEFT_OK)
         return status;
     conv_run run = {.plan = plan, .data = {data->x, data->weight, data->y, data->bias}};
-    status = prepare(&run);
-    if (status == WEFT_OK)
+    bool runs = atomic_load(&plan->verdict) != WFI_CONV_WRONG;
+    status = runs ? prepare(&run) : WEFT_OK;
+    if (status == WEFT_OK && runs)
         status = execute(&run);
+    if (status == WEFT_OK)
+        status = judge(plan, data);
     finish(&run);
     plan_release(plan);
     return status;
