@@ -26,7 +26,7 @@ static wfi_host_greeting greet(const wfi_lane *lane, uint8_t kind, int refusal)
                                .token = atomic_load(&host->table[0].key)};
 }
 
-/* The lane's end, which is reported once. */
+/* The lane has ended: takes the messages that were sent before, ends its operations, and reports the end once. */
 static void announce(wfi_lane *lane, weft_status why, const char *text)
 {
     wfi_assert_held(&lane->host->events_lock);

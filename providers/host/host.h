@@ -4,14 +4,15 @@
  * messages through shared memory, and read each other's memory with process_vm_readv(2).
  *
  * A LANE is a socket, a segment and two doors. The dialler makes the segment: a sealed memfd with a ring of messages
- * for each direction. The socket is a unix socket with an abstract name. It carries the handshake (greeting.c) with the
- * descriptors, and later the descriptors that the workers pass to each other (pass.c). Its end tells that the peer
- * closed the lane or died. Nothing has a name in a file system, so a killed process leaves nothing behind.
+ * for each direction. The socket is a unix socket with an abstract name. It carries the handshake (greeting.c) with
+ * the descriptors, and later the descriptors that the workers pass to each other (pass.c). The socket ends when the
+ * peer closes the lane or dies. This folder does not know which of the two happened (connect.c). Nothing has a name in
+ * a file system, so a killed process leaves nothing behind.
  *
- * DOORS. Each fabric has one: a page of memory and an eventfd, which its peers get. The page has a bit for each lane
- * (its slot). A peer that wrote to a lane's ring sets the lane's bit. If the owner sleeps (`armed`), the peer also
- * writes to the eventfd. So an empty poll reads one or a few words, and a message costs no system call while the owner
- * polls (door.c).
+ * DOORS (doorbells). Each fabric has one: a page of memory and an eventfd, which its peers get. The page has a bit for
+ * each lane (its slot). A peer that wrote to a lane's ring sets the lane's bit. If the owner sleeps (`armed`), the peer
+ * also writes to the eventfd. So an empty poll reads one or a few words, and a message costs no system call while the
+ * owner polls (door.c).
  *
  * TRUST. Peers run as the same user, which the kernel confirms (SO_PEERCRED). Such a process could also read and change
  * this one with ptrace(2). Nevertheless nothing in shared memory is trusted: a position or a size is read once and
@@ -115,7 +116,7 @@ typedef struct wfi_host_part {
 typedef struct wfi_host_op {
     wfi_list link; /* in a list of the lane, then in host->ready */
     uint32_t kind;
-    weft_status status; /* once it is settled */
+    weft_status status; /* once it is settled; before: WEFT_ERR_AGAIN if the head of a message was written */
     size_t size;        /* of all parts; once it is settled: of the received message */
     size_t done;        /* bytes that were copied */
     union {
@@ -321,7 +322,7 @@ weft_status wfi_host_post_recv(wfi_lane *lane, wfi_fabric_op *op, const wfi_rece
 weft_status wfi_host_send(wfi_lane *lane, wfi_fabric_op *op, const wfi_iov *iov, size_t count);
 weft_status wfi_host_inject(wfi_lane *lane, const void *data, size_t size);
 void wfi_host_receive(wfi_lane *lane); /* takes messages from the ring; may break the lane; lane->lock */
-void wfi_host_push(wfi_lane *lane);    /* the same for the messages that wait for room */
+void wfi_host_push(wfi_lane *lane);    /* writes the messages that wait for room; may break the lane; lane->lock */
 
 /* ---- read.c ---------------------------------------------------------------------------------------------------- */
 

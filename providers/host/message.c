@@ -39,7 +39,7 @@ static wfi_host_op *take_receive(wfi_lane *lane)
     return wfi_container_of(wfi_list_pop_front(&lane->receives), wfi_host_op, link);
 }
 
-/* Takes the head of a message. False: nothing follows for now, or ever. */
+/* Takes the head of a message. False: no receive is posted for it, or the lane is broken. */
 static bool begin_message(wfi_lane *lane)
 {
     if (wfi_list_empty(&lane->receives)) {
@@ -136,7 +136,8 @@ weft_status wfi_host_post_recv(wfi_lane *lane, wfi_fabric_op *user_op, const wfi
 
 /* ---- Sending --------------------------------------------------------------------------------------------------- */
 
-/* Writes a message, or a part of it. `op->status`: its head was written. True: all was written. */
+/* Writes a message, or as much of it as there is room for. Once the head is written, op->status is WEFT_ERR_AGAIN.
+ * Returns whether all is written. */
 static bool write_message(wfi_lane *lane, wfi_host_op *op, uint32_t room)
 {
     const uint64_t head = op->size;
@@ -235,7 +236,7 @@ weft_status wfi_host_send(wfi_lane *lane, wfi_fabric_op *user_op, const wfi_iov 
     return status;
 }
 
-/* Writes it into the ring at once; or into memory, if others wait or there is no room. */
+/* Writes the message into the ring. If there is no room, or other messages wait, keeps a copy of it instead. */
 static weft_status put_injected(wfi_lane *lane, const void *data, size_t size)
 {
     uint32_t room;

@@ -5,10 +5,10 @@
  * The peer takes no part in a read, so it cannot stop one that is in progress. Instead, each call also copies the
  * region's record, after the data. The owner overwrites the record before it may change the memory. So data that were
  * copied too late come with a record that is no longer valid, and are not reported as read. The same happens if the
- * process has executed another program, or its number belongs to another process. After each call this side also looks
- * whether the peer has closed the lane, which it says in the segment.
+ * process has executed another program, or if its process id belongs to another process now. After each call this side
+ * also checks whether the peer has closed the lane (`has_ended` of the segment).
  *
- * x86 orders loads, and so the two copies. Elsewhere the record is copied by a call of its own.
+ * x86 does not reorder loads, so one call copies both in order. Elsewhere a second call copies the record.
  *
  * The kernel may forbid such reads: Yama (ptrace_scope), user namespaces, seccomp filters, a process that is not
  * dumpable. Both sides try one when they connect, because capabilities can make it work in one direction only.

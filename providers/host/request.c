@@ -115,7 +115,7 @@ static wfi_connect_request *receive_caller(wfi_host *host, int fd, pid_t pid)
     return request;
 }
 
-/* One more than WFI_HOST_HALF_OPEN_MAX closes the oldest. */
+/* A new connection. If there are more than WFI_HOST_HALF_OPEN_MAX without a HELLO, closes the oldest of them. */
 static void admit(wfi_host *host, int fd)
 {
     struct ucred owner;

@@ -39,7 +39,7 @@ static void flush_list(wfi_host *host, wfi_list *ops, weft_status status)
     for (wfi_list *node; (node = wfi_list_pop_front(ops));) {
         wfi_host_op *op = wfi_container_of(node, wfi_host_op, link);
         if (op->kind == WFI_HOST_INJECT)
-            free(op); /* the first member of what message.c allocated */
+            free(op); /* the first member of the struct that message.c has allocated */
         else
             wfi_host_settle(host, op, status, 0);
     }
@@ -55,7 +55,7 @@ void wfi_host_lane_flush(wfi_lane *lane, weft_status status)
     lane->is_in_message = false;
 }
 
-/* The event thread then finds the end of the socket, as the peer does, and announces it. */
+/* Shutting the socket down makes the event threads of both sides find its end, and announce it (connect.c). */
 void wfi_host_lane_break(wfi_lane *lane)
 {
     wfi_assert_held(&lane->lock);

@@ -15,7 +15,7 @@ static void flush_list(wfrdm *rdm, wfi_list *ops, weft_status status)
     for (wfi_list *node; (node = wfi_list_pop_front(ops));) {
         wfrdm_op *op = wfi_container_of(node, wfrdm_op, link);
         if (op->kind == WFRDM_OP_INJECT)
-            free(op); /* the first member of what message.c allocated */
+            free(op); /* the first member of the wfrdm_injected that post.c has allocated */
         else
             wfrdm_settle(rdm, op, status, 0);
     }
@@ -32,7 +32,7 @@ void wfrdm_lane_flush(wfi_lane *lane, weft_status status)
     wfi_list_remove(&lane->work);
 }
 
-/* Tells the peer that the lane has ended. If it was never connected, this refuses it. */
+/* A BYE to a lane that was never connected refuses it. */
 void wfrdm_lane_bye(wfi_lane *lane)
 {
     if (lane->has_greeted)

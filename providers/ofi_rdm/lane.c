@@ -71,8 +71,6 @@ weft_status wfrdm_lane_take(wfi_fabric *base, wfi_connect_request *request, void
     return status == WEFT_ERR_EXISTS ? WEFT_ERR_FABRIC : status;
 }
 
-/* ---- Sending ----------------------------------------------------------------------------------------------------- */
-
 /* ---- Ending ------------------------------------------------------------------------------------------------------ */
 
 void wfrdm_lane_close(wfi_lane *lane)

@@ -127,7 +127,7 @@ static bool is_left_behind(int folder, const char *name, unsigned long namespace
            fstatat(folder, name, info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info->st_mode) && info->st_uid == geteuid();
 }
 
-/* The mark is the access time, which is set to before the file can have been made. */
+/* A marked file has the access time 0 (1970). Its modification time is that of the mark, in whole seconds. */
 static void sweep(int folder, const char *name, const struct stat *info)
 {
     time_t now = time(NULL);

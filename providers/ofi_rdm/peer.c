@@ -61,7 +61,8 @@ weft_status wfrdm_peer_use(wfrdm *rdm, const uint8_t *address, size_t size, wfrd
     return WEFT_OK;
 }
 
-/* libfabric's shm writes to the memory of a peer that is removed. That of a closed endpoint of this process is gone. */
+/* libfabric's shm writes to the memory of a peer that is removed. If the peer is a closed endpoint of this process, its
+ * memory is gone. */
 static void remove_peer(wfrdm *rdm, wfrdm_peer *peer)
 {
     bool is_gone = rdm->kind->is_local && peer->is_dead && peer->pid == getpid();

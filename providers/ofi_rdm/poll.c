@@ -26,7 +26,7 @@ static void read_error(wfrdm *rdm)
     if (fi_cq_readerr(rdm->cq, &entry, 0) != 1 || !entry.op_context)
         return;
     wfrdm_buffer *buffer = entry.op_context;
-    if (buffer->is_receive) { /* a message that does not fit, of a stranger */
+    if (buffer->is_receive) { /* a message that is longer than a buffer: no worker sends one */
         if (entry.err != FI_ECANCELED)
             receive_again(rdm, buffer);
         return;

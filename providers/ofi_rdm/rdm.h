@@ -333,13 +333,12 @@ struct wfrdm {
     int timer_fd;  /* runs while frames wait */
 
     wfi_mutex lock;
-    bool is_polling;    /* poll runs, and reports what is settled */
-    bool has_worked;    /* frames came or were sent since may_sleep was last called */
-    bool was_polled;    /* `poll` was called since the event thread last looked */
-    uint64_t looked_ns; /* time when the event thread last read completions, or found was_polled set */
-    uint64_t
-        dials_due_ns; /* when the oldest unanswered HELLO fails: WFRDM_DIAL_NS after it was sent; UINT64_MAX: none */
-    bool is_closing;  /* every HELLO is refused */
+    bool is_polling;       /* poll runs, and reports what is settled */
+    bool has_worked;       /* frames came or were sent since may_sleep was last called */
+    bool was_polled;       /* `poll` was called since the event thread last looked */
+    uint64_t looked_ns;    /* time when the event thread last read completions, or found was_polled set */
+    uint64_t dials_due_ns; /* when the oldest unanswered HELLO fails; UINT64_MAX: none */
+    bool is_closing;       /* every HELLO is refused */
     wfi_list ready;
     wfi_list lanes, work, requests, notices, peers, stalled, failed;
     bool is_untidy; /* a peer may have lost its last user or frame */
@@ -379,7 +378,7 @@ weft_status wfrdm_choose(wfrdm *rdm, const wfi_fabric_options *options, weft_err
 weft_status wfrdm_open(const wfrdm_kind *kind, const wfi_fabric_options *options, wfi_fabric **out, weft_error **error);
 void wfrdm_close(wfi_fabric *fabric);
 
-/* address.c. provider: the part of the address that libfabric uses. */
+/* address.c. make: asks libfabric for the endpoint's address, and makes this fabric's address of it. */
 size_t wfrdm_address(const wfi_fabric *fabric, uint8_t *out);
 bool wfrdm_reaches(const wfi_fabric *fabric, const uint8_t *address, size_t size);
 void wfrdm_address_text(const uint8_t *address, size_t size, char *out, size_t room);
@@ -469,7 +468,7 @@ void wfrdm_local_sweep(void);     /* removes files that processes left behind. N
 /* Begins to watch the peer's process. False: the process has ended, or its endpoint is closed. */
 bool wfrdm_local_meet(wfrdm *rdm, wfrdm_peer *peer);
 void wfrdm_local_part(wfrdm *rdm, wfrdm_peer *peer); /* ends the watch */
-bool wfrdm_local_look(wfrdm *rdm);                   /* whether a peer's process has ended, which then fails */
+bool wfrdm_local_look(wfrdm *rdm); /* fails the peers whose process has ended. Returns whether there were any */
 /* Add a fabric to, and remove it from, the local fabrics of this process. After remove the others send nothing to it.
  * Call both without rdm->lock. */
 void wfrdm_local_add(wfrdm *rdm);
