@@ -17,7 +17,7 @@
  * WEFT_ERR_SYSTEM. */
 weft_status wfi_cuda_enter(int device);
 void wfi_cuda_leave(void);
-/* The status of an error of the driver. Logs the error, with `what`. */
+/* The status for an error of the driver (0: WEFT_OK). Logs the error, with `what` ("creating a stream"). */
 weft_status wfi_cuda_status(int error, const char *what);
 
 /* Whether it may be the number of a device, here or elsewhere. */

@@ -43,7 +43,8 @@ void wfi_cuda_unmap(wfi_memory_kind kind, int device, void *data)
     wfi_cuda_leave();
 }
 
-/* The contexts of both devices are needed as handles: the one of `to` is current on return. */
+/* The driver wants both contexts as handles, so both become current for a while. That of `to` is current before and
+ * afterwards. */
 static int copy_between(const wfi_cuda_driver *driver, void *to, int from_device, const void *from, size_t size)
 {
     void *to_context = NULL, *from_context = NULL;
@@ -58,7 +59,8 @@ static int copy_between(const wfi_cuda_driver *driver, void *to, int from_device
     return error != 0 ? error : pushed;
 }
 
-/* The driver stages bytes that are not page-locked. Others it reads later, so this waits for them. */
+/* The driver copies bytes that are not page-locked before it returns. It reads page-locked ones later, so this function
+ * waits until it has. */
 static int copy_from_host(const wfi_cuda_driver *driver, int device, void *to, const void *from, size_t size)
 {
     enum { MEMORY_TYPE = 2 }; /* CU_POINTER_ATTRIBUTE_MEMORY_TYPE */

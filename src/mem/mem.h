@@ -83,15 +83,17 @@ void wfi_storage_wrote(wfi_storage *storage);
 uint64_t wfi_storage_version(const wfi_storage *storage);
 
 /*
- * For device memory, before work that reads or writes it is queued on the stream of this thread (stream.h): that work
- * will run after all work on other streams that it must follow. Other memory: nothing. WEFT_ERR_SYSTEM.
+ * Call it before work that reads or writes the storage is queued on the stream of this thread (stream.h). That stream
+ * then waits for the work on other streams that must come first. Only for device memory; does nothing for other memory.
+ * WEFT_ERR_SYSTEM: the driver failed.
  */
 weft_status wfi_storage_use(wfi_storage *storage, bool write);
 /* The stream that wrote device memory last, with a reference; NULL: the common one, or it is gone. */
 weft_stream *wfi_storage_writer(const wfi_storage *storage);
 
-/* Copies between kinds; both ranges valid. A copy to the host waits for the stream that wrote the bytes. Other copies
- * that have to do with a device are queued on the stream of this thread; the host's bytes may then be changed. */
+/* Copies within or between kinds of memory. A copy to the host waits for the stream that wrote the bytes, and is
+ * complete on return. A copy to or within a device is queued on the stream of this thread; bytes of the host may be
+ * changed on return. WEFT_ERR_INVALID: a range is not in its storage. */
 weft_status wfi_memory_copy(wfi_storage *to, size_t to_offset, const wfi_storage *from, size_t from_offset,
                             size_t size);
 

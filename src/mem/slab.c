@@ -171,11 +171,11 @@ static void count_live(account *a, size_t size)
     a->window_peak = a->stats.bytes_live;
 }
 
-/* Of device memory rather a slab that no other stream uses. */
+/* The most recently used slab that fits; of device memory, if possible one that no other stream uses. */
 static wfi_slab *take_idle(wfi_memory_kind kind, int device, unsigned size_class, int stream)
 {
     wfi_slab *found = NULL;
-    bool ready = false;
+    bool ready = false; /* `found` needs no wait */
     account *a = account_of(kind, device);
     wfi_mutex_lock(&pool.lock);
     if (a->window == 0) { /* now and not with the pool: most accounts are never used, and their pages stay untouched */

@@ -43,7 +43,7 @@ static void *bytes_behind(wfi_storage *storage)
     return (char *)(storage + 1) + (-end & (SMALL_ALIGNMENT - 1));
 }
 
-/* A slab of device memory that other streams still use is written by this stream after they have done so. */
+/* Other streams may still use the slab. The stream of this thread, which writes it next, waits for them. */
 static weft_status take_slab(wfi_storage *storage)
 {
     int stream = storage->kind == WFI_MEMORY_CUDA ? wfi_stream_now(storage->device)->number : 0;
@@ -94,7 +94,7 @@ weft_status wfi_storage_wrap(wfi_memory_kind kind, int device, void *data, size_
         goto drop;
     storage->data = data;
     if (kind == WFI_MEMORY_CUDA)
-        atomic_init(&storage->uses, 1); /* whatever wrote it, the common stream waits for it */
+        atomic_init(&storage->uses, 1); /* as if the common stream had written it: others wait for that stream */
     storage->drop = drop;
     storage->drop_arg = arg;
     wfi_reg_anchor_init(&storage->anchor, data, size);

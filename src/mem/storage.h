@@ -31,7 +31,7 @@ struct wfi_storage {
     wfi_list waiters; /* of wfi_parker.link */
 };
 
-#define WFI_WRITER 56
+#define WFI_WRITER 56 /* WFI_STREAMS_MOST of stream.h: a bit for each stream is below */
 #define WFI_STREAM_BITS ((UINT64_C(1) << WFI_WRITER) - 1)
 
 static inline wfi_reg_anchor *wfi_storage_anchor(wfi_storage *storage)

@@ -3,12 +3,16 @@
  * stream.h - streams of CUDA devices, and the order of work on different streams.
  *
  * Work is queued on the stream that the calling thread has set, otherwise on the common stream of the device. The
- * common stream is CUDA's legacy default stream. A storage knows the streams that have used it since its last write
- * (wfi_storage_use, mem.h). If another stream uses the storage, that stream first waits for an event. The event is
- * recorded at that time. Within one stream there are no events.
+ * common stream is CUDA's legacy default stream. A storage has a set of the streams that have used it since its last
+ * write (`uses`, storage.h). If another stream uses the storage (wfi_storage_use), the other stream first waits for an
+ * event, which is recorded at that time on each stream of the set that it must follow. Within one stream there are no
+ * events.
+ *
+ * REUSE. A freed slab keeps the set. So memory is reused while streams still use it, and the stream that writes it next
+ * waits for them first (storage.c, take_slab).
  *
  * Each stream of a device has a number. A new stream takes the number of a destroyed one. All work of a destroyed
- * stream is done, so the marks of storages that have its number are only too cautious.
+ * stream is done. A storage may still have its number in the set: then it waits for the new stream, without a need.
  *
  * LOCK. Any thread may call. One lock guards the numbers of all streams. wfi_stream_set changes only the calling
  * thread. LIFETIME. A stream that is set must live until it is replaced. The common streams exist until the process
@@ -37,14 +41,14 @@ struct weft_stream {
 /* The stream that the thread has set if it is of that device, otherwise the common stream. Borrowed. */
 weft_stream *wfi_stream_now(int device);
 weft_stream *wfi_stream_common(int device);
-/* Sets the stream of the calling thread; NULL: the common streams. Returns the one before. */
+/* Sets the stream of the calling thread; NULL: the common streams. Returns the stream that was set before. */
 weft_stream *wfi_stream_set(weft_stream *stream);
 
 /* A new stream that does not wait for the legacy stream; or one over the driver's stream `driver`. One reference.
  * WEFT_ERR_MEMORY, WEFT_ERR_UNSUPPORTED, WEFT_ERR_SYSTEM; WEFT_ERR_STATE: the device has too many streams. */
 weft_status wfi_stream_create(int device, weft_stream **out);
 weft_status wfi_stream_wrap(int device, void *driver, weft_stream **out);
-/* The last one waits for the stream's work, and destroys a stream that weft created. */
+/* Drops a reference. The last one waits for the stream's work, and destroys a stream that weft created. */
 void wfi_stream_unref(weft_stream *stream);
 
 weft_status wfi_stream_wait(weft_stream *stream);
@@ -62,7 +66,7 @@ typedef struct wfi_stream_mark {
 } wfi_stream_mark;
 wfi_stream_mark wfi_stream_mark_now(const weft_stream *stream);
 bool wfi_stream_passed(const wfi_stream_mark *mark);
-/* The stream that last wrote device memory whose uses (storage.h) are given, with a reference; NULL: it is gone. */
+/* The stream that has this number now, with a reference; NULL: none has it, or it is being destroyed. */
 weft_stream *wfi_stream_find(int device, int number);
 
 #endif
