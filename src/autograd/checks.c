@@ -30,12 +30,13 @@ static struct left {
     wfi_page *pages;
 } left = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* The number of its report in the page. */
 static int number_of(const wfi_checks *checks)
 {
     return (int)(checks->report - (wfi_report *)wfi_storage_data(checks->page->memory));
 }
 
-/* No kernel uses them now. [lock] */
+/* Frees the checks and their report; no kernel uses the report any longer. [lock] */
 static void drop(wfi_checks *checks)
 {
     wfi_page *p = checks->page, **at = &left.pages;
@@ -51,7 +52,7 @@ static void drop(wfi_checks *checks)
     free(checks);
 }
 
-/* A page with a free report, or NULL. [lock] */
+/* A page with a free report, a new one if necessary; NULL: no memory. [lock] */
 static wfi_page *find_page(int device)
 {
     wfi_page *p = left.pages;

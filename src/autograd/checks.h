@@ -22,7 +22,7 @@ typedef enum wfi_check_kind {
     WFI_CHECK_INDEX,
     WFI_CHECK_TARGET,
     WFI_CHECK_OFFSETS,
-    WFI_CHECK_ROWS,    /* classes drawn from distributions; -1: the row is none */
+    WFI_CHECK_ROWS,    /* classes drawn from rows of weights; -1: the row is no distribution */
     WFI_CHECK_DIVISOR, /* elements of a divisor */
 } wfi_check_kind;
 
@@ -58,9 +58,10 @@ wfi_checks *wfi_checks_add(weft_tape *tape, weft_stream *stream, const wfi_check
 #define WFI_FAULT_TEXT 160
 void wfi_fault_text(wfi_check_kind kind, int64_t size, const wfi_report_slot *found, char text[WFI_FAULT_TEXT]);
 
-/* Makes the faults of checks that are done the tape's error. Does not wait. */
+/* Looks at the reports of checks that are done. The first fault becomes the tape's error, if it has none. Does not
+ * wait. */
 void wfi_tape_look(weft_tape *tape);
-/* When the tape closes. */
+/* The tape closes: gives its checks to its parent, or to the list of the process. */
 void wfi_tape_leave_checks(weft_tape *tape);
 /* Logs the faults of closed tapes whose checks are done. */
 void wfi_checks_settle(void);

@@ -25,9 +25,8 @@
 enum {
     WFI_OP_ANY_DTYPE = 1,   /* integers and bool are allowed too; they are not recorded */
     WFI_OP_ANY_STRIDES = 2, /* do not make operands contiguous */
-    WFI_OP_HOLD_FIRST =
-        /* in[0] is large and only read until the end: an update of some of its rows then need not copy it (cell.h) */
-    4,
+    /* in[0] is large, and only read until the end. So an update of some of its rows need not copy it (cell.h). */
+    WFI_OP_HOLD_FIRST = 4,
 };
 
 #define WFI_OP_RESULTS 3
@@ -35,9 +34,9 @@ enum {
 typedef struct wfi_op {
     weft_tape *tape;
     const wfi_node_type *type;
-    weft_tensor
-        *in[WFI_OP_INPUTS]; /* contiguous unless ANY_STRIDES; referenced; NULL: an optional one is not there, or a list.
-                            Of a cell the snapshot: elements are read from here, never from `given` */
+    /* The operands, with a reference to each: contiguous unless ANY_STRIDES; of a cell, its snapshot. Elements are read
+     * from here, never from `given`. NULL: an optional operand is missing, or the operands are in `list`. */
+    weft_tensor *in[WFI_OP_INPUTS];
     weft_tensor *const *list; /* of an operator on a list: its operands */
     weft_tensor **taken;      /* the list's memory, if it is not the caller's */
     const weft_tensor *held;  /* until the end */

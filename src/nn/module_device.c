@@ -22,8 +22,7 @@ static bool same_device(weft_device a, weft_device b)
     return a.kind == b.kind && a.index == b.index;
 }
 
-/* A contiguous copy on `to`. Copies to the CPU are in page-locked memory of the GPU: they are quick, and calls send
- * them. */
+/* A contiguous copy on `to`. A copy to the CPU is in page-locked memory, which is faster, and which calls can send. */
 static weft_tensor *moved(weft_tensor *tensor, weft_device to)
 {
     if (to.kind != WEFT_DEVICE_CPU || tensor == NULL)

@@ -63,7 +63,7 @@ static void describe(lent *l, const weft_tensor *tensor)
     t->strides = l->strides;
 }
 
-/* Reads one byte: that waits until the device has done what is queued before. */
+/* Waits until the device has done the work that is queued for the tensor: reading one byte does. */
 static weft_status wait_for_device(const weft_tensor *tensor)
 {
     char byte;
@@ -123,8 +123,8 @@ static bool find_dtype(weft_dlpack_dtype wanted, weft_dtype *out)
 
 static weft_status find_kind(weft_dlpack_device device, wfi_memory_kind *out, weft_error **error)
 {
-    *out =
-        device.type == DEVICE_CUDA ? WFI_MEMORY_CUDA : WFI_MEMORY_HOST; /* the owner of page-locked memory frees it */
+    /* Page-locked memory counts as host memory here: only its owner has to free it as what it is. */
+    *out = device.type == DEVICE_CUDA ? WFI_MEMORY_CUDA : WFI_MEMORY_HOST;
     if (device.type == DEVICE_CUDA)
         return weft_device_check((weft_device){WEFT_DEVICE_CUDA, device.id}, error);
     if (device.type == DEVICE_CPU || device.type == DEVICE_CUDA_HOST)

@@ -131,8 +131,8 @@ typedef struct wfi_argmax_task {
 
 /*
  * The faults that checks have found, in page-locked memory. The host reads it after a wait. The checks of a report have
- * numbers from 1 on, and run in this order. Each block of a check writes a slot of its own unless an earlier check has:
- * the first fault is that with the least number of a check, and of these the least place.
+ * numbers from 1 on, and run in this order. Each block of a check has a slot, and writes it unless an earlier check has.
+ * The first fault is that of the lowest check; of its slots that with the lowest place.
  */
 enum { WFI_REPORT_SLOTS = 8 };
 typedef struct wfi_report_slot {
@@ -146,8 +146,8 @@ typedef struct wfi_report {
 
 /* safe[i] = index[i], or 0 for an element that is not in [0, size), which is reported. `safe` may be `index`. A piece
  * is a part of the index; there are at most WFI_REPORT_SLOTS. OFFSETS_CHECK (one piece): the same for offsets of bags
- * of `size` elements, see cpu/embedding.h; if one is wrong, all bags but the first become empty. INDEX_RANK: safe = the
- * places of the index in the order of its elements, and of themselves where these are equal; a piece is an element. */
+ * of `size` elements, see cpu/embedding.h; if one is wrong, all bags except the first become empty. INDEX_RANK: safe =
+ * the places of the index, sorted by its elements; places of equal elements stay in order. A piece is an element. */
 typedef struct wfi_index_task {
     wfi_gpu_task head;
     const int64_t *index;

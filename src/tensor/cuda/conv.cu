@@ -30,7 +30,8 @@ __device__ inline int64_t seen_by(int64_t at, int64_t k, int64_t padding, int64_
     return from >= 0 && from % stride == 0 && from / stride < results ? from / stride : -1;
 }
 
-/* A thread has an element of the image, and adds what lies in the matrix for it, in the order of the kernel's places. */
+/* A thread has an element of the image. It adds the elements of the matrix that were copied from there, in the order of
+ * the kernel's places. */
 template <typename T> __device__ inline void fold(const wfi_unfold_task &args)
 {
     int64_t columns = args.result[0] * args.result[1], rows = args.in * args.kernel[0] * args.kernel[1];

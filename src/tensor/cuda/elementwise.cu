@@ -55,7 +55,7 @@ template <typename T> __device__ inline void binary(const wfi_walk_args &args)
                   [](const char *a, const char *b, char *y) { *(T *)y = quotient(*(const T *)a, *(const T *)b); });
 }
 
-/* The operator has checked that no divisor is 0, and reports one that is. */
+/* Replaces each 0 of the divisor by 1, and reports that there was one (autograd/op_checks.c). */
 template <typename T> __device__ inline void divisor(const wfi_divisor_task &args)
 {
     for (int64_t i = first_of_all(); i < args.head.count; i += step_of_all()) {

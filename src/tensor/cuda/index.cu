@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index.cu - elements and rows picked by an index, and added up where they came from: in the index's order. */
+/*
+ * index.cu - picks elements and rows by an index, and adds gradients to the places that the index names, in its order.
+ * Also the kernels that check an index (autograd/op_checks.c).
+ */
 #include "tensor/cuda/kernel.cuh"
 
 namespace wfi

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernel.cuh - what the kernels share. A kernel has one parameter, a struct of args.h or tensor/kernels.h, and a name
- * that is in kernel_list.h. Blocks have at most 256 threads.
+ * kernel.cuh - what the kernels share. A kernel has one parameter, a struct of tensor/tasks.h or args.h, and a name
+ * that is in kernel_list.h. Blocks have at most 256 threads (launch.h: WFI_BLOCK_THREADS).
  *
  * nvcc compiles the .cu files for GPUs. For the emulated GPU of the tests the host's compiler does: then
  * emulated_kernel.h of tests/emulated stands in for CUDA. Products and sums are not fused, so that they have the CPU's

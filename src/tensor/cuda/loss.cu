@@ -24,7 +24,7 @@ template <typename T> __device__ inline T largest(const T *x, int64_t length, in
     return warp_largest(top);
 }
 
-/* The largest of all, and the sum of e^(x - it). */
+/* Returns the sum of e^(x - top), where *top becomes the largest element. */
 template <typename T> __device__ inline double shifted_sum(const T *x, int64_t length, int64_t step, T *top)
 {
     *top = largest(x, length, step);

@@ -12,7 +12,7 @@ template <typename Body> __device__ inline void over_channel(const wfi_norm_task
         body((i / args.plane * args.channels + channel) * args.plane + i % args.plane);
 }
 
-/* y = x * factor + offset, where the mean becomes the bias. */
+/* y = x * factor + offset; an x that is the mean gives the bias. */
 template <typename T>
 __device__ inline void affine(const wfi_norm_task &args, int64_t channel, double mean, double invstd)
 {

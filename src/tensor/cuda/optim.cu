@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optim.cu - the rules of optimizers, as in tensor/cpu/optim: the same expressions in the same order, so that a step has
- * the CPU's bits. And the sum of the squares of a gradient. */
+/* optim.cu - the rules of optimizers: the expressions of tensor/cpu/optim in the same order, so that a step has the
+ * CPU's bits. Also the sum of the squares of a gradient, and the factor that clips it. */
 #include "tensor/cuda/kernel.cuh"
 
 namespace wfi
@@ -84,7 +84,7 @@ template <typename T, bool largest> __device__ inline void adam_with(const wfi_s
         *e.first = mean;
         *e.second = square;
         if (largest) {
-            under = square > *e.third || square != square ? square : *e.third; /* a NaN stays to be seen */
+            under = square > *e.third || square != square ? square : *e.third; /* keeps a NaN */
             *e.third = under;
         }
         return keep * e.p - rate * mean / (square_root(under) + eps);
@@ -127,7 +127,7 @@ template <typename T> __device__ inline void adamax(const wfi_step_task &args)
     over_elements<T>(args, [=](element<T> e) {
         T m = *e.first, d = factor * e.g + decay * e.p, mean = m + fresh * (d - m);
         T old = beta2 * *e.second, now = (d < 0 ? -d : d) + eps;
-        T largest = old > now || old != old ? old : now; /* a NaN stays to be seen */
+        T largest = old > now || old != old ? old : now; /* keeps a NaN */
         *e.first = mean;
         *e.second = largest;
         return e.p - rate * mean / largest;
@@ -139,7 +139,7 @@ template <typename T> __device__ inline void rprop(const wfi_step_task &args)
     T factor = FACTOR(), shorter = NUMBER(1), longer = NUMBER(2), shortest = NUMBER(3), longest = NUMBER(4);
     over_elements<T>(args, [=](element<T> e) {
         T d = factor * e.g, turn = d * *e.first;
-        T step = *e.second * (turn > 0 ? longer : turn < 0 ? shorter : 1 + turn); /* a NaN stays to be seen */
+        T step = *e.second * (turn > 0 ? longer : turn < 0 ? shorter : 1 + turn); /* keeps a NaN */
         step = step < shortest ? shortest : step > longest ? longest : step;
         d = turn < 0 ? 0 : d;
         *e.first = d;
@@ -233,5 +233,5 @@ WFI_KERNEL(clip, wfi_clip_task)
         return;
     double norm = args.factor * wfi::square_root(total), factor = args.max_norm / (norm + args.room);
     args.out[0] = norm;
-    args.out[1] = factor > 1 ? 1 : factor; /* a NaN stays to be seen */
+    args.out[1] = factor > 1 ? 1 : factor; /* keeps a NaN */
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* random.cu - random numbers: those of tensor/random.c, by the same counters. Uniform numbers and masks have the CPU's
- * bits; normal ones may differ in the last. */
+ * bits. Normal numbers may differ in the last bit. */
 #include "tensor/cuda/kernel.cuh"
 
 namespace wfi

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cublas.c - loads cuBLAS, and keeps one handle for each device until the process ends. */
+/* cublas.c - loads cuBLAS, and keeps one handle for each stream number of each device until the process ends. */
 #include "tensor/cuda/product/cublas.h"
 
 #include "base/text/log.h"
@@ -21,7 +21,7 @@ static struct cublas {
     wfi_cublas functions;
     struct {
         void *handle;
-        uint64_t stream;                               /* the id of the stream that it has */
+        uint64_t stream;                               /* the id of the stream that the handle was set to */
     } handles[WFI_CUDA_DEVICES_MAX][WFI_STREAMS_MOST]; /* by the number of the stream */
 } cublas = {.lock = PTHREAD_MUTEX_INITIALIZER};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.c - matrix products by cuBLAS, queued on the stream of all kernels (tensor/cuda/launch.h). */
+/* gemm.c - matrix products by cuBLAS, queued on the stream of this thread, as kernels are (tensor/cuda/launch.h). */
 #include "mem/cuda.h"
 #include "tensor/cuda/product/cublas.h"
 #include "tensor/kernels.h"
@@ -9,7 +9,7 @@ static int at_least_one(int64_t size)
     return size > 0 ? (int)size : 1;
 }
 
-/* cuBLAS counts by columns. It computes the transposed product, c^T = op(b)^T op(a)^T, which lies in memory as c does. */
+/* Matrices of cuBLAS are column-major. So it is asked for c^T = op(b)^T op(a)^T, which is c in row-major order. */
 static int multiply(const wfi_cublas *cublas, void *handle, const wfi_gemm_args *g, bool single)
 {
     int op_a = g->transpose_a ? WFI_CUBLAS_TRANSPOSED : WFI_CUBLAS_NOT_TRANSPOSED;
