@@ -230,11 +230,10 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group
  * OPERATION and ALGORITHM can be:
  *     barrier                      dissemination, shared
  *     allreduce                    recursive_doubling, rabenseifner, ring, tree, two_level, shared
- *     reduce, broadcast            tree, chain, two_level
+ *     reduce, broadcast            tree, chain, two_level, shared
  *     allgather                    direct, bruck, ring, shared
  *     reduce_scatter               direct, ring, shared
- *     gather, scatter              direct
- *     all_to_all                   direct, shared
+ *     gather, scatter, all_to_all  direct, shared
  *
  * WEFT_ERR_INVALID (the log names the word), WEFT_ERR_STATE (an operation has begun), WEFT_ERR_CLOSED, WEFT_ERR_MEMORY.
  * weft_group_print_algorithms prints the whole table of this group as such rules, one per line.

@@ -18,11 +18,13 @@
  *
  * SHARED MEMORY. If all members are on one host, and their fabric passes descriptors (host), they get memory that all
  * of them share (sharing.c). An operation whose data fit the slots of that memory is then one step (WFI_STEP_SHARE),
- * for which no message is sent (share.c). All members must decide alike for each operation. Only operations in which
- * all members wait for all are counted, because a root may call the others before another member has opened the group.
- * The first WFI_SHARE_FROM - 1 that are counted are done by messages. Later ones wait for the verdict of the group's
- * first member. An operation with a root is shared if it comes after the verdict. Until then an operation is
- * undecided: its schedule may be built anew, for messages.
+ * for which no message is sent (share.c). All members must decide alike for each operation. So operations in which
+ * every member waits for every other are counted. When one of them has ended at a member, all members have called it.
+ * The first WFI_SHARE_FROM - 1 counted operations are done by messages. Later operations wait for the verdict of the
+ * group's first member, whether to use the memory. Operations with a root are not counted, because the root may call
+ * them before another member has opened the group. They follow the verdict if they come after counted operation number
+ * WFI_SHARE_FROM. Until the verdict an operation is undecided (is_undecided): its schedule may be built anew, for
+ * messages.
  *
  * THE END OF A GROUP. The first failure is the group's (wfi_group_break). Just before the lock is released, all
  * members are told (OVER), and all operations in progress fail with it (operation.c). So the caller of
@@ -68,11 +70,12 @@
 
 #define WFI_SHARE_MEMBERS_MAX 32 /* of a group with shared memory: each pair of members has a lane */
 /*
- * Operations that can be shared and have no root are counted. When this one has ended at the first member, so that all
- * have opened the group, that member makes the memory. So a group that is used once does without.
+ * Numbers of counted operations (SHARED MEMORY above). When number WFI_SHARE_AFTER has ended at the first member, all
+ * members have opened the group, and the first member makes the memory. So a group that is used once needs none. From
+ * number WFI_SHARE_FROM on, operations wait for the verdict.
  */
 #define WFI_SHARE_AFTER 2
-#define WFI_SHARE_FROM 4 /* from this one on they wait for the verdict */
+#define WFI_SHARE_FROM 4
 
 typedef enum wfi_space { WFI_TOGETHER, WFI_BETWEEN, WFI_SPACES } wfi_space; /* collective; between two members */
 
@@ -115,10 +118,10 @@ typedef struct wfi_group_member {
 } wfi_group_member;
 
 typedef enum wfi_share_state {
-    WFI_SHARE_NONE,    /* it was not begun to make the memory */
-    WFI_SHARE_OFFERED, /* the members get it, and answer */
-    WFI_SHARE_YES,     /* the verdict: operations use it */
-    WFI_SHARE_NO,
+    WFI_SHARE_NONE,    /* no verdict; at the first member: the memory was not made yet */
+    WFI_SHARE_OFFERED, /* at the first member: the members get the memory, and answer */
+    WFI_SHARE_YES,     /* the verdict is to use it */
+    WFI_SHARE_NO,      /* the verdict is to use messages */
 } wfi_share_state;
 
 /* The condition for which the first operation of the queue waits. */
@@ -141,7 +144,7 @@ typedef struct wfi_share { /* memory that the members share */
     wfi_slot_head head;   /* what this member called in its last turn */
     wfi_collective piece; /* what the first operation does in this turn: all of it, or a part */
     wfi_list queue;       /* wfi_operation.share.link: the first one has its turn */
-    wfi_look look;        /* for what the first one waits for: these fields do not change while it looks */
+    wfi_look look;        /* checks the flags for which the first one waits; what it reads does not change meanwhile */
     wfi_share_stage stage;
     size_t first_missing; /* (the look's) the first member without the flag that the stage waits for */
     wfi_timer timer;      /* at the first member: the memory is passed again, or the verdict is NO */
@@ -204,7 +207,7 @@ typedef struct wfi_data {
     uint64_t number;
     wfi_signature signature;
     uint32_t slot, token; /* token: for TAKEN */
-    bool rides;
+    bool rides;           /* the data are part of the message; otherwise `remote` names them */
     uint64_t size;
     wfi_rma_address remote;
     uint32_t told;        /* wfi_peer_bulk_told, of the message */
@@ -433,7 +436,7 @@ void wfi_answer_over(weft_agent *agent, wfi_peer *to, const wfi_group_key *key, 
 
 weft_status wfi_operation_build(wfi_operation *operation);        /* its schedule. WEFT_ERR_MEMORY */
 weft_status wfi_operation_make_scratch(wfi_operation *operation); /* as much as its schedule uses */
-size_t wfi_chunk_for(size_t bytes);                               /* the most bytes of a step, of so many */
+size_t wfi_chunk_for(size_t bytes);                               /* the most bytes of one step of a part of `bytes` */
 
 /* ---- share.c: operations in shared memory. All [agent lock] ------------------------------------------------------ */
 

@@ -15,6 +15,8 @@
  *
  * The slot and the flags of a member that dies stay in the memory. If it had set its flag, the operation completes at
  * the others. Otherwise the operation fails. Operations by messages follow the same rule.
+ *
+ * This file runs operations in the memory. sharing.c decides whether there is a memory, and gives it to the members.
  */
 #include "coll/group.h"
 
@@ -24,7 +26,7 @@ static void run_queue(weft_group *group);
 
 /* ---- Deciding ---------------------------------------------------------------------------------------------------- */
 
-/* An operation that all members are known to have called, when it has ended at one of them. */
+/* Whether every member waits for every other in the operation: when it has ended at one, all have called it. */
 static bool is_counted(const wfi_operation *operation)
 {
     wfi_operation_kind kind = operation->what.kind;
@@ -92,8 +94,8 @@ static bool is_same(const wfi_slot_head *a, const wfi_slot_head *b)
 }
 
 /*
- * Compares what those members have called for which this one waits. Returns the first that has called a different
- * operation in this turn, or the group's size if there is none.
+ * Compares this member's operation with those of the members for which it waits. Returns the first member that has
+ * called a different operation in this turn, or the group's size if there is none.
  */
 static size_t find_other(const wfi_operation *operation, wfi_slot_head *theirs)
 {
@@ -131,8 +133,8 @@ static bool all_agree(const wfi_operation *operation)
 
 /*
  * All members have arrived at the turn before. Ends the group and returns false if one of them called another
- * operation there: a member that did not wait for all has not compared their heads. These do not change before this
- * member arrives at its next turn.
+ * operation in that turn. This member has compared only the heads of the members for which it waited then. The heads do
+ * not change before this member arrives at its next turn.
  */
 static bool all_agreed_before(weft_group *group)
 {
@@ -328,7 +330,7 @@ static void computed(wfi_operation *operation)
         go_on(operation);
 }
 
-/* Without the lock. */
+/* Called without the lock. */
 static void run_computation(wfi_task *task)
 {
     wfi_operation *operation = wfi_container_of(task, wfi_operation, share.task);

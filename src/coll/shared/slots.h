@@ -62,7 +62,7 @@ typedef enum wfi_slots_waited {
 
 wfi_slots_waited wfi_slots_waits(const wfi_collective *what);
 
-/* One turn of this member. */
+/* One turn, as this member runs it. */
 typedef struct wfi_slots_work {
     const wfi_slots *slots;
     const wfi_collective *what;

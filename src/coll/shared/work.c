@@ -7,8 +7,8 @@
 #include <string.h>
 
 /*
- * An allreduce of more bytes of all members together is done in two steps: each byte is then read twice, not once by
- * each member, but the members wait for each other once more.
+ * If the members of an allreduce have more bytes than this together, it has two steps. Then each byte is read twice
+ * instead of once by each member, but the members wait for each other once more.
  */
 #define ONE_STEP_BYTES ((size_t)16 << 10)
 
@@ -79,8 +79,8 @@ static void add(const block *of, uint8_t *to, const uint8_t *a, const uint8_t *b
 }
 
 /*
- * The sum over 2^level places from `first` on: in `to`, or the data of a member if it is only that. Sums in pairs, as
- * recursive doubling does (algorithm/doubling.c), so both give the same bits.
+ * The sum over 2^level places from `first` on. Returns `to`, which then holds the sum, or a member's data if they alone
+ * are the sum. Sums in pairs, as recursive doubling does (algorithm/doubling.c), so both give the same bits.
  */
 static const uint8_t *sum_of(const block *of, size_t first, unsigned level, uint8_t *to)
 {
