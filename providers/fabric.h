@@ -172,8 +172,9 @@ typedef struct wfi_receive_buffer {
 
 typedef struct wfi_fabric_ops {
     const char *name;
-    uint8_t number; /* identifies it on the wire: unique, never changes. 1 tcp, 2 verbs, 3 host, 4 to 10
-                     * those of ofi_rdm, 64 to 67 simulated */
+    /* Identifies it on the wire: unique, never changes. 1 tcp, 2 verbs, 3 host, 4 to 10 those of ofi_rdm, 64 to 67
+     * simulated ones. */
+    uint8_t number;
 
     /*
      * Listens. WEFT_ERR_FABRIC, WEFT_ERR_UNREACHABLE (no route to `towards`), WEFT_ERR_INVALID (iface, port range),

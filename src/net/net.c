@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net.c - opens fabric, link to the store, and threads, in this order, and closes them in reverse order. */
+/* net.c - opens the fabrics, the link to the store, and the threads, in this order; closes them in reverse order. */
 #include "base/alloc.h"
 #include "net/net.h"
 

@@ -3,7 +3,7 @@
  * net.h - combines channels, messages, transfers, membership, timers and progress for the layers above.
  *
  * PARTS. wfi_net_open joins the job and gives a wfi_net. It contains a progress (progress/progress.h: the lock, timers,
- * threads), a transport (net/channel/channel.h: the open fabric, peers), and the link to the store. Messages are in
+ * threads), a transport (net/channel/channel.h: the open fabrics, peers), and the link to the store. Messages are in
  * net/message/message.h, large payloads in net/bulk/bulk.h. This header has the membership (membership.c) and the
  * detection of unreachable peers (detector.c).
  *
@@ -65,7 +65,7 @@ typedef struct wfi_net {
     wfi_timer interest_timer;
 } wfi_net;
 
-/* Opens the fabric, joins, starts the threads. *out is set before the first upcall. Errors as weft_agent_open's. */
+/* Opens the fabrics, joins, starts the threads. *out is set before the first upcall. Errors as weft_agent_open's. */
 weft_status wfi_net_open(const wfi_net_options *options, wfi_net **out, weft_error **error);
 /*
  * Net ends in two steps, and the executor is destroyed between them: after stop net gives it no work, and before close

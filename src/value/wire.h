@@ -74,10 +74,10 @@ enum wfi_tensor_encoding {
 /* Set in a tensor's dtype byte: it was recorded under the distributed context of its call (src/dist). */
 #define WFI_LINKED 0x80u
 
-#define WFI_INLINE_LIMIT 2048 /* payload that rides in the frame; above it, nothing is copied */
+#define WFI_INLINE_LIMIT 2048 /* payload that is part of the metadata; a larger one is EAGER, PULL or PUSH */
 #define WFI_BODY_INLINE 3456  /* bytes of metadata, inline payload included, that fit a message for sure */
 #define WFI_BODY_MARGIN 64    /* bytes of a message kept for what stands between its header and metadata, and behind */
-#define WFI_TINY_TENSOR 256   /* a tensor of a larger call that still rides in meta: one read would cost more */
+#define WFI_TINY_TENSOR 256   /* a tensor of a larger call that is in the metadata nevertheless: a read costs more */
 #define WFI_FUNCTION_NAME_MAX 127
 #define WFI_META_MAX WEFT_MAX_CALL_BYTES /* bytes of meta that a peer may ask us to pull */
 #define WFI_TIMEOUT_NEVER UINT64_MAX

@@ -16,9 +16,10 @@
  * while it is the last one of its rank, or is held (wfi_peer_ref).
  *
  * LOCK. The lock of wfi_progress guards every field here whose comment does not say otherwise. Every function here is
- * called with it held, except wfi_transport_init, _open and _fini, and those of pair.c and handshake.c that take keys.
- * Fields marked (constant) are written only while opening, those marked [token] only by the holder of the token. A
- * function that posts, or breaks a connection, may close the connection: its caller must check `closed` afterwards.
+ * called with that lock held, except wfi_transport_init, _open and _fini, and those of pair.c and handshake.c that
+ * take keys. Fields marked (constant) are written only while opening, those marked [token] only by the holder of the
+ * token. A function that posts, or breaks a connection, may close the connection: its caller must check `closed`
+ * afterwards.
  */
 #ifndef WFI_CHANNEL_H
 #define WFI_CHANNEL_H
@@ -179,8 +180,8 @@ void wfi_channel_broken(wfi_conn *conn);       /* closes the connection, and con
 void wfi_channel_end(wfi_channel *channel);    /* closes the connection on purpose; the peer learns that */
 void wfi_channel_ask(wfi_channel *channel);    /* asks the peer to connect it */
 void wfi_channel_wanted(wfi_channel *channel); /* the peer asks this worker to connect it */
-void wfi_channel_nonsense(wfi_conn *conn,
-                          const char *what); /* malformed data: closes it; repeated: suspects the peer */
+/* Malformed data (`what`) arrived: closes the connection; from the third time on also suspects the peer. */
+void wfi_channel_nonsense(wfi_conn *conn, const char *what);
 void wfi_channel_turns_due(wfi_timer *timer);
 /* Data was received over this connection, or acknowledged. */
 void wfi_channel_moved(wfi_conn *conn);
@@ -427,9 +428,8 @@ struct wfi_transport {
     size_t fabric_count;
     wfi_unopened unopened[WFI_FABRICS_MAX]; /* (constant) fabrics of the list that did not open */
     size_t unopened_count;
-    uint64_t
-        chunk_bytes;    /* (constant) of a transfer's chunk: at most WFI_CHUNK_BYTES, and the rma_max of each fabric */
-    size_t message_max; /* (constant) the smallest of the fabrics' */
+    uint64_t chunk_bytes; /* (constant) size of a transfer's chunk: WFI_CHUNK_BYTES, or the smallest rma_max */
+    size_t message_max;   /* (constant) the smallest of the fabrics' */
 
     /* This worker's identity: (constant) after opening. */
     int rank, world_size;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net_fabric.c - an open fabric as a source of progress: passes its completions to their flights, and its events on. */
+/* net_fabric.c - an open fabric as a source of progress: passes completions to flights, and events to accept.c. */
 #include "net/channel/channel.h"
 
 #include "base/error.h"

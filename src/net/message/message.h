@@ -35,7 +35,7 @@
 #define WFI_LONG_MESSAGE_MAX (33u << 10)
 #define WFI_LONG_FRAME_BYTES (WFI_LONG_MESSAGE_MAX + 128)
 #define WFI_LONG_HASHED 512                     /* bytes of a long frame that its MAC covers; the rest is a payload */
-#define WFI_LONG_COVERED (WFI_LONG_HASHED - 64) /* bytes of a long message among them */
+#define WFI_LONG_COVERED (WFI_LONG_HASHED - 64) /* the first bytes of a long message, which that MAC covers */
 
 #define WFI_RECEIVE_DEPTH WFI_LANE_RECEIVES /* receives posted on a control connection */
 #define WFI_RECEIVE_HEAD 640 /* bytes of a frame that are stored with the heads of other frames: see receive.c */
@@ -99,8 +99,7 @@ bool wfi_peer_has_room(const wfi_peer *peer);
 void wfi_room_await(wfi_room_waiter *waiter, wfi_peer *peer); /* if it waits already, leaves first */
 void wfi_room_leave(wfi_room_waiter *waiter); /* `woken` is not called afterwards; no-op if it does not wait */
 
-/* ---- Control messages: control_message.c
- * ------------------------------------------------------------------------------- */
+/* ---- Control messages: control_message.c ------------------------------------------------------------------------ */
 
 enum {
     WFI_CONTROL_PING = 0xF0,
