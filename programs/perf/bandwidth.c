@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bandwidth.c - tensors with four calls in flight, one way, and both ways at once (the sum). The floor of one way is
- * the bytes moved one way, one transfer after another.
+ * bandwidth.c - tensors with four calls in flight: one way, and both ways at once (the sum). The floor of one way is
+ * the same bytes, moved one transfer after another. Both ways have no floor.
  */
 #include "perf/bench.h"
 

@@ -44,7 +44,7 @@ bool bench_fail(bench *b, const char *function, int rank, weft_status status, we
 /* Waits for a started call, copies its two results to `out` (NULL: none), and releases `future`. */
 bool bench_wait(bench *b, const char *function, int rank, weft_future *future, double out[2]);
 
-/* One quantity, measured in turns with its floor. */
+/* One quantity, measured in slices that alternate with slices of its floor. */
 typedef struct probe {
     bench *b;
     size_t bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * beside.c - small calls to a worker, alone, and while an echo of a large tensor to the same worker is always under
- * way. Then how many times the 99th percentile is that of alone.
+ * beside.c - small calls to a worker: alone, and while an echo of a large tensor to the same worker is always in
+ * flight. The third result is the ratio of the two 99th percentiles.
  */
 #include "perf/bench.h"
 
@@ -35,7 +35,7 @@ static bool keep(bench *b, large *l)
     return !st || bench_fail(b, "echo", b->peer, st, error);
 }
 
-/* `l` NULL: alone. Until the time is over; beside a large one at least until one echo has ended. */
+/* Makes small calls until the time is over. `l` NULL: alone; otherwise beside echoes, at least until one has ended. */
 static bool call_small(bench *b, large *l, series *out)
 {
     double end = measure_now_us() + b->o->seconds * 1e6;

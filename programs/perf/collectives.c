@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collectives.c - operations of groups of 2, 4, 8 ... workers, up to those that there are: each one's time, as the
- * measuring worker sees it. `bytes` is the longer tensor of a member.
+ * collectives.c - operations of groups of 2, 4, 8 ... workers, up to all workers of the job: the time of each operation
+ * at the measuring worker. `bytes` is the size of the longer tensor of a member.
  */
 #include "perf/bench.h"
 
@@ -34,7 +34,7 @@ static bool collect(bench *b, int operation, size_t bytes, int64_t count, int wo
     return ok;
 }
 
-/* A try of one operation tells how many fill the time. */
+/* Two operations are tried first. Their time says how many fill the time of a result. */
 static bool measure(bench *b, int operation, size_t bytes, int world)
 {
     series tried = {0}, taken = {0};

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* How many times as long it takes now; a rate: how many times as few. Memory counts like time. */
+/* The ratio of the medians, above 1 if the new run is worse: of times and memory now / old, of rates old / now. */
 static double times_slower(const result *old, const result *now)
 {
     return now->is_rate ? old->p50 / now->p50 : now->p50 / old->p50;

@@ -17,7 +17,7 @@
 struct floors {
     raw_pair *raw;
     memory_pair *memory;
-    struct { /* the best cut of each size that was moved: one way, and back */
+    struct { /* the best cut of each size that was moved: [0] one way, [1] there and back */
         size_t bytes;
         raw_cut cut;
     } cuts[2][CUTS];
@@ -58,7 +58,7 @@ void floors_close(floors *f)
     free(f);
 }
 
-/* How many repetitions fill a slice, from the best so far. */
+/* How many repetitions fill a slice of `us` microseconds, if each takes `best`. Nothing is known yet: `first`. */
 static unsigned repeats(double us, double best, unsigned first)
 {
     double wanted = best > 0 ? us / best : first;
@@ -87,7 +87,7 @@ bool floors_trips(floors *f, size_t bytes, double us, series *out)
     return !failed && trips(f, bytes, count, out) == 0;
 }
 
-/* The fastest cut for a size. It is tried out once, which takes long for large ones. */
+/* The fastest way to cut a transfer of this size into pieces. It is found by trial, once for each size. */
 static bool find_cut(floors *f, size_t bytes, bool is_back, raw_cut *out)
 {
     size_t *count = &f->cut_count[is_back];

@@ -5,7 +5,7 @@
  */
 #include "perf/bench.h"
 
-#define NO_ARGUMENTS 64 /* bytes of the floor's message for a call without arguments */
+#define NO_ARGUMENTS 64 /* bytes of the message that is the floor of a call without arguments */
 
 static const size_t usual[] = {8, 64, 512, 4096, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rate.c - calls without arguments a second, 1 to 256 in flight: the handler inline, on the executor, and on the
- * executor from four calling threads. Floor: round trips of 64 bytes of libfabric, as many in flight.
+ * executor from four calling threads. Floor: round trips of 64 bytes with libfabric alone, with the same number in
+ * flight.
  */
 #include "perf/bench.h"
 

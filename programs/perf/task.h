@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * task.h - runs a part of the program in a child process, which sends its results, notes and failure to the main
+ * task.h - runs a part of the program in a child process, the task. It sends its results, notes and failure to the main
  * process.
  *
  * The main process never opens an agent. So it may fork, each task starts with fresh memory, and a task that hangs or

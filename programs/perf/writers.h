@@ -27,11 +27,11 @@ typedef struct picture {
 bool svg_open(picture *out, const char *path);
 bool svg_write(picture *to, const results *found);
 void svg_drop(picture *to);
-/* Prints the ratios of results that both have. Returns how many are slower than `bound` times the time before; -1:
- * none could be compared. */
+/* Prints the ratio of the medians for each result that both runs have. Returns how many ratios exceed `bound`, which
+ * count as slower; -1: no result could be compared. */
 int compare_write(FILE *to, const results *old, const results *now, double bound);
 
-/* Write "64 KiB" ("-" for 0) and "4 in flight, 2 workers" to `buffer`, which has at least 48 bytes, and return it. */
+/* Write "64 KiB" ("-" for 0) and "4 in flight, 3 workers" to `buffer`, which has at least 48 bytes, and return it. */
 const char *size_text(int64_t bytes, char *buffer);
 const char *load_text(const result *r, char *buffer);
 

@@ -428,7 +428,7 @@ struct wfi_transport {
     size_t fabric_count;
     wfi_unopened unopened[WFI_FABRICS_MAX]; /* (constant) fabrics of the list that did not open */
     size_t unopened_count;
-    uint64_t chunk_bytes; /* (constant) size of a transfer's chunk: WFI_CHUNK_BYTES, or the smallest rma_max */
+    uint64_t chunk_bytes; /* (constant) size of a transfer's chunk: the least of WFI_CHUNK_BYTES and each rma_max */
     size_t message_max;   /* (constant) the smallest of the fabrics' */
 
     /* This worker's identity: (constant) after opening. */
