@@ -8,7 +8,7 @@
 wfi_mutex wfi_reg_lock;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-uint64_t wfi_storage_next_id(void)
+static uint64_t next_id(void)
 {
     static _Atomic uint64_t last;
     return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
@@ -27,7 +27,7 @@ void wfi_reg_lock_init(void)
 void wfi_reg_anchor_init(wfi_reg_anchor *anchor, void *data, size_t size)
 {
     wfi_reg_lock_init();
-    anchor->id = wfi_storage_next_id();
+    anchor->id = next_id();
     anchor->data = data;
     anchor->size = size;
     wfi_list_init(&anchor->entries);

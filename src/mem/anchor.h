@@ -49,7 +49,6 @@ struct wfi_reg_cache {
 extern wfi_mutex wfi_reg_lock;
 void wfi_reg_lock_init(void); /* call before the first use; may be called again */
 
-uint64_t wfi_storage_next_id(void); /* for storages and anchors */
 void wfi_reg_anchor_init(wfi_reg_anchor *anchor, void *data, size_t size);
 void wfi_reg_anchor_fini(wfi_reg_anchor *anchor); /* closes all its registrations; none may be in use */
 void wfi_reg_entry_close(wfi_reg_entry *entry);   /* it must be idle; lock held */

@@ -67,7 +67,6 @@ void *wfi_storage_data(const wfi_storage *storage);
 size_t wfi_storage_size(const wfi_storage *storage);
 wfi_memory_kind wfi_storage_kind(const wfi_storage *storage);
 int wfi_storage_device(const wfi_storage *storage);
-uint64_t wfi_storage_id(const wfi_storage *storage); /* unique: a key for caches */
 
 void wfi_storage_pin_read(wfi_storage *storage);
 void wfi_storage_unpin_read(wfi_storage *storage);

@@ -24,7 +24,6 @@ static wfi_storage *storage_alloc(wfi_memory_kind kind, int device, size_t size,
     storage->kind = kind;
     storage->device = device;
     storage->size = size;
-    storage->id = wfi_storage_next_id();
     wfi_mutex_init(&storage->lock);
     wfi_list_init(&storage->waiters);
     return storage;
@@ -152,11 +151,6 @@ wfi_memory_kind wfi_storage_kind(const wfi_storage *storage)
 int wfi_storage_device(const wfi_storage *storage)
 {
     return storage->device;
-}
-
-uint64_t wfi_storage_id(const wfi_storage *storage)
-{
-    return storage->id;
 }
 
 void wfi_storage_pin_read(wfi_storage *storage)

@@ -21,7 +21,6 @@ struct wfi_storage {
     int device;
     void *data;
     size_t size;
-    uint64_t id;
     wfi_slab *slab; /* or NULL */
     weft_drop_fn drop;
     void *drop_arg;
