@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* driver.c - the driver's functions that weft uses (mem/cuda_driver.h), by the parts in gpu.h. */
+/* driver.c - the driver's functions that weft (mem/cuda_driver.h) or a test uses, and a few more; see gpu.h. */
 #include "gpu.h"
 
 #include <pthread.h>
@@ -554,7 +554,7 @@ static bool is_mapped(const void *at)
     return mapped;
 }
 
-/* Finds pointers among the arguments that a kernel on this device could not use. */
+/* Whether a kernel on this device can use all addresses among its arguments. If not, reports a fault. */
 static bool pointers_fit(const char *name, int device, const void *args, size_t size)
 {
     const uint64_t lowest = UINT64_C(5) << 44; /* below are no addresses of programs, but pairs of small integers */

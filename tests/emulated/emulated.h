@@ -43,7 +43,7 @@ void emulated_gpu_counts(emulated_counts *out);
 void emulated_gpu_fail(emulated_call call, uint64_t after, uint64_t times);
 /* Of the waits of streams for events, the next `after` work. Then `times` do nothing, as if they had been forgotten. */
 void emulated_gpu_forget_waits(uint64_t after, uint64_t times);
-/* Sets the order of threads, warps, blocks and streams. */
+/* Sets the order of threads, warps and blocks. */
 void emulated_gpu_seed(uint64_t seed);
 /* After emulated_gpu_expect_fault the next fault does not end the process. emulated_gpu_fault ends this mode, and
  * returns the text of the fault, or NULL if there was none. */

@@ -72,7 +72,6 @@ void gpu_event_record(int device, gpu_event *event, gpu_stream *stream);
 void gpu_event_block(int device, gpu_stream *stream, gpu_event *event); /* later work of the stream waits for it */
 void gpu_event_wait(gpu_event *event);
 bool gpu_event_is_done(const gpu_event *event);
-void gpu_stream_seed(uint64_t seed);
 
 /* ---- launch.c ---- */
 typedef struct gpu_kernel {

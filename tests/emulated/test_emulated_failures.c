@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_emulated_failures.c - each allocation, copy and launch of a training step fails in turn: the step then fails with
- * an error or succeeds with the same numbers, nothing of the device's memory is left, and the next step works.
+ * test_emulated_failures.c - each allocation, copy and launch of a training step fails in turn. The step then fails
+ * with an error, or succeeds with the same numbers. No memory of the device is left, and the next step works.
  */
 #include <weft/weft.h>
 

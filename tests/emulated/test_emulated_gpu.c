@@ -16,7 +16,7 @@
 
 enum { SKIPPED = 77, COUNT = 100 };
 
-/* Of libcuda.so.1: what emulated.h declares, and the driver's functions that weft does not call yet. */
+/* Functions of libcuda.so.1: those of emulated.h, and those of the driver that the tests call directly. */
 static struct functions {
     void (*counts)(emulated_counts *out);
     void (*fail_next)(emulated_call call, uint64_t after, uint64_t times);
@@ -32,7 +32,6 @@ static struct functions {
     int (*event_record)(void *event, void *stream);
     int (*event_query)(void *event);
     int (*context_now)(void **context);
-    int (*copy_async)(void *to, uint64_t from, size_t size, void *stream);
 } gpu;
 static const wfi_cuda_driver *driver;
 static void *module;
@@ -258,7 +257,7 @@ static void streams_run_as_late_as_they_may(void **state)
     assert_int_equal(across_streams(false), -1); /* the poison: what the other stream writes has not run */
 }
 
-/* Work of the legacy stream comes after what was queued before it on a blocking stream, and before what is queued later. */
+/* Work of the legacy stream runs after the earlier work of a blocking stream, and before its later work. */
 static void the_legacy_stream_orders_blocking_streams(void **state)
 {
     void *stream = NULL;
@@ -338,8 +337,7 @@ static bool find_functions(void)
                {&gpu.event_destroy, "cuEventDestroy_v2"},
                {&gpu.event_record, "cuEventRecord"},
                {&gpu.event_query, "cuEventQuery"},
-               {&gpu.context_now, "cuCtxGetCurrent"},
-               {&gpu.copy_async, "cuMemcpyDtoHAsync_v2"}};
+               {&gpu.context_now, "cuCtxGetCurrent"}};
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         void *found = library == NULL ? NULL : dlsym(library, all[i].name);

@@ -2,8 +2,8 @@
 /*
  * cmocka.h - the part of cmocka that the CUDA tests use, for machines where it is not installed (WEFT_GPU_ONLY).
  *
- * The same names and the same behaviour: an assertion that fails prints where and what, and ends its test function with a
- * longjmp; the group goes on with the next. Included by one file of a program, from one thread, as cmocka is.
+ * The same names and the same behaviour: an assertion that fails prints where and what, and ends its test function with
+ * a longjmp; the group goes on with the next. Included by one file of a program, from one thread, as cmocka is.
  */
 #ifndef WEFT_GPU_CMOCKA_H
 #define WEFT_GPU_CMOCKA_H

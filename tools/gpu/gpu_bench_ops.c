@@ -27,8 +27,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What a case needs. `run` computes once; its result, or a tensor that it changes, is read at the end of a batch: that
- * waits. */
+/* The tensors and objects of a case. `run` computes once. At the end of a batch an element of `probe` is read, which
+ * waits for the GPU. */
 typedef struct bench {
     weft_tensor *x, *y, *z;
     weft_module *model;

@@ -2,7 +2,7 @@
 /*
  * sodium.h - the part of libsodium that src/base names, for machines where it is not installed (WEFT_GPU_ONLY).
  *
- * Tables with a hash key belong to workers that talk to others. There are none in such a tree, so nobody hashes with one.
+ * Tables with a hash key belong to workers that talk to others. There are none in such a tree, so none is hashed.
  */
 #ifndef WEFT_GPU_SODIUM_H
 #define WEFT_GPU_SODIUM_H

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""torch_bench.py [--small] - the cases of gpu_bench_ops.c with PyTorch (eager): a line each, "bench NAME SECONDS NUMBER UNIT".
+"""torch_bench.py [--small] - the cases of gpu_bench_ops.c with PyTorch (eager).
+
+A line for each case: "bench NAME SECONDS NUMBER UNIT".
 
 float32 without TF32, also in convolutions. Without torchvision there is no resnet50.
 """
