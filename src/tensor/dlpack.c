@@ -79,7 +79,8 @@ weft_status weft_tensor_to_dlpack(weft_tensor *tensor, uint64_t flags, weft_dlpa
         return wfi_error_fail(error, WEFT_ERR_INVALID, "weft_tensor_to_dlpack: %s is NULL",
                               tensor == NULL ? "the tensor" : "out");
     if (flags & ~WEFT_DLPACK_READ_ONLY)
-        return wfi_error_fail(error, WEFT_ERR_INVALID, "weft_tensor_to_dlpack: the flags are %#llx: 0 or %#llx",
+        return wfi_error_fail(error, WEFT_ERR_INVALID,
+                              "weft_tensor_to_dlpack: the flags are %#llx: only 0 and %#llx are possible",
                               (unsigned long long)flags, (unsigned long long)WEFT_DLPACK_READ_ONLY);
     lent *l = wfi_calloc(1, sizeof(*l));
     if (l == NULL)
@@ -188,8 +189,11 @@ weft_status weft_tensor_from_dlpack(weft_dlpack *managed, uint64_t flags, weft_t
                                 "weft_tensor_from_dlpack: the struct is of DLPack %u.%u: %d.x is supported",
                                 managed->version.major, managed->version.minor, WEFT_DLPACK_MAJOR);
     else if (out == NULL || flags & ~WEFT_DLPACK_READ_ONLY)
-        status = wfi_error_fail(error, WEFT_ERR_INVALID, "weft_tensor_from_dlpack: %s",
-                                out == NULL ? "out is NULL" : "unknown flags");
+        status = out == NULL
+                     ? wfi_error_fail(error, WEFT_ERR_INVALID, "weft_tensor_from_dlpack: out is NULL")
+                     : wfi_error_fail(error, WEFT_ERR_INVALID,
+                                      "weft_tensor_from_dlpack: the flags are %#llx: only 0 and %#llx are possible",
+                                      (unsigned long long)flags, (unsigned long long)WEFT_DLPACK_READ_ONLY);
     if (status != WEFT_OK) {
         end_borrowed(managed);
         return status;
