@@ -244,7 +244,7 @@ static void print_more(void)
         "memory       what an agent, an idle peer and a peer with a bulk lane add (local only)\n\n"
         "Each result has its median, percentiles, samples, the fabric of both lanes, and the floor: what libfabric\n"
         "alone does (host: plain shared memory and process_vm_readv), in turns with weft. \"of floor\" is the speed\n"
-        "as a part of the floor's. A fabric a+b is the list a,b of WEFT_FABRIC.\n"
+        "of weft divided by that of the floor. A fabric a+b is the list a,b of WEFT_FABRIC.\n"
         "Exit code: 0; 1 if something failed; 2 for a wrong option, file or variable; 3 if --compare found something\n"
         "slower; 130 after Ctrl-C.\n"
         "docs/weft-perf.md explains the results.\n");
