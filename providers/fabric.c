@@ -17,6 +17,14 @@ const wfi_fabric_ops *wfi_fabric_find(const char *name)
     return NULL;
 }
 
+const wfi_fabric_ops *wfi_fabric_numbered(uint8_t number)
+{
+    for (size_t i = 0; i < sizeof fabrics / sizeof *fabrics; i++)
+        if (fabrics[i]->number == number)
+            return fabrics[i];
+    return NULL;
+}
+
 const char *wfi_fabric_names(void)
 {
     return "\"host\", \"tcp\", \"verbs\", \"shm\", \"rxm\", \"net\", \"efa\", \"cxi\", \"psm3\", \"opx\" and \"sim\"";

@@ -300,6 +300,7 @@ extern const wfi_fabric_ops wfi_fabric_sim, wfi_fabric_sim_verbs, wfi_fabric_sim
 
 /* Finds a fabric by name ("tcp", "sim"); NULL: this build has no fabric of that name, or name is NULL. fabric.c. */
 const wfi_fabric_ops *wfi_fabric_find(const char *name);
+const wfi_fabric_ops *wfi_fabric_numbered(uint8_t number); /* NULL: this build has none */
 /* The names of this build's fabrics, for errors: "tcp", "verbs" and others, with the quotes. */
 const char *wfi_fabric_names(void);
 

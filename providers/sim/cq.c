@@ -32,9 +32,13 @@ size_t wfi_sim_poll(wfi_fabric *base, wfi_completion *out, size_t room)
     return count;
 }
 
-static void fill_event(wfi_event *out, const sim_notice *notice)
+static void fill_event(wfi_event *out, sim_notice *notice)
 {
     sim_end *end = notice->end;
+    if (notice->kind == WFI_EVENT_PASSED) {
+        wfi_sim_passed_report(notice, out);
+        return;
+    }
     const sim_end *peer = &end->pair->ends[!end->index];
     *out = (wfi_event){.kind = notice->kind};
     if (notice->kind == WFI_EVENT_REQUEST) {

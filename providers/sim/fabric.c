@@ -156,9 +156,10 @@ OPEN_AS(rdm_open, FORM_RDM)
         .lane_open = wfi_sim_lane_open, .lane_take = wfi_sim_lane_take, .connect = wfi_sim_connect,                    \
         .connect_error = fabric_connect_error, .reject = wfi_sim_reject, .lane_close = wfi_sim_lane_close,             \
         .post_recv = wfi_sim_post_recv, .send = wfi_sim_send, .read = wfi_sim_read, .write = its_write,                \
-        .region_open = wfi_sim_region_open, .region_close = wfi_sim_region_close, .poll = wfi_sim_poll,                \
-        .poll_events = wfi_sim_poll_events, .events_arm = wfi_sim_events_arm, .events_fd = wfi_sim_no_fd,              \
-        .wait_fd = wfi_sim_no_fd, .may_sleep = wfi_sim_may_sleep,                                                      \
+        .pass = wfi_sim_pass, .wake = wfi_sim_wake, .region_open = wfi_sim_region_open,                                \
+        .region_close = wfi_sim_region_close, .poll = wfi_sim_poll, .poll_events = wfi_sim_poll_events,                \
+        .events_arm = wfi_sim_events_arm, .events_fd = wfi_sim_no_fd, .wait_fd = wfi_sim_no_fd,                        \
+        .may_sleep = wfi_sim_may_sleep,                                                                                \
     }
 
 const wfi_fabric_ops wfi_fabric_sim = OPS("sim", 64, plain_open, wfi_sim_write);

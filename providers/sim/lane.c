@@ -31,6 +31,7 @@ void wfi_sim_end_break(sim_end *end, weft_status why)
     end->state = SIM_BROKEN;
     end->why = why;
     wfi_sim_end_flush(end, WEFT_ERR_UNREACHABLE);
+    wfi_sim_passed_drop(end);
     wfi_list_remove(&end->up.link); /* its CONNECTED event is no longer needed */
     notify(end, &end->down, WFI_EVENT_CLOSED);
 }
@@ -77,6 +78,7 @@ void wfi_sim_end_close(sim_end *end)
     bool broken = end->state == SIM_BROKEN;
     end->state = SIM_CLOSED;
     wfi_sim_end_flush(end, WEFT_ERR_CANCELLED);
+    wfi_sim_passed_drop(end);
     if (!broken && !end->pair->form->closes_quietly)
         wfi_sim_end_bye(end);
     wfi_list_remove(&end->up.link);
@@ -172,8 +174,8 @@ static void end_init(sim_pair *pair, int index, int rank, int peer)
                            .to = peer,
                            .kind = SIM_BYE,
                            .form = pair->form};
-    wfi_list *lists[] = {&end->up.link, &end->down.link, &end->link,    &end->receives,
-                         &end->sending, &end->arrived,   &end->bye.link};
+    wfi_list *lists[] = {&end->up.link, &end->down.link, &end->link,   &end->receives,
+                         &end->sending, &end->arrived,   &end->passed, &end->bye.link};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         wfi_list_init(lists[i]);
     end->up.end = end->down.end = end;

@@ -64,6 +64,7 @@ typedef enum sim_kind {
     SIM_FABRIC_CUT,
     SIM_FABRIC_HEAL,
     SIM_FABRIC_REFUSE,
+    SIM_PASS,
 } sim_kind;
 
 /* ---- The kinds of fabrics (fabric.c) ---------------------------------------------------------------------------- */
@@ -270,6 +271,7 @@ typedef struct sim_end {
     wfi_list receives;   /* sim_op, posted */
     wfi_list sending;    /* sim_op, under way */
     wfi_list arrived;    /* sim_packet, for which no receive was posted */
+    wfi_list passed;     /* sim_passed.link, not reported yet */
 } sim_end;
 
 typedef struct sim_pair {
@@ -316,6 +318,17 @@ typedef struct sim_packet {
 
 _Static_assert(sizeof(sim_op) <= sizeof(((wfi_fabric_op *)0)->reserved), "sim_op fits what an operation reserves");
 
+/* A descriptor that is passed to the other end of a connection. */
+typedef struct sim_passed {
+    sim_event event;
+    sim_pair *pair;
+    sim_notice notice; /* of the end that gets it */
+    wfi_list link;     /* in its `passed` */
+    int fd;
+    uint8_t data[WFI_CONNECT_DATA_MAX];
+    size_t size;
+} sim_passed;
+
 static inline bool wfi_sim_end_is_live(const sim_end *end)
 {
     return end->state == SIM_OPEN || end->state == SIM_CONNECTING;
@@ -357,6 +370,12 @@ void wfi_sim_lane_close(wfi_lane *lane);
 void wfi_sim_end_break(sim_end *end, weft_status why); /* a live end learns that the connection has ended */
 void wfi_sim_end_close(sim_end *end);                  /* the owner releases it */
 void wfi_sim_end_bye(sim_end *end);                    /* tells the other end, once */
+
+/* pass.c. report: fills in the event, and ends the notice. drop: of an end that is closed or broken */
+weft_status wfi_sim_pass(wfi_lane *lane, int fd, const void *data, size_t size);
+void wfi_sim_wake(wfi_lane *lane);
+void wfi_sim_passed_report(sim_notice *notice, wfi_event *out);
+void wfi_sim_passed_drop(sim_end *end);
 
 /* unheard.c: for the ends of quiet fabrics; does nothing for the others */
 void wfi_sim_packet_left(sim_packet *packet);
