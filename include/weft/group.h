@@ -227,8 +227,8 @@ WEFT_API WEFT_NODISCARD weft_status weft_group_allgather_values_async(weft_group
  * members need the same rules. The environment variable WEFT_ALGORITHMS applies to groups without rules of their own.
  * Call the function before the first operation.
  *     weft_group_set_algorithms(group, "allreduce 4 65536 recursive_doubling; allreduce * * ring");
- * OPERATION and ALGORITHM can be:
- *     barrier                      dissemination, shared
+ * OPERATION, ALGORITHM:
+ *     barrier                      dissemination, two_level, shared
  *     allreduce                    recursive_doubling, rabenseifner, ring, tree, two_level, shared
  *     reduce, broadcast            tree, chain, two_level, shared
  *     allgather                    direct, bruck, ring, shared

@@ -162,12 +162,13 @@ void wfi_group_unref(weft_group *group)
     wfi_rules_fini(&group->rules);
     wfi_carrier_free(group->carrier);
     if (group->share.slots.memory)
-        munmap(group->share.slots.memory, wfi_slots_bytes(group->size));
+        munmap(group->share.slots.memory, wfi_slots_bytes(group->share.slots.members));
     if (group->share.fd >= 0)
         close(group->share.fd);
     wfi_map_fini(&group->places);
     free(group->members);
     free(group->hosts);
+    free(group->share.who);
     wfi_agent_unref(group->agent);
     wfi_handle_free(group);
 }

@@ -16,15 +16,15 @@
  * EARLY. Messages for an operation that has not begun here wait in the group; messages for a group that is not open
  * here, in a record (early.c). Both count against the agent's memory budget.
  *
- * SHARED MEMORY. If all members are on one host, and their fabric passes descriptors (host), they get memory that all
- * of them share (sharing.c). An operation whose data fit the slots of that memory is then one step (WFI_STEP_SHARE),
- * for which no message is sent (share.c). All members must decide alike for each operation. So operations in which
- * every member waits for every other are counted. When one of them has ended at a member, all members have called it.
- * The first WFI_SHARE_FROM - 1 counted operations are done by messages. Later operations wait for the verdict of the
- * group's first member, whether to use the memory. Operations with a root are not counted, because the root may call
- * them before another member has opened the group. They follow the verdict if they come after counted operation number
- * WFI_SHARE_FROM. Until the verdict an operation is undecided (is_undecided): its schedule may be built anew, for
- * messages.
+ * SHARED MEMORY. If the fabric of the members passes descriptors (host), the members of each host get memory that they
+ * share (sharing.c). If all members are on one host, an operation whose data fit the slots of that memory is then one
+ * step (WFI_STEP_SHARE), for which no message is sent (share.c). If there are several hosts, an operation in two levels
+ * (algorithm/levels.c) has two such steps. All members of a host must decide alike for each operation. Only operations
+ * in which all members wait for all are counted, because a root may call the others before another member has opened
+ * the group. The first WFI_SHARE_FROM - 1 that are counted are done by messages. Later ones wait for the verdict of the
+ * host's first member, the LEADER. An operation with a root is shared if it comes after the verdict. Until then an
+ * operation is undecided: its schedule may be built anew, for messages. The messages between hosts are the same in both
+ * cases, so each host decides for itself.
  *
  * THE END OF A GROUP. The first failure is the group's (wfi_group_break). Just before the lock is released, all
  * members are told (OVER), and all operations in progress fail with it (operation.c). So the caller of
@@ -68,7 +68,7 @@
 #define WFI_GROUP_ANSWER_MS 1000     /* how long to wait for the answer to a query */
 #define WFI_GROUP_HEAD 96            /* the most bytes of a message before its data or an error */
 
-#define WFI_SHARE_MEMBERS_MAX 32 /* of a group with shared memory: each pair of members has a lane */
+#define WFI_SHARE_MEMBERS_MAX 32 /* that share memory: each pair of them has a lane */
 /*
  * Numbers of counted operations (SHARED MEMORY above). When number WFI_SHARE_AFTER has ended at the first member, all
  * members have opened the group, and the first member makes the memory. So a group that is used once needs none. From
@@ -113,7 +113,7 @@ typedef struct wfi_group_member {
     bool is_told;        /* it was told that the group is over */
     const char *missing; /* why it is missing, according to its answer; NULL: it is not missing */
     bool says_hello;     /* sharing.c: it has sent HELLO, so the lane to it is up */
-    bool is_ready;       /* sharing.c, at the first member: it has mapped the memory */
+    bool is_ready;       /* sharing.c, at the leader: it has mapped the memory */
     bool has_withdrawn;  /* it has withdrawn exposed data: it was asked whether the group is over there */
 } wfi_group_member;
 
@@ -131,23 +131,25 @@ typedef enum wfi_share_stage {
     WFI_SHARE_REDUCED, /* all have summed their part */
 } wfi_share_stage;
 
-typedef struct wfi_share { /* memory that the members share */
-    bool may;              /* (constant) all members are on one host, and can get it */
+typedef struct wfi_share { /* memory that the members of this host share */
+    bool may;              /* (constant) this host has several members, and they can get it */
     wfi_share_state state;
     bool said_hello, said_ready;
-    int fd;               /* of the memory, at the first member, until the verdict; -1: none */
-    wfi_slots slots;      /* (constant) once there is a verdict */
-    uint64_t called;      /* number of operations so far that are counted */
-    uint64_t turn;        /* number of turns that were begun: see slots.h */
-    uint64_t all_at;      /* the last turn at which all members are known to have arrived */
-    uint64_t agreed;      /* the last turn in which all members are known to have called the same operation */
-    wfi_slot_head head;   /* what this member called in its last turn */
-    wfi_collective piece; /* what the first operation does in this turn: all of it, or a part */
+    int fd;             /* of the memory, at the leader, until the verdict; -1: none */
+    wfi_slots slots;    /* (constant) once there is a verdict; before that, all but `memory` */
+    size_t *who;        /* (constant) the members of this host: who[i] has place i in the slots. who[0] is the leader */
+    uint64_t called;    /* number of operations so far that are counted */
+    uint64_t turn;      /* number of turns that were begun: see slots.h */
+    uint64_t all_at;    /* the last turn at which all members are known to have arrived */
+    uint64_t agreed;    /* the last turn in which all members are known to have called the same operation */
+    wfi_slot_head head; /* what this member called in its last turn */
+    wfi_part part;      /* of the first operation in this turn */
+    wfi_collective piece; /* what it does in this turn. Its members are places: those of this host */
     wfi_list queue;       /* wfi_operation.share.link: the first one has its turn */
     wfi_look look;        /* checks the flags for which the first one waits; what it reads does not change meanwhile */
     wfi_share_stage stage;
     size_t first_missing; /* (the look's) the first member without the flag that the stage waits for */
-    wfi_timer timer;      /* at the first member: the memory is passed again, or the verdict is NO */
+    wfi_timer timer;      /* at the leader: the memory is passed again, or the verdict is NO */
     uint32_t pause_ms;    /* of that timer */
     wfi_done due;         /* operation WFI_SHARE_AFTER has ended */
     wfi_task let_go;      /* drops the reference of `due` */
@@ -169,6 +171,7 @@ struct weft_group {
     wfi_map places;            /* (constant) member by rank + 1 */
     size_t *hosts;             /* (constant) by member: the first one of its host */
     bool has_levels;           /* (constant) there are several hosts, and one with several members */
+    bool hosts_may_share;      /* (constant) the members of each host can get memory; the same on all members */
     wfi_share share;
     wfi_rules rules;             /* constant once the group is used; so is the carrier */
     struct wfi_carrier *carrier; /* NULL: weft runs all operations */
@@ -242,10 +245,12 @@ typedef struct wfi_operation {
     struct {
         uint64_t index; /* among those that are counted; 0: not counted, or not yet */
         wfi_list link;  /* in group->share.queue */
-        void (*done)(struct wfi_operation *operation);
-        size_t at;     /* elements that are done: a large allreduce takes a turn for each piece */
-        bool has_turn; /* its data are in the slot */
-        bool computes; /* `task` is queued or runs */
+        void (*done)(struct wfi_operation *operation, wfi_step_id step);
+        size_t left;      /* steps that are not done; 0: it is not in the queue */
+        wfi_step_id step; /* the one that has begun; WFI_NO_STEP: none */
+        size_t at;        /* elements that are done: a large allreduce takes a turn for each piece */
+        bool has_turn;    /* the step has its turn */
+        bool computes;    /* `task` is queued or runs */
         wfi_task task;
     } share;
     bool begun, failing;
@@ -445,17 +450,20 @@ size_t wfi_chunk_for(size_t bytes);                               /* the most by
  * False: it must wait for the verdict, or the group is over.
  */
 bool wfi_share_decide(wfi_operation *operation);
-/* Begins its step. `done` is called when the results are there, perhaps at once; or when the operation has failed, and
- * its memory is no longer used. */
-void wfi_share_begin(wfi_operation *operation, void (*done)(wfi_operation *operation));
-/* Whether all its data are here, so that it ends without the others. */
-bool wfi_share_has_all(const wfi_operation *operation);
+/*
+ * It begins: puts it into the queue if it has steps in shared memory. `done` is called for each of them when its
+ * results are there, perhaps at once; or when the operation has failed, and its memory is no longer used.
+ */
+void wfi_share_enter(wfi_operation *operation, void (*done)(wfi_operation *operation, wfi_step_id step));
+void wfi_share_begin(wfi_operation *operation, wfi_step_id step);
+/* Whether all data of that step are here, so that it ends without the others. */
+bool wfi_share_has_all(const wfi_operation *operation, wfi_step_id step);
 /*
  * The group is over, and a new operation is the next one: whether the root has left its data in its slot. If not, a
  * schedule for shared memory is built anew, for messages.
  */
 bool wfi_share_has_early(wfi_operation *operation, uint64_t number);
-/* The group is over, and wfi_share_has_all: computes the results. */
+/* The group is over, and its step in progress has all: computes the results. */
 void wfi_share_finish(wfi_operation *operation);
 void wfi_share_drop(wfi_operation *operation); /* it fails */
 void wfi_share_end(weft_group *group);         /* the group is over or closed */
@@ -494,8 +502,8 @@ wfi_operation *wfi_operation_find(weft_group *group, wfi_space space, bool sends
 
 /* ---- sharing.c: how a group gets its memory. All [agent lock] ---------------------------------------------------- */
 
-void wfi_sharing_init(weft_group *group); /* its members are known: whether it may have one */
-void wfi_sharing_due(wfi_done *done);     /* of a group: makes and offers the memory */
+weft_status wfi_sharing_init(weft_group *group); /* its members are known: whether it may have one. WEFT_ERR_MEMORY */
+void wfi_sharing_due(wfi_done *done);            /* of a group: makes and offers the memory */
 bool wfi_sharing_hear(weft_group *group, wfi_group_member *from, wfi_reader *reader); /* false: malformed */
 void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t *data, size_t size);
 

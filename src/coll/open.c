@@ -98,7 +98,7 @@ static weft_status add_members(weft_group *group, const int *ranks, size_t count
     return st;
 }
 
-/* Finds which members share a host. All members get the same result, because it follows from their addresses. */
+/* Finds which members share a host. All members get the same result, because it follows from what members publish. */
 static weft_status find_hosts(weft_group *group)
 {
     const wfi_net *net = group->agent->net;
@@ -224,7 +224,7 @@ static weft_status create(weft_agent *agent, const char *name, const int *ranks,
     if (!st)
         st = find_hosts(group);
     if (!st)
-        wfi_sharing_init(group);
+        st = wfi_sharing_init(group);
     if (!st)
         st = make_key(group);
     if (!st)

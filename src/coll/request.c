@@ -253,8 +253,9 @@ wfi_operation *wfi_operation_create(weft_group *group, wfi_operation_kind kind, 
                                        .chunk = WFI_GROUP_CHUNK,
                                        .element = 1,
                                        .hosts = group->hosts,
-                                       .may_share = group->share.may,
-                                       .has_levels = group->has_levels};
+                                       .has_levels = group->has_levels,
+                                       .hosts_may_share = group->hosts_may_share,
+                                       .uses_memory = group->share.may};
     operation->dtype = WEFT_DTYPE_UINT8;
     wfi_list_init(&operation->link);
     wfi_list_init(&operation->share.link);

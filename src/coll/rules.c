@@ -84,7 +84,7 @@ void weft_group_print_algorithms(const weft_group *group, FILE *to)
     if (!group || !to || copy_rules(group, &rules))
         return;
     wfi_quiet_begin(&quiet);
-    wfi_rules_print(&rules, group->share.may, group->has_levels, to);
+    wfi_rules_print(&rules, group->hosts_may_share, group->has_levels, to);
     wfi_quiet_end(&quiet);
     wfi_rules_fini(&rules);
 }

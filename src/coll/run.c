@@ -173,7 +173,7 @@ static bool has_all(const wfi_operation *operation)
         const wfi_step *step = &schedule->steps[i];
         const wfi_early *arrival = step->arrival;
         bool is_here = step->done || (step->kind == WFI_STEP_RECV && arrival && arrival->data.rides) ||
-                       (step->kind == WFI_STEP_SHARE && wfi_share_has_all(operation));
+                       (step->kind == WFI_STEP_SHARE && wfi_share_has_all(operation, (wfi_step_id)i));
         bool is_apart = step->kind == WFI_STEP_COMBINE || step->kind == WFI_STEP_COPY || step->kind == WFI_STEP_DIVIDE;
         if (!is_here && !is_apart)
             return false;
@@ -640,10 +640,10 @@ static void add_more(wfi_operation *operation)
     take_early(operation);
 }
 
-/* The whole operation was done in shared memory, by its only step; or has failed. */
-static void shared(wfi_operation *operation)
+/* A step was done in shared memory; or the operation has failed. */
+static void shared(wfi_operation *operation, wfi_step_id id)
 {
-    step_done(operation, 0);
+    step_done(operation, id);
     advance(operation);
 }
 
@@ -661,7 +661,7 @@ static void begin_steps(wfi_operation *operation)
         else if (step->kind == WFI_STEP_CARRY)
             begin_carrying(operation, id);
         else if (step->kind == WFI_STEP_SHARE)
-            wfi_share_begin(operation, shared);
+            wfi_share_begin(operation, id);
         else
             begin_computation(operation, id);
     }
@@ -685,6 +685,7 @@ void wfi_run_begin(wfi_operation *operation)
 {
     wfi_schedule *schedule = &operation->schedule;
     operation->begun = true;
+    wfi_share_enter(operation, shared);
     for (size_t i = 0; i < schedule->step_count; i++)
         if (!schedule->steps[i].waits)
             make_ready(operation, (wfi_step_id)i);

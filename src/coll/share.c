@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share.c - operations in memory that all members share (shared/slots.h).
+ * share.c - operations in memory that the members of a host share (shared/slots.h).
  *
- * Such an operation is one step of its schedule. Shared operations of a group run one after another. The first
- * operation of the queue waits until its slot is free (WFI_SHARE_ROOM), writes its data into it, sets this member's
- * flag, and waits for the flags of the members whose data it needs (WFI_SHARE_DATA). The member checks flags in each
- * round of progress (wfi_look).
+ * If all members are on one host, such an operation is one step of its schedule (WFI_PART_WHOLE). In a group over
+ * several hosts it has two: all members give their data to the leader of the host, and later the leader gives them the
+ * result. Between the two, the leader exchanges messages with other hosts.
+ *
+ * The operations of a group take their turns in the order of their numbers, on all members alike. So an operation
+ * enters the queue when it begins, and leaves it after its last step in memory. A step of the first operation waits
+ * until its slot is free (WFI_SHARE_ROOM), writes its data into it, sets this member's flag, and waits for the flags of
+ * the members whose data it needs (WFI_SHARE_DATA). The member checks flags in each round of progress (wfi_look).
  *
  * A member sets its own flag, then reads the others. If all are set, it is the last member of the turn, and it wakes
  * the others, because they may sleep. The root of a broadcast or a scatter wakes the others too. No other member wakes
- * anyone, because everyone who waits still needs another flag.
+ * anyone, because everyone who waits still needs another flag. With several hosts, the last member to give its data
+ * wakes the leader, and the leader wakes the others when it gives them the result.
  *
  * A large allreduce takes several turns, one for each piece that fits the slots.
  *
@@ -37,8 +42,11 @@ static bool is_counted(const wfi_operation *operation)
 static weft_status build_for_messages(wfi_operation *operation)
 {
     operation->is_undecided = false;
-    operation->what.may_share = false;
+    operation->what.uses_memory = false;
     wfi_schedule_fini(&operation->schedule);
+    wfi_storage_unref(operation->memory[WFI_SCRATCH].storage);
+    operation->memory[WFI_SCRATCH].storage = NULL;
+    operation->memory[WFI_SCRATCH].data = NULL;
     weft_status st = wfi_operation_build(operation);
     operation->left = operation->schedule.step_count;
     return st;
@@ -94,22 +102,27 @@ static bool is_same(const wfi_slot_head *a, const wfi_slot_head *b)
 }
 
 /*
- * Compares this member's operation with those of the members for which it waits. Returns the first member that has
- * called a different operation in this turn, or the group's size if there is none.
+ * Compares what those members have called for which this one waits. Returns the place of the first that has called a
+ * different operation in this turn, or the number of places if there is none.
  */
 static size_t find_other(const wfi_operation *operation, wfi_slot_head *theirs)
 {
     const wfi_share *share = &operation->group->share;
     wfi_slot_head ours = head_of(operation);
     wfi_slots_waited waits = wfi_slots_waits(&share->piece);
-    size_t i = waits == WFI_SLOTS_FOR_ROOT ? operation->what.root : 0;
-    size_t end = waits == WFI_SLOTS_FOR_ALL ? operation->group->size : waits == WFI_SLOTS_FOR_ROOT ? i + 1 : 0;
+    size_t places = share->slots.members, i = waits == WFI_SLOTS_FOR_ROOT ? share->piece.root : 0;
+    size_t end = waits == WFI_SLOTS_FOR_ALL ? places : waits == WFI_SLOTS_FOR_ROOT ? i + 1 : 0;
     for (; i < end; i++) {
         *theirs = wfi_slots_read_head(&share->slots, i, share->turn);
         if (!is_same(&ours, theirs))
             return i;
     }
-    return operation->group->size;
+    return places;
+}
+
+static wfi_group_member *member_at(const weft_group *group, size_t place)
+{
+    return &group->members[group->share.who[place]];
 }
 
 /* Ends the group and returns false if a member called another operation. */
@@ -118,16 +131,15 @@ static bool all_agree(const wfi_operation *operation)
     weft_group *group = operation->group;
     wfi_slot_head head;
     size_t other = find_other(operation, &head);
-    if (other == group->size)
+    if (other == group->share.slots.members)
         return true;
     wfi_signature theirs = signature_of(&head);
+    int rank = member_at(group, other)->rank;
     if (head.number == operation->number && theirs.kind < WFI_OPERATION_KINDS)
-        (void)wfi_operation_check(operation, other, &theirs);
+        (void)wfi_operation_check(operation, group->share.who[other], &theirs);
     else
-        wfi_group_break_for(group, WEFT_ERR_STATE, group->members[other].rank,
-                            "operation %llu, %s: rank %d has called another operation",
-                            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind],
-                            group->members[other].rank);
+        wfi_group_break_for(group, WEFT_ERR_STATE, rank, "operation %llu, %s: rank %d has called another operation",
+                            (unsigned long long)operation->number, wfi_operation_names[operation->what.kind], rank);
     return false;
 }
 
@@ -140,16 +152,17 @@ static bool all_agreed_before(weft_group *group)
 {
     wfi_share *share = &group->share;
     uint64_t before = share->turn - 1;
-    for (size_t i = 0; share->agreed < before && i < group->size; i++) {
+    for (size_t i = 0; share->agreed < before && i < share->slots.members; i++) {
         wfi_slot_head head = wfi_slots_read_head(&share->slots, i, before);
         wfi_signature ours = signature_of(&share->head), theirs = signature_of(&head);
         char text[WFI_SIGNATURE_TEXT], other[WFI_SIGNATURE_TEXT];
         bool is_known = head.number == share->head.number && theirs.kind < WFI_OPERATION_KINDS;
+        int rank = member_at(group, i)->rank;
         if (is_same(&share->head, &head))
             continue;
-        wfi_group_break_for(group, WEFT_ERR_STATE, group->members[i].rank,
-                            "operation %llu: rank %d called %s, and rank %d %s", (unsigned long long)share->head.number,
-                            wfi_agent_rank(group->agent), wfi_signature_text(&ours, true, text), group->members[i].rank,
+        wfi_group_break_for(group, WEFT_ERR_STATE, rank, "operation %llu: rank %d called %s, and rank %d %s",
+                            (unsigned long long)share->head.number, wfi_agent_rank(group->agent),
+                            wfi_signature_text(&ours, true, text), rank,
                             is_known ? wfi_signature_text(&theirs, true, other) : "another operation");
         return false;
     }
@@ -159,13 +172,17 @@ static bool all_agreed_before(weft_group *group)
 
 /* ---- Waiting ----------------------------------------------------------------------------------------------------- */
 
+static void wake(weft_group *group, size_t place)
+{
+    wfi_peer *peer = member_at(group, place)->peer;
+    if (peer && !wfi_peer_wake(peer))
+        wfi_say_share(group, group->share.who[place], WFI_SHARE_LOOK);
+}
+
 static void wake_others(weft_group *group)
 {
-    for (size_t i = 0; i < group->size; i++) {
-        wfi_peer *peer = group->members[i].peer;
-        if (peer && !wfi_peer_wake(peer))
-            wfi_say_share(group, i, WFI_SHARE_LOOK);
-    }
+    for (size_t i = 0; i < group->share.slots.members; i++)
+        wake(group, i);
 }
 
 static wfi_operation *first_of(const weft_group *group)
@@ -180,9 +197,23 @@ static bool have_all(wfi_share *share, wfi_slots_flag flag, uint64_t turn)
     return wfi_slots_have(&share->slots, flag, turn, &share->first_missing);
 }
 
+/*
+ * A step of an operation in two levels. The slots of a turn are free when it begins: slots.h, TWO LEVELS. A member that
+ * takes the result waits for it before it sets its own flag.
+ */
+static bool is_part_reached(wfi_share *share)
+{
+    if (share->stage == WFI_SHARE_ROOM)
+        return share->part != WFI_PART_TAKE ||
+               wfi_slots_has(&share->slots, share->piece.root, WFI_SLOTS_ARRIVED, share->turn);
+    return share->part != WFI_PART_COLLECT || have_all(share, WFI_SLOTS_ARRIVED, share->turn);
+}
+
 static bool is_reached(wfi_share *share)
 {
     wfi_slots_waited waits = wfi_slots_waits(&share->piece);
+    if (share->part != WFI_PART_WHOLE)
+        return is_part_reached(share);
     if (share->stage == WFI_SHARE_ROOM)
         return share->all_at + 1 >= share->turn || have_all(share, WFI_SLOTS_ARRIVED, share->turn - 1);
     if (share->stage == WFI_SHARE_REDUCED)
@@ -234,7 +265,9 @@ static void set_flag(const wfi_operation *operation, wfi_slots_flag flag)
         share->all_at = share->turn;
     bool gives = (share->piece.kind == WFI_BROADCAST || share->piece.kind == WFI_SCATTER) &&
                  share->piece.me == share->piece.root;
-    if (is_last || gives)
+    if (share->part == WFI_PART_GIVE && is_last)
+        wake(group, share->piece.root);
+    else if (gives || (is_last && share->part == WFI_PART_WHOLE))
         wake_others(group);
 }
 
@@ -243,13 +276,14 @@ static void set_flag(const wfi_operation *operation, wfi_slots_flag flag)
 static wfi_slots_work work_of(const wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
-    uint8_t *output = operation->memory[WFI_OUTPUT].data;
+    uint8_t *input = operation->memory[WFI_INPUT].data, *output = operation->memory[WFI_OUTPUT].data;
+    bool is_whole = share->part == WFI_PART_WHOLE; /* otherwise the data are all of the output */
     return (wfi_slots_work){.slots = &share->slots,
                             .what = &share->piece,
                             .turn = share->turn,
                             .dtype = operation->dtype,
                             .how = operation->how,
-                            .input = operation->memory[WFI_INPUT].data,
+                            .input = is_whole ? input : output,
                             .output = output ? output + operation->share.at * operation->what.element : NULL};
 }
 
@@ -271,8 +305,17 @@ static void begin_turn(wfi_operation *operation)
     operation->share.has_turn = true;
     share->stage = WFI_SHARE_ROOM;
     share->turn++;
+    share->part = operation->schedule.steps[operation->share.step].part;
     share->piece = operation->what;
     share->piece.count = piece_of(operation);
+    if (share->part == WFI_PART_WHOLE)
+        return;
+    bool is_up = share->part == WFI_PART_GIVE || share->part == WFI_PART_COLLECT;
+    share->piece.kind = is_up ? WFI_REDUCE : WFI_BROADCAST;
+    share->piece.members = share->slots.members;
+    share->piece.me = share->slots.me;
+    share->piece.root = 0;
+    share->piece.divides = false; /* the leaders divide */
 }
 
 /* This member's slot is free: copies the next piece of the data, and the operation's signature, into it. */
@@ -300,21 +343,25 @@ static void leave_queue(wfi_operation *operation)
 {
     wfi_list_remove(&operation->share.link);
     operation->share.has_turn = false;
+    operation->share.step = WFI_NO_STEP;
+    operation->share.left = 0;
 }
 
-/* Called when this turn's results are written, or the operation has failed. Begins the next piece, or ends the
- * operation. */
+/* Called when this turn's results are written, or the operation has failed. Begins the next piece, or ends the step. */
 static void complete(wfi_operation *operation)
 {
     weft_group *group = operation->group;
+    wfi_step_id step = operation->share.step;
+    operation->share.has_turn = false;
     if (!operation->failing && !is_last_piece(operation)) {
         operation->share.at += piece_of(operation);
-        operation->share.has_turn = false;
         run_queue(group);
         return;
     }
-    leave_queue(operation);
-    operation->share.done(operation); /* frees the operation, and perhaps the group, when the lock is released */
+    operation->share.step = WFI_NO_STEP;
+    if (operation->failing || !--operation->share.left)
+        leave_queue(operation);
+    operation->share.done(operation, step); /* frees the operation, and perhaps the group, when the lock is released */
     run_queue(group);
 }
 
@@ -366,7 +413,7 @@ static void proceed(wfi_operation *operation)
 static void go_on(wfi_operation *operation)
 {
     if (operation->group->share.stage == WFI_SHARE_ROOM) {
-        if (!all_agreed_before(operation->group))
+        if (operation->group->share.part == WFI_PART_WHOLE && !all_agreed_before(operation->group))
             return; /* the group is over, which fails this operation */
         arrive(operation);
         if (!wait_for(operation, WFI_SHARE_DATA))
@@ -375,7 +422,7 @@ static void go_on(wfi_operation *operation)
     proceed(operation);
 }
 
-/* Runs the operations of the queue one after another, until one has to wait for the other members. */
+/* Runs the operations of the queue one after another, until one has to wait for its step or the other members. */
 static void run_queue(weft_group *group)
 {
     wfi_share *share = &group->share;
@@ -383,7 +430,7 @@ static void run_queue(weft_group *group)
     if (share->runs_queue)
         return;
     share->runs_queue = true;
-    while (!group->over && (first = first_of(group)) && !first->share.has_turn) {
+    while (!group->over && (first = first_of(group)) && !first->share.has_turn && first->share.step != WFI_NO_STEP) {
         begin_turn(first);
         if (wait_for(first, WFI_SHARE_ROOM))
             go_on(first);
@@ -391,10 +438,19 @@ static void run_queue(weft_group *group)
     share->runs_queue = false;
 }
 
-void wfi_share_begin(wfi_operation *operation, void (*done)(wfi_operation *operation))
+void wfi_share_enter(wfi_operation *operation, void (*done)(wfi_operation *operation, wfi_step_id step))
 {
+    if (!operation->schedule.shares)
+        return;
     operation->share.done = done;
+    operation->share.left = operation->schedule.shares;
+    operation->share.step = WFI_NO_STEP;
     wfi_list_push_back(&operation->group->share.queue, &operation->share.link);
+}
+
+void wfi_share_begin(wfi_operation *operation, wfi_step_id step)
+{
+    operation->share.step = step;
     if (operation->apart) {
         begin_turn(operation);
         wfi_share_finish(operation);
@@ -410,17 +466,17 @@ static bool has_of_root(const wfi_operation *operation)
 {
     const wfi_share *share = &operation->group->share;
     wfi_slot_head theirs;
-    return wfi_slots_has(&share->slots, operation->what.root, WFI_SLOTS_ARRIVED, share->turn) &&
-           find_other(operation, &theirs) == operation->group->size;
+    return wfi_slots_has(&share->slots, share->piece.root, WFI_SLOTS_ARRIVED, share->turn) &&
+           find_other(operation, &theirs) == share->slots.members;
 }
 
-bool wfi_share_has_all(const wfi_operation *operation)
+bool wfi_share_has_all(const wfi_operation *operation, wfi_step_id step)
 {
     const wfi_share *share = &operation->group->share;
     wfi_slots_flag last = wfi_slots_has_second(&share->piece) ? WFI_SLOTS_REDUCED : WFI_SLOTS_ARRIVED;
     wfi_slot_head theirs;
     size_t first = 0;
-    if (!operation->share.has_turn || !is_last_piece(operation))
+    if (!operation->share.has_turn || operation->share.step != step || !is_last_piece(operation))
         return false;
     if (operation->share.computes && last == WFI_SLOTS_ARRIVED)
         return true;
@@ -428,7 +484,7 @@ bool wfi_share_has_all(const wfi_operation *operation)
         return has_of_root(operation);
     return share->stage == (last == WFI_SLOTS_REDUCED ? WFI_SHARE_REDUCED : WFI_SHARE_DATA) &&
            wfi_slots_have(&share->slots, last, share->turn, &first) &&
-           find_other(operation, &theirs) == operation->group->size;
+           find_other(operation, &theirs) == share->slots.members;
 }
 
 bool wfi_share_has_early(wfi_operation *operation, uint64_t number)
@@ -468,8 +524,8 @@ void wfi_share_finish(wfi_operation *operation)
 
 void wfi_share_drop(wfi_operation *operation)
 {
-    if (operation->share.computes || !operation->share.done)
-        return; /* run_computation ends a computing operation; an operation without `done` has not begun */
+    if (operation->share.computes || !operation->share.left)
+        return; /* run_computation ends a computing operation; another one is not in the queue */
     if (operation->share.has_turn)
         wfi_progress_unlook(&operation->group->agent->net->progress, &operation->group->share.look);
     leave_queue(operation);
@@ -478,13 +534,18 @@ void wfi_share_drop(wfi_operation *operation)
 bool wfi_share_waits(const wfi_operation *operation, size_t member)
 {
     const wfi_share *share = &operation->group->share;
-    bool needs_root = wfi_slots_waits(&share->piece) == WFI_SLOTS_FOR_ROOT;
+    size_t place = 0;
     if (!operation->share.has_turn || operation->share.computes)
         return false;
-    if (share->stage == WFI_SHARE_ROOM)
-        return !wfi_slots_has(&share->slots, member, WFI_SLOTS_ARRIVED, share->turn - 1);
+    while (place < share->slots.members && share->who[place] != member)
+        place++;
+    if (place == share->slots.members)
+        return false;
+    bool needs_root = wfi_slots_waits(&share->piece) == WFI_SLOTS_FOR_ROOT;
+    if (share->stage == WFI_SHARE_ROOM && share->part == WFI_PART_WHOLE)
+        return !wfi_slots_has(&share->slots, place, WFI_SLOTS_ARRIVED, share->turn - 1);
     wfi_slots_flag flag = share->stage == WFI_SHARE_REDUCED ? WFI_SLOTS_REDUCED : WFI_SLOTS_ARRIVED;
-    return (!needs_root || member == operation->what.root) && !wfi_slots_has(&share->slots, member, flag, share->turn);
+    return (!needs_root || place == share->piece.root) && !wfi_slots_has(&share->slots, place, flag, share->turn);
 }
 
 void wfi_share_end(weft_group *group)

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sharing.c - how the members of a group on one host get the memory that they share, and how they all come to the same
- * decision whether to use it.
+ * decision whether to use it. If the group has several hosts, the members of each host do this for themselves. The
+ * first member of a host is its leader.
  *
- *   1. The members count the operations that could be shared. When number WFI_SHARE_AFTER has ended at the first
- *      member, that member makes the memory, and sends HELLO to all.
- *   2. Each member that receives HELLO sends HELLO to all others, once. This opens a lane between each pair of members.
- *      A member needs these lanes to wake the others.
- *   3. The first member passes the descriptor of the memory to each member that has said HELLO.
- *   4. A member that has mapped the memory, has heard HELLO of all, and can wake all, says READY to the first member. A
+ *   1. The members count the operations that could be shared. When number WFI_SHARE_AFTER has ended at the leader, the
+ *      leader makes the memory, and sends HELLO to the members of its host.
+ *   2. Each member that receives HELLO sends HELLO to the others of its host, once. This opens a lane between each pair
+ *      of them. A member needs these lanes to wake the others.
+ *   3. The leader passes the descriptor of the memory to each member that has said HELLO.
+ *   4. A member that has mapped the memory, has heard HELLO of all, and can wake all, says READY to the leader. A
  *      member that cannot map it says UNABLE.
- *   5. The first member sends the verdict to all. It is USE if all are READY and the first member can wake all of them.
- *      It is USE_NOT if a member is UNABLE or does not answer in time. No member decides by itself.
+ *   5. The leader sends the verdict to all. It is USE if all are READY and the leader can wake all of them. It is
+ *      USE_NOT if a member is UNABLE or does not answer in time. No member decides by itself.
  *
  * A descriptor is lost if its connection is replaced, for example because two members have dialled each other at the
- * same time. So the first member passes the descriptor again to each member that has said HELLO and is not READY. The
- * pauses are 20, 40, 80, 160 and 320 ms. 640 ms after the last time the verdict is USE_NOT, and messages do the
- * operations. These times decide only whether memory or messages are used. They do not change a result.
+ * same time. So the leader passes the descriptor again to each member that has said HELLO and is not READY. The pauses
+ * are 20, 40, 80, 160 and 320 ms. 640 ms after the last time the verdict is USE_NOT, and messages do the operations.
+ * These times decide only whether memory or messages are used. They do not change a result.
  */
 #include "coll/group.h"
 
+#include "base/alloc.h"
 #include "mem/shared.h"
 
 #include <unistd.h>
@@ -30,7 +32,12 @@
 
 static bool leads(const weft_group *group)
 {
-    return group->index == 0;
+    return group->share.slots.me == 0;
+}
+
+static wfi_group_member *member_at(const weft_group *group, size_t place)
+{
+    return &group->members[group->share.who[place]];
 }
 
 static void decide(weft_group *group, bool uses, const char *why)
@@ -42,7 +49,7 @@ static void decide(weft_group *group, bool uses, const char *why)
     wfi_operations_begin(group);
 }
 
-/* At the first member: sends the verdict to all, and applies it here. `why` is logged if `uses` is false. */
+/* At the leader: sends the verdict to all, and applies it here. `why` is logged if `uses` is false. */
 static void judge(weft_group *group, bool uses, const char *why)
 {
     wfi_share *share = &group->share;
@@ -50,43 +57,46 @@ static void judge(weft_group *group, bool uses, const char *why)
     if (share->fd >= 0)
         close(share->fd);
     share->fd = -1;
-    for (size_t i = 1; i < group->size; i++)
-        wfi_say_share(group, i, uses ? WFI_SHARE_USE : WFI_SHARE_USE_NOT);
+    for (size_t i = 1; i < share->slots.members; i++)
+        wfi_say_share(group, share->who[i], uses ? WFI_SHARE_USE : WFI_SHARE_USE_NOT);
     decide(group, uses, why);
 }
 
 static void say_hello(weft_group *group)
 {
-    if (group->share.said_hello)
+    wfi_share *share = &group->share;
+    if (share->said_hello)
         return;
-    group->share.said_hello = true;
-    for (size_t i = 0; i < group->size; i++)
-        wfi_say_share(group, i, WFI_SHARE_HELLO);
+    share->said_hello = true;
+    for (size_t i = 0; i < share->slots.members; i++)
+        wfi_say_share(group, share->who[i], WFI_SHARE_HELLO);
 }
 
 static bool can_wake_all(const weft_group *group)
 {
-    for (size_t i = 0; i < group->size; i++)
-        if ((int)i != group->index && !(group->members[i].peer && wfi_peer_can_wake(group->members[i].peer)))
-            return false;
-    return true;
-}
-
-static bool all_others(const weft_group *group, bool ready)
-{
-    for (size_t i = 0; i < group->size; i++) {
-        const wfi_group_member *member = &group->members[i];
-        if ((int)i != group->index && !(ready ? member->is_ready : member->says_hello))
+    for (size_t i = 0; i < group->share.slots.members; i++) {
+        const wfi_group_member *member = member_at(group, i);
+        if (i != group->share.slots.me && !(member->peer && wfi_peer_can_wake(member->peer)))
             return false;
     }
     return true;
 }
 
-/* Sends READY or UNABLE to the first member. A member answers once. */
+static bool all_others(const weft_group *group, bool ready)
+{
+    for (size_t i = 0; i < group->share.slots.members; i++) {
+        const wfi_group_member *member = member_at(group, i);
+        if (i != group->share.slots.me && !(ready ? member->is_ready : member->says_hello))
+            return false;
+    }
+    return true;
+}
+
+/* Sends READY or UNABLE to the leader. A member answers once. */
 static void answer(weft_group *group, bool able)
 {
     group->share.said_ready = true;
-    wfi_say_share(group, 0, able ? WFI_SHARE_READY : WFI_SHARE_UNABLE);
+    wfi_say_share(group, group->share.who[0], able ? WFI_SHARE_READY : WFI_SHARE_UNABLE);
 }
 
 static void check(weft_group *group)
@@ -100,7 +110,7 @@ static void check(weft_group *group)
         answer(group, true);
 }
 
-/* ---- The first member -------------------------------------------------------------------------------------------- */
+/* ---- The leader -------------------------------------------------------------------------------------------------- */
 
 static void write_key(const wfi_group_key *key, uint8_t room[KEY_BYTES])
 {
@@ -140,9 +150,9 @@ static void late(wfi_timer *timer)
         judge(group, false, "no shared memory: a member did not answer in time");
         return;
     }
-    for (size_t i = 1; i < group->size; i++)
-        if (group->members[i].says_hello && !group->members[i].is_ready)
-            pass_to(group, &group->members[i]);
+    for (size_t i = 1; i < share->slots.members; i++)
+        if (member_at(group, i)->says_hello && !member_at(group, i)->is_ready)
+            pass_to(group, member_at(group, i));
     await_answers(group);
 }
 
@@ -151,14 +161,14 @@ static void offer(weft_group *group)
     weft_agent *agent = group->agent;
     wfi_share *share = &group->share;
     void *memory;
-    int failed = wfi_shared_make("weft-group", wfi_slots_bytes(group->size), &share->fd, &memory);
+    int failed = wfi_shared_make("weft-group", wfi_slots_bytes(share->slots.members), &share->fd, &memory);
     if (failed) {
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory to share cannot be made: %s", group->name,
                       strerrordesc_np(failed));
         judge(group, false, "no shared memory");
         return;
     }
-    share->slots = (wfi_slots){.memory = memory, .members = group->size, .me = (size_t)group->index};
+    share->slots.memory = memory;
     share->state = WFI_SHARE_OFFERED;
     share->timer.fire = late;
     share->pause_ms = FIRST_PAUSE_MS;
@@ -184,15 +194,40 @@ void wfi_sharing_due(wfi_done *done)
 
 /* ---- All members ------------------------------------------------------------------------------------------------- */
 
-void wfi_sharing_init(weft_group *group)
+static bool may_share(const weft_group *group)
 {
-    const wfi_transport *transport = &group->agent->net->transport;
-    group->share.may = group->size > 1 && group->size <= WFI_SHARE_MEMBERS_MAX;
-    for (size_t i = 0; i < group->size && group->share.may; i++)
-        group->share.may = wfi_transport_can_pass(transport, group->members[i].rank);
+    bool has_neighbours = false;
+    for (size_t i = 0; i < group->size; i++) {
+        size_t count = 0;
+        for (size_t k = 0; k < group->size; k++)
+            count += group->hosts[k] == group->hosts[i];
+        if (count > WFI_SHARE_MEMBERS_MAX ||
+            (count > 1 && !wfi_net_can_pass(group->agent->net, group->members[i].rank)))
+            return false;
+        has_neighbours = has_neighbours || count > 1;
+    }
+    return has_neighbours;
 }
 
-/* Handles HELLO, READY or UNABLE. The first member answers HELLO with the memory. */
+weft_status wfi_sharing_init(weft_group *group)
+{
+    wfi_share *share = &group->share;
+    size_t here = group->hosts[group->index];
+    share->who = wfi_calloc(group->size, sizeof *share->who);
+    if (!share->who)
+        return WEFT_ERR_MEMORY;
+    for (size_t i = 0; i < group->size; i++) {
+        if ((int)i == group->index)
+            share->slots.me = share->slots.members;
+        if (group->hosts[i] == here)
+            share->who[share->slots.members++] = i;
+    }
+    group->hosts_may_share = may_share(group);
+    share->may = group->hosts_may_share && share->slots.members > 1;
+    return WEFT_OK;
+}
+
+/* Handles HELLO, READY or UNABLE. The leader answers HELLO with the memory. */
 static void hear_answer(weft_group *group, wfi_group_member *from, unsigned word)
 {
     bool offers = group->share.state == WFI_SHARE_OFFERED;
@@ -217,7 +252,8 @@ bool wfi_sharing_hear(weft_group *group, wfi_group_member *from, wfi_reader *rea
     wfi_share *share = &group->share;
     unsigned word = wfi_read_u8(reader);
     bool is_verdict = word == WFI_SHARE_USE || word == WFI_SHARE_USE_NOT;
-    if (reader->failed || !word || word >= WFI_SHARE_WORDS || !share->may)
+    bool is_here = group->hosts[from - group->members] == group->hosts[group->index];
+    if (reader->failed || !word || word >= WFI_SHARE_WORDS || !share->may || !is_here)
         return false;
     /* LOOK only wakes this worker: the round that reads it checks the flags (share.c) */
     if (group->over || word == WFI_SHARE_LOOK)
@@ -226,10 +262,10 @@ bool wfi_sharing_hear(weft_group *group, wfi_group_member *from, wfi_reader *rea
         hear_answer(group, from, word);
         return true;
     }
-    bool makes_sense = from == &group->members[0] && share->state == WFI_SHARE_NONE &&
+    bool makes_sense = from == member_at(group, 0) && share->state == WFI_SHARE_NONE &&
                        (word == WFI_SHARE_USE_NOT || (share->said_ready && share->slots.memory));
     if (makes_sense)
-        decide(group, word == WFI_SHARE_USE, "no shared memory, says the first member");
+        decide(group, word == WFI_SHARE_USE, "no shared memory, says the leader of the host");
     return makes_sense;
 }
 
@@ -242,7 +278,7 @@ void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t
     key.generation = wfi_read_u32(&reader);
     weft_group *group = reader.failed ? NULL : wfi_map_get(&wfi_groups_of(agent)->open, wfi_group_id(agent, &key));
     const wfi_group_member *member = group ? wfi_group_member_of(group, from) : NULL;
-    if (!member || member != &group->members[0] || !group->share.may || group->share.said_ready ||
+    if (!member || member != member_at(group, 0) || !group->share.may || group->share.said_ready ||
         group->share.state != WFI_SHARE_NONE || group->over)
         return;
     if (group->share.slots.memory) {
@@ -250,13 +286,13 @@ void wfi_sharing_passed(weft_agent *agent, wfi_peer *from, int fd, const uint8_t
         return;
     }
     void *memory;
-    int failed = wfi_shared_map(fd, wfi_slots_bytes(group->size), &memory);
+    int failed = wfi_shared_map(fd, wfi_slots_bytes(group->share.slots.members), &memory);
     if (failed) {
         wfi_log_agent(agent, WEFT_LOG_WARN, 0, "group \"%s\": memory that rank %d shares cannot be used: %s",
                       group->name, member->rank, strerrordesc_np(failed));
         answer(group, false);
         return;
     }
-    group->share.slots = (wfi_slots){.memory = memory, .members = group->size, .me = (size_t)group->index};
+    group->share.slots.memory = memory;
     check(group);
 }

@@ -36,6 +36,12 @@ bool wfi_net_same_host(const wfi_net *net, int a, int b)
     return a == b || (one && other && one->machine && one->machine == other->machine);
 }
 
+bool wfi_net_can_pass(const wfi_net *net, int rank)
+{
+    const wfi_member *member = wfi_net_member(net, rank);
+    return member && wfi_addresses_pass(member);
+}
+
 int wfi_net_members_here(const wfi_net *net)
 {
     int count = 1;

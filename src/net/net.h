@@ -195,6 +195,9 @@ static inline bool wfi_net_registers(const wfi_net *net)
 /* Whether the present or last workers of two ranks are on one host, as far as is known (wfi_member.machine).
  * [locked] */
 bool wfi_net_same_host(const wfi_net *net, int a, int b);
+/* Whether workers of its host can pass descriptors to the rank's worker. All workers come to the same result, because
+ * it follows from the addresses that the worker has published. [locked] */
+bool wfi_net_can_pass(const wfi_net *net, int rank);
 /* The number of living workers on this host, including this one, as far as is known. [locked] */
 int wfi_net_members_here(const wfi_net *net);
 /* The present or last worker of the rank; NULL if there was none. For other ranks [locked], and valid while the lock is

@@ -9,7 +9,7 @@
 #include "coll/coll.h"
 #include "rpc/spoiler.h"
 
-enum { SIZE = 5, OPERATIONS = 12, BOUND_S = 20 };
+enum { SIZE = 5, OPERATIONS = 12, BOUND_S = 20, WARM = 5 /* barriers: after them hosts have memory */ };
 
 typedef struct scene {
     world w;
@@ -21,6 +21,7 @@ typedef struct scene {
     int over, before;            /* members that are through; with their program before the death */
     int evicted;                 /* the victim, put out of the job */
     bool has_fabrics;            /* several, and `fabrics` does harm to them */
+    bool has_levels;             /* several members on a host, and several hosts: most operations are in their memory */
     spoiler fabrics;
 } scene;
 
@@ -126,10 +127,14 @@ static void with_death(weft_agent *agent, void *arg)
     scene *s = arg;
     int me = weft_agent_rank(agent);
     weft_group *group = NULL;
-    if (me == 0)
+    if (me == 0 && !s->has_levels)
         MUST_OK(weft_sim_spawn(s->w.sim, 0, killer, s));
     weft_status st = weft_group_open(agent, "all", NULL, 0, &group, NULL);
     MUST(st == WEFT_OK || me == s->victim);
+    for (int i = 0; !st && i < WARM && s->has_levels; i++)
+        st = weft_group_barrier(group, WEFT_FOREVER);
+    if (me == 0 && s->has_levels)
+        MUST_OK(weft_sim_spawn(s->w.sim, 0, killer, s));
     for (int i = 0; !st && i < OPERATIONS; i++)
         st = operate(group, s->seed, i, s->most);
     s->before += me == 0 && !st;
@@ -157,7 +162,7 @@ static void with_death(weft_agent *agent, void *arg)
 
 static uint64_t seeds = 150, first_seed = 1;
 
-static void play_deaths(bool has_fabrics)
+static void play_deaths(bool has_fabrics, bool has_levels)
 {
     int before = 0, evicted = 0;
     for (uint64_t seed = first_seed; seed < first_seed + world_seeds(seeds); seed++) {
@@ -167,13 +172,15 @@ static void play_deaths(bool has_fabrics)
                          .seed = seed,
                          .program = with_death,
                          .adjust = adjust_fabrics,
+                         .ranks_per_host = has_levels ? 2 + (int)(chance / 2048 % 3) : 1,
                          .close_may_fail = true},
                    .seed = seed,
                    .victim = 1 + (int)(chance % (SIZE - 1)),
                    .pause = chance / 16 % 4 == 0,
                    .delay_ns = chance / 64 % (chance / 1024 % 2 ? 250000 : 2000000),
                    .most = chance / 1024 % 2 ? 50 : 40000,
-                   .has_fabrics = has_fabrics};
+                   .has_fabrics = has_fabrics,
+                   .has_levels = has_levels};
         s.w.arg = &s;
         spoiler_init(&s.fabrics, seed, SIZE);
         world_run(&s.w);
@@ -188,12 +195,18 @@ static void play_deaths(bool has_fabrics)
 
 static void test_deaths(void **state)
 {
-    play_deaths(false);
+    play_deaths(false, false);
 }
 
 static void test_deaths_and_fabrics(void **state)
 {
-    play_deaths(true);
+    play_deaths(true, false);
+}
+
+/* Leaders and others die, before, while and after the members of a host get memory. */
+static void test_deaths_and_hosts(void **state)
+{
+    play_deaths(false, true);
 }
 
 /* ---- A link that stays cut --------------------------------------------------------------------------------------- */
@@ -640,11 +653,13 @@ int main(int argc, char **argv)
                                      cmocka_unit_test(test_mistakes),
                                      cmocka_unit_test(test_deaths),
                                      cmocka_unit_test(test_deaths_and_fabrics),
+                                     cmocka_unit_test(test_deaths_and_hosts),
                                      cmocka_unit_test(test_cut_link),
                                      cmocka_unit_test(test_looks),
                                      cmocka_unit_test(test_roots_without_rank_0),
                                      cmocka_unit_test(test_left_behind)};
-    const struct CMUnitTest deaths[] = {cmocka_unit_test(test_deaths), cmocka_unit_test(test_deaths_and_fabrics)};
+    const struct CMUnitTest deaths[] = {cmocka_unit_test(test_deaths), cmocka_unit_test(test_deaths_and_fabrics),
+                                        cmocka_unit_test(test_deaths_and_hosts)};
     const struct CMUnitTest on_fabrics[] = {cmocka_unit_test(test_deaths_and_fabrics)};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--seeds"))

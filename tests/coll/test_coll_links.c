@@ -168,8 +168,12 @@ static void trouble(weft_sim *sim, int rank, void *arg)
 /* All are in the first group, all but the last in the second. */
 static void work(weft_agent *agent, void *arg)
 {
-    static const char *const tables[] = {"", "allreduce * * recursive_doubling", "allreduce * * rabenseifner",
-                                         "allreduce * * ring", "allreduce * * tree; broadcast * * chain"};
+    static const char *const tables[] = {"",
+                                         "allreduce * * recursive_doubling",
+                                         "allreduce * * rabenseifner",
+                                         "allreduce * * ring",
+                                         "allreduce * * tree; broadcast * * chain",
+                                         "allreduce * * two_level"};
     scene *s = arg;
     int ranks[MOST] = {0, 1, 2, 3, 4, 5}, me = weft_agent_rank(agent);
     size_t groups = me < s->w.size - 1 ? GROUPS : 1;
@@ -258,6 +262,7 @@ static void play(void (*program)(weft_agent *agent, void *arg), bool has_fabrics
     for (uint64_t seed = first_seed; seed < first_seed + world_seeds(seeds); seed++) {
         scene s = {.w = {.fabric = WORLD_SIM,
                          .size = 3 + (int)(seed % (MOST - 2)),
+                         .ranks_per_host = 1 + (int)(seed / 4 % 4), /* members of a host share memory */
                          .seed = seed,
                          .program = program,
                          .adjust = adjust},

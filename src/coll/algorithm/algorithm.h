@@ -48,9 +48,19 @@ typedef struct wfi_collective {
     bool in_place;       /* the input is the output, or its own part of it */
     size_t chunk;        /* the most bytes of a step; a multiple of every element's size */
     const size_t *hosts; /* by member: the first one of its host. Borrowed while a schedule is built */
-    bool may_share;      /* all members are on one host, and may come to share memory */
+    const size_t *who;   /* by place: the member there, if places are not members. Likewise borrowed */
     bool has_levels;     /* there are several hosts, and at least one with several members */
+    /* The members of each host may come to share memory, and one host has several. The same on all members */
+    bool hosts_may_share;
+    /* The members of this host use the memory that they share. It may differ between the hosts of a group */
+    bool uses_memory;
 } wfi_collective;
+
+/* The member at a place. */
+static inline size_t wfi_who(const wfi_collective *collective, size_t place)
+{
+    return collective->who ? collective->who[place] : place;
+}
 
 typedef void (*wfi_build_fn)(const wfi_collective *collective, wfi_schedule *schedule);
 
@@ -60,8 +70,10 @@ void wfi_build_rabenseifner(const wfi_collective *collective, wfi_schedule *sche
 void wfi_build_bruck(const wfi_collective *collective, wfi_schedule *schedule);         /* allgather */
 void wfi_build_ring(const wfi_collective *collective,
                     wfi_schedule *schedule); /* allreduce, allgather, reduce_scatter */
-void wfi_build_tree(const wfi_collective *collective, wfi_schedule *schedule);      /* allreduce, reduce, broadcast */
-void wfi_build_two_level(const wfi_collective *collective, wfi_schedule *schedule); /* allreduce, reduce, broadcast */
+void wfi_build_tree(const wfi_collective *collective, wfi_schedule *schedule); /* allreduce, reduce, broadcast */
+void wfi_build_two_level(const wfi_collective *collective,
+                         wfi_schedule *schedule); /* barrier, allreduce, reduce, broadcast */
+void wfi_build_two_trees(const wfi_collective *collective, wfi_schedule *schedule); /* those of reduce and broadcast */
 void wfi_build_chain(const wfi_collective *collective, wfi_schedule *schedule);     /* reduce, broadcast */
 void wfi_build_shared(const wfi_collective *collective, wfi_schedule *schedule);    /* all */
 void wfi_build_direct(const wfi_collective *collective,
@@ -81,7 +93,7 @@ static inline size_t wfi_part_bytes(const wfi_collective *collective) /* of one 
     return collective->count * collective->element;
 }
 
-/* Each adds steps of at most `chunk` bytes. An empty range has no step. */
+/* Each adds steps of at most `chunk` bytes. An empty range has no step. `peer` is a place (wfi_who). */
 void wfi_pieces_send(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place from,
                      size_t size);
 void wfi_pieces_recv(const wfi_collective *collective, wfi_schedule *schedule, size_t peer, wfi_place to, size_t size);
@@ -129,11 +141,9 @@ void wfi_rules_fini(wfi_rules *rules);
  * the table. Sets *which to its number, which is the same on all members.
  */
 wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *collective, uint8_t *which);
-bool wfi_algorithm_is_shared(uint8_t which);                       /* it needs shared memory */
 const char *wfi_algorithm_name(uint8_t which);                     /* "?" if there is none of that number */
 weft_status wfi_rules_copy(const wfi_rules *from, wfi_rules *out); /* WEFT_ERR_MEMORY */
-/* Prints the rules, then the measured ones. With may_share also those for shared memory, with has_levels those for
- * groups in levels. */
-void wfi_rules_print(const wfi_rules *rules, bool may_share, bool has_levels, FILE *to);
+/* Prints the rules, then those of the table that apply to a group with these properties (wfi_collective). */
+void wfi_rules_print(const wfi_rules *rules, bool hosts_may_share, bool has_levels, FILE *to);
 
 #endif

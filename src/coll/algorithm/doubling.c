@@ -22,8 +22,10 @@ void wfi_build_dissemination(const wfi_collective *collective, wfi_schedule *sch
     wfi_place token = wfi_at(WFI_SCRATCH, 0);   /* orders them: a round's send waits for the recv before */
     bool in_pairs = !(members & (members - 1)); /* then each message also acknowledges the one that it meets */
     for (size_t distance = 1; distance < members; distance *= 2) {
-        wfi_schedule_send(schedule, in_pairs ? me ^ distance : (me + distance) % members, token, 1);
-        wfi_schedule_recv(schedule, in_pairs ? me ^ distance : (me + members - distance) % members, token, 1);
+        size_t to = in_pairs ? me ^ distance : (me + distance) % members;
+        size_t from = in_pairs ? to : (me + members - distance) % members;
+        wfi_schedule_send(schedule, wfi_who(collective, to), token, 1);
+        wfi_schedule_recv(schedule, wfi_who(collective, from), token, 1);
     }
 }
 

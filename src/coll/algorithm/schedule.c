@@ -102,14 +102,16 @@ static wfi_step_id add(wfi_schedule *schedule, wfi_step step)
     wfi_step_id id = (wfi_step_id)schedule->step_count++;
     step.edges = step.next = step.ready = WFI_NO_STEP;
     schedule->steps[id] = step;
-    if (step.kind == WFI_STEP_SEND || step.kind == WFI_STEP_COMBINE || step.kind == WFI_STEP_COPY)
+    bool gives = step.kind == WFI_STEP_SHARE && (step.part == WFI_PART_GIVE || step.part == WFI_PART_SPREAD);
+    bool is_whole = step.kind == WFI_STEP_CARRY || (step.kind == WFI_STEP_SHARE && step.part == WFI_PART_WHOLE);
+    bool writes = step.kind != WFI_STEP_SEND && !is_whole && !gives;
+    if (step.kind == WFI_STEP_SEND || step.kind == WFI_STEP_COMBINE || step.kind == WFI_STEP_COPY || gives)
         use(schedule, id, step.a, step.size, false);
     if (step.kind == WFI_STEP_COMBINE)
         use(schedule, id, step.b, step.size, false);
-    bool is_whole = step.kind == WFI_STEP_CARRY || step.kind == WFI_STEP_SHARE;
-    if (step.kind != WFI_STEP_SEND && !is_whole)
+    if (writes)
         use(schedule, id, step.to, step.size, true);
-    if (step.kind != WFI_STEP_SEND && step.to.buffer == WFI_SCRATCH && step.to.offset + step.size > schedule->scratch)
+    if (writes && step.to.buffer == WFI_SCRATCH && step.to.offset + step.size > schedule->scratch)
         schedule->scratch = step.to.offset + step.size;
     return id;
 }
@@ -158,7 +160,8 @@ void wfi_schedule_carry(wfi_schedule *schedule)
     add(schedule, (wfi_step){.kind = WFI_STEP_CARRY});
 }
 
-void wfi_schedule_share(wfi_schedule *schedule)
+void wfi_schedule_share(wfi_schedule *schedule, wfi_part part, wfi_place place, size_t size)
 {
-    add(schedule, (wfi_step){.kind = WFI_STEP_SHARE});
+    add(schedule, (wfi_step){.kind = WFI_STEP_SHARE, .part = part, .to = place, .a = place, .size = size});
+    schedule->shares++;
 }

@@ -28,8 +28,17 @@ typedef enum wfi_step_kind {
     WFI_STEP_COPY,    /* to = a */
     WFI_STEP_DIVIDE,  /* to /= the group's size */
     WFI_STEP_CARRY,   /* the group's carrier runs the whole operation */
-    WFI_STEP_SHARE,   /* the whole operation is done in memory that the members share (coll/share.c) */
+    WFI_STEP_SHARE,   /* `part` of the operation is done in memory that the members of a host share (coll/share.c) */
 } wfi_step_kind;
+
+/* The part of an operation that a WFI_STEP_SHARE does. The leader of a host is its first member. */
+typedef enum wfi_part {
+    WFI_PART_WHOLE,   /* all of it; all members are on one host */
+    WFI_PART_GIVE,    /* this member gives `a` to its leader */
+    WFI_PART_COLLECT, /* the leader: to = the sum of what all members of the host give, itself included */
+    WFI_PART_SPREAD,  /* the leader gives `a` to the others */
+    WFI_PART_TAKE,    /* this member gets that: in `to` */
+} wfi_part;
 
 /* The memory of an operation that steps use. */
 typedef enum wfi_buffer { WFI_INPUT, WFI_OUTPUT, WFI_SCRATCH, WFI_BUFFERS } wfi_buffer;
@@ -44,6 +53,7 @@ typedef uint32_t wfi_step_id;
 
 typedef struct wfi_step {
     wfi_step_kind kind;
+    wfi_part part; /* of a WFI_STEP_SHARE */
     bool begun, done;
     int peer;           /* a member's index */
     uint32_t slot;      /* of a send or recv: its number among those with that peer */
@@ -84,7 +94,8 @@ typedef struct wfi_schedule {
     size_t members;
     size_t scratch; /* bytes of it that the steps use */
     size_t rooms;   /* rooms of scratch given to pieces so far: pieces.c */
-    bool failed;    /* no memory */
+    size_t shares; /* number of steps WFI_STEP_SHARE. Those of one schedule use the same memory, so they are in order */
+    bool failed;   /* no memory */
 } wfi_schedule;
 
 void wfi_schedule_init(wfi_schedule *schedule, size_t members);
@@ -97,7 +108,7 @@ void wfi_schedule_combine(wfi_schedule *schedule, wfi_place to, wfi_place a, wfi
 void wfi_schedule_copy(wfi_schedule *schedule, wfi_place to, wfi_place from, size_t size);
 void wfi_schedule_divide(wfi_schedule *schedule, wfi_place at, size_t size);
 void wfi_schedule_carry(wfi_schedule *schedule);
-void wfi_schedule_share(wfi_schedule *schedule);
+void wfi_schedule_share(wfi_schedule *schedule, wfi_part part, wfi_place place, size_t size);
 
 static inline wfi_place wfi_at(wfi_buffer buffer, size_t offset)
 {

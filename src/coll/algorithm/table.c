@@ -45,7 +45,8 @@ static const wfi_algorithm algorithms[ALGORITHMS] = {
     [DIRECT] = {"direct", wfi_build_direct,
                 BIT(WFI_ALLGATHER) | BIT(WFI_REDUCE_SCATTER) | BIT(WFI_GATHER) | BIT(WFI_SCATTER) |
                     BIT(WFI_ALL_TO_ALL)},
-    [TWO_LEVEL] = {"two_level", wfi_build_two_level, BIT(WFI_ALLREDUCE) | BIT(WFI_REDUCE) | BIT(WFI_BROADCAST)},
+    [TWO_LEVEL] = {"two_level", wfi_build_two_level,
+                   BIT(WFI_BARRIER) | BIT(WFI_ALLREDUCE) | BIT(WFI_REDUCE) | BIT(WFI_BROADCAST)},
     [SHARED] = {"shared", wfi_build_shared,
                 BIT(WFI_BARRIER) | BIT(WFI_ALLREDUCE) | BIT(WFI_REDUCE) | BIT(WFI_BROADCAST) | BIT(WFI_ALLGATHER) |
                     BIT(WFI_REDUCE_SCATTER) | BIT(WFI_GATHER) | BIT(WFI_SCATTER) | BIT(WFI_ALL_TO_ALL)},
@@ -67,8 +68,16 @@ static const wfi_rule with_levels[] = {
     {WFI_BROADCAST, ANY, ANY, &algorithms[TWO_LEVEL]},
 };
 
+/* The same, if the members of each host may share memory: small operations too cross to each host once. */
+static const wfi_rule with_levels_and_memory[] = {
+    {WFI_BARRIER, ANY, ANY, &algorithms[TWO_LEVEL]},
+    {WFI_ALLREDUCE, ANY, ANY, &algorithms[TWO_LEVEL]},
+    {WFI_REDUCE, ANY, ANY, &algorithms[TWO_LEVEL]},
+    {WFI_BROADCAST, ANY, ANY, &algorithms[TWO_LEVEL]},
+};
+
 /*
- * For groups whose members may share memory. Allreduce: measured over host, 256 KiB to 4 MiB:
+ * For groups on one host whose members may share memory. Allreduce: measured over host, 256 KiB to 4 MiB:
  * perf/results/2026-11-27-host-groups.md. A rule with shared memory holds where the data fit it.
  */
 static const wfi_rule with_memory[] = {
@@ -116,11 +125,11 @@ static const wfi_rule measured[] = {
 
 /* ---- Choosing ---------------------------------------------------------------------------------------------------- */
 
-/* A rule that names shared memory holds only where the members may share memory, and the data fit it. */
+/* A rule that names shared memory holds only where all members may share memory, and the data fit it. */
 static const wfi_algorithm *find(const wfi_rule *rules, size_t count, const wfi_collective *collective)
 {
     size_t members = collective->members, bytes = wfi_part_bytes(collective);
-    bool may_share = collective->may_share && wfi_slot_suits(collective);
+    bool may_share = !collective->has_levels && collective->uses_memory && wfi_slot_suits(collective);
     for (size_t i = 0; i < count; i++)
         if (rules[i].kind == collective->kind && members <= rules[i].members && bytes <= rules[i].bytes &&
             (may_share || rules[i].algorithm != &algorithms[SHARED]))
@@ -131,19 +140,16 @@ static const wfi_algorithm *find(const wfi_rule *rules, size_t count, const wfi_
 wfi_build_fn wfi_rules_choose(const wfi_rules *rules, const wfi_collective *collective, uint8_t *which)
 {
     const wfi_algorithm *chosen = find(rules->items, rules->count, collective);
-    if (!chosen && collective->may_share)
+    if (!chosen && !collective->has_levels && collective->uses_memory)
         chosen = find(with_memory, COUNT(with_memory), collective);
+    if (!chosen && collective->has_levels && collective->hosts_may_share)
+        chosen = find(with_levels_and_memory, COUNT(with_levels_and_memory), collective);
     if (!chosen && collective->has_levels)
         chosen = find(with_levels, COUNT(with_levels), collective);
     if (!chosen)
         chosen = find(measured, COUNT(measured), collective);
     *which = (uint8_t)(chosen - algorithms);
     return chosen->build;
-}
-
-bool wfi_algorithm_is_shared(uint8_t which)
-{
-    return which == SHARED;
 }
 
 const char *wfi_algorithm_name(uint8_t which)
@@ -163,12 +169,14 @@ static void print(const wfi_rule *rules, size_t count, FILE *to)
     }
 }
 
-void wfi_rules_print(const wfi_rules *rules, bool may_share, bool has_levels, FILE *to)
+void wfi_rules_print(const wfi_rules *rules, bool hosts_may_share, bool has_levels, FILE *to)
 {
     print(rules->items, rules->count, to);
-    if (may_share)
+    if (hosts_may_share && !has_levels)
         print(with_memory, COUNT(with_memory), to);
-    if (has_levels)
+    if (hosts_may_share && has_levels)
+        print(with_levels_and_memory, COUNT(with_levels_and_memory), to);
+    else if (has_levels)
         print(with_levels, COUNT(with_levels), to);
     print(measured, COUNT(measured), to);
 }

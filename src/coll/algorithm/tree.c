@@ -2,7 +2,8 @@
 /*
  * tree.c - from one member to all, and from all to one: over a binomial tree, which has few rounds, or along a chain,
  * which passes each byte once; both in chunks, so that all levels work at once. In two levels, a tree joins the members
- * of each host, and a tree or a chain one member of each, so that every byte crosses to a host once.
+ * of each host. Another tree, or a chain, joins one member of each host, so that every byte crosses to a host once.
+ * levels.c has the two levels of operations without a root.
  *
  * Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
  * 19(1), 2005 (trees); T. Kielmann and others, "MagPIe: MPI's Collective Communication Operations for Clustered Wide
@@ -157,14 +158,14 @@ static size_t place_in(const line *of, size_t member)
     return place; /* equal to count: it is not in the line */
 }
 
-void wfi_build_two_level(const wfi_collective *collective, wfi_schedule *schedule)
+void wfi_build_two_trees(const wfi_collective *collective, wfi_schedule *schedule)
 {
     relatives around = {0};
     line here = {0}, hosts = {0};
     size_t *locals = wfi_calloc(collective->members, sizeof *locals);
     size_t *leaders = wfi_calloc(collective->members, sizeof *leaders);
     if (locals && leaders) {
-        list_levels(collective, root_of(collective), &here, locals, &hosts, leaders);
+        list_levels(collective, collective->root, &here, locals, &hosts, leaders);
         size_t place = place_in(&hosts, collective->me);
         add_tree(&here, place_in(&here, collective->me), &around);
         if (place < hosts.count)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slots.h - the memory that all members of a group on one host share, and the operations in it.
+ * slots.h - the memory that the members of a group on one host share, and the operations in it. In this folder, these
+ * are the members, and they are numbered by their places on the host.
  *
  * Each member has two slots of data, and flags. Members work in numbered TURNS, the first is 1. An operation takes one
  * turn, except a large allreduce, which takes one turn for each piece of 64 KiB. The two slots are used in alternation:
@@ -14,6 +15,13 @@
  * members have finished reading the slots of turn N - 1, and turn N + 1 may write them. A member waits for that before
  * it writes. In an operation with a root not all members wait for each other (wfi_slots_waits): a broadcast ends at the
  * root when its data are in its slot. So the root may be one turn ahead of the slowest member.
+ *
+ * TWO LEVELS. If the group has several hosts, each operation takes two turns. In the first one all members give their
+ * data to member 0, the leader. In the second one the leader gives the result to the others. Then no member has to wait
+ * before it writes its slot. A member that has the result of turn N knows that the leader has read all slots of turn
+ * N - 1. The leader writes its slot of turn N when all have arrived at turn N - 1, so they have read its slot of turn
+ * N - 2. For the same reasons the heads are compared in the turn itself only: the leader compares those of all, and
+ * each member that of the leader.
  *
  * TRUST. Other members can write anything into this memory at any time. Wrong data give a wrong result, a wrong head
  * ends the group, and a missing flag makes the operation wait until its time limit. No access is out of bounds, because
@@ -42,7 +50,7 @@ typedef struct wfi_slot_head {
 
 /* ---- slots.c ----------------------------------------------------------------------------------------------------- */
 
-size_t wfi_slots_bytes(size_t members); /* size of the memory for a group of `members` members */
+size_t wfi_slots_bytes(size_t members); /* size of the memory of `members` members */
 uint8_t *wfi_slots_data(const wfi_slots *slots, size_t member, uint64_t turn);
 void wfi_slots_write_head(const wfi_slots *slots, uint64_t turn, const wfi_slot_head *head);
 wfi_slot_head wfi_slots_read_head(const wfi_slots *slots, size_t member, uint64_t turn);

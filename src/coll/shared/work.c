@@ -34,10 +34,12 @@ bool wfi_slots_has_second(const wfi_collective *what)
 
 size_t wfi_slots_work_bytes(const wfi_collective *what)
 {
-    bool is_one_part = wfi_slots_waits(what) != WFI_SLOTS_FOR_ALL;
+    wfi_slots_waited waits = wfi_slots_waits(what);
     if (wfi_slots_has_second(what))
         return 2 * wfi_part_bytes(what);
-    return wfi_part_bytes(what) * (is_one_part ? 1 : what->members);
+    if (waits == WFI_SLOTS_FOR_NONE && what->kind != WFI_SCATTER)
+        return 0; /* its part is done when its data are in its slot */
+    return wfi_part_bytes(what) * (waits == WFI_SLOTS_FOR_ALL ? what->members : 1);
 }
 
 void wfi_slots_put(const wfi_slots_work *work)

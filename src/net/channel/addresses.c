@@ -35,6 +35,16 @@ const uint8_t *wfi_addresses_find(const wfi_member *member, uint8_t number, size
     return NULL;
 }
 
+bool wfi_addresses_pass(const wfi_member *member)
+{
+    for (size_t at = 0; at + 2 <= member->addresses_size; at += 2 + (size_t)member->addresses[at + 1]) {
+        const wfi_fabric_ops *ops = wfi_fabric_numbered(member->addresses[at]);
+        if (ops && ops->pass)
+            return true;
+    }
+    return false;
+}
+
 wfi_peer_address wfi_addresses_on(const wfi_member *member, const wfi_net_fabric *fabric)
 {
     wfi_peer_address found = {0};

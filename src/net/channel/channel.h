@@ -321,14 +321,11 @@ void wfi_peer_watch(wfi_peer *peer);                       /* it is needed: begi
 void wfi_peer_look_within(wfi_peer *peer, uint64_t after); /* checks it after `after` ns, or earlier */
 
 /*
- * pass.c. can_pass: whether descriptors can be passed to the rank's worker, as its addresses tell. All workers come to
- * the same result. For this worker's own rank: whether others can pass to it.
- * pass: see wfi_fabric_ops. WEFT_ERR_UNREACHABLE: the control channel is not up on a fabric that can pass. A descriptor
- * is lost if the connection breaks before the peer has it. passed: calls the upcall.
+ * pass.c. pass: see wfi_fabric_ops. WEFT_ERR_UNREACHABLE: the control channel is not up on a fabric that can pass. A
+ * descriptor is lost if the connection breaks before the peer has it. passed: calls the upcall.
  * wake: ends the sleep of the peer's polling thread. False: the control channel is not up on a fabric that can wake
  * (can_wake), so the caller sends a message instead.
  */
-bool wfi_transport_can_pass(const wfi_transport *transport, int rank);
 weft_status wfi_peer_pass(wfi_peer *peer, int fd, const void *data, size_t size);
 void wfi_peer_passed(wfi_peer *peer, int fd, const uint8_t *data, size_t size);
 bool wfi_peer_can_wake(const wfi_peer *peer);
@@ -337,6 +334,8 @@ bool wfi_peer_wake(wfi_peer *peer);
 /* addresses.c. add: false if there is no room. find: NULL if the member has none of this fabric. */
 bool wfi_addresses_add(wfi_member *member, uint8_t number, const uint8_t *address, size_t size);
 const uint8_t *wfi_addresses_find(const wfi_member *member, uint8_t number, size_t *size);
+/* Whether the member has an address of a fabric that passes descriptors between workers of one machine. */
+bool wfi_addresses_pass(const wfi_member *member);
 /* The member's address on a fabric that is open here. */
 wfi_peer_address wfi_addresses_on(const wfi_member *member, const wfi_net_fabric *fabric);
 

@@ -2,18 +2,6 @@
 /* pass.c - what workers of one machine can do besides messages: pass descriptors, and wake each other. */
 #include "net/channel/channel.h"
 
-bool wfi_transport_can_pass(const wfi_transport *transport, int rank)
-{
-    wfi_assert_held(&transport->progress->lock);
-    for (size_t i = 0; i < transport->fabric_count; i++) {
-        bool passes = transport->fabrics[i].ops->pass != NULL;
-        if (passes &&
-            (rank == transport->rank || (transport->peers[rank] && transport->peers[rank]->addresses[i].bytes)))
-            return true;
-    }
-    return false;
-}
-
 /* The connection over which the peer can be woken; NULL: none. */
 static wfi_conn *waking(const wfi_peer *peer)
 {

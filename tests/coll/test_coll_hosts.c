@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_coll_hosts.c - operations in two levels, with real processes: the members of each host share memory, and leaders exchange
+ * messages over tcp. All processes are on one machine. Each host is a mount namespace in which the kernel's boot id is another file,
+ * so that its workers have another machine id. Where that is forbidden (neither root nor user namespaces), the test is skipped.
+ *
+ * This program is its own workers, as test_coll_shared.c.
+ */
+#include "coll/coll.h"
+#include "rpc/children.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MEMBERS = 6, WARM = 6, DEATH_MS = 2000, ROUNDS = 8 };
+
+/* By rank. Ranks 0, 2 and 5 lead. Rank 5 is alone. */
+static const int host_of[MEMBERS] = {0, 0, 1, 1, 1, 2};
+
+/* ---- Hosts ----------------------------------------------------------------------------------------------------------- */
+
+/* From here on this process is on that host. False: the system forbids it. */
+static bool move_to(int host)
+{
+    static const char *const ids[] = {NULL, "/proc/version", "/proc/filesystems"};
+    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+        return false;
+    return !ids[host] || (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                          mount(ids[host], "/proc/sys/kernel/random/boot_id", NULL, MS_BIND, NULL) == 0);
+}
+
+static bool can_move(void)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(move_to(1) ? 0 : 1);
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+/* ---- What the workers share ------------------------------------------------------------------------------------------ */
+
+static weft_agent *open_worker(void)
+{
+    weft_error *error = NULL;
+    weft_agent *agent;
+    weft_status st = weft_agent_open(
+        &(weft_agent_options){.rendezvous_timeout_ms = 30000, .death_timeout_ms = DEATH_MS, .no_binding = true}, &agent,
+        &error);
+    weft_error_print(error, stderr);
+    MUST_OK(st);
+    return agent;
+}
+
+static weft_group *open_group(weft_agent *agent, const char *name, const char *rules)
+{
+    weft_group *group;
+    MUST_OK(weft_group_open(agent, name, NULL, 0, &group, NULL));
+    if (rules)
+        MUST_OK(weft_group_set_algorithms(group, rules));
+    return group;
+}
+
+/* Whether this process has mapped memory of a group. */
+static bool has_memory(void)
+{
+    char line[512];
+    bool found = false;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    MUST(maps != NULL);
+    while (fgets(line, sizeof line, maps))
+        found = found || strstr(line, "/memfd:weft-group");
+    MUST(fclose(maps) == 0);
+    return found;
+}
+
+/* After this the small operations of each host are in memory. */
+static weft_group *open_warm(weft_agent *agent, const char *name)
+{
+    int members = 0, rank = weft_agent_rank(agent);
+    weft_group *group = open_group(agent, name, NULL);
+    for (int i = 0; i < WARM; i++)
+        MUST_OK(weft_group_barrier(group, 40000));
+    for (size_t i = 0; i < weft_group_size(group); i++)
+        members += host_of[i] == host_of[rank];
+    MUST(has_memory() == (members > 1));
+    return group;
+}
+
+/* Returns when all members have ended the operations before it. */
+static void meet(weft_agent *agent)
+{
+    weft_group *group = open_group(agent, "meet", "barrier * * dissemination");
+    MUST_OK(weft_group_barrier(group, 40000));
+    weft_group_close(group);
+}
+
+static weft_tensor *rounded(int64_t count, int who)
+{
+    weft_tensor *x = coll_empty(WEFT_DTYPE_FLOAT32, count);
+    for (int64_t i = 0; i < count; i++)
+        ((float *)weft_tensor_data(x))[i] = (float)((i * 7919 + who * 104729) % 4001) / 64 - 31;
+    return x;
+}
+
+static void same_bits(weft_group *group, const weft_tensor *x)
+{
+    weft_tensor *mine = weft_tensor_full(WEFT_SHAPE(1), WEFT_DTYPE_INT64, 0);
+    *(int64_t *)weft_tensor_data(mine) = (int64_t)coll_hash(x);
+    weft_tensor *all = coll_empty(WEFT_DTYPE_INT64, (int64_t)weft_group_size(group));
+    MUST_OK(weft_group_allgather(group, mine, all, 40000));
+    for (size_t i = 0; i < weft_group_size(group); i++)
+        MUST(((int64_t *)weft_tensor_data(all))[i] == *(int64_t *)weft_tensor_data(mine));
+    weft_tensor_unref(mine);
+    weft_tensor_unref(all);
+}
+
+/* ---- Results --------------------------------------------------------------------------------------------------------- */
+
+/* The bits are those of a group whose hosts have no memory yet, and the sums those that all members can form. */
+static void compare(weft_agent *agent, weft_group *warm, int64_t count, weft_op how, int number)
+{
+    char name[32];
+    snprintf(name, sizeof name, "cold-%d", number);
+    weft_group *cold = open_group(agent, name, NULL);
+    int size = (int)weft_group_size(warm);
+    weft_tensor *x = rounded(count, weft_agent_rank(agent)), *y = weft_tensor_clone(x);
+    MUST_OK(weft_group_allreduce(warm, x, how, 40000));
+    MUST_OK(weft_group_allreduce(cold, y, how, 40000));
+    MUST(memcmp(weft_tensor_data(x), weft_tensor_data(y), weft_tensor_nbytes(x)) == 0);
+    same_bits(warm, x);
+    for (int64_t i = 0; i < count; i += 1 + count / 100) {
+        float sum = 0;
+        for (int k = 0; k < size; k++)
+            sum += (float)((i * 7919 + k * 104729) % 4001) / 64 - 31;
+        if (how != WEFT_OP_MAX)
+            MUST(fabsf(((float *)weft_tensor_data(x))[i] - (how == WEFT_OP_AVG ? sum / (float)size : sum)) < 1e-3f);
+    }
+    weft_tensor_unref(x);
+    weft_tensor_unref(y);
+    weft_group_close(cold);
+}
+
+static int run_results(void)
+{
+    static const int64_t counts[] = {1, 1000, 16384, 16385, 300001};
+    weft_agent *agent = open_worker();
+    weft_group *group = open_warm(agent, "all");
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        compare(agent, group, counts[i], i % 3 == 0 ? WEFT_OP_SUM : i % 3 == 1 ? WEFT_OP_AVG : WEFT_OP_MAX, (int)i);
+    weft_group_close(group);
+    MUST_OK(weft_agent_close(agent));
+    return 0;
+}
+
+/* Many operations at once, of all sizes and kinds, from the first on: their order in the memory is that of the calls. */
+static int run_many(void)
+{
+    enum { AT_ONCE = 24 };
+    weft_agent *agent = open_worker();
+    weft_group *group = open_group(agent, "all", NULL);
+    int size = (int)weft_group_size(group), me = weft_group_index(group);
+    for (int round = 0; round < ROUNDS; round++) {
+        weft_tensor *x[AT_ONCE];
+        weft_future *done[AT_ONCE];
+        for (int i = 0; i < AT_ONCE; i++) {
+            x[i] = weft_tensor_full(WEFT_SHAPE(1 + i * (i % 6 == 5 ? 2000 : 500)), WEFT_DTYPE_FLOAT32, me + i);
+            MUST(x[i] != NULL);
+            if (i % 4 == 3)
+                MUST_OK(weft_group_barrier_async(group, 40000, &done[i]));
+            else if (i % 4 == 2)
+                MUST_OK(weft_group_broadcast_async(group, x[i], (size_t)(i % size), 40000, &done[i]));
+            else
+                MUST_OK(weft_group_allreduce_async(group, x[i], WEFT_OP_SUM, 40000, &done[i]));
+        }
+        for (int i = 0; i < AT_ONCE; i++) {
+            double wanted = i % 4 == 3 ? me + i : i % 4 == 2 ? i % size + i : size * (size - 1) / 2 + size * i;
+            MUST_OK(weft_future_wait(done[i], WEFT_FOREVER));
+            for (int64_t k = 0; k < weft_tensor_numel(x[i]); k++)
+                MUST(((float *)weft_tensor_data(x[i]))[k] == (float)wanted);
+            weft_future_unref(done[i]);
+            weft_tensor_unref(x[i]);
+        }
+    }
+    weft_group_close(group);
+    MUST_OK(weft_agent_close(agent));
+    return 0;
+}
+
+/* All workers leave right after a barrier: each passes it, though its leader or others may be gone. */
+static int run_leaves(void)
+{
+    weft_agent *agent = open_worker();
+    weft_group *group = open_warm(agent, "all");
+    MUST_OK(weft_group_barrier(group, 40000));
+    weft_group_close(group);
+    weft_agent_stop(agent);
+    return 0;
+}
+
+/* ---- Failures -------------------------------------------------------------------------------------------------------- */
+
+/* Operations until one fails; the parent kills a worker meanwhile. Then those who live go on. */
+static int run_dies(void)
+{
+    static const int64_t counts[] = {0, 1, 3000, 16384, 60000};
+    weft_agent *agent = open_worker();
+    weft_group *group = open_warm(agent, "all"), *less;
+    weft_status st = WEFT_OK;
+    child_say('r');
+    for (int round = 0; !st; round++) {
+        int64_t count = counts[round % 5];
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32, 1);
+        st =
+            count ? weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER) : weft_group_barrier(group, WEFT_FOREVER);
+        for (int64_t i = 0; i < count && !st; i++)
+            MUST(((float *)weft_tensor_data(x))[i] == (float)weft_group_size(group));
+        weft_tensor_unref(x);
+    }
+    MUST_BE(st, WEFT_ERR_PEER_DEAD);
+    MUST_OK(weft_group_shrink(group, 40000, &less, NULL));
+    MUST(weft_group_size(less) == weft_group_size(group) - 1);
+    for (int i = 0; i < WARM; i++)
+        MUST_OK(weft_group_barrier(less, 40000));
+    weft_group_close(group);
+    weft_group_close(less);
+    weft_agent_stop(agent);
+    return 0;
+}
+
+/* Rank 2, which leads its host, is stopped for less than the bound: all operations succeed. */
+static int run_stops(void)
+{
+    weft_agent *agent = open_worker();
+    weft_group *group = open_warm(agent, "all");
+    child_say('r');
+    double until = child_now_s() + 0.4;
+    for (float go = 1; go > 0;) {
+        weft_tensor *x = weft_tensor_full(WEFT_SHAPE(10), WEFT_DTYPE_FLOAT32, child_now_s() < until);
+        MUST_OK(weft_group_allreduce(group, x, WEFT_OP_MIN, 40000));
+        go = ((float *)weft_tensor_data(x))[0];
+        weft_tensor_unref(x);
+    }
+    weft_group_close(group);
+    MUST_OK(weft_agent_close(agent));
+    return 0;
+}
+
+/* A member, a leader or rank 0 does not call: the others name it when the time is over. */
+static int run_missing(void)
+{
+    weft_agent *agent = open_worker();
+    for (int missing = 1; missing <= 3; missing++) {
+        char name[32], words[32];
+        snprintf(name, sizeof name, "all-%d", missing);
+        snprintf(words, sizeof words, "rank %d", missing);
+        weft_group *group = open_warm(agent, name);
+        if (weft_agent_rank(agent) == missing) {
+            while (!weft_group_error(group))
+                usleep(1000);
+        } else {
+            MUST_BE(weft_group_barrier(group, 200), WEFT_ERR_TIMEOUT);
+            MUST(strstr(weft_error_message(weft_group_error(group)), words) != NULL);
+        }
+        weft_group_close(group);
+    }
+    MUST_OK(weft_agent_close(agent));
+    return 0;
+}
+
+/* Rank 3, which does not lead its host, calls: another count; another kind; a size for messages; or cancels. */
+static int run_disagrees(void)
+{
+    weft_agent *agent = open_worker();
+    bool is_odd = weft_agent_rank(agent) == 3;
+    for (int way = 0; way < 4; way++) {
+        char name[32];
+        snprintf(name, sizeof name, "all-%d", way);
+        weft_group *group = open_warm(agent, name);
+        meet(agent);
+        int64_t count = is_odd && way == 0 ? 11 : is_odd && way == 2 ? 100000 : 10;
+        weft_tensor *x = weft_tensor_zeros(WEFT_SHAPE(count), WEFT_DTYPE_FLOAT32);
+        weft_status wanted = way == 3 ? WEFT_ERR_CANCELLED : WEFT_ERR_STATE;
+        if (is_odd && way == 1) {
+            MUST_BE(weft_group_barrier(group, WEFT_FOREVER), wanted);
+        } else if (way == 3 && weft_agent_rank(agent) == 2) { /* it does not take part */
+            while (!weft_group_error(group))
+                usleep(1000);
+        } else if (is_odd && way == 3) {
+            weft_future *future;
+            MUST_OK(weft_group_allreduce_async(group, x, WEFT_OP_SUM, WEFT_FOREVER, &future));
+            MUST_OK(weft_future_cancel(future));
+            MUST_BE(weft_future_wait(future, WEFT_FOREVER), wanted);
+            weft_future_unref(future);
+        } else {
+            MUST_BE(weft_group_allreduce(group, x, WEFT_OP_SUM, WEFT_FOREVER), wanted);
+        }
+        weft_tensor_unref(x);
+        weft_group_close(group);
+    }
+    MUST_OK(weft_agent_close(agent));
+    return 0;
+}
+
+/* ---- A worker that plays several parts ----------------------------------------------------------------------------------- */
+
+static const child_role roles[] = {
+    {"results", run_results}, {"many", run_many},       {"leaves", run_leaves},       {"dies", run_dies},
+    {"stops", run_stops},     {"missing", run_missing}, {"disagrees", run_disagrees},
+};
+
+/* Plays the parts that the parent names, one line each: members, port of the store, part. */
+static int run_parts(void)
+{
+    char line[64], members[8], port[8], part[16];
+    MUST(move_to(host_of[atoi(getenv("RANK"))]));
+    while (child_read_line(line, sizeof line)) {
+        MUST(sscanf(line, "%7s %7s %15s", members, port, part) == 3);
+        setenv("WORLD_SIZE", members, 1);
+        setenv("MASTER_PORT", port, 1);
+        for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+            if (!strcmp(roles[i].name, part))
+                MUST(roles[i].run() == 0);
+        while (has_memory()) /* last messages may hold a group for a moment */
+            usleep(1000);
+        child_say('e');
+    }
+    return 0;
+}
+
+/* ---- The parent -------------------------------------------------------------------------------------------------------- */
+
+static child crew[MEMBERS];
+
+/* The first `count` workers begin to play that part. */
+static void start(int count, const char *part)
+{
+    char line[64];
+    snprintf(line, sizeof line, "%d %d %s\n", count, world_free_port(), part);
+    for (int rank = 0; rank < count; rank++) {
+        if (!crew[rank].pid)
+            crew[rank] = child_start(rank, MEMBERS, 1, "parts");
+        child_write_line(&crew[rank], line);
+    }
+}
+
+static void hear_all(int count, char what)
+{
+    for (int rank = 0; rank < count; rank++)
+        if (crew[rank].pid)
+            child_hear(&crew[rank], what);
+}
+
+static int dismiss(int rank)
+{
+    child one = crew[rank];
+    crew[rank] = (child){0};
+    child_dismiss(&one);
+    return child_end(&one);
+}
+
+static int dismiss_all(void **state)
+{
+    int bad = 0;
+    for (int rank = 0; rank < MEMBERS; rank++)
+        bad += crew[rank].pid && dismiss(rank) != 0;
+    return bad;
+}
+
+static void play(int count, const char *part)
+{
+    start(count, part);
+    hear_all(count, 'e');
+}
+
+static void test_results(void **state)
+{
+    for (int count = 3; count <= MEMBERS; count++)
+        play(count, "results");
+}
+
+static void test_many_at_once(void **state)
+{
+    play(4, "many");
+    play(MEMBERS, "many");
+}
+
+static void test_leave_after_barrier(void **state)
+{
+    for (int i = 0; i < 3; i++)
+        play(5, "leaves");
+}
+
+static void test_disagreement(void **state)
+{
+    play(5, "disagrees");
+}
+
+static void test_missing(void **state)
+{
+    play(5, "missing");
+}
+
+static void test_stop(void **state)
+{
+    start(5, "stops");
+    hear_all(5, 'r');
+    for (int i = 0; i < 3; i++) {
+        child_signal(&crew[2], SIGSTOP);
+        usleep(50000);
+        child_signal(&crew[2], SIGCONT);
+        usleep(30000);
+    }
+    hear_all(5, 'e');
+}
+
+/* Members and leaders of hosts, and the one that is alone on its host. */
+static void test_death(void **state)
+{
+    for (int victim = 1; victim < MEMBERS; victim++) {
+        start(MEMBERS, "dies");
+        hear_all(MEMBERS, 'r');
+        usleep((useconds_t)(3000 + 11000 * victim));
+        child_signal(&crew[victim], SIGKILL);
+        assert_int_equal(dismiss(victim), SIGKILL);
+        hear_all(MEMBERS, 'e');
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const child_role worker[] = {{"parts", run_parts}};
+    int played = child_play(argc, argv, worker, 1);
+    if (played >= 0)
+        return played;
+    if (!can_move())
+        return 77;
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    setenv("WEFT_FABRIC", "host,tcp", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_many_at_once),
+        cmocka_unit_test(test_leave_after_barrier),
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_disagreement),
+    };
+    return cmocka_run_group_tests(tests, NULL, dismiss_all);
+}
