@@ -8,7 +8,8 @@
  * 2 (P - 1) n / (B min(P, c) / 2). What adding up costs is not in it. That so few bytes are needed is Patarasuk's
  * and Yuan's (src/coll/algorithm/ring.c).
  *
- * With RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment --table is started once for each of them, as on several hosts.
+ * With RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment, --table and --levels are started once for each
+ * of them, as on several hosts.
  */
 #include "common/measure.h"
 #include "common/raw_pair.h"
@@ -31,7 +32,7 @@ enum { ALGORITHMS = sizeof algorithms / sizeof *algorithms };
 typedef struct settings {
     int64_t processes, slices;
     const char *json, *provider, *algorithm;
-    bool quick, table;
+    bool quick, table, levels;
 } settings;
 
 /* So many in a slice: about as long whatever the size. */
@@ -167,7 +168,48 @@ static weft_status compare(const settings *o, weft_agent *agent)
     return st;
 }
 
+/* ---- Several hosts: what weft chooses, beside algorithms for one level --------------------------------------------- */
+
+static weft_status compare_levels(const settings *o, weft_agent *agent)
+{
+    /* as the table of a group in which each member has a host of its own */
+    static const char flat[] = "barrier * * dissemination; allreduce 4 262144 recursive_doubling;"
+                               "allreduce * 2048 recursive_doubling; allreduce 16 1048576 tree;"
+                               "allreduce * 4194304 rabenseifner; allreduce * * ring";
+    weft_group *groups[2];
+    bool first = weft_agent_rank(agent) == 0;
+    weft_status st = weft_group_open(agent, "two-levels", NULL, 0, &groups[0], NULL);
+    if (st)
+        return st;
+    st = weft_group_open(agent, "one-level", NULL, 0, &groups[1], NULL);
+    if (!st)
+        st = weft_group_set_algorithms(groups[1], flat);
+    if (first && !st)
+        printf("| size | one level, us | two levels, us | ratio |\n|---|---|---|---|\n");
+    for (size_t bytes = 0; bytes <= 16 << 20 && !st; bytes = bytes ? 4 * bytes : 4) {
+        series taken[2] = {{0}};
+        char name[32];
+        for (int64_t turn = -1; turn < o->slices && !st; turn++)
+            for (size_t i = 0; i < 2 && !st; i++)
+                st = slice(groups[i], bytes, turn < 0 ? WARM_UP : count_of(o, bytes), turn < 0 ? NULL : &taken[i]);
+        double two = series_summary(&taken[0]).p50, one = series_summary(&taken[1]).p50;
+        if (first && !st)
+            printf("| %s | %.1f | %.1f | %.2f |\n", bytes ? measure_bytes_name(bytes, name) : "barrier", one, two,
+                   one / two);
+        series_fini(&taken[0]);
+        series_fini(&taken[1]);
+    }
+    weft_group_close(groups[0]);
+    weft_group_close(groups[1]);
+    return st;
+}
+
 /* ---- The job ----------------------------------------------------------------------------------------------------- */
+
+static weft_status compare_one(const settings *o, weft_agent *agent)
+{
+    return o->levels ? compare_levels(o, agent) : compare(o, agent);
+}
 
 static int serve(const settings *o)
 {
@@ -178,7 +220,7 @@ static int serve(const settings *o)
     weft_status st = weft_agent_open(&(weft_agent_options){0}, &agent, &error);
     if (st)
         return workers_complain("worker", st, error) ? 0 : 1;
-    st = o->table ? compare(o, agent) : measure(o, agent, &none, &nowhere);
+    st = o->table || o->levels ? compare_one(o, agent) : measure(o, agent, &none, &nowhere);
     weft_status left = weft_agent_close(agent);
     return st || left ? 1 : 0;
 }
@@ -202,7 +244,7 @@ static bool print_measured(const settings *o, weft_agent *agent, floors *f, repo
 
 static bool print_table(const settings *o, weft_agent *agent)
 {
-    weft_status st = compare(o, agent);
+    weft_status st = compare_one(o, agent);
     return st ? workers_complain("allreduce", st, NULL) : true;
 }
 
@@ -213,9 +255,9 @@ static bool run(const settings *o)
     workers w;
     if (!report_open(&json, o->json))
         return false;
-    bool ok = o->table || raw_open(&f, o->provider);
+    bool ok = o->table || o->levels || raw_open(&f, o->provider);
     if (ok && (ok = workers_open(NULL, 0, (int)o->processes - 1, &w))) {
-        ok = o->table ? print_table(o, w.agent) : print_measured(o, w.agent, &f, &json);
+        ok = o->table || o->levels ? print_table(o, w.agent) : print_measured(o, w.agent, &f, &json);
         ok = workers_close(&w) && ok;
     }
     raw_pair_close(f.pair);
@@ -233,6 +275,9 @@ int main(int argc, char **argv)
         {"algorithm", CLI_TEXT, &o.algorithm, 0, 0, NULL, "NAME", "carries all sizes, instead of the table's", NULL},
         {"table", CLI_FLAG, &o.table, 0, 0, NULL, NULL,
          "measures each algorithm at each size, and prints the best ones as rules for weft_group_set_algorithms", NULL},
+        {"levels", CLI_FLAG, &o.levels, 0, 0, NULL, NULL,
+         "over several hosts: measures weft's choice beside algorithms for one level, 4 B to 16 MiB, and the barrier",
+         NULL},
         {"provider", CLI_TEXT, &o.provider, 0, 0, NULL, "NAME", "libfabric's provider for the raw side", "tcp"},
         {"json", CLI_TEXT, &o.json, 0, 0, NULL, "FILE", "write the numbers there", NULL},
         {"quick", CLI_FLAG, &o.quick, 0, 0, NULL, NULL, "a quarter of it", NULL},
@@ -245,7 +290,7 @@ int main(int argc, char **argv)
         return end;
     if (o.quick)
         o.slices = (o.slices + 3) / 4;
-    if (workers_is_child() || (getenv("RANK") && o.table))
+    if (workers_is_child() || (getenv("RANK") && (o.table || o.levels)))
         return serve(&o);
     return run(&o) ? 0 : 1;
 }
