@@ -58,8 +58,8 @@ static const wfi_algorithm algorithms[ALGORITHMS] = {
 /*
  * For groups with several hosts, and several members on one: measured with two hosts of two members and 1 Gbit/s
  * between them, by perf/allreduce --table: perf/results/2026-11-24-2cpu-x86_64-links.md. At 1 and 4 MiB two levels
- * took 1.16 and 1.27 times as long as a ring there. They are chosen even so: with more members on a host the ring's
- * share of the link stays the same, and its rounds grow.
+ * took 1.16 and 1.27 times as long as a ring there. That was with a chain between the hosts; now the leaders use
+ * recursive doubling (levels.c).
  */
 static const wfi_rule with_levels[] = {
     {WFI_ALLREDUCE, ANY, 16384, &algorithms[DOUBLING]},
